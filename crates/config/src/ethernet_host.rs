@@ -30,10 +30,15 @@ pub fn host(
         let ethernet = port.ethernet.as_ref()?;
         Some(settings(port, ethernet, device(port), &engine))
     });
-    Settings { ports: ports.collect(), engine, speaks: worker == 0, shares: workers > 1 }
+    Settings { ports: ports.collect(), engine, announces: worker == 0, shares: workers > 1 }
 }
 
-fn settings(port: &Port, ethernet: &Ethernet, device: Device, engine: &[Prefix]) -> gatun_ether::Port {
+fn settings(
+    port: &Port,
+    ethernet: &Ethernet,
+    device: Device,
+    engine: &[Prefix],
+) -> gatun_ether::PortSettings {
     let mut addresses: Vec<Prefix> = port.addresses.iter().map(|&(addr, len)| Prefix { addr, len }).collect();
     let answers = match &ethernet.answers {
         Answers::List(list) => list.iter().copied().map(prefix).collect(),
@@ -50,7 +55,7 @@ fn settings(port: &Port, ethernet: &Ethernet, device: Device, engine: &[Prefix])
     let outer = if ethernet.vlan.len() > 1 { Tag::service as fn(u16) -> Tag } else { Tag::customer };
     let tags = ethernet.vlan.iter().enumerate();
     let tags = tags.map(|(i, vlan)| if i == 0 { outer(*vlan) } else { Tag::customer(*vlan) });
-    gatun_ether::Port {
+    gatun_ether::PortSettings {
         name: port.name.clone(),
         device: device.number,
         mac: device.mac,

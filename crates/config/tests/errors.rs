@@ -493,7 +493,7 @@ fn an_error_in_a_long_list_is_at_its_place_and_a_text_without_end_is_refused() {
         "{said}"
     );
     let said = report(&"x = 1\n".repeat(18 << 20));
-    assert!(said.contains("gatun.toml:1:1: error: the file has more than 96 MiB"), "{said}");
+    assert!(said.contains("gatun.toml:1:1: error: the file has more than 96.0 MiB"), "{said}");
     assert!(said.contains("eam_file"), "{said}");
 }
 

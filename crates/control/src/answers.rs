@@ -167,7 +167,7 @@ impl Control {
             sandbox: self.setup.sandbox.clone(),
             pages: facts.pages.clone(),
             sessions,
-            sessions_waiting: total.inherited.left,
+            sessions_waiting: total.restore.left,
             sessions_max: facts.sessions_max,
             bindings,
             subscribers,

@@ -9,7 +9,7 @@ use crate::worker_requests::{NoAnswer, SNAPSHOT_MAX};
 use bytes::Bytes;
 use gatun_api::{hex, types as api};
 use gatun_nat::{Reply, Verdict};
-use gatun_worker::trace::{Order, Told, Traced, Wanted, Watcher};
+use gatun_worker::trace::{TraceDelivery, TraceFilter, TraceGuard, TraceRequest, TracedPacket};
 use std::future::{Future as _, poll_fn};
 use std::pin::pin;
 use std::sync::Arc;
@@ -29,7 +29,7 @@ const BYTES: usize = 128;
 const BYTES_MAX: usize = 1_600;
 
 /// A packet, the number of its worker, and when it was told of.
-type Seen = (u32, SystemTime, Traced);
+type Seen = (u32, SystemTime, TracedPacket);
 
 impl Control {
     /// Packets that are meant, from now on.
@@ -44,9 +44,9 @@ impl Control {
         for (number, worker) in self.setup.workers.iter().enumerate() {
             let (seen, number) = (seen.clone(), u32::try_from(number).unwrap_or(u32::MAX));
             let tell = move |traced| match seen.try_send((number, SystemTime::now(), traced)) {
-                Ok(()) => Told::Taken,
-                Err(mpsc::error::TrySendError::Full(_)) => Told::Full,
-                Err(mpsc::error::TrySendError::Closed(_)) => Told::Gone,
+                Ok(()) => TraceDelivery::Accepted,
+                Err(mpsc::error::TrySendError::Full(_)) => TraceDelivery::Full,
+                Err(mpsc::error::TrySendError::Closed(_)) => TraceDelivery::Closed,
             };
             let (sender, answer) = oneshot::channel();
             let watcher = worker.trace(order.clone(), Box::new(tell), move |is_free| {
@@ -71,7 +71,7 @@ impl Control {
 
 /// # Errors
 /// An invalid query.
-fn order(query: &Query) -> Result<Order, BadRequest> {
+fn order(query: &Query) -> Result<TraceRequest, BadRequest> {
     let mut networks = Vec::new();
     for name in ["inside", "outside", "remote"] {
         networks.extend(query.get(name).map(|text| network(name, text)).transpose()?);
@@ -84,8 +84,8 @@ fn order(query: &Query) -> Result<Order, BadRequest> {
         }
     };
     let seconds = number("seconds", SECONDS, SECONDS_MAX)?;
-    Ok(Order {
-        which: Wanted { networks, port: query.parse("port", "a port")?, transport: query.protocol()? },
+    Ok(TraceRequest {
+        which: TraceFilter { networks, port: query.parse("port", "a port")?, transport: query.protocol()? },
         one_in: u32::try_from(number("one_in", 1, u32::MAX.into())?).unwrap_or(u32::MAX),
         count: u32::try_from(number("count", COUNT.into(), COUNT_MAX.into())?).unwrap_or(COUNT_MAX),
         until: Instant::now() + Duration::from_secs(seconds),
@@ -98,7 +98,7 @@ async fn send(
     mut packets: mpsc::Receiver<Seen>,
     names: Names,
     (count, until): (u32, Instant),
-    watchers: Vec<Watcher>,
+    watchers: Vec<TraceGuard>,
     out: mpsc::Sender<Result<Bytes, NoAnswer>>,
 ) {
     let mut gone = pin!(out.closed());
@@ -121,7 +121,7 @@ async fn send(
     drop(watchers);
 }
 
-fn packet(names: &Names, worker: u32, time: SystemTime, traced: &Traced) -> api::TracedPacket {
+fn packet(names: &Names, worker: u32, time: SystemTime, traced: &TracedPacket) -> api::TracedPacket {
     let (fate, reason, answered) = match traced.verdict {
         Verdict::Forward => (api::Fate::Forwarded, None, false),
         Verdict::Pass => (api::Fate::Passed, None, false),

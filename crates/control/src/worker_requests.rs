@@ -2,7 +2,7 @@
 
 use crate::Control;
 use gatun_worker::Snapshot;
-use gatun_worker::jobs::{Job, Refused, Ticket};
+use gatun_worker::jobs::{Job, JobTicket, SubmitError};
 use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
@@ -23,7 +23,7 @@ pub(crate) enum NoAnswer {
 /// A job that a worker has.
 pub(crate) struct Pending<J> {
     answer: oneshot::Receiver<J>,
-    _ticket: Ticket,
+    _ticket: JobTicket,
 }
 
 impl<J> Pending<J> {
@@ -47,8 +47,8 @@ impl Control {
         let handle = self.setup.workers.get(worker).ok_or(NoAnswer::Silent)?;
         let ticket = handle.submit(job, move |job| drop(sender.send(job)));
         let _ticket = ticket.map_err(|refused| match refused {
-            Refused::Busy => NoAnswer::Busy,
-            Refused::Ended => NoAnswer::Silent,
+            SubmitError::Busy => NoAnswer::Busy,
+            SubmitError::Ended => NoAnswer::Silent,
         })?;
         Ok(Pending { answer, _ticket })
     }

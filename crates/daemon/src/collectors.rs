@@ -3,7 +3,9 @@
 use super::outlet::Output;
 use gatun_config::{Export, ExportFormat, ExportTarget};
 use gatun_control::ExportFigures;
-use gatun_export::{Connect, Ended, Format, Prepared, Settings, Sink, SpoolSettings, Target};
+use gatun_export::{
+    CollectorAddress, Connect, Format, PreparedSink, Sink, SinkSettings, SpoolSettings, ThreadEnd,
+};
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -16,21 +18,21 @@ pub(super) struct Collectors(Arc<Mutex<Known>>);
 struct Known {
     sinks: Arc<Vec<Sink>>,
     /// Of those that have gone, while they send what waits: by name.
-    going: Vec<(String, Ended)>,
+    going: Vec<(String, ThreadEnd)>,
 }
 
 /// Makes a collector's thread, which does nothing yet.
 ///
 /// # Errors
 /// Where its spool cannot be used. That the collector is away is none.
-pub(super) fn prepare(export: &Export, connect: &Connect, output: &Output) -> io::Result<Prepared> {
+pub(super) fn prepare(export: &Export, connect: &Connect, output: &Output) -> io::Result<PreparedSink> {
     let output = output.clone();
     Sink::prepare(settings(export), Arc::clone(connect), move |line| output.log(line))
 }
 
 impl Collectors {
     /// From now on there are those of `exports`: those that were `prepared` begin, and others by name go on. Gives all.
-    pub(super) fn set(&self, exports: &[Export], mut prepared: Vec<Prepared>) -> Arc<Vec<Sink>> {
+    pub(super) fn set(&self, exports: &[Export], mut prepared: Vec<PreparedSink>) -> Arc<Vec<Sink>> {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         known.going.retain(|(_, ended)| !ended.wait(Duration::ZERO));
         let before = std::mem::take(&mut known.sinks);
@@ -76,11 +78,11 @@ impl Collectors {
     }
 }
 
-fn settings(export: &Export) -> Settings {
+fn settings(export: &Export) -> SinkSettings {
     let target = match &export.target {
-        ExportTarget::Udp(address) => Target::Udp(*address),
-        ExportTarget::Tcp(address) => Target::Tcp(*address),
-        ExportTarget::Unix(path) => Target::Unix(path.clone()),
+        ExportTarget::Udp(address) => CollectorAddress::Udp(*address),
+        ExportTarget::Tcp(address) => CollectorAddress::Tcp(*address),
+        ExportTarget::Unix(path) => CollectorAddress::Unix(path.clone()),
     };
     let format = match export.format {
         ExportFormat::Ipfix => {
@@ -90,7 +92,7 @@ fn settings(export: &Export) -> Settings {
         ExportFormat::Json => Format::Json,
     };
     let spool = export.spool.clone();
-    Settings {
+    SinkSettings {
         name: export.name.clone(),
         target,
         format,

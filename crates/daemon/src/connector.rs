@@ -3,13 +3,13 @@
 
 use super::sandbox::{Calls, Sandbox};
 use anyhow::Context as _;
-use gatun_export::{Connect, Target, Transport, directly};
+use gatun_export::{CollectorAddress, Connect, Transport, connect_directly};
 use std::io;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
 struct Request {
-    target: Target,
+    target: CollectorAddress,
     answer: Sender<io::Result<Transport>>,
 }
 
@@ -19,7 +19,7 @@ struct Request {
 /// Where there can be no thread.
 pub(super) fn start(sandbox: &Sandbox) -> anyhow::Result<Connect> {
     if !sandbox.is_wanted() {
-        return Ok(directly());
+        return Ok(connect_directly());
     }
     let (requests, received) = channel();
     let sandbox = sandbox.clone();

@@ -5,7 +5,7 @@ use crate::tables::{Table, group, table};
 use gatun_io::{RxError, TxError};
 use gatun_nat::counters::{Count, Direction};
 use gatun_wire::DropReason;
-use gatun_worker::{Handed, Snapshot};
+use gatun_worker::{ExchangeCounters, Snapshot};
 
 /// The most important of them in a line.
 pub(super) fn short(snapshot: &Snapshot) -> String {
@@ -70,7 +70,7 @@ fn packets(snapshot: &Snapshot) -> Table {
     plain("super-packets received (TSO, USO)", device.rx_super_packets);
     plain("super-packets sent", device.tx_super_packets);
     let handed = &snapshot.worker.handed;
-    if handed != &Handed::default() {
+    if handed != &ExchangeCounters::default() {
         plain("handed to another worker, as received", handed.before);
         plain("handed to another worker, translated", handed.after);
     }

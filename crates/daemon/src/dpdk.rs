@@ -66,7 +66,7 @@ pub(super) fn open(
     let Dpdk { workers, opened, huge_pages, events: links, others, guard } =
         Dpdk::open(&ports.config, rights).context("no device to work on")?;
     // What else the daemon does would take a worker's processor from it for as long as it pleases.
-    others.stay().context("the processors of the daemon's other threads")?;
+    others.pin_thread().context("the processors of the daemon's other threads")?;
     let device = |port: &Port| ports.device(&opened, port);
     let ethers = ports.hosts.ethers(workers.len(), device, |_| Ok(()))?;
     let mut said: Vec<String> = opened
@@ -81,11 +81,11 @@ pub(super) fn open(
         said.push("packet buffers are not on huge pages, and cost more than they would there: see [dpdk] in the configuration's reference".to_owned());
     }
     let devices: Vec<_> = opened.iter().map(Opened::device).collect();
-    let (backends, successions) = super::ethernet::backends(workers, &devices, ethers)?;
+    let (backends, handovers) = super::ethernet::backends(workers, &devices, ethers)?;
     let behind = |port: &Port| (port.device.clone(), device(port));
     let live = Live {
         devices: ports.hosts.ports.iter().map(behind).collect(),
-        successions,
+        handovers,
         #[cfg(feature = "xdp")]
         program: None,
     };
@@ -105,8 +105,8 @@ fn describe(opened: &Opened, queues: usize) -> String {
 }
 
 /// Sends an event whenever a link changes, from now on.
-fn watch(links: Receiver<gatun_io_dpdk::Event>, events: Sender<Event>) -> anyhow::Result<()> {
-    use gatun_io_dpdk::Event as Link;
+fn watch(links: Receiver<gatun_io_dpdk::LinkEvent>, events: Sender<Event>) -> anyhow::Result<()> {
+    use gatun_io_dpdk::LinkEvent as Link;
     let body = move || {
         for event in links {
             let what = match event {

@@ -7,7 +7,7 @@ use anyhow::anyhow;
 use gatun_config::{Config, Device, Network, Port, host};
 use gatun_ether::{Ether, Limits, Problem};
 use gatun_io::Backend;
-use gatun_io_ether::{Frames, Succession};
+use gatun_io_ether::{EthernetHandover, Frames};
 use std::io;
 use std::net::IpAddr;
 
@@ -85,11 +85,11 @@ pub(super) fn backends<F: Frames + 'static>(
     workers: Vec<F>,
     devices: &[(&str, bool)],
     ethers: Vec<Ether>,
-) -> io::Result<(Backends, Vec<Succession>)> {
+) -> io::Result<(Backends, Vec<EthernetHandover>)> {
     let backends = gatun_io_ether::backends(workers, devices, ethers)?;
     let both = backends.into_iter().map(|backend| {
-        let succession = backend.succession();
-        (Box::new(backend) as Box<dyn Backend>, succession)
+        let handover = backend.handover();
+        (Box::new(backend) as Box<dyn Backend>, handover)
     });
     Ok(both.unzip())
 }

@@ -12,7 +12,7 @@ use super::outlet::Output;
 use anyhow::Context as _;
 use gatun_config::EventSink;
 use gatun_control::EventTap;
-use gatun_export::{Batch, Names, Sink, Told, json};
+use gatun_export::{Batch, PlanNames, Sink, TimedEvent, json};
 use gatun_logstore::Mark;
 use gatun_logstore::time::since_1970_ms;
 use gatun_nat::{Event, EventKind, EventKinds, EventReader};
@@ -171,7 +171,7 @@ pub(super) fn open(sink: &EventSink) -> anyhow::Result<EventFile> {
 
 /// What of a configuration is told with events.
 struct Terms {
-    names: Arc<Names>,
+    names: Arc<PlanNames>,
     /// Which kinds become lines.
     json_kinds: EventKinds,
     /// Whether with the remote ends of sessions.
@@ -183,7 +183,7 @@ struct Terms {
 impl Terms {
     fn of(settings: &Settings) -> Terms {
         Terms {
-            names: Arc::new(Names::of(&settings.plan)),
+            names: Arc::new(PlanNames::of(&settings.plan)),
             json_kinds: settings.json_kinds.with(EventKind::EventsLost),
             json_destinations: settings.json_destinations,
             log_bindings: settings.log.as_ref().is_some_and(|log| log.bindings),
@@ -359,22 +359,22 @@ impl Teller {
             let (mut records, mut events) = (Vec::new(), Vec::new());
             for event in std::iter::from_fn(|| reader.next()).take(TURN) {
                 count += 1;
-                let told = Told { at_ms: times.ms(&event), worker: worker as u16, event };
+                let timed = TimedEvent { at_ms: times.ms(&event), worker: worker as u16, event };
                 if let Some(lines) = lines
                     && terms.json_kinds.has(event.kind)
                 {
                     text.clear();
-                    json::line(&told, &terms.names, terms.json_destinations, &mut text);
+                    json::line(&timed, &terms.names, terms.json_destinations, &mut text);
                     tap.put(&text);
                     lines.put(&text);
                 }
                 match log {
                     Some(log) if event.kind == EventKind::EventsLost => log.lost(event.value),
-                    Some(_) => records.extend(record_of(&event, told.at_ms, terms.log_bindings)),
+                    Some(_) => records.extend(record_of(&event, timed.at_ms, terms.log_bindings)),
                     None => {}
                 }
                 if !sinks.is_empty() {
-                    events.push(told);
+                    events.push(timed);
                 }
             }
             if let Some(log) = log

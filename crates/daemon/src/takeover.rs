@@ -7,7 +7,7 @@ use gatun_nat::kept::{Finder, Found, Keep, Kept, Legacy, Mine, NotRestored, Numb
 use gatun_nat::workers::{Shares, Steering};
 use gatun_nat::{BuildError, Nat, Plan};
 use gatun_wire::Prefix64;
-use gatun_worker::mailbox::Inherited;
+use gatun_worker::mailbox::RestoreStatus;
 use gatun_worker::{Clock, Handle};
 use rustix::time::{ClockId, clock_gettime};
 use std::collections::BTreeSet;
@@ -422,8 +422,8 @@ impl Taking {
 fn wait_for(worker: &Handle) -> Option<Progress> {
     let mut silent = 0;
     while silent < SILENT_MAX {
-        match worker.inherited(ANSWER_MAX) {
-            Some(Inherited { progress, over: Some(spent) }) => {
+        match worker.restore_status(ANSWER_MAX) {
+            Some(RestoreStatus { progress, over: Some(spent) }) => {
                 drop(spent);
                 return Some(progress);
             }

@@ -7,7 +7,7 @@ use super::{Event, privileges};
 use anyhow::Context as _;
 use gatun_config::{Config, Device, Driver, Network, Port, XdpMode};
 use gatun_ether::Mac;
-use gatun_io_xdp::{Entry, Mode, Opened, PortConfig, Watch, Whose, Xdp, XdpConfig};
+use gatun_io_xdp::{Mode, Opened, Owner, PortConfig, PrefixRule, Watch, Xdp, XdpConfig};
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::mpsc::{Sender, channel};
 
@@ -40,10 +40,10 @@ impl XdpPorts {
     }
 
     /// All that the program takes or leaves to the kernel, once what is behind a port is known.
-    pub(super) fn taken(&self, device: impl Fn(&Port) -> Device) -> Vec<(Entry, Whose)> {
+    pub(super) fn taken(&self, device: impl Fn(&Port) -> Device) -> Vec<(PrefixRule, Owner)> {
         let addresses = self.hosts.addresses(device);
         let own = addresses.filter_map(|addr| match addr {
-            IpAddr::V6(addr) => Some((Entry::To6(addr, 128), Whose::Ours)),
+            IpAddr::V6(addr) => Some((PrefixRule::To6(addr, 128), Owner::Gatun)),
             IpAddr::V4(_) => None,
         });
         self.config.entries.iter().copied().chain(own).collect()
@@ -58,10 +58,10 @@ fn device(opened: &[Opened], port: &Port) -> Device {
 }
 
 /// What the program takes, and what it leaves to the kernel.
-fn entries(config: &Config, networks: &[Network]) -> Vec<(Entry, Whose)> {
+fn entries(config: &Config, networks: &[Network]) -> Vec<(PrefixRule, Owner)> {
     let to = |addr: IpAddr, len| match addr {
-        IpAddr::V4(addr) => Entry::To4(addr, len),
-        IpAddr::V6(addr) => Entry::To6(addr, len),
+        IpAddr::V4(addr) => PrefixRule::To4(addr, len),
+        IpAddr::V6(addr) => PrefixRule::To6(addr, len),
     };
     let network = |network: &Network| match network {
         Network::V4(net) => to(net.addr.into(), net.len),
@@ -69,26 +69,26 @@ fn entries(config: &Config, networks: &[Network]) -> Vec<(Entry, Whose)> {
     };
     // Groups, and the broadcast address: what subscribers say to all on the link is not translated.
     let mut entries = vec![
-        (Entry::To4(Ipv4Addr::new(224, 0, 0, 0), 4), Whose::Kernel),
-        (Entry::To4(Ipv4Addr::BROADCAST, 32), Whose::Kernel),
+        (PrefixRule::To4(Ipv4Addr::new(224, 0, 0, 0), 4), Owner::Kernel),
+        (PrefixRule::To4(Ipv4Addr::BROADCAST, 32), Owner::Kernel),
     ];
     let exempt = config.plan.nat44.iter().flat_map(|instance| &instance.exempt);
     // Where a port or a protocol counts, the engine looks.
     let exempt = exempt.filter(|exempt| exempt.transport.is_none() && exempt.ports.is_none());
-    entries.extend(exempt.map(|e| (Entry::To4(e.net.addr, e.net.len), Whose::Kernel)));
-    entries.extend(networks.iter().map(|net| (network(net), Whose::Ours)));
+    entries.extend(exempt.map(|e| (PrefixRule::To4(e.net.addr, e.net.len), Owner::Kernel)));
+    entries.extend(networks.iter().map(|net| (network(net), Owner::Gatun)));
     let inside = config.plan.nat44.iter().flat_map(|instance| &instance.inside);
-    entries.extend(inside.map(|net| (Entry::From4(net.addr, net.len), Whose::Ours)));
+    entries.extend(inside.map(|net| (PrefixRule::From4(net.addr, net.len), Owner::Gatun)));
     let behind_clat = config.mapped_hosts().into_iter();
-    entries.extend(behind_clat.map(|net| (Entry::From4(net.addr, net.len), Whose::Ours)));
+    entries.extend(behind_clat.map(|net| (PrefixRule::From4(net.addr, net.len), Owner::Gatun)));
     for port in &config.ports {
         let own = port.addresses.iter().map(|(addr, _)| match addr.is_ipv4() {
             true => to(*addr, 32),
             false => to(*addr, 128),
         });
-        entries.extend(own.map(|entry| (entry, Whose::Ours)));
+        entries.extend(own.map(|entry| (entry, Owner::Gatun)));
         if let Some(gatun_config::Answers::List(list)) = port.ethernet.as_ref().map(|e| &e.answers) {
-            entries.extend(list.iter().map(|net| (network(net), Whose::Ours)));
+            entries.extend(list.iter().map(|net| (network(net), Owner::Gatun)));
         }
     }
     entries
@@ -103,7 +103,7 @@ pub(super) fn open(
     let xdp = Xdp::open(&ports.config).context("no interface to work on")?;
     // The program has to know addresses that are made from MACs as well.
     let own = |addr: IpAddr| match addr {
-        IpAddr::V6(addr) => xdp.watch.take_more(Entry::To6(addr, 128)),
+        IpAddr::V6(addr) => xdp.watch.take_more(PrefixRule::To6(addr, 128)),
         IpAddr::V4(_) => Ok(()),
     };
     let ethers = ports.hosts.ethers(xdp.workers.len(), |port| device(&xdp.opened, port), own)?;
@@ -112,10 +112,10 @@ pub(super) fn open(
         .flat_map(|opened| [Some(describe(opened)), small_mtu(opened, &ports.hosts), super_packets(opened)]);
     let said = said.flatten().collect();
     let devices: Vec<_> = xdp.opened.iter().map(Opened::device).collect();
-    let (backends, successions) = super::ethernet::backends(xdp.workers, &devices, ethers)?;
+    let (backends, handovers) = super::ethernet::backends(xdp.workers, &devices, ethers)?;
     let behind = |port: &Port| (port.device.clone(), device(&xdp.opened, port));
     let devices = ports.hosts.ports.iter().map(behind).collect();
-    let live = Live { devices, successions, program: Some(xdp.watch.orders()) };
+    let live = Live { devices, handovers, program: Some(xdp.watch.rule_updates()) };
     watch(xdp.watch, (user, sandbox.clone()), events.clone())?;
     Ok((backends, said, live))
 }
@@ -178,19 +178,19 @@ fn watch(
 }
 
 /// What an operator reads about it.
-fn say(event: &gatun_io_xdp::Event) -> String {
-    use gatun_io_xdp::Event;
+fn say(event: &gatun_io_xdp::InterfaceEvent) -> String {
+    use gatun_io_xdp::InterfaceEvent;
     match event {
-        Event::Down(name) => {
+        InterfaceEvent::Down(name) => {
             format!("interface {name}: its link is down: no packet crosses until it is up again")
         }
-        Event::Up(name) => format!("interface {name}: its link is up again"),
-        Event::Gone(name) => format!(
+        InterfaceEvent::Up(name) => format!("interface {name}: its link is up again"),
+        InterfaceEvent::Gone(name) => format!(
             "interface {name}: it is gone; it is used again once there is one of this name, and sessions live on"
         ),
-        Event::Back(opened) => format!("{}; it is back", describe(opened)),
-        Event::Address(name, mac) => format!("interface {name}: its address is {mac} now"),
-        Event::Refused(name, error) => {
+        InterfaceEvent::Back(opened) => format!("{}; it is back", describe(opened)),
+        InterfaceEvent::Address(name, mac) => format!("interface {name}: its address is {mac} now"),
+        InterfaceEvent::Refused(name, error) => {
             format!("interface {name}: it is back and cannot be used: {error}; tried again when it changes")
         }
     }

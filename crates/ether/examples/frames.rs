@@ -1,4 +1,4 @@
-//! What a host's manners cost a packet, without a device: frames in RAM, bursts of 64.
+//! Cost per packet of the host functions, without a device: frames in RAM, bursts of 64.
 //!
 //! ```text
 //! cargo run --release -p gatun-ether --example frames                    # nanoseconds, all ways
@@ -7,7 +7,7 @@
 //! `scripts/instructions` counts the same.
 #![forbid(unsafe_code)]
 
-use gatun_ether::{Ether, Limits, Mac, Port, Prefix, Received, Route, Sent, Settings};
+use gatun_ether::{Ether, Limits, Mac, PortSettings, Prefix, Received, Route, Sent, Settings};
 use gatun_wire::{HEADROOM, Packet};
 use std::hint::black_box;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -21,18 +21,18 @@ const NEIGHBOURS: u16 = 1000;
 const BURST: usize = 64;
 const BURSTS: usize = 100_000;
 const PACKET_LEN: usize = 114;
-/// As packet buffers of devices lie.
+/// Buffer layout of devices.
 const STRIDE: usize = 2304;
 
-/// What is measured.
+/// Measured cases.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
     Receive4,
     Receive6,
-    /// By a default route.
+    /// Through a default route.
     Route4,
     Route6,
-    /// To neighbours, each packet to another.
+    /// To neighbours, each packet to another one.
     Link6,
 }
 
@@ -67,7 +67,7 @@ fn main() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// What is timed and counted.
+/// Code that is timed and counted.
 #[inline(never)]
 fn timed(ether: &mut Ether, memory: &mut [u8], way: Way, bursts: usize) -> usize {
     let mut done = 0;
@@ -95,10 +95,10 @@ fn neighbour(n: u16) -> Ipv6Addr {
     Ipv6Addr::new(0x2001, 0xdb8, 1, 0, 0, 0, 1, n)
 }
 
-/// A host with a default route of each family, which knows its next hops and neighbours.
+/// Host with a default route per family, whose next hops and neighbours are known.
 fn acquainted() -> Ether {
     let via = |to, addr: &str| Route { to, via: addr.parse().ok() };
-    let port = Port {
+    let port = PortSettings {
         name: "port".into(),
         device: 0,
         mac: OURS,
@@ -115,7 +115,8 @@ fn acquainted() -> Ether {
         neighbours: vec![],
         realms: [0; 2],
     };
-    let settings = Settings { engine: port.answers.clone(), ports: vec![port], speaks: false, shares: false };
+    let settings =
+        Settings { engine: port.answers.clone(), ports: vec![port], announces: false, shares: false };
     let mut ether = Ether::new(&settings, &Limits::default(), [1, 2, 3, 4]).expect("the settings are right");
     let hops =
         [Ipv4Addr::new(198, 51, 100, 254).into(), Ipv6Addr::new(0x2001, 0xdb8, 1, 0, 0, 0, 0, 0xfe).into()];
@@ -125,7 +126,7 @@ fn acquainted() -> Ether {
     ether
 }
 
-/// Lets a neighbour ask for us, so that it is known.
+/// Makes a neighbour known by letting it ask for us.
 fn introduce(ether: &mut Ether, who: IpAddr) {
     let mut frame = [&[0xff; 6][..], &PEER.0].concat();
     match who {
@@ -147,7 +148,7 @@ fn introduce(ether: &mut Ether, who: IpAddr) {
     assert!(matches!(answered, Received::Reply(_)), "{answered:?}");
 }
 
-/// A burst of frames, or of packets to be sent.
+/// A burst of frames, or of packets to send.
 fn frames(way: Way) -> Vec<u8> {
     let mut memory = vec![0; STRIDE * BURST];
     for (buffer, n) in memory.chunks_exact_mut(STRIDE).zip(0u16..) {

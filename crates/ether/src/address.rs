@@ -1,37 +1,37 @@
-//! Addresses: of devices, of either family in one number, and prefixes.
+//! MAC addresses, IP addresses of either family as one number, and prefixes.
 
 use core::fmt;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use core::str::FromStr;
 
-/// A device's address on an Ethernet (EUI-48).
+/// MAC address (EUI-48).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Mac(pub [u8; 6]);
 
 impl Mac {
-    /// To everybody on the link.
+    /// Broadcast address of the link.
     pub const BROADCAST: Mac = Mac([0xff; 6]);
 
-    /// Whether it stands for several devices: multicast or broadcast (IEEE 802-2014 8.2.2, the I/G bit).
+    /// Returns true for multicast and broadcast addresses (IEEE 802-2014 8.2.2, the I/G bit).
     #[inline]
     pub const fn is_group(self) -> bool {
         self.0[0] & 1 == 1
     }
 
-    /// Whether one device may have it.
+    /// Returns true for an address that one device may have.
     #[inline]
     pub fn is_unicast(self) -> bool {
         !self.is_group() && self.0 != [0; 6]
     }
 
-    /// The link-local IPv6 address made from it (RFC 4291 2.5.6 and appendix A).
+    /// Link-local IPv6 address made from the MAC (RFC 4291 2.5.6 and appendix A).
     pub fn link_local(self) -> Ipv6Addr {
         let [a, b, c, d, e, f] = self.0;
         let id = u64::from_be_bytes([a ^ 2, b, c, 0xff, 0xfe, d, e, f]);
         Ipv6Addr::from(0xfe80_u128 << 112 | u128::from(id))
     }
 
-    /// Where packets to an IPv6 multicast group go (RFC 2464 7).
+    /// MAC address of an IPv6 multicast group (RFC 2464 7).
     pub fn of_group(group: Ipv6Addr) -> Mac {
         let [.., a, b, c, d] = group.octets();
         Mac([0x33, 0x33, a, b, c, d])
@@ -46,46 +46,46 @@ impl fmt::Display for Mac {
     }
 }
 
-/// Not six pairs of hexadecimal digits with colons between them.
+/// The text is not six pairs of hexadecimal digits separated by colons.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct NotAMac;
+pub struct InvalidMac;
 
 impl FromStr for Mac {
-    type Err = NotAMac;
+    type Err = InvalidMac;
 
-    fn from_str(s: &str) -> Result<Self, NotAMac> {
+    fn from_str(s: &str) -> Result<Self, InvalidMac> {
         let mut mac = [0; 6];
         let mut parts = s.split(':');
         for byte in &mut mac {
             let digits = |p: &&str| p.len() == 2 && p.bytes().all(|b| b.is_ascii_hexdigit());
-            let part = parts.next().filter(digits).ok_or(NotAMac)?;
-            *byte = u8::from_str_radix(part, 16).map_err(|_| NotAMac)?;
+            let part = parts.next().filter(digits).ok_or(InvalidMac)?;
+            *byte = u8::from_str_radix(part, 16).map_err(|_| InvalidMac)?;
         }
-        parts.next().is_none().then_some(Mac(mac)).ok_or(NotAMac)
+        parts.next().is_none().then_some(Mac(mac)).ok_or(InvalidMac)
     }
 }
 
-/// Addresses of either family that begin alike. Host bits may be set; they do not count.
+/// Prefix of either family. Host bits may be set; they are ignored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Prefix {
-    /// An address in it.
+    /// Any address in the prefix.
     pub addr: IpAddr,
-    /// How many bits all of them have in common: at most 32, or 128.
+    /// Prefix length: at most 32 for IPv4, 128 for IPv6.
     pub len: u8,
 }
 
 impl Prefix {
-    /// One address alone.
+    /// Prefix of a single address.
     pub const fn host(addr: IpAddr) -> Prefix {
         Prefix { addr, len: bits(addr) }
     }
 
-    /// Whether the length is one that the family has.
+    /// Checks that the length is valid for the family.
     pub const fn is_valid(&self) -> bool {
         self.len <= bits(self.addr)
     }
 
-    /// Whether an address lies in it: never one of the other family.
+    /// Checks whether the prefix contains an address. Never true for the other family.
     pub fn contains(&self, addr: IpAddr) -> bool {
         self.addr.is_ipv4() == addr.is_ipv4() && Range::of(self).contains(Key::of(addr))
     }
@@ -104,8 +104,8 @@ const fn bits(addr: IpAddr) -> u8 {
     }
 }
 
-/// An address of either family as one number; IPv4 as ::ffff:a.b.c.d, which no IPv6 packet may bear on a
-/// link (RFC 4291 2.5.5.2) and [`Key::is_mapped`] keeps apart.
+/// Address of either family as one number. IPv4 is ::ffff:a.b.c.d, which no IPv6 packet may carry on a link
+/// (RFC 4291 2.5.5.2); [`Key::is_mapped`] tells them apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Key(pub(crate) u128);
 
@@ -142,7 +142,7 @@ impl Key {
     }
 }
 
-/// A prefix as the addresses from its first to its last.
+/// First and last address of a prefix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Range {
     pub(crate) first: u128,
@@ -163,28 +163,28 @@ impl Range {
     }
 }
 
-/// The upper `len` bits.
+/// Mask of the upper `len` bits.
 pub(crate) fn mask(len: u8) -> u128 {
     !u128::MAX.checked_shr(u32::from(len)).unwrap_or(0)
 }
 
-/// Whether a host may have the address as its own on a link: not unspecified, loopback, multicast, broadcast or
+/// Checks whether a host may use the address on a link: not unspecified, loopback, multicast, broadcast or
 /// 0.0.0.0/8 (RFC 1122 3.2.1.3).
 pub(crate) fn is_host4(addr: Ipv4Addr) -> bool {
     !matches!(addr.octets(), [0 | 127 | 224..=239, ..] | [255, 255, 255, 255])
 }
 
-/// The same for IPv6, link-local addresses included (RFC 4291 2.5.2, 2.5.3, 2.7).
+/// Checks the same for IPv6. Link-local addresses are allowed (RFC 4291 2.5.2, 2.5.3, 2.7).
 pub(crate) fn is_host6(addr: Ipv6Addr) -> bool {
     !(addr.is_unspecified() || addr.is_loopback() || addr.is_multicast() || Key::v6(addr).is_mapped())
 }
 
-/// fe80::/10.
+/// Checks for fe80::/10.
 pub(crate) fn is_link_local(addr: Ipv6Addr) -> bool {
     u128::from(addr) >> 118 == 0x3fa
 }
 
-/// The group that a host with this address listens to (RFC 4291 2.7.1).
+/// Solicited-node multicast group of a host with this address (RFC 4291 2.7.1).
 pub(crate) fn solicited_node(addr: Ipv6Addr) -> Ipv6Addr {
     Ipv6Addr::from(0xff02_0000_0000_0000_0000_0001_ff00_0000_u128 | (u128::from(addr) & 0xff_ffff))
 }
@@ -207,7 +207,7 @@ mod tests {
             "02:00:5e:10:fe:fg",
             "+2:00:5e:10:fe:ff",
         ] {
-            assert_eq!(wrong.parse::<Mac>(), Err(NotAMac), "{wrong}");
+            assert_eq!(wrong.parse::<Mac>(), Err(InvalidMac), "{wrong}");
         }
     }
 

@@ -10,15 +10,15 @@ use crate::bytes::{array, mac, put, v4};
 use crate::{Dropped, Mac};
 use core::net::Ipv4Addr;
 
-/// Bytes of the message.
+/// Message length in bytes.
 pub(crate) const LEN: usize = 28;
-/// Ethernet, IPv4, and their addresses' lengths.
+/// Ethernet, IPv4, and the lengths of their addresses.
 const HEAD: [u8; 6] = [0, 1, 8, 0, 6, 4];
 const OPERATION: usize = 6;
 const REQUEST: u16 = 1;
 const REPLY: u16 = 2;
 
-/// A message that was understood.
+/// Parsed ARP message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Message {
     pub(crate) is_request: bool,
@@ -29,7 +29,7 @@ pub(crate) struct Message {
 }
 
 impl Message {
-    /// Reads what follows the Ethernet header: the message, and padding perhaps.
+    /// Reads the bytes after the Ethernet header: the message, possibly with padding.
     pub(crate) fn read(bytes: &[u8]) -> Result<Message, Dropped> {
         let read = || {
             let head: [u8; 6] = array(bytes, 0)?;
@@ -43,20 +43,20 @@ impl Message {
             (head == HEAD && (REQUEST..=REPLY).contains(&operation)).then_some(message)
         };
         let message = read().ok_or(Dropped::ArpMalformed)?;
-        // RFC 1812 3.3.2: a sender that stands for several devices is not believed.
+        // RFC 1812 3.3.2: a sender MAC that stands for several devices is not accepted.
         if !message.sender_mac.is_unicast() || !(message.is_probe() || is_host4(message.sender)) {
             return Err(Dropped::ArpAddress);
         }
         Ok(message)
     }
 
-    /// Somebody asks whether the target is free (RFC 5227 2.1.1).
+    /// Returns true for a probe: the sender asks whether the target address is free (RFC 5227 2.1.1).
     pub(crate) fn is_probe(&self) -> bool {
         self.is_request && self.sender.is_unspecified()
     }
 }
 
-/// Makes the answer of a request in its place (RFC 826, "Packet Reception").
+/// Turns the request into its reply, in place (RFC 826, "Packet Reception").
 pub(crate) fn write_reply(bytes: &mut [u8], to: &Message, our_mac: Mac) {
     put(bytes, OPERATION, &REPLY.to_be_bytes());
     put(bytes, 8, &our_mac.0);
@@ -65,15 +65,15 @@ pub(crate) fn write_reply(bytes: &mut [u8], to: &Message, our_mac: Mac) {
     put(bytes, 24, &to.sender.octets());
 }
 
-/// A request from `sender`: for a neighbour, as a probe where the sender is unspecified (RFC 5227 2.1.1), or as an
-/// announcement where it is the target (RFC 5227 2.3).
+/// ARP request from `sender`. With an unspecified sender it is a probe (RFC 5227 2.1.1), with the target as
+/// sender an announcement (RFC 5227 2.3).
 pub(crate) fn request(our_mac: Mac, sender: Ipv4Addr, target: Ipv4Addr) -> [u8; LEN] {
     let mut message = [0; LEN];
     put(&mut message, 0, &HEAD);
     put(&mut message, OPERATION, &REQUEST.to_be_bytes());
     put(&mut message, 8, &our_mac.0);
     put(&mut message, 14, &sender.octets());
-    // The target's MAC is what is asked for: zero.
+    // The target's MAC is zero: the request asks for it.
     put(&mut message, 24, &target.octets());
     message
 }

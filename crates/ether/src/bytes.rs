@@ -1,4 +1,4 @@
-//! Reading and writing at a place in a frame, where it may end before.
+//! Reads and writes at offsets of a frame that may end earlier.
 
 use crate::Mac;
 use core::net::{Ipv4Addr, Ipv6Addr};
@@ -23,7 +23,7 @@ pub(crate) fn v6(bytes: &[u8], at: usize) -> Option<Ipv6Addr> {
     array::<16>(bytes, at).map(Ipv6Addr::from)
 }
 
-/// Writes `what` at `at`; nothing where the bytes end before.
+/// Writes `what` at `at`. Does nothing if the bytes end earlier.
 #[inline]
 pub(crate) fn put(bytes: &mut [u8], at: usize, what: &[u8]) {
     if let Some(place) = bytes.get_mut(at..).and_then(|b| b.get_mut(..what.len())) {

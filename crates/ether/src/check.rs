@@ -1,26 +1,26 @@
-//! What is wrong with settings, all of it at once.
+//! Validation of settings. Reports all problems at once.
 
 use crate::address::{is_host4, is_host6, is_link_local};
 use crate::frame::TAGS_MAX;
-use crate::{Limits, Port, Prefix, Problem, Route, Settings, Tag};
+use crate::{Limits, PortSettings, Prefix, Problem, Route, Settings, Tag};
 use alloc::borrow::ToOwned;
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::net::IpAddr;
 
-/// The smallest MTU of a link (RFC 791 3.2, RFC 8200 5) and the largest packet.
+/// Smallest MTU of a link (RFC 791 3.2, RFC 8200 5), and the largest packet.
 const MTU_MIN_V4: u32 = 68;
 const MTU_MIN_V6: u32 = 1280;
 const MTU_MAX: u32 = 65_535;
-/// Ports and devices are numbered in a byte.
+/// Ports and devices are numbered in one byte.
 const PORTS_MAX: usize = 255;
 
 pub(crate) fn check(settings: &Settings, limits: &Limits) -> Result<(), Vec<Problem>> {
     let mut problems = Problems { port: "", found: Vec::new() };
     problems.check_limits(limits, settings);
     if settings.ports.is_empty() || settings.ports.len() > PORTS_MAX {
-        problems.add(format!("{} ports", settings.ports.len()), "give between 1 and 255");
+        problems.add(format!("{} ports", settings.ports.len()), "configure 1 to 255 ports");
     }
     for (i, port) in settings.ports.iter().enumerate() {
         problems.port = &port.name;
@@ -51,7 +51,7 @@ impl<'s> Problems<'s> {
     fn bad_length(&mut self, prefix: &Prefix) {
         let max = if prefix.addr.is_ipv4() { 32 } else { 128 };
         self.add(
-            format!("{prefix} has no such prefix length"),
+            format!("invalid prefix length in {prefix}"),
             format!("write {}/{max} or less", prefix.addr),
         );
     }
@@ -61,46 +61,46 @@ impl<'s> Problems<'s> {
         let fixed: usize = settings.ports.iter().map(|p| p.neighbours.len()).sum();
         let least = (gateways + fixed) as u64 + 1;
         if u64::from(limits.neighbours_max) < least || limits.neighbours_max > 1 << 20 {
-            let what = format!("room for {} neighbours", limits.neighbours_max);
-            self.add(what, format!("with these routes, give between {least} and 1048576"));
+            let what = format!("neighbours_max is {}", limits.neighbours_max);
+            self.add(what, format!("with these routes, write {least} to 1048576"));
         }
         if limits.unresolved_max == 0 {
-            self.add("no neighbour may be asked for", "let unresolved_max be at least 1");
+            self.add("unresolved_max is 0, so no neighbour can be resolved", "write at least 1");
         }
         if limits.waiting_per_neighbour_max > limits.waiting_max {
             self.add(
-                "more packets may wait for one neighbour than for all",
-                "let waiting_per_neighbour_max be at most waiting_max",
+                "waiting_per_neighbour_max is larger than waiting_max",
+                "lower waiting_per_neighbour_max to at most waiting_max",
             );
         }
     }
 
-    fn check_link(&mut self, port: &Port) {
+    fn check_link(&mut self, port: &PortSettings) {
         if !port.mac.is_unicast() {
             self.add(
-                format!("no device has the address {}", port.mac),
-                "write the device's own, as `ip link` shows it; its first byte is even",
+                format!("{} is not the MAC address of a device", port.mac),
+                "write the device's own MAC as `ip link` shows it; its first byte is even",
             );
         }
         let six = has_ipv6(port);
         let least = if six { MTU_MIN_V6 } else { MTU_MIN_V4 };
         if !(least..=MTU_MAX).contains(&port.mtu) {
             let why = if six { " (IPv6 needs 1280, RFC 8200 5)" } else { "" };
-            self.add(format!("an MTU of {}", port.mtu), format!("write {least} to {MTU_MAX}{why}"));
+            self.add(format!("invalid MTU {}", port.mtu), format!("write {least} to {MTU_MAX}{why}"));
         }
     }
 
-    fn check_tags(&mut self, port: &Port, before: &[Port]) {
+    fn check_tags(&mut self, port: &PortSettings, before: &[PortSettings]) {
         if port.tags.len() > TAGS_MAX {
             self.add(format!("{} VLAN tags", port.tags.len()), "write at most two, the outer one first");
         }
         for tag in &port.tags {
             if !(1..=4094).contains(&tag.vlan) {
-                self.add(format!("there is no VLAN {}", tag.vlan), "write 1 to 4094");
+                self.add(format!("invalid VLAN {}", tag.vlan), "write 1 to 4094");
             }
             if ![Tag::CUSTOMER, Tag::SERVICE].contains(&tag.kind) {
                 self.add(
-                    format!("0x{:04x} is no kind of VLAN tag", tag.kind),
+                    format!("unknown VLAN tag type 0x{:04x}", tag.kind),
                     "write 0x8100 (802.1Q) or 0x88a8 (802.1ad)",
                 );
             }
@@ -108,18 +108,18 @@ impl<'s> Problems<'s> {
         if let Some(other) = before.iter().find(|p| p.device == port.device && p.tags == port.tags) {
             self.add(
                 format!("the same device and VLAN as port \"{}\"", other.name),
-                "write another `vlan`, or join both ports into one",
+                "write another `vlan`, or merge the two ports",
             );
         }
         if let Some(other) = before.iter().find(|p| p.device == port.device && p.mac != port.mac) {
             self.add(
-                format!("another MAC than port \"{}\" on the same device", other.name),
+                format!("the MAC differs from that of port \"{}\" on the same device", other.name),
                 format!("write {}", other.mac),
             );
         }
     }
 
-    fn check_addresses(&mut self, port: &Port) {
+    fn check_addresses(&mut self, port: &PortSettings) {
         for prefix in port.addresses.iter().chain(&port.answers).filter(|p| !p.is_valid()) {
             self.bad_length(prefix);
         }
@@ -130,29 +130,29 @@ impl<'s> Problems<'s> {
             };
             if !host {
                 self.add(
-                    format!("{own} cannot be a host's address"),
+                    format!("{own} is not a valid host address"),
                     "write a unicast address that is neither the first nor the last of its network",
                 );
             }
         }
         for answered in port.answers.iter().filter(|p| p.is_valid()) {
-            // Of a network without other hosts nobody is shut out.
+            // A network without other hosts: answering for all of it excludes nobody.
             let whole = |own: &&Prefix| own.is_valid() && !is_host(own) && answered.len <= own.len;
             if let Some(own) = port.addresses.iter().filter(whole).find(|own| answered.contains(own.addr)) {
                 self.add(
-                    format!("{answered} is answered for, and with it every neighbour of {}", own.addr),
-                    "write only what is the translator's",
+                    format!("{answered} in `answers` covers all neighbours of {}", own.addr),
+                    "list only addresses of the translator",
                 );
             }
         }
         for (i, own) in port.addresses.iter().enumerate() {
             if port.addresses.iter().take(i).any(|o| o.addr == own.addr) {
-                self.add(format!("{} twice", own.addr), "leave one of them out");
+                self.add(format!("{} is listed twice", own.addr), "remove one of them");
             }
         }
     }
 
-    fn check_routes(&mut self, port: &Port) {
+    fn check_routes(&mut self, port: &PortSettings) {
         for route in &port.routes {
             if !route.to.is_valid() {
                 self.bad_length(&route.to);
@@ -163,19 +163,19 @@ impl<'s> Problems<'s> {
             if route.to.addr.is_ipv4() && !port.addresses.iter().any(|p| p.addr.is_ipv4()) {
                 self.add(
                     format!("a route to {} on a port without an IPv4 address", route.to),
-                    "give the port one: ARP has to ask from an address",
+                    "give the port an IPv4 address; ARP needs one as its sender",
                 );
             }
         }
     }
 
-    fn check_neighbours(&mut self, port: &Port) {
+    fn check_neighbours(&mut self, port: &PortSettings) {
         for (i, neighbour) in port.neighbours.iter().enumerate() {
             let addr = neighbour.addr;
             if !neighbour.mac.is_unicast() {
                 self.add(
-                    format!("no neighbour has the address {}", neighbour.mac),
-                    format!("write the MAC of {addr} alone; its first byte is even"),
+                    format!("{} is not the MAC address of a neighbour", neighbour.mac),
+                    format!("write the unicast MAC of {addr}; its first byte is even"),
                 );
             }
             let link_local = matches!(addr, IpAddr::V6(a) if is_link_local(a));
@@ -191,14 +191,17 @@ impl<'s> Problems<'s> {
                 self.add(format!("{addr} is this port's own address"), "write the neighbour's");
             }
             if port.neighbours.iter().take(i).any(|other| other.addr == addr) {
-                self.add(format!("the neighbour {addr} twice"), "leave one of them out");
+                self.add(format!("the neighbour {addr} is listed twice"), "remove one of them");
             }
         }
     }
 
-    fn check_gateway(&mut self, port: &Port, route: &Route, via: IpAddr) {
+    fn check_gateway(&mut self, port: &PortSettings, route: &Route, via: IpAddr) {
         if via.is_ipv4() != route.to.addr.is_ipv4() {
-            self.add(format!("a route to {} by {via}", route.to), "write a next hop of the same family");
+            self.add(
+                format!("the route to {} has the next hop {via} of another family", route.to),
+                "write a next hop of the same family",
+            );
             return;
         }
         if port.addresses.iter().any(|p| p.addr == via) {
@@ -207,19 +210,19 @@ impl<'s> Problems<'s> {
         if let Some(answered) = port.answers.iter().find(|p| p.is_valid() && p.contains(via)) {
             self.add(
                 format!("the next hop {via} is in {answered}, which this port answers for"),
-                "leave the router's address out of what is answered",
+                "remove the router's address from `answers`",
             );
         }
         let link_local = matches!(via, IpAddr::V6(a) if is_link_local(a));
         if !link_local && !port.addresses.iter().any(|p| p.is_valid() && p.contains(via)) {
             self.add(
                 format!("the next hop {via} is not on this port's link"),
-                "give the port an address whose prefix contains it, or write the router's own address on this link",
+                "give the port an address whose prefix contains it, or write the router's address on this link",
             );
         }
     }
 
-    /// The same prefix by two ports, or a host's address at two.
+    /// Checks for a prefix reached by two ports, and for a host address of two ports.
     fn check_overlaps(&mut self, settings: &'s Settings) {
         let all = || settings.ports.iter().enumerate();
         for (i, port) in all() {
@@ -230,36 +233,36 @@ impl<'s> Problems<'s> {
                     let apart = port.realm_of(own.addr) != other.realm_of(own.addr);
                     if !local && !apart && other.addresses.iter().any(|o| o.addr == own.addr) {
                         self.add(
-                            format!("{} is port \"{}\"'s address, too", own.addr, other.name),
-                            "give each port its own",
+                            format!("{} is also an address of port \"{}\"", own.addr, other.name),
+                            "give each port its own address",
                         );
                     }
                 }
                 let meet = |to: &Prefix| port.realm_of(to.addr) == other.realm_of(to.addr);
                 for to in routed(port).filter(meet).filter(|to| routed(other).any(|o| same(o, *to))) {
                     self.add(
-                        format!("{} is reached by port \"{}\", too", to, other.name),
-                        "leave it to one of them, or make one prefix longer",
+                        format!("{} is also reached by port \"{}\"", to, other.name),
+                        "remove it from one of the ports, or make one prefix longer",
                     );
                 }
             }
             for (j, route) in port.routes.iter().enumerate() {
                 if port.routes.iter().take(j).any(|r| same(r.to, route.to)) {
-                    self.add(format!("two routes to {}", route.to), "leave one of them out");
+                    self.add(format!("two routes to {}", route.to), "remove one of them");
                 }
             }
         }
     }
 }
 
-/// Whether IPv6 goes by a port at all.
-pub(crate) fn has_ipv6(port: &Port) -> bool {
+/// Checks whether a port uses IPv6 at all.
+pub(crate) fn has_ipv6(port: &PortSettings) -> bool {
     let routes = port.routes.iter().map(|r| &r.to);
     port.addresses.iter().chain(&port.answers).chain(routes).any(|p| p.addr.is_ipv6())
 }
 
-/// Every prefix that a port leads to.
-fn routed(port: &Port) -> impl Iterator<Item = Prefix> {
+/// All prefixes that a port reaches.
+fn routed(port: &PortSettings) -> impl Iterator<Item = Prefix> {
     let local = |p: &Prefix| matches!(p.addr, IpAddr::V6(a) if is_link_local(a));
     let links = port.addresses.iter().copied().filter(move |p| !local(p));
     links.chain(port.routes.iter().map(|r| r.to))
@@ -269,12 +272,13 @@ fn same(a: Prefix, b: Prefix) -> bool {
     a.len == b.len && a.is_valid() && b.is_valid() && a.contains(b.addr)
 }
 
-/// Whether a prefix has one address alone.
+/// Checks whether a prefix contains a single address.
 fn is_host(prefix: &Prefix) -> bool {
     *prefix == Prefix::host(prefix.addr)
 }
 
-/// Whether an IPv4 address is its network's first or last, where there are such (RFC 3021).
+/// Checks whether an IPv4 address is the first or last of its network, if the network has such addresses (RFC
+/// 3021).
 fn is_edge(prefix: &Prefix) -> bool {
     let IpAddr::V4(a) = prefix.addr else { return false };
     let host = u32::MAX.checked_shr(u32::from(prefix.len)).unwrap_or(0);

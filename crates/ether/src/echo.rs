@@ -1,4 +1,4 @@
-//! Ping: echo requests to the ports' own addresses, answered in their place.
+//! Ping: answers echo requests to the ports' own addresses, in place.
 
 use crate::Dropped;
 use crate::address::{is_host4, is_host6};
@@ -8,13 +8,13 @@ use gatun_wire::checksum::{self, Delta};
 use gatun_wire::hdr::{get16, icmpv4, icmpv6, ipv4, ipv6, put16};
 use gatun_wire::proto;
 
-/// TTL and hop limit of answers.
+/// TTL and hop limit of replies.
 const TTL: u8 = 64;
 const PROTOCOL: usize = 9;
-/// A header without options.
+/// First byte of an IPv4 header without options.
 const VERSION_IHL: u8 = 0x45;
 
-/// Whether an IPv4 packet is an echo request that is answered here: whole, without options.
+/// Checks whether an IPv4 packet is an echo request that is answered here: whole, without options.
 pub(crate) fn is_request4(packet: &[u8]) -> bool {
     let whole = get16(packet, ipv4::FLAGS).is_some_and(|f| f & (ipv4::MF | ipv4::OFFSET_MASK) == 0);
     whole
@@ -23,10 +23,11 @@ pub(crate) fn is_request4(packet: &[u8]) -> bool {
         && packet.get(ipv4::LEN) == Some(&icmpv4::ECHO_REQUEST)
 }
 
-/// Makes the reply (RFC 792, RFC 1122 3.2.2.6).
+/// Turns the request into its reply (RFC 792, RFC 1122 3.2.2.6).
+///
 ///
 /// # Errors
-/// Where the request is not right in itself; it is unchanged then.
+/// If the request is malformed. It is unchanged then.
 pub(crate) fn answer4(packet: &mut [u8]) -> Result<(), Dropped> {
     let malformed = Dropped::EchoMalformed;
     let head: [u8; ipv4::LEN] = array(packet, 0).ok_or(malformed)?;
@@ -35,7 +36,7 @@ pub(crate) fn answer4(packet: &mut [u8]) -> Result<(), Dropped> {
     let message = packet.get(ipv4::LEN..).ok_or(malformed)?;
     let (src, dst) = (v4(&head, 12).ok_or(malformed)?, v4(&head, 16).ok_or(malformed)?);
     let right = ipv4::sum_is_right(&head) && message.len() >= icmpv4::LEN && checksum::sum(message) == 0xffff;
-    // An answer to a group, to nobody or to ourselves would not be one (RFC 1122 3.2.1.3).
+    // A reply must not go to a group, to nobody or to ourselves (RFC 1122 3.2.1.3).
     if !right || !is_host4(src) || src == dst || message.get(1) != Some(&0) {
         return Err(malformed);
     }
@@ -50,16 +51,17 @@ pub(crate) fn answer4(packet: &mut [u8]) -> Result<(), Dropped> {
     Ok(())
 }
 
-/// Whether an IPv6 packet is an echo request right behind the header.
+/// Checks whether an IPv6 packet is an echo request directly after the header.
 pub(crate) fn is_request6(packet: &[u8]) -> bool {
     packet.get(ipv6::NEXT_HEADER) == Some(&proto::ICMPV6)
         && packet.get(ipv6::LEN) == Some(&icmpv6::ECHO_REQUEST)
 }
 
-/// Makes the reply (RFC 4443 4.2).
+/// Turns the request into its reply (RFC 4443 4.2).
+///
 ///
 /// # Errors
-/// Where the request is not right in itself; it is unchanged then.
+/// If the request is malformed. It is unchanged then.
 pub(crate) fn answer6(packet: &mut [u8]) -> Result<(), Dropped> {
     let malformed = Dropped::EchoMalformed;
     let head: [u8; ipv6::LEN] = array(packet, 0).ok_or(malformed)?;
@@ -76,7 +78,7 @@ pub(crate) fn answer6(packet: &mut [u8]) -> Result<(), Dropped> {
     put(packet, 8, &dst.octets());
     put(packet, 24, &src.octets());
     put(packet, ipv6::LEN, &[icmpv6::ECHO_REPLY]);
-    // The sum of both addresses stays.
+    // Swapping the two addresses does not change their sum.
     put16(packet, ipv6::LEN + icmpv6::CHECKSUM, changed.apply(field));
     Ok(())
 }

@@ -9,34 +9,34 @@
 use crate::bytes::{array, mac, put};
 use crate::{Mac, Tag};
 
-/// Bytes of the header without tags.
+/// Header length in bytes without tags.
 pub(crate) const LEN: usize = 14;
-/// Bytes of a tag.
+/// Length of a tag in bytes.
 const TAG_LEN: usize = 4;
-/// Tags that a frame of ours may have.
+/// Largest number of tags in a port's frames.
 pub(crate) const TAGS_MAX: usize = 2;
-/// The longest header.
+/// Longest header.
 pub(crate) const LEN_MAX: usize = LEN + TAGS_MAX * TAG_LEN;
-/// The bits of a tag that are its VLAN (IEEE 802.1Q 9.6).
+/// Bits of a tag that hold the VLAN (IEEE 802.1Q 9.6).
 const VLAN_MASK: u16 = 0x0fff;
 const SOURCE: usize = 6;
 
-/// Ethernet types.
+/// Ethertypes.
 pub(crate) mod kind {
     pub(crate) const IPV4: u16 = 0x0800;
     pub(crate) const ARP: u16 = 0x0806;
     pub(crate) const IPV6: u16 = 0x86dd;
 }
 
-/// The header of a received frame.
+/// Header of a received frame.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Header {
     pub(crate) dst: Mac,
     pub(crate) src: Mac,
-    /// Tags, outermost first, those that say a priority alone left out.
+    /// Tags, outermost first, without priority tags (VLAN 0).
     pub(crate) tags: Tags,
     pub(crate) kind: u16,
-    /// Where what it carries begins.
+    /// Header length: the offset of the payload.
     pub(crate) len: usize,
 }
 
@@ -61,7 +61,7 @@ impl Tags {
 }
 
 impl Header {
-    /// `None` where the frame ends before.
+    /// Reads the header. `None` if the frame is too short.
     #[inline]
     pub(crate) fn read(frame: &[u8]) -> Option<Header> {
         let head: [u8; LEN] = array(frame, 0)?;
@@ -77,7 +77,7 @@ impl Header {
                 break;
             }
             let vlan = u16::from_be_bytes(array(frame, self.len)?) & VLAN_MASK;
-            // VLAN 0: a priority, and no VLAN (IEEE 802.1Q 6.9.1).
+            // VLAN 0 means a priority without a VLAN (IEEE 802.1Q 6.9.1).
             if vlan != 0 {
                 self.tags.push(self.kind, vlan);
             }
@@ -92,25 +92,25 @@ fn is_tag(kind: u16) -> bool {
     kind == Tag::CUSTOMER || kind == Tag::SERVICE
 }
 
-/// A port's header as frames to it have it: what nearly all of them are told by, at a few looks. [`Header::read`] says of
-/// the others what they are.
+/// Expected header of frames to a port. Nearly all frames match it with a few comparisons; [`Header::read`]
+/// parses the others.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Door {
-    /// The port's MAC, and its tags behind it.
+pub(crate) struct HeaderMatch {
+    /// MAC of the port; its tags follow.
     mac: u64,
     tags: u64,
     tags_mask: u64,
-    /// Where what the frame carries begins.
+    /// Header length: the offset of the payload.
     pub(crate) len: usize,
 }
 
-/// The bit of a MAC that stands for several devices, in such a word.
+/// Bit of a group MAC in such a word.
 const GROUP: u64 = 1;
-/// The six bytes of a MAC in a word that is read as they lie, lowest first.
+/// Mask of the six bytes of a MAC in a little-endian word.
 const MAC_MASK: u64 = (1 << 48) - 1;
 
-impl Door {
-    pub(crate) fn new(mac: Mac, tags: &[Tag]) -> Door {
+impl HeaderMatch {
+    pub(crate) fn new(mac: Mac, tags: &[Tag]) -> HeaderMatch {
         let mut bytes = [0; 8];
         let mut mask = [0; 8];
         for (i, tag) in tags.iter().take(TAGS_MAX).enumerate() {
@@ -120,7 +120,7 @@ impl Door {
             put(&mut mask, i * TAG_LEN + 2, &VLAN_MASK.to_be_bytes());
         }
         let [a, b, c, d, e, f] = mac.0;
-        Door {
+        HeaderMatch {
             mac: u64::from_le_bytes([a, b, c, d, e, f, 0, 0]),
             tags: u64::from_le_bytes(bytes),
             tags_mask: u64::from_le_bytes(mask),
@@ -128,10 +128,10 @@ impl Door {
         }
     }
 
-    /// The type of a frame to this port, from another device; 0 where it is anything else.
+    /// Ethertype of a frame to this port from another device. 0 for any other frame.
     #[inline]
     pub(crate) fn kind_of(&self, frame: &[u8]) -> u16 {
-        // 20 bytes: every frame with an IP packet has them.
+        // Every frame with an IP packet has at least 20 bytes.
         let Some(head) = frame.first_chunk::<20>() else { return 0 };
         let word = |at: usize| array(head, at).map_or(0, u64::from_le_bytes);
         let (dst, src) = (word(0) & MAC_MASK, word(SOURCE) & MAC_MASK);
@@ -144,13 +144,13 @@ impl Door {
     }
 }
 
-/// Turns a received frame round, its tags as they are.
-pub(crate) fn turn(frame: &mut [u8], to: Mac, from: Mac) {
+/// Addresses a received frame as its reply. Tags stay.
+pub(crate) fn write_reply_header(frame: &mut [u8], to: Mac, from: Mac) {
     put(frame, 0, &to.0);
     put(frame, SOURCE, &from.0);
 }
 
-/// A port's header, written once: all but the destination and the type.
+/// Header of frames from a port, without the destination and the ethertype.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Template {
     bytes: [u8; LEN_MAX],
@@ -172,7 +172,7 @@ impl Template {
     /// Writes the header at the beginning of `frame`.
     #[inline(always)]
     pub(crate) fn write(&self, frame: &mut [u8], dst: Mac, kind: u16) {
-        // Without tags from registers: the length is known.
+        // Headers without tags are written from registers, because their length is known.
         match (self.bytes.first_chunk(), frame.first_chunk_mut::<LEN>()) {
             (Some(header), Some(place)) if self.len == LEN => {
                 *place = *header;

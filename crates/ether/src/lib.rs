@@ -1,8 +1,10 @@
-//! What a host on an Ethernet owes its neighbours: ARP and neighbour discovery both ways, ping, VLAN tags, next hops.
+//! Host functions on Ethernet for backends: ARP and neighbour discovery in both directions, ping, VLAN tags,
+//! next hops.
 //!
-//! The packets of `gatun_io::Backend` begin with their IP header. A backend of Ethernet devices (AF_XDP, DPDK) puts an
-//! [`Ether`] between these and the device's frames. It knows no device, no clock and no thread, and allocates nothing
-//! after it was made:
+//!
+//! The packets of `gatun_io::Backend` begin with their IP header. A backend of Ethernet devices (AF_XDP, DPDK)
+//! puts an [`Ether`] between these packets and the device's frames. An `Ether` knows no device, no clock and no
+//! thread, and it allocates nothing after its construction:
 //!
 //! ```text
 //!    device                          Ether                                    engine
@@ -10,7 +12,7 @@
 //!    frame ---> receive(now, device, frame)
 //!                 |- Packet  ------------- begins with its IP header now ---> process
 //!    frame <------|- Reply                 ARP, neighbour discovery, ping
-//!                 |- Taken                 an answer to a question of ours
+//!                 |- Consumed                 an answer to a question of ours
 //!    kernel <-----|- Foreign               none of ours: pass it on, or not
 //!                 '- Drop
 //!
@@ -24,25 +26,28 @@
 //!
 //! # For backends
 //!
-//! - A frame is a [`gatun_wire::Packet`] that begins with the Ethernet header. After [`Received::Packet`] it begins with
-//!   the IP header, as [`gatun_wire::HEADROOM`] asks for; padding may follow. After [`Sent::Frame`] it begins with the
-//!   Ethernet header again. Frames that are shorter than 60 bytes are padded by the device.
-//! - Leave [`ANSWER_ROOM`] bytes behind a received frame: an advertisement may be longer than its solicitation.
-//! - Tags stand in the frame: a device that takes them out, or puts them in, must not.
-//! - Solicitations come to groups, so the device has to receive all multicast frames, or all frames.
-//! - After each burst, and before sleeping, compare [`Ether::due_ms`] with the clock, and call [`Ether::poll`]. The
-//!   clock counts milliseconds and does not go back.
-//! - Other settings come as another [`Ether`], made elsewhere: [`Ether::take_over`].
-//! - Several workers at the same ports have an `Ether` each, with the same settings but `speaks` for one of them. What
-//!   one hears, the others have to be told: [`Ether::heard`], [`Ether::hear`] (docs/decisions/0062). While packets wait,
-//!   `due_ms` comes every few milliseconds, so that a worker that sleeps looks for such news.
+//! - A frame is a [`gatun_wire::Packet`] that begins with the Ethernet header. After [`Received::Packet`] it
+//!   begins with the IP header, as [`gatun_wire::HEADROOM`] requires; padding may follow. After [`Sent::Frame`]
+//!   it begins with the Ethernet header again. The device pads frames shorter than 60 bytes.
+//! - Leave [`ANSWER_ROOM`] bytes after a received frame: an advertisement may be longer than its
+//!   solicitation.
+//! - Tags are part of the frame: the device must not strip or insert them.
+//! - Solicitations are sent to groups, so the device has to receive all multicast frames, or all frames.
+//! - After each burst, and before sleeping, compare [`Ether::due_ms`] with the clock, and call
+//!   [`Ether::poll`]. The clock counts milliseconds and never goes back.
+//! - To change settings, construct another [`Ether`] elsewhere and call [`Ether::take_over`].
+//! - Several workers at the same ports have one `Ether` each, with the same settings, except that only one of
+//!   them `announces`. Each worker passes neighbour updates to the others: [`Ether::next_update`],
+//!   [`Ether::apply_update`] (docs/decisions/0062). While packets wait, `due_ms` is only a few milliseconds
+//!   ahead, so that a sleeping worker checks for such updates.
 //!
-//! # What is not done
+//! # Limits
 //!
-//! Router advertisements and redirects are not obeyed: addresses and routes are the configuration's, and who can send
-//! such a message must not move traffic. None are sent. Multicast is not forwarded; groups are reported so that switches
-//! that snoop let solicitations through. A packet whose next hop does not answer is dropped and counted; its sender gets no
-//! ICMP error (decision 0062).
+//!
+//! Router advertisements and redirects are not obeyed: addresses and routes come from the configuration, and a
+//! host that can send such a message must not be able to move traffic. None are sent. Multicast is not
+//! forwarded; groups are reported so that snooping switches let solicitations through. A packet whose next hop
+//! does not answer is dropped and counted; its sender gets no ICMP error (decision 0062).
 #![no_std]
 #![forbid(unsafe_code)]
 #![cfg_attr(
@@ -55,6 +60,7 @@ extern crate alloc;
 extern crate std;
 
 mod address;
+mod announcements;
 mod arp;
 mod bytes;
 mod check;
@@ -64,25 +70,24 @@ mod frame;
 mod mld;
 mod ndp;
 mod neighbour;
+mod pending;
 mod port;
 mod receive;
 mod routes;
 mod settings;
-mod speech;
 mod stats;
-mod succession;
-mod waiting;
+mod take_over;
 
-pub use address::{Mac, NotAMac, Prefix};
-pub use ether::{Conflict, Ether, NeighbourReport, Received, Sent, Whose};
-pub use neighbour::State;
-pub use receive::Heard;
-pub use settings::{Limits, Neighbour, Port, Problem, Route, Settings, Tag};
-pub use stats::{Answer, Count, Dropped, Foreign, Note, Stats, Taken, Unsent};
+pub use address::{InvalidMac, Mac, Prefix};
+pub use ether::{Conflict, Ether, FrameOrigin, NeighbourReport, Received, Sent};
+pub use neighbour::NeighbourState;
+pub use receive::NeighbourUpdate;
+pub use settings::{Limits, PortSettings, Problem, Route, Settings, StaticNeighbour, Tag};
+pub use stats::{Answer, Consumed, Count, Dropped, EtherEvent, Foreign, Stats, Unsent};
 
-/// Bytes that an answer may be longer than the frame that it answers: an advertisement's option.
+/// Largest difference in bytes between a reply and the frame that it answers: an advertisement's option.
 pub const ANSWER_ROOM: usize = 8;
-/// The longest Ethernet header: with two tags.
+/// Longest Ethernet header: with two tags.
 pub const HEADER_MAX: usize = frame::LEN_MAX;
 
 const _: () = assert!(HEADER_MAX <= gatun_wire::DEVICE_ROOM);

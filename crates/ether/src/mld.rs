@@ -1,9 +1,10 @@
-//! Multicast listener discovery (RFC 3810): enough for switches that snoop.
+//! Multicast listener discovery (RFC 3810), as far as snooping switches need it.
 //!
-//! A switch that snoops passes a group's packets on to who has said that it listens. Solicitations go to groups, so a
-//! host that says nothing cannot be found through such a switch. Groups are reported at start, on take-over and when
-//! a query asks. Not done: timers of single groups, and version 1 (snooping switches understand reports of
-//! version 2 while they send queries of version 1).
+//!
+//! A snooping switch forwards a group's packets only to hosts that reported the group. Solicitations go to
+//! groups, so a host that reports nothing cannot be found through such a switch. Groups are reported at start,
+//! on take-over and in reply to a query. Not implemented: timers of single groups, and version 1 (snooping
+//! switches understand reports of version 2 while they send queries of version 1).
 //!
 //! ```text
 //!   query:   IPv6, hop limit 1 | hop-by-hop: router alert, 8 | 0 type 130 | 4 maximum response delay | 8 group | 24
@@ -19,16 +20,17 @@ use core::net::Ipv6Addr;
 use gatun_wire::hdr::{get16, icmpv6, ipv6};
 use gatun_wire::proto;
 
-/// Groups of one report: more do not fit 1280 bytes (RFC 3810 5.2.15 would have several reports).
+/// Largest number of groups in a report: more do not fit 1280 bytes (RFC 3810 5.2.15 would have several
+/// reports).
 pub(crate) const GROUPS_MAX: usize = 60;
-/// Bytes of the largest report.
+/// Length in bytes of the largest report.
 pub(crate) const REPORT_MAX: usize = MESSAGE + REPORT_HEAD + GROUPS_MAX * RECORD;
 
 const QUERY: u8 = 130;
 const REPORT: u8 = 143;
 /// ICMPv6 in 8 bytes, router alert for MLD, two bytes of padding (RFC 2711, RFC 3810 5).
 const HOP_BY_HOP: [u8; 8] = [proto::ICMPV6, 0, 5, 2, 0, 0, 1, 0];
-/// Where the message begins.
+/// Offset of the message.
 const MESSAGE: usize = ipv6::LEN + HOP_BY_HOP.len();
 const QUERY_LEN: usize = 24;
 const REPORT_HEAD: usize = 8;
@@ -36,20 +38,21 @@ const RECORD: usize = 20;
 /// RFC 3810 5.2.12.
 const IS_EXCLUDE: u8 = 2;
 const CHANGE_TO_EXCLUDE: u8 = 4;
-/// ff02::16, all routers that know version 2.
+/// ff02::16, all MLDv2-capable routers.
 pub(crate) const ALL_ROUTERS: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 0x16);
 
-/// Whether a packet is a query.
+/// Checks whether a packet is a query.
 pub(crate) fn is_query(packet: &[u8]) -> bool {
     packet.get(ipv6::NEXT_HEADER) == Some(&proto::HOP_BY_HOP)
         && array(packet, ipv6::LEN) == Some([proto::ICMPV6, 0])
         && packet.get(MESSAGE) == Some(&QUERY)
 }
 
-/// Within how many milliseconds a query wants its answer.
+/// Reads the maximum response delay of a query, in milliseconds.
+///
 ///
 /// # Errors
-/// Where it is none of the link, or not right in itself (RFC 3810 5.1.14, 6.2).
+/// If the query is not from the link or is malformed (RFC 3810 5.1.14, 6.2).
 pub(crate) fn read_query(packet: &[u8]) -> Result<u64, Dropped> {
     let head: [u8; ipv6::LEN] = array(packet, 0).ok_or(Dropped::MldMalformed)?;
     let len = get16(&head, ipv6::PAYLOAD_LEN).map_or(0, usize::from);
@@ -65,7 +68,7 @@ pub(crate) fn read_query(packet: &[u8]) -> Result<u64, Dropped> {
     Ok(delay_ms(get16(message, 4).unwrap_or(0)))
 }
 
-/// RFC 3810 5.1.3: a number of milliseconds, or one with an exponent.
+/// RFC 3810 5.1.3: a plain number of milliseconds, or one with an exponent.
 fn delay_ms(code: u16) -> u64 {
     match code {
         ..0x8000 => code.into(),
@@ -73,8 +76,8 @@ fn delay_ms(code: u16) -> u64 {
     }
 }
 
-/// Writes a report of groups, as the answer to a query or without being asked; returns its length, 0 where there is
-/// none to report.
+/// Writes a report of groups, as the reply to a query or unsolicited. Returns its length, or 0 if there is no
+/// group to report.
 pub(crate) fn write_report(
     out: &mut [u8; REPORT_MAX],
     src: Ipv6Addr,

@@ -18,55 +18,56 @@ const NEIGHBOUR_SOLICITATION: u8 = 135;
 const NEIGHBOUR_ADVERTISEMENT: u8 = 136;
 const REDIRECT: u8 = 137;
 
-/// Hop limit of neighbour discovery: no router can have passed it on (RFC 4861 7.1.1).
+/// Hop limit of neighbour discovery: proves that no router forwarded the packet (RFC 4861 7.1.1).
 const HOP_LIMIT: u8 = 255;
-/// Bytes of a message without options.
+/// Message length in bytes without options.
 const LEN: usize = 24;
 const FLAGS: usize = 4;
 const TARGET: usize = 8;
-/// Options that are looked at, at most. Eight kinds are known; a message with more than this is an attack.
+/// Largest number of options that are parsed. Eight kinds are known; a message with more options than this is
+/// an attack.
 const OPTIONS_MAX: usize = 32;
 const OPTION_UNIT: usize = 8;
 const SOURCE_LINK_LAYER: u8 = 1;
 const TARGET_LINK_LAYER: u8 = 2;
 
-/// We are a router (RFC 4861 4.4, R): who uses us as one must not stop.
+/// We are a router (RFC 4861 4.4, R). Hosts that use us as a router must not stop.
 const IS_ROUTER: u8 = 0x80;
 const SOLICITED: u8 = 0x40;
 const OVERRIDE: u8 = 0x20;
 
-/// Bytes of a packet with a link-layer option: header, message, option.
+/// Length in bytes of a packet with a link-layer option: header, message, option.
 pub(crate) const PACKET_LEN: usize = ipv6::LEN + LEN + OPTION_UNIT;
 
-/// Whether a packet is a message of neighbour or router discovery.
+/// Checks whether a packet is a message of neighbour or router discovery.
 #[inline]
 pub(crate) fn is_discovery(packet: &[u8]) -> bool {
     packet.get(ipv6::NEXT_HEADER) == Some(&proto::ICMPV6)
         && packet.get(ipv6::LEN).is_some_and(|kind| (ROUTER_SOLICITATION..=REDIRECT).contains(kind))
 }
 
-/// Whether it is one about routers: a solicitation, an advertisement or a redirect.
+/// Checks for a router message: a solicitation, an advertisement or a redirect.
 pub(crate) fn is_of_routers(packet: &[u8]) -> bool {
     let kind = packet.get(ipv6::LEN).copied().unwrap_or(0);
     is_discovery(packet) && !(NEIGHBOUR_SOLICITATION..=NEIGHBOUR_ADVERTISEMENT).contains(&kind)
 }
 
-/// A message that was understood.
+/// Parsed neighbour solicitation or advertisement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Message {
     pub(crate) is_solicitation: bool,
-    /// Unspecified while somebody looks whether the target is free (RFC 4862 5.4).
+    /// Unspecified while a host checks whether the target is free (RFC 4862 5.4).
     pub(crate) src: Ipv6Addr,
     pub(crate) target: Ipv6Addr,
-    /// The sender's (solicitation) or the target's (advertisement).
+    /// MAC of the sender (solicitation) or the target (advertisement).
     pub(crate) mac: Option<Mac>,
     pub(crate) solicited: bool,
     pub(crate) overrides: bool,
 }
 
 impl Message {
-    /// Reads a packet whose next header is ICMPv6 and whose type is that of a solicitation or an advertisement.
-    /// RFC 4861 7.1.1 and 7.1.2, line by line.
+    /// Reads a packet whose next header is ICMPv6 and whose type is neighbour solicitation or advertisement.
+    /// Follows RFC 4861 7.1.1 and 7.1.2 line by line.
     pub(crate) fn read(packet: &[u8]) -> Result<Message, Dropped> {
         let head: [u8; ipv6::LEN] = array(packet, 0).ok_or(Dropped::NdpMalformed)?;
         let (src, dst) = (v6(&head, 8), v6(&head, 24));
@@ -115,14 +116,14 @@ impl Message {
     }
 }
 
-/// Whether an ICMPv6 message has the checksum of its addresses, length and bytes.
+/// Verifies the checksum of an ICMPv6 message.
 pub(crate) fn sum_is_right(head: &[u8; ipv6::LEN], message: &[u8]) -> bool {
     let addresses = head.get(ipv6::ADDRESSES..).unwrap_or_default();
     let pseudo = checksum::pseudo(addresses, message.len() as u32, proto::ICMPV6);
     checksum::add(pseudo, checksum::sum(message)) == 0xffff
 }
 
-/// Walks the options for a MAC (RFC 4861 4.6.1). Others are passed over: "Options not recognized are ignored".
+/// Walks the options for a MAC (RFC 4861 4.6.1). Skips other options: "Options not recognized are ignored".
 fn read_options(mut options: &[u8], wanted: u8) -> Result<Option<Mac>, Dropped> {
     let mut found = None;
     for _ in 0..OPTIONS_MAX {
@@ -136,7 +137,7 @@ fn read_options(mut options: &[u8], wanted: u8) -> Result<Option<Mac>, Dropped> 
             return Err(Dropped::NdpOptions);
         }
         if kind == wanted {
-            // On Ethernet one unit (RFC 2464 6); and nobody sends for a group.
+            // One unit on Ethernet (RFC 2464 6). The MAC must not be a group.
             let mac = mac(options, 2).filter(|m| len == OPTION_UNIT && m.is_unicast());
             found = found.or(Some(mac.ok_or(Dropped::NdpOptions)?));
         }
@@ -145,10 +146,11 @@ fn read_options(mut options: &[u8], wanted: u8) -> Result<Option<Mac>, Dropped> 
     if options.is_empty() { Ok(found) } else { Err(Dropped::NdpOptions) }
 }
 
-/// The answer to a solicitation (RFC 4861 7.2.4), and what is told without one (7.2.6).
+/// Advertisement: the reply to a solicitation (RFC 4861 7.2.4), or an unsolicited one (7.2.6).
 pub(crate) fn advertisement(our_mac: Mac, target: Ipv6Addr, to: Option<Ipv6Addr>) -> [u8; PACKET_LEN] {
-    // The target is ours, not somebody's we stand in for: it overrides. To one that has no address yet, or to all,
-    // it goes to all nodes, and answers nobody ("the Solicited flag MUST be set to zero").
+    // The target is our own address, not a proxied one, so the advertisement overrides. If the asker has no
+    // address yet, or if nobody asked, it goes to all nodes and is not solicited ("the Solicited flag MUST be
+    // set to zero").
     let flags = IS_ROUTER | OVERRIDE | if to.is_some() { SOLICITED } else { 0 };
     let dst = to.unwrap_or(ALL_NODES);
     packet(NEIGHBOUR_ADVERTISEMENT, flags, target, (target, dst), Some((TARGET_LINK_LAYER, our_mac)))
@@ -157,12 +159,12 @@ pub(crate) fn advertisement(our_mac: Mac, target: Ipv6Addr, to: Option<Ipv6Addr>
 /// ff02::1.
 pub(crate) const ALL_NODES: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
 
-/// A question for a neighbour: to its group, or to itself (RFC 4861 7.2.2, 7.3.3).
+/// Solicitation for a neighbour: to its group, or to itself (RFC 4861 7.2.2, 7.3.3).
 pub(crate) fn solicitation(our_mac: Mac, src: Ipv6Addr, dst: Ipv6Addr, target: Ipv6Addr) -> [u8; PACKET_LEN] {
     packet(NEIGHBOUR_SOLICITATION, 0, target, (src, dst), Some((SOURCE_LINK_LAYER, our_mac)))
 }
 
-/// A question whether an address is free (RFC 4862 5.4.2): without an option, thus shorter.
+/// Probe whether an address is free (RFC 4862 5.4.2). It has no option, so it is shorter.
 pub(crate) fn probe(target: Ipv6Addr) -> [u8; PACKET_LEN - OPTION_UNIT] {
     let addresses = (Ipv6Addr::UNSPECIFIED, solicited_node(target));
     let mut probe = packet(NEIGHBOUR_SOLICITATION, 0, target, addresses, None);

@@ -1,5 +1,5 @@
-//! The neighbours: who has which MAC, and how sure that is (RFC 4861 7.3; the same for ARP, as RFC 1122 2.3.2.1
-//! asks for).
+//! Neighbour cache: the MAC of each neighbour and its reachability (RFC 4861 7.3; the same for ARP, as RFC 1122
+//! 2.3.2.1 requires).
 //!
 //! ```text
 //!              packet to it                        answer
@@ -11,16 +11,21 @@
 //!                                ^                                   | news          v
 //!                                '---- INCOMPLETE <-- three ------- PROBE <----------+
 //! ```
-//! A neighbour that fails is asked again when a packet wants it, but not before a while has passed: one second,
-//! doubled with each failure, up to sixteen. In DELAY and PROBE packets go on to the MAC that was known.
+//! A failed neighbour is solicited again when a packet needs it, but only after a pause: one second, doubled
+//! with each failure, up to sixteen. In DELAY and PROBE, packets still go to the known MAC.
 //!
-//! The table has a fixed size. Who may get a place, and whose:
 //!
-//! - A next hop of a route has a place of its own for ever, and so has a neighbour that is written down with its MAC.
-//! - A packet to a neighbour on the link makes an entry; at most `unresolved_max` such have not yet answered.
-//! - Somebody who asks for an address of ours is noted, in STALE (RFC 4861 7.2.3, RFC 826): so hosts that use us are
-//!   known already when a scan has used up `unresolved_max` (RFC 6583 6.2). Answers nobody asked for make no entry.
-//! - Where the table is full, one that was not used for a minute gives its place, or one that has failed. Those in use, and those
+//! The cache has a fixed size. Entries are added and evicted by these rules:
+//!
+//!
+//! - A next hop of a route and a neighbour with a configured MAC have a permanent entry.
+//! - A packet to a neighbour on the link creates an entry. At most `unresolved_max` such entries have not
+//!   answered yet.
+//! - A host that asks for one of our addresses gets an entry in STALE (RFC 4861 7.2.3, RFC 826). So hosts
+//!   that use Gatun are already known when a scan has used up `unresolved_max` (RFC 6583 6.2). Unsolicited
+//!   answers create no entry.
+//! - If the cache is full, an entry that was unused for a minute or that failed is evicted. Entries in use or
+//!   being resolved are never evicted.
 //!   being asked for, never do.
 
 use crate::address::Key;
@@ -34,130 +39,130 @@ const RETRANS_MS: u64 = 1000;
 const SOLICITS_MAX: u8 = 3;
 const REACHABLE_MS: u64 = 30_000;
 const DELAY_FIRST_PROBE_MS: u64 = 5000;
-/// How long a neighbour that failed is not asked again: doubled with each failure.
+/// Pause before a failed neighbour is solicited again; doubled with each failure.
 const BACK_OFF_MS: u64 = 1000;
 const BACK_OFF_DOUBLINGS_MAX: u8 = 4;
-/// How long an entry is in use after a packet to it.
+/// Time after a packet during which an entry counts as in use.
 const IN_USE_MS: u64 = 60_000;
-/// How long an entry is kept that nobody uses.
+/// Time after which an unused entry is removed.
 const IDLE_MS: u64 = 600_000;
-/// Timers are looked at so often at most.
+/// Shortest time between two sweeps of the timers.
 const SWEEP_MS: u64 = 50;
-/// Entries that are looked at for one to evict.
+/// Number of entries examined to find one to evict.
 const EVICTION_LOOKS: u32 = 16;
 
 const NIL: u32 = u32::MAX;
 
-/// What is known of a neighbour.
+/// Reachability state of a neighbour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum State {
-    /// Not asked for: a next hop that nothing was sent to, or one that failed some time ago.
+pub enum NeighbourState {
+    /// Not solicited: a next hop without traffic, or one that failed some time ago.
     Unknown,
-    /// Asked for; packets wait.
+    /// Solicited; packets wait.
     Incomplete,
-    /// It has answered lately.
+    /// Answered recently.
     Reachable,
-    /// Its MAC is known, from long ago or by hearsay.
+    /// The MAC is known, but from long ago or from an unsolicited message.
     Stale,
-    /// In use while stale: it will be asked, unless it answers by itself.
+    /// In use while stale: it will be solicited unless it answers by itself.
     Delay,
-    /// It is being asked at the MAC that is known.
+    /// Being solicited at the known MAC.
     Probe,
-    /// It did not answer, and is not asked again for a while: packets to it are dropped.
+    /// Did not answer. Packets to it are dropped, and it is solicited again after a pause.
     Failed,
 }
 
 #[derive(Clone, Debug)]
-pub(crate) struct Neighbour {
+pub(crate) struct CacheEntry {
     pub(crate) key: Key,
     used_ms: u64,
     timer_ms: u64,
     next: u32,
     pub(crate) mac: Mac,
     pub(crate) port: u8,
-    pub(crate) state: State,
-    /// Whether the place is taken.
+    pub(crate) state: NeighbourState,
+    /// Whether the slot is used.
     live: bool,
-    /// The next hop of a route, or fixed.
+    /// Permanent: the next hop of a route, or a configured MAC.
     pinned: bool,
-    /// Whether its MAC was written down, and nobody is asked or believed.
+    /// The MAC is configured: the neighbour is never solicited, and messages cannot change it.
     fixed: bool,
-    /// Whether it stands on the agenda.
+    /// Whether the entry is on the agenda.
     on_agenda: bool,
-    /// Questions without an answer so far.
+    /// Number of unanswered solicitations.
     asked: u8,
     failures: u8,
-    /// Packets that wait for it.
+    /// Number of packets waiting for it.
     pub(crate) waiting: u16,
 }
 
-/// What to do with a packet to a neighbour.
+/// Action for a packet to a neighbour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Way {
+pub(crate) enum NextHopAction {
     Send(Mac),
     Wait,
     Drop(Unsent),
 }
 
-/// What was heard about a neighbour's MAC.
+/// Link-layer address of a neighbour as received in a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct News {
+pub(crate) struct LinkLayerInfo {
     pub(crate) mac: Option<Mac>,
-    /// An answer to a question (RFC 4861 4.4, S).
+    /// Answers a solicitation (RFC 4861 4.4, S).
     pub(crate) solicited: bool,
-    /// It counts more than what is known (RFC 4861 4.4, O).
+    /// Overrides the known address (RFC 4861 4.4, O).
     pub(crate) overrides: bool,
 }
 
-/// What came of it.
+/// Result of applying received link-layer information.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Learnt {
-    Nothing,
-    /// The MAC is another than before.
+pub(crate) enum MacChange {
+    Unchanged,
+    /// The MAC changed.
     Moved,
 }
 
-/// What is to be done for a neighbour, now.
+/// Task that is due for a neighbour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Task {
-    /// Ask everybody on the link.
-    AskAll { port: u8, key: Key },
-    /// Ask the neighbour itself.
-    AskIt { port: u8, key: Key, mac: Mac },
-    /// Packets that wait for it may go.
+pub(crate) enum NeighbourTask {
+    /// Solicit by multicast or broadcast.
+    SolicitMulticast { port: u8, key: Key },
+    /// Solicit the neighbour directly.
+    SolicitUnicast { port: u8, key: Key, mac: Mac },
+    /// Send the packets that wait for it.
     Release { neighbour: u32, port: u8, mac: Mac },
-    /// It failed: packets that wait for it are lost.
-    GiveUp { neighbour: u32 },
+    /// Resolution failed: drop the packets that wait for it.
+    Fail { neighbour: u32 },
 }
 
-pub(crate) struct Neighbours {
-    places: Vec<Neighbour>,
+pub(crate) struct NeighbourCache {
+    places: Vec<CacheEntry>,
     heads: Vec<u32>,
     free: u32,
     hasher: Hasher64,
     unresolved: u32,
     unresolved_max: u32,
-    /// Where to look next for one to evict.
+    /// Slot at which the next search for an eviction candidate starts.
     hand: u32,
     agenda: VecDeque<u32>,
-    /// When timers are looked at next, at the earliest; `u64::MAX`: none runs.
+    /// Earliest time of the next sweep of the timers. `u64::MAX` if no timer runs.
     sweep_ms: u64,
-    /// The place that a sweep has come to.
+    /// Slot that the sweep has reached.
     sweep_at: u32,
     pub(crate) evicted: u64,
 }
 
-impl Neighbours {
-    pub(crate) fn new(limits: &Limits, seed: [u64; 4]) -> Neighbours {
+impl NeighbourCache {
+    pub(crate) fn new(limits: &Limits, seed: [u64; 4]) -> NeighbourCache {
         let count = limits.neighbours_max;
-        let place = |i: u32| Neighbour {
+        let place = |i: u32| CacheEntry {
             key: Key(0),
             used_ms: 0,
             timer_ms: u64::MAX,
             next: if i + 1 < count { i + 1 } else { NIL },
             mac: Mac::default(),
             port: 0,
-            state: State::Unknown,
+            state: NeighbourState::Unknown,
             live: false,
             pinned: false,
             fixed: false,
@@ -166,7 +171,7 @@ impl Neighbours {
             failures: 0,
             waiting: 0,
         };
-        Neighbours {
+        NeighbourCache {
             places: (0..count).map(place).collect(),
             heads: alloc::vec![NIL; count.next_power_of_two() as usize],
             free: if count > 0 { 0 } else { NIL },
@@ -181,19 +186,25 @@ impl Neighbours {
         }
     }
 
-    /// A place for a next hop; the same for the same one. `None` where there is no room.
+    /// Returns the permanent entry of a next hop, creating it if needed. `None` if the cache is full.
     pub(crate) fn pin(&mut self, port: u8, key: Key) -> Option<u32> {
         let neighbour = self.find(port, key).or_else(|| self.insert(0, port, key))?;
         self.places.get_mut(neighbour as usize)?.pinned = true;
         Some(neighbour)
     }
 
-    /// Takes over the MACs that another table knows, and how sure they are; ports have the same numbers there. What was
-    /// written down there counts for nothing.
-    pub(crate) fn adopt(&mut self, now_ms: u64, before: &Neighbours) {
+    /// Adopts the MACs and states of another cache whose ports have the same numbers. Its configured MACs are
+    /// ignored.
+    pub(crate) fn adopt(&mut self, now_ms: u64, before: &NeighbourCache) {
         self.evicted = before.evicted;
-        let is_known = |n: &&Neighbour| {
-            matches!(n.state, State::Reachable | State::Stale | State::Delay | State::Probe) && !n.fixed
+        let is_known = |n: &&CacheEntry| {
+            matches!(
+                n.state,
+                NeighbourState::Reachable
+                    | NeighbourState::Stale
+                    | NeighbourState::Delay
+                    | NeighbourState::Probe
+            ) && !n.fixed
         };
         for known in before.iter().filter(is_known) {
             let place = self.find(known.port, known.key);
@@ -205,19 +216,19 @@ impl Neighbours {
         }
     }
 
-    /// A neighbour whose MAC is known beforehand: REACHABLE for ever. Nothing where there is no room.
+    /// Adds a neighbour with a configured MAC: REACHABLE forever. Does nothing if the cache is full.
     pub(crate) fn fix(&mut self, port: u8, key: Key, mac: Mac) {
         let Some(neighbour) = self.pin(port, key) else { return };
         if let Some(n) = self.places.get_mut(neighbour as usize) {
             (n.fixed, n.mac) = (true, mac);
         }
-        self.settle(neighbour, State::Reachable, u64::MAX);
+        self.settle(neighbour, NeighbourState::Reachable, u64::MAX);
     }
 
     #[inline]
     pub(crate) fn find(&self, port: u8, key: Key) -> Option<u32> {
         let mut at = *self.heads.get(self.bucket(port, key))?;
-        // Ends: chains have no rings, and a place is in one chain at most.
+        // Terminates: chains have no cycles, and a slot is in at most one chain.
         while let Some(n) = self.places.get(at as usize) {
             if n.key == key && n.port == port {
                 return Some(at);
@@ -234,24 +245,25 @@ impl Neighbours {
     }
 
     #[inline]
-    pub(crate) fn get(&self, neighbour: u32) -> Option<&Neighbour> {
+    pub(crate) fn get(&self, neighbour: u32) -> Option<&CacheEntry> {
         self.places.get(neighbour as usize)
     }
 
     #[inline]
-    pub(crate) fn get_mut(&mut self, neighbour: u32) -> Option<&mut Neighbour> {
+    pub(crate) fn get_mut(&mut self, neighbour: u32) -> Option<&mut CacheEntry> {
         self.places.get_mut(neighbour as usize)
     }
 
-    /// All that are known.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &Neighbour> {
+    /// All entries.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &CacheEntry> {
         self.places.iter().filter(|n| n.live)
     }
 
-    /// The entry for a packet to a neighbour on the link, made where there is none.
+    /// Returns the entry for a packet to a neighbour on the link, creating it if needed.
+    ///
     ///
     /// # Errors
-    /// Where the table, or its part for those that have not answered, is full.
+    /// If the cache, or its limit of unresolved entries, is full.
     pub(crate) fn want(&mut self, now_ms: u64, port: u8, key: Key) -> Result<u32, Unsent> {
         match self.find(port, key) {
             Some(neighbour) => Ok(neighbour),
@@ -260,77 +272,86 @@ impl Neighbours {
         }
     }
 
-    /// The MAC of a neighbour that packets go to without further ado.
+    /// MAC of a neighbour that packets can go to without a state change.
     #[inline]
     pub(crate) fn ready(&mut self, now_ms: u64, neighbour: u32) -> Option<Mac> {
         let n = self.places.get_mut(neighbour as usize)?;
-        let ready = matches!(n.state, State::Reachable | State::Delay | State::Probe);
+        let ready =
+            matches!(n.state, NeighbourState::Reachable | NeighbourState::Delay | NeighbourState::Probe);
         if ready {
             n.used_ms = now_ms;
         }
         ready.then_some(n.mac)
     }
 
-    /// What to do with a packet to a neighbour.
-    pub(crate) fn way(&mut self, now_ms: u64, neighbour: u32) -> Way {
+    /// Decides what to do with a packet to a neighbour.
+    pub(crate) fn way(&mut self, now_ms: u64, neighbour: u32) -> NextHopAction {
         let Some(n) = self.places.get_mut(neighbour as usize) else {
-            return Way::Drop(Unsent::NeighboursFull);
+            return NextHopAction::Drop(Unsent::NeighboursFull);
         };
         n.used_ms = now_ms;
         match n.state {
-            State::Reachable | State::Delay | State::Probe => Way::Send(n.mac),
-            State::Incomplete => Way::Wait,
-            State::Stale => {
-                // RFC 4861 7.3.3: the first packet to a stale entry starts the delay, and goes.
-                n.state = State::Delay;
+            NeighbourState::Reachable | NeighbourState::Delay | NeighbourState::Probe => {
+                NextHopAction::Send(n.mac)
+            }
+            NeighbourState::Incomplete => NextHopAction::Wait,
+            NeighbourState::Stale => {
+                // RFC 4861 7.3.3: the first packet to a stale entry starts the delay and is sent.
+                n.state = NeighbourState::Delay;
                 let mac = n.mac;
                 self.arm(neighbour, now_ms.saturating_add(DELAY_FIRST_PROBE_MS));
-                Way::Send(mac)
+                NextHopAction::Send(mac)
             }
-            State::Failed => Way::Drop(Unsent::NeighbourFailed),
-            State::Unknown if self.unresolved >= self.unresolved_max => Way::Drop(Unsent::UnresolvedFull),
-            State::Unknown => {
+            NeighbourState::Failed => NextHopAction::Drop(Unsent::NeighbourFailed),
+            NeighbourState::Unknown if self.unresolved >= self.unresolved_max => {
+                NextHopAction::Drop(Unsent::UnresolvedFull)
+            }
+            NeighbourState::Unknown => {
                 self.ask_all(neighbour);
-                Way::Wait
+                NextHopAction::Wait
             }
         }
     }
 
-    /// RFC 4861 7.2.5 and 7.2.3; RFC 826 for ARP. Changes an entry that there is, and makes none.
-    pub(crate) fn learn(&mut self, now_ms: u64, port: u8, key: Key, news: News) -> Learnt {
-        let Some(neighbour) = self.find(port, key) else { return Learnt::Nothing };
+    /// Applies received link-layer information (RFC 4861 7.2.5 and 7.2.3; RFC 826 for ARP). Changes existing
+    /// entries only.
+    pub(crate) fn learn(&mut self, now_ms: u64, port: u8, key: Key, info: LinkLayerInfo) -> MacChange {
+        let Some(neighbour) = self.find(port, key) else { return MacChange::Unchanged };
         let reachable_ms = self.reachable_ms(now_ms, key);
-        let Some(n) = self.places.get_mut(neighbour as usize) else { return Learnt::Nothing };
+        let Some(n) = self.places.get_mut(neighbour as usize) else { return MacChange::Unchanged };
         if n.fixed {
-            return Learnt::Nothing;
+            return MacChange::Unchanged;
         }
-        let unresolved = matches!(n.state, State::Unknown | State::Incomplete | State::Failed);
-        // Only who was asked answers: what says so without a question is hearsay.
-        let answers = news.solicited && (matches!(n.state, State::Incomplete | State::Probe));
-        let (mac, moved) = match news.mac {
+        let unresolved =
+            matches!(n.state, NeighbourState::Unknown | NeighbourState::Incomplete | NeighbourState::Failed);
+        // Only an answer to a solicitation confirms reachability. A message that merely claims to be solicited
+        // does not.
+        let answers =
+            info.solicited && (matches!(n.state, NeighbourState::Incomplete | NeighbourState::Probe));
+        let (mac, moved) = match info.mac {
             Some(mac) => (mac, !unresolved && mac != n.mac),
-            // "If no Target Link-Layer Address option is included, the receiving node SHOULD silently discard".
-            None if unresolved => return Learnt::Nothing,
+            // "If no RouteTarget Link-Layer Address option is included, the receiving node SHOULD silently discard".
+            None if unresolved => return MacChange::Unchanged,
             None => (n.mac, false),
         };
-        if moved && !news.overrides {
-            // 7.2.5 I: what is known stays, but is doubted.
-            if n.state == State::Reachable {
-                n.state = State::Stale;
+        if moved && !info.overrides {
+            // 7.2.5 I: the known MAC stays but becomes STALE.
+            if n.state == NeighbourState::Reachable {
+                n.state = NeighbourState::Stale;
                 self.arm(neighbour, now_ms.saturating_add(IDLE_MS));
             }
-            return Learnt::Nothing;
+            return MacChange::Unchanged;
         }
         n.mac = mac;
         if answers {
-            self.settle(neighbour, State::Reachable, now_ms.saturating_add(reachable_ms));
+            self.settle(neighbour, NeighbourState::Reachable, now_ms.saturating_add(reachable_ms));
         } else if moved || unresolved {
-            self.settle(neighbour, State::Stale, now_ms.saturating_add(IDLE_MS));
+            self.settle(neighbour, NeighbourState::Stale, now_ms.saturating_add(IDLE_MS));
         }
-        if moved { Learnt::Moved } else { Learnt::Nothing }
+        if moved { MacChange::Moved } else { MacChange::Unchanged }
     }
 
-    /// Notes somebody who asked for an address of ours: an entry in STALE. False where there is no room.
+    /// Adds a host that asked for one of our addresses, in STALE. Returns false if the cache is full.
     pub(crate) fn glean(&mut self, now_ms: u64, port: u8, key: Key, mac: Mac) -> bool {
         if self.find(port, key).is_some() {
             return true;
@@ -338,21 +359,22 @@ impl Neighbours {
         let Some(neighbour) = self.insert(now_ms, port, key) else { return false };
         if let Some(n) = self.places.get_mut(neighbour as usize) {
             n.mac = mac;
-            // Not in use before a packet goes to it: a flood of questions evicts its own like.
+            // The entry is not in use before a packet goes to it, so a flood of requests evicts only its own
+            // entries.
             n.used_ms = now_ms.saturating_sub(IN_USE_MS);
         }
-        self.settle(neighbour, State::Stale, now_ms.saturating_add(IDLE_MS));
+        self.settle(neighbour, NeighbourState::Stale, now_ms.saturating_add(IDLE_MS));
         true
     }
 
-    /// When there is something to do: 0 for at once, `u64::MAX` for never.
+    /// Time of the next task: 0 for immediately, `u64::MAX` for never.
     #[inline]
     pub(crate) fn due_ms(&self) -> u64 {
         if self.agenda.is_empty() { self.sweep_ms } else { 0 }
     }
 
-    /// The next thing to do now; `None` when all is done. What comes of it is found by the call after.
-    pub(crate) fn next_task(&mut self, now_ms: u64) -> Option<Task> {
+    /// Next task that is due now, or `None`. A task's consequences are found by the next call.
+    pub(crate) fn next_task(&mut self, now_ms: u64) -> Option<NeighbourTask> {
         loop {
             if let Some(neighbour) = self.agenda.pop_front() {
                 match self.do_now(now_ms, neighbour) {
@@ -374,8 +396,8 @@ impl Neighbours {
         }
     }
 
-    /// Looks at the timers from where it stopped, to the next that has something to say or to the end.
-    fn sweep(&mut self, now_ms: u64) -> Option<Task> {
+    /// Sweeps the timers from where it stopped, up to the next one that yields a task, or to the end.
+    fn sweep(&mut self, now_ms: u64) -> Option<NeighbourTask> {
         while let Some(n) = self.places.get(self.sweep_at as usize) {
             let neighbour = self.sweep_at;
             let task = if n.timer_ms <= now_ms { self.on_timer(now_ms, neighbour) } else { None };
@@ -391,56 +413,65 @@ impl Neighbours {
         None
     }
 
-    fn do_now(&mut self, now_ms: u64, neighbour: u32) -> Option<Task> {
+    fn do_now(&mut self, now_ms: u64, neighbour: u32) -> Option<NeighbourTask> {
         let n = self.places.get_mut(neighbour as usize)?;
         n.on_agenda = false;
         match n.state {
-            State::Incomplete if n.asked == 0 => self.on_timer(now_ms, neighbour),
-            State::Reachable | State::Stale | State::Delay | State::Probe if n.waiting > 0 => {
-                Some(Task::Release { neighbour, port: n.port, mac: n.mac })
+            NeighbourState::Incomplete if n.asked == 0 => self.on_timer(now_ms, neighbour),
+            NeighbourState::Reachable
+            | NeighbourState::Stale
+            | NeighbourState::Delay
+            | NeighbourState::Probe
+                if n.waiting > 0 =>
+            {
+                Some(NeighbourTask::Release { neighbour, port: n.port, mac: n.mac })
             }
             _ => None,
         }
     }
 
-    fn on_timer(&mut self, now_ms: u64, neighbour: u32) -> Option<Task> {
+    fn on_timer(&mut self, now_ms: u64, neighbour: u32) -> Option<NeighbourTask> {
         let n = self.places.get_mut(neighbour as usize)?;
         let (port, key, mac) = (n.port, n.key, n.mac);
         let again = now_ms.saturating_add(RETRANS_MS);
         match n.state {
-            State::Incomplete if n.asked < SOLICITS_MAX => {
+            NeighbourState::Incomplete if n.asked < SOLICITS_MAX => {
                 n.asked += 1;
                 self.arm(neighbour, again);
-                return Some(Task::AskAll { port, key });
+                return Some(NeighbourTask::SolicitMulticast { port, key });
             }
-            State::Incomplete => {
+            NeighbourState::Incomplete => {
                 let doublings = n.failures.min(BACK_OFF_DOUBLINGS_MAX);
                 n.failures = n.failures.saturating_add(1);
-                self.settle(neighbour, State::Failed, now_ms.saturating_add(BACK_OFF_MS << doublings));
-                return Some(Task::GiveUp { neighbour });
+                self.settle(
+                    neighbour,
+                    NeighbourState::Failed,
+                    now_ms.saturating_add(BACK_OFF_MS << doublings),
+                );
+                return Some(NeighbourTask::Fail { neighbour });
             }
-            State::Reachable => {
-                n.state = State::Stale;
+            NeighbourState::Reachable => {
+                n.state = NeighbourState::Stale;
                 self.arm(neighbour, now_ms.saturating_add(IDLE_MS));
             }
-            State::Delay | State::Probe if n.asked < SOLICITS_MAX => {
-                n.state = State::Probe;
+            NeighbourState::Delay | NeighbourState::Probe if n.asked < SOLICITS_MAX => {
+                n.state = NeighbourState::Probe;
                 n.asked += 1;
                 self.arm(neighbour, again);
-                return Some(Task::AskIt { port, key, mac });
+                return Some(NeighbourTask::SolicitUnicast { port, key, mac });
             }
-            // RFC 7048 3: all are asked anew, rather than giving it up.
-            State::Delay | State::Probe => self.ask_all(neighbour),
-            State::Failed => {
-                n.state = State::Unknown;
+            // RFC 7048 3: solicit by multicast again instead of giving up.
+            NeighbourState::Delay | NeighbourState::Probe => self.ask_all(neighbour),
+            NeighbourState::Failed => {
+                n.state = NeighbourState::Unknown;
                 self.on_idle_timer(now_ms, neighbour);
             }
-            State::Stale | State::Unknown => self.on_idle_timer(now_ms, neighbour),
+            NeighbourState::Stale | NeighbourState::Unknown => self.on_idle_timer(now_ms, neighbour),
         }
         None
     }
 
-    /// An entry that nobody has used for long goes.
+    /// Removes an entry that was unused for long.
     fn on_idle_timer(&mut self, now_ms: u64, neighbour: u32) {
         let Some(n) = self.places.get_mut(neighbour as usize) else { return };
         let idle_at = n.used_ms.saturating_add(IDLE_MS);
@@ -453,23 +484,23 @@ impl Neighbours {
         }
     }
 
-    /// Begins to ask for a neighbour, with the next turn.
+    /// Starts resolving a neighbour at the next turn.
     fn ask_all(&mut self, neighbour: u32) {
-        self.settle(neighbour, State::Incomplete, u64::MAX);
+        self.settle(neighbour, NeighbourState::Incomplete, u64::MAX);
         self.put_on_agenda(neighbour);
     }
 
-    /// Puts an entry into a state with a timer, and packets that wait on the agenda.
-    fn settle(&mut self, neighbour: u32, state: State, timer_ms: u64) {
+    /// Sets the state and timer of an entry, and puts waiting packets on the agenda.
+    fn settle(&mut self, neighbour: u32, state: NeighbourState, timer_ms: u64) {
         let Some(n) = self.places.get_mut(neighbour as usize) else { return };
-        match (n.state == State::Incomplete, state == State::Incomplete) {
+        match (n.state == NeighbourState::Incomplete, state == NeighbourState::Incomplete) {
             (false, true) => self.unresolved = self.unresolved.saturating_add(1),
             (true, false) => self.unresolved = self.unresolved.saturating_sub(1),
             _ => {}
         }
         n.state = state;
         n.asked = 0;
-        if matches!(state, State::Reachable | State::Stale) {
+        if matches!(state, NeighbourState::Reachable | NeighbourState::Stale) {
             n.failures = 0;
             if n.waiting > 0 {
                 self.put_on_agenda(neighbour);
@@ -478,7 +509,7 @@ impl Neighbours {
         self.arm(neighbour, timer_ms);
     }
 
-    /// Looks at it with the next turn: what waits for it may go.
+    /// Schedules the entry for the next turn, so that its waiting packets are sent.
     pub(crate) fn put_on_agenda(&mut self, neighbour: u32) {
         let Some(n) = self.places.get_mut(neighbour as usize) else { return };
         if !n.on_agenda {
@@ -494,12 +525,13 @@ impl Neighbours {
         }
     }
 
-    /// A number that nobody on the link can foretell.
+    /// Number that nobody on the link can predict.
     pub(crate) fn random(&self, now_ms: u64, what: u64) -> u64 {
         self.hasher.hash4([what, 0, now_ms, 2])
     }
 
-    /// RFC 4861 6.3.2: between half and one and a half times the base, so that not all are asked at once.
+    /// RFC 4861 6.3.2: between half and one and a half times the base, so that neighbours are not all solicited
+    /// at once.
     fn reachable_ms(&self, now_ms: u64, key: Key) -> u64 {
         let random = self.hasher.hash4([(key.0 >> 64) as u64, key.0 as u64, now_ms, 1]);
         REACHABLE_MS / 2 + random % (REACHABLE_MS + 1)
@@ -510,14 +542,14 @@ impl Neighbours {
         let bucket = self.bucket(port, key);
         let head = self.heads.get_mut(bucket)?;
         let n = self.places.get_mut(neighbour as usize)?;
-        *n = Neighbour {
+        *n = CacheEntry {
             key,
             used_ms: now_ms,
             timer_ms: u64::MAX,
             next: *head,
             mac: Mac::default(),
             port,
-            state: State::Unknown,
+            state: NeighbourState::Unknown,
             live: true,
             pinned: false,
             fixed: false,
@@ -536,7 +568,7 @@ impl Neighbours {
         Some(neighbour)
     }
 
-    /// Makes room, looking at a few places: `None` where all of these are in use.
+    /// Evicts an entry after examining a few slots. `None` if all of these are in use.
     fn evict(&mut self, now_ms: u64) -> Option<u32> {
         for _ in 0..EVICTION_LOOKS {
             let at = self.hand;
@@ -544,9 +576,9 @@ impl Neighbours {
             let n = self.places.get(at as usize)?;
             let idle = now_ms >= n.used_ms.saturating_add(IN_USE_MS);
             let goes = match n.state {
-                State::Failed | State::Unknown => true,
-                State::Reachable | State::Stale => idle,
-                State::Incomplete | State::Delay | State::Probe => false,
+                NeighbourState::Failed | NeighbourState::Unknown => true,
+                NeighbourState::Reachable | NeighbourState::Stale => idle,
+                NeighbourState::Incomplete | NeighbourState::Delay | NeighbourState::Probe => false,
             };
             if goes && n.live && !n.pinned && n.waiting == 0 {
                 self.remove(at);
@@ -574,10 +606,10 @@ impl Neighbours {
             }
         }
         if let Some(n) = self.places.get_mut(neighbour as usize) {
-            if n.state == State::Incomplete {
+            if n.state == NeighbourState::Incomplete {
                 self.unresolved = self.unresolved.saturating_sub(1);
             }
-            (n.live, n.state, n.timer_ms, n.next) = (false, State::Unknown, u64::MAX, self.free);
+            (n.live, n.state, n.timer_ms, n.next) = (false, NeighbourState::Unknown, u64::MAX, self.free);
             self.free = neighbour;
         }
     }

@@ -1,37 +1,38 @@
-//! What is done with a frame that is not a packet for the engine.
+//! Frames that are not packets for the engine.
 
 use crate::address::{Key, is_link_local};
-use crate::ether::{Ether, HEARD_MAX};
-use crate::frame::{Header, kind, turn};
-use crate::neighbour::{Learnt, News};
+use crate::ether::{Ether, UPDATES_MAX};
+use crate::frame::{Header, kind, write_reply_header};
+use crate::neighbour::{LinkLayerInfo, MacChange};
 use crate::stats::Count as _;
-use crate::{Answer, Conflict, Dropped, Foreign, Mac, Note, Received, Taken, arp, echo, mld, ndp};
+use crate::{Answer, Conflict, Consumed, Dropped, EtherEvent, Foreign, Mac, Received, arp, echo, mld, ndp};
 use core::net::IpAddr;
 use gatun_wire::Packet;
 
 type Fate = Result<Received, Dropped>;
 
-/// News of a neighbour, for the other workers at the same ports: an answer comes in by one queue, and all may have asked.
+/// Update of a neighbour's MAC for the other workers at the same ports. An answer arrives at one queue, but all
+/// workers may have asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Heard {
+pub struct NeighbourUpdate {
     port: u8,
     key: Key,
-    news: News,
+    info: LinkLayerInfo,
 }
 
 impl Ether {
-    /// What this one has heard that the other workers should [`hear`](Self::hear); oldest first, `None` when that is
-    /// all. Kept only with [`Settings::shares`](crate::Settings::shares), and only the newest.
-    pub fn heard(&mut self) -> Option<Heard> {
-        self.heard.pop_front()
+    /// Next update that the other workers should [`apply`](Self::apply_update), oldest first, or `None`.
+    /// Recorded only with [`Settings::shares`](crate::Settings::shares); only the newest are kept.
+    pub fn next_update(&mut self) -> Option<NeighbourUpdate> {
+        self.updates.pop_front()
     }
 
-    /// Takes news that came in at another worker.
-    pub fn hear(&mut self, now_ms: u64, heard: Heard) {
-        self.learn(now_ms, heard);
+    /// Applies an update from another worker.
+    pub fn apply_update(&mut self, now_ms: u64, update: NeighbourUpdate) {
+        self.learn(now_ms, update);
     }
 
-    /// A frame to this port's MAC that is no IP packet.
+    /// Handles a frame to this port's MAC that is not an IP packet.
     #[cold]
     pub(crate) fn look_at_other(
         &mut self,
@@ -46,7 +47,7 @@ impl Ether {
         }
     }
 
-    /// A frame to a multicast or the broadcast address.
+    /// Handles a frame to a multicast or the broadcast address.
     #[cold]
     pub(crate) fn look_at_group(
         &mut self,
@@ -61,16 +62,16 @@ impl Ether {
             kind::IPV6 if mld::is_query(packet) => {
                 let delay_max_ms = mld::read_query(packet)?;
                 let random = self.neighbours.random(now_ms, port.into());
-                self.speech.report(now_ms, port, delay_max_ms, random);
-                Ok(Received::Taken(Taken::MulticastQuery))
+                self.announcements.report(now_ms, port, delay_max_ms, random);
+                Ok(Received::Consumed(Consumed::MulticastQuery))
             }
-            // RFC 1122 3.3.6: what came to a link's group is not forwarded, whatever its IP address.
+            // RFC 1122 3.3.6: a packet to a link-layer group is not forwarded, whatever its IP address.
             kind::IPV4 | kind::IPV6 => Ok(Received::Foreign(Foreign::Group)),
             _ => self.look_at_other(now_ms, port, header, frame),
         }
     }
 
-    /// An IPv4 packet for this host.
+    /// Handles an IPv4 packet for this host.
     #[cold]
     pub(crate) fn on_own4(&mut self, port: u8, header: Header, frame: &mut Packet<'_>) -> Fate {
         let bytes = frame.bytes_mut();
@@ -79,11 +80,11 @@ impl Ether {
             return Ok(Received::Foreign(Foreign::OwnAddress));
         }
         echo::answer4(packet)?;
-        turn(bytes, header.src, self.mac_of(port));
+        write_reply_header(bytes, header.src, self.mac_of(port));
         Ok(Received::Reply(Answer::Echo4))
     }
 
-    /// An IPv6 packet for this host, or neighbour discovery.
+    /// Handles an IPv6 packet for this host, or neighbour discovery.
     #[cold]
     pub(crate) fn on_own6(&mut self, now_ms: u64, port: u8, header: Header, frame: &mut Packet<'_>) -> Fate {
         let bytes = frame.bytes_mut();
@@ -95,11 +96,11 @@ impl Ether {
             return Ok(Received::Foreign(Foreign::OwnAddress));
         }
         echo::answer6(packet)?;
-        turn(bytes, header.src, self.mac_of(port));
+        write_reply_header(bytes, header.src, self.mac_of(port));
         Ok(Received::Reply(Answer::Echo6))
     }
 
-    /// RFC 826, "Packet Reception"; RFC 5227.
+    /// Handles ARP: RFC 826, "Packet Reception"; RFC 5227.
     fn on_arp(&mut self, now_ms: u64, number: u8, header: Header, frame: &mut Packet<'_>) -> Fate {
         let bytes = frame.bytes_mut();
         let body = bytes.get_mut(header.len..).unwrap_or_default();
@@ -113,11 +114,11 @@ impl Ether {
         if port.claims(sender) {
             // RFC 5227 2.4.
             self.on_conflict(now_ms, number, sender, message.sender_mac);
-            return Ok(Received::Taken(Taken::Conflict));
+            return Ok(Received::Consumed(Consumed::Conflict));
         }
         if ours && message.is_request {
             arp::write_reply(body, &message, port.mac);
-            turn(bytes, message.sender_mac, port.mac);
+            write_reply_header(bytes, message.sender_mac, port.mac);
         }
         if message.is_probe() {
             if ours {
@@ -126,20 +127,20 @@ impl Ether {
         } else {
             // "If the pair <protocol type, sender protocol address> is already in my translation table, update".
             let solicited = ours && !message.is_request;
-            let news = News { mac: Some(message.sender_mac), solicited, overrides: true };
-            self.tell(now_ms, Heard { port: number, key: sender, news });
+            let info = LinkLayerInfo { mac: Some(message.sender_mac), solicited, overrides: true };
+            self.publish_update(now_ms, NeighbourUpdate { port: number, key: sender, info });
             if ours && message.is_request {
                 self.glean(now_ms, number, sender, message.sender_mac);
             }
         }
         Ok(match (ours, message.is_request) {
             (true, true) => Received::Reply(Answer::Arp),
-            (true, false) => Received::Taken(Taken::ArpReply),
+            (true, false) => Received::Consumed(Consumed::ArpReply),
             (false, _) => Received::Foreign(Foreign::ArpOther),
         })
     }
 
-    /// RFC 4861 7.2.
+    /// Handles neighbour discovery: RFC 4861 7.2.
     fn on_discovery(&mut self, now_ms: u64, port: u8, header: Header, frame: &mut Packet<'_>) -> Fate {
         let packet = frame.bytes().get(header.len..).unwrap_or_default();
         if ndp::is_of_routers(packet) {
@@ -152,7 +153,7 @@ impl Ether {
         }
     }
 
-    /// RFC 4861 7.2.3 and 7.2.4.
+    /// Handles a solicitation: RFC 4861 7.2.3 and 7.2.4.
     fn on_solicitation(
         &mut self,
         now_ms: u64,
@@ -168,21 +169,21 @@ impl Ether {
         }
         if port.claims(src) {
             self.on_conflict(now_ms, number, src, message.mac.unwrap_or(header.src));
-            return Ok(Received::Taken(Taken::Conflict));
+            return Ok(Received::Consumed(Consumed::Conflict));
         }
         let asks = (!message.src.is_unspecified()).then_some(message.src);
         let to =
             if asks.is_some() { message.mac.unwrap_or(header.src) } else { Mac::of_group(ndp::ALL_NODES) };
         let answer = ndp::advertisement(port.mac, message.target, asks);
         frame.resize(header.len + answer.len()).map_err(|_| Dropped::NoRoom)?;
-        turn(frame.bytes_mut(), to, port.mac);
+        write_reply_header(frame.bytes_mut(), to, port.mac);
         crate::bytes::put(frame.bytes_mut(), header.len, &answer);
         match (asks, message.mac) {
-            // RFC 4862 5.4.3: somebody is about to take the address.
+            // RFC 4862 5.4.3: another host is about to take the address.
             (None, _) => self.note_conflict(number, target, header.src),
             (Some(_), Some(mac)) => {
-                let news = News { mac: Some(mac), solicited: false, overrides: true };
-                self.tell(now_ms, Heard { port: number, key: src, news });
+                let info = LinkLayerInfo { mac: Some(mac), solicited: false, overrides: true };
+                self.publish_update(now_ms, NeighbourUpdate { port: number, key: src, info });
                 self.glean(now_ms, number, src, mac);
             }
             (Some(_), None) => {}
@@ -190,7 +191,7 @@ impl Ether {
         Ok(Received::Reply(Answer::Advertisement))
     }
 
-    /// RFC 4861 7.2.5.
+    /// Handles an advertisement: RFC 4861 7.2.5.
     fn on_advertisement(
         &mut self,
         now_ms: u64,
@@ -201,46 +202,47 @@ impl Ether {
         let key = Key::v6(message.target);
         if self.ports.get(usize::from(number)).is_some_and(|p| p.claims(key)) {
             self.on_conflict(now_ms, number, key, message.mac.unwrap_or(header.src));
-            return Received::Taken(Taken::Conflict);
+            return Received::Consumed(Consumed::Conflict);
         }
-        let news = News { mac: message.mac, solicited: message.solicited, overrides: message.overrides };
-        self.tell(now_ms, Heard { port: number, key, news });
-        Received::Taken(Taken::Advertisement)
+        let info =
+            LinkLayerInfo { mac: message.mac, solicited: message.solicited, overrides: message.overrides };
+        self.publish_update(now_ms, NeighbourUpdate { port: number, key, info });
+        Received::Consumed(Consumed::Advertisement)
     }
 
-    fn tell(&mut self, now_ms: u64, heard: Heard) {
-        self.learn(now_ms, heard);
+    fn publish_update(&mut self, now_ms: u64, update: NeighbourUpdate) {
+        self.learn(now_ms, update);
         if !self.shares {
             return;
         }
-        if self.heard.len() >= HEARD_MAX {
-            self.heard.pop_front();
-            self.stats.notes.count(Note::HeardLost);
+        if self.updates.len() >= UPDATES_MAX {
+            self.updates.pop_front();
+            self.stats.events.count(EtherEvent::UpdateLost);
         }
-        self.heard.push_back(heard);
+        self.updates.push_back(update);
     }
 
-    fn learn(&mut self, now_ms: u64, heard: Heard) {
-        if self.neighbours.learn(now_ms, heard.port, heard.key, heard.news) == Learnt::Moved {
-            self.stats.notes.count(Note::NeighbourMoved);
+    fn learn(&mut self, now_ms: u64, update: NeighbourUpdate) {
+        if self.neighbours.learn(now_ms, update.port, update.key, update.info) == MacChange::Moved {
+            self.stats.events.count(EtherEvent::NeighbourMoved);
         }
     }
 
-    /// Notes somebody on the link who asked for an address of ours.
+    /// Adds a host on the link that asked for one of our addresses.
     fn glean(&mut self, now_ms: u64, number: u8, key: Key, mac: Mac) {
         let Some(port) = self.ports.get(usize::from(number)) else { return };
         if port.is_on_link(key) && !is_local(key) && !self.neighbours.glean(now_ms, number, key, mac) {
-            self.stats.notes.count(Note::NotLearnt);
+            self.stats.events.count(EtherEvent::NotLearnt);
         }
     }
 
     fn on_conflict(&mut self, now_ms: u64, port: u8, key: Key, mac: Mac) {
         self.note_conflict(port, key, mac);
-        self.speech.defend(now_ms, port, key);
+        self.announcements.defend(now_ms, port, key);
     }
 
     fn note_conflict(&mut self, port: u8, key: Key, mac: Mac) {
-        self.stats.notes.count(Note::Conflict);
+        self.stats.events.count(EtherEvent::Conflict);
         self.conflict = Some(Conflict { port: port.into(), address: key.address(), mac });
     }
 
@@ -249,7 +251,8 @@ impl Ether {
     }
 }
 
-/// Link-local: packets are never sent there but to a next hop, which has its place.
+/// Checks for a link-local address. Packets are never sent to one unless it is a next hop, which has its own
+/// entry.
 fn is_local(key: Key) -> bool {
     matches!(key.address(), IpAddr::V6(a) if is_link_local(a))
 }

@@ -1,4 +1,4 @@
-//! What an [`Ether`](crate::Ether) is built from.
+//! Settings of an [`Ether`](crate::Ether).
 
 use crate::{Mac, Prefix};
 use alloc::string::String;
@@ -6,60 +6,61 @@ use alloc::vec::Vec;
 use core::fmt;
 use core::net::IpAddr;
 
-/// The ports, and what is the engine's.
+/// Ports and engine addresses.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Settings {
-    /// The ports; one alone is one-armed operation.
-    pub ports: Vec<Port>,
-    /// Addresses that the engine answers for itself: its own ones, pools, prefixes. What is sent to them goes to the
-    /// engine, pings included, even where a port has the same address.
+    /// Ports. A single port is one-armed operation.
+    pub ports: Vec<PortSettings>,
+    /// Addresses that the engine answers for itself: its own addresses, pools, prefixes. Packets to them go to
+    /// the engine, including pings, even if a port has the same address.
     pub engine: Vec<Prefix>,
-    /// Whether this one announces the ports' addresses, defends them and reports multicast groups. Of several
-    /// workers at the same ports, one does.
-    pub speaks: bool,
-    /// Whether news of neighbours is kept for other workers ([`Ether::heard`](crate::Ether::heard)).
+    /// Announces the ports' addresses, defends them and reports multicast groups. One of several workers at the
+    /// same ports does this.
+    pub announces: bool,
+    /// Records neighbour updates for other workers ([`Ether::next_update`](crate::Ether::next_update)).
     pub shares: bool,
 }
 
-/// A device, or what goes by some VLAN tags on it.
+/// Settings of one port: a device, or a VLAN on it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Port {
-    /// For operators.
+pub struct PortSettings {
+    /// Name for operators.
     pub name: String,
-    /// The backend's number of the device. Several ports on one device differ by their tags.
+    /// Number of the device in the backend. Several ports on one device differ by their tags.
     pub device: u8,
-    /// The device's address.
+    /// MAC address of the device.
     pub mac: Mac,
-    /// Tags of its frames, outermost first; at most two.
+    /// VLAN tags of its frames, outermost first; at most two.
     pub tags: Vec<Tag>,
-    /// The largest IP packet of the link, bytes: at least 68 (RFC 791), with IPv6 1280.
+    /// Largest IP packet of the link, bytes: at least 68 (RFC 791), with IPv6 1280.
     pub mtu: u32,
-    /// This host's addresses on the link, with the length of the link's prefix. A link-local IPv6 address is made
-    /// from the MAC where none is given.
+    /// Addresses of this host on the link, with the prefix length of the link. If there is no link-local IPv6
+    /// address, one is made from the MAC.
     pub addresses: Vec<Prefix>,
-    /// What else ARP and neighbour discovery answer for: pool addresses, prefixes. Not for neighbours.
+    /// More addresses that ARP and neighbour discovery answer for: pool addresses, prefixes. Must not contain
+    /// neighbours.
     pub answers: Vec<Prefix>,
-    /// Where to send what is not on the link.
+    /// Routes to destinations that are not on the link.
     pub routes: Vec<Route>,
-    /// Neighbours whose MAC is known beforehand, and is neither asked for nor changed by what anybody says.
-    pub neighbours: Vec<Neighbour>,
-    /// The realms of its IPv4 and its IPv6 packets ([`gatun_wire::Packet::realm`]): its addresses and routes are for
-    /// these alone. Ports of different realms may have the same ones.
+    /// Neighbours with a configured MAC, which is neither resolved nor changed by messages.
+    pub neighbours: Vec<StaticNeighbour>,
+    /// Realms of its IPv4 and its IPv6 packets ([`gatun_wire::Packet::realm`]). The port's addresses and routes
+    /// belong to these realms only. Ports of different realms may have the same addresses.
     pub realms: [u8; 2],
 }
 
-impl Port {
-    /// The realm of packets to or from an address.
+impl PortSettings {
+    /// Realm of packets to or from an address.
     pub(crate) fn realm_of(&self, address: IpAddr) -> u8 {
         let [four, six] = self.realms;
         if address.is_ipv4() { four } else { six }
     }
 }
 
-/// A VLAN tag (IEEE 802.1Q 9.6).
+/// VLAN tag (IEEE 802.1Q 9.6).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tag {
-    /// Ethernet type that says that this is a tag: [`Tag::CUSTOMER`] or [`Tag::SERVICE`].
+    /// Ethertype of the tag: [`Tag::CUSTOMER`] or [`Tag::SERVICE`].
     pub kind: u16,
     /// VLAN, 1 to 4094.
     pub vlan: u16,
@@ -71,45 +72,45 @@ impl Tag {
     /// 802.1ad, the outer tag of QinQ.
     pub const SERVICE: u16 = 0x88a8;
 
-    /// An 802.1Q tag.
+    /// Creates an 802.1Q tag.
     pub const fn customer(vlan: u16) -> Tag {
         Tag { kind: Tag::CUSTOMER, vlan }
     }
 
-    /// An 802.1ad tag.
+    /// Creates an 802.1ad tag.
     pub const fn service(vlan: u16) -> Tag {
         Tag { kind: Tag::SERVICE, vlan }
     }
 }
 
-/// A static route.
+/// Static route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Route {
-    /// Destinations.
+    /// Destination prefix.
     pub to: Prefix,
-    /// The router, on the port's link; `None`: the destinations are on the link themselves.
+    /// Router on the port's link. `None` if the destinations are on the link themselves.
     pub via: Option<IpAddr>,
 }
 
-/// A neighbour that is written down.
+/// Neighbour with a configured MAC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Neighbour {
-    /// Its address.
+pub struct StaticNeighbour {
+    /// IP address.
     pub addr: IpAddr,
-    /// Where frames for it go.
+    /// MAC address for its frames.
     pub mac: Mac,
 }
 
-/// How much may be kept.
+/// Sizes of the tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Neighbours, next hops included.
+    /// Neighbours, including next hops.
     pub neighbours_max: u32,
-    /// Neighbours that are being asked for, and have not answered.
+    /// Neighbours that are being resolved.
     pub unresolved_max: u32,
-    /// Packets that wait for neighbours, in all.
+    /// Packets waiting for neighbours, in total.
     pub waiting_max: u16,
-    /// Packets that wait for one neighbour.
+    /// Packets waiting for one neighbour.
     pub waiting_per_neighbour_max: u16,
 }
 
@@ -119,14 +120,14 @@ impl Default for Limits {
     }
 }
 
-/// Something in the settings that cannot be.
+/// Invalid setting.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
-    /// The port's name; empty where it concerns all.
+    /// Name of the port; empty if the problem concerns all ports.
     pub port: String,
-    /// What it is.
+    /// Description of the problem.
     pub what: String,
-    /// What to write instead.
+    /// Correction: what to write instead.
     pub fix: String,
 }
 

@@ -1,4 +1,4 @@
-//! What is counted: a fate for every frame, and what happened besides.
+//! Counters: one fate for every frame, and further events.
 
 macro_rules! counted {
     ($(#[$doc:meta])* $kind:ident { $($variant:ident, $name:literal, $help:literal;)* }) => {
@@ -18,103 +18,103 @@ macro_rules! counted {
     };
 }
 
-/// Counters by kind.
+/// Counters indexed by kind.
 pub trait Count<Kind> {
-    /// One more.
+    /// Adds one.
     fn count(&mut self, what: Kind);
-    /// How many.
+    /// Value of the counter.
     fn of(&self, what: Kind) -> u64;
 }
 
 counted! {
-    /// What a received frame was answered with, in its own buffer.
+    /// Replies made from a received frame, in its own buffer.
     Answer {
-        Arp, "arp_reply", "An ARP request for an address of this port, answered.";
-        Advertisement, "neighbour_advertisement", "A neighbour solicitation for an address of this port, answered.";
-        Echo4, "echo_reply4", "A ping to an IPv4 address of this port, answered.";
-        Echo6, "echo_reply6", "A ping to an IPv6 address of this port, answered.";
+        Arp, "arp_reply", "Answered an ARP request for an address of this port.";
+        Advertisement, "neighbour_advertisement", "Answered a neighbour solicitation for an address of this port.";
+        Echo4, "echo_reply4", "Answered a ping to an IPv4 address of this port.";
+        Echo6, "echo_reply6", "Answered a ping to an IPv6 address of this port.";
     }
 }
 
 counted! {
-    /// What a received frame told that was for this port alone, and needs no answer in its place.
-    Taken {
-        ArpReply, "arp_reply_taken", "An ARP reply to this port.";
-        Advertisement, "neighbour_advertisement_taken", "A neighbour advertisement to this port, or to all hosts.";
-        MulticastQuery, "mld_query", "A query of a multicast router or snooping switch: this port's groups are reported soon.";
-        Conflict, "conflict_taken", "Somebody else says that it has an address of this port: see address_conflict.";
+    /// Received frames that were for this port itself and need no reply in the same buffer.
+    Consumed {
+        ArpReply, "arp_reply_received", "An ARP reply to this port.";
+        Advertisement, "neighbour_advertisement_received", "A neighbour advertisement to this port, or to all hosts.";
+        MulticastQuery, "mld_query", "A query from a multicast router or snooping switch: Gatun reports this port's groups soon.";
+        Conflict, "conflict_received", "Another host claims an address of this port: see address_conflict.";
     }
 }
 
 counted! {
-    /// Why a received frame is none of ours: the backend may pass it to the kernel.
+    /// Reasons why a received frame is not for us. The backend may pass it to the kernel.
     Foreign {
-        OtherMac, "other_mac", "To another device's address: the device is promiscuous, or a switch floods.";
-        OtherVlan, "other_vlan", "With VLAN tags that no port of this device has, or without those that it should have.";
-        OtherType, "other_ethertype", "Neither IPv4, IPv6 nor ARP: LLDP, spanning tree and the like.";
+        OtherMac, "other_mac", "A frame to another device's MAC: the device is promiscuous, or a switch floods.";
+        OtherVlan, "other_vlan", "The VLAN tags match no port of this device.";
+        OtherType, "other_ethertype", "Neither IPv4, IPv6 nor ARP: for example LLDP or spanning tree.";
         Group, "group", "An IP packet to a multicast or broadcast address: only unicast is translated.";
-        OwnAddress, "own_address", "To an address of this port, but no ping: nothing listens here.";
-        ArpOther, "arp_other", "ARP between others, or about an address that is not this port's.";
+        OwnAddress, "own_address", "A packet to an address of this port that is not a ping: Gatun has no other service there.";
+        ArpOther, "arp_other", "ARP between other hosts, or about an address that is not this port's.";
         NdpOther, "ndp_other", "Neighbour discovery about an address that is not this port's.";
-        Router, "router_message", "A router's advertisement, redirect or its solicitation: not obeyed and not answered.";
+        Router, "router_message", "A router advertisement, redirect or router solicitation: Gatun neither obeys nor answers it.";
     }
 }
 
 counted! {
-    /// Why a received frame was dropped.
+    /// Reasons why a received frame was dropped.
     Dropped {
-        Runt, "runt", "Shorter than its Ethernet header and tags.";
-        SourceMac, "source_mac", "From a multicast or broadcast address, or from none: no device sends so.";
-        Looped, "looped", "From this port's own address: a loop, or another device that has the same.";
-        ArpMalformed, "arp_malformed", "ARP that is too short, not for IPv4 on Ethernet, or neither request nor reply.";
-        ArpAddress, "arp_address", "ARP whose sender has an address that no host may have.";
-        NdpHopLimit, "ndp_hop_limit", "Neighbour discovery with a hop limit below 255: it has come through a router (RFC 4861 7.1).";
-        NdpChecksum, "ndp_checksum", "Neighbour discovery, or a multicast query, with a wrong checksum.";
-        NdpMalformed, "ndp_malformed", "Neighbour discovery that is too short, has another code or impossible addresses (RFC 4861 7.1).";
-        NdpOptions, "ndp_options", "Neighbour discovery with an option of length zero, one that is cut off, or too many of them.";
-        MldMalformed, "mld_malformed", "A multicast query that is too short, or not from the link (RFC 3810 5.1.14, 6.2).";
-        EchoMalformed, "echo_malformed", "A ping to this port with wrong lengths, checksums or addresses.";
-        NoRoom, "no_room", "The buffer has no room behind the frame for its answer: a backend's defect.";
+        Runt, "runt", "The frame is shorter than its Ethernet header and tags.";
+        SourceMac, "source_mac", "The source MAC is multicast, broadcast or zero, which is invalid.";
+        Looped, "looped", "The source MAC is this port's own: a loop, or another device with the same MAC.";
+        ArpMalformed, "arp_malformed", "The ARP message is too short, not for IPv4 on Ethernet, or neither a request nor a reply.";
+        ArpAddress, "arp_address", "The sender address of the ARP message is one that no host may have.";
+        NdpHopLimit, "ndp_hop_limit", "The hop limit of neighbour discovery is below 255: it came through a router (RFC 4861 7.1).";
+        NdpChecksum, "ndp_checksum", "The checksum of neighbour discovery or of a multicast query is wrong.";
+        NdpMalformed, "ndp_malformed", "Neighbour discovery is too short, has a nonzero code or invalid addresses (RFC 4861 7.1).";
+        NdpOptions, "ndp_options", "Neighbour discovery has an option of length zero, a truncated option, or too many options.";
+        MldMalformed, "mld_malformed", "The multicast query is too short, or not from the link (RFC 3810 5.1.14, 6.2).";
+        EchoMalformed, "echo_malformed", "A ping to this port has wrong lengths, checksums or addresses.";
+        NoRoom, "no_room", "The buffer has no room after the frame for its reply. This is a defect of the backend: please report it.";
     }
 }
 
 counted! {
-    /// Why a packet that was to be sent was dropped.
+    /// Reasons why a packet to send was dropped.
     Unsent {
-        NotIp, "not_ip", "Neither IPv4 nor IPv6, or cut off.";
+        NotIp, "not_ip", "The packet is neither IPv4 nor IPv6, or its header is truncated.";
         NoRoute, "unrouted", "No port has a route to the destination: add one, for example a default route.";
-        ToOurselves, "to_ourselves", "To an address of a port, or one that is answered for there: it would come back.";
-        Broadcast, "broadcast", "To the broadcast address of a port's network (RFC 2644).";
-        TooLarge, "too_large", "Larger than the port's MTU: the engine's MTU for that side is too high.";
-        NoHeadroom, "no_room_in_front", "No room in front for the Ethernet header: a backend's defect.";
-        NeighbourFailed, "neighbour_failed", "The next hop has not answered lately; it is asked again after a while.";
-        NeighboursFull, "neighbours_full", "As many neighbours as the limit are in use.";
-        UnresolvedFull, "unresolved_full", "As many neighbours as the limit are being asked for: a scan, most likely.";
-        Unholdable, "unholdable", "The next hop is being asked for, and the packet is too large to be kept (a super-packet).";
-        WaitingOverflow, "waiting_overflow", "Was kept for a next hop that had not yet answered, and gave way to a later packet.";
-        WaitingFailed, "waiting_failed", "Was kept for a next hop that did not answer.";
+        ToOurselves, "to_ourselves", "The destination is an address of a port, or one that the port answers for: the packet would come back.";
+        Broadcast, "broadcast", "The destination is the broadcast address of a port's network (RFC 2644).";
+        TooLarge, "too_large", "The packet is larger than the port's MTU: lower the engine's MTU for that side.";
+        NoHeadroom, "no_room_in_front", "The buffer has no room for the Ethernet header. This is a defect of the backend: please report it.";
+        NeighbourFailed, "neighbour_failed", "The next hop did not answer. Gatun tries again later.";
+        NeighboursFull, "neighbours_full", "The neighbour table is full, and all its entries are in use.";
+        UnresolvedFull, "unresolved_full", "Too many neighbours are being resolved at once. Most likely this is a scan.";
+        Unholdable, "unholdable", "The next hop is being resolved, and the packet is too large to wait (a super-packet).";
+        WaitingOverflow, "waiting_overflow", "The packet waited for its next hop, and a later packet replaced it.";
+        WaitingFailed, "waiting_failed", "The packet waited for a next hop that did not answer.";
     }
 }
 
 counted! {
-    /// What happened besides the fates of frames.
-    Note {
+    /// Events besides the fates of frames.
+    EtherEvent {
         ArpRequest, "arp_requests_sent", "ARP requests for next hops.";
         Solicitation, "solicitations_sent", "Neighbour solicitations for next hops.";
         Announcement, "announcements_sent", "Gratuitous ARP and unsolicited advertisements of this host's addresses.";
-        Probe, "probes_sent", "Questions at start whether somebody else has this host's addresses.";
-        GroupReport, "mld_reports_sent", "Reports of multicast groups, for switches that snoop.";
-        Conflict, "address_conflict", "Somebody else says that it has an address of a port, or is about to take it: see the last one's MAC.";
-        Defence, "address_defended", "Announcements because of a conflict, at most one in ten seconds on a port (RFC 5227 2.4).";
-        NeighbourMoved, "neighbour_moved", "A neighbour has another MAC than before: a take-over, or spoofing.";
-        NeighbourFailed, "neighbour_lost", "A neighbour did not answer when asked.";
-        NeighbourEvicted, "neighbour_evicted", "A neighbour that was not in use gave its place to another.";
-        NotLearnt, "neighbour_not_learnt", "Somebody who asked for this port was not noted: as many neighbours as the limit are in use.";
-        HeardLost, "heard_lost", "News of a neighbour for other workers that was not fetched in time.";
+        Probe, "probes_sent", "Probes at start that check whether another host has this host's addresses.";
+        GroupReport, "mld_reports_sent", "Reports of multicast groups, for snooping switches.";
+        Conflict, "address_conflict", "Another host has or wants an address of a port; the MAC of the last one is shown.";
+        Defence, "address_defended", "Announcements that defend an address in a conflict, at most one in ten seconds per port (RFC 5227 2.4).";
+        NeighbourMoved, "neighbour_moved", "The MAC of a neighbour changed: a failover, or spoofing.";
+        NeighbourFailed, "neighbour_lost", "A neighbour did not answer.";
+        NeighbourEvicted, "neighbour_evicted", "An unused neighbour was evicted for another one.";
+        NotLearnt, "neighbour_not_learnt", "A host that asked for this port was not added: the neighbour table is full.";
+        UpdateLost, "neighbour_updates_lost", "A neighbour update for other workers was lost: they did not fetch it in time.";
     }
 }
 
-/// What one [`Ether`](crate::Ether) has counted. Always, with `sum` over an array:
+/// Counters of one [`Ether`](crate::Ether). With `sum` over an array, always:
 ///
 /// ```text
 /// received = packets + sum(answers) + sum(taken) + sum(foreign) + sum(dropped)
@@ -128,44 +128,44 @@ pub struct Stats {
     pub packets: u64,
     /// Answered, by [`Answer`].
     pub answers: [u64; Answer::COUNT],
-    /// Understood and done with, by [`Taken`].
-    pub taken: [u64; Taken::COUNT],
-    /// None of ours, by [`Foreign`].
+    /// Consumed, by [`Consumed`].
+    pub consumed: [u64; Consumed::COUNT],
+    /// Not for us, by [`Foreign`].
     pub foreign: [u64; Foreign::COUNT],
     /// Dropped, by [`Dropped`].
     pub dropped: [u64; Dropped::COUNT],
-    /// Packets that were to be sent.
+    /// Packets to send.
     pub to_send: u64,
-    /// Of these: sent at once.
+    /// Of these: sent immediately.
     pub sent: u64,
-    /// Kept until the next hop was known, then sent.
+    /// Sent after waiting for the next hop.
     pub released: u64,
-    /// Kept at present.
+    /// Waiting at present.
     pub waiting: u64,
     /// Dropped, by [`Unsent`].
     pub unsent: [u64; Unsent::COUNT],
-    /// What happened besides, by [`Note`].
-    pub notes: [u64; Note::COUNT],
+    /// Further events, by [`EtherEvent`].
+    pub events: [u64; EtherEvent::COUNT],
 }
 
 impl Stats {
-    /// Whether every frame has one fate.
+    /// Checks that every frame has exactly one fate.
     pub fn add_up(&self) -> bool {
         let sum = |counters: &[u64]| counters.iter().sum::<u64>();
-        let fates = sum(&self.answers) + sum(&self.taken) + sum(&self.foreign) + sum(&self.dropped);
+        let fates = sum(&self.answers) + sum(&self.consumed) + sum(&self.foreign) + sum(&self.dropped);
         self.received == self.packets + fates
             && self.to_send == self.sent + self.released + self.waiting + sum(&self.unsent)
     }
 
-    /// Every counter with its name and its sentence.
+    /// All counters with name and help text.
     pub fn rows(&self) -> impl Iterator<Item = (&'static str, &'static str, u64)> {
         let flat = [
             ("ether_received", "Frames received.", self.received),
             ("ether_packets", "Frames whose IP packet went to the engine.", self.packets),
-            ("ether_to_send", "Packets to be sent.", self.to_send),
-            ("ether_sent", "Packets sent at once.", self.sent),
-            ("ether_released", "Packets sent when their next hop was known.", self.released),
-            ("ether_waiting", "Packets kept at present until their next hop is known.", self.waiting),
+            ("ether_to_send", "Packets to send.", self.to_send),
+            ("ether_sent", "Packets sent immediately.", self.sent),
+            ("ether_released", "Packets sent after waiting for their next hop.", self.released),
+            ("ether_waiting", "Packets that are waiting for their next hop.", self.waiting),
         ];
         macro_rules! rows {
             ($kind:ident, $counters:expr) => {
@@ -174,11 +174,11 @@ impl Stats {
         }
         flat.into_iter()
             .chain(rows!(Answer, self.answers))
-            .chain(rows!(Taken, self.taken))
+            .chain(rows!(Consumed, self.consumed))
             .chain(rows!(Foreign, self.foreign))
             .chain(rows!(Dropped, self.dropped))
             .chain(rows!(Unsent, self.unsent))
-            .chain(rows!(Note, self.notes))
+            .chain(rows!(EtherEvent, self.events))
     }
 }
 
@@ -194,11 +194,11 @@ impl core::ops::AddAssign<&Stats> for Stats {
         self.released += other.released;
         self.waiting += other.waiting;
         add(&mut self.answers, &other.answers);
-        add(&mut self.taken, &other.taken);
+        add(&mut self.consumed, &other.consumed);
         add(&mut self.foreign, &other.foreign);
         add(&mut self.dropped, &other.dropped);
         add(&mut self.unsent, &other.unsent);
-        add(&mut self.notes, &other.notes);
+        add(&mut self.events, &other.events);
     }
 }
 
@@ -212,7 +212,7 @@ mod tests {
         let stats = Stats::default();
         let names: BTreeSet<_> = stats.rows().map(|(name, ..)| name).collect();
         assert_eq!(names.len(), stats.rows().count());
-        // They stand beside the engine's in tables.
+        // They are shown next to the engine's counters in tables.
         assert!(gatun_wire::DropReason::ALL.iter().all(|reason| !names.contains(reason.name())));
         for (name, help, _) in stats.rows() {
             assert!(help.ends_with('.'), "{name}: {help}");

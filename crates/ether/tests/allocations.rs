@@ -1,5 +1,5 @@
-//! After it was made, an `Ether` allocates nothing: not for neighbours, packets that wait, announcements or news, nor where another one takes
-//! over.
+//! Checks that an `Ether` allocates nothing after construction: not for neighbours, pending packets,
+//! announcements or updates, nor during a take-over.
 
 mod common;
 use common::*;
@@ -14,7 +14,7 @@ static ALLOCATOR: Counting<System> = Counting(System);
 
 #[test]
 fn nothing_is_allocated_after_construction() {
-    let settings = Settings { speaks: true, shares: true, ..settings() };
+    let settings = Settings { announces: true, shares: true, ..settings() };
     let limits = Limits { neighbours_max: 32, unresolved_max: 16, waiting_max: 16, ..Limits::default() };
     let mut ether = Ether::new(&settings, &limits, [1, 2, 3, 4]).unwrap();
     let next: Vec<Ether> = (0..10).map(|_| Ether::new(&settings, &limits, [5, 6, 7, 8]).unwrap()).collect();
@@ -47,7 +47,7 @@ fn nothing_is_allocated_after_construction() {
         }
         ether.poll(now_ms, &mut |_, _, _| emitted += 1);
         if round % 100 == 99 {
-            while ether.heard().is_some() {}
+            while ether.next_update().is_some() {}
             ether.announce(now_ms);
         }
         if round % 100 == 77

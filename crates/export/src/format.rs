@@ -1,30 +1,30 @@
-//! What a collector reads.
+//! Formats of collectors.
 
+use crate::event::{PlanNames, TimedEvent};
 use crate::ipfix;
 use crate::json;
 use crate::syslog::{self, Sender};
-use crate::told::{Names, Told};
 
-/// How events are written.
+/// Format of exported events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
-    /// RFC 7011 and 8158, of an observation domain; templates are sent again so often over UDP, milliseconds.
+    /// RFC 7011 and 8158.
     Ipfix {
-        /// The observation domain's number.
+        /// Number of the observation domain.
         domain: u32,
-        /// How often.
+        /// Interval at which templates are repeated over UDP, milliseconds.
         templates_ms: u64,
     },
     /// RFC 5424.
     Syslog,
-    /// A JSON object a line.
+    /// JSON, one object per line.
     Json,
 }
 
-/// An event as a collector reads it: the number of its template in IPFIX, and bytes.
-pub type Unit = (u16, Vec<u8>);
+/// Encoded event: the number of its template in IPFIX, and its bytes.
+pub type Record = (u16, Vec<u8>);
 
-/// Makes units of events.
+/// Encodes events.
 pub(crate) struct Encoder {
     format: Format,
     destinations: bool,
@@ -38,21 +38,21 @@ impl Encoder {
         Encoder { format, destinations, sender }
     }
 
-    /// The unit of an event; `None` where the format has none for it.
-    pub(crate) fn unit(&self, told: &Told, names: &Names) -> Option<Unit> {
+    /// Encodes an event. `None` if the format has no record for it.
+    pub(crate) fn record(&self, timed: &TimedEvent, names: &PlanNames) -> Option<Record> {
         match self.format {
-            Format::Ipfix { .. } => ipfix::record(told, names, self.destinations),
-            Format::Syslog => Some((0, self.sender.message(told, names, self.destinations))),
+            Format::Ipfix { .. } => ipfix::record(timed, names, self.destinations),
+            Format::Syslog => Some((0, self.sender.message(timed, names, self.destinations))),
             Format::Json => {
                 let mut line = Vec::with_capacity(256);
-                json::line(told, names, self.destinations, &mut line);
+                json::line(timed, names, self.destinations, &mut line);
                 Some((0, line))
             }
         }
     }
 
-    /// The unit that tells of losses: `lost` in all, `more` since the last time.
-    pub(crate) fn loss(&self, at_ms: u64, lost: u64, more: u64) -> Unit {
+    /// Encodes a report of losses: `lost` in total, `more` since the last report.
+    pub(crate) fn loss(&self, at_ms: u64, lost: u64, more: u64) -> Record {
         match self.format {
             Format::Ipfix { .. } => ipfix::loss(at_ms, lost),
             Format::Syslog => (0, self.sender.loss(at_ms, more)),
@@ -65,18 +65,19 @@ impl Encoder {
     }
 }
 
-/// Makes messages of units, for one session of a transport.
+/// Packs records into messages, for one session of a transport.
 pub(crate) struct Wrapper {
     format: Format,
     is_stream: bool,
     messages: Option<ipfix::Messages>,
-    /// When templates are to be sent (again).
+    /// Time at which templates are sent next.
     templates_at_ms: u64,
 }
 
-/// Bytes of an IPFIX message over UDP: what no path of Ethernet cuts, whatever tunnel it goes through.
+/// Largest IPFIX message over UDP in bytes: fits every Ethernet path without fragmentation, even through
+/// tunnels.
 const DATAGRAM_LEN_MAX: usize = 1_232;
-/// Bytes of a message on a stream.
+/// Largest message on a stream in bytes.
 const STREAM_LEN_MAX: usize = 16_384;
 
 impl Wrapper {
@@ -89,7 +90,7 @@ impl Wrapper {
         Wrapper { format, is_stream, messages, templates_at_ms: 0 }
     }
 
-    /// Templates, where they are due: at the beginning of a session, and over UDP again and again (RFC 7011 8.4).
+    /// Templates, if they are due: at the beginning of a session, and periodically over UDP (RFC 7011 8.4).
     pub(crate) fn templates(&mut self, now_ms: u64) -> Option<Vec<u8>> {
         let (messages, Format::Ipfix { templates_ms, .. }) = (self.messages.as_ref()?, self.format) else {
             return None;
@@ -101,16 +102,16 @@ impl Wrapper {
         Some(messages.templates(now_ms))
     }
 
-    /// A message of units from the front, and how many are in it.
-    pub(crate) fn message(&mut self, now_ms: u64, units: &[Unit]) -> (Vec<u8>, usize) {
+    /// Packs records from the front into a message. Returns the message and the number of records in it.
+    pub(crate) fn message(&mut self, now_ms: u64, records: &[Record]) -> (Vec<u8>, usize) {
         if let Some(messages) = &mut self.messages {
-            return messages.data(now_ms, units);
+            return messages.data(now_ms, records);
         }
-        let Some((_, unit)) = units.first() else { return (Vec::new(), 0) };
+        let Some((_, record)) = records.first() else { return (Vec::new(), 0) };
         match (self.format, self.is_stream) {
             // RFC 6587 3.4.1
-            (Format::Syslog, true) => ([format!("{} ", unit.len()).as_bytes(), unit].concat(), 1),
-            _ => (unit.clone(), 1),
+            (Format::Syslog, true) => ([format!("{} ", record.len()).as_bytes(), record].concat(), 1),
+            _ => (record.clone(), 1),
         }
     }
 }

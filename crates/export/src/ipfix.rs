@@ -1,24 +1,25 @@
 //! IPFIX: messages of RFC 7011 with the events of RFC 8158.
 //!
-//! A template for each event and address family, without elements that nobody asked for. A unit is a data record and
-//! the number of its template; [`Messages`] wraps them and numbers them.
+//! There is a template for each event and address family, with optional elements only if configured.
+//! [`Messages`] packs data records into messages and numbers them.
 
-use crate::told::{Names, Told};
+use crate::event::{PlanNames, TimedEvent};
+use crate::format::Record;
 use gatun_nat::event::Gauge;
 use gatun_nat::{Event, EventKind};
 use gatun_wire::proto;
 
-/// Bytes of a message's header (RFC 7011 3.1).
+/// Length of a message header in bytes (RFC 7011 3.1).
 const HEADER_LEN: usize = 16;
-/// Bytes of a set's header (RFC 7011 3.3.2).
+/// Length of a set header in bytes (RFC 7011 3.3.2).
 const SET_HEADER_LEN: usize = 4;
 const VERSION: u16 = 10;
 const TEMPLATE_SET: u16 = 2;
 const OPTIONS_TEMPLATE_SET: u16 = 3;
-/// The exporting process, where the loss is told (RFC 7011 4.3).
+/// The exporting process, to which reports of losses refer (RFC 7011 4.3).
 const PROCESS: u32 = 1;
 
-/// Information elements: number in IANA's registry, and bytes.
+/// Information element: number in IANA's registry, and length in bytes.
 type Element = (u16, u16);
 const OBSERVATION_TIME_MS: Element = (323, 8);
 const NAT_EVENT: Element = (230, 1);
@@ -44,16 +45,16 @@ const GLOBAL_MAPPING_HIGH: Element = (481, 4);
 const EXPORTING_PROCESS_ID: Element = (144, 4);
 const NOT_SENT_FLOWS: Element = (166, 8);
 
-/// A template: its number is its place here, from [`FIRST_TEMPLATE`] on.
+/// Template. Its number is its index in the list plus [`FIRST_TEMPLATE`].
 struct Template {
     elements: &'static [Element],
-    /// Elements that come behind them where destinations are told.
+    /// Additional elements if destinations are exported.
     destinations: &'static [Element],
-    /// Elements in front that say what the others are about: none in a template of flows.
+    /// Number of scope elements at the beginning: none in a template of flows.
     scopes: u16,
 }
 
-/// RFC 7011 3.4.1: below are sets' own numbers.
+/// RFC 7011 3.4.1: lower numbers are reserved for set types.
 const FIRST_TEMPLATE: u16 = 256;
 
 const DESTINATION: &[Element] = &[POST_NAT_DESTINATION_IPV4, POST_NAPT_DESTINATION_PORT];
@@ -80,12 +81,12 @@ const fn flow(elements: &'static [Element], destinations: &'static [Element]) ->
     Template { elements, destinations, scopes: 0 }
 }
 
-/// When, what, where: the beginning of a record of flows.
+/// Elements at the beginning of a flow record: time, event and addresses.
 macro_rules! nat {
     ($($element:expr),* $(,)?) => { &[OBSERVATION_TIME_MS, NAT_EVENT, $($element),*] };
 }
 
-/// Who has which public port, for an inside host of either family.
+/// Elements of a port mapping, for an inside host of either family.
 macro_rules! mapping {
     ($source:expr) => {
         nat![NAT_INSTANCE_ID, $source, POST_NAT_SOURCE_IPV4, PROTOCOL, SOURCE_PORT, POST_NAPT_SOURCE_PORT]
@@ -94,7 +95,7 @@ macro_rules! mapping {
 const MAPPING_V6: &[Element] = mapping!(SOURCE_IPV6);
 const MAPPING_V4: &[Element] = mapping!(SOURCE_IPV4);
 
-/// RFC 8158 5.6, in the order of the numbers above.
+/// Templates of RFC 8158 5.6, in the order of the numbers above.
 const TEMPLATES: &[Template] = &[
     flow(MAPPING_V6, DESTINATION),
     flow(MAPPING_V4, DESTINATION),
@@ -118,7 +119,7 @@ const TEMPLATES: &[Template] = &[
     flow(nat![THRESHOLD_EVENT, ADDRESS_POOL_LOW, NAT_POOL_ID], &[]),
     flow(nat![THRESHOLD_EVENT, PORT_MAPPING_HIGH], &[]),
     flow(nat![THRESHOLD_EVENT, GLOBAL_MAPPING_HIGH], &[]),
-    // RFC 7011 4.3: what the exporting process could not send.
+    // RFC 7011 4.3: data that the exporting process could not send.
     Template {
         elements: &[EXPORTING_PROCESS_ID, NOT_SENT_FLOWS, OBSERVATION_TIME_MS],
         destinations: &[],
@@ -126,17 +127,14 @@ const TEMPLATES: &[Template] = &[
     },
 ];
 
-/// A data record and the number of its template.
-pub(crate) type Record = (u16, Vec<u8>);
-
-/// The record of an event; `None` where RFC 8158 has no event for it.
-pub(crate) fn record(told: &Told, names: &Names, destinations: bool) -> Option<Record> {
-    let event = &told.event;
+/// Encodes an event. `None` if RFC 8158 has no event for it.
+pub(crate) fn record(timed: &TimedEvent, names: &PlanNames, destinations: bool) -> Option<Record> {
+    let event = &timed.event;
     let nat44 = event.inside().to_ipv4_mapped().is_some();
     let of = |v6: u16, v4: u16| if nat44 { v4 } else { v6 };
     let (template, number) = shape(event, nat44)?;
     let mut out = Vec::with_capacity(64);
-    out.extend(told.at_ms.to_be_bytes());
+    out.extend(timed.at_ms.to_be_bytes());
     out.push(number);
     let inside = |out: &mut Vec<u8>| match event.inside().to_ipv4_mapped() {
         Some(v4) => out.extend(v4.octets()),
@@ -173,7 +171,7 @@ pub(crate) fn record(told: &Told, names: &Names, destinations: bool) -> Option<R
             out.extend(event.outside_last.to_be_bytes());
         }
         QUOTA_V6 | QUOTA_V4 => {
-            // RFC 8158 5.5.1: 3 is the most entries of a user.
+            // RFC 8158 5.5.1: 3 means the maximum number of entries per user.
             limit(&mut out, 3, names.limit(event));
             out.extend(instance);
             inside(&mut out);
@@ -184,7 +182,7 @@ pub(crate) fn record(told: &Told, names: &Names, destinations: bool) -> Option<R
             out.push(protocol(event));
         }
         THRESHOLD_POOL_HIGH | THRESHOLD_POOL_LOW => {
-            // RFC 8158 5.5.2: 1 and 2 are the pool's.
+            // RFC 8158 5.5.2: 1 and 2 refer to the pool.
             limit(&mut out, if template == THRESHOLD_POOL_HIGH { 1 } else { 2 }, event.value);
             out.extend(pool);
         }
@@ -194,7 +192,7 @@ pub(crate) fn record(told: &Told, names: &Names, destinations: bool) -> Option<R
     Some((template, out))
 }
 
-/// The template of an event, and its number by RFC 8158 4.
+/// Template of an event, and its number in RFC 8158 4.
 fn shape(event: &Event, nat44: bool) -> Option<(u16, u8)> {
     use EventKind::*;
     let of = |v6: u16, v4: u16| if nat44 { v4 } else { v6 };
@@ -216,12 +214,12 @@ fn shape(event: &Event, nat44: bool) -> Option<(u16, u8)> {
         (ThresholdLow, Some(Gauge::PoolPorts)) => (THRESHOLD_POOL_LOW, 18),
         (ThresholdHigh, Some(Gauge::Sessions)) => (THRESHOLD_MAPPINGS_HIGH, 18),
         (ThresholdHigh, Some(Gauge::Subscribers)) => (THRESHOLD_SUBSCRIBERS_HIGH, 18),
-        // RFC 8158 has no event for these; losses have records of their own.
+        // RFC 8158 has no event for these. Losses have records of their own.
         (BlockKept | BindingKept | ThresholdHigh | ThresholdLow | EventsLost, _) => return None,
     })
 }
 
-/// The record that tells how many events were not sent since the process began (RFC 7011 4.3).
+/// Record with the number of events that were not sent since the process started (RFC 7011 4.3).
 pub(crate) fn loss(at_ms: u64, lost: u64) -> Record {
     let mut out = PROCESS.to_be_bytes().to_vec();
     out.extend(lost.to_be_bytes());
@@ -237,7 +235,7 @@ fn protocol(event: &Event) -> u8 {
     }
 }
 
-/// Makes messages: one for each session of a transport, as sequence numbers are the session's.
+/// Builds the messages of one session of a transport: sequence numbers belong to the session.
 #[derive(Debug)]
 pub(crate) struct Messages {
     domain: u32,
@@ -248,12 +246,12 @@ pub(crate) struct Messages {
 }
 
 impl Messages {
-    /// A session's, of an observation domain; messages have `len_max` bytes at most.
+    /// Creates the state of a session in an observation domain. Messages have at most `len_max` bytes.
     pub(crate) fn new(domain: u32, destinations: bool, len_max: usize) -> Messages {
         Messages { domain, destinations, len_max: len_max.min(usize::from(u16::MAX)), sequence: 0 }
     }
 
-    /// A message with all templates.
+    /// Builds a message with all templates.
     pub(crate) fn templates(&self, now_ms: u64) -> Vec<u8> {
         let mut message = self.begin(now_ms);
         for (set, is_option) in [(TEMPLATE_SET, false), (OPTIONS_TEMPLATE_SET, true)] {
@@ -283,8 +281,8 @@ impl Messages {
         }
     }
 
-    /// A message of some records from the front; says how many are in it. Records of a template are in one set as long
-    /// as they follow each other.
+    /// Builds a message from the first records. Returns it and the number of records in it. Consecutive records
+    /// with the same template share a set.
     pub(crate) fn data(&mut self, now_ms: u64, records: &[Record]) -> (Vec<u8>, usize) {
         let mut message = self.begin(now_ms);
         let (mut count, mut set) = (0, None);
@@ -318,7 +316,7 @@ impl Messages {
     }
 }
 
-/// Writes a length where two bytes were left for it.
+/// Writes a length into the two bytes reserved for it.
 fn set_len(bytes: &mut [u8], at: usize, len: usize) {
     if let Some(place) = bytes.get_mut(at..at + 2) {
         place.copy_from_slice(&(len as u16).to_be_bytes());
@@ -374,7 +372,7 @@ mod tests {
             assert_eq!(message[12..16], [0, 0, 0, 7]);
             (sent, sequence) = (sent + count, sequence + count as u32);
         }
-        // Templates are no data records.
+        // Template records do not count as data records.
         assert_eq!(messages.templates(0)[8..12], 10u32.to_be_bytes());
         messages.sequence = u32::MAX;
         messages.data(0, &records[..1]);

@@ -1,26 +1,26 @@
-//! Events as JSON, one object a line.
+//! Events as JSON, one object per line.
 
-use crate::told::{About, Names, Told, address, protocols, rfc3339};
+use crate::event::{EventSubject, PlanNames, TimedEvent, address, protocols, rfc3339};
 use gatun_nat::event::Gauge;
 use serde::Serialize;
 
-/// Appends the line of an event, and the end of the line.
-pub fn line(told: &Told, names: &Names, destinations: bool, out: &mut Vec<u8>) {
-    // Cannot fail: a vector takes everything, and every key is a text.
-    let _ = serde_json::to_writer(&mut *out, &Line::of(told, names, destinations));
+/// Appends the line of an event, including the newline.
+pub fn line(timed: &TimedEvent, names: &PlanNames, destinations: bool, out: &mut Vec<u8>) {
+    // Cannot fail: a vector accepts everything, and every key is a string.
+    let _ = serde_json::to_writer(&mut *out, &EventFields::of(timed, names, destinations));
     out.push(b'\n');
 }
 
-/// Appends the line that tells of losses on the way to a collector.
+/// Appends the line that reports losses on the way to a collector.
 pub(crate) fn loss(at_ms: u64, lost: u64, out: &mut Vec<u8>) {
     let line = serde_json::json!({ "time": rfc3339(at_ms), "event": "events_lost", "where": "export", "value": lost });
     let _ = serde_json::to_writer(&mut *out, &line);
     out.push(b'\n');
 }
 
-/// Fields of an event, as a JSON line and as a syslog message have them; absent ones are left out.
+/// Fields of an event, for JSON lines and syslog messages. Fields that the event lacks are omitted.
 #[derive(Serialize)]
-pub(crate) struct Line<'a> {
+pub(crate) struct EventFields<'a> {
     pub(crate) time: String,
     pub(crate) event: &'static str,
     pub(crate) worker: u16,
@@ -56,22 +56,22 @@ pub(crate) struct Line<'a> {
     pub(crate) total: Option<u64>,
 }
 
-impl<'a> Line<'a> {
+impl<'a> EventFields<'a> {
     /// Fields of an event.
-    pub(crate) fn of(told: &Told, names: &'a Names, destinations: bool) -> Line<'a> {
-        let event = &told.event;
-        let about = About::of(event.kind);
+    pub(crate) fn of(timed: &TimedEvent, names: &'a PlanNames, destinations: bool) -> EventFields<'a> {
+        let event = &timed.event;
+        let about = EventSubject::of(event.kind);
         let (mapping, block, refusal) =
-            (about == About::Mapping, about == About::Block, about == About::Refusal);
-        let crossing = about == About::Crossing;
+            (about == EventSubject::Mapping, about == EventSubject::Block, about == EventSubject::Refusal);
+        let crossing = about == EventSubject::Crossing;
         let of_pool = !crossing || event.gauge == Some(Gauge::PoolPorts);
         let remote = destinations && !event.remote().is_unspecified();
-        Line {
-            time: rfc3339(told.at_ms),
+        EventFields {
+            time: rfc3339(timed.at_ms),
             event: event.kind.name(),
-            worker: told.worker,
+            worker: timed.worker,
             instance: if mapping || block || refusal { names.instance(event) } else { None },
-            pool: if about != About::Loss && of_pool { names.pool(event) } else { None },
+            pool: if about != EventSubject::Loss && of_pool { names.pool(event) } else { None },
             protocols: protocols(event),
             subscriber: (block || refusal).then(|| names.subscriber(event)),
             inside: mapping.then(|| address(event.inside())),
@@ -83,7 +83,7 @@ impl<'a> Line<'a> {
             remote_port: remote.then_some(event.remote_port),
             reason: event.reason.map(|reason| reason.name()),
             gauge: event.gauge.map(gauge),
-            value: (crossing || about == About::Loss).then_some(event.value),
+            value: (crossing || about == EventSubject::Loss).then_some(event.value),
             total: crossing.then_some(event.total),
         }
     }

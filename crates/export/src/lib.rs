@@ -1,29 +1,29 @@
-//! Events of the translator, for collectors: IPFIX (RFC 7011, 8158), syslog (RFC 5424), JSON lines.
+//! Event export to collectors: IPFIX (RFC 7011, 8158), syslog (RFC 5424), JSON lines.
 //!
 //! ```text
-//!   told       an event, its time of day and the names of its numbers
-//!   json, syslog, ipfix    an event as a unit of bytes; ipfix also wraps units in messages
-//!   sink       a thread: bounded queue -> units -> transport, or spool, or counted as lost
-//!   ended      that a sink's thread is at its end
-//!   transport  UDP, TCP, a Unix socket; never waits
-//!   spool      units on disk while the collector is away
+//!   event      an event with its time of day, and names for the numbers in it
+//!   json, syslog, ipfix    encode an event as a record; ipfix also packs records into messages
+//!   sink       a thread: bounded queue -> records -> transport, or spool, or counted as lost
+//!   thread_end lets others wait for the end of a sink's thread
+//!   transport  UDP, TCP, a Unix socket; never blocks
+//!   spool      records on disk while the collector is away
 //! ```
-//! Whatever a collector does, nobody waits for it: what it does not take is spooled where there is a spool, else lost,
-//! counted, and told in the stream itself once that goes on.
+//! No collector can block the translator: data that a collector does not accept is spooled, if there is a spool.
+//! Otherwise it is lost and counted, and the stream reports the loss when it continues.
 #![forbid(unsafe_code)]
 
-mod ended;
+mod event;
 mod format;
 mod ipfix;
 pub mod json;
 mod sink;
 mod spool;
 mod syslog;
-mod told;
+mod thread_end;
 mod transport;
 
-pub use ended::Ended;
-pub use format::{Format, Unit};
-pub use sink::{Prepared, Settings, Sink, SinkCounters, SpoolSettings};
-pub use told::{Batch, Names, Told};
-pub use transport::{Connect, Target, Transport, directly};
+pub use event::{Batch, PlanNames, TimedEvent};
+pub use format::{Format, Record};
+pub use sink::{PreparedSink, Sink, SinkCounters, SinkSettings, SpoolSettings};
+pub use thread_end::ThreadEnd;
+pub use transport::{CollectorAddress, Connect, Transport, connect_directly};

@@ -1,10 +1,10 @@
-//! A sink: one collector, its thread, its queue, and the account of what it got.
+//! Sink: one collector with its thread, its queue and its counters.
 
-use crate::ended::{Ended, running};
-use crate::format::{Encoder, Format, Unit, Wrapper};
+use crate::event::{Batch, TimedEvent};
+use crate::format::{Encoder, Format, Record, Wrapper};
 use crate::spool::Spool;
-use crate::told::{Batch, Told};
-use crate::transport::{Connect, Sent, Target, Transport, directly};
+use crate::thread_end::{ThreadEnd, thread_end};
+use crate::transport::{CollectorAddress, Connect, SendResult, Transport, connect_directly};
 use gatun_nat::{EventKind, EventKinds};
 use jiff::Timestamp;
 use std::collections::VecDeque;
@@ -15,140 +15,142 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
-/// How long the thread sleeps where nothing comes.
+/// Sleep time of the thread while no events arrive.
 const IDLE: Duration = Duration::from_millis(100);
-/// How long a collector that takes nothing is waited for at a time: batches come meanwhile.
+/// Longest single wait for a blocked collector: batches arrive meanwhile.
 const ROOM_MAX: Duration = Duration::from_millis(10);
-/// Between attempts to reach a collector.
+/// Interval between attempts to connect.
 const RETRY_EVERY: Duration = Duration::from_secs(1);
-/// How long a collector that takes nothing is waited for until the connection is made anew.
+/// Time after which a blocked connection is replaced by a new one.
 const STUCK_MAX: Duration = Duration::from_secs(30);
-/// Units that wait for a connection in memory; more go to the spool, or are lost.
+/// Records that wait in memory for a connection. More go to the spool, or are lost.
 const OUT_MAX: usize = 16_384;
-/// A collector that refuses datagrams is told of again after a time without.
+/// Time without refused datagrams after which a refusal is logged again.
 const REFUSALS_EVERY: Duration = Duration::from_secs(60);
-/// Losses are told of so often, at most.
+/// Shortest interval between reports of losses.
 const LOSS_EVERY: Duration = Duration::from_secs(1);
-/// How long a collector that takes nothing at the moment is waited for at the end.
+/// Longest wait at the end for a blocked collector.
 const LAST_MAX: Duration = Duration::from_secs(1);
-/// How long the thread sleeps then.
+/// Sleep time of the thread during that wait.
 const LAST_IDLE: Duration = Duration::from_millis(5);
 
-/// A spool.
+/// Settings of a spool.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SpoolSettings {
-    /// Its directory.
+    /// Directory.
     pub directory: PathBuf,
-    /// Bytes in it, at most.
+    /// Size limit in bytes.
     pub len_max: u64,
 }
 
-/// What a sink is.
+/// Settings of a sink.
 #[derive(Clone, Debug)]
-pub struct Settings {
-    /// For operators; also the name of its spool's files.
+pub struct SinkSettings {
+    /// Name for operators, and of its spool files.
     pub name: String,
-    /// Where to.
-    pub target: Target,
-    /// How.
+    /// Address of the collector.
+    pub target: CollectorAddress,
+    /// Format.
     pub format: Format,
-    /// What.
+    /// Event kinds to export.
     pub kinds: EventKinds,
-    /// Whether with the remote ends of sessions (RFC 6888 REQ-12).
+    /// Whether to include the remote endpoints of sessions (RFC 6888 REQ-12).
     pub destinations: bool,
-    /// Events that wait, at most.
+    /// Largest number of waiting events.
     pub queue_max: u64,
-    /// Where units are kept while the collector is away.
+    /// Spool for records while the collector is away.
     pub spool: Option<SpoolSettings>,
 }
 
-/// What became of events.
+/// Counters of events by outcome.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SinkCounters {
     /// Given to the transport.
     pub sent: u64,
-    /// Lost: the queue or the spool was full, or there was none.
+    /// Lost: the queue or the spool was full, or there was no spool.
     pub lost: u64,
     /// Waiting in memory.
     pub waiting: u64,
     /// Bytes in the spool.
     pub spooled_bytes: u64,
-    /// Whether the last message was taken.
+    /// Whether the transport accepted the last message.
     pub is_connected: bool,
 }
 
 #[derive(Default)]
-struct Shared {
+struct SharedCounters {
     sent: AtomicU64,
     lost: AtomicU64,
     /// Events in the queue.
     queued: AtomicU64,
-    /// Units that wait for the connection.
+    /// Records that wait for the connection.
     out: AtomicU64,
     spooled_bytes: AtomicU64,
     is_connected: AtomicBool,
     is_ending: AtomicBool,
 }
 
-/// A collector, as others see it. Its thread ends once it is told to, or once nobody has it any more; then what it holds is
-/// sent, or spooled.
+/// Handle of a collector. Its thread ends when it is told to, or when the last handle is dropped. It then sends
+/// or spools what it holds.
 #[derive(Clone)]
 pub struct Sink {
     name: String,
     kinds: EventKinds,
     queue_max: u64,
     queue: Sender<Arc<Batch>>,
-    shared: Arc<Shared>,
-    ended: Ended,
+    shared: Arc<SharedCounters>,
+    ended: ThreadEnd,
 }
 
-/// A sink that has all it needs, and has not begun. Dropped, it has sent nothing.
-pub struct Prepared {
+/// Sink that is ready but not started. If it is dropped, it has sent nothing.
+pub struct PreparedSink {
     sink: Sink,
-    begin: Sender<Vec<Ended>>,
+    begin: Sender<Vec<ThreadEnd>>,
 }
 
-impl Prepared {
-    /// Begins, once `after` have ended: they may have the same spool.
-    pub fn begin(self, after: Vec<Ended>) -> Sink {
-        // The thread waits for it.
+impl PreparedSink {
+    /// Starts it once the threads `after` have ended: they may use the same spool.
+    pub fn begin(self, after: Vec<ThreadEnd>) -> Sink {
+        // The thread waits for this.
         let _ = self.begin.send(after);
         self.sink
     }
 
-    /// Its name.
+    /// Name of the sink.
     pub fn name(&self) -> &str {
         self.sink.name()
     }
 }
 
 impl Sink {
-    /// Starts with connections of its own. `log` gets lines for operators.
+    /// Starts a sink that opens connections itself. `log` receives lines for operators.
+    ///
     ///
     /// # Errors
-    /// As [`Sink::prepare`].
-    pub fn start(settings: Settings, log: impl Fn(&str) + Send + 'static) -> io::Result<Sink> {
-        Ok(Sink::prepare(settings, directly(), log)?.begin(Vec::new()))
+    /// Those of [`Sink::prepare`].
+    pub fn start(settings: SinkSettings, log: impl Fn(&str) + Send + 'static) -> io::Result<Sink> {
+        Ok(Sink::prepare(settings, connect_directly(), log)?.begin(Vec::new()))
     }
 
-    /// Looks whether the spool can be used, and makes the thread. `connect` makes connections.
+    /// Checks the spool and creates the thread. `connect` opens connections.
+    ///
     ///
     /// # Errors
-    /// Where the spool cannot be used, or there can be no thread. That the collector is away is none.
+    /// If the spool cannot be used, or no thread can be created. A missing collector is not an error.
     pub fn prepare(
-        settings: Settings,
+        settings: SinkSettings,
         connect: Connect,
         log: impl Fn(&str) + Send + 'static,
-    ) -> io::Result<Prepared> {
+    ) -> io::Result<PreparedSink> {
         if let Some(spool) = &settings.spool {
             Spool::check(&spool.directory, &settings.name)?;
         }
-        let shared = Arc::new(Shared::default());
-        // Bounded by the count of what is in it.
+        let shared = Arc::new(SharedCounters::default());
+        // The number of queued events limits it.
         let (queue, batches) = channel();
-        let (begin, begun) = channel::<Vec<Ended>>();
-        let (running, ended) = running();
-        let mut courier = Courier {
+        let (begin, begun) = channel::<Vec<ThreadEnd>>();
+        let (running, ended) = thread_end();
+        let mut courier = SinkThread {
             encoder: Encoder::new(settings.format, settings.destinations),
             wrapper: Wrapper::new(settings.format, settings.destinations, settings.target.is_stream()),
             settings: settings.clone(),
@@ -162,7 +164,7 @@ impl Sink {
             refused_at: None,
             progress: Instant::now(),
             over_since: None,
-            told_lost: (0, Instant::now()),
+            reported_lost: (0, Instant::now()),
             log: Box::new(log),
         };
         let thread = std::thread::Builder::new().name(format!("export {}", settings.name));
@@ -173,29 +175,29 @@ impl Sink {
                 courier.run(&batches);
             }
         })?;
-        let Settings { name, kinds, queue_max, .. } = settings;
+        let SinkSettings { name, kinds, queue_max, .. } = settings;
         let kinds = kinds.with(EventKind::EventsLost);
-        Ok(Prepared { sink: Sink { name, kinds, queue_max, queue, shared, ended }, begin })
+        Ok(PreparedSink { sink: Sink { name, kinds, queue_max, queue, shared, ended }, begin })
     }
 
-    /// The same, with other events from now on: its connection and all it holds stay.
+    /// Handle of the same sink with other event kinds. Its connection and its records stay.
     pub fn with(&self, kinds: EventKinds, queue_max: u64) -> Sink {
         Sink { kinds: kinds.with(EventKind::EventsLost), queue_max, ..self.clone() }
     }
 
-    /// That its thread is at its end.
-    pub fn ended(&self) -> Ended {
+    /// Handle to wait for the end of the thread.
+    pub fn ended(&self) -> ThreadEnd {
         self.ended.clone()
     }
 
-    /// Its name.
+    /// Name of the sink.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Gives events to the thread; those that find no room are lost, and counted.
+    /// Queues events for the thread. Events that do not fit are lost and counted.
     pub fn put(&self, batch: &Arc<Batch>) {
-        let is_wanted = |told: &&Told| self.kinds.has(told.event.kind);
+        let is_wanted = |timed: &&TimedEvent| self.kinds.has(timed.event.kind);
         let wanted: Vec<_> = batch.events.iter().filter(is_wanted).copied().collect();
         let count = wanted.len() as u64;
         if count == 0 {
@@ -210,7 +212,7 @@ impl Sink {
         self.shared.queued.fetch_add(count, Ordering::Relaxed);
     }
 
-    /// What became of events.
+    /// Counters of the sink.
     pub fn counters(&self) -> SinkCounters {
         let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let s = &self.shared;
@@ -223,47 +225,48 @@ impl Sink {
         }
     }
 
-    /// Lets it end, whoever has it: it sends what waits, or spools it.
+    /// Tells the thread to end, whoever else holds a handle. It sends or spools what waits.
     pub fn end(&self) {
         self.shared.is_ending.store(true, Ordering::Release);
     }
 
-    /// The same, and waits for that, for so long at most.
+    /// Tells the thread to end and waits at most this long for it.
     pub fn finish(&self, patience: Duration) {
         self.end();
         self.ended.wait(patience);
     }
 }
 
-/// A message that is being sent: its bytes, how many of them are gone, and its units at the front of what waits.
+/// Message that is being sent: its bytes, the number of bytes sent, and the number of its records at the front
+/// of the queue.
 struct Message {
     bytes: Vec<u8>,
     gone: usize,
-    units: usize,
+    records: usize,
 }
 
-/// The thread's work.
-struct Courier {
-    settings: Settings,
+/// State of the thread.
+struct SinkThread {
+    settings: SinkSettings,
     connect: Connect,
     encoder: Encoder,
     wrapper: Wrapper,
-    shared: Arc<Shared>,
+    shared: Arc<SharedCounters>,
     spool: Option<Spool>,
     transport: Option<Transport>,
-    /// Units that wait for the connection.
-    out: VecDeque<Unit>,
+    /// Records that wait for the connection.
+    out: VecDeque<Record>,
     message: Option<Message>,
-    /// When the collector was tried last, in vain.
+    /// Time of the last failed attempt to connect.
     tried: Option<Instant>,
-    /// When a datagram was refused last.
+    /// Time of the last refused datagram.
     refused_at: Option<Instant>,
-    /// When something was taken last.
+    /// Time of the last progress.
     progress: Instant,
-    /// Since when nothing more comes.
+    /// Time since when no more events arrive.
     over_since: Option<Instant>,
-    /// Losses that the stream was told of, and when.
-    told_lost: (u64, Instant),
+    /// Losses reported in the stream, and when.
+    reported_lost: (u64, Instant),
     log: Box<dyn Fn(&str) + Send>,
 }
 
@@ -271,9 +274,9 @@ fn now_ms() -> u64 {
     Timestamp::now().as_millisecond().try_into().unwrap_or(0)
 }
 
-impl Courier {
-    /// Goes on with what is in the spool, once nobody else has it.
-    fn open_spool(&mut self, after: &[Ended]) {
+impl SinkThread {
+    /// Opens the spool once no other thread uses it.
+    fn open_spool(&mut self, after: &[ThreadEnd]) {
         let is_ending = || self.shared.is_ending.load(Ordering::Acquire);
         let is_free = after.iter().all(|other| {
             while !other.wait(IDLE) {
@@ -283,17 +286,16 @@ impl Courier {
             }
             true
         });
-        let Settings { name, spool: Some(settings), .. } = &self.settings else { return };
+        let SinkSettings { name, spool: Some(settings), .. } = &self.settings else { return };
         let SpoolSettings { directory, len_max } = settings;
         if !is_free {
             return;
         }
         match Spool::open(directory, name, *len_max) {
             Ok(spool) => self.spool = Some(spool),
-            Err(error) => (self.log)(&format!(
-                "export {name}: its spool {} cannot be used: {error}",
-                directory.display()
-            )),
+            Err(error) => {
+                (self.log)(&format!("export {name}: cannot use the spool {}: {error}", directory.display()))
+            }
         }
     }
 
@@ -302,7 +304,7 @@ impl Courier {
             let is_last = self.shared.is_ending.load(Ordering::Acquire);
             self.connect();
             let wait = match self.over_since {
-                // What waits was not taken the last time.
+                // The collector did not accept data the last time.
                 Some(_) => LAST_IDLE,
                 None if is_last || self.can_go_on() => Duration::ZERO,
                 None => IDLE,
@@ -319,7 +321,7 @@ impl Courier {
                     break;
                 }
             }
-            self.tell_losses();
+            self.report_losses();
             self.send();
             self.account();
             let is_over = matches!(next, Err(RecvTimeoutError::Disconnected)) || is_last;
@@ -334,19 +336,19 @@ impl Courier {
         }
     }
 
-    /// Whether there is more to be sent that nobody has to be waited for.
+    /// Checks whether more can be sent without waiting.
     fn can_go_on(&self) -> bool {
         let waits = !self.out.is_empty() || self.spool.as_ref().is_some_and(|spool| !spool.is_empty());
         self.transport.is_some() && waits && !self.is_blocked()
     }
 
-    /// Whether the collector has to take something before more can be sent.
+    /// Checks whether the collector has to accept data before more can be sent.
     fn is_blocked(&self) -> bool {
         self.message.is_some()
     }
 
-    /// Waits until the collector takes something, for `wait` at most and not so long that batches would pile up. Returns how long
-    /// to wait for the next batch then.
+    /// Waits until the collector accepts data, at most `wait` and not so long that batches pile up. Returns the
+    /// time to wait for the next batch afterwards.
     fn wait_for_room(&self, wait: Duration) -> Duration {
         match &self.transport {
             Some(transport) => {
@@ -359,21 +361,21 @@ impl Courier {
 
     fn take(&mut self, batch: &Batch) {
         self.shared.queued.fetch_sub(batch.events.len() as u64, Ordering::Relaxed);
-        let units: Vec<Unit> =
-            batch.events.iter().filter_map(|told| self.encoder.unit(told, &batch.names)).collect();
+        let records: Vec<Record> =
+            batch.events.iter().filter_map(|timed| self.encoder.record(timed, &batch.names)).collect();
         let spool_first = self.spool.as_ref().is_some_and(|spool| !spool.is_empty());
-        if self.transport.is_some() && !spool_first && self.out.len() + units.len() <= OUT_MAX {
-            self.out.extend(units);
+        if self.transport.is_some() && !spool_first && self.out.len() + records.len() <= OUT_MAX {
+            self.out.extend(records);
             return;
         }
-        self.keep(&units);
+        self.keep(&records);
     }
 
-    /// Spools units, or counts them as lost.
-    fn keep(&mut self, units: &[Unit]) {
+    /// Spools records, or counts them as lost.
+    fn keep(&mut self, records: &[Record]) {
         let refused = match &mut self.spool {
-            Some(spool) => spool.put(units),
-            None => units.len() as u64,
+            Some(spool) => spool.put(records),
+            None => records.len() as u64,
         };
         self.shared.lost.fetch_add(refused, Ordering::Relaxed);
     }
@@ -385,21 +387,21 @@ impl Courier {
         if self.transport.is_some() || self.tried.is_some_and(|at| at.elapsed() < RETRY_EVERY) {
             return;
         }
-        let Settings { name, target, format, destinations, .. } = &self.settings;
+        let SinkSettings { name, target, format, destinations, .. } = &self.settings;
         match (self.connect)(target) {
             Ok(transport) => {
                 self.transport = Some(transport);
-                // Sequence numbers and templates are the session's (RFC 7011 3.1, 8).
+                // Sequence numbers and templates belong to the session (RFC 7011 3.1, 8).
                 self.wrapper = Wrapper::new(*format, *destinations, target.is_stream());
                 self.progress = Instant::now();
                 if self.tried.take().is_some() {
-                    (self.log)(&format!("export {name}: {target} is there again"));
+                    (self.log)(&format!("export {name}: connected to {target} again"));
                 }
             }
             Err(error) => {
                 if self.tried.replace(Instant::now()).is_none() {
                     (self.log)(&format!(
-                        "export {name}: {target} is not there: {error}; {}",
+                        "export {name}: cannot connect to {target}: {error}; {}",
                         self.fallback()
                     ));
                 }
@@ -410,22 +412,22 @@ impl Courier {
     fn fallback(&self) -> &'static str {
         match self.spool {
             Some(_) => "events are spooled",
-            None => "events are lost, and counted",
+            None => "events are lost and counted",
         }
     }
 
-    /// Puts what the stream has to be told of losses in front of what comes.
-    fn tell_losses(&mut self) {
+    /// Inserts a report of losses before the following records.
+    fn report_losses(&mut self) {
         let lost = self.shared.lost.load(Ordering::Relaxed);
-        let (told, at) = self.told_lost;
-        if lost == told || self.transport.is_none() || at.elapsed() < LOSS_EVERY {
+        let (timed, at) = self.reported_lost;
+        if lost == timed || self.transport.is_none() || at.elapsed() < LOSS_EVERY {
             return;
         }
-        self.told_lost = (lost, Instant::now());
-        self.out.push_back(self.encoder.loss(now_ms(), lost, lost - told));
+        self.reported_lost = (lost, Instant::now());
+        self.out.push_back(self.encoder.loss(now_ms(), lost, lost - timed));
     }
 
-    /// Sends what can be: first what was spooled, as it is older.
+    /// Sends what can be sent, spooled records first, because they are older.
     fn send(&mut self) {
         while self.transport.is_some() {
             if self.message.is_none() && !self.next_message() {
@@ -434,17 +436,19 @@ impl Courier {
             match self.push() {
                 Ok(true) => {}
                 Ok(false) if self.progress.elapsed() < STUCK_MAX => return,
-                Ok(false) => self.disconnected("it takes nothing any more"),
-                Err(error) if matches!(self.settings.target, Target::Udp(_)) => self.refused(&error),
+                Ok(false) => self.disconnected("the collector accepts no more data"),
+                Err(error) if matches!(self.settings.target, CollectorAddress::Udp(_)) => {
+                    self.refused(&error)
+                }
                 Err(error) => self.disconnected(&error.to_string()),
             }
         }
     }
 
-    /// Makes the next message, where there is anything to be sent.
+    /// Builds the next message, if there is anything to send.
     fn next_message(&mut self) -> bool {
         if let Some(bytes) = self.wrapper.templates(now_ms()) {
-            self.message = Some(Message { bytes, gone: 0, units: 0 });
+            self.message = Some(Message { bytes, gone: 0, records: 0 });
             return true;
         }
         if self.out.is_empty() {
@@ -453,65 +457,66 @@ impl Courier {
         if self.out.is_empty() {
             return false;
         }
-        let (bytes, units) = self.wrapper.message(now_ms(), self.out.make_contiguous());
-        self.message = Some(Message { bytes, gone: 0, units });
+        let (bytes, records) = self.wrapper.message(now_ms(), self.out.make_contiguous());
+        self.message = Some(Message { bytes, gone: 0, records });
         true
     }
 
-    /// Takes the oldest file of the spool into memory.
+    /// Reads the oldest file of the spool into memory.
     fn refill(&mut self) {
         let Some(spool) = self.spool.as_mut().filter(|spool| !spool.is_empty()) else { return };
         match spool.oldest() {
-            Ok(units) => self.out.extend(units),
+            Ok(records) => self.out.extend(records),
             Err(error) => {
-                (self.log)(&format!("export {}: the spool cannot be read: {error}", self.settings.name))
+                (self.log)(&format!("export {}: cannot read the spool: {error}", self.settings.name))
             }
         }
         spool.drop_oldest();
     }
 
-    /// Gives the message to the transport; false where that takes nothing now.
+    /// Gives the message to the transport. Returns false if it accepts no data now.
     fn push(&mut self) -> io::Result<bool> {
         let (Some(transport), Some(message)) = (&mut self.transport, &mut self.message) else {
             return Ok(true);
         };
         let rest = message.bytes.get(message.gone..).unwrap_or_default();
         match transport.send(rest)? {
-            Sent::Later => return Ok(false),
-            Sent::Bytes(n) => message.gone += n,
+            SendResult::Later => return Ok(false),
+            SendResult::Bytes(n) => message.gone += n,
         }
         self.progress = Instant::now();
         self.shared.is_connected.store(true, Ordering::Relaxed);
         if message.gone >= message.bytes.len() {
-            self.shared.sent.fetch_add(message.units as u64, Ordering::Relaxed);
-            self.out.drain(..message.units);
+            self.shared.sent.fetch_add(message.records as u64, Ordering::Relaxed);
+            self.out.drain(..message.records);
             self.message = None;
         }
         Ok(true)
     }
 
-    /// A datagram was not taken, or one before it found nobody. What comes is tried nevertheless.
+    /// Handles a refused datagram, or an error caused by an earlier one. The following datagrams are tried
+    /// nevertheless.
     fn refused(&mut self, error: &io::Error) {
         let Some(message) = self.message.take() else { return };
-        self.out.drain(..message.units);
-        self.shared.lost.fetch_add(message.units as u64, Ordering::Relaxed);
+        self.out.drain(..message.records);
+        self.shared.lost.fetch_add(message.records as u64, Ordering::Relaxed);
         self.shared.is_connected.store(false, Ordering::Relaxed);
         if self.refused_at.replace(Instant::now()).is_none_or(|at| at.elapsed() > REFUSALS_EVERY) {
-            let Settings { name, target, .. } = &self.settings;
+            let SinkSettings { name, target, .. } = &self.settings;
             (self.log)(&format!("export {name}: {target}: {error}; {}", self.fallback()));
         }
     }
 
-    /// The collector has gone. What it has not got whole is kept, where there is a spool.
+    /// Handles the loss of the connection. Records that were not completely sent are kept, if there is a spool.
     fn disconnected(&mut self, why: &str) {
-        let Settings { name, target, .. } = &self.settings;
+        let SinkSettings { name, target, .. } = &self.settings;
         if self.shared.is_connected.swap(false, Ordering::Relaxed) {
             (self.log)(&format!("export {name}: {target}: {why}; {}", self.fallback()));
         }
         (self.transport, self.message) = (None, None);
         self.tried = Some(Instant::now());
-        let units: Vec<Unit> = self.out.drain(..).collect();
-        self.keep(&units);
+        let records: Vec<Record> = self.out.drain(..).collect();
+        self.keep(&records);
     }
 
     fn account(&self) {
@@ -519,12 +524,12 @@ impl Courier {
         self.shared.spooled_bytes.store(self.spool.as_ref().map_or(0, Spool::len), Ordering::Relaxed);
     }
 
-    /// Keeps what was not sent. `goes`: the process goes on without it.
+    /// Keeps unsent records. `goes`: the process continues without this sink.
     fn end(&mut self, batches: &Receiver<Arc<Batch>>, goes: bool) {
         self.transport = None;
         let before = self.shared.lost.load(Ordering::Relaxed);
-        let units: Vec<Unit> = self.out.drain(..).collect();
-        self.keep(&units);
+        let records: Vec<Record> = self.out.drain(..).collect();
+        self.keep(&records);
         while let Ok(batch) = batches.try_recv() {
             self.take(&batch);
         }
@@ -532,13 +537,13 @@ impl Courier {
         let name = &self.settings.name;
         let lost = self.shared.lost.load(Ordering::Relaxed) - before;
         if lost > 0 {
-            (self.log)(&format!("export {name}: the last {lost} events are lost"));
+            (self.log)(&format!("export {name}: lost the last {lost} events"));
         }
         if let (true, Some(settings), Some(spool)) = (goes, &self.settings.spool, &self.spool)
             && !spool.is_empty()
         {
             let (bytes, directory) = (spool.len(), settings.directory.display());
-            (self.log)(&format!("export {name}: {bytes} bytes of events stay in its spool in {directory}"));
+            (self.log)(&format!("export {name}: {bytes} bytes of events remain in the spool in {directory}"));
         }
     }
 }

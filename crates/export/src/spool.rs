@@ -1,8 +1,8 @@
-//! Units on disk while the collector is away: files of a mebibyte or so, the oldest read first and taken away once the
-//! collector has what is in it. What is there when the process ends goes on with the next one; of the file that was
-//! being sent then, some units arrive twice.
+//! Spool: records on disk while the collector is away, in files of about a mebibyte. The oldest file is read
+//! first and deleted once the collector has received it. The next process continues with the remaining files;
+//! some records of the file that was being sent arrive twice.
 
-use crate::format::Unit;
+use crate::format::Record;
 use std::collections::VecDeque;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
@@ -10,25 +10,26 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 const MAGIC: &[u8; 8] = b"GATUNSP1";
-/// Bytes of a file, about.
+/// Approximate size of a file in bytes.
 const FILE_LEN: u64 = 1 << 20;
 
-/// The spool of one sink.
+/// Spool of one sink.
 pub(crate) struct Spool {
     directory: PathBuf,
     name: String,
     len_max: u64,
-    /// Numbers and bytes of files, the oldest first.
+    /// Numbers and sizes of files, oldest first.
     files: VecDeque<(u64, u64)>,
-    /// The last file, while it is written to.
+    /// The last file, while it is being written.
     open: Option<File>,
 }
 
 impl Spool {
-    /// Makes the directory where there is none, and a file in it, which is taken away at once.
+    /// Creates the directory if needed and checks that a file can be written in it.
+    ///
     ///
     /// # Errors
-    /// Where the directory cannot be used.
+    /// If the directory cannot be used.
     pub(crate) fn check(directory: &Path, name: &str) -> io::Result<()> {
         fs::create_dir_all(directory)?;
         fs::read_dir(directory)?;
@@ -37,10 +38,11 @@ impl Spool {
         fs::remove_file(probe)
     }
 
-    /// The spool under a name in a directory, which is made where there is none; goes on with what is there.
+    /// Opens the spool of a sink in a directory, which is created if needed. Continues with existing files.
+    ///
     ///
     /// # Errors
-    /// Where the directory cannot be used.
+    /// If the directory cannot be used.
     pub(crate) fn open(directory: &Path, name: &str, len_max: u64) -> io::Result<Spool> {
         fs::create_dir_all(directory)?;
         let mut files = Vec::new();
@@ -69,7 +71,7 @@ impl Spool {
         self.files.is_empty()
     }
 
-    /// Bytes.
+    /// Size in bytes.
     pub(crate) fn len(&self) -> u64 {
         self.files.iter().map(|(_, len)| len).sum()
     }
@@ -78,18 +80,18 @@ impl Spool {
         self.directory.join(format!("{}.{number:012}.spool", self.name))
     }
 
-    /// Takes units; says how many found no room.
-    pub(crate) fn put(&mut self, units: &[Unit]) -> u64 {
+    /// Appends records. Returns the number of records that did not fit.
+    pub(crate) fn put(&mut self, records: &[Record]) -> u64 {
         let mut refused = 0;
         let mut bytes = Vec::new();
-        for (tag, unit) in units {
-            if self.len() + (bytes.len() + unit.len() + 6) as u64 > self.len_max {
+        for (tag, record) in records {
+            if self.len() + (bytes.len() + record.len() + 6) as u64 > self.len_max {
                 refused += 1;
                 continue;
             }
-            bytes.extend((unit.len() as u32).to_le_bytes());
+            bytes.extend((record.len() as u32).to_le_bytes());
             bytes.extend(tag.to_le_bytes());
-            bytes.extend_from_slice(unit);
+            bytes.extend_from_slice(record);
         }
         if bytes.is_empty() {
             return refused;
@@ -97,9 +99,9 @@ impl Spool {
         match self.write(&bytes) {
             Ok(()) => refused,
             Err(_) => {
-                // What of it may be there is followed by nothing that could be read.
+                // A partial record at the end of the file is never read.
                 self.open = None;
-                units.len() as u64
+                records.len() as u64
             }
         }
     }
@@ -123,18 +125,19 @@ impl Spool {
         Ok(())
     }
 
-    /// The units of the oldest file, which [`Spool::drop_oldest`] takes away.
+    /// Reads the records of the oldest file. [`Spool::drop_oldest`] deletes it.
+    ///
     ///
     /// # Errors
-    /// Where it cannot be read.
-    pub(crate) fn oldest(&mut self) -> io::Result<Vec<Unit>> {
+    /// If the file cannot be read.
+    pub(crate) fn oldest(&mut self) -> io::Result<Vec<Record>> {
         let Some((number, _)) = self.files.front() else { return Ok(Vec::new()) };
         let bytes = fs::read(self.path(*number))?;
         if self.files.len() == 1 {
-            // Nothing is written behind what is being sent.
+            // Nothing may be appended to a file that is being sent.
             self.open = None;
         }
-        Ok(units(&bytes))
+        Ok(records(&bytes))
     }
 
     pub(crate) fn drop_oldest(&mut self) {
@@ -142,24 +145,24 @@ impl Spool {
             if self.files.is_empty() {
                 self.open = None;
             }
-            // Where it stays, it is sent once more by the next process.
+            // If the file remains, the next process sends it again.
             let _ = fs::remove_file(self.path(number));
         }
     }
 }
 
-/// The units of a file, up to the end or to what cannot be one.
-fn units(bytes: &[u8]) -> Vec<Unit> {
-    let mut units = Vec::new();
-    let Some(mut rest) = bytes.strip_prefix(MAGIC) else { return units };
+/// Records of a file, up to its end or to the first invalid record.
+fn records(bytes: &[u8]) -> Vec<Record> {
+    let mut records = Vec::new();
+    let Some(mut rest) = bytes.strip_prefix(MAGIC) else { return records };
     while let Some((len, after)) = rest.split_first_chunk::<4>()
         && let Some((tag, after)) = after.split_first_chunk::<2>()
-        && let Some((unit, after)) = after.split_at_checked(u32::from_le_bytes(*len) as usize)
+        && let Some((record, after)) = after.split_at_checked(u32::from_le_bytes(*len) as usize)
     {
-        units.push((u16::from_le_bytes(*tag), unit.to_vec()));
+        records.push((u16::from_le_bytes(*tag), record.to_vec()));
         rest = after;
     }
-    units
+    records
 }
 
 #[cfg(test)]
@@ -170,11 +173,11 @@ mod tests {
     fn what_is_put_comes_out_in_order_also_of_another_process_up_to_the_bound() {
         let directory = std::env::temp_dir().join(format!("gatun-spool-{}", std::process::id()));
         let _ = fs::remove_dir_all(&directory);
-        let unit = |n: u32| (n as u16, vec![n as u8; 1000]);
+        let record = |n: u32| (n as u16, vec![n as u8; 1000]);
         let mut spool = Spool::open(&directory, "a", 3 << 20).unwrap();
         let mut refused = 0;
         for n in 0..4_000u32 {
-            refused += spool.put(&[unit(n)]);
+            refused += spool.put(&[record(n)]);
         }
         assert!((800..1_000).contains(&refused), "{refused} refused");
         let other = Spool::open(&directory, "b", 1 << 20).unwrap();
@@ -184,16 +187,19 @@ mod tests {
         let mut n = 0;
         while !spool.is_empty() {
             for got in spool.oldest().unwrap() {
-                assert_eq!(got, unit(n));
+                assert_eq!(got, record(n));
                 n += 1;
             }
             spool.drop_oldest();
         }
         assert_eq!(u64::from(n) + refused, 4_000);
-        assert_eq!(spool.put(&[unit(7)]), 0);
-        assert_eq!(spool.oldest().unwrap(), [unit(7)]);
-        // A torn end is left out.
-        assert_eq!(units(&[&MAGIC[..], &[1, 0, 0, 0, 9, 0, 5], &[200, 0, 0, 0, 1]].concat()), [(9, vec![5])]);
+        assert_eq!(spool.put(&[record(7)]), 0);
+        assert_eq!(spool.oldest().unwrap(), [record(7)]);
+        // An incomplete record at the end is ignored.
+        assert_eq!(
+            records(&[&MAGIC[..], &[1, 0, 0, 0, 9, 0, 5], &[200, 0, 0, 0, 1]].concat()),
+            [(9, vec![5])]
+        );
         fs::remove_dir_all(&directory).unwrap();
     }
 }

@@ -1,4 +1,4 @@
-//! The way to a collector: nothing here waits for it.
+//! Connection to a collector. No call here waits for the collector, except to connect.
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::fmt;
@@ -10,38 +10,38 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long a collector may take to accept a connection.
+/// Longest wait for a collector to accept a connection.
 const CONNECT_MAX: Duration = Duration::from_secs(2);
 
-/// Where a collector is.
+/// Address of a collector.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Target {
-    /// Datagrams.
+pub enum CollectorAddress {
+    /// UDP.
     Udp(SocketAddr),
-    /// A connection.
+    /// TCP.
     Tcp(SocketAddr),
-    /// A Unix socket of datagrams, such as /dev/log.
+    /// Unix datagram socket, such as /dev/log.
     Unix(PathBuf),
 }
 
-impl fmt::Display for Target {
+impl fmt::Display for CollectorAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Target::Udp(address) => write!(f, "udp:{address}"),
-            Target::Tcp(address) => write!(f, "tcp:{address}"),
-            Target::Unix(path) => write!(f, "unix:{}", path.display()),
+            CollectorAddress::Udp(address) => write!(f, "udp:{address}"),
+            CollectorAddress::Tcp(address) => write!(f, "tcp:{address}"),
+            CollectorAddress::Unix(path) => write!(f, "unix:{}", path.display()),
         }
     }
 }
 
-impl Target {
-    /// Whether messages follow each other in a stream, and it is known that somebody is there.
+impl CollectorAddress {
+    /// Checks whether messages form a stream, so that the presence of the collector is known.
     pub fn is_stream(&self) -> bool {
-        matches!(self, Target::Tcp(_))
+        matches!(self, CollectorAddress::Tcp(_))
     }
 }
 
-/// A socket that is connected to a collector.
+/// Socket connected to a collector.
 pub struct Transport(Socket);
 
 enum Socket {
@@ -50,43 +50,44 @@ enum Socket {
     Unix(UnixDatagram),
 }
 
-/// What became of a message.
+/// Result of sending a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Sent {
-    /// So many bytes of it were taken.
+pub(crate) enum SendResult {
+    /// This many bytes were accepted.
     Bytes(usize),
-    /// Nothing can be taken now.
+    /// No data is accepted now.
     Later,
 }
 
-/// Connects to a target. Where the threads that send may not connect, another thread does it for them.
-pub type Connect = Arc<dyn Fn(&Target) -> io::Result<Transport> + Send + Sync>;
+/// Function that connects to a collector. If sending threads may not connect, another thread does it for them.
+pub type Connect = Arc<dyn Fn(&CollectorAddress) -> io::Result<Transport> + Send + Sync>;
 
-/// Connects in the thread that asks.
-pub fn directly() -> Connect {
+/// Connects in the calling thread.
+pub fn connect_directly() -> Connect {
     Arc::new(Transport::open)
 }
 
 impl Transport {
-    /// Connects to a target, for two seconds at most.
+    /// Connects to a collector, waiting at most two seconds.
+    ///
     ///
     /// # Errors
-    /// Where nobody is there.
-    pub fn open(target: &Target) -> io::Result<Transport> {
+    /// If the connection fails.
+    pub fn open(target: &CollectorAddress) -> io::Result<Transport> {
         let socket = match target {
-            Target::Udp(address) => {
+            CollectorAddress::Udp(address) => {
                 let any = if address.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
                 let socket = UdpSocket::bind(any)?;
                 socket.connect(address)?;
                 socket.set_nonblocking(true)?;
                 Socket::Udp(socket)
             }
-            Target::Tcp(address) => {
+            CollectorAddress::Tcp(address) => {
                 let stream = TcpStream::connect_timeout(address, CONNECT_MAX)?;
                 stream.set_nonblocking(true)?;
                 Socket::Tcp(stream)
             }
-            Target::Unix(path) => {
+            CollectorAddress::Unix(path) => {
                 let socket = UnixDatagram::unbound()?;
                 socket.connect(path)?;
                 socket.set_nonblocking(true)?;
@@ -96,15 +97,16 @@ impl Transport {
         Ok(Transport(socket))
     }
 
-    /// Looks whether the other end has closed the connection: a write would be taken once more, and be lost. What it
-    /// says is nothing to us.
+    /// Checks whether the other end has closed the connection: one more write would be accepted and lost.
+    /// Received data is ignored.
+    ///
     ///
     /// # Errors
-    /// Where it has.
+    /// If the connection is closed.
     pub(crate) fn check(&mut self) -> io::Result<()> {
         let Socket::Tcp(stream) = &mut self.0 else { return Ok(()) };
         match stream.read(&mut [0; 64]) {
-            Ok(0) => Err(io::Error::new(ErrorKind::ConnectionAborted, "it has closed the connection")),
+            Ok(0) => Err(io::Error::new(ErrorKind::ConnectionAborted, "the collector closed the connection")),
             Err(error) if !matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {
                 Err(error)
             }
@@ -112,7 +114,7 @@ impl Transport {
         }
     }
 
-    /// Waits until more can be sent, for `patience` at most.
+    /// Waits until more data can be sent, at most `patience`.
     pub(crate) fn wait_for_room(&self, patience: Duration) {
         let socket = match &self.0 {
             Socket::Udp(socket) => socket.as_fd(),
@@ -120,13 +122,16 @@ impl Transport {
             Socket::Unix(socket) => socket.as_fd(),
         };
         let patience = Timespec::try_from(patience).ok();
-        // What is wrong with it, the next attempt to send tells.
+        // The next attempt to send reports any error.
         let _ = poll(&mut [PollFd::from_borrowed_fd(socket, PollFlags::OUT)], patience.as_ref());
     }
 
+    /// Sends as much as the socket accepts.
+    ///
+    ///
     /// # Errors
-    /// Where the collector is gone.
-    pub(crate) fn send(&mut self, bytes: &[u8]) -> io::Result<Sent> {
+    /// If the collector is gone.
+    pub(crate) fn send(&mut self, bytes: &[u8]) -> io::Result<SendResult> {
         let sent = match &mut self.0 {
             Socket::Udp(socket) => socket.send(bytes),
             Socket::Tcp(stream) => stream.write(bytes),
@@ -134,9 +139,9 @@ impl Transport {
         };
         match sent {
             Ok(0) if !bytes.is_empty() => Err(ErrorKind::WriteZero.into()),
-            Ok(n) => Ok(Sent::Bytes(n)),
+            Ok(n) => Ok(SendResult::Bytes(n)),
             Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {
-                Ok(Sent::Later)
+                Ok(SendResult::Later)
             }
             Err(error) => Err(error),
         }
@@ -149,9 +154,12 @@ mod tests {
 
     #[test]
     fn targets_are_written_as_configurations_have_them() {
-        let told = |target: Target| target.to_string();
-        assert_eq!(told(Target::Udp("192.0.2.1:4739".parse().unwrap())), "udp:192.0.2.1:4739");
-        assert_eq!(told(Target::Tcp("[2001:db8::1]:514".parse().unwrap())), "tcp:[2001:db8::1]:514");
-        assert_eq!(told(Target::Unix("/dev/log".into())), "unix:/dev/log");
+        let timed = |target: CollectorAddress| target.to_string();
+        assert_eq!(timed(CollectorAddress::Udp("192.0.2.1:4739".parse().unwrap())), "udp:192.0.2.1:4739");
+        assert_eq!(
+            timed(CollectorAddress::Tcp("[2001:db8::1]:514".parse().unwrap())),
+            "tcp:[2001:db8::1]:514"
+        );
+        assert_eq!(timed(CollectorAddress::Unix("/dev/log".into())), "unix:/dev/log");
     }
 }

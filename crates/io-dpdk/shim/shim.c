@@ -1,4 +1,4 @@
-/* DPDK's inline functions as functions, and a burst at a time: Rust sees no mbuf, only where frames lie. */
+/* Wrappers of DPDK's inline functions, one call per burst. Rust sees positions of frames, but no mbufs. */
 #define _GNU_SOURCE
 #include "shim.h"
 
@@ -24,12 +24,12 @@
 
 #define BURST_MAX 64
 
-/* Which workers are in a driver. A memif's takes away what it shared with a peer that has gone in the interrupt thread, and
- * does not ask whether somebody is just reading there. It forbids itself to workers first (ETH_MEMIF_FLAG_CONNECTED) and
- * then unregisters its callback: that is where the interrupt thread waits for those who are inside. Workers pay two stores
- * a burst; the barrier that orders them is the other side's (membarrier(2)). */
+/* Workers that are inside a driver. The memif driver unmaps the memory of a disconnected peer in the interrupt thread, without
+ * checking whether a worker is reading it. It first disables the device for workers (ETH_MEMIF_FLAG_CONNECTED) and then
+ * unregisters its callback: there the interrupt thread waits for the workers inside. Workers pay two stores per burst; the
+ * other side executes the barrier that orders them (membarrier(2)). */
 static struct turns {
-	uint64_t count; /* odd: in a driver */
+	uint64_t count; /* odd: inside a driver */
 	int taken;
 } __rte_cache_aligned workers[RTE_MAX_LCORE];
 /* Read twice a burst: where a thread's own variables lie is known once the shim is loaded. */
@@ -65,7 +65,7 @@ static void wait_for_workers(void)
 	}
 }
 
-/* In place of the environment's, for the drivers: the shim is loaded before its libraries, and its symbols come first. */
+/* Replaces the environment's function for the drivers: the shim is loaded before its libraries, so its symbols come first. */
 int rte_intr_callback_unregister(const struct rte_intr_handle *handle, rte_intr_callback_fn callback, void *argument)
 {
 	static int (*unregister)(const struct rte_intr_handle *, rte_intr_callback_fn, void *);
@@ -90,7 +90,7 @@ static void settle(void *unused)
 	__atomic_store_n(&settled, 1, __ATOMIC_RELEASE);
 }
 
-/* An alarm is the interrupt thread's as well: once it has gone off, that thread has ended what it was at. */
+/* The interrupt thread also runs alarms: once the alarm has fired, that thread has finished its earlier work. */
 static void gatun_interrupts_settle(unsigned int max_ms)
 {
 	__atomic_store_n(&settled, 0, __ATOMIC_RELAXED);
@@ -104,9 +104,9 @@ static void gatun_interrupts_settle(unsigned int max_ms)
 	(void)rte_eal_alarm_cancel(settle, NULL);
 }
 
-/* The files that the environment's memory is in. A memif client that shares buffers with its peer gives it these files, and
- * closes them when the peer has them (memif_connect), though they are the environment's: the next one would give away
- * whatever has the number then. So each has a second number, and gets its first one back from there. */
+/* Files of the environment's memory. A memif client that shares buffers with its peer passes these files to the peer and then
+ * closes them (memif_connect), although they belong to the environment: the next client would pass whatever file has that
+ * number by then. So each file has a second descriptor, from which the first one is restored. */
 #define FILES_MAX 64
 #define SECOND_NUMBERS 512
 
@@ -172,8 +172,8 @@ static int gatun_device_find(const char *name, uint16_t *port)
 	return -rte_eth_dev_get_port_by_name(name, port);
 }
 
-/* The largest MTU that may be asked for: a driver bounds either it or a frame's length, and memif, which takes what its
- * buffers hold, says the latter and means nothing by it. */
+/* Largest MTU that may be requested. A driver limits either the MTU or the frame length. memif accepts whatever fits its
+ * buffers, so the frame length that it reports has no meaning. */
 static uint16_t mtu_max(const struct rte_eth_dev_info *info)
 {
 	const uint32_t layer_2 = RTE_ETHER_HDR_LEN + RTE_ETHER_CRC_LEN;
@@ -205,7 +205,7 @@ static int gatun_device_info(uint16_t port, struct gatun_device *device)
 	return 0;
 }
 
-/* Several queues: the device says by a hash of addresses which gets a packet, where it can. */
+/* Several queues: if the device supports it, a hash of the addresses selects the queue of a packet. */
 static uint64_t rss_of(const struct rte_eth_dev_info *info, uint16_t queues)
 {
 	return queues > 1 ? info->flow_type_rss_offloads & RTE_ETH_RSS_IP : 0;
@@ -228,7 +228,7 @@ static int setup_queues(uint16_t port, const struct gatun_setup *setup, struct g
 		conf.rxmode.mtu = setup->mtu;
 	done->rss = conf.rx_adv_conf.rss_conf.rss_hf != 0;
 	error = rte_eth_dev_configure(port, setup->queues, setup->queues, &conf);
-	/* Some drivers have no MTU to set. */
+	/* Some drivers have no configurable MTU. */
 	if (error == 0 && setup->mtu != 0) {
 		error = rte_eth_dev_set_mtu(port, setup->mtu);
 		error = error == -ENOTSUP ? 0 : error;
@@ -255,7 +255,7 @@ static int gatun_device_start(uint16_t port)
 {
 	int error = rte_eth_dev_start(port);
 
-	/* Solicitations come to groups, and a device without a filter for them has to give everything. */
+	/* Solicitations go to multicast groups. A device without a multicast filter has to deliver all frames. */
 	if (error == 0 && rte_eth_allmulticast_enable(port) != 0)
 		(void)rte_eth_promiscuous_enable(port);
 	return -error;
@@ -263,7 +263,7 @@ static int gatun_device_start(uint16_t port)
 
 static void gatun_device_stop(uint16_t port)
 {
-	/* What it may say, nothing can be done about. */
+	/* Errors are ignored: nothing can be done about them. */
 	(void)rte_eth_dev_stop(port);
 }
 
@@ -294,7 +294,7 @@ static void gatun_device_missed(uint16_t port, struct gatun_missed *missed)
 	missed->tx_errors = stats.oerrors;
 }
 
-/* gatun_wire::HEADROOM: packets grow into it. */
+/* gatun_wire::HEADROOM: room for packets to grow. */
 _Static_assert(RTE_PKTMBUF_HEADROOM >= 128, "DPDK was built with too little room in front of packets");
 
 static struct rte_mempool *gatun_pool_new(const char *name, unsigned buffers, uint16_t room, int socket)
@@ -308,8 +308,8 @@ static unsigned gatun_pool_free(struct rte_mempool *pool)
 	return rte_mempool_avail_count(pool);
 }
 
-/* What a frame's buffer says of who has it. Whoever takes one from a pool to receive into sets both to nothing
- * (rte_pktmbuf_reset), and gatun_send writes the first. */
+/* Owner marks in a frame's buffer. A driver that takes a buffer from a pool for receiving clears both (rte_pktmbuf_reset),
+ * and gatun_send writes the first. */
 #define SENT_BY(port) ((uint16_t)((port) + 1))
 #define IN_POOL (RTE_MBUF_PORT_INVALID - 1)
 
@@ -333,9 +333,9 @@ static void find_lost(struct rte_mempool *pool, void *opaque, void *object, unsi
 		recovery->lost[recovery->count++] = mbuf;
 }
 
-/* Gives a pool back the buffers that a device has forgotten with its peer: those that were to be sent by it, and, where the
- * pool is its own, those that it was to receive into. Nobody else may use the pool or the device meanwhile, and the
- * pool's device has to take its buffers by rte_pktmbuf_alloc, or its like. Returns how many there were. */
+/* Returns to a pool the buffers that a device has forgotten with its peer: those that it was to send and, if the pool is its
+ * own, those that it was to receive into. Nobody else may use the pool or the device meanwhile, and the pool's device must
+ * allocate its buffers by rte_pktmbuf_alloc or an equivalent. Returns the number of buffers. */
 static unsigned gatun_pool_recover(struct rte_mempool *pool, uint16_t port, int received)
 {
 	struct rte_mbuf **all = calloc(2 * (size_t)pool->size, sizeof(*all));

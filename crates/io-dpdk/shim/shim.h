@@ -1,4 +1,4 @@
-/* What of DPDK Gatun uses. DPDK's headers are seen by shim.c alone; src/sys.rs declares the same for Rust. */
+/* The part of DPDK that Gatun uses. Only shim.c includes DPDK's headers; src/sys.rs declares the same types for Rust. */
 #ifndef GATUN_DPDK_SHIM_H
 #define GATUN_DPDK_SHIM_H
 
@@ -7,16 +7,16 @@
 struct rte_mbuf;
 struct rte_mempool;
 
-/* A received frame, or one to be sent: where it lies in its buffer. */
+/* Received frame, or frame to send: its position in its buffer. */
 struct gatun_frame {
 	struct rte_mbuf *mbuf;
 	uint8_t *buffer;
-	uint16_t room;  /* bytes of the buffer */
-	uint16_t start; /* where the frame begins in it */
-	uint16_t len;   /* bytes; 0: in several pieces, not to be used */
+	uint16_t room;  /* size of the buffer in bytes */
+	uint16_t start; /* offset of the frame */
+	uint16_t len;   /* bytes; 0: segmented, not supported */
 };
 
-/* What a device can, and is like. */
+/* Capabilities and properties of a device. */
 struct gatun_device {
 	char driver[32];
 	uint8_t mac[6];
@@ -28,22 +28,22 @@ struct gatun_device {
 	int socket;
 };
 
-/* How a device is set up: as many queues each way as there are workers. */
+/* Configuration of a device: one queue each way per worker. */
 struct gatun_setup {
 	uint16_t queues;
-	uint16_t mtu; /* 0: as it is */
+	uint16_t mtu; /* 0: unchanged */
 	uint16_t rx_ring;
 	uint16_t tx_ring;
-	struct rte_mempool **pools; /* one a queue */
+	struct rte_mempool **pools; /* one per queue */
 };
 
-/* How a device was set up. */
+/* Result of the set-up of a device. */
 struct gatun_done {
 	uint16_t mtu;
 	uint8_t rss;
 };
 
-/* What a device has counted and not handed over. */
+/* Counters of frames that a device did not deliver. */
 struct gatun_missed {
 	uint64_t ring_full;
 	uint64_t errors;
@@ -51,10 +51,10 @@ struct gatun_missed {
 	uint64_t tx_errors;
 };
 
-/* What the shim gives: the only symbol that is looked for. Those that return an int give 0, or an error number. */
+/* Functions of the shim: the only symbol that is looked up. Functions that return an int return 0 or an error number. */
 struct gatun_shim {
 	int (*eal_init)(int argc, char **argv);
-	/* Waits until the interrupt thread has ended what it is at; for one thread at a time. */
+	/* Waits until the interrupt thread has finished its present work; one caller at a time. */
 	void (*interrupts_settle)(unsigned int max_ms);
 	void (*memory_files)(void);
 	int (*thread_register)(void);

@@ -1,4 +1,4 @@
-//! A device: found, asked, started, closed.
+//! Devices: look-up, properties, start, close.
 
 use crate::eal::text;
 use crate::error::DpdkError;
@@ -6,43 +6,43 @@ use crate::frame::Pool;
 use crate::sys;
 use std::ffi::{CStr, CString, c_int};
 
-/// A device that the environment knows.
+/// Device of the environment.
 pub(crate) struct Device {
-    /// What operators call it.
+    /// Name for operators.
     pub(crate) name: String,
-    /// The environment's number of it.
+    /// Number of the device in the environment.
     pub(crate) port: u16,
     pub(crate) info: Info,
-    /// Whether it is the end of a memif that connects to the other one.
+    /// Whether it is the memif end that connects to the other one.
     pub(crate) is_client: bool,
 }
 
-/// What a device is like.
+/// Properties of a device.
 #[derive(Clone, Debug)]
 pub(crate) struct Info {
     pub(crate) driver: String,
     pub(crate) mac: [u8; 6],
     pub(crate) mtu_max: u16,
     pub(crate) queues_max: u16,
-    /// Entries of a ring at most, each way; 0 where it does not say.
+    /// Largest number of ring entries, each way; 0 if unknown.
     pub(crate) ring_max: [u16; 2],
     socket: c_int,
 }
 
-/// What a device has counted and not handed over, and how it was set up.
-pub(crate) use sys::{Done, Missed};
+/// Counters of frames that a device did not deliver, and the result of its set-up.
+pub(crate) use sys::{DeviceCounters, SetupResult};
 
-/// The part of a device's text that names it.
+/// Name part of a device's text.
 pub(crate) fn name(device: &str) -> &str {
     device.split_once(',').map_or(device, |(name, _)| name)
 }
 
-/// Which role of a memif its argument says.
+/// Role of a memif according to its argument.
 pub(crate) fn is_client(role: Option<&str>) -> bool {
     !matches!(role, Some("server" | "master"))
 }
 
-/// Whether it is the address of a network card, and not a driver's name.
+/// Checks whether the text is the address of a network card rather than a driver's name.
 pub(crate) fn is_pci(device: &str) -> bool {
     !name(device).starts_with("net_") && !name(device).starts_with("eth_")
 }
@@ -53,30 +53,30 @@ fn c_string(text: &str) -> Result<CString, DpdkError> {
 }
 
 impl Device {
-    /// Makes a device of software, or finds a card that was there when the environment started.
+    /// Creates a software device, or finds a card that existed when the environment started.
     pub(crate) fn open(device: &str) -> Result<Device, DpdkError> {
         let (name, arguments) = device.split_once(',').unwrap_or((device, ""));
         let missing = |error| DpdkError::Missing { device: device.to_owned(), error: text(error) };
         let (name_c, arguments) = (c_string(name)?, c_string(arguments)?);
         if !is_pci(device) {
-            // SAFETY: two texts, of which copies are made; one thread does this.
+            // SAFETY: two strings that are copied; one thread does this.
             let error = unsafe { sys::gatun_device_add(name_c.as_ptr(), arguments.as_ptr()) };
             if error != 0 {
                 return Err(missing(error));
             }
         }
         let (mut port, mut raw) = (0, sys::Device::default());
-        // SAFETY: a text, and a place for the number.
+        // SAFETY: a string, and a place for the number.
         let error = unsafe { sys::gatun_device_find(name_c.as_ptr(), &mut port) };
         if error != 0 {
             return Err(missing(error));
         }
-        // SAFETY: a device that there is, and a place for what it says.
+        // SAFETY: an existing device, and a place for its properties.
         let error = unsafe { sys::gatun_device_info(port, &mut raw) };
         if error != 0 {
             return Err(missing(error));
         }
-        // SAFETY: the shim's text is shorter than its place, which began as zeros.
+        // SAFETY: the shim's string is shorter than its buffer, which was zeroed.
         let driver = unsafe { CStr::from_ptr(raw.driver.as_ptr()) }.to_string_lossy().into_owned();
         let info = Info {
             driver,
@@ -93,10 +93,10 @@ impl Device {
         DpdkError::Step { device: self.name.clone(), step, error: text(error) }
     }
 
-    /// A pool of buffers, each with room for so many bytes behind the room in front.
+    /// Creates a pool of buffers, each with this much room after the headroom.
     pub(crate) fn pool(&self, queue: usize, buffers: u32, room: u16) -> Result<Pool, DpdkError> {
         let name = c_string(&format!("{}-{queue}", self.port))?;
-        // SAFETY: a text, of which a copy is made.
+        // SAFETY: a string that is copied.
         let pool = unsafe { sys::gatun_pool_new(name.as_ptr(), buffers, room, self.info.socket) };
         let step = DpdkError::Step {
             device: self.name.clone(),
@@ -106,13 +106,13 @@ impl Device {
         Pool::of(pool).ok_or(step)
     }
 
-    /// Sets up a queue each way for each of these pools.
+    /// Sets up a receive and a transmit queue for each of these pools.
     pub(crate) fn set_up(
         &self,
         mtu: Option<u16>,
         rings: [u16; 2],
         pools: &[Pool],
-    ) -> Result<Done, DpdkError> {
+    ) -> Result<SetupResult, DpdkError> {
         let pointers: Vec<_> = pools.iter().map(|pool| pool.as_ptr()).collect();
         let setup = sys::Setup {
             queues: pools.len() as u16,
@@ -121,8 +121,8 @@ impl Device {
             tx_ring: rings[1],
             pools: pointers.as_ptr(),
         };
-        let mut done = Done::default();
-        // SAFETY: a device that there is and that nobody uses yet, and as many pools as queues; pools are never freed.
+        let mut done = SetupResult::default();
+        // SAFETY: an existing device that nobody uses yet, and as many pools as queues; pools are never freed.
         let error = unsafe { sys::gatun_device_setup(self.port, &setup, &mut done) };
         match error {
             0 => Ok(done),
@@ -130,9 +130,9 @@ impl Device {
         }
     }
 
-    /// Starts it. `false`: it is a memif client, and its peer is not there yet.
+    /// Starts the device. Returns false for a memif client whose peer is not there yet.
     pub(crate) fn start(&self) -> Result<bool, DpdkError> {
-        // SAFETY: a device that was set up, and the thread that did it.
+        // SAFETY: a device that was set up, in the thread that did it.
         match unsafe { sys::gatun_device_start(self.port) } {
             0 => Ok(true),
             _ if self.is_client => Ok(false),
@@ -144,35 +144,37 @@ impl Device {
         self.info.driver == "net_memif"
     }
 
-    /// Whether whatever it takes from a pool is marked as taken, as [`Pool::recover`] needs it.
+    /// Checks whether the driver marks buffers as taken when it takes them from a pool. [`Pool::recover`]
+    /// requires this.
     pub(crate) fn marks_buffers(&self) -> bool {
         const DRIVERS: [&str; 5] = ["net_memif", "net_af_packet", "net_pcap", "net_null", "net_tap"];
         DRIVERS.contains(&&self.info.driver[..])
     }
 
-    /// Stops it, for [`start`](Self::start) to start it anew; nobody may use its queues meanwhile.
+    /// Stops the device, so that [`start`](Self::start) can start it again. Nobody may use its queues
+    /// meanwhile.
     pub(crate) fn stop(&self) {
         // SAFETY: as above.
         unsafe { sys::gatun_device_stop(self.port) }
     }
 
-    /// Whether its link is up.
+    /// Checks whether the link is up.
     pub(crate) fn link(&self) -> bool {
-        // SAFETY: a device that there is, and the thread that started it.
+        // SAFETY: an existing device, in the thread that started it.
         unsafe { sys::gatun_device_link(self.port) != 0 }
     }
 
-    /// Stops and closes it; nobody may use its queues any more.
+    /// Stops and closes the device. Nobody may use its queues afterwards.
     pub(crate) fn close(&self) {
         // SAFETY: as above.
         unsafe { sys::gatun_device_close(self.port) }
     }
 }
 
-/// What a device has counted; zeros where it does not count.
-pub(crate) fn missed(port: u16) -> Missed {
-    let mut missed = Missed::default();
-    // SAFETY: a place for the numbers; for one that is not there, they are zeros.
+/// Counters of a device. Zeros if it has none.
+pub(crate) fn missed(port: u16) -> DeviceCounters {
+    let mut missed = DeviceCounters::default();
+    // SAFETY: a place for the numbers, which are zeros if the device does not exist.
     unsafe { sys::gatun_device_missed(port, &mut missed) }
     missed
 }

@@ -2,56 +2,56 @@
 
 use crate::error::DpdkError;
 use crate::sys;
-use gatun_io::{Others, Processor};
+use gatun_io::{OtherProcessors, Processor};
 use rustix::io::fcntl_dupfd_cloexec;
 use std::ffi::{CStr, CString, c_int, c_uint};
 use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// How the environment is to be.
+/// Configuration of the environment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EalConfig {
-    /// What packet buffers lie on.
+    /// Page size of packet buffers.
     pub huge_pages: HugePages,
-    /// Processors of the workers; none: the last ones that the process may use.
+    /// Processors of the workers. Empty: the last ones that the process may use.
     pub cores: Vec<u16>,
-    /// Further arguments, after those that are made from the rest.
+    /// Further arguments, appended to the generated ones.
     pub arguments: Vec<String>,
 }
 
-/// What packet buffers lie on.
+/// Page size of packet buffers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum HugePages {
-    /// Huge pages, where enough are free.
+    /// Huge pages, if enough are free.
     #[default]
     Auto,
-    /// Huge pages, or nothing works.
+    /// Huge pages only; start-up fails without them.
     Always,
     /// Ordinary pages.
     Never,
 }
 
-/// MB that the environment and its drivers need beside the packet buffers.
+/// Memory in MB for the environment and its drivers, in addition to packet buffers.
 const OVERHEAD_MB: u64 = 48;
 
-/// What a system call or DPDK calls an error.
+/// Text of an error of a system call or of DPDK.
 pub(crate) fn text(error: c_int) -> String {
-    // SAFETY: the function takes any number, and its text stays until the thread asks again.
+    // SAFETY: the function accepts any number, and its text stays valid until the thread's next call.
     let text = unsafe { CStr::from_ptr(sys::gatun_strerror(error)) };
     text.to_string_lossy().into_owned()
 }
 
-/// As the environment wants them: a thread of its own that may run on any of these.
-fn lcores(others: &Others) -> String {
+/// `--lcores` argument: a thread of its own that may run on any of these.
+fn lcores(others: &OtherProcessors) -> String {
     let others: Vec<String> = others.numbers().map(|number| number.to_string()).collect();
     format!("0@({})", others.join(","))
 }
 
-/// Starts the environment, once in a process. `buffers_mb` is what packet buffers will take; `pci` are the addresses of
-/// the network cards among the devices. Returns whether it has huge pages.
+/// Starts the environment, once per process. `buffers_mb` is the size of the packet buffers; `pci` are the
+/// addresses of the network cards among the devices. Returns whether it uses huge pages.
 pub(crate) fn start(
     config: &EalConfig,
-    others: &Others,
+    others: &OtherProcessors,
     buffers_mb: u64,
     pci: &[&str],
 ) -> Result<bool, DpdkError> {
@@ -73,7 +73,7 @@ pub(crate) fn start(
     // A memif that shares its buffers with its peer needs them in one file.
     words.extend(["--no-telemetry", "--single-file-segments"].map(str::to_owned));
     words.extend(["--log-level=warning", "--log-level=pmd.net.memif:critical"].map(str::to_owned));
-    // Nothing of this process is for another one to find, and nothing of it stays behind.
+    // No other process may attach to this one, and no file stays behind.
     match huge {
         true => words.push("--in-memory".to_owned()),
         false => words.extend(["--no-shconf", "--no-huge", "-m", &needed_mb.to_string()].map(str::to_owned)),
@@ -86,7 +86,7 @@ pub(crate) fn start(
     let words: Result<Vec<CString>, _> = words.into_iter().map(CString::new).collect();
     let words = words.map_err(|_| DpdkError::Environment("an argument has a zero byte".to_owned()))?;
     let mut pointers: Vec<_> = words.into_iter().map(CString::into_raw).collect();
-    // SAFETY: as many pointers to texts as it says. The environment may keep them and change them: they are never
+    // SAFETY: the given number of pointers to strings. The environment may keep and change them: they are never
     // freed.
     let error = unsafe { sys::gatun_eal_init(pointers.len() as c_int, pointers.as_mut_ptr()) };
     if error != 0 {
@@ -95,25 +95,27 @@ pub(crate) fn start(
     Ok(huge)
 }
 
-/// How long what the interrupt thread is at may take, ms.
+/// Longest wait for the interrupt thread's present work, ms.
 const SETTLE_MAX_MS: c_uint = 1000;
 
-/// Waits until the environment's interrupt thread has ended what it is at: a memif whose peer has gone says that its link is down
-/// before that thread takes the peer's memory away (22.11), and who closes the device meanwhile takes it away as well.
+/// Waits until the environment's interrupt thread has finished its present work. When a memif's peer
+/// disappears, this thread reports the link as down before it unmaps the peer's memory (22.11); closing the
+/// device in between would unmap it twice.
 pub(crate) fn settle() {
-    // SAFETY: the environment is there; one thread does this.
+    // SAFETY: the environment is running; one thread does this.
     unsafe { sys::gatun_interrupts_settle(SETTLE_MAX_MS) }
 }
 
-/// Keeps the files that packet buffers are in, and gives them back the numbers that the environment knows them by where
-/// a driver has closed these. To be called once all pools are there, and before and after a memif client connects.
+/// Keeps the files of packet buffers open, and restores the descriptor numbers that the environment knows if a
+/// driver has closed them. Call it once all pools exist, and before and after a memif client connects.
 pub(crate) fn keep_files() {
-    // SAFETY: the environment is there; one thread does this.
+    // SAFETY: the environment is running; one thread does this.
     unsafe { sys::gatun_memory_files() }
 }
 
-/// Takes the low numbers of files until it is dropped: those that the environment opens meanwhile get higher ones. Where such
-/// a number is closed for a while (see [`keep_files`]), nobody else gets it, as there are lower ones.
+/// Occupies the low descriptor numbers until dropped, so that files opened by the environment meanwhile get
+/// higher ones. While such a file is closed for a moment (see [`keep_files`]), no other code gets its number,
+/// because lower ones are free.
 pub(crate) struct LowNumbers {
     _files: Vec<OwnedFd>,
 }
@@ -128,7 +130,7 @@ impl LowNumbers {
     }
 }
 
-/// MB of huge pages of all sizes that are free.
+/// Free huge pages of all sizes in MB.
 fn free_huge_mb() -> u64 {
     let Ok(sizes) = std::fs::read_dir("/sys/kernel/mm/hugepages") else { return 0 };
     let free = sizes.filter_map(|size| {
@@ -141,19 +143,19 @@ fn free_huge_mb() -> u64 {
     free.sum()
 }
 
-/// A thread that is known to the environment, for as long as this lives.
+/// Registration of a thread with the environment, until dropped.
 pub(crate) struct Registration {
     thread: std::thread::ThreadId,
     registered: bool,
 }
 
 impl Registration {
-    /// Makes the calling thread one of the environment's, on that processor. Where that fails, it works all the same:
-    /// slower, as pools keep no buffers at hand for it.
+    /// Registers the calling thread with the environment, on that processor. If this fails, everything works,
+    /// but slower: pools keep no cache of buffers for the thread.
     pub(crate) fn new(processor: Processor) -> Registration {
-        // The scheduler's choice where it is refused.
-        let _ = processor.stay();
-        // SAFETY: the environment is there; a thread may ask at any time.
+        // If pinning is refused, the scheduler chooses.
+        let _ = processor.pin_thread();
+        // SAFETY: the environment is running; a thread may call this at any time.
         let registered = unsafe { sys::gatun_thread_register() } == 0;
         Registration { thread: std::thread::current().id(), registered }
     }

@@ -1,9 +1,9 @@
-//! Why a device cannot be used, and what to do about it.
+//! Errors of DPDK devices, with corrections.
 
-use gatun_io::Undividable;
+use gatun_io::ProcessorError;
 use std::fmt;
 
-/// What keeps devices of DPDK from being used.
+/// Reason why DPDK devices cannot be used.
 #[derive(Debug)]
 pub enum DpdkError {
     /// The processor lacks instructions that DPDK's libraries use.
@@ -12,54 +12,54 @@ pub enum DpdkError {
     Libraries(String),
     /// DPDK's environment was started in this process before.
     SecondStart,
-    /// DPDK's environment did not start; what it said is on the standard error.
+    /// DPDK's environment did not start; its messages are on standard error.
     Environment(String),
     /// Too few huge pages are free.
     HugePages {
-        /// How many MB are needed.
+        /// Needed MB.
         needed_mb: u64,
-        /// How many MB are free.
+        /// Free MB.
         free_mb: u64,
     },
-    /// Not a processor for each worker.
-    Processors(Undividable),
-    /// Another process serves this memif socket.
+    /// The processors cannot be divided among the workers.
+    Processors(ProcessorError),
+    /// Another process serves the memif socket.
     SocketBusy(String),
-    /// There is no such device.
+    /// The device does not exist.
     Missing {
-        /// As it is configured.
+        /// Device as configured.
         device: String,
-        /// What DPDK says.
+        /// Error text of DPDK.
         error: String,
     },
     /// A device has fewer queues than there are workers.
     Queues {
-        /// Its name.
+        /// Name of the device.
         device: String,
-        /// How many it has.
+        /// Available queues.
         has: u16,
-        /// How many are wanted.
+        /// Needed queues.
         wanted: u16,
     },
-    /// A larger MTU than can be served.
+    /// The MTU is too large.
     Mtu {
-        /// The device's name.
+        /// Name of the device.
         device: String,
         /// The MTU, bytes.
         mtu: u16,
-        /// The largest, bytes.
+        /// Largest supported MTU, bytes.
         max: u16,
     },
-    /// Something else failed.
+    /// Another step failed.
     Step {
-        /// The device's name.
+        /// Name of the device.
         device: String,
-        /// What was tried.
+        /// The step that failed.
         step: &'static str,
-        /// What DPDK says.
+        /// Error text of DPDK.
         error: String,
     },
-    /// The process may have no more threads or files.
+    /// The process has reached its limit of threads or files.
     System(std::io::Error),
 }
 
@@ -68,26 +68,26 @@ impl fmt::Display for DpdkError {
         match self {
             DpdkError::Instructions(missing) => write!(
                 f,
-                "this processor lacks {missing}, which DPDK's libraries use: write backend = \"xdp\" or \"tun\", or take a newer processor (for a virtual machine, a newer CPU model)"
+                "this processor lacks {missing}, which DPDK's libraries need: write backend = \"xdp\" or \"tun\", or use a newer processor (for a virtual machine, a newer CPU model)"
             ),
             DpdkError::Libraries(error) => write!(
                 f,
-                "DPDK's libraries cannot be loaded ({error}): install them (Debian: libdpdk-dev brings those that this build wants), or write backend = \"xdp\" or \"tun\""
+                "cannot load DPDK's libraries ({error}): install them (Debian: libdpdk-dev contains those that this build needs), or write backend = \"xdp\" or \"tun\""
             ),
-            DpdkError::SecondStart => f.write_str("DPDK can be started once in a process"),
+            DpdkError::SecondStart => f.write_str("DPDK can be started only once per process"),
             DpdkError::Environment(error) => write!(
                 f,
-                "DPDK's environment did not start ({error}): the lines above that begin with EAL say why; `eal` in [dpdk] is passed on to it"
+                "DPDK's environment did not start ({error}): see the EAL lines above; `eal` in [dpdk] sets its arguments"
             ),
             DpdkError::HugePages { needed_mb, free_mb } => write!(
                 f,
-                "packet buffers need {needed_mb} MB of huge pages, and {free_mb} MB are free: echo {} > /proc/sys/vm/nr_hugepages, or write huge_pages = \"auto\" or \"never\" in [dpdk]",
+                "packet buffers need {needed_mb} MB of huge pages, but only {free_mb} MB are free: echo {} > /proc/sys/vm/nr_hugepages, or write huge_pages = \"auto\" or \"never\" in [dpdk]",
                 needed_mb.div_ceil(2)
             ),
             DpdkError::Processors(error) => error.fmt(f),
             DpdkError::SocketBusy(path) => write!(
                 f,
-                "somebody else serves the memif socket {path}: stop it first, or write another socket, or role=client"
+                "another process serves the memif socket {path}: stop it first, or write another socket, or role=client"
             ),
             DpdkError::Missing { device, error } => {
                 let hint = match device.starts_with("net_") {
@@ -95,32 +95,32 @@ impl fmt::Display for DpdkError {
                         "write a driver's name with a number and its arguments, for example \"net_memif0,role=client,socket=/run/memif.sock\""
                     }
                     false => {
-                        "dpdk-devbind.py --status lists devices; one of a driver of the kernel has to be bound to vfio-pci first"
+                        "dpdk-devbind.py --status lists devices; a device with a kernel driver has to be bound to vfio-pci first"
                     }
                 };
                 write!(f, "DPDK has no device '{device}' ({error}): {hint}")
             }
             DpdkError::Queues { device, has, wanted } => write!(
                 f,
-                "device {device} has {has} queues, and {wanted} are wanted: write queues = {has} (some drivers take a number of queues as an argument)"
+                "device {device} has {has} queues, but {wanted} are needed: write queues = {has} (some drivers take the number of queues as an argument)"
             ),
             DpdkError::Mtu { device, mtu, max } => {
                 write!(
                     f,
-                    "device {device}: an MTU of {mtu} bytes; at most {max} can be served: write mtu = {max}"
+                    "device {device}: an MTU of {mtu} bytes is not supported: write mtu = {max} or less"
                 )
             }
             DpdkError::Step { device, step, error } => write!(f, "device {device}: {step} failed: {error}"),
-            DpdkError::System(error) => write!(f, "no thread or file for DPDK: {error}"),
+            DpdkError::System(error) => write!(f, "cannot create a thread or file for DPDK: {error}"),
         }
     }
 }
 
-/// No `source`: the text has the system's error in it already.
+/// There is no `source`, because the text already contains the system's error.
 impl std::error::Error for DpdkError {}
 
-impl From<Undividable> for DpdkError {
-    fn from(error: Undividable) -> DpdkError {
+impl From<ProcessorError> for DpdkError {
+    fn from(error: ProcessorError) -> DpdkError {
         DpdkError::Processors(error)
     }
 }

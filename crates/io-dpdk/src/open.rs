@@ -1,13 +1,13 @@
-//! Opening devices: processors, memory, queues, and the thread that keeps them.
+//! Start-up: processors, memory, queues, and the thread that owns the environment.
 
 use crate::device::{self, Device};
 use crate::eal::{self, EalConfig};
 use crate::error::DpdkError;
 use crate::frame::{Pool, Queue};
 use crate::ports::{Port, Ports};
-use crate::watch::{self, Event, Watch};
+use crate::watch::{self, LinkEvent, Watch};
 use crate::{MTU_MAX, RING_LEN};
-use gatun_io::{BURST_MAX, Others, Processors};
+use gatun_io::{BURST_MAX, OtherProcessors, Processors};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 use std::fs;
@@ -17,56 +17,57 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 
-/// How long who serves a memif may take to greet.
-const GREETING_MAX: Timespec = Timespec { tv_sec: 3, tv_nsec: 0 };
+/// Longest wait for the greeting of a memif server.
+const GREETING_TIMEOUT: Timespec = Timespec { tv_sec: 3, tv_nsec: 0 };
 
-/// What is to be opened.
+/// Configuration of the backend.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DpdkConfig {
-    /// The devices.
+    /// Devices.
     pub devices: Vec<DeviceConfig>,
-    /// Queues of each, one for each worker.
+    /// Queues of each device, one per worker.
     pub queues: u16,
-    /// The environment.
+    /// Environment.
     pub eal: EalConfig,
 }
 
-/// A device that is to be opened.
+/// Configuration of a device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeviceConfig {
-    /// The address of a network card on its bus, or a driver's name with a number and its arguments, as in
+    /// Bus address of a network card, or a driver's name with a number and its arguments, as in
     /// `net_memif0,role=client,socket=/run/memif.sock`.
     pub device: String,
-    /// The largest IP packet that has to fit, bytes; `None`: what the device is set to.
+    /// Largest IP packet that has to fit, bytes. `None`: the device's present MTU.
     pub mtu: Option<u16>,
 }
 
 impl DeviceConfig {
-    /// Whether it is a network card, and not software.
+    /// Checks whether the device is a network card rather than software.
     pub fn is_card(&self) -> bool {
         device::is_pci(&self.device)
     }
 }
 
-/// How a device was opened.
+/// Opened device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Opened {
-    /// What operators call it.
+    /// Name for operators.
     pub name: String,
-    /// Its driver.
+    /// Driver.
     pub driver: String,
-    /// Its Ethernet address.
+    /// MAC address.
     pub mac: [u8; 6],
-    /// Its MTU, bytes.
+    /// MTU in bytes.
     pub mtu: u16,
     /// Whether its link was up.
     pub up: bool,
-    /// Whether it spreads packets over its queues by their addresses.
+    /// Whether it distributes packets over its queues by their addresses.
     pub rss: bool,
 }
 
 impl Opened {
-    /// Its name, and whether what comes from it is as some kernel's software left it: checksums may be unfinished.
+    /// Name of the device, and whether its packets come from software of a kernel, so that checksums may be
+    /// unfinished.
     pub fn device(&self) -> (&str, bool) {
         const SOFTWARE: [&str; 6] =
             ["net_af_packet", "net_af_xdp", "net_tap", "net_vhost", "net_virtio", "net_virtio_user"];
@@ -76,22 +77,22 @@ impl Opened {
 
 /// Open devices.
 pub struct Dpdk {
-    /// One for each worker.
+    /// Ports of each worker.
     pub workers: Vec<Ports>,
-    /// How each device was opened.
+    /// Opened devices.
     pub opened: Vec<Opened>,
-    /// Whether packet buffers lie on huge pages.
+    /// Whether packet buffers use huge pages.
     pub huge_pages: bool,
-    /// What happens to links from now on.
-    pub events: Receiver<Event>,
-    /// Where the process may do what workers do not.
-    pub others: Others,
-    /// To be kept as long as any worker.
+    /// Link events from now on.
+    pub events: Receiver<LinkEvent>,
+    /// Processors for everything other than workers.
+    pub others: OtherProcessors,
+    /// Keep it as long as any worker runs.
     pub guard: Guard,
 }
 
-/// Keeps the devices. When it goes, all of them are closed, once the last worker's ports are gone; the environment stays until the
-/// process ends.
+/// Keeps the devices open. When it is dropped, all of them are closed once the last worker's ports are dropped.
+/// The environment stays until the process ends.
 pub struct Guard {
     stop: Option<Sender<()>>,
     thread: Option<JoinHandle<()>>,
@@ -101,18 +102,19 @@ impl Drop for Guard {
     fn drop(&mut self) {
         self.stop.take();
         if let Some(thread) = self.thread.take() {
-            // It panicked: nothing is left to be taken down in order.
+            // An error means that the thread panicked: there is nothing left to close.
             let _ = thread.join();
         }
     }
 }
 
 impl Dpdk {
-    /// Starts the environment and the devices, in a thread of its own, which first calls `rights`: there it gives up what it
-    /// does not need. Once in a process.
+    /// Starts the environment and the devices in a new thread, which first calls `rights` to drop the
+    /// privileges that it does not need. Once per process.
+    ///
     ///
     /// # Errors
-    /// Each says what to do about it.
+    /// Each error says what to do.
     pub fn open(
         config: &DpdkConfig,
         rights: impl FnOnce() -> Result<(), String> + Send + 'static,
@@ -128,7 +130,7 @@ impl Dpdk {
                         watch.run(&stopped);
                     }
                 }
-                // Who waits for it is there.
+                // The receiver is waiting.
                 Err(error) => drop(opened.send(Err(error))),
             }
         };
@@ -136,47 +138,48 @@ impl Dpdk {
             std::thread::Builder::new().name("dpdk".into()).spawn(body).map_err(DpdkError::System)?;
         let guard = Guard { stop: Some(stop), thread: Some(thread) };
         let ended = |_| DpdkError::Environment("its thread has ended".to_owned());
-        let Rest { workers, opened, huge_pages, events, others } = result.recv().map_err(ended)??;
+        let OpenedDevices { workers, opened, huge_pages, events, others } =
+            result.recv().map_err(ended)??;
         Ok(Dpdk { workers, opened, huge_pages, events, others, guard })
     }
 }
 
-/// What of [`Dpdk`] the thread makes.
-struct Rest {
+/// Parts of [`Dpdk`] that the thread creates.
+struct OpenedDevices {
     workers: Vec<Ports>,
     opened: Vec<Opened>,
     huge_pages: bool,
-    events: Receiver<Event>,
-    others: Others,
+    events: Receiver<LinkEvent>,
+    others: OtherProcessors,
 }
 
-/// Bytes of a frame behind the room in front: what most drivers count on, or a larger MTU with its Ethernet header,
-/// two tags, and room for an answer.
+/// Bytes of a frame after the headroom: what most drivers expect, or a larger MTU with its Ethernet header, two
+/// tags, and room for a reply.
 fn room(mtu: Option<u16>) -> u16 {
     const LEAST: u16 = 2048;
     (mtu.unwrap_or(0) + 14 + 2 * 4 + 64).next_multiple_of(64).max(LEAST)
 }
 
-/// Entries of a device's rings.
+/// Numbers of entries of a device's rings.
 fn rings(config: &DeviceConfig, ring_max: [u16; 2]) -> [u16; 2] {
-    // A memif's are as long as its argument says, whatever it is asked for.
+    // The rings of a memif have the length in its argument, whatever is requested.
     if let Some(log2) = argument(&config.device, "rsize").and_then(|log2| log2.parse::<u32>().ok()) {
         return [1 << log2.min(14); 2];
     }
     ring_max.map(|max| if max == 0 { RING_LEN } else { RING_LEN.min(max) })
 }
 
-/// Buffers of a queue: its receive ring is full, and so are the transmit rings of all devices with what came in by this
-/// one, while bursts are at work.
+/// Number of buffers of a queue: a full receive ring, and the transmit rings of all devices full of packets
+/// received on this queue, while bursts are processed.
 fn buffers(rx_ring: u16, devices: usize) -> u32 {
-    // What a thread keeps at hand.
+    // Buffers that a thread caches.
     const CACHE: u32 = 512;
     u32::from(rx_ring) + devices as u32 * u32::from(RING_LEN.max(rx_ring)) + CACHE + 4 * BURST_MAX as u32
 }
 
-/// MB that all buffers take, as far as can be said before there are devices.
+/// Size in MB of all buffers, as far as it is known before the devices exist.
 fn buffers_mb(config: &DpdkConfig) -> u64 {
-    // Of DPDK's own before each, and what its pools put between them.
+    // DPDK's own header of each buffer, and the pool's gap between buffers.
     const EACH: u64 = 128 + 128 + 192;
     let bytes = config.devices.iter().map(|device| {
         let [rx_ring, _] = rings(device, [0; 2]);
@@ -185,12 +188,12 @@ fn buffers_mb(config: &DpdkConfig) -> u64 {
     ((bytes.sum::<u64>() * u64::from(config.queues)) >> 20) + 1
 }
 
-/// The value of an argument in a device's text.
+/// Value of an argument in a device's text.
 fn argument<'d>(device: &'d str, key: &str) -> Option<&'d str> {
     device.split(',').skip(1).filter_map(|word| word.split_once('=')).find(|(k, _)| *k == key).map(|(_, v)| v)
 }
 
-/// A server's socket whose process was killed is still there, and nobody else can have its name.
+/// Removes a server's socket that a killed process left behind: nobody else could use its name.
 fn free_socket(device: &str) -> Result<(), DpdkError> {
     let is_server = !device::is_client(argument(device, "role"));
     let is_file = argument(device, "socket-abstract") == Some("no");
@@ -202,15 +205,15 @@ fn free_socket(device: &str) -> Result<(), DpdkError> {
         return Ok(());
     }
     if is_served(path) {
-        // Several devices of this process may share one, which is made with the first.
+        // Several devices of this process may share a socket, which is created with the first.
         return Err(DpdkError::SocketBusy(path.display().to_string()));
     }
     drop(fs::remove_file(path));
     Ok(())
 }
 
-/// Whether anybody listens at a socket. Who does is heard out: a DPDK (22.11) aborts where a connection is gone before
-/// it has greeted.
+/// Checks whether a process listens on a socket. The connection waits for the greeting, because a DPDK server
+/// (22.11) aborts if a connection disappears before it has greeted.
 fn is_served(path: &Path) -> bool {
     let connection = SocketAddrUnix::new(path).and_then(|address| {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
@@ -219,13 +222,13 @@ fn is_served(path: &Path) -> bool {
         Ok(socket)
     });
     if let Ok(socket) = &connection {
-        // Where it says nothing, it is no memif's, and there all the same.
-        let _ = poll(&mut [PollFd::new(socket, PollFlags::IN)], Some(&GREETING_MAX));
+        // A listener that sends nothing is not a memif, but it exists.
+        let _ = poll(&mut [PollFd::new(socket, PollFlags::IN)], Some(&GREETING_TIMEOUT));
     }
     !matches!(connection, Err(rustix::io::Errno::CONNREFUSED))
 }
 
-fn open(config: &DpdkConfig) -> Result<(Watch, Rest), DpdkError> {
+fn open(config: &DpdkConfig) -> Result<(Watch, OpenedDevices), DpdkError> {
     let workers = usize::from(config.queues.max(1));
     let processors = Processors::divide(&config.eal.cores, workers)?;
     for device in &config.devices {
@@ -234,12 +237,12 @@ fn open(config: &DpdkConfig) -> Result<(Watch, Rest), DpdkError> {
         }
         free_socket(&device.device)?;
     }
-    processors.others.stay().map_err(DpdkError::System)?;
+    processors.others.pin_thread().map_err(DpdkError::System)?;
     let names = config.devices.iter().map(|device| &device.device[..]);
     let pci: Vec<&str> = names.filter(|name| device::is_pci(name)).collect();
     let low_numbers = eal::LowNumbers::take();
     let huge_pages = eal::start(&config.eal, &processors.others, buffers_mb(config), &pci)?;
-    // Whatever fails from here on, what there is is taken down again.
+    // If a later step fails, this one is undone.
     let mut watch = Watch::new();
     let mut queues: Vec<Vec<Port>> = (0..workers).map(|_| Vec::new()).collect();
     let mut opened = Vec::new();
@@ -255,11 +258,11 @@ fn open(config: &DpdkConfig) -> Result<(Watch, Rest), DpdkError> {
         });
     let workers = ports.collect::<Result<Vec<_>, _>>()?;
     let (sender, events) = channel();
-    watch.begin(workers.iter().map(Ports::letterbox).collect(), alive, sender);
-    Ok((watch, Rest { workers, opened, huge_pages, events, others: processors.others }))
+    watch.begin(workers.iter().map(Ports::device_events).collect(), alive, sender);
+    Ok((watch, OpenedDevices { workers, opened, huge_pages, events, others: processors.others }))
 }
 
-/// Starts a device, with a queue for each worker.
+/// Starts a device with a queue for each worker.
 fn open_device(
     config: &DeviceConfig,
     all: &DpdkConfig,
@@ -276,10 +279,10 @@ fn open_device(
     let rings = rings(config, device.info.ring_max);
     let pool = |queue| device.pool(queue, buffers(rings[0], all.devices.len()), room(config.mtu));
     let pools: Vec<Pool> = (0..queues.len()).map(pool).collect::<Result<_, _>>()?;
-    // Drivers without an MTU of their own take what fits.
+    // Drivers without an MTU of their own accept what fits.
     let mtu = config.mtu.filter(|mtu| *mtu <= device.info.mtu_max);
     let done = device.set_up(mtu, rings, &pools)?;
-    // Its driver forgets the buffers that it shares with a peer when that goes.
+    // Its driver forgets the buffers shared with a peer when the peer disappears.
     let forgets = device.is_client && argument(&config.device, "zero-copy") == Some("yes");
     let started = !forgets && device.start()?;
     let up = started && device.link();
@@ -295,6 +298,6 @@ fn open_device(
         up,
         rss: done.rss != 0,
     };
-    watch.add(watch::Watched::new(device, started, up, forgets));
+    watch.add(watch::WatchedDevice::new(device, started, up, forgets));
     Ok(opened)
 }

@@ -1,18 +1,18 @@
-//! One queue of every device of a worker.
+//! Queues of all devices of a worker.
 //!
 //! ```text
 //!   device -> receive -> burst, in the driver's buffers -> staged -> device
 //!                           '--- not forwarded: freed
 //! ```
-//! What is forwarded is written down while the burst is at work, and given to the devices once nobody looks at its buffers any
-//! more.
+//! Frames to be forwarded are recorded while the burst is processed, and given to the devices after nobody uses
+//! its buffers any more.
 
 use crate::device;
 use crate::eal::Registration;
 use crate::frame::{Frame, Pool, Queue};
 use arrayvec::ArrayVec;
-use gatun_io::{BURST_MAX, Named, Processor, RxError, Stats, TxError, Waker};
-use gatun_io_ether::{Frames, Letterbox, Mac, Outbox as FrameOutbox, ahead, ask_for};
+use gatun_io::{BURST_MAX, NamedCounter, Processor, RxError, Stats, TxError, Waker};
+use gatun_io_ether::{DeviceEvents, FrameSink, Frames, Mac, prefetch_ahead, prefetch_frame};
 use gatun_wire::Packet;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -20,34 +20,35 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Frames that wait for the end of a burst at most, for each device: a burst, and what the engine makes of it.
+/// Largest number of frames per device that wait for the end of a burst: a burst, and the packets that the
+/// engine creates for it.
 const STAGED_MAX: usize = 4 * BURST_MAX;
-/// Turns without a frame, one behind the other, after which a worker sleeps: some milliseconds.
+/// Number of consecutive turns without a frame after which a worker sleeps: some milliseconds.
 const IDLE_TURNS: u32 = 10_000;
-/// How long it sleeps then: devices wake nobody.
-const NAP: Duration = Duration::from_micros(50);
+/// Duration of this sleep: devices cannot wake a worker.
+const IDLE_SLEEP: Duration = Duration::from_micros(50);
 
-/// What happened to a device's link.
+/// Change of a device's link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum News {
-    /// It is up.
+pub(crate) enum LinkChange {
+    /// The link is up.
     Up,
-    /// It is down.
+    /// The link is down.
     Down,
-    /// It is down, and its driver has forgotten its buffers.
+    /// The link is down, and the driver has forgotten its buffers.
     Lost,
 }
 
-/// A frame that is to be sent.
-struct Staged {
-    place: Place,
-    /// Whether it is the backend's own.
+/// Frame to be sent.
+struct StagedFrame {
+    source: FrameSource,
+    /// Whether the backend made it itself.
     is_own: bool,
 }
 
-/// Where a frame lies.
-enum Place {
-    /// It is one of the burst: its number, and where in its buffer.
+/// Location of a frame.
+enum FrameSource {
+    /// In the burst: its number, and its position in its buffer.
     Arrival { number: u8, start: u16, len: u16 },
     /// In a buffer of its own.
     Copy(Frame),
@@ -58,10 +59,10 @@ pub(crate) struct Port {
     name: String,
     queue: Queue,
     pool: Pool,
-    /// Whether the pool's buffers can be found again.
+    /// Whether the pool's buffers can be recovered.
     marked: bool,
     up: bool,
-    staged: ArrayVec<Staged, STAGED_MAX>,
+    staged: ArrayVec<StagedFrame, STAGED_MAX>,
     stats: Stats,
 }
 
@@ -78,22 +79,22 @@ impl Port {
         }
     }
 
-    /// Gives the device what is staged; `frames` are the burst's.
+    /// Gives staged frames to the device. `frames` are those of the burst.
     #[inline]
     fn flush(&mut self, frames: &mut [Frame]) {
         let Port { queue, up, staged, stats, .. } = self;
         let mut batch: ArrayVec<Frame, BURST_MAX> = ArrayVec::new();
         let mut rest = staged.drain(..);
         loop {
-            // Of the batch, the backend's own, a bit each.
+            // The backend's own frames of the batch, one bit each.
             let mut own = 0u64;
             for one in rest.by_ref().take(BURST_MAX) {
                 let at = batch.len();
-                match one.place {
-                    Place::Arrival { number, start, len } => {
+                match one.source {
+                    FrameSource::Arrival { number, start, len } => {
                         batch.extend(frames.get_mut(usize::from(number)).map(|frame| frame.take(start, len)));
                     }
-                    Place::Copy(frame) => batch.push(frame),
+                    FrameSource::Copy(frame) => batch.push(frame),
                 }
                 if one.is_own && batch.len() > at {
                     own |= 1 << at;
@@ -108,7 +109,7 @@ impl Port {
             stats.tx_packets += sent;
             stats.tx_bytes += bytes;
             let reason = if *up { TxError::Full } else { TxError::Down };
-            // What is not sent is the end of the batch.
+            // Unsent frames are at the end of the batch.
             let own_refused = u64::from(own.checked_shr(sent as u32).unwrap_or(0).count_ones());
             stats.tx_own_refused += own_refused;
             stats.tx_errors[reason as usize] += count - sent - own_refused;
@@ -116,34 +117,34 @@ impl Port {
     }
 }
 
-/// The devices of a worker.
+/// Devices of a worker.
 pub struct Ports {
-    out: Outbox,
-    letterbox: Letterbox<News>,
-    /// The device that is looked at first.
+    out: DpdkTransmit,
+    device_events: DeviceEvents<LinkChange>,
+    /// Device that is polled first.
     turn: usize,
     /// Turns without a frame.
     idle: u32,
-    /// Whether counters of whole devices are this worker's to report.
+    /// Whether this worker reports the counters of whole devices.
     reports: bool,
     processor: Processor,
     registration: Option<Registration>,
-    /// The environment stays while there is one.
+    /// Keeps the environment running.
     _alive: Arc<()>,
 }
 
-/// The sending half of the devices, and what of the burst at hand was sent.
-pub struct Outbox {
+/// Sending half of the devices, and the state of the present burst.
+pub struct DpdkTransmit {
     ports: Vec<Port>,
-    /// Arrivals that are staged, a bit each.
+    /// Received frames that are staged, one bit each.
     sent: u64,
-    /// Which arrival each packet of the burst is.
+    /// Index of the received frame of each packet of the burst.
     arrivals: ArrayVec<u8, BURST_MAX>,
-    /// Whether buffers of the burst are being looked at.
+    /// Whether the buffers of the burst are in use.
     in_burst: bool,
-    /// Whether anything is staged.
+    /// Whether any frame is staged.
     staged: bool,
-    /// Whether a link is up again since that was asked last.
+    /// Whether a link has come up since the last call.
     returned: bool,
 }
 
@@ -156,7 +157,7 @@ impl Ports {
         reports: bool,
         alive: Arc<()>,
     ) -> io::Result<Ports> {
-        let out = Outbox {
+        let out = DpdkTransmit {
             ports,
             sent: 0,
             arrivals: ArrayVec::new(),
@@ -166,7 +167,7 @@ impl Ports {
         };
         Ok(Ports {
             out,
-            letterbox: Letterbox::new()?,
+            device_events: DeviceEvents::new()?,
             turn: 0,
             idle: 0,
             reports,
@@ -176,27 +177,27 @@ impl Ports {
         })
     }
 
-    pub(crate) fn letterbox(&self) -> Letterbox<News> {
-        self.letterbox.clone()
+    pub(crate) fn device_events(&self) -> DeviceEvents<LinkChange> {
+        self.device_events.clone()
     }
 
-    /// The devices, in the order of their numbers.
+    /// Names of the devices, in the order of their numbers.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.out.ports.iter().map(|port| &port.name[..])
     }
 
-    /// Makes the calling thread one of DPDK's, on its processor: pools keep some buffers at hand for such threads.
+    /// Registers the calling thread with DPDK, on its processor: pools cache some buffers for such threads.
     #[cold]
     fn register(&mut self) {
         self.registration = Some(Registration::new(self.processor));
     }
 
-    /// What one device received, sent and refused so far.
+    /// Counters of one device.
     pub fn device_stats(&self, device: usize) -> Stats {
         self.out.ports.get(device).map(|port| self.stats_of(port).0).unwrap_or_default()
     }
 
-    /// A device's counters, and how many frames it found damaged, and could not send.
+    /// Counters of a device, with the numbers of frames that it found damaged and that it failed to send.
     fn stats_of(&self, port: &Port) -> (Stats, [u64; 2]) {
         let mut stats = port.stats.clone();
         if !self.reports {
@@ -209,42 +210,42 @@ impl Ports {
     }
 
     #[cold]
-    fn read_letters(&mut self) {
-        let news = self.letterbox.take();
+    fn handle_device_events(&mut self) {
+        let news = self.device_events.take();
         let count = news.len();
-        // Buffers that are to be found again must not be on their way here.
+        // Buffers that are to be recovered must not be staged here.
         self.out.flush(&mut []);
         for (device, news) in news {
-            if news == News::Lost {
+            if news == LinkChange::Lost {
                 self.out.recover(device);
             }
             let Some(port) = self.out.ports.get_mut(device) else { continue };
-            let up = news == News::Up;
+            let up = news == LinkChange::Up;
             self.out.returned |= up && !port.up;
             port.up = up;
         }
-        self.letterbox.obeyed(count);
+        self.device_events.done(count);
     }
 }
 
 impl Frames for Ports {
-    type Out = Outbox;
+    type Out = DpdkTransmit;
 
     fn receive(
         &mut self,
-        mut admit: impl FnMut(usize, &mut Packet<'_>, &mut Outbox) -> bool,
-        handle: impl FnOnce(&mut [Packet<'_>], &mut Outbox),
+        mut admit: impl FnMut(usize, &mut Packet<'_>, &mut DpdkTransmit) -> bool,
+        handle: impl FnOnce(&mut [Packet<'_>], &mut DpdkTransmit),
     ) -> usize {
         if self.registration.is_none() {
             self.register();
         }
-        if self.letterbox.has_any() {
-            self.read_letters();
+        if self.device_events.has_any() {
+            self.handle_device_events();
         }
         let out = &mut self.out;
         out.flush(&mut []);
         let mut frames: ArrayVec<Frame, BURST_MAX> = ArrayVec::new();
-        // By device, where its frames end.
+        // End of each device's frames.
         let mut from = [0u8; BURST_MAX];
         let devices = out.ports.len();
         self.turn = (self.turn + 1) % devices.max(1);
@@ -267,9 +268,9 @@ impl Frames for Ports {
         self.idle = 0;
         out.in_burst = true;
         let mut burst: ArrayVec<Packet<'_>, BURST_MAX> = ArrayVec::new();
-        let in_turn = ahead(&mut frames, |frame| {
+        let in_turn = prefetch_ahead(&mut frames, |frame| {
             let start = frame.start();
-            ask_for(frame.buffer(), start);
+            prefetch_frame(frame.buffer(), start);
         });
         for (number, frame) in in_turn.enumerate() {
             let device = usize::from(from[number]);
@@ -283,7 +284,7 @@ impl Frames for Ports {
             stats.rx_bytes += len as u64;
             out.arrivals.push(number as u8);
             let at = out.arrivals.len() - 1;
-            // Where it stays: copied after it has been changed, it would be waited for.
+            // Processed in place: copying it after a change would wait for the stores.
             burst.push(packet);
             if !burst.last_mut().is_some_and(|packet| admit(device, packet, out)) {
                 burst.pop();
@@ -301,11 +302,11 @@ impl Frames for Ports {
         frames.len()
     }
 
-    fn outbox(&mut self) -> &mut Outbox {
+    fn outbox(&mut self) -> &mut DpdkTransmit {
         &mut self.out
     }
 
-    /// Returns at once while frames come, and for some time after: devices wake nobody.
+    /// Returns immediately while frames arrive, and for some time after: devices cannot wake a worker.
     fn wait(&mut self, waker: &Waker, timeout: Option<Duration>) -> io::Result<()> {
         self.out.flush(&mut []);
         if self.idle < IDLE_TURNS {
@@ -313,9 +314,10 @@ impl Frames for Ports {
             std::hint::spin_loop();
             return Ok(());
         }
-        let nap = timeout.map_or(NAP, |timeout| timeout.min(NAP));
+        let nap = timeout.map_or(IDLE_SLEEP, |timeout| timeout.min(IDLE_SLEEP));
         let nap = Timespec::try_from(nap).ok();
-        let mut fds = [PollFd::new(waker, PollFlags::IN), PollFd::new(self.letterbox.waker(), PollFlags::IN)];
+        let mut fds =
+            [PollFd::new(waker, PollFlags::IN), PollFd::new(self.device_events.waker(), PollFlags::IN)];
         match poll(&mut fds, nap.as_ref()) {
             Ok(_) | Err(Errno::INTR) => {}
             Err(e) => return Err(e.into()),
@@ -336,16 +338,16 @@ impl Frames for Ports {
         }
         let free: u64 = self.out.ports.iter().map(|port| u64::from(port.pool.free())).sum();
         let named = [
-            ("device_rx_errors", "Frames that devices received and found damaged.", errors[0]),
-            ("device_tx_errors", "Frames that devices took and could not send.", errors[1]),
-            ("buffers_free", "Packet buffers that neither devices nor workers have now.", free),
+            ("device_rx_errors", "Damaged frames that devices received.", errors[0]),
+            ("device_tx_errors", "Frames that devices accepted and failed to send.", errors[1]),
+            ("buffers_free", "Free packet buffers.", free),
         ];
-        total.named.extend(named.map(|(name, help, count)| Named { name, help, count }));
+        total.named.extend(named.map(|(name, help, count)| NamedCounter { name, help, count }));
         total
     }
 }
 
-impl FrameOutbox for Outbox {
+impl FrameSink for DpdkTransmit {
     #[inline]
     fn forward(&mut self, index: usize, device: usize, packet: &Packet<'_>) {
         self.stage(index, device, packet, false);
@@ -363,18 +365,18 @@ impl FrameOutbox for Outbox {
         self.copy(device, bytes, false);
     }
 
-    fn say(&mut self, device: usize, bytes: &[u8]) {
+    fn send_own(&mut self, device: usize, bytes: &[u8]) {
         self.copy(device, bytes, true);
     }
 
     fn take_returned(&mut self) -> Option<Vec<(usize, Mac)>> {
-        // It is a link that returns, of the same device.
+        // The link of the same device has come up.
         std::mem::take(&mut self.returned).then(Vec::new)
     }
 }
 
-impl Outbox {
-    /// Writes down that packet `index` of the burst is sent.
+impl DpdkTransmit {
+    /// Records that packet `index` of the burst is to be sent.
     #[inline]
     fn stage(&mut self, index: usize, device: usize, packet: &Packet<'_>, is_own: bool) {
         let Some(&number) = self.arrivals.get(index) else { return };
@@ -382,15 +384,15 @@ impl Outbox {
         if self.sent & 1 << number != 0 {
             return;
         }
-        let place = Place::Arrival { number, start: packet.start() as u16, len: packet.len() as u16 };
-        if port.staged.try_push(Staged { place, is_own }).is_err() {
+        let source = FrameSource::Arrival { number, start: packet.start() as u16, len: packet.len() as u16 };
+        if port.staged.try_push(StagedFrame { source, is_own }).is_err() {
             return port.stats.refuse(TxError::Full, is_own);
         }
         self.sent |= 1 << number;
         self.staged = true;
     }
 
-    /// Writes down that a copy of a frame is sent.
+    /// Records that a copy of a frame is to be sent.
     fn copy(&mut self, device: usize, bytes: &[u8], is_own: bool) {
         let Some(port) = self.ports.get_mut(device) else { return };
         let Some(frame) = port.pool.copy(bytes) else {
@@ -403,12 +405,12 @@ impl Outbox {
             self.flush(&mut []);
         }
         if let Some(port) = self.ports.get_mut(device) {
-            port.staged.push(Staged { place: Place::Copy(frame), is_own });
+            port.staged.push(StagedFrame { source: FrameSource::Copy(frame), is_own });
             self.staged = true;
         }
     }
 
-    /// Takes back what a device has forgotten, its own buffers and others'.
+    /// Recovers the buffers that a device has forgotten, its own and those of others.
     #[cold]
     fn recover(&mut self, device: usize) {
         let Some(lost) = self.ports.get(device) else { return };
@@ -417,7 +419,7 @@ impl Outbox {
         }
     }
 
-    /// Gives devices what is staged; `frames` are the burst's.
+    /// Gives staged frames to the devices. `frames` are those of the burst.
     #[inline]
     fn flush(&mut self, frames: &mut [Frame]) {
         if !std::mem::take(&mut self.staged) {

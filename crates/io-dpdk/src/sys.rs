@@ -1,4 +1,4 @@
-//! The shim's functions, as `shim/shim.h` declares them, and how the shim comes into the process.
+//! Functions of the shim, as declared in `shim/shim.h`, and the code that loads the shim.
 
 use crate::error::DpdkError;
 use rustix::fs::{MemfdFlags, memfd_create};
@@ -8,19 +8,19 @@ use std::io::Write as _;
 use std::os::fd::AsRawFd as _;
 use std::sync::OnceLock;
 
-/// A packet buffer of DPDK; what is in it, the shim alone knows.
+/// Packet buffer of DPDK. Only the shim knows its contents.
 #[repr(C)]
 pub(crate) struct Mbuf {
     _opaque: [u8; 0],
 }
 
-/// A pool of them.
+/// Pool of packet buffers.
 #[repr(C)]
 pub(crate) struct Mempool {
     _opaque: [u8; 0],
 }
 
-/// A frame, and where it lies in its buffer.
+/// Frame and its position in its buffer.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub(crate) struct RawFrame {
@@ -55,21 +55,22 @@ pub(crate) struct Setup {
 
 #[repr(C)]
 #[derive(Default)]
-pub(crate) struct Done {
+pub(crate) struct SetupResult {
     pub(crate) mtu: u16,
     pub(crate) rss: u8,
 }
 
 #[repr(C)]
 #[derive(Default)]
-pub(crate) struct Missed {
+pub(crate) struct DeviceCounters {
     pub(crate) ring_full: u64,
     pub(crate) errors: u64,
     pub(crate) no_frame: u64,
     pub(crate) tx_errors: u64,
 }
 
-/// Makes of each function of the shim a pointer in [`Functions`], in the order of `struct gatun_shim`, and a function that calls it.
+/// Defines for each function of the shim a pointer in [`Functions`], in the order of `struct gatun_shim`, and a
+/// function that calls it.
 macro_rules! functions {
     ($($name:ident($($argument:ident: $type:ty),*) $(-> $result:ty)?;)*) => {
         /// `struct gatun_shim`.
@@ -80,10 +81,10 @@ macro_rules! functions {
 
         $(
             /// # Safety
-            /// As shim.c says of it; [`load`] has succeeded.
+            /// As documented in shim.c; [`load`] has succeeded.
             #[inline]
             pub(crate) unsafe fn $name($($argument: $type),*) $(-> $result)? {
-                // SAFETY: the caller's promise.
+                // SAFETY: guaranteed by the caller.
                 unsafe { (loaded().$name)($($argument),*) }
             }
         )*
@@ -100,12 +101,12 @@ functions! {
     gatun_device_add(name: *const c_char, arguments: *const c_char) -> c_int;
     gatun_device_find(name: *const c_char, port: *mut u16) -> c_int;
     gatun_device_info(port: u16, device: *mut Device) -> c_int;
-    gatun_device_setup(port: u16, setup: *const Setup, done: *mut Done) -> c_int;
+    gatun_device_setup(port: u16, setup: *const Setup, done: *mut SetupResult) -> c_int;
     gatun_device_start(port: u16) -> c_int;
     gatun_device_stop(port: u16);
     gatun_device_close(port: u16);
     gatun_device_link(port: u16) -> c_int;
-    gatun_device_missed(port: u16, missed: *mut Missed);
+    gatun_device_missed(port: u16, missed: *mut DeviceCounters);
     gatun_pool_new(name: *const c_char, buffers: c_uint, room: u16, socket: c_int) -> *mut Mempool;
     gatun_pool_free(pool: *mut Mempool) -> c_uint;
     gatun_pool_recover(pool: *mut Mempool, port: u16, received: c_int) -> c_uint;
@@ -115,8 +116,8 @@ functions! {
     gatun_frames_free(frames: *const RawFrame, count: c_uint);
 }
 
-/// The shim as a shared object, which needs DPDK's libraries. It lies in the program and not beside it, so that they are always
-/// of one version.
+/// The shim as a shared object, which needs DPDK's libraries. It is embedded in the program, so that both
+/// always have the same version.
 static SHIM: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/shim.so"));
 
 static LOADED: OnceLock<&'static Functions> = OnceLock::new();
@@ -125,8 +126,9 @@ fn loaded() -> &'static Functions {
     LOADED.get().expect("the environment is started before anything of it is used")
 }
 
-/// Loads DPDK's libraries, where that was not done before. They execute code of theirs at once, which older processors do not
-/// know: nothing of them is loaded there, or where no port wants them.
+/// Loads DPDK's libraries, unless they are loaded already. They execute code as soon as they are loaded, with
+/// instructions that older processors lack. So they are not loaded on such processors, or if no port needs
+/// them.
 pub(crate) fn load() -> Result<(), DpdkError> {
     if LOADED.get().is_some() {
         return Ok(());
@@ -137,10 +139,11 @@ pub(crate) fn load() -> Result<(), DpdkError> {
     Ok(())
 }
 
-/// Whether the processor knows the instructions that DPDK's libraries use.
+/// Checks whether the processor supports the instructions that DPDK's libraries use.
+///
 ///
 /// # Errors
-/// Says which it does not know.
+/// Names the missing instructions.
 pub fn supported() -> Result<(), DpdkError> {
     #[cfg(target_arch = "x86_64")]
     if !(is_x86_feature_detected!("sse4.2") && is_x86_feature_detected!("popcnt")) {
@@ -150,33 +153,36 @@ pub fn supported() -> Result<(), DpdkError> {
 }
 
 fn open_shim() -> Result<&'static Functions, String> {
-    let file = shim_file().map_err(|e| format!("a file in memory: {e}"))?;
+    let file = shim_file().map_err(|e| format!("creating a file in memory: {e}"))?;
     let path = format!("/proc/self/fd/{}\0", file.as_raw_fd());
-    // SAFETY: the path ends with a zero. What is loaded is the shim, whose libraries are trusted as the linker's are. The drivers,
-    // which come later, find its symbols before the environment's: hence RTLD_GLOBAL.
+    // SAFETY: the path ends with a zero. The loaded object is the shim, whose libraries are trusted like those
+    // of the linker. Drivers that are loaded later must find its symbols before the environment's: hence
+    // RTLD_GLOBAL.
     let shim = unsafe { libc::dlopen(path.as_ptr().cast(), libc::RTLD_NOW | libc::RTLD_GLOBAL) };
     if shim.is_null() {
         return Err(dl_error());
     }
     // SAFETY: an open object, and a name that ends with a zero.
     let functions = unsafe { libc::dlsym(shim, c"gatun_shim".as_ptr()) };
-    // SAFETY: the shim was compiled with this crate, and `Functions` has the layout of its table. It is never closed.
+    // SAFETY: the shim was compiled with this crate, and `Functions` has the layout of its table. It is never
+    // closed.
     unsafe { functions.cast::<Functions>().as_ref() }.ok_or_else(dl_error)
 }
 
-/// A file without a name, with the shim in it.
+/// Creates an anonymous file that contains the shim.
 fn shim_file() -> std::io::Result<File> {
     let create = |flags| memfd_create(c"gatun-dpdk-shim", MemfdFlags::CLOEXEC | flags);
-    // Nobody executes it as a program, and where vm.memfd_noexec is 2 the kernel wants that said; before Linux 6.3 it cannot be.
+    // Nobody executes it as a program, and if vm.memfd_noexec is 2 the kernel requires this flag. Before Linux
+    // 6.3 the flag does not exist.
     let file = create(MemfdFlags::NOEXEC_SEAL).or_else(|_| create(MemfdFlags::empty()))?;
     let mut file = File::from(file);
     file.write_all(SHIM)?;
     Ok(file)
 }
 
-/// Why the last call failed.
+/// Error of the last call.
 fn dl_error() -> String {
-    // SAFETY: the text stays until the thread's next call of this kind.
+    // SAFETY: the text stays valid until the thread's next call of this kind.
     let text = unsafe { libc::dlerror().as_ref() };
     // SAFETY: as above; it ends with a zero.
     text.map_or_else(String::new, |text| unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned())
@@ -186,7 +192,7 @@ fn dl_error() -> String {
 mod tests {
     use super::*;
 
-    /// Else a memif takes memory away while a worker reads it.
+    /// Otherwise a memif unmaps memory while a worker reads it.
     #[test]
     fn drivers_find_the_shims_function_before_the_environments() {
         load().unwrap();

@@ -1,10 +1,10 @@
-//! Devices of DPDK without a translator, against Debian's `dpdk-testpmd`; without huge pages.
+//! DPDK devices without a translator, tested against Debian's `dpdk-testpmd`, without huge pages.
 //!
 //! Each test runs itself again inside a sandbox of `gatun_testkit`, as DPDK can be started once in a process.
 
-use gatun_io::{TxError, Undividable};
-use gatun_io_dpdk::{DeviceConfig, Dpdk, DpdkConfig, DpdkError, EalConfig, Event, HugePages, Ports};
-use gatun_io_ether::{Frames as _, Outbox as _};
+use gatun_io::{ProcessorError, TxError};
+use gatun_io_dpdk::{DeviceConfig, Dpdk, DpdkConfig, DpdkError, EalConfig, HugePages, LinkEvent, Ports};
+use gatun_io_ether::{FrameSink as _, Frames as _};
 use gatun_testkit::Process;
 use gatun_testkit::traffic::frames::FrameDevices;
 use gatun_testkit::traffic::{Family, Generator, Load, Protocols, Sizes, Spec, Stage, Traffic, Until};
@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 fn in_lab(test: &str, body: fn()) {
-    // Workers of DPDK leave no processor to anybody.
+    // DPDK workers leave no processor time to other processes.
     static ONE: Mutex<()> = Mutex::new(());
     let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
     let testpmd = || gatun_testkit::missing(&[("dpdk-testpmd", "dpdk-dev")]);
@@ -46,8 +46,8 @@ const SHORT: Duration = Duration::from_millis(5);
 const SOCKET: &str = "/run/memif.sock";
 const OTHER_SOCKET: &str = "/run/other.sock";
 
-/// Debian's forwarder, between two memifs. A server's socket has its name once it forwards: before, it takes
-/// connections and refuses them, and a client tries again only some seconds later.
+/// Debian's forwarder between two memifs. Its server socket has its final name once it forwards. Before, it
+/// accepts connections and refuses them, and a client tries again only some seconds later.
 fn testpmd(role: &str, zero_copy: bool) -> Process {
     let (said, log) = ("/run/testpmd.log", std::fs::File::create("/run/testpmd.log").unwrap());
     let is_server = role == "server";
@@ -63,7 +63,7 @@ fn testpmd(role: &str, zero_copy: bool) -> Process {
                 --no-lsc-interrupt --disable-link-check --auto-start --stats-period 10";
     command.args(rest.split_whitespace()).stdin(Stdio::piped()).stdout(log.try_clone().unwrap()).stderr(log);
     if is_server {
-        // Those of one that was killed.
+        // Sockets of a killed process.
         let _ = (std::fs::remove_file(OTHER_SOCKET), std::fs::remove_file(SOCKET));
     }
     let process = Process::start(&mut command).unwrap();
@@ -108,9 +108,9 @@ fn assert_all_return(generator: &mut Ends) {
     assert_eq!((stage.lost(), stage.tally.damaged(), stage.refused), (0, 0, 0), "{stage:?}");
 }
 
-/// Waits for events, and does something meanwhile: until a worker has read what happened to its devices, they are left
-/// alone.
-fn until(events: &std::sync::mpsc::Receiver<Event>, wanted: &[Event], mut meanwhile: impl FnMut()) {
+/// Waits for events and calls a function meanwhile: devices are left alone until the workers have handled their
+/// events.
+fn until(events: &std::sync::mpsc::Receiver<LinkEvent>, wanted: &[LinkEvent], mut meanwhile: impl FnMut()) {
     let (mut missing, deadline) = (wanted.to_vec(), Instant::now() + Duration::from_secs(20));
     while !missing.is_empty() {
         let said = || std::fs::read_to_string("/run/testpmd.log").unwrap_or_default();
@@ -122,17 +122,17 @@ fn until(events: &std::sync::mpsc::Receiver<Event>, wanted: &[Event], mut meanwh
     }
 }
 
-fn up() -> [Event; 2] {
-    ["net_memif0", "net_memif1"].map(|name| Event::Up(name.to_owned()))
+fn up() -> [LinkEvent; 2] {
+    ["net_memif0", "net_memif1"].map(|name| LinkEvent::Up(name.to_owned()))
 }
 
-fn down() -> [Event; 2] {
-    ["net_memif0", "net_memif1"].map(|name| Event::Down(name.to_owned()))
+fn down() -> [LinkEvent; 2] {
+    ["net_memif0", "net_memif1"].map(|name| LinkEvent::Down(name.to_owned()))
 }
 
 #[test]
 fn packets_cross_testpmd_and_come_back_undamaged_in_their_order_over_either_role_of_a_memif() {
-    // A process for each: the names of tests are the same, so the role comes from what is left to try.
+    // Each attempt is a process. The test's name is the same, so the role comes from the remaining attempts.
     in_lab(
         "packets_cross_testpmd_and_come_back_undamaged_in_their_order_over_either_role_of_a_memif",
         || {
@@ -154,11 +154,11 @@ fn packets_cross_testpmd_and_come_back_undamaged_in_their_order_over_either_role
     );
 }
 
-/// Where memif's driver is in memory: first byte and end.
+/// Memory range of memif's driver: first byte and end.
 static DRIVER: [AtomicUsize; 2] = [AtomicUsize::new(0), AtomicUsize::new(0)];
 
-/// A signal's handler: where it interrupts the driver, that lasts longer than DPDK's own thread takes to unmap the rings of a
-/// peer that has died.
+/// Signal handler: interrupting the driver delays it by more time than DPDK's own thread needs to unmap the
+/// rings of a dead peer.
 extern "C" fn hold(_: c_int, _: *mut siginfo_t, context: *mut c_void) {
     // SAFETY: with SA_SIGINFO the third argument is the thread's context (sigaction(2)).
     let at = unsafe { (*context.cast::<ucontext_t>()).uc_mcontext.gregs[REG_RIP as usize] } as usize;
@@ -172,7 +172,7 @@ extern "C" fn hold(_: c_int, _: *mut siginfo_t, context: *mut c_void) {
 const HELD_UP_FOR: Duration = Duration::from_millis(20);
 static HELD_UP: AtomicUsize = AtomicUsize::new(0);
 
-/// Holds the calling thread up inside the driver again and again, until the end.
+/// Interrupts the calling thread inside the driver again and again, until the end.
 fn be_held_up() -> impl Drop {
     struct Until(Arc<AtomicBool>, Option<std::thread::JoinHandle<()>>);
     impl Drop for Until {
@@ -188,7 +188,7 @@ fn be_held_up() -> impl Drop {
         place.store(usize::from_str_radix(number, 16).unwrap(), Ordering::Relaxed);
     }
     let action = SigAction::new(SigHandler::SigAction(hold), SaFlags::SA_RESTART, SigSet::empty());
-    // SAFETY: the handler reads numbers and sleeps, which a handler may (signal-safety(7)).
+    // SAFETY: the handler only reads numbers and sleeps, which a handler may do (signal-safety(7)).
     unsafe { sigaction(Signal::SIGUSR2, &action) }.unwrap();
     let (worker, over) = (pthread_self(), Arc::new(AtomicBool::new(false)));
     let is_over = Arc::clone(&over);
@@ -198,7 +198,7 @@ fn be_held_up() -> impl Drop {
             pthread_kill(worker, Signal::SIGUSR2).unwrap();
             std::thread::sleep(Duration::from_micros(200));
             if HELD_UP.load(Ordering::Relaxed) != before {
-                // It goes on for a moment in between.
+                // It continues for a moment in between.
                 std::thread::sleep(HELD_UP_FOR + Duration::from_millis(1));
             }
         }
@@ -255,7 +255,7 @@ fn what_a_full_ring_does_not_take_is_counted_and_the_rest_arrives() {
             for _ in 0..100 {
                 for number in 0..50 {
                     match number % 5 {
-                        4 => ports.outbox().say(0, &[0x5a; 128]),
+                        4 => ports.outbox().send_own(0, &[0x5a; 128]),
                         _ => ports.outbox().send(0, &[0x5a; 128]),
                     }
                 }
@@ -272,7 +272,7 @@ fn what_a_full_ring_does_not_take_is_counted_and_the_rest_arrives() {
                 "round {round}: {refused:?}"
             );
             assert_eq!(taken, 2048, "round {round}: what fits the ring");
-            // Each fifth of all, less each fifth of what was taken.
+            // Every fifth frame, minus every fifth of the accepted ones.
             assert_eq!(own, 1000 - 409, "round {round}");
             peer.signal(rustix::process::Signal::CONT).unwrap();
             let mut last = Instant::now();
@@ -320,16 +320,16 @@ fn devices_that_cannot_be_are_refused_with_what_to_write() {
         cores.eal.cores = vec![0, 1];
         assert!(matches!(
             refused(&cores),
-            DpdkError::Processors(Undividable::Number { named: 2, workers: 1 })
+            DpdkError::Processors(ProcessorError::Number { named: 2, workers: 1 })
         ));
         cores.eal.cores = vec![1023];
-        assert!(matches!(refused(&cores), DpdkError::Processors(Undividable::Missing(1023))));
+        assert!(matches!(refused(&cores), DpdkError::Processors(ProcessorError::Missing(1023))));
         let mut huge = config(&["net_null0"]);
         huge.eal.huge_pages = HugePages::Always;
         huge.queues = 60_000;
         let error = refused(&huge).to_string();
         assert!(error.contains("/proc/sys/vm/nr_hugepages") || error.contains("processor"), "{error}");
-        // A socket that nobody serves any more is taken over; one that somebody serves is not.
+        // A socket without a server is taken over; one with a server is not.
         let path = "/run/taken.sock";
         let listener = seqpacket(path);
         let taken = memif(0, "server", false).replace(SOCKET, path);
@@ -369,7 +369,7 @@ fn a_capture_file_is_read_and_written_packet_by_packet_and_its_bytes_stay() {
                     let last = burst.len() - 1;
                     (0..last).for_each(|i| out.forward(i, 0, &burst[i]));
                     out.send(0, burst[last].bytes());
-                    // A second time is no time.
+                    // A second call for the same packet has no effect.
                     (0..last.min(1)).for_each(|i| out.forward(i, 0, &burst[i]));
                 },
             );
@@ -387,7 +387,7 @@ fn a_capture_file_is_read_and_written_packet_by_packet_and_its_bytes_stay() {
     });
 }
 
-/// A capture file of Ethernet frames (pcap, version 2.4).
+/// Capture file of Ethernet frames (pcap, version 2.4).
 fn capture(frames: &[Vec<u8>]) -> Vec<u8> {
     let mut file = Vec::new();
     for word in [0xa1b2_c3d4u32, 2 | 4 << 16, 0, 0, 65_535, 1] {

@@ -1,15 +1,15 @@
-//! The backend of one worker: its queue of every device, and a host's manners on each.
+//! Backend of one worker: its queue of every device, and the host functions of each port.
 
-use crate::ahead::ask_for_rest;
-use crate::{Frames, Outbox, Succession, partial};
-use gatun_ether::{Ether, Heard, Received, Sent, Whose};
-use gatun_io::{Backend, Handler, Mailbox, Named, Stats, Transmit, Waker};
+use crate::prefetch::prefetch_headers;
+use crate::{EthernetHandover, FrameSink, Frames, partial};
+use gatun_ether::{Ether, FrameOrigin, NeighbourUpdate, Received, Sent};
+use gatun_io::{Backend, Handler, Mailbox, NamedCounter, Stats, Transmit, Waker};
 use gatun_wire::{Checksum, Packet};
 use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// The clock that workers of one process give their [`Ether`]s.
+/// Clock that workers of one process pass to their [`Ether`]s.
 #[derive(Clone, Copy, Debug)]
 struct Clock(Instant);
 
@@ -19,66 +19,68 @@ impl Clock {
     }
 }
 
-/// News of neighbours that wait for a worker at most.
-const NEWS_MAX: usize = 256;
+/// Largest number of neighbour updates that wait for a worker.
+const UPDATES_MAX: usize = 256;
 
-/// The backend of one worker.
+/// Backend of one worker.
 pub struct EtherQueues<F> {
     name: String,
     frames: F,
     host: Host,
-    /// By device.
+    /// Whether each device is software.
     software: Vec<bool>,
     rx_packets: u64,
     rx_bytes: u64,
     checksums_finished: u64,
-    /// News of neighbours for each worker.
-    posts: Arc<[Mailbox<Heard>]>,
+    /// Mailboxes for neighbour updates, one per worker.
+    mailboxes: Arc<[Mailbox<NeighbourUpdate>]>,
     worker: usize,
 }
 
-/// The manners, and the time that they are told.
+/// Host functions and their clock.
 struct Host {
     ether: Ether,
-    succession: Succession,
+    handover: EthernetHandover,
     clock: Clock,
     now_ms: u64,
-    /// Frames of its own: answers, questions, announcements.
-    said: u64,
+    /// Frames of its own: replies, solicitations, announcements.
+    own_frames: u64,
 }
 
-/// The backends of all workers. `devices` are the devices' names, and whether each is software, from which unfinished
-/// checksums may come (see [`partial`]).
+/// Creates the backends of all workers. `devices` are the names of the devices, and whether each is software,
+/// which may deliver unfinished checksums (see [`partial`]).
+///
 ///
 /// # Errors
-/// Where the number of workers is not the same.
+/// If the number of workers and the number of `Ether`s differ.
 pub fn backends<F: Frames>(
     workers: Vec<F>,
     devices: &[(&str, bool)],
     ethers: Vec<Ether>,
 ) -> io::Result<Vec<EtherQueues<F>>> {
     if workers.len() != ethers.len() {
-        return Err(io::Error::other("every worker needs its own manners"));
+        return Err(io::Error::other("each worker needs its own `Ether`"));
     }
     let names: Vec<&str> = devices.iter().map(|(name, _)| *name).collect();
-    let posts: Arc<[Mailbox<Heard>]> = workers.iter().map(|_| Mailbox::new(NEWS_MAX)).collect();
+    let mailboxes: Arc<[Mailbox<NeighbourUpdate>]> =
+        workers.iter().map(|_| Mailbox::new(UPDATES_MAX)).collect();
     let clock = Clock(Instant::now());
     let backend = |(worker, (frames, ether)): (usize, (F, Ether))| EtherQueues {
         name: names.join(", "),
         frames,
-        host: Host { ether, succession: Succession::default(), clock, now_ms: 0, said: 0 },
+        host: Host { ether, handover: EthernetHandover::default(), clock, now_ms: 0, own_frames: 0 },
         software: devices.iter().map(|(_, software)| *software).collect(),
         rx_packets: 0,
         rx_bytes: 0,
         checksums_finished: 0,
-        posts: Arc::clone(&posts),
+        mailboxes: Arc::clone(&mailboxes),
         worker,
     };
     Ok(workers.into_iter().zip(ethers).enumerate().map(backend).collect())
 }
 
 impl Host {
-    /// Sends what begins with its IP header, by `put`, which is given the device and the frame.
+    /// Adds the Ethernet header to an IP packet and passes the device and the frame to `put`.
     #[inline]
     fn send(&mut self, packet: &mut Packet<'_>, put: impl FnOnce(usize, &Packet<'_>)) {
         if packet.offload.checksum != Checksum::Complete {
@@ -90,27 +92,27 @@ impl Host {
         }
     }
 
-    /// Does what is due.
+    /// Does the work that is due.
     #[inline]
-    fn poll(&mut self, out: &mut impl Outbox) {
+    fn poll(&mut self, out: &mut impl FrameSink) {
         self.now_ms = self.clock.now_ms();
-        if self.succession.waits() {
-            self.succession.take_over(self.now_ms, &mut self.ether);
+        if self.handover.waits() {
+            self.handover.take_over(self.now_ms, &mut self.ether);
         }
         if let Some(devices) = out.take_returned() {
             for (device, mac) in devices {
                 self.ether.set_mac(device as u8, mac);
             }
-            // The switch or the hosts behind that link may be others than before.
+            // The switch or the hosts on that link may have been replaced.
             self.ether.announce(self.now_ms);
         }
         if self.ether.due_ms() <= self.now_ms {
-            let said = &mut self.said;
+            let own_frames = &mut self.own_frames;
             self.ether.poll(self.now_ms, &mut |device, frame, whose| match whose {
-                Whose::Packet => out.send(device.into(), frame),
-                Whose::Own => {
-                    *said += 1;
-                    out.say(device.into(), frame);
+                FrameOrigin::Packet => out.send(device.into(), frame),
+                FrameOrigin::Own => {
+                    *own_frames += 1;
+                    out.send_own(device.into(), frame);
                 }
             });
         }
@@ -118,36 +120,37 @@ impl Host {
 }
 
 impl<F: Frames> EtherQueues<F> {
-    /// To let other settings take over.
-    pub fn succession(&self) -> Succession {
-        self.host.succession.clone()
+    /// Handover through which new settings take over.
+    pub fn handover(&self) -> EthernetHandover {
+        self.host.handover.clone()
     }
 
-    /// Tells other workers what was heard of neighbours here, and takes what they heard.
-    fn exchange_news(&mut self) {
-        if self.posts.len() < 2 {
+    /// Sends neighbour updates to the other workers and applies theirs.
+    fn exchange_updates(&mut self) {
+        if self.mailboxes.len() < 2 {
             return;
         }
-        while let Some(heard) = self.host.ether.heard() {
-            for (_, post) in self.posts.iter().enumerate().filter(|(worker, _)| *worker != self.worker) {
-                // Without room its worker is asleep, and will ask for itself.
-                let _ = post.put(heard);
+        while let Some(update) = self.host.ether.next_update() {
+            for (_, mailbox) in self.mailboxes.iter().enumerate().filter(|(worker, _)| *worker != self.worker)
+            {
+                // A full mailbox means that its worker sleeps. It will solicit the neighbour itself.
+                let _ = mailbox.put(update);
             }
         }
-        let Some(own) = self.posts.get(self.worker) else { return };
-        while let Some(heard) = own.next() {
-            self.host.ether.hear(self.host.now_ms, heard);
+        let Some(own) = self.mailboxes.get(self.worker) else { return };
+        while let Some(update) = own.next() {
+            self.host.ether.apply_update(self.host.now_ms, update);
         }
     }
 }
 
-/// The way out for a burst.
-struct Way<'a, O> {
+/// Sending half for a burst.
+struct BurstTransmit<'a, O> {
     out: &'a mut O,
     host: &'a mut Host,
 }
 
-impl<O: Outbox> Transmit for Way<'_, O> {
+impl<O: FrameSink> Transmit for BurstTransmit<'_, O> {
     #[inline]
     fn forward(&mut self, index: usize, packet: &mut Packet<'_>) {
         self.host.send(packet, |device, frame| self.out.forward(index, device, frame));
@@ -176,14 +179,14 @@ impl<F: Frames> Backend for EtherQueues<F> {
 
     fn receive(&mut self, handle: &mut Handler<'_>) -> io::Result<usize> {
         self.host.poll(self.frames.outbox());
-        self.exchange_news();
+        self.exchange_updates();
         let EtherQueues { frames, host, software, rx_packets, rx_bytes, checksums_finished, .. } = self;
         let host = std::cell::RefCell::new(host);
         let admit = |device: usize, frame: &mut Packet<'_>, out: &mut F::Out| {
             let host: &mut Host = &mut host.borrow_mut();
             match host.ether.receive(host.now_ms, device as u8, frame) {
                 Received::Packet => {
-                    ask_for_rest(frame);
+                    prefetch_headers(frame);
                     if software.get(device) == Some(&true) {
                         *checksums_finished += u64::from(partial::finish(frame));
                     }
@@ -192,15 +195,15 @@ impl<F: Frames> Backend for EtherQueues<F> {
                     true
                 }
                 Received::Reply(_) => {
-                    host.said += 1;
+                    host.own_frames += 1;
                     out.answer(device, frame);
                     false
                 }
-                Received::Taken(_) | Received::Foreign(_) | Received::Drop(_) => false,
+                Received::Consumed(_) | Received::Foreign(_) | Received::Drop(_) => false,
             }
         };
         Ok(frames.receive(admit, |burst, out| {
-            handle(burst, &mut Way { out, host: &mut host.borrow_mut() });
+            handle(burst, &mut BurstTransmit { out, host: &mut host.borrow_mut() });
         }))
     }
 
@@ -226,15 +229,14 @@ impl<F: Frames> Backend for EtherQueues<F> {
         stats.rx_packets = self.rx_packets;
         stats.rx_bytes = self.rx_bytes;
         let host = self.host.ether.stats();
-        stats.tx_own = self.host.said.saturating_sub(stats.tx_own_refused);
+        stats.tx_own = self.host.own_frames.saturating_sub(stats.tx_own_refused);
         stats.tx_withheld = host.waiting + host.unsent.iter().sum::<u64>();
-        let named = |(name, help, count)| Named { name, help, count };
+        let named = |(name, help, count)| NamedCounter { name, help, count };
         let of_devices = std::mem::take(&mut stats.named);
         stats.named = host.rows().map(named).collect();
-        let help = "Checksums that the sender's kernel had left to a device were finished.";
+        let help = "Checksums that the sender's kernel had left to a device and that Gatun completed.";
         stats.named.push(named(("checksums_finished", help, self.checksums_finished)));
-        let help =
-            "Frames of the translator's own, as ARP and neighbour discovery are, that a device did not take.";
+        let help = "Frames of the translator itself (ARP, neighbour discovery) that a device did not accept.";
         stats.named.push(named(("own_refused", help, stats.tx_own_refused)));
         stats.named.extend(of_devices);
         stats

@@ -1,18 +1,19 @@
-//! The plain forwarder, which measurements put in a translator's place: what a backend costs without an engine.
+//! Plain forwarder that replaces the translator in measurements: shows the cost of a backend without an engine.
 
-use crate::{Frames, Outbox as _};
+use crate::{FrameSink as _, Frames};
 use gatun_io::Waker;
 use std::io;
 use std::time::Duration;
 
-/// How long `go_on` is not asked at most while nothing comes.
+/// Longest time between two calls of `go_on` while no frames arrive.
 const PATIENCE: Duration = Duration::from_millis(10);
 
-/// Sends what comes from one of two devices out of the other, its Ethernet addresses exchanged, as long as `go_on`, which is
-/// asked before each burst, and told how many frames the one before had.
+/// Sends frames from each of two devices out of the other one, with swapped Ethernet addresses, while `go_on`
+/// returns true. `go_on` is called before each burst with the number of frames of the previous one.
+///
 ///
 /// # Errors
-/// Where the system refuses to wait.
+/// If the system call that waits fails.
 pub fn forward(frames: &mut impl Frames, mut go_on: impl FnMut(usize) -> bool) -> io::Result<()> {
     let waker = Waker::new()?;
     let mut received = 0;

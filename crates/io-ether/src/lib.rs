@@ -1,27 +1,27 @@
-//! What backends of Ethernet devices have in common.
+//! Common code of backends with Ethernet devices.
 //!
 //! ```text
-//!   worker  <- gatun_io::Backend -  EtherQueues  - Frames, Outbox ->  AF_XDP, DPDK: a queue of every device
+//!   worker  <- gatun_io::Backend -  EtherQueues  - Frames, FrameSink ->  AF_XDP, DPDK: a queue of every device
 //!                                        |
 //!                                     Ether (ARP, neighbour discovery, ping, routes)
 //! ```
-//! A driver gives [`Frames`]: it receives a burst, and takes back what is to be sent through its [`Outbox`].
-//! [`EtherQueues`] puts `gatun_ether::Ether` above it, exchanges news of neighbours between workers, and
-//! finishes checksums that nobody has finished ([`partial`]).
+//! A driver implements [`Frames`]: it receives a burst and sends frames through its [`FrameSink`].
+//! [`EtherQueues`] puts `gatun_ether::Ether` on top, exchanges neighbour updates between workers, and completes
+//! checksums that the sender left unfinished ([`partial`]).
 #![forbid(unsafe_code)]
 
-mod ahead;
 pub mod backend;
+mod device_events;
 mod forward;
-mod letterbox;
+mod handover;
 pub mod partial;
-mod succession;
+mod prefetch;
 
-pub use ahead::{ahead, ask_for};
 pub use backend::{EtherQueues, backends};
+pub use device_events::DeviceEvents;
 pub use forward::forward;
-pub use letterbox::Letterbox;
-pub use succession::Succession;
+pub use handover::EthernetHandover;
+pub use prefetch::{prefetch_ahead, prefetch_frame};
 
 pub use gatun_ether::Mac;
 use gatun_io::{Stats, Waker};
@@ -29,53 +29,55 @@ use gatun_wire::Packet;
 use std::io;
 use std::time::Duration;
 
-/// One queue of every Ethernet device of a worker. Devices have numbers, in the order of their configuration.
+/// One queue of every Ethernet device of a worker. Devices are numbered in the order of the configuration.
 pub trait Frames: Send {
-    /// The sending half.
-    type Out: Outbox;
+    /// Sending half.
+    type Out: FrameSink;
 
-    /// Takes up to a burst ([`gatun_io::BURST_MAX`]) of frames that wait. `admit` is given each, beginning with its
-    /// Ethernet header and with the number of its device, and says whether it is for the burst that `handle` is given;
-    /// what it does not admit it may have sent by [`Outbox::relay`] or [`Outbox::answer`]. Returns how many frames there were.
+    /// Receives up to a burst ([`gatun_io::BURST_MAX`]) of waiting frames. `admit` gets each frame, which
+    /// begins with its Ethernet header, and the number of its device, and returns whether the frame belongs to
+    /// the burst passed to `handle`. `admit` may send other frames by [`FrameSink::relay`] or
+    /// [`FrameSink::answer`]. Returns the number of frames.
     fn receive(
         &mut self,
         admit: impl FnMut(usize, &mut Packet<'_>, &mut Self::Out) -> bool,
         handle: impl FnOnce(&mut [Packet<'_>], &mut Self::Out),
     ) -> usize;
 
-    /// The sending half, for what no burst caused. It is sent with the next [`receive`](Self::receive) or
+    /// Sending half, for frames outside a burst. They are sent with the next [`receive`](Self::receive) or
     /// [`wait`](Self::wait).
     fn outbox(&mut self) -> &mut Self::Out;
 
-    /// Blocks until a frame waits, `waker` is woken, something happens to a device, or `timeout` is over.
+    /// Blocks until a frame waits, `waker` is woken, a device changes, or `timeout` expires.
+    ///
     ///
     /// # Errors
-    /// Where the system refuses to wait.
+    /// If the system call that waits fails.
     fn wait(&mut self, waker: &Waker, timeout: Option<Duration>) -> io::Result<()>;
 
-    /// What was received, sent and refused so far, of all devices.
+    /// Counters of received, sent and refused frames of all devices.
     fn stats(&self) -> Stats;
 }
 
-/// The sending half of [`Frames`]. A frame begins with its Ethernet header. Of those that a device does not take, the
-/// backend's own are counted as [`tx_own_refused`](Stats::tx_own_refused), and not among its errors.
-pub trait Outbox {
-    /// Sends packet `index` of the burst out of a device, as it now is.
+/// Sending half of [`Frames`]. A frame begins with its Ethernet header. If a device does not accept one of the
+/// backend's own frames, it is counted as [`tx_own_refused`](Stats::tx_own_refused) and not as an error of the
+/// device.
+pub trait FrameSink {
+    /// Sends packet `index` of the burst on a device, in its present form.
     fn forward(&mut self, index: usize, device: usize, packet: &Packet<'_>);
 
-    /// Sends the frame that is being admitted out of a device, as it now is.
+    /// Sends the frame that is being admitted on a device, in its present form.
     fn relay(&mut self, device: usize, packet: &Packet<'_>);
 
-    /// The same of a frame that has become an answer of the backend's own.
+    /// Sends the frame that is being admitted and has become a reply of the backend.
     fn answer(&mut self, device: usize, packet: &Packet<'_>);
 
-    /// Sends a frame that is in no burst out of a device: it is copied.
+    /// Sends a copy of a frame outside a burst on a device.
     fn send(&mut self, device: usize, frame: &[u8]);
 
-    /// The same of a frame of the backend's own.
-    fn say(&mut self, device: usize, frame: &[u8]);
+    /// Sends a copy of a frame of the backend itself.
+    fn send_own(&mut self, device: usize, frame: &[u8]);
 
-    /// Whether a device has come back, or its link, or has another address, since this was asked last; and those
-    /// addresses.
+    /// Returns whether a device, its link or a new MAC has appeared since the last call, with the new MACs.
     fn take_returned(&mut self) -> Option<Vec<(usize, Mac)>>;
 }

@@ -1,30 +1,32 @@
-//! Checksums that the sender's kernel left to a device that there is not.
+//! Checksums that the sender's kernel left to a device that does not exist.
 //!
-//! What comes over a veth has often never been on a wire: the sender's kernel writes the sum of the pseudo-header into
-//! the checksum field of TCP and UDP, leaves the rest to the device, and AF_XDP (or a packet socket) hands over the bytes without
-//! saying so.
-//! Between containers that is nearly every packet, unless somebody thought of `ethtool -K eth0 tx off`.
 //!
-//! Such a field holds the folded sum of the pseudo-header, not complemented. A complete checksum is the same number
-//! by chance once in 65536 packets: then the packet's whole sum is right, and it stays. A wrong checksum stays
-//! wrong, unless it is this very number.
+//! Packets from a veth have often never been on a wire: the sender's kernel writes the sum of the pseudo-header
+//! into the checksum field of TCP and UDP and leaves the rest to the device. AF_XDP (or a packet socket)
+//! delivers these bytes without a hint. Between containers nearly every packet is like this, unless somebody
+//! ran `ethtool -K eth0 tx off`.
+//!
+//!
+//! Such a field holds the folded sum of the pseudo-header, not complemented. By chance, a complete checksum has
+//! the same value once in 65536 packets: then the sum over the whole packet is right, and the field stays
+//! unchanged. A wrong checksum stays wrong, unless it has exactly this value.
 
 use gatun_wire::{Checksum, Packet, checksum, proto};
 
-/// Where things are in a packet.
-struct Place {
-    /// Where the transport header begins.
+/// Position of the checksum and the bytes that it covers.
+struct ChecksumField {
+    /// Offset of the transport header.
     transport: usize,
-    /// Where the checksum field is in it.
+    /// Offset of the checksum field in it.
     field: usize,
-    /// Where the datagram ends.
+    /// End of the datagram.
     end: usize,
-    /// The sum of the pseudo-header.
+    /// Sum of the pseudo-header.
     pseudo: u16,
 }
 
-/// Finishes the checksum of a packet that begins with its IP header, where it was left to the device. Returns whether
-/// it was.
+/// Completes the checksum of a packet that begins with its IP header, if it was left to the device. Returns
+/// whether it was.
 #[inline]
 pub fn finish(packet: &mut Packet<'_>) -> bool {
     let bytes = packet.bytes();
@@ -43,22 +45,22 @@ pub fn finish(packet: &mut Packet<'_>) -> bool {
 }
 
 #[cold]
-fn finish_at(packet: &mut Packet<'_>, place: &Place) -> bool {
+fn finish_at(packet: &mut Packet<'_>, place: &ChecksumField) -> bool {
     let covered = packet.bytes().get(place.transport..place.end).map(checksum::sum);
-    // All ones: the sum of a packet whose checksum is right.
+    // A right checksum makes the sum all ones.
     let whole = covered.map(|sum| u32::from(sum) + u32::from(place.pseudo));
     if whole.is_none_or(|sum| sum == 0xffff || sum == 2 * 0xffff) {
         return false;
     }
-    // What pads the frame is not the datagram's.
+    // Frame padding is not part of the datagram.
     packet.truncate(place.end);
     packet.offload.checksum = Checksum::Partial { start: place.transport as u16, offset: place.field as u16 };
     packet.complete_checksum();
     true
 }
 
-/// A fragment's checksum is complete: the sender's kernel finishes it before it cuts.
-fn place4(bytes: &[u8]) -> Option<Place> {
+/// Checksums of fragments are complete: the sender's kernel completes them before it fragments.
+fn place4(bytes: &[u8]) -> Option<ChecksumField> {
     const LEN_MIN: usize = 20;
     let header: &[u8; LEN_MIN] = bytes.first_chunk()?;
     let transport = usize::from(header[0] & 0xf) * 4;
@@ -70,15 +72,21 @@ fn place4(bytes: &[u8]) -> Option<Place> {
     place(bytes, &header[12..20], header[9], transport, end)
 }
 
-/// Behind extension headers nobody leaves a checksum to a device that does not say that it can.
-fn place6(bytes: &[u8]) -> Option<Place> {
+/// After extension headers, no kernel leaves a checksum to a device that does not announce support for it.
+fn place6(bytes: &[u8]) -> Option<ChecksumField> {
     const LEN: usize = 40;
     let header: &[u8; LEN] = bytes.first_chunk()?;
     let end = LEN + usize::from(u16::from_be_bytes([header[4], header[5]]));
     place(bytes, &header[8..40], header[6], LEN, end)
 }
 
-fn place(bytes: &[u8], addresses: &[u8], protocol: u8, transport: usize, end: usize) -> Option<Place> {
+fn place(
+    bytes: &[u8],
+    addresses: &[u8],
+    protocol: u8,
+    transport: usize,
+    end: usize,
+) -> Option<ChecksumField> {
     let field = match protocol {
         proto::TCP => 16,
         proto::UDP => 6,
@@ -88,14 +96,14 @@ fn place(bytes: &[u8], addresses: &[u8], protocol: u8, transport: usize, end: us
         return None;
     }
     let pseudo = checksum::pseudo(addresses, (end - transport) as u32, protocol);
-    Some(Place { transport, field, end, pseudo })
+    Some(ChecksumField { transport, field, end, pseudo })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// An IPv6 or IPv4 packet with a TCP or UDP header whose checksum field holds `field`, and what it would be.
+    /// IPv6 or IPv4 packet with a TCP or UDP header whose checksum field holds `field`, and the right checksum.
     fn packet(six: bool, tcp: bool, field: Option<u16>) -> (Vec<u8>, u16, u16) {
         let transport_len = if tcp { 20 } else { 8 } + 101;
         let protocol = if tcp { proto::TCP } else { proto::UDP };
@@ -158,7 +166,7 @@ mod tests {
     fn a_right_checksum_that_equals_the_sum_of_the_pseudo_header_stays() {
         let (mut bytes, ..) = packet(true, false, None);
         let len = bytes.len();
-        // The payload's last two bytes make the whole sum right with this field.
+        // The last two bytes of the payload make the whole sum right with this field.
         bytes[len - 3..len - 1].copy_from_slice(&[0, 0]);
         let pseudo = checksum::pseudo(&bytes[8..40], (len - 40) as u32, proto::UDP);
         let sum = u32::from(checksum::sum(&bytes[40..])) + u32::from(pseudo);

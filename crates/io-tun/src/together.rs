@@ -4,7 +4,7 @@ use crate::join::{Addresses, Datagram, HEADERS_MAX, MEMBERS_MAX, Train, not_to_b
 use crate::queue::TunTx;
 use crate::vnet;
 use arrayvec::ArrayVec;
-use gatun_io::{BURST_MAX, Named, STRIDE, TxError};
+use gatun_io::{BURST_MAX, NamedCounter, STRIDE, TxError};
 use gatun_wire::{Offload, Packet, Segmentation};
 use std::io::IoSlice;
 use std::ops::Range;
@@ -132,14 +132,14 @@ impl Together {
     }
 
     /// What it counts.
-    pub(crate) fn counts(&self) -> [Named; 2] {
+    pub(crate) fn counts(&self) -> [NamedCounter; 2] {
         [
-            Named {
+            NamedCounter {
                 name: "udp_gro_joined",
                 help: "UDP datagrams that were written together with others of their flow.",
                 count: self.joined,
             },
-            Named {
+            NamedCounter {
                 name: "udp_gro_refused",
                 help: "Writes of several UDP datagrams that the kernel refused: from the first one on, each is written alone.",
                 count: self.refused,

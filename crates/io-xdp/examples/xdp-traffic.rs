@@ -1,11 +1,11 @@
-//! Traffic over AF_XDP, and the floor to measure a translator against (`scripts/bench-xdp`).
+//! Traffic over AF_XDP, and the baseline for measurements of a translator (`scripts/bench-xdp`).
 //!
 //!   xdp-traffic send IFACE SECONDS DST_MAC           sends UDP over IPv6 to 2001:db8:64::203.0.113.9, as fast as it can
 //!   xdp-traffic forward IFACE IFACE SECONDS [skb]    copies across: the backend without an engine
 //!   xdp-traffic sink IFACE SECONDS                   counts what comes for 203.0.113.0/24, and over IPv6, and drops it
 
-use gatun_io_ether::{Frames as _, Outbox as _};
-use gatun_io_xdp::{Entry, Mode, PortConfig, Ports, Whose, Xdp, XdpConfig};
+use gatun_io_ether::{FrameSink as _, Frames as _};
+use gatun_io_xdp::{Mode, Owner, PortConfig, Ports, PrefixRule, Xdp, XdpConfig};
 use gatun_testkit::packet::text;
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::time::{Duration, Instant};
@@ -24,10 +24,10 @@ fn main() -> Result<(), Any> {
     }
 }
 
-/// The interfaces, for one worker, that take what `entries` say.
-fn open(interfaces: &[&str], mode: Mode, entries: &[Entry]) -> Result<Xdp, Any> {
+/// Opens the interfaces for one worker, with a program that takes what matches `entries`.
+fn open(interfaces: &[&str], mode: Mode, entries: &[PrefixRule]) -> Result<Xdp, Any> {
     let ports = interfaces.iter().map(|name| PortConfig { interface: (*name).to_owned(), mode });
-    let entries = entries.iter().map(|entry| (*entry, Whose::Ours)).collect();
+    let entries = entries.iter().map(|entry| (*entry, Owner::Gatun)).collect();
     Ok(Xdp::open(&XdpConfig { ports: ports.collect(), queues: 1, entries })?)
 }
 
@@ -35,11 +35,11 @@ fn ports(xdp: &mut Xdp) -> Result<Ports, Any> {
     Ok(xdp.workers.pop().ok_or("no worker")?)
 }
 
-/// Everything that is IPv6.
-const ALL6: Entry = Entry::To6(Ipv6Addr::UNSPECIFIED, 0);
-/// Flows that the sender sends of in turn.
+/// All IPv6 packets.
+const ALL6: PrefixRule = PrefixRule::To6(Ipv6Addr::UNSPECIFIED, 0);
+/// Number of flows that the sender uses in turn.
 const FLOWS: u16 = 256;
-/// Bytes of a frame.
+/// Frame size in bytes.
 const FRAME_LEN: usize = 128;
 const PAYLOAD_LEN: usize = FRAME_LEN - 14 - 40 - 8;
 
@@ -77,7 +77,7 @@ fn send(interface: &str, seconds: f64, mac: &str) -> Result<(), Any> {
 }
 
 fn forward(a: &str, b: &str, seconds: f64, mode: Mode) -> Result<(), Any> {
-    let mut xdp = open(&[a, b], mode, &[ALL6, Entry::To4(Ipv4Addr::UNSPECIFIED, 0)])?;
+    let mut xdp = open(&[a, b], mode, &[ALL6, PrefixRule::To4(Ipv4Addr::UNSPECIFIED, 0)])?;
     for opened in &xdp.opened {
         let how = |yes, words: [&'static str; 2]| if yes { words[0] } else { words[1] };
         let (native, copy) =
@@ -95,9 +95,10 @@ fn forward(a: &str, b: &str, seconds: f64, mode: Mode) -> Result<(), Any> {
     Ok(())
 }
 
-/// Nobody reads the ring: what is more than fits is counted by the kernel and dropped, which costs least.
+/// Nobody reads the ring: the kernel counts and drops what does not fit, which is cheapest.
 fn sink(interface: &str, seconds: f64) -> Result<(), Any> {
-    let mut xdp = open(&[interface], Mode::Auto, &[ALL6, Entry::To4(Ipv4Addr::new(203, 0, 113, 0), 24)])?;
+    let mut xdp =
+        open(&[interface], Mode::Auto, &[ALL6, PrefixRule::To4(Ipv4Addr::new(203, 0, 113, 0), 24)])?;
     let mut ports = ports(&mut xdp)?;
     std::thread::sleep(Duration::from_secs_f64(seconds));
     while ports.receive(|_, _, _| false, |_, _| ()) > 0 {}

@@ -1,14 +1,14 @@
-//! A small assembler for eBPF: just what the program needs, with labels instead of counted jumps.
+//! Small assembler for eBPF: the instructions that the program needs, with labels instead of counted jumps.
 //!
 //! ```text
 //!   instruction (8 bytes):  op:8 | dst:4 src:4 | offset:16 | imm:32        in the byte order of the machine
 //! ```
 //! The instruction set is RFC 9669.
 
-/// One instruction.
+/// Instruction.
 pub(crate) type Insn = u64;
 
-/// A register. R10 is the frame: stack is below it.
+/// Register. R10 is the frame pointer: the stack is below it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Reg {
@@ -22,7 +22,7 @@ pub(crate) enum Reg {
     R10 = 10,
 }
 
-/// The width of an access to memory.
+/// Width of a memory access.
 #[derive(Clone, Copy, Debug)]
 #[repr(u8)]
 pub(crate) enum Width {
@@ -32,11 +32,11 @@ pub(crate) enum Width {
     One = 0x10,
 }
 
-/// A place in the code, to be set once and jumped to from before.
+/// Position in the code. Earlier code may jump to it; it is set exactly once.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Label(usize);
 
-/// Helper functions of the kernel (`enum bpf_func_id`).
+/// Kernel helper functions (`enum bpf_func_id`).
 #[derive(Clone, Copy, Debug)]
 #[repr(i32)]
 pub(crate) enum Helper {
@@ -55,21 +55,21 @@ const MOV_64_REG: u8 = 0xbf;
 const JUMP: u8 = 0x05;
 const JUMP_EQ_IMM: u8 = 0x15;
 const JUMP_NE_IMM: u8 = 0x55;
-/// The same on the lower half of the register: the immediate is not extended by its sign.
+/// Like the one above for the lower half of the register: the immediate is not sign-extended.
 const JUMP_32_NE_IMM: u8 = 0x56;
 const JUMP_GT_REG: u8 = 0x2d;
 const CALL: u8 = 0x85;
 const EXIT: u8 = 0x95;
-/// `src` of [`LOAD_64`] where the number is that of a map's file.
+/// `src` of [`LOAD_64`] if the number is a map's file descriptor.
 const PSEUDO_MAP_FD: u8 = 1;
 
-/// Code that is being written.
+/// Code under construction.
 #[derive(Debug, Default)]
 pub(crate) struct Assembler {
     code: Vec<Insn>,
-    /// Where each label is, once it is set.
+    /// Position of each label, once it is set.
     labels: Vec<Option<usize>>,
-    /// Jumps whose offset is to be filled in.
+    /// Jumps whose offset is not filled in yet.
     jumps: Vec<(usize, Label)>,
 }
 
@@ -90,13 +90,13 @@ impl Assembler {
         self.put(op, dst, src, 0, imm);
     }
 
-    /// A label that is not set yet.
+    /// Creates a label that is not set yet.
     pub(crate) fn label(&mut self) -> Label {
         self.labels.push(None);
         Label(self.labels.len() - 1)
     }
 
-    /// Sets a label here.
+    /// Sets a label to the present position.
     pub(crate) fn set(&mut self, label: Label) {
         self.labels[label.0] = Some(self.code.len());
     }
@@ -142,45 +142,46 @@ impl Assembler {
         self.code.push(0);
     }
 
-    /// `r0 = helper(r1 ..)`; r1 to r5 hold nothing after it.
+    /// `r0 = helper(r1 ..)`; r1 to r5 are undefined afterwards.
     pub(crate) fn call(&mut self, helper: Helper) {
         self.put(CALL, Reg::R0, 0, 0, helper as i32);
     }
 
-    /// Goes to `to` always.
+    /// Jumps to `to`.
     pub(crate) fn jump(&mut self, to: Label) {
         self.jump_to(JUMP, Reg::R0, 0, 0, to);
     }
 
-    /// Goes to `to` where `dst == imm`, all of it.
+    /// Jumps to `to` if `dst == imm` (64 bits).
     pub(crate) fn jump_eq(&mut self, dst: Reg, imm: i32, to: Label) {
         self.jump_to(JUMP_EQ_IMM, dst, 0, imm, to);
     }
 
-    /// Goes to `to` where `dst != imm`, all of it.
+    /// Jumps to `to` if `dst != imm` (64 bits).
     pub(crate) fn jump_ne(&mut self, dst: Reg, imm: i32, to: Label) {
         self.jump_to(JUMP_NE_IMM, dst, 0, imm, to);
     }
 
-    /// Goes to `to` where the lower half of `dst` is not `imm`.
+    /// Jumps to `to` if the lower half of `dst` is not `imm`.
     pub(crate) fn jump_ne_32(&mut self, dst: Reg, imm: u32, to: Label) {
         self.jump_to(JUMP_32_NE_IMM, dst, 0, imm as i32, to);
     }
 
-    /// Goes to `to` where `a > b`, as addresses.
+    /// Jumps to `to` if `a > b`, as addresses.
     pub(crate) fn jump_gt(&mut self, a: Reg, b: Reg, to: Label) {
         self.jump_to(JUMP_GT_REG, a, b as u8, 0, to);
     }
 
-    /// Ends with what r0 holds.
+    /// Returns r0.
     pub(crate) fn exit(&mut self) {
         self.put(EXIT, Reg::R0, 0, 0, 0);
     }
 
-    /// The code, with every jump resolved.
+    /// Returns the code with all jumps resolved.
+    ///
     ///
     /// # Panics
-    /// Where a label that is jumped to was never set, or is too far: the program is wrong, whatever it is given.
+    /// If a jump target was never set or is too far. This is a defect of the program, independent of its input.
     pub(crate) fn finish(mut self) -> Vec<Insn> {
         for (at, label) in self.jumps {
             let to = self.labels[label.0].expect("a label that is jumped to is set");

@@ -1,7 +1,8 @@
-//! The system call bpf(2), for the few commands that are used: maps, a program, a link.
+//! The bpf(2) system call, with the few commands that are used: maps, a program, a link.
 //!
-//! Layouts are those of `union bpf_attr` in `linux/bpf.h`, one struct a command; the kernel takes what is missing at
-//! the end of one as zero.
+//!
+//! Layouts follow `union bpf_attr` in `linux/bpf.h`, one struct per command. The kernel treats missing bytes at
+//! the end as zero.
 
 use crate::asm::Insn;
 use std::ffi::{CStr, CString, c_long};
@@ -18,12 +19,12 @@ const LINK_CREATE: c_long = 28;
 
 const PROG_TYPE_XDP: u32 = 6;
 const ATTACH_TYPE_XDP: u32 = 37;
-/// A trie takes memory for what is in it, and must be made so.
+/// A trie allocates memory per entry and must be created with this flag.
 const F_NO_PREALLOC: u32 = 1;
-/// Room for what the verifier says about a program that it refuses, bytes.
+/// Size in bytes of the buffer for the verifier's log when it refuses a program.
 const LOG_LEN: usize = 64 << 10;
 
-/// The kinds of maps that are used (`enum bpf_map_type`).
+/// Map types that are used (`enum bpf_map_type`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub(crate) enum MapKind {
@@ -96,7 +97,7 @@ struct TestRun {
     ctx_out: u64,
 }
 
-/// Bytes of a name in the kernel, its ending zero included.
+/// Length of a name in the kernel, including the terminating zero.
 const NAME_LEN: usize = 16;
 
 fn named(name: &str) -> [u8; NAME_LEN] {
@@ -106,20 +107,21 @@ fn named(name: &str) -> [u8; NAME_LEN] {
 }
 
 /// # Safety
-/// `T` is the layout of `command`, and every address in it is of memory that the kernel may read, or write where the
-/// command writes, for as long as the field beside it says.
+/// `T` is the layout of `command`. Every address in it points to memory that the kernel may read (or write, if
+/// the command writes) for the length given in the adjacent field.
 unsafe fn bpf<T>(command: c_long, attr: &mut T) -> io::Result<c_long> {
-    // SAFETY: `attr` is live, exclusively ours and as long as is said; what it points to is the caller's promise.
+    // SAFETY: `attr` is live, exclusively borrowed and has the given size. The caller guarantees the memory
+    // that it points to.
     let result = unsafe { libc::syscall(libc::SYS_bpf, command, std::ptr::from_mut(attr), size_of::<T>()) };
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
 }
 
 fn owned(fd: c_long) -> OwnedFd {
-    // SAFETY: a command that makes an object returns a new file of ours, which nobody else has.
+    // SAFETY: a command that creates an object returns a new file descriptor that nobody else owns.
     unsafe { OwnedFd::from_raw_fd(fd as RawFd) }
 }
 
-/// Makes a map.
+/// Creates a map.
 pub(crate) fn create_map(
     kind: MapKind,
     name: &str,
@@ -142,7 +144,7 @@ pub(crate) fn create_map(
     unsafe { bpf(MAP_CREATE, &mut attr) }.map(owned)
 }
 
-/// Sets the element of a key. Both have to be as long as the map's.
+/// Sets the value of a key. Both must have the sizes of the map.
 pub(crate) fn update<const K: usize>(map: impl AsFd, key: [u8; K], value: u32) -> io::Result<()> {
     let mut attr = MapElement {
         map_fd: map.as_fd().as_raw_fd() as u32,
@@ -151,23 +153,23 @@ pub(crate) fn update<const K: usize>(map: impl AsFd, key: [u8; K], value: u32) -
         value: std::ptr::from_ref(&value) as u64,
         flags: 0,
     };
-    // SAFETY: the layout of MAP_UPDATE_ELEM; key and value live over the call. Every map of this crate has values of
-    // four bytes, and `Maps` and `Steering` pair each with keys of its size.
+    // SAFETY: the layout of MAP_UPDATE_ELEM; key and value outlive the call. Every map of this crate has values
+    // of four bytes, and `Maps` and `Steering` use keys of each map's size.
     unsafe { bpf(MAP_UPDATE_ELEM, &mut attr) }.map(drop)
 }
 
-/// Takes the element of a key away, where there is one.
+/// Deletes a key, if it exists.
 pub(crate) fn delete<const K: usize>(map: impl AsFd, key: [u8; K]) -> io::Result<()> {
     let map_fd = map.as_fd().as_raw_fd() as u32;
     let mut attr = MapElement { map_fd, _pad: 0, key: key.as_ptr() as u64, value: 0, flags: 0 };
-    // SAFETY: the layout of MAP_DELETE_ELEM; the key lives over the call, and is of the map's size as above.
+    // SAFETY: the layout of MAP_DELETE_ELEM; the key outlives the call and has the map's key size, as above.
     match unsafe { bpf(MAP_DELETE_ELEM, &mut attr) } {
         Err(e) if e.kind() != io::ErrorKind::NotFound => Err(e),
         _ => Ok(()),
     }
 }
 
-/// Loads a program; the error has the last of what the verifier says.
+/// Loads a program. The error contains the end of the verifier's log.
 pub(crate) fn load(code: &[Insn], name: &str) -> io::Result<OwnedFd> {
     let quiet = load_with(code, name, &mut []);
     let Err(error) = quiet else { return quiet };
@@ -181,11 +183,11 @@ pub(crate) fn load(code: &[Insn], name: &str) -> io::Result<OwnedFd> {
     };
     let log = CStr::from_bytes_until_nul(&log).unwrap_or_default().to_string_lossy().into_owned();
     let last = log.trim().lines().rev().take(3).collect::<Vec<_>>();
-    Err(io::Error::new(error.kind(), format!("{error}; the verifier says: {}", last.join(" <- "))))
+    Err(io::Error::new(error.kind(), format!("{error}; verifier log: {}", last.join(" <- "))))
 }
 
 fn load_with(code: &[Insn], name: &str, log: &mut [u8]) -> io::Result<OwnedFd> {
-    // None of the helpers that are called asks for a GPL-compatible program.
+    // No helper that is called requires a GPL-compatible program.
     let license = CString::from(c"Apache-2.0 OR MIT");
     let logs = !log.is_empty();
     let mut attr = ProgLoad {
@@ -202,20 +204,20 @@ fn load_with(code: &[Insn], name: &str, log: &mut [u8]) -> io::Result<OwnedFd> {
         ifindex: 0,
         expected_attach_type: ATTACH_TYPE_XDP,
     };
-    // SAFETY: the layout of PROG_LOAD; code, licence and log live over the call and are as long as is said. What the
-    // code does is the verifier's to judge.
+    // SAFETY: the layout of PROG_LOAD; code, licence and log outlive the call and have the given sizes. The
+    // verifier checks the code.
     unsafe { bpf(PROG_LOAD, &mut attr) }.map(owned)
 }
 
-/// Attaches a program to an interface for as long as the returned file is open.
+/// Attaches a program to an interface until the returned file is closed.
 pub(crate) fn attach(program: impl AsFd, ifindex: u32, flags: u32) -> io::Result<OwnedFd> {
     let prog_fd = program.as_fd().as_raw_fd() as u32;
     let mut attr = LinkCreate { prog_fd, target_ifindex: ifindex, attach_type: ATTACH_TYPE_XDP, flags };
-    // SAFETY: the layout of LINK_CREATE; it has no addresses.
+    // SAFETY: the layout of LINK_CREATE; it contains no addresses.
     unsafe { bpf(LINK_CREATE, &mut attr) }.map(owned)
 }
 
-/// Runs a program over a frame, and returns what it returns.
+/// Runs a program on a frame and returns its result.
 #[cfg(test)]
 pub(crate) fn test_run(program: impl AsFd, frame: &[u8]) -> io::Result<u32> {
     let mut attr = TestRun {
@@ -225,7 +227,7 @@ pub(crate) fn test_run(program: impl AsFd, frame: &[u8]) -> io::Result<u32> {
         repeat: 1,
         ..TestRun::default()
     };
-    // SAFETY: the layout of PROG_TEST_RUN; the frame lives over the call, and nothing is to be written.
+    // SAFETY: the layout of PROG_TEST_RUN; the frame outlives the call, and the kernel writes nothing.
     unsafe { bpf(PROG_TEST_RUN, &mut attr) }?;
     Ok(attr.retval)
 }

@@ -1,30 +1,30 @@
-//! Why an interface cannot be used, and what to do about it.
+//! Errors of AF_XDP interfaces, with corrections.
 
 use std::fmt;
 use std::io;
 
-/// Why an interface cannot be used. The text says what to do.
+/// Reason why an interface cannot be used. The text says what to do.
 #[derive(Debug)]
 pub enum XdpError {
-    /// There is none of that name.
+    /// The interface does not exist.
     Missing(String),
-    /// It is no Ethernet interface.
+    /// The interface is not Ethernet.
     NotEthernet(String),
-    /// The MTU is more than a frame holds.
+    /// The MTU is larger than a frame.
     Mtu {
         /// The interface.
         interface: String,
         /// Its MTU, bytes.
         mtu: u32,
     },
-    /// It came back with a larger MTU than the frames of this run hold.
+    /// The interface came back with a larger MTU than this run's frames hold.
     MtuGrown {
         /// The interface.
         interface: String,
         /// Its MTU, bytes.
         mtu: u32,
     },
-    /// Its driver gives packets to more queues than are served.
+    /// The driver receives on more queues than are served.
     Queues {
         /// The interface.
         interface: String,
@@ -33,44 +33,44 @@ pub enum XdpError {
         /// Queues that are served.
         served: u32,
     },
-    /// A Gatun already runs on it.
+    /// Another Gatun runs on the interface.
     SecondInstance(String),
-    /// It has an XDP program of somebody else.
+    /// Another XDP program is attached.
     Busy(String),
-    /// Somebody else has an AF_XDP socket on a queue.
+    /// Another AF_XDP socket is bound to the queue.
     QueueBusy(String, u32),
-    /// The driver cannot run a program itself, and was told to.
+    /// The driver cannot run XDP programs natively, but mode = native was configured.
     NoNative(String, io::Error),
-    /// No right to do one of the steps.
+    /// Missing privilege for a step.
     Permission {
         /// The interface.
         interface: String,
-        /// What was to be done.
+        /// The step that failed.
         step: &'static str,
     },
-    /// The process may not lock so much memory.
+    /// The locked memory limit is too low.
     Locked {
         /// The interface.
         interface: String,
         /// Bytes of the UMEM.
         bytes: usize,
     },
-    /// The kernel's verifier lets nobody without CAP_PERFMON read packets.
+    /// The kernel's verifier requires CAP_PERFMON to read packets.
     Verifier {
         /// The interface.
         interface: String,
-        /// The kernel's answer, and the verifier's.
+        /// Error of the kernel, with the verifier's log.
         error: io::Error,
     },
-    /// The kernel has no AF_XDP.
+    /// The kernel does not support AF_XDP.
     Kernel(&'static str),
-    /// A step failed otherwise.
+    /// Another step failed.
     Step {
         /// The interface.
         interface: String,
-        /// What was to be done.
+        /// The step that failed.
         step: &'static str,
-        /// The kernel's answer.
+        /// Error of the kernel.
         error: io::Error,
     },
 }
@@ -79,59 +79,64 @@ impl fmt::Display for XdpError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             XdpError::Missing(name) => {
-                write!(f, "interface '{name}' does not exist here: `ip link` shows those that do")
+                write!(
+                    f,
+                    "interface '{name}' does not exist: `ip link` lists the interfaces of this namespace"
+                )
             }
             XdpError::NotEthernet(name) => write!(
                 f,
-                "interface '{name}' has no Ethernet address: the xdp backend is for Ethernet; use backend = \"tun\" for others"
+                "interface '{name}' is not Ethernet: the xdp backend needs Ethernet; use backend = \"tun\""
             ),
             XdpError::Mtu { interface, mtu } => write!(
                 f,
-                "interface '{interface}' has an MTU of {mtu} bytes, and a frame of the xdp backend holds {}: ip link set {interface} mtu {}",
+                "interface '{interface}' has an MTU of {mtu} bytes, but the xdp backend supports at most {}: ip link set {interface} mtu {}",
                 crate::MTU_MAX,
                 crate::MTU_MAX
             ),
             XdpError::MtuGrown { interface, mtu } => write!(
                 f,
-                "interface '{interface}' has an MTU of {mtu} bytes now, and the packet buffers were made for {}: restart gatun, or ip link set {interface} mtu {}",
+                "interface '{interface}' now has an MTU of {mtu} bytes, but the packet buffers were allocated for {}: restart gatun, or ip link set {interface} mtu {}",
                 crate::MTU_OF_SMALL_FRAMES_MAX,
                 crate::MTU_OF_SMALL_FRAMES_MAX
             ),
             XdpError::Queues { interface, has, served } => write!(
                 f,
-                "interface '{interface}' receives on {has} queues and gatun serves {served}: write queues = {has}, or set them: ethtool -L {interface} combined {served} (a veth: rx {served})"
+                "interface '{interface}' receives on {has} queues, but gatun serves {served}: write queues = {has}, or run ethtool -L {interface} combined {served} (for a veth: rx {served})"
             ),
             XdpError::SecondInstance(name) => {
                 write!(f, "another gatun already runs on interface '{name}': stop it first")
             }
             XdpError::Busy(name) => write!(
                 f,
-                "interface '{name}' has an XDP program of somebody else (`ip link show {name}`): take it off first (ip link set {name} xdp off, or end the process that holds it)"
+                "another XDP program is attached to interface '{name}' (`ip link show {name}`): detach it first (ip link set {name} xdp off, or stop the process that holds it)"
             ),
             XdpError::QueueBusy(name, queue) => {
                 write!(
                     f,
-                    "queue {queue} of interface '{name}' is served by another AF_XDP socket: end its process"
+                    "another AF_XDP socket is bound to queue {queue} of interface '{name}': stop its process"
                 )
             }
             XdpError::NoNative(name, e) => write!(
                 f,
-                "the driver of interface '{name}' does not run the XDP program itself ({e}): write mode = \"auto\" or \"skb\""
+                "the driver of interface '{name}' does not support native XDP ({e}): write mode = \"auto\" or \"skb\""
             ),
             XdpError::Permission { interface, step } => write!(
                 f,
-                "no right to use interface '{interface}' ({step}): run as root, or with CAP_NET_ADMIN, CAP_NET_RAW and CAP_BPF"
+                "no permission to use interface '{interface}' ({step}): run as root, or with CAP_NET_ADMIN, CAP_NET_RAW and CAP_BPF"
             ),
             XdpError::Locked { interface, bytes } => write!(
                 f,
-                "interface '{interface}': {} KB of packet buffers may not be locked: give the process CAP_IPC_LOCK, or a higher limit (LimitMEMLOCK=infinity in a systemd unit, ulimit -l unlimited)",
+                "interface '{interface}': cannot lock {} KB of memory for packet buffers: give the process CAP_IPC_LOCK, or raise the limit (LimitMEMLOCK=infinity in a systemd unit, ulimit -l unlimited)",
                 bytes >> 10
             ),
             XdpError::Verifier { interface, error } => write!(
                 f,
-                "interface '{interface}': this kernel refuses the XDP program ({error}): take Linux 6.6 or later, or 6.1 of Debian 12 (docs/reference/kernels.md), or write backend = \"tun\""
+                "interface '{interface}': this kernel refuses the XDP program ({error}): use Linux 6.6 or later, or 6.1 of Debian 12 (docs/reference/kernels.md), or write backend = \"tun\""
             ),
-            XdpError::Kernel(what) => write!(f, "this kernel has no {what}; Linux 6.1 or later has it"),
+            XdpError::Kernel(what) => {
+                write!(f, "this kernel does not support {what}: use Linux 6.1 or later")
+            }
             XdpError::Step { interface, step, error } => {
                 write!(f, "interface '{interface}': {step} failed: {error}")
             }
@@ -139,5 +144,5 @@ impl fmt::Display for XdpError {
     }
 }
 
-/// No `source`: the text has the system's error in it already.
+/// There is no `source`, because the text already contains the system's error.
 impl std::error::Error for XdpError {}

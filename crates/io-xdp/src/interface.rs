@@ -1,4 +1,4 @@
-//! What the kernel says of an interface, and what is asked of it beside packets.
+//! Properties of interfaces, as the kernel reports them, and requests to the kernel other than packets.
 
 use crate::XdpError;
 use gatun_netlink::{Link, query};
@@ -6,36 +6,37 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
-/// What an interface is like.
+/// Properties of an interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Interface {
-    /// Its name.
+    /// Name.
     pub name: String,
-    /// Its number in this network namespace.
+    /// Index in this network namespace.
     pub index: u32,
-    /// Its Ethernet address.
+    /// MAC address.
     pub mac: [u8; 6],
-    /// Its MTU in bytes, the Ethernet header not counted.
+    /// MTU in bytes, without the Ethernet header.
     pub mtu: u32,
-    /// Whether it is set up.
+    /// Whether the interface is up.
     pub up: bool,
-    /// Whether it is no device but software of the kernel (a veth, a bridge, a VLAN): checksums of what comes from the
-    /// other end may be unfinished.
+    /// Whether it is software of the kernel (a veth, a bridge, a VLAN) rather than a device: packets from its
+    /// other end may have unfinished checksums.
     pub software: bool,
 }
 
 impl Interface {
-    /// Asks for it by name.
+    /// Looks up an interface by name.
+    ///
     ///
     /// # Errors
-    /// Where there is none, or none with Ethernet addresses.
+    /// If it does not exist or has no MAC address.
     pub fn find(name: &str) -> Result<Interface, XdpError> {
         let failed = |error| XdpError::Step { interface: name.to_owned(), step: "ip link show", error };
         let link = query::link(name).map_err(failed)?.ok_or_else(|| XdpError::Missing(name.to_owned()))?;
         Interface::of(&link, name).ok_or_else(|| XdpError::NotEthernet(name.to_owned()))
     }
 
-    /// From the kernel's message; `None` where it has no Ethernet address.
+    /// Reads the kernel's message. `None` if the interface has no MAC address.
     fn of(link: &Link, name: &str) -> Option<Interface> {
         let mac = link.mac.filter(|mac| link.is_ethernet && *mac != [0; 6])?;
         Some(Interface {
@@ -49,7 +50,7 @@ impl Interface {
     }
 }
 
-/// `struct ethtool_channels`, behind which the kernel finds queues.
+/// `struct ethtool_channels`, in which the kernel reports the queues.
 #[repr(C)]
 #[derive(Default)]
 struct Channels {
@@ -67,7 +68,7 @@ struct Channels {
 const ETHTOOL_GCHANNELS: u32 = 0x3c;
 const SIOCETHTOOL: libc::c_ulong = 0x8946;
 
-/// Queues that an interface receives on; 1 where its driver does not say.
+/// Number of receive queues of an interface; 1 if its driver does not report it.
 pub(crate) fn rx_queues(name: &str) -> u32 {
     let Ok(socket) =
         rustix::net::socket_with(AddressFamily::INET, SocketType::DGRAM, SocketFlags::CLOEXEC, None)
@@ -75,26 +76,27 @@ pub(crate) fn rx_queues(name: &str) -> u32 {
         return 1;
     };
     let mut channels = Channels { command: ETHTOOL_GCHANNELS, ..Channels::default() };
-    // SAFETY: `ifreq` is made of integers and addresses, for which zero is a value.
+    // SAFETY: `ifreq` consists of integers and addresses, for which zero is a valid value.
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
     for (to, from) in request.ifr_name.iter_mut().zip(name.bytes().take(libc::IFNAMSIZ - 1)) {
         *to = from as libc::c_char;
     }
     request.ifr_ifru.ifru_data = std::ptr::from_mut(&mut channels).cast();
-    // SAFETY: SIOCETHTOOL takes an `ifreq` whose data is the command's own struct: for ETHTOOL_GCHANNELS, `Channels`.
-    // Both live over the call.
+    // SAFETY: SIOCETHTOOL takes an `ifreq` whose data points to the struct of the command: for
+    // ETHTOOL_GCHANNELS, `Channels`. Both outlive the call.
     let result =
         unsafe { libc::ioctl(socket.as_raw_fd(), SIOCETHTOOL as _, std::ptr::from_mut(&mut request)) };
     if result < 0 { 1 } else { (channels.rx + channels.combined).max(1) }
 }
 
-/// Lets the interface receive the frames of every multicast group while the returned file is open: those of neighbour
-/// discovery among them, which a card would else leave out.
+/// Makes the interface receive all multicast frames until the returned file is closed. Otherwise a card would
+/// drop frames of neighbour discovery.
+///
 ///
 /// # Errors
 /// Without CAP_NET_RAW.
 pub(crate) fn receive_multicast(index: u32) -> io::Result<OwnedFd> {
-    // Protocol 0: no packet comes to this socket.
+    // Protocol 0: this socket receives no packets.
     let socket =
         rustix::net::socket_with(AddressFamily::PACKET, SocketType::RAW, SocketFlags::CLOEXEC, None)?;
     let request = libc::packet_mreq {
@@ -107,10 +109,10 @@ pub(crate) fn receive_multicast(index: u32) -> io::Result<OwnedFd> {
     Ok(socket)
 }
 
-/// Sets an option of a socket whose value is a `T`.
+/// Sets a socket option whose value is a `T`.
 pub(crate) fn set_option<T: Copy>(socket: impl AsFd, level: i32, option: i32, value: &T) -> io::Result<()> {
     let (fd, len) = (socket.as_fd().as_raw_fd(), size_of::<T>() as libc::socklen_t);
-    // SAFETY: the kernel reads `len` bytes of `value`, which are there.
+    // SAFETY: the kernel reads `len` bytes of `value`, which has this size.
     let result = unsafe { libc::setsockopt(fd, level, option, std::ptr::from_ref(value).cast(), len) };
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }

@@ -1,12 +1,14 @@
-//! Packets from and to network interfaces through AF_XDP.
+//! AF_XDP backend: packets from and to network interfaces.
 //!
-//! A port is an interface; a worker has one queue of each, and one memory for all of them ([`Ports`]): a packet
-//! that is received on one port leaves by another without being copied by this process. An XDP program on each interface
-//! ([`program`]) takes what is the translator's, and leaves everything else to the kernel. It goes with the process,
-//! however that ends.
 //!
-//! Unsafe code: the system call bpf(2) in `bpf.rs`, the rings in `ring.rs`, the frames in `umem.rs`, and two socket
-//! options and an ioctl in `interface.rs`.
+//! A port is an interface. A worker has one queue of each interface, and one memory area for all of them
+//! ([`Ports`]): a packet received on one port leaves on another without being copied by this process. An XDP
+//! program on each interface ([`program`]) takes the translator's packets and leaves everything else to the
+//! kernel. The program is removed when the process ends, in whatever way.
+//!
+//!
+//! Unsafe code: the bpf(2) system call in `bpf.rs`, the rings in `ring.rs`, the frames in `umem.rs`, and two
+//! socket options and an ioctl in `interface.rs`.
 #![cfg(target_os = "linux")]
 
 mod asm;
@@ -14,10 +16,10 @@ mod bpf;
 pub mod error;
 pub mod interface;
 pub mod open;
-pub mod orders;
 pub mod ports;
 pub mod program;
 mod ring;
+pub mod rule_updates;
 mod socket;
 mod umem;
 pub mod watch;
@@ -25,17 +27,17 @@ pub mod watch;
 pub use error::XdpError;
 pub use interface::Interface;
 pub use open::{Mode, Opened, PortConfig, Xdp, XdpConfig, queue_bytes};
-pub use orders::{Change, Orders};
-pub use ports::{Outbox, Ports};
-pub use program::{Entry, Whose};
-pub use watch::{Event, Watch};
+pub use ports::{Ports, XdpTransmit};
+pub use program::{Owner, PrefixRule};
+pub use rule_updates::{RuleChange, RuleUpdates};
+pub use watch::{InterfaceEvent, Watch};
 
 /// Entries of each ring.
 pub(crate) const RING_LEN: u32 = 2048;
 
-/// The largest MTU of an interface that is served, bytes: what fits into a page behind the room in front, with an
-/// Ethernet header of two tags and some room behind it.
+/// Largest supported MTU in bytes: what fits a page after the headroom, with an Ethernet header with two tags
+/// and some room after the packet.
 pub const MTU_MAX: u32 = 3750;
 
-/// The largest MTU whose packets fit into frames of half a page.
+/// Largest MTU whose packets fit frames of half a page.
 pub(crate) const MTU_OF_SMALL_FRAMES_MAX: u32 = 1700;

@@ -1,12 +1,12 @@
-//! Opening interfaces: sockets, memory, the program.
+//! Start-up: sockets, memory, the XDP program.
 
 use crate::bpf;
 use crate::interface::{self, Interface};
 use crate::ports::Ports;
-use crate::program::{Entry, Program, Tables, Whose};
+use crate::program::{Owner, PrefixRule, PrefixTables, Program};
 use crate::socket::{Socket, step};
 use crate::umem::Umem;
-use crate::watch::{Watch, Watched, Worker};
+use crate::watch::{Watch, WatchedInterface, WatchedWorker};
 use crate::{MTU_MAX, MTU_OF_SMALL_FRAMES_MAX, XdpError};
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
@@ -14,51 +14,52 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::sync::Arc;
 
-/// What is to be opened.
+/// Configuration of the backend.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct XdpConfig {
-    /// The interfaces.
+    /// Interfaces.
     pub ports: Vec<PortConfig>,
-    /// Queues of each that are served, one by each worker.
+    /// Number of queues served on each interface, one per worker.
     pub queues: u32,
-    /// What the program takes, and what it leaves to the kernel.
-    pub entries: Vec<(Entry, Whose)>,
+    /// Prefixes that the program takes or leaves to the kernel.
+    pub entries: Vec<(PrefixRule, Owner)>,
 }
 
-/// An interface that is to be opened.
+/// Configuration of an interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PortConfig {
-    /// Its name.
+    /// Name of the interface.
     pub interface: String,
-    /// How its program runs.
+    /// Mode of its XDP program.
     pub mode: Mode,
 }
 
-/// How the XDP program of an interface runs.
+/// Mode of the XDP program of an interface.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mode {
-    /// In the driver where that can, else before the kernel's stack.
+    /// In the driver if it supports this, otherwise before the kernel's stack.
     #[default]
     Auto,
     /// In the driver.
     Native,
-    /// Before the kernel's stack, on packets that are its own (skb): slower, and with every driver.
+    /// Before the kernel's stack, on the kernel's packets (skb): slower, but works with every driver.
     Skb,
 }
 
-/// How an interface was opened.
+/// Opened interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Opened {
-    /// The interface.
+    /// Properties of the interface.
     pub interface: Interface,
     /// Whether the program runs in the driver.
     pub native: bool,
-    /// Whether the device reads and writes frames itself.
+    /// Whether the device reads and writes frames directly.
     pub zero_copy: bool,
 }
 
 impl Opened {
-    /// Its name, and whether what comes from it is as some kernel's software left it: checksums may be unfinished.
+    /// Name of the interface, and whether its packets come from software of a kernel, so that checksums may be
+    /// unfinished.
     pub fn device(&self) -> (&str, bool) {
         (&self.interface.name, self.interface.software || !self.native)
     }
@@ -66,24 +67,24 @@ impl Opened {
 
 /// Open interfaces.
 pub struct Xdp {
-    /// One for each worker.
+    /// Ports of each worker.
     pub workers: Vec<Ports>,
-    /// How each interface was opened.
+    /// Opened interfaces.
     pub opened: Vec<Opened>,
-    /// What keeps packets coming, to be kept while any worker runs.
+    /// Watch over the interfaces. Keep it while any worker runs.
     pub watch: Watch,
 }
 
-/// A program on an interface.
+/// XDP program attached to an interface.
 pub(crate) struct Attached {
     program: Program,
     pub(crate) native: bool,
-    /// With these files the program and the membership go.
+    /// Dropping these files detaches the program and leaves the multicast groups.
     _link: OwnedFd,
     _groups: OwnedFd,
 }
 
-/// Bytes of a frame: half a page, or a page for a larger MTU.
+/// Frame size in bytes: half a page, or a page for a larger MTU.
 const FRAME_LEN_SMALL: usize = 2048;
 const FRAME_LEN_LARGE: usize = 4096;
 
@@ -92,11 +93,12 @@ const FLAG_SKB: u32 = 1 << 1;
 const FLAG_NATIVE: u32 = 1 << 2;
 
 impl Xdp {
-    /// Opens the interfaces. It needs CAP_NET_ADMIN, CAP_NET_RAW and CAP_BPF, and CAP_IPC_LOCK or a sufficient limit
-    /// of locked memory.
+    /// Opens the interfaces. Requires CAP_NET_ADMIN, CAP_NET_RAW and CAP_BPF, and CAP_IPC_LOCK or a sufficient
+    /// limit of locked memory.
+    ///
     ///
     /// # Errors
-    /// Each says what to do about it.
+    /// Each error says what to do.
     pub fn open(config: &XdpConfig) -> Result<Xdp, XdpError> {
         let mut interfaces = Vec::new();
         let mut locks = Vec::new();
@@ -106,9 +108,9 @@ impl Xdp {
             locks.push(lock(&port.interface)?);
             interfaces.push(interface);
         }
-        let tables = Tables::new().map_err(|e| step(&interfaces[0].name, "making a BPF map", e))?;
-        for (entry, whose) in &config.entries {
-            let set = tables.set(*entry, *whose);
+        let tables = PrefixTables::new().map_err(|e| step(&interfaces[0].name, "creating a BPF map", e))?;
+        for (entry, owner) in &config.entries {
+            let set = tables.set(*entry, *owner);
             set.map_err(|e| step(&interfaces[0].name, "filling a BPF map", e))?;
         }
         let mut attached = Vec::new();
@@ -121,7 +123,8 @@ impl Xdp {
         for queue in 0..config.queues {
             workers.push(open_queue(queue, frame_len, &interfaces, &attached)?);
         }
-        let of_worker = |ports: &Ports| Worker { letterbox: ports.letterbox(), umem: ports.umem() };
+        let of_worker =
+            |ports: &Ports| WatchedWorker { device_events: ports.device_events(), umem: ports.umem() };
         let watching = workers.iter().map(of_worker).collect();
         let opened: Vec<Opened> = (interfaces.iter().zip(&attached).enumerate())
             .map(|(port, (interface, attached))| Opened {
@@ -131,20 +134,20 @@ impl Xdp {
             })
             .collect();
         let watched = interfaces.iter().zip(&config.ports).zip(attached);
-        let watched =
-            watched.map(|((interface, port), attached)| Watched::new(interface, port.mode, attached));
+        let watched = watched
+            .map(|((interface, port), attached)| WatchedInterface::new(interface, port.mode, attached));
         let watch = Watch::new(watched.collect(), watching, tables, &config.entries, locks);
         let watch = watch.map_err(|e| step(&interfaces[0].name, "watching interfaces", e))?;
         Ok(Xdp { workers, opened, watch })
     }
 }
 
-/// Memory for packets of one queue of every interface, bytes, where their MTU is that of Ethernet.
+/// Memory in bytes for packets of one queue of every interface, with the usual MTU of Ethernet.
 pub fn queue_bytes(config: &XdpConfig) -> u64 {
     u64::from(Ports::frames(config.ports.len())) * FRAME_LEN_SMALL as u64
 }
 
-/// One queue of every interface, and the memory for it.
+/// Opens one queue of every interface, and the memory for it.
 fn open_queue(
     queue: u32,
     frame_len: usize,
@@ -169,7 +172,7 @@ fn open_queue(
 }
 
 /// # Errors
-/// Where frames of the worker are too short for what comes on the interface: it came back with a larger MTU.
+/// If the worker's frames are too short for the interface's MTU: it came back with a larger one.
 pub(crate) fn cut_off(interface: &Interface, frame_len: usize) -> Result<(), XdpError> {
     if frame_len == FRAME_LEN_SMALL && interface.mtu > MTU_OF_SMALL_FRAMES_MAX {
         let (interface, mtu) = (interface.name.clone(), interface.mtu);
@@ -189,7 +192,8 @@ pub(crate) fn check(interface: &Interface, queues: u32) -> Result<(), XdpError> 
     Ok(())
 }
 
-/// An abstract socket's name is unique in its network namespace, as an interface's is, and goes with the process.
+/// Locks the interface's name. An abstract socket's name is unique in its network namespace, like an
+/// interface's name, and disappears with the process.
 fn lock(name: &str) -> Result<UnixDatagram, XdpError> {
     let bound = SocketAddr::from_abstract_name(format!("gatun/xdp/{name}"))
         .and_then(|address| UnixDatagram::bind_addr(&address));
@@ -200,7 +204,7 @@ fn lock(name: &str) -> Result<UnixDatagram, XdpError> {
 }
 
 impl Attached {
-    /// Takes the packets of a queue to a socket from now on.
+    /// Directs the packets of a queue to a socket.
     pub(crate) fn serve(&self, interface: &Interface, queue: u32, socket: &Socket) -> Result<(), XdpError> {
         let served = self.program.serve(queue, socket.as_fd());
         served.map_err(|e| step(&interface.name, "giving the program a socket", e))
@@ -209,7 +213,7 @@ impl Attached {
     pub(crate) fn new(
         interface: &Interface,
         mode: Mode,
-        tables: &Tables,
+        tables: &PrefixTables,
         queues: u32,
     ) -> Result<Attached, XdpError> {
         let name = &interface.name;
@@ -243,12 +247,13 @@ impl Attached {
         interface: &Interface,
         queue: u32,
     ) -> Result<Socket, XdpError> {
-        // Before the kernel's stack, packets are the kernel's: they can only be copied.
+        // Before the kernel's stack, packets are in the kernel's buffers and can only be copied.
         Socket::open(umem, &interface.name, interface.index, queue, self.native)
     }
 }
 
-/// Linux before 6.6, where the mend was not taken over, compares no addresses of a packet without CAP_PERFMON.
+/// Linux before 6.6, unless the fix was backported, does not allow comparisons of packet addresses without
+/// CAP_PERFMON.
 fn load_error(name: &str, error: io::Error) -> XdpError {
     match error.to_string().contains("pointer comparison prohibited") {
         true => XdpError::Verifier { interface: name.to_owned(), error },

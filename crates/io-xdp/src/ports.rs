@@ -1,21 +1,21 @@
-//! One queue of every port of a worker, and the memory that they share: a frame received on one port is sent out of
-//! another by handing its place on.
+//! Queues of all ports of a worker, and their shared memory: a frame received on one port is sent on another by
+//! passing its address on.
 //!
 //! ```text
 //!   free -> fill ring -> (kernel receives) -> receive ring -> burst -> transmit ring -> (kernel sends) -> completion -> free
 //!                                                               '--- not forwarded ----------------------------> free
 //! ```
-//! A port has at most `RING_LEN` frames to receive into and as many to send, and there are frames enough for all
-//! of them: receiving never starves sending, nor one port another.
+//! A port has at most `RING_LEN` frames for receiving and as many for sending, and there are enough frames for
+//! all ports. So receiving never starves sending, and one port never starves another.
 
 use crate::RING_LEN;
 use crate::interface::Interface;
 use crate::ring::Desc;
 use crate::socket::Socket;
-use crate::umem::{Frame, ROOM_IN_FRONT, Umem};
+use crate::umem::{Frame, KERNEL_HEADROOM, Umem};
 use arrayvec::ArrayVec;
 use gatun_io::{BURST_MAX, RxError, Stats, TxError, Waker};
-use gatun_io_ether::{Frames, Letterbox, Mac, Outbox as FrameOutbox, ahead, ask_for};
+use gatun_io_ether::{DeviceEvents, FrameSink, Frames, Mac, prefetch_ahead, prefetch_frame};
 use gatun_wire::Packet;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -23,67 +23,67 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// No socket has the frame.
-const NOBODY: u8 = u8::MAX;
-/// How long an idle worker waits at most while packets are left that the kernel did not take.
+/// No socket holds the frame.
+const NO_SOCKET: u8 = u8::MAX;
+/// Longest wait of an idle worker while some packets are left that the kernel did not accept.
 const RETRY: Duration = Duration::from_millis(1);
 
-/// What happened to a port while its worker was at work.
-pub(crate) enum News {
+/// Event of a port, sent to its worker.
+pub(crate) enum PortEvent {
     /// The interface is gone.
     Gone,
-    /// The interface is set down: nothing can be sent.
+    /// The interface is down: nothing can be sent.
     Down,
-    /// It is up.
+    /// The interface is up.
     Up,
-    /// There is an interface of that name again: a socket on its queue, and whether it is up.
+    /// An interface of the same name exists again, with a socket on its queue and its up state.
     Back(Box<Socket>, bool),
-    /// The interface has another address.
+    /// The interface has a new MAC.
     Address(Mac),
 }
 
 /// One queue of one interface.
 struct Port {
     name: String,
-    /// None while the interface is gone.
+    /// `None` while the interface is gone.
     socket: Option<Socket>,
     down: bool,
-    /// Frames that are in the fill ring, in the receive ring, or being received into.
+    /// Frames in the fill ring, in the receive ring, or being received into.
     receiving: u32,
-    /// Whether the transmit ring has entries that the kernel was not told of.
+    /// Whether the transmit ring has entries that the kernel has not been told about.
     staged: bool,
     stats: Stats,
 }
 
-/// A received frame.
-struct Arrival {
+/// Received frame.
+struct ReceivedFrame {
     frame: Frame,
     port: usize,
     start: usize,
     len: usize,
 }
 
-/// The ports of a worker.
+/// Ports of a worker.
 pub struct Ports {
-    out: Outbox,
-    letterbox: Letterbox<News>,
-    /// The port that is looked at first.
+    out: XdpTransmit,
+    device_events: DeviceEvents<PortEvent>,
+    /// Port that is polled first.
     turn: usize,
 }
 
-/// The sending half of the ports, and what of the burst at hand was sent.
-pub struct Outbox {
+/// Sending half of the ports, and the state of the present burst.
+pub struct XdpTransmit {
     ports: Vec<Port>,
     free: Vec<Frame>,
-    /// By frame: the port whose socket has it.
+    /// By frame: the port whose socket holds it.
     held: Box<[u8]>,
-    /// Frame of each arrival of the burst at hand.
+    /// Frame number of each received frame of the burst.
     numbers: ArrayVec<u32, BURST_MAX>,
-    /// Arrivals that were given to a transmit ring, a bit each.
+    /// Received frames that were put on a transmit ring, one bit each.
     sent: u64,
-    /// Which arrival each packet of the burst is.
+    /// Index of the received frame of each packet of the burst.
     arrivals: ArrayVec<u8, BURST_MAX>,
-    /// Set where a port can be used again since that was asked last: the addresses of those that have another one.
+    /// Set if a port has become usable since the last call, with the new MACs.
     returned: Option<Vec<(usize, Mac)>>,
     /// Dropped last, after every socket.
     umem: Arc<Umem>,
@@ -92,7 +92,7 @@ pub struct Outbox {
 const _: () = assert!(BURST_MAX <= 64);
 
 impl Ports {
-    /// Frames that so many ports need.
+    /// Number of frames that this many ports need.
     pub(crate) fn frames(ports: usize) -> u32 {
         ports as u32 * 2 * RING_LEN + 2 * BURST_MAX as u32
     }
@@ -102,7 +102,7 @@ impl Ports {
         free: Vec<Frame>,
         sockets: Vec<(&Interface, Socket)>,
     ) -> io::Result<Self> {
-        let held = vec![NOBODY; free.len()].into_boxed_slice();
+        let held = vec![NO_SOCKET; free.len()].into_boxed_slice();
         let port = |(interface, socket): (&Interface, Socket)| Port {
             name: interface.name.clone(),
             socket: Some(socket),
@@ -113,14 +113,14 @@ impl Ports {
         };
         let ports = sockets.into_iter().map(port).collect();
         let (numbers, arrivals) = (ArrayVec::new(), ArrayVec::new());
-        let out = Outbox { ports, free, held, numbers, sent: 0, arrivals, returned: None, umem };
-        let mut ports = Ports { out, letterbox: Letterbox::new()?, turn: 0 };
+        let out = XdpTransmit { ports, free, held, numbers, sent: 0, arrivals, returned: None, umem };
+        let mut ports = Ports { out, device_events: DeviceEvents::new()?, turn: 0 };
         (0..ports.out.ports.len()).for_each(|port| ports.out.refill(port));
         Ok(ports)
     }
 
-    pub(crate) fn letterbox(&self) -> Letterbox<News> {
-        self.letterbox.clone()
+    pub(crate) fn device_events(&self) -> DeviceEvents<PortEvent> {
+        self.device_events.clone()
     }
 
     pub(crate) fn umem(&self) -> Arc<Umem> {
@@ -131,13 +131,13 @@ impl Ports {
         self.out.ports.get(port).and_then(|port| port.socket.as_ref()).is_some_and(|socket| socket.zero_copy)
     }
 
-    /// The interfaces, in the order of their numbers.
+    /// Names of the interfaces, in the order of their numbers.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.out.ports.iter().map(|port| &port.name[..])
     }
 
-    /// Frees what was sent, lets ports receive again, and takes what they received.
-    fn collect(&mut self) -> ArrayVec<Arrival, BURST_MAX> {
+    /// Frees sent frames, refills the fill rings and collects received frames.
+    fn collect(&mut self) -> ArrayVec<ReceivedFrame, BURST_MAX> {
         let out = &mut self.out;
         let mut arrivals = ArrayVec::new();
         self.turn = (self.turn + 1) % out.ports.len().max(1);
@@ -147,45 +147,45 @@ impl Ports {
             out.take_received(number, &mut arrivals);
             out.refill(number);
         }
-        out.numbers = arrivals.iter().map(|arrival: &Arrival| arrival.frame.number() as u32).collect();
+        out.numbers = arrivals.iter().map(|arrival: &ReceivedFrame| arrival.frame.number() as u32).collect();
         out.arrivals.clear();
         out.sent = 0;
         arrivals
     }
 
     #[cold]
-    fn read_letters(&mut self) {
-        for (number, news) in self.letterbox.take() {
+    fn handle_device_events(&mut self) {
+        for (number, news) in self.device_events.take() {
             match news {
-                News::Gone => self.out.close(number),
-                News::Down => self.out.ports[number].down = true,
-                News::Up => {
+                PortEvent::Gone => self.out.close(number),
+                PortEvent::Down => self.out.ports[number].down = true,
+                PortEvent::Up => {
                     self.out.ports[number].down = false;
                     self.out.returned.get_or_insert_default();
                 }
-                News::Back(socket, up) => {
+                PortEvent::Back(socket, up) => {
                     self.out.close(number);
                     let port = &mut self.out.ports[number];
                     (port.socket, port.down) = (Some(*socket), !up);
                     self.out.returned.get_or_insert_default();
                     self.out.refill(number);
                 }
-                News::Address(mac) => self.out.returned.get_or_insert_default().push((number, mac)),
+                PortEvent::Address(mac) => self.out.returned.get_or_insert_default().push((number, mac)),
             }
         }
     }
 }
 
 impl Frames for Ports {
-    type Out = Outbox;
+    type Out = XdpTransmit;
 
     fn receive(
         &mut self,
-        mut admit: impl FnMut(usize, &mut Packet<'_>, &mut Outbox) -> bool,
-        handle: impl FnOnce(&mut [Packet<'_>], &mut Outbox),
+        mut admit: impl FnMut(usize, &mut Packet<'_>, &mut XdpTransmit) -> bool,
+        handle: impl FnOnce(&mut [Packet<'_>], &mut XdpTransmit),
     ) -> usize {
-        if self.letterbox.has_any() {
-            self.read_letters();
+        if self.device_events.has_any() {
+            self.handle_device_events();
         }
         let mut arrivals = self.collect();
         if arrivals.is_empty() {
@@ -194,14 +194,16 @@ impl Frames for Ports {
         }
         let umem = Arc::clone(&self.out.umem);
         let mut burst: ArrayVec<Packet<'_>, BURST_MAX> = ArrayVec::new();
-        let in_turn = ahead(&mut arrivals, |arrival| ask_for(umem.bytes(&mut arrival.frame), arrival.start));
+        let in_turn = prefetch_ahead(&mut arrivals, |arrival| {
+            prefetch_frame(umem.bytes(&mut arrival.frame), arrival.start)
+        });
         for (number, arrival) in in_turn.enumerate() {
             let Some(packet) = Packet::new(umem.bytes(&mut arrival.frame), arrival.start, arrival.len) else {
                 continue;
             };
             self.out.arrivals.push(number as u8);
             let at = self.out.arrivals.len() - 1;
-            // Where it stays: copied after it has been changed, it would be waited for.
+            // Processed in place: copying it after a change would wait for the stores.
             burst.push(packet);
             if !burst.last_mut().is_some_and(|packet| admit(arrival.port, packet, &mut self.out)) {
                 burst.pop();
@@ -218,7 +220,7 @@ impl Frames for Ports {
         count
     }
 
-    fn outbox(&mut self) -> &mut Outbox {
+    fn outbox(&mut self) -> &mut XdpTransmit {
         &mut self.out
     }
 
@@ -231,7 +233,7 @@ impl Frames for Ports {
         let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
         let mut fds: Vec<PollFd<'_>> = Vec::with_capacity(2 + self.out.ports.len());
         fds.push(PollFd::new(waker, PollFlags::IN));
-        fds.push(PollFd::new(self.letterbox.waker(), PollFlags::IN));
+        fds.push(PollFd::new(self.device_events.waker(), PollFlags::IN));
         let sockets = self.out.ports.iter().filter(|port| !port.down).filter_map(|port| port.socket.as_ref());
         fds.extend(sockets.map(|socket| PollFd::new(socket, PollFlags::IN)));
         match poll(&mut fds, timeout.as_ref()) {
@@ -256,19 +258,19 @@ impl Frames for Ports {
     }
 }
 
-/// Adds what the kernel counts of packets that it could not hand over.
+/// Adds the kernel's counters of packets that it could not deliver.
 fn add_kernel_counts(stats: &mut Stats, socket: &Socket) {
     let Some(kernel) = socket.statistics() else { return };
     let no_frame = kernel.rx_fill_ring_empty_descs.unwrap_or(0).min(kernel.rx_dropped);
     stats.rx_errors[RxError::NoFrame as usize] += no_frame;
-    // What is dropped is too long for a frame, or had none.
+    // A dropped packet was too long for a frame, or no frame was free.
     stats.rx_errors[RxError::Truncated as usize] += kernel.rx_dropped - no_frame;
     stats.rx_errors[RxError::RingFull as usize] += kernel.rx_ring_full.unwrap_or(0);
     stats.tx_errors[TxError::Invalid as usize] += kernel.tx_invalid_descs;
     stats.tx_packets -= kernel.tx_invalid_descs.min(stats.tx_packets);
 }
 
-impl FrameOutbox for Outbox {
+impl FrameSink for XdpTransmit {
     fn take_returned(&mut self) -> Option<Vec<(usize, Mac)>> {
         self.returned.take()
     }
@@ -290,12 +292,12 @@ impl FrameOutbox for Outbox {
         self.copy(port, bytes, false);
     }
 
-    fn say(&mut self, port: usize, bytes: &[u8]) {
+    fn send_own(&mut self, port: usize, bytes: &[u8]) {
         self.copy(port, bytes, true);
     }
 }
 
-impl Outbox {
+impl XdpTransmit {
     /// Sends packet `index` of the burst, in its frame.
     #[inline]
     fn pass_on(&mut self, index: usize, port: usize, packet: &Packet<'_>, is_own: bool) {
@@ -319,14 +321,14 @@ impl Outbox {
             return;
         };
         let room =
-            self.umem.bytes(&mut frame).get_mut(ROOM_IN_FRONT..).and_then(|b| b.get_mut(..bytes.len()));
+            self.umem.bytes(&mut frame).get_mut(KERNEL_HEADROOM..).and_then(|b| b.get_mut(..bytes.len()));
         let Some(room) = room else {
             self.free.push(frame);
             self.refuse(port, TxError::TooLong, is_own);
             return;
         };
         room.copy_from_slice(bytes);
-        let addr = self.umem.address_of(&frame, ROOM_IN_FRONT);
+        let addr = self.umem.address_of(&frame, KERNEL_HEADROOM);
         if self.stage(port, Desc { addr, len: bytes.len() as u32, options: 0 }, is_own) {
             self.held[frame.number()] = port as u8;
         } else {
@@ -334,7 +336,7 @@ impl Outbox {
         }
     }
 
-    /// Ports.
+    /// Number of ports.
     pub fn ports(&self) -> usize {
         self.ports.len()
     }
@@ -346,8 +348,8 @@ impl Outbox {
         }
     }
 
-    /// Writes an entry of a transmit ring, which the kernel sees with the next [`flush`](Self::flush): until then the
-    /// engine may still have the frame.
+    /// Writes an entry of a transmit ring. The kernel sees it after the next [`flush`](Self::flush), because
+    /// the engine may still use the frame.
     #[inline]
     fn stage(&mut self, port: usize, desc: Desc, is_own: bool) -> bool {
         let Some(port) = self.ports.get_mut(port) else { return false };
@@ -370,8 +372,8 @@ impl Outbox {
         result.is_ok()
     }
 
-    /// Frees what was not sent of a burst.
-    fn settle(&mut self, arrivals: ArrayVec<Arrival, BURST_MAX>) {
+    /// Frees the frames of a burst that were not sent.
+    fn settle(&mut self, arrivals: ArrayVec<ReceivedFrame, BURST_MAX>) {
         let mut sent = self.sent;
         for arrival in arrivals {
             if sent & 1 == 0 {
@@ -384,19 +386,19 @@ impl Outbox {
         self.arrivals.clear();
     }
 
-    /// Lets the kernel send what is staged.
+    /// Makes the kernel send the staged frames.
     fn flush(&mut self) {
         for port in &mut self.ports {
             let Some(socket) = port.socket.as_mut().filter(|_| port.staged && !port.down) else { continue };
             socket.tx.publish();
             let result = socket.send_waiting();
             port.staged = socket.tx.waiting() > 0;
-            // Consumed by the kernel, and not taken by the device.
+            // Consumed by the kernel, but not accepted by the device.
             let dropped = socket.take_dropped().min(port.stats.tx_packets);
             port.stats.tx_packets -= dropped;
             port.stats.tx_errors[TxError::Full as usize] += dropped;
             if result == Err(Errno::NETDOWN) {
-                // Said again by the thread that watches links, as is the end of it.
+                // The thread that watches links reports this too, and its end.
                 port.down = true;
             }
         }
@@ -406,16 +408,16 @@ impl Outbox {
         self.ports.iter().any(|port| port.staged && !port.down && port.socket.is_some())
     }
 
-    /// Takes back the frames whose packets were sent.
+    /// Frees the frames whose packets were sent.
     #[inline]
     fn reap(&mut self, number: usize) {
         let Some(socket) = self.ports.get_mut(number).and_then(|port| port.socket.as_mut()) else { return };
         let mut any = false;
         while let Some(addr) = socket.completion.pop() {
             any = true;
-            // SAFETY: the kernel has sent it and given it back; what was staged is no `Frame` any more.
+            // SAFETY: the kernel has sent the frame and returned it; a staged frame is no longer a `Frame`.
             if let Some((frame, _)) = unsafe { self.umem.frame_at(addr) } {
-                self.held[frame.number()] = NOBODY;
+                self.held[frame.number()] = NO_SOCKET;
                 self.free.push(frame);
             }
         }
@@ -425,7 +427,7 @@ impl Outbox {
     }
 
     #[inline]
-    fn take_received(&mut self, number: usize, arrivals: &mut ArrayVec<Arrival, BURST_MAX>) {
+    fn take_received(&mut self, number: usize, arrivals: &mut ArrayVec<ReceivedFrame, BURST_MAX>) {
         let Some(port) = self.ports.get_mut(number) else { return };
         let Some(socket) = &mut port.socket else { return };
         let before = arrivals.len();
@@ -433,11 +435,12 @@ impl Outbox {
             && let Some(desc) = socket.rx.pop()
         {
             port.receiving = port.receiving.wrapping_sub(1);
-            // SAFETY: the kernel has received into it and gives it back; in the fill ring it was no `Frame` any more.
+            // SAFETY: the kernel has received into the frame and returned it; a frame in the fill ring is no
+            // longer a `Frame`.
             let Some((frame, start)) = (unsafe { self.umem.frame_at(desc.addr) }) else { continue };
-            self.held[frame.number()] = NOBODY;
+            self.held[frame.number()] = NO_SOCKET;
             port.stats.rx_bytes += u64::from(desc.len);
-            arrivals.push(Arrival { frame, port: number, start, len: desc.len as usize });
+            arrivals.push(ReceivedFrame { frame, port: number, start, len: desc.len as usize });
         }
         if arrivals.len() > before {
             port.stats.rx_packets += (arrivals.len() - before) as u64;
@@ -468,7 +471,7 @@ impl Outbox {
         }
     }
 
-    /// Closes the socket of an interface that is gone, and takes its frames back.
+    /// Closes the socket of a removed interface and recovers its frames.
     fn close(&mut self, number: usize) {
         let port = &mut self.ports[number];
         let Some(mut socket) = port.socket.take() else { return };
@@ -477,11 +480,11 @@ impl Outbox {
         port.stats.tx_packets -= unsent;
         port.stats.tx_errors[TxError::Gone as usize] += unsent;
         (port.receiving, port.staged) = (0, false);
-        // From here on nobody has them but this.
+        // From here on, only this code owns the frames.
         drop(socket);
         for (frame, held) in self.held.iter_mut().enumerate().filter(|(_, held)| **held == number as u8) {
-            *held = NOBODY;
-            // SAFETY: `held` says that the socket had it, which is closed.
+            *held = NO_SOCKET;
+            // SAFETY: `held` shows that the closed socket held the frame.
             self.free.extend(unsafe { self.umem.recover(frame) });
         }
     }

@@ -1,5 +1,5 @@
-//! The XDP program: takes what is the translator's to the socket of its queue, and passes everything else to the
-//! kernel, which is then as if there were no translator.
+//! XDP program: redirects the translator's packets to the socket of their queue and passes everything else to
+//! the kernel, which works as if there were no translator.
 //!
 //! ```text
 //!   Ethernet, up to two VLAN tags
@@ -9,11 +9,12 @@
 //!                                  not there:  source -> from4 +-> not there -> kernel
 //!     ARP:                                      target -> to4 -'
 //! ```
-//! The tables are tries of longest prefix match, which can be changed while the program runs. What cannot be read
-//! (too short, an unknown type) is the kernel's.
+//! The tables are longest-prefix-match tries that can be changed while the program runs. Frames that cannot be
+//! parsed (too short, unknown type) go to the kernel.
 //!
-//! A neighbour solicitation goes to a group that is made of the last 24 bits of its target (RFC 4291 2.7.1). The
-//! kernel's addresses and the translator's often end alike, so it is the target that says whose it is.
+//!
+//! A neighbour solicitation goes to a group derived from the last 24 bits of its target (RFC 4291 2.7.1).
+//! Addresses of the kernel and of the translator often have the same last bits, so the target decides.
 
 use crate::asm::{Assembler, Helper, Insn, Label, Reg, Width};
 use crate::bpf::{self, MapKind};
@@ -21,62 +22,66 @@ use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 
-/// Prefixes in each table at most; memory is taken for those that are there.
+/// Largest number of prefixes per table. Memory is allocated per entry.
 const PREFIXES_MAX: u32 = 4 << 20;
 
-/// Whose the packets of a prefix are.
+/// Owner of the packets of a prefix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u32)]
-pub enum Whose {
-    /// The translator's.
-    Ours = 1,
-    /// The kernel's, though a shorter prefix is the translator's.
+pub enum Owner {
+    /// The translator.
+    Gatun = 1,
+    /// The kernel, although a shorter prefix belongs to the translator.
     Kernel = 2,
 }
 
-/// The tables that the programs of all interfaces share.
+/// PrefixTables that the programs of all interfaces share.
 #[derive(Debug)]
-pub(crate) struct Tables {
+pub(crate) struct PrefixTables {
     to6: OwnedFd,
     to4: OwnedFd,
     from4: OwnedFd,
 }
 
-/// A prefix in one of the tables.
+/// Prefix in one of the tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Entry {
-    /// IPv6 packets to it.
+pub enum PrefixRule {
+    /// IPv6 packets to the prefix.
     To6(Ipv6Addr, u8),
-    /// IPv4 packets to it, and ARP about it.
+    /// IPv4 packets to the prefix, and ARP about it.
     To4(Ipv4Addr, u8),
-    /// IPv4 packets from it, where nothing is said of where they go to.
+    /// IPv4 packets from the prefix, if no rule matches their destination.
     From4(Ipv4Addr, u8),
 }
 
-impl Tables {
-    /// Empty ones.
+impl PrefixTables {
+    /// Creates empty tables.
     pub(crate) fn new() -> io::Result<Self> {
         let trie = |name, address_len: u32| {
             bpf::create_map(MapKind::LpmTrie, name, 4 + address_len, size_of::<u32>() as u32, PREFIXES_MAX)
         };
-        Ok(Tables { to6: trie("gatun_to6", 16)?, to4: trie("gatun_to4", 4)?, from4: trie("gatun_from4", 4)? })
+        Ok(PrefixTables {
+            to6: trie("gatun_to6", 16)?,
+            to4: trie("gatun_to4", 4)?,
+            from4: trie("gatun_from4", 4)?,
+        })
     }
 
-    /// Says whose the packets of a prefix are.
-    pub(crate) fn set(&self, entry: Entry, whose: Whose) -> io::Result<()> {
+    /// Sets the owner of a prefix.
+    pub(crate) fn set(&self, entry: PrefixRule, owner: Owner) -> io::Result<()> {
         match entry {
-            Entry::To6(addr, len) => bpf::update(&self.to6, key6(addr, len), whose as u32),
-            Entry::To4(addr, len) => bpf::update(&self.to4, key4(addr, len), whose as u32),
-            Entry::From4(addr, len) => bpf::update(&self.from4, key4(addr, len), whose as u32),
+            PrefixRule::To6(addr, len) => bpf::update(&self.to6, key6(addr, len), owner as u32),
+            PrefixRule::To4(addr, len) => bpf::update(&self.to4, key4(addr, len), owner as u32),
+            PrefixRule::From4(addr, len) => bpf::update(&self.from4, key4(addr, len), owner as u32),
         }
     }
 
-    /// Says nothing of a prefix any more.
-    pub(crate) fn remove(&self, entry: Entry) -> io::Result<()> {
+    /// Removes a prefix.
+    pub(crate) fn remove(&self, entry: PrefixRule) -> io::Result<()> {
         match entry {
-            Entry::To6(addr, len) => bpf::delete(&self.to6, key6(addr, len)),
-            Entry::To4(addr, len) => bpf::delete(&self.to4, key4(addr, len)),
-            Entry::From4(addr, len) => bpf::delete(&self.from4, key4(addr, len)),
+            PrefixRule::To6(addr, len) => bpf::delete(&self.to6, key6(addr, len)),
+            PrefixRule::To4(addr, len) => bpf::delete(&self.to4, key4(addr, len)),
+            PrefixRule::From4(addr, len) => bpf::delete(&self.from4, key4(addr, len)),
         }
     }
 }
@@ -96,7 +101,7 @@ fn key4(addr: Ipv4Addr, len: u8) -> [u8; 8] {
     key
 }
 
-/// The program of one interface, loaded, and the sockets that it takes packets to.
+/// Loaded program of one interface, with the sockets to which it redirects packets.
 #[derive(Debug)]
 pub(crate) struct Program {
     program: OwnedFd,
@@ -104,14 +109,14 @@ pub(crate) struct Program {
 }
 
 impl Program {
-    /// Loads it, for an interface with so many queues.
-    pub(crate) fn load(tables: &Tables, queues: u32) -> io::Result<Self> {
+    /// Loads the program for an interface with this many queues.
+    pub(crate) fn load(tables: &PrefixTables, queues: u32) -> io::Result<Self> {
         let sockets = bpf::create_map(MapKind::XskMap, "gatun_sockets", 4, 4, queues)?;
         let code = code([&tables.to6, &tables.to4, &tables.from4, &sockets].map(AsRawFd::as_raw_fd));
         Ok(Program { program: bpf::load(&code, "gatun")?, sockets })
     }
 
-    /// Takes the packets of a queue to a socket from now on.
+    /// Directs the packets of a queue to a socket.
     pub(crate) fn serve(&self, queue: u32, socket: BorrowedFd<'_>) -> io::Result<()> {
         bpf::update(&self.sockets, queue.to_ne_bytes(), socket.as_raw_fd() as u32)
     }
@@ -123,7 +128,7 @@ impl AsFd for Program {
     }
 }
 
-/// The least answer of XDP that lets a packet go on (`enum xdp_action`).
+/// Smallest XDP result that lets a packet continue (`enum xdp_action`).
 const XDP_PASS: i32 = 2;
 
 const ETHERNET_LEN: i16 = 14;
@@ -133,12 +138,12 @@ const TAGS_MAX: usize = 2;
 const IPV4_LEN: i16 = 20;
 const IPV6_LEN: i16 = 40;
 const ARP_LEN: i16 = 28;
-/// An ICMPv6 header, and the target behind it (RFC 4861 4.3).
+/// ICMPv6 header and target of a solicitation (RFC 4861 4.3).
 const SOLICITATION_LEN: i16 = 24;
-/// A key is at the lowest address of the stack that is used.
+/// Lowest stack offset used: the key.
 const KEY_AT: i16 = -24;
 
-/// What a field holds that is read as if it were in the machine's byte order.
+/// Value of a big-endian field when it is read in the machine's byte order.
 fn be16(value: u16) -> i32 {
     i32::from(value.to_be())
 }
@@ -147,8 +152,8 @@ fn be32(value: u32) -> u32 {
     value.to_be()
 }
 
-/// R6 is the context, R7 where the (inner) Ethernet header would begin if there were no tags, R8 the packet's end.
-struct Writer {
+/// R6 is the context, R7 the start of the Ethernet header as if there were no tags, R8 the end of the packet.
+struct CodeWriter {
     asm: Assembler,
     pass: Label,
     take: Label,
@@ -158,7 +163,7 @@ struct Writer {
 fn code(maps: [RawFd; 4]) -> Vec<Insn> {
     let mut asm = Assembler::default();
     let [pass, take, v6, v4, arp] = std::array::from_fn(|_| asm.label());
-    let mut w = Writer { asm, pass, take, maps };
+    let mut w = CodeWriter { asm, pass, take, maps };
     w.begin();
     w.asm.jump_eq(Reg::R3, be16(0x86dd), v6);
     w.asm.jump_eq(Reg::R3, be16(0x0800), v4);
@@ -174,15 +179,15 @@ fn code(maps: [RawFd; 4]) -> Vec<Insn> {
     w.asm.finish()
 }
 
-impl Writer {
-    /// Leaves where fewer than `len` bytes are from R7 on.
+impl CodeWriter {
+    /// Exits if fewer than `len` bytes follow R7.
     fn need(&mut self, len: i16) {
         self.asm.mov_reg(Reg::R2, Reg::R7);
         self.asm.add(Reg::R2, i32::from(len));
         self.asm.jump_gt(Reg::R2, Reg::R8, self.pass);
     }
 
-    /// The type of what is in the frame to R3, behind the tags.
+    /// Loads the ethertype after the tags into R3.
     fn begin(&mut self) {
         self.asm.mov_reg(Reg::R6, Reg::R1);
         // `struct xdp_md`: data, data_end, ..., rx_queue_index at 16.
@@ -203,11 +208,12 @@ impl Writer {
         self.asm.set(untagged);
     }
 
-    /// Copies an address from the packet behind the key's length, and looks the key up: the address of the value, or
-    /// none, to R0.
+    /// Copies an address from the packet after the key length, and looks the key up. R0 is the address of the
+    /// value, or zero.
     ///
-    /// The key is written a whole slot of the stack at a time, two words together. The verifier refuses a second store into
-    /// one slot ("attempt to corrupt spilled pointer on stack") to a loader without CAP_PERFMON: Linux 6.1 does.
+    ///
+    /// The key is written in whole stack slots, two words together. Linux 6.1's verifier refuses a second store
+    /// to a slot ("attempt to corrupt spilled pointer on stack") if the loader lacks CAP_PERFMON.
     fn look_up(&mut self, map: RawFd, at: i16, len: i16) {
         self.asm.mov(Reg::R2, i32::from(len) * 8);
         self.asm.load(Width::Four, Reg::R3, Reg::R7, at);
@@ -216,7 +222,7 @@ impl Writer {
             self.asm.load(Width::Four, Reg::R2, Reg::R7, at + word);
             match word + 4 < len {
                 true => self.asm.load(Width::Four, Reg::R3, Reg::R7, at + word + 4),
-                // Behind the key: it is nobody's, and completes the slot.
+                // Bytes after the key are unused and complete the slot.
                 false => self.asm.mov(Reg::R3, 0),
             }
             self.store_words(KEY_AT + 4 + word);
@@ -227,7 +233,7 @@ impl Writer {
         self.asm.call(Helper::MapLookup);
     }
 
-    /// Stores the words of R2 and R3, in this order, as a slot of the stack.
+    /// Stores the words of R2 and R3, in this order, as one stack slot.
     fn store_words(&mut self, slot: i16) {
         let later = if cfg!(target_endian = "little") { Reg::R3 } else { Reg::R2 };
         self.asm.shift_left(later, 32);
@@ -235,10 +241,10 @@ impl Writer {
         self.asm.store(Width::Eight, Reg::R10, slot, Reg::R2);
     }
 
-    /// Takes the packet or passes it, by the value that R0 points to.
+    /// Redirects or passes the packet, by the value that R0 points to.
     fn judge(&mut self) {
         self.asm.load(Width::Four, Reg::R1, Reg::R0, 0);
-        self.asm.jump_eq(Reg::R1, Whose::Ours as i32, self.take);
+        self.asm.jump_eq(Reg::R1, Owner::Gatun as i32, self.take);
         self.asm.jump(self.pass);
     }
 
@@ -299,7 +305,7 @@ impl Writer {
         self.asm.set(self.take);
         self.asm.load_map(Reg::R1, self.maps[3]);
         self.asm.load(Width::Four, Reg::R2, Reg::R6, 16);
-        // Where no socket serves the queue, it is as if there were no translator.
+        // A queue without a socket behaves as if there were no translator.
         self.asm.mov(Reg::R3, XDP_PASS);
         self.asm.call(Helper::RedirectMap);
         self.asm.exit();
@@ -314,13 +320,13 @@ mod tests {
     use super::*;
     use gatun_testkit::packet::{V4, V6, text};
 
-    /// None where this process may not load programs, and such tests may be skipped.
-    fn tables() -> Option<Tables> {
+    /// `None` if this process may not load programs and such tests may be skipped.
+    fn tables() -> Option<PrefixTables> {
         let skip = |e| gatun_testkit::skip(&format!("BPF maps cannot be made: {e}"));
-        Tables::new().map_err(skip).ok()
+        PrefixTables::new().map_err(skip).ok()
     }
 
-    /// A frame behind `tags` VLAN tags.
+    /// Frame with this many VLAN tags.
     fn frame(tags: usize, kind: u16, packet: &[u8]) -> Vec<u8> {
         let mut frame = vec![0xa5; 12];
         for tag in 0..tags {
@@ -358,8 +364,8 @@ mod tests {
         ipv6(&group.to_string(), 58, &message)
     }
 
-    /// The program with another answer for what no socket is there for, as is the case in a test: 1 (XDP_DROP).
-    fn program(tables: &Tables) -> OwnedFd {
+    /// Program with another result for a missing socket, as in this test: 1 (XDP_DROP).
+    fn program(tables: &PrefixTables) -> OwnedFd {
         let sockets = bpf::create_map(MapKind::XskMap, "test", 4, 4, 1).unwrap();
         let maps = [&tables.to6, &tables.to4, &tables.from4, &sockets].map(AsRawFd::as_raw_fd);
         let mut code = code(maps);
@@ -377,7 +383,7 @@ mod tests {
         }
     }
 
-    /// Linux 6.1 loads nothing else where the loader has no CAP_PERFMON.
+    /// Linux 6.1 refuses other programs if the loader lacks CAP_PERFMON.
     #[test]
     fn each_slot_of_the_stack_is_written_as_a_whole_and_once_before_a_key_is_used() {
         const FRAME: u64 = 10;
@@ -418,18 +424,18 @@ mod tests {
     fn the_program_takes_what_is_ours_behind_any_tags_and_nothing_else() {
         let Some(tables) = tables() else { return };
         let program = program(&tables);
-        let six = |addr: &str, len| Entry::To6(addr.parse().unwrap(), len);
-        let four = |addr: &str, len| Entry::To4(addr.parse().unwrap(), len);
-        for (entry, whose) in [
-            (six("64:ff9b::", 96), Whose::Ours),
-            (six("2001:db8::64", 128), Whose::Ours),
-            (six("64:ff9b::7f00:0", 112), Whose::Kernel),
-            (four("192.0.2.0", 28), Whose::Ours),
-            (four("10.0.0.1", 32), Whose::Kernel),
-            (Entry::From4(Ipv4Addr::new(100, 64, 0, 0), 10), Whose::Ours),
-            (Entry::From4(Ipv4Addr::new(100, 64, 7, 0), 24), Whose::Kernel),
+        let six = |addr: &str, len| PrefixRule::To6(addr.parse().unwrap(), len);
+        let four = |addr: &str, len| PrefixRule::To4(addr.parse().unwrap(), len);
+        for (entry, owner) in [
+            (six("64:ff9b::", 96), Owner::Gatun),
+            (six("2001:db8::64", 128), Owner::Gatun),
+            (six("64:ff9b::7f00:0", 112), Owner::Kernel),
+            (four("192.0.2.0", 28), Owner::Gatun),
+            (four("10.0.0.1", 32), Owner::Kernel),
+            (PrefixRule::From4(Ipv4Addr::new(100, 64, 0, 0), 10), Owner::Gatun),
+            (PrefixRule::From4(Ipv4Addr::new(100, 64, 7, 0), 24), Owner::Kernel),
         ] {
-            tables.set(entry, whose).unwrap();
+            tables.set(entry, owner).unwrap();
         }
         let cases = [
             (0x86dd, ipv6("64:ff9b::c000:221", 17, &[0; 8]), true),
@@ -440,7 +446,7 @@ mod tests {
             (0x86dd, ipv6("ff02::1", 58, &[136; 24]), false),
             (0x86dd, solicitation(135, "2001:db8::64"), true),
             (0x86dd, solicitation(135, "64:ff9b::c000:221"), true),
-            // The same group as ours.
+            // The same group as one of our addresses.
             (0x86dd, solicitation(135, "2001:db8:1::64"), false),
             (0x86dd, solicitation(136, "2001:db8::64"), false),
             (0x0800, ipv4("198.51.100.1", "192.0.2.15"), true),
@@ -458,7 +464,7 @@ mod tests {
             for tags in 0..=2 {
                 let frame = frame(tags, kind, &packet);
                 assert_eq!(takes(&program, &frame), ours, "{tags} tags, {kind:#x}, {packet:02x?}");
-                // Cut off anywhere, it is the kernel's, or what can be read of it is as before.
+                // Truncated anywhere, the frame goes to the kernel, or its readable part is treated as before.
                 for len in 14..frame.len() {
                     assert!(ours || !takes(&program, &frame[..len]), "{len} bytes of {frame:02x?}");
                 }

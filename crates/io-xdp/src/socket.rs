@@ -1,4 +1,4 @@
-//! An AF_XDP socket on one queue of an interface, with its four rings.
+//! AF_XDP socket on one queue of an interface, with its four rings.
 //!
 //! ```text
 //!   fill      ->  frames that the kernel may receive into
@@ -22,34 +22,34 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-/// Packets that one call of the kernel sends at most (XDP_MAX_TX_SKB_BUDGET, Linux 6.17; 32 before it).
+/// Largest number of packets that one system call sends (XDP_MAX_TX_SKB_BUDGET, Linux 6.17; 32 before).
 const SEND_BUDGET: u32 = 256;
-/// Bytes of packets, as the kernel counts them, that may be under way.
+/// Limit of packet bytes in flight, as the kernel counts them.
 const SEND_BUFFER_LEN: usize = 8 << 20;
 const XDP_MAX_TX_SKB_BUDGET: i32 = 9;
 const SOL_XDP: i32 = 283;
 
-/// How long a queue may take to be free, and how often that is tried.
+/// Longest wait for a queue to become free, and the retry interval.
 const QUEUE_FREE_MAX: Duration = Duration::from_secs(2);
 const QUEUE_FREE_LOOK: Duration = Duration::from_millis(20);
 
-/// A socket that is bound, and its rings.
+/// Bound socket and its rings.
 pub(crate) struct Socket {
     fd: OwnedFd,
     pub(crate) fill: Producer<u64>,
     pub(crate) completion: Consumer<u64>,
     pub(crate) rx: Consumer<Desc>,
     pub(crate) tx: Producer<Desc>,
-    /// Whether the device reads and writes the frames itself.
+    /// Whether the device reads and writes the frames directly.
     pub(crate) zero_copy: bool,
-    /// Packets that one call sends at most.
+    /// Largest number of packets that one call sends.
     budget: u32,
-    /// Packets that the kernel took from the ring and the device did not take.
+    /// Packets that the kernel took from the ring but the device did not accept.
     dropped: u64,
 }
 
 impl Socket {
-    /// Opens one on a queue. With `zero_copy`, that is tried first.
+    /// Opens a socket on a queue. With `zero_copy`, tries zero-copy mode first.
     pub(crate) fn open(
         umem: &Umem,
         interface: &str,
@@ -63,10 +63,11 @@ impl Socket {
         for mode in modes {
             let flags = *mode | SocketAddrXdpFlags::XDP_USE_NEED_WAKEUP;
             let address = SocketAddrXdp::new(flags, index, queue);
-            // The kernel gives a queue free a while after its socket was closed: of a process that has just ended.
+            // The kernel releases a queue some time after its socket was closed, for example when a process has
+            // just ended.
             let deadline = Instant::now() + QUEUE_FREE_MAX;
             loop {
-                // A socket that could not be bound is of no use for a second try.
+                // A socket that failed to bind cannot be bound again.
                 let socket = Self::unbound(umem, interface)?;
                 match rustix::net::bind(&socket.fd, &address) {
                     Ok(()) => return Ok(socket.bound()),
@@ -115,8 +116,8 @@ impl Socket {
             ))
         };
         let (fill, completion, rx, tx) =
-            rings().map_err(|e| step(interface, "making the rings of an AF_XDP socket", e))?;
-        // More packets may be under way than by default; and what the kernel does not know yet it does without.
+            rings().map_err(|e| step(interface, "creating the rings of an AF_XDP socket", e))?;
+        // Allow more packets in flight than by default. A kernel without this option works without it.
         let _ = sockopt::set_socket_send_buffer_size_force(&fd, SEND_BUFFER_LEN);
         let budget = match set_option(&fd, SOL_XDP, XDP_MAX_TX_SKB_BUDGET, &SEND_BUDGET) {
             Ok(()) => SEND_BUDGET,
@@ -131,10 +132,11 @@ impl Socket {
         self
     }
 
-    /// Lets the kernel send what is in the transmit ring, as far as it takes it now.
+    /// Makes the kernel send what is in the transmit ring, as far as it accepts it now.
+    ///
     ///
     /// # Errors
-    /// Where the interface is gone (ENXIO) or down (ENETDOWN).
+    /// If the interface is gone (ENXIO) or down (ENETDOWN).
     pub(crate) fn send_waiting(&mut self) -> Result<(), Errno> {
         let waiting = self.tx.waiting();
         if waiting == 0 || !self.tx.needs_wakeup() {
@@ -144,14 +146,14 @@ impl Socket {
         while calls > 0 && drops > 0 {
             match rustix::net::send(&self.fd, &[], SendFlags::DONTWAIT) {
                 Ok(_) => break,
-                // More is left than one call sends, or the device is busy.
+                // More packets are left than one call sends, or the device is busy.
                 Err(Errno::AGAIN) => calls -= 1,
-                // The device did not take one packet; those behind it are still to be sent.
+                // The device did not accept one packet. The ones after it are still to be sent.
                 Err(Errno::BUSY) => {
                     self.dropped += 1;
                     drops -= 1;
                 }
-                // What the socket may have under way is all under way: later.
+                // The socket's limit of packets in flight is reached: try later.
                 Err(Errno::NOBUFS | Errno::INTR) => break,
                 Err(e) => return Err(e),
             }
@@ -159,20 +161,20 @@ impl Socket {
         Ok(())
     }
 
-    /// Packets since the last call that the kernel took from the ring and the device did not take.
+    /// Packets since the last call that the kernel took from the ring but the device did not accept.
     pub(crate) fn take_dropped(&mut self) -> u64 {
         std::mem::take(&mut self.dropped)
     }
 
-    /// Lets the driver look for frames to receive into, where it waits to be told.
+    /// Wakes the driver to look for receive frames, if it waits for that.
     pub(crate) fn wake_receiver(&mut self) {
         if self.fill.needs_wakeup() {
-            // It answers EAGAIN, or what `send_waiting` and the watch of links find as well.
+            // The answer is EAGAIN, or an error that `send_waiting` and the link watch find too.
             let _ = rustix::net::recv(&self.fd, &mut [0u8; 0], RecvFlags::DONTWAIT);
         }
     }
 
-    /// What the kernel counts of this socket.
+    /// Kernel counters of this socket.
     pub(crate) fn statistics(&self) -> Option<XdpStatistics> {
         sockopt::xdp_statistics(&self.fd).ok()
     }

@@ -1,11 +1,12 @@
-//! The memory that packets are received into and sent from, shared with the kernel by every port of a worker.
+//! UMEM: memory for received and sent packets, shared with the kernel by all ports of a worker.
 //!
 //! ```text
 //!   frame:  [ 256 bytes that the kernel leaves | packet ........................ ]     2048 or 4096 bytes
 //!             '-- room in front, HEADROOM and more
 //! ```
-//! A [`Frame`] is the right to a frame's bytes: it is made once, cannot be copied, and goes into a ring when the frame
-//! becomes the kernel's. What comes out of a ring is one again. It knows its [`Umem`], and no other one takes it.
+//! A [`Frame`] is the exclusive right to a frame's bytes. It is created once, cannot be copied, and is consumed
+//! when the frame goes into a ring and becomes the kernel's. A frame that comes out of a ring is a [`Frame`]
+//! again. It knows its [`Umem`], and no other one accepts it.
 
 use gatun_wire::HEADROOM;
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
@@ -14,109 +15,112 @@ use std::io;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
-/// Bytes that the kernel leaves in front of what it receives (`XDP_PACKET_HEADROOM`).
-pub(crate) const ROOM_IN_FRONT: usize = 256;
+/// Bytes that the kernel leaves before a received packet (`XDP_PACKET_HEADROOM`).
+pub(crate) const KERNEL_HEADROOM: usize = 256;
 
-const _: () = assert!(ROOM_IN_FRONT >= HEADROOM);
+const _: () = assert!(KERNEL_HEADROOM >= HEADROOM);
 
-/// The right to the bytes of one frame of a [`Umem`].
+/// Exclusive right to the bytes of one frame of a [`Umem`].
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Frame {
     number: u32,
-    /// Its [`Umem`]'s.
+    /// Identity of its [`Umem`].
     id: u32,
 }
 
 impl Frame {
-    /// Its number, below the count of frames.
+    /// Number of the frame, below the count of frames.
     #[inline]
     pub(crate) fn number(&self) -> usize {
         self.number as usize
     }
 }
 
-/// Frames, all of one size, a power of two.
+/// Frames of one size, a power of two.
 pub(crate) struct Umem {
     area: NonNull<u8>,
     len: usize,
     shift: u32,
     frames: u32,
-    /// No other one of this process has it.
+    /// Unique in this process.
     id: u32,
 }
 
-/// The number of the next [`Umem`].
+/// Identity of the next [`Umem`].
 static NEXT_ID: AtomicU32 = AtomicU32::new(0);
 
-// SAFETY: the area is memory of the process like any other; who may touch which bytes is the matter of `Frame`s, which
-// are given from thread to thread only with the whole backend.
+// SAFETY: the area is ordinary memory of the process. `Frame`s decide which bytes may be accessed, and they
+// move between threads only with the whole backend.
 unsafe impl Send for Umem {}
-// SAFETY: through a shared `Umem` nothing but the bytes of a `Frame` is reached, and that is borrowed exclusively.
+// SAFETY: a shared `Umem` only gives access to the bytes of a `Frame`, which is borrowed exclusively.
 unsafe impl Sync for Umem {}
 
 impl Umem {
-    /// An area with so many frames of so many bytes each, and all the frames.
+    /// Allocates an area with this many frames of this many bytes, and returns all frames.
     pub(crate) fn new(frames: u32, frame_len: usize) -> io::Result<(Self, Vec<Frame>)> {
         assert!(frame_len.is_power_of_two(), "the size of frames is a power of two");
         let len = frames as usize * frame_len;
         let (prot, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE);
-        // SAFETY: a new mapping at an address of the kernel's choice.
+        // SAFETY: a new mapping at an address that the kernel chooses.
         let area = unsafe { mmap_anonymous(std::ptr::null_mut(), len, prot, flags)? };
         let area = NonNull::new(area.cast::<u8>()).ok_or(io::ErrorKind::OutOfMemory)?;
         let next = |id: u32| id.checked_add(1);
-        // A number that came again would let frames of one go with another.
+        // A repeated number would let frames of one area be used with another.
         let id = NEXT_ID.fetch_update(Relaxed, Relaxed, next).map_err(|_| io::ErrorKind::OutOfMemory)?;
         let umem = Umem { area, len, shift: frame_len.trailing_zeros(), frames, id };
         Ok((umem, (0..frames).map(|number| Frame { number, id }).collect()))
     }
 
-    /// Where it is, for the kernel.
+    /// Address of the area, for the kernel.
     pub(crate) fn address(&self) -> u64 {
         self.area.as_ptr() as u64
     }
 
-    /// Bytes of all frames.
+    /// Size of all frames in bytes.
     pub(crate) fn len(&self) -> usize {
         self.len
     }
 
-    /// Bytes of a frame.
+    /// Size of a frame in bytes.
     pub(crate) fn frame_len(&self) -> usize {
         1 << self.shift
     }
 
-    /// The address of a byte of a frame, as rings have it.
+    /// Address of a byte of a frame, as used in rings.
     #[inline]
     pub(crate) fn address_of(&self, frame: &Frame, at: usize) -> u64 {
         (u64::from(frame.number) << self.shift) + at as u64
     }
 
-    /// The frame that an address from a ring is in, and where.
+    /// Frame that contains an address from a ring, and the offset in it.
+    ///
     ///
     /// # Safety
-    /// There must be no [`Frame`] of it: it was given into a ring of this umem's sockets, and the kernel has returned it.
+    /// No [`Frame`] of it may exist: it was put into a ring of this umem's sockets, and the kernel has returned
+    /// it.
     #[inline]
     pub(crate) unsafe fn frame_at(&self, address: u64) -> Option<(Frame, usize)> {
         let number = u32::try_from(address >> self.shift).ok().filter(|number| *number < self.frames)?;
         Some((Frame { number, id: self.id }, address as usize & (self.frame_len() - 1)))
     }
 
-    /// The frame of that number.
+    /// Frame with this number.
+    ///
     ///
     /// # Safety
-    /// There must be no [`Frame`] of it: it was the kernel's for a socket that is closed.
+    /// No [`Frame`] of it may exist: the kernel held it for a socket that is closed.
     pub(crate) unsafe fn recover(&self, number: usize) -> Option<Frame> {
         let number = u32::try_from(number).ok().filter(|number| *number < self.frames)?;
         Some(Frame { number, id: self.id })
     }
 
-    /// The bytes of a frame.
+    /// Bytes of a frame.
     #[inline]
     pub(crate) fn bytes<'f>(&'f self, frame: &'f mut Frame) -> &'f mut [u8] {
         assert!(frame.id == self.id, "a frame of another umem");
-        // SAFETY: the frame is this umem's, as was just asked, with a number below the count, so the bytes are in the
-        // area. There is one `Frame` for them: whoever makes one again has promised that. It and the area are borrowed
-        // for as long as the bytes are.
+        // SAFETY: the assertion shows that the frame belongs to this umem, and its number is below the count,
+        // so the bytes are inside the area. Only one `Frame` exists for them, which whoever recreates a frame
+        // guarantees. The frame and the area are borrowed for as long as the bytes are.
         unsafe {
             let begin = self.area.as_ptr().add(frame.number() << self.shift);
             std::slice::from_raw_parts_mut(begin, self.frame_len())
@@ -126,7 +130,7 @@ impl Umem {
 
 impl Drop for Umem {
     fn drop(&mut self) {
-        // SAFETY: mapped in `new` with this length. The kernel keeps the pages for sockets that have them.
+        // SAFETY: mapped in `new` with this length. The kernel keeps the pages for sockets that use them.
         let _ = unsafe { munmap(self.area.as_ptr().cast::<c_void>(), self.len) };
     }
 }
@@ -142,7 +146,7 @@ mod tests {
         let (small, _) = Umem::new(1, 2048).unwrap();
         let mut last = frames.pop().unwrap();
         large.bytes(&mut last).fill(1);
-        // It would lie behind the end of the small one.
+        // It would be after the end of the small one.
         small.bytes(&mut last).fill(2);
     }
 }

@@ -1,20 +1,20 @@
-//! What happens to interfaces while they are in use, for a thread of its own.
+//! Watch over interfaces in use, for a thread of its own.
 //!
 //! ```text
 //!   set down:  nothing can be sent; the program stays          set up again: as before
 //!   removed:   its workers let go of their sockets             one of its name comes: a new program, new sockets
 //! ```
-//! Meanwhile workers go on with their other ports. The program leaves the kernel's own IPv4 addresses to the kernel
-//! though their packets come from subscribers; which those are is looked up again when they change.
+//! Meanwhile workers continue with their other ports. The program leaves the kernel's own IPv4 addresses to the
+//! kernel, even for packets from subscribers. The list of these addresses is read again when it changes.
 
 use crate::XdpError;
 use crate::interface::Interface;
 use crate::open::{Attached, Mode, Opened, cut_off};
-use crate::orders::{Change, Orders};
-use crate::ports::News;
-use crate::program::{Entry, Tables, Whose};
+use crate::ports::PortEvent;
+use crate::program::{Owner, PrefixRule, PrefixTables};
+use crate::rule_updates::{RuleChange, RuleUpdates};
 use crate::umem::Umem;
-use gatun_io_ether::{Letterbox, Mac};
+use gatun_io_ether::{DeviceEvents, Mac};
 use gatun_netlink::{Group, Link, Monitor, Notice, query};
 use std::collections::{BTreeSet, VecDeque};
 use std::io;
@@ -22,141 +22,143 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::os::unix::net::UnixDatagram;
 use std::sync::Arc;
 
-/// What happened to an interface.
+/// Event of an interface.
 #[derive(Debug)]
-pub enum Event {
-    /// It was set down.
+pub enum InterfaceEvent {
+    /// The interface was set down.
     Down(String),
-    /// It is up again.
+    /// The interface is up again.
     Up(String),
-    /// It was removed, or is in another namespace.
+    /// The interface was removed or moved to another namespace.
     Gone(String),
-    /// There is one of this name again, and it is in use.
+    /// An interface of this name exists again and is in use.
     Back(Opened),
-    /// It has another address.
+    /// The interface has a new MAC.
     Address(String, Mac),
-    /// There is one of this name again, and it cannot be used; tried again when it changes.
+    /// An interface of this name exists again but cannot be used. Retried when it changes.
     Refused(String, XdpError),
 }
 
-/// A worker, as far as its ports are concerned.
-pub(crate) struct Worker {
-    pub(crate) letterbox: Letterbox<News>,
+/// Worker as seen by the watch.
+pub(crate) struct WatchedWorker {
+    pub(crate) device_events: DeviceEvents<PortEvent>,
     pub(crate) umem: Arc<Umem>,
 }
 
-/// An interface, as it was last seen.
-pub(crate) struct Watched {
+/// Last known state of an interface.
+pub(crate) struct WatchedInterface {
     pub(crate) name: String,
     pub(crate) mode: Mode,
-    /// None while there is none of this name.
+    /// `None` while no interface has this name.
     pub(crate) attached: Option<Attached>,
     pub(crate) index: u32,
     pub(crate) up: bool,
     mac: Mac,
-    /// Whether the last try to use one that came back failed, so that it is said once.
+    /// Whether the last attempt to reuse the interface failed. Avoids repeated reports.
     refused: bool,
 }
 
-impl Watched {
-    pub(crate) fn new(interface: &Interface, mode: Mode, attached: Attached) -> Watched {
+impl WatchedInterface {
+    pub(crate) fn new(interface: &Interface, mode: Mode, attached: Attached) -> WatchedInterface {
         let Interface { name, index, up, mac, .. } = interface;
         let (name, attached, mac) = (name.clone(), Some(attached), Mac(*mac));
-        Watched { name, mode, attached, index: *index, up: *up, mac, refused: false }
+        WatchedInterface { name, mode, attached, index: *index, up: *up, mac, refused: false }
     }
 }
 
-/// Keeps the programs on their interfaces, and tells workers what happens to those. With it the programs go.
+/// Keeps the programs on their interfaces and reports events to workers. Dropping it removes the programs.
 pub struct Watch {
     monitor: Monitor,
-    ports: Vec<Watched>,
-    workers: Vec<Worker>,
-    tables: Tables,
-    /// Prefixes whose IPv4 packets are the translator's, whoever has an address in them.
+    ports: Vec<WatchedInterface>,
+    workers: Vec<WatchedWorker>,
+    tables: PrefixTables,
+    /// Prefixes whose IPv4 packets belong to the translator, unless the kernel has an address in them.
     ours4: BTreeSet<(Ipv4Addr, u8)>,
-    /// Addresses that the program leaves to the kernel because it has them.
+    /// Addresses that the program leaves to the kernel, because the kernel has them.
     kernels: BTreeSet<Ipv4Addr>,
-    events: VecDeque<Event>,
-    orders: Orders,
+    events: VecDeque<InterfaceEvent>,
+    updates: RuleUpdates,
     _locks: Vec<UnixDatagram>,
 }
 
 impl Watch {
     pub(crate) fn new(
-        ports: Vec<Watched>,
-        workers: Vec<Worker>,
-        tables: Tables,
-        entries: &[(Entry, Whose)],
+        ports: Vec<WatchedInterface>,
+        workers: Vec<WatchedWorker>,
+        tables: PrefixTables,
+        entries: &[(PrefixRule, Owner)],
         locks: Vec<UnixDatagram>,
     ) -> io::Result<Watch> {
         let monitor = Monitor::open(&[Group::Link, Group::Ipv4Address])?;
-        let (kernels, events, orders) = (BTreeSet::new(), VecDeque::new(), Orders::new()?);
+        let (kernels, events, updates) = (BTreeSet::new(), VecDeque::new(), RuleUpdates::new()?);
         let ours4 = BTreeSet::new();
         let mut watch =
-            Watch { monitor, ports, workers, tables, ours4, kernels, events, orders, _locks: locks };
-        entries.iter().for_each(|(entry, whose)| watch.note(*entry, Some(*whose)));
-        // Asked for once the monitor listens, so that no change falls between.
+            Watch { monitor, ports, workers, tables, ours4, kernels, events, updates, _locks: locks };
+        entries.iter().for_each(|(entry, owner)| watch.note(*entry, Some(*owner)));
+        // Read once the monitor listens, so that no change is missed.
         watch.look_again()?;
         Ok(watch)
     }
 
-    /// Lets the program take the packets of one more prefix.
+    /// Makes the program take the packets of another prefix.
+    ///
     ///
     /// # Errors
-    /// Where the kernel refuses it.
-    pub fn take_more(&self, entry: Entry) -> io::Result<()> {
-        self.tables.set(entry, Whose::Ours)
+    /// If the kernel refuses it.
+    pub fn take_more(&self, entry: PrefixRule) -> io::Result<()> {
+        self.tables.set(entry, Owner::Gatun)
     }
 
-    /// To let the program take other packets from another thread, while one is in [`wait`](Self::wait).
-    pub fn orders(&self) -> Orders {
-        self.orders.clone()
+    /// Handle with which another thread can change the rules while this one is in [`wait`](Self::wait).
+    pub fn rule_updates(&self) -> RuleUpdates {
+        self.updates.clone()
     }
 
-    /// Blocks until something happens to an interface, and does what is ordered meanwhile.
+    /// Blocks until an interface event occurs. Applies rule changes meanwhile.
+    ///
     ///
     /// # Errors
-    /// Where the kernel tells no more. The programs stay while `self` does.
-    pub fn wait(&mut self) -> io::Result<Event> {
+    /// If the kernel's notifications end. The programs stay as long as `self`.
+    pub fn wait(&mut self) -> io::Result<InterfaceEvent> {
         loop {
             if let Some(event) = self.events.pop_front() {
                 return Ok(event);
             }
-            while let Some(order) = self.orders.next() {
-                // Whoever asked may have gone.
-                let _ = order.done.send(self.obey(&order.change));
+            while let Some(update) = self.updates.next() {
+                // The caller may have gone.
+                let _ = update.done.send(self.apply(&update.change));
             }
             if let Some(notice) = self.monitor.next_notice() {
                 self.take(&notice)?;
                 continue;
             }
-            if self.monitor.wait(&self.orders.waker, None)? {
-                self.orders.waker.reset();
+            if self.monitor.wait(&self.updates.waker, None)? {
+                self.updates.waker.reset();
             }
         }
     }
 
-    /// What is taken away goes first: the kernel's own addresses may stand at the same place afterwards. And these go before
-    /// others come, for the same reason.
-    fn obey(&mut self, change: &Change) -> io::Result<()> {
+    /// Removes rules first: the kernel's own addresses may take the same place afterwards. The kernel's
+    /// addresses are removed before others are added, for the same reason.
+    fn apply(&mut self, change: &RuleChange) -> io::Result<()> {
         for entry in &change.remove {
             self.tables.remove(*entry)?;
             self.note(*entry, None);
-            if let Entry::To4(addr, 32) = entry {
+            if let PrefixRule::To4(addr, 32) = entry {
                 self.kernels.remove(addr);
             }
         }
-        change.set.iter().for_each(|(entry, whose)| self.note(*entry, Some(*whose)));
+        change.set.iter().for_each(|(entry, owner)| self.note(*entry, Some(*owner)));
         self.leave_addresses_to_kernel()?;
-        change.set.iter().try_for_each(|(entry, whose)| self.tables.set(*entry, *whose))
+        change.set.iter().try_for_each(|(entry, owner)| self.tables.set(*entry, *owner))
     }
 
-    /// Keeps in mind what was said of a prefix.
-    fn note(&mut self, entry: Entry, whose: Option<Whose>) {
-        let Entry::To4(addr, len) = entry else { return };
-        match whose {
-            Some(Whose::Ours) => self.ours4.insert((addr, len)),
-            Some(Whose::Kernel) | None => self.ours4.remove(&(addr, len)),
+    /// Records the owner of a prefix.
+    fn note(&mut self, entry: PrefixRule, owner: Option<Owner>) {
+        let PrefixRule::To4(addr, len) = entry else { return };
+        match owner {
+            Some(Owner::Gatun) => self.ours4.insert((addr, len)),
+            Some(Owner::Kernel) | None => self.ours4.remove(&(addr, len)),
         };
     }
 
@@ -174,7 +176,7 @@ impl Watch {
         Ok(())
     }
 
-    /// Looks at everything, as something may have been missed.
+    /// Reads all interfaces again, because notifications may have been missed.
     fn look_again(&mut self) -> io::Result<()> {
         for number in 0..self.ports.len() {
             match Interface::find(&self.ports[number].name) {
@@ -182,27 +184,28 @@ impl Watch {
                 Err(_) if self.ports[number].attached.is_some() => self.is_gone(number),
                 Err(_) => {}
             }
-            // A worker that met the link down meanwhile has to hear that it is up, though nothing else has changed.
+            // A worker that found the link down meanwhile has to be told that it is up, although nothing else
+            // has changed.
             let port = &self.ports[number];
             if port.attached.is_some() {
                 let up = port.up;
-                self.tell(number, || if up { News::Up } else { News::Down });
+                self.tell(number, || if up { PortEvent::Up } else { PortEvent::Down });
             }
         }
         self.leave_addresses_to_kernel()
     }
 
-    /// The kernel has told of a link.
+    /// Handles the kernel's message about a link.
     fn link_is(&mut self, link: &Link) {
         if let Some(number) = self.ports.iter().position(|port| port.is(link.index)) {
             if !link.name.is_empty() && link.name != self.ports[number].name {
-                return; // Renamed: it is the same interface.
+                return; // renamed, but the same interface
             }
             link.mac.iter().for_each(|&mac| self.is_at(number, Mac(mac)));
             return self.is_up(number, link.is_up);
         }
         let Some(number) = self.ports.iter().position(|port| port.name == link.name) else { return };
-        // Not from the message: it may be older than what is now.
+        // Ask again instead of using the message, which may be outdated.
         if let Ok(interface) = Interface::find(&self.ports[number].name) {
             self.is_there(number, &interface);
         }
@@ -221,12 +224,12 @@ impl Watch {
         match result {
             Ok(opened) => {
                 port.refused = false;
-                self.events.push_back(Event::Back(opened));
+                self.events.push_back(InterfaceEvent::Back(opened));
                 self.is_at(number, Mac(interface.mac));
             }
             Err(error) => {
                 if !std::mem::replace(&mut port.refused, true) {
-                    self.events.push_back(Event::Refused(port.name.clone(), error));
+                    self.events.push_back(InterfaceEvent::Refused(port.name.clone(), error));
                 }
             }
         }
@@ -238,8 +241,8 @@ impl Watch {
             return;
         }
         let name = port.name.clone();
-        self.events.push_back(if up { Event::Up(name) } else { Event::Down(name) });
-        self.tell(number, || if up { News::Up } else { News::Down });
+        self.events.push_back(if up { InterfaceEvent::Up(name) } else { InterfaceEvent::Down(name) });
+        self.tell(number, || if up { PortEvent::Up } else { PortEvent::Down });
     }
 
     fn is_at(&mut self, number: usize, mac: Mac) {
@@ -247,24 +250,24 @@ impl Watch {
         if std::mem::replace(&mut port.mac, mac) == mac {
             return;
         }
-        self.events.push_back(Event::Address(port.name.clone(), mac));
-        self.tell(number, || News::Address(mac));
+        self.events.push_back(InterfaceEvent::Address(port.name.clone(), mac));
+        self.tell(number, || PortEvent::Address(mac));
     }
 
     fn is_gone(&mut self, number: usize) {
         let port = &mut self.ports[number];
         port.attached = None;
-        self.events.push_back(Event::Gone(port.name.clone()));
-        self.tell(number, || News::Gone);
+        self.events.push_back(InterfaceEvent::Gone(port.name.clone()));
+        self.tell(number, || PortEvent::Gone);
     }
 
-    fn tell(&self, number: usize, news: impl Fn() -> News) {
+    fn tell(&self, number: usize, news: impl Fn() -> PortEvent) {
         for worker in &self.workers {
-            worker.letterbox.put(number, news());
+            worker.device_events.put(number, news());
         }
     }
 
-    /// A new program and new sockets, as those of the interface that is gone went with it.
+    /// Creates a new program and new sockets, because the old ones disappeared with the interface.
     fn use_again(&mut self, number: usize, interface: &Interface) -> Result<Opened, XdpError> {
         let queues = self.workers.len() as u32;
         crate::open::check(interface, queues)?;
@@ -281,12 +284,12 @@ impl Watch {
         let native = attached.native;
         (port.attached, port.index, port.up) = (Some(attached), interface.index, interface.up);
         for (worker, socket) in self.workers.iter().zip(sockets) {
-            worker.letterbox.put(number, News::Back(Box::new(socket), interface.up));
+            worker.device_events.put(number, PortEvent::Back(Box::new(socket), interface.up));
         }
         Ok(Opened { interface: interface.clone(), native, zero_copy })
     }
 
-    /// Leaves what goes to the kernel's own IPv4 addresses to it, though it comes from subscribers.
+    /// Leaves packets to the kernel's own IPv4 addresses to the kernel, even if they come from subscribers.
     fn leave_addresses_to_kernel(&mut self) -> io::Result<()> {
         let is_ours = |addr: &Ipv4Addr| self.ours4.iter().any(|(net, len)| contains(*net, *len, *addr));
         let now: BTreeSet<Ipv4Addr> = query::addresses()?
@@ -298,17 +301,17 @@ impl Watch {
             .filter(|addr| !is_ours(addr))
             .collect();
         for addr in now.difference(&self.kernels) {
-            self.tables.set(Entry::To4(*addr, 32), Whose::Kernel)?;
+            self.tables.set(PrefixRule::To4(*addr, 32), Owner::Kernel)?;
         }
         for addr in self.kernels.difference(&now) {
-            self.tables.remove(Entry::To4(*addr, 32))?;
+            self.tables.remove(PrefixRule::To4(*addr, 32))?;
         }
         self.kernels = now;
         Ok(())
     }
 }
 
-impl Watched {
+impl WatchedInterface {
     fn is(&self, index: u32) -> bool {
         self.attached.is_some() && self.index == index
     }

@@ -1,4 +1,4 @@
-//! Frames through AF_XDP on veth cables, without a translator.
+//! AF_XDP on veth pairs, without a translator.
 //!
 //! ```text
 //!   far0 ------ near0 [ the backend, in this process ] near1 ------ far1      all in one sandbox
@@ -6,8 +6,10 @@
 //! Each test runs itself again inside a sandbox of `gatun_testkit`.
 
 use gatun_io::{RxError, Stats, TxError, Waker};
-use gatun_io_ether::{Frames as _, Outbox as _};
-use gatun_io_xdp::{Entry, Event, Mode, PortConfig, Ports, Watch, Whose, Xdp, XdpConfig, XdpError};
+use gatun_io_ether::{FrameSink as _, Frames as _};
+use gatun_io_xdp::{
+    InterfaceEvent, Mode, Owner, PortConfig, Ports, PrefixRule, Watch, Xdp, XdpConfig, XdpError,
+};
 use gatun_testkit::packet::text;
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::process::Command;
@@ -22,7 +24,7 @@ fn ip(line: &str) {
     gatun_testkit::run(Command::new("ip").args(line.split_whitespace())).unwrap();
 }
 
-/// A cable whose ends are up and silent.
+/// veth pair whose ends are up and silent.
 fn cable(near: &str, far: &str) {
     ip(&format!("link add {near} type veth peer name {far}"));
     for end in [near, far] {
@@ -36,17 +38,17 @@ fn cable(near: &str, far: &str) {
 
 fn config(interfaces: &[&str], mode: Mode) -> XdpConfig {
     let ports = interfaces.iter().map(|name| PortConfig { interface: (*name).to_owned(), mode });
-    let everything = [Entry::To6(Ipv6Addr::UNSPECIFIED, 0), Entry::To4(Ipv4Addr::UNSPECIFIED, 0)];
-    XdpConfig { ports: ports.collect(), queues: 1, entries: everything.map(|e| (e, Whose::Ours)).to_vec() }
+    let everything = [PrefixRule::To6(Ipv6Addr::UNSPECIFIED, 0), PrefixRule::To4(Ipv4Addr::UNSPECIFIED, 0)];
+    XdpConfig { ports: ports.collect(), queues: 1, entries: everything.map(|e| (e, Owner::Gatun)).to_vec() }
 }
 
-/// One worker's ports, and what watches the interfaces.
+/// Ports of one worker, and the watch over the interfaces.
 fn open(interfaces: &[&str], mode: Mode) -> (Ports, Watch) {
     let mut xdp = Xdp::open(&config(interfaces, mode)).unwrap_or_else(|e| panic!("{e}"));
     (xdp.workers.pop().unwrap(), xdp.watch)
 }
 
-/// An IPv4 frame of `len` bytes that says its number.
+/// IPv4 frame of `len` bytes that contains its number.
 fn frame(number: u32, len: usize) -> Vec<u8> {
     let mut frame: Vec<u8> = (0..len).map(|i| (i as u32 + number) as u8).collect();
     frame[..14].copy_from_slice(&[2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0]);
@@ -54,11 +56,11 @@ fn frame(number: u32, len: usize) -> Vec<u8> {
     frame
 }
 
-/// Hands on what waits, each frame out of the other port. Returns how many there were.
+/// Forwards waiting frames, each to the other port. Returns their number.
 fn forward(ports: &mut Ports) -> usize {
     let mut index = 0;
     let mut from = [0; 64];
-    let admit = |port, _: &mut gatun_wire::Packet<'_>, _: &mut gatun_io_xdp::Outbox| {
+    let admit = |port, _: &mut gatun_wire::Packet<'_>, _: &mut gatun_io_xdp::XdpTransmit| {
         from[index] = port;
         index += 1;
         true
@@ -67,7 +69,7 @@ fn forward(ports: &mut Ports) -> usize {
     let received = ports.receive(admit, |burst, out| {
         for (i, packet) in burst.iter().enumerate() {
             burst_from.push(packet.len());
-            // Two ports, and every frame comes from the first in these tests.
+            // There are two ports, and in these tests every frame comes from the first one.
             out.forward(i, 1, packet);
         }
     });
@@ -76,12 +78,12 @@ fn forward(ports: &mut Ports) -> usize {
     received
 }
 
-/// Takes what has come, until nothing comes for a while.
+/// Receives frames until none arrives for a while.
 fn drain(ports: &mut Ports, frames: &mut Vec<Vec<u8>>) {
     let waker = Waker::new().unwrap();
     let mut quiet = 0;
     while quiet < 3 {
-        let take = |_, frame: &mut gatun_wire::Packet<'_>, _: &mut gatun_io_xdp::Outbox| {
+        let take = |_, frame: &mut gatun_wire::Packet<'_>, _: &mut gatun_io_xdp::XdpTransmit| {
             frames.push(frame.bytes().to_vec());
             false
         };
@@ -105,7 +107,7 @@ fn cross(mode: Mode) {
     let (mut ends, _watch_ends) = open(&["far0", "far1"], Mode::Auto);
     let mut sent = Vec::new();
     let mut arrived = Vec::new();
-    // Of several bursts, of every size, with both ends of the rings passed more than once.
+    // Several bursts with all sizes, long enough that both rings wrap more than once.
     for number in 0..20_000u32 {
         let frame = frame(number, 60 + number as usize % 1455);
         ends.outbox().send(0, &frame);
@@ -124,9 +126,9 @@ fn cross(mode: Mode) {
     assert_eq!((stats.rx_bytes, rx_errors(&stats)), (stats.tx_bytes, 0));
 }
 
-/// Takes what has come by now.
+/// Takes the frames that have arrived so far.
 fn drain_now(ports: &mut Ports, frames: &mut Vec<Vec<u8>>) {
-    let mut take = |_, frame: &mut gatun_wire::Packet<'_>, _: &mut gatun_io_xdp::Outbox| {
+    let mut take = |_, frame: &mut gatun_wire::Packet<'_>, _: &mut gatun_io_xdp::XdpTransmit| {
         frames.push(frame.bytes().to_vec());
         false
     };
@@ -150,7 +152,7 @@ fn every_frame_that_has_no_room_is_counted_by_its_reason() {
         cable("near1", "far1");
         let (mut middle, _watch) = open(&["near0", "near1"], Mode::Auto);
         let (mut ends, _watch_ends) = open(&["far0", "far1"], Mode::Auto);
-        // Nobody looks at the near end: first its frames are used up, then packets are lost.
+        // Nobody reads the near end: first its frames are used up, then packets are lost.
         for number in 0..5_000 {
             ends.outbox().send(0, &frame(number, 100));
             if number % 50 == 49 {
@@ -176,7 +178,7 @@ fn every_frame_that_has_no_room_is_counted_by_its_reason() {
         drain(&mut ends, &mut arrived);
         assert_eq!(arrived.len(), 64);
 
-        // More than a ring to send at once: the rest is refused, and said so.
+        // More frames than the ring holds: the rest is refused and counted.
         let before = ends.stats();
         for number in 0..3_000 {
             ends.outbox().send(0, &frame(number, 100));
@@ -184,15 +186,15 @@ fn every_frame_that_has_no_room_is_counted_by_its_reason() {
         let after = ends.stats();
         let refused = after.tx_errors[TxError::Full as usize] - before.tx_errors[TxError::Full as usize];
         assert_eq!((refused, after.tx_packets - before.tx_packets), (952, 2048));
-        // Of its own, too, but apart.
-        (0..10).for_each(|_| ends.outbox().say(0, &frame(1, 100)));
+        // Own frames too, but counted separately.
+        (0..10).for_each(|_| ends.outbox().send_own(0, &frame(1, 100)));
         assert_eq!((ends.stats().tx_own_refused, ends.stats().tx_attempts()), (10, after.tx_attempts()));
         ends.outbox().send(0, &[0; 1800]);
         assert_eq!(ends.stats().tx_errors[TxError::TooLong as usize], 1);
     });
 }
 
-fn watched(mut watch: Watch) -> Receiver<Event> {
+fn watched(mut watch: Watch) -> Receiver<InterfaceEvent> {
     let (sender, events) = channel();
     std::thread::spawn(move || {
         while let Ok(event) = watch.wait() {
@@ -204,7 +206,7 @@ fn watched(mut watch: Watch) -> Receiver<Event> {
     events
 }
 
-fn next(events: &Receiver<Event>) -> Event {
+fn next(events: &Receiver<InterfaceEvent>) -> InterfaceEvent {
     events.recv_timeout(Duration::from_secs(5)).expect("an event")
 }
 
@@ -231,11 +233,11 @@ fn an_interface_that_is_down_or_gone_is_counted_and_serves_again_once_it_is_back
         assert_eq!(probe(&mut ends, &mut middle), 10);
 
         ip("link set near1 down");
-        assert!(matches!(next(&events), Event::Down(name) if name == "near1"));
+        assert!(matches!(next(&events), InterfaceEvent::Down(name) if name == "near1"));
         assert_eq!(probe(&mut ends, &mut middle), 0);
         assert_eq!(middle.stats().tx_errors[TxError::Down as usize], 10);
         ip("link set near1 up");
-        assert!(matches!(next(&events), Event::Up(name) if name == "near1"));
+        assert!(matches!(next(&events), InterfaceEvent::Up(name) if name == "near1"));
         assert_eq!(probe(&mut ends, &mut middle), 10);
 
         drop(watch_ends);
@@ -243,11 +245,11 @@ fn an_interface_that_is_down_or_gone_is_counted_and_serves_again_once_it_is_back
             ip("link del near1");
             loop {
                 match next(&events) {
-                    Event::Gone(name) if name == "near1" => break,
-                    // The kernel sets it down first; and this is about the round before, too: what came back had
-                    // another address.
-                    Event::Up(name) | Event::Down(name) if name == "near1" => {}
-                    Event::Address(name, _) if name == "near1" && round > 1 => {}
+                    InterfaceEvent::Gone(name) if name == "near1" => break,
+                    // The kernel sets the interface down first. The event may be from the round before: the
+                    // interface came back with another MAC.
+                    InterfaceEvent::Up(name) | InterfaceEvent::Down(name) if name == "near1" => {}
+                    InterfaceEvent::Address(name, _) if name == "near1" && round > 1 => {}
                     other => panic!("{other:?}"),
                 }
             }
@@ -259,8 +261,8 @@ fn an_interface_that_is_down_or_gone_is_counted_and_serves_again_once_it_is_back
             cable("near1", "far1");
             let opened = loop {
                 match next(&events) {
-                    Event::Back(opened) => break opened,
-                    Event::Up(_) | Event::Down(_) => {}
+                    InterfaceEvent::Back(opened) => break opened,
+                    InterfaceEvent::Up(_) | InterfaceEvent::Down(_) => {}
                     other => panic!("{other:?}"),
                 }
             };
@@ -273,7 +275,7 @@ fn an_interface_that_is_down_or_gone_is_counted_and_serves_again_once_it_is_back
             }
             drop(watch_ends);
         }
-        // Nothing waits in vain: an idle worker sleeps.
+        // An idle worker sleeps.
         let (waker, begin) = (Waker::new().unwrap(), Instant::now());
         middle.wait(&waker, Some(Duration::from_millis(1))).unwrap();
         middle.receive(|_, _, _| false, |_, _| ());
@@ -311,7 +313,7 @@ fn tags_are_taken_off_and_put_on_and_frames_of_other_vlans_are_nobodys() {
         let mut xdp = Xdp::open(&config(&["near0"], Mode::Auto)).unwrap_or_else(|e| panic!("{e}"));
         let address = |addr: &str, len| gatun_ether::Prefix { addr: addr.parse().unwrap(), len };
         let settings = gatun_ether::Settings {
-            ports: vec![gatun_ether::Port {
+            ports: vec![gatun_ether::PortSettings {
                 name: "near".into(),
                 device: 0,
                 mac: gatun_ether::Mac(xdp.opened[0].interface.mac),
@@ -323,7 +325,7 @@ fn tags_are_taken_off_and_put_on_and_frames_of_other_vlans_are_nobodys() {
                 neighbours: vec![],
                 realms: [0; 2],
             }],
-            speaks: true,
+            announces: true,
             ..Default::default()
         };
         let ether = gatun_ether::Ether::new(&settings, &Default::default(), [1; 4]).unwrap();

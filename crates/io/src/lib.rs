@@ -1,8 +1,9 @@
-//! Where packets come from and go to.
+//! Packet I/O: the interface between workers and devices.
 //!
-//! A [`Backend`] is everything that one worker receives from and sends to: one queue of a TUN device, or
-//! queue n of every port of a network card. It lends its own buffers to the engine for the length of one
-//! burst, as [`gatun_wire::Packet`]s, and takes back what is to be sent through [`Transmit`]:
+//!
+//! A [`Backend`] is everything that one worker receives from and sends to: one queue of a TUN device, or queue
+//! n of every port of a network card. It lends its own buffers to the engine for one burst, as
+//! [`gatun_wire::Packet`]s, and accepts packets to send through [`Transmit`]:
 //!
 //! ```text
 //!   worker -> Backend::receive(burst_max, handle)
@@ -13,24 +14,24 @@
 //!
 //! # Adding a backend
 //!
-//! Make a crate `io-<name>`, implement [`Backend`], and keep every `unsafe` of the driver inside it.
+//! Create a crate `io-<name>`, implement [`Backend`], and keep all `unsafe` code of the driver inside it.
 //!
-//! - Leave [`gatun_wire::HEADROOM`] bytes in front of each received packet and [`gatun_wire::TAILROOM`] behind one that
-//!   may grow, check at build time that the device's header fits [`gatun_wire::DEVICE_ROOM`], and say in
-//!   [`gatun_wire::Offload`] exactly what the device has left undone. A device without offloads uses the
-//!   default: checksums complete, one packet each.
-//! - The buffers stay the backend's: DPDK builds the `Packet` over its mbuf and, in
-//!   [`Transmit::forward`], moves the mbuf's data offset to [`Packet::start`] and hands the mbuf itself to
-//!   the transmit ring; AF_XDP does the same with its frame. What was not forwarded when `handle` returns
-//!   is freed. [`Transmit::send`] takes a fresh buffer and copies.
-//! - A backend of several ports (inside, outside) chooses the port of a packet that is sent, by its IP
-//!   version or by a route: the worker does not know ports.
-//! - A backend of Ethernet devices puts a `gatun_ether::Ether` between its frames and these packets: it knows the
-//!   ports, their routes and neighbours, and answers what a host on a link has to.
-//! - A device that refuses a packet is counted in [`Stats`], never an error. `Err` from `receive` or
+//! - Leave [`gatun_wire::HEADROOM`] bytes before each received packet and [`gatun_wire::TAILROOM`] after one
+//!   that may grow, check at compile time that the device's header fits [`gatun_wire::DEVICE_ROOM`], and
+//!   describe in [`gatun_wire::Offload`] exactly what the device has left undone. A device without offloads
+//!   uses the default: complete checksums, one packet each.
+//! - The buffers remain the backend's. DPDK builds the `Packet` over its mbuf; [`Transmit::forward`] moves
+//!   the mbuf's data offset to [`Packet::start`] and puts the mbuf itself on the transmit ring. AF_XDP does the
+//!   same with its frame. Buffers that were not forwarded when `handle` returns are freed. [`Transmit::send`]
+//!   takes a new buffer and copies.
+//! - A backend with several ports (inside, outside) chooses the port of a packet to send by its IP version or
+//!   by a route: the worker does not know ports.
+//! - A backend of Ethernet devices puts a `gatun_ether::Ether` between its frames and these packets. The
+//!   `Ether` knows the ports, their routes and neighbours, and answers ARP, neighbour discovery and pings.
+//! - A packet that the device refuses is counted in [`Stats`] and is never an error. `Err` from `receive` or
 //!   `wait` means that the device is gone.
-//! - A polled driver returns at once from [`Backend::wait`] while it is busy, and sleeps for a short time
-//!   when it has been idle for long.
+//! - A polled driver returns immediately from [`Backend::wait`] while it is busy, and sleeps briefly after a
+//!   long idle time.
 #![forbid(unsafe_code)]
 
 pub mod mailbox;
@@ -44,59 +45,61 @@ use gatun_wire::{HEADROOM, Packet, TAILROOM};
 use std::io;
 use std::time::Duration;
 
-pub use mailbox::{Mailbox, NotPut};
+pub use mailbox::{Mailbox, PutError};
 pub use memory::Memory;
-pub use processors::{Others, Processor, Processors, Undividable};
-pub use stats::{Named, RxError, Stats, TxError};
+pub use processors::{OtherProcessors, Processor, ProcessorError, Processors};
+pub use stats::{NamedCounter, RxError, Stats, TxError};
 pub use waker::Waker;
 
-/// Packets that a backend hands over at a time, at most.
+/// Largest number of packets in a burst.
 pub const BURST_MAX: usize = 64;
 
-/// The largest packet, bytes: a super-packet's IPv4 length field has 16 bits, an IPv6 one is 40 bytes more.
+/// Largest packet in bytes: a super-packet's IPv4 length field has 16 bits, and an IPv6 packet may be 40 bytes
+/// longer.
 pub const PACKET_MAX: usize = 65_535 + 40;
 
-/// Bytes from one buffer of a burst to the next, where the buffers take the largest packet. The odd 704 keep the
-/// buffers' first lines out of one cache set, and leave room behind a packet for a reply that pads.
+/// Distance in bytes between the buffers of a burst, if they hold the largest packet. The odd 704 bytes keep
+/// the first cache lines of the buffers in different cache sets and leave room after a packet for a reply that
+/// pads.
 pub const STRIDE: usize = 65_536 + 704;
 
 const _: () = assert!(STRIDE >= HEADROOM + PACKET_MAX + 256 && 256 >= TAILROOM);
 
-/// What is done with a received burst.
+/// Callback that handles a received burst.
 pub type Handler<'a> = dyn FnMut(&mut [Packet<'_>], &mut dyn Transmit) + 'a;
 
-/// A source and sink of packets, owned by one worker.
+/// Source and sink of packets, owned by one worker.
 pub trait Backend: Send {
-    /// The device, as an operator knows it.
+    /// Name of the device for operators.
     fn name(&self) -> &str;
 
-    /// Hands up to [`BURST_MAX`] waiting packets to `handle`, once, and returns how many there were.
-    /// Never blocks; with nothing waiting, `handle` is not called and 0 is returned.
+    /// Passes up to [`BURST_MAX`] waiting packets to `handle`, in one call, and returns their number. Never
+    /// blocks. If no packet waits, it returns 0 without calling `handle`.
     ///
     /// # Errors
-    /// Only where the device cannot be used any more.
+    /// Only if the device cannot be used any more.
     fn receive(&mut self, handle: &mut Handler<'_>) -> io::Result<usize>;
 
-    /// The way out, for packets that no burst caused.
+    /// Sending half, for packets outside a burst.
     fn transmit(&mut self) -> &mut dyn Transmit;
 
-    /// Blocks until a packet waits, `waker` is woken, or `timeout` is over (`None`: for ever). A wake-up
-    /// ends one wait: it is reset here.
+    /// Blocks until a packet waits, `waker` is woken, or `timeout` expires (`None`: never). A wake-up ends one
+    /// wait and is reset here.
     ///
     /// # Errors
-    /// Only where the device cannot be used any more.
+    /// Only if the device cannot be used any more.
     fn wait(&mut self, waker: &Waker, timeout: Option<Duration>) -> io::Result<()>;
 
-    /// What was received, sent and refused so far.
+    /// Counters of received, sent and refused packets.
     fn stats(&self) -> Stats;
 }
 
-/// The sending half of a backend. Every call is counted in [`Stats`], as sent or by its error.
+/// Sending half of a backend. Every call is counted in [`Stats`], as sent or by its error.
 pub trait Transmit {
-    /// Sends packet `index` of the burst that is being handled, as it now is: with [`gatun_wire::DEVICE_ROOM`] bytes in
-    /// front. At most once per packet.
+    /// Sends packet `index` of the present burst in its present form, with [`gatun_wire::DEVICE_ROOM`] bytes
+    /// before it. At most once per packet.
     fn forward(&mut self, index: usize, packet: &mut Packet<'_>);
 
-    /// Sends a packet in a buffer that is not the backend's, with [`gatun_wire::HEADROOM`] in front.
+    /// Sends a packet from a buffer that is not the backend's, with [`gatun_wire::HEADROOM`] bytes before it.
     fn send(&mut self, packet: &mut Packet<'_>);
 }

@@ -1,16 +1,17 @@
-//! Messages from any thread to one that reads them between bursts.
+//! Mailbox: messages from any thread to one thread that reads them between bursts.
 //!
-//! Orders and jobs of a worker, news of devices and neighbours, and settings of ports come this way.
+//!
+//! Used for requests to workers, events of devices, neighbour updates, and new settings of ports.
 
 mod queue;
 
-/// What [`queue`] is made of; tests put a model checker's in its place.
+/// Synchronisation types of [`queue`]. Tests replace them with those of a model checker.
 pub(crate) mod sync {
     pub(crate) use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
     pub(crate) use std::sync::{Arc, Mutex};
 }
 
-pub use queue::{Mailbox, NotPut};
+pub use queue::{Mailbox, PutError};
 
 #[cfg(test)]
 mod tests {
@@ -36,11 +37,11 @@ mod tests {
     fn a_full_mailbox_and_one_that_nobody_reads_give_a_message_back() {
         let mailbox = Mailbox::new(2);
         assert!(mailbox.put(1).is_ok() && mailbox.put(2).is_ok());
-        assert_eq!(mailbox.put(3), Err(NotPut::Full(3)));
+        assert_eq!(mailbox.put(3), Err(PutError::Full(3)));
         assert_eq!(mailbox.next(), Some(1));
         assert!(mailbox.put(3).is_ok());
         mailbox.close();
-        assert_eq!((mailbox.next(), mailbox.put(4)), (None, Err(NotPut::Closed(4))));
+        assert_eq!((mailbox.next(), mailbox.put(4)), (None, Err(PutError::Closed(4))));
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! A backend without a device: packets are pushed in by a test or a bench, and read back.
+//! In-memory backend: a test or a bench pushes packets in and reads the sent ones.
 
 use crate::{BURST_MAX, Backend, Handler, Stats, Transmit, TxError, Waker};
 use gatun_wire::{HEADROOM, Offload, Packet, Segmentation};
@@ -8,12 +8,12 @@ use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// A packet of the in-memory backend: bytes from the IP header on.
+/// Packet of the in-memory backend: bytes from the IP header on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Frame {
-    /// The packet.
+    /// Bytes of the packet.
     pub bytes: Vec<u8>,
-    /// What is left for a device to do.
+    /// Work that is left for a device.
     pub offload: Offload,
 }
 
@@ -23,14 +23,14 @@ impl From<Vec<u8>> for Frame {
     }
 }
 
-/// The in-memory backend. What it sends is read through its [`MemoryPeer`].
+/// In-memory backend. Its [`MemoryPeer`] reads what it sends.
 pub struct Memory {
     name: String,
     buffers: Vec<Vec<u8>>,
     tx: MemoryTx,
 }
 
-/// The other end of a [`Memory`] backend: gives it packets, and takes what it sent.
+/// Other end of a [`Memory`] backend: provides packets and takes the sent ones.
 #[derive(Clone)]
 pub struct MemoryPeer {
     wire: Arc<Mutex<Wire>>,
@@ -51,15 +51,16 @@ struct MemoryTx {
     stats: Stats,
 }
 
-/// Room after a packet, for a reply that pads.
+/// Bytes after a packet, for a reply that pads.
 const TAILROOM: usize = 256;
 const _: () = assert!(TAILROOM >= gatun_wire::TAILROOM);
 
 impl Memory {
-    /// A backend and its other end.
+    /// Creates a backend and its other end.
+    ///
     ///
     /// # Errors
-    /// Where the process may open no more files.
+    /// If the process has reached its limit of open files.
     pub fn new(name: &str) -> io::Result<(Memory, MemoryPeer)> {
         let wire = Arc::new(Mutex::new(Wire::default()));
         let waker = Waker::new()?;
@@ -70,23 +71,23 @@ impl Memory {
 }
 
 impl MemoryPeer {
-    /// Lets the backend receive a packet.
+    /// Queues a packet for the backend to receive.
     pub fn push(&self, frame: impl Into<Frame>) {
         lock(&self.wire).to_backend.push_back(frame.into());
         self.waker.wake();
     }
 
-    /// Takes what the backend sent so far, in its order.
+    /// Takes the packets sent so far, in order.
     pub fn take_sent(&self) -> Vec<Frame> {
         std::mem::take(&mut lock(&self.wire).from_backend)
     }
 
-    /// From now on the device refuses packets for this reason, or takes them again.
+    /// Makes the device refuse packets for this reason, or accept them again.
     pub fn refuse(&self, reason: Option<TxError>) {
         lock(&self.wire).refuse = reason;
     }
 
-    /// The device is removed.
+    /// Removes the device.
     pub fn remove(&self) {
         lock(&self.wire).gone = true;
         self.waker.wake();
@@ -116,7 +117,7 @@ impl Backend for Memory {
                 }
                 let buffer = &mut self.buffers[lens.len()];
                 buffer.clear();
-                // An unwritten byte shows.
+                // The fill value makes unwritten bytes visible.
                 buffer.resize(HEADROOM + frame.bytes.len() + TAILROOM, 0xa5);
                 buffer[HEADROOM..HEADROOM + frame.bytes.len()].copy_from_slice(&frame.bytes);
                 lens.push(frame.bytes.len());

@@ -1,10 +1,10 @@
-//! Capture files: pcap and pcapng in, pcap out, and the link layers in them that carry IP.
+//! Capture files: reads pcap and pcapng, writes pcap, and parses the link layers that carry IP.
 //!
 //! ```text
 //!   frame:  [ link header ......... protocol field ] [ IP packet ......... ]
 //! ```
-//! A translated packet goes out behind the link header of the packet that it came from, with the protocol
-//! field changed. Times are kept to the nanosecond where the file has them.
+//! A translated packet keeps the link header of the original packet, with the protocol field changed. Times are
+//! kept to the nanosecond if the file has them.
 
 use pcap_file::pcap::{PcapHeader, PcapReader, PcapWriter, RawPcapPacket};
 use pcap_file::pcapng::blocks::interface_description::{
@@ -15,44 +15,44 @@ use pcap_file::{DataLink, Endianness, PcapError, TsResolution};
 use std::io::{self, Read, Write};
 use std::time::Duration;
 
-/// Longest frame that is taken: a whole IPv6 packet and any link header.
+/// Longest accepted frame: a whole IPv6 packet with any link header.
 pub const FRAME_MAX: usize = 65_575 + 64;
 
-/// A link layer that carries IP.
+/// Link layer that carries IP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Link {
-    /// Nothing before the IP header (LINKTYPE_RAW, _IPV4, _IPV6). Written as LINKTYPE_RAW.
+    /// No link header (LINKTYPE_RAW, _IPV4, _IPV6). Written as LINKTYPE_RAW.
     Raw,
-    /// Four bytes of address family in the byte order of the machine that captured (LINKTYPE_NULL).
+    /// Four bytes of address family in the capturing machine's byte order (LINKTYPE_NULL).
     Null,
     /// Four bytes of address family in network byte order (LINKTYPE_LOOP).
     Loop,
     /// Ethernet, with or without VLAN tags.
     Ethernet,
-    /// What `tcpdump -i any` writes (LINKTYPE_LINUX_SLL).
+    /// Linux cooked capture, as written by `tcpdump -i any` (LINKTYPE_LINUX_SLL).
     Cooked,
-    /// The newer form of the same (LINKTYPE_LINUX_SLL2).
+    /// Linux cooked capture, version 2 (LINKTYPE_LINUX_SLL2).
     Cooked2,
 }
 
-/// Where things are in a frame.
+/// Layout of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Layout {
-    /// Bytes before the IP header.
+    /// Length of the link header in bytes.
     pub header_len: usize,
-    /// The place of the protocol field.
+    /// Offset of the protocol field.
     protocol_at: usize,
 }
 
 const ETHERTYPE_IPV4: [u8; 2] = [0x08, 0x00];
 const ETHERTYPE_IPV6: [u8; 2] = [0x86, 0xdd];
-/// At most so many VLAN tags are stepped over.
+/// Largest number of VLAN tags that are skipped.
 const TAGS_MAX: usize = 4;
 
 impl Link {
     fn of(datalink: DataLink) -> io::Result<Self> {
         match u32::from(datalink) {
-            // 12 and 14 are what some systems write for RAW.
+            // Some systems write 12 or 14 for RAW.
             12 | 14 | 101 | 228 | 229 => Ok(Link::Raw),
             0 => Ok(Link::Null),
             108 => Ok(Link::Loop),
@@ -60,7 +60,7 @@ impl Link {
             113 => Ok(Link::Cooked),
             276 => Ok(Link::Cooked2),
             n => Err(invalid(format!(
-                "the file's link layer ({n}) is none of raw IP, Ethernet, loopback, Linux cooked"
+                "unsupported link layer {n}: expected raw IP, Ethernet, loopback or Linux cooked"
             ))),
         }
     }
@@ -76,7 +76,7 @@ impl Link {
         })
     }
 
-    /// Where the IP packet is in a frame; `None` where the frame carries none.
+    /// Layout of a frame, or `None` if it carries no IP packet.
     pub fn layout(self, frame: &[u8]) -> Option<Layout> {
         let (header_len, protocol_at) = match self {
             Link::Raw => (0, 0),
@@ -105,8 +105,7 @@ impl Link {
         (named && matches!(version, 4 | 6)).then_some(Layout { header_len, protocol_at })
     }
 
-    /// The link header for a packet that takes the place of the one in `frame`: `answer` turns Ethernet's
-    /// two addresses round.
+    /// Link header for a packet that replaces the one in `frame`. `answer` swaps the two Ethernet addresses.
     fn header(self, frame: &[u8], layout: Layout, packet: &[u8], answer: bool) -> Vec<u8> {
         let mut header = frame.get(..layout.header_len).unwrap_or_default().to_vec();
         let six = packet.first().is_some_and(|byte| byte >> 4 == 6);
@@ -128,7 +127,7 @@ impl Link {
     }
 }
 
-/// Writes the number of the family into four bytes whose byte order the old number shows; Linux's numbers.
+/// Writes the Linux address family into four bytes. The old number shows their byte order.
 fn set_family(header: &mut [u8], network_order: bool, six: bool) {
     let family: u32 = if six { 10 } else { 2 };
     let big = network_order || header.first() == Some(&0);
@@ -138,18 +137,18 @@ fn set_family(header: &mut [u8], network_order: bool, six: bool) {
     }
 }
 
-/// A captured frame.
+/// Captured frame.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Frame {
-    /// Since 1970.
+    /// Time since 1970.
     pub time: Duration,
-    /// From the link header on.
+    /// Bytes from the link header on.
     pub bytes: Vec<u8>,
-    /// Whether the capture cut it short.
+    /// Whether the capture truncated the frame.
     pub cut: bool,
 }
 
-/// Reads a capture file of either kind.
+/// Reader of pcap and pcapng files.
 pub struct Reader<R: Read> {
     file: File<R>,
     link: Link,
@@ -161,15 +160,16 @@ type Input<R> = io::Chain<io::Cursor<Vec<u8>>, R>;
 enum File<R: Read> {
     Pcap(PcapReader<Input<R>>),
     PcapNg(PcapNgReader<Input<R>>),
-    /// A pcapng file whose first packet had to be read to know the interface.
+    /// A pcapng file whose first packet had to be read to learn the interface.
     Empty,
 }
 
 impl<R: Read> Reader<R> {
-    /// Looks at the file's first bytes to see what it is.
+    /// Opens a capture file and detects its format from its first bytes.
+    ///
     ///
     /// # Errors
-    /// Where it is no capture file, or its link layer carries no IP.
+    /// If the file is not a capture file, or its link layer carries no IP.
     pub fn new(mut input: R) -> io::Result<Self> {
         let mut magic = Vec::new();
         input.by_ref().take(4).read_to_end(&mut magic)?;
@@ -187,17 +187,17 @@ impl<R: Read> Reader<R> {
         Ok(Reader { file: File::Pcap(reader), link: Link::of(datalink)?, resolution: ts_resolution })
     }
 
-    /// The link layer of all frames.
+    /// Link layer of all frames.
     pub fn link(&self) -> Link {
         self.link
     }
 
-    /// Whether times are in nanoseconds, not microseconds.
+    /// Whether times are in nanoseconds rather than microseconds.
     pub fn nanoseconds(&self) -> bool {
         self.resolution == TsResolution::NanoSecond
     }
 
-    /// A pcapng file names its interfaces before their packets.
+    /// Finds the link layer of a pcapng file, which describes its interfaces before their packets.
     fn find_link(&mut self) -> io::Result<()> {
         let File::PcapNg(reader) = &mut self.file else { return Ok(()) };
         loop {
@@ -216,12 +216,13 @@ impl<R: Read> Reader<R> {
         }
     }
 
-    /// The next frame.
+    /// Reads the next frame.
+    ///
     ///
     /// # Errors
-    /// Where the file is broken, or a frame longer than [`FRAME_MAX`]. Of the kind
-    /// [`io::ErrorKind::UnexpectedEof`] where the file ends inside a record, as it does when its writer was
-    /// killed: all frames before it were good.
+    /// If the file is damaged, or a frame is longer than [`FRAME_MAX`]. The error kind is
+    /// [`io::ErrorKind::UnexpectedEof`] if the file ends inside a record, as it does when its writer was
+    /// killed; all frames before it are valid.
     pub fn next_frame(&mut self) -> io::Result<Option<Frame>> {
         let frame = match &mut self.file {
             File::Empty => None,
@@ -254,7 +255,7 @@ fn frame_of_pcap(packet: RawPcapPacket<'_>, resolution: TsResolution) -> Frame {
 
 fn next_of_pcapng<R: Read>(reader: &mut PcapNgReader<R>, link: Link) -> io::Result<Option<Frame>> {
     loop {
-        // A block borrows from the reader, which is asked for the interface afterwards.
+        // A block borrows the reader, which is needed afterwards to look up the interface.
         let (interface, raw_time, original_len, bytes) = match reader.next_block() {
             None => return Ok(None),
             Some(Err(error)) => return Err(broken(error)),
@@ -266,7 +267,7 @@ fn next_of_pcapng<R: Read>(reader: &mut PcapNgReader<R>, link: Link) -> io::Resu
         };
         let Some(interface) = reader.interfaces().get(interface as usize) else {
             return Err(invalid(format!(
-                "a packet of interface {interface}, which the file does not describe"
+                "a packet refers to interface {interface}, which the file does not describe"
             )));
         };
         if Link::of(interface.linktype)? != link {
@@ -278,7 +279,7 @@ fn next_of_pcapng<R: Read>(reader: &mut PcapNgReader<R>, link: Link) -> io::Resu
     }
 }
 
-/// The reader library leaves timestamps in the interface's unit; `if_tsresol` says which.
+/// Converts a raw timestamp, which the reader library leaves in the interface's unit (`if_tsresol`).
 fn time_of(raw: u64, interface: &InterfaceDescriptionBlock<'_>) -> Duration {
     let mut ticks_a_second = 1_000_000_u128;
     let mut offset = 0;
@@ -295,14 +296,15 @@ fn time_of(raw: u64, interface: &InterfaceDescriptionBlock<'_>) -> Duration {
     Duration::new(seconds.wrapping_add(offset), (nanos % 1_000_000_000) as u32)
 }
 
-/// Writes a pcap file.
+/// Writer of pcap files.
 pub struct Writer<W: Write> {
     file: PcapWriter<W>,
     link: Link,
 }
 
 impl<W: Write> Writer<W> {
-    /// Begins a file; times are kept in nanoseconds or in microseconds.
+    /// Starts a file with times in nanoseconds or microseconds.
+    ///
     ///
     /// # Errors
     /// Those of `output`.
@@ -320,8 +322,8 @@ impl<W: Write> Writer<W> {
         Ok(Writer { file: PcapWriter::with_header(output, header).map_err(broken)?, link })
     }
 
-    /// Writes an IP packet behind the link header of the frame that it came from; `answer` sends it back to
-    /// where the frame came from.
+    /// Writes an IP packet with the link header of the frame that it came from. With `answer`, it goes back to
+    /// the frame's sender.
     ///
     /// # Errors
     /// Those of the output.
@@ -349,7 +351,7 @@ impl<W: Write> Writer<W> {
         self.file.write_raw_packet(&raw).map(drop).map_err(broken)
     }
 
-    /// Ends the file.
+    /// Finishes the file.
     ///
     /// # Errors
     /// Those of the output.
@@ -358,13 +360,13 @@ impl<W: Write> Writer<W> {
     }
 }
 
-/// Writer of a pcapng file in which each frame has a comment.
+/// Writer of pcapng files with a comment on each frame.
 pub struct CommentedWriter<W: Write> {
     file: pcap_file::pcapng::PcapNgWriter<W>,
 }
 
 impl<W: Write> CommentedWriter<W> {
-    /// Begins a file with an interface for each name.
+    /// Starts a file with one interface per name.
     ///
     /// # Errors
     /// Those of `output`.
@@ -404,7 +406,7 @@ impl<W: Write> CommentedWriter<W> {
         self.file.write_pcapng_block(block).map(drop).map_err(broken)
     }
 
-    /// Ends the file.
+    /// Finishes the file.
     ///
     /// # Errors
     /// Those of the output.
@@ -423,6 +425,6 @@ fn broken(error: PcapError) -> io::Error {
         PcapError::IoError(error) if error.kind() == io::ErrorKind::UnexpectedEof => cut_off(),
         PcapError::IoError(error) => error,
         PcapError::IncompleteBuffer => cut_off(),
-        other => invalid(format!("the file is broken: {other}")),
+        other => invalid(format!("the file is damaged: {other}")),
     }
 }

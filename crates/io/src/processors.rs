@@ -1,67 +1,70 @@
-//! A processor for each worker, and the rest for whatever else the process does.
+//! Processor assignment: one per worker, the rest for other threads.
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use std::fmt;
 use std::io;
 
-/// A worker's processor, by the system's number.
+/// Processor of a worker, by the system's number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Processor(usize);
 
 impl Processor {
-    /// Keeps the calling thread on this one.
+    /// Pins the calling thread to this processor.
+    ///
     ///
     /// # Errors
-    /// Where the system refuses; the thread goes on where it was.
-    pub fn stay(&self) -> io::Result<()> {
+    /// If the system refuses; the affinity of the thread stays unchanged.
+    pub fn pin_thread(&self) -> io::Result<()> {
         let mut set = CpuSet::new();
         set.set(self.0);
         Ok(sched_setaffinity(None, &set)?)
     }
 }
 
-/// The processors that are no worker's; all of them where workers have all.
+/// Processors that no worker uses. All processors, if workers use all of them.
 #[derive(Clone, Copy, Debug)]
-pub struct Others(CpuSet);
+pub struct OtherProcessors(CpuSet);
 
-impl Others {
-    /// Keeps the calling thread, and those that it starts, off the workers' processors.
+impl OtherProcessors {
+    /// Keeps the calling thread, and threads that it starts, off the workers' processors.
+    ///
     ///
     /// # Errors
-    /// Where the system refuses.
-    pub fn stay(&self) -> io::Result<()> {
+    /// If the system refuses.
+    pub fn pin_thread(&self) -> io::Result<()> {
         Ok(sched_setaffinity(None, &self.0)?)
     }
 
-    /// Their numbers.
+    /// Numbers of the processors.
     pub fn numbers(&self) -> impl Iterator<Item = usize> + '_ {
         numbers(&self.0)
     }
 }
 
-/// Processors: of the workers, and for everything else.
+/// Division of the processors between workers and other threads.
 #[derive(Clone, Debug)]
 pub struct Processors {
-    /// One for each worker, in order.
+    /// Processor of each worker, in order.
     pub workers: Vec<Processor>,
-    /// Those for everything else.
-    pub others: Others,
+    /// Processors for all other threads.
+    pub others: OtherProcessors,
 }
 
 impl Processors {
-    /// Divides those that the process may use. `named`: the workers', one for each; none: the last ones, as the first one
-    /// has most of what the system does for itself.
+    /// Divides the processors that the process may use. `named` are the workers' processors, one each. If it is
+    /// empty, workers get the last ones, because the first one handles most of the system's own work.
+    ///
     ///
     /// # Errors
-    /// Where these are too few or too many, or not there.
-    pub fn divide(named: &[u16], workers: usize) -> Result<Processors, Undividable> {
-        let allowed = sched_getaffinity(None).map_err(|error| Undividable::System(error.into()))?;
+    /// If `named` has the wrong length or contains an unavailable processor.
+    pub fn divide(named: &[u16], workers: usize) -> Result<Processors, ProcessorError> {
+        let allowed = sched_getaffinity(None).map_err(|error| ProcessorError::System(error.into()))?;
         if !named.is_empty() && named.len() != workers {
-            return Err(Undividable::Number { named: named.len(), workers });
+            return Err(ProcessorError::Number { named: named.len(), workers });
         }
         let there = |number: usize| number < CpuSet::MAX_CPU && allowed.is_set(number);
         if let Some(missing) = named.iter().find(|number| !there((**number).into())) {
-            return Err(Undividable::Missing(*missing));
+            return Err(ProcessorError::Missing(*missing));
         }
         let mut last = numbers(&allowed).collect::<Vec<_>>().into_iter().rev().cycle();
         let chosen: Vec<usize> = match named.is_empty() {
@@ -71,7 +74,10 @@ impl Processors {
         let mut others = allowed;
         chosen.iter().for_each(|number| others.unset(*number));
         let others = if others.count() == 0 { allowed } else { others };
-        Ok(Processors { workers: chosen.into_iter().map(Processor).collect(), others: Others(others) })
+        Ok(Processors {
+            workers: chosen.into_iter().map(Processor).collect(),
+            others: OtherProcessors(others),
+        })
     }
 }
 
@@ -79,39 +85,39 @@ fn numbers(set: &CpuSet) -> impl Iterator<Item = usize> + '_ {
     (0..CpuSet::MAX_CPU).filter(|number| set.is_set(*number))
 }
 
-/// Why processors cannot be divided as asked for.
+/// Error of the division of processors.
 #[derive(Debug)]
-pub enum Undividable {
-    /// The process may not use this one, or there is none.
+pub enum ProcessorError {
+    /// The processor does not exist, or the process may not use it.
     Missing(u16),
-    /// Not one for each worker.
+    /// The number of named processors differs from the number of workers.
     Number {
-        /// As many are named.
+        /// Named processors.
         named: usize,
-        /// As many there have to be.
+        /// Workers.
         workers: usize,
     },
-    /// The system does not tell which there are.
+    /// The system call failed.
     System(io::Error),
 }
 
-impl fmt::Display for Undividable {
+impl fmt::Display for ProcessorError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Undividable::Missing(number) => write!(
+            ProcessorError::Missing(number) => write!(
                 f,
-                "there is no processor {number} for a worker: write others in `cores` of [workers] (`taskset -p $$` shows which there are)"
+                "processor {number} is not available: change `cores` in [workers] (`taskset -p $$` shows the available ones)"
             ),
-            Undividable::Number { named, workers } => write!(
+            ProcessorError::Number { named, workers } => write!(
                 f,
-                "`cores` of [workers] names {named}, and there are {workers} workers: write one processor for each, or queues = {named} in [[port]]"
+                "`cores` in [workers] lists {named} processors for {workers} workers: list one per worker, or set queues = {named} in [[port]]"
             ),
-            Undividable::System(error) => write!(f, "which processors there are is not known: {error}"),
+            ProcessorError::System(error) => write!(f, "cannot list the processors: {error}"),
         }
     }
 }
 
-impl std::error::Error for Undividable {}
+impl std::error::Error for ProcessorError {}
 
 #[cfg(test)]
 mod tests {
@@ -139,7 +145,7 @@ mod tests {
         let first = mine()[0] as u16;
         std::thread::spawn(move || {
             let named = Processors::divide(&[first], 1).unwrap();
-            named.workers[0].stay().unwrap();
+            named.workers[0].pin_thread().unwrap();
             assert_eq!(mine(), [usize::from(first)]);
         })
         .join()
@@ -148,8 +154,8 @@ mod tests {
 
     #[test]
     fn processors_that_are_not_there_and_another_number_than_workers_are_refused() {
-        assert!(matches!(Processors::divide(&[1023], 1), Err(Undividable::Missing(1023))));
+        assert!(matches!(Processors::divide(&[1023], 1), Err(ProcessorError::Missing(1023))));
         let error = Processors::divide(&[0, 1, 2], 2).unwrap_err();
-        assert!(error.to_string().contains("names 3, and there are 2 workers"), "{error}");
+        assert!(error.to_string().contains("lists 3 processors for 2 workers"), "{error}");
     }
 }

@@ -1,82 +1,84 @@
-//! What a backend counts.
+//! Counters of a backend.
 
 use gatun_wire::counted_kinds;
 use std::ops::AddAssign;
 
 counted_kinds! {
-    /// Why a device did not take a packet.
+    /// Reason why a device did not accept a packet.
     TxError {
         Full, "tx_full", "The device's queue was full (EAGAIN, ENOBUFS).";
         Invalid, "tx_invalid", "The kernel refused the packet as malformed (EINVAL).";
         Down, "tx_down", "The device is down (EIO, ENETDOWN): set its link up, and its routes return.";
-        TooLong, "tx_too_long", "Longer than the device takes (EMSGSIZE).";
+        TooLong, "tx_too_long", "The packet is longer than the device allows (EMSGSIZE).";
         NoMemory, "tx_no_memory", "The kernel had no memory for the packet (ENOMEM).";
-        NoHeadroom, "tx_no_headroom", "No room in front for the device's header.";
+        NoHeadroom, "tx_no_headroom", "The buffer has no room for the device's header. This is a defect: please report it.";
         Gone, "tx_gone", "The device was removed (EBADFD, ENODEV).";
-        Other, "tx_other", "Another error; the last one is named beside the counters.";
+        Other, "tx_other", "Another error; the last one is shown next to the counters.";
     }
 }
 
 counted_kinds! {
-    /// Why something that a device gave could not be handed on.
+    /// Reason why received data could not be passed on.
     RxError {
-        ShortHeader, "rx_short_header", "Shorter than the device's own header.";
+        ShortHeader, "rx_short_header", "The data is shorter than the device's own header.";
         BadHeader, "rx_bad_header", "The device's header contradicts itself or the packet.";
-        UnknownSegmentation, "rx_unknown_gso", "A kind of segmentation offload that was not asked for.";
-        Truncated, "rx_truncated", "Longer than the receive buffer.";
-        RingFull, "rx_ring_full", "The receive ring was full: the worker does not keep up.";
-        NoFrame, "rx_no_frame", "The device had no free buffer to receive into: the worker does not keep up.";
+        UnknownSegmentation, "rx_unknown_gso", "The packet uses a segmentation offload that Gatun did not enable.";
+        Truncated, "rx_truncated", "The packet is longer than the receive buffer.";
+        RingFull, "rx_ring_full", "The receive ring was full: the worker is too slow for the load.";
+        NoFrame, "rx_no_frame", "The device had no free receive buffer: the worker is too slow for the load.";
     }
 }
 
-/// A count that one kind of backend has.
+/// Counter that only some backends have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Named {
-    /// The name used in metrics and logs.
+pub struct NamedCounter {
+    /// Name in metrics and logs.
     pub name: &'static str,
-    /// One sentence for an operator.
+    /// Help text for operators.
     pub help: &'static str,
-    /// How many.
+    /// Value.
     pub count: u64,
 }
 
-/// Packets and bytes of one backend. Bytes count from the IP header on; a super-packet is one packet.
+/// Packets and bytes of one backend. Bytes count from the IP header on. A super-packet counts as one packet.
 ///
-/// A backend of Ethernet devices counts what it sends as frames, from their Ethernet header on and those of its own
-/// (ARP, neighbour discovery, pings answered) included; what it receives, once it is a packet for the worker.
+///
+/// A backend of Ethernet devices counts sent data in frames, from the Ethernet header on, including its own
+/// frames (ARP, neighbour discovery, answered pings). It counts received data as packets for the worker.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
-    /// Packets handed to the worker.
+    /// Packets passed to the worker.
     pub rx_packets: u64,
-    /// Their bytes.
+    /// Bytes of these packets.
     pub rx_bytes: u64,
-    /// Of these, packets that stand for several (TSO, USO).
+    /// Super-packets among them (TSO, USO).
     pub rx_super_packets: u64,
-    /// What was received and not handed on, by [`RxError`].
+    /// Received data that was not passed on, by [`RxError`].
     pub rx_errors: [u64; RxError::COUNT],
-    /// Packets that the device took.
+    /// Packets that the device accepted.
     pub tx_packets: u64,
-    /// Their bytes.
+    /// Bytes of these packets.
     pub tx_bytes: u64,
-    /// Of these, packets that stand for several.
+    /// Super-packets among them.
     pub tx_super_packets: u64,
-    /// Packets that the device did not take, by [`TxError`].
+    /// Packets that the device did not accept, by [`TxError`].
     pub tx_errors: [u64; TxError::COUNT],
-    /// The last system error behind [`TxError::Other`].
+    /// Last system error behind [`TxError::Other`].
     pub tx_last_os_error: Option<i32>,
-    /// Of what was sent: frames that the backend made itself.
+    /// Sent frames that the backend made itself.
     pub tx_own: u64,
-    /// Frames that the backend made itself and the device did not take: not among `tx_errors`, as far as the device says
-    /// so when it is given them.
+    /// Frames that the backend made itself and the device did not accept. Not included in `tx_errors`, as far
+    /// as the device reports it immediately.
     pub tx_own_refused: u64,
-    /// Packets that were given to the backend and came to no device: dropped, or kept for now. `named` says why.
+    /// Packets that were given to the backend and reached no device: dropped, or queued. `named` has the
+    /// reasons.
     pub tx_withheld: u64,
-    /// What this kind of backend counts beside.
-    pub named: Vec<Named>,
+    /// Additional counters of this kind of backend.
+    pub named: Vec<NamedCounter>,
 }
 
 impl Stats {
-    /// Counts a frame that a device did not take; `is_own`: that the backend made itself.
+    /// Counts a frame that a device did not accept. `is_own` means that the backend made it itself.
     pub fn refuse(&mut self, reason: TxError, is_own: bool) {
         match is_own {
             true => self.tx_own_refused += 1,
@@ -84,12 +86,12 @@ impl Stats {
         }
     }
 
-    /// Packets given to the device: taken or refused.
+    /// Packets given to the device: accepted or refused.
     pub fn tx_attempts(&self) -> u64 {
         self.tx_packets + self.tx_errors.iter().sum::<u64>()
     }
 
-    /// Packets that the worker gave to the backend, by what became of them.
+    /// Packets that the worker gave to the backend, by their outcome.
     pub fn tx_given(&self) -> u64 {
         (self.tx_attempts() + self.tx_withheld).saturating_sub(self.tx_own)
     }

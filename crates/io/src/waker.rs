@@ -1,11 +1,11 @@
-//! Wakes a worker that blocks in [`Backend::wait`](crate::Backend::wait).
+//! Waker of a worker that blocks in [`Backend::wait`](crate::Backend::wait).
 
 use rustix::event::{EventfdFlags, eventfd};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-/// A wake-up that is not lost: one that comes while nobody waits ends the next wait at once.
+/// Wake-up that is never lost: if nobody waits, it ends the next wait at once.
 /// Clones wake the same waiter.
 #[derive(Clone, Debug)]
 pub struct Waker {
@@ -13,22 +13,23 @@ pub struct Waker {
 }
 
 impl Waker {
-    /// A waker that nobody has woken yet.
+    /// Creates a waker in the idle state.
+    ///
     ///
     /// # Errors
-    /// Where the process may open no more files.
+    /// If the process has reached its limit of open files.
     pub fn new() -> io::Result<Self> {
         let fd = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         Ok(Waker { fd: Arc::new(fd) })
     }
 
-    /// Ends the current or the next wait.
+    /// Ends the present or the next wait.
     pub fn wake(&self) {
-        // The only failure is a counter at its maximum: the waiter is awake already.
+        // The only possible failure is a counter at its maximum: then the waiter is already awake.
         let _ = rustix::io::write(&*self.fd, &1u64.to_ne_bytes());
     }
 
-    /// Forgets wake-ups so far; called by who waited.
+    /// Clears past wake-ups. The waiter calls it after a wait.
     pub fn reset(&self) {
         let _ = rustix::io::read(&*self.fd, &mut [0u8; 8]);
     }

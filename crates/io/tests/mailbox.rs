@@ -1,4 +1,4 @@
-//! The mailbox under every order in which two threads may go on: no message is lost, none is done before it is read.
+//! Mailbox under all interleavings of two threads: no message is lost, and none is done before it is read.
 
 #[expect(unreachable_pub, reason = "the file of a public module")]
 #[path = "../src/mailbox/queue.rs"]
@@ -9,9 +9,9 @@ mod sync {
     pub(crate) use loom::sync::{Arc, Mutex};
 }
 
-use queue::{Mailbox, NotPut};
+use queue::{Mailbox, PutError};
 
-/// Reads until so many messages have come.
+/// Reads until this many messages have arrived.
 fn read(mailbox: &Mailbox<u32>, count: usize) -> Vec<u32> {
     let mut read = Vec::new();
     while read.len() < count {
@@ -50,7 +50,7 @@ fn a_message_is_done_only_once_it_was_read() {
         let thread = loom::thread::spawn(move || {
             let number = writer.put(7_u32).unwrap();
             if writer.is_done(number) {
-                // Whoever sees that it is done sees what was done.
+                // A thread that sees the message as done also sees its effects.
                 assert_eq!(seen.load(sync::Ordering::Relaxed), 7);
             }
         });
@@ -69,7 +69,7 @@ fn a_message_is_read_or_given_back_where_the_reader_ends() {
         let mailbox = Mailbox::new(1);
         let (writer, message) = (mailbox.clone(), std::sync::Arc::new(()));
         let kept = message.clone();
-        let thread = loom::thread::spawn(move || !matches!(writer.put(message), Err(NotPut::Closed(_))));
+        let thread = loom::thread::spawn(move || !matches!(writer.put(message), Err(PutError::Closed(_))));
         mailbox.close();
         let _ = thread.join().unwrap();
         assert_eq!(std::sync::Arc::strong_count(&kept), 1);

@@ -1,4 +1,4 @@
-//! An allocator that counts, to show that the data path allocates nothing.
+//! Counting allocator, used to show that the data path allocates nothing.
 
 use core::alloc::{GlobalAlloc, Layout};
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -6,11 +6,11 @@ use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 static ENABLED: AtomicBool = AtomicBool::new(false);
 static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
 
-/// Another allocator, its allocations counted while [`count_allocations`] is on, of all threads together.
-/// Off, it costs the test of one flag.
+/// Wrapper of another allocator that counts the allocations of all threads while [`count_allocations`] is on.
+/// When off, it costs the test of a flag.
 pub struct Counting<A>(pub A);
 
-/// Switches counting on or off and returns how many allocations have been counted so far.
+/// Switches counting on or off. Returns the number of allocations counted so far.
 pub fn count_allocations(on: bool) -> u64 {
     ENABLED.store(on, Relaxed);
     ALLOCATIONS.load(Relaxed)
@@ -23,8 +23,8 @@ fn note() {
     }
 }
 
-// SAFETY: every call goes to the inner allocator with the caller's own arguments and its answer comes back
-// unchanged, so that the caller's promises and the inner allocator's are each other's.
+// SAFETY: every call passes the caller's arguments to the inner allocator and returns its result unchanged, so
+// each side's guarantees hold for the other.
 unsafe impl<A: GlobalAlloc> GlobalAlloc for Counting<A> {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         note();
@@ -60,7 +60,7 @@ mod tests {
         let allocator = Counting(System);
         let layout = Layout::new::<u64>();
         let round = || {
-            // SAFETY: the layout is not empty, and what was allocated is given back with it.
+            // SAFETY: the layout is not empty, and the memory is freed with the same layout.
             unsafe {
                 let at = allocator.alloc(layout);
                 assert!(!at.is_null());

@@ -1,17 +1,17 @@
-//! The processor's own clock.
+//! Cycle counter of the processor.
 
-/// Ticks of the clock that the processor counts at a constant rate: the time stamp counter of x86-64, the virtual
-/// counter of aarch64. `None` on other machines. Instructions around it may run before or after it: it is for
-/// stretches of some hundred nanoseconds and more.
+/// Ticks of a counter with a constant rate: the time stamp counter of x86-64, the virtual counter of aarch64.
+/// `None` on other machines. Surrounding instructions may be reordered with it, so it is only suitable for
+/// durations of some hundred nanoseconds and more.
 #[inline(always)]
 pub fn cycles() -> Option<u64> {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
-    // SAFETY: the instruction is part of every x86-64 and only reads the counter.
+    // SAFETY: every x86-64 processor has this instruction, and it only reads the counter.
     return Some(unsafe { core::arch::x86_64::_rdtsc() });
     #[cfg(all(target_arch = "aarch64", not(miri)))]
     {
         let count: u64;
-        // SAFETY: Linux lets programs read this register; it changes nothing.
+        // SAFETY: Linux lets programs read this register, and reading changes nothing.
         unsafe {
             core::arch::asm!("mrs {0}, cntvct_el0", out(reg) count, options(nomem, nostack, preserves_flags));
         }

@@ -1,6 +1,6 @@
-//! Which of sixteen short words are equal to one: all compared at once.
+//! Search among sixteen 16-bit words with one comparison.
 
-/// A bit for each of `words` that is `wanted`, the first one's lowest.
+/// Bit mask of the `words` that equal `wanted`, starting with the lowest bit.
 #[inline(always)]
 pub fn find16(words: &[u16; 16], wanted: u16) -> u16 {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
@@ -22,7 +22,8 @@ mod x86 {
 
     #[inline(always)]
     pub(super) fn find16(words: &[u16; 16], wanted: u16) -> u16 {
-        // SAFETY: SSE2 is part of every x86-64, and both loads of 16 bytes lie inside the 32 of `words`.
+        // SAFETY: every x86-64 processor has SSE2, and both loads of 16 bytes lie inside the 32 bytes of
+        // `words`.
         unsafe {
             let at: *const __m128i = words.as_ptr().cast();
             let wanted = _mm_set1_epi16(wanted as i16);

@@ -1,11 +1,11 @@
-//! A keyed hash of 32 bytes.
+//! Keyed hash of 32 bytes.
 //!
-//! Whoever does not know the key cannot choose inputs that fall together more often than chance has it:
-//! a client must not be able to fill one bucket of a table. It is not a cipher and no signature: outputs
-//! must not be shown to anybody.
 //!
-//! With AES instructions (AES-NI), the two halves `x`, `y` of the input go through three AES rounds each,
-//! side by side, under keys of their own; their sum goes through two more:
+//! Without the key, nobody can choose inputs that collide more often than by chance: a client must not be able
+//! to fill one bucket of a table. This is not a cipher and not a signature: outputs must not be disclosed.
+//!
+//! With AES instructions (AES-NI), the two halves `x`, `y` of the input go through three AES rounds each, in
+//! parallel and with separate keys. Their sum goes through two more:
 //!
 //! ```text
 //! x ^ k0 -> round k1 -> round k2 -> round k3 \
@@ -13,14 +13,14 @@
 //! y ^ k4 -> round k5 -> round k6 -> round k7 /
 //! ```
 //!
-//! Two inputs collide before the last two rounds only where the differences of the halves cancel out after
-//! three rounds. A differential trail over three rounds of AES passes at least 9 active S-boxes, each with
-//! a probability of at most 2^-6; over two rounds, as a bound without trails, no difference has an
-//! expected probability above 2^-28. Either is below what a table of 2^26 buckets sees by chance. Then the
-//! permutation of the last two rounds spreads every bit over all 128. Keys come from the seed by SipHash.
-//! Elsewhere the hash is SipHash-1-3 over the same 32 bytes.
+//! Two inputs collide before the last two rounds only if the differences of the halves cancel out after three
+//! rounds. A differential trail over three AES rounds passes at least 9 active S-boxes, each with a probability
+//! of at most 2^-6; over two rounds, as a bound without trails, no difference has an expected probability above
+//! 2^-28. Both are below the chance collisions of a table with 2^26 buckets. The permutation of the last two
+//! rounds then spreads every bit over all 128. SipHash derives the keys from the seed. On other processors, the
+//! hash is SipHash-1-3 of the same 32 bytes.
 
-/// A keyed hash of four words.
+/// Keyed hash of four words.
 #[derive(Clone, Copy)]
 pub struct Hasher64 {
     sip_key: [u64; 2],
@@ -33,15 +33,15 @@ pub struct Hasher64 {
 const ROUND_KEYS: usize = 10;
 
 impl Hasher64 {
-    /// A hash under the key `seed`, which nobody must be able to guess. Finds out once whether the
-    /// processor has AES instructions.
+    /// Creates a hash with the key `seed`, which must be unpredictable. Checks once whether the processor has
+    /// AES instructions.
     pub fn new(seed: [u64; 4]) -> Self {
         let mut hasher = Self::portable(seed);
         hasher.aes = has_aes();
         hasher
     }
 
-    /// As [`Hasher64::new`], without special instructions; its hashes differ from those of the other.
+    /// Like [`Hasher64::new`], without special instructions. Its hashes differ from those of the other variant.
     pub fn portable(seed: [u64; 4]) -> Self {
         let [a, b, c, d] = seed;
         let word = |key: [u64; 2], i: usize| siphash13(key, [i as u64, a, b, c ^ d.rotate_left(32)]);
@@ -50,13 +50,13 @@ impl Hasher64 {
         Hasher64 { sip_key, round_keys, aes: false }
     }
 
-    /// The hash of 32 bytes: enough for the 5-tuple of an IPv6 source and an embedded IPv4 destination,
-    /// and what else is to be told apart.
+    /// Hash of 32 bytes: enough for the 5-tuple of an IPv6 source and an embedded IPv4 destination, with some
+    /// bits to spare.
     #[inline(always)]
     pub fn hash4(&self, words: [u64; 4]) -> u64 {
         #[cfg(all(target_arch = "x86_64", not(miri)))]
         if self.aes {
-            // SAFETY: `aes` is set only by `new`, where the processor said that it has the instructions.
+            // SAFETY: only `new` sets `aes`, if the processor has the instructions.
             return unsafe { x86::hash(&self.round_keys, words) };
         }
         siphash13(self.sip_key, words)
@@ -64,7 +64,7 @@ impl Hasher64 {
 }
 
 impl core::fmt::Debug for Hasher64 {
-    /// Without the key.
+    /// Omits the key.
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         f.debug_struct("Hasher64").field("aes", &self.aes).finish_non_exhaustive()
     }
@@ -72,7 +72,7 @@ impl core::fmt::Debug for Hasher64 {
 
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 fn has_aes() -> bool {
-    // Leaf 1, ECX bit 25. The legacy encoding needs no more of the system than SSE2, which is always there.
+    // Leaf 1, ECX bit 25. The legacy encoding only needs SSE2 support from the system, which is always present.
     core::arch::x86_64::__cpuid(1).ecx & (1 << 25) != 0
 }
 
@@ -91,7 +91,7 @@ mod x86 {
     /// The processor must have AES instructions.
     #[inline(always)]
     pub(super) unsafe fn hash(keys: &[[u64; 2]; ROUND_KEYS], words: [u64; 4]) -> u64 {
-        // SAFETY: SSE2 is part of every x86-64; the caller vouches for AES.
+        // SAFETY: every x86-64 processor has SSE2; the caller guarantees AES.
         unsafe {
             let k = |i: usize| vector(keys[i][0], keys[i][1]);
             let mut x = _mm_xor_si128(vector(words[0], words[1]), k(0));
@@ -107,14 +107,15 @@ mod x86 {
         }
     }
 
-    /// One AES round. Not the intrinsic: a function with a target feature of its own is not inlined into
-    /// callers without it, and the call costs three times the hash (4.0 ns against 1.2 in a burst).
+    /// One AES round. Inline assembly replaces the intrinsic: a function with its own target feature is not
+    /// inlined into callers without it, and the call costs three times the hash (4.0 ns against 1.2 in a
+    /// burst).
     ///
     /// # Safety
     /// The processor must have AES instructions.
     #[inline(always)]
     unsafe fn round(mut state: __m128i, key: __m128i) -> __m128i {
-        // SAFETY: the caller vouches for the instruction; it touches nothing but its two registers.
+        // SAFETY: the caller guarantees the instruction; it only accesses its two registers.
         unsafe {
             asm!("aesenc {0}, {1}", inout(xmm_reg) state, in(xmm_reg) key,
                 options(pure, nomem, nostack, preserves_flags));
@@ -124,12 +125,12 @@ mod x86 {
 
     #[inline(always)]
     fn vector(low: u64, high: u64) -> __m128i {
-        // SAFETY: SSE2 is part of every x86-64.
+        // SAFETY: every x86-64 processor has SSE2.
         unsafe { _mm_set_epi64x(high as i64, low as i64) }
     }
 }
 
-/// SipHash-1-3 of exactly 32 bytes, given as little-endian words.
+/// SipHash-1-3 of exactly 32 bytes, as little-endian words.
 fn siphash13(key: [u64; 2], words: [u64; 4]) -> u64 {
     let mut v = [
         key[0] ^ 0x736f_6d65_7073_6575,
@@ -137,7 +138,8 @@ fn siphash13(key: [u64; 2], words: [u64; 4]) -> u64 {
         key[0] ^ 0x6c79_6765_6e65_7261,
         key[1] ^ 0x7465_6462_7974_6573,
     ];
-    // The last block of a message is its length in the top byte, behind what is left of it: here nothing.
+    // The last block of a message has the length in its top byte after the remaining bytes, of which there are
+    // none here.
     for m in words.into_iter().chain([32 << 56]) {
         v[3] ^= m;
         sip_round(&mut v);
@@ -173,7 +175,7 @@ mod tests {
 
     const SEED: [u64; 4] = [1, 2, 3, 4];
 
-    /// Both kinds, where this machine has both.
+    /// Both variants, if this machine supports both.
     fn hashers() -> Vec<Hasher64> {
         vec![Hasher64::new(SEED), Hasher64::portable(SEED)]
     }
@@ -206,13 +208,13 @@ mod tests {
         let start = words(0x193de3bea0f4e22b9ac68d2ae9f84808);
         let key1 = words(0xa0fafe1788542cb123a339392a6c7605);
         let round2 = words(0xa49c7ff2689f352b6b5bea43026a5049);
-        // Equal halves cancel out under equal keys; key 8 then brings the start of the example into the last
-        // round, whose key is the example's less what that round adds itself.
+        // Equal halves cancel out under equal keys. Key 8 then supplies the start of the example to the last
+        // round, whose key is the example's minus what that round adds itself.
         let mut keys = [[0u64; 2]; ROUND_KEYS];
-        // One round of zero gives 0x63 everywhere.
+        // One round of zero yields 0x63 everywhere.
         keys[8] = start.map(|w| w ^ 0x6363_6363_6363_6363);
         keys[9] = key1;
-        // SAFETY: the processor has the instructions, as was asked above.
+        // SAFETY: the processor has the instructions, as checked above.
         assert_eq!(unsafe { x86::hash(&keys, [7, 8, 7, 8]) }, round2[0]);
     }
 

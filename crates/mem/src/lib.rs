@@ -1,14 +1,15 @@
-//! Memory for large tables, and the keyed hash that spreads over them.
+//! Memory for large tables, and the keyed hash for them.
 //!
-//! The one home of unsafe code outside the I/O backends; every public signature is safe. What is here:
+//!
+//! All unsafe code outside the I/O backends is here. Every public signature is safe. Contents:
 //!
 //! - [`HugeVec`]: a fixed-length array of zeroes, straight from the kernel, on huge pages where it has them;
 //!   whatever is `Copy` and zerocopy's `FromZeros` may lie in it; or in a file, which outlives the process;
-//! - [`prefetch_read`], [`prefetch_write`]: ask for a cache line before it is needed;
-//! - [`find16`]: which of sixteen tags is the one, in a few instructions;
-//! - [`Counting`]: an allocator that counts, for the bench that shows that nothing is allocated;
-//! - [`cycles`]: the processor's own clock, for the bench;
-//! - [`hash::Hasher64`]: 32 bytes to 64 bits, under a key.
+//! - [`prefetch_read`], [`prefetch_write`]: request a cache line before it is needed;
+//! - [`find16`]: finds one of sixteen tags in a few instructions;
+//! - [`Counting`]: counting allocator, for the bench that shows that nothing is allocated;
+//! - [`cycles`]: cycle counter of the processor, for the bench;
+//! - [`hash::Hasher64`]: keyed hash of 32 bytes to 64 bits.
 //!
 //! The tests also run under AddressSanitizer: `make nightly`.
 #![no_std]

@@ -1,6 +1,6 @@
-//! Asking for a cache line before it is needed.
+//! Prefetch of cache lines.
 
-/// Asks for the cache line of `table[index]`, to be read soon. Past the end it does nothing, as on
+/// Prefetches the cache line of `table[index]` for reading. Does nothing for an index past the end, and on
 /// machines without such an instruction.
 #[inline(always)]
 pub fn prefetch_read<T>(table: &[T], index: usize) {
@@ -8,11 +8,11 @@ pub fn prefetch_read<T>(table: &[T], index: usize) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     {
         use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        // SAFETY: the address is that of a live reference; a prefetch reads nothing visible.
+        // SAFETY: the address comes from a live reference; a prefetch has no visible effect.
         unsafe { _mm_prefetch::<_MM_HINT_T0>(core::ptr::from_ref(at).cast()) };
     }
     #[cfg(all(target_arch = "aarch64", not(miri)))]
-    // SAFETY: the address is that of a live reference; a prefetch changes nothing but the cache.
+    // SAFETY: the address comes from a live reference; a prefetch only changes the cache.
     unsafe {
         core::arch::asm!("prfm pldl1keep, [{0}]", in(reg) core::ptr::from_ref(at),
             options(nostack, preserves_flags, readonly));
@@ -21,13 +21,14 @@ pub fn prefetch_read<T>(table: &[T], index: usize) {
     let _ = at;
 }
 
-/// As [`prefetch_read`], to be written soon: no other processor keeps the line.
+/// Like [`prefetch_read`], for writing: no other processor keeps the line.
 #[inline(always)]
 pub fn prefetch_write<T>(table: &[T], index: usize) {
     let Some(at) = table.get(index) else { return };
-    // The compiler's own makes it one to be read, unless it is told of a newer processor; older ones do nothing here.
+    // The compiler's intrinsic prefetches for reading unless the target is a newer processor. Older processors
+    // treat this instruction as a no-op.
     #[cfg(all(target_arch = "x86_64", not(miri)))]
-    // SAFETY: the address is that of a live reference; a prefetch changes nothing but the cache.
+    // SAFETY: the address comes from a live reference; a prefetch only changes the cache.
     unsafe {
         core::arch::asm!("prefetchw byte ptr [{0}]", in(reg) core::ptr::from_ref(at),
             options(nostack, preserves_flags, readonly));

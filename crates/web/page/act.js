@@ -1,17 +1,17 @@
-// What a token that may write allows beside reading: to end sessions, and to drain addresses.
+// Actions of a token with write access: ending sessions, and draining addresses.
 
 import { act } from "./api.js";
 import { failed } from "./ask.js";
-import { count } from "./format.js";
+import { count, many } from "./format.js";
 import { get, make, say } from "./dom.js";
 import { filter } from "./sessions.js";
 
-// What of a filter is filled in.
+// Fields of a filter that are filled in.
 function said(fields) {
   return Object.fromEntries(Object.entries(filter(fields)).filter(([, value]) => value !== ""));
 }
 
-// Whether somebody is sure; a dialog that is left by Escape says no.
+// Asks for confirmation. Closing the dialog with Escape means no.
 function sure(text) {
   const dialog = get("sure");
   say("sure-text", text);
@@ -23,12 +23,12 @@ function sure(text) {
 async function clear(form) {
   const which = said(Object.fromEntries(new FormData(form)));
   const told = get("cleared");
-  if (!Object.keys(which).length) return say(told, "Say which first: without any address or protocol all would end.");
+  if (!Object.keys(which).length) return say(told, "Enter a filter first: an empty filter would end all sessions.");
   const words = Object.entries(which).map(([name, value]) => `${name.replace("_", " ")} ${value}`);
-  if (!(await sure(`End every session of ${words.join(", ")}?`))) return say(told, "Nothing was ended.");
+  if (!(await sure(`End all sessions with ${words.join(", ")}?`))) return say(told, "No session was ended.");
   try {
     const ended = await act("DELETE", "/v1/sessions", which);
-    say(told, `Ended: ${count(ended.sessions)} sessions, ${count(ended.bindings)} bindings.`);
+    say(told, `Ended ${many(ended.sessions, "session")} and ${many(ended.bindings, "binding")}.`);
     form.requestSubmit();
   } catch (error) {
     told.replaceChildren(failed(error));
@@ -41,19 +41,19 @@ async function drain(event) {
   const draining = event.submitter?.value !== "undrain";
   const which = Object.fromEntries([...new FormData(form)].map(([name, value]) => [name, value.trim()]).filter(([, value]) => value));
   const { address, pool } = which;
-  if (!address && !pool) return say(told, "Say which first: an address, a prefix, or a pool.");
-  if (!address && draining && !(await sure(`Drain every address of pool ${pool}?`))) return say(told, "Nothing was drained.");
+  if (!address && !pool) return say(told, "Enter an address, a prefix, or a pool first.");
+  if (!address && draining && !(await sure(`Drain all addresses of pool ${pool}?`))) return say(told, "No address was drained.");
   const of = pool ? ` of pool ${pool}` : "";
   try {
     const path = draining ? "/v1/addresses/drain" : "/v1/addresses/undrain";
     const { addresses } = await act("POST", path, which);
-    say(told, `${draining ? "Drained" : "Drained no longer"}: ${count(addresses)} ${addresses === 1 ? "address" : "addresses"}${of}.`);
+    say(told, `${draining ? "Drained" : "Undrained"}: ${count(addresses)} ${addresses === 1 ? "address" : "addresses"}${of}.`);
   } catch (error) {
     told.replaceChildren(failed(error));
   }
 }
 
-// The pools there are, to choose from; the choice stays while its pool does.
+// Offers the present pools. The selection stays while its pool exists.
 function pools(watch) {
   const choice = get("drain-form").elements.pool;
   const names = ["", ...watch.now.pools.map((pool) => pool.name)];
@@ -76,6 +76,6 @@ export function acts(watch) {
     const { name, may_write, may_audit } = watch.access;
     get("who-at").hidden = !may_audit;
     for (const id of ["clear", "drain-form"]) get(id).hidden = !may_write;
-    say("access", `You are ${name}, and may ${may_write ? "read, end sessions, and drain addresses" : "read, and change nothing"}${may_audit ? ", and ask the log" : ""}.`);
+    say("access", `Signed in as ${name} (${may_write ? "read and write" : "read-only"}${may_audit ? ", log access" : ""}).`);
   });
 }

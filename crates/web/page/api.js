@@ -1,9 +1,9 @@
-// Asks the server that the page came from, and nobody else.
+// Requests to the server of this page, and to no other.
 
 const KEY = "gatun-key";
 const PATIENCE_MS = 8000;
 
-// Why there is no answer. `status` is 0 where nobody answered at all.
+// Reason for a missing answer. `status` is 0 if the server did not answer at all.
 export class Problem extends Error {
   constructor(status, error, hint = "") {
     super(error);
@@ -12,7 +12,7 @@ export class Problem extends Error {
   }
 }
 
-// The key is in the address only until it was read: the part behind # is sent to nobody.
+// The key stays in the address only until it is read. Browsers never send the part after #.
 const given = new URLSearchParams(location.hash.slice(1)).get("key");
 if (given) {
   sessionStorage.setItem(KEY, given);
@@ -35,11 +35,11 @@ async function open(method, path, query, signal) {
     response = await fetch(target, { method, headers, signal, cache: "no-store", redirect: "error" });
   } catch (error) {
     const late = error.name === "TimeoutError";
-    throw new Problem(0, late ? "the server takes too long to answer" : "the server of this page does not answer");
+    throw new Problem(0, late ? "the server did not answer in time" : "the server does not answer");
   }
   if (response.ok) return response;
   const said = await response.json().catch(() => ({}));
-  throw new Problem(response.status, said.error ?? `the server answers ${response.status}`, said.hint);
+  throw new Problem(response.status, said.error ?? `HTTP status ${response.status}`, said.hint);
 }
 
 async function whole(method, path, query) {
@@ -47,17 +47,17 @@ async function whole(method, path, query) {
   try {
     return await response.json();
   } catch {
-    throw new Problem(0, "the answer broke off");
+    throw new Problem(0, "incomplete answer");
   }
 }
 
-// What an act has done.
+// Result of an action.
 export const act = (method, path, query = {}) => whole(method, path, query);
 
-// An answer as a whole.
+// Whole answer.
 export const read = (path, query = {}) => whole("GET", path, query);
 
-// Lines as they come, many at a time: what is between two looks at the network.
+// Lines as they arrive, several at a time.
 export async function* lines(path, signal) {
   const response = await open("GET", path, {}, signal);
   const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
@@ -71,7 +71,7 @@ export async function* lines(path, signal) {
   }
 }
 
-// "[2001:db8::5]:5000", "192.0.2.7:53", or an address alone: address and port.
+// Address and port of "[2001:db8::5]:5000", "192.0.2.7:53", or an address alone.
 export function ends(text) {
   const found = text.trim().match(/^\[([^\]]+)\](?::(\d+))?$/) ?? text.trim().match(/^([^:]+):(\d+)$/);
   return found ? [found[1], found[2] ?? ""] : [text.trim(), ""];

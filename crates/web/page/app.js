@@ -1,4 +1,4 @@
-// The page: what is said of the daemon as a whole, and who shows the rest.
+// The page: overall state of the daemon, and set-up of the other modules.
 
 import { acts } from "./act.js";
 import { useKey } from "./api.js";
@@ -33,15 +33,15 @@ function showState() {
   was = state;
   if (state === "gone") {
     say("gone-what", `No answer since ${clock(watch.since)}: ${problem.message}.`);
-    const seen = now ? `What is shown is from ${clock(now.time)}. ` : "";
-    say("gone-more", `${problem.hint ? problem.hint + " " : ""}${seen}Trying again every ${EVERY_MS / 1000} seconds.`);
+    const seen = now ? `The data shown is from ${clock(now.time)}. ` : "";
+    say("gone-more", `${problem.hint ? problem.hint + " " : ""}${seen}Retrying every ${EVERY_MS / 1000} seconds.`);
   }
-  if (state === "denied") say("key-why", `The server says: ${problem.message}. Give a token, or open the address that gatun web printed last.`);
+  if (state === "denied") say("key-why", `Access denied: ${problem.message}. Enter a token, or open the address that gatun web printed.`);
 }
 
 get("pause").addEventListener("click", () => {
   watch.pause(!watch.paused);
-  say("pause", watch.paused ? "Go on" : "Pause");
+  say("pause", watch.paused ? "Resume" : "Pause");
   mark(get("pause"), "aria-pressed", String(watch.paused));
 });
 

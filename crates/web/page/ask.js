@@ -1,12 +1,12 @@
-// Questions: what would become of a flow, whose a public port is, where a host is seen.
+// Queries: explain a flow, find the subscriber of a public port, find the public address of a host.
 
 import { ends, read } from "./api.js";
-import { count, end } from "./format.js";
+import { end, many } from "./format.js";
 import { get, make } from "./dom.js";
 
 export const failed = (error) => make("p", { class: "wrong", role: "alert" }, error.hint ? `${error.message}: ${error.hint}` : error.message);
 
-// Sends a form's fields as a question, and shows the answer; of several in a row the last one's.
+// Sends a form's fields as a query and shows the answer. Of several queries in a row, only the last answer is shown.
 export function asks(form, place, ask, tell) {
   let turn = 0;
   form.addEventListener("submit", async (event) => {
@@ -30,10 +30,10 @@ const packet = (p) => `${p.protocol} ${end(p.source, p.source_port)} → ${end(p
 const FATES = {
   forwarded: ["good", "Forwarded"],
   dropped: ["bad", "Dropped"],
-  passed: ["note", "Left as it is: not for the translator"],
-  echo: ["good", "Answered: a ping to Gatun itself"],
-  held: ["warn", "Held: it waits six seconds for the inside host to open the connection"],
-  unknown: ["note", "It cannot be told before"],
+  passed: ["note", "Passed unchanged: not for the translator"],
+  echo: ["good", "Echo reply: a ping to Gatun itself"],
+  held: ["warn", "Held for six seconds, until the inside host opens the connection"],
+  unknown: ["note", "Cannot be predicted"],
 };
 
 function tellFate(told) {
@@ -64,32 +64,32 @@ function tellWho(who) {
   const at = end(who.address, who.port);
   const known = who.blocks.length + who.bindings.length + who.sessions.length;
   const where = who.pool ? `of pool ${who.pool}` : "in no pool";
-  const first = make("p", { class: "fate", "data-level": known ? "good" : "note" }, known ? `${at} ${where}` : `Nobody has ${at}, ${where}`);
+  const first = make("p", { class: "fate", "data-level": known ? "good" : "note" }, known ? `${at} ${where}` : `${at} ${where}: no subscriber`);
   return [first, ...list("Bindings", who.bindings.map(binding)), ...list("Port blocks", who.blocks.map(block)), ...list("Sessions", [...who.sessions.map(session), ...more(who.more_sessions)])];
 }
 
 const OUTCOMES = {
-  who: ["good", "The log knows"],
-  nobody: ["note", "Nobody had it"],
+  who: ["good", "Found in the log"],
+  nobody: ["note", "No subscriber"],
   unknown: ["warn", "UNKNOWN"],
 };
 const holder = (h) => {
-  const whom = h.subscriber ?? (h.inside ? (h.by === "mapping" ? h.inside : end(h.inside, h.inside_port)) : "somebody");
+  const whom = h.subscriber ?? (h.inside ? (h.by === "mapping" ? h.inside : end(h.inside, h.inside_port)) : "unknown subscriber");
   const of = h.instance ? ` of ${h.instance}` : "";
-  const to = h.to ? `to ${h.to}` : h.end ? `on; the end: ${h.end}` : "on";
-  return `${whom}${of}${h.certain ? "" : " (not for certain at that time)"}: ports ${h.first_port}–${h.last_port} (${h.protocols.join(", ")}), by ${h.by}, from ${h.from ?? "a time before the log"} ${to}`;
+  const to = h.to ? `to ${h.to}` : h.end ? `(end: ${h.end})` : "(no end)";
+  return `${whom}${of}${h.certain ? "" : " (uncertain at that time)"}: ports ${h.first_port}–${h.last_port} (${h.protocols.join(", ")}), by ${h.by}, from ${h.from ?? "before the log"} ${to}`;
 };
 
 function tellPast(who) {
   const [level, words] = OUTCOMES[who.outcome] ?? ["note", who.outcome];
   const first = make("p", { class: "fate", "data-level": level }, `${words}: ${end(who.address, who.port)} at ${who.at}${who.pool ? `, of pool ${who.pool}` : ""}`);
-  return [first, ...list("Why it is not known", who.unknown), ...list("Holders", who.holders.map(holder)), ...list("Within a minute of that time", who.near.map(holder)), ...list("Notes", who.caveats)];
+  return [first, ...list("Reasons", who.unknown), ...list("Holders", who.holders.map(holder)), ...list("Within a minute of that time", who.near.map(holder)), ...list("Notes", who.caveats)];
 }
 
 function tellWhere(seen) {
-  if (!seen.subscribers.length) return [make("p", { class: "fate", "data-level": "note" }, `${seen.address} has no state`)];
+  if (!seen.subscribers.length) return [make("p", { class: "fate", "data-level": "note" }, `${seen.address} has no sessions or bindings`)];
   const nodes = seen.subscribers.map((s) =>
-    make("p", { class: "fate", "data-level": "good" }, `${s.subscriber} of ${s.instance}: seen as ${s.address ?? "no address yet"}, ${count(s.sessions)} sessions`),
+    make("p", { class: "fate", "data-level": "good" }, `${s.subscriber} of ${s.instance}: public address ${s.address ?? "none yet"}, ${many(s.sessions, "session")}`),
   );
   return [...nodes, ...list("Port blocks", seen.blocks.map(block)), ...list("Bindings", [...seen.bindings.map(binding), ...more(seen.more_bindings)])];
 }
@@ -99,7 +99,7 @@ export function questions() {
   const place = get("look-up-answer");
   const who = ({ outside, at }) => {
     const [address, port] = ends(outside);
-    if (!port) throw Object.assign(new Error("which port?"), { hint: "write ADDRESS:PORT" });
+    if (!port) throw Object.assign(new Error("missing port"), { hint: "write ADDRESS:PORT, as 192.0.2.7:41822" });
     return at ? read("/v1/log/who", { address, port, at }) : read("/v1/who", { address, port });
   };
   asks(get("who-form"), place, who, (told) => (told.outcome ? tellPast(told) : tellWho(told)));

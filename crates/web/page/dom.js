@@ -1,5 +1,5 @@
-// Elements, made and changed without markup, and only where something differs: what stays the same keeps its place,
-// its focus and its selection.
+// Elements, created without markup and updated only where they differ, so that unchanged elements keep their
+// position, focus and selection.
 
 export const get = (id) => document.getElementById(id);
 
@@ -24,8 +24,8 @@ export function mark(node, name, value) {
 
 export const empty = (text) => make("p", { class: "empty" }, text);
 
-// A table whose rows are found again by their key. A column has a title, and `text` or `fill` of an item; numbers stand
-// on the right. On a narrow screen each row is a list of titles and values.
+// Table whose rows are identified by a key. A column has a title, and `text` or `fill` of an item. Numbers are
+// aligned right. On a narrow screen, each row is a list of titles and values.
 export class Table {
   constructor(place, { caption, columns, key, nothing }) {
     Object.assign(this, { place, columns, key, nothing, rows: new Map() });
@@ -67,7 +67,7 @@ export class Table {
   }
 }
 
-// A bar that says how much of something is used, in words as well.
+// Bar that shows how much of a resource is used, also in words.
 export class Meter {
   constructor(title) {
     this.title = make("span", { class: "meter-title" }, title);
@@ -78,7 +78,7 @@ export class Meter {
   }
 
   show(share, words, level) {
-    // A trace of use is to be seen.
+    // Even a small usage stays visible.
     this.fill.style.width = share > 0 ? `max(2px, ${Math.min(share, 1) * 100}%)` : "0";
     mark(this.track, "aria-valuenow", String(Math.round(share * 100)));
     mark(this.track, "aria-valuetext", words);

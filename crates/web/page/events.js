@@ -1,4 +1,4 @@
-// What begins and ends, as it happens. Many may come: those that nobody could read are counted and not shown.
+// Event stream. If too many events arrive to be read, they are counted but not shown.
 
 import { Problem, lines } from "./api.js";
 import { failed } from "./ask.js";
@@ -8,7 +8,7 @@ import { empty, get, make, mark, say } from "./dom.js";
 const SHOWN_MAX = 200;
 const DRAWN_EVERY_MS = 400;
 
-// What an event is about, and then all else that it has.
+// Subject of an event, then its other fields.
 function words({ protocols, inside, inside_port, outside, outside_port, outside_ports, remote, remote_port, worker, ...rest }) {
   const at = (address, port) => (port === undefined ? address : end(address, port));
   const about = [(protocols ?? []).join(", "), inside && at(inside, inside_port)];
@@ -46,14 +46,14 @@ export class Events {
     const stopping = new AbortController();
     this.stopping = stopping;
     this.turn("Stop", true);
-    this.place.replaceChildren(this.list.childElementCount ? this.list : empty("Nothing has happened yet."));
+    this.place.replaceChildren(this.list.childElementCount ? this.list : empty("No events yet."));
     try {
       for await (const some of lines("/v1/events", stopping.signal)) this.take(some.filter((line) => line !== ""));
-      throw new Problem(0, "the daemon has ended the list");
+      throw new Problem(0, "the daemon ended the stream");
     } catch (error) {
       if (stopping.signal.aborted) return;
       this.draw();
-      this.place.prepend(failed(error instanceof Problem ? error : new Problem(0, "the connection broke off")));
+      this.place.prepend(failed(error instanceof Problem ? error : new Problem(0, "connection lost")));
       this.stop();
     }
   }
@@ -71,7 +71,7 @@ export class Events {
   }
 
   said() {
-    const words = this.seen ? `${count(this.seen)} seen` : "";
+    const words = this.seen ? `${count(this.seen)} received` : "";
     say("events-sub", this.stopping ? `following; ${words || "none yet"}` : words);
   }
 
@@ -80,7 +80,7 @@ export class Events {
     this.waiting = this.waiting.concat(some.slice(-SHOWN_MAX)).slice(-SHOWN_MAX);
   }
 
-  // The newest above.
+  // Newest events first.
   draw() {
     if (!this.waiting.length) return;
     const rows = this.waiting.map(row).reverse();

@@ -1,4 +1,4 @@
-// Numbers as people read them, each with its unit.
+// Numbers in readable form, with units.
 
 const THIN = "\u202f"; // a narrow space that does not break
 const PREFIXES = ["", "k", "M", "G", "T"];
@@ -8,7 +8,7 @@ export function count(n) {
   return Math.round(n).toString().replace(/\B(?=(\d{3})+$)/g, THIN);
 }
 
-// Three digits that count, and the prefix of the unit: 1234567 as ["1.23", "M"].
+// Three significant digits and the unit prefix: 1234567 as ["1.23", "M"].
 export function scaled(n) {
   let step = 0;
   while (step < PREFIXES.length - 1 && Math.abs(n) >= 999.5) {
@@ -19,19 +19,19 @@ export function scaled(n) {
   return [step === 0 && digits > 1 ? n.toFixed(1) : n.toFixed(digits), PREFIXES[step]];
 }
 
-// With its unit: "1.23 Mbit/s".
+// Quantity with its unit: "1.23 Mbit/s".
 export function quantity(n, unit) {
   const [digits, prefix] = scaled(n);
   return `${digits}\u00a0${prefix}${unit}`.trimEnd();
 }
 
-// The same of a round number, as levels of a plot have: "50 kbit/s".
+// Round quantity, for the levels of a plot: "50 kbit/s".
 export function level(n, unit) {
   const [digits, prefix] = scaled(n);
   return `${Number(digits)}\u00a0${prefix}${unit}`.trimEnd();
 }
 
-// Of packets and the like, for each second.
+// Rate per second.
 export function rate(n) {
   if (n > 0 && n < 0.1) return "<\u20090.1/s";
   const [digits, prefix] = scaled(n);
@@ -46,6 +46,9 @@ export function percent(used, total) {
   return `${share.toFixed(share < 10 ? 1 : 0)}\u00a0%`;
 }
 
+// Count with its noun: "1 session", "2 addresses".
+export const many = (n, what) => `${count(n)} ${what}${n === 1 ? "" : what.endsWith("s") ? "es" : "s"}`;
+
 const two = (n) => String(n).padStart(2, "0");
 
 export function duration(seconds) {
@@ -56,13 +59,13 @@ export function duration(seconds) {
   return `${s}\u00a0s`;
 }
 
-// A moment, milliseconds since 1970, by this computer's clock: "03:12:59".
+// Local time of a moment in milliseconds since 1970: "03:12:59".
 export function clock(ms, withSeconds = true) {
   const at = new Date(ms);
   return `${two(at.getHours())}:${two(at.getMinutes())}${withSeconds ? ":" + two(at.getSeconds()) : ""}`;
 }
 
-// An address and port as they are written.
+// Address and port in the usual notation.
 export function end(address, port) {
   const at = port === null || port === undefined ? "?" : port;
   return address.includes(":") ? `[${address}]:${at}` : `${address}:${at}`;

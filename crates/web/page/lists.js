@@ -1,6 +1,6 @@
-// What is told of at every look: drops, pools, subscribers, instances, workers, ports.
+// Lists updated with every sample: drops, pools, subscribers, instances, workers, ports.
 
-import { clock, count, percent, quantity, rate } from "./format.js";
+import { clock, count, many, percent, quantity, rate } from "./format.js";
 import { Meter, Table, empty, get, make, mark, say } from "./dom.js";
 import { levelOf } from "./verdict.js";
 import { notForwarded } from "./watch.js";
@@ -8,7 +8,7 @@ import { notForwarded } from "./watch.js";
 const SECONDS = 10;
 const perSecond = (n) => (n === null ? "–" : n === 0 ? "0/s" : rate(n));
 
-// Two lines in a cell: what it is, and what that means.
+// Cell with two lines: a value and its explanation.
 function twoLines(cell, first, second) {
   if (!cell.firstElementChild) cell.append(make("b"), make("small"));
   say(cell.firstElementChild, first);
@@ -17,16 +17,16 @@ function twoLines(cell, first, second) {
 
 function drops(watch) {
   const table = new Table(get("drops-list"), {
-    caption: "Packets that were not forwarded, by reason",
-    nothing: "Every packet for the translator has been forwarded.",
+    caption: "Packets not forwarded, by drop reason",
+    nothing: "No packet was dropped.",
     key: (one) => one.reason,
     columns: [
-      { title: "Reason", kind: "wide", fill: (cell, one) => twoLines(cell, one.reason, one.help) },
+      { title: "Drop reason", kind: "wide", fill: (cell, one) => twoLines(cell, one.reason, one.help) },
       { title: "Now", kind: "num", fill: (cell, one) => {
         say(cell, perSecond(one.rate));
         mark(cell.parentElement, "data-now", String(one.rate > 0));
       } },
-      { title: "In all", kind: "num", text: (one) => count(one.all) },
+      { title: "Total", kind: "num", text: (one) => count(one.all) },
     ],
   });
   return () => {
@@ -37,7 +37,7 @@ function drops(watch) {
       .sort((a, b) => (b.rate > 0) - (a.rate > 0) || b.all - a.all);
     table.show(told);
     const occurring = told.filter((drop) => drop.rate > 0).length;
-    say("drops-sub", told.length ? `${told.length} reasons since the start, ${occurring || "none"} at this moment` : "");
+    say("drops-sub", told.length ? `${many(told.length, "reason")} since the start, ${occurring || "none"} now` : "");
   };
 }
 
@@ -52,7 +52,6 @@ class PoolCard {
   }
 
   show(pool, rates) {
-    const many = (n, what) => `${count(n)} ${what}${n === 1 ? "" : what.endsWith("s") ? "es" : "s"}`;
     say(this.facts, `${many(pool.addresses, "address")}, ${many(pool.subscribers, "subscriber")}`);
     const usage = (meter, used, total) => {
       const share = total ? used / total : 0;
@@ -63,13 +62,13 @@ class PoolCard {
     const refused = rates.ofNamed("pools", "name", pool.name, (one) => one.refused);
     this.refused.hidden = pool.refused === 0;
     mark(this.refused, "data-now", String(refused > 0));
-    say(this.refused, `${count(pool.refused)} times no port could be given${refused > 0 ? `, ${rate(refused)} now` : ", none at this moment"}`);
+    say(this.refused, `${many(pool.refused, "refused request")} for a port${refused > 0 ? `, ${rate(refused)} now` : ", none now"}`);
   }
 }
 
 function pools(watch) {
   const [place, cards] = [get("pools-list"), new Map()];
-  const none = empty("No pool: stateless translation needs none.");
+  const none = empty("No pools. Stateless translation needs none.");
   return () => {
     const { pools } = watch.now;
     const rates = watch.rates(SECONDS);
@@ -94,12 +93,12 @@ function pools(watch) {
 
 function subscribers(watch, showSessions) {
   const table = new Table(get("subscribers-list"), {
-    caption: "Subscribers with most sessions",
-    nothing: "No subscriber has any state.",
+    caption: "Top subscribers by sessions",
+    nothing: "No subscriber has sessions or ports.",
     key: (one) => `${one.instance} ${one.subscriber}`,
     columns: [
       { title: "Subscriber", kind: "wide", fill: (cell, one) => {
-        if (!cell.firstElementChild) cell.append(make("button", { type: "button", class: "link address", title: "Show its sessions", onclick: () => showSessions({ inside: cell.textContent }) }));
+        if (!cell.firstElementChild) cell.append(make("button", { type: "button", class: "link address", title: "Show sessions", onclick: () => showSessions({ inside: cell.textContent }) }));
         say(cell.firstElementChild, one.subscriber);
       } },
       { title: "Instance", text: (one) => one.instance },
@@ -112,7 +111,7 @@ function subscribers(watch, showSessions) {
   });
   return () => {
     table.show(watch.top ?? []);
-    say("top-sub", watch.topTime ? `at ${clock(watch.topTime)}, every ten seconds` : "");
+    say("top-sub", watch.topTime ? `at ${clock(watch.topTime)}, updated every ten seconds` : "");
   };
 }
 
@@ -133,12 +132,12 @@ function instances(watch) {
   let rates;
   const table = new Table(get("instances-list"), {
     caption: "Instances",
-    nothing: "No instance is configured.",
+    nothing: "No instances configured.",
     key: (one) => `${one.kind} ${one.name}`,
     columns: [
       { title: "Instance", kind: "wide", fill: (cell, one) => twoLines(cell, one.name, `${one.kind}: ${choice(one.choice)}`) },
-      { title: "Chosen for", kind: "num", fill: (cell, one) => {
-        twoLines(cell, perSecond(rates.ofNamed("instances", "name", one.name, (i) => i.chosen.packets)), `${count(one.chosen.packets)} in all`);
+      { title: "Matched packets", kind: "num", fill: (cell, one) => {
+        twoLines(cell, perSecond(rates.ofNamed("instances", "name", one.name, (i) => i.chosen.packets)), `${count(one.chosen.packets)} in total`);
       } },
       { title: "Outbound", kind: "num", fill: (cell, one) => twoLines(cell, ...way(rates, one, "outbound")) },
       { title: "Inbound", kind: "num", fill: (cell, one) => twoLines(cell, ...way(rates, one, "inbound")) },
@@ -149,9 +148,10 @@ function instances(watch) {
       } },
       { title: "Subscribers", kind: "num", text: (one) => (one.kind === "siit" ? "–" : count(one.subscribers)) },
       { title: "Not forwarded", kind: "num", fill: (cell, one) => {
-        twoLines(cell, perSecond(rates.ofNamed("instances", "name", one.name, (i) => i.dropped.packets)), `${count(one.dropped.packets)} in all`);
+        twoLines(cell, perSecond(rates.ofNamed("instances", "name", one.name, (i) => i.dropped.packets)), `${count(one.dropped.packets)} in total`);
       } },
-      { title: "Passed on, echoes", kind: "num", fill: (cell, one) => twoLines(cell, count(one.passed.packets), `${count(one.echoes.packets)} answered`) },
+      { title: "Passed", kind: "num", text: (one) => count(one.passed.packets) },
+      { title: "Echo replies", kind: "num", text: (one) => count(one.echoes.packets) },
     ],
   });
   return () => {
@@ -165,7 +165,7 @@ function workers(watch) {
   const of = (read) => (one) => perSecond(rates.ofNamed("workers", "number", one.number, read));
   const table = new Table(get("workers-list"), {
     caption: "Workers",
-    nothing: "There are no workers.",
+    nothing: "No workers.",
     key: (one) => one.number,
     columns: [
       { title: "Worker", kind: "wide", fill: (cell, one) => {
@@ -175,8 +175,8 @@ function workers(watch) {
       { title: "Received", kind: "num", text: of((w) => w.received.packets) },
       { title: "Forwarded", kind: "num", text: of((w) => w.forwarded.packets) },
       { title: "Dropped", kind: "num", text: of((w) => w.dropped.packets) },
-      { title: "Handed over", kind: "num", text: of((w) => w.handed_before + w.handed_after) },
-      { title: "Lost so", kind: "num", text: (one) => count(one.handed_lost) },
+      { title: "To other workers", kind: "num", text: of((w) => w.handed_before + w.handed_after) },
+      { title: "Lost between workers", kind: "num", text: (one) => count(one.handed_lost) },
       { title: "Sessions", kind: "num", text: (one) => count(one.sessions) },
     ],
   });
@@ -189,14 +189,14 @@ function workers(watch) {
 function ports(watch) {
   const table = new Table(get("ports-list"), {
     caption: "Ports",
-    nothing: "There are no ports.",
+    nothing: "No ports.",
     key: (one) => one.name,
     columns: [
       { title: "Port", kind: "wide", fill: (cell, one) => twoLines(cell, one.name, one.addresses.join(" ")) },
       { title: "Backend", text: (one) => one.backend },
       { title: "Device", text: (one) => one.device },
       { title: "Queues", kind: "num", text: (one) => count(one.queues) },
-      { title: "MTU", kind: "num", text: (one) => (one.mtu === null ? "the device’s" : count(one.mtu)) },
+      { title: "MTU", kind: "num", text: (one) => (one.mtu === null ? "device default" : count(one.mtu)) },
     ],
   });
   return () => table.show(watch.ports);

@@ -1,4 +1,4 @@
-// The first screen: whether all is well, the figures that say so, and the last hour.
+// Overview: verdict, figures, and plots of the last hour.
 
 import { count, level, percent, quantity, rate, scaled } from "./format.js";
 import { get, make, mark, say } from "./dom.js";

@@ -1,5 +1,5 @@
-// A plot over the last hour: lines from zero on, a few labelled levels, times below, and the values at the moment that
-// is pointed at, in all plots at once.
+// Plot of the last hour: lines from zero, a few labelled levels, times below, and the values at the pointed-at
+// moment in all plots.
 
 import { clock } from "./format.js";
 import { make, mark, say } from "./dom.js";
@@ -10,7 +10,7 @@ const TOP = 14;
 const BOTTOM = 18;
 const RIGHT = 5;
 const LEVELS_MAX = 3;
-// What is shown grows with what is known: spans, and the time between ticks of each.
+// The time span grows with the available data: spans, and the interval between ticks of each.
 const SPANS_MS = [
   [120_000, 30_000],
   [300_000, 60_000],
@@ -26,7 +26,7 @@ const svg = (tag, attributes = {}) => {
   return node;
 };
 
-// The moment that is pointed at, of all plots that share it; null where none is.
+// Pointed-at moment, shared by all plots. `null` if there is none.
 export class Pointer extends EventTarget {
   time = null;
 
@@ -36,7 +36,7 @@ export class Pointer extends EventTarget {
   }
 }
 
-// A step of 1, 2 or 5 times a power of ten, so that there are a few levels.
+// Step of 1, 2 or 5 times a power of ten, so that there are only a few levels.
 function step(most) {
   const least = most / LEVELS_MAX;
   const power = 10 ** Math.floor(Math.log10(least));
@@ -49,8 +49,8 @@ export class Plot {
   span = SPANS_MS[0][0];
   tick = SPANS_MS[0][1];
 
-  // Each of `series` has a name, a class, a key of the points' values, and a text for a value; `least` is what the
-  // scale shows at least.
+  // Each of `series` has a name, a class, the key of its values, and a text function. `least` is the smallest
+  // range of the scale.
   constructor(figure, { title, series, level, least, pointer }) {
     Object.assign(this, { figure, title, series, level, least, pointer, width: 300 });
     this.legend = series.map((one) => make("b", {}, "–"));
@@ -165,7 +165,7 @@ export class Plot {
     this.areas[n].setAttribute("d", area);
   }
 
-  // Values at the moment that is pointed at, or the last ones.
+  // Values at the pointed-at moment, or the last ones.
   point() {
     const wanted = this.pointer.time;
     const known = this.points.filter((point) => point.values);

@@ -1,4 +1,4 @@
-// Sessions that a filter means: a page of them, when asked for.
+// Sessions that match a filter: one page, on request.
 
 import { ends, read } from "./api.js";
 import { asks } from "./ask.js";
@@ -20,7 +20,7 @@ export function sessions() {
   const [form, place] = [get("sessions-form"), get("sessions-list")];
   const table = new Table(make("div"), {
     caption: "Sessions",
-    nothing: "There are no such sessions.",
+    nothing: "No session matches.",
     key: (one) => `${one.instance} ${one.protocol} ${end(one.inside, one.inside_port)} ${end(one.remote, one.remote_port)}`,
     columns: [
       { title: "Protocol", text: (one) => one.protocol },
@@ -34,11 +34,11 @@ export function sessions() {
   });
   const tell = ({ items, next }) => {
     table.show(items);
-    say("found-sub", next ? `the first ${count(items.length)} of more` : `${count(items.length)} found`);
+    say("found-sub", next ? `first ${count(items.length)}; more exist` : `${count(items.length)} found`);
     return [table.place];
   };
   asks(form, place, (fields) => read("/v1/sessions", { ...filter(fields), limit: LIMIT }), tell);
-  // Shows those of some filter, as if it had been typed.
+  // Shows the sessions of a filter, as if it had been typed.
   return (fields) => {
     for (const input of form.elements) if (input.name) input.value = fields[input.name] ?? "";
     form.requestSubmit();

@@ -1,11 +1,12 @@
-// Reads the daemon's figures again and again while the tab is seen, and keeps those of the last hour: what was before the
-// page was opened, or while nobody looked, the daemon has kept. All of it are counters that the workers copy out between two bursts; the walk over all subscribers is asked for less often.
+// Polls the daemon's counters while the tab is visible, and keeps those of the last hour. The daemon's history
+// fills the time before the page was opened or while it was hidden. All of these are counters that the workers
+// copy out between two bursts. The walk over all subscribers is requested less often.
 
 import { Problem, read } from "./api.js";
 
 export const EVERY_MS = 2000;
 const TOP_EVERY_MS = 10_000;
-// Samples kept whole, for rates over some time; and points kept for plots.
+// Samples kept in full, for rates over some time. Points are kept for plots.
 const WHOLE_MAX = 16;
 export const SPAN_MS = 3_600_000;
 
@@ -13,7 +14,7 @@ export const notForwarded = (drop) => drop.six_to_four.packets + drop.four_to_si
 const total = (list, of) => list.reduce((sum, one) => sum + of(one), 0);
 const begun = (instance) => instance.tcp.sessions.begun + instance.udp.sessions.begun + instance.icmp.sessions.begun;
 
-// How much more there is than before, for each second; null where that cannot be said.
+// Rates between two samples, per second. `null` if unknown.
 export class Between {
   constructor(before, now) {
     Object.assign(this, { before, now, seconds: before ? (now.at - before.at) / 1000 : 0 });
@@ -26,7 +27,7 @@ export class Between {
     return (now - before) / this.seconds;
   }
 
-  // Of something in a list that is found again by its name.
+  // Rate of a list element that is identified by its name.
   ofNamed(list, name, key, read) {
     const find = (sample) => sample[list].find((one) => one[name] === key);
     return this.of((sample) => {
@@ -48,7 +49,7 @@ export class Watch extends EventTarget {
     return this.samples.at(-1);
   }
 
-  // Over the last interval, or about so many seconds.
+  // Rates over the last interval, or over about this many seconds.
   rates(seconds = 0) {
     const now = this.now;
     const before = this.samples.findLast((one) => one !== now && now.at - one.at >= seconds * 1000);
@@ -72,7 +73,7 @@ export class Watch extends EventTarget {
     this.dispatchEvent(new Event("state"));
   }
 
-  // With another key.
+  // Retries with another token.
   retry() {
     this.state = "connecting";
     this.dispatchEvent(new Event("state"));
@@ -89,7 +90,7 @@ export class Watch extends EventTarget {
     } catch (error) {
       if (!(error instanceof Problem)) throw error;
       this.problem = error;
-      // Nobody gets in by asking again: that counts as one more wrong token.
+      // Another request would count as another wrong token.
       this.turn([401, 429].includes(error.status) ? "denied" : "gone");
     }
   }
@@ -97,7 +98,7 @@ export class Watch extends EventTarget {
   turn(state) {
     if (state !== this.state) {
       this.since = Date.now();
-      // What was before may be of another daemon.
+      // Earlier facts may be those of another daemon.
       if (state === "live") this.readFacts();
     }
     this.state = state;
@@ -106,7 +107,7 @@ export class Watch extends EventTarget {
 
   async take() {
     const paths = ["/v1/status", "/v1/workers", "/v1/pools", "/v1/instances", "/v1/drops"];
-    // One question is enough to find out whether any is answered.
+    // One request is enough to find out whether the daemon answers.
     if (this.state !== "live") await read("/v1/status");
     const due = performance.now() - this.topAt >= TOP_EVERY_MS;
     const [status, workers, pools, instances, drops] = await Promise.all(paths.map((path) => read(path)));
@@ -119,7 +120,7 @@ export class Watch extends EventTarget {
     return { at, time: Date.now(), status, workers, pools, instances, drops };
   }
 
-  // The points that the daemon has kept; none of an older daemon, which keeps none.
+  // Points of the daemon's history. An older daemon has none.
   async past() {
     const history = await read("/v1/history").catch(() => null);
     if (!history) return null;
@@ -128,7 +129,7 @@ export class Watch extends EventTarget {
     for (const point of history.points) {
       const time = Date.now() - point.age_ms;
       const per = (count) => (count * 1000) / point.length_ms;
-      // Where points are missing there is no line.
+      // Missing points interrupt the line.
       if (time - point.length_ms > ended + history.every_ms) points.push({ time: time - point.length_ms, values: null });
       points.push({
         time,
@@ -150,7 +151,7 @@ export class Watch extends EventTarget {
       [this.access, this.ports] = await Promise.all([read("/v1/access"), read("/v1/ports")]);
       this.dispatchEvent(new Event("facts"));
     } catch {
-      // The next look says that nobody answers.
+      // The next poll reports the missing answer.
     }
   }
 
@@ -165,16 +166,16 @@ export class Watch extends EventTarget {
     if (this.samples.length > WHOLE_MAX) this.samples.shift();
     const rates = this.rates();
     if (past?.length) {
-      // What was seen before stays where the daemon, perhaps a new one, has nothing of that time.
+      // Earlier points stay if the daemon, perhaps a new one, has no history of that time.
       this.points = this.points.filter((point) => point.time < past[0].time).concat(past);
     } else if (rates.seconds > (4 * EVERY_MS) / 1000) {
-      // Over a time in which nobody looked there is no line.
+      // A time without polls interrupts the line.
       this.points.push({ time: sample.time, values: null });
     }
     this.points.push({
       time: sample.time,
       values: {
-        // The first look has no rate of its own: the daemon's last one goes on.
+        // The first sample has no rate of its own, so the daemon's last one is used.
         ...(past?.length && !rates.seconds ? past.at(-1).values : {
           bits: rates.of((s) => s.status.forwarded.bytes * 8),
           packets: rates.of((s) => s.status.forwarded.packets),

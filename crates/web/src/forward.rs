@@ -1,10 +1,11 @@
-//! `gatun web`: browsers cannot open a Unix socket, so this stands between. It serves the page, and gives what the page
-//! reads on to the daemon; nothing that changes anything, whatever is asked.
+//! `gatun web`: proxy between a browser, which cannot open a Unix socket, and the daemon. It serves the page
+//! and forwards the page's read requests to the daemon. It never forwards a request that changes something.
 //!
-//! Who may read the daemon's socket has started this; who else is on the host, or what other pages are open in the
-//! browser, may not. So a question needs the key that is part of the address that was printed; a request has to
-//! name this host by its address or a name that was given (another page's name may be made to lead here), and must not
-//! be another page's.
+//!
+//! The user who started it may read the daemon's socket. Other users of the host, and other pages in the
+//! browser, may not. So a request needs the key from the printed address. It must also name this host by its
+//! address or by a configured name (DNS rebinding can point another page's name here), and must not come from
+//! another page.
 
 use crate::{file, guard};
 use bytes::Bytes;
@@ -27,31 +28,32 @@ use tokio::net::UnixStream;
 use tokio::sync::Semaphore;
 use tokio::time::{sleep, timeout};
 
-/// Connections at a time.
+/// Largest number of connections.
 const CONNECTIONS_MAX: usize = 64;
-/// Bytes of a request's head.
+/// Largest request head in bytes.
 const HEAD_MAX: usize = 16 << 10;
-/// How long a request's head may take, and the head of the daemon's answer.
+/// Timeout for a request head, and for the head of the daemon's answer.
 const HEAD_TIME_MAX: Duration = Duration::from_secs(10);
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(60);
-/// How long nobody is accepted where the process can open no more files.
+/// Pause before the next accept if the process has reached its limit of open files.
 const NO_FILES: Duration = Duration::from_millis(200);
 
-/// What is shown to whom.
+/// Settings of the proxy.
 #[derive(Clone, Debug)]
 pub struct Setup {
-    /// The daemon's socket.
+    /// Socket of the daemon.
     pub socket: PathBuf,
-    /// What a question has to bring.
+    /// Key that each request must contain.
     pub key: String,
-    /// Names of this host, beside its addresses and `localhost`, that a request may call it.
+    /// Names of this host that a Host header may contain, besides its addresses and `localhost`.
     pub names: Vec<String>,
 }
 
 /// Serves until the process ends.
 ///
+///
 /// # Errors
-/// Where the listener is unusable.
+/// If the listener fails.
 pub fn serve(listener: TcpListener, setup: Setup) -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
@@ -59,7 +61,7 @@ pub fn serve(listener: TcpListener, setup: Setup) -> io::Result<()> {
         let listener = tokio::net::TcpListener::from_std(listener)?;
         let (setup, room) = (Arc::new(setup), Arc::new(Semaphore::new(CONNECTIONS_MAX)));
         loop {
-            // The semaphore is never closed; without a place the next one waits to be accepted.
+            // The semaphore is never closed. Without a free place, the next connection waits to be accepted.
             let Ok(place) = Arc::clone(&room).acquire_owned().await else { return Ok(()) };
             let Ok((stream, _)) = listener.accept().await else {
                 sleep(NO_FILES).await;
@@ -74,7 +76,7 @@ pub fn serve(listener: TcpListener, setup: Setup) -> io::Result<()> {
                 let mut http = hyper::server::conn::http1::Builder::new();
                 http.timer(TokioTimer::new()).header_read_timeout(HEAD_TIME_MAX);
                 http.max_buf_size(HEAD_MAX).half_close(false);
-                // Whatever a client does wrong ends its own connection, and nothing else.
+                // A client's error ends only its own connection.
                 let _ = http.serve_connection(TokioIo::new(stream), service).await;
                 drop(place);
             });
@@ -92,7 +94,7 @@ async fn respond(request: Request<Incoming>, setup: &Setup) -> Response<Answer> 
     let mut response = match answered {
         Ok(Ok(response)) => response,
         Ok(Err(error)) => return gone(&error).response(),
-        Err(_) => return gone(&"it takes too long").response(),
+        Err(_) => return gone(&"timeout").response(),
     };
     guard(response.headers_mut());
     response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
@@ -103,15 +105,15 @@ fn gone(why: &dyn std::fmt::Display) -> Refusal {
     Refusal::new(StatusCode::BAD_GATEWAY, "no daemon answers", format!("{why}: is `gatun run` running?"))
 }
 
-/// What a request is to get.
+/// Target of a request.
 enum Wanted {
     File(Response<Bytes>),
-    /// Who asks: that is decided here, whatever this process may at the daemon's socket.
+    /// Access information. This process answers it, independent of its own rights at the daemon's socket.
     Access,
     Daemon,
 }
 
-/// Why it gets nothing.
+/// Reason for refusing a request.
 #[derive(Debug)]
 struct Refusal {
     status: StatusCode,
@@ -134,9 +136,9 @@ impl Refusal {
     }
 }
 
-/// An answer of our own.
+/// Answer of the proxy itself.
 fn json(value: &impl Serialize) -> Response<Answer> {
-    // These types have nothing that cannot be written.
+    // These types can always be serialised.
     let text = serde_json::to_vec(value).unwrap_or_default();
     let mut response = Response::new(Answer::Whole(Some(text.into())));
     let headers = response.headers_mut();
@@ -150,20 +152,20 @@ fn access() -> Response<Answer> {
     json(&Access { name: "gatun web".to_owned(), may_write: false, may_audit: false })
 }
 
-/// Whether a request may have what it asks for.
+/// Decides whether a request is allowed.
 fn judge(method: &str, path: &str, headers: &HeaderMap, setup: &Setup) -> Result<Wanted, Refusal> {
     let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
-    // Of two, a proxy may have looked at the other one (RFC 9112 section 3.2).
+    // With two Host headers, a proxy may have checked the other one (RFC 9112 section 3.2).
     if headers.get_all(HOST).iter().count() > 1 {
-        return Err(Refusal::new(StatusCode::BAD_REQUEST, "there is more than one Host header", ""));
+        return Err(Refusal::new(StatusCode::BAD_REQUEST, "more than one Host header", ""));
     }
     if !text(HOST.as_str()).is_some_and(|host| is_ours(host, &setup.names)) {
-        let hint = "open it by its address, as gatun web prints it; or start gatun web with --name NAME";
-        return Err(Refusal::new(StatusCode::MISDIRECTED_REQUEST, "that is not the name of this host", hint));
+        let hint = "open the address that gatun web printed, or start gatun web with --name NAME";
+        return Err(Refusal::new(StatusCode::MISDIRECTED_REQUEST, "unknown host name", hint));
     }
     let only_reads = || {
-        let hint = "this page only reads; the command line on the host can do more";
-        Refusal::new(StatusCode::METHOD_NOT_ALLOWED, "nothing is changed here", hint)
+        let hint = "gatun web is read-only; use the command line on the host";
+        Refusal::new(StatusCode::METHOD_NOT_ALLOWED, "method not allowed", hint)
     };
     if method != "GET" {
         return Err(only_reads());
@@ -171,30 +173,30 @@ fn judge(method: &str, path: &str, headers: &HeaderMap, setup: &Setup) -> Result
     if let Some(file) = file(path) {
         return Ok(Wanted::File(file));
     }
-    // Browsers say whose request it is: no other page has any business here.
+    // Browsers report the origin of a request. Requests from other pages are refused.
     if !matches!(text("sec-fetch-site"), None | Some("same-origin" | "none")) {
-        return Err(Refusal::new(StatusCode::FORBIDDEN, "another page may not ask", ""));
+        return Err(Refusal::new(StatusCode::FORBIDDEN, "cross-site request refused", ""));
     }
     let key = text(AUTHORIZATION.as_str()).and_then(|value| value.strip_prefix("Bearer "));
     if !key.is_some_and(|key| is_same(key, &setup.key)) {
-        let hint = "open the address that gatun web printed when it was started last";
-        return Err(Refusal::new(StatusCode::UNAUTHORIZED, "this needs the key of the address", hint));
+        let hint = "open the address that gatun web printed at its last start";
+        return Err(Refusal::new(StatusCode::UNAUTHORIZED, "missing or wrong key", hint));
     }
-    let nothing = || Refusal::new(StatusCode::NOT_FOUND, "there is nothing at this path", "");
+    let nothing = || Refusal::new(StatusCode::NOT_FOUND, "not found", "");
     match paths::find(Method::Get.name(), path) {
         Ok(endpoint) if endpoint.what == What::Access => Ok(Wanted::Access),
         Ok(endpoint) if endpoint.needs() == Needs::Read => Ok(Wanted::Daemon),
         Ok(endpoint) if endpoint.needs() == Needs::Audit => {
-            let hint = "`gatun who --at` on the host does, and the page that the API serves (listen_tls)";
-            Err(Refusal::new(StatusCode::FORBIDDEN, "this page does not ask the log", hint))
+            let hint = "use `gatun who --at` on the host, or the page served by the API (listen_tls)";
+            Err(Refusal::new(StatusCode::FORBIDDEN, "the log is not available here", hint))
         }
         Ok(_) | Err(Unknown::Method(_)) => Err(only_reads()),
         Err(Unknown::Path) => Err(nothing()),
     }
 }
 
-/// Whether a Host header names this host in a way that no other page's name can be made to: by an address,
-/// `localhost`, or a name that was given.
+/// Checks whether a Host header names this host in a way that DNS rebinding cannot imitate: by an address,
+/// `localhost`, or a configured name.
 fn is_ours(host: &str, names: &[String]) -> bool {
     let name = match host.strip_prefix('[') {
         Some(rest) => rest.split(']').next().unwrap_or_default(),
@@ -205,13 +207,13 @@ fn is_ours(host: &str, names: &[String]) -> bool {
         || names.iter().any(|known| known.eq_ignore_ascii_case(name))
 }
 
-/// Compares without telling by the time it takes how much is right.
+/// Compares in constant time.
 fn is_same(one: &str, other: &str) -> bool {
     let differ = one.bytes().zip(other.bytes()).fold(0, |differ, (a, b)| differ | (a ^ b));
     one.len() == other.len() && std::hint::black_box(differ) == 0
 }
 
-/// Asks the daemon the same, on a connection of its own, and passes the answer on as it comes.
+/// Forwards the request to the daemon on a new connection, and streams the answer.
 async fn forward(
     request: &Request<Incoming>,
     setup: &Setup,
@@ -220,7 +222,7 @@ async fn forward(
         .await
         .map_err(|error| format!("{}: {error}", setup.socket.display()))?;
     let (mut asks, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
-    // It ends with the answer, or when nobody wants that any more.
+    // The task ends with the answer, or when the receiver is dropped.
     tokio::spawn(connection);
     let target = request.uri().path_and_query().map_or("/", |target| target.as_str());
     let asked = Request::get(target).header(HOST, "localhost").body(Answer::Whole(None))?;
@@ -233,7 +235,7 @@ async fn forward(
     Ok(response)
 }
 
-/// What is sent: ours, or the daemon's as it comes.
+/// Body of an answer: the proxy's own, or the daemon's as a stream.
 enum Answer {
     Whole(Option<Bytes>),
     Forwarded(Incoming),

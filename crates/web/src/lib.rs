@@ -1,4 +1,5 @@
-//! The web page of a running Gatun: files that are part of the program, and a server that shows them on this host.
+//! Web page of a running Gatun: static files embedded in the program, and a server that shows them on this
+//! host.
 //!
 //! ```text
 //!   page/      HTML, CSS and JavaScript, as browsers read them: nothing is made of them
@@ -6,8 +7,8 @@
 //!   forward    `gatun web`: the page on a loopback address, its questions given on to the daemon's Unix socket
 //! ```
 //!
-//! The page asks the same API as the command line, and nobody else: `default-src 'none'` leaves it its own files and
-//! its own server.
+//! The page only uses the API that the command line uses: `default-src 'none'` restricts it to its own files
+//! and its own server.
 #![forbid(unsafe_code)]
 
 pub mod forward;
@@ -16,9 +17,9 @@ use bytes::Bytes;
 use hyper::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
 use hyper::{HeaderMap, Response};
 
-/// A file of the page.
+/// File of the page.
 struct File {
-    /// Where it is served.
+    /// URL path.
     path: &'static str,
     kind: &'static str,
     text: &'static str,
@@ -54,8 +55,8 @@ const FILES: &[File] = files! {
     "/web/watch.js" "watch.js" JS;
 };
 
-/// What a browser is told with every answer: run and load what this server has, and nothing else; be in nobody's frame;
-/// make no markup of text.
+/// Content-Security-Policy of every answer: load and run only what this server has, no framing, no markup from
+/// text.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; \
     base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; \
     trusted-types 'none'";
@@ -68,7 +69,7 @@ const GUARDS: &[(&str, &str)] = &[
     ("cross-origin-opener-policy", "same-origin"),
 ];
 
-/// The file of the page that is at a path, as an answer.
+/// Returns the file of a path as an answer.
 pub fn file(path: &str) -> Option<Response<Bytes>> {
     let file = FILES.iter().find(|file| file.path == path)?;
     let mut response = Response::new(Bytes::from_static(file.text.as_bytes()));
@@ -79,7 +80,7 @@ pub fn file(path: &str) -> Option<Response<Bytes>> {
     Some(response)
 }
 
-/// Tells a browser what this answer may not be used for.
+/// Adds the security headers.
 pub fn guard(headers: &mut HeaderMap) {
     for &(name, value) in GUARDS {
         headers.insert(name, HeaderValue::from_static(value));

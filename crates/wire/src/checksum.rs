@@ -1,26 +1,25 @@
 //! The Internet checksum (RFC 1071) and its update by difference (RFC 1624).
-//!
-//! Sums are kept folded to 16 bits and in network order's value: `0x1234` stands for the bytes 12 34.
+//! Sums are folded to 16 bits, as values in network byte order: `0x1234` stands for the bytes 12 34.
 
-/// The difference that a change of covered bytes makes to a checksum: `~old + new`, folded.
-/// Deltas of independent changes add up ([`Delta::plus`]); the inverse change has [`Delta::inverse`].
+/// The change of a checksum when covered bytes change: `~old + new`, folded.
+/// Deltas of independent changes add up ([`Delta::plus`]). [`Delta::inverse`] undoes a change.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Delta(pub u16);
 
-/// Folds a sum of 16-, 32- or 64-bit words to 16 bits, end-around carries included.
+/// Folds a sum of 16-, 32- or 64-bit words to 16 bits, including end-around carries.
 #[inline]
 pub const fn fold(sum: u64) -> u16 {
     let (half, carry) = (sum as u32).overflowing_add((sum >> 32) as u32);
     fold32(half + carry as u32) // a sum that carried is below 2^32 - 1
 }
 
-/// As [`fold`], for a sum that has 32 bits.
+/// Folds a 32-bit sum, like [`fold`].
 #[inline]
 pub const fn fold32(sum: u32) -> u16 {
     add(sum as u16, (sum >> 16) as u16)
 }
 
-/// The folded sum of `bytes`, an odd last byte taken as the high half of a word.
+/// Folded sum of `bytes`. An odd last byte is the high half of a word.
 #[inline]
 pub fn sum(bytes: &[u8]) -> u16 {
     let mut acc = 0u64;
@@ -36,7 +35,7 @@ pub fn sum(bytes: &[u8]) -> u16 {
     fold(acc)
 }
 
-/// The sum of two folded sums, folded.
+/// Adds two folded sums; the result is folded.
 #[inline]
 pub const fn add(a: u16, b: u16) -> u16 {
     let (s, carry) = a.overflowing_add(b);
@@ -44,38 +43,39 @@ pub const fn add(a: u16, b: u16) -> u16 {
 }
 
 impl Delta {
-    /// What replacing bytes whose sum is `old` by bytes whose sum is `new` does.
+    /// Delta of replacing bytes whose sum is `old` with bytes whose sum is `new`.
     #[inline]
     pub const fn of(old: u16, new: u16) -> Delta {
         Delta(add(!old, new))
     }
 
-    /// Both changes.
+    /// Delta of both changes together.
     #[inline]
     pub const fn plus(self, other: Delta) -> Delta {
         Delta(add(self.0, other.0))
     }
 
-    /// The change back.
+    /// Delta of the opposite change.
     #[inline]
     pub const fn inverse(self) -> Delta {
         Delta(!self.0)
     }
 
-    /// A complete checksum field after the change (RFC 1624 equation 3). A wrong one stays equally wrong.
+    /// Applies the change to a complete checksum field (RFC 1624 equation 3). A wrong checksum stays wrong by
+    /// the same amount.
     #[inline]
     pub const fn apply(self, field: u16) -> u16 {
         !add(!field, self.0)
     }
 
-    /// A partial field (the uncomplemented pseudo-header sum) after a change of the pseudo-header.
+    /// Applies a change of the pseudo-header to a partial field (the uncomplemented pseudo-header sum).
     #[inline]
     pub const fn apply_partial(self, field: u16) -> u16 {
         add(field, self.0)
     }
 
-    /// As [`apply`](Self::apply), for UDP: a result of zero would mean "no checksum" and is sent as
-    /// all ones (RFC 768).
+    /// Like [`apply`](Self::apply), for UDP: a result of zero would mean "no checksum", so it is sent as all
+    /// ones (RFC 768).
     #[inline]
     pub const fn apply_udp(self, field: u16) -> u16 {
         match self.apply(field) {
@@ -85,7 +85,7 @@ impl Delta {
     }
 }
 
-/// The sum over a pseudo-header of IPv4 or IPv6: addresses, length and protocol.
+/// Sum of an IPv4 or IPv6 pseudo-header: addresses, length and protocol.
 #[inline]
 pub fn pseudo(addresses: &[u8], l4_len: u32, protocol: u8) -> u16 {
     fold(
@@ -100,7 +100,7 @@ pub fn pseudo(addresses: &[u8], l4_len: u32, protocol: u8) -> u16 {
 mod tests {
     use super::*;
 
-    /// One's complement arithmetic by the remainder: zero only for a sum of nothing but zeros.
+    /// One's complement arithmetic by remainder. The result is zero only if all words are zero.
     fn naive(sum: u128) -> u16 {
         match sum % 0xffff {
             0 if sum > 0 => 0xffff,

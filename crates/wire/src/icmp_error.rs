@@ -1,5 +1,5 @@
-//! ICMP messages that the translator makes itself: errors about a packet, and echo replies.
-//! They are built in the packet's own buffer; what they quote does not move.
+//! ICMP messages that the translator originates: errors about a packet, and echo replies.
+//! They are built in the packet's own buffer. The quoted bytes do not move.
 
 use crate::checksum::{self, Delta};
 use crate::hdr::{get16, icmpv4, icmpv6, ipv4, ipv6, put16};
@@ -7,34 +7,35 @@ use crate::rfc7915::{segment, transport};
 use crate::{Checksum, DropReason, Ipv4View, Ipv6View, L4, Offload, Packet, proto};
 use core::net::{Ipv4Addr, Ipv6Addr};
 
-/// TTL and hop limit of what is made here (RFC 1700).
+/// TTL and hop limit of originated messages (RFC 1700).
 const TTL: u8 = 64;
 
-/// Internetwork control: RFC 1812 4.3.2.5 wants precedence 6 for ICMP errors.
+/// Internetwork control: RFC 1812 4.3.2.5 requires precedence 6 for ICMP errors.
 const ERROR_TOS: u8 = 0xc0;
 
-/// An ICMP error to be sent.
+/// ICMP error to send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Message {
     /// Type.
     pub kind: u8,
     /// Code.
     pub code: u8,
-    /// The second word: an MTU, a pointer (ICMPv4 12/0: in its first byte), or zero.
+    /// Second word: an MTU, a pointer (ICMPv4 12/0: in the first byte), or zero.
     pub word: u32,
 }
 
 impl Message {
-    /// The eight bytes before the quotation, the checksum zero.
+    /// The eight bytes before the quotation, with a zero checksum.
     pub(crate) fn to_bytes(self) -> [u8; 8] {
         let [a, b, c, d] = self.word.to_be_bytes();
         [self.kind, self.code, 0, 0, a, b, c, d]
     }
 }
 
-/// Whether RFC 4443 2.4 (e) lets an error answer this packet: no ICMP error, no redirect, no multicast
-/// (the translator has no use for the exceptions), no source that names nobody or not one host. A fragment
-/// that is not the first gets none either (RFC 7915 5.4 says nothing; its first one does).
+/// Checks whether RFC 4443 2.4 (e) allows an error about this packet: it must not be an ICMP error, a redirect
+/// or multicast (the translator does not need the exceptions), and its source must name exactly one host.
+/// Fragments other than the first get no error either: RFC 7915 5.4 does not mention them, and the first
+/// fragment gets one.
 pub fn may_answer6(view: &Ipv6View, l4: L4) -> bool {
     let answers = match l4 {
         L4::IcmpError { .. } | L4::LaterFragment => false,
@@ -48,8 +49,8 @@ pub fn may_answer6(view: &Ipv6View, l4: L4) -> bool {
         && !view.src.is_loopback()
 }
 
-/// Whether RFC 1812 4.3.2.7 lets an error answer this packet: no ICMP error, no later fragment, no
-/// multicast or broadcast, no source that does not name one host.
+/// Checks whether RFC 1812 4.3.2.7 allows an error about this packet: it must not be an ICMP error, a later
+/// fragment, multicast or broadcast, and its source must name exactly one host.
 pub fn may_answer4(view: &Ipv4View, l4: L4) -> bool {
     let answers = match l4 {
         L4::IcmpError { .. } | L4::LaterFragment => false,
@@ -61,11 +62,12 @@ pub fn may_answer4(view: &Ipv4View, l4: L4) -> bool {
     answers && names_one_host && !view.dst.is_multicast() && !view.dst.is_broadcast()
 }
 
-/// Makes the packet an ICMPv6 error from `src` to its sender, quoting as much of it as fits 1280 bytes.
-/// Of a super-packet the first segment is quoted: what would have been on the wire.
+/// Turns the packet into an ICMPv6 error from `src` to its sender. The error quotes as much of the packet as
+/// fits 1280 bytes. For a super-packet, it quotes the first segment, as it would have been on the wire.
+///
 ///
 /// # Errors
-/// `no_headroom`, or `short_l3` where this is no IPv6 packet; the packet is unchanged then.
+/// `no_headroom`, or `short_l3` if this is not an IPv6 packet. The packet is unchanged then.
 pub fn error6(packet: &mut Packet<'_>, src: Ipv6Addr, message: Message) -> Result<(), DropReason> {
     const HEADERS: usize = ipv6::LEN + icmpv6::LEN;
     let old = packet.bytes().first_chunk::<{ ipv6::LEN }>().ok_or(DropReason::ShortL3)?;
@@ -97,11 +99,12 @@ pub fn error6(packet: &mut Packet<'_>, src: Ipv6Addr, message: Message) -> Resul
     Ok(())
 }
 
-/// Makes the packet an ICMPv4 error from `src` to its sender, quoting as much of it as fits `max` bytes.
-/// `id` is its identification.
+/// Turns the packet into an ICMPv4 error from `src` to its sender. The error quotes as much of the packet as
+/// fits `max` bytes. `id` is the identification of the error.
+///
 ///
 /// # Errors
-/// `no_headroom`, or `short_l3` where this is no IPv4 packet; the packet is unchanged then.
+/// `no_headroom`, or `short_l3` if this is not an IPv4 packet. The packet is unchanged then.
 pub fn error4(
     packet: &mut Packet<'_>,
     src: Ipv4Addr,
@@ -141,17 +144,17 @@ pub fn error4(
     Ok(())
 }
 
-/// Does what the device would have done before the packet left its sender.
+/// Applies the offloads, as the device would have done before the packet left its sender.
 fn as_on_the_wire(packet: &mut Packet<'_>) {
     segment::keep_first(packet);
     packet.complete_checksum();
     packet.offload = Offload::default();
 }
 
-/// Makes an echo request its reply, addresses swapped, hop limit 64, extension headers left out.
+/// Turns an echo request into its reply: swaps the addresses, sets hop limit 64 and removes extension headers.
 ///
 /// # Errors
-/// `bad_l4csum`, `frag_icmp`, `l4_truncated`; the packet is unchanged then.
+/// `bad_l4csum`, `frag_icmp`, `l4_truncated`. The packet is unchanged then.
 pub fn echo_reply6(packet: &mut Packet<'_>, view: &Ipv6View) -> Result<(), DropReason> {
     let icmp_at = usize::from(view.l4_offset);
     let icmp = packet.bytes().get(icmp_at..view.total_len as usize).ok_or(DropReason::L4Truncated)?;
@@ -181,10 +184,10 @@ pub fn echo_reply6(packet: &mut Packet<'_>, view: &Ipv6View) -> Result<(), DropR
     Ok(())
 }
 
-/// As [`echo_reply6`], options left out; the identification is the request's.
+/// Like [`echo_reply6`]: removes options and keeps the request's identification.
 ///
 /// # Errors
-/// `bad_l4csum`, `frag_icmp`, `l4_truncated`; the packet is unchanged then.
+/// `bad_l4csum`, `frag_icmp`, `l4_truncated`. The packet is unchanged then.
 pub fn echo_reply4(packet: &mut Packet<'_>, view: &Ipv4View) -> Result<(), DropReason> {
     let icmp_at = usize::from(view.l4_offset);
     let icmp = packet.bytes().get(icmp_at..view.total_len as usize).ok_or(DropReason::L4Truncated)?;
@@ -215,8 +218,8 @@ pub fn echo_reply4(packet: &mut Packet<'_>, view: &Ipv4View) -> Result<(), DropR
     Ok(())
 }
 
-/// A reply vouches for what it carries, so the request must be right (RFC 1122 3.2.2.6). One that comes
-/// with a partial checksum has not been on a wire yet.
+/// Verifies the request's checksum, because a reply vouches for its contents (RFC 1122 3.2.2.6). A request with
+/// a partial checksum has not been on a wire yet.
 fn verify(packet: &Packet<'_>, icmp: &[u8], pseudo: u16) -> Result<(), DropReason> {
     let is_partial = packet.offload.checksum != Checksum::Complete;
     match icmp.len() >= icmpv4::LEN {
@@ -226,7 +229,7 @@ fn verify(packet: &Packet<'_>, icmp: &[u8], pseudo: u16) -> Result<(), DropReaso
     }
 }
 
-/// Changes the type; swapped addresses leave the pseudo-header's sum as it is.
+/// Changes the type. Swapping the addresses does not change the pseudo-header's sum.
 fn turn(icmp: &mut [u8], kind: u8) {
     let Some(old) = get16(icmp, 0) else { return };
     let new = u16::from(kind) << 8 | (old & 0xff);

@@ -1,11 +1,11 @@
 //! Packets as bytes.
 //!
-//! Everything here is a pure function of bytes: no state, no clock, no allocation, no unsafe code.
-//! A packet is a [`Packet`]: a borrowed buffer with room in front, so that a header can grow without
-//! the payload moving. Parsing gives small `Copy` views ([`Ipv4View`], [`Ipv6View`], [`L4`]); the
-//! translator's state decides on a [`To4`] or a [`To6`], and [`rfc7915`] applies it.
+//! All code here consists of pure functions of bytes: no state, no clock, no allocation, no unsafe code.
+//! A [`Packet`] is a borrowed buffer with headroom, so that a header can grow without moving the payload.
+//! Parsing returns small `Copy` views ([`Ipv4View`], [`Ipv6View`], [`L4`]). The translator's state provides a
+//! [`To4`] or a [`To6`], and [`rfc7915`] applies it.
 //!
-//! On `Err` the bytes of a packet are untouched, so that an ICMP error can quote them.
+//! On `Err`, the bytes of a packet are unchanged, so that an ICMP error can quote them.
 #![no_std]
 #![forbid(unsafe_code)]
 #![cfg_attr(
@@ -34,7 +34,7 @@ pub use rfc6052::Prefix64;
 pub use rfc7915::{Ports, Settings, To4, To6, Whole};
 pub use view::{FragmentInfo, Ipv4View, Ipv6View, L4};
 
-/// IP protocol numbers that the translator treats by name.
+/// IP protocol numbers that the translator handles by name.
 pub mod proto {
     #![allow(missing_docs)]
     pub const HOP_BY_HOP: u8 = 0;

@@ -1,8 +1,11 @@
-//! The Maximum Segment Size that a SYN announces (RFC 9293 3.7.1), lowered to what the path carries.
+//! MSS clamping: lowers the Maximum Segment Size that a SYN announces (RFC 9293 3.7.1) to what the path
+//! carries.
 //!
-//! A host says how large segments its own link carries; behind a translator the packets that they come in grow by
-//! 20 bytes, or go on over a smaller link. Path MTU discovery finds that out one lost packet later, or never where
-//! ICMP is filtered. What is said already small enough stays as it is, as do segments without the option.
+//!
+//! A host announces the segment size of its own link. Behind a translator, the packets that carry these
+//! segments grow by 20 bytes or continue on a link with a smaller MTU. Path MTU discovery finds this only after
+//! a lost packet, or never if ICMP is filtered. Sizes that are small enough and segments without the option are
+//! left unchanged.
 
 use crate::checksum::Delta;
 use crate::hdr::{get16, ipv4, ipv6, put16, tcp};
@@ -11,15 +14,16 @@ use crate::{Ipv4View, Ipv6View, L4, Packet};
 
 /// Kind and length of the option.
 const OPTION: [u8; 2] = [2, 4];
-/// The end of the options, and the one that is a single byte.
+/// End of options, and the single-byte option.
 const END: u8 = 0;
 const NO_OPERATION: u8 = 1;
 
-/// Any segment size.
+/// No limit on the segment size.
 pub const ANY: u16 = u16::MAX;
 
-/// Lowers what a SYN announces to `max` bytes, in place, the checksum by difference. `l4_at` is where the segment begins;
-/// `partial` says that a device will complete its checksum, over the segment as it then is.
+/// Lowers the MSS that a SYN announces to `max` bytes, in place, and updates the checksum by difference.
+/// `l4_at` is the offset of the segment. `partial` means that a device completes the checksum later, over the
+/// final segment.
 #[inline(always)]
 pub(crate) fn clamp(packet: &mut Packet<'_>, l4_at: usize, l4: L4, max: u16, partial: bool) {
     if let L4::Tcp { flags, .. } = l4
@@ -29,14 +33,15 @@ pub(crate) fn clamp(packet: &mut Packet<'_>, l4_at: usize, l4: L4, max: u16, par
     }
 }
 
-/// Lowers what a packet announces to `max` bytes, where it is a SYN, whatever translation has made of it.
+/// Lowers the MSS that a packet announces to `max` bytes if the packet is a SYN, whatever its IP version after
+/// translation.
 pub fn lower(packet: &mut Packet<'_>, max: u16) {
     let Some((l4_at, l4)) = transport(packet.bytes()) else { return };
     let partial = partial_field(&packet.offload, l4_at).is_ok_and(|field| field.is_some());
     clamp(packet, l4_at, l4, max, partial);
 }
 
-/// Where a packet's transport header begins, and what it says.
+/// Offset and contents of a packet's transport header.
 fn transport(packet: &[u8]) -> Option<(usize, L4)> {
     if packet.first()? >> 4 == 4 {
         let view = Ipv4View::parse(packet).ok()?;
@@ -46,7 +51,7 @@ fn transport(packet: &[u8]) -> Option<(usize, L4)> {
     Some((view.l4_offset.into(), view.l4(packet).ok()?))
 }
 
-/// Whether a SYN right behind an IP header of fixed length announces no more than `max` bytes.
+/// Checks whether a SYN directly after an IP header of fixed length announces at most `max` bytes.
 #[inline(never)]
 pub(crate) fn is_within(packet: &Packet<'_>, max: u16) -> bool {
     let bytes = packet.bytes();
@@ -59,13 +64,13 @@ fn clamp_syn(segment: &mut [u8], max: u16, partial: bool) {
     let Some((at, mss)) = announced(segment).filter(|(_, mss)| *mss > max) else { return };
     put16(segment, at, max);
     if !partial && let Some(field) = get16(segment, tcp::CHECKSUM) {
-        // Options stand at any offset: at an odd one, the halves count for each other's place.
+        // Options may be at odd offsets. There, the two bytes of the value have swapped places in the sum.
         let placed = |value: u16| if at % 2 == 0 { value } else { value.swap_bytes() };
         put16(segment, tcp::CHECKSUM, Delta::of(placed(mss), placed(max)).apply(field));
     }
 }
 
-/// Where a segment's MSS stands, and which it is.
+/// Offset and value of a segment's MSS.
 fn announced(segment: &[u8]) -> Option<(usize, u16)> {
     let end = tcp::header_len(segment)?;
     let mut at = tcp::LEN;
@@ -93,7 +98,7 @@ mod tests {
     use std::vec;
     use std::vec::Vec;
 
-    /// A SYN with these options, padded, whose checksum is right without a pseudo-header.
+    /// SYN with these options, padded. Its checksum is right without a pseudo-header.
     fn syn(options: &[u8]) -> Vec<u8> {
         let mut segment = vec![0; tcp::LEN];
         segment[tcp::FLAGS] = tcp::SYN;
@@ -134,12 +139,12 @@ mod tests {
     fn what_is_small_enough_or_no_such_option_stays_as_it_is() {
         let others: [&[u8]; 8] = [
             &[2, 4, 0x05, 0x78],             // 1400
-            &[],                             // none: 536, or 1220
+            &[],                             // no option: 536, or 1220
             &[4, 2, 1, 3, 3, 7],             // other options
-            &[0, 0, 2, 4, 0xff, 0xff, 0, 0], // behind the end
-            &[2, 3, 0xff, 0xff],             // of another length
-            &[8, 0, 2, 4, 0xff, 0xff],       // a length that never ends
-            &[8, 60, 2, 4, 0xff, 0xff],      // and one beyond the header
+            &[0, 0, 2, 4, 0xff, 0xff, 0, 0], // after the end of options
+            &[2, 3, 0xff, 0xff],             // wrong length
+            &[8, 0, 2, 4, 0xff, 0xff],       // length zero: the walk would never end
+            &[8, 60, 2, 4, 0xff, 0xff],      // length beyond the header
             &[1, 1, 1, 2],                   // cut off
         ];
         for options in others {

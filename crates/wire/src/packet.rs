@@ -1,99 +1,100 @@
-//! A packet: a borrowed buffer with room in front, and what a device left undone about it.
+//! Packet in a borrowed buffer with headroom, and the work that is left for a device.
 //!
 //! ```text
 //!   buf:  [ headroom ......... | IP header | transport | payload | tailroom ]
 //!                              ^ start                           ^ end
 //! ```
-//! Headers grow and shrink at `start`; the payload never moves.
+//! Headers grow and shrink at `start`. The payload never moves.
 
 use crate::hdr::put16;
 use crate::{DropReason, checksum};
 
-/// Bytes of room in front that a backend leaves for a received packet: enough for IPv4 to IPv6 with a
-/// Fragment header (+28) or an ICMP error's headers (+48), and [`DEVICE_ROOM`] before these.
+/// Headroom in bytes that a backend leaves before a received packet: enough for IPv4 to IPv6 with a Fragment
+/// header (+28) or the headers of an ICMP error (+48), with [`DEVICE_ROOM`] before them.
 pub const HEADROOM: usize = 128;
 
-/// Bytes in front of a packet that is to be sent, for the device's own header. No translation takes them; a backend
-/// checks where it is built that its header is no longer.
+/// Bytes before a packet to be sent, for the device's own header. No translation uses them. Each backend checks
+/// at compile time that its header fits.
 pub const DEVICE_ROOM: usize = 32;
 
-/// Bytes of room behind a received packet: for a packet that grows by more than the headroom has.
+/// Bytes after a received packet, for packets that grow by more than the headroom.
 pub const TAILROOM: usize = 64;
 
-/// The most that translation makes a packet grow by. An ICMPv4 error that quotes a header alone, and an extension
-/// behind it, has it padded to 128 bytes as ICMPv6 error (RFC 4884 4): 28 + 20 bytes become 48 + 128.
+/// Largest growth of a packet by translation. An ICMPv4 error that quotes only a header, followed by an
+/// extension, has its quotation padded to 128 bytes in the ICMPv6 error (RFC 4884 4): 28 + 20 bytes become 48 +
+/// 128.
 pub const GROWTH_MAX: usize = 128;
 
 const _: () = assert!(HEADROOM >= DEVICE_ROOM + 48 && HEADROOM - DEVICE_ROOM + TAILROOM >= GROWTH_MAX);
 
-/// The state of the transport checksum.
+/// State of the transport checksum.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Checksum {
-    /// The field holds what the sender's stack, or the wire, gave.
+    /// The field holds the checksum from the sender's stack or the wire.
     #[default]
     Complete,
-    /// The field holds only the folded, uncomplemented sum of the pseudo-header; whoever sends the
-    /// packet at last adds the bytes from `start` on and stores the complement at `start + offset`.
-    /// Both in bytes, `start` from the packet's first byte.
+    /// The field holds only the folded, uncomplemented sum of the pseudo-header. The final sender adds the
+    /// bytes from `start` on and stores the complement at `start + offset`. Both are in bytes; `start` counts
+    /// from the packet's first byte.
     Partial {
-        /// Where the summed bytes begin: the transport header.
+        /// Start of the summed bytes: the transport header.
         start: u16,
-        /// Where the checksum field stands in the transport header (TCP 16, UDP 6).
+        /// Offset of the checksum field in the transport header (TCP 16, UDP 6).
         offset: u16,
     },
 }
 
-/// Whether the packet stands for many packets of one flow, to be cut by the device (TSO, USO).
+/// Segmentation offload: the packet stands for many packets of one flow, which the device cuts (TSO, USO).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Segmentation {
-    /// One packet as it is.
+    /// A single packet.
     #[default]
     None,
-    /// TCP segments of `size` payload bytes each, but the last.
+    /// TCP segments of `size` payload bytes each; the last one may be shorter.
     Tcp {
         /// Payload bytes of a segment (the MSS).
         size: u16,
-        /// The first segment alone keeps CWR (the device's ECN mode).
+        /// Only the first segment keeps CWR (the device's ECN mode).
         ecn: bool,
     },
-    /// UDP datagrams of `size` payload bytes each, but the last.
+    /// UDP datagrams of `size` payload bytes each; the last one may be shorter.
     Udp {
         /// Payload bytes of a datagram.
         size: u16,
     },
 }
 
-/// What is left for a device to do.
+/// Work that is left for a device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Offload {
-    /// The transport checksum's state.
+    /// State of the transport checksum.
     pub checksum: Checksum,
-    /// Whether the device cuts the packet.
+    /// Whether and how the device cuts the packet.
     pub segmentation: Segmentation,
 }
 
-/// A packet that begins with its IP header, in a borrowed buffer.
+/// Packet in a borrowed buffer. It begins with its IP header.
 #[derive(Debug)]
 pub struct Packet<'b> {
     buf: &'b mut [u8],
     start: usize,
     end: usize,
-    /// What is left for a device to do.
+    /// Work that is left for a device.
     pub offload: Offload,
-    /// The address realm (RFC 2663 2.1) that it came from, and, once it is translated, the one that it goes to: 0 is
-    /// what all links have in common whose addresses are told apart by nothing else.
+    /// Address realm (RFC 2663 2.1) that the packet came from or, after translation, goes to. 0 is the common
+    /// realm of all links that do not reuse each other's addresses.
     pub realm: u8,
 }
 
 impl<'b> Packet<'b> {
-    /// A packet of `len` bytes at `start` in `buf`; `None` where they do not lie inside it.
+    /// Creates a packet of `len` bytes at `start` in `buf`. Returns `None` if they do not lie inside it.
     #[inline]
     pub fn new(buf: &'b mut [u8], start: usize, len: usize) -> Option<Self> {
         let end = start.checked_add(len)?;
         (end <= buf.len()).then_some(Packet { buf, start, end, offload: Offload::default(), realm: 0 })
     }
 
-    /// The same with a device's leftovers.
+    /// Like [`new`](Self::new), with offloads from a device.
     #[inline]
     pub fn with_offload(buf: &'b mut [u8], start: usize, len: usize, offload: Offload) -> Option<Self> {
         let mut packet = Self::new(buf, start, len)?;
@@ -108,35 +109,35 @@ impl<'b> Packet<'b> {
         self.end - self.start
     }
 
-    /// Where the packet begins in its buffer.
+    /// Offset of the packet in its buffer.
     #[inline]
     pub fn start(&self) -> usize {
         self.start
     }
 
-    /// The packet.
+    /// Bytes of the packet.
     #[inline]
     pub fn bytes(&self) -> &[u8] {
         self.buf.get(self.start..self.end).unwrap_or_else(|| nothing())
     }
 
-    /// The packet, to be changed.
+    /// Bytes of the packet, mutable.
     #[inline]
     pub fn bytes_mut(&mut self) -> &mut [u8] {
         self.buf.get_mut(self.start..self.end).unwrap_or_else(|| nothing_mut())
     }
 
-    /// The whole buffer: a backend writes its own header before [`start`](Self::start).
+    /// Whole buffer. A backend writes its own header before [`start`](Self::start).
     #[inline]
     pub fn buffer_mut(&mut self) -> &mut [u8] {
         self.buf
     }
 
-    /// Moves the beginning by `delta` bytes: negative takes headroom, positive gives it back.
-    /// The bytes that come in are whatever the buffer held.
+    /// Moves the start by `delta` bytes: negative uses headroom, positive returns it. Added bytes have whatever
+    /// value the buffer held.
     ///
     /// # Errors
-    /// [`DropReason::NoHeadroom`] where the buffer ends; the packet is unchanged.
+    /// [`DropReason::NoHeadroom`] if the buffer ends there. The packet is unchanged then.
     #[inline]
     pub fn shift_start(&mut self, delta: isize) -> Result<(), DropReason> {
         match self.start.checked_add_signed(delta) {
@@ -148,7 +149,7 @@ impl<'b> Packet<'b> {
         }
     }
 
-    /// Bytes free in front.
+    /// Free bytes before the packet.
     #[inline]
     pub fn headroom(&self) -> usize {
         self.start
@@ -160,10 +161,10 @@ impl<'b> Packet<'b> {
         self.end = self.end.min(self.start + len);
     }
 
-    /// Lets the packet be `len` bytes long, taking tailroom where it grows.
+    /// Sets the length to `len` bytes. Uses tailroom if the packet grows.
     ///
     /// # Errors
-    /// [`DropReason::NoHeadroom`] where the buffer is too short; the packet is unchanged.
+    /// [`DropReason::NoHeadroom`] if the buffer is too short. The packet is unchanged then.
     #[inline]
     pub fn resize(&mut self, len: usize) -> Result<(), DropReason> {
         match self.start.checked_add(len) {
@@ -175,11 +176,11 @@ impl<'b> Packet<'b> {
         }
     }
 
-    /// Replaces the whole packet by `new`, whatever is left for a device to do included. Where it is
-    /// longer, headroom is taken first, but for [`DEVICE_ROOM`], then tailroom.
+    /// Replaces the whole packet by `new` and clears its offloads. If `new` is longer, it uses headroom first,
+    /// except [`DEVICE_ROOM`], then tailroom.
     ///
     /// # Errors
-    /// [`DropReason::NoHeadroom`] where the buffer is too short; the packet is unchanged.
+    /// [`DropReason::NoHeadroom`] if the buffer is too short. The packet is unchanged then.
     pub fn replace(&mut self, new: &[u8]) -> Result<(), DropReason> {
         let start = self.end.saturating_sub(new.len()).max(self.start.min(DEVICE_ROOM));
         let end = start + new.len();
@@ -190,8 +191,8 @@ impl<'b> Packet<'b> {
         Ok(())
     }
 
-    /// Finishes a partial checksum, as a device would; nothing where it is complete.
-    /// A result of zero is stored as all ones, which UDP demands (RFC 768) and TCP cannot tell apart.
+    /// Completes a partial checksum as a device would. Does nothing if it is complete.
+    /// A result of zero is stored as all ones: UDP requires this (RFC 768), and TCP treats both alike.
     pub fn complete_checksum(&mut self) {
         let Checksum::Partial { start, offset } = self.offload.checksum else { return };
         let Some(covered) = self.bytes_mut().get_mut(usize::from(start)..) else { return };
@@ -201,11 +202,11 @@ impl<'b> Packet<'b> {
     }
 
     /// Makes room for a header of `new` bytes in place of the first `old` ones, and ends the packet `rest`
-    /// bytes behind it. The new header's bytes are whatever the buffer held.
+    /// bytes after it. The new header's bytes have whatever value the buffer held.
     ///
     /// # Errors
-    /// `bad_len` where the packet ends before, `no_headroom` where the buffer begins too late; the packet
-    /// is unchanged then.
+    /// `bad_len` if the packet ends earlier, `no_headroom` if there is not enough headroom. The packet is
+    /// unchanged then.
     #[inline(always)]
     pub(crate) fn replace_header(&mut self, old: usize, new: usize, rest: usize) -> Result<(), DropReason> {
         let middle = self.start + old;
@@ -222,8 +223,8 @@ impl<'b> Packet<'b> {
     }
 }
 
-/// What a packet outside its buffer would be: there is none, and a branch that is never taken costs less
-/// than the choice between two slices.
+/// Fallback for a packet outside its buffer. This never happens, and a branch that is never taken is cheaper
+/// than a choice between two slices.
 #[cold]
 fn nothing() -> &'static [u8] {
     &[]

@@ -12,21 +12,21 @@
 
 use core::net::{Ipv4Addr, Ipv6Addr};
 
-/// A translation prefix (pool6): one of the six lengths of RFC 6052, host bits zero.
+/// Translation prefix (pool6): one of the six lengths of RFC 6052, host bits zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Prefix64 {
     octets: [u8; 16],
-    /// The first `len` bits set: an address is compared as it lies in the packet.
+    /// Mask with the first `len` bits set, in the byte order of an address in a packet.
     mask: [u8; 16],
     len: u8,
 }
 
-/// Why a prefix is not a translation prefix.
+/// Reason why a prefix is not a translation prefix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Prefix64Error {
-    /// The length is none of 32, 40, 48, 56, 64, 96.
+    /// The length is not 32, 40, 48, 56, 64 or 96.
     Length(u8),
-    /// Bits beyond the length are set.
+    /// Bits after the length are set.
     HostBits,
     /// Bits 64 to 71 of a /96 are set.
     UOctet,
@@ -41,10 +41,10 @@ impl Prefix64 {
         Prefix64 { octets, mask: (u128::MAX << (128 - len as u32)).to_be_bytes(), len }
     }
 
-    /// The prefix `address/len`.
+    /// Creates the prefix `address/len`.
     ///
     /// # Errors
-    /// Says which rule of RFC 6052 2.2 it breaks.
+    /// Names the rule of RFC 6052 2.2 that the prefix breaks.
     pub fn new(address: Ipv6Addr, len: u8) -> Result<Self, Prefix64Error> {
         if !matches!(len, 32 | 40 | 48 | 56 | 64 | 96) {
             return Err(Prefix64Error::Length(len));
@@ -71,23 +71,23 @@ impl Prefix64 {
         self.len
     }
 
-    /// Whether an IPv6 address lies in the prefix.
+    /// Checks whether the prefix contains an IPv6 address.
     #[inline]
     pub fn contains(&self, address: Ipv6Addr) -> bool {
         let word = u128::from_ne_bytes;
         (word(address.octets()) ^ word(self.octets)) & word(self.mask) == 0
     }
 
-    /// The IPv6 address that stands for `v4`: bits 64 to 71 and the suffix are zero.
+    /// Embeds `v4` into an IPv6 address. Bits 64 to 71 and the suffix are zero.
     #[inline]
     pub fn embed(&self, v4: Ipv4Addr) -> Ipv6Addr {
         let v4 = u128::from(u32::from(v4));
         let prefix = u128::from_be_bytes(self.octets);
         let u = match self.len {
             96 => v4,
-            // The part before bit 64 keeps its place; what follows stands one octet further on.
+            // The part before bit 64 stays in place. The rest moves by one octet.
             len => {
-                let at = v4 << (96 - len); // as if the u octet were not there
+                let at = v4 << (96 - len); // as if the u octet did not exist
                 let high = at & (u128::MAX << 64);
                 let low = at & (u128::MAX >> 64);
                 high | (low >> 8)
@@ -96,14 +96,14 @@ impl Prefix64 {
         Ipv6Addr::from(prefix | u)
     }
 
-    /// The IPv4 address inside `v6`, if it lies in the prefix. The u octet and the suffix are ignored,
-    /// as RFC 6052 2.2 asks of receivers.
+    /// Extracts the IPv4 address from `v6` if the prefix contains it. The u octet and the suffix are ignored,
+    /// as RFC 6052 2.2 requires of receivers.
     #[inline]
     pub fn extract(&self, v6: Ipv6Addr) -> Option<Ipv4Addr> {
         self.contains(v6).then(|| self.extract_unchecked(v6))
     }
 
-    /// The IPv4 address at the prefix's place in `v6`, whatever its first bits are.
+    /// Extracts the IPv4 address from its position in `v6` without comparing the prefix.
     #[inline]
     pub fn extract_unchecked(&self, v6: Ipv6Addr) -> Ipv4Addr {
         let bits = u128::from(v6);

@@ -1,44 +1,45 @@
-//! What a packet's headers say: small `Copy` views, made once per packet.
+//! Views of packet headers: small `Copy` structs, made once per packet.
 //!
-//! Offsets are in bytes from the packet's first byte. A view says nothing about addresses being legal;
-//! it says that the headers are consistent and inside the packet.
+//!
+//! Offsets are in bytes from the packet's first byte. A view does not mean that the addresses are legal. It
+//! means that the headers are consistent and lie inside the packet.
 
 use crate::hdr::{fragment, icmpv4, icmpv6, ipv4, ipv6, tcp};
 use crate::{DropReason, checksum, proto};
 use core::net::{Ipv4Addr, Ipv6Addr};
 
-/// Extension headers that a packet may have before its transport header; more end the walk.
+/// Largest number of extension headers before the transport header. A packet with more is dropped.
 pub const EXTENSION_HEADERS_MAX: usize = 16;
 
 /// Bytes of transport header that an ICMP error must quote after the IP header (RFC 792).
 const QUOTED_MIN: u32 = 8;
 
-/// A packet's place in its datagram.
+/// Position of a fragment in its datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FragmentInfo {
     /// Offset of this fragment's payload in bytes, a multiple of 8.
     pub offset: u16,
     /// More fragments follow.
     pub more: bool,
-    /// The identification: 16 bits of IPv4 or 32 of IPv6.
+    /// Identification: 16 bits in IPv4, 32 in IPv6.
     pub id: u32,
 }
 
 impl FragmentInfo {
-    /// Offset zero: the fragment with the transport header.
+    /// Returns true for offset zero: the fragment with the transport header.
     #[inline]
     pub fn is_first(&self) -> bool {
         self.offset == 0
     }
 
-    /// Offset zero and nothing follows: a whole packet with a Fragment header (RFC 6946).
+    /// Returns true for offset zero without more fragments: a whole packet with a Fragment header (RFC 6946).
     #[inline]
     pub fn is_atomic(&self) -> bool {
         self.offset == 0 && !self.more
     }
 }
 
-/// An IPv4 header.
+/// Fields of an IPv4 header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ipv4View {
     /// Source.
@@ -55,16 +56,16 @@ pub struct Ipv4View {
     pub dont_fragment: bool,
     /// Identification.
     pub id: u16,
-    /// Total Length: padding after it is not part of the packet. A segmented super-packet's true length
-    /// (a device may leave the 16-bit field short).
+    /// Total Length. Padding after it is not part of the packet. For a segmented super-packet, this is the true
+    /// length, because a device may leave the 16-bit field short.
     pub total_len: u32,
-    /// Header length with options; the transport header begins here.
+    /// Header length including options: the offset of the transport header.
     pub l4_offset: u16,
-    /// Present where More Fragments is set or the offset is not zero.
+    /// Fragment information, if More Fragments is set or the offset is not zero.
     pub fragment: Option<FragmentInfo>,
 }
 
-/// An IPv6 header with the extension headers before the transport header.
+/// Fields of an IPv6 header and of the extension headers before the transport header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ipv6View {
     /// Source.
@@ -77,19 +78,19 @@ pub struct Ipv6View {
     pub flow_label: u32,
     /// Hop limit.
     pub hop_limit: u8,
-    /// The first protocol that is no extension header the translator steps over (RFC 7915 5.1).
+    /// First protocol that is not an extension header skipped by the translator (RFC 7915 5.1).
     pub proto: u8,
-    /// 40 + Payload Length: what follows is not part of the packet.
+    /// 40 + Payload Length. Bytes after it are not part of the packet.
     pub total_len: u32,
-    /// Where the transport header begins.
+    /// Offset of the transport header.
     pub l4_offset: u16,
-    /// Where the Next Header byte that named `proto` stands, for ICMPv6 4/1's pointer.
+    /// Offset of the Next Header byte that named `proto`: the pointer of ICMPv6 4/1.
     pub next_header_at: u16,
-    /// The Fragment header, if there is one; an atomic one too.
+    /// Fragment header, if present, including an atomic one.
     pub fragment: Option<FragmentInfo>,
 }
 
-/// The transport header, as far as translation wants to know it.
+/// Fields of the transport header that translation needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum L4 {
     /// TCP.
@@ -110,14 +111,14 @@ pub enum L4 {
         /// The checksum field is zero.
         no_checksum: bool,
     },
-    /// An echo request or reply of the address family's own ICMP.
+    /// Echo request or reply of the address family's own ICMP.
     Echo {
-        /// Request, not reply.
+        /// Request if true, reply if false.
         request: bool,
         /// Identifier.
         id: u16,
     },
-    /// An ICMP error of the address family's own ICMP: it holds a packet.
+    /// ICMP error of the address family's own ICMP. It quotes a packet.
     IcmpError {
         /// Type.
         kind: u8,
@@ -129,7 +130,7 @@ pub enum L4 {
         /// Type.
         kind: u8,
     },
-    /// A fragment that is not the first: no transport header.
+    /// Fragment other than the first, without a transport header.
     LaterFragment,
     /// Any other protocol.
     Other,
@@ -147,7 +148,7 @@ impl Ipv4View {
             return Err(DropReason::BadLength);
         }
         if !view.header_sum_is_right(packet) {
-            return Err(DropReason::BadL3Checksum); // RFC 7915 4.1: dropped without an answer
+            return Err(DropReason::BadL3Checksum); // RFC 7915 4.1: dropped silently
         }
         if let Some(f) = view.fragment {
             check_fragment(f, view.total_len - u32::from(view.l4_offset))?;
@@ -155,13 +156,13 @@ impl Ipv4View {
         Ok(view)
     }
 
-    /// Reads the header of a packet inside an ICMP error: it may be cut off after the IP header and
-    /// eight bytes, its Total Length is the original one, and its checksum is not required to be right
-    /// by RFC 7915 but by RFC 5508 REQ-3 (`check`).
+    /// Reads the header of a packet quoted in an ICMP error. The quoted packet may be cut off after the IP
+    /// header and eight bytes. Its Total Length is the original one. RFC 7915 does not require a right header
+    /// checksum, but RFC 5508 REQ-3 does (`check`).
     ///
     /// # Errors
-    /// `icmp_inner_short` where not even IP header + 8 bytes are there (or the whole packet, where it
-    /// was shorter), and those of [`parse`](Self::parse).
+    /// `icmp_inner_short` if there are fewer bytes than the IP header + 8 (or the whole packet, if it was
+    /// shorter), and the errors of [`parse`](Self::parse).
     pub fn parse_inner(packet: &[u8], check: bool) -> Result<Self, DropReason> {
         let view = Self::read(packet).map_err(short_is_inner_short)?;
         let payload = view.total_len - u32::from(view.l4_offset);
@@ -185,8 +186,8 @@ impl Ipv4View {
         transport(l4, self.proto, proto::ICMP, icmp4).ok_or_else(|| too_short(self.fragment))
     }
 
-    /// Reads the transport header of a packet inside an ICMP error, of which eight bytes are enough.
-    /// TCP flags that were cut off are zero.
+    /// Reads the transport header of a packet quoted in an ICMP error. Eight bytes are enough. TCP flags that
+    /// were cut off are zero.
     ///
     /// # Errors
     /// `icmp_inner_short`.
@@ -195,15 +196,15 @@ impl Ipv4View {
         transport_inner(l4, self.fragment, self.proto, proto::ICMP, icmp4)
     }
 
-    /// Whether a strict or loose source route option has hops left (RFC 7915 4.1).
+    /// Checks whether a strict or loose source route option has hops left (RFC 7915 4.1).
     pub fn has_source_route(&self, packet: &[u8]) -> bool {
         const END: u8 = 0;
         const NOP: u8 = 1;
         const LSRR: u8 = 131;
         const SSRR: u8 = 137;
         let mut rest = packet.get(ipv4::LEN..usize::from(self.l4_offset)).unwrap_or_default();
-        // At most 40 bytes; each turn takes one or more. What is malformed hides nothing: a router
-        // would not follow it either.
+        // The options have at most 40 bytes, and each turn consumes one or more. A malformed option ends the
+        // walk: a router would not follow a route after it either.
         while let [kind, tail @ ..] = rest {
             match (*kind, tail) {
                 (END, _) => return false,
@@ -216,7 +217,7 @@ impl Ipv4View {
         false
     }
 
-    /// The fields, consistent in themselves; nothing is said about the packet's end.
+    /// Reads the fields and checks that they are consistent. Does not check the packet's end.
     #[inline]
     fn read(packet: &[u8]) -> Result<Self, DropReason> {
         let h = packet.first_chunk::<{ ipv4::LEN }>().ok_or(DropReason::ShortL3)?;
@@ -262,7 +263,7 @@ impl Ipv4View {
 }
 
 impl Ipv6View {
-    /// Reads an IPv6 header, walks its extension headers (bounded), checks lengths.
+    /// Reads an IPv6 header, walks a bounded number of extension headers and checks lengths.
     ///
     /// # Errors
     /// `short_l3`, `bad_version`, `bad_len`, `v6_ext_chain_too_long`, `v6_rh_segleft`, `v6_ext_after_frag`, `v6_ah`.
@@ -276,8 +277,8 @@ impl Ipv6View {
         Ok(Self::read(h, total_len, chain))
     }
 
-    /// Reads the fixed header alone: `proto` is its Next Header, extension header or not. With it an
-    /// ICMP error can answer a packet whose extension headers [`parse`](Self::parse) refused.
+    /// Reads only the fixed header: `proto` is its Next Header, even if that is an extension header. An ICMP
+    /// error uses this to answer a packet whose extension headers [`parse`](Self::parse) refused.
     ///
     /// # Errors
     /// `short_l3`, `bad_version`, `bad_len`.
@@ -287,8 +288,8 @@ impl Ipv6View {
         Ok(Self::read(h, total_len, Chain::none(h[ipv6::NEXT_HEADER])))
     }
 
-    /// Where the Segments Left byte stands that made [`parse`](Self::parse) refuse a packet with
-    /// `v6_rh_segleft`: the pointer of the ICMPv6 4/0 that answers it (RFC 7915 5.1).
+    /// Offset of the Segments Left byte that made [`parse`](Self::parse) refuse a packet with `v6_rh_segleft`:
+    /// the pointer of the ICMPv6 4/0 that answers it (RFC 7915 5.1).
     pub fn segments_left_at(packet: &[u8]) -> Option<u32> {
         let (h, _) = fixed_header(packet).ok()?;
         match walk(packet, h[ipv6::NEXT_HEADER]) {
@@ -297,7 +298,7 @@ impl Ipv6View {
         }
     }
 
-    /// As [`Ipv4View::parse_inner`].
+    /// Like [`Ipv4View::parse_inner`].
     ///
     /// # Errors
     /// `icmp_inner_short`, and those of [`parse`](Self::parse).
@@ -325,7 +326,7 @@ impl Ipv6View {
         transport(l4, self.proto, proto::ICMPV6, icmp6).ok_or_else(|| too_short(self.fragment))
     }
 
-    /// As [`Ipv4View::l4_inner`].
+    /// Like [`Ipv4View::l4_inner`].
     ///
     /// # Errors
     /// `icmp_inner_short`.
@@ -352,7 +353,7 @@ impl Ipv6View {
     }
 }
 
-/// The fixed header of a packet that is as long as it says, and that length.
+/// Fixed header and length of a packet that is at least as long as its header says.
 #[inline]
 fn fixed_header(packet: &[u8]) -> Result<(&[u8; ipv6::LEN], u32), DropReason> {
     let (h, total_len) = version6(packet)?;
@@ -374,8 +375,8 @@ fn address_at<const AT: usize>(h: &[u8; ipv6::LEN]) -> Ipv6Addr {
     Ipv6Addr::from(u128::from_be_bytes(octets.copied().unwrap_or_default()))
 }
 
-/// What lies between the fixed header and the transport header. Small, so that the view of a packet
-/// without extension headers never has to go through memory.
+/// Extension headers between the fixed header and the transport header. The struct is small, so that the view
+/// of a packet without extension headers stays in registers.
 #[derive(Clone, Copy)]
 struct Chain {
     proto: u8,
@@ -398,13 +399,13 @@ impl Chain {
     }
 }
 
-/// Why and where the walk over the extension headers ended early.
+/// Reason and offset at which the walk over the extension headers ended early.
 struct Stop {
     reason: DropReason,
     at: u16,
 }
 
-/// The chain of a packet that is not cut off.
+/// Walks the extension headers of a packet that is not cut off.
 #[inline(never)]
 fn walk_whole(packet: &[u8], proto: u8, total_len: u32) -> Result<Chain, DropReason> {
     let whole = packet.get(..total_len as usize).unwrap_or_default();
@@ -415,11 +416,11 @@ fn walk_whole(packet: &[u8], proto: u8, total_len: u32) -> Result<Chain, DropRea
     Ok(chain)
 }
 
-/// Steps over the extension headers that RFC 7915 5.1 steps over, inside `packet`.
+/// Skips the extension headers that RFC 7915 5.1 skips, inside `packet`.
 fn walk(packet: &[u8], proto: u8) -> Result<Chain, Stop> {
     let mut chain = Chain::none(proto);
     for _ in 0..=EXTENSION_HEADERS_MAX {
-        let at = chain.l4_offset; // 40 + 17 * 2048 at most
+        let at = chain.l4_offset; // at most 40 + 17 * 2048
         let stop = |reason| Err(Stop { reason, at });
         let header = packet.get(usize::from(at)..).and_then(|b| b.first_chunk::<8>());
         match (chain.proto, header) {
@@ -447,7 +448,7 @@ fn walk(packet: &[u8], proto: u8) -> Result<Chain, Stop> {
     Err(Stop { reason: DropReason::ExtensionChainTooLong, at: chain.l4_offset })
 }
 
-/// Extension headers that may not follow a Fragment header: all but ESP (RFC 7915 5.1.1).
+/// Extension headers that must not follow a Fragment header: all except ESP (RFC 7915 5.1.1).
 fn is_extension(next_header: u8) -> bool {
     const MOBILITY: u8 = 135;
     const HIP: u8 = 139;
@@ -465,8 +466,8 @@ fn is_extension(next_header: u8) -> bool {
     )
 }
 
-/// A fragment with more to come is a multiple of eight bytes long, and none reaches past 65,535
-/// (RFC 791 3.2, RFC 8200 4.5).
+/// Checks that a fragment with more fragments after it is a multiple of eight bytes long and that no fragment
+/// ends after byte 65,535 (RFC 791 3.2, RFC 8200 4.5).
 fn check_fragment(f: FragmentInfo, payload: u32) -> Result<(), DropReason> {
     let cut_badly = f.more && !payload.is_multiple_of(8);
     let too_far = u32::from(f.offset) + payload > 65_535;

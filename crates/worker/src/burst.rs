@@ -1,4 +1,4 @@
-//! One burst through an engine that tells the worker what to send.
+//! Processing of one burst by an engine that tells the worker what to send.
 
 use crate::WorkerStats;
 use crate::exchange::Exchange;
@@ -11,11 +11,11 @@ use gatun_wire::Packet;
 
 const _: () = assert!(gatun_io::BURST_MAX <= BURST);
 
-/// What of an engine a worker uses; a test puts a script in its place.
+/// Engine interface used by a worker; scripted in tests.
 pub(crate) trait Engine {
     fn process(&mut self, now: Instant, burst: &mut [Packet<'_>], verdicts: &mut [Verdict]) -> usize;
     fn drain_emitted(&mut self, send: impl FnMut(Emitted<'_>));
-    /// What would become of a packet, where it can tell.
+    /// Prediction for a packet, if the engine has one.
     fn explain(&self, _: &mut Packet<'_>) -> Option<Explanation> {
         None
     }
@@ -35,27 +35,28 @@ impl Engine for Nat {
     }
 }
 
-/// Where packets of a burst leave: to the device, or to another worker.
-pub(crate) struct Way<'a> {
+/// Output of a burst: the device, or another worker.
+pub(crate) struct BurstOutput<'a> {
     tx: &'a mut dyn Transmit,
     exchange: Option<&'a mut Exchange>,
-    /// Which packet of the device's burst each of the burst at hand is; none where they are not the device's.
+    /// Index in the device's burst of each packet of the present burst. `None` if the packets are not the
+    /// device's.
     indices: Option<[u8; BURST]>,
 }
 
-impl<'a> Way<'a> {
-    /// For what a device has received, or what nobody has.
+impl<'a> BurstOutput<'a> {
+    /// Output for packets that a device has received, and for packets without an origin.
     pub(crate) fn device(tx: &'a mut dyn Transmit, exchange: Option<&'a mut Exchange>) -> Self {
-        Way { tx, exchange, indices: Some(core::array::from_fn(|i| i as u8)) }
+        BurstOutput { tx, exchange, indices: Some(core::array::from_fn(|i| i as u8)) }
     }
 
     /// For what other workers have handed over.
     pub(crate) fn handed_over(tx: &'a mut dyn Transmit, exchange: &'a mut Exchange) -> Self {
-        Way { tx, exchange: Some(exchange), indices: None }
+        BurstOutput { tx, exchange: Some(exchange), indices: None }
     }
 
-    /// Gives other workers what is theirs of a device's burst, and leaves the rest in its order in front. Returns
-    /// how many those are.
+    /// Gives other workers their packets of a device's burst, and moves the rest to the front in order. Returns
+    /// the number of remaining packets.
     fn sort_out(&mut self, burst: &mut [Packet<'_>]) -> usize {
         let (Some(exchange), Some(indices)) = (&mut self.exchange, &mut self.indices) else {
             return burst.len();
@@ -68,7 +69,7 @@ impl<'a> Way<'a> {
                 kept += 1;
             }
         }
-        // The others need not wait for what is done here with the rest.
+        // The others need not wait until the rest is processed here.
         exchange.publish();
         kept
     }
@@ -94,23 +95,23 @@ impl<'a> Way<'a> {
     }
 }
 
-/// Takes bursts through an engine and counts what became of them.
+/// Passes bursts through an engine and counts the results.
 #[derive(Default)]
-pub(crate) struct Bursts {
+pub(crate) struct BurstHandler {
     pub(crate) stats: WorkerStats,
-    /// Whether somebody watches packets.
+    /// Active packet trace.
     pub(crate) tracer: Option<Box<Tracer>>,
 }
 
-impl Bursts {
-    /// Translates and sends one burst. The engine may take it in several parts, when it runs out of
-    /// buffers for packets of its own: those are sent in between.
+impl BurstHandler {
+    /// Translates and sends one burst. The engine may process it in several parts when it runs out of buffers
+    /// for packets that it originates. These are sent in between.
     pub(crate) fn handle(
         &mut self,
         engine: &mut impl Engine,
         now: Instant,
         burst: &mut [Packet<'_>],
-        mut way: Way<'_>,
+        mut way: BurstOutput<'_>,
     ) {
         self.stats.bursts += 1;
         let kept = way.sort_out(burst);
@@ -121,24 +122,24 @@ impl Bursts {
         self.process(engine, now, burst, 0, &mut way);
     }
 
-    /// The same, packet by packet, where some are watched.
+    /// Handles a burst packet by packet while a trace is active.
     #[cold]
     fn handle_traced(
         &mut self,
         engine: &mut impl Engine,
         now: Instant,
         burst: &mut [Packet<'_>],
-        mut way: Way<'_>,
+        mut way: BurstOutput<'_>,
     ) {
         for at in 0..burst.len() {
             let Some(mut tracer) = self.tracer.take() else { break };
             let one = &mut burst[at..=at];
             let before = tracer.look(&one[0], |packet| engine.explain(packet));
             let mut verdicts = [Verdict::Pass];
-            // A packet of its own has room, once what was emitted before it is sent.
+            // A single packet has room once the packets emitted before it are sent.
             let taken = engine.process(now, one, &mut verdicts);
             if let (1, Some(before)) = (taken, before) {
-                tracer.tell(now, before, one[0].bytes(), verdicts[0]);
+                tracer.deliver(now, before, one[0].bytes(), verdicts[0]);
             }
             self.send(engine, &mut one[..taken], &verdicts[..taken], at, &mut way);
             if taken == 0 {
@@ -149,14 +150,14 @@ impl Bursts {
         self.tracer.take_if(|tracer| tracer.is_over());
     }
 
-    /// A burst, or a part of it that begins with packet number `first`.
+    /// Processes a burst, or the part of it that begins with packet number `first`.
     fn process(
         &mut self,
         engine: &mut impl Engine,
         now: Instant,
         burst: &mut [Packet<'_>],
         first: usize,
-        way: &mut Way<'_>,
+        way: &mut BurstOutput<'_>,
     ) {
         let mut verdicts = [Verdict::Pass; BURST];
         let (mut base, mut refusals) = (0, 0);
@@ -165,7 +166,7 @@ impl Bursts {
             let taken = engine.process(now, rest, &mut verdicts).min(rest.len());
             let emitted = self.send(engine, &mut rest[..taken], &verdicts[..taken], first + base, way);
             base += taken;
-            // Nothing taken and nothing freed: a second try would end the same way, for ever.
+            // If nothing was processed and nothing was freed, further attempts would end the same way.
             refusals = if taken == 0 && emitted == 0 { refusals + 1 } else { 0 };
             if refusals > 1 {
                 self.stats.stalled += (burst.len() - base) as u64;
@@ -174,20 +175,20 @@ impl Bursts {
         }
     }
 
-    /// Sends what [`Nat::expire`] made.
-    pub(crate) fn send_emitted(&mut self, engine: &mut impl Engine, mut way: Way<'_>) {
+    /// Sends the packets created by [`Nat::expire`].
+    pub(crate) fn send_emitted(&mut self, engine: &mut impl Engine, mut way: BurstOutput<'_>) {
         self.send(engine, &mut [], &[], 0, &mut way);
     }
 
-    /// Sends the packets of a burst, each followed by those that the engine made because of it. Returns
-    /// how many those were.
+    /// Sends the packets of a burst, each followed by the packets that the engine created for it. Returns the
+    /// number of the latter.
     fn send(
         &mut self,
         engine: &mut impl Engine,
         burst: &mut [Packet<'_>],
         verdicts: &[Verdict],
         base: usize,
-        way: &mut Way<'_>,
+        way: &mut BurstOutput<'_>,
     ) -> u64 {
         let stats = &mut self.stats;
         let mut packets = burst.iter_mut().zip(verdicts).enumerate().peekable();
@@ -211,7 +212,7 @@ fn send_one(
     index: usize,
     packet: &mut Packet<'_>,
     verdict: Verdict,
-    way: &mut Way<'_>,
+    way: &mut BurstOutput<'_>,
 ) {
     match verdict {
         Verdict::Forward => {
@@ -222,7 +223,7 @@ fn send_one(
             stats.reply += 1;
             way.forward(index, packet);
         }
-        // A layer-3 device has no other way for it than back to where routes lead it on.
+        // A layer-3 device can only return the packet to where routes lead it on.
         Verdict::Pass => {
             stats.pass += 1;
             way.forward(index, packet);
@@ -238,7 +239,7 @@ mod tests {
     use gatun_nat::Reply;
     use gatun_wire::{DropReason, HEADROOM};
 
-    /// Reads its orders from the packets: byte 0 is the verdict, byte 1 how many packets to emit after it.
+    /// Reads its script from the packets: byte 0 is the verdict, byte 1 the number of packets to emit after it.
     #[derive(Default)]
     struct Script {
         emitted: Vec<(usize, u8)>,
@@ -273,7 +274,7 @@ mod tests {
         }
     }
 
-    /// Writes down what is sent: index in the burst (none for the engine's own) and the third byte.
+    /// Records what is sent: index in the burst (`None` for the engine's packets) and the third byte.
     #[derive(Default)]
     struct Tape(Vec<(Option<usize>, u8)>);
 
@@ -290,8 +291,8 @@ mod tests {
     fn run(script: &mut Script, orders: &[[u8; 3]]) -> (Tape, WorkerStats) {
         let mut buffers: Vec<Vec<u8>> = orders.iter().map(|o| o.to_vec()).collect();
         let mut burst: Vec<Packet<'_>> = buffers.iter_mut().map(|b| Packet::new(b, 0, 3).unwrap()).collect();
-        let (mut bursts, mut tape) = (Bursts::default(), Tape::default());
-        bursts.handle(script, Instant(0), &mut burst, Way::device(&mut tape, None));
+        let (mut bursts, mut tape) = (BurstHandler::default(), Tape::default());
+        bursts.handle(script, Instant(0), &mut burst, BurstOutput::device(&mut tape, None));
         (tape, bursts.stats)
     }
 

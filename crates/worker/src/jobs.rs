@@ -1,13 +1,13 @@
-//! What a worker is asked for that may be long: it is worked off between bursts, a slice each, so that no packet
-//! waits for it longer than for a burst.
+//! Long requests to a worker. The worker processes them in slices between bursts, so that no packet waits
+//! longer than for a burst.
 //!
 //! ```text
-//!   Handle::submit -> bounded queue -> a few at hand, in turn, one slice after each burst -> done(job)
+//!   Handle::submit -> bounded queue -> a few active jobs, in turn, one slice after each burst -> done(job)
 //! ```
-//! A job brings the memory that its result needs: the worker allocates nothing. One whose [`Ticket`] is dropped is
-//! not gone on with. The queue is bounded: who asks for more than is worked off is told so at once.
+//! A job brings the memory for its result: the worker allocates nothing. A job whose [`JobTicket`] was dropped
+//! is abandoned. The queue is bounded: if it is full, the caller gets an error immediately.
 
-use gatun_io::{BURST_MAX, Mailbox, NotPut};
+use gatun_io::{BURST_MAX, Mailbox, PutError};
 use gatun_nat::inspect::{BindingInfo, BlockInfo, PortCursor, Selection, SessionCursor, SessionInfo};
 use gatun_nat::plan::Net4;
 use gatun_nat::report::{AddressStats, SubscriberStats};
@@ -16,54 +16,54 @@ use std::collections::VecDeque;
 use std::net::Ipv4Addr;
 use std::sync::{Arc, Weak};
 
-/// Jobs that wait to be looked at, at most.
+/// Largest number of queued jobs.
 pub const WAITING_MAX: usize = 64;
-/// Jobs that are worked on in turn, at most.
+/// Largest number of active jobs.
 const AT_HAND_MAX: usize = 8;
-/// What a slice may cost while packets come, in records that are looked at: about as long as a burst takes.
+/// Budget of a slice while packets arrive, in examined records: about the cost of a burst.
 const SLICE: usize = 512;
-/// The same where a whole burst came: more packets wait.
+/// Budget after a full burst: more packets are waiting.
 const SLICE_BEHIND: usize = 64;
-/// The same where none came.
+/// Budget if no packet arrived.
 const SLICE_IDLE: usize = 4096;
-/// What the end of one session costs of it.
+/// Cost of ending one session.
 const END: usize = 9;
 
-/// Work on an engine that can be done in slices.
+/// Work on an engine that can be divided into slices.
 pub trait Job: Send {
-    /// Does about as much as looking at `budget` records takes. Says whether all is done.
+    /// Does about as much work as examining `budget` records. Returns whether the job is complete.
     fn step(&mut self, nat: &mut Nat, now: Instant, budget: usize) -> bool;
 }
 
-/// Whoever has it wants the job's result.
-#[must_use = "a job without its ticket is not done"]
-pub struct Ticket {
+/// Handle of a submitted job. Dropping it abandons the job.
+#[must_use = "dropping the ticket abandons the job"]
+pub struct JobTicket {
     _wanted: Arc<()>,
 }
 
-/// Why a job was not taken.
+/// Reason why a job was not accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Refused {
-    /// As many wait as may.
+pub enum SubmitError {
+    /// The queue is full.
     Busy,
     /// The worker has ended.
     Ended,
 }
 
-/// A job on its way, and what is to be done with it then.
-trait Errand: Send {
+/// Queued job with the function that receives its result.
+trait QueuedJob: Send {
     fn step(&mut self, nat: &mut Nat, now: Instant, budget: usize) -> bool;
     fn is_wanted(&self) -> bool;
     fn finish(self: Box<Self>);
 }
 
-struct Entrusted<J, F> {
+struct JobWithCallback<J, F> {
     job: J,
     done: F,
     wanted: Weak<()>,
 }
 
-impl<J: Job, F: FnOnce(J) + Send> Errand for Entrusted<J, F> {
+impl<J: Job, F: FnOnce(J) + Send> QueuedJob for JobWithCallback<J, F> {
     fn step(&mut self, nat: &mut Nat, now: Instant, budget: usize) -> bool {
         self.job.step(nat, now, budget)
     }
@@ -77,47 +77,47 @@ impl<J: Job, F: FnOnce(J) + Send> Errand for Entrusted<J, F> {
     }
 }
 
-/// Where jobs are handed in.
+/// Submits jobs from other threads.
 #[derive(Clone)]
-pub(crate) struct Counter {
-    queue: Mailbox<Box<dyn Errand>>,
+pub(crate) struct JobSubmitter {
+    queue: Mailbox<Box<dyn QueuedJob>>,
 }
 
-impl Counter {
-    pub(crate) fn hand_in<J: Job + 'static>(
+impl JobSubmitter {
+    pub(crate) fn submit<J: Job + 'static>(
         &self,
         job: J,
         done: impl FnOnce(J) + Send + 'static,
-    ) -> Result<Ticket, Refused> {
-        let ticket = Ticket { _wanted: Arc::new(()) };
-        let errand = Box::new(Entrusted { job, done, wanted: Arc::downgrade(&ticket._wanted) });
+    ) -> Result<JobTicket, SubmitError> {
+        let ticket = JobTicket { _wanted: Arc::new(()) };
+        let errand = Box::new(JobWithCallback { job, done, wanted: Arc::downgrade(&ticket._wanted) });
         match self.queue.put(errand) {
             Ok(_) => Ok(ticket),
-            Err(NotPut::Full(_)) => Err(Refused::Busy),
-            Err(NotPut::Closed(_)) => Err(Refused::Ended),
+            Err(PutError::Full(_)) => Err(SubmitError::Busy),
+            Err(PutError::Closed(_)) => Err(SubmitError::Ended),
         }
     }
 }
 
-/// The worker's side.
-pub(crate) struct Desk {
-    queue: Mailbox<Box<dyn Errand>>,
-    at_hand: VecDeque<Box<dyn Errand>>,
+/// Jobs of a worker.
+pub(crate) struct JobQueue {
+    queue: Mailbox<Box<dyn QueuedJob>>,
+    at_hand: VecDeque<Box<dyn QueuedJob>>,
 }
 
-pub(crate) fn pair() -> (Counter, Desk) {
+pub(crate) fn pair() -> (JobSubmitter, JobQueue) {
     let queue = Mailbox::new(WAITING_MAX);
-    (Counter { queue: queue.clone() }, Desk { queue, at_hand: VecDeque::with_capacity(AT_HAND_MAX) })
+    (JobSubmitter { queue: queue.clone() }, JobQueue { queue, at_hand: VecDeque::with_capacity(AT_HAND_MAX) })
 }
 
-impl Drop for Desk {
+impl Drop for JobQueue {
     fn drop(&mut self) {
         self.queue.close();
     }
 }
 
-impl Desk {
-    /// Works on the next job, if there is one, for a slice after so many packets. Says whether anything is left.
+impl JobQueue {
+    /// Works on the next job, if any, for one slice after this many packets. Returns whether jobs are left.
     #[inline]
     pub(crate) fn work(&mut self, nat: &mut Nat, now: Instant, received: usize) -> bool {
         while self.at_hand.len() < AT_HAND_MAX
@@ -150,13 +150,13 @@ impl Desk {
     }
 }
 
-/// Reads sessions into a list until that is full or the walk is over.
+/// Reads sessions into a list until it is full or all sessions are read.
 pub struct ReadSessions {
-    /// Which.
+    /// Filter.
     pub which: Selection,
-    /// From where on; behind the last one afterwards.
+    /// Start position. Afterwards, the position after the last session.
     pub at: SessionCursor,
-    /// What was found: as many as it has capacity for.
+    /// Result: at most its capacity.
     pub found: Vec<SessionInfo>,
 }
 
@@ -167,13 +167,13 @@ impl Job for ReadSessions {
     }
 }
 
-/// As [`ReadSessions`], of bindings.
+/// Reads bindings, like [`ReadSessions`].
 pub struct ReadBindings {
-    /// Which.
+    /// Filter.
     pub which: Selection,
-    /// From where on.
+    /// Start position.
     pub at: PortCursor,
-    /// What was found.
+    /// Result.
     pub found: Vec<BindingInfo>,
 }
 
@@ -184,13 +184,13 @@ impl Job for ReadBindings {
     }
 }
 
-/// As [`ReadSessions`], of port blocks.
+/// Reads port blocks, like [`ReadSessions`].
 pub struct ReadBlocks {
-    /// Which.
+    /// Filter.
     pub which: Selection,
-    /// From where on.
+    /// Start position.
     pub at: PortCursor,
-    /// What was found.
+    /// Result.
     pub found: Vec<BlockInfo>,
 }
 
@@ -201,13 +201,13 @@ impl Job for ReadBlocks {
     }
 }
 
-/// As [`ReadSessions`], of subscribers.
+/// Reads subscribers, like [`ReadSessions`].
 pub struct ReadSubscribers {
-    /// Which.
+    /// Filter.
     pub which: Selection,
-    /// The number from which on; `None` where there are no more.
+    /// Number of the next subscriber. `None` at the end.
     pub next: Option<u32>,
-    /// What was found, and how long its inside network's prefix is.
+    /// Result, with the prefix length of each subscriber's inside network.
     pub found: Vec<SubscriberStats>,
 }
 
@@ -220,21 +220,21 @@ impl Job for ReadSubscribers {
     }
 }
 
-/// As [`ReadSessions`], of a pool's public addresses.
+/// Reads the public addresses of a pool, like [`ReadSessions`].
 pub struct ReadAddresses {
     /// Number of the pool.
     pub pool: usize,
-    /// Network of the addresses; `None` is every one.
+    /// Network of the addresses; `None` means all.
     pub net: Option<Net4>,
-    /// Which address is next, counted from 0.
+    /// Index of the next address, from 0.
     pub next: u32,
-    /// Whether there are no more.
+    /// Whether all addresses are read.
     pub done: bool,
-    /// What was found.
+    /// Result.
     pub found: Vec<AddressStats>,
 }
 
-/// What an address costs of a budget: its ports are counted.
+/// Cost of an address in the budget: its ports are counted.
 const ADDRESS: usize = 16;
 
 impl Job for ReadAddresses {
@@ -251,13 +251,13 @@ impl Job for ReadAddresses {
     }
 }
 
-/// As [`ReadSessions`], of public addresses that are drained.
+/// Reads drained public addresses, like [`ReadSessions`].
 pub struct ReadDrained {
-    /// Number of the pool that is next, and how many of its drained addresses have been read.
+    /// Number of the next pool, and the number of its drained addresses already read.
     pub at: (usize, usize),
-    /// Whether there are no more.
+    /// Whether all addresses are read.
     pub done: bool,
-    /// What was found.
+    /// Result.
     pub found: Vec<Ipv4Addr>,
 }
 
@@ -280,15 +280,15 @@ impl Job for ReadDrained {
     }
 }
 
-/// Ends sessions, or bindings with all of theirs.
+/// Ends sessions, or bindings with all their sessions.
 pub struct Clear {
-    /// Which.
+    /// Filter.
     pub which: Selection,
     /// Sessions or bindings.
     pub extent: Extent,
-    /// How far it is.
+    /// Position.
     pub at: ClearCursor,
-    /// What has ended.
+    /// Number of ended sessions and bindings.
     pub cleared: Cleared,
 }
 
@@ -303,11 +303,11 @@ impl Job for Clear {
 
 /// Ends the sessions of a list.
 pub struct EndSessions {
-    /// Which.
+    /// Sessions to end.
     pub keys: Vec<SessionKey>,
-    /// How many of them have been looked for.
+    /// Number of processed keys.
     pub next: usize,
-    /// What has ended.
+    /// Number of ended sessions.
     pub cleared: Cleared,
 }
 

@@ -1,9 +1,10 @@
-//! One core's loop: receive a burst, translate it, send it, expire what is due, and sleep when idle.
+//! Worker: the loop of one core. It receives a burst, translates it, sends it, expires due state, and sleeps
+//! when idle.
 //!
-//! A [`Worker`] owns one engine and one backend and shares nothing. Others speak to it through its
-//! [`Handle`]: a mailbox that is read between bursts, so that no question stops packets; what may be long is one of
-//! [`jobs`]. Where several workers
-//! share a stateful translator, an [`exchange`] takes each packet to the one that has its session.
+//!
+//! A [`Worker`] owns one engine and one backend and shares nothing. Other threads use its [`Handle`]: a mailbox
+//! that is read between bursts, so that no request delays packets. Long requests are [`jobs`]. If several
+//! workers share a stateful translator, an [`exchange`] moves each packet to the worker that has its session.
 #![forbid(unsafe_code)]
 
 mod burst;
@@ -13,39 +14,39 @@ pub mod mailbox;
 pub mod stats;
 pub mod trace;
 
-use burst::{Bursts, Way};
+use burst::{BurstHandler, BurstOutput};
 use exchange::Exchange;
 use gatun_io::{Backend, Waker};
 use gatun_nat::{Instant, Nat};
-use mailbox::{Applied, Inbox, Inherited, Request, Settling};
+use mailbox::{Applied, Request, RequestQueue, RestoreStatus, SettlingProgress};
 use std::io;
 use std::time::Duration;
 
-pub use exchange::Handed;
+pub use exchange::ExchangeCounters;
 pub use mailbox::Handle;
 pub use stats::{Snapshot, WorkerStats};
 
-/// Records that are looked at after each burst to find those whose time is over.
+/// Number of records examined for expiry after each burst.
 const EXPIRE_BUDGET: usize = 256;
-/// Records of the process before that are looked at after a burst to put their sessions back (one that is costs 8):
-/// where no packet came, and for each packet that did.
+/// Number of saved records examined for restoring sessions after a burst (a restored one costs 8): if no packet
+/// arrived, and per packet that did.
 const PUT_BACK_IDLE: usize = 1024;
 const PUT_BACK_BUSY: usize = 32;
 
-/// The clock of all workers of a process: milliseconds since it was made.
+/// Clock of all workers of a process: milliseconds since its creation.
 #[derive(Clone, Copy, Debug)]
 pub struct Clock {
     start: std::time::Instant,
 }
 
 impl Clock {
-    /// A clock that begins now.
+    /// Creates a clock that starts now.
     #[allow(clippy::new_without_default)]
     pub fn new() -> Self {
         Clock { start: std::time::Instant::now() }
     }
 
-    /// Milliseconds since the beginning.
+    /// Milliseconds since the start.
     pub fn now(&self) -> Instant {
         Self::instant(self.elapsed())
     }
@@ -59,31 +60,32 @@ impl Clock {
     }
 }
 
-/// One core's share: an engine, and where its packets come from.
+/// Worker of one core: an engine and its backend.
 pub struct Worker {
     nat: Nat,
     backend: Box<dyn Backend>,
-    bursts: Bursts,
+    bursts: BurstHandler,
     clock: Clock,
-    mailbox: Inbox,
+    mailbox: RequestQueue,
     waker: Waker,
     exchange: Option<Exchange>,
     idle_waits: u64,
-    /// Since when the turn lasts, where there were packets in it.
+    /// Start of the present turn, if it had packets.
     busy_since: Option<Duration>,
     busy: Duration,
 }
 
 impl Worker {
-    /// A worker, to be moved to its thread, and the handle that speaks to it.
+    /// Creates a worker, to be moved to its thread, and its handle.
+    ///
     ///
     /// # Errors
-    /// Where the process may open no more files.
+    /// If the process has reached its limit of open files.
     pub fn new(nat: Nat, backend: Box<dyn Backend>, clock: Clock) -> io::Result<(Worker, Handle)> {
         Ok(Self::build(nat, backend, clock, Waker::new()?, None))
     }
 
-    /// One of several workers that share a translator: `nat` is of its own plan, see
+    /// Creates one of several workers that share a translator. `nat` has the worker's own plan, see
     /// [`Shares`](gatun_nat::workers::Shares).
     pub fn sharing(
         nat: Nat,
@@ -103,7 +105,7 @@ impl Worker {
         exchange: Option<Exchange>,
     ) -> (Worker, Handle) {
         let (handle, mailbox) = mailbox::pair(waker.clone());
-        let bursts = Bursts::default();
+        let bursts = BurstHandler::default();
         let worker = Worker {
             nat,
             backend,
@@ -119,8 +121,8 @@ impl Worker {
         (worker, handle)
     }
 
-    /// Runs until it is told to stop. Returns the final counters, and the error that ended it, if one did:
-    /// only the loss of the device.
+    /// Runs until it is told to stop. Returns the final counters, and the error that ended it, if any: only the
+    /// loss of the device.
     pub fn run(mut self) -> (Snapshot, Option<io::Error>) {
         let ended = loop {
             match self.turn() {
@@ -132,7 +134,7 @@ impl Worker {
         (self.snapshot(), ended)
     }
 
-    /// One turn of the loop; `false` once it was told to stop.
+    /// Runs one turn of the loop. Returns false once it was told to stop.
     fn turn(&mut self) -> io::Result<bool> {
         while let Some(request) = self.mailbox.next() {
             if !self.answer(request) {
@@ -148,25 +150,25 @@ impl Worker {
         let mut received = {
             let (nat, bursts, exchange) = (&mut self.nat, &mut self.bursts, &mut self.exchange);
             self.backend.receive(&mut |burst, tx| {
-                bursts.handle(nat, now, burst, Way::device(tx, exchange.as_mut()));
+                bursts.handle(nat, now, burst, BurstOutput::device(tx, exchange.as_mut()));
             })?
         };
         if let Some(exchange) = &mut self.exchange {
             let (nat, bursts, tx) = (&mut self.nat, &mut self.bursts, self.backend.transmit());
             received += exchange.take(|burst, exchange| {
-                bursts.handle(nat, now, burst, Way::handed_over(tx, exchange));
+                bursts.handle(nat, now, burst, BurstOutput::handed_over(tx, exchange));
             });
         }
         self.busy_since = (received > 0).then_some(turn);
         let leave_alone_ms = self.nat.expire(now, EXPIRE_BUDGET);
-        let way = Way::device(self.backend.transmit(), self.exchange.as_mut());
+        let way = BurstOutput::device(self.backend.transmit(), self.exchange.as_mut());
         self.bursts.send_emitted(&mut self.nat, way);
         if let Some(exchange) = &mut self.exchange {
             exchange.flush();
         }
         let is_at_work = self.put_back(now, received) || {
-            let (desk, nat) = (&mut self.mailbox.desk, &mut self.nat);
-            desk.work(nat, now, received)
+            let (jobs, nat) = (&mut self.mailbox.jobs, &mut self.nat);
+            jobs.work(nat, now, received)
         };
         if received == 0 && leave_alone_ms > 0 && !is_at_work {
             self.sleep(leave_alone_ms)?;
@@ -174,8 +176,8 @@ impl Worker {
         Ok(true)
     }
 
-    /// Puts back sessions of the process before, if any are left: jobs wait until they find all of them. Says whether
-    /// some still are.
+    /// Restores saved sessions of the previous process, if any are left: jobs wait until all are restored.
+    /// Returns whether some are left.
     #[inline]
     fn put_back(&mut self, now: Instant, received: usize) -> bool {
         if !self.nat.is_inheriting() {
@@ -197,7 +199,7 @@ impl Worker {
         waited
     }
 
-    /// Does what it is asked to; `false` where that is to stop. Whoever asked may have given up waiting.
+    /// Handles a request. Returns false if it is a stop. The caller may have stopped waiting.
     fn answer(&mut self, request: Request) -> bool {
         match request {
             Request::Stop => return false,
@@ -226,13 +228,13 @@ impl Worker {
                 }
                 let _ = answer.send(Applied { result, change, steering });
             }
-            Request::Inherited(answer) => {
+            Request::RestoreStatus(answer) => {
                 let spent = if self.nat.is_inheriting() { None } else { Some(self.nat.take_spent()) };
-                let _ = answer.send(Inherited { progress: self.nat.progress(), over: spent });
+                let _ = answer.send(RestoreStatus { progress: self.nat.progress(), over: spent });
             }
-            Request::Settling(answer) => {
+            Request::SettlingProgress(answer) => {
                 let (goes_on, ended) = (self.nat.is_settling(), self.nat.settled());
-                let _ = answer.send(Settling { goes_on, ended });
+                let _ = answer.send(SettlingProgress { goes_on, ended });
             }
         }
         true
@@ -245,11 +247,14 @@ impl Worker {
             instances: self.nat.instance_stats().collect(),
             unattributed: self.nat.unattributed().clone(),
             pools: self.nat.pool_stats().collect(),
-            inherited: self.nat.progress(),
+            restore: self.nat.progress(),
             worker: WorkerStats {
                 idle_waits: self.idle_waits,
                 busy_ns: u64::try_from(self.busy.as_nanos()).unwrap_or(u64::MAX),
-                handed: self.exchange.as_ref().map_or(Handed::default(), |exchange| exchange.handed),
+                handed: self
+                    .exchange
+                    .as_ref()
+                    .map_or(ExchangeCounters::default(), |exchange| exchange.handed),
                 ..self.bursts.stats.clone()
             },
             backend: self.backend.stats(),
@@ -257,7 +262,7 @@ impl Worker {
     }
 }
 
-/// `u32::MAX` says that nothing will ever be due: no state, no wake-up.
+/// `u32::MAX` means that nothing will be due: no state, no wake-up.
 fn timeout(leave_alone_ms: u32) -> Option<Duration> {
     (leave_alone_ms != u32::MAX).then(|| Duration::from_millis(u64::from(leave_alone_ms)))
 }

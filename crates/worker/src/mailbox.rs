@@ -1,8 +1,8 @@
-//! Questions and orders for a worker, read between bursts.
+//! Requests to a worker, read between bursts.
 
 use crate::Snapshot;
-use crate::jobs::{self, Counter, Desk, Job, Refused, Ticket};
-use crate::trace::{self, Order, Tell, Tracer, Watcher};
+use crate::jobs::{self, Job, JobQueue, JobSubmitter, JobTicket, SubmitError};
+use crate::trace::{self, TraceGuard, TraceRequest, TraceSink, Tracer};
 use gatun_io::{Mailbox, Waker};
 use gatun_nat::kept::{Progress, Spent};
 use gatun_nat::reconfigure::{Change, NotNow, Outline, Settled};
@@ -17,77 +17,77 @@ pub(crate) enum Request {
     SnapshotFor(Box<dyn FnOnce(Snapshot) + Send>),
     Outline(SyncSender<Outline>),
     Apply(Box<Change>, Option<Arc<Steering>>, SyncSender<Applied>),
-    Settling(SyncSender<Settling>),
-    Inherited(SyncSender<Inherited>),
+    SettlingProgress(SyncSender<SettlingProgress>),
+    RestoreStatus(SyncSender<RestoreStatus>),
     Trace(Box<Tracer>, Box<dyn FnOnce(bool) + Send>),
     Owner((Vec<u8>, u8), Box<dyn FnOnce(Option<usize>) + Send>),
 }
 
-/// What became of a change.
+/// Result of applying a change.
 pub struct Applied {
-    /// Whether it is in place.
+    /// Whether the change is active.
     pub result: Result<(), NotNow>,
-    /// The change, or what the engine had before: it is freed where it is dropped.
+    /// The change, or the engine's old state, which is freed when this is dropped.
     pub change: Box<Change>,
-    /// The steering, or what the worker had before.
+    /// The new steering, or the worker's old one.
     pub steering: Option<Arc<Steering>>,
 }
 
-/// How far a change has come.
+/// Progress of a change.
 #[derive(Clone, Copy, Debug)]
-pub struct Settling {
-    /// Whether something is left to end.
+pub struct SettlingProgress {
+    /// Whether sessions are left to end.
     pub goes_on: bool,
-    /// What it has ended so far.
+    /// What the change has ended so far.
     pub ended: Settled,
 }
 
-/// How far a worker has come with the sessions of the process before.
-pub struct Inherited {
-    /// How many are back, and how many wait.
+/// Progress of restoring the previous process's sessions.
+pub struct RestoreStatus {
+    /// Numbers of restored and waiting sessions.
     pub progress: Progress,
-    /// Set where none waits any more; what is left of them is freed where it is dropped.
+    /// Set once no session waits. The remaining data is freed when this is dropped.
     pub over: Option<Option<Spent>>,
 }
 
-/// Speaks to a running worker from another thread.
+/// Handle of a running worker for other threads.
 #[derive(Clone)]
 pub struct Handle {
     requests: Mailbox<Request>,
-    jobs: Counter,
+    jobs: JobSubmitter,
     waker: Waker,
 }
 
-/// The worker's side; once it is dropped, nobody waits for an answer.
-pub(crate) struct Inbox {
+/// The worker's side. Once it is dropped, nobody waits for an answer.
+pub(crate) struct RequestQueue {
     requests: Mailbox<Request>,
-    pub(crate) desk: Desk,
+    pub(crate) jobs: JobQueue,
 }
 
-pub(crate) fn pair(waker: Waker) -> (Handle, Inbox) {
+pub(crate) fn pair(waker: Waker) -> (Handle, RequestQueue) {
     let requests = Mailbox::new(usize::MAX);
-    let (jobs, desk) = jobs::pair();
-    (Handle { requests: requests.clone(), jobs, waker }, Inbox { requests, desk })
+    let (jobs, queue) = jobs::pair();
+    (Handle { requests: requests.clone(), jobs, waker }, RequestQueue { requests, jobs: queue })
 }
 
 impl Handle {
-    /// Lets the worker end after the burst at hand.
+    /// Makes the worker end after the present burst.
     pub fn stop(&self) {
         self.ask(Request::Stop);
     }
 
-    /// The worker's counters; `None` where it has ended or does not answer in time.
+    /// Counters of the worker. `None` if it has ended or does not answer in time.
     pub fn snapshot(&self, timeout: Duration) -> Option<Snapshot> {
         self.answer(timeout, Request::Snapshot)
     }
 
-    /// What has to be known to prepare a change for the worker's engine; `None` as for a snapshot.
+    /// Data needed to prepare a change for the worker's engine. `None` as for a snapshot.
     pub fn outline(&self, timeout: Duration) -> Option<Outline> {
         self.answer(timeout, Request::Outline)
     }
 
-    /// Puts a change in place between two bursts; `None` as for a snapshot, and it may be put in place later. Workers that
-    /// share a translator get with it how packets find them from then on.
+    /// Applies a change between two bursts. `None` as for a snapshot; the change may then be applied later.
+    /// Workers that share a translator also get the steering that is valid from then on.
     pub fn apply(
         &self,
         change: Box<Change>,
@@ -97,45 +97,47 @@ impl Handle {
         self.answer(timeout, |sender| Request::Apply(change, steering, sender))
     }
 
-    /// How far the last change has come; `None` as for a snapshot.
-    pub fn settling(&self, timeout: Duration) -> Option<Settling> {
-        self.answer(timeout, Request::Settling)
+    /// Progress of the last change. `None` as for a snapshot.
+    pub fn settling(&self, timeout: Duration) -> Option<SettlingProgress> {
+        self.answer(timeout, Request::SettlingProgress)
     }
 
-    /// How far the worker has come with the sessions of the process before; `None` as for a snapshot.
-    pub fn inherited(&self, timeout: Duration) -> Option<Inherited> {
-        self.answer(timeout, Request::Inherited)
+    /// Progress of restoring the previous process's sessions. `None` as for a snapshot.
+    pub fn restore_status(&self, timeout: Duration) -> Option<RestoreStatus> {
+        self.answer(timeout, Request::RestoreStatus)
     }
 
-    /// Lets the worker do a job, a slice after each burst, and give it to `done` then: in the worker's thread, so
-    /// `done` must not wait for anything. Nothing of it is done any more once the ticket is dropped.
+    /// Submits a job. The worker does a slice of it after each burst and passes it to `done` at the end, in the
+    /// worker's thread, so `done` must not block. Dropping the ticket abandons the job.
+    ///
     ///
     /// # Errors
+    /// If too many jobs wait, or the worker has ended.
     /// Where too many jobs wait, or the worker has ended.
     pub fn submit<J: Job + 'static>(
         &self,
         job: J,
         done: impl FnOnce(J) + Send + 'static,
-    ) -> Result<Ticket, Refused> {
-        let ticket = self.jobs.hand_in(job, done)?;
+    ) -> Result<JobTicket, SubmitError> {
+        let ticket = self.jobs.submit(job, done)?;
         self.waker.wake();
         Ok(ticket)
     }
 
-    /// The same, waited for; `None` also where the worker does not get it done in time.
+    /// Submits a job and waits for it. `None` also if it does not finish in time.
     pub fn work<J: Job + 'static>(&self, job: J, timeout: Duration) -> Option<J> {
         let (sender, receiver) = sync_channel(1);
         let _ticket = self.submit(job, move |job| drop(sender.send(job))).ok()?;
         receiver.recv_timeout(timeout).ok()
     }
 
-    /// Asks for the worker's counters without waiting for them: they are given to `done` as a job is.
+    /// Requests the worker's counters without waiting: they are passed to `done`, like a job.
     pub fn request_snapshot(&self, done: impl FnOnce(Snapshot) + Send + 'static) {
         self.ask(Request::SnapshotFor(Box::new(done)));
     }
 
-    /// Asks which worker a packet is for that this one received from a realm; any where that is `None`. Given to `done`
-    /// as a job is.
+    /// Requests the worker that owns a packet which this one received from a realm; any if `None`. Passed to
+    /// `done`, like a job.
     pub fn request_owner(
         &self,
         packet: Vec<u8>,
@@ -145,10 +147,15 @@ impl Handle {
         self.ask(Request::Owner((packet, realm), Box::new(done)));
     }
 
-    /// Lets the worker hand out packets that are watched, as long as somebody has the watcher. Whether it does is given
-    /// to `done`, as a job is: one trace at a time.
-    pub fn trace(&self, order: Order, tell: Tell, done: impl FnOnce(bool) + Send + 'static) -> Watcher {
-        let (watcher, tracer) = trace::pair(order, tell);
+    /// Starts a packet trace, which lasts until the returned guard is dropped. `done` receives whether it was
+    /// started, like a job: only one trace can be active.
+    pub fn trace(
+        &self,
+        request: TraceRequest,
+        sink: TraceSink,
+        done: impl FnOnce(bool) + Send + 'static,
+    ) -> TraceGuard {
+        let (watcher, tracer) = trace::pair(request, sink);
         self.ask(Request::Trace(Box::new(tracer), Box::new(done)));
         watcher
     }
@@ -159,7 +166,7 @@ impl Handle {
         receiver.recv_timeout(timeout).ok()
     }
 
-    /// First the request, then the wake-up: a woken worker finds it.
+    /// The request is queued before the wake-up, so that a woken worker finds it.
     fn ask(&self, request: Request) {
         if self.requests.put(request).is_ok() {
             self.waker.wake();
@@ -167,13 +174,13 @@ impl Handle {
     }
 }
 
-impl Inbox {
+impl RequestQueue {
     pub(crate) fn next(&mut self) -> Option<Request> {
         self.requests.next()
     }
 }
 
-impl Drop for Inbox {
+impl Drop for RequestQueue {
     fn drop(&mut self) {
         self.requests.close();
     }

@@ -1,64 +1,64 @@
-//! What a worker counts by itself: a check on the engine and the backend, which count the same packets
-//! independently.
+//! Counters of a worker: a check on the engine and the backend, which count the same packets independently.
 
-use crate::exchange::Handed;
+use crate::exchange::ExchangeCounters;
 use gatun_nat::Counters;
 use gatun_nat::kept::Progress;
 use gatun_nat::report::{InstanceCounters, InstanceStats, PoolStats};
 use std::ops::AddAssign;
 
-/// A worker's own counters. Packets; a super-packet is one.
+/// Counters of a worker in packets. A super-packet counts as one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct WorkerStats {
     /// Bursts received.
     pub bursts: u64,
-    /// Times that it went to sleep for want of packets.
+    /// Number of times that it went to sleep because no packets arrived.
     pub idle_waits: u64,
-    /// Time of the turns in which there were packets, ns: from the turn's begin to the next one's, whatever was done in it.
+    /// Time of the turns with packets, ns: from the start of the turn to the start of the next one, whatever
+    /// was done in it.
     pub busy_ns: u64,
-    /// Packets by their verdict: forwarded.
+    /// Forwarded packets.
     pub forward: u64,
-    /// Not for the translator, and not sent.
+    /// Packets that were not for the translator and were not sent.
     pub pass: u64,
     /// Answered in place.
     pub reply: u64,
     /// Dropped.
     pub drop: u64,
-    /// Kept by the engine.
+    /// Packets held by the engine.
     pub held: u64,
-    /// Packets that the engine made and the worker sent.
+    /// Packets that the engine created and the worker sent.
     pub emitted: u64,
-    /// Packets that the engine did not take though it had room again: its defect.
+    /// Packets that the engine did not process although it had room again: a defect of the engine.
     pub stalled: u64,
-    /// Given to other workers, and taken from them.
-    pub handed: Handed,
+    /// Packets given to other workers and taken from them.
+    pub handed: ExchangeCounters,
 }
 
-/// All counters of one worker at one moment between two bursts, or the sum of several workers'.
+/// All counters of one worker at one moment between two bursts, or the sum over several workers.
 #[derive(Clone, Debug, Default)]
 pub struct Snapshot {
-    /// The device.
+    /// Name of the device.
     pub backend_name: String,
-    /// The engine's counters.
+    /// Counters of the engine.
     pub engine: Counters,
-    /// The same by instance, in the order of the plan, with their state.
+    /// Counters of each instance, in the order of the plan, with its state.
     pub instances: Vec<InstanceStats>,
     /// Packets of no instance.
     pub unattributed: InstanceCounters,
-    /// The pools, in the order of the plan.
+    /// Pools, in the order of the plan.
     pub pools: Vec<PoolStats>,
-    /// What became of the sessions of the process before.
-    pub inherited: Progress,
-    /// The worker's.
+    /// Progress of restoring the previous process's sessions.
+    pub restore: Progress,
+    /// Counters of the worker.
     pub worker: WorkerStats,
-    /// The backend's.
+    /// Counters of the backend.
     pub backend: gatun_io::Stats,
 }
 
 impl Snapshot {
-    /// Whether no packet was lost between backend, worker and engine: each received one has one fate or went to
-    /// another worker, and each one to be sent was taken by the device, or refused or kept for a named reason, or went
-    /// to another worker.
+    /// Checks that no packet was lost between backend, worker and engine: each received packet has one fate or
+    /// went to another worker, and each packet to send was accepted by the device, was refused or withheld for
+    /// a named reason, or went to another worker.
     pub fn conserved(&self) -> bool {
         let (w, h) = (&self.worker, &self.worker.handed);
         let fates = w.forward + w.pass + w.reply + w.drop + w.held;
@@ -78,7 +78,7 @@ impl AddAssign<&Snapshot> for Snapshot {
         add_each(&mut self.instances, &other.instances, InstanceStats::add);
         add_each(&mut self.pools, &other.pools, PoolStats::add);
         self.unattributed.add(&other.unattributed);
-        self.inherited += other.inherited;
+        self.restore += other.restore;
         self.backend += &other.backend;
         let (a, b) = (&mut self.worker, &other.worker);
         a.bursts += b.bursts;
@@ -95,7 +95,7 @@ impl AddAssign<&Snapshot> for Snapshot {
     }
 }
 
-/// Adds one list to another of the same things; a sum begins without any.
+/// Adds one list to another element by element. A new sum has no elements yet.
 fn add_each<T: Clone>(sum: &mut Vec<T>, other: &[T], add: impl Fn(&mut T, &T)) {
     sum.iter_mut().zip(other).for_each(|(a, b)| add(a, b));
     sum.extend_from_slice(other.get(sum.len()..).unwrap_or_default());

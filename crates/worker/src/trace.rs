@@ -1,8 +1,9 @@
-//! Packets that somebody watches on their way through the engine: what each was, what was known of it before, and what
-//! became of it.
+//! Packet trace: follows packets through the engine and reports each with its prediction and its result.
 //!
-//! Off, it costs one branch a burst. On, the packets of a burst go through the engine one by one, each that is watched
-//! is copied and explained before, and handed out afterwards: never waited for, bounded in number and time.
+//!
+//! If no trace is active, it costs one branch per burst. During a trace, the packets of a burst are processed
+//! one by one; each matching packet is copied and explained before, and delivered afterwards, without waiting
+//! and limited in number and time.
 
 use gatun_nat::explain::{Explanation, Opening, Rule};
 use gatun_nat::plan::{Net6, Transport};
@@ -11,116 +12,123 @@ use gatun_wire::{HEADROOM, Ipv4View, Ipv6View, L4, Packet, TAILROOM};
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::{Arc, Weak};
 
-/// Which packets are meant: those for which all holds that is said.
+/// Filter of traced packets. A packet must match all set fields.
 #[derive(Clone, Debug, Default)]
-pub struct Wanted {
-    /// Networks, each of which has one of the packet's addresses, before or after translation; IPv4 ones as
+pub struct TraceFilter {
+    /// Networks, each of which contains one of the packet's addresses, before or after translation; IPv4 as
     /// ::ffff:a.b.c.d. The inside address of its session counts as one of them.
     pub networks: Vec<Net6>,
-    /// A port or identifier of it, before or after.
+    /// A port or identifier of the packet, before or after translation.
     pub port: Option<u16>,
-    /// Its protocol.
+    /// Protocol of the packet.
     pub transport: Option<Transport>,
 }
 
-/// What is to be watched, and how much of it.
+/// Request for a trace, with its limits.
 #[derive(Clone, Debug)]
-pub struct Order {
-    /// Which packets.
-    pub which: Wanted,
-    /// Of these, one in so many.
+pub struct TraceRequest {
+    /// Filter.
+    pub which: TraceFilter,
+    /// Sampling: one in this many matching packets.
     pub one_in: u32,
-    /// So many at most.
+    /// Largest number of packets.
     pub count: u32,
-    /// No longer than until then.
+    /// End time.
     pub until: std::time::Instant,
-    /// Bytes of a packet that are kept.
+    /// Number of bytes kept of each packet.
     pub bytes_max: usize,
 }
 
-/// A packet that was watched.
+/// Traced packet.
 #[derive(Clone, Debug)]
-pub struct Traced {
-    /// When, in the engine's time.
+pub struct TracedPacket {
+    /// Time, by the engine's clock.
     pub at: Instant,
-    /// Its first bytes as received.
+    /// First bytes as received.
     pub before: Vec<u8>,
-    /// Its length then.
+    /// Length as received.
     pub before_len: usize,
-    /// Its first bytes afterwards; of one that was forwarded, or answered.
+    /// First bytes after translation, if the packet was forwarded or answered.
     pub after: Vec<u8>,
-    /// Its length then.
+    /// Length after translation.
     pub after_len: usize,
-    /// What became of it.
+    /// Verdict.
     pub verdict: Verdict,
-    /// What was known of it before.
+    /// Prediction before translation.
     pub explanation: Explanation,
-    /// Packets that were to be told of since the last one, and could not be.
+    /// Number of packets since the last one that could not be delivered.
     pub lost: u64,
 }
 
-/// What became of one that was handed out.
+/// Result of the delivery of a traced packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Told {
-    /// It was taken.
-    Taken,
-    /// There was no room: it is lost, and counted.
+pub enum TraceDelivery {
+    /// Accepted.
+    Accepted,
+    /// No room: the packet is lost and counted.
     Full,
-    /// Nobody wants any.
-    Gone,
+    /// The receiver has gone.
+    Closed,
 }
 
-/// Takes what was watched; must not wait.
-pub type Tell = Box<dyn FnMut(Traced) -> Told + Send>;
+/// Receives traced packets. Must not block.
+pub type TraceSink = Box<dyn FnMut(TracedPacket) -> TraceDelivery + Send>;
 
-/// Whoever has it wants the packets.
-#[must_use = "without its watcher, nothing is watched"]
-pub struct Watcher {
+/// Guard of a trace. Dropping it ends the trace.
+#[must_use = "dropping the guard ends the trace"]
+pub struct TraceGuard {
     _wanted: Arc<()>,
 }
 
-/// A worker's side.
+/// The worker's side of a trace.
 pub(crate) struct Tracer {
-    order: Order,
-    tell: Tell,
+    request: TraceRequest,
+    sink: TraceSink,
     wanted: Weak<()>,
-    /// Packets that were meant so far.
-    met: u64,
-    told: u32,
+    /// Number of matching packets so far.
+    matched: u64,
+    delivered: u32,
     lost: u64,
     over: bool,
 }
 
-/// A packet before it goes through the engine.
-pub(crate) struct Before {
+/// Packet before it goes through the engine.
+pub(crate) struct ReceivedPacket {
     bytes: Vec<u8>,
     explanation: Explanation,
 }
 
-/// A trace, and whoever wants it.
-pub(crate) fn pair(order: Order, tell: Tell) -> (Watcher, Tracer) {
+/// Creates both sides of a trace.
+pub(crate) fn pair(request: TraceRequest, sink: TraceSink) -> (TraceGuard, Tracer) {
     let wanted = Arc::new(());
-    let tracer =
-        Tracer { order, tell, wanted: Arc::downgrade(&wanted), met: 0, told: 0, lost: 0, over: false };
-    (Watcher { _wanted: wanted }, tracer)
+    let tracer = Tracer {
+        request,
+        sink,
+        wanted: Arc::downgrade(&wanted),
+        matched: 0,
+        delivered: 0,
+        lost: 0,
+        over: false,
+    };
+    (TraceGuard { _wanted: wanted }, tracer)
 }
 
 impl Tracer {
-    /// Whether there is nothing more to watch.
+    /// Checks whether the trace has ended.
     pub(crate) fn is_over(&self) -> bool {
         self.over
-            || self.told >= self.order.count
+            || self.delivered >= self.request.count
             || self.wanted.strong_count() == 0
-            || std::time::Instant::now() >= self.order.until
+            || std::time::Instant::now() >= self.request.until
     }
 
-    /// Copies a packet, and has it explained.
+    /// Copies a packet and obtains its prediction.
     pub(crate) fn look(
         &mut self,
         packet: &Packet<'_>,
         explain: impl FnOnce(&mut Packet<'_>) -> Option<Explanation>,
-    ) -> Option<Before> {
-        if self.over || self.told >= self.order.count {
+    ) -> Option<ReceivedPacket> {
+        if self.over || self.delivered >= self.request.count {
             return None;
         }
         let bytes = packet.bytes();
@@ -128,22 +136,22 @@ impl Tracer {
         copy.get_mut(HEADROOM..HEADROOM + bytes.len())?.copy_from_slice(bytes);
         let mut copy = Packet::with_offload(&mut copy, HEADROOM, bytes.len(), packet.offload)?;
         let explanation = explain(&mut copy)?;
-        Some(Before { bytes: bytes.to_vec(), explanation })
+        Some(ReceivedPacket { bytes: bytes.to_vec(), explanation })
     }
 
-    /// Hands a packet out where it is meant.
-    pub(crate) fn tell(&mut self, at: Instant, before: Before, after: &[u8], verdict: Verdict) {
+    /// Delivers a packet if it matches.
+    pub(crate) fn deliver(&mut self, at: Instant, before: ReceivedPacket, after: &[u8], verdict: Verdict) {
         let is_sent = matches!(verdict, Verdict::Forward | Verdict::Reply(_));
         let after = if is_sent { after } else { &[] };
-        if !self.order.which.has(&before, after) {
+        if !self.request.which.has(&before, after) {
             return;
         }
-        self.met += 1;
-        if !(self.met - 1).is_multiple_of(u64::from(self.order.one_in.max(1))) {
+        self.matched += 1;
+        if !(self.matched - 1).is_multiple_of(u64::from(self.request.one_in.max(1))) {
             return;
         }
-        let some = |bytes: &[u8]| bytes.get(..self.order.bytes_max).unwrap_or(bytes).to_vec();
-        let traced = Traced {
+        let some = |bytes: &[u8]| bytes.get(..self.request.bytes_max).unwrap_or(bytes).to_vec();
+        let traced = TracedPacket {
             at,
             before: some(&before.bytes),
             before_len: before.bytes.len(),
@@ -153,18 +161,18 @@ impl Tracer {
             explanation: before.explanation,
             lost: self.lost,
         };
-        match (self.tell)(traced) {
-            Told::Taken => (self.told, self.lost) = (self.told + 1, 0),
-            Told::Full => self.lost += 1,
-            Told::Gone => self.over = true,
+        match (self.sink)(traced) {
+            TraceDelivery::Accepted => (self.delivered, self.lost) = (self.delivered + 1, 0),
+            TraceDelivery::Full => self.lost += 1,
+            TraceDelivery::Closed => self.over = true,
         }
     }
 }
 
-impl Wanted {
-    fn has(&self, before: &Before, after: &[u8]) -> bool {
-        let ends = [ends(&before.bytes), ends(after)];
-        let ends: Vec<Ends> = ends.into_iter().flatten().collect();
+impl TraceFilter {
+    fn has(&self, before: &ReceivedPacket, after: &[u8]) -> bool {
+        let ends = [endpoints(&before.bytes), endpoints(after)];
+        let ends: Vec<PacketEndpoints> = ends.into_iter().flatten().collect();
         let e = &before.explanation;
         let opened = match e.opening {
             Some(Opening::Binding(binding) | Opening::Shared(binding)) => Some(binding),
@@ -172,7 +180,7 @@ impl Wanted {
         };
         let bound = e.binding.or(opened).map(|binding| binding.inside.0);
         let inside = e.session.map(|session| session.inside.0).or(bound);
-        // Of a packet that was dropped, its remote host stands only behind a prefix.
+        // For a dropped packet, the remote host is only known by its prefix.
         let behind = match e.rule {
             Rule::Pool6(_, v4) => Some(v4.to_ipv6_mapped()),
             _ => None,
@@ -192,14 +200,14 @@ fn mapped(address: IpAddr) -> Ipv6Addr {
     }
 }
 
-/// What of a packet a filter looks at.
-struct Ends {
+/// Fields of a packet that the filter uses.
+struct PacketEndpoints {
     addresses: [IpAddr; 2],
     transport: Option<Transport>,
     ports: [Option<u16>; 2],
 }
 
-fn ends(packet: &[u8]) -> Option<Ends> {
+fn endpoints(packet: &[u8]) -> Option<PacketEndpoints> {
     let (addresses, l4): ([IpAddr; 2], _) = match packet.first()? >> 4 {
         4 => {
             let view = Ipv4View::parse(packet).ok()?;
@@ -217,5 +225,5 @@ fn ends(packet: &[u8]) -> Option<Ends> {
         Ok(L4::IcmpError { .. } | L4::IcmpOther { .. }) => (Some(Transport::Icmp), [None; 2]),
         _ => (None, [None; 2]),
     };
-    Some(Ends { addresses, transport, ports })
+    Some(PacketEndpoints { addresses, transport, ports })
 }

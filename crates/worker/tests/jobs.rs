@@ -1,4 +1,4 @@
-//! Jobs for a running worker: done in slices beside packets, bounded in number, given up with their ticket.
+//! Jobs of a running worker: done in slices beside packets, limited in number, abandoned with their ticket.
 
 use gatun_io::{Memory, memory::MemoryPeer};
 use gatun_nat::inspect::{Selection, SessionCursor};
@@ -6,7 +6,7 @@ use gatun_nat::plan::{Nat64, Plan, Pool4, PoolRange, Transport};
 use gatun_nat::{Cleared, Extent, Instant, Nat, SessionKey};
 use gatun_testkit::packet::{Message, V6};
 use gatun_wire::Prefix64;
-use gatun_worker::jobs::{Clear, EndSessions, Job, ReadSessions, Refused, Ticket, WAITING_MAX};
+use gatun_worker::jobs::{Clear, EndSessions, Job, JobTicket, ReadSessions, SubmitError, WAITING_MAX};
 use gatun_worker::{Clock, Handle, Snapshot, Worker};
 use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -46,7 +46,7 @@ impl Bed {
         Bed { peer, handle, thread: std::thread::spawn(move || worker.run()) }
     }
 
-    /// A datagram from each of these ports.
+    /// Sends a datagram from each of these ports.
     fn open(&self, ports: std::ops::Range<u16>) {
         for port in ports {
             let header = V6::new(INSIDE, Prefix64::WELL_KNOWN.embed(REMOTE));
@@ -66,7 +66,7 @@ impl Bed {
         }
     }
 
-    /// All sessions, read in lists of a hundred.
+    /// Reads all sessions in lists of a hundred.
     fn sessions(&self) -> Vec<u16> {
         let (mut at, mut all) = (SessionCursor::default(), Vec::new());
         while !at.done {
@@ -103,7 +103,7 @@ fn sessions_are_read_and_ended_while_packets_go_on() {
         inside: (INSIDE, port),
         remote: (REMOTE, 53),
     };
-    // Twice the same, and some that are not there.
+    // Duplicates, and sessions that do not exist.
     let keys = (500..2000).chain(1000..1100).map(key).collect();
     let ended = bed.handle.work(EndSessions { keys, next: 0, cleared: Cleared::default() }, LONG).unwrap();
     assert_eq!(ended.cleared, Cleared { sessions: 1000, bindings: 1000 });
@@ -117,7 +117,7 @@ fn sessions_are_read_and_ended_while_packets_go_on() {
     assert_eq!(bed.stop().engine.sessions_cleared, 4000);
 }
 
-/// A job that goes on until it is let go.
+/// Job that runs until it is released.
 struct Endless {
     enough: Arc<AtomicBool>,
     steps: Arc<AtomicUsize>,
@@ -135,7 +135,7 @@ fn jobs_are_bounded_in_number_and_packets_pass_by_all_of_them() {
     let bed = Bed::start();
     let (enough, steps) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
     let (sender, done) = channel();
-    let mut tickets: Vec<Ticket> = Vec::new();
+    let mut tickets: Vec<JobTicket> = Vec::new();
     let refused = loop {
         let (job, sender) =
             (Endless { enough: Arc::clone(&enough), steps: Arc::clone(&steps) }, sender.clone());
@@ -144,16 +144,16 @@ fn jobs_are_bounded_in_number_and_packets_pass_by_all_of_them() {
             Err(refused) => break refused,
         }
         assert!(tickets.len() < 1000, "taken without end");
-        // Some are at hand, all others wait.
+        // Some are active, the others wait.
         std::thread::sleep(Duration::from_millis(1));
     };
-    assert_eq!(refused, Refused::Busy);
+    assert_eq!(refused, SubmitError::Busy);
     assert!(tickets.len() >= WAITING_MAX, "{}", tickets.len());
     bed.open(1000..3000);
     let before = steps.load(Ordering::Relaxed);
     assert_eq!(bed.wait_for_packets(2000).engine.forwarded.packets, 2000);
     assert!(steps.load(Ordering::Relaxed) > before, "and the jobs go on as well");
-    // One more is done in its turn once there is room.
+    // Another job is done in its turn once there is room.
     let taken = tickets.len();
     tickets.truncate(taken / 2);
     enough.store(true, Ordering::Relaxed);
@@ -182,5 +182,5 @@ fn a_worker_with_a_job_that_nobody_wants_any_more_sleeps_again() {
     let handle = bed.handle.clone();
     bed.stop();
     let job = Endless { enough: Arc::default(), steps };
-    assert_eq!(handle.submit(job, |_| ()).err(), Some(Refused::Ended));
+    assert_eq!(handle.submit(job, |_| ()).err(), Some(SubmitError::Ended));
 }

@@ -1,4 +1,4 @@
-//! A whole worker over the in-memory backend.
+//! A complete worker with the in-memory backend.
 
 use gatun_io::{Memory, TxError};
 use gatun_nat::{Nat, Plan};
@@ -26,7 +26,7 @@ fn every_received_packet_has_one_fate_in_all_three_counts() {
     let thread = std::thread::spawn(move || worker.run());
     peer.refuse(Some(TxError::Down));
     for i in 0..1000usize {
-        // Not for an engine without instances, and partly no IP at all.
+        // Not for an engine without instances; some are not even IP packets.
         peer.push(vec![(i % 256) as u8; i % 90]);
     }
     let snapshot = wait_for(&handle, |s| s.backend.rx_packets == 1000);

@@ -1,4 +1,4 @@
-//! Two workers that share a stateful translator, each with a device of its own.
+//! Two workers that share a stateful translator, each with its own device.
 
 use gatun_io::{Memory, memory::MemoryPeer};
 use gatun_nat::Nat;
@@ -60,7 +60,7 @@ impl Bed {
         bed
     }
 
-    /// What both devices have sent, once there are so many packets.
+    /// Packets sent by both devices, once there are this many.
     fn sent(&self, count: usize) -> Vec<Vec<u8>> {
         let deadline = Instant::now() + 10 * SECOND;
         let mut all = Vec::new();
@@ -72,7 +72,7 @@ impl Bed {
         all
     }
 
-    /// The final counters of each worker.
+    /// Final counters of each worker.
     fn stop(self) -> Vec<Snapshot> {
         self.handles.iter().for_each(Handle::stop);
         let ended = self.threads.into_iter().map(|thread| thread.join().unwrap());
@@ -96,7 +96,7 @@ fn embed(address: Ipv4Addr) -> Ipv6Addr {
     Prefix64::WELL_KNOWN.embed(address)
 }
 
-/// Source, destination, ports; checksums are verified.
+/// Source, destination and ports. Checksums are verified.
 fn endpoints4(packet: &[u8]) -> (Ipv4Addr, Ipv4Addr, u16, u16) {
     let (header, payload) = etherparse::Ipv4Header::from_slice(packet).unwrap();
     let (udp, data) = etherparse::UdpHeader::from_slice(payload).unwrap();
@@ -112,11 +112,11 @@ fn endpoints6(packet: &[u8]) -> (Ipv6Addr, Ipv6Addr, u16, u16) {
     (header.source.into(), header.destination.into(), udp.source_port, udp.destination_port)
 }
 
-/// Every packet to a device that is not its owner's: the outside endpoint of each subscriber's port 5000, by
-/// inside address. Mappings must not depend on the device that a packet comes in by.
+/// Sends packets to devices of both workers: returns the outside endpoint of each subscriber's port 5000, by
+/// inside address. Mappings must not depend on the device that received a packet.
 fn open_all(bed: &Bed) -> BTreeMap<Ipv6Addr, (Ipv4Addr, u16)> {
     for n in 0..2 * SUBSCRIBERS {
-        // The second round comes in by the other device, and to another remote port.
+        // The second round arrives at the other device and goes to another remote port.
         let (subscriber, device) = (n % SUBSCRIBERS, (n + n / SUBSCRIBERS) % 2);
         let port = 7000 + (n / SUBSCRIBERS) as u16;
         bed.peers[device].push(six(inside(subscriber), embed(REMOTE), (5000, port)));
@@ -129,7 +129,7 @@ fn open_all(bed: &Bed) -> BTreeMap<Ipv6Addr, (Ipv4Addr, u16)> {
     }
     assert_eq!(of_port[0], of_port[1], "endpoint-independent: both rounds left by the same endpoints");
     assert!(of_port[0].len() == SUBSCRIBERS && of_port[0].values().all(|n| *n == 1));
-    // Back, by either device: tells whose each endpoint is.
+    // Replies, through either device, show the owner of each endpoint.
     let mut outside = BTreeMap::new();
     for (n, &(address, port)) in of_port[0].keys().enumerate() {
         bed.peers[n % 2].push(four(REMOTE, address, (7000, port)));
@@ -140,7 +140,7 @@ fn open_all(bed: &Bed) -> BTreeMap<Ipv6Addr, (Ipv4Addr, u16)> {
         assert!(outside.insert(dst, ()).is_none(), "one answer each");
     }
     assert!((0..SUBSCRIBERS).all(|s| outside.contains_key(&inside(s))));
-    // Which endpoint is whose: one more packet of each, alone.
+    // One more packet of each subscriber, alone, shows its endpoint.
     let mut map = BTreeMap::new();
     for subscriber in 0..SUBSCRIBERS {
         bed.peers[0].push(six(inside(subscriber), embed(REMOTE), (5000, 7000)));
@@ -197,7 +197,7 @@ fn a_hairpin_goes_from_one_worker_to_the_other_and_back() {
     }
 }
 
-/// Another plan for the workers that run: prepared whole, then put in place by each.
+/// Another plan for the running workers: prepared as a whole, then applied by each.
 fn reload(bed: &mut Bed, old: &[Plan], new: &Plan) -> (Vec<Plan>, u64) {
     let shares = Shares::after(&bed.steering, new).unwrap();
     let changes: Vec<_> = (bed.handles.iter().zip(old).zip(shares.plans.iter().zip(shares.moved)))
@@ -223,7 +223,7 @@ fn reload(bed: &mut Bed, old: &[Plan], new: &Plan) -> (Vec<Plan>, u64) {
     (shares.plans, ended)
 }
 
-/// The outside endpoint that a subscriber's port has now.
+/// Present outside endpoint of a subscriber's port.
 fn endpoint(bed: &Bed, device: usize, subscriber: usize) -> (Ipv4Addr, u16) {
     bed.peers[device].push(six(inside(subscriber), embed(REMOTE), (5000, 7000)));
     let (address, _, port, _) = endpoints4(&bed.sent(1)[0]);
@@ -238,7 +238,7 @@ fn another_plan_for_workers_that_share_ends_only_what_it_has_to() {
     let of = |address| (0..SUBSCRIBERS).find(|s| map[&inside(*s)].0 == address).unwrap();
     let (first, second) = (of(POOL[0]), of(POOL[1]));
 
-    // Two addresses more, in front: each worker gets one, and nobody moves.
+    // Two more addresses at the front: each worker gets one, and no session moves.
     let mut wider = plan();
     let added = [Ipv4Addr::new(192, 0, 2, 1), Ipv4Addr::new(192, 0, 2, 2)];
     let range = PoolRange { first: added[0], last: added[1], ..wider.pools[0].ranges[0] };
@@ -251,7 +251,7 @@ fn another_plan_for_workers_that_share_ends_only_what_it_has_to() {
     let seen: Vec<_> = (SUBSCRIBERS..SUBSCRIBERS + 60).map(|s| endpoint(&bed, s % 2, s).0).collect();
     assert!(added.iter().chain(&POOL).all(|address| seen.contains(address)), "{seen:?}");
 
-    // A binding of a subscriber at the other worker's address: it moves there, and it alone.
+    // A binding of a subscriber at the other worker's address: only this subscriber moves there.
     let mut bound = wider.clone();
     let outside = (POOL[1], 80);
     let (transport, inside_end) = (Transport::Udp, (inside(first), 80));
@@ -263,7 +263,8 @@ fn another_plan_for_workers_that_share_ends_only_what_it_has_to() {
     assert_eq!(endpoint(&bed, 0, second), map[&inside(second)]);
     assert!([POOL[1], added[1]].contains(&endpoint(&bed, 0, first).0), "a subscriber has one worker");
 
-    // The first address goes: who had it gets another of the same worker's, and no other session notices.
+    // The first address is removed: its subscribers get another one of the same worker, and all other sessions
+    // stay.
     let mut narrower = bound.clone();
     narrower.pools[0].ranges[1].first = POOL[1];
     let (_, ended) = reload(&mut bed, &plans, &narrower);

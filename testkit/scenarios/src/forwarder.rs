@@ -3,7 +3,7 @@
 
 use gatun_io::{RxError, Stats, TxError};
 use gatun_io_ether::Frames as _;
-use gatun_io_xdp::{Entry, Mode, PortConfig, Whose, Xdp, XdpConfig};
+use gatun_io_xdp::{Mode, Owner, PortConfig, PrefixRule, Xdp, XdpConfig};
 use gatun_testkit::traffic::{POOL6, SERVERS, SERVERS_LEN};
 use signal_hook::consts::SIGTERM;
 use std::collections::BTreeMap;
@@ -30,12 +30,12 @@ pub(crate) fn run(a: &str, b: &str) -> anyhow::Result<()> {
         queues: 1,
         // Not what a host says to all on its link.
         entries: [
-            Entry::To6(POOL6, 96),
-            Entry::To6(Ipv6Addr::new(0x2001, 0xdb8, 0x8000, 0, 0, 0, 0, 0), 33),
-            Entry::To4(SERVERS, SERVERS_LEN),
-            Entry::To4(Ipv4Addr::new(100, 64, 0, 0), 10),
+            PrefixRule::To6(POOL6, 96),
+            PrefixRule::To6(Ipv6Addr::new(0x2001, 0xdb8, 0x8000, 0, 0, 0, 0, 0), 33),
+            PrefixRule::To4(SERVERS, SERVERS_LEN),
+            PrefixRule::To4(Ipv4Addr::new(100, 64, 0, 0), 10),
         ]
-        .map(|entry| (entry, Whose::Ours))
+        .map(|entry| (entry, Owner::Gatun))
         .into(),
     };
     let mut xdp = Xdp::open(&config)?;

@@ -15,8 +15,8 @@ use crate::processors::{
 };
 use gatun_ether::Mac;
 use gatun_io::Stats;
-use gatun_io_dpdk::{DeviceConfig, Dpdk, DpdkConfig, EalConfig, Event, Guard, HugePages, Ports};
-use gatun_io_ether::{Frames as _, Outbox as _};
+use gatun_io_dpdk::{DeviceConfig, Dpdk, DpdkConfig, EalConfig, Guard, HugePages, LinkEvent, Ports};
+use gatun_io_ether::{FrameSink as _, Frames as _};
 use gatun_testkit::testpmd::{Setup, Testpmd};
 use gatun_testkit::traffic::Received;
 use gatun_testkit::traffic::frames::receive;
@@ -88,7 +88,7 @@ pub(crate) struct Memif {
 
 struct Shared {
     ports: Ports,
-    events: Receiver<Event>,
+    events: Receiver<LinkEvent>,
     up: Vec<String>,
     _guard: Guard,
 }
@@ -199,8 +199,8 @@ impl Memif {
         loop {
             for event in events.try_iter() {
                 match event {
-                    Event::Up(name) => up.push(name),
-                    Event::Down(name) => up.retain(|other| *other != name),
+                    LinkEvent::Up(name) => up.push(name),
+                    LinkEvent::Down(name) => up.retain(|other| *other != name),
                 }
             }
             // What happened to a device is read with the next burst.

@@ -2,8 +2,8 @@
 
 use crate::bed::{Bed, ENDS, Link};
 use gatun_io::{BURST_MAX, Stats};
-use gatun_io_ether::{Frames as _, Outbox as _};
-use gatun_io_xdp::{Entry, Mode, PortConfig, Ports, Watch, Whose, Xdp, XdpConfig};
+use gatun_io_ether::{FrameSink as _, Frames as _};
+use gatun_io_xdp::{Mode, Owner, PortConfig, Ports, PrefixRule, Watch, Xdp, XdpConfig};
 use gatun_testkit::traffic::{Devices, Family, POOL6, Received, SERVERS, SERVERS_LEN};
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -22,24 +22,25 @@ pub(crate) struct Veth {
     _watches: [Watch; 2],
 }
 
-fn entries(family: Family) -> [Vec<Entry>; 2] {
+fn entries(family: Family) -> [Vec<PrefixRule>; 2] {
     match family {
         // As IPv6 hosts' packets come back, and as they arrive: translated or not.
         Family::V6 => [
-            vec![Entry::To6(Ipv6Addr::new(0x2001, 0xdb8, 0x8000, 0, 0, 0, 0, 0), 33)],
-            vec![Entry::To4(SERVERS, SERVERS_LEN), Entry::To6(POOL6, 96)],
+            vec![PrefixRule::To6(Ipv6Addr::new(0x2001, 0xdb8, 0x8000, 0, 0, 0, 0, 0), 33)],
+            vec![PrefixRule::To4(SERVERS, SERVERS_LEN), PrefixRule::To6(POOL6, 96)],
         ],
-        Family::V4 => {
-            [vec![Entry::To4(Ipv4Addr::new(100, 64, 0, 0), 10)], vec![Entry::To4(SERVERS, SERVERS_LEN)]]
-        }
+        Family::V4 => [
+            vec![PrefixRule::To4(Ipv4Addr::new(100, 64, 0, 0), 10)],
+            vec![PrefixRule::To4(SERVERS, SERVERS_LEN)],
+        ],
     }
 }
 
-fn open(interface: &str, entries: &[Entry]) -> anyhow::Result<(Ports, Watch, [u8; 6])> {
+fn open(interface: &str, entries: &[PrefixRule]) -> anyhow::Result<(Ports, Watch, [u8; 6])> {
     let config = XdpConfig {
         ports: vec![PortConfig { interface: interface.into(), mode: Mode::Auto }],
         queues: 1,
-        entries: entries.iter().map(|entry| (*entry, Whose::Ours)).collect(),
+        entries: entries.iter().map(|entry| (*entry, Owner::Gatun)).collect(),
     };
     let mut xdp = Xdp::open(&config)?;
     let ports = xdp.workers.pop().ok_or_else(|| anyhow::anyhow!("{interface} has no worker"))?;

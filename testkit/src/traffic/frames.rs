@@ -2,7 +2,7 @@
 
 use super::{Devices, Received};
 use gatun_io::BURST_MAX;
-use gatun_io_ether::{Frames, Outbox as _};
+use gatun_io_ether::{FrameSink as _, Frames};
 
 /// Receives a burst at most, and sends frames of device 1 back where `outside` wants it.
 pub fn receive(

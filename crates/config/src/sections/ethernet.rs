@@ -5,7 +5,7 @@ use crate::network::{Network, network, parse_network, prefix};
 use crate::problem::Problems;
 use crate::reader::Table;
 use crate::value::{self, Invalid, Read, type_name};
-use gatun_ether::{Neighbour, Route};
+use gatun_ether::{Route, StaticNeighbour};
 use std::net::IpAddr;
 use toml::Spanned;
 use toml::de::DeValue;
@@ -20,7 +20,7 @@ pub struct Ethernet {
     /// Routes to destinations that are not on the link.
     pub routes: Vec<Route>,
     /// Neighbours that are not asked for, as their MAC is written down.
-    pub neighbours: Vec<Neighbour>,
+    pub neighbours: Vec<StaticNeighbour>,
     /// Further addresses that ARP and neighbour discovery answer for.
     pub answers: Answers,
     /// The largest IP packet, bytes; `None`: the interface's MTU.
@@ -151,10 +151,10 @@ fn route(value: &DeValue<'_>) -> Read<Route> {
 }
 
 /// `ADDRESS at MAC`.
-fn neighbour(value: &DeValue<'_>) -> Read<Neighbour> {
+fn neighbour(value: &DeValue<'_>) -> Read<StaticNeighbour> {
     let s = value::text(value)?;
     let read = s.split_once(" at ").and_then(|(addr, mac)| {
-        Some(Neighbour { addr: addr.trim().parse().ok()?, mac: mac.trim().parse().ok()? })
+        Some(StaticNeighbour { addr: addr.trim().parse().ok()?, mac: mac.trim().parse().ok()? })
     });
     read.ok_or_else(|| {
         let what = format!("\"{}\" is not an address and a MAC", value::shorten(s));

@@ -434,20 +434,20 @@ pub(super) const METRICS: &[Metric] = &[
     gauge(
         "sessions_inherited_waiting",
         &[],
-        |v, s| s.add(&[], v.total.inherited.left),
+        |v, s| s.add(&[], v.total.restore.left),
         "Sessions of the process before that are not back in the tables yet: they are put back at their first packet, or in turn.",
     ),
     counter(
         "sessions_inherited",
         &[],
-        |v, s| s.add(&[], v.total.inherited.restored),
+        |v, s| s.add(&[], v.total.restore.restored),
         "Sessions of the process before that go on.",
     ),
     counter(
         "sessions_inherited_lost",
         &["reason"],
         |v, s| {
-            let not = NotRestored::ALL.into_iter().zip(v.total.inherited.not);
+            let not = NotRestored::ALL.into_iter().zip(v.total.restore.not);
             // A session that was found twice goes on.
             not.filter(|(why, _)| *why != NotRestored::There).for_each(|(why, n)| s.add(&[why.name()], n));
         },

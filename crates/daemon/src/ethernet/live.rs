@@ -12,7 +12,7 @@ use crate::ANSWER_MAX;
 use crate::ports::PortSettings;
 use gatun_config::{Device, Port};
 use gatun_ether::Ether;
-use gatun_io_ether::Succession;
+use gatun_io_ether::EthernetHandover;
 use gatun_worker::Handle;
 use std::io;
 use std::time::{Duration, Instant};
@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 #[cfg(feature = "xdp")]
 use crate::xdp::XdpPorts;
 #[cfg(feature = "xdp")]
-use gatun_io_xdp::{Change, Orders};
+use gatun_io_xdp::{RuleChange, RuleUpdates};
 
 /// How often a worker is asked whether it goes by its new manners.
 const LOOK_EVERY: Duration = Duration::from_millis(1);
@@ -30,10 +30,10 @@ pub(crate) struct Live {
     /// What is behind ports, by the devices' names as they are configured.
     pub(crate) devices: Vec<(String, Device)>,
     /// One for each worker.
-    pub(crate) successions: Vec<Succession>,
+    pub(crate) handovers: Vec<EthernetHandover>,
     /// To those who keep the XDP program.
     #[cfg(feature = "xdp")]
-    pub(crate) program: Option<Orders>,
+    pub(crate) program: Option<RuleUpdates>,
 }
 
 /// What ports become, made for each worker.
@@ -47,9 +47,9 @@ pub(crate) struct Next {
 #[cfg(feature = "xdp")]
 #[derive(Default)]
 struct Program {
-    more: Change,
-    less: Change,
-    undone: Change,
+    more: RuleChange,
+    less: RuleChange,
+    undone: RuleChange,
 }
 
 impl Live {
@@ -68,7 +68,7 @@ impl Live {
         if is_same && old_hosts.ports == new_hosts.ports && old_hosts.networks == new_hosts.networks {
             return Ok(None);
         }
-        let ethers = new_hosts.ethers(self.successions.len(), |port| self.device(port), |_| Ok(()))?;
+        let ethers = new_hosts.ethers(self.handovers.len(), |port| self.device(port), |_| Ok(()))?;
         Ok(Some(Next {
             ethers,
             #[cfg(feature = "xdp")]
@@ -87,7 +87,7 @@ impl Live {
         let (PortSettings::Xdp(old), PortSettings::Xdp(new)) = (old, new) else { return Program::default() };
         let taken = |ports: &XdpPorts| ports.taken(|port| self.device(port));
         let (old, new) = (taken(old), taken(new));
-        let (more, less) = Change::between(&old, &new);
+        let (more, less) = RuleChange::between(&old, &new);
         Program { undone: more.undone(&old), more, less }
     }
 
@@ -117,17 +117,17 @@ impl Live {
     /// Lets ports become that, now that the engines have changed. Returns what did not go as it should, to be told.
     pub(crate) fn finish(&self, next: Next, workers: &[Handle]) -> Vec<String> {
         let mut said = Vec::new();
-        for (ether, succession) in next.ethers.into_iter().zip(&self.successions) {
-            succession.put(Box::new(ether));
+        for (ether, handover) in next.ethers.into_iter().zip(&self.handovers) {
+            handover.put(Box::new(ether));
         }
         let until = Instant::now() + ANSWER_MAX;
-        for (number, (succession, worker)) in self.successions.iter().zip(workers).enumerate() {
-            while !succession.is_over() && Instant::now() < until {
+        for (number, (handover, worker)) in self.handovers.iter().zip(workers).enumerate() {
+            while !handover.is_over() && Instant::now() < until {
                 // Asked, it wakes, and looks for them before its next burst.
                 let _ = worker.settling(ANSWER_MAX);
                 std::thread::sleep(LOOK_EVERY);
             }
-            if !succession.is_over() {
+            if !handover.is_over() {
                 said.push(format!("worker {number} does not answer; its ports change when it can"));
             }
         }

@@ -31,7 +31,7 @@ pub(crate) struct Roster {
 /// Who comes, ready to begin. Dropped, nothing has changed.
 pub(crate) struct Prepared {
     lines: Option<Option<EventFile>>,
-    sinks: Vec<export::Prepared>,
+    sinks: Vec<export::PreparedSink>,
 }
 
 /// Why somebody cannot hear.

@@ -26,7 +26,7 @@ impl Listening {
         let processors = start.settings.ports.processors(&start.settings.cores)?;
         if let Some(processors) = &processors {
             // Before other threads start: these stay where this one does.
-            processors.others.stay().context("the processors of the daemon's other threads")?;
+            processors.others.pin_thread().context("the processors of the daemon's other threads")?;
         }
         let ports = Ports::open(&start.settings.ports, killed, (start.user, &start.sandbox), &start.sender)?;
         // While there are devices to be looked at, and the right to read netfilter's rules.

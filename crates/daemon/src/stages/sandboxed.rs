@@ -128,7 +128,7 @@ fn start_workers(
         let processor = processors.as_ref().and_then(|processors| processors.workers.get(index)).copied();
         let body = move || {
             // The scheduler's choice where it is refused.
-            let _ = processor.map(|processor| processor.stay());
+            let _ = processor.map(|processor| processor.pin_thread());
             let (last, error) = worker.run();
             // The main thread is gone only where the process ends anyway.
             let _ = events.send(Event::WorkerEnded { worker: index, last: Box::new(last), error });

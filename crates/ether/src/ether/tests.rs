@@ -1,4 +1,4 @@
-//! The short ways decide as the general ones do.
+//! The fast paths decide like the general ones.
 
 use super::*;
 use crate::{Route, Tag};
@@ -14,9 +14,9 @@ fn prefix(addr: &str, len: u8) -> Prefix {
     Prefix { addr: addr.parse().unwrap(), len }
 }
 
-/// Two ports on one device, one of them behind tags, and one on another device.
+/// Two ports on one device, one of them with tags, and one port on another device.
 fn ether() -> Ether {
-    let port = |name: &str, device, tags: Vec<Tag>, net: u8| settings::Port {
+    let port = |name: &str, device, tags: Vec<Tag>, net: u8| settings::PortSettings {
         name: name.into(),
         device,
         mac: OURS,
@@ -37,7 +37,7 @@ fn ether() -> Ether {
         port("other", 1, vec![Tag::customer(8)], 2),
     ];
     ports[0].routes.push(Route { to: prefix("0.0.0.0", 0), via: Some("10.0.0.2".parse().unwrap()) });
-    let settings = Settings { ports, engine: vec![prefix("10.1.0.1", 32)], speaks: false, shares: false };
+    let settings = Settings { ports, engine: vec![prefix("10.1.0.1", 32)], announces: false, shares: false };
     Ether::new(&settings, &Limits::default(), [1, 2, 3, 4]).unwrap()
 }
 
@@ -57,7 +57,7 @@ fn tags() -> impl Strategy<Value = Vec<u8>> {
     prop_oneof![8 => prop::sample::select(some), 1 => proptest::collection::vec(any::<u8>(), 0..12)]
 }
 
-/// An IP packet's first bytes, those that are looked at chosen from what matters.
+/// First bytes of an IP packet, with values that the code distinguishes.
 fn packets() -> impl Strategy<Value = (u16, Vec<u8>)> {
     let four = (any::<[u8; 20]>(), 0..4u8, prop_oneof![Just(1u8), any::<u8>()]).prop_map(
         |(mut bytes, net, proto)| {
@@ -97,7 +97,7 @@ proptest! {
             let fate = ether.look(0, device, &mut frame);
             match short {
                 Some(at) => prop_assert_eq!((fate, frame.start()), (Ok(Received::Packet), at)),
-                // It may know less: of frames cut off, and of such with a tag that says a priority alone.
+                // The fast path may know less: truncated frames, and frames with a priority tag.
                 None if fate == Ok(Received::Packet) => {
                     let priority = bytes.len() > 15 && bytes[12..14] == [0x81, 0] && bytes[14..16] == [0, 0];
                     prop_assert!(priority || frame.len() < 41, "{:02x?}", bytes);

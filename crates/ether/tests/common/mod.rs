@@ -1,11 +1,13 @@
-//! A host under test, frames to it, and what a parser we did not write says of those that come from it.
+//! A host under test, frames to it, and an independent parser of its frames.
 #![allow(dead_code)]
 
 use etherparse::{
     ArpEthIpv4Packet, ArpHardwareId, ArpOperation, ArpPacket, EtherType, NetSlice, SlicedPacket,
     TransportSlice,
 };
-use gatun_ether::{Ether, Limits, Mac, Port, Prefix, Received, Route, Sent, Settings, Tag, Whose};
+use gatun_ether::{
+    Ether, FrameOrigin, Limits, Mac, PortSettings, Prefix, Received, Route, Sent, Settings, Tag,
+};
 use gatun_testkit::packet::{Message, V4, V6};
 use gatun_wire::{HEADROOM, Packet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -24,7 +26,7 @@ pub(crate) const PEER6: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 1, 0, 0, 0, 0, 9
 pub(crate) const GATEWAY6: Ipv6Addr = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 0xfe);
 pub(crate) const POOL6: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0x64, 0, 0, 0, 0xc000, 0x221);
 pub(crate) const FAR6: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0xffff, 0, 0, 0, 0, 8);
-/// The translator's own address: the engine answers its pings.
+/// The translator's own address. The engine answers its pings.
 pub(crate) const ENGINE4: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 2);
 
 pub(crate) fn prefix(text: &str) -> Prefix {
@@ -37,7 +39,7 @@ pub(crate) fn route(to: &str, via: &str) -> Route {
 }
 
 pub(crate) fn settings() -> Settings {
-    let port = Port {
+    let port = PortSettings {
         name: "lan".into(),
         device: DEVICE,
         mac: OUR_MAC,
@@ -50,7 +52,7 @@ pub(crate) fn settings() -> Settings {
         realms: [0; 2],
     };
     let engine = vec![prefix("198.51.100.2/32"), prefix("203.0.113.0/28"), prefix("2001:db8:64::/96")];
-    Settings { ports: vec![port], engine, speaks: false, shares: false }
+    Settings { ports: vec![port], engine, announces: false, shares: false }
 }
 
 pub(crate) fn with_tags(tags: &[Tag]) -> Settings {
@@ -59,7 +61,7 @@ pub(crate) fn with_tags(tags: &[Tag]) -> Settings {
     settings
 }
 
-/// A host, and its clock.
+/// A host and its clock.
 pub(crate) struct Host {
     pub(crate) ether: Ether,
     pub(crate) now_ms: u64,
@@ -75,7 +77,7 @@ impl Host {
         Host { ether, now_ms: 1_000_000 }
     }
 
-    /// Gives it a frame; returns its fate and the packet's bytes after.
+    /// Receives a frame. Returns its fate and the bytes of the packet.
     pub(crate) fn receive(&mut self, frame: &[u8]) -> (Received, Vec<u8>) {
         self.receive_with_room(frame, gatun_ether::ANSWER_ROOM)
     }
@@ -89,7 +91,7 @@ impl Host {
         (fate, packet.bytes().to_vec())
     }
 
-    /// Gives it a frame with a packet for the engine; returns its realm and its bytes.
+    /// Receives a frame with a packet for the engine. Returns its realm and its bytes.
     pub(crate) fn receive_from(&mut self, frame: &[u8]) -> (u8, Vec<u8>) {
         let mut buffer = vec![0xa5; HEADROOM + frame.len()];
         buffer[HEADROOM..].copy_from_slice(frame);
@@ -98,12 +100,12 @@ impl Host {
         (packet.realm, packet.bytes().to_vec())
     }
 
-    /// Gives it a packet to send; returns its fate and the frame.
+    /// Sends a packet. Returns its fate and the frame.
     pub(crate) fn send(&mut self, packet: &[u8]) -> (Sent, Vec<u8>) {
         self.send_to(0, packet)
     }
 
-    /// The same to a realm.
+    /// Sends a packet to a realm.
     pub(crate) fn send_to(&mut self, realm: u8, packet: &[u8]) -> (Sent, Vec<u8>) {
         let mut buffer = vec![0xa5; HEADROOM + packet.len()];
         buffer[HEADROOM..].copy_from_slice(packet);
@@ -114,14 +116,14 @@ impl Host {
         (fate, packet.bytes().to_vec())
     }
 
-    /// The frames that are due now.
+    /// Frames that are due now.
     pub(crate) fn poll(&mut self) -> Vec<Vec<u8>> {
         let mut frames = Vec::new();
         self.ether.poll(self.now_ms, &mut |device, frame, whose| {
             assert_eq!(device, DEVICE);
             let transport = SlicedPacket::from_ethernet(frame).unwrap().transport;
             let is_packet = matches!(transport, Some(TransportSlice::Udp(_)));
-            assert_eq!(whose == Whose::Packet, is_packet, "{frame:02x?}");
+            assert_eq!(whose == FrameOrigin::Packet, is_packet, "{frame:02x?}");
             frames.push(frame.to_vec());
         });
         assert!(self.ether.due_ms() > self.now_ms, "what is due is done at once");
@@ -129,7 +131,7 @@ impl Host {
         frames
     }
 
-    /// The frames of the next `ms` milliseconds, as a worker polls that sleeps in between; with their times.
+    /// Frames of the next `ms` milliseconds with their times. Polls like a worker that sleeps in between.
     pub(crate) fn run(&mut self, ms: u64) -> Vec<(u64, Vec<u8>)> {
         let end = self.now_ms + ms;
         let mut frames = Vec::new();
@@ -144,7 +146,7 @@ impl Host {
     }
 }
 
-/// The Ethernet header and what follows it, behind tags perhaps.
+/// Ethernet header and payload, possibly with tags.
 pub(crate) fn frame(dst: Mac, src: Mac, tags: &[Tag], kind: u16, body: &[u8]) -> Vec<u8> {
     let mut bytes = [dst.0, src.0].concat();
     for tag in tags {
@@ -183,7 +185,7 @@ pub(crate) fn arp_reply(sender_mac: Mac, sender: Ipv4Addr) -> Vec<u8> {
     frame(OUR_MAC, sender_mac, &[], 0x0806, &arp_body(2, sender_mac, sender, OUR_MAC, OUR4))
 }
 
-/// A neighbour discovery packet: type, flags, target, options.
+/// Neighbour discovery packet: type, flags, target, options.
 pub(crate) fn discovery(
     kind: u8,
     src: Ipv6Addr,
@@ -195,7 +197,7 @@ pub(crate) fn discovery(
     discovery_with(255, kind, 0, src, dst, &[&[flags, 0, 0, 0][..], &target.octets(), options].concat())
 }
 
-/// The same with every field that a check looks at.
+/// Neighbour discovery packet with every field that is checked.
 pub(crate) fn discovery_with(
     hops: u8,
     kind: u8,
@@ -208,7 +210,7 @@ pub(crate) fn discovery_with(
     V6 { hop_limit: hops, ..V6::new(src, dst) }.packet(&Message::icmp((kind, code, word), &body[4..]))
 }
 
-/// A link-layer option.
+/// Link-layer option.
 pub(crate) fn option(kind: u8, mac: Mac) -> Vec<u8> {
     [&[kind, 1][..], &mac.0].concat()
 }
@@ -253,14 +255,14 @@ pub(crate) fn ping6(src: Ipv6Addr, dst: Ipv6Addr, payload: &[u8]) -> Vec<u8> {
     V6 { hop_limit: 3, ..V6::new(src, dst) }.packet(&Message::echo(true, 77, payload))
 }
 
-/// The MACs of a frame: destination, source.
+/// MACs of a frame: destination, source.
 pub(crate) fn macs(frame: &[u8]) -> (Mac, Mac) {
     let sliced = SlicedPacket::from_ethernet(frame).unwrap();
     let header = sliced.link.unwrap().to_header().unwrap().ethernet2().unwrap();
     (Mac(header.destination), Mac(header.source))
 }
 
-/// The VLANs of a frame, outermost first.
+/// VLANs of a frame, outermost first.
 pub(crate) fn vlans(frame: &[u8]) -> Vec<u16> {
     let sliced = SlicedPacket::from_ethernet(frame).unwrap();
     sliced.vlan_ids().iter().map(|v| v.value()).collect()
@@ -273,7 +275,7 @@ pub(crate) fn parse_arp(frame: &[u8]) -> ArpEthIpv4Packet {
     }
 }
 
-/// A neighbour discovery message, as etherparse reads it.
+/// Neighbour discovery message as etherparse reads it.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Discovery {
     pub(crate) kind: u8,
@@ -316,7 +318,7 @@ pub(crate) fn ip(text: &str) -> IpAddr {
     text.parse().unwrap()
 }
 
-/// A query of a multicast router (RFC 3810 5.1).
+/// Query of a multicast router (RFC 3810 5.1).
 pub(crate) fn query(hops: u8, src: &str, delay_code: u16, len: usize) -> Vec<u8> {
     let src: Ipv6Addr = src.parse().unwrap();
     let dst: Ipv6Addr = "ff02::1".parse().unwrap();

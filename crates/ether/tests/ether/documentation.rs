@@ -1,6 +1,6 @@
-//! docs/reference/ethernet.md has every counter, with the sentence that the code has.
+//! Checks that docs/reference/ethernet.md lists every counter with its help text.
 
-use gatun_ether::{Answer, Dropped, Foreign, Note, Stats, Taken, Unsent};
+use gatun_ether::{Answer, Consumed, Dropped, EtherEvent, Foreign, Stats, Unsent};
 use std::fmt::Write as _;
 use std::path::Path;
 
@@ -20,13 +20,13 @@ fn tables() -> String {
     let mut text = String::new();
     let stats = Stats::default();
     let flat = stats.rows().take_while(|row| row.0.starts_with("ether_"));
-    write_table(&mut text, "In all", flat.map(|(name, help, _)| (name, help)));
+    write_table(&mut text, "Totals", flat.map(|(name, help, _)| (name, help)));
     table!(&mut text, "Answered", Answer);
-    table!(&mut text, "Taken", Taken);
-    table!(&mut text, "None of ours", Foreign);
+    table!(&mut text, "Consumed", Consumed);
+    table!(&mut text, "Not for us", Foreign);
     table!(&mut text, "Dropped", Dropped);
     table!(&mut text, "Not sent", Unsent);
-    table!(&mut text, "Besides", Note);
+    table!(&mut text, "Events", EtherEvent);
     text
 }
 
@@ -34,10 +34,10 @@ fn tables() -> String {
 fn the_page_lists_the_counters_of_the_code() {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference/ethernet.md");
     let page = std::fs::read_to_string(&file).expect("the page is part of the repository");
-    let (before, after) = page.split_once("\n### In all\n").expect("the page has its tables at the end");
+    let (before, after) = page.split_once("\n### Totals\n").expect("the page has its tables at the end");
     if std::env::var_os("GATUN_BLESS").is_some() {
         std::fs::write(&file, format!("{before}{}", tables())).expect("the page can be written");
         return;
     }
-    assert_eq!(format!("\n### In all\n{after}"), tables(), "GATUN_BLESS=1 writes it anew");
+    assert_eq!(format!("\n### Totals\n{after}"), tables(), "run with GATUN_BLESS=1 to rewrite the page");
 }

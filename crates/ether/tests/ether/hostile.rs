@@ -1,14 +1,14 @@
-//! Whatever bytes come: nothing panics, every frame has one fate, and what goes out holds together.
+//! Arbitrary bytes: nothing panics, every frame has one fate, and output is well-formed.
 
 #[path = "../support/hostile.rs"]
 mod support;
 
 use crate::common::*;
-use gatun_ether::{Answer, Count as _, Received, Tag, Taken};
+use gatun_ether::{Answer, Consumed, Count as _, Received, Tag};
 use proptest::prelude::*;
 use std::path::{Path, PathBuf};
 
-/// One of each kind of frame that is understood.
+/// One frame of each kind that is parsed.
 fn valid() -> Vec<Vec<u8>> {
     let group = group_of(OUR6);
     vec![
@@ -74,7 +74,7 @@ fn every_truncation_of_a_packet_to_be_sent_has_one_fate() {
     assert_eq!(host.ether.stats().waiting, 0);
 }
 
-/// Packets that are sent, and the valid frames, mended in several ways.
+/// Packets to send and the valid frames, corrected in several ways.
 fn all_kinds() -> Vec<u8> {
     let mut input = Vec::new();
     let mut add = |what: u8, bytes: &[u8]| {
@@ -100,9 +100,9 @@ fn all_kinds() -> Vec<u8> {
 fn the_harness_gets_everywhere() {
     let stats = support::run(&all_kinds());
     assert!(Answer::ALL.iter().all(|a| stats.answers.of(*a) > 0), "{stats:?}");
-    assert!(Taken::ALL.iter().all(|t| stats.taken.of(*t) > 0), "{stats:?}");
+    assert!(Consumed::ALL.iter().all(|t| stats.consumed.of(*t) > 0), "{stats:?}");
     assert!(stats.packets > 0 && stats.sent > 0 && stats.released > 0, "{stats:?}");
-    // The fuzzer begins with the same.
+    // The fuzzer begins with the same seeds.
     let file = regressions().join("all_kinds");
     if std::env::var_os("GATUN_BLESS").is_some() {
         std::fs::write(&file, all_kinds()).expect("the file can be written");
@@ -161,7 +161,7 @@ proptest! {
 
 #[test]
 fn nothing_is_answered_that_was_not_asked() {
-    // An answer to an answer would let two hosts talk for ever.
+    // An answer to an answer would let two hosts answer each other forever.
     for whole in valid() {
         let mut host = Host::new(&settings());
         if let (Received::Reply(_), reply) = host.receive(&whole) {

@@ -1,11 +1,12 @@
-//! The kernel's own stack as the neighbour: a cable of veth, its other end a packet socket with an `Ether` and a
-//! host that gives back every UDP datagram.
+//! The kernel's own stack as the neighbour: a veth pair whose other end is a packet socket with an `Ether` and
+//! a host that echoes every UDP datagram.
+//!
 //!
 //! Each test runs itself again inside a sandbox of `gatun_testkit`.
 
-use crate::cable::{self, Cable, in_lab};
 use crate::common::*;
-use gatun_ether::{Answer, Count as _, Mac, Note, State, Tag};
+use crate::veth::{self, Cable, in_lab};
+use gatun_ether::{Answer, Count as _, EtherEvent, Mac, NeighbourState, Tag};
 use std::time::Duration;
 
 // proves: HM-1, HM-10, HM-15
@@ -31,13 +32,13 @@ fn the_kernel_pings_us_by_both_families() {
 fn udp_goes_through_to_pool_addresses_and_back() {
     in_lab("kernel::udp_goes_through_to_pool_addresses_and_back", || {
         let cable = Cable::new(&settings());
-        // On the link of the kernel: it asks for the pool's addresses themselves.
+        // On the kernel's link: the kernel resolves the pool's addresses directly.
         cable.peer.ip("route add 203.0.113.0/28 dev eth0").unwrap();
         cable.peer.ip("route add 2001:db8:64::/96 dev eth0").unwrap();
         for to in [POOL4.into(), POOL6.into()] {
             cable.echo(to, "hello");
         }
-        // By us as a router.
+        // Through us as a router.
         cable.peer.ip("route add 192.0.2.0/24 via 198.51.100.1").unwrap();
         cable.peer.ip("route add 2001:db8:ffff::/48 via 2001:db8:1::1").unwrap();
         for to in [ip("192.0.2.77"), FAR6.into()] {
@@ -65,12 +66,12 @@ fn we_find_the_kernel_and_packets_that_waited_arrive() {
         }
         let host = cable.host();
         let states: Vec<_> = host.neighbours().filter(|n| n.mac.is_some()).map(|n| n.state).collect();
-        assert_eq!(states, [State::Reachable; 2]);
+        assert_eq!(states, [NeighbourState::Reachable; 2]);
         assert_eq!(host.stats().released, 2);
-        // A host that is not there.
+        // A host that does not exist.
         cable.end().send(&udp4(FAR4, "198.51.100.99".parse().unwrap(), b"x"));
-        cable.run_until(|host| host.stats().notes.of(Note::NeighbourFailed) == 1);
-        assert_eq!(cable.host().stats().notes.of(Note::ArpRequest), 4);
+        cable.run_until(|host| host.stats().events.of(EtherEvent::NeighbourFailed) == 1);
+        assert_eq!(cable.host().stats().events.of(EtherEvent::ArpRequest), 4);
     });
 }
 
@@ -81,14 +82,14 @@ fn the_kernel_follows_a_take_over() {
         let cable = Cable::new(&settings());
         cable.peer.run("ping -c 1 -W 2 198.51.100.1").unwrap();
         cable.peer.run("ping -c 1 -W 2 2001:db8:1::1").unwrap();
-        // Another box has the same addresses, and takes over.
+        // Another box has the same addresses and takes over.
         let mut other = settings();
         other.ports[0].mac = OTHER_MAC;
         let mut cable = Cable::again(&other, cable.unplug());
         let now_ms = cable.end().now_ms();
         cable.end().ether.announce(now_ms);
-        let all = 4 + 16; // own addresses, and the pool's; the prefix is too large
-        cable.run_until(|host| host.stats().notes.of(Note::Announcement) == 2 * all);
+        let all = 4 + 16; // own addresses and the pool's; the prefix is too large
+        cable.run_until(|host| host.stats().events.of(EtherEvent::Announcement) == 2 * all);
         for address in ["198.51.100.1", "2001:db8:1::1"] {
             let entry = cable.peer.run(&format!("ip neighbour show {address} dev eth0")).unwrap();
             assert!(entry.contains(&OTHER_MAC.to_string()), "{entry}");
@@ -105,7 +106,7 @@ fn the_kernel_gives_up_an_address_that_is_ours_and_we_say_who_wanted_it() {
         cable.peer.ip("address add 2001:db8:1::1/64 dev eth0").unwrap();
         cable.wait_for("ip -6 address show dev eth0", "dadfailed");
         let conflict = cable.unplug().host().conflict().expect("a conflict");
-        assert_eq!((conflict.address, conflict.mac), (OUR6.into(), cable::KERNEL_MAC));
+        assert_eq!((conflict.address, conflict.mac), (OUR6.into(), veth::KERNEL_MAC));
     });
 }
 
@@ -115,9 +116,9 @@ fn a_switch_that_snoops_learns_our_groups_and_lets_solicitations_through() {
     in_lab("kernel::a_switch_that_snoops_learns_our_groups_and_lets_solicitations_through", || {
         let mut cable = Cable::unplugged(&settings());
         let peer = &cable.peer;
-        // The cable ends in a bridge; behind it is another host.
+        // The veth ends in a bridge with another host behind it.
         peer.ip("link add br0 type bridge mcast_snooping 1 mcast_querier 1").unwrap();
-        // In hundredths of a second; the first query, of a bridge without an address yet, is not sent.
+        // In hundredths of a second. The first query, of a bridge without an address yet, is not sent.
         let soon =
             "mcast_startup_query_interval 100 mcast_startup_query_count 9 mcast_query_response_interval 20";
         peer.ip(&format!("link set br0 type bridge {soon}")).unwrap();
@@ -134,8 +135,8 @@ fn a_switch_that_snoops_learns_our_groups_and_lets_solicitations_through() {
         cable.wait_for("bridge mdb show dev br0", "port eth0 grp ff02::1:ff00:1 ");
         host.run("ping -c 2 -i 0.05 -W 2 2001:db8:1::1").unwrap();
         let cable = cable.unplug();
-        assert!(cable.host().stats().taken.of(gatun_ether::Taken::MulticastQuery) > 0);
-        assert!(cable.host().stats().notes.of(Note::GroupReport) > 0);
+        assert!(cable.host().stats().consumed.of(gatun_ether::Consumed::MulticastQuery) > 0);
+        assert!(cable.host().stats().events.of(EtherEvent::GroupReport) > 0);
     });
 }
 
@@ -143,7 +144,8 @@ fn a_switch_that_snoops_learns_our_groups_and_lets_solicitations_through() {
 #[test]
 fn the_same_through_one_tag_and_two() {
     in_lab("kernel::the_same_through_one_tag_and_two", || {
-        // The kernel of a test machine may have no VLAN devices: the cable itself is the switch that tags what comes from its untagged end.
+        // The kernel of a test machine may lack VLAN devices, so the veth code acts as a switch that tags
+        // frames from its untagged end.
         let tags = [vec![Tag::customer(100)], vec![Tag::service(7), Tag::customer(4094)]];
         let mut cable = Cable::unplugged(&settings());
         for tags in &tags {
@@ -154,10 +156,10 @@ fn the_same_through_one_tag_and_two() {
             cable.echo(POOL4.into(), "tagged");
             cable = cable.unplug();
             let macs: Vec<Mac> = cable.host().neighbours().filter_map(|n| n.mac).collect();
-            assert!(macs.contains(&cable::KERNEL_MAC), "{macs:?}");
+            assert!(macs.contains(&veth::KERNEL_MAC), "{macs:?}");
         }
     });
 }
 
-/// How long anything here may take.
+/// Time limit of every step.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(10);

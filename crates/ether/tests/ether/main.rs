@@ -1,16 +1,16 @@
-//! The crate from outside; what counts allocations is a program of its own.
+//! Integration tests in one program. The test that counts allocations is a program of its own.
 
-mod cable;
 #[path = "../common/mod.rs"]
 mod common;
+mod veth;
 
 mod documentation;
-mod everyday;
 mod hostile;
 mod kernel;
 mod messages;
 mod neighbours;
 mod ports;
+mod resolution;
 mod settings;
 mod start;
-mod succession;
+mod take_over;

@@ -1,7 +1,9 @@
-//! What is wrong, forged or not for us: each message has its one fate, and changes nothing that it must not.
+//! Malformed, forged and foreign messages: each has exactly one fate and changes nothing else.
 
 use crate::common::*;
-use gatun_ether::{Answer, Count as _, Dropped, Foreign, Mac, Note, Received, Sent, State, Taken};
+use gatun_ether::{
+    Answer, Consumed, Count as _, Dropped, EtherEvent, Foreign, Mac, NeighbourState, Received, Sent,
+};
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 fn drop(reason: Dropped) -> Received {
@@ -30,7 +32,7 @@ fn frames_that_no_device_sends_are_dropped() {
     }
     let looped = frame(Mac::BROADCAST, OUR_MAC, &[], 0x0806, &arp_body(1, OUR_MAC, OUR4, Mac([0; 6]), OUR4));
     assert_eq!(host.receive(&looped).0, drop(Dropped::Looped));
-    // Looped by a device that puts its own MAC in front.
+    // Looped by a device that writes its own MAC as the destination.
     let looped = frame(Mac::BROADCAST, PEER_MAC, &[], 0x0806, &arp_body(1, OUR_MAC, OUR4, Mac([0; 6]), OUR4));
     assert_eq!(host.receive(&looped).0, drop(Dropped::Looped));
     assert_eq!(host.ether.conflict(), None);
@@ -75,7 +77,7 @@ fn arp_from_senders_that_no_host_can_be_is_not_believed() {
         let request = arp_request(PEER_MAC, sender.parse().unwrap(), OUR4);
         assert_eq!(host.receive(&request).0, drop(Dropped::ArpAddress), "{sender}");
     }
-    // A reply from nobody is no probe.
+    // A reply without sender is not a probe.
     assert_eq!(host.receive(&arp_reply(PEER_MAC, Ipv4Addr::UNSPECIFIED)).0, drop(Dropped::ArpAddress));
     // RFC 1812 3.3.2.
     for mac in [Mac::BROADCAST, Mac([0x33, 0x33, 0, 0, 0, 1]), Mac([0; 6])] {
@@ -145,7 +147,7 @@ fn neighbour_discovery_that_rfc_4861_7_1_has_discarded_is_dropped_by_its_reason(
             "byte {at}: {fate:?}"
         );
     }
-    // ICMP length below 24, and lengths that lie.
+    // ICMP length below 24, and wrong lengths.
     for len in 0..24u8 {
         let mut short = good.clone();
         short[5] = len;
@@ -197,7 +199,7 @@ fn the_answer_to_a_question_without_option_grows_into_the_room_behind_or_is_coun
     for room in 0..8 {
         assert_eq!(host.receive_with_room(&bare, room).0, drop(Dropped::NoRoom));
     }
-    // One with a great many options gets an answer of the usual length.
+    // A message with very many options gets a reply of the usual length.
     let long = to_us(&discovery(135, PEER6, OUR6, 0, OUR6, &[14, 1, 0, 0, 0, 0, 0, 0].repeat(30)));
     assert_eq!(host.receive_with_room(&long, 0).1.len(), reply.len());
 }
@@ -241,13 +243,13 @@ fn who_looks_whether_our_address_is_free_is_told_that_it_is_not() {
     let told = parse_discovery(&reply);
     assert_eq!((told.dst, told.flags, told.target), (all, 0xa0, OUR6));
     assert_eq!(host.ether.conflict().unwrap().address, OUR6);
-    assert_eq!(host.ether.stats().notes.of(Note::Conflict), 2);
-    // Of somebody else's: nothing to us.
+    assert_eq!(host.ether.stats().events.of(EtherEvent::Conflict), 2);
+    // A probe for another host's address is ignored.
     assert_eq!(
         host.receive(&arp_request(OTHER_MAC, Ipv4Addr::UNSPECIFIED, PEER4)).0,
         Received::Foreign(Foreign::ArpOther)
     );
-    assert_eq!(host.ether.stats().notes.of(Note::Conflict), 2);
+    assert_eq!(host.ether.stats().events.of(EtherEvent::Conflict), 2);
 }
 
 // proves: HM-4
@@ -265,13 +267,13 @@ fn who_says_that_it_has_our_address_is_counted_and_contradicted_once_in_ten_seco
         let mut host = Host::new(&settings());
         let mut said = Vec::new();
         for _ in 0..250 {
-            assert_eq!(host.receive(&claim).0, Received::Taken(Taken::Conflict));
+            assert_eq!(host.receive(&claim).0, Received::Consumed(Consumed::Conflict));
             said.extend(host.run(100));
         }
         let times: Vec<_> = said.iter().map(|(at, _)| at - said[0].0).collect();
         assert_eq!(times, [0, 10_000, 20_000], "RFC 5227 2.4 c");
         assert_eq!(host.ether.conflict().unwrap().mac, OTHER_MAC);
-        assert_eq!(host.ether.stats().notes.of(Note::Conflict), 250);
+        assert_eq!(host.ether.stats().events.of(EtherEvent::Conflict), 250);
         assert_eq!(host.ether.neighbours().filter(|n| n.mac.is_some()).count(), 0, "nothing is learnt of it");
         let address = host.ether.conflict().unwrap().address;
         match address {
@@ -296,7 +298,7 @@ fn pings_that_are_wrong_in_themselves_are_dropped_and_those_in_pieces_left_alone
     let four =
         |host: &mut Host, packet: &[u8]| host.receive(&frame(OUR_MAC, PEER_MAC, &[], 0x0800, packet)).0;
     let malformed = drop(Dropped::EchoMalformed);
-    // Any byte that changes is found: by a checksum, or because it is another packet then.
+    // A checksum finds every changed byte, or the packet is of another kind then.
     for at in 0..good4.len() {
         let mut bad = good4.clone();
         bad[at] ^= 1;
@@ -323,7 +325,7 @@ fn pings_that_are_wrong_in_themselves_are_dropped_and_those_in_pieces_left_alone
     let mut piece = good4;
     piece[6] = 0x20;
     assert_eq!(four(&mut host, &piece), Received::Foreign(Foreign::OwnAddress));
-    // RFC 4443 4.2 only says SHOULD for pings to groups: an amplifier.
+    // RFC 4443 4.2 only says SHOULD for pings to groups, and answering would make an amplifier.
     let to_all = ping6(PEER6, "ff02::1".parse().unwrap(), b"x");
     let group = frame(group_mac("ff02::1".parse().unwrap()), PEER_MAC, &[], 0x86dd, &to_all);
     assert_eq!(host.receive(&group).0, Received::Foreign(Foreign::Group));
@@ -350,10 +352,10 @@ fn forged_answers_cannot_move_a_neighbour_that_was_just_asked_without_being_coun
     let _ = host.receive(&arp_reply(PEER_MAC, GATEWAY4));
     let _ = host.poll();
     let _ = host.receive(&arp_reply(OTHER_MAC, GATEWAY4));
-    assert_eq!(host.ether.stats().notes.of(Note::NeighbourMoved), 1);
-    // What was not asked for is not trusted for long: the next packet begins to ask at the new place.
+    assert_eq!(host.ether.stats().events.of(EtherEvent::NeighbourMoved), 1);
+    // An unsolicited MAC is not trusted for long: the next packet starts solicitation at the new MAC.
     let gateway = host.ether.neighbours().find(|n| n.address == GATEWAY4).unwrap();
-    assert_eq!(gateway.state, State::Stale);
+    assert_eq!(gateway.state, NeighbourState::Stale);
     let _ = host.send(&udp4(POOL4, FAR4, b"x"));
     let asked = host.run(5100);
     assert_eq!(macs(&asked[0].1).0, OTHER_MAC);

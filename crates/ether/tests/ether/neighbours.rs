@@ -1,12 +1,14 @@
-//! The table of neighbours: RFC 4861 7.2.5 and 7.3, RFC 826, and its bounds.
+//! Neighbour cache: RFC 4861 7.2.5 and 7.3, RFC 826, and its limits.
 
 use crate::common::*;
-use gatun_ether::{Answer, Count as _, Foreign, Limits, Mac, Note, Received, Sent, State, Taken, Unsent};
+use gatun_ether::{
+    Answer, Consumed, Count as _, EtherEvent, Foreign, Limits, Mac, NeighbourState, Received, Sent, Unsent,
+};
 use std::net::{IpAddr, Ipv4Addr};
 
 const FRAME: Sent = Sent::Frame { device: DEVICE };
 
-fn state_of(host: &Host, address: impl Into<IpAddr>) -> Option<State> {
+fn state_of(host: &Host, address: impl Into<IpAddr>) -> Option<NeighbourState> {
     let address = address.into();
     host.ether.neighbours().find(|n| n.address == address).map(|n| n.state)
 }
@@ -16,7 +18,7 @@ fn mac_of(host: &Host, address: impl Into<IpAddr>) -> Option<Mac> {
     host.ether.neighbours().find(|n| n.address == address).and_then(|n| n.mac)
 }
 
-/// A host that has found PEER6 and PEER4 just now.
+/// A host that has just resolved PEER6 and PEER4.
 fn acquainted() -> Host {
     let mut host = Host::new(&settings());
     assert_eq!(host.send(&udp6(POOL6, PEER6, b"x")).0, Sent::Held);
@@ -25,8 +27,8 @@ fn acquainted() -> Host {
     let _ = host.receive(&advertisement(PEER_MAC, PEER6, SOLICITED | OVERRIDE));
     let _ = host.receive(&arp_reply(PEER_MAC, PEER4));
     assert_eq!(host.poll().len(), 2);
-    assert_eq!(state_of(&host, PEER6), Some(State::Reachable));
-    assert_eq!(state_of(&host, PEER4), Some(State::Reachable));
+    assert_eq!(state_of(&host, PEER6), Some(NeighbourState::Reachable));
+    assert_eq!(state_of(&host, PEER4), Some(NeighbourState::Reachable));
     host
 }
 
@@ -43,7 +45,7 @@ fn a_neighbour_is_asked_for_three_times_a_second_apart_and_then_given_up() {
         assert_eq!(asked, [0, 1000, 2000]);
         let stats = host.ether.stats();
         assert_eq!((stats.unsent.of(Unsent::WaitingFailed), stats.waiting), (5, 0));
-        assert_eq!(stats.notes.of(Note::NeighbourFailed), 1);
+        assert_eq!(stats.events.of(EtherEvent::NeighbourFailed), 1);
     }
 }
 
@@ -57,7 +59,7 @@ fn one_that_failed_is_not_asked_again_for_a_while_that_doubles() {
     for _ in 0..7 {
         assert_eq!(host.run(3050).len(), 3);
         let failed_ms = host.now_ms;
-        // The packet that is kept begins the next round.
+        // The pending packet starts the next round.
         while host.send(&packet).0 == Sent::Drop(Unsent::NeighbourFailed) {
             assert!(host.run(10).is_empty(), "nothing is asked meanwhile");
         }
@@ -71,17 +73,17 @@ fn one_that_failed_is_not_asked_again_for_a_while_that_doubles() {
 fn a_reachable_neighbour_becomes_stale_and_is_asked_only_while_it_is_used() {
     let mut host = acquainted();
     let began = host.now_ms;
-    while state_of(&host, PEER6) == Some(State::Reachable) {
+    while state_of(&host, PEER6) == Some(NeighbourState::Reachable) {
         assert!(host.run(50).is_empty());
     }
     let reachable_ms = host.now_ms - began;
     assert!((15_000..=45_100).contains(&reachable_ms), "{reachable_ms}: half to one and a half times 30 s");
     assert!(host.run(60_000).is_empty(), "nobody asks for one that is not used");
 
-    // RFC 4861 7.3.3: the packet goes at once; five seconds later the neighbour is asked at its MAC.
+    // RFC 4861 7.3.3: the packet is sent at once. Five seconds later the neighbour is solicited at its MAC.
     let packet = udp6(POOL6, PEER6, b"x");
     assert_eq!(host.send(&packet).0, FRAME);
-    assert_eq!(state_of(&host, PEER6), Some(State::Delay));
+    assert_eq!(state_of(&host, PEER6), Some(NeighbourState::Delay));
     let sent_at = host.now_ms;
     let asked = host.run(5100);
     assert_eq!(asked.len(), 1);
@@ -92,7 +94,7 @@ fn a_reachable_neighbour_becomes_stale_and_is_asked_only_while_it_is_used() {
     assert_eq!(host.send(&packet).0, FRAME, "packets go on meanwhile");
 
     let _ = host.receive(&advertisement(PEER_MAC, PEER6, SOLICITED | OVERRIDE));
-    assert_eq!(state_of(&host, PEER6), Some(State::Reachable));
+    assert_eq!(state_of(&host, PEER6), Some(NeighbourState::Reachable));
 }
 
 // proves: HM-12
@@ -115,40 +117,43 @@ fn one_that_answers_no_question_at_its_mac_is_asked_for_by_all_and_then_given_up
 fn advertisements_change_what_is_known_as_rfc_4861_7_2_5_says() {
     let stale = |host: &mut Host| {
         let _ = host.run(50_000);
-        assert_eq!(state_of(host, PEER6), Some(State::Stale));
+        assert_eq!(state_of(host, PEER6), Some(NeighbourState::Stale));
     };
     let probe = |host: &mut Host| {
         let _ = host.run(50_000);
         let _ = host.send(&udp6(POOL6, PEER6, b"x"));
         let _ = host.run(5100);
-        assert_eq!(state_of(host, PEER6), Some(State::Probe));
+        assert_eq!(state_of(host, PEER6), Some(NeighbourState::Probe));
     };
     let leave = |_: &mut Host| {};
     type Before<'a> = &'a dyn Fn(&mut Host);
-    let cases: [(&str, Before<'_>, u8, Mac, State, Mac); 12] = [
-        // I: O clear and another MAC: doubt, or nothing.
-        ("reachable, other", &leave, 0, OTHER_MAC, State::Stale, PEER_MAC),
-        ("reachable, other, S", &leave, SOLICITED, OTHER_MAC, State::Stale, PEER_MAC),
-        ("stale, other, S", &stale, SOLICITED, OTHER_MAC, State::Stale, PEER_MAC),
-        ("probe, other, S", &probe, SOLICITED, OTHER_MAC, State::Probe, PEER_MAC),
+    let cases: [(&str, Before<'_>, u8, Mac, NeighbourState, Mac); 12] = [
+        // I: O clear and another MAC: STALE, or no change.
+        ("reachable, other", &leave, 0, OTHER_MAC, NeighbourState::Stale, PEER_MAC),
+        ("reachable, other, S", &leave, SOLICITED, OTHER_MAC, NeighbourState::Stale, PEER_MAC),
+        ("stale, other, S", &stale, SOLICITED, OTHER_MAC, NeighbourState::Stale, PEER_MAC),
+        ("probe, other, S", &probe, SOLICITED, OTHER_MAC, NeighbourState::Probe, PEER_MAC),
         // II: O set, or the same MAC.
-        ("reachable, other, O", &leave, OVERRIDE, OTHER_MAC, State::Stale, OTHER_MAC),
-        ("probe, other, S O", &probe, SOLICITED | OVERRIDE, OTHER_MAC, State::Reachable, OTHER_MAC),
-        ("probe, same, S", &probe, SOLICITED, PEER_MAC, State::Reachable, PEER_MAC),
-        ("probe, same, O", &probe, OVERRIDE, PEER_MAC, State::Probe, PEER_MAC),
-        ("reachable, same", &leave, 0, PEER_MAC, State::Reachable, PEER_MAC),
-        ("stale, same, O", &stale, OVERRIDE, PEER_MAC, State::Stale, PEER_MAC),
-        // Answers that nobody asked for are hearsay, whatever they say of themselves.
-        ("stale, same, S O", &stale, SOLICITED | OVERRIDE, PEER_MAC, State::Stale, PEER_MAC),
-        ("reachable, other, S O", &leave, SOLICITED | OVERRIDE, OTHER_MAC, State::Stale, OTHER_MAC),
+        ("reachable, other, O", &leave, OVERRIDE, OTHER_MAC, NeighbourState::Stale, OTHER_MAC),
+        ("probe, other, S O", &probe, SOLICITED | OVERRIDE, OTHER_MAC, NeighbourState::Reachable, OTHER_MAC),
+        ("probe, same, S", &probe, SOLICITED, PEER_MAC, NeighbourState::Reachable, PEER_MAC),
+        ("probe, same, O", &probe, OVERRIDE, PEER_MAC, NeighbourState::Probe, PEER_MAC),
+        ("reachable, same", &leave, 0, PEER_MAC, NeighbourState::Reachable, PEER_MAC),
+        ("stale, same, O", &stale, OVERRIDE, PEER_MAC, NeighbourState::Stale, PEER_MAC),
+        // Unsolicited answers do not confirm reachability, whatever their S flag says.
+        ("stale, same, S O", &stale, SOLICITED | OVERRIDE, PEER_MAC, NeighbourState::Stale, PEER_MAC),
+        ("reachable, other, S O", &leave, SOLICITED | OVERRIDE, OTHER_MAC, NeighbourState::Stale, OTHER_MAC),
     ];
     for (name, before, flags, mac, state, known) in cases {
         let mut host = acquainted();
         before(&mut host);
-        assert_eq!(host.receive(&advertisement(mac, PEER6, flags)).0, Received::Taken(Taken::Advertisement));
+        assert_eq!(
+            host.receive(&advertisement(mac, PEER6, flags)).0,
+            Received::Consumed(Consumed::Advertisement)
+        );
         assert_eq!((state_of(&host, PEER6), mac_of(&host, PEER6)), (Some(state), Some(known)), "{name}");
         let moved = u64::from(known != PEER_MAC);
-        assert_eq!(host.ether.stats().notes.of(Note::NeighbourMoved), moved, "{name}");
+        assert_eq!(host.ether.stats().events.of(EtherEvent::NeighbourMoved), moved, "{name}");
     }
 }
 
@@ -165,40 +170,50 @@ fn an_advertisement_for_one_being_asked_for_needs_a_mac_and_makes_it_stale_or_re
     let empty = discovery(136, PEER6, OUR6, SOLICITED | OVERRIDE, PEER6, &[]);
     assert_eq!(
         host.receive(&frame(OUR_MAC, PEER_MAC, &[], 0x86dd, &empty)).0,
-        Received::Taken(Taken::Advertisement)
+        Received::Consumed(Consumed::Advertisement)
     );
-    assert_eq!(state_of(&host, PEER6), Some(State::Incomplete), "without an option it says nothing");
-    for (flags, state) in [(0, State::Stale), (OVERRIDE, State::Stale), (SOLICITED, State::Reachable)] {
+    assert_eq!(state_of(&host, PEER6), Some(NeighbourState::Incomplete), "without an option it says nothing");
+    for (flags, state) in [
+        (0, NeighbourState::Stale),
+        (OVERRIDE, NeighbourState::Stale),
+        (SOLICITED, NeighbourState::Reachable),
+    ] {
         let mut host = asking();
         let _ = host.receive(&advertisement(PEER_MAC, PEER6, flags));
         assert_eq!(state_of(&host, PEER6), Some(state));
         assert_eq!(host.poll().len(), 1, "the packet goes either way");
     }
-    // In PROBE, an advertisement without option confirms the MAC that is known (7.2.5 II).
+    // In PROBE, an advertisement without option confirms the known MAC (7.2.5 II).
     let mut host = acquainted();
     let _ = host.run(50_000);
     let _ = host.send(&udp6(POOL6, PEER6, b"x"));
     let _ = host.run(5100);
     let _ = host.receive(&frame(OUR_MAC, PEER_MAC, &[], 0x86dd, &empty));
-    assert_eq!((state_of(&host, PEER6), mac_of(&host, PEER6)), (Some(State::Reachable), Some(PEER_MAC)));
+    assert_eq!(
+        (state_of(&host, PEER6), mac_of(&host, PEER6)),
+        (Some(NeighbourState::Reachable), Some(PEER_MAC))
+    );
 }
 
 // proves: HM-2
 #[test]
 fn arp_that_nobody_asked_for_changes_an_entry_and_makes_none() {
     let mut host = acquainted();
-    // RFC 826: a request to somebody else, and an announcement, say where their sender is.
+    // RFC 826: a request to another host, and an announcement, contain their sender's MAC.
     let to_another = arp_request(OTHER_MAC, PEER4, GATEWAY4);
     assert_eq!(host.receive(&to_another).0, Received::Foreign(Foreign::ArpOther));
-    assert_eq!((state_of(&host, PEER4), mac_of(&host, PEER4)), (Some(State::Stale), Some(OTHER_MAC)));
+    assert_eq!(
+        (state_of(&host, PEER4), mac_of(&host, PEER4)),
+        (Some(NeighbourState::Stale), Some(OTHER_MAC))
+    );
     assert_eq!(host.receive(&arp_request(PEER_MAC, PEER4, PEER4)).0, Received::Foreign(Foreign::ArpOther));
     assert_eq!(mac_of(&host, PEER4), Some(PEER_MAC));
-    assert_eq!(host.ether.stats().notes.of(Note::NeighbourMoved), 2);
+    assert_eq!(host.ether.stats().events.of(EtherEvent::NeighbourMoved), 2);
 
     let known = host.ether.neighbours().count();
     for last in 20..40 {
         let stranger = Ipv4Addr::new(198, 51, 100, last);
-        assert_eq!(host.receive(&arp_reply(OTHER_MAC, stranger)).0, Received::Taken(Taken::ArpReply));
+        assert_eq!(host.receive(&arp_reply(OTHER_MAC, stranger)).0, Received::Consumed(Consumed::ArpReply));
         let _ = host.receive(&arp_request(OTHER_MAC, stranger, stranger));
         let mut six = PEER6.segments();
         six[7] = last.into();
@@ -217,13 +232,13 @@ fn who_asks_for_us_is_known_and_packets_to_it_go_at_once() {
         let (fate, sent) = host.send(&packet);
         assert_eq!((fate, macs(&sent).0), (FRAME, PEER_MAC));
     }
-    // Who is not on the link is answered, but not noted: packets to it go by the next hop.
+    // A host that is not on the link is answered but not added: packets to it go through the next hop.
     let _ = host.receive(&arp_request(OTHER_MAC, FAR4, OUR4));
     assert_eq!(state_of(&host, FAR4), None);
     assert_eq!(host.send(&udp4(POOL4, FAR4, b"x")).0, Sent::Held);
 }
 
-/// The n-th host on the link that is none of the others.
+/// The n-th unused host on the link.
 fn host6(n: u32) -> std::net::Ipv6Addr {
     let mut segments = PEER6.segments();
     (segments[6], segments[7]) = ((n >> 16) as u16 + 1, n as u16);
@@ -244,7 +259,7 @@ fn a_scan_takes_no_more_than_its_share_and_neighbours_in_use_stay() {
         if n % 100 == 0 {
             questions += host.run(10).iter().filter(|(_, f)| parse_discovery(f).target != PEER6).count();
             assert_eq!(host.send(&packet).0, FRAME);
-            if state_of(&host, PEER6) == Some(State::Probe) {
+            if state_of(&host, PEER6) == Some(NeighbourState::Probe) {
                 let _ = host.receive(&advertisement(PEER_MAC, PEER6, SOLICITED | OVERRIDE));
             }
         }
@@ -271,22 +286,22 @@ fn a_flood_of_questions_fills_the_table_but_takes_no_place_in_use() {
         assert_eq!(fate, Received::Reply(Answer::Advertisement), "everybody gets an answer");
     }
     assert!(used.iter().all(|a| mac_of(&host, *a) == Some(PEER_MAC)));
-    assert!(host.ether.stats().notes.of(Note::NeighbourEvicted) > 1000);
-    // Where all are in use, nobody is noted, and a new neighbour cannot be reached; both are counted.
+    assert!(host.ether.stats().events.of(EtherEvent::NeighbourEvicted) > 1000);
+    // If all entries are in use, no host is added and new neighbours cannot be reached. Both are counted.
     let rest: Vec<_> = (0..22).map(|n| host6(2_000_000 + n)).collect();
     for address in &rest {
-        // A few places are looked at each time, and the next ones the next time.
+        // Each search examines a few slots and continues there the next time.
         let found = (0..4).any(|_| {
             let _ = host.receive(&solicitation(PEER_MAC, *address, OUR6));
             host.send(&udp6(POOL6, *address, b"x")).0 == FRAME
         });
         assert!(found);
     }
-    let not_noted = host.ether.stats().notes.of(Note::NotLearnt);
+    let not_noted = host.ether.stats().events.of(EtherEvent::NotLearnt);
     assert_eq!(host.send(&udp6(POOL6, host6(9_999_999), b"x")).0, Sent::Drop(Unsent::NeighboursFull));
     let _ = host.receive(&solicitation(OTHER_MAC, host6(9_999_998), OUR6));
-    assert_eq!(host.ether.stats().notes.of(Note::NotLearnt), not_noted + 1);
-    // A minute later those that were not used give way.
+    assert_eq!(host.ether.stats().events.of(EtherEvent::NotLearnt), not_noted + 1);
+    // A minute later, unused entries can be evicted.
     let _ = host.run(61_000);
     assert_eq!(host.send(&udp6(POOL6, host6(9_999_999), b"x")).0, Sent::Held);
 }
@@ -333,29 +348,30 @@ fn what_one_worker_hears_lets_the_packets_of_another_go() {
         assert_eq!(worker.send(&udp4(POOL4, PEER4, b"x")).0, Sent::Held);
         assert_eq!(worker.poll().len(), 1);
     }
-    // Both questions are answered; the device gives both answers to the first. The second looks for news soon.
+    // Both solicitations are answered, and the device gives both answers to the first worker. The second one
+    // soon checks for updates.
     let [first, second] = &mut workers;
     assert_eq!(second.ether.due_ms(), second.now_ms + 5);
     let _ = first.receive(&arp_reply(PEER_MAC, PEER4));
     let _ = first.receive(&arp_reply(PEER_MAC, PEER4));
-    while let Some(heard) = first.ether.heard() {
-        second.ether.hear(second.now_ms, heard);
+    while let Some(update) = first.ether.next_update() {
+        second.ether.apply_update(second.now_ms, update);
     }
     assert_eq!((first.poll().len(), second.poll().len()), (1, 1));
-    assert_eq!(state_of(second, PEER4), Some(State::Reachable));
+    assert_eq!(state_of(second, PEER4), Some(NeighbourState::Reachable));
     assert!(second.ether.due_ms() > second.now_ms + 100, "nothing waits any more");
-    // News that nobody fetches is bounded.
+    // The number of unfetched updates is limited.
     for _ in 0..100 {
         let _ = first.receive(&arp_reply(PEER_MAC, PEER4));
     }
-    assert_eq!(first.ether.stats().notes.of(Note::HeardLost), 36);
-    assert_eq!(std::iter::from_fn(|| first.ether.heard()).count(), 64);
+    assert_eq!(first.ether.stats().events.of(EtherEvent::UpdateLost), 36);
+    assert_eq!(std::iter::from_fn(|| first.ether.next_update()).count(), 64);
 }
 
 #[test]
 fn a_neighbour_that_is_written_down_is_neither_asked_for_nor_believed() {
     let mut written = settings();
-    let fixed = |addr: &str| gatun_ether::Neighbour { addr: addr.parse().unwrap(), mac: PEER_MAC };
+    let fixed = |addr: &str| gatun_ether::StaticNeighbour { addr: addr.parse().unwrap(), mac: PEER_MAC };
     written.ports[0].neighbours = vec![fixed("198.51.100.254"), fixed("2001:db8:1::9")];
     let mut host = Host::new(&written);
     for _ in 0..3 {
@@ -363,18 +379,18 @@ fn a_neighbour_that_is_written_down_is_neither_asked_for_nor_believed() {
             let (sent, frame) = host.send(&packet);
             assert_eq!((sent, &frame[..6]), (FRAME, &PEER_MAC.0[..]));
         }
-        // Who claims its address is not heard, and nothing is asked in an hour.
+        // Claims to its address are ignored, and no solicitation is sent for an hour.
         let _ = host.receive(&arp_reply(OTHER_MAC, GATEWAY4));
         let _ = host.receive(&advertisement(OTHER_MAC, PEER6, SOLICITED | OVERRIDE));
         assert!(host.run(3_600_000).is_empty());
     }
     assert_eq!(mac_of(&host, GATEWAY4), Some(PEER_MAC));
-    assert_eq!(state_of(&host, PEER6), Some(State::Reachable));
-    // A neighbour that cannot be is refused.
+    assert_eq!(state_of(&host, PEER6), Some(NeighbourState::Reachable));
+    // An invalid neighbour is refused.
     for (addr, mac) in [("192.0.2.9", PEER_MAC), ("198.51.100.9", Mac::BROADCAST), ("198.51.100.1", PEER_MAC)]
     {
         let mut wrong = settings();
-        wrong.ports[0].neighbours = vec![gatun_ether::Neighbour { addr: addr.parse().unwrap(), mac }];
+        wrong.ports[0].neighbours = vec![gatun_ether::StaticNeighbour { addr: addr.parse().unwrap(), mac }];
         let problems = gatun_ether::Ether::new(&wrong, &Limits::default(), [1, 2, 3, 4]).err().unwrap();
         assert_eq!(problems.len(), 1, "{problems:?}");
     }

@@ -1,4 +1,4 @@
-//! VLAN tags, several ports, one alone, MTUs, headroom.
+//! VLAN tags, several ports, a single port, MTUs, headroom.
 
 use crate::common::*;
 use gatun_ether::{
@@ -52,7 +52,7 @@ fn a_tag_that_says_a_priority_alone_changes_nothing() {
     assert_eq!((fate, vlans(&reply)), (Received::Reply(Answer::Echo4), vec![0]));
 }
 
-/// Two ports of one device, on two VLANs: a router on a stick.
+/// Two ports on one device with two VLANs: a router on a stick.
 fn on_a_stick() -> Settings {
     let mut settings = settings();
     let mut inside = settings.ports[0].clone();
@@ -78,14 +78,14 @@ fn two_ports_on_one_device_differ_by_their_tags() {
     assert_eq!(host.send(&udp6(POOL6, FAR6, b"x")).0, Sent::Held);
     let asked: Vec<_> = host.poll().iter().map(|f| vlans(f)).collect();
     assert_eq!(asked, [[20], [10]]);
-    // Each answers for its own addresses alone.
+    // Each port answers only for its own addresses.
     let ask = |vlan, target| {
         let body = arp_body(1, PEER_MAC, PEER4, gatun_ether::Mac([0; 6]), target);
         frame(gatun_ether::Mac::BROADCAST, PEER_MAC, &[Tag::customer(vlan)], 0x0806, &body)
     };
     assert_eq!(host.receive(&ask(20, POOL4)).0, Received::Reply(Answer::Arp));
     assert_eq!(host.receive(&ask(10, POOL4)).0, Received::Foreign(Foreign::ArpOther));
-    // An answer on the other VLAN is another neighbour's.
+    // An answer on the other VLAN belongs to another neighbour.
     let forged = arp_body(2, OTHER_MAC, PEER4, OUR_MAC, OUR4);
     let _ = host.receive(&frame(OUR_MAC, OTHER_MAC, &[Tag::customer(10)], 0x0806, &forged));
     assert!(host.ether.neighbours().all(|n| n.mac != Some(OTHER_MAC)));
@@ -136,7 +136,7 @@ fn one_armed_packets_go_out_where_they_came_in() {
     let _ = host.receive(&arp_request(PEER_MAC, PEER4, POOL4));
     let (fate, packet) = host.receive(&frame(OUR_MAC, PEER_MAC, &[], 0x0800, &udp4(PEER4, POOL4, b"x")));
     assert_eq!(fate, Received::Packet);
-    // The engine turns it into a packet for somebody on the same link.
+    // The engine turns it into a packet to a host on the same link.
     assert_eq!(packet, udp4(PEER4, POOL4, b"x"));
     assert_eq!(host.send(&udp4(POOL4, PEER4, b"x")).0, Sent::Frame { device: DEVICE });
 }
@@ -163,7 +163,7 @@ fn a_packet_without_room_in_front_is_dropped_unchanged_but_may_wait() {
 fn what_a_device_was_to_finish_is_finished_before_a_packet_waits_or_it_is_dropped() {
     let mut host = Host::new(&settings());
     let whole = udp4(POOL4, PEER4, b"some payload");
-    // As a device with checksum offload is given it: the pseudo-header's sum alone.
+    // As a device with checksum offload receives it: only the pseudo-header's sum.
     let mut partial = whole.clone();
     let pseudo = gatun_wire::checksum::pseudo(&whole[12..20], whole.len() as u32 - 20, 17);
     partial[26..28].copy_from_slice(&pseudo.to_be_bytes());
@@ -202,11 +202,11 @@ fn the_longest_prefix_wins_and_a_route_may_say_that_destinations_are_on_the_link
     assert_eq!(asked_for("198.51.100.77"), Some([198, 51, 100, 77]));
 }
 
-/// Two links behind VLANs 1 and 2 with the same addresses, each in a realm, and one in none.
+/// Two links on VLANs 1 and 2 with the same addresses, each in a realm, and one link without a realm.
 fn with_realms() -> Settings {
     let mut settings = settings();
     let outside = settings.ports.remove(0);
-    let customer = |vlan: u16| gatun_ether::Port {
+    let customer = |vlan: u16| gatun_ether::PortSettings {
         name: format!("customer-{vlan}"),
         tags: vec![Tag::customer(vlan)],
         addresses: vec![prefix("10.0.0.1/8"), prefix("2001:db8:7::1/64")],
@@ -230,7 +230,7 @@ fn links_of_two_realms_have_the_same_addresses_and_neither_takes_the_others_pack
     for vlan in [1, 2] {
         let tags = [Tag::customer(vlan)];
         let mac = gatun_ether::Mac([4, 0, 0, 0, 0, vlan as u8]);
-        // It asks for the address that both links have, and is known by that.
+        // The peer asks for the address that both links have, and becomes known.
         let asked = arp_body(1, mac, near, gatun_ether::Mac([0; 6]), Ipv4Addr::new(10, 0, 0, 1));
         let asked = frame(gatun_ether::Mac::BROADCAST, mac, &tags, 0x0806, &asked);
         let (fate, reply) = host.receive(&asked);
@@ -240,10 +240,10 @@ fn links_of_two_realms_have_the_same_addresses_and_neither_takes_the_others_pack
         let (tags, mac) = ([Tag::customer(vlan)], gatun_ether::Mac([4, 0, 0, 0, 0, vlan as u8]));
         let four = udp4(near, FAR4, b"x");
         assert_eq!(host.receive_from(&frame(OUR_MAC, mac, &tags, 0x0800, &four)), (vlan as u8, four));
-        // IPv6 of the same ports is in no realm.
+        // IPv6 of the same ports has no realm.
         let six = udp6(PEER6, FAR6, b"x");
         assert_eq!(host.receive_from(&frame(OUR_MAC, mac, &tags, 0x86dd, &six)), (0, six));
-        // On the link, and by the router.
+        // On the link, and through the router.
         for to in [near, far] {
             let back = udp4(FAR4, to, b"y");
             assert_eq!(
@@ -254,7 +254,7 @@ fn links_of_two_realms_have_the_same_addresses_and_neither_takes_the_others_pack
     }
     let four = udp4(PEER4, FAR4, b"x");
     assert_eq!(host.receive_from(&frame(OUR_MAC, PEER_MAC, &[], 0x0800, &four)), (0, four));
-    // Without a realm, 10.0.0.2 is behind the default route; in a realm, that is none.
+    // Without a realm, 10.0.0.2 is behind the default route. The realm has no default route.
     assert_eq!(host.send(&udp4(FAR4, near, b"y")).0, Sent::Held);
     assert_eq!(host.send_to(1, &udp4(POOL4, FAR4, b"y")).0, Sent::Drop(Unsent::NoRoute));
     assert_eq!(host.send_to(9, &udp4(FAR4, near, b"y")).0, Sent::Drop(Unsent::NoRoute));

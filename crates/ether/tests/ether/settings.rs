@@ -1,9 +1,9 @@
-//! Settings that cannot be are refused, all at once, with what to write instead.
+//! Invalid settings are refused, all at once, with corrections.
 
 use crate::common::*;
-use gatun_ether::{Ether, Limits, Mac, Port, Settings, Tag};
+use gatun_ether::{Ether, Limits, Mac, PortSettings, Settings, Tag};
 
-/// The problems of the usual settings after a change, as an operator reads them.
+/// Problems of the usual settings after a change, as an operator reads them.
 fn problems(change: impl FnOnce(&mut Settings)) -> Vec<String> {
     let mut settings = settings();
     change(&mut settings);
@@ -13,7 +13,7 @@ fn problems(change: impl FnOnce(&mut Settings)) -> Vec<String> {
     }
 }
 
-fn of_port(change: impl FnOnce(&mut Port)) -> Vec<String> {
+fn of_port(change: impl FnOnce(&mut PortSettings)) -> Vec<String> {
     problems(|s| change(&mut s.ports[0]))
 }
 
@@ -21,35 +21,35 @@ fn of_port(change: impl FnOnce(&mut Port)) -> Vec<String> {
 fn each_problem_names_the_port_and_says_what_to_write() {
     assert_eq!(problems(|_| ()), [""; 0]);
     let cases = [
-        (problems(|s| s.ports.clear()), "0 ports: give between 1 and 255"),
+        (problems(|s| s.ports.clear()), "0 ports: configure 1 to 255 ports"),
         (
             of_port(|p| p.mac = Mac([1; 6])),
-            "no device has the address 01:01:01:01:01:01: write the device's own",
+            "01:01:01:01:01:01 is not the MAC address of a device: write the device's own",
         ),
-        (of_port(|p| p.mac = Mac([0; 6])), "no device has the address 00:00:00:00:00:00"),
-        (of_port(|p| p.mtu = 1279), "an MTU of 1279: write 1280 to 65535 (IPv6 needs 1280, RFC 8200 5)"),
-        (of_port(|p| p.mtu = 65_536), "an MTU of 65536: write 1280 to 65535"),
-        (of_port(|p| p.tags = vec![Tag::customer(0)]), "there is no VLAN 0: write 1 to 4094"),
-        (of_port(|p| p.tags = vec![Tag::customer(4095)]), "there is no VLAN 4095"),
-        (of_port(|p| p.tags = vec![Tag { kind: 0x9100, vlan: 1 }]), "0x9100 is no kind of VLAN tag"),
+        (of_port(|p| p.mac = Mac([0; 6])), "00:00:00:00:00:00 is not the MAC address of a device"),
+        (of_port(|p| p.mtu = 1279), "invalid MTU 1279: write 1280 to 65535 (IPv6 needs 1280, RFC 8200 5)"),
+        (of_port(|p| p.mtu = 65_536), "invalid MTU 65536: write 1280 to 65535"),
+        (of_port(|p| p.tags = vec![Tag::customer(0)]), "invalid VLAN 0: write 1 to 4094"),
+        (of_port(|p| p.tags = vec![Tag::customer(4095)]), "invalid VLAN 4095"),
+        (of_port(|p| p.tags = vec![Tag { kind: 0x9100, vlan: 1 }]), "unknown VLAN tag type 0x9100"),
         (of_port(|p| p.tags = vec![Tag::service(1); 3]), "3 VLAN tags: write at most two"),
         (
             of_port(|p| p.addresses.push(prefix("10.0.0.1/33"))),
-            "10.0.0.1/33 has no such prefix length: write 10.0.0.1/32 or less",
+            "invalid prefix length in 10.0.0.1/33: write 10.0.0.1/32 or less",
         ),
-        (of_port(|p| p.answers.push(prefix("::1/129"))), "::1/129 has no such prefix length"),
-        (problems(|s| s.engine.push(prefix("::1/200"))), "::1/200 has no such prefix length"),
-        (of_port(|p| p.addresses.push(prefix("10.0.0.0/24"))), "10.0.0.0/24 cannot be a host's address"),
-        (of_port(|p| p.addresses.push(prefix("10.0.0.255/24"))), "10.0.0.255/24 cannot be a host's address"),
-        (of_port(|p| p.addresses.push(prefix("224.0.0.1/32"))), "224.0.0.1/32 cannot be a host's address"),
-        (of_port(|p| p.addresses.push(prefix("ff02::1/128"))), "ff02::1/128 cannot be a host's address"),
+        (of_port(|p| p.answers.push(prefix("::1/129"))), "invalid prefix length in ::1/129"),
+        (problems(|s| s.engine.push(prefix("::1/200"))), "invalid prefix length in ::1/200"),
+        (of_port(|p| p.addresses.push(prefix("10.0.0.0/24"))), "10.0.0.0/24 is not a valid host address"),
+        (of_port(|p| p.addresses.push(prefix("10.0.0.255/24"))), "10.0.0.255/24 is not a valid host address"),
+        (of_port(|p| p.addresses.push(prefix("224.0.0.1/32"))), "224.0.0.1/32 is not a valid host address"),
+        (of_port(|p| p.addresses.push(prefix("ff02::1/128"))), "ff02::1/128 is not a valid host address"),
         (
             of_port(|p| p.addresses.push(prefix("::ffff:1.2.3.4/128"))),
-            "::ffff:1.2.3.4/128 cannot be a host's address",
+            "::ffff:1.2.3.4/128 is not a valid host address",
         ),
         (
             of_port(|p| p.addresses.push(prefix("198.51.100.1/24"))),
-            "198.51.100.1 twice: leave one of them out",
+            "198.51.100.1 is listed twice: remove one of them",
         ),
         (
             of_port(|p| p.routes.push(route("10.0.0.0/8", "10.0.0.1"))),
@@ -61,12 +61,12 @@ fn each_problem_names_the_port_and_says_what_to_write() {
         ),
         (
             of_port(|p| p.routes.push(route("10.0.0.0/8", "fe80::1"))),
-            "a route to 10.0.0.0/8 by fe80::1: write a next hop of the same family",
+            "the route to 10.0.0.0/8 has the next hop fe80::1 of another family: write a next hop of the same family",
         ),
-        (of_port(|p| p.routes.push(route("10.0.0.0/40", ""))), "10.0.0.0/40 has no such prefix length"),
+        (of_port(|p| p.routes.push(route("10.0.0.0/40", ""))), "invalid prefix length in 10.0.0.0/40"),
         (
             of_port(|p| p.routes.push(route("0.0.0.0/0", "198.51.100.3"))),
-            "two routes to 0.0.0.0/0: leave one of them out",
+            "two routes to 0.0.0.0/0: remove one of them",
         ),
         (
             of_port(|p| p.answers.push(prefix("198.51.100.128/25"))),
@@ -74,7 +74,7 @@ fn each_problem_names_the_port_and_says_what_to_write() {
         ),
         (
             of_port(|p| p.addresses.retain(|a| a.addr.is_ipv6())),
-            "a route to 0.0.0.0/0 on a port without an IPv4 address: give the port one",
+            "a route to 0.0.0.0/0 on a port without an IPv4 address: give the port an IPv4 address",
         ),
     ];
     for (found, expected) in cases {
@@ -91,7 +91,7 @@ fn what_is_answered_for_must_leave_room_for_neighbours() {
             p.answers = vec![prefix(whole)];
             p.routes.clear();
         });
-        assert!(found.join("\n").contains("and with it every neighbour of"), "{whole}: {found:?}");
+        assert!(found.join("\n").contains("in `answers` covers all neighbours of"), "{whole}: {found:?}");
     }
     for part in ["198.51.100.64/26", "198.51.100.2/32", "2001:db8:1:0:64::/96"] {
         assert_eq!(of_port(|p| p.answers = vec![prefix(part)]), [""; 0], "{part}");
@@ -115,7 +115,7 @@ fn addresses_at_the_edge_are_hosts_where_a_link_has_no_edge() {
 
 #[test]
 fn ports_must_not_be_in_each_others_way() {
-    let twice = |change: fn(&mut Port)| {
+    let twice = |change: fn(&mut PortSettings)| {
         problems(|s| {
             let mut other = s.ports[0].clone();
             other.name = "other".into();
@@ -127,15 +127,17 @@ fn ports_must_not_be_in_each_others_way() {
     let same = twice(|_| ());
     for part in [
         "port \"other\": the same device and VLAN as port \"lan\": write another `vlan`",
-        "198.51.100.1 is port \"lan\"'s address, too: give each port its own",
-        "198.51.100.1/24 is reached by port \"lan\", too",
-        "0.0.0.0/0 is reached by port \"lan\", too: leave it to one of them",
+        "198.51.100.1 is also an address of port \"lan\": give each port its own",
+        "198.51.100.1/24 is also reached by port \"lan\"",
+        "0.0.0.0/0 is also reached by port \"lan\": remove it from one of the ports",
     ] {
         assert!(same.contains(part), "{part}: {same}");
     }
     let macs = twice(|p| (p.tags, p.mac) = (vec![Tag::customer(1)], OTHER_MAC));
     assert!(
-        macs.contains("another MAC than port \"lan\" on the same device: write 02:00:00:00:00:01"),
+        macs.contains(
+            "the MAC differs from that of port \"lan\" on the same device: write 02:00:00:00:00:01"
+        ),
         "{macs}"
     );
     let fine = twice(|p| {
@@ -155,13 +157,16 @@ fn limits_that_leave_no_room_are_refused() {
     let limits = Limits::default();
     assert_eq!(
         with(Limits { neighbours_max: 2, ..limits }),
-        "room for 2 neighbours: with these routes, give between 3 and 1048576"
+        "neighbours_max is 2: with these routes, write 3 to 1048576"
     );
     assert_eq!(with(Limits { neighbours_max: 3, ..limits }), "");
-    assert!(with(Limits { unresolved_max: 0, ..limits }).contains("let unresolved_max be at least 1"));
+    assert!(
+        with(Limits { unresolved_max: 0, ..limits })
+            .contains("unresolved_max is 0, so no neighbour can be resolved: write at least 1")
+    );
     assert!(
         with(Limits { waiting_max: 3, ..limits })
-            .contains("let waiting_per_neighbour_max be at most waiting_max")
+            .contains("lower waiting_per_neighbour_max to at most waiting_max")
     );
     assert_eq!(with(Limits { waiting_max: 0, waiting_per_neighbour_max: 0, ..limits }), "");
 }

@@ -1,20 +1,20 @@
-//! What is said without being asked: at start, on take-over, and to switches that snoop.
+//! Announcements and reports at start and on take-over, and replies to multicast queries.
 
 use crate::common::*;
 use etherparse::{NetSlice, SlicedPacket, TransportSlice};
-use gatun_ether::{Count as _, Dropped, Mac, Note, Received, Sent, Settings, Taken};
+use gatun_ether::{Consumed, Count as _, Dropped, EtherEvent, Mac, Received, Sent, Settings};
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv6Addr};
 
 fn speaking() -> Settings {
-    Settings { speaks: true, ..settings() }
+    Settings { announces: true, ..settings() }
 }
 
 fn local() -> Ipv6Addr {
     "fe80::ff:fe00:1".parse().unwrap()
 }
 
-/// What a frame says, in words.
+/// Description of a frame in words.
 fn what(frame: &[u8]) -> (&'static str, Option<IpAddr>) {
     let sliced = SlicedPacket::from_ethernet(frame).unwrap();
     match (&sliced.net, &sliced.transport) {
@@ -66,12 +66,16 @@ fn at_start_it_is_asked_whether_addresses_are_free_and_then_told_twice_that_they
         let addresses: BTreeSet<IpAddr> = now[1..].iter().filter_map(|s| s.1).collect();
         assert_eq!((&addresses, now.len()), (&all, all.len() + 1));
     }
-    // A switch may have forgotten the groups, and its query have gone to the kernel.
+    // A switch may have forgotten the groups if its query went to the kernel.
     let rest: Vec<_> = said.iter().map(|s| (s.0, s.1.0)).collect();
     assert_eq!(rest, [63_000, 123_000, 183_000, 243_000].map(|at| (at, "groups")));
-    let notes = host.ether.stats().notes;
+    let events = host.ether.stats().events;
     assert_eq!(
-        (notes.of(Note::Probe), notes.of(Note::Announcement), notes.of(Note::GroupReport)),
+        (
+            events.of(EtherEvent::Probe),
+            events.of(EtherEvent::Announcement),
+            events.of(EtherEvent::GroupReport)
+        ),
         (20, 40, 7)
     );
 }
@@ -141,16 +145,16 @@ fn a_query_is_answered_with_the_groups_that_solicitations_come_to() {
     check_report(&at_start[0].1, 4);
     for (code, within_ms) in [(1000, 1000), (0, 1), (0x8000, 10_000), (0xffff, 10_000)] {
         let asked = query(1, "fe80::66", code, 28);
-        assert_eq!(host.receive(&asked).0, Received::Taken(Taken::MulticastQuery));
-        assert_eq!(host.receive(&asked).0, Received::Taken(Taken::MulticastQuery));
+        assert_eq!(host.receive(&asked).0, Received::Consumed(Consumed::MulticastQuery));
+        assert_eq!(host.receive(&asked).0, Received::Consumed(Consumed::MulticastQuery));
         let began = host.now_ms;
         let reports = host.run(11_000);
         assert_eq!(reports.len(), 1, "two questions, one answer");
         assert!(reports[0].0 - began <= within_ms);
         check_report(&reports[0].1, 2);
     }
-    // RFC 3810 5.1.14 and 6.2; version 1 is as long as 24 bytes.
-    assert_eq!(host.receive(&query(1, "fe80::66", 10, 24)).0, Received::Taken(Taken::MulticastQuery));
+    // RFC 3810 5.1.14 and 6.2. Version 1 queries have 24 bytes.
+    assert_eq!(host.receive(&query(1, "fe80::66", 10, 24)).0, Received::Consumed(Consumed::MulticastQuery));
     for bad in [query(2, "fe80::66", 10, 28), query(1, "2001:db8::66", 10, 28), query(1, "fe80::66", 10, 23)]
     {
         assert_eq!(host.receive(&bad).0, Received::Drop(Dropped::MldMalformed));
@@ -160,7 +164,7 @@ fn a_query_is_answered_with_the_groups_that_solicitations_come_to() {
     assert_eq!(host.receive(&bad).0, Received::Drop(Dropped::NdpChecksum));
 }
 
-/// A report of version 2 (RFC 3810 5.2), with router alert, for the groups of all addresses.
+/// Report of version 2 (RFC 3810 5.2) with router alert, for the groups of all addresses.
 fn check_report(frame: &[u8], kind: u8) {
     let routers: Ipv6Addr = "ff02::16".parse().unwrap();
     assert_eq!(macs(frame), (group_mac(routers), OUR_MAC));
@@ -187,7 +191,7 @@ fn check_report(frame: &[u8], kind: u8) {
             <[u8; 16]>::try_from(&record[4..]).unwrap().into()
         })
         .collect();
-    // 2001:db8:1::1 and the link-local address are in one group.
+    // 2001:db8:1::1 and the link-local address share a group.
     let other = "ff02::1:ff12:3456".parse().unwrap();
     assert_eq!(groups, BTreeSet::from([group_of(OUR6), other]));
 }

@@ -1,7 +1,8 @@
-//! Whatever bytes: frames and packets from anywhere, at any time, into one `Ether` with everything switched on.
+//! Arbitrary frames and packets at arbitrary times, sent to one `Ether` with all functions enabled.
 //! The fuzz target and plain tests share this file.
 //!
-//! The input is a row of frames, each behind four bytes:
+//!
+//! The input is a sequence of frames, each after four bytes:
 //!
 //! ```text
 //!   0  what: 1 to be sent, rather than received; 2 right MACs; 4 right tags; 8 right checksums; 16 right addresses;
@@ -11,7 +12,7 @@
 //! ```
 
 use gatun_ether::{
-    Ether, HEADER_MAX, Limits, Mac, Port, Prefix, Received, Route, Sent, Settings, Stats, Tag,
+    Ether, HEADER_MAX, Limits, Mac, PortSettings, Prefix, Received, Route, Sent, Settings, Stats, Tag,
 };
 use gatun_wire::{HEADROOM, Packet, checksum, hdr};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -29,11 +30,11 @@ fn v6(net: u16, last: u16) -> IpAddr {
     IpAddr::V6(Ipv6Addr::new(0x2001, 0xdb8, net, 0, 0, 0, 0, last))
 }
 
-/// Two devices, one of them behind two tags; limits so small that each is met.
+/// Two devices, one of them with two tags. The limits are so small that each is reached.
 fn host() -> [Ether; 2] {
     let prefix = |addr, len| Prefix { addr, len };
     let pool = prefix(IpAddr::V4(Ipv4Addr::new(203, 0, 113, 0)), 28);
-    let lan = Port {
+    let lan = PortSettings {
         name: "lan".into(),
         device: 0,
         mac: OUR_MAC,
@@ -45,7 +46,7 @@ fn host() -> [Ether; 2] {
         neighbours: vec![],
         realms: [0; 2],
     };
-    let wan = Port {
+    let wan = PortSettings {
         name: "wan".into(),
         device: 1,
         tags: TAGS.to_vec(),
@@ -59,12 +60,12 @@ fn host() -> [Ether; 2] {
     };
     let limits =
         Limits { neighbours_max: 8, unresolved_max: 4, waiting_max: 4, waiting_per_neighbour_max: 2 };
-    let settings = Settings { ports: vec![lan, wan], engine: vec![pool], speaks: true, shares: true };
-    [&settings, &Settings { speaks: false, ..settings.clone() }]
+    let settings = Settings { ports: vec![lan, wan], engine: vec![pool], announces: true, shares: true };
+    [&settings, &Settings { announces: false, ..settings.clone() }]
         .map(|s| Ether::new(s, &limits, [1, 2, 3, 4]).expect("the settings are right"))
 }
 
-/// Feeds the input's frames to a host and checks everything that comes out. Returns what it counted.
+/// Feeds the input's frames to a host and checks all output. Returns the counters.
 pub(crate) fn run(input: &[u8]) -> Stats {
     let [mut ether, mut other] = host();
     let mut now_ms = 1_000_000;
@@ -81,8 +82,8 @@ pub(crate) fn run(input: &[u8]) -> Stats {
             transmit(&mut ether, now_ms, &mended_packet(*what, bytes));
         }
         if what & 128 != 0 {
-            while let Some(heard) = ether.heard() {
-                other.hear(now_ms, heard);
+            while let Some(update) = ether.next_update() {
+                other.apply_update(now_ms, update);
             }
         }
         if what & 32 != 0 {
@@ -94,7 +95,7 @@ pub(crate) fn run(input: &[u8]) -> Stats {
             ether.stats().waiting <= 4 && ether.neighbours().count() <= 8 && other.neighbours().count() <= 8
         );
     }
-    // In the end nothing waits.
+    // At the end, no packet waits.
     for _ in 0..200 {
         now_ms = ether.due_ms().clamp(now_ms + 100, now_ms + 1_000_000);
         poll(&mut ether, now_ms);
@@ -111,7 +112,7 @@ fn receive(ether: &mut Ether, now_ms: u64, device: u8, bytes: &[u8]) {
         Received::Packet => assert!(bytes.ends_with(frame.bytes()), "packets are not changed"),
         Received::Foreign(_) => assert_eq!(frame.bytes(), bytes, "what is not ours is not changed"),
         Received::Reply(_) => check(device, frame.bytes()),
-        Received::Taken(_) | Received::Drop(_) => {}
+        Received::Consumed(_) | Received::Drop(_) => {}
     }
 }
 
@@ -138,7 +139,7 @@ fn poll(ether: &mut Ether, now_ms: u64) {
     assert!(ether.due_ms() > now_ms, "what is due is done at once");
 }
 
-/// A frame of ours has our MAC, its port's tags, and goes to a MAC that is another's.
+/// Checks that a frame has our MAC and its port's tags and goes to another MAC.
 fn check_header(device: u8, frame: &[u8]) {
     assert_eq!(frame[6..12], OUR_MAC.0);
     assert_ne!(frame[..6], OUR_MAC.0);
@@ -149,7 +150,7 @@ fn check_header(device: u8, frame: &[u8]) {
     }
 }
 
-/// An answer, moreover, holds together: its checksums are right.
+/// Checks the checksums of a reply.
 fn check(device: u8, frame: &[u8]) {
     assert_eq!(frame[6..12], OUR_MAC.0);
     let tags = frame[12..].chunks(4).take_while(|t| t[..2] == [0x81, 0] || t[..2] == [0x88, 0xa8]).count();
@@ -172,14 +173,14 @@ fn check(device: u8, frame: &[u8]) {
     }
 }
 
-/// The frame as it goes in: bytes as they came, or with some of it put right.
+/// The input frame: raw bytes, or bytes with some fields corrected.
 fn mended(what: u8, device: u8, bytes: &[u8]) -> Vec<u8> {
     let mut frame = bytes.to_vec();
     if frame.len() < 14 {
         return frame;
     }
     if what & 2 != 0 {
-        // To us, or to a group as it stands.
+        // To us, or to a group unchanged.
         if frame[0] & 1 == 0 {
             frame[..6].copy_from_slice(&OUR_MAC.0);
         }

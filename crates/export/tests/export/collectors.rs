@@ -1,7 +1,7 @@
-//! IPFIX as tshark, nfdump and pmacct read it: programs that others wrote.
+//! IPFIX as read by tshark, nfdump and pmacct: independent programs.
 
-use crate::support::{IPFIX, Place, batch, events, settings, start, wait};
-use gatun_export::{Settings, Target};
+use crate::support::{IPFIX, TestDir, batch, events, settings, start, wait};
+use gatun_export::{CollectorAddress, SinkSettings};
 use gatun_testkit::packet::text;
 use gatun_testkit::{find_program, missing, skip};
 use serde_json::Value;
@@ -12,7 +12,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-/// A process that goes with the test.
+/// Process that is killed at the end of the test.
 struct Running(Child);
 
 impl Drop for Running {
@@ -26,17 +26,17 @@ fn free_port() -> SocketAddr {
     UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap()
 }
 
-/// Whether somebody has the UDP port.
+/// Checks whether a process has the UDP port.
 fn is_bound(address: SocketAddr) -> bool {
     UdpSocket::bind(address).is_err()
 }
 
-/// What a sink sends over UDP.
+/// Datagrams that a sink sends over UDP.
 fn messages(destinations: bool) -> Vec<Vec<u8>> {
     let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     socket.set_read_timeout(Some(Duration::from_millis(700))).unwrap();
-    let target = Target::Udp(socket.local_addr().unwrap());
-    let (sink, _) = start(Settings { destinations, ..settings(target, IPFIX) });
+    let target = CollectorAddress::Udp(socket.local_addr().unwrap());
+    let (sink, _) = start(SinkSettings { destinations, ..settings(target, IPFIX) });
     sink.put(&batch(&events()));
     let mut all = Vec::new();
     let mut bytes = [0; 2000];
@@ -46,7 +46,7 @@ fn messages(destinations: bool) -> Vec<Vec<u8>> {
     all
 }
 
-/// A capture of datagrams from and to 192.0.2.1, port 4739.
+/// Capture file with datagrams from and to 192.0.2.1, port 4739.
 fn capture(path: &Path, datagrams: &[Vec<u8>]) {
     let mut pcap = Vec::new();
     for word in [0xa1b2_c3d4u32, 0x0004_0002, 0, 0, 65_535, 101] {
@@ -75,7 +75,7 @@ fn tshark_reads_every_event_by_the_templates_and_destinations_only_where_they_ar
     if let Some(why) = missing(&[("tshark", "tshark")]) {
         return skip(&why);
     }
-    let place = Place::new("tshark");
+    let place = TestDir::new("tshark");
     let path = place.0.join("ipfix.pcap");
     for destinations in [false, true] {
         capture(&path, &messages(destinations));
@@ -106,7 +106,7 @@ fn nfdump_records(directory: &Path) -> Vec<Value> {
         .arg(directory)
         .output()
         .unwrap();
-    // Objects behind commas, without the brackets of a list.
+    // Objects separated by commas, without the brackets of a list.
     let text = String::from_utf8_lossy(&output.stdout);
     serde_json::from_str(&format!("[{}]", text.trim().trim_matches(['[', ']']))).unwrap_or_default()
 }
@@ -117,14 +117,15 @@ fn nfdump_collects_sessions_and_blocks() {
     if let Some(why) = missing(&[("nfcapd", "nfdump")]) {
         return skip(&why);
     }
-    let (place, address) = (Place::new("nfdump"), free_port());
+    let (place, address) = (TestDir::new("nfdump"), free_port());
     let port = address.port().to_string();
     let mut command = Command::new(find_program("nfcapd").unwrap());
     command.env("TZ", "UTC");
     command.args(["-b", "127.0.0.1", "-p", &port, "-t", "2", "-w"]).arg(&place.0);
     let nfcapd = Running(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap());
     wait("nfcapd listens", || is_bound(address));
-    let (sink, _) = start(Settings { destinations: true, ..settings(Target::Udp(address), IPFIX) });
+    let (sink, _) =
+        start(SinkSettings { destinations: true, ..settings(CollectorAddress::Udp(address), IPFIX) });
     sink.put(&batch(&events()));
     sink.finish(Duration::from_secs(2));
     let mut records = Vec::new();
@@ -155,7 +156,7 @@ fn pmacct_collects_what_it_is_told_to_by_the_elements_names() {
     if let Some(why) = missing(&[("nfacctd", "pmacct")]) {
         return skip(&why);
     }
-    let (place, address) = (Place::new("pmacct"), free_port());
+    let (place, address) = (TestDir::new("pmacct"), free_port());
     let (config, out) = (place.0.join("nfacctd.conf"), place.0.join("out"));
     let text = format!(
         "daemonize: false\nnfacctd_ip: 127.0.0.1\nnfacctd_port: {}\nplugins: print[p]\nprint_output[p]: json\n\
@@ -170,10 +171,10 @@ fn pmacct_collects_what_it_is_told_to_by_the_elements_names() {
     command.arg("-f").arg(&config).stdout(Stdio::null()).stderr(Stdio::null());
     let _nfacctd = Running(command.spawn().unwrap());
     wait("nfacctd listens", || is_bound(address));
-    let (sink, _) = start(settings(Target::Udp(address), IPFIX));
+    let (sink, _) = start(settings(CollectorAddress::Udp(address), IPFIX));
     let mut got = String::new();
     wait("nfacctd has printed", || {
-        // Templates have to be there before the data that it counts.
+        // Templates must arrive before the data that is counted.
         sink.put(&batch(&events()[..4]));
         std::thread::sleep(Duration::from_millis(200));
         got = fs::read_to_string(&out).unwrap_or_default();
@@ -193,7 +194,7 @@ fn pmacct_collects_what_it_is_told_to_by_the_elements_names() {
 #[test]
 fn over_tcp_each_connection_begins_with_templates_and_a_sequence_of_its_own() {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-    let (sink, _) = start(settings(Target::Tcp(listener.local_addr().unwrap()), IPFIX));
+    let (sink, _) = start(settings(CollectorAddress::Tcp(listener.local_addr().unwrap()), IPFIX));
     for _ in 0..2 {
         let (mut stream, _) = listener.accept().unwrap();
         sink.put(&batch(&events()));
@@ -212,13 +213,13 @@ fn over_tcp_each_connection_begins_with_templates_and_a_sequence_of_its_own() {
         if let Some(why) = missing(&[("tshark", "tshark")]) {
             return skip(&why);
         }
-        let place = Place::new("tcp");
+        let place = TestDir::new("tcp");
         let path = place.0.join("tcp.pcap");
         capture(&path, &[templates, data]);
         let text = tshark(&path, &["-V", "-O", "cflow"]);
         assert!(!text.contains("Malformed") && text.contains("FlowSet Id: (Data)"), "{text}");
         assert_eq!(text.matches("Nat Event: ").count(), events().len(), "{text}");
-        // The collector goes away, and the sink notices by itself.
+        // The collector disappears, and the sink notices.
         drop(stream);
     }
 }

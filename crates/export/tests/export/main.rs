@@ -1,4 +1,4 @@
-//! Sinks against real collectors, and against those that are away, slow or broken.
+//! Sinks with real collectors, and with collectors that are away, slow or faulty.
 
 mod collectors;
 mod sinks;

@@ -1,7 +1,7 @@
-//! A collector that is away, slow, or comes back: what it gets, and what is said to be lost.
+//! Collectors that are away, slow, or return: what they receive, and what is reported as lost.
 
-use crate::support::{IPFIX, Place, all_kinds, batch, events, settings, start, wait};
-use gatun_export::{Format, Settings, Sink, SpoolSettings, Target, directly};
+use crate::support::{IPFIX, TestDir, all_kinds, batch, events, settings, start, wait};
+use gatun_export::{CollectorAddress, Format, Sink, SinkSettings, SpoolSettings, connect_directly};
 use gatun_nat::{Event, EventKind, EventKinds};
 use serde_json::Value;
 use std::io::{BufRead as _, BufReader, Read as _};
@@ -10,11 +10,11 @@ use std::os::unix::net::UnixDatagram;
 use std::time::{Duration, Instant};
 
 fn nowhere() -> SocketAddr {
-    // Bound and let go: nobody listens there now.
+    // Bound and released: nobody listens there now.
     TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap()
 }
 
-/// Events that can be told apart: by their inside port.
+/// Events that are told apart by their inside port.
 fn numbered(from: u16, to: u16) -> Vec<Event> {
     let host = "2001:db8::1".parse().unwrap();
     (from..to).map(|n| events()[1].with_inside(host, n)).collect()
@@ -27,22 +27,23 @@ fn ports(lines: &[String]) -> Vec<u64> {
         .collect()
 }
 
-/// The kernel holds about ten datagrams of a Unix socket; a pause for each time that it was full made 115 events a second.
+/// The kernel queues about ten datagrams of a Unix socket. Pausing whenever it was full limited the rate to 115
+/// events a second.
 #[test]
 fn a_unix_socket_gets_events_as_fast_as_its_reader_takes_them() {
     const EVENTS: u16 = 5_000;
-    let place = Place::new("unix-rate");
+    let place = TestDir::new("unix-rate");
     let path = place.0.join("log");
     let socket = UnixDatagram::bind(&path).unwrap();
     socket.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
-    let (sink, _) = start(settings(Target::Unix(path), Format::Json));
+    let (sink, _) = start(settings(CollectorAddress::Unix(path), Format::Json));
     numbered(0, EVENTS).chunks(100).for_each(|events| sink.put(&batch(events)));
     let mut bytes = [0; 2000];
     let begin = Instant::now();
     for n in 0..EVENTS {
         let len = socket.recv(&mut bytes).unwrap();
         assert_eq!(ports(&[str::from_utf8(&bytes[..len]).unwrap().to_owned()]), [u64::from(n)]);
-        // Far more than they take; at the old rate, far too little.
+        // Far more time than needed; at the old rate, far too little.
         assert!(begin.elapsed() < Duration::from_secs(20), "{n} events");
     }
     println!("{:.0} events a second", f64::from(EVENTS) / begin.elapsed().as_secs_f64());
@@ -53,16 +54,16 @@ fn a_unix_socket_gets_events_as_fast_as_its_reader_takes_them() {
 // proves: LOG-4
 #[test]
 fn what_a_spool_holds_reaches_a_collector_that_comes_back_in_order_and_also_from_the_next_process() {
-    let (place, address) = (Place::new("spool"), nowhere());
-    let spooled = || Settings {
+    let (place, address) = (TestDir::new("spool"), nowhere());
+    let spooled = || SinkSettings {
         spool: Some(SpoolSettings { directory: place.0.clone(), len_max: 1 << 20 }),
-        ..settings(Target::Tcp(address), Format::Json)
+        ..settings(CollectorAddress::Tcp(address), Format::Json)
     };
     let (sink, said) = start(spooled());
     sink.put(&batch(&numbered(0, 500)));
     wait("spooled", || sink.counters().spooled_bytes > 0 && sink.counters().waiting == 0);
     assert_eq!((sink.counters().sent, sink.counters().lost), (0, 0));
-    assert!(said.lock().unwrap()[0].contains("is not there"), "{said:?}");
+    assert!(said.lock().unwrap()[0].contains("cannot connect to"), "{said:?}");
     sink.finish(Duration::from_secs(5));
     drop(sink);
     // Another process; the collector is still away.
@@ -86,7 +87,7 @@ fn what_a_spool_holds_reaches_a_collector_that_comes_back_in_order_and_also_from
 #[test]
 fn what_finds_no_room_is_counted_and_the_stream_says_so_once_it_goes_on() {
     let address = nowhere();
-    let (sink, _) = start(settings(Target::Tcp(address), Format::Json));
+    let (sink, _) = start(settings(CollectorAddress::Tcp(address), Format::Json));
     sink.put(&batch(&numbered(0, 70)));
     wait("lost", || sink.counters().lost == 70);
     let listener = TcpListener::bind(address).unwrap();
@@ -98,7 +99,7 @@ fn what_finds_no_room_is_counted_and_the_stream_says_so_once_it_goes_on() {
     assert_eq!(ports(&[lines.next().unwrap()]), [70]);
     // A full queue.
     drop(sink);
-    let small = Settings { queue_max: 10, ..settings(Target::Tcp(address), Format::Json) };
+    let small = SinkSettings { queue_max: 10, ..settings(CollectorAddress::Tcp(address), Format::Json) };
     let (sink, _) = start(small);
     sink.put(&batch(&numbered(0, 11)));
     assert_eq!(sink.counters().lost, 11);
@@ -107,11 +108,11 @@ fn what_finds_no_room_is_counted_and_the_stream_says_so_once_it_goes_on() {
 // proves: LOG-4
 #[test]
 fn a_collector_that_does_not_read_fills_the_spool_and_gets_all_of_it_once_it_reads() {
-    let place = Place::new("slow");
+    let place = TestDir::new("slow");
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let spool = Some(SpoolSettings { directory: place.0.clone(), len_max: 1 << 30 });
-    let target = Target::Tcp(listener.local_addr().unwrap());
-    let (sink, _) = start(Settings { spool, queue_max: 1 << 20, ..settings(target, Format::Json) });
+    let target = CollectorAddress::Tcp(listener.local_addr().unwrap());
+    let (sink, _) = start(SinkSettings { spool, queue_max: 1 << 20, ..settings(target, Format::Json) });
     let (stream, _) = listener.accept().unwrap();
     for n in 0..60u16 {
         sink.put(&batch(&numbered(n * 1000, n * 1000 + 1000)));
@@ -119,7 +120,7 @@ fn a_collector_that_does_not_read_fills_the_spool_and_gets_all_of_it_once_it_rea
     wait("spooled", || sink.counters().spooled_bytes > 1 << 20);
     let got: Vec<String> = BufReader::new(stream).lines().take(60_000).map(Result::unwrap).collect();
     let mut ports = ports(&got);
-    // What waited in memory may be behind what was spooled.
+    // Records that waited in memory may follow those that were spooled.
     ports.sort_unstable();
     assert_eq!(ports, (0..60_000).collect::<Vec<u64>>());
     wait("accounted", || sink.counters().sent == 60_000);
@@ -129,11 +130,11 @@ fn a_collector_that_does_not_read_fills_the_spool_and_gets_all_of_it_once_it_rea
 // proves: LOG-5
 #[test]
 fn syslog_is_that_of_rfc_5424_in_datagrams_and_in_counted_frames() {
-    let place = Place::new("syslog");
+    let place = TestDir::new("syslog");
     let path = place.0.join("log");
     let socket = UnixDatagram::bind(&path).unwrap();
     socket.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
-    let (sink, _) = start(settings(Target::Unix(path), Format::Syslog));
+    let (sink, _) = start(settings(CollectorAddress::Unix(path), Format::Syslog));
     sink.put(&batch(&events()[4..5]));
     let mut bytes = [0; 2000];
     let len = socket.recv(&mut bytes).unwrap();
@@ -147,10 +148,10 @@ fn syslog_is_that_of_rfc_5424_in_datagrams_and_in_counted_frames() {
         "worker=\"1\" instance=\"home\" pool=\"res\" protocols=\"tcp,udp,icmp\" subscriber=\"2001:db8:1:4200::/56\" \
          outside=\"203.0.113.7\" outsidePorts=\"51200-51455\"]"
     );
-    // RFC 6587 3.4.1: each message behind its length.
+    // RFC 6587 3.4.1: each message follows its length.
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-    let target = Target::Tcp(listener.local_addr().unwrap());
-    let (sink, _) = start(Settings { destinations: true, ..settings(target, Format::Syslog) });
+    let target = CollectorAddress::Tcp(listener.local_addr().unwrap());
+    let (sink, _) = start(SinkSettings { destinations: true, ..settings(target, Format::Syslog) });
     sink.put(&batch(&events()));
     let mut reader = BufReader::new(listener.accept().unwrap().0);
     let mut kinds = Vec::new();
@@ -179,7 +180,7 @@ fn templates_come_first_and_again_over_udp_and_sequence_numbers_go_on() {
     let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     socket.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
     let format = Format::Ipfix { domain: 42, templates_ms: 1_500 };
-    let (sink, _) = start(settings(Target::Udp(socket.local_addr().unwrap()), format));
+    let (sink, _) = start(settings(CollectorAddress::Udp(socket.local_addr().unwrap()), format));
     let receive = || {
         let mut bytes = vec![0; 2000];
         let len = socket.recv(&mut bytes).unwrap();
@@ -205,7 +206,7 @@ fn templates_come_first_and_again_over_udp_and_sequence_numbers_go_on() {
 fn a_sink_gets_its_kinds_alone_and_datagrams_that_nobody_takes_are_counted() {
     let kinds = EventKinds::NONE.with(EventKind::QuotaHit);
     let address = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap();
-    let (sink, said) = start(Settings { kinds, ..settings(Target::Udp(address), IPFIX) });
+    let (sink, said) = start(SinkSettings { kinds, ..settings(CollectorAddress::Udp(address), IPFIX) });
     assert!(all_kinds().has(EventKind::QuotaHit));
     for _ in 0..20 {
         sink.put(&batch(&events()));
@@ -224,28 +225,28 @@ fn a_sink_gets_its_kinds_alone_and_datagrams_that_nobody_takes_are_counted() {
 // proves: LOG-4
 #[test]
 fn a_sink_that_goes_sends_what_it_holds_and_the_one_in_its_place_takes_over_its_spool() {
-    let (place, old_address) = (Place::new("goes"), nowhere());
-    let at = |address, spool: bool| Settings {
+    let (place, old_address) = (TestDir::new("goes"), nowhere());
+    let at = |address, spool: bool| SinkSettings {
         spool: spool.then(|| SpoolSettings { directory: place.0.clone(), len_max: 1 << 20 }),
-        ..settings(Target::Tcp(address), Format::Json)
+        ..settings(CollectorAddress::Tcp(address), Format::Json)
     };
     let (old, said) = start(at(old_address, true));
     old.put(&batch(&numbered(0, 200)));
     wait("spooled", || old.counters().spooled_bytes > 0 && old.counters().waiting == 0);
-    // One that is prepared and not wanted sends nothing.
+    // A prepared sink that is dropped sends nothing.
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let new_address = listener.local_addr().unwrap();
-    drop(Sink::prepare(at(new_address, true), directly(), |_| ()).unwrap());
-    let prepared = Sink::prepare(at(new_address, true), directly(), |_| ()).unwrap();
+    drop(Sink::prepare(at(new_address, true), connect_directly(), |_| ()).unwrap());
+    let prepared = Sink::prepare(at(new_address, true), connect_directly(), |_| ()).unwrap();
     let new = prepared.begin(vec![old.ended()]);
     new.put(&batch(&numbered(300, 301)));
-    // As long as the old one is there, the spool is its own.
+    // While the old sink exists, the spool is its own.
     old.put(&batch(&numbered(200, 300)));
     let ended = old.ended();
     assert!(!ended.wait(Duration::from_millis(300)));
     drop(old);
     assert!(ended.wait(Duration::from_secs(10)));
-    assert!(said.lock().unwrap().iter().any(|line| line.contains("stay in its spool in")), "{said:?}");
+    assert!(said.lock().unwrap().iter().any(|line| line.contains("remain in the spool in")), "{said:?}");
     let (stream, _) = listener.accept().unwrap();
     let mut lines = BufReader::new(stream).lines().map(Result::unwrap);
     let got: Vec<String> = (&mut lines).take(301).collect();
@@ -256,7 +257,7 @@ fn a_sink_that_goes_sends_what_it_holds_and_the_one_in_its_place_takes_over_its_
     other.put(&batch(&numbered(301, 302)));
     other.put(&batch(&events()[6..7]));
     assert!(lines.next().unwrap().contains("\"event\":\"quota_hit\""));
-    // Connected, it sends all that it has been given, however soon it goes.
+    // A connected sink sends everything it has, however soon it is dropped.
     let all = other.with(all_kinds(), 100_000);
     drop(other);
     (0..20u16).for_each(|n| all.put(&batch(&numbered(n * 1_000, n * 1_000 + 1_000))));
@@ -266,9 +267,9 @@ fn a_sink_that_goes_sends_what_it_holds_and_the_one_in_its_place_takes_over_its_
 
 #[test]
 fn a_spool_that_cannot_be_written_to_is_refused() {
-    let spool = |directory: &str| Settings {
+    let spool = |directory: &str| SinkSettings {
         spool: Some(SpoolSettings { directory: directory.into(), len_max: 1 << 20 }),
-        ..settings(Target::Tcp(nowhere()), Format::Json)
+        ..settings(CollectorAddress::Tcp(nowhere()), Format::Json)
     };
     for directory in ["/proc/gatun", "/proc/self", "/proc/version"] {
         assert!(Sink::start(spool(directory), |_| ()).is_err(), "{directory}");

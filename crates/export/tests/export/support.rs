@@ -1,6 +1,6 @@
 //! Events of every kind, sinks, and directories.
 
-use gatun_export::{Batch, Format, Names, Settings, Sink, Target, Told};
+use gatun_export::{Batch, CollectorAddress, Format, PlanNames, Sink, SinkSettings, TimedEvent};
 use gatun_nat::event::Gauge;
 use gatun_nat::plan::{Nat44, Nat64, Plan, Pool4};
 use gatun_nat::{Event, EventKind, EventKinds, Instant};
@@ -11,21 +11,21 @@ use std::time::Duration;
 
 pub(crate) const AT_MS: u64 = 1_767_225_600_123;
 
-pub(crate) fn names() -> Arc<Names> {
+pub(crate) fn names() -> Arc<PlanNames> {
     let plan = Plan {
         pools: vec![Pool4 { name: "res".into(), ..Pool4::default() }],
         nat64: vec![Nat64 { name: "home".into(), subscriber_len: 56, ..Nat64::default() }],
         nat44: vec![Nat44 { name: "cgn".into(), ..Nat44::default() }],
         ..Plan::default()
     };
-    Arc::new(Names::of(&plan))
+    Arc::new(PlanNames::of(&plan))
 }
 
 pub(crate) fn all_kinds() -> EventKinds {
     EventKind::ALL.iter().fold(EventKinds::NONE, |kinds, kind| kinds.with(*kind))
 }
 
-/// What happens to a subscriber of each family, and to the pool.
+/// Events of a subscriber of each family, and of the pool.
 pub(crate) fn events() -> Vec<Event> {
     use EventKind::*;
     let new = |kind| Event::new(kind, Instant(0));
@@ -73,12 +73,13 @@ pub(crate) fn events() -> Vec<Event> {
 }
 
 pub(crate) fn batch(events: &[Event]) -> Arc<Batch> {
-    let told = |(n, event): (usize, &Event)| Told { at_ms: AT_MS + n as u64, worker: 1, event: *event };
-    Arc::new(Batch { names: names(), events: events.iter().enumerate().map(told).collect() })
+    let timed =
+        |(n, event): (usize, &Event)| TimedEvent { at_ms: AT_MS + n as u64, worker: 1, event: *event };
+    Arc::new(Batch { names: names(), events: events.iter().enumerate().map(timed).collect() })
 }
 
-pub(crate) fn settings(target: Target, format: Format) -> Settings {
-    Settings {
+pub(crate) fn settings(target: CollectorAddress, format: Format) -> SinkSettings {
+    SinkSettings {
         name: "test".into(),
         target,
         format,
@@ -91,14 +92,14 @@ pub(crate) fn settings(target: Target, format: Format) -> Settings {
 
 pub(crate) const IPFIX: Format = Format::Ipfix { domain: 42, templates_ms: 60_000 };
 
-/// A sink, and what it says to operators.
-pub(crate) fn start(settings: Settings) -> (Sink, Arc<Mutex<Vec<String>>>) {
+/// Starts a sink and records its log lines.
+pub(crate) fn start(settings: SinkSettings) -> (Sink, Arc<Mutex<Vec<String>>>) {
     let said = Arc::new(Mutex::new(Vec::new()));
     let lines = Arc::clone(&said);
     (Sink::start(settings, move |line| lines.lock().unwrap().push(line.to_owned())).unwrap(), said)
 }
 
-/// Waits until something holds.
+/// Waits until a condition holds.
 pub(crate) fn wait(what: &str, mut is_so: impl FnMut() -> bool) {
     for _ in 0..1_000 {
         if is_so() {
@@ -109,19 +110,19 @@ pub(crate) fn wait(what: &str, mut is_so: impl FnMut() -> bool) {
     panic!("{what}: not so in ten seconds");
 }
 
-/// A directory that goes with the test.
-pub(crate) struct Place(pub(crate) PathBuf);
+/// Directory that is deleted at the end of the test.
+pub(crate) struct TestDir(pub(crate) PathBuf);
 
-impl Place {
-    pub(crate) fn new(name: &str) -> Place {
+impl TestDir {
+    pub(crate) fn new(name: &str) -> TestDir {
         let path = std::env::temp_dir().join(format!("gatun-export-{name}-{}", std::process::id()));
         let _ = std::fs::remove_dir_all(&path);
         std::fs::create_dir_all(&path).unwrap();
-        Place(path)
+        TestDir(path)
     }
 }
 
-impl Drop for Place {
+impl Drop for TestDir {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.0);
     }

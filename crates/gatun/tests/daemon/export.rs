@@ -46,7 +46,7 @@ fn a_collector_that_comes_later_gets_what_was_spooled_and_metrics_tell_of_it() {
         let said = |what: &str| assert!(ended.stderr.contains(what), "{}", ended.stderr);
         said("export siem: tcp:127.0.0.1:601 is not there");
         said("events are spooled");
-        said("export siem: tcp:127.0.0.1:601 is there again");
+        said("export siem: connected to tcp:127.0.0.1:601 again");
     });
 }
 
@@ -217,7 +217,7 @@ fn a_collector_that_cannot_be_had_changes_nothing_and_one_that_goes_keeps_its_sp
                     && !metrics.contains("gatun_export_spool_bytes{export=\"siem\"} 0\n")
             };
             wait_until("the spool", SOON, is_spooled).unwrap();
-            daemon.reload(&one, "stay in its spool in");
+            daemon.reload(&one, "remain in the spool in");
             assert!(ping(&net.client, 1, SERVER, ""));
             let _late = listen(&net, 7004, "/run/gatun-late");
             daemon.reload(&format!("{one}{}", export("siem", 7004, &spool)), "reload: done");

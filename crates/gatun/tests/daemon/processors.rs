@@ -90,7 +90,7 @@ fn a_processor_that_is_not_there_ends_the_daemon_with_what_to_write() {
         let config = format!("{CREATE}{SIIT}[workers]\ncores = [1023]\n");
         let ended = Daemon::spawn(&net, &config, &[]).wait();
         assert!(!ended.success);
-        assert!(ended.stderr.contains("there is no processor 1023 for a worker"), "{}", ended.stderr);
+        assert!(ended.stderr.contains("processor 1023 is not available"), "{}", ended.stderr);
         assert!(net.translator.run("ip link show nat64").is_err(), "a device for nothing");
     });
 }

@@ -327,7 +327,7 @@ fn questions_are_answered_as_on_the_command_line(browser: &Browser) {
     let session = &told("show sessions --inside 2001:db8:1::12")[0];
     let outside = format!("{}:{}", session["outside"].as_str().unwrap(), session["outside_port"]);
     ask(browser, "who-form", &[("outside", &outside)], "#look-up-answer", "2001:db8:1::12");
-    ask(browser, "where-form", &[("address", "2001:db8:1::12")], "#look-up-answer", "seen as");
+    ask(browser, "where-form", &[("address", "2001:db8:1::12")], "#look-up-answer", "public address");
     assert!(browser.text("#look-up-answer").contains(session["outside"].as_str().unwrap()));
     // A subscriber leads to its sessions.
     browser.run("document.querySelector('#subscribers-list tbody tr:first-child button').click()");
@@ -468,7 +468,8 @@ fn a_daemon_that_is_gone_is_missed(
     drop(daemon);
     browser.wait("that nobody answers", 15, "return document.body.dataset.state === 'gone'");
     let said = browser.text("#gone");
-    for part in ["No answer since", "no daemon answers", "is `gatun run` running?", "What is shown is from"] {
+    for part in ["No answer since", "no daemon answers", "is `gatun run` running?", "The data shown is from"]
+    {
         assert!(said.contains(part), "'{part}' is not in {said}");
     }
     assert!(number(browser, "#sessions-now") > 0, "what was known last is still there");
@@ -527,13 +528,13 @@ fn a_token_says_what_may_be_done(browser: &Browser, net: &Topology, [reads, writ
     browser.wait(
         "who reads",
         10,
-        "return document.querySelector('#access').textContent.includes('You are reads at')",
+        "return document.querySelector('#access').textContent.includes('Signed in as reads at')",
     );
     assert!(!shows(browser, "#clear") && !shows(browser, "#drain-form") && !shows(browser, "#key"));
     browser.run("document.querySelector('#other-key').click()");
     give(browser, writes);
     browser.wait("what may be done", 10, "return !document.querySelector('#clear').hidden");
-    assert!(browser.text("#access").contains("You are writes at"), "{}", browser.text("#access"));
+    assert!(browser.text("#access").contains("Signed in as writes at"), "{}", browser.text("#access"));
     sessions_end_when_somebody_is_sure(browser);
 
     browser.run("document.querySelector('#drain-form').elements.address.value = '192.0.2.2'");
@@ -546,7 +547,7 @@ fn a_token_says_what_may_be_done(browser: &Browser, net: &Topology, [reads, writ
     browser.run("document.querySelector('#drain-form').elements.address.value = ''");
     browser.run("document.querySelector('#drain-form').elements.pool.value = 'homes'");
     browser.run("document.querySelector('#drain-form button[value=drain]').click()");
-    assert_eq!(browser.text("#sure-text"), "Drain every address of pool homes?");
+    assert_eq!(browser.text("#sure-text"), "Drain all addresses of pool homes?");
     browser.run("document.querySelector('#sure button[value=yes]').click()");
     let drained = "return /^Drained: [0-9]+ address(es)? of pool homes[.]$/.test(document.querySelector('#drained').textContent)";
     browser.wait("a drained pool", 10, drained);
@@ -557,19 +558,19 @@ fn a_token_says_what_may_be_done(browser: &Browser, net: &Topology, [reads, writ
 
 fn sessions_end_when_somebody_is_sure(browser: &Browser) {
     browser.run("document.querySelector('#clear').click()");
-    assert!(browser.text("#cleared").contains("Say which first") && !shows(browser, "#sure"));
+    assert!(browser.text("#cleared").contains("Enter a filter first") && !shows(browser, "#sure"));
     browser.run("document.querySelector('#sessions-form').elements.inside.value = '2001:db8:1::15'");
     browser.run("document.querySelector('#clear').click()");
-    assert_eq!(browser.text("#sure-text"), "End every session of inside 2001:db8:1::15?");
+    assert_eq!(browser.text("#sure-text"), "End all sessions with inside 2001:db8:1::15?");
     browser.run("document.querySelector('#sure button[value=no]').click()");
     browser.wait(
         "nothing",
         5,
-        "return document.querySelector('#cleared').textContent === 'Nothing was ended.'",
+        "return document.querySelector('#cleared').textContent === 'No session was ended.'",
     );
     browser.run("document.querySelector('#clear').click()");
     browser.run("document.querySelector('#sure button[value=yes]').click()");
-    let ended = "return /^Ended: [1-9][0-9]* sessions/.test(document.querySelector('#cleared').textContent)";
+    let ended = "return /^Ended [1-9][0-9]* sessions?/.test(document.querySelector('#cleared').textContent)";
     browser.wait("sessions that ended", 10, ended);
 }
 

@@ -297,7 +297,7 @@ fn two_workers_have_a_queue_of_each_interface_and_hand_over_what_is_not_theirs()
     in_xdp_lab("xdp::two_workers_have_a_queue_of_each_interface_and_hand_over_what_is_not_theirs", || {
         let net = xdp_network();
         let spawned = Daemon::spawn(&net, QUEUES, &[]).wait();
-        assert!(spawned.stderr.contains("receives on 1 queues and gatun serves 2"), "{}", spawned.stderr);
+        assert!(spawned.stderr.contains("receives on 1 queues, but gatun serves 2"), "{}", spawned.stderr);
         for (host, device) in [(&net.client, "inside"), (&net.server, "outside")] {
             net.translator.ip(&format!("link del {device}")).unwrap();
             let (two, name) = ("numrxqueues 2 numtxqueues 2", host.name());

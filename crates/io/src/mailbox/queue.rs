@@ -1,16 +1,16 @@
-//! The queue, and its flag. Checked by loom in `tests/mailbox.rs`, which includes this file.
+//! Message queue and its flag. Loom checks them in `tests/mailbox.rs`, which includes this file.
 
 use super::sync::{Arc, AtomicBool, AtomicU64, Mutex, Ordering};
 use std::collections::VecDeque;
 
-/// Places that are made at first; more are made by whoever puts.
-const PLACES: usize = 16;
+/// Initial capacity. Senders extend it if needed.
+const CAPACITY: usize = 16;
 
-/// A queue from any thread to one reader. Nothing that was put is lost while there is a reader.
-pub struct Mailbox<T>(Arc<Place<T>>);
+/// Queue from any thread to one reader. No message is lost while there is a reader.
+pub struct Mailbox<T>(Arc<Shared<T>>);
 
-struct Place<T> {
-    /// Whether something waits. Changed with the queue locked, so that it is never out of step with that.
+struct Shared<T> {
+    /// Whether a message waits. Changed while the queue is locked, so that it always agrees with the queue.
     any: AtomicBool,
     queue: Mutex<Queue<T>>,
     done: AtomicU64,
@@ -19,17 +19,17 @@ struct Place<T> {
 
 struct Queue<T> {
     waiting: VecDeque<T>,
-    /// Messages put so far.
+    /// Number of messages put so far.
     put: u64,
     closed: bool,
 }
 
-/// A message that was not put.
+/// Message that could not be put.
 #[derive(Debug, PartialEq, Eq)]
-pub enum NotPut<T> {
-    /// As many wait as may.
+pub enum PutError<T> {
+    /// The mailbox is full.
     Full(T),
-    /// Nobody reads any more.
+    /// The reader is gone.
     Closed(T),
 }
 
@@ -40,10 +40,10 @@ impl<T> Clone for Mailbox<T> {
 }
 
 impl<T> Mailbox<T> {
-    /// An empty one, where no more than `room` messages may wait.
+    /// Creates an empty mailbox for at most `room` waiting messages.
     pub fn new(room: usize) -> Self {
-        let waiting = VecDeque::with_capacity(room.min(PLACES));
-        Mailbox(Arc::new(Place {
+        let waiting = VecDeque::with_capacity(room.min(CAPACITY));
+        Mailbox(Arc::new(Shared {
             any: AtomicBool::new(false),
             queue: Mutex::new(Queue { waiting, put: 0, closed: false }),
             done: AtomicU64::new(0),
@@ -51,17 +51,18 @@ impl<T> Mailbox<T> {
         }))
     }
 
-    /// Puts a message behind the others. Returns its number, from 1 on.
+    /// Appends a message. Returns its number, counted from 1.
+    ///
     ///
     /// # Errors
-    /// Where there is no room, or nobody reads any more.
-    pub fn put(&self, message: T) -> Result<u64, NotPut<T>> {
+    /// If the mailbox is full or its reader is gone.
+    pub fn put(&self, message: T) -> Result<u64, PutError<T>> {
         self.locked(|queue| {
             if queue.closed {
-                return Err(NotPut::Closed(message));
+                return Err(PutError::Closed(message));
             }
             if queue.waiting.len() >= self.0.room {
-                return Err(NotPut::Full(message));
+                return Err(PutError::Full(message));
             }
             queue.waiting.push_back(message);
             queue.put += 1;
@@ -70,7 +71,7 @@ impl<T> Mailbox<T> {
         })
     }
 
-    /// Whether a message waits: one load.
+    /// Checks whether a message waits: a single load.
     #[inline]
     pub fn has_any(&self) -> bool {
         self.0.any.load(Ordering::Acquire)
@@ -91,17 +92,17 @@ impl<T> Mailbox<T> {
         })
     }
 
-    /// Says that so many more messages have been read and obeyed.
+    /// Marks this many more messages as processed.
     pub fn done(&self, count: usize) {
         self.0.done.fetch_add(count as u64, Ordering::Release);
     }
 
-    /// Whether the message of that number has been read and obeyed, and all before it.
+    /// Checks whether the message with this number, and all messages before it, are processed.
     pub fn is_done(&self, number: u64) -> bool {
         self.0.done.load(Ordering::Acquire) >= number
     }
 
-    /// Ends reading: what waits is dropped, and nothing more can be put.
+    /// Stops reading: drops waiting messages and refuses new ones.
     pub fn close(&self) {
         let left = self.locked(|queue| {
             queue.closed = true;
@@ -112,7 +113,7 @@ impl<T> Mailbox<T> {
     }
 
     fn locked<R>(&self, with: impl FnOnce(&mut Queue<T>) -> R) -> R {
-        // A queue is whole after each step: it may be used after a panic elsewhere.
+        // The queue is consistent after each step, so it may be used after a panic elsewhere.
         with(&mut self.0.queue.lock().unwrap_or_else(|poisoned| poisoned.into_inner()))
     }
 }

@@ -1,4 +1,4 @@
-//! Memory that a process takes before it needs it, so that no later touch of a table can fail.
+//! Memory allocated in advance, so that no later access to a table can fail.
 
 use super::{OutOfMemory, PAGE};
 use core::ptr::NonNull;
@@ -8,25 +8,25 @@ use rustix::mm::{Advice, madvise};
 
 static AT_ONCE: AtomicBool = AtomicBool::new(false);
 
-/// Makes this process take the memory of a table when the table is made, not when it is first touched. For the whole
-/// process, as an allocator is.
+/// Makes this process allocate the pages of a table when the table is created, not at the first access. Applies
+/// to the whole process, like an allocator.
 pub fn take_at_once() {
     AT_ONCE.store(true, Relaxed);
 }
 
-/// Whether tables take their memory when they are made.
+/// Returns whether tables allocate their pages when they are created.
 pub fn is_taken_at_once() -> bool {
     AT_ONCE.load(Relaxed)
 }
 
-/// Takes the pages of `bytes` bytes from `start` on, which are mapped, writable, and nobody else's yet.
+/// Allocates the pages of `bytes` bytes from `start` on, which are mapped, writable and not shared yet.
 pub(super) fn populate(start: NonNull<u8>, bytes: usize) -> Result<(), OutOfMemory> {
     loop {
-        // SAFETY: the range is mapped, and the advice changes no content.
+        // SAFETY: the range is mapped, and the advice does not change its contents.
         match unsafe { madvise(start.as_ptr().cast(), bytes, Advice::LinuxPopulateWrite) } {
             Ok(()) => return Ok(()),
             Err(Errno::INTR | Errno::AGAIN) => {}
-            // Linux before 5.14 does not know the advice.
+            // Linux before 5.14 does not support this advice.
             Err(Errno::INVAL) => {
                 touch(start, bytes);
                 return Ok(());
@@ -39,8 +39,8 @@ pub(super) fn populate(start: NonNull<u8>, bytes: usize) -> Result<(), OutOfMemo
 /// Writes to each page.
 fn touch(start: NonNull<u8>, bytes: usize) {
     for at in (0..bytes).step_by(PAGE) {
-        // SAFETY: below `bytes`, so inside the mapping. It holds zeroes so far, so the write changes no content;
-        // nobody else has the memory yet.
+        // SAFETY: below `bytes`, so inside the mapping. It holds zeros, so the write does not change its
+        // contents; nobody else has the memory yet.
         unsafe { start.byte_add(at).write_volatile(0) };
     }
 }
@@ -51,7 +51,7 @@ mod tests {
     use crate::HugeVec;
     use std::process::Command;
 
-    /// Resident bytes of this process, huge pages that were set aside included.
+    /// Resident bytes of this process, including reserved huge pages.
     fn resident() -> u64 {
         let text = std::fs::read_to_string("/proc/self/smaps_rollup").unwrap();
         let kib = |name: &str| -> u64 {
@@ -61,7 +61,7 @@ mod tests {
         (kib("Rss:") + kib("Private_Hugetlb:")) * 1024
     }
 
-    /// The switch is the process's, so each kind of test has a process of its own.
+    /// The switch applies to the process, so each test runs in its own process.
     fn in_a_process_of_its_own(name: &str, variable: &str) {
         if std::env::var_os(variable).is_some() {
             return;

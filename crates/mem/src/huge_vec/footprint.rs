@@ -1,4 +1,4 @@
-//! Memory that a table takes, before it is made.
+//! Memory of a table, computed before it is created.
 
 use super::{HUGE_PAGE, PAGE};
 use core::iter::Sum;
@@ -7,20 +7,20 @@ use core::ops::{Add, AddAssign, Mul};
 /// Memory of one or several tables.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Footprint {
-    /// Bytes, in whole pages.
+    /// Size in bytes, in whole pages.
     pub bytes: u64,
-    /// Huge pages to set aside, so that all tables get them that can (`vm.nr_hugepages`).
+    /// Number of huge pages to reserve (`vm.nr_hugepages`) so that all eligible tables get them.
     pub huge_pages: u64,
 }
 
 impl Footprint {
-    /// Of a table of so many bytes that may lie on huge pages that were set aside.
+    /// Footprint of a table of this size that may use reserved huge pages.
     pub(super) fn of_table(bytes: usize) -> Footprint {
         let huge_pages = if bytes > HUGE_PAGE - PAGE { bytes.div_ceil(HUGE_PAGE) as u64 } else { 0 };
         Footprint { huge_pages, ..Footprint::of_bytes(bytes as u64) }
     }
 
-    /// Of memory that never lies on huge pages that were set aside.
+    /// Footprint of memory that never uses reserved huge pages.
     pub fn of_bytes(bytes: u64) -> Footprint {
         Footprint { bytes: bytes.div_ceil(PAGE as u64).saturating_mul(PAGE as u64), huge_pages: 0 }
     }

@@ -6,14 +6,14 @@
 
 use crate::FragmentInfo;
 
-/// Bytes of the header.
+/// Header length in bytes.
 pub const LEN: usize = 8;
-/// The bits of the offset field that are the offset: in place they are bytes.
+/// Mask of the offset in its field. Masked in place, the value is in bytes.
 pub const OFFSET_MASK: u16 = 0xfff8;
 /// More fragments follow.
 pub const MORE: u16 = 1;
 
-/// Reads what the header says of the fragment.
+/// Reads the fragment's position from the header.
 #[inline]
 pub fn read(header: &[u8; LEN]) -> FragmentInfo {
     let field = u16::from_be_bytes([header[2], header[3]]);
@@ -24,7 +24,7 @@ pub fn read(header: &[u8; LEN]) -> FragmentInfo {
     }
 }
 
-/// The header's bytes; its reserved fields are zero.
+/// Header bytes. Reserved fields are zero.
 #[inline]
 pub fn to_bytes(next_header: u8, info: FragmentInfo) -> [u8; LEN] {
     let field = (info.offset & OFFSET_MASK) | if info.more { MORE } else { 0 };

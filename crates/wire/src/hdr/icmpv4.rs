@@ -30,19 +30,20 @@ pub mod unreachable {
     pub const ADMIN_PROHIBITED: u8 = 13;
 }
 
-/// Whether a message of this type quotes a packet: nobody may answer it with another error.
+/// Checks whether a message of this type quotes a packet. An ICMP error must not be answered with another
+/// error.
 #[inline]
 pub const fn is_error(kind: u8) -> bool {
     matches!(kind, UNREACHABLE | SOURCE_QUENCH | REDIRECT | TIME_EXCEEDED | PARAMETER_PROBLEM)
 }
 
-/// Whether a message of this type is for one link only (RFC 7915 4.2).
+/// Checks whether a message of this type is limited to one link (RFC 7915 4.2).
 #[inline]
 pub const fn is_single_hop(kind: u8) -> bool {
     matches!(kind, REDIRECT | ROUTER_ADVERTISEMENT | ROUTER_SOLICITATION)
 }
 
-/// Computes the checksum of the message at `at` in `packet` anew.
+/// Recomputes the checksum of the message at `at` in `packet`.
 pub fn set_checksum(packet: &mut [u8], at: usize) {
     let Some(icmp) = packet.get_mut(at..) else { return };
     super::put16(icmp, CHECKSUM, 0);

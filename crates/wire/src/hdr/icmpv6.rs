@@ -32,26 +32,26 @@ pub mod parameter {
     pub const UNKNOWN_NEXT_HEADER: u8 = 1;
 }
 
-/// Whether a message of this type is an error: the high bit is zero (RFC 4443 2.1).
+/// Checks whether a message of this type is an error: the high bit is zero (RFC 4443 2.1).
 #[inline]
 pub const fn is_error(kind: u8) -> bool {
     kind < 128
 }
 
-/// Whether a message of this type is for one link only: MLD (130-132, 143), neighbour discovery
+/// Checks whether a message of this type is limited to one link: MLD (130-132, 143), neighbour discovery
 /// (133-137) (RFC 7915 5.2), inverse discovery (141, 142) and SEND (148, 149).
 #[inline]
 pub const fn is_single_hop(kind: u8) -> bool {
     matches!(kind, 130..=137 | 141..=143 | 148 | 149)
 }
 
-/// Whether an error of this type has the length attribute of RFC 4884.
+/// Checks whether an error of this type has the length attribute of RFC 4884.
 #[inline]
 pub const fn has_length(kind: u8) -> bool {
     matches!(kind, UNREACHABLE | TIME_EXCEEDED)
 }
 
-/// Computes the checksum of the message at `at` in `packet`, which begins with its IPv6 header, anew.
+/// Recomputes the checksum of the message at `at` in `packet`, which begins with its IPv6 header.
 pub fn set_checksum(packet: &mut [u8], at: usize) {
     let Some((ip, icmp)) = packet.split_at_mut_checked(at) else { return };
     let addresses = ip.get(super::ipv6::ADDRESSES..super::ipv6::LEN).unwrap_or_default();

@@ -8,7 +8,7 @@
 use crate::checksum;
 use core::net::Ipv4Addr;
 
-/// Bytes of a header without options.
+/// Length in bytes of a header without options.
 pub const LEN: usize = 20;
 /// Offset of Total Length.
 pub const TOTAL_LEN: usize = 2;
@@ -26,10 +26,10 @@ pub const ADDRESSES: usize = 12;
 pub const DF: u16 = 0x4000;
 /// More Fragments.
 pub const MF: u16 = 0x2000;
-/// The fragment offset, in units of eight bytes.
+/// Fragment offset, in units of eight bytes.
 pub const OFFSET_MASK: u16 = 0x1fff;
 
-/// A header without options, to be written.
+/// Header without options, to be written.
 #[derive(Clone, Copy, Debug)]
 pub struct Header {
     /// Type of service.
@@ -38,7 +38,7 @@ pub struct Header {
     pub total_len: u16,
     /// Identification.
     pub id: u16,
-    /// Flags and fragment offset as they stand in the header.
+    /// Flags and fragment offset as encoded in the header.
     pub flags: u16,
     /// Time to live.
     pub ttl: u8,
@@ -51,7 +51,7 @@ pub struct Header {
 }
 
 impl Header {
-    /// Writes the header, its checksum included.
+    /// Writes the header and its checksum.
     #[inline(always)]
     pub fn write(self, out: &mut [u8; LEN]) {
         let first = 0x4500_0000_0000_0000
@@ -61,11 +61,12 @@ impl Header {
             | u64::from(self.flags);
         let (src, dst) = (u32::from(self.src), u32::from(self.dst));
         let second = u64::from(self.ttl) << 56 | u64::from(self.proto) << 48 | u64::from(src);
-        // Two words at a time: the sum cannot overflow 64 bits, and `fold` takes it as it is.
+        // Two words at a time: the sum cannot overflow 64 bits, so `fold` takes it directly.
         let halves = |w: u64| (w >> 32) + (w & 0xffff_ffff);
         let checksum = !checksum::fold(halves(first) + halves(second) + u64::from(dst));
         let second = second | u64::from(checksum) << 32;
-        // Whole words from registers: a header built in memory would be read back before it is there.
+        // The code writes whole words from registers. A header built in memory would be read back before the
+        // stores finish.
         if let (words, [d0, d1, d2, d3]) = out.as_chunks_mut::<8>()
             && let [w0, w1] = words
         {
@@ -76,16 +77,16 @@ impl Header {
     }
 }
 
-/// Whether the checksum of a header without options is right.
+/// Checks the checksum of a header without options.
 #[inline(always)]
 pub fn sum_is_right(header: &[u8; LEN]) -> bool {
-    // As they lie: a sum of all ones is that in either byte order (RFC 1071 2 B).
+    // Native byte order works: a sum of all ones is the same in both byte orders (RFC 1071 2 B).
     let (words, _) = header.as_chunks::<4>();
     let word = |w: &[u8; 4]| u64::from(u32::from_ne_bytes(*w));
     checksum::fold(words.iter().map(word).sum()) == 0xffff
 }
 
-/// Computes the checksum of a header (options included) anew and stores it.
+/// Recomputes and stores the checksum of a header, including options.
 pub fn set_checksum(header: &mut [u8]) {
     super::put16(header, CHECKSUM, 0);
     let sum = checksum::sum(header);

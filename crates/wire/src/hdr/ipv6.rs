@@ -7,9 +7,9 @@
 
 use core::net::Ipv6Addr;
 
-/// Bytes of the header.
+/// Header length in bytes.
 pub const LEN: usize = 40;
-/// The smallest MTU of an IPv6 link, bytes (RFC 8200 5).
+/// Smallest MTU of an IPv6 link, bytes (RFC 8200 5).
 pub const MTU_MIN: u32 = 1280;
 /// Offset of Payload Length.
 pub const PAYLOAD_LEN: usize = 4;
@@ -18,7 +18,7 @@ pub const NEXT_HEADER: usize = 6;
 /// Offset of the two addresses.
 pub const ADDRESSES: usize = 8;
 
-/// A header to be written. Its flow label is zero (RFC 7915 4.1).
+/// Header to be written. Its flow label is zero (RFC 7915 4.1).
 #[derive(Clone, Copy, Debug)]
 pub struct Header {
     /// Traffic class.

@@ -1,7 +1,8 @@
-//! Field offsets, readers and writers of the headers, one file each.
+//! Field offsets, readers and writers of the headers, one file per header.
 //!
-//! Readers take fixed-size arrays where the caller has checked the length once, so that the packet path
-//! has one bounds check per header; the writers below are for single fields at computed places.
+//!
+//! If the caller has checked the length once, readers take fixed-size arrays, so that the packet path has one
+//! bounds check per header. The functions below read and write single fields at computed offsets.
 
 pub mod fragment;
 pub mod icmpv4;
@@ -11,19 +12,19 @@ pub mod ipv6;
 pub mod tcp;
 pub mod udp;
 
-/// The 16-bit field at `at`, if it is there.
+/// Reads the 16-bit field at `at`, if it lies inside `bytes`.
 #[inline]
 pub fn get16(bytes: &[u8], at: usize) -> Option<u16> {
     bytes.get(at..)?.first_chunk().map(|b| u16::from_be_bytes(*b))
 }
 
-/// The 32-bit field at `at`, if it is there.
+/// Reads the 32-bit field at `at`, if it lies inside `bytes`.
 #[inline]
 pub fn get32(bytes: &[u8], at: usize) -> Option<u32> {
     bytes.get(at..)?.first_chunk().map(|b| u32::from_be_bytes(*b))
 }
 
-/// Writes the 16-bit field at `at`; nothing where the bytes end before it (a truncated quotation).
+/// Writes the 16-bit field at `at`. Does nothing if `bytes` end before it (a truncated quotation).
 #[inline]
 pub fn put16(bytes: &mut [u8], at: usize, value: u16) {
     if let Some(field) = bytes.get_mut(at..).and_then(|b| b.first_chunk_mut()) {
@@ -31,7 +32,7 @@ pub fn put16(bytes: &mut [u8], at: usize, value: u16) {
     }
 }
 
-/// Writes the 32-bit field at `at`; nothing where the bytes end before it.
+/// Writes the 32-bit field at `at`. Does nothing if `bytes` end before it.
 #[inline]
 pub fn put32(bytes: &mut [u8], at: usize, value: u32) {
     if let Some(field) = bytes.get_mut(at..).and_then(|b| b.first_chunk_mut()) {

@@ -1,10 +1,10 @@
-//! TCP (RFC 9293 3.1): what translation and segmentation touch.
+//! TCP (RFC 9293 3.1): the fields that translation and segmentation use.
 
-/// Bytes of a header without options.
+/// Length in bytes of a header without options.
 pub const LEN: usize = 20;
 /// Offset of the sequence number.
 pub const SEQUENCE: usize = 4;
-/// Offset of the byte whose high half is the header's length in words.
+/// Offset of the byte whose high half is the header length in words.
 pub const DATA_OFFSET: usize = 12;
 /// Offset of the flags byte.
 pub const FLAGS: usize = 13;
@@ -23,7 +23,7 @@ pub const ACK: u8 = 0x10;
 /// Congestion window reduced.
 pub const CWR: u8 = 0x80;
 
-/// The header's length in bytes, if it says one that is possible and inside `segment`.
+/// Header length in bytes, if the field is valid and the header lies inside `segment`.
 #[inline]
 pub fn header_len(segment: &[u8]) -> Option<usize> {
     let len = usize::from(segment.get(DATA_OFFSET)? >> 4) * 4;

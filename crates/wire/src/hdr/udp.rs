@@ -1,6 +1,6 @@
 //! UDP (RFC 768).
 
-/// Bytes of the header.
+/// Header length in bytes.
 pub const LEN: usize = 8;
 /// Offset of Length.
 pub const LENGTH: usize = 4;

@@ -1,6 +1,6 @@
-//! ICMPv4 errors (RFC 3022 4.3, RFC 5508 4): the packet inside is rewritten as far as it was quoted. Type,
-//! code and the error's own word stay; sizes do not change, so an MTU holds and extensions (RFC 4884) stay
-//! where they are.
+//! ICMPv4 errors (RFC 3022 4.3, RFC 5508 4). The quoted packet is rewritten as far as it was quoted. Type, code
+//! and second word of the error stay. Sizes do not change, so MTU values stay valid and extensions (RFC 4884)
+//! stay in place.
 
 use super::{Rewrite, check_header, rewrite_header, rewrite_transport, write_addresses};
 use crate::checksum::{self, Delta};
@@ -9,15 +9,16 @@ use crate::rfc7915::icmp_4to6::{self, Embedded4};
 use crate::rfc7915::{Whole, mtu};
 use crate::{DropReason, Ipv4View, L4, Packet};
 
-/// The most of a quoted transport header that is changed: up to the urgent pointer of TCP.
+/// Largest part of a quoted transport header that is changed: up to the urgent pointer of TCP.
 const TRANSPORT_MAX: usize = 20;
 
-/// Reads the packet inside an ICMPv4 error, and verifies the error's own checksum and that of the quoted
-/// IPv4 header, but no transport checksum (RFC 5508 REQ-3). Errors that RFC 5508 REQ-10 and RFC 792 have
-/// hosts act on are read: Destination Unreachable, Time Exceeded, Parameter Problem.
+/// Reads the packet quoted in an ICMPv4 error. Verifies the checksums of the error and of the quoted IPv4
+/// header, but no transport checksum (RFC 5508 REQ-3). Accepts the errors that hosts act on according to RFC
+/// 5508 REQ-10 and RFC 792: Destination Unreachable, Time Exceeded, Parameter Problem.
 ///
 /// # Errors
-/// `icmp_unknown_type` (Source Quench too: RFC 6633), `icmp_single_hop` (Redirect), `frag_icmp`, `bad_l4csum`,
+/// `icmp_unknown_type` (also for Source Quench: RFC 6633), `icmp_single_hop` (Redirect), `frag_icmp`,
+/// `bad_l4csum`,
 /// `bad_l3csum`, `icmp_inner_short`, `icmp_double_error`, `icmp_inner_untranslatable`, `icmp_ext_bad`.
 pub fn embedded(packet: &[u8], view: &Ipv4View) -> Result<Embedded4, DropReason> {
     let kind = icmp_4to6::message(packet, view)?.first().copied().ok_or(DropReason::L4Truncated)?;
@@ -29,11 +30,12 @@ pub fn embedded(packet: &[u8], view: &Ipv4View) -> Result<Embedded4, DropReason>
     icmp_4to6::quoted(packet, view)
 }
 
-/// Rewrites the error by `outer`, whose ports do not matter, and the packet inside it by `inner`, whose
-/// identification stays: what the inside host wrote there is known no more. `mtu` as in [`super::translate`].
+/// Rewrites the error by `outer`, whose ports are ignored, and the quoted packet by `inner`, whose
+/// identification stays: the original one of the inside host is no longer known. `mtu` is as in
+/// [`super::translate`].
 ///
 /// # Errors
-/// `ttl`, `v4_opt_srcroute`, `too_big4`; the packet is unchanged then.
+/// `ttl`, `v4_opt_srcroute`, `too_big4`. The packet is unchanged then.
 pub fn translate(
     packet: &mut Packet<'_>,
     view: &Ipv4View,
@@ -60,7 +62,7 @@ pub fn translate(
     Ok(fit.whole)
 }
 
-/// Rewrites the quoted packet, and gives what that does to a sum over it.
+/// Rewrites the quoted packet and returns the change of its sum.
 fn rewrite_quoted(quoted: &mut [u8], embedded: &Embedded4, to: &Rewrite) -> Delta {
     let l4_at = usize::from(embedded.view.l4_offset);
     let end = quoted.len().min(l4_at + TRANSPORT_MAX);

@@ -1,9 +1,10 @@
-//! RFC 3022 4: IPv4 to IPv4, in place. Addresses, ports and identification are the caller's decision; the
-//! rest of the packet stays as it is, but for the TTL, which falls by one (RFC 1812 5.3.1).
+//! RFC 3022 4: IPv4 to IPv4, in place. The caller decides on addresses, ports and identification. The rest of
+//! the packet stays unchanged, except for the TTL, which decreases by one (RFC 1812 5.3.1).
 //!
-//! Nothing moves and nothing is summed anew: header and transport checksums change by difference
-//! (RFC 3022 4.2), so that a wrong transport checksum leaves equally wrong. Options stay (RFC 5508 REQ-3
-//! wants those of quoted packets stepped over, no more).
+//!
+//! Nothing moves, and no sum is recomputed: header and transport checksums change by difference (RFC 3022 4.2),
+//! so a wrong transport checksum stays wrong by the same amount. Options stay (RFC 5508 REQ-3 only requires
+//! that options of quoted packets are skipped).
 
 pub mod icmp_error;
 
@@ -13,7 +14,7 @@ use crate::rfc7915::{Ports, Whole, mtu, transport};
 use crate::{DropReason, Ipv4View, L4, Packet, mss, proto};
 use core::net::Ipv4Addr;
 
-/// The addresses and ports that an IPv4 packet gets.
+/// New addresses and ports of an IPv4 packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rewrite {
     /// Source.
@@ -22,14 +23,14 @@ pub struct Rewrite {
     pub dst: Ipv4Addr,
     /// Ports.
     pub ports: Ports,
-    /// A new identification: many hosts' become one's, and that one may not repeat them (RFC 6864 5.3.1).
-    /// `None` keeps the old one.
+    /// New identification, or `None` to keep the old one. Many hosts share one address after translation, and
+    /// that address must not repeat identifications (RFC 6864 5.3.1).
     pub id: Option<u16>,
-    /// What the change of the two addresses does to a checksum that covers them: see [`address_delta`].
+    /// Change of a checksum that covers the two addresses: see [`address_delta`].
     pub addresses: Delta,
 }
 
-/// The delta of replacing one pair of addresses (source, destination) by another.
+/// Delta of replacing one pair of addresses (source, destination) by another.
 #[inline]
 pub fn address_delta(from: (Ipv4Addr, Ipv4Addr), to: (Ipv4Addr, Ipv4Addr)) -> Delta {
     let sum = |pair: (Ipv4Addr, Ipv4Addr)| fold(u64::from(u32::from(pair.0)) + u64::from(u32::from(pair.1)));
@@ -37,29 +38,28 @@ pub fn address_delta(from: (Ipv4Addr, Ipv4Addr), to: (Ipv4Addr, Ipv4Addr)) -> De
 }
 
 impl Rewrite {
-    /// For a packet from `from.0` to `from.1`; its identification stays.
+    /// Rewrite of a packet from `from.0` to `from.1`. Its identification stays.
     #[inline]
     pub fn new(from: (Ipv4Addr, Ipv4Addr), to: (Ipv4Addr, Ipv4Addr), ports: Ports) -> Self {
         Rewrite { src: to.0, dst: to.1, ports, id: None, addresses: address_delta(from, to) }
     }
 }
 
-/// The link that a packet leaves by.
+/// Link on which a packet is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Link {
-    /// Its MTU, bytes.
+    /// MTU in bytes.
     pub mtu: u32,
-    /// The largest segment size that a SYN may announce, bytes; a larger one is lowered to it.
+    /// Largest segment size that a SYN may announce, bytes. Larger values are lowered to it.
     pub mss_max: u16,
 }
 
-/// Rewrites the packet, in place.
+/// Rewrites the packet in place.
 ///
 /// # Errors
-/// `ttl`, `v4_opt_srcroute`, `v6_ah`, `too_big4` for a packet with DF above the MTU, `icmp_unknown_type`
-/// for ICMP errors ([`icmp_error`] is for them) and what else is no echo message, `mtu_unfragmentable` for a
-/// super-packet of datagrams that has to be cut by [`crate::rfc7915::segment`] first. The packet is
-/// unchanged then.
+/// `ttl`, `v4_opt_srcroute`, `v6_ah`, `too_big4` for a packet with DF above the MTU, `icmp_unknown_type` for
+/// ICMP errors (see [`icmp_error`]) and other messages that are not echo messages, `mtu_unfragmentable` for a
+/// super-packet of datagrams that [`crate::rfc7915::segment`] has to cut first. The packet is unchanged then.
 #[inline]
 pub fn translate(
     packet: &mut Packet<'_>,
@@ -79,7 +79,7 @@ pub fn translate(
     let fit = mtu::fit_4to4(view, l4, packet, link.mtu)?;
     let partial = transport::partial_field(&packet.offload, l4_at)?;
 
-    packet.replace_header(l4_at, l4_at, l4_len)?; // cuts padding off
+    packet.replace_header(l4_at, l4_at, l4_len)?; // cuts off padding
     fit.shrink_segments(&mut packet.offload);
     mss::clamp(packet, l4_at, l4, link.mss_max, partial.is_some());
     if matches!(l4, L4::Echo { .. }) {
@@ -95,10 +95,10 @@ pub fn translate(
     Ok(fit.whole)
 }
 
-/// Why a packet is not forwarded whatever it carries.
+/// Checks for headers that are never forwarded, whatever the packet carries.
 fn check_header(packet: &[u8], view: &Ipv4View) -> Result<(), DropReason> {
     if usize::from(view.l4_offset) > ipv4::LEN && view.has_source_route(packet) {
-        return Err(DropReason::SourceRoute); // the route's hops are addresses that nobody translates
+        return Err(DropReason::SourceRoute); // nobody translates the addresses of the route's hops
     }
     if view.ttl <= 1 {
         return Err(DropReason::TtlExceeded);
@@ -106,7 +106,7 @@ fn check_header(packet: &[u8], view: &Ipv4View) -> Result<(), DropReason> {
     Ok(())
 }
 
-/// Writes addresses, identification and the TTL less one, and updates the checksum by what that changes.
+/// Writes addresses and identification, decrements the TTL and updates the checksum by the differences.
 #[inline(always)]
 pub(crate) fn rewrite_header(header: &mut [u8], to: &Rewrite) {
     let Some(h) = header.first_chunk_mut::<{ ipv4::LEN }>() else { return };
@@ -132,7 +132,7 @@ fn write_addresses(header: &mut [u8; ipv4::LEN], to: &Rewrite) {
     }
 }
 
-/// Rewrites the transport header as far as it is there.
+/// Rewrites the transport header as far as it is present.
 fn rewrite_transport(bytes: &mut [u8], l4: L4, to: &Rewrite, partial: Option<usize>) {
     match l4 {
         L4::Echo { request, id } => {

@@ -1,16 +1,16 @@
-//! IPv4 to IPv6 (RFC 7915 4.1), everything but ICMP errors.
+//! IPv4 to IPv6 (RFC 7915 4.1), except ICMP errors.
 
 use super::{Ports, Settings, To6, Whole, ZeroChecksum, mtu, transport};
 use crate::hdr::{fragment, icmpv4, icmpv6, ipv6};
 use crate::{DropReason, FragmentInfo, Ipv4View, L4, Packet, Segmentation, mss, proto};
 
-/// Makes the IPv4 packet an IPv6 packet, in place: the payload stays where it is.
+/// Turns the IPv4 packet into an IPv6 packet, in place. The payload does not move.
 ///
 /// # Errors
 /// `ttl`, `v4_opt_srcroute`, `too_big4` (answered with [`mtu::fragmentation_needed`]),
 /// `udp_zero_csum`, `frag_zero_csum_stateless`, `frag_icmp`, `icmp_unknown_type`, `icmp_single_hop`,
-/// `unsupported_proto`, `v6_ah`, ...; `mtu_unfragmentable` for a super-packet that has to be cut by
-/// [`super::segment`] first. The packet is unchanged then.
+/// `unsupported_proto`, `v6_ah`, ...; `mtu_unfragmentable` for a super-packet that [`super::segment`] has to
+/// cut first. The packet is unchanged then.
 #[inline(always)]
 pub fn translate(
     packet: &mut Packet<'_>,
@@ -34,7 +34,7 @@ pub fn translate(
         L4::Udp { no_checksum: true, .. } if partial.is_none() => must_compute(*view, packet, settings)?,
         _ => false,
     };
-    // RFC 7915 4: a Fragment header only where there are fragments (RFC 8021: no atomic ones).
+    // RFC 7915 4: a Fragment header only if the packet is a fragment or is cut (RFC 8021: no atomic fragments).
     let fragment = match (view.fragment, fit.whole) {
         (Some(f), _) => Some(f),
         (None, Whole::Split(_)) => Some(FragmentInfo { offset: 0, more: false, id: u32::from(view.id) }),
@@ -61,8 +61,8 @@ pub fn translate(
     Ok(fit.whole)
 }
 
-/// The transport part of echo messages, of fragments and what will be cut, and of UDP without checksum.
-/// Addresses come by value: by reference they would be in memory for every packet.
+/// Transport part of echo messages, of fragments, of packets that will be cut, and of UDP without checksum.
+/// Addresses are passed by value: references would force them into memory for every packet.
 #[inline(never)]
 fn finish_slow(
     packet: &mut Packet<'_>,
@@ -114,7 +114,7 @@ fn header(
     })
 }
 
-/// The Next Header of the transport, or why the packet has none.
+/// Next Header of the transport, or the reason to drop the packet.
 #[inline]
 fn protocol(view: &Ipv4View, l4: L4, ports: Ports) -> Result<u8, DropReason> {
     if matches!(l4, L4::Tcp { .. } | L4::Udp { .. }) {
@@ -125,8 +125,8 @@ fn protocol(view: &Ipv4View, l4: L4, ports: Ports) -> Result<u8, DropReason> {
         proto::ICMP => icmp(view, l4, ports),
         proto::IGMP => Err(DropReason::IcmpSingleHop),
         proto::AH => Err(DropReason::AuthenticationHeader),
-        // As Next Header these would be ICMPv6 without a pseudo-header in its checksum, or extension
-        // headers that nobody has checked.
+        // As Next Header, these would mean ICMPv6 without a pseudo-header in its checksum, or extension headers
+        // that nobody has checked.
         proto::ICMPV6 | proto::HOP_BY_HOP | proto::ROUTING | proto::FRAGMENT | proto::DEST_OPTIONS => {
             Err(DropReason::UnsupportedProtocol)
         }
@@ -149,14 +149,14 @@ fn icmp(view: &Ipv4View, l4: L4, ports: Ports) -> Result<u8, DropReason> {
     }
 }
 
-/// Whether the checksum of a datagram without one is to be computed (RFC 7915 4.5).
+/// Decides whether to compute the checksum of a datagram without one (RFC 7915 4.5).
 #[cold]
 fn must_compute(view: Ipv4View, packet: &Packet<'_>, settings: &Settings) -> Result<bool, DropReason> {
     let l4_bytes = packet.bytes().get(usize::from(view.l4_offset)..view.total_len as usize);
     match settings.udp_zero_checksum {
         ZeroChecksum::Drop => Err(DropReason::ZeroUdpChecksum),
         ZeroChecksum::Forward => Ok(false),
-        // The rest of the datagram would be needed.
+        // Computing needs the rest of the datagram.
         ZeroChecksum::Compute if view.fragment.is_some() => Err(DropReason::FragmentZeroChecksum),
         ZeroChecksum::Compute if packet.offload.segmentation != Segmentation::None => {
             Err(DropReason::Unfragmentable)

@@ -1,7 +1,8 @@
-//! Cutting a translated packet into fragments.
+//! Fragmentation of translated packets.
 //!
-//! A packet that is a fragment itself is cut in the same way: offsets go on from its own, and what was not
-//! the last fragment of its datagram has no last part.
+//!
+//! A packet that is already a fragment is cut in the same way: offsets continue from its own offset, and if it
+//! was not the last fragment of its datagram, its last part is not the last one either.
 
 use crate::hdr::{self, get16, ipv4, ipv6, put16};
 use crate::{DropReason, FragmentInfo, Offload, Packet, proto};
@@ -9,14 +10,14 @@ use crate::{DropReason, FragmentInfo, Offload, Packet, proto};
 /// IPv6 header and Fragment header.
 const HEADERS6: usize = ipv6::LEN + hdr::fragment::LEN;
 
-/// Cuts an IPv6 packet that has a Fragment header into fragments of at most `max` bytes. The first
-/// stays in `packet`; `emit` gets each further one, in order, as a slice to copy from in two parts:
-/// headers and payload.
+/// Cuts an IPv6 packet that has a Fragment header into fragments of at most `max` bytes. The first fragment
+/// stays in `packet`. `emit` gets each further one, in order, as two slices to copy: headers and payload.
+///
 ///
 /// # Errors
-/// `mtu_unfragmentable` for a packet without Fragment header right after its IPv6 header, or with
-/// something left for a device to do; nothing was emitted then. An error of `emit` is returned as it is.
-/// On an error the packet is unchanged.
+/// `mtu_unfragmentable` for a packet without Fragment header directly after its IPv6 header, or with offloads
+/// left for a device; nothing was emitted then. An error of `emit` is returned unchanged. On an error the
+/// packet is unchanged.
 pub fn split6(
     packet: &mut Packet<'_>,
     max: u32,
@@ -48,8 +49,8 @@ pub fn split6(
     Ok(())
 }
 
-/// The same for an IPv4 packet without DF. Options stay in the first fragment; the others have those that
-/// are to be copied (RFC 791 3.1).
+/// Cuts an IPv4 packet without DF, like [`split6`]. The first fragment has all options. The others have the
+/// options with the copied flag (RFC 791 3.1).
 ///
 /// # Errors
 /// As [`split6`].
@@ -92,10 +93,10 @@ pub fn split4(
     Ok(())
 }
 
-/// An IPv4 header with all the options that fit it.
+/// Largest IPv4 header with options.
 const HEADER4_MAX: usize = 60;
 
-/// The header of fragments that are not the first, and its length: options with the copied flag, padded.
+/// Header of the fragments after the first, and its length: options with the copied flag, padded.
 fn later_header(headers: &[u8]) -> ([u8; HEADER4_MAX], usize) {
     const END: u8 = 0;
     const NOP: u8 = 1;
@@ -127,7 +128,7 @@ fn later_header(headers: &[u8]) -> ([u8; HEADER4_MAX], usize) {
     (later, len)
 }
 
-/// Payload bytes of each part but the last; `None` where the packet fits as it is.
+/// Payload bytes of each part except the last. `None` if the packet fits.
 fn room(payload_len: usize, max: u32, headers_len: usize) -> Result<Option<usize>, DropReason> {
     let room = (max as usize).saturating_sub(headers_len);
     match room & !7 {
@@ -137,7 +138,7 @@ fn room(payload_len: usize, max: u32, headers_len: usize) -> Result<Option<usize
     }
 }
 
-/// Where part `part` of a packet lies, whose own place is `whole`.
+/// Position of part `part` of a packet, whose own position is `whole`.
 fn place_of(whole: FragmentInfo, part: usize, room: usize, payload_len: usize) -> FragmentInfo {
     let is_last = (part + 1) * room >= payload_len;
     FragmentInfo {

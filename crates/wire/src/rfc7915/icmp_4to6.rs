@@ -9,25 +9,25 @@ use crate::icmp_error::Message;
 use crate::{DropReason, Ipv4View, L4, Packet, checksum, proto};
 use core::net::Ipv6Addr;
 
-/// An ICMPv6 error may be as long as every path carries (RFC 4443 2.4 (c)).
+/// Largest ICMPv6 error: the size that every path carries (RFC 4443 2.4 (c)).
 const ERROR_MAX: usize = ipv6::MTU_MIN as usize;
 
-/// Where the quoted packet begins in an ICMPv6 error.
+/// Offset of the quoted packet in an ICMPv6 error.
 const INNER_AT: usize = ipv6::LEN + icmpv6::LEN;
 
-/// The packet inside an ICMPv4 error.
+/// Packet quoted in an ICMPv4 error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Embedded4 {
-    /// Its headers; offsets count from its own first byte.
+    /// Headers of the quoted packet. Offsets count from its own first byte.
     pub view: Ipv4View,
-    /// Its transport header. TCP flags are zero where they were cut off.
+    /// Transport header of the quoted packet. TCP flags are zero if they were cut off.
     pub l4: L4,
-    /// Where it begins, in bytes from the outer packet's first byte.
+    /// Offset of the quoted packet, in bytes from the outer packet's first byte.
     pub at: u16,
 }
 
-/// Reads the packet inside an ICMPv4 error, and verifies the error's own checksum and that of the quoted
-/// IPv4 header (RFC 5508 REQ-3), but no transport checksum.
+/// Reads the packet quoted in an ICMPv4 error. Verifies the checksums of the error and of the quoted IPv4
+/// header (RFC 5508 REQ-3), but no transport checksum.
 ///
 /// # Errors
 /// `icmp_unknown_type`, `icmp_single_hop`, `icmp_ptr_untranslatable`, `frag_icmp`, `bad_l4csum`,
@@ -37,7 +37,7 @@ pub fn embedded(packet: &[u8], view: &Ipv4View) -> Result<Embedded4, DropReason>
     quoted(packet, view)
 }
 
-/// As [`embedded`], whatever the error's type.
+/// Like [`embedded`], for every type of error.
 pub(crate) fn quoted(packet: &[u8], view: &Ipv4View) -> Result<Embedded4, DropReason> {
     let icmp = message(packet, view)?;
     if checksum::sum(icmp) != 0xffff {
@@ -56,11 +56,12 @@ pub(crate) fn quoted(packet: &[u8], view: &Ipv4View) -> Result<Embedded4, DropRe
     Ok(Embedded4 { view: inner, l4, at: view.l4_offset + icmpv4::LEN as u16 })
 }
 
-/// Makes the ICMPv4 error an ICMPv6 error from `outer.0` to `outer.1`, the packet inside it by
+/// Turns the ICMPv4 error into an ICMPv6 error from `outer.0` to `outer.1`, and translates the quoted packet by
 /// `inner`.
 ///
 /// # Errors
-/// `ttl`, `icmp_unknown_type`, `icmp_ptr_untranslatable`, `icmp_inner_untranslatable`, ...; the packet is unchanged then.
+/// `ttl`, `icmp_unknown_type`, `icmp_ptr_untranslatable`, `icmp_inner_untranslatable`, ... The packet is
+/// unchanged then.
 pub fn translate(
     packet: &mut Packet<'_>,
     view: &Ipv4View,
@@ -110,12 +111,12 @@ pub fn translate(
     packet.replace(out)
 }
 
-/// How many bytes of the packet inside an error were quoted, padding before an extension not counted.
+/// Number of quoted bytes in an error, without padding before an extension.
 pub(crate) fn quoted_len(packet: &[u8], view: &Ipv4View, embedded: &Embedded4) -> Result<usize, DropReason> {
     Ok(split(message(packet, view)?)?.unpadded(embedded.view.total_len).len())
 }
 
-/// The whole ICMP message of a packet that is not a fragment.
+/// Whole ICMP message of a packet that is not a fragment.
 pub(crate) fn message<'p>(packet: &'p [u8], view: &Ipv4View) -> Result<&'p [u8], DropReason> {
     if view.fragment.is_some() {
         return Err(DropReason::FragmentIcmp);
@@ -130,13 +131,13 @@ fn read(icmp: &[u8]) -> Result<Message, DropReason> {
     }
 }
 
-/// All types that are translated have the length attribute (RFC 4884 4.1).
+/// All translated types have the length attribute (RFC 4884 4.1).
 fn split(icmp: &[u8]) -> Result<Quote<'_>, DropReason> {
     let attribute = icmp.get(icmpv4::EXT_LENGTH).copied().unwrap_or(0);
     Quote::split(icmp.get(icmpv4::LEN..).unwrap_or_default(), attribute, 4)
 }
 
-/// RFC 7915 4.2: type, code and pointer. The MTU of Packet Too Big is filled in by the caller.
+/// Translates type, code and pointer (RFC 7915 4.2). The caller fills in the MTU of Packet Too Big.
 fn translated_type(m: Message) -> Result<Message, DropReason> {
     let (kind, code, word) = match (m.kind, m.code) {
         (icmpv4::UNREACHABLE, v4::PROTOCOL) => (
@@ -147,7 +148,7 @@ fn translated_type(m: Message) -> Result<Message, DropReason> {
         (icmpv4::UNREACHABLE, v4::FRAGMENTATION_NEEDED) => (icmpv6::PACKET_TOO_BIG, 0, 0),
         (icmpv4::UNREACHABLE, code) => (icmpv6::UNREACHABLE, unreachable_code(code)?, 0),
         (icmpv4::TIME_EXCEEDED, code) => (icmpv6::TIME_EXCEEDED, code, 0),
-        // 0: the pointer indicates the error; 2: bad length. 1, a missing option, has no counterpart.
+        // 0: the pointer indicates the error. 2: bad length. 1, a missing option, has no counterpart.
         (icmpv4::PARAMETER_PROBLEM, 0 | 2) => {
             (icmpv6::PARAMETER_PROBLEM, parameter::ERRONEOUS_FIELD, pointer((m.word >> 24) as u8)?)
         }
@@ -159,16 +160,16 @@ fn translated_type(m: Message) -> Result<Message, DropReason> {
 
 fn unreachable_code(code: u8) -> Result<u8, DropReason> {
     match code {
-        // Network, host; source route failed, unknown ones, isolated; unreachable for the TOS.
+        // Network, host; source route failed; unknown or isolated; unreachable for the TOS.
         0 | 1 | 5..=8 | 11 | 12 => Ok(v6::NO_ROUTE),
         v4::PORT => Ok(v6::PORT),
         // Prohibited: network, host, communication; precedence cutoff.
         9 | v4::HOST_PROHIBITED | v4::ADMIN_PROHIBITED | 15 => Ok(v6::ADMIN_PROHIBITED),
-        _ => Err(DropReason::IcmpUnknownType), // 14, host precedence violation, and what has no name
+        _ => Err(DropReason::IcmpUnknownType), // 14, host precedence violation, and unassigned codes
     }
 }
 
-/// RFC 7915 4.2, figure 3: from a byte of the IPv4 header to the field's first byte in IPv6.
+/// Translates a byte offset in the IPv4 header to the offset of the field in IPv6 (RFC 7915 4.2, figure 3).
 fn pointer(at: u8) -> Result<u32, DropReason> {
     match at {
         0 => Ok(0),       // version, header length

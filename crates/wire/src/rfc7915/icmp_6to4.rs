@@ -9,25 +9,25 @@ use crate::icmp_error::Message;
 use crate::{DropReason, Ipv6View, L4, Packet, checksum, proto};
 use core::net::Ipv4Addr;
 
-/// No longer ICMPv4 error is made, whatever [`Settings::icmp4_error_max`] allows: as long as the longest
-/// ICMPv6 error.
+/// Upper limit of the length of an ICMPv4 error, whatever [`Settings::icmp4_error_max`] allows: the length of
+/// the longest ICMPv6 error.
 const ERROR_MAX: usize = ipv6::MTU_MIN as usize;
 
-/// Where the quoted packet begins in an ICMPv4 error.
+/// Offset of the quoted packet in an ICMPv4 error.
 const INNER_AT: usize = ipv4::LEN + icmpv4::LEN;
 
-/// The packet inside an ICMPv6 error.
+/// Packet quoted in an ICMPv6 error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Embedded6 {
-    /// Its headers; offsets count from its own first byte.
+    /// Headers of the quoted packet. Offsets count from its own first byte.
     pub view: Ipv6View,
-    /// Its transport header. TCP flags are zero where they were cut off.
+    /// Transport header of the quoted packet. TCP flags are zero if they were cut off.
     pub l4: L4,
-    /// Where it begins, in bytes from the outer packet's first byte.
+    /// Offset of the quoted packet, in bytes from the outer packet's first byte.
     pub at: u16,
 }
 
-/// Reads the packet inside an ICMPv6 error, and verifies the error's own checksum.
+/// Reads the packet quoted in an ICMPv6 error and verifies the error's own checksum.
 ///
 /// # Errors
 /// `icmp_unknown_type`, `icmp_ptr_untranslatable`, `frag_icmp`, `bad_l4csum`, `icmp_inner_short`,
@@ -52,11 +52,12 @@ pub fn embedded(packet: &[u8], view: &Ipv6View) -> Result<Embedded6, DropReason>
     Ok(Embedded6 { view: inner, l4, at: view.l4_offset + icmpv6::LEN as u16 })
 }
 
-/// Makes the ICMPv6 error an ICMPv4 error from `outer.0` to `outer.1`, the packet inside it by
-/// `inner`. `id` is the identification to use.
+/// Turns the ICMPv6 error into an ICMPv4 error from `outer.0` to `outer.1`, and translates the quoted packet by
+/// `inner`. `id` is the identification of the error.
 ///
 /// # Errors
-/// `ttl`, `icmp_unknown_type`, `icmp_ptr_untranslatable`, `icmp_inner_untranslatable`, ...; the packet is unchanged then.
+/// `ttl`, `icmp_unknown_type`, `icmp_ptr_untranslatable`, `icmp_inner_untranslatable`, ... The packet is
+/// unchanged then.
 pub fn translate(
     packet: &mut Packet<'_>,
     view: &Ipv6View,
@@ -78,7 +79,7 @@ pub fn translate(
     }
 
     let mut out = [0; ERROR_MAX];
-    // RFC 1812 4.3.2.3 wants 576 at most; less than an IPv4 link must carry makes no sense.
+    // RFC 1812 4.3.2.3 allows 576 at most. Values below the smallest IPv4 MTU make no sense.
     let max = usize::from(settings.icmp4_error_max).clamp(68, ERROR_MAX);
     let out = out.get_mut(..max).unwrap_or_default();
     let (head, area) = out.split_first_chunk_mut::<INNER_AT>().ok_or(DropReason::IcmpInnerUntranslatable)?;
@@ -111,7 +112,7 @@ pub fn translate(
     packet.replace(out)
 }
 
-/// The whole ICMPv6 message of a packet that is not a fragment.
+/// Whole ICMPv6 message of a packet that is not a fragment.
 fn message<'p>(packet: &'p [u8], view: &Ipv6View) -> Result<&'p [u8], DropReason> {
     if view.fragment.is_some_and(|f| !f.is_atomic()) {
         return Err(DropReason::FragmentIcmp);
@@ -135,7 +136,7 @@ fn split(icmp: &[u8]) -> Result<Quote<'_>, DropReason> {
     Quote::split(icmp.get(icmpv6::LEN..).unwrap_or_default(), attribute, 8)
 }
 
-/// RFC 7915 5.2: type, code and pointer. The MTU of Fragmentation Needed is filled in by the caller.
+/// Translates type, code and pointer (RFC 7915 5.2). The caller fills in the MTU of Fragmentation Needed.
 fn translated_type(m: Message) -> Result<Message, DropReason> {
     let (kind, code, word) = match (m.kind, m.code) {
         (icmpv6::UNREACHABLE, v6::NO_ROUTE | v6::BEYOND_SCOPE | v6::ADDRESS) => {
@@ -156,7 +157,7 @@ fn translated_type(m: Message) -> Result<Message, DropReason> {
     Ok(Message { kind, code, word })
 }
 
-/// RFC 7915 5.2, figure 6: from a byte of the IPv6 header to the field's first byte in IPv4.
+/// Translates a byte offset in the IPv6 header to the offset of the field in IPv4 (RFC 7915 5.2, figure 6).
 fn pointer(at: u32) -> Result<u8, DropReason> {
     match at {
         0 => Ok(0),     // version

@@ -1,5 +1,5 @@
-//! RFC 7915: the translation of headers. Which addresses and ports a packet gets is the caller's
-//! decision; everything else about the packet is decided here.
+//! RFC 7915: header translation. The caller decides on addresses and ports. This module decides on everything
+//! else in the packet.
 
 pub mod four_to_six;
 pub mod fragment;
@@ -16,23 +16,23 @@ use crate::checksum::{self, Delta};
 use crate::{mss, proto};
 use core::net::{Ipv4Addr, Ipv6Addr};
 
-/// What an instance lets an operator choose about translation.
+/// Translation settings of an instance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// `None` copies the traffic class to the TOS byte (RFC 7915 5.1), `Some` writes a constant.
+    /// Constant TOS byte (v6>v4), or `None` to copy the traffic class (RFC 7915 5.1).
     pub tos_6to4: Option<u8>,
-    /// `None` copies the TOS byte to the traffic class (RFC 7915 4.1), `Some` writes a constant.
+    /// Constant traffic class (v4>v6), or `None` to copy the TOS byte (RFC 7915 4.1).
     pub traffic_class_4to6: Option<u8>,
     /// MTU of the next hop on the IPv4 side, bytes.
     pub mtu4: u32,
     /// MTU of the next hop on the IPv6 side, bytes; at least 1280.
     pub mtu6: u32,
-    /// IPv4 packets without DF become IPv6 packets of at most this many bytes (RFC 7915 4), 1280 or more.
+    /// Largest IPv6 packet made from an IPv4 packet without DF, bytes (RFC 7915 4); 1280 or more.
     pub lowest_ipv6_mtu: u32,
-    /// IPv4 UDP packets whose checksum is zero.
+    /// Handling of IPv4 UDP packets whose checksum is zero.
     pub udp_zero_checksum: ZeroChecksum,
-    /// The largest segment size that a SYN may announce, in either direction, bytes; a larger one is lowered to it.
-    /// [`mss::ANY`] leaves it alone.
+    /// Largest segment size that a SYN may announce, in either direction, bytes. Larger values are lowered to
+    /// it. [`mss::ANY`] means no limit.
     pub mss_max: u16,
     /// Longest ICMPv4 error made by translation, bytes (RFC 1812 4.3.2.3: 576).
     pub icmp4_error_max: u16,
@@ -53,22 +53,22 @@ impl Default for Settings {
     }
 }
 
-/// What becomes of an IPv4 UDP packet without checksum (RFC 7915 4.5).
+/// Handling of an IPv4 UDP packet without checksum (RFC 7915 4.5).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ZeroChecksum {
-    /// Drop it, and count it.
+    /// Drop and count it.
     Drop,
     /// Compute the checksum over the payload.
     #[default]
     Compute,
-    /// Send it without (RFC 6935: only between tunnel ends that agreed on it).
+    /// Send it without checksum (RFC 6935: only between tunnel ends that agreed on it).
     Forward,
 }
 
-/// The ports (or the echo identifier) that a packet gets.
+/// New ports (or echo identifier) of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ports {
-    /// As they are: stateless translation, later fragments, other protocols.
+    /// Unchanged: stateless translation, later fragments, other protocols.
     Keep,
     /// TCP or UDP ports.
     Set {
@@ -79,18 +79,18 @@ pub enum Ports {
     },
     /// Identifier of an echo message.
     EchoId(u16),
-    /// Of a piece of an echo message, the first or a later one. ICMPv6's checksum covers the length of the whole
-    /// message, so it has to be known.
+    /// Identifier of a fragment of an echo message, the first or a later one. ICMPv6's checksum covers the
+    /// length of the whole message, so the length has to be known.
     EchoPiece {
         /// Identifier.
         id: u16,
-        /// Bytes of the message in all its pieces, from its type on.
+        /// Length in bytes of the whole message in all its fragments, from its type on.
         len: u16,
     },
 }
 
 impl Ports {
-    /// Bytes of the ICMP message that a packet with `here` bytes of it belongs to.
+    /// Length in bytes of the ICMP message, for a packet that holds `here` bytes of it.
     fn message_len(self, here: usize) -> u32 {
         match self {
             Ports::EchoPiece { len, .. } => len.into(),
@@ -99,7 +99,7 @@ impl Ports {
     }
 }
 
-/// The addresses and ports of the IPv4 packet to be made.
+/// Addresses and ports of the resulting IPv4 packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct To4 {
     /// Source.
@@ -108,12 +108,12 @@ pub struct To4 {
     pub dst: Ipv4Addr,
     /// Ports.
     pub ports: Ports,
-    /// What the change of the two addresses alone does to a transport checksum: see [`To4::new`].
-    /// A session keeps it, so that it is computed once.
+    /// Change of a transport checksum by the two addresses alone: see [`To4::new`]. A session stores it, so
+    /// that it is computed once.
     pub addresses: Delta,
 }
 
-/// The addresses and ports of the IPv6 packet to be made.
+/// Addresses and ports of the resulting IPv6 packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct To6 {
     /// Source.
@@ -122,15 +122,15 @@ pub struct To6 {
     pub dst: Ipv6Addr,
     /// Ports.
     pub ports: Ports,
-    /// As [`To4::addresses`].
+    /// Like [`To4::addresses`].
     pub addresses: Delta,
 }
 
-/// The delta of replacing one pair of addresses (source, destination) by another.
+/// Delta of replacing one pair of addresses (source, destination) by another.
 #[inline(always)]
 pub fn address_delta_6to4(from: (Ipv6Addr, Ipv6Addr), to: (Ipv4Addr, Ipv4Addr)) -> Delta {
     use crate::checksum::fold;
-    // Whole words: one's complement sums do not mind how wide their words are (RFC 1071 2).
+    // Whole words: one's complement sums do not depend on the word size (RFC 1071 2).
     let halves = |a: Ipv6Addr| {
         let bits = u128::from(a);
         (bits >> 64) + (bits & u128::from(u64::MAX))
@@ -142,7 +142,7 @@ pub fn address_delta_6to4(from: (Ipv6Addr, Ipv6Addr), to: (Ipv4Addr, Ipv4Addr)) 
 }
 
 impl To4 {
-    /// For a packet from `from.0` to `from.1`.
+    /// Result for a packet from `from.0` to `from.1`.
     #[inline]
     pub fn new(from: (Ipv6Addr, Ipv6Addr), to: (Ipv4Addr, Ipv4Addr), ports: Ports) -> Self {
         To4 { src: to.0, dst: to.1, ports, addresses: address_delta_6to4(from, to) }
@@ -150,7 +150,7 @@ impl To4 {
 }
 
 impl To6 {
-    /// For a packet from `from.0` to `from.1`.
+    /// Result for a packet from `from.0` to `from.1`.
     #[inline]
     pub fn new(from: (Ipv4Addr, Ipv4Addr), to: (Ipv6Addr, Ipv6Addr), ports: Ports) -> Self {
         To6 { src: to.0, dst: to.1, ports, addresses: address_delta_6to4(to, from).inverse() }
@@ -161,19 +161,19 @@ fn addresses_sum(pair: (Ipv6Addr, Ipv6Addr)) -> u16 {
     checksum::add(checksum::sum(&pair.0.octets()), checksum::sum(&pair.1.octets()))
 }
 
-/// What the pseudo-header of ICMPv6 adds to a checksum (RFC 4443 2.3); ICMPv4 has none.
+/// Sum that the pseudo-header of ICMPv6 adds to a checksum (RFC 4443 2.3). ICMPv4 has none.
 fn icmpv6_pseudo(pair: (Ipv6Addr, Ipv6Addr), l4_len: u32) -> Delta {
     Delta(checksum::add(addresses_sum(pair), checksum::pseudo(&[], l4_len, proto::ICMPV6)))
 }
 
-/// Whether a translated packet can leave as it is.
+/// Whether a translated packet has to be cut into fragments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Whole {
-    /// It can.
+    /// The packet is sent whole.
     Yes,
-    /// It has to be cut into fragments of at most so many bytes each, headers included, by
-    /// [`fragment::split4`] or [`fragment::split6`]. A packet to be cut has its checksum complete and,
-    /// for IPv6, a Fragment header already.
+    /// The packet has to be cut into fragments of at most this many bytes each, headers included, by
+    /// [`fragment::split4`] or [`fragment::split6`]. Its checksum is complete already, and an IPv6 packet
+    /// already has a Fragment header.
     Split(u32),
 }

@@ -1,27 +1,27 @@
-//! Plain packets: TCP or UDP, whole, right behind an IP header of fixed length, nothing left for a device
-//! to do. Nearly every packet is one, and of these a few comparisons tell what the general code finds out
-//! about any packet.
+//! Fast path for plain packets: TCP or UDP, whole, directly after an IP header of fixed length, without
+//! offloads. Nearly every packet is plain, and a few comparisons replace the checks of the general code.
 //!
-//! What comes out is what [`super::six_to_four`], [`super::four_to_six`] and [`crate::rfc3022`] make of the packet, to the last
-//! bit; what is not plain, and whatever ends otherwise than by being sent on whole, is theirs.
+//!
+//! The result is identical, to the last bit, to that of [`super::six_to_four`], [`super::four_to_six`] and
+//! [`crate::rfc3022`]. These handle packets that are not plain, and every packet that is not sent on whole.
 
 use super::{Ports, Settings, To4, To6, mtu, six_to_four, transport};
 use crate::hdr::{ipv4, ipv6, tcp, udp};
 use crate::rfc3022::{Rewrite, rewrite_header};
 use crate::{Checksum, L4, Packet, Segmentation, mss, proto};
 
-/// What is needed of a plain packet's headers beside its addresses.
+/// Header fields of a plain packet that translation needs besides the addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Plain {
     /// Traffic class or type of service.
     pub tos: u8,
-    /// Hop limit or time to live, as received: at least 2.
+    /// Hop limit or time to live as received: at least 2.
     pub ttl: u8,
     /// TCP or UDP.
     pub proto: u8,
-    /// Bytes of transport header and payload.
+    /// Length in bytes of transport header and payload.
     pub l4_len: u16,
-    /// The flags byte of TCP; zero for UDP.
+    /// Flags byte of TCP; zero for UDP.
     pub flags: u8,
     /// IPv4 with Don't Fragment set.
     dont_fragment: bool,
@@ -46,7 +46,7 @@ impl Plain {
         })
     }
 
-    /// Reads a plain IPv4 packet: no options, no fragment, a right header checksum.
+    /// Reads a plain IPv4 packet: no options, not a fragment, a right header checksum.
     #[inline(always)]
     pub fn four(packet: &Packet<'_>) -> Option<Plain> {
         let (head, rest) = split::<{ ipv4::LEN }>(packet)?;
@@ -68,8 +68,8 @@ impl Plain {
         })
     }
 
-    /// The flags byte, where a whole transport header of at most `l4_len` bytes is there. A datagram
-    /// without checksum is not plain.
+    /// Flags byte, if a whole transport header of at most `l4_len` bytes is present. A datagram without
+    /// checksum is not plain.
     #[inline(always)]
     fn transport(protocol: u8, bytes: &[u8], l4_len: u16) -> Option<u8> {
         let l4_len = usize::from(l4_len);
@@ -89,38 +89,39 @@ impl Plain {
         }
     }
 
-    /// What it measures as IPv4 packet, bytes.
+    /// Size in bytes as an IPv4 packet.
     #[inline(always)]
     pub fn len4(&self) -> u32 {
         u32::from(self.l4_len) + ipv4::LEN as u32
     }
 
-    /// Whether it is the first segment of a connection, in either direction.
+    /// Returns true for the first segment of a connection, in either direction.
     #[inline(always)]
     pub fn is_syn(&self) -> bool {
         self.flags & tcp::SYN != 0
     }
 
-    /// Whether it can leave whole as IPv4 packet; else it must not be [written](Self::write4).
+    /// Checks whether the packet can be sent whole as an IPv4 packet. Otherwise do not [write](Self::write4)
+    /// it.
     #[inline(always)]
     pub fn fits4(&self, settings: &Settings) -> bool {
         self.l4_len.checked_add(ipv4::LEN as u16).is_some_and(|len| u32::from(len) <= settings.mtu4)
     }
 
-    /// Whether it can leave whole as IPv6 packet, from this buffer.
+    /// Checks whether the packet can be sent whole as an IPv6 packet, from this buffer.
     #[inline(always)]
     pub fn fits6(&self, packet: &Packet<'_>, settings: &Settings) -> bool {
         let limit = if self.dont_fragment { settings.mtu6 } else { mtu::without_dont_fragment(settings) };
         u32::from(self.l4_len) + ipv6::LEN as u32 <= limit && packet.headroom() >= ipv6::LEN - ipv4::LEN
     }
 
-    /// Whether the packet that this was read from, `packet`, announces no larger segments than `mss_max` bytes.
+    /// Checks whether `packet`, from which this was read, announces segments of at most `mss_max` bytes.
     #[inline(always)]
     pub fn keeps_mss(&self, packet: &Packet<'_>, mss_max: u16) -> bool {
         !self.is_syn() || mss::is_within(packet, mss_max)
     }
 
-    /// The transport header as the general code has it.
+    /// Transport header as the general code represents it.
     #[inline(always)]
     fn l4(&self, (src_port, dst_port): (u16, u16)) -> L4 {
         match self.proto {
@@ -129,8 +130,8 @@ impl Plain {
         }
     }
 
-    /// Makes the packet that this was read from an IPv4 packet (RFC 7915 5.1). `ports` are those it has;
-    /// `id` is its identification.
+    /// Turns the packet from which this was read into an IPv4 packet (RFC 7915 5.1). `ports` are its present
+    /// ports; `id` is the new identification.
     #[inline(always)]
     pub fn write4(&self, packet: &mut Packet<'_>, ports: (u16, u16), to: &To4, id: u16, settings: &Settings) {
         let total_len = self.l4_len.saturating_add(ipv4::LEN as u16);
@@ -144,7 +145,7 @@ impl Plain {
             src: to.src,
             dst: to.dst,
         };
-        // Cannot fail: the packet has all of this, and the new header is shorter.
+        // Cannot fail: the packet is long enough, and the new header is shorter.
         if packet.replace_header(ipv6::LEN, ipv4::LEN, self.l4_len.into()).is_ok()
             && let Some((ip, l4)) = packet.bytes_mut().split_first_chunk_mut()
         {
@@ -153,7 +154,8 @@ impl Plain {
         }
     }
 
-    /// Makes the packet that this was read from an IPv6 packet (RFC 7915 4.1); it must [fit](Self::fits6).
+    /// Turns the packet from which this was read into an IPv6 packet (RFC 7915 4.1). It must
+    /// [fit](Self::fits6).
     #[inline(always)]
     pub fn write6(&self, packet: &mut Packet<'_>, ports: (u16, u16), to: &To6, settings: &Settings) {
         let header = ipv6::Header {
@@ -172,22 +174,22 @@ impl Plain {
         }
     }
 
-    /// Whether it can leave whole as the IPv4 packet that it is.
+    /// Checks whether the packet can be sent whole as IPv4.
     #[inline(always)]
     pub fn fits44(&self, mtu: u32) -> bool {
         self.len4() <= mtu
     }
 
-    /// Whether its identification says something (RFC 6864 4): it may yet be cut.
+    /// Checks whether the identification has a meaning (RFC 6864 4): the packet may be fragmented later.
     #[inline(always)]
     pub fn may_be_cut(&self) -> bool {
         !self.dont_fragment
     }
 
-    /// Gives the IPv4 packet that this was read from other addresses and ports (RFC 3022 4).
+    /// Rewrites addresses and ports of the IPv4 packet from which this was read (RFC 3022 4).
     #[inline(always)]
     pub fn write44(&self, packet: &mut Packet<'_>, ports: (u16, u16), to: &Rewrite) {
-        // Cuts padding off.
+        // Cuts off padding.
         if packet.replace_header(ipv4::LEN, ipv4::LEN, self.l4_len.into()).is_ok()
             && let Some((ip, l4)) = packet.bytes_mut().split_first_chunk_mut::<{ ipv4::LEN }>()
         {
@@ -202,7 +204,7 @@ impl Plain {
     }
 }
 
-/// The IP header and what follows; none where a device has something left to do.
+/// IP header and the rest. `None` if the packet has offloads.
 #[inline(always)]
 fn split<'p, const N: usize>(packet: &'p Packet<'_>) -> Option<(&'p [u8; N], &'p [u8])> {
     match (packet.offload.checksum, packet.offload.segmentation) {

@@ -1,11 +1,10 @@
-//! What an ICMP error carries after its eight bytes: the packet in error and, behind it, extensions
-//! (RFC 4884).
+//! Body of an ICMP error after its eight bytes: the quoted packet, followed by extensions (RFC 4884).
 //!
 //! ```text
 //!   | ICMP header, with the length of: | datagram, zero-padded | extension structure |
 //! ```
-//! A length of zero means that everything is datagram. RFC 4884 wants 128 bytes at least; what says less
-//! is taken at its word, and leaves compliant.
+//! A length of zero means that the whole body is the datagram. RFC 4884 requires at least 128 bytes. A smaller
+//! length is accepted as it is, and the translated error is compliant.
 
 use super::transport;
 use super::{Ports, Settings, To4, To6, six_to_four};
@@ -24,10 +23,10 @@ pub(super) struct Quote<'a> {
 }
 
 impl<'a> Quote<'a> {
-    /// Cuts a body whose length attribute says `attribute` units of `unit` bytes.
+    /// Splits a body whose length attribute is `attribute` units of `unit` bytes.
     ///
     /// # Errors
-    /// `icmp_ext_bad` where that is more than there is.
+    /// `icmp_ext_bad` if that is longer than the body.
     pub(super) fn split(body: &'a [u8], attribute: u8, unit: usize) -> Result<Self, DropReason> {
         let len = usize::from(attribute) * unit;
         match body.split_at_checked(len) {
@@ -37,7 +36,7 @@ impl<'a> Quote<'a> {
         }
     }
 
-    /// The datagram without the zeros that padded it to its extension.
+    /// Datagram without the zeros that padded it before its extension.
     pub(super) fn unpadded(&self, original_len: u32) -> &'a [u8] {
         match self.datagram.get(..original_len as usize) {
             Some(original) if !self.extension.is_empty() => original,
@@ -45,9 +44,8 @@ impl<'a> Quote<'a> {
         }
     }
 
-    /// Puts the extension behind the datagram of `len` bytes that stands in `area`, and says how many
-    /// bytes both take and what the length attribute is. An extension for which there is no room with
-    /// even the shortest datagram is left out.
+    /// Writes the extension after the datagram of `len` bytes in `area`. Returns the length of both in bytes
+    /// and the length attribute. An extension that does not fit even after the shortest datagram is left out.
     pub(super) fn lay_out(&self, area: &mut [u8], len: usize, unit: usize) -> (usize, u8) {
         let len = len.min(area.len());
         let room = area.len().saturating_sub(self.extension.len()).min(255 * unit);
@@ -66,8 +64,8 @@ impl<'a> Quote<'a> {
     }
 }
 
-/// Writes the IPv6 form of a quoted IPv4 packet to `out`, as much of it as fits; gives its length.
-/// TTL and length are those that the packet had when it was quoted (RFC 7915 4.3).
+/// Writes the IPv6 form of a quoted IPv4 packet to `out`, as much as fits, and returns its length. TTL and
+/// length are those of the packet when it was quoted (RFC 7915 4.3).
 ///
 /// # Errors
 /// `icmp_inner_untranslatable`.
@@ -109,7 +107,7 @@ pub(super) fn write6(
     Ok(ipv6::LEN + extra + l4_bytes.len())
 }
 
-/// Writes the IPv4 form of a quoted IPv6 packet to `out`, as much of it as fits; gives its length.
+/// Writes the IPv4 form of a quoted IPv6 packet to `out`, as much as fits, and returns its length.
 ///
 /// # Errors
 /// `icmp_inner_untranslatable`.
@@ -131,7 +129,7 @@ pub(super) fn write4(
     let header = ipv4::Header {
         tos: settings.tos_6to4.unwrap_or(view.traffic_class),
         total_len: u16::try_from(total_len).unwrap_or(u16::MAX),
-        id: view.fragment.map_or(0, |f| f.id as u16), // what the IPv4 packet had is not known any more
+        id: view.fragment.map_or(0, |f| f.id as u16), // the identification of the IPv4 packet is no longer known
         flags: six_to_four::flags(view, total_len),
         ttl: view.hop_limit,
         proto,
@@ -147,9 +145,9 @@ pub(super) fn write4(
     Ok(ipv4::LEN + l4_bytes.len())
 }
 
-/// Rewrites the quoted transport header as far as it was quoted. A checksum that covers what was cut off
-/// is adjusted like any other; that of a fragmented echo message, whose pseudo-header has a length nobody
-/// knows here, comes out as if the fragment were all of it. Receivers do not verify either.
+/// Rewrites the quoted transport header as far as it was quoted. A checksum that covers cut-off bytes is
+/// adjusted like any other. The checksum of a fragmented echo message depends on a length that is unknown here;
+/// it is adjusted as if the fragment were the whole message. Receivers verify neither.
 fn rewrite(bytes: &mut [u8], l4: L4, echo: (u8, u8), ports: Ports, addresses: Delta, pseudo: Delta) {
     match l4 {
         L4::Echo { request, id } => {
@@ -160,7 +158,7 @@ fn rewrite(bytes: &mut [u8], l4: L4, echo: (u8, u8), ports: Ports, addresses: De
     }
 }
 
-/// Copies as much as fits and gives the part of `out` that was written.
+/// Copies as much as fits and returns the written part of `out`.
 fn copy<'o>(from: &[u8], out: &'o mut [u8]) -> &'o mut [u8] {
     let len = from.len().min(out.len());
     let out = out.get_mut(..len).unwrap_or_default();

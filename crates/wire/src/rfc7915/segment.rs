@@ -1,26 +1,26 @@
-//! Cutting super-packets into packets in software: what a device does for TSO and USO, for those that
-//! cannot, for datagrams that have to be cut further, and for the quotation in an ICMP error.
+//! Software segmentation: cuts super-packets as a device does for TSO and USO. Used for devices that cannot,
+//! for datagrams that have to be cut further, and for the quotation in an ICMP error.
 
 use crate::hdr::{get16, get32, ipv4, ipv6, put16, put32, tcp, udp};
 use crate::{DropReason, Ipv4View, Ipv6View, Offload, Packet, Segmentation, checksum, proto};
 
-/// How a super-packet is made up.
+/// Layout of a super-packet.
 #[derive(Clone, Copy)]
 struct Layout {
     is_v6: bool,
     proto: u8,
-    /// Where the transport header begins.
+    /// Offset of the transport header.
     l4_at: usize,
-    /// Where the payload begins: all before it is repeated in each segment.
+    /// Offset of the payload. Everything before it is repeated in each segment.
     payload_at: usize,
-    /// Where the payload ends.
+    /// End of the payload.
     end: usize,
-    /// Payload bytes of each segment but the last.
+    /// Payload bytes of each segment except the last.
     size: usize,
 }
 
 impl Layout {
-    /// `None` for what is no super-packet, or one whose headers contradict it.
+    /// Returns `None` if the packet is not a super-packet or its headers contradict it.
     fn of(packet: &Packet<'_>) -> Option<Layout> {
         let bytes = packet.bytes();
         let (is_v6, proto, l4_at, end) = match bytes.first()? >> 4 {
@@ -47,13 +47,13 @@ impl Layout {
         (self.end - self.payload_at).div_ceil(self.size).max(1)
     }
 
-    /// Where the payload of segment `index` lies.
+    /// Range of the payload of segment `index`.
     fn payload(&self, index: usize) -> core::ops::Range<usize> {
         let from = self.payload_at.saturating_add(index.saturating_mul(self.size)).min(self.end);
         from..from.saturating_add(self.size).min(self.end)
     }
 
-    /// Makes headers copied from the super-packet those of segment `index`: `bytes` is that segment.
+    /// Adapts headers copied from the super-packet to segment `index`; `bytes` is that segment.
     fn finish(&self, bytes: &mut [u8], index: usize) {
         let is_last = index + 1 >= self.count();
         self.finish_ip(bytes, index);
@@ -62,7 +62,7 @@ impl Layout {
             let sequence = get32(l4_bytes, tcp::SEQUENCE).unwrap_or(0);
             put32(l4_bytes, tcp::SEQUENCE, sequence.wrapping_add((index * self.size) as u32));
             if let Some(flags) = l4_bytes.get_mut(tcp::FLAGS) {
-                // FIN and PSH belong to the data's end, CWR to the first segment (RFC 3168 6.1.2).
+                // FIN and PSH belong to the end of the data, CWR to the first segment (RFC 3168 6.1.2).
                 *flags &= !if is_last { 0 } else { tcp::FIN | tcp::PSH };
                 *flags &= !if index == 0 { 0 } else { tcp::CWR };
             }
@@ -92,18 +92,18 @@ impl Layout {
     }
 }
 
-/// How many packets the packet stands for: one where it is no super-packet.
+/// Number of packets that the packet stands for. One if it is not a super-packet.
 pub fn count(packet: &Packet<'_>) -> usize {
     Layout::of(packet).map_or(1, |layout| layout.count())
 }
 
-/// Writes packet `index` of those to `out`, complete with lengths, identification (counted up),
-/// sequence number, flags and checksums, and gives its length in bytes. A packet that is no super-packet
-/// is copied, its checksum completed.
+/// Writes packet `index` of the super-packet to `out`, with lengths, identification (counted up), sequence
+/// number, flags and checksums, and returns its length in bytes. A packet that is not a super-packet is copied
+/// and its checksum completed.
 ///
 /// # Errors
-/// `no_headroom` where `out` is too short, `mtu_unfragmentable` where the headers contradict the
-/// segmentation or there is no such index.
+/// `no_headroom` if `out` is too short, `mtu_unfragmentable` if the headers contradict the segmentation or
+/// `index` is too large.
 pub fn write(packet: &Packet<'_>, index: usize, out: &mut [u8]) -> Result<usize, DropReason> {
     let bytes = packet.bytes();
     let Some(layout) = Layout::of(packet) else {
@@ -132,7 +132,7 @@ pub fn write(packet: &Packet<'_>, index: usize, out: &mut [u8]) -> Result<usize,
     Ok(len)
 }
 
-/// Cuts a super-packet to its first segment; nothing where it is none.
+/// Cuts a super-packet to its first segment. Does nothing to other packets.
 pub(crate) fn keep_first(packet: &mut Packet<'_>) {
     let Some(layout) = Layout::of(packet) else { return };
     packet.truncate(layout.payload(0).end);

@@ -1,24 +1,26 @@
-//! IPv6 to IPv4 (RFC 7915 5.1), everything but ICMP errors.
+//! IPv6 to IPv4 (RFC 7915 5.1), except ICMP errors.
 
 use super::{Ports, Settings, To4, Whole, mtu, transport};
 use crate::hdr::{icmpv4, icmpv6, ipv4};
 use crate::{DropReason, Ipv6View, L4, Packet, Segmentation, mss, proto};
 use core::net::Ipv6Addr;
 
-/// Makes the IPv6 packet an IPv4 packet, in place: the payload stays where it is.
+/// Turns the IPv6 packet into an IPv4 packet, in place. The payload does not move.
 ///
-/// `id` is the identification to use where the packet has no Fragment header; a device that cuts a
-/// super-packet counts on from it ([`super::segment::count`] says how far).
-/// Echo messages become ICMPv4 echo messages, their pieces where [`Ports::EchoPiece`] says how long they are; ICMP errors
-/// are [`super::icmp_6to4`]'s.
 ///
-/// A UDP datagram without checksum (RFC 6935) stays without: IPv4 allows it, and it is not ours to vouch
-/// for. Every other checksum is adjusted, never zeroed.
+/// `id` is the identification to use if the packet has no Fragment header. A device that cuts a super-packet
+/// counts on from it ([`super::segment::count`] returns the number of packets).
+/// Echo messages become ICMPv4 echo messages, and so do their fragments if [`Ports::EchoPiece`] gives the
+/// length of the message. [`super::icmp_6to4`] translates ICMP errors.
+///
+///
+/// A UDP datagram without checksum (RFC 6935) stays without one: IPv4 allows this, and the translator must not
+/// vouch for its contents. Every other checksum is adjusted, never zeroed.
 ///
 /// # Errors
 /// `ttl`, `too_big6` (answered with [`mtu::packet_too_big`]), `icmp_unknown_type`, `icmp_single_hop`,
-/// `frag_icmp`, `unsupported_proto`, ...; `mtu_unfragmentable` for a super-packet that has to be cut by
-/// [`super::segment`] first. The packet is unchanged then.
+/// `frag_icmp`, `unsupported_proto`, ...; `mtu_unfragmentable` for a super-packet that [`super::segment`] has
+/// to cut first. The packet is unchanged then.
 #[inline(always)]
 pub fn translate(
     packet: &mut Packet<'_>,
@@ -64,8 +66,8 @@ pub fn translate(
     Ok(fit.whole)
 }
 
-/// The transport part of packets whose checksum must be complete: echo messages, and what will be cut.
-/// Addresses come by value: by reference they would be in memory for every packet.
+/// Transport part of packets whose checksum must be complete: echo messages, and packets that will be cut.
+/// Addresses are passed by value: references would force them into memory for every packet.
 #[inline(never)]
 fn finish_slow(packet: &mut Packet<'_>, from: (Ipv6Addr, Ipv6Addr), l4: L4, to: To4, partial: Option<usize>) {
     if let L4::Echo { request, id } = l4 {
@@ -81,7 +83,7 @@ fn finish_slow(packet: &mut Packet<'_>, from: (Ipv6Addr, Ipv6Addr), l4: L4, to: 
     }
 }
 
-/// The IPv4 protocol, or why the packet has none.
+/// IPv4 protocol, or the reason to drop the packet.
 #[inline]
 fn protocol(view: &Ipv6View, l4: L4, ports: Ports) -> Result<u8, DropReason> {
     if matches!(l4, L4::Tcp { .. } | L4::Udp { .. }) {
@@ -90,7 +92,7 @@ fn protocol(view: &Ipv6View, l4: L4, ports: Ports) -> Result<u8, DropReason> {
     match view.proto {
         proto::ICMPV6 => icmp(view, l4, ports),
         proto::IGMP => Err(DropReason::IcmpSingleHop),
-        // ICMPv4 under an IPv6 header would come out as a message that nobody has looked at.
+        // ICMPv4 under an IPv6 header would become an ICMP message that nobody has checked.
         proto::ICMP => Err(DropReason::UnsupportedProtocol),
         other => Ok(other),
     }
@@ -109,7 +111,7 @@ fn icmp(view: &Ipv6View, l4: L4, ports: Ports) -> Result<u8, DropReason> {
     }
 }
 
-/// DF, MF and the offset (RFC 7915 5.1, 5.1.1). Of a super-packet each full segment counts.
+/// DF, MF and the offset (RFC 7915 5.1, 5.1.1). For a super-packet, the size of a full segment counts.
 #[inline]
 pub(super) fn flags(view: &Ipv6View, wire_len: u32) -> u16 {
     match view.fragment {
@@ -118,13 +120,13 @@ pub(super) fn flags(view: &Ipv6View, wire_len: u32) -> u16 {
     }
 }
 
-/// DF, for a packet of so many bytes that is no fragment.
+/// DF for a packet of this many bytes that is not a fragment.
 #[inline(always)]
 pub(super) fn dont_fragment(wire_len: u32) -> u16 {
     if wire_len > mtu::DF_CLEAR_MAX { ipv4::DF } else { 0 }
 }
 
-/// IPv6 can be 20 bytes longer than Total Length can say.
+/// Reason for a packet longer than Total Length can express: IPv6 allows 20 bytes more.
 #[cold]
 fn too_long(packet: &Packet<'_>) -> DropReason {
     match packet.offload.segmentation {

@@ -1,19 +1,20 @@
-//! Ports, identifiers and checksums of transport headers: what both directions, and the packets inside
-//! ICMP errors, have in common.
+//! Ports, identifiers and checksums of transport headers: code shared by both directions and by quoted packets.
 //!
-//! Checksums change by difference only, so that a wrong one leaves equally wrong. A header that a
-//! quotation cut off is changed as far as it is there.
+//!
+//! Checksums change only by difference, so a wrong one stays wrong by the same amount. A header that a
+//! quotation cut off is changed as far as it is present.
 
 use super::Ports;
 use crate::checksum::{self, Delta};
 use crate::hdr::{get16, icmpv4, put16, tcp, udp};
 use crate::{Checksum, DropReason, L4, Offload};
 
-/// Where in the transport header a partial checksum's field stands; `None` for a complete one, also where
+/// Offset in the transport header of the field of a partial checksum. `None` for a complete checksum, and if
 /// the partial one belongs to a packet further inside (a tunnel's).
 ///
+///
 /// # Errors
-/// `bad_len` where it would begin in the IP header, which is about to be another one.
+/// `bad_len` if the field would lie in the IP header, which is about to be replaced.
 #[inline]
 pub(crate) fn partial_field(offload: &Offload, l4_offset: usize) -> Result<Option<usize>, DropReason> {
     match offload.checksum {
@@ -26,8 +27,8 @@ pub(crate) fn partial_field(offload: &Offload, l4_offset: usize) -> Result<Optio
     }
 }
 
-/// Rewrites the transport header at the beginning of `bytes` for new addresses and ports; not echo
-/// messages, see [`rewrite_echo`].
+/// Rewrites the transport header at the beginning of `bytes` for new addresses and ports. For echo messages,
+/// see [`rewrite_echo`].
 #[inline(always)]
 pub(crate) fn rewrite(bytes: &mut [u8], l4: L4, ports: Ports, addresses: Delta, partial: Option<usize>) {
     match l4 {
@@ -49,7 +50,7 @@ pub(crate) fn rewrite(bytes: &mut [u8], l4: L4, ports: Ports, addresses: Delta, 
                 [h[6], h[7]] = match partial {
                     None if no_checksum => field, // RFC 768: there is none to adjust
                     None => match !sum_after(field, addresses, ports) {
-                        0 => 0xffff, // zero would say that there is none
+                        0 => 0xffff, // zero would mean that there is none
                         field => field,
                     },
                     Some(_) => addresses.apply_partial(field),
@@ -57,7 +58,7 @@ pub(crate) fn rewrite(bytes: &mut [u8], l4: L4, ports: Ports, addresses: Delta, 
                 .to_be_bytes();
             }
         }
-        // The device will sum this protocol's pseudo-header too, whatever it is.
+        // The device sums this protocol's pseudo-header too, whatever the protocol.
         L4::Other => {
             if let Some(at) = partial {
                 update(bytes, at, |field| addresses.apply_partial(field));
@@ -67,14 +68,14 @@ pub(crate) fn rewrite(bytes: &mut [u8], l4: L4, ports: Ports, addresses: Delta, 
     }
 }
 
-/// The sum that a checksum field stands for after both changes (RFC 1624), folded once.
+/// Sum that a checksum field stands for after both changes (RFC 1624), folded once.
 #[inline]
 fn sum_after(field: u16, addresses: Delta, ports: u32) -> u16 {
     checksum::fold32(u32::from(!field) + u32::from(addresses.0) + ports) // below 6 * 65,536
 }
 
-/// Makes an echo message one of type `kind`. `pseudo` is what the pseudo-header, which only ICMPv6 has,
-/// does to the checksum: its sum where it comes in, the inverse where it goes.
+/// Changes an echo message to type `kind`. `pseudo` is the change by the pseudo-header, which only ICMPv6 has:
+/// its sum if it is added, the inverse if it is removed.
 #[inline]
 pub(crate) fn rewrite_echo(bytes: &mut [u8], kind: u8, id: u16, ports: Ports, pseudo: Delta) {
     let Some(head) = bytes.first_chunk_mut::<8>() else { return };
@@ -90,8 +91,8 @@ pub(crate) fn rewrite_echo(bytes: &mut [u8], kind: u8, id: u16, ports: Ports, ps
     sum_of_nothing(bytes);
 }
 
-/// An ICMPv4 message of nothing but zeroes has the checksum 0xffff. Differences leave the other zero there
-/// (RFC 1624 3), which no receiver takes.
+/// Sets the checksum of an all-zero ICMPv4 message to 0xffff. Updates by difference leave the other zero there
+/// (RFC 1624 3), which no receiver accepts.
 #[inline]
 pub(crate) fn sum_of_nothing(message: &mut [u8]) {
     if message.iter().all(|b| *b == 0) {
@@ -99,8 +100,8 @@ pub(crate) fn sum_of_nothing(message: &mut [u8]) {
     }
 }
 
-/// Computes the checksum of a UDP datagram that had none (RFC 7915 4.5). `pseudo_addresses` is the sum
-/// of both addresses.
+/// Computes the checksum of a UDP datagram that had none (RFC 7915 4.5). `pseudo_addresses` is the sum of both
+/// addresses.
 pub(super) fn compute_udp(bytes: &mut [u8], pseudo_addresses: u16) {
     let Ok(len) = udp_len(bytes) else { return };
     let Some(datagram) = bytes.get_mut(..usize::from(len)) else { return };
@@ -110,10 +111,10 @@ pub(super) fn compute_udp(bytes: &mut [u8], pseudo_addresses: u16) {
     put16(datagram, udp::CHECKSUM, if sum == 0 { 0xffff } else { sum });
 }
 
-/// The Length of a UDP datagram.
+/// Length field of a UDP datagram.
 ///
 /// # Errors
-/// `bad_len` where it is shorter than its header or longer than `bytes`.
+/// `bad_len` if it is shorter than its header or longer than `bytes`.
 pub(super) fn udp_len(bytes: &[u8]) -> Result<u16, DropReason> {
     let len = get16(bytes, udp::LENGTH).ok_or(DropReason::L4Truncated)?;
     if usize::from(len) < udp::LEN || usize::from(len) > bytes.len() {
@@ -122,7 +123,7 @@ pub(super) fn udp_len(bytes: &[u8]) -> Result<u16, DropReason> {
     Ok(len)
 }
 
-/// Writes the ports and gives what that does to a sum, not folded.
+/// Writes the ports and returns the change of a sum, not folded.
 #[inline]
 fn set_ports(bytes: &mut [u8], old_src: u16, old_dst: u16, ports: Ports) -> u32 {
     let Ports::Set { src, dst } = ports else { return 0 };
@@ -145,7 +146,7 @@ mod tests {
 
     #[test]
     fn an_echo_reply_of_nothing_but_zeroes_has_a_checksum() {
-        // An ICMPv6 reply with identifier, number and data of zero; its pseudo-header's sum is 0x1234.
+        // An ICMPv6 reply whose identifier, number and data are zero. The sum of its pseudo-header is 0x1234.
         let mut reply = [129, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
         let sum = !checksum::add(checksum::sum(&reply), 0x1234);
         put16(&mut reply, icmpv4::CHECKSUM, sum);

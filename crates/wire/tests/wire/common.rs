@@ -10,10 +10,10 @@ use gatun_wire::{
 use proptest::prelude::*;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-/// What buffers hold before anything is written: a byte that was forgotten shows.
+/// Initial value of buffers, which makes unwritten bytes visible.
 pub const MARK: u8 = 0xa5;
 
-/// An IPv6 client, its server's address in pool6, and both as IPv4 sees them.
+/// An IPv6 client, the address of its server in pool6, and the IPv4 addresses of both.
 pub const CLIENT6: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0x1ca7, 0x2, 0, 0, 0, 0x9);
 pub const SERVER6: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0x64, 0, 0, 0, 0xc000, 0x221);
 pub const CLIENT4: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 7);
@@ -31,18 +31,18 @@ pub fn echo(request: bool, payload: &[u8]) -> Message {
     Message::Echo { request, id: 0x1234, payload: payload.to_vec() }
 }
 
-/// Bytes without a pattern that a checksum would not see.
+/// Bytes without a pattern that a checksum would miss.
 pub fn payload(len: usize) -> Vec<u8> {
     (0..len).map(|i| (i * 7 + i / 251) as u8).collect()
 }
 
-/// Bytes, many of them of the kind that a one's complement sum hides.
+/// Random bytes, many of which have values that a one's complement sum hides.
 pub fn bytes(max: usize) -> impl Strategy<Value = Vec<u8>> {
     let byte = prop_oneof![2 => Just(0u8), 2 => Just(0xff), 3 => any::<u8>()];
     prop::collection::vec(byte, 0..max)
 }
 
-/// Any message; `options` are TCP's.
+/// Any message; `options` are TCP options.
 pub fn message(options: Vec<u8>) -> impl Strategy<Value = Message> {
     prop_oneof![
         (any::<u16>(), any::<u16>(), any::<u8>(), bytes(1300)).prop_map(move |(src, dst, flags, payload)| {
@@ -95,8 +95,9 @@ pub fn inbound6() -> V6 {
     V6 { src: SERVER6, dst: CLIENT6, ..header6() }
 }
 
-/// Runs `f` on `bytes` as a packet in a marked buffer, which has the least room that a backend may leave; gives what `f`
-/// gave, the packet then, its leftovers. Whatever `f` does, the device's own header has to fit in front.
+/// Runs `f` on `bytes` as a packet in a marked buffer with the least room that a backend may leave. Returns the
+/// result of `f`, the packet and its offloads. Whatever `f` does, the device's own header has to fit before the
+/// packet.
 pub fn in_buffer<R>(
     bytes: &[u8],
     offload: Offload,
@@ -111,7 +112,7 @@ pub fn in_buffer<R>(
     (result, packet.bytes().to_vec(), packet.offload)
 }
 
-/// Identification given to 6to4 packets without Fragment header.
+/// Identification of packets translated from IPv6 to IPv4 without Fragment header.
 pub const ID: u16 = 0x6a6b;
 
 pub fn to4(view: &Ipv6View, ports: Ports) -> To4 {
@@ -124,10 +125,10 @@ pub fn to6(view: &Ipv4View, ports: Ports) -> To6 {
     To6::new((view.src, view.dst), src_dst, ports)
 }
 
-/// What a translation gave.
+/// Result of a translation.
 pub type Translated = (Result<Whole, DropReason>, Vec<u8>, Offload);
 
-/// Parses and translates. On an error the packet must be as it was.
+/// Parses and translates. On an error the packet must be unchanged.
 pub fn six_to_four(bytes: &[u8], ports: Ports, settings: &Settings, offload: Offload) -> Translated {
     let out = in_buffer(bytes, offload, |packet| {
         let view = Ipv6View::parse(packet.bytes())?;
@@ -138,7 +139,7 @@ pub fn six_to_four(bytes: &[u8], ports: Ports, settings: &Settings, offload: Off
     out
 }
 
-/// Parses and translates. On an error the packet must be as it was.
+/// Parses and translates. On an error the packet must be unchanged.
 pub fn four_to_six(bytes: &[u8], ports: Ports, settings: &Settings, offload: Offload) -> Translated {
     let out = in_buffer(bytes, offload, |packet| {
         let view = Ipv4View::parse(packet.bytes())?;
@@ -156,14 +157,14 @@ fn unchanged_on_error(bytes: &[u8], offload: Offload, out: &Translated) {
     }
 }
 
-/// The 6to4 translation of a packet that must have one and leave whole.
+/// IPv4 translation of a packet that must be translatable and sent whole.
 pub fn ok_6to4(bytes: &[u8]) -> Vec<u8> {
     let (result, out, _) = six_to_four(bytes, Ports::Keep, &Settings::default(), Offload::default());
     assert_eq!(result, Ok(Whole::Yes));
     out
 }
 
-/// The 4to6 translation of a packet that must have one and leave whole.
+/// IPv6 translation of a packet that must be translatable and sent whole.
 pub fn ok_4to6(bytes: &[u8]) -> Vec<u8> {
     let (result, out, _) = four_to_six(bytes, Ports::Keep, &Settings::default(), Offload::default());
     assert_eq!(result, Ok(Whole::Yes));
@@ -178,7 +179,7 @@ pub fn err_4to6(bytes: &[u8]) -> DropReason {
     four_to_six(bytes, Ports::Keep, &Settings::default(), Offload::default()).0.unwrap_err()
 }
 
-/// The transport header of a packet of either family.
+/// Transport header of a packet of either family.
 pub fn l4_of(bytes: &[u8]) -> L4 {
     match bytes[0] >> 4 {
         4 => Ipv4View::parse(bytes).unwrap().l4(bytes).unwrap(),

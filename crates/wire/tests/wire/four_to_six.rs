@@ -1,9 +1,9 @@
-//! RFC 7915 4.1: IPv4 to IPv6, every byte.
+//! RFC 7915 4.1: IPv4 to IPv6, compared byte by byte.
 
 use crate::common::*;
 use gatun_wire::{DropReason, Offload, Ports, Settings, Whole};
 
-/// The IPv6 packet that the IPv4 packets here become.
+/// Expected IPv6 packet.
 fn expected() -> V6 {
     V6 { hop_limit: 63, ..inbound6() }
 }

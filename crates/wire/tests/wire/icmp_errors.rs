@@ -1,4 +1,4 @@
-//! RFC 7915 4.2, 4.3, 5.2, 5.3: ICMP errors with the packets inside them, every byte.
+//! RFC 7915 4.2, 4.3, 5.2, 5.3: ICMP errors with quoted packets, compared byte by byte.
 
 use crate::common::*;
 use gatun_wire::{DropReason, GROWTH_MAX, Offload, Ports, Settings};
@@ -7,7 +7,7 @@ fn settings() -> Settings {
     Settings::default()
 }
 
-/// The packet inside errors, as the IPv4 and as the IPv6 side know it.
+/// Quoted packet, in its IPv4 and its IPv6 form.
 fn inner4() -> V4 {
     V4 { ttl: 17, id: 0, ..outbound4() }
 }
@@ -16,13 +16,13 @@ fn inner6() -> V6 {
     V6 { hop_limit: 17, ..header6() }
 }
 
-/// The ICMPv6 packet that an ICMPv4 error from the router becomes.
+/// Expected ICMPv6 packet for an ICMPv4 error from the router.
 fn outer6(kind: u8, code: u8, word: u32, body: &[u8]) -> Vec<u8> {
     let e = Error6 { kind, code, word, body: body.to_vec() };
     V6 { src: ROUTER6, dst: CLIENT6, hop_limit: 63, ..header6() }.raw(58, &e.message(ROUTER6, CLIENT6))
 }
 
-/// The ICMPv4 packet that an ICMPv6 error from the router becomes.
+/// Expected ICMPv4 packet for an ICMPv6 error from the router.
 fn outer4(kind: u8, code: u8, word: u32, body: &[u8]) -> Vec<u8> {
     let e = Error4 { kind, code, word, body: body.to_vec() };
     V4 { src: ROUTER4, dst: CLIENT4, ttl: 63, id: ID, ..header4() }.raw(1, &e.message())
@@ -36,7 +36,7 @@ fn six(kind: u8, code: u8, word: u32, body: &[u8]) -> (Result<(), DropReason>, V
     error_6to4(&Error6 { kind, code, word, body: body.to_vec() }.packet(), Ports::Keep, &settings())
 }
 
-/// RFC 7915 4.2 as it is written: type and code in, type and code out; `None` is dropped.
+/// The table of RFC 7915 4.2: type and code in, type and code out. `None` means dropped.
 fn table_4to6(kind: u8, code: u8) -> Option<(u8, u8)> {
     match (kind, code) {
         (3, 0 | 1 | 5 | 6 | 7 | 8 | 11 | 12) => Some((1, 0)),
@@ -88,7 +88,8 @@ fn all_65536_types_and_codes_of_icmpv4_come_out_by_the_table() {
             let (result, out) = four(kind, code, 0, &body4);
             match table_4to6(kind, code) {
                 Some((k, c)) => {
-                    // An MTU of zero: the plateau below 68 is 68, and 1280 is the least; the pointer of 3/2.
+                    // An MTU of zero: the plateau below 68 is 68, and 1280 is the minimum. For 3/2, the word is
+                    // the pointer.
                     let word = match (k, c) {
                         (2, _) => 1280,
                         (4, 1) => 6,
@@ -109,7 +110,7 @@ fn all_65536_types_and_codes_of_icmpv4_come_out_by_the_table() {
     }
 }
 
-/// A message through the translation for everything but errors.
+/// Sends a message through the translation of non-error packets.
 fn query_4to6(kind: u8, code: u8) -> (Result<gatun_wire::Whole, DropReason>, Vec<u8>) {
     let e = Error4 { kind, code, word: 0x1234_0001, body: b"ping".to_vec() };
     let bytes = header4().raw(1, &e.message());
@@ -145,7 +146,7 @@ fn all_65536_types_and_codes_of_icmpv6_come_out_by_the_table() {
             let (result, out) = six(kind, code, 0, &body6);
             match table_6to4(kind, code) {
                 Some((k, c)) => {
-                    // An MTU of zero: no IPv4 link has less than 68.
+                    // An MTU of zero: every IPv4 link carries at least 68.
                     let word = if (k, c) == (3, 4) { 68 } else { 0 };
                     assert_eq!(result, Ok(()), "{kind}/{code}");
                     assert_eq!(out, outer4(k, c, word, &body4), "{kind}/{code}");
@@ -290,7 +291,7 @@ fn fragments_inside_an_error_are_translated_first_later_and_atomic() {
 fn eight_bytes_after_the_inner_header_are_enough_and_seven_are_too_few() {
     for m in [udp(&payload(300)), tcp(&payload(300)), echo(true, &payload(300))] {
         let (body4, body6) = (inner4().packet(&m), inner6().packet(&m));
-        // Half a checksum (17 bytes of TCP) cannot be adjusted; it stays as it was.
+        // Half a checksum (17 bytes of TCP) cannot be adjusted and stays unchanged.
         for quoted in (8..100).filter(|q| *q != 17) {
             let (short4, short6) = (&body4[..20 + quoted], &body6[..40 + quoted]);
             assert_eq!(four(3, 1, 0, short4), (Ok(()), outer6(1, 0, 0, short6)), "{quoted}");
@@ -401,7 +402,7 @@ fn every_advertised_mtu_of_icmpv4_comes_out_by_the_minimum_of_three_and_1280() {
     for (mtu4, mtu6) in [(1500, 1500), (9000, 1400), (1300, 9000), (65_535, 65_535)] {
         let settings = Settings { mtu4, mtu6, ..settings() };
         for quoted_len in [69u32, 1006, 1007, 1492, 1493, 1500, 4352, 65_535] {
-            // Only the header says how long the packet was.
+            // Only the header gives the length of the packet.
             let mut body4 = inner4().packet(&m);
             let mut body6 = inner6().packet(&m);
             set_total_len4(&mut body4, quoted_len as u16);
@@ -446,7 +447,7 @@ fn every_advertised_mtu_of_icmpv6_comes_out_by_the_minimum_of_three() {
             for fragment in [None, Some((0, false, 0xabcd))] {
                 let body6 = V6 { fragment, ..inner6() }.packet(&m);
                 let body4 = V4 { id: if fragment.is_some() { 0xabcd } else { 0 }, ..inner4() }.packet(&m);
-                // RFC 7915 5.2: what the Fragment header takes is taken into account.
+                // RFC 7915 5.2: the Fragment header counts.
                 let overhead = if fragment.is_some() { 28 } else { 20 };
                 let adv = advertised.saturating_sub(overhead);
                 let expected = adv.min(mtu4).min(mtu6 - overhead).max(68);
@@ -461,7 +462,7 @@ fn every_advertised_mtu_of_icmpv6_comes_out_by_the_minimum_of_three() {
     }
 }
 
-/// An extension structure: version 2, a checksum that is not ours, one object.
+/// Extension structure: version 2, a foreign checksum, one object.
 const EXTENSION: [u8; 16] = [0x20, 0, 0x12, 0x34, 0, 12, 1, 1, 9, 8, 7, 6, 5, 4, 3, 2];
 
 fn padded(datagram: &[u8], len: usize) -> Vec<u8> {
@@ -479,7 +480,7 @@ fn extensions_are_kept_and_their_length_counts_the_new_datagram() {
     let short = udp(&payload(10));
     let (short4, short6) = (inner4().packet(&short), inner6().packet(&short));
     for (kind4, kind6, code4, code6) in [(3, 1, 1, 0), (11, 3, 0, 0)] {
-        // 148 bytes go up to 152, in 64-bit words; what is missing is zero.
+        // 148 bytes are padded with zeros to 152, in 64-bit words.
         let out = outer6(kind6, code6, 19 << 24, &padded(long6, 152));
         assert_eq!(four(kind4, code4, 32 << 16, &padded(long4, 128)), (Ok(()), out));
         let out = outer6(kind6, code6, 16 << 24, &padded(&short6, 128));
@@ -510,7 +511,7 @@ fn a_datagram_shorter_than_rfc_4884_allows_is_accepted_and_leaves_compliant() {
 fn an_extension_is_dropped_where_the_new_message_cannot_say_where_it_begins() {
     let m = udp(&payload(100));
     let (body4, body6) = (inner4().packet(&m), inner6().packet(&m));
-    // Fragmentation Needed and Parameter Problem: the IPv6 messages have no length.
+    // Fragmentation Needed and Parameter Problem: the IPv6 messages have no length attribute.
     let out = outer6(2, 0, 1420, &body6);
     assert_eq!(four(3, 4, 32 << 16 | 1400, &padded(&body4, 128)), (Ok(()), out));
     let out = outer6(4, 0, 6, &body6);
@@ -531,11 +532,11 @@ fn a_long_datagram_gives_way_to_its_extension_and_a_lying_length_is_refused() {
 
     assert_eq!(four(3, 1, 255 << 16, &body4[..200]).0, Err(DropReason::IcmpExtensionBad));
     assert_eq!(six(1, 0, 255 << 24, &body6[..200]).0, Err(DropReason::IcmpExtensionBad));
-    // A length that covers everything: there is no extension.
+    // The length covers everything: there is no extension.
     assert_eq!(four(3, 1, 50 << 16, &body4[..200]), (Ok(()), outer6(1, 0, 0, &body6[..220])));
 }
 
-/// A header alone, or with a little more, and an extension behind it: 128 bytes have to stand before that.
+/// A header alone, or with a few more bytes, and an extension after it. The extension has to begin at byte 128.
 // proves: A79-38
 #[test]
 fn an_error_that_grows_as_much_as_one_can_leaves_room_for_the_devices_header() {

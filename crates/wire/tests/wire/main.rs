@@ -1,4 +1,4 @@
-//! The crate from outside, in one program: a test program each would be linked ten times.
+//! Integration tests in one program, so that the crate is linked once.
 
 mod common;
 

@@ -1,4 +1,4 @@
-//! ICMP messages that the translator makes itself.
+//! ICMP messages that the translator originates.
 
 use crate::common::*;
 use gatun_wire::icmp_error::{Message, echo_reply4, echo_reply6, error4, error6, may_answer4, may_answer6};

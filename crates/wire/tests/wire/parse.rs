@@ -1,4 +1,4 @@
-//! What is refused before anything is translated.
+//! Packets refused by the parser.
 
 use crate::common::*;
 use gatun_wire::view::EXTENSION_HEADERS_MAX;
@@ -116,7 +116,7 @@ fn a_transport_header_that_is_cut_off_is_refused_and_in_a_fragment_called_tiny()
 
 #[test]
 fn fragments_that_no_host_sends_are_refused() {
-    // More to come, but not a multiple of eight; past the end of the largest packet.
+    // More fragments to come but not a multiple of eight; beyond the end of the largest packet.
     for (offset, more, len) in [(0, true, 12), (64, true, 63), (65_528, false, 8), (65_528, true, 8)] {
         let v4 = V4 { mf: more, offset, ..header4() }.raw(17, &payload(len));
         assert_eq!(parse4(&v4), Err(DropReason::BadLength));
@@ -148,7 +148,7 @@ fn icmp_of_the_other_family_and_igmp_are_refused() {
 
 #[test]
 fn messages_for_one_link_are_not_answered_with_time_exceeded() {
-    // MLD has hop limit 1: it must not look like a packet whose hops ran out.
+    // MLD has hop limit 1. It must not be treated as a packet whose hops ran out.
     let mld = [143, 0, 0, 0, 0, 0, 0, 0];
     let v6 = V6 { hop_limit: 1, ..header6() }.raw(58, &mld);
     assert_eq!(err_6to4(&v6), DropReason::IcmpSingleHop);
@@ -173,7 +173,8 @@ fn prefixes_of_other_lengths_or_with_bits_where_none_belong_are_refused() {
 // proves: A79-71
 #[test]
 fn a_path_below_1280_never_makes_an_atomic_fragment() {
-    // The IPv4 host does what the translated Packet Too Big said: smaller packets, still without one.
+    // The IPv4 host obeys the translated Packet Too Big: its smaller packets still become packets without a
+    // Fragment header.
     for len in [28, 500, 556, 1000] {
         for df in [false, true] {
             let out = ok_4to6(&V4 { df, ..header4() }.packet(&udp(&payload(len - 28))));

@@ -1,4 +1,4 @@
-//! What holds for every packet.
+//! Properties of all packets.
 
 use crate::common::*;
 use gatun_wire::checksum::{Delta, sum};
@@ -18,7 +18,7 @@ fn ports_of(m: &Message) -> Ports {
     }
 }
 
-/// The checksum's error: zero and all ones are the same number.
+/// Error of the checksum. Zero and all ones are the same number.
 fn error_of(bytes: &[u8]) -> u16 {
     let (at, addresses, proto) = match bytes[0] >> 4 {
         4 => (20, &bytes[12..20], bytes[9]),
@@ -87,7 +87,7 @@ proptest! {
     // proves: A79-20
     #[test]
     fn a_delta_is_the_full_sum(mut data in bytes(200), new in bytes(40), at in 0usize..100) {
-        data.insert(0, 1); // a sum of zero is one of nothing but zeros, which no packet is
+        data.insert(0, 1); // only all-zero bytes have a sum of zero, and no packet is all zeros
         let at = (at * 2).min(data.len() / 2 * 2);
         let end = (at + new.len() / 2 * 2).min(data.len() / 2 * 2);
         let new = &new[..end - at];
@@ -141,7 +141,7 @@ proptest! {
             let v6 = p.embed(v4);
             prop_assert_eq!(v6.octets()[8], 0);
             prop_assert!(p.contains(v6));
-            // What the address does not use: the u octet and all after the IPv4 address.
+            // Bits that the address does not use: the u octet and everything after the IPv4 address.
             let used = p.embed(Ipv4Addr::BROADCAST);
             let free = !(u128::MAX << (128 - len)) & !(u128::from(used) ^ network);
             prop_assert_eq!(u128::from(v6) & free, 0);
@@ -208,7 +208,7 @@ fn offload() -> impl Strategy<Value = Offload> {
     (checksum, segmentation).prop_map(|(checksum, segmentation)| Offload { checksum, segmentation })
 }
 
-/// An IPv4 header checksum made right again, so that more than the checksum is tested.
+/// Packet with a corrected IPv4 header checksum, so that more than the checksum is tested.
 fn mended(mut packet: Vec<u8>) -> Vec<u8> {
     let len = usize::from(packet[0] & 0xf) * 4;
     if packet[0] >> 4 == 4 && (20..=packet.len()).contains(&len) {
@@ -279,7 +279,7 @@ fn every_truncation_of_every_valid_packet_does_no_harm() {
     }
 }
 
-/// The same with an IP length that says so.
+/// Truncated packet whose IP length matches.
 fn shortened(packet: &[u8]) -> Vec<u8> {
     let mut packet = packet.to_vec();
     match packet.first().map(|b| b >> 4) {
@@ -297,7 +297,7 @@ fn shortened(packet: &[u8]) -> Vec<u8> {
     }
 }
 
-/// Does everything to a packet that the crate can do, and looks at what comes out.
+/// Applies every function of the crate to a packet and checks the results.
 fn everything(bytes: &[u8], offload: Offload) {
     let settings = Settings { mtu4: 1000, ..Settings::default() };
     for ports in [Ports::Keep, Ports::Set { src: 1, dst: 0xffff }, Ports::EchoId(7)] {
@@ -358,7 +358,7 @@ fn own_messages(bytes: &[u8], offload: Offload) {
     }
 }
 
-/// Headers that a parser we did not write accepts, lengths exact, the IPv4 header checksum right.
+/// Checks headers with an independent parser: exact lengths, a right IPv4 header checksum.
 fn well_formed(bytes: &[u8]) {
     match bytes[0] >> 4 {
         4 => {

@@ -1,4 +1,4 @@
-//! IPv4 to IPv4: every byte of what comes out against the same packet built anew.
+//! IPv4 to IPv4: every byte is compared with the same packet built from scratch.
 
 use crate::common::*;
 use gatun_wire::rfc3022::{self, Rewrite, icmp_error};
@@ -52,7 +52,7 @@ fn outer(kind: u8, code: u8, word: u32, body: &[u8]) -> Vec<u8> {
     Error4 { kind, code, word, body: body.to_vec() }.packet()
 }
 
-/// Translates an error from the router to the public address, about a packet of the inside host.
+/// Translates an error from the router to the public address about a packet of the inside host.
 fn error(bytes: &[u8], ports: Ports) -> (Result<Whole, DropReason>, Vec<u8>) {
     let (result, out, _) = in_buffer(bytes, Offload::default(), |p| {
         let view = Ipv4View::parse(p.bytes())?;
@@ -68,13 +68,13 @@ fn error(bytes: &[u8], ports: Ports) -> (Result<Whole, DropReason>, Vec<u8>) {
     (result, out)
 }
 
-/// The error as the inside host has to see it.
+/// The error as the inside host has to receive it.
 fn seen_inside(kind: u8, code: u8, word: u32, body: &[u8]) -> Vec<u8> {
     let error = Error4 { kind, code, word, body: body.to_vec() };
     V4 { src: ROUTER4, dst: PRIVATE, ttl: 63, ..header4() }.raw(1, &error.message())
 }
 
-/// The inside host's packet as it left, and as it was.
+/// The inside host's packet after and before translation.
 fn quoted(m: &Message, ports: Ports) -> (Vec<u8>, Vec<u8>) {
     let left = V4 { src: PUBLIC, dst: SERVER4, ttl: 7, options: vec![1; 4], ..header4() };
     let was = V4 { src: PRIVATE, ..left.clone() };
@@ -114,7 +114,7 @@ proptest! {
         let mut sent = sent().packet(&m);
         let mut right = plain(&sent, (PUBLIC, SERVER4), ports).1;
         let field = u16::from_be_bytes([sent[at], sent[at + 1]]).wrapping_add(flip);
-        prop_assume!(at != 26 || field != 0); // that would say that there is none
+        prop_assume!(at != 26 || field != 0); // that would mean no checksum
         sent[at..at + 2].copy_from_slice(&field.to_be_bytes());
         let (_, mut out) = plain(&sent, (PUBLIC, SERVER4), ports);
         let sum = |b: &[u8]| u32::from(u16::from_be_bytes([b[at], b[at + 1]])) % 0xffff;
@@ -164,8 +164,8 @@ proptest! {
             Message::Echo { id, .. } => Ports::EchoId(id),
             Message::Icmp { .. } | Message::Raw { .. } => Ports::Keep,
         };
-        // Of a packet that was cut off in the middle of its transport header, too; not in the middle of its
-        // checksum, half of which nobody can adjust.
+        // Packets cut off in the middle of their transport header are tested too, but not in the middle of the
+        // checksum: half a checksum cannot be adjusted.
         let len = if cut { left.len().min(24 + 8 + usize::from(code % 20) * 2) } else { left.len() };
         let (result, out) = error(&outer(kind, code, word, &left[..len]), back);
         prop_assert_eq!(result, Ok(Whole::Yes));
@@ -188,7 +188,7 @@ fn padding_is_cut_off_and_a_datagram_without_checksum_stays_without() {
 
 #[test]
 fn a_udp_sum_of_zero_leaves_as_all_ones() {
-    // The last word is chosen so that the sum comes to zero behind the new address.
+    // One value of the last word makes the sum zero after the address change.
     for last in 0..=u16::MAX {
         let m = udp(&last.to_be_bytes());
         let wanted = V4 { src: PUBLIC, ttl: 63, ..sent() }.packet(&m);
@@ -233,7 +233,7 @@ fn a_super_packet_passes_as_one_and_is_judged_by_its_segments() {
     let (result, out, left) = run(1460, 1500);
     assert_eq!((result, left, out.len()), (Ok(Whole::Yes), offload(1460), 30_040));
     assert_eq!(run(1461, 1500).0, Err(DropReason::TooBig4));
-    // Without DF a device is told to cut smaller segments.
+    // Without DF, the device is told to cut smaller segments.
     let free = sent().packet(&m);
     let (result, _, left) = rewrite(&free, (PUBLIC, SERVER4), Ports::Keep, None, 1400, offload(1460));
     assert_eq!((result, left.segmentation), (Ok(Whole::Yes), segmentation(1360)));

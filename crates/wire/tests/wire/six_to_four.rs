@@ -1,9 +1,9 @@
-//! RFC 7915 5.1: IPv6 to IPv4, every byte.
+//! RFC 7915 5.1: IPv6 to IPv4, compared byte by byte.
 
 use crate::common::*;
 use gatun_wire::{DropReason, Ipv6View, Offload, Ports, Settings, Whole};
 
-/// The IPv4 packet that the IPv6 packets here become.
+/// Expected IPv4 packet.
 fn expected() -> V4 {
     V4 { id: ID, ttl: 63, ..outbound4() }
 }

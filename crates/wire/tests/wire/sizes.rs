@@ -1,4 +1,4 @@
-//! MTUs and fragments: what is refused, what is cut, and what the pieces look like.
+//! MTUs and fragments: which packets are refused, which are fragmented, and the fragments.
 
 use crate::common::*;
 use gatun_wire::rfc7915::{fragment, mtu};
@@ -10,7 +10,7 @@ fn plain() -> Offload {
     Offload::default()
 }
 
-/// The IPv4 side's packet, translated, cut where it has to be; all pieces in order.
+/// Translates a packet from the IPv4 side and fragments it if needed. Returns all fragments in order.
 fn pieces_4to6(bytes: &[u8], settings: &Settings) -> Vec<Vec<u8>> {
     let (result, out, offload) = four_to_six(bytes, Ports::Keep, settings, plain());
     cut(result, &out, offload)
@@ -46,7 +46,7 @@ fn split(bytes: &[u8], offload: Offload, max: u32) -> Result<Vec<Vec<u8>>, DropR
     Ok(rest)
 }
 
-/// Puts IPv6 fragments together as a host would; every piece must be in its place.
+/// Reassembles IPv6 fragments like a host. Every fragment must be in its place.
 fn reassemble6(pieces: &[Vec<u8>], max: usize) -> Vec<u8> {
     let mut whole = vec![];
     for (n, piece) in pieces.iter().enumerate() {
@@ -77,7 +77,7 @@ fn a_packet_without_df_is_cut_to_the_lowest_ipv6_mtu_and_comes_together_again() 
                     continue;
                 }
                 assert_eq!(reassemble6(&pieces, lowest_ipv6_mtu as usize), as6);
-                // Each piece is full, and built as an IPv6 host would have built it.
+                // Each fragment is full, and identical to one from an IPv6 host.
                 let room = (lowest_ipv6_mtu as usize - 48) / 8 * 8;
                 for (n, (piece, part)) in pieces.iter().zip(as6.chunks(room)).enumerate() {
                     let more = (n + 1) * room < as6.len();

@@ -1,4 +1,4 @@
-//! Packets with something left for the device: partial checksums, TCP and UDP super-packets.
+//! Packets with offloads: partial checksums, TCP and UDP super-packets.
 
 use crate::common::*;
 use etherparse::TcpHeader;
@@ -12,7 +12,7 @@ fn l4_at(bytes: &[u8]) -> usize {
     if bytes[0] >> 4 == 4 { 20 } else { 40 }
 }
 
-/// The packet as a stack hands it to a device: the checksum field holds the pseudo-header's sum.
+/// Packet as a stack passes it to a device: the checksum field holds the pseudo-header's sum.
 fn partial(bytes: &[u8], segmentation: Segmentation) -> (Vec<u8>, Offload) {
     let mut bytes = bytes.to_vec();
     let at = l4_at(&bytes);
@@ -47,7 +47,7 @@ fn tcp_with(flags: u8, payload: &[u8]) -> Message {
     Message::Tcp { src: 40_001, dst: 443, flags, options, payload: payload.to_vec() }
 }
 
-/// What a device makes of a TCP super-packet, by a header that etherparse reads and writes.
+/// Segments that a device makes of a TCP super-packet, with headers read and written by etherparse.
 fn tcp_segments(size: usize, flags: u8, data: &[u8], v6: bool) -> Vec<Vec<u8>> {
     let parts: Vec<_> = data.chunks(size).collect();
     let one = |(n, part): (usize, &&[u8])| {
@@ -172,7 +172,7 @@ fn a_partial_checksum_of_an_echo_message_is_completed() {
 
 #[test]
 fn the_partial_checksum_of_a_packet_in_a_tunnel_moves_with_it() {
-    // UDP with its own checksum complete; the device is to sum something from byte 36 of it on.
+    // UDP with its own checksum complete. The device is to sum the bytes from 36 on.
     for (m, start) in [(udp(&payload(200)), 36), (udp(&payload(200)), 8)] {
         let offload = |at: u16| Offload {
             checksum: Checksum::Partial { start: at + start, offset: 16 },
@@ -189,8 +189,8 @@ fn the_partial_checksum_of_a_packet_in_a_tunnel_moves_with_it() {
     }
 }
 
-/// Cutting and translating may be exchanged: each segment of the translated super-packet is the
-/// translation of a segment of the original one.
+/// Segmentation and translation commute: each segment of the translated super-packet is the translation of a
+/// segment of the original one.
 #[test]
 fn a_super_packet_is_translated_as_each_of_its_segments_would_be() {
     let data = payload(48_000);

@@ -109,7 +109,7 @@ fn from_ipv6_it_stays_without() {
 // proves: A79-19, A79-20
 #[test]
 fn a_sum_of_zero_is_sent_as_all_ones_updated_or_computed() {
-    // One word runs through all values: at one of them each family's checksum is zero.
+    // One word takes all values: for one of them, each family's checksum is zero.
     let (mut ones4, mut ones6) = (0, 0);
     for word in 0..=0xffffu16 {
         let m = udp(&word.to_be_bytes());

@@ -1,49 +1,49 @@
-//! A ring from one worker to another: packets as bytes one behind the other, and beside them what else is known of each.
+//! Ring from one worker to another: the bytes of packets in sequence, and separate metadata of each.
 //!
 //! ```text
 //!   put: copied in front of the others of the burst, in memory that the writer alone has --publish--> ring --take--> buffers
 //! ```
-//! Where a ring ends is written once for a burst, and once where the reader has taken what there was.
+//! The writer updates the ring's positions once per burst, and the reader once after it has taken all packets.
 
 use arrayvec::ArrayVec;
 use gatun_io::{BURST_MAX, PACKET_MAX, STRIDE};
 use gatun_wire::{HEADROOM, Offload, Packet};
 use rtrb::{Consumer, Producer, RingBuffer};
 
-/// Packets that wait in a ring at most.
+/// Largest number of packets in a ring.
 pub(super) const PACKETS_MAX: usize = 1024;
-/// Bytes of packets that are published together, but for one that is larger: those of a burst, where they are small.
+/// Bytes of packets that are published together, except a single larger one: a burst of small packets.
 const TOGETHER_MAX: usize = 16 << 10;
-/// Bytes behind a packet.
+/// Room in bytes after a packet.
 const TAILROOM: usize = 256;
 const _: () = assert!(TAILROOM >= gatun_wire::TAILROOM);
 
 const _: () = assert!(HEADROOM + PACKET_MAX + TAILROOM + 128 <= STRIDE);
 
-/// Bytes of buffers that no packet was in: written, so that they have their memory.
+/// Fill value of unused buffers: writing it allocates their pages.
 const UNUSED: u8 = 0xa5;
 
-/// Bytes that a ring for so many bytes takes.
+/// Memory in bytes of a ring for this many bytes.
 pub(super) fn memory_bytes(bytes: usize) -> usize {
-    bytes + PACKETS_MAX * size_of::<Parcel>() + TOGETHER_MAX
+    bytes + PACKETS_MAX * size_of::<PacketMeta>() + TOGETHER_MAX
 }
 
-/// What is known of a packet in a ring beside its bytes.
+/// Metadata of a packet in a ring.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Parcel {
+pub(super) struct PacketMeta {
     len: u32,
     offload: Offload,
     realm: u8,
 }
 
-impl Parcel {
-    /// Bytes of a buffer for it: headroom, and room behind for a reply that pads. An odd number of cache lines, so that
-    /// packets of one size do not begin in the same set of a cache.
+impl PacketMeta {
+    /// Buffer size for the packet: headroom, and room after it for a reply that pads. An odd number of cache
+    /// lines, so that packets of one size begin in different cache sets.
     fn buffer_len(&self) -> usize {
         (HEADROOM + self.len as usize + TAILROOM).next_multiple_of(64) | 64
     }
 
-    /// Cuts the buffer of the next packet that was copied out from those of all.
+    /// Splits off the buffer of the next copied packet.
     pub(super) fn packet<'b>(&self, buffers: &mut &'b mut [u8]) -> Option<Packet<'b>> {
         let buffer = buffers.split_off_mut(..self.buffer_len())?;
         let mut packet = Packet::with_offload(buffer, HEADROOM, self.len as usize, self.offload)?;
@@ -52,75 +52,74 @@ impl Parcel {
     }
 }
 
-/// What was copied out of rings: each packet's buffer close behind the one before, as a processor reaches few pages at once
-/// without asking where they are.
-pub(super) struct Taken {
+/// Packets copied out of rings. The buffers are adjacent, because the TLB covers few pages.
+pub(super) struct ReceivedPackets {
     pub(super) buffers: Box<[u8]>,
-    pub(super) parcels: ArrayVec<Parcel, BURST_MAX>,
-    /// Bytes of buffers in use.
+    pub(super) metas: ArrayVec<PacketMeta, BURST_MAX>,
+    /// Number of buffer bytes in use.
     used: usize,
 }
 
-impl Taken {
-    pub(super) fn new() -> Taken {
-        Taken { buffers: vec![UNUSED; BURST_MAX * STRIDE].into(), parcels: ArrayVec::new(), used: 0 }
+impl ReceivedPackets {
+    pub(super) fn new() -> ReceivedPackets {
+        ReceivedPackets { buffers: vec![UNUSED; BURST_MAX * STRIDE].into(), metas: ArrayVec::new(), used: 0 }
     }
 
     pub(super) fn clear(&mut self) {
-        self.parcels.clear();
+        self.metas.clear();
         self.used = 0;
     }
 }
 
-/// The writing end of a ring.
-pub(super) struct Outbox {
+/// Writing end of a ring.
+pub(super) struct RingWriter {
     bytes: Producer<u8>,
-    parcels: Producer<Parcel>,
-    /// What was put and is not published.
+    metas: Producer<PacketMeta>,
+    /// Packets that are put but not published.
     put_bytes: Vec<u8>,
-    put: ArrayVec<Parcel, BURST_MAX>,
-    /// Bytes and packets that there was room for beside these when it was last looked.
+    put: ArrayVec<PacketMeta, BURST_MAX>,
+    /// Room in bytes and packets beside these, as last seen.
     room_bytes: usize,
     room: usize,
     written: bool,
 }
 
-/// The reading end of a ring.
-pub(super) struct Inbox {
+/// Reading end of a ring.
+pub(super) struct RingReader {
     bytes: Consumer<u8>,
-    parcels: Consumer<Parcel>,
+    metas: Consumer<PacketMeta>,
 }
 
-/// A ring for so many bytes.
-pub(super) fn ring(bytes: usize) -> (Outbox, Inbox) {
+/// Creates a ring for this many bytes.
+pub(super) fn ring(bytes: usize) -> (RingWriter, RingReader) {
     let (mut bytes, bytes_in) = RingBuffer::new(bytes);
-    let (mut parcels, parcels_in) = RingBuffer::new(PACKETS_MAX);
+    let (mut metas, parcels_in) = RingBuffer::new(PACKETS_MAX);
     take_memory(&mut bytes, 0);
-    take_memory(&mut parcels, Parcel { len: 0, offload: Offload::default(), realm: 0 });
-    let outbox = Outbox {
+    take_memory(&mut metas, PacketMeta { len: 0, offload: Offload::default(), realm: 0 });
+    let outbox = RingWriter {
         bytes,
-        parcels,
+        metas,
         put_bytes: Vec::with_capacity(TOGETHER_MAX),
         put: ArrayVec::new(),
         room_bytes: 0,
         room: 0,
         written: false,
     };
-    (outbox, Inbox { bytes: bytes_in, parcels: parcels_in })
+    (outbox, RingReader { bytes: bytes_in, metas: parcels_in })
 }
 
-/// Writes to each place of an empty ring, so that it has its memory before the first packet, and leaves it empty.
+/// Writes to each slot of an empty ring to allocate its pages before the first packet, and leaves it empty.
 fn take_memory<T: Copy>(ring: &mut Producer<T>, nothing: T) {
     let Ok(mut places) = ring.write_chunk_uninit(ring.slots()) else { return };
     let (first, second) = places.as_mut_slices();
     for place in first.iter_mut().chain(second) {
         place.write(nothing);
     }
-    // Dropped without a commit, it has put nothing into the ring.
+    // Dropped without a commit, so the ring stays empty.
 }
 
-impl Outbox {
-    /// Copies a packet, to be published; `false` where the ring has no room for it.
+impl RingWriter {
+    /// Copies a packet without publishing it. Returns false if the ring has no room.
     #[inline]
     pub(super) fn put(&mut self, packet: &Packet<'_>) -> bool {
         let bytes = packet.bytes();
@@ -129,28 +128,28 @@ impl Outbox {
         }
         self.room -= 1;
         self.room_bytes -= bytes.len();
-        let parcel = Parcel { len: bytes.len() as u32, offload: packet.offload, realm: packet.realm };
+        let meta = PacketMeta { len: bytes.len() as u32, offload: packet.offload, realm: packet.realm };
         if self.put.is_full() || self.put_bytes.len() + bytes.len() > TOGETHER_MAX {
             self.write();
         }
         if bytes.len() > TOGETHER_MAX {
             self.written = true;
-            return self.bytes.push_entire_slice(bytes).is_ok() && self.parcels.push(parcel).is_ok();
+            return self.bytes.push_entire_slice(bytes).is_ok() && self.metas.push(meta).is_ok();
         }
         self.put_bytes.extend_from_slice(bytes);
-        self.put.push(parcel);
+        self.put.push(meta);
         true
     }
 
-    /// Looks what the reader has freed.
+    /// Reads how much the reader has freed.
     #[cold]
     fn look_for_room(&mut self, len: usize) -> bool {
-        self.room = self.parcels.slots() - self.put.len();
+        self.room = self.metas.slots() - self.put.len();
         self.room_bytes = self.bytes.slots() - self.put_bytes.len();
         self.room > 0 && self.room_bytes >= len && len <= PACKET_MAX
     }
 
-    /// Lets the reader see what was put; `false` where nothing was since it was last published.
+    /// Publishes the packets that were put. Returns false if there were none.
     pub(super) fn publish(&mut self) -> bool {
         if !self.put.is_empty() {
             self.write();
@@ -159,9 +158,9 @@ impl Outbox {
     }
 
     fn write(&mut self) {
-        // There is room: it was looked for with each packet. The reader looks for bytes of parcels that it sees.
+        // There is room: each `put` has checked it. The reader reads bytes only for metadata that it sees.
         let written = self.bytes.push_entire_slice(&self.put_bytes).is_ok()
-            && self.parcels.push_entire_slice(&self.put).is_ok();
+            && self.metas.push_entire_slice(&self.put).is_ok();
         debug_assert!(written);
         self.put_bytes.clear();
         self.put.clear();
@@ -169,35 +168,35 @@ impl Outbox {
     }
 }
 
-impl Inbox {
+impl RingReader {
     pub(super) fn is_empty(&self) -> bool {
-        self.parcels.is_empty()
+        self.metas.is_empty()
     }
 
-    /// Copies packets out, as long as there are some and there is room for them.
-    pub(super) fn take(&mut self, taken: &mut Taken) {
-        let Taken { buffers, parcels, used } = taken;
-        let first = parcels.len();
-        let count = self.parcels.slots().min(parcels.remaining_capacity());
+    /// Copies packets out while there are some and there is room for them.
+    pub(super) fn take(&mut self, taken: &mut ReceivedPackets) {
+        let ReceivedPackets { buffers, metas, used } = taken;
+        let first = metas.len();
+        let count = self.metas.slots().min(metas.remaining_capacity());
         if count == 0 {
             return;
         }
-        let Ok(news) = self.parcels.read_chunk(count) else { return };
+        let Ok(news) = self.metas.read_chunk(count) else { return };
         let (a, b) = news.as_slices();
-        // As many as there is room for.
-        let _ = parcels.try_extend_from_slice(a).and_then(|()| parcels.try_extend_from_slice(b));
-        let parcels = &parcels[first..];
-        let len = parcels.iter().map(|parcel| parcel.len as usize).sum();
+        // As many as fit.
+        let _ = metas.try_extend_from_slice(a).and_then(|()| metas.try_extend_from_slice(b));
+        let metas = &metas[first..];
+        let len = metas.iter().map(|meta| meta.len as usize).sum();
         if let Ok(bytes) = self.bytes.read_chunk(len) {
             let (mut bytes_a, mut bytes_b) = bytes.as_slices();
-            for parcel in parcels {
-                let buffer = &mut buffers[*used + HEADROOM..][..parcel.len as usize];
-                *used += parcel.buffer_len();
+            for meta in metas {
+                let buffer = &mut buffers[*used + HEADROOM..][..meta.len as usize];
+                *used += meta.buffer_len();
                 if let Some(whole) = bytes_a.split_off(..buffer.len()) {
                     buffer.copy_from_slice(whole);
                     continue;
                 }
-                // One packet at most lies in two pieces, at the ring's end.
+                // At most one packet is split, at the ring's end.
                 let (a, b) = buffer.split_at_mut(bytes_a.len());
                 a.copy_from_slice(bytes_a);
                 b.copy_from_slice(bytes_b.split_off(..b.len()).unwrap_or_default());
@@ -215,10 +214,10 @@ mod tests {
     use gatun_wire::{Checksum, Segmentation};
     use std::collections::VecDeque;
 
-    /// Numbers that look random: splitmix64.
-    struct Dice(u64);
+    /// Pseudo-random numbers: splitmix64.
+    struct Random(u64);
 
-    impl Dice {
+    impl Random {
         fn below(&mut self, n: u64) -> usize {
             self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
             let z = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -227,15 +226,15 @@ mod tests {
         }
     }
 
-    /// A packet that all of follows from its number: its length, every byte, and what goes with it.
+    /// Packet whose length, bytes and metadata all follow from its number.
     fn fill(buffer: &mut [u8], number: u64) -> Packet<'_> {
-        let mut dice = Dice(number);
-        let len = match dice.below(64) {
-            0 => 40_000 + dice.below(25_500),
-            1 => TOGETHER_MAX - 1 + dice.below(3),
-            2..8 => 1000 + dice.below(8000),
+        let mut random = Random(number);
+        let len = match random.below(64) {
+            0 => 40_000 + random.below(25_500),
+            1 => TOGETHER_MAX - 1 + random.below(3),
+            2..8 => 1000 + random.below(8000),
             8 => 0,
-            _ => 20 + dice.below(200),
+            _ => 20 + random.below(200),
         };
         let bytes = &mut buffer[7..7 + len];
         bytes.iter_mut().enumerate().for_each(|(i, byte)| *byte = (number as usize + i) as u8);
@@ -254,32 +253,32 @@ mod tests {
         packet
     }
 
-    struct Reader {
-        inbox: Inbox,
-        taken: Taken,
+    struct TestReader {
+        inbox: RingReader,
+        taken: ReceivedPackets,
         expected: Vec<u8>,
     }
 
-    impl Reader {
-        fn new(inbox: Inbox) -> Reader {
-            let mut taken = Taken::new();
+    impl TestReader {
+        fn new(inbox: RingReader) -> TestReader {
+            let mut taken = ReceivedPackets::new();
             taken.buffers.fill(0xa5);
-            Reader { inbox, taken, expected: vec![0; STRIDE] }
+            TestReader { inbox, taken, expected: vec![0; STRIDE] }
         }
 
-        /// Takes a burst, of which `before` packets are another inbox's, and compares it with `numbers`: to the byte, in
-        /// order. Returns how many there were.
+        /// Takes a burst, after `before` packets from another ring, and compares it with `numbers`: every byte,
+        /// in order. Returns the number of packets.
         fn take(&mut self, before: usize, mut numbers: impl FnMut() -> u64) -> usize {
             self.taken.clear();
             for _ in 0..before {
-                let largest = Parcel { len: PACKET_MAX as u32, offload: Offload::default(), realm: 0 };
-                self.taken.parcels.push(largest);
+                let largest = PacketMeta { len: PACKET_MAX as u32, offload: Offload::default(), realm: 0 };
+                self.taken.metas.push(largest);
                 self.taken.used += largest.buffer_len();
             }
             self.inbox.take(&mut self.taken);
             let mut buffers = &mut self.taken.buffers[..];
-            for (i, parcel) in self.taken.parcels.iter().enumerate() {
-                let mut packet = parcel.packet(&mut buffers).unwrap();
+            for (i, meta) in self.taken.metas.iter().enumerate() {
+                let mut packet = meta.packet(&mut buffers).unwrap();
                 if i < before {
                     continue;
                 }
@@ -290,11 +289,11 @@ mod tests {
                 let room = packet.buffer_mut().len() - expected.len();
                 assert!(packet.start() == HEADROOM && room >= HEADROOM + 256, "{room} bytes of room");
             }
-            self.taken.parcels.len() - before
+            self.taken.metas.len() - before
         }
     }
 
-    /// Whatever is put, published and taken in whatever order: against a queue that has no memory to save.
+    /// Random sequences of put, publish and take, compared with a simple queue.
     #[test]
     fn a_ring_takes_what_there_is_room_for_and_gives_it_in_order() {
         let mut buffer = vec![0; STRIDE];
@@ -302,14 +301,14 @@ mod tests {
         for seed in 0..12 {
             let bytes_max = [100_000, 300_000, 1 << 20][seed as usize % 3];
             let (mut outbox, inbox) = ring(bytes_max);
-            let (mut reader, mut dice) = (Reader::new(inbox), Dice(seed));
-            // The numbers and lengths of packets that were put and not taken; how many of them are published.
+            let (mut reader, mut random) = (TestReader::new(inbox), Random(seed));
+            // Numbers and lengths of packets in the ring, and how many of them are published.
             let (mut queue, mut bytes, mut published) = (VecDeque::new(), 0, 0);
-            // Now the one has more to do, now the other.
+            // The two sides are busy in turn.
             let mut turn = 0;
             for n in 0..6000 {
                 if n % 1500 == 0 {
-                    turn = 1 + dice.below(4);
+                    turn = 1 + random.below(4);
                 }
                 let number = (seed << 32) + n;
                 let packet = fill(&mut buffer, number);
@@ -322,12 +321,12 @@ mod tests {
                 } else {
                     refused[usize::from(queue.len() == PACKETS_MAX)] += 1;
                 }
-                if dice.below(20) == 0 {
+                if random.below(20) == 0 {
                     outbox.publish();
                     published = queue.len();
                 }
-                if dice.below(20 * turn as u64) == 0 {
-                    let before = dice.below(1 + BURST_MAX as u64);
+                if random.below(20 * turn as u64) == 0 {
+                    let before = random.below(1 + BURST_MAX as u64);
                     let next = || {
                         let (number, len) = queue.pop_front().expect("no more than were put");
                         bytes -= len;
@@ -347,21 +346,21 @@ mod tests {
         assert_eq!(most, PACKETS_MAX);
     }
 
-    /// Both ends at once: every packet is refused, or comes out once, whole and in order.
+    /// Both ends concurrently: every packet is refused, or comes out once, whole and in order.
     #[test]
     fn two_threads_lose_nothing_that_the_ring_took() {
         const PACKETS: u64 = 60_000;
         let (mut outbox, inbox) = ring(400_000);
-        let (mut reader, mut dice) = (Reader::new(inbox), Dice(2));
+        let (mut reader, mut random) = (TestReader::new(inbox), Random(2));
         let (numbers, taken_numbers) = std::sync::mpsc::channel();
         std::thread::scope(|scope| {
             let writer = scope.spawn(move || {
-                let (mut buffer, mut dice) = (vec![0; STRIDE], Dice(1));
+                let (mut buffer, mut random) = (vec![0; STRIDE], Random(1));
                 let (mut put, mut refused, mut number) = (0u64, 0u64, 0u64);
                 while number < PACKETS {
-                    for _ in 0..1 + dice.below(BURST_MAX as u64) {
+                    for _ in 0..1 + random.below(BURST_MAX as u64) {
                         if outbox.put(&fill(&mut buffer, number)) {
-                            // Said before it is published: whoever finds the packet finds its number.
+                            // Sent before the packet is published, so that the reader finds its number.
                             numbers.send(number).unwrap();
                             put += 1;
                         } else {
@@ -370,8 +369,8 @@ mod tests {
                         number += 1;
                     }
                     outbox.publish();
-                    // The reader may come to the end of it, or not.
-                    match dice.below(8) {
+                    // The reader may or may not catch up.
+                    match random.below(8) {
                         0 => std::thread::sleep(std::time::Duration::from_micros(100)),
                         1 => std::thread::yield_now(),
                         _ => (),
@@ -386,7 +385,7 @@ mod tests {
                     0 => std::thread::yield_now(),
                     count => taken += count,
                 }
-                if dice.below(100) == 0 {
+                if random.below(100) == 0 {
                     std::thread::sleep(std::time::Duration::from_millis(1));
                 }
             }

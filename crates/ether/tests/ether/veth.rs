@@ -1,4 +1,4 @@
-//! A cable: the kernel of a namespace at one end, an `Ether` at the other.
+//! A veth pair: the kernel of a namespace at one end, an `Ether` at the other.
 //!
 //! ```text
 //!   namespace "peer"               this process, in the sandbox's own namespace
@@ -25,7 +25,7 @@ use std::time::{Duration, Instant};
 
 pub(crate) const KERNEL_MAC: Mac = PEER_MAC;
 
-/// Runs `body` in a sandbox of its own. `test` is the test's full name.
+/// Runs `body` in its own sandbox. `test` is the test's full name.
 pub(crate) fn in_lab(test: &str, body: fn()) {
     gatun_testkit::run_test(test, gatun_testkit::refusal, body);
 }
@@ -45,28 +45,28 @@ pub(crate) struct Cable {
 }
 
 impl Cable {
-    /// Whose end runs on a thread of its own.
+    /// Runs the end on a thread of its own.
     pub(crate) fn new(settings: &Settings) -> Cable {
         Cable::unplugged(settings).plug()
     }
 
-    /// Whose end waits to be driven.
+    /// Leaves the end to be driven by the caller.
     pub(crate) fn unplugged(settings: &Settings) -> Cable {
         let peer = Namespace::new("peer").unwrap();
         ip("link add us0 type veth peer name eth0 netns peer");
-        // The kernel at our end has nothing to say: what it would answer is ours to answer.
+        // The kernel at our end must stay silent, because the `Ether` answers.
         std::fs::write("/proc/sys/net/ipv6/conf/us0/disable_ipv6", "1").unwrap();
         ip("link set us0 up promisc on");
         peer.ip(&format!("link set eth0 address {KERNEL_MAC}")).unwrap();
         peer.ip("link set eth0 up").unwrap();
-        // Checksums as on a wire.
+        // Complete checksums, as on a wire.
         peer.run("ethtool -K eth0 tx off").unwrap();
         peer.address("eth0", "198.51.100.9/24").unwrap();
         peer.address("eth0", "2001:db8:1::9/64").unwrap();
         Cable { peer, end: Some(End::new(settings)), running: None }
     }
 
-    /// Another host at the same place.
+    /// Another host in the same place.
     pub(crate) fn again(settings: &Settings, before: Cable) -> Cable {
         Cable { peer: before.peer.clone(), end: Some(End::new(settings)), running: None }
     }
@@ -85,7 +85,7 @@ impl Cable {
         self
     }
 
-    /// Ends the thread, and gives its host.
+    /// Stops the thread and returns its host.
     pub(crate) fn unplug(mut self) -> Cable {
         let (stop, thread) = self.running.take().unwrap();
         stop.store(true, Ordering::Relaxed);
@@ -110,7 +110,7 @@ impl Cable {
         }
     }
 
-    /// Sends a line to a UDP port from the kernel's end, and waits for it to come back.
+    /// Sends a line to a UDP port from the kernel's end and waits for the echo.
     pub(crate) fn echo(&self, to: IpAddr, line: &str) {
         let script = format!("exec 3<>/dev/udp/{to}/7; echo {line} >&3; head -n 1 <&3");
         let mut command = self.peer.command("timeout");
@@ -118,7 +118,7 @@ impl Cable {
         assert_eq!(gatun_testkit::run(&mut command).unwrap(), format!("{line}\n"), "{to}");
     }
 
-    /// A program at the kernel's end that hears one datagram on port 2000.
+    /// Starts a program at the kernel's end that receives one datagram on port 2000.
     pub(crate) fn listen(&self, from: &str) -> Process {
         let mut command = self.peer.command("timeout");
         command.args(["10", "socat", "-u", from, "-"]).stdout(Stdio::piped());
@@ -127,7 +127,7 @@ impl Cable {
         process
     }
 
-    /// Waits until a program at the kernel's end says something.
+    /// Waits until a program at the kernel's end prints a line.
     pub(crate) fn wait_for(&self, program: &str, text: &str) {
         let deadline = Instant::now() + PATIENCE;
         loop {
@@ -155,7 +155,7 @@ impl End {
         self.began.elapsed().as_millis() as u64
     }
 
-    /// One turn of a worker: what came in, and what is due.
+    /// One turn of a worker: received frames, then due work.
     fn turn(&mut self) {
         let wait_ms = self.ether.due_ms().saturating_sub(self.now_ms()).min(20) as u16;
         let mut ready = [PollFd::new(self.socket.as_fd(), PollFlags::POLLIN)];
@@ -187,13 +187,13 @@ impl End {
         match self.ether.receive(self.now_ms(), DEVICE, &mut packet) {
             Received::Packet => self.echo_back(&mut packet),
             Received::Reply(_) => put_on_wire(&self.socket, &self.tags, packet.bytes()),
-            Received::Taken(_) | Received::Foreign(_) => {}
+            Received::Consumed(_) | Received::Foreign(_) => {}
             Received::Drop(why) => panic!("{why:?}: {from_wire:02x?}"),
         }
         assert!(self.ether.stats().add_up());
     }
 
-    /// The engine: every UDP datagram goes back where it came from.
+    /// The engine: returns every UDP datagram to its sender.
     fn echo_back(&mut self, packet: &mut Packet<'_>) {
         let bytes = packet.bytes_mut();
         let (addresses, half, l4) = if bytes[0] >> 4 == 4 { (12..20, 4, 20) } else { (8..40, 16, 40) };
@@ -218,7 +218,7 @@ impl End {
     }
 }
 
-/// Takes the tags off, which have to be those of the port.
+/// Removes the tags, which have to be those of the port.
 fn put_on_wire(socket: &OwnedFd, tags: &[Tag], frame: &[u8]) {
     let (macs, rest) = frame.split_at(12);
     let (head, rest) = rest.split_at(4 * tags.len());
@@ -228,7 +228,7 @@ fn put_on_wire(socket: &OwnedFd, tags: &[Tag], frame: &[u8]) {
     send(socket.as_raw_fd(), &[macs, rest].concat(), MsgFlags::empty()).unwrap();
 }
 
-/// A packet socket for every frame of a device.
+/// Packet socket for every frame of a device.
 fn open(device: &str) -> OwnedFd {
     let flags = SockFlag::SOCK_CLOEXEC;
     let socket = socket(AddressFamily::Packet, SockType::Raw, flags, SockProtocol::EthAll).unwrap();

@@ -1,32 +1,31 @@
-//! Asking for the memory of frames before they are looked at. A device or another processor has written them, so each
-//! costs as much as a hundred instructions if it is waited for.
+//! Prefetch of frames before they are parsed. A device or another processor has written them, so that waiting
+//! for one costs as much as a hundred instructions.
 
 use gatun_mem::{prefetch_read, prefetch_write};
 use gatun_wire::hdr::{ipv4, ipv6, tcp};
 use gatun_wire::{Packet, proto};
 
-/// How many frames ahead of the one at hand: no more lines can be on their way, and what is asked for beyond that is
-/// forgotten.
-const AHEAD: usize = 16;
+/// Prefetch distance in frames. The processor can keep no more lines in flight and drops further requests.
+const PREFETCH_DISTANCE: usize = 16;
 
-/// Goes through a burst, and has each frame asked for some places ahead: `ask` calls [`ask_for`].
-pub fn ahead<T>(frames: &mut [T], mut ask: impl FnMut(&mut T)) -> impl Iterator<Item = &mut T> {
-    frames.iter_mut().take(AHEAD).for_each(&mut ask);
-    Ahead { rest: frames, ask }
+/// Iterates over a burst and prefetches each frame some positions ahead: `ask` calls [`prefetch_frame`].
+pub fn prefetch_ahead<T>(frames: &mut [T], mut ask: impl FnMut(&mut T)) -> impl Iterator<Item = &mut T> {
+    frames.iter_mut().take(PREFETCH_DISTANCE).for_each(&mut ask);
+    PrefetchAhead { rest: frames, ask }
 }
 
-struct Ahead<'f, T, A> {
+struct PrefetchAhead<'f, T, A> {
     rest: &'f mut [T],
     ask: A,
 }
 
-impl<'f, T, A: FnMut(&mut T)> Iterator for Ahead<'f, T, A> {
+impl<'f, T, A: FnMut(&mut T)> Iterator for PrefetchAhead<'f, T, A> {
     type Item = &'f mut T;
 
     #[inline]
     fn next(&mut self) -> Option<&'f mut T> {
         let (at_hand, rest) = std::mem::take(&mut self.rest).split_first_mut()?;
-        if let Some(later) = rest.get_mut(AHEAD - 1) {
+        if let Some(later) = rest.get_mut(PREFETCH_DISTANCE - 1) {
             (self.ask)(later);
         }
         self.rest = rest;
@@ -34,18 +33,18 @@ impl<'f, T, A: FnMut(&mut T)> Iterator for Ahead<'f, T, A> {
     }
 }
 
-/// Asks for the memory that a frame begins in, at `start` of `buffer`: all of its headers, mostly.
+/// Prefetches the memory at `start` of `buffer`, where a frame begins: usually all of its headers.
 #[inline]
-pub fn ask_for(buffer: &[u8], start: usize) {
+pub fn prefetch_frame(buffer: &[u8], start: usize) {
     prefetch_read(buffer, start);
 }
 
-/// Asks for what else will be looked at or written of a packet whose first bytes are there.
+/// Prefetches the other memory of a packet that will be read or written, once its first bytes are present.
 #[inline]
-pub(crate) fn ask_for_rest(packet: &mut Packet<'_>) {
+pub(crate) fn prefetch_headers(packet: &mut Packet<'_>) {
     let start = packet.start();
     match packet.bytes().first().map(|b| b >> 4) {
-        // TCP's flags and checksum.
+        // Flags and checksum of TCP.
         Some(6) if packet.bytes().get(ipv6::NEXT_HEADER) == Some(&proto::TCP) => {
             prefetch_read(packet.buffer_mut(), start + ipv6::LEN + tcp::CHECKSUM);
         }
@@ -61,16 +60,19 @@ mod tests {
 
     #[test]
     fn every_frame_comes_once_in_order_and_was_asked_for_before() {
-        for len in [0, 1, AHEAD - 1, AHEAD, AHEAD + 1, 64] {
+        for len in [0, 1, PREFETCH_DISTANCE - 1, PREFETCH_DISTANCE, PREFETCH_DISTANCE + 1, 64] {
             let asked = std::cell::RefCell::new(Vec::new());
             let mut frames: Vec<(usize, [u8; 256])> = (0..len).map(|n| (n, [0; 256])).collect();
-            let through = ahead(&mut frames, |(number, buffer)| {
+            let through = prefetch_ahead(&mut frames, |(number, buffer)| {
                 asked.borrow_mut().push(*number);
-                ask_for(buffer, 128);
+                prefetch_frame(buffer, 128);
             });
             for (number, frame) in through.enumerate() {
                 assert_eq!(frame.0, number);
-                assert!(asked.borrow().contains(&number) && asked.borrow().len() <= number + AHEAD + 1);
+                assert!(
+                    asked.borrow().contains(&number)
+                        && asked.borrow().len() <= number + PREFETCH_DISTANCE + 1
+                );
             }
             assert_eq!(*asked.borrow(), (0..len).collect::<Vec<_>>(), "each once");
         }
@@ -79,14 +81,14 @@ mod tests {
     #[test]
     fn a_frame_at_an_edge_of_its_buffer_may_be_asked_for() {
         for (len, start) in [(0, 0), (1, 0), (64, 63), (64, 64), (256, 255)] {
-            ask_for(&vec![0; len], start);
+            prefetch_frame(&vec![0; len], start);
             for first in [0x45, 0x60, 0] {
                 let mut buffer = vec![proto::TCP; len];
                 if let Some(at) = buffer.get_mut(start) {
                     *at = first;
                 }
                 let mut packet = Packet::new(&mut buffer, start.min(len), len - start.min(len)).unwrap();
-                ask_for_rest(&mut packet);
+                prefetch_headers(&mut packet);
             }
         }
     }

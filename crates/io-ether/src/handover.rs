@@ -1,49 +1,49 @@
-//! How other settings come to a worker while packets go on.
+//! Handover of an `Ether` with new settings to a running worker.
 
 use gatun_ether::Ether;
 use gatun_io::Mailbox;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Where a worker finds the [`Ether`] that is to take over from its own, and leaves its own: it is made, and goes, in
-/// another thread.
+/// Exchange of [`Ether`]s: the worker finds its next one here and returns the old one. Construction and
+/// destruction happen in another thread.
 #[derive(Clone)]
-pub struct Succession {
+pub struct EthernetHandover {
     next: Mailbox<Box<Ether>>,
     before: Mailbox<Box<Ether>>,
-    /// Number of the last one that was put.
+    /// Number of the last `Ether` that was put.
     last: Arc<AtomicU64>,
 }
 
-impl Default for Succession {
+impl Default for EthernetHandover {
     fn default() -> Self {
         let mailbox = || Mailbox::new(usize::MAX);
-        Succession { next: mailbox(), before: mailbox(), last: Arc::default() }
+        EthernetHandover { next: mailbox(), before: mailbox(), last: Arc::default() }
     }
 }
 
-impl Succession {
-    /// Lets another one take over before the next burst, after those that have not yet. A worker that sleeps is not
-    /// woken.
+impl EthernetHandover {
+    /// Queues another `Ether` to take over before the next burst, after those queued earlier. Does not wake a
+    /// sleeping worker.
     pub fn put(&self, next: Box<Ether>) {
         if let Ok(number) = self.next.put(next) {
             self.last.fetch_max(number, Ordering::AcqRel);
         }
     }
 
-    /// Whether all have taken over that were put. Those before go with this.
+    /// Checks whether all queued `Ether`s have taken over. Drops the old ones.
     pub fn is_over(&self) -> bool {
         while self.before.next().is_some() {}
         self.next.is_done(self.last.load(Ordering::Acquire))
     }
 
-    /// For the worker: whether one waits.
+    /// For the worker: checks whether an `Ether` is queued.
     #[inline]
     pub(crate) fn waits(&self) -> bool {
         self.next.has_any()
     }
 
-    /// For the worker: lets those that wait take over from its own.
+    /// For the worker: lets the queued `Ether`s take over from its own.
     #[cold]
     pub(crate) fn take_over(&self, now_ms: u64, own: &mut Ether) {
         while let Some(mut next) = self.next.next() {

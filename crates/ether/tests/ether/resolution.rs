@@ -1,7 +1,7 @@
-//! Two hosts on a link: they find each other, and packets go.
+//! Address resolution and packet exchange between two hosts on a link.
 
 use crate::common::*;
-use gatun_ether::{Answer, Foreign, Mac, Received, Sent, State, Taken, Unsent};
+use gatun_ether::{Answer, Consumed, Foreign, Mac, NeighbourState, Received, Sent, Unsent};
 use std::net::Ipv6Addr;
 
 // proves: HM-21
@@ -31,7 +31,7 @@ fn a_packet_to_an_unknown_host_waits_for_the_answer_to_one_question() {
     assert_eq!((arp.operation.0, arp.sender_mac, arp.target_mac), (1, OUR_MAC.0, [0; 6]));
     assert_eq!((arp.sender_ipv4, arp.target_ipv4), (OUR4.octets(), PEER4.octets()));
 
-    assert_eq!(host.receive(&arp_reply(PEER_MAC, PEER4)).0, Received::Taken(Taken::ArpReply));
+    assert_eq!(host.receive(&arp_reply(PEER_MAC, PEER4)).0, Received::Consumed(Consumed::ArpReply));
     assert!(host.ether.due_ms() <= host.now_ms, "packets may go");
     let released = host.poll();
     let expected: Vec<_> = packets.iter().map(|p| frame(PEER_MAC, OUR_MAC, &[], 0x0800, p)).collect();
@@ -58,11 +58,11 @@ fn the_same_with_neighbour_discovery() {
     assert_eq!(parse_discovery(&asked[0]), expected);
 
     let answer = advertisement(PEER_MAC, PEER6, SOLICITED | OVERRIDE);
-    assert_eq!(host.receive(&answer).0, Received::Taken(Taken::Advertisement));
+    assert_eq!(host.receive(&answer).0, Received::Consumed(Consumed::Advertisement));
     assert_eq!(host.poll(), [frame(PEER_MAC, OUR_MAC, &[], 0x86dd, &packet)]);
     let reports: Vec<_> = host.ether.neighbours().filter(|n| n.mac.is_some()).collect();
     assert_eq!(reports.len(), 1);
-    assert_eq!((reports[0].address, reports[0].state), (PEER6.into(), State::Reachable));
+    assert_eq!((reports[0].address, reports[0].state), (PEER6.into(), NeighbourState::Reachable));
 }
 
 // proves: HM-19

@@ -1,4 +1,4 @@
-//! An event, its time of day, and names for its numbers.
+//! Event with its time of day, and names for the numbers in it.
 
 use gatun_nat::plan::{Plan, Transport};
 use gatun_nat::{Event, EventKind};
@@ -6,78 +6,78 @@ use jiff::Timestamp;
 use std::net::Ipv6Addr;
 use std::sync::Arc;
 
-/// Names of what events give numbers of.
+/// PlanNames of instances and pools that events refer to by number.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Names {
-    /// Each with the length of its subscribers' prefixes; those of NAT64 first.
+pub struct PlanNames {
+    /// Each with the prefix length of its subscribers; those of NAT64 first.
     instances: Vec<(String, u8)>,
     pools: Vec<String>,
-    /// The most sessions, and the most ports, of a subscriber.
+    /// Limits of sessions and of ports per subscriber.
     limits: (u32, u32),
 }
 
-impl Names {
-    /// Those of a plan.
-    pub fn of(plan: &Plan) -> Names {
+impl PlanNames {
+    /// PlanNames of a plan.
+    pub fn of(plan: &Plan) -> PlanNames {
         let of64 = plan.nat64.iter().map(|n| (n.name.clone(), n.subscriber_len));
-        Names {
+        PlanNames {
             instances: of64.chain(plan.nat44.iter().map(|n| (n.name.clone(), n.subscriber_len))).collect(),
             pools: plan.pools.iter().map(|p| p.name.clone()).collect(),
             limits: (plan.limits.sessions_per_subscriber, plan.limits.ports_per_subscriber),
         }
     }
 
-    /// The pool that an event names.
+    /// Name of an event's pool.
     pub fn pool(&self, event: &Event) -> Option<&str> {
         self.pools.get(usize::from(event.pool)).map(String::as_str)
     }
 
-    /// The instance that an event names.
+    /// Name of an event's instance.
     pub fn instance(&self, event: &Event) -> Option<&str> {
         self.instances.get(usize::from(event.instance)).map(|(name, _)| name.as_str())
     }
 
-    /// The limit that a subscriber has reached.
+    /// Limit that the subscriber has reached.
     pub(crate) fn limit(&self, event: &Event) -> u64 {
         let of_ports = event.reason == Some(gatun_wire::DropReason::SubscriberPortQuota);
         if of_ports { self.limits.1.into() } else { self.limits.0.into() }
     }
 
-    /// Bits of an inside address that say whose it is.
+    /// Prefix length of a subscriber's inside addresses.
     pub(crate) fn subscriber_len(&self, event: &Event) -> u8 {
         let len = self.instances.get(usize::from(event.instance)).map_or(128, |(_, len)| *len);
         if event.inside().to_ipv4_mapped().is_some() { len.min(32) } else { len }
     }
 
-    /// The prefix of the subscriber that an event names.
+    /// Subscriber prefix of an event.
     pub fn subscriber(&self, event: &Event) -> String {
         format!("{}/{}", address(event.inside()), self.subscriber_len(event))
     }
 }
 
-/// IPv4 addresses as such.
+/// Text of an address, with IPv4 addresses in dotted form.
 pub(crate) fn address(inside: Ipv6Addr) -> String {
     inside.to_ipv4_mapped().map_or_else(|| inside.to_string(), |v4| v4.to_string())
 }
 
-/// An event to be told.
+/// Event with its time of day and worker.
 #[derive(Clone, Copy, Debug)]
-pub struct Told {
-    /// When, milliseconds since 1970 (UTC).
+pub struct TimedEvent {
+    /// Time in milliseconds since 1970 (UTC).
     pub at_ms: u64,
-    /// The worker.
+    /// Number of the worker.
     pub worker: u16,
-    /// What.
+    /// The event.
     pub event: Event,
 }
 
-/// Events that are told together.
+/// Events that are exported together.
 #[derive(Clone, Debug)]
 pub struct Batch {
-    /// Names of their numbers.
-    pub names: Arc<Names>,
-    /// In the order in which they happened at each worker.
-    pub events: Vec<Told>,
+    /// PlanNames for the numbers in the events.
+    pub names: Arc<PlanNames>,
+    /// Events in the order in which they happened at each worker.
+    pub events: Vec<TimedEvent>,
 }
 
 /// Formats milliseconds since 1970 by RFC 3339, in UTC.
@@ -86,9 +86,9 @@ pub(crate) fn rfc3339(at_ms: u64) -> String {
     format!("{:.3}", time.unwrap_or(Timestamp::MAX))
 }
 
-/// What an event is about, and so which of its fields say something.
+/// Subject of an event, which determines its relevant fields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum About {
+pub(crate) enum EventSubject {
     /// A session or a binding.
     Mapping,
     Block,
@@ -97,15 +97,17 @@ pub(crate) enum About {
     Loss,
 }
 
-impl About {
-    pub(crate) fn of(kind: EventKind) -> About {
+impl EventSubject {
+    pub(crate) fn of(kind: EventKind) -> EventSubject {
         use EventKind::*;
         match kind {
-            SessionCreated | SessionDeleted | BindingCreated | BindingDeleted | BindingKept => About::Mapping,
-            BlockAssigned | BlockReleased | BlockKept => About::Block,
-            QuotaHit | PoolExhausted => About::Refusal,
-            ThresholdHigh | ThresholdLow => About::Crossing,
-            EventsLost => About::Loss,
+            SessionCreated | SessionDeleted | BindingCreated | BindingDeleted | BindingKept => {
+                EventSubject::Mapping
+            }
+            BlockAssigned | BlockReleased | BlockKept => EventSubject::Block,
+            QuotaHit | PoolExhausted => EventSubject::Refusal,
+            ThresholdHigh | ThresholdLow => EventSubject::Crossing,
+            EventsLost => EventSubject::Loss,
         }
     }
 }

@@ -1,12 +1,14 @@
-//! Other settings take over while packets go on.
+//! Change of settings without interruption.
 
 use crate::common::*;
-use gatun_ether::{Ether, Limits, Mac, Neighbour, Note, Received, Sent, Settings, Taken, Unsent};
+use gatun_ether::{
+    Consumed, Ether, EtherEvent, Limits, Mac, Received, Sent, Settings, StaticNeighbour, Unsent,
+};
 use std::net::Ipv4Addr;
 
 const NEXT4: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 253);
 
-/// Lets a host go on with other settings.
+/// Replaces a host's settings.
 fn take_over(host: &mut Host, settings: &Settings) {
     let mut next = Ether::new(settings, &Limits::default(), [5, 6, 7, 8]).unwrap();
     next.take_over(host.now_ms, &mut host.ether);
@@ -26,7 +28,7 @@ fn neighbours_that_were_known_get_their_packets_at_once() {
         let packet = udp4(POOL4, if peer == PEER4 { PEER4 } else { FAR4 }, b"x");
         assert_eq!(host.send(&packet).0, Sent::Held);
         host.poll();
-        assert_eq!(host.receive(&arp_reply(mac, peer)).0, Received::Taken(Taken::ArpReply));
+        assert_eq!(host.receive(&arp_reply(mac, peer)).0, Received::Consumed(Consumed::ArpReply));
         assert_eq!(host.poll().len(), 1);
     }
     let before = host.ether.stats();
@@ -40,11 +42,11 @@ fn neighbours_that_were_known_get_their_packets_at_once() {
     assert_eq!(sent(&mut host, &udp4(POOL4, PEER4, b"x")), Some(PEER_MAC));
     assert_eq!(sent(&mut host, &udp4(POOL4, FAR4, b"x")), Some(OTHER_MAC));
     assert!(host.poll().is_empty(), "nobody is asked");
-    // The new next hop is asked for when it is needed.
+    // The new next hop is solicited when it is needed.
     assert_eq!(host.send(&udp4(POOL4, Ipv4Addr::new(203, 0, 113, 200), b"x")).0, Sent::Held);
     assert_eq!(parse_arp(&host.poll()[0]).target_ipv4, NEXT4.octets());
 
-    // They are still asked, once what is known of them is old.
+    // The neighbours are still solicited once their entries are stale.
     let said = host.run(60_000);
     let asked = said.iter().filter(|(_, frame)| frame[12..14] == [8, 6]).map(|(_, frame)| parse_arp(frame));
     let asked: Vec<_> = asked.map(|arp| Ipv4Addr::from(arp.target_ipv4)).collect();
@@ -70,15 +72,16 @@ fn packets_that_wait_go_when_their_next_hop_has_answered() {
     take_over(&mut host, &settings());
     assert_eq!(host.ether.stats().waiting, 3);
     assert_eq!(host.poll().len(), 1, "asked again");
-    assert_eq!(host.receive(&arp_reply(PEER_MAC, PEER4)).0, Received::Taken(Taken::ArpReply));
+    assert_eq!(host.receive(&arp_reply(PEER_MAC, PEER4)).0, Received::Consumed(Consumed::ArpReply));
     let expected: Vec<_> = packets.iter().map(|p| frame(PEER_MAC, OUR_MAC, &[], 0x0800, p)).collect();
     assert_eq!(host.poll(), expected, "in their order");
 
-    // One whose MAC is written down by then gets them at once; one that never answers loses them, and that is counted.
+    // A neighbour with a newly configured MAC gets its packets at once. One that never answers loses them, and
+    // that is counted.
     let silent = Ipv4Addr::new(198, 51, 100, 77);
     packets.iter().for_each(|_| assert_eq!(host.send(&udp4(POOL4, silent, b"x")).0, Sent::Held));
     let mut other = settings();
-    other.ports[0].neighbours.push(Neighbour { addr: silent.into(), mac: OTHER_MAC });
+    other.ports[0].neighbours.push(StaticNeighbour { addr: silent.into(), mac: OTHER_MAC });
     let mut lost = Host::new(&settings());
     assert_eq!(lost.send(&udp4(POOL4, silent, b"x")).0, Sent::Held);
     take_over(&mut lost, &settings());
@@ -95,15 +98,15 @@ fn packets_that_wait_go_when_their_next_hop_has_answered() {
 #[test]
 fn neighbours_that_were_written_down_are_forgotten_where_they_are_no_more() {
     let mut written = settings();
-    written.ports[0].neighbours.push(Neighbour { addr: PEER4.into(), mac: OTHER_MAC });
+    written.ports[0].neighbours.push(StaticNeighbour { addr: PEER4.into(), mac: OTHER_MAC });
     let mut host = Host::new(&written);
     assert_eq!(sent(&mut host, &udp4(POOL4, PEER4, b"x")), Some(OTHER_MAC));
     take_over(&mut host, &settings());
     assert_eq!(host.send(&udp4(POOL4, PEER4, b"x")).0, Sent::Held, "it has to be asked now");
     host.poll();
-    assert_eq!(host.receive(&arp_reply(PEER_MAC, PEER4)).0, Received::Taken(Taken::ArpReply));
+    assert_eq!(host.receive(&arp_reply(PEER_MAC, PEER4)).0, Received::Consumed(Consumed::ArpReply));
     host.poll();
-    // What is written down counts more than what is known.
+    // A configured MAC overrides a learned one.
     take_over(&mut host, &written);
     assert_eq!(sent(&mut host, &udp4(POOL4, PEER4, b"x")), Some(OTHER_MAC));
 }
@@ -111,23 +114,23 @@ fn neighbours_that_were_written_down_are_forgotten_where_they_are_no_more() {
 // proves: HM-14
 #[test]
 fn new_addresses_are_announced_and_the_same_ones_are_not_again() {
-    let speaking = Settings { speaks: true, ..settings() };
+    let speaking = Settings { announces: true, ..settings() };
     let mut host = Host::new(&speaking);
     host.run(10_000);
-    let notes = |host: &Host| {
-        let notes = host.ether.stats().notes;
-        [Note::Probe, Note::Announcement].map(|note| notes[note as usize])
+    let events = |host: &Host| {
+        let events = host.ether.stats().events;
+        [EtherEvent::Probe, EtherEvent::Announcement].map(|note| events[note as usize])
     };
-    assert_eq!(notes(&host), [20, 40]);
+    assert_eq!(events(&host), [20, 40]);
     take_over(&mut host, &speaking);
-    assert!(host.run(10_000).is_empty() && notes(&host) == [20, 40]);
+    assert!(host.run(10_000).is_empty() && events(&host) == [20, 40]);
 
     let mut more = speaking.clone();
     more.ports[0].answers.push(prefix("203.0.113.32/31"));
     take_over(&mut host, &more);
     host.run(10_000);
-    assert_eq!(notes(&host), [20 + 22, 40 + 44]);
-    // One that is asked for is answered for, and one that is gone no longer.
+    assert_eq!(events(&host), [20 + 22, 40 + 44]);
+    // The port answers for a new address and no longer for a removed one.
     let asked = arp_request(PEER_MAC, PEER4, Ipv4Addr::new(203, 0, 113, 33));
     assert!(matches!(host.receive(&asked).0, Received::Reply(_)));
     take_over(&mut host, &speaking);

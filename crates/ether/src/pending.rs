@@ -1,47 +1,49 @@
-//! Packets that wait until their next hop is known: a few of each neighbour, and a fixed number in all.
+//! Packets that wait for address resolution: a few per neighbour, and a fixed number in total.
 //!
-//! The oldest gives way: of its neighbour where that has its share, else of all. So a flood to neighbours that do
-//! not exist fills the store, but a neighbour that answers within a millisecond still gets what was kept for it.
+//!
+//! A new packet replaces the oldest one: of its neighbour, if that neighbour has its share, otherwise of all. A
+//! flood to neighbours that do not exist can fill the store, but a neighbour that answers within a millisecond
+//! still gets its packets.
 
 use crate::Limits;
 use crate::frame::LEN_MAX;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
-pub(crate) struct Waiting {
-    /// Each place: room for a header, and the packet.
+pub(crate) struct PendingPackets {
+    /// One buffer per packet: room for a header, then the packet.
     buffers: Vec<u8>,
     place_len: usize,
     free: Vec<u16>,
     /// Oldest first.
-    order: VecDeque<Entry>,
+    order: VecDeque<PendingPacket>,
     per_neighbour_max: u16,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Entry {
+struct PendingPacket {
     neighbour: u32,
     place: u16,
     len: u16,
 }
 
-/// What became of a packet that was to wait.
+/// Result of queueing a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kept {
-    /// It waits.
-    Yes,
-    /// It waits, and the oldest packet for this neighbour was dropped.
-    Instead(u32),
-    /// Too large, or nothing may wait.
-    No,
+pub(crate) enum Queued {
+    /// The packet was queued.
+    Added,
+    /// The packet was queued, and the oldest packet of this neighbour was dropped.
+    Replaced(u32),
+    /// The packet is too large, or the store has size zero.
+    Refused,
 }
 
-impl Waiting {
-    /// For packets of up to `packet_max` bytes.
-    pub(crate) fn new(limits: &Limits, packet_max: usize) -> Waiting {
+impl PendingPackets {
+    /// Creates a store for packets of up to `packet_max` bytes.
+    pub(crate) fn new(limits: &Limits, packet_max: usize) -> PendingPackets {
         let places = limits.waiting_max;
         let place_len = LEN_MAX + packet_max;
-        Waiting {
+        PendingPackets {
             buffers: alloc::vec![0; place_len * usize::from(places)],
             place_len,
             free: (0..places).rev().collect(),
@@ -50,11 +52,11 @@ impl Waiting {
         }
     }
 
-    /// Keeps a copy of a packet for a neighbour that has `waiting` others.
-    pub(crate) fn keep(&mut self, neighbour: u32, waiting: u16, packet: &[u8]) -> Kept {
-        let Ok(len) = u16::try_from(packet.len()) else { return Kept::No };
+    /// Queues a copy of a packet for a neighbour that has `waiting` other packets.
+    pub(crate) fn keep(&mut self, neighbour: u32, waiting: u16, packet: &[u8]) -> Queued {
+        let Ok(len) = u16::try_from(packet.len()) else { return Queued::Refused };
         if packet.len() > self.place_len.saturating_sub(LEN_MAX) || self.per_neighbour_max == 0 {
-            return Kept::No;
+            return Queued::Refused;
         }
         let gives_way = if waiting >= self.per_neighbour_max {
             self.take(|e| e.neighbour == neighbour)
@@ -63,16 +65,16 @@ impl Waiting {
         } else {
             None
         };
-        let Some(place) = self.free.pop() else { return Kept::No };
+        let Some(place) = self.free.pop() else { return Queued::Refused };
         if let Some(to) = self.buffer(place).and_then(|b| b.get_mut(LEN_MAX..LEN_MAX + packet.len())) {
             to.copy_from_slice(packet);
         }
-        self.order.push_back(Entry { neighbour, place, len });
-        gives_way.map_or(Kept::Yes, |e| Kept::Instead(e.neighbour))
+        self.order.push_back(PendingPacket { neighbour, place, len });
+        gives_way.map_or(Queued::Added, |e| Queued::Replaced(e.neighbour))
     }
 
-    /// Takes all packets of a neighbour, oldest first: each in a buffer with room for a header before it, of `LEN_MAX`
-    /// bytes.
+    /// Removes all packets of a neighbour, oldest first. Each buffer has `LEN_MAX` bytes for a header before
+    /// the packet.
     pub(crate) fn release(&mut self, neighbour: u32, mut give: impl FnMut(&mut [u8])) {
         while let Some(entry) = self.take(|e| e.neighbour == neighbour) {
             let len = LEN_MAX + usize::from(entry.len);
@@ -82,7 +84,7 @@ impl Waiting {
         }
     }
 
-    /// Takes all packets, oldest first, each with its neighbour; buffers as above.
+    /// Removes all packets, oldest first, each with its neighbour. The buffers are as above.
     pub(crate) fn release_all(&mut self, mut give: impl FnMut(u32, &mut [u8])) {
         while let Some(entry) = self.take(|_| true) {
             let len = LEN_MAX + usize::from(entry.len);
@@ -92,14 +94,14 @@ impl Waiting {
         }
     }
 
-    /// Forgets all packets of a neighbour, and says how many they were.
+    /// Drops all packets of a neighbour and returns their number.
     pub(crate) fn forget(&mut self, neighbour: u32) -> u64 {
         let mut count = 0;
         self.release(neighbour, |_| count += 1);
         count
     }
 
-    fn take(&mut self, which: impl Fn(&Entry) -> bool) -> Option<Entry> {
+    fn take(&mut self, which: impl Fn(&PendingPacket) -> bool) -> Option<PendingPacket> {
         let at = self.order.iter().position(which)?;
         let entry = self.order.remove(at)?;
         self.free.push(entry.place);
@@ -116,12 +118,12 @@ mod tests {
     use super::*;
     use std::vec;
 
-    fn store(all: u16, each: u16) -> Waiting {
+    fn store(all: u16, each: u16) -> PendingPackets {
         let limits = Limits { waiting_max: all, waiting_per_neighbour_max: each, ..Limits::default() };
-        Waiting::new(&limits, 100)
+        PendingPackets::new(&limits, 100)
     }
 
-    fn released(store: &mut Waiting, neighbour: u32) -> Vec<u8> {
+    fn released(store: &mut PendingPackets, neighbour: u32) -> Vec<u8> {
         let mut first = vec![];
         store.release(neighbour, |bytes| {
             assert_eq!(bytes.len(), LEN_MAX + 10);
@@ -135,7 +137,10 @@ mod tests {
     fn the_oldest_of_a_neighbour_gives_way_to_its_newest() {
         let mut store = store(8, 3);
         let kept: Vec<_> = (0..5).map(|i: u16| store.keep(7, i.min(3), &[i as u8; 10])).collect();
-        assert_eq!(kept, [Kept::Yes, Kept::Yes, Kept::Yes, Kept::Instead(7), Kept::Instead(7)]);
+        assert_eq!(
+            kept,
+            [Queued::Added, Queued::Added, Queued::Added, Queued::Replaced(7), Queued::Replaced(7)]
+        );
         assert_eq!(released(&mut store, 7), [2, 3, 4]);
         assert_eq!(released(&mut store, 7), []);
     }
@@ -144,10 +149,10 @@ mod tests {
     fn the_oldest_of_all_gives_way_where_the_store_is_full() {
         let mut store = store(4, 4);
         for n in 0..4 {
-            assert_eq!(store.keep(n, 0, &[n as u8; 10]), Kept::Yes);
+            assert_eq!(store.keep(n, 0, &[n as u8; 10]), Queued::Added);
         }
-        assert_eq!(store.keep(9, 0, &[9; 10]), Kept::Instead(0));
-        assert_eq!(store.keep(1, 1, &[10; 10]), Kept::Instead(1));
+        assert_eq!(store.keep(9, 0, &[9; 10]), Queued::Replaced(0));
+        assert_eq!(store.keep(1, 1, &[10; 10]), Queued::Replaced(1));
         assert_eq!(released(&mut store, 1), [10]);
         assert_eq!(store.forget(2), 1);
         assert_eq!((released(&mut store, 0), released(&mut store, 9)), (vec![], vec![9]));
@@ -155,8 +160,8 @@ mod tests {
 
     #[test]
     fn what_is_too_large_or_has_no_place_is_refused() {
-        assert_eq!(store(1, 1).keep(0, 0, &[0; 101]), Kept::No);
-        assert_eq!(store(1, 1).keep(0, 0, &[0; 100]), Kept::Yes);
-        assert_eq!(store(0, 0).keep(0, 0, &[0; 10]), Kept::No);
+        assert_eq!(store(1, 1).keep(0, 0, &[0; 101]), Queued::Refused);
+        assert_eq!(store(1, 1).keep(0, 0, &[0; 100]), Queued::Added);
+        assert_eq!(store(0, 0).keep(0, 0, &[0; 10]), Queued::Refused);
     }
 }

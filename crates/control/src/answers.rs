@@ -180,7 +180,12 @@ impl Control {
             dropped_silently: conversion::count(engine.dropped),
             held: engine.held,
             adds_up,
-            troubles: troubles::of(all.len(), silent, adds_up, &(self.setup.figures)()),
+            troubles: troubles::of(
+                all.len(),
+                (silent, adds_up),
+                &(self.setup.figures)(),
+                (self.setup.troubles)(),
+            ),
         }
     }
 

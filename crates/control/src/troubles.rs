@@ -4,9 +4,14 @@ use crate::{ExportFigures, LogFigures, StoreFigures};
 use gatun_api::text::{counted, group};
 use gatun_api::types::{Part, Trouble, Urgency};
 
-/// Of a daemon with so many workers, the worst first.
-pub(crate) fn of(workers: usize, silent: usize, adds_up: bool, figures: &LogFigures) -> Vec<Trouble> {
-    let mut found = Vec::new();
+/// Of a daemon with so many workers, the worst first; `others`: what is known already.
+pub(crate) fn of(
+    workers: usize,
+    (silent, adds_up): (usize, bool),
+    figures: &LogFigures,
+    others: Vec<Trouble>,
+) -> Vec<Trouble> {
+    let mut found = others;
     let mut add = |urgency, part, what: String| found.push(Trouble { urgency, part, what });
     if silent > 0 {
         let (of, verb) = (counted(workers as u64, "worker"), if silent == 1 { "does" } else { "do" });
@@ -55,10 +60,10 @@ mod tests {
         let taken =
             ExportFigures { name: "siem".into(), is_connected: true, sent: 5, ..ExportFigures::default() };
         let figures = LogFigures { exports: vec![taken.clone()], store: Some(well.clone()) };
-        assert_eq!(of(2, 0, true, &figures), []);
+        assert_eq!(of(2, (0, true), &figures, Vec::new()), []);
         // Until the first write of a start, nothing has failed.
         let starting = LogFigures { store: Some(StoreFigures::default()), ..LogFigures::default() };
-        assert_eq!(of(1, 0, true, &starting), []);
+        assert_eq!(of(1, (0, true), &starting, Vec::new()), []);
         let full = StoreFigures {
             error: Some("No space left on device (os error 28)".into()),
             is_well: false,
@@ -68,7 +73,7 @@ mod tests {
         };
         let away = ExportFigures { is_connected: false, waiting: 7, lost: 2, ..taken };
         let figures = LogFigures { exports: vec![away], store: Some(full) };
-        let found = of(3, 1, false, &figures);
+        let found = of(3, (1, false), &figures, Vec::new());
         let said: Vec<_> = found.iter().map(|t| (t.urgency, t.part, &t.what[..])).collect();
         assert_eq!(
             said,
@@ -84,7 +89,7 @@ mod tests {
                 (Urgency::Warning, Part::Export, "collector siem has missed 2 events since the start"),
             ]
         );
-        let found = of(1, 0, false, &LogFigures::default());
+        let found = of(1, (0, false), &LogFigures::default(), Vec::new());
         assert_eq!((found.len(), found[0].part), (1, Part::Account));
     }
 }

@@ -1,6 +1,6 @@
 //! Collectors that the configuration names, each with a thread of its own. They come, change and go while the others run.
 
-use super::outlet::Output;
+use super::output::Output;
 use gatun_config::{Export, ExportFormat, ExportTarget};
 use gatun_control::ExportFigures;
 use gatun_export::{
@@ -24,7 +24,7 @@ struct Known {
 /// Makes a collector's thread, which does nothing yet.
 ///
 /// # Errors
-/// Where its spool cannot be used. That the collector is away is none.
+/// If its spool cannot be used. That the collector is away is none.
 pub(super) fn prepare(export: &Export, connect: &Connect, output: &Output) -> io::Result<PreparedSink> {
     let output = output.clone();
     Sink::prepare(settings(export), Arc::clone(connect), move |line| output.log(line))

@@ -16,7 +16,7 @@ struct Request {
 /// Starts it, where a sandbox makes it necessary. Rights are given up by now, and the sandbox is not entered.
 ///
 /// # Errors
-/// Where there can be no thread.
+/// If no thread can be started.
 pub(super) fn start(sandbox: &Sandbox) -> anyhow::Result<Connect> {
     if !sandbox.is_wanted() {
         return Ok(connect_directly());

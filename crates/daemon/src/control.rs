@@ -1,10 +1,11 @@
-//! Where the daemon is asked: the API's socket and the metrics' port, made while it may still make them.
+//! Listeners of the API and of metrics, opened before the daemon drops its privileges.
 
 use super::Settings;
-use super::hearers::Hearers;
-use super::outlet::Output;
+use super::event_sinks::EventSinks;
+use super::net_helper::HelperState;
+use super::output::Output;
 use anyhow::{Context as _, anyhow};
-use gatun_api::types::Sandbox;
+use gatun_api::types::{Part, Sandbox, Trouble, Urgency};
 use gatun_config::{Api, ApiSocket, ApiTls};
 use gatun_control::configure::ConfigOrders;
 use gatun_control::listen::{self, SocketFile};
@@ -21,10 +22,21 @@ use std::sync::Arc;
 pub struct ControlSettings {
     /// The sockets that the API listens on.
     pub api: Api,
-    /// Where metrics are served on TCP.
+    /// TCP address for metrics.
     pub metrics: Option<SocketAddr>,
-    /// What is told of the configuration.
+    /// Facts about the configuration, for the API.
     pub facts: Facts,
+}
+
+/// The running process, as far as the API tells of it.
+pub(super) struct Process {
+    pub(super) workers: Vec<Handle>,
+    pub(super) sandbox: Sandbox,
+    pub(super) helper: HelperState,
+}
+
+fn network(what: &str) -> Trouble {
+    Trouble { urgency: Urgency::Bad, part: Part::Network, what: what.to_owned() }
 }
 
 /// Open sockets.
@@ -68,7 +80,7 @@ impl Sockets {
     /// Opens them.
     ///
     /// # Errors
-    /// Where one that the configuration names cannot be. That the usual one cannot is only said.
+    /// If one that the configuration names cannot be. That the usual one cannot is only said.
     pub(super) fn open(settings: &ControlSettings) -> anyhow::Result<Sockets> {
         let mut sockets = Sockets::default();
         let (path, is_usual) = match &settings.api.socket {
@@ -118,7 +130,7 @@ impl Sockets {
         Ok(())
     }
 
-    /// What is read again at a reload, where anything is.
+    /// TLS files, which a reload reads again.
     pub(super) fn tls(&self) -> Option<TlsFiles> {
         self.tls.clone()
     }
@@ -126,13 +138,12 @@ impl Sockets {
     /// Serves there from now on. The socket's file is there as long as what is given back.
     ///
     /// # Errors
-    /// Where there can be no thread.
+    /// If no thread can be started.
     pub(super) fn serve(
         self,
         settings: &Settings,
-        workers: Vec<Handle>,
-        hearers: &Hearers,
-        sandbox: Sandbox,
+        Process { workers, sandbox, helper }: Process,
+        event_sinks: &EventSinks,
         configure: ConfigOrders,
         output: &Output,
     ) -> anyhow::Result<(SharedFacts, Option<SocketFile>)> {
@@ -144,13 +155,14 @@ impl Sockets {
             facts: facts.clone(),
             workers,
             sandbox,
-            events: Some(hearers.tap()),
-            auditor: hearers.auditor(),
+            events: Some(event_sinks.tap()),
+            auditor: event_sinks.auditor(),
             configure: Some(configure),
             patience: ClientTimeouts::default(),
             history_every: gatun_control::history::EVERY,
             remote_access: self.tls.map(|tls| tls.remote_access),
-            figures: hearers.figures(),
+            figures: event_sinks.figures(),
+            troubles: Box::new(move || helper.trouble().map(network).into_iter().collect()),
             level: output.level.clone(),
             log: Box::new(move |line| log.log(line)),
         };
@@ -180,7 +192,7 @@ fn group_in(groups: &str, name: &str) -> Option<u32> {
     })
 }
 
-/// What differs, and needs a restart.
+/// Differences that need a restart.
 pub(super) fn differ(old: &ControlSettings, new: &ControlSettings) -> Vec<String> {
     let mut restarts = Vec::new();
     if old.api != new.api {

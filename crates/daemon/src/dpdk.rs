@@ -1,55 +1,13 @@
 //! Ports that are devices of DPDK.
 
-use super::ethernet::live::{self, Live};
-use super::ethernet::{Backends, Hosts};
+use super::ethernet::Backends;
+use super::ethernet::live::LiveEthernet;
+use super::port_settings::DpdkPorts;
 use super::{Event, privileges};
 use anyhow::{Context as _, anyhow};
-use gatun_config::{Config, Device, Port};
-use gatun_ether::Mac;
-use gatun_io_dpdk::{DeviceConfig, Dpdk, DpdkConfig, EalConfig, Guard, HugePages, Opened};
+use gatun_config::Port;
+use gatun_io_dpdk::{Dpdk, Guard, Opened};
 use std::sync::mpsc::{Receiver, Sender};
-
-/// What a configuration asks for.
-#[derive(Clone, PartialEq, Eq)]
-pub struct DpdkPorts {
-    pub(super) config: DpdkConfig,
-    pub(super) hosts: Hosts,
-}
-
-impl DpdkPorts {
-    /// Of a configuration whose ports are devices of DPDK.
-    pub fn of(config: &Config) -> DpdkPorts {
-        let mtu = |device: &str| {
-            let ports = config.ports.iter().filter(|port| port.device == device);
-            let mtus = ports.filter_map(|port| port.ethernet.as_ref().and_then(|ethernet| ethernet.mtu));
-            mtus.max().map(|mtu| u16::try_from(mtu).unwrap_or(u16::MAX))
-        };
-        let devices = config.devices();
-        let devices = devices.iter().map(|name| DeviceConfig { device: (*name).to_owned(), mtu: mtu(name) });
-        let eal = EalConfig {
-            huge_pages: match config.dpdk.huge_pages {
-                gatun_config::HugePages::Auto => HugePages::Auto,
-                gatun_config::HugePages::Always => HugePages::Always,
-                gatun_config::HugePages::Never => HugePages::Never,
-            },
-            cores: config.cores.clone(),
-            arguments: config.dpdk.eal.clone(),
-        };
-        let queues = config.ports.first().and_then(|port| port.queues).unwrap_or(1);
-        DpdkPorts { config: DpdkConfig { devices: devices.collect(), queues, eal }, hosts: Hosts::of(config) }
-    }
-
-    fn device(&self, opened: &[Opened], port: &Port) -> Device {
-        let number = self.config.devices.iter().position(|device| device.device == port.device).unwrap_or(0);
-        let (mac, mtu) = opened.get(number).map_or(([0; 6], 1500), |opened| (opened.mac, opened.mtu));
-        Device { number: number as u8, mac: Mac(mac), mtu: mtu.into() }
-    }
-
-    /// Whether a device is a network card, whose driver may need any right while it is started.
-    fn has_cards(&self) -> bool {
-        self.config.devices.iter().any(DeviceConfig::is_card)
-    }
-}
 
 /// Opens the devices, begins to watch their links, and makes a backend for each worker; with a line for each device. The
 /// guard is to be kept until the workers have ended.
@@ -57,7 +15,7 @@ pub(super) fn open(
     ports: &DpdkPorts,
     user: Option<privileges::User>,
     events: &Sender<Event>,
-) -> anyhow::Result<(Backends, Vec<String>, Guard, Live)> {
+) -> anyhow::Result<(Backends, Vec<String>, Guard, LiveEthernet)> {
     let has_cards = ports.has_cards();
     let rights = move || match has_cards {
         true => Ok(()),
@@ -83,7 +41,7 @@ pub(super) fn open(
     let devices: Vec<_> = opened.iter().map(Opened::device).collect();
     let (backends, handovers) = super::ethernet::backends(workers, &devices, ethers)?;
     let behind = |port: &Port| (port.device.clone(), device(port));
-    let live = Live {
+    let live = LiveEthernet {
         devices: ports.hosts.ports.iter().map(behind).collect(),
         handovers,
         #[cfg(feature = "xdp")]
@@ -115,18 +73,11 @@ fn watch(links: Receiver<gatun_io_dpdk::LinkEvent>, events: Sender<Event>) -> an
                 ),
                 Link::Up(name) => format!("device {name}: its link is up"),
             };
-            if events.send(Event::Interface(what)).is_err() {
+            if events.send(Event::Line(what)).is_err() {
                 return;
             }
         }
     };
     let thread = std::thread::Builder::new().name("links".into()).spawn(body);
     thread.map(drop).map_err(|error| anyhow!("no thread to tell of links: {error}"))
-}
-
-/// What differs, and needs a restart.
-pub(super) fn differ(old: &DpdkPorts, new: &DpdkPorts) -> Vec<String> {
-    let differ = old.config != new.config || live::needs_restart(&old.hosts, &new.hosts);
-    let what = "[dpdk], or ports with backend \"dpdk\": their number, devices, queues, VLANs or MTUs";
-    if differ { vec![what.to_owned()] } else { Vec::new() }
 }

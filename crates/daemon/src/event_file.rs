@@ -1,4 +1,4 @@
-//! Where events are written: standard output, or a file, which is opened anew once it was moved or taken away,
+//! Destination of events: standard output, or a file, which is reopened once it was moved or removed,
 //! as those do who rotate logs. A file that was made empty instead needs nothing: every write goes to its end.
 
 use gatun_config::EventSink;
@@ -14,7 +14,7 @@ pub(super) enum EventFile {
 
 impl EventFile {
     /// # Errors
-    /// Where the file can be neither opened nor made.
+    /// If the file can be neither opened nor made.
     pub(super) fn open(sink: &EventSink) -> io::Result<EventFile> {
         match sink {
             EventSink::Stdout => Ok(EventFile::Stdout(io::stdout())),
@@ -33,7 +33,7 @@ impl EventFile {
     /// Opens the file anew where its path leads elsewhere by now, or nowhere; says whether it did.
     ///
     /// # Errors
-    /// Where it can be neither opened nor made: then the old one is still written to.
+    /// If it can be neither opened nor made: then the old one is still written to.
     pub(super) fn follow(&mut self) -> io::Result<bool> {
         let EventFile::File { path, file } = self else { return Ok(false) };
         let same = |a: &Metadata, b: &Metadata| (a.dev(), a.ino()) == (b.dev(), b.ino());

@@ -8,7 +8,7 @@
 use super::Settings;
 use super::event_file::EventFile;
 use super::log_store::{LogSender, record_of};
-use super::outlet::Output;
+use super::output::Output;
 use anyhow::Context as _;
 use gatun_config::EventSink;
 use gatun_control::EventTap;
@@ -22,11 +22,11 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant, SystemTime};
 
-/// How long the thread sleeps where no event waits.
+/// Sleep of the thread while no event waits.
 const IDLE: Duration = Duration::from_millis(50);
-/// How long the end of the daemon waits for the last events to be written.
+/// Longest wait for the last events at the end of the daemon.
 const LAST_WRITES_MAX: Duration = Duration::from_secs(1);
-/// How often the file's place is looked at: whether somebody has rotated it.
+/// Interval at which the file's path is checked for log rotation.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// Milliseconds by which the system's clock may drift until that counts as its having been set.
 const CLOCK_SET_MS: u64 = 100;
@@ -43,7 +43,7 @@ pub(super) struct EventLog {
     orders: Sender<Order>,
 }
 
-/// What the thread is told.
+/// Message to the thread.
 pub(super) enum Order {
     /// To go on by another configuration.
     Change(Box<Change>),
@@ -51,7 +51,7 @@ pub(super) enum Order {
     Look,
 }
 
-/// What changes with the configuration.
+/// Settings that a reload changes.
 pub(super) struct Change {
     terms: Terms,
     /// Another file, or none.
@@ -105,7 +105,7 @@ impl EventLog {
     /// written as lines.
     ///
     /// # Errors
-    /// Where there can be no thread.
+    /// If no thread can be started.
     pub(super) fn start(
         begin: Change,
         readers: Vec<EventReader>,
@@ -119,7 +119,7 @@ impl EventLog {
         let Change { terms, lines, sinks } = begin;
         let lines = lines.flatten().map(|file| Lines::new(file, output.clone()));
         let output = output.clone();
-        let mut teller = Teller {
+        let mut thread = EventThread {
             readers,
             terms,
             times,
@@ -132,7 +132,7 @@ impl EventLog {
         };
         let body = move || {
             let _running = running;
-            teller.run();
+            thread.run();
         };
         std::thread::Builder::new().name("events".to_owned()).spawn(body)?;
         Ok(EventLog { ended, output, orders })
@@ -159,7 +159,7 @@ impl EventLog {
 /// Opens where lines go.
 ///
 /// # Errors
-/// Where it cannot be written to.
+/// If it cannot be written to.
 pub(super) fn open(sink: &EventSink) -> anyhow::Result<EventFile> {
     match (EventFile::open(sink), sink) {
         (Err(error), EventSink::File(path)) => {
@@ -169,7 +169,7 @@ pub(super) fn open(sink: &EventSink) -> anyhow::Result<EventFile> {
     }
 }
 
-/// What of a configuration is told with events.
+/// Settings of event output.
 struct Terms {
     names: Arc<PlanNames>,
     /// Which kinds become lines.
@@ -191,7 +191,7 @@ impl Terms {
     }
 }
 
-/// Where lines go, and what is known of those that have not got there.
+/// Output of JSON lines, with the count of lost ones.
 struct Lines {
     out: BufWriter<EventFile>,
     /// When the file's place was looked at last.
@@ -275,7 +275,7 @@ impl Lines {
 }
 
 /// The thread's work.
-struct Teller {
+struct EventThread {
     readers: Vec<EventReader>,
     terms: Terms,
     times: TimeOfDay,
@@ -288,7 +288,7 @@ struct Teller {
     output: Output,
 }
 
-impl Teller {
+impl EventThread {
     /// Tells until every engine is gone and its ring empty.
     fn run(&mut self) {
         loop {
@@ -353,7 +353,7 @@ impl Teller {
 
     /// Tells some events of each worker; says how many.
     fn turn(&mut self) -> usize {
-        let Teller { readers, terms, times, lines, tap, log, sinks, .. } = self;
+        let EventThread { readers, terms, times, lines, tap, log, sinks, .. } = self;
         let (mut count, mut text) = (0, Vec::new());
         for (worker, reader) in readers.iter_mut().enumerate() {
             let (mut records, mut events) = (Vec::new(), Vec::new());

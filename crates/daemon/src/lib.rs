@@ -15,14 +15,15 @@ mod dpdk;
 mod ethernet;
 mod event_file;
 mod event_log;
-mod hearers;
-mod links;
+mod event_sinks;
 mod live_ports;
+pub mod log_queries;
 mod log_store;
 mod memory;
+mod net_helper;
 mod notify;
-mod outlet;
-pub mod past;
+mod output;
+mod port_settings;
 mod ports;
 mod privileges;
 mod reload;
@@ -39,7 +40,6 @@ mod xdp;
 use anyhow::{Context as _, bail};
 use gatun_api::types::ConfigProblem;
 use gatun_config::{EventSink, Export, Log, MappingFile, StateDir};
-use gatun_io_tun::LinkEvent;
 use gatun_nat::{EventKinds, Plan};
 use gatun_worker::Snapshot;
 use rustix::rand::{GetRandomFlags, getrandom};
@@ -50,29 +50,30 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 pub use control::ControlSettings;
-#[cfg(feature = "dpdk")]
-pub use dpdk::DpdkPorts;
-pub use hearers::difference::{Changes, Heard};
+pub use event_sinks::difference::{Changes, SinkSettings};
 pub use memory::{LARGE, Needs, by_pages};
-pub use outlet::print_bytes;
-pub use ports::PortSettings;
+pub use net_helper::{is_network_helper, serve_as_network_helper};
+pub use output::print_bytes;
+#[cfg(feature = "dpdk")]
+pub use port_settings::DpdkPorts;
+pub use port_settings::PortSettings;
+#[cfg(feature = "xdp")]
+pub use port_settings::XdpPorts;
 pub use privileges::User;
 pub use reload::maps::mapping;
 pub use sandbox::serve_page_only;
-#[cfg(feature = "xdp")]
-pub use xdp::XdpPorts;
 
-/// How long a worker may take to answer between two bursts.
+/// Longest time that a worker may take to answer between two bursts.
 const ANSWER_MAX: Duration = Duration::from_secs(2);
 
-/// What of a configuration the daemon uses.
+/// Settings of the daemon, from a configuration.
 #[derive(Clone)]
 pub struct Settings {
     /// For all engines together.
     pub plan: Plan,
-    /// Where events go.
+    /// Destination of JSON events.
     pub events: Option<EventSink>,
-    /// Which of them.
+    /// Kinds of JSON events.
     pub json_kinds: EventKinds,
     /// Whether with the remote ends of sessions.
     pub json_destinations: bool,
@@ -80,23 +81,23 @@ pub struct Settings {
     pub exports: Vec<Export>,
     /// The log of who had which port when.
     pub log: Option<Log>,
-    /// Where packets come from and go to.
+    /// Ports.
     pub ports: PortSettings,
     /// Processors of the workers, one for each; none: as the backend has it.
     pub cores: Vec<u16>,
-    /// Where the daemon is asked.
+    /// API and metrics.
     pub control: ControlSettings,
-    /// Where sessions are kept for the next process.
+    /// Directory of saved sessions.
     pub state: StateDir,
     /// Files of mappings that were read.
     pub mapping_files: Vec<MappingFile>,
-    /// What it takes.
+    /// Memory and disk space when all is full.
     pub costs: Costs,
     /// Its memory, by table.
     pub needs: Needs,
 }
 
-/// What a configuration takes when all is full.
+/// Memory and disk space of a configuration when all is full.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Costs {
     /// All memory.
@@ -107,11 +108,11 @@ pub struct Costs {
     pub events_bytes_a_day: u64,
 }
 
-/// Where a configuration is read from.
+/// Source of a configuration.
 pub enum Source<'t> {
     /// The file.
     File,
-    /// A text that is to take its place.
+    /// Text that is to become the file.
     Text(&'t str),
     /// A text, as if a file of mappings that it names had another text.
     WithMappings(&'t str, &'t Path, &'t str),
@@ -119,9 +120,9 @@ pub enum Source<'t> {
 
 /// A configuration that was read.
 pub struct Read {
-    /// What it asks for; none where that is wrong.
+    /// Its settings; none if it has errors.
     pub settings: Option<Settings>,
-    /// What is wrong with it, or doubtful.
+    /// Errors and warnings.
     pub problems: Vec<ConfigProblem>,
 }
 
@@ -131,15 +132,15 @@ pub type Reader = Box<dyn Fn(Source<'_>) -> Read + Send>;
 /// Looks at this machine, and gives lines for the log.
 pub type Look = Box<dyn FnOnce() -> Vec<String> + Send>;
 
-/// What the daemon needs to begin.
+/// Arguments of [`run`].
 pub struct Setup {
-    /// What the configuration asks for.
+    /// Settings from the configuration.
     pub settings: Settings,
     /// Its file.
     pub file: PathBuf,
     /// Reads it again, or another one.
     pub read: Reader,
-    /// Whom to become once the devices are open.
+    /// User to switch to once the devices are open.
     pub user: Option<User>,
     /// Whether to begin without the sessions of the process before.
     pub forget: bool,
@@ -151,14 +152,15 @@ pub struct Setup {
     pub started: Instant,
 }
 
-/// What the main thread waits for.
+/// Event for the main thread.
 enum Event {
     Signal(Signal),
-    Link(LinkEvent),
-    /// Something about a network interface, to be logged.
-    #[cfg(any(feature = "xdp", feature = "dpdk"))]
-    Interface(String),
-    /// Nothing is heard of links any more.
+    /// Something about a device or an interface, for the log.
+    Line(String),
+    /// The same, about something that has failed.
+    Failure(String),
+    /// The kernel gives no more notices of interfaces.
+    #[cfg(feature = "xdp")]
     LinksUnwatched(io::Error),
     WorkerEnded {
         worker: usize,
@@ -170,7 +172,7 @@ enum Event {
 /// Runs until a signal or the loss of a device ends it.
 ///
 /// # Errors
-/// What kept it from starting.
+/// Why the daemon did not start.
 pub fn run(setup: Setup) -> anyhow::Result<ExitCode> {
     stages::run(setup)
 }

@@ -1,32 +1,32 @@
-//! What of open ports changes while packets go on, whatever they are. TUN devices have no part in it: their routes and
-//! addresses are the kernel's (`gatun_io_tun::Orders`).
+//! Changes of open ports while packets are translated. TUN devices have no part in it: their routes and
+//! addresses are the kernel's (`net_helper::Routes`).
 
-use super::ports::PortSettings;
+use super::port_settings::PortSettings;
 use gatun_worker::Handle;
 use std::io;
 
 #[cfg(any(feature = "xdp", feature = "dpdk"))]
-use super::ethernet::live::{Live, Next};
+use super::ethernet::live::{LiveEthernet, NextEthernet};
 
 /// Open ports, as far as they can change.
 #[derive(Default)]
 pub(super) struct LivePorts {
     /// Those on Ethernets.
     #[cfg(any(feature = "xdp", feature = "dpdk"))]
-    pub(super) ethernet: Option<Live>,
+    pub(super) ethernet: Option<LiveEthernet>,
 }
 
-/// What they become, ready.
+/// Prepared changes.
 #[derive(Default)]
 pub(super) struct NextPorts {
     #[cfg(any(feature = "xdp", feature = "dpdk"))]
-    ethernet: Option<Next>,
+    ethernet: Option<NextEthernet>,
 }
 
 #[cfg(any(feature = "xdp", feature = "dpdk"))]
 impl LivePorts {
     /// # Errors
-    /// What does not fit together, with what to write instead.
+    /// Settings that contradict each other, with the fix.
     pub(super) fn prepare(&self, old: &PortSettings, new: &PortSettings) -> anyhow::Result<NextPorts> {
         let next = self.ethernet.as_ref().map(|live| live.prepare(old, new)).transpose()?;
         Ok(NextPorts { ethernet: next.flatten() })
@@ -53,7 +53,7 @@ impl LivePorts {
         }
     }
 
-    fn both<'a>(&'a self, next: &'a NextPorts) -> Option<(&'a Live, &'a Next)> {
+    fn both<'a>(&'a self, next: &'a NextPorts) -> Option<(&'a LiveEthernet, &'a NextEthernet)> {
         self.ethernet.as_ref().zip(next.ethernet.as_ref())
     }
 }

@@ -4,8 +4,7 @@
 //! [`COMMIT_EVERY`]; where the disk is full or gone they wait, up to a bound, and what is lost then is counted, said,
 //! and written into the log itself once it can be.
 
-use super::outlet::Output;
-use super::past::Questions;
+use super::output::Output;
 use anyhow::Context as _;
 use gatun_config::Log;
 use gatun_control::StoreFigures;
@@ -54,7 +53,6 @@ struct Shared {
 /// The thread's end.
 pub(super) struct LogStore {
     sender: LogSender,
-    questions: Questions,
     ended: Receiver<()>,
 }
 
@@ -63,7 +61,7 @@ impl LogStore {
     /// sessions of the process before are taken over.
     ///
     /// # Errors
-    /// Where the directory cannot be made, or belongs to another daemon.
+    /// If the directory cannot be made, or belongs to another daemon.
     pub(super) fn start(
         log: &Log,
         configuration: (&str, &Plan),
@@ -83,7 +81,7 @@ impl LogStore {
         let (at_ms, version) = (now_ms(), env!("CARGO_PKG_VERSION").to_owned());
         sender.mark(Mark::Start { at_ms, version, keeps_state: goes_on });
         sender.configured(configuration.0, configuration.1);
-        let mut writer = Keeper {
+        let mut writer = StoreThread {
             options,
             shared,
             output: output.clone(),
@@ -96,16 +94,11 @@ impl LogStore {
             writer.run(directory, &received);
         };
         std::thread::Builder::new().name("log".to_owned()).spawn(body)?;
-        let questions = Questions::start(&log.directory, sender.clone(), output)?;
-        Ok(LogStore { sender, questions, ended })
+        Ok(LogStore { sender, ended })
     }
 
     pub(super) fn sender(&self) -> LogSender {
         self.sender.clone()
-    }
-
-    pub(super) fn questions(&self) -> &Questions {
-        &self.questions
     }
 
     /// Waits until all is written, or cannot be.
@@ -197,7 +190,7 @@ pub(super) fn record_of(event: &Event, at_ms: u64, with_bindings: bool) -> Optio
 }
 
 /// What the thread works with.
-struct Keeper {
+struct StoreThread {
     options: Options,
     shared: Arc<Shared>,
     output: Output,
@@ -209,7 +202,7 @@ struct Keeper {
     lost: u64,
 }
 
-impl Keeper {
+impl StoreThread {
     fn run(&mut self, directory: Directory, batches: &Receiver<Vec<Record>>) {
         let Some(mut store) = self.open(directory) else { return };
         loop {

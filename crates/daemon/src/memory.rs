@@ -77,14 +77,14 @@ pub(super) enum Fits {
     /// Beside the sessions of the process before.
     Beside,
     /// Only where these are given up.
-    ApplyOptions,
+    WithoutPrevious,
 }
 
 /// Whether workers of these plans have memory, where the process before has `left` bytes in files; `None`:
 /// sessions are not kept.
 ///
 /// # Errors
-/// Where the machine, the control group or a limit of the process has less than they need.
+/// If the machine, the control group or a limit of the process has less than they need.
 pub(super) fn check(plans: &[&Plan], ports: &PortSettings, left: Option<u64>) -> anyhow::Result<Fits> {
     let (keeps, left) = (left.is_some(), left.unwrap_or(0));
     let needed = Needs::of(plans, ports, keeps).total();
@@ -93,7 +93,7 @@ pub(super) fn check(plans: &[&Plan], ports: &PortSettings, left: Option<u64>) ->
         return Ok(Fits::Beside);
     }
     if needed <= available.saturating_add(left) {
-        return Ok(Fits::ApplyOptions);
+        return Ok(Fits::WithoutPrevious);
     }
     let instead = match sessions_that_fit(plans, (ports, keeps), available.saturating_add(left)) {
         Some(n) => format!("`sessions_max = {n}` in [limits] would fit"),

@@ -1,153 +1,23 @@
 //! The ports: opened, watched, and a backend of them for each worker.
 
-#[cfg(any(feature = "xdp", feature = "dpdk"))]
-use super::ethernet::{Hosts, live};
+use super::Event;
 use super::live_ports::LivePorts;
-use super::outlet::Output;
+use super::net_helper::{self, HelperState, Routes};
+use super::output::Output;
+use super::port_settings::PortSettings;
+use super::privileges;
 use super::sandbox::Sandbox;
-use super::{Event, links, privileges};
 use anyhow::Context as _;
-use gatun_io::{Backend, Processors};
-use gatun_io_tun::{Guard, Killed, LinkWatch, Mode, Orders, Tun, TunConfig, TunError};
+use gatun_io::Backend;
+use gatun_io_tun::{Guard, Mode, OnKill, Tun, TunConfig, TunError, WatchedDevice};
 use std::any::Any;
 use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 
 #[cfg(feature = "dpdk")]
-use super::dpdk::{self, DpdkPorts};
+use super::dpdk;
 #[cfg(feature = "xdp")]
-use super::xdp::{self, XdpPorts};
-
-/// What a configuration asks for.
-#[derive(Clone)]
-pub enum PortSettings {
-    /// TUN devices, each with one queue a worker.
-    Tun(Vec<TunConfig>),
-    /// Network interfaces through AF_XDP.
-    #[cfg(feature = "xdp")]
-    Xdp(XdpPorts),
-    /// Devices of DPDK.
-    #[cfg(feature = "dpdk")]
-    Dpdk(DpdkPorts),
-}
-
-/// Rights that opening ports needs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Rights {
-    /// CAP_NET_ADMIN.
-    Tun,
-    /// Those of AF_XDP.
-    #[cfg(feature = "xdp")]
-    Xdp,
-    /// All that there are, as a card's driver may need any.
-    #[cfg(feature = "dpdk")]
-    All,
-}
-
-impl PortSettings {
-    /// Queues, each of which gets a worker.
-    pub fn workers(&self) -> usize {
-        match self {
-            PortSettings::Tun(devices) => devices.iter().map(|device| device.queues).sum(),
-            #[cfg(feature = "xdp")]
-            PortSettings::Xdp(ports) => ports.config.queues as usize,
-            #[cfg(feature = "dpdk")]
-            PortSettings::Dpdk(ports) => ports.config.queues.into(),
-        }
-    }
-
-    /// Memory of the packets that they are read into, bytes. DPDK has its own.
-    pub fn memory_bytes(&self) -> u64 {
-        match self {
-            PortSettings::Tun(_) => self.workers() as u64 * gatun_io_tun::QUEUE_BYTES,
-            #[cfg(feature = "xdp")]
-            PortSettings::Xdp(ports) => self.workers() as u64 * gatun_io_xdp::queue_bytes(&ports.config),
-            #[cfg(feature = "dpdk")]
-            PortSettings::Dpdk(_) => 0,
-        }
-    }
-
-    /// Processors of the workers, and for the rest. None: they are where the system puts them, or where DPDK has put them.
-    ///
-    /// # Errors
-    /// Says what to write instead.
-    pub(super) fn processors(&self, cores: &[u16]) -> anyhow::Result<Option<Processors>> {
-        let takes_them_itself = match self {
-            PortSettings::Tun(_) => false,
-            #[cfg(feature = "xdp")]
-            PortSettings::Xdp(_) => false,
-            #[cfg(feature = "dpdk")]
-            PortSettings::Dpdk(_) => true,
-        };
-        if takes_them_itself || cores.is_empty() {
-            return Ok(None);
-        }
-        Ok(Some(Processors::divide(cores, self.workers())?))
-    }
-
-    /// What opening them needs.
-    pub(super) fn rights(&self) -> Rights {
-        match self {
-            PortSettings::Tun(_) => Rights::Tun,
-            #[cfg(feature = "xdp")]
-            PortSettings::Xdp(_) => Rights::Xdp,
-            #[cfg(feature = "dpdk")]
-            PortSettings::Dpdk(_) => Rights::All,
-        }
-    }
-
-    /// The TUN devices.
-    pub(super) fn devices(&self) -> &[TunConfig] {
-        match self {
-            PortSettings::Tun(devices) => devices,
-            #[cfg(feature = "xdp")]
-            PortSettings::Xdp(_) => &[],
-            #[cfg(feature = "dpdk")]
-            PortSettings::Dpdk(_) => &[],
-        }
-    }
-
-    /// The hosts that ports on Ethernets are.
-    #[cfg(any(feature = "xdp", feature = "dpdk"))]
-    pub(super) fn hosts(&self) -> Option<&Hosts> {
-        match self {
-            PortSettings::Tun(_) => None,
-            #[cfg(feature = "xdp")]
-            PortSettings::Xdp(ports) => Some(&ports.hosts),
-            #[cfg(feature = "dpdk")]
-            PortSettings::Dpdk(ports) => Some(&ports.hosts),
-        }
-    }
-
-    /// What changes while ports on Ethernets are open, in words.
-    #[cfg(any(feature = "xdp", feature = "dpdk"))]
-    pub(super) fn changes(old: &PortSettings, new: &PortSettings) -> Vec<String> {
-        match (old.hosts(), new.hosts()) {
-            (Some(old), Some(new)) => live::changes(old, new),
-            _ => Vec::new(),
-        }
-    }
-
-    /// No port is on an Ethernet.
-    #[cfg(not(any(feature = "xdp", feature = "dpdk")))]
-    pub(super) fn changes(_: &PortSettings, _: &PortSettings) -> Vec<String> {
-        Vec::new()
-    }
-
-    /// What differs, beside what TUN devices are like, and needs a restart.
-    pub(super) fn differ(old: &PortSettings, new: &PortSettings) -> Vec<String> {
-        match (old, new) {
-            (PortSettings::Tun(old), PortSettings::Tun(new)) if old.len() == new.len() => Vec::new(),
-            (PortSettings::Tun(_), PortSettings::Tun(_)) => vec!["the number of ports".to_owned()],
-            #[cfg(feature = "xdp")]
-            (PortSettings::Xdp(old), PortSettings::Xdp(new)) => xdp::differ(old, new),
-            #[cfg(feature = "dpdk")]
-            (PortSettings::Dpdk(old), PortSettings::Dpdk(new)) => dpdk::differ(old, new),
-            #[cfg(any(feature = "xdp", feature = "dpdk"))]
-            _ => vec!["ports of another backend".to_owned()],
-        }
-    }
-}
+use super::xdp::{self, OpenXdp};
 
 /// Open ports, which are watched.
 #[derive(Default)]
@@ -158,22 +28,24 @@ pub(super) struct Ports {
     pub(super) names: Vec<String>,
     /// To let them change.
     pub(super) live: LivePorts,
-    /// To let TUN devices have other routes.
-    pub(super) orders: Option<Orders>,
-    /// How each was opened, for the log.
+    /// To give TUN devices other addresses and routes.
+    pub(super) routes: Option<Routes>,
+    /// The network helper, where there is one.
+    pub(super) helper: HelperState,
+    /// Lines for the log.
     said: Vec<String>,
     /// Keep the devices' names taken, or DPDK's environment, until the last worker has ended.
     _guards: Vec<Box<dyn Any>>,
 }
 
 impl Ports {
-    /// Opens them. `killed`: whether TUN devices that are made stay where the process is killed. The threads that watch them begin here, as they keep rights that are then given up.
+    /// Opens them. `killed`: whether TUN devices that are made stay where the process is killed. The network helper begins here, as it keeps rights that are then given up.
     ///
     /// # Errors
     /// Each says what to do about it.
     pub(super) fn open(
         settings: &PortSettings,
-        killed: Killed,
+        killed: OnKill,
         (user, sandbox): (Option<privileges::User>, &Sandbox),
         events: &Sender<Event>,
     ) -> anyhow::Result<Ports> {
@@ -181,9 +53,9 @@ impl Ports {
             PortSettings::Tun(devices) => open_tun(devices, killed, (user, sandbox), events),
             #[cfg(feature = "xdp")]
             PortSettings::Xdp(ports) => {
-                let (backends, said, live) = xdp::open(ports, (user, sandbox), events)?;
+                let OpenXdp { backends, said, live, helper } = xdp::open(ports, (user, sandbox), events)?;
                 let live = LivePorts { ethernet: Some(live) };
-                Ok(Ports { backends, said, live, ..Ports::default() })
+                Ok(Ports { backends, said, live, helper, ..Ports::default() })
             }
             #[cfg(feature = "dpdk")]
             PortSettings::Dpdk(ports) => {
@@ -199,10 +71,10 @@ impl Ports {
     }
 }
 
-/// How long a process that was killed may take to let go of its device.
+/// Longest time that a killed process may take to release its device.
 const LET_GO_MAX: Duration = Duration::from_millis(500);
 
-fn open_device(config: &TunConfig, killed: Killed) -> Result<Tun, TunError> {
+fn open_device(config: &TunConfig, killed: OnKill) -> Result<Tun, TunError> {
     let begin = Instant::now();
     loop {
         match Tun::open(config, killed) {
@@ -216,9 +88,14 @@ fn open_device(config: &TunConfig, killed: Killed) -> Result<Tun, TunError> {
     }
 }
 
+fn watched((name, config): (&String, &TunConfig)) -> WatchedDevice {
+    let TunConfig { addresses, routes, precede_routes, .. } = config.clone();
+    WatchedDevice { name: name.clone(), addresses, routes, precede_routes }
+}
+
 fn open_tun(
     configs: &[TunConfig],
-    killed: Killed,
+    killed: OnKill,
     (user, sandbox): (Option<privileges::User>, &Sandbox),
     events: &Sender<Event>,
 ) -> anyhow::Result<Ports> {
@@ -228,9 +105,8 @@ fn open_tun(
         .collect::<Result<_, _>>()
         .context("no device to work on")?;
     let names: Vec<String> = devices.iter().map(|device| device.name.clone()).collect();
-    let links = LinkWatch::new(names.iter().cloned().zip(configs.iter().cloned()))?;
-    let orders = Some(links.orders());
-    links::watch(links, (user, sandbox.clone()), events.clone())?;
+    let watched: Vec<WatchedDevice> = names.iter().zip(configs).map(watched).collect();
+    let (routes, helper, started) = net_helper::for_devices(&watched, (user, sandbox), events)?;
     let opened = devices.iter().zip(configs).map(|(device, config)| {
         let how = match (device.attached, config.mode) {
             (false, _) => "created",
@@ -253,14 +129,15 @@ fn open_tun(
         };
         device.preceded.iter().map(of)
     });
-    let said = opened.chain(preceded).collect();
+    let said = opened.chain(preceded).chain([started]).collect();
     let (queues, guards): (Vec<_>, Vec<_>) = devices.into_iter().map(Tun::into_parts).unzip();
     let backends = queues.into_iter().flatten().map(|queue| Box::new(queue) as Box<dyn Backend>);
     let guards = guards.into_iter().map(|guard: Guard| Box::new(guard) as Box<dyn Any>);
     Ok(Ports {
         backends: backends.collect(),
         names,
-        orders,
+        routes: Some(routes),
+        helper,
         said,
         _guards: guards.collect(),
         ..Ports::default()

@@ -1,18 +1,32 @@
-//! What the process may do: CAP_NET_ADMIN until the devices are open (for AF_XDP some more), nothing after; but for the
-//! thread that watches links, which may still set routes, where there are any to be set (docs/decisions/0011), or use an
-//! interface again that has come back (docs/decisions/0063).
+//! Capabilities: those that opening devices needs until the devices are open, none after. The network helper keeps the right
+//! to set routes, where there are any (docs/decisions/0011).
 //!
-//! Capabilities belong to threads: that thread is the only one to exist before the others' are given up.
+//! Capabilities belong to threads: those that begin later have what the main thread has left.
 
-use super::ports::Rights;
 use anyhow::{Context as _, anyhow};
 use rustix::io::Errno;
 use rustix::process::{Gid, Uid};
+#[cfg(feature = "xdp")]
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustix::thread::{
-    CapabilitySet, CapabilitySets, capabilities, clear_ambient_capability_set, set_capabilities,
-    set_keep_capabilities, set_no_new_privs, set_thread_gid, set_thread_groups, set_thread_uid,
+    CapabilitySet, CapabilitySets, capabilities, clear_ambient_capability_set,
+    configure_capability_in_ambient_set, set_capabilities, set_keep_capabilities, set_no_new_privs,
+    set_thread_gid, set_thread_groups, set_thread_uid,
 };
 use std::str::FromStr;
+
+/// Rights that opening ports needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Rights {
+    /// CAP_NET_ADMIN.
+    Tun,
+    /// Those of AF_XDP.
+    #[cfg(feature = "xdp")]
+    Xdp,
+    /// All that there are, as a card's driver may need any.
+    #[cfg(feature = "dpdk")]
+    All,
+}
 
 /// A user to become.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,7 +75,7 @@ fn find_user(passwd: &str, name: &str) -> Option<User> {
     })
 }
 
-/// What AF_XDP, and any driver of software, needs: to attach a program, for sockets, to load it, to lock the packets' memory.
+/// Capabilities of AF_XDP and of software drivers: attach a program, open sockets, load it, lock the packets' memory.
 #[cfg(any(feature = "xdp", feature = "dpdk"))]
 const XDP: CapabilitySet = CapabilitySet::NET_ADMIN
     .union(CapabilitySet::NET_RAW)
@@ -73,7 +87,10 @@ pub(super) fn keep_for_start(switch: bool, rights: Rights) -> anyhow::Result<()>
     let mut wanted = match rights {
         Rights::Tun => CapabilitySet::NET_ADMIN,
         #[cfg(feature = "xdp")]
-        Rights::Xdp => XDP,
+        Rights::Xdp => {
+            raise_locked_memory();
+            XDP
+        }
         #[cfg(feature = "dpdk")]
         Rights::All => return Ok(()),
     };
@@ -82,6 +99,22 @@ pub(super) fn keep_for_start(switch: bool, rights: Rights) -> anyhow::Result<()>
     }
     let held = capabilities(None)?.permitted & wanted;
     set(held).context("capabilities cannot be given up")
+}
+
+/// Runs `spawn`, which starts a program, and lets that have the capabilities of the calling thread. Programs of root have
+/// them anyway.
+pub(crate) fn let_inherit<T>(spawn: impl FnOnce() -> T) -> T {
+    let Ok(own) = capabilities(None) else { return spawn() };
+    // Where the kernel refuses any of this, the program says what it lacks.
+    if set_capabilities(None, CapabilitySets { inheritable: own.permitted, ..own }).is_ok() {
+        for capability in own.permitted.iter() {
+            let _ = configure_capability_in_ambient_set(capability, true);
+        }
+    }
+    let result = spawn();
+    let _ = clear_ambient_capability_set();
+    let _ = set_capabilities(None, own);
+    result
 }
 
 /// Becomes `user`, gives up every capability, and makes sure that none comes back.
@@ -98,6 +131,28 @@ pub(crate) fn keep_net_admin(user: Option<&User>) -> anyhow::Result<()> {
 #[cfg(feature = "xdp")]
 pub(crate) fn keep_for_xdp(user: Option<&User>) -> anyhow::Result<()> {
     keep(user, XDP)
+}
+
+/// Raises the limit of locked memory as far as this process may, so that memory of packets can be registered later
+/// without a capability.
+#[cfg(feature = "xdp")]
+fn raise_locked_memory() {
+    let unlimited = Rlimit { current: None, maximum: None };
+    if setrlimit(Resource::Memlock, unlimited).is_err() {
+        let maximum = getrlimit(Resource::Memlock).maximum;
+        // Refused for nobody: it is the limit already.
+        let _ = setrlimit(Resource::Memlock, Rlimit { current: maximum, maximum });
+    }
+}
+
+/// Gives up every capability in the calling thread, but CAP_IPC_LOCK where memory of packets cannot be registered
+/// without it.
+#[cfg(feature = "xdp")]
+pub(crate) fn keep_for_registration(user: Option<&User>) -> anyhow::Result<()> {
+    match getrlimit(Resource::Memlock).current {
+        None => drop_all(user),
+        Some(_) => keep(user, CapabilitySet::IPC_LOCK),
+    }
 }
 
 /// The same, but for the rights to open packet sockets and interfaces, and to have memory that stays.

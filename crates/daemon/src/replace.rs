@@ -8,7 +8,7 @@ use std::path::Path;
 /// Writes all of a new file, onto the disk.
 ///
 /// # Errors
-/// Where it cannot be written; it may have some of it then.
+/// If it cannot be written; it may have some of it then.
 pub fn fill(mut file: &File, bytes: &[u8]) -> io::Result<()> {
     file.write_all(bytes)?;
     file.sync_all()
@@ -17,7 +17,7 @@ pub fn fill(mut file: &File, bytes: &[u8]) -> io::Result<()> {
 /// Gives a filled file another's place, on the disk.
 ///
 /// # Errors
-/// Where it cannot have it, or the directory cannot be synced: then it may have it or not, behind a power cut.
+/// If it cannot have it, or the directory cannot be synced: then it may have it or not, behind a power cut.
 pub fn take_place(new: &Path, place: &Path) -> io::Result<()> {
     fs::rename(new, place)?;
     sync_directory_of(place)
@@ -26,7 +26,7 @@ pub fn take_place(new: &Path, place: &Path) -> io::Result<()> {
 /// Writes to the disk which names there are beside a file.
 ///
 /// # Errors
-/// Where that cannot be.
+/// If that cannot be.
 pub fn sync_directory_of(path: &Path) -> io::Result<()> {
     let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
     File::open(directory.unwrap_or(Path::new(".")))?.sync_all()

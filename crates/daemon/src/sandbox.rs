@@ -2,12 +2,13 @@
 //! (`files`), system calls by seccomp (`calls`). Decision 0075 says why what is allowed.
 //!
 //! Both belong to threads, and threads that begin later have them from their beginning: the main thread enters before it
-//! starts the others, and each of those that were there before (they watch links) enters by itself.
+//! starts the others, and each of those that were there before enters by itself. The network helper is a process with a
+//! tighter list of its own.
 
 mod calls;
 mod files;
 
-use super::{PortSettings, Settings, privileges};
+use super::{Settings, privileges};
 use gatun_api::types::{self, Bound};
 use gatun_config::{ApiSocket, EventSink, LOG_DIRECTORY, StateDir};
 use std::fmt;
@@ -37,6 +38,11 @@ impl Sandbox {
     /// None: all that its rights allow.
     pub(super) fn none() -> Sandbox {
         Sandbox(None)
+    }
+
+    /// For a process that opens no file.
+    pub(super) fn without_files() -> Sandbox {
+        Sandbox(Some(Arc::default()))
     }
 
     /// For what a configuration asks for.
@@ -96,9 +102,9 @@ impl Sandbox {
 
     /// Leaves the calling thread, and those that it starts, no more than this and `calls`. Gives what is in force, for
     /// the log.
-    pub(super) fn enter(&self, calls: Calls) -> InForce {
+    pub(super) fn enter(&self, calls: Calls) -> Enforced {
         let Some(allowed) = &self.0 else {
-            return InForce(None);
+            return Enforced(None);
         };
         let nothing = Allowed::default();
         let allowed = if calls.needs_files() { allowed } else { &nothing };
@@ -106,12 +112,13 @@ impl Sandbox {
             // What is not there yet cannot be named. Where it cannot be made, whoever needs it says so.
             let _ = DirBuilder::new().recursive(true).mode(0o750).create(path);
         }
-        let files = files::restrict(allowed, calls.may_connect()).map(|()| "landlock");
+        let files =
+            files::restrict(allowed, (calls.may_connect(), calls.reads_system())).map(|()| "landlock");
         let calls = calls
             .restrict(std::process::id())
             .map(|()| "seccomp")
             .map_err(|why| format!("no seccomp ({why})"));
-        InForce(Some([files, calls]))
+        Enforced(Some([files, calls]))
     }
 }
 
@@ -119,20 +126,20 @@ impl Sandbox {
 /// where there is one already, and keeps no capability in any case.
 ///
 /// # Errors
-/// Where privileges cannot be dropped.
+/// If privileges cannot be dropped.
 pub fn serve_page_only(socket: &Path) -> anyhow::Result<()> {
     let owner = std::fs::metadata(socket).ok().filter(|_| rustix::process::geteuid().is_root());
     let user = owner.map(|owner| privileges::User::new(owner.uid(), owner.gid()));
     privileges::drop_all(user.as_ref())?;
     // A kernel that lacks a part of it is no reason not to show the page.
-    let _ = Sandbox(Some(Arc::default())).enter(Calls::Page);
+    let _ = Sandbox::without_files().enter(Calls::Page);
     Ok(())
 }
 
 /// What of the sandbox is in force: files and calls, each with what is missing; or none was wanted.
-pub(super) struct InForce(Option<[Result<&'static str, String>; 2]>);
+pub(super) struct Enforced(Option<[Result<&'static str, String>; 2]>);
 
-impl fmt::Display for InForce {
+impl fmt::Display for Enforced {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Some(halves) = &self.0 else { return f.write_str("sandbox: off (--no-sandbox)") };
         let [files, calls] =
@@ -141,18 +148,27 @@ impl fmt::Display for InForce {
     }
 }
 
-impl InForce {
-    /// For whoever asks.
-    pub(super) fn told(&self) -> types::Sandbox {
-        let Some(halves) = &self.0 else {
+impl Enforced {
+    /// The parts that are not in force.
+    pub(super) fn missing(&self) -> Vec<String> {
+        self.0.iter().flatten().filter_map(|half| half.clone().err()).collect()
+    }
+
+    /// For the API; `helper`: what the sandbox of the network helper lacks.
+    pub(super) fn told_with(&self, helper: &[String]) -> types::Sandbox {
+        if self.0.is_none() {
             return types::Sandbox { state: Bound::Not, missing: vec!["--no-sandbox".to_owned()] };
-        };
-        let missing: Vec<String> = halves.iter().filter_map(|half| half.clone().err()).collect();
+        }
+        let mut missing = self.missing();
         let state = match missing.iter().filter(|less| less.starts_with("no ")).count() {
             2 => Bound::Not,
-            0 if missing.is_empty() => Bound::Whole,
+            0 if missing.is_empty() && helper.is_empty() => Bound::Whole,
             _ => Bound::Partly,
         };
+        // A kernel that lacks a part lacks it for both.
+        let only_helper = helper.iter().filter(|part| !missing.contains(part));
+        let only_helper: Vec<String> = only_helper.map(|part| format!("network helper: {part}")).collect();
+        missing.extend(only_helper);
         types::Sandbox { state, missing }
     }
 }
@@ -161,19 +177,6 @@ impl InForce {
 fn directory(file: &Path) -> Option<PathBuf> {
     let directory = file.parent()?;
     Some(if directory.as_os_str().is_empty() { ".".into() } else { directory.to_owned() })
-}
-
-impl PortSettings {
-    /// What the threads need that move packets, and all the others that begin later.
-    pub(super) fn calls(&self) -> Calls {
-        match self {
-            PortSettings::Tun(_) => Calls::Daemon,
-            #[cfg(feature = "xdp")]
-            PortSettings::Xdp(_) => Calls::Daemon,
-            #[cfg(feature = "dpdk")]
-            PortSettings::Dpdk(_) => Calls::Dpdk,
-        }
-    }
 }
 
 #[cfg(test)]

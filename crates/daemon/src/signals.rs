@@ -6,7 +6,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
 use signal_hook::iterator::Signals;
 use std::sync::mpsc::Sender;
 
-/// What a signal asks for.
+/// Request by a signal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Signal {
     Stop,
@@ -21,7 +21,7 @@ impl Watched {
     /// Takes signals from now on. (It makes a pair of sockets, which the sandbox forbids.)
     ///
     /// # Errors
-    /// Where they cannot be watched.
+    /// If they cannot be watched.
     pub(super) fn new() -> anyhow::Result<Watched> {
         let signals =
             Signals::new([SIGTERM, SIGINT, SIGUSR1, SIGHUP]).context("signals cannot be watched")?;
@@ -31,7 +31,7 @@ impl Watched {
     /// Sends an event for each signal, from a thread of its own.
     ///
     /// # Errors
-    /// Where there can be no thread.
+    /// If no thread can be started.
     pub(super) fn listen(mut self, events: Sender<Event>) -> anyhow::Result<()> {
         let body = move || {
             for signal in self.0.forever() {

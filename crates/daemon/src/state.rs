@@ -8,7 +8,7 @@
 //! Until `names.json` names new files, the old ones are what the next process takes over: one that is killed while it
 //! starts has lost nothing. It names the old ones too until all of their sessions are in the new.
 
-use crate::User;
+use crate::privileges::User;
 use gatun_config::{Bytes, StateDir};
 use gatun_mem::bytes_written;
 use gatun_nat::workers::Dealt;
@@ -27,9 +27,9 @@ use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// Where it is, where the configuration does not say.
+/// Default path.
 pub const USUAL: &str = "/run/gatun/state";
-/// How long a process that was killed may take to let go of the directory.
+/// Longest time that a killed process may take to release the directory.
 const LET_GO_MAX: Duration = Duration::from_millis(1_000);
 /// `TMPFS_MAGIC` of `linux/magic.h`.
 const TMPFS: i64 = 0x0102_1994;
@@ -37,24 +37,24 @@ const TMPFS: i64 = 0x0102_1994;
 const BLOCK: u64 = 512;
 /// Room in the file system beside the records.
 const ROOM_BESIDE: u64 = 16 << 20;
-/// What is read of `names.json`, bytes: far more than names take.
+/// Bytes of `names.json` that are read at most; far more than names take.
 const NAMES_MAX: u64 = 64 << 20;
 /// Processes that may have been killed one after the other before all sessions of the one before were in their own files,
 /// without their successor taking its time.
 pub(crate) const EARLIER_MAX: usize = 2;
 
-/// What numbers in records stand for. It grows and is never renumbered while a process runs.
+/// Names behind the numbers in records. It grows and is never renumbered while a process runs.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Names {
     /// Which files the records are in.
     pub generation: u64,
-    /// How many: one a worker.
+    /// Number of workers; each has one file of records.
     pub workers: usize,
     /// By number.
     pub instances: Vec<InstanceNames>,
     /// By what subscribers are dealt out to workers.
     pub steering: [u64; 4],
-    /// How public addresses are dealt out to workers.
+    /// Public addresses of each worker.
     #[serde(default)]
     pub dealt: Vec<Dealt>,
     /// Public addresses that get no new bindings: the first and the last of each range, in order.
@@ -96,7 +96,7 @@ pub struct Directory {
 /// one cannot be had, and why.
 ///
 /// # Errors
-/// Where the one that the configuration names cannot be had.
+/// If the one that the configuration names cannot be had.
 pub(crate) fn open(
     settings: &StateDir,
     bytes: u64,
@@ -118,7 +118,7 @@ pub(crate) fn open(
 /// processes before it that have sessions too.
 ///
 /// # Errors
-/// Where there is none.
+/// If there is none.
 pub fn read(path: &Path) -> Result<Vec<(Names, Vec<File>)>, String> {
     let none =
         |e: &dyn std::fmt::Display| format!("{}: no gatun keeps its sessions there ({e})", path.display());
@@ -200,15 +200,15 @@ impl Directory {
         Ok(Directory { path: path.to_owned(), directory, is_own: mounted, _lock: lock })
     }
 
-    /// What the process before has left here, if any has.
+    /// Names that the previous process left, if there was one.
     pub fn names(&self) -> Option<Names> {
         read_names(&self.directory).ok()
     }
 
-    /// From now on, this is what the next process finds.
+    /// Replaces the names that the next process finds.
     ///
     /// # Errors
-    /// Where it cannot be written; then it finds what it would have found before.
+    /// If it cannot be written; then it finds what it would have found before.
     pub fn set_names(&self, names: &Names) -> io::Result<()> {
         let mut new = make_in(&self.directory, "names.new")?;
         new.write_all(serde_json::to_string(names)?.as_bytes())?;
@@ -257,7 +257,7 @@ impl Directory {
     /// would end the process.
     ///
     /// # Errors
-    /// Where the file system has no room: then no file is left.
+    /// If the file system has no room: then no file is left.
     pub fn new_records(&self, generation: u64, worker: usize, bytes: u64) -> Result<File, NoRoom> {
         let name = records(generation, worker);
         let made = self.allocated(&name, bytes);
@@ -281,7 +281,7 @@ impl Directory {
 pub struct NoRoom {
     directory: PathBuf,
     needed: u64,
-    /// What the file system has left.
+    /// Free bytes of the file system.
     pub free: u64,
     error: io::Error,
 }

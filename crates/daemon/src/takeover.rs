@@ -1,6 +1,6 @@
 //! A process goes on with the sessions of the one before: of one that was stopped, replaced, or killed.
 
-use super::outlet::Output;
+use super::output::Output;
 use super::state::{self, Directory, InstanceNames, Names, NoRoom};
 use super::{ANSWER_MAX, Settings, User};
 use gatun_nat::kept::{Finder, Found, Keep, Kept, Legacy, Mine, NotRestored, Numbers, Progress};
@@ -17,7 +17,7 @@ use std::num::NonZeroUsize;
 use std::os::fd::AsFd as _;
 use std::time::{Duration, Instant};
 
-/// How often workers are asked whether all sessions are back.
+/// Interval at which workers are asked whether all sessions are restored.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 /// Answers that a worker may stay without, one after the other, until it is taken for ended.
 const SILENT_MAX: u32 = 3;
@@ -27,10 +27,10 @@ const AT_ONCE: usize = 1 << 16;
 /// Addresses of a drained range that are looked at: more are in no pool.
 const DRAINED_MAX: usize = 1 << 20;
 
-/// Where this process's sessions are, and what it found of the one before.
-pub(super) struct Estate {
+/// Saved sessions of this process and of the previous one.
+pub(super) struct SessionStore {
     directory: Directory,
-    /// What is written there.
+    /// Contents of `names.json`.
     names: Names,
     before: Option<Names>,
     /// Bytes of memory that the files of processes before have.
@@ -40,11 +40,11 @@ pub(super) struct Estate {
 }
 
 /// Sessions of the process before, which the engines have from now on.
-pub(super) struct Taking {
+pub(super) struct RestoredSessions {
     begin: Instant,
-    /// How many there are, expired ones too.
+    /// Number of sessions, including expired ones.
     sessions: u64,
-    /// How long it took until the engines could translate for them.
+    /// Time until the engines could translate for them.
     found: Duration,
     unread: Vec<String>,
 }
@@ -59,13 +59,13 @@ pub fn clock_ms() -> u64 {
 /// where nothing is to be kept. With `forget`, as if no process had been before.
 ///
 /// # Errors
-/// Where the place that the configuration names cannot be had. That the usual one cannot is only `said`.
+/// If the place that the configuration names cannot be had. That the usual one cannot is only `said`.
 pub(super) fn open(
     settings: &Settings,
     user: Option<&User>,
     (clock, forget): (Clock, bool),
     said: &mut Vec<String>,
-) -> anyhow::Result<Option<Estate>> {
+) -> anyhow::Result<Option<SessionStore>> {
     let (plan, workers) = (&settings.plan, settings.ports.workers() as u64);
     if !plan.is_stateful() {
         return Ok(None);
@@ -74,7 +74,7 @@ pub(super) fn open(
     let bytes = Keep::bytes(plan).saturating_mul(if workers > 1 { 2 } else { 1 });
     match state::open(&settings.state, bytes, user)? {
         None => Ok(None),
-        Some(Ok(directory)) => Ok(Some(Estate::new(directory, clock, forget))),
+        Some(Ok(directory)) => Ok(Some(SessionStore::new(directory, clock, forget))),
         Some(Err(why)) => {
             said.push(format!("a restart will end all sessions: {why}"));
             Ok(None)
@@ -82,9 +82,9 @@ pub(super) fn open(
     }
 }
 
-impl Estate {
+impl SessionStore {
     /// `clock` is the engines'. With `forget`, as if no process had been before.
-    fn new(directory: Directory, clock: Clock, forget: bool) -> Estate {
+    fn new(directory: Directory, clock: Clock, forget: bool) -> SessionStore {
         let zero_ms = clock_ms().saturating_sub(clock.now().0);
         let before = directory.names();
         let generation = before.as_ref().map_or(0, |before| before.generation + 1);
@@ -93,7 +93,7 @@ impl Estate {
         // Of processes killed while they started: their memory is needed now.
         directory.remove_all_but(before.as_ref().unwrap_or(&Names::default()));
         let left_bytes = before.as_ref().map_or(0, |before| directory.trim(before));
-        Estate { directory, names, before, left_bytes, zero_ms }
+        SessionStore { directory, names, before, left_bytes, zero_ms }
     }
 
     /// This process's records.
@@ -131,10 +131,10 @@ impl Estate {
         Ok(shares)
     }
 
-    /// Where the engine of a worker is to have its sessions.
+    /// Creates the storage for the sessions of one worker's engine.
     ///
     /// # Errors
-    /// Where there is no room.
+    /// If there is no room.
     pub(super) fn keep(&mut self, plan: &Plan) -> anyhow::Result<Keep> {
         let no_room = |e: NoRoom| {
             let fit = match Keep::sessions_in(plan, e.free) {
@@ -159,7 +159,7 @@ impl Estate {
         engines: &mut [Nat],
         steering: Option<&Steering>,
         clock: Clock,
-    ) -> Option<Taking> {
+    ) -> Option<RestoredSessions> {
         let before = self.before.as_ref()?;
         let begin = Instant::now();
         let mut unread = BTreeSet::new();
@@ -179,10 +179,10 @@ impl Estate {
         }
         let sessions = engines.iter().map(|nat| nat.progress().left).sum();
         let unread = unread.into_iter().collect();
-        Some(Taking { begin, sessions, found: begin.elapsed(), unread })
+        Some(RestoredSessions { begin, sessions, found: begin.elapsed(), unread })
     }
 
-    /// What processes before have left, in as many parts as there are processors to look through them.
+    /// Sessions of previous processes, split into one part per processor.
     fn left(&self, before: &Names, plan: &Plan, unread: &mut BTreeSet<String>) -> Vec<Legacy> {
         let processors = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
         let now = instances(plan);
@@ -219,7 +219,7 @@ impl Estate {
     /// as long as they are not back. Where that has to be over before the first packet, it is done here.
     ///
     /// # Errors
-    /// Where that cannot be written.
+    /// If that cannot be written.
     pub(super) fn begin(&mut self, plan: &Plan, engines: &mut [Nat], clock: Clock) -> anyhow::Result<()> {
         self.names.instances = instances(plan);
         self.drain_again(engines);
@@ -257,7 +257,7 @@ impl Estate {
     /// From now on these are the addresses that get no new bindings.
     ///
     /// # Errors
-    /// Where that cannot be written.
+    /// If that cannot be written.
     pub(super) fn drained(&mut self, addresses: Vec<Ipv4Addr>) -> anyhow::Result<()> {
         let drained = ranges(addresses);
         if drained == self.names.drained {
@@ -267,10 +267,10 @@ impl Estate {
         self.write()
     }
 
-    /// All sessions of processes before are this one's.
+    /// Records that all sessions of previous processes are restored.
     ///
     /// # Errors
-    /// Where that cannot be written: then the next process looks through their files for nothing.
+    /// If that cannot be written: then the next process looks through their files for nothing.
     pub(super) fn all_are_back(&mut self) -> anyhow::Result<()> {
         self.names.earlier = Vec::new();
         self.write()?;
@@ -370,7 +370,7 @@ pub fn numbers(before: &[InstanceNames], now: &[InstanceNames]) -> Numbers {
     Numbers { instances: before.iter().map(of).collect() }
 }
 
-impl Taking {
+impl RestoredSessions {
     /// Whether anything is taken over.
     pub(super) fn is_some(&self) -> bool {
         self.sessions > 0
@@ -388,7 +388,7 @@ impl Taking {
     /// Starts a thread that says when all are back, and calls `done`.
     ///
     /// # Errors
-    /// Where there can be no thread.
+    /// If no thread can be started.
     pub(super) fn watch(
         self,
         workers: Vec<Handle>,
@@ -418,7 +418,7 @@ impl Taking {
     }
 }
 
-/// What became of the sessions that a worker has inherited, once it is known; `None` where the worker has ended.
+/// Waits until a worker has restored its sessions; `None` if the worker has ended.
 fn wait_for(worker: &Handle) -> Option<Progress> {
     let mut silent = 0;
     while silent < SILENT_MAX {

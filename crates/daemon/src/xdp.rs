@@ -1,54 +1,17 @@
 //! Ports on network interfaces through AF_XDP.
 
-use super::ethernet::live::{self, Live};
-use super::ethernet::{Backends, Hosts};
+use super::ethernet::Backends;
+use super::ethernet::live::LiveEthernet;
+use super::net_helper::{self, HelperState};
+use super::port_settings::{Hosts, XdpPorts};
 use super::sandbox::{Calls, Sandbox};
 use super::{Event, privileges};
 use anyhow::Context as _;
-use gatun_config::{Config, Device, Driver, Network, Port, XdpMode};
+use gatun_config::{Device, Port};
 use gatun_ether::Mac;
-use gatun_io_xdp::{Mode, Opened, Owner, PortConfig, PrefixRule, Watch, Xdp, XdpConfig};
-use std::net::{IpAddr, Ipv4Addr};
+use gatun_io_xdp::{PrefixRule, Opened, Watch, Xdp};
+use std::net::IpAddr;
 use std::sync::mpsc::{Sender, channel};
-
-/// What a configuration asks for.
-#[derive(Clone, PartialEq, Eq)]
-pub struct XdpPorts {
-    /// The interfaces, and what their program takes, but for addresses that are made from MACs.
-    pub(super) config: XdpConfig,
-    pub(super) hosts: Hosts,
-}
-
-impl XdpPorts {
-    /// Of a configuration whose ports are on Ethernets.
-    pub fn of(config: &Config) -> XdpPorts {
-        let mode = |device: &str| {
-            let port = config.ports.iter().find(|port| port.device == device);
-            match port.and_then(|port| port.ethernet.as_ref()).map(|ethernet| ethernet.driver) {
-                Some(Driver::Xdp(XdpMode::Native)) => Mode::Native,
-                Some(Driver::Xdp(XdpMode::Skb)) => Mode::Skb,
-                Some(Driver::Xdp(XdpMode::Auto) | Driver::Dpdk) | None => Mode::Auto,
-            }
-        };
-        let devices = config.devices();
-        let ports =
-            devices.iter().map(|device| PortConfig { interface: (*device).into(), mode: mode(device) });
-        let hosts = Hosts::of(config);
-        let queues = config.ports.first().and_then(|port| port.queues).unwrap_or(1);
-        let entries = entries(config, &hosts.networks);
-        XdpPorts { config: XdpConfig { ports: ports.collect(), queues: queues.into(), entries }, hosts }
-    }
-
-    /// All that the program takes or leaves to the kernel, once what is behind a port is known.
-    pub(super) fn taken(&self, device: impl Fn(&Port) -> Device) -> Vec<(PrefixRule, Owner)> {
-        let addresses = self.hosts.addresses(device);
-        let own = addresses.filter_map(|addr| match addr {
-            IpAddr::V6(addr) => Some((PrefixRule::To6(addr, 128), Owner::Gatun)),
-            IpAddr::V4(_) => None,
-        });
-        self.config.entries.iter().copied().chain(own).collect()
-    }
-}
 
 fn device(opened: &[Opened], port: &Port) -> Device {
     let number = opened.iter().position(|opened| opened.interface.name == port.device).unwrap_or(0);
@@ -57,41 +20,13 @@ fn device(opened: &[Opened], port: &Port) -> Device {
     Device { number: number as u8, mac: Mac(mac), mtu }
 }
 
-/// What the program takes, and what it leaves to the kernel.
-fn entries(config: &Config, networks: &[Network]) -> Vec<(PrefixRule, Owner)> {
-    let to = |addr: IpAddr, len| match addr {
-        IpAddr::V4(addr) => PrefixRule::To4(addr, len),
-        IpAddr::V6(addr) => PrefixRule::To6(addr, len),
-    };
-    let network = |network: &Network| match network {
-        Network::V4(net) => to(net.addr.into(), net.len),
-        Network::V6(net) => to(net.addr.into(), net.len),
-    };
-    // Groups, and the broadcast address: what subscribers say to all on the link is not translated.
-    let mut entries = vec![
-        (PrefixRule::To4(Ipv4Addr::new(224, 0, 0, 0), 4), Owner::Kernel),
-        (PrefixRule::To4(Ipv4Addr::BROADCAST, 32), Owner::Kernel),
-    ];
-    let exempt = config.plan.nat44.iter().flat_map(|instance| &instance.exempt);
-    // Where a port or a protocol counts, the engine looks.
-    let exempt = exempt.filter(|exempt| exempt.transport.is_none() && exempt.ports.is_none());
-    entries.extend(exempt.map(|e| (PrefixRule::To4(e.net.addr, e.net.len), Owner::Kernel)));
-    entries.extend(networks.iter().map(|net| (network(net), Owner::Gatun)));
-    let inside = config.plan.nat44.iter().flat_map(|instance| &instance.inside);
-    entries.extend(inside.map(|net| (PrefixRule::From4(net.addr, net.len), Owner::Gatun)));
-    let behind_clat = config.mapped_hosts().into_iter();
-    entries.extend(behind_clat.map(|net| (PrefixRule::From4(net.addr, net.len), Owner::Gatun)));
-    for port in &config.ports {
-        let own = port.addresses.iter().map(|(addr, _)| match addr.is_ipv4() {
-            true => to(*addr, 32),
-            false => to(*addr, 128),
-        });
-        entries.extend(own.map(|entry| (entry, Owner::Gatun)));
-        if let Some(gatun_config::Answers::List(list)) = port.ethernet.as_ref().map(|e| &e.answers) {
-            entries.extend(list.iter().map(|net| (network(net), Owner::Gatun)));
-        }
-    }
-    entries
+/// Open interfaces, which are watched.
+pub(super) struct OpenXdp {
+    pub(super) backends: Backends,
+    /// Lines for the log.
+    pub(super) said: Vec<String>,
+    pub(super) live: LiveEthernet,
+    pub(super) helper: HelperState,
 }
 
 /// Opens the interfaces, begins to watch them, and makes a backend for each worker; with a line for each interface.
@@ -99,25 +34,28 @@ pub(super) fn open(
     ports: &XdpPorts,
     (user, sandbox): (Option<privileges::User>, &Sandbox),
     events: &Sender<Event>,
-) -> anyhow::Result<(Backends, Vec<String>, Live)> {
-    let xdp = Xdp::open(&ports.config).context("no interface to work on")?;
+) -> anyhow::Result<OpenXdp> {
+    let mut xdp = Xdp::open(&ports.config).context("no interface to work on")?;
     // The program has to know addresses that are made from MACs as well.
     let own = |addr: IpAddr| match addr {
         IpAddr::V6(addr) => xdp.watch.take_more(PrefixRule::To6(addr, 128)),
         IpAddr::V4(_) => Ok(()),
     };
     let ethers = ports.hosts.ethers(xdp.workers.len(), |port| device(&xdp.opened, port), own)?;
+    let (privileged, helper, started) =
+        net_helper::for_interfaces(&xdp.watch.keeper_parts()?, (user, sandbox), events)?;
+    xdp.watch.delegate(privileged);
     let said = xdp.opened.iter();
     let said = said
         .flat_map(|opened| [Some(describe(opened)), small_mtu(opened, &ports.hosts), super_packets(opened)]);
-    let said = said.flatten().collect();
+    let said = said.flatten().chain([started]).collect();
     let devices: Vec<_> = xdp.opened.iter().map(Opened::device).collect();
     let (backends, handovers) = super::ethernet::backends(xdp.workers, &devices, ethers)?;
     let behind = |port: &Port| (port.device.clone(), device(&xdp.opened, port));
     let devices = ports.hosts.ports.iter().map(behind).collect();
-    let live = Live { devices, handovers, program: Some(xdp.watch.rule_updates()) };
+    let live = LiveEthernet { devices, handovers, program: Some(xdp.watch.rule_updates()) };
     watch(xdp.watch, (user, sandbox.clone()), events.clone())?;
-    Ok((backends, said, live))
+    Ok(OpenXdp { backends, said, live, helper })
 }
 
 fn describe(opened: &Opened) -> String {
@@ -144,8 +82,8 @@ fn super_packets(opened: &Opened) -> Option<String> {
     })
 }
 
-/// Sends an event whenever something happens to an interface, from now on. The thread keeps the rights to use an
-/// interface that comes back.
+/// Sends an event whenever something happens to an interface, from now on. The thread has no capability, but that for
+/// the memory of packets where the limit of locked memory is too low without it.
 fn watch(
     mut watch: Watch,
     (user, sandbox): (Option<privileges::User>, Sandbox),
@@ -153,7 +91,7 @@ fn watch(
 ) -> anyhow::Result<()> {
     let (ready, readiness) = channel();
     let body = move || {
-        let rights = privileges::keep_for_xdp(user.as_ref());
+        let rights = privileges::keep_for_registration(user.as_ref());
         sandbox.enter(Calls::Interfaces);
         let fine = rights.is_ok();
         if ready.send(rights).is_err() || !fine {
@@ -161,7 +99,7 @@ fn watch(
         }
         let deaf = loop {
             match watch.wait() {
-                Ok(event) if events.send(Event::Interface(say(&event))).is_ok() => {}
+                Ok(event) if events.send(Event::Line(say(&event))).is_ok() => {}
                 Ok(_) => return,
                 Err(error) => break error,
             }
@@ -177,7 +115,7 @@ fn watch(
     readiness.recv().context("the thread that watches interfaces has ended")?
 }
 
-/// What an operator reads about it.
+/// Log line of an event.
 fn say(event: &gatun_io_xdp::InterfaceEvent) -> String {
     use gatun_io_xdp::InterfaceEvent;
     match event {
@@ -194,12 +132,4 @@ fn say(event: &gatun_io_xdp::InterfaceEvent) -> String {
             format!("interface {name}: it is back and cannot be used: {error}; tried again when it changes")
         }
     }
-}
-
-/// What differs, and needs a restart.
-pub(super) fn differ(old: &XdpPorts, new: &XdpPorts) -> Vec<String> {
-    let devices = |ports: &XdpPorts| (ports.config.ports.clone(), ports.config.queues);
-    let differ = devices(old) != devices(new) || live::needs_restart(&old.hosts, &new.hosts);
-    let what = "ports with backend \"xdp\": their number, devices, modes, queues, VLANs or MTUs";
-    if differ { vec![what.to_owned()] } else { Vec::new() }
 }

@@ -11,6 +11,9 @@ use clap::Parser as _;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
+    if gatun_daemon::is_network_helper() {
+        return gatun_daemon::serve_as_network_helper();
+    }
     let result = cli::Cli::parse().command.execute();
     result.unwrap_or_else(|error| {
         eprintln!("gatun: {error:#}");

@@ -7,18 +7,19 @@
 //! [`Tun::open`] creates or attaches, `gatun_netlink` sets up what the operator asked for, [`TunQueue`] is the
 //! [`gatun_io::Backend`] of one worker. Unsafe code: four ioctls, in `ioctl.rs`.
 
+mod coalesce;
+mod datagram;
 pub mod error;
 mod ioctl;
-mod join;
 pub mod open;
 pub mod queue;
 mod repair;
-mod together;
 pub mod vnet;
 pub mod watch;
+mod writer;
 
 pub use error::TunError;
 pub use gatun_netlink::Prefix;
-pub use open::{Guard, Killed, Mode, Offloads, Tun, TunConfig};
+pub use open::{Guard, Mode, Offloads, OnKill, Tun, TunConfig};
 pub use queue::{QUEUE_BYTES, TunQueue};
-pub use watch::{LinkEvent, LinkWatch, Orders, Rerouted, Restored};
+pub use watch::{LinkEvent, LinkWatch, Rerouted, Restored, WatchedDevice, Woken};

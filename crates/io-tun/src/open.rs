@@ -9,7 +9,7 @@ use std::os::fd::OwnedFd;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 
-/// What a device shall be like.
+/// Settings of a TUN device.
 #[derive(Clone, Debug)]
 pub struct TunConfig {
     /// Its name.
@@ -97,9 +97,9 @@ impl Drop for Guard {
     }
 }
 
-/// What becomes of a device that is made, where its process is killed.
+/// Fate of a created device when its process is killed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Killed {
+pub enum OnKill {
     /// It goes.
     #[default]
     Goes,
@@ -155,7 +155,7 @@ impl Tun {
     ///
     /// # Errors
     /// Each says what to do about it.
-    pub fn open(config: &TunConfig, killed: Killed) -> Result<Tun, TunError> {
+    pub fn open(config: &TunConfig, killed: OnKill) -> Result<Tun, TunError> {
         let name = &config.name;
         let legal = |b: u8| b.is_ascii_graphic() && b != b'/';
         if name.is_empty() || name.len() > ioctl::NAME_MAX || !name.bytes().all(legal) {
@@ -265,11 +265,11 @@ fn is_own(device: &mut Device) -> bool {
 }
 
 /// Lets a device of ours stay where this process is killed, or go. Returns a queue to let it go by at an orderly end.
-fn last(first: &OwnedFd, killed: Killed) -> io::Result<Option<OwnedFd>> {
-    ioctl::set_persist(first, killed == Killed::Stays)?;
+fn last(first: &OwnedFd, killed: OnKill) -> io::Result<Option<OwnedFd>> {
+    ioctl::set_persist(first, killed == OnKill::Stays)?;
     match killed {
-        Killed::Goes => Ok(None),
-        Killed::Stays => first.try_clone().map(Some),
+        OnKill::Goes => Ok(None),
+        OnKill::Stays => first.try_clone().map(Some),
     }
 }
 

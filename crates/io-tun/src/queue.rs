@@ -1,13 +1,14 @@
 //! One queue of a TUN device: the backend of one worker.
 
-use crate::together::Together;
+use crate::coalesce::Coalescer;
 use crate::vnet;
+use crate::writer::DeviceWriter;
 use arrayvec::ArrayVec;
-use gatun_io::{BURST_MAX, Backend, Handler, PACKET_MAX, RxError, STRIDE, Stats, Transmit, TxError, Waker};
+use gatun_io::{BURST_MAX, Backend, Handler, PACKET_MAX, RxError, STRIDE, Stats, Transmit, Waker};
 use gatun_wire::{DEVICE_ROOM, HEADROOM, Offload, Packet, Segmentation};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use std::io::{self, IoSlice};
+use std::io;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
@@ -24,11 +25,11 @@ pub struct TunQueue {
     tx: TunTx,
 }
 
+/// Sending half of a queue.
 pub(crate) struct TunTx {
-    fd: OwnedFd,
-    pub(crate) stats: Stats,
-    /// What of the burst at hand waits to be written; `None` where each packet is written at once.
-    together: Option<Together>,
+    device: DeviceWriter,
+    /// Packets of the current burst that wait to be written; `None` where each packet is written at once.
+    coalescer: Option<Coalescer>,
 }
 
 /// Memory of a queue, bytes.
@@ -55,11 +56,11 @@ impl TunQueue {
     /// Reads what waits into the buffers, from the first on, and returns how many of `received` are filled.
     /// What has no meaning is counted and its buffer left out.
     fn fill(&mut self, received: &mut [Received; BURST_MAX]) -> io::Result<usize> {
-        let stats = &mut self.tx.stats;
+        let stats = &mut self.tx.device.stats;
         let (mut count, mut bytes) = (0, 0);
         for (index, buffer) in self.buffers.chunks_exact_mut(STRIDE).enumerate() {
             let space = &mut buffer[HEADROOM - vnet::LEN..HEADROOM + PACKET_MAX + 1];
-            let n = match rustix::io::read(&self.tx.fd, &mut *space) {
+            let n = match rustix::io::read(&self.tx.device.fd, &mut *space) {
                 Ok(n) => n,
                 Err(Errno::AGAIN | Errno::INTR) => break,
                 // What was read before is handed over first; the next call meets the error again.
@@ -121,14 +122,13 @@ impl Backend for TunQueue {
                 break;
             }
         }
-        if let Some(together) = &mut self.tx.together {
-            together.begin(received[..count].iter().map(|r| r.buffer));
+        if let Some(coalescer) = &mut self.tx.coalescer {
+            coalescer.begin(received[..count].iter().map(|r| r.buffer));
         }
         handle(&mut burst, &mut self.tx);
         drop(burst);
-        if let Some(mut together) = self.tx.together.take() {
-            together.end(&mut self.buffers, &mut self.tx);
-            self.tx.together = Some(together);
+        if let Some(coalescer) = &mut self.tx.coalescer {
+            coalescer.end(&mut self.buffers, &mut self.tx.device);
         }
         Ok(count)
     }
@@ -139,7 +139,7 @@ impl Backend for TunQueue {
 
     fn wait(&mut self, waker: &Waker, timeout: Option<Duration>) -> io::Result<()> {
         let timeout = timeout.and_then(|t| Timespec::try_from(t).ok());
-        let mut fds = [PollFd::new(&self.tx.fd, PollFlags::IN), PollFd::new(waker, PollFlags::IN)];
+        let mut fds = [PollFd::new(&self.tx.device.fd, PollFlags::IN), PollFd::new(waker, PollFlags::IN)];
         match poll(&mut fds, timeout.as_ref()) {
             Ok(_) | Err(Errno::INTR) => {}
             Err(e) => return Err(e.into()),
@@ -155,9 +155,9 @@ impl Backend for TunQueue {
     }
 
     fn stats(&self) -> Stats {
-        let mut stats = self.tx.stats.clone();
-        if let Some(together) = &self.tx.together {
-            stats.named.extend(together.counts());
+        let mut stats = self.tx.device.stats.clone();
+        if let Some(coalescer) = &self.tx.coalescer {
+            stats.named.extend(coalescer.counts());
         }
         stats
     }
@@ -165,69 +165,22 @@ impl Backend for TunQueue {
 
 impl TunTx {
     pub(crate) fn new(fd: OwnedFd, udp_gro: bool) -> Self {
-        TunTx { fd, stats: Stats::default(), together: udp_gro.then(Together::default) }
-    }
-
-    /// Writes a packet, and counts it.
-    pub(crate) fn write(&mut self, packet: &mut Packet<'_>) {
-        let written = vnet::prepend(packet).and_then(|at| {
-            let end = packet.start() + packet.len();
-            let written = rustix::io::write(&self.fd, &packet.buffer_mut()[at..end]);
-            written.map_err(|e| self.tx_error(e))
-        });
-        match written {
-            Ok(_) => {
-                self.count(packet.len());
-                self.stats.tx_super_packets += u64::from(packet.offload.segmentation != Segmentation::None);
-            }
-            Err(reason) => self.stats.tx_errors[reason as usize] += 1,
-        }
-    }
-
-    /// Counts a packet of `len` bytes that the device took.
-    pub(crate) fn count(&mut self, len: usize) {
-        self.stats.tx_packets += 1;
-        self.stats.tx_bytes += len as u64;
-    }
-
-    /// Writes what `parts` make up one behind the other, the device's header first.
-    pub(crate) fn write_parts(&mut self, parts: &[IoSlice<'_>]) -> Result<(), TxError> {
-        rustix::io::writev(&self.fd, parts).map(drop).map_err(|e| self.tx_error(e))
-    }
-
-    fn tx_error(&mut self, e: Errno) -> TxError {
-        let reason = tx_error(e);
-        if reason == TxError::Other {
-            self.stats.tx_last_os_error = Some(e.raw_os_error());
-        }
-        reason
-    }
-}
-
-fn tx_error(e: Errno) -> TxError {
-    match e {
-        Errno::AGAIN | Errno::NOBUFS => TxError::Full,
-        Errno::INVAL => TxError::Invalid,
-        Errno::IO | Errno::NETDOWN => TxError::Down,
-        Errno::MSGSIZE => TxError::TooLong,
-        Errno::NOMEM => TxError::NoMemory,
-        Errno::BADFD | Errno::NODEV => TxError::Gone,
-        _ => TxError::Other,
+        TunTx { device: DeviceWriter::new(fd), coalescer: udp_gro.then(Coalescer::default) }
     }
 }
 
 impl Transmit for TunTx {
     fn forward(&mut self, index: usize, packet: &mut Packet<'_>) {
-        match &mut self.together {
-            Some(together) if together.is_open() => together.keep(index, packet),
-            _ => self.write(packet),
+        match &mut self.coalescer {
+            Some(coalescer) if coalescer.is_open() => coalescer.keep(index, packet),
+            _ => self.device.write(packet),
         }
     }
 
     fn send(&mut self, packet: &mut Packet<'_>) {
-        match &mut self.together {
-            Some(together) if together.is_open() => together.copy(packet),
-            _ => self.write(packet),
+        match &mut self.coalescer {
+            Some(coalescer) if coalescer.is_open() => coalescer.copy(packet),
+            _ => self.device.write(packet),
         }
     }
 }
@@ -235,7 +188,7 @@ impl Transmit for TunTx {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::join::tests::datagram;
+    use crate::datagram::tests::datagram;
     use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socketpair};
 
     /// A socket that keeps messages apart is as good as a device.

@@ -59,7 +59,7 @@ impl Header {
 /// it right, and TUN takes no such promise in the other direction. `hdr_len` is a hint and not used.
 ///
 /// # Errors
-/// Where the header contradicts itself or the packet.
+/// If the header contradicts itself or the packet.
 pub fn decode(header: [u8; LEN], packet: &[u8]) -> Result<Offload, RxError> {
     let header = Header::read(header);
     let checksum = match header.flags & F_NEEDS_CSUM {
@@ -91,7 +91,7 @@ pub fn decode(header: [u8; LEN], packet: &[u8]) -> Result<Offload, RxError> {
 /// Writes the header for a packet in front of it, and returns where in the packet's buffer it begins.
 ///
 /// # Errors
-/// Where there is no room in front, or the packet is no IP packet with the transport header that its
+/// If there is no room in front, or the packet is no IP packet with the transport header that its
 /// offload speaks of.
 pub fn prepend(packet: &mut Packet<'_>) -> Result<usize, TxError> {
     let header = encode(packet.offload, packet.bytes())?.write();

@@ -2,17 +2,16 @@
 //! with the link, and does not bring them back. The same with an MTU below that of IPv6 (RFC 8200 5), and single routes may
 //! be removed by hand.
 
+use crate::TunError;
 use crate::repair::Repair;
-use crate::{TunConfig, TunError};
-use gatun_io::Waker;
 use gatun_netlink::{Device, Existing, Group, Monitor, Notice, Prefix, Route, compare};
 use rustix::io::Errno;
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::BTreeSet;
 use std::io;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::os::fd::AsFd;
 use std::time::Instant;
 
-/// What happened to a device's link.
+/// Change of a device's link.
 #[derive(Debug)]
 pub enum LinkEvent {
     /// It was set down: its routes are gone, and no packet comes.
@@ -24,7 +23,7 @@ pub enum LinkEvent {
     Up {
         /// The device.
         device: String,
-        /// What was set up again, or why it could not be.
+        /// Restored routes and addresses, or why that failed.
         restored: Result<Restored, TunError>,
     },
     /// Routes vanished while its link was up.
@@ -33,19 +32,19 @@ pub enum LinkEvent {
         device: String,
         /// Its MTU: below 1280 bytes there is no IPv6 on it (RFC 8200 5).
         mtu: u32,
-        /// What was set again, or why it could not be.
+        /// Restored routes and addresses, or why that failed.
         restored: Result<Restored, TunError>,
     },
     /// It has other addresses and routes, as it was ordered.
     Rerouted {
         /// The device.
         device: String,
-        /// What was set and taken away, or why it could not be.
+        /// Changed routes and addresses, or why that failed.
         rerouted: Result<Rerouted, TunError>,
     },
 }
 
-/// What was set and taken away by order.
+/// Routes and addresses that a reload has changed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rerouted {
     /// Routes that were added.
@@ -60,38 +59,29 @@ pub struct Rerouted {
     pub preceded: Vec<String>,
 }
 
-/// Orders other addresses and routes, from another thread.
-#[derive(Clone)]
-pub struct Orders {
-    waiting: Arc<Mutex<VecDeque<Order>>>,
-    waker: Waker,
+/// A device to watch, with the addresses and routes that it was given.
+#[derive(Clone, Debug)]
+pub struct WatchedDevice {
+    /// Its name.
+    pub name: String,
+    /// Addresses that it was given.
+    pub addresses: Vec<Prefix>,
+    /// Networks that are routed to it.
+    pub routes: Vec<Prefix>,
+    /// Whether its routes precede the host's routes to the same networks.
+    pub precede_routes: bool,
 }
 
-/// What a device is to have from now on.
-struct Order {
-    device: String,
-    addresses: Vec<Prefix>,
-    routes: Vec<Prefix>,
+/// Result of [`LinkWatch::wait`].
+#[derive(Debug)]
+pub enum Woken {
+    /// The link of a device has changed, or its routes were set again.
+    Link(LinkEvent),
+    /// The other descriptor can be read.
+    Other,
 }
 
-impl Orders {
-    /// Lets a device have these addresses and routes, and no others of those that it was given. Whether it has them
-    /// is told by [`LinkWatch::wait`].
-    pub fn set(&self, device: String, addresses: Vec<Prefix>, routes: Vec<Prefix>) {
-        self.waiting().push_back(Order { device, addresses, routes });
-        self.waker.wake();
-    }
-
-    fn next(&self) -> Option<Order> {
-        self.waiting().pop_front()
-    }
-
-    fn waiting(&self) -> MutexGuard<'_, VecDeque<Order>> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// What a link got back.
+/// Routes and addresses that were restored.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Restored {
     /// Routes that were added.
@@ -102,78 +92,78 @@ pub struct Restored {
     pub addresses: usize,
 }
 
-/// Waits for changes of links, and sets up again what they take away.
+/// Watches links of devices, and restores the routes and addresses that they lose.
 pub struct LinkWatch {
     monitor: Monitor,
     devices: Vec<Watched>,
-    orders: Orders,
 }
 
 impl LinkWatch {
-    /// Watches open devices, each by its name and with what it was opened with.
+    /// Watches open devices.
     ///
     /// # Errors
-    /// Where the kernel does not tell.
-    pub fn new(devices: impl IntoIterator<Item = (String, TunConfig)>) -> Result<Self, TunError> {
+    /// If the kernel gives no notices, or a device does not exist or is no TUN device.
+    pub fn new(devices: impl IntoIterator<Item = WatchedDevice>) -> Result<Self, TunError> {
+        // Error messages need it, and its file may be out of reach by then.
+        gatun_netlink::has_ipv6();
         let monitor = Monitor::open(&[Group::Link, Group::Ipv4Route, Group::Ipv6Route]);
         let monitor = monitor.map_err(|e| TunError::Ioctl("watching links", "netlink".into(), e))?;
         // Asked for once the monitor listens, so that no change falls between.
-        let devices = devices.into_iter().map(|(device, config)| Watched::new(device, config));
-        let waker = Waker::new().map_err(|e| TunError::Ioctl("watching links", "eventfd".into(), e))?;
-        let orders = Orders { waiting: Arc::default(), waker };
-        Ok(LinkWatch { monitor, devices: devices.collect::<Result<_, _>>()?, orders })
+        let devices = devices.into_iter().map(Watched::new).collect::<Result<_, _>>()?;
+        Ok(LinkWatch { monitor, devices })
     }
 
-    /// To order what devices are to have.
-    pub fn orders(&self) -> Orders {
-        self.orders.clone()
-    }
-
-    /// Whether any device has something to be set up again: the thread that waits needs CAP_NET_ADMIN then.
+    /// Whether any device has something to be restored: that needs CAP_NET_ADMIN.
     pub fn restores(&self) -> bool {
         self.devices.iter().any(|d| !d.routes.is_empty() || !d.addresses.is_empty())
     }
 
-    /// Blocks until the link of a device has changed; `None` once no device is left.
+    /// Blocks until the link of a device has changed, or `other` can be read. A descriptor that stays readable
+    /// does not hold up what is due for the devices.
     ///
     /// # Errors
-    /// Where the kernel tells no more.
-    pub fn wait(&mut self) -> io::Result<Option<LinkEvent>> {
+    /// If the kernel gives no more notices.
+    pub fn wait(&mut self, other: impl AsFd) -> io::Result<Woken> {
+        let mut is_other_ready = false;
         loop {
             while let Some(device) = self.devices.iter_mut().find(|d| d.missed) {
                 if let Some(event) = device.ask()? {
-                    return Ok(Some(event));
+                    return Ok(Woken::Link(event));
                 }
             }
             self.devices.retain(|d| !d.gone);
-            if self.devices.is_empty() {
-                return Ok(None);
-            }
-            let order = self.orders.next();
-            if let Some(order) = order {
-                if let Some(event) = self.devices.iter_mut().find_map(|d| d.obey(&order)) {
-                    return Ok(Some(event));
-                }
-                continue;
-            }
             if let Some(notice) = self.monitor.next_notice() {
                 if let Some(event) = self.take(&notice) {
-                    return Ok(Some(event));
+                    return Ok(Woken::Link(event));
                 }
                 continue;
+            }
+            if is_other_ready {
+                return Ok(Woken::Other);
             }
             let now = Instant::now();
             let due = self.devices.iter().filter_map(|device| device.repair.due()).min();
             if due.is_some_and(|due| due <= now) {
                 if let Some(event) = self.devices.iter_mut().find_map(|device| device.repair_if_due(now)) {
-                    return Ok(Some(event));
+                    return Ok(Woken::Link(event));
                 }
                 continue;
             }
-            if self.monitor.wait(&self.orders.waker, due.map(|due| due - now))? {
-                self.orders.waker.reset();
-            }
+            is_other_ready = self.monitor.wait(&other, due.map(|due| due - now))?;
         }
+    }
+
+    /// Gives a device these addresses and routes, and removes those that it was given before. While its link is down,
+    /// they are noted for later. `None`: there is no such device any more.
+    pub fn set(
+        &mut self,
+        device: &str,
+        addresses: Vec<Prefix>,
+        mut routes: Vec<Prefix>,
+    ) -> Option<LinkEvent> {
+        routes.sort_unstable();
+        let device = self.devices.iter_mut().find(|watched| watched.device == device)?;
+        Some(device.set(addresses, routes))
     }
 
     fn take(&mut self, notice: &Notice) -> Option<LinkEvent> {
@@ -225,11 +215,14 @@ struct Watched {
 }
 
 impl Watched {
-    fn new(device: String, config: TunConfig) -> Result<Self, TunError> {
+    fn new(device: WatchedDevice) -> Result<Self, TunError> {
+        let WatchedDevice { name: device, addresses, mut routes, precede_routes: precede } = device;
         let mut netlink = Device::open(&device).map_err(|e| TunError::Ioctl("netlink", device.clone(), e))?;
         let state = netlink.index().and_then(|index| netlink.link(index));
         let link = state.map_err(|e| TunError::Ioctl("watching the link", device.clone(), e))?;
-        let TunConfig { addresses, mut routes, precede_routes: precede, .. } = config;
+        if !link.is_tun {
+            return Err(TunError::NotTun(device));
+        }
         routes.sort_unstable();
         Ok(Watched {
             netlink,
@@ -303,41 +296,36 @@ impl Watched {
         Ok(self.is_now(up))
     }
 
-    /// Does what is ordered, where it is for this device. While the link is down, only notes it.
-    fn obey(&mut self, order: &Order) -> Option<LinkEvent> {
-        if order.device != self.device {
-            return None;
-        }
+    /// Changes its addresses and routes, which are in order. While the link is down, only notes them.
+    fn set(&mut self, addresses: Vec<Prefix>, routes: Vec<Prefix>) -> LinkEvent {
         let only = |of: &[Prefix], not_of: &[Prefix]| -> Vec<Prefix> {
             let others: BTreeSet<&Prefix> = not_of.iter().collect();
             of.iter().filter(|prefix| !others.contains(prefix)).copied().collect()
         };
-        let before = (std::mem::take(&mut self.addresses), std::mem::take(&mut self.routes));
-        let came = (only(&order.addresses, &before.0), only(&order.routes, &before.1));
-        let went = (only(&before.0, &order.addresses), only(&before.1, &order.routes));
-        (self.addresses, self.routes) = (order.addresses.clone(), order.routes.clone());
-        self.routes.sort_unstable();
-        let rerouted = if self.up { self.change(&came, &went) } else { Ok(Vec::new()) };
+        let added = (only(&addresses, &self.addresses), only(&routes, &self.routes));
+        let removed = (only(&self.addresses, &addresses), only(&self.routes, &routes));
+        (self.addresses, self.routes) = (addresses, routes);
+        let rerouted = if self.up { self.change(&added, &removed) } else { Ok(Vec::new()) };
         let rerouted = rerouted.map(|preceded| Rerouted {
-            routes_added: came.1.len(),
-            routes_removed: went.1.len(),
-            addresses_added: came.0.len(),
-            addresses_removed: went.0.len(),
+            routes_added: added.1.len(),
+            routes_removed: removed.1.len(),
+            addresses_added: added.0.len(),
+            addresses_removed: removed.0.len(),
             preceded,
         });
-        Some(LinkEvent::Rerouted { device: self.device.clone(), rerouted })
+        LinkEvent::Rerouted { device: self.device.clone(), rerouted }
     }
 
     /// Sets and removes addresses and routes. Returns the host's routes that wait behind ours now.
     fn change(
         &mut self,
-        came: &(Vec<Prefix>, Vec<Prefix>),
-        went: &(Vec<Prefix>, Vec<Prefix>),
+        added: &(Vec<Prefix>, Vec<Prefix>),
+        removed: &(Vec<Prefix>, Vec<Prefix>),
     ) -> Result<Vec<String>, TunError> {
-        self.netlink.add_addresses(self.index, &came.0)?;
-        let (_, others) = self.add_routes(&came.1)?;
-        self.netlink.remove_routes(self.index, &went.1)?;
-        self.netlink.remove_addresses(self.index, &went.0)?;
+        self.netlink.add_addresses(self.index, &added.0)?;
+        let (_, others) = self.add_routes(&added.1)?;
+        self.netlink.remove_routes(self.index, &removed.1)?;
+        self.netlink.remove_addresses(self.index, &removed.0)?;
         match others.is_empty() || self.precede {
             true => Ok(others.iter().map(ToString::to_string).collect()),
             false => Err(TunError::routes_exist(&self.device, &others)),

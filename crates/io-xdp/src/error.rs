@@ -64,7 +64,9 @@ pub enum XdpError {
     },
     /// The kernel does not support AF_XDP.
     Kernel(&'static str),
-    /// Another step failed.
+    /// A step failed in the process that keeps the capabilities; its text.
+    Helper(String),
+    /// A step failed otherwise.
     Step {
         /// The interface.
         interface: String,
@@ -104,6 +106,7 @@ impl fmt::Display for XdpError {
                 f,
                 "interface '{interface}' receives on {has} queues, but gatun serves {served}: write queues = {has}, or run ethtool -L {interface} combined {served} (for a veth: rx {served})"
             ),
+            XdpError::Helper(why) => f.write_str(why),
             XdpError::SecondInstance(name) => {
                 write!(f, "another gatun already runs on interface '{name}': stop it first")
             }

@@ -15,6 +15,7 @@ mod asm;
 mod bpf;
 pub mod error;
 pub mod interface;
+pub mod keeper;
 pub mod open;
 pub mod ports;
 pub mod program;
@@ -26,6 +27,7 @@ pub mod watch;
 
 pub use error::XdpError;
 pub use interface::Interface;
+pub use keeper::{AttachedParts, Keeper, KeeperParts, Privileged};
 pub use open::{Mode, Opened, PortConfig, Xdp, XdpConfig, queue_bytes};
 pub use ports::{Ports, XdpTransmit};
 pub use program::{Owner, PrefixRule};

@@ -2,9 +2,10 @@
 
 use crate::bpf;
 use crate::interface::{self, Interface};
+use crate::keeper::{AttachedParts, Keeper, KeeperParts};
 use crate::ports::Ports;
-use crate::program::{Owner, PrefixRule, PrefixTables, Program};
-use crate::socket::{Socket, step};
+use crate::program::{PrefixRule, Program, PrefixTables, Owner};
+use crate::socket::{Socket, open_unbound, step};
 use crate::umem::Umem;
 use crate::watch::{Watch, WatchedInterface, WatchedWorker};
 use crate::{MTU_MAX, MTU_OF_SMALL_FRAMES_MAX, XdpError};
@@ -134,10 +135,17 @@ impl Xdp {
             })
             .collect();
         let watched = interfaces.iter().zip(&config.ports).zip(attached);
-        let watched = watched
-            .map(|((interface, port), attached)| WatchedInterface::new(interface, port.mode, attached));
-        let watch = Watch::new(watched.collect(), watching, tables, &config.entries, locks);
-        let watch = watch.map_err(|e| step(&interfaces[0].name, "watching interfaces", e))?;
+        let watched =
+            watched.map(|((interface, port), attached)| WatchedInterface::new(interface, port.mode, attached));
+        let failed = |e| step(&interfaces[0].name, "watching interfaces", e);
+        let parts = KeeperParts {
+            ports: config.ports.clone(),
+            queues: config.queues,
+            tables: tables.files().map_err(failed)?,
+        };
+        let privileged = Box::new(Keeper::new(parts));
+        let watch = Watch::new((watched.collect(), watching), tables, &config.entries, locks, privileged);
+        let watch = watch.map_err(failed)?;
         Ok(Xdp { workers, opened, watch })
     }
 }
@@ -163,7 +171,10 @@ fn open_queue(
     let umem = Arc::new(umem);
     let mut sockets = Vec::new();
     for (interface, attached) in interfaces.iter().zip(attached) {
-        sockets.push((interface, attached.open_socket(&umem, interface, queue)?));
+        sockets.push((
+            interface,
+            attached.open_socket(&umem, interface, queue, &mut || open_unbound(&interface.name))?,
+        ));
     }
     for ((interface, socket), attached) in sockets.iter().zip(attached) {
         attached.serve(interface, queue, socket)?;
@@ -241,14 +252,27 @@ impl Attached {
         Err(last)
     }
 
+    /// `open`: gives a socket that is not bound.
     pub(crate) fn open_socket(
         &self,
         umem: &Umem,
         interface: &Interface,
         queue: u32,
+        open: &mut dyn FnMut() -> Result<OwnedFd, XdpError>,
     ) -> Result<Socket, XdpError> {
-        // Before the kernel's stack, packets are in the kernel's buffers and can only be copied.
-        Socket::open(umem, &interface.name, interface.index, queue, self.native)
+        // Before the kernel's stack, packets are the kernel's: they can only be copied.
+        Socket::open(umem, (&interface.name, interface.index), queue, self.native, open)
+    }
+
+    pub(crate) fn into_parts(self, index: u32) -> AttachedParts {
+        let (program, sockets) = self.program.into_files();
+        AttachedParts { index, native: self.native, files: [program, sockets, self._link, self._groups] }
+    }
+
+    pub(crate) fn from_parts(parts: AttachedParts) -> Attached {
+        let [program, sockets, link, groups] = parts.files;
+        let program = Program::from_files(program, sockets);
+        Attached { program, native: parts.native, _link: link, _groups: groups }
     }
 }
 

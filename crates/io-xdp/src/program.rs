@@ -67,6 +67,16 @@ impl PrefixTables {
         })
     }
 
+    /// Those of these files, from [`files`](Self::files).
+    pub(crate) fn from_files([to6, to4, from4]: [OwnedFd; 3]) -> Self {
+        PrefixTables { to6, to4, from4 }
+    }
+
+    /// Further files of the same tables.
+    pub(crate) fn files(&self) -> io::Result<[OwnedFd; 3]> {
+        Ok([self.to6.try_clone()?, self.to4.try_clone()?, self.from4.try_clone()?])
+    }
+
     /// Sets the owner of a prefix.
     pub(crate) fn set(&self, entry: PrefixRule, owner: Owner) -> io::Result<()> {
         match entry {
@@ -116,7 +126,17 @@ impl Program {
         Ok(Program { program: bpf::load(&code, "gatun")?, sockets })
     }
 
-    /// Directs the packets of a queue to a socket.
+    /// The loaded program of these files: itself, and the map of its sockets.
+    pub(crate) fn from_files(program: OwnedFd, sockets: OwnedFd) -> Self {
+        Program { program, sockets }
+    }
+
+    /// Its files.
+    pub(crate) fn into_files(self) -> (OwnedFd, OwnedFd) {
+        (self.program, self.sockets)
+    }
+
+    /// Takes the packets of a queue to a socket from now on.
     pub(crate) fn serve(&self, queue: u32, socket: BorrowedFd<'_>) -> io::Result<()> {
         bpf::update(&self.sockets, queue.to_ne_bytes(), socket.as_raw_fd() as u32)
     }

@@ -49,13 +49,13 @@ pub(crate) struct Socket {
 }
 
 impl Socket {
-    /// Opens a socket on a queue. With `zero_copy`, tries zero-copy mode first.
+    /// Binds one to a queue. With `zero_copy`, that is tried first. `open`: gives a socket that is not bound.
     pub(crate) fn open(
         umem: &Umem,
-        interface: &str,
-        index: u32,
+        (interface, index): (&str, u32),
         queue: u32,
         zero_copy: bool,
+        open: &mut dyn FnMut() -> Result<OwnedFd, XdpError>,
     ) -> Result<Socket, XdpError> {
         let modes = [SocketAddrXdpFlags::XDP_ZEROCOPY, SocketAddrXdpFlags::XDP_COPY];
         let modes = if zero_copy { &modes[..] } else { &modes[1..] };
@@ -67,8 +67,8 @@ impl Socket {
             // just ended.
             let deadline = Instant::now() + QUEUE_FREE_MAX;
             loop {
-                // A socket that failed to bind cannot be bound again.
-                let socket = Self::unbound(umem, interface)?;
+                // A socket that could not be bound is of no use for a second try.
+                let socket = Self::unbound(open()?, umem, interface)?;
                 match rustix::net::bind(&socket.fd, &address) {
                     Ok(()) => return Ok(socket.bound()),
                     Err(Errno::BUSY) if Instant::now() < deadline => std::thread::sleep(QUEUE_FREE_LOOK),
@@ -83,13 +83,7 @@ impl Socket {
         Err(last)
     }
 
-    fn unbound(umem: &Umem, interface: &str) -> Result<Socket, XdpError> {
-        let (family, flags) = (AddressFamily::XDP, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK);
-        let fd = rustix::net::socket_with(family, SocketType::RAW, flags, None);
-        let fd = fd.map_err(|e| match e {
-            Errno::AFNOSUPPORT => XdpError::Kernel("AF_XDP sockets (CONFIG_XDP_SOCKETS)"),
-            e => step(interface, "opening an AF_XDP socket", e.into()),
-        })?;
+    fn unbound(fd: OwnedFd, umem: &Umem, interface: &str) -> Result<Socket, XdpError> {
         let region = XdpUmemReg {
             addr: umem.address(),
             len: umem.len() as u64,
@@ -116,9 +110,8 @@ impl Socket {
             ))
         };
         let (fill, completion, rx, tx) =
-            rings().map_err(|e| step(interface, "creating the rings of an AF_XDP socket", e))?;
-        // Allow more packets in flight than by default. A kernel without this option works without it.
-        let _ = sockopt::set_socket_send_buffer_size_force(&fd, SEND_BUFFER_LEN);
+            rings().map_err(|e| step(interface, "making the rings of an AF_XDP socket", e))?;
+        // What the kernel does not know yet it does without.
         let budget = match set_option(&fd, SOL_XDP, XDP_MAX_TX_SKB_BUDGET, &SEND_BUDGET) {
             Ok(()) => SEND_BUDGET,
             Err(_) => 32,
@@ -184,6 +177,19 @@ impl AsFd for Socket {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
+}
+
+/// A socket that is not bound: this needs CAP_NET_RAW, and CAP_NET_ADMIN for the large send buffer.
+pub(crate) fn open_unbound(interface: &str) -> Result<OwnedFd, XdpError> {
+    let (family, flags) = (AddressFamily::XDP, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK);
+    let fd = rustix::net::socket_with(family, SocketType::RAW, flags, None);
+    let fd = fd.map_err(|e| match e {
+        Errno::AFNOSUPPORT => XdpError::Kernel("AF_XDP sockets (CONFIG_XDP_SOCKETS)"),
+        e => step(interface, "opening an AF_XDP socket", e.into()),
+    })?;
+    // More packets may be under way than by default.
+    let _ = sockopt::set_socket_send_buffer_size_force(&fd, SEND_BUFFER_LEN);
+    Ok(fd)
 }
 
 pub(crate) fn step(interface: &str, step: &'static str, error: io::Error) -> XdpError {

@@ -9,10 +9,11 @@
 
 use crate::XdpError;
 use crate::interface::Interface;
-use crate::open::{Attached, Mode, Opened, cut_off};
-use crate::ports::PortEvent;
-use crate::program::{Owner, PrefixRule, PrefixTables};
+use crate::keeper::{KeeperParts, Privileged};
+use crate::open::{Attached, Mode, Opened, PortConfig, cut_off};
 use crate::rule_updates::{RuleChange, RuleUpdates};
+use crate::ports::PortEvent;
+use crate::program::{PrefixRule, PrefixTables, Owner};
 use crate::umem::Umem;
 use gatun_io_ether::{DeviceEvents, Mac};
 use gatun_netlink::{Group, Link, Monitor, Notice, query};
@@ -78,24 +79,35 @@ pub struct Watch {
     kernels: BTreeSet<Ipv4Addr>,
     events: VecDeque<InterfaceEvent>,
     updates: RuleUpdates,
+    privileged: Box<dyn Privileged>,
     _locks: Vec<UnixDatagram>,
 }
 
 impl Watch {
     pub(crate) fn new(
-        ports: Vec<WatchedInterface>,
-        workers: Vec<WatchedWorker>,
+        (ports, workers): (Vec<WatchedInterface>, Vec<WatchedWorker>),
         tables: PrefixTables,
         entries: &[(PrefixRule, Owner)],
         locks: Vec<UnixDatagram>,
+        privileged: Box<dyn Privileged>,
     ) -> io::Result<Watch> {
         let monitor = Monitor::open(&[Group::Link, Group::Ipv4Address])?;
         let (kernels, events, updates) = (BTreeSet::new(), VecDeque::new(), RuleUpdates::new()?);
         let ours4 = BTreeSet::new();
-        let mut watch =
-            Watch { monitor, ports, workers, tables, ours4, kernels, events, updates, _locks: locks };
+        let mut watch = Watch {
+            monitor,
+            ports,
+            workers,
+            tables,
+            ours4,
+            kernels,
+            events,
+            updates,
+            privileged,
+            _locks: locks,
+        };
         entries.iter().for_each(|(entry, owner)| watch.note(*entry, Some(*owner)));
-        // Read once the monitor listens, so that no change is missed.
+        // Asked for once the monitor listens, so that no change falls between.
         watch.look_again()?;
         Ok(watch)
     }
@@ -107,6 +119,21 @@ impl Watch {
     /// If the kernel refuses it.
     pub fn take_more(&self, entry: PrefixRule) -> io::Result<()> {
         self.tables.set(entry, Owner::Gatun)
+    }
+
+    /// For a [`Keeper`](crate::Keeper) in another process.
+    ///
+    /// # Errors
+    /// Where the process may have no more files.
+    pub fn keeper_parts(&self) -> io::Result<KeeperParts> {
+        let port = |port: &WatchedInterface| PortConfig { interface: port.name.clone(), mode: port.mode };
+        let ports = self.ports.iter().map(port).collect();
+        Ok(KeeperParts { ports, queues: self.workers.len() as u32, tables: self.tables.files()? })
+    }
+
+    /// From now on, steps that need capabilities are done by `privileged`.
+    pub fn delegate(&mut self, privileged: Box<dyn Privileged>) {
+        self.privileged = privileged;
     }
 
     /// Handle with which another thread can change the rules while this one is in [`wait`](Self::wait).
@@ -272,11 +299,17 @@ impl Watch {
         let queues = self.workers.len() as u32;
         crate::open::check(interface, queues)?;
         let port = &mut self.ports[number];
-        let attached = Attached::new(interface, port.mode, &self.tables, queues)?;
+        let parts = self.privileged.attach(number)?;
+        if parts.index != interface.index {
+            // Replaced meanwhile: the kernel announces the new one.
+            return Err(XdpError::Missing(interface.name.clone()));
+        }
+        let attached = Attached::from_parts(parts);
+        let open = &mut || self.privileged.open_socket(number);
         let mut sockets = Vec::new();
         for (queue, worker) in self.workers.iter().enumerate() {
             cut_off(interface, worker.umem.frame_len())?;
-            let socket = attached.open_socket(&worker.umem, interface, queue as u32)?;
+            let socket = attached.open_socket(&worker.umem, interface, queue as u32, open)?;
             attached.serve(interface, queue as u32, &socket)?;
             sockets.push(socket);
         }

@@ -4,42 +4,29 @@
 //! may be a million, go in batches: the kernel answers the last of a batch, and any that fails.
 
 use crate::client::Client;
+use crate::prefix::{Prefix, route_family};
 use crate::query::{Link, address_of, link_of};
 use netlink_packet_core::{NLM_F_ACK, NLM_F_CREATE, NLM_F_DUMP, NLM_F_EXCL, NLM_F_REPLACE, NLM_F_REQUEST};
+use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::address::{AddressAttribute, AddressFlags, AddressMessage};
 use netlink_packet_route::link::{LinkAttribute, LinkFlags, LinkMessage};
 use netlink_packet_route::route::{
     RouteAddress, RouteAttribute, RouteHeader, RouteMessage, RouteProtocol, RouteScope, RouteType,
 };
-use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use rustix::io::Errno;
 use std::fmt;
 use std::io;
 use std::net::IpAddr;
 use std::path::Path;
+use std::sync::OnceLock;
 
-/// An address with a prefix length: an interface's address, or a network where its host bits are zero.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Prefix {
-    /// The address.
-    pub addr: IpAddr,
-    /// The prefix length in bits.
-    pub len: u8,
-}
-
-impl std::fmt::Display for Prefix {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}/{}", self.addr, self.len)
-    }
-}
-
-/// What one datagram to the kernel carries, some 15 KB.
+/// Routes of one datagram to the kernel, some 15 KB.
 const ROUTES_PER_BATCH: usize = 256;
 
 /// Metric of an IPv6 route that comes before those of others; the kernel gives 256 to those of its interfaces' addresses.
 const FIRST6: u32 = 1;
 
-/// What to do where somebody has a route to the same network. No such route is ever removed.
+/// Treatment of existing routes to the same network. No such route is ever removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Existing {
     /// Come before it: packets take the new route, and the other one again as soon as the new one is gone.
@@ -82,9 +69,10 @@ impl fmt::Display for DeviceError {
     }
 }
 
-/// Whether the kernel has IPv6, even one that no interface uses.
+/// Whether the kernel has IPv6, even one that no interface uses. Only the first call looks.
 pub fn has_ipv6() -> bool {
-    Path::new("/proc/sys/net/ipv6").exists()
+    static HAS_IPV6: OnceLock<bool> = OnceLock::new();
+    *HAS_IPV6.get_or_init(|| Path::new("/proc/sys/net/ipv6").exists())
 }
 
 /// No `source`: the text has the system's error in it already.
@@ -100,7 +88,7 @@ impl Device {
     /// Opens a socket for the device, which need not exist yet.
     ///
     /// # Errors
-    /// Where the kernel gives no socket.
+    /// If the kernel gives no socket.
     pub fn open(name: &str) -> io::Result<Device> {
         Ok(Device { client: Client::open()?, name: name.to_owned() })
     }
@@ -118,7 +106,7 @@ impl Device {
     /// Its number in this network namespace.
     ///
     /// # Errors
-    /// Where there is none.
+    /// If there is none.
     pub fn index(&self) -> io::Result<u32> {
         Ok(rustix::net::netdevice::name_to_index(&self.client.socket, &self.name)?)
     }
@@ -126,7 +114,7 @@ impl Device {
     /// Sets its MTU.
     ///
     /// # Errors
-    /// Where the kernel refuses it.
+    /// If the kernel refuses it.
     pub fn set_mtu(&mut self, index: u32, mtu: u32) -> Result<(), DeviceError> {
         let mut link = link(index);
         link.attributes.push(LinkAttribute::Mtu(mtu));
@@ -137,7 +125,7 @@ impl Device {
     /// Sets its link up.
     ///
     /// # Errors
-    /// Where the kernel refuses it.
+    /// If the kernel refuses it.
     pub fn set_up(&mut self, index: u32) -> Result<(), DeviceError> {
         let mut link = link(index);
         link.header.flags = LinkFlags::Up;
@@ -149,7 +137,7 @@ impl Device {
     /// Gives it a text, by which it is known again.
     ///
     /// # Errors
-    /// Where the kernel refuses it.
+    /// If the kernel refuses it.
     pub fn set_alias(&mut self, index: u32, alias: &str) -> Result<(), DeviceError> {
         let mut link = link(index);
         link.attributes.push(LinkAttribute::IfAlias(alias.to_owned()));
@@ -160,7 +148,7 @@ impl Device {
     /// Gives it addresses; those that it has stay. Without any that is missing, it needs no right.
     ///
     /// # Errors
-    /// Where the kernel refuses one; those before it are set.
+    /// If the kernel refuses one; those before it are set.
     pub fn add_addresses(&mut self, index: u32, addresses: &[Prefix]) -> Result<(), DeviceError> {
         if addresses.is_empty() {
             return Ok(());
@@ -179,7 +167,7 @@ impl Device {
     /// Removes addresses from the device; those that it does not have are no error.
     ///
     /// # Errors
-    /// Where the kernel refuses one; those before it are gone.
+    /// If the kernel refuses one; those before it are gone.
     pub fn remove_addresses(&mut self, index: u32, addresses: &[Prefix]) -> Result<(), DeviceError> {
         for &address in addresses {
             let action = format!("address del {address} dev {}", self.name);
@@ -192,7 +180,7 @@ impl Device {
     /// Removes routes of the device; those that are gone already are no error.
     ///
     /// # Errors
-    /// Where the kernel refuses one; those before it are gone.
+    /// If the kernel refuses one; those before it are gone.
     pub fn remove_routes(&mut self, index: u32, routes: &[Prefix]) -> Result<(), DeviceError> {
         for &route in routes {
             let action = format!("route del {route} dev {}", self.name);
@@ -211,7 +199,7 @@ impl Device {
     /// Adds routes to the device; returns how many were not set as there are others, or the same.
     ///
     /// # Errors
-    /// Where the kernel refuses one; others may be set.
+    /// If the kernel refuses one; others may be set.
     pub fn add_routes(
         &mut self,
         index: u32,
@@ -256,7 +244,7 @@ impl Device {
     /// The state of its link.
     ///
     /// # Errors
-    /// Where there is no such device any more, or the kernel does not answer.
+    /// If there is no such device any more, or the kernel does not answer.
     pub fn link(&mut self, index: u32) -> io::Result<Link> {
         let answers = self.client.ask(RouteNetlinkMessage::GetLink(link(index)), 0)?;
         let link = answers.into_iter().find_map(link_of);
@@ -281,13 +269,6 @@ impl Device {
     /// An error of this device, for a request of one's own.
     pub fn error(&self, action: String, error: io::Error) -> DeviceError {
         DeviceError { device: self.name.clone(), action, error }
-    }
-}
-
-pub(crate) fn route_family(addr: IpAddr) -> AddressFamily {
-    match addr {
-        IpAddr::V4(_) => AddressFamily::Inet,
-        IpAddr::V6(_) => AddressFamily::Inet6,
     }
 }
 

@@ -1,6 +1,7 @@
 //! Client of the kernel's links, addresses and routes (rtnetlink(7)).
 //!
 //! ```text
+//!   prefix    an address with a prefix length
 //!   query     reads: links, addresses, the route to an address
 //!   routes    the main table, compared with the routes that a device is to have
 //!   device    sets the MTU, state, addresses and routes of one interface
@@ -15,10 +16,12 @@ mod client;
 pub mod device;
 pub mod monitor;
 pub mod netfilter;
+pub mod prefix;
 pub mod query;
 pub mod routes;
 
-pub use device::{Device, DeviceError, Existing, Prefix, has_ipv6};
+pub use device::{Device, DeviceError, Existing, has_ipv6};
 pub use monitor::{Group, Monitor, Notice};
+pub use prefix::Prefix;
 pub use query::{Link, Way};
 pub use routes::{Compared, Route, compare};

@@ -1,7 +1,7 @@
 //! Notices of changes of links, addresses and routes.
 
 use crate::client::messages;
-use crate::device::Prefix;
+use crate::prefix::Prefix;
 use crate::query::Link;
 use crate::routes::route_of;
 use netlink_packet_core::{NetlinkMessage, NetlinkPayload};
@@ -59,7 +59,7 @@ impl Monitor {
     /// Subscribes to groups.
     ///
     /// # Errors
-    /// Where the kernel refuses.
+    /// If the kernel refuses.
     pub fn open(groups: &[Group]) -> io::Result<Monitor> {
         let mut socket = Socket::new(NETLINK_ROUTE)?;
         socket.bind_auto()?;
@@ -77,7 +77,7 @@ impl Monitor {
     /// Blocks until there are notices, `waker` can be read, or the time is over: returns whether `waker` can be read.
     ///
     /// # Errors
-    /// Where the kernel gives no more notices.
+    /// If the kernel gives no more notices.
     pub fn wait(&mut self, waker: impl AsFd, timeout: Option<Duration>) -> io::Result<bool> {
         let waker = waker.as_fd();
         let mut fds = [PollFd::new(&self.socket, PollFlags::IN), PollFd::new(&waker, PollFlags::IN)];

@@ -154,7 +154,7 @@ impl Ruleset {
     /// Reads all. Needs CAP_NET_ADMIN.
     ///
     /// # Errors
-    /// Where the kernel has no nf_tables, or the right is missing.
+    /// If the kernel has no nf_tables, or the right is missing.
     pub fn read() -> io::Result<Ruleset> {
         let mut ruleset = Ruleset::default();
         dump(GETCHAIN, |kind, family, attributes| {

@@ -1,11 +1,11 @@
 //! Reads of the kernel's links, addresses and routes; nothing is changed.
 
 use crate::client::Client;
-use crate::device::{Prefix, route_family};
+use crate::prefix::{Prefix, route_family};
 use netlink_packet_core::NLM_F_DUMP;
 use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::address::{AddressAttribute, AddressMessage};
-use netlink_packet_route::link::{LinkAttribute, LinkFlags, LinkInfo, LinkLayerType, LinkMessage};
+use netlink_packet_route::link::{InfoKind, LinkAttribute, LinkFlags, LinkInfo, LinkLayerType, LinkMessage};
 use netlink_packet_route::route::{RouteAttribute, RouteMessage, RouteType};
 use rustix::io::Errno;
 use std::io;
@@ -28,11 +28,13 @@ pub struct Link {
     pub mac: Option<[u8; 6]>,
     /// Whether it is no device but software of the kernel: a veth, a bridge, a VLAN.
     pub is_software: bool,
+    /// Whether it is a TUN device (or a TAP one, which is of the same kind).
+    pub is_tun: bool,
     /// A text that somebody has given it.
     pub alias: Option<String>,
 }
 
-/// Where the kernel would send a packet.
+/// Result of a route lookup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
     /// By the interface of this number.
@@ -53,6 +55,7 @@ impl From<LinkMessage> for Link {
             is_ethernet: message.header.link_layer_type == LinkLayerType::Ether,
             mac: None,
             is_software: false,
+            is_tun: false,
             alias: None,
         };
         for attribute in message.attributes {
@@ -63,6 +66,7 @@ impl From<LinkMessage> for Link {
                 LinkAttribute::Address(bytes) => link.mac = bytes.try_into().ok(),
                 LinkAttribute::LinkInfo(infos) => {
                     link.is_software = infos.iter().any(|info| matches!(info, LinkInfo::Kind(_)));
+                    link.is_tun = infos.iter().any(|info| matches!(info, LinkInfo::Kind(InfoKind::Tun)));
                 }
                 _ => {}
             }
@@ -74,7 +78,7 @@ impl From<LinkMessage> for Link {
 /// The interfaces of this network namespace.
 ///
 /// # Errors
-/// Where the kernel does not answer.
+/// If the kernel does not answer.
 pub fn links() -> io::Result<Vec<Link>> {
     let request = RouteNetlinkMessage::GetLink(LinkMessage::default());
     let answers = Client::open()?.ask(request, NLM_F_DUMP)?;
@@ -84,7 +88,7 @@ pub fn links() -> io::Result<Vec<Link>> {
 /// The interface of a name; none where there is none.
 ///
 /// # Errors
-/// Where the kernel does not answer.
+/// If the kernel does not answer.
 pub fn link(name: &str) -> io::Result<Option<Link>> {
     let mut request = LinkMessage::default();
     request.attributes.push(LinkAttribute::IfName(name.to_owned()));
@@ -104,7 +108,7 @@ pub(crate) fn link_of(answer: RouteNetlinkMessage) -> Option<Link> {
 /// The way that a packet from this host to an address would take, by all of the kernel's rules.
 ///
 /// # Errors
-/// Where the kernel does not answer.
+/// If the kernel does not answer.
 pub fn way_to(address: IpAddr) -> io::Result<Way> {
     way(address, Vec::new())
 }
@@ -112,7 +116,7 @@ pub fn way_to(address: IpAddr) -> io::Result<Way> {
 /// The way of a packet that comes from another host by an interface.
 ///
 /// # Errors
-/// Where the kernel does not answer, or would not let such a packet in.
+/// If the kernel does not answer, or would not let such a packet in.
 pub fn way_of_forwarded(from: IpAddr, by: u32, to: IpAddr) -> io::Result<Way> {
     way(to, vec![RouteAttribute::Source(from.into()), RouteAttribute::Iif(by)])
 }
@@ -156,7 +160,7 @@ fn way_of(answer: RouteNetlinkMessage) -> Option<Way> {
 /// The addresses that the kernel has in this network namespace, on whatever interface.
 ///
 /// # Errors
-/// Where the kernel does not answer.
+/// If the kernel does not answer.
 pub fn addresses() -> io::Result<Vec<IpAddr>> {
     Ok(interface_addresses()?.into_iter().map(|(_, prefix)| prefix.addr).collect())
 }
@@ -164,7 +168,7 @@ pub fn addresses() -> io::Result<Vec<IpAddr>> {
 /// The same, each with its prefix length, behind the number of its interface.
 ///
 /// # Errors
-/// Where the kernel does not answer.
+/// If the kernel does not answer.
 pub fn interface_addresses() -> io::Result<Vec<(u32, Prefix)>> {
     let request = RouteNetlinkMessage::GetAddress(AddressMessage::default());
     let answers = Client::open()?.ask(request, NLM_F_DUMP)?;

@@ -1,7 +1,7 @@
 //! Routes of the main table, as they are.
 
 use crate::client::Client;
-use crate::device::{Prefix, route_family};
+use crate::prefix::{Prefix, route_family};
 use netlink_packet_core::NLM_F_DUMP;
 use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::route::{
@@ -105,7 +105,7 @@ impl Compared {
 /// Compares the main table with the routes that a device is to have; `device`: its number, if it exists.
 ///
 /// # Errors
-/// Where the kernel does not answer.
+/// If the kernel does not answer.
 pub fn compare(wanted: &[Prefix], device: Option<u32>) -> io::Result<Compared> {
     let mut compared = Compared { missing: wanted.to_vec(), ..Compared::default() };
     compared.missing.sort_unstable();

@@ -33,6 +33,8 @@ words! {
         Log = "log",
         /// A collector of events.
         Export = "export",
+        /// The process that restores routes.
+        Network = "network",
     }
 }
 

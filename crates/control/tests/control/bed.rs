@@ -224,6 +224,7 @@ impl Bed {
             history_every: HISTORY_EVERY,
             remote_access: Some(remote_access),
             figures: Box::new(Default::default),
+            troubles: Box::new(Vec::new),
             level: Default::default(),
             log: Box::new(move |line| lines.lock().unwrap().push(line.to_owned())),
         };

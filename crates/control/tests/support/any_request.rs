@@ -95,6 +95,7 @@ fn socket() -> &'static PathBuf {
             history_every: gatun_control::history::EVERY,
             remote_access: None,
             figures: Box::new(Default::default),
+            troubles: Box::new(Vec::new),
             level: Default::default(),
             log: Box::new(|_| ()),
         };

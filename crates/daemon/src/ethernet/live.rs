@@ -7,9 +7,8 @@
 //!   finish     workers' manners take over; the program leaves what goes to the kernel
 //! ```
 
-use super::Hosts;
 use crate::ANSWER_MAX;
-use crate::ports::PortSettings;
+use crate::port_settings::PortSettings;
 use gatun_config::{Device, Port};
 use gatun_ether::Ether;
 use gatun_io_ether::EthernetHandover;
@@ -18,7 +17,7 @@ use std::io;
 use std::time::{Duration, Instant};
 
 #[cfg(feature = "xdp")]
-use crate::xdp::XdpPorts;
+use crate::port_settings::XdpPorts;
 #[cfg(feature = "xdp")]
 use gatun_io_xdp::{RuleChange, RuleUpdates};
 
@@ -26,7 +25,7 @@ use gatun_io_xdp::{RuleChange, RuleUpdates};
 const LOOK_EVERY: Duration = Duration::from_millis(1);
 
 /// Open ports, as far as they can change.
-pub(crate) struct Live {
+pub(crate) struct LiveEthernet {
     /// What is behind ports, by the devices' names as they are configured.
     pub(crate) devices: Vec<(String, Device)>,
     /// One for each worker.
@@ -37,7 +36,7 @@ pub(crate) struct Live {
 }
 
 /// What ports become, made for each worker.
-pub(crate) struct Next {
+pub(crate) struct NextEthernet {
     ethers: Vec<Ether>,
     #[cfg(feature = "xdp")]
     program: Program,
@@ -52,12 +51,16 @@ struct Program {
     undone: RuleChange,
 }
 
-impl Live {
+impl LiveEthernet {
     /// Makes what differs; nothing where nothing does.
     ///
     /// # Errors
-    /// What does not fit together, with what to write instead.
-    pub(crate) fn prepare(&self, old: &PortSettings, new: &PortSettings) -> anyhow::Result<Option<Next>> {
+    /// Settings that contradict each other, with the fix.
+    pub(crate) fn prepare(
+        &self,
+        old: &PortSettings,
+        new: &PortSettings,
+    ) -> anyhow::Result<Option<NextEthernet>> {
         let (Some(old_hosts), Some(new_hosts)) = (old.hosts(), new.hosts()) else { return Ok(None) };
         #[cfg(feature = "xdp")]
         let program = self.program(old, new);
@@ -69,7 +72,7 @@ impl Live {
             return Ok(None);
         }
         let ethers = new_hosts.ethers(self.handovers.len(), |port| self.device(port), |_| Ok(()))?;
-        Ok(Some(Next {
+        Ok(Some(NextEthernet {
             ethers,
             #[cfg(feature = "xdp")]
             program,
@@ -95,7 +98,7 @@ impl Live {
     ///
     /// # Errors
     /// Why the kernel does not; nothing has changed then.
-    pub(crate) fn begin(&self, next: &Next) -> io::Result<()> {
+    pub(crate) fn begin(&self, next: &NextEthernet) -> io::Result<()> {
         #[cfg(feature = "xdp")]
         if let Some(program) = self.program.as_ref().filter(|_| !next.program.more.is_empty()) {
             return program.change(next.program.more.clone(), ANSWER_MAX).inspect_err(|_| self.undo(next));
@@ -105,7 +108,7 @@ impl Live {
     }
 
     /// As it was before [`begin`](Self::begin), where engines did not change.
-    pub(crate) fn undo(&self, next: &Next) {
+    pub(crate) fn undo(&self, next: &NextEthernet) {
         #[cfg(feature = "xdp")]
         if let Some(program) = self.program.as_ref().filter(|_| !next.program.undone.is_empty()) {
             // The first refusal was told; what is left of it are packets that the engine knows nothing of.
@@ -115,7 +118,7 @@ impl Live {
     }
 
     /// Lets ports become that, now that the engines have changed. Returns what did not go as it should, to be told.
-    pub(crate) fn finish(&self, next: Next, workers: &[Handle]) -> Vec<String> {
+    pub(crate) fn finish(&self, next: NextEthernet, workers: &[Handle]) -> Vec<String> {
         let mut said = Vec::new();
         for (ether, handover) in next.ethers.into_iter().zip(&self.handovers) {
             handover.put(Box::new(ether));
@@ -139,28 +142,4 @@ impl Live {
         }
         said
     }
-}
-
-/// What of ports is other than before, in words: what may be while they are open.
-pub(crate) fn changes(old: &Hosts, new: &Hosts) -> Vec<String> {
-    let mut changes = Vec::new();
-    for (old, new) in old.ports.iter().zip(&new.ports) {
-        let (Some(old_link), Some(new_link)) = (&old.ethernet, &new.ethernet) else { continue };
-        let differences = [
-            ("addresses", old.addresses != new.addresses),
-            ("routes", old_link.routes != new_link.routes),
-            ("neighbours", old_link.neighbours != new_link.neighbours),
-            ("answers", old_link.answers != new_link.answers),
-        ];
-        let what: Vec<&str> = differences.iter().filter(|(_, is)| *is).map(|(what, _)| *what).collect();
-        if !what.is_empty() {
-            changes.push(format!("port {}: its {}", new.name, what.join(", ")));
-        }
-    }
-    changes
-}
-
-/// Whether ports differ in what needs a restart.
-pub(crate) fn needs_restart(old: &Hosts, new: &Hosts) -> bool {
-    !old.ports.iter().map(Port::fixed).eq(new.ports.iter().map(Port::fixed))
 }

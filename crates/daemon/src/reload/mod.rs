@@ -19,18 +19,18 @@ mod swap;
 
 use super::config_file::{ConfigFile, Known, Ran};
 use super::control::TlsFiles;
-use super::hearers::Roster;
+use super::event_sinks::SinkUpdater;
 use super::live_ports::LivePorts;
+use super::net_helper::Routes;
 use super::notify::Notifier;
-use super::outlet::Output;
-use super::takeover::Estate;
+use super::output::Output;
+use super::takeover::SessionStore;
 use super::{Reader, Settings, Source};
 use crate::tables::counted;
 use anyhow::Context as _;
 use gatun_api::types::{self, ConfigProblem, TablePages};
 use gatun_control::configure::{ConfigOrders, Order, Reply};
 use gatun_control::{Facts, SharedFacts};
-use gatun_io_tun::Orders;
 use gatun_nat::reconfigure::Settled;
 use gatun_worker::Handle;
 use orders::Unconfirmed;
@@ -81,11 +81,11 @@ pub(super) struct Reload {
     /// Names of the devices as the kernel has them.
     pub(super) devices: Vec<String>,
     /// To let TUN devices have other routes; none for ports of another kind.
-    pub(super) orders: Option<Orders>,
+    pub(super) orders: Option<Routes>,
     /// Who hears of events.
-    pub(super) roster: Roster,
+    pub(super) sink_updater: SinkUpdater,
     /// Where sessions are kept for the next process.
-    pub(super) estate: Option<Estate>,
+    pub(super) session_store: Option<SessionStore>,
     /// Who is told that a change has begun, and is over.
     pub(super) notifier: Notifier,
     pub(super) output: Output,
@@ -185,7 +185,7 @@ impl Reload {
                 }
                 Ok(Request::Order(order, reply)) => reply(self.carry_out(order)),
                 Ok(Request::AllAreBack) => {
-                    if let Some(Err(why)) = self.estate.as_mut().map(Estate::all_are_back) {
+                    if let Some(Err(why)) = self.session_store.as_mut().map(SessionStore::all_are_back) {
                         self.output.error(&format!("{why:#}"));
                     }
                 }
@@ -261,7 +261,7 @@ impl Reload {
         if let Some(waits) = self.unconfirmed.take() {
             waits.file.discard();
         }
-        self.roster.keep(&self.settings);
+        self.sink_updater.keep(&self.settings);
         self.tell();
     }
 

@@ -145,7 +145,7 @@ impl Reload {
             plan.revision.clone_from(&new.control.facts.config.revision);
             plan.changes = review.changes(new);
             plan.ends.clone_from(&review.difference.ends);
-            let heard = || self.roster.check(&self.settings, new).map_err(NotPossible::from);
+            let heard = || self.sink_updater.check(&self.settings, new).map_err(NotPossible::from);
             let rest = || heard().and_then(|()| self.next_ports(new).map(drop));
             match self.make_ready(new, &review).and_then(|ready| rest().map(|()| ready)) {
                 Ok(ready) => {
@@ -210,7 +210,7 @@ impl Reload {
         let after = self.running().revision.clone();
         let mut done = applied(&name, (&before, &after), &ended, notes(&ended));
         if instead.confirm.is_none() {
-            self.roster.keep(&self.settings);
+            self.sink_updater.keep(&self.settings);
         }
         if let Some(within) = instead.confirm {
             done.confirm_within_seconds = Some(within.as_secs());
@@ -267,7 +267,7 @@ impl Reload {
             .as_ref()
             .map_or_else(|| self.running().file.clone(), |path| path.display().to_string());
         self.unconfirmed = None;
-        self.roster.keep(&self.settings);
+        self.sink_updater.keep(&self.settings);
         self.tell();
         self.output.log(&format!("config: {who} has confirmed it"));
         Ok(applied(&name, (&before, &self.running().revision), &Settled::default(), Vec::new()))

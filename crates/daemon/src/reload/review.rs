@@ -1,6 +1,6 @@
 //! What tells two configurations of a daemon apart, the engine's plan and all else.
 
-use crate::hearers::difference::Heard;
+use crate::event_sinks::difference::SinkSettings;
 use crate::{PortSettings, Settings};
 use gatun_io_tun::{Prefix, TunConfig};
 use gatun_nat::reconfigure::Difference;
@@ -21,7 +21,7 @@ impl Review {
     pub(super) fn of(old: &Settings, new: &Settings) -> Review {
         let mut difference = Difference::between(&old.plan, &new.plan);
         difference.restarts.extend(outside_engine(old, new));
-        let heard = Heard::from(old).until(&Heard::from(new));
+        let heard = SinkSettings::from(old).changes_to(&SinkSettings::from(new));
         difference.restarts.extend(heard.restarts);
         let ports = PortSettings::changes(&old.ports, &new.ports);
         Review { difference, heard: heard.changes, rerouted: rerouted(old, new), ports }

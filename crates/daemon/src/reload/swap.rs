@@ -1,7 +1,7 @@
 //! From one configuration to the next: made ready for every worker, put in place between two bursts, and waited for.
 
 use super::{NotPossible, Reload, Review};
-use crate::hearers::{Prepared, Refusal};
+use crate::event_sinks::{Prepared, Refusal};
 use crate::live_ports::NextPorts;
 use crate::{ANSWER_MAX, Settings, memory};
 use gatun_nat::Plan;
@@ -48,7 +48,7 @@ pub(super) struct AllReady {
     /// None where nothing of the engines does.
     engines: Option<Ready>,
     ports: NextPorts,
-    hearers: Prepared,
+    event_sinks: Prepared,
 }
 
 impl Ready {
@@ -81,8 +81,8 @@ impl Reload {
     /// Why they cannot have it.
     pub(super) fn with_rest(&self, engines: Option<Ready>, new: &Settings) -> Result<AllReady, NotPossible> {
         let ports = self.next_ports(new)?;
-        let hearers = self.roster.prepare(&self.settings, new).map_err(NotPossible::from)?;
-        Ok(AllReady { engines, ports, hearers })
+        let event_sinks = self.sink_updater.prepare(&self.settings, new).map_err(NotPossible::from)?;
+        Ok(AllReady { engines, ports, event_sinks })
     }
 
     /// What ports become.
@@ -102,13 +102,13 @@ impl Reload {
         &mut self,
         new: Settings,
         review: &Review,
-        AllReady { engines: ready, ports, hearers }: AllReady,
+        AllReady { engines: ready, ports, event_sinks }: AllReady,
     ) -> Result<(Settings, Settled), String> {
-        if let Some(estate) = &mut self.estate {
+        if let Some(session_store) = &mut self.session_store {
             // Where nothing of the engines changes, they run by what they run by.
             let crew = ready.as_ref().map_or(&self.crew, |ready| &ready.crew);
             let steering = crew.as_ref().map(|crew| &*crew.steering);
-            estate.add(&new.plan, steering).map_err(|e| e.to_string())?;
+            session_store.add(&new.plan, steering).map_err(|e| e.to_string())?;
         }
         self.ports.begin(&ports).map_err(|error| format!("the XDP program cannot take more: {error}"))?;
         let settles = ready.is_some();
@@ -118,7 +118,7 @@ impl Reload {
         for said in self.ports.finish(ports, &self.workers) {
             self.output.error(&format!("reload: {said}"));
         }
-        self.roster.set(&new, hearers);
+        self.sink_updater.set(&new, event_sinks);
         for &device in &review.rerouted {
             if let (Some(name), Some(config)) = (self.devices.get(device), new.ports.devices().get(device))
                 && let Some(orders) = &self.orders
@@ -136,7 +136,7 @@ impl Reload {
 
     /// Writes down which addresses are drained, for the next process.
     pub(super) fn write_drained(&mut self) -> Result<(), String> {
-        let Some(estate) = &mut self.estate else { return Ok(()) };
+        let Some(session_store) = &mut self.session_store else { return Ok(()) };
         let mut drained = Vec::new();
         for worker in &self.workers {
             let (mut at, mut done) = ((0, 0), false);
@@ -148,7 +148,7 @@ impl Reload {
                 drained.extend(job.found);
             }
         }
-        estate.drained(drained).map_err(|e| e.to_string())
+        session_store.drained(drained).map_err(|e| e.to_string())
     }
 
     /// What each worker's engine needs and has not: all of them, or none is changed.

@@ -9,7 +9,7 @@ use seccompiler::{
 };
 use std::collections::BTreeMap;
 
-/// Who asks.
+/// Thread or process that a list of calls is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Calls {
     /// All threads that begin when the devices are open.
@@ -21,9 +21,14 @@ pub(crate) enum Calls {
     Connector,
     /// `gatun web`, which asks the daemon at its Unix socket.
     Page,
-    /// The thread that sets routes, over a socket of its own each time.
-    Links,
-    /// The thread that uses an interface through AF_XDP when it comes back.
+    /// The thread that reads the network helper's reports, and reaps it.
+    HelperClient,
+    /// The network helper: a process that sets routes, over a netlink socket of its own each time.
+    NetworkHelper,
+    /// The network helper of AF_XDP: loads and attaches programs, opens sockets.
+    #[cfg_attr(not(feature = "xdp"), allow(dead_code))]
+    InterfaceHelper,
+    /// The thread that uses an interface through AF_XDP when it comes back, with what the helper gives it.
     #[cfg_attr(not(feature = "xdp"), allow(dead_code))]
     Interfaces,
 }
@@ -59,6 +64,20 @@ const PROCESS: &[c_long] = &[
     SYS_rt_sigtimedwait, SYS_rt_sigsuspend, SYS_sigaltstack, SYS_restart_syscall, SYS_capget,
 ];
 
+/// Calls of the network helper beside netlink sockets and the channel to the daemon: it opens no file, starts no
+/// thread and signals nobody but itself.
+#[rustfmt::skip]
+const HELPER: &[c_long] = &[
+    SYS_read, SYS_write, SYS_close, SYS_bind, SYS_connect, SYS_getsockname, SYS_getsockopt, SYS_setsockopt,
+    SYS_recvfrom, SYS_recvmsg, SYS_ppoll, SYS_brk, SYS_munmap, SYS_mremap, SYS_madvise, SYS_futex, SYS_exit,
+    SYS_exit_group, SYS_gettid, SYS_getpid, SYS_getppid, SYS_sched_yield, SYS_clock_gettime, SYS_clock_nanosleep, SYS_getrandom,
+    SYS_rt_sigaction, SYS_rt_sigprocmask, SYS_rt_sigreturn, SYS_sigaltstack, SYS_restart_syscall,
+];
+#[cfg(target_arch = "x86_64")]
+const HELPER_OLDER: &[c_long] = &[SYS_poll];
+#[cfg(not(target_arch = "x86_64"))]
+const HELPER_OLDER: &[c_long] = &[];
+
 /// Older forms of the same that this processor still has.
 #[cfg(target_arch = "x86_64")]
 #[rustfmt::skip]
@@ -70,7 +89,7 @@ const OLDER: &[c_long] = &[
 #[cfg(not(target_arch = "x86_64"))]
 const OLDER: &[c_long] = &[SYS_accept];
 
-/// What no thread ever asks for: another program, another process's memory, the kernel's own settings.
+/// Calls that only an intruder makes: another program, another process's memory, the kernel's own settings.
 #[rustfmt::skip]
 const NEVER: &[c_long] = &[
     SYS_execve, SYS_execveat, SYS_ptrace, SYS_process_vm_readv, SYS_process_vm_writev, SYS_mount, SYS_umount2,
@@ -99,6 +118,11 @@ const F_SETOWN_EX: u64 = 15;
 const FIOSETOWN: u64 = 0x8901;
 const SIOCSPGRP: u64 = 0x8902;
 const TIOCLINUX: u64 = 0x541c;
+/// Operations of ioctl(2) that turn an interface's name into its number, and back.
+const IOCTL_NAMES: [u64; 2] = [0x8933, 0x8910];
+const SIOCETHTOOL: u64 = 0x8946;
+/// Of a socket's type, without its flags.
+const SOCKET_KIND: u64 = 0xf;
 
 type Rules = BTreeMap<i64, Vec<SeccompRule>>;
 
@@ -106,6 +130,11 @@ impl Calls {
     /// Whether such a thread opens files.
     pub(super) fn needs_files(self) -> bool {
         matches!(self, Calls::Daemon | Calls::Dpdk)
+    }
+
+    /// Whether such a thread reads what every daemon reads of the system.
+    pub(super) fn reads_system(self) -> bool {
+        !matches!(self, Calls::NetworkHelper | Calls::InterfaceHelper)
     }
 
     /// Whether such a thread connects to others by TCP.
@@ -116,7 +145,7 @@ impl Calls {
     /// Restricts the calling thread of the process `own`.
     ///
     /// # Errors
-    /// Where the kernel does not allow a filter.
+    /// If the kernel does not allow a filter.
     pub(super) fn restrict(self, own: u32) -> Result<(), Error> {
         // The strictest answer of all filters holds; the last one has to come last, as it forbids to add more.
         for filter in self.filters(own)? {
@@ -128,7 +157,7 @@ impl Calls {
     fn filters(self, own: u32) -> Result<[BpfProgram; 3], Error> {
         let allow = self.allowed(own)?;
         let mut never = plain(NEVER);
-        if self != Calls::Interfaces {
+        if !matches!(self, Calls::Interfaces | Calls::InterfaceHelper) {
             never.insert(SYS_bpf, Vec::new());
         }
         // A filter cannot look at what clone3 is given; the C library takes clone instead where it is not there.
@@ -141,13 +170,20 @@ impl Calls {
     }
 
     fn allowed(self, own: u32) -> Result<Rules, Error> {
+        match self {
+            Calls::NetworkHelper => return helper(own),
+            Calls::InterfaceHelper => return interface_helper(own),
+            _ => {}
+        }
         let mut rules = plain(FILES);
         [SOCKETS, PROCESS, OLDER].into_iter().for_each(|calls| rules.extend(plain(calls)));
         memory_and_processes(&mut rules, own)?;
         modes(&mut rules)?;
         self.sockets(&mut rules)?;
-        if self == Calls::Interfaces {
-            rules.insert(SYS_bpf, Vec::new());
+        match self {
+            Calls::Interfaces => drop(rules.insert(SYS_bpf, Vec::new())),
+            Calls::HelperClient => rules.extend(plain(&[SYS_wait4, SYS_waitid])),
+            _ => {}
         }
         Ok(rules)
     }
@@ -155,11 +191,11 @@ impl Calls {
     /// Sockets are made by the threads that are for it: others cannot connect, be it to a Unix socket of root's.
     fn sockets(self, rules: &mut Rules) -> Result<(), Error> {
         let families: &[c_int] = match self {
-            Calls::Daemon => &[],
+            Calls::Daemon | Calls::HelperClient => &[],
             Calls::Connector => &[AF_UNIX, AF_INET, AF_INET6],
             Calls::Page => &[AF_UNIX],
-            Calls::Links => &[AF_NETLINK],
-            Calls::Interfaces => &[AF_INET, AF_NETLINK, AF_XDP, AF_PACKET],
+            Calls::NetworkHelper | Calls::InterfaceHelper => &[AF_NETLINK],
+            Calls::Interfaces => &[AF_INET, AF_NETLINK],
             // A memif is a Unix socket; network drivers of software look at interfaces.
             Calls::Dpdk => &[AF_UNIX, AF_INET, AF_INET6, AF_NETLINK],
         };
@@ -184,6 +220,55 @@ impl Calls {
     }
 }
 
+/// The network helper's whole list.
+fn helper(own: u32) -> Result<Rules, Error> {
+    let mut rules = plain(HELPER);
+    rules.extend(plain(HELPER_OLDER));
+    no_code(&mut rules)?;
+    rules.insert(SYS_tgkill, one_of(0, &[own.into()])?);
+    rules.insert(SYS_ioctl, one_of(1, &IOCTL_NAMES)?);
+    rules.insert(SYS_fcntl, one_of(1, &[F_GETFD as u64, F_GETFL as u64])?);
+    // Of the kernel's netlink protocols, the one for links, addresses and routes.
+    let route = vec![eq(0, AF_NETLINK as u64)?, eq(2, NETLINK_ROUTE as u64)?];
+    rules.insert(SYS_socket, vec![SeccompRule::new(route)?]);
+    // Without an address: a netlink socket is connected to the kernel, the channel to the daemon.
+    let to_peer = || SeccompCondition::new(4, Len::Qword, Op::Eq, 0);
+    rules.insert(SYS_sendto, vec![SeccompRule::new(vec![to_peer()?])?]);
+    rules.insert(SYS_sendmsg, Vec::new());
+    Ok(rules)
+}
+
+/// The same for AF_XDP: programs, and sockets that it does not connect.
+fn interface_helper(own: u32) -> Result<Rules, Error> {
+    let mut rules = helper(own)?;
+    rules.insert(SYS_bpf, Vec::new());
+    rules.insert(SYS_ioctl, one_of(1, &[IOCTL_NAMES[0], IOCTL_NAMES[1], SIOCETHTOOL])?);
+    let of = |family: c_int, kind: c_int, protocol: c_int| -> Result<SeccompRule, Error> {
+        let kind = eq_masked(1, SOCKET_KIND, kind as u64)?;
+        Ok(SeccompRule::new(vec![eq(0, family as u64)?, kind, eq(2, protocol as u64)?])?)
+    };
+    let sockets = vec![
+        // Of either kind, which are the same to netlink.
+        of(AF_NETLINK, SOCK_RAW, NETLINK_ROUTE)?,
+        of(AF_NETLINK, SOCK_DGRAM, NETLINK_ROUTE)?,
+        of(AF_XDP, SOCK_RAW, 0)?,
+        // Protocol 0: no packet comes to it.
+        of(AF_PACKET, SOCK_RAW, 0)?,
+        // For the number of an interface's queues.
+        of(AF_INET, SOCK_DGRAM, 0)?,
+    ];
+    rules.insert(SYS_socket, sockets);
+    Ok(rules)
+}
+
+/// No memory that was written can be run.
+fn no_code(rules: &mut Rules) -> Result<(), Error> {
+    let runs = PROT_EXEC as u64;
+    rules.insert(SYS_mmap, vec![SeccompRule::new(vec![eq_masked(2, runs, 0)?])?]);
+    rules.insert(SYS_mprotect, vec![SeccompRule::new(vec![eq_masked(2, runs, 0)?])?]);
+    Ok(())
+}
+
 /// A socket of a family: of IP's, with TCP or UDP alone. (By MPTCP one connects to whom Landlock forbids.)
 fn socket(family: c_int) -> Result<Vec<SeccompRule>, Error> {
     let family_is = || eq(0, family as u64);
@@ -199,9 +284,7 @@ fn socket(family: c_int) -> Result<Vec<SeccompRule>, Error> {
 /// No memory that was written can be run; no process but this one is made, signalled or limited.
 fn memory_and_processes(rules: &mut Rules, own: u32) -> Result<(), Error> {
     rules.insert(SYS_clone, vec![SeccompRule::new(vec![eq_masked(0, THREAD, THREAD)?])?]);
-    let runs = PROT_EXEC as u64;
-    rules.insert(SYS_mmap, vec![SeccompRule::new(vec![eq_masked(2, runs, 0)?])?]);
-    rules.insert(SYS_mprotect, vec![SeccompRule::new(vec![eq_masked(2, runs, 0)?])?]);
+    no_code(rules)?;
     rules.insert(SYS_prctl, one_of(0, &[PR_SET_NAME as u64, PR_GET_NAME as u64, PR_SET_VMA])?);
     rules.insert(SYS_tgkill, one_of(0, &[own.into()])?);
     // 0: the caller.
@@ -248,7 +331,7 @@ fn none_of(argument: u8, values: &[u64]) -> Result<Vec<SeccompRule>, Error> {
     Ok(vec![SeccompRule::new(conditions)?])
 }
 
-/// What is listed gets `listed`, all else `other`.
+/// Filter that answers `listed` for listed calls and `other` for all others.
 fn filter(rules: Rules, other: SeccompAction, listed: SeccompAction) -> Result<BpfProgram, Error> {
     let target = TargetArch::try_from(std::env::consts::ARCH)?;
     Ok(SeccompFilter::new(rules, other, listed, target)?.try_into()?)
@@ -322,10 +405,37 @@ mod tests {
         {
             is(call, &[AF_UNIX as u64, 0, 0, 0, 0, 0], REFUSE);
         }
+        let [.., helper] = Calls::NetworkHelper.filters(own).unwrap();
+        let helps = |call, arguments: [u64; 6]| answer(&helper, call, arguments) == ALLOW;
+        assert!(helps(SYS_socket, [AF_NETLINK as u64, 3, NETLINK_ROUTE as u64, 0, 0, 0]));
+        for (family, protocol) in
+            [(AF_NETLINK, NETLINK_NETFILTER), (AF_UNIX, 0), (AF_INET, 0), (AF_PACKET, 0)]
+        {
+            assert!(!helps(SYS_socket, [family as u64, 3, protocol as u64, 0, 0, 0]), "{family} {protocol}");
+        }
+        assert!(
+            helps(SYS_sendto, [3, 0, 1, 0, 0, 0]) && !helps(SYS_sendto, [3, 0, 1, 0, 0x7fff_0000_0000, 16])
+        );
+        assert!(helps(SYS_tgkill, [own.into(), 1, 6, 0, 0, 0]) && !helps(SYS_tgkill, [1, 1, 6, 0, 0, 0]));
+        for call in [SYS_openat, SYS_clone, SYS_kill, SYS_bpf, SYS_execve, SYS_socketpair, SYS_prctl, SYS_dup]
+        {
+            assert!(!helps(call, [0; 6]), "{call}");
+        }
         let makes = |family: c_int, protocol: u64| {
             answer(&interfaces, SYS_socket, [family as u64, 2, protocol, 0, 0, 0]) == ALLOW
         };
-        assert!(makes(AF_XDP, 0) && makes(AF_NETLINK, 0) && makes(AF_INET, 17));
+        assert!(makes(AF_NETLINK, 0) && makes(AF_INET, 17) && !makes(AF_XDP, 0) && !makes(AF_PACKET, 0));
+        let [.., helper] = Calls::InterfaceHelper.filters(own).unwrap();
+        let helps = |family: c_int, kind: c_int, protocol: u64| {
+            answer(&helper, SYS_socket, [family as u64, kind as u64, protocol, 0, 0, 0]) == ALLOW
+        };
+        assert!(helps(AF_NETLINK, SOCK_DGRAM, 0) && !helps(AF_NETLINK, SOCK_DGRAM, 12));
+        assert!(helps(AF_XDP, SOCK_RAW | SOCK_CLOEXEC, 0) && helps(AF_PACKET, SOCK_RAW, 0));
+        assert!(
+            !helps(AF_PACKET, SOCK_RAW, 0x0300)
+                && !helps(AF_INET, SOCK_STREAM, 0)
+                && !helps(AF_UNIX, SOCK_RAW, 0)
+        );
         assert!(!makes(AF_INET, 262) && !makes(AF_INET, 132) && !makes(AF_INET6, 17));
     }
 }

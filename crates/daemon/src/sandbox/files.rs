@@ -11,10 +11,10 @@ use std::path::Path;
 /// The newest form of rules that is known here. A kernel that knows less enforces less, and the log says so.
 const FORM: ABI = ABI::V6;
 
-/// What every daemon reads: how much memory there is (`daemon/memory.rs`), and how many processors.
+/// Files that every daemon reads: amount of memory (`daemon/memory.rs`), and number of processors.
 const READ: [&str; 3] = ["/proc", "/sys/fs/cgroup", "/sys/devices/system/cpu"];
 
-/// What older kernels leave unrestricted: the form of rules that has it, the first kernel with it, and its name.
+/// Parts that older kernels lack: the ABI that has it, the first kernel with it, and its name.
 const PARTS: [(ABI, &str, &str); 4] = [
     (ABI::V3, "6.2", "truncating files"),
     (ABI::V4, "6.7", "TCP ports"),
@@ -22,7 +22,7 @@ const PARTS: [(ABI, &str, &str); 4] = [
     (ABI::V6, "6.12", "abstract Unix sockets and signals"),
 ];
 
-/// How much of the rules is in force: says what is not, or nothing where all is.
+/// Names the parts of the rules that are not in force.
 fn missing(status: LandlockStatus) -> Result<(), String> {
     let form = match status {
         LandlockStatus::NotImplemented => {
@@ -39,14 +39,16 @@ fn missing(status: LandlockStatus) -> Result<(), String> {
     if parts.is_empty() { Ok(()) } else { Err(format!("landlock without {}", parts.join(", "))) }
 }
 
-/// Restricts the calling thread, which may connect to whom it likes where `connects`, else to nobody. The error says
+/// Restricts the calling thread, which may connect to whom it likes where `connects`, else to nobody; which reads
+/// what every daemon reads where `reads_system`. The error says
 /// which part is not in force.
-pub(super) fn restrict(allowed: &Allowed, connects: bool) -> Result<(), String> {
-    let status = enforce(allowed, connects).map_err(|why| format!("no landlock ({why})"))?;
+pub(super) fn restrict(allowed: &Allowed, (connects, reads_system): (bool, bool)) -> Result<(), String> {
+    let system = if reads_system { &READ[..] } else { &[] };
+    let status = enforce(allowed, connects, system).map_err(|why| format!("no landlock ({why})"))?;
     missing(status)
 }
 
-fn enforce(allowed: &Allowed, connects: bool) -> Result<LandlockStatus, RulesetError> {
+fn enforce(allowed: &Allowed, connects: bool, system: &[&str]) -> Result<LandlockStatus, RulesetError> {
     let ports = if connects { AccessNet::BindTcp.into() } else { AccessNet::from_all(FORM) };
     let mut rules = Ruleset::default()
         .set_compatibility(CompatLevel::BestEffort)
@@ -56,7 +58,7 @@ fn enforce(allowed: &Allowed, connects: bool) -> Result<LandlockStatus, RulesetE
         .create()?;
     // Nobody lists processes: names of files are not read there.
     let read = AccessFs::ReadFile.into();
-    for path in READ {
+    for path in system {
         rules = beneath(rules, Path::new(path), read)?;
     }
     for path in &allowed.read {

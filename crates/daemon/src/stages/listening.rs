@@ -6,7 +6,7 @@ use crate::control::Sockets;
 use crate::ports::Ports;
 use crate::privileges;
 use anyhow::Context as _;
-use gatun_io_tun::Killed;
+use gatun_io_tun::OnKill;
 
 /// The API's sockets are open, and privileges are those that devices need.
 pub(super) struct Listening {
@@ -20,9 +20,9 @@ impl Listening {
     /// # Errors
     /// Each says what to do about it.
     pub(super) fn open(mut self) -> anyhow::Result<Opened> {
-        let Prepared { start, estate, .. } = &self.prepared;
+        let Prepared { start, session_store, .. } = &self.prepared;
         // Sessions go on in the next process; so do packets, then.
-        let killed = if estate.is_some() { Killed::Stays } else { Killed::Goes };
+        let killed = if session_store.is_some() { OnKill::Stays } else { OnKill::Goes };
         let processors = start.settings.ports.processors(&start.settings.cores)?;
         if let Some(processors) = &processors {
             // Before other threads start: these stay where this one does.

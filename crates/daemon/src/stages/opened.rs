@@ -19,7 +19,7 @@ impl Opened {
     /// Lets Landlock and seccomp hold for this thread, and so for all that start from now on.
     ///
     /// # Errors
-    /// Where the thread that connects to collectors cannot start, or signals cannot be watched.
+    /// If the thread that connects to collectors cannot start, or signals cannot be watched.
     pub(super) fn enter_sandbox(mut self) -> anyhow::Result<Sandboxed> {
         let Prepared { start, .. } = &mut self.listening.prepared;
         let connect = connector::start(&start.sandbox)?;

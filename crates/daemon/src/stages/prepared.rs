@@ -4,7 +4,7 @@ use super::Start;
 use super::listening::Listening;
 use crate::control::Sockets;
 use crate::reload::Crew;
-use crate::takeover::{self, Estate, Taking};
+use crate::takeover::{self, RestoredSessions, SessionStore};
 use crate::{PortSettings, Settings, Setup, memory, privileges, seed};
 use anyhow::Context as _;
 use gatun_api::types::TablePages;
@@ -17,8 +17,8 @@ use std::fs::File;
 pub(super) struct Prepared {
     pub(super) start: Start,
     pub(super) built: Built,
-    pub(super) estate: Option<Estate>,
-    pub(super) taking: Option<Taking>,
+    pub(super) session_store: Option<SessionStore>,
+    pub(super) restored: Option<RestoredSessions>,
     /// Files of the sessions' records.
     pub(super) records: Vec<File>,
     pub(super) pages: TablePages,
@@ -28,29 +28,29 @@ impl Prepared {
     /// Takes memory and builds engines, before any device is made: a daemon without room for its tables leaves no trace.
     ///
     /// # Errors
-    /// Where there is no memory, or the sessions' directory cannot be had.
+    /// If there is no memory, or the sessions' directory cannot be had.
     pub(super) fn new(setup: Setup) -> anyhow::Result<Prepared> {
         let (mut start, forget) = Start::new(setup);
         let Start { settings, user, clock, notes, .. } = &mut start;
         // No touch of a table can fail, or take its time, once packets come.
         gatun_mem::take_at_once();
-        let mut estate = takeover::open(settings, user.as_ref(), (*clock, forget), notes)?;
-        let mut built = build(settings, estate.as_mut(), notes)?;
-        let records = estate.as_ref().map(Estate::files).unwrap_or_default();
+        let mut session_store = takeover::open(settings, user.as_ref(), (*clock, forget), notes)?;
+        let mut built = build(settings, session_store.as_mut(), notes)?;
+        let records = session_store.as_ref().map(SessionStore::files).unwrap_or_default();
         let pages = memory::pages(&records).unwrap_or_default();
         settings.control.facts.pages = pages.clone();
         notes.extend(memory::describe(&pages, &settings.needs));
-        let taking = estate.as_ref().and_then(|estate| {
+        let restored = session_store.as_ref().and_then(|session_store| {
             let steering = built.crew.as_ref().map(|crew| &*crew.steering);
-            estate.take_over(&settings.plan, &mut built.engines, steering, *clock)
+            session_store.take_over(&settings.plan, &mut built.engines, steering, *clock)
         });
-        Ok(Prepared { start, built, estate, taking, records, pages })
+        Ok(Prepared { start, built, session_store, restored, records, pages })
     }
 
     /// Opens the API's sockets, and keeps no privileges but those that devices need.
     ///
     /// # Errors
-    /// Where a socket cannot be opened, or privileges cannot be dropped.
+    /// If a socket cannot be opened, or privileges cannot be dropped.
     pub(super) fn listen(self) -> anyhow::Result<Listening> {
         let Start { settings, user, .. } = &self.start;
         let sockets = Sockets::open(&settings.control)?;
@@ -68,24 +68,24 @@ pub(super) struct Built {
 
 fn build(
     settings: &Settings,
-    mut estate: Option<&mut Estate>,
+    mut session_store: Option<&mut SessionStore>,
     notes: &mut Vec<String>,
 ) -> anyhow::Result<Built> {
     let (plan, ports, workers) = (&settings.plan, &settings.ports, settings.ports.workers());
     if workers <= 1 || !plan.is_stateful() {
         let plans = vec![plan; workers];
-        find_memory(&plans, ports, estate.as_deref_mut(), notes)?;
-        let engines = build_engines(&plans, estate)?;
+        find_memory(&plans, ports, session_store.as_deref_mut(), notes)?;
+        let engines = build_engines(&plans, session_store)?;
         return Ok(Built { engines, exchange: Vec::new(), crew: None });
     }
-    let shares = match estate.as_mut() {
-        Some(estate) => estate.share(plan, workers, seed()?),
+    let shares = match session_store.as_mut() {
+        Some(session_store) => session_store.share(plan, workers, seed()?),
         None => Shares::new(plan, workers, seed()?),
     };
     let shares = shares.map_err(|e| anyhow::anyhow!("{}", e.0))?;
     let plans: Vec<&Plan> = shares.plans.iter().collect();
-    find_memory(&plans, ports, estate.as_deref_mut(), notes)?;
-    let engines = build_engines(&plans, estate)?;
+    find_memory(&plans, ports, session_store.as_deref_mut(), notes)?;
+    let engines = build_engines(&plans, session_store)?;
     let crew = Crew::new(shares);
     let exchange = exchange(workers, &crew.steering).context("no exchange between workers")?;
     Ok(Built { engines, exchange, crew: Some(crew) })
@@ -96,14 +96,14 @@ fn build(
 fn find_memory(
     plans: &[&Plan],
     ports: &PortSettings,
-    estate: Option<&mut Estate>,
+    session_store: Option<&mut SessionStore>,
     notes: &mut Vec<String>,
 ) -> anyhow::Result<()> {
-    let left = estate.as_ref().map(|estate| estate.left_bytes());
-    if memory::check(plans, ports, left)? == memory::Fits::ApplyOptions
-        && let Some(estate) = estate
+    let left = session_store.as_ref().map(|session_store| session_store.left_bytes());
+    if memory::check(plans, ports, left)? == memory::Fits::WithoutPrevious
+        && let Some(session_store) = session_store
     {
-        estate.give_up();
+        session_store.give_up();
         notes.push(
             "the sessions of the process before have ended: there is no memory for these and new ones at a time"
                 .to_owned(),
@@ -113,10 +113,10 @@ fn find_memory(
 }
 
 /// An engine for each plan.
-fn build_engines(plans: &[&Plan], mut estate: Option<&mut Estate>) -> anyhow::Result<Vec<Nat>> {
+fn build_engines(plans: &[&Plan], mut session_store: Option<&mut SessionStore>) -> anyhow::Result<Vec<Nat>> {
     let mut engines: Vec<Nat> = Vec::new();
     for plan in plans {
-        let keep = estate.as_mut().map(|estate| estate.keep(plan)).transpose()?;
+        let keep = session_store.as_mut().map(|session_store| session_store.keep(plan)).transpose()?;
         let nat = match engines.first() {
             None => Nat::keeping(plan, seed()?, keep),
             Some(first) => first.sibling(plan, seed()?, keep),

@@ -1,12 +1,12 @@
 //! Last: signals and links, until the end.
 
-use crate::hearers::Hearers;
+use crate::event_sinks::EventSinks;
 use crate::notify::Notifier;
-use crate::outlet::Output;
+use crate::output::Output;
 use crate::ports::Ports;
 use crate::reload::Request;
 use crate::signals::Signal;
-use crate::{ANSWER_MAX, Event, counters, links, state};
+use crate::{ANSWER_MAX, Event, counters, state};
 use gatun_control::listen::SocketFile;
 use gatun_worker::{Handle, Snapshot};
 use std::fs::File;
@@ -20,7 +20,7 @@ pub(super) struct Running {
     pub(super) workers: Vec<Thread>,
     pub(super) events: Receiver<Event>,
     pub(super) reload: Sender<Request>,
-    pub(super) hearers: Hearers,
+    pub(super) event_sinks: EventSinks,
     /// Files of the sessions' records.
     pub(super) records: Vec<File>,
     pub(super) output: Output,
@@ -34,9 +34,10 @@ pub(super) struct Running {
 impl Running {
     /// Answers signals until every worker has ended, then writes what is left to write.
     pub(super) fn supervise(self) -> ExitCode {
-        let Running { workers, events, reload, hearers, records, output, notifier, _socket, _ports } = self;
+        let Running { workers, events, reload, event_sinks, records, output, notifier, _socket, _ports } =
+            self;
         let exit = supervise(workers, &events, &reload, (&output, &notifier));
-        hearers.finish(&output);
+        event_sinks.finish(&output);
         records.iter().for_each(state::give_back_unwritten);
         exit
     }
@@ -76,14 +77,16 @@ fn supervise(
             }
             Ok(Event::Signal(Signal::Reload)) => {
                 if reload.send(Request::Signal).is_err() {
-                    output.error("reload: the thread that reloads has ended; nothing has changed: restart gatun");
+                    output.error(
+                        "reload: the thread that reloads has ended; nothing has changed: restart gatun",
+                    );
                 }
             }
-            Ok(Event::Link(event)) => output.log(&links::describe(&event)),
-            #[cfg(any(feature = "xdp", feature = "dpdk"))]
-            Ok(Event::Interface(what)) => output.log(&what),
+            Ok(Event::Line(line)) => output.log(&line),
+            Ok(Event::Failure(line)) => output.error(&line),
+            #[cfg(feature = "xdp")]
             Ok(Event::LinksUnwatched(error)) => output.log(&format!(
-                "links are not watched any more ({error}): after one was down, restart gatun to set its routes"
+                "interfaces are not watched any more ({error}): restart gatun once one of them has changed"
             )),
             Ok(Event::WorkerEnded { worker, last, error }) => {
                 ended += 1;

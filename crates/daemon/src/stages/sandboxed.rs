@@ -6,12 +6,13 @@ use super::opened::Opened;
 use super::prepared::{Built, Prepared};
 use super::running::{Running, Thread};
 use crate::config_file::ConfigFile;
-use crate::hearers::{Hearers, Means};
-use crate::outlet::Output;
+use crate::control::Process;
+use crate::event_sinks::{EventSinks, SinkRights};
+use crate::output::Output;
 use crate::ports::Ports;
 use crate::reload::{self, Reload, Request};
-use crate::sandbox::InForce;
-use crate::takeover::Taking;
+use crate::sandbox::Enforced;
+use crate::takeover::RestoredSessions;
 use crate::{Event, signals, translating};
 use gatun_export::Connect;
 use gatun_io::{Backend, Processors};
@@ -25,28 +26,28 @@ pub(super) struct Sandboxed {
     pub(super) opened: Opened,
     pub(super) connect: Connect,
     pub(super) signals: signals::Watched,
-    pub(super) in_force: InForce,
+    pub(super) in_force: Enforced,
 }
 
 impl Sandboxed {
     /// Opens event sinks, starts workers, and serves the API.
     ///
     /// # Errors
-    /// Where a file cannot be opened, or there can be no more threads.
+    /// If a file cannot be opened, or there can be no more threads.
     pub(super) fn start(self) -> anyhow::Result<Running> {
         let Sandboxed { opened, connect, signals, in_force } = self;
         let Opened { listening: Listening { prepared, sockets }, mut ports, processors } = opened;
-        let Prepared { start, built, mut estate, taking, records, pages } = prepared;
+        let Prepared { start, built, mut session_store, restored, records, pages } = prepared;
         let Built { mut engines, exchange, crew } = built;
         let Start { settings, sandbox, clock, notifier, sender, .. } = start;
-        let output = begin_log(&ports, &start.notes, taking.as_ref())?;
+        let output = begin_log(&ports, &start.notes, restored.as_ref())?;
         // Before the first worker runs, so that no signal finds the default handler.
         signals.listen(sender.clone())?;
-        let goes_on = taking.as_ref().is_some_and(Taking::is_some);
-        let means = Means { connect, sandbox };
-        let hearers = Hearers::start(&settings, &mut engines, (clock, goes_on), means, &output)?;
-        if let Some(estate) = &mut estate {
-            estate.begin(&settings.plan, &mut engines, clock)?;
+        let goes_on = restored.as_ref().is_some_and(RestoredSessions::is_some);
+        let means = SinkRights { connect, sandbox };
+        let event_sinks = EventSinks::start(&settings, &mut engines, (clock, goes_on), means, &output)?;
+        if let Some(session_store) = &mut session_store {
+            session_store.begin(&settings.plan, &mut engines, clock)?;
         }
         let backends = std::mem::take(&mut ports.backends);
         let workers = start_workers(engines, backends, exchange, (clock, processors), &sender)?;
@@ -54,12 +55,14 @@ impl Sandboxed {
         let handles: Vec<Handle> = workers.iter().map(|worker| worker.handle.clone()).collect();
         let tls = sockets.tls();
         let (orders, requests) = channel();
-        if let Some(taking) = taking {
+        if let Some(restored) = restored {
             let (orders, output) = (orders.clone(), output.clone());
-            taking.watch(handles.clone(), output, move || drop(orders.send(Request::AllAreBack)))?;
+            restored.watch(handles.clone(), output, move || drop(orders.send(Request::AllAreBack)))?;
         }
-        let (told, desk) = (in_force.told(), reload::config_orders(&orders));
-        let (facts, socket) = sockets.serve(&settings, handles.clone(), &hearers, told, desk, &output)?;
+        let (told, config_orders) =
+            (in_force.told_with(&ports.helper.missing), reload::config_orders(&orders));
+        let process = Process { workers: handles.clone(), sandbox: told, helper: ports.helper.clone() };
+        let (facts, socket) = sockets.serve(&settings, process, &event_sinks, config_orders, &output)?;
         let ms = start.started.elapsed().as_secs_f64() * 1e3;
         output.log(&format!("{}, {ms:.1} ms after start", translating(count)));
         let reload = Reload {
@@ -74,9 +77,9 @@ impl Sandboxed {
             tls,
             ports: std::mem::take(&mut ports.live),
             devices: std::mem::take(&mut ports.names),
-            orders: ports.orders.take(),
-            roster: hearers.roster(),
-            estate,
+            orders: ports.routes.take(),
+            sink_updater: event_sinks.sink_updater(),
+            session_store,
             notifier: notifier.clone(),
             output: output.clone(),
         };
@@ -86,7 +89,7 @@ impl Sandboxed {
             workers,
             events: start.events,
             reload: orders,
-            hearers,
+            event_sinks,
             records,
             output,
             notifier,
@@ -97,11 +100,11 @@ impl Sandboxed {
 }
 
 /// Opens the log, and writes to it what start-up had to say before.
-fn begin_log(ports: &Ports, notes: &[String], taking: Option<&Taking>) -> anyhow::Result<Output> {
+fn begin_log(ports: &Ports, notes: &[String], restored: Option<&RestoredSessions>) -> anyhow::Result<Output> {
     let output = Output::new()?;
     ports.describe(&output);
     notes.iter().for_each(|line| output.log(line));
-    taking.iter().for_each(|taking| taking.tell(&output));
+    restored.iter().for_each(|restored| restored.tell(&output));
     Ok(output)
 }
 

@@ -11,7 +11,7 @@ use gatun_config::{
     subscribers_that_fill,
 };
 use gatun_daemon::tables::{counted, group};
-use gatun_daemon::{Heard, LARGE, Needs, PortSettings};
+use gatun_daemon::{LARGE, Needs, PortSettings, SinkSettings};
 use gatun_nat::memory::TableBytes;
 use gatun_nat::reconfigure::{Difference, Refused};
 use gatun_nat::workers::Shares;
@@ -141,7 +141,7 @@ fn print_report(report: &Report) {
 /// Effect of a reload on a daemon that runs with `old`.
 fn difference(old: &Config, new: &Config) -> String {
     let mut difference = Difference::between(&old.plan, &new.plan);
-    let heard = Heard::from(old).until(&Heard::from(new));
+    let heard = SinkSettings::from(old).changes_to(&SinkSettings::from(new));
     difference.changes.extend(heard.changes);
     difference.restarts.extend(heard.restarts);
     if old.plan.is_stateful() && old.workers() > 1 && old.workers() == new.workers() {

@@ -40,13 +40,12 @@ Sessions are kept in memory that outlives the process ([state] in the configurat
 the next process restores them, even after a crash. A clean stop removes a device that
 gatun created; after a crash it stays for the next process.
 
-Rights: CAP_NET_ADMIN to create a device and set it up, given up once that is
-done, but by the one thread that sets routes again when a link comes back; with
-routes = false and no addresses, by that as well. A persistent device that belongs to the user
-(ip tuntap add dev NAME mode tun user USER) needs none. Interfaces through
-AF_XDP: also CAP_NET_RAW, CAP_BPF, and CAP_IPC_LOCK or a limit of locked memory
-that is high enough; the thread that uses an interface again which was gone
-keeps them. After that it binds itself by Landlock and seccomp, as far as the
+Rights: CAP_NET_ADMIN to create a device and set it up. It is dropped after start-up,
+except in the network helper, a process of its own that restores routes; with routes =
+false and no addresses, there too. A persistent device that belongs to the user
+(ip tuntap add dev NAME mode tun user USER) needs none. Interfaces through AF_XDP: also
+CAP_NET_RAW, CAP_BPF, and CAP_IPC_LOCK or a limit of locked memory that is high enough;
+only the network helper keeps them, for an interface that comes back. After that it binds itself by Landlock and seccomp, as far as the
 kernel has them: it reads the directories of its configuration, writes those that
 the configuration names, and starts no other program.
 ";

@@ -6,7 +6,7 @@ use crate::show::{self, Output};
 use anyhow::bail;
 use gatun_api::paths::with_query;
 use gatun_api::types::{Outcome, Protocol, Where, Who, WhoAt};
-use gatun_daemon::past::{told, transport};
+use gatun_daemon::log_queries::{told, transport};
 use gatun_logstore::time::Span;
 use std::net::{IpAddr, SocketAddrV4};
 use std::process::ExitCode;

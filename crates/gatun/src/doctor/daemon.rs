@@ -32,6 +32,7 @@ pub(super) fn examine(client: &Client, config: Option<&Config>) -> (Vec<Finding>
         findings.push(Finding::wrong(CHECK, what, "report it, with `gatun show counters --zeros`"));
     }
     findings.extend(log(&status));
+    findings.extend(network_helper(&status));
     findings.push(sandbox(&status.sandbox));
     findings.push(super::system::pages(&status.pages));
     findings.extend(losses(client));
@@ -68,6 +69,14 @@ fn log(status: &Status) -> impl Iterator<Item = Finding> {
             trouble.what.clone(),
             "a faster disk, or `allocation = \"blocks\"` for fewer records; gatun log show has the time of the loss",
         ),
+    })
+}
+
+/// Whether the process that restores routes has ended.
+fn network_helper(status: &Status) -> impl Iterator<Item = Finding> {
+    let troubles = status.troubles.iter().filter(|trouble| trouble.part == Part::Network);
+    troubles.map(|trouble| {
+        Finding::wrong(CHECK, trouble.what.clone(), "systemctl restart gatun: sessions live on")
     })
 }
 

@@ -22,6 +22,7 @@ mod map;
 mod map_tables;
 mod memory;
 mod nat44;
+mod network_helper;
 mod operate;
 mod processors;
 mod reload;

@@ -183,13 +183,18 @@ reloaded() {
   says "192.0.2.3" && nat64_carries
 }
 
-# As many rights as the log says, in each thread: none, but for the one that watches links.
+# No rights in any thread of the daemon, but $2 in the one that watches interfaces; $1 in the network helper.
 rights() {
-  local thread name effective allowed threads=0
+  local thread name effective allowed threads=0 helper
+  helper=$(grep -l "^PPid:.$daemon\$" /proc/[0-9]*/status 2>/dev/null | cut -d/ -f3)
+  [ -n "$helper" ] || fails "no network helper" || return
+  effective=$((0x$(sed -n 's/^CapEff:\t//p' "/proc/$helper/status")))
+  [ $effective -eq "$1" ] || fails "the network helper has the capabilities $effective" || return
+  grep -q '^Seccomp:.2$' "/proc/$helper/status" || fails "the network helper has no filter of calls" || return
   for thread in "/proc/$daemon/task/"*; do
     name=$(cat "$thread/comm")
     effective=$((0x$(sed -n 's/^CapEff:\t//p' "$thread/status")))
-    case $name in links*) allowed=$1 ;; *) allowed=0 ;; esac
+    case $name in links*) allowed=${2:-0} ;; *) allowed=0 ;; esac
     [ $((effective & ~allowed)) -eq 0 ] || fails "thread $name has the capabilities $effective" || return
     grep -q '^NoNewPrivs:.1$' "$thread/status" || fails "thread $name may get new rights" || return
     grep -q '^Seccomp:.2$' "$thread/status" || fails "thread $name has no filter of calls" || return
@@ -200,6 +205,7 @@ rights() {
 
 NET_ADMIN=$((1 << 12))
 XDP=$((1 << 12 | 1 << 13 | 1 << 14 | 1 << 39))
+IPC_LOCK=$((1 << 14))
 
 # The log says what of the sandbox this kernel has, each part by name, and `doctor` the same.
 sandboxed() {
@@ -260,7 +266,7 @@ xdp_carries() {
   step "$group nat64" nat64_carries
   step "$group siit" siit_carries
   step "$group nat44" nat44_carries
-  step "$group rights" rights $XDP
+  step "$group rights" rights $XDP $IPC_LOCK
 }
 
 steps_native() {

@@ -1,13 +1,13 @@
-//! Who hears of events, and how that changes while packets go on: what can fail is tried first, then nothing can.
+//! Changes of event sinks by a reload: steps that can fail come first and change nothing.
 
-use super::Means;
+use super::SinkRights;
 use super::difference::{Fate, fate};
 use crate::Settings;
 use crate::collectors::{self, Collectors};
 use crate::event_file::EventFile;
 use crate::event_log::{Change, Order};
 use crate::log_store::LogSender;
-use crate::outlet::Output;
+use crate::output::Output;
 use gatun_config::{EventSink, Export};
 use gatun_control::EventTap;
 use gatun_export as export;
@@ -17,37 +17,37 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
 
-/// Where those who hear are changed.
+/// Changes the event sinks.
 #[derive(Clone)]
-pub(crate) struct Roster {
+pub(crate) struct SinkUpdater {
     pub(super) orders: Sender<Order>,
     pub(super) tap: EventTap,
     pub(super) collectors: Collectors,
     pub(super) store: Option<LogSender>,
-    pub(super) means: Arc<Means>,
+    pub(super) means: Arc<SinkRights>,
     pub(super) output: Output,
 }
 
-/// Who comes, ready to begin. Dropped, nothing has changed.
+/// Event sinks that are ready to start. Dropping them changes nothing.
 pub(crate) struct Prepared {
     lines: Option<Option<EventFile>>,
     sinks: Vec<export::PreparedSink>,
 }
 
-/// Why somebody cannot hear.
+/// Why an event sink cannot start.
 pub(crate) struct Refusal {
     pub(crate) why: String,
     /// Whether it is the sandbox that does not know the place.
     pub(crate) needs_restart: bool,
 }
 
-impl Roster {
+impl SinkUpdater {
     /// Looks whether `new` could be had where `old` is. Nothing is made that stays.
     ///
     /// # Errors
     /// What could not.
     pub(crate) fn check(&self, old: &Settings, new: &Settings) -> Result<(), Refusal> {
-        for export in comers(old, new) {
+        for export in starting(old, new) {
             if let Some((directory, _)) = &export.spool {
                 let probe = format!("{}.probe", export.name);
                 may_make(directory, &probe).map_err(|error| self.no_spool(export, &error))?;
@@ -67,7 +67,7 @@ impl Roster {
     /// What cannot be: nothing has changed.
     pub(crate) fn prepare(&self, old: &Settings, new: &Settings) -> Result<Prepared, Refusal> {
         let mut sinks = Vec::new();
-        for export in comers(old, new) {
+        for export in starting(old, new) {
             let prepared = collectors::prepare(export, &self.means.connect, &self.output);
             sinks.push(prepared.map_err(|error| self.no_spool(export, &error))?);
         }
@@ -131,9 +131,9 @@ impl Roster {
     }
 }
 
-/// Collectors that begin.
-fn comers<'s>(old: &Settings, new: &'s Settings) -> impl Iterator<Item = &'s Export> {
-    new.exports.iter().filter(|new| fate(&old.exports, new) == Fate::Begins)
+/// Collectors that start.
+fn starting<'s>(old: &Settings, new: &'s Settings) -> impl Iterator<Item = &'s Export> {
+    new.exports.iter().filter(|new| fate(&old.exports, new) == Fate::Starts)
 }
 
 /// Whether a directory, or the one that it would be made in, can be written to: by a file that is taken away at once.

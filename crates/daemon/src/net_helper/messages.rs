@@ -1,53 +1,49 @@
-//! Links of the devices that are set down and up by hand, and routes that vanish, in a thread of its own.
+//! Texts about links, routes and the helper, for the log.
 
-use super::sandbox::{Calls, Sandbox};
-use super::{Event, privileges};
-use anyhow::Context as _;
-use gatun_io_tun::{LinkEvent, LinkWatch, Rerouted, Restored};
-use std::sync::mpsc::{Sender, channel};
+use super::protocol::LINE_MAX;
+use gatun_io_tun::{LinkEvent, Rerouted, Restored};
+use std::io;
 
-/// Sends an event whenever a link changes, from now on. The thread keeps CAP_NET_ADMIN where there are
-/// routes or addresses to set up again, and nothing else.
-///
-/// # Errors
-/// Where the thread cannot begin, or not give up its rights.
-pub(super) fn watch(
-    mut links: LinkWatch,
-    (user, sandbox): (Option<privileges::User>, Sandbox),
-    events: Sender<Event>,
-) -> anyhow::Result<()> {
-    let (ready, readiness) = channel();
-    let body = move || {
-        let rights = match links.restores() {
-            true => privileges::keep_net_admin(user.as_ref()),
-            false => privileges::drop_all(user.as_ref()),
-        };
-        sandbox.enter(Calls::Links);
-        let fine = rights.is_ok();
-        if ready.send(rights).is_err() || !fine {
-            return;
-        }
-        loop {
-            let event = match links.wait() {
-                Ok(Some(event)) => Event::Link(event),
-                Ok(None) => return,
-                Err(error) => Event::LinksUnwatched(error),
-            };
-            let last = matches!(event, Event::LinksUnwatched(_));
-            if events.send(event).is_err() || last {
-                return;
-            }
-        }
+/// For `gatun show status`, once the helper has ended.
+pub(super) const TROUBLE: &str = "the network helper has ended: routes that vanish are not restored, and a reload cannot \
+     change routes; restart gatun";
+
+pub(super) fn started(pid: u32, missing: &[String], is_sandboxed: bool) -> String {
+    let bound = match (is_sandboxed, missing) {
+        (false, _) => "no sandbox".to_owned(),
+        (true, []) => "landlock, seccomp".to_owned(),
+        (true, missing) => missing.join(", "),
     };
-    std::thread::Builder::new().name("links".into()).spawn(body).context("no thread to watch links")?;
-    readiness.recv().context("the thread that watches links has ended")?
+    format!("network helper: process {pid}, {bound}")
+}
+
+pub(super) fn ended(why: &str) -> String {
+    format!(
+        "the network helper has ended ({why}): packets are translated on, but routes that vanish are not restored; restart gatun"
+    )
+}
+
+pub(super) fn not_rerouted(device: &str, error: &io::Error) -> String {
+    format!(
+        "device {device}: its routes and addresses stay as they were, as the network helper does not answer ({error}); restart gatun"
+    )
+}
+
+/// A line that fits into a message.
+pub(super) fn shortened(mut line: String) -> String {
+    if line.len() > LINE_MAX {
+        let end = (0..=LINE_MAX).rev().find(|at| line.is_char_boundary(*at)).unwrap_or(0);
+        line.truncate(end);
+        line.push_str(" ...");
+    }
+    line
 }
 
 /// The lowest MTU of a link that carries IPv6 (RFC 8200 5), bytes.
 const MTU6_MIN: u32 = 1280;
 
-/// What an operator reads about it.
-pub(super) fn describe(event: &LinkEvent) -> String {
+/// Event of a link.
+pub(super) fn of_link(event: &LinkEvent) -> String {
     match event {
         LinkEvent::Down { device } => format!(
             "device {device}: its link is down: no packet crosses, and its routes are gone until it is up again"
@@ -55,6 +51,10 @@ pub(super) fn describe(event: &LinkEvent) -> String {
         LinkEvent::Up { device, restored: Ok(restored) } => {
             format!("device {device}: its link is up again; {}", list(restored))
         }
+        LinkEvent::Up { device, restored: Err(error) } => format!(
+            "device {device}: its link is up again, but not all of its addresses and routes are restored: {error}; restart \
+             gatun, or set the rest by hand"
+        ),
         LinkEvent::RoutesVanished { device, restored: Ok(restored), .. } => {
             format!("device {device}: routes had vanished; {}", list(restored))
         }
@@ -62,11 +62,9 @@ pub(super) fn describe(event: &LinkEvent) -> String {
             "device {device}: its MTU is {mtu}, and the kernel has no IPv6 below {MTU6_MIN}: routes have vanished and cannot be \
              set again until `ip link set {device} mtu {MTU6_MIN}`, or more"
         ),
-        LinkEvent::RoutesVanished { device, restored: Err(error), .. } => {
-            format!(
-                "device {device}: routes have vanished and cannot be set again, which gatun goes on trying: {error}"
-            )
-        }
+        LinkEvent::RoutesVanished { device, restored: Err(error), .. } => format!(
+            "device {device}: routes have vanished and cannot be set again; gatun keeps trying: {error}"
+        ),
         LinkEvent::Rerouted { device, rerouted: Ok(rerouted) } => {
             let Rerouted { routes_added, routes_removed, addresses_added, addresses_removed, preceded } =
                 rerouted;
@@ -85,9 +83,6 @@ pub(super) fn describe(event: &LinkEvent) -> String {
         LinkEvent::Rerouted { device, rerouted: Err(error) } => format!(
             "device {device}: its routes and addresses are not as the configuration says: {error}; set the rest by hand, or restart gatun"
         ),
-        LinkEvent::Up { device, restored: Err(error) } => format!(
-            "device {device}: its link is up again, and not what went with it: {error}; restart gatun, or set the rest by hand"
-        ),
     }
 }
 
@@ -100,4 +95,16 @@ fn list(restored: &Restored) -> String {
         text += &format!("; left alone, as set by somebody else: {}", count(routes_existing));
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_line_is_cut_between_characters() {
+        let line = shortened("ä".repeat(LINE_MAX));
+        assert!(line.len() <= LINE_MAX + 4 && line.ends_with("ä ..."));
+        assert_eq!(shortened("short".to_owned()), "short");
+    }
 }

@@ -1,14 +1,15 @@
-//! Whoever hears of events: the file of JSON lines, the log's store, collectors. Started together, ended together, and
-//! changed with the configuration (`roster`).
+//! Event sinks: the JSON file, the log of ports, collectors. They start together and end together; a reload changes them
+//! (`update`).
 
 pub(crate) mod difference;
-mod roster;
+mod update;
 
 use super::Settings;
 use super::collectors::{self, Collectors};
 use super::event_log::{self, Change, EventLog, TimeOfDay};
+use super::log_queries::LogQueries;
 use super::log_store::LogStore;
-use super::outlet::Output;
+use super::output::Output;
 use super::sandbox::Sandbox;
 use anyhow::Context as _;
 use gatun_control::{Auditor, EventTap, LogFigures};
@@ -18,44 +19,48 @@ use gatun_worker::Clock;
 use std::sync::Arc;
 use std::time::Duration;
 
-pub(super) use roster::{Prepared, Refusal, Roster};
+pub(super) use update::{Prepared, Refusal, SinkUpdater};
 
 /// How long the end of the daemon waits for the last records to be on disk.
 const LAST_WRITES_MAX: Duration = Duration::from_secs(2);
 
-/// What those who hear of events are allowed.
-pub(super) struct Means {
+/// Rights of the event sinks.
+pub(super) struct SinkRights {
     /// To connect to collectors.
     pub(super) connect: Connect,
     /// Files.
     pub(super) sandbox: Sandbox,
 }
 
-/// All that the configuration names.
-pub(super) struct Hearers {
+/// Event sinks that the configuration names.
+pub(super) struct EventSinks {
     store: Option<LogStore>,
+    queries: Option<LogQueries>,
     collectors: Collectors,
     log: EventLog,
     tap: EventTap,
-    roster: Roster,
+    sink_updater: SinkUpdater,
 }
 
-impl Hearers {
+impl EventSinks {
     /// Starts them with the rings of `engines`. `goes_on`: sessions of a process before have been taken over.
     ///
     /// # Errors
-    /// Where a file cannot be opened or a spool cannot be used.
+    /// If a file cannot be opened or a spool cannot be used.
     pub(super) fn start(
         settings: &Settings,
         engines: &mut [Nat],
         (clock, goes_on): (Clock, bool),
-        means: Means,
+        means: SinkRights,
         output: &Output,
-    ) -> anyhow::Result<Hearers> {
+    ) -> anyhow::Result<EventSinks> {
         let text = &settings.control.facts.config.text;
         let store =
             settings.log.as_ref().map(|log| LogStore::start(log, (text, &settings.plan), goes_on, output));
         let store = store.transpose()?;
+        let queries = store.as_ref().zip(settings.log.as_ref());
+        let queries = queries.map(|(store, log)| LogQueries::start(&log.directory, store.sender(), output));
+        let queries = queries.transpose()?;
         let prepare = |export| {
             let prepared = collectors::prepare(export, &means.connect, output);
             prepared.with_context(|| format!("[[export]] {}: its spool cannot be used", export.name))
@@ -69,7 +74,7 @@ impl Hearers {
         let tap = EventTap::new(settings.events.is_some());
         let times = TimeOfDay::of(clock);
         let log = EventLog::start(begin, readers, times, sender.clone(), tap.clone(), output)?;
-        let roster = Roster {
+        let sink_updater = SinkUpdater {
             orders: log.orders(),
             tap: tap.clone(),
             collectors: collectors.clone(),
@@ -77,12 +82,12 @@ impl Hearers {
             means: Arc::new(means),
             output: output.clone(),
         };
-        Ok(Hearers { store, collectors, log, tap, roster })
+        Ok(EventSinks { store, queries, collectors, log, tap, sink_updater })
     }
 
     /// Where they are changed.
-    pub(super) fn roster(&self) -> Roster {
-        self.roster.clone()
+    pub(super) fn sink_updater(&self) -> SinkUpdater {
+        self.sink_updater.clone()
     }
 
     /// Where the API gets events from.
@@ -101,7 +106,7 @@ impl Hearers {
 
     /// Who reads the log for the API.
     pub(super) fn auditor(&self) -> Option<Auditor> {
-        self.store.as_ref().map(|store| store.questions().auditor())
+        self.queries.as_ref().map(LogQueries::auditor)
     }
 
     /// Writes what is left, as long as that does not take too long.

@@ -1,10 +1,10 @@
-//! Questions to the log that the API is asked: who had a public port at a time.
+//! LogQueries to the log that the API is asked: who had a public port at a time.
 //!
 //! One thread reads, one question after another. The log keeps each question with the name of whoever asked: an answer that
 //! cannot be put on record is not given.
 
 use crate::log_store::LogSender;
-use crate::outlet::Output;
+use crate::output::Output;
 use gatun_api::types::{Evidence, Holder, Outcome, PastConfiguration, Protocol, WhoAt};
 use gatun_control::configure::{Refused, Why};
 use gatun_control::{AuditQuestion, AuditReply, Auditor, protocol};
@@ -15,25 +15,25 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::SystemTime;
 
-/// Questions that wait.
+/// LogQueries that wait.
 const WAITING_MAX: usize = 8;
 
 /// Place of questions. Clones are the same one.
 #[derive(Clone)]
-pub(crate) struct Questions(SyncSender<(AuditQuestion, AuditReply)>);
+pub(crate) struct LogQueries(SyncSender<(AuditQuestion, AuditReply)>);
 
-impl Questions {
+impl LogQueries {
     /// Starts the thread that answers from the log in `directory`.
     ///
     /// # Errors
-    /// Where there can be no thread.
-    pub(crate) fn start(directory: &Path, log: LogSender, output: &Output) -> std::io::Result<Questions> {
+    /// If no thread can be started.
+    pub(crate) fn start(directory: &Path, log: LogSender, output: &Output) -> std::io::Result<LogQueries> {
         let (sender, questions) = sync_channel(WAITING_MAX);
         let reading = Reading { directory: directory.to_owned(), log, output: output.clone() };
         std::thread::Builder::new()
             .name("log-questions".to_owned())
             .spawn(move || reading.run(&questions))?;
-        Ok(Questions(sender))
+        Ok(LogQueries(sender))
     }
 
     /// For the API.

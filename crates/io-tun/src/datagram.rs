@@ -90,7 +90,7 @@ impl Datagram {
 
 /// Datagrams that follow one another in a flow and are written together.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Train {
+pub(crate) struct DatagramTrain {
     first: Datagram,
     /// How many.
     count: u16,
@@ -100,10 +100,10 @@ pub(crate) struct Train {
     is_closed: bool,
 }
 
-impl Train {
+impl DatagramTrain {
     /// Begins with its first.
-    pub(crate) fn new(first: Datagram) -> Train {
-        Train { first, count: 1, payload: first.payload, is_closed: false }
+    pub(crate) fn new(first: Datagram) -> DatagramTrain {
+        DatagramTrain { first, count: 1, payload: first.payload, is_closed: false }
     }
 
     /// Whether a datagram is from the same port to the same port: it is taken next, or nothing behind it.
@@ -253,7 +253,7 @@ pub(crate) mod tests {
                         datagram(version, id, &payload(len, n))
                     })
                     .collect();
-                let mut train = Train::new(read(&datagrams[0]).unwrap());
+                let mut train = DatagramTrain::new(read(&datagrams[0]).unwrap());
                 assert!(datagrams[1..].iter().all(|d| train.take(&read(d).unwrap())), "{lengths:?}");
                 let rest = datagrams[1..].iter().flat_map(|d| &d[HEADROOM + train.headers()..]);
                 let mut whole: Vec<u8> = datagrams[0].iter().chain(rest).copied().collect();
@@ -297,7 +297,7 @@ pub(crate) mod tests {
             one
         };
         let joins = |version, change| {
-            let mut train = Train::new(read(&datagram(version, Some(1), &payload(100, 1))).unwrap());
+            let mut train = DatagramTrain::new(read(&datagram(version, Some(1), &payload(100, 1))).unwrap());
             read(&fresh(version, change)).is_some_and(|next| train.has_ends_of(&next) && train.take(&next))
         };
         for version in [4, 6] {
@@ -386,7 +386,7 @@ pub(crate) mod tests {
     fn a_train_ends_where_it_is_full_and_behind_a_shorter_datagram() {
         let one = |len| read(&datagram(6, None, &payload(len, 0))).unwrap();
         let count = |first: usize, next: usize| {
-            let mut train = Train::new(one(first));
+            let mut train = DatagramTrain::new(one(first));
             1 + (0..100).take_while(|_| train.take(&one(next))).count()
         };
         assert_eq!(count(100, 100), MEMBERS_MAX);

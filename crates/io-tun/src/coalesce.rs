@@ -1,8 +1,8 @@
-//! What of a burst waits to be written, so that UDP datagrams of one flow go to the device together.
+//! Coalescing of UDP datagrams: the packets of a burst wait, so that datagrams of one flow are written together.
 
-use crate::join::{Addresses, Datagram, HEADERS_MAX, MEMBERS_MAX, Train, not_to_be_overtaken};
-use crate::queue::TunTx;
+use crate::datagram::{Addresses, Datagram, DatagramTrain, HEADERS_MAX, MEMBERS_MAX, not_to_be_overtaken};
 use crate::vnet;
+use crate::writer::DeviceWriter;
 use arrayvec::ArrayVec;
 use gatun_io::{BURST_MAX, NamedCounter, STRIDE, TxError};
 use gatun_wire::{Offload, Packet, Segmentation};
@@ -14,11 +14,11 @@ const COPIES_KEPT: usize = 256 * 1024;
 
 /// The packets of a burst that are to leave, in their order.
 #[derive(Default)]
-pub(crate) struct Together {
+pub(crate) struct Coalescer {
     is_open: bool,
     /// The buffer of each packet of the burst; none once that is kept.
     buffers: ArrayVec<Option<usize>, BURST_MAX>,
-    packets: Vec<Waiting>,
+    packets: Vec<QueuedPacket>,
     /// Of `packets`, those that are written together next.
     members: Vec<usize>,
     /// Packets that lie in no buffer of the device's, each behind room for its header.
@@ -28,19 +28,19 @@ pub(crate) struct Together {
 }
 
 /// A packet that waits.
-struct Waiting {
-    place: Place,
+struct QueuedPacket {
+    place: Location,
     /// Where it lies there.
     range: Range<usize>,
     offload: Offload,
-    how: How,
+    how: WriteMode,
     is_written: bool,
 }
 
-/// How a packet may be written.
+/// WriteMode a packet may be written.
 #[derive(Clone, Copy)]
-enum How {
-    /// Together with others of its flow.
+enum WriteMode {
+    /// Coalescer with others of its flow.
     Together(Datagram),
     /// Alone, and before what follows it between these addresses.
     Alone(Option<Addresses>),
@@ -48,7 +48,7 @@ enum How {
 
 /// Where a packet's bytes are.
 #[derive(Clone, Copy)]
-enum Place {
+enum Location {
     /// In the device's buffer of this number.
     Buffer(usize),
     Copies,
@@ -60,7 +60,7 @@ struct Bytes<'b> {
     copies: &'b mut [u8],
 }
 
-impl Together {
+impl Coalescer {
     /// Whether there is a burst at hand.
     pub(crate) fn is_open(&self) -> bool {
         self.is_open
@@ -75,7 +75,7 @@ impl Together {
     /// Keeps packet `index` of the burst, whose bytes stay where they are.
     pub(crate) fn keep(&mut self, index: usize, packet: &Packet<'_>) {
         if let Some(buffer) = self.buffers.get_mut(index).and_then(Option::take) {
-            self.wait(Place::Buffer(buffer), packet.start(), packet);
+            self.wait(Location::Buffer(buffer), packet.start(), packet);
         }
     }
 
@@ -84,21 +84,21 @@ impl Together {
         let at = self.copies.len() + vnet::LEN;
         self.copies.resize(at, 0);
         self.copies.extend_from_slice(packet.bytes());
-        self.wait(Place::Copies, at, packet);
+        self.wait(Location::Copies, at, packet);
     }
 
-    fn wait(&mut self, place: Place, at: usize, packet: &Packet<'_>) {
+    fn wait(&mut self, place: Location, at: usize, packet: &Packet<'_>) {
         // Where the kernel has refused some, it refuses all.
         let datagram = if self.refused == 0 { Datagram::of(packet) } else { None };
-        let alone = || How::Alone(not_to_be_overtaken(packet.bytes()));
-        let how = datagram.map_or_else(alone, How::Together);
+        let alone = || WriteMode::Alone(not_to_be_overtaken(packet.bytes()));
+        let how = datagram.map_or_else(alone, WriteMode::Together);
         let range = at..at + packet.len();
-        self.packets.push(Waiting { place, range, offload: packet.offload, how, is_written: false });
+        self.packets.push(QueuedPacket { place, range, offload: packet.offload, how, is_written: false });
     }
 
     /// The burst is over: writes all that waits. Each packet comes where its turn is, and with it those that
     /// follow it in its flow.
-    pub(crate) fn end(&mut self, buffers: &mut [u8], tx: &mut TunTx) {
+    pub(crate) fn end(&mut self, buffers: &mut [u8], tx: &mut DeviceWriter) {
         let mut bytes = Bytes { buffers, copies: &mut self.copies };
         for i in 0..self.packets.len() {
             if self.packets[i].is_written {
@@ -149,21 +149,21 @@ impl Together {
 }
 
 /// Finds what is written together with the first of `packets`; `members` are their places.
-fn gather(packets: &[Waiting], members: &mut Vec<usize>) -> Option<Train> {
+fn gather(packets: &[QueuedPacket], members: &mut Vec<usize>) -> Option<DatagramTrain> {
     members.clear();
     members.push(0);
-    let How::Together(first) = packets.first()?.how else { return None };
-    let mut train = Train::new(first);
+    let WriteMode::Together(first) = packets.first()?.how else { return None };
+    let mut train = DatagramTrain::new(first);
     for (place, packet) in packets.iter().enumerate().skip(1).filter(|(_, packet)| !packet.is_written) {
         match &packet.how {
-            How::Together(next) if train.has_ends_of(next) => {
+            WriteMode::Together(next) if train.has_ends_of(next) => {
                 if !train.take(next) {
                     break;
                 }
                 members.push(place);
             }
-            How::Alone(Some(addresses)) if train.is_between(addresses) => break,
-            How::Together(_) | How::Alone(_) => {}
+            WriteMode::Alone(Some(addresses)) if train.is_between(addresses) => break,
+            WriteMode::Together(_) | WriteMode::Alone(_) => {}
         }
     }
     Some(train)
@@ -171,22 +171,22 @@ fn gather(packets: &[Waiting], members: &mut Vec<usize>) -> Option<Train> {
 
 impl Bytes<'_> {
     /// The bytes that a packet lies in.
-    fn of(&self, place: Place) -> &[u8] {
+    fn of(&self, place: Location) -> &[u8] {
         match place {
-            Place::Buffer(index) => self.buffers.chunks_exact(STRIDE).nth(index).unwrap_or_default(),
-            Place::Copies => self.copies,
+            Location::Buffer(index) => self.buffers.chunks_exact(STRIDE).nth(index).unwrap_or_default(),
+            Location::Copies => self.copies,
         }
     }
 
-    fn packet(&mut self, waiting: &Waiting) -> Option<Packet<'_>> {
+    fn packet(&mut self, waiting: &QueuedPacket) -> Option<Packet<'_>> {
         let bytes = match waiting.place {
-            Place::Buffer(index) => self.buffers.chunks_exact_mut(STRIDE).nth(index)?,
-            Place::Copies => &mut *self.copies,
+            Location::Buffer(index) => self.buffers.chunks_exact_mut(STRIDE).nth(index)?,
+            Location::Copies => &mut *self.copies,
         };
         Packet::with_offload(bytes, waiting.range.start, waiting.range.len(), waiting.offload)
     }
 
-    fn write_alone(&mut self, waiting: &Waiting, tx: &mut TunTx) {
+    fn write_alone(&mut self, waiting: &QueuedPacket, tx: &mut DeviceWriter) {
         if let Some(mut packet) = self.packet(waiting) {
             tx.write(&mut packet);
         }
@@ -198,9 +198,9 @@ impl Bytes<'_> {
     /// Why the device did not take them; they are as they were, and not counted.
     fn write_together<'w>(
         &mut self,
-        train: &Train,
-        mut members: impl Iterator<Item = &'w Waiting> + Clone,
-        tx: &mut TunTx,
+        train: &DatagramTrain,
+        mut members: impl Iterator<Item = &'w QueuedPacket> + Clone,
+        tx: &mut DeviceWriter,
     ) -> Result<(), TxError> {
         let all = members.clone();
         let first = members.next().ok_or(TxError::Invalid)?;
@@ -231,7 +231,7 @@ impl Bytes<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::join::tests::datagram;
+    use crate::datagram::tests::datagram;
     use gatun_wire::HEADROOM;
     use rustix::event::epoll;
     use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType, socketpair};
@@ -247,8 +247,8 @@ mod tests {
     }
 
     /// Lets a burst leave by a file; `own` follows the first packet.
-    fn leave(fd: OwnedFd, packets: &[Vec<u8>], own: Option<&[u8]>) -> (TunTx, Together, Vec<u8>) {
-        let (mut tx, mut together) = (TunTx::new(fd, false), Together::default());
+    fn leave(fd: OwnedFd, packets: &[Vec<u8>], own: Option<&[u8]>) -> (DeviceWriter, Coalescer, Vec<u8>) {
+        let (mut tx, mut together) = (DeviceWriter::new(fd), Coalescer::default());
         let mut buffers = buffers(packets);
         together.begin(0..packets.len());
         for (index, (buffer, packet)) in buffers.chunks_exact_mut(STRIDE).zip(packets).enumerate() {

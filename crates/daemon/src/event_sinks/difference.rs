@@ -1,11 +1,11 @@
-//! What tells two configurations apart for those who hear of events, in an operator's words.
+//! Differences between the event sinks of two configurations, as text.
 
 use crate::Settings;
 use gatun_config::{Bytes, Config, EventSink, Export, ExportFormat, Log};
 use gatun_nat::EventKinds;
 
-/// What of a configuration they have to do with.
-pub struct Heard<'c> {
+/// Settings of event sinks.
+pub struct SinkSettings<'c> {
     events: Option<&'c EventSink>,
     /// Which of them, and whether with remote ends.
     lines: (EventKinds, bool),
@@ -13,7 +13,7 @@ pub struct Heard<'c> {
     log: Option<&'c Log>,
 }
 
-/// What makes one of another.
+/// Differences between two configurations.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Changes {
     /// A line for each change that a reload makes.
@@ -22,34 +22,34 @@ pub struct Changes {
     pub restarts: Vec<String>,
 }
 
-impl<'c> From<&'c Settings> for Heard<'c> {
+impl<'c> From<&'c Settings> for SinkSettings<'c> {
     fn from(of: &'c Settings) -> Self {
         let lines = (of.json_kinds, of.json_destinations);
-        Heard { events: of.events.as_ref(), lines, exports: &of.exports, log: of.log.as_ref() }
+        SinkSettings { events: of.events.as_ref(), lines, exports: &of.exports, log: of.log.as_ref() }
     }
 }
 
-impl<'c> From<&'c Config> for Heard<'c> {
+impl<'c> From<&'c Config> for SinkSettings<'c> {
     fn from(of: &'c Config) -> Self {
         let lines = (of.json_kinds, of.json_destinations);
-        Heard { events: of.events.as_ref(), lines, exports: &of.exports, log: of.log.as_ref() }
+        SinkSettings { events: of.events.as_ref(), lines, exports: &of.exports, log: of.log.as_ref() }
     }
 }
 
-/// What becomes of a collector.
+/// Effect of a reload on a collector.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Fate {
-    /// All of it goes on, also with other kinds of events or room for others.
-    GoesOn,
+    /// It keeps running, possibly with other kinds of events or another queue length.
+    Continues,
     /// It is begun, in place of one of that name where there is one.
-    Begins,
+    Starts,
 }
 
-/// What becomes of the collector `new` where these run.
+/// Effect of a reload on the collector `new`.
 pub(super) fn fate(old: &[Export], new: &Export) -> Fate {
     match old.iter().find(|old| old.name == new.name) {
-        Some(old) if anew(old, new).is_empty() => Fate::GoesOn,
-        _ => Fate::Begins,
+        Some(old) if anew(old, new).is_empty() => Fate::Continues,
+        _ => Fate::Starts,
     }
 }
 
@@ -73,16 +73,16 @@ fn anew(old: &Export, new: &Export) -> Vec<String> {
     what
 }
 
-impl Heard<'_> {
-    /// What makes `new` of this.
-    pub fn until(&self, heard: &Heard<'_>) -> Changes {
+impl SinkSettings<'_> {
+    /// Lists the differences.
+    pub fn changes_to(&self, other: &SinkSettings<'_>) -> Changes {
         let mut changes = Vec::new();
-        match (self.events, heard.events) {
+        match (self.events, other.events) {
             (Some(old), Some(new)) if old == new => {
-                if self.lines.0 != heard.lines.0 {
+                if self.lines.0 != other.lines.0 {
                     changes.push("[events]: kinds".to_owned());
                 }
-                if self.lines.1 != heard.lines.1 {
+                if self.lines.1 != other.lines.1 {
                     changes.push("[events]: destinations".to_owned());
                 }
             }
@@ -93,11 +93,11 @@ impl Heard<'_> {
             }
             (None, None) => {}
         }
-        let gone = |old: &&Export| heard.exports.iter().all(|new| new.name != old.name);
+        let gone = |old: &&Export| other.exports.iter().all(|new| new.name != old.name);
         changes.extend(self.exports.iter().filter(gone).map(goes));
-        changes.extend(heard.exports.iter().filter_map(|new| comes(self.exports, new)));
+        changes.extend(other.exports.iter().filter_map(|new| comes(self.exports, new)));
         let mut restarts = Vec::new();
-        match (self.log, heard.log) {
+        match (self.log, other.log) {
             (Some(old), Some(new)) if old.directory == new.directory => changes.extend(kept(old, new)),
             (None, None) => {}
             _ => restarts.push(
@@ -148,7 +148,7 @@ fn comes(all: &[Export], new: &Export) -> Option<String> {
     (!told.is_empty()).then(|| format!("[[export]] {}: {}: its connection stays", new.name, told.join(", ")))
 }
 
-/// How much of the log is kept.
+/// Changes of the log's retention.
 fn kept(old: &Log, new: &Log) -> Vec<String> {
     let for_ever = |ms: Option<u64>| ms.map_or_else(|| "for ever".to_owned(), duration);
     let all = |size: Option<u64>| size.map_or_else(|| "without bound".to_owned(), |n| Bytes(n).to_string());
@@ -206,8 +206,12 @@ mod tests {
         Log { directory: directory.into(), retention_ms, size_max: None, bindings: false }
     }
 
-    fn of<'c>(events: Option<&'c EventSink>, exports: &'c [Export], log: Option<&'c Log>) -> Heard<'c> {
-        Heard { events, lines: (EventKinds::FEW, false), exports, log }
+    fn of<'c>(
+        events: Option<&'c EventSink>,
+        exports: &'c [Export],
+        log: Option<&'c Log>,
+    ) -> SinkSettings<'c> {
+        SinkSettings { events, lines: (EventKinds::FEW, false), exports, log }
     }
 
     #[test]
@@ -217,7 +221,7 @@ mod tests {
         new[2].kinds = EventKinds::NONE;
         new[3].target = ExportTarget::Unix("/dev/log".into());
         (new[3].format, new[3].domain) = (ExportFormat::Syslog, 2);
-        let Changes { changes, restarts } = of(None, &old, None).until(&of(None, &new, None));
+        let Changes { changes, restarts } = of(None, &old, None).changes_to(&of(None, &new, None));
         assert_eq!(restarts, [""; 0]);
         assert_eq!(
             changes,
@@ -230,13 +234,13 @@ mod tests {
             ]
         );
         let fates = new.each_ref().map(|new| fate(&old, new));
-        assert_eq!(fates, [Fate::Begins, Fate::GoesOn, Fate::GoesOn, Fate::Begins]);
+        assert_eq!(fates, [Fate::Starts, Fate::Continues, Fate::Continues, Fate::Starts]);
     }
 
     #[test]
     fn where_events_are_written_to_and_how_long_the_log_is_kept_changes_and_its_place_does_not() {
         let (stdout, file) = (EventSink::Stdout, EventSink::File("/run/events".into()));
-        let told = |old: &Heard<'_>, new: &Heard<'_>| old.until(new);
+        let told = |old: &SinkSettings<'_>, new: &SinkSettings<'_>| old.changes_to(new);
         let changes = |old, new| told(&of(old, &[], None), &of(new, &[], None)).changes;
         assert_eq!(changes(Some(&stdout), Some(&stdout)), [""; 0]);
         assert_eq!(changes(None, Some(&stdout)), ["[events]: written to standard output"]);
@@ -245,7 +249,7 @@ mod tests {
             ["[events]: written to /run/events, and no more to standard output"]
         );
         assert_eq!(changes(Some(&file), None), ["[events]: written to /run/events no more"]);
-        let other = Heard { lines: (EventKinds::NONE, true), ..of(Some(&file), &[], None) };
+        let other = SinkSettings { lines: (EventKinds::NONE, true), ..of(Some(&file), &[], None) };
         let kinds = told(&of(Some(&file), &[], None), &other).changes;
         assert_eq!(kinds, ["[events]: kinds", "[events]: destinations"]);
         let [half, year, ever] = [Some(180), Some(365), None].map(|days| log("/log", days));

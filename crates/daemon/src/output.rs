@@ -1,4 +1,4 @@
-//! What the daemon says, written by a thread for each stream: a reader that does not read (a full pipe) must
+//! Standard output and the log, each written by a thread of its own: a reader that does not read (a full pipe) must
 //! hold up neither a stop nor anything else. What such a reader misses is said on the other stream, and in
 //! the end by the exit status.
 
@@ -13,7 +13,7 @@ use std::time::Duration;
 /// Texts that wait for their reader at most.
 const WAITING_MAX: usize = 16;
 
-/// How long the end waits for the reader of each stream.
+/// Longest wait for the reader of each stream at the end.
 const FINISH_MAX: Duration = Duration::from_secs(1);
 
 enum Message {
@@ -25,7 +25,7 @@ enum Message {
 /// Writes to standard output; that nobody reads it any more (`| head`) is no error.
 ///
 /// # Errors
-/// Where standard output cannot be written to for any other reason.
+/// If standard output cannot be written to for any other reason.
 pub fn print_bytes(bytes: &[u8]) -> std::io::Result<()> {
     let mut out = std::io::stdout().lock();
     match out.write_all(bytes).and_then(|()| out.flush()) {
@@ -36,26 +36,26 @@ pub fn print_bytes(bytes: &[u8]) -> std::io::Result<()> {
 
 /// A stream that takes texts without blocking. Clones write to the same stream.
 #[derive(Clone)]
-pub(super) struct Outlet {
+pub(super) struct OutputStream {
     messages: Sender<Message>,
     waiting: Arc<AtomicUsize>,
     lost: Arc<AtomicUsize>,
 }
 
-impl Outlet {
-    /// An outlet whose texts a thread called `name` gives to `write`, which may block.
+impl OutputStream {
+    /// An output whose texts a thread called `name` gives to `write`, which may block.
     ///
     /// # Errors
-    /// Where the process may have no more threads.
+    /// If the process may have no more threads.
     pub(super) fn new(
         name: &str,
         write: impl FnMut(&str) -> io::Result<()> + Send + 'static,
     ) -> io::Result<Self> {
         let (messages, queue) = channel();
-        let outlet = Outlet { messages, waiting: Arc::default(), lost: Arc::default() };
-        let waiting = Arc::clone(&outlet.waiting);
+        let output = OutputStream { messages, waiting: Arc::default(), lost: Arc::default() };
+        let waiting = Arc::clone(&output.waiting);
         std::thread::Builder::new().name(name.to_owned()).spawn(move || drain(&queue, &waiting, write))?;
-        Ok(outlet)
+        Ok(output)
     }
 
     /// Hands a text over. `false` where too many wait already; how many were lost in this way is written
@@ -76,14 +76,14 @@ impl Outlet {
             0 => text.to_owned(),
             n => format!("gatun: {n} texts are missing here, as nobody read them\n{text}"),
         };
-        // The thread ends with the last outlet, not before.
+        // The thread ends with the last output, not before.
         let _ = self.messages.send(Message::Text(text));
     }
 
     /// Waits until everything so far is written.
     ///
     /// # Errors
-    /// Where the last text could not be written, or is not yet after `timeout`.
+    /// If the last text could not be written, or is not yet after `timeout`.
     pub(super) fn flush(&self, timeout: Duration) -> io::Result<()> {
         let (answer, answers) = channel();
         let _ = self.messages.send(Message::Flush(answer));
@@ -98,9 +98,9 @@ impl Outlet {
 /// The two streams of the daemon.
 #[derive(Clone)]
 pub(super) struct Output {
-    stdout: Outlet,
-    stderr: Outlet,
-    /// How much is logged.
+    stdout: OutputStream,
+    stderr: OutputStream,
+    /// Log level.
     pub(super) level: Level,
 }
 
@@ -108,11 +108,12 @@ impl Output {
     /// For standard output and standard error.
     ///
     /// # Errors
-    /// Where the process may have no more threads.
+    /// If the process may have no more threads.
     pub(super) fn new() -> io::Result<Self> {
-        let stderr = Outlet::new("log", |line| io::Write::write_all(&mut io::stderr(), line.as_bytes()))?;
+        let stderr =
+            OutputStream::new("log", |line| io::Write::write_all(&mut io::stderr(), line.as_bytes()))?;
         let log = stderr.clone();
-        let stdout = Outlet::new("stdout", move |text| {
+        let stdout = OutputStream::new("stdout", move |text| {
             print_bytes(text.as_bytes()).inspect_err(|error| {
                 log.put(&format!("gatun: standard output cannot be written: {error}\n"));
             })
@@ -199,28 +200,28 @@ mod tests {
         let (gate, closed) = channel::<()>();
         let written = Arc::new(Mutex::new(String::new()));
         let page = Arc::clone(&written);
-        let outlet = Outlet::new("test", move |text| {
+        let output = OutputStream::new("test", move |text| {
             let _ = closed.recv();
             page.lock().unwrap().push_str(text);
             Ok(())
         })
         .unwrap();
-        let taken = (0..WAITING_MAX + 3).filter(|_| outlet.put(".")).count();
+        let taken = (0..WAITING_MAX + 3).filter(|_| output.put(".")).count();
         assert_eq!(taken, WAITING_MAX);
-        assert_eq!(outlet.flush(SOON).unwrap_err().kind(), io::ErrorKind::TimedOut);
+        assert_eq!(output.flush(SOON).unwrap_err().kind(), io::ErrorKind::TimedOut);
         drop(gate);
-        outlet.flush(LATER).unwrap();
-        assert!(outlet.put("last"));
-        outlet.flush(LATER).unwrap();
+        output.flush(LATER).unwrap();
+        assert!(output.put("last"));
+        output.flush(LATER).unwrap();
         let expected = ".".repeat(WAITING_MAX) + "gatun: 3 texts are missing here, as nobody read them\nlast";
         assert_eq!(*written.lock().unwrap(), expected);
     }
 
     #[test]
     fn a_text_that_cannot_be_written_is_an_error_once() {
-        let outlet = Outlet::new("test", |_| Err(io::ErrorKind::StorageFull.into())).unwrap();
-        assert!(outlet.put("x"));
-        assert_eq!(outlet.flush(LATER).unwrap_err().kind(), io::ErrorKind::StorageFull);
-        outlet.flush(LATER).unwrap();
+        let output = OutputStream::new("test", |_| Err(io::ErrorKind::StorageFull.into())).unwrap();
+        assert!(output.put("x"));
+        assert_eq!(output.flush(LATER).unwrap_err().kind(), io::ErrorKind::StorageFull);
+        output.flush(LATER).unwrap();
     }
 }

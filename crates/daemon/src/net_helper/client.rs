@@ -1,0 +1,211 @@
+//! The daemon's end: starts the helper, gives it new routes, and notices its end.
+
+use super::channel::Channel;
+use super::messages;
+use super::process::ARGUMENT;
+use super::protocol::{PREFIXES_PER_MESSAGE, Report, Request, encode};
+use crate::Event;
+use crate::privileges::{self, User};
+use crate::sandbox::{Calls, Sandbox};
+use anyhow::{Context as _, bail};
+use gatun_io_tun::{Prefix, WatchedDevice};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::process::CommandExt as _;
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Sender, SyncSender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Whether the helper runs. Clones tell of the same one.
+#[derive(Clone, Default)]
+pub(crate) struct HelperState {
+    has_ended: Arc<AtomicBool>,
+    /// Parts that its sandbox lacks.
+    pub(crate) missing: Vec<String>,
+}
+
+impl HelperState {
+    /// Problem as a sentence, if there is one.
+    pub(crate) fn trouble(&self) -> Option<&'static str> {
+        self.has_ended.load(Ordering::Relaxed).then_some(messages::TROUBLE)
+    }
+}
+
+/// Gives TUN devices new addresses and routes, through the helper. Clones use the same one.
+#[derive(Clone)]
+pub(crate) struct Routes {
+    channel: Arc<Mutex<Arc<Channel>>>,
+    devices: Arc<[String]>,
+    events: Sender<Event>,
+}
+
+impl Routes {
+    /// Lets a device have these addresses and routes, and no others of those that it was given. The log says later
+    /// whether it has them.
+    pub(crate) fn set(&self, device: String, addresses: Vec<Prefix>, routes: Vec<Prefix>) {
+        let Some(number) = self.devices.iter().position(|name| *name == device) else { return };
+        // One device at a time: its messages follow one another.
+        let channel = self.channel.lock().unwrap_or_else(PoisonError::into_inner);
+        let sent = send_prefixes(&channel, number, &addresses, &routes)
+            .and_then(|()| channel.send(&Request::Apply { device: number }));
+        if let Err(error) = sent {
+            // The main thread is gone only where the process ends anyway.
+            let _ = self.events.send(Event::Failure(messages::not_rerouted(&device, &error)));
+        }
+    }
+}
+
+fn send_prefixes(
+    channel: &Channel,
+    device: usize,
+    addresses: &[Prefix],
+    routes: &[Prefix],
+) -> io::Result<()> {
+    for (routes, prefixes) in [(false, addresses), (true, routes)] {
+        for part in prefixes.chunks(PREFIXES_PER_MESSAGE) {
+            channel.send(&Request::Prefixes { device, routes, prefixes: encode(part) })?;
+        }
+    }
+    Ok(())
+}
+
+/// A report that answers a question, with its files.
+pub(super) type Reply = (Report, Vec<OwnedFd>);
+/// Place of the reply that somebody waits for.
+pub(super) type Replies = SyncSender<Reply>;
+
+/// A helper that runs.
+pub(super) struct Started {
+    pub(super) channel: Arc<Channel>,
+    pub(super) state: HelperState,
+    /// A line for the log.
+    pub(super) said: String,
+}
+
+/// Starts a helper that watches open TUN devices; returns once it has given up what it does not need. Its reports become
+/// events.
+///
+/// # Errors
+/// If it cannot start, or not give up its rights.
+pub(crate) fn for_devices(
+    devices: &[WatchedDevice],
+    (user, sandbox): (Option<User>, &Sandbox),
+    events: &Sender<Event>,
+) -> anyhow::Result<(Routes, HelperState, String)> {
+    let tell = |channel: &Channel| {
+        for (number, device) in devices.iter().enumerate() {
+            let (name, precede_routes) = (device.name.clone(), device.precede_routes);
+            channel.send(&Request::Device { name, precede_routes })?;
+            send_prefixes(channel, number, &device.addresses, &device.routes)?;
+        }
+        Ok(())
+    };
+    let Started { channel, state, said } = start(tell, (user, sandbox), events, None)?;
+    let devices = devices.iter().map(|device| device.name.clone()).collect();
+    let routes = Routes { channel: Arc::new(Mutex::new(channel)), devices, events: events.clone() };
+    Ok((routes, state, said))
+}
+
+/// Starts a helper; `tell`: sends what it is for.
+pub(super) fn start(
+    tell: impl FnOnce(&Channel) -> io::Result<()>,
+    (user, sandbox): (Option<User>, &Sandbox),
+    events: &Sender<Event>,
+    replies: Option<Replies>,
+) -> anyhow::Result<Started> {
+    let (channel, child) = spawn().context("the network helper cannot be started")?;
+    let begin =
+        Request::Begin { user: user.map(|user| (user.uid(), user.gid())), sandboxed: sandbox.is_wanted() };
+    let told =
+        channel.send(&begin).and_then(|()| tell(&channel)).and_then(|()| channel.send(&Request::Start));
+    // Why it went away, where it did, is in its report.
+    let missing = wait_until_ready(&channel).context("the network helper cannot be started")?;
+    told.context("the network helper cannot be told what it is for")?;
+    let state = HelperState { has_ended: Arc::default(), missing };
+    let said = messages::started(child.id(), &state.missing, sandbox.is_wanted());
+    let channel = Arc::new(channel);
+    let reading = Reading {
+        channel: Arc::clone(&channel),
+        child,
+        state: state.clone(),
+        replies,
+        events: events.clone(),
+    };
+    read_reports(reading, user, sandbox.clone())?;
+    Ok(Started { channel, state, said })
+}
+
+/// The same program again, with one end of a socketpair as its standard input.
+fn spawn() -> io::Result<(Channel, Child)> {
+    let (channel, theirs) = Channel::pair()?;
+    // The file of this process, even where another one is installed at its path by now.
+    let mut command = Command::new("/proc/self/exe");
+    command.arg0("gatun-network").arg(ARGUMENT).env_clear().current_dir("/");
+    command.stdin(Stdio::from(theirs)).stdout(Stdio::null());
+    let child = privileges::let_inherit(|| command.spawn())?;
+    Ok((channel, child))
+}
+
+fn wait_until_ready(channel: &Channel) -> anyhow::Result<Vec<String>> {
+    match channel.receive()? {
+        Some((Report::Ready { missing }, _)) => Ok(missing),
+        Some((Report::Failed(why), _)) => bail!(why),
+        Some(_) => bail!("its first message is not Ready"),
+        None => bail!("it has ended at once"),
+    }
+}
+
+/// Starts the thread that reads reports. It gives up its capabilities by itself, as it begins before the main thread does.
+fn read_reports(reading: Reading, user: Option<User>, sandbox: Sandbox) -> anyhow::Result<()> {
+    let (ready, readiness) = channel();
+    let body = move || {
+        let dropped = privileges::drop_all(user.as_ref());
+        sandbox.enter(Calls::HelperClient);
+        let is_fine = dropped.is_ok();
+        if ready.send(dropped).is_ok() && is_fine {
+            reading.run();
+        }
+    };
+    std::thread::Builder::new().name("network-helper".into()).spawn(body).context("no thread for it")?;
+    readiness.recv().context("the thread for it has ended")?
+}
+
+/// The thread that reads the helper's reports, and reaps it.
+struct Reading {
+    channel: Arc<Channel>,
+    child: Child,
+    state: HelperState,
+    replies: Option<Replies>,
+    events: Sender<Event>,
+}
+
+impl Reading {
+    fn run(mut self) {
+        let why = self.read();
+        self.state.has_ended.store(true, Ordering::Relaxed);
+        // A helper that sent what cannot be read may run on; the channel's end tells it.
+        let _ = rustix::net::shutdown(&self.channel, rustix::net::Shutdown::Both);
+        let status = self.child.wait().map_or_else(|error| error.to_string(), |status| status.to_string());
+        // The main thread is gone only where the process ends anyway.
+        let _ = self.events.send(Event::Failure(messages::ended(&why.unwrap_or(status))));
+    }
+
+    /// Returns why the helper ended, where it said so.
+    fn read(&self) -> Option<String> {
+        let mut why = None;
+        loop {
+            match self.channel.receive() {
+                Ok(Some((Report::Line(line), _))) => drop(self.events.send(Event::Line(line))),
+                Ok(Some((Report::Failed(error), _))) => why = Some(error),
+                Ok(Some((Report::Ready { .. }, _))) => {}
+                Ok(Some(reply)) => {
+                    // Nobody waits for the answer to a question that was given up.
+                    let _ = self.replies.as_ref().map(|replies| replies.try_send(reply));
+                }
+                Ok(None) => return why,
+                Err(error) => return why.or(Some(error.to_string())),
+            }
+        }
+    }
+}

@@ -1,0 +1,211 @@
+//! The helper process: its own start, and its loop.
+
+use super::channel::Channel;
+#[cfg(feature = "xdp")]
+use super::interfaces;
+use super::messages;
+use super::protocol::{DEVICES_MAX, PREFIXES_MAX, Report, Request, decode};
+use crate::privileges::{self, User};
+use crate::sandbox::{Calls, Sandbox};
+use anyhow::{Context as _, anyhow, bail};
+use gatun_io_tun::{LinkEvent, LinkWatch, Prefix, WatchedDevice, Woken};
+use rustix::process::{Signal, set_parent_process_death_signal};
+use std::os::fd::AsFd as _;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+/// Argument by which the program becomes the helper. No command of the command line: it is of no use by hand.
+pub(super) const ARGUMENT: &str = "network-helper";
+
+/// Whether the daemon has started this process as its network helper.
+pub fn is_network_helper() -> bool {
+    std::env::args_os().nth(1).is_some_and(|argument| argument == ARGUMENT)
+}
+
+/// Runs as the network helper of the daemon at the other end of standard input, until that ends.
+pub fn serve_as_network_helper() -> ExitCode {
+    let channel = std::io::stdin().as_fd().try_clone_to_owned().and_then(Channel::inherited);
+    let Ok(channel) = channel else {
+        eprintln!("gatun: `gatun run` starts this command; it is of no use by hand");
+        return ExitCode::FAILURE;
+    };
+    match start(&channel).and_then(|work| work.serve(&channel)) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            // Where the daemon has ended, nobody needs to know.
+            let _ = channel.send(&Report::Failed(messages::shortened(format!("{error:#}"))));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Signals that are for the daemon alone, but reach all processes of its terminal or its control group. The helper ends
+/// when the daemon does.
+fn outlive_signals() -> std::io::Result<()> {
+    use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
+    for signal in [SIGHUP, SIGINT, SIGTERM, SIGUSR1] {
+        signal_hook::flag::register(signal, Arc::default())?;
+    }
+    Ok(())
+}
+
+/// Addresses and routes that arrive in several messages.
+#[derive(Default)]
+struct Prefixes {
+    addresses: Vec<Prefix>,
+    routes: Vec<Prefix>,
+}
+
+impl Prefixes {
+    fn add(&mut self, is_routes: bool, prefixes: &[(std::net::IpAddr, u8)]) -> anyhow::Result<()> {
+        let prefixes = decode(prefixes).ok_or_else(|| anyhow!("a prefix length is too large"))?;
+        if self.addresses.len() + self.routes.len() + prefixes.len() > PREFIXES_MAX {
+            bail!("more than {PREFIXES_MAX} addresses and routes of one device");
+        }
+        let list = if is_routes { &mut self.routes } else { &mut self.addresses };
+        list.extend(prefixes);
+        Ok(())
+    }
+}
+
+/// Messages of the daemon before `Start`.
+#[derive(Default)]
+struct Plan {
+    user: Option<User>,
+    sandboxed: bool,
+    devices: Vec<(WatchedDevice, Prefixes)>,
+    #[cfg(feature = "xdp")]
+    interfaces: Option<gatun_io_xdp::Keeper>,
+}
+
+impl Plan {
+    fn receive(channel: &Channel) -> anyhow::Result<Plan> {
+        let first = channel.receive()?.context("the daemon has ended")?.0;
+        let Request::Begin { user, sandboxed } = first else { bail!("the first message is not Begin") };
+        let user = user.map(|(uid, gid)| User::new(uid, gid));
+        let mut plan = Plan { user, sandboxed, ..Plan::default() };
+        loop {
+            let (request, _files) = channel.receive()?.context("the daemon has ended")?;
+            match request {
+                Request::Device { name, precede_routes } if plan.devices.len() < DEVICES_MAX => {
+                    let device =
+                        WatchedDevice { name, addresses: Vec::new(), routes: Vec::new(), precede_routes };
+                    plan.devices.push((device, Prefixes::default()));
+                }
+                Request::Prefixes { device, routes, prefixes } => {
+                    let (_, list) = plan.devices.get_mut(device).context("no such device")?;
+                    list.add(routes, &prefixes)?;
+                }
+                #[cfg(feature = "xdp")]
+                Request::Interfaces { ports, queues } if plan.interfaces.is_none() => {
+                    plan.interfaces = Some(interfaces::keeper(ports, queues, _files)?);
+                }
+                Request::Start => return Ok(plan),
+                _ => bail!("a message that does not belong before Start"),
+            }
+        }
+    }
+}
+
+/// Work of the helper after its start.
+enum Work {
+    Devices(Devices),
+    #[cfg(feature = "xdp")]
+    Interfaces(gatun_io_xdp::Keeper),
+}
+
+/// Learns what the helper is for, gives up everything else, and says so.
+fn start(channel: &Channel) -> anyhow::Result<Work> {
+    rustix::thread::set_name(c"gatun-network").context("the name of the process")?;
+    outlive_signals().context("signals cannot be watched")?;
+    let plan = Plan::receive(channel)?;
+    let (user, sandboxed) = (plan.user, plan.sandboxed);
+    let user = user.as_ref();
+    let (work, calls) = plan.work()?;
+    match &work {
+        Work::Devices(devices) if devices.links.restores() => privileges::keep_net_admin(user)?,
+        Work::Devices(_) => privileges::drop_all(user)?,
+        #[cfg(feature = "xdp")]
+        Work::Interfaces(_) => privileges::keep_for_xdp(user)?,
+    }
+    // Becoming another user takes it back. The daemon's end closes the channel as well.
+    set_parent_process_death_signal(Some(Signal::KILL)).context("the daemon's end cannot be watched")?;
+    let sandbox = if sandboxed { Sandbox::without_files() } else { Sandbox::none() };
+    let missing = sandbox.enter(calls).missing();
+    channel.send(&Report::Ready { missing })?;
+    Ok(work)
+}
+
+impl Plan {
+    /// The work, and the system calls that it takes.
+    fn work(self) -> anyhow::Result<(Work, Calls)> {
+        #[cfg(feature = "xdp")]
+        if let Some(keeper) = self.interfaces {
+            return Ok((Work::Interfaces(keeper), Calls::InterfaceHelper));
+        }
+        let names: Vec<String> = self.devices.iter().map(|(device, _)| device.name.clone()).collect();
+        let devices = self.devices.into_iter();
+        let devices = devices.map(|(device, Prefixes { addresses, routes })| WatchedDevice {
+            addresses,
+            routes,
+            ..device
+        });
+        let links = LinkWatch::new(devices)?;
+        let devices = names.into_iter().map(|name| (name, Prefixes::default())).collect();
+        Ok((Work::Devices(Devices { links, devices }), Calls::NetworkHelper))
+    }
+}
+
+impl Work {
+    /// Does it until the daemon ends.
+    fn serve(self, channel: &Channel) -> anyhow::Result<()> {
+        match self {
+            Work::Devices(devices) => devices.serve(channel),
+            #[cfg(feature = "xdp")]
+            Work::Interfaces(keeper) => interfaces::serve(keeper, channel),
+        }
+    }
+}
+
+/// TUN devices. No other one can be added.
+struct Devices {
+    links: LinkWatch,
+    /// Names of the devices, and what is to be applied to each.
+    devices: Vec<(String, Prefixes)>,
+}
+
+impl Devices {
+    /// Restores routes and takes orders until the daemon ends.
+    fn serve(mut self, channel: &Channel) -> anyhow::Result<()> {
+        loop {
+            let event = match self.links.wait(channel).context("the kernel gives no more notices")? {
+                Woken::Link(event) => Some(event),
+                Woken::Other => match channel.receive()? {
+                    Some((request, _)) => self.obey(request)?,
+                    None => return Ok(()),
+                },
+            };
+            if let Some(event) = event {
+                let line = messages::shortened(messages::of_link(&event));
+                channel.send(&Report::Line(line))?;
+            }
+        }
+    }
+
+    /// Takes a message that may come after the start; any other one ends the helper.
+    fn obey(&mut self, request: Request) -> anyhow::Result<Option<LinkEvent>> {
+        match request {
+            Request::Prefixes { device, routes, prefixes } => {
+                let (_, list) = self.devices.get_mut(device).context("no such device")?;
+                list.add(routes, &prefixes)?;
+                Ok(None)
+            }
+            Request::Apply { device } => {
+                let (name, list) = self.devices.get_mut(device).context("no such device")?;
+                let Prefixes { addresses, routes } = std::mem::take(list);
+                Ok(self.links.set(name, addresses, routes))
+            }
+            _ => bail!("a message that does not belong behind Start"),
+        }
+    }
+}

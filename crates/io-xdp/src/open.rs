@@ -4,7 +4,7 @@ use crate::bpf;
 use crate::interface::{self, Interface};
 use crate::keeper::{AttachedParts, Keeper, KeeperParts};
 use crate::ports::Ports;
-use crate::program::{PrefixRule, Program, PrefixTables, Owner};
+use crate::program::{Owner, PrefixRule, PrefixTables, Program};
 use crate::socket::{Socket, open_unbound, step};
 use crate::umem::Umem;
 use crate::watch::{Watch, WatchedInterface, WatchedWorker};
@@ -135,8 +135,8 @@ impl Xdp {
             })
             .collect();
         let watched = interfaces.iter().zip(&config.ports).zip(attached);
-        let watched =
-            watched.map(|((interface, port), attached)| WatchedInterface::new(interface, port.mode, attached));
+        let watched = watched
+            .map(|((interface, port), attached)| WatchedInterface::new(interface, port.mode, attached));
         let failed = |e| step(&interfaces[0].name, "watching interfaces", e);
         let parts = KeeperParts {
             ports: config.ports.clone(),

@@ -239,8 +239,14 @@ const ADDRESSES: &[Parameter] = &[
     optional("address", String::reference, "Public address, or a prefix."),
 ];
 
-const TOP: &[Parameter] =
-    &[optional("count", u16::reference, "How many: 1 to 100, 10 where nothing is said.")];
+const TOP: &[Parameter] = &[
+    optional("count", u16::reference, "How many: 1 to 100, 10 where nothing is said."),
+    optional(
+        "by",
+        String::reference,
+        "What they have most of: sessions (where nothing is said), ports, refusals or bytes.",
+    ),
+];
 
 const OF_PAST: &[Parameter] = &[optional(
     "revision",
@@ -410,7 +416,7 @@ pub const ENDPOINTS: &[Endpoint] = &[
         .with(&[INSIDE_HOST]),
     get("/v1/explain", What::Explain, Described::of::<Explanation>(), "What would become of a packet now, and why; nothing is changed.")
         .with(&[FLOW]),
-    get("/v1/top", What::Top, Described::of::<Vec<Subscriber>>(), "The subscribers with most sessions.")
+    get("/v1/top", What::Top, Described::of::<Vec<Subscriber>>(), "The subscribers with most sessions, or of what the query says.")
         .with(&[TOP]),
     get("/v1/events", What::Events, Described::of::<String>(), "What happens to state from now on: one JSON object a line, as the [events] section has it; empty lines when nothing happens.")
         .of_text(),

@@ -152,6 +152,8 @@ impl Names {
             refused_rate: stats.refusals.rate,
             refused_ports: stats.refusals.ports,
             refused_blocks: stats.refusals.blocks,
+            outbound: count(stats.traffic.outbound),
+            inbound: count(stats.traffic.inbound),
         }
     }
 
@@ -164,6 +166,8 @@ impl Names {
             tcp,
             udp,
             icmp,
+            outbound: count(stats.traffic.outbound),
+            inbound: count(stats.traffic.inbound),
         }
     }
 }
@@ -236,6 +240,8 @@ pub(crate) fn pool(stats: &PoolStats) -> api::Pool {
         blocks_returned: stats.counters.blocks_returned,
         refused: stats.counters.refused,
         pairing_broken: stats.counters.pairing_broken,
+        outbound: count(stats.counters.traffic.outbound),
+        inbound: count(stats.counters.traffic.inbound),
     }
 }
 

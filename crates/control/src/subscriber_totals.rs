@@ -24,17 +24,31 @@ pub(crate) enum Measure {
     Ports,
     /// Sessions and ports that a limit refused.
     Refusals,
+    /// Bytes, both ways together.
+    Bytes,
 }
 
 impl Measure {
     /// Every one.
-    pub(crate) const ALL: [Measure; 3] = [Measure::Sessions, Measure::Ports, Measure::Refusals];
+    pub(crate) const ALL: [Measure; 4] =
+        [Measure::Sessions, Measure::Ports, Measure::Refusals, Measure::Bytes];
+
+    /// As the API calls it.
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Measure::Sessions => "sessions",
+            Measure::Ports => "ports",
+            Measure::Refusals => "refusals",
+            Measure::Bytes => "bytes",
+        }
+    }
 
     /// A subscriber's value.
     pub(crate) fn of(self, stats: &SubscriberStats) -> u64 {
         match self {
             Measure::Sessions => stats.sessions.into(),
             Measure::Ports => stats.ports.iter().map(|&n| u64::from(n)).sum(),
+            Measure::Bytes => stats.traffic.total().bytes,
             Measure::Refusals => {
                 let refused = &stats.refusals;
                 [refused.sessions, refused.rate, refused.ports, refused.blocks].map(u64::from).iter().sum()

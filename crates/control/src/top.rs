@@ -1,9 +1,9 @@
-//! The subscribers that have most sessions: found in one walk over all, of which a few are kept.
+//! The subscribers that have most sessions, or bytes: found in one walk over all, of which a few are kept.
 
 use crate::Control;
 use crate::query::{BadRequest, Query};
 use crate::response::Refusal;
-use crate::subscriber_totals::insert_top;
+use crate::subscriber_totals::{Measure, insert_top};
 use gatun_api::types as api;
 use gatun_nat::inspect::Selection;
 use gatun_nat::report::SubscriberStats;
@@ -21,6 +21,7 @@ struct Top {
     read: Vec<SubscriberStats>,
     best: Vec<SubscriberStats>,
     count: usize,
+    by: Measure,
 }
 
 impl Job for Top {
@@ -29,26 +30,43 @@ impl Job for Top {
         self.read.clear();
         self.next = nat.read_subscribers(next, &Selection::default(), budget, &mut self.read);
         for &stats in &self.read {
-            insert_top(&mut self.best, stats, self.count, |stats| stats.sessions.into());
+            insert_top(&mut self.best, stats, self.count, |stats| self.by.of(stats));
         }
         self.next.is_none()
     }
 }
 
+/// What the query sorts subscribers by.
+fn measure(query: &Query) -> Result<Measure, BadRequest> {
+    let Some(by) = query.get("by") else { return Ok(Measure::Sessions) };
+    let known = Measure::ALL.into_iter().find(|measure| measure.word() == by);
+    known.ok_or_else(|| BadRequest::new(format!("by: {by:?} is not one of {}", words()), ""))
+}
+
+fn words() -> String {
+    Measure::ALL.map(Measure::word).join(", ")
+}
+
 impl Control {
-    /// The subscribers of all workers with most sessions.
+    /// The subscribers of all workers with most sessions, or of what the query says.
     pub(crate) async fn top(&self, query: &Query) -> Result<Vec<api::Subscriber>, Refusal> {
         let count = query.parse("count", "a number")?.unwrap_or(COUNT);
         if !(1..=COUNT_MAX).contains(&count) {
             return Err(BadRequest::new(format!("count: {count} is not from 1 to {COUNT_MAX}"), "").into());
         }
+        let by = measure(query)?;
         let (read, kept) = (READ, count + 1);
-        let job =
-            || Top { next: Some(0), read: Vec::with_capacity(read), best: Vec::with_capacity(kept), count };
+        let job = || Top {
+            next: Some(0),
+            read: Vec::with_capacity(read),
+            best: Vec::with_capacity(kept),
+            count,
+            by,
+        };
         let names = self.names().await?;
         let mut best = Vec::new();
         for stats in self.all(job).await?.iter().flat_map(|job| &job.best) {
-            insert_top(&mut best, *stats, count, |stats| stats.sessions.into());
+            insert_top(&mut best, *stats, count, |stats| by.of(stats));
         }
         Ok(best.iter().map(|stats| names.subscriber(stats)).collect())
     }

@@ -3,7 +3,7 @@
 use super::output::Output;
 use super::state::{self, Directory, InstanceNames, Names, NoRoom};
 use super::{ANSWER_MAX, Settings, User};
-use gatun_nat::kept::{Finder, Found, Keep, Kept, Legacy, Mine, NotRestored, Numbers, Progress};
+use gatun_nat::kept::{Finder, Found, Keep, Kept, Legacy, Mine, NotRestored, Numbers, Progress, Unreadable};
 use gatun_nat::workers::{Shares, Steering};
 use gatun_nat::{BuildError, Nat, Plan};
 use gatun_wire::Prefix64;
@@ -162,7 +162,7 @@ impl SessionStore {
     ) -> Option<RestoredSessions> {
         let before = self.before.as_ref()?;
         let begin = Instant::now();
-        let mut unread = BTreeSet::new();
+        let (left, mut unread) = self.left(before, plan);
         let mut found = Vec::new();
         for (worker, nat) in engines.iter().enumerate() {
             let is_mine = |instance, inside, outside| {
@@ -171,8 +171,7 @@ impl SessionStore {
                 owner.unwrap_or(0) == worker
             };
             let mine = Mine::Of { is_mine: &is_mine, strangers: worker == 0 };
-            // Each engine has a view of its own: it alone writes to its records.
-            found.push(find_all(nat.finder(), self.left(before, plan, &mut unread), &mine, &mut unread));
+            found.push(find_all(nat.finder(), &left, &mine, &mut unread));
         }
         for (nat, found) in engines.iter_mut().zip(found) {
             nat.inherit(clock.now(), found);
@@ -182,19 +181,16 @@ impl SessionStore {
         Some(RestoredSessions { begin, sessions, found: begin.elapsed(), unread })
     }
 
-    /// Sessions of previous processes, split into one part per processor.
-    fn left(&self, before: &Names, plan: &Plan, unread: &mut BTreeSet<String>) -> Vec<Legacy> {
+    /// Sessions of previous processes, split into one part per processor, and why some cannot be read.
+    fn left(&self, before: &Names, plan: &Plan) -> (Vec<Legacy>, BTreeSet<String>) {
         let processors = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
         let now = instances(plan);
-        let mut left = Vec::new();
+        let (mut left, mut unread) = (Vec::new(), BTreeSet::new());
         for names in before.sources() {
             let numbers = numbers(&names.instances, &now);
             for worker in 0..names.workers {
                 let file = self.directory.records(names.generation, worker).map_err(|e| e.to_string());
-                let kept = file.and_then(|file| match self.is_gradual() {
-                    true => Kept::take_over(file.as_fd(), clock_ms(), processors).map_err(|e| e.to_string()),
-                    false => read(&file).map(|kept| vec![kept]),
-                });
+                let kept = file.and_then(|file| self.kept(&file, processors).map_err(|e| e.to_string()));
                 match kept {
                     Ok(parts) => {
                         left.extend(parts.into_iter().map(|kept| Legacy { kept, numbers: numbers.clone() }));
@@ -205,7 +201,20 @@ impl SessionStore {
                 }
             }
         }
-        left
+        (left, unread)
+    }
+
+    /// Records of a process before, in up to `parts` parts.
+    fn kept(&self, file: &File, parts: usize) -> Result<Vec<Kept>, Unreadable> {
+        let copied = || Ok(vec![Kept::read(file.as_fd(), clock_ms())?]);
+        match self.is_gradual() {
+            // It may live on in a child of it that has nothing to do with sessions.
+            true => match Kept::take_over(file.as_fd(), clock_ms(), parts) {
+                Err(Unreadable::InUse) => copied(),
+                parts => parts,
+            },
+            false => copied(),
+        }
     }
 
     /// Whether sessions are put back while packets come: not where memory had to be reserved for the records, as there
@@ -335,12 +344,12 @@ fn instances(plan: &Plan) -> Vec<InstanceNames> {
 /// The sessions of an engine in each part of what was left, found side by side.
 fn find_all(
     finder: Finder<'_>,
-    parts: Vec<Legacy>,
+    parts: &[Legacy],
     mine: &Mine<'_>,
     unread: &mut BTreeSet<String>,
 ) -> Vec<Found> {
     std::thread::scope(|scope| {
-        let each = parts.into_iter().map(|part| scope.spawn(move || finder.find(part, mine)));
+        let each = parts.iter().map(|part| scope.spawn(move || finder.find(part.clone(), mine)));
         let threads: Vec<_> = each.collect();
         let mut found = Vec::new();
         for thread in threads {

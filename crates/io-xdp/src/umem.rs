@@ -89,6 +89,8 @@ impl Umem {
     /// Address of a byte of a frame, as used in rings.
     #[inline]
     pub(crate) fn address_of(&self, frame: &Frame, at: usize) -> u64 {
+        // The kernel would write to what is another frame's here.
+        assert!(frame.id == self.id, "a frame of another umem");
         (u64::from(frame.number) << self.shift) + at as u64
     }
 
@@ -148,5 +150,16 @@ mod tests {
         large.bytes(&mut last).fill(1);
         // It would be after the end of the small one.
         small.bytes(&mut last).fill(2);
+    }
+
+    #[test]
+    #[should_panic(expected = "a frame of another umem")]
+    fn a_frame_goes_into_no_ring_of_another_umem() {
+        let (one, mut frames) = Umem::new(4, 2048).unwrap();
+        let (other, _others) = Umem::new(4, 2048).unwrap();
+        let last = frames.pop().unwrap();
+        assert_eq!(one.address_of(&last, 256), 3 * 2048 + 256);
+        // There is a frame of this number there, which somebody has.
+        other.address_of(&last, 256);
     }
 }

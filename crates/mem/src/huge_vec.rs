@@ -3,15 +3,20 @@
 mod at_once;
 mod footprint;
 mod in_file;
+mod shared;
+mod wrapping;
 
 pub use at_once::{is_taken_at_once, take_at_once};
 pub use footprint::Footprint;
-pub use in_file::{Written, bytes_written};
+pub use in_file::{NotMapped, bytes_written};
+pub use shared::SharedRecords;
+pub use wrapping::WrappingTable;
 
 use core::ffi::c_void;
 use core::marker::PhantomData;
 use core::ops::{Deref, DerefMut};
 use core::ptr::{self, NonNull};
+use rustix::fd::OwnedFd;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 use zerocopy::FromZeros;
 
@@ -47,6 +52,9 @@ pub struct HugeVec<T> {
     len: usize,
     /// Bytes mapped at `start`; 0 where nothing is.
     mapped: usize,
+    /// The locked file that the memory is of; `None` for anonymous memory. Closed, and so unlocked, when nothing is
+    /// mapped any more.
+    _file: Option<OwnedFd>,
     owns: PhantomData<T>,
 }
 
@@ -54,6 +62,13 @@ pub struct HugeVec<T> {
 unsafe impl<T: Send> Send for HugeVec<T> {}
 // SAFETY: as for Box<[T]>: `&HugeVec<T>` gives nothing but `&[T]`.
 unsafe impl<T: Sync> Sync for HugeVec<T> {}
+
+impl<T> Default for HugeVec<T> {
+    /// None.
+    fn default() -> Self {
+        HugeVec { start: NonNull::dangling(), len: 0, mapped: 0, _file: None, owns: PhantomData }
+    }
+}
 
 impl<T: Copy + FromZeros> HugeVec<T> {
     /// `len` zeroes.
@@ -66,7 +81,7 @@ impl<T: Copy + FromZeros> HugeVec<T> {
         if bytes > HUGE_PAGE - PAGE
             && let Some(start) = map_from_pool(whole)
         {
-            let v = HugeVec { start: start.cast(), len, mapped: whole, owns: PhantomData };
+            let v = HugeVec { start: start.cast(), len, mapped: whole, _file: None, owns: PhantomData };
             return v.taken(whole);
         }
         let v = Self::sparse(len)?;
@@ -107,11 +122,11 @@ impl<T: Copy + FromZeros> HugeVec<T> {
         const { assert!(align_of::<T>() <= PAGE && size_of::<T>() > 0) };
         let bytes = Self::bytes_of(len)?;
         if bytes == 0 {
-            return Ok(HugeVec { start: NonNull::dangling(), len: 0, mapped: 0, owns: PhantomData });
+            return Ok(HugeVec::default());
         }
         let mapped = bytes.checked_next_multiple_of(PAGE).ok_or(OutOfMemory { bytes })?;
         let start = if mapped < HUGE_PAGE { map(mapped)? } else { map_at_huge_page(mapped)? };
-        Ok(HugeVec { start: start.cast(), len, mapped, owns: PhantomData })
+        Ok(HugeVec { start: start.cast(), len, mapped, _file: None, owns: PhantomData })
     }
 
     fn bytes_of(len: usize) -> Result<usize, OutOfMemory> {
@@ -126,7 +141,7 @@ pub fn pages_set_aside(bytes: usize) -> bool {
         return false;
     };
     // Gives it back.
-    drop(HugeVec::<u8> { start: start.cast(), len: bytes, mapped, owns: PhantomData });
+    drop(HugeVec::<u8> { start: start.cast(), len: bytes, mapped, _file: None, owns: PhantomData });
     true
 }
 

@@ -5,6 +5,8 @@
 //!
 //! - [`HugeVec`]: a fixed-length array of zeroes, straight from the kernel, on huge pages where it has them;
 //!   whatever is `Copy` and zerocopy's `FromZeros` may lie in it; or in a file, which outlives the process;
+//! - [`SharedRecords`]: records of such a file, read and cleared word by word by several threads;
+//! - [`WrappingTable`]: table whose index wraps round, so that a lookup needs no branch;
 //! - [`prefetch_read`], [`prefetch_write`]: request a cache line before it is needed;
 //! - [`find16`]: finds one of sixteen tags in a few instructions;
 //! - [`Counting`]: counting allocator, for the bench that shows that nothing is allocated;
@@ -27,7 +29,8 @@ pub use counting::{Counting, count_allocations};
 pub use cycles::cycles;
 pub use find16::find16;
 pub use huge_vec::{
-    Footprint, HugeVec, OutOfMemory, Written, bytes_written, is_taken_at_once, pages_set_aside, take_at_once,
+    Footprint, HugeVec, NotMapped, OutOfMemory, SharedRecords, WrappingTable, bytes_written,
+    is_taken_at_once, pages_set_aside, take_at_once,
 };
 pub use prefetch::{prefetch_read, prefetch_write};
 pub use rustix::fd::BorrowedFd;

@@ -1,6 +1,6 @@
 //! Who has what: subscribers, port blocks, bindings and sessions.
 
-use super::{Name, Protocol, State};
+use super::{Count, Name, Protocol, State};
 use crate::schema::structs;
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -49,6 +49,10 @@ structs! {
         pub refused_ports: u32,
         /// Sessions refused: it had as many blocks as it may have.
         pub refused_blocks: u32,
+        /// Packets that it sent, since it has had state without a pause.
+        pub outbound: Count,
+        /// Packets that it got.
+        pub inbound: Count,
     }
 
     /// A binding (BIB entry), or a public port that several flows share.

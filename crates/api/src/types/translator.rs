@@ -119,6 +119,10 @@ structs! {
         pub refused: u64,
         /// Ports of another address than the subscriber's own.
         pub pairing_broken: u64,
+        /// Packets from inside by its addresses; one that is turned round counts for its sender.
+        pub outbound: Count,
+        /// Packets to the inside by its addresses; one that is turned round counts for its receiver.
+        pub inbound: Count,
     }
 
     /// A public address.
@@ -135,6 +139,10 @@ structs! {
         pub udp: Usage,
         /// Identifiers of ICMP.
         pub icmp: Usage,
+        /// Packets that left by it, since it has been in the pool.
+        pub outbound: Count,
+        /// Packets to the inside that came to it.
+        pub inbound: Count,
     }
 
     /// Addresses that were drained, or are no longer.

@@ -68,6 +68,14 @@ fn by_pool_protocol(v: &View<'_>, s: &mut Samples<'_>, of: impl Fn(&PoolStats, u
     }
 }
 
+/// The pool's packets in both directions.
+fn by_pool_way(v: &View<'_>, s: &mut Samples<'_>, of: fn(Count) -> u64) {
+    for stats in &v.total.pools {
+        s.add(&[&stats.name, "outbound"], of(stats.counters.traffic.outbound));
+        s.add(&[&stats.name, "inbound"], of(stats.counters.traffic.inbound));
+    }
+}
+
 fn by_pool_blocks(v: &View<'_>, s: &mut Samples<'_>, of: impl Fn(&BlockUsage) -> u64) {
     for stats in &v.total.pools {
         stats.blocks.iter().for_each(|blocks| s.add(&[&stats.name], of(blocks)));
@@ -124,6 +132,7 @@ const EXPORT: &[&str] = &["export"];
 const INSTANCE: &[&str] = &["kind", "name"];
 const INSTANCE_PROTOCOL: &[&str] = &["kind", "name", "protocol"];
 const POOL: &[&str] = &["pool"];
+const POOL_WAY: &[&str] = &["pool", "direction"];
 const POOL_PROTOCOL: &[&str] = &["pool", "protocol"];
 
 /// All there are. Transports are in the order of [`Transport`].
@@ -453,6 +462,18 @@ pub(super) const METRICS: &[Metric] = &[
         },
         "Sessions of the process before that do not go on, and why.",
     ),
+    counter(
+        "pool_packets",
+        POOL_WAY,
+        |v, s| by_pool_way(v, s, |c| c.packets),
+        "Packets translated by a pool's addresses: `outbound` from inside, `inbound` to the inside. One that is turned round is outbound for its sender's pool and inbound for its receiver's. A super-packet is one.",
+    ),
+    counter(
+        "pool_bytes",
+        POOL_WAY,
+        |v, s| by_pool_way(v, s, |c| c.bytes),
+        "Bytes of these packets, as received, from the IP header on.",
+    ),
     gauge("pool_addresses", POOL, |v, s| by_pool(v, s, |p| p.addresses.into()), "Public addresses."),
     gauge(
         "pool_ports",
@@ -610,6 +631,12 @@ pub(super) const METRICS: &[Metric] = &[
         SUBSCRIBER,
         |v, s| top(v, s, Measure::Refusals),
         "Sessions and ports refused by a limit, of the ten subscribers with most refusals.",
+    ),
+    counter(
+        "top_subscriber_bytes",
+        SUBSCRIBER,
+        |v, s| top(v, s, Measure::Bytes),
+        "Bytes of the ten subscribers with most, both directions together, since each has had state without a pause.",
     ),
     counter(
         "api_turned_away",

@@ -334,6 +334,41 @@ fn a_drop_is_explained_by_its_reason_its_rule_and_its_answer() {
 }
 
 #[test]
+fn subscribers_addresses_pools_and_instances_have_the_same_packets_and_bytes() {
+    let bed = Bed::start(2);
+    bed.open_for(6, 5000..5003);
+    bed.open_for(2, 6000..6004);
+    let sum = |all: &mut dyn Iterator<Item = Count>| {
+        all.fold((0, 0), |(packets, bytes), one| (packets + one.packets, bytes + one.bytes))
+    };
+    let instances: Vec<Instance> = bed.client.get("/v1/instances").unwrap();
+    let wanted = sum(&mut instances.into_iter().map(|one| one.outbound));
+    assert_eq!(wanted.0, 6 * 3 + 2 * 4);
+    let subscribers = bed.client.get::<Page<Subscriber>>("/v1/subscribers").unwrap().items;
+    assert_eq!(sum(&mut subscribers.iter().map(|one| one.outbound.clone())), wanted);
+    let addresses = bed.client.get::<Page<Address>>("/v1/addresses").unwrap().items;
+    assert_eq!(sum(&mut addresses.into_iter().map(|one| one.outbound)), wanted);
+    let pools: Vec<Pool> = bed.client.get("/v1/pools").unwrap();
+    assert_eq!(sum(&mut pools.into_iter().map(|one| one.outbound)), wanted);
+    let top: Vec<Subscriber> = bed.client.get("/v1/top?count=3&by=bytes").unwrap();
+    assert_eq!(top.iter().map(|one| one.outbound.packets).collect::<Vec<_>>(), [7, 7, 3]);
+    assert!(refused(&bed, "GET", "/v1/top?by=age").1.error.contains("bytes"));
+    let mut metrics = String::new();
+    bed.client.open("GET", "/metrics", &[]).unwrap().read_to_string(&mut metrics).unwrap();
+    let is_there = |metric: &str, value: u64| {
+        metrics.lines().any(|line| {
+            line.starts_with(metric)
+                && line.contains("direction=\"outbound\"")
+                && line.ends_with(&format!(" {value}"))
+        })
+    };
+    assert!(is_there("gatun_pool_packets_total{", wanted.0), "{metrics}");
+    assert!(is_there("gatun_pool_bytes_total{", wanted.1), "{metrics}");
+    assert!(metrics.contains("gatun_top_subscriber_bytes_total{"), "{metrics}");
+    bed.stop();
+}
+
+#[test]
 fn the_subscribers_with_most_sessions_come_first() {
     let bed = Bed::start(2);
     bed.open_for(6, 5000..5003);

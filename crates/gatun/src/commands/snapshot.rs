@@ -9,7 +9,7 @@ use anyhow::{Context as _, anyhow, bail, ensure};
 use gatun_daemon::state::{self, Directory, Names};
 use gatun_daemon::tables::counted;
 use gatun_daemon::takeover;
-use gatun_nat::kept::{self, Saved};
+use gatun_nat::kept::{self, Ownership, Saved};
 use gatun_nat::plan::Transport;
 use gatun_nat::tcp_fsm::TcpState;
 use gatun_nat::workers::WORKERS_MAX;
@@ -223,6 +223,8 @@ impl Line {
             tcp: tcp.with_context(|| format!("unknown TCP state {:?}", self.state))?,
             expires_ms: self.expires_ms,
             shares_port: self.shares_port,
+            // Epochs and fast paths are the other host's.
+            ownership: Ownership::default(),
         })
     }
 }

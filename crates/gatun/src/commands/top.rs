@@ -24,8 +24,8 @@ use std::time::{Duration, Instant};
 use view::{Order, Trends, View};
 
 const EXAMPLES: &str = "\
-Keys: q quits, space refreshes, s p b r a sort subscribers by sessions, ports, blocks,
-refusals and address, i inverts the order, + and - change the interval. NO_COLOR turns
+Keys: q quits, space refreshes, s p b r t a sort subscribers by sessions, ports, blocks,
+refusals, traffic and address, i inverts the order, + and - change the interval. NO_COLOR turns
 colours off. Rates cover the time since the previous refresh. Without a terminal, or
 with TERM=dumb, it prints one snapshot as plain text.
 
@@ -67,14 +67,14 @@ struct Sample {
 }
 
 impl Sample {
-    fn take(client: &Client, subscribers: u32) -> anyhow::Result<Sample> {
+    fn take(client: &Client, subscribers: u32, order: Order) -> anyhow::Result<Sample> {
         Ok(Sample {
             at: Instant::now(),
             status: client.get("/v1/status")?,
             workers: client.get("/v1/workers")?,
             pools: client.get("/v1/pools")?,
             drops: client.get("/v1/drops")?,
-            top: client.get(&format!("/v1/top?count={subscribers}"))?,
+            top: client.get(&format!("/v1/top?count={subscribers}&by={}", order.by()))?,
         })
     }
 }
@@ -98,6 +98,11 @@ fn ports(s: &Subscriber) -> u64 {
     [s.tcp_ports, s.udp_ports, s.icmp_ids].map(u64::from).iter().sum()
 }
 
+/// Bytes of a subscriber in both directions.
+fn traffic(s: &Subscriber) -> u64 {
+    s.outbound.bytes.saturating_add(s.inbound.bytes)
+}
+
 /// Sessions refused to a subscriber, for any reason.
 fn refused(s: &Subscriber) -> u64 {
     [s.refused_sessions, s.refused_rate, s.refused_ports, s.refused_blocks].map(u64::from).iter().sum()
@@ -109,14 +114,14 @@ pub(crate) fn execute(args: Args) -> anyhow::Result<ExitCode> {
     let client = args.daemon.client()?;
     let is_dumb = std::env::var_os("TERM").is_none_or(|term| term.is_empty() || term == "dumb");
     if args.once || is_dumb || !std::io::stdout().is_terminal() {
-        let before = Sample::take(&client, args.subscribers)?;
+        let before = Sample::take(&client, args.subscribers, Order::Sessions)?;
         std::thread::sleep(Duration::from_secs(1));
-        let now = Sample::take(&client, args.subscribers)?;
+        let now = Sample::take(&client, args.subscribers, Order::Sessions)?;
         super::print_bytes(plain::picture(&before, &now)?.as_bytes())?;
         return Ok(ExitCode::SUCCESS);
     }
     // Report a daemon that does not answer before the terminal is changed.
-    let first = Sample::take(&client, SUBSCRIBERS_MAX)?;
+    let first = Sample::take(&client, SUBSCRIBERS_MAX, Order::Sessions)?;
     let (over, resized) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
     for signal in [SIGINT, SIGTERM, SIGHUP] {
         signal_hook::flag::register(signal, Arc::clone(&over))?;
@@ -178,14 +183,21 @@ impl Watch {
                     next = next.min(Instant::now() + self.interval);
                 }
                 Some(Key::Letter(b'i')) => self.is_reversed = !self.is_reversed,
-                Some(Key::Letter(letter)) => self.order = Order::of_key(letter).unwrap_or(self.order),
+                Some(Key::Letter(letter)) => {
+                    let order = Order::of_key(letter).unwrap_or(self.order);
+                    // Others may have most of it: these are asked for at once.
+                    if order.by() != self.order.by() {
+                        next = Instant::now();
+                    }
+                    self.order = order;
+                }
             }
         }
         Ok(())
     }
 
     fn look(&mut self) {
-        match Sample::take(&self.client, SUBSCRIBERS_MAX) {
+        match Sample::take(&self.client, SUBSCRIBERS_MAX, self.order) {
             Ok(now) => {
                 let before = std::mem::replace(&mut self.now, now);
                 self.trends.add(&before, &self.now);

@@ -2,6 +2,7 @@
 
 use super::Shown;
 use gatun_api::types::*;
+use gatun_config::Bytes;
 use gatun_daemon::by_pages;
 use gatun_daemon::tables::{counted, group};
 use std::net::IpAddr;
@@ -260,6 +261,8 @@ impl Shown for Pool {
         "blocks",
         "subscribers",
         "refused",
+        "bytes out",
+        "bytes in",
     ];
 
     fn cells(&self) -> Vec<String> {
@@ -274,13 +277,23 @@ impl Shown for Pool {
             self.blocks.as_ref().map_or(String::new(), blocks),
             group(self.subscribers),
             group(self.refused),
+            Bytes(self.outbound.bytes).to_string(),
+            Bytes(self.inbound.bytes).to_string(),
         ]
     }
 }
 
 impl Shown for Address {
-    const COLUMNS: &'static [&'static str] =
-        &["pool", "public address", "TCP ports", "UDP ports", "ICMP", "new bindings"];
+    const COLUMNS: &'static [&'static str] = &[
+        "pool",
+        "public address",
+        "TCP ports",
+        "UDP ports",
+        "ICMP",
+        "new bindings",
+        "bytes out",
+        "bytes in",
+    ];
 
     fn cells(&self) -> Vec<String> {
         let new = if self.drained { "none: drained" } else { "yes" };
@@ -291,6 +304,8 @@ impl Shown for Address {
             of(&self.udp),
             of(&self.icmp),
             new.to_owned(),
+            Bytes(self.outbound.bytes).to_string(),
+            Bytes(self.inbound.bytes).to_string(),
         ]
     }
 }
@@ -323,6 +338,8 @@ impl Shown for Subscriber {
         "ICMP",
         "blocks",
         "refused",
+        "bytes out",
+        "bytes in",
     ];
 
     fn cells(&self) -> Vec<String> {
@@ -337,6 +354,8 @@ impl Shown for Subscriber {
             self.icmp_ids.to_string(),
             self.blocks.to_string(),
             group(refused.iter().map(|&n| u64::from(n)).sum()),
+            Bytes(self.outbound.bytes).to_string(),
+            Bytes(self.inbound.bytes).to_string(),
         ]
     }
 }

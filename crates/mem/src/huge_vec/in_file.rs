@@ -1,64 +1,68 @@
 //! An array that lies in a file, so that it outlives the process that wrote it.
+//!
+//! No two arrays share memory: each holds a lock of the whole file (flock(2)) on an open file description that nobody
+//! else has. An array that is written to as `&mut [T]` holds an exclusive one; [`SharedRecords`](super::SharedRecords)
+//! hold shared ones and touch the memory by atomic words alone. What writes to such a file by other means than this
+//! crate (write(2), a mapping of its own) is as a debugger that writes to the memory.
 
 use super::{HugeVec, OutOfMemory, PAGE};
+use core::fmt::Write as _;
 use core::marker::PhantomData;
 use core::ptr::{self, NonNull};
-use rustix::fd::BorrowedFd;
-use rustix::fs::{SeekFrom, fstat, seek};
+use rustix::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
+use rustix::fs::{CWD, FlockOperation, Mode, OFlags, SeekFrom, flock, fstat, openat, seek};
 use rustix::io::{Errno, pread};
 use rustix::mm::{MapFlags, ProtFlags, mmap};
 use zerocopy::FromBytes;
 
-/// What becomes of what is written to an array in a file.
+/// Why an array cannot lie in a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Written {
-    /// It is in the file at once, and stays when the process ends, however that is.
-    ToFile,
-    /// It is in a copy, made at once; the file stays as it is, and may be written to by others.
-    Nowhere,
+pub enum NotMapped {
+    /// The file is shorter than the array, the place is not at a page, or there is no address space.
+    Memory(OutOfMemory),
+    /// Another array lies in the file, of this process or of another one.
+    InUse,
+    /// The file cannot be opened again, or not be locked.
+    Refused(Errno),
 }
 
-impl<T: Copy + FromBytes> HugeVec<T> {
-    /// `len` of `T` as they stand in `file` from byte `offset` on, a multiple of 4096; on huge pages where the file is.
-    /// Where it is written to, nobody else may write there or shorten the file meanwhile.
-    ///
-    /// # Errors
-    /// Where the file is not that long, or there is no address space.
-    pub fn in_file(
-        file: BorrowedFd<'_>,
-        offset: u64,
-        len: usize,
-        written: Written,
-    ) -> Result<Self, OutOfMemory> {
-        const { assert!(align_of::<T>() <= PAGE && size_of::<T>() > 0) };
-        let bytes = Self::bytes_of(len)?;
-        let refused = OutOfMemory { bytes };
-        let end = offset.checked_add(bytes as u64).ok_or(refused)?;
-        let has = fstat(file).map_err(|_| refused)?.st_size;
-        if bytes == 0 || !offset.is_multiple_of(PAGE as u64) || u64::try_from(has).unwrap_or(0) < end {
-            return Err(refused);
+impl core::fmt::Display for NotMapped {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        match self {
+            NotMapped::Memory(short) => short.fmt(f),
+            NotMapped::InUse => write!(f, "another process, or another part of this one, uses the file"),
+            NotMapped::Refused(error) => write!(f, "cannot open and lock the file: {error}"),
         }
-        if written == Written::Nowhere {
-            return Self::copied(file, offset, len);
-        }
-        let flags = MapFlags::SHARED | MapFlags::NORESERVE;
-        let mapped = bytes.checked_next_multiple_of(PAGE).ok_or(refused)?;
-        // SAFETY: without MAP_FIXED and with a null hint the kernel picks a place where nothing is mapped. All that
-        // may stand in the file is a valid `T` by FromBytes; that nobody else writes there is the caller's promise,
-        // who keeps the file locked.
-        let at =
-            unsafe { mmap(ptr::null_mut(), mapped, ProtFlags::READ | ProtFlags::WRITE, flags, file, offset) };
-        let start = at.ok().and_then(NonNull::new).ok_or(refused)?;
-        Ok(HugeVec { start: start.cast(), len, mapped, owns: PhantomData })
+    }
+}
+
+impl core::error::Error for NotMapped {}
+
+impl From<OutOfMemory> for NotMapped {
+    fn from(short: OutOfMemory) -> Self {
+        NotMapped::Memory(short)
     }
 }
 
 impl<T: Copy + FromBytes> HugeVec<T> {
-    /// A copy of what is in the file now: whoever writes there meanwhile changes nothing that is borrowed here.
-    fn copied(file: BorrowedFd<'_>, offset: u64, len: usize) -> Result<Self, OutOfMemory> {
-        let mut copy = Self::sparse(len)?;
-        let bytes = Self::bytes_of(len)?;
+    /// `len` of `T` as they stand in `file` from byte `offset` on, a multiple of 4096; on huge pages where the file is.
+    /// What is written is in the file at once, and stays when the process ends, however that is.
+    ///
+    /// # Errors
+    /// Where the file is not that long, there is no address space, or another array lies in the file.
+    pub fn in_file(file: BorrowedFd<'_>, offset: u64, len: usize) -> Result<Self, NotMapped> {
+        Self::mapped(file, offset, len, FlockOperation::NonBlockingLockExclusive)
+    }
+
+    /// A copy of `len` of `T` as they stand in `file` from byte `offset` on, made at once: whoever writes to the file
+    /// later changes nothing here.
+    ///
+    /// # Errors
+    /// Where the file is not that long, or there is no memory.
+    pub fn copy_of(file: BorrowedFd<'_>, offset: u64, len: usize) -> Result<Self, OutOfMemory> {
+        let bytes = Self::place(file, offset, len)?;
         let refused = OutOfMemory { bytes };
+        let mut copy = Self::sparse(len)?;
         // What was never written is zero, as the copy is.
         let written = bytes_written(file).unwrap_or(u64::MAX).saturating_sub(offset);
         let bytes = usize::try_from(written).unwrap_or(usize::MAX).min(bytes);
@@ -78,6 +82,73 @@ impl<T: Copy + FromBytes> HugeVec<T> {
             }
         }
         Ok(copy)
+    }
+
+    /// The bytes that `len` of `T` take, where the file has them from `offset` on.
+    fn place(file: BorrowedFd<'_>, offset: u64, len: usize) -> Result<usize, OutOfMemory> {
+        const { assert!(align_of::<T>() <= PAGE && size_of::<T>() > 0) };
+        let bytes = Self::bytes_of(len)?;
+        let refused = OutOfMemory { bytes };
+        let end = offset.checked_add(bytes as u64).ok_or(refused)?;
+        let has = fstat(file).map_err(|_| refused)?.st_size;
+        if bytes == 0 || !offset.is_multiple_of(PAGE as u64) || u64::try_from(has).unwrap_or(0) < end {
+            return Err(refused);
+        }
+        Ok(bytes)
+    }
+
+    /// Maps a part of the file, which stays locked by `lock` as long as the array is.
+    pub(super) fn mapped(
+        file: BorrowedFd<'_>,
+        offset: u64,
+        len: usize,
+        lock: FlockOperation,
+    ) -> Result<Self, NotMapped> {
+        let file = open_again(file)?;
+        flock(&file, lock).map_err(|error| match error {
+            Errno::WOULDBLOCK => NotMapped::InUse,
+            error => NotMapped::Refused(error),
+        })?;
+        let bytes = Self::place(file.as_fd(), offset, len)?;
+        let refused = OutOfMemory { bytes };
+        let mapped = bytes.checked_next_multiple_of(PAGE).ok_or(refused)?;
+        let flags = MapFlags::SHARED | MapFlags::NORESERVE;
+        let protection = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: without MAP_FIXED and with a null hint the kernel picks a place where nothing is mapped. All that
+        // may stand in the file is a valid `T` by FromBytes. Whoever else maps the file does so here and holds a
+        // lock as long, which does not go with an exclusive one; those with a shared one use atomic words alone.
+        let at = unsafe { mmap(ptr::null_mut(), mapped, protection, flags, &file, offset) };
+        let start = at.ok().and_then(NonNull::new).ok_or(refused)?;
+        Ok(HugeVec { start: start.cast(), len, mapped, _file: Some(file), owns: PhantomData })
+    }
+}
+
+/// Another open file description of the same file: locks of the caller's, and of its copies, are not ours.
+fn open_again(file: BorrowedFd<'_>) -> Result<OwnedFd, NotMapped> {
+    let mut path = Path::default();
+    write!(path, "/proc/self/fd/{}", file.as_raw_fd()).map_err(|_| NotMapped::Refused(Errno::NAMETOOLONG))?;
+    openat(CWD, path.bytes(), OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()).map_err(NotMapped::Refused)
+}
+
+/// A short path, without an allocator.
+#[derive(Default)]
+struct Path {
+    buf: [u8; 32],
+    len: usize,
+}
+
+impl Path {
+    fn bytes(&self) -> &[u8] {
+        self.buf.get(..self.len).unwrap_or_default()
+    }
+}
+
+impl core::fmt::Write for Path {
+    fn write_str(&mut self, text: &str) -> core::fmt::Result {
+        let room = self.buf.get_mut(self.len..).and_then(|rest| rest.get_mut(..text.len()));
+        room.ok_or(core::fmt::Error)?.copy_from_slice(text.as_bytes());
+        self.len += text.len();
+        Ok(())
     }
 }
 
@@ -101,29 +172,59 @@ pub fn bytes_written(file: BorrowedFd<'_>) -> Result<u64, Errno> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rustix::fd::AsFd as _;
+    use crate::SharedRecords;
     use rustix::fs::{FallocateFlags, MemfdFlags, fallocate, ftruncate, memfd_create};
 
-    #[test]
-    fn what_is_written_is_in_the_file_or_nowhere() {
+    fn file(pages: u64) -> OwnedFd {
         let file = memfd_create("test", MemfdFlags::CLOEXEC).unwrap();
-        ftruncate(&file, 3 * 4096).unwrap();
-        let array = |written| HugeVec::<u64>::in_file(file.as_fd(), 4096, 1000, written).unwrap();
-        let mut first = array(Written::ToFile);
+        ftruncate(&file, pages * 4096).unwrap();
+        file
+    }
+
+    fn array(file: &OwnedFd) -> Result<HugeVec<u64>, NotMapped> {
+        HugeVec::in_file(file.as_fd(), 4096, 1000)
+    }
+
+    #[test]
+    fn what_is_written_is_in_the_file_and_a_copy_is_not() {
+        let file = file(3);
+        let mut first = array(&file).unwrap();
         assert!(first.iter().all(|&n| n == 0));
         first[999] = 7;
         drop(first);
-        let mut second = array(Written::Nowhere);
-        assert_eq!((second[998], second[999]), (0, 7));
-        second[999] = 8;
-        assert_eq!((array(Written::ToFile)[999], second[999]), (7, 8));
+        let mut copy = HugeVec::<u64>::copy_of(file.as_fd(), 4096, 1000).unwrap();
+        assert_eq!((copy[998], copy[999]), (0, 7));
+        copy[999] = 8;
+        assert_eq!((array(&file).unwrap()[999], copy[999]), (7, 8));
+    }
+
+    #[test]
+    fn no_two_arrays_lie_in_a_file_whoever_opened_it_and_wherever() {
+        let file = file(3);
+        let copied = file.try_clone().unwrap();
+        let first = array(&file).unwrap();
+        assert_eq!(array(&file).unwrap_err(), NotMapped::InUse);
+        assert_eq!(array(&copied).unwrap_err(), NotMapped::InUse);
+        // Nor in parts of it that have no byte in common: what is locked is the file.
+        assert_eq!(HugeVec::<u64>::in_file(file.as_fd(), 0, 1).unwrap_err(), NotMapped::InUse);
+        let shared = |file: &OwnedFd| SharedRecords::<u64>::in_file(file.as_fd(), 4096, 1000).map(|_| ());
+        assert_eq!(shared(&copied), Err(NotMapped::InUse));
+        // The lock is not the caller's to give back.
+        flock(&file, FlockOperation::Unlock).unwrap();
+        flock(&copied, FlockOperation::Unlock).unwrap();
+        assert_eq!(array(&file).unwrap_err(), NotMapped::InUse);
+        drop(first);
+        let records = SharedRecords::<u64>::in_file(file.as_fd(), 4096, 1000).unwrap();
+        assert_eq!(shared(&copied), Ok(()));
+        assert_eq!(array(&file).unwrap_err(), NotMapped::InUse);
+        drop(records);
+        assert!(array(&file).is_ok());
     }
 
     #[test]
     fn a_file_that_is_too_short_or_a_place_between_pages_is_refused() {
-        let file = memfd_create("test", MemfdFlags::CLOEXEC).unwrap();
-        ftruncate(&file, 2 * 4096).unwrap();
-        let made = |offset, len| HugeVec::<u64>::in_file(file.as_fd(), offset, len, Written::ToFile).is_ok();
+        let file = file(2);
+        let made = |offset, len| HugeVec::<u64>::in_file(file.as_fd(), offset, len).is_ok();
         assert!(made(4096, 512) && made(0, 1024));
         assert!(
             !made(4096, 513)
@@ -132,15 +233,16 @@ mod tests {
                 && !made(u64::MAX - 4095, 1)
                 && !made(0, usize::MAX)
         );
+        let copied = |offset, len| HugeVec::<u64>::copy_of(file.as_fd(), offset, len).is_ok();
+        assert!(copied(4096, 512) && !copied(4096, 513) && !copied(8, 1) && !copied(0, 0));
     }
 
     #[test]
     fn memory_that_was_reserved_counts_as_written_only_once_it_is() {
-        let file = memfd_create("test", MemfdFlags::CLOEXEC).unwrap();
-        ftruncate(&file, 100 * 4096).unwrap();
+        let file = file(100);
         fallocate(&file, FallocateFlags::empty(), 0, 100 * 4096).unwrap();
         assert_eq!(bytes_written(file.as_fd()), Ok(0));
-        let mut array = HugeVec::<u64>::in_file(file.as_fd(), 4096, 50 * 512, Written::ToFile).unwrap();
+        let mut array = HugeVec::<u64>::in_file(file.as_fd(), 4096, 50 * 512).unwrap();
         array[0] = 1;
         array[20 * 512] = 1;
         assert_eq!(bytes_written(file.as_fd()), Ok(22 * 4096));

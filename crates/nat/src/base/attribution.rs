@@ -1,6 +1,6 @@
-//! Attribution of packets: the instance that a packet counts for, and its direction there.
+//! Attribution of packets: the instance that a packet counts for, its direction there, and its inside hosts.
 
-/// The party that a packet counts for.
+/// The instance that a packet counts for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Account {
     /// No instance.
@@ -13,25 +13,61 @@ pub(crate) enum Account {
     Pool(usize),
 }
 
-/// The party that a packet counts for, and its direction there.
+/// An inside host: the subscriber and the public address whose counters have its packets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Party {
+    /// Number of the subscriber; of a static binding without a session, none's.
+    pub(crate) subscriber: u32,
+    /// Number of the public address in the instance's pool.
+    pub(crate) address_ix: u32,
+    /// Number of the instance.
+    pub(crate) instance: u8,
+}
+
+/// The inside hosts of a packet: one, or two where it is turned round.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Parties {
+    pub(crate) sender: Option<Party>,
+    pub(crate) receiver: Option<Party>,
+}
+
+/// The instance that a packet counts for, its direction there, and its inside hosts as far as they are known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Attribution {
     pub(crate) account: Account,
     /// Whether it goes to the inside; of a stateless instance, to IPv6.
     pub(crate) is_inbound: bool,
+    pub(crate) parties: Parties,
+}
+
+impl Parties {
+    const NONE: Parties = Parties { sender: None, receiver: None };
 }
 
 impl Attribution {
     /// Of a packet that belongs to no instance.
-    pub(crate) const NOBODY: Attribution = Attribution { account: Account::Nobody, is_inbound: false };
+    pub(crate) const NOBODY: Attribution =
+        Attribution { account: Account::Nobody, is_inbound: false, parties: Parties::NONE };
 
     /// Of a packet from the inside, or, of a stateless instance, from IPv6.
     pub(crate) fn outbound(account: Account) -> Attribution {
-        Attribution { account, is_inbound: false }
+        Attribution { account, is_inbound: false, parties: Parties::NONE }
     }
 
     /// Of a packet to the inside, or, of a stateless instance, from IPv4.
     pub(crate) fn inbound(account: Account) -> Attribution {
-        Attribution { account, is_inbound: true }
+        Attribution { account, is_inbound: true, parties: Parties::NONE }
+    }
+
+    /// The packet is from this inside host.
+    #[inline]
+    pub(crate) fn sent_by(&mut self, party: Party) {
+        self.parties.sender = Some(party);
+    }
+
+    /// The packet is for this inside host.
+    #[inline]
+    pub(crate) fn meant_for(&mut self, party: Party) {
+        self.parties.receiver = Some(party);
     }
 }

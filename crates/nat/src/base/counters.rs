@@ -4,7 +4,7 @@ use core::ops::AddAssign;
 use gatun_wire::DropReason;
 
 /// Packets and their bytes (as received, from the IP header on).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, zerocopy::FromZeros)]
 pub struct Count {
     /// Packets. A super-packet is one.
     pub packets: u64,
@@ -40,6 +40,32 @@ impl Count {
     pub fn add(&mut self, bytes: usize) {
         self.packets += 1;
         self.bytes += bytes as u64;
+    }
+}
+
+/// Packets of a subscriber, a public address or a pool that were translated, each way. One that is turned round is
+/// outbound for its sender and inbound for its receiver.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, zerocopy::FromZeros)]
+pub struct Traffic {
+    /// From inside.
+    pub outbound: Count,
+    /// To the inside.
+    pub inbound: Count,
+}
+
+impl AddAssign for Traffic {
+    fn add_assign(&mut self, other: Traffic) {
+        self.outbound += other.outbound;
+        self.inbound += other.inbound;
+    }
+}
+
+impl Traffic {
+    /// Both ways together.
+    pub fn total(&self) -> Count {
+        let mut total = self.outbound;
+        total += self.inbound;
+        total
     }
 }
 

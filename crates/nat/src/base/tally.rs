@@ -9,7 +9,7 @@
 //! hundred of them that is some six instructions a packet.
 
 use crate::base::attribution::{Account, Attribution};
-use crate::base::counters::{Count, Counters, Direction};
+use crate::base::counters::{Count, Counters, Direction, Traffic};
 use crate::base::plan::Plan;
 use alloc::sync::Arc;
 use alloc::vec;
@@ -203,7 +203,7 @@ impl Tally {
         self.unattributed.add(before.unattributed());
     }
 
-    /// The row of a party.
+    /// The row of an account.
     fn row(&self, account: Account) -> Row {
         let nobody = Row(self.identities.len() as u16);
         match account {
@@ -214,7 +214,7 @@ impl Tally {
         }
     }
 
-    /// The number of a party's instance in the order of [`instances`](Self::instances); none where it is nobody.
+    /// The number of an account's instance in the order of [`instances`](Self::instances); none where it is nobody.
     pub(crate) fn number(&self, account: Account) -> Option<usize> {
         let number = usize::from(self.row(account).0);
         (number < self.identities.len()).then_some(number)
@@ -228,21 +228,20 @@ impl Tally {
         }
     }
 
-    /// Counts the short way's packets of a burst in the rows and in the totals.
-    pub(crate) fn end_burst(&mut self, counters: &mut Counters) {
+    /// Counts the short way's packets of a burst in the rows and in the totals, and gives those of each stateful instance
+    /// to `pooled`.
+    pub(crate) fn end_burst(&mut self, counters: &mut Counters, mut pooled: impl FnMut(usize, Traffic)) {
+        let first_siit = usize::from(self.first_siit);
         let (stateful, stateless) = self.burst.split_at_mut(SLOTS);
-        let stateful = stateful.chunks_exact_mut(2).take(self.first_siit.into());
-        let words = stateful.chain(stateless.chunks_exact_mut(2));
-        for ((words, row), who) in words.zip(&mut self.rows).zip(&self.identities) {
-            let counts = [&mut row.outbound, &mut row.inbound].into_iter().zip(who.kind.directions());
-            for (word, (count, direction)) in words.iter_mut().zip(counts).filter(|(word, _)| **word != 0) {
-                let added = Count { packets: *word & ((1 << BYTES) - 1), bytes: *word >> BYTES };
-                *word = 0;
-                *count += added;
-                if let Some(translated) = counters.translated.get_mut(direction as usize) {
-                    *translated += added;
-                }
+        let Some((rows, siit)) = self.rows.split_at_mut_checked(first_siit) else { return };
+        let Some((who, who_siit)) = self.identities.split_at_checked(first_siit) else { return };
+        for (number, ((words, row), who)) in stateful.chunks_exact_mut(2).zip(rows).zip(who).enumerate() {
+            if let Some(traffic) = fold(words, row, who.kind, counters) {
+                pooled(number, traffic);
             }
+        }
+        for ((words, row), who) in stateless.chunks_exact_mut(2).zip(siit).zip(who_siit) {
+            fold(words, row, who.kind, counters);
         }
     }
 
@@ -286,4 +285,29 @@ impl Tally {
     pub(crate) fn unattributed(&self) -> &InstanceCounters {
         &self.unattributed
     }
+}
+
+/// Counts what the words of an instance have added; `None` where that is nothing.
+#[inline]
+fn fold(
+    words: &mut [u64],
+    row: &mut InstanceCounters,
+    kind: InstanceKind,
+    counters: &mut Counters,
+) -> Option<Traffic> {
+    let &mut [outbound, inbound] = words else { return None };
+    if outbound | inbound == 0 {
+        return None;
+    }
+    words.fill(0);
+    let count = |word: u64| Count { packets: word & ((1 << BYTES) - 1), bytes: word >> BYTES };
+    let traffic = Traffic { outbound: count(outbound), inbound: count(inbound) };
+    row.outbound += traffic.outbound;
+    row.inbound += traffic.inbound;
+    for (direction, count) in kind.directions().into_iter().zip([traffic.outbound, traffic.inbound]) {
+        if let Some(translated) = counters.translated.get_mut(direction as usize) {
+            *translated += count;
+        }
+    }
+    Some(traffic)
 }

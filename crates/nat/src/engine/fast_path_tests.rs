@@ -301,7 +301,9 @@ fn compare(
     let counters = |nat: &Nat| std::format!("{:?} {:?}", nat.counters(), nat.occupancy());
     prop_assert_eq!(counters(short), counters(general));
     prop_assert!(short.instance_stats().eq(general.instance_stats()));
-    prop_assert!(short.conserved_by_instance());
+    prop_assert!(short.conserved_by_instance() && short.conserved_by_address());
+    prop_assert!(short.pool_stats().eq(general.pool_stats()));
+    prop_assert!(short.subscriber_stats(0..u32::MAX).eq(general.subscriber_stats(0..u32::MAX)));
     Ok((verdict_a, a.bytes().to_vec()))
 }
 

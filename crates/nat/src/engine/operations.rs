@@ -113,6 +113,12 @@ impl Nat {
         report::is_conserved(&self.core.state)
     }
 
+    /// Whether pools, and each pool's addresses, together have the packets and bytes of the stateful instances, and
+    /// subscribers no more: as long as the plan has not changed, since what leaves takes its counters with it.
+    pub fn conserved_by_address(&self) -> bool {
+        self.generation > 0 || report::is_conserved_by_address(&self.core.state)
+    }
+
     /// The pools, in the order of the plan.
     pub fn pool_stats(&self) -> impl Iterator<Item = PoolStats> + '_ {
         report::pools(&self.core.state.tables)
@@ -121,7 +127,7 @@ impl Nat {
     /// Addresses of a pool, counted from 0 to [`PoolStats::addresses`], a slice at a time. The count is from the
     /// beginning again where the pool's ranges change meanwhile.
     pub fn address_stats(&self, pool: usize, numbers: Range<u32>) -> impl Iterator<Item = AddressStats> + '_ {
-        report::addresses(self.pools().get(pool), numbers)
+        report::addresses(&self.core.state.tables, pool, numbers)
     }
 
     /// Subscribers that have state, of these numbers: those there are lie below

@@ -13,6 +13,7 @@ use crate::tables::pool4::{Pool4State, PoolError};
 use crate::tables::sizes::holds;
 use crate::tables::subscriber::Subscribers;
 use crate::tables::syn_store::SynStore;
+use crate::tables::traffic::AddressTraffic;
 use alloc::vec::Vec;
 use gatun_mem::Footprint;
 
@@ -69,6 +70,10 @@ impl TableBytes {
         for (at, pool) in plan.pools.iter().enumerate() {
             pools.push(count(Pool4State::footprint(pool, holds(plan, at))?));
         }
+        // Of all pools together, with the first one's tables.
+        let rooms: Vec<u32> = plan.pools.iter().map(Pool4State::room_of).collect::<Result<_, _>>()?;
+        let traffic = count(AddressTraffic::footprint(&rooms));
+        pools.iter_mut().take(1).for_each(|bytes| *bytes += traffic);
         let Footprint { bytes: records, huge_pages: record_huge_pages } = Tables::record_footprint(plan);
         Ok(TableBytes {
             records,

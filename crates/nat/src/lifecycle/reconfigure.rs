@@ -33,6 +33,7 @@ use crate::tables::pool4::change::{PoolChange, PoolOutline};
 use crate::tables::ports::address_map::{AddressMap, AddressOwners};
 use crate::tables::sizes::holds;
 use crate::tables::subscriber::SubscriberKey;
+use crate::tables::traffic::TrafficChange;
 use alloc::format;
 use alloc::string::String;
 use alloc::sync::Arc;
@@ -195,13 +196,18 @@ impl TablesChange {
         let addresses = AddressOwners::new(maps()).map_err(Refused::Build)?;
         let (mut before, after) = (Vec::new(), Vec::with_capacity(pools.len()));
         before.resize_with(outline.pools.len(), || None);
+        let pool_of_instance: Vec<usize> = new.pools_of_instances().collect();
+        let places: Vec<_> = pools.iter().map(|source| source.place(outline)).collect();
+        let traffic = TrafficChange::prepare(outline.pools.len(), &places, &pool_of_instance)
+            .map_err(|short| Refused::Build(short.into()))?;
         Ok(TablesChange {
             rules: TableRules {
                 limits: new.limits,
                 addresses,
-                pool_of_instance: new.pools_of_instances().collect(),
+                lives: vec![Lives::default(); pool_of_instance.len()],
+                pool_of_instance,
                 gauges: Gauges::new(new),
-                lives: vec![Lives::default(); new.pools_of_instances().count()],
+                traffic,
             },
             pools,
             before,
@@ -247,10 +253,23 @@ impl TablesChange {
         }
         core::mem::swap(&mut tables.pools, &mut self.after);
         tables.swap_rules(&mut self.rules);
+        for (number, source) in self.pools.iter().enumerate() {
+            if let Source::Kept(_, change) = source {
+                change.added.iter().for_each(|&ix| tables.address_traffic.reset(number, ix));
+            }
+        }
     }
 }
 
 impl Source {
+    /// Its number before, if it was there, and its room for addresses.
+    fn place(&self, outline: &Outline) -> (Option<usize>, u32) {
+        match self {
+            Source::Kept(at, _) => (Some(*at), outline.pools.get(*at).map_or(0, |pool| pool.room)),
+            Source::New(pool) => (None, pool.as_ref().map_or(0, Pool4State::room)),
+        }
+    }
+
     fn map(&self) -> Option<&AddressMap> {
         match self {
             Source::Kept(_, change) => Some(change.map()),

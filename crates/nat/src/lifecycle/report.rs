@@ -5,7 +5,7 @@
 //! long as what they stand for, so that a hundred thousand subscribers hold up no packet: each that is there
 //! throughout is seen once, one that comes or goes meanwhile at most once.
 
-use crate::base::counters::Count;
+use crate::base::counters::{Count, Traffic};
 use crate::base::plan::Transport;
 use crate::path::state::{Core, EngineState};
 use crate::tables::bib::Tables;
@@ -85,6 +85,8 @@ pub struct AddressStats {
     pub is_drained: bool,
     /// Its ports by transport, in the order of [`Transport`].
     pub ports: [Usage; 3],
+    /// Its packets since it has been in the pool.
+    pub traffic: Traffic,
 }
 
 /// A subscriber with state.
@@ -108,6 +110,8 @@ pub struct SubscriberStats {
     pub blocks: [u16; 3],
     /// What its limits have kept from it.
     pub refusals: Refusals,
+    /// Its packets since it has had state.
+    pub traffic: Traffic,
 }
 
 /// The instances: stateful ones by their numbers, then stateless ones.
@@ -147,6 +151,31 @@ pub(crate) fn is_conserved(state: &EngineState) -> bool {
         && subscribers == tables.subscribers.len()
 }
 
+/// Whether pools, and each pool's addresses, together have the packets and bytes of the stateful instances, and
+/// subscribers no more, where the plan has never changed: what leaves takes its counters with it.
+pub(crate) fn is_conserved_by_address(state: &EngineState) -> bool {
+    let tables = &state.tables;
+    let (mut instances, mut pools, mut subscribers) = <(Traffic, Traffic, Traffic)>::default();
+    for stats in self::instances(state).filter(|stats| stats.kind != InstanceKind::Siit) {
+        instances.outbound += stats.counters.outbound;
+        instances.inbound += stats.counters.inbound;
+        instances.inbound += stats.counters.hairpinned;
+    }
+    let mut by_address = true;
+    for (number, pool) in tables.pools.iter().enumerate() {
+        let mut addresses = Traffic::default();
+        (0..pool.room()).for_each(|ix| addresses += tables.address_traffic.at(number, ix));
+        by_address &= addresses == pool.counters().traffic;
+        pools += pool.counters().traffic;
+    }
+    (0..tables.subscribers.high()).for_each(|number| subscribers += tables.subscribers.traffic(number));
+    let within = |a: Count, b: Count| a.packets <= b.packets && a.bytes <= b.bytes;
+    by_address
+        && pools == instances
+        && within(subscribers.outbound, pools.outbound)
+        && within(subscribers.inbound, pools.inbound)
+}
+
 /// The pools, in the order of the plan.
 pub(crate) fn pools(tables: &Tables) -> impl Iterator<Item = PoolStats> + '_ {
     tables.pools.iter().enumerate().map(|(number, pool)| PoolStats {
@@ -163,9 +192,11 @@ pub(crate) fn pools(tables: &Tables) -> impl Iterator<Item = PoolStats> + '_ {
 /// Addresses of a pool, counted from 0 to [`PoolStats::addresses`], a slice at a time. The count is from the
 /// beginning again where the pool's ranges change meanwhile.
 pub(crate) fn addresses(
-    pool: Option<&Pool4State>,
+    tables: &Tables,
+    pool_number: usize,
     numbers: Range<u32>,
 ) -> impl Iterator<Item = AddressStats> + '_ {
+    let pool = tables.pools.get(pool_number);
     let end = pool.map_or(0, Pool4State::addresses).min(numbers.end);
     let usage = move |ix: u32, t: Transport| pool.map_or(Usage::default(), |p| p.address_usage(t, ix));
     let number = move |n: u32| pool.map_or(n, |p| p.nth(n));
@@ -173,6 +204,7 @@ pub(crate) fn addresses(
         address: pool.map_or(Ipv4Addr::UNSPECIFIED, |p| p.address(ix)),
         is_drained: pool.is_some_and(|p| p.is_drained(ix)),
         ports: Transport::ALL.map(|transport| usage(ix, transport)),
+        traffic: tables.address_traffic.at(pool_number, ix),
     })
 }
 
@@ -195,6 +227,7 @@ pub(crate) fn subscribers(core: &Core, numbers: Range<u32>) -> impl Iterator<Ite
             ports: s.ports,
             blocks: s.holdings.blocks(),
             refusals: tables.subscribers.refusals(number),
+            traffic: tables.subscribers.traffic(number),
         })
     })
 }

@@ -46,6 +46,8 @@ pub(crate) fn outbound6(core: &mut Core, now: Instant, packet: &mut Packet<'_>, 
     }
     let to = outbound_of(session, hint.transport);
     let ports = (session.inside_port(), remote.1);
+    let party = session.party();
+    state.tables.count_outbound(party, packet.len());
     let id = state.idents.next(hint.hash);
     plain.write4(packet, ports, &to, id, &nat.settings);
     true
@@ -74,6 +76,8 @@ pub(crate) fn inbound(
         return None;
     }
     let to = inbound_of(session, hint.transport, nat.prefix(session.pool6));
+    let party = session.party();
+    core.state.tables.count_inbound(party, packet.len());
     plain.write6(packet, (remote.1, outside.1), &to, &nat.settings);
     Some(instance)
 }
@@ -97,6 +101,8 @@ fn inbound4(
         return false;
     }
     let to = nat44::inbound_of(session, hint.transport);
+    let party = session.party();
+    core.state.tables.count_inbound(party, packet.len());
     plain.write44(packet, (remote.1, outside.1), &to);
     true
 }
@@ -119,6 +125,8 @@ pub(crate) fn outbound4(core: &mut Core, now: Instant, packet: &mut Packet<'_>, 
     }
     let to = nat44::outbound_of(session, hint.transport);
     let ports = (session.inside_port(), remote.1);
+    let party = session.party();
+    state.tables.count_outbound(party, packet.len());
     write_outbound4(state, packet, &plain, ports, to, hint.transport);
     true
 }

@@ -6,12 +6,12 @@ use super::query::Query;
 use super::rewrite::{DatagramRewrite, InboundRewrite, OutboundRewrite};
 use super::rules::nat64::Nat64;
 use super::rules::{Instance, Rules, nat44};
-use super::state::EngineState;
+use super::state::{EngineState, count_forwarded};
 use super::stateful::filter::NotAdmitted;
 use super::stateful::unsolicited::{self, Unsolicited};
 use super::stateful::{hairpin, inbound};
 use super::{nat44 as path44, nat64 as path64};
-use crate::base::attribution::Account;
+use crate::base::attribution::{Account, Parties};
 use crate::base::counters::{Count, Counters};
 use crate::base::emit::Emit;
 use crate::base::outcome::{Outcome, Refusal};
@@ -157,10 +157,14 @@ impl FragmentPath<'_, '_> {
             Err(reason) => return self.first(packet, Err(reason.into())),
         };
         let Some(at) = self.cx.state.tables.locate(to.addresses().1) else {
-            return self.decided(packet, l4, DatagramRewrite::Outbound { instance, to });
+            let parties = self.parties();
+            return self.decided(packet, l4, DatagramRewrite::Outbound { instance, to, parties });
         };
         match hairpin::decide(self.cx, packet, query, &to, at) {
-            Ok(back) => self.decided(packet, l4, DatagramRewrite::Hairpin { out: (instance, to), back }),
+            Ok(back) => {
+                let (out, parties) = ((instance, to), self.parties());
+                self.decided(packet, l4, DatagramRewrite::Hairpin { out, back, parties })
+            }
             Err(NotAdmitted::Drop(refusal)) => self.first(packet, Err(refusal)),
             Err(NotAdmitted::Hold) => {
                 self.hold_syn(packet, &Unsolicited::hairpinned(self.cx.rules, (instance, &to), at))
@@ -181,8 +185,13 @@ impl FragmentPath<'_, '_> {
             Err(NotAdmitted::Drop(refusal)) => return self.first(packet, Err(refusal)),
             Err(NotAdmitted::Hold) => return self.hold_syn(packet, &inbound::unsolicited(from, query)),
         };
-        let instance = instance.policy().instance;
-        self.decided(packet, from.l4, DatagramRewrite::Inbound { instance, to })
+        let (instance, parties) = (instance.policy().instance, self.parties());
+        self.decided(packet, from.l4, DatagramRewrite::Inbound { instance, to, parties })
+    }
+
+    /// The inside hosts of the fragment, once it is decided on.
+    fn parties(&self) -> Parties {
+        self.cx.attribution.parties
     }
 
     /// A first fragment that may pass: at once, or, where its checksum needs all of the datagram, with the last one.
@@ -210,7 +219,7 @@ impl FragmentPath<'_, '_> {
             (L4::Echo { .. }, rewrite) => rewrite.has_ipv6(),
             (
                 L4::Udp { no_checksum: true, .. },
-                DatagramRewrite::Inbound { instance, to: InboundRewrite::To6(_) },
+                DatagramRewrite::Inbound { instance, to: InboundRewrite::To6(_), .. },
             ) => {
                 let nat = self.cx.rules.nat64(*instance);
                 nat.is_some_and(|nat| nat.settings.udp_zero_checksum == ZeroChecksum::Compute)
@@ -260,7 +269,7 @@ impl FragmentPath<'_, '_> {
     /// Sends what was held of a datagram, right behind the packet being processed.
     fn release(&mut self) {
         let PacketContext { rules, state, now, attribution } = &mut *self.cx;
-        let EngineState { fragments, emit, counters, tally, .. } = &mut **state;
+        let EngineState { fragments, emit, counters, tally, tables, .. } = &mut **state;
         fragments.release(*now, &self.fragment, |mut released| {
             let bytes = released.packet.len();
             let direction = released.memo.direction();
@@ -273,8 +282,7 @@ impl FragmentPath<'_, '_> {
                 }
                 Ok(()) => {
                     let hairpinned = matches!(released.memo, DatagramRewrite::Hairpin { .. });
-                    counters.add_translated(direction, bytes, hairpinned);
-                    tally.translated(attribution, bytes, hairpinned);
+                    count_forwarded((counters, tally, tables), attribution, direction, bytes, hairpinned);
                 }
                 Err(reason) => {
                     counters.dropped.add(bytes);
@@ -295,28 +303,28 @@ fn follow(
 ) -> Result<Step, DropReason> {
     let missing = DropReason::FragmentOrphan;
     match *rewrite {
-        DatagramRewrite::Outbound { instance, to: OutboundRewrite::From6(to) } => {
+        DatagramRewrite::Outbound { instance, to: OutboundRewrite::From6(to), .. } => {
             let nat = rules.nat64(instance).ok_or(missing)?;
             let view = Ipv6View::parse(packet.bytes())?;
             let l4 = view.l4(packet.bytes())?;
             let to = To4 { ports: ports_for(l4, to.ports, whole), ..to };
             rfc7915::six_to_four::translate(packet, &view, l4, &to, 0, &nat.settings).map(Step::forward)
         }
-        DatagramRewrite::Outbound { instance, to: OutboundRewrite::From4(to) } => {
+        DatagramRewrite::Outbound { instance, to: OutboundRewrite::From4(to), .. } => {
             let Some(Instance::Nat44(nat)) = rules.get(instance) else { return Err(missing) };
             let view = Ipv4View::parse(packet.bytes())?;
             let l4 = view.l4(packet.bytes())?;
             let to = Rewrite { ports: ports_for(l4, to.ports, whole), ..to };
             rfc3022::translate(packet, &view, l4, &to, nat.link).map(Step::forward)
         }
-        DatagramRewrite::Inbound { instance, to } => {
+        DatagramRewrite::Inbound { instance, to, .. } => {
             let instance = rules.get(instance).ok_or(missing)?;
             let view = Ipv4View::parse(packet.bytes())?;
             let l4 = view.l4(packet.bytes())?;
             instance.write_inbound(packet, &view, l4, &inbound_for(l4, to, whole)).map(Step::forward)
         }
         DatagramRewrite::Pass => Ok(Step::Pass),
-        DatagramRewrite::Hairpin { out, back } => {
+        DatagramRewrite::Hairpin { out, back, .. } => {
             let l4 = match out.1 {
                 OutboundRewrite::From6(_) => Ipv6View::parse(packet.bytes())?.l4(packet.bytes())?,
                 OutboundRewrite::From4(_) => Ipv4View::parse(packet.bytes())?.l4(packet.bytes())?,

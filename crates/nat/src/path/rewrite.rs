@@ -1,6 +1,6 @@
 //! Rewrites: new addresses and ports of a packet, in either direction.
 
-use crate::base::attribution::{Account, Attribution};
+use crate::base::attribution::{Account, Attribution, Parties};
 use crate::base::counters::Direction;
 use core::net::Ipv4Addr;
 use gatun_wire::rfc3022::Rewrite;
@@ -30,14 +30,17 @@ pub(crate) enum DatagramRewrite {
     Outbound {
         instance: u8,
         to: OutboundRewrite,
+        parties: Parties,
     },
     Inbound {
         instance: u8,
         to: InboundRewrite,
+        parties: Parties,
     },
     Hairpin {
         out: (u8, OutboundRewrite),
         back: (u8, InboundRewrite),
+        parties: Parties,
     },
     /// Exempt by its port, which only the first fragment has.
     Pass,
@@ -64,12 +67,12 @@ impl DatagramRewrite {
     /// Attribution of its packets; none of those that pass.
     pub(crate) fn attribution(&self) -> Option<Attribution> {
         match self {
-            DatagramRewrite::Outbound { instance, .. }
-            | DatagramRewrite::Hairpin { out: (instance, _), .. } => {
-                Some(Attribution::outbound(Account::Stateful(*instance)))
+            &DatagramRewrite::Outbound { instance, parties, .. }
+            | &DatagramRewrite::Hairpin { out: (instance, _), parties, .. } => {
+                Some(Attribution { parties, ..Attribution::outbound(Account::Stateful(instance)) })
             }
-            DatagramRewrite::Inbound { instance, .. } => {
-                Some(Attribution::inbound(Account::Stateful(*instance)))
+            &DatagramRewrite::Inbound { instance, parties, .. } => {
+                Some(Attribution { parties, ..Attribution::inbound(Account::Stateful(instance)) })
             }
             DatagramRewrite::Pass => None,
         }
@@ -80,7 +83,7 @@ impl DatagramRewrite {
         match self {
             DatagramRewrite::Outbound { to, .. } => matches!(to, OutboundRewrite::From6(_)),
             DatagramRewrite::Inbound { to, .. } => matches!(to, InboundRewrite::To6(_)),
-            DatagramRewrite::Hairpin { out, back } => {
+            DatagramRewrite::Hairpin { out, back, .. } => {
                 matches!(out.1, OutboundRewrite::From6(_)) || matches!(back.1, InboundRewrite::To6(_))
             }
             DatagramRewrite::Pass => false,

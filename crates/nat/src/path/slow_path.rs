@@ -173,7 +173,8 @@ fn error_from_outside(cx: &mut PacketContext<'_>, packet: &mut Packet<'_>, from:
         && let Some(quoted) = nat44::icmp::quoted(tables, packet.bytes(), &from.view)
         && let Some(Instance::Nat44(nat)) = cx.rules.get(tables.get(quoted.1).instance)
     {
-        let attribution = Attribution::inbound(Account::Stateful(nat.policy.instance));
+        let mut attribution = Attribution::inbound(Account::Stateful(nat.policy.instance));
+        attribution.meant_for(tables.get(quoted.1).party());
         return Outcome::new(attribution, nat44::icmp::inbound(nat, tables, packet, &from.view, quoted));
     }
     nat64::icmp::inbound(cx, packet, from)

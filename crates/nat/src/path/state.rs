@@ -2,7 +2,7 @@
 
 use super::rewrite::DatagramRewrite;
 use super::rules::Rules;
-use crate::base::attribution::Account;
+use crate::base::attribution::{Account, Attribution};
 use crate::base::counters::{Count, Counters, Direction};
 use crate::base::emit::Emit;
 use crate::base::tally::Tally;
@@ -70,6 +70,18 @@ impl EngineState {
         false
     }
 
+    /// Counts a packet that is forwarded.
+    pub(crate) fn count_forwarded(
+        &mut self,
+        attribution: Attribution,
+        direction: Direction,
+        bytes: usize,
+        hairpinned: bool,
+    ) {
+        let EngineState { counters, tally, tables, .. } = self;
+        count_forwarded((counters, tally, tables), attribution, direction, bytes, hairpinned);
+    }
+
     /// Counts a packet that is not forwarded, by its reason. Whether it is answered is counted apart.
     pub(crate) fn count_drop(
         &mut self,
@@ -95,7 +107,7 @@ impl EngineState {
         self.count_drop(account, direction, reason, bytes);
     }
 
-    /// The party that a packet to a pool's address counts for where no binding takes it.
+    /// The account that a packet to a pool's address counts for where no binding takes it.
     pub(crate) fn account_at(&self, outside: Ipv4Addr) -> Account {
         self.tables.locate(outside).map_or(Account::Nobody, |at| Account::Pool(at.pool))
     }
@@ -108,4 +120,17 @@ impl EngineState {
             self.count_held_drop(account, Direction::FourToSix, DropReason::SynWasAnswered, bytes);
         }
     }
+}
+
+/// Counts a packet that is forwarded: in all, for its instance, and for its inside hosts.
+pub(crate) fn count_forwarded(
+    (counters, tally, tables): (&mut Counters, &mut Tally, &mut Tables),
+    attribution: Attribution,
+    direction: Direction,
+    bytes: usize,
+    hairpinned: bool,
+) {
+    counters.add_translated(direction, bytes, hairpinned);
+    tally.translated(attribution, bytes, hairpinned);
+    tables.count_for(&attribution.parties, bytes);
 }

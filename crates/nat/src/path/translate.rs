@@ -5,7 +5,7 @@ use super::fast_path::{self, SessionOpen};
 use super::look_ahead::{Hint, SessionHint, SessionOpens};
 use super::path_mtu::{self, PathNote};
 use super::slow_path;
-use super::state::Core;
+use super::state::{Core, EngineState};
 use super::super_packet::{self, has_to_be_cut};
 use super::{restore, rules::Rules};
 use crate::base::attribution::{Account, Attribution};
@@ -60,7 +60,8 @@ pub(crate) fn translate<const RULED: bool>(
         };
         rx.add(bytes);
     }
-    core.state.tally.end_burst(&mut core.state.counters);
+    let EngineState { tally, counters, tables, .. } = &mut core.state;
+    tally.end_burst(counters, |instance, traffic| tables.count_pooled(instance, traffic));
     core.state.counters.end_burst(rx);
     rx.packets as usize
 }
@@ -178,8 +179,7 @@ fn count(core: &mut Core, packet: &mut Packet<'_>, received: Received, step: Ste
                     Err(reason) => return drop_packet(core, received, reason),
                 }
             }
-            state.counters.add_translated(direction, bytes, hairpinned);
-            state.tally.translated(attribution, bytes, hairpinned);
+            state.count_forwarded(attribution, direction, bytes, hairpinned);
             Verdict::Forward
         }
         Step::Pass => {

@@ -25,7 +25,9 @@ mod port_draws;
 mod preview;
 pub(crate) mod restore;
 
+use crate::base::attribution::{Parties, Party};
 use crate::base::build_error::BuildError;
+use crate::base::counters::{Count, Traffic};
 use crate::base::index::Index;
 use crate::base::plan::{Limits, Plan, Pool4, Transport};
 use crate::base::rng::Rng;
@@ -39,6 +41,7 @@ use crate::tables::ports::address_map::AddressOwners;
 use crate::tables::session::{Endpoint4, Inside, NONE, RecordId, Session, key};
 use crate::tables::sizes::{filters_by_address, holds, record_room, records_max};
 use crate::tables::subscriber::{SubscriberKey, Subscribers};
+use crate::tables::traffic::{AddressTraffic, TrafficChange};
 use alloc::boxed::Box;
 use alloc::format;
 use alloc::vec;
@@ -92,6 +95,7 @@ pub(crate) struct TableRules {
     pub(crate) addresses: AddressOwners,
     pub(crate) pool_of_instance: Vec<usize>,
     pub(crate) gauges: Gauges,
+    pub(crate) traffic: TrafficChange,
     /// By instance.
     pub(crate) lives: Vec<Lives>,
 }
@@ -111,6 +115,7 @@ pub(crate) struct Tables {
     addresses: AddressOwners,
     pool_of_instance: Vec<usize>,
     pub(crate) subscribers: Subscribers,
+    pub(crate) address_traffic: AddressTraffic,
     hasher: Hasher64,
     rng: Rng,
     draws: PortDraws,
@@ -147,6 +152,8 @@ impl Tables {
         };
         let records_len = record_room(plan);
         let bindings_max = (records_len - 1) as u32;
+        let pool_of_instance: Vec<usize> = plan.pools_of_instances().collect();
+        let rooms: Vec<u32> = pools.iter().map(Pool4State::room).collect();
         Ok(Tables {
             records: match records.filter(|records| records.len() == records_len) {
                 Some(records) => records,
@@ -160,7 +167,8 @@ impl Tables {
             overload: Overload::new(plan, records_max)?,
             addresses: AddressOwners::new(pools.iter().map(Pool4State::map))?,
             pools,
-            pool_of_instance: plan.pools_of_instances().collect(),
+            address_traffic: AddressTraffic::new(&rooms, &pool_of_instance)?,
+            pool_of_instance,
             subscribers: Subscribers::new(subscribers_max, hasher)?,
             hasher,
             draws: PortDraws::new(&mut rng),
@@ -201,11 +209,47 @@ impl Tables {
         core::mem::swap(&mut self.limits, &mut rules.limits);
         core::mem::swap(&mut self.addresses, &mut rules.addresses);
         core::mem::swap(&mut self.pool_of_instance, &mut rules.pool_of_instance);
+        rules.traffic.apply(&mut self.address_traffic);
         core::mem::swap(&mut self.gauges, &mut rules.gauges);
         // Numbers of instances stay.
         rules.lives.iter_mut().zip(&self.lives).for_each(|(new, old)| *new = *old);
         core::mem::swap(&mut self.lives, &mut rules.lives);
         self.subscribers.set_max(self.limits.subscribers_max);
+    }
+
+    /// Counts a packet of the fast path from inside for its subscriber and its public address.
+    #[inline(always)]
+    pub(crate) fn count_outbound(&mut self, of: Party, bytes: usize) {
+        self.subscribers.traffic_mut(of.subscriber).outbound.add(bytes);
+        self.address_traffic.of(of).outbound.add(bytes);
+    }
+
+    /// As [`count_outbound`](Self::count_outbound), to the inside.
+    #[inline(always)]
+    pub(crate) fn count_inbound(&mut self, of: Party, bytes: usize) {
+        self.subscribers.traffic_mut(of.subscriber).inbound.add(bytes);
+        self.address_traffic.of(of).inbound.add(bytes);
+    }
+
+    /// Counts packets for the pool of an instance.
+    pub(crate) fn count_pooled(&mut self, instance: usize, traffic: Traffic) {
+        let pool = self.pool_of_instance.get(instance).and_then(|&pool| self.pools.get_mut(pool));
+        pool.into_iter().for_each(|pool| *pool.traffic_mut() += traffic);
+    }
+
+    /// Counts a packet of the slow path for its inside hosts, their public addresses and pools.
+    pub(crate) fn count_for(&mut self, parties: &Parties, bytes: usize) {
+        let (one, none) = (Count::one(bytes), Count::default());
+        let sent = parties.sender.map(|of| (of, Traffic { outbound: one, inbound: none }));
+        let got = parties.receiver.map(|of| (of, Traffic { outbound: none, inbound: one }));
+        for (of, traffic) in sent.into_iter().chain(got) {
+            // A static binding without a session has none.
+            if of.subscriber != NO_SUBSCRIBER {
+                *self.subscribers.traffic_mut(of.subscriber) += traffic;
+            }
+            *self.address_traffic.of(of) += traffic;
+            self.count_pooled(of.instance.into(), traffic);
+        }
     }
 
     pub(crate) fn hasher(&self) -> &Hasher64 {

@@ -42,6 +42,7 @@ const SHARE: usize = 8;
 const NEAR: u32 = 6;
 
 /// What one process left, or a part of it, and what its numbers are now.
+#[derive(Clone)]
 pub struct Legacy {
     /// Its records.
     pub kept: Kept,
@@ -132,7 +133,7 @@ impl Finder<'_> {
     /// # Errors
     /// Where there is no memory for the lists, or there are more records than numbers.
     pub fn find(self, legacy: Legacy, mine: &Mine<'_>) -> Result<Found, OutOfMemory> {
-        let records = legacy.kept.records().len();
+        let records = legacy.kept.len();
         if records >= LAST as usize {
             return Err(OutOfMemory { bytes: usize::MAX });
         }
@@ -151,10 +152,9 @@ impl Found {
     #[inline]
     fn enter_group(&mut self, first: usize, finder: Finder<'_>, mine: &Mine<'_>) {
         let (mut lists, mut strangers) = ([None; GROUP], 0);
-        let records = self.legacy.kept.records().get(first..).unwrap_or_default();
-        for (record, lists) in records.iter().zip(&mut lists) {
-            if record.is_session() && record.is_whole() {
-                *lists = self.lists_of(record, finder, mine);
+        for (number, lists) in (first..).zip(&mut lists) {
+            if let Some(record) = self.legacy.kept.session(number).filter(Session::is_whole) {
+                *lists = self.lists_of(&record, finder, mine);
                 strangers +=
                     u64::from(lists.is_none() && self.legacy.numbers.instance(record.instance).is_none());
             }
@@ -197,7 +197,7 @@ impl Found {
     }
 
     /// The records of the list that begins with `at` and still wait: others have been cleared.
-    fn along(&self, at: u32, list: usize) -> impl Iterator<Item = (u32, &Session)> {
+    fn along(&self, at: u32, list: usize) -> impl Iterator<Item = (u32, Session)> {
         let mut at = at;
         core::iter::from_fn(move || {
             while at != NOBODY && at != LAST {
@@ -216,12 +216,11 @@ impl Found {
         })
     }
 
-    fn waiting(&self, number: u32) -> Option<&Session> {
-        let record = self.legacy.kept.records().get((number as usize).checked_sub(1)?)?;
-        record.is_session().then_some(record)
+    fn waiting(&self, number: u32) -> Option<Session> {
+        self.legacy.kept.session((number as usize).checked_sub(1)?)
     }
 
-    fn near(&self, outside: (Ipv4Addr, u16)) -> impl Iterator<Item = (u32, &Session)> {
+    fn near(&self, outside: (Ipv4Addr, u16)) -> impl Iterator<Item = (u32, Session)> {
         self.along(first(&self.at_outside, near(outside.0, outside.1)), 1)
     }
 }
@@ -297,14 +296,14 @@ impl Inheritance {
         let part = self.parts.get(id.part as usize).ok_or(NotRestored::There)?;
         let record = part.waiting(id.number).ok_or(NotRestored::There)?;
         let since_ms = now.since_ms(self.read_at);
-        let saved = Saved::of(record, part.legacy.kept.now().plus_ms(since_ms));
+        let saved = Saved::of(&record, part.legacy.kept.now().plus_ms(since_ms));
         part.legacy.numbers.translate(saved).ok_or(NotRestored::NotServed)
     }
 
     /// A record that still waits, with the number that its instance has now.
     pub(crate) fn record(&self, id: InheritedId) -> Option<Session> {
         let part = self.parts.get(id.part as usize)?;
-        let mut record = *part.waiting(id.number)?;
+        let mut record = part.waiting(id.number)?;
         record.instance = part.legacy.numbers.instance(record.instance)?;
         Some(record)
     }
@@ -338,7 +337,7 @@ impl Reservations for Inheritance {
         lists.any(|list| {
             self.parts
                 .iter()
-                .any(|part| part.near((address, list << NEAR)).any(|(_, record)| is_there(record)))
+                .any(|part| part.near((address, list << NEAR)).any(|(_, record)| is_there(&record)))
         })
     }
 }

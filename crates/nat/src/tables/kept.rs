@@ -17,18 +17,21 @@ use crate::base::time::Instant;
 use crate::base::time::Tick;
 use crate::tables::session::{Inside, Kind, NONE, Session};
 use crate::tables::sizes::record_room;
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::fmt;
 use core::net::{Ipv4Addr, Ipv6Addr};
-use gatun_mem::{BorrowedFd, HugeVec, OutOfMemory, Written, bytes_written};
+use gatun_mem::{BorrowedFd, HugeVec, NotMapped, SharedRecords, bytes_written};
 use gatun_wire::checksum::Delta;
 
-/// The form of the header and of a record. Another one can not be read: raise it with any change of a record.
-pub const LAYOUT: u32 = 1;
+pub use crate::tables::session::{Offload, Ownership};
+
+/// The form of the header and of a record: raised with any change of a record. The one before can be read, too.
+pub const LAYOUT: u32 = 2;
+/// The oldest form that can be read: flags that were bytes of their own (decision 0037).
+pub const LAYOUT_READ_MIN: u32 = 1;
 
 const MAGIC: u64 = u64::from_be_bytes(*b"gatunses");
-/// Whatever a page is, it is a multiple of as many.
-const RECORDS_A_PAGE: usize = 4096 / size_of::<Session>();
 /// Where records begin in a file, bytes: at a huge page.
 pub const RECORDS_AT: u64 = 2 << 20;
 
@@ -62,16 +65,15 @@ impl Keep {
         u32::try_from(records.saturating_sub(beside)).unwrap_or(u32::MAX)
     }
 
-    /// Makes `file`, which is [`Keep::bytes`] long, all zeroes, and this process's alone, the place of an engine's
-    /// sessions. `zero_ms` is the engine's time zero by a clock that goes on when the process has ended.
+    /// Makes `file`, which is [`Keep::bytes`] long and all zeroes, the place of an engine's sessions, and locks it.
+    /// `zero_ms` is the engine's time zero by a clock that goes on when the process has ended.
     ///
     /// # Errors
-    /// Where the file is too short, or there is no address space.
-    pub fn new(file: BorrowedFd<'_>, plan: &Plan, zero_ms: u64) -> Result<Keep, OutOfMemory> {
+    /// Where the file is too short or another engine's, or there is no address space.
+    pub fn new(file: BorrowedFd<'_>, plan: &Plan, zero_ms: u64) -> Result<Keep, NotMapped> {
         let len = record_room(plan);
-        let records = HugeVec::in_file(file, RECORDS_AT, len, Written::ToFile)?;
         Header::new(len, zero_ms).write(file)?;
-        Ok(Keep { records })
+        Ok(Keep { records: HugeVec::in_file(file, RECORDS_AT, len)? })
     }
 }
 
@@ -85,13 +87,14 @@ pub fn bytes_of(sessions: usize) -> u64 {
 ///
 /// # Errors
 /// As [`Keep::new`].
-pub fn write(file: BorrowedFd<'_>, sessions: &[Saved], clock_ms: u64) -> Result<(), OutOfMemory> {
+pub fn write(file: BorrowedFd<'_>, sessions: &[Saved], clock_ms: u64) -> Result<(), NotMapped> {
     let len = sessions.len() + 1;
-    let mut records = HugeVec::<Session>::in_file(file, RECORDS_AT, len, Written::ToFile)?;
+    Header::new(len, clock_ms).write(file)?;
+    let mut records = HugeVec::<Session>::in_file(file, RECORDS_AT, len)?;
     for (record, saved) in records.iter_mut().skip(1).zip(sessions) {
         *record = saved.record();
     }
-    Header::new(len, clock_ms).write(file)
+    Ok(())
 }
 
 impl Header {
@@ -100,8 +103,8 @@ impl Header {
         Header { magic: MAGIC, layout: LAYOUT, record_bytes, records: records as u64, zero_ms }
     }
 
-    fn write(self, file: BorrowedFd<'_>) -> Result<(), OutOfMemory> {
-        let mut header = HugeVec::<Header>::in_file(file, 0, 1, Written::ToFile)?;
+    fn write(self, file: BorrowedFd<'_>) -> Result<(), NotMapped> {
+        let mut header = HugeVec::<Header>::in_file(file, 0, 1)?;
         header.iter_mut().for_each(|header| *header = self);
         Ok(())
     }
@@ -119,6 +122,8 @@ pub enum Unreadable {
     },
     /// It is shorter than it says.
     Short,
+    /// An engine has it.
+    InUse,
 }
 
 impl fmt::Display for Unreadable {
@@ -126,18 +131,28 @@ impl fmt::Display for Unreadable {
         match self {
             Unreadable::NotOurs => write!(f, "it holds no sessions"),
             Unreadable::Layout { has } => {
-                write!(f, "its form is number {has}, and this version reads number {LAYOUT}")
+                write!(
+                    f,
+                    "its form is number {has}, and this version reads numbers {LAYOUT_READ_MIN} to {LAYOUT}"
+                )
             }
             Unreadable::Short => write!(f, "it is shorter than it says"),
+            Unreadable::InUse => write!(f, "another process uses it"),
         }
     }
 }
 
-/// What another process left.
+/// What another process left, or a part of it. Clones share the records: a session that one of them has cleared is in
+/// none.
+#[derive(Clone)]
 pub struct Kept {
-    records: HugeVec<Session>,
+    records: Arc<SharedRecords<Session>>,
+    /// Number of the part's first record.
+    first: usize,
     /// How many of them were ever written: records are used from the first on.
     used: usize,
+    /// The form of the records.
+    layout: u32,
     /// The clock's reading now, as the other engine would have had it.
     now: Instant,
 }
@@ -187,6 +202,8 @@ pub struct Saved {
     pub expires_ms: u32,
     /// Whether it shares its public port with flows of other inside ends.
     pub shares_port: bool,
+    /// Who translates its packets.
+    pub ownership: Ownership,
 }
 
 impl Kept {
@@ -195,19 +212,7 @@ impl Kept {
     /// # Errors
     /// Why it cannot be read.
     pub fn read(file: BorrowedFd<'_>, clock_ms: u64) -> Result<Kept, Unreadable> {
-        let header = HugeVec::<Header>::in_file(file, 0, 1, Written::Nowhere);
-        let header = header.ok().and_then(|header| header.first().copied());
-        let header = header.filter(|header| header.magic == MAGIC).ok_or(Unreadable::NotOurs)?;
-        if header.layout != LAYOUT || header.record_bytes as usize != size_of::<Session>() {
-            return Err(Unreadable::Layout { has: header.layout });
-        }
-        let len = usize::try_from(header.records).map_err(|_| Unreadable::Short)?;
-        let records = HugeVec::in_file(file, RECORDS_AT, len, Written::Nowhere);
-        let records = records.map_err(|_| Unreadable::Short)?;
-        let written = bytes_written(file).map_or(u64::MAX, |bytes| bytes.saturating_sub(RECORDS_AT));
-        let used = written.div_ceil(size_of::<Session>() as u64);
-        let used = usize::try_from(used).unwrap_or(usize::MAX).min(len);
-        Ok(Kept { records, used, now: Instant(clock_ms.saturating_sub(header.zero_ms)) })
+        Self::opened(file, clock_ms, |len| Ok(HugeVec::copy_of(file, RECORDS_AT, len)?.into()))
     }
 
     /// As [`read`](Self::read), by the process that goes on with the sessions: those that it has put back are in the
@@ -216,38 +221,65 @@ impl Kept {
     /// # Errors
     /// Why it cannot be read.
     pub fn take_over(file: BorrowedFd<'_>, clock_ms: u64, parts: usize) -> Result<Vec<Kept>, Unreadable> {
-        let Kept { used, now, .. } = Self::read(file, clock_ms)?;
-        let each = used.div_ceil(parts.max(1)).next_multiple_of(RECORDS_A_PAGE);
-        let firsts = (0..used).step_by(each.max(1));
-        let part = |first: usize| {
-            let at = RECORDS_AT + (first * size_of::<Session>()) as u64;
-            let len = each.min(used - first);
-            let records = HugeVec::in_file(file, at, len, Written::ToFile).map_err(|_| Unreadable::Short)?;
-            Ok(Kept { records, used: len, now })
-        };
-        firsts.map(part).collect()
+        let all = Self::opened(file, clock_ms, |len| SharedRecords::in_file(file, RECORDS_AT, len))?;
+        let each = all.used.div_ceil(parts.max(1)).max(1);
+        let firsts = (0..all.used).step_by(each);
+        Ok(firsts.map(|first| Kept { first, used: each.min(all.used - first), ..all.clone() }).collect())
+    }
+
+    /// Reads the header, and has the records from `records`, which is told their number.
+    fn opened(
+        file: BorrowedFd<'_>,
+        clock_ms: u64,
+        records: impl FnOnce(usize) -> Result<SharedRecords<Session>, NotMapped>,
+    ) -> Result<Kept, Unreadable> {
+        let header = HugeVec::<Header>::copy_of(file, 0, 1);
+        let header = header.ok().and_then(|header| header.first().copied());
+        let header = header.filter(|header| header.magic == MAGIC).ok_or(Unreadable::NotOurs)?;
+        let is_known = (LAYOUT_READ_MIN..=LAYOUT).contains(&header.layout);
+        if !is_known || header.record_bytes as usize != size_of::<Session>() {
+            return Err(Unreadable::Layout { has: header.layout });
+        }
+        let len = usize::try_from(header.records).map_err(|_| Unreadable::Short)?;
+        let records = records(len).map_err(|why| match why {
+            NotMapped::InUse => Unreadable::InUse,
+            NotMapped::Memory(_) | NotMapped::Refused(_) => Unreadable::Short,
+        })?;
+        let written = bytes_written(file).map_or(u64::MAX, |bytes| bytes.saturating_sub(RECORDS_AT));
+        let used = written.div_ceil(size_of::<Session>() as u64);
+        let used = usize::try_from(used).unwrap_or(usize::MAX).min(len);
+        let now = Instant(clock_ms.saturating_sub(header.zero_ms));
+        Ok(Kept { records: Arc::new(records), first: 0, used, layout: header.layout, now })
     }
 
     /// Records that there may be sessions in.
-    pub(crate) fn records(&self) -> &[Session] {
-        self.records.get(..self.used).unwrap_or_default()
+    pub(crate) fn len(&self) -> usize {
+        self.used
+    }
+
+    /// The session of the record of that number, from 0 to [`len`](Self::len).
+    #[inline]
+    pub(crate) fn session(&self, number: usize) -> Option<Session> {
+        let number = Some(number).filter(|&number| number < self.used)?;
+        let record = self.records.get(self.first + number).filter(Session::is_session)?;
+        Some(if self.layout == 1 { record.of_layout_1() } else { record })
     }
 
     pub(crate) fn now(&self) -> Instant {
         self.now
     }
 
-    /// Makes a record nobody's; says whether it was a session.
-    pub(crate) fn clear(&mut self, number: usize) -> bool {
-        let record = self.records.get_mut(number).filter(|record| record.is_session());
-        record.map(Session::end).is_some()
+    /// Makes a record nobody's; says whether it was a session until then.
+    pub(crate) fn clear(&self, number: usize) -> bool {
+        let is_session = self.session(number).is_some();
+        is_session
+            && self.records.clear_word(self.first + number, Session::KIND_WORD).is_some_and(|word| word != 0)
     }
 
     /// The sessions. Numbers of instances and prefixes are the other engine's.
     pub fn sessions(&self) -> impl Iterator<Item = Saved> + '_ {
-        let now = self.now;
-        let sessions = self.records().iter().filter(|record| record.is_session() && record.is_whole());
-        sessions.map(move |record| Saved::of(record, now))
+        let sessions = (0..self.used).filter_map(|number| self.session(number));
+        sessions.filter(Session::is_whole).map(|record| Saved::of(&record, self.now))
     }
 }
 
@@ -265,6 +297,7 @@ impl Saved {
         let inside = Inside { addr, port, transport: self.transport, instance };
         let mut record = Session::new(Kind::Session, &inside, self.outside, 0, self.remote, 0);
         record.set_overloaded(self.shares_port);
+        record.set_ownership(self.ownership);
         record.state = if self.transport == Transport::Tcp { self.tcp as u8 } else { 0 };
         record.live_until(Tick::after(now, self.expires_ms));
         record
@@ -282,6 +315,7 @@ impl Saved {
             tcp: record.tcp_state(),
             expires_ms: record.expires().left_ms(now),
             shares_port: record.is_overloaded(),
+            ownership: record.ownership(),
         }
     }
 }

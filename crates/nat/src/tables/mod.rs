@@ -18,3 +18,4 @@ pub(crate) mod session;
 pub(crate) mod sizes;
 pub mod subscriber;
 pub mod syn_store;
+pub(crate) mod traffic;

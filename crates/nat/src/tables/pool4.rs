@@ -19,6 +19,7 @@ pub(crate) mod preview;
 mod tests;
 
 use crate::base::build_error::NotBound;
+use crate::base::counters::Traffic;
 use crate::base::plan::{Allocation, BlockProtocols, Blocks, HoldDown, Pool4, Transport};
 use crate::base::rng::Rng;
 use crate::base::time::Instant;
@@ -54,6 +55,8 @@ pub struct PoolCounters {
     pub refused: u64,
     /// Ports of another address than the subscriber's own.
     pub pairing_broken: u64,
+    /// Packets translated by it.
+    pub traffic: Traffic,
 }
 
 impl AddAssign for PoolCounters {
@@ -64,6 +67,7 @@ impl AddAssign for PoolCounters {
         self.blocks_returned += other.blocks_returned;
         self.refused += other.refused;
         self.pairing_broken += other.pairing_broken;
+        self.traffic += other.traffic;
     }
 }
 
@@ -189,6 +193,25 @@ impl Pool4State {
             ports += each * addresses.len() as u64;
         }
         Ok(ports)
+    }
+
+    /// Numbers of addresses lie below this.
+    pub(crate) fn room(&self) -> u32 {
+        self.room
+    }
+
+    /// What the pool of a plan has room for.
+    ///
+    /// # Errors
+    /// As [`Pool4State::new`].
+    pub(crate) fn room_of(plan: &Pool4) -> Result<u32, PoolError> {
+        Ok(room(AddressMap::new(&plan.ranges)?.addresses(), plan)?)
+    }
+
+    /// Its packets, to be counted on.
+    #[inline]
+    pub(crate) fn traffic_mut(&mut self) -> &mut Traffic {
+        &mut self.counters.traffic
     }
 
     /// Name in the configuration.

@@ -5,13 +5,16 @@
 //!  16  remote address (4), inside port (2), remote port (2)      Z, x, z: one word, [`Flow`]
 //!  24  outside address (4), outside port (2), address delta (2)  T, t
 //!  32  expires (4), next (4), prev (4), subscriber (4)
-//!  48  outside address number (4), kind, transport, instance, pool6, state, overloaded, of a static binding
+//!  48  outside address number (4), kind, transport, instance, pool6, state, flags, epoch (2)
 //!  60  check (4)
 //! ```
+//! Flags are, from the lowest bit on: it shares a port; its binding is static; two bits of [`Offload`]. This is layout 2 of
+//! [`crate::kept`]; in layout 1 the second flag was a byte of its own where the epoch is (decision 0037).
 //! A binding (RFC 6146's BIB entry) has no record of its own: it is the ring of the sessions that share
 //! inside and outside transport addresses, linked by `next` and `prev`; see [`crate::tables::bib`]. A static
 //! binding's ring holds an [`Kind::Anchor`] that is no session.
 
+use crate::base::attribution::Party;
 use crate::base::plan::Transport;
 use crate::base::tcp_fsm::{OnTimeout, TcpState, on_timeout};
 use crate::base::time::Tick;
@@ -57,14 +60,42 @@ pub(crate) struct Session {
     pub(crate) instance: u8,
     pub(crate) pool6: u8,
     pub(crate) state: u8,
-    overloaded: u8,
-    of_static: u8,
-    _spare: u8,
+    flags: u8,
+    /// [`Ownership::epoch`].
+    epoch: u16,
     /// Over who the record is of, see [`Session::is_whole`].
     check: u32,
 }
 
 const _: () = assert!(size_of::<Session>() == 64);
+
+const SHARES_PORT: u8 = 1;
+const OF_STATIC: u8 = 2;
+const OFFLOAD_AT: u32 = 2;
+
+/// Who translates the packets of an established session.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Offload {
+    /// The engine alone.
+    #[default]
+    Engine = 0,
+    /// A fast path is being told, and waits for what is on its way through the engine.
+    Pending = 1,
+    /// A fast path; the engine sees what that passes on.
+    Fast = 2,
+    /// A fast path is to forget it: the port is free only once it has.
+    Draining = 3,
+}
+
+/// The owner of a session among engines and fast paths.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Ownership {
+    /// Generation of the ownership under which it was opened; 0 where a single engine owns all.
+    pub epoch: u16,
+    /// Whether a fast path has it.
+    pub offload: Offload,
+}
 
 /// Inside transport address of one instance: what a binding is found by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -102,6 +133,9 @@ impl Flow {
 pub(crate) type Endpoint4 = (Ipv4Addr, u16);
 
 impl Session {
+    /// The 64-bit word that its kind lies in: a record in which it is zero is free.
+    pub(crate) const KIND_WORD: usize = core::mem::offset_of!(Session, kind) / 8;
+
     /// What is at the number of no record.
     pub(crate) const NOBODY: Session = Session {
         inside_addr: [0; 16],
@@ -119,9 +153,8 @@ impl Session {
         instance: 0,
         pool6: 0,
         state: 0,
-        overloaded: 0,
-        of_static: 0,
-        _spare: 0,
+        flags: 0,
+        epoch: 0,
         check: 0,
     };
 
@@ -150,9 +183,8 @@ impl Session {
             transport: inside.transport as u8,
             instance: inside.instance,
             pool6: 0,
-            overloaded: 0,
-            of_static: u8::from(kind == Kind::Anchor),
-            _spare: 0,
+            flags: if kind == Kind::Anchor { OF_STATIC } else { 0 },
+            epoch: 0,
             check: 0,
         }
     }
@@ -174,33 +206,59 @@ impl Session {
 
     /// Says whether it is one of the flows that share an outside port, and so of no binding.
     pub(crate) fn set_overloaded(&mut self, overloaded: bool) {
-        self.overloaded = overloaded.into();
+        self.set_flag(SHARES_PORT, overloaded);
     }
 
     /// Whether it is such a flow.
     #[inline]
     pub(crate) fn is_overloaded(&self) -> bool {
-        self.overloaded != 0
+        self.flags & SHARES_PORT != 0
     }
 
     /// Whether its binding is one of the configuration.
     pub(crate) fn is_of_static(&self) -> bool {
-        self.of_static != 0
+        self.flags & OF_STATIC != 0
     }
 
     pub(crate) fn set_of_static(&mut self, of_static: bool) {
-        self.of_static = of_static.into();
+        self.set_flag(OF_STATIC, of_static);
+    }
+
+    #[inline]
+    fn set_flag(&mut self, flag: u8, is_set: bool) {
+        self.flags = self.flags & !flag | if is_set { flag } else { 0 };
+    }
+
+    /// Who translates its packets.
+    pub(crate) fn ownership(&self) -> Ownership {
+        let offload = match self.flags >> OFFLOAD_AT & 3 {
+            0 => Offload::Engine,
+            1 => Offload::Pending,
+            2 => Offload::Fast,
+            _ => Offload::Draining,
+        };
+        Ownership { epoch: self.epoch, offload }
+    }
+
+    pub(crate) fn set_ownership(&mut self, ownership: Ownership) {
+        self.epoch = ownership.epoch;
+        self.flags = self.flags & !(3 << OFFLOAD_AT) | (ownership.offload as u8) << OFFLOAD_AT;
+    }
+
+    /// A record of layout 1 as this layout has it.
+    pub(crate) fn of_layout_1(self) -> Session {
+        let [of_static, _spare] = self.epoch.to_ne_bytes();
+        let shares_port = self.flags;
+        let mut record = Session { flags: 0, epoch: 0, ..self };
+        record.set_overloaded(shares_port != 0);
+        record.set_of_static(of_static != 0);
+        record
     }
 
     /// The record as it is put into the table at `id`, a ring of its own.
     #[inline]
     pub(crate) fn sealed(&self, id: RecordId) -> Self {
         Session { next: id, prev: id, check: self.sum(), ..*self }
-    }
-
-    /// Makes the record nobody's.
-    pub(crate) fn end(&mut self) {
-        self.kind = Kind::Free as u8;
     }
 
     /// Whether what was written to the table is all there: a process may have been killed half-way.
@@ -238,6 +296,12 @@ impl Session {
     /// Whether it is asked with a probe, where its time is up, before it goes (RFC 6146 3.5.2.2).
     pub(crate) fn waits_for_probe(&self) -> bool {
         self.transport() == Transport::Tcp && on_timeout(self.tcp_state()) == OnTimeout::Probe
+    }
+
+    /// The counters of its packets.
+    #[inline(always)]
+    pub(crate) fn party(&self) -> Party {
+        Party { subscriber: self.subscriber, address_ix: self.address_ix, instance: self.instance }
     }
 
     #[inline]

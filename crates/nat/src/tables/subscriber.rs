@@ -1,5 +1,6 @@
 //! Subscribers: the unit of pairing and quotas. One record for each IPv6 prefix with state.
 
+use crate::base::counters::Traffic;
 use crate::base::index::Index;
 use crate::base::plan::Limits;
 use crate::base::time::Instant;
@@ -7,7 +8,7 @@ use crate::tables::pool4::Holdings;
 use alloc::boxed::Box;
 use core::net::Ipv6Addr;
 use gatun_mem::hash::Hasher64;
-use gatun_mem::{Footprint, HugeVec, OutOfMemory, prefetch_read};
+use gatun_mem::{Footprint, HugeVec, OutOfMemory, WrappingTable, prefetch_read};
 use gatun_wire::DropReason;
 
 /// No record.
@@ -146,6 +147,8 @@ pub struct Subscribers {
     records: HugeVec<Subscriber>,
     /// By number; touched for those alone who were refused something.
     refusals: HugeVec<Refusals>,
+    /// By number: packets and bytes, as long as it has state.
+    traffic: WrappingTable<Traffic>,
     by_instance: Box<[u32; 256]>,
     index: Index,
     hasher: Hasher64,
@@ -167,6 +170,7 @@ impl Subscribers {
         Ok(Subscribers {
             records: HugeVec::new(n)?,
             refusals: HugeVec::new(n)?,
+            traffic: WrappingTable::new(n)?,
             by_instance: Box::new([0; 256]),
             index: Index::with_capacity(max)?,
             hasher,
@@ -179,7 +183,10 @@ impl Subscribers {
     /// Memory that [`Subscribers::new`] takes.
     pub fn footprint(max: u32) -> Footprint {
         let n = max.min(NONE - 1) as usize;
-        HugeVec::<Subscriber>::footprint(n) + HugeVec::<Refusals>::footprint(n) + Index::footprint(max)
+        HugeVec::<Subscriber>::footprint(n)
+            + HugeVec::<Refusals>::footprint(n)
+            + WrappingTable::<Traffic>::footprint(n)
+            + Index::footprint(max)
     }
 
     /// How many the table was made for.
@@ -251,6 +258,7 @@ impl Subscribers {
         let record = self.records.get_mut(id as usize).ok_or(DropReason::SubscriberTableFull)?;
         self.index.insert(hash, id).map_err(|_| DropReason::SubscriberTableFull)?;
         *record = Subscriber::new(key);
+        *self.traffic.at_mut(id as usize) = Traffic::default();
         match recycled {
             Some(next) => self.free = next,
             None => self.fresh += 1,
@@ -288,6 +296,17 @@ impl Subscribers {
     pub fn refusals(&self, id: u32) -> Refusals {
         let refused = self.get(id).is_some_and(|s| s.flags & REFUSED != 0);
         self.refusals.get(id as usize).filter(|_| refused).copied().unwrap_or_default()
+    }
+
+    /// Packets and bytes of a subscriber since it has had state.
+    pub fn traffic(&self, id: u32) -> Traffic {
+        self.get(id).map_or(Traffic::default(), |_| *self.traffic.at(id as usize))
+    }
+
+    /// As [`traffic`](Self::traffic) of a session's subscriber, to be counted on. Another number is anybody's.
+    #[inline(always)]
+    pub(crate) fn traffic_mut(&mut self, id: u32) -> &mut Traffic {
+        self.traffic.at_mut(id as usize)
     }
 
     /// Counts that a subscriber was refused something; `false` where the reason is no limit of its own.

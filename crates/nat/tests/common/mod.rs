@@ -130,6 +130,7 @@ impl Bed {
         let outcome = Outcome { verdict, bytes, realm, emitted, emitted_realms };
         assert!(self.nat.counters().conserved(), "{:?}", self.nat.counters());
         assert!(self.nat.conserved_by_instance(), "{:?}", self.nat.counters());
+        assert!(self.nat.conserved_by_address(), "{:?}", self.nat.pool_stats().collect::<Vec<_>>());
         if !matches!(outcome.verdict, Verdict::Drop(_) | Verdict::Held | Verdict::Pass) {
             check(&outcome.bytes);
         }

@@ -7,7 +7,7 @@ use gatun_nat::reconfigure::Change;
 use gatun_nat::{Plan, Verdict};
 use gatun_wire::DropReason;
 
-fn change(bed: &mut Bed, old: &Plan, new: &Plan) {
+pub(crate) fn change(bed: &mut Bed, old: &Plan, new: &Plan) {
     let mut change = Change::prepare(&bed.nat.outline(), old, new).unwrap();
     let (sessions, _) = forecast(&change, &bed.nat, 1);
     bed.nat.apply(bed.now, &mut change).unwrap();

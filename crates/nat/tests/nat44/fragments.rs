@@ -7,7 +7,7 @@ use gatun_nat::plan::{Exemption, Transport};
 use gatun_wire::DropReason;
 
 /// A packet in three pieces, first to last.
-fn pieces(packet: &[u8], id: u16) -> Vec<Vec<u8>> {
+pub(crate) fn pieces(packet: &[u8], id: u16) -> Vec<Vec<u8>> {
     let (header, payload) = packet.split_at(20);
     let cuts = [0, 40, 88, payload.len()];
     cuts.windows(2)

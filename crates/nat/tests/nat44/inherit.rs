@@ -4,7 +4,9 @@ use crate::common::*;
 use crate::kept::*;
 use crate::{A, B, POOL6, ROUTER, SERVER};
 use gatun_nat::inspect::{Selection, SessionInfo};
-use gatun_nat::kept::{self, Kept, Legacy, Mine, NotRestored, Numbers, Progress, Saved};
+use gatun_nat::kept::{
+    self, Kept, Legacy, Mine, NotRestored, Numbers, Ownership, Progress, Saved, Unreadable,
+};
 use gatun_nat::plan::Transport;
 use gatun_nat::tcp_fsm::TcpState;
 use gatun_nat::{ClearCursor, EventKind, EventKinds, Extent, Instant, Plan, Verdict};
@@ -241,6 +243,9 @@ fn each_session_is_in_one_file_whenever_the_heir_is_killed() {
     let second = file(plan);
     let mut after = keeping(plan, &second, 9);
     let clock_ms = ZERO_MS + before.now.0;
+    // As long as an engine writes to its records, nobody else does.
+    assert_eq!(Kept::take_over(fd(&first), clock_ms, 3).map(|_| ()), Err(Unreadable::InUse));
+    drop(before);
     let parts = Kept::take_over(fd(&first), clock_ms, 3).unwrap();
     assert_eq!(parts.len(), 3);
     inherit(&mut after, parts.into_iter().map(|kept| Legacy { kept, numbers: as_before() }), &Mine::All);
@@ -258,6 +263,32 @@ fn each_session_is_in_one_file_whenever_the_heir_is_killed() {
         }
     }
     assert_eq!((count(&first), count(&second)), (0, had));
+}
+
+#[test]
+fn engines_that_take_over_one_file_side_by_side_have_each_session_once() {
+    let plan = &plans()[0];
+    let (before, first) = lived(plan);
+    let had = sessions(&before.nat);
+    let clock_ms = ZERO_MS + before.now.0;
+    drop(before);
+    let parts = Kept::take_over(fd(&first), clock_ms, 2).unwrap();
+    let heirs = [0, 1].map(|worker| {
+        let is_mine = move |_, inside: Ipv6Addr, _| u128::from(inside) as usize % 2 == worker;
+        let mine = Mine::Of { is_mine: &is_mine, strangers: worker == 0 };
+        let mut heir = keeping(plan, &file(plan), 9);
+        let parts = parts.iter().cloned().map(|kept| Legacy { kept, numbers: as_before() });
+        inherit(&mut heir, parts, &mine);
+        heir
+    });
+    let restored = std::thread::scope(|scope| {
+        let threads = heirs.map(|mut heir| scope.spawn(move || put_all_back(&mut heir)));
+        threads.map(|thread| thread.join().unwrap().restored)
+    });
+    assert!(restored.iter().all(|&n| n > 0), "{restored:?}");
+    assert_eq!(restored.iter().sum::<u64>(), had.len() as u64);
+    drop(parts);
+    assert_eq!(Kept::read(fd(&first), clock_ms).unwrap().sessions().count(), 0, "none is left behind");
 }
 
 #[test]
@@ -310,6 +341,7 @@ fn a_subscriber_gets_no_more_ports_back_than_are_counted() {
         tcp: TcpState::Trans,
         expires_ms: 300_000,
         shares_port: false,
+        ownership: Ownership::default(),
     };
     let sessions: Vec<Saved> = (0..70_000).map(session).collect();
     let file = File::from(memfd_create("sessions", MemfdFlags::CLOEXEC).unwrap());

@@ -4,7 +4,7 @@ use crate::common::*;
 use crate::{A, B, OTHER, POOL6, SERVER, both_kinds};
 use gatun_mem::BorrowedFd;
 use gatun_nat::inspect::{Selection, SessionCursor, SessionInfo};
-use gatun_nat::kept::{Keep, Kept, LAYOUT, NotRestored, Saved, Unreadable};
+use gatun_nat::kept::{Keep, Kept, LAYOUT, NotRestored, Offload, Ownership, Saved, Unreadable};
 use gatun_nat::plan::{Allocation, Blocks, EventPlan, Filtering, StaticBinding, Transport};
 use gatun_nat::tcp_fsm::TcpState;
 use gatun_nat::{EventKind, EventKinds, Instant, Nat, Plan, Verdict};
@@ -276,6 +276,52 @@ fn a_record_that_was_half_written_is_nobodys() {
 }
 
 #[test]
+fn sessions_of_the_layout_before_go_on() {
+    for plan in plans() {
+        let first = file(&plan);
+        let mut bed = keeping(&plan, &first, 1);
+        live(&mut bed);
+        let had = saved(&first, &bed, 0);
+        // Layout 1 had a byte for each of two flags, and a spare one, where flags and epoch are now.
+        first.write_all_at(&1u32.to_ne_bytes(), 8).unwrap();
+        let mut shared = 0;
+        for at in (2 << 20..Keep::bytes(&plan)).step_by(64) {
+            let mut flags = [0; 3];
+            first.read_exact_at(&mut flags, at + 57).unwrap();
+            let [shares_port, of_static] = [flags[0] & 1, flags[0] >> 1 & 1];
+            shared += usize::from(shares_port);
+            first.write_all_at(&[shares_port, of_static, 0], at + 57).unwrap();
+        }
+        assert_eq!(shared > 0, !plan.pools[0].overload.is_empty());
+        assert_eq!(saved(&first, &bed, 0), had);
+        drop(bed.nat);
+        let parts = Kept::take_over(fd(&first), ZERO_MS, 2).unwrap();
+        assert_eq!(parts.iter().map(|part| part.sessions().count()).sum::<usize>(), had.len());
+    }
+}
+
+#[test]
+fn the_owner_of_a_session_goes_with_it() {
+    let plan = &plans()[0];
+    let first = file(plan);
+    let mut bed = keeping(plan, &first, 1);
+    bed.through(&udp4(A, 4000, SERVER, 53, b"x"));
+    let new = saved(&first, &bed, 0)[0];
+    assert_eq!(new.ownership, Ownership::default());
+    for offload in [Offload::Engine, Offload::Pending, Offload::Fast, Offload::Draining] {
+        let ownership = Ownership { epoch: 0xfffe, offload };
+        let next = file(plan);
+        let mut after = keeping(plan, &next, 9);
+        after.nat.restore(after.now, &Saved { ownership, ..new }).unwrap();
+        assert_eq!(saved(&next, &after, 0)[0].ownership, ownership);
+        assert_eq!(saved(&next, &after, 0)[0].shares_port, new.shares_port);
+        // A packet leaves it alone.
+        after.through(&udp4(A, 4000, SERVER, 53, b"x"));
+        assert_eq!(saved(&next, &after, 0)[0].ownership, ownership);
+    }
+}
+
+#[test]
 fn a_file_of_another_form_is_refused() {
     let plan = &plans()[0];
     let first = file(plan);
@@ -291,7 +337,9 @@ fn a_file_of_another_form_is_refused() {
         result
     };
     assert_eq!(edited(0, b"x"), Err(Unreadable::NotOurs));
-    assert_eq!(edited(8, &(LAYOUT + 1).to_ne_bytes()), Err(Unreadable::Layout { has: LAYOUT + 1 }));
+    for has in [0, LAYOUT + 1] {
+        assert_eq!(edited(8, &has.to_ne_bytes()), Err(Unreadable::Layout { has }));
+    }
     assert_eq!(edited(12, &65u32.to_ne_bytes()), Err(Unreadable::Layout { has: LAYOUT }));
     assert_eq!(edited(16, &u64::MAX.to_ne_bytes()), Err(Unreadable::Short));
     assert_eq!(edited(16, &100_000u64.to_ne_bytes()), Err(Unreadable::Short));

@@ -3,6 +3,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod accounts;
 mod changes;
 mod filtering;
 mod fragments;

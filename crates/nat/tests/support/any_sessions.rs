@@ -11,7 +11,7 @@
 
 use gatun_mem::BorrowedFd;
 use gatun_nat::inspect::{Selection, SessionCursor};
-use gatun_nat::kept::{self, Kept, Legacy, Mine, Numbers, Saved};
+use gatun_nat::kept::{self, Kept, Legacy, Mine, Numbers, Offload, Ownership, Saved};
 use gatun_nat::plan::*;
 use gatun_nat::tcp_fsm::TcpState;
 use gatun_nat::{Instant, Nat, Plan};
@@ -28,6 +28,7 @@ const RECORDS_AT: u64 = 2 << 20;
 const RECORD_LEN: usize = 64;
 const HEADER_LEN: usize = 32;
 const SAVED_LEN: usize = 20;
+const OFFLOADS: [Offload; 4] = [Offload::Engine, Offload::Pending, Offload::Fast, Offload::Draining];
 
 fn net(addr: [u8; 4], len: u8) -> Net4 {
     Net4::new(addr.into(), len).expect("host bits are zero")
@@ -105,6 +106,7 @@ fn saved(bytes: &[u8; SAVED_LEN]) -> Saved {
         tcp: states[usize::from(bytes[12] & 3)],
         expires_ms: u32::from_be_bytes([bytes[13], bytes[14], bytes[15], bytes[16]]),
         shares_port: bytes[17] & 1 == 1,
+        ownership: Ownership { epoch: u16::from(bytes[18]), offload: OFFLOADS[usize::from(bytes[19] & 3)] },
     }
 }
 

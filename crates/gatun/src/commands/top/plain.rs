@@ -1,7 +1,8 @@
 //! Plain-text snapshot of `gatun top`, for files and simple terminals.
 
-use super::{Sample, all, ports, refused};
+use super::{Sample, all, ports, refused, traffic};
 use gatun_api::types::Count;
+use gatun_config::Bytes;
 use gatun_daemon::tables::{group, table};
 use std::fmt::Write as _;
 
@@ -114,8 +115,16 @@ fn drops(rate: &Rate, before: &Sample, now: &Sample) -> gatun_daemon::tables::Ta
 }
 
 fn subscribers(now: &Sample) -> gatun_daemon::tables::Table {
-    let mut table =
-        table(["subscriber", "instance", "public address", "sessions", "ports", "blocks", "refused"]);
+    let mut table = table([
+        "subscriber",
+        "instance",
+        "public address",
+        "sessions",
+        "ports",
+        "blocks",
+        "refused",
+        "traffic",
+    ]);
     for s in &now.top {
         table.add_row([
             s.subscriber.clone(),
@@ -125,6 +134,7 @@ fn subscribers(now: &Sample) -> gatun_daemon::tables::Table {
             group(ports(s)),
             group(s.blocks.into()),
             group(refused(s)),
+            Bytes(traffic(s)).to_string(),
         ]);
     }
     table

@@ -2,8 +2,9 @@
 
 use super::plain::{Rate, percent};
 use super::screen::{Line, Style};
-use super::{Sample, all, ports, refused};
+use super::{Sample, all, ports, refused, traffic};
 use gatun_api::types::{Count, History, Pool, Subscriber, Urgency};
+use gatun_config::Bytes;
 use gatun_daemon::tables::group;
 use std::cmp::Reverse;
 use std::collections::VecDeque;
@@ -27,6 +28,7 @@ pub(super) enum Order {
     Ports,
     Blocks,
     Refused,
+    Traffic,
     Address,
 }
 
@@ -37,9 +39,20 @@ impl Order {
             b'p' => Order::Ports,
             b'b' => Order::Blocks,
             b'r' => Order::Refused,
+            b't' => Order::Traffic,
             b'a' => Order::Address,
             _ => return None,
         })
+    }
+
+    /// Which subscribers the API is asked for.
+    pub(super) fn by(self) -> &'static str {
+        match self {
+            Order::Sessions | Order::Blocks | Order::Address => "sessions",
+            Order::Ports => "ports",
+            Order::Refused => "refusals",
+            Order::Traffic => "bytes",
+        }
     }
 }
 
@@ -285,6 +298,7 @@ impl View<'_> {
             (format!(">ports{}", mark(Order::Ports)), keep(Order::Ports, 2)),
             (format!(">blocks{}", mark(Order::Blocks)), keep(Order::Blocks, 4)),
             (format!(">refused{}", mark(Order::Refused)), keep(Order::Refused, 3)),
+            (format!(">traffic{}", mark(Order::Traffic)), keep(Order::Traffic, 6)),
             ("instance".to_owned(), 5),
         ];
         let titles = titles.each_ref().map(|(title, keep)| (&title[..], *keep));
@@ -300,6 +314,7 @@ impl View<'_> {
                     group(ports(s)),
                     group(s.blocks.into()),
                     group(refused(s)),
+                    Bytes(traffic(s)).to_string(),
                     s.instance.to_string(),
                 ],
             );
@@ -314,6 +329,7 @@ impl View<'_> {
             Order::Ports => sorted.sort_by_key(|s| Reverse(ports(s))),
             Order::Blocks => sorted.sort_by_key(|s| Reverse(s.blocks)),
             Order::Refused => sorted.sort_by_key(|s| Reverse(refused(s))),
+            Order::Traffic => sorted.sort_by_key(|s| Reverse(traffic(s))),
             Order::Address => sorted.sort_by(|a, b| a.subscriber.cmp(&b.subscriber)),
         }
         if self.is_reversed {

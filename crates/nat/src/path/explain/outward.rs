@@ -147,7 +147,7 @@ fn without_session(
     let tables = &core.state.tables;
     e.binding = tables.binding_of(&inside).map(|primary| info::binding(tables, primary));
     if !policy::may_open(query)? {
-        return Ok(by_binding(tables, &inside)?);
+        return Ok(tables.get(by_binding(tables, &inside)?).outside());
     }
     let subscriber = instance.policy().subscriber(inside.addr);
     let session = tables.session_hash(&inside, remote);

@@ -54,7 +54,9 @@ pub(crate) fn open6(
         Ok(id) => id,
         Err(open) => return open,
     };
-    let to = outbound_of(state.tables.get(id), hint.transport);
+    let session = state.tables.get(id);
+    let (to, party) = (outbound_of(session, hint.transport), session.party());
+    state.tables.count_outbound(party, packet.len());
     let id = state.idents.next(hint.hash);
     plain.write4(packet, (request.inside.port, remote.1), &to, id, &nat.settings);
     SessionOpen::Done
@@ -80,7 +82,9 @@ pub(crate) fn open4(
         Ok(id) => id,
         Err(open) => return open,
     };
-    let to = nat44::outbound_of(state.tables.get(id), hint.transport);
+    let session = state.tables.get(id);
+    let (to, party) = (nat44::outbound_of(session, hint.transport), session.party());
+    state.tables.count_outbound(party, packet.len());
     write_outbound4(state, packet, &plain, (request.inside.port, remote.1), to, hint.transport);
     SessionOpen::Done
 }

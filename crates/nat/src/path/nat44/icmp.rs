@@ -28,7 +28,10 @@ pub(crate) fn outbound(
     let about = embedded.view;
     let query = Query::of(embedded.l4, false).ok_or(no_state)?;
     let inside = inside_of(nat, about.dst, query.dst_port, query.transport);
-    let outside = state.tables.outside_of(&inside, (about.src, query.src_port)).ok_or(no_state)?;
+    let record = state.tables.record_of(&inside, (about.src, query.src_port)).ok_or(no_state)?;
+    let record = state.tables.get(record);
+    cx.attribution.sent_by(record.party());
+    let outside = record.outside();
     // An error goes to whoever sent what it is about.
     if view.dst != about.src {
         return Err(no_state);
@@ -47,7 +50,8 @@ pub(crate) fn outbound(
         return Err(DropReason::TtlExceeded);
     }
     let sender = (at, sender_port(&query, outside));
-    let back = receiver(rules, &state.tables, sender, query.transport, outside)?;
+    let (back, party) = receiver(rules, &state.tables, sender, query.transport, outside)?;
+    cx.attribution.meant_for(party);
     let _ = icmp_error::translate(packet, view, &embedded, &outer, &inner, hairpin::ANY_MTU)?;
     Ok(match turn(packet, &back) {
         Ok(()) => Step::Forward { whole: Whole::Yes, hairpinned: true },

@@ -13,7 +13,6 @@ use crate::path::rules::Instance;
 use crate::path::rules::nat44::{Nat44, inside_of, outbound_of};
 use crate::path::stateful::hairpin;
 use crate::path::stateful::outbound::{by_binding, open};
-use crate::tables::bib::Tables;
 use crate::tables::session::{Endpoint4, Inside, RecordId};
 use gatun_wire::rfc3022::{self, Rewrite};
 use gatun_wire::{DropReason, Packet, Segmentation};
@@ -54,6 +53,7 @@ pub(crate) fn decide(
         Some(id) => {
             let session = cx.state.tables.get_mut(id);
             nat.policy.update(session, Side::V6, query, cx.now);
+            cx.attribution.sent_by(session.party());
             outbound_of(session, query.transport)
         }
         None => without_session(cx, nat, (inside, remote), query)?,
@@ -91,15 +91,20 @@ fn without_session(
         return Err(DropReason::DestinationMartian);
     }
     if !policy::may_open(query)? {
-        return passing_by(&cx.state.tables, &inside, remote);
+        return passing_by(cx, &inside, remote);
     }
     let id = open(cx, Instance::Nat44(nat), (inside, remote), query, 0)?;
-    Ok(outbound_of(cx.state.tables.get(id), query.transport))
+    let session = cx.state.tables.get(id);
+    cx.attribution.sent_by(session.party());
+    Ok(outbound_of(session, query.transport))
 }
 
 /// How a packet leaves that makes no state, where its binding exists.
-fn passing_by(tables: &Tables, inside: &Inside, remote: Endpoint4) -> Result<Rewrite, DropReason> {
-    let (src, src_port) = by_binding(tables, inside)?;
+fn passing_by(cx: &mut PacketContext<'_>, inside: &Inside, remote: Endpoint4) -> Result<Rewrite, DropReason> {
+    let tables = &cx.state.tables;
+    let binding = tables.get(by_binding(tables, inside)?);
+    cx.attribution.sent_by(binding.party());
+    let (src, src_port) = binding.outside();
     let [.., a, b, c, d] = inside.addr.octets();
     let ports = query::ports(inside.transport, src_port, remote.1, src_port);
     Ok(Rewrite::new(([a, b, c, d].into(), remote.0), (src, remote.0), ports))

@@ -31,8 +31,10 @@ pub(crate) fn outbound(
     let remote = nat.prefix(pool6).extract_unchecked(about.src);
     let query = Query::of(embedded.l4, false).ok_or(DropReason::IcmpErrorNoState)?;
     let inside = inside_of(nat, about.dst, query.dst_port, query.transport);
-    let outside = state.tables.outside_of(&inside, (remote, query.src_port));
-    let outside = outside.ok_or(DropReason::IcmpErrorNoState)?;
+    let record = state.tables.record_of(&inside, (remote, query.src_port));
+    let record = state.tables.get(record.ok_or(DropReason::IcmpErrorNoState)?);
+    cx.attribution.sent_by(record.party());
+    let outside = record.outside();
     let ports = query::ports(query.transport, query.src_port, outside.1, outside.1);
     let inner = To4::new((about.src, about.dst), (remote, outside.0), ports);
     let dst = nat.prefix(from.pool6).extract_unchecked(from.view.dst);
@@ -51,7 +53,8 @@ pub(crate) fn outbound(
         return Err(DropReason::TtlExceeded);
     }
     let sender = (at, sender_port(&query, outside));
-    let back = receiver(rules, &state.tables, sender, query.transport, outside)?;
+    let (back, party) = receiver(rules, &state.tables, sender, query.transport, outside)?;
+    cx.attribution.meant_for(party);
     let settings = inner_settings(settings);
     icmp_6to4::translate(packet, &from.view, &embedded, (outside.0, dst), &inner, id, &settings)?;
     Ok(match turn(packet, &back) {
@@ -66,7 +69,8 @@ pub(crate) fn inbound(cx: &mut PacketContext<'_>, packet: &mut Packet<'_>, from:
         Ok(found) => found,
         Err(reason) => return cx.outcome(Err(reason)),
     };
-    let attribution = Attribution::inbound(Account::Stateful(found.nat.policy.instance));
+    let mut attribution = Attribution::inbound(Account::Stateful(found.nat.policy.instance));
+    attribution.meant_for(cx.state.tables.get(found.primary).party());
     Outcome::new(attribution, to_inside(cx, packet, from, &found).map_err(Refusal::from))
 }
 

@@ -103,6 +103,7 @@ fn check_prefix(nat: &Nat64, tables: &Tables, from: &Outbound6, id: RecordId) ->
 fn by_session(cx: &mut PacketContext<'_>, nat: &Nat64, from: &Outbound6, query: &Query, id: RecordId) -> To4 {
     let session = cx.state.tables.get_mut(id);
     nat.policy.update(session, Side::V6, query, cx.now);
+    cx.attribution.sent_by(session.party());
     if session.pool6 != from.pool6 {
         set_prefix(session, from.pool6, nat.prefix(from.pool6));
     }
@@ -168,22 +169,27 @@ fn without_session(
     }
     nat.check_embedded(from.pool6, remote.0)?;
     if !policy::may_open(query)? {
-        let to = passing_by(nat, &cx.state.tables, &inside, remote, from.pool6)?;
+        let to = passing_by(cx, nat, &inside, remote, from.pool6)?;
         return Ok(exact(nat, from, to));
     }
     let id = open(cx, Instance::Nat64(nat), (inside, remote), query, from.pool6)?;
-    Ok(exact(nat, from, outbound_of(cx.state.tables.get(id), query.transport)))
+    let session = cx.state.tables.get(id);
+    cx.attribution.sent_by(session.party());
+    Ok(exact(nat, from, outbound_of(session, query.transport)))
 }
 
 /// RFC 6146 3.5.2.2, CLOSED: anything but a SYN makes no state; it passes where a binding exists.
 fn passing_by(
+    cx: &mut PacketContext<'_>,
     nat: &Nat64,
-    tables: &Tables,
     inside: &Inside,
     remote: Endpoint4,
     pool6: u8,
 ) -> Result<To4, DropReason> {
-    let (src, src_port) = by_binding(tables, inside)?;
+    let tables = &cx.state.tables;
+    let binding = tables.get(by_binding(tables, inside)?);
+    cx.attribution.sent_by(binding.party());
+    let (src, src_port) = binding.outside();
     let ports = query::ports(inside.transport, src_port, remote.1, src_port);
     Ok(To4::new((inside.addr, nat.prefix(pool6).embed(remote.0)), (src, remote.0), ports))
 }

@@ -1,5 +1,6 @@
 //! From outside: which packets a binding lets in (RFC 6146 3.5; RFC 4787 5, RFC 5382 REQ-3).
 
+use crate::base::attribution::Party;
 use crate::base::outcome::Refusal;
 use crate::base::plan::{Filtering, Transport};
 use crate::base::special;
@@ -57,6 +58,7 @@ pub(crate) fn admit<'c>(
         return Err(DropReason::ExternalSynPolicy.into());
     }
     policy.update(session, Side::V4, &inbound.query, cx.now);
+    cx.attribution.meant_for(Party { address_ix: inbound.at.address_ix, ..session.party() });
     if session.outside_port != inbound.query.dst_port || session.address_ix != inbound.at.address_ix {
         let pool6 = session.pool6;
         return beside_its_flow(instance, tables, inbound, pool6);
@@ -165,6 +167,7 @@ fn enter<'c>(
     let (query, remote) = (&inbound.query, inbound.remote);
     let binding = *cx.state.tables.get(primary);
     let pool6 = instance.prefix_for(binding.pool6, remote.0)?;
+    cx.attribution.meant_for(binding.party());
     if !opens {
         return Ok((instance, instance.inbound_by_binding(&binding, pool6, remote)));
     }
@@ -179,6 +182,7 @@ fn enter<'c>(
     // RFC 7857 7: a stranger does not keep a binding alive by opening sessions through it, either.
     let bound = if policy.refreshes(Side::V4) { None } else { tables.end_without(id) };
     let session = tables.get_mut(id);
+    cx.attribution.meant_for(session.party());
     instance.mark(session, pool6);
     policy.begin(session, Side::V4, query.transport, cx.now);
     if let Some(end) = bound {

@@ -3,6 +3,7 @@
 //! state and extend no life (RFC 5508 REQ-6, RFC 7857 7.1).
 
 use super::hairpin;
+use crate::base::attribution::Party;
 use crate::base::plan::Transport;
 use crate::path::query::{self, Query};
 use crate::path::rules::nat44::inside4;
@@ -33,7 +34,8 @@ pub(crate) enum Receiver {
 }
 
 /// The inside host that has the outside address at `at` and `port` that an error is about; `peer` is the outside end of the
-/// host that sent the error, which the receiver knows behind the prefix that it wrote to.
+/// host that sent the error, which the receiver knows behind the prefix that it wrote to. With the counters that it counts
+/// in.
 ///
 /// # Errors
 /// `icmp_err_no_state`, `wkp_nonglobal`.
@@ -43,28 +45,29 @@ pub(crate) fn receiver(
     (at, port): (PoolAddress, u16),
     transport: Transport,
     peer: Endpoint4,
-) -> Result<Receiver, DropReason> {
+) -> Result<(Receiver, Party), DropReason> {
     let no_state = DropReason::IcmpErrorNoState;
     let remote = (peer.0, if transport == Transport::Icmp { 0 } else { peer.1 });
     let primary = tables.binding_at(at, transport, port);
     let primary = primary.and_then(|id| tables.owner_at(id, remote)).ok_or(no_state)?;
     let p = tables.get(primary);
-    match rules.get(p.instance).ok_or(no_state)? {
+    let receiver = match rules.get(p.instance).ok_or(no_state)? {
         Instance::Nat64(nat) => {
             let pool6 = prefix_towards(nat, tables, primary, remote)?;
-            Ok(Receiver::Six {
+            Receiver::Six {
                 host: p.inside_addr(),
                 peer: nat.prefix(pool6).embed(peer.0),
                 port: p.inside_port(),
                 settings: hairpin::inner_settings(&nat.settings),
                 realm: nat.policy.realm,
-            })
+            }
         }
         Instance::Nat44(nat) => {
             let realm = nat.policy.realm;
-            Ok(Receiver::Four { host: inside4(p), port: p.inside_port(), realm })
+            Receiver::Four { host: inside4(p), port: p.inside_port(), realm }
         }
-    }
+    };
+    Ok((receiver, p.party()))
 }
 
 /// The prefix that a binding's inside host uses towards `remote`, or one that may stand for it.

@@ -85,13 +85,12 @@ pub(crate) fn held_syn_from(
 }
 
 /// RFC 6146 3.5.2.2, CLOSED: anything but a SYN makes no state; it passes where a binding exists. Gives the
-/// binding's outside end.
+/// binding's record.
 ///
 /// # Errors
 /// `non_syn_closed`, `no_session`.
-pub(crate) fn by_binding(tables: &Tables, inside: &Inside) -> Result<Endpoint4, DropReason> {
+pub(crate) fn by_binding(tables: &Tables, inside: &Inside) -> Result<RecordId, DropReason> {
     let tcp = inside.transport == Transport::Tcp;
     let missing = if tcp { DropReason::NonSynClosed } else { DropReason::NoSession };
-    let primary = tables.binding_of(inside).ok_or(missing)?;
-    Ok(tables.get(primary).outside())
+    tables.binding_of(inside).ok_or(missing)
 }

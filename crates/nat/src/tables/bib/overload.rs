@@ -132,15 +132,15 @@ impl Tables {
         }
     }
 
-    /// The outside end of an inside host's packets to `remote`: of their flow where it shares a port, else of the
-    /// binding, whether there is a session or not.
-    pub(crate) fn outside_of(&self, inside: &Inside, remote: Endpoint4) -> Option<Endpoint4> {
+    /// The record that tells the outside end of an inside host's packets to `remote`: of their flow where it shares a port,
+    /// else of the binding, whether there is a session or not.
+    pub(crate) fn record_of(&self, inside: &Inside, remote: Endpoint4) -> Option<RecordId> {
         let flow = || {
             let id = self.find_session(self.session_hash(inside, remote), *inside, remote)?;
             Some(id).filter(|&id| self.get(id).is_overloaded())
         };
         let flow = self.overload.as_ref().and_then(|_| flow());
-        flow.or_else(|| self.binding_of(inside)).map(|id| self.get(id).outside())
+        flow.or_else(|| self.binding_of(inside))
     }
 
     /// The record that tells whose a packet between an outside address and port and `remote` is: any of a

@@ -34,7 +34,7 @@ pub(crate) struct PoolChange {
 #[derive(Clone)]
 pub(crate) struct PoolOutline {
     pub(crate) map: Arc<AddressMap>,
-    room: u32,
+    pub(crate) room: u32,
 }
 
 /// Whether a pool can change from one allocation to another while it runs.

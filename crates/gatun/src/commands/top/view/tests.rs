@@ -52,6 +52,8 @@ fn subscriber(n: u16) -> Subscriber {
         refused_rate: 0,
         refused_ports: 0,
         refused_blocks: 0,
+        outbound: count(u64::from(n % 11)),
+        inbound: count(0),
     }
 }
 
@@ -90,6 +92,8 @@ fn sample(begin: Instant, n: u64) -> Sample {
         blocks_returned: 0,
         refused: 0,
         pairing_broken: 0,
+        outbound: count(0),
+        inbound: count(0),
     };
     let drop = |reason: &str, packets| Drop {
         reason: reason.into(),
@@ -229,6 +233,7 @@ fn subscribers_are_sorted_by_what_a_key_says() {
     assert_eq!(first(b's', true), told("sessions▲", "2001:db8:0:63::/64"));
     assert_eq!(first(b'p', false), told("ports▼", "2001:db8:0:63::/64"));
     assert_eq!(first(b'b', false).0, "blocks▼");
+    assert_eq!(first(b't', false), told("traffic▼", "2001:db8:0:a::/64"));
     assert_eq!(first(b'r', false), told("refused▼", "2001:db8:0:6::/64"));
     assert_eq!(first(b'a', false), told("subscriber▼", "2001:db8:0:10::/64"));
     assert_eq!(Order::of_key(b'x'), None);

@@ -1,0 +1,66 @@
+//! A table whose index wraps round, so that a look at it needs no branch.
+
+use super::{Footprint, HugeVec, OutOfMemory};
+use zerocopy::FromZeros;
+
+/// Elements of which there always is one at any index: indexes beyond a power of two wrap round. Of the memory, only
+/// what is meant to be used is taken; the rest is address space.
+pub struct WrappingTable<T> {
+    /// As many as a power of two, and at least one.
+    memory: HugeVec<T>,
+    mask: usize,
+}
+
+impl<T: Copy + FromZeros> WrappingTable<T> {
+    /// Zeroes, of which `used` are meant to be used.
+    ///
+    /// # Errors
+    /// As [`HugeVec::new`].
+    pub fn new(used: usize) -> Result<Self, OutOfMemory> {
+        let len = used.max(1).checked_next_power_of_two().ok_or(OutOfMemory { bytes: usize::MAX })?;
+        Ok(WrappingTable { memory: HugeVec::with_room(used, len)?, mask: len - 1 })
+    }
+
+    /// Memory that such a table takes.
+    pub fn footprint(used: usize) -> Footprint {
+        Footprint::of_bytes(used.saturating_mul(size_of::<T>()) as u64)
+    }
+}
+
+impl<T> WrappingTable<T> {
+    /// The element of an index.
+    #[inline(always)]
+    pub fn at(&self, index: usize) -> &T {
+        debug_assert!(self.memory.len() == self.mask + 1);
+        // SAFETY: `mask` is the length less one, and neither ever changes; the length is at least one.
+        unsafe { self.memory.get_unchecked(index & self.mask) }
+    }
+
+    /// As [`at`](Self::at), to be changed.
+    #[inline(always)]
+    pub fn at_mut(&mut self, index: usize) -> &mut T {
+        let index = index & self.mask;
+        debug_assert!(self.memory.len() == self.mask + 1);
+        // SAFETY: as in `at`.
+        unsafe { self.memory.get_unchecked_mut(index) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn there_is_an_element_at_any_index() {
+        for used in [0, 1, 3, 4, 5, 1000, 100_000] {
+            let mut table = WrappingTable::<u64>::new(used).unwrap();
+            let len = used.max(1).next_power_of_two();
+            for n in 0..used {
+                *table.at_mut(n) = n as u64 + 1;
+            }
+            assert!((0..used).all(|n| *table.at(n) == n as u64 + 1 && *table.at(n + len) == n as u64 + 1));
+            assert_eq!(*table.at(usize::MAX), *table.at(len - 1));
+        }
+        assert!(WrappingTable::<u64>::new(usize::MAX).is_err());
+    }
+}

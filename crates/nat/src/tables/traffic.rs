@@ -1,0 +1,157 @@
+//! Packets and bytes of public addresses, of all pools in one table.
+//!
+//! ```text
+//!   traffic[first[pool] + number of the address]
+//! ```
+//! Each pool has as many places as it has room for addresses, so that its numbers stay good when it changes. A packet
+//! finds the place by its session's instance and address number alone.
+
+use crate::base::attribution::Party;
+use crate::base::counters::Traffic;
+use alloc::vec::Vec;
+use gatun_mem::{Footprint, OutOfMemory, WrappingTable};
+
+/// The counters of all public addresses.
+pub(crate) struct AddressTraffic {
+    traffic: WrappingTable<Traffic>,
+    places: Places,
+}
+
+/// Where each address has its counters.
+struct Places {
+    /// By pool: the place of its first address, and its room.
+    pools: Vec<(u32, u32)>,
+    /// By instance: the place of its pool's first address.
+    of_instance: [u32; 256],
+}
+
+impl Places {
+    fn new(rooms: &[u32], pool_of_instance: &[usize]) -> Self {
+        let begin =
+            |next: &mut u32, &room: &u32| Some((core::mem::replace(next, next.saturating_add(room)), room));
+        let pools: Vec<(u32, u32)> = rooms.iter().scan(0, begin).collect();
+        let mut of_instance = [0; 256];
+        for (place, &pool) in of_instance.iter_mut().zip(pool_of_instance) {
+            *place = pools.get(pool).map_or(0, |&(first, _)| first);
+        }
+        Places { pools, of_instance }
+    }
+
+    fn of(&self, pool: usize, address_ix: u32) -> Option<usize> {
+        let &(first, room) = self.pools.get(pool)?;
+        (address_ix < room).then_some((first + address_ix) as usize)
+    }
+}
+
+fn table(rooms: &[u32]) -> Result<WrappingTable<Traffic>, OutOfMemory> {
+    WrappingTable::new(rooms.iter().map(|&room| room as usize).sum())
+}
+
+impl AddressTraffic {
+    /// All zero, for pools with room for so many addresses each, and instances that use them.
+    ///
+    /// # Errors
+    /// Where memory is short.
+    pub(crate) fn new(rooms: &[u32], pool_of_instance: &[usize]) -> Result<Self, OutOfMemory> {
+        Ok(AddressTraffic { traffic: table(rooms)?, places: Places::new(rooms, pool_of_instance) })
+    }
+
+    /// Memory that [`AddressTraffic::new`] takes.
+    pub(crate) fn footprint(rooms: &[u32]) -> Footprint {
+        WrappingTable::<Traffic>::footprint(rooms.iter().map(|&room| room as usize).sum())
+    }
+
+    /// The counters of a packet's public address.
+    #[inline(always)]
+    pub(crate) fn of(&mut self, party: Party) -> &mut Traffic {
+        let first = self.places.of_instance.get(usize::from(party.instance)).copied().unwrap_or(0);
+        self.traffic.at_mut(first.wrapping_add(party.address_ix) as usize)
+    }
+
+    /// The counters of an address by its pool and number.
+    pub(crate) fn at(&self, pool: usize, address_ix: u32) -> Traffic {
+        self.places.of(pool, address_ix).map_or(Traffic::default(), |place| *self.traffic.at(place))
+    }
+
+    /// An address that comes to a pool begins at zero, whoever had its number before.
+    pub(crate) fn reset(&mut self, pool: usize, address_ix: u32) {
+        if let Some(place) = self.places.of(pool, address_ix) {
+            *self.traffic.at_mut(place) = Traffic::default();
+        }
+    }
+}
+
+/// What the table becomes with other pools; afterwards, what it was.
+pub(crate) struct TrafficChange {
+    places: Places,
+    /// `None` where all pools are where they were: then the counters stay in place.
+    traffic: Option<WrappingTable<Traffic>>,
+    /// By pool: its number before, where it was there.
+    before: Vec<Option<usize>>,
+}
+
+impl TrafficChange {
+    /// `count` is how many pools there were; `pools` has, for each there will be, its number before and its room.
+    ///
+    /// # Errors
+    /// Where memory is short.
+    pub(crate) fn prepare(
+        count: usize,
+        pools: &[(Option<usize>, u32)],
+        pool_of_instance: &[usize],
+    ) -> Result<Self, OutOfMemory> {
+        let in_place = pools.len() == count && pools.iter().enumerate().all(|(at, of)| of.0 == Some(at));
+        let rooms: Vec<u32> = pools.iter().map(|&(_, room)| room).collect();
+        Ok(TrafficChange {
+            places: Places::new(&rooms, pool_of_instance),
+            traffic: if in_place { None } else { Some(table(&rooms)?) },
+            before: pools.iter().map(|&(before, _)| before).collect(),
+        })
+    }
+
+    /// Puts the change in place. The counters of a pool that stays go with it.
+    pub(crate) fn apply(&mut self, running: &mut AddressTraffic) {
+        if let Some(new) = &mut self.traffic {
+            for (before, &(to, room)) in self.before.iter().zip(&self.places.pools) {
+                let from = before.and_then(|before| running.places.pools.get(before));
+                let Some(&(from, _)) = from else { continue };
+                for n in 0..room {
+                    *new.at_mut((to + n) as usize) = *running.traffic.at((from + n) as usize);
+                }
+            }
+            core::mem::swap(&mut running.traffic, new);
+        }
+        core::mem::swap(&mut running.places, &mut self.places);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn party(instance: u8, address_ix: u32) -> Party {
+        Party { subscriber: 0, address_ix, instance }
+    }
+
+    #[test]
+    fn counters_go_with_their_pool_wherever_it_comes_to_stand() {
+        let mut all = AddressTraffic::new(&[3, 5], &[1, 0]).unwrap();
+        all.of(party(0, 4)).outbound.add(70);
+        all.of(party(1, 2)).inbound.add(90);
+        assert_eq!((all.at(1, 4).outbound.bytes, all.at(0, 2).inbound.bytes), (70, 90));
+        assert_eq!((all.at(1, 5), all.at(0, 3)), (Traffic::default(), Traffic::default()));
+
+        // The instances change places, and the pools stay.
+        let mut change = TrafficChange::prepare(2, &[(Some(0), 3), (Some(1), 5)], &[0, 1]).unwrap();
+        change.apply(&mut all);
+        assert_eq!(all.of(party(0, 2)).inbound.bytes, 90);
+
+        // One pool goes, one comes, the other one stays.
+        let mut change = TrafficChange::prepare(2, &[(None, 2), (Some(1), 5)], &[0, 1]).unwrap();
+        change.apply(&mut all);
+        assert_eq!((all.at(1, 4).outbound.bytes, all.at(0, 0)), (70, Traffic::default()));
+        assert_eq!(all.of(party(1, 4)).outbound.packets, 1);
+        all.reset(1, 4);
+        assert_eq!((all.at(1, 4), all.at(7, 0)), (Traffic::default(), Traffic::default()));
+    }
+}

@@ -2,6 +2,7 @@
 //! (docs/reference/metrics.md) come from the same list. Names are stable.
 
 mod list;
+mod read;
 
 use crate::conversion::Names;
 use crate::subscriber_totals::{BOUNDS, Distribution, SubscriberTotals};

@@ -1,16 +1,15 @@
 //! Every metric, once.
 
+use super::read::{
+    DIRECTIONS, by_export, by_instance, by_life, by_pool, by_pool_blocks, by_pool_protocol, by_pool_way,
+    by_way, by_worker, distribution, engine_counter, fates, of_log, top,
+};
 use super::{Kind, Metric, Samples, View};
 use crate::conversion::{self, LIMITED, LIMITED_PER_SOURCE};
 use crate::subscriber_totals::Measure;
 use gatun_io::{RxError, TxError};
 use gatun_nat::kept::NotRestored;
 use gatun_wire::DropReason;
-
-use super::read::{
-    DIRECTIONS, by_export, by_instance, by_life, by_pool, by_pool_blocks, by_pool_protocol, by_pool_way,
-    by_way, by_worker, distribution, engine_counter, fates, of_log, top,
-};
 
 const fn counter(
     name: &'static str,

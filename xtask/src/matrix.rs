@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::path::Path;
 
-/// Where the matrix is published, relative to the project's folder.
+/// Published matrix, relative to the project's folder.
 pub(crate) const PUBLISHED: &str = "docs/rfc/matrix.md";
 
 /// Folders whose tests may cite a requirement.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-/// How a test ended. A test that ran in several programs counts as the worst of them.
+/// Outcome of a test. A test that ran in several programs counts as the worst of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Outcome {
     Passed,
@@ -45,7 +45,7 @@ impl Ran {
         Ok(Ran { lines })
     }
 
-    /// How a cited test, `path/to/file.rs::function`, ended; `None` if it did not run.
+    /// Outcome of a cited test, `path/to/file.rs::function`; `None` if it did not run.
     pub(crate) fn outcome(&self, root: &Path, cited: &str) -> Option<Outcome> {
         let (file, function) = cited.split_once("::")?;
         let folder = package_of(root, file)?;

@@ -32,7 +32,7 @@ pub(crate) struct Requirement {
     pub(crate) text: String,
     #[serde(default)]
     pub(crate) state: State,
-    /// What translators are known to get wrong here.
+    /// Known mistakes of other translators.
     pub(crate) trap: Option<String>,
     /// For a row of a table that stands for several: the last one. `PTR6-8` through 23 is cited as any
     /// of `PTR6-8` ... `PTR6-23`.

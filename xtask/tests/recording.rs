@@ -13,7 +13,7 @@ impl Drop for Folder {
     }
 }
 
-/// What is recorded of a program in a test program's place, and whether the recorder ended well.
+/// Record of a program in place of a test program, and whether the recorder succeeded.
 fn recorded(name: &str, script: &str) -> (String, bool) {
     let folder = Folder(std::env::temp_dir().join(format!("gatun-record-{name}-{}", std::process::id())));
     fs::create_dir_all(&folder.0).unwrap();

@@ -2,6 +2,7 @@
 //! (docs/reference/metrics.md) come from the same list. Names are stable.
 
 mod list;
+mod read;
 
 use crate::conversion::Names;
 use crate::subscriber_totals::{BOUNDS, Distribution, SubscriberTotals};
@@ -148,10 +149,10 @@ pub(crate) fn render(scrape: &Scrape, openmetrics: bool) -> String {
 /// The reference page, in Markdown.
 pub fn reference() -> String {
     let mut page = "# Metrics\n\n\
-        `GET /metrics` on the API's socket, and on TCP where `[metrics] listen` says so. Made from the code; names are\n\
-        stable. Counters begin at zero with the process. Packets are those that the translator sees (a super-packet is\n\
-        one), bytes are counted from the IP header on. A worker that does not answer within two seconds has\n\
-        `gatun_worker_up` 0 and is missing from everything else.\n\n\
+        `GET /metrics` on the API's socket, and on TCP if `[metrics] listen` is set. This page is generated from the code; names are\n\
+        stable. Counters start at zero with the process. Packets are those that the translator sees (a super-packet counts as\n\
+        one); bytes count from the IP header. A worker that does not answer within two seconds has `gatun_worker_up` 0 and is\n\
+        missing from everything else.\n\n\
         | metric | type | labels | meaning |\n|---|---|---|---|\n"
         .to_owned();
     for metric in METRICS {

@@ -181,7 +181,7 @@ impl SessionStore {
         Some(RestoredSessions { begin, sessions, found: begin.elapsed(), unread })
     }
 
-    /// Sessions of previous processes, split into one part per processor; and why some of them cannot be read.
+    /// Sessions of previous processes, split into one part per processor, and why some cannot be read.
     fn left(&self, before: &Names, plan: &Plan) -> (Vec<Legacy>, BTreeSet<String>) {
         let processors = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
         let now = instances(plan);

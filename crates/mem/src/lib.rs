@@ -5,8 +5,8 @@
 //!
 //! - [`HugeVec`]: a fixed-length array of zeroes, straight from the kernel, on huge pages where it has them;
 //!   whatever is `Copy` and zerocopy's `FromZeros` may lie in it; or in a file, which outlives the process;
-//! - [`SharedRecords`]: records of such a file, which several threads read and clear word by word;
-//! - [`WrappingTable`]: a table whose index wraps round, so that a look-up needs no branch;
+//! - [`SharedRecords`]: records of such a file, read and cleared word by word by several threads;
+//! - [`WrappingTable`]: table whose index wraps round, so that a lookup needs no branch;
 //! - [`prefetch_read`], [`prefetch_write`]: request a cache line before it is needed;
 //! - [`find16`]: finds one of sixteen tags in a few instructions;
 //! - [`Counting`]: counting allocator, for the bench that shows that nothing is allocated;

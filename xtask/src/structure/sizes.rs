@@ -104,7 +104,7 @@ fn wide_lines(source: &Source, width: usize) -> Vec<String> {
     .collect()
 }
 
-/// What is beyond the limits, as structure.toml has it.
+/// Violations of the limits, as entries of structure.toml.
 pub(crate) fn list(sources: &[Source], rules: &Rules) -> String {
     let limits = &rules.limits;
     let tables = [

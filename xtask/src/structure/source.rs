@@ -101,7 +101,9 @@ fn parse(source: &mut Source) -> Result<Vec<(String, Option<String>)>, String> {
     let mut reader = Reader { at: source.module.clone(), depth: source.module.len(), ..Reader::default() };
     // Children are known before the paths that begin with them.
     for item in file.items.iter().filter(|item| !is_test(item)) {
-        if let syn::Item::Mod(module) = item {
+        if let syn::Item::Mod(module) = item
+            && !only_exports(module)
+        {
             reader.children.insert(module.ident.to_string());
         }
     }
@@ -115,6 +117,12 @@ fn parse(source: &mut Source) -> Result<Vec<(String, Option<String>)>, String> {
     source.paths = reader.paths;
     source.exports = reader.exports;
     Ok(reader.files)
+}
+
+/// Whether a module is only a name for items of other modules.
+fn only_exports(module: &syn::ItemMod) -> bool {
+    let items = module.content.as_ref().map(|(_, items)| items);
+    items.is_some_and(|items| items.iter().all(|item| matches!(item, syn::Item::Use(_))))
 }
 
 fn attributes(item: &syn::Item) -> &[syn::Attribute] {

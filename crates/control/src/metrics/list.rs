@@ -1,20 +1,15 @@
 //! Every metric, once.
 
-use super::{Kind, Metric, Samples, Subscribers, View};
-use crate::conversion::{self, LIMITED, LIMITED_PER_SOURCE, engine_counters};
+use super::read::{
+    DIRECTIONS, by_export, by_instance, by_life, by_pool, by_pool_blocks, by_pool_protocol, by_pool_way,
+    by_way, by_worker, distribution, engine_counter, fates, of_log, top,
+};
+use super::{Kind, Metric, Samples, View};
+use crate::conversion::{self, LIMITED, LIMITED_PER_SOURCE};
 use crate::subscriber_totals::Measure;
-use crate::{ExportFigures, StoreFigures};
 use gatun_io::{RxError, TxError};
-use gatun_nat::counters::{Count, Direction};
 use gatun_nat::kept::NotRestored;
-use gatun_nat::plan::Transport;
-use gatun_nat::pool4::BlockUsage;
-use gatun_nat::report::{InstanceStats, PoolStats};
 use gatun_wire::DropReason;
-use gatun_worker::Snapshot;
-
-const DIRECTIONS: [(Direction, &str); 3] =
-    [(Direction::SixToFour, "6to4"), (Direction::FourToSix, "4to6"), (Direction::FourToFour, "4to4")];
 
 const fn counter(
     name: &'static str,
@@ -36,94 +31,6 @@ const fn gauge(
 
 const fn histogram(name: &'static str, read: fn(&View<'_>, &mut Samples<'_>), help: &'static str) -> Metric {
     Metric { name, kind: Kind::Histogram, labels: &["le"], help, read }
-}
-
-fn fates(snapshot: &Snapshot) -> [(&'static str, Count); 6] {
-    let e = &snapshot.engine;
-    [
-        ("received", e.rx),
-        ("forwarded", e.forwarded),
-        ("echo_replied", e.echoes()),
-        ("passed", e.passed),
-        ("rejected", e.rejected()),
-        ("dropped_silently", e.dropped),
-    ]
-}
-
-fn by_worker(v: &View<'_>, s: &mut Samples<'_>, of: impl Fn(&Snapshot) -> u64) {
-    v.workers().for_each(|(worker, snapshot)| s.add(&[&worker], of(snapshot)));
-}
-
-fn by_instance(v: &View<'_>, mut each: impl FnMut([&str; 2], &InstanceStats)) {
-    v.total.instances.iter().for_each(|stats| each([stats.kind.name(), &stats.name], stats));
-}
-
-fn by_pool(v: &View<'_>, s: &mut Samples<'_>, of: impl Fn(&PoolStats) -> u64) {
-    v.total.pools.iter().for_each(|stats| s.add(&[&stats.name], of(stats)));
-}
-
-fn by_pool_protocol(v: &View<'_>, s: &mut Samples<'_>, of: impl Fn(&PoolStats, usize) -> u64) {
-    for stats in &v.total.pools {
-        Transport::ALL.into_iter().for_each(|t| s.add(&[&stats.name, t.name()], of(stats, t as usize)));
-    }
-}
-
-/// The pool's packets in both directions.
-fn by_pool_way(v: &View<'_>, s: &mut Samples<'_>, of: fn(Count) -> u64) {
-    for stats in &v.total.pools {
-        s.add(&[&stats.name, "outbound"], of(stats.counters.traffic.outbound));
-        s.add(&[&stats.name, "inbound"], of(stats.counters.traffic.inbound));
-    }
-}
-
-fn by_pool_blocks(v: &View<'_>, s: &mut Samples<'_>, of: impl Fn(&BlockUsage) -> u64) {
-    for stats in &v.total.pools {
-        stats.blocks.iter().for_each(|blocks| s.add(&[&stats.name], of(blocks)));
-    }
-}
-
-fn by_life(v: &View<'_>, s: &mut Samples<'_>, of: impl Fn(&InstanceStats, usize) -> u64) {
-    by_instance(v, |[kind, name], stats| {
-        for transport in Transport::ALL.into_iter().filter(|_| kind != "siit") {
-            s.add(&[kind, name, transport.name()], of(stats, transport as usize));
-        }
-    });
-}
-
-/// The instance's packets in both directions.
-fn by_way(v: &View<'_>, s: &mut Samples<'_>, of: fn(Count) -> u64) {
-    by_instance(v, |[kind, name], stats| {
-        s.add(&[kind, name, "outbound"], of(stats.counters.outbound));
-        s.add(&[kind, name, "inbound"], of(stats.counters.inbound));
-    });
-}
-
-fn by_export(v: &View<'_>, s: &mut Samples<'_>, of: impl Fn(&ExportFigures) -> u64) {
-    v.scrape.figures.exports.iter().for_each(|export| s.add(&[&export.name], of(export)));
-}
-
-fn of_log(v: &View<'_>, s: &mut Samples<'_>, of: impl Fn(&StoreFigures) -> u64) {
-    v.scrape.figures.store.iter().for_each(|store| s.add(&[], of(store)));
-}
-
-fn engine_counter(v: &View<'_>, s: &mut Samples<'_>) {
-    let name = s.name.trim_start_matches("gatun_").trim_end_matches("_total").to_owned();
-    let found = engine_counters(&v.total.engine).into_iter().find(|(known, ..)| *known == name);
-    found.into_iter().for_each(|(_, value, _)| s.add(&[], value));
-}
-
-fn distribution(v: &View<'_>, s: &mut Samples<'_>, measure: Measure) {
-    if let Some(subscribers) = &v.scrape.subscribers {
-        s.distribution(&subscribers.totals.distributions[measure as usize]);
-    }
-}
-
-fn top(v: &View<'_>, s: &mut Samples<'_>, measure: Measure) {
-    let Some(Subscribers { names, totals }) = &v.scrape.subscribers else { return };
-    for stats in &totals.top[measure as usize] {
-        let who = names.subscriber(stats);
-        s.add(&[&who.instance.0, &who.subscriber], measure.of(stats));
-    }
 }
 
 const SUBSCRIBER: &[&str] = &["name", "subscriber"];

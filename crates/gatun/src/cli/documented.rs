@@ -16,8 +16,8 @@ fn docs() -> PathBuf {
 fn page() -> String {
     let mut cli = Cli::command().term_width(100);
     cli.build();
-    let mut page = "# Commands\n\nThis page is made from the program's own grammar: it is what `gatun help COMMAND` says. \
-        `gatun completions` and the\nmanual pages come from there, too.\n"
+    let mut page = "# Commands\n\nThis page is generated from the program's grammar, like `gatun help COMMAND`, `gatun completions` and the\nmanual \
+        pages.\n"
         .to_owned();
     help_of(&mut cli, "gatun", &mut page);
     page

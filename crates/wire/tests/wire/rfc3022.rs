@@ -78,7 +78,7 @@ fn seen_inside(kind: u8, code: u8, word: u32, body: &[u8]) -> Vec<u8> {
 fn quoted(m: &Message, ports: Ports) -> (Vec<u8>, Vec<u8>) {
     let left = V4 { src: PUBLIC, dst: SERVER4, ttl: 7, options: vec![1; 4], ..header4() };
     let was = V4 { src: PRIVATE, ..left.clone() };
-    (left.packet(&with_ports(&m, ports)), was.packet(m))
+    (left.packet(&with_ports(m, ports)), was.packet(m))
 }
 
 proptest! {

@@ -1,0 +1,102 @@
+//! Readers of figures, which several metrics share.
+
+use super::{Samples, Subscribers, View};
+use crate::conversion::engine_counters;
+use crate::subscriber_totals::Measure;
+use crate::{ExportFigures, StoreFigures};
+use gatun_nat::counters::{Count, Direction};
+use gatun_nat::plan::Transport;
+use gatun_nat::pool4::BlockUsage;
+use gatun_nat::report::{InstanceStats, PoolStats};
+use gatun_worker::Snapshot;
+
+pub(super) const DIRECTIONS: [(Direction, &str); 3] =
+    [(Direction::SixToFour, "6to4"), (Direction::FourToSix, "4to6"), (Direction::FourToFour, "4to4")];
+
+pub(super) fn fates(snapshot: &Snapshot) -> [(&'static str, Count); 6] {
+    let e = &snapshot.engine;
+    [
+        ("received", e.rx),
+        ("forwarded", e.forwarded),
+        ("echo_replied", e.echoes()),
+        ("passed", e.passed),
+        ("rejected", e.rejected()),
+        ("dropped_silently", e.dropped),
+    ]
+}
+
+pub(super) fn by_worker(v: &View<'_>, s: &mut Samples<'_>, of: impl Fn(&Snapshot) -> u64) {
+    v.workers().for_each(|(worker, snapshot)| s.add(&[&worker], of(snapshot)));
+}
+
+pub(super) fn by_instance(v: &View<'_>, mut each: impl FnMut([&str; 2], &InstanceStats)) {
+    v.total.instances.iter().for_each(|stats| each([stats.kind.name(), &stats.name], stats));
+}
+
+pub(super) fn by_pool(v: &View<'_>, s: &mut Samples<'_>, of: impl Fn(&PoolStats) -> u64) {
+    v.total.pools.iter().for_each(|stats| s.add(&[&stats.name], of(stats)));
+}
+
+pub(super) fn by_pool_protocol(v: &View<'_>, s: &mut Samples<'_>, of: impl Fn(&PoolStats, usize) -> u64) {
+    for stats in &v.total.pools {
+        Transport::ALL.into_iter().for_each(|t| s.add(&[&stats.name, t.name()], of(stats, t as usize)));
+    }
+}
+
+/// The pool's packets in both directions.
+pub(super) fn by_pool_way(v: &View<'_>, s: &mut Samples<'_>, of: fn(Count) -> u64) {
+    for stats in &v.total.pools {
+        s.add(&[&stats.name, "outbound"], of(stats.counters.traffic.outbound));
+        s.add(&[&stats.name, "inbound"], of(stats.counters.traffic.inbound));
+    }
+}
+
+pub(super) fn by_pool_blocks(v: &View<'_>, s: &mut Samples<'_>, of: impl Fn(&BlockUsage) -> u64) {
+    for stats in &v.total.pools {
+        stats.blocks.iter().for_each(|blocks| s.add(&[&stats.name], of(blocks)));
+    }
+}
+
+pub(super) fn by_life(v: &View<'_>, s: &mut Samples<'_>, of: impl Fn(&InstanceStats, usize) -> u64) {
+    by_instance(v, |[kind, name], stats| {
+        for transport in Transport::ALL.into_iter().filter(|_| kind != "siit") {
+            s.add(&[kind, name, transport.name()], of(stats, transport as usize));
+        }
+    });
+}
+
+/// The instance's packets in both directions.
+pub(super) fn by_way(v: &View<'_>, s: &mut Samples<'_>, of: fn(Count) -> u64) {
+    by_instance(v, |[kind, name], stats| {
+        s.add(&[kind, name, "outbound"], of(stats.counters.outbound));
+        s.add(&[kind, name, "inbound"], of(stats.counters.inbound));
+    });
+}
+
+pub(super) fn by_export(v: &View<'_>, s: &mut Samples<'_>, of: impl Fn(&ExportFigures) -> u64) {
+    v.scrape.figures.exports.iter().for_each(|export| s.add(&[&export.name], of(export)));
+}
+
+pub(super) fn of_log(v: &View<'_>, s: &mut Samples<'_>, of: impl Fn(&StoreFigures) -> u64) {
+    v.scrape.figures.store.iter().for_each(|store| s.add(&[], of(store)));
+}
+
+pub(super) fn engine_counter(v: &View<'_>, s: &mut Samples<'_>) {
+    let name = s.name.trim_start_matches("gatun_").trim_end_matches("_total").to_owned();
+    let found = engine_counters(&v.total.engine).into_iter().find(|(known, ..)| *known == name);
+    found.into_iter().for_each(|(_, value, _)| s.add(&[], value));
+}
+
+pub(super) fn distribution(v: &View<'_>, s: &mut Samples<'_>, measure: Measure) {
+    if let Some(subscribers) = &v.scrape.subscribers {
+        s.distribution(&subscribers.totals.distributions[measure as usize]);
+    }
+}
+
+pub(super) fn top(v: &View<'_>, s: &mut Samples<'_>, measure: Measure) {
+    let Some(Subscribers { names, totals }) = &v.scrape.subscribers else { return };
+    for stats in &totals.top[measure as usize] {
+        let who = names.subscriber(stats);
+        s.add(&[&who.instance.0, &who.subscriber], measure.of(stats));
+    }
+}

@@ -276,7 +276,7 @@ fn outside_of(packet: &[u8]) -> (Ipv4Addr, u16) {
     (address.into(), u16::from_be_bytes([packet[20], packet[21]]))
 }
 
-/// Returns the packet to one engine after the usual look-ahead, and to the other without any look-ahead.
+/// Gives the packet to one engine after the usual look-ahead, and to the other without any look-ahead.
 fn compare(
     short: &mut Nat,
     general: &mut Nat,

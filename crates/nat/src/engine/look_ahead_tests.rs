@@ -166,7 +166,7 @@ impl Sent {
         if self.six { self.bytes6() } else { self.bytes4() }
     }
 
-    /// Makes a transport header that the protocol accepts.
+    /// Makes a transport header with room for the fields of its protocol.
     fn payload(&self) -> Vec<u8> {
         let mut payload = vec![0; 24];
         payload[..2].copy_from_slice(&4000u16.to_be_bytes());

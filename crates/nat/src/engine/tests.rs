@@ -68,7 +68,7 @@ fn out(host: u16, to: u16) -> Vec<u8> {
     udp6(&client(host), 5000, SERVER6, to, b"x")
 }
 
-/// UDP packet from the mapped host, and to it.
+/// UDP packet from the mapped host; `to_host` makes one to it.
 fn from_host(payload: &[u8]) -> Vec<u8> {
     udp6(HOST6, 5000, SERVER6, 53, payload)
 }
@@ -83,7 +83,7 @@ fn with(mut packet: Vec<u8>, at: usize, bytes: &[u8]) -> Vec<u8> {
     packet
 }
 
-/// Inserts bytes after the IPv6 header of a packet, with the next header of the first one.
+/// Inserts headers after the IPv6 header of a packet; `next` is the type of the first.
 fn with_headers(packet: &[u8], next: u8, headers: &[u8]) -> Vec<u8> {
     let mut all = [&packet[..40], headers, &packet[40..]].concat();
     all[6] = next;

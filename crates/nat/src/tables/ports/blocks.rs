@@ -420,7 +420,7 @@ impl BlockPorts {
         if free * 4 > total || self.free_at(group, second) <= free { first } else { second }
     }
 
-    /// Returns a free block to a subscriber.
+    /// Gives a free block to a subscriber.
     fn give(&mut self, group: usize, ix: u32, slot: u16, owner: u32, holdings: &mut Holdings) -> BlockId {
         self.mark_taken(group, ix, slot);
         self.blocks.owned += 1;

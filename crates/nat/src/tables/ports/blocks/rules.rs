@@ -319,8 +319,7 @@ impl BlockPorts {
         self.end(now, block, holdings)
     }
 
-    /// Returns the owner of the block of a port, or the state of a held block. A new static binding has to wait
-    /// for it.
+    /// Returns the owner of the block of a port, if it has one. A new static binding has to wait for that block.
     pub(crate) fn in_the_way(&self, transport: usize, ix: u32, port: u16) -> Option<u32> {
         let header = self.header(self.block_of(self.group_number(transport), ix, port));
         header.is(BlockState::Owned).then_some(header.owner)

@@ -51,7 +51,7 @@ impl Prefixes {
     }
 
     /// Same as [`of`](Self::of), for a packet from `source` in a realm. If no instance serves the source, it
-    /// returns one for which only the source does not fit, and reports that.
+    /// returns one for which only the source does not fit; that instance then decides on the packet.
     #[inline]
     pub(crate) fn of_packet(
         &self,

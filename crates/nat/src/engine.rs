@@ -1,11 +1,11 @@
-//! The engine: bursts in, verdicts out.
+//! Translation engine: bursts in, verdicts out.
 //!
-//! A burst goes through in passes: ask for the index lines, ask for the records, then parse, decide and
-//! rewrite one by one. What the first passes found is only a hint of where to look; the last one looks,
-//! because an earlier packet of the burst may have changed the tables. Nothing parsed is kept from one
+//! The engine processes a burst in passes: it prefetches the index lines, prefetches the records, then parses,
+//! decides and rewrites packet by packet. The results of the first passes are only hints. The last pass looks
+//! again, because an earlier packet of the burst may have changed the tables. Nothing parsed is kept from one
 //! pass to the next: reading a header again is cheaper than storing it.
 //!
-//! What is done between bursts is in [`operations`].
+//! Operations between bursts are in [`operations`].
 
 #[cfg(test)]
 mod fast_path_tests;
@@ -51,7 +51,7 @@ use gatun_wire::Packet;
 
 pub use crate::base::verdict::BURST;
 
-/// One translator: state and counters. One per core, nothing shared.
+/// Translation engine: state and counters. Each core has one and shares nothing.
 pub struct Nat {
     core: Core,
     sweep: Sweep,
@@ -62,7 +62,7 @@ pub struct Nat {
     generation: u64,
     /// Work that the last change of the plan has left.
     transition: Transition,
-    /// What became of sessions that were inherited, and what is left of that.
+    /// Results of inherited sessions, and the number of those that wait.
     progress: Progress,
     spent: Option<Spent>,
 }
@@ -76,40 +76,41 @@ pub struct Occupancy {
     pub bindings: usize,
     /// Subscribers with state.
     pub subscribers: usize,
-    /// Unsolicited SYNs that wait.
+    /// Held unsolicited SYNs.
     pub held_syns: usize,
 }
 
 impl Nat {
-    /// An engine for `plan`; all memory is allocated here. `seed` keys the hashes and the choice of
-    /// ports: it must not be guessable.
+    /// Builds an engine for `plan` and allocates all memory. `seed` keys the hashes and the choice of ports, so
+    /// it must not be guessable.
     ///
     /// # Errors
+    ///
     /// If the plan contradicts itself, or memory is short.
     pub fn new(plan: &Plan, seed: [u64; 4]) -> Result<Self, BuildError> {
         Self::build(plan, seed, SiitState::all(plan)?, None)
     }
 
-    /// As [`new`](Self::new), with its sessions in a file, so that they outlive the process.
+    /// Same as [`new`](Self::new), with the sessions in a file, so that they outlive the process.
     ///
     /// # Errors
-    /// As [`new`](Self::new).
+    /// Same as [`new`](Self::new).
     pub fn keeping(plan: &Plan, seed: [u64; 4], keep: Option<Keep>) -> Result<Self, BuildError> {
         Self::build(plan, seed, SiitState::all(plan)?, keep)
     }
 
-    /// Another worker's engine for the plan that this one was built from. It has state of its own and shares
-    /// what never changes: a million mappings are in memory once.
+    /// Builds another worker's engine for the plan of this one. The new engine has its own state and shares all
+    /// constant tables: a million mappings are in memory once.
     ///
     /// # Errors
-    /// As [`new`](Self::new).
+    /// Same as [`new`](Self::new).
     pub fn sibling(&self, plan: &Plan, seed: [u64; 4], keep: Option<Keep>) -> Result<Self, BuildError> {
         Self::build(plan, seed, Arc::clone(&self.core.rules.siit), keep)
     }
 
-    /// Makes this the engine of worker number `worker` (from 0) of `workers` that translate for the same
-    /// addresses: their IPv4 identifications are then disjoint (RFC 6864). For up to 256 workers, and before
-    /// the first packet.
+    /// Sets the number of this engine's worker (from 0) among `workers` that translate for the same addresses,
+    /// so that their IPv4 identifications are disjoint (RFC 6864). Call it before the first packet; it works
+    /// for up to 256 workers.
     pub fn set_worker(&mut self, worker: usize, workers: usize) {
         self.core.state.idents.share(worker, workers);
     }
@@ -135,9 +136,9 @@ impl Nat {
         })
     }
 
-    /// Translates up to [`BURST`] packets in place and says what became of each. Returns how many of
-    /// them it processed: fewer than given only where the buffers for emitted packets are used up;
-    /// send the emitted ones and call again with the rest.
+    /// Translates up to [`BURST`] packets in place and writes a verdict for each. Returns the number of packets
+    /// processed. It is less than given only if the buffers for emitted packets are full: send the emitted
+    /// packets, then call again with the rest.
     pub fn process(&mut self, now: Instant, burst: &mut [Packet<'_>], verdicts: &mut [Verdict]) -> usize {
         let n = burst.len().min(verdicts.len()).min(BURST);
         let now = self.clock.at(now);
@@ -154,8 +155,8 @@ impl Nat {
         }
     }
 
-    /// Ends what is due, looking at no more than `budget` records. Call it again and again, bursts or
-    /// not. Returns how many milliseconds it may be left alone at most.
+    /// Ends state whose time is up, and looks at no more than `budget` records. Call it repeatedly, with or
+    /// without bursts. Returns the number of milliseconds until the latest time for the next call.
     pub fn expire(&mut self, now: Instant, budget: usize) -> u32 {
         let now = self.at(now);
         let Nat { core, transition, sweep, .. } = self;
@@ -163,7 +164,7 @@ impl Nat {
         sweep.run(core, settling, now, budget)
     }
 
-    /// Gives every packet emitted since the last call to `send`, in order of `after`.
+    /// Passes every packet emitted since the last call to `send`, in order of `after`.
     pub fn drain_emitted(&mut self, send: impl FnMut(Emitted<'_>)) {
         self.core.state.emit.drain(send);
     }
@@ -173,12 +174,12 @@ impl Nat {
         &self.core.state.counters
     }
 
-    /// The reader of events; once.
+    /// Takes the reader of events; works once.
     pub fn take_events(&mut self) -> Option<EventReader> {
         self.core.state.tables.events.take_reader()
     }
 
-    /// Events that were lost because nobody read them in time.
+    /// Events lost because nobody read them in time.
     pub fn events_lost(&self) -> u64 {
         self.core.state.tables.events.lost()
     }
@@ -188,12 +189,12 @@ impl Nat {
         &self.core.state.tables.pools
     }
 
-    /// Subscribers that have state: their sessions, ports and blocks.
+    /// Subscribers with state: their sessions, ports and blocks.
     pub fn subscribers(&self) -> &Subscribers {
         &self.core.state.tables.subscribers
     }
 
-    /// Sessions, bindings, subscribers and held SYNs of now.
+    /// Current sessions, bindings, subscribers and held SYNs.
     pub fn occupancy(&self) -> Occupancy {
         let state = &self.core.state;
         Occupancy {
@@ -204,7 +205,7 @@ impl Nat {
         }
     }
 
-    /// The engine's time at `now`, which the tables have from here on.
+    /// Sets the engine's time to `now` and passes it to the tables.
     fn at(&mut self, now: Instant) -> Instant {
         let now = self.clock.at(now);
         self.core.state.tables.now = now;
@@ -212,7 +213,7 @@ impl Nat {
     }
 }
 
-/// State of an engine for a plan: all of its tables, empty but for static bindings.
+/// Builds an engine's state for a plan: all its tables, empty except for static bindings.
 fn build_state(plan: &Plan, seed: [u64; 4], keep: Option<Keep>) -> Result<EngineState, BuildError> {
     let mut rng = Rng::new([seed[3], seed[0], seed[1], seed[2]]);
     let hasher = Hasher64::new(seed);
@@ -233,7 +234,7 @@ fn build_state(plan: &Plan, seed: [u64; 4], keep: Option<Keep>) -> Result<Engine
     })
 }
 
-/// Reserves what the configuration binds.
+/// Adds the static bindings of the configuration.
 fn add_static_bindings(plan: &Plan, tables: &mut Tables) -> Result<(), BuildError> {
     let of64 = plan.nat64.iter().map(|n| ("nat64", &n.name, &n.static_bindings));
     let of44 = plan.nat44.iter().map(|n| ("nat44", &n.name, &n.static_bindings));
@@ -247,7 +248,7 @@ fn add_static_bindings(plan: &Plan, tables: &mut Tables) -> Result<(), BuildErro
     Ok(())
 }
 
-/// What follows fragments needs no memory where no instance has state.
+/// Returns the limits for fragments. Without a stateful instance, fragments need no memory.
 fn fragment_limits(plan: &Plan) -> Limits {
     if !plan.is_stateful() {
         return Limits { fragment_entries_max: 0, fragment_bytes_max: 0, ..plan.limits };

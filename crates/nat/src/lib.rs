@@ -1,7 +1,7 @@
-//! The translator's state, and its one entry point.
+//! Translation engine: its state and its entry point.
 //!
-//! [`Nat::process`] is the entire data path: state x time x bytes -> verdict. It knows no clock, no I/O,
-//! no thread, and allocates nothing after construction. [`plan`] is what it is built from.
+//! [`Nat::process`] is the entire data path: state x time x bytes -> verdict. It has no clock, no I/O and no
+//! threads, and it allocates nothing after construction. An engine is built from a [`plan`].
 #![no_std]
 #![forbid(unsafe_code)]
 #![cfg_attr(
@@ -38,7 +38,7 @@ pub use path::{explain, siit};
 pub use tables::event::{Event, EventKind, EventKinds, EventReader, Sequence};
 pub use tables::{eamt, event, fragment, icmp_limit, pool4, subscriber, syn_store};
 
-/// Sessions that outlive their process: their file, and how the next process takes them over.
+/// Sessions that outlive their process: their file, and the take-over by the next process.
 pub mod kept {
     pub use crate::lifecycle::take_over::Spent;
     pub use crate::tables::inheritance::{Finder, Found, Legacy, Mine, Progress};

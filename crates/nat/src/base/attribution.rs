@@ -35,7 +35,7 @@ pub(crate) struct Parties {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Attribution {
     pub(crate) account: Account,
-    /// Whether it goes to the inside; of a stateless instance, to IPv6.
+    /// True for a packet to the inside. For a stateless instance: true for a packet to IPv6.
     pub(crate) is_inbound: bool,
     pub(crate) parties: Parties,
 }
@@ -57,12 +57,12 @@ impl Attribution {
     pub(crate) const NOBODY: Attribution =
         Attribution { account: Account::Nobody, is_inbound: false, parties: Parties::NONE };
 
-    /// Of a packet from the inside, or, of a stateless instance, from IPv6.
+    /// Attributes a packet from the inside. For a stateless instance: a packet from IPv6.
     pub(crate) fn outbound(account: Account) -> Attribution {
         Attribution { account, is_inbound: false, parties: Parties::NONE }
     }
 
-    /// Of a packet to the inside, or, of a stateless instance, from IPv4.
+    /// Attributes a packet to the inside. For a stateless instance: a packet from IPv4.
     pub(crate) fn inbound(account: Account) -> Attribution {
         Attribution { account, is_inbound: true, parties: Parties::NONE }
     }

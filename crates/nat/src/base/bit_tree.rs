@@ -1,17 +1,17 @@
-//! A set of numbers that finds its next member in a few steps, however few there are.
+//! Set of numbers that finds its next member in a few steps, even if it has few members.
 
 use alloc::vec;
 use alloc::vec::Vec;
 
-/// Numbers below a fixed bound. Level 0 has a bit for each; every further level has a bit for each word of
-/// the one below that is not empty.
+/// Set of numbers below a fixed bound. Level 0 has a bit for each number. Every further level has a bit for
+/// each non-empty word of the level below.
 #[derive(Clone, Debug)]
 pub(crate) struct BitTree {
     levels: Vec<Vec<u64>>,
 }
 
 impl BitTree {
-    /// None of the numbers below `bound`.
+    /// Creates an empty set for numbers below `bound`.
     pub(crate) fn new(bound: usize) -> Self {
         let mut levels = Vec::new();
         let mut words = bound.div_ceil(64).max(1);
@@ -24,7 +24,7 @@ impl BitTree {
         }
     }
 
-    /// Puts a number in; one past the bound is ignored.
+    /// Adds a number. A number past the bound is ignored.
     pub(crate) fn insert(&mut self, mut i: usize) {
         for level in &mut self.levels {
             let Some(word) = level.get_mut(i / 64) else { return };
@@ -37,7 +37,7 @@ impl BitTree {
         }
     }
 
-    /// Takes a number out.
+    /// Removes a number.
     pub(crate) fn remove(&mut self, mut i: usize) {
         for level in &mut self.levels {
             let Some(word) = level.get_mut(i / 64) else { return };
@@ -49,13 +49,13 @@ impl BitTree {
         }
     }
 
-    /// Whether a number is a member.
+    /// Returns whether a number is a member.
     pub(crate) fn has(&self, i: usize) -> bool {
         let word = self.levels.first().and_then(|words| words.get(i / 64));
         word.is_some_and(|word| word & (1 << (i % 64)) != 0)
     }
 
-    /// The least member from `from` on; after the last one, the least of all.
+    /// Returns the least member from `from` on. After the last member it wraps to the least of all.
     pub(crate) fn next_cyclic(&self, from: usize) -> Option<usize> {
         self.next(from).or_else(|| self.next(0))
     }
@@ -72,7 +72,7 @@ impl BitTree {
         None
     }
 
-    /// The least member under bit `i` of a level.
+    /// Returns the least member under bit `i` of a level.
     fn least_below(&self, level: usize, i: usize) -> Option<usize> {
         self.levels.get(..level)?.iter().rev().try_fold(i, |i, words| {
             let word = words.get(i)?;
@@ -101,7 +101,7 @@ mod tests {
                     tree.insert(i);
                     model.insert(i);
                 } else {
-                    // Members more often than others.
+                    // Most draws pick a member.
                     let i = model.range(i..).next().copied().unwrap_or(i);
                     tree.remove(i);
                     model.remove(&i);

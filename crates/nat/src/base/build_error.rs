@@ -1,10 +1,10 @@
-//! Why an engine cannot be built.
+//! Reason why an engine cannot be built.
 
 use alloc::format;
 use alloc::string::String;
 use gatun_mem::OutOfMemory;
 
-/// Why an engine cannot be built from a plan.
+/// Reason why an engine cannot be built from a plan.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BuildError(pub String);
 
@@ -22,14 +22,14 @@ impl From<OutOfMemory> for BuildError {
     }
 }
 
-/// Why a binding of the configuration cannot be made.
+/// Reason why a binding of the configuration cannot be made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NotBound {
-    /// Something else has the port, or the inside host has another one.
+    /// The port is in use, or the inside host has another port.
     Taken,
     /// The address is in no pool of the instance.
     NotInPool,
-    /// A table is at its end.
+    /// A table is full.
     Full,
 }
 

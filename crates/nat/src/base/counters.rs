@@ -21,13 +21,13 @@ impl AddAssign for Count {
 }
 
 impl Count {
-    /// One packet.
+    /// Counts one packet.
     #[inline]
     pub fn one(bytes: usize) -> Count {
         Count { packets: 1, bytes: bytes as u64 }
     }
 
-    /// The rest without `other`.
+    /// Subtracts `other`.
     pub fn less(self, other: Count) -> Count {
         Count {
             packets: self.packets.saturating_sub(other.packets),
@@ -35,7 +35,7 @@ impl Count {
         }
     }
 
-    /// One more packet.
+    /// Counts one more packet.
     #[inline]
     pub fn add(&mut self, bytes: usize) {
         self.packets += 1;
@@ -77,12 +77,12 @@ pub enum Direction {
     SixToFour = 0,
     /// From IPv4 to IPv6.
     FourToSix = 1,
-    /// From IPv4 to IPv4, either way.
+    /// From IPv4 to IPv4, in either direction.
     FourToFour = 2,
 }
 
 impl Direction {
-    /// Their number.
+    /// Number of variants.
     pub const COUNT: usize = 3;
 }
 
@@ -91,41 +91,42 @@ impl Direction {
 pub struct Counters {
     /// Packets given to the engine.
     pub rx: Count,
-    /// Translated and sent on, hairpinned ones too. A packet that left as several fragments is one.
+    /// Packets translated and sent, hairpinned ones included. A packet that left as several fragments counts
+    /// once.
     pub forwarded: Count,
-    /// Not for the translator.
+    /// Packets that are not for the translator.
     pub passed: Count,
-    /// Answered: with an ICMP error that was sent (the reason is in `drops` too) or an echo reply.
+    /// Packets answered with an ICMP error or an echo reply. The reason for an error is also in `drops`.
     pub replied: Count,
-    /// Dropped without an answer.
+    /// Packets dropped without an answer.
     pub dropped: Count,
-    /// Kept at this moment: a gauge.
+    /// Gauge: packets held at this moment.
     pub held: u64,
-    /// By direction and reason. Their sum is `dropped` and those of `replied` that are errors.
+    /// Refused packets by direction and reason. Their sum is `dropped` plus the errors in `replied`.
     pub drops: [[Count; DropReason::COUNT]; Direction::COUNT],
-    /// By direction: `forwarded`, split.
+    /// Translated packets by direction; their sum is `forwarded`.
     pub translated: [Count; Direction::COUNT],
-    /// Of `forwarded`: turned round inside, from an inside host to an inside host.
+    /// Part of `forwarded`: hairpinned packets, from an inside host to an inside host.
     pub hairpinned: Count,
-    /// Of `replied`: echo replies.
+    /// Part of `replied`: echo replies.
     pub echo_replies: u64,
-    /// ICMP errors made and sent.
+    /// ICMP errors sent by the translator.
     pub icmp_errors_sent: u64,
-    /// ICMP errors not made, because all together reached `icmp.rate`.
+    /// ICMP errors not sent because all errors together reached `icmp.rate`.
     pub icmp_errors_limited: u64,
-    /// ICMP errors not made, because their receiver reached `icmp.rate_per_source`.
+    /// ICMP errors not sent because their receiver reached `icmp.rate_per_source`.
     pub icmp_errors_limited_per_source: u64,
-    /// ICMP errors not made, because they are switched off or may not answer such a packet.
+    /// ICMP errors not sent because they are switched off or must not answer such a packet.
     pub icmp_errors_suppressed: u64,
-    /// Further packets made by the engine: fragments of a packet that was cut.
+    /// Further packets made by the engine when it fragments a packet.
     pub fragments_made: u64,
-    /// Probes sent to established TCP connections whose time was up (RFC 6146 3.5.2.2).
+    /// Probes sent to established TCP connections whose lifetime expired (RFC 6146 3.5.2.2).
     pub probes_sent: u64,
-    /// Sessions ended on request, before their time.
+    /// Sessions ended on request, before they expired.
     pub sessions_cleared: u64,
-    /// Messages that told of a path to an IPv4 host that carries less than 1260 bytes.
+    /// Messages that reported a path MTU below 1260 bytes to an IPv4 host.
     pub path_mtus_learnt: u64,
-    /// Hosts that were forgotten for another, because `limits.path_mtus_max` was reached.
+    /// Hosts evicted from the path MTU table because `limits.path_mtus_max` was reached.
     pub path_mtus_evicted: u64,
 }
 
@@ -156,7 +157,7 @@ impl Default for Counters {
 }
 
 impl Counters {
-    /// One more packet translated. [`Counters::forwarded`] follows at the end of the burst.
+    /// Counts one translated packet. [`Counters::end_burst`] updates [`Counters::forwarded`].
     #[inline]
     pub(crate) fn add_translated(&mut self, direction: Direction, bytes: usize, hairpinned: bool) {
         if let Some(count) = self.translated.get_mut(direction as usize) {
@@ -167,7 +168,7 @@ impl Counters {
         }
     }
 
-    /// Packets that were not forwarded.
+    /// Counts packets that were not forwarded.
     pub(crate) fn add_dropped(&mut self, direction: Direction, reason: DropReason, count: Count) {
         let by_reason = self.drops.get_mut(direction as usize);
         if let Some(all) = by_reason.and_then(|by_reason| by_reason.get_mut(reason as usize)) {
@@ -175,32 +176,32 @@ impl Counters {
         }
     }
 
-    /// Counts what a burst has in common: `rx` packets received, and the sum of those translated. Packet
-    /// by packet it would be two more loads and stores.
+    /// Counts `rx` packets received and the sum of those translated, once for the whole burst. Counting them
+    /// for each packet would cost two more loads and stores.
     pub(crate) fn end_burst(&mut self, rx: Count) {
         self.rx += rx;
         self.forwarded = Count::default();
         self.translated.iter().for_each(|&count| self.forwarded += count);
     }
 
-    /// Packets refused: with an ICMP error or silently, as the reasons in `drops` count them.
+    /// Packets refused with an ICMP error or silently, as the reasons in `drops` count them.
     pub fn refused(&self) -> Count {
         let mut all = Count::default();
         self.drops.iter().flatten().for_each(|&count| all += count);
         all
     }
 
-    /// Of `replied`: packets refused with an ICMP error.
+    /// Part of `replied`: packets refused with an ICMP error.
     pub fn rejected(&self) -> Count {
         self.refused().less(self.dropped)
     }
 
-    /// Of `replied`: echo requests to the translator.
+    /// Part of `replied`: echo requests to the translator.
     pub fn echoes(&self) -> Count {
         self.replied.less(self.rejected())
     }
 
-    /// Whether every received packet has exactly one fate.
+    /// Returns whether every received packet has exactly one fate.
     pub fn conserved(&self) -> bool {
         self.rx.packets
             == self.forwarded.packets

@@ -1,5 +1,5 @@
-//! Packets that the engine makes besides those it was given: further fragments, released ones, probes,
-//! late errors. They lie in one arena until the caller has drained them.
+//! Packets that the engine makes itself: further fragments, released packets, probes and late errors. They stay
+//! in one arena until the caller has drained them.
 
 use alloc::boxed::Box;
 use alloc::vec;
@@ -7,18 +7,18 @@ use alloc::vec::Vec;
 use gatun_wire::rfc7915::fragment;
 use gatun_wire::{DropReason, HEADROOM, Packet};
 
-/// The most that one received packet may cause: 64 KB cut into fragments of 1280 bytes, or as many held
-/// fragments released, each with headroom.
+/// Upper bound of the bytes that one received packet may cause: 64 KB cut into fragments of 1280 bytes, or as
+/// many held fragments released, each with headroom.
 const WORST_CASE: usize = 512 << 10;
 const ARENA: usize = 4 * WORST_CASE;
 const ENTRIES: usize = 4096;
 const ENTRIES_WORST_CASE: usize = ENTRIES / 4;
 
-/// A packet that the engine made: a further fragment, a released one, a probe, a late ICMP error.
+/// Packet made by the engine: a further fragment, a released packet, a probe or a late ICMP error.
 #[derive(Debug)]
 pub struct Emitted<'a> {
-    /// Index in the burst of the packet after which it is to be sent, so that a flow keeps its order;
-    /// packets from [`crate::Nat::expire`] have 0.
+    /// Index in the burst of the packet after which this one is sent, so that a flow keeps its order. It is 0
+    /// for packets from [`crate::Nat::expire`].
     pub after: usize,
     /// The packet, with [`gatun_wire::HEADROOM`] in front.
     pub packet: Packet<'a>,
@@ -35,7 +35,7 @@ pub(crate) struct Emit {
     arena: Box<[u8]>,
     used: usize,
     entries: Vec<EmittedRange>,
-    /// Index in the burst of the packet that is being processed.
+    /// Index in the burst of the current packet.
     pub(crate) after: usize,
 }
 
@@ -49,17 +49,18 @@ impl Emit {
         }
     }
 
-    /// Whether another packet may be processed.
+    /// Returns whether there is room to process another packet.
     #[inline]
     pub(crate) fn has_room(&self) -> bool {
         self.used == 0
             || (ARENA - self.used >= WORST_CASE && ENTRIES - self.entries.len() >= ENTRIES_WORST_CASE)
     }
 
-    /// Adds a packet to a realm, given in two parts.
+    /// Adds a packet, given in two parts, to a realm.
     ///
     /// # Errors
-    /// `emit_full`.
+    ///
+    /// Returns `emit_full` if there is no room.
     pub(crate) fn push(&mut self, realm: u8, head: &[u8], tail: &[u8]) -> Result<(), DropReason> {
         let start = self.used + HEADROOM;
         let middle = start + head.len();
@@ -76,11 +77,12 @@ impl Emit {
         Ok(())
     }
 
-    /// Cuts a translated packet into pieces of at most `max` bytes: the first stays in `packet`, the
-    /// others are added. Gives how many those are.
+    /// Cuts a translated packet into fragments of at most `max` bytes. The first stays in `packet`; the others
+    /// are added. Returns the number of the others.
     ///
     /// # Errors
-    /// As [`fragment::split6`], and `emit_full`.
+    ///
+    /// Same as [`fragment::split6`], and `emit_full`.
     pub(crate) fn cut(&mut self, packet: &mut Packet<'_>, max: u32) -> Result<u64, DropReason> {
         let mut pieces = 0;
         let realm = packet.realm;
@@ -95,10 +97,11 @@ impl Emit {
         Ok(pieces)
     }
 
-    /// As [`cut`](Self::cut), and adds the first piece too, before the others.
+    /// Like [`cut`](Self::cut), but also adds the first fragment, before the others.
     ///
     /// # Errors
-    /// As [`cut`](Self::cut).
+    ///
+    /// Same as [`cut`](Self::cut).
     pub(crate) fn push_cut(&mut self, packet: &mut Packet<'_>, max: u32) -> Result<u64, DropReason> {
         let first = self.entries.len();
         let pieces = self.cut(packet, max)?;
@@ -109,7 +112,7 @@ impl Emit {
         Ok(pieces)
     }
 
-    /// Gives all packets away, in order.
+    /// Drains all packets, in order.
     pub(crate) fn drain(&mut self, mut send: impl FnMut(Emitted<'_>)) {
         for e in self.entries.drain(..) {
             let Some(buf) = self.arena.get_mut(e.start - HEADROOM..e.start + e.len) else { continue };

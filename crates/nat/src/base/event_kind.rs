@@ -1,8 +1,8 @@
-//! Kinds of events, and sets of them: what a plan chooses from.
+//! Kinds of events, and the sets of kinds that a plan chooses.
 
 macro_rules! event_kinds {
     ($($variant:ident, $name:literal, $help:literal;)*) => {
-        /// Kind of an event. The name is stable: logs and settings use it.
+        /// Kind of an event. Logs and settings use its name, so the name is stable.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         #[repr(u8)]
         pub enum EventKind { $(#[doc = $help] $variant,)* }
@@ -11,7 +11,7 @@ macro_rules! event_kinds {
             /// All kinds, in the order of their numbers.
             pub const ALL: &'static [EventKind] = &[$(EventKind::$variant,)*];
 
-            /// The name used in logs and settings.
+            /// Name in logs and settings.
             pub const fn name(self) -> &'static str {
                 match self { $(EventKind::$variant => $name,)* }
             }
@@ -35,14 +35,14 @@ event_kinds! {
     EventsLost, "events_lost", "Events were lost because the ring was full.";
 }
 
-/// A set of kinds.
+/// Set of event kinds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct EventKinds(u16);
 
 impl EventKinds {
-    /// None.
+    /// Empty set.
     pub const NONE: EventKinds = EventKinds(0);
-    /// What a log of a block allocation needs, and what an operator has to know of.
+    /// Kinds that a log of port blocks needs, and those that an operator has to know.
     pub const FEW: EventKinds = EventKinds::NONE
         .with(EventKind::BlockAssigned)
         .with(EventKind::BlockReleased)
@@ -51,12 +51,12 @@ impl EventKinds {
         .with(EventKind::ThresholdHigh)
         .with(EventKind::ThresholdLow);
 
-    /// These and one more.
+    /// Adds a kind.
     pub const fn with(self, kind: EventKind) -> EventKinds {
         EventKinds(self.0 | 1 << kind as u8)
     }
 
-    /// Kinds that say who has a port, and who may not have more: they have a ring of their own.
+    /// Kinds that record the allocation of ports and the refusal of more. They have a ring of their own.
     pub const STATE: EventKinds = EventKinds::NONE
         .with(EventKind::BindingCreated)
         .with(EventKind::BindingDeleted)
@@ -66,28 +66,28 @@ impl EventKinds {
         .with(EventKind::BlockKept)
         .with(EventKind::QuotaHit);
 
-    /// Those of these that are not among others.
+    /// Removes the kinds of another set.
     pub const fn without(self, others: EventKinds) -> EventKinds {
         EventKinds(self.0 & !others.0)
     }
 
-    /// These and those.
+    /// Adds the kinds of another set.
     pub const fn and(self, others: EventKinds) -> EventKinds {
         EventKinds(self.0 | others.0)
     }
 
-    /// Whether a kind is among them.
+    /// Returns whether the set contains a kind.
     #[inline(always)]
     pub const fn has(self, kind: EventKind) -> bool {
         self.0 & (1 << kind as u8) != 0
     }
 
-    /// Whether there are none.
+    /// Returns whether it is empty.
     pub const fn is_empty(self) -> bool {
         self.0 == 0
     }
 
-    /// In the order of their numbers.
+    /// Iterates over the kinds in the order of their numbers.
     pub fn iter(self) -> impl Iterator<Item = EventKind> {
         EventKind::ALL.iter().copied().filter(move |&kind| self.has(kind))
     }

@@ -1,4 +1,4 @@
-//! From a keyed hash to the number of a record: the one table line that a packet costs.
+//! Index from a keyed hash to a record number. A look-up costs one cache line per packet.
 //!
 //! ```text
 //! bucket, 64 bytes, one cache line:
@@ -7,26 +7,26 @@
 //!  22  passed (u16)           how many entries had to go past this bucket because it was full
 //!  24  ids (10 x u32)         numbers of records
 //! ```
-//! An entry lies in its home bucket (from the hash's upper half), or, where that is full, in one of the
-//! next; `passed` says that there are such. Taking an entry out pulls one that had to go past it back into
-//! its place, so a table that has churned for a year is as good as a new one: there are no tombstones. With
-//! at most half of the slots used, 99.5 % of the entries lie at home, and 98.6 % of the look-ups that find
-//! nothing end there.
+//! An entry lies in its home bucket (from the hash's upper half). If that bucket is full, the entry lies in one
+//! of the next buckets, and `passed` counts it. Removing an entry moves an entry that had passed its bucket
+//! back into the free slot. There are no tombstones, so the table does not degrade over time. With at most half
+//! of the slots used, 99.5 % of the entries lie at home, and 98.6 % of the look-ups that find nothing end
+//! there.
 //!
-//! What an entry stands for is in its record: the caller compares. Hashes must be keyed, or a client could
-//! fill a bucket and its neighbours; the bound on the way from home then fails the insertion, nothing else.
+//! The record has the key, so the caller compares keys. Hashes must be keyed. Otherwise a client could fill a
+//! bucket and its neighbours, and insertions there would fail at the bound on the distance from home.
 
 use gatun_mem::{Footprint, HugeVec, OutOfMemory, find16, prefetch_read};
 
 const SLOTS: usize = 10;
-/// Slots used of a bucket, on average, when the table is as full as it was made for.
+/// Used slots of a bucket, on average, when the table is at its capacity.
 const USED_MEAN: u32 = 5;
-/// Buckets that an entry may lie in, its home included.
+/// Number of buckets that an entry may lie in, its home included.
 const PROBE_MAX: usize = 1 << DISTANCE_BITS;
-/// Bits of a tag that tell how many buckets away from home its entry lies.
+/// Bits of a tag for the distance of an entry from its home, in buckets.
 const DISTANCE_BITS: u32 = 4;
 
-/// An entry found no room within its bound.
+/// Error: no free slot for an entry within its bound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Full;
 
@@ -42,10 +42,10 @@ struct Bucket {
 const _: () = assert!(size_of::<Bucket>() == 64);
 
 impl Bucket {
-    /// A bit for every used slot with this tag.
+    /// Returns a bit for every used slot with this tag.
     #[inline(always)]
     fn matches(&self, tag: u16) -> u16 {
-        // What lies behind the tags is compared too; `used` has no bits for it.
+        // The comparison covers the bytes after the tags too; `used` masks their bits.
         let words: &[[u16; 32]; 1] = zerocopy::transmute_ref!(self);
         words.as_flattened().first_chunk().map_or(0, |head| find16(head, tag)) & self.used
     }
@@ -71,14 +71,14 @@ impl Bucket {
         self.used &= !(1 << slot);
     }
 
-    /// An entry that lies at least `distance` buckets from its home: its slot and tag.
+    /// Returns slot and tag of an entry that lies at least `distance` buckets from its home.
     fn far_from_home(&self, distance: usize) -> Option<(usize, u16)> {
         let mut used = slots(self.used).filter_map(|slot| Some((slot, *self.tags.get(slot)?)));
         used.find(|&(_, tag)| usize::from(tag) % PROBE_MAX >= distance)
     }
 }
 
-/// The slots named by the bits of a mask.
+/// Iterates over the slots of a bit mask.
 #[inline(always)]
 fn slots(mut mask: u16) -> impl Iterator<Item = usize> {
     core::iter::from_fn(move || {
@@ -88,22 +88,23 @@ fn slots(mut mask: u16) -> impl Iterator<Item = usize> {
     })
 }
 
-/// A hash index. The same hash, and the same number, may be in it more than once.
+/// Hash index. It may contain the same hash, and the same number, more than once.
 pub struct Index {
     buckets: HugeVec<Bucket>,
     len: usize,
 }
 
 impl Index {
-    /// Room for `n` entries. Costs 12.8 bytes an entry.
+    /// Creates an index for `n` entries. It takes 12.8 bytes per entry.
     ///
     /// # Errors
+    ///
     /// If memory is short.
     pub fn with_capacity(n: u32) -> Result<Index, OutOfMemory> {
         Ok(Index { buckets: HugeVec::new(Self::buckets(n))?, len: 0 })
     }
 
-    /// Memory that [`Index::with_capacity`] takes.
+    /// Memory use of [`Index::with_capacity`].
     pub fn footprint(n: u32) -> Footprint {
         HugeVec::<Bucket>::footprint(Self::buckets(n))
     }
@@ -112,31 +113,31 @@ impl Index {
         n.div_ceil(USED_MEAN).max(2) as usize
     }
 
-    /// Entries.
+    /// Number of entries.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether there are none.
+    /// Returns whether it is empty.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Asks for the line that a look-up of `hash` will read.
+    /// Prefetches the line that a look-up of `hash` will read.
     #[inline(always)]
     pub fn prefetch(&self, hash: u64) {
         prefetch_read(&self.buckets, self.home(hash));
     }
 
-    /// The first entry at home that may be the one: its record is worth prefetching.
+    /// Returns the first entry at home that may match, so that its record can be prefetched.
     #[inline(always)]
     pub fn candidate(&self, hash: u64) -> Option<u32> {
         let bucket = self.buckets.get(self.home(hash))?;
         slots(bucket.matches(tag(hash, 0))).next().map(|slot| bucket.id(slot))
     }
 
-    /// The entry of this hash for which `eq` holds. A copy of `eq` goes to what is not inlined, so that
-    /// what it compares with may stay in registers.
+    /// Finds the entry of this hash for which `eq` holds. The code that is not inlined gets a copy of `eq`, so
+    /// that the compared values may stay in registers.
     #[inline(always)]
     pub fn find(&self, hash: u64, eq: impl Fn(u32) -> bool + Copy) -> Option<u32> {
         let bucket = self.buckets.get(self.home(hash))?;
@@ -155,11 +156,12 @@ impl Index {
         self.buckets.get(at.bucket).map(|b| b.id(at.slot))
     }
 
-    /// Puts an entry in; whether there is an equal one is not asked.
+    /// Inserts an entry without a check for an equal one.
     ///
     /// # Errors
-    /// If all buckets within the bound are full: with keyed hashes, and no more entries than the
-    /// table was made for, that does not happen.
+    ///
+    /// If all buckets within the bound are full. With keyed hashes and no more entries than the capacity, this
+    /// does not happen.
     #[inline]
     pub fn insert(&mut self, hash: u64, id: u32) -> Result<(), Full> {
         let home = self.home(hash);
@@ -188,7 +190,7 @@ impl Index {
         Ok(())
     }
 
-    /// Takes the entry of this hash and number out; `false` where there is none.
+    /// Removes the entry of this hash and number. Returns `false` if there is none.
     #[inline]
     pub fn remove(&mut self, hash: u64, id: u32) -> bool {
         let home = self.home(hash);
@@ -214,7 +216,7 @@ impl Index {
         }
         self.len -= 1;
         let mut hole = Some((at.bucket, at.slot));
-        // Every step goes on to a later bucket, at most once round.
+        // Every step moves on to a later bucket, at most once round.
         for _ in 0..self.buckets.len() {
             hole = hole.and_then(|(bucket, slot)| self.pull_back(bucket, slot));
             if hole.is_none() {
@@ -224,7 +226,8 @@ impl Index {
         true
     }
 
-    /// Moves an entry that had to go past a bucket into its free slot; returns the place that this frees.
+    /// Moves an entry that had passed a bucket into the free slot of that bucket. Returns the slot that the
+    /// move frees.
     fn pull_back(&mut self, bucket: usize, slot: usize) -> Option<(usize, usize)> {
         let mut past = bucket;
         for (i, from) in self.way(bucket, 1).enumerate() {
@@ -245,7 +248,7 @@ impl Index {
         None
     }
 
-    /// Gives the entry of this hash and number another number; `false` where there is none.
+    /// Changes the number of an entry. Returns `false` if there is no entry of this hash and number.
     pub fn replace(&mut self, hash: u64, old: u32, new: u32) -> bool {
         let Some(at) = self.locate(hash, |i| i == old, 0) else { return false };
         if let Some(b) = self.buckets.get_mut(at.bucket) {
@@ -256,17 +259,18 @@ impl Index {
 
     #[inline(always)]
     fn home(&self, hash: u64) -> usize {
-        // The upper 32 bits (the tag is of the lower ones), scaled to the number of buckets: no division, and any number will do.
+        // This scales the upper 32 bits to the number of buckets, because the tag uses the lower ones. It needs
+        // no division and works for any number of buckets.
         (((hash >> 32) * self.buckets.len() as u64) >> 32) as usize
     }
 
-    /// The buckets where an entry of this home may lie, from the `skip`th on.
+    /// Iterates over the buckets where an entry of this home may lie, from the `skip`th on.
     fn way(&self, home: usize, skip: usize) -> impl Iterator<Item = usize> + use<> {
         let n = self.buckets.len();
         (skip..PROBE_MAX.min(n)).map(move |d| if home + d < n { home + d } else { home + d - n })
     }
 
-    /// Where the entry of this hash lies for which `eq` holds, at least `skip` buckets from home.
+    /// Locates the entry of this hash for which `eq` holds, at least `skip` buckets from home.
     fn locate(&self, hash: u64, eq: impl Fn(u32) -> bool, skip: usize) -> Option<IndexSlot> {
         for (i, bucket) in self.way(self.home(hash), skip).enumerate() {
             let b = self.buckets.get(bucket)?;
@@ -281,7 +285,7 @@ impl Index {
         None
     }
 
-    /// Changes the count of the first `distance` buckets on the way from `home`.
+    /// Changes the `passed` count of the first `distance` buckets from `home` on.
     fn change_passed(&mut self, home: usize, distance: usize, change: impl Fn(u16) -> u16) {
         for bucket in self.way(home, 0).take(distance) {
             if let Some(b) = self.buckets.get_mut(bucket) {
@@ -315,13 +319,13 @@ mod tests {
         u64::from(rng.next_u32()) << 32 | u64::from(rng.next_u32())
     }
 
-    /// Entries that lie at home, of all.
+    /// Share of the entries that lie at home.
     fn at_home(index: &Index, hashes: &[u64]) -> f64 {
         let home = |&&h: &&u64| index.buckets[index.home(h)].matches(tag(h, 0)) != 0;
         hashes.iter().filter(home).count() as f64 / hashes.len() as f64
     }
 
-    /// Nobody goes past a bucket that has room.
+    /// Returns whether no entry has passed a bucket that has room.
     fn compact(index: &Index) -> bool {
         index.buckets.iter().all(|b| b.passed == 0 || b.free_slot().is_none())
     }
@@ -415,7 +419,7 @@ mod tests {
     }
 
     proptest! {
-        /// Four homes and two tags for all keys: buckets overflow, wrap round, and tags fall together.
+        /// Four homes and two tags for all keys: buckets overflow, wrap round, and share tags.
         #[test]
         fn it_agrees_with_a_map(ops in prop::collection::vec(op(), 0..600)) {
             let mut index = Index::with_capacity(150).unwrap();
@@ -423,7 +427,7 @@ mod tests {
             let mut keys: Vec<u8> = vec![];
             let hash = |k: u8| [0u64, 1 << 62, 3 << 62, 0xffff_ffff << 32][k as usize % 4] | u64::from(k / 4 % 2);
             for op in ops {
-                // A number is the place in `keys` of the key it was made for.
+                // A number is the index of its key in `keys`.
                 match op {
                     Op::Insert(k) if !model.contains_key(&k) => {
                         let id = keys.len() as u32;

@@ -8,12 +8,12 @@ use gatun_wire::DropReason;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Refusal {
     pub(crate) reason: DropReason,
-    /// The MTU that the ICMP error names, where it is not that of the packet's own instance.
+    /// MTU in the ICMP error, if it differs from that of the packet's own instance.
     pub(crate) mtu: Option<u32>,
 }
 
 impl Refusal {
-    /// A packet too big for a link of `mtu` bytes.
+    /// Refuses a packet that is too big for a link of `mtu` bytes.
     pub(crate) fn too_big(reason: DropReason, mtu: u32) -> Refusal {
         Refusal { reason, mtu: Some(mtu) }
     }
@@ -25,7 +25,7 @@ impl From<DropReason> for Refusal {
     }
 }
 
-/// Result of a packet, and the instance that it counts for.
+/// Result of a packet, and the instance that counts it.
 #[must_use]
 pub(crate) struct Outcome {
     pub(crate) attribution: Attribution,

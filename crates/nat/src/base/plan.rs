@@ -1,5 +1,5 @@
-//! What an engine is built from: every value here is already checked. The configuration file becomes
-//! one of these; tests and benches make theirs directly.
+//! Plan from which an engine is built. Every value in it is already checked. The configuration file is
+//! converted to a plan; tests and benches build plans directly.
 
 use crate::base::event_kind::EventKinds;
 use alloc::string::String;
@@ -26,13 +26,13 @@ pub struct Net6 {
 }
 
 impl Net4 {
-    /// A network, or `None` where `len` is too long or host bits are set.
+    /// Creates a network. Returns `None` if `len` is too long or host bits are set.
     pub fn new(addr: Ipv4Addr, len: u8) -> Option<Self> {
         let host = u32::MAX.checked_shr(u32::from(len)).unwrap_or(0);
         (len <= 32 && u32::from(addr) & host == 0).then_some(Net4 { addr, len })
     }
 
-    /// Whether an address lies in it.
+    /// Returns whether the network contains an address.
     #[inline]
     pub fn contains(&self, a: Ipv4Addr) -> bool {
         let diff = u32::from(a) ^ u32::from(self.addr);
@@ -41,13 +41,13 @@ impl Net4 {
 }
 
 impl Net6 {
-    /// A network, or `None` where `len` is too long or host bits are set.
+    /// Creates a network. Returns `None` if `len` is too long or host bits are set.
     pub fn new(addr: Ipv6Addr, len: u8) -> Option<Self> {
         let host = u128::MAX.checked_shr(u32::from(len)).unwrap_or(0);
         (len <= 128 && u128::from(addr) & host == 0).then_some(Net6 { addr, len })
     }
 
-    /// Whether an address lies in it.
+    /// Returns whether the network contains an address.
     #[inline]
     pub fn contains(&self, a: Ipv6Addr) -> bool {
         let diff = u128::from(a) ^ u128::from(self.addr);
@@ -55,17 +55,17 @@ impl Net6 {
     }
 }
 
-/// Everything an engine does.
+/// Complete plan of an engine.
 #[derive(Clone, Debug, Default)]
 pub struct Plan {
-    /// Source of ICMPv4 errors made here; answers pings.
+    /// Source address of the translator's ICMPv4 errors; it answers pings.
     pub own4: Option<Ipv4Addr>,
-    /// Source of ICMPv6 errors made here; answers pings.
+    /// Source address of the translator's ICMPv6 errors; it answers pings.
     pub own6: Option<Ipv6Addr>,
     /// The pools that instances refer to by index.
     pub pools: Vec<Pool4>,
-    /// First and last addresses of pools that several workers share, those of the others too: an own address among them is
-    /// the business of the worker that has it.
+    /// First and last addresses of the pools that several workers share, including those of other workers. If
+    /// an own address is in one of them, the worker that has the address handles its packets.
     pub pooled: Vec<(Ipv4Addr, Ipv4Addr)>,
     /// Stateful instances that translate between IPv6 and IPv4.
     pub nat64: Vec<Nat64>,
@@ -75,20 +75,21 @@ pub struct Plan {
     pub siit: Vec<Siit>,
     /// Sizes of tables.
     pub limits: Limits,
-    /// ICMP errors made here.
+    /// Policy for the translator's ICMP errors.
     pub icmp: IcmpPolicy,
-    /// What is told of what happens to state.
+    /// Events that the engine reports.
     pub events: EventPlan,
 }
 
 impl Plan {
-    /// Whether there are instances with state.
+    /// Returns whether the plan has stateful instances.
     pub fn is_stateful(&self) -> bool {
         !(self.nat64.is_empty() && self.nat44.is_empty())
     }
 
-    /// Whether more than a packet's destination says whose it is that goes to a translation prefix, or more than its
-    /// source, where it comes from private IPv4: a realm, or sources of the same prefix.
+    /// Returns whether the destination of a packet to a translation prefix, or the source of a packet from
+    /// private IPv4, is not enough to find its instance. This is the case with realms, or with different
+    /// sources for the same prefix.
     pub fn is_ruled(&self) -> bool {
         let realms = self.nat64.iter().map(|n| n.realm).chain(self.nat44.iter().map(|n| n.realm));
         let mut prefixes: Vec<_> = self.nat64.iter().flat_map(|n| &n.pool6).collect();
@@ -98,7 +99,8 @@ impl Plan {
         realms.into_iter().any(|realm| realm != 0) || prefixes.len() < all
     }
 
-    /// The pool of each stateful instance, by its number: NAT64's first, then NAT44's.
+    /// Pool index of each stateful instance, in the order of instance numbers: NAT64 instances first, then
+    /// NAT44 instances.
     pub fn pools_of_instances(&self) -> impl Iterator<Item = usize> + '_ {
         self.nat64.iter().map(|n| n.pool).chain(self.nat44.iter().map(|n| n.pool))
     }
@@ -107,34 +109,34 @@ impl Plan {
 /// A stateful NAT64 instance (RFC 6146).
 #[derive(Clone, Debug)]
 pub struct Nat64 {
-    /// For operators.
+    /// Name shown to operators.
     pub name: String,
-    /// One or more translation prefixes; none overlaps another instance's, unless that has another realm or other
-    /// sources.
+    /// Translation prefixes, at least one. A prefix overlaps another instance's only if the realms or the
+    /// sources differ.
     pub pool6: Vec<Prefix64>,
     /// Index into [`Plan::pools`].
     pub pool: usize,
     /// IPv6 sources served; empty means all.
     pub sources: Vec<Net6>,
-    /// The realm that its hosts are in: what came from another one is not its.
+    /// Realm of the inside hosts. Packets from other realms are not for this instance.
     pub realm: u8,
-    /// What from outside may pass through a binding (RFC 6146 3.5.1, 3.5.2).
+    /// Filtering of packets from outside to a binding (RFC 6146 3.5.1, 3.5.2).
     pub filtering: Filtering,
-    /// Whether connections may be opened from outside to a binding.
+    /// True if outside hosts may open TCP connections to a binding.
     pub external_tcp: bool,
-    /// Whether 64:ff9b::/96 may stand for private addresses, against RFC 6052 3.1.
+    /// True if 64:ff9b::/96 may represent private addresses, against RFC 6052 3.1.
     pub wkp_non_global: bool,
-    /// Where a translated ICMPv4 error comes from.
+    /// Source of a translated ICMPv4 error.
     pub icmp_error_source: IcmpErrorSource,
-    /// Whether an inbound packet extends a UDP or ICMP session's life (RFC 6146 says so; RFC 7857 7 does not).
+    /// True if an inbound packet extends a UDP or ICMP session's life (RFC 6146 says so; RFC 7857 7 does not).
     pub inbound_refresh: bool,
-    /// Whether RST in a FIN_RCV state moves the session to TRANS (not in RFC 6146; shortens its life).
+    /// True if RST in a FIN_RCV state moves the session to TRANS (not in RFC 6146; shortens its life).
     pub rst_during_fin: bool,
-    /// Whether echo messages are translated; off is RFC 6146 3.5.3's policy.
+    /// True if echo messages are translated. RFC 6146 3.5.3 allows the policy not to.
     pub icmp_queries: bool,
     /// The unit of pairing and quotas: 128, 64, 56 or 48.
     pub subscriber_len: u8,
-    /// Bindings that always exist.
+    /// Static bindings.
     pub static_bindings: Vec<StaticBinding>,
     /// Lifetimes.
     pub timeouts: Timeouts,
@@ -142,7 +144,7 @@ pub struct Nat64 {
     pub settings: Settings,
 }
 
-/// As the configuration file has it where it says nothing.
+/// Defaults of the configuration file.
 impl Default for Nat64 {
     fn default() -> Self {
         Nat64 {
@@ -166,41 +168,41 @@ impl Default for Nat64 {
     }
 }
 
-/// A NAT44 instance for many subscribers (RFC 6888). Its number among the stateful instances, in keys and
-/// records, comes after those of [`Plan::nat64`].
+/// NAT44 instance for many subscribers (RFC 6888). In keys and records, its number follows those of
+/// [`Plan::nat64`].
 #[derive(Clone, Debug)]
 pub struct Nat44 {
-    /// For operators.
+    /// Name shown to operators.
     pub name: String,
-    /// Whose packets it translates; none overlaps another instance's of the same realm, nor a pool.
+    /// Inside networks. They overlap neither another instance's networks in the same realm nor a pool.
     pub inside: Vec<Net4>,
-    /// As [`Nat64::realm`].
+    /// Same as [`Nat64::realm`].
     pub realm: u8,
     /// Index into [`Plan::pools`].
     pub pool: usize,
     /// Destinations to which packets pass untranslated (RFC 6888 REQ-6).
     pub exempt: Vec<Exemption>,
-    /// What from outside may pass through a binding (RFC 4787 5).
+    /// Filtering of packets from outside to a binding (RFC 4787 5).
     pub filtering: Filtering,
-    /// Whether connections may be opened from outside to a binding.
+    /// True if outside hosts may open TCP connections to a binding.
     pub external_tcp: bool,
-    /// Whether an inbound packet extends a session's life (RFC 4787 REQ-6; RFC 7857 7 advises against it).
+    /// True if an inbound packet extends a session's life (RFC 4787 REQ-6; RFC 7857 7 advises against it).
     pub inbound_refresh: bool,
-    /// Whether echo messages are translated.
+    /// True if echo messages are translated.
     pub icmp_queries: bool,
-    /// The unit of pairing and quotas: 32, or less where a subscriber has a network.
+    /// The unit of pairing and quotas: 32, or less if a subscriber has a network.
     pub subscriber_len: u8,
-    /// Bindings that always exist; inside addresses stand there as ::ffff:a.b.c.d.
+    /// Static bindings; inside addresses are written as ::ffff:a.b.c.d.
     pub static_bindings: Vec<StaticBinding>,
     /// Lifetimes.
     pub timeouts: Timeouts,
     /// MTU of the links on both sides, bytes.
     pub mtu: u32,
-    /// As [`Settings::mss_max`].
+    /// Same as [`Settings::mss_max`].
     pub mss_max: u16,
 }
 
-/// As the configuration file has it where it says nothing.
+/// Defaults of the configuration file.
 impl Default for Nat44 {
     fn default() -> Self {
         Nat44 {
@@ -223,25 +225,26 @@ impl Default for Nat44 {
 }
 
 impl Nat44 {
-    /// Bits of an inside address as it stands in keys (::ffff:a.b.c.d) that say whose it is.
+    /// Prefix length of a subscriber in keys, where inside addresses are written as ::ffff:a.b.c.d.
     pub(crate) fn key_len(&self) -> u8 {
         96 + self.subscriber_len.min(32)
     }
 }
 
-/// Destinations that are not translated to.
+/// Destinations that are exempt from translation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Exemption {
     /// Addresses.
     pub net: Net4,
-    /// Protocol; `None` is every one.
+    /// Protocol; `None` means every protocol.
     pub transport: Option<Transport>,
-    /// First and last port; `None` is every one, and packets without ports.
+    /// First and last port; `None` means every port, and packets without ports.
     pub ports: Option<(u16, u16)>,
 }
 
 impl Exemption {
-    /// Whether it is meant for a packet to `remote`, of IP protocol `proto`, to `port` where it has one.
+    /// Returns whether the exemption covers a packet to `remote` with IP protocol `proto`, and with destination
+    /// port `port` if it has one.
     pub fn covers(&self, remote: Ipv4Addr, proto: u8, port: Option<u16>) -> bool {
         let wanted = self.transport.map(Transport::ip_protocol);
         let in_ports = |(first, last)| port.is_some_and(|p| (first..=last).contains(&p));
@@ -249,25 +252,25 @@ impl Exemption {
     }
 }
 
-/// RFC 4787 5.
+/// Filtering behaviour (RFC 4787 5).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Filtering {
-    /// Anybody may send to a binding.
+    /// Any outside host may send to a binding.
     #[default]
     EndpointIndependent,
-    /// Only addresses that the binding has a session with.
+    /// Only addresses with which the binding has a session may send.
     AddressDependent,
-    /// Only addresses and ports that the binding has a session with.
+    /// Only addresses and ports with which the binding has a session may send.
     AddressAndPortDependent,
 }
 
-/// The outer source of an ICMP error translated from IPv4.
+/// Outer source of an ICMP error translated from IPv4.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum IcmpErrorSource {
-    /// The router that sent it, embedded in the prefix: traceroute shows the path.
+    /// Router that sent the error, embedded in the prefix: traceroute shows the path.
     #[default]
     Router,
-    /// The destination of the packet inside it (RFC 6146 3.6.1 to the letter).
+    /// Destination of the quoted packet (RFC 6146 3.6.1 to the letter).
     InnerDestination,
 }
 
@@ -284,10 +287,10 @@ pub enum Transport {
 }
 
 impl Transport {
-    /// Every one, in the order of their numbers.
+    /// All transports, in the order of their numbers.
     pub const ALL: [Transport; 3] = [Transport::Tcp, Transport::Udp, Transport::Icmp];
 
-    /// What configuration, API, metrics and logs call it.
+    /// Name in configuration, API, metrics and logs.
     pub const fn name(self) -> &'static str {
         match self {
             Transport::Tcp => "tcp",
@@ -296,34 +299,34 @@ impl Transport {
         }
     }
 
-    /// The one of that name.
+    /// Finds a transport by name.
     pub fn named(name: &str) -> Option<Transport> {
         Transport::ALL.into_iter().find(|transport| transport.name() == name)
     }
 
-    /// A bit for each of these, as [`of_bits`](Self::of_bits) reads them.
+    /// Returns a bit set of transports, as [`of_bits`](Self::of_bits) reads it.
     pub fn bits(transports: impl IntoIterator<Item = Transport>) -> u8 {
         transports.into_iter().fold(0, |bits, transport| bits | 1 << transport as u8)
     }
 
-    /// Those whose bit is set, where bit `n` is that of number `n`.
+    /// Iterates over the transports in a bit set; bit `n` stands for number `n`.
     pub fn of_bits(bits: u8) -> impl Iterator<Item = Transport> {
         Transport::ALL.into_iter().filter(move |&transport| bits & 1 << transport as u8 != 0)
     }
 
-    /// An array that is true for this transport alone.
+    /// Returns an array that is true for this transport alone.
     pub(crate) fn alone(self) -> [bool; 3] {
         core::array::from_fn(|t| t == self as usize)
     }
 
-    /// Its entry of an array that has one for each.
+    /// Returns this transport's entry of an array that has one for each.
     #[inline(always)]
     pub(crate) fn of<T>(self, all: &[T; 3]) -> &T {
         let [tcp, ..] = all;
         all.get(self as usize).unwrap_or(tcp)
     }
 
-    /// As [`of`](Self::of), to be changed.
+    /// Mutable version of [`of`](Self::of).
     #[inline(always)]
     pub(crate) fn of_mut<T>(self, all: &mut [T; 3]) -> &mut T {
         let [tcp, udp, icmp] = all;
@@ -334,7 +337,7 @@ impl Transport {
         }
     }
 
-    /// Its number in an IPv4 header.
+    /// Protocol number in an IPv4 header.
     pub(crate) const fn ip_protocol(self) -> u8 {
         match self {
             Transport::Tcp => proto::TCP,
@@ -344,14 +347,14 @@ impl Transport {
     }
 }
 
-/// A binding from the configuration.
+/// Static binding from the configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StaticBinding {
     /// Protocol.
     pub transport: Transport,
     /// Inside address and port.
     pub inside: (Ipv6Addr, u16),
-    /// Outside address and port, both in the instance's pool's addresses.
+    /// Outside address and port; the address is in the instance's pool.
     pub outside: (Ipv4Addr, u16),
 }
 
@@ -362,17 +365,17 @@ pub struct Timeouts {
     pub udp_ms: u32,
     /// TCP_EST: an established connection without packets.
     pub tcp_established_ms: u32,
-    /// TCP_TRANS: a connection that was reset, or whose endpoints were asked with a probe.
+    /// TCP_TRANS: a connection that was reset, or whose endpoints got a probe.
     pub tcp_transitory_ms: u32,
-    /// TCP_TRANS of a connection that opens (RFC 7857 2.1).
+    /// TCP_TRANS of an opening connection (RFC 7857 2.1).
     pub tcp_partial_open_ms: u32,
     /// TCP_TRANS of a connection that both sides have closed (RFC 7857 2.1).
     pub tcp_closing_ms: u32,
-    /// TCP_INCOMING_SYN: how long an unsolicited SYN is held.
+    /// TCP_INCOMING_SYN: time for which an unsolicited SYN is held.
     pub tcp_incoming_syn_ms: u32,
     /// ICMP_DEFAULT.
     pub icmp_ms: u32,
-    /// FRAGMENT_MIN: how long fragments wait for their first one.
+    /// FRAGMENT_MIN: time for which fragments wait for their first one.
     pub fragment_ms: u32,
 }
 
@@ -394,27 +397,27 @@ impl Default for Timeouts {
 /// Public IPv4 addresses and their ports.
 #[derive(Clone, Debug)]
 pub struct Pool4 {
-    /// For operators.
+    /// Name shown to operators.
     pub name: String,
-    /// Addresses with ports; the same address may stand in several ranges, with ports or protocols that
-    /// do not overlap.
+    /// Addresses with ports. The same address may be in several ranges if their ports or protocols do not
+    /// overlap.
     pub ranges: Vec<PoolRange>,
-    /// What happens when a subscriber's address has no port left.
+    /// Behaviour if a subscriber's address has no free port left.
     pub pairing: Pairing,
-    /// Whether an even port gets an even one and an odd one an odd (RFC 4787 REQ-4).
+    /// True if Gatun keeps the parity of the inside port (RFC 4787 REQ-4).
     pub port_parity: bool,
-    /// Whether a port below 1024 gets one below 1024 and others one from 1024 on, where ports are given one by
-    /// one and such a port is free (RFC 4787 REQ-3). Blocks have no class.
+    /// True if Gatun keeps the class of the inside port: below 1024, or 1024 and above (RFC 4787 REQ-3). This
+    /// applies to single ports, as long as such a port is free. Blocks have no class.
     pub port_class: bool,
-    /// How ports are given out.
+    /// Allocation of ports.
     pub allocation: Allocation,
-    /// Remote ports, of TCP and UDP, flows to which share a port with others of their subscriber: their mapping
-    /// and filtering depend on the remote end (RFC 7857 3).
+    /// Remote TCP and UDP ports. Flows to these share a public port with other flows of their subscriber: their
+    /// mapping and filtering depend on the remote end (RFC 7857 3).
     pub overload: Vec<(Transport, u16)>,
 }
 
 impl Default for Pool4 {
-    /// No address; ports one by one, their class kept, their parity not.
+    /// Pool without addresses that allocates single ports and keeps their class but not their parity.
     fn default() -> Self {
         Pool4 {
             name: String::new(),
@@ -428,14 +431,14 @@ impl Default for Pool4 {
     }
 }
 
-/// How the ports of a pool are given out.
+/// Allocation of a pool's ports.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Allocation {
-    /// One by one, at random over all ports of the subscriber's address (RFC 6056).
+    /// Single ports, at random over all ports of the subscriber's address (RFC 6056).
     Random(HoldDown),
-    /// By blocks: a subscriber gets some ports in a row, and each of its bindings a random one of them.
+    /// Port blocks: a subscriber gets consecutive ports, and each binding gets a random one of them.
     Blocks(Blocks),
-    /// By a formula: which ports a subscriber has is known without a log (RFC 7422).
+    /// Formula: the ports of a subscriber are known without a log (RFC 7422).
     Deterministic(Deterministic),
 }
 
@@ -445,13 +448,14 @@ impl Default for Allocation {
     }
 }
 
-/// How long what was given back is given to nobody else (RFC 6888 REQ-8). TCP's own ports are exempt, as each
-/// connection is followed to its end, and so are pools whose instances all filter by address.
+/// Time for which a returned port or block is not given to another subscriber (RFC 6888 REQ-8). Single TCP
+/// ports are exempt, because each connection is followed to its end. Pools whose instances all filter by
+/// address are exempt too.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HoldDown {
-    /// The time; zero holds nothing.
+    /// Hold-down time; zero disables it.
     pub ms: u32,
-    /// Ports held at a time; where there are more, the one held longest is free again.
+    /// Maximum number of held ports. Beyond it, the port that was held longest becomes free.
     pub ports_max: u32,
 }
 
@@ -459,22 +463,23 @@ pub struct HoldDown {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Blocks {
     /// Ports of a block: a power of two from [`Blocks::SIZE_MIN`] to [`Blocks::SIZE_MAX`]. A block begins at a
-    /// multiple of its size; ports that fill no block are not given out.
+    /// multiple of its size. Ports that fill no block are not given out.
     pub size: u16,
-    /// Blocks of one subscriber at a time; where protocols have their own, of each protocol.
+    /// Maximum number of blocks per subscriber. With [`BlockProtocols::Split`], the limit holds for each
+    /// protocol.
     pub per_subscriber: u16,
-    /// How long a block without bindings is kept for its subscriber.
+    /// Time for which a block without bindings is kept for its subscriber.
     pub linger_ms: u32,
-    /// Then, how long nobody gets it.
+    /// Hold-down after that time.
     pub hold: HoldDown,
-    /// Which protocols a block is for.
+    /// Protocols of a block.
     pub protocols: BlockProtocols,
 }
 
 impl Blocks {
-    /// The smallest block.
+    /// Smallest block.
     pub const SIZE_MIN: u16 = 32;
-    /// The largest block.
+    /// Largest block.
     pub const SIZE_MAX: u16 = 16_384;
 }
 
@@ -490,31 +495,32 @@ impl Default for Blocks {
     }
 }
 
-/// Which protocols a port block is for.
+/// Protocols of a port block.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum BlockProtocols {
-    /// All of them: a subscriber has the same ports for TCP, UDP and ICMP, and one log record tells of it.
+    /// All protocols: a subscriber has the same ports for TCP, UDP and ICMP, and one log record covers them.
     #[default]
     Shared,
-    /// One: each protocol has its own blocks.
+    /// One protocol: each protocol has its own blocks.
     Split,
 }
 
 /// Deterministic allocation: the n-th subscriber has the n-th block, in order of addresses and ports.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Deterministic {
-    /// The subscribers that have a block of their own, in this order. IPv4 networks stand in ::ffff:0:0/96.
+    /// Networks of the subscribers that have a block of their own, in this order. IPv4 networks are written in
+    /// ::ffff:0:0/96.
     pub inside: Vec<Net6>,
-    /// The prefix length of those that are IPv6; an IPv4 subscriber is an address.
+    /// Prefix length of IPv6 subscribers. An IPv4 subscriber is one address.
     pub subscriber_len: u8,
-    /// Blocks of each address, its last ones, that are nobody's own: who needs more than its own block, or has
-    /// none, gets one of these for as long as it needs it.
+    /// Overflow blocks: the last blocks of each address, which belong to no subscriber. A subscriber that needs
+    /// more than its own block, or has none, gets one for as long as it needs it.
     pub overflow_per_address: u16,
-    /// The size of all blocks, and the terms of those of the overflow. Protocols are always shared.
+    /// Size of all blocks, and the terms of the overflow blocks. Protocols are always shared.
     pub blocks: Blocks,
 }
 
-/// Some addresses and some of their ports.
+/// Range of addresses and of their ports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PoolRange {
     /// First address.
@@ -523,41 +529,41 @@ pub struct PoolRange {
     pub last: Ipv4Addr,
     /// First and last port (or identifier).
     pub ports: (u16, u16),
-    /// Whether for TCP, UDP and ICMP, in the order of [`Transport`].
+    /// True for each of TCP, UDP and ICMP that may use the range, in the order of [`Transport`].
     pub transports: [bool; 3],
 }
 
-/// RFC 7857 4.
+/// Address pairing (RFC 7857 4).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Pairing {
-    /// Another address of the pool serves, and it is counted.
+    /// Gatun uses another address of the pool, and counts that.
     #[default]
     Soft,
-    /// The packet is dropped.
+    /// Gatun drops the packet.
     Hard,
 }
 
 /// A stateless instance (RFC 7915, RFC 7757).
 #[derive(Clone, Debug, Default)]
 pub struct Siit {
-    /// For operators.
+    /// Name shown to operators.
     pub name: String,
-    /// Translation prefixes; may be empty where every address has a mapping. The first one is used for
-    /// IPv4 addresses without mapping.
+    /// Translation prefixes. May be empty if every address has a mapping. The first one is used for IPv4
+    /// addresses without a mapping.
     pub pool6: Vec<Prefix64>,
     /// Explicit address mappings.
     pub eamt: Vec<Eam>,
-    /// RFC 7757 4.
+    /// Hairpinning (RFC 7757 4).
     pub hairpin: Hairpin,
     /// IPv4 addresses that are never translated, in either direction.
     pub denylist4: Vec<Net4>,
     /// IPv6 addresses that are never translated.
     pub denylist6: Vec<Net6>,
-    /// As [`Nat64::wkp_non_global`].
+    /// Same as [`Nat64::wkp_non_global`].
     pub wkp_non_global: bool,
     /// Sources for ICMPv4 errors whose IPv6 source has no translation (RFC 6791).
     pub icmp_pool4: Vec<Net4>,
-    /// How one of them is chosen.
+    /// Choice of an address from `icmp_pool4`.
     pub icmp_pool4_mode: IcmpPoolMode,
     /// Sources for ICMPv6 errors whose IPv4 source has no translation.
     pub icmp_pool6: Vec<Net6>,
@@ -574,29 +580,29 @@ pub struct Eam {
     pub v6: Net6,
 }
 
-/// How stateless hairpins are made (RFC 7757 4.2).
+/// Stateless hairpinning (RFC 7757 4.2).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Hairpin {
-    /// Not at all.
+    /// No hairpinning.
     Off,
-    /// 4.2.1: the router sends the packet back.
+    /// RFC 7757 4.2.1: the router sends the packet back.
     Simple,
-    /// 4.2.2: the translator turns it round itself.
+    /// RFC 7757 4.2.2: the translator hairpins the packet itself.
     #[default]
     Intrinsic,
 }
 
-/// RFC 6791.
+/// Choice of the source of an ICMPv4 error (RFC 6791).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum IcmpPoolMode {
-    /// By a hash of the IPv6 router's address: one router, one address.
+    /// Hash of the IPv6 router's address: each router keeps one address.
     #[default]
     Hash,
-    /// By the hop limit: one distance, one address.
+    /// Hop limit: each distance has one address.
     HopLimit,
 }
 
-/// Which events are made, and how many may wait to be read.
+/// Events that the engine makes, and the number that may wait for the reader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EventPlan {
     /// Kinds that are made.
@@ -605,9 +611,9 @@ pub struct EventPlan {
     pub ring_len: u32,
     /// Places of the ring of state records (blocks, bindings, quotas).
     pub state_ring_len: u32,
-    /// Whether sessions' events tell the remote end (RFC 6888 REQ-12: not unless somebody asks for it).
+    /// True if session events report the remote end (RFC 6888 REQ-12: only if the operator asks for it).
     pub destinations: bool,
-    /// How full a pool or table is, of a hundred, when [`crate::EventKind::ThresholdHigh`] tells of it.
+    /// Fill level of a pool or table, in percent, at which [`crate::EventKind::ThresholdHigh`] is reported.
     pub threshold: u8,
 }
 
@@ -616,7 +622,7 @@ impl Default for EventPlan {
         EventPlan {
             kinds: EventKinds::NONE,
             ring_len: 65_536,
-            // All that packets of some milliseconds can make.
+            // Room for all events that the packets of some milliseconds can make.
             state_ring_len: 65_536,
             destinations: false,
             threshold: 90,
@@ -624,36 +630,36 @@ impl Default for EventPlan {
     }
 }
 
-/// Sizes of tables. Reaching one drops new state only, and is counted.
+/// Table sizes. Reaching a limit drops new state only, and is counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Sessions.
     pub sessions_max: u32,
-    /// Part of `sessions_max`, of a hundred, that only subscribers with few sessions may use.
+    /// Percentage of `sessions_max` that is reserved for subscribers with few sessions.
     pub sessions_reserved: u8,
-    /// What few is: fewer than this.
+    /// Number of sessions below which a subscriber counts as having few.
     pub sessions_reserved_below: u32,
-    /// Inside hosts or prefixes with state.
+    /// Subscribers (inside hosts or prefixes) with state.
     pub subscribers_max: u32,
     /// Sessions of one subscriber.
     pub sessions_per_subscriber: u32,
     /// Ports (bindings) of one subscriber, all protocols together.
     pub ports_per_subscriber: u32,
-    /// Of these, for TCP, UDP and ICMP each; never more than 65,535.
+    /// Ports of one subscriber for each of TCP, UDP and ICMP; never more than 65,535.
     pub ports_per_subscriber_by: [u32; 3],
-    /// New sessions a second of one subscriber; 0 is no limit.
+    /// New sessions a second of one subscriber; 0 means no limit.
     pub session_rate_per_subscriber: u32,
-    /// New sessions at once of one subscriber, where there is a limit a second.
+    /// New sessions at once of one subscriber, if there is a rate limit.
     pub session_burst_per_subscriber: u32,
     /// Held unsolicited SYNs.
     pub syn_store_max: u32,
-    /// IPv4 hosts behind a path of less than 1260 bytes that are remembered; 0 remembers none.
+    /// Number of IPv4 hosts with a path MTU below 1260 bytes that Gatun remembers; 0 means none.
     pub path_mtus_max: u32,
     /// Fragmented packets followed at a time.
     pub fragment_entries_max: u32,
     /// Bytes of held fragments, all together.
     pub fragment_bytes_max: u32,
-    /// Fragmented packets followed and fragments held, together, for one subscriber, or one outside address.
+    /// Fragmented packets followed plus fragments held, for one subscriber or one outside address.
     pub fragments_per_source: u32,
 }
 
@@ -679,7 +685,8 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// Sessions that any subscriber may open; the rest up to `sessions_max` is reserved for those with few.
+    /// Number of sessions open to every subscriber. The rest, up to `sessions_max`, is reserved for subscribers
+    /// with few sessions.
     #[inline]
     pub fn sessions_for_all(&self) -> u32 {
         let open = 100 - u64::from(self.sessions_reserved.min(100));
@@ -687,28 +694,28 @@ impl Limits {
     }
 }
 
-/// Which ICMP errors are made, and how many.
+/// Policy for the translator's ICMP errors.
 #[derive(Clone, Debug)]
 pub struct IcmpPolicy {
     /// Errors a second.
     pub rate: u32,
     /// Errors at once; the last quarter is for Packet Too Big and Fragmentation Needed alone.
     pub burst: u32,
-    /// Errors a second to one subscriber, /64 or IPv4 address; 0 is no limit of its own.
+    /// Errors a second to one subscriber, /64 or IPv4 address; 0 means no limit per source.
     pub rate_per_source: u32,
-    /// As `burst`, to one of these.
+    /// Errors at once to one subscriber, /64 or IPv4 address.
     pub burst_per_source: u32,
-    /// Reasons that are not answered though they could be.
+    /// Drop reasons that get no ICMP error.
     pub suppressed: Vec<DropReason>,
-    /// Code of the ICMPv6 Destination Unreachable that tells a subscriber of its quota.
+    /// Code of the ICMPv6 Destination Unreachable that reports an exceeded quota to a subscriber.
     pub quota_code6: u8,
-    /// As above, of ICMPv4 (RFC 6888 REQ-11: 1).
+    /// Code of the ICMPv4 Destination Unreachable that does the same (RFC 6888 REQ-11: 1).
     pub quota_code4: u8,
 }
 
 impl Default for IcmpPolicy {
     fn default() -> Self {
-        // What scanners from outside would have sent back, and what tells them which ports are bound.
+        // Errors for these reasons would answer scanners from outside, and would show which ports are bound.
         let suppressed =
             [DropReason::NoBib, DropReason::AddressDependentFilter, DropReason::AddressPortDependentFilter];
         IcmpPolicy {

@@ -40,7 +40,7 @@ impl Rng {
 }
 
 impl core::fmt::Debug for Rng {
-    /// Without the key and the numbers to come.
+    /// Hides the key and the numbers to come.
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         f.debug_struct("Rng").finish_non_exhaustive()
     }
@@ -56,7 +56,8 @@ mod tests {
         // The key of zeros has known bytes: 3e 00 ef 2f 89 5f 40 d6 ...
         let mut rng = Rng::new([0; 4]);
         assert_eq!([rng.next_u32(), rng.next_u32()], [0x2fef_003e, 0xd640_5f89]);
-        // As before the generator came from a library: seeded runs of the model and the benches stay the same.
+        // Same numbers as before the generator came from a library, so that seeded runs of the model and the
+        // benches do not change.
         let mut rng = Rng::new([1, 2, 3, u64::MAX]);
         assert_eq!([rng.next_u32(), rng.next_u32()], [0xdc3e_05ac, 0xb8ed_0960]);
         (2..9_999).for_each(|_| _ = rng.next_u32());

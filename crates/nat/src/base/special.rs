@@ -1,12 +1,11 @@
-//! Addresses that are not like others: illegal ones (martians), and those that the well-known prefix
-//! must not stand for.
+//! Special addresses: illegal ones (martians), and those that the well-known prefix must not represent.
 
 use core::net::{Ipv4Addr, Ipv6Addr};
 use gatun_wire::Prefix64;
 
-/// Whether no packet may come from an address: 0/8, 127/8, 169.254/16, 224/4 and the limited broadcast
-/// (RFC 1812 5.3.7, RFC 3927 2.7). RFC 7915 4.1 has such packets dropped silently, but not ICMP errors
-/// with such an outer source.
+/// Returns whether an IPv4 address is illegal as a source: 0/8, 127/8, 169.254/16, 224/4 and the limited
+/// broadcast (RFC 1812 5.3.7, RFC 3927 2.7). RFC 7915 4.1 requires that such packets are dropped silently, but
+/// not ICMP errors with such an outer source.
 ///
 /// The rest of 240/4 is reserved, not illegal: hosts in the field use it as unicast.
 #[inline(always)]
@@ -14,16 +13,16 @@ pub fn illegal_source4(a: Ipv4Addr) -> bool {
     FirstOctets::ILLEGAL.contain(a) && illegal_among_suspect4(a)
 }
 
-/// A bit for each first octet of IPv4 addresses: most addresses are none of a set at one look.
+/// Set of the first octets of IPv4 addresses, one bit each. One look excludes most addresses.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FirstOctets([u64; 4]);
 
 impl FirstOctets {
-    /// Those with an illegal address.
+    /// First octets of illegal addresses.
     pub(crate) const ILLEGAL: FirstOctets =
         FirstOctets([1, 1 << (127 - 64), 1 << (169 - 128), 0xffff << (224 - 192) | 1 << (255 - 192)]);
 
-    /// Adds an address's.
+    /// Adds the first octet of an address.
     pub(crate) fn add(&mut self, a: Ipv4Addr) {
         let first = a.octets()[0];
         if let Some(bits) = self.0.get_mut(usize::from(first / 64)) {
@@ -44,32 +43,33 @@ fn illegal_among_suspect4(a: Ipv4Addr) -> bool {
     matches!(first, 0 | 127 | 224..=239) || (first == 169 && second == 254) || a == Ipv4Addr::BROADCAST
 }
 
-/// Whether no packet is forwarded to an address. The same set: translation is for unicast (RFC 7915 1.2).
+/// Returns whether an IPv4 address is illegal as a destination. The set is the same, because translation is for
+/// unicast (RFC 7915 1.2).
 #[inline(always)]
 pub fn illegal_destination4(a: Ipv4Addr) -> bool {
     illegal_source4(a)
 }
 
-/// Whether no packet may come from an address: `::`, `::1`, fe80::/10, ff00::/8 (RFC 4291 2.5.2, 2.5.3,
-/// 2.5.6, 2.7).
+/// Returns whether an IPv6 address is illegal as a source: `::`, `::1`, fe80::/10, ff00::/8 (RFC 4291 2.5.2,
+/// 2.5.3, 2.5.6, 2.7).
 #[inline(always)]
 pub fn illegal_source6(a: Ipv6Addr) -> bool {
     let bits = u128::from(a);
-    // fe80::/10 and what comes after fec0::/10, or ::/127.
+    // The cases are fe80::/10, everything after fec0::/10, and ::/127.
     match (bits >> 118) as u32 {
         0 => bits <= 1,
         first => first == 0x3fa || first >= 0x3fc,
     }
 }
 
-/// Whether no packet is forwarded to an address. The same set.
+/// Returns whether an IPv6 address is illegal as a destination. The set is the same.
 #[inline(always)]
 pub fn illegal_destination6(a: Ipv6Addr) -> bool {
     illegal_source6(a)
 }
 
-/// Networks that the IANA IPv4 Special-Purpose Address Registry (RFC 6890 and its updates) has as not
-/// globally reachable, and multicast. First address, prefix length.
+/// Networks that the IANA IPv4 Special-Purpose Address Registry (RFC 6890 and its updates) lists as not
+/// globally reachable, and multicast. Each entry has the first address and the prefix length.
 const NON_GLOBAL: [([u8; 4], u8); 14] = [
     ([0, 0, 0, 0], 8),       // "this network"
     ([10, 0, 0, 0], 8),      // private use, RFC 1918
@@ -87,11 +87,11 @@ const NON_GLOBAL: [([u8; 4], u8); 14] = [
     ([240, 0, 0, 0], 4),     // reserved, and the limited broadcast
 ];
 
-/// Of 192.0.0.0/24, what is globally reachable: port control and TURN anycast (RFC 7723, RFC 8155).
+/// Globally reachable addresses within 192.0.0.0/24: port control and TURN anycast (RFC 7723, RFC 8155).
 const GLOBAL_WITHIN: [[u8; 4]; 2] = [[192, 0, 0, 9], [192, 0, 0, 10]];
 
-/// Whether an IPv4 address is not globally reachable. 64:ff9b::/96 must not stand for it (RFC 6052 3.1);
-/// any other prefix may.
+/// Returns whether an IPv4 address is not globally reachable. 64:ff9b::/96 must not represent it (RFC 6052
+/// 3.1); any other prefix may.
 pub fn non_global4(a: Ipv4Addr) -> bool {
     let listed = NON_GLOBAL.iter().any(|&(net, len)| {
         let diff = u32::from(a) ^ u32::from_be_bytes(net);
@@ -100,7 +100,8 @@ pub fn non_global4(a: Ipv4Addr) -> bool {
     listed && !GLOBAL_WITHIN.contains(&a.octets())
 }
 
-/// Whether a prefix may not stand for an IPv4 address: the rule of the well-known prefix (RFC 6052 3.1).
+/// Returns whether a prefix must not represent an IPv4 address: the rule of the well-known prefix (RFC 6052
+/// 3.1).
 #[inline]
 pub fn well_known_non_global(prefix: &Prefix64, a: Ipv4Addr) -> bool {
     *prefix == Prefix64::WELL_KNOWN && non_global4(a)

@@ -2,32 +2,32 @@
 
 use gatun_wire::{DropReason, Whole};
 
-/// What an instance did with a packet. An `Err(DropReason)` beside it means: dropped, and the packet's
-/// bytes are still those received, so that an ICMP error can quote them.
+/// Result of an instance for a packet. An `Err(DropReason)` beside it means that the packet is dropped. Its
+/// bytes are then still those received, so that an ICMP error can quote them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Step {
     /// Translated in place.
     Forward {
-        /// Whether it has to be cut first. Which family it is cut in says its first nibble: a hairpinned
+        /// Tells if the packet has to be fragmented first. Its first nibble gives the family: a hairpinned
         /// packet leaves as it came, as IPv6.
         whole: Whole,
-        /// Turned round inside: from an inside host to an inside host.
+        /// True for a hairpinned packet, from an inside host to an inside host.
         hairpinned: bool,
     },
-    /// A copy is kept; the packet itself is no longer needed.
+    /// Gatun keeps a copy; the packet itself is no longer needed.
     Held,
-    /// Not for the translator: it is as it was.
+    /// The packet is not for the translator and is unchanged.
     Pass,
-    /// An echo request to the translator itself became its reply.
+    /// The packet was an echo request to the translator itself; its reply is now in the buffer.
     Echo,
-    /// Dropped after its bytes were changed: nothing may be answered. Only what cannot be known before
-    /// the second half of a hairpin ends so.
+    /// Dropped after its bytes were changed, so no ICMP error may answer it. Only conditions that are unknown
+    /// before the second half of a hairpin end this way.
     Lost(DropReason),
 }
 
 impl Step {
-    /// Translated, and not turned round.
+    /// Translated, and not hairpinned.
     #[inline]
     pub fn forward(whole: Whole) -> Step {
         Step::Forward { whole, hairpinned: false }

@@ -1,8 +1,8 @@
 //! Packet counters of each instance.
 //!
-//! Every packet that has met its fate is counted in one row: its instance's, or, where it belongs to none or
-//! to one of several that cannot be told apart, nobody's. So over all rows
-//! `outbound + inbound + passed + echoes + drops`, and `held`, are what was received.
+//! Every packet with a final verdict is counted in one row: that of its instance. The row for unattributed
+//! packets counts a packet of no instance, or of one of several that cannot be told apart. So over all rows,
+//! `outbound + inbound + passed + echoes + drops`, plus `held`, equals the packets received.
 //!
 //! The fast path adds one word a packet, bytes in its upper bits and packets in its lower ones, at a place that
 //! the record has named already. Rows and totals get them once a burst, which looks at each instance: with a
@@ -16,10 +16,10 @@ use alloc::vec;
 use alloc::vec::Vec;
 use gatun_wire::DropReason;
 
-/// Where the bytes of a word begin: below are the packets, of a burst at most.
+/// First bit of the bytes in a word. The bits below count the packets of one burst at most.
 const BYTES: u32 = 16;
 
-/// Slots of stateful instances, and of stateless ones: their numbers are bytes, and there are two directions.
+/// Slots of stateful and stateless instances: their numbers are bytes, and there are two directions.
 const SLOTS: usize = 512;
 
 /// Kind of an instance.
@@ -34,7 +34,7 @@ pub enum InstanceKind {
 }
 
 impl InstanceKind {
-    /// As the configuration calls it.
+    /// Name in the configuration.
     pub const fn name(self) -> &'static str {
         match self {
             InstanceKind::Nat64 => "nat64",
@@ -43,7 +43,7 @@ impl InstanceKind {
         }
     }
 
-    /// Which way packets go from inside, and back.
+    /// Direction of packets from inside, and of packets to the inside.
     fn directions(self) -> [Direction; 2] {
         match self {
             InstanceKind::Nat64 | InstanceKind::Siit => [Direction::SixToFour, Direction::FourToSix],
@@ -52,20 +52,20 @@ impl InstanceKind {
     }
 }
 
-/// The packets of one instance, or of nobody. A super-packet is one.
+/// Packets of one instance, or of none. A super-packet counts once.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InstanceCounters {
-    /// Translated and sent on, from inside: of a stateless instance, from IPv6.
+    /// Packets translated and sent from inside; for a stateless instance, from IPv6.
     pub outbound: Count,
-    /// As above, to the inside.
+    /// Packets translated and sent to the inside; for a stateless instance, from IPv4.
     pub inbound: Count,
-    /// Of `outbound`: turned round, to an inside host of this instance or another.
+    /// Part of `outbound`: packets hairpinned to an inside host of this instance or another.
     pub hairpinned: Count,
-    /// Left as they are.
+    /// Packets passed unchanged.
     pub passed: Count,
-    /// Echo requests to the translator itself, answered.
+    /// Answered echo requests to the translator itself.
     pub echoes: Count,
-    /// By reason: not forwarded, answered with an ICMP error or not.
+    /// Packets not forwarded, by reason, with or without an ICMP error.
     pub drops: [Count; DropReason::COUNT],
 }
 
@@ -83,21 +83,21 @@ impl Default for InstanceCounters {
 }
 
 impl InstanceCounters {
-    /// All of its packets.
+    /// Sum of all packets.
     pub fn all(&self) -> Count {
         let mut all = self.dropped();
         [self.outbound, self.inbound, self.passed, self.echoes].into_iter().for_each(|count| all += count);
         all
     }
 
-    /// Those that were not forwarded.
+    /// Packets that were not forwarded.
     pub fn dropped(&self) -> Count {
         let mut all = Count::default();
         self.drops.iter().for_each(|&count| all += count);
         all
     }
 
-    /// Adds another worker's.
+    /// Adds the counters of another worker.
     pub fn add(&mut self, other: &InstanceCounters) {
         self.outbound += other.outbound;
         self.inbound += other.inbound;
@@ -108,40 +108,40 @@ impl InstanceCounters {
     }
 }
 
-/// The number of a row.
+/// Number of a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Row(u16);
 
-/// A row and which way: where the short way counts.
+/// Row and direction where the fast path counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Slot(u16);
 
 impl Slot {
-    /// From the inside of the stateful instance of this number.
+    /// Slot of packets from the inside of a stateful instance.
     #[inline(always)]
     pub(crate) fn outbound(instance: u8) -> Slot {
         Slot(u16::from(instance) << 1)
     }
 
-    /// To the inside of it.
+    /// Slot of packets to the inside of a stateful instance.
     #[inline(always)]
     pub(crate) fn inbound(instance: u8) -> Slot {
         Slot(u16::from(instance) << 1 | 1)
     }
 
-    /// The stateful instance to whose inside it is.
+    /// Stateful instance to whose inside the packets go, if any.
     pub(crate) fn inside_of(self) -> Option<u8> {
         let is_inbound = usize::from(self.0) < SLOTS && self.0 & 1 == 1;
         is_inbound.then_some((self.0 >> 1) as u8)
     }
 
-    /// To the stateless instance of this number, from IPv6.
+    /// Slot of packets from IPv6 of a stateless instance.
     #[inline(always)]
     pub(crate) fn stateless6(instance: u8) -> Slot {
         Slot(SLOTS as u16 | u16::from(instance) << 1)
     }
 
-    /// To the stateless instance of this number, from IPv4.
+    /// Slot of packets from IPv4 of a stateless instance.
     #[inline(always)]
     pub(crate) fn stateless4(instance: u8) -> Slot {
         Slot(SLOTS as u16 | u16::from(instance) << 1 | 1)
@@ -154,16 +154,17 @@ pub(crate) struct Identity {
     pub(crate) name: Arc<str>,
 }
 
-/// The rows of one engine: stateful instances by their numbers, then stateless ones, then nobody.
+/// Rows of one engine: stateful instances by number, then stateless ones, then the row for unattributed
+/// packets.
 pub(crate) struct Tally {
     identities: Vec<Identity>,
     rows: Vec<InstanceCounters>,
-    /// Nobody's row.
+    /// Row for packets of no instance.
     unattributed: InstanceCounters,
     first_siit: u16,
-    /// By pool: the instance that alone uses it, or nobody.
+    /// Indexed by pool: the instance that alone uses it, or no instance.
     of_pool: Vec<Row>,
-    /// By slot: what the burst at hand has added.
+    /// Indexed by slot: counts of the current burst.
     burst: [u64; 2 * SLOTS],
 }
 
@@ -192,8 +193,8 @@ impl Tally {
         }
     }
 
-    /// Goes on where another one was, which counted for other instances: those that are the same go on with their
-    /// rows, and nobody has what those did that are gone.
+    /// Takes over the counts of a tally for other instances. Instances that are the same keep their rows. The
+    /// counts of removed instances go to the row for unattributed packets.
     pub(crate) fn go_on_from(&mut self, before: &Tally) {
         for (who, row) in before.instances() {
             let same = |id: &Identity| who.kind == id.kind && who.name == id.name;
@@ -261,7 +262,7 @@ impl Tally {
         }
     }
 
-    /// Counts a packet that is left as it is.
+    /// Counts a packet that is passed unchanged.
     pub(crate) fn passed(&mut self, account: Account, bytes: usize) {
         self.row_mut(account).passed.add(bytes);
     }
@@ -281,7 +282,7 @@ impl Tally {
         self.identities.iter().zip(&self.rows)
     }
 
-    /// The counters of nobody's packets.
+    /// Counters of packets of no instance.
     pub(crate) fn unattributed(&self) -> &InstanceCounters {
         &self.unattributed
     }

@@ -2,12 +2,12 @@
 //!
 //! NAT44 uses the same machine: V6 stands for its inside, V4 for its outside.
 //!
-//! CLOSED has no variant: it is the absence of a session. [`open`] leaves it, and [`on_timeout`] says how
-//! a state ends. State and lifetime are separate results, because RFC 6146 changes either without the other.
+//! CLOSED has no variant: it is the absence of a session. [`open`] leaves it, and [`on_timeout`] defines the
+//! end of a state. State and lifetime are separate results, because RFC 6146 changes either without the other.
 
 use gatun_wire::DropReason;
 
-/// A session's state.
+/// State of a TCP session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum TcpState {
@@ -23,7 +23,7 @@ pub enum TcpState {
     V6FinRcv = 4,
     /// FINs came from both sides.
     V4FinV6FinRcv = 5,
-    /// A reset came, or a probe was sent: it may be over, or not.
+    /// A reset came, or a probe was sent: the connection may be over.
     Trans = 6,
 }
 
@@ -37,7 +37,7 @@ pub enum Side {
     V4 = 1,
 }
 
-/// What the machine makes of a segment's flags.
+/// Class of a segment's flags.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum Segment {
@@ -47,20 +47,20 @@ pub enum Segment {
     Fin = 1,
     /// RST.
     Rst = 2,
-    /// Neither.
+    /// None of these.
     Other = 3,
 }
 
-/// What happens to the time that a session has left.
+/// Change of a session's remaining lifetime.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Lifetime {
-    /// Nothing.
+    /// No change.
     Keep,
     /// It is set to TCP_EST.
     Established,
-    /// It is set to TCP_TRANS, or what is set for connections that open (RFC 7857 2.1).
+    /// It is set to TCP_TRANS, or to the lifetime of opening connections (RFC 7857 2.1).
     PartialOpen,
-    /// It is set to TCP_TRANS, or what is set for connections that both sides have closed (RFC 7857 2.1).
+    /// It is set to TCP_TRANS, or to the lifetime of connections that both sides have closed (RFC 7857 2.1).
     Closing,
     /// It is set to TCP_TRANS.
     Transitory,
@@ -68,12 +68,12 @@ pub enum Lifetime {
     IncomingSyn,
 }
 
-/// What to do with a session whose time is up.
+/// Action for a session whose lifetime expired.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum OnTimeout {
-    /// It goes.
+    /// Gatun deletes the session.
     Delete,
-    /// Its endpoints are asked with a probe, and it goes on as [`after_probe`] says.
+    /// Gatun sends a probe to the endpoints, and the session goes on as [`after_probe`] defines.
     Probe,
 }
 
@@ -84,12 +84,13 @@ const PSH: u8 = 0x08;
 const ACK: u8 = 0x10;
 const URG: u8 = 0x20;
 
-/// What a segment's flags (the header's 14th byte) mean to the machine.
+/// Classifies a segment's flags (the header's 14th byte) for the machine.
 ///
 /// # Errors
-/// [`DropReason::TcpInvalidFlags`] for combinations that no stack sends and scanners do: SYN with FIN,
-/// SYN with RST, no flag at all, and FIN, PSH, URG without ACK ("Xmas"). They must never make state; see
-/// [`classify_existing`] for sessions that exist.
+///
+/// [`DropReason::TcpInvalidFlags`] for combinations that only scanners send: SYN with FIN, SYN with RST, no
+/// flag at all, and FIN, PSH, URG without ACK ("Xmas"). They must never create state. See [`classify_existing`]
+/// for existing sessions.
 pub const fn classify(flags: u8) -> Result<Segment, DropReason> {
     const SYN_FIN: u8 = SYN | FIN;
     const SYN_RST: u8 = SYN | RST;
@@ -101,12 +102,12 @@ pub const fn classify(flags: u8) -> Result<Segment, DropReason> {
     if invalid { Err(DropReason::TcpInvalidFlags) } else { Ok(classify_existing(flags)) }
 }
 
-/// As [`classify`], for a session that exists: there the endpoints are the judges of odd combinations, and
-/// a translator that drops what it finds odd stands in the way. What they would not act on is
-/// [`Segment::Other`]: it may pass, and neither opens nor closes anything.
+/// Classifies a segment of an existing session. The endpoints judge odd combinations there, so the translator
+/// does not drop them. Segments on which the endpoints would not act are [`Segment::Other`]: they pass, and
+/// neither open nor close anything.
 ///
-/// - RST counts whatever is beside it: receivers look at it before SYN and FIN (RFC 9293 3.10.7.4).
-/// - SYN with FIN is neither: no receiver opens or closes by it.
+/// - RST counts with any other flags, because receivers look at it before SYN and FIN (RFC 9293 3.10.7.4).
+/// - SYN with FIN counts as neither: no receiver opens or closes on it.
 /// - FIN, PSH, URG without ACK is dropped by receivers (RFC 9293 3.10.7.4, fifth), so it closes nothing.
 pub const fn classify_existing(flags: u8) -> Segment {
     const XMAS: u8 = FIN | PSH | URG;
@@ -121,8 +122,8 @@ pub const fn classify_existing(flags: u8) -> Segment {
     }
 }
 
-/// RFC 6146 3.5.2.2, CLOSED: the state after a SYN that makes a session. A SYN from IPv4 that has to be
-/// held, because filtering does not let it in, has [`Lifetime::IncomingSyn`] instead.
+/// RFC 6146 3.5.2.2, CLOSED: returns the state after a SYN that creates a session. If filtering requires that a
+/// SYN from IPv4 is held, its lifetime is [`Lifetime::IncomingSyn`] instead.
 pub const fn open(side: Side) -> (TcpState, Lifetime) {
     match side {
         // "V6 SYN: ... The state of the session is moved to V6 INIT", lifetime TCP_TRANS.
@@ -132,7 +133,7 @@ pub const fn open(side: Side) -> (TcpState, Lifetime) {
     }
 }
 
-/// RFC 6146 3.5.2.2: a segment of an existing session. `rst_during_fin` is no part of the RFC: a reset
+/// RFC 6146 3.5.2.2: handles a segment of an existing session. `rst_during_fin` is not part of the RFC: a reset
 /// after one FIN then moves the session to TRANS, so that it ends soon.
 pub const fn step(
     state: TcpState,
@@ -168,12 +169,12 @@ pub const fn step(
 
         // V4 FIN RCV: "If a V6 FIN packet is received ... TCP_TRANS ... moved to V4 FIN + V6 FIN RCV."
         (V4FinRcv, V6, Fin) => (V4FinV6FinRcv, Lifetime::Closing),
-        // Deviates where asked to (A61-42): RFC 6146 gives a session that was reset here TCP_EST.
+        // Deviates if configured (A61-42): RFC 6146 gives a session that was reset here TCP_EST.
         (V4FinRcv | V6FinRcv, V4 | V6, Rst) if rst_during_fin => (Trans, Lifetime::Transitory),
-        // Deviates (decision 0034): RFC 6146 gives it TCP_EST; by RFC 7857 7.1 a reset extends no life.
+        // Deviates (decision 0034): RFC 6146 gives it TCP_EST; under RFC 7857 7.1 a reset extends no lifetime.
         (V4FinRcv | V6FinRcv, V4 | V6, Rst) => (state, Lifetime::Keep),
-        // Deviates (decision 0034): RFC 6146 leaves the state as it is. The endpoints open the connection
-        // again, and the FIN seen is not one of the new connection.
+        // Deviates (decision 0034): RFC 6146 leaves the state unchanged. The endpoints open the connection
+        // again, and the FIN seen does not belong to the new connection.
         (V4FinRcv | V6FinRcv, V4 | V6, Syn) => (Established, Lifetime::Established),
         // "If any packet other than the V6 FIN is received ... at least TCP_EST. ... unchanged."
         (V4FinRcv, V6, Other) => (V4FinRcv, Lifetime::Established),
@@ -185,7 +186,7 @@ pub const fn step(
         (V6FinRcv, V4, Other) => (V6FinRcv, Lifetime::Established),
         (V6FinRcv, V6, Fin | Other) => (V6FinRcv, Lifetime::Established),
 
-        // Deviates (decision 0034): RFC 6146 leaves state and lifetime as they are, and would cut the connection
+        // Deviates (decision 0034): RFC 6146 leaves state and lifetime unchanged, and would cut the connection
         // that is opened again (RFC 9293 3.10.7.4, TIME-WAIT; RFC 5382 REQ-2).
         (V4FinV6FinRcv, V4 | V6, Syn) => open(side),
         // V4 FIN + V6 FIN RCV: "All packets are translated and forwarded", nothing else.
@@ -198,24 +199,24 @@ pub const fn step(
     }
 }
 
-/// Whether a segment opens a connection again that one side or both have closed (decision 0034).
+/// Returns whether a segment reopens a connection that one or both sides have closed (decision 0034).
 pub const fn reopens(state: TcpState, segment: Segment) -> bool {
     use TcpState::{V4FinRcv, V4FinV6FinRcv, V6FinRcv};
     matches!(state, V4FinRcv | V6FinRcv | V4FinV6FinRcv) && matches!(segment, Segment::Syn)
 }
 
-/// RFC 6146 3.5.2.2: what to do when a session's time is up.
+/// RFC 6146 3.5.2.2: returns the action for a session whose lifetime expired.
 pub const fn on_timeout(state: TcpState) -> OnTimeout {
     use TcpState::{Established, Trans, V4FinRcv, V4FinV6FinRcv, V4Init, V6FinRcv, V6Init};
     match state {
         // "If the lifetime expires ... a probe packet SHOULD be sent to at least one of the endpoints."
         Established => OnTimeout::Probe,
-        // The others are deleted; a SYN held for V4 INIT is answered besides.
+        // The others are deleted; a SYN held for V4 INIT also gets an answer.
         V4Init | V6Init | V4FinRcv | V6FinRcv | V4FinV6FinRcv | Trans => OnTimeout::Delete,
     }
 }
 
-/// RFC 6146 3.5.2.2, ESTABLISHED: after the probe the session is in TRANS, with TCP_TRANS to live.
+/// RFC 6146 3.5.2.2, ESTABLISHED: after the probe the session is in TRANS, with a lifetime of TCP_TRANS.
 pub const fn after_probe() -> (TcpState, Lifetime) {
     (TcpState::Trans, Lifetime::Transitory)
 }
@@ -232,7 +233,7 @@ impl TcpState {
         TcpState::Trans,
     ];
 
-    /// The state of a number, as `self as u8` gives it.
+    /// Converts a number, as `self as u8` gives it, to its state.
     #[inline]
     pub const fn from_u8(n: u8) -> Option<TcpState> {
         match n {
@@ -247,7 +248,7 @@ impl TcpState {
         }
     }
 
-    /// RFC 6146's name for it.
+    /// Name in RFC 6146.
     pub const fn name(self) -> &'static str {
         match self {
             TcpState::V4Init => "V4_INIT",
@@ -261,7 +262,7 @@ impl TcpState {
     }
 }
 
-/// The machine as a Mermaid diagram, made by asking it: for `docs/reference/tcp-states.md`.
+/// Mermaid diagram for `docs/reference/tcp-states.md`, generated from the machine.
 #[cfg(test)]
 mod diagram {
     use super::*;
@@ -285,7 +286,7 @@ mod diagram {
         }
     }
 
-    /// Every edge of the machine, those that differ in their segment alone as one.
+    /// Edges of the machine. Edges that differ only in their segment are merged.
     fn edges(rst_during_fin: bool) -> BTreeMap<(&'static str, &'static str, &'static str), Vec<String>> {
         let mut edges: BTreeMap<_, Vec<String>> = BTreeMap::new();
         for state in TcpState::ALL {
@@ -351,7 +352,7 @@ mod tests {
     const SEGMENTS: [Segment; 4] = [Seg::Syn, Seg::Fin, Seg::Rst, Seg::Other];
     const SIDES: [Side; 2] = [Side::V6, Side::V4];
 
-    /// What a state does with (V6 SYN, V6 FIN, V6 RST, V6 other, V4 SYN, V4 FIN, V4 RST, V4 other).
+    /// Results of a state for (V6 SYN, V6 FIN, V6 RST, V6 other, V4 SYN, V4 FIN, V4 RST, V4 other).
     fn row(state: TcpState) -> Vec<(TcpState, Lifetime)> {
         SIDES.iter().flat_map(|&side| SEGMENTS.map(|segment| step(state, side, segment, false))).collect()
     }

@@ -1,25 +1,26 @@
-//! Time, as the engine is told it.
+//! Engine time.
 
-/// Milliseconds since a point that whoever runs the engine chose. Given to the engine, never asked for.
+/// Milliseconds since a point that the caller chose. The engine gets the time as an argument and never reads a
+/// clock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Instant(pub u64);
 
 impl Instant {
-    /// `ms` milliseconds later.
+    /// Adds `ms` milliseconds.
     #[inline]
     pub const fn plus_ms(self, ms: u64) -> Instant {
         Instant(self.0.saturating_add(ms))
     }
 
-    /// Milliseconds from `earlier` to this; zero where `earlier` is later (a clock that jumped back).
+    /// Milliseconds since `earlier`; zero if `earlier` is later (a clock that jumped back).
     #[inline]
     pub const fn since_ms(self, earlier: Instant) -> u64 {
         self.0.saturating_sub(earlier.0)
     }
 }
 
-/// Time that never goes back and never leaps far, made from one that may: where the given time is earlier
-/// than the last one, this one goes on from where it was, at the pace of the new.
+/// Clock that never goes back and never leaps far, based on a clock that may. If the given time is earlier than
+/// the last one, this clock goes on from its last value at the new clock's pace.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Steady {
     given: Instant,
@@ -27,11 +28,10 @@ pub struct Steady {
 }
 
 impl Steady {
-    /// The most that one leap ahead counts: longer than any lifetime, short enough for
-    /// ticks of 32 bits.
+    /// Upper bound of one leap ahead: longer than any lifetime, short enough for ticks of 32 bits.
     const LEAP_MAX_MS: u64 = u32::MAX as u64;
 
-    /// The steady time at the given one.
+    /// Converts the given time to steady time.
     #[inline]
     pub fn at(&mut self, given: Instant) -> Instant {
         let passed_ms = given.since_ms(self.given).min(Self::LEAP_MAX_MS);
@@ -41,41 +41,41 @@ impl Steady {
     }
 }
 
-/// Engine time in units of 64 ms, rounded up: a lifetime is never shorter than configured. It wraps round
-/// after 8.7 years, so two ticks compare only within half of that; no lifetime is longer than 50 days, and
-/// engine time makes no longer leaps.
+/// Engine time in units of 64 ms, rounded up, so that a lifetime is never shorter than configured. It wraps
+/// round after 8.7 years, so two ticks compare only within half of that. No lifetime is longer than 50 days,
+/// and engine time makes no longer leaps.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Tick(pub(crate) u32);
 
 impl Tick {
     const SHIFT: u32 = 6;
 
-    /// The tick that has begun at `now`.
+    /// Returns the tick that has begun at `now`.
     #[inline]
     pub(crate) fn at(now: Instant) -> Tick {
         Tick((now.0 >> Self::SHIFT) as u32)
     }
 
-    /// The first tick by which `lifetime_ms` have passed since `now`.
+    /// Returns the first tick by which `lifetime_ms` have passed since `now`.
     #[inline]
     pub(crate) fn after(now: Instant, lifetime_ms: u32) -> Tick {
         let end = now.0.saturating_add(u64::from(lifetime_ms) + (1 << Self::SHIFT) - 1);
         Tick((end >> Self::SHIFT) as u32)
     }
 
-    /// How long it is from `now` until this tick comes, ms; 0 where it has come.
+    /// Milliseconds from `now` until this tick; 0 if it has come.
     pub(crate) fn left_ms(self, now: Instant) -> u32 {
         let ticks = self.0.wrapping_sub(Tick::at(now).0) as i32;
         let since_tick = now.0 as u32 & ((1 << Self::SHIFT) - 1);
         u32::try_from(ticks).unwrap_or(0).saturating_mul(1 << Self::SHIFT).saturating_sub(since_tick)
     }
 
-    /// The later one of two.
+    /// Returns the later of two ticks.
     pub(crate) fn later(self, other: Tick) -> Tick {
         if self.has_come(other) { other } else { self }
     }
 
-    /// Whether this tick has come at `now`.
+    /// Returns whether this tick has come at `now`.
     #[inline]
     pub(crate) fn has_come(self, now: Tick) -> bool {
         now.0.wrapping_sub(self.0) as i32 >= 0

@@ -2,23 +2,23 @@
 
 use gatun_wire::DropReason;
 
-/// Packets that [`Nat::process`](crate::Nat::process) takes at a time.
+/// Maximum number of packets per call of [`Nat::process`](crate::Nat::process).
 pub const BURST: usize = 64;
 
-/// The one fate of a received packet.
+/// Verdict on a received packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Verdict {
-    /// Translated, in place: send it.
+    /// The packet was translated in place: send it.
     Forward,
-    /// Not for the translator: whoever received it may pass it on untranslated, or count it.
+    /// The packet is not for the translator. The caller may pass it on untranslated, or count it.
     Pass,
     /// The buffer now holds an answer to the packet's sender: send it.
     Reply(Reply),
-    /// Gone, and why.
+    /// The packet was dropped for this reason.
     Drop(DropReason),
-    /// Kept by the engine (a copy): a fragment that waits for its first one, or an unsolicited SYN.
-    /// It gets its last fate later: forwarded, replied or dropped.
+    /// The engine keeps a copy: a fragment that waits for its first one, or an unsolicited SYN. Its final
+    /// verdict comes later: forwarded, replied or dropped.
     Held,
 }
 

@@ -1,4 +1,4 @@
-//! The fast path against the slow one: two engines that differ in nothing else.
+//! Test of the fast path against the slow path: two engines that differ in nothing else.
 
 use crate::Instant;
 use crate::Nat;
@@ -24,7 +24,7 @@ fn prefix(len: u8) -> Prefix64 {
 
 fn engine(prefix_len: u8, settings: Settings, inbound_refresh: bool, ports_max: u32, realm: u8) -> Nat {
     let range = PoolRange { first: POOL, last: POOL, ports: (1024, 65_535), transports: [true; 3] };
-    // Half of the histories have flows that share ports: those to the port that all go to.
+    // Half of the histories have flows that share ports: those to the port that all flows use.
     let overload = if inbound_refresh { vec![(Transport::Udp, 443), (Transport::Tcp, 443)] } else { vec![] };
     let plan = Plan {
         own4: Some(POOL),
@@ -53,11 +53,11 @@ fn engine(prefix_len: u8, settings: Settings, inbound_refresh: bool, ports_max: 
     Nat::new(&plan, [1, 2, 3, 4]).unwrap()
 }
 
-/// A packet to be made: which flow, which way, and what is odd about it.
+/// Packet to be made: its flow, its direction, and its oddities.
 #[derive(Clone, Debug)]
 struct Made {
     outbound: bool,
-    /// Of an IPv4 host inside.
+    /// True for a packet of an IPv4 host inside.
     private: bool,
     tcp: bool,
     port: u8,
@@ -158,7 +158,7 @@ impl Made {
         l4.extend((0..self.payload).map(|i| i as u8));
         if self.tcp {
             (l4[12], l4[13]) = (0x50, self.flags);
-            // An MSS, where the port is not the first.
+            // Adds an MSS option unless the port is the first.
             if l4.len() >= 24 && self.port > 0 {
                 l4[12] = 0x60;
                 l4[20..24].copy_from_slice(&[2, 4, self.port * 5, self.tos]);
@@ -265,18 +265,18 @@ impl Made {
     }
 }
 
-/// What a test compares of a packet.
+/// Properties of a packet that the test compares.
 fn seen<'p>(packet: &'p Packet<'_>) -> (usize, &'p [u8], gatun_wire::Offload, u8) {
     (packet.start(), packet.bytes(), packet.offload, packet.realm)
 }
 
-/// Source address and port of a translated packet.
+/// Returns source address and port of a translated packet.
 fn outside_of(packet: &[u8]) -> (Ipv4Addr, u16) {
     let address = <[u8; 4]>::try_from(&packet[12..16]).unwrap();
     (address.into(), u16::from_be_bytes([packet[20], packet[21]]))
 }
 
-/// Gives the packet to one engine as it comes, and to the other with nothing found out in advance.
+/// Gives the packet to one engine after the usual look-ahead, and to the other without any look-ahead.
 fn compare(
     short: &mut Nat,
     general: &mut Nat,
@@ -308,7 +308,7 @@ fn compare(
 }
 
 proptest! {
-    /// Verdicts, bytes, counters and tables are the same whichever way packets take.
+    /// Checks that verdicts, bytes, counters and tables are the same on both paths.
     #[test]
     fn the_short_way_and_the_general_one_lead_to_the_same_place(
         prefix_len in prop::sample::select(vec![96u8, 96, 64, 40, 32]),
@@ -336,7 +336,7 @@ proptest! {
         let mut now = Instant(1_000);
         for (number, made) in history.into_iter().enumerate() {
             now = now.plus_ms(made.later_ms);
-            // From inside, but one that comes by another port.
+            // The packet comes from inside, unless it arrives on another port.
             let from = if made.outbound && number != stray { realm } else { 0 };
             let flow = usize::from(made.port) * 4 + usize::from(made.tcp) * 2 + usize::from(made.private);
             let known = &mut outside[flow];
@@ -354,13 +354,14 @@ proptest! {
     }
 }
 
-/// All sessions, in full.
+/// Lists all sessions in full.
 fn records(nat: &Nat) -> std::string::String {
     let tables = &nat.core.state.tables;
     (1..tables.high()).map(|id| std::format!("{:?}\n", tables.get(id))).collect()
 }
 
-/// Were every packet to take the general way, the test above would prove nothing.
+/// Checks that plain packets take the fast path. If every packet took the slow path, the test above would prove
+/// nothing.
 #[test]
 fn plain_packets_of_a_live_session_take_the_short_way() {
     for (tcp, private) in [(false, false), (true, false), (false, true), (true, true)] {
@@ -368,7 +369,7 @@ fn plain_packets_of_a_live_session_take_the_short_way() {
         let now = Instant(1_000);
         let (mut hints, mut verdicts) = ([Hint::None], [Verdict::Pass]);
         let mut outside = (POOL, 0);
-        // Out, the first packet opens; back, that of TCP changes the state.
+        // The first outbound packet opens the session; the first inbound TCP packet changes its state.
         for (outbound, flags, is_plain) in
             [(true, SYN, false), (false, SYN, !tcp), (true, 0x10, true), (false, 0x10, true), (true, 1, !tcp)]
         {
@@ -416,7 +417,7 @@ fn plain_packets_of_a_live_session_take_the_short_way() {
     }
 }
 
-/// Few addresses, so that mappings overlap and packets meet them, the prefixes and the denylist.
+/// Few addresses, so that mappings overlap and packets meet the mappings, the prefixes and the denylist.
 fn address4() -> impl Strategy<Value = Ipv4Addr> {
     prop_oneof![
         6 => (0u8..4, 0u8..4).prop_map(|(a, b)| Ipv4Addr::new(8, 8, a, b)),
@@ -469,7 +470,7 @@ fn siit(eamt: &[plan::Eam], pool6: Vec<Prefix64>, hairpin: plan::Hairpin, denied
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(1000))]
 
-    /// The same of two stateless instances, the first of them with or without a prefix.
+    /// The same test with two stateless instances, the first of them with or without a prefix.
     #[test]
     fn so_it_is_without_state(
         first in prop::collection::vec(mapping(), 0..8),

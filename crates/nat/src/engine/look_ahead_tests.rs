@@ -1,4 +1,4 @@
-//! The look-ahead against classification, over random plans and packets.
+//! Test of the look-ahead against classification, over random plans and packets.
 
 use super::Nat;
 use crate::base::plan::{self, Eam, Exemption, Hairpin, Net4, Net6, Plan, Pool4, PoolRange};
@@ -13,7 +13,7 @@ use proptest::prelude::*;
 use std::vec;
 use std::vec::Vec;
 
-/// Addresses that the plans below speak of, some of them in several places, and some that no plan has.
+/// Addresses for the plans below. Some are in several plans, and some are in none.
 const ADDRESSES4: [Ipv4Addr; 9] = [
     Ipv4Addr::new(192, 0, 2, 1),
     Ipv4Addr::new(192, 0, 2, 2),
@@ -44,7 +44,7 @@ fn net(a: u8, b: u8, len: u8) -> Net4 {
     Net4 { addr: Ipv4Addr::new(a, b, 0, 0), len }
 }
 
-/// A plan: which kinds it has, and what chooses among them.
+/// Plan to be made: its kinds of instances, and their selectors.
 #[derive(Clone, Debug)]
 struct Made {
     own4: usize,
@@ -119,14 +119,14 @@ impl Made {
         }
     }
 
-    /// One instance exempts a server altogether, the other one by a port.
+    /// Exempts a server altogether for one instance, and a port of it for the other.
     fn exemption(&self, n: usize) -> Exemption {
         let server = Net4 { addr: ADDRESSES4[6], len: 32 };
         Exemption { net: server, transport: None, ports: (n == 1).then_some((53, 53)) }
     }
 }
 
-/// A packet, by places in the lists of addresses.
+/// Packet to be sent, as indices into the lists of addresses.
 #[derive(Clone, Debug)]
 struct Sent {
     six: bool,
@@ -166,7 +166,7 @@ impl Sent {
         if self.six { self.bytes6() } else { self.bytes4() }
     }
 
-    /// A transport header with room for what the protocol needs.
+    /// Makes a transport header with room for the fields of its protocol.
     fn payload(&self) -> Vec<u8> {
         let mut payload = vec![0; 24];
         payload[..2].copy_from_slice(&4000u16.to_be_bytes());
@@ -188,7 +188,7 @@ impl Sent {
             None => HOSTS6[2],
         }
         .octets();
-        // Behind the address where the prefix is short; where it is 96 bits long, a part of the address.
+        // With a short prefix this byte follows the address; with 96 bits it is part of the address.
         destination[15] ^= self.suffix;
         let payload = self.payload();
         let mut packet = vec![0x60, 0, 0, 0, 0, payload.len() as u8, self.proto, 64];
@@ -213,14 +213,14 @@ impl Sent {
     }
 }
 
-/// What the look-ahead has found out, or classification: the instance or place of a packet.
+/// Result of the look-ahead or of classification: the instance of a packet, or its place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Seen {
     Inside6(PrefixOwner),
     Inside4(u8),
     Pool(PoolAddress),
     Siit(usize),
-    /// An own address, of which the look-ahead knows nothing.
+    /// Own address; the look-ahead does not know these.
     Own,
     Other,
 }
@@ -235,8 +235,8 @@ fn hinted(hint: &Hint) -> Seen {
     }
 }
 
-/// The class of a packet; and whether its destination has a suffix behind the address, which the look-ahead leaves to
-/// the slow path.
+/// Returns the class of a packet, and whether its destination has a suffix after the address. The look-ahead
+/// leaves such packets to the slow path.
 fn classified(core: &Core, packet: &[u8], realm: u8) -> (Seen, bool) {
     let classifier = core.classifier();
     if packet[0] >> 4 == 6 {
@@ -267,8 +267,8 @@ fn classified(core: &Core, packet: &[u8], realm: u8) -> (Seen, bool) {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 512, ..ProptestConfig::default() })]
 
-    /// Where the look-ahead says whose a packet is, classification says the same; where it says nothing of a plain
-    /// packet that an instance with state is to have, there is a reason that it can see.
+    /// Checks that the look-ahead and classification agree if the look-ahead names an instance. If it names
+    /// none for a plain packet of a stateful instance, the test knows the reason.
     #[test]
     fn the_look_ahead_says_of_a_packet_what_classification_says(
         made in made(),

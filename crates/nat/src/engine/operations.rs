@@ -1,4 +1,5 @@
-//! Operations on an engine between two bursts: questions, ends on request, another plan, sessions of another process.
+//! Operations on an engine between two bursts: queries, ends on request, changes of the plan, and restored
+//! sessions.
 
 use super::Nat;
 use crate::base::plan::Net4;
@@ -25,19 +26,19 @@ use gatun_wire::{Packet, Prefix64};
 
 /// Explanations.
 impl Nat {
-    /// What would become of a packet that came now: at the time of the last burst or sweep. The buffer is the
-    /// caller's copy; where the packet would be forwarded, it holds the translated one afterwards.
+    /// Explains the handling of a packet, at the time of the last burst or sweep. The buffer is the caller's
+    /// copy. If Gatun would forward the packet, the buffer holds the translated packet afterwards.
     pub fn explain(&self, packet: &mut Packet<'_>) -> Explanation {
         explain::explain(&self.core, packet)
     }
 
-    /// The realm of a stateful instance's inside: what a packet from there has, and what it is told apart by.
+    /// Realm of a stateful instance's inside. Packets from the inside have this realm.
     pub fn realm_of(&self, instance: u8) -> u8 {
         self.core.rules.get(instance).map_or(0, |instance| instance.policy().realm)
     }
 
-    /// The prefix behind which an IPv6 host most likely finds IPv4 ones: the first one of a NAT64 instance, of the first
-    /// where none is named.
+    /// First translation prefix of a NAT64 instance, or of the first NAT64 instance if none is named. An IPv6
+    /// host most likely reaches IPv4 hosts through it.
     pub fn first_pool6(&self, instance: Option<u8>) -> Option<Prefix64> {
         let meant = |nat: &&Nat64| instance.is_none_or(|number| number == nat.policy.instance);
         let mut meant = self.core.rules.nat64.iter().filter(meant);
@@ -47,7 +48,7 @@ impl Nat {
 
 /// Sessions, bindings, blocks and subscribers, read some at a time.
 impl Nat {
-    /// Adds sessions to `found`, at most as many as it has capacity for, and looks at about `budget` records.
+    /// Adds sessions to `found`, up to its capacity, and looks at about `budget` records.
     pub fn read_sessions(
         &self,
         at: &mut SessionCursor,
@@ -58,7 +59,8 @@ impl Nat {
         inspect::sessions(&self.core.state.tables, at, which, budget, found);
     }
 
-    /// Adds bindings to `found`, in the order of their public ends; as [`read_sessions`](Self::read_sessions).
+    /// Adds bindings to `found`, in the order of their public addresses and ports. Otherwise the same as
+    /// [`read_sessions`](Self::read_sessions).
     pub fn read_bindings(
         &self,
         at: &mut PortCursor,
@@ -69,8 +71,9 @@ impl Nat {
         inspect::bindings(&self.core.state.tables, at, which, budget, found);
     }
 
-    /// Adds the port blocks that subscribers have to `found`, in the order of their ports; of `which`, inside and
-    /// outside ends, instance and pool decide. As [`read_sessions`](Self::read_sessions).
+    /// Adds the port blocks of subscribers to `found`, in the order of their ports. It applies the inside and
+    /// outside addresses, the instance and the pool of `which`. Otherwise the same as
+    /// [`read_sessions`](Self::read_sessions).
     pub fn read_blocks(
         &self,
         at: &mut PortCursor,
@@ -81,8 +84,9 @@ impl Nat {
         inspect::blocks(&self.core, at, which, budget, found);
     }
 
-    /// Adds subscribers that have state to `found`, by number from `next` on; of `which`, inside address, instance and
-    /// pool decide. As [`read_sessions`](Self::read_sessions). Gives the number that is next, `None` at the end.
+    /// Adds subscribers with state to `found`, by number from `next` on. It applies the inside address, the
+    /// instance and the pool of `which`. Returns the next number, or `None` at the end. Otherwise the same as
+    /// [`read_sessions`](Self::read_sessions).
     pub fn read_subscribers(
         &self,
         next: u32,
@@ -96,19 +100,19 @@ impl Nat {
 
 /// Counts of instances, pools, addresses and subscribers.
 impl Nat {
-    /// The instances: stateful ones by their numbers, then stateless ones.
+    /// Counters of the instances: stateful ones by their numbers, then stateless ones.
     pub fn instance_stats(&self) -> impl Iterator<Item = InstanceStats> + '_ {
         report::instances(&self.core.state)
     }
 
-    /// Packets of no instance, and those to an address that several share, at a port that nobody has. With
-    /// the instances' own, and what is held, they are all that were received.
+    /// Counters of packets of no instance, and of packets to an unused port of an address that several
+    /// instances share. These, the instances' own counters and the held packets add up to all received packets.
     pub fn unattributed(&self) -> &InstanceCounters {
         self.core.state.tally.unattributed()
     }
 
-    /// Whether instances and nobody, together, have what the engine counts in all: every packet and byte, every
-    /// drop by its reason, every session, binding and subscriber.
+    /// Returns whether the counters of all instances, plus the unattributed ones, equal the engine's totals:
+    /// every packet and byte, every drop by its reason, every session, binding and subscriber.
     pub fn conserved_by_instance(&self) -> bool {
         report::is_conserved(&self.core.state)
     }
@@ -124,20 +128,20 @@ impl Nat {
         report::pools(&self.core.state.tables)
     }
 
-    /// Addresses of a pool, counted from 0 to [`PoolStats::addresses`], a slice at a time. The count is from the
-    /// beginning again where the pool's ranges change meanwhile.
+    /// Counters of a pool's addresses, a slice at a time. Addresses are counted from 0 to
+    /// [`PoolStats::addresses`]. If the pool's ranges change meanwhile, the count begins again.
     pub fn address_stats(&self, pool: usize, numbers: Range<u32>) -> impl Iterator<Item = AddressStats> + '_ {
         report::addresses(&self.core.state.tables, pool, numbers)
     }
 
-    /// Subscribers that have state, of these numbers: those there are lie below
-    /// [`Subscribers::high`](crate::subscriber::Subscribers::high). Numbers of nobody are left out.
+    /// Counters of the subscribers with state whose numbers are in the range. All numbers are below
+    /// [`Subscribers::high`](crate::subscriber::Subscribers::high). Unused numbers are left out.
     pub fn subscriber_stats(&self, numbers: Range<u32>) -> impl Iterator<Item = SubscriberStats> + '_ {
         report::subscribers(&self.core, numbers)
     }
 
-    /// Length of the inside networks that an instance counts as one subscriber each; of an IPv4 address as it stands
-    /// behind ::ffff:0:0/96.
+    /// Length of the inside networks that an instance counts as one subscriber each. IPv4 addresses are written
+    /// in ::ffff:0:0/96.
     pub fn subscriber_len(&self, instance: u8) -> u8 {
         report::subscriber_len(&self.core, instance)
     }
@@ -145,33 +149,34 @@ impl Nat {
 
 /// Ends on request.
 impl Nat {
-    /// Ends a session now; `false` where there is none of this key.
+    /// Ends a session now. Returns `false` if there is none with this key.
     pub fn end_session(&mut self, now: Instant, key: &SessionKey) -> bool {
         self.end_sessions(now, core::slice::from_ref(key)) == 1
     }
 
-    /// Ends sessions now, and returns how many of them there were. Many at a time are quicker than one by one: their
-    /// cache misses overlap. Between bursts, a caller with many should give some at a time.
+    /// Ends sessions now, and returns the number of sessions ended. A call with many sessions is faster than
+    /// many calls, because cache misses overlap. A caller with many sessions should end some at a time between
+    /// bursts.
     pub fn end_sessions(&mut self, now: Instant, keys: &[SessionKey]) -> usize {
         self.at(now);
         clear::end_sessions(&mut self.core.state, keys)
     }
 
-    /// Gives a public address no new bindings from now on, or gives it such again: the `n`th of a pool, where it lies in
-    /// `net`. Says whether that is new. Bindings that there are live on; subscribers that are paired with the address get
-    /// another one for what is new. It holds as long as the pool has the address.
+    /// Drains a public address, or ends the drain: the `n`th address of a pool, if it lies in `net`. A drained
+    /// address gets no new bindings. Returns whether that is a change. Existing bindings keep working;
+    /// subscribers that are paired with the address get another one for new bindings. The drain lasts as long
+    /// as the pool has the address.
     pub fn set_drained(&mut self, pool: usize, n: u32, net: Option<Net4>, drained: bool) -> bool {
         clear::set_drained(&mut self.core.state.tables, pool, n, net, drained)
     }
 
-    /// Drains a public address, whichever pool has it; says whether one has.
+    /// Drains a public address of any pool. Returns whether a pool has it.
     pub fn drain(&mut self, address: Ipv4Addr) -> bool {
         clear::drain(&mut self.core.state.tables, address)
     }
 
-    /// Ends the sessions that are meant, or their whole bindings, some at a time: about as many records are looked at
-    /// as `budget` says, and an eighth as many end. A walk that has come to its end has met all that were there
-    /// when it began.
+    /// Ends the selected sessions, or their whole bindings, some at a time. It looks at about `budget` records
+    /// and ends an eighth as many. A complete walk has met all records that existed when it began.
     pub fn clear(
         &mut self,
         now: Instant,
@@ -185,24 +190,25 @@ impl Nat {
     }
 }
 
-/// Another plan.
+/// Changes of the plan.
 impl Nat {
     /// Outline of the engine, to prepare a change.
     pub fn outline(&self) -> Outline {
         reconfigure::outline(&self.core, self.generation)
     }
 
-    /// Counts the sessions that a change would end, looking at no more than `budget` records. Says whether that was
-    /// all. An engine that has changed since is not counted any further.
+    /// Counts the sessions that a change would end, and looks at no more than `budget` records. Returns whether
+    /// the count is complete. It counts no further if the engine has changed since.
     pub fn forecast(&self, forecast: &mut Forecast, change: &Change, budget: usize) -> bool {
         forecast.count(change, &self.core.state.tables, self.generation, budget)
     }
 
-    /// Puts a change in place, between two bursts. What has to end by it is ended by [`Nat::expire`] in the time
-    /// after; until then [`Nat::is_settling`]. Nothing is allocated or freed here.
+    /// Applies a change between two bursts. [`Nat::expire`] ends afterwards what the change has to end;
+    /// [`Nat::is_settling`] is true until then. This method neither allocates nor frees memory.
     ///
     /// # Errors
-    /// If the change before has not settled, or this one was prepared for another state.
+    ///
+    /// If the previous change has not settled, or this one was prepared for another state.
     pub fn apply(&mut self, now: Instant, change: &mut Change) -> Result<(), NotNow> {
         if self.is_settling() {
             return Err(NotNow::Settling);
@@ -213,7 +219,7 @@ impl Nat {
         Ok(())
     }
 
-    /// Whether the last change has left something to end yet.
+    /// Returns whether the last change still has state to end.
     pub fn is_settling(&self) -> bool {
         self.transition.is_under_way() || self.is_inheriting()
     }
@@ -226,44 +232,45 @@ impl Nat {
 
 /// Sessions of another process.
 impl Nat {
-    /// Puts a session back that another engine had, as if it had gone on. Events tell of its block and its binding
-    /// that they go on, not of the session.
+    /// Restores a session of another engine. Events report that its block and its binding go on; they do not
+    /// report the session.
     ///
     /// # Errors
-    /// Why it cannot be; nothing has changed then.
+    ///
+    /// Returns the reason if the session cannot be restored; nothing has changed then.
     pub fn restore(&mut self, now: Instant, saved: &Saved) -> Result<(), NotRestored> {
         let now = self.clock.at(now);
         restore::one(&mut self.core, now, saved)
     }
 
-    /// The prefixes that a NAT64 instance has had, in the order of the numbers by which sessions know them. Empty for
-    /// NAT44.
+    /// Prefixes of a NAT64 instance, past and present, in the order of the numbers that sessions use for them.
+    /// Empty for NAT44.
     pub fn prefixes(&self, instance: u8) -> &[Prefix64] {
         self.core.rules.nat64(instance).map_or(&[], |nat| &nat.pool6)
     }
 
-    /// Finds the engine's sessions in what other processes left.
+    /// Returns a finder of the engine's sessions among those that other processes left.
     pub fn finder(&self) -> Finder<'_> {
         restore::finder(&self.core)
     }
 
-    /// Gives the engine the sessions of other processes, the latest one's first: from now on they are as good as its own.
-    /// [`put_back`](Self::put_back) is to be called until it has them all.
+    /// Takes over the sessions of other processes, with the latest process first. From now on they count as the
+    /// engine's own. The caller calls [`put_back`](Self::put_back) until all are restored.
     pub fn inherit(&mut self, now: Instant, found: Vec<Found>) {
         let inheritance = Inheritance::new(found, self.clock.at(now));
         self.core.state.tables.inheritance = Some(Box::new(inheritance));
     }
 
-    /// Whether sessions of other processes are still to be put back.
+    /// Returns whether sessions of other processes are still to be restored.
     #[inline]
     pub fn is_inheriting(&self) -> bool {
         self.core.state.tables.inheritance.is_some()
     }
 
-    /// Puts some of them back, about as many as `budget` looks at records allow. Says whether it has them all.
+    /// Restores some of these sessions, and looks at about `budget` records. Returns whether all are restored.
     ///
-    /// Where somebody reads events, he is given time to: those of what goes on, and of what does not, are not lost for being
-    /// many.
+    /// It leaves a reader of events enough time, so that events of restored and of lost sessions are not lost
+    /// in bulk.
     pub fn put_back(&mut self, now: Instant, budget: usize) -> bool {
         let Some(mut inheritance) = self.core.state.tables.inheritance.take() else { return true };
         let now = self.at(now);
@@ -277,12 +284,12 @@ impl Nat {
         has_all
     }
 
-    /// Progress of that.
+    /// Progress of the restore.
     pub fn progress(&self) -> Progress {
         self.core.state.tables.inheritance.as_ref().map_or(self.progress, |all| all.progress())
     }
 
-    /// What is over with the last inheritance, for another thread to drop.
+    /// Takes the finished part of the last inheritance, so that another thread can drop it.
     pub fn take_spent(&mut self) -> Option<Spent> {
         self.spent.take()
     }

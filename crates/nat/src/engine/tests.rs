@@ -1,4 +1,4 @@
-//! Every drop reason is raised by a packet: one that nothing raises fails here.
+//! Test that a packet raises every drop reason. A reason that no packet raises fails here.
 
 #[path = "../../tests/common/mod.rs"]
 mod common;
@@ -16,25 +16,25 @@ use std::vec;
 use std::vec::Vec;
 
 const POOL6: &str = "2001:db8:64::/96";
-/// The server behind it.
+/// Address of the server behind the prefix.
 const SERVER6: &str = "2001:db8:64::c633:6407";
-/// The pool's address.
+/// Address of the pool.
 const T: &str = "192.0.2.1";
 const PORT: u16 = 4000;
-/// A host with a mapping.
+/// Address of a host with a mapping.
 const HOST4: &str = "192.0.2.77";
 const HOST6: &str = "2001:db8:a::77";
 
 type Raised = Vec<(DropReason, Bed)>;
 
-/// An engine of this plan after these packets.
+/// Builds an engine of this plan and processes these packets.
 fn after(plan: &Plan, packets: &[Vec<u8>]) -> Bed {
     let mut bed = Bed::new(plan);
     packets.iter().for_each(|packet| drop(bed.send_any(packet)));
     bed
 }
 
-/// The same, of a plan with a NAT64 instance that was changed.
+/// Same as `after`, for a changed plan with a NAT64 instance.
 fn nat64_after(change: impl FnOnce(&mut Plan), packets: &[Vec<u8>]) -> Bed {
     let mut plan = plan_with(POOL6);
     change(&mut plan);
@@ -48,7 +48,7 @@ fn siit() -> Plan {
     Plan { own4: Some(v4(OWN4)), own6: Some(v6(OWN6)), siit: vec![siit], ..Plan::default() }
 }
 
-/// The same of a plan with a stateless instance, after one packet.
+/// Same as `after`, for a plan with a stateless instance and one packet.
 fn siit_after(change: impl FnOnce(&mut Siit), packet: Vec<u8>) -> Bed {
     let mut plan = siit();
     change(&mut plan.siit[0]);
@@ -63,12 +63,12 @@ fn client(n: u16) -> String {
     format!("2001:db8:1::{n:x}")
 }
 
-/// UDP of an inside host's port 5000.
+/// UDP packet from an inside host's port 5000.
 fn out(host: u16, to: u16) -> Vec<u8> {
     udp6(&client(host), 5000, SERVER6, to, b"x")
 }
 
-/// UDP of the mapped host, and to it.
+/// UDP packet from the mapped host; `to_host` makes one to it.
 fn from_host(payload: &[u8]) -> Vec<u8> {
     udp6(HOST6, 5000, SERVER6, 53, payload)
 }
@@ -77,13 +77,13 @@ fn to_host(payload: &[u8]) -> Vec<u8> {
     udp4(SERVER, 53, HOST4, 5000, payload)
 }
 
-/// Writes bytes over a packet.
+/// Overwrites bytes of a packet.
 fn with(mut packet: Vec<u8>, at: usize, bytes: &[u8]) -> Vec<u8> {
     packet[at..at + bytes.len()].copy_from_slice(bytes);
     packet
 }
 
-/// Puts bytes behind the IPv6 header of a packet; its next header is the first one's.
+/// Inserts headers after the IPv6 header of a packet; `next` is the type of the first.
 fn with_headers(packet: &[u8], next: u8, headers: &[u8]) -> Vec<u8> {
     let mut all = [&packet[..40], headers, &packet[40..]].concat();
     all[6] = next;
@@ -91,14 +91,14 @@ fn with_headers(packet: &[u8], next: u8, headers: &[u8]) -> Vec<u8> {
     with(all, 4, &len.to_be_bytes())
 }
 
-/// An IPv4 header with the length that it has, and its checksum anew.
+/// Sets length and checksum of an IPv4 header to match the packet.
 fn sized4(packet: Vec<u8>) -> Vec<u8> {
     let len = packet.len() as u16;
     let flags = u16::from_be_bytes([packet[6], packet[7]]);
     with_flags4(with(packet, 2, &len.to_be_bytes()), flags)
 }
 
-/// A later fragment of IPv4, 64 bytes of payload from `offset`.
+/// Later IPv4 fragment with 64 bytes of payload from `offset`.
 fn later4(to: &str, offset: u16, more: bool) -> Vec<u8> {
     let fragment = [&other4(SERVER, to, 17)[..20], &[7; 64]].concat();
     sized4(with_flags4(sized4(fragment), (offset / 8) | (u16::from(more) << 13)))
@@ -295,7 +295,7 @@ fn sizes() -> Raised {
     ]
 }
 
-/// A packet that has to be cut where nothing more can be emitted.
+/// Test bed with a packet that has to be fragmented while there is no room to emit more.
 fn no_buffer() -> Bed {
     let mut bed = Bed::new(&siit());
     let bytes = with_flags4(to_host(&[7; 1472]), 0);
@@ -323,10 +323,10 @@ fn every_drop_reason_is_raised_by_a_packet() {
     assert!(without.is_empty(), "no packet raises {without:?}: add one, or take the reason away");
 }
 
-/// A reason, the plan with which a packet is dropped for it, the packet, and type and code of the answer.
+/// Drop reason, the plan with which a packet is dropped for it, the packet, and type and code of the answer.
 type Answered = (DropReason, Plan, Vec<u8>, (u8, u8));
 
-/// Plans and packets that cause an error, with its type and code: IPv6's, then IPv4's.
+/// Plans and packets that cause an error, with its type and code: IPv6's first, then IPv4's.
 fn answered() -> Vec<Answered> {
     use DropReason::*;
     let mut denied = siit();

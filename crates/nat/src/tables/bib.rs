@@ -1,19 +1,19 @@
-//! Bindings and sessions (RFC 6146 3.1): the tables, and how entries come and go.
+//! Bindings and sessions (RFC 6146 3.1): the tables, and the insertion and removal of entries.
 //!
-//! A binding is a ring of [`Session`] records that share their inside and outside transport addresses.
-//! One of the ring is its *primary*: the outside table (public address, port -> record) and the index of
-//! bindings (inside transport address -> record) point to it. Most bindings have one session, so the
-//! way back costs one array element and one record; the others are found by their session key, which
-//! the primary supplies.
+//! A binding is a ring of [`Session`] records that share their inside and outside transport addresses. One
+//! record of the ring is its *primary*: the outside table (public address, port -> record) and the index of
+//! bindings (inside transport address -> record) point to it. Most bindings have one session, so the way back
+//! costs one array element and one record. Other sessions are found by their session key, which the primary
+//! supplies.
 //!
-//! Where an instance filters by address, sessions of one ring with the same remote address stand side by
-//! side, and the index of peers has one entry for each such group, not for each session: its last one. The
-//! primary is the last one of its group too, so what is linked behind it splits no group.
+//! If an instance filters by address, sessions of one ring with the same remote address are adjacent. The index
+//! of peers has one entry for each such group: its last session. The primary is also the last of its group, so
+//! a session linked after it splits no group.
 //!
-//! Flows that share a port ([`overload`]) are rings of another kind.
+//! Flows that share a port ([`overload`]) form rings of another kind.
 //!
-//! Invariants: a record is in `sessions` iff it is a session; `bindings` and the pool's outside table
-//! agree; a port is allocated iff a ring exists for it.
+//! Invariants: a record is in `sessions` iff it is a session; `bindings` and the pool's outside table agree; a
+//! port is allocated iff a ring exists for it.
 
 mod close;
 mod free;
@@ -56,32 +56,32 @@ use overload::Overload;
 use port_draws::PortDraws;
 pub(crate) use preview::SessionPreview;
 
-/// The subscriber of an anchor: nobody.
+/// Subscriber number of an anchor, which has no subscriber.
 const NO_SUBSCRIBER: u32 = u32::MAX;
 
-/// An outside address: its pool, and its number there.
+/// Outside address: its pool, and its number there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PoolAddress {
     pub(crate) pool: usize,
     pub(crate) address_ix: u32,
 }
 
-/// A session that is asked for from inside.
+/// Request for a session from inside.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SessionRequest {
     pub(crate) inside: Inside,
     pub(crate) remote: Endpoint4,
     pub(crate) subscriber: SubscriberKey,
-    /// The record that is most likely its subscriber's.
+    /// Record number of the most likely subscriber.
     pub(crate) known: Option<u32>,
     pub(crate) hashes: Hashes,
-    /// Random numbers: which ports are tried first, where a new binding is made.
+    /// Random numbers that choose the ports to try first for a new binding.
     pub(crate) draws: [u32; 2],
-    /// An outside address and port to be used if they are free: those that a held SYN was sent to.
+    /// Outside address and port to use if they are free: the destination of a held SYN.
     pub(crate) wanted: Option<Endpoint4>,
 }
 
-/// By which an opening finds its places in the tables.
+/// Hashes by which an opening finds its places in the tables.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Hashes {
     pub(crate) session: u64,
@@ -89,7 +89,7 @@ pub(crate) struct Hashes {
     pub(crate) subscriber: u64,
 }
 
-/// Limits, addresses and instances that the tables go by, and what is counted by instance.
+/// Limits, addresses and instances that the tables use, and the counts by instance.
 pub(crate) struct TableRules {
     pub(crate) limits: Limits,
     pub(crate) addresses: AddressOwners,
@@ -103,12 +103,12 @@ pub(crate) struct TableRules {
 /// All bindings and sessions of one engine.
 pub(crate) struct Tables {
     records: HugeVec<Session>,
-    /// Stands for a record that is not there.
+    /// Placeholder for a missing record.
     no_record: Session,
     free: FreeRecords,
     sessions: Index,
     bindings: Index,
-    /// One entry for each binding and remote address; only where an instance filters by address.
+    /// One entry for each binding and remote address, only if an instance filters by address.
     peers: Option<Index>,
     overload: Option<Overload>,
     pub(crate) pools: Vec<Pool4State>,
@@ -122,12 +122,12 @@ pub(crate) struct Tables {
     limits: Limits,
     sessions_made_for: u32,
     pub(crate) events: Events,
-    /// Sessions of another process that are not back yet.
+    /// Sessions of another process that are not restored yet.
     pub(crate) inheritance: Option<Box<Inheritance>>,
     gauges: Gauges,
-    /// By instance.
+    /// Indexed by instance.
     lives: Vec<Lives>,
-    /// When the burst or sweep at hand began.
+    /// Start time of the current burst or sweep.
     pub(crate) now: Instant,
 }
 
@@ -183,12 +183,12 @@ impl Tables {
         })
     }
 
-    /// Memory of the records that [`Tables::new`] takes, where they are in no file.
+    /// Memory use of the records of [`Tables::new`] that are not in a file.
     pub(crate) fn record_footprint(plan: &Plan) -> Footprint {
         HugeVec::<Session>::footprint(record_room(plan))
     }
 
-    /// Memory of the records' indexes that [`Tables::new`] takes.
+    /// Memory use of the records' indexes of [`Tables::new`].
     pub(crate) fn index_footprint(plan: &Plan) -> Footprint {
         let records_max = records_max(plan);
         let bindings_max = (record_room(plan) - 1) as u32;
@@ -198,20 +198,20 @@ impl Tables {
             + Overload::footprint(plan, records_max)
     }
 
-    /// How many sessions, subscribers and static bindings the tables have room for.
+    /// Capacity of the tables: sessions, subscribers and static bindings.
     pub(crate) fn made_for(&self) -> [u32; 3] {
         let records = u32::try_from(self.records.len()).unwrap_or(u32::MAX).saturating_sub(1);
         [self.sessions_made_for, self.subscribers.made_for(), records.saturating_sub(self.sessions_made_for)]
     }
 
-    /// Other limits, addresses and instances from now on; gives those before.
+    /// Replaces limits, addresses and instances; returns the previous ones.
     pub(crate) fn swap_rules(&mut self, rules: &mut TableRules) {
         core::mem::swap(&mut self.limits, &mut rules.limits);
         core::mem::swap(&mut self.addresses, &mut rules.addresses);
         core::mem::swap(&mut self.pool_of_instance, &mut rules.pool_of_instance);
         rules.traffic.apply(&mut self.address_traffic);
         core::mem::swap(&mut self.gauges, &mut rules.gauges);
-        // Numbers of instances stay.
+        // Counts carry over, because the numbers of instances stay the same.
         rules.lives.iter_mut().zip(&self.lives).for_each(|(new, old)| *new = *old);
         core::mem::swap(&mut self.lives, &mut rules.lives);
         self.subscribers.set_max(self.limits.subscribers_max);
@@ -276,7 +276,7 @@ impl Tables {
         &self.hasher
     }
 
-    /// The record `id`; number zero's is free for ever.
+    /// Returns the record `id`; record zero is always free.
     #[inline]
     pub(crate) fn get(&self, id: RecordId) -> &Session {
         self.records.get(id as usize).or(self.records.first()).unwrap_or(&self.no_record)
@@ -288,12 +288,12 @@ impl Tables {
         self.records.get_mut(id).unwrap_or(&mut self.no_record)
     }
 
-    /// Sessions that exist now, static bindings' anchors not counted.
+    /// Current number of sessions, without the anchors of static bindings.
     pub(crate) fn session_count(&self) -> usize {
         self.sessions.len()
     }
 
-    /// Bindings that exist now.
+    /// Current number of bindings.
     pub(crate) fn binding_count(&self) -> usize {
         self.bindings.len()
     }
@@ -309,7 +309,7 @@ impl Tables {
         users.map(|(instance, _)| self.subscribers.of_instance(instance)).sum()
     }
 
-    /// Records `1..` this number may be in use: what a sweep has to look at.
+    /// Upper bound of the numbers of records in use: a sweep looks at the records from 1 to below it.
     pub(crate) fn high(&self) -> RecordId {
         self.free.high()
     }
@@ -319,32 +319,32 @@ impl Tables {
         key::session(&self.hasher, inside, remote)
     }
 
-    /// Of two outside addresses and a protocol: what tells IPv4 identifications apart (RFC 6864 4).
+    /// Hash of two outside addresses and a protocol, which selects the IPv4 identification (RFC 6864 4).
     #[inline]
     pub(crate) fn pair_hash(&self, outside: Ipv4Addr, remote: Ipv4Addr, transport: Transport) -> u64 {
         key::pair(&self.hasher, outside, remote, transport)
     }
 
-    /// Asks for the cache line that a look-up of this hash begins with.
+    /// Prefetches the first cache line of a look-up of this hash.
     #[inline]
     pub(crate) fn prefetch(&self, hash: u64) {
         self.sessions.prefetch(hash);
     }
 
-    /// The record that a look-up of this hash most likely ends with.
+    /// Returns the record that a look-up of this hash most likely finds.
     #[inline(always)]
     pub(crate) fn candidate(&self, hash: u64) -> RecordId {
         self.sessions.candidate(hash).unwrap_or(NONE)
     }
 
-    /// The hashes of a session of `inside` that may be opened; `session` is its own.
+    /// Hashes of a session of `inside` that may be opened; `session` is its own hash.
     #[inline]
     pub(crate) fn request_hashes(&self, inside: &Inside, subscriber: SubscriberKey, session: u64) -> Hashes {
         let binding = key::binding(&self.hasher, inside);
         Hashes { session, binding, subscriber: self.subscribers.hash(subscriber) }
     }
 
-    /// A session that may be opened; `session` is its hash.
+    /// Request for a session that may be opened; `session` is its hash.
     #[inline(always)]
     pub(crate) fn session_request(
         &self,
@@ -358,13 +358,13 @@ impl Tables {
         SessionRequest { inside, remote, subscriber, known: None, hashes, draws, wanted: None }
     }
 
-    /// Asks for the index line of the binding that such a session may have.
+    /// Prefetches the index line of the binding that such a session may have.
     #[inline]
     pub(crate) fn prefetch_binding_of(&self, hashes: &Hashes) {
         self.bindings.prefetch(hashes.binding);
     }
 
-    /// Asks for what says whether the port is free that it will most likely get, as a subscriber that is known already.
+    /// Prefetches the line that tells if the most likely port is free, for a known subscriber.
     #[inline]
     pub(crate) fn prefetch_port(&self, o: &SessionRequest) {
         if let Some((pool, holdings)) = self.allocates(o) {
@@ -372,7 +372,8 @@ impl Tables {
         }
     }
 
-    /// Asks for that port's place in the outside table, once what the other has asked for is there.
+    /// Prefetches that port's place in the outside table, once the line of
+    /// [`prefetch_port`](Self::prefetch_port) is there.
     #[inline]
     pub(crate) fn prefetch_outside(&self, o: &SessionRequest) {
         if let Some((pool, holdings)) = self.allocates(o) {
@@ -380,14 +381,14 @@ impl Tables {
         }
     }
 
-    /// Where a subscriber's next port comes from.
+    /// Returns the source of a subscriber's next port.
     #[inline]
     fn allocates(&self, o: &SessionRequest) -> Option<(&Pool4State, &Holdings)> {
         let subscriber = self.subscribers.get(o.known?)?;
         Some((self.pools.get(self.pool_of(o.inside.instance))?, &subscriber.holdings))
     }
 
-    /// Asks for what the end of a session will touch.
+    /// Prefetches the lines that the end of a session touches.
     pub(crate) fn prefetch_end(&self, id: RecordId) {
         let session = self.get(id);
         let inside = session.inside();
@@ -400,7 +401,7 @@ impl Tables {
         }
     }
 
-    /// Asks for a record.
+    /// Prefetches a record.
     #[inline]
     pub(crate) fn prefetch_record(&self, id: RecordId) {
         gatun_mem::prefetch_read(&self.records, id as usize);
@@ -411,31 +412,31 @@ impl Tables {
         self.sessions.find(hash, move |id| self.get(id).is(&inside, remote))
     }
 
-    /// The primary record of the binding of `inside`.
+    /// Returns the primary record of the binding of `inside`.
     pub(crate) fn binding_of(&self, inside: &Inside) -> Option<RecordId> {
         self.binding_by(key::binding(&self.hasher, inside), inside)
     }
 
-    /// As above, where its hash is known.
+    /// Same as [`binding_of`](Self::binding_of), with a known hash.
     #[inline]
     fn binding_by(&self, hash: u64, inside: &Inside) -> Option<RecordId> {
         self.bindings.find(hash, |id| !self.get(id).is_free() && self.get(id).is_inside(inside))
     }
 
-    /// Where an IPv4 address stands, if it is in a pool.
+    /// Returns pool and number of an IPv4 address, if it is in a pool.
     #[inline(always)]
     pub(crate) fn locate(&self, address: Ipv4Addr) -> Option<PoolAddress> {
         self.addresses.find(address).map(|(pool, address_ix)| PoolAddress { pool, address_ix })
     }
 
-    /// The primary record of the binding at an outside address and port.
+    /// Returns the primary record of the binding at an outside address and port.
     #[inline]
     pub(crate) fn binding_at(&self, place: PoolAddress, transport: Transport, port: u16) -> Option<RecordId> {
         let id = self.pools.get(place.pool)?.binding(transport, place.address_ix, port);
         (id != NONE).then_some(id)
     }
 
-    /// Asks for the outside table's line.
+    /// Prefetches the outside table's line.
     #[inline]
     pub(crate) fn prefetch_binding(&self, place: PoolAddress, transport: Transport, port: u16) {
         if let Some(pool) = self.pools.get(place.pool) {
@@ -443,12 +444,12 @@ impl Tables {
         }
     }
 
-    /// Whether a port of a pool address is the pool's; others may be the host's own.
+    /// Returns whether a port of a pool address belongs to the pool; other ports may be the host's own.
     pub(crate) fn covers(&self, place: PoolAddress, transport: Transport, port: u16) -> bool {
         self.pools.get(place.pool).is_some_and(|p| p.covers(transport, place.address_ix, port))
     }
 
-    /// The session with `remote` of the binding whose primary record is `primary`.
+    /// Returns the session with `remote` of the binding whose primary record is `primary`.
     #[inline(always)]
     pub(crate) fn session_of_binding(&self, primary: RecordId, remote: Endpoint4) -> Option<RecordId> {
         let first = self.get(primary);
@@ -458,8 +459,9 @@ impl Tables {
         self.further_session(primary, remote)
     }
 
-    /// As above, of a binding that has several. Where ports are shared, it may be a flow of the same inside end: that
-    /// has sent to `remote`, and RFC 4787 5 filters by the two ends.
+    /// Same as [`session_of_binding`](Self::session_of_binding), for a binding that has several sessions. With
+    /// shared ports, the session may be a flow of the same inside end: it has sent to `remote`, and RFC 4787 5
+    /// filters by the two ends.
     #[inline(never)]
     fn further_session(&self, primary: RecordId, remote: Endpoint4) -> Option<RecordId> {
         let first = self.get(primary);
@@ -473,9 +475,9 @@ impl Tables {
         self.find_session(self.session_hash(&inside, remote), inside, remote)
     }
 
-    /// When a session's binding would end without it: with the last of its others. `None` where it would not: a
-    /// static one, or one that has no other session. Of many sessions it looks at the newest only, which may give
-    /// a time that is too early.
+    /// Returns when a session's binding would end without it: with the last of its other sessions. Returns
+    /// `None` if the binding would not end, because it is static, or has no other session. With many sessions
+    /// it looks at the newest only, so the returned time may be too early.
     pub(crate) fn end_without(&self, id: RecordId) -> Option<Tick> {
         const LOOKED_AT: usize = 32;
         if self.get(id).is_of_static() {
@@ -493,8 +495,8 @@ impl Tables {
         end
     }
 
-    /// A session of the binding of `inside` with `remote`, whatever the port: the one that filtering by
-    /// address finds.
+    /// Finds a session of the binding of `inside` with `remote`, whatever the port. Filtering by address uses
+    /// it.
     pub(crate) fn find_peer(&self, inside: &Inside, remote: Ipv4Addr) -> Option<RecordId> {
         let peers = self.peers.as_ref()?;
         peers.find(key::peer(&self.hasher, inside, remote), |id| {
@@ -507,8 +509,8 @@ impl Tables {
         self.pool_of_instance.get(usize::from(instance)).copied().unwrap_or(0)
     }
 
-    /// Ends port blocks that have lingered, and the hold-down of what was given back, at most `budget` of
-    /// each. Says whether any still waits.
+    /// Ends port blocks that have lingered, and the hold-down of returned ports and blocks, at most `budget` of
+    /// each. Returns whether any still waits.
     pub(crate) fn expire_ports(&mut self, budget: usize) -> bool {
         let mut waiting = false;
         for (number, pool) in self.pools.iter_mut().enumerate() {
@@ -532,8 +534,8 @@ impl Tables {
         waiting
     }
 
-    /// Whether another session fits. There are more records than sessions: those of static bindings that come
-    /// while the engine runs, or of a limit that was higher.
+    /// Checks if another session fits. There are more records than sessions: the rest is for static bindings
+    /// added while the engine runs, or remains from a higher limit.
     fn room(&self) -> Result<(), DropReason> {
         if self.sessions.len() >= self.limits.sessions_max as usize || !self.free.is_some(&self.records) {
             return Err(DropReason::SessionTableFull);
@@ -541,8 +543,8 @@ impl Tables {
         Ok(())
     }
 
-    /// Whether there is room for another session of a subscriber that has so many: the last part of the table is
-    /// reserved, so that some greedy subscribers do not lock out all others.
+    /// Checks if there is room for another session of a subscriber with this many. The last part of the table
+    /// is reserved, so that a few greedy subscribers do not lock out all others.
     fn room_for(&self, sessions: u32) -> Result<(), DropReason> {
         let limits = &self.limits;
         if sessions < limits.sessions_reserved_below
@@ -553,8 +555,8 @@ impl Tables {
         Err(DropReason::SessionTableReserved)
     }
 
-    /// Puts a record into a ring and all tables. Where `primary` is none, the record is a new binding
-    /// whose port is allocated already. On `Err` the port of a new binding has been released.
+    /// Puts a record into a ring and all tables. If `primary` is none, the record is a new binding whose port
+    /// is allocated already. On `Err` the port of a new binding has been released.
     fn insert(
         &mut self,
         record: &Session,
@@ -615,8 +617,8 @@ impl Tables {
         Ok(())
     }
 
-    /// Links `id` before the last session with the same remote address, if there is one, else behind the
-    /// primary; a session takes the primary's place from an anchor.
+    /// Links `id` before the last session with the same remote address, if there is one, else after the
+    /// primary. A session replaces an anchor as primary.
     fn link_into_ring(&mut self, id: RecordId, primary: RecordId) {
         let record = *self.get(id);
         let peer = || self.find_peer(&record.inside(), record.remote().0);
@@ -633,12 +635,13 @@ impl Tables {
         new.next = next;
         new.set_of_static(of_static);
         if self.get(primary).is_anchor() && record.is_session() {
-            // The last of its group, or what is linked behind it later would split the group.
+            // The primary is the last of its group. Otherwise a record linked after it later would split the
+            // group.
             self.make_primary(primary, last.unwrap_or(id));
         }
     }
 
-    /// Lets the pool's outside table point to `to` where `of` says.
+    /// Points the pool's outside table at the address and port of `of` to the record `to`.
     fn point_outside(&mut self, of: &Session, to: RecordId) {
         let pool = self.pool_of(of.instance);
         if let Some(pool) = self.pools.get_mut(pool) {

@@ -1,7 +1,7 @@
 //! The explicit address mapping table (RFC 7757 3).
 //!
-//! Each side is searched on its own, by longest prefix match, so overlapping entries may answer
-//! differently in the two directions (RFC 7757 3.2 permits them; [`overlaps`] finds them).
+//! Each side has its own longest prefix match, so overlapping entries may give different results in the two
+//! directions (RFC 7757 3.2 permits them; [`overlaps`] finds them).
 //!
 //! ```text
 //!   by_v4: /32 -> buckets     one hash table per prefix length that occurs, tried longest first
@@ -13,13 +13,13 @@
 //!   tag:    seven bits of the key's hash, or empty                                      1 byte
 //!   slot:   v6 prefix 16 | v4 prefix 4 | shift 1 | v4 suffix bits 1 | padding 2        24 bytes
 //! ```
-//! Tags lie apart from slots: a million entries have 1.6 MB of them a side, which a core's cache holds, so
-//! that an address without entry (every host of the Internet behind pool6) hardly costs a line from
-//! memory, and one with an entry costs one. The slot holds the answer itself. Tables are 5/8 full: an
-//! entry costs [`BYTES_PER_ENTRY`], 1,000,000 of them 80 MB; the bits below are 8 KB.
+//! Tags are stored apart from slots. A million entries have 1.6 MB of tags per side, which fits a core's cache.
+//! So an address without an entry (every Internet host behind pool6) rarely costs a line from memory, and an
+//! address with an entry costs one. The slot holds the result itself. Tables are 5/8 full: an entry costs
+//! [`BYTES_PER_ENTRY`], 1,000,000 of them 80 MB; the bits below are 8 KB.
 //!
-//! A bit for each /16 of IPv4 says whether any entry is in it, or it in an entry: most hosts of the
-//! Internet are told from mapped ones by that alone, however many prefix lengths there are.
+//! A bit for each /16 of IPv4 tells if any entry overlaps it. That alone tells most Internet hosts from mapped
+//! ones, with any number of prefix lengths.
 //!
 //! The table is built once and never changes; a new configuration builds a new one.
 
@@ -29,13 +29,13 @@ use core::net::{Ipv4Addr, Ipv6Addr};
 use gatun_mem::{HugeVec, OutOfMemory, prefetch_read};
 use zerocopy::FromZeros;
 
-/// Memory for an entry, both sides together.
+/// Memory per entry, both sides together.
 pub const BYTES_PER_ENTRY: usize = 2 * 8 * (1 + size_of::<Slot>()) / ENTRIES_PER_BUCKET;
 
-/// Of a bucket's eight slots, how many are filled on average.
+/// Average number of used slots per bucket, of eight.
 const ENTRIES_PER_BUCKET: usize = 5;
 
-/// Why entries are no table. Numbers are indices into the list given.
+/// Reason why entries make no table. Numbers are indices into the given list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EamtError {
     /// Both entries have the same IPv4 prefix.
@@ -52,7 +52,7 @@ pub enum EamtError {
         /// The later one.
         second: usize,
     },
-    /// The IPv6 suffix is shorter than the IPv4 suffix (RFC 7757 3.2), so it has no room for it.
+    /// The IPv6 suffix is shorter than the IPv4 suffix, so it has no room for it (RFC 7757 3.2).
     SuffixTooShort {
         /// The entry.
         index: usize,
@@ -68,7 +68,7 @@ impl From<OutOfMemory> for EamtError {
 }
 
 impl core::fmt::Display for EamtError {
-    /// Entries are counted from 1 here.
+    /// The messages count entries from 1.
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         match *self {
             EamtError::DuplicateV4 { first, second } => {
@@ -87,7 +87,7 @@ impl core::fmt::Display for EamtError {
 
 impl core::error::Error for EamtError {}
 
-/// The mapping table.
+/// Explicit address mapping table.
 #[derive(Debug, Default)]
 pub struct Eamt {
     by_v4: Vec<Table>,
@@ -97,10 +97,11 @@ pub struct Eamt {
 }
 
 impl Eamt {
-    /// The table of `entries`, in any order.
+    /// Builds the table of `entries`, which may be in any order.
     ///
     /// # Errors
-    /// Of all that is wrong, one thing.
+    ///
+    /// Returns one of the faults.
     pub fn build(entries: &[Eam]) -> Result<Eamt, EamtError> {
         if let Some(index) = entries.iter().position(|e| 128 - e.v6.len.min(128) < 32 - e.v4.len.min(32)) {
             return Err(EamtError::SuffixTooShort { index });
@@ -130,7 +131,7 @@ impl Eamt {
         self.len
     }
 
-    /// Whether there are none.
+    /// Returns whether it is empty.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
@@ -142,7 +143,8 @@ impl Eamt {
             + size_of_val(&*self.blocks.0)
     }
 
-    /// The IPv6 address for an IPv4 address: the entry's IPv6 prefix, the IPv4 suffix, zeroes (RFC 7757 3.3.1).
+    /// Returns the IPv6 address for an IPv4 address: the entry's IPv6 prefix, the IPv4 suffix, zeroes (RFC 7757
+    /// 3.3.1).
     #[inline]
     pub fn v4_to_v6(&self, a: Ipv4Addr) -> Option<Ipv6Addr> {
         let bits = u32::from(a);
@@ -158,8 +160,8 @@ impl Eamt {
         None
     }
 
-    /// The IPv4 address for an IPv6 address: the entry's IPv4 prefix and as many bits of the IPv6 suffix
-    /// as it wants; the rest of them is ignored (RFC 7757 3.3.2).
+    /// Returns the IPv4 address for an IPv6 address: the entry's IPv4 prefix and as many bits of the IPv6
+    /// suffix as fit. It ignores the other bits (RFC 7757 3.3.2).
     #[inline]
     pub fn v6_to_v4(&self, a: Ipv6Addr) -> Option<Ipv4Addr> {
         let bits = u128::from(a);
@@ -172,7 +174,7 @@ impl Eamt {
         None
     }
 
-    /// Where an IPv4 address most likely stands; its slot is asked for.
+    /// Finds the most likely place of an IPv4 address and prefetches its slot.
     #[inline(always)]
     pub fn look4(&self, a: Ipv4Addr) -> Look {
         if !self.blocks.may_hold(a.into()) {
@@ -181,13 +183,13 @@ impl Eamt {
         look(&self.by_v4, |t| hash4(u32::from(a) & t.mask4))
     }
 
-    /// Where an IPv6 address most likely stands; its slot is asked for.
+    /// Finds the most likely place of an IPv6 address and prefetches its slot.
     #[inline(always)]
     pub fn look6(&self, a: Ipv6Addr) -> Look {
         look(&self.by_v6, |t| hash6(halves(u128::from(a) & t.mask6)))
     }
 
-    /// As [`v4_to_v6`](Self::v4_to_v6), for an address that has been looked up.
+    /// Same as [`v4_to_v6`](Self::v4_to_v6), for an address that has been looked up.
     #[inline(always)]
     pub(crate) fn v4_to_v6_at(&self, look: Look, a: Ipv4Addr) -> Option<Ipv6Addr> {
         let bits = u32::from(a);
@@ -198,7 +200,7 @@ impl Eamt {
         }
     }
 
-    /// As [`v6_to_v4`](Self::v6_to_v4), for an address that has been looked up.
+    /// Same as [`v6_to_v4`](Self::v6_to_v4), for an address that has been looked up.
     #[inline(always)]
     pub(crate) fn v6_to_v4_at(&self, look: Look, a: Ipv6Addr) -> Option<Ipv4Addr> {
         let bits = u128::from(a);
@@ -209,7 +211,7 @@ impl Eamt {
         }
     }
 
-    /// For the few whose tag is another's too.
+    /// Searches for the few addresses whose tag another address shares.
     #[cold]
     fn search_v4(&self, a: Ipv4Addr) -> Option<Ipv6Addr> {
         self.v4_to_v6(a)
@@ -220,14 +222,14 @@ impl Eamt {
         self.v6_to_v4(a)
     }
 
-    /// Whether an entry covers an IPv4 address.
+    /// Returns whether an entry covers an IPv4 address.
     #[inline(always)]
     pub fn covers_v4(&self, a: Ipv4Addr) -> bool {
         self.v4_to_v6_at(self.look4(a), a).is_some()
     }
 }
 
-/// The /16s of IPv4 that entries touch, a bit each; nothing at all where there are no entries.
+/// Bit for each IPv4 /16 that entries touch; empty if there are no entries.
 #[derive(Debug, Default)]
 struct Blocks16(Vec<u64>);
 
@@ -248,7 +250,7 @@ impl Blocks16 {
         Blocks16(bits)
     }
 
-    /// Whether an entry may be for an IPv4 address.
+    /// Returns whether an entry for an IPv4 address is possible.
     #[inline(always)]
     fn may_hold(&self, a: u32) -> bool {
         let word = self.0.get((a >> 22) as usize).copied().unwrap_or(0);
@@ -256,7 +258,7 @@ impl Blocks16 {
     }
 }
 
-/// One entry. `shift` is by how much the IPv4 suffix stands left of the IPv6 address's end.
+/// One entry. `shift` is the distance of the IPv4 suffix from the end of the IPv6 address.
 #[derive(Clone, Copy, Debug, FromZeros)]
 #[repr(C)]
 struct Slot {
@@ -307,32 +309,32 @@ impl Slot {
     }
 }
 
-/// What a look at the tags alone says of an address: that there is no entry for it, or a translation prefix
-/// instead, or only a search can tell, or where its entry most likely stands. One word, so that it stays in a register.
+/// Result of a look at the tags alone: no entry, a translation prefix, unknown without a search, or the most
+/// likely place of the entry. It is one word, so that it stays in a register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Look(u64);
 
 impl Look {
-    /// No entry is for it.
+    /// No entry covers the address.
     pub const ABSENT: Look = Look(u64::MAX);
     /// Only a search can tell.
     pub const UNKNOWN: Look = Look(u64::MAX - 1);
-    /// Values from here on are no slot's.
+    /// First value that does not denote a slot.
     const NO_SLOT: u64 = 0xffff << 48;
 
-    /// Not of the table: the translation prefix of this number is for it.
+    /// Makes a result for the translation prefix of this number, which is not in the table.
     #[inline(always)]
     pub(crate) const fn prefix(number: u16) -> Look {
         Look(Look::NO_SLOT | number as u64)
     }
 
-    /// The number of the translation prefix.
+    /// Returns the number of the translation prefix, if any.
     #[inline(always)]
     pub(crate) fn prefix_number(self) -> Option<u16> {
         (self.0 & !0xffff == Look::NO_SLOT).then_some(self.0 as u16)
     }
 
-    /// If an entry is for it, then most likely this one, and none with a longer prefix.
+    /// Makes a result for the slot of the most likely entry. No entry with a longer prefix covers the address.
     fn at(table: u8, slot: usize) -> Look {
         Look(u64::from(table) << 48 | slot as u64)
     }
@@ -364,7 +366,7 @@ fn look(tables: &[Table], hash: impl Fn(&Table) -> u64) -> Look {
     Look::ABSENT
 }
 
-/// A bucket without a free slot: what is not in it may be in the next.
+/// Error: bucket without a free slot. An entry that is not in it may be in the next.
 struct Full;
 
 /// The entries of one prefix length, hashed to buckets of eight.
@@ -373,7 +375,7 @@ struct Table {
     prefix_len: u8,
     mask4: u32,
     mask6: u128,
-    /// One byte a slot: zero where it is empty, else [`tag`] of its key.
+    /// One byte per slot: zero if it is empty, else the [`tag`] of its key.
     tags: HugeVec<u64>,
     /// Eight for each element of `tags`.
     slots: HugeVec<[Slot; 8]>,
@@ -387,7 +389,7 @@ impl Table {
         Ok(Table { prefix_len, mask4, mask6, tags: HugeVec::new(buckets)?, slots: HugeVec::new(buckets)? })
     }
 
-    /// The slot that `is` accepts. A bucket that is not full ends the search: there always is one.
+    /// Finds the slot that `is` accepts. A bucket that is not full ends the search, and there always is one.
     #[inline]
     fn find(&self, hash: u64, is: impl Fn(&Slot) -> bool) -> Option<&Slot> {
         let home = self.home(hash);
@@ -397,7 +399,7 @@ impl Table {
         }
     }
 
-    /// The slot in one bucket; an error where it is not there and the search goes on.
+    /// Finds the slot in one bucket; an error if it is not there and the search goes on.
     #[inline]
     fn find_in(&self, bucket: usize, hash: u64, is: impl Fn(&Slot) -> bool) -> Result<Option<&Slot>, Full> {
         let (Some(&tags), Some(slots)) = (self.tags.get(bucket), self.slots.get(bucket)) else {
@@ -420,7 +422,7 @@ impl Table {
         others.map(|bucket| self.find_in(bucket, hash, &is)).find_map(Result::ok).flatten()
     }
 
-    /// Puts an entry in that is not there yet, at the first free place on its way.
+    /// Inserts a new entry at the first free slot from its home on.
     fn insert(&mut self, hash: u64, slot: Slot) {
         let home = self.home(hash);
         for bucket in (home..self.tags.len()).chain(0..home) {
@@ -439,14 +441,14 @@ impl Table {
         }
     }
 
-    /// The bucket where the search for a hash begins: always inside the table.
+    /// Returns the first bucket of the search for a hash, always inside the table.
     #[inline]
     fn home(&self, hash: u64) -> usize {
         ((u128::from(hash) * self.tags.len() as u128) >> 64) as usize
     }
 }
 
-/// The tag of a hash, never zero, in each byte of a word. It takes other bits than [`Table::home`].
+/// Returns the tag of a hash, never zero, in each byte of a word. It uses other bits than [`Table::home`].
 #[inline]
 fn tag(hash: u64) -> u64 {
     (hash & 0x7f | 0x80) * LOW_BITS
@@ -454,14 +456,14 @@ fn tag(hash: u64) -> u64 {
 
 const LOW_BITS: u64 = 0x0101_0101_0101_0101;
 
-/// The high bit of each byte that is zero. Bytes above a zero one may be reported too, so that the lowest
-/// is exact and the others are candidates.
+/// Returns the high bit of each zero byte. Bytes above a zero byte may be reported too, so the lowest is exact
+/// and the others are candidates.
 #[inline]
 fn zero_bytes(word: u64) -> u64 {
     word.wrapping_sub(LOW_BITS) & !word & (LOW_BITS << 7)
 }
 
-/// Empty tables for prefixes of these lengths, longest first.
+/// Creates empty tables for prefixes of these lengths, longest first.
 fn tables(lengths: impl Iterator<Item = u8>) -> Result<Vec<Table>, OutOfMemory> {
     let mut count = [0usize; 129];
     for len in lengths {
@@ -473,7 +475,7 @@ fn tables(lengths: impl Iterator<Item = u8>) -> Result<Vec<Table>, OutOfMemory> 
     present.map(|(len, &n)| Table::new(len as u8, n)).collect()
 }
 
-/// Puts an entry into the table of its prefix length; `false` where the key is there already.
+/// Inserts an entry into the table of its prefix length. Returns `false` if the key is there already.
 fn insert4(tables: &mut [Table], prefix_len: u8, slot: Slot) -> bool {
     let hash = hash4(slot.v4);
     let table = tables.iter_mut().find(|t| t.prefix_len == prefix_len);
@@ -485,7 +487,7 @@ fn insert4(tables: &mut [Table], prefix_len: u8, slot: Slot) -> bool {
     })
 }
 
-/// As [`insert4`], for the other side.
+/// Same as [`insert4`], for the IPv6 side.
 fn insert6(tables: &mut [Table], prefix_len: u8, slot: Slot) -> bool {
     let hash = hash6(slot.v6);
     let table = tables.iter_mut().find(|t| t.prefix_len == prefix_len);
@@ -497,8 +499,8 @@ fn insert6(tables: &mut [Table], prefix_len: u8, slot: Slot) -> bool {
     })
 }
 
-/// Keys come from the configuration, not from packets, so the hash needs no secret: whoever sends packets
-/// can look up the longest probe sequence, but cannot make one.
+/// Hashes a key. Keys come from the configuration, not from packets, so the hash needs no secret: a sender can
+/// hit the longest probe sequence, but cannot create one.
 #[inline]
 fn hash4(key: u32) -> u64 {
     fold_multiply(u64::from(key) ^ 0x9e37_79b9_7f4a_7c15, 0xd6e8_feb8_6659_fd93)
@@ -510,7 +512,7 @@ fn hash6([high, low]: [u64; 2]) -> u64 {
     fold_multiply(mixed ^ low, 0xa076_1d64_78bd_642f)
 }
 
-/// The two halves of the 128-bit product, together.
+/// Combines the two halves of the 128-bit product.
 #[inline]
 fn fold_multiply(a: u64, b: u64) -> u64 {
     let product = u128::from(a) * u128::from(b);
@@ -542,19 +544,19 @@ fn shr(v: u128, by: u8) -> u128 {
     v.checked_shr(u32::from(by)).unwrap_or(0)
 }
 
-/// An entry inside another one, on one side.
+/// Entry inside another one, on one side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Overlap {
-    /// Whether on the IPv6 side.
+    /// True for the IPv6 side.
     pub v6: bool,
-    /// Index of the entry with the longer prefix: for its addresses it wins.
+    /// Index of the entry with the longer prefix, which wins for its addresses.
     pub inner: usize,
     /// Index of the entry with the next shorter prefix around it.
     pub outer: usize,
 }
 
-/// The entries that lie inside another one, each with the closest around it, IPv4 side first, in the
-/// order of their addresses; at most `max` of them. Takes the time of sorting twice.
+/// Lists the entries inside another one, each with the closest around it, IPv4 side first, in the order of
+/// their addresses, at most `max`. Its cost is that of sorting twice.
 pub fn overlaps(entries: &[Eam], max: usize) -> Vec<Overlap> {
     let v4 = entries.iter().map(|e| (u128::from(u32::from(e.v4.addr)) << 96, e.v4.len));
     let v6 = entries.iter().map(|e| (u128::from(e.v6.addr), e.v6.len));
@@ -564,8 +566,8 @@ pub fn overlaps(entries: &[Eam], max: usize) -> Vec<Overlap> {
     found
 }
 
-/// In the order of (address, length), what contains a prefix stands before it, and the prefixes still
-/// open form a stack.
+/// Finds nested prefixes. In the order of (address, length), a prefix comes after those that contain it, and
+/// the open prefixes form a stack.
 fn nested(prefixes: Vec<(u128, u8)>, v6: bool, max: usize, found: &mut Vec<Overlap>) {
     let mut order: Vec<(u128, u8, usize)> =
         prefixes.into_iter().enumerate().map(|(i, (bits, len))| (bits, len, i)).collect();

@@ -1,14 +1,15 @@
-//! Events: records of fixed size on two bounded rings an engine, for whoever logs them.
+//! Events: records of fixed size on two bounded rings per engine, for the log readers.
 //!
 //! ```text
 //!   state     blocks, bindings, quotas: the log, later the state feed. Numbered; a lost one leaves a gap
 //!   sessions  all else. Each has the number of the state record that it comes before
 //! ```
-//! A packet never waits. If a ring is full the event is lost, and counted; once there is room again a record says how many
-//! were lost, before the next event. Work that can wait (sweep, clear, reload) stops where a ring is half full, until the
-//! reader has caught up (`Events::budget`), so that many ends at once lose nothing. Kinds that nobody wants are not made.
+//! A packet never waits. If a ring is full, the event is lost and counted. Once there is room again, a record
+//! reports the number of lost events before the next event. Work that can wait (sweep, clear, reload) stops at
+//! a half-full ring until the reader has caught up (`Events::budget`), so that many ends at once lose no event.
+//! Kinds that no reader wants are not made.
 //!
-//! A destination (the remote end of a session) is told only where the plan says so: RFC 6888 REQ-12.
+//! Events report a destination (the remote end of a session) only if the plan says so: RFC 6888 REQ-12.
 
 use crate::base::plan::EventPlan;
 use crate::base::time::Instant;
@@ -20,7 +21,7 @@ use rtrb::{Consumer, Producer, RingBuffer};
 
 pub use crate::base::event_kind::{EventKind, EventKinds};
 
-/// Gauge that a threshold is for.
+/// Gauge with a threshold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Gauge {
     /// Ports of the pool and transport that the event names.
@@ -31,45 +32,46 @@ pub enum Gauge {
     Subscribers,
 }
 
-/// One event: a record of 64 bytes. Which fields say something depends on the kind; the others are `None` or zero.
+/// One event: a record of 64 bytes. The kind determines which fields are set; the others are `None` or zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Event {
-    /// When, in the engine's time.
+    /// Engine time of the event.
     pub at: Instant,
-    /// Events lost, or how much is used where a threshold was crossed.
+    /// Number of lost events, or the amount used at a threshold crossing.
     pub value: u64,
-    /// All there is, where a threshold was crossed.
+    /// Total amount at a threshold crossing.
     pub total: u64,
-    /// The inside address, or the subscriber's prefix: of blocks and quotas. IPv4 ones as ::ffff:a.b.c.d.
+    /// Inside address, or the subscriber's prefix for blocks and quotas. IPv4 addresses are written as
+    /// ::ffff:a.b.c.d.
     pub(crate) inside: [u8; 16],
     pub(crate) outside: [u8; 4],
     pub(crate) remote: [u8; 4],
     /// Inside port (ICMP: identifier).
     pub inside_port: u16,
-    /// Outside port, or the first one of a block.
+    /// Outside port, or the first port of a block.
     pub outside_port: u16,
     /// The last port of a block.
     pub outside_last: u16,
-    /// The remote port, where destinations are told.
+    /// Remote port, if destinations are reported.
     pub remote_port: u16,
-    /// What.
+    /// Kind of the event.
     pub kind: EventKind,
-    /// For which transports: a bit each, in the order of [`Transport`](crate::base::plan::Transport).
+    /// Transports of the event: one bit each, in the order of [`Transport`](crate::base::plan::Transport).
     pub(crate) transports: u8,
     /// Number of the instance.
     pub instance: u8,
     /// Number of the pool.
     pub pool: u8,
-    /// Which limit or pool, by the reason of the packet's drop.
+    /// Limit or pool that caused it, as the reason of the packet's drop.
     pub reason: Option<DropReason>,
-    /// Of which gauge a threshold was crossed.
+    /// Gauge that crossed a threshold.
     pub gauge: Option<Gauge>,
 }
 
 const _: () = assert!(size_of::<Event>() <= 64);
 
 impl Event {
-    /// An event of which nothing more is known.
+    /// Creates an event with kind and time alone.
     pub fn new(kind: EventKind, at: Instant) -> Event {
         Event {
             at,
@@ -97,65 +99,65 @@ impl Event {
         self
     }
 
-    /// With an inside address, or the first one of a subscriber's, and a port.
+    /// Adds an inside address, or the first one of a subscriber's, and a port.
     pub fn with_inside(mut self, address: Ipv6Addr, port: u16) -> Event {
         (self.inside, self.inside_port) = (address.octets(), port);
         self
     }
 
-    /// With a remote address and port.
+    /// Adds a remote address and port.
     pub fn with_remote(mut self, address: Ipv4Addr, port: u16) -> Event {
         (self.remote, self.remote_port) = (address.octets(), port);
         self
     }
 
-    /// With an outside address, and its port or the first and last one of a block.
+    /// Adds an outside address, and its port or the first and last port of a block.
     pub fn with_outside(mut self, address: Ipv4Addr, first: u16, last: u16) -> Event {
         self.outside = address.octets();
         (self.outside_port, self.outside_last) = (first, last);
         self
     }
 
-    /// For some transports, in the order of [`Transport`](crate::base::plan::Transport).
+    /// Sets the transports, in the order of [`Transport`](crate::base::plan::Transport).
     pub fn for_transports(mut self, transports: [bool; 3]) -> Event {
         self.transports = transports.iter().rev().fold(0, |bits, &on| bits << 1 | u8::from(on));
         self
     }
 
-    /// The inside address, or the first one of the subscriber's.
+    /// Inside address, or the first one of the subscriber's.
     pub fn inside(&self) -> Ipv6Addr {
         self.inside.into()
     }
 
-    /// The outside address; unspecified where the event has none.
+    /// Outside address; unspecified if the event has none.
     pub fn outside(&self) -> Ipv4Addr {
         self.outside.into()
     }
 
-    /// The remote address; unspecified where destinations are not told.
+    /// Remote address; unspecified if destinations are not reported.
     pub fn remote(&self) -> Ipv4Addr {
         self.remote.into()
     }
 
-    /// For which transports, in the order of [`Transport`](crate::base::plan::Transport).
+    /// Transports of the event, in the order of [`Transport`](crate::base::plan::Transport).
     pub fn transports(&self) -> [bool; 3] {
         core::array::from_fn(|t| self.transports & (1 << t) != 0)
     }
 }
 
-/// The place of a state record among all of its engine's. A number that is missing is a record that was lost.
+/// Place of a state record among all of its engine's. A missing number is a lost record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sequence {
-    /// Another engine, as after a restart, has another one.
+    /// Generation of the engine; a new engine, as after a restart, has another.
     pub generation: u64,
-    /// From 0 on, without gaps but for lost records.
+    /// Number from 0 on; only lost records leave gaps.
     pub number: u64,
 }
 
-/// An event on a ring, and its number among state records, or that of the state record it comes before.
+/// Event on a ring, with its number among state records, or that of the state record that follows it.
 type Numbered = (Event, u64);
 
-/// Where an engine's events come out, on any thread.
+/// Reader of an engine's events, on any thread.
 pub struct EventReader {
     state: Consumer<Numbered>,
     sessions: Consumer<Numbered>,
@@ -163,18 +165,18 @@ pub struct EventReader {
 }
 
 impl EventReader {
-    /// The next event, in the order in which they happened.
+    /// Returns the next event, in the order in which they happened.
     #[allow(clippy::should_implement_trait)]
     pub fn next(&mut self) -> Option<Event> {
         self.next_numbered().map(|(event, _)| event)
     }
 
-    /// The next event; of a state record, or a loss of such, with its place.
+    /// Returns the next event. A state record, or a loss of state records, comes with its place.
     pub fn next_numbered(&mut self) -> Option<(Event, Option<Sequence>)> {
         let mut session = self.sessions.peek().ok().map(|(_, before)| *before);
         let state = self.state.peek().ok().map(|(_, number)| *number);
         if session.is_none() && state.is_some() {
-            // One that came before that state record is there by now.
+            // An event that came before that state record is on its ring by now.
             session = self.sessions.peek().ok().map(|(_, before)| *before);
         }
         match (state, session) {
@@ -189,21 +191,22 @@ impl EventReader {
         }
     }
 
-    /// Whether the engine is gone: what is read now is all there will be.
+    /// Returns whether the engine is gone, so that no further events will come.
     pub fn is_abandoned(&self) -> bool {
         self.state.is_abandoned()
     }
 }
 
-/// A ring, and what did not fit.
+/// Ring, and the count of events that did not fit.
 struct Ring {
     ring: Producer<Numbered>,
-    /// Lost since the last record that said so.
+    /// Number of events lost since the last record that reported losses.
     unreported: u64,
 }
 
 impl Ring {
-    /// Puts an event on it, after a record of what was lost before; `false` where it is lost.
+    /// Pushes an event, after a record of earlier losses if there were any. Returns `false` if the event is
+    /// lost.
     fn push(&mut self, event: Event, number: u64) -> bool {
         self.report_loss(event.at, number);
         let is_there = self.unreported == 0 && self.ring.push((event, number)).is_ok();
@@ -218,32 +221,32 @@ impl Ring {
         }
     }
 
-    /// Places that work that can wait may take: a half of the ring is for packets.
+    /// Number of places for work that can wait: half of the ring is reserved for packets.
     fn spare(&self) -> usize {
         self.ring.slots().saturating_sub(self.ring.buffer().capacity() / 2)
     }
 }
 
-/// The engine's end.
+/// Engine's end of the rings.
 pub(crate) struct Events {
     kinds: EventKinds,
     destinations: bool,
     state: Ring,
     sessions: Ring,
     reader: Option<EventReader>,
-    /// The number of the next state record.
+    /// Number of the next state record.
     next: u64,
     lost: u64,
-    /// Since when work waits for the reader, and the room there was then.
+    /// Start of the wait for the reader, and the room there was then.
     waits: Option<(Instant, usize)>,
 }
 
-/// Events that the end of one session makes, at most: of session, binding and block.
+/// Maximum number of events at the end of one session: those of session, binding and block.
 const EVENTS_OF_AN_END: usize = 4;
-/// How long work waits for a reader that takes nothing: it may hang, and sessions have to end.
+/// Maximum wait for a reader that takes nothing: it may hang, and sessions have to end.
 const PATIENCE_MS: u64 = 1_000;
 
-/// Places of the rings: of state, and of all else.
+/// Lengths of the two rings: state records, and all other events.
 fn lens(plan: &EventPlan) -> (u32, u32) {
     (plan.state_ring_len.max(2), plan.ring_len.max(2))
 }
@@ -255,7 +258,7 @@ impl Events {
         (u64::from(state) + u64::from(sessions)) * size_of::<Numbered>() as u64
     }
 
-    /// Allocates the rings, also where no kind is wanted yet: somebody may want to hear later.
+    /// Allocates the rings even if no kind is wanted yet, because a reader may want some later.
     pub(crate) fn new(plan: &EventPlan, generation: u64) -> Self {
         let (state, sessions) = lens(plan);
         let (state, state_out) = RingBuffer::new(state as usize);
@@ -278,23 +281,23 @@ impl Events {
         }
     }
 
-    /// Other kinds from now on.
+    /// Sets the wanted kinds.
     pub(crate) fn set(&mut self, plan: &EventPlan) {
         (self.kinds, self.destinations) = (plan.kinds, plan.destinations);
     }
 
-    /// Makes no events of some kinds from now on; gives what was wanted before.
+    /// Stops events of some kinds. Returns the kinds that were wanted before.
     pub(crate) fn all_but(&mut self, kinds: EventKinds) -> EventKinds {
         let fewer = self.kinds.without(kinds);
         core::mem::replace(&mut self.kinds, fewer)
     }
 
-    /// Makes events of these kinds.
+    /// Sets the wanted kinds.
     pub(crate) fn want(&mut self, kinds: EventKinds) {
         self.kinds = kinds;
     }
 
-    /// Where they come out; once.
+    /// Takes the reader of the rings; works once.
     pub(crate) fn take_reader(&mut self) -> Option<EventReader> {
         self.reader.take()
     }
@@ -304,19 +307,19 @@ impl Events {
         self.lost
     }
 
-    /// Whether events of a kind are made.
+    /// Returns whether events of a kind are made.
     #[inline(always)]
     pub(crate) fn wants(&self, kind: EventKind) -> bool {
         self.kinds.has(kind)
     }
 
-    /// Whether somebody reads.
+    /// Returns whether there is a reader.
     fn is_read(&self) -> bool {
         self.reader.is_none() && !self.state.ring.is_abandoned()
     }
 
-    /// Whether so many events of what goes on after a restart, or does not, will not be lost: whoever reads them has come
-    /// after, or nobody wants them.
+    /// Returns whether this many events of a restore fit without loss: either the reader has caught up, or no
+    /// reader wants them.
     pub(crate) fn has_room_for(&self, events: usize) -> bool {
         let told = [EventKind::BlockKept, EventKind::BindingKept, EventKind::SessionDeleted];
         if !told.iter().any(|&kind| self.wants(kind)) || !self.is_read() {
@@ -326,8 +329,8 @@ impl Events {
         has_room(&self.state) && has_room(&self.sessions)
     }
 
-    /// The part of a budget of ends (of sessions, bindings or blocks) that loses no event. None is left where the reader has
-    /// fallen behind; a reader that takes nothing for a second is not waited for.
+    /// Returns the part of a budget of ends (of sessions, bindings or blocks) that loses no event. It is zero
+    /// if the reader has fallen behind. After one second without progress it ignores the reader.
     pub(crate) fn budget(&mut self, now: Instant, ends: usize) -> usize {
         let state = EventKinds::STATE.without(EventKinds::NONE.with(EventKind::QuotaHit));
         let wants = |kinds: EventKinds| kinds.iter().any(|kind| self.wants(kind));
@@ -343,13 +346,13 @@ impl Events {
             return ends;
         }
         let (since, room) = *self.waits.get_or_insert((now, spare));
-        // Records of packets and of ends take room: the reader reads if there is more than at the last time.
+        // Packets and ends take room. More room than at the last time means that the reader reads.
         let since = if spare > room { now } else { since };
         self.waits = Some((since, spare));
         if now.since_ms(since) >= PATIENCE_MS { ends } else { spare / EVENTS_OF_AN_END }
     }
 
-    /// A session, or its binding.
+    /// Reports a session, or its binding.
     #[inline(never)]
     pub(crate) fn notify_session(&mut self, kind: EventKind, at: Instant, pool: usize, session: &Session) {
         let ((outside, port), (remote, remote_port)) = (session.outside(), session.remote());
@@ -365,24 +368,24 @@ impl Events {
         self.push(event);
     }
 
-    /// Puts an event on its ring, or counts it as lost.
+    /// Pushes an event to its ring, or counts it as lost.
     #[inline(never)]
     pub(crate) fn push(&mut self, event: Event) {
         let is_state = EventKinds::STATE.has(event.kind);
         let ring = if is_state { &mut self.state } else { &mut self.sessions };
         self.lost += u64::from(!ring.push(event, self.next));
-        // A lost one has its number, too: the gap tells of it.
+        // A lost record uses up its number too, so the gap shows it.
         self.next += u64::from(is_state);
     }
 
-    /// Says how many were lost, if any were and there is room.
+    /// Reports the number of lost events, if there were any and there is room.
     pub(crate) fn report_loss(&mut self, now: Instant) {
         self.state.report_loss(now, self.next);
         self.sessions.report_loss(now, self.next);
     }
 }
 
-/// Writes to each place of an empty ring, and leaves it empty.
+/// Writes to each place of an empty ring so that its memory is there, and leaves it empty.
 fn take_memory(ring: &mut Producer<Numbered>) {
     let nothing = (Event::new(EventKind::EventsLost, Instant(0)), 0);
     let Ok(mut places) = ring.write_chunk_uninit(ring.slots()) else { return };
@@ -390,7 +393,7 @@ fn take_memory(ring: &mut Producer<Numbered>) {
     for place in first.iter_mut().chain(second) {
         place.write(nothing);
     }
-    // Dropped without a commit, it has put nothing into the ring.
+    // Dropping it without a commit leaves the ring empty.
 }
 
 #[cfg(test)]
@@ -410,7 +413,7 @@ mod tests {
         Event { value: n, ..Event::new(EventKind::QuotaHit, Instant(n)) }
     }
 
-    /// An event that is no state record.
+    /// Event that is not a state record.
     fn crossed(n: u64) -> Event {
         Event { value: n, ..Event::new(EventKind::ThresholdHigh, Instant(n)) }
     }
@@ -426,7 +429,7 @@ mod tests {
         assert_eq!(reader.next(), Some(crossed(3)));
         let lost = Event { value: 6, ..Event::new(EventKind::EventsLost, Instant(10)) };
         assert_eq!((reader.next(), reader.next(), reader.next()), (Some(lost), Some(crossed(10)), None));
-        // Also where no further event comes.
+        // The loss is reported even if no further event comes.
         (0..5).for_each(|n| events.push(crossed(n)));
         events.report_loss(Instant(50));
         (0..4).for_each(|n| assert_eq!(reader.next(), Some(crossed(n))));
@@ -450,7 +453,7 @@ mod tests {
             [next(), next(), next(), next()],
             [Some((0, None)), Some((1, Some((7, 0)))), Some((2, None)), None]
         );
-        // Others fill their own ring alone.
+        // Other events fill their own ring only.
         (0..100).for_each(|n| events.push(crossed(n)));
         events.push(quota(3));
         (0..4).for_each(|n| assert_eq!(next(), Some((n, None))));

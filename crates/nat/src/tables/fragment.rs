@@ -41,7 +41,7 @@ use pieces::{Fit, Pieces};
 use slots::Slots;
 use sources::Sources;
 
-/// Which datagram a fragment belongs to (RFC 6146 3.4), and for which instance.
+/// Identity of a fragment's datagram (RFC 6146 3.4), and its instance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Key {
     src: u128,
@@ -58,11 +58,11 @@ impl Key {
     }
 }
 
-/// A fragment: its datagram, its place in it, its size.
+/// Fragment: its datagram, its place in it, its size.
 #[derive(Clone, Copy, Debug)]
 pub struct Fragment {
     key: Key,
-    /// What it counts for: its source, or the source's subscriber.
+    /// Source of the quota: the address, or its subscriber.
     source: u128,
     info: FragmentInfo,
     /// Bytes before the datagram's part.
@@ -76,7 +76,8 @@ impl Fragment {
         Fragment { key, source: key.src, info, header_len: l4_offset.into(), total_len }
     }
 
-    /// Of an IPv4 packet that is a fragment. `instance` tells translators apart that share a table.
+    /// Describes an IPv4 fragment; `None` for other packets. `instance` tells translators apart that share a
+    /// table.
     pub fn of4(instance: u16, view: &Ipv4View) -> Option<Fragment> {
         let info = view.fragment?;
         let (src, dst) = (u32::from(view.src).into(), u32::from(view.dst).into());
@@ -85,14 +86,15 @@ impl Fragment {
         Some(Self::new(key, info, view.l4_offset, view.total_len))
     }
 
-    /// As [`of4`](Self::of4), of a packet that stays IPv4.
+    /// Same as [`of4`](Self::of4), for a packet that stays IPv4.
     pub fn of44(instance: u16, view: &Ipv4View) -> Option<Fragment> {
         let mut fragment = Self::of4(instance, view)?;
         fragment.key.direction = Direction::FourToFour;
         Some(fragment)
     }
 
-    /// Of an IPv6 packet that is a fragment, and not an atomic one (RFC 6946: those stand alone).
+    /// Describes an IPv6 fragment; `None` for other packets and for an atomic fragment (RFC 6946: those stand
+    /// alone).
     pub fn of6(instance: u16, view: &Ipv6View) -> Option<Fragment> {
         let info = view.fragment.filter(|f| !f.is_atomic())?;
         let (src, dst) = (view.src.into(), view.dst.into());
@@ -101,16 +103,17 @@ impl Fragment {
         Some(Self::new(key, info, view.l4_offset, view.total_len))
     }
 
-    /// Counted for a subscriber, all of whose addresses are one source.
+    /// Counts the fragment for a subscriber, all of whose addresses are one source.
     pub fn counted_for(self, subscriber: u128) -> Fragment {
         Fragment { source: subscriber, ..self }
     }
 
-    /// Bytes of the datagram that it carries.
+    /// Returns the bytes of the datagram in this fragment.
     ///
     /// # Errors
-    /// `bad_len` where it carries nothing, ends in the middle of a unit though more follow, or reaches
-    /// beyond 65,535 bytes (RFC 8200 4.5, RFC 791 3.2).
+    ///
+    /// `bad_len` if it carries nothing, ends in the middle of a unit though more follow, or reaches beyond
+    /// 65,535 bytes (RFC 8200 4.5, RFC 791 3.2).
     fn payload_len(&self) -> Result<u16, DropReason> {
         let len = self.total_len.saturating_sub(self.header_len);
         let ends = u32::from(self.info.offset) + len;
@@ -121,30 +124,30 @@ impl Fragment {
     }
 }
 
-/// What to do with a fragment that is not the first.
+/// Action for a fragment that is not the first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Later<M> {
     /// Translate it as the first one was.
     Known(M),
-    /// A copy is kept.
+    /// The table keeps a copy.
     Held,
-    /// A copy is kept, and with it the datagram is complete: call [`Fragments::release`].
+    /// The table keeps a copy, and the datagram is now complete: call [`Fragments::release`].
     Complete,
     /// Drop it.
     Drop(DropReason),
 }
 
-/// A held packet that is given back.
+/// Held packet that is released.
 #[derive(Debug)]
 pub struct Released<'a, M> {
     /// The packet as it was received, with headroom.
     pub packet: Packet<'a>,
     /// Its place in the datagram.
     pub info: FragmentInfo,
-    /// What was said of the first fragment.
+    /// Memo of the first fragment.
     pub memo: M,
-    /// For a datagram that was collected: what the first fragment needs for its checksum.
+    /// For a collected datagram: the data that the first fragment needs for its checksum.
     pub datagram: Option<Datagram>,
 }
 
@@ -160,17 +163,17 @@ pub struct Datagram {
 /// Held packets that were dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ended {
-    /// Where they were going.
+    /// Direction of the packets.
     pub direction: Direction,
-    /// As it was given to [`Fragment::of4`] and its like.
+    /// Instance, as given to [`Fragment::of4`] and the like.
     pub instance: u16,
-    /// Why they were dropped.
+    /// Reason for the drop.
     pub reason: DropReason,
-    /// How many, and their bytes as received.
+    /// Number of packets, and their bytes as received.
     pub count: Count,
 }
 
-/// The datagrams whose fragments are followed. `M` is how a first fragment was translated.
+/// Datagrams whose fragments are followed. `M` describes the translation of a first fragment.
 pub struct Fragments<M> {
     index: Index,
     entries: Vec<StoredDatagram<M>>,
@@ -183,9 +186,9 @@ pub struct Fragments<M> {
     unaccepted: u32,
     unaccepted_max: u32,
     held: u64,
-    /// Not told yet: of each datagram one at most, as between two calls none is opened again.
+    /// Drops that are not reported yet, at most one per datagram, because none is reopened between two calls.
     ended: Vec<Ended>,
-    /// Where the next sweep begins.
+    /// Record where the next sweep begins.
     cursor: usize,
 }
 
@@ -199,7 +202,7 @@ struct StoredDatagram<M> {
     /// Held packets in the order of their offsets.
     held_head: u32,
     held_count: u32,
-    /// The sum of what held packets carry.
+    /// Sum of the data in the held packets.
     sum: u16,
     source: u32,
 }
@@ -214,16 +217,17 @@ enum DatagramState<M> {
 }
 
 impl<M> DatagramState<M> {
-    /// Whether a first fragment was accepted.
+    /// Returns whether a first fragment was accepted.
     fn accepted(&self) -> bool {
         matches!(self, DatagramState::Known(_) | DatagramState::Collecting(_))
     }
 }
 
 impl<M: Copy> Fragments<M> {
-    /// An empty table; takes all its memory. `seed` must not be guessable.
+    /// Creates an empty table and takes all its memory. `seed` must not be guessable.
     ///
     /// # Errors
+    ///
     /// If memory is short.
     pub fn new(limits: &Limits, seed: [u64; 4]) -> Result<Self, OutOfMemory> {
         let n = limits.fragment_entries_max;
@@ -241,7 +245,7 @@ impl<M: Copy> Fragments<M> {
         };
         let (direction, reason, count) = (key.direction, DropReason::BadLength, Count::default());
         let nothing = Ended { direction, instance: 0, reason, count };
-        // Written to, so that it has its memory: what is only reserved may not be there when it is needed.
+        // The write makes the kernel provide the memory now. Memory that is only reserved may be missing later.
         let mut ended = alloc::vec![nothing; n as usize];
         ended.clear();
         Ok(Fragments {
@@ -260,7 +264,7 @@ impl<M: Copy> Fragments<M> {
         })
     }
 
-    /// Memory that [`Fragments::new`] takes.
+    /// Memory use of [`Fragments::new`].
     pub fn footprint(limits: &Limits) -> Footprint {
         let n = limits.fragment_entries_max;
         let each = size_of::<StoredDatagram<M>>() + size_of::<u32>() + size_of::<Ended>();
@@ -270,7 +274,7 @@ impl<M: Copy> Fragments<M> {
             + Sources::footprint(n)
     }
 
-    /// Another share for each source, from now on; who has more keeps it.
+    /// Sets the share of each source. A source that has more keeps it.
     pub fn set_per_source_max(&mut self, per_source_max: u32) {
         self.per_source_max = per_source_max;
     }
@@ -285,17 +289,18 @@ impl<M: Copy> Fragments<M> {
         self.index.len()
     }
 
-    /// Whether no datagram is followed.
+    /// Returns whether no datagram is followed.
     pub fn is_empty(&self) -> bool {
         self.index.is_empty()
     }
 
-    /// Notes that a first fragment is translated as `memo` says. Gives how many of its datagram's
-    /// fragments wait for that: if any, send the first one and call [`release`](Self::release).
+    /// Notes that a first fragment is translated as `memo` describes. Returns the number of waiting fragments
+    /// of its datagram. If there are any, send the first fragment and call [`release`](Self::release).
     ///
     /// # Errors
-    /// The first fragment is to be dropped: `frag_overlap`, `frag_too_many`, `frag_mem`, `bad_len`, or what
-    /// had its datagram refused before.
+    ///
+    /// If the first fragment is to be dropped: `frag_overlap`, `frag_too_many`, `frag_mem`, `bad_len`, or the
+    /// reason for which its datagram was refused before.
     pub fn first(
         &mut self,
         now: Instant,
@@ -307,11 +312,12 @@ impl<M: Copy> Fragments<M> {
         Ok(self.entry(at).map_or(0, |e| e.held_count))
     }
 
-    /// Holds a first fragment until its whole datagram is there: only then can its checksum be computed, or the length
-    /// that it covers be known. `true` where it is there now: call [`release`](Self::release).
+    /// Holds a first fragment until its whole datagram is there. Its checksum, or the length that it covers,
+    /// cannot be computed before. Returns `true` if the datagram is complete: call [`release`](Self::release).
     ///
     /// # Errors
-    /// As of [`first`](Self::first).
+    ///
+    /// Same as [`first`](Self::first).
     pub fn collect(
         &mut self,
         now: Instant,
@@ -325,18 +331,19 @@ impl<M: Copy> Fragments<M> {
         Ok(self.entry(at).is_some_and(|e| e.pieces.complete()))
     }
 
-    /// Notes that a first fragment was dropped: what is held of its datagram, and what still comes, is of
-    /// no use (`frag_orphan`).
+    /// Notes that a first fragment was dropped. The other fragments of its datagram, held or still to come, are
+    /// then useless (`frag_orphan`).
     pub fn refuse(&mut self, now: Instant, fragment: &Fragment, lifetime_ms: u32) {
         let reason = DropReason::FragmentOrphan;
         match self.find(now, &fragment.key) {
             Some(at) => self.poison(at, reason),
-            // Where there is no room for it, the others wait for nothing: no worse.
+            // Without room for the refusal, the other fragments wait until they time out, which does no further
+            // harm.
             None => drop(self.open(now, fragment, lifetime_ms, DatagramState::Refused(reason))),
         }
     }
 
-    /// What to do with a fragment that is not the first.
+    /// Returns the action for a fragment that is not the first.
     pub fn later(
         &mut self,
         now: Instant,
@@ -365,8 +372,8 @@ impl<M: Copy> Fragments<M> {
         }
     }
 
-    /// Gives back what is held of a fragment's datagram, in the order of offsets, if its first fragment
-    /// was accepted and, for one that is collected, nothing is missing.
+    /// Releases the held fragments of a datagram, in the order of offsets, if its first fragment was accepted.
+    /// A collected datagram must also be complete.
     pub fn release(&mut self, now: Instant, fragment: &Fragment, mut give: impl FnMut(Released<'_, M>)) {
         let Some(at) = self.find(now, &fragment.key) else { return };
         let Some(entry) = self.entries.get_mut(at as usize) else { return };
@@ -393,7 +400,7 @@ impl<M: Copy> Fragments<M> {
         }
     }
 
-    /// Ends datagrams whose time is up, looking at `budget` records.
+    /// Ends datagrams whose time is up; looks at `budget` records.
     pub fn expire(&mut self, now: Instant, budget: usize) {
         for _ in 0..budget.min(self.entries.len()) {
             self.cursor = if self.cursor + 1 < self.entries.len() { self.cursor + 1 } else { 0 };
@@ -406,12 +413,12 @@ impl<M: Copy> Fragments<M> {
         }
     }
 
-    /// Tells of the held packets dropped since the last call.
+    /// Reports the held packets dropped since the last call.
     pub fn take_ended(&mut self, mut tell: impl FnMut(Ended)) {
         self.ended.drain(..).for_each(&mut tell);
     }
 
-    /// Notes held packets that were dropped, without taking memory: together with the last of their kind.
+    /// Notes dropped packets without an allocation: it adds them to the last entry of their kind.
     fn note_ended(&mut self, ended: Ended) {
         let same = |e: &&mut Ended| {
             (e.direction, e.instance, e.reason) == (ended.direction, ended.instance, ended.reason)
@@ -422,8 +429,8 @@ impl<M: Copy> Fragments<M> {
         }
     }
 
-    /// Notes a fragment: finds its datagram or opens it in `state`, checks how it fits, and accepts the
-    /// datagram where `state` says so.
+    /// Notes a fragment: finds its datagram or opens it in `state`, checks if it fits, and accepts the datagram
+    /// if `state` says so.
     fn note(
         &mut self,
         now: Instant,
@@ -468,7 +475,7 @@ impl<M: Copy> Fragments<M> {
         None
     }
 
-    /// A new datagram.
+    /// Opens a new datagram.
     fn open(
         &mut self,
         now: Instant,
@@ -507,9 +514,10 @@ impl<M: Copy> Fragments<M> {
         Ok(at)
     }
 
-    /// Keeps a copy, in its place among those held.
+    /// Keeps a copy, in its place among the held packets.
     ///
     /// # Errors
+    ///
     /// `frag_too_many`, `frag_mem`; the datagram cannot be completed any more and is refused.
     fn hold(&mut self, at: u32, fragment: &Fragment, packet: &Packet<'_>) -> Result<(), DropReason> {
         let Some(entry) = self.entries.get_mut(at as usize) else { return Err(DropReason::FragmentMemory) };
@@ -522,7 +530,8 @@ impl<M: Copy> Fragments<M> {
             self.poison(at, DropReason::FragmentMemory);
             return Err(DropReason::FragmentMemory);
         };
-        // Offsets are multiples of 8, so only the last part can be of odd length: parts add up.
+        // Offsets are multiples of 8, so only the last part can have an odd length. So the sums of the parts
+        // can be added.
         let part = fragment.header_len as usize..fragment.total_len as usize;
         let part = packet.bytes().get(part).unwrap_or_default();
         entry.sum = checksum::add(entry.sum, checksum::sum(part));
@@ -532,7 +541,7 @@ impl<M: Copy> Fragments<M> {
         Ok(())
     }
 
-    /// Drops what is held of a datagram and lets nothing more of it through until its time is up.
+    /// Drops the held packets of a datagram and refuses its further fragments until its time is up.
     fn poison(&mut self, at: u32, reason: DropReason) {
         self.drop_held(at, reason);
         if let Some(entry) = self.entries.get_mut(at as usize) {
@@ -560,7 +569,7 @@ impl<M: Copy> Fragments<M> {
         }
     }
 
-    /// Forgets a datagram of which nothing is held.
+    /// Forgets a datagram without held packets.
     fn close(&mut self, at: u32) {
         let Some(entry) = self.entries.get_mut(at as usize) else { return };
         self.unaccepted -= u32::from(!entry.state.accepted());
@@ -586,7 +595,7 @@ impl<M: Copy> Fragments<M> {
     }
 }
 
-/// Puts a held packet into a datagram's list, behind those of lower offset.
+/// Inserts a held packet into a datagram's list, after those of lower offset.
 fn link_in(slots: &mut Slots, head: &mut u32, new: u32, offset: u16) {
     let mut before = None;
     let mut at = *head;

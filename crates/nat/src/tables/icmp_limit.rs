@@ -1,9 +1,9 @@
 //! Rate limits of ICMP errors (RFC 4443 2.4 f, RFC 1812 4.3.2.8): a bucket for each source, then one for all.
 //!
-//! Who makes one host's errors due cannot use up those of others: each source has a bucket of its own. The last part
-//! of every bucket is kept for Packet Too Big and Fragmentation Needed, without which connections hang (RFC 2923).
-//! The table of sources has a fixed size and is hashed with the engine's secret; a source that is not in it has a
-//! full bucket, so the place of whoever is closest to full is given away.
+//! Each source has a bucket of its own, so one host cannot use up the errors of others. The last part of every
+//! bucket is reserved for Packet Too Big and Fragmentation Needed, without which connections hang (RFC 2923).
+//! The table of sources has a fixed size and is hashed with the engine's secret. A source that is not in the
+//! table has a full bucket, so a new source replaces the one whose bucket is closest to full.
 
 use crate::base::plan::IcmpPolicy;
 use crate::base::time::Instant;
@@ -18,16 +18,16 @@ const WAYS: usize = 4;
 /// This part of a bucket's errors is for Packet Too Big alone.
 const RESERVED: u32 = 4;
 
-/// Why an error may not be sent now.
+/// Reason why an error may not be sent now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Limited {
-    /// Its receiver has got as many as `icmp.rate_per_source` allows.
+    /// Its receiver has reached `icmp.rate_per_source`.
     Source,
-    /// All together are as many as `icmp.rate` allows.
+    /// All errors together have reached `icmp.rate`.
     All,
 }
 
-/// Whose packets make errors due: a subscriber, a /64 or an IPv4 address of a realm.
+/// Source of the packets that cause errors: a subscriber, a /64 or an IPv4 address of a realm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Source {
     prefix: u128,
@@ -35,25 +35,26 @@ pub struct Source {
 }
 
 impl Source {
-    /// Bits of an IPv6 address that say whose it is, where it is no subscriber's.
+    /// Prefix length of a source with an IPv6 address that is no subscriber's.
     pub const IPV6: u8 = 64;
-    /// As above, of an IPv4 address.
+    /// Same for an IPv4 address.
     pub const IPV4: u8 = 128;
 
-    /// The network of `len` bits that an address lies in; IPv4 addresses stand in ::ffff:0:0/96.
+    /// Returns the source for the network of `len` bits that contains an address. IPv4 addresses are in
+    /// ::ffff:0:0/96.
     pub fn new(realm: u8, address: Ipv6Addr, len: u8) -> Self {
         let host_bits = u128::MAX.checked_shr(len.into()).unwrap_or(0);
         Source { prefix: u128::from(address) & !host_bits, realm }
     }
 }
 
-/// A bucket of one source. It is as full as can be where `due_ns` has passed, so an empty place is all zero.
+/// Bucket of one source. It is full once `due_ns` has passed, so an empty place is all zero.
 #[derive(Clone, Copy, Debug, zerocopy::FromZeros)]
 #[repr(C)]
 struct RateSlot {
-    /// Of its source, 64 bits of a keyed hash: as good as the source itself.
+    /// Keyed hash of its source, 64 bits, which identifies the source well enough.
     hash: u64,
-    /// When the bucket will be full.
+    /// Time at which the bucket will be full.
     due_ns: u64,
 }
 
@@ -67,9 +68,10 @@ pub struct IcmpLimit {
 }
 
 impl IcmpLimit {
-    /// As the policy says, with room for all sources.
+    /// Creates the limits of a policy, with room for all sources.
     ///
     /// # Errors
+    ///
     /// If memory is short.
     pub fn new(policy: &IcmpPolicy, hasher: Hasher64) -> Result<Self, OutOfMemory> {
         Ok(IcmpLimit {
@@ -81,22 +83,24 @@ impl IcmpLimit {
         })
     }
 
-    /// Memory that [`IcmpLimit::new`] takes.
+    /// Memory use of [`IcmpLimit::new`].
     pub fn footprint() -> Footprint {
         HugeVec::<RateSlot>::footprint(SOURCES)
     }
 
-    /// Other rates from now on.
+    /// Changes the rates.
     pub fn set(&mut self, policy: &IcmpPolicy) {
         self.all.set(policy.rate, policy.burst);
         self.rate_per_source = policy.rate_per_source;
         self.burst_per_source = policy.burst_per_source;
     }
 
-    /// Counts one more error to `source` at `now`; `too_big` is Packet Too Big and Fragmentation Needed.
+    /// Counts one more error to `source` at `now`. `too_big` is true for Packet Too Big and Fragmentation
+    /// Needed.
     ///
     /// # Errors
-    /// If it may not be sent; it is not counted then.
+    ///
+    /// If the error may not be sent; it is not counted then.
     pub fn allow(&mut self, now: Instant, source: Source, too_big: bool) -> Result<(), Limited> {
         let Some(each_ns) = 1_000_000_000u64.checked_div(self.rate_per_source.into()) else {
             return self.all.take(now, too_big);
@@ -126,7 +130,7 @@ impl IcmpLimit {
         ])
     }
 
-    /// The place of a source, or the one that it would get.
+    /// Returns the place of a source, or the one that it would get.
     fn place(&mut self, hash: u64) -> Option<&mut RateSlot> {
         let first = (hash as usize & (SOURCES / WAYS - 1)) * WAYS;
         let set = self.places.get_mut(first..first + WAYS)?;
@@ -134,7 +138,7 @@ impl IcmpLimit {
     }
 }
 
-/// How many errors of a burst this one must leave.
+/// Returns the number of errors of a burst that this error must leave.
 fn kept_for_others(burst: u32, too_big: bool) -> u32 {
     if too_big { 0 } else { burst / RESERVED }
 }
@@ -145,7 +149,7 @@ fn kept_for_others(burst: u32, too_big: bool) -> u32 {
 struct Bucket {
     rate_per_s: u32,
     burst: u32,
-    /// Thousandths of a token: a rate of one a second is one of these a millisecond.
+    /// Thousandths of a token: a rate of one token a second gives one of these a millisecond.
     tokens_milli: u64,
     last: Instant,
 }
@@ -153,12 +157,12 @@ struct Bucket {
 const TOKEN: u64 = 1000;
 
 impl Bucket {
-    /// `rate_per_s` errors a second, and `burst` at once; a burst of 0 is none ever.
+    /// Creates a bucket for `rate_per_s` errors a second, and `burst` at once. A burst of 0 allows none.
     const fn new(rate_per_s: u32, burst: u32) -> Self {
         Bucket { rate_per_s, burst, tokens_milli: burst as u64 * TOKEN, last: Instant(0) }
     }
 
-    /// Another rate and burst from now on.
+    /// Changes rate and burst.
     fn set(&mut self, rate_per_s: u32, burst: u32) {
         (self.rate_per_s, self.burst) = (rate_per_s, burst);
         self.tokens_milli = self.tokens_milli.min(u64::from(burst) * TOKEN);
@@ -265,7 +269,7 @@ mod tests {
         let now = Instant(1_000_000);
         assert!((0..20_000).all(|n| limit.allow(now, source(n), true).is_ok()));
         assert_eq!(limit.places.iter().filter(|place| place.due_ns > 0).count(), SOURCES);
-        // Realms and prefixes are told apart, hosts of a prefix are not.
+        // Realms and prefixes are distinct sources; hosts of a prefix are not.
         let at = |realm, host: u128, len| Source::new(realm, Ipv6Addr::from(host), len);
         assert_eq!(at(0, 1 << 80 | 1, 64), at(0, 1 << 80 | 2, 64));
         assert_ne!(at(0, 1 << 80 | 1, 128), at(0, 1 << 80 | 2, 128));

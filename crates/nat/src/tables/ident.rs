@@ -1,12 +1,10 @@
 //! IPv4 identifications for packets that leave without DF (RFC 7915 5.1, RFC 6864).
 //!
-//! A few thousand counters, one of them chosen by the flow's keyed hash and begun at a random value:
-//! within a flow no identification returns before 65,536 packets, and nobody outside can guess another
-//! flow's.
+//! A few thousand counters, each of which starts at a random value. The flow's keyed hash chooses one. Within a
+//! flow no identification repeats before 65,536 packets, and no outsider can guess another flow's.
 //!
-//! Two workers may have packets between the same two addresses, and the receiver knows datagrams by address
-//! and identification alone. So of several workers, each has the identifications of its own number in the
-//! lowest bits:
+//! Two workers may have packets between the same two addresses, and the receiver knows datagrams by address and
+//! identification alone. So each worker uses only identifications with its own number in the lowest bits:
 //!
 //! ```text
 //!   | counter .................. | worker |     3 or 4 workers: two bits; one worker: none
@@ -25,9 +23,9 @@ const WORKERS_MAX: usize = 256;
 
 pub(crate) struct Idents {
     next: Box<[u16; COUNTERS]>,
-    /// From one identification of this worker to the next: a power of two, so that it divides 65,536.
+    /// Step from one identification of this worker to the next: a power of two, so that it divides 65,536.
     step: u16,
-    /// Of [`next_between`](Self::next_between)'s hash.
+    /// Keys of the hash for [`next_between`](Self::next_between).
     keys: [u64; 4],
 }
 
@@ -41,7 +39,7 @@ impl Idents {
         Idents { next, step: 1, keys }
     }
 
-    /// Leaves this worker the identifications that none of the other `workers - 1` has.
+    /// Restricts this worker to identifications that none of the other `workers - 1` uses.
     pub(crate) fn share(&mut self, worker: usize, workers: usize) {
         let step = workers.clamp(1, WORKERS_MAX).next_power_of_two();
         for n in self.next.iter_mut() {
@@ -50,16 +48,16 @@ impl Idents {
         self.step = step as u16;
     }
 
-    /// The next identification of the flow with this hash.
+    /// Returns the next identification of the flow with this hash.
     #[inline]
     pub(crate) fn next(&mut self, hash: u64) -> u16 {
-        // The upper bits: tables use the lower ones.
+        // It uses the upper bits, because tables use the lower ones.
         let Some(n) = self.next.get_mut((hash >> 48) as usize % COUNTERS) else { return 0 };
         *n = n.wrapping_add(self.step);
         *n
     }
 
-    /// The same for a packet that may stand for several.
+    /// Same as [`next`](Self::next), for a packet that may be a super-packet.
     #[inline]
     pub(crate) fn next_of(&mut self, hash: u64, packet: &Packet<'_>) -> u16 {
         let first = self.next(hash);
@@ -67,8 +65,8 @@ impl Idents {
         first
     }
 
-    /// Whoever cuts a super-packet counts up by ones from the identification that it has, through other workers' numbers
-    /// too: what its flow gets next is behind all of those.
+    /// Skips the identifications that a super-packet will use. The device that cuts it counts up by ones,
+    /// through other workers' numbers too, so the flow's next identification comes after all of those.
     #[inline]
     pub(crate) fn count_on(&mut self, hash: u64, packet: &Packet<'_>) {
         if packet.offload.segmentation != Segmentation::None {
@@ -79,16 +77,16 @@ impl Idents {
         }
     }
 
-    /// The next identification between two addresses, where no session has a hash.
+    /// Returns the next identification between two addresses, for packets without a session's hash.
     #[inline(always)]
     pub(crate) fn next_between(&mut self, src: Ipv6Addr, dst: Ipv6Addr) -> u16 {
         self.next(self.hash_between(src, dst))
     }
 
-    /// What chooses the counter of two addresses.
+    /// Hash that chooses the counter of two addresses.
     ///
-    /// Two products of sums with secret words: who does not see hashes, and nobody does, cannot tell which
-    /// addresses share a counter. A third of the work of the tables' hash, whose collisions would do harm.
+    /// It uses two products of sums with secret words. An observer who does not see hashes cannot tell which
+    /// addresses share a counter. It costs a third of the tables' hash, whose collisions would do harm.
     #[inline(always)]
     pub(crate) fn hash_between(&self, src: Ipv6Addr, dst: Ipv6Addr) -> u64 {
         let [a, b, c, d] = self.keys;

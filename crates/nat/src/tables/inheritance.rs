@@ -1,14 +1,14 @@
-//! Sessions of another process that are not back in the tables yet, and how one of them is found: by its subscriber,
-//! and by the public address and port that it has.
+//! Inherited sessions of another process that are not restored yet. They are found by subscriber, and by public
+//! address and port.
 //!
 //! ```text
 //!   by_subscriber[hash]      the newest record of such a subscriber    \
 //!   at_outside[hash]         the newest record near such a public port  |  a part of what was left has its own;
 //!   links[record]            the next older one of either list         /   in them it counts its records from 1 on
 //! ```
-//! The lists are made in one walk over the records, some ten nanoseconds each: that is all that packets wait for. Parts
-//! are walked over side by side. A record that is back, or cannot be, is cleared where it lies, so that the next process
-//! does not find it again.
+//! One walk over the records builds the lists, in some ten nanoseconds per record. Packets wait for nothing
+//! else. Threads walk over the parts in parallel. A record that is restored, or cannot be, is cleared in place,
+//! so that the next process does not find it again.
 
 use super::kept::{Kept, Numbers, Saved};
 use crate::base::time::Instant;
@@ -23,7 +23,7 @@ use gatun_mem::{HugeVec, OutOfMemory, prefetch_read};
 
 use crate::tables::not_restored::NotRestored;
 
-/// A record: the number of its part, and its own there.
+/// Record: the number of its part, and its own number there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct InheritedId {
     part: u32,
@@ -32,13 +32,13 @@ pub(crate) struct InheritedId {
 
 /// No record.
 const NOBODY: u32 = 0;
-/// The end of a list: whoever is in none has [`NOBODY`] behind it.
+/// End of a list. A record that is in no list has [`NOBODY`] after it.
 const LAST: u32 = u32::MAX;
-/// Records whose lists are asked for together.
+/// Number of records whose lists are prefetched together.
 const GROUP: usize = 16;
-/// Records to a list.
+/// Average number of records per list.
 const SHARE: usize = 8;
-/// Ports in a row that are one list: 2 to the power of this.
+/// Number of consecutive ports in one list, as a power of 2.
 const NEAR: u32 = 6;
 
 /// What one process left, or a part of it, and what its numbers are now.
@@ -46,38 +46,38 @@ const NEAR: u32 = 6;
 pub struct Legacy {
     /// Its records.
     pub kept: Kept,
-    /// Its numbers of instances and prefixes, in the engine's.
+    /// Mapping of its instance and prefix numbers to the engine's.
     pub numbers: Numbers,
 }
 
-/// Which of the sessions are an engine's.
+/// Filter for the sessions that belong to an engine.
 #[derive(Clone, Copy)]
 pub enum Mine<'a> {
-    /// All.
+    /// All sessions.
     All,
-    /// Those for which this says so, by instance, inside and public address; and where `strangers` is set those of
-    /// instances that are there no more, to be refused and counted.
+    /// Sessions that the function accepts, by instance, inside and public address. With `strangers`, also the
+    /// sessions of instances that no longer exist, to be refused and counted.
     Of {
-        /// Whether a session is the engine's.
+        /// Returns whether a session belongs to the engine.
         is_mine: &'a (dyn Fn(u8, Ipv6Addr, Ipv4Addr) -> bool + Sync),
-        /// Whether to count those that are nobody's.
+        /// True to count the sessions of instances that no longer exist.
         strangers: bool,
     },
 }
 
-/// How far an engine has come with what it inherited.
+/// Progress of the restore.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Progress {
     /// Sessions that wait.
     pub left: u64,
-    /// Sessions that are back.
+    /// Sessions that are restored.
     pub restored: u64,
-    /// Those that can't be had again, in the order of [`NotRestored::ALL`].
+    /// Sessions that cannot be restored, in the order of [`NotRestored::ALL`].
     pub not: [u64; NotRestored::ALL.len()],
 }
 
 impl Progress {
-    /// So many more that can't be had again.
+    /// Counts further sessions that cannot be restored.
     fn count(&mut self, why: NotRestored, n: u64) {
         if let Some(count) = self.not.get_mut(why as usize) {
             *count += n;
@@ -93,15 +93,15 @@ impl core::ops::AddAssign for Progress {
     }
 }
 
-/// Finds an engine's sessions in what was left: in several parts of it at a time, where threads do so.
+/// Finder of an engine's sessions among those left. Threads can search several parts at a time.
 #[derive(Clone, Copy)]
 pub struct Finder<'a> {
-    /// By instance: length of a subscriber's inside network.
+    /// Indexed by instance: length of a subscriber's inside network.
     pub(crate) subscriber_lens: &'a [u8],
     pub(crate) hasher: &'a Hasher64,
 }
 
-/// A part of what was left, with the engine's sessions in lists.
+/// Part of the sessions left, with the engine's sessions in lists.
 pub struct Found {
     legacy: Legacy,
     by_subscriber: HugeVec<u32>,
@@ -111,12 +111,12 @@ pub struct Found {
     not_served: u64,
 }
 
-/// All that an engine has inherited and not yet put back.
+/// All sessions that an engine has inherited and not yet restored.
 pub(crate) struct Inheritance {
     parts: Vec<Found>,
-    /// Up to where all are back.
+    /// Record up to which all are restored.
     walked: InheritedId,
-    /// The engine's time when the parts were read.
+    /// Engine time at which the parts were read.
     read_at: Instant,
     progress: Progress,
 }
@@ -128,10 +128,11 @@ impl Finder<'_> {
         Some(SubscriberKey::of(instance, inside, *len))
     }
 
-    /// Finds out which sessions of `legacy` are the engine's.
+    /// Finds the sessions of `legacy` that belong to the engine.
     ///
     /// # Errors
-    /// Where there is no memory for the lists, or there are more records than numbers.
+    ///
+    /// If there is no memory for the lists, or there are more records than numbers.
     pub fn find(self, legacy: Legacy, mine: &Mine<'_>) -> Result<Found, OutOfMemory> {
         let records = legacy.kept.len();
         if records >= LAST as usize {
@@ -167,7 +168,7 @@ impl Found {
         }
     }
 
-    /// The lists that a session belongs to, asked for; `None` where it is not the engine's.
+    /// Prefetches and returns the lists of a session; `None` if it does not belong to the engine.
     #[inline]
     fn lists_of(&self, record: &Session, finder: Finder<'_>, mine: &Mine<'_>) -> Option<[usize; 2]> {
         let instance = self.legacy.numbers.instance(record.instance)?;
@@ -226,7 +227,7 @@ impl Found {
 }
 
 impl Inheritance {
-    /// What was found, the latest process's first.
+    /// Creates an inheritance from the parts found, with the latest process first.
     pub(crate) fn new(parts: Vec<Found>, now: Instant) -> Inheritance {
         let mut progress = Progress { left: parts.iter().map(|part| part.left).sum(), ..Progress::default() };
         progress.count(NotRestored::NotServed, parts.iter().map(|part| part.not_served).sum());
@@ -256,7 +257,8 @@ impl Inheritance {
         }
     }
 
-    /// Whose a public address and port is: the instance and inside address of sessions that have it.
+    /// Returns the owners of a public address and port: instance and inside address of the sessions that use
+    /// it.
     pub(crate) fn owners_at(&self, outside: (Ipv4Addr, u16)) -> impl Iterator<Item = (u8, Ipv6Addr)> {
         self.parts.iter().flat_map(move |part| {
             let its = part.near(outside).filter(move |(_, record)| record.outside() == outside);
@@ -266,8 +268,8 @@ impl Inheritance {
         })
     }
 
-    /// Finds the next ones in the order of their numbers, until some are found or `budget` records are looked at.
-    /// Whether these were the last.
+    /// Finds the next records in the order of their numbers, until it has some or has looked at `budget`
+    /// records. Returns whether these were the last.
     pub(crate) fn walk(&mut self, budget: usize, some: usize, found: &mut Vec<InheritedId>) -> bool {
         for _ in 0..budget {
             let Some(part) = self.parts.get(self.walked.part as usize) else { return true };
@@ -288,10 +290,11 @@ impl Inheritance {
         false
     }
 
-    /// The session of a record, as it would be now.
+    /// Returns the session of a record with current numbers and time.
     ///
     /// # Errors
-    /// Where it waits no more, or its prefix is not there any more.
+    ///
+    /// If the session no longer waits, or its prefix no longer exists.
     pub(crate) fn session(&self, id: InheritedId, now: Instant) -> Result<Saved, NotRestored> {
         let part = self.parts.get(id.part as usize).ok_or(NotRestored::There)?;
         let record = part.waiting(id.number).ok_or(NotRestored::There)?;
@@ -300,7 +303,7 @@ impl Inheritance {
         part.legacy.numbers.translate(saved).ok_or(NotRestored::NotServed)
     }
 
-    /// A record that still waits, with the number that its instance has now.
+    /// Returns a waiting record, with the current number of its instance.
     pub(crate) fn record(&self, id: InheritedId) -> Option<Session> {
         let part = self.parts.get(id.part as usize)?;
         let mut record = part.waiting(id.number)?;
@@ -308,7 +311,7 @@ impl Inheritance {
         Some(record)
     }
 
-    /// A record is back, or can not be had again: it waits no longer.
+    /// Notes that a record is restored or cannot be, so that it no longer waits.
     pub(crate) fn settle(&mut self, id: InheritedId, became: Result<(), NotRestored>) {
         let (Some(part), Some(at)) =
             (self.parts.get_mut(id.part as usize), (id.number as usize).checked_sub(1))
@@ -342,7 +345,7 @@ impl Reservations for Inheritance {
     }
 }
 
-/// The number of the list of a hash.
+/// Returns the number of the list of a hash.
 #[inline]
 fn list(lists: &[u32], hash: u64) -> usize {
     hash as usize & lists.len().wrapping_sub(1)
@@ -352,14 +355,14 @@ fn first(lists: &[u32], hash: u64) -> u32 {
     lists.get(list(lists, hash)).copied().unwrap_or(NOBODY)
 }
 
-/// Puts a record at the head of a list; what stood there comes behind it.
+/// Puts a record at the head of a list, before the previous head.
 #[inline]
 fn put_first(lists: &mut [u32], list: usize, number: u32) -> u32 {
     let before = lists.get_mut(list).map_or(NOBODY, |head| core::mem::replace(head, number));
     if before == NOBODY { LAST } else { before }
 }
 
-/// The list of a public port and its neighbours. What is in it was given out by a process of ours: no key is needed.
+/// Hash of a public port and its neighbours. Gatun itself has given out these ports, so the hash needs no key.
 fn near(address: Ipv4Addr, port: u16) -> u64 {
     let place = u64::from(u32::from(address)) << 16 | u64::from(port >> NEAR);
     place.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 24

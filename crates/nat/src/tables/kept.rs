@@ -3,13 +3,13 @@
 //! ```text
 //!   file    header (a page) .. records from 2 MB on, as the engine has them
 //! ```
-//! Only the records are kept. All else that an engine has (indexes, ports in use, blocks, subscribers) is made of them
-//! again by [`Nat::restore`](crate::Nat::restore), so that nothing a killed process left half done is believed: each record says by its
-//! check whether all of it was written. What only a restart forgets is harmless: ports held down, blocks without a
-//! session, what is known of paths, held SYNs and fragments.
+//! Only the records are kept. [`Nat::restore`](crate::Nat::restore) rebuilds everything else (indexes, ports in
+//! use, blocks, subscribers) from them. So Gatun does not trust incomplete work of a killed process: the check
+//! of each record tells if it was written completely. A restart loses only harmless state: ports held down,
+//! blocks without a session, what is known of paths, held SYNs and fragments.
 //!
-//! An engine that has been given what another left ([`Nat::inherit`](crate::Nat::inherit)) translates at once: a session is put back when
-//! the first packet asks for it (`path/restore`), and the others between bursts.
+//! An engine that inherits sessions ([`Nat::inherit`](crate::Nat::inherit)) translates at once. Gatun restores
+//! a session when the first packet asks for it (`path/restore`), and the others between bursts.
 
 use crate::base::plan::{Plan, Transport};
 use crate::base::tcp_fsm::TcpState;
@@ -42,22 +42,22 @@ struct Header {
     layout: u32,
     record_bytes: u32,
     records: u64,
-    /// The engine's time zero, by a clock that goes on from process to process, ms.
+    /// Engine's time zero on a clock that goes on from process to process, ms.
     zero_ms: u64,
 }
 
-/// A file that an engine is to have its sessions in.
+/// File for an engine's sessions.
 pub struct Keep {
     pub(crate) records: HugeVec<Session>,
 }
 
 impl Keep {
-    /// How long the file has to be for this plan's engine, bytes.
+    /// Required length of the file for this plan's engine, bytes.
     pub fn bytes(plan: &Plan) -> u64 {
         RECORDS_AT + record_room(plan) as u64 * size_of::<Session>() as u64
     }
 
-    /// Sessions of such an engine that a file of so many bytes has room for.
+    /// Number of such an engine's sessions that fit into a file of this many bytes.
     pub fn sessions_in(plan: &Plan, bytes: u64) -> u32 {
         let records = bytes.saturating_sub(RECORDS_AT) / size_of::<Session>() as u64;
         let beside = (record_room(plan) as u64).saturating_sub(plan.limits.sessions_max.into());
@@ -77,13 +77,13 @@ impl Keep {
     }
 }
 
-/// How long a file has to be for so many sessions that no engine has, bytes.
+/// Required length of a file for this many sessions without an engine, bytes.
 pub fn bytes_of(sessions: usize) -> u64 {
     RECORDS_AT + (sessions as u64 + 1) * size_of::<Session>() as u64
 }
 
-/// Writes sessions to `file`, which is [`bytes_of`] them long and all zeroes, as an engine would that was killed at
-/// `clock_ms`.
+/// Writes sessions to `file`, as an engine killed at `clock_ms` would leave them. The file must be [`bytes_of`]
+/// them long and all zeroes.
 ///
 /// # Errors
 /// As [`Keep::new`].
@@ -110,17 +110,17 @@ impl Header {
     }
 }
 
-/// Why a file's sessions cannot be read.
+/// Reason why a file's sessions cannot be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unreadable {
-    /// It is none of ours, or was killed before it was begun.
+    /// The file is not Gatun's, or the process was killed before it began the file.
     NotOurs,
-    /// It is of another version's form.
+    /// The file has the format of another version.
     Layout {
-        /// The form that it has.
+        /// Format version of the file.
         has: u32,
     },
-    /// It is shorter than it says.
+    /// The file is shorter than its header says.
     Short,
     /// An engine has it.
     InUse,
@@ -157,11 +157,11 @@ pub struct Kept {
     now: Instant,
 }
 
-/// The numbers of another engine's instances and prefixes, in this one's.
+/// Mapping of another engine's instance and prefix numbers to this one's.
 #[derive(Clone, Debug, Default)]
 pub struct Numbers {
-    /// By number of the instance: its number now, and those of its prefixes, of which NAT44 has none; `None` for what
-    /// is there no more.
+    /// Indexed by the old instance number: the current number, and those of its prefixes (none for NAT44).
+    /// `None` for an instance or prefix that no longer exists.
     pub instances: Vec<Option<(u8, Vec<Option<u8>>)>>,
 }
 
@@ -170,7 +170,7 @@ impl Numbers {
         self.instances.get(usize::from(number))?.as_ref().map(|(number, _)| *number)
     }
 
-    /// A session by the numbers of now; `None` where its instance or prefix is there no more.
+    /// Converts a session to current numbers; `None` if its instance or prefix no longer exists.
     pub fn translate(&self, saved: Saved) -> Option<Saved> {
         let (instance, prefixes) = self.instances.get(usize::from(saved.instance))?.as_ref()?;
         let pool6 = match prefixes.is_empty() {
@@ -181,7 +181,7 @@ impl Numbers {
     }
 }
 
-/// A session by itself, with all that an engine needs to have it again.
+/// Session with all data that an engine needs to restore it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Saved {
     /// Number of the instance.
@@ -198,9 +198,9 @@ pub struct Saved {
     pub remote: (Ipv4Addr, u16),
     /// State of a TCP session.
     pub tcp: TcpState,
-    /// Until it ends without another packet, ms.
+    /// Remaining lifetime without another packet, ms.
     pub expires_ms: u32,
-    /// Whether it shares its public port with flows of other inside ends.
+    /// True if it shares its public port with flows of other inside ends.
     pub shares_port: bool,
     /// Its owner among engines and fast paths.
     pub ownership: Ownership,
@@ -210,16 +210,17 @@ impl Kept {
     /// Reads a file; `clock_ms` is the reading of the clock that its [`Keep`] was made with. Nothing is written to it.
     ///
     /// # Errors
-    /// Why it cannot be read.
+    /// Returns the reason if the file cannot be read.
     pub fn read(file: BorrowedFd<'_>, clock_ms: u64) -> Result<Kept, Unreadable> {
         Self::opened(file, clock_ms, |len| Ok(HugeVec::copy_of(file, RECORDS_AT, len)?.into()))
     }
 
-    /// As [`read`](Self::read), by the process that goes on with the sessions: those that it has put back are in the
-    /// file no more. In up to `parts` parts.
+    /// Reads a file in the process that takes over its sessions, in up to `parts` parts. Sessions that this
+    /// process has restored are no longer in the file.
     ///
     /// # Errors
-    /// Why it cannot be read.
+    ///
+    /// Returns the reason if the file cannot be read.
     pub fn take_over(file: BorrowedFd<'_>, clock_ms: u64, parts: usize) -> Result<Vec<Kept>, Unreadable> {
         let all = Self::opened(file, clock_ms, |len| SharedRecords::in_file(file, RECORDS_AT, len))?;
         let each = all.used.div_ceil(parts.max(1)).max(1);
@@ -276,7 +277,7 @@ impl Kept {
             && self.records.clear_word(self.first + number, Session::KIND_WORD).is_some_and(|word| word != 0)
     }
 
-    /// The sessions. Numbers of instances and prefixes are the other engine's.
+    /// Sessions, with the instance and prefix numbers of the other engine.
     pub fn sessions(&self) -> impl Iterator<Item = Saved> + '_ {
         let sessions = (0..self.used).filter_map(|number| self.session(number));
         sessions.filter(Session::is_whole).map(|record| Saved::of(&record, self.now))
@@ -284,14 +285,14 @@ impl Kept {
 }
 
 impl Saved {
-    /// As an engine would have it whose time is zero.
+    /// Makes the record for an engine with time zero.
     fn record(&self) -> Session {
         let mut record = self.record_of(self.instance, Instant(0));
         record.set_pool6(self.pool6, Delta::default());
         record.sealed(NONE)
     }
 
-    /// All but what its prefix makes of it.
+    /// Makes the record without the part that depends on its prefix.
     pub(crate) fn record_of(&self, instance: u8, now: Instant) -> Session {
         let (addr, port) = self.inside;
         let inside = Inside { addr, port, transport: self.transport, instance };

@@ -1,4 +1,4 @@
-//! Sessions and bindings of an instance that have begun and ended.
+//! Counts of an instance's sessions and bindings that have begun and ended.
 
 use core::ops::AddAssign;
 
@@ -7,12 +7,12 @@ use core::ops::AddAssign;
 pub struct Lived {
     /// Since the engine was built.
     pub begun: u64,
-    /// Of these.
+    /// Number of these that have ended.
     pub ended: u64,
 }
 
 impl Lived {
-    /// Their number.
+    /// Current number.
     pub fn now(&self) -> u64 {
         self.begun - self.ended
     }
@@ -35,7 +35,7 @@ pub struct Lives {
 }
 
 impl Lives {
-    /// Adds another worker's.
+    /// Adds the counts of another worker.
     pub(crate) fn add(&mut self, other: &Lives) {
         self.sessions.iter_mut().zip(other.sessions).for_each(|(a, b)| *a += b);
         self.bindings.iter_mut().zip(other.bindings).for_each(|(a, b)| *a += b);

@@ -1,17 +1,17 @@
-//! Reasons why a session of another process is not taken over.
+//! Reasons why a session of another process is not restored.
 
-/// Why a session cannot be had again.
+/// Reason why a session cannot be restored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum NotRestored {
-    /// Its time was up meanwhile.
+    /// The session expired meanwhile.
     Over,
-    /// Its instance is there no more, or serves its inside host or its prefix no longer.
+    /// Its instance no longer exists, or no longer serves its inside host or its prefix.
     NotServed,
-    /// Its public address or port is not its pool's any more, or another subscriber's.
+    /// Its public address or port is no longer in its pool, or belongs to another subscriber.
     NotInPool,
-    /// It is there already.
+    /// The session exists already.
     There,
-    /// Its inside end has another public one, or its port is shared by another subscriber's.
+    /// Its inside end has another public one, or another subscriber shares its port.
     Taken,
     /// A table is full.
     Full,
@@ -28,7 +28,7 @@ impl NotRestored {
         NotRestored::Full,
     ];
 
-    /// Its name in metrics.
+    /// Name in metrics.
     pub fn name(self) -> &'static str {
         match self {
             NotRestored::Over => "over",
@@ -40,7 +40,7 @@ impl NotRestored {
         }
     }
 
-    /// In words that go on from a number of sessions.
+    /// Text that continues after a number of sessions.
     pub fn help(self) -> &'static str {
         match self {
             NotRestored::Over => "whose time was up",

@@ -1,4 +1,4 @@
-//! Paths to IPv4 hosts that carry less than what an IPv6 host may be told to send.
+//! Paths to IPv4 hosts with an MTU below the minimum that IPv6 hosts accept.
 //!
 //! No IPv6 host sends less than 1280 bytes because of a Packet Too Big (RFC 8200 5). Where a router on the IPv4 side
 //! has said that a path carries less than that makes, 1260 bytes, its remote host is remembered here for some time:
@@ -18,10 +18,10 @@ use core::net::Ipv4Addr;
 use gatun_mem::hash::Hasher64;
 use gatun_mem::{Footprint, HugeVec, OutOfMemory};
 
-/// Time that a known path MTU counts (RFC 1191 6.3).
+/// Lifetime of a known path MTU (RFC 1191 6.3).
 const LIFETIME_MS: u64 = 10 * 60 * 1000;
-/// A path that is said to carry less is taken to carry this: forged messages shall not make crumbs. Routers
-/// cut further, if there is such a path.
+/// Lower bound of a learnt path MTU, so that forged messages cannot cause tiny fragments. If a real path is
+/// smaller, its routers cut further.
 const MTU_MIN: u16 = 552;
 /// Places that a host may have.
 const WAYS: usize = 4;
@@ -32,18 +32,18 @@ struct Path {
     remote: u32,
     mtu: u16,
     _unused: u16,
-    /// It is no more than an empty place from then on.
+    /// Time after which the place counts as empty.
     until_ms: u64,
 }
 
 /// Paths of small MTU.
 pub(crate) struct Paths {
-    /// Sets of [`WAYS`] places, a power of two of them; none where nothing is to be learnt.
+    /// Sets of [`WAYS`] places, a power of two of them; empty if learning is off.
     places: HugeVec<Path>,
     hasher: Hasher64,
-    /// No path is known that carries less; `u32::MAX` where none is known at all.
+    /// Lower bound of all known path MTUs; `u32::MAX` if none is known.
     smallest: u32,
-    /// When the last one will be forgotten.
+    /// Time at which the last path is forgotten.
     until: Instant,
 }
 
@@ -57,7 +57,7 @@ impl Paths {
         Ok(Paths { places, hasher, smallest: u32::MAX, until: Instant(0) })
     }
 
-    /// Memory that [`Paths::new`] takes.
+    /// Memory use of [`Paths::new`].
     pub(crate) fn footprint(max: u32) -> Footprint {
         HugeVec::<Path>::footprint(Self::places(max))
     }
@@ -66,19 +66,19 @@ impl Paths {
         if max == 0 { 0 } else { (max as usize).div_ceil(WAYS).next_power_of_two() * WAYS }
     }
 
-    /// Whether nothing is known, or something may be.
+    /// Returns whether no path is known.
     #[inline(always)]
     pub(crate) fn is_empty(&self) -> bool {
         self.smallest == u32::MAX
     }
 
-    /// Whether a packet that measures `len` bytes as IPv4 packet is too large for the path to `remote`.
+    /// Returns whether a packet of `len` bytes as IPv4 is too large for the path to `remote`.
     #[inline(always)]
     pub(crate) fn is_too_large(&mut self, now: Instant, remote: Ipv4Addr, len: u32) -> bool {
         len > self.smallest && self.of(now, remote).is_some_and(|mtu| len > u32::from(mtu))
     }
 
-    /// What the path to `remote` carries, bytes, where that is known and little.
+    /// Returns the MTU of the path to `remote`, bytes, if a small one is known.
     #[inline(never)]
     pub(crate) fn of(&mut self, now: Instant, remote: Ipv4Addr) -> Option<u16> {
         if now >= self.until {
@@ -89,14 +89,14 @@ impl Paths {
         Some(known.mtu)
     }
 
-    /// The same, read alone.
+    /// Same as [`of`](Self::of), without any change.
     pub(crate) fn known(&self, now: Instant, remote: Ipv4Addr) -> Option<u16> {
         let first = self.first(remote)?;
         let set = self.places.get(first..first + WAYS)?;
         set.iter().find(|p| p.until_ms > now.0 && p.remote == u32::from(remote)).map(|path| path.mtu)
     }
 
-    /// Notes what the path to `remote` carries. Returns `true` where another host had to make room.
+    /// Learns the MTU of the path to `remote`. Returns `true` if another host had to make room.
     pub(crate) fn learn(&mut self, now: Instant, remote: Ipv4Addr, mtu: u16) -> bool {
         let (remote, mtu) = (u32::from(remote), mtu.max(MTU_MIN));
         let Some(set) = self.set(remote.into()) else { return false };

@@ -1,4 +1,4 @@
-//! Public IPv4 addresses: their numbers, their ports, and who has which.
+//! Public IPv4 addresses: their numbers, their ports, and the owners of these.
 //!
 //! The addresses of a pool are numbered from 0 without gaps, in ascending order. The pool is dense, so an
 //! outside transport address needs no hash: `(number, port)` indexes an array of record numbers, one array a
@@ -7,11 +7,11 @@
 //! ```text
 //! bindings[transport][number << 16 | port] = record number, or 0
 //! ```
-//! Which ports are used, and who may have which, is up to the pool's allocation: one by one
-//! (`ports/single.rs`), or by blocks (`ports/blocks.rs`), some of them by a formula (`ports/deterministic.rs`).
+//! The pool's allocation decides who may use which port: single ports (`ports/single.rs`), or blocks
+//! (`ports/blocks.rs`), some of them by a formula (`ports/deterministic.rs`).
 //!
 //! Invariants: a port is given to at most one binding (RFC 4787 REQ-1, RFC 6888 REQ-8: no overloading), and
-//! what was given comes back by [`Pool4State::release`] alone.
+//! only [`Pool4State::release`] takes it back.
 
 pub(crate) mod change;
 pub(crate) mod preview;
@@ -45,15 +45,15 @@ pub use crate::tables::ports::holdings::{BlockUsage, Holdings, PortBlock, PortRe
 pub struct PoolCounters {
     /// Ports given to bindings; static ones are not counted.
     pub ports_given: u64,
-    /// Ports that came back.
+    /// Ports returned.
     pub ports_returned: u64,
     /// Blocks given to subscribers.
     pub blocks_given: u64,
-    /// Blocks that came back.
+    /// Blocks returned.
     pub blocks_returned: u64,
-    /// Ports that could not be given, whatever the reason.
+    /// Ports refused, for any reason.
     pub refused: u64,
-    /// Ports of another address than the subscriber's own.
+    /// Ports given from another address than the subscriber's own.
     pub pairing_broken: u64,
     /// Packets translated by it.
     pub traffic: Traffic,
@@ -71,18 +71,18 @@ impl AddAssign for PoolCounters {
     }
 }
 
-/// A port that was given.
+/// Allocated port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Grant {
     /// The address's number.
     pub address_ix: u32,
     /// The port.
     pub port: u16,
-    /// The block that it is the first port of, where that is new.
+    /// New block that the port is the first of, if any.
     pub new_block: Option<PortBlock>,
 }
 
-// One a pool: the space does not matter, and a box would cost a look-up.
+// There is one of these per pool: its size does not matter, and a box would cost a look-up.
 #[allow(clippy::large_enum_variant)]
 enum Ports {
     Single(SinglePorts),
@@ -93,15 +93,15 @@ enum Ports {
 pub struct Pool4State {
     name: Arc<str>,
     overload: Vec<(Transport, u16)>,
-    /// Shared with whoever prepares a change.
+    /// Address map, shared with the thread that prepares a change.
     map: Arc<AddressMap>,
-    /// Before the last change: whose numbers those that left had.
+    /// Address map before the last change, for the numbers of removed addresses.
     map_before: Arc<AddressMap>,
-    /// Numbers of addresses lie below this.
+    /// Upper bound of the numbers of addresses.
     room: u32,
-    /// Whether addresses have been taken out since it was made.
+    /// True if addresses have been removed since the pool was made.
     had_more: bool,
-    /// Numbers of addresses that get no new bindings, ascending.
+    /// Numbers of drained addresses, ascending.
     drained: Vec<u32>,
     bindings: [HugeVec<u32>; 3],
     ports: Ports,
@@ -109,10 +109,11 @@ pub struct Pool4State {
 }
 
 impl Pool4State {
-    /// A pool, all free. `hold` is whether what is given back is held down at all: not where every instance
-    /// filters by address (RFC 6888 REQ-8 C).
+    /// Creates a pool with all ports free. `hold` enables the hold-down of returned ports. It is off if every
+    /// instance filters by address (RFC 6888 REQ-8 C).
     ///
     /// # Errors
+    ///
     /// If the plan contradicts itself, or memory is short.
     pub fn new(plan: &Pool4, hold: bool) -> Result<Self, PoolError> {
         let map = AddressMap::new(&plan.ranges)?;
@@ -144,10 +145,10 @@ impl Pool4State {
         })
     }
 
-    /// Memory of a pool's tables. Room for further addresses is taken when these come.
+    /// Memory use of a pool's tables. Room for further addresses takes memory only when these come.
     ///
     /// # Errors
-    /// As [`Pool4State::new`].
+    /// Same as [`Pool4State::new`].
     pub fn footprint(plan: &Pool4, hold: bool) -> Result<Footprint, PoolError> {
         let map = AddressMap::new(&plan.ranges)?;
         let n = map.addresses();
@@ -167,10 +168,11 @@ impl Pool4State {
         Ok(bindings * 3 + ports)
     }
 
-    /// The ports of a pool that its allocation can give out, of all transports: with blocks, only whole ones count.
+    /// Number of ports that a pool's allocation can give out, for all transports. With blocks, only whole ones
+    /// count.
     ///
     /// # Errors
-    /// As [`Pool4State::new`].
+    /// Same as [`Pool4State::new`].
     pub fn ports_of(plan: &Pool4) -> Result<u64, PoolError> {
         let map = AddressMap::new(&plan.ranges)?;
         let (blocks, split) = match &plan.allocation {
@@ -219,14 +221,13 @@ impl Pool4State {
         &self.name
     }
 
-    /// Whether flows to this remote port share ports.
+    /// Returns whether flows to this remote port share ports.
     #[inline]
     pub fn overloads(&self, transport: Transport, remote_port: u16) -> bool {
         self.overload.contains(&(transport, remote_port))
     }
 
-    /// How many addresses there are. Their numbers run from 0 to one less, where they are those that the pool was
-    /// made with.
+    /// Number of addresses. If the pool still has its original addresses, their numbers run from 0 to one less.
     pub fn addresses(&self) -> u32 {
         self.map.addresses()
     }
@@ -242,21 +243,21 @@ impl Pool4State {
         self.map.address_ix(address)
     }
 
-    /// The address of a number, which one that has left keeps until it is another's; the unspecified one where
-    /// there is none such.
+    /// Returns the address of a number. A removed address keeps its number until another address gets it. An
+    /// unused number returns the unspecified address.
     #[inline]
     pub fn address(&self, ix: u32) -> Ipv4Addr {
         let address = self.map.address(ix);
         if address.is_unspecified() { self.map_before.address(ix) } else { address }
     }
 
-    /// Whether a port lies in the pool's ranges. Others of the same address belong to somebody else, the
-    /// host perhaps; static bindings may have them.
+    /// Returns whether a port lies in the pool's ranges. Other ports of the address may belong to the host;
+    /// static bindings may use them.
     pub fn covers(&self, transport: Transport, ix: u32, port: u16) -> bool {
         self.map.layout(transport, ix).is_some_and(|l| l.has(port))
     }
 
-    /// Parts a subscriber from an address that is the pool's no more, or gets no new bindings.
+    /// Unpairs a subscriber from an address that is removed or drained.
     #[inline]
     pub(crate) fn check_pairing(&self, holdings: &mut Holdings) {
         let is_gone = |ix| (self.had_more && !self.map.has(ix)) || self.is_drained(ix);
@@ -267,16 +268,19 @@ impl Pool4State {
 
     /// Finds a port for a subscriber and marks it as used.
     ///
-    /// The address is the one that the subscriber is paired with (RFC 4787 REQ-2, RFC 6888 REQ-2); without
-    /// one, its hash decides, so that a subscriber that comes back finds its address again. Where the paired
-    /// address has nothing left, soft pairing goes on to the next one that has, and counts it.
+    /// The pool uses the address that the subscriber is paired with (RFC 4787 REQ-2, RFC 6888 REQ-2). An
+    /// unpaired subscriber gets an address by its hash, so that a subscriber that comes back finds its address
+    /// again. If the paired address has nothing left, soft pairing uses the next address that has, and counts
+    /// it.
     ///
-    /// The port is a random one, like the inside port in class and parity where the pool is so set up.
+    /// The port is random. If the pool is configured so, it keeps class and parity of the inside port.
     ///
     /// # Errors
-    /// [`DropReason::PoolEmpty`] where the pool has no port for this transport at all; [`DropReason::PortsExhausted`],
-    /// [`DropReason::BlockNone`] or [`DropReason::HoldDownAll`] where nothing is left that this subscriber may
-    /// have; [`DropReason::SubscriberBlockQuota`] where it has as many blocks as it may.
+    ///
+    /// [`DropReason::PoolEmpty`] if the pool has no port for this transport at all;
+    /// [`DropReason::PortsExhausted`], [`DropReason::BlockNone`] or [`DropReason::HoldDownAll`] if nothing is
+    /// left that this subscriber may have; [`DropReason::SubscriberBlockQuota`] if it has its maximum number of
+    /// blocks.
     #[inline]
     pub fn allocate(
         &mut self,
@@ -288,10 +292,12 @@ impl Pool4State {
         self.allocate_beside(None, rng, now, wanted, holdings)
     }
 
-    /// As [`allocate`](Self::allocate), and nothing of what sessions have that are still to be put back.
+    /// Same as [`allocate`](Self::allocate), but leaves out the ports of sessions that are still to be
+    /// restored.
     ///
     /// # Errors
-    /// As there. Where only such ports are free, it may not find another.
+    ///
+    /// Same as [`allocate`](Self::allocate). If only such ports are free, it may not find another.
     #[inline]
     pub(crate) fn allocate_beside(
         &mut self,
@@ -323,8 +329,8 @@ impl Pool4State {
         grant
     }
 
-    /// Marks a certain port as used for a subscriber: the one that a held SYN was sent to. `None` where the
-    /// subscriber cannot have it.
+    /// Marks a certain port as used for a subscriber: the one that a held SYN was sent to. Returns `None` if
+    /// the subscriber cannot have it.
     pub fn claim_for(
         &mut self,
         now: Instant,
@@ -345,7 +351,8 @@ impl Pool4State {
         Some(self.counted(Grant { address_ix, port, new_block }))
     }
 
-    /// As [`claim_for`](Self::claim_for), for a subscriber that had the port before, be the address drained or not.
+    /// Same as [`claim_for`](Self::claim_for), for a subscriber that had the port before, even if the address
+    /// is drained.
     pub(crate) fn claim_again(
         &mut self,
         now: Instant,
@@ -362,8 +369,8 @@ impl Pool4State {
         grant
     }
 
-    /// Marks a certain port as used, in the pool's ranges or not; `false` where it is already, or the
-    /// address is not the pool's. A block that it lies in is given to no subscriber.
+    /// Marks a certain port as used, in the pool's ranges or not. Returns `false` if it is used already, or the
+    /// address is not the pool's. The block of the port is given to no subscriber.
     pub fn claim(&mut self, transport: Transport, ix: u32, port: u16) -> bool {
         if !self.map.has(ix) {
             return false;
@@ -377,14 +384,15 @@ impl Pool4State {
     /// Marks the port of a static binding as used.
     ///
     /// # Errors
-    /// For an address that is not the pool's, or a port that is used.
+    ///
+    /// If the address is not the pool's, or the port is in use.
     pub fn reserve(&mut self, transport: Transport, address: Ipv4Addr, port: u16) -> Result<(), NotBound> {
         let ix = self.address_ix(address).ok_or(NotBound::NotInPool)?;
         if self.claim(transport, ix, port) { Ok(()) } else { Err(NotBound::Taken) }
     }
 
-    /// Gives a port back; `None` where it was free already. Its binding is forgotten. A block that goes
-    /// back with it, where blocks do not linger, is in the answer.
+    /// Returns a port to the pool and forgets its binding; `None` if it was free already. If blocks do not
+    /// linger, the result has the block that is returned with the port.
     pub fn release(
         &mut self,
         now: Instant,
@@ -406,7 +414,8 @@ impl Pool4State {
         Some(ended)
     }
 
-    /// The number of the subscriber whose block has lingered long enough; [`Pool4State::end_lingering`] ends it.
+    /// Returns the number of the subscriber whose block has lingered long enough; [`Pool4State::end_lingering`]
+    /// ends it.
     pub fn lingered(&self, now: Instant) -> Option<u32> {
         match &self.ports {
             Ports::Single(_) => None,
@@ -414,7 +423,7 @@ impl Pool4State {
         }
     }
 
-    /// Takes the block that has lingered longest from its owner, whose `holdings` these are.
+    /// Takes the block that has lingered longest from its owner. `holdings` are the owner's.
     pub fn end_lingering(&mut self, now: Instant, holdings: &mut Holdings) -> Option<PortBlock> {
         match &mut self.ports {
             Ports::Single(_) => None,
@@ -426,7 +435,7 @@ impl Pool4State {
         }
     }
 
-    /// Frees at most `budget` of what is held down and over its time; says whether anything still waits.
+    /// Frees at most `budget` held ports or blocks whose time is over. Returns whether any still waits.
     pub fn expire(&mut self, now: Instant, budget: usize) -> bool {
         match &mut self.ports {
             Ports::Single(single) => single.expire(&self.map, now, budget, bound(&self.bindings)),
@@ -434,13 +443,13 @@ impl Pool4State {
         }
     }
 
-    /// The number of the record that has this port, 0 where none has.
+    /// Returns the number of the record that uses this port, 0 if none does.
     #[inline(always)]
     pub fn binding(&self, transport: Transport, ix: u32, port: u16) -> u32 {
         transport.of(&self.bindings).get(slot(ix, port)).copied().unwrap_or(0)
     }
 
-    /// Notes the record that has this port; 0 for none.
+    /// Sets the record that uses this port; 0 for none.
     #[inline]
     pub fn set_binding(&mut self, transport: Transport, ix: u32, port: u16, record: u32) {
         if let Some(b) = transport.of_mut(&mut self.bindings).get_mut(slot(ix, port)) {
@@ -448,19 +457,19 @@ impl Pool4State {
         }
     }
 
-    /// Whether an address, by its number, gets no new bindings.
+    /// Returns whether an address, by its number, is drained.
     #[inline]
     pub fn is_drained(&self, ix: u32) -> bool {
         !self.drained.is_empty() && self.drained.binary_search(&ix).is_ok()
     }
 
-    /// The addresses that get no new bindings.
+    /// Drained addresses.
     pub fn drained(&self) -> impl Iterator<Item = Ipv4Addr> + '_ {
         self.drained.iter().map(|&ix| self.address(ix))
     }
 
-    /// Gives an address, by its number, no new bindings from now on, or gives it such again; says whether that is new.
-    /// Bindings that there are live on, and may get further sessions.
+    /// Drains an address, by its number, or ends the drain. Returns whether that is a change. Existing bindings
+    /// keep working, and may get further sessions.
     pub(crate) fn set_drained(&mut self, ix: u32, drained: bool) -> bool {
         match (self.drained.binary_search(&ix), drained) {
             (Err(at), true) => self.drained.insert(at, ix),
@@ -478,14 +487,14 @@ impl Pool4State {
         &self.map
     }
 
-    /// Asks for the line that [`Pool4State::binding`] will read.
+    /// Prefetches the line that [`Pool4State::binding`] will read.
     #[inline(always)]
     pub fn prefetch_binding(&self, transport: Transport, ix: u32, port: u16) {
         let bindings = transport.of(&self.bindings);
         prefetch_read(bindings, slot(ix, port));
     }
 
-    /// Asks for the line that a subscriber's next port will most likely come from.
+    /// Prefetches the line that a subscriber's next port most likely comes from.
     #[inline]
     pub fn prefetch_port(&self, transport: Transport, holdings: &Holdings, inside: u16, draws: [u32; 2]) {
         match &self.ports {
@@ -498,7 +507,7 @@ impl Pool4State {
         }
     }
 
-    /// Asks for that port's place in the outside table, where it is known by now.
+    /// Prefetches that port's place in the outside table, if the port is known by now.
     #[inline]
     pub fn prefetch_outside(&self, transport: Transport, holdings: &Holdings, inside: u16, draws: [u32; 2]) {
         if let (Ports::Single(single), Some(ix)) = (&self.ports, holdings.paired()) {
@@ -506,7 +515,7 @@ impl Pool4State {
         }
     }
 
-    /// Asks for what [`Pool4State::release`] will touch.
+    /// Prefetches the lines that [`Pool4State::release`] will touch.
     #[inline]
     pub fn prefetch_release(&self, transport: Transport, ix: u32, port: u16) {
         self.prefetch_binding(transport, ix, port);
@@ -532,7 +541,7 @@ impl Pool4State {
         }
     }
 
-    /// Port blocks of the pool; `None` where it has none.
+    /// Port blocks of the pool; `None` if it has none.
     pub fn block_usage(&self) -> Option<BlockUsage> {
         match &self.ports {
             Ports::Single(_) => None,
@@ -540,7 +549,7 @@ impl Pool4State {
         }
     }
 
-    /// Single ports that were given back and are held down.
+    /// Single ports that are held down.
     pub fn ports_held(&self) -> u64 {
         match &self.ports {
             Ports::Single(single) => single.held(),
@@ -548,7 +557,7 @@ impl Pool4State {
         }
     }
 
-    /// The number of the subscriber that has been given the block of a port.
+    /// Returns the number of the subscriber that owns the block of a port.
     pub fn block_owner(&self, transport: Transport, ix: u32, port: u16) -> Option<u32> {
         match &self.ports {
             Ports::Single(_) => None,
@@ -556,13 +565,13 @@ impl Pool4State {
         }
     }
 
-    /// Counters since it was made.
+    /// Counters since the pool was made.
     pub fn counters(&self) -> &PoolCounters {
         &self.counters
     }
 }
 
-/// The terms of a pool of blocks; `None` where ports are given one by one.
+/// Returns the terms of a pool of blocks; `None` for single ports.
 fn block_terms(plan: &Pool4, map: &AddressMap, hold: bool) -> Result<Option<BlockTerms>, PoolError> {
     let (terms, formula) = match &plan.allocation {
         Allocation::Random(_) => return Ok(None),
@@ -587,8 +596,9 @@ fn hold_down(plan: &Pool4, hold: bool) -> HoldDown {
     }
 }
 
-/// How many addresses a pool has room for while it runs: room costs address space, not memory. None to spare
-/// where its tables lie on pages that the operator has set aside, which would all be taken.
+/// Returns the number of addresses that a pool has room for while it runs. Room costs address space, not
+/// memory. There is no spare room if the tables use pages that the operator has set aside, because it would
+/// take all of them.
 fn room(addresses: u32, plan: &Pool4) -> Result<u32, PoolError> {
     const ROOM_MIN: u32 = 4_096;
     let size = match &plan.allocation {
@@ -596,14 +606,14 @@ fn room(addresses: u32, plan: &Pool4) -> Result<u32, PoolError> {
         Allocation::Blocks(terms) => terms.size,
         Allocation::Deterministic(d) => d.blocks.size,
     };
-    // Numbers of blocks, of three protocols perhaps, are below 2^32.
+    // Numbers of blocks, for up to three protocols, are below 2^32.
     let blocks_max = u32::from(size).saturating_mul(u32::MAX / 65_536 / 3);
     let wanted = addresses.saturating_mul(4).clamp(ROOM_MIN, blocks_max.max(ROOM_MIN));
     let table = slots(addresses).ok_or(OutOfMemory { bytes: usize::MAX })? * size_of::<u32>();
     Ok(if wanted <= addresses || pages_set_aside(table) { addresses } else { wanted })
 }
 
-/// Whether a binding has a port.
+/// Returns a test for ports with a binding.
 fn bound(bindings: &[HugeVec<u32>; 3]) -> impl Fn(Transport, u32, u16) -> bool {
     |transport, ix, port| transport.of(bindings).get(slot(ix, port)).is_some_and(|&record| record != 0)
 }

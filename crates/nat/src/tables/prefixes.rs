@@ -1,5 +1,5 @@
-//! Which stateful instance an IPv6 destination is for: the translation prefixes of all of them in one
-//! list, so that a packet looks at one place and not at every instance's.
+//! Map from an IPv6 destination to its stateful instance: the translation prefixes of all instances in one
+//! list, so that a packet needs one look-up and not one per instance.
 
 use crate::base::plan::{self, Net6};
 use alloc::vec::Vec;
@@ -7,7 +7,7 @@ use core::cmp::Reverse;
 use core::net::Ipv6Addr;
 use gatun_wire::Prefix64;
 
-/// The instance and the prefix that an address lies in.
+/// Instance and prefix of an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PrefixOwner {
     /// Number of the instance.
@@ -19,9 +19,9 @@ pub(crate) struct PrefixOwner {
 /// The prefixes of all instances, longest first.
 pub(crate) struct Prefixes {
     list: Vec<(Prefix64, PrefixOwner)>,
-    /// By instance: what of a packet has to be so beside its destination.
+    /// Indexed by instance: conditions on a packet beside its destination.
     rules: Vec<SourceRule>,
-    /// Whether some instance has the same prefix as another, or a realm.
+    /// True if some instance shares a prefix with another, or has a realm.
     ruled: bool,
 }
 
@@ -32,7 +32,7 @@ struct SourceRule {
 }
 
 impl Prefixes {
-    /// Prefixes that instances have, with their numbers there. `plans` are those of the instances.
+    /// Builds the list from prefixes with their instance and number. `plans` are those of the instances.
     pub(crate) fn new(mut list: Vec<(Prefix64, PrefixOwner)>, plans: &[plan::Nat64]) -> Self {
         list.sort_by_key(|(prefix, _)| (Reverse(prefix.len()), prefix.address()));
         let ruled = list.windows(2).any(|pair| matches!(pair, [(a, _), (b, _)] if a == b));
@@ -44,14 +44,14 @@ impl Prefixes {
         Prefixes { list, rules, ruled }
     }
 
-    /// The longest prefix that an address lies in, and whose that is: where destinations alone tell.
+    /// Returns the longest prefix that contains an address, and its owner, if the destination alone decides.
     #[inline]
     pub(crate) fn of(&self, address: Ipv6Addr) -> Option<(&Prefix64, PrefixOwner)> {
         self.list.iter().find(|(prefix, _)| prefix.contains(address)).map(|(prefix, owner)| (prefix, *owner))
     }
 
-    /// As [`of`](Self::of), of a packet from `source` in a realm. Where no instance serves the source, one that is
-    /// meant by all else: it says so.
+    /// Same as [`of`](Self::of), for a packet from `source` in a realm. If no instance serves the source, it
+    /// returns one for which only the source does not fit; that instance then decides on the packet.
     #[inline]
     pub(crate) fn of_packet(
         &self,

@@ -1,4 +1,4 @@
-//! Session records: one cache line each, all of a session that a packet needs in either direction.
+//! Session records: one cache line each, with all session data that a packet needs in either direction.
 //!
 //! ```text
 //!   0  inside address (16)          X'
@@ -25,13 +25,13 @@ use gatun_mem::hash::Hasher64;
 use gatun_wire::checksum::Delta;
 use gatun_wire::hdr::{ipv4, ipv6};
 
-/// The number of a record. Zero is nobody: record 0 is never used.
+/// Number of a record. Zero means none: record 0 is never used.
 pub(crate) type RecordId = u32;
 
 /// No record.
 pub(crate) const NONE: RecordId = 0;
 
-/// What a record is used for.
+/// Use of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Kind {
@@ -106,8 +106,8 @@ pub(crate) struct Inside {
     pub(crate) instance: u8,
 }
 
-/// The remote address and both ports as a packet from inside has them one after another, read as one word:
-/// what tells the sessions of an inside address apart.
+/// Remote address and both ports in the order of a packet from inside, as one word. It distinguishes the
+/// sessions of an inside address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Flow(pub(crate) u64);
 
@@ -158,7 +158,7 @@ impl Session {
         check: 0,
     };
 
-    /// A record for `inside` behind `outside`, talking to `remote`.
+    /// Creates a record for `inside` with the outside end `outside` and the remote end `remote`.
     pub(crate) fn new(
         kind: Kind,
         inside: &Inside,
@@ -204,18 +204,18 @@ impl Session {
         self.kind == Kind::Anchor as u8
     }
 
-    /// Says whether it is one of the flows that share an outside port, and so of no binding.
+    /// Sets if it is one of the flows that share an outside port, and so belongs to no binding.
     pub(crate) fn set_overloaded(&mut self, overloaded: bool) {
         self.set_flag(SHARES_PORT, overloaded);
     }
 
-    /// Whether it is such a flow.
+    /// Returns whether it is such a flow.
     #[inline]
     pub(crate) fn is_overloaded(&self) -> bool {
         self.flags & SHARES_PORT != 0
     }
 
-    /// Whether its binding is one of the configuration.
+    /// Returns whether its binding is a static one of the configuration.
     pub(crate) fn is_of_static(&self) -> bool {
         self.flags & OF_STATIC != 0
     }
@@ -255,7 +255,7 @@ impl Session {
         record
     }
 
-    /// The record as it is put into the table at `id`, a ring of its own.
+    /// Returns the record as stored at `id`, as a ring of its own.
     #[inline]
     pub(crate) fn sealed(&self, id: RecordId) -> Self {
         Session { next: id, prev: id, check: self.sum(), ..*self }
@@ -293,7 +293,7 @@ impl Session {
         TcpState::from_u8(self.state).unwrap_or(TcpState::Trans)
     }
 
-    /// Whether it is asked with a probe, where its time is up, before it goes (RFC 6146 3.5.2.2).
+    /// Returns whether it gets a probe before it is deleted at its timeout (RFC 6146 3.5.2.2).
     pub(crate) fn waits_for_probe(&self) -> bool {
         self.transport() == Transport::Tcp && on_timeout(self.tcp_state()) == OnTimeout::Probe
     }
@@ -334,7 +334,7 @@ impl Session {
         Flow(self.flow).inside_port()
     }
 
-    /// Whether this is the session of an IPv6 packet, by its source as it lies there and what the
+    /// Returns whether this is the session of an IPv6 packet, by the packet's source and the values that the
     /// look-ahead has read.
     #[inline(always)]
     pub(crate) fn is_of(&self, packet: &[u8], flow: Flow, transport: Transport, owner: PrefixOwner) -> bool {
@@ -342,7 +342,7 @@ impl Session {
         source.is_some_and(|source| self.is_from(u128::from_ne_bytes(*source), flow, transport, owner))
     }
 
-    /// As [`is_of`](Self::is_of), of an IPv4 packet.
+    /// Same as [`is_of`](Self::is_of), for an IPv4 packet.
     #[inline(always)]
     pub(crate) fn is_of44(
         &self,
@@ -366,7 +366,7 @@ impl Session {
             & (what == [Kind::Session as u8, transport as u8, owner.instance, owner.pool6])
     }
 
-    /// Whether this is the session of a packet from `remote` to `outside`.
+    /// Returns whether this is the session of a packet from `remote` to `outside`.
     #[inline(always)]
     pub(crate) fn is_at(&self, outside: Endpoint4, remote: Endpoint4, transport: Transport) -> bool {
         self.is_remote(remote)
@@ -374,7 +374,7 @@ impl Session {
             & ([self.kind, self.transport] == [Kind::Session as u8, transport as u8])
     }
 
-    /// Whether this is the session of `inside` with `remote`.
+    /// Returns whether this is the session of `inside` with `remote`.
     #[inline]
     pub(crate) fn is(&self, inside: &Inside, remote: Endpoint4) -> bool {
         self.is_session() && self.is_remote(remote) && self.is_inside(inside)
@@ -382,12 +382,12 @@ impl Session {
 
     #[inline]
     pub(crate) fn is_remote(&self, remote: Endpoint4) -> bool {
-        // The ports between are the binding's.
+        // The ports between them are the binding's.
         const REMOTE: u64 = 0xffff_ffff_0000_ffff;
         (self.flow ^ Flow::new(0, remote).0) & REMOTE == 0
     }
 
-    /// Whether this record belongs to the binding of `inside`.
+    /// Returns whether this record belongs to the binding of `inside`.
     #[inline]
     pub(crate) fn is_inside(&self, inside: &Inside) -> bool {
         (self.inside_addr == inside.addr.octets())
@@ -396,7 +396,7 @@ impl Session {
             & (self.instance == inside.instance)
     }
 
-    /// The checksum change of the addresses from inside form to outside form; its inverse goes back.
+    /// Checksum change of the addresses from inside form to outside form; its inverse goes back.
     #[inline]
     pub(crate) fn address_delta(&self) -> Delta {
         Delta(self.address_delta)
@@ -412,14 +412,14 @@ impl Session {
         Tick(self.expires)
     }
 
-    /// Brings the end of life forward to `end`, if that comes first.
+    /// Shortens the life to `end`, if that comes first.
     pub(crate) fn live_no_longer_than(&mut self, end: Tick) {
         if !self.expires().has_come(end) {
             self.expires = end.0;
         }
     }
 
-    /// Sets the end of life; the line is written only where it changes.
+    /// Sets the end of life. It writes the line only if the value changes.
     #[inline]
     pub(crate) fn live_until(&mut self, tick: Tick) {
         if self.expires != tick.0 {
@@ -428,7 +428,7 @@ impl Session {
     }
 }
 
-/// Hashes of the three look-ups, keyed and told apart by their last word.
+/// Keyed hashes of the look-ups, distinguished by their last word.
 pub(crate) mod key {
     use super::*;
 
@@ -446,25 +446,25 @@ pub(crate) mod key {
         hasher.hash4([addr as u64, (addr >> 64) as u64, Flow::new(inside.port, remote).0, tail])
     }
 
-    /// Of a session: inside and remote transport addresses.
+    /// Hash of a session: inside and remote transport addresses.
     #[inline]
     pub(crate) fn session(hasher: &Hasher64, inside: &Inside, remote: Endpoint4) -> u64 {
         hash(hasher, inside, remote, SESSION)
     }
 
-    /// Of a binding: the inside transport address.
+    /// Hash of a binding: the inside transport address.
     #[inline]
     pub(crate) fn binding(hasher: &Hasher64, inside: &Inside) -> u64 {
         hash(hasher, inside, (Ipv4Addr::UNSPECIFIED, 0), BINDING)
     }
 
-    /// Of two addresses outside and a protocol.
+    /// Hash of two outside addresses and a protocol.
     pub(crate) fn pair(hasher: &Hasher64, outside: Ipv4Addr, remote: Ipv4Addr, transport: Transport) -> u64 {
         let addresses = u64::from(u32::from(outside)) << 32 | u64::from(u32::from(remote));
         hasher.hash4([addresses, 0, 0, PAIR | transport as u64])
     }
 
-    /// Of a flow of a shared port: outside and remote transport addresses.
+    /// Hash of a flow of a shared port: outside and remote transport addresses.
     pub(crate) fn flow(
         hasher: &Hasher64,
         outside: Endpoint4,
@@ -475,13 +475,13 @@ pub(crate) mod key {
         hasher.hash4([outside, 0, Flow::new(0, remote).0, FLOW | transport as u64])
     }
 
-    /// Of a subscriber: which address of a pool it begins with.
+    /// Hash of a subscriber, which selects its first address of a pool.
     pub(crate) fn subscriber(hasher: &Hasher64, subscriber: SubscriberKey) -> u64 {
         let tail = SUBSCRIBER | u64::from(subscriber.instance);
         hasher.hash4([subscriber.prefix as u64, (subscriber.prefix >> 64) as u64, 0, tail])
     }
 
-    /// Of a binding's peer address, whatever its port: address-dependent filtering asks for it.
+    /// Hash of a binding's peer address, whatever its port, for address-dependent filtering.
     #[inline]
     pub(crate) fn peer(hasher: &Hasher64, inside: &Inside, remote: Ipv4Addr) -> u64 {
         hash(hasher, inside, (remote, 0), PEER)

@@ -1,8 +1,8 @@
-//! Sizes of the tables that a plan asks for, and what else of it decides how they are made.
+//! Sizes of the tables for a plan, and other choices that depend on it.
 
 use crate::base::plan::{Filtering, Plan};
 
-/// Static bindings that may come while an engine runs, beside so many records.
+/// Number of static bindings that may be added while an engine runs, beside this many records.
 fn room_for_statics(records_max: u32) -> u32 {
     (records_max / 4).clamp(256, 65_536)
 }
@@ -15,22 +15,22 @@ pub(crate) fn records_max(plan: &Plan) -> u32 {
     sessions_max.saturating_add(statics as u32)
 }
 
-/// How many records a table has: with number zero's, and those of static bindings yet to come.
+/// Number of records in a table, with record zero, and with those of static bindings added later.
 pub(crate) fn record_room(plan: &Plan) -> usize {
     let records_max = records_max(plan);
     let used = if plan.is_stateful() { records_max.saturating_add(room_for_statics(records_max)) } else { 0 };
     used as usize + 1
 }
 
-/// Whether sessions are looked for by their remote address too.
+/// Returns whether sessions are also found by their remote address.
 pub(crate) fn filters_by_address(plan: &Plan) -> bool {
     let of64 = plan.nat64.iter().map(|n| n.filtering);
     let mut all = of64.chain(plan.nat44.iter().map(|n| n.filtering));
     all.any(|filtering| filtering == Filtering::AddressDependent)
 }
 
-/// Whether what is given back to a pool is held down: not where its instances filter by address (RFC 6888
-/// REQ-8 C).
+/// Returns whether returned ports and blocks of a pool are held down. They are not if its instances filter by
+/// address (RFC 6888 REQ-8 C).
 pub(crate) fn holds(plan: &Plan, pool: usize) -> bool {
     let of64 = plan.nat64.iter().map(|n| (n.pool, n.filtering));
     let mut users = of64.chain(plan.nat44.iter().map(|n| (n.pool, n.filtering)));

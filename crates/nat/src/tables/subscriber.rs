@@ -1,4 +1,4 @@
-//! Subscribers: the unit of pairing and quotas. One record for each IPv6 prefix with state.
+//! Subscribers: the unit of pairing and quotas. Each IPv6 prefix with state has one record.
 
 use crate::base::counters::Traffic;
 use crate::base::index::Index;
@@ -14,17 +14,17 @@ use gatun_wire::DropReason;
 /// No record.
 const NONE: u32 = u32::MAX;
 
-/// Who a subscriber is.
+/// Identity of a subscriber.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SubscriberKey {
-    /// The inside address, its host bits cleared.
+    /// Inside address with its host bits cleared.
     pub prefix: u128,
-    /// Which instance.
+    /// Number of the instance.
     pub instance: u8,
 }
 
 impl SubscriberKey {
-    /// Whose an inside address is, where `len` bits of it say so.
+    /// Returns the subscriber of an inside address, identified by its first `len` bits.
     #[inline]
     pub(crate) fn of(instance: u8, inside: Ipv6Addr, len: u8) -> Self {
         let host_bits = u128::MAX.checked_shr(len.into()).unwrap_or(0);
@@ -32,38 +32,38 @@ impl SubscriberKey {
     }
 }
 
-/// What is kept of a subscriber: one cache line.
+/// State of a subscriber: one cache line.
 #[derive(Clone, Copy, Debug, zerocopy::FromZeros)]
 #[repr(C, align(64))]
 pub struct Subscriber {
     prefix: [u64; 2],
-    /// Sessions at this moment; of a free record, the number of the next free one.
+    /// Current sessions; in a free record, the number of the next free one.
     pub sessions: u32,
     /// Its public address and port blocks.
     pub holdings: Holdings,
-    /// Ports at this moment, by transport.
+    /// Current ports, by transport.
     pub ports: [u16; 3],
     instance: u8,
     flags: u8,
-    /// When a quota was told of last, in units of [`TOLD_EVERY_MS`], from 1 on.
+    /// Time of the last quota event, in units of [`TOLD_EVERY_MS`], from 1 on.
     told: u32,
-    /// When its next session would be due, had it opened them at its rate, ns.
+    /// Time at which its next session is due under its rate limit, ns.
     due_ns: u64,
 }
 
-/// A subscriber at its quota is told of once in this time.
+/// Minimum time between two quota events of a subscriber.
 const TOLD_EVERY_MS: u64 = 10_000;
 
 const _: () = assert!(size_of::<Subscriber>() == 64);
 
 impl Subscriber {
-    /// Who it is.
+    /// Identity of the subscriber.
     pub fn key(&self) -> SubscriberKey {
         let prefix = u128::from(self.prefix[0]) << 64 | u128::from(self.prefix[1]);
         SubscriberKey { prefix, instance: self.instance }
     }
 
-    /// A new one, that has nothing yet.
+    /// Creates a subscriber without sessions and ports.
     pub(crate) fn new(key: SubscriberKey) -> Subscriber {
         Subscriber {
             prefix: [(key.prefix >> 64) as u64, key.prefix as u64],
@@ -81,14 +81,14 @@ impl Subscriber {
         self.flags & LIVE != 0
     }
 
-    /// Ports at this moment, all protocols together.
+    /// Current ports of all protocols together.
     pub fn ports_total(&self) -> u32 {
         self.ports.iter().map(|&n| u32::from(n)).sum()
     }
 
-    /// Whether it may open another session now, by its rate; counts it where it may.
+    /// Returns whether the rate limit allows another session now, and counts it if so.
     ///
-    /// A token bucket by one number: each session moves the time at which the bucket would be full again.
+    /// It is a token bucket in one number: each session moves the time at which the bucket is full again.
     pub(crate) fn admit(&mut self, now: Instant, limits: &Limits) -> bool {
         let Some(each_ns) = 1_000_000_000u64.checked_div(limits.session_rate_per_subscriber.into()) else {
             return true;
@@ -103,19 +103,20 @@ impl Subscriber {
         admitted
     }
 
-    /// Whether a quota that it has hit is to be told of, and not again for some time.
+    /// Returns whether a quota event is due, and blocks further ones for some time.
     pub(crate) fn notify_quota(&mut self, now: Instant) -> bool {
         let at = (now.0 / TOLD_EVERY_MS) as u32 + 1;
         core::mem::replace(&mut self.told, at) != at
     }
 }
 
-/// In use.
+/// The record is in use.
 const LIVE: u8 = 1;
-/// Has refusals.
+/// The subscriber has refusals.
 const REFUSED: u8 = 2;
 
-/// Sessions that a subscriber was refused, by the limit that it had reached; as long as it has state.
+/// Sessions that a subscriber was refused, by the limit that it had reached. They are kept as long as it has
+/// state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, zerocopy::FromZeros)]
 #[repr(C)]
 pub struct Refusals {
@@ -130,7 +131,7 @@ pub struct Refusals {
 }
 
 impl Refusals {
-    /// The number that counts what is refused for this reason, where the reason is the subscriber's own limit.
+    /// Returns the counter for a drop reason that is the subscriber's own limit.
     fn of(&mut self, reason: DropReason) -> Option<&mut u32> {
         match reason {
             DropReason::SubscriberSessionQuota => Some(&mut self.sessions),
@@ -142,21 +143,21 @@ impl Refusals {
     }
 }
 
-/// The table of them. A subscriber's number stays the same as long as it has sessions or ports.
+/// Table of subscribers. A subscriber's number stays the same as long as it has sessions or ports.
 pub struct Subscribers {
     records: HugeVec<Subscriber>,
-    /// By number; touched for those alone who were refused something.
+    /// Indexed by number; touched only for subscribers with refusals.
     refusals: HugeVec<Refusals>,
     /// By number: packets and bytes, as long as it has state.
     traffic: WrappingTable<Traffic>,
     by_instance: Box<[u32; 256]>,
     index: Index,
     hasher: Hasher64,
-    /// Records below this have been used at some time.
+    /// Records below this number have been used at some time.
     fresh: u32,
     /// Head of the list of free records below `fresh`.
     free: u32,
-    /// No more than so many get one: no more than there are records.
+    /// Maximum number of subscribers, at most the number of records.
     max: u32,
 }
 
@@ -164,7 +165,7 @@ impl Subscribers {
     /// Room for `max` subscribers.
     ///
     /// # Errors
-    /// Where memory is short.
+    /// If memory is short.
     pub fn new(max: u32, hasher: Hasher64) -> Result<Self, OutOfMemory> {
         let n = max.min(NONE - 1) as usize;
         Ok(Subscribers {
@@ -180,7 +181,7 @@ impl Subscribers {
         })
     }
 
-    /// Memory that [`Subscribers::new`] takes.
+    /// Memory use of [`Subscribers::new`].
     pub fn footprint(max: u32) -> Footprint {
         let n = max.min(NONE - 1) as usize;
         HugeVec::<Subscriber>::footprint(n)
@@ -189,17 +190,17 @@ impl Subscribers {
             + Index::footprint(max)
     }
 
-    /// How many the table was made for.
+    /// Capacity of the table.
     pub fn made_for(&self) -> u32 {
         u32::try_from(self.records.len()).unwrap_or(u32::MAX)
     }
 
-    /// No more than so many from now on; those who are in stay.
+    /// Sets the maximum number of subscribers; existing ones stay.
     pub fn set_max(&mut self, max: u32) {
         self.max = max;
     }
 
-    /// Whether another one would get a record.
+    /// Returns whether there is a record for another subscriber.
     pub(crate) fn has_room(&self) -> bool {
         let next = if (self.free as usize) < self.records.len() { self.free } else { self.fresh };
         self.index.len() < self.max as usize && (next as usize) < self.records.len()
@@ -210,7 +211,7 @@ impl Subscribers {
         self.index.len()
     }
 
-    /// Whether there are none.
+    /// Returns whether it is empty.
     pub fn is_empty(&self) -> bool {
         self.index.is_empty()
     }
@@ -225,13 +226,14 @@ impl Subscribers {
         self.index.find(hash, |id| self.is(id, key))
     }
 
-    /// Whether a number is this subscriber's.
+    /// Returns whether a number is this subscriber's.
     #[inline]
     pub(crate) fn is(&self, id: u32, key: SubscriberKey) -> bool {
         self.get(id).is_some_and(|r| r.key() == key)
     }
 
-    /// The number of a subscriber; a new one has no sessions, no ports, and no address yet.
+    /// Returns the number of a subscriber, and creates it if it is new. A new one has no sessions, no ports,
+    /// and no address yet.
     ///
     /// # Errors
     /// [`DropReason::SubscriberTableFull`].
@@ -239,7 +241,7 @@ impl Subscribers {
         self.find_or_insert_by(self.hash(key), key)
     }
 
-    /// As above, where its hash is known.
+    /// Same as [`find_or_insert`](Self::find_or_insert), with a known hash.
     #[inline]
     pub(crate) fn find_or_insert_by(&mut self, hash: u64, key: SubscriberKey) -> Result<u32, DropReason> {
         match self.find_by(hash, key) {
@@ -269,20 +271,20 @@ impl Subscribers {
         Ok(id)
     }
 
-    /// A subscriber by its number.
+    /// Returns a subscriber by its number.
     #[inline]
     pub fn get(&self, id: u32) -> Option<&Subscriber> {
         self.records.get(id as usize).filter(|r| r.is_live())
     }
 
-    /// A subscriber by its number.
+    /// Returns a subscriber by its number.
     #[inline]
     pub fn get_mut(&mut self, id: u32) -> Option<&mut Subscriber> {
         self.records.get_mut(id as usize).filter(|r| r.is_live())
     }
 
-    /// Numbers of subscribers lie below this: a walk over all of them looks at each with [`Subscribers::get`], some
-    /// at a time.
+    /// Upper bound of the numbers of subscribers. A walk over all of them calls [`Subscribers::get`] for each
+    /// number, some at a time.
     pub fn high(&self) -> u32 {
         self.fresh
     }
@@ -292,7 +294,7 @@ impl Subscribers {
         self.by_instance.get(usize::from(instance)).copied().unwrap_or(0)
     }
 
-    /// What a subscriber's limits have kept from it.
+    /// Refusals of a subscriber.
     pub fn refusals(&self, id: u32) -> Refusals {
         let refused = self.get(id).is_some_and(|s| s.flags & REFUSED != 0);
         self.refusals.get(id as usize).filter(|_| refused).copied().unwrap_or_default()
@@ -324,7 +326,7 @@ impl Subscribers {
         true
     }
 
-    /// Asks for the index line of the subscriber with this hash.
+    /// Prefetches the index line of the subscriber with this hash.
     #[inline]
     pub(crate) fn prefetch_index(&self, hash: u64) {
         self.index.prefetch(hash);
@@ -336,13 +338,13 @@ impl Subscribers {
         self.index.candidate(hash)
     }
 
-    /// Asks for the line of a subscriber's record.
+    /// Prefetches the line of a subscriber's record.
     #[inline]
     pub fn prefetch(&self, id: u32) {
         prefetch_read(&self.records, id as usize);
     }
 
-    /// Frees the record of a subscriber without sessions, ports and port blocks; says whether it did.
+    /// Frees the record of a subscriber without sessions, ports and port blocks; returns whether it did.
     pub fn release_if_idle(&mut self, id: u32) -> bool {
         let Some(record) = self.get(id) else { return false };
         if record.sessions > 0 || record.ports != [0; 3] || record.holdings.blocks() != [0; 3] {
@@ -364,7 +366,7 @@ impl Subscribers {
         true
     }
 
-    /// By which the index knows a subscriber.
+    /// Hash of a subscriber for the index.
     #[inline]
     pub(crate) fn hash(&self, key: SubscriberKey) -> u64 {
         self.hasher.hash4([(key.prefix >> 64) as u64, key.prefix as u64, u64::from(key.instance), 4 << 32])

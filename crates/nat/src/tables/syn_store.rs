@@ -1,11 +1,11 @@
 //! Unsolicited SYNs from outside, or of an inside host behind a hairpin, held for six seconds (RFC 6146 3.5.2.2, RFC 5382 REQ-4).
 //!
-//! Answering at once would reset a simultaneous open whose other SYN is still on its way. If the inside host
+//! An immediate answer would reset a simultaneous open whose other SYN is still on its way. If the inside host
 //! opens to the same remote in time, the held SYN is dropped silently and its outside address is used
 //! ([`SynStore::take`]); else the sender gets an ICMP error that quotes it ([`SynStore::pop_expired`]).
 //!
-//! All memory is taken at construction. Entries are chained by a keyed hash of the remote address, whose
-//! chain also tells how many one source has: no source may hold more than a sixteenth of the store.
+//! All memory is taken at construction. Entries are chained by a keyed hash of the remote address, and the
+//! chain also gives the number of SYNs per source. No source may hold more than a sixteenth of the store.
 
 use crate::base::time::Instant;
 use crate::base::time::Steady;
@@ -14,23 +14,23 @@ use gatun_mem::hash::Hasher64;
 use gatun_mem::{Footprint, HugeVec, OutOfMemory};
 use gatun_wire::DropReason;
 
-/// Bytes kept of a SYN: two headers with all their options are 120, of IPv6 without extensions 100.
+/// Bytes kept of a SYN: two IPv4 headers with all options take 120, an IPv6 packet without extensions 100.
 const KEPT_BYTES: usize = 192;
 
-/// Number of no entry; entries are numbered from 1.
+/// Placeholder for no entry; entries are numbered from 1.
 const NONE: u32 = 0;
 
 /// An IPv4 address and a port.
 type Endpoint = (Ipv4Addr, u16);
 
-/// A SYN whose time is up.
+/// SYN whose time is up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StoredSyn<'a> {
     /// Its destination.
     pub outside: Endpoint,
     /// Its sender.
     pub remote: Endpoint,
-    /// The realm that its sender is in.
+    /// Realm of its sender.
     pub realm: u8,
     /// Its first bytes, from the IP header on, as received.
     pub bytes: &'a [u8],
@@ -49,7 +49,7 @@ struct HeldSyn {
     remote_port: u16,
     kept: u16,
     realm: u8,
-    /// In order of arrival; of a free entry, `newer` is the next free one.
+    /// Neighbours in order of arrival; in a free entry, `newer` is the next free one.
     older: u32,
     newer: u32,
     /// The next one of the same hash.
@@ -69,7 +69,7 @@ impl HeldSyn {
 
 /// The store.
 pub struct SynStore {
-    /// HeldSyn 0 is nobody.
+    /// HeldSyn 0 is not used.
     entries: HugeVec<HeldSyn>,
     /// First entries of the chains; a power of two of them.
     heads: HugeVec<u32>,
@@ -106,34 +106,35 @@ impl SynStore {
         })
     }
 
-    /// Memory that [`SynStore::new`] takes.
+    /// Memory use of [`SynStore::new`].
     pub fn footprint(max: u32) -> Footprint {
         let max = max.min(u32::MAX / 2) as usize;
         HugeVec::<HeldSyn>::footprint(max + 1) + HugeVec::<u32>::footprint((max * 2).next_power_of_two())
     }
 
-    /// SYNs held at this moment.
+    /// Current number of held SYNs.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether another one from an address can be held.
+    /// Returns whether another SYN from an address can be held.
     pub(crate) fn has_room_for(&self, remote: Ipv4Addr) -> bool {
         let chain = self.chain(remote).filter_map(|number| self.entry(number));
         let from_source = chain.filter(|entry| entry.remote().0 == remote).count();
         from_source < self.per_source_max && self.free != NONE
     }
 
-    /// Whether there are none.
+    /// Returns whether it is empty.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Holds a SYN from `remote` to `outside` until `until`. Returns `false` where one is held already: a
-    /// retransmission changes nothing, its first copy's time goes on.
+    /// Holds a SYN from `remote` to `outside` until `until`. Returns `false` if one is held already: a
+    /// retransmission changes nothing, and the first copy keeps its time.
     ///
     /// # Errors
-    /// [`DropReason::SynStoreFull`], also where only this source has too many.
+    ///
+    /// [`DropReason::SynStoreFull`], also if only this source has too many.
     pub fn store(
         &mut self,
         now: Instant,
@@ -162,13 +163,13 @@ impl SynStore {
         Ok(true)
     }
 
-    /// The oldest SYN from `remote` whose outside address and port `pick` accepts: where it was sent to.
+    /// Returns the destination of the oldest SYN from `remote` whose outside address and port `pick` accepts.
     pub fn find(&self, remote: Endpoint, pick: impl FnMut(Endpoint) -> bool) -> Option<Endpoint> {
         self.entry(self.oldest_from(remote, pick)?).map(HeldSyn::outside)
     }
 
-    /// The inside host opens to `remote`: forgets the oldest SYN from there whose outside address and port
-    /// `pick` accepts, and returns that and its length in bytes.
+    /// Takes a SYN because the inside host opens to `remote`: forgets the oldest SYN from there whose outside
+    /// address and port `pick` accepts, and returns these and its length in bytes.
     pub fn take(
         &mut self,
         remote: Endpoint,
@@ -188,8 +189,8 @@ impl SynStore {
             .last()
     }
 
-    /// Forgets the oldest SYN if its time is up, and returns it. SYNs leave in the order in which they
-    /// came: behind one with a longer time, one with a shorter waits for it.
+    /// Forgets the oldest SYN if its time is up, and returns it. SYNs leave in the order in which they came: a
+    /// SYN with a shorter time waits for an earlier one with a longer time.
     pub fn pop_expired(&mut self, now: Instant) -> Option<StoredSyn<'_>> {
         let now = self.clock.at(now);
         let number = self.oldest;
@@ -221,7 +222,7 @@ impl SynStore {
         hash as usize & (self.heads.len() - 1)
     }
 
-    /// The entries that share a hash with `address`, the newest first.
+    /// Iterates over the entries that share a hash with `address`, the newest first.
     fn chain(&self, address: Ipv4Addr) -> impl Iterator<Item = u32> {
         let mut number = self.heads.get(self.bucket(address)).copied().unwrap_or(NONE);
         core::iter::from_fn(move || {
@@ -231,7 +232,7 @@ impl SynStore {
         })
     }
 
-    /// Fills the first free entry; there is one. Returns its number.
+    /// Fills the first free entry; the caller ensures that there is one. Returns its number.
     fn append(&mut self, deadline: Instant, packet: &[u8], outside: Endpoint, remote: Endpoint) -> u32 {
         let (number, bucket, newest) = (self.free, self.bucket(remote.0), self.newest);
         let chain = self.heads.get(bucket).copied().unwrap_or(NONE);

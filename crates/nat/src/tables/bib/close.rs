@@ -1,18 +1,19 @@
-//! Ends of sessions and bindings: out of every table, with the port back to its pool.
+//! End of sessions and bindings: their removal from every table, and the return of the port to its pool.
 
 use super::{PoolAddress, Tables};
 use crate::tables::event::EventKind;
 use crate::tables::session::{NONE, RecordId, Session, key};
 
 impl Tables {
-    /// Ends a session; its binding goes with the last one (RFC 6146 3.5.1), its port with the binding.
+    /// Ends a session. The binding ends with its last session (RFC 6146 3.5.1), and the port is returned with
+    /// the binding.
     pub(crate) fn close(&mut self, id: RecordId) {
         if self.get(id).is_session() {
             self.unlink(id, true);
         }
     }
 
-    /// Takes a record out of every table it is in. `counted`: its port is among its subscriber's.
+    /// Removes a record from all tables. With `counted`, its port counts for its subscriber.
     pub(crate) fn unlink(&mut self, id: RecordId, counted: bool) {
         let record = *self.get(id);
         let inside = record.inside();
@@ -72,7 +73,8 @@ impl Tables {
         }
     }
 
-    /// Hands the peer entry of a session that ends to the one before it, if that has the same remote address.
+    /// Passes the peer entry of an ending session to the session before it, if that has the same remote
+    /// address.
     fn forget_peer(&mut self, id: RecordId, record: &Session) {
         let Some(peers) = &self.peers else { return };
         let inside = record.inside();
@@ -92,12 +94,12 @@ impl Tables {
         }
     }
 
-    /// Ends the sessions of a binding, as far as the budget goes; `false` where some are left. An anchor stays.
+    /// Ends the sessions of a binding within the budget. Returns `false` if some are left. An anchor stays.
     pub(crate) fn end_ring(&mut self, member: RecordId, budget: &mut usize) -> bool {
         let mut id = member;
         loop {
             let record = *self.get(id);
-            // The one before is linked to this one, and so to the rest, when this one is gone.
+            // The record before stays linked to the rest of the ring when this one is gone.
             let before = if record.prev == id { NONE } else { record.prev };
             if record.is_session() {
                 if *budget == 0 {

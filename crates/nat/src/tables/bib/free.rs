@@ -1,17 +1,16 @@
-//! Records that nobody uses: which one is next, and its line asked for in time.
+//! Free records: selection of the next one, and the prefetch of its line.
 
 use super::{NONE, RecordId, Session};
 use gatun_mem::{HugeVec, prefetch_read};
 
-/// Lists among which the free records are dealt out in turn, so that the heads of all of them are the
-/// next records to be taken. One list alone would say which record comes second only once the first has come
-/// from memory.
+/// Number of free lists. Records are taken from them in turn, so the heads of all lists are the next records to
+/// be taken. With a single list, the second record is known only after the first has come from memory.
 const LISTS: usize = 16;
 
 /// Free records, linked by `next`; the last one freed is taken first.
 pub(super) struct FreeRecords {
     heads: [RecordId; LISTS],
-    /// The list to take from.
+    /// List to take from next.
     turn: usize,
     /// Records `1..high` have been used at least once.
     high: RecordId,
@@ -27,12 +26,12 @@ impl FreeRecords {
         self.high
     }
 
-    /// Whether there is one.
+    /// Returns whether there is a free record.
     pub(super) fn is_some(&self, records: &HugeVec<Session>) -> bool {
         self.heads.get(self.turn).is_some_and(|head| *head != NONE) || (self.high as usize) < records.len()
     }
 
-    /// The next one, if there is one; what it holds is not cleared.
+    /// Takes the next free record, if any; its content is not cleared.
     pub(super) fn take(&mut self, records: &HugeVec<Session>) -> Option<RecordId> {
         let head = self.heads.get_mut(self.turn)?;
         let id = *head;
@@ -47,7 +46,7 @@ impl FreeRecords {
         Some(id)
     }
 
-    /// Puts one back.
+    /// Returns a record to the free lists.
     pub(super) fn put(&mut self, records: &mut HugeVec<Session>, id: RecordId) {
         self.turn = (self.turn + LISTS - 1) % LISTS;
         if let (Some(record), Some(head)) = (records.get_mut(id as usize), self.heads.get_mut(self.turn)) {

@@ -1,4 +1,4 @@
-//! Sessions and bindings as they are shown.
+//! Sessions and bindings in the form for display.
 
 use super::Tables;
 use crate::base::plan::Transport;
@@ -6,7 +6,7 @@ use crate::base::tcp_fsm::TcpState;
 use crate::tables::session::{RecordId, Session};
 use core::net::{Ipv4Addr, Ipv6Addr};
 
-/// Sessions of one binding that are counted at most.
+/// Maximum number of sessions counted for one binding.
 const COUNTED_MAX: u32 = 16;
 
 /// A session.
@@ -26,15 +26,15 @@ pub struct SessionInfo {
     pub remote: (Ipv4Addr, u16),
     /// State of a TCP session.
     pub tcp: Option<TcpState>,
-    /// Until it ends without another packet, ms.
+    /// Remaining lifetime without another packet, ms.
     pub expires_ms: u32,
-    /// Whether its binding is one of the configuration.
+    /// True if its binding is a static one of the configuration.
     pub of_static: bool,
-    /// Whether it shares its public port with flows of other inside ends.
+    /// True if it shares its public port with flows of other inside ends.
     pub shares_port: bool,
 }
 
-/// A binding, or a public port that flows share.
+/// Binding, or a public port that flows share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BindingInfo {
     /// Number of the instance.
@@ -43,21 +43,21 @@ pub struct BindingInfo {
     pub pool: usize,
     /// Protocol.
     pub transport: Transport,
-    /// Inside address and port (ICMP: identifier), of a shared port those of one of its flows.
+    /// Inside address and port (ICMP: identifier). For a shared port, those of one of its flows.
     pub inside: (Ipv6Addr, u16),
     /// Public address and port.
     pub outside: (Ipv4Addr, u16),
-    /// Sessions, up to a few.
+    /// Number of sessions, up to a small maximum.
     pub sessions: u32,
-    /// Whether it has more than that.
+    /// True if it has more sessions than that.
     pub has_more: bool,
-    /// Whether it is one of the configuration.
+    /// True for a static binding of the configuration.
     pub is_static: bool,
-    /// Whether it is no binding, but a port that several flows share.
+    /// True for a port that several flows share, which is not a binding.
     pub is_shared: bool,
 }
 
-/// A record in use, as it is shown.
+/// Converts a record in use for display.
 pub(crate) fn session(tables: &Tables, record: &Session) -> SessionInfo {
     let transport = record.transport();
     SessionInfo {
@@ -74,7 +74,7 @@ pub(crate) fn session(tables: &Tables, record: &Session) -> SessionInfo {
     }
 }
 
-/// The binding of a primary record, as it is shown.
+/// Converts the binding of a primary record for display.
 pub(crate) fn binding(tables: &Tables, primary: RecordId) -> BindingInfo {
     let record = tables.get(primary);
     let (sessions, has_more) = count_ring(tables, primary);
@@ -91,7 +91,7 @@ pub(crate) fn binding(tables: &Tables, primary: RecordId) -> BindingInfo {
     }
 }
 
-/// Sessions of a ring, up to [`COUNTED_MAX`], and whether there are more.
+/// Counts the sessions of a ring up to [`COUNTED_MAX`], and returns whether there are more.
 fn count_ring(tables: &Tables, primary: RecordId) -> (u32, bool) {
     let (mut at, mut sessions) = (primary, 0);
     loop {

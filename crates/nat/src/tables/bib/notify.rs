@@ -1,4 +1,4 @@
-//! What is told of the tables' changes, and when a gauge crosses its threshold.
+//! Events for changes of the tables, and for gauges that cross their threshold.
 
 use super::Tables;
 use crate::base::plan::{Plan, Transport};
@@ -12,14 +12,14 @@ use alloc::vec::Vec;
 use core::net::Ipv4Addr;
 use gatun_wire::DropReason;
 
-/// An exhausted pool is told of once in this time.
+/// Minimum time between two events for the same exhausted pool.
 const EXHAUSTED_EVERY_MS: u64 = 1_000;
 
-/// Crossings and exhaustion that have been reported, of pools and tables.
+/// Reported threshold crossings and exhaustion of pools and tables.
 pub(crate) struct Gauges {
-    /// By pool and transport: when exhaustion was told of last.
+    /// Indexed by pool and transport: time of the last exhaustion event.
     exhausted: Vec<[Option<Instant>; 3]>,
-    /// By pool and transport: whether the threshold is crossed.
+    /// Indexed by pool and transport: true if the threshold is crossed.
     pools: Vec<[bool; 3]>,
     sessions: bool,
     subscribers: bool,
@@ -42,7 +42,7 @@ impl Gauges {
     }
 }
 
-/// The event of a port block.
+/// Makes the event of a port block.
 pub(super) fn block(
     kind: EventKind,
     pool: usize,
@@ -54,7 +54,8 @@ pub(super) fn block(
     Event { pool: pool as u8, ..event.with_outside(address, block.first, block.last) }
 }
 
-/// The kind of a crossing, if `used` of `total` crosses: up at `percent`, down a tenth of all below it.
+/// Returns the kind of a crossing, if `used` of `total` crosses the threshold: up at `percent`, down a tenth of
+/// the total below it.
 fn crossing(high: &mut bool, used: u64, total: u64, percent: u64) -> Option<EventKind> {
     let crossed = match *high {
         false => total > 0 && used * 100 >= total * percent,
@@ -86,14 +87,15 @@ impl Tables {
         }
     }
 
-    /// A record is in all tables: tells of thresholds that it has crossed.
+    /// Reports the thresholds that a new record has crossed. The record is in all tables.
     pub(super) fn check_fuller(&mut self, record: &Session) {
         if record.is_session() {
             self.check_gauges(self.pool_of(record.instance), record.transport(), EventKind::ThresholdHigh);
         }
     }
 
-    /// Tells of a binding; of a shared port, that its subscriber has it: no one of the inside ends is its own.
+    /// Reports a binding. For a shared port, it reports the subscriber, because the port belongs to no single
+    /// inside end.
     pub(super) fn notify_binding(&mut self, kind: EventKind, pool: usize, record: &Session) {
         match self.subscribers.get(record.subscriber).filter(|_| record.is_overloaded()) {
             Some(subscriber) => {
@@ -140,7 +142,7 @@ impl Tables {
         self.events.push(block(kind, number, subscriber, address, ended));
     }
 
-    /// A subscriber was refused a session: tells of its quota, or of the pool.
+    /// Reports the quota or the pool for which a subscriber was refused a session.
     #[cold]
     pub(super) fn refused(&mut self, reason: DropReason, id: u32, instance: u8, transport: Transport) {
         use DropReason::*;
@@ -160,7 +162,7 @@ impl Tables {
         }
     }
 
-    /// Looks whether a pool or table has crossed its threshold in the direction that `kind` tells of.
+    /// Checks if a pool or table has crossed its threshold in the direction of `kind`.
     #[inline]
     fn check_gauges(&mut self, pool: usize, transport: Transport, kind: EventKind) {
         if self.events.wants(kind) {
@@ -199,7 +201,7 @@ impl Tables {
 }
 
 impl Gauges {
-    /// Whether a pool's exhaustion is to be told of, and not again for some time.
+    /// Returns whether the exhaustion of a pool is due for a report, and blocks further reports for some time.
     fn exhausted_due(&mut self, pool: usize, transport: Transport, now: Instant) -> bool {
         debug_assert!(Transport::ALL.contains(&transport));
         let Some(last) = self.exhausted.get_mut(pool).map(|p| transport.of_mut(p)) else {

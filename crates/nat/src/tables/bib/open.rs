@@ -1,4 +1,4 @@
-//! New sessions and bindings: whose quota they count for, and which port they get.
+//! New sessions and bindings: quotas and port allocation.
 
 use super::{Hashes, NO_SUBSCRIBER, SessionRequest, Tables};
 use crate::base::build_error::NotBound;
@@ -12,11 +12,12 @@ use core::net::Ipv4Addr;
 use gatun_wire::DropReason;
 
 impl Tables {
-    /// Makes a session for a packet from inside, and its binding if there is none yet
-    /// (RFC 6146 3.5.1, 3.5.2.2, 3.5.3).
+    /// Creates a session for a packet from inside, and its binding if there is none yet (RFC 6146 3.5.1,
+    /// 3.5.2.2, 3.5.3).
     ///
     /// # Errors
-    /// Which table, quota or pool is at its end; nothing has changed then.
+    ///
+    /// Returns which table, quota or pool is exhausted; nothing has changed then.
     #[inline]
     pub(crate) fn open_from_inside(&mut self, o: &SessionRequest) -> Result<RecordId, DropReason> {
         self.room()?;
@@ -58,7 +59,7 @@ impl Tables {
         Ok(id)
     }
 
-    /// Counts a subscriber's new port, and pairs it with the port's address where it has none yet.
+    /// Counts a subscriber's new port. Pairs the subscriber with the port's address if it has none yet.
     pub(super) fn has_one_more_port(&mut self, subscriber: u32, transport: Transport, address_ix: u32) {
         if let Some(s) = self.subscribers.get_mut(subscriber) {
             *transport.of_mut(&mut s.ports) += 1;
@@ -68,7 +69,7 @@ impl Tables {
         }
     }
 
-    /// An outside address and port for a new binding.
+    /// Allocates an outside address and port for a new binding.
     fn allocate(&mut self, o: &SessionRequest, subscriber: u32) -> Result<(u32, Endpoint4), DropReason> {
         let pool = self.pool_of(o.inside.instance);
         let pool = self.pools.get_mut(pool).ok_or(DropReason::PoolEmpty)?;
@@ -87,7 +88,7 @@ impl Tables {
         };
         self.draws.used(&mut self.rng);
         let inheritance = self.inheritance.as_deref().map(|inherited| inherited as &dyn Reservations);
-        // What a held SYN was sent to may be somebody's who is not back yet.
+        // The port that a held SYN was sent to may belong to a session that is not restored yet.
         let wanted = o.wanted.filter(|_| inheritance.is_none());
         let asked_for =
             wanted.and_then(|outside| pool.claim_for(self.now, outside, &request, &mut s.holdings));
@@ -102,7 +103,8 @@ impl Tables {
         Ok((grant.address_ix, outside))
     }
 
-    /// Whether a subscriber may have another session; counts it for its rate (RFC 6888 REQ-4, REQ-5).
+    /// Checks if a subscriber may have another session, and counts it for the rate limit (RFC 6888 REQ-4,
+    /// REQ-5).
     fn admit(&mut self, subscriber: u32) -> Result<(), DropReason> {
         let sessions = self.subscribers.get(subscriber).ok_or(DropReason::SubscriberTableFull)?.sessions;
         if sessions >= self.limits.sessions_per_subscriber {
@@ -113,16 +115,17 @@ impl Tables {
         if s.admit(self.now, &self.limits) { Ok(()) } else { Err(DropReason::SubscriberRate) }
     }
 
-    /// Whether a subscriber may have another port (RFC 6888 REQ-4).
+    /// Checks if a subscriber may have another port (RFC 6888 REQ-4).
     fn may_have_port(&self, subscriber: u32, transport: Transport) -> Result<(), DropReason> {
         let s = self.subscribers.get(subscriber).ok_or(DropReason::SubscriberTableFull)?;
         self.port_quota(s, transport)
     }
 
-    /// Makes a session for a packet from outside, through the binding of `primary`.
+    /// Creates a session for a packet from outside, through the binding of `primary`.
     ///
     /// # Errors
-    /// As [`open_from_inside`](Self::open_from_inside).
+    ///
+    /// Same as [`open_from_inside`](Self::open_from_inside).
     #[cold]
     pub(crate) fn open_from_outside(
         &mut self,
@@ -146,9 +149,10 @@ impl Tables {
         made
     }
 
-    /// Makes a binding of the configuration: an anchor that no timer ends.
+    /// Creates a static binding of the configuration: an anchor without a timer.
     ///
     /// # Errors
+    ///
     /// If the port is not free, the address is in no pool of the instance, or a table is full.
     pub(crate) fn add_binding(&mut self, instance: u8, b: &StaticBinding) -> Result<(), NotBound> {
         let (addr, port) = b.inside;
@@ -168,7 +172,7 @@ impl Tables {
         self.insert(&anchor, None, self.hashes_of(&anchor)).map(|_| ()).map_err(|_| NotBound::Full)
     }
 
-    /// The hashes of a record whose subscriber is known.
+    /// Hashes of a record with a known subscriber.
     pub(super) fn hashes_of(&self, record: &Session) -> Hashes {
         let inside = record.inside();
         Hashes {

@@ -1,15 +1,15 @@
-//! Ports that serve many flows: for the remote ports that a pool's `overload` names (decision 0041).
+//! Shared ports: ports that serve many flows, for the remote ports in a pool's `overload` (decision 0041).
 //!
 //! A flow to such a port makes no binding. It shares the outside address and port with other flows of its
-//! subscriber, as long as no two of them go to the same remote address and port; a packet from outside
-//! finds it by both ends (RFC 4787 4.1: address and port-dependent mapping, and filtering alike).
+//! subscriber, as long as no two of them go to the same remote address and port. A packet from outside finds
+//! its flow by both ends (RFC 4787 4.1: address and port-dependent mapping, and the same filtering).
 //!
-//! The flows of a port are a ring as a binding's sessions are, and its primary is in the outside table. But they
-//! share the outside transport address, not the inside one; so the ring is in no index of bindings, and each
-//! of its flows is in one of its own, by outside and remote transport addresses.
+//! The flows of a port form a ring, as the sessions of a binding do, and the outside table points to its
+//! primary. But they share the outside transport address, not the inside one. So the ring is not in the index
+//! of bindings. Each flow is in a separate index, by outside and remote transport addresses.
 //!
-//! A subscriber's newest such ports are kept where the next flow looks for one: a few, so that the work is
-//! bounded. Ports that were pushed out of there serve until their last flow ends.
+//! Each subscriber has a short list of its newest shared ports, so that the search for a port is bounded. Ports
+//! that leave the list serve until their last flow ends.
 
 use super::{SessionRequest, Tables};
 use crate::base::build_error::BuildError;
@@ -18,10 +18,11 @@ use crate::base::plan::{Plan, Transport};
 use crate::tables::session::{Endpoint4, Inside, NONE, RecordId, Session, key};
 use gatun_mem::{Footprint, HugeVec};
 
-/// Ports of a subscriber and transport that a new flow may join.
+/// Ports per subscriber and transport that a new flow may join.
 const OPEN_PORTS: usize = 8;
 
-/// By transport, TCP and UDP: the primaries of a subscriber's newest shared ports. Zeroes where it has fewer.
+/// Indexed by transport, TCP and UDP: the primaries of a subscriber's newest shared ports. Unused entries are
+/// zero.
 #[derive(Clone, Copy, zerocopy::FromZeros)]
 #[repr(C, align(64))]
 struct OpenPorts([[RecordId; OPEN_PORTS]; 2]);
@@ -30,11 +31,11 @@ struct OpenPorts([[RecordId; OPEN_PORTS]; 2]);
 pub(super) struct Overload {
     /// Flows of shared ports, by outside and remote transport addresses.
     flows: Index,
-    /// By subscriber.
+    /// Indexed by subscriber.
     ports: HugeVec<OpenPorts>,
 }
 
-/// Whether any pool shares ports.
+/// Returns whether any pool shares ports.
 fn is_wanted(plan: &Plan) -> bool {
     plan.is_stateful() && plan.pools.iter().any(|pool| !pool.overload.is_empty())
 }
@@ -50,7 +51,7 @@ impl Overload {
         Ok(Some(Overload { flows: Index::with_capacity(records_max)?, ports }))
     }
 
-    /// Memory that [`Overload::new`] takes.
+    /// Memory use of [`Overload::new`].
     pub(super) fn footprint(plan: &Plan, records_max: u32) -> Footprint {
         if !is_wanted(plan) {
             return Footprint::default();
@@ -63,7 +64,7 @@ impl Overload {
         self.ports.get_mut(subscriber as usize)?.0.get_mut(transport as usize)
     }
 
-    /// Puts another record, or none, in the place of a port's primary.
+    /// Replaces a port's primary with another record, or none.
     fn replace(&mut self, of: &Session, old: RecordId, new: RecordId) {
         let ports = self.open_ports(of.subscriber, of.transport());
         if let Some(slot) = ports.and_then(|ports| ports.iter_mut().find(|id| **id == old)) {
@@ -73,8 +74,8 @@ impl Overload {
 }
 
 impl Tables {
-    /// Whether a new flow is to share a port. One whose inside end has a binding goes through that: it costs
-    /// no port, and a static one is meant for all that its host sends.
+    /// Returns whether a new flow shares a port. A flow whose inside end has a binding uses the binding: that
+    /// costs no port, and a static binding applies to all packets of its host.
     pub(super) fn shares_port(&self, o: &SessionRequest) -> bool {
         let pool = self.pools.get(self.pool_of(o.inside.instance));
         self.overload.is_some()
@@ -82,7 +83,7 @@ impl Tables {
             && pool.is_some_and(|pool| pool.overloads(o.inside.transport, o.remote.1))
     }
 
-    /// The primary of a shared port of this subscriber that no other flow to `remote` uses.
+    /// Returns the primary of a shared port of this subscriber that no other flow to `remote` uses.
     pub(super) fn shared_port_for(
         &self,
         subscriber: u32,
@@ -96,7 +97,7 @@ impl Tables {
         })
     }
 
-    /// The flow of a shared port with `remote`.
+    /// Finds the flow of a shared port with `remote`.
     pub(super) fn find_flow(
         &self,
         outside: Endpoint4,
@@ -107,7 +108,7 @@ impl Tables {
         self.overload.as_ref()?.flows.find(hash, |id| self.get(id).is_at(outside, remote, transport))
     }
 
-    /// Enters a flow of a shared port into its index, and a new port among its subscriber's.
+    /// Enters a flow of a shared port into its index, and a new port into its subscriber's list.
     pub(super) fn enter_flow(&mut self, id: RecordId, record: &Session, new_port: bool) -> Result<(), Full> {
         let hash = key::flow(&self.hasher, record.outside(), record.remote(), record.transport());
         let pushed_out = self.rng.below(OPEN_PORTS as u32) as usize;
@@ -122,7 +123,7 @@ impl Tables {
         Ok(())
     }
 
-    /// Takes a flow out of its index. Where it was its port's primary, another one is now, or none.
+    /// Removes a flow from its index. If it was its port's primary, another flow or none replaces it.
     pub(super) fn forget_flow(&mut self, id: RecordId, record: &Session) {
         let hash = key::flow(&self.hasher, record.outside(), record.remote(), record.transport());
         let heir = if record.next == id { NONE } else { record.prev };
@@ -143,8 +144,9 @@ impl Tables {
         flow.or_else(|| self.binding_of(inside))
     }
 
-    /// The record that tells whose a packet between an outside address and port and `remote` is: any of a
-    /// binding's, whatever the remote end; of a shared port, the flow's.
+    /// Returns the record that identifies the owner of a packet between an outside address and port and
+    /// `remote`. For a binding, any of its records will do, whatever the remote end. For a shared port, it is
+    /// the flow.
     pub(crate) fn owner_at(&self, primary: RecordId, remote: Endpoint4) -> Option<RecordId> {
         match self.get(primary).is_overloaded() {
             true => self.session_of_binding(primary, remote),

@@ -1,13 +1,14 @@
-//! The random numbers that a new binding's port begins with.
+//! Random numbers that start the port search of a new binding.
 
 use crate::base::rng::Rng;
 
-/// Numbers for so many bindings come from the same secrets.
+/// Number of bindings that draw from the same secrets.
 const BINDINGS_EACH: u32 = 1024;
 
-/// Two random numbers for each binding that are known before they are drawn, so that the look-ahead can ask for the
-/// port that they lead to: from the keyed hash of the inside transport address, by secrets that change all the
-/// time. Whoever knows neither can guess it no better than one from the generator (RFC 6056 3.2, RFC 7857 9).
+/// Two random numbers for each binding that are known before they are drawn, so that the look-ahead can
+/// prefetch the resulting port. They come from the keyed hash of the inside transport address, with secrets
+/// that change all the time. Without these, they are as hard to guess as numbers from the generator (RFC 6056
+/// 3.2, RFC 7857 9).
 pub(super) struct PortDraws {
     secrets: [u64; 2],
     left: u32,
@@ -19,7 +20,7 @@ impl PortDraws {
         PortDraws { secrets: [word(), word()], left: BINDINGS_EACH }
     }
 
-    /// The numbers of the binding with this hash.
+    /// Returns the numbers of the binding with this hash.
     #[inline(always)]
     pub(super) fn of(&self, binding: u64) -> [u32; 2] {
         let [a, b] = self.secrets;
@@ -43,7 +44,7 @@ mod tests {
     use super::*;
     use std::vec;
 
-    /// How often each of 256 numbers came, against equal shares: within 5 standard deviations of what chance gives.
+    /// Checks the counts of 256 numbers against equal shares: within 5 standard deviations of the chance value.
     fn are_equal_shares(counts: &[u32]) {
         let mean = f64::from(counts.iter().sum::<u32>()) / 256.0;
         let chi: f64 = counts.iter().map(|&c| (f64::from(c) - mean).powi(2) / mean).sum();
@@ -77,7 +78,7 @@ mod tests {
         for _ in 0..N {
             let hash = u64::from(rng.next_u32()) << 32 | u64::from(rng.next_u32());
             let [first, second] = draws.of(hash);
-            // The last: that the first number says nothing of the second.
+            // Checks that the first number does not predict the second.
             let together = (first >> 28) << 4 | second >> 28;
             let numbers = [first >> 24, second >> 24, together];
             counts.iter_mut().zip(numbers).for_each(|(counts, n)| counts[n as usize] += 1);

@@ -1,4 +1,4 @@
-//! What an opening would meet, read and not made: the quotas, the binding or port that it would get.
+//! Preview of an opening, without any change: the quotas, and the binding or port that it would get.
 
 use super::{SessionRequest, Tables};
 use crate::base::plan::{Limits, Transport};
@@ -10,19 +10,20 @@ use gatun_wire::DropReason;
 
 /// Binding or port that a session from inside would get.
 pub(crate) enum SessionPreview {
-    /// The binding of this primary record.
+    /// Binding of this primary record.
     Binding(RecordId),
-    /// The shared port of this primary record.
+    /// Shared port of this primary record.
     Shared(RecordId),
-    /// A new port.
+    /// New port.
     Port(PortOutlook),
 }
 
 impl Tables {
-    /// What [`open_from_inside`](Self::open_from_inside) would do.
+    /// Previews [`open_from_inside`](Self::open_from_inside).
     ///
     /// # Errors
-    /// As there.
+    ///
+    /// Same as [`open_from_inside`](Self::open_from_inside).
     pub(crate) fn preview(&self, o: &SessionRequest) -> Result<SessionPreview, DropReason> {
         let (number, subscriber) = self.preview_subscriber(o.subscriber)?;
         if let Some(primary) = self.binding_by(o.hashes.binding, &o.inside) {
@@ -38,20 +39,21 @@ impl Tables {
         self.preview_port(o, number, &subscriber).map(SessionPreview::Port)
     }
 
-    /// Whether [`open_from_outside`](Self::open_from_outside) would make a session.
+    /// Previews [`open_from_outside`](Self::open_from_outside).
     ///
     /// # Errors
-    /// As there.
+    ///
+    /// Same as [`open_from_outside`](Self::open_from_outside).
     pub(crate) fn preview_from_outside(&self, subscriber: SubscriberKey) -> Result<(), DropReason> {
         self.preview_subscriber(subscriber).map(|_| ())
     }
 
-    /// The limits that hold.
+    /// Current limits.
     pub(crate) fn limits(&self) -> &Limits {
         &self.limits
     }
 
-    /// The subscriber that would get a session: as it is, or as it would begin.
+    /// Returns the subscriber that would get a session, as it is or as it would begin.
     fn preview_subscriber(&self, who: SubscriberKey) -> Result<(Option<u32>, Subscriber), DropReason> {
         self.room()?;
         let number = self.subscribers.find(who);
@@ -71,7 +73,7 @@ impl Tables {
         }
     }
 
-    /// As [`allocate`](Self::allocate).
+    /// Previews [`allocate`](Self::allocate).
     fn preview_port(
         &self,
         o: &SessionRequest,
@@ -99,7 +101,7 @@ impl Tables {
         }
     }
 
-    /// Whether a subscriber may have another port (RFC 6888 REQ-4).
+    /// Checks if a subscriber may have another port (RFC 6888 REQ-4).
     pub(super) fn port_quota(&self, s: &Subscriber, transport: Transport) -> Result<(), DropReason> {
         let max = *transport.of(&self.limits.ports_per_subscriber_by).min(&u16::MAX.into());
         let ports = u32::from(*transport.of(&s.ports));
@@ -109,8 +111,8 @@ impl Tables {
         Ok(())
     }
 
-    /// Whether any session of a ring that stands with `last`, a group's last one, is alive: sessions with one remote
-    /// address stand side by side.
+    /// Returns whether any session of the group that ends with `last` is alive: sessions with one remote
+    /// address are adjacent in their ring.
     pub(crate) fn peers_live(&self, last: RecordId, is_alive: impl Fn(RecordId) -> bool) -> bool {
         const LOOKED_AT: usize = 16;
         let remote = self.get(last).remote().0;

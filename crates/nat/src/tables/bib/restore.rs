@@ -1,4 +1,4 @@
-//! Sessions that were another engine's, put back with the public address and port that they had.
+//! Restored sessions of another engine, with the public address and port that they had.
 
 use super::{Hashes, Tables};
 use crate::tables::event::{EventKind, EventKinds};
@@ -7,23 +7,23 @@ use crate::tables::pool4::{PortBlock, PortRequest};
 use crate::tables::session::{RecordId, Session, key};
 use crate::tables::subscriber::SubscriberKey;
 
-/// A session to be put back.
+/// Session to be restored.
 pub(crate) struct Restoring {
-    /// All of its record but for the numbers of its address and its subscriber: it is in the table as a whole or not
-    /// at all, whenever the process is killed.
+    /// Record without the numbers of its address and its subscriber. It is written to the table as a whole or
+    /// not at all, whenever the process is killed.
     pub(crate) record: Session,
     pub(crate) subscriber: SubscriberKey,
 }
 
-/// A session that is back.
+/// Restored session.
 struct Restored {
     id: RecordId,
-    /// The block that its port lies in, where its subscriber had no other port there.
+    /// Block of its port, if its subscriber had no other port there.
     block: Option<PortBlock>,
     is_new_binding: bool,
 }
 
-/// What is not told of: whoever keeps a log has been told before.
+/// Kinds of events that a restore does not repeat, because every log has them already.
 const KNOWN: EventKinds = EventKinds::NONE
     .with(EventKind::SessionCreated)
     .with(EventKind::BindingCreated)
@@ -35,7 +35,7 @@ impl Tables {
         self.request_hashes(&inside, r.subscriber, self.session_hash(&inside, r.record.remote()))
     }
 
-    /// Asks for what [`restore`](Self::restore) of this one will touch.
+    /// Prefetches the lines that [`restore`](Self::restore) will touch.
     pub(crate) fn prefetch_restore(&self, r: &Restoring) {
         let hashes = self.hashes_to_restore(r);
         self.prefetch(hashes.session);
@@ -49,7 +49,7 @@ impl Tables {
         }
     }
 
-    /// Puts a session back. Limits of subscribers do not keep it away: it has been let in before.
+    /// Restores a session. Limits of subscribers do not apply, because the session was admitted before.
     pub(crate) fn restore(&mut self, r: &Restoring) -> Result<RecordId, NotRestored> {
         let kinds = self.events.all_but(KNOWN);
         let restored = self.restore_silently(r);
@@ -65,7 +65,7 @@ impl Tables {
         Ok(restored.id)
     }
 
-    /// Tells that a session of a process before has ended: when, nobody knows.
+    /// Reports that a session of a previous process has ended, at an unknown time.
     pub(crate) fn notify_not_back(&mut self, record: &Session) {
         if self.events.wants(EventKind::SessionDeleted) {
             let pool = self.pool_of(record.instance);
@@ -116,7 +116,8 @@ impl Tables {
         if shares_port && self.overload.is_none() {
             return Err(NotRestored::NotInPool);
         }
-        // What counts a subscriber's ports goes no further; by another configuration it may be more people than before.
+        // The counter of a subscriber's ports is at its maximum. Another configuration may put more hosts into
+        // one subscriber.
         let full = |ports| *inside.transport.of(ports) == u16::MAX;
         if self.subscribers.get(subscriber).is_none_or(|s| full(&s.ports)) {
             return Err(NotRestored::Full);
@@ -127,8 +128,8 @@ impl Tables {
         Ok(Restored { id, block, is_new_binding: true })
     }
 
-    /// Takes the port of a binding, and the block that it lies in, for the subscriber that had it; gives the block
-    /// where it had nothing there yet.
+    /// Takes the port of a binding, and the block of that port, for the subscriber that had it. Returns the
+    /// block if the subscriber had nothing in it yet.
     fn claim_again(&mut self, r: &Restoring, subscriber: u32) -> Result<Option<PortBlock>, NotRestored> {
         let inside = r.record.inside();
         let pool = self.pool_of(inside.instance);

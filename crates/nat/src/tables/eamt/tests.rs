@@ -1,4 +1,4 @@
-//! The table against the definition: every entry tried, the longest taken.
+//! Test of the table against the definition: try every entry, take the longest.
 
 use super::*;
 use crate::base::plan::{Net4, Net6};
@@ -22,7 +22,7 @@ fn v6(s: &str) -> Ipv6Addr {
     s.parse().unwrap()
 }
 
-/// The example table of RFC 7757 3.2: hosts, networks, unequal suffixes.
+/// Example table of RFC 7757 3.2: hosts, networks, unequal suffixes.
 fn sample() -> Eamt {
     Eamt::build(&[
         eam("192.0.2.1/32", "2001:db8:aaaa::/128"),
@@ -109,10 +109,10 @@ fn each_side_resolves_overlaps_by_its_own_longest_prefix() {
     let t = Eamt::build(&list).unwrap();
     assert_eq!(t.v4_to_v6(v4("192.0.2.7")), Some(v6("2001:db8:ffff::7")));
     assert_eq!(t.v4_to_v6(v4("192.0.2.8")), Some(v6("2001:db8:0:1:800::")));
-    // The way back of 192.0.2.0 is the /64's, of all under 2001:db8:0:1:7::/80 the other entry's.
+    // 192.0.2.0 maps back through the /64; all addresses under 2001:db8:0:1:7::/80 map through the other entry.
     assert_eq!(t.v6_to_v4(v6("2001:db8:0:1::")), Some(v4("192.0.2.0")));
     assert_eq!(t.v6_to_v4(v6("2001:db8:0:1:7:900::")), Some(v4("198.51.100.9")));
-    // Asymmetric, and meant to be: the /32 has taken 192.0.2.7 from the /24 on one side only.
+    // This is asymmetric by design: the /32 has taken 192.0.2.7 from the /24 on one side only.
     assert_eq!(t.v6_to_v4(v6("2001:db8:0:1:700::")), Some(v4("192.0.2.7")));
     assert_eq!(
         overlaps(&list, usize::MAX),
@@ -150,7 +150,7 @@ fn a_million_hosts_are_all_found_in_the_memory_promised() {
         assert_eq!(t.v6_to_v4(e.v6.addr), Some(e.v4.addr));
     }
     assert_eq!(t.v4_to_v6(Ipv4Addr::from(0x0b00_0000 + N)), None);
-    // Searches stay short however the keys are patterned: few buckets are full.
+    // Searches stay short for any pattern of keys: few buckets are full.
     for table in t.by_v4.iter().chain(&t.by_v6) {
         let full = table.tags.iter().filter(|&&w| zero_bytes(w) == 0).count();
         assert!(full * 4 < table.tags.len(), "{full} of {}", table.tags.len());
@@ -204,8 +204,8 @@ proptest! {
         list in entries(),
         picks in proptest::collection::vec((any::<prop::sample::Index>(), any::<u32>(), any::<u128>()), 1..50),
     ) {
-        // An entry that the filter dropped because of one side only leaves its other side behind;
-        // what is left has no duplicates.
+        // The filter may drop an entry because of one side only. The other side then has no entry, and the rest
+        // has no duplicates.
         let t = Eamt::build(&list).unwrap();
         for (i, noise4, noise6) in picks {
             let (a4, a6) = match list.get(i.index(list.len().max(1))) {

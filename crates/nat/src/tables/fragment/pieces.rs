@@ -1,18 +1,18 @@
-//! Which parts of a datagram have been seen.
+//! Parts of a datagram that have arrived.
 
-/// Fragments of one datagram: 65,535 bytes over a path of 576 bytes are 119.
+/// Maximum number of fragments per datagram: 65,535 bytes over a path of 576 bytes are 119.
 pub(super) const PIECES_MAX: usize = 128;
 
 /// Fit of a fragment among those seen before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fit {
-    /// It is new, and noted.
+    /// The fragment is new, and is noted.
     New,
-    /// It has been seen, with the same bounds: the network doubled it.
+    /// A fragment with the same bounds has arrived before: the network duplicated it.
     Duplicate,
-    /// It overlaps another one or contradicts the datagram's length.
+    /// The fragment overlaps another one or contradicts the datagram's length.
     Overlap,
-    /// It is one too many.
+    /// The fragment is one too many.
     TooMany,
 }
 
@@ -80,7 +80,7 @@ impl Pieces {
         Fit::New
     }
 
-    /// Whether nothing is missing.
+    /// Returns whether the datagram is complete.
     pub(super) fn complete(&self) -> bool {
         self.total != 0 && self.seen == self.total
     }

@@ -14,14 +14,14 @@ pub(super) const NONE: u32 = u32::MAX;
 /// The largest packet that can be held: no IPv6 packet is longer, and a fragment is never a super-packet.
 const PACKET_MAX: usize = 40 + 65_535;
 
-/// What is known of a held packet, kept with its first chunk.
+/// State of a held packet, stored with its first chunk.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Held {
     /// Bytes from the IP header on.
     pub(super) len: u32,
     /// Its place in the datagram.
     pub(super) info: FragmentInfo,
-    /// What its device left undone.
+    /// Offload work that the device left undone.
     pub(super) offload: Offload,
     /// The first chunk of the datagram's next held packet, or [`NONE`].
     pub(super) next: u32,
@@ -41,17 +41,17 @@ const NOTHING: Held = Held {
 #[derive(Debug)]
 pub(super) struct Slots {
     chunks: HugeVec<[u8; CHUNK]>,
-    /// For each chunk the next one of its packet, or of the free list.
+    /// Next chunk of each chunk's packet, or of the free list.
     links: Vec<u32>,
     held: Vec<Held>,
     free: u32,
     free_count: usize,
-    /// Where a packet lies together when it is given back.
+    /// Buffer in which a released packet is put together.
     scratch: Vec<u8>,
 }
 
 impl Slots {
-    /// Room for `bytes` bytes, in whole chunks.
+    /// Creates a store for `bytes` bytes, in whole chunks.
     pub(super) fn new(bytes: usize) -> Result<Slots, OutOfMemory> {
         let count = (bytes / CHUNK).min(NONE as usize - 1);
         let links = (1..=count as u32).map(|i| if i as usize == count { NONE } else { i }).collect();
@@ -65,14 +65,14 @@ impl Slots {
         })
     }
 
-    /// Memory that [`Slots::new`] takes.
+    /// Memory use of [`Slots::new`].
     pub(super) fn footprint(bytes: usize) -> Footprint {
         let count = bytes / CHUNK;
         let beside = count * (size_of::<u32>() + size_of::<Held>()) + HEADROOM + PACKET_MAX;
         HugeVec::<[u8; CHUNK]>::footprint(count) + Footprint::of_bytes(beside as u64)
     }
 
-    /// Copies a packet; `None` where it does not fit any more. Gives its first chunk.
+    /// Copies a packet, and returns its first chunk. Returns `None` if it does not fit.
     pub(super) fn store(&mut self, bytes: &[u8], info: FragmentInfo, offload: Offload) -> Option<u32> {
         if bytes.is_empty() || bytes.len() > PACKET_MAX || bytes.len().div_ceil(CHUNK) > self.free_count {
             return None;
@@ -96,17 +96,17 @@ impl Slots {
         Some(head)
     }
 
-    /// What is known of the packet whose first chunk is `head`.
+    /// Returns the state of the packet whose first chunk is `head`.
     pub(super) fn get(&self, head: u32) -> Option<&Held> {
         self.held.get(head as usize)
     }
 
-    /// As [`get`](Self::get), to be linked.
+    /// Mutable version of [`get`](Self::get), to link the packet.
     pub(super) fn get_mut(&mut self, head: u32) -> Option<&mut Held> {
         self.held.get_mut(head as usize)
     }
 
-    /// Puts a packet together, with headroom, and forgets it.
+    /// Puts a packet together, with headroom, and frees its chunks.
     pub(super) fn take(&mut self, head: u32) -> Option<Packet<'_>> {
         let held = *self.get(head)?;
         let len = held.len as usize;
@@ -119,7 +119,7 @@ impl Slots {
         Packet::with_offload(&mut self.scratch, HEADROOM, len, held.offload)
     }
 
-    /// Forgets a packet.
+    /// Frees a packet's chunks.
     pub(super) fn release(&mut self, head: u32) {
         let mut last = head;
         let mut count = 1;

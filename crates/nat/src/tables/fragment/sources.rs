@@ -1,4 +1,4 @@
-//! Entries of each source in the table.
+//! Number of table entries of each source.
 
 use crate::base::index::Index;
 use alloc::vec;
@@ -33,13 +33,13 @@ impl Sources {
         })
     }
 
-    /// Bytes that [`Sources::new`] takes.
+    /// Memory use of [`Sources::new`] in bytes.
     pub(super) fn footprint(n: u32) -> Footprint {
         let beside = u64::from(n) * (size_of::<Source>() + size_of::<u32>()) as u64;
         Index::footprint(n) + Footprint::of_bytes(beside)
     }
 
-    /// One unit more for a source; its record, or `None` where it has `max` already or no record is free.
+    /// Adds one unit to a source. Returns its record, or `None` if it has `max` already or no record is free.
     pub(super) fn add(&mut self, address: Address, hash: u64, max: u32) -> Option<u32> {
         if let Some(id) = self.index.find(hash, |id| self.is(id, address)) {
             return self.add_to(id, max).then_some(id);
@@ -51,7 +51,7 @@ impl Sources {
         Some(id)
     }
 
-    /// One unit more for a record; `false` where it has `max` already.
+    /// Adds one unit to a record; `false` if it has `max` already.
     pub(super) fn add_to(&mut self, id: u32, max: u32) -> bool {
         match self.records.get_mut(id as usize) {
             Some(s) if s.units < max => {
@@ -62,7 +62,7 @@ impl Sources {
         }
     }
 
-    /// So many units less; a source without any is forgotten.
+    /// Removes units; a source without any is forgotten.
     pub(super) fn remove(&mut self, id: u32, units: u32) {
         let Some(s) = self.records.get_mut(id as usize) else { return };
         s.units = s.units.saturating_sub(units);

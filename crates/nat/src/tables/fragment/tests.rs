@@ -12,7 +12,7 @@ use std::vec::Vec;
 const LIFETIME_MS: u32 = 2_000;
 const NOW: Instant = Instant(1_000_000);
 
-/// How the first fragment was translated.
+/// Translation of the first fragment.
 type Memo = u32;
 
 fn table(change: impl FnOnce(&mut Limits)) -> Fragments<Memo> {
@@ -21,7 +21,7 @@ fn table(change: impl FnOnce(&mut Limits)) -> Fragments<Memo> {
     Fragments::new(&limits, [1, 2, 3, 4]).unwrap()
 }
 
-/// A packet as received: its bytes, and what its headers say.
+/// Packet as received: its bytes, and the contents of its headers.
 #[derive(Clone, Debug)]
 struct Given {
     bytes: Vec<u8>,
@@ -90,7 +90,7 @@ impl Given {
         self.with_packet(|p| table.collect(NOW, &self.fragment, LIFETIME_MS, p, memo))
     }
 
-    /// The bytes and offsets of what comes back.
+    /// Returns the bytes and offsets of the released fragments.
     fn release(&self, table: &mut Fragments<Memo>) -> Vec<(Vec<u8>, Memo, Option<Datagram>)> {
         let mut all = Vec::new();
         table.release(NOW, &self.fragment, |r| {
@@ -240,7 +240,7 @@ fn part(source: u16, id: u32, offset: u16, more: bool, data: &[u8]) -> Given {
 #[test]
 fn an_overlap_ends_the_whole_datagram_until_its_time_is_up() {
     let data = datagram(1_600);
-    // Known already: what comes after the overlap is dropped too.
+    // The first fragment is known: fragments after the overlap are dropped too.
     let mut known = table(|_| ());
     assert_eq!(part(1, 7, 0, true, &data[..800]).first(&mut known, 1), Ok(0));
     let overlapping = part(1, 7, 792, true, &data[..80]);
@@ -248,16 +248,16 @@ fn an_overlap_ends_the_whole_datagram_until_its_time_is_up() {
     let good = part(1, 7, 800, false, &data[..800]);
     assert_eq!(good.later(&mut known, NOW), Later::Drop(DropReason::FragmentOverlap));
     assert_eq!(part(1, 7, 0, true, &data[..800]).first(&mut known, 1), Err(DropReason::FragmentOverlap));
-    // Then the identification may serve again.
+    // Afterwards the identification may be used again.
     let after = NOW.plus_ms(LIFETIME_MS.into());
     assert_eq!(good.later(&mut known, after), Later::Held);
 
-    // Not known yet: what was held is dropped, and the first one too.
+    // The first fragment is not known yet: the held fragments are dropped, and the first one too.
     let mut waiting = table(|_| ());
     assert_eq!(part(1, 7, 800, false, &data[..800]).later(&mut waiting, NOW), Later::Held);
     assert_eq!(part(1, 7, 0, true, &data[..808]).first(&mut waiting, 1), Err(DropReason::FragmentOverlap));
     assert_eq!(ended(&mut waiting), [(DropReason::FragmentOverlap, 1)]);
-    // Two last fragments that disagree are one too.
+    // Two last fragments that disagree are an overlap too.
     let mut ends = table(|_| ());
     assert_eq!(part(1, 7, 800, false, &data[..100]).later(&mut ends, NOW), Later::Held);
     let other_end = part(1, 7, 1_600, false, &data[..100]);
@@ -280,7 +280,7 @@ fn a_fragment_that_the_network_doubled_does_no_harm() {
 
 #[test]
 fn a_fragment_of_wrong_length_is_dropped_alone() {
-    // What the parser lets through is no matter here: it refuses some of these itself.
+    // The parser refuses some of these itself; the table must not depend on that.
     let wrong = |offset, more, len: usize| {
         let mut given = part(1, 7, 0, true, &vec![0; len.next_multiple_of(8)]);
         given.fragment.info = FragmentInfo { offset, more, id: 7 };

@@ -1,6 +1,6 @@
-//! A pool that changes while it runs: other ranges, other terms. What a change needs is made beforehand
-//! ([`PoolChange`]), put in place at once ([`Pool4State::change`]), and then each address of which something
-//! changes comes to the new rules by itself (`bib/settle.rs`), some bindings at a time.
+//! Changes of a running pool: other ranges, other terms. Gatun prepares the data of a change beforehand
+//! ([`PoolChange`]) and applies it at once ([`Pool4State::change`]). Then each changed address adopts the new
+//! rules (`bib/settle.rs`), some bindings at a time.
 
 use super::{AddressMap, Holdings, Pool4State, PoolError, PortBlock, Ports, block_terms, bound, hold_down};
 use crate::base::plan::{Allocation, BlockProtocols, Pool4, Transport};
@@ -11,33 +11,33 @@ use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-/// The terms of either kind.
+/// Terms of either kind of pool.
 enum Terms {
     Single(SingleTerms),
     Blocks(BlockTerms),
 }
 
-/// What a running pool becomes; afterwards, what it was.
+/// Change of a running pool; after it is applied, the pool's previous state.
 pub(crate) struct PoolChange {
     map: Arc<AddressMap>,
     overload: Vec<(Transport, u16)>,
     terms: Terms,
-    /// Numbers of addresses that come to it.
+    /// Numbers of added addresses.
     pub(crate) added: Vec<u32>,
-    /// Of those that leave it.
+    /// Numbers of removed addresses.
     pub(crate) removed: Vec<u32>,
-    /// Of those whose ports or blocks have another use.
+    /// Numbers of addresses whose ports or blocks have another use.
     pub(crate) changed: Vec<u32>,
 }
 
-/// What has to be known of a running pool to prepare a change.
+/// Outline of a running pool, to prepare a change.
 #[derive(Clone)]
 pub(crate) struct PoolOutline {
     pub(crate) map: Arc<AddressMap>,
     pub(crate) room: u32,
 }
 
-/// Whether a pool can change from one allocation to another while it runs.
+/// Returns whether a running pool can change from one allocation to another.
 pub(crate) fn same_kind(old: &Allocation, new: &Allocation) -> bool {
     match (old, new) {
         (Allocation::Random(_), Allocation::Random(_)) => true,
@@ -50,7 +50,7 @@ pub(crate) fn same_kind(old: &Allocation, new: &Allocation) -> bool {
     }
 }
 
-/// Whether the blocks of subscribers follow from the same networks.
+/// Returns whether two formulas derive blocks from the same networks.
 fn same_formula(old: &Allocation, new: &Allocation) -> bool {
     match (old, new) {
         (Allocation::Deterministic(a), Allocation::Deterministic(b)) => {
@@ -63,10 +63,11 @@ fn same_formula(old: &Allocation, new: &Allocation) -> bool {
 }
 
 impl PoolChange {
-    /// What makes the pool of `outline`, which was made from `old`, that of `new`. The allocation is of the same
-    /// kind.
+    /// Prepares the change of the pool of `outline`, which was made from `old`, to `new`. The allocation must
+    /// be of the same kind.
     ///
     /// # Errors
+    ///
     /// If `new` contradicts itself, there is no room for its addresses, or memory is short.
     pub(crate) fn prepare(
         outline: &PoolOutline,
@@ -111,10 +112,10 @@ impl Pool4State {
         PoolOutline { map: Arc::clone(&self.map), room: self.room }
     }
 
-    /// Puts other rules in place. From now on no port is given against them; what exists against them is for
-    /// [`Pool4State::next_used`] and the rest to end.
+    /// Applies the new rules. From now on no port is given against them. [`Pool4State::next_used`] and the
+    /// methods below end existing bindings and blocks that break them.
     pub(crate) fn change(&mut self, change: &mut PoolChange) {
-        // Their numbers may be other addresses' next.
+        // Other addresses may get their numbers next.
         for &ix in &change.removed {
             self.set_drained(ix, false);
         }
@@ -137,7 +138,7 @@ impl Pool4State {
         }
     }
 
-    /// The first used port of an address from `from` on.
+    /// Returns the first used port of an address from `from` on.
     pub(crate) fn next_used(&self, transport: Transport, ix: u32, from: u16) -> Option<u16> {
         match &self.ports {
             Ports::Single(single) => single.next_used(transport, ix, from),
@@ -145,7 +146,8 @@ impl Pool4State {
         }
     }
 
-    /// Whether a binding of a subscriber may stay at a port by the rules; `prefix` is the subscriber's.
+    /// Returns whether a binding of a subscriber may keep its port under the rules. `prefix` is the
+    /// subscriber's.
     pub(crate) fn may_keep(&self, transport: Transport, ix: u32, port: u16, prefix: u128) -> bool {
         match &self.ports {
             Ports::Single(_) => self.covers(transport, ix, port),
@@ -153,7 +155,7 @@ impl Pool4State {
         }
     }
 
-    /// The same by what a change would make the rules.
+    /// Same as [`may_keep`](Self::may_keep), under the rules of a change.
     pub(crate) fn would_keep(
         &self,
         change: &PoolChange,
@@ -168,7 +170,7 @@ impl Pool4State {
         }
     }
 
-    /// The owner of the next block of an address, from number `from` on, that is to be taken away.
+    /// Returns the owner of the next block of an address, from number `from` on, that is to be taken away.
     pub(crate) fn next_eviction(&mut self, ix: u32, from: &mut u32) -> Option<u32> {
         match &mut self.ports {
             Ports::Single(_) => None,
@@ -193,7 +195,7 @@ impl Pool4State {
         }
     }
 
-    /// An address follows the new rules: what is free there can be given.
+    /// Opens an address under the new rules: its free ports and blocks can be given out.
     pub(crate) fn open_address(&mut self, ix: u32) {
         match &mut self.ports {
             Ports::Single(single) => single.count(&self.map, ix),
@@ -202,7 +204,7 @@ impl Pool4State {
         }
     }
 
-    /// All addresses do.
+    /// Notes that all addresses follow the new rules.
     pub(crate) fn settled(&mut self) {
         match &mut self.ports {
             Ports::Single(single) => single.settled(&self.map),
@@ -210,7 +212,7 @@ impl Pool4State {
         }
     }
 
-    /// The owner of the block that a static binding is to have a port of.
+    /// Returns the owner of the block that contains the port of a new static binding.
     pub(crate) fn in_the_way(&self, transport: Transport, ix: u32, port: u16) -> Option<u32> {
         match &self.ports {
             Ports::Single(_) => None,
@@ -218,7 +220,7 @@ impl Pool4State {
         }
     }
 
-    /// First and last port of the block of a port, and which transports it is for.
+    /// Returns first and last port of the block of a port, and its transports.
     pub(crate) fn extent(&self, transport: Transport, port: u16) -> (u16, u16, [bool; 3]) {
         match &self.ports {
             Ports::Single(_) => (port, port, core::array::from_fn(|t| t == transport as usize)),
@@ -226,7 +228,7 @@ impl Pool4State {
         }
     }
 
-    /// Takes the block of a port from its owner, without holding it down, and a held one out of its wait.
+    /// Takes the block of a port from its owner without a hold-down, and ends the hold-down of a held one.
     pub(crate) fn clear_block(
         &mut self,
         now: Instant,
@@ -243,10 +245,10 @@ impl Pool4State {
         }
     }
 
-    /// Marks the port of a new static binding as used; one that is held down for whoever had it is taken.
+    /// Marks the port of a new static binding as used, even if it is held down for its previous user.
     pub(crate) fn claim_static(&mut self, transport: Transport, ix: u32, port: u16) -> bool {
         let held = match &self.ports {
-            // Used by nobody: whoever frees it sees that it is bound then.
+            // No subscriber uses the port. Its later release sees that it is bound.
             Ports::Single(single) => {
                 single.has(transport, ix, port) && self.binding(transport, ix, port) == 0
             }
@@ -255,7 +257,7 @@ impl Pool4State {
         held || self.claim(transport, ix, port)
     }
 
-    /// The port of a static binding was given back: what goes with it does, too.
+    /// Releases the block of a static binding's port after the port was returned.
     pub(crate) fn unbar(&mut self, transport: Transport, ix: u32, port: u16) {
         if let Ports::Blocks(blocks) = &mut self.ports {
             blocks.unbar(transport as usize, ix, port);

@@ -1,4 +1,4 @@
-//! Which address and ports a new binding would get, read and not taken.
+//! Preview of the address and port of a new binding, without any change.
 
 use super::{Holdings, Pool4State, PortRequest, Ports};
 use core::net::Ipv4Addr;
@@ -6,26 +6,27 @@ use gatun_wire::DropReason;
 
 pub use crate::tables::ports::holdings::PortSource;
 
-/// Which port a new binding would get.
+/// Preview of the port for a new binding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PortOutlook {
     /// The public address.
     pub address: Ipv4Addr,
-    /// The port, where it is known before.
+    /// The port, if it can be known in advance.
     pub port: Option<u16>,
     /// First and last port of the block.
     pub block: Option<(u16, u16)>,
-    /// Where the port comes from.
+    /// Source of the port.
     pub source: PortSource,
-    /// Free ports there, of which chance decides; of new blocks, free blocks of the address.
+    /// Number of free ports that the random choice is among; for new blocks, free blocks of the address.
     pub free: u32,
 }
 
 impl Pool4State {
-    /// What [`allocate`](Self::allocate) would give.
+    /// Previews [`allocate`](Self::allocate).
     ///
     /// # Errors
-    /// As there.
+    ///
+    /// Same as [`allocate`](Self::allocate).
     pub(crate) fn preview(
         &self,
         wanted: &PortRequest,
@@ -44,7 +45,7 @@ impl Pool4State {
         }
     }
 
-    /// Whether [`claim_for`](Self::claim_for) would give a port.
+    /// Returns whether [`claim_for`](Self::claim_for) would give a port.
     pub(crate) fn preview_claim(
         &self,
         (address, port): (Ipv4Addr, u16),
@@ -63,7 +64,8 @@ impl Pool4State {
         free.then_some(PortOutlook { address, port: Some(port), block: None, source, free: 1 })
     }
 
-    /// Blocks that a subscriber may have, and whether all protocols share them; `None` where there are none.
+    /// Returns the maximum number of blocks of a subscriber, and whether all protocols share them; `None`
+    /// without blocks.
     pub(crate) fn blocks_each(&self) -> Option<(u32, bool)> {
         match &self.ports {
             Ports::Single(_) => None,

@@ -1,4 +1,4 @@
-//! Pools whose ports are given one by one; those with blocks are in `ports/blocks/tests.rs`.
+//! Tests of pools with single ports; those with blocks are in `ports/blocks/tests.rs`.
 
 use super::*;
 use crate::base::plan::{Pairing, PoolRange};
@@ -25,7 +25,7 @@ fn pool(ranges: &[PoolRange]) -> Pool4State {
     Pool4State::new(&plan(ranges, Pairing::Soft, false), true).unwrap()
 }
 
-/// One port, for a subscriber that is paired with `preferred`.
+/// Allocates one port for a subscriber that is paired with `preferred`.
 fn allocate(
     pool: &mut Pool4State,
     rng: &mut Rng,

@@ -1,4 +1,4 @@
-//! Which addresses a pool has, their numbers, and which ports each of them has.
+//! Map of a pool's addresses, their numbers, and the ports of each.
 
 use super::Layout;
 use crate::base::build_error::BuildError;
@@ -10,7 +10,7 @@ use core::net::Ipv4Addr;
 use core::ops::Range;
 use gatun_mem::OutOfMemory;
 
-/// Why a pool cannot be made.
+/// Reason why a pool cannot be made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PoolError {
     /// The first address or port of a range lies above its last.
@@ -35,7 +35,7 @@ pub enum PoolError {
         /// Blocks without those of the overflow.
         blocks: u64,
     },
-    /// A running pool has room for so many addresses, and not for those that were added.
+    /// A running pool has room for this many addresses only, and not for those that were added.
     Room(u32),
     /// Memory is short.
     OutOfMemory(OutOfMemory),
@@ -77,7 +77,7 @@ impl From<OutOfMemory> for PoolError {
     }
 }
 
-/// Addresses in a row, numbered from `ix` on.
+/// Consecutive addresses, numbered from `ix` on.
 #[derive(Clone, Copy, Debug)]
 struct Span {
     first: u32,
@@ -85,9 +85,10 @@ struct Span {
     ix: u32,
 }
 
-/// The addresses of all pools: which pool's one is, and its number there. No address is in two pools.
+/// Owners of the addresses of all pools: the pool of an address, and its number there. No address is in two
+/// pools.
 pub(crate) struct AddressOwners {
-    /// The first address of all, and how far the last is from it: most addresses are outside, at one look.
+    /// First address of all, and the distance of the last from it: one look excludes most addresses.
     first: u32,
     width: u32,
     /// In order of address, with the number of the pool.
@@ -110,7 +111,7 @@ impl AddressOwners {
         Ok(AddressOwners { first, width, spans })
     }
 
-    /// The number of the pool that an address is in, and its number there.
+    /// Returns the number of an address's pool, and the address's number there.
     #[inline(always)]
     pub(crate) fn find(&self, address: Ipv4Addr) -> Option<(usize, u32)> {
         let a = u32::from(address);
@@ -125,7 +126,7 @@ impl AddressOwners {
     }
 }
 
-/// Addresses in a row, with numbers in a row, and the same rule: `layouts` by transport.
+/// Consecutive addresses, with consecutive numbers, and the same rule: `layouts` by transport.
 #[derive(Clone, Copy, Debug)]
 struct Section {
     ix: u32,
@@ -135,8 +136,8 @@ struct Section {
 
 /// Addresses of a pool, their numbers and their ports.
 ///
-/// Numbers run without gaps in the order of addresses where a pool is made. One that is changed while it runs
-/// keeps the numbers of the addresses that stay; new ones get those that are free.
+/// In a new pool, numbers run without gaps in the order of addresses. A pool that changes while it runs keeps
+/// the numbers of the addresses that stay; new addresses get free numbers.
 #[derive(Debug)]
 pub(crate) struct AddressMap {
     /// In order of address.
@@ -152,7 +153,7 @@ pub(crate) struct AddressMap {
 }
 
 impl AddressMap {
-    /// How many addresses there are.
+    /// Number of addresses.
     pub(crate) fn addresses(&self) -> u32 {
         self.addresses
     }
@@ -168,7 +169,7 @@ impl AddressMap {
         (span.first <= a && a <= span.last).then(|| span.ix + (a - span.first))
     }
 
-    /// The address of a number; the unspecified one where there is none such.
+    /// Returns the address of a number; the unspecified one if no address has the number.
     #[inline]
     pub(crate) fn address(&self, ix: u32) -> Ipv4Addr {
         let found =
@@ -188,7 +189,7 @@ impl AddressMap {
         0
     }
 
-    /// Which ports of an address are the pool's.
+    /// Returns the pool's ports of an address.
     #[inline]
     pub(crate) fn layout(&self, transport: Transport, ix: u32) -> Option<&Layout> {
         let section = self.section_of(ix)?;
@@ -200,17 +201,17 @@ impl AddressMap {
         of_number(&self.section_numbers, ix, |s| s.ix).filter(|s| ix.wrapping_sub(s.ix) < s.len)
     }
 
-    /// Which rule an address has, as a number.
+    /// Returns the rule of an address, as a number.
     pub(crate) fn rule(&self, ix: u32) -> Option<[usize; 3]> {
         self.section_of(ix).map(|section| section.layouts)
     }
 
-    /// Whether there is an address of this number.
+    /// Returns whether an address has this number.
     pub(crate) fn has(&self, ix: u32) -> bool {
         self.section_of(ix).is_some()
     }
 
-    /// Whether an address has the same ports there as here.
+    /// Returns whether an address has the same ports in both maps.
     pub(crate) fn same_ports(&self, other: &AddressMap, ix: u32) -> bool {
         Transport::ALL.iter().all(|&t| match (self.layout(t, ix), other.layout(t, ix)) {
             (Some(a), Some(b)) => a.same(b),
@@ -218,8 +219,8 @@ impl AddressMap {
         })
     }
 
-    /// Addresses in a row that have the same ports, by their numbers, and those ports by transport; in the order
-    /// of addresses.
+    /// Iterates over sections of consecutive addresses with the same ports, in the order of addresses: their
+    /// numbers, and their ports by transport.
     pub(crate) fn sections(&self) -> impl Iterator<Item = (Range<u32>, [&Layout; 3])> {
         self.sections.iter().filter_map(|s| {
             let [tcp, udp, icmp] = s.layouts.map(|number| self.layouts.get(number));
@@ -227,19 +228,18 @@ impl AddressMap {
         })
     }
 
-    /// The addresses of some ranges, numbered in order.
+    /// Numbers the addresses of some ranges in order.
     pub(crate) fn new(ranges: &[PoolRange]) -> Result<Self, PoolError> {
         Self::numbered(ranges, None)
     }
 
-    /// The addresses of other ranges for a pool that runs and has room for so many: those that stay keep their
-    /// numbers.
+    /// Numbers the addresses of other ranges for a running pool with limited room. Addresses that stay keep
+    /// their numbers.
     pub(crate) fn after(&self, ranges: &[PoolRange], room: u32) -> Result<Self, PoolError> {
         Self::numbered(ranges, Some((self, room)))
     }
 
-    /// Cuts the address space wherever a range begins or ends: between two cuts all addresses have the
-    /// same rule.
+    /// Cuts the address space at both ends of every range. Between two cuts all addresses have the same rule.
     fn numbered(ranges: &[PoolRange], before: Option<(&AddressMap, u32)>) -> Result<Self, PoolError> {
         if let Some(&r) = ranges.iter().find(|r| r.first > r.last || r.ports.0 > r.ports.1) {
             return Err(PoolError::Backwards(r));
@@ -311,7 +311,7 @@ impl AddressMap {
         }
     }
 
-    /// An address, and `more` behind it.
+    /// Adds an address, and the `more` addresses after it.
     fn push(&mut self, first: u32, more: u32, ix: u32, layouts: [usize; 3]) {
         let last = first + more;
         match self.spans.last_mut() {
@@ -326,7 +326,7 @@ impl AddressMap {
         self.sections.push(Section { ix, len: more.saturating_add(1), layouts });
     }
 
-    /// The number of the layout of some ports, made at most once.
+    /// Returns the number of the layout of some ports, and makes it at most once.
     fn layout_of(&mut self, ports: Vec<(u16, u16)>, known: &mut BTreeMap<Vec<(u16, u16)>, usize>) -> usize {
         if let Some(&number) = known.get(&ports) {
             return number;
@@ -337,7 +337,8 @@ impl AddressMap {
     }
 }
 
-/// Of numbers in a row, by their first ones and in their order, those that `ix` may be among. Most pools have one such row.
+/// Returns the rows that may contain the number `ix`. Rows are in the order of their first numbers; most pools
+/// have one row.
 #[inline]
 fn of_number<T>(rows: &[T], ix: u32, first: impl Fn(&T) -> u32) -> Option<&T> {
     match rows {
@@ -346,10 +347,10 @@ fn of_number<T>(rows: &[T], ix: u32, first: impl Fn(&T) -> u32) -> Option<&T> {
     }
 }
 
-/// Numbers that no address has.
+/// Free numbers.
 struct FreeNumbers {
     runs: Vec<Range<u32>>,
-    /// Of a pool that runs.
+    /// Room of a running pool.
     room: Option<u32>,
 }
 
@@ -367,8 +368,8 @@ impl FreeNumbers {
         FreeNumbers { runs, room }
     }
 
-    /// The first of some numbers in a row, and how many behind it; `more` are wanted. They all lie in the first
-    /// run that has so many, or else as many as there are in the first one.
+    /// Takes consecutive numbers: returns the first, and the number of those after it. It wants `more` after
+    /// the first. It uses the first run that is long enough, else all of the first run.
     fn take(&mut self, more: u32) -> Result<(u32, u32), PoolError> {
         let whole = self.runs.iter().position(|run| run.len() as u64 > u64::from(more));
         let run = whole.or_else(|| self.runs.iter().position(|run| !run.is_empty()));

@@ -1,4 +1,4 @@
-//! Ports given out by blocks: a subscriber has some, and each of its bindings a random port of one of them.
+//! Port blocks: a subscriber has some, and each of its bindings gets a random port of one of them.
 //!
 //! ```text
 //! block = (group, address, slot)       slot: the block's first port / its size
@@ -37,7 +37,7 @@ use rules::BlockRules;
 pub(crate) use rules::BlockTerms;
 use table::{BlockId, BlockState, Header, Queue, Sizes};
 
-/// Blocks that are drawn where some may be free by rules that hold no longer, or spoken for.
+/// Maximum number of blocks drawn if free ones may be reserved or excluded by new rules.
 const TRIES_MAX: usize = 64;
 
 /// The blocks of a pool.
@@ -50,22 +50,22 @@ pub(crate) struct BlockPorts {
     slots: u32,
     /// Chunks of a block.
     chunks_each: usize,
-    /// Numbers of addresses lie below this: there is room for more than there are.
+    /// Upper bound of the numbers of addresses, with room for more.
     room: u32,
     headers: HugeVec<Header>,
-    /// Stands for a header that is not there.
+    /// Placeholder for a missing header.
     no_header: Header,
     chunks: [HugeVec<Chunk>; 3],
     /// By group and address, `words_each` of them: free blocks.
     free: HugeVec<u64>,
     words_each: usize,
-    /// By group and address: how many are free.
+    /// Number of free blocks by group and address.
     free_count: HugeVec<u32>,
-    /// By group: addresses with a free block.
+    /// Addresses with a free block, by group.
     open: Vec<BitTree>,
-    /// By transport and address: ports in use.
+    /// Number of used ports by transport and address.
     used: [HugeVec<u32>; 3],
-    /// By group and address: blocks there are.
+    /// Number of blocks by group and address.
     total: HugeVec<u32>,
     pub(crate) usage: [Usage; 3],
     blocks: BlockUsage,
@@ -73,18 +73,19 @@ pub(crate) struct BlockPorts {
     held: Queue,
     held_max: u32,
     rules: BlockRules,
-    /// Whether some addresses have yet to come to new rules.
+    /// True if some addresses do not follow the new rules yet.
     changing: bool,
-    /// Addresses whose blocks give no ports, and how many there are.
+    /// Addresses whose blocks give no ports, and their number.
     drained: BitTree,
     drained_len: u32,
 }
 
 impl BlockPorts {
-    /// All free, with room for more addresses. `hold` is off where nobody needs it.
+    /// Creates a pool with all blocks free and room for more addresses. `hold` enables the hold-down.
     ///
     /// # Errors
-    /// If the plan asks for blocks that cannot be, or memory is short.
+    ///
+    /// If the plan asks for impossible blocks, or memory is short.
     pub(crate) fn new(map: &AddressMap, terms: BlockTerms, room: u32) -> Result<Self, PoolError> {
         let BlockTerms { plan, pairing, port_parity, hold, rules } = terms;
         let (used, sizes) = (Sizes::new(map.addresses(), &plan)?, Sizes::new(room, &plan)?);
@@ -126,7 +127,7 @@ impl BlockPorts {
         Ok(ports)
     }
 
-    /// Memory that [`BlockPorts::new`] takes.
+    /// Memory use of [`BlockPorts::new`].
     pub(crate) fn footprint(addresses: u32, plan: &Blocks) -> Result<Footprint, OutOfMemory> {
         let sizes = Sizes::new(addresses, plan)?;
         let n = addresses as usize;
@@ -138,8 +139,8 @@ impl BlockPorts {
             + pages(n * size_of::<u32>()) * 3)
     }
 
-    /// A random port of the subscriber's blocks, or of a new one that is not `reserved`. `wanted.subscriber` is the
-    /// owner's number.
+    /// Allocates a random port of the subscriber's blocks, or of a new one that is not `reserved`.
+    /// `wanted.subscriber` is the owner's number.
     #[inline]
     pub(crate) fn allocate(
         &mut self,
@@ -161,7 +162,7 @@ impl BlockPorts {
         }
         let mut before = NO_BLOCK;
         let mut block = holdings.first_block(group);
-        // As many as the subscriber has, which is bounded by the plan.
+        // The plan bounds the number of the subscriber's blocks.
         while block != NO_BLOCK {
             if !self.gives_none(block)
                 && let Some((ix, port)) = self.take_random(rng, block, wanted)
@@ -179,7 +180,7 @@ impl BlockPorts {
         Ok((ix, port, Some(self.describe(block, now))))
     }
 
-    /// Marks a certain port as used for a subscriber; `false` where that is not possible.
+    /// Marks a certain port as used for a subscriber. Returns `false` if that is not possible.
     pub(crate) fn claim_for(
         &mut self,
         now: Instant,
@@ -210,8 +211,8 @@ impl BlockPorts {
         self.take(wanted.transport, block, self.offset(port)).then(|| Some(self.describe(block, now)))
     }
 
-    /// Marks a port as used by nobody's subscriber: the block that it lies in is given to nobody, if it
-    /// is not a subscriber's own.
+    /// Marks a port as used without a subscriber. Its block is given to no subscriber, unless it is a
+    /// subscriber's own.
     pub(crate) fn claim(&mut self, transport: Transport, ix: u32, port: u16) -> bool {
         let group = self.group_number(transport as usize);
         let block = self.block_of(group, ix, port);
@@ -234,7 +235,7 @@ impl BlockPorts {
         if !self.rules.is_own(ix, port >> self.shift) {
             self.header_mut(block).state = BlockState::Barred as u16;
             let chunk = self.chunk_ix(block, self.offset(port));
-            // The block of another protocol that has its own may be given out all the same.
+            // With blocks per protocol, the other protocols' blocks may still be given out.
             let shared = self.open.len() == 1;
             let of_group = self.chunks.iter_mut().enumerate().filter(|(t, _)| shared || *t == group);
             for (_, chunks) in of_group {
@@ -246,8 +247,8 @@ impl BlockPorts {
         self.take(transport, block, self.offset(port))
     }
 
-    /// Marks a port as free; `None` where it is already. A block that its owner has to give back at once
-    /// is in the answer.
+    /// Marks a port as free; `None` if it is free already. The result has a block that its owner has to return
+    /// at once.
     pub(crate) fn release(
         &mut self,
         now: Instant,
@@ -286,7 +287,8 @@ impl BlockPorts {
         }
     }
 
-    /// The owner of a block that has lingered long enough, if there is one: [`BlockPorts::end_lingering`] is next.
+    /// Returns the owner of a block that has lingered long enough, if there is one. The caller calls
+    /// [`BlockPorts::end_lingering`] next.
     pub(crate) fn lingered(&self, now: Instant) -> Option<u32> {
         let block = self.lingering.oldest;
         if block == NO_BLOCK {
@@ -306,7 +308,7 @@ impl BlockPorts {
         Some(self.end(now, block, holdings))
     }
 
-    /// Frees up to `budget` blocks whose hold-down is over; says whether any still waits.
+    /// Frees up to `budget` blocks whose hold-down is over; returns whether any still waits.
     pub(crate) fn expire_held(&mut self, now: Instant, budget: usize) -> bool {
         for _ in 0..budget {
             let block = self.held.oldest;
@@ -338,14 +340,14 @@ impl BlockPorts {
         BlockUsage { lingering: self.lingering.len.into(), held: self.held.len.into(), ..self.blocks }
     }
 
-    /// Who has the block that a port lies in, by its number among subscribers.
+    /// Returns the owner of the block of a port, by its number among subscribers.
     pub(crate) fn owner(&self, transport: Transport, ix: u32, port: u16) -> Option<u32> {
         let block = self.block_of(self.group_number(transport as usize), ix, port);
         let header = self.header(block);
         (ix < self.room && header.is(BlockState::Owned)).then_some(header.owner)
     }
 
-    /// The line that the next port of a subscriber will most likely come from.
+    /// Prefetches the line that the next port of a subscriber most likely comes from.
     #[inline]
     pub(crate) fn prefetch(&self, transport: Transport, holdings: &Holdings) {
         let block = holdings.first_block(self.group_number(transport as usize));
@@ -355,7 +357,7 @@ impl BlockPorts {
         }
     }
 
-    /// The lines that the end of a port touches.
+    /// Prefetches the lines that the end of a port touches.
     #[inline]
     pub(crate) fn prefetch_release(&self, transport: Transport, ix: u32, port: u16) {
         let block = self.block_of(self.group_number(transport as usize), ix, port);
@@ -385,13 +387,13 @@ impl BlockPorts {
                 }
                 return Ok(self.give(group, ix, slot, wanted.subscriber, holdings));
             }
-            // It was free by the rules before the last change, to which this address has yet to come.
+            // The block was free under the rules before the last change, which this address still follows.
             self.mark_taken(group, ix, slot);
         }
         Err(none)
     }
 
-    /// A free block of an address, each as likely as every other.
+    /// Returns a free block of an address, each with the same probability.
     fn random_slot(&self, rng: &mut Rng, group: usize, ix: u32) -> Option<u16> {
         let mut rank = rng.below(self.free_at(group, ix));
         let first = self.place(group, ix) * self.words_each;
@@ -409,8 +411,8 @@ impl BlockPorts {
         None
     }
 
-    /// Where a new subscriber starts: the address that `spread` names, unless three quarters of its blocks
-    /// are taken and the one that its other half names has more.
+    /// Returns the address that a new subscriber starts with: the one that `spread` names. If three quarters of
+    /// its blocks are taken, and the address that the other half of `spread` names has more, it is that one.
     fn first_address(&self, group: usize, spread: u64) -> u32 {
         let (first, second) = (self.rules.spread(spread >> 32), self.rules.spread(spread));
         let total = self.total.get(self.place(group, first)).copied().unwrap_or(0);
@@ -439,7 +441,7 @@ impl BlockPorts {
         block
     }
 
-    /// Takes a block without ports in use from its owner, who is told.
+    /// Takes a block without used ports from its owner and updates the owner's holdings.
     fn end(&mut self, now: Instant, block: BlockId, holdings: &mut Holdings) -> PortBlock {
         let group = self.group_of(block);
         let description = self.describe(block, now);
@@ -477,7 +479,7 @@ impl BlockPorts {
         self.free_block(block);
     }
 
-    /// Puts the block behind `before` at the head of its owner's list.
+    /// Moves the block after `before` to the head of its owner's list.
     #[cold]
     fn move_to_front(&mut self, holdings: &mut Holdings, group: usize, before: BlockId, block: BlockId) {
         self.header_mut(before).next = self.header(block).next;
@@ -524,7 +526,7 @@ impl BlockPorts {
         true
     }
 
-    /// A chunk of a block has its first port in use.
+    /// Notes that a chunk of a block has its first port in use.
     fn chunk_in_use(&mut self, block: BlockId) {
         let header = self.header_mut(block);
         header.busy += 1;

@@ -1,5 +1,5 @@
-//! 256 ports of one transport and which of them are used: one cache line. A block of ports is one of them or
-//! a few in a row, or, where it is smaller, the beginning of one.
+//! Chunk: 256 ports of one transport, with the used ones marked, in one cache line. A block of ports is one or
+//! more consecutive chunks, or the beginning of one if it is smaller.
 
 use super::{EVEN, Parity};
 use crate::base::rng::Rng;
@@ -16,14 +16,14 @@ pub(crate) struct Chunk {
     words: [u64; WORDS],
     /// Ports used.
     pub(crate) used: u32,
-    /// Not zero where its ports are not for subscribers: they are not counted then.
+    /// Nonzero if its ports are not for subscribers; they are not counted then.
     pub(crate) barred: u32,
 }
 
 const _: () = assert!(size_of::<Chunk>() == 64);
 
 impl Chunk {
-    /// Marks a port as used; `false` where it is already.
+    /// Marks a port as used; `false` if it is used already.
     #[inline]
     pub(crate) fn take(&mut self, at: usize) -> bool {
         let Some(word) = self.words.get_mut(at / 64) else { return false };
@@ -34,7 +34,7 @@ impl Chunk {
         free
     }
 
-    /// Marks a port as free; `false` where it is already.
+    /// Marks a port as free; `false` if it is free already.
     #[inline]
     pub(crate) fn give_back(&mut self, at: usize) -> bool {
         let Some(word) = self.words.get_mut(at / 64) else { return false };
@@ -64,10 +64,10 @@ impl Chunk {
     }
 }
 
-/// A random free port of a block of `1 << shift` ports, each as likely as every other (RFC 6888 REQ-15): its
-/// place in the block. Of the wanted parity, or `None` where there is none such.
+/// Returns a random free port of a block of `1 << shift` ports, as its place in the block. Each free port has
+/// the same probability (RFC 6888 REQ-15). The port has the wanted parity; `None` if there is none such.
 ///
-/// While many are free, a draw or two finds one; else one is counted off. Both are uniform.
+/// While many are free, a draw or two finds one; else one is found by counting. Both are uniform.
 #[inline]
 pub(crate) fn random_free(chunks: &[Chunk], shift: u32, parity: Parity, rng: &mut Rng) -> Option<usize> {
     let size = 1usize << shift;
@@ -91,7 +91,7 @@ pub(crate) fn random_free(chunks: &[Chunk], shift: u32, parity: Parity, rng: &mu
     counted_off(chunks, size, parity, rng)
 }
 
-/// The same by counting, for blocks that are nearly full.
+/// Same by counting, for blocks that are nearly full.
 #[inline(never)]
 fn counted_off(chunks: &[Chunk], size: usize, parity: Parity, rng: &mut Rng) -> Option<usize> {
     let mask = match parity {
@@ -177,7 +177,7 @@ mod tests {
         let mut rng = Rng::new([2; 4]);
         for used in [0usize, 1, 128, 200, 240, 250] {
             let mut chunks = block(8);
-            // Used ports in a row, as an attacker would have them.
+            // Consecutive ports are used, as an attacker would use them.
             (0..used).for_each(|at| assert!(take(&mut chunks, at)));
             let mut counts = vec![0u32; 256 - used];
             for _ in 0..500 * counts.len() {

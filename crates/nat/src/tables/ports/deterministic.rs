@@ -1,5 +1,5 @@
-//! Deterministic port blocks (RFC 7422): which block a subscriber has, and whose a port is, by the
-//! configuration alone. Both ways are pure functions, so no log is needed to answer who had a port.
+//! Deterministic port blocks (RFC 7422): the configuration alone maps a subscriber to its block, and a port to
+//! its subscriber. Both ways are pure functions, so no log is needed to answer who had a port.
 //!
 //! Subscribers are numbered in the order of the networks they are in, blocks in the order of addresses and
 //! ports; the n-th subscriber has the n-th block. The last blocks of each address are left out: they are
@@ -12,8 +12,8 @@ use alloc::vec::Vec;
 use core::net::{Ipv4Addr, Ipv6Addr};
 use core::ops::Range;
 
-/// The numbers of the whole blocks of `1 << shift` ports that all `layouts` have; those without any port have
-/// no say.
+/// Returns the numbers of the whole blocks of `1 << shift` ports that all `layouts` have. Layouts without any
+/// port are ignored.
 pub(crate) fn whole_blocks(layouts: &[&Layout], shift: u32) -> Vec<u16> {
     let with_ports = || layouts.iter().filter(|layout| layout.total() > 0);
     let mut blocks = Vec::new();
@@ -33,7 +33,7 @@ struct Inside {
     /// The number of its first subscriber.
     first: u64,
     net: Net6,
-    /// Bits of an address behind the subscriber's prefix.
+    /// Bits of an address after the subscriber's prefix.
     host_bits: u32,
 }
 
@@ -91,7 +91,7 @@ impl Formula {
         Ok(Formula { inside, shift, areas })
     }
 
-    /// The block of a subscriber: the number of its address, and of the block there.
+    /// Returns the block of a subscriber: the number of its address, and the block's number there.
     pub(crate) fn block_of(&self, prefix: u128) -> Option<(u32, u16)> {
         let inside = self.inside.iter().find(|i| i.net.contains(Ipv6Addr::from(prefix)))?;
         let offset = prefix.wrapping_sub(u128::from(inside.net.addr));
@@ -116,24 +116,25 @@ impl Formula {
         inside.net.contains(Ipv6Addr::from(prefix)).then_some(prefix)
     }
 
-    /// The numbers of those blocks of an address that are subscribers' own.
+    /// Returns the numbers of those blocks of an address that are subscribers' own.
     pub(crate) fn slots(&self, ix: u32) -> &[u16] {
         let area = self.areas.iter().find(|a| a.addresses.contains(&ix));
         area.map_or(&[], |a| a.slots.as_slice())
     }
 }
 
-/// Who has which ports in a deterministic pool, without any state.
+/// Map of subscribers and ports in a deterministic pool, without any state.
 pub struct DeterministicMap {
     map: AddressMap,
     formula: Formula,
 }
 
 impl DeterministicMap {
-    /// The formula of a pool; `None` where its allocation is another.
+    /// Creates the map of a pool; `None` if its allocation is another.
     ///
     /// # Errors
-    /// As for building an engine: ranges that contradict each other, more subscribers than blocks.
+    ///
+    /// If ranges contradict each other, or there are more subscribers than blocks, as for an engine.
     pub fn new(pool: &Pool4) -> Result<Option<Self>, PoolError> {
         let Allocation::Deterministic(plan) = &pool.allocation else { return Ok(None) };
         let map = AddressMap::new(&pool.ranges)?;
@@ -141,8 +142,8 @@ impl DeterministicMap {
         Ok(Some(DeterministicMap { map, formula }))
     }
 
-    /// The public address of a subscriber and its first and last port; IPv4 hosts are asked for as
-    /// ::ffff:a.b.c.d. Any address of the subscriber will do.
+    /// Returns the public address of a subscriber and its first and last port. IPv4 hosts are written as
+    /// ::ffff:a.b.c.d. Any address of the subscriber works.
     pub fn forward(&self, inside: Ipv6Addr) -> Option<(Ipv4Addr, (u16, u16))> {
         let (ix, slot) = self.formula.block_of(inside.into())?;
         let first = slot << self.formula.shift;
@@ -150,14 +151,14 @@ impl DeterministicMap {
         Some((self.map.address(ix), (first, last)))
     }
 
-    /// The subscriber that a port of a public address belongs to: its first address. `None` for ports of
-    /// the overflow, about which the log knows, and for those that the pool lacks.
+    /// Returns the first address of the subscriber that owns a port of a public address. Returns `None` for
+    /// overflow ports, which only the log can resolve, and for ports outside the pool.
     pub fn reverse(&self, address: Ipv4Addr, port: u16) -> Option<Ipv6Addr> {
         let ix = self.map.address_ix(address)?;
         self.formula.subscriber_of(ix, port >> self.formula.shift).map(Ipv6Addr::from)
     }
 
-    /// Whether a port of a public address is in the pool at all.
+    /// Returns whether a port of a public address is in the pool at all.
     pub fn covers(&self, transport: Transport, address: Ipv4Addr, port: u16) -> bool {
         debug_assert!(Transport::ALL.contains(&transport));
         let layout = self.map.address_ix(address).and_then(|ix| self.map.layout(transport, ix));
@@ -213,7 +214,7 @@ mod tests {
             }
         }
         assert_eq!(ports, 65_536 * 512);
-        // All other ports are nobody's.
+        // All other ports belong to no subscriber.
         let mut owned = 0u32;
         for ix in 0..529u32 {
             let address = Ipv4Addr::from(0xc000_0000 + ix);

@@ -1,4 +1,4 @@
-//! Ports and blocks that subscribers have of a pool, and requests for more.
+//! Ports and blocks that subscribers have in a pool, and requests for more.
 
 use crate::base::plan::Transport;
 use crate::base::time::Instant;
@@ -12,9 +12,9 @@ const NO_ADDRESS: u32 = u32::MAX;
 /// Ports of an address, or of a pool.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
-    /// Given to bindings, static ones too; and those held down, where ports are given one by one.
+    /// Ports given to bindings, static ones too. For single ports, held ones are included.
     pub used: u64,
-    /// All there are.
+    /// Total number.
     pub total: u64,
 }
 
@@ -28,13 +28,13 @@ impl AddAssign for Usage {
 /// Port blocks of a pool.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BlockUsage {
-    /// All there are, subscribers' own by formula too.
+    /// Total number, subscribers' own by formula too.
     pub total: u64,
     /// Given to subscribers.
     pub owned: u64,
-    /// Of those, without a port in use.
+    /// Part of `owned`: blocks without a port in use.
     pub lingering: u64,
-    /// Given back, and not to be given to another subscriber yet.
+    /// Blocks returned and held down.
     pub held: u64,
 }
 
@@ -47,7 +47,7 @@ impl AddAssign for BlockUsage {
     }
 }
 
-/// Some ports in a row that a subscriber was given, or has no longer.
+/// Consecutive ports that a subscriber got or returned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PortBlock {
     /// The number of the public address.
@@ -56,19 +56,19 @@ pub struct PortBlock {
     pub first: u16,
     /// The last port.
     pub last: u16,
-    /// For which transports.
+    /// Transports of the block.
     pub transports: [bool; 3],
-    /// When it was given or given back.
+    /// Time at which it was given or returned.
     pub at: Instant,
 }
 
-/// What a subscriber has of a pool. Kept in its record, changed by the pool.
+/// Ports and blocks of a subscriber in a pool. The subscriber's record contains it; the pool changes it.
 #[derive(Clone, Copy, Debug, zerocopy::FromZeros)]
 #[repr(C)]
 pub struct Holdings {
-    /// The address that it is paired with.
+    /// Address that the subscriber is paired with.
     paired: u32,
-    /// By group: its first block, and how many there are.
+    /// First block and number of blocks, by group.
     pub(crate) blocks: [u32; 3],
     pub(crate) counts: [u16; 3],
     _spare: u16,
@@ -79,23 +79,23 @@ impl Holdings {
     pub const NONE: Holdings =
         Holdings { paired: NO_ADDRESS, blocks: [NO_BLOCK; 3], counts: [0; 3], _spare: 0 };
 
-    /// The number of the outside address that it is paired with (RFC 4787 REQ-2), if it is already.
+    /// Returns the number of the paired outside address (RFC 4787 REQ-2), if there is one.
     #[inline]
     pub fn paired(&self) -> Option<u32> {
         (self.paired != NO_ADDRESS).then_some(self.paired)
     }
 
-    /// Parts it from the outside address that it is paired with.
+    /// Unpairs the subscriber from its outside address.
     pub(crate) fn unpair(&mut self) {
         self.paired = NO_ADDRESS;
     }
 
-    /// Pairs it with an outside address.
+    /// Pairs the subscriber with an outside address.
     pub fn pair(&mut self, address_ix: u32) {
         self.paired = address_ix;
     }
 
-    /// Its first block of a group; the others follow in a list.
+    /// Returns the first block of a group; the others follow in a list.
     #[inline]
     pub(crate) fn first_block(&self, group: usize) -> u32 {
         self.blocks.get(group).copied().unwrap_or(NO_BLOCK)
@@ -107,7 +107,7 @@ impl Holdings {
         }
     }
 
-    /// How many blocks of a group it has.
+    /// Returns the number of blocks of a group.
     pub(crate) fn block_count(&self, group: usize) -> u16 {
         self.counts.get(group).copied().unwrap_or(u16::MAX)
     }
@@ -118,40 +118,40 @@ impl Holdings {
         }
     }
 
-    /// Port blocks that it has: by transport, or the first number for all of them together.
+    /// Numbers of port blocks by transport. If all transports share them, only the first number is used.
     pub fn blocks(&self) -> [u16; 3] {
         self.counts
     }
 }
 
-/// A port that is asked for.
+/// Request for a port.
 #[derive(Clone, Copy, Debug)]
 pub struct PortRequest {
-    /// Of which transport.
+    /// Transport of the port.
     pub transport: Transport,
-    /// What the binding's inside port is.
+    /// Inside port of the binding.
     pub inside_port: u16,
-    /// A hash of the subscriber, from which a new one's address comes.
+    /// Hash of the subscriber, which selects the address of a new one.
     pub spread: u64,
-    /// The subscriber's number: the owner of new blocks.
+    /// Number of the subscriber, which owns new blocks.
     pub subscriber: u32,
-    /// The subscriber's prefix, by which a formula knows it.
+    /// Prefix of the subscriber, which the formula uses.
     pub prefix: u128,
-    /// Random numbers: which ports are tried first.
+    /// Random numbers that choose the ports to try first.
     pub draws: [u32; 2],
 }
 
-/// Where a new port would come from.
+/// Source of a new port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PortSource {
     /// Any free port of the address.
     Address,
-    /// The subscriber's own block, which a formula gives it.
+    /// The subscriber's own block by formula.
     OwnBlock,
     /// A block that the subscriber has been given.
     Block,
-    /// A block that it would be given: which one of the address, chance decides.
+    /// A new block for the subscriber, chosen at random among those of the address.
     NewBlock,
-    /// The port that a SYN from the remote host, which waits, was sent to.
+    /// The port to which a held SYN from the remote host was sent.
     HeldSyn,
 }

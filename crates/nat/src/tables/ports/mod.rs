@@ -1,10 +1,10 @@
-//! The ports of one public address and one transport: which exist, which are used.
+//! Ports of one public address and one transport: those that exist, and those in use.
 //!
-//! A [`Layout`] says which ports exist and is shared by all addresses with the same rule; a [`PortSet`] says
-//! which are used. All zeroes is "none used", so the sets of addresses that nobody uses cost no memory.
-//! Both count by group of 1,024 ports and by parity, so that choosing a free port looks at a bounded
-//! number of words however full the set is; see [`random`]. Group 0 is the well-known ports, which is all
-//! that port classes (RFC 4787 REQ-3) need.
+//! A [`Layout`] has the existing ports and is shared by all addresses with the same rule. A [`PortSet`] has the
+//! used ports. All zeroes means "none used", so the sets of unused addresses cost no memory. Both count by
+//! group of 1,024 ports and by parity, so that the choice of a free port looks at a bounded number of words at
+//! any fill level; see [`random`]. Group 0 has the well-known ports, which is enough for port classes (RFC 4787
+//! REQ-3).
 
 pub(crate) mod address_map;
 pub(crate) mod blocks;
@@ -27,7 +27,7 @@ const PORTS_IN_GROUP: usize = 1_024;
 /// Bits of a word that stand for even ports.
 const EVEN: u64 = 0x5555_5555_5555_5555;
 
-/// Ports, counted: even and odd.
+/// Counts of ports: even and odd.
 type ByParity<T> = [T; 2];
 
 #[inline]
@@ -40,13 +40,13 @@ fn group_of(port: u16) -> usize {
     usize::from(port) / PORTS_IN_GROUP
 }
 
-/// The class of a group: 0 for the well-known ports, 1 for all others.
+/// Returns the class of a group: 0 for the well-known ports, 1 for all others.
 #[inline]
 fn class_of(group: usize) -> usize {
     usize::from(group > 0)
 }
 
-/// Which ports are wanted.
+/// Wanted class of ports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Class {
     /// 0-1023.
@@ -56,7 +56,7 @@ pub(crate) enum Class {
     Any,
 }
 
-/// Which ports are wanted, further.
+/// Wanted parity of ports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Parity {
     Even,
@@ -74,7 +74,7 @@ pub(crate) struct Wanted {
 impl Wanted {
     pub(crate) const ANY: Wanted = Wanted { class: Class::Any, parity: Parity::Any };
 
-    /// What keeps the class or the parity of an inside port, where asked to.
+    /// Wanted ports that keep the class or the parity of an inside port, if asked to.
     pub(crate) fn like(port: u16, keep_class: bool, keep_parity: bool) -> Wanted {
         let class = match (keep_class, group_of(port)) {
             (false, _) => Class::Any,
@@ -123,14 +123,14 @@ impl Wanted {
     }
 }
 
-/// Which ports exist.
+/// Existing ports.
 #[derive(Debug)]
 pub(crate) struct Layout {
     words: Vec<u64>,
     in_group: [ByParity<u16>; GROUPS],
     in_class: [ByParity<u32>; 2],
-    /// The first and the last one, where there are none missing between them: most layouts are such, and then a port
-    /// exists without a look at the words.
+    /// First and last port if there is no gap between them. Most layouts are such, and then the check for a
+    /// port needs no look at the words.
     in_a_row: Option<(u16, u16)>,
 }
 
@@ -151,22 +151,22 @@ impl Layout {
         layout
     }
 
-    /// No port.
+    /// Layout without ports.
     pub(crate) fn none() -> Self {
         Layout { words: Vec::new(), in_group: [[0; 2]; GROUPS], in_class: [[0; 2]; 2], in_a_row: None }
     }
 
-    /// Their number.
+    /// Number of ports.
     pub(crate) fn total(&self) -> u32 {
         self.in_class.iter().flatten().sum()
     }
 
-    /// Whether the same ports exist there.
+    /// Returns whether both layouts have the same ports.
     pub(crate) fn same(&self, other: &Layout) -> bool {
         self.words == other.words
     }
 
-    /// Whether a port exists.
+    /// Returns whether a port exists.
     #[inline]
     pub(crate) fn has(&self, port: u16) -> bool {
         if let Some((first, last)) = self.in_a_row {
@@ -195,8 +195,8 @@ fn count(
     }
 }
 
-/// Which ports are used. Only ports of the layout are counted; others may be marked too (a static
-/// binding's), and are then used and nothing else.
+/// Used ports. Only ports of the layout are counted. Other ports (a static binding's) can be marked as used
+/// too.
 #[derive(Clone, Copy, zerocopy::FromZeros)]
 #[repr(C, align(64))]
 pub(crate) struct PortSet {
@@ -206,19 +206,19 @@ pub(crate) struct PortSet {
 }
 
 impl PortSet {
-    /// How many of the layout are used.
+    /// Number of used ports of the layout.
     #[inline]
     pub(crate) fn used(&self) -> u32 {
         self.in_class.iter().flatten().sum()
     }
 
-    /// Whether a port is used.
+    /// Returns whether a port is used.
     pub(crate) fn has(&self, port: u16) -> bool {
         let (word, bit) = place(port);
         self.words.get(word).is_some_and(|w| w & bit != 0)
     }
 
-    /// Marks a port as used; `false` where it is already.
+    /// Marks a port as used; `false` if it is used already.
     #[inline]
     pub(crate) fn take(&mut self, layout: &Layout, port: u16) -> bool {
         let (word, bit) = place(port);
@@ -232,7 +232,7 @@ impl PortSet {
         true
     }
 
-    /// Marks a port as free; `false` where it is already.
+    /// Marks a port as free; `false` if it is free already.
     pub(crate) fn give_back(&mut self, layout: &Layout, port: u16) -> bool {
         let (word, bit) = place(port);
         match self.words.get_mut(word) {
@@ -265,7 +265,7 @@ impl PortSet {
         None
     }
 
-    /// Counts anew, for another layout.
+    /// Counts again for another layout.
     pub(crate) fn count_for(&mut self, layout: &Layout) {
         self.in_class = [[0; 2]; 2];
         self.in_group = [[0; 2]; GROUPS];
@@ -282,7 +282,7 @@ impl PortSet {
         }
     }
 
-    /// How many of the wanted ports are free.
+    /// Number of the wanted ports that are free.
     fn free(&self, layout: &Layout, wanted: Wanted) -> u32 {
         let classes = layout.in_class.iter().zip(&self.in_class);
         let few = wanted.classes();
@@ -293,13 +293,13 @@ impl PortSet {
             .sum()
     }
 
-    /// Whether a port exists and is free.
+    /// Returns whether a port exists and is free.
     #[inline]
     pub(crate) fn is_free(&self, layout: &Layout, port: u16) -> bool {
         layout.has(port) && !self.has(port)
     }
 
-    /// Asks for the word that says whether a port is used, and for what is counted of it.
+    /// Prefetches the word with a port's mark, and the counts that include it.
     #[inline]
     pub(crate) fn prefetch(&self, port: u16) {
         prefetch_read(&self.words, place(port).0);

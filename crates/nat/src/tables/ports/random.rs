@@ -1,9 +1,9 @@
-//! A random free port: each free one as likely as every other, at any fill (RFC 6056 3.2, RFC 6888 REQ-15,
+//! Random free port: each free one has the same probability, at any fill level (RFC 6056 3.2, RFC 6888 REQ-15,
 //! RFC 7857 9).
 //!
-//! While many are free, a few draws find one. Else a rank among the free ones is drawn, and found by the
-//! counts: at most 64 groups, 16 words and 64 bits are looked at. Both ways are uniform, so their
-//! combination is.
+//! While many are free, a few draws find one. Otherwise Gatun draws a rank among the free ports, and finds it
+//! by the counts: it looks at 64 groups, 16 words and 64 bits at most. Both ways are uniform, so their
+//! combination is too.
 
 use super::{ByParity, Layout, PORTS_IN_GROUP, Parity, PortSet, WORDS_IN_GROUP, Wanted};
 use crate::base::rng::Rng;
@@ -11,7 +11,7 @@ use crate::base::rng::Rng;
 const DRAWS: usize = 4;
 
 impl PortSet {
-    /// A free port of those wanted, or `None` where there is none. It is not yet marked.
+    /// Returns a free port among those wanted, or `None` if there is none. It does not mark the port.
     pub(crate) fn random_free(&self, layout: &Layout, wanted: Wanted, rng: &mut Rng) -> Option<u16> {
         let free = self.free(layout, wanted);
         if free == 0 {
@@ -29,7 +29,7 @@ impl PortSet {
         self.nth_free(layout, wanted, rng.below(free))
     }
 
-    /// The free port of that rank among those wanted.
+    /// Returns the free port with that rank among those wanted.
     fn nth_free(&self, layout: &Layout, wanted: Wanted, mut rank: u32) -> Option<u16> {
         let groups = wanted.groups();
         // Not `map`: that of arrays is a call of its own, 64 times over.
@@ -54,7 +54,7 @@ impl PortSet {
     }
 }
 
-/// Whether `rank` lies among the next `n`; where it does not, they are taken off it.
+/// Returns whether `rank` lies among the next `n`; otherwise it subtracts them from it.
 #[inline(always)]
 fn below(rank: &mut u32, n: u32) -> bool {
     let here = *rank < n;

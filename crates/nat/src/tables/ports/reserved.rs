@@ -1,12 +1,12 @@
-//! Ports that are free in the tables and reserved all the same.
+//! Ports that are free in the tables but reserved.
 
 use super::address_map::AddressMap;
 use core::net::Ipv4Addr;
 use core::ops::RangeInclusive;
 
-/// Knows ports that sessions have which are not in the tables yet.
+/// Reservations for the ports of sessions that are not in the tables yet.
 pub(crate) trait Reservations {
-    /// Whether such a session has one of these ports.
+    /// Returns whether such a session has one of these ports.
     fn has(&self, address: Ipv4Addr, ports: &RangeInclusive<u16>, transports: [bool; 3]) -> bool;
 }
 
@@ -27,13 +27,13 @@ impl<'a> ReservedPorts<'a> {
         self.map
     }
 
-    /// Whether nothing is reserved.
+    /// Returns whether nothing is reserved.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         self.by.is_none()
     }
 
-    /// Whether one of these ports is reserved.
+    /// Returns whether one of these ports is reserved.
     #[inline]
     pub(crate) fn any(&self, ix: u32, ports: RangeInclusive<u16>, transports: [bool; 3]) -> bool {
         self.by.is_some_and(|by| by.has(self.map.address(ix), &ports, transports))

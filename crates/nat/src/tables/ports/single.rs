@@ -1,4 +1,4 @@
-//! Ports given out one by one: any free one of the subscriber's address (RFC 6056).
+//! Single-port allocation: any free port of the subscriber's address (RFC 6056).
 
 use super::{Layout, PortSet, Wanted};
 use crate::base::bit_tree::BitTree;
@@ -12,22 +12,22 @@ use crate::tables::ports::reserved::ReservedPorts;
 use gatun_mem::{Footprint, HugeVec, OutOfMemory};
 use gatun_wire::DropReason;
 
-/// Addresses that are tried for a port, where some have yet to be counted.
+/// Maximum number of addresses tried for a port while some are not counted yet.
 const TRIES_MAX: u32 = 64;
 
-/// Ports that are drawn where some are spoken for.
+/// Maximum number of ports drawn while some are reserved.
 const DRAWS_MAX: u32 = 64;
 
-/// How many times the terms of holding may change before what was held by the first is free early.
+/// Number of changes of the hold-down terms after which ports held under the first terms become free early.
 const TERMS_BEFORE: usize = 3;
 
-/// Terms of a running pool that change.
+/// Changeable terms of a running pool.
 pub(crate) struct SingleTerms {
     pairing: Pairing,
     port_parity: bool,
     port_class: bool,
     totals: [u64; 3],
-    /// A new place for ports that are held, where the terms of that change.
+    /// New queue of held ports, if the hold-down changes.
     held: Option<Held>,
 }
 
@@ -51,18 +51,18 @@ impl SingleTerms {
 /// The ports of a pool.
 pub(crate) struct SinglePorts {
     sets: [HugeVec<PortSet>; 3],
-    /// Addresses with a free port, that may be given.
+    /// Addresses with a free port that can be given.
     open: [BitTree; 3],
     /// Addresses that give no ports.
     drained: BitTree,
     pub(crate) usage: [Usage; 3],
     held: Held,
-    /// Ports that were held before the terms of holding changed, the oldest first: they are free first.
+    /// Ports held under earlier hold-down terms, the oldest first: they become free first.
     held_before: [Held; TERMS_BEFORE],
-    /// Addresses whose ports have changed, and whose used ones are yet to be counted by the new rule.
+    /// Addresses with changed ports whose used ports are not counted under the new rule yet.
     uncounted: BitTree,
     uncounted_len: u32,
-    /// Whether addresses are leaving.
+    /// True if addresses are being removed.
     leaving: bool,
     pairing: Pairing,
     port_parity: bool,
@@ -114,7 +114,7 @@ impl SinglePorts {
         usage
     }
 
-    /// Lets an address give ports where it has any.
+    /// Opens an address if it has free ports.
     fn open_where(&mut self, map: &AddressMap, ix: u32) {
         for (open, transport) in self.open.iter_mut().zip(Transport::ALL) {
             match map.layout(transport, ix) {
@@ -126,8 +126,8 @@ impl SinglePorts {
         }
     }
 
-    /// Other terms, from now on; gives what is no longer needed. What is held stays so, as long as the terms
-    /// have not changed more often than [`TERMS_BEFORE`] times since.
+    /// Sets new terms and returns the data that is no longer needed. Held ports stay held, unless the terms
+    /// change more than [`TERMS_BEFORE`] times.
     pub(crate) fn set_terms(
         &mut self,
         map: &AddressMap,
@@ -148,7 +148,8 @@ impl SinglePorts {
         terms.held = Some(core::mem::replace(&mut self.held_before[TERMS_BEFORE - 1], before));
     }
 
-    /// The rule of an address has changed: it is counted by the new one before anything else.
+    /// Notes that the rule of an address has changed. The address is counted under the new rule before any
+    /// other use.
     pub(crate) fn change_address(&mut self, map: &AddressMap, ix: u32) {
         self.uncounted.insert(ix as usize);
         self.uncounted_len += 1;
@@ -156,8 +157,8 @@ impl SinglePorts {
         self.open_where(map, ix);
     }
 
-    /// All addresses follow the new rules, and those that were to leave have left: what is held of them is free, as their
-    /// numbers may be others' next.
+    /// Notes that all addresses follow the new rules and that removed ones have left. Held ports of removed
+    /// addresses become free, because other addresses may get their numbers.
     pub(crate) fn settled(&mut self, map: &AddressMap) {
         if !core::mem::take(&mut self.leaving) {
             return;
@@ -173,12 +174,13 @@ impl SinglePorts {
         }
     }
 
-    /// The ports that are held, by the terms before, the oldest first, and by those of now.
+    /// Returns a queue of held ports: first those under earlier terms, the oldest first, then that of the
+    /// current terms.
     fn held_at(&mut self, n: usize) -> &mut Held {
         self.held_before.get_mut(n).unwrap_or(&mut self.held)
     }
 
-    /// Lets an address give no ports any more, or again.
+    /// Drains an address, or ends the drain.
     pub(crate) fn set_drained(&mut self, map: &AddressMap, ix: u32, drained: bool) {
         match drained {
             true => self.drained.insert(ix as usize),
@@ -194,7 +196,7 @@ impl SinglePorts {
         }
     }
 
-    /// Counts the used ports of an address by its new rule, where that is yet to be done.
+    /// Counts the used ports of an address under its new rule, if that is still to be done.
     pub(crate) fn count(&mut self, map: &AddressMap, ix: u32) {
         if self.uncounted_len == 0 || !self.uncounted.has(ix as usize) {
             return;
@@ -222,18 +224,18 @@ impl SinglePorts {
         transport.of(&self.sets).get(ix as usize)?.next_used(from)
     }
 
-    /// Whether a port is used, or held.
+    /// Returns whether a port is used, or held.
     pub(crate) fn has(&self, transport: Transport, ix: u32, port: u16) -> bool {
         transport.of(&self.sets).get(ix as usize).is_some_and(|set| set.has(port))
     }
 
-    /// Memory that [`SinglePorts::new`] takes.
+    /// Memory use of [`SinglePorts::new`].
     pub(crate) fn footprint(addresses: u32, hold: HoldDown) -> Footprint {
         let sets = Footprint::of_bytes(u64::from(addresses) * size_of::<PortSet>() as u64);
         sets * 3 + Held::footprint(hold)
     }
 
-    /// A free port, not `reserved`, for a subscriber whose address is `paired`, if it has one.
+    /// Allocates a free port that is not `reserved`, for a subscriber whose address is `paired`, if it has one.
     pub(crate) fn allocate(
         &mut self,
         reserved: ReservedPorts<'_>,
@@ -252,7 +254,7 @@ impl SinglePorts {
         if paired.is_some() && self.pairing == Pairing::Hard {
             return Err(none);
         }
-        // One that turns out to be full, counted by its new rule, is not found a second time.
+        // An address that turns out to be full under its new rule is not found a second time.
         for _ in 0..=TRIES_MAX.min(self.uncounted_len) {
             let ix = t.of(&self.open).next_cyclic(wish as usize).ok_or(none)? as u32;
             if let Some(port) = self.take_random(reserved, rng, ix, wanted) {
@@ -262,7 +264,8 @@ impl SinglePorts {
         Err(none)
     }
 
-    /// The address that [`allocate`](Self::allocate) would find a port at, and how many are free there.
+    /// Returns the address at which [`allocate`](Self::allocate) would find a port, and its number of free
+    /// ports.
     pub(crate) fn preview(
         &self,
         map: &AddressMap,
@@ -289,12 +292,12 @@ impl SinglePorts {
         Ok((ix, free(ix)))
     }
 
-    /// Marks a certain port as used, in the pool's ranges or not; `false` where it is already.
+    /// Marks a certain port as used, in the pool's ranges or not; `false` if it is used already.
     pub(crate) fn claim(&mut self, map: &AddressMap, transport: Transport, ix: u32, port: u16) -> bool {
         self.change(map, transport, ix, |set, layout| set.take(layout, port))
     }
 
-    /// Marks a port as free, or as held for some time; `false` where it is not used.
+    /// Marks a port as free, or as held for some time; `false` if it is not used.
     pub(crate) fn release(
         &mut self,
         map: &AddressMap,
@@ -321,8 +324,8 @@ impl SinglePorts {
         true
     }
 
-    /// Frees up to `budget` held ports whose time is over; says whether some are still held. Those that are
-    /// `bound` again, by a static binding, are the binding's.
+    /// Frees up to `budget` held ports whose time is over; returns whether some are still held. Ports that are
+    /// `bound` again, by a static binding, stay in use.
     pub(crate) fn expire(
         &mut self,
         map: &AddressMap,
@@ -351,7 +354,7 @@ impl SinglePorts {
         self.held_before.iter().chain([&self.held]).map(|held| held.len as u64).sum()
     }
 
-    /// Where the ports are that have been held longest.
+    /// Returns the queue with the ports that have been held longest.
     fn oldest_held(&mut self) -> Option<&mut Held> {
         let mut all = self.held_before.iter_mut().chain([&mut self.held]);
         all.find(|held| held.len > 0)
@@ -368,8 +371,8 @@ impl SinglePorts {
         self.change(map, transport, ix, |set, layout| set.give_back(layout, port))
     }
 
-    /// Where a new subscriber starts: the address that `spread` names, unless that is three quarters full
-    /// and the one that its other half names is emptier.
+    /// Returns the address that a new subscriber starts with: the one that `spread` names. If that is three
+    /// quarters full, and the one that the other half of `spread` names is emptier, it is that one.
     fn first_address(&self, map: &AddressMap, transport: Transport, spread: u64) -> u32 {
         let scale = |half: u64| (((half & 0xffff_ffff) * u64::from(map.addresses())) >> 32) as u32;
         let (first, second) = (map.nth(scale(spread >> 32)), map.nth(scale(spread)));
@@ -379,14 +382,14 @@ impl SinglePorts {
         if enough || free(self.address_usage(map, transport, second)) <= free(usage) { first } else { second }
     }
 
-    /// What is wanted of a port, best first: as like the inside one as can be (RFC 6146 3.5.1.1, RFC 4787
-    /// REQ-3, REQ-4). Identifiers of ICMP have neither class nor parity.
+    /// Wishes for a port, best first: as similar to the inside port as possible (RFC 6146 3.5.1.1, RFC 4787
+    /// REQ-3, REQ-4). ICMP identifiers have neither class nor parity.
     fn wishes(&self, transport: Transport, inside_port: u16) -> [Wanted; 3] {
         let like = |parity| self.like(transport, inside_port, parity);
         [like(self.port_parity), like(false), Wanted::ANY]
     }
 
-    /// Like the inside port in class and, if wanted, parity, where the pool keeps them.
+    /// Wish for a port with the inside port's class and, if wanted, parity, if the pool keeps them.
     #[inline(always)]
     fn like(&self, transport: Transport, inside_port: u16, parity: bool) -> Wanted {
         match transport != Transport::Icmp && (self.port_class | parity) {
@@ -395,13 +398,13 @@ impl SinglePorts {
         }
     }
 
-    /// The port that a draw falls on, free or not.
+    /// Returns the port of a draw, free or not.
     #[inline]
     pub(crate) fn choice(&self, transport: Transport, inside_port: u16, draw: u32) -> u16 {
         self.like(transport, inside_port, self.port_parity).pick(draw)
     }
 
-    /// The port that a binding will most likely get.
+    /// Returns the port that a binding will most likely get.
     #[inline]
     pub(crate) fn foretell(&self, transport: Transport, ix: u32, inside_port: u16, draws: [u32; 2]) -> u16 {
         let [first, second] = draws;
@@ -416,7 +419,7 @@ impl SinglePorts {
         }
     }
 
-    /// Asks for what taking a port or giving it back will touch.
+    /// Prefetches the lines that taking or returning a port will touch.
     #[inline]
     pub(crate) fn prefetch(&self, transport: Transport, ix: u32, port: u16) {
         if let Some(set) = transport.of(&self.sets).get(ix as usize) {
@@ -465,11 +468,12 @@ impl SinglePorts {
         (0..=DRAWS_MAX).map_while(|_| draw()).find(may_be_given)
     }
 
-    /// Marks a port of an address's own as used; `false` where it is already. The address is counted by its rule.
+    /// Marks a port of an address as used; `false` if it is used already. The address is counted under its
+    /// rule.
     #[inline]
     fn mark(&mut self, transport: Transport, ix: u32, layout: &Layout, port: u16) -> bool {
         let Some(set) = transport.of_mut(&mut self.sets).get_mut(ix as usize) else { return false };
-        // Read before it is written: a sum over what has just been written has to wait for it.
+        // The read precedes the write, because a sum over words just written has to wait for them.
         let used = set.used();
         if !set.take(layout, port) {
             return false;
@@ -481,7 +485,7 @@ impl SinglePorts {
         true
     }
 
-    /// Changes a set and what is counted of it.
+    /// Changes a set and the counts that depend on it.
     fn change(
         &mut self,
         map: &AddressMap,
@@ -492,7 +496,7 @@ impl SinglePorts {
         self.count(map, ix);
         let Some(set) = transport.of_mut(&mut self.sets).get_mut(ix as usize) else { return false };
         let Some(layout) = map.layout(transport, ix) else {
-            // Of an address that is leaving: nothing is counted any more.
+            // The address is being removed, so nothing is counted any more.
             return f(set, &Layout::none());
         };
         let before = set.used();
@@ -518,7 +522,7 @@ struct HeldPort {
     transport: u16,
 }
 
-/// Ports that wait to be free again, in the order of their ends: all wait equally long.
+/// Queue of held ports in the order of their ends: all wait equally long.
 struct Held {
     ring: HugeVec<HeldPort>,
     first: usize,

@@ -1,4 +1,4 @@
-//! Which block a new port would come from, read and not taken.
+//! Preview of the block for a new port, without any change.
 
 use super::table::{BlockId, BlockState};
 use super::{BlockPorts, NO_BLOCK};
@@ -7,11 +7,11 @@ use crate::tables::ports::holdings::PortSource;
 use crate::tables::ports::holdings::{Holdings, PortRequest};
 use gatun_wire::DropReason;
 
-/// The address's number, where the port comes from, the block's ports, and how many are free.
+/// Number of the address, source of the port, ports of the block, and number of free ones.
 type BlockPreview = (u32, PortSource, Option<(u16, u16)>, u32);
 
 impl BlockPorts {
-    /// What [`allocate`](Self::allocate) would do.
+    /// Previews [`allocate`](Self::allocate).
     pub(crate) fn preview(
         &self,
         wanted: &PortRequest,
@@ -29,7 +29,7 @@ impl BlockPorts {
             return Ok(found);
         }
         let mut block = holdings.first_block(group);
-        // As many as the subscriber has, which is bounded by the plan.
+        // The plan bounds the number of the subscriber's blocks.
         while block != NO_BLOCK {
             if !self.gives_none(block)
                 && let Some(found) = self.with_free_port(block, t, PortSource::Block)
@@ -42,7 +42,7 @@ impl BlockPorts {
         Ok((ix, PortSource::NewBlock, None, self.free_at(group, ix)))
     }
 
-    /// The address that a new block would be one of.
+    /// Returns the address of a new block.
     pub(super) fn address_for_block(
         &self,
         wanted: &PortRequest,
@@ -66,7 +66,7 @@ impl BlockPorts {
         open.map(|ix| ix as u32).ok_or(none)
     }
 
-    /// Whether [`claim_for`](Self::claim_for) would give a port.
+    /// Returns whether [`claim_for`](Self::claim_for) would give a port.
     pub(crate) fn could_claim_for(
         &self,
         ix: u32,
@@ -90,12 +90,12 @@ impl BlockPorts {
             && self.is_free(group, ix, port)
     }
 
-    /// Blocks that a subscriber may have, and whether all protocols share them.
+    /// Returns the maximum number of blocks of a subscriber, and whether all protocols share them.
     pub(crate) fn each(&self) -> (u32, bool) {
         (self.plan.per_subscriber.into(), self.open.len() == 1)
     }
 
-    /// A block, where it has a free port.
+    /// Returns a block if it has a free port.
     fn with_free_port(&self, block: BlockId, t: Transport, source: PortSource) -> Option<BlockPreview> {
         let first = self.chunk_ix(block, 0);
         let chunks = t.of(&self.chunks).get(first..first + self.chunks_each)?;

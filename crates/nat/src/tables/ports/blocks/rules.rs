@@ -1,10 +1,11 @@
-//! What each block of a pool is for by the configuration, and how a running pool comes to other rules.
+//! Use of each block of a pool, and the change of a running pool to other rules.
 //!
-//! A block is *ordinary* (given to who needs one), a subscriber's *own* by formula, or none of the pool's. When
-//! the rules change, an address comes to the new ones in four steps, some blocks at a time: bindings that may not
-//! stay are ended ([`BlockPorts::may_keep`]), blocks are taken from owners who may not have them any more
-//! ([`BlockPorts::next_eviction`]), and what is ordinary and unused can be given ([`BlockPorts::open_address`]).
-//! Until then no port comes from a block that is not ordinary by the new rules.
+//! A block is *ordinary* (given on demand), a subscriber's *own* by formula, or not in the pool. When the rules
+//! change, an address adopts the new ones some blocks at a time. Bindings that may not stay are ended
+//! ([`BlockPorts::may_keep`]). Blocks are taken from owners who may not keep them
+//! ([`BlockPorts::next_eviction`]). Then the ordinary unused blocks can be given
+//! ([`BlockPorts::open_address`]). Until then no port comes from a block that is not ordinary under the new
+//! rules.
 
 use super::table::{BlockId, BlockState};
 use super::{BlockPorts, chunk};
@@ -16,14 +17,14 @@ use crate::tables::ports::holdings::{Holdings, PortBlock};
 use alloc::vec::Vec;
 use core::ops::Range;
 
-/// Addresses in a row with the same blocks.
+/// Consecutive addresses with the same blocks.
 struct Area {
     addresses: Range<u32>,
-    /// By group: blocks that are given to who needs one, ascending.
+    /// Ordinary blocks by group, ascending.
     ordinary: Vec<Vec<u16>>,
     /// Blocks that are subscribers' own, ascending.
     own: Vec<u16>,
-    /// Which transports have ports.
+    /// Transports with ports.
     transports: [bool; 3],
 }
 
@@ -63,7 +64,7 @@ impl BlockRules {
         slots.is_some_and(|slots| slots.binary_search(&slot).is_ok())
     }
 
-    /// Whether a block is a subscriber's own by the formula.
+    /// Returns whether a block is a subscriber's own by the formula.
     pub(super) fn is_own(&self, ix: u32, slot: u16) -> bool {
         self.owner(ix, slot).is_some()
     }
@@ -72,7 +73,7 @@ impl BlockRules {
         self.formula.as_ref()?.subscriber_of(ix, slot)
     }
 
-    /// One of the addresses, by half of a hash.
+    /// Returns one of the addresses, by half of a hash.
     pub(super) fn spread(&self, half: u64) -> u32 {
         let mut n = (((half & 0xffff_ffff) * u64::from(self.addresses)) >> 32) as u32;
         for area in &self.areas {
@@ -86,7 +87,7 @@ impl BlockRules {
     }
 }
 
-/// Terms by which a pool gives blocks out.
+/// Terms for giving out a pool's blocks.
 pub(crate) struct BlockTerms {
     pub(super) plan: Blocks,
     pub(super) pairing: Pairing,
@@ -108,7 +109,7 @@ impl BlockTerms {
 }
 
 impl BlockPorts {
-    /// What is ordinary of an address can be given. Blocks that have another use, or are used, are left out.
+    /// Opens the ordinary blocks of an address. Blocks with another use, and used blocks, are left out.
     pub(crate) fn open_address(&mut self, ix: u32) {
         if self.is_drained(ix) {
             return;
@@ -135,7 +136,7 @@ impl BlockPorts {
         self.rules.areas = before;
     }
 
-    /// No block of an address is given to anybody any more.
+    /// Stops giving out blocks of an address.
     pub(crate) fn close_address(&mut self, ix: u32) {
         for group in 0..self.open.len() {
             let at = self.place(group, ix);
@@ -150,7 +151,7 @@ impl BlockPorts {
         }
     }
 
-    /// Other terms, from now on; gives those before. Size and protocols of blocks are the same.
+    /// Sets new terms and returns the previous ones. Size and protocols of blocks stay the same.
     pub(crate) fn set_terms(&mut self, terms: &mut BlockTerms) {
         core::mem::swap(&mut self.plan, &mut terms.plan);
         core::mem::swap(&mut self.pairing, &mut terms.pairing);
@@ -162,7 +163,7 @@ impl BlockPorts {
         self.changing = true;
     }
 
-    /// All addresses follow the new rules.
+    /// Notes that all addresses follow the new rules.
     pub(crate) fn settled(&mut self) {
         self.changing = false;
         // Without the blocks of static bindings, which each address has left out.
@@ -182,7 +183,7 @@ impl BlockPorts {
         totals.map(|&n| u64::from(n)).sum()
     }
 
-    /// All blocks by the rules, as if there were no static bindings.
+    /// Counts all blocks under the rules, without regard to static bindings.
     pub(super) fn set_totals(&mut self) {
         self.blocks.total = 0;
         self.usage.iter_mut().for_each(|usage| usage.total = 0);
@@ -199,26 +200,26 @@ impl BlockPorts {
         }
     }
 
-    /// Whether a block is, by rules that have just changed, no longer one that is given to who needs it.
+    /// Returns whether a block is no longer ordinary, by rules that have just changed.
     #[inline]
     pub(super) fn is_leaving(&self, block: BlockId) -> bool {
         self.changing
             && !self.rules.is_ordinary(self.group_of(block), self.address_of(block), self.slot_of(block))
     }
 
-    /// Whether no new port comes from a block: by the rules, or as its address is drained.
+    /// Returns whether a block gives no new ports: by the rules, or because its address is drained.
     #[inline]
     pub(super) fn gives_none(&self, block: BlockId) -> bool {
         self.is_leaving(block) || self.is_drained(self.address_of(block))
     }
 
-    /// Whether an address gives no ports.
+    /// Returns whether an address gives no ports.
     #[inline]
     pub(super) fn is_drained(&self, ix: u32) -> bool {
         self.drained_len > 0 && self.drained.has(ix as usize)
     }
 
-    /// Lets the blocks of an address, whoever has them, give no ports any more, or again.
+    /// Drains the blocks of an address, whoever owns them, or ends the drain.
     pub(crate) fn set_drained(&mut self, ix: u32, drained: bool) {
         if drained {
             self.close_address(ix);
@@ -231,7 +232,7 @@ impl BlockPorts {
         }
     }
 
-    /// Nobody's any more, to be given where it is ordinary.
+    /// Frees a block; it can be given out if it is ordinary.
     pub(super) fn free_block(&mut self, block: BlockId) {
         self.header_mut(block).state = BlockState::Idle as u16;
         if !self.gives_none(block) {
@@ -239,12 +240,13 @@ impl BlockPorts {
         }
     }
 
-    /// Whether the binding at a port may stay by the rules, which a subscriber's has: not a static one.
+    /// Returns whether a subscriber's binding may keep its port under the rules. Static bindings are not
+    /// checked.
     pub(crate) fn may_keep(&self, transport: usize, ix: u32, port: u16, prefix: u128) -> bool {
         self.may_keep_by(&self.rules, (transport, ix, port), prefix)
     }
 
-    /// The same by other terms.
+    /// Same as [`may_keep`](Self::may_keep), under other terms.
     pub(crate) fn would_keep(&self, terms: &BlockTerms, place: (usize, u32, u16), prefix: u128) -> bool {
         self.may_keep_by(&terms.rules, place, prefix)
     }
@@ -273,15 +275,15 @@ impl BlockPorts {
             if let Some(found) = chunk.next_used(offset % chunk::PORTS) {
                 return u16::try_from(port as usize - offset % chunk::PORTS + found).ok();
             }
-            // On to the next chunk, or the next block where that is smaller.
+            // The step goes to the next chunk, or to the next block if that is smaller.
             let step = chunk::PORTS.min(1 << self.shift);
             port += (step - offset % step) as u32;
         }
         None
     }
 
-    /// The next block of an address from number `from` of all its groups' on that its owner may not have any more:
-    /// its owner's number. Held ones are let go on the way, and free ones given to nobody.
+    /// Returns the owner of the next block of an address that its owner may not keep, from number `from` of all
+    /// groups' blocks on. It ends the hold-down of held blocks on the way, and closes free ones.
     pub(crate) fn next_eviction(&mut self, ix: u32, from: &mut u32) -> Option<u32> {
         let all = self.slots * self.open.len() as u32;
         while *from < all {
@@ -304,7 +306,7 @@ impl BlockPorts {
         None
     }
 
-    /// Takes the block from its owner that [`BlockPorts::next_eviction`] has found.
+    /// Takes the block that [`BlockPorts::next_eviction`] has found from its owner.
     pub(crate) fn evict(&mut self, now: Instant, ix: u32, from: u32, holdings: &mut Holdings) -> PortBlock {
         let (group, slot) = ((from / self.slots) as usize, (from % self.slots) as u16);
         self.take_back(now, self.block_of(group, ix, slot << self.shift), holdings)
@@ -317,20 +319,20 @@ impl BlockPorts {
         self.end(now, block, holdings)
     }
 
-    /// The owner of the block that a port lies in, if it has one, or is held: what a static binding has to wait for.
+    /// Returns the owner of the block of a port, if it has one. A new static binding has to wait for that block.
     pub(crate) fn in_the_way(&self, transport: usize, ix: u32, port: u16) -> Option<u32> {
         let header = self.header(self.block_of(self.group_number(transport), ix, port));
         header.is(BlockState::Owned).then_some(header.owner)
     }
 
-    /// First and last port of the block of a port, and whether it is a transport's too.
+    /// Returns first and last port of the block of a port, and the transports that share it.
     pub(crate) fn extent(&self, transport: usize, port: u16) -> (u16, u16, [bool; 3]) {
         let first = port >> self.shift << self.shift;
         let transports = Transport::ALL.map(|t| self.open.len() == 1 || t as usize == transport);
         (first, first | ((1u16 << self.shift) - 1), transports)
     }
 
-    /// Takes the block of a port from its owner, at once to be given again; a held one is let go.
+    /// Takes the block of a port from its owner without a hold-down, and ends the hold-down of a held one.
     pub(crate) fn clear_block(
         &mut self,
         now: Instant,
@@ -351,7 +353,7 @@ impl BlockPorts {
         ended
     }
 
-    /// A static binding's port was given back: its block is as any other, where there is no other one in it.
+    /// Frees the block of a returned static port, unless another static binding is in it.
     pub(crate) fn unbar(&mut self, transport: usize, ix: u32, port: u16) {
         let group = self.group_number(transport);
         let block = self.block_of(group, ix, port);
@@ -360,7 +362,7 @@ impl BlockPorts {
             return;
         }
         let first = self.chunk_ix(block, 0);
-        // The block of another protocol that has its own may hold another static binding.
+        // With blocks per protocol, the other protocol's block may hold another static binding.
         let shared = self.open.len() == 1;
         let of_group = self.chunks.iter_mut().enumerate().filter(|(t, _)| shared || *t == group);
         for (_, chunks) in of_group {

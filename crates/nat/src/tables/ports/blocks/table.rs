@@ -1,4 +1,4 @@
-//! The tables behind [`BlockPorts`]: numbers of blocks and what lies at them, bits of free ones, queues.
+//! Tables of [`BlockPorts`]: numbers of blocks and their data, bits of free ones, queues.
 
 use super::BlockPorts;
 use crate::base::plan::{BlockProtocols, Blocks};
@@ -11,27 +11,27 @@ use gatun_mem::OutOfMemory;
 /// The number of a block.
 pub(super) type BlockId = u32;
 
-/// What a block is at the moment. Free, absent and a subscriber's own by formula are all idle: the bits of the
-/// free ones, and the formula, tell them apart.
+/// Current state of a block. Free, absent and a subscriber's own by formula are all idle: the free bits and the
+/// formula tell them apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u16)]
 pub(super) enum BlockState {
     Idle = 0,
     Owned = 1,
     Held = 2,
-    /// A static binding lies in it: never a subscriber's.
+    /// A static binding uses a port of it, so no subscriber gets it.
     Barred = 3,
 }
 
 #[derive(Clone, Copy, zerocopy::FromZeros)]
 pub(super) struct Header {
     pub(super) owner: u32,
-    /// The next one of the owner's.
+    /// Next block of the same owner.
     pub(super) next: BlockId,
-    /// Neighbours in the queue that it is in.
+    /// Neighbours in its queue.
     pub(super) older: BlockId,
     pub(super) newer: BlockId,
-    /// When its wait ends.
+    /// End of its wait.
     pub(super) until: u32,
     /// Chunks with a port in use.
     pub(super) busy: u16,
@@ -39,7 +39,7 @@ pub(super) struct Header {
 }
 
 impl Header {
-    /// Of no block.
+    /// Header without a block.
     pub(super) const NONE: Header = Header {
         owner: NO_BLOCK,
         next: NO_BLOCK,
@@ -69,7 +69,7 @@ impl Queue {
     }
 }
 
-/// Numbers of blocks and what lies at them.
+/// Numbers of blocks and their data.
 impl BlockPorts {
     #[inline(always)]
     pub(super) fn group_number(&self, transport: usize) -> usize {
@@ -106,7 +106,7 @@ impl BlockPorts {
         (block >> self.slots.trailing_zeros()).checked_div(self.room).unwrap_or(0) as usize
     }
 
-    /// The chunk that holds port number `at` of a block: chunks are by transport, so a group counts not.
+    /// Returns the chunk of port number `at` of a block. Chunks are by transport, so the group does not matter.
     #[inline(always)]
     pub(super) fn chunk_ix(&self, block: BlockId, at: usize) -> usize {
         let place = ((self.address_of(block) * self.slots) | u32::from(self.slot_of(block))) as usize;
@@ -127,7 +127,7 @@ impl BlockPorts {
         self.headers.get(block as usize).copied().unwrap_or(Header::NONE)
     }
 
-    /// Blocks are numbered by this module alone: there is always such a header.
+    /// Returns the header of a block. Only this module numbers blocks, so the header always exists.
     pub(super) fn header_mut(&mut self, block: BlockId) -> &mut Header {
         self.headers.get_mut(block as usize).unwrap_or(&mut self.no_header)
     }

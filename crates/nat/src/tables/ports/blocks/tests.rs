@@ -118,7 +118,7 @@ fn an_empty_block_lingers_for_its_subscriber_and_is_then_held_down_for_two_minut
     assert_eq!(bed.take(2, UDP), Err(DropReason::BlockNone));
     bed.pass_ms(MINUTE_MS - 64);
     assert_eq!(bed.blocks().lingering, 1);
-    // Its owner comes back, and with the next end of all ports the time begins anew.
+    // The owner comes back; when all its ports have ended, the time starts again.
     let again = bed.take(1, UDP).unwrap();
     assert!(again.new_block.is_none() && bed.blocks().lingering == 0);
     bed.pass_ms(10 * MINUTE_MS);
@@ -337,13 +337,13 @@ fn a_deterministic_subscriber_has_its_own_block_first_and_then_the_overflow() {
             assert!((first..=last).contains(&grant.port) && grant.new_block.is_none());
         }
     }
-    // Two blocks of overflow, one an address: who asks first gets them, and the event says so.
+    // There are two overflow blocks, one per address. The first to ask get them, and the event reports it.
     let more = bed.take(3, UDP).unwrap();
     assert_eq!((more.address_ix, more.new_block.unwrap().first), (0, 1280));
     assert_eq!(bed.take(9, UDP).unwrap().new_block.unwrap().first, 1280, "nobody of the formula");
     assert_eq!(bed.take(4, UDP), Err(DropReason::BlockNone));
     assert_eq!(bed.pool.usage(UDP).used, 8 * 64 + 2);
-    // Own ports may serve again at once, and never leave their subscriber.
+    // Own ports can be used again at once, and never leave their subscriber.
     let (address, (first, _)) = formula.forward(5u128.into()).unwrap();
     let ix = bed.pool.address_ix(address).unwrap();
     assert_eq!(bed.give_back(5, UDP, ix, first + 7), None);
@@ -366,7 +366,7 @@ fn plans_that_cannot_be_are_refused() {
     assert_eq!(nothing.take(1, UDP), Err(DropReason::PoolEmpty));
 }
 
-/// What a history does: 0 take, 1 give back, 2 let time pass.
+/// Step of a history: 0 takes a port, 1 gives it back, 2 lets time pass.
 type Step = (u8, u32, u8, prop::sample::Index);
 
 proptest! {
@@ -391,7 +391,7 @@ proptest! {
         let mut bed = Bed::new(&plan(2, (1024, 1024 + 6 * 64 - 1), terms));
         let mut used: BTreeMap<(usize, u32, u16), u32> = BTreeMap::new();
         let group = |t: usize| if split { t } else { 0 };
-        // By block: its last owner, and when that owner was last seen with a port of it.
+        // Indexed by block: its last owner, and the last time that the owner used a port of it.
         let mut seen: BTreeMap<(usize, u32, u16), (u32, Instant)> = BTreeMap::new();
         for (what, subscriber, t, which) in steps {
             let t = usize::from(t);

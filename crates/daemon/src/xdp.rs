@@ -9,7 +9,7 @@ use super::{Event, privileges};
 use anyhow::Context as _;
 use gatun_config::{Device, Port};
 use gatun_ether::Mac;
-use gatun_io_xdp::{PrefixRule, Opened, Watch, Xdp};
+use gatun_io_xdp::{Opened, PrefixRule, Watch, Xdp};
 use std::net::IpAddr;
 use std::sync::mpsc::{Sender, channel};
 

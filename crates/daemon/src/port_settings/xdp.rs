@@ -2,7 +2,7 @@
 
 use super::hosts::{self, Hosts};
 use gatun_config::{Config, Device, Driver, Network, Port, XdpMode};
-use gatun_io_xdp::{PrefixRule, Mode, PortConfig, Owner, XdpConfig};
+use gatun_io_xdp::{Mode, Owner, PortConfig, PrefixRule, XdpConfig};
 use std::net::{IpAddr, Ipv4Addr};
 
 /// What a configuration asks for.

@@ -101,7 +101,7 @@ struct NotPossible {
 
 impl NotPossible {
     fn restart(restarts: Vec<String>) -> NotPossible {
-        NotPossible { restarts, why: "what the configuration asks for needs a restart".to_owned() }
+        NotPossible { restarts, why: "the new configuration needs a restart".to_owned() }
     }
 
     fn why(why: String) -> NotPossible {
@@ -220,7 +220,7 @@ impl Reload {
         let review = Review::of(&self.settings, &new);
         if review.is_empty() && new.control.facts.config == self.settings.control.facts.config {
             self.keep_confirmed();
-            self.output.log("reload: the configuration is as it was");
+            self.output.log("reload: no changes");
             return Ok(());
         }
         let ready = self.make_ready(&new, &review).and_then(|ready| self.with_rest(ready, &new));
@@ -234,7 +234,7 @@ impl Reload {
         self.remember(&before);
         self.keep_confirmed();
         match review.is_empty() {
-            true => self.output.log("reload: the configuration is as it was, but for its text"),
+            true => self.output.log("reload: no changes except in the text of the file"),
             false => self.log_ended(&ended),
         }
         Ok(())
@@ -252,7 +252,8 @@ impl Reload {
         }
         let ran = Ran { text: Known::Text(&config.text), revision: &config.revision, who: "SIGHUP" };
         if let Err(error) = self.file.remember(config.text.as_bytes(), &ran) {
-            self.output.log(&format!("reload: the configuration before is in no history: {error}"));
+            self.output
+                .log(&format!("reload: cannot save the previous configuration in the history: {error}"));
         }
     }
 
@@ -287,7 +288,7 @@ impl Reload {
 fn notes(ended: &Settled) -> Vec<String> {
     match ended.static_bindings_refused {
         0 => Vec::new(),
-        n => vec![format!("{n} static bindings could not be made: the table is full")],
+        n => vec![format!("{n} static bindings were not created: the table is full")],
     }
 }
 

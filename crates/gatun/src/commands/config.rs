@@ -248,7 +248,7 @@ pub(crate) fn query(revision: &str, how: &How) -> Vec<(&'static str, String)> {
 fn confirm(client: &Client) -> anyhow::Result<ExitCode> {
     let running: Config = client.get("/v1/config")?;
     if running.unconfirmed.is_none() {
-        bail!("nothing waits to be confirmed");
+        bail!("no configuration awaits confirmation");
     }
     let query = [("revision", running.revision)];
     let done: ConfigApplied = client.ask("POST", &with_query("/v1/config/confirm", &query), &[])?;
@@ -265,7 +265,7 @@ fn roll_back(client: &Client, to: Option<String>, how: &How) -> anyhow::Result<E
             Some(to) => to.clone(),
             None => {
                 let past: Vec<ConfigPast> = client.get("/v1/config/history")?;
-                past.first().context("no configuration ran before, as far as is known")?.revision.clone()
+                past.first().context("no previous configuration is known")?.revision.clone()
             }
         };
         let before: Config = client.get(&with_query("/v1/config", &[("revision", to.clone())]))?;

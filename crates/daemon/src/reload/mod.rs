@@ -43,7 +43,7 @@ pub(super) use swap::Crew;
 /// Lines of one kind that are logged; more are counted.
 const LINES_MAX: usize = 40;
 
-/// What the thread is asked for.
+/// Request to the reload thread.
 pub(super) enum Request {
     /// To read the file again.
     Signal,
@@ -53,26 +53,26 @@ pub(super) enum Request {
     AllAreBack,
 }
 
-/// Where the API's orders go.
+/// Channel for the API's requests.
 pub(super) fn config_orders(requests: &Sender<Request>) -> ConfigOrders {
     let requests = requests.clone();
     Box::new(move |order, reply| requests.send(Request::Order(order, reply)).is_ok())
 }
 
-/// What a change of the configuration has to do with.
+/// State that a reload reads and changes.
 pub(super) struct Reload {
-    /// What runs.
+    /// Running configuration.
     pub(super) settings: Settings,
     /// Where several workers share what has state: what each runs by.
     pub(super) crew: Option<Crew>,
     pub(super) read: Reader,
     pub(super) file: ConfigFile,
-    /// What goes back by itself.
+    /// Unconfirmed configuration, rolled back automatically.
     pub(super) unconfirmed: Option<Unconfirmed>,
     pub(super) workers: Vec<Handle>,
     /// Pages that its tables lie on.
     pub(super) pages: TablePages,
-    /// What the API tells of the configuration.
+    /// Configuration as the API shows it.
     pub(super) facts: SharedFacts,
     /// Certificate, key and tokens of the API on TCP, where it is.
     pub(super) tls: Option<TlsFiles>,
@@ -82,9 +82,9 @@ pub(super) struct Reload {
     pub(super) devices: Vec<String>,
     /// To let TUN devices have other routes; none for ports of another kind.
     pub(super) orders: Option<Routes>,
-    /// Who hears of events.
+    /// Event sinks.
     pub(super) sink_updater: SinkUpdater,
-    /// Where sessions are kept for the next process.
+    /// Session state for the next process.
     pub(super) session_store: Option<SessionStore>,
     /// Who is told that a change has begun, and is over.
     pub(super) notifier: Notifier,
@@ -93,7 +93,7 @@ pub(super) struct Reload {
 
 /// Why a configuration cannot be that of the running daemon.
 struct NotPossible {
-    /// What only a restart can do.
+    /// Changes that need a restart.
     restarts: Vec<String>,
     /// In a word.
     why: String,
@@ -111,7 +111,7 @@ impl NotPossible {
 
 /// A SIGHUP that has changed nothing.
 struct Rejected {
-    /// What is wrong with the configuration, or needs a restart.
+    /// Errors in the configuration, or changes that need a restart.
     details: Vec<String>,
     /// In a word.
     why: String,
@@ -146,7 +146,7 @@ impl Reload {
     /// Starts the thread: it works on what is asked for, one after the other.
     ///
     /// # Errors
-    /// Where there can be no thread.
+    /// If the thread cannot start.
     pub(super) fn start(self, requests: Receiver<Request>) -> anyhow::Result<()> {
         // Of a process that was killed before anybody had confirmed it.
         self.file.discard();
@@ -209,7 +209,7 @@ impl Reload {
     /// Changes to what stands in the file.
     ///
     /// # Errors
-    /// Why nothing has changed.
+    /// If the change fails; then nothing has changed.
     fn reload(&mut self) -> Result<(), Rejected> {
         let read = (self.read)(Source::File);
         let lines: Vec<String> = read.problems.iter().flat_map(in_lines).collect();
@@ -284,7 +284,7 @@ impl Reload {
     }
 }
 
-/// What did not go as asked for.
+/// Parts of a change that failed.
 fn notes(ended: &Settled) -> Vec<String> {
     match ended.static_bindings_refused {
         0 => Vec::new(),

@@ -16,7 +16,7 @@ use gatun_nat::reconfigure::Settled;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// How long until the next attempt to go back where one has failed.
+/// Delay before a failed rollback is retried.
 const AGAIN: Duration = Duration::from_secs(1);
 /// Lines of problems that a refusal tells.
 const TOLD_MAX: usize = 20;
@@ -119,7 +119,7 @@ impl Reload {
         })
     }
 
-    /// What would happen.
+    /// Preview of the change.
     pub(super) fn plan(&self, new: NewText<'_>) -> ConfigPlan {
         let Read { settings, mut problems } = self.read_new(new);
         let running = self.running().revision.clone();

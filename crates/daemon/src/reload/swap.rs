@@ -11,7 +11,7 @@ use gatun_worker::jobs::ReadDrained;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How often workers are asked whether a change is at its end.
+/// Interval of asking workers whether a change is complete.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 /// Drained addresses that are asked for at a time.
@@ -43,7 +43,7 @@ pub(super) struct Ready {
     moved: usize,
 }
 
-/// All that changes, ready.
+/// Prepared change.
 pub(super) struct AllReady {
     /// None where nothing of the engines does.
     engines: Option<Ready>,
@@ -52,7 +52,7 @@ pub(super) struct AllReady {
 }
 
 impl Ready {
-    /// Who moves, where somebody does.
+    /// Text about moved subscribers, if any move.
     pub(super) fn moved_in_words(&self) -> Option<String> {
         in_words(self.moved)
     }
@@ -67,7 +67,7 @@ impl Reload {
     /// Makes what is new, beside what runs.
     ///
     /// # Errors
-    /// Why it cannot be.
+    /// If it is not possible.
     pub(super) fn make_ready(&self, new: &Settings, review: &Review) -> Result<Option<Ready>, NotPossible> {
         if !review.difference.restarts.is_empty() {
             return Err(NotPossible::restart(review.difference.restarts.clone()));
@@ -78,17 +78,17 @@ impl Reload {
     /// With what ports need, and those who hear of events.
     ///
     /// # Errors
-    /// Why they cannot have it.
+    /// If they cannot have it.
     pub(super) fn with_rest(&self, engines: Option<Ready>, new: &Settings) -> Result<AllReady, NotPossible> {
         let ports = self.next_ports(new)?;
         let event_sinks = self.sink_updater.prepare(&self.settings, new).map_err(NotPossible::from)?;
         Ok(AllReady { engines, ports, event_sinks })
     }
 
-    /// What ports become.
+    /// New settings of the ports.
     ///
     /// # Errors
-    /// Why they cannot.
+    /// If they cannot.
     pub(super) fn next_ports(&self, new: &Settings) -> Result<NextPorts, NotPossible> {
         let next = self.ports.prepare(&self.settings.ports, &new.ports);
         next.map_err(|error| NotPossible::why(format!("{error:#}")))
@@ -97,7 +97,7 @@ impl Reload {
     /// Changes to what was made ready: nobody is asked whether that may be. Gives what ran before, and what has ended.
     ///
     /// # Errors
-    /// Why nothing has changed.
+    /// If the change fails; then nothing has changed.
     pub(super) fn put_in_place(
         &mut self,
         new: Settings,

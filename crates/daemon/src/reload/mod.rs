@@ -38,7 +38,7 @@ use review::Review;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::time::Instant;
 
-pub(super) use swap::Crew;
+pub(super) use swap::SharedPlans;
 
 /// Lines of one kind that are logged; more are counted.
 const LINES_MAX: usize = 40;
@@ -64,7 +64,7 @@ pub(super) struct Reload {
     /// Running configuration.
     pub(super) settings: Settings,
     /// Where several workers share what has state: what each runs by.
-    pub(super) crew: Option<Crew>,
+    pub(super) shared_plans: Option<SharedPlans>,
     pub(super) read: Reader,
     pub(super) file: ConfigFile,
     /// Unconfirmed configuration, rolled back automatically.

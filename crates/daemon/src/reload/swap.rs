@@ -18,19 +18,19 @@ const LOOK_EVERY: Duration = Duration::from_millis(20);
 const DRAINED_AT_ONCE: usize = 4096;
 
 /// Workers that share a translator: what each of them runs by.
-pub(crate) struct Crew {
+pub(crate) struct SharedPlans {
     /// Without mappings, which may be many.
     plans: Vec<Plan>,
     pub(crate) steering: Arc<Steering>,
 }
 
-impl Crew {
-    pub(crate) fn new(shares: Shares) -> Crew {
+impl SharedPlans {
+    pub(crate) fn new(shares: Shares) -> SharedPlans {
         let Shares { mut plans, steering, .. } = shares;
         for siit in plans.iter_mut().flat_map(|plan| &mut plan.siit) {
             siit.eamt = Vec::new();
         }
-        Crew { plans, steering: Arc::new(steering) }
+        SharedPlans { plans, steering: Arc::new(steering) }
     }
 }
 
@@ -38,7 +38,7 @@ impl Crew {
 pub(super) struct Ready {
     pub(super) changes: Vec<Box<Change>>,
     /// Where workers share: what they run by then.
-    crew: Option<Crew>,
+    shared_plans: Option<SharedPlans>,
     /// Subscribers that move to other workers.
     moved: usize,
 }
@@ -106,8 +106,8 @@ impl Reload {
     ) -> Result<(Settings, Settled), String> {
         if let Some(session_store) = &mut self.session_store {
             // Where nothing of the engines changes, they run by what they run by.
-            let crew = ready.as_ref().map_or(&self.crew, |ready| &ready.crew);
-            let steering = crew.as_ref().map(|crew| &*crew.steering);
+            let shared_plans = ready.as_ref().map_or(&self.shared_plans, |ready| &ready.shared_plans);
+            let steering = shared_plans.as_ref().map(|shared_plans| &*shared_plans.steering);
             session_store.add(&new.plan, steering).map_err(|e| e.to_string())?;
         }
         self.ports.begin(&ports).map_err(|error| format!("the XDP program cannot take more: {error}"))?;
@@ -153,19 +153,19 @@ impl Reload {
 
     /// What each worker's engine needs and has not: all of them, or none is changed.
     fn prepare(&self, new: &Settings) -> Result<Ready, NotPossible> {
-        let Some(crew) = &self.crew else {
+        let Some(shared_plans) = &self.shared_plans else {
             let workers = self.workers.len();
             let (old, new) = (vec![&self.settings.plan; workers], vec![&new.plan; workers]);
-            return Ok(Ready { changes: self.prepare_each(&old, &new)?, crew: None, moved: 0 });
+            return Ok(Ready { changes: self.prepare_each(&old, &new)?, shared_plans: None, moved: 0 });
         };
-        let mut shares = Shares::after(&crew.steering, &new.plan)?;
-        let old: Vec<&Plan> = crew.plans.iter().collect();
+        let mut shares = Shares::after(&shared_plans.steering, &new.plan)?;
+        let old: Vec<&Plan> = shared_plans.plans.iter().collect();
         let mut changes = self.prepare_each(&old, &shares.plans.iter().collect::<Vec<_>>())?;
         let moved = shares.moved.iter().map(Vec::len).sum();
         for (change, moved) in changes.iter_mut().zip(std::mem::take(&mut shares.moved)) {
             change.end_moved(moved);
         }
-        Ok(Ready { changes, crew: Some(Crew::new(shares)), moved })
+        Ok(Ready { changes, shared_plans: Some(SharedPlans::new(shares)), moved })
     }
 
     fn prepare_each(&self, old: &[&Plan], new: &[&Plan]) -> Result<Vec<Box<Change>>, NotPossible> {
@@ -187,13 +187,13 @@ impl Reload {
     /// Puts the changes in place. Nobody else changes an engine, and each has settled since the last time: a worker
     /// can refuse its change only before any other has its own.
     fn apply(&mut self, ready: Ready) -> Result<(), String> {
-        let Ready { changes, crew, moved } = ready;
+        let Ready { changes, shared_plans, moved } = ready;
         if let Some(what) = in_words(moved) {
             self.output.log(&format!("reload: these end: {what}"));
         }
         for (number, (worker, mut change)) in self.workers.iter().zip(changes).enumerate() {
             loop {
-                let steering = crew.as_ref().map(|crew| Arc::clone(&crew.steering));
+                let steering = shared_plans.as_ref().map(|shared_plans| Arc::clone(&shared_plans.steering));
                 match worker.apply(change, steering, ANSWER_MAX) {
                     Some(applied) => match applied.result {
                         Ok(()) => break,
@@ -211,7 +211,7 @@ impl Reload {
                 }
             }
         }
-        self.crew = crew;
+        self.shared_plans = shared_plans;
         Ok(())
     }
 

@@ -1,4 +1,4 @@
-//! What each instance and each pool has done and has, as tables for people.
+//! Tables of each instance's and each pool's counters and state.
 
 use crate::tables::{Table, group, table};
 use gatun_nat::report::{InstanceCounters, InstanceKind, InstanceStats, Lived, PoolStats};

@@ -59,7 +59,7 @@ impl Staged {
 /// A replacement that can be taken back.
 #[derive(Debug)]
 pub(super) struct Replaced {
-    /// What stood there.
+    /// Previous text.
     before: Option<Vec<u8>>,
 }
 
@@ -97,7 +97,7 @@ impl Known<'_> {
 pub(super) struct Ran<'t> {
     pub(super) text: Known<'t>,
     pub(super) revision: &'t str,
-    /// Who put another one in its place.
+    /// User who replaced it.
     pub(super) who: &'t str,
 }
 
@@ -105,7 +105,7 @@ pub(super) struct Ran<'t> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Past {
     number: u64,
-    /// When it was replaced, seconds since 1970.
+    /// Time of the replacement, seconds since 1970.
     pub(super) at_s: u64,
     pub(super) revision: String,
     pub(super) who: String,
@@ -152,7 +152,7 @@ impl ConfigFile {
     /// Writes a text beside the file, so that nothing but a name is to be changed later.
     ///
     /// # Errors
-    /// Why it cannot be written.
+    /// If it cannot be written.
     pub(super) fn stage(&self, text: &str) -> Result<Staged, String> {
         match self.write_new(&self.new, text.as_bytes()) {
             Ok(()) => Ok(Staged { text: text.to_owned() }),
@@ -172,7 +172,7 @@ impl ConfigFile {
     /// Puts what was staged in the file's place, where that is still what ran.
     ///
     /// # Errors
-    /// Where it is not, or cannot be replaced: then it is as it was.
+    /// If it is not, or cannot be replaced; then it is unchanged.
     pub(super) fn replace(&self, staged: &Staged, ran: &Ran<'_>) -> Result<Replaced, NotReplaced> {
         let failed = |what: &Path, error: io::Error| {
             self.discard();
@@ -216,7 +216,7 @@ impl ConfigFile {
     /// Keeps a text that ran.
     ///
     /// # Errors
-    /// Where it cannot be written.
+    /// If it cannot be written.
     pub(super) fn remember(&self, text: &[u8], ran: &Ran<'_>) -> io::Result<()> {
         if !self.history.is_dir() {
             fs::DirBuilder::new().mode(0o700).create(&self.history)?;

@@ -17,7 +17,7 @@ use std::os::unix::fs::chown;
 use std::path::Path;
 use std::sync::Arc;
 
-/// What a configuration asks for.
+/// Requested configuration.
 #[derive(Clone)]
 pub struct ControlSettings {
     /// The sockets that the API listens on.

@@ -1,4 +1,4 @@
-//! What ports on Ethernets have in common, whatever their backend.
+//! Common part of Ethernet ports of all backends.
 
 pub(super) mod live;
 

@@ -21,7 +21,7 @@ use std::time::Duration;
 
 pub(super) use update::{Prepared, Refusal, SinkUpdater};
 
-/// How long the end of the daemon waits for the last records to be on disk.
+/// Time limit at shutdown for writing the last records to disk.
 const LAST_WRITES_MAX: Duration = Duration::from_secs(2);
 
 /// Rights of the event sinks.
@@ -90,12 +90,12 @@ impl EventSinks {
         self.sink_updater.clone()
     }
 
-    /// Where the API gets events from.
+    /// Event source of the API.
     pub(super) fn tap(&self) -> EventTap {
         self.tap.clone()
     }
 
-    /// What metrics tell of the log and of collectors.
+    /// Metrics of the log and of collectors.
     pub(super) fn figures(&self) -> Box<dyn Fn() -> LogFigures + Send + Sync> {
         let (collectors, store) = (self.collectors.clone(), self.store.as_ref().map(LogStore::sender));
         Box::new(move || LogFigures {
@@ -104,7 +104,7 @@ impl EventSinks {
         })
     }
 
-    /// Who reads the log for the API.
+    /// Log reader of the API.
     pub(super) fn auditor(&self) -> Option<Auditor> {
         self.queries.as_ref().map(LogQueries::auditor)
     }

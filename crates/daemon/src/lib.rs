@@ -172,7 +172,7 @@ enum Event {
 /// Runs until a signal or the loss of a device ends it.
 ///
 /// # Errors
-/// Why the daemon did not start.
+/// Reason why the daemon did not start.
 pub fn run(setup: Setup) -> anyhow::Result<ExitCode> {
     stages::run(setup)
 }

@@ -35,7 +35,7 @@ impl LivePorts {
     /// Lets packets in that are to be translated once the engines have changed.
     ///
     /// # Errors
-    /// Why that cannot be; nothing has changed then.
+    /// If this fails; then nothing has changed.
     pub(super) fn begin(&self, next: &NextPorts) -> io::Result<()> {
         self.both(next).map_or(Ok(()), |(live, next)| live.begin(next))
     }

@@ -23,9 +23,9 @@ const COMMIT_EVERY: Duration = Duration::from_millis(200);
 const BATCHES_MAX: usize = 256;
 /// Records that wait while the disk refuses them; more are lost.
 const WAITING_MAX: usize = 1 << 20;
-/// How often the log says that the daemon lives.
+/// Interval of the log's records that the daemon is alive.
 const ALIVE_EVERY: Duration = Duration::from_secs(60);
-/// How long between two attempts to open a store that cannot be.
+/// Delay between attempts to open a store.
 const OPEN_EVERY: Duration = Duration::from_secs(1);
 
 /// The end of the log that records are given to.
@@ -189,7 +189,7 @@ pub(super) fn record_of(event: &Event, at_ms: u64, with_bindings: bool) -> Optio
     })
 }
 
-/// What the thread works with.
+/// State of the thread.
 struct StoreThread {
     options: Options,
     shared: Arc<Shared>,

@@ -175,7 +175,7 @@ impl Directory {
     /// Makes it where there is none, and holds it, for records of `bytes`. `user` is to write there later.
     ///
     /// # Errors
-    /// Why it cannot be had.
+    /// If it cannot be made or locked.
     pub fn open(path: &Path, bytes: u64, user: Option<&User>) -> Result<Directory, String> {
         let shown = path.display();
         // The API's socket may be beside it, for others too.

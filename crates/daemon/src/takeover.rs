@@ -327,7 +327,7 @@ fn ranges(mut addresses: Vec<Ipv4Addr>) -> Vec<(Ipv4Addr, Ipv4Addr)> {
 /// A worker's records.
 ///
 /// # Errors
-/// Why they cannot be read.
+/// If they cannot be read.
 pub fn read(file: &File) -> Result<Kept, String> {
     Kept::read(file.as_fd(), clock_ms()).map_err(|e| e.to_string())
 }

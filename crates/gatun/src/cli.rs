@@ -4,7 +4,7 @@ use crate::commands::{
     check, clear, completions, config, doctor, drain, explain, init, log, log_level, man, map, run, show,
     snapshot, token, top, trace, translate, web, who,
 };
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory as _, Parser, Subcommand};
 use std::process::ExitCode;
 
 #[cfg(test)]
@@ -92,7 +92,7 @@ impl Command {
     /// Executes the command and returns the exit status.
     ///
     /// # Errors
-    /// The reason why the command failed.
+    /// If the command fails.
     pub(crate) fn execute(self) -> anyhow::Result<ExitCode> {
         match self {
             Command::Run(args) => run::execute(args),
@@ -117,8 +117,8 @@ impl Command {
             Command::Check(args) => check::execute(args),
             Command::Init(args) => init::execute(args),
             Command::Translate(args) => translate::execute(args),
-            Command::Completions(args) => completions::execute(args),
-            Command::Man(args) => man::execute(args),
+            Command::Completions(args) => completions::execute(args, Cli::command()),
+            Command::Man(args) => man::execute(args, Cli::command()),
         }
     }
 }
@@ -126,7 +126,6 @@ impl Command {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::CommandFactory as _;
 
     #[test]
     fn the_grammar_contradicts_itself_nowhere() {

@@ -3,8 +3,8 @@
 //! maps without a capability). Another process can therefore keep the capabilities.
 
 use crate::XdpError;
+use crate::attached::{self, Attached, AttachedParts, PortConfig};
 use crate::interface::Interface;
-use crate::open::{Attached, PortConfig};
 use crate::program::PrefixTables;
 use crate::socket;
 use std::os::fd::OwnedFd;
@@ -14,27 +14,17 @@ pub trait Privileged: Send {
     /// Puts a program on the interface of a port.
     ///
     /// # Errors
-    /// Where there is no such interface, or the kernel refuses.
+    /// If there is no such interface, or the kernel refuses.
     fn attach(&mut self, port: usize) -> Result<AttachedParts, XdpError>;
 
     /// Opens an AF_XDP socket, for the interface of a port.
     ///
     /// # Errors
-    /// Where the kernel refuses.
+    /// If the kernel refuses.
     fn open_socket(&mut self, port: usize) -> Result<OwnedFd, XdpError>;
 }
 
-/// A program on an interface, in parts that can be given to another process.
-pub struct AttachedParts {
-    /// Number of the interface.
-    pub index: u32,
-    /// Whether the program runs in the driver.
-    pub native: bool,
-    /// Its files: program, map of sockets, link, membership of multicast groups.
-    pub files: [OwnedFd; 4],
-}
-
-/// All that a [`Keeper`] works with.
+/// Parts that a [`Keeper`] is made of.
 pub struct KeeperParts {
     /// The interfaces.
     pub ports: Vec<PortConfig>,
@@ -66,7 +56,7 @@ impl Privileged for Keeper {
     fn attach(&mut self, port: usize) -> Result<AttachedParts, XdpError> {
         let PortConfig { interface, mode } = self.port(port)?;
         let interface = Interface::find(interface)?;
-        crate::open::check(&interface, self.queues)?;
+        attached::check(&interface, self.queues)?;
         let attached = Attached::new(&interface, *mode, &self.tables, self.queues)?;
         Ok(attached.into_parts(interface.index))
     }

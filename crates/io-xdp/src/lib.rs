@@ -12,6 +12,7 @@
 #![cfg(target_os = "linux")]
 
 mod asm;
+pub mod attached;
 mod bpf;
 pub mod error;
 pub mod interface;
@@ -25,10 +26,11 @@ mod socket;
 mod umem;
 pub mod watch;
 
+pub use attached::{AttachedParts, Mode, Opened, PortConfig};
 pub use error::XdpError;
 pub use interface::Interface;
-pub use keeper::{AttachedParts, Keeper, KeeperParts, Privileged};
-pub use open::{Mode, Opened, PortConfig, Xdp, XdpConfig, queue_bytes};
+pub use keeper::{Keeper, KeeperParts, Privileged};
+pub use open::{Xdp, XdpConfig, queue_bytes};
 pub use ports::{Ports, XdpTransmit};
 pub use program::{Owner, PrefixRule};
 pub use rule_updates::{RuleChange, RuleUpdates};

@@ -8,9 +8,9 @@
 //! kernel, even for packets from subscribers. The list of these addresses is read again when it changes.
 
 use crate::XdpError;
+use crate::attached::{self, Attached, Mode, Opened, PortConfig, cut_off};
 use crate::interface::Interface;
 use crate::keeper::{KeeperParts, Privileged};
-use crate::open::{Attached, Mode, Opened, PortConfig, cut_off};
 use crate::ports::PortEvent;
 use crate::program::{Owner, PrefixRule, PrefixTables};
 use crate::rule_updates::{RuleChange, RuleUpdates};
@@ -124,7 +124,7 @@ impl Watch {
     /// For a [`Keeper`](crate::Keeper) in another process.
     ///
     /// # Errors
-    /// Where the process may have no more files.
+    /// If the process reaches its limit of open files.
     pub fn keeper_parts(&self) -> io::Result<KeeperParts> {
         let port = |port: &WatchedInterface| PortConfig { interface: port.name.clone(), mode: port.mode };
         let ports = self.ports.iter().map(port).collect();
@@ -297,7 +297,7 @@ impl Watch {
     /// Creates a new program and new sockets, because the old ones disappeared with the interface.
     fn use_again(&mut self, number: usize, interface: &Interface) -> Result<Opened, XdpError> {
         let queues = self.workers.len() as u32;
-        crate::open::check(interface, queues)?;
+        attached::check(interface, queues)?;
         let port = &mut self.ports[number];
         let parts = self.privileged.attach(number)?;
         if parts.index != interface.index {

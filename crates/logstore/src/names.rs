@@ -2,7 +2,6 @@
 
 use crate::disk::Disk;
 use crate::error::{LogError, Result};
-use crate::receipt::RECEIPTS;
 
 pub(crate) fn segment_name(number: u64) -> String {
     format!("{number:012}.segment")
@@ -15,6 +14,9 @@ pub(crate) fn journal_name(number: u64) -> String {
 pub(crate) fn carried_name(number: u64) -> String {
     format!("{number:012}.carried")
 }
+
+/// File name.
+pub(crate) const RECEIPTS: &str = "acknowledged";
 
 /// Suffix of a damaged file's name, followed by the time of detection.
 pub(crate) const DAMAGED: &str = ".damaged-";

@@ -10,12 +10,10 @@
 use crate::disk::{Disk, read};
 use crate::hash::Hash;
 use crate::journal::{Scan, State};
-use crate::names::{journal_name, tmp_name};
+use crate::names::{RECEIPTS, journal_name, tmp_name};
 use crate::varint::Bytes;
 use std::io;
 
-/// File name.
-pub(crate) const RECEIPTS: &str = "acknowledged";
 const MAGIC: &[u8; 8] = b"GATUNACK";
 const SLOT_LEN: usize = 8 + 8 + 8 + 8 + 32 + 32;
 

@@ -4,8 +4,9 @@ use crate::disk::Disk;
 use crate::error::{LogError, Result};
 use crate::hash::Hash;
 use crate::mark::Mark;
+use crate::names::RECEIPTS;
 use crate::reader::{Reader, Source, damage_of};
-use crate::receipt::{self, Files, RECEIPTS};
+use crate::receipt::{self, Files};
 use crate::segment::{FileKind, Segment, VERSION};
 use crate::store::retired;
 

@@ -23,5 +23,5 @@ pub mod routes;
 pub use device::{Device, DeviceError, Existing, has_ipv6};
 pub use monitor::{Group, Monitor, Notice};
 pub use prefix::Prefix;
-pub use query::{Link, Way};
+pub use query::{Link, RouteResult};
 pub use routes::{Compared, Route, compare};

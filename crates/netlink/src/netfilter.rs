@@ -275,7 +275,7 @@ fn rule(family: Family, bytes: &[u8]) -> Option<Rule> {
     Some(rule)
 }
 
-/// What a register was last loaded with.
+/// Last value of a register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Loaded {
     Index {

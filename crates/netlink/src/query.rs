@@ -36,7 +36,7 @@ pub struct Link {
 
 /// Result of a route lookup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Way {
+pub enum RouteResult {
     /// By the interface of this number.
     By(u32),
     /// To a socket of this host: the address is its own.
@@ -109,7 +109,7 @@ pub(crate) fn link_of(answer: RouteNetlinkMessage) -> Option<Link> {
 ///
 /// # Errors
 /// If the kernel does not answer.
-pub fn way_to(address: IpAddr) -> io::Result<Way> {
+pub fn way_to(address: IpAddr) -> io::Result<RouteResult> {
     way(address, Vec::new())
 }
 
@@ -117,11 +117,11 @@ pub fn way_to(address: IpAddr) -> io::Result<Way> {
 ///
 /// # Errors
 /// If the kernel does not answer, or would not let such a packet in.
-pub fn way_of_forwarded(from: IpAddr, by: u32, to: IpAddr) -> io::Result<Way> {
+pub fn way_of_forwarded(from: IpAddr, by: u32, to: IpAddr) -> io::Result<RouteResult> {
     way(to, vec![RouteAttribute::Source(from.into()), RouteAttribute::Iif(by)])
 }
 
-fn way(to: IpAddr, conditions: Vec<RouteAttribute>) -> io::Result<Way> {
+fn way(to: IpAddr, conditions: Vec<RouteAttribute>) -> io::Result<RouteResult> {
     let mut route = RouteMessage::default();
     let len = if to.is_ipv4() { 32 } else { 128 };
     route.header.address_family = route_family(to);
@@ -138,22 +138,22 @@ fn way(to: IpAddr, conditions: Vec<RouteAttribute>) -> io::Result<Way> {
                 Some(Errno::NETUNREACH | Errno::HOSTUNREACH | Errno::ACCESS | Errno::INVAL)
             ) =>
         {
-            Ok(Way::Nowhere)
+            Ok(RouteResult::Nowhere)
         }
-        answers => Ok(answers?.into_iter().find_map(way_of).unwrap_or(Way::Nowhere)),
+        answers => Ok(answers?.into_iter().find_map(way_of).unwrap_or(RouteResult::Nowhere)),
     }
 }
 
-fn way_of(answer: RouteNetlinkMessage) -> Option<Way> {
+fn way_of(answer: RouteNetlinkMessage) -> Option<RouteResult> {
     let RouteNetlinkMessage::NewRoute(route) = answer else { return None };
     let by = route.attributes.iter().find_map(|attribute| match attribute {
         RouteAttribute::Oif(index) => Some(*index),
         _ => None,
     });
     Some(match (route.header.kind, by) {
-        (RouteType::Local | RouteType::Anycast, _) => Way::Host,
-        (RouteType::Unicast, Some(index)) => Way::By(index),
-        _ => Way::Nowhere,
+        (RouteType::Local | RouteType::Anycast, _) => RouteResult::Host,
+        (RouteType::Unicast, Some(index)) => RouteResult::By(index),
+        _ => RouteResult::Nowhere,
     })
 }
 
@@ -202,6 +202,6 @@ mod tests {
         assert!(addresses().unwrap().contains(&"127.0.0.1".parse().unwrap()));
         let loopback = Prefix { addr: "127.0.0.1".parse().unwrap(), len: 8 };
         assert!(interface_addresses().unwrap().contains(&(1, loopback)));
-        assert_eq!(way_to("127.0.0.1".parse().unwrap()).unwrap(), Way::Host);
+        assert_eq!(way_to("127.0.0.1".parse().unwrap()).unwrap(), RouteResult::Host);
     }
 }

@@ -21,7 +21,7 @@ use crate::port_settings::XdpPorts;
 #[cfg(feature = "xdp")]
 use gatun_io_xdp::{RuleChange, RuleUpdates};
 
-/// How often a worker is asked whether it goes by its new manners.
+/// Interval of asking a worker whether it uses its new settings.
 const LOOK_EVERY: Duration = Duration::from_millis(1);
 
 /// Open ports, as far as they can change.
@@ -42,7 +42,7 @@ pub(crate) struct NextEthernet {
     program: Program,
 }
 
-/// What the XDP program takes.
+/// Prefixes that the XDP program takes.
 #[cfg(feature = "xdp")]
 #[derive(Default)]
 struct Program {
@@ -97,7 +97,7 @@ impl LiveEthernet {
     /// Lets packets in that are to be translated by then.
     ///
     /// # Errors
-    /// Why the kernel does not; nothing has changed then.
+    /// If the kernel refuses; then nothing has changed.
     pub(crate) fn begin(&self, next: &NextEthernet) -> io::Result<()> {
         #[cfg(feature = "xdp")]
         if let Some(program) = self.program.as_ref().filter(|_| !next.program.more.is_empty()) {

@@ -64,7 +64,7 @@ impl SinkUpdater {
     /// Makes what `new` needs where `old` is.
     ///
     /// # Errors
-    /// What cannot be: nothing has changed.
+    /// If a sink cannot start; nothing has changed.
     pub(crate) fn prepare(&self, old: &Settings, new: &Settings) -> Result<Prepared, Refusal> {
         let mut sinks = Vec::new();
         for export in starting(old, new) {

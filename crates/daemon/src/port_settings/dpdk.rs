@@ -5,7 +5,7 @@ use gatun_config::{Config, Device, Port};
 use gatun_ether::Mac;
 use gatun_io_dpdk::{DeviceConfig, DpdkConfig, EalConfig, HugePages, Opened};
 
-/// What a configuration asks for.
+/// Requested configuration.
 #[derive(Clone, PartialEq, Eq)]
 pub struct DpdkPorts {
     pub(crate) config: DpdkConfig,

@@ -19,7 +19,7 @@ pub(crate) use hosts::Hosts;
 #[cfg(feature = "xdp")]
 pub use xdp::XdpPorts;
 
-/// What a configuration asks for.
+/// Requested configuration.
 #[derive(Clone)]
 pub enum PortSettings {
     /// TUN devices, each with one queue a worker.

@@ -5,7 +5,7 @@ use gatun_config::{Config, Device, Driver, Network, Port, XdpMode};
 use gatun_io_xdp::{Mode, Owner, PortConfig, PrefixRule, XdpConfig};
 use std::net::{IpAddr, Ipv4Addr};
 
-/// What a configuration asks for.
+/// Requested configuration.
 #[derive(Clone, PartialEq, Eq)]
 pub struct XdpPorts {
     /// The interfaces, and what their program takes, but for addresses that are made from MACs.

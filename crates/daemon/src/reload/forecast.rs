@@ -9,7 +9,7 @@ use gatun_worker::jobs::Job;
 use std::sync::mpsc::channel;
 use std::time::{self, Duration};
 
-/// How long the workers may take, all together.
+/// Time limit for all workers together.
 const COUNT_MAX: Duration = Duration::from_secs(3);
 
 /// Sessions that end, and subscribers who lose some.

@@ -41,7 +41,7 @@ impl Reload {
         Ok(Done::Maps { maps, next })
     }
 
-    /// What would happen.
+    /// Preview of the change.
     pub(super) fn plan_maps(&self, body: MapsBody) -> Result<ConfigPlan, Refused> {
         let Edited { file, text } = self.edited(body)?;
         Ok(self.plan(match &file {

@@ -38,12 +38,12 @@ use review::Review;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::time::Instant;
 
-pub(super) use swap::Crew;
+pub(super) use swap::SharedPlans;
 
 /// Lines of one kind that are logged; more are counted.
 const LINES_MAX: usize = 40;
 
-/// What the thread is asked for.
+/// Request to the reload thread.
 pub(super) enum Request {
     /// To read the file again.
     Signal,
@@ -53,26 +53,26 @@ pub(super) enum Request {
     AllAreBack,
 }
 
-/// Where the API's orders go.
+/// Channel for the API's requests.
 pub(super) fn config_orders(requests: &Sender<Request>) -> ConfigOrders {
     let requests = requests.clone();
     Box::new(move |order, reply| requests.send(Request::Order(order, reply)).is_ok())
 }
 
-/// What a change of the configuration has to do with.
+/// State that a reload reads and changes.
 pub(super) struct Reload {
-    /// What runs.
+    /// Running configuration.
     pub(super) settings: Settings,
     /// Where several workers share what has state: what each runs by.
-    pub(super) crew: Option<Crew>,
+    pub(super) shared_plans: Option<SharedPlans>,
     pub(super) read: Reader,
     pub(super) file: ConfigFile,
-    /// What goes back by itself.
+    /// Unconfirmed configuration, rolled back automatically.
     pub(super) unconfirmed: Option<Unconfirmed>,
     pub(super) workers: Vec<Handle>,
     /// Pages that its tables lie on.
     pub(super) pages: TablePages,
-    /// What the API tells of the configuration.
+    /// Configuration as the API shows it.
     pub(super) facts: SharedFacts,
     /// Certificate, key and tokens of the API on TCP, where it is.
     pub(super) tls: Option<TlsFiles>,
@@ -82,9 +82,9 @@ pub(super) struct Reload {
     pub(super) devices: Vec<String>,
     /// To let TUN devices have other routes; none for ports of another kind.
     pub(super) orders: Option<Routes>,
-    /// Who hears of events.
+    /// Event sinks.
     pub(super) sink_updater: SinkUpdater,
-    /// Where sessions are kept for the next process.
+    /// Session state for the next process.
     pub(super) session_store: Option<SessionStore>,
     /// Who is told that a change has begun, and is over.
     pub(super) notifier: Notifier,
@@ -93,7 +93,7 @@ pub(super) struct Reload {
 
 /// Why a configuration cannot be that of the running daemon.
 struct NotPossible {
-    /// What only a restart can do.
+    /// Changes that need a restart.
     restarts: Vec<String>,
     /// In a word.
     why: String,
@@ -101,7 +101,7 @@ struct NotPossible {
 
 impl NotPossible {
     fn restart(restarts: Vec<String>) -> NotPossible {
-        NotPossible { restarts, why: "what the configuration asks for needs a restart".to_owned() }
+        NotPossible { restarts, why: "the new configuration needs a restart".to_owned() }
     }
 
     fn why(why: String) -> NotPossible {
@@ -111,7 +111,7 @@ impl NotPossible {
 
 /// A SIGHUP that has changed nothing.
 struct Rejected {
-    /// What is wrong with the configuration, or needs a restart.
+    /// Errors in the configuration, or changes that need a restart.
     details: Vec<String>,
     /// In a word.
     why: String,
@@ -146,7 +146,7 @@ impl Reload {
     /// Starts the thread: it works on what is asked for, one after the other.
     ///
     /// # Errors
-    /// Where there can be no thread.
+    /// If the thread cannot start.
     pub(super) fn start(self, requests: Receiver<Request>) -> anyhow::Result<()> {
         // Of a process that was killed before anybody had confirmed it.
         self.file.discard();
@@ -209,7 +209,7 @@ impl Reload {
     /// Changes to what stands in the file.
     ///
     /// # Errors
-    /// Why nothing has changed.
+    /// If the change fails; then nothing has changed.
     fn reload(&mut self) -> Result<(), Rejected> {
         let read = (self.read)(Source::File);
         let lines: Vec<String> = read.problems.iter().flat_map(in_lines).collect();
@@ -220,7 +220,7 @@ impl Reload {
         let review = Review::of(&self.settings, &new);
         if review.is_empty() && new.control.facts.config == self.settings.control.facts.config {
             self.keep_confirmed();
-            self.output.log("reload: the configuration is as it was");
+            self.output.log("reload: no changes");
             return Ok(());
         }
         let ready = self.make_ready(&new, &review).and_then(|ready| self.with_rest(ready, &new));
@@ -234,7 +234,7 @@ impl Reload {
         self.remember(&before);
         self.keep_confirmed();
         match review.is_empty() {
-            true => self.output.log("reload: the configuration is as it was, but for its text"),
+            true => self.output.log("reload: no changes except in the text of the file"),
             false => self.log_ended(&ended),
         }
         Ok(())
@@ -252,7 +252,8 @@ impl Reload {
         }
         let ran = Ran { text: Known::Text(&config.text), revision: &config.revision, who: "SIGHUP" };
         if let Err(error) = self.file.remember(config.text.as_bytes(), &ran) {
-            self.output.log(&format!("reload: the configuration before is in no history: {error}"));
+            self.output
+                .log(&format!("reload: cannot save the previous configuration in the history: {error}"));
         }
     }
 
@@ -283,11 +284,11 @@ impl Reload {
     }
 }
 
-/// What did not go as asked for.
+/// Parts of a change that failed.
 fn notes(ended: &Settled) -> Vec<String> {
     match ended.static_bindings_refused {
         0 => Vec::new(),
-        n => vec![format!("{n} static bindings could not be made: the table is full")],
+        n => vec![format!("{n} static bindings were not created: the table is full")],
     }
 }
 

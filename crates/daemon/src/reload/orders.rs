@@ -16,7 +16,7 @@ use gatun_nat::reconfigure::Settled;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// How long until the next attempt to go back where one has failed.
+/// Delay before a failed rollback is retried.
 const AGAIN: Duration = Duration::from_secs(1);
 /// Lines of problems that a refusal tells.
 const TOLD_MAX: usize = 20;
@@ -75,8 +75,8 @@ fn conflict(error: impl Into<String>, hint: &str) -> Refused {
 
 fn changed_meanwhile(file: &Path) -> Refused {
     conflict(
-        format!("{} was changed meanwhile, and has not been read since", file.display()),
-        "look at what stands there (`gatun config diff`), and reload it or put it in order: nothing has changed",
+        format!("{} has changed since the daemon read it", file.display()),
+        "compare it (`gatun config diff`), then reload or correct it; nothing was changed",
     )
 }
 
@@ -104,7 +104,7 @@ impl Reload {
 
     /// What is drained stays so, as far as the next process is concerned.
     fn keep_drained(&mut self) -> Result<(), Refused> {
-        let hint = "the addresses are as they were asked to be, but the next process will not know";
+        let hint = "the change is in effect, but will be lost at the next restart";
         self.write_drained().map_err(|why| Refused::new(Why::Failed, why, hint))
     }
 
@@ -119,7 +119,7 @@ impl Reload {
         })
     }
 
-    /// What would happen.
+    /// Preview of the change.
     pub(super) fn plan(&self, new: NewText<'_>) -> ConfigPlan {
         let Read { settings, mut problems } = self.read_new(new);
         let running = self.running().revision.clone();
@@ -182,7 +182,7 @@ impl Reload {
         let name =
             text.mappings().map_or_else(|| self.running().file.clone(), |path| path.display().to_string());
         if new.control.facts.config.revision == before {
-            let notes = vec!["it runs already".to_owned()];
+            let notes = vec!["this configuration is already running".to_owned()];
             return Ok(applied(&name, (&before, &before), &Settled::default(), notes));
         }
         let ready = self.make_ready(&new, &review).and_then(|ready| self.with_rest(ready, &new));
@@ -218,7 +218,7 @@ impl Reload {
             let (who, mappings) = (instead.who.clone(), text.mappings().map(Path::to_owned));
             self.unconfirmed = Some(Unconfirmed { until, before: old, file, mappings, staged, who });
             let seconds = within.as_secs();
-            self.output.log(&format!("config: it goes back in {seconds} s unless it is confirmed"));
+            self.output.log(&format!("config: automatic rollback in {seconds} s unless confirmed"));
         }
         self.tell();
         self.log_ended(&ended);
@@ -252,13 +252,13 @@ impl Reload {
     fn confirm(&mut self, revision: &str, who: &str) -> Result<ConfigApplied, Refused> {
         self.expect(revision)?;
         let Some(waits) = &self.unconfirmed else {
-            return Err(conflict("nothing waits to be confirmed", "gatun config show"));
+            return Err(conflict("no configuration awaits confirmation", "gatun config show"));
         };
         let (file, staged) = (&waits.file, &waits.staged);
         if let Err(refused) = self.replace((file, waits.mappings.as_deref()), staged, &waits.who) {
             // What was taken away beside is there again for the next attempt.
             let _ = file.stage(staged.text());
-            let hint = "it still waits to be confirmed";
+            let hint = "the configuration still awaits confirmation";
             return Err(Refused { hint: hint.to_owned(), ..refused });
         }
         let before = waits.before_revision();
@@ -269,7 +269,7 @@ impl Reload {
         self.unconfirmed = None;
         self.sink_updater.keep(&self.settings);
         self.tell();
-        self.output.log(&format!("config: {who} has confirmed it"));
+        self.output.log(&format!("config: confirmed by {who}"));
         Ok(applied(&name, (&before, &self.running().revision), &Settled::default(), Vec::new()))
     }
 
@@ -281,19 +281,22 @@ impl Reload {
             }) {
                 return Err(conflict(
                     format!(
-                        "the configuration that runs waits to be confirmed, and does not go back to {to}"
+                        "the running configuration awaits confirmation and cannot be rolled back to {to}"
                     ),
-                    "confirm it, or roll it back without naming another one",
+                    "confirm it, or roll back without naming a revision",
                 ));
             }
-            self.output.log(&format!("config: {} rolls it back", instead.who));
+            self.output.log(&format!("config: rolled back by {}", instead.who));
             return self.undo().map_err(failed);
         }
         let past = match to {
             Some(to) => self.find_past(to)?,
-            None => self.file.history().into_iter().next().ok_or_else(|| {
-                Refused::new(Why::Unknown, "no configuration ran before, as far as is known", "")
-            })?,
+            None => self
+                .file
+                .history()
+                .into_iter()
+                .next()
+                .ok_or_else(|| Refused::new(Why::Unknown, "no previous configuration is known", ""))?,
         };
         let text = past.text().map_err(failed)?;
         self.apply_text(instead, NewText::Config(&text))
@@ -304,9 +307,9 @@ impl Reload {
         if self.unconfirmed.as_ref().is_none_or(|waits| waits.until > Instant::now()) {
             return;
         }
-        self.output.log("config: nobody has confirmed it: the one before comes back");
+        self.output.log("config: not confirmed in time; rolling back to the previous configuration");
         if let Err(why) = self.undo() {
-            self.output.error(&format!("config: it cannot come back yet: {why}"));
+            self.output.error(&format!("config: automatic rollback failed; Gatun will retry: {why}"));
             if let Some(waits) = &mut self.unconfirmed {
                 waits.until = Instant::now() + AGAIN;
             }
@@ -315,7 +318,7 @@ impl Reload {
 
     /// Goes back from what is not confirmed.
     fn undo(&mut self) -> Result<ConfigApplied, String> {
-        let waits = self.unconfirmed.take().ok_or("nothing waits to be confirmed")?;
+        let waits = self.unconfirmed.take().ok_or("no configuration awaits confirmation")?;
         let after = self.running().revision.clone();
         let before = waits.before.clone();
         let review = Review::of(&self.settings, &before);
@@ -347,7 +350,7 @@ impl Reload {
             true => Ok(()),
             false => Err(conflict(
                 format!("revision {} runs", short(running)),
-                "somebody has changed it meanwhile: look at it, and ask again with its revision",
+                "the configuration changed meanwhile; check it, then repeat the request with its revision",
             )),
         }
     }
@@ -372,8 +375,8 @@ impl Reload {
             Some(waits) => {
                 let left = waits.until.saturating_duration_since(Instant::now()).as_secs();
                 Err(conflict(
-                    format!("the configuration that runs waits to be confirmed for {left} s more"),
-                    "`gatun config confirm`, or `gatun config rollback`",
+                    format!("the running configuration awaits confirmation for another {left} s"),
+                    "run `gatun config confirm` or `gatun config rollback`",
                 ))
             }
         }
@@ -388,10 +391,13 @@ impl Reload {
             {
                 Ok(found.swap_remove(0))
             }
-            Some(_) => Err(conflict(format!("several revisions begin with '{revision}'"), "say more of it")),
+            Some(_) => Err(conflict(
+                format!("several revisions begin with '{revision}'"),
+                "give more characters of the revision",
+            )),
             None => Err(Refused::new(
                 Why::Unknown,
-                format!("no revision that ran before begins with '{}'", short(revision)),
+                format!("no earlier revision begins with '{}'", short(revision)),
                 "`gatun config history` lists them",
             )),
         }

@@ -1,19 +1,19 @@
-//! What tells two configurations of a daemon apart, the engine's plan and all else.
+//! Differences of two configurations of a daemon: the engine's plan and all else.
 
 use crate::event_sinks::difference::SinkSettings;
 use crate::{PortSettings, Settings};
 use gatun_io_tun::{Prefix, TunConfig};
 use gatun_nat::reconfigure::Difference;
 
-/// What a configuration would change.
+/// Difference between two configurations.
 pub(super) struct Review {
     /// With what needs a restart beside the plan.
     pub(super) difference: Difference,
-    /// What becomes of those who hear of events.
+    /// Change of the event sinks.
     pub(super) heard: Vec<String>,
     /// Devices that are to have other addresses or routes, by number.
     pub(super) rerouted: Vec<usize>,
-    /// What changes of ports on Ethernets.
+    /// Changes of Ethernet ports.
     pub(super) ports: Vec<String>,
 }
 
@@ -60,7 +60,7 @@ fn sorted(prefixes: &[Prefix]) -> Vec<Prefix> {
     sorted
 }
 
-/// What differs beside the plan, and needs a restart.
+/// Differences outside the plan that need a restart.
 fn outside_engine(old: &Settings, new: &Settings) -> Vec<String> {
     let mut restarts = Vec::new();
     if old.state != new.state {

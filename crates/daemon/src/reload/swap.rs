@@ -11,26 +11,26 @@ use gatun_worker::jobs::ReadDrained;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How often workers are asked whether a change is at its end.
+/// Interval of asking workers whether a change is complete.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 /// Drained addresses that are asked for at a time.
 const DRAINED_AT_ONCE: usize = 4096;
 
 /// Workers that share a translator: what each of them runs by.
-pub(crate) struct Crew {
+pub(crate) struct SharedPlans {
     /// Without mappings, which may be many.
     plans: Vec<Plan>,
     pub(crate) steering: Arc<Steering>,
 }
 
-impl Crew {
-    pub(crate) fn new(shares: Shares) -> Crew {
+impl SharedPlans {
+    pub(crate) fn new(shares: Shares) -> SharedPlans {
         let Shares { mut plans, steering, .. } = shares;
         for siit in plans.iter_mut().flat_map(|plan| &mut plan.siit) {
             siit.eamt = Vec::new();
         }
-        Crew { plans, steering: Arc::new(steering) }
+        SharedPlans { plans, steering: Arc::new(steering) }
     }
 }
 
@@ -38,12 +38,12 @@ impl Crew {
 pub(super) struct Ready {
     pub(super) changes: Vec<Box<Change>>,
     /// Where workers share: what they run by then.
-    crew: Option<Crew>,
+    shared_plans: Option<SharedPlans>,
     /// Subscribers that move to other workers.
     moved: usize,
 }
 
-/// All that changes, ready.
+/// Prepared change.
 pub(super) struct AllReady {
     /// None where nothing of the engines does.
     engines: Option<Ready>,
@@ -52,7 +52,7 @@ pub(super) struct AllReady {
 }
 
 impl Ready {
-    /// Who moves, where somebody does.
+    /// Text about moved subscribers, if any move.
     pub(super) fn moved_in_words(&self) -> Option<String> {
         in_words(self.moved)
     }
@@ -67,7 +67,7 @@ impl Reload {
     /// Makes what is new, beside what runs.
     ///
     /// # Errors
-    /// Why it cannot be.
+    /// If it is not possible.
     pub(super) fn make_ready(&self, new: &Settings, review: &Review) -> Result<Option<Ready>, NotPossible> {
         if !review.difference.restarts.is_empty() {
             return Err(NotPossible::restart(review.difference.restarts.clone()));
@@ -78,17 +78,17 @@ impl Reload {
     /// With what ports need, and those who hear of events.
     ///
     /// # Errors
-    /// Why they cannot have it.
+    /// If they cannot have it.
     pub(super) fn with_rest(&self, engines: Option<Ready>, new: &Settings) -> Result<AllReady, NotPossible> {
         let ports = self.next_ports(new)?;
         let event_sinks = self.sink_updater.prepare(&self.settings, new).map_err(NotPossible::from)?;
         Ok(AllReady { engines, ports, event_sinks })
     }
 
-    /// What ports become.
+    /// New settings of the ports.
     ///
     /// # Errors
-    /// Why they cannot.
+    /// If they cannot.
     pub(super) fn next_ports(&self, new: &Settings) -> Result<NextPorts, NotPossible> {
         let next = self.ports.prepare(&self.settings.ports, &new.ports);
         next.map_err(|error| NotPossible::why(format!("{error:#}")))
@@ -97,7 +97,7 @@ impl Reload {
     /// Changes to what was made ready: nobody is asked whether that may be. Gives what ran before, and what has ended.
     ///
     /// # Errors
-    /// Why nothing has changed.
+    /// If the change fails; then nothing has changed.
     pub(super) fn put_in_place(
         &mut self,
         new: Settings,
@@ -106,8 +106,8 @@ impl Reload {
     ) -> Result<(Settings, Settled), String> {
         if let Some(session_store) = &mut self.session_store {
             // Where nothing of the engines changes, they run by what they run by.
-            let crew = ready.as_ref().map_or(&self.crew, |ready| &ready.crew);
-            let steering = crew.as_ref().map(|crew| &*crew.steering);
+            let shared_plans = ready.as_ref().map_or(&self.shared_plans, |ready| &ready.shared_plans);
+            let steering = shared_plans.as_ref().map(|shared_plans| &*shared_plans.steering);
             session_store.add(&new.plan, steering).map_err(|e| e.to_string())?;
         }
         self.ports.begin(&ports).map_err(|error| format!("the XDP program cannot take more: {error}"))?;
@@ -153,19 +153,19 @@ impl Reload {
 
     /// What each worker's engine needs and has not: all of them, or none is changed.
     fn prepare(&self, new: &Settings) -> Result<Ready, NotPossible> {
-        let Some(crew) = &self.crew else {
+        let Some(shared_plans) = &self.shared_plans else {
             let workers = self.workers.len();
             let (old, new) = (vec![&self.settings.plan; workers], vec![&new.plan; workers]);
-            return Ok(Ready { changes: self.prepare_each(&old, &new)?, crew: None, moved: 0 });
+            return Ok(Ready { changes: self.prepare_each(&old, &new)?, shared_plans: None, moved: 0 });
         };
-        let mut shares = Shares::after(&crew.steering, &new.plan)?;
-        let old: Vec<&Plan> = crew.plans.iter().collect();
+        let mut shares = Shares::after(&shared_plans.steering, &new.plan)?;
+        let old: Vec<&Plan> = shared_plans.plans.iter().collect();
         let mut changes = self.prepare_each(&old, &shares.plans.iter().collect::<Vec<_>>())?;
         let moved = shares.moved.iter().map(Vec::len).sum();
         for (change, moved) in changes.iter_mut().zip(std::mem::take(&mut shares.moved)) {
             change.end_moved(moved);
         }
-        Ok(Ready { changes, crew: Some(Crew::new(shares)), moved })
+        Ok(Ready { changes, shared_plans: Some(SharedPlans::new(shares)), moved })
     }
 
     fn prepare_each(&self, old: &[&Plan], new: &[&Plan]) -> Result<Vec<Box<Change>>, NotPossible> {
@@ -187,13 +187,13 @@ impl Reload {
     /// Puts the changes in place. Nobody else changes an engine, and each has settled since the last time: a worker
     /// can refuse its change only before any other has its own.
     fn apply(&mut self, ready: Ready) -> Result<(), String> {
-        let Ready { changes, crew, moved } = ready;
+        let Ready { changes, shared_plans, moved } = ready;
         if let Some(what) = in_words(moved) {
             self.output.log(&format!("reload: these end: {what}"));
         }
         for (number, (worker, mut change)) in self.workers.iter().zip(changes).enumerate() {
             loop {
-                let steering = crew.as_ref().map(|crew| Arc::clone(&crew.steering));
+                let steering = shared_plans.as_ref().map(|shared_plans| Arc::clone(&shared_plans.steering));
                 match worker.apply(change, steering, ANSWER_MAX) {
                     Some(applied) => match applied.result {
                         Ok(()) => break,
@@ -211,7 +211,7 @@ impl Reload {
                 }
             }
         }
-        self.crew = crew;
+        self.shared_plans = shared_plans;
         Ok(())
     }
 

@@ -27,7 +27,7 @@ use std::time::Instant;
 /// Runs all stages, until a signal or the loss of a device ends the last.
 ///
 /// # Errors
-/// Why the daemon did not start.
+/// Reason why the daemon did not start.
 pub(crate) fn run(setup: Setup) -> anyhow::Result<ExitCode> {
     let running = Prepared::new(setup)?.listen()?.open()?.enter_sandbox()?.start()?;
     Ok(running.supervise())

@@ -3,7 +3,7 @@
 use super::Start;
 use super::listening::Listening;
 use crate::control::Sockets;
-use crate::reload::Crew;
+use crate::reload::SharedPlans;
 use crate::takeover::{self, RestoredSessions, SessionStore};
 use crate::{PortSettings, Settings, Setup, memory, privileges, seed};
 use anyhow::Context as _;
@@ -41,7 +41,7 @@ impl Prepared {
         settings.control.facts.pages = pages.clone();
         notes.extend(memory::describe(&pages, &settings.needs));
         let restored = session_store.as_ref().and_then(|session_store| {
-            let steering = built.crew.as_ref().map(|crew| &*crew.steering);
+            let steering = built.shared_plans.as_ref().map(|shared_plans| &*shared_plans.steering);
             session_store.take_over(&settings.plan, &mut built.engines, steering, *clock)
         });
         Ok(Prepared { start, built, session_store, restored, records, pages })
@@ -63,7 +63,7 @@ impl Prepared {
 pub(super) struct Built {
     pub(super) engines: Vec<Nat>,
     pub(super) exchange: Vec<Exchange>,
-    pub(super) crew: Option<Crew>,
+    pub(super) shared_plans: Option<SharedPlans>,
 }
 
 fn build(
@@ -76,7 +76,7 @@ fn build(
         let plans = vec![plan; workers];
         find_memory(&plans, ports, session_store.as_deref_mut(), notes)?;
         let engines = build_engines(&plans, session_store)?;
-        return Ok(Built { engines, exchange: Vec::new(), crew: None });
+        return Ok(Built { engines, exchange: Vec::new(), shared_plans: None });
     }
     let shares = match session_store.as_mut() {
         Some(session_store) => session_store.share(plan, workers, seed()?),
@@ -86,9 +86,9 @@ fn build(
     let plans: Vec<&Plan> = shares.plans.iter().collect();
     find_memory(&plans, ports, session_store.as_deref_mut(), notes)?;
     let engines = build_engines(&plans, session_store)?;
-    let crew = Crew::new(shares);
-    let exchange = exchange(workers, &crew.steering).context("no exchange between workers")?;
-    Ok(Built { engines, exchange, crew: Some(crew) })
+    let shared_plans = SharedPlans::new(shares);
+    let exchange = exchange(workers, &shared_plans.steering).context("no exchange between workers")?;
+    Ok(Built { engines, exchange, shared_plans: Some(shared_plans) })
 }
 
 /// Makes sure that there is memory for the engines of these plans; gives up the sessions of the process before where there

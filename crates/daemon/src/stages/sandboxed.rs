@@ -38,7 +38,7 @@ impl Sandboxed {
         let Sandboxed { opened, connect, signals, in_force } = self;
         let Opened { listening: Listening { prepared, sockets }, mut ports, processors } = opened;
         let Prepared { start, built, mut session_store, restored, records, pages } = prepared;
-        let Built { mut engines, exchange, crew } = built;
+        let Built { mut engines, exchange, shared_plans } = built;
         let Start { settings, sandbox, clock, notifier, sender, .. } = start;
         let output = begin_log(&ports, &start.notes, restored.as_ref())?;
         // Before the first worker runs, so that no signal finds the default handler.
@@ -67,7 +67,7 @@ impl Sandboxed {
         output.log(&format!("{}, {ms:.1} ms after start", translating(count)));
         let reload = Reload {
             settings,
-            crew,
+            shared_plans,
             read: start.read,
             file: ConfigFile::new(&start.file),
             unconfirmed: None,

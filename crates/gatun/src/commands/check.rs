@@ -247,8 +247,8 @@ fn limits(config: &Config) -> String {
         percent => format!("the last {percent} % for subscribers with fewer than {}", group(few.into())),
     };
     format!(
-        "  limits  {sessions}{worker}, {reserve}\n          {} ({each} each) can fill the table{first}\n",
-        counted(fill, "greedy subscriber"),
+        "  limits  {sessions}{worker}, {reserve}\n          {} ({each} each) at their session limit fill the table{first}\n",
+        counted(fill, "subscriber"),
     )
 }
 
@@ -485,11 +485,11 @@ mod tests {
         };
         let (text, json) = said("");
         let lines = "  limits  262,144 sessions, the last 25 % for subscribers with fewer than 64\n          \
-                     1,036 greedy subscribers (/56 each) can fill the table\n";
+                     1,036 subscribers (/56 each) at their session limit fill the table\n";
         assert_eq!(text, lines);
         assert!(json.contains("\"greedy_subscribers_that_fill\": 1036"), "{json}");
         let (text, _) = said("sessions_reserved = 0\n");
-        assert!(text.contains("none reserved") && text.contains(" 16 greedy subscribers "), "{text}");
+        assert!(text.contains("none reserved") && text.contains(" 16 subscribers "), "{text}");
         let (text, _) = said("subscribers_max = 1000\n");
         assert!(text.ends_with("fill the table; subscribers_max, 1,000, is reached first\n"), "{text}");
     }

@@ -46,7 +46,7 @@ pub(crate) struct Args {
 }
 
 /// # Errors
-/// Why the daemon does not answer, or what is wrong with the question.
+/// If the daemon does not answer or refuses the request.
 pub(crate) fn execute(args: Args) -> anyhow::Result<ExitCode> {
     let (path, what) = match args.what {
         What::Sessions => ("/v1/sessions", "sessions"),

@@ -1,7 +1,5 @@
 //! `gatun completions`: a completion script for a shell.
 
-use crate::cli::Cli;
-use clap::CommandFactory as _;
 use std::process::ExitCode;
 
 const EXAMPLES: &str = "\
@@ -23,9 +21,9 @@ pub(crate) struct Args {
 ///
 /// # Errors
 /// None: a closed pipe is no error.
-pub(crate) fn execute(args: Args) -> anyhow::Result<ExitCode> {
+pub(crate) fn execute(args: Args, mut command: clap::Command) -> anyhow::Result<ExitCode> {
     let mut script = Vec::new();
-    clap_complete::generate(args.shell, &mut Cli::command(), "gatun", &mut script);
+    clap_complete::generate(args.shell, &mut command, "gatun", &mut script);
     super::print_bytes(&script)?;
     Ok(ExitCode::SUCCESS)
 }

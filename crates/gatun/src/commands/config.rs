@@ -98,7 +98,7 @@ enum Command {
     },
 }
 
-/// How something is put in place.
+/// Options of a change.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct How {
     /// Go back by itself unless `gatun config confirm` comes within this time: 60s, 10m
@@ -112,7 +112,7 @@ pub(crate) struct How {
 }
 
 /// # Errors
-/// Why the daemon does not answer, or refuses.
+/// If the daemon does not answer or refuses.
 pub(crate) fn execute(args: Args) -> anyhow::Result<ExitCode> {
     match args.command {
         Command::Show { revision, output, daemon } => show(&daemon.client()?, revision, output),
@@ -205,7 +205,7 @@ fn apply(client: &Client, text: String, name: &str, how: &How) -> anyhow::Result
     tell(&done)
 }
 
-/// Whether it is to be done.
+/// Answer to a request for confirmation.
 pub(crate) enum Meant {
     Yes,
     No,
@@ -248,7 +248,7 @@ pub(crate) fn query(revision: &str, how: &How) -> Vec<(&'static str, String)> {
 fn confirm(client: &Client) -> anyhow::Result<ExitCode> {
     let running: Config = client.get("/v1/config")?;
     if running.unconfirmed.is_none() {
-        bail!("nothing waits to be confirmed");
+        bail!("no configuration awaits confirmation");
     }
     let query = [("revision", running.revision)];
     let done: ConfigApplied = client.ask("POST", &with_query("/v1/config/confirm", &query), &[])?;
@@ -265,7 +265,7 @@ fn roll_back(client: &Client, to: Option<String>, how: &How) -> anyhow::Result<E
             Some(to) => to.clone(),
             None => {
                 let past: Vec<ConfigPast> = client.get("/v1/config/history")?;
-                past.first().context("no configuration ran before, as far as is known")?.revision.clone()
+                past.first().context("no previous configuration is known")?.revision.clone()
             }
         };
         let before: Config = client.get(&with_query("/v1/config", &[("revision", to.clone())]))?;
@@ -283,7 +283,7 @@ fn roll_back(client: &Client, to: Option<String>, how: &How) -> anyhow::Result<E
     tell(&done)
 }
 
-/// What has happened.
+/// Summary of an applied change.
 pub(crate) fn tell(done: &ConfigApplied) -> anyhow::Result<ExitCode> {
     let ended = format!(
         "ended: {}, {}, {}",

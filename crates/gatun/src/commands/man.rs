@@ -1,8 +1,6 @@
 //! `gatun man`: manual pages for packages.
 
-use crate::cli::Cli;
 use anyhow::Context as _;
-use clap::CommandFactory as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -16,11 +14,11 @@ pub(crate) struct Args {
 /// Writes a page for each command, and gatun.toml(5).
 ///
 /// # Errors
-/// The directory cannot be written to.
-pub(crate) fn execute(args: Args) -> anyhow::Result<ExitCode> {
+/// If the directory cannot be written to.
+pub(crate) fn execute(args: Args, command: clap::Command) -> anyhow::Result<ExitCode> {
     let context = || format!("cannot write manual pages into {}", args.dir.display());
     std::fs::create_dir_all(&args.dir).with_context(context)?;
-    clap_mangen::generate_to(Cli::command(), &args.dir).with_context(context)?;
+    clap_mangen::generate_to(command, &args.dir).with_context(context)?;
     let file = args.dir.join("gatun.toml.5");
     std::fs::write(file, gatun_config::manual_page(env!("CARGO_PKG_VERSION"))).with_context(context)?;
     Ok(ExitCode::SUCCESS)

@@ -109,7 +109,7 @@ impl Maps {
 }
 
 /// # Errors
-/// Why the daemon does not answer, or refuses.
+/// If the daemon does not answer or refuses.
 pub(crate) fn execute(args: Args) -> anyhow::Result<ExitCode> {
     match args.command {
         Command::List { instance, output, daemon } => {

@@ -101,7 +101,7 @@ impl Args {
 }
 
 /// # Errors
-/// Why the daemon does not answer, or a file cannot be written.
+/// If the daemon does not answer, or a file cannot be written.
 pub(crate) fn execute(args: Args) -> anyhow::Result<ExitCode> {
     let mut capture = match &args.write {
         None => None,

@@ -115,7 +115,7 @@ pub(crate) struct WhereArgs {
 }
 
 /// # Errors
-/// Why the daemon does not answer.
+/// If the daemon does not answer.
 pub(crate) fn execute_where(args: WhereArgs) -> anyhow::Result<ExitCode> {
     let query = [("address", args.address.to_string())];
     let found: Where = args.daemon.client()?.get(&with_query("/v1/where", &query))?;

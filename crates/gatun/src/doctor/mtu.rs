@@ -2,7 +2,7 @@
 
 use super::{Finding, Host, REMOTE4};
 use gatun_config::Config;
-use gatun_netlink::query::{Link, Way, way_to};
+use gatun_netlink::query::{Link, RouteResult, way_to};
 use std::net::{IpAddr, Ipv6Addr};
 
 const CHECK: &str = "mtu";
@@ -71,7 +71,7 @@ pub(super) fn inside<'h>(config: &Config, host: &'h Host) -> Vec<&'h Link> {
 
 fn by(host: &Host, remote: IpAddr) -> Option<&Link> {
     match way_to(remote) {
-        Ok(Way::By(index)) => host.links.iter().find(|link| link.index == index),
+        Ok(RouteResult::By(index)) => host.links.iter().find(|link| link.index == index),
         _ => None,
     }
 }

@@ -3,7 +3,7 @@
 use super::{Finding, Host};
 use gatun_config::{Config, DeviceMode, Network, Port, Routes};
 use gatun_netlink::Prefix;
-use gatun_netlink::query::{Link, Way, way_to};
+use gatun_netlink::query::{Link, RouteResult, way_to};
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -106,18 +106,18 @@ fn routed_here(config: &Config, port: &Port, link: &Link, host: &Host) -> Vec<Fi
     let mut findings = Vec::new();
     for network in networks.iter().take(TRIED_MAX) {
         let (elsewhere, fix) = match way_to(one_of(network)) {
-            Ok(Way::By(index)) if index == link.index => continue,
+            Ok(RouteResult::By(index)) if index == link.index => continue,
             // Reported below.
-            Ok(Way::Host) => continue,
+            Ok(RouteResult::Host) => continue,
             // The other route may be the only one to a LAN, so no command that replaces it is suggested.
-            Ok(Way::By(index)) => (
+            Ok(RouteResult::By(index)) => (
                 format!("goes to {}", host.name(index)),
                 format!(
                     "find the route with ip route get {}; remove it, or the network from the configuration",
                     one_of(network)
                 ),
             ),
-            Ok(Way::Nowhere) => {
+            Ok(RouteResult::Nowhere) => {
                 ("goes nowhere".to_owned(), format!("ip route add {network} dev {}", link.name))
             }
             Err(error) => (
@@ -152,7 +152,8 @@ fn not_the_hosts_own(config: &Config, host: &Host) -> Vec<Finding> {
         let all = pool.ranges.iter().flat_map(|range| u32::from(range.first)..=u32::from(range.last));
         all.take(TRIED_MAX).map(|address| (Ipv4Addr::from(address), &pool.name))
     });
-    let own = first_ones.filter(|(address, _)| way_to((*address).into()).is_ok_and(|way| way == Way::Host));
+    let own =
+        first_ones.filter(|(address, _)| way_to((*address).into()).is_ok_and(|way| way == RouteResult::Host));
     own.map(|(address, pool)| {
         Finding::wrong(
             "pool",

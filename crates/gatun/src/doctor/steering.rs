@@ -7,7 +7,7 @@ use gatun_config::{Config, Network};
 use gatun_nat::Plan;
 use gatun_nat::plan::Net4;
 use gatun_netlink::Prefix;
-use gatun_netlink::query::{Way, way_of_forwarded, way_to};
+use gatun_netlink::query::{RouteResult, way_of_forwarded, way_to};
 use std::net::{IpAddr, Ipv4Addr};
 
 const CHECK: &str = "steering";
@@ -29,11 +29,11 @@ pub(super) fn examine(config: &Config, host: &Host) -> Vec<Finding> {
             let shown = Network::V4(*net);
             for (from, by) in hosts_of(net, host) {
                 let elsewhere = match way_of_forwarded(from.into(), by, remote.into()) {
-                    Ok(Way::By(out)) if devices.iter().any(|device| device.index == out) => continue,
-                    Ok(Way::By(out)) => format!("leaves by {}, untranslated", host.name(out)),
-                    Ok(Way::Nowhere) => "goes nowhere".to_owned(),
+                    Ok(RouteResult::By(out)) if devices.iter().any(|device| device.index == out) => continue,
+                    Ok(RouteResult::By(out)) => format!("leaves by {}, untranslated", host.name(out)),
+                    Ok(RouteResult::Nowhere) => "goes nowhere".to_owned(),
                     // Packets that end here or are not let in are reported by other checks.
-                    Ok(Way::Host) | Err(_) => continue,
+                    Ok(RouteResult::Host) | Err(_) => continue,
                 };
                 let what = format!(
                     "traffic of {shown} ('{}') from {} {elsewhere}: no policy rule sends it to {}",
@@ -74,7 +74,7 @@ pub(super) fn hosts_of(net: &Net4, host: &Host) -> Vec<(Ipv4Addr, u32)> {
     }
     // Behind another router.
     match (one_of(&Network::V4(*net)), way_to(one_of(&Network::V4(*net)))) {
-        (IpAddr::V4(inside), Ok(Way::By(index))) => vec![(inside, index)],
+        (IpAddr::V4(inside), Ok(RouteResult::By(index))) => vec![(inside, index)],
         _ => Vec::new(),
     }
 }

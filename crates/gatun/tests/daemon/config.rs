@@ -174,9 +174,13 @@ fn what_nobody_confirms_goes_back_by_itself_and_the_file_is_the_old_one_until_it
         assert!(running().unconfirmed.is_some());
         // Nothing else is done meanwhile.
         let (status, text) = status_of(apply(&running().revision, &one));
-        assert!(status == 409 && text.contains("waits to be confirmed"), "{text}");
+        assert!(status == 409 && text.contains("awaits confirmation"), "{text}");
         wait_until("the end of patience", SOON, || running().text == one).unwrap();
-        assert!(daemon.stderr().contains("config: nobody has confirmed it: the one before comes back"));
+        assert!(
+            daemon
+                .stderr()
+                .contains("config: not confirmed in time; rolling back to the previous configuration")
+        );
         assert_eq!((running().unconfirmed, on_disk()), (None, one.clone()));
         assert!(!said(&["config", "confirm"]).0);
         // Confirmed, it stays.
@@ -223,7 +227,7 @@ fn of_two_callers_one_is_told_to_look_again_and_an_editors_file_is_not_overwritt
         // Somebody edits the file, and does not reload.
         fs::write(daemon.file(), limit(5000)).unwrap();
         let (status, text) = status_of(apply(&running().revision, &limit(6000)));
-        assert!(status == 409 && text.contains("was changed meanwhile"), "{text}");
+        assert!(status == 409 && text.contains("has changed since"), "{text}");
         assert_eq!(fs::read_to_string(daemon.file()).unwrap(), limit(5000));
         assert_ne!(running().text, limit(6000));
         // What stands there can be looked at, and applied.

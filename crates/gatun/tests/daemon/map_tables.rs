@@ -166,7 +166,7 @@ fn a_table_is_replaced_tried_undone_and_changed_in_batches_and_is_there_after_a_
         // What the API changed is what the file says: a reload changes nothing, a restart has it.
         let (before, text) = (running(), running().text);
         daemon.process.signal(Signal::HUP).unwrap();
-        daemon.says("reload: the configuration is as it was");
+        daemon.says("reload: no changes");
         assert_eq!(running(), before);
         daemon.stop(Signal::TERM);
         let daemon = Daemon::start(&net, &text);
@@ -278,10 +278,10 @@ fn of_two_callers_one_is_refused_and_what_an_editor_wrote_is_not_overwritten() {
         let edited = format!("{}192.0.2.77 2001:db8::77\n", on_disk());
         fs::write(FILE, &edited).unwrap();
         let (status, text) = refusal(put(&of_dc(), many(4, 91)));
-        assert!(status == 409 && text.contains("/run/maps/eam.txt was changed meanwhile"), "{text}");
+        assert!(status == 409 && text.contains("/run/maps/eam.txt has changed since"), "{text}");
         // Nor does a change of another table bring in what has not been read.
         let (status, text) = refusal(put(&[("instance", "office".to_owned())], Vec::new()));
-        assert!(status == 409 && text.contains("/run/maps/eam.txt was changed meanwhile"), "{text}");
+        assert!(status == 409 && text.contains("/run/maps/eam.txt has changed since"), "{text}");
         assert_eq!(on_disk(), edited);
         let before = running().revision;
         daemon.process.signal(Signal::HUP).unwrap();

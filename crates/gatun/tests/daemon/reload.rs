@@ -153,7 +153,7 @@ fn what_cannot_be_or_needs_a_restart_or_is_the_same_changes_nothing_and_is_told(
         let same = format!("{CREATE}{NAT64}");
         let daemon = Daemon::start(&net, &same);
         assert!(ping(&net.client, 2, SERVER, ""));
-        daemon.reload(&same, "reload: the configuration is as it was");
+        daemon.reload(&same, "reload: no changes");
         let wrong = same.replace("192.0.2.1\"\n[[nat64]]", "192.0.2.300\"\nsise = 3\n[[nat64]]");
         let said = daemon.reload(&wrong, "the configuration has errors; nothing has changed");
         assert!(
@@ -170,7 +170,7 @@ fn what_cannot_be_or_needs_a_restart_or_is_the_same_changes_nothing_and_is_told(
         let limits = format!("{same}[limits]\nports_per_subscriber = 7\n");
         daemon.process.signal(Signal::HUP).unwrap();
         daemon.reload(&limits, "reload: done");
-        daemon.reload(&limits, "reload: the configuration is as it was");
+        daemon.reload(&limits, "reload: no changes");
         assert!(ping(&net.client, 2, SERVER, ""));
         daemon.stop(Signal::TERM);
     });

@@ -160,11 +160,11 @@ fn certificate_key_and_tokens_are_read_again_and_stay_where_they_cannot_be_used(
         token("remove reads --file /run/tokens");
         assert_eq!(status(&reads), "200", "nothing was read yet");
         // The rest of the configuration is as it was.
-        daemon.reload(&config, "the configuration is as it was");
+        daemon.reload(&config, "reload: no changes");
         assert_eq!((status(&reads), status(&writes)), ("401".into(), "200".into()));
         let before = fs::read("/run/api.crt").unwrap();
         token("certificate 2001:db8:1::1 --certificate /run/api.crt --key /run/other.key --force");
-        let said = daemon.reload(&config, "the configuration is as it was");
+        let said = daemon.reload(&config, "reload: no changes");
         assert!(
             said.contains("not a certificate and its key") && said.contains("stay as they were"),
             "{said}"
@@ -174,7 +174,7 @@ fn certificate_key_and_tokens_are_read_again_and_stay_where_they_cannot_be_used(
         assert_eq!(status(&writes), "200", "the old one is still shown");
         fs::write("/run/api.crt", after).unwrap();
         fs::rename("/run/other.key", "/run/api.key").unwrap();
-        daemon.reload(&config, "the configuration is as it was");
+        daemon.reload(&config, "reload: no changes");
         assert_eq!(status(&writes), "200", "the new one is");
         let said = daemon.reload(&format!("{CREATE}{NAT64}"), "nothing has changed");
         assert!(said.contains("needs a restart: [api]"), "{said}");

@@ -3,7 +3,7 @@
 use gatun_config::{Config, Network, Routes};
 use gatun_nat::Plan;
 use gatun_nat::plan::{Net4, Net6, PoolRange};
-use gatun_netlink::query::{Way, interface_addresses, links, way_to};
+use gatun_netlink::query::{RouteResult, interface_addresses, links, way_to};
 use gatun_wire::Prefix64;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -37,7 +37,7 @@ pub(crate) struct Uplink {
 impl Uplink {
     /// Uplink of this network namespace, if it has a default route.
     pub(crate) fn of_this_host() -> Option<Uplink> {
-        let Ok(Way::By(index)) = way_to(ANYWHERE.into()) else { return None };
+        let Ok(RouteResult::By(index)) = way_to(ANYWHERE.into()) else { return None };
         let name = links().ok()?.into_iter().find(|link| link.index == index)?.name;
         let of_link = interface_addresses().ok()?.into_iter().filter(|(link, _)| *link == index);
         let addresses = of_link.filter_map(|(_, prefix)| match prefix.addr {

@@ -97,7 +97,7 @@ fn without_session(
     Ok(outbound_of(cx.state.tables.get(id), query.transport))
 }
 
-/// How a packet leaves that makes no state, where its binding exists.
+/// Builds the way out of a packet that makes no state but has a binding.
 fn passing_by(tables: &Tables, inside: &Inside, remote: Endpoint4) -> Result<Rewrite, DropReason> {
     let (src, src_port) = by_binding(tables, inside)?;
     let [.., a, b, c, d] = inside.addr.octets();

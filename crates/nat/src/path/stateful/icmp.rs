@@ -32,7 +32,8 @@ pub(crate) enum Receiver {
     },
 }
 
-/// The inside host that has the outside address at `at` and `port` that an error is about; `peer` is the outside end of the
+/// The inside host that has the outside address at `at` and `port` that an error is about; `peer` is
+/// the outside end of the
 /// host that sent the error, which the receiver knows behind the prefix that it wrote to.
 ///
 /// # Errors

@@ -1,4 +1,4 @@
-//! What building an EAMT of a million host mappings and looking addresses up in it costs.
+//! Cost of building an EAMT of a million host mappings and of lookups in it.
 //! `cargo bench -p gatun-nat --bench eamt`
 
 use gatun_nat::eamt::{BYTES_PER_ENTRY, Eamt};

@@ -1,4 +1,4 @@
-//! What the parts of the state cost: hash, index, ports. `cargo bench -p gatun-nat --bench state`
+//! Cost of the parts of the state: hash, index, ports. `cargo bench -p gatun-nat --bench state`
 
 use gatun_mem::hash::Hasher64;
 use gatun_nat::Instant as Clock;

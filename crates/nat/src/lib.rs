@@ -33,7 +33,7 @@ pub use base::verdict::{Reply, Verdict};
 pub use base::{counters, index, plan, rng, special, step, tcp_fsm, time, verdict};
 pub use engine::{BURST, Nat, Occupancy};
 pub use lifecycle::clear::{ClearCursor, Cleared, Extent, SessionKey};
-pub use lifecycle::{inspect, memory, reconfigure, report};
+pub use lifecycle::{inspect, kept, memory, reconfigure, report};
 pub use path::{explain, siit};
 pub use tables::event::{Event, EventKind, EventKinds, EventReader, Sequence};
 pub use tables::{eamt, event, fragment, icmp_limit, pool4, subscriber, syn_store};

@@ -50,7 +50,7 @@ fn stateless() -> Plan {
     Plan { own4, own6, siit: vec![siit()], icmp: unlimited(), ..Plan::default() }
 }
 
-/// What becomes of a packet to an own address.
+/// Verdict for a packet to an own address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Wanted {
     Ping,

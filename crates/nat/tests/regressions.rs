@@ -1,4 +1,4 @@
-//! What fuzzing found, replayed: each file is an input that once did harm, named after it.
+//! Replay of inputs that fuzzing found. Each file is named after the fault that it caused.
 //! A few made by hand keep the harness itself honest.
 
 #[path = "support/any_sessions.rs"]
@@ -69,7 +69,8 @@ fn what_fuzzing_found_in_files_of_kept_sessions_stays_mended() {
     );
 }
 
-/// A file of sessions of every kind, cut at many places, and damaged at each of the first ones, in engines of every kind.
+/// A file of sessions of every kind, cut at many places, and damaged at each of the first ones, in
+/// engines of every kind.
 #[test]
 fn files_of_kept_sessions_that_are_cut_or_damaged_do_no_harm() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/regressions/kept_sessions/all_kinds");

@@ -40,7 +40,7 @@ pub enum Extent {
 pub struct ClearCursor {
     /// Number of the record that was looked at last.
     next: RecordId,
-    /// Whether there is no further one.
+    /// True if there is no further one.
     all_met: bool,
     /// A binding of which only some sessions have ended.
     rest: Option<Rest>,
@@ -55,7 +55,7 @@ struct Rest {
 }
 
 impl ClearCursor {
-    /// Whether the walk is at its end.
+    /// Returns whether the walk is at its end.
     pub fn is_done(&self) -> bool {
         self.all_met && self.rest.is_none()
     }

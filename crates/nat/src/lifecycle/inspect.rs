@@ -19,14 +19,14 @@ use crate::tables::session::Session;
 use alloc::vec::Vec;
 use core::net::{Ipv4Addr, Ipv6Addr};
 
-/// What a slice's budget is in: a record, or a port, that is only looked at.
+/// Unit of a slice's budget: a record, or a port, that is only looked at.
 pub(crate) const LOOK: usize = 1;
 /// Beside: a session that is told of.
 const TOLD: usize = 3;
 /// Beside: a binding or a block, which lies in other cache lines.
 const FOUND: usize = 8;
 
-/// Which sessions or bindings are meant: those for which everything holds that is said. Nothing said is all.
+/// Filter for sessions or bindings. A record matches if it meets every condition; an empty filter matches all.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Selection {
     /// Number of the instance.
@@ -35,22 +35,22 @@ pub struct Selection {
     pub pool: Option<usize>,
     /// Protocol.
     pub transport: Option<Transport>,
-    /// Where the inside address lies; IPv4 ones as ::ffff:a.b.c.d.
+    /// Network of the inside address; IPv4 ones as ::ffff:a.b.c.d.
     pub inside: Option<Net6>,
     /// Inside port (ICMP: identifier).
     pub inside_port: Option<u16>,
-    /// Where the public address lies.
+    /// Network of the public address.
     pub outside: Option<Net4>,
     /// Public port (ICMP: identifier).
     pub outside_port: Option<u16>,
-    /// Where the remote address lies. Of a binding: of any of its sessions, where such are ended.
+    /// Network of the remote address. Of a binding: of any of its sessions, where such are ended.
     pub remote: Option<Net4>,
     /// Remote port.
     pub remote_port: Option<u16>,
 }
 
 impl Selection {
-    /// Whether what is told of bindings decides: no word of remote hosts.
+    /// Returns whether what is told of bindings decides: no word of remote hosts.
     pub fn is_of_bindings(&self) -> bool {
         self.remote.is_none() && self.remote_port.is_none()
     }
@@ -68,14 +68,14 @@ impl Selection {
             && self.transport.is_none_or(|wanted| wanted == transport)
     }
 
-    /// Whether a subscriber is meant, of this instance and inside network: also where only an address of its network
+    /// Returns whether a subscriber is meant, of this instance and inside network: also where only an address of its network
     /// is asked for.
     pub fn has_subscriber(&self, instance: u8, network: Net6) -> bool {
         let of = |wanted: Net6| wanted.contains(network.addr) || network.contains(wanted.addr);
         self.instance.is_none_or(|number| number == instance) && self.inside.is_none_or(of)
     }
 
-    /// Whether a record in use is meant.
+    /// Returns whether a record in use is meant.
     pub(crate) fn has(&self, record: &Session, pool: usize) -> bool {
         let (remote, remote_port) = record.remote();
         self.has_owner(record.instance, pool, record.transport())
@@ -90,7 +90,7 @@ impl Selection {
 pub struct BlockInfo {
     /// Number of the pool.
     pub pool: usize,
-    /// Whose it is: the number of the instance, and the inside network.
+    /// Owner: the number of the instance, and the inside network.
     pub owner: (u8, Net6),
     /// Public address.
     pub outside: Ipv4Addr,
@@ -105,7 +105,7 @@ pub struct BlockInfo {
 pub struct SessionCursor {
     /// Number of the record that is next, less one.
     pub next: u32,
-    /// Whether there is none.
+    /// True if there is none.
     pub done: bool,
 }
 
@@ -114,13 +114,13 @@ pub struct SessionCursor {
 pub struct PortCursor {
     /// Number of the pool.
     pub pool: usize,
-    /// Which one of its addresses, counted from 0.
+    /// Index of its address, counted from 0.
     pub address: u32,
-    /// Which protocol, in the order of [`Transport`].
+    /// Protocol, in the order of [`Transport`].
     pub transport: u8,
     /// Port.
     pub port: u16,
-    /// Whether the walk is at its end.
+    /// True if the walk is at its end.
     pub done: bool,
 }
 
@@ -146,7 +146,7 @@ impl PortCursor {
     }
 }
 
-/// Whether a list that was made for so many has room.
+/// Returns whether a list that was made for so many has room.
 fn has_room<T>(list: &Vec<T>) -> bool {
     list.len() < list.capacity()
 }

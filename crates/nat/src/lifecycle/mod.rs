@@ -2,6 +2,7 @@
 
 pub(crate) mod clear;
 pub mod inspect;
+pub mod kept;
 pub mod memory;
 pub(crate) mod probe;
 pub mod reconfigure;

@@ -60,7 +60,7 @@ pub struct Outline {
 /// Why a plan cannot be that of a running engine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Refused {
-    /// What only a restart can do.
+    /// Changes that need a restart.
     Restart(Vec<String>),
     /// The plan contradicts itself, or memory is short.
     Build(BuildError),
@@ -84,7 +84,7 @@ enum Source {
     New(Option<Pool4State>),
 }
 
-/// Everything that a plan needs and a running engine has not, ready to be put in place. After
+/// Parts that a plan needs and a running engine lacks, ready to be put in place. After
 /// [`Nat::apply`] it is what the engine had: drop it where no packet waits.
 pub struct Change {
     generation: u64,
@@ -327,5 +327,5 @@ pub(crate) fn apply(
     Ok(())
 }
 
-/// What is done of a change's work as it is put in place, in sessions that end.
+/// Work done while a change is put in place, in ended sessions.
 const FIRST_BUDGET: usize = 512;

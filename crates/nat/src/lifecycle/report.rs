@@ -1,4 +1,4 @@
-//! What an engine tells of itself between two bursts: instances, pools, their addresses, subscribers.
+//! Engine's report between two bursts: instances, pools, their addresses, subscribers.
 //!
 //! All figures are counts: of packets, of bytes as received from the IP header on, of sessions, bindings, ports
 //! and blocks. Reading changes nothing. What may be long is read in slices, by numbers that stay the same as
@@ -81,7 +81,7 @@ impl PoolStats {
 pub struct AddressStats {
     /// The address.
     pub address: Ipv4Addr,
-    /// Whether it gets no new bindings.
+    /// True if it gets no new bindings.
     pub is_drained: bool,
     /// Its ports by transport, in the order of [`Transport`].
     pub ports: [Usage; 3],
@@ -108,7 +108,7 @@ pub struct SubscriberStats {
     pub ports: [u16; 3],
     /// Port blocks by transport, or the first number for all transports together.
     pub blocks: [u16; 3],
-    /// What its limits have kept from it.
+    /// Refusals by its limits.
     pub refusals: Refusals,
     /// Its packets since it has had state.
     pub traffic: Traffic,
@@ -125,7 +125,7 @@ pub(crate) fn instances(state: &EngineState) -> impl Iterator<Item = InstanceSta
     })
 }
 
-/// Whether instances and nobody, together, have what the engine counts in all: every packet and byte, every
+/// Returns whether instances and nobody, together, have what the engine counts in all: every packet and byte, every
 /// drop by its reason, every session, binding and subscriber.
 pub(crate) fn is_conserved(state: &EngineState) -> bool {
     let (mut packets, mut lives, mut subscribers) = (state.tally.unattributed().clone(), Lives::default(), 0);

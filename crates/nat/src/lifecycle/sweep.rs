@@ -177,7 +177,7 @@ fn expire_syns(rules: &Rules, state: &mut EngineState, now: Instant, budget: usi
     }
 }
 
-/// Whose rate the answer to a held SYN counts for: its end may be missing, so it does not parse.
+/// Subscriber whose rate counts the answer to a held SYN: its end may be missing, so it does not parse.
 fn held_source(packet: &Packet<'_>) -> Source {
     let bytes = packet.bytes();
     let (address, len) = match bytes.first().map(|b| b >> 4) {

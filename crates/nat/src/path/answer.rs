@@ -30,7 +30,7 @@ pub(crate) fn message(
     Some(message)
 }
 
-/// Whether an error may answer the packet at all, and is not switched off.
+/// Returns whether an error may answer the packet at all, and is not switched off.
 pub(crate) fn may_answer(rules: &Rules, packet: &[u8], direction: Direction, reason: DropReason) -> bool {
     let allowed = match direction {
         Direction::SixToFour => icmp_reply::may_answer6(packet),

@@ -169,7 +169,7 @@ pub(crate) fn stateless4(core: &mut Core, packet: &mut Packet<'_>, hint: &Statel
     true
 }
 
-/// Whether a session is alive and stays in its state; if so, notes the packet's sign of life.
+/// Returns whether a session is alive and stays in its state; if so, notes the packet's sign of life.
 #[inline(always)]
 fn goes_on(
     policy: &Policy,

@@ -34,7 +34,7 @@ struct FragmentPath<'a, 'c> {
     lifetime_ms: u32,
 }
 
-/// Whether fragments of this protocol are translated; `icmp` is the family's own.
+/// Checks whether fragments of this protocol are translated; `icmp` is the family's own.
 fn check_protocol(proto: u8, icmp: u8) -> Result<(), DropReason> {
     match proto {
         TCP | UDP => Ok(()),
@@ -212,7 +212,8 @@ impl FragmentPath<'_, '_> {
         self.cx.outcome(Ok::<_, Refusal>(Step::Held))
     }
 
-    /// Whether a datagram has to be collected (RFC 6146 3.4): UDP without checksum, which is to get one, and echo messages
+    /// Returns whether a datagram has to be collected (RFC 6146 3.4): UDP without checksum, which is to get
+    /// one, and echo messages
     /// that are or become ICMPv6, whose checksum covers their length.
     fn needs_all(&self, l4: L4, rewrite: &DatagramRewrite) -> bool {
         match (l4, rewrite) {

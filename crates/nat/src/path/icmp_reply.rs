@@ -1,4 +1,4 @@
-//! Which ICMP error a reason causes: one table for each family (RFC 7915 4.4, 5.4; RFC 6146 3.5).
+//! ICMP errors by reason: one table for each family (RFC 7915 4.4, 5.4; RFC 6146 3.5).
 
 use core::net::{Ipv4Addr, Ipv6Addr};
 use gatun_wire::icmp_error::{self, Message};
@@ -50,7 +50,7 @@ pub(crate) fn for_ipv6(reason: DropReason, packet: &[u8], settings: &Settings) -
     }
 }
 
-/// Whether a limit of the subscriber's own is the reason, whose code the operator chooses.
+/// Returns whether a limit of the subscriber's own is the reason, whose code the operator chooses.
 pub(crate) fn is_quota(reason: DropReason) -> bool {
     use DropReason::*;
     matches!(reason, SubscriberPortQuota | SubscriberBlockQuota | SubscriberSessionQuota | SubscriberRate)
@@ -71,7 +71,7 @@ pub(crate) fn sources(
     (four.ok(), six.ok())
 }
 
-/// Whether the error tells of a path's MTU: connections hang without it.
+/// Returns whether the error tells of a path's MTU: connections hang without it.
 pub(crate) fn is_too_big(reason: DropReason) -> bool {
     matches!(reason, DropReason::TooBig6 | DropReason::TooBig4)
 }
@@ -127,7 +127,7 @@ pub(crate) fn for_nat44(reason: DropReason, packet: &[u8], mtu: u32, settings: &
     }
 }
 
-/// Whether an error may answer this IPv6 packet (RFC 4443 2.4 e), whose headers may be what is wrong
+/// Returns whether an error may answer this IPv6 packet (RFC 4443 2.4 e), whose headers may be what is wrong
 /// with it.
 pub(crate) fn may_answer6(packet: &[u8]) -> bool {
     match Ipv6View::parse(packet) {
@@ -136,7 +136,7 @@ pub(crate) fn may_answer6(packet: &[u8]) -> bool {
     }
 }
 
-/// Whether an error may answer this IPv4 packet (RFC 1812 4.3.2.7).
+/// Returns whether an error may answer this IPv4 packet (RFC 1812 4.3.2.7).
 pub(crate) fn may_answer4(packet: &[u8]) -> bool {
     Ipv4View::parse(packet)
         .is_ok_and(|view| icmp_error::may_answer4(&view, view.l4(packet).unwrap_or(L4::Other)))

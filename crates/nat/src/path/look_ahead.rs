@@ -18,7 +18,7 @@ use gatun_wire::hdr::{ipv4, ipv6};
 use gatun_wire::proto::{TCP, UDP};
 pub(crate) use session_opens::{SessionOpens, session_opens};
 
-/// Where a packet's state most likely is, and what the first bytes have told already.
+/// Likely place of a packet's state, with the facts read from its first bytes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Hint {
     None,

@@ -1,4 +1,4 @@
-//! What an operator chooses for a stateful instance of either kind, and what that makes of lifetimes.
+//! Operator's policy for a stateful instance of either kind, and the lifetimes that follow from it.
 
 use crate::base::plan::{Filtering, Timeouts, Transport};
 use crate::base::tcp_fsm::{self, Lifetime, Segment, Side, TcpState};
@@ -51,7 +51,7 @@ impl Policy {
         }
     }
 
-    /// How long a session lives that nothing is known of but that it is in use.
+    /// Lifetime of a session that is known only to be in use.
     #[inline]
     pub(crate) fn established_ms(&self, transport: Transport) -> u32 {
         match transport {
@@ -61,7 +61,7 @@ impl Policy {
         }
     }
 
-    /// Whether a packet from `side` that changes nothing else extends its session's life: from inside
+    /// Returns whether a packet from `side` that changes nothing else extends its session's life: from inside
     /// (RFC 4787 REQ-6), and from outside where that is wanted (RFC 7857 7).
     #[inline(always)]
     pub(crate) fn refreshes(&self, side: Side) -> bool {
@@ -96,7 +96,7 @@ impl Policy {
         lifetime
     }
 
-    /// Whether this is a SYN from outside that opens a closed connection again where connections may not be opened
+    /// Returns whether this is a SYN from outside that opens a closed connection again where connections may not be opened
     /// from outside.
     pub(crate) fn forbids_reopening(&self, session: &Session, query: &Query) -> bool {
         query.transport == Transport::Tcp
@@ -119,7 +119,7 @@ impl Policy {
         }
     }
 
-    /// Whether a session whose time is up lives on for this packet's sake; ends it where not.
+    /// Returns whether a session whose time is up lives on for this packet's sake; ends it where not.
     ///
     /// The sweep comes round only now and then, so a packet may find a session first. An established
     /// connection goes to TRANS then, as if the sweep had come: this packet is the sign of life that
@@ -144,7 +144,7 @@ impl Policy {
         }
     }
 
-    /// Whether a session is alive at the time of the tables, or would be by a packet of its own.
+    /// Returns whether a session is alive at the time of the tables, or would be by a packet of its own.
     pub(crate) fn would_live(&self, tables: &Tables, id: RecordId) -> bool {
         let session = tables.get(id);
         !session.expires().has_come(Tick::at(tables.now)) || session.waits_for_probe()
@@ -166,7 +166,7 @@ impl Policy {
     }
 }
 
-/// Whether a packet without a session may open one.
+/// Checks whether a packet without a session may open one.
 ///
 /// # Errors
 /// `tcp_invalid_flags`.

@@ -81,7 +81,7 @@ impl DatagramRewrite {
         }
     }
 
-    /// Whether a packet is IPv6 on one of its sides.
+    /// Returns whether a packet is IPv6 on one of its sides.
     pub(crate) fn has_ipv6(&self) -> bool {
         match self {
             DatagramRewrite::Outbound { to, .. } => matches!(to, OutboundRewrite::From6(_)),

@@ -160,7 +160,7 @@ fn error_from_inside4(cx: &mut PacketContext<'_>, packet: &mut Packet<'_>, from:
     cx.outcome(result)
 }
 
-/// Whether the packet inside an error was going to an inside host of the same realm.
+/// Returns whether the packet inside an error was going to an inside host of the same realm.
 fn quotes_inside(cx: &PacketContext<'_>, packet: &Packet<'_>, nat: &Nat44, view: &Ipv4View) -> bool {
     let quoted = nat44::icmp::quoted_destination(packet.bytes(), view);
     quoted.is_some_and(|to| cx.rules.inside44(to, nat.policy.realm).is_some())

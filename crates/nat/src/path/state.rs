@@ -60,7 +60,7 @@ impl Scratch {
 }
 
 impl EngineState {
-    /// Whether the rates allow one more error; counts it where they do not.
+    /// Returns whether the rates allow one more error; counts it where they do not.
     pub(crate) fn may_send_error(&mut self, now: Instant, to: Source, too_big: bool) -> bool {
         match self.icmp_limit.allow(now, to, too_big) {
             Ok(()) => return true,

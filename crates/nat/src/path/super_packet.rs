@@ -11,7 +11,7 @@ use crate::base::time::Instant;
 use gatun_wire::rfc7915::segment;
 use gatun_wire::{DropReason, HEADROOM, Packet, Segmentation, Whole};
 
-/// Whether a packet was refused only because it is a super-packet.
+/// Returns whether a packet was refused only because it is a super-packet.
 pub(crate) fn has_to_be_cut(packet: &Packet<'_>, reason: DropReason) -> bool {
     reason == DropReason::Unfragmentable && packet.offload.segmentation != Segmentation::None
 }

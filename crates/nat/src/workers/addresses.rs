@@ -1,4 +1,4 @@
-//! Which worker has which public address.
+//! Distribution of public addresses among workers.
 
 use super::Dealt;
 use crate::base::build_error::BuildError;

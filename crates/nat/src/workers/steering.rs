@@ -45,7 +45,7 @@ impl Steering {
     /// static bindings pin.
     ///
     /// # Errors
-    /// What only a restart can do.
+    /// Changes that need a restart.
     pub(super) fn changed_to(&self, plan: &Plan) -> Result<Self, BuildError> {
         let workers = self.workers as usize;
         let mut addresses = self.addresses.changed_to(plan, workers)?;

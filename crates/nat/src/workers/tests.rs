@@ -338,7 +338,8 @@ fn another_process_deals_addresses_out_as_the_one_before_whatever_was_added_and_
     assert_eq!(has.values().copied().collect::<Vec<_>>(), [1, 1, 1, 1, 1, 0, 0, 0]);
 }
 
-/// As by default, an own address is a pool's; a host whose worker is another one than that address's reaches who is bound
+/// As by default, an own address is a pool's; a host whose worker is another one than that address's
+/// reaches who is bound
 /// there, and a ping is answered by whoever gets it.
 #[test]
 fn a_binding_of_an_own_address_is_reached_by_other_workers_hosts() {

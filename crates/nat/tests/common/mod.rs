@@ -55,7 +55,7 @@ pub fn static_binding(transport: Transport, inside: (&str, u16), outside: (&str,
     StaticBinding { transport, inside: (v6(inside.0), inside.1), outside: (v4(outside.0), outside.1) }
 }
 
-/// What became of one packet.
+/// Result of one packet.
 #[derive(Debug)]
 pub struct Outcome {
     pub verdict: Verdict,
@@ -197,7 +197,7 @@ fn renew_ipv4_checksum(packet: &mut [u8]) {
     packet[10..12].copy_from_slice(&sum.to_be_bytes());
 }
 
-/// What an ICMP error quotes.
+/// Packet that an ICMP error quotes.
 pub fn quote(packet: &[u8]) -> &[u8] {
     match packet[0] >> 4 {
         6 => &packet[48..],
@@ -219,7 +219,7 @@ impl Bed {
         ends(self.send(packet).forwarded())
     }
 
-    /// How many packets were dropped (or answered with an error) for a reason, in both directions.
+    /// Number of packets that were dropped (or answered with an error) for a reason, in both directions.
     pub fn drops(&self, reason: gatun_wire::DropReason) -> u64 {
         self.nat.counters().drops.iter().map(|d| d[reason as usize].packets).sum()
     }

@@ -20,7 +20,7 @@ fn as_before() -> Numbers {
     Numbers { instances: vec![Some((0, vec![Some(0)])), Some((1, vec![]))] }
 }
 
-/// What a file holds at the time of `bed`; it stays there.
+/// Contents of a file at the time of `bed`; it stays there.
 fn legacy(file: &File, bed: &Bed) -> Legacy {
     Legacy { kept: Kept::read(fd(file), ZERO_MS + bed.now.0).unwrap(), numbers: as_before() }
 }

@@ -1,4 +1,4 @@
-//! What is counted for whom: instances, pools, addresses, subscribers.
+//! Counters by owner: instances, pools, addresses, subscribers.
 
 use crate::common::*;
 use crate::{A, B, SERVER, T, both_kinds, plan44};

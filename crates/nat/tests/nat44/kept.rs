@@ -15,7 +15,7 @@ use std::os::unix::fs::FileExt;
 
 pub(crate) const HOST6: &str = "2001:db8:1::2";
 pub(crate) const NEIGHBOUR6: &str = "2001:db8:1::3";
-/// What the clock says when the first engine begins.
+/// Clock reading at the start of the first engine.
 pub(crate) const ZERO_MS: u64 = 5_000_000;
 
 pub(crate) fn file(plan: &Plan) -> File {
@@ -33,7 +33,7 @@ pub(crate) fn keeping(plan: &Plan, file: &File, seed: u64) -> Bed {
     Bed { nat: Nat::keeping(plan, [seed, 2, 3, 4], Some(keep)).unwrap(), ..Bed::new(plan) }
 }
 
-/// What is in a file `later_ms` after the time of `bed`.
+/// Contents of a file `later_ms` after the time of `bed`.
 fn saved(file: &File, bed: &Bed, later_ms: u64) -> Vec<Saved> {
     let kept = Kept::read(fd(file), ZERO_MS + bed.now.0 + later_ms).unwrap();
     kept.sessions().collect()

@@ -13,7 +13,7 @@ use gatun_wire::{DropReason, HEADROOM, Packet};
 const HOST: &str = "10.0.0.5";
 const T2: &str = "192.0.2.9";
 const POOL6: &str = crate::POOL6;
-/// Who is behind which port.
+/// Inside hosts by port.
 const HOME: u8 = 0;
 const FIRST: u8 = 1;
 const SECOND: u8 = 2;

@@ -380,7 +380,7 @@ fn errors_made_here_are_limited_in_rate() {
     assert_eq!(bed.drops(DropReason::TtlExceeded), 20);
 }
 
-/// How many of these packets were answered with an error.
+/// Counts those of these packets that were answered with an error.
 fn errors(bed: &mut Bed, packets: impl Iterator<Item = Vec<u8>>) -> usize {
     packets.map(|p| bed.send(&p).verdict).filter(|v| matches!(v, Verdict::Reply(Reply::Error(_)))).count()
 }

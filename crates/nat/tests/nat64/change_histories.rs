@@ -29,7 +29,7 @@ impl Dice {
 const TRANSPORTS: [Transport; 3] = [Transport::Tcp, Transport::Udp, Transport::Icmp];
 const BLOCK: u16 = 64;
 
-/// How ports are given out, and whatever of it may change.
+/// Allocation of ports, with its changeable settings.
 fn allocation(kind: u64, dice: &mut Dice) -> Allocation {
     let hold =
         HoldDown { ms: [0, 30_000][dice.below(2) as usize], ports_max: [16, 1000][dice.below(2) as usize] };
@@ -227,7 +227,7 @@ impl World {
         self.check_usage(false);
     }
 
-    /// Whether a change has nothing to do with a binding. Of a formula only its own test can tell.
+    /// Returns whether a change has nothing to do with a binding. Of a formula only its own test can tell.
     fn untouched(
         &self,
         old: &Plan,

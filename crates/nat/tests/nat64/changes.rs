@@ -88,7 +88,7 @@ impl Live {
         std::iter::from_fn(|| self.events.next()).collect()
     }
 
-    /// Where a datagram of this inside port comes out.
+    /// Returns the public endpoint of a datagram from this inside port.
     fn out(&mut self, n: u32, port: u16) -> Ends {
         self.bed.through(&udp6(&client(n), port, SERVER6, 53, b"x"))
     }

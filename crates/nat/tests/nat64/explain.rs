@@ -213,14 +213,14 @@ fn ask(nat: &Nat, packet: &[u8]) -> (Explanation, Vec<u8>) {
     (explanation, copy.bytes().to_vec())
 }
 
-/// Whether there are sessions that the sweep has yet to end.
+/// Returns whether there are sessions that the sweep has yet to end.
 fn has_dead_sessions(nat: &Nat) -> bool {
     let mut found = Vec::with_capacity(512);
     nat.read_sessions(&mut SessionCursor::default(), &Selection::default(), usize::MAX, &mut found);
     found.iter().any(|session| session.expires_ms == 0)
 }
 
-/// How often each instance has counted a packet.
+/// Packet count of each instance.
 fn counted(nat: &Nat) -> Vec<u64> {
     let all = |c: &gatun_nat::report::InstanceCounters| {
         let sent = c.outbound.packets + c.inbound.packets + c.passed.packets + c.echoes.packets;

@@ -136,7 +136,7 @@ struct Seen {
     until: u64,
 }
 
-/// What an obviously right observer knows.
+/// State of the reference model.
 #[derive(Default)]
 struct Observer {
     /// Time as the engine should see it: jumps back do not count.
@@ -318,7 +318,7 @@ impl World {
         self.observer.now += ms;
     }
 
-    /// What holds at any time.
+    /// Checks the invariants.
     fn holds(&self) {
         let there = self.bed.nat.occupancy();
         assert!(there.sessions <= SESSIONS_MAX as usize);
@@ -373,7 +373,7 @@ proptest! {
     }
 }
 
-/// What happens to one binding whose filter asks for addresses.
+/// Events of one binding whose filter asks for addresses.
 #[derive(Clone, Debug)]
 enum Contact {
     /// The inside host sends a SYN to an address and port: a session, or new time for it.

@@ -23,7 +23,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use std::os::fd::AsFd as _;
 use std::os::unix::fs::FileExt as _;
 
-/// Where records begin, and how long each is: the form that `kept::LAYOUT` numbers.
+/// Offset of the records, and length of each: the form that `kept::LAYOUT` numbers.
 const RECORDS_AT: u64 = 2 << 20;
 const RECORD_LEN: usize = 64;
 const HEADER_LEN: usize = 32;

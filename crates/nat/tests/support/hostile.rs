@@ -26,7 +26,7 @@ const POOL4: Ipv4Addr = Ipv4Addr::new(203, 0, 113, 0);
 const INSIDE4: Ipv4Addr = Ipv4Addr::new(100, 64, 0, 0);
 const MAPPED4: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 0);
 
-/// Which way packets go that are not turned round.
+/// Direction of packets that are not hairpinned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Way {
     SixToFour,
@@ -197,7 +197,7 @@ fn check(packet: &[u8], transport: bool) {
     }
 }
 
-/// Whether an incoming packet's transport checksum can be seen to be right: not behind options or extension
+/// Returns whether an incoming packet's transport checksum can be seen to be right: not behind options or extension
 /// headers, nor with padding, where a wrong one would rightly leave as wrong as it came.
 fn was_right(packet: &[u8]) -> bool {
     let summed = [proto::TCP, proto::UDP, proto::ICMP, proto::ICMPV6];
@@ -207,7 +207,7 @@ fn was_right(packet: &[u8]) -> bool {
         && is_right(packet)
 }
 
-/// Whether the transport checksum right behind a plain IP header is right; true where there is none, or
+/// Returns whether the transport checksum right behind a plain IP header is right; true where there is none, or
 /// where a fragment shows a part only.
 fn is_right(packet: &[u8]) -> bool {
     let Some((at, protocol, addresses)) = plain(packet) else { return true };

@@ -20,7 +20,7 @@ use alloc::vec::Vec;
 pub struct Difference {
     /// Changes.
     pub changes: Vec<String>,
-    /// Which sessions and bindings end by it.
+    /// Sessions and bindings that end with the change.
     pub ends: Vec<String>,
     /// What a running engine cannot do: where there is any of this, nothing is changed.
     pub restarts: Vec<String>,
@@ -66,7 +66,7 @@ impl Difference {
         d
     }
 
-    /// Whether there is none.
+    /// Returns whether there is none.
     pub fn is_empty(&self) -> bool {
         self.changes.is_empty() && self.restarts.is_empty()
     }

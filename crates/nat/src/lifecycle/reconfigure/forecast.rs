@@ -1,4 +1,4 @@
-//! How many sessions a change would end, counted before it is put in place: some records at a time, by the same rules as
+//! Number of sessions that a change would end, counted before it is put in place: some records at a time, by the same rules as
 //! `transition.rs` ends them. Nothing changes for it.
 
 use super::{Change, Source, TablesChange};
@@ -100,7 +100,7 @@ impl Forecast {
         self.gone.binary_search(&key).is_ok()
     }
 
-    /// Whether a static binding that comes has its inside end, its port, or a port of its block.
+    /// Returns whether a static binding that comes has its inside end, its port, or a port of its block.
     fn is_in_the_way(&self, tables: &Tables, session: &Session) -> bool {
         if self.come_inside.is_empty() {
             return false;
@@ -122,7 +122,7 @@ impl Forecast {
 }
 
 impl TablesChange {
-    /// Whether the address and port of a subscriber's session may stay so.
+    /// Returns whether the address and port of a subscriber's session may stay so.
     fn may_stay(&self, tables: &Tables, session: &Session) -> bool {
         let number = tables.pool_of(session.instance);
         let kept = self.pools.iter().find_map(|source| match source {

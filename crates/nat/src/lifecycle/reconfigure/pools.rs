@@ -1,4 +1,4 @@
-//! What tells two pools of the same name apart: addresses, ports, and how they are given out.
+//! Differences between two pools of the same name: addresses, ports, and how they are given out.
 
 use super::difference::Difference;
 use crate::base::plan::{Allocation, Deterministic, Pool4, PoolRange};
@@ -19,7 +19,7 @@ const COMPARED_MAX: u64 = 1 << 22;
 /// Addresses in a row, both ends included.
 type Run = (u32, u32);
 
-/// What tells a pool from what it was.
+/// Differences between a pool and its former state.
 pub(super) struct PoolDifference<'p> {
     old: &'p Pool4,
     new: &'p Pool4,
@@ -80,7 +80,7 @@ impl<'p> PoolDifference<'p> {
         }
     }
 
-    /// Who has another block by the formula.
+    /// Subscribers whose block changes with the formula.
     fn formula(&self, d: &mut Difference, at: &str, old: &Deterministic, new: &Deterministic) {
         d.note(&format!("{at}: inside networks"), &old.inside, &new.inside);
         d.note_keys(&format!("{at}: "), &old.blocks, &new.blocks);

@@ -1,4 +1,4 @@
-//! What a change of the configuration leaves to do, a little at a time, so that no packet waits for it:
+//! Work that a change of the configuration leaves, done a little at a time, so that no packet waits for it:
 //!
 //! ```text
 //!   addresses that came      can give ports
@@ -49,7 +49,7 @@ pub(crate) struct Transition {
     /// Static bindings that end, and those that begin, by instance.
     pub(crate) statics_gone: Vec<(u8, StaticBinding)>,
     pub(crate) statics_new: Vec<(u8, StaticBinding)>,
-    /// Whether some inside hosts are served no longer.
+    /// True if some inside hosts are served no longer.
     pub(crate) rechecks: bool,
     /// Subscribers that are another worker's now, in order.
     pub(crate) moved: Vec<SubscriberKey>,
@@ -88,7 +88,7 @@ impl Transition {
         }
     }
 
-    /// Whether it could end a session at all.
+    /// Returns whether it could end a session at all.
     pub(crate) fn may_end_any(&self) -> bool {
         let s = self;
         let lists = [s.leaving.len(), s.statics_gone.len(), s.statics_new.len(), s.moved.len()];
@@ -100,7 +100,7 @@ impl Transition {
         (self.task, self.done) = (Task::Added(0), Settled::default());
     }
 
-    /// Whether a change has left something to do yet.
+    /// Returns whether a change has left something to do yet.
     #[inline]
     pub(crate) fn is_under_way(&self) -> bool {
         self.task != Task::Done
@@ -206,7 +206,7 @@ impl Transition {
         Task::Bindings(n, t, port)
     }
 
-    /// Whether a port that is used at an address may stay so. One that is only held may, and a static binding's.
+    /// Returns whether a port that is used at an address may stay so. One that is only held may, and a static binding's.
     fn may_stay(&self, tables: &Tables, at: At, transport: Transport, port: u16) -> bool {
         let place = PoolAddress { pool: at.0, address_ix: at.1 };
         let Some(id) = tables.binding_at(place, transport, port) else { return true };
@@ -270,7 +270,7 @@ impl Transition {
         Task::Recheck(id + 1)
     }
 
-    /// Whether all sessions of its inside host end, and whether this one does.
+    /// Checks whether all sessions of its inside host end, and whether this one does.
     pub(crate) fn ends_by_rules(
         &self,
         tables: &Tables,
@@ -290,7 +290,7 @@ impl Transition {
         Some((all || self.has_moved(tables, session), this))
     }
 
-    /// Whether a session's subscriber is another worker's.
+    /// Returns whether a session's subscriber is another worker's.
     fn has_moved(&self, tables: &Tables, session: &Session) -> bool {
         let is_listed = |key| self.moved.binary_search(&key).is_ok();
         !self.moved.is_empty()
@@ -363,7 +363,7 @@ impl Transition {
     }
 }
 
-/// Whether sessions of some inside hosts, or to some destinations, may not go on.
+/// Returns whether sessions of some inside hosts, or to some destinations, may not go on.
 fn rechecks(old: &Plan, new: &Plan) -> bool {
     let of64 = old.nat64.iter().zip(&new.nat64).any(|(a, b)| a.sources != b.sources || a.pool6 != b.pool6);
     of64 || old.nat44.iter().zip(&new.nat44).any(|(a, b)| a.inside != b.inside || a.exempt != b.exempt)

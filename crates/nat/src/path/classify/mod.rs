@@ -159,7 +159,7 @@ impl<'r> Classifier<'r, '_> {
         }
     }
 
-    /// Which way a packet goes. What comes from outside to a port that nobody has counts for the kind of the
+    /// Finds the direction of a packet. What comes from outside to a port that nobody has counts for the kind of the
     /// first instance of its pool.
     #[inline]
     pub(crate) fn direction(&self, packet: &Packet<'_>) -> Direction {

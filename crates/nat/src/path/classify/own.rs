@@ -10,7 +10,7 @@ use core::net::Ipv4Addr;
 use gatun_wire::L4;
 
 impl Classifier<'_, '_> {
-    /// What becomes of a packet whose destination is, or stands for, this IPv4 address; `None` where it is a pool's.
+    /// Verdict for a packet whose destination is, or stands for, this IPv4 address; `None` where it is a pool's.
     #[cold]
     pub(super) fn own_answer(
         &self,
@@ -26,7 +26,7 @@ impl Classifier<'_, '_> {
         (!is_pools).then(|| packet.answer())
     }
 
-    /// What becomes of a packet to `own6`, which no NAT64 instance's prefix has; `None` where it is a pool's by way of a
+    /// Verdict for a packet to `own6`, which no NAT64 instance's prefix has; `None` where it is a pool's by way of a
     /// stateless instance.
     #[cold]
     pub(super) fn own6_answer(&self, packet: &OwnPacket) -> Option<OwnAnswer> {

@@ -46,7 +46,7 @@ pub(super) fn query<'r>(
     })
 }
 
-/// What becomes of an unsolicited SYN to a public address (RFC 6146 3.5.2.2).
+/// Verdict for an unsolicited SYN to a public address (RFC 6146 3.5.2.2).
 pub(super) fn would_hold(core: &Core, address: Ipv4Addr, inbound: &InboundQuery) -> End {
     let (state, remote) = (&core.state, inbound.remote);
     let outside = (address, inbound.query.dst_port);
@@ -62,7 +62,7 @@ pub(super) fn would_hold(core: &Core, address: Ipv4Addr, inbound: &InboundQuery)
     }
 }
 
-/// Whether a query may pass, and how it is written then.
+/// Checks whether a query may pass, and how it is written then.
 pub(super) fn admit<'r>(
     core: &'r Core,
     inbound: &InboundQuery,

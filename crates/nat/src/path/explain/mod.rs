@@ -1,4 +1,4 @@
-//! What would become of a packet, and why: the way of a query through the engine, read and not gone.
+//! Forecast of a packet's verdict with its reasons. A query reads the tables and changes nothing.
 //!
 //! Nothing changes: no session or port is made, no counter moves, no time is extended. So the decisions of
 //! `crate::path::stateful` that change state as they are made stand here a second time, as questions; everything else
@@ -60,7 +60,7 @@ pub enum Rule {
 pub struct Standing {
     /// Its inside network; IPv4 ones as ::ffff:a.b.c.d.
     pub network: Net6,
-    /// Whether it has state.
+    /// True if it has state.
     pub is_known: bool,
     /// The public address that it is paired with.
     pub address: Option<Ipv4Addr>,
@@ -115,9 +115,9 @@ pub enum Fate {
 /// The outcome that a packet would have, and the reasons.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Explanation {
-    /// Which way it goes.
+    /// Direction.
     pub direction: Direction,
-    /// Whose it is: a number in the order of [`Nat::instance_stats`].
+    /// Instance: a number in the order of [`Nat::instance_stats`].
     pub instance: Option<usize>,
     /// Why.
     pub rule: Rule,
@@ -131,7 +131,7 @@ pub struct Explanation {
     pub binding: Option<BindingInfo>,
     /// Binding or port that a new session would get.
     pub opening: Option<Opening>,
-    /// Whether it would be turned round, to an inside host.
+    /// True if it would be turned round, to an inside host.
     pub hairpinned: bool,
     /// The largest packet like this one that is not answered with "too big" or cut for its size, bytes.
     pub mtu: Option<u32>,
@@ -161,7 +161,7 @@ impl From<Refusal> for End {
 
 type Outlook = Result<Whole, End>;
 
-/// What would become of a packet that came now: at the time of the last burst or sweep. The buffer is the
+/// Forecasts the verdict for a packet that arrives now: at the time of the last burst or sweep. The buffer is the
 /// caller's copy; where the packet would be forwarded, it holds the translated one afterwards.
 pub(crate) fn explain(core: &Core, packet: &mut Packet<'_>) -> Explanation {
     let mut e = Explanation {
@@ -317,7 +317,7 @@ fn note_stateless(core: &Core, number: usize, e: &mut Explanation) {
     (e.rule, e.instance) = (Rule::Stateless, core.state.tally.number(Account::Stateless(number)));
 }
 
-/// Whether a translated packet, once IPv6, is cut for its path (as [`crate::path::path_mtu`]).
+/// Checks whether a translated packet, once IPv6, is cut for its path (as [`crate::path::path_mtu`]).
 fn on_known_path(core: &Core, packet: &mut Packet<'_>, e: &mut Explanation, whole: Whole) -> Whole {
     let Ok(view) = Ipv4View::parse(packet.bytes()) else { return whole };
     e.path_mtu = core.state.paths.known(core.state.tables.now, view.dst);
@@ -358,7 +358,7 @@ fn hairpinned(
     step(turned, e)
 }
 
-/// What a step of the packet path says of the packet's fate.
+/// Meaning of a step of the packet path for the packet's fate.
 fn step(done: Step, e: &mut Explanation) -> Outlook {
     match done {
         Step::Forward { whole, hairpinned } => {

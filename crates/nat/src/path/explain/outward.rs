@@ -97,7 +97,7 @@ pub(super) fn from4(
     }
 }
 
-/// What a packet without session has to pass, whatever its kind.
+/// Checks that apply to every packet without a session.
 fn may_send(policy: &Policy, query: &Query, remote: Endpoint4) -> Result<(), DropReason> {
     if query.transport == Transport::Icmp && !policy.icmp_queries {
         return Err(DropReason::IcmpUnknownType);
@@ -168,7 +168,7 @@ fn without_session(
     Ok(outside)
 }
 
-/// What the inside host's subscriber has, and may have.
+/// Usage and limits of the inside host's subscriber.
 pub(super) fn standing(core: &Core, policy: &Policy, inside: &Inside, e: &mut Explanation) {
     let tables = &core.state.tables;
     let key = policy.subscriber(inside.addr);

@@ -24,7 +24,7 @@ const INDEX_GROUP: usize = 16;
 /// Openings whose other lines are asked for together.
 const GROUP: usize = 4;
 
-/// What a packet that may open a session asks the tables for.
+/// Table entries that a packet needs to open a session.
 #[derive(Clone, Copy, Debug)]
 struct OpenHint {
     /// Its place in the burst.

@@ -59,7 +59,7 @@ pub(crate) fn outbound(
     })
 }
 
-/// Where the packet inside an error was going.
+/// Destination of the packet inside an error.
 pub(crate) fn quoted_destination(packet: &[u8], view: &Ipv4View) -> Option<Ipv4Addr> {
     icmp_error::embedded(packet, view).ok().map(|embedded| embedded.view.dst)
 }

@@ -1,4 +1,4 @@
-//! Whose sessions a packet may belong to: all hosts and public ports that it names, outside and inside an ICMP error.
+//! Hosts and public ports that a packet names, outside and inside an ICMP error.
 //! More than it will turn out to need does no harm.
 
 use crate::path::query::Query;

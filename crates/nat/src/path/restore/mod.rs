@@ -49,7 +49,7 @@ fn restoring(rules: &Rules, now: Instant, saved: &Saved) -> Result<Restoring, No
     Ok(Restoring { record, subscriber: policy.subscriber(saved.inside.0) })
 }
 
-/// Whether an instance is there for a session's inside host and prefix.
+/// Returns whether an instance is there for a session's inside host and prefix.
 fn serves(instance: Instance<'_>, saved: &Saved) -> bool {
     let inside = saved.inside.0;
     match instance {

@@ -37,7 +37,7 @@ pub(crate) struct Rules {
     pub(crate) siit: Arc<[SiitState]>,
     /// Prefixes of all NAT64 instances.
     pub(crate) prefixes: Prefixes,
-    /// Whether realms or sources choose instances ([`Plan::is_ruled`]).
+    /// True if realms or sources choose instances ([`Plan::is_ruled`]).
     pub(crate) ruled: bool,
     pub(crate) own4: Option<Ipv4Addr>,
     pub(crate) own6: Option<Ipv6Addr>,
@@ -132,12 +132,12 @@ impl Rules {
         policies.filter(move |p| tables.pool_of(p.instance) == pool)
     }
 
-    /// Whether a pool that several workers share has an address.
+    /// Returns whether a pool that several workers share has an address.
     pub(crate) fn is_pooled(&self, a: Ipv4Addr) -> bool {
         self.pooled.iter().any(|&(first, last)| first <= a && a <= last)
     }
 
-    /// Whether the error that a reason causes is switched off.
+    /// Checks whether the error that a reason causes is switched off.
     pub(crate) fn is_suppressed(&self, reason: DropReason) -> bool {
         self.suppressed.get(reason as usize).copied().unwrap_or(false)
     }

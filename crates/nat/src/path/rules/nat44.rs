@@ -38,25 +38,25 @@ impl Nat44 {
         Nat44 { policy, inside: plan.inside.clone(), exempt: plan.exempt.clone(), link }
     }
 
-    /// Whether an address is an inside host's.
+    /// Returns whether an address is an inside host's.
     #[inline]
     pub(crate) fn serves(&self, address: Ipv4Addr) -> bool {
         self.inside.iter().any(|net| net.contains(address))
     }
 
-    /// Whether a packet from an address in a realm is an inside host's.
+    /// Checks whether a packet from an address in a realm is an inside host's.
     #[inline]
     pub(crate) fn is_inside(&self, address: Ipv4Addr, realm: u8) -> bool {
         self.policy.realm == realm && self.serves(address)
     }
 
-    /// Whether a packet between an inside host and `remote` passes untranslated (RFC 6888 REQ-6): to
+    /// Returns whether a packet between an inside host and `remote` passes untranslated (RFC 6888 REQ-6): to
     /// another inside address, or by the operator's list.
     pub(crate) fn is_exempt(&self, remote: Ipv4Addr, proto: u8, port: Option<u16>) -> bool {
         self.serves(remote) || self.is_listed(remote, proto, port)
     }
 
-    /// Whether a packet of no inside host goes to one as it is: what had left untranslated comes back so, from where
+    /// Checks whether a packet of no inside host goes to one as it is: what had left untranslated comes back so, from where
     /// that went, which is no customer's realm.
     pub(crate) fn lets_back(&self, realm: u8, remote: Ipv4Addr, proto: u8, port: Option<u16>) -> bool {
         realm == 0 && self.is_listed(remote, proto, port)
@@ -80,7 +80,7 @@ pub(crate) fn inside4(session: &Session) -> Ipv4Addr {
     Ipv4Addr::new(a, b, c, d)
 }
 
-/// How a packet from inside leaves by its session, whose transport the caller knows.
+/// Outbound rewrite of a packet by its session, whose transport the caller knows.
 #[inline]
 pub(crate) fn outbound_of(session: &Session, transport: Transport) -> Rewrite {
     let (src, src_port) = session.outside();
@@ -89,7 +89,7 @@ pub(crate) fn outbound_of(session: &Session, transport: Transport) -> Rewrite {
     Rewrite { src, dst, ports, id: None, addresses: session.address_delta() }
 }
 
-/// How a packet to this session's inside gets there, as [`outbound_of`].
+/// Inbound rewrite of a packet to this session's inside, as [`outbound_of`].
 #[inline]
 pub(crate) fn inbound_of(session: &Session, transport: Transport) -> Rewrite {
     let (src, src_port) = session.remote();

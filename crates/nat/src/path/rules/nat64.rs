@@ -74,12 +74,12 @@ impl Nat64 {
         self.prefixes().map(move |(pool6, &prefix)| (prefix, PrefixOwner { instance, pool6 }))
     }
 
-    /// Whether it has the prefix of this number at present.
+    /// Returns whether it has the prefix of this number at present.
     pub(crate) fn is_served(&self, pool6: u8) -> bool {
         self.order.contains(&pool6)
     }
 
-    /// Whether sessions of an inside host may go on.
+    /// Checks whether sessions of an inside host may go on.
     pub(crate) fn accepts(&self, inside: Ipv6Addr) -> bool {
         self.check_source(inside).is_ok()
     }
@@ -91,7 +91,7 @@ impl Nat64 {
         prefix.unwrap_or(&Prefix64::WELL_KNOWN)
     }
 
-    /// Which of the instance's prefixes an address lies in: the longest one.
+    /// Finds the longest of the instance's prefixes that contains an address.
     #[inline]
     pub(crate) fn prefix_of(&self, address: Ipv6Addr) -> Option<u8> {
         let mut best: Option<(u8, u8)> = None;
@@ -103,7 +103,7 @@ impl Nat64 {
         best.map(|(i, _)| i)
     }
 
-    /// Whether an IPv6 source may use this instance.
+    /// Checks whether an IPv6 source may use this instance.
     #[inline]
     pub(crate) fn check_source(&self, src: Ipv6Addr) -> Result<(), DropReason> {
         self.check_origin(src)?;
@@ -113,7 +113,7 @@ impl Nat64 {
         Ok(())
     }
 
-    /// Whether a packet may come from an IPv6 address at all. Errors come from routers too, which no list
+    /// Checks whether a packet may come from an IPv6 address at all. Errors come from routers too, which no list
     /// of sources names.
     #[inline]
     pub(crate) fn check_origin(&self, src: Ipv6Addr) -> Result<(), DropReason> {
@@ -137,13 +137,13 @@ impl Nat64 {
             .ok_or(DropReason::WellKnownNonGlobal)
     }
 
-    /// Whether a router's IPv4 address can be shown to the inside. A private one can't under the
+    /// Returns whether a router's IPv4 address can be shown to the inside. A private one can't under the
     /// well-known prefix (RFC 6052 3.1); the error is then shown to come from the packet's destination.
     pub(crate) fn can_stand_for(&self, pool6: u8, router: Ipv4Addr) -> bool {
         !special::illegal_source4(router) && self.check_embedded(pool6, router).is_ok()
     }
 
-    /// Whether an IPv4 address may stand behind the prefix `pool6` (RFC 6052 3.1).
+    /// Checks whether an IPv4 address may stand behind the prefix `pool6` (RFC 6052 3.1).
     pub(crate) fn check_embedded(&self, pool6: u8, v4: Ipv4Addr) -> Result<(), DropReason> {
         if !self.wkp_non_global && special::well_known_non_global(self.prefix(pool6), v4) {
             return Err(DropReason::WellKnownNonGlobal);

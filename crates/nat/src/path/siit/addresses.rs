@@ -7,13 +7,13 @@ use alloc::vec::Vec;
 use core::net::{Ipv4Addr, Ipv6Addr};
 use gatun_wire::{DropReason, Prefix64};
 
-/// Which of an instance's prefixes. Small on purpose: it goes with every address.
+/// Number of one of an instance's prefixes. Small on purpose: it goes with every address.
 pub(super) type PrefixIx = u16;
 
 /// No prefix. A number that none has is told apart by one comparison, an `Option` by two.
 const NO_PREFIX: PrefixIx = PrefixIx::MAX;
 
-/// What led from one address to the other.
+/// Rule that maps one address to the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Via {
     /// An explicit mapping.
@@ -44,7 +44,7 @@ pub(super) struct Addresses {
     restricted: PrefixIx,
     denied4: Ranges<u32>,
     denied6: Ranges<u128>,
-    /// Whether one of them has a network.
+    /// True if one of them has a network.
     denies: bool,
 }
 
@@ -67,13 +67,13 @@ impl Addresses {
         }
     }
 
-    /// Whether an IPv6 address has an IPv4 address, leaving aside what forbids its use.
+    /// Returns whether an IPv6 address has an IPv4 address, leaving aside what forbids its use.
     #[inline]
     pub(super) fn covers6(&self, a: Ipv6Addr) -> bool {
         self.prefix_of(a).is_some() || self.eamt.v6_to_v4(a).is_some()
     }
 
-    /// Whether an IPv4 address has an IPv6 address, leaving aside what forbids its use.
+    /// Checks whether an IPv4 address has an IPv6 address, leaving aside what forbids its use.
     #[inline]
     pub(super) fn covers4(&self, a: Ipv4Addr) -> bool {
         self.has_first_prefix() || self.eamt.covers_v4(a)
@@ -202,7 +202,7 @@ impl Addresses {
         Some(address)
     }
 
-    /// Whether every IPv4 address has an IPv6 address.
+    /// Returns whether every IPv4 address has an IPv6 address.
     #[inline]
     pub(super) fn has_first_prefix(&self) -> bool {
         self.first != NO_PREFIX

@@ -40,7 +40,7 @@ pub struct SiitState {
     addresses: Addresses,
     error_sources: ErrorSources,
     own: OwnAddresses,
-    /// Whether no IPv4 packet goes the short way.
+    /// True if no IPv4 packet goes the short way.
     goes_long4: bool,
     hairpin: Hairpin,
     settings: Settings,
@@ -84,20 +84,20 @@ impl SiitState {
         })
     }
 
-    /// Whether a packet to this address is for this instance: in pool6, or mapped.
+    /// Returns whether a packet to this address is for this instance: in pool6, or mapped.
     #[inline]
     pub fn claims6(&self, dst: Ipv6Addr) -> bool {
         self.addresses.covers6(dst)
     }
 
-    /// Whether a packet to this address is for this instance: mapped, or any at all where there is a
+    /// Checks whether a packet to this address is for this instance: mapped, or any at all where there is a
     /// pool6 to put it in.
     #[inline]
     pub fn claims4(&self, dst: Ipv4Addr) -> bool {
         self.addresses.covers4(dst)
     }
 
-    /// Whether an explicit mapping covers this address: such an instance comes before one that claims it
+    /// Returns whether an explicit mapping covers this address: such an instance comes before one that claims it
     /// only because it has a pool6.
     #[inline]
     pub fn maps4(&self, dst: Ipv4Addr) -> bool {

@@ -10,7 +10,7 @@ pub(super) struct OwnAddresses {
     all: [Option<Ipv4Addr>; 2],
     /// Those that lie in no pool: what comes to a pool's address is the pool's matter.
     alone: [Option<Ipv4Addr>; 2],
-    /// Whether the mapping table has one: then every packet of a mapped host is looked at the long way.
+    /// True if the mapping table has one: then every packet of a mapped host is looked at the long way.
     pub(super) is_mapped: bool,
     /// The bits in which all of them agree, and how they are there.
     mask: u32,
@@ -42,19 +42,19 @@ impl OwnAddresses {
         self.alone = self.all.map(|own| own.filter(|a| !is_pools(*a)));
     }
 
-    /// Whether a packet to this address ends here.
+    /// Returns whether a packet to this address ends here.
     #[inline]
     pub(super) fn contains(&self, a: Ipv4Addr) -> bool {
         self.alone.contains(&Some(a))
     }
 
-    /// Whether an address may be an own one, a pool's too: at one look, and sometimes of another that is like them.
+    /// Checks whether an address may be an own one, a pool's too: at one look, and sometimes of another that is like them.
     #[inline(always)]
     pub(super) fn may_contain(&self, a: Ipv4Addr) -> bool {
         (u32::from(a) ^ self.bits) & self.mask == 0
     }
 
-    /// Whether an address is an own one, a pool's too, or one that nothing is sent to.
+    /// Returns whether an address is an own one, a pool's too, or one that nothing is sent to.
     #[inline(always)]
     pub(super) fn end_or_refuse(&self, a: Ipv4Addr) -> bool {
         self.suspect.contain(a) && self.end_or_refuse_suspect(a)
@@ -65,7 +65,7 @@ impl OwnAddresses {
         illegal_destination4(a) || self.all.contains(&Some(a))
     }
 
-    /// What stands for `own6`.
+    /// IPv4 address that stands for `own6`.
     pub(super) fn of6(&self) -> Option<Ipv4Addr> {
         self.all[1]
     }

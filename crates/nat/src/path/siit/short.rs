@@ -9,7 +9,7 @@ use crate::tables::eamt::Look;
 use core::net::{Ipv4Addr, Ipv6Addr};
 use gatun_wire::{Ports, To4, To6};
 
-/// Where the two addresses of a packet stand in the mapping table.
+/// Places of a packet's two addresses in the mapping table.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Looks {
     src: Look,

@@ -37,11 +37,3 @@ pub use lifecycle::{inspect, kept, memory, reconfigure, report};
 pub use path::{explain, siit};
 pub use tables::event::{Event, EventKind, EventKinds, EventReader, Sequence};
 pub use tables::{eamt, event, fragment, icmp_limit, pool4, subscriber, syn_store};
-
-/// Sessions that outlive their process: their file, and the take-over by the next process.
-pub mod kept {
-    pub use crate::lifecycle::take_over::Spent;
-    pub use crate::tables::inheritance::{Finder, Found, Legacy, Mine, Progress};
-    pub use crate::tables::kept::*;
-    pub use crate::tables::not_restored::NotRestored;
-}

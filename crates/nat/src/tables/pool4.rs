@@ -207,7 +207,7 @@ impl Pool4State {
     /// # Errors
     /// As [`Pool4State::new`].
     pub(crate) fn room_of(plan: &Pool4) -> Result<u32, PoolError> {
-        Ok(room(AddressMap::new(&plan.ranges)?.addresses(), plan)?)
+        room(AddressMap::new(&plan.ranges)?.addresses(), plan)
     }
 
     /// Its packets, to be counted on.

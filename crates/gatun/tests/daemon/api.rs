@@ -147,8 +147,8 @@ fn without_any_configuration_of_it_a_daemon_tells_what_it_has_and_does() {
     });
 }
 
-/// Sends datagrams from one of the client's addresses, each once the one before is answered, and gives their number, the
-/// bytes of what went out, and of what came back, which is IPv4 where it is received.
+/// Sends datagrams from one of the client's addresses, each once the one before is answered. Returns their
+/// number, the bytes that went out, and those that came back, which are IPv4 where the daemon receives them.
 fn exchange(client: &Namespace, from: &str, count: u64) -> [u64; 3] {
     const EXCHANGE: &str = "
 import socket, sys

@@ -40,7 +40,8 @@ pub(crate) struct Attribution {
     pub(crate) parties: Parties,
 }
 
-/// The inside hosts of a datagram, kept for its later fragments: a subscriber's number may be another's by then.
+/// The inside hosts of a datagram, kept for its later fragments: a subscriber's number may be another's
+/// by then.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct DatagramParties {
     pub(crate) parties: Parties,

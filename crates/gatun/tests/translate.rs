@@ -220,7 +220,7 @@ fn what_is_no_capture_is_refused_with_a_sentence() {
     for (content, expected) in [
         (b"hello world, this is no capture".to_vec(), "neither pcap nor pcapng"),
         (Vec::new(), "neither pcap nor pcapng"),
-        (pcap(105, false, &[]), "link layer (105)"),
+        (pcap(105, false, &[]), "unsupported link layer 105"),
     ] {
         std::fs::write(&input, content).unwrap();
         let output = scratch.translate(&input, &[]);

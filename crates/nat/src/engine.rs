@@ -5,7 +5,7 @@
 //! again, because an earlier packet of the burst may have changed the tables. Nothing parsed is kept from one
 //! pass to the next: reading a header again is cheaper than storing it.
 //!
-//! Operations between bursts are in [`operations`].
+//! Operations between bursts are in `operations`.
 
 #[cfg(test)]
 mod fast_path_tests;

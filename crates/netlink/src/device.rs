@@ -62,7 +62,7 @@ impl fmt::Display for DeviceError {
             ),
             Some(Errno::OPNOTSUPP | Errno::AFNOSUPPORT) if !has_ipv6() => write!(
                 f,
-                "; IPv6 is off in this kernel: remove ipv6.disable=1 from its command line (/proc/cmdline) and restart the host"
+                "; IPv6 is disabled in this kernel: remove ipv6.disable=1 from its command line (/proc/cmdline) and restart the host"
             ),
             _ => Ok(()),
         }

@@ -203,7 +203,7 @@ fn a_full_disk_and_a_collector_that_is_down_are_found() {
         let daemon = Daemon::start(&net, &format!("{CREATE}{NAT64}{more}"));
         assert!(!daemon.stderr().contains("disk: "), "{}", daemon.stderr());
         let (wrong, _) = doctor(&net, "");
-        let down = "export: the collector 'court' at tcp:198.51.100.2:4739 is down";
+        let down = "export: collector 'court' at tcp:198.51.100.2:4739 is down";
         assert!(wrong.len() == 1 && wrong[0].contains(down), "{wrong:#?}; {}", daemon.stderr());
         let listen = "socat -u TCP4-LISTEN:4739,fork,reuseaddr OPEN:/dev/null";
         let _collector =

@@ -308,7 +308,7 @@ fn devices_that_cannot_be_end_the_daemon_with_what_to_write() {
         let config = config.replace("[\"192.0.2.1\"]", "[\"192.0.2.0/29\"]");
         let ended = Daemon::spawn(&net, &config, &[]).wait();
         assert!(
-            ended.stderr.contains("has 1 queues, and 3 are wanted: write queues = 1"),
+            ended.stderr.contains("has 1 queues, but 3 are needed: write queues = 1"),
             "{}",
             ended.stderr
         );

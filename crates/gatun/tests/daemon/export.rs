@@ -44,7 +44,7 @@ fn a_collector_that_comes_later_gets_what_was_spooled_and_metrics_tell_of_it() {
         assert!(metrics().contains("gatun_export_lost_events_total{export=\"siem\"} 0"), "{}", metrics());
         let ended = daemon.stop(Signal::TERM);
         let said = |what: &str| assert!(ended.stderr.contains(what), "{}", ended.stderr);
-        said("export siem: tcp:127.0.0.1:601 is not there");
+        said("export siem: cannot connect to tcp:127.0.0.1:601");
         said("events are spooled");
         said("export siem: connected to tcp:127.0.0.1:601 again");
     });

@@ -67,7 +67,10 @@ fn explain_foretells_what_then_happens_and_leaves_no_trace() {
         }
         assert!(!ping(&net.client, 1, SERVER, "-W 1"));
         let drops = said("drops").0;
-        assert!(drops.contains("sub_sess_quota") && drops.contains("as many sessions as"), "{drops}");
+        assert!(
+            drops.contains("sub_sess_quota") && drops.contains("limits.sessions_per_subscriber"),
+            "{drops}"
+        );
         // What comes from outside to nobody.
         assert_eq!(json(&format!("explain {SERVER4}:5 192.0.2.1:5003 udp"))["reason"], "no_bib");
         assert_eq!(json(&format!("explain {SERVER4}:5 192.0.2.1:5003 tcp"))["fate"], "held");

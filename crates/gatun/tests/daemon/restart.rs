@@ -234,7 +234,7 @@ fn what_cannot_be_taken_over_is_said_and_keeps_nobody_from_starting() {
         fs::write(&file, &bytes).unwrap();
         let daemon = Daemon::start(&net, &config);
         assert!(
-            daemon.stderr().contains("cannot be taken over: its form is number 99"),
+            daemon.stderr().contains("cannot be taken over: unsupported layout 99"),
             "{}",
             daemon.stderr()
         );

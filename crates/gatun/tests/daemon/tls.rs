@@ -126,7 +126,7 @@ fn other_hosts_ask_with_a_certificate_they_know_and_a_token_that_is_known() {
             (format!("--server {URL} --token-file /run/api.crt --ca /run/api.crt"), "invalid token"),
             (
                 "--server https://[2001:db8:1::1]:1 --token-file /run/reads --ca /run/api.crt".into(),
-                "listen_tls?",
+                "is [api] listen_tls set",
             ),
         ] {
             let why = asked(client, &format!("show status {args}"), &[]).unwrap_err();

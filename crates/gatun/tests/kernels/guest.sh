@@ -324,7 +324,7 @@ steps_ambient() {
 # Without IPv6, the daemon says what is wrong, and so does `doctor`; IPv4 alone works.
 steps_ipv6_off() {
   echo "$(tun 1)" >/tmp/gatun.toml
-  says_ipv6_is_off() { "$@" >$DAEMON_LOG 2>&1; cat $DAEMON_LOG; grep -q "IPv6 is off" $DAEMON_LOG; }
+  says_ipv6_is_off() { "$@" >$DAEMON_LOG 2>&1; cat $DAEMON_LOG; grep -qE "IPv6 is disabled in this kernel" $DAEMON_LOG; }
   step "ipv6_off run" says_ipv6_is_off timeout 20 gatun run /tmp/gatun.toml
   step "ipv6_off doctor" says_ipv6_is_off gatun doctor /tmp/gatun.toml
   network 1 1

@@ -85,7 +85,7 @@ enum Source {
 }
 
 /// Parts that a plan needs and a running engine lacks, ready to be put in place. After
-/// [`Nat::apply`] it is what the engine had: drop it where no packet waits.
+/// `Nat::apply` it is what the engine had: drop it where no packet waits.
 pub struct Change {
     generation: u64,
     rules: Rules,

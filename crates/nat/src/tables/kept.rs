@@ -129,15 +129,15 @@ pub enum Unreadable {
 impl fmt::Display for Unreadable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Unreadable::NotOurs => write!(f, "it holds no sessions"),
+            Unreadable::NotOurs => write!(f, "the file has no session records"),
             Unreadable::Layout { has } => {
                 write!(
                     f,
-                    "its form is number {has}, and this version reads numbers {LAYOUT_READ_MIN} to {LAYOUT}"
+                    "unsupported layout {has} (this version reads layouts {LAYOUT_READ_MIN} to {LAYOUT})"
                 )
             }
-            Unreadable::Short => write!(f, "it is shorter than it says"),
-            Unreadable::InUse => write!(f, "another process uses it"),
+            Unreadable::Short => write!(f, "the file is truncated"),
+            Unreadable::InUse => write!(f, "another process uses the file"),
         }
     }
 }

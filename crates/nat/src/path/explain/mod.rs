@@ -117,7 +117,7 @@ pub enum Fate {
 pub struct Explanation {
     /// Direction.
     pub direction: Direction,
-    /// Instance: a number in the order of [`Nat::instance_stats`].
+    /// Instance: a number in the order of `Nat::instance_stats`.
     pub instance: Option<usize>,
     /// Why.
     pub rule: Rule,

@@ -3,84 +3,21 @@
 use crate::address::Key;
 use crate::announcements::{Announcement, Announcements};
 use crate::frame::{self, Header, kind};
-use crate::neighbour::{NeighbourCache, NeighbourState, NeighbourTask, NextHopAction};
+use crate::neighbour::{NeighbourCache, NeighbourState, NeighbourTask, NeighbourUpdate, NextHopAction};
+use crate::outcome::{Conflict, FrameOrigin, NeighbourReport, Received, Sent};
 use crate::pending::{PendingPackets, Queued};
 use crate::port::{Emit, Port};
 use crate::routes::{Prefixes, RouteTarget, Routes};
 use crate::stats::Count as _;
 use crate::{
-    Answer, Consumed, Dropped, EtherEvent, Foreign, Limits, Mac, NeighbourUpdate, Prefix, Problem, Settings,
-    Stats, Unsent, arp, check, ndp, settings,
+    Dropped, EtherEvent, Foreign, Limits, Mac, Prefix, Problem, Settings, Stats, Unsent, arp, check, ndp,
+    settings,
 };
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use gatun_wire::hdr::{ipv4, ipv6};
 use gatun_wire::{Packet, Segmentation};
-
-/// Result of receiving a frame.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[must_use]
-pub enum Received {
-    /// An IP packet for the engine. The buffer now begins with its IP header. Padding may follow it.
-    Packet,
-    /// The frame is now a reply: send it on the device that it came from.
-    Reply(Answer),
-    /// The frame was consumed. Check [`Ether::due_ms`]: waiting packets may be ready.
-    Consumed(Consumed),
-    /// Not for us, and unchanged. The backend may pass it to the kernel.
-    Foreign(Foreign),
-    /// Dropped, with the reason.
-    Drop(Dropped),
-}
-
-/// Result of sending a packet.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[must_use]
-pub enum Sent {
-    /// The packet is now a frame: send it on this device.
-    Frame {
-        /// Number of the device in the backend.
-        device: u8,
-    },
-    /// A copy waits for the next hop. The buffer is free.
-    Held,
-    /// Dropped, with the reason.
-    Drop(Unsent),
-}
-
-/// Another host that claims one of our addresses.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Conflict {
-    /// Number of the port in the settings.
-    pub port: usize,
-    /// The address.
-    pub address: IpAddr,
-    /// MAC of the other host.
-    pub mac: Mac,
-}
-
-/// Neighbour entry for operators.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct NeighbourReport {
-    /// Number of the port in the settings.
-    pub port: usize,
-    /// IP address.
-    pub address: IpAddr,
-    /// MAC, if known.
-    pub mac: Option<Mac>,
-    /// Reachability state.
-    pub state: NeighbourState,
-}
-
-/// Origin of a frame that [`Ether::poll`] emits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FrameOrigin {
-    /// The host itself: a solicitation, an announcement, a report.
-    Own,
-    /// A packet that waited for a neighbour.
-    Packet,
-}
 
 /// Host functions at all ports, for one worker. See the [crate documentation](crate).
 pub struct Ether {
@@ -112,9 +49,8 @@ impl Ether {
     /// Creates the host functions. `seed` must be secret: it keeps others from predicting which addresses
     /// collide in the neighbour cache. All memory is allocated here.
     ///
-    ///
     /// # Errors
-    /// All invalid settings, with corrections.
+    /// If settings are invalid: all of them, with corrections.
     pub fn new(settings: &Settings, limits: &Limits, seed: [u64; 4]) -> Result<Ether, Vec<Problem>> {
         check::check(settings, limits)?;
         let mut neighbours = NeighbourCache::new(limits, seed);

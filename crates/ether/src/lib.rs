@@ -43,7 +43,6 @@
 //!
 //! # Limits
 //!
-//!
 //! Router advertisements and redirects are not obeyed: addresses and routes come from the configuration, and a
 //! host that can send such a message must not be able to move traffic. None are sent. Multicast is not
 //! forwarded; groups are reported so that snooping switches let solicitations through. A packet whose next hop
@@ -70,6 +69,7 @@ mod frame;
 mod mld;
 mod ndp;
 mod neighbour;
+mod outcome;
 mod pending;
 mod port;
 mod receive;
@@ -79,9 +79,9 @@ mod stats;
 mod take_over;
 
 pub use address::{InvalidMac, Mac, Prefix};
-pub use ether::{Conflict, Ether, FrameOrigin, NeighbourReport, Received, Sent};
-pub use neighbour::NeighbourState;
-pub use receive::NeighbourUpdate;
+pub use ether::Ether;
+pub use neighbour::{NeighbourState, NeighbourUpdate};
+pub use outcome::{Conflict, FrameOrigin, NeighbourReport, Received, Sent};
 pub use settings::{Limits, PortSettings, Problem, Route, Settings, StaticNeighbour, Tag};
 pub use stats::{Answer, Consumed, Count, Dropped, EtherEvent, Foreign, Stats, Unsent};
 

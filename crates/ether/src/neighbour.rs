@@ -104,6 +104,15 @@ pub(crate) enum NextHopAction {
     Drop(Unsent),
 }
 
+/// Update of a neighbour's MAC for the other workers at the same ports. An answer arrives at one queue, but all
+/// workers may have asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NeighbourUpdate {
+    pub(crate) port: u8,
+    pub(crate) key: Key,
+    pub(crate) info: LinkLayerInfo,
+}
+
 /// Link-layer address of a neighbour as received in a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LinkLayerInfo {

@@ -4,7 +4,8 @@ use crate::address::{Key, Range, is_link_local, solicited_node};
 use crate::bytes::{v4, v6};
 use crate::check::has_ipv6;
 use crate::frame::{HeaderMatch, LEN_MAX, Tags, Template, kind};
-use crate::{FrameOrigin, Mac, Prefix, Settings, arp, mld, ndp, settings};
+use crate::outcome::FrameOrigin;
+use crate::{Mac, Prefix, Settings, arp, mld, ndp, settings};
 use alloc::vec::Vec;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 

@@ -3,22 +3,14 @@
 use crate::address::{Key, is_link_local};
 use crate::ether::{Ether, UPDATES_MAX};
 use crate::frame::{Header, kind, write_reply_header};
-use crate::neighbour::{LinkLayerInfo, MacChange};
+use crate::neighbour::{LinkLayerInfo, MacChange, NeighbourUpdate};
+use crate::outcome::{Conflict, Received};
 use crate::stats::Count as _;
-use crate::{Answer, Conflict, Consumed, Dropped, EtherEvent, Foreign, Mac, Received, arp, echo, mld, ndp};
+use crate::{Answer, Consumed, Dropped, EtherEvent, Foreign, Mac, arp, echo, mld, ndp};
 use core::net::IpAddr;
 use gatun_wire::Packet;
 
 type Fate = Result<Received, Dropped>;
-
-/// Update of a neighbour's MAC for the other workers at the same ports. An answer arrives at one queue, but all
-/// workers may have asked.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct NeighbourUpdate {
-    port: u8,
-    key: Key,
-    info: LinkLayerInfo,
-}
 
 impl Ether {
     /// Next update that the other workers should [`apply`](Self::apply_update), oldest first, or `None`.

@@ -6,6 +6,9 @@ use jiff::Timestamp;
 use std::net::Ipv6Addr;
 use std::sync::Arc;
 
+/// Encoded event: the number of its template in IPFIX, and its bytes.
+pub type Record = (u16, Vec<u8>);
+
 /// PlanNames of instances and pools that events refer to by number.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PlanNames {

@@ -1,6 +1,6 @@
 //! Formats of collectors.
 
-use crate::event::{PlanNames, TimedEvent};
+use crate::event::{PlanNames, Record, TimedEvent};
 use crate::ipfix;
 use crate::json;
 use crate::syslog::{self, Sender};
@@ -20,9 +20,6 @@ pub enum Format {
     /// JSON, one object per line.
     Json,
 }
-
-/// Encoded event: the number of its template in IPFIX, and its bytes.
-pub type Record = (u16, Vec<u8>);
 
 /// Encodes events.
 pub(crate) struct Encoder {

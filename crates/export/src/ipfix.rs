@@ -3,8 +3,7 @@
 //! There is a template for each event and address family, with optional elements only if configured.
 //! [`Messages`] packs data records into messages and numbers them.
 
-use crate::event::{PlanNames, TimedEvent};
-use crate::format::Record;
+use crate::event::{PlanNames, Record, TimedEvent};
 use gatun_nat::event::Gauge;
 use gatun_nat::{Event, EventKind};
 use gatun_wire::proto;

@@ -22,8 +22,8 @@ mod syslog;
 mod thread_end;
 mod transport;
 
-pub use event::{Batch, PlanNames, TimedEvent};
-pub use format::{Format, Record};
+pub use event::{Batch, PlanNames, Record, TimedEvent};
+pub use format::Format;
 pub use sink::{PreparedSink, Sink, SinkCounters, SinkSettings, SpoolSettings};
 pub use thread_end::ThreadEnd;
 pub use transport::{CollectorAddress, Connect, Transport, connect_directly};

@@ -1,7 +1,7 @@
 //! Sink: one collector with its thread, its queue and its counters.
 
-use crate::event::{Batch, TimedEvent};
-use crate::format::{Encoder, Format, Record, Wrapper};
+use crate::event::{Batch, Record, TimedEvent};
+use crate::format::{Encoder, Format, Wrapper};
 use crate::spool::Spool;
 use crate::thread_end::{ThreadEnd, thread_end};
 use crate::transport::{CollectorAddress, Connect, SendResult, Transport, connect_directly};

@@ -2,7 +2,7 @@
 //! first and deleted once the collector has received it. The next process continues with the remaining files;
 //! some records of the file that was being sent arrive twice.
 
-use crate::format::Record;
+use crate::event::Record;
 use std::collections::VecDeque;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};

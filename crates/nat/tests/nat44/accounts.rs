@@ -194,7 +194,7 @@ fn counters_go_on_through_a_change_and_begin_anew_with_whoever_comes() {
     // An address that comes takes the number of the one that went, and not its counters.
     let mut other = new.clone();
     let comes =
-        PoolRange { first: v4("192.0.2.6"), last: v4("192.0.2.6"), ..other.pools[1].ranges[0].clone() };
+        PoolRange { first: v4("192.0.2.6"), last: v4("192.0.2.6"), ..other.pools[1].ranges[0] };
     other.pools[1].ranges.push(comes);
     change(&mut bed, &new, &other);
     let new_one = addresses(&bed).into_iter().find(|s| s.address == v4("192.0.2.6")).unwrap();

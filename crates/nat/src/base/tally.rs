@@ -4,9 +4,9 @@
 //! packets counts a packet of no instance, or of one of several that cannot be told apart. So over all rows,
 //! `outbound + inbound + passed + echoes + drops`, plus `held`, equals the packets received.
 //!
-//! The fast path adds one word a packet, bytes in its upper bits and packets in its lower ones, at a place that
-//! the record has named already. Rows and totals get them once a burst, which looks at each instance: with a
-//! hundred of them that is some six instructions a packet.
+//! The fast path counts a packet and its bytes in two words, at a place that the record has named
+//! already. Rows and totals get them once a burst, which looks at each instance: with a hundred of them
+//! that is some six instructions a packet.
 
 use crate::base::attribution::{Account, Attribution};
 use crate::base::counters::{Count, Counters, Direction, Traffic};
@@ -15,9 +15,6 @@ use alloc::sync::Arc;
 use alloc::vec;
 use alloc::vec::Vec;
 use gatun_wire::DropReason;
-
-/// First bit of the bytes in a word. The bits below count the packets of one burst at most.
-const BYTES: u32 = 16;
 
 /// Slots of stateful and stateless instances: their numbers are bytes, and there are two directions.
 const SLOTS: usize = 512;
@@ -164,8 +161,14 @@ pub(crate) struct Tally {
     first_siit: u16,
     /// Indexed by pool: the instance that alone uses it, or no instance.
     of_pool: Vec<Row>,
-    /// Indexed by slot: counts of the current burst.
-    burst: [u64; 2 * SLOTS],
+    burst: BurstCounts,
+}
+
+/// Counts of the current burst, indexed by slot. Packets and bytes are apart, so that each is added to
+/// in place.
+struct BurstCounts {
+    packets: [u32; 2 * SLOTS],
+    bytes: [u32; 2 * SLOTS],
 }
 
 impl Tally {
@@ -188,7 +191,7 @@ impl Tally {
             rows: vec![InstanceCounters::default(); identities.len()],
             unattributed: InstanceCounters::default(),
             first_siit: (plan.nat64.len() + plan.nat44.len()) as u16,
-            burst: [0; 2 * SLOTS],
+            burst: BurstCounts { packets: [0; 2 * SLOTS], bytes: [0; 2 * SLOTS] },
             identities,
         }
     }
@@ -224,24 +227,33 @@ impl Tally {
     /// One more packet of the fast path.
     #[inline(always)]
     pub(crate) fn add(&mut self, slot: Slot, bytes: usize) {
-        if let Some(word) = self.burst.get_mut(usize::from(slot.0) % (2 * SLOTS)) {
-            *word += (bytes as u64) << BYTES | 1;
+        let BurstCounts { packets, bytes: all } = &mut self.burst;
+        let at = usize::from(slot.0) % (2 * SLOTS);
+        if let (Some(packets), Some(all)) = (packets.get_mut(at), all.get_mut(at)) {
+            *packets += 1;
+            *all += bytes as u32;
         }
     }
 
     /// Counts the fast path's packets of a burst in the rows and in the totals, and gives those of each stateful instance
     /// to `pooled`.
+    ///
+    /// A function of its own: inlined, it costs the loop over the burst registers.
+    #[inline(never)]
     pub(crate) fn end_burst(&mut self, counters: &mut Counters, mut pooled: impl FnMut(usize, Traffic)) {
         let first_siit = usize::from(self.first_siit);
-        let (stateful, stateless) = self.burst.split_at_mut(SLOTS);
+        let (stateful, stateless) = self.burst.packets.split_at_mut(SLOTS);
+        let (bytes, bytes_siit) = self.burst.bytes.split_at_mut(SLOTS);
+        let stateful = stateful.chunks_exact_mut(2).zip(bytes.chunks_exact_mut(2));
+        let stateless = stateless.chunks_exact_mut(2).zip(bytes_siit.chunks_exact_mut(2));
         let Some((rows, siit)) = self.rows.split_at_mut_checked(first_siit) else { return };
         let Some((who, who_siit)) = self.identities.split_at_checked(first_siit) else { return };
-        for (number, ((words, row), who)) in stateful.chunks_exact_mut(2).zip(rows).zip(who).enumerate() {
+        for (number, ((words, row), who)) in stateful.zip(rows).zip(who).enumerate() {
             if let Some(traffic) = fold(words, row, who.kind, counters) {
                 pooled(number, traffic);
             }
         }
-        for ((words, row), who) in stateless.chunks_exact_mut(2).zip(siit).zip(who_siit) {
+        for ((words, row), who) in stateless.zip(siit).zip(who_siit) {
             fold(words, row, who.kind, counters);
         }
     }
@@ -291,18 +303,21 @@ impl Tally {
 /// Counts what the words of an instance have added; `None` where that is nothing.
 #[inline]
 fn fold(
-    words: &mut [u64],
+    (packets, bytes): (&mut [u32], &mut [u32]),
     row: &mut InstanceCounters,
     kind: InstanceKind,
     counters: &mut Counters,
 ) -> Option<Traffic> {
-    let &mut [outbound, inbound] = words else { return None };
+    let &mut [outbound, inbound] = packets else { return None };
     if outbound | inbound == 0 {
         return None;
     }
-    words.fill(0);
-    let count = |word: u64| Count { packets: word & ((1 << BYTES) - 1), bytes: word >> BYTES };
-    let traffic = Traffic { outbound: count(outbound), inbound: count(inbound) };
+    let &mut [outbound_bytes, inbound_bytes] = bytes else { return None };
+    packets.fill(0);
+    bytes.fill(0);
+    let count = |packets: u32, bytes: u32| Count { packets: packets.into(), bytes: bytes.into() };
+    let traffic =
+        Traffic { outbound: count(outbound, outbound_bytes), inbound: count(inbound, inbound_bytes) };
     row.outbound += traffic.outbound;
     row.inbound += traffic.inbound;
     for (direction, count) in kind.directions().into_iter().zip([traffic.outbound, traffic.inbound]) {

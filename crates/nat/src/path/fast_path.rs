@@ -14,6 +14,7 @@ use super::policy::Policy;
 use super::rules::nat44;
 use super::rules::nat64::{inbound_of, outbound_of};
 use super::state::{Core, EngineState};
+use crate::base::attribution::Party;
 use crate::base::plan::Transport;
 use crate::base::tcp_fsm::{Side, TcpState};
 use crate::base::time::{Instant, Tick};
@@ -38,16 +39,16 @@ pub(crate) fn outbound6(core: &mut Core, now: Instant, packet: &mut Packet<'_>, 
     {
         return false;
     }
-    let session = state.tables.get_mut(hint.record);
+    let (session, accounts) = state.tables.with_accounts(hint.record);
     if !session.is_of(packet.bytes(), hint.flow, hint.transport, hint.owner)
         || !goes_on(&nat.policy, session, Side::V6, &plain, hint.transport, now)
     {
         return false;
     }
+    let party = Party { instance: hint.owner.instance, ..session.party() };
+    accounts.count_outbound(party, packet.len());
     let to = outbound_of(session, hint.transport);
     let ports = (session.inside_port(), remote.1);
-    let party = session.party();
-    state.tables.count_outbound(party, packet.len());
     let id = state.idents.next(hint.hash);
     plain.write4(packet, ports, &to, id, &nat.settings);
     true
@@ -63,7 +64,7 @@ pub(crate) fn inbound(
 ) -> Option<u8> {
     let plain = Plain::four(packet)?;
     let (remote, outside) = endpoints(packet.bytes())?;
-    let session = core.state.tables.get_mut(hint.record);
+    let (session, accounts) = core.state.tables.with_accounts(hint.record);
     let instance = session.instance;
     let Some(nat) = core.rules.nat64(instance) else {
         let done = inbound4(core, now, packet, &plain, hint, (remote, outside));
@@ -75,9 +76,8 @@ pub(crate) fn inbound(
     {
         return None;
     }
+    accounts.count_inbound(session.party(), packet.len());
     let to = inbound_of(session, hint.transport, nat.prefix(session.pool6));
-    let party = session.party();
-    core.state.tables.count_inbound(party, packet.len());
     plain.write6(packet, (remote.1, outside.1), &to, &nat.settings);
     Some(instance)
 }
@@ -92,7 +92,7 @@ fn inbound4(
     hint: &BindingHint,
     (remote, outside): (Endpoint4, Endpoint4),
 ) -> bool {
-    let session = core.state.tables.get_mut(hint.record);
+    let (session, accounts) = core.state.tables.with_accounts(hint.record);
     let Some(nat) = core.rules.nat44(session.instance) else { return false };
     if !session.is_at(outside, remote, hint.transport)
         || !plain.fits44(nat.link.mtu)
@@ -100,9 +100,8 @@ fn inbound4(
     {
         return false;
     }
+    accounts.count_inbound(session.party(), packet.len());
     let to = nat44::inbound_of(session, hint.transport);
-    let party = session.party();
-    core.state.tables.count_inbound(party, packet.len());
     plain.write44(packet, (remote.1, outside.1), &to);
     true
 }
@@ -117,16 +116,16 @@ pub(crate) fn outbound4(core: &mut Core, now: Instant, packet: &mut Packet<'_>, 
     if !plain.fits44(nat.link.mtu) || state.tables.locate(remote.0).is_some() {
         return false;
     }
-    let session = state.tables.get_mut(hint.record);
+    let (session, accounts) = state.tables.with_accounts(hint.record);
     if !session.is_of44(packet.bytes(), hint.flow, hint.transport, hint.owner)
         || !goes_on(&nat.policy, session, Side::V6, &plain, hint.transport, now)
     {
         return false;
     }
+    let party = Party { instance: hint.owner.instance, ..session.party() };
+    accounts.count_outbound(party, packet.len());
     let to = nat44::outbound_of(session, hint.transport);
     let ports = (session.inside_port(), remote.1);
-    let party = session.party();
-    state.tables.count_outbound(party, packet.len());
     write_outbound4(state, packet, &plain, ports, to, hint.transport);
     true
 }

@@ -9,7 +9,7 @@ use super::state::{Core, EngineState};
 use super::super_packet::{self, has_to_be_cut};
 use super::{restore, rules::Rules};
 use crate::base::attribution::{Account, Attribution};
-use crate::base::counters::{Count, Direction};
+use crate::base::counters::Direction;
 use crate::base::outcome::{Outcome, Refusal};
 use crate::base::step::Step;
 use crate::base::tally::Slot;
@@ -37,12 +37,13 @@ pub(crate) fn translate<const RULED: bool>(
     (hints, opens): (&[Hint], &mut SessionOpens),
     verdicts: &mut [Verdict],
 ) -> usize {
-    let mut rx = Count::default();
+    let mut done = 0;
     for ((packet, hint), verdict) in burst.iter_mut().zip(hints).zip(verdicts) {
         if !core.state.emit.has_room() {
             break;
         }
         let bytes = packet.len();
+        core.state.counters.receive(bytes);
         *verdict = match fast(core, now, packet, hint) {
             Some(slot) => {
                 if RULED {
@@ -52,18 +53,17 @@ pub(crate) fn translate<const RULED: bool>(
                 Verdict::Forward
             }
             None => {
-                let number = rx.packets as usize;
-                core.state.emit.after = number;
-                let request = opens.take(number, &core.state.tables);
+                core.state.emit.after = done;
+                let request = opens.take(done, &core.state.tables);
                 not_at_once::<RULED>(core, now, packet, (hint, request))
             }
         };
-        rx.add(bytes);
+        done += 1;
     }
     let EngineState { tally, counters, tables, .. } = &mut core.state;
     tally.end_burst(counters, |instance, traffic| tables.count_pooled(instance, traffic));
-    core.state.counters.end_burst(rx);
-    rx.packets as usize
+    core.state.counters.end_burst(done);
+    done
 }
 
 /// A packet of a live session, or of a stateless instance: where it counts; `None` where it has to take the slow path.

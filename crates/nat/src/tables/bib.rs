@@ -41,7 +41,7 @@ use crate::tables::ports::address_map::AddressOwners;
 use crate::tables::session::{Endpoint4, Inside, NONE, RecordId, Session, key};
 use crate::tables::sizes::{filters_by_address, holds, record_room, records_max};
 use crate::tables::subscriber::{SubscriberKey, Subscribers};
-use crate::tables::traffic::{AddressTraffic, TrafficChange};
+use crate::tables::traffic::{Accounts, AddressTraffic, TrafficChange};
 use alloc::boxed::Box;
 use alloc::format;
 use alloc::vec;
@@ -217,18 +217,12 @@ impl Tables {
         self.subscribers.set_max(self.limits.subscribers_max);
     }
 
-    /// Counts a packet of the fast path from inside for its subscriber and its public address.
+    /// Returns the record `id`, as [`get_mut`](Self::get_mut) does, with the counters of its packets.
     #[inline(always)]
-    pub(crate) fn count_outbound(&mut self, of: Party, bytes: usize) {
-        self.subscribers.traffic_mut(of.subscriber).outbound.add(bytes);
-        self.address_traffic.of(of).outbound.add(bytes);
-    }
-
-    /// As [`count_outbound`](Self::count_outbound), to the inside.
-    #[inline(always)]
-    pub(crate) fn count_inbound(&mut self, of: Party, bytes: usize) {
-        self.subscribers.traffic_mut(of.subscriber).inbound.add(bytes);
-        self.address_traffic.of(of).inbound.add(bytes);
+    pub(crate) fn with_accounts(&mut self, id: RecordId) -> (&mut Session, Accounts<'_>) {
+        let Tables { records, no_record, subscribers, address_traffic, .. } = self;
+        let session = records.get_mut(id as usize).unwrap_or(no_record);
+        (session, Accounts { subscribers, addresses: address_traffic })
     }
 
     /// The inside hosts of a datagram, as its later fragments have to find them.

@@ -351,7 +351,8 @@ impl Session {
         transport: Transport,
         owner: PrefixOwner,
     ) -> bool {
-        let source = packet.get(ipv4::ADDRESSES..).and_then(|b| b.first_chunk::<4>());
+        // One look for both ends: a slice of the rest would have its length checked again.
+        let source = packet.first_chunk::<{ ipv4::ADDRESSES + 4 }>().and_then(|b| b.last_chunk::<4>());
         source.is_some_and(|source| {
             let mapped = 0xffff << 32 | u128::from(u32::from_be_bytes(*source));
             self.is_from(mapped.to_be(), flow, transport, owner)

@@ -1,6 +1,6 @@
 //! Subscribers: the unit of pairing and quotas. Each IPv6 prefix with state has one record.
 
-use crate::base::counters::Traffic;
+use crate::base::counters::{Traffic, TrafficTotals};
 use crate::base::index::Index;
 use crate::base::plan::Limits;
 use crate::base::time::Instant;
@@ -149,7 +149,7 @@ pub struct Subscribers {
     /// Indexed by number; touched only for subscribers with refusals.
     refusals: HugeVec<Refusals>,
     /// By number: packets and bytes, as long as it has state.
-    traffic: WrappingTable<Traffic>,
+    traffic: WrappingTable<TrafficTotals>,
     by_instance: Box<[u32; 256]>,
     index: Index,
     hasher: Hasher64,
@@ -186,7 +186,7 @@ impl Subscribers {
         let n = max.min(NONE - 1) as usize;
         HugeVec::<Subscriber>::footprint(n)
             + HugeVec::<Refusals>::footprint(n)
-            + WrappingTable::<Traffic>::footprint(n)
+            + WrappingTable::<TrafficTotals>::footprint(n)
             + Index::footprint(max)
     }
 
@@ -260,7 +260,7 @@ impl Subscribers {
         let record = self.records.get_mut(id as usize).ok_or(DropReason::SubscriberTableFull)?;
         self.index.insert(hash, id).map_err(|_| DropReason::SubscriberTableFull)?;
         *record = Subscriber::new(key);
-        *self.traffic.at_mut(id as usize) = Traffic::default();
+        *self.traffic.at_mut(id as usize) = TrafficTotals::default();
         match recycled {
             Some(next) => self.free = next,
             None => self.fresh += 1,
@@ -307,12 +307,12 @@ impl Subscribers {
 
     /// Packets and bytes of a subscriber since it has had state.
     pub fn traffic(&self, id: u32) -> Traffic {
-        self.get(id).map_or(Traffic::default(), |_| *self.traffic.at(id as usize))
+        self.get(id).map_or(Traffic::default(), |_| self.traffic.at(id as usize).traffic())
     }
 
     /// As [`traffic`](Self::traffic) of a session's subscriber, to be counted on. Another number is anybody's.
     #[inline(always)]
-    pub(crate) fn traffic_mut(&mut self, id: u32) -> &mut Traffic {
+    pub(crate) fn traffic_mut(&mut self, id: u32) -> &mut TrafficTotals {
         self.traffic.at_mut(id as usize)
     }
 

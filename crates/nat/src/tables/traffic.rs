@@ -7,13 +7,14 @@
 //! finds the place by its session's instance and address number alone.
 
 use crate::base::attribution::Party;
-use crate::base::counters::Traffic;
+use crate::base::counters::{Traffic, TrafficTotals};
+use crate::tables::subscriber::Subscribers;
 use alloc::vec::Vec;
 use gatun_mem::{Footprint, OutOfMemory, WrappingTable};
 
 /// The counters of all public addresses.
 pub(crate) struct AddressTraffic {
-    traffic: WrappingTable<Traffic>,
+    traffic: WrappingTable<TrafficTotals>,
     places: Places,
 }
 
@@ -43,7 +44,7 @@ impl Places {
     }
 }
 
-fn table(rooms: &[u32]) -> Result<WrappingTable<Traffic>, OutOfMemory> {
+fn table(rooms: &[u32]) -> Result<WrappingTable<TrafficTotals>, OutOfMemory> {
     WrappingTable::new(rooms.iter().map(|&room| room as usize).sum())
 }
 
@@ -58,26 +59,48 @@ impl AddressTraffic {
 
     /// Memory that [`AddressTraffic::new`] takes.
     pub(crate) fn footprint(rooms: &[u32]) -> Footprint {
-        WrappingTable::<Traffic>::footprint(rooms.iter().map(|&room| room as usize).sum())
+        WrappingTable::<TrafficTotals>::footprint(rooms.iter().map(|&room| room as usize).sum())
     }
 
     /// The counters of a packet's public address.
     #[inline(always)]
-    pub(crate) fn of(&mut self, party: Party) -> &mut Traffic {
+    pub(crate) fn of(&mut self, party: Party) -> &mut TrafficTotals {
         let first = self.places.of_instance.get(usize::from(party.instance)).copied().unwrap_or(0);
         self.traffic.at_mut(first.wrapping_add(party.address_ix) as usize)
     }
 
     /// The counters of an address by its pool and number.
     pub(crate) fn at(&self, pool: usize, address_ix: u32) -> Traffic {
-        self.places.of(pool, address_ix).map_or(Traffic::default(), |place| *self.traffic.at(place))
+        self.places.of(pool, address_ix).map_or(Traffic::default(), |place| self.traffic.at(place).traffic())
     }
 
     /// An address that comes to a pool begins at zero, whoever had its number before.
     pub(crate) fn reset(&mut self, pool: usize, address_ix: u32) {
         if let Some(place) = self.places.of(pool, address_ix) {
-            *self.traffic.at_mut(place) = Traffic::default();
+            *self.traffic.at_mut(place) = TrafficTotals::default();
         }
+    }
+}
+
+/// The counters of a session's packets, for the fast path.
+pub(crate) struct Accounts<'a> {
+    pub(super) subscribers: &'a mut Subscribers,
+    pub(super) addresses: &'a mut AddressTraffic,
+}
+
+impl Accounts<'_> {
+    /// Counts a packet from inside for its subscriber and its public address.
+    #[inline(always)]
+    pub(crate) fn count_outbound(self, of: Party, bytes: usize) {
+        self.subscribers.traffic_mut(of.subscriber).add_outbound(bytes);
+        self.addresses.of(of).add_outbound(bytes);
+    }
+
+    /// As [`count_outbound`](Self::count_outbound), to the inside.
+    #[inline(always)]
+    pub(crate) fn count_inbound(self, of: Party, bytes: usize) {
+        self.subscribers.traffic_mut(of.subscriber).add_inbound(bytes);
+        self.addresses.of(of).add_inbound(bytes);
     }
 }
 
@@ -85,7 +108,7 @@ impl AddressTraffic {
 pub(crate) struct TrafficChange {
     places: Places,
     /// `None` where all pools are where they were: then the counters stay in place.
-    traffic: Option<WrappingTable<Traffic>>,
+    traffic: Option<WrappingTable<TrafficTotals>>,
     /// By pool: its number before, where it was there.
     before: Vec<Option<usize>>,
 }
@@ -136,21 +159,21 @@ mod tests {
     #[test]
     fn counters_go_with_their_pool_wherever_it_comes_to_stand() {
         let mut all = AddressTraffic::new(&[3, 5], &[1, 0]).unwrap();
-        all.of(party(0, 4)).outbound.add(70);
-        all.of(party(1, 2)).inbound.add(90);
+        all.of(party(0, 4)).add_outbound(70);
+        all.of(party(1, 2)).add_inbound(90);
         assert_eq!((all.at(1, 4).outbound.bytes, all.at(0, 2).inbound.bytes), (70, 90));
         assert_eq!((all.at(1, 5), all.at(0, 3)), (Traffic::default(), Traffic::default()));
 
         // The instances change places, and the pools stay.
         let mut change = TrafficChange::prepare(2, &[(Some(0), 3), (Some(1), 5)], &[0, 1]).unwrap();
         change.apply(&mut all);
-        assert_eq!(all.of(party(0, 2)).inbound.bytes, 90);
+        assert_eq!(all.of(party(0, 2)).traffic().inbound.bytes, 90);
 
         // One pool goes, one comes, the other one stays.
         let mut change = TrafficChange::prepare(2, &[(None, 2), (Some(1), 5)], &[0, 1]).unwrap();
         change.apply(&mut all);
         assert_eq!((all.at(1, 4).outbound.bytes, all.at(0, 0)), (70, Traffic::default()));
-        assert_eq!(all.of(party(1, 4)).outbound.packets, 1);
+        assert_eq!(all.of(party(1, 4)).traffic().outbound.packets, 1);
         all.reset(1, 4);
         assert_eq!((all.at(1, 4), all.at(7, 0)), (Traffic::default(), Traffic::default()));
     }

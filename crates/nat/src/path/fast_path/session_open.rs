@@ -54,9 +54,9 @@ pub(crate) fn open6(
         Ok(id) => id,
         Err(open) => return open,
     };
-    let session = state.tables.get(id);
-    let (to, party) = (outbound_of(session, hint.transport), session.party());
-    state.tables.count_outbound(party, packet.len());
+    let (session, accounts) = state.tables.with_accounts(id);
+    accounts.count_outbound(session.party(), packet.len());
+    let to = outbound_of(session, hint.transport);
     let id = state.idents.next(hint.hash);
     plain.write4(packet, (request.inside.port, remote.1), &to, id, &nat.settings);
     SessionOpen::Done
@@ -82,9 +82,9 @@ pub(crate) fn open4(
         Ok(id) => id,
         Err(open) => return open,
     };
-    let session = state.tables.get(id);
-    let (to, party) = (nat44::outbound_of(session, hint.transport), session.party());
-    state.tables.count_outbound(party, packet.len());
+    let (session, accounts) = state.tables.with_accounts(id);
+    accounts.count_outbound(session.party(), packet.len());
+    let to = nat44::outbound_of(session, hint.transport);
     write_outbound4(state, packet, &plain, (request.inside.port, remote.1), to, hint.transport);
     SessionOpen::Done
 }

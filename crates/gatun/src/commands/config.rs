@@ -231,7 +231,7 @@ pub(crate) fn is_meant(
         return Ok(Meant::Nothing);
     }
     if plan.running != running.revision {
-        bail!("somebody has changed the configuration meanwhile: try again");
+        bail!("the configuration changed meanwhile; try again");
     }
     if !how.yes && !confirmed(question)? {
         eprintln!("gatun: nothing has changed");

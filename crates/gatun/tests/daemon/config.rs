@@ -222,7 +222,7 @@ fn of_two_callers_one_is_told_to_look_again_and_an_editors_file_is_not_overwritt
             let good = good.into_iter().next().unwrap().unwrap();
             assert_eq!((good.before, running().revision), (revision, good.revision));
             let (status, text) = status_of(refused.into_iter().next().unwrap());
-            assert!(status == 409 && text.contains("somebody has changed it meanwhile"), "{text}");
+            assert!(status == 409 && text.contains("the configuration changed meanwhile"), "{text}");
         }
         // Somebody edits the file, and does not reload.
         fs::write(daemon.file(), limit(5000)).unwrap();

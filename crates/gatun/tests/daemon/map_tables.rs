@@ -271,7 +271,7 @@ fn of_two_callers_one_is_refused_and_what_an_editor_wrote_is_not_overwritten() {
             assert_eq!((good.len(), refused.len()), (1, 1));
             assert_eq!(running().revision, good.into_iter().next().unwrap().unwrap().revision);
             let (status, text) = refusal(refused.into_iter().next().unwrap());
-            assert!(status == 409 && text.contains("somebody has changed it meanwhile"), "{text}");
+            assert!(status == 409 && text.contains("the configuration changed meanwhile"), "{text}");
         }
         // Without a revision, each is done after the other.
         put(&of_dc(), many(3, 90)).unwrap();

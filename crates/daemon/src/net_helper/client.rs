@@ -2,8 +2,7 @@
 
 use super::channel::Channel;
 use super::messages;
-use super::process::ARGUMENT;
-use super::protocol::{PREFIXES_PER_MESSAGE, Report, Request, encode};
+use super::protocol::{ARGUMENT, PREFIXES_PER_MESSAGE, Report, Request, encode};
 use crate::Event;
 use crate::privileges::{self, User};
 use crate::sandbox::{Calls, Sandbox};

@@ -4,7 +4,7 @@ use super::channel::Channel;
 #[cfg(feature = "xdp")]
 use super::interfaces;
 use super::messages;
-use super::protocol::{DEVICES_MAX, PREFIXES_MAX, Report, Request, decode};
+use super::protocol::{ARGUMENT, DEVICES_MAX, PREFIXES_MAX, Report, Request, decode};
 use crate::privileges::{self, User};
 use crate::sandbox::{Calls, Sandbox};
 use anyhow::{Context as _, anyhow, bail};
@@ -13,9 +13,6 @@ use rustix::process::{Signal, set_parent_process_death_signal};
 use std::os::fd::AsFd as _;
 use std::process::ExitCode;
 use std::sync::Arc;
-
-/// Argument by which the program becomes the helper. No command of the command line: it is of no use by hand.
-pub(super) const ARGUMENT: &str = "network-helper";
 
 /// Whether the daemon has started this process as its network helper.
 pub fn is_network_helper() -> bool {

@@ -12,6 +12,8 @@ use gatun_io_tun::Prefix;
 use serde::{Deserialize, Serialize};
 use std::net::IpAddr;
 
+/// Argument with which the program becomes the helper. It is not a command: it is of no use by hand.
+pub(super) const ARGUMENT: &str = "network-helper";
 /// Prefixes of one message: some 50 bytes each in JSON.
 pub(super) const PREFIXES_PER_MESSAGE: usize = 1024;
 /// Addresses and routes of one device at most, so that the helper's memory is bounded.

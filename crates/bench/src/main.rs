@@ -59,7 +59,7 @@ fn main() -> ExitCode {
 }
 
 /// # Errors
-/// Where the engine cannot be built, or its output is wrong.
+/// If the engine cannot be built, or its output is wrong.
 fn execute(command: Command) -> anyhow::Result<()> {
     match command {
         Command::Engine(args) => engine::execute(&args),

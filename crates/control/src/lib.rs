@@ -172,7 +172,7 @@ pub struct Setup {
     pub remote_access: Option<Arc<RemoteAccess>>,
     /// Figures of event sinks.
     pub figures: Box<dyn Fn() -> LogFigures + Send + Sync>,
-    /// What needs attention beside workers, log and collectors.
+    /// Troubles beside workers, log and collectors.
     pub troubles: Box<dyn Fn() -> Vec<types::Trouble> + Send + Sync>,
     /// Log level; with `debug`, each request is logged.
     pub level: Level,

@@ -38,7 +38,7 @@ pub struct Applied {
 pub struct SettlingProgress {
     /// Whether sessions are left to end.
     pub goes_on: bool,
-    /// What the change has ended so far.
+    /// Sessions and bindings that the change has ended so far.
     pub ended: Settled,
 }
 

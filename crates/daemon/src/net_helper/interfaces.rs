@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, sync_channel};
 use std::time::Duration;
 
-/// How long the helper may take for one step; a driver may restart its card for a program.
+/// Time limit of one step of the helper; a driver may restart its card for a program.
 const STEP_MAX: Duration = Duration::from_secs(30);
 
 impl From<Mode> for XdpMode {
@@ -104,7 +104,7 @@ fn unexpected() -> XdpError {
     XdpError::Helper("an answer of the network helper does not fit its question".to_owned())
 }
 
-/// What the helper keeps, from the daemon's message.
+/// Parts that the helper keeps, from the daemon's message.
 pub(super) fn keeper(
     ports: Vec<(String, XdpMode)>,
     queues: u32,

@@ -1,4 +1,4 @@
-//! What the API asks for: another configuration, or other mappings, previewed, put in place, kept, or undone.
+//! Requests of the API: preview, apply, confirm or undo another configuration or other mappings.
 //!
 //! Everything that can fail comes first: the text is read, what is new is made, and the text is on disk beside the file.
 //! Then the file is replaced, and then the workers change, which nothing refuses by then. What waits to be confirmed
@@ -29,7 +29,7 @@ pub(crate) struct Unconfirmed {
     before: Settings,
     /// The file that is to be replaced, and its next text.
     pub(super) file: ConfigFile,
-    /// Where that is a file of mappings, its path.
+    /// Path of the file of mappings, if it is one.
     mappings: Option<PathBuf>,
     staged: Staged,
     who: String,
@@ -53,7 +53,7 @@ impl<'t> NewText<'t> {
         }
     }
 
-    /// Where it is one of mappings, the path of its file.
+    /// Path of the file, if the request changes a file of mappings.
     fn mappings(self) -> Option<&'t Path> {
         match self {
             NewText::Config(_) | NewText::List(_) => None,

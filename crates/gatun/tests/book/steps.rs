@@ -46,7 +46,7 @@ pub(crate) fn comments(text: &str) -> Vec<Comment> {
     found
 }
 
-/// How a block is treated.
+/// Treatment of a block.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Mark {
     /// `<!-- until interrupted -->`: its commands run until Ctrl-C.
@@ -55,7 +55,7 @@ pub(crate) enum Mark {
     NotRun(String),
 }
 
-/// What a test does with a document, in order.
+/// Steps of a test through a document, in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
     /// `<!-- scene: NAME -->`: the surroundings that the document assumes.

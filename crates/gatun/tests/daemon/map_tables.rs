@@ -2,6 +2,7 @@
 //! file that `eam_file` names; and what becomes of both when something goes wrong.
 
 use crate::harness::{CREATE, Daemon, in_lab, network, ping};
+use crate::tls::API;
 use gatun_api::client::{Client, Error};
 use gatun_api::paths::with_query;
 use gatun_api::types::{Config, ConfigApplied, ConfigPast, ConfigPlan, MapsEdit, MapsTable, StaticMap};
@@ -20,13 +21,6 @@ const SOON: Duration = Duration::from_secs(10);
 const FILE: &str = "/run/maps/eam.txt";
 /// Its text: the client is 192.0.2.1.
 const LINES: &str = "# ours\n192.0.2.1 2001:db8:1::2 # the client\n";
-const API: &str = "
-[api]
-listen_tls = \"[2001:db8:1::1]:8443\"
-certificate = \"/run/api.crt\"
-key = \"/run/api.key\"
-tokens = \"/run/tokens\"
-";
 
 /// A stateless instance whose mappings are in the file, and another one.
 fn config(more: &str) -> String {

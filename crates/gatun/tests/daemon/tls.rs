@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 const BIN: &str = env!("CARGO_BIN_EXE_gatun");
 /// The translator, as the client reaches it.
 const URL: &str = "https://[2001:db8:1::1]:8443";
-const API: &str = "
+pub(crate) const API: &str = "
 [api]
 listen_tls = \"[2001:db8:1::1]:8443\"
 certificate = \"/run/api.crt\"

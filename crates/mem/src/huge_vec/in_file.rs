@@ -49,7 +49,7 @@ impl<T: Copy + FromBytes> HugeVec<T> {
     /// Writes are in the file at once, and stay when the process ends, however that is.
     ///
     /// # Errors
-    /// Where the file is not that long, there is no address space, or another array lies in the file.
+    /// If the file is not that long, there is no address space, or another array lies in the file.
     pub fn in_file(file: BorrowedFd<'_>, offset: u64, len: usize) -> Result<Self, NotMapped> {
         Self::mapped(file, offset, len, FlockOperation::NonBlockingLockExclusive)
     }

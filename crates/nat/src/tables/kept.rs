@@ -32,7 +32,7 @@ pub const LAYOUT: u32 = 2;
 pub const LAYOUT_READ_MIN: u32 = 1;
 
 const MAGIC: u64 = u64::from_be_bytes(*b"gatunses");
-/// Where records begin in a file, bytes: at a huge page.
+/// Offset of the records in a file, bytes: at a huge page.
 pub const RECORDS_AT: u64 = 2 << 20;
 
 #[derive(Clone, Copy, zerocopy::FromBytes)]
@@ -149,7 +149,7 @@ pub struct Kept {
     records: Arc<SharedRecords<Session>>,
     /// Number of the part's first record.
     first: usize,
-    /// How many of them were ever written: records are used from the first on.
+    /// Number of records that were ever written: records are used from the first on.
     used: usize,
     /// The form of the records.
     layout: u32,

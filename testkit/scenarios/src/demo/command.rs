@@ -31,7 +31,7 @@ pub(crate) struct Args {
 }
 
 /// # Errors
-/// Where the demo cannot run.
+/// If the demo cannot run.
 pub(crate) fn execute(args: Args) -> anyhow::Result<ExitCode> {
     let output = std::path::absolute(&args.output).context("the output directory")?;
     std::fs::create_dir_all(&output).with_context(|| output.display().to_string())?;

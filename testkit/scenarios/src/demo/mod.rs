@@ -35,7 +35,7 @@ impl Demo {
 /// Runs the demo inside the sandbox. Returns true where no check failed.
 ///
 /// # Errors
-/// Where the report cannot be written. A part that fails is a failed check, and the results of the others are kept.
+/// If the report cannot be written. A part that fails is a failed check, and the results of the others are kept.
 pub(crate) fn run(demo: &Demo) -> anyhow::Result<bool> {
     let screen = Screen::new();
     std::fs::create_dir_all(&demo.output).with_context(|| demo.output.display().to_string())?;

@@ -12,7 +12,7 @@ use gatun_wire::{Ipv4View, Ipv6View, L4};
 pub(crate) enum FlowOwner {
     /// The subscriber that sends it, or that an error is about.
     Subscriber(SubscriberKey),
-    /// Whoever has this public address, if it is one.
+    /// Owner of this public address, if it is one.
     Address(Ipv4Addr),
 }
 

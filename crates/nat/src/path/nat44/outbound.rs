@@ -99,7 +99,7 @@ fn without_session(
     Ok(outbound_of(session, query.transport))
 }
 
-/// How a packet leaves that makes no state, where its binding exists.
+/// Rewrite of a packet that makes no state, if its binding exists.
 fn passing_by(cx: &mut PacketContext<'_>, inside: &Inside, remote: Endpoint4) -> Result<Rewrite, DropReason> {
     let tables = &cx.state.tables;
     let binding = tables.get(by_binding(tables, inside)?);

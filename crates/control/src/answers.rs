@@ -1,6 +1,6 @@
 //! What requests ask for, and what they get.
 
-use crate::Control;
+use crate::{Control, Planned};
 use crate::cleared::{Note, SUMMED_UP_FOR};
 use crate::configure;
 use crate::conversion::{self, Names};
@@ -173,6 +173,7 @@ impl Control {
             subscribers,
             received: conversion::count(engine.rx),
             forwarded: conversion::count(engine.forwarded),
+            refused_by_device: all.iter().flatten().map(conversion::refused_by_device).sum(),
             echo_replies: conversion::count(engine.echoes()),
             passed: conversion::count(engine.passed),
             dropped: conversion::count(engine.refused()),
@@ -237,14 +238,29 @@ impl Control {
         let pools = self.all(|| PoolOf { address, pool: None }).await?;
         let of = || Of { which, names: names.clone() };
         let sessions = self.page(&Sessions(of()), Cursor::default(), TOLD_MAX).await?;
+        let blocks = self.page(&Blocks(of()), Cursor::default(), TOLD_MAX).await?.items;
+        let bindings = self.page(&Bindings(of()), Cursor::default(), TOLD_MAX).await?.items;
+        let (planned, unknown) = match blocks.is_empty() && bindings.is_empty() && sessions.items.is_empty() {
+            true => self.setup.facts.get().planned.of(address, port, which.transport.map(conversion::protocol)),
+            false => Planned::default(),
+        };
+        let has_none = blocks.is_empty() && bindings.is_empty() && sessions.items.is_empty() && planned.is_empty();
+        let outcome = match (has_none, unknown.is_empty()) {
+            (false, _) => api::Outcome::Who,
+            (true, true) => api::Outcome::Nobody,
+            (true, false) => api::Outcome::Unknown,
+        };
         Ok(api::Who {
+            outcome,
+            unknown,
             address,
             port,
             pool: pools.iter().find_map(|job| job.pool).map(|pool| names.pool(pool)),
-            blocks: self.page(&Blocks(of()), Cursor::default(), TOLD_MAX).await?.items,
-            bindings: self.page(&Bindings(of()), Cursor::default(), TOLD_MAX).await?.items,
+            blocks,
+            bindings,
             more_sessions: sessions.next.is_some(),
             sessions: sessions.items,
+            planned,
         })
     }
 

@@ -281,6 +281,11 @@ fn counter(name: &str, value: u64, help: &str) -> Counter {
     Counter { name: name.to_owned(), value, help: help.to_owned() }
 }
 
+/// Packets that the engine handed to the device, and that the device did not send.
+pub(crate) fn refused_by_device(snapshot: &Snapshot) -> u64 {
+    snapshot.backend.tx_errors.iter().sum()
+}
+
 /// Errors and further counters of a backend, without zeros.
 fn device_counters(snapshot: &Snapshot) -> Vec<Counter> {
     let device = &snapshot.backend;

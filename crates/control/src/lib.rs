@@ -60,7 +60,7 @@ use gatun_worker::Handle;
 pub use level::Level;
 pub use remote_access::{RemoteAccess, TurnedAway};
 use std::io;
-use std::net::TcpListener;
+use std::net::{Ipv4Addr, TcpListener};
 use std::os::unix::net::UnixListener;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, Instant};
@@ -83,6 +83,42 @@ pub struct Facts {
     pub sessions_max: u64,
     /// Subscribers there may be.
     pub subscribers_max: u64,
+    /// Holders of public ports by the configuration alone.
+    pub planned: PlannedHolders,
+}
+
+/// Holders of a public port by the configuration alone, and the reasons why there may be one if there are none.
+pub type Planned = (Vec<types::Holder>, Vec<String>);
+
+/// Look-up of the holders that the configuration alone determines.
+#[derive(Clone)]
+pub struct PlannedHolders(Arc<LookUpPlanned>);
+
+type LookUpPlanned = dyn Fn(Ipv4Addr, u16, Option<types::Protocol>) -> Planned + Send + Sync;
+
+impl PlannedHolders {
+    /// Creates a look-up by public address, port and protocol.
+    pub fn new(
+        look_up: impl Fn(Ipv4Addr, u16, Option<types::Protocol>) -> Planned + Send + Sync + 'static,
+    ) -> PlannedHolders {
+        PlannedHolders(Arc::new(look_up))
+    }
+
+    pub(crate) fn of(&self, address: Ipv4Addr, port: u16, protocol: Option<types::Protocol>) -> Planned {
+        (self.0)(address, port, protocol)
+    }
+}
+
+impl Default for PlannedHolders {
+    fn default() -> Self {
+        PlannedHolders::new(|_, _, _| Planned::default())
+    }
+}
+
+impl std::fmt::Debug for PlannedHolders {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("PlannedHolders")
+    }
 }
 
 /// The same, for whoever changes it and whoever tells of it.

@@ -7,10 +7,10 @@ use crate::log_store::LogSender;
 use crate::output::Output;
 use gatun_api::types::{Evidence, Holder, Outcome, PastConfiguration, Protocol, WhoAt};
 use gatun_control::configure::{Refused, Why};
-use gatun_control::{AuditQuestion, AuditReply, Auditor, protocol};
+use gatun_control::{AuditQuestion, AuditReply, Auditor, PlannedHolders, protocol};
 use gatun_logstore::time::{parse, since_1970_ms};
-use gatun_logstore::{self as logstore, Answer, Directory, Mark, Reader};
-use gatun_nat::plan::Transport;
+use gatun_logstore::{self as logstore, Answer, Directory, Mark, PlanInForce, Reader};
+use gatun_nat::plan::{Plan, Transport};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::SystemTime;
@@ -114,6 +114,15 @@ pub fn told(answer: &Answer) -> WhoAt {
         near: answer.near.iter().map(holder).collect(),
         caveats: answer.caveats.clone(),
     }
+}
+
+/// Holders that a plan alone determines, for the API.
+pub fn planned_holders(plan: &Plan) -> PlannedHolders {
+    let plan = PlanInForce::of(plan);
+    PlannedHolders::new(move |address, port, protocol| {
+        let (holders, unknown) = logstore::planned(&plan, address, port, protocol.map(transport));
+        (holders.iter().map(holder).collect(), unknown)
+    })
 }
 
 fn name(text: &str) -> gatun_api::types::Name {

@@ -12,6 +12,7 @@ use gatun_nat::memory::TableBytes;
 use gatun_worker::exchange;
 use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
 
 /// Program, heap and stacks of a daemon beside what is counted, as measured of small configurations.
 const PROGRAM: u64 = 2 << 20;
@@ -158,7 +159,7 @@ pub(super) fn check_more(old: &[&Plan], new: &[&Plan]) -> Result<(), String> {
 fn available() -> Option<(u64, &'static str)> {
     let of_machine = fs::read_to_string("/proc/meminfo").ok().and_then(|text| mem_available(&text));
     let of_machine = of_machine.map(|bytes| (bytes, "the machine"));
-    let of_group = group_limit().map(|bytes| (bytes, "the control group (memory.max)"));
+    let of_group = group_limit(Path::new("/")).map(|bytes| (bytes, "the control group (memory.max)"));
     let of_process = process_limits().map(|bytes| (bytes, "the process (RLIMIT_AS, RLIMIT_DATA)"));
     of_machine.into_iter().chain(of_group).chain(of_process).min_by_key(|(bytes, _)| *bytes)
 }
@@ -173,30 +174,24 @@ fn mem_available(meminfo: &str) -> Option<u64> {
     Some((value("MemAvailable:")? * 1024).saturating_add(set_aside))
 }
 
-/// Bytes left of the limits of the control group (version 2) and those that it is in, if any has one.
-fn group_limit() -> Option<u64> {
-    let text = fs::read_to_string("/proc/self/cgroup").ok()?;
-    let mut group = text.lines().find_map(|line| line.strip_prefix("0::"))?.trim_end().trim_end_matches('/');
-    let mut least: Option<u64> = None;
-    loop {
-        let read = |file: &str| -> Option<u64> {
-            fs::read_to_string(format!("/sys/fs/cgroup{group}/{file}")).ok()?.trim().parse().ok()
-        };
-        if let (Some(max), Some(used)) = (read("memory.max"), read("memory.current")) {
-            // Pages of files go when memory is asked for.
-            let left = max.saturating_sub(used.saturating_sub(file_pages(group)));
-            least = Some(least.map_or(left, |least| least.min(left)));
-        }
-        let Some((parent, _)) = group.rsplit_once('/') else { return least };
-        group = parent;
-    }
+/// Bytes left of the limits of the control group (version 2) and its ancestors, if any has one. `root` is the root directory.
+fn group_limit(root: &Path) -> Option<u64> {
+    let text = fs::read_to_string(root.join("proc/self/cgroup")).ok()?;
+    let group = text.lines().find_map(|line| line.strip_prefix("0::"))?.trim_matches('/');
+    let groups = root.join("sys/fs/cgroup");
+    let own = groups.join(group);
+    own.ancestors().take_while(|group| group.starts_with(&groups)).filter_map(left_of_group).min()
 }
 
-/// Bytes of a control group that the kernel takes back when it needs them.
-fn file_pages(group: &str) -> u64 {
-    let text = fs::read_to_string(format!("/sys/fs/cgroup{group}/memory.stat")).unwrap_or_default();
-    let line = text.lines().find_map(|line| line.strip_prefix("inactive_file "));
-    line.and_then(|bytes| bytes.trim().parse().ok()).unwrap_or(0)
+/// Bytes left of one control group's limit. The kernel takes pages of files back when it needs them.
+fn left_of_group(group: &Path) -> Option<u64> {
+    let read = |file: &str| fs::read_to_string(group.join(file)).ok();
+    let number = |text: String| text.trim().parse::<u64>().ok();
+    let (max, used) = (number(read("memory.max")?)?, number(read("memory.current")?)?);
+    let stat = read("memory.stat").unwrap_or_default();
+    let files = stat.lines().find_map(|line| line.strip_prefix("inactive_file "));
+    let files = files.and_then(|bytes| bytes.trim().parse().ok()).unwrap_or(0);
+    Some(max.saturating_sub(used.saturating_sub(files)))
 }
 
 /// Bytes left of the limits on this process's memory, if it has any.
@@ -283,6 +278,37 @@ mod tests {
         assert_eq!(mem_available(&format!("{text}HugePages_Free:  3\n")), Some(8 << 20));
         assert_eq!(mem_available("MemFree: 1 kB\n"), None);
         assert!(available().is_some_and(|(bytes, _)| bytes > 1 << 20));
+    }
+
+    #[test]
+    fn the_least_limit_of_a_control_group_and_its_ancestors_counts() {
+        let root = std::env::temp_dir().join(format!("gatun-groups-{}", std::process::id()));
+        let write = |file: &str, text: &str| {
+            let path = root.join(file);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        };
+        assert_eq!(group_limit(&root), None, "no control groups");
+        write("proc/self/cgroup", "1:memory:/other\n0::/system.slice/gatun.service\n");
+        assert_eq!(group_limit(&root), None, "no limits");
+        let (slice, service) = ("sys/fs/cgroup/system.slice", "sys/fs/cgroup/system.slice/gatun.service");
+        write(&format!("{service}/memory.max"), "max\n");
+        write(&format!("{service}/memory.current"), "1000\n");
+        assert_eq!(group_limit(&root), None, "no limit of its own");
+        write(&format!("{slice}/memory.max"), "9000\n");
+        write(&format!("{slice}/memory.current"), "5000\n");
+        assert_eq!(group_limit(&root), Some(4000), "the slice's");
+        write(&format!("{slice}/memory.stat"), "anon 1\ninactive_file 500\n");
+        assert_eq!(group_limit(&root), Some(4500), "pages of files can be taken back");
+        write(&format!("{service}/memory.max"), "3000\n");
+        assert_eq!(group_limit(&root), Some(2000), "its own");
+        write(&format!("{service}/memory.current"), "4000\n");
+        assert_eq!(group_limit(&root), Some(0), "over the limit");
+        write("sys/fs/memory.max", "1\n");
+        write("sys/fs/memory.current", "1\n");
+        write(&format!("{service}/memory.current"), "0\n");
+        assert_eq!(group_limit(&root), Some(3000), "nothing above the groups");
+        fs::remove_dir_all(&root).unwrap();
     }
 
     #[test]

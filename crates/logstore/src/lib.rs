@@ -50,4 +50,4 @@ pub use reader::{Entry, Reader};
 pub use record::{Record, RecordKind};
 pub use store::{Options, Status, Store};
 pub use verify::Verification;
-pub use who::{Answer, Evidence, Holder, InForce, Outcome};
+pub use who::{Answer, Evidence, Holder, InForce, Outcome, planned};

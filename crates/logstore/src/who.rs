@@ -368,6 +368,20 @@ fn unanswered(from_ms: u64, to_ms: u64) -> String {
     }
 }
 
+/// Holders that a configuration in force determines, and the reasons why there may be one if there are none.
+pub fn planned(
+    plan: &PlanInForce,
+    address: Ipv4Addr,
+    port: u16,
+    transport: Option<Transport>,
+) -> (Vec<Holder>, Vec<String>) {
+    let question = Question { address, port, transport, at: Span { from_ms: 0, precision_ms: 1 } };
+    let mut holders = by_plan(question, plan, (0, None), &[]);
+    holders.iter_mut().for_each(|holder| holder.from = None);
+    let unknown = plan.by_prefix(address).filter(|_| holders.is_empty());
+    (holders, unknown.into_iter().collect())
+}
+
 /// Holders determined by a configuration of this time.
 fn by_plan(
     question: Question,

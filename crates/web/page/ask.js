@@ -62,10 +62,10 @@ const more = (is) => (is ? ["and more"] : []);
 
 function tellWho(who) {
   const at = end(who.address, who.port);
-  const known = who.blocks.length + who.bindings.length + who.sessions.length;
   const where = who.pool ? `of pool ${who.pool}` : "in no pool";
-  const first = make("p", { class: "fate", "data-level": known ? "good" : "note" }, known ? `${at} ${where}` : `${at} ${where}: no subscriber`);
-  return [first, ...list("Bindings", who.bindings.map(binding)), ...list("Port blocks", who.blocks.map(block)), ...list("Sessions", [...who.sessions.map(session), ...more(who.more_sessions)])];
+  const [level, words] = { who: ["good", ""], nobody: ["note", ": no subscriber"] }[who.outcome] ?? ["warn", ": UNKNOWN"];
+  const first = make("p", { class: "fate", "data-level": level }, `${at} ${where}${words}`);
+  return [first, ...list("Reasons", who.unknown), ...list("By configuration", who.planned.map(planned)), ...list("Bindings", who.bindings.map(binding)), ...list("Port blocks", who.blocks.map(block)), ...list("Sessions", [...who.sessions.map(session), ...more(who.more_sessions)])];
 }
 
 const OUTCOMES = {
@@ -79,6 +79,8 @@ const holder = (h) => {
   const to = h.to ? `to ${h.to}` : h.end ? `(end: ${h.end})` : "(no end)";
   return `${whom}${of}${h.certain ? "" : " (uncertain at that time)"}: ports ${h.first_port}–${h.last_port} (${h.protocols.join(", ")}), by ${h.by}, from ${h.from ?? "before the log"} ${to}`;
 };
+
+const planned = (h) => (h.by === "mapping" ? `mapped one to one to ${h.inside ?? h.subscriber} (siit ${h.instance})` : `ports ${h.first_port}–${h.last_port}: ${h.subscriber} of ${h.instance}, by formula; no binding at this moment`);
 
 function tellPast(who) {
   const [level, words] = OUTCOMES[who.outcome] ?? ["note", who.outcome];
@@ -102,6 +104,6 @@ export function questions() {
     if (!port) throw Object.assign(new Error("missing port"), { hint: "write ADDRESS:PORT, as 192.0.2.7:41822" });
     return at ? read("/v1/log/who", { address, port, at }) : read("/v1/who", { address, port });
   };
-  asks(get("who-form"), place, who, (told) => (told.outcome ? tellPast(told) : tellWho(told)));
+  asks(get("who-form"), place, who, (told) => ("at" in told ? tellPast(told) : tellWho(told)));
   asks(get("where-form"), place, ({ address }) => read("/v1/where", { address: ends(address)[0] }), tellWhere);
 }

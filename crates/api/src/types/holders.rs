@@ -1,6 +1,6 @@
 //! Who has what: subscribers, port blocks, bindings and sessions.
 
-use super::{Count, Name, Protocol, State};
+use super::{Count, Holder, Name, Outcome, Protocol, State};
 use crate::schema::structs;
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -111,6 +111,10 @@ structs! {
 
     /// Owner of a public address and port at this moment.
     pub struct Who {
+        /// Whether there is an owner.
+        pub outcome: Outcome,
+        /// Reasons why the owner is not known, if it is not.
+        pub unknown: Vec<String>,
         /// The address that was asked for.
         pub address: Ipv4Addr,
         /// The port that was asked for.
@@ -125,6 +129,9 @@ structs! {
         pub sessions: Vec<Session>,
         /// Whether there are more sessions.
         pub more_sessions: bool,
+        /// Owners by the configuration alone, if no block or binding names one: the formula of a deterministic pool, or an
+        /// address mapping.
+        pub planned: Vec<Holder>,
     }
 
     /// Public addresses and ports of an inside host at this moment.

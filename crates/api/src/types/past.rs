@@ -5,13 +5,13 @@ use crate::schema::{structs, words};
 use std::net::{IpAddr, Ipv4Addr};
 
 words! {
-    /// Whether the log knows.
+    /// Outcome of the question who has, or had, a public port.
     pub enum Outcome {
-        /// Somebody had the port.
+        /// There is a holder.
         Who = "who",
-        /// Nobody had it: that is proven.
+        /// There is none: that is proven.
         Nobody = "nobody",
-        /// The log cannot tell.
+        /// The holder is not known.
         Unknown = "unknown",
     }
 

@@ -116,8 +116,11 @@ structs! {
         pub subscribers: u64,
         /// Packets received.
         pub received: Count,
-        /// Packets translated and sent on.
+        /// Packets translated and handed to the device.
         pub forwarded: Count,
+        /// Packets handed to a device that did not send them, forwarded ones and answers: `device_counters` of `/v1/workers` has
+        /// the reasons.
+        pub refused_by_device: u64,
         /// Echo requests to Gatun itself, answered.
         pub echo_replies: Count,
         /// Packets that are not for the translator.

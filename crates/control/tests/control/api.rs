@@ -145,7 +145,7 @@ fn who_and_where_find_each_other() {
         assert_eq!(whereabouts.subscribers[0].address, Some(session.outside));
     }
     let nobody: Who = bed.client.get("/v1/who?address=192.0.2.77&port=1").unwrap();
-    assert_eq!((nobody.pool, nobody.sessions.len()), (None, 0));
+    assert_eq!((nobody.pool, nobody.sessions.len(), nobody.outcome), (None, 0, Outcome::Nobody));
 }
 
 #[test]

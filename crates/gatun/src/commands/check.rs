@@ -358,6 +358,9 @@ fn memory(config: &Config, needs: &Needs) -> String {
         // Writing to a String does not fail.
         let _ = writeln!(out, "          {what}: {}", Bytes(bytes));
     }
+    if config.ports.iter().any(|port| backend(port) == "dpdk") {
+        out += "          DPDK's packet buffers are not included: DPDK reserves huge pages for them\n";
+    }
     let huge_pages = needs.huge_pages();
     if needs.of_tables() > LARGE && huge_pages > 0 {
         let _ = writeln!(out, "          huge pages to set aside: sysctl -w vm.nr_hugepages={huge_pages}");

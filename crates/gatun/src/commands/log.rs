@@ -2,6 +2,7 @@
 
 use anyhow::{Context as _, anyhow, bail};
 use gatun_config::LOG_DIRECTORY;
+use gatun_daemon::tables::counted;
 use gatun_logstore::time::{Span, parse, rfc3339, since_1970_ms};
 use gatun_logstore::{Directory, Entry, Hash, LogError, Mark, Reader, Record, Verification};
 use gatun_nat::plan::Transport;
@@ -23,7 +24,8 @@ receipts record how far the last file was written. To detect a log that was rewr
 as a whole, pass a hash that was kept elsewhere (the daemon logs each): --anchor.
 
 Exit status of `verify`: 0: unchanged; 1: FAULT, the log was changed or damaged, now
-or earlier; 3: UNKNOWN, caused by a killed process or by a change.
+or earlier; 3: UNKNOWN, caused by a killed process or by a change, or the log
+cannot be read.
 ";
 
 /// Location of the log.
@@ -104,13 +106,22 @@ struct ShowArgs {
 /// The log cannot be read.
 pub(crate) fn execute(args: Args) -> anyhow::Result<ExitCode> {
     match args.what {
-        What::Verify(args) => verify(&args),
+        What::Verify(args) => Ok(or_unknown(verify(&args))),
         What::Show(args) => show(&args),
     }
 }
 
 /// Exit status if the log cannot tell.
 pub(crate) const UNKNOWN: u8 = 3;
+
+/// Exit status of a question. Without an answer the truth is unknown: exit status 1 is an answer.
+pub(crate) fn or_unknown(answer: anyhow::Result<ExitCode>) -> ExitCode {
+    answer.unwrap_or_else(|error| {
+        eprintln!("gatun: UNKNOWN: {error:#}");
+        ExitCode::from(UNKNOWN)
+    })
+}
+
 /// Attempts to read a log while its last write is in progress, and the time between them.
 const READS: usize = 4;
 const READ_AGAIN: Duration = Duration::from_millis(300);
@@ -141,9 +152,8 @@ fn report(v: &Verification) -> String {
         || "empty".to_owned(),
         |(first, last)| format!("from {} to {}", rfc3339(first), rfc3339(last)),
     );
-    let (records, segments) =
-        (gatun_daemon::tables::group(v.records), gatun_daemon::tables::group(v.segments));
-    let mut out = format!("{records} records in {segments} sealed files and the current one, {times}\n");
+    let (records, segments) = (counted(v.records, "record"), counted(v.segments, "sealed file"));
+    let mut out = format!("{records} in {segments} and the current one, {times}\n");
     for note in &v.notes {
         out += &format!("note: {note}\n");
     }

@@ -7,6 +7,7 @@ use anyhow::anyhow;
 use gatun_api::types::{self, ConfigProblem};
 use gatun_config::{Config, DeviceMode, Driver, Located, Network, Port, Routes, Severity, StateDir};
 use gatun_control::Facts;
+use gatun_daemon::log_queries::planned_holders;
 use gatun_daemon::{ControlSettings, Costs, Look, Needs, PortSettings, Read, Settings, Setup, Source, User};
 use gatun_io_tun::{Mode, Prefix, TunConfig};
 use gatun_nat::workers::Shares;
@@ -245,6 +246,7 @@ fn facts(config: &Config, file: &str, opened: &PortSettings) -> Facts {
         pages: types::TablePages::default(),
         sessions_max: max(config.plan.limits.sessions_max),
         subscribers_max: max(config.plan.limits.subscribers_max),
+        planned: planned_holders(&config.plan),
     }
 }
 

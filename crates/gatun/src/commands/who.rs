@@ -1,9 +1,12 @@
 //! `gatun who` and `gatun where`: the current or past holder of a public port, and the public side of an inside host.
 
 use super::ask::Daemon;
-use super::log::{StoreArgs, UNKNOWN};
+use super::log::{StoreArgs, UNKNOWN, or_unknown};
+use crate::cli::Cli;
 use crate::show::{self, Output};
 use anyhow::bail;
+use clap::CommandFactory as _;
+use clap::error::ErrorKind;
 use gatun_api::paths::with_query;
 use gatun_api::types::{Outcome, Protocol, Where, Who, WhoAt};
 use gatun_daemon::log_queries::{told, transport};
@@ -25,7 +28,7 @@ Examples:
   gatun who 192.0.2.7:41822 --at \"2h ago\" --server https://gw1.example.net:8443
 
 Exit status: 0: holder found; 1: proven that there is none; 3: UNKNOWN, with the reason
-(a damaged file, a log that begins later, ...).
+(no answer from the daemon, a damaged file, a log that begins later, ...).
 ";
 
 /// Time as text, for a daemon with a clock of its own, and as parsed on this host.
@@ -58,20 +61,33 @@ pub(crate) struct Args {
     daemon: Daemon,
 }
 
+/// Finds the holder.
+///
 /// # Errors
-/// No answer, or a log that cannot be read.
+/// None: without an answer, the exit status says that the holder is unknown.
 pub(crate) fn execute(args: Args) -> anyhow::Result<ExitCode> {
-    if let Some(at) = &args.at {
-        return execute_at(&args, at);
+    if args.output == Output::Csv {
+        Cli::command().error(ErrorKind::InvalidValue, "CSV is for lists only; use -o json or -o table").exit();
     }
-    let who: Who = args.daemon.client()?.get(&with_query("/v1/who", &end_query(&args)))?;
-    let is_known = !(who.blocks.is_empty() && who.bindings.is_empty() && who.sessions.is_empty());
+    let outcome = match &args.at {
+        Some(at) => execute_at(&args, at),
+        None => execute_now(&args),
+    };
+    Ok(or_unknown(outcome.map(|outcome| match outcome {
+        Outcome::Who => ExitCode::SUCCESS,
+        Outcome::Nobody => ExitCode::FAILURE,
+        Outcome::Unknown => ExitCode::from(UNKNOWN),
+    })))
+}
+
+/// Answers from the daemon's present state.
+fn execute_now(args: &Args) -> anyhow::Result<Outcome> {
+    let who: Who = args.daemon.client()?.get(&with_query("/v1/who", &end_query(args)))?;
     match args.output {
         Output::Table => super::print_bytes(show::who(&who)?.as_bytes())?,
-        Output::Csv => bail!("CSV is for lists only; use -o json or -o table"),
         output => super::print_bytes(&show::as_json(&who, output)?)?,
     }
-    Ok(if is_known { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(who.outcome)
 }
 
 /// Query parameters of the public end.
@@ -81,7 +97,7 @@ fn end_query(args: &Args) -> Vec<(&'static str, String)> {
 }
 
 /// Answers from the log.
-fn execute_at(args: &Args, Time(text, at): &Time) -> anyhow::Result<ExitCode> {
+fn execute_at(args: &Args, Time(text, at): &Time) -> anyhow::Result<Outcome> {
     let answer: WhoAt = if args.daemon.is_named() {
         let mut query = end_query(args);
         query.push(("at", text.clone()));
@@ -92,14 +108,9 @@ fn execute_at(args: &Args, Time(text, at): &Time) -> anyhow::Result<ExitCode> {
     };
     match args.output {
         Output::Table => super::print_bytes(show::who_had(&answer).as_bytes())?,
-        Output::Csv => bail!("CSV is for lists only; use -o json or -o table"),
         output => super::print_bytes(&show::as_json(&answer, output)?)?,
     }
-    Ok(match answer.outcome {
-        Outcome::Who => ExitCode::SUCCESS,
-        Outcome::Nobody => ExitCode::FAILURE,
-        Outcome::Unknown => ExitCode::from(UNKNOWN),
-    })
+    Ok(answer.outcome)
 }
 
 /// Arguments of `where`.

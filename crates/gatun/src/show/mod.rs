@@ -7,7 +7,7 @@ pub(crate) use past::who_had;
 
 use anyhow::Context as _;
 use gatun_api::schema::Fields;
-use gatun_api::types::{Where, Who};
+use gatun_api::types::{Outcome, Where, Who};
 use gatun_daemon::tables::{counted, table, table_of};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -231,10 +231,16 @@ fn escaped(value: &Value) -> String {
 /// Text about the holder of a public port.
 pub(crate) fn who(who: &Who) -> anyhow::Result<String> {
     let (address, port) = (who.address, who.port);
-    let Some(pool) = &who.pool else {
-        return Ok(format!("{address} is not in a pool\n"));
-    };
-    let mut text = format!("{address} is in pool {pool}\n");
+    let mut text = String::new();
+    if let Some(pool) = &who.pool {
+        text += &format!("{address} is in pool {pool}\n");
+    }
+    for why in &who.unknown {
+        text += &format!("UNKNOWN: {why}\n");
+    }
+    for holder in &who.planned {
+        text += &past::planned(holder, address);
+    }
     for block in &who.blocks {
         text += &format!(
             "ports {}-{} belong to subscriber {} ({})\n",
@@ -249,8 +255,11 @@ pub(crate) fn who(who: &Who) -> anyhow::Result<String> {
             binding.protocol, binding.inside, binding.inside_port, binding.instance
         );
     }
-    if who.blocks.is_empty() && who.bindings.is_empty() {
-        text += &format!("port {port} is not in use\n");
+    if who.outcome == Outcome::Nobody {
+        text += &match who.pool {
+            Some(_) => format!("port {port} is not in use\n"),
+            None => format!("{address} is not in a pool, and no mapping covers it\n"),
+        };
     }
     if !who.sessions.is_empty() {
         text += &format!("\n{}\n", rows(&who.sessions));

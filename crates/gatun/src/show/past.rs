@@ -40,12 +40,27 @@ pub(crate) fn who_had(answer: &WhoAt) -> String {
     out
 }
 
+/// Text about a holder by the configuration alone, at this moment.
+pub(super) fn planned(holder: &Holder, address: Ipv4Addr) -> String {
+    if holder.by == Evidence::Mapping {
+        return mapping(holder, address);
+    }
+    let subscriber = holder.subscriber.as_deref().unwrap_or_default();
+    let instance = holder.instance.as_ref().map_or("", |name| &name.0);
+    let (first, last) = (holder.first_port, holder.last_port);
+    format!("by formula, ports {first}-{last} belong to subscriber {subscriber} ({instance}); no binding at this moment\n")
+}
+
+fn mapping(holder: &Holder, address: Ipv4Addr) -> String {
+    let inside = holder.inside.map(|inside| inside.to_string());
+    let inside = inside.or(holder.subscriber.clone()).unwrap_or_default();
+    let siit = holder.instance.as_ref().map_or("", |name| &name.0);
+    format!("{address} is mapped one to one to {inside} (siit `{siit}`)\n")
+}
+
 fn line(holder: &Holder, address: Ipv4Addr) -> String {
     if holder.by == Evidence::Mapping {
-        let inside = holder.inside.map(|inside| inside.to_string());
-        let inside = inside.or(holder.subscriber.clone()).unwrap_or_default();
-        let siit = holder.instance.as_ref().map_or("", |name| &name.0);
-        return format!("  {address} is mapped one to one to {inside} (siit `{siit}`)\n");
+        return format!("  {}", mapping(holder, address));
     }
     let who = match (&holder.subscriber, &holder.inside) {
         (Some(subscriber), _) => format!("subscriber {subscriber}"),

@@ -37,5 +37,6 @@ mod top;
 mod traffic;
 mod udp_gro;
 mod web;
+mod who;
 #[cfg(feature = "xdp")]
 mod xdp;

@@ -343,6 +343,36 @@ inside = ["100.64.0.0/10"]
   step "ipv6_off nat44 accounts" stop
 }
 
+# A control group whose processes may have 120 MB together.
+control_group() {
+  mkdir -p /sys/fs/cgroup && mount -t cgroup2 cgroup /sys/fs/cgroup &&
+    echo +memory >/sys/fs/cgroup/cgroup.subtree_control &&
+    mkdir /sys/fs/cgroup/small && echo 120M >/sys/fs/cgroup/small/memory.max &&
+    printf '#!/bin/sh\necho $$ >/sys/fs/cgroup/small/cgroup.procs\nexec "$@"\n' >/tmp/in_group && chmod +x /tmp/in_group
+}
+
+# limited SESSIONS: a configuration with that many sessions.
+limited() { printf '%s\n[limits]\nsessions_max = %s\n' "$(tun 1)" "$1"; }
+
+# A daemon that its group's limit keeps from its memory says so, and how many sessions would fit. The kernel kills nobody.
+refuses() {
+  limited 4000000 >/tmp/gatun.toml
+  timeout 30 /tmp/in_group gatun run /tmp/gatun.toml >$DAEMON_LOG 2>&1 && { fails "it runs"; return 1; }
+  grep -q "the control group (memory.max) has" $DAEMON_LOG || fails "$(cat $DAEMON_LOG)" || return
+  fit=$(sed -n 's/.*`sessions_max = \([0-9]*\).*/\1/p' $DAEMON_LOG | head -n 1)
+  [ "${fit:-0}" -gt 100000 ] || fails "it names no number that fits: $(cat $DAEMON_LOG)" || return
+  grep -q "^oom_kill 0" /sys/fs/cgroup/small/memory.events || fails "$(cat /sys/fs/cgroup/small/memory.events)"
+}
+
+steps_limit() {
+  network 1 1
+  step "limit group" control_group
+  step "limit refuses" refuses
+  step "limit starts with what fits" start "$(limited $((fit * 9 / 10)))" /tmp/in_group
+  step "limit nat64" nat64_carries
+  step "limit accounts" stop
+}
+
 ulimit -l 64
 # Some need others, in an order that differs between kernels.
 modules() {

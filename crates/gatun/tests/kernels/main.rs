@@ -76,6 +76,8 @@ const VIRTIO: Group = Group {
     steps: &["network", "starts", "runs in its mode", "nat64", "siit", "nat44", "rights", "accounts"],
 };
 const AMBIENT: Group = Group { name: "ambient", steps: SKB.steps };
+const LIMIT: Group =
+    Group { name: "limit", steps: &["group", "refuses", "starts with what fits", "nat64", "accounts"] };
 const IPV6_OFF: Group = Group {
     name: "ipv6_off",
     steps: &["run", "doctor", "nat44 starts", "nat44 steers", "nat44 carries", "nat44 accounts"],
@@ -105,7 +107,7 @@ fn linux_6_1_carries_traffic_through_tun_and_af_xdp_under_the_rights_that_the_da
         series: "6.1",
         processor: NEWEST,
         words: "",
-        groups: &[TUN, NATIVE],
+        groups: &[TUN, NATIVE, LIMIT],
         further: &[TUN_QUEUES, SKB, QUEUES, AMBIENT, VIRTIO],
     }
     .check();

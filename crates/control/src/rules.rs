@@ -1,9 +1,9 @@
-//! What an RFC says of a reason for which packets are dropped: the sentence, shortened, and where it stands.
+//! Shortened sentences of RFCs that require a drop.
 
 use gatun_wire::DropReason;
 
-/// The rule that a reason follows; none where it is the operator's limit or setting alone, which the reason's own help
-/// names.
+/// Rule that a drop reason follows; `None` if the drop is the operator's limit or setting alone, which the
+/// reason's help text names.
 pub(crate) fn of(reason: DropReason) -> Option<&'static str> {
     use DropReason::*;
     Some(match reason {

@@ -1,9 +1,9 @@
-//! What fuzzing the configuration found, replayed: texts that once did harm, and each text cut short.
+//! Replay of texts that fuzzing found: whole, and every prefix of each.
 
 use std::path::Path;
 
 #[test]
-fn no_text_and_no_beginning_of_one_makes_it_panic() {
+fn no_text_or_prefix_of_one_causes_a_panic() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/regressions/config");
     let mut replayed = 0;
     for entry in std::fs::read_dir(&folder).expect("the folder is part of the repository") {

@@ -248,7 +248,7 @@ mod tests {
         for (query, part) in [
             ("destination=::1&protocol=udp", "missing parameter 'source'"),
             ("source=x&destination=::1&protocol=udp", "is not an address"),
-            (&format!("{both}&protocol=sctp"), "none of tcp, udp, icmp"),
+            (&format!("{both}&protocol=sctp"), "not one of tcp, udp, icmp"),
             (&format!("{both}&protocol=tcp&flags=SX"), "'X' is not a TCP flag"),
             (&format!("{both}&protocol=udp&flags=S"), "only TCP"),
             (&format!("{both}&protocol=tcp&bytes=59"), "less than the length of the headers, 60"),

@@ -61,7 +61,7 @@ impl FromStr for Role {
 
     fn from_str(text: &str) -> Result<Role, String> {
         let found = [Role::Read, Role::Write, Role::Audit].into_iter().find(|role| role.name() == text);
-        found.ok_or_else(|| format!("'{text}' is none of read, write, audit"))
+        found.ok_or_else(|| format!("'{text}' is not one of read, write, audit"))
     }
 }
 
@@ -226,7 +226,7 @@ mod tests {
         let hash = "0".repeat(64);
         for (text, wanted) in [
             ("a read".to_owned(), "line 1: expected NAME ROLE HASH"),
-            (format!("# fine\n\na admin {hash}"), "line 3: 'admin' is none of read, write, audit"),
+            (format!("# fine\n\na admin {hash}"), "line 3: 'admin' is not one of read, write, audit"),
             (format!("a read {}", &hash[1..]), "the hash is not 64 hexadecimal digits"),
             (format!("a read {}g", &hash[1..]), "the hash is not 64 hexadecimal digits"),
             (format!("a read {hash} x"), "expected NAME ROLE HASH"),

@@ -199,7 +199,7 @@ fn wrong_requests_are_refused_with_error_and_hint() {
         ("GET", "/v1/sessions?inside=nonsense", 400, "'nonsense' is not an address", ""),
         ("GET", "/v1/sessions?outside=::1", 400, "'::1' is not an IPv4 address", ""),
         ("GET", "/v1/sessions?outside_port=65536", 400, "'65536' is not a port", ""),
-        ("GET", "/v1/sessions?protocol=sctp", 400, "'sctp' is none of tcp, udp, icmp", ""),
+        ("GET", "/v1/sessions?protocol=sctp", 400, "'sctp' is not one of tcp, udp, icmp", ""),
         ("GET", "/v1/sessions?instance=x", 400, "unknown instance 'x'", "known: n"),
         ("GET", "/v1/sessions?pool=x", 400, "unknown pool 'x'", "known: p"),
         ("GET", "/v1/sessions?cursor=1-2", 400, "cursor", "next"),

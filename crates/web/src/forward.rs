@@ -1,7 +1,6 @@
 //! `gatun web`: proxy between a browser, which cannot open a Unix socket, and the daemon. It serves the page
 //! and forwards the page's read requests to the daemon. It never forwards a request that changes something.
 //!
-//!
 //! The user who started it may read the daemon's socket. Other users of the host, and other pages in the
 //! browser, may not. So a request needs the key from the printed address. It must also name this host by its
 //! address or by a configured name (DNS rebinding can point another page's name here), and must not come from
@@ -50,7 +49,6 @@ pub struct Setup {
 }
 
 /// Serves until the process ends.
-///
 ///
 /// # Errors
 /// Returns an error if the listener fails.

@@ -22,7 +22,7 @@ fn sent(host: &mut Host, packet: &[u8]) -> Option<Mac> {
 }
 
 #[test]
-fn neighbours_that_were_known_get_their_packets_at_once() {
+fn known_neighbours_get_their_packets_at_once() {
     let mut host = Host::new(&settings());
     for (peer, mac) in [(PEER4, PEER_MAC), (GATEWAY4, OTHER_MAC)] {
         let packet = udp4(POOL4, if peer == PEER4 { PEER4 } else { FAR4 }, b"x");
@@ -64,7 +64,7 @@ fn neighbours_that_were_known_get_their_packets_at_once() {
 }
 
 #[test]
-fn packets_that_wait_go_when_their_next_hop_has_answered() {
+fn pending_packets_survive_a_take_over() {
     let mut host = Host::new(&settings());
     let packets: Vec<_> = (0..3u8).map(|i| udp4(POOL4, PEER4, &[i; 20])).collect();
     packets.iter().for_each(|packet| assert_eq!(host.send(packet).0, Sent::Held));
@@ -96,7 +96,7 @@ fn packets_that_wait_go_when_their_next_hop_has_answered() {
 }
 
 #[test]
-fn neighbours_that_were_written_down_are_forgotten_where_they_are_no_more() {
+fn removed_static_neighbours_are_forgotten() {
     let mut written = settings();
     written.ports[0].neighbours.push(StaticNeighbour { addr: PEER4.into(), mac: OTHER_MAC });
     let mut host = Host::new(&written);
@@ -113,7 +113,7 @@ fn neighbours_that_were_written_down_are_forgotten_where_they_are_no_more() {
 
 // proves: HM-14
 #[test]
-fn new_addresses_are_announced_and_the_same_ones_are_not_again() {
+fn only_new_addresses_are_announced_after_a_take_over() {
     let speaking = Settings { announces: true, ..settings() };
     let mut host = Host::new(&speaking);
     host.run(10_000);
@@ -138,7 +138,7 @@ fn new_addresses_are_announced_and_the_same_ones_are_not_again() {
 }
 
 #[test]
-fn a_device_that_got_another_address_meanwhile_keeps_it() {
+fn a_device_keeps_a_mac_that_changed_meanwhile() {
     let mut host = Host::new(&settings());
     let mac = Mac([2, 0, 0, 0, 0xbe, 0xef]);
     host.ether.set_mac(DEVICE, mac);

@@ -1,13 +1,12 @@
 //! Arbitrary frames and packets at arbitrary times, sent to one `Ether` with all functions enabled.
 //! The fuzz target and plain tests share this file.
 //!
-//!
 //! The input is a sequence of frames, each after four bytes:
 //!
 //! ```text
-//!   0  what: 1 to be sent, rather than received; 2 right MACs; 4 right tags; 8 right checksums; 16 right addresses;
-//!      32 poll after it; 64 the other device; 128 another worker hears what this one has
-//!   1  milliseconds since the frame before, as a power of two (0: none)
+//!   0  flags: 1 to be sent, not received; 2 right MACs; 4 right tags; 8 right checksums; 16 right addresses;
+//!      32 poll after it; 64 the other device; 128 another worker applies this one's updates
+//!   1  milliseconds since the previous frame, as a power of two (0: none)
 //!   2  length of the frame, 16 bits
 //! ```
 

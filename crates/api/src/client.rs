@@ -149,7 +149,7 @@ impl Client {
         let (head, incoming) = runtime.block_on(self.send(request, answer_max))?.into_parts();
         // Without either header, a broken connection would look like the end.
         if !head.headers.contains_key(CONTENT_LENGTH) && !head.headers.contains_key(TRANSFER_ENCODING) {
-            return Err(Error::Garbled("its length is not given".to_owned()));
+            return Err(Error::Garbled("it has no length".to_owned()));
         }
         let mut body = Body { runtime, incoming, chunk: Bytes::new(), idle_max: self.idle_max };
         if head.status == StatusCode::OK {

@@ -248,7 +248,7 @@ fn names<'a>(
         let span = written.as_ref().map_or(span, Spanned::span);
         if seen.insert(name.clone(), at).is_some() {
             let what = format!("the name \"{name}\" is taken already");
-            problems.error(span, what, "give each section a `name` of its own");
+            problems.error(span, what, "give each section its own `name`");
         }
         names.push(name);
     }

@@ -92,7 +92,11 @@ fn load(text: &str, file_name: &str, replaced: Option<(&Path, &str)>) -> Result<
     let mut problems = Problems::new(file_name, text);
     if text.len() > PARSED_LEN_MAX {
         let what = format!("the file has more than {}", Bytes(PARSED_LEN_MAX as u64));
-        problems.error(0..0, what, "write the mappings to a file, a pair a line: `eam_file = \"eam.txt\"`");
+        problems.error(
+            0..0,
+            what,
+            "write the mappings to a file, one pair per line: `eam_file = \"eam.txt\"`",
+        );
         return Err(problems.into_report());
     }
     let (root, syntax_errors) = parse(text);

@@ -169,8 +169,8 @@ pub(crate) fn network4(name: &str, text: &str) -> Result<Net4, BadRequest> {
 
 fn host_bits(name: &str, text: &str) -> BadRequest {
     BadRequest::new(
-        format!("{name}: '{}' is longer than an address, or has bits set behind its length", shorten(text)),
-        "clear the bits behind the length",
+        format!("{name}: '{}' is longer than an address, or has bits set after its length", shorten(text)),
+        "clear the bits after the length",
     )
 }
 
@@ -198,7 +198,7 @@ mod tests {
         let net = network("x", "100.64.0.0/10").unwrap();
         assert_eq!((net.len, net.addr), (106, "::ffff:100.64.0.0".parse().unwrap()));
         assert!(network("x", "10.1.2.3/33").is_err() && network("x", "2001:db8::/129").is_err());
-        assert!(network("x", "2001:db8::1/64").is_err_and(|wrong| wrong.what.contains("behind its length")));
+        assert!(network("x", "2001:db8::1/64").is_err_and(|wrong| wrong.what.contains("after its length")));
         for wrong in ["", "x", "/", "1.2.3.4/", "1.2.3.4/x", "1.2.3.4/256", "1.2.3.4/-1"] {
             assert!(network("x", wrong).is_err() && network4("x", wrong).is_err(), "{wrong}");
         }

@@ -52,8 +52,7 @@ pub(super) fn check_pool6(read: &Sections, realms: &Realms, problems: &mut Probl
         if let Some(other) = outer.iter().find(|other| claim.meets(other)) {
             let (at, other) = in_file_order(other.prefix, claim.prefix);
             let what = format!("the translation prefix {} overlaps {}", at.get_ref(), other.get_ref());
-            let instead =
-                "give each instance a prefix of its own, or `sources` or `ports` that tell them apart";
+            let instead = "give each instance its own prefix, or `sources` or `ports` that tell them apart";
             problems.error(at.span(), what, instead);
         }
         outer.push(claim);
@@ -246,8 +245,7 @@ pub(super) fn check_well_known_prefix(read: &Sections, problems: &mut Problems) 
         let well_known = pool6.iter().any(|prefix| *prefix.get_ref() == Prefix64::WELL_KNOWN);
         if well_known {
             let what = "64:ff9b::/96 embeds private IPv4 addresses here, against RFC 6052 3.1";
-            let instead =
-                "use a prefix of your own, or 64:ff9b:1::/48 (RFC 8215), if other networks may see it";
+            let instead = "use your own prefix, or 64:ff9b:1::/48 (RFC 8215), if other networks may see it";
             problems.warn(flag.span(), what, instead);
         } else {
             let what = "`wkp_non_global` has no effect: the instance does not use 64:ff9b::/96";

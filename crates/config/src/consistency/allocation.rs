@@ -83,7 +83,7 @@ fn check_formulas(read: &Sections, pool_of: &[Option<usize>], realms: &Realms, p
         if before.iter().any(meets) {
             let what = "the pool's formula identifies hosts by address only, but hosts of another \
                         instance with other `ports` may have the same addresses";
-            let instead = "give each instance a pool of its own, or write `allocation = \"blocks\"`";
+            let instead = "give each instance its own pool, or write `allocation = \"blocks\"`";
             problems.error(span.clone(), what, instead);
         }
         before.push((inside, realm, pool));

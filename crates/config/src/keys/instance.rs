@@ -57,7 +57,7 @@ const STATIC_OUTSIDE: Key = key(
     "outside",
     ENDPOINT4,
     "\"192.0.2.1:80\"",
-    "Outside address and port, or a range of as many ports as `inside`. The address must be one of the pool. A port block that contains one of these ports is given to no subscriber.",
+    "Outside address and port, or a range of as many ports as `inside`. The address must be one of the pool. A port block that contains one of these ports is not assigned to subscribers.",
 )
 .required();
 

@@ -51,7 +51,7 @@ pub(crate) fn read_file(
         Ok(text) => text.into(),
         Err(error) => {
             let what = format!("`eam_file`: {} cannot be read: {error}", value::shorten(&shown));
-            let instead = "write the path of a file with an IPv4 and an IPv6 prefix a line";
+            let instead = "write the path of a file with an IPv4 and an IPv6 prefix per line";
             problems.error(name.span(), what, instead);
             return;
         }

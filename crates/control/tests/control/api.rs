@@ -195,7 +195,7 @@ fn wrong_requests_are_refused_with_error_and_hint() {
         ("GET", "/v1/status?x=1", 400, "unknown parameter 'x'", "no parameters"),
         ("GET", "/v1/sessions?limit=0", 400, "limit: 0 is not from 1", ""),
         ("GET", "/v1/sessions?limit=1&limit=2", 400, "duplicate parameter 'limit'", "once"),
-        ("GET", "/v1/sessions?inside=2001:db8::1/64", 400, "bits set behind its length", "clear"),
+        ("GET", "/v1/sessions?inside=2001:db8::1/64", 400, "bits set after its length", "clear"),
         ("GET", "/v1/sessions?inside=nonsense", 400, "'nonsense' is not an address", ""),
         ("GET", "/v1/sessions?outside=::1", 400, "'::1' is not an IPv4 address", ""),
         ("GET", "/v1/sessions?outside_port=65536", 400, "'65536' is not a port", ""),

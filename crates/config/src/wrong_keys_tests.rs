@@ -33,7 +33,7 @@ fn places() -> Vec<Place> {
     let mut places = Vec::new();
     for section in FILE_KEYS {
         let (Kind::Table(keys) | Kind::Tables(keys)) = &section.kind else {
-            panic!("{} is no table", section.name)
+            panic!("{} is not a table", section.name)
         };
         let header = match section.kind {
             Kind::Tables(_) => format!("[[{}]]", section.name),

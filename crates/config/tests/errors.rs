@@ -485,7 +485,7 @@ fn long_list(mappings: u32, more: &str) -> String {
 
 #[test]
 fn an_error_in_a_long_list_has_its_place_and_an_endless_text_is_refused() {
-    assert!(load_str(&long_list(200_000, ""), "gatun.toml").is_ok(), "a list may be long, comments and all");
+    assert!(load_str(&long_list(200_000, ""), "gatun.toml").is_ok(), "a long list with comments is valid");
     let wrong = "  { v4 = \"10.0.0.300\", v6 = \"2001:db8::5\" },\n";
     let said = report(&long_list(200_000, wrong));
     assert!(

@@ -11,7 +11,7 @@ fn no_text_or_prefix_of_one_causes_a_panic() {
         let text = std::fs::read_to_string(&file).expect("the file can be read");
         for (end, _) in text.char_indices().chain([(text.len(), ' ')]) {
             if let Err(report) = gatun_config::load_str(&text[..end], "fuzz.toml") {
-                assert!(!report.to_string().is_empty(), "{}: an error without a word", file.display());
+                assert!(!report.to_string().is_empty(), "{}: an empty report", file.display());
             }
         }
         replayed += 1;

@@ -310,11 +310,14 @@ impl Measured {
     /// Measures the highest packet rate, then sets half of it.
     fn halve(&self) {
         let (_, _, full) = watch(&self.gauge, || std::thread::sleep(Duration::from_secs(3)));
-        println!("{SESSIONS} sessions, one worker, packets of random ones: {:.2} Mpps at most", full.mpps);
+        println!(
+            "{SESSIONS} sessions, one worker, packets of random sessions: at most {:.2} Mpps",
+            full.mpps
+        );
         self.gauge.rate.store((full.mpps * 0.5e6) as u64, Ordering::Relaxed);
         std::thread::sleep(Duration::from_millis(200));
         let (_, _, quiet) = watch(&self.gauge, || std::thread::sleep(Duration::from_secs(2)));
-        println!("at half of that, nothing asked: {:.2} Mpps, {} lost", quiet.mpps, quiet.lost);
+        println!("at half of that rate, without requests: {:.2} Mpps, {} lost", quiet.mpps, quiet.lost);
     }
 
     fn dump(&self) -> Result<PathBuf, Box<dyn Error>> {
@@ -324,7 +327,7 @@ impl Measured {
         let (_, _, quiet) = watch(&self.gauge, || std::thread::sleep(took));
         let bytes = std::fs::metadata(&file)?.len();
         println!(
-            "dump to a file: {} sessions, {} MB in {:.2} s; meanwhile {:.2} Mpps, {} lost, and {} as long with nothing asked",
+            "dump to a file: {} sessions, {} MB in {:.2} s; meanwhile {:.2} Mpps, {} lost; in the same time without requests {} lost",
             lines?,
             bytes >> 20,
             took.as_secs_f64(),

@@ -74,7 +74,7 @@ mod tests {
         assert_eq!(taken(&mut pace, 999), 0);
         assert_eq!(taken(&mut pace, 1000), 1);
         assert!(pace.take(other, now));
-        assert_eq!(taken(&mut pace, 60_000), 3, "what was not used is not saved up");
+        assert_eq!(taken(&mut pace, 60_000), 3, "unused attempts do not accumulate");
     }
 
     #[test]

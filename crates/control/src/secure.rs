@@ -170,7 +170,7 @@ mod tests {
         ] {
             let before = fs::read(&made.files[file]).unwrap();
             fs::write(&made.files[file], bytes).unwrap();
-            let why = made.load().err().unwrap_or_else(|| panic!("{wanted}: it is taken"));
+            let why = made.load().err().unwrap_or_else(|| panic!("{wanted}: it is accepted"));
             assert!(why.contains(wanted), "{why}");
             fs::write(&made.files[file], before).unwrap();
         }

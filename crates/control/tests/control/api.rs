@@ -244,7 +244,7 @@ fn an_ended_worker_is_reported() {
     assert_eq!(refused(&bed, "GET", "/v1/pools").0, 503);
     let error =
         bed.client.open("GET", "/v1/sessions?format=ndjson", &[]).unwrap().read_to_end(&mut Vec::new());
-    assert!(error.is_err(), "a list that is not whole does not look as if it were");
+    assert!(error.is_err(), "an incomplete list is an error");
     let workers: Vec<Worker> = bed.client.get("/v1/workers").unwrap();
     assert_eq!(workers.iter().map(|worker| worker.answers).collect::<Vec<_>>(), [true, false]);
 }

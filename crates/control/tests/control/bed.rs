@@ -68,7 +68,7 @@ pub fn rest(mut stream: impl Read) -> String {
             Ok(0) => break,
             Ok(n) => text.extend_from_slice(&some[..n]),
             Err(e) if matches!(e.kind(), ErrorKind::ConnectionReset | ErrorKind::UnexpectedEof) => break,
-            Err(error) => panic!("{error}: the daemon waits for more behind {} bytes", text.len()),
+            Err(error) => panic!("{error}: the daemon waits for more after {} bytes", text.len()),
         }
     }
     String::from_utf8_lossy(&text).into_owned()

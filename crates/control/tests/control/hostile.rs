@@ -93,7 +93,7 @@ fn a_client_that_reads_nothing_is_closed_and_packets_flow() {
         let mut text = Vec::new();
         stream.set_read_timeout(Some(LONG)).unwrap();
         let ended = stream.read_to_end(&mut text);
-        assert!(ended.is_err() || !text.ends_with(b"0\r\n\r\n"), "{} bytes were taken after all", text.len());
+        assert!(ended.is_err() || !text.ends_with(b"0\r\n\r\n"), "{} bytes were received", text.len());
     }
     assert_eq!(bed.client.get::<Status>("/v1/status").unwrap().sessions, 6000);
     bed.stop();

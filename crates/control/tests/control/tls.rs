@@ -204,7 +204,7 @@ fn slow_tls_clients_time_out() {
     std::thread::sleep(4 * IDLE);
     is_served(&client(&bed, &bed.tls.reads));
     let taken = rest(greedy).matches("HTTP/1.1 200").count();
-    assert!((1..30).contains(&taken), "{taken} answers were taken after all");
+    assert!((1..30).contains(&taken), "{taken} answers were received");
     bed.stop();
 }
 
@@ -233,7 +233,7 @@ fn thousands_of_unfinished_handshakes_leave_others_alone() {
     let deadline = Instant::now() + LONG;
     let one = client(&bed, &bed.tls.reads);
     while one.get::<Status>("/v1/status").is_err() {
-        assert!(Instant::now() < deadline, "nobody of that source is served any more");
+        assert!(Instant::now() < deadline, "the source is not served again");
         std::thread::sleep(IDLE / 4);
     }
 }
@@ -258,7 +258,7 @@ fn a_removed_token_ends_its_connections_and_a_new_certificate_is_used() {
     for stream in streams {
         rest(stream);
     }
-    assert!(before.elapsed() < IDLE, "they ended because nothing came");
+    assert!(before.elapsed() < IDLE, "they ended by the idle timeout");
     let old = client(&bed, &bed.tls.reads).get::<Status>("/v1/status").unwrap_err();
     assert!(old.to_string().contains("pass --ca FILE"), "{old}");
     let server: gatun_api::client::Server = format!("https://{}", bed.tls.address).parse().unwrap();

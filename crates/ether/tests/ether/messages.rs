@@ -274,7 +274,11 @@ fn claims_to_our_addresses_are_counted_and_defended_once_in_ten_seconds() {
         assert_eq!(times, [0, 10_000, 20_000], "RFC 5227 2.4 c");
         assert_eq!(host.ether.conflict().unwrap().mac, OTHER_MAC);
         assert_eq!(host.ether.stats().events.of(EtherEvent::Conflict), 250);
-        assert_eq!(host.ether.neighbours().filter(|n| n.mac.is_some()).count(), 0, "nothing is learnt of it");
+        assert_eq!(
+            host.ether.neighbours().filter(|n| n.mac.is_some()).count(),
+            0,
+            "no neighbour is learnt from it"
+        );
         let address = host.ether.conflict().unwrap().address;
         match address {
             std::net::IpAddr::V4(a) => {

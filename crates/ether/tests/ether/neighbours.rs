@@ -61,7 +61,7 @@ fn a_failed_neighbour_is_solicited_again_after_a_doubling_pause() {
         let failed_ms = host.now_ms;
         // The pending packet starts the next round.
         while host.send(&packet).0 == Sent::Drop(Unsent::NeighbourFailed) {
-            assert!(host.run(10).is_empty(), "nothing is asked meanwhile");
+            assert!(host.run(10).is_empty(), "nothing is solicited meanwhile");
         }
         pauses.push((host.now_ms - failed_ms).div_ceil(1000));
     }
@@ -78,7 +78,7 @@ fn a_stale_neighbour_is_solicited_only_while_in_use() {
     }
     let reachable_ms = host.now_ms - began;
     assert!((15_000..=45_100).contains(&reachable_ms), "{reachable_ms}: half to one and a half times 30 s");
-    assert!(host.run(60_000).is_empty(), "nobody asks for one that is not used");
+    assert!(host.run(60_000).is_empty(), "an unused neighbour is not solicited");
 
     // RFC 4861 7.3.3: the packet is sent at once. Five seconds later the neighbour is solicited at its MAC.
     let packet = udp6(POOL6, PEER6, b"x");
@@ -91,7 +91,7 @@ fn a_stale_neighbour_is_solicited_only_while_in_use() {
     assert_eq!(macs(&asked[0].1), (PEER_MAC, OUR_MAC));
     let question = parse_discovery(&asked[0].1);
     assert_eq!((question.kind, question.dst, question.target), (135, PEER6, PEER6));
-    assert_eq!(host.send(&packet).0, FRAME, "packets go on meanwhile");
+    assert_eq!(host.send(&packet).0, FRAME, "packets are sent meanwhile");
 
     let _ = host.receive(&advertisement(PEER_MAC, PEER6, SOLICITED | OVERRIDE));
     assert_eq!(state_of(&host, PEER6), Some(NeighbourState::Reachable));
@@ -108,7 +108,7 @@ fn a_neighbour_silent_at_its_mac_is_solicited_by_multicast_and_then_fails() {
     assert_eq!(
         host.send(&udp4(POOL4, PEER4, b"x")).0,
         Sent::Held,
-        "after a second's pause it is asked for anew"
+        "it is solicited again after a pause of one second"
     );
 }
 
@@ -172,7 +172,11 @@ fn an_advertisement_for_an_incomplete_entry_needs_a_mac() {
         host.receive(&frame(OUR_MAC, PEER_MAC, &[], 0x86dd, &empty)).0,
         Received::Consumed(Consumed::Advertisement)
     );
-    assert_eq!(state_of(&host, PEER6), Some(NeighbourState::Incomplete), "without an option it says nothing");
+    assert_eq!(
+        state_of(&host, PEER6),
+        Some(NeighbourState::Incomplete),
+        "an advertisement without option changes nothing"
+    );
     for (flags, state) in [
         (0, NeighbourState::Stale),
         (OVERRIDE, NeighbourState::Stale),
@@ -181,7 +185,7 @@ fn an_advertisement_for_an_incomplete_entry_needs_a_mac() {
         let mut host = asking();
         let _ = host.receive(&advertisement(PEER_MAC, PEER6, flags));
         assert_eq!(state_of(&host, PEER6), Some(state));
-        assert_eq!(host.poll().len(), 1, "the packet goes either way");
+        assert_eq!(host.poll().len(), 1, "the packet is sent in both cases");
     }
     // In PROBE, an advertisement without option confirms the known MAC (7.2.5 II).
     let mut host = acquainted();
@@ -283,7 +287,7 @@ fn a_flood_of_solicitations_evicts_no_entry_in_use() {
     }
     for n in 0..10_000 {
         let fate = host.receive(&solicitation(OTHER_MAC, host6(n), OUR6)).0;
-        assert_eq!(fate, Received::Reply(Answer::Advertisement), "everybody gets an answer");
+        assert_eq!(fate, Received::Reply(Answer::Advertisement), "every solicitation is answered");
     }
     assert!(used.iter().all(|a| mac_of(&host, *a) == Some(PEER_MAC)));
     assert!(host.ether.stats().events.of(EtherEvent::NeighbourEvicted) > 1000);
@@ -336,7 +340,7 @@ fn an_unused_neighbour_is_removed_after_ten_minutes_but_a_next_hop_stays() {
     let _ = host.run(60_000);
     assert_eq!((state_of(&host, PEER4), state_of(&host, PEER6)), (None, None));
     assert_eq!(mac_of(&host, GATEWAY4), Some(OTHER_MAC));
-    assert_eq!(host.ether.due_ms(), u64::MAX, "then nothing is left to do");
+    assert_eq!(host.ether.due_ms(), u64::MAX, "no task is left");
 }
 
 #[test]
@@ -359,7 +363,7 @@ fn an_update_from_one_worker_releases_packets_of_another() {
     }
     assert_eq!((first.poll().len(), second.poll().len()), (1, 1));
     assert_eq!(state_of(second, PEER4), Some(NeighbourState::Reachable));
-    assert!(second.ether.due_ms() > second.now_ms + 100, "nothing waits any more");
+    assert!(second.ether.due_ms() > second.now_ms + 100, "no packet waits");
     // The number of unfetched updates is limited.
     for _ in 0..100 {
         let _ = first.receive(&arp_reply(PEER_MAC, PEER4));

@@ -32,10 +32,10 @@ fn a_packet_to_an_unknown_host_waits_for_arp() {
     assert_eq!((arp.sender_ipv4, arp.target_ipv4), (OUR4.octets(), PEER4.octets()));
 
     assert_eq!(host.receive(&arp_reply(PEER_MAC, PEER4)).0, Received::Consumed(Consumed::ArpReply));
-    assert!(host.ether.due_ms() <= host.now_ms, "packets may go");
+    assert!(host.ether.due_ms() <= host.now_ms, "pending packets are due");
     let released = host.poll();
     let expected: Vec<_> = packets.iter().map(|p| frame(PEER_MAC, OUR_MAC, &[], 0x0800, p)).collect();
-    assert_eq!(released, expected, "in their order");
+    assert_eq!(released, expected, "in order");
     let (fate, sent) = host.send(&packets[0]);
     assert_eq!((fate, &sent), (Sent::Frame { device: DEVICE }, &expected[0]));
     let stats = host.ether.stats();

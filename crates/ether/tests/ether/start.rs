@@ -61,7 +61,7 @@ fn at_start_addresses_are_probed_and_announced_twice() {
     let all: BTreeSet<IpAddr> = pool.chain(own).collect();
     for (at, word) in [(0, "free?"), (1000, "mine"), (3000, "mine")] {
         let now: Vec<_> = said.extract_if(.., |s| s.0 == at).map(|s| s.1).collect();
-        assert_eq!(now[0], ("groups", None), "a host listens before it asks (RFC 4862 5.4.2)");
+        assert_eq!(now[0], ("groups", None), "a host listens before it probes (RFC 4862 5.4.2)");
         assert!(now[1..].iter().all(|s| s.0 == word), "{now:?}");
         let addresses: BTreeSet<IpAddr> = now[1..].iter().filter_map(|s| s.1).collect();
         assert_eq!((&addresses, now.len()), (&all, all.len() + 1));
@@ -84,7 +84,7 @@ fn at_start_addresses_are_probed_and_announced_twice() {
 #[test]
 fn a_take_over_is_announced_twice_without_a_probe() {
     let mut host = Host::new(&settings());
-    assert!(host.run(10_000).is_empty(), "one that does not speak says nothing at start");
+    assert!(host.run(10_000).is_empty(), "a host that does not announce is silent at start");
     host.ether.announce(host.now_ms);
     let began = host.now_ms;
     let said = host.run(10_000);
@@ -149,7 +149,7 @@ fn a_query_is_answered_with_the_solicited_node_groups() {
         assert_eq!(host.receive(&asked).0, Received::Consumed(Consumed::MulticastQuery));
         let began = host.now_ms;
         let reports = host.run(11_000);
-        assert_eq!(reports.len(), 1, "two questions, one answer");
+        assert_eq!(reports.len(), 1, "two queries, one report");
         assert!(reports[0].0 - began <= within_ms);
         check_report(&reports[0].1, 2);
     }

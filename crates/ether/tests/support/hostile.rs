@@ -109,7 +109,7 @@ fn receive(ether: &mut Ether, now_ms: u64, device: u8, bytes: &[u8]) {
     let mut frame = Packet::new(&mut buffer, HEADROOM, bytes.len()).expect("it fits");
     match ether.receive(now_ms, device, &mut frame) {
         Received::Packet => assert!(bytes.ends_with(frame.bytes()), "packets are not changed"),
-        Received::Foreign(_) => assert_eq!(frame.bytes(), bytes, "what is not ours is not changed"),
+        Received::Foreign(_) => assert_eq!(frame.bytes(), bytes, "foreign frames are not changed"),
         Received::Reply(_) => check(device, frame.bytes()),
         Received::Consumed(_) | Received::Drop(_) => {}
     }
@@ -135,7 +135,7 @@ fn poll(ether: &mut Ether, now_ms: u64) {
         frames += 1;
     });
     assert!(frames <= 100, "{frames} frames at a time");
-    assert!(ether.due_ms() > now_ms, "what is due is done at once");
+    assert!(ether.due_ms() > now_ms, "all due work is done at once");
 }
 
 /// Checks that a frame has our MAC and its port's tags and goes to another MAC.

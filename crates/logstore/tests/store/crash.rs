@@ -67,7 +67,7 @@ fn a_crash_at_any_operation_loses_no_acknowledged_record_and_duplicates_none() {
 fn a_crash_while_segments_are_removed_keeps_block_holders() {
     let options = Options { retention_ms: Some(40), ..SMALL };
     let count = operations(options);
-    assert!(count > operations(SMALL), "segments were taken away");
+    assert!(count > operations(SMALL), "segments were removed");
     for at in 0..count {
         for ending in ENDINGS {
             let (disk, mut acknowledged) = (Memory::new(), Vec::new());

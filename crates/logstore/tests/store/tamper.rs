@@ -144,7 +144,7 @@ fn removed_swapped_or_duplicated_files_are_never_called_unchanged() {
         }
     }
     let empty = Memory::new();
-    assert!(!is_unchanged(&empty), "where there is nothing, all may have been taken away");
+    assert!(!is_unchanged(&empty), "an empty directory may be a removed log");
 }
 
 #[test]

@@ -132,11 +132,11 @@ fn a_daemon_continues_only_the_holdings_it_records_as_restored() {
             next.mark(Mark::Alive { at_ms: 97_000 });
             next.commit().unwrap();
             next.maintain(90_000_000_000).unwrap();
-            assert_eq!(next.status().segments, 0, "all are taken away, and what is open is carried over");
+            assert_eq!(next.status().segments, 0, "all are removed, and open holdings are carried over");
         }
         let whole = retention_ms.is_none();
         let ask = |block: u16, at_ms| holders(&ask(&disk, block * 256, at_ms));
-        assert_eq!(ask(8, 80_000), of(1, true), "from before the restart until after it, without a gap");
+        assert_eq!(ask(8, 80_000), of(1, true), "held across the restart without a gap");
         assert_eq!(ask(8, 97_000), of(1, true));
         assert_eq!(ask(11, 97_000), of(4, true));
         assert_eq!(ask(9, 97_000), []);
@@ -145,7 +145,7 @@ fn a_daemon_continues_only_the_holdings_it_records_as_restored() {
             assert_eq!(ask(9, 94_999), of(2, true));
             assert_eq!(ask(10, 60_000), of(3, true));
             assert_eq!(ask(10, 80_000), of(3, false), "it ended at some time between the two daemons");
-            assert_eq!(ask(10, 90_001), [], "and not when somebody else got it");
+            assert_eq!(ask(10, 90_001), [], "it ended before another subscriber got it");
         }
     }
 }
@@ -178,7 +178,7 @@ fn unwritten_holdings_of_one_daemon_continue_in_the_next() {
     store = next(&disk);
     store.mark(start(40_000));
     store.commit().unwrap();
-    assert_eq!(holders(&ask(&disk, 8 * 256, 50_000)), [], "one that begins with nothing ends all");
+    assert_eq!(holders(&ask(&disk, 8 * 256, 50_000)), [], "a start without state ends all holdings");
 }
 
 #[test]
@@ -397,7 +397,7 @@ fn a_damaged_or_missing_segment_makes_only_its_time_unknown() {
         why(11, 450_000);
         // Another holder in between is possible.
         why(9, 315_000);
-        assert_eq!(outcome(&disk, 9 * 256, 405_000).0, Outcome::Who, "{how}: its release tells of it");
+        assert_eq!(outcome(&disk, 9 * 256, 405_000).0, Outcome::Who, "{how}: its release proves it");
         why(8, 315_000);
     }
 }

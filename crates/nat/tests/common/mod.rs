@@ -140,6 +140,16 @@ impl Bed {
         outcome
     }
 
+    /// Sends a packet that has to be forwarded. Checks nothing else: the checks of [`Bed::send`] look at all subscribers.
+    pub fn forward_unchecked(&mut self, packet: &[u8]) {
+        let mut buf = [0u8; HEADROOM + 256];
+        buf[HEADROOM..HEADROOM + packet.len()].copy_from_slice(packet);
+        let mut burst = [Packet::new(&mut buf, HEADROOM, packet.len()).unwrap()];
+        let mut verdicts = [Verdict::Pass];
+        assert_eq!(self.nat.process(self.now, &mut burst, &mut verdicts), 1);
+        assert!(matches!(verdicts[0], Verdict::Forward { .. }), "{:?}", verdicts[0]);
+    }
+
     pub fn emitted(&mut self) -> Vec<Vec<u8>> {
         let mut all = Vec::new();
         let realms = &mut self.emitted_realms;

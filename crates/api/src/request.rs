@@ -77,7 +77,7 @@ mod tests {
             "sandbox": { "state": "on", "missing": [] },
             "pages": { "set_aside_bytes": 0, "transparent_bytes": 0, "small_bytes": 0 },
             "sessions": 0, "sessions_waiting": 0, "sessions_max": 0, "bindings": 0, "subscribers": 0,
-            "received": count, "forwarded": count, "echo_replies": count, "passed": count, "dropped": count,
+            "received": count, "forwarded": count, "refused_by_device": 0, "echo_replies": count, "passed": count, "dropped": count,
             "rejected": count, "dropped_silently": count, "held": 0, "adds_up": true,
             "troubles": [{ "urgency": "bad", "part": "log", "what": "x" }],
         });

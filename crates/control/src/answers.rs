@@ -1,6 +1,5 @@
 //! Dispatch of requests, and their answers.
 
-use crate::{Control, Planned};
 use crate::cleared::{Note, SUMMED_UP_FOR};
 use crate::configure;
 use crate::conversion::{self, Names};
@@ -10,6 +9,7 @@ use crate::query::{BadRequest, LIMIT_MAX, Query, address4, transport};
 use crate::response::{Answer, Asked, Refusal, json};
 use crate::troubles;
 use crate::worker_requests::NoAnswer;
+use crate::{Control, Planned};
 use gatun_api::paths::{self, Endpoint, What};
 use gatun_api::request;
 use gatun_api::types as api;
@@ -241,10 +241,13 @@ impl Control {
         let blocks = self.page(&Blocks(of()), Cursor::default(), TOLD_MAX).await?.items;
         let bindings = self.page(&Bindings(of()), Cursor::default(), TOLD_MAX).await?.items;
         let (planned, unknown) = match blocks.is_empty() && bindings.is_empty() && sessions.items.is_empty() {
-            true => self.setup.facts.get().planned.of(address, port, which.transport.map(conversion::protocol)),
+            true => {
+                self.setup.facts.get().planned.of(address, port, which.transport.map(conversion::protocol))
+            }
             false => Planned::default(),
         };
-        let has_none = blocks.is_empty() && bindings.is_empty() && sessions.items.is_empty() && planned.is_empty();
+        let has_none =
+            blocks.is_empty() && bindings.is_empty() && sessions.items.is_empty() && planned.is_empty();
         let outcome = match (has_none, unknown.is_empty()) {
             (false, _) => api::Outcome::Who,
             (true, true) => api::Outcome::Nobody,

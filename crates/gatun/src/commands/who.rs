@@ -67,7 +67,9 @@ pub(crate) struct Args {
 /// None: without an answer, the exit status says that the holder is unknown.
 pub(crate) fn execute(args: Args) -> anyhow::Result<ExitCode> {
     if args.output == Output::Csv {
-        Cli::command().error(ErrorKind::InvalidValue, "CSV is for lists only; use -o json or -o table").exit();
+        Cli::command()
+            .error(ErrorKind::InvalidValue, "CSV is for lists only; use -o json or -o table")
+            .exit();
     }
     let outcome = match &args.at {
         Some(at) => execute_at(&args, at),

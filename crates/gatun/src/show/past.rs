@@ -48,7 +48,9 @@ pub(super) fn planned(holder: &Holder, address: Ipv4Addr) -> String {
     let subscriber = holder.subscriber.as_deref().unwrap_or_default();
     let instance = holder.instance.as_ref().map_or("", |name| &name.0);
     let (first, last) = (holder.first_port, holder.last_port);
-    format!("by formula, ports {first}-{last} belong to subscriber {subscriber} ({instance}); no binding at this moment\n")
+    format!(
+        "by formula, ports {first}-{last} belong to subscriber {subscriber} ({instance}); no binding at this moment\n"
+    )
 }
 
 fn mapping(holder: &Holder, address: Ipv4Addr) -> String {

@@ -264,3 +264,48 @@ fn less_of_the_log_is_kept_from_a_reload_on_once_it_is_confirmed() {
         assert!(gatun(&["log", "verify", "--store", store]).0);
     });
 }
+
+/// Opens a session from each of so many addresses of the client: as many subscribers.
+fn open_from(net: &gatun_testkit::Topology, subscribers: u32) {
+    const SEND: &str = "
+import socket, sys
+for n in range(int(sys.argv[1])):
+    s = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)
+    s.setsockopt(socket.IPPROTO_IPV6, 78, 1)  # IPV6_FREEBIND
+    s.bind(('2001:db8:1::%x' % (0x10000 + n), 0))
+    s.sendto(b'x', (sys.argv[2], 9))
+";
+    net.client.ip("-6 route add local 2001:db8:1::1:0/112 dev lo").unwrap();
+    let mut python = net.client.command("/usr/bin/python3");
+    let output = python.args(["-c", SEND, &subscribers.to_string(), SERVER]).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+#[test]
+fn a_reload_that_replaces_a_pool_logs_the_end_of_every_block() {
+    in_lab("log::a_reload_that_replaces_a_pool_logs_the_end_of_every_block", || {
+        const SUBSCRIBERS: u32 = 2000;
+        let net = network();
+        let store = "/run/gatun-log-test/store";
+        let events = "[events]\nfile = \"/run/gatun-log-test/events\"\n";
+        let config =
+            config(store, "/128").replace("\"192.0.2.1\"\n", "\"192.0.2.0/27\"\nblock_size = 16\n") + events;
+        let daemon = Daemon::start(&net, &config);
+        open_from(&net, SUBSCRIBERS);
+        let count = |event: &str| {
+            let (_, out, _) = gatun(&["log", "show", "--store", store]);
+            let is = |line: &&str| line.contains(&format!("\"event\":\"{event}\""));
+            u32::try_from(out.lines().filter(is).count()).unwrap()
+        };
+        let wait = |event: &str| {
+            gatun_testkit::wait_until(event, Duration::from_secs(10), || count(event) >= SUBSCRIBERS)
+                .unwrap();
+        };
+        wait("block_assigned");
+        daemon.reload(&config.replace("192.0.2.32", "192.0.2.64"), "reload: done");
+        wait("block_released");
+        assert_eq!((count("block_assigned"), count("block_released")), (SUBSCRIBERS, SUBSCRIBERS));
+        assert_eq!(count("events_lost"), 0);
+        daemon.stop(Signal::TERM);
+    });
+}

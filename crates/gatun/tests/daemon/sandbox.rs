@@ -117,3 +117,33 @@ fn links_that_the_user_has_planted_lead_root_nowhere() {
         assert_eq!(fs::metadata(precious).unwrap().uid(), 0);
     });
 }
+
+#[test]
+fn links_in_place_of_logs_and_sockets_lead_root_nowhere() {
+    in_lab("sandbox::links_in_place_of_logs_and_sockets_lead_root_nowhere", || {
+        let (planted, precious) = (Path::new("/run/planted"), Path::new("/run/precious"));
+        fs::create_dir(planted).unwrap();
+        assert!(succeeds(Command::new("mount").args(["-t", "tmpfs", "tmpfs"]).arg(planted)));
+        chown(planted, Some(65534), Some(65533)).unwrap();
+        fs::create_dir(precious).unwrap();
+        fs::write(precious.join("file"), "root's").unwrap();
+        fs::set_permissions(precious, fs::Permissions::from_mode(0o700)).unwrap();
+        for (name, target) in [("events", "file"), ("api.sock", "file"), ("log", ""), ("spool", "")] {
+            symlink(precious.join(target), planted.join(name)).unwrap();
+        }
+        let net = network();
+        for section in [
+            "[events]\nfile = \"/run/planted/events\"\n",
+            "[api]\nsocket = \"/run/planted/api.sock\"\n",
+            "[log]\ndirectory = \"/run/planted/log\"\n",
+            "[[export]]\nto = \"tcp:198.51.100.2:4739\"\nspool = \"/run/planted/spool\"\n",
+        ] {
+            let ended =
+                Daemon::spawn(&net, &format!("{CREATE}{NAT64}{section}"), &["--user", "65534:65533"]).wait();
+            assert!(!ended.success && ended.stderr.contains("/run/planted/"), "{section}: {}", ended.stderr);
+            let left: Vec<_> = fs::read_dir(precious).unwrap().map(|e| e.unwrap().file_name()).collect();
+            assert_eq!(left, ["file"], "{section}");
+            assert_eq!(fs::read_to_string(precious.join("file")).unwrap(), "root's", "{section}");
+        }
+    });
+}

@@ -65,8 +65,18 @@ fn the_daemon_and_its_log_name_the_same_holder() {
                 "belong to subscriber 100.64.0.1/32 (homes); no binding at this moment",
                 "subscriber 100.64.0.1/32 of homes",
             ),
-            ("192.0.2.9:80", 0, "192.0.2.9 is mapped one to one to 2001:db8:5::9 (siit `dc`)", "2001:db8:5::9"),
-            ("192.0.2.18:80", 0, "mapped one to one to 2001:db8:6:0:4000::/67 (siit `dc`)", "2001:db8:6:0:4000::/67"),
+            (
+                "192.0.2.9:80",
+                0,
+                "192.0.2.9 is mapped one to one to 2001:db8:5::9 (siit `dc`)",
+                "2001:db8:5::9",
+            ),
+            (
+                "192.0.2.18:80",
+                0,
+                "mapped one to one to 2001:db8:6:0:4000::/67 (siit `dc`)",
+                "2001:db8:6:0:4000::/67",
+            ),
             ("192.0.2.2:40000", 1, "port 40000 is not in use", "nobody had it"),
             ("203.0.113.1:80", 1, "203.0.113.1 is not in a pool, and no mapping covers it", "nobody had it"),
         ] {
@@ -90,7 +100,10 @@ fn a_prefix_that_covers_an_address_leaves_its_host_unknown() {
         let config = format!("{CREATE}[[siit]]\nname = \"dc\"\npool6 = \"2001:db8:64::/96\"\n");
         let daemon = Daemon::start(&net, &config);
         let (code, text) = who(&["198.51.100.7:80"]);
-        assert!(code == 3 && text.contains("UNKNOWN: 198.51.100.7 has no mapping; siit `dc`"), "{code} {text}");
+        assert!(
+            code == 3 && text.contains("UNKNOWN: 198.51.100.7 has no mapping; siit `dc`"),
+            "{code} {text}"
+        );
         daemon.stop(Signal::TERM);
     });
 }

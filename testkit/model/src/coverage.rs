@@ -1,7 +1,7 @@
 //! What histories have reached of the TCP machine, so that a test can demand all of it. Drop reasons are in the
 //! counters already.
 
-use crate::model::tcp::{Segment, State};
+use crate::tcp::{Segment, State};
 use std::collections::BTreeMap;
 use std::fmt;
 

@@ -10,4 +10,5 @@ pub mod coverage;
 pub mod drive;
 pub mod isp;
 pub mod model;
+pub mod tcp;
 pub mod wire;

@@ -3,7 +3,7 @@
 
 use gatun_model::coverage::Coverage;
 use gatun_model::drive::{crew, history, run, shrink};
-use gatun_model::model::tcp::{Segment, State};
+use gatun_model::tcp::{Segment, State};
 use gatun_wire::DropReason::{self, *};
 
 const HISTORIES: u64 = 240;

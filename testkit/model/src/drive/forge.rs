@@ -1,8 +1,11 @@
 //! Packets as hosts send them, and as they should not.
 
 use super::history::{Cut, Form, Odd, Proto, Twist};
+use crate::wire::errors::Message;
+use crate::wire::put16;
 use crate::wire::sum::{pseudo, sum, sum_from};
-use crate::wire::{put16, to4, to6};
+use crate::wire::to4::Header4;
+use crate::wire::to6::Header6;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// A packet between two addresses of one family. `ports` of echo: the identifier
@@ -49,9 +52,9 @@ fn transport(proto: Proto, four: bool, (sport, dport): (u16, u16), len: u16) -> 
                 (false, true) => 128,
                 (false, false) => 129,
             };
-            icmp(four, kind, 0, u32::from(sport) << 16 | 1, data)
+            icmp(four, (kind, 0, u32::from(sport) << 16 | 1), data)
         }
-        Proto::Icmp(kind) => icmp(four, kind, 0, u32::from(sport) << 16 | 1, data),
+        Proto::Icmp(kind) => icmp(four, (kind, 0, u32::from(sport) << 16 | 1), data),
         Proto::Other(number) => {
             l4.extend(data);
             (number, l4, None)
@@ -61,9 +64,7 @@ fn transport(proto: Proto, four: bool, (sport, dport): (u16, u16), len: u16) -> 
 
 fn icmp(
     four: bool,
-    kind: u8,
-    code: u8,
-    word: u32,
+    (kind, code, word): Message,
     data: impl Iterator<Item = u8>,
 ) -> (u8, Vec<u8>, Option<usize>) {
     let mut l4 = vec![kind, code, 0, 0];
@@ -73,8 +74,8 @@ fn icmp(
 }
 
 /// An ICMP error that quotes.
-pub fn error(src: IpAddr, dst: IpAddr, kind: u8, code: u8, word: u32, quote: &[u8], form: &Form) -> Vec<u8> {
-    let (number, mut l4, _) = icmp(src.is_ipv4(), kind, code, word, quote.iter().copied());
+pub fn error(src: IpAddr, dst: IpAddr, message: Message, quote: &[u8], form: &Form) -> Vec<u8> {
+    let (number, mut l4, _) = icmp(src.is_ipv4(), message, quote.iter().copied());
     let start = if number == 1 { 0 } else { sum(&pseudo(src, dst, l4.len(), number)) };
     let wrong = if let Twist::BadSum(n) = form.twist { n } else { 0 };
     let checksum = !sum_from(start, &l4) ^ wrong;
@@ -86,10 +87,11 @@ fn whole(number: u8, src: IpAddr, dst: IpAddr, l4: &[u8], form: &Form) -> Vec<u8
     match (src, dst) {
         (IpAddr::V4(src), IpAddr::V4(dst)) => {
             let flags = if form.df { 0x4000 } else { 0 };
-            to4::build(form.tos, l4.len(), 0x1234, flags, form.ttl, number, (src, dst), l4)
+            Header4 { tos: form.tos, ident: 0x1234, flags, ttl: form.ttl, proto: number, ends: (src, dst) }
+                .packet(l4)
         }
         (IpAddr::V6(src), IpAddr::V6(dst)) => {
-            to6::build(form.tos, form.ttl, number, (src, dst), None, l4.len(), l4)
+            Header6 { tos: form.tos, hops: form.ttl, proto: number, ends: (src, dst), piece: None }.packet(l4)
         }
         _ => Vec::new(),
     }

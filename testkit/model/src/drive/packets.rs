@@ -197,7 +197,7 @@ impl Pair {
             _ => word,
         };
         // From where that packet went.
-        vec![Parcel { realm: *realm, bytes: error(src, dst, kind, code, word, quote, form) }]
+        vec![Parcel { realm: *realm, bytes: error(src, dst, (kind, code, word), quote, form) }]
     }
 }
 

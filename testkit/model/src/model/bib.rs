@@ -1,22 +1,16 @@
 //! Bindings and sessions (RFC 6146 3.1, RFC 4787 4).
 
+use super::ends::{End4, End6, UDP};
+use super::query::Query;
 use super::shared::Shared;
 use super::subscribers::Owner;
-use super::tcp::{self, State, Timer};
 use super::time::session_end;
 use super::{Model, Result};
+use crate::tcp::{self, State, Timer};
 use gatun_nat::plan::StaticBinding;
 use gatun_nat::{EventKind, Occupancy};
 use gatun_wire::DropReason;
 use std::net::{Ipv4Addr, Ipv6Addr};
-
-pub(super) const TCP: usize = 0;
-pub(super) const UDP: usize = 1;
-pub(super) const ICMP: usize = 2;
-
-/// An address and port of each side; private IPv4 addresses as ::ffff:a.b.c.d.
-pub(super) type End6 = (Ipv6Addr, u16);
-pub(super) type End4 = (Ipv4Addr, u16);
 
 /// A BIB entry and its sessions, the oldest first. Or a port that flows share (decision 0041): no BIB entry,
 /// but whatever else is said of bindings holds for it.
@@ -47,30 +41,6 @@ pub(super) struct Session {
     /// Whether filtering by address looks at this one of those with the same remote address. Choice: the first
     /// one, and when it ends, the newest.
     pub(super) speaks_for_address: bool,
-}
-
-/// A packet of a session, or one that might become it.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Query {
-    pub(super) transport: usize,
-    pub(super) flags: u8,
-    /// An echo reply.
-    pub(super) is_reply: bool,
-}
-
-impl Query {
-    /// Whether it may open a session: a SYN, a datagram, an echo request.
-    ///
-    /// # Errors
-    /// For flags that make no sense.
-    pub(super) fn opens(&self) -> Result<bool> {
-        match self.transport {
-            TCP if tcp::is_senseless(self.flags) => Err(DropReason::TcpInvalidFlags),
-            TCP => Ok(tcp::segment(self.flags) == tcp::Segment::Syn),
-            ICMP => Ok(!self.is_reply),
-            _ => Ok(true),
-        }
-    }
 }
 
 impl Model {

@@ -1,9 +1,9 @@
 //! Which datagrams in pieces are followed, what was seen of them, and which of their pieces wait: all of it
 //! within bounds (RFC 4787 REQ-14: fragments in any order, and no memory without end for them).
 
+use super::ends::End4;
 use super::from_outside::Arrival;
 use super::{Model, Result, Way};
-use crate::model::bib::End4;
 use crate::wire::Header;
 use gatun_wire::DropReason;
 use std::net::IpAddr;

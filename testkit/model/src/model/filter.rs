@@ -1,10 +1,11 @@
 //! Who may come in through a binding that has no session with them (RFC 6146 3.5, RFC 4787 5).
 
-use super::bib::{End4, ICMP, Query, TCP};
+use super::ends::{End4, ICMP, TCP};
 use super::from_outside::Passage;
+use super::query::Query;
 use super::rules::Kind;
-use super::tcp::State;
 use super::{Model, Result, Seen};
+use crate::tcp::State;
 use gatun_nat::Verdict;
 use gatun_nat::plan::Filtering;
 use gatun_wire::DropReason;

@@ -1,13 +1,14 @@
 //! From inside: RFC 6146 3.5, 3.6.1, 3.8; RFC 4787 4, RFC 5382 4, RFC 5508 3.
 
 use super::addresses::{embed, extract, illegal4, illegal6, v4, v6};
-use super::bib::{End4, End6, ICMP, Query, TCP, UDP};
+use super::ends::{End4, End6, ICMP, TCP};
 use super::from_outside::{Arrival, Passage};
-use super::rules::Kind;
-use super::tcp::{self, State};
+use super::query::{Query, query_out};
+use super::rules::{Kind, unseen_link};
 use super::{Fate, Model, Result, Seen};
+use crate::tcp::{self, State};
 use crate::wire::{Header, L4, get16, parse, proto, to4, to44};
-use gatun_wire::{DropReason, Settings};
+use gatun_wire::DropReason;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 /// A packet from inside, and where it goes.
@@ -76,7 +77,7 @@ impl Model {
 
     /// The outside end that a query leaves from, and where it is turned round, who gets it.
     pub(super) fn decide_out(&mut self, s: &Sent<'_>, seen: &Seen) -> Result<(End4, Option<Passage>)> {
-        let (query, inside, remote) = query_out(s)?;
+        let (query, inside, remote) = query_out(s.h, s.l4, s.src, s.remote)?;
         if s.h.ttl <= 1 {
             return Err(DropReason::TtlExceeded); // and no state
         }
@@ -227,7 +228,7 @@ impl Model {
 
     /// RFC 5382 REQ-4, REQ-8: an inside host's SYN to another's public address waits as one from outside.
     pub(super) fn hold_turned(&mut self, s: &Sent<'_>, outside: End4) -> Result<Fate> {
-        let there = query_out(s)?.2;
+        let there = query_out(s.h, s.l4, s.src, s.remote)?.2;
         let pool = self.pool_of(s.remote).ok_or(DropReason::NoBib)?;
         self.hold_syn(s.packet, pool, (there, outside), self.realm_of(s.instance))
     }
@@ -311,43 +312,5 @@ pub(super) fn ident_of(p: &[u8]) -> Option<u16> {
         4 if p.len() >= 20 => Some(get16(p, 4)),
         6 if p.len() >= 48 && p[6] == proto::FRAGMENT => Some(get16(p, 46)),
         _ => None,
-    }
-}
-
-/// What the tables are asked for.
-fn query_out(s: &Sent<'_>) -> Result<(Query, End6, End4)> {
-    let mut q = Query { transport: TCP, flags: 0, is_reply: false };
-    match s.l4 {
-        L4::Tcp { src, dst, flags } => {
-            q.flags = flags;
-            Ok((q, (s.src, src), (s.remote, dst)))
-        }
-        L4::Udp { src, dst, .. } => {
-            q.transport = UDP;
-            Ok((q, (s.src, src), (s.remote, dst)))
-        }
-        L4::Echo { request, id } => {
-            (q.transport, q.is_reply) = (ICMP, !request);
-            // RFC 6146 3.5.3: a session is X', Y' and the identifier; the remote side has none of its own.
-            Ok((q, (s.src, id), (s.remote, 0)))
-        }
-        L4::OtherIcmp { kind } => Err(unknown_icmp(s.h, kind)),
-        _ if s.h.proto == proto::IGMP => Err(DropReason::IcmpSingleHop), // RFC 7915 4.2, in any family
-        _ => Err(DropReason::UnsupportedProtocol),
-    }
-}
-
-/// Choice: a hairpinned packet is IPv4 on no link between its two translations, so no IPv4 MTU counts there.
-pub(super) fn unseen_link(settings: &Settings) -> Settings {
-    let max = u32::from(u16::MAX);
-    Settings { mtu4: max, mtu6: max, lowest_ipv6_mtu: max, icmp4_error_max: u16::MAX, ..*settings }
-}
-
-/// MLD, neighbour discovery and router discovery are for one link; the rest has no translation (RFC 7915 4.2, 5.2).
-pub(super) fn unknown_icmp(h: &Header<'_>, kind: u8) -> DropReason {
-    match kind {
-        9 | 10 if h.src.is_ipv4() => DropReason::IcmpSingleHop,
-        130..=137 | 143 if h.src.is_ipv6() => DropReason::IcmpSingleHop,
-        _ => DropReason::IcmpUnknownType,
     }
 }

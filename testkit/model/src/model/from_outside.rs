@@ -1,12 +1,12 @@
 //! From outside: RFC 6146 3.5, 3.6.2; RFC 4787 5. The second half of a hairpin comes this way too.
 
 use super::addresses::{illegal4, v4};
-use super::bib::{End4, End6, ICMP, Query, TCP, UDP};
-use super::from_inside::{unknown_icmp, unseen_link};
-use super::rules::Kind;
-use super::tcp::State;
+use super::ends::{End4, End6, TCP};
+use super::query::{Query, query_back};
+use super::rules::{Kind, unseen_link};
 use super::{Fate, Model, Result, Seen};
-use crate::wire::{Header, L4, parse, proto, to6, to44};
+use crate::tcp::{self, State};
+use crate::wire::{Header, L4, parse, to6, to44};
 use gatun_wire::DropReason;
 
 /// Where a packet from outside goes, and as whose.
@@ -85,7 +85,7 @@ impl Model {
         {
             let closed = self.bindings[b].sessions[at].state == Some(State::BothFin);
             let may_open = self.rules[self.bindings[b].instance].external_tcp;
-            if closed && !may_open && super::tcp::segment(q.flags) == super::tcp::Segment::Syn {
+            if closed && !may_open && tcp::segment(q.flags) == tcp::Segment::Syn {
                 return Err(DropReason::ExternalSynPolicy);
             }
             self.update(b, at, &q, false);
@@ -183,28 +183,5 @@ impl Model {
             self.live_no_longer_than_others(b);
         }
         Ok(self.arrival(b, inside, prefix))
-    }
-}
-
-/// What the tables are asked for: transport, outside end, remote end.
-pub(super) fn query_back(h: &Header<'_>, l4: L4) -> Result<(Query, End4, End4)> {
-    let (src, dst) = (v4(h.src), v4(h.dst));
-    let mut q = Query { transport: TCP, flags: 0, is_reply: false };
-    match l4 {
-        L4::Tcp { src: z, dst: t, flags } => {
-            q.flags = flags;
-            Ok((q, (dst, t), (src, z)))
-        }
-        L4::Udp { src: z, dst: t, .. } => {
-            q.transport = UDP;
-            Ok((q, (dst, t), (src, z)))
-        }
-        L4::Echo { request, id } => {
-            (q.transport, q.is_reply) = (ICMP, !request);
-            Ok((q, (dst, id), (src, 0)))
-        }
-        L4::OtherIcmp { kind } => Err(unknown_icmp(h, kind)),
-        _ if h.proto == proto::IGMP => Err(DropReason::IcmpSingleHop),
-        _ => Err(DropReason::UnsupportedProtocol),
     }
 }

@@ -2,7 +2,8 @@
 //! be told and compares; where the engine had a choice, what was told is what it chose.
 
 use super::Model;
-use super::bib::{Binding, End4, Session};
+use super::bib::{Binding, Session};
+use super::ends::End4;
 use super::subscribers::Owner;
 use gatun_nat::event::Gauge;
 use gatun_nat::{Event, EventKind};

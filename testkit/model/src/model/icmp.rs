@@ -1,9 +1,9 @@
 //! ICMP errors (RFC 6146 3.4, 3.6; RFC 5508 4): found by the packet inside, changing nothing.
 
 use super::addresses::{extract, illegal4, v4, v6};
-use super::bib::{End4, End6, ICMP, TCP, UDP};
-use super::from_inside::{Sent, unseen_link};
-use super::rules::Kind;
+use super::ends::{End4, End6, ICMP, TCP, UDP};
+use super::from_inside::Sent;
+use super::rules::{Kind, unseen_link};
 use super::{Fate, Model, Result, Seen};
 use crate::wire::to44::Out44;
 use crate::wire::{Header, L4, get16, get32, parse, to4, to6, to44};
@@ -73,8 +73,7 @@ impl Model {
         let ident = if seen.bytes.first().is_some_and(|b| b >> 4 == 4) { get16(&seen.bytes, 4) } else { 0 };
         let set = if hairpin { unseen_link(&n.settings) } else { n.settings };
         let ends = (address, s.remote);
-        let max = set.icmp4_error_max.into();
-        let packet = to4::error(s.h, ends, (remote, address), ports, (ident, 0), max, &set)?;
+        let packet = to4::error(s.h, ends, (remote, address), ports, ident, &set)?;
         if hairpin { self.turn_error(&packet, seen) } else { forward(0, vec![packet]) }
     }
 

@@ -1,10 +1,12 @@
 //! What the translator says itself: echo replies, and ICMP errors within their rate.
 
 use super::addresses::{v4, v6};
-use super::bib::{ICMP, TCP, UDP};
+use super::ends::{ICMP, TCP, UDP};
 use super::{Fate, Model, Parcel, Result, Seen, Way};
 use crate::wire::sum::adjusted;
-use crate::wire::{Header, L4, errors, get16, parse, proto, put16, to6};
+use crate::wire::to4::Header4;
+use crate::wire::to6::{self, Header6};
+use crate::wire::{Header, L4, errors, get16, parse, proto, put16};
 use gatun_wire::{DropReason, Settings};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -212,18 +214,13 @@ impl Model {
         match h.src {
             IpAddr::V4(src) => {
                 let ident = if seen.bytes.len() >= 6 { get16(&seen.bytes, 4) } else { 0 };
-                crate::wire::to4::build(
-                    h.tos,
-                    p.len(),
-                    ident,
-                    if h.df { 0x4000 } else { 0 },
-                    64,
-                    1,
-                    (v4(h.dst), src),
-                    &p,
-                )
+                let (flags, ends) = (if h.df { 0x4000 } else { 0 }, (v4(h.dst), src));
+                Header4 { tos: h.tos, ident, flags, ttl: 64, proto: proto::ICMP, ends }.packet(&p)
             }
-            IpAddr::V6(src) => crate::wire::to6::build(h.tos, 64, 58, (v6(h.dst), src), None, p.len(), &p),
+            IpAddr::V6(src) => {
+                let (proto, ends) = (proto::ICMPV6, (v6(h.dst), src));
+                Header6 { tos: h.tos, hops: 64, proto, ends, piece: None }.packet(&p)
+            }
         }
     }
 }

@@ -2,10 +2,11 @@
 //! others follow it, and those that come before it wait.
 
 use super::addresses::{extract, v4, v6};
-use super::bib::End4;
 use super::datagrams::{Key, Memo, Piece, State, Table};
+use super::ends::End4;
 use super::from_inside::{Sent, ident_of};
-use super::from_outside::{Arrival, Passage, query_back};
+use super::from_outside::{Arrival, Passage};
+use super::query::query_back;
 use super::rules::Kind;
 use super::{Fate, Model, Parcel, Result, Seen, Way};
 use crate::wire::sum::{pseudo, sum, sum_from};

@@ -1,8 +1,9 @@
 //! Which outside address and port a new binding may get: the engine chooses, this says whether it may. Here
 //! are pools that give ports one by one; [`super::blocks`] is for the others.
 
-use super::bib::{Binding, End4, End6, ICMP, TCP};
-use super::blocks::Block;
+use super::bib::Binding;
+use super::blocks::PoolBlocks;
+use super::ends::{End4, End6, ICMP, TCP};
 use super::rules::Rules;
 use super::subscribers::Owner;
 use super::time::session_end;
@@ -19,12 +20,9 @@ const TERMS_MAX: usize = 4;
 /// What a pool has beside what the plan says and bindings tell.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Pool {
-    pub(super) blocks: Vec<Block>,
-    /// Blocks without a port in use, by number, and when they go back: in that order.
-    pub(super) lingering: VecDeque<(usize, u64)>,
-    /// Blocks that nobody gets before a time (RFC 6888 REQ-8).
-    pub(super) held_blocks: VecDeque<(usize, u64)>,
-    /// Ports, likewise: transport, and the end of the wait. Those that were held by other terms come first.
+    pub(super) blocks: PoolBlocks,
+    /// Ports that nobody gets before a time (RFC 6888 REQ-8): transport, and the end of the wait. Those that
+    /// were held by other terms come first.
     waits: Vec<VecDeque<(usize, End4, u64)>>,
     /// The ports themselves. Choice: one that a static binding has taken out of its wait, and that waits again, is
     /// free when the first of its waits is over.
@@ -36,7 +34,7 @@ pub(super) struct Pool {
 pub(super) fn pools(plan: &Plan) -> Vec<Pool> {
     let rules = super::rules::all(plan);
     let pool = |n: usize| Pool {
-        blocks: super::blocks::all(&plan.pools[n]),
+        blocks: PoolBlocks::new(&plan.pools[n]),
         holds: holds(&rules, n),
         waits: vec![VecDeque::new()],
         ..Pool::default()
@@ -253,12 +251,7 @@ impl Model {
                     None => break,
                 }
             }
-            for _ in 0..budget {
-                if p.held_blocks.front().is_none_or(|h| h.1 > now) {
-                    break;
-                }
-                p.free_oldest_held();
-            }
+            p.blocks.end_hold_downs(now, budget);
         }
     }
 }

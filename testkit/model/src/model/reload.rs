@@ -2,8 +2,8 @@
 //! may not stay ends, in an order that the engine chooses and tells; nothing else ends.
 
 use super::Model;
-use super::bib::{Binding, End4, End6};
-use super::blocks;
+use super::bib::Binding;
+use super::ends::{End4, End6};
 use super::heard::High;
 use super::rules::{self, Kind, Rules};
 use gatun_nat::plan::StaticBinding;
@@ -55,7 +55,7 @@ impl Model {
         self.high = High::none(new.pools.len());
         for pool in 0..new.pools.len() {
             self.pools[pool].change_terms(&old.pools[pool], &new.pools[pool], &self.rules, pool);
-            self.pools[pool].change_blocks(blocks::all(&new.pools[pool]));
+            self.pools[pool].blocks.change(&new.pools[pool]);
         }
         for at in 0..self.subscribers.len() {
             let (owner, paired) = (self.subscribers[at].owner, self.subscribers[at].paired);
@@ -221,7 +221,7 @@ impl Model {
     fn finish_change(&mut self) {
         let Some(settling) = self.settling.take() else { return };
         for pool in 0..self.pools.len() {
-            self.pools[pool].forget_leaving();
+            self.pools[pool].blocks.forget_leaving();
             let ranges = &self.plan.pools[pool].ranges;
             self.pools[pool].forget_left(|a| ranges.iter().any(|r| r.first <= a && a <= r.last));
         }

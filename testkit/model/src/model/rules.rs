@@ -3,6 +3,7 @@
 use super::Model;
 use gatun_nat::Plan;
 use gatun_nat::plan::{Filtering, StaticBinding, Timeouts};
+use gatun_wire::Settings;
 use std::net::Ipv6Addr;
 
 /// What stands inside.
@@ -60,6 +61,12 @@ pub(super) fn all(plan: &Plan) -> Vec<Rules> {
         timeouts: n.timeouts,
     });
     six.chain(four).collect()
+}
+
+/// Choice: a hairpinned packet is IPv4 on no link between its two translations, so no IPv4 MTU counts there.
+pub(super) fn unseen_link(settings: &Settings) -> Settings {
+    let max = u32::from(u16::MAX);
+    Settings { mtu4: max, mtu6: max, lowest_ipv6_mtu: max, icmp4_error_max: u16::MAX, ..*settings }
 }
 
 impl Model {

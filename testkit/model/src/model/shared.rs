@@ -3,7 +3,7 @@
 
 use super::Model;
 use super::Result;
-use super::bib::{End4, End6};
+use super::ends::{End4, End6};
 use gatun_nat::plan::Transport;
 use std::net::Ipv6Addr;
 

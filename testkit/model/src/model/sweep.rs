@@ -2,10 +2,12 @@
 //! may be gone, and learns from what was sent and from the counts.
 
 use super::rules::Kind;
-use super::tcp::State;
 use super::{Model, Parcel};
+use crate::tcp::State;
 use crate::wire::sum::{pseudo, sum, sum_from};
-use crate::wire::{proto, put16, to4, to6};
+use crate::wire::to4::Header4;
+use crate::wire::to6::Header6;
+use crate::wire::{proto, put16};
 use std::net::IpAddr;
 
 impl Model {
@@ -89,9 +91,12 @@ impl Model {
         let checksum = !sum_from(start, &tcp);
         put16(&mut tcp, 16, checksum);
         match ends {
-            (IpAddr::V6(src), IpAddr::V6(dst)) => to6::build(0, 64, proto::TCP, (src, dst), None, 20, &tcp),
+            (IpAddr::V6(src), IpAddr::V6(dst)) => {
+                Header6 { tos: 0, hops: 64, proto: proto::TCP, ends: (src, dst), piece: None }.packet(&tcp)
+            }
             (IpAddr::V4(src), IpAddr::V4(dst)) => {
-                to4::build(0, 20, 0, 0x4000, 64, proto::TCP, (src, dst), &tcp)
+                let (flags, proto) = (0x4000, proto::TCP);
+                Header4 { tos: 0, ident: 0, flags, ttl: 64, proto, ends: (src, dst) }.packet(&tcp)
             }
             _ => Vec::new(),
         }

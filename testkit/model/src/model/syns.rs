@@ -1,6 +1,6 @@
 //! Unsolicited SYNs from outside, held for six seconds (RFC 6146 3.5.2.2, RFC 5382 REQ-4).
 
-use super::bib::{End4, TCP};
+use super::ends::{End4, TCP};
 use super::own::{ErrorSource, error_source};
 use super::{Fate, Model, Parcel, Result, Way};
 use crate::wire::errors;

@@ -1,7 +1,9 @@
 //! ICMP messages that the translator makes itself: which error answers which reason, and its bytes.
 
 use super::sum::{pseudo, sum, sum_from};
-use super::{L4, get16, parse, proto, put16, to4, to6};
+use super::to4::Header4;
+use super::to6::Header6;
+use super::{L4, get16, parse, proto, put16};
 use gatun_wire::{DropReason, Settings};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -109,7 +111,7 @@ pub fn error6(packet: &[u8], from: Ipv6Addr, (kind, code, word): Message) -> Vec
     let start = sum(&pseudo(IpAddr::V6(from), IpAddr::V6(to), icmp.len(), proto::ICMPV6));
     let checksum = !sum_from(start, &icmp);
     put16(&mut icmp, 2, checksum);
-    to6::build(0, 64, proto::ICMPV6, (from, to), None, icmp.len(), &icmp)
+    Header6 { tos: 0, hops: 64, proto: proto::ICMPV6, ends: (from, to), piece: None }.packet(&icmp)
 }
 
 /// An ICMPv4 error about `packet`, at most `max` bytes (RFC 1812 4.3.2.3), precedence 6 (4.3.2.5).
@@ -122,5 +124,5 @@ pub fn error4(packet: &[u8], from: Ipv4Addr, (kind, code, word): Message, ident:
     icmp.extend(quote);
     let checksum = !sum(&icmp);
     put16(&mut icmp, 2, checksum);
-    to4::build(0xc0, icmp.len(), ident, 0, 64, proto::ICMP, (from, to), &icmp)
+    Header4 { tos: 0xc0, ident, flags: 0, ttl: 64, proto: proto::ICMP, ends: (from, to) }.packet(&icmp)
 }

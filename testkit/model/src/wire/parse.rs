@@ -101,9 +101,42 @@ pub fn parse6(packet: &[u8], quoted: bool) -> Result<Header<'_>, DropReason> {
     if !quoted && total > packet.len() {
         return Err(DropReason::BadLength);
     }
-    let short = if quoted { DropReason::IcmpInnerShort } else { DropReason::BadLength };
     let there = &packet[..total.min(packet.len())];
-    let (mut next, mut at, mut piece) = (packet[6], 40, None);
+    let Chain { next, at, piece } = step_over_extensions(there, quoted)?;
+    let header = Header {
+        tos: packet[0] << 4 | packet[1] >> 4,
+        ttl: packet[7],
+        proto: next,
+        src: IpAddr::V6(address6(&packet[8..24])),
+        dst: IpAddr::V6(address6(&packet[24..40])),
+        payload: if quoted { &packet[at..] } else { &there[at..] },
+        length: total - at,
+        piece,
+        df: false,
+        ident: 0,
+        header_len: at,
+        source_route: false,
+    };
+    if quoted && header.payload.len() < header.length.min(8) {
+        return Err(DropReason::IcmpInnerShort);
+    }
+    if !quoted {
+        piece_is_possible(&header)?;
+    }
+    Ok(header)
+}
+
+/// End of a chain of extension headers: the next protocol, its offset, and the Fragment header, if any.
+struct Chain {
+    next: u8,
+    at: usize,
+    piece: Option<Piece>,
+}
+
+/// Steps over the extension headers of `there`, which begins with an IPv6 header.
+fn step_over_extensions(there: &[u8], quoted: bool) -> Result<Chain, DropReason> {
+    let short = if quoted { DropReason::IcmpInnerShort } else { DropReason::BadLength };
+    let (mut next, mut at, mut piece) = (there[6], 40, None);
     let mut walked = 0;
     while matches!(
         next,
@@ -144,27 +177,7 @@ pub fn parse6(packet: &[u8], quoted: bool) -> Result<Header<'_>, DropReason> {
     if piece.is_some() && proto::FURTHER_EXTENSIONS.contains(&next) {
         return Err(DropReason::ExtensionAfterFragment);
     }
-    let header = Header {
-        tos: packet[0] << 4 | packet[1] >> 4,
-        ttl: packet[7],
-        proto: next,
-        src: IpAddr::V6(address6(&packet[8..24])),
-        dst: IpAddr::V6(address6(&packet[24..40])),
-        payload: if quoted { &packet[at..] } else { &there[at..] },
-        length: total - at,
-        piece,
-        df: false,
-        ident: 0,
-        header_len: at,
-        source_route: false,
-    };
-    if quoted && header.payload.len() < header.length.min(8) {
-        return Err(DropReason::IcmpInnerShort);
-    }
-    if !quoted {
-        piece_is_possible(&header)?;
-    }
-    Ok(header)
+    Ok(Chain { next, at, piece })
 }
 
 fn address6(bytes: &[u8]) -> Ipv6Addr {

@@ -19,29 +19,43 @@ pub struct Out4<'a> {
     pub settings: &'a Settings,
 }
 
-/// An IPv4 header and its payload; `length` is the payload's where only a part is quoted.
-#[allow(clippy::too_many_arguments)]
-pub fn build(
-    tos: u8,
-    length: usize,
-    ident: u16,
-    flags: u16,
-    ttl: u8,
-    proto: u8,
-    ends: (Ipv4Addr, Ipv4Addr),
-    payload: &[u8],
-) -> Vec<u8> {
-    let mut packet = vec![0x45, tos];
-    packet.extend((20 + length as u16).to_be_bytes());
-    packet.extend(ident.to_be_bytes());
-    packet.extend(flags.to_be_bytes());
-    packet.extend([ttl, proto, 0, 0]);
-    packet.extend(ends.0.octets());
-    packet.extend(ends.1.octets());
-    let checksum = !sum(&packet);
-    put16(&mut packet, 10, checksum);
-    packet.extend(payload);
-    packet
+/// Fields of an IPv4 header without options, to be written.
+#[derive(Clone, Copy, Debug)]
+pub struct Header4 {
+    /// TOS.
+    pub tos: u8,
+    /// Identification.
+    pub ident: u16,
+    /// Flags and fragment offset.
+    pub flags: u16,
+    /// TTL.
+    pub ttl: u8,
+    /// Protocol of the payload.
+    pub proto: u8,
+    /// Source and destination.
+    pub ends: (Ipv4Addr, Ipv4Addr),
+}
+
+impl Header4 {
+    /// The packet with this payload.
+    pub fn packet(&self, payload: &[u8]) -> Vec<u8> {
+        self.quoted(payload.len(), payload)
+    }
+
+    /// A packet as an ICMP error quotes it: its payload has `length` bytes, of which `payload` is left.
+    pub fn quoted(&self, length: usize, payload: &[u8]) -> Vec<u8> {
+        let mut packet = vec![0x45, self.tos];
+        packet.extend((20 + length as u16).to_be_bytes());
+        packet.extend(self.ident.to_be_bytes());
+        packet.extend(self.flags.to_be_bytes());
+        packet.extend([self.ttl, self.proto, 0, 0]);
+        packet.extend(self.ends.0.octets());
+        packet.extend(self.ends.1.octets());
+        let checksum = !sum(&packet);
+        put16(&mut packet, 10, checksum);
+        packet.extend(payload);
+        packet
+    }
 }
 
 /// Flags and identification (RFC 7915 5.1, 5.1.1).
@@ -57,36 +71,45 @@ fn placement(h: &Header<'_>, ident: u16) -> (u16, u16) {
     }
 }
 
+/// The protocol that the payload has in IPv4.
+fn new_proto(h: &Header<'_>) -> u8 {
+    if h.proto == proto::ICMPV6 { proto::ICMP } else { h.proto }
+}
+
 /// The packet or, where it has to be cut for a small IPv4 MTU, its pieces.
 pub fn translate(h: &Header<'_>, l4: L4, out: &Out4<'_>) -> Result<Vec<Vec<u8>>, DropReason> {
     if h.ttl <= 1 {
         return Err(DropReason::TtlExceeded);
     }
-    let new_proto = if h.proto == proto::ICMPV6 { proto::ICMP } else { h.proto };
-    let tos = out.settings.tos_6to4.unwrap_or(h.tos);
     let payload = match l4 {
         L4::Error { .. } => return Err(DropReason::IcmpUnknownType), // has a function of its own
         _ => transport(h, l4, (out.src, out.dst), out.ports),
     };
-    let (ident, mut flags) = placement(h, out.ident);
-    let (ends, ttl) = ((out.src, out.dst), h.ttl - 1);
+    let (ident, flags) = placement(h, out.ident);
+    let header = Header4 {
+        tos: out.settings.tos_6to4.unwrap_or(h.tos),
+        ident,
+        flags,
+        ttl: h.ttl - 1,
+        proto: new_proto(h),
+        ends: (out.src, out.dst),
+    };
     let mtu = out.settings.mtu4 as usize;
     if 20 + payload.len() <= mtu {
-        return Ok(vec![build(tos, payload.len(), ident, flags, ttl, new_proto, ends, &payload)]);
+        return Ok(vec![header.packet(&payload)]);
     }
     // RFC 7915 5, decision 0020: a sender that cannot act on Packet Too Big is not sent one.
     let advertised = (mtu + 20).max(1280);
     if h.header_len + h.length > advertised {
         return Err(DropReason::TooBig6);
     }
-    flags &= !0x4000;
     let room = (mtu - 20) / 8 * 8;
     let mut pieces = Vec::new();
     for (n, part) in payload.chunks(room).enumerate() {
         let last = (n + 1) * room >= payload.len();
         let more = if last { flags & 0x2000 } else { 0x2000 };
         let at = (flags & 0x1fff) + (n * room / 8) as u16;
-        pieces.push(build(tos, part.len(), ident, more | at, ttl, new_proto, ends, part));
+        pieces.push(Header4 { flags: more | at, ..header }.packet(part));
     }
     Ok(pieces)
 }
@@ -190,15 +213,14 @@ fn pointer(at: u32) -> Result<u32, DropReason> {
     })
 }
 
-/// An ICMPv6 error as ICMPv4 error: from `outer.0` to `outer.1`, its inner packet from `inner.0` to
-/// `inner.1` with `inner_ports`. At most `max` bytes; `idents` are for the outer and the inner header.
+/// An ICMPv6 error as ICMPv4 error: from `outer.0` to `outer.1` with `ident`, its inner packet from
+/// `inner_ends.0` to `inner_ends.1` with `inner_ports`.
 pub fn error(
     h: &Header<'_>,
     outer: (Ipv4Addr, Ipv4Addr),
     inner_ends: (Ipv4Addr, Ipv4Addr),
     inner_ports: NewPorts,
-    idents: (u16, u16),
-    max: usize,
+    ident: u16,
     s: &Settings,
 ) -> Result<Vec<u8>, DropReason> {
     let p = h.payload;
@@ -208,15 +230,19 @@ pub fn error(
     let (kind, code, mut new_word) = message(p[0], p[1], word, inner.piece.is_some(), s)?;
     let inner_l4 = parse::l4(&inner, true)?;
     let payload = transport(&inner, inner_l4, inner_ends, inner_ports);
-    let inner_proto = if inner.proto == proto::ICMPV6 { proto::ICMP } else { inner.proto };
-    let (mut ident, flags) = placement(&inner, idents.1);
-    if inner.piece.is_none() {
-        ident = 0; // decision 0020: what the packet had is not known any more
-    }
-    let tos = s.tos_6to4.unwrap_or(inner.tos);
-    let quote = build(tos, inner.length, ident, flags, inner.ttl, inner_proto, inner_ends, &payload);
+    // Decision 0020: the identification that the packet had is not known any more.
+    let (inner_ident, inner_flags) = placement(&inner, 0);
+    let inner_header = Header4 {
+        tos: s.tos_6to4.unwrap_or(inner.tos),
+        ident: inner_ident,
+        flags: inner_flags,
+        ttl: inner.ttl,
+        proto: new_proto(&inner),
+        ends: inner_ends,
+    };
+    let quote = inner_header.quoted(inner.length, &payload);
     let extension = if matches!(kind, 3 | 11) && (kind, code) != (3, 4) { extension } else { &[] };
-    let (body, words) = join_extension(quote, extension, 4, max - 28);
+    let (body, words) = join_extension(quote, extension, 4, usize::from(s.icmp4_error_max) - 28);
     if words > 0 {
         new_word |= (words as u32) << 16;
     }
@@ -227,7 +253,8 @@ pub fn error(
     put16(&mut icmp, 2, checksum);
     let flags = if 20 + icmp.len() > 1260 { 0x4000 } else { 0 };
     let tos = s.tos_6to4.unwrap_or(h.tos);
-    Ok(build(tos, icmp.len(), idents.0, flags, h.ttl - 1, proto::ICMP, outer, &icmp))
+    let header = Header4 { tos, ident, flags, ttl: h.ttl - 1, proto: proto::ICMP, ends: outer };
+    Ok(header.packet(&icmp))
 }
 
 /// RFC 4884: the quoted datagram, and the extensions behind it. The length field is at `at`, in units of

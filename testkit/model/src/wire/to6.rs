@@ -22,36 +22,53 @@ pub struct Out6<'a> {
     pub settings: &'a Settings,
 }
 
-/// An IPv6 packet, with a Fragment header for `piece`. `length` is the payload's where it is quoted.
-pub fn build(
-    tos: u8,
-    hops: u8,
-    proto: u8,
-    ends: (Ipv6Addr, Ipv6Addr),
-    piece: Option<Piece>,
-    length: usize,
-    payload: &[u8],
-) -> Vec<u8> {
-    let mut packet = vec![0x60 | tos >> 4, tos << 4, 0, 0];
-    let grown = length + if piece.is_some() { 8 } else { 0 };
-    packet.extend((grown as u16).to_be_bytes());
-    packet.extend([if piece.is_some() { proto::FRAGMENT } else { proto }, hops]);
-    packet.extend(ends.0.octets());
-    packet.extend(ends.1.octets());
-    if let Some(p) = piece {
-        packet.extend([proto, 0]);
-        packet.extend((p.offset as u16 | u16::from(p.more)).to_be_bytes());
-        packet.extend((p.id & 0xffff).to_be_bytes());
+/// Fields of an IPv6 header, and of a Fragment header for `piece`, to be written.
+#[derive(Clone, Copy, Debug)]
+pub struct Header6 {
+    /// Traffic class.
+    pub tos: u8,
+    /// Hop limit.
+    pub hops: u8,
+    /// Protocol of the payload.
+    pub proto: u8,
+    /// Source and destination.
+    pub ends: (Ipv6Addr, Ipv6Addr),
+    /// For a fragment.
+    pub piece: Option<Piece>,
+}
+
+impl Header6 {
+    /// The packet with this payload.
+    pub fn packet(&self, payload: &[u8]) -> Vec<u8> {
+        self.quoted(payload.len(), payload)
     }
-    packet.extend(payload);
-    packet
+
+    /// A packet as an ICMP error quotes it: its payload has `length` bytes, of which `payload` is left.
+    pub fn quoted(&self, length: usize, payload: &[u8]) -> Vec<u8> {
+        let Header6 { tos, hops, proto, ends, piece } = *self;
+        let mut packet = vec![0x60 | tos >> 4, tos << 4, 0, 0];
+        let grown = length + if piece.is_some() { 8 } else { 0 };
+        packet.extend((grown as u16).to_be_bytes());
+        packet.extend([if piece.is_some() { proto::FRAGMENT } else { proto }, hops]);
+        packet.extend(ends.0.octets());
+        packet.extend(ends.1.octets());
+        if let Some(p) = piece {
+            packet.extend([proto, 0]);
+            packet.extend((p.offset as u16 | u16::from(p.more)).to_be_bytes());
+            packet.extend((p.id & 0xffff).to_be_bytes());
+        }
+        packet.extend(payload);
+        packet
+    }
+}
+
+/// The protocol that the payload has in IPv6.
+fn new_proto(h: &Header<'_>) -> u8 {
+    if h.proto == proto::ICMP { proto::ICMPV6 } else { h.proto }
 }
 
 /// The packet, or the fragments of at most the lowest IPv6 MTU that it becomes (RFC 7915 4).
 pub fn translate(h: &Header<'_>, l4: L4, out: &Out6<'_>) -> Result<Vec<Vec<u8>>, DropReason> {
-    let new_proto = if h.proto == proto::ICMP { proto::ICMPV6 } else { h.proto };
-    let tos = out.settings.traffic_class_4to6.unwrap_or(h.tos);
-    let ends = (out.src, out.dst);
     if h.source_route {
         return Err(DropReason::SourceRoute);
     }
@@ -61,9 +78,15 @@ pub fn translate(h: &Header<'_>, l4: L4, out: &Out6<'_>) -> Result<Vec<Vec<u8>>,
     let size = h.header_len + h.length;
     let fits = fits(h, size, out.settings)?;
     let payload = transport(h, l4, out)?;
-    let hops = h.ttl - 1;
+    let header = Header6 {
+        tos: out.settings.traffic_class_4to6.unwrap_or(h.tos),
+        hops: h.ttl - 1,
+        proto: new_proto(h),
+        ends: (out.src, out.dst),
+        piece: h.piece,
+    };
     if fits {
-        return Ok(vec![build(tos, hops, new_proto, ends, h.piece, payload.len(), &payload)]);
+        return Ok(vec![header.packet(&payload)]);
     }
     let room = (lowest(out.settings) - 48) / 8 * 8;
     let base = h.piece.unwrap_or(Piece { offset: 0, more: false, id: h.ident.into() });
@@ -71,7 +94,7 @@ pub fn translate(h: &Header<'_>, l4: L4, out: &Out6<'_>) -> Result<Vec<Vec<u8>>,
     for (n, part) in payload.chunks(room).enumerate() {
         let last = (n + 1) * room >= payload.len();
         let piece = Piece { offset: base.offset + n * room, more: base.more || !last, id: base.id };
-        pieces.push(build(tos, hops, new_proto, ends, Some(piece), part.len(), part));
+        pieces.push(Header6 { piece: Some(piece), ..header }.packet(part));
     }
     Ok(pieces)
 }
@@ -207,9 +230,14 @@ pub fn error(
     let mut payload = inner.payload.to_vec();
     let ends = (IpAddr::V6(inner_ends.0), IpAddr::V6(inner_ends.1));
     readdress(&mut payload, &inner, inner_l4, ends, inner_ports);
-    let inner_proto = if inner.proto == proto::ICMP { proto::ICMPV6 } else { inner.proto };
-    let tos = s.traffic_class_4to6.unwrap_or(inner.tos);
-    let quote = build(tos, inner.ttl, inner_proto, inner_ends, inner.piece, inner.length, &payload);
+    let inner_header = Header6 {
+        tos: s.traffic_class_4to6.unwrap_or(inner.tos),
+        hops: inner.ttl,
+        proto: new_proto(&inner),
+        ends: inner_ends,
+        piece: inner.piece,
+    };
+    let quote = inner_header.quoted(inner.length, &payload);
     // RFC 4884 4: only these types have a length field.
     let extension = if matches!(kind, 1 | 3) { extension } else { &[] };
     let (body, words) = join_extension(quote, extension, 8, 1280 - 48);
@@ -223,7 +251,8 @@ pub fn error(
     let checksum = !sum_from(sum(&covered), &icmp);
     put16(&mut icmp, 2, checksum);
     let tos = s.traffic_class_4to6.unwrap_or(h.tos);
-    Ok(build(tos, h.ttl - 1, proto::ICMPV6, outer, None, icmp.len(), &icmp))
+    let header = Header6 { tos, hops: h.ttl - 1, proto: proto::ICMPV6, ends: outer, piece: None };
+    Ok(header.packet(&icmp))
 }
 
 /// Whether an ICMP message's checksum is right (RFC 5508 REQ-3 a).

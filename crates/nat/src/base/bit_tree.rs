@@ -55,7 +55,7 @@ impl BitTree {
         word.is_some_and(|word| word & (1 << (i % 64)) != 0)
     }
 
-    /// Returns the least member from `from` on. After the last member it wraps to the least of all.
+    /// Returns the least member from `from` on. After the last member it wraps to the least one.
     pub(crate) fn next_cyclic(&self, from: usize) -> Option<usize> {
         self.next(from).or_else(|| self.next(0))
     }

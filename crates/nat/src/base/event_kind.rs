@@ -42,7 +42,7 @@ pub struct EventKinds(u16);
 impl EventKinds {
     /// Empty set.
     pub const NONE: EventKinds = EventKinds(0);
-    /// Kinds that a log of port blocks needs, and those that an operator has to know.
+    /// Kinds that a log of port blocks needs, and kinds that an operator has to know.
     pub const FEW: EventKinds = EventKinds::NONE
         .with(EventKind::BlockAssigned)
         .with(EventKind::BlockReleased)
@@ -82,7 +82,7 @@ impl EventKinds {
         self.0 & (1 << kind as u8) != 0
     }
 
-    /// Returns whether it is empty.
+    /// Returns whether the set is empty.
     pub const fn is_empty(self) -> bool {
         self.0 == 0
     }

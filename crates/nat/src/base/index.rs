@@ -26,7 +26,7 @@ const PROBE_MAX: usize = 1 << DISTANCE_BITS;
 /// Bits of a tag for the distance of an entry from its home, in buckets.
 const DISTANCE_BITS: u32 = 4;
 
-/// Error: no free slot for an entry within its bound.
+/// Error: an entry has no free slot within its bound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Full;
 
@@ -216,7 +216,7 @@ impl Index {
         }
         self.len -= 1;
         let mut hole = Some((at.bucket, at.slot));
-        // Every step moves on to a later bucket, at most once round.
+        // Every step moves on to a later bucket, so there is at most one round.
         for _ in 0..self.buckets.len() {
             hole = hole.and_then(|(bucket, slot)| self.pull_back(bucket, slot));
             if hole.is_none() {

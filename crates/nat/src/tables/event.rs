@@ -1,8 +1,8 @@
 //! Events: records of fixed size on two bounded rings per engine, for the log readers.
 //!
 //! ```text
-//!   state     blocks, bindings, quotas: the log, later the state feed. Numbered; a lost one leaves a gap
-//!   sessions  all else. Each has the number of the state record that it comes before
+//! state     blocks, bindings, quotas: for the log and the state feed. Numbered; a lost one leaves a gap
+//!   sessions  all others. Each has the number of the state record that it comes before
 //! ```
 //! A packet never waits. If a ring is full, the event is lost and counted. Once there is room again, a record
 //! reports the number of lost events before the next event. Work that can wait (sweep, clear, reload) stops at
@@ -62,7 +62,7 @@ pub struct Event {
     pub instance: u8,
     /// Number of the pool.
     pub pool: u8,
-    /// Limit or pool that caused it, as the reason of the packet's drop.
+    /// Limit or pool that caused the event, as the reason for the packet's drop.
     pub reason: Option<DropReason>,
     /// Gauge that crossed a threshold.
     pub gauge: Option<Gauge>,
@@ -99,7 +99,7 @@ impl Event {
         self
     }
 
-    /// Adds an inside address, or the first one of a subscriber's, and a port.
+    /// Adds an inside address, or the first address of a subscriber, and a port.
     pub fn with_inside(mut self, address: Ipv6Addr, port: u16) -> Event {
         (self.inside, self.inside_port) = (address.octets(), port);
         self
@@ -124,7 +124,7 @@ impl Event {
         self
     }
 
-    /// Inside address, or the first one of the subscriber's.
+    /// Inside address, or the first address of the subscriber.
     pub fn inside(&self) -> Ipv6Addr {
         self.inside.into()
     }
@@ -145,7 +145,7 @@ impl Event {
     }
 }
 
-/// Place of a state record among all of its engine's. A missing number is a lost record.
+/// Place of a state record among all records of its engine. A missing number is a lost record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sequence {
     /// Generation of the engine; a new engine, as after a restart, has another.
@@ -154,7 +154,7 @@ pub struct Sequence {
     pub number: u64,
 }
 
-/// Event on a ring, with its number among state records, or that of the state record that follows it.
+/// Event on a ring. A state record comes with its number, any other event with that of the next state record.
 type Numbered = (Event, u64);
 
 /// Reader of an engine's events, on any thread.
@@ -237,13 +237,13 @@ pub(crate) struct Events {
     /// Number of the next state record.
     next: u64,
     lost: u64,
-    /// Start of the wait for the reader, and the room there was then.
+    /// Start of the wait for the reader, and the free room at that time.
     waits: Option<(Instant, usize)>,
 }
 
-/// Maximum number of events at the end of one session: those of session, binding and block.
+/// Maximum number of events at the end of one session: those of the session, its binding and its block.
 const EVENTS_OF_AN_END: usize = 4;
-/// Maximum wait for a reader that takes nothing: it may hang, and sessions have to end.
+/// Maximum wait for a reader that takes nothing. The reader may hang, and sessions have to end.
 const PATIENCE_MS: u64 = 1_000;
 
 /// Lengths of the two rings: state records, and all other events.

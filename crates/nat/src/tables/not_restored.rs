@@ -9,9 +9,9 @@ pub enum NotRestored {
     NotServed,
     /// Its public address or port is no longer in its pool, or belongs to another subscriber.
     NotInPool,
-    /// The session exists already.
+    /// The session already exists.
     There,
-    /// Its inside end has another public one, or another subscriber shares its port.
+    /// Its inside end has another public end, or another subscriber shares its port.
     Taken,
     /// A table is full.
     Full,

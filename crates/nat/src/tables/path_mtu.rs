@@ -1,17 +1,19 @@
 //! Paths to IPv4 hosts with an MTU below the minimum that IPv6 hosts accept.
 //!
-//! No IPv6 host sends less than 1280 bytes because of a Packet Too Big (RFC 8200 5). Where a router on the IPv4 side
-//! has said that a path carries less than that makes, 1260 bytes, its remote host is remembered here for some time:
-//! packets to it that leave without DF are cut to what the path carries, and the segments that a SYN announces,
-//! either way, are lowered to it, so that later connections need no cutting.
+//! No IPv6 host sends packets of less than 1280 bytes because of a Packet Too Big (RFC 8200 5). Such packets
+//! have 1260 bytes as IPv4. If a router on the IPv4 side reports a smaller path MTU, Gatun remembers the
+//! remote host for some time. It fragments packets to that host that leave without DF to the path MTU. It
+//! also lowers the segment size that a SYN announces, in either direction, so that later connections need no
+//! fragmentation.
 //!
 //! ```text
-//!   Fragmentation Needed, MTU 905  ->  learn(remote, 905), once the message was translated: it is about a packet
-//!                                      of a session, or of a mapped host
+//! Fragmentation Needed, MTU 905  ->  learn(remote, 905) after the translation of the message: it is about a
+//!                                      packet of a session, or of a mapped host
 //!   1280 bytes to that remote      ->  1260 bytes as IPv4, no DF  ->  fragments of at most 905 bytes
 //! ```
-//! The table is a cache: where it is full, a host takes the place of another, which is learnt anew from the next
-//! message about it. Nobody has to be in it for packets to leave: a router on the path may cut those, too.
+//! The table is a cache: if it is full, a new host replaces another one, which is learnt again from the next
+//! message about it. A host that is not in the table still gets packets, because a router on the path may
+//! fragment them.
 
 use crate::base::time::Instant;
 use core::net::Ipv4Addr;
@@ -48,7 +50,7 @@ pub(crate) struct Paths {
 }
 
 impl Paths {
-    /// Room for `max` hosts, and no more than four times as many.
+    /// Creates a table with room for `max` hosts, and for at most four times as many.
     ///
     /// # Errors
     /// If memory is short.
@@ -72,7 +74,7 @@ impl Paths {
         self.smallest == u32::MAX
     }
 
-    /// Returns whether a packet of `len` bytes as IPv4 is too large for the path to `remote`.
+    /// Returns whether a packet that has `len` bytes as IPv4 is too large for the path to `remote`.
     #[inline(always)]
     pub(crate) fn is_too_large(&mut self, now: Instant, remote: Ipv4Addr, len: u32) -> bool {
         len > self.smallest && self.of(now, remote).is_some_and(|mtu| len > u32::from(mtu))
@@ -96,7 +98,7 @@ impl Paths {
         set.iter().find(|p| p.until_ms > now.0 && p.remote == u32::from(remote)).map(|path| path.mtu)
     }
 
-    /// Learns the MTU of the path to `remote`. Returns `true` if another host had to make room.
+    /// Learns the MTU of the path to `remote`. Returns `true` if this evicted another host.
     pub(crate) fn learn(&mut self, now: Instant, remote: Ipv4Addr, mtu: u16) -> bool {
         let (remote, mtu) = (u32::from(remote), mtu.max(MTU_MIN));
         let Some(set) = self.set(remote.into()) else { return false };
@@ -116,7 +118,7 @@ impl Paths {
         self.places.get_mut(first..first + WAYS)
     }
 
-    /// The first of the places that a host may have.
+    /// Returns the first of the places that a host may have.
     fn first(&self, remote: Ipv4Addr) -> Option<usize> {
         let sets = self.places.len() / WAYS;
         let hash = self.hasher.hash4([u32::from(remote).into(), 0, 0, 0]) as usize;

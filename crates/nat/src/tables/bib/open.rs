@@ -17,7 +17,7 @@ impl Tables {
     ///
     /// # Errors
     ///
-    /// Returns which table, quota or pool is exhausted; nothing has changed then.
+    /// Returns the table, quota or pool that is exhausted; nothing has changed then.
     #[inline]
     pub(crate) fn open_from_inside(&mut self, o: &SessionRequest) -> Result<RecordId, DropReason> {
         self.room()?;

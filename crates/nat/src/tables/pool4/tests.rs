@@ -302,7 +302,7 @@ fn op() -> impl Strategy<Value = Op> {
     prop_oneof![5 => allocate, 3 => any::<prop::sample::Index>().prop_map(Op::Release), 1 => claim]
 }
 
-/// Ports that exist, by the plan alone.
+/// Existing ports, derived from the plan alone.
 fn exist(ranges: &[PoolRange]) -> Set<(Transport, Ipv4Addr, u16)> {
     let one = |r: &PoolRange| {
         let (first, last) = (u32::from(r.first), u32::from(r.last));

@@ -28,7 +28,7 @@ fn terms() -> Blocks {
     Blocks { size: 64, per_subscriber: 2, ..Blocks::default() }
 }
 
-/// A pool, its subscribers, and a clock.
+/// Test bed: a pool, its subscribers, and a clock.
 struct Bed {
     pool: Pool4State,
     rng: Rng,
@@ -337,7 +337,8 @@ fn a_deterministic_subscriber_has_its_own_block_first_and_then_the_overflow() {
             assert!((first..=last).contains(&grant.port) && grant.new_block.is_none());
         }
     }
-    // There are two overflow blocks, one per address. The first to ask get them, and the event reports it.
+    // There are two overflow blocks, one per address. The first subscribers that ask get them, and the event
+    // reports it.
     let more = bed.take(3, UDP).unwrap();
     assert_eq!((more.address_ix, more.new_block.unwrap().first), (0, 1280));
     assert_eq!(bed.take(9, UDP).unwrap().new_block.unwrap().first, 1280, "nobody of the formula");

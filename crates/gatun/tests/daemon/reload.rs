@@ -96,7 +96,7 @@ fn workers_that_share_a_translator_change_together_while_their_flows_go_on() {
         // All or nothing: the second worker would have no address.
         let said = daemon.reload(&shared("[\"192.0.2.1\", \"192.0.2.5\"]", ""), "nothing has changed");
         assert!(
-            said.contains("worker 1 of 2 would have no address of it") || said.contains("worker 0 of 2"),
+            said.contains("worker 1 of 2 would have no address") || said.contains("worker 0 of 2"),
             "{said}"
         );
         assert!(flow.wait(Duration::from_secs(20)).unwrap().success());

@@ -301,8 +301,8 @@ impl Tally {
     }
 }
 
-/// Adds the burst's counts of one instance to its row and to the totals, and resets them. Returns the counts, or
-/// `None` if there are none.
+/// Adds the burst's counts of one instance to its row and to the totals, and resets them. Returns the counts,
+/// or `None` if there are none.
 #[inline]
 fn fold(
     (packets, bytes): (&mut [u32], &mut [u32]),

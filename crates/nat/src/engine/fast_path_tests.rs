@@ -417,7 +417,7 @@ fn plain_packets_of_a_live_session_take_the_short_way() {
     }
 }
 
-/// Few addresses, so that mappings overlap and packets meet the mappings, the prefixes and the denylist.
+/// Few addresses, so that mappings overlap and packets match the mappings, the prefixes and the denylist.
 fn address4() -> impl Strategy<Value = Ipv4Addr> {
     prop_oneof![
         6 => (0u8..4, 0u8..4).prop_map(|(a, b)| Ipv4Addr::new(8, 8, a, b)),

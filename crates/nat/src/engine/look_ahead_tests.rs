@@ -119,7 +119,7 @@ impl Made {
         }
     }
 
-    /// Exempts a server altogether for one instance, and a port of it for the other.
+    /// Exempts a whole server for one instance, and one port of it for the other.
     fn exemption(&self, n: usize) -> Exemption {
         let server = Net4 { addr: ADDRESSES4[6], len: 32 };
         Exemption { net: server, transport: None, ports: (n == 1).then_some((53, 53)) }

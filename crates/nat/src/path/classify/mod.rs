@@ -151,8 +151,8 @@ impl<'r> Classifier<'r, '_> {
         bound.map_or(Account::Pool(at.pool), |id| Account::Stateful(self.tables.get(id).instance))
     }
 
-    /// Returns the source that determines the instance of an IPv6 packet. An error may come from a router, so the
-    /// inside host that its quoted packet was sent to counts as its source.
+    /// Returns the source that determines the instance of an IPv6 packet. An error may come from a router, so
+    /// the inside host that its quoted packet was sent to counts as its source.
     fn source6(&self, packet: &[u8], view: &Ipv6View, l4: L4) -> Ipv6Addr {
         match l4 {
             L4::IcmpError { .. } if self.rules.ruled => {

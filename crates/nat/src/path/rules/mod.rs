@@ -61,8 +61,8 @@ pub(crate) enum Instance<'r> {
 }
 
 impl Rules {
-    /// Derives the rules of a plan. `had` has the prefixes that each NAT64 instance has had, by number: they keep
-    /// their numbers.
+    /// Derives the rules of a plan. `had` has the prefixes that each NAT64 instance has had, by number: they
+    /// keep their numbers.
     ///
     /// # Errors
     /// If there are more instances or prefixes than numbers.

@@ -56,13 +56,17 @@ impl core::fmt::Display for PoolError {
                 write!(f, "blocks of {size} ports: the size is a power of two from {min} to {max}")
             }
             PoolError::Inside(net) => {
-                write!(f, "{}/{} is not made of whole subscribers, or of too many", net.addr, net.len)
+                write!(
+                    f,
+                    "{}/{} is smaller than a subscriber, or has too many subscribers",
+                    net.addr, net.len
+                )
             }
             PoolError::TooFewBlocks { subscribers, blocks } => {
                 write!(f, "{subscribers} subscribers, but only {blocks} blocks for them")
             }
             PoolError::Room(room) => {
-                write!(f, "it has room for {room} addresses while it runs: a restart makes more")
+                write!(f, "the running pool has room for {room} addresses: restart to get more")
             }
             PoolError::OutOfMemory(e) => e.fmt(f),
         }

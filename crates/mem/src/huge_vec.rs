@@ -74,7 +74,7 @@ impl<T: Copy + FromZeros> HugeVec<T> {
     /// `len` zeroes.
     ///
     /// # Errors
-    /// Where the kernel has not so much memory or address space.
+    /// Returns an error if the kernel has not so much memory or address space.
     pub fn new(len: usize) -> Result<Self, OutOfMemory> {
         let bytes = Self::bytes_of(len)?;
         let whole = bytes.checked_next_multiple_of(HUGE_PAGE).ok_or(OutOfMemory { bytes })?;

@@ -49,7 +49,8 @@ impl<T: Copy + FromBytes> HugeVec<T> {
     /// Writes are in the file at once, and stay when the process ends, however that is.
     ///
     /// # Errors
-    /// If the file is not that long, there is no address space, or another array lies in the file.
+    /// Returns an error if the file is not that long, there is no address space, or another array lies in the
+    /// file.
     pub fn in_file(file: BorrowedFd<'_>, offset: u64, len: usize) -> Result<Self, NotMapped> {
         Self::mapped(file, offset, len, FlockOperation::NonBlockingLockExclusive)
     }
@@ -58,7 +59,7 @@ impl<T: Copy + FromBytes> HugeVec<T> {
     /// later changes nothing here.
     ///
     /// # Errors
-    /// Where the file is not that long, or there is no memory.
+    /// Returns an error if the file is not that long, or there is no memory.
     pub fn copy_of(file: BorrowedFd<'_>, offset: u64, len: usize) -> Result<Self, OutOfMemory> {
         let bytes = Self::place(file, offset, len)?;
         let refused = OutOfMemory { bytes };
@@ -156,7 +157,7 @@ impl core::fmt::Write for Path {
 /// only reserved there counts as not written.
 ///
 /// # Errors
-/// Where the file system does not know what was written.
+/// Returns an error if the file system does not know what was written.
 pub fn bytes_written(file: BorrowedFd<'_>) -> Result<u64, Errno> {
     let mut end = 0;
     loop {

@@ -24,7 +24,8 @@ impl<T: Copy + FromBytes> SharedRecords<T> {
     /// the file, and for all who share it.
     ///
     /// # Errors
-    /// Where the file is not that long, there is no address space, or a [`HugeVec`] lies in the file.
+    /// Returns an error if the file is not that long, there is no address space, or a [`HugeVec`] lies in the
+    /// file.
     pub fn in_file(file: BorrowedFd<'_>, offset: u64, len: usize) -> Result<Self, NotMapped> {
         let memory = HugeVec::mapped(file, offset, len, FlockOperation::NonBlockingLockShared)?;
         Ok(SharedRecords { memory })

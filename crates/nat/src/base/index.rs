@@ -99,7 +99,7 @@ impl Index {
     ///
     /// # Errors
     ///
-    /// If memory is short.
+    /// Returns an error if memory is short.
     pub fn with_capacity(n: u32) -> Result<Index, OutOfMemory> {
         Ok(Index { buckets: HugeVec::new(Self::buckets(n))?, len: 0 })
     }
@@ -160,8 +160,8 @@ impl Index {
     ///
     /// # Errors
     ///
-    /// If all buckets within the bound are full. With keyed hashes and no more entries than the capacity, this
-    /// does not happen.
+    /// Returns an error if all buckets within the bound are full. With keyed hashes and no more entries than
+    /// the capacity, this does not happen.
     #[inline]
     pub fn insert(&mut self, hash: u64, id: u32) -> Result<(), Full> {
         let home = self.home(hash);

@@ -48,7 +48,7 @@ impl TableBytes {
     /// Memory of one engine for `plan`, without stateless mappings, which engines share.
     ///
     /// # Errors
-    /// If a pool contradicts itself.
+    /// Returns an error if a pool contradicts itself.
     pub fn of(plan: &Plan) -> Result<TableBytes, PoolError> {
         let limits = &plan.limits;
         let mut all = TableBytes::default();

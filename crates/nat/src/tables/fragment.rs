@@ -231,7 +231,7 @@ impl<M: Copy> Fragments<M> {
     ///
     /// # Errors
     ///
-    /// If memory is short.
+    /// Returns an error if memory is short.
     pub fn new(limits: &Limits, seed: [u64; 4]) -> Result<Self, OutOfMemory> {
         let n = limits.fragment_entries_max;
         let key = Key { src: 0, dst: 0, id: 0, instance: 0, proto: 0, direction: Direction::SixToFour };

@@ -72,7 +72,7 @@ impl IcmpLimit {
     ///
     /// # Errors
     ///
-    /// If memory is short.
+    /// Returns an error if memory is short.
     pub fn new(policy: &IcmpPolicy, hasher: Hasher64) -> Result<Self, OutOfMemory> {
         Ok(IcmpLimit {
             all: Bucket::new(policy.rate, policy.burst),

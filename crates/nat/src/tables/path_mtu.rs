@@ -53,7 +53,7 @@ impl Paths {
     /// Creates a table with room for `max` hosts, and for at most four times as many.
     ///
     /// # Errors
-    /// If memory is short.
+    /// Returns an error if memory is short.
     pub(crate) fn new(max: u32, hasher: Hasher64) -> Result<Self, OutOfMemory> {
         let places = HugeVec::new(Self::places(max))?;
         Ok(Paths { places, hasher, smallest: u32::MAX, until: Instant(0) })

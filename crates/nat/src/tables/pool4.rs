@@ -114,7 +114,7 @@ impl Pool4State {
     ///
     /// # Errors
     ///
-    /// If the plan contradicts itself, or memory is short.
+    /// Returns an error if the plan contradicts itself, or memory is short.
     pub fn new(plan: &Pool4, hold: bool) -> Result<Self, PoolError> {
         let map = AddressMap::new(&plan.ranges)?;
         let room = room(map.addresses(), plan)?;
@@ -384,7 +384,7 @@ impl Pool4State {
     ///
     /// # Errors
     ///
-    /// If the address is not the pool's, or the port is in use.
+    /// Returns an error if the address is not the pool's, or the port is in use.
     pub fn reserve(&mut self, transport: Transport, address: Ipv4Addr, port: u16) -> Result<(), NotBound> {
         let ix = self.address_ix(address).ok_or(NotBound::NotInPool)?;
         if self.claim(transport, ix, port) { Ok(()) } else { Err(NotBound::Taken) }

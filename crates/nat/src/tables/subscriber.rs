@@ -165,7 +165,7 @@ impl Subscribers {
     /// Creates a table with room for `max` subscribers.
     ///
     /// # Errors
-    /// If memory is short.
+    /// Returns an error if memory is short.
     pub fn new(max: u32, hasher: Hasher64) -> Result<Self, OutOfMemory> {
         let n = max.min(NONE - 1) as usize;
         Ok(Subscribers {

@@ -89,7 +89,7 @@ impl SynStore {
     /// Creates a store with room for `max` SYNs.
     ///
     /// # Errors
-    /// If memory is short.
+    /// Returns an error if memory is short.
     pub fn new(max: u32, hasher: Hasher64) -> Result<Self, OutOfMemory> {
         let max = max.min(u32::MAX / 2);
         let mut entries = HugeVec::<HeldSyn>::new(max as usize + 1)?;

@@ -53,7 +53,7 @@ impl AddressTraffic {
     /// use them.
     ///
     /// # Errors
-    /// Where memory is short.
+    /// Returns an error if memory is short.
     pub(crate) fn new(rooms: &[u32], pool_of_instance: &[usize]) -> Result<Self, OutOfMemory> {
         Ok(AddressTraffic { traffic: table(rooms)?, places: Places::new(rooms, pool_of_instance) })
     }
@@ -120,7 +120,7 @@ impl TrafficChange {
     /// and the room of each new pool.
     ///
     /// # Errors
-    /// Where memory is short.
+    /// Returns an error if memory is short.
     pub(crate) fn prepare(
         count: usize,
         pools: &[(Option<usize>, u32)],

@@ -31,7 +31,7 @@ impl Addresses {
     /// most one address.
     ///
     /// # Errors
-    /// If a pool has fewer addresses than there are workers.
+    /// Returns an error if a pool has fewer addresses than there are workers.
     pub(super) fn new(plan: &Plan, workers: usize) -> Result<Self, BuildError> {
         let mut spans = Vec::new();
         for pool in pools_in_use(plan) {

@@ -29,7 +29,7 @@ pub struct Steering {
 
 impl Steering {
     /// # Errors
-    /// If the plan has more instances or prefixes than numbers.
+    /// Returns an error if the plan has more instances or prefixes than numbers.
     pub(super) fn new(
         plan: &Plan,
         workers: usize,

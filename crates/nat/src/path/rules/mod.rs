@@ -65,7 +65,7 @@ impl Rules {
     /// keep their numbers.
     ///
     /// # Errors
-    /// If there are more instances or prefixes than numbers.
+    /// Returns an error if there are more instances or prefixes than numbers.
     pub(crate) fn new(
         plan: &Plan,
         siit: Arc<[SiitState]>,

@@ -153,7 +153,8 @@ impl Tables {
     ///
     /// # Errors
     ///
-    /// If the port is not free, the address is in no pool of the instance, or a table is full.
+    /// Returns an error if the port is not free, the address is in no pool of the instance, or a table is
+    /// full.
     pub(crate) fn add_binding(&mut self, instance: u8, b: &StaticBinding) -> Result<(), NotBound> {
         let (addr, port) = b.inside;
         let inside = &Inside { addr, port, transport: b.transport, instance };

@@ -42,7 +42,7 @@ fn is_wanted(plan: &Plan) -> bool {
 
 impl Overload {
     /// # Errors
-    /// If memory is short.
+    /// Returns an error if memory is short.
     pub(super) fn new(plan: &Plan, records_max: u32) -> Result<Option<Self>, BuildError> {
         if !is_wanted(plan) {
             return Ok(None);

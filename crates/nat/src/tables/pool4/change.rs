@@ -68,7 +68,7 @@ impl PoolChange {
     ///
     /// # Errors
     ///
-    /// If `new` contradicts itself, there is no room for its addresses, or memory is short.
+    /// Returns an error if `new` contradicts itself, there is no room for its addresses, or memory is short.
     pub(crate) fn prepare(
         outline: &PoolOutline,
         (old, old_hold): (&Pool4, bool),

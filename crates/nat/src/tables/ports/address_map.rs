@@ -101,7 +101,7 @@ pub(crate) struct AddressOwners {
 
 impl AddressOwners {
     /// # Errors
-    /// If an address is in two pools.
+    /// Returns an error if an address is in two pools.
     pub(crate) fn new<'p>(pools: impl Iterator<Item = &'p AddressMap>) -> Result<Self, BuildError> {
         let of_pool = |(number, map): (usize, &'p AddressMap)| map.spans.iter().map(move |s| (*s, number));
         let mut spans: Vec<(Span, usize)> = pools.enumerate().flat_map(of_pool).collect();

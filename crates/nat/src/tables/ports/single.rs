@@ -73,7 +73,7 @@ impl SinglePorts {
     /// Creates a pool with all ports free, and room for more addresses.
     ///
     /// # Errors
-    /// If memory is short.
+    /// Returns an error if memory is short.
     pub(crate) fn new(
         map: &AddressMap,
         plan: &Pool4,

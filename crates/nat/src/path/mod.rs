@@ -1,7 +1,7 @@
 //! Path of a packet through the tables.
 //!
 //! ```text
-//! translate   a burst, packet by packet: counted, answered
+//!   translate   a burst, packet by packet: counted, answered
 //!     look_ahead    prefetches the memory that each packet needs
 //!     fast_path     packets of live sessions
 //!     slow_path     all others: classify, then stateful, nat64, nat44, siit, fragments

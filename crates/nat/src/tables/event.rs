@@ -1,7 +1,7 @@
 //! Events: records of fixed size on two bounded rings per engine, for the log readers.
 //!
 //! ```text
-//! state     blocks, bindings, quotas: for the log and the state feed. Numbered; a lost one leaves a gap
+//!   state     blocks, bindings, quotas: for the log and the state feed. Numbered; a lost one leaves a gap
 //!   sessions  all others. Each has the number of the state record that it comes before
 //! ```
 //! A packet never waits. If a ring is full, the event is lost and counted. Once there is room again, a record

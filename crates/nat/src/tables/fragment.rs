@@ -7,13 +7,13 @@
 //!     | later()                 ^
 //!     v                         | first(), then release() gives the held ones
 //!   WAITING  later: held -------'
-//! | collect(): the first fragment's checksum needs all data: UDP without checksum (RFC 7915 4.5), a ping
-//! that is or becomes IPv6
+//!     | collect(): the first fragment's checksum needs all data: UDP without checksum (RFC 7915 4.5),
+//!     |            a ping that is or becomes IPv6
 //!     v
-//! COLLECTING  all held until the datagram is complete, then release() with their sum
+//!   COLLECTING  all held until the datagram is complete, then release() with their sum
 //!
-//! an overlap, too many fragments, no room, a refused first fragment: REFUSED, all held ones dropped, until
-//! the time is up
+//!   an overlap, too many fragments, no room, a refused first fragment: REFUSED, all held ones dropped,
+//!   until the time is up
 //! ```
 //! Invariants:
 //! - memory is taken once; a flood of fragments fills it and is counted, and neither evicts existing entries

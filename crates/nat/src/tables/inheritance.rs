@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!   by_subscriber[hash]      the newest record of such a subscriber    \
-//! at_outside[hash]         the newest record near such a public port  |  each part has its own lists;
+//!   at_outside[hash]         the newest record near such a public port  |  each part has its own lists;
 //!   links[record]            the next older one of either list         /   they count its records from 1 on
 //! ```
 //! One walk over the records builds the lists, in about ten nanoseconds per record. Packets wait for nothing

@@ -7,7 +7,7 @@
 //! fragmentation.
 //!
 //! ```text
-//! Fragmentation Needed, MTU 905  ->  learn(remote, 905) after the translation of the message: it is about a
+//!   Fragmentation Needed, MTU 905  ->  learn(remote, 905) after its translation: the message is about a
 //!                                      packet of a session, or of a mapped host
 //!   1280 bytes to that remote      ->  1260 bytes as IPv4, no DF  ->  fragments of at most 905 bytes
 //! ```

@@ -7,7 +7,7 @@
 //! ```text
 //!   from inside     hash(instance, subscriber prefix of the source)        -> worker
 //!   from outside    public address it is sent to                           -> worker
-//! ICMP errors from inside: by the packet that they quote, because routers send them
+//!   ICMP errors from inside: by the packet that they quote, because routers send them
 //!   anything else   needs no state: any worker
 //! ```
 //! A hairpin between subscribers of two workers leaves the first worker as a packet to a remote host, and

@@ -1,4 +1,4 @@
-//! Another plan for NAT44 that runs.
+//! Changes of the plan of a running NAT44 engine.
 
 use crate::common::*;
 use crate::{A, B, SERVER, T, net, plan44};

@@ -27,7 +27,7 @@ fn each_filter_lets_in_whom_it_says() {
         assert_eq!(bed.send(&udp4(OTHER, 53, T, udp, b"x")).verdict, stranger, "{filtering:?}");
         assert_eq!(bed.send(&tcp4(SERVER, 81, T, tcp, "A", b"")).verdict, same_address, "{filtering:?}");
         assert_eq!(bed.send(&tcp4(OTHER, 80, T, tcp, "A", b"")).verdict, stranger, "{filtering:?}");
-        // What was contacted by UDP is a stranger by TCP.
+        // A contact by UDP does not admit TCP.
         bed.through(&udp4(A, 5000, OTHER, 80, b"x"));
         assert_eq!(bed.send(&tcp4(OTHER, 80, T, tcp, "A", b"")).verdict, stranger, "{filtering:?}");
     }
@@ -74,7 +74,7 @@ fn an_outbound_syn_drops_the_held_one_silently_and_gets_its_port() {
     bed.through(&tcp4(A, 5000, OTHER, 4000, "SA", b""));
     assert_eq!(bed.pass_ms(20_000), Vec::<Vec<u8>>::new());
     assert_eq!(bed.nat.counters().icmp_errors_sent, 0);
-    // It is established: two hours later it still is.
+    // The connection is established: it still exists two hours later.
     bed.pass_ms(7_200_000);
     bed.through(&tcp4(OTHER, 4000, T, port, "PA", b"data"));
 }
@@ -90,7 +90,7 @@ fn a_policy_without_connections_from_outside_is_silent() {
     for syn in [
         tcp4(OTHER, 4000, T, port, "S", b""),
         tcp4(OTHER, 4000, T, port ^ 1, "S", b""),
-        // In pieces, and of an inside host.
+        // A fragment, and a SYN of an inside host.
         with_flags4(tcp4(OTHER, 4000, T, port, "S", b"data"), 0x2000),
         tcp4(B, 4000, T, port, "S", b""),
     ] {

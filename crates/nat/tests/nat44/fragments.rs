@@ -6,7 +6,7 @@ use gatun_nat::Verdict;
 use gatun_nat::plan::{Exemption, Transport};
 use gatun_wire::DropReason;
 
-/// A packet in three pieces, first to last.
+/// Cuts a packet into three fragments, first to last.
 pub(crate) fn pieces(packet: &[u8], id: u16) -> Vec<Vec<u8>> {
     let (header, payload) = packet.split_at(20);
     let cuts = [0, 40, 88, payload.len()];
@@ -22,7 +22,7 @@ pub(crate) fn pieces(packet: &[u8], id: u16) -> Vec<Vec<u8>> {
         .collect()
 }
 
-/// What left, in whatever order, put together; all pieces have one identification.
+/// Reassembles the packets that left, in any order. All fragments must have the same identification.
 fn together(mut out: Vec<Vec<u8>>) -> (Vec<u8>, [u8; 2]) {
     out.sort_by_key(|p| u16::from_be_bytes([p[6], p[7]]) & 0x1fff);
     let id = [out[0][4], out[0][5]];
@@ -188,7 +188,8 @@ fn a_flood_of_pieces_from_one_host_costs_that_host_alone() {
     assert_eq!(bed.nat.counters().held, 0);
 }
 
-/// RFC 7915 4.5: a datagram in pieces without checksum becomes no IPv6 one here, so the others would go in vain.
+/// RFC 7915 4.5: a fragmented datagram without checksum cannot become IPv6, so its other fragments would be
+/// useless.
 #[test]
 fn where_the_second_half_of_a_hairpin_drops_the_first_piece_the_others_are_dropped_too() {
     for order in [[0, 1, 2], [2, 1, 0]] {

@@ -1,4 +1,4 @@
-//! Another plan for an engine that runs: what gives ports, what ends, and who notices nothing.
+//! Changes of the plan of a running engine: new ports, ended sessions, and sessions that are not affected.
 
 use crate::common::*;
 use crate::{POOL6, SERVER6, T};
@@ -10,7 +10,7 @@ use gatun_wire::DropReason;
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-/// Of most tests, the second address of the pool.
+/// The second address of the pool, in most tests.
 const T2: &str = "192.0.2.2";
 
 fn client(n: u32) -> String {
@@ -21,7 +21,7 @@ fn refused(reason: DropReason) -> Verdict {
     Verdict::Reply(Reply::Error(reason))
 }
 
-/// A pool of these addresses; a /64 is a subscriber; all is told.
+/// Plan with a pool of these addresses. A subscriber is a /64, and all events are reported.
 fn plan(last: &str, ports: (u16, u16)) -> Plan {
     let mut plan = plan_with(POOL6);
     plan.pools = vec![pool(T, last, ports)];
@@ -39,12 +39,12 @@ fn blocks() -> Blocks {
     Blocks { size: 64, per_subscriber: 2, linger_ms: 60_000, ..Blocks::default() }
 }
 
-/// An engine, the plan it runs by, and what it tells.
+/// An engine, its current plan, and its events.
 struct Live {
     bed: Bed,
     plan: Plan,
     events: EventReader,
-    /// Sessions that were to end by the last change, and of how many subscribers.
+    /// Forecast of the last change: sessions to be ended, and their subscribers.
     forecast: (u64, u64),
 }
 
@@ -59,7 +59,7 @@ impl Live {
         Change::prepare(&self.bed.nat.outline(), &self.plan, plan).unwrap()
     }
 
-    /// Puts a plan in place, and nothing more.
+    /// Applies a plan, without the work that follows.
     fn apply(&mut self, plan: Plan) {
         let mut change = self.prepare(&plan);
         self.forecast = forecast(&change, &self.bed.nat, 7);
@@ -67,7 +67,7 @@ impl Live {
         self.plan = plan;
     }
 
-    /// Puts a plan in place and lets all of it be done, without any time passing.
+    /// Applies a plan and completes its work, without any time passing.
     fn change(&mut self, plan: Plan) {
         self.apply(plan);
         while self.bed.nat.is_settling() {
@@ -155,7 +155,8 @@ fn sessions_of_a_removed_address_end_with_their_events_and_all_others_go_on() {
         let released = events.iter().filter(|e| e.kind == EventKind::BlockReleased);
         let released: Vec<_> = released.map(|e| e.outside()).collect();
         assert_eq!(released, vec![v4(T2); if with_blocks { go.len() } else { 0 }]);
-        // Who stays is where it was; who was moved has a new pair, and a packet to the old address is nobody's.
+        // Sessions that stay are unchanged. Moved ones have a new address, and a packet to the old one finds
+        // no binding.
         for n in stay {
             assert_eq!(live.out(n, 3000), flows[n as usize]);
             assert_eq!(live.back(&flows[n as usize]), Verdict::Forward);
@@ -177,7 +178,7 @@ fn the_last_port_that_was_given_on_a_removed_address_was_given_before() {
     plan.pools[0].ranges = vec![range(T, T, (1024, 65_535))];
     live.apply(plan);
     assert!(live.bed.nat.is_settling(), "there is more than is ended at once");
-    // A little at a time, with packets between.
+    // A part of the work at a time, with packets in between.
     let mut before = live.bed.nat.occupancy().sessions;
     for n in 0.. {
         if !live.bed.nat.is_settling() {
@@ -187,7 +188,7 @@ fn the_last_port_that_was_given_on_a_removed_address_was_given_before() {
         let after = live.bed.nat.occupancy().sessions;
         assert!(before - after <= 8, "{before} {after}");
         assert_eq!(live.out(1000 + n, 3000).src, IpAddr::V4(v4(T)));
-        // Another session of a binding that is about to end makes nothing that outlives it.
+        // A new session of a binding that is about to end creates nothing that outlives the binding.
         let last = flows.len() as u32 - 1;
         live.bed.send(&udp6(&client(last - n % 100), 3000, SERVER6, 54, b"x"));
         before = live.bed.nat.occupancy().sessions;
@@ -207,7 +208,7 @@ fn an_address_that_was_drained_and_removed_drains_none_that_comes_after_it() {
         assert!(live.bed.nat.drain(v4(T2)));
         let before = live.out(1, 5000);
         assert_eq!(before.src, v4(T));
-        // Another one in its place, and then the same again.
+        // Another address in its place, and then the first one again.
         for new in ["192.0.2.77", T2] {
             let both = vec![range(T, T, (1024, 65_535)), range(new, new, (1024, 65_535))];
             live.changed(|plan| plan.pools[0].ranges = both);
@@ -240,7 +241,7 @@ fn other_ports_of_an_address_end_what_lies_outside_and_leave_the_rest_its_place(
                 _ => assert!((1536..=4095).contains(&again.sport)),
             }
         }
-        // All that there is can be given, and nothing else.
+        // All existing ports can be given out, and no others.
         let mut ports: BTreeSet<u16> = (0..400).map(|n| live.out(n % 8, 3000 + n as u16).sport).collect();
         for n in 8..2700 {
             let out = live.bed.send(&udp6(&client(n), 3000, SERVER6, 53, b"x"));
@@ -304,10 +305,10 @@ fn who_gets_another_block_by_the_formula_loses_its_sessions_and_nobody_else_does
     let mut start = plan(T, (1024, 2047));
     start.pools[0].allocation = formula(inside(&[("2001:db8:1::", 61)]), 4);
     let mut live = Live::new(start);
-    // The first eight by the formula, two more by the overflow; TCP too, on ports of the same block.
+    // The first eight subscribers use the formula, two more the overflow; TCP uses ports of the same block.
     let flows: Vec<Ends> = (0..10).map(|n| live.out(n, 3000)).collect();
     live.told();
-    // The next eight have their blocks now, four of them those that were overflow.
+    // The next eight subscribers now have their blocks, four of which were overflow blocks.
     live.changed(|plan| plan.pools[0].allocation = formula(inside(&[("2001:db8:1::", 60)]), 0));
     let map = DeterministicMap::new(&live.plan.pools[0]).unwrap().unwrap();
     let mut ended = 0;
@@ -323,7 +324,7 @@ fn who_gets_another_block_by_the_formula_loses_its_sessions_and_nobody_else_does
     assert_eq!(live.bed.nat.settled().sessions, ended);
     assert_eq!((live.bed.nat.settled().blocks, of(&live.told(), EventKind::BlockReleased)), (2, 2));
     assert_eq!(live.bed.nat.pools()[0].block_usage().unwrap().owned, 0);
-    // Another order: all have another block.
+    // Another order: all subscribers have another block.
     live.changed(|plan| {
         let nets = [("2001:db8:1:8::", 61), ("2001:db8:1::", 61)];
         plan.pools[0].allocation = formula(inside(&nets), 0);
@@ -334,7 +335,7 @@ fn who_gets_another_block_by_the_formula_loses_its_sessions_and_nobody_else_does
         let (_, (first, last)) = map.forward(v6(&client(n))).unwrap();
         assert!((first..=last).contains(&live.out(n, 3000).sport));
     }
-    // And back to an overflow, of blocks that had owners by formula.
+    // Back to an overflow, with blocks that had owners by formula.
     live.changed(|plan| plan.pools[0].allocation = formula(inside(&[("2001:db8:1::", 61)]), 8));
     let usage = live.bed.nat.pools()[0].block_usage().unwrap();
     assert_eq!((usage.total, usage.owned), (16, 0));
@@ -360,11 +361,11 @@ fn a_prefix_that_goes_takes_its_sessions_and_one_that_stays_keeps_its_own() {
     assert_eq!(live.bed.through(&by_second), second);
     let back = live.bed.through(&udp4(SERVER, 53, T, second.sport, b"y"));
     assert_eq!(back.src.to_string(), behind(NEW6, SERVER));
-    // Strangers are shown behind the first of the file.
+    // Remote hosts without a session are represented by the first prefix of the file.
     let stranger = live.bed.through(&udp4("198.51.100.99", 9, T, second.sport, b"y"));
     assert_eq!(stranger.src.to_string(), behind(NEW6, "198.51.100.99"));
     live.bed.through(&udp6(&client(1), 3000, &behind("2001:db8:66::/96", SERVER), 53, b"x"));
-    // What comes back has its number back, too.
+    // A prefix that returns has the same number again.
     live.changed(|plan| plan.nat64[0].pool6 = vec![prefix(POOL6)]);
     assert_eq!(live.bed.nat.occupancy().sessions, 0);
     live.out(1, 3000);
@@ -391,7 +392,8 @@ fn a_new_static_binding_gets_its_port_whoever_had_it_and_an_old_one_gives_it_bac
         let mut live = Live::new(start);
         let flows: Vec<Ends> = (0..4).map(|n| live.out(n, 3000)).collect();
         live.told();
-        // Of client 0's port; of a port in client 1's block; and of client 2, which has another one now.
+        // The first takes client 0's port, the second a port in client 1's block; the third is for client 2,
+        // which has another port now.
         let near = flows[1].sport ^ 1;
         let statics = vec![
             static_binding(Transport::Udp, ("2001:db8:9::1", 80), (T, flows[0].sport)),
@@ -408,14 +410,14 @@ fn a_new_static_binding_gets_its_port_whoever_had_it_and_an_old_one_gives_it_bac
         assert_eq!(live.out(2, 3000).sport, 80);
         assert_ne!(live.out(0, 3000).sport, flows[0].sport);
         assert_eq!(live.out(3, 3000), flows[3], "who has nothing to do with it");
-        // One that is held down can be had as well.
+        // A port that is held down is available too.
         live.changed(|plan| plan.nat64[0].static_bindings.clear());
         assert_eq!(live.bed.nat.occupancy().bindings, live.bed.nat.occupancy().sessions);
         assert_eq!(live.back(&flows[0]), Verdict::Drop(DropReason::NoBib));
         live.changed(|plan| plan.nat64[0].static_bindings = statics.clone());
         assert_eq!(live.bed.nat.settled().static_bindings_refused, 0);
         assert_eq!(to(&mut live, flows[0].sport), "2001:db8:9::1");
-        // In the end every port is free again.
+        // In the end, all ports are free again.
         live.changed(|plan| plan.nat64[0].static_bindings.clear());
         live.bed.pass_ms(600_000);
         let pool = &live.bed.nat.pools()[0];
@@ -425,7 +427,7 @@ fn a_new_static_binding_gets_its_port_whoever_had_it_and_an_old_one_gives_it_bac
     }
 }
 
-// Found by the model: what was held of an address that had left was held of the one that had its number next.
+// Found by the model: ports held at a removed address were held at the next address with its number.
 #[test]
 fn ports_of_an_address_that_left_are_not_held_of_the_one_that_comes() {
     let hold = HoldDown { ms: 120_000, ports_max: 1000 };
@@ -449,7 +451,7 @@ fn ports_of_an_address_that_left_are_not_held_of_the_one_that_comes() {
             assert_eq!(at(&flows, next), 128);
             live.changed(|plan| plan.pools[0].ranges = vec![range(T, T, ports)]);
         }
-        // What is held of an address that stays is held as long as it would be.
+        // Ports held at an address that stays keep their hold-down.
         live.bed.pass_ms(600_000);
         let pool = &live.bed.nat.pools()[0];
         assert_eq!((pool.usage(Transport::Udp).used, pool.usage(Transport::Udp).total), (0, 128));
@@ -561,7 +563,7 @@ fn one_change_at_a_time_and_only_one_that_was_prepared_for_the_state_at_hand() {
         live.bed.nat.expire(live.bed.now, 100);
     }
     assert_eq!(live.bed.nat.apply(live.bed.now, &mut late), Err(NotNow::Outdated));
-    // The address comes back as a new one.
+    // The address returns as a new one.
     live.plan = plan;
     live.changed(|plan| plan.pools[0].ranges = vec![range(T, T2, (1024, 65_535))]);
     let on_second = (3000..3100).filter(|&n| live.out(n, 3000).src == IpAddr::V4(v4(T2))).count();
@@ -576,7 +578,7 @@ fn instances_and_pools_that_come_serve_at_once_and_a_pool_that_nobody_uses_may_g
     live.changed(|plan| {
         let mut second = pool("203.0.113.0", "203.0.113.0", (1024, 2047));
         second.name = "second".into();
-        // In front of the one that runs: pools are known by their names.
+        // Before the pool that is in use: pools are identified by their names.
         plan.pools.insert(0, second);
         plan.nat64[0].pool = 1;
         let mut instance = nat64(NEW6);

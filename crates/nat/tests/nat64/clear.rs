@@ -1,4 +1,4 @@
-//! Sessions ended on request: what goes with them, what stays, and what is told.
+//! Sessions ended on request: the state that ends with them, the state that stays, and the events.
 
 use crate::common::*;
 use crate::{OTHER, OTHER6, POOL6, SERVER6, T};
@@ -45,7 +45,7 @@ fn what_differs_from_the_key_in_anything_stays() {
     ];
     assert_eq!(bed.nat.end_sessions(bed.now, &wrong), 0);
     assert_eq!(bed.nat.occupancy().sessions, 1);
-    // Named twice, ended once.
+    // The same key twice ends one session.
     assert_eq!(bed.nat.end_sessions(bed.now, &[right, right]), 1);
     assert!(!bed.nat.end_session(bed.now, &right));
     assert_eq!(bed.nat.counters().sessions_cleared, 1);

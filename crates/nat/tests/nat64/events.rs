@@ -1,4 +1,4 @@
-//! Events: what is told of sessions, bindings, port blocks, quotas and pools, and what is not.
+//! Events of sessions, bindings, port blocks, quotas and pools, and the data that they leave out.
 
 use crate::common::*;
 use crate::{OTHER6, POOL6, SERVER6, T};
@@ -17,7 +17,8 @@ fn all() -> EventKinds {
     EventKind::ALL.iter().fold(EventKinds::NONE, |kinds, &kind| kinds.with(kind))
 }
 
-/// Two addresses with four blocks of 64 ports each; a /64 is a subscriber; all is told.
+/// Plan with two addresses with four blocks of 64 ports each. A subscriber is a /64, and all events are
+/// reported.
 fn plan() -> Plan {
     let mut plan = plan_with(POOL6);
     plan.pools = vec![pool("192.0.2.1", "192.0.2.2", (1024, 1279))];
@@ -102,7 +103,7 @@ fn with_blocks_a_day_of_a_subscriber_is_a_record_or_two_a_block() {
         for n in 0..50 {
             bed.through(&udp6(&client(3), 2000 + round * 50 + n, SERVER6, 53, b"x"));
         }
-        // Sessions end, the block lingers and is used again.
+        // Sessions end, the block lingers, and is used again.
         bed.pass_ms(310_000);
     }
     assert_eq!(kinds(&read(&mut reader)), [EventKind::BlockAssigned]);
@@ -182,7 +183,7 @@ fn a_reader_who_sleeps_learns_how_much_was_lost_and_packets_do_not_wait() {
     for n in 0..1000 {
         bed.through(&udp6(&client(n), 3000, SERVER6, 53, b"x"));
     }
-    // Bindings have a ring of their own: sessions do not push them out.
+    // Bindings have their own ring: sessions do not displace them.
     assert_eq!(bed.nat.events_lost(), 900);
     let told = read(&mut reader);
     assert_eq!(told.iter().filter(|event| event.kind == EventKind::BindingCreated).count(), 1000);
@@ -270,7 +271,7 @@ fn a_quarter_of_a_million_sessions_cleared_at_once_lose_no_event_while_somebody_
     }
     let mut at = gatun_nat::ClearCursor::default();
     let all = gatun_nat::inspect::Selection::default();
-    // The reader takes less at a time than a walk that does not look at it would end.
+    // The reader takes less at a time than a walk without regard for the reader would end.
     while !at.is_done() {
         bed.nat.clear(bed.now, &mut at, &all, gatun_nat::Extent::Session, 1 << 20);
         drain(&mut reader, 30_000);

@@ -1,4 +1,4 @@
-//! Sessions, bindings, blocks and subscribers, read in slices; and ended by what they have in common.
+//! Sessions, bindings, blocks and subscribers, read in slices, and ended by a filter.
 
 use crate::common::*;
 use crate::{OTHER, OTHER6, POOL6, SERVER6, T};
@@ -21,7 +21,7 @@ const ALL: Selection = Selection {
     remote_port: None,
 };
 
-/// Reads all in slices of this budget, into lists with room for a few.
+/// Reads all sessions in slices of this budget, into lists with room for a few.
 fn sessions_by(nat: &Nat, which: &Selection, budget: usize) -> Vec<SessionInfo> {
     let (mut at, mut all) = (SessionCursor::default(), Vec::new());
     while !at.done {
@@ -83,7 +83,7 @@ fn net4(address: &str, len: u8) -> Net4 {
     Net4::new(v4(address), len).unwrap()
 }
 
-/// Hosts 0 to 4 with a TCP, a UDP and an ICMP session each, and host 0 with one more remote host.
+/// Opens a TCP, a UDP and an ICMP session for each of hosts 0 to 4, and one more remote host for host 0.
 fn some_traffic(bed: &mut Bed) {
     for n in 0..5 {
         let client = format!("2001:db8:1:{n}::2");
@@ -110,7 +110,7 @@ fn every_session_is_told_of_once_with_both_ends_state_and_time_left() {
     assert_eq!(udp.tcp, None);
     let five_minutes = 300_000 - 1_000;
     assert!((five_minutes..five_minutes + 64).contains(&udp.expires_ms), "{udp:?}");
-    // A packet finds its session by what was told.
+    // A packet with the reported endpoints finds its session.
     let back = bed.through(&udp4("198.51.100.7", udp.remote.1, T, udp.outside.1, b"x"));
     assert_eq!((back.dst, back.dport), (udp.inside.0.into(), udp.inside.1));
 }
@@ -161,7 +161,7 @@ fn bindings_are_told_of_in_the_order_of_their_public_ends() {
     let (outside, outside_port) = (Some(net4(&busy[0].outside.0.to_string(), 32)), Some(busy[0].outside.1));
     let found = bindings(&bed.nat, &Selection { outside, outside_port, ..ALL });
     assert_eq!(found, busy, "found again by its public end");
-    // A binding with very many sessions holds nothing up.
+    // A binding with very many sessions delays nothing.
     for n in 0..40 {
         bed.through(&udp6(CLIENT, 9, &behind(POOL6, &format!("198.51.101.{n}")), 53, b"x"));
     }
@@ -185,7 +185,7 @@ fn who_is_there_all_the_time_is_met_once_while_others_come_and_go() {
         bed.nat.read_bindings(&mut bindings_at, &ALL, 400, &mut others);
         some.iter().for_each(|s| *by_record.entry(s.inside.1).or_insert(0) += 1);
         others.iter().for_each(|b| *by_port.entry(b.inside.1).or_insert(0) += 1);
-        // One goes, another comes in its record, perhaps with its port.
+        // One session ends, another one takes its record, perhaps with its port.
         step += 1;
         let gone = (step * 7) % 2000;
         if !staying.contains(&gone) {
@@ -230,7 +230,7 @@ fn port_blocks_and_their_owners_are_told_of() {
     assert!(subscribers(&bed.nat, &Selection { instance: Some(1), ..ALL }).is_empty());
 }
 
-/// Ends all in slices of this budget.
+/// Ends all matching sessions in slices of this budget.
 fn clear_all(bed: &mut Bed, which: &Selection, extent: Extent, budget: usize) -> Cleared {
     let (mut at, mut all) = (ClearCursor::default(), Cleared::default());
     while !at.is_done() {
@@ -265,7 +265,7 @@ fn what_is_cleared_is_counted_and_told_and_its_ports_come_back() {
         let told: Vec<EventKind> = std::iter::from_fn(|| reader.next()).map(|event| event.kind).collect();
         let of = |kind| told.iter().filter(|&&told| told == kind).count();
         assert_eq!((of(EventKind::SessionDeleted), of(EventKind::BindingDeleted), told.len()), (6, 5, 11));
-        // Whoever goes on sending has another session at once.
+        // A host that continues to send gets a new session at once.
         bed.through(&udp6("2001:db8:1:0::2", 5000, SERVER6, 53, b"x"));
     }
 }

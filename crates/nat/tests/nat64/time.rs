@@ -1,4 +1,4 @@
-//! Clocks that jump, and sweeps that come seldom.
+//! Clocks that jump, and sweeps that are rare.
 
 use crate::common::*;
 use crate::{OTHER6, POOL6, SERVER6, T};
@@ -35,7 +35,7 @@ fn a_clock_that_leaps_ahead_ends_what_was_and_the_rest_goes_on() {
         bed.now = bed.now.plus_ms(leap);
         let late = bed.send(&udp4(SERVER, 53, T, port, b"x"));
         assert_eq!(late.verdict, Verdict::Drop(DropReason::NoBib), "{leap}");
-        // Time goes on as ever.
+        // After that, time passes as usual.
         let port = bed.through(&udp6(CLIENT, 5000, SERVER6, 53, b"x")).sport;
         bed.pass_ms(299_000);
         bed.through(&udp4(SERVER, 53, T, port, b"x"));

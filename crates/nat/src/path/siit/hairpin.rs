@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!   A6 -> pool6:B4     --6to4-->   A4 -> B4     --4to6-->   pool6:A4 -> B6
-//! ^ source by pool6 although it is mapped: B6 answers there
+//!                                                ^ source by pool6 although it is mapped: B6 answers there
 //! ```
 //! The source gets the prefix that the sender used for the destination. So if there are several prefixes, an
 //! answer comes from the address that the sender used.

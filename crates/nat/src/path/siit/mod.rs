@@ -2,9 +2,9 @@
 //!
 //! ```text
 //!   6->4   source: EAM, else pool6            destination: EAM, else pool6 (longest prefix)
-//! 4->6   destination: EAM, else pool6[0]    source: the same, except for simple hairpins
+//!   4->6   destination: EAM, else pool6[0]    source: the same, except for simple hairpins
 //!   ICMP errors: outer addresses as above, an outer source without translation from RFC 6791's pools;
-//! the quoted packet, address by address
+//!                the quoted packet, address by address
 //! ```
 //! The legality of an address is checked before anything is rewritten. A refused packet keeps its bytes.
 //! Fragments are handled as other packets: ports stay the same, so nothing about the first fragment has to be

@@ -235,7 +235,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn memory_is_zero_writable_to_its_last_element_and_given_back() {
+    fn memory_is_zero_writable_to_its_last_element_and_freed() {
         for len in [0, 1, 1023, 1024, 1025, (HUGE_PAGE / 8) - 1, HUGE_PAGE / 8, 3 * HUGE_PAGE / 8 + 1] {
             let mut v = HugeVec::<u64>::new(len).unwrap();
             assert_eq!(v.len(), len);
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn room_that_is_not_used_costs_nothing_and_is_zero_and_writable() {
+    fn unused_room_costs_no_memory_and_is_zero_and_writable() {
         let mut v = HugeVec::<u32>::with_room(10, 1 << 30).unwrap();
         assert_eq!(v.len(), 1 << 30);
         v[(1 << 30) - 1] = 3;
@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn pages_that_were_set_aside_are_used_first() {
+    fn reserved_huge_pages_are_used_first() {
         const PAGES: usize = 3;
         // More than are used: other tests take some meanwhile.
         let Some(_set_aside) = SetAside::new(64) else {
@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_goes_back_to_the_kernel_on_drop() {
+    fn memory_returns_to_the_kernel_on_drop() {
         // Were it kept, a thousand times a quarter of the address space would not be given.
         for _ in 0..1000 {
             HugeVec::<u8>::new(1 << 45).unwrap();
@@ -339,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn too_much_is_an_error() {
+    fn too_much_memory_is_an_error() {
         assert_eq!(HugeVec::<u64>::new(usize::MAX).unwrap_err(), OutOfMemory { bytes: usize::MAX });
         assert!(HugeVec::<u8>::new(1 << 60).is_err());
         assert!(HugeVec::<u8>::new(usize::MAX).is_err());

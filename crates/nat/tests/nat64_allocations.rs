@@ -191,7 +191,7 @@ fn history(meter: &mut Meter) {
 }
 
 #[test]
-fn nothing_is_allocated_when_a_change_is_put_in_place_and_ends_what_has_to_end() {
+fn applying_and_settling_a_change_allocates_nothing() {
     let mut plan = plan_with(POOL6);
     plan.pools = vec![pool(T, "192.0.2.4", (1024, 65_535))];
     plan.limits.sessions_max = 2_000;

@@ -225,7 +225,7 @@ fn overlapping_fragments_end_their_datagram() {
 
 // proves: A61-62
 #[test]
-fn fragments_are_turned_round_too() {
+fn fragments_are_hairpinned() {
     for order in orders() {
         let mut plan = plan_with(POOL6);
         plan.nat64[0].static_bindings =
@@ -267,7 +267,7 @@ fn a_large_packet_without_df_leaves_as_fragments_that_fit_1280_bytes() {
 
 // proves: R47-14, A61-6
 #[test]
-fn a_flood_of_fragments_is_bounded_and_hurts_nobody_else() {
+fn a_flood_of_fragments_is_bounded_and_does_not_affect_other_hosts() {
     let mut bed = Bed::nat64(POOL6);
     let packet = udp6("2001:db8:bad::1", 1, SERVER6, 1, &payload());
     for id in 0..20_000u32 {
@@ -316,7 +316,7 @@ fn a_udp_super_packet_without_df_is_cut_into_datagrams_and_those_into_fragments(
 
 // proves: A79-53
 #[test]
-fn what_follows_a_super_packet_of_its_session_has_no_identification_of_it() {
+fn a_packet_after_a_super_packet_of_its_session_has_a_new_identification() {
     let mut bed = Bed::nat64(POOL6);
     let id = |o: &Outcome| u16::from_be_bytes(o.forwarded()[4..6].try_into().unwrap());
     let first = id(&bed.send(&udp6(CLIENT, 5000, SERVER6, 7777, b"open")));
@@ -350,7 +350,7 @@ fn send_burst(bed: &mut Bed, packets: &[&[u8]]) -> Vec<Vec<u8>> {
 
 // proves: A79-23
 #[test]
-fn a_flow_keeps_its_order_also_through_the_fragments_that_had_to_wait() {
+fn a_flow_keeps_its_order_with_held_fragments() {
     let mut bed = Bed::nat64(POOL6);
     let before = udp6(CLIENT, 5000, SERVER6, 7777, b"before");
     let pieces = cut6(&udp6(CLIENT, 5000, SERVER6, 7777, &payload()), &[1232, 1232]);
@@ -439,7 +439,7 @@ fn the_wrong_checksum_of_a_ping_in_pieces_stays_wrong() {
 
 /// A ping to the host's own public end: both translations at once, each with the length of the whole message.
 #[test]
-fn a_ping_in_pieces_turns_round() {
+fn a_fragmented_ping_is_hairpinned() {
     for order in orders() {
         let mut bed = Bed::nat64(POOL6);
         let own = behind(POOL6, "192.0.2.1");
@@ -497,7 +497,7 @@ fn pings_in_pieces_hold_no_more_than_their_sources_share() {
 }
 
 #[test]
-fn icmp_messages_in_pieces_that_are_no_pings_are_dropped_and_counted() {
+fn fragmented_icmp_messages_except_pings_are_dropped_and_counted() {
     let mut bed = Bed::nat64(POOL6);
     let about = udp4(SERVER, 53, "192.0.2.1", 5000, &payload());
     for piece in cut4(&error4(SERVER, "192.0.2.1", (3, 3, 0), &about), &[1200, 1000]) {

@@ -174,7 +174,7 @@ fn a_stateless_instance_translates_nothing_to_an_own_address_in_either_direction
 
 /// `own6` has an IPv4 address, and `own4` an IPv6 address: by a prefix, by a mapping, or by both.
 #[test]
-fn what_stands_for_an_own_address_is_an_own_address() {
+fn an_address_that_represents_an_own_address_is_an_own_address() {
     let within = behind(STATELESS6, "192.0.2.77");
     let bed = &mut Bed::new(&Plan { own6: Some(v6(&within)), ..stateless() });
     for own in [OWN4, "192.0.2.77"] {
@@ -291,7 +291,7 @@ fn an_own_address_in_a_pool_is_a_public_address_like_others() {
 
 /// Sends a burst that takes the fast path if possible. A session to another address already exists.
 #[test]
-fn the_short_way_leaves_own_addresses_alone() {
+fn the_fast_path_leaves_own_addresses_to_the_slow_path() {
     let bed = &mut Bed::new(&plan());
     let packets = [
         udp6(CLIENT, 5000, &behind(POOL6, OWN4), 53, b"x"),

@@ -84,7 +84,7 @@ fn syn_back(outside: &Ends, mss: u16) -> Vec<u8> {
 }
 
 #[test]
-fn a_syn_announces_no_more_than_the_links_carry_either_way_and_whichever_way_it_takes() {
+fn the_mss_of_a_syn_is_lowered_to_the_link_mtu_on_every_path() {
     for kind in ["nat64", "nat44", "siit"] {
         for (mss, expected) in [(1460, 1400), (1401, 1400), (1400, 1400), (536, 536), (0, 0)] {
             let mut bed = Bed::new(&plan());
@@ -155,7 +155,7 @@ fn joined(first: &[u8], others: &[Vec<u8>], max: usize) -> Vec<u8> {
 
 // proves: A79-52
 #[test]
-fn packets_to_a_host_behind_a_narrow_path_are_cut_to_what_it_carries() {
+fn packets_to_a_host_with_a_small_path_mtu_are_fragmented_to_it() {
     for stateless in [false, true] {
         let mut bed = told(stateless, 905);
         for len in [1280, 926, 925] {
@@ -186,7 +186,7 @@ fn packets_to_other_hosts_are_not_cut_and_after_ten_minutes_none_are() {
 }
 
 #[test]
-fn connections_to_such_a_host_are_given_segments_that_need_no_cutting() {
+fn connections_to_a_host_with_a_small_path_mtu_get_a_lower_mss() {
     for (stateless, kind) in [(false, "nat64"), (true, "siit")] {
         let mut bed = told(stateless, 905);
         let out = bed.send(&syn(kind, "S", 1440));
@@ -216,7 +216,7 @@ fn a_super_packet_is_made_one_of_smaller_segments() {
 }
 
 #[test]
-fn nothing_is_learnt_from_what_nobody_sent_or_what_says_nothing_new() {
+fn no_path_mtu_is_learnt_from_errors_about_unknown_packets_or_without_news() {
     let mut bed = Bed::new(&plan());
     let sent = bed.send(&datagram(false, 1280)).forwarded().to_vec();
     let mut other_port = sent.clone();
@@ -239,7 +239,7 @@ fn nothing_is_learnt_from_what_nobody_sent_or_what_says_nothing_new() {
 }
 
 #[test]
-fn forged_messages_make_no_crumbs_and_a_full_table_is_counted() {
+fn forged_messages_cause_no_tiny_fragments_and_evictions_are_counted() {
     let mut plan = plan();
     plan.limits.path_mtus_max = 4;
     let mut bed = Bed::new(&plan);

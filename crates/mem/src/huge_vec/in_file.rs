@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_in_the_file_and_a_copy_is_not() {
+    fn writes_reach_the_file_and_writes_to_a_copy_do_not() {
         let file = file(3);
         let mut first = array(&file).unwrap();
         assert!(first.iter().all(|&n| n == 0));
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn no_two_arrays_lie_in_a_file_whoever_opened_it_and_wherever() {
+    fn a_file_has_at_most_one_array() {
         let file = file(3);
         let copied = file.try_clone().unwrap();
         let first = array(&file).unwrap();
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_that_was_reserved_counts_as_written_only_once_it_is() {
+    fn reserved_memory_counts_as_written_only_after_a_write() {
         let file = file(100);
         fallocate(&file, FallocateFlags::empty(), 0, 100 * 4096).unwrap();
         assert_eq!(bytes_written(file.as_fd()), Ok(0));

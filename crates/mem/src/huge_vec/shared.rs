@@ -88,7 +88,7 @@ mod tests {
     type Record = [u64; 4];
 
     #[test]
-    fn a_word_that_is_cleared_is_so_for_all_and_in_the_file() {
+    fn a_cleared_word_is_cleared_for_all_and_in_the_file() {
         let file = memfd_create("test", MemfdFlags::CLOEXEC).unwrap();
         ftruncate(&file, 2 * 4096).unwrap();
         let mut before = HugeVec::<Record>::in_file(file.as_fd(), 4096, 128).unwrap();
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn there_is_nothing_past_the_ends() {
+    fn indices_past_the_end_have_no_record() {
         let records = SharedRecords::from(HugeVec::<Record>::new(3).unwrap());
         assert!(!records.is_empty() && records.get(2).is_some() && records.get(3).is_none());
         assert_eq!((records.clear_word(2, 4), records.clear_word(3, 0)), (None, None));
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn of_threads_that_clear_one_word_one_has_what_it_held() {
+    fn only_one_thread_clears_a_word() {
         const RECORDS: usize = 10_000;
         let mut memory = HugeVec::<Record>::new(RECORDS).unwrap();
         memory.iter_mut().for_each(|record| *record = [9; 4]);

@@ -51,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn there_is_an_element_at_any_index() {
+    fn every_index_has_an_element() {
         for used in [0, 1, 3, 4, 5, 1000, 100_000] {
             let mut table = WrappingTable::<u64>::new(used).unwrap();
             let len = used.max(1).next_power_of_two();

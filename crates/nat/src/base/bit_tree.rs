@@ -89,7 +89,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn it_agrees_with_a_set(
+        fn bit_tree_agrees_with_a_set(
             bound in prop_oneof![1..70usize, 4000..4200usize, 300_000..300_001usize],
             steps in prop::collection::vec((any::<bool>(), any::<prop::sample::Index>(), any::<prop::sample::Index>()), 0..200),
         ) {

@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_arena_says_so_and_keeps_what_it_has() {
+    fn a_full_arena_refuses_packets_and_keeps_its_own() {
         let mut emit = Emit::new();
         let big = vec![0u8; 60_000];
         let mut fit = 0;

@@ -353,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn churn_does_not_wear_a_full_table_out() {
+    fn churn_does_not_degrade_a_full_table() {
         let n = 20_000u32;
         let mut rng = Rng::new([4; 4]);
         let mut index = Index::with_capacity(n).unwrap();
@@ -374,7 +374,7 @@ mod tests {
     }
 
     #[test]
-    fn a_small_table_takes_as_many_as_it_was_made_for_whatever_their_hashes() {
+    fn a_small_table_holds_its_capacity_for_any_hashes() {
         for n in [0u32, 1, 2, 5, 9, 10, 50, 80] {
             let mut index = Index::with_capacity(n).unwrap();
             for id in 0..n {
@@ -387,7 +387,7 @@ mod tests {
     }
 
     #[test]
-    fn hashes_that_all_fall_together_fail_the_insertion_and_nothing_else() {
+    fn equal_hashes_only_fail_the_insertion() {
         let mut index = Index::with_capacity(100_000).unwrap();
         let full = (0..1000).find(|&id| index.insert(42 << 32, id).is_err());
         assert_eq!(full, Some((SLOTS * PROBE_MAX) as u32));
@@ -421,7 +421,7 @@ mod tests {
     proptest! {
         /// Four homes and two tags for all keys: buckets overflow, wrap round, and share tags.
         #[test]
-        fn it_agrees_with_a_map(ops in prop::collection::vec(op(), 0..600)) {
+        fn index_agrees_with_a_map(ops in prop::collection::vec(op(), 0..600)) {
             let mut index = Index::with_capacity(150).unwrap();
             let mut model: BTreeMap<u8, u32> = BTreeMap::new();
             let mut keys: Vec<u8> = vec![];

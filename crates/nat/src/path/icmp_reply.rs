@@ -199,7 +199,7 @@ mod tests {
 
     // proves: A79-39, A79-74
     #[test]
-    fn an_error_for_which_no_code_is_named_says_administratively_prohibited() {
+    fn an_error_without_a_specified_code_is_administratively_prohibited() {
         let settings = Settings::default();
         // With a routing header, whose third byte a Parameter Problem points at.
         let mut six = [0; 56];

@@ -420,7 +420,7 @@ mod tests {
 
     // proves: LOG-4
     #[test]
-    fn what_is_lost_is_counted_and_said_once_there_is_room() {
+    fn lost_events_are_counted_and_reported_once_there_is_room() {
         let (mut events, mut reader) = events(4);
         (0..10).for_each(|n| events.push(crossed(n)));
         assert_eq!(events.lost(), 6);
@@ -469,7 +469,7 @@ mod tests {
     }
 
     #[test]
-    fn work_that_can_wait_stops_at_half_a_ring_but_not_for_a_reader_that_hangs_or_is_not_there() {
+    fn deferrable_work_stops_at_half_a_ring_unless_the_reader_hangs_or_is_missing() {
         let (mut events, mut reader) = events(4);
         events.set(&EventPlan { kinds: EventKinds::STATE, ..EventPlan::default() });
         let len = EventPlan::default().state_ring_len as usize;
@@ -487,7 +487,7 @@ mod tests {
     }
 
     #[test]
-    fn where_nobody_wants_any_somebody_may_later() {
+    fn a_kind_of_event_can_be_enabled_later() {
         let mut events = Events::new(&EventPlan::default(), 7);
         assert!(EventKind::ALL.iter().all(|&kind| !events.wants(kind)));
         let mut reader = events.take_reader().unwrap();
@@ -498,7 +498,7 @@ mod tests {
     }
 
     #[test]
-    fn transports_are_told_apart() {
+    fn events_have_their_transports() {
         for set in [[true, false, false], [false, true, true], [true; 3]] {
             assert_eq!(Event::new(EventKind::QuotaHit, Instant(0)).for_transports(set).transports(), set);
         }

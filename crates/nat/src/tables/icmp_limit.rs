@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_sent_where_the_burst_is_nothing() {
+    fn a_burst_of_zero_sends_nothing() {
         let mut bucket = Bucket::new(1000, 0);
         assert_eq!(sent(&mut bucket, 0, 10) + sent(&mut bucket, 10_000, 10), 0);
     }
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_full_of_sources_refuses_none_that_is_new() {
+    fn a_full_table_of_sources_accepts_new_sources() {
         let mut limit = limit(1_000_000, 1_000_000, 1, 1);
         let now = Instant(1_000_000);
         assert!((0..20_000).all(|n| limit.allow(now, source(n), true).is_ok()));

@@ -136,7 +136,7 @@ mod tests {
 
     // proves: A79-53
     #[test]
-    fn what_follows_a_super_packet_is_behind_all_that_is_cut_from_it() {
+    fn identifications_after_a_super_packet_follow_those_of_its_segments() {
         // 40 bytes of headers before 2,500 bytes of payload: five packets.
         let mut bytes = [0; 48 + 2500];
         bytes[..8].copy_from_slice(&[0x60, 0, 0, 0, (2508u16 >> 8) as u8, 2508u16 as u8, 17, 64]);

@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_table_forgets_the_one_that_was_heard_of_longest_ago_and_says_so() {
+    fn a_full_table_evicts_the_host_with_the_oldest_message_and_counts_it() {
         let mut paths = paths(4);
         for n in 0..4 {
             assert!(!paths.learn(Instant(n.into()), host(n), 1000));
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn without_room_nothing_is_learnt() {
+    fn a_table_without_room_learns_nothing() {
         let mut paths = paths(0);
         assert!(!paths.learn(Instant(0), host(1), 1000));
         assert_eq!(paths.of(Instant(0), host(1)), None);

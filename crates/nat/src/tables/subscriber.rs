@@ -445,7 +445,7 @@ mod tests {
     }
 
     #[test]
-    fn a_quota_is_told_of_once_in_ten_seconds() {
+    fn a_quota_event_is_made_once_in_ten_seconds() {
         let mut table = table(1);
         let id = table.find_or_insert(key(0)).unwrap();
         let s = table.get_mut(id).unwrap();
@@ -454,7 +454,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_of_nobody_are_harmless() {
+    fn unused_numbers_are_harmless() {
         let mut none = table(0);
         assert_eq!(none.find_or_insert(key(0)), Err(DropReason::SubscriberTableFull));
         assert!(none.get(0).is_none() && none.get_mut(u32::MAX).is_none() && !none.release_if_idle(u32::MAX));
@@ -463,7 +463,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn it_agrees_with_a_map(ops in prop::collection::vec((0..3u8, 0..40u32), 0..400)) {
+        fn subscribers_agree_with_a_map(ops in prop::collection::vec((0..3u8, 0..40u32), 0..400)) {
             let mut table = table(24);
             let mut model: BTreeMap<SubscriberKey, u32> = BTreeMap::new();
             for (op, n) in ops {

@@ -407,7 +407,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn it_agrees_with_a_queue(
+        fn syn_store_agrees_with_a_queue(
             ops in prop::collection::vec((0..4u8, 0..3u32, 0..3u16, 0..3u16, 0..2_500u64), 0..300),
         ) {
             let mut s = store_of(8);

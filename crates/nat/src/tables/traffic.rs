@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn counters_go_with_their_pool_wherever_it_comes_to_stand() {
+    fn counters_follow_their_pool_to_its_new_number() {
         let mut all = AddressTraffic::new(&[3, 5], &[1, 0]).unwrap();
         all.of(party(0, 4)).add_outbound(70);
         all.of(party(1, 2)).add_inbound(90);

@@ -57,7 +57,7 @@ fn ip4(src: Ipv4Addr, dst: Ipv4Addr, proto: u8, payload: &[u8]) -> Vec<u8> {
 
 proptest! {
     #[test]
-    fn every_address_of_a_pool_is_one_workers_and_none_is_lost(
+    fn every_address_of_a_pool_has_exactly_one_worker(
         rows in prop::collection::vec((0u32..300, 0u32..40), 1..8), workers in 1usize..9,
     ) {
         let at = |n: u32| Ipv4Addr::from(0xc633_6400 + n);
@@ -97,7 +97,7 @@ proptest! {
 }
 
 #[test]
-fn all_packets_of_a_subscriber_are_one_workers_and_subscribers_are_spread() {
+fn all_packets_of_a_subscriber_go_to_one_worker_and_subscribers_are_spread() {
     let shares =
         Shares::new(&plan(vec![range([192, 0, 2, 0], [192, 0, 2, 7], (1024, 65_535))]), 4, [3; 4]).unwrap();
     let mut each = BTreeMap::<usize, usize>::new();
@@ -121,7 +121,7 @@ fn all_packets_of_a_subscriber_are_one_workers_and_subscribers_are_spread() {
 }
 
 #[test]
-fn an_error_from_inside_is_the_workers_that_has_the_session_it_is_about() {
+fn an_error_from_inside_goes_to_the_worker_of_the_quoted_session() {
     let shares =
         Shares::new(&plan(vec![range([192, 0, 2, 0], [192, 0, 2, 7], (1024, 65_535))]), 4, [3; 4]).unwrap();
     let steering = &shares.steering;
@@ -146,7 +146,7 @@ fn an_error_from_inside_is_the_workers_that_has_the_session_it_is_about() {
 }
 
 #[test]
-fn a_subscriber_with_static_bindings_is_the_worker_of_their_addresses() {
+fn a_subscriber_with_static_bindings_goes_to_the_worker_of_their_addresses() {
     let mut plan = plan(vec![range([192, 0, 2, 0], [192, 0, 2, 7], (1024, 65_535))]);
     let own = ["2001:db8:1::1", "2001:db8:1::2"];
     plan.nat64 = vec![nat64(vec![
@@ -172,7 +172,7 @@ fn a_subscriber_with_static_bindings_is_the_worker_of_their_addresses() {
 }
 
 #[test]
-fn what_cannot_be_shared_is_refused_with_what_to_do() {
+fn plans_that_cannot_be_shared_are_refused_with_advice() {
     let refused = |plan: &Plan, workers| Shares::new(plan, workers, [1; 4]).err().unwrap().0;
     let one = plan(vec![range([192, 0, 2, 1], [192, 0, 2, 1], (1024, 65_535))]);
     assert_eq!(
@@ -283,7 +283,7 @@ proptest! {
 }
 
 #[test]
-fn subscribers_stay_where_they_are_but_for_those_that_new_bindings_pin() {
+fn subscribers_keep_their_workers_unless_new_bindings_pin_them() {
     let wide = vec![range([192, 0, 2, 0], [192, 0, 2, 7], (1024, 65_535))];
     let running = Shares::new(&plan(wide.clone()), 4, [3; 4]).unwrap();
     let dst = "64:ff9b::cb00:7107".parse().unwrap();
@@ -311,7 +311,7 @@ fn subscribers_stay_where_they_are_but_for_those_that_new_bindings_pin() {
 }
 
 #[test]
-fn another_process_deals_addresses_out_as_the_one_before_whatever_was_added_and_anew_where_that_cannot_be() {
+fn a_new_process_keeps_the_distribution_of_addresses_if_possible() {
     let old = vec![range([192, 0, 2, 8], [192, 0, 2, 15], (1024, 2000))];
     let first = Shares::new(&plan(old.clone()), 2, [3; 4]).unwrap();
     let had = owners(&first, &old);

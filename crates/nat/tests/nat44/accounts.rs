@@ -82,7 +82,7 @@ fn each_subscriber_has_its_packets_and_bytes_as_received_in_both_directions() {
 }
 
 #[test]
-fn a_packet_that_is_turned_round_is_its_senders_and_its_receivers() {
+fn a_hairpinned_packet_counts_for_sender_and_receiver() {
     let mut bed = Bed::new(&plan());
     let first = udp4(B, 2222, SERVER, 9, b"x");
     let b = bed.through(&first);
@@ -103,7 +103,7 @@ fn a_packet_that_is_turned_round_is_its_senders_and_its_receivers() {
 }
 
 #[test]
-fn fragments_and_errors_count_for_whom_they_are_about() {
+fn fragments_and_errors_count_for_the_host_of_the_datagram() {
     let mut bed = Bed::new(&plan());
     let out = pieces(&udp4(A, 4000, SERVER, 53, &[7; 200]), 77);
     // The last fragment comes first, and waits.
@@ -130,7 +130,7 @@ fn fragments_and_errors_count_for_whom_they_are_about() {
 }
 
 #[test]
-fn a_later_fragment_counts_for_no_subscriber_that_has_come_meanwhile() {
+fn a_later_fragment_does_not_count_for_a_new_subscriber() {
     let mut plan = plan();
     plan.nat44[0].timeouts.udp_ms = 500;
     let mut bed = Bed::new(&plan);
@@ -150,7 +150,7 @@ fn a_later_fragment_counts_for_no_subscriber_that_has_come_meanwhile() {
 }
 
 #[test]
-fn what_passes_a_static_binding_without_a_subscriber_counts_for_its_address() {
+fn packets_of_a_static_binding_without_a_subscriber_count_for_its_address() {
     let mut plan = plan();
     let inside = (v4(A).to_ipv6_mapped(), 80);
     plan.nat44[0].static_bindings =
@@ -164,7 +164,7 @@ fn what_passes_a_static_binding_without_a_subscriber_counts_for_its_address() {
 }
 
 #[test]
-fn counters_go_on_through_a_change_and_begin_anew_with_whoever_comes() {
+fn counters_survive_a_change_and_begin_at_zero_for_new_entries() {
     let old = plan();
     let mut bed = Bed::new(&old);
     let out = udp4(A, 4000, SERVER, 53, b"x");

@@ -18,7 +18,7 @@ pub(crate) fn change(bed: &mut Bed, old: &Plan, new: &Plan) {
 }
 
 #[test]
-fn who_is_inside_no_more_and_what_is_exempt_now_loses_its_sessions() {
+fn removed_inside_hosts_and_new_exemptions_lose_their_sessions() {
     let old = plan44();
     let mut bed = Bed::new(&old);
     let to = |inside: &str, port| udp4(inside, 4000, SERVER, port, b"x");

@@ -12,7 +12,7 @@ const APDF: Verdict = Verdict::Drop(DropReason::AddressPortDependentFilter);
 
 // proves: R47-8, R53-3, R68-7, R78-6
 #[test]
-fn each_filter_lets_in_whom_it_says() {
+fn each_filter_admits_its_remote_hosts() {
     for (filtering, same_address, stranger) in [
         (EndpointIndependent, Verdict::Forward, Verdict::Forward),
         (AddressDependent, Verdict::Forward, ADF),
@@ -35,7 +35,7 @@ fn each_filter_lets_in_whom_it_says() {
 
 // proves: R47-8
 #[test]
-fn address_and_port_dependent_filtering_is_nat64_s_too() {
+fn nat64_has_address_and_port_dependent_filtering() {
     let mut plan = both_kinds();
     plan.nat64[0].filtering = AddressAndPortDependent;
     let mut bed = Bed::new(&plan);
@@ -118,7 +118,7 @@ fn a_static_binding_lets_connections_in_from_outside() {
 }
 
 #[test]
-fn what_opens_nothing_needs_a_binding() {
+fn packets_that_open_nothing_need_a_binding() {
     let mut bed = Bed::new(&plan44());
     let out = bed.send(&tcp4(A, 5000, SERVER, 80, "A", b""));
     assert_eq!(out.verdict, Verdict::Drop(DropReason::NonSynClosed));

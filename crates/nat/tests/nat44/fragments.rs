@@ -191,7 +191,7 @@ fn a_flood_of_pieces_from_one_host_costs_that_host_alone() {
 /// RFC 7915 4.5: a fragmented datagram without checksum cannot become IPv6, so its other fragments would be
 /// useless.
 #[test]
-fn where_the_second_half_of_a_hairpin_drops_the_first_piece_the_others_are_dropped_too() {
+fn a_hairpin_that_drops_the_first_fragment_drops_the_others() {
     for order in [[0, 1, 2], [2, 1, 0]] {
         let mut bed = Bed::new(&crate::both_kinds());
         let port = bed.through(&udp6(CLIENT, 2222, &behind(crate::POOL6, SERVER), 53, b"x")).sport;
@@ -210,7 +210,7 @@ fn where_the_second_half_of_a_hairpin_drops_the_first_piece_the_others_are_dropp
 
 // proves: R78-11
 #[test]
-fn what_follows_a_super_packet_between_its_addresses_has_no_identification_of_it() {
+fn a_packet_after_a_super_packet_between_its_addresses_has_a_new_identification() {
     use gatun_wire::{Checksum, Offload, Segmentation};
     let mut bed = Bed::new(&plan44());
     let udp = |sport, payload: &[u8]| with_flags4(udp4(A, sport, SERVER, 7777, payload), 0);

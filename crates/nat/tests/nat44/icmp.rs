@@ -32,7 +32,7 @@ fn an_error_from_any_router_reaches_the_host_whose_packet_it_is_about() {
 
 // proves: R55-4, R47-13
 #[test]
-fn a_router_with_an_inside_address_may_tell_of_a_packet_that_has_left() {
+fn a_router_with_an_inside_address_may_report_a_packet_that_has_left() {
     let mut bed = Bed::new(&plan44());
     for (sent, out) in left(&mut bed) {
         let got = bed.send(&error4("100.64.0.1", T, (3, 4, 1400), &out));
@@ -43,7 +43,7 @@ fn a_router_with_an_inside_address_may_tell_of_a_packet_that_has_left() {
 
 // proves: R55-4
 #[test]
-fn an_error_about_nobody_s_packet_is_dropped() {
+fn an_error_about_an_unknown_packet_is_dropped() {
     let mut bed = Bed::new(&plan44());
     let (_, out) = left(&mut bed).swap_remove(0);
     let e = ends(&out);
@@ -104,7 +104,7 @@ fn an_error_from_inside_leaves_from_the_public_address_of_the_host_it_is_about()
 
 // proves: R55-3
 #[test]
-fn wrong_sums_are_dropped_but_for_the_quoted_transport_s() {
+fn wrong_checksums_are_dropped_except_that_of_the_quoted_transport() {
     let mut bed = Bed::new(&plan44());
     let (_, out) = left(&mut bed).swap_remove(0);
     let good = error4(ROUTER, T, (3, 3, 0), &out);
@@ -171,7 +171,7 @@ fn a_query_that_can_have_no_state_is_answered_with_host_unreachable_unless_polic
 
 // proves: R47-13
 #[test]
-fn a_packet_too_large_for_the_link_is_answered_where_it_has_df_and_cut_in_order_where_not() {
+fn a_packet_too_large_for_the_link_is_answered_with_df_and_fragmented_without() {
     let mut plan = plan44();
     plan.nat44[0].mtu = 1400;
     let mut bed = Bed::new(&plan);
@@ -196,7 +196,7 @@ fn a_packet_too_large_for_the_link_is_answered_where_it_has_df_and_cut_in_order_
 
 // proves: R55-4
 #[test]
-fn an_error_to_another_address_than_the_senders_is_not_for_it() {
+fn an_error_to_another_address_than_the_quoted_source_is_dropped() {
     let mut plan = crate::both_kinds();
     plan.pools[0] = pool(T, "192.0.2.2", (1024, 65_535));
     let mut bed = Bed::new(&plan);
@@ -211,7 +211,7 @@ fn an_error_to_another_address_than_the_senders_is_not_for_it() {
 }
 
 #[test]
-fn an_error_about_a_packet_on_its_way_to_an_inside_host_without_state_goes_to_nobody() {
+fn an_error_about_a_packet_to_an_inside_host_without_state_is_dropped() {
     let mut bed = Bed::new(&plan44());
     let port = bed.through(&udp4(A, 5000, SERVER, 53, b"x")).sport;
     // This is the packet that B would have received from A; B has no binding.

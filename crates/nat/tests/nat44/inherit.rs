@@ -72,7 +72,7 @@ fn back_of(s: &SessionInfo) -> Vec<u8> {
 }
 
 #[test]
-fn all_sessions_are_back_little_by_little() {
+fn all_sessions_are_restored_in_slices() {
     for plan in plans() {
         let (before, first) = lived(&plan);
         let had = sessions(&before.nat);
@@ -109,7 +109,7 @@ fn the_first_packet_of_either_side_finds_its_session() {
 }
 
 #[test]
-fn a_subscriber_that_a_packet_names_is_put_back_whole() {
+fn a_packet_restores_all_sessions_of_its_subscriber() {
     let plan = &plans()[0];
     let (before, first) = lived(plan);
     let mut after = heir(plan, &first, &before);
@@ -129,7 +129,7 @@ fn mapped(address: &str) -> String {
 }
 
 #[test]
-fn nobody_is_given_a_port_or_block_that_waits_for_its_owner() {
+fn ports_and_blocks_of_waiting_sessions_are_not_allocated() {
     for mut plan in plans() {
         // Few ports, so that every second one belongs to a waiting session.
         plan.pools[0].ranges[0].ports = (40_960, 40_960 + 2047);
@@ -155,7 +155,7 @@ fn nobody_is_given_a_port_or_block_that_waits_for_its_owner() {
 }
 
 #[test]
-fn a_drained_address_keeps_what_it_had_and_gets_nothing_new() {
+fn a_drained_address_keeps_restored_sessions_and_gets_no_new_ones() {
     for plan in plans() {
         let (before, first) = lived(&plan);
         let had = sessions(&before.nat);
@@ -190,7 +190,7 @@ fn a_drained_address_keeps_what_it_had_and_gets_nothing_new() {
 }
 
 #[test]
-fn errors_find_the_host_that_they_are_about() {
+fn errors_find_the_host_of_the_quoted_packet() {
     let plan = &plans()[0];
     let (before, first) = lived(plan);
     let had = sessions(&before.nat);
@@ -220,7 +220,7 @@ fn errors_find_the_host_that_they_are_about() {
 }
 
 #[test]
-fn one_inside_host_finds_another() {
+fn hairpins_find_waiting_sessions() {
     let plan = &plans()[0];
     let (before, first) = lived(plan);
     let had = sessions(&before.nat);
@@ -236,7 +236,7 @@ fn one_inside_host_finds_another() {
 }
 
 #[test]
-fn each_session_is_in_one_file_whenever_the_heir_is_killed() {
+fn each_session_is_in_exactly_one_file_at_any_time() {
     let plan = &plans()[1];
     let (before, first) = lived(plan);
     let had = sessions(&before.nat).len();
@@ -267,7 +267,7 @@ fn each_session_is_in_one_file_whenever_the_heir_is_killed() {
 }
 
 #[test]
-fn engines_that_take_over_one_file_side_by_side_have_each_session_once() {
+fn engines_that_share_a_file_restore_each_session_once() {
     let plan = &plans()[0];
     let (before, first) = lived(plan);
     let had = sessions(&before.nat);
@@ -293,7 +293,7 @@ fn engines_that_take_over_one_file_side_by_side_have_each_session_once() {
 }
 
 #[test]
-fn time_passes_while_they_wait_and_each_reason_is_counted() {
+fn waiting_sessions_expire_and_each_reason_is_counted() {
     let plan = &plans()[0];
     let (before, first) = lived(plan);
     let had = sessions(&before.nat).len() as u64;
@@ -327,7 +327,7 @@ fn time_passes_while_they_wait_and_each_reason_is_counted() {
 }
 
 #[test]
-fn a_subscriber_gets_no_more_ports_back_than_are_counted() {
+fn a_subscriber_restores_no_more_ports_than_its_counter_holds() {
     let mut plan = plans()[0].clone();
     plan.limits.sessions_max = 80_000;
     plan.nat64[0].static_bindings.clear();
@@ -356,7 +356,7 @@ fn a_subscriber_gets_no_more_ports_back_than_are_counted() {
 }
 
 #[test]
-fn a_plan_is_not_changed_before_all_are_back() {
+fn a_plan_is_not_changed_before_all_sessions_are_restored() {
     use gatun_nat::reconfigure::NotNow;
     let plan = &plans()[0];
     let (before, first) = lived(plan);
@@ -369,7 +369,7 @@ fn a_plan_is_not_changed_before_all_are_back() {
 }
 
 #[test]
-fn events_of_what_goes_on_wait_for_their_reader() {
+fn events_of_restored_sessions_wait_for_their_reader() {
     let mut plan = plans()[1].clone();
     (plan.events.ring_len, plan.events.state_ring_len) = (64, 64);
     let (before, first) = lived(&plan);
@@ -391,7 +391,7 @@ fn events_of_what_goes_on_wait_for_their_reader() {
 }
 
 #[test]
-fn the_end_of_each_session_that_does_not_go_on_is_told_once_and_of_no_other() {
+fn the_end_of_each_session_that_is_not_restored_is_reported_once() {
     let mut plan = plans()[1].clone();
     plan.events.kinds = EventKinds::NONE.with(EventKind::SessionDeleted);
     plan.events.ring_len = 64;

@@ -96,7 +96,7 @@ fn each_instance_has_its_own_packets_bytes_and_sessions_in_each_direction() {
 }
 
 #[test]
-fn a_hairpin_between_instances_is_its_senders() {
+fn a_hairpin_between_instances_counts_for_its_sender() {
     let mut bed = Bed::new(&plan());
     let at = bed.through(&udp4(A, 1000, SERVER, 9, b"x")).sport;
     bed.through(&udp6(CLIENT, 1000, &behind(POOL6, T), at, b"x"));
@@ -107,7 +107,7 @@ fn a_hairpin_between_instances_is_its_senders() {
 }
 
 #[test]
-fn a_drop_is_its_instances_where_it_can_be_told_and_nobodys_else() {
+fn a_drop_counts_for_its_instance_if_that_is_known() {
     use DropReason::{NoBib, SubscriberSessionQuota, TtlExceeded};
     let mut plan = plan();
     plan.limits.sessions_per_subscriber = 1;
@@ -132,7 +132,7 @@ fn a_drop_is_its_instances_where_it_can_be_told_and_nobodys_else() {
 }
 
 #[test]
-fn what_is_held_and_then_dropped_is_its_instances_too() {
+fn held_packets_that_are_dropped_count_for_their_instance() {
     let mut bed = Bed::new(&plan());
     bed.send(&tcp4(SERVER, 80, T2, 5000, "S", b""));
     // A fragment from inside without a first fragment: its instance is known.
@@ -148,7 +148,7 @@ fn what_is_held_and_then_dropped_is_its_instances_too() {
 }
 
 #[test]
-fn a_pool_tells_its_ports_subscribers_and_failures_and_each_address_its_ports() {
+fn a_pool_reports_its_ports_subscribers_failures_and_addresses() {
     let mut plan = plan();
     plan.pools[0] = pool(T, "192.0.2.4", (1024, 1151));
     let mut bed = Bed::new(&plan);
@@ -180,7 +180,7 @@ fn a_pool_tells_its_ports_subscribers_and_failures_and_each_address_its_ports() 
 }
 
 #[test]
-fn a_subscriber_tells_what_it_has_and_which_limit_it_hit_how_often() {
+fn a_subscriber_reports_its_state_and_its_refusals() {
     let mut plan = plan44();
     let blocks = Blocks { size: 32, per_subscriber: 2, ..Blocks::default() };
     plan.pools[0].allocation = Allocation::Blocks(blocks);

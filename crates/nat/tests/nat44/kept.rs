@@ -128,7 +128,7 @@ pub(crate) fn both_ways(bed: &mut Bed, s: &SessionInfo) -> (Ends, Ends) {
 }
 
 #[test]
-fn every_session_goes_on_in_the_next_engine_and_only_what_is_new_is_told() {
+fn every_session_continues_in_the_next_engine_with_few_events() {
     for plan in plans() {
         let first = file(&plan);
         let mut before = keeping(&plan, &first, 1);
@@ -203,7 +203,7 @@ fn new_bindings_take_no_port_of_an_old_one() {
 }
 
 #[test]
-fn what_has_changed_meanwhile_is_not_restored_and_each_has_its_reason() {
+fn sessions_against_a_changed_plan_are_not_restored_for_a_reason() {
     let plan = &plans()[1];
     let first = file(plan);
     let mut before = keeping(plan, &first, 1);
@@ -253,7 +253,7 @@ fn what_has_changed_meanwhile_is_not_restored_and_each_has_its_reason() {
 }
 
 #[test]
-fn a_record_that_was_half_written_is_nobodys() {
+fn a_half_written_record_is_ignored() {
     let plan = &plans()[0];
     let first = file(plan);
     let mut bed = keeping(plan, &first, 1);
@@ -276,7 +276,7 @@ fn a_record_that_was_half_written_is_nobodys() {
 }
 
 #[test]
-fn sessions_of_the_layout_before_go_on() {
+fn sessions_of_the_previous_layout_are_restored() {
     for plan in plans() {
         let first = file(&plan);
         let mut bed = keeping(&plan, &first, 1);
@@ -301,7 +301,7 @@ fn sessions_of_the_layout_before_go_on() {
 }
 
 #[test]
-fn the_owner_of_a_session_goes_with_it() {
+fn the_ownership_of_a_session_is_restored() {
     let plan = &plans()[0];
     let first = file(plan);
     let mut bed = keeping(plan, &first, 1);
@@ -322,7 +322,7 @@ fn the_owner_of_a_session_goes_with_it() {
 }
 
 #[test]
-fn a_file_of_another_form_is_refused() {
+fn a_file_of_an_unknown_layout_is_refused() {
     let plan = &plans()[0];
     let first = file(plan);
     let bed = keeping(plan, &first, 1);

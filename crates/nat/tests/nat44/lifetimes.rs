@@ -10,7 +10,7 @@ const GONE: Verdict = Verdict::Drop(DropReason::NoBib);
 
 // proves: R47-5, R47-6, R78-7
 #[test]
-fn udp_lives_five_minutes_and_only_the_inside_extends_it_unless_the_operator_says_else() {
+fn a_udp_session_lives_five_minutes_and_only_inside_packets_extend_it_by_default() {
     assert_eq!(Timeouts::default().udp_ms, 300_000);
     for (inbound_refresh, expected) in [(false, GONE), (true, Verdict::Forward)] {
         let mut plan = plan44();

@@ -61,7 +61,7 @@ fn no_two_endpoints_share_a_port_until_the_last_one_is_given_and_then_none_is_ta
 
 // proves: R47-3, R47-4, R78-9
 #[test]
-fn ports_keep_their_class_and_where_asked_for_their_parity() {
+fn ports_keep_their_class_and_if_configured_their_parity() {
     let mut plan = plan44();
     plan.pools[0].port_parity = true;
     let mut bed = Bed::new(&plan);
@@ -95,7 +95,7 @@ fn a_host_keeps_one_public_address_and_hard_pairing_drops_rather_than_break_it()
 
 // proves: R68-4, R68-5, R68-11
 #[test]
-fn who_is_at_a_limit_is_told_and_keeps_what_he_has() {
+fn a_subscriber_at_a_limit_gets_an_error_and_keeps_its_sessions() {
     let mut plan = plan44();
     plan.limits.ports_per_subscriber = 3;
     plan.limits.sessions_per_subscriber = 5;
@@ -190,7 +190,7 @@ fn identifications_of_many_hosts_do_not_meet_at_one_destination() {
 }
 
 #[test]
-fn what_is_for_nobody_is_dropped_and_said() {
+fn packets_without_an_instance_are_dropped_and_answered() {
     let mut bed = Bed::new(&plan44());
     let to = |dst: &str| udp4(A, 5000, dst, 53, b"x");
     for dst in ["127.0.0.1", "224.0.0.5", "255.255.255.255", "0.0.0.1", "169.254.1.1"] {

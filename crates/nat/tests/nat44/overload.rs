@@ -88,7 +88,7 @@ fn another_subscriber_another_protocol_and_another_instance_share_nothing() {
 
 // proves: R47-8
 #[test]
-fn nobody_but_the_flows_servers_gets_in() {
+fn a_shared_port_admits_only_the_servers_of_its_flows() {
     let mut bed = Bed::new(&plan());
     let port = bed.through(&udp4(A, 5000, SERVER, 443, b"x")).sport;
     let refused = Verdict::Drop(DropReason::AddressPortDependentFilter);
@@ -109,7 +109,7 @@ fn nobody_but_the_flows_servers_gets_in() {
 }
 
 #[test]
-fn an_inside_end_that_has_a_binding_goes_through_it() {
+fn an_inside_end_with_a_binding_uses_it() {
     let mut plan = plan();
     plan.nat44[0].static_bindings = vec![gatun_nat::plan::StaticBinding {
         transport: Transport::Udp,
@@ -129,7 +129,7 @@ fn an_inside_end_that_has_a_binding_goes_through_it() {
 
 // proves: R47-8
 #[test]
-fn an_inside_end_with_a_flow_and_a_binding_has_one_session_with_a_server_whichever_port_that_writes_to() {
+fn an_inside_end_with_a_flow_and_a_binding_has_one_session_with_a_server() {
     for further in [0, 1] {
         let mut bed = Bed::new(&plan());
         let flow = bed.through(&udp4(A, 5000, SERVER, 443, b"x")).sport;
@@ -275,7 +275,7 @@ fn a_shared_port_lies_in_the_subscribers_blocks_and_counts_once() {
 }
 
 #[test]
-fn what_is_told_names_the_subscriber_of_a_shared_port_and_each_flow() {
+fn events_name_the_subscriber_of_a_shared_port_and_each_flow() {
     let mut plan = plan();
     use EventKind::{BindingCreated, BindingDeleted, SessionCreated};
     let kinds = EventKinds::NONE.with(BindingCreated).with(BindingDeleted).with(SessionCreated);
@@ -329,7 +329,7 @@ proptest! {
     /// Compares with a list of flows: the receiver of each answer, and that no two flows have the same
     /// outside ends.
     #[test]
-    fn whatever_flows_there_are_each_has_an_outside_end_of_its_own(ops in prop::collection::vec(op(), 1..150)) {
+    fn each_flow_has_a_unique_outside_end(ops in prop::collection::vec(op(), 1..150)) {
         let mut plan = plan();
         plan.pools[0].ranges[0].ports = (1024, 1087);
         plan.nat44[0].timeouts.udp_ms = 300_000;

@@ -102,7 +102,7 @@ fn two_customers_with_the_same_addresses_have_sessions_and_pools_of_their_own() 
 
 // proves: R47-7
 #[test]
-fn an_address_of_the_inside_network_is_never_taken_for_a_remote_host() {
+fn an_inside_address_is_never_a_remote_host() {
     let mut bed = Bed::new(&plan());
     for (realm, from, to) in [
         // Another inside address, the host's own address, and a host without a realm.
@@ -124,7 +124,7 @@ fn an_address_of_the_inside_network_is_never_taken_for_a_remote_host() {
 }
 
 #[test]
-fn what_comes_by_another_port_is_nobodys() {
+fn packets_from_another_realm_are_dropped() {
     let mut bed = Bed::new(&plan());
     let packet = udp4(HOST, 5000, SERVER, 53, b"x");
     for realm in [HOME, 3, 255] {
@@ -151,7 +151,7 @@ fn a_customer_reaches_another_one_by_its_public_address() {
 }
 
 #[test]
-fn answers_and_errors_go_back_by_where_their_cause_came_from() {
+fn answers_and_errors_return_to_the_realm_of_their_cause() {
     let mut bed = Bed::new(&plan());
     for (realm, public) in [(FIRST, T), (SECOND, T2)] {
         let packet = udp4(HOST, 5000, SERVER, 53, b"x");
@@ -177,7 +177,7 @@ fn answers_and_errors_go_back_by_where_their_cause_came_from() {
 }
 
 #[test]
-fn pieces_that_waited_and_probes_go_to_the_customer_whose_they_are() {
+fn held_fragments_and_probes_go_to_their_realm() {
     let mut bed = Bed::new(&plan());
     let (_, out) = bed.from(SECOND, &udp4(HOST, 5000, SERVER, 53, b"x"));
     let whole = udp4(SERVER, 53, T2, out.sport, &[7; 64]);
@@ -203,7 +203,7 @@ fn pieces_that_waited_and_probes_go_to_the_customer_whose_they_are() {
 }
 
 #[test]
-fn what_is_exempt_leaves_untranslated_and_comes_back_to_its_customer() {
+fn exempt_packets_leave_untranslated_and_answers_return_to_their_realm() {
     let mut plan = plan();
     plan.nat44[2].inside = vec![net("172.16.0.0", 12)];
     plan.nat44[2].exempt = vec![Exemption { net: net(OTHER, 32), transport: None, ports: None }];
@@ -219,7 +219,7 @@ fn what_is_exempt_leaves_untranslated_and_comes_back_to_its_customer() {
 }
 
 #[test]
-fn nobody_else_reaches_a_customers_hosts_untranslated() {
+fn other_realms_do_not_reach_a_customers_hosts_untranslated() {
     let mut plan = plan();
     plan.nat44[2].inside = vec![net("172.16.0.0", 12)];
     plan.nat44[2].exempt = vec![Exemption { net: net(OTHER, 32), transport: None, ports: None }];

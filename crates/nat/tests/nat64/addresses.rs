@@ -19,7 +19,7 @@ fn refused(reason: DropReason) -> Verdict {
 
 // proves: A61-1, A61-3
 #[test]
-fn what_is_to_nobody_here_is_not_consumed_but_counted() {
+fn packets_without_an_instance_are_passed_and_counted() {
     let mut bed = Bed::nat64(POOL6);
     let out = bed.send(&udp6(CLIENT, 5000, "2001:db8:77::1", 53, b"x"));
     assert_eq!(out.verdict, refused(DropReason::DestinationNotPool6));
@@ -78,7 +78,7 @@ fn martians_are_dropped_silently_and_make_no_state() {
 }
 
 #[test]
-fn only_the_sources_listed_are_served_and_others_told_so() {
+fn only_listed_sources_are_served_and_others_get_an_error() {
     let mut plan = plan_with(POOL6);
     plan.nat64[0].sources =
         vec![Net6::new(v6("2001:db8:1::"), 64).unwrap(), Net6::new(v6("2001:db8:2::7"), 128).unwrap()];
@@ -313,7 +313,7 @@ fn a_port_that_no_pool_range_has_is_no_hop_of_a_traceroute() {
 
 // proves: A79-62, A79-10, R47-13
 #[test]
-fn what_is_too_large_is_answered_with_the_mtu_of_the_other_side() {
+fn too_large_packets_are_answered_with_the_mtu_of_the_other_side() {
     let mut plan = plan_with(POOL6);
     plan.nat64[0].settings.mtu4 = 1400;
     plan.nat64[0].settings.mtu6 = 1300;
@@ -387,7 +387,7 @@ fn errors(bed: &mut Bed, packets: impl Iterator<Item = Vec<u8>>) -> usize {
 }
 
 #[test]
-fn a_flood_that_makes_errors_due_starves_nobody_elses_packet_too_big() {
+fn a_flood_of_errors_leaves_packet_too_big_for_other_hosts() {
     let mut bed = Bed::nat64(POOL6);
     let dying = |host: &str| with_hops(udp6(host, 5000, SERVER6, 53, b"x"), 1);
     let large = |host: &str| udp6(host, 5000, SERVER6, 53, &[0; 1480]);

@@ -343,16 +343,16 @@ fn history(kind: u64, seed: u64) {
 }
 
 #[test]
-fn whatever_changes_no_port_is_shared_or_lost_where_ports_are_given_one_by_one() {
+fn changes_share_or_lose_no_port_with_single_ports() {
     (0..24).for_each(|seed| history(0, seed));
 }
 
 #[test]
-fn whatever_changes_no_port_is_shared_or_lost_where_blocks_are_given() {
+fn changes_share_or_lose_no_port_with_blocks() {
     (0..24).for_each(|seed| history(1, seed));
 }
 
 #[test]
-fn whatever_changes_no_port_is_shared_or_lost_where_a_formula_gives_them() {
+fn changes_share_or_lose_no_port_with_a_formula() {
     (0..24).for_each(|seed| history(2, seed));
 }

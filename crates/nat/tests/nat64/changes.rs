@@ -221,7 +221,7 @@ fn an_address_that_was_drained_and_removed_drains_none_that_comes_after_it() {
 }
 
 #[test]
-fn other_ports_of_an_address_end_what_lies_outside_and_leave_the_rest_its_place() {
+fn changed_ports_of_an_address_end_only_bindings_outside_them() {
     for allocation in [Allocation::default(), Allocation::Blocks(Blocks { per_subscriber: 4, ..blocks() })] {
         let mut start = plan(T, (1024, 2047));
         start.pools[0].allocation = allocation;
@@ -257,7 +257,7 @@ fn other_ports_of_an_address_end_what_lies_outside_and_leave_the_rest_its_place(
 }
 
 #[test]
-fn limits_below_what_is_used_refuse_what_is_new_and_evict_nothing() {
+fn limits_below_the_usage_refuse_new_sessions_and_evict_none() {
     let mut live = Live::new(plan(T, (1024, 65_535)));
     let flows: Vec<Ends> = (0..20).map(|n| live.out(1, 3000 + n)).collect();
     for n in 2..5 {
@@ -292,7 +292,7 @@ fn limits_below_what_is_used_refuse_what_is_new_and_evict_nothing() {
 }
 
 #[test]
-fn who_gets_another_block_by_the_formula_loses_its_sessions_and_nobody_else_does() {
+fn only_subscribers_with_another_block_lose_their_sessions() {
     let inside = |nets: &[(&str, u8)]| nets.iter().map(|(a, len)| Net6::new(v6(a), *len).unwrap()).collect();
     let formula = |inside, overflow_per_address| {
         Allocation::Deterministic(Deterministic {
@@ -372,7 +372,7 @@ fn a_prefix_that_goes_takes_its_sessions_and_one_that_stays_keeps_its_own() {
 }
 
 #[test]
-fn hosts_that_are_served_no_longer_lose_their_sessions() {
+fn hosts_that_are_no_longer_served_lose_their_sessions() {
     let mut live = Live::new(plan(T, (1024, 65_535)));
     let flows: Vec<Ends> = (0..8).map(|n| live.out(n, 3000)).collect();
     live.changed(|plan| plan.nat64[0].sources = vec![Net6::new(v6("2001:db8:1::"), 62).unwrap()]);
@@ -384,7 +384,7 @@ fn hosts_that_are_served_no_longer_lose_their_sessions() {
 }
 
 #[test]
-fn a_new_static_binding_gets_its_port_whoever_had_it_and_an_old_one_gives_it_back() {
+fn a_new_static_binding_takes_its_port_and_a_removed_one_returns_it() {
     let hold = HoldDown { ms: 120_000, ports_max: 1000 };
     for allocation in [Allocation::Random(hold), Allocation::Blocks(blocks())] {
         let mut start = plan(T, (1024, 1535));
@@ -429,7 +429,7 @@ fn a_new_static_binding_gets_its_port_whoever_had_it_and_an_old_one_gives_it_bac
 
 // Found by the model: ports held at a removed address were held at the next address with its number.
 #[test]
-fn ports_of_an_address_that_left_are_not_held_of_the_one_that_comes() {
+fn ports_held_at_a_removed_address_are_free_at_a_new_one() {
     let hold = HoldDown { ms: 120_000, ports_max: 1000 };
     let held = Blocks { size: 64, linger_ms: 0, hold, ..blocks() };
     for allocation in [Allocation::Random(hold), Allocation::Blocks(held)] {
@@ -474,7 +474,7 @@ fn static_bindings_of_two_protocols_at_one_port_leave_their_blocks_apart() {
 }
 
 #[test]
-fn a_block_that_two_new_static_bindings_get_is_released_after_what_used_it() {
+fn a_block_for_two_new_static_bindings_is_released_after_its_sessions() {
     let mut start = plan(T, (1024, 1151));
     start.pools[0].allocation = Allocation::Blocks(blocks());
     let mut live = Live::new(start);
@@ -501,7 +501,7 @@ fn a_connection_gets_no_port_that_left_the_pool_after_a_syn_to_it_was_held() {
 }
 
 #[test]
-fn what_only_a_restart_can_do_is_refused_as_a_whole_and_named() {
+fn changes_that_need_a_restart_are_refused_as_a_whole_and_named() {
     let live = Live::new(plan(T2, (1024, 65_535)));
     let refuse = |change: &dyn Fn(&mut Plan), named: &str| {
         let mut plan = live.plan.clone();
@@ -549,7 +549,7 @@ fn what_only_a_restart_can_do_is_refused_as_a_whole_and_named() {
 }
 
 #[test]
-fn one_change_at_a_time_and_only_one_that_was_prepared_for_the_state_at_hand() {
+fn only_one_current_change_is_applied_at_a_time() {
     let mut live = Live::new(plan(T2, (1024, 65_535)));
     for n in 0..2000 {
         live.out(n, 3000);
@@ -571,7 +571,7 @@ fn one_change_at_a_time_and_only_one_that_was_prepared_for_the_state_at_hand() {
 }
 
 #[test]
-fn instances_and_pools_that_come_serve_at_once_and_a_pool_that_nobody_uses_may_go() {
+fn new_instances_and_pools_serve_at_once_and_unused_pools_can_be_removed() {
     let mut live = Live::new(plan(T, (1024, 65_535)));
     let flow = live.out(1, 3000);
     const NEW6: &str = "2001:db8:65::/96";
@@ -600,7 +600,7 @@ fn instances_and_pools_that_come_serve_at_once_and_a_pool_that_nobody_uses_may_g
 }
 
 #[test]
-fn timers_filters_and_own_addresses_are_others_from_the_next_packet_on() {
+fn new_timers_filters_and_own_addresses_apply_from_the_next_packet() {
     let mut live = Live::new(plan(T, (1024, 65_535)));
     let flow = live.out(1, 3000);
     live.changed(|plan| {

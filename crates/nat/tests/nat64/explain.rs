@@ -230,7 +230,7 @@ fn counted(nat: &Nat) -> Vec<u64> {
 }
 
 #[test]
-fn what_is_foretold_is_what_happens() {
+fn forecasts_agree_with_outcomes() {
     let mut reasons = BTreeSet::new();
     let mut fates = BTreeSet::new();
     let mut sources = BTreeSet::new();
@@ -353,7 +353,7 @@ fn same_but_for_a_new_port(told: &Explanation, after: &[u8], really: &[u8], at: 
 }
 
 #[test]
-fn it_says_whose_a_packet_is_and_what_its_subscriber_has() {
+fn explanations_report_the_rule_and_the_subscriber() {
     let mut bed = Bed::new(&plan_with("64:ff9b::/96"));
     let packet = udp6(CLIENT, 5000, "64:ff9b::808:808", 53, b"x");
     let (told, _) = ask(&bed.nat, &packet);
@@ -374,7 +374,7 @@ fn it_says_whose_a_packet_is_and_what_its_subscriber_has() {
 }
 
 #[test]
-fn what_is_no_packet_of_a_query_is_dropped_for_its_reason_or_left_untold() {
+fn packets_that_are_no_queries_have_a_drop_reason_or_no_forecast() {
     let bed = Bed::new(&plan_with("64:ff9b::/96"));
     let fate = |bytes: &[u8]| ask(&bed.nat, bytes).0.fate;
     assert_eq!(fate(&[]), Fate::Drop(DropReason::ShortL3, None));

@@ -153,7 +153,7 @@ fn a_host_that_sends_to_its_own_outside_address_hears_itself_once() {
 
 // proves: A61-63, A61-2
 #[test]
-fn own_packets_that_come_back_go_nowhere() {
+fn own_packets_that_return_are_dropped() {
     let mut bed = Bed::nat64(POOL6);
     let out = bed.send(&udp6(A, 1111, &behind(POOL6, STUN), 53, b"x"));
     let port = ends(out.forwarded()).sport;

@@ -359,7 +359,7 @@ proptest! {
 
     // proves: R47-1, R47-3, R53-7, A61-24, A61-51
     #[test]
-    fn whatever_happens_ports_are_unshared_quotas_are_kept_and_everything_returns(
+    fn histories_share_no_ports_keep_quotas_and_return_everything(
         by_address in any::<bool>(),
         ops in prop::collection::vec(op(), 0..250),
     ) {
@@ -406,7 +406,7 @@ proptest! {
 
     // proves: A61-22, R53-3, R47-8
     #[test]
-    fn the_filter_agrees_with_a_list_of_who_was_contacted_when(
+    fn the_filter_agrees_with_a_list_of_contacts(
         contacts in prop::collection::vec(contact(), 0..120),
     ) {
         const LIFETIME_MS: u64 = 240_000;

@@ -65,7 +65,7 @@ fn eight_bytes_of_the_transport_header_are_enough() {
 
 // proves: A61-60, R55-10
 #[test]
-fn a_router_on_the_way_is_shown_unless_the_rfc_is_wanted_to_the_letter() {
+fn a_router_on_the_path_is_the_error_source_unless_configured_otherwise() {
     let cases = [
         (POOL6, ROUTER, IcmpErrorSource::Router, ROUTER),
         (POOL6, ROUTER, IcmpErrorSource::InnerDestination, "8.8.8.8"),
@@ -91,7 +91,7 @@ fn a_router_on_the_way_is_shown_unless_the_rfc_is_wanted_to_the_letter() {
 
 // proves: A79-30
 #[test]
-fn fragmentation_needed_tells_the_inside_host_what_fits() {
+fn fragmentation_needed_reports_the_mtu_to_the_inside_host() {
     let mut bed = Bed::nat64(POOL6);
     let packet = udp6(CLIENT, 5000, SERVER6, 53, &[7; 1400]);
     let sent = bed.send(&packet).forwarded().to_vec();
@@ -164,7 +164,7 @@ fn an_error_from_inside_comes_from_the_address_that_its_own_binding_has() {
 
 // proves: A79-70
 #[test]
-fn a_router_in_front_of_the_host_may_say_too_big_whatever_sources_are_served() {
+fn a_router_before_the_host_may_send_packet_too_big_from_any_source() {
     let mut plan = plan_with(POOL6);
     plan.nat64[0].sources = vec![Net6::new(v6("2001:db8:1::"), 64).unwrap()];
     let mut bed = Bed::new(&plan);

@@ -95,7 +95,7 @@ fn some_traffic(bed: &mut Bed) {
 }
 
 #[test]
-fn every_session_is_told_of_once_with_both_ends_state_and_time_left() {
+fn every_session_is_read_once_with_both_ends_state_and_time_left() {
     let mut bed = Bed::nat64(POOL6);
     some_traffic(&mut bed);
     bed.pass_ms(1_000);
@@ -116,7 +116,7 @@ fn every_session_is_told_of_once_with_both_ends_state_and_time_left() {
 }
 
 #[test]
-fn a_selection_means_what_all_of_its_parts_say() {
+fn a_selection_matches_all_of_its_conditions() {
     let mut bed = Bed::nat64(POOL6);
     some_traffic(&mut bed);
     let port = sessions(&bed.nat, &ALL)[0].outside.1;
@@ -142,7 +142,7 @@ fn a_selection_means_what_all_of_its_parts_say() {
 }
 
 #[test]
-fn bindings_are_told_of_in_the_order_of_their_public_ends() {
+fn bindings_are_read_in_the_order_of_their_public_ends() {
     let mut plan = plan_with(POOL6);
     plan.pools = vec![pool(T, "192.0.2.3", (1, 65535))];
     plan.nat64[0].static_bindings = vec![static_binding(Transport::Tcp, (CLIENT, 443), ("192.0.2.2", 443))];
@@ -170,7 +170,7 @@ fn bindings_are_told_of_in_the_order_of_their_public_ends() {
 }
 
 #[test]
-fn who_is_there_all_the_time_is_met_once_while_others_come_and_go() {
+fn a_walk_returns_lasting_sessions_once_while_others_come_and_go() {
     let mut bed = Bed::nat64(POOL6);
     let staying: BTreeSet<u16> = (1..2000).filter(|n| n % 3 == 0).collect();
     for port in 1..2000 {
@@ -200,7 +200,7 @@ fn who_is_there_all_the_time_is_met_once_while_others_come_and_go() {
 }
 
 #[test]
-fn port_blocks_and_their_owners_are_told_of() {
+fn port_blocks_are_read_with_their_owners() {
     let mut plan = plan_with(POOL6);
     plan.pools = vec![pool(T, "192.0.2.2", (1024, 1279))];
     let terms = Blocks { size: 64, per_subscriber: 2, linger_ms: 60_000, ..Blocks::default() };
@@ -245,7 +245,7 @@ fn clear_all(bed: &mut Bed, which: &Selection, extent: Extent, budget: usize) ->
 
 // proves: LOG-3
 #[test]
-fn what_is_cleared_is_counted_and_told_and_its_ports_come_back() {
+fn cleared_sessions_are_counted_and_reported_and_return_their_ports() {
     for budget in [1, 9, 500] {
         let mut plan = plan_with(POOL6);
         let kinds = EventKinds::NONE.with(EventKind::SessionDeleted).with(EventKind::BindingDeleted);
@@ -283,7 +283,7 @@ fn a_port_of_a_cleared_binding_is_held_down_as_any_other() {
 }
 
 #[test]
-fn a_whole_binding_goes_with_sessions_that_no_one_meant_but_a_static_one_stays() {
+fn clearing_a_binding_ends_all_its_sessions_but_keeps_a_static_one() {
     for budget in [1, 20, 1000] {
         let mut plan = plan_with(POOL6);
         plan.nat64[0].static_bindings = vec![static_binding(Transport::Udp, (CLIENT, 700), (T, 700))];
@@ -306,7 +306,7 @@ fn a_whole_binding_goes_with_sessions_that_no_one_meant_but_a_static_one_stays()
 }
 
 #[test]
-fn a_port_that_flows_share_is_told_of_and_its_flows_are_cleared_one_by_one() {
+fn a_shared_port_is_read_and_its_flows_are_cleared_one_by_one() {
     let mut plan: Plan = plan_with(POOL6);
     plan.pools[0].overload = vec![(Transport::Udp, 443)];
     let mut bed = Bed::new(&plan);

@@ -40,7 +40,7 @@ fn one_inside_endpoint_has_one_outside_endpoint_for_every_destination() {
 
 // proves: A61-22, R47-8, R68-7
 #[test]
-fn endpoint_independent_filtering_is_the_default_and_lets_anybody_in_through_a_binding() {
+fn endpoint_independent_filtering_is_the_default_and_admits_all_remote_hosts() {
     assert_eq!(Filtering::default(), Filtering::EndpointIndependent);
     let mut bed = Bed::nat64(POOL6);
     let port = bed.through(&udp6(CLIENT, 5000, SERVER6, 53, b"x")).sport;
@@ -104,7 +104,7 @@ fn echo_from_outside_obeys_the_filter() {
 
 // proves: R78-6
 #[test]
-fn who_was_contacted_by_one_protocol_is_a_stranger_by_another() {
+fn a_contact_by_one_protocol_does_not_admit_another() {
     let mut bed = Bed::new(&address_dependent());
     let udp = bed.through(&udp6(CLIENT, 5000, SERVER6, 53, b"x")).sport;
     let tcp = bed.through(&tcp6(CLIENT, 5000, OTHER6, 53, "S", b"")).sport;
@@ -175,7 +175,7 @@ fn other_icmp_queries_are_dropped_silently() {
 
 // proves: A61-23
 #[test]
-fn without_a_binding_udp_from_outside_is_dropped_and_answered_only_if_asked_for() {
+fn without_a_binding_udp_from_outside_is_dropped_and_answered_only_if_configured() {
     let packet = udp4(SERVER, 53, T, 5000, b"x");
     let mut bed = Bed::nat64(POOL6);
     assert_eq!(bed.send(&packet).verdict, Verdict::Drop(DropReason::NoBib));

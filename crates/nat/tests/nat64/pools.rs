@@ -45,7 +45,7 @@ fn a_host_keeps_its_address_over_ports_and_protocols() {
 
 // proves: R47-2, R68-2
 #[test]
-fn hosts_of_one_prefix_share_an_address_where_the_prefix_is_the_subscriber() {
+fn hosts_of_one_subscriber_prefix_share_an_address() {
     let mut plan = plan_with(POOL6);
     plan.pools = vec![pool("192.0.2.0", "192.0.2.63", (1024, 65535))];
     plan.nat64[0].subscriber_len = 64;
@@ -75,7 +75,7 @@ fn ports_keep_their_class_and_nobody_shares_one() {
 
 // proves: A61-25, R47-4
 #[test]
-fn parity_is_kept_where_asked_for() {
+fn parity_is_kept_if_configured() {
     let mut plan = plan_with(POOL6);
     plan.pools[0].port_parity = true;
     let mut bed = Bed::new(&plan);
@@ -98,7 +98,7 @@ fn any_free_port_is_better_than_a_drop() {
 
 // proves: R68-11, R68-13
 #[test]
-fn a_pool_is_used_to_its_last_port_says_so_and_recovers() {
+fn a_pool_is_used_to_its_last_port_reports_exhaustion_and_recovers() {
     let mut bed = Bed::new(&small_pool((2000, 2099)));
     let mut ports = BTreeSet::new();
     for n in 0..100 {
@@ -172,7 +172,7 @@ fn hosts_are_mapped_and_filtered_alike_in_an_empty_and_in_a_nearly_full_pool_of_
 
 // proves: R78-4, R47-2
 #[test]
-fn pairing_is_given_up_or_not_as_configured() {
+fn pairing_is_soft_or_hard_as_configured() {
     for (pairing, expected) in [(Pairing::Soft, true), (Pairing::Hard, false)] {
         let mut plan = plan_with(POOL6);
         plan.pools = vec![pool("192.0.2.1", "192.0.2.2", (2000, 2003))];
@@ -235,7 +235,7 @@ fn a_protocol_without_ports_in_the_pool_is_answered() {
 
 // proves: R68-4
 #[test]
-fn a_subscriber_has_so_many_ports_and_its_neighbour_as_many() {
+fn each_subscriber_has_its_own_port_quota() {
     let mut plan = plan_with(POOL6);
     plan.nat64[0].subscriber_len = 64;
     plan.limits.ports_per_subscriber = 6;
@@ -280,7 +280,7 @@ fn ports_may_be_limited_by_protocol() {
 
 // proves: R68-4, R68-5, R68-11
 #[test]
-fn sessions_are_opened_at_a_rate_and_the_code_of_the_refusal_is_the_operators() {
+fn the_session_rate_is_limited_and_the_error_code_is_configurable() {
     let mut plan = plan_with(POOL6);
     plan.nat64[0].subscriber_len = 64;
     plan.limits.session_rate_per_subscriber = 10;
@@ -309,7 +309,7 @@ fn sessions_are_opened_at_a_rate_and_the_code_of_the_refusal_is_the_operators() 
 
 // proves: R68-5
 #[test]
-fn a_subscriber_has_so_many_sessions_whoever_opens_them() {
+fn the_session_quota_counts_sessions_opened_from_both_sides() {
     let mut plan = plan_with(POOL6);
     plan.nat64[0].subscriber_len = 64;
     plan.limits.sessions_per_subscriber = 5;
@@ -355,7 +355,7 @@ fn opens(bed: &mut Bed, host: &str, first: u32, count: u32) -> u32 {
 }
 
 #[test]
-fn greedy_subscribers_lock_no_new_one_out() {
+fn greedy_subscribers_do_not_lock_out_new_ones() {
     let mut plan = plan_with(POOL6);
     plan.nat64[0].subscriber_len = 64;
     let mut bed = Bed::new(&plan);
@@ -449,7 +449,7 @@ fn two_instances_with_two_pools_do_not_meet() {
 
 // proves: A52-8
 #[test]
-fn of_two_instances_prefixes_the_longest_match_decides_whose_a_packet_is() {
+fn the_longest_prefix_of_two_instances_decides_on_the_instance() {
     let (short, long) = ("2001:db8:122::/48", "2001:db8:122:344::/96");
     for turned in [false, true] {
         let mut plan = plan_with(if turned { long } else { short });

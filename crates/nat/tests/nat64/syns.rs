@@ -46,7 +46,7 @@ fn a_syn_to_no_binding_is_answered_after_six_seconds_and_not_before() {
 
 // proves: A61-40, A61-41, R53-2, R53-4
 #[test]
-fn a_syn_from_inside_within_six_seconds_gets_the_port_that_the_held_one_knocked_at() {
+fn a_syn_from_inside_within_six_seconds_gets_the_port_of_the_held_syn() {
     let mut bed = Bed::nat64(POOL6);
     assert_eq!(bed.send(&syn()).verdict, Verdict::Held);
     bed.pass_ms(5_500);
@@ -62,7 +62,7 @@ fn a_syn_from_inside_within_six_seconds_gets_the_port_that_the_held_one_knocked_
 
 // proves: R53-4
 #[test]
-fn a_held_syn_stays_where_the_syn_from_inside_is_refused() {
+fn a_held_syn_stays_if_the_syn_from_inside_is_refused() {
     let mut plan = plan_with(POOL6);
     plan.limits.ports_per_subscriber = 1;
     let mut bed = Bed::new(&plan);
@@ -76,7 +76,7 @@ fn a_held_syn_stays_where_the_syn_from_inside_is_refused() {
 
 // proves: R53-4, T61-V4_INIT
 #[test]
-fn a_held_syn_goes_silently_where_its_copy_has_passed() {
+fn a_held_syn_ends_silently_after_its_copy_has_passed() {
     let mut bed = Bed::nat64(POOL6);
     assert_eq!(bed.send(&syn()).verdict, Verdict::Held);
     assert_eq!(bed.send(&tcp4("203.0.113.9", 80, T, PORT, "S", b"")).verdict, Verdict::Held);
@@ -91,7 +91,7 @@ fn a_held_syn_goes_silently_where_its_copy_has_passed() {
 
 // proves: A61-40
 #[test]
-fn a_held_syn_is_for_its_own_remote_endpoint_and_protocol_alone() {
+fn a_held_syn_matches_only_its_own_remote_endpoint_and_protocol() {
     let mut bed = Bed::nat64(POOL6);
     assert_eq!(bed.send(&syn()).verdict, Verdict::Held);
     bed.through(&tcp6(CLIENT, 5000, OTHER6, 80, "S", b""));

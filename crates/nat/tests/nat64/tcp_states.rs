@@ -350,7 +350,7 @@ fn the_probe_is_an_empty_segment_from_the_server_with_nothing_but_ack() {
 
 // proves: T61-ESTABLISHED
 #[test]
-fn a_strangers_packet_does_not_stand_in_for_the_probe() {
+fn a_packet_of_another_flow_does_not_answer_the_probe() {
     let mut plan = plan_with(POOL6);
     plan.nat64[0].filtering = Filtering::AddressDependent;
     let mut line = Line::play(&plan, ESTABLISHED);
@@ -382,7 +382,7 @@ fn syns_that_cross_establish_a_connection() {
 
 // proves: R53-2, R53-1
 #[test]
-fn either_side_may_open_close_halves_and_open_again() {
+fn either_side_may_open_half_close_and_reopen() {
     let plan = plan_with(POOL6);
     Line::play(&plan, "6S 4SA 6A 6PA 4FA 6A 6PA 4A 6FA 4A");
     Line::play(&plan, "x 4S 6SA 4A 4PA 6FA 4A 4PA 6A 4FA 6A");
@@ -393,7 +393,7 @@ fn either_side_may_open_close_halves_and_open_again() {
 
 // proves: R53-5, R78-1
 #[test]
-fn the_times_are_settings() {
+fn tcp_lifetimes_are_configurable() {
     let mut plan = plan_with(POOL6);
     plan.nat64[0].timeouts.tcp_established_ms = 600_000;
     plan.nat64[0].timeouts.tcp_transitory_ms = 30_000;

@@ -341,7 +341,7 @@ fn a_simple_hairpin_comes_back_with_its_source_embedded() {
 
 // proves: A77-7, A77-8
 #[test]
-fn an_intrinsic_hairpin_turns_round_inside_and_takes_two_hops() {
+fn an_intrinsic_hairpin_takes_two_hops() {
     let state = with(|_| ());
     for load in each_message() {
         for (from6, from4, to6, to4) in [(A6, A4, B6, B4), (B6, B4, A6, A4)] {
@@ -353,7 +353,7 @@ fn an_intrinsic_hairpin_turns_round_inside_and_takes_two_hops() {
 
 // proves: A77-7
 #[test]
-fn what_is_no_hairpin_goes_out_as_ipv4() {
+fn packets_that_are_no_hairpins_leave_as_ipv4() {
     // A packet directly to the mapped host uses its mapping: no embedded destination.
     let state = with(|_| ());
     expect(&state, &packet6(A6, B6, 64, &udp()), &packet4(A4, B4, 63, &udp()), false);
@@ -393,7 +393,7 @@ fn partial_tcp_sum(src: Ipv6Addr, dst: Ipv6Addr, len: u32) -> u16 {
 
 // proves: A77-8
 #[test]
-fn a_super_packet_turns_round_as_one_packet_with_its_checksum_left_to_the_device() {
+fn a_super_packet_is_hairpinned_as_one_packet_with_its_checksum_left_to_the_device() {
     let state = with(|_| ());
     let load = Message::tcp(80, 50_000, "", &[0x42; 20_000]);
     let mut given = packet6(A6, embedded(B4), 64, &load);
@@ -464,7 +464,7 @@ fn fix_icmp_checksum(bytes: &mut [u8]) {
 proptest! {
     // proves: A77-8
     #[test]
-    fn a_damaged_hairpin_is_refused_untouched_or_turned_round_but_never_lost_halfway(bytes in damaged()) {
+    fn a_damaged_hairpin_is_refused_untouched_or_hairpinned_but_never_lost_halfway(bytes in damaged()) {
         let state = with(|_| ());
         let Ok(view) = Ipv6View::parse(&bytes) else { return Ok(()) };
         if view.l4(&bytes).is_err() {

@@ -101,7 +101,7 @@ mod tests {
     proptest! {
         // proves: A61-9
         #[test]
-        fn an_overlap_is_what_a_map_of_bytes_says(
+        fn overlaps_agree_with_a_map_of_bytes(
             given in proptest::collection::vec((0u16..40, 1u16..12, any::<bool>()), 1..40),
         ) {
             let mut pieces = Pieces::NONE;
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn one_fragment_too_many_is_told() {
+    fn one_fragment_too_many_is_reported() {
         let mut pieces = Pieces::NONE;
         for i in 0..PIECES_MAX as u16 {
             assert_eq!(pieces.insert(i * 16, 8, true), Fit::New);

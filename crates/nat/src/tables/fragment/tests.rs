@@ -320,7 +320,7 @@ fn datagrams_that_differ_in_any_part_of_the_key_are_apart() {
 }
 
 #[test]
-fn an_atomic_fragment_is_no_fragment() {
+fn an_atomic_fragment_is_not_a_fragment() {
     let (src, dst) = (Ipv6Addr::UNSPECIFIED, Ipv6Addr::UNSPECIFIED);
     let bytes = V6 { fragment: Some((0, false, 1)), ..V6::new(src, dst) }.raw(17, &[0; 16]);
     assert!(Fragment::of6(0, &Ipv6View::parse(&bytes).unwrap()).is_none());
@@ -365,7 +365,7 @@ fn a_sweep_looks_at_no_more_records_than_its_budget() {
 }
 
 #[test]
-fn nothing_passes_whose_first_fragment_was_refused() {
+fn fragments_of_a_refused_first_fragment_are_dropped() {
     let parts = cut(true, 1, 7, &datagram(3_000), 1_000);
     let mut table = table(|_| ());
     assert_eq!(parts[1].later(&mut table, NOW), Later::Held);
@@ -443,7 +443,7 @@ fn a_flood_from_one_source_takes_no_more_than_its_share() {
 }
 
 #[test]
-fn fragments_without_end_are_bounded_for_one_datagram() {
+fn the_number_of_fragments_of_one_datagram_is_bounded() {
     let mut table = table(|l| l.fragments_per_source = 10_000);
     assert_eq!(part(1, 7, 0, true, &[0; 8]).first(&mut table, 1), Ok(0));
     for i in 1..128 {
@@ -571,6 +571,6 @@ proptest! {
 }
 
 #[test]
-fn a_record_is_as_large_as_promised() {
+fn a_record_has_the_documented_size() {
     assert!(size_of::<StoredDatagram<[u64; 8]>>() <= 720, "{}", size_of::<StoredDatagram<[u64; 8]>>());
 }

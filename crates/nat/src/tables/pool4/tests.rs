@@ -140,7 +140,7 @@ fn every_port_of_a_pool_is_given_once_before_the_first_failure() {
 }
 
 #[test]
-fn a_pool_without_a_transport_says_so() {
+fn a_pool_without_a_transport_reports_pool_empty() {
     let mut pool = pool(&[range("192.0.2.0", "192.0.2.1", (0, 0), ALL)]);
     assert_eq!(allocate(&mut pool, &mut rng(), Transport::Tcp, None, 0, 5), Err(DropReason::PoolEmpty));
     assert_eq!(allocate(&mut pool, &mut rng(), Transport::Icmp, None, 0, 5), Ok((0, 0)));
@@ -223,7 +223,7 @@ fn first_addresses_spread_evenly_and_come_back() {
 }
 
 #[test]
-fn a_subscriber_starts_elsewhere_where_its_address_is_nearly_full() {
+fn a_subscriber_starts_at_another_address_if_its_own_is_nearly_full() {
     let mut pool = pool(&[range("192.0.2.0", "192.0.2.1", (2000, 2099), ALL)]);
     let mut rng = rng();
     let to_0_else_1 = 1 << 31;
@@ -234,7 +234,7 @@ fn a_subscriber_starts_elsewhere_where_its_address_is_nearly_full() {
 }
 
 #[test]
-fn reserved_ports_are_given_to_nobody_else() {
+fn reserved_ports_are_not_allocated() {
     let mut pool = pool(&[range("192.0.2.1", "192.0.2.1", (2000, 2003), ALL)]);
     let address = "192.0.2.1".parse().unwrap();
     pool.reserve(Transport::Tcp, address, 2001).unwrap();
@@ -316,7 +316,7 @@ fn exist(ranges: &[PoolRange]) -> Set<(Transport, Ipv4Addr, u16)> {
 
 proptest! {
     #[test]
-    fn it_agrees_with_a_set_of_ports(
+    fn pool_agrees_with_a_set_of_ports(
         ops in prop::collection::vec(op(), 1..400),
         hard in any::<bool>(),
         parity in any::<bool>(),

@@ -461,7 +461,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(64))]
         #[test]
-        fn it_agrees_with_a_set(
+        fn port_set_agrees_with_a_set(
             cuts in prop::collection::btree_set(any::<u16>(), 2..8),
             steps in prop::collection::vec((wanted(), 0..40u8, any::<u16>()), 1..40),
             seed in any::<u64>(),

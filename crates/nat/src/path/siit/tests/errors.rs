@@ -91,7 +91,7 @@ fn an_icmpv6_error_from_a_router_without_translation_gets_a_source_from_the_pool
 
 // proves: A79-73
 #[test]
-fn without_pool_and_own_address_an_untranslatable_router_is_not_heard() {
+fn an_error_of_an_untranslatable_router_needs_a_pool_or_an_own_address() {
     let state = with(|_| ());
     let (host6, far6) = (a6("2001:db8:a::a"), a6("2001:db8:64::192.0.2.33"));
     let error = unreachable(packet6(far6, host6, 1, &udp()));
@@ -153,7 +153,7 @@ fn a_simple_hairpins_error_comes_back_with_the_inner_destination_embedded() {
 
 // proves: A77-7, A77-8
 #[test]
-fn an_intrinsic_hairpins_error_turns_round_inside() {
+fn an_error_about_an_intrinsic_hairpin_is_hairpinned() {
     let state = with(|_| ());
     for load in [udp(), Message::tcp(1, 2, "", &[3; 5])] {
         let inner = packet6(embedded(A4), B6, 9, &load);

@@ -1,6 +1,5 @@
 //! Keyed hash of 32 bytes.
 //!
-//!
 //! Without the key, nobody can choose inputs that collide more often than by chance: a client must not be able
 //! to fill one bucket of a table. This is not a cipher and not a signature: outputs must not be disclosed.
 //!
@@ -33,8 +32,8 @@ pub struct Hasher64 {
 const ROUND_KEYS: usize = 10;
 
 impl Hasher64 {
-    /// Creates a hash with the key `seed`, which must be unpredictable. Checks once whether the processor has
-    /// AES instructions.
+    /// Creates a hash with the key `seed`, which must be unpredictable. Checks once if the processor has AES
+    /// instructions.
     pub fn new(seed: [u64; 4]) -> Self {
         let mut hasher = Self::portable(seed);
         hasher.aes = has_aes();

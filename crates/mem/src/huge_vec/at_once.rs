@@ -39,8 +39,8 @@ pub(super) fn populate(start: NonNull<u8>, bytes: usize) -> Result<(), OutOfMemo
 /// Writes to each page.
 fn touch(start: NonNull<u8>, bytes: usize) {
     for at in (0..bytes).step_by(PAGE) {
-        // SAFETY: below `bytes`, so inside the mapping. It holds zeros, so the write does not change its
-        // contents; nobody else has the memory yet.
+        // SAFETY: the address is below `bytes`, so it is inside the mapping. The page holds zeros, so the
+        // write does not change its contents, and no other code has the memory yet.
         unsafe { start.byte_add(at).write_volatile(0) };
     }
 }

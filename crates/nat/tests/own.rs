@@ -204,7 +204,7 @@ fn an_inside_host_of_a_stateful_instance_opens_nothing_to_an_own_address() {
     ends_here(bed, &each6(CLIENT, OWN6));
     ends_here(bed, &each6(CLIENT, &behind(POOL6, OWN4)));
     ends_here(bed, &each4(PRIVATE, OWN4));
-    // Even a packet to a host behind the translator is for the own address.
+    // Packets from outside are for the own address too.
     ends_here(bed, &each4(T, OWN4));
     ends_here(bed, &each4(SERVER, OWN4));
     // `own6` inside the prefix, at an address that does not embed `own4`.

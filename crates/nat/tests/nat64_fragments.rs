@@ -322,7 +322,7 @@ fn a_packet_after_a_super_packet_of_its_session_has_a_new_identification() {
     let first = id(&bed.send(&udp6(CLIENT, 5000, SERVER6, 7777, b"open")));
     let offload = Offload { segmentation: Segmentation::Udp { size: 500 }, checksum: Checksum::Complete };
     let several = bed.send_offloaded(&udp6(CLIENT, 5000, SERVER6, 7777, &[7; 2400]), offload);
-    assert_eq!(several.forwarded()[6] & 0x40, 0, "each of them may be cut");
+    assert_eq!(several.forwarded()[6] & 0x40, 0, "each of the packets may be fragmented");
     let next = id(&bed.send(&udp6(CLIENT, 5000, SERVER6, 7777, b"next")));
     assert_eq!((id(&several).wrapping_sub(first), next.wrapping_sub(first)), (1, 6));
 }
@@ -362,7 +362,7 @@ fn a_flow_keeps_its_order_with_held_fragments() {
         .iter()
         .map(|p| Ipv4HeaderSlice::from_slice(p).unwrap().fragments_offset().byte_offset())
         .collect();
-    assert_eq!(offsets, [0, 1232, 2464], "the first one, then those that waited for it");
+    assert_eq!(offsets, [0, 1232, 2464], "the first fragment, then the held ones");
     assert_eq!(out[4][28..], *b"after");
 }
 
@@ -382,7 +382,7 @@ fn a_subscriber_with_many_addresses_has_one_share_of_the_fragments() {
     let held = verdicts.iter().filter(|v| **v == Verdict::Held).count();
     assert_eq!(held, 2, "{verdicts:?}");
     assert_eq!(bed.drops(DropReason::FragmentTooMany), 17);
-    assert_eq!(bed.send(&later(2, 1)).verdict, Verdict::Held, "the neighbour has its own");
+    assert_eq!(bed.send(&later(2, 1)).verdict, Verdict::Held, "the neighbour has its own share");
 }
 
 /// Makes a ping in IPv6: 3001 bytes of data, and an identifier that differs on each side.

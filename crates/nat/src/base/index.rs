@@ -370,7 +370,7 @@ mod tests {
         assert!(compact(&index));
         hashes.iter().zip(0..).for_each(|(&h, id)| assert!(index.remove(h, id)));
         assert!(index.is_empty());
-        assert!(index.buckets.iter().all(|b| b.used == 0 && b.passed == 0), "no trace is left");
+        assert!(index.buckets.iter().all(|b| b.used == 0 && b.passed == 0), "no entry is left");
     }
 
     #[test]

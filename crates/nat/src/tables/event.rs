@@ -463,7 +463,11 @@ mod tests {
         (0..len).for_each(|n| assert_eq!(next(), Some((n, Some((7, 2 + n))))));
         events.report_loss(Instant(0));
         events.push(quota(9));
-        assert_eq!(next(), Some((96, None)), "what the other ring has lost, told first as it was lost first");
+        assert_eq!(
+            next(),
+            Some((96, None)),
+            "the loss of the other ring is reported first, because it happened first"
+        );
         assert_eq!(next(), Some((5, Some((7, 2 + len + 5)))), "how many");
         assert_eq!(next(), Some((9, Some((7, 2 + len + 5)))), "and the gap");
     }
@@ -479,8 +483,8 @@ mod tests {
         assert_eq!(events.budget(Instant(10), 100), 0);
         assert_eq!(events.budget(Instant(900), 100), 0);
         (0..400).for_each(|_| assert!(reader.next().is_some()));
-        assert_eq!(events.budget(Instant(1_100), 1_000), 100, "it has read some");
-        assert_eq!(events.budget(Instant(2_100), 1_000), 1_000, "it has hung for a second");
+        assert_eq!(events.budget(Instant(1_100), 1_000), 100, "the reader has read some events");
+        assert_eq!(events.budget(Instant(2_100), 1_000), 1_000, "the reader has hung for a second");
         drop(reader);
         assert_eq!(events.budget(Instant(2_101), 1_000), 1_000);
         assert_eq!(events.lost(), 0);

@@ -214,7 +214,7 @@ mod tests {
         let mut bucket = Bucket::new(10, 5);
         assert_eq!(sent(&mut bucket, u64::MAX, 100), 5);
         assert_eq!(sent(&mut bucket, 1000, 100), 0);
-        assert_eq!(sent(&mut bucket, 1100, 100), 1, "it goes on from the earlier time");
+        assert_eq!(sent(&mut bucket, 1100, 100), 1, "the bucket continues from the earlier time");
         assert_eq!(sent(&mut bucket, u64::MAX, 100), 5);
     }
 

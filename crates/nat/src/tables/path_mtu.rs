@@ -148,7 +148,7 @@ mod tests {
         assert_eq!(paths.of(at(1_000), host(2)), None);
         assert!(paths.is_too_large(at(1_000), host(1), 901) && !paths.is_too_large(at(1_000), host(1), 900));
         assert_eq!(paths.of(at(1_000 + LIFETIME_MS), host(1)), None);
-        assert!(paths.is_empty(), "nothing is known any more, and nothing looked for");
+        assert!(paths.is_empty(), "no path is known, so no look-up is made");
     }
 
     #[test]

@@ -506,7 +506,7 @@ mod tests {
                 assert!(end.has_come(Tick::at(Instant(now + u64::from(lifetime) + 64))));
                 assert!(
                     (lifetime..lifetime + 64).contains(&end.left_ms(Instant(now))),
-                    "told no longer than it is"
+                    "the reported lifetime is not longer than the real one"
                 );
                 assert_eq!(end.left_ms(Instant(now + u64::from(lifetime) + 64)), 0);
             }

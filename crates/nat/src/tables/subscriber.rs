@@ -403,7 +403,11 @@ mod tests {
         assert_eq!(table.find_or_insert(key(1)), Ok(id));
         assert_eq!(table.find(key(1)), Some(id));
         assert_eq!(table.get(id).unwrap().holdings.paired(), Some(0));
-        assert_ne!(table.find_or_insert(key(0)), Ok(id), "another instance's is another subscriber");
+        assert_ne!(
+            table.find_or_insert(key(0)),
+            Ok(id),
+            "the subscriber of another instance is a different one"
+        );
         table.prefetch(id);
         table.prefetch(u32::MAX);
     }
@@ -413,7 +417,7 @@ mod tests {
         let mut table = table(1000);
         let ids: Vec<u32> = (0..1000).map(|n| table.find_or_insert(key(n)).unwrap()).collect();
         assert_eq!(table.find_or_insert(key(1000)), Err(DropReason::SubscriberTableFull));
-        assert_eq!(table.find_or_insert(key(5)), Ok(ids[5]), "those who are in stay");
+        assert_eq!(table.find_or_insert(key(5)), Ok(ids[5]), "existing subscribers stay");
         table.get_mut(ids[7]).unwrap().sessions = 1;
         table.get_mut(ids[8]).unwrap().ports[2] = 1;
         assert!(!table.release_if_idle(ids[7]) && !table.release_if_idle(ids[8]));

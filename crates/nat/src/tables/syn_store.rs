@@ -364,7 +364,7 @@ mod tests {
         }
         hold(&mut s, 90, outside(83), remote(1, 6)).unwrap();
         assert_eq!(s.take(remote(2, 5), |_| true), None);
-        assert_eq!(s.take(remote(1, 5), |to| to.1 == 83), None, "that one is from another port");
+        assert_eq!(s.take(remote(1, 5), |to| to.1 == 83), None, "the SYN is from another port");
         assert_eq!(s.take(remote(1, 5), |to| to.1 > 80), Some((outside(81), 60)));
         assert_eq!(s.take(remote(1, 5), |_| true), Some((outside(80), 60)));
         assert_eq!(s.take(remote(1, 5), |_| true), Some((outside(82), 60)));
@@ -380,7 +380,7 @@ mod tests {
             (0..500).filter(|&p| hold(s, 0, outside(p), remote(host, p)) == Ok(true)).count()
         };
         assert_eq!(held(&mut s, 0), 10);
-        assert_eq!(hold(&mut s, 0, outside(80), remote(1, 80)), Ok(true), "others still find room");
+        assert_eq!(hold(&mut s, 0, outside(80), remote(1, 80)), Ok(true), "other sources still find room");
         let more: usize = (1..100).map(|host| held(&mut s, host)).sum();
         assert_eq!(more, 149);
         assert_eq!(s.len(), 160);

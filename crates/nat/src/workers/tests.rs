@@ -231,7 +231,7 @@ fn hosts_of_two_realms_with_one_address_are_two_subscribers() {
     for host in 0..200u8 {
         let packet = ip4([100, 64, 0, host].into(), [8; 4].into(), 17, &[0; 8]);
         apart += u32::from(steering.owner(&packet, 0) != steering.owner(&packet, 1));
-        assert_eq!(steering.owner(&packet, 2), None, "nobody's, so anybody's");
+        assert_eq!(steering.owner(&packet, 2), None, "no owner, so any worker may process it");
         let net = 0x2001_0db8 << 96 | u128::from(host) << 64;
         let packet = udp6(net.into(), "64:ff9b::808:808".parse().unwrap());
         apart6 += u32::from(steering.owner(&packet, 0) != steering.owner(&packet, 1));

@@ -58,7 +58,7 @@ fn assert_sums(bed: &Bed) {
     assert_eq!(all, of_pool(bed, 0));
     let mut forwarded = bed.nat.counters().forwarded;
     forwarded += bed.nat.counters().hairpinned;
-    assert_eq!(all.total(), forwarded, "one that is turned round is counted for both its ends");
+    assert_eq!(all.total(), forwarded, "a hairpinned packet counts for both ends");
 }
 
 #[test]
@@ -140,7 +140,7 @@ fn a_later_fragment_does_not_count_for_a_new_subscriber() {
     assert!(subscribers(&bed).is_empty());
     let other = udp4(B, 4000, SERVER, 53, b"x");
     bed.through(&other);
-    assert_eq!(subscribers(&bed)[0].number, 0, "the number that the first one had");
+    assert_eq!(subscribers(&bed)[0].number, 0, "the new subscriber has the number of the first one");
     for piece in &out[1..] {
         bed.send(piece).forwarded();
     }

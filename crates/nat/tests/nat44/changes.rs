@@ -14,7 +14,11 @@ pub(crate) fn change(bed: &mut Bed, old: &Plan, new: &Plan) {
     while bed.nat.is_settling() {
         bed.nat.expire(bed.now, 1);
     }
-    assert_eq!(sessions, bed.nat.settled().sessions, "more or less end than was said");
+    assert_eq!(
+        sessions,
+        bed.nat.settled().sessions,
+        "the number of ended sessions differs from the forecast"
+    );
 }
 
 #[test]

@@ -114,7 +114,7 @@ fn a_static_binding_lets_connections_in_from_outside() {
     let answer = bed.send(&tcp4(A, 80, OTHER, 4000, "SA", b""));
     assert_eq!(answer.forwarded(), with_hops(tcp4(T, 8080, OTHER, 4000, "SA", b""), 63));
     let again = bed.send(&tcp4(A, 80, OTHER, 4001, "A", b""));
-    assert_eq!(again.forwarded(), with_hops(tcp4(T, 8080, OTHER, 4001, "A", b""), 63), "by the binding");
+    assert_eq!(again.forwarded(), with_hops(tcp4(T, 8080, OTHER, 4001, "A", b""), 63), "through the binding");
 }
 
 #[test]

@@ -103,7 +103,7 @@ fn the_first_packet_of_either_side_finds_its_session() {
             assert_eq!(after.through(&back_of(s)), wanted[n].1, "{s:?}");
             assert!(after.nat.is_inheriting());
             put_all_back(&mut after);
-            assert_eq!(sessions(&after.nat).len(), had.len(), "none was made beside");
+            assert_eq!(sessions(&after.nat).len(), had.len(), "no further session was created");
         }
     }
 }
@@ -118,7 +118,7 @@ fn a_packet_restores_all_sessions_of_its_subscriber() {
     let new = after.through(&udp4(A, 60_000, SERVER, 53, b"x"));
     assert!(of_a(&before) > 20);
     assert_eq!(of_a(&after), of_a(&before) + 1);
-    assert_eq!(of_a(&after), sessions(&after.nat).len(), "nobody else is");
+    assert_eq!(of_a(&after), sessions(&after.nat).len(), "no other session is restored");
     put_all_back(&mut after);
     let with_port = |s: &&SessionInfo| s.transport == Transport::Udp && s.outside.1 == new.sport;
     assert_eq!(sessions(&after.nat).iter().filter(with_port).count(), 1);
@@ -289,7 +289,7 @@ fn engines_that_share_a_file_restore_each_session_once() {
     assert!(restored.iter().all(|&n| n > 0), "{restored:?}");
     assert_eq!(restored.iter().sum::<u64>(), had.len() as u64);
     drop(parts);
-    assert_eq!(Kept::read(fd(&first), clock_ms).unwrap().sessions().count(), 0, "none is left behind");
+    assert_eq!(Kept::read(fd(&first), clock_ms).unwrap().sessions().count(), 0, "no session is left");
 }
 
 #[test]
@@ -378,7 +378,7 @@ fn events_of_restored_sessions_wait_for_their_reader() {
     let kinds = &mut std::collections::BTreeMap::new();
     inherit(&mut after, [legacy(&first, &before)], &Mine::All);
     for _ in 0..100 {
-        assert!(!after.nat.put_back(after.now, 10_000), "nobody has read");
+        assert!(!after.nat.put_back(after.now, 10_000), "no event has been read");
     }
     while !after.nat.put_back(after.now, 10_000) {
         std::iter::from_fn(|| events.next()).for_each(|e| *kinds.entry(e.kind).or_insert(0) += 1);
@@ -416,7 +416,10 @@ fn the_end_of_each_session_that_is_not_restored_is_reported_once() {
         let mut after = heir(plan, &first, &before);
         after.now = after.now.plus_ms(later_ms);
         let mut reader = after.nat.take_events().unwrap();
-        assert!(later_ms == 0 || (0..9).all(|_| !after.nat.put_back(after.now, 10_000)), "nobody has read");
+        assert!(
+            later_ms == 0 || (0..9).all(|_| !after.nat.put_back(after.now, 10_000)),
+            "no event has been read"
+        );
         let mut told: Vec<Told> = Vec::new();
         let mut is_over = false;
         while !is_over {

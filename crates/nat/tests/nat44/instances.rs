@@ -88,9 +88,9 @@ fn each_instance_has_its_own_packets_bytes_and_sessions_in_each_direction() {
     bed.through(&udp4(SERVER, 2, MAPPED4, 1, b"x"));
     assert_eq!(traffic(&bed, "servers"), (1, 2, 0));
 
-    assert_eq!(traffic(&bed, "default"), (4, 1, 1), "the others' packets are not its own");
+    assert_eq!(traffic(&bed, "default"), (4, 1, 1), "packets of other instances do not count");
     bed.pass_ms(400_000);
-    assert_eq!(of(&bed, "default").lives.sessions[1].begun, 1, "what was stays counted");
+    assert_eq!(of(&bed, "default").lives.sessions[1].begun, 1, "ended sessions stay counted");
     assert_eq!(traffic(&bed, "default"), (4, 1, 0));
     assert_eq!(of(&bed, "default").lives.bindings[1].ended, 1);
 }

@@ -174,7 +174,7 @@ fn every_session_continues_in_the_next_engine_with_few_events() {
             assert_eq!(both_ways(&mut after, s), wanted, "{s:?}");
             assert_eq!(both_ways(&mut last, s), wanted, "{s:?}");
         }
-        assert_eq!(sessions(&last.nat).len(), had.len(), "no session was made beside");
+        assert_eq!(sessions(&last.nat).len(), had.len(), "no further session was created");
         // All ports return.
         after.pass_ms(10_000_000);
         after.pass_ms(300_000);
@@ -215,7 +215,7 @@ fn sessions_against_a_changed_plan_are_not_restored_for_a_reason() {
             all.iter().filter_map(|s| after.nat.restore(after.now, s).err()).collect();
         assert!(after.nat.occupancy().sessions + why.len() == all.len());
         let subscribers = after.nat.occupancy().subscribers;
-        assert!(subscribers <= after.nat.occupancy().sessions, "no subscriber stays for nothing");
+        assert!(subscribers <= after.nat.occupancy().sessions, "no subscriber stays without a session");
         why.sort();
         why.dedup();
         why

@@ -190,7 +190,7 @@ fn a_strangers_session_is_bounded_by_the_last_of_the_bindings_own_not_by_its_fir
     bed.through(&udp4(ROUTER, 9, T, port, b"from a stranger"));
     assert_eq!(sessions(&bed), 3);
     bed.pass_ms(30_000);
-    assert_eq!(sessions(&bed), 2, "the first is over, and the stranger's not yet");
+    assert_eq!(sessions(&bed), 2, "the first session has ended, and that of the other host has not");
     // A further session of another host changes nothing: the binding ends with the second session.
     bed.through(&udp4(ROUTER, 10, T, port, b"from another"));
     bed.pass_ms(190_000);

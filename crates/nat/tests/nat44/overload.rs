@@ -141,7 +141,7 @@ fn an_inside_end_with_a_flow_and_a_binding_has_one_session_with_a_server() {
         let sessions = bed.nat.occupancy().sessions;
         assert_eq!(bed.through(&udp4(SERVER, 443, T, bound, b"x")).dport, 5000);
         assert_eq!(bed.nat.occupancy().sessions, sessions, "no second session of the same two ends");
-        assert_eq!(bed.through(&udp4(A, 5000, SERVER, 443, b"x")).sport, flow, "it keeps its port");
+        assert_eq!(bed.through(&udp4(A, 5000, SERVER, 443, b"x")).sport, flow, "the flow keeps its port");
         assert_eq!(bed.through(&udp4(SERVER, 443, T, flow, b"x")).dport, 5000);
         bed.pass_ms(600_000);
         assert_eq!((udp_ports(&bed), bed.nat.occupancy()), (0, Default::default()));
@@ -353,9 +353,9 @@ proptest! {
                         prop_assert_eq!(*known, sport, "a flow keeps its port");
                     }
                     let twins = flows.iter().filter(|(k, v)| **k != key && (k.2, k.3) == (server, tcp) && v.0 == sport);
-                    prop_assert_eq!(twins.count(), 0, "no two flows are alike outside");
+                    prop_assert_eq!(twins.count(), 0, "two flows have the same outside ends");
                     let others = flows.iter().filter(|(k, v)| k.3 == tcp && v.0 == sport);
-                    prop_assert!(others.into_iter().all(|(k, _)| k.0 / 2 == host / 2), "one subscriber's");
+                    prop_assert!(others.into_iter().all(|(k, _)| k.0 / 2 == host / 2), "the flows belong to one subscriber");
                     if flows.insert(key, (sport, bed.now.0)).is_none() {
                         keys.push(key);
                     }

@@ -392,9 +392,13 @@ fn a_flood_of_errors_leaves_packet_too_big_for_other_hosts() {
     let dying = |host: &str| with_hops(udp6(host, 5000, SERVER6, 53, b"x"), 1);
     let large = |host: &str| udp6(host, 5000, SERVER6, 53, &[0; 1480]);
     // One host, with the default limits.
-    assert_eq!(errors(&mut bed, (0..10_000).map(|_| dying(CLIENT))), 38, "a quarter of its 50 is for sizes");
+    assert_eq!(
+        errors(&mut bed, (0..10_000).map(|_| dying(CLIENT))),
+        38,
+        "a quarter of its 50 is reserved for Packet Too Big"
+    );
     assert_eq!(errors(&mut bed, (0..20).map(|_| large("2001:db8:2::2"))), 20);
-    assert_eq!(errors(&mut bed, (0..20).map(|_| large(CLIENT))), 12, "its own have a reserve, too");
+    assert_eq!(errors(&mut bed, (0..20).map(|_| large(CLIENT))), 12, "its own bucket has a reserve too");
     // More hosts than the limit of all errors allows: the reserve is for Packet Too Big.
     assert!(errors(&mut bed, (0..400).map(|n| dying(&format!("2001:db8:3::{n:x}")))) < 200);
     assert_eq!(errors(&mut bed, (0..20).map(|_| large("2001:db8:4::2"))), 20);

@@ -159,8 +159,8 @@ fn a_syn_held_for_somebody_elses_block_is_not_answered_by_a_connection_from_anot
     assert_eq!(bed.send(&syn).verdict, Verdict::Held);
     let other = bed.through(&tcp6(&client(2), 3000, SERVER6, 80, "S", b""));
     assert_ne!(other.sport / 64, own / 64);
-    assert_eq!(bed.nat.occupancy().held_syns, 1, "it waits for the one whose port it knocked at");
+    assert_eq!(bed.nat.occupancy().held_syns, 1, "it waits for the owner of its port");
     // The held SYN does not establish the other connection.
     bed.pass_ms(250_000);
-    assert_eq!(bed.nat.occupancy().sessions, 1, "the datagram's");
+    assert_eq!(bed.nat.occupancy().sessions, 1, "the session of the datagram");
 }

@@ -72,10 +72,14 @@ impl Live {
         self.apply(plan);
         while self.bed.nat.is_settling() {
             let leave_alone_ms = self.bed.nat.expire(self.bed.now, 16);
-            assert!(leave_alone_ms == 0 || !self.bed.nat.is_settling(), "it is not to be left alone");
+            assert!(leave_alone_ms == 0 || !self.bed.nat.is_settling(), "the engine has to be called again");
         }
         assert!(self.bed.nat.counters().conserved() && self.bed.nat.conserved_by_instance());
-        assert_eq!(self.forecast.0, self.bed.nat.settled().sessions, "more or less end than was said");
+        assert_eq!(
+            self.forecast.0,
+            self.bed.nat.settled().sessions,
+            "the number of ended sessions differs from the forecast"
+        );
     }
 
     fn changed(&mut self, change: impl FnOnce(&mut Plan)) {
@@ -119,7 +123,7 @@ fn an_exhausted_pool_gives_ports_from_the_packet_on_that_follows_an_added_addres
         live.apply(plan);
         assert!(live.bed.through(&more).src.to_string().starts_with("198.51.100."));
         live.changed(|_| {});
-        assert_eq!(of(&live.told(), EventKind::SessionDeleted), 0, "nobody else notices");
+        assert_eq!(of(&live.told(), EventKind::SessionDeleted), 0, "no other session ends");
         for (n, flow) in flows.iter().enumerate() {
             assert_eq!(live.out(n as u32 % 2, 3000 + n as u16), *flow);
             assert_eq!(live.back(flow), Verdict::Forward);
@@ -177,7 +181,7 @@ fn the_last_port_that_was_given_on_a_removed_address_was_given_before() {
     let mut plan = live.plan.clone();
     plan.pools[0].ranges = vec![range(T, T, (1024, 65_535))];
     live.apply(plan);
-    assert!(live.bed.nat.is_settling(), "there is more than is ended at once");
+    assert!(live.bed.nat.is_settling(), "one call does not end all sessions");
     // A part of the work at a time, with packets in between.
     let mut before = live.bed.nat.occupancy().sessions;
     for n in 0.. {
@@ -409,7 +413,7 @@ fn a_new_static_binding_takes_its_port_and_a_removed_one_returns_it() {
         assert_eq!(syn, "2001:db8:9::1");
         assert_eq!(live.out(2, 3000).sport, 80);
         assert_ne!(live.out(0, 3000).sport, flows[0].sport);
-        assert_eq!(live.out(3, 3000), flows[3], "who has nothing to do with it");
+        assert_eq!(live.out(3, 3000), flows[3], "the flow is not affected");
         // A port that is held down is available too.
         live.changed(|plan| plan.nat64[0].static_bindings.clear());
         assert_eq!(live.bed.nat.occupancy().bindings, live.bed.nat.occupancy().sessions);
@@ -488,7 +492,7 @@ fn a_block_for_two_new_static_bindings_is_released_after_its_sessions() {
     let expected = [EventKind::SessionDeleted, EventKind::BindingDeleted, EventKind::BlockReleased];
     assert_eq!(kinds, expected);
     let usage = live.bed.nat.pools()[0].usage(Transport::Udp);
-    assert_eq!((usage.used, usage.total), (0, 64), "the other block, of which nothing is used");
+    assert_eq!((usage.used, usage.total), (0, 64), "the other block, with no port in use");
 }
 
 #[test]
@@ -614,7 +618,7 @@ fn new_timers_filters_and_own_addresses_apply_from_the_next_packet() {
     let stranger = udp4("198.51.100.99", 9, T, flow.sport, b"y");
     assert_eq!(live.bed.send(&stranger).verdict, refused(DropReason::AddressPortDependentFilter));
     live.bed.pass_ms(60_000);
-    assert_eq!(live.bed.nat.occupancy().sessions, 1, "it lives as long as it was told to");
+    assert_eq!(live.bed.nat.occupancy().sessions, 1, "the session has the new lifetime");
     assert_eq!(live.out(1, 3000), flow);
     live.bed.pass_ms(20_000);
     assert_eq!(live.bed.nat.occupancy().sessions, 0);

@@ -360,7 +360,7 @@ fn explanations_report_the_rule_and_the_subscriber() {
     assert_eq!(told.rule, Rule::Pool6(prefix("64:ff9b::/96"), v4("8.8.8.8")));
     assert_eq!((told.instance, told.pool, told.session), (Some(0), Some(0), None));
     assert!(!told.subscriber.unwrap().is_known);
-    assert_eq!(bed.nat.occupancy().subscribers, 0, "nobody was made");
+    assert_eq!(bed.nat.occupancy().subscribers, 0, "no subscriber was created");
     let sent = ends(bed.send(&packet).forwarded());
     let (told, after) = ask(&bed.nat, &packet);
     assert_eq!(ends(&after), sent);
@@ -405,8 +405,11 @@ fn a_drained_address_gives_no_new_ports_until_it_is_undrained_and_keeps_what_it_
         let first = send(&mut bed, 5000).unwrap();
         let drained: u32 = if first.src == v4("192.0.2.1") { 0 } else { 1 };
         assert!(bed.nat.set_drained(0, drained, None, true));
-        assert!(!bed.nat.set_drained(0, drained, None, true), "it is already");
-        assert!(!bed.nat.set_drained(0, drained, Some(net4("203.0.113.0", 24)), false), "another is meant");
+        assert!(!bed.nat.set_drained(0, drained, None, true), "the address is already drained");
+        assert!(
+            !bed.nat.set_drained(0, drained, Some(net4("203.0.113.0", 24)), false),
+            "the address is not in the network"
+        );
         // The flow continues. The host's next flow leaves from another address, or not at all with hard
         // pairing.
         assert_eq!(send(&mut bed, 5000).unwrap(), first);

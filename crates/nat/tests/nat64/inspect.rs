@@ -35,7 +35,7 @@ fn sessions_by(nat: &Nat, which: &Selection, budget: usize) -> Vec<SessionInfo> 
 
 fn sessions(nat: &Nat, which: &Selection) -> Vec<SessionInfo> {
     let all = sessions_by(nat, which, 1000);
-    assert_eq!(all, sessions_by(nat, which, 1), "in slices of one record the same");
+    assert_eq!(all, sessions_by(nat, which, 1), "slices of one record give the same result");
     all
 }
 

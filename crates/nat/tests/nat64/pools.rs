@@ -369,7 +369,7 @@ fn greedy_subscribers_do_not_lock_out_new_ones() {
     for packet in newcomers {
         bed.through(&packet);
     }
-    assert_eq!(opens(&mut bed, "2001:db8:900d:5::1", 0, 40), 40, "and more than one session each");
+    assert_eq!(opens(&mut bed, "2001:db8:900d:5::1", 0, 40), 40, "each has more than one session");
     bed.now = bed.now.plus_ms(1_000);
     // A refusal is reported in the same way as for a full table, and existing sessions continue.
     let out = bed.send(&udp6(&greedy(20), 5000, SERVER6, 54, b"x"));
@@ -402,7 +402,7 @@ fn a_full_session_table_stops_new_sessions_and_no_old_ones() {
     assert_eq!(out.verdict, refused(DropReason::SessionTableFull));
     assert_eq!(icmp_type(&out.bytes), (1, 3));
     assert_eq!(bed.nat.occupancy().sessions, 20);
-    assert_eq!(bed.nat.occupancy().subscribers, 20, "nothing is left of those refused");
+    assert_eq!(bed.nat.occupancy().subscribers, 20, "refused subscribers leave no record");
     for (n, &port) in (0..20).zip(&ports) {
         assert_eq!(bed.through(&udp6(&client(n), 5000, SERVER6, 1, b"x")).sport, port);
         bed.through(&udp4(SERVER, 1, T, port, b"x"));

@@ -101,7 +101,7 @@ fn no_budget_ends_nothing_and_harms_nothing() {
     }
     assert_eq!(bed.nat.occupancy().sessions, 1);
     let late = bed.send(&udp4(SERVER, 53, T, port, b"x"));
-    assert_eq!(late.verdict, Verdict::Drop(DropReason::NoBib), "though nobody swept");
+    assert_eq!(late.verdict, Verdict::Drop(DropReason::NoBib), "even without a sweep");
 }
 
 #[test]

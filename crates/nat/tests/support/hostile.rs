@@ -169,7 +169,7 @@ fn burst(nat: &mut Nat, now: Instant, packets: &mut [(Vec<u8>, bool)], last: &mu
                 *last = packet.bytes().to_vec();
             }
             Verdict::Reply(_) => check(packet.bytes(), true),
-            Verdict::Pass => assert_eq!(packet.bytes(), before, "passed on, but changed"),
+            Verdict::Pass => assert_eq!(packet.bytes(), before, "passed, but changed"),
             Verdict::Drop(_) | Verdict::Held => {}
         }
     }

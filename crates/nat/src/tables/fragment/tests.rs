@@ -204,7 +204,7 @@ fn a_datagram_without_checksum_is_held_until_it_is_whole_and_comes_with_its_sum(
             }
             assert_eq!(table.held(), n as u64 + 1);
             if !last {
-                assert!(parts[i].release(&mut table).is_empty(), "not whole yet");
+                assert!(parts[i].release(&mut table).is_empty(), "the datagram is not complete yet");
             }
         }
         let released = parts[2].release(&mut table);
@@ -404,7 +404,7 @@ fn a_flood_from_many_sources_leaves_room_for_datagrams_that_begin_with_their_fir
             other => panic!("{other:?}"),
         }
         let (held, size) = (table.held(), table.entries.len());
-        assert!(held <= 12 && size == 16, "three quarters, and no growth");
+        assert!(held <= 12 && size == 16, "at most three quarters, and no growth");
         // Other sources go on, in order, at every moment of the flood.
         let parts = cut(false, 20_000 + source, 1, &datagram(2_000), 1_000);
         assert_eq!(parts[0].first(&mut table, 3), Ok(0));
@@ -412,7 +412,7 @@ fn a_flood_from_many_sources_leaves_room_for_datagrams_that_begin_with_their_fir
     }
     assert_eq!(dropped, 1_000 - 11);
     assert_eq!(early[0].first(&mut table, 4), Ok(1));
-    assert_eq!(early[0].release(&mut table).len(), 1, "the one from before was not pushed out");
+    assert_eq!(early[0].release(&mut table).len(), 1, "the earlier datagram was not evicted");
     table.expire(NOW.plus_ms(LIFETIME_MS.into()), 1_000);
     assert_eq!(ended(&mut table), [(DropReason::FragmentTimeout, 11)]);
     assert_empty(&table);

@@ -136,7 +136,7 @@ fn every_port_of_a_pool_is_given_once_before_the_first_failure() {
         }
         assert_eq!(pool.usage(transport), Usage { used: 0, total });
     }
-    assert_eq!(pool.counters().pairing_broken, 0, "nobody was paired");
+    assert_eq!(pool.counters().pairing_broken, 0, "no subscriber was paired");
 }
 
 #[test]
@@ -199,7 +199,7 @@ fn soft_pairing_goes_on_to_the_next_address_and_hard_pairing_does_not() {
         assert_eq!(at, if n < 10 { Ok(2) } else { Err(DropReason::PortsExhausted) });
     }
     let expected: Vec<u32> = [2, 3, 0, 1].into_iter().flat_map(|ix| [ix; 10]).collect();
-    assert_eq!(used, expected, "after 40 ports nothing is left");
+    assert_eq!(used, expected, "no port is left after 40");
     assert_eq!((soft.counters().pairing_broken, hard.counters().pairing_broken), (30, 0));
     let both_2 = 2 << 62 | 2 << 30;
     let first = allocate(&mut hard, &mut rng, Transport::Tcp, None, both_2, 4000).unwrap();
@@ -251,7 +251,7 @@ fn reserved_ports_are_not_allocated() {
     assert!(allocate(&mut pool, &mut rng, Transport::Tcp, None, 0, 443).is_err());
     assert!(free(&mut pool, Transport::Tcp, 0, 443));
     assert!(allocate(&mut pool, &mut rng, Transport::Tcp, None, 0, 443).is_err(), "443 is not in the range");
-    assert!(pool.claim(Transport::Udp, 0, 2001), "the other transport's is another");
+    assert!(pool.claim(Transport::Udp, 0, 2001), "the other transport has another binding");
 }
 
 #[test]
@@ -270,7 +270,7 @@ fn bindings_are_found_by_address_and_port() {
     }
     assert!(pool.claim(Transport::Udp, 9, 65_535));
     assert!(free(&mut pool, Transport::Udp, 9, 65_535));
-    assert_eq!(pool.binding(Transport::Udp, 9, 65_535), 0, "it goes with its port");
+    assert_eq!(pool.binding(Transport::Udp, 9, 65_535), 0, "the binding ends with its port");
     assert_eq!(pool.binding(Transport::Udp, 10, 5), 0);
     pool.set_binding(Transport::Udp, u32::MAX, 5, 1);
     assert_eq!(pool.binding(Transport::Udp, u32::MAX, 5), 0);

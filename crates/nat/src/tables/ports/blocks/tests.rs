@@ -293,7 +293,7 @@ fn a_certain_port_is_claimed_only_in_an_own_or_free_block() {
     };
     assert_eq!(claim(&mut bed, 1, own), None, "it is used");
     assert_eq!(claim(&mut bed, 1, own ^ 1), Some(false));
-    assert_eq!(claim(&mut bed, 2, own ^ 2), None, "another's block");
+    assert_eq!(claim(&mut bed, 2, own ^ 2), None, "the block of another subscriber");
     let elsewhere = if own < 1152 { 1200 } else { 1030 };
     assert_eq!(claim(&mut bed, 2, elsewhere), Some(true));
     assert_eq!(bed.holdings[2].blocks(), [1, 0, 0]);
@@ -341,7 +341,11 @@ fn a_deterministic_subscriber_has_its_own_block_first_and_then_the_overflow() {
     // reports it.
     let more = bed.take(3, UDP).unwrap();
     assert_eq!((more.address_ix, more.new_block.unwrap().first), (0, 1280));
-    assert_eq!(bed.take(9, UDP).unwrap().new_block.unwrap().first, 1280, "nobody of the formula");
+    assert_eq!(
+        bed.take(9, UDP).unwrap().new_block.unwrap().first,
+        1280,
+        "the subscriber is not in the formula"
+    );
     assert_eq!(bed.take(4, UDP), Err(DropReason::BlockNone));
     assert_eq!(bed.pool.usage(UDP).used, 8 * 64 + 2);
     // Own ports can be used again at once, and never leave their subscriber.

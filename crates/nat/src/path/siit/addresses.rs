@@ -67,13 +67,13 @@ impl Addresses {
         }
     }
 
-    /// Returns whether an IPv6 address has an IPv4 address, without regard to denylists.
+    /// Returns whether an IPv6 address has an IPv4 address, even if a rule forbids its use.
     #[inline]
     pub(super) fn covers6(&self, a: Ipv6Addr) -> bool {
         self.prefix_of(a).is_some() || self.eamt.v6_to_v4(a).is_some()
     }
 
-    /// Returns whether an IPv4 address has an IPv6 address, without regard to denylists.
+    /// Returns whether an IPv4 address has an IPv6 address, even if a rule forbids its use.
     #[inline]
     pub(super) fn covers4(&self, a: Ipv4Addr) -> bool {
         self.has_first_prefix() || self.eamt.covers_v4(a)
@@ -93,7 +93,7 @@ impl Addresses {
         Ok(mapped)
     }
 
-    /// Returns the IPv4 address for an IPv6 address, without regard to denylists.
+    /// Returns the IPv4 address for an IPv6 address, even if a rule forbids its use.
     #[inline]
     pub(super) fn ipv4_of(&self, a: Ipv6Addr) -> Option<Mapped<Ipv4Addr>> {
         let by_prefix = self.prefix_of(a);

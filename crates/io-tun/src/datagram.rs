@@ -202,7 +202,7 @@ fn six(bytes: &[u8]) -> Option<(Flow, usize, Option<u16>)> {
 pub(crate) mod tests {
     use super::*;
     use gatun_wire::HEADROOM;
-    use gatun_wire::rfc7915::segment;
+    use gatun_wire::segment;
 
     /// A datagram from port 7 to port 9 with a right checksum, and room in front. `id` makes it an IPv4 one without
     /// Don't Fragment.

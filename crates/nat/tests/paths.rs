@@ -6,7 +6,7 @@ mod common;
 use common::*;
 use gatun_nat::plan::{Eam, Nat44, Net4, Net6, Plan, Siit};
 use gatun_nat::{Instant, Verdict};
-use gatun_wire::rfc7915::segment;
+use gatun_wire::segment;
 use gatun_wire::{Checksum, Offload, Segmentation};
 
 const POOL6: &str = "2001:db8:64::/96";

@@ -3,8 +3,7 @@
 
 use crate::checksum::{self, Delta};
 use crate::hdr::{get16, icmpv4, icmpv6, ipv4, ipv6, put16};
-use crate::rfc7915::{segment, transport};
-use crate::{Checksum, DropReason, Ipv4View, Ipv6View, L4, Offload, Packet, proto};
+use crate::{Checksum, DropReason, Ipv4View, Ipv6View, L4, Offload, Packet, proto, segment};
 use core::net::{Ipv4Addr, Ipv6Addr};
 
 /// TTL and hop limit of originated messages (RFC 1700).
@@ -213,7 +212,7 @@ pub fn echo_reply4(packet: &mut Packet<'_>, view: &Ipv4View) -> Result<(), DropR
     if let Some((ip, icmp)) = packet.bytes_mut().split_first_chunk_mut() {
         header.write(ip);
         turn(icmp, icmpv4::ECHO_REPLY);
-        transport::sum_of_nothing(icmp);
+        icmpv4::sum_of_nothing(icmp);
     }
     Ok(())
 }

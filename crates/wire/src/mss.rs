@@ -9,7 +9,6 @@
 
 use crate::checksum::Delta;
 use crate::hdr::{get16, ipv4, ipv6, put16, tcp};
-use crate::rfc7915::transport::partial_field;
 use crate::{Ipv4View, Ipv6View, L4, Packet};
 
 /// Kind and length of the option.
@@ -37,7 +36,7 @@ pub(crate) fn clamp(packet: &mut Packet<'_>, l4_at: usize, l4: L4, max: u16, par
 /// translation.
 pub fn lower(packet: &mut Packet<'_>, max: u16) {
     let Some((l4_at, l4)) = transport(packet.bytes()) else { return };
-    let partial = partial_field(&packet.offload, l4_at).is_ok_and(|field| field.is_some());
+    let partial = packet.offload.partial_field(l4_at).is_ok_and(|field| field.is_some());
     clamp(packet, l4_at, l4, max, partial);
 }
 

@@ -12,6 +12,7 @@
 //! Sessions that the change does not concern are not touched. What ends, ends as if its time were up: with its
 //! events, and counted ([`Settled`]).
 
+mod compare;
 mod describe;
 mod difference;
 mod forecast;

@@ -21,8 +21,8 @@ use crate::tables::session::{Endpoint4, Session};
 use core::net::{Ipv4Addr, Ipv6Addr};
 use gatun_wire::Packet;
 use gatun_wire::hdr::{ipv4, ipv6, tcp};
+use gatun_wire::plain::Plain;
 use gatun_wire::rfc3022::Rewrite;
-use gatun_wire::rfc7915::plain::Plain;
 
 /// Translates an IPv6 packet from inside. Returns `false` if it has to take the slow path.
 #[inline(always)]

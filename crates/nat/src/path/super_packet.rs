@@ -8,7 +8,7 @@ use crate::base::attribution::Attribution;
 use crate::base::outcome::Outcome;
 use crate::base::step::Step;
 use crate::base::time::Instant;
-use gatun_wire::rfc7915::segment;
+use gatun_wire::segment;
 use gatun_wire::{DropReason, HEADROOM, Packet, Segmentation, Whole};
 
 /// Returns whether a packet was refused only because it is a super-packet.

@@ -14,7 +14,7 @@
 use crate::base::rng::Rng;
 use alloc::boxed::Box;
 use core::net::Ipv6Addr;
-use gatun_wire::rfc7915::segment;
+use gatun_wire::segment;
 use gatun_wire::{Packet, Segmentation};
 
 const COUNTERS: usize = 2048;

@@ -50,3 +50,12 @@ pub fn set_checksum(packet: &mut [u8], at: usize) {
     let sum = checksum::sum(icmp);
     super::put16(icmp, CHECKSUM, !sum);
 }
+
+/// Sets the checksum of an all-zero message to 0xffff. Updates by difference leave the other zero there
+/// (RFC 1624 3), which no receiver accepts.
+#[inline]
+pub(crate) fn sum_of_nothing(message: &mut [u8]) {
+    if message.iter().all(|b| *b == 0) {
+        super::put16(message, CHECKSUM, 0xffff);
+    }
+}

@@ -6,9 +6,7 @@ pub mod fragment;
 pub mod icmp_4to6;
 pub mod icmp_6to4;
 pub mod mtu;
-pub mod plain;
 mod quote;
-pub mod segment;
 pub mod six_to_four;
 pub(crate) mod transport;
 

@@ -164,7 +164,7 @@ pub(crate) fn fit_4to4(view: &Ipv4View, l4: L4, packet: &Packet<'_>, mtu: u32) -
 
 /// Largest IPv6 packet made from an IPv4 packet without DF (RFC 7915 4).
 #[inline(always)]
-pub(super) fn without_dont_fragment(settings: &Settings) -> u32 {
+pub(crate) fn without_dont_fragment(settings: &Settings) -> u32 {
     settings.lowest_ipv6_mtu.min(settings.mtu6).max(ipv6::MTU_MIN)
 }
 
@@ -207,7 +207,7 @@ fn l4_bytes<'p>(packet: &'p Packet<'_>, at: u16, len: u32) -> &'p [u8] {
 /// Decides how to cut a packet that is larger than `limit`. Usually it is cut into fragments. A TCP
 /// super-packet needs none: a device cuts it anyway, so the device is told to cut smaller segments that fit. No
 /// receiver can tell them from segments made by its peer. Datagram boundaries must be kept, so a super-packet
-/// of datagrams has to be cut into datagrams first ([`super::segment`]).
+/// of datagrams has to be cut into datagrams first ([`crate::segment`]).
 #[cold]
 fn cut(
     wire_len: u32,

@@ -7,25 +7,7 @@
 use super::Ports;
 use crate::checksum::{self, Delta};
 use crate::hdr::{get16, icmpv4, put16, tcp, udp};
-use crate::{Checksum, DropReason, L4, Offload};
-
-/// Offset in the transport header of the field of a partial checksum. `None` for a complete checksum, and if
-/// the partial one belongs to a packet further inside (a tunnel's).
-///
-///
-/// # Errors
-/// `bad_len` if the field would lie in the IP header, which is about to be replaced.
-#[inline]
-pub(crate) fn partial_field(offload: &Offload, l4_offset: usize) -> Result<Option<usize>, DropReason> {
-    match offload.checksum {
-        Checksum::Complete => Ok(None),
-        Checksum::Partial { start, .. } if usize::from(start) < l4_offset => Err(DropReason::BadLength),
-        Checksum::Partial { start, offset } if usize::from(start) == l4_offset => {
-            Ok(Some(usize::from(offset)))
-        }
-        Checksum::Partial { .. } => Ok(None),
-    }
-}
+use crate::{DropReason, L4};
 
 /// Rewrites the transport header at the beginning of `bytes` for new addresses and ports. For echo messages,
 /// see [`rewrite_echo`].
@@ -88,16 +70,7 @@ pub(crate) fn rewrite_echo(bytes: &mut [u8], kind: u8, id: u16, ports: Ports, ps
     head[0] = kind;
     put16(head, icmpv4::ECHO_ID, new_id);
     update(head, icmpv4::CHECKSUM, |field| delta.apply(field));
-    sum_of_nothing(bytes);
-}
-
-/// Sets the checksum of an all-zero ICMPv4 message to 0xffff. Updates by difference leave the other zero there
-/// (RFC 1624 3), which no receiver accepts.
-#[inline]
-pub(crate) fn sum_of_nothing(message: &mut [u8]) {
-    if message.iter().all(|b| *b == 0) {
-        put16(message, icmpv4::CHECKSUM, 0xffff);
-    }
+    icmpv4::sum_of_nothing(bytes);
 }
 
 /// Computes the checksum of a UDP datagram that had none (RFC 7915 4.5). `pseudo_addresses` is the sum of both

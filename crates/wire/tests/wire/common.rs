@@ -2,7 +2,8 @@
 #![allow(dead_code, unreachable_pub)]
 
 pub use gatun_testkit::packet::{Message, V4, V6};
-use gatun_wire::rfc7915::{four_to_six, icmp_4to6, icmp_6to4, six_to_four};
+use gatun_wire::rfc7915::icmp_6to4::{self, OuterHeader};
+use gatun_wire::rfc7915::{four_to_six, icmp_4to6, six_to_four};
 use gatun_wire::{
     DEVICE_ROOM, DropReason, GROWTH_MAX, HEADROOM, Ipv4View, Ipv6View, L4, Offload, Packet, Ports, Settings,
     TAILROOM, To4, To6, Whole,
@@ -251,7 +252,8 @@ pub fn error_6to4(bytes: &[u8], ports: Ports, settings: &Settings) -> (Result<()
         let view = Ipv6View::parse(packet.bytes())?;
         let embedded = icmp_6to4::embedded(packet.bytes(), &view)?;
         let inner = to4(&embedded.view, ports);
-        icmp_6to4::translate(packet, &view, &embedded, (ROUTER4, CLIENT4), &inner, ID, settings)
+        let outer = OuterHeader { src: ROUTER4, dst: CLIENT4, id: ID };
+        icmp_6to4::translate(packet, &view, &embedded, outer, &inner, settings)
     });
     if out.0.is_err() {
         assert_eq!(out.1, bytes, "a refused packet changed: {:?}", out.0);

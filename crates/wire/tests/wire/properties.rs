@@ -3,9 +3,10 @@
 use crate::common::*;
 use gatun_wire::checksum::{Delta, sum};
 use gatun_wire::icmp_error::{self, echo_reply4, echo_reply6};
-use gatun_wire::rfc7915::{To4, To6, fragment, segment};
+use gatun_wire::rfc7915::{To4, To6, fragment};
 use gatun_wire::{
     Checksum, Ipv4View, Ipv6View, L4, Offload, Packet, Ports, Prefix64, Segmentation, Settings, Whole,
+    segment,
 };
 use proptest::prelude::*;
 use std::net::{Ipv4Addr, Ipv6Addr};

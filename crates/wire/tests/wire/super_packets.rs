@@ -3,7 +3,7 @@
 use crate::common::*;
 use etherparse::TcpHeader;
 use gatun_wire::checksum::pseudo;
-use gatun_wire::rfc7915::segment;
+use gatun_wire::segment;
 use gatun_wire::{Checksum, DropReason, Offload, Packet, Ports, Segmentation, Settings, Whole};
 
 const SYN_PORTS: Ports = Ports::Set { src: 1025, dst: 8080 };

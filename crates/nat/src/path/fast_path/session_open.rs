@@ -14,7 +14,7 @@ use crate::path::stateful::outbound;
 use crate::tables::bib::SessionRequest;
 use crate::tables::session::RecordId;
 use core::net::Ipv4Addr;
-use gatun_wire::rfc7915::plain::Plain;
+use gatun_wire::plain::Plain;
 use gatun_wire::{DropReason, Packet};
 
 /// Result of a packet that may open a session.

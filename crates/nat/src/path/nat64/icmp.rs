@@ -11,8 +11,8 @@ use crate::path::rules::nat64::{Nat64, inside_of};
 use crate::path::stateful::hairpin::inner_settings;
 use crate::path::stateful::icmp::{prefix_towards, receiver, sender_port, turn};
 use crate::tables::session::RecordId;
-use gatun_wire::rfc7915::icmp_4to6::Embedded4;
-use gatun_wire::rfc7915::{icmp_4to6, icmp_6to4};
+use gatun_wire::rfc7915::icmp_4to6::{self, Embedded4};
+use gatun_wire::rfc7915::icmp_6to4::{self, OuterHeader};
 use gatun_wire::{DropReason, Packet, To4, To6, Whole};
 
 /// Translates an error from inside about a packet from outside.
@@ -44,8 +44,9 @@ pub(crate) fn outbound(
     }
     let settings = &nat.settings;
     let id = state.idents.next(u64::from(u32::from(dst)) << 32);
+    let outer = OuterHeader { src: outside.0, dst, id };
     let Some(at) = state.tables.locate(dst) else {
-        icmp_6to4::translate(packet, &from.view, &embedded, (outside.0, dst), &inner, id, settings)?;
+        icmp_6to4::translate(packet, &from.view, &embedded, outer, &inner, settings)?;
         return Ok(Step::forward(Whole::Yes));
     };
     // RFC 6146 3.8, RFC 5508 REQ-7: that sender is inside too. All checks that can fail come first.
@@ -56,7 +57,7 @@ pub(crate) fn outbound(
     let (back, party) = receiver(rules, &state.tables, sender, query.transport, outside)?;
     cx.attribution.meant_for(party);
     let settings = inner_settings(settings);
-    icmp_6to4::translate(packet, &from.view, &embedded, (outside.0, dst), &inner, id, &settings)?;
+    icmp_6to4::translate(packet, &from.view, &embedded, outer, &inner, &settings)?;
     Ok(match turn(packet, &back) {
         Ok(()) => Step::Forward { whole: Whole::Yes, hairpinned: true },
         Err(reason) => Step::Lost(reason),

@@ -15,19 +15,15 @@ use super::addresses::{Mapped, PrefixIx, Via};
 use crate::base::plan::Hairpin;
 use crate::base::step::Step;
 use core::net::{Ipv4Addr, Ipv6Addr};
-use gatun_wire::rfc7915::icmp_6to4::Embedded6;
-use gatun_wire::rfc7915::{ZeroChecksum, four_to_six, icmp_4to6, icmp_6to4, six_to_four};
+use gatun_wire::rfc7915::icmp_6to4::{self, Embedded6, OuterHeader};
+use gatun_wire::rfc7915::{ZeroChecksum, four_to_six, icmp_4to6, six_to_four};
 use gatun_wire::{DropReason, Ipv4View, Ipv6View, L4, Packet, Ports, Settings, To4, To6, Whole};
 
 /// ICMP error to be hairpinned: the data for its first translation, and the prefixes for the second.
 pub(super) struct ErrorTurn {
     pub(super) embedded: Embedded6,
-    /// Outer IPv4 source.
-    pub(super) src: Ipv4Addr,
-    /// Outer IPv4 destination.
-    pub(super) dst: Ipv4Addr,
-    /// Identification, in case the packet has no DF between the translations.
-    pub(super) id: u16,
+    /// Header between both halves of the translation.
+    pub(super) outer: OuterHeader,
     /// Addresses and ports for the quoted packet.
     pub(super) to: To4,
     /// The prefix that contains the outer destination.
@@ -87,13 +83,13 @@ impl SiitState {
         view: &Ipv6View,
         error: &ErrorTurn,
     ) -> Result<Step, DropReason> {
-        let (src, dst) = self.turned(error.src, error.dst, error.prefix)?;
+        let (src, dst) = self.turned(error.outer.src, error.outer.dst, error.prefix)?;
         // The quoted packet went the other way: its destination is embedded, its source mapped.
         let (inner_dst, inner_src) = self.turned(error.to.dst, error.to.src, error.inner_prefix)?;
         check_hop_limit(view)?;
         let [first, second] = self.hairpin_settings();
-        let ErrorTurn { embedded, to, .. } = error;
-        icmp_6to4::translate(packet, view, embedded, (error.src, error.dst), to, error.id, &first)?;
+        let ErrorTurn { embedded, outer, to, .. } = error;
+        icmp_6to4::translate(packet, view, embedded, *outer, to, &first)?;
         let inner = To6::new((to.src, to.dst), (inner_src, inner_dst), Ports::Keep);
         Ok(match second_half_of_error(packet, (src, dst), &inner, &second) {
             Ok(()) => Step::Forward { whole: Whole::Yes, hairpinned: true },

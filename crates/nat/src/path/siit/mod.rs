@@ -28,7 +28,8 @@ use addresses::{Addresses, Mapped, Via};
 use alloc::format;
 use alloc::sync::Arc;
 use core::net::{Ipv4Addr, Ipv6Addr};
-use gatun_wire::rfc7915::{four_to_six, icmp_4to6, icmp_6to4, six_to_four};
+use gatun_wire::rfc7915::icmp_6to4::{self, OuterHeader};
+use gatun_wire::rfc7915::{four_to_six, icmp_4to6, six_to_four};
 use gatun_wire::{DropReason, Ipv4View, Ipv6View, L4, Packet, Ports, Settings, To4, To6, Whole};
 use own::OwnAddresses;
 use rfc6791::ErrorSources;
@@ -184,12 +185,13 @@ impl SiitState {
         let inner_src = self.addresses.to4(inner.src, untranslatable)?;
         let inner_dst = self.addresses.to4(inner.dst, untranslatable)?;
         let to = To4::new((inner.src, inner.dst), (inner_src.address, inner_dst.address), Ports::Keep);
+        let outer = OuterHeader { src, dst: dst.address, id };
         // RFC 7757 4.2.2: the quoted packet was hairpinned if its source was embedded in pool6 and is mapped.
         if let (Some(prefix), Some(inner_prefix)) = (self.turns_round(&dst), self.turns_round(&inner_src)) {
-            let error = hairpin::ErrorTurn { embedded, src, dst: dst.address, id, to, prefix, inner_prefix };
+            let error = hairpin::ErrorTurn { embedded, outer, to, prefix, inner_prefix };
             return self.hairpin_error(packet, view, &error);
         }
-        icmp_6to4::translate(packet, view, &embedded, (src, dst.address), &to, id, &self.settings)?;
+        icmp_6to4::translate(packet, view, &embedded, outer, &to, &self.settings)?;
         Ok(Step::Forward { whole: Whole::Yes, hairpinned: false })
     }
 

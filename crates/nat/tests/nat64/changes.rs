@@ -521,9 +521,9 @@ fn changes_that_need_a_restart_are_refused_as_a_whole_and_named() {
     refuse(&|p| p.limits.fragment_bytes_max += 1, "fragment_bytes_max");
     refuse(&|p| p.events.ring_len += 1, "events: ring");
     refuse(&|p| p.nat64[0].subscriber_len = 56, "subscriber /64 -> /56");
-    refuse(&|p| p.nat64[0].name = "other".into(), "nat64 \"other\" is where nat64 \"default\" was");
-    refuse(&|p| p.nat64.clear(), "the last instance");
-    refuse(&|p| p.pools[0].allocation = Allocation::Blocks(blocks()), "how ports are given out");
+    refuse(&|p| p.nat64[0].name = "other".into(), "nat64 \"other\" replaces nat64 \"default\"");
+    refuse(&|p| p.nat64.clear(), "the last stateful instance");
+    refuse(&|p| p.pools[0].allocation = Allocation::Blocks(blocks()), "kind of allocation");
     refuse(&|p| p.nat64[0].filtering = gatun_nat::plan::Filtering::AddressDependent, "filtering");
     refuse(
         &|p| {
@@ -539,7 +539,7 @@ fn changes_that_need_a_restart_are_refused_as_a_whole_and_named() {
             p.pools.push(pool(T2, T2, (1, 9)));
             p.pools[1].name = "second".into();
         },
-        "the address 192.0.2.2 moves from pool \"pool\" to pool \"second\"",
+        "address 192.0.2.2 moves from pool \"pool\" to pool \"second\"",
     );
     let mut wrong = live.plan.clone();
     wrong.pools[0].ranges[0].first = v4("192.0.2.9");

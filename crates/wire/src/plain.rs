@@ -1,7 +1,8 @@
 //! Fast path for plain packets: TCP or UDP, whole, directly after an IP header of fixed length, without
 //! offloads. Nearly every packet is plain, and a few comparisons replace the checks of the general code.
 //!
-//! The result is identical, to the last bit, to that of [`crate::rfc7915`] and [`crate::rfc3022`]. These handle packets that are not plain, and every packet that is not sent on whole.
+//! The result is identical, to the last bit, to that of [`crate::rfc7915`] and [`crate::rfc3022`]. These
+//! handle packets that are not plain, and every packet that is not sent on whole.
 
 use crate::checksum::Delta;
 use crate::hdr::{ipv4, ipv6, tcp, udp};

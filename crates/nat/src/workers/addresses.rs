@@ -57,8 +57,8 @@ impl Addresses {
         Addresses { first, width, spans }
     }
 
-    /// Restores an earlier distribution. Ignores entries of workers that do not exist, and entries that overlap
-    /// an earlier one.
+    /// Restores an earlier distribution. Ignores entries of workers that do not exist, and entries that
+    /// overlap an earlier one.
     pub(super) fn as_dealt(dealt: &[Dealt], workers: usize) -> Self {
         let mut all: Vec<Dealt> = dealt.to_vec();
         all.retain(|(first, last, worker)| first <= last && usize::from(*worker) < workers);

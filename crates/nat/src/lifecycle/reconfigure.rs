@@ -67,7 +67,7 @@ pub enum Refused {
     Build(BuildError),
 }
 
-/// Reason why a change cannot be applied at this moment. The change is unchanged.
+/// Reason why a change cannot be applied at this moment. The change itself is not modified.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NotNow {
     /// The previous change has not ended all its sessions yet: try again soon.

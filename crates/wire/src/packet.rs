@@ -44,7 +44,7 @@ pub enum Checksum {
     },
 }
 
-/// Segmentation offload: the packet stands for many packets of one flow, which the device cuts (TSO, USO).
+/// Segmentation offload: the packet contains many packets of one flow, which the device cuts (TSO, USO).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Segmentation {
     /// A single packet.
@@ -69,7 +69,7 @@ pub enum Segmentation {
 pub struct Offload {
     /// State of the transport checksum.
     pub checksum: Checksum,
-    /// Whether and how the device cuts the packet.
+    /// Segmentation by the device.
     pub segmentation: Segmentation,
 }
 

@@ -1,8 +1,8 @@
 //! Fast path for plain packets: TCP or UDP, whole, directly after an IP header of fixed length, without
 //! offloads. Nearly every packet is plain, and a few comparisons replace the checks of the general code.
 //!
-//!
-//! The result is identical, to the last bit, to that of [`crate::rfc7915`] and [`crate::rfc3022`]. These handle packets that are not plain, and every packet that is not sent on whole.
+//! The result is identical, to the last bit, to that of [`crate::rfc7915`] and [`crate::rfc3022`]. These
+//! handle packets that are not plain, and every packet that is not sent on whole.
 
 use crate::checksum::Delta;
 use crate::hdr::{ipv4, ipv6, tcp, udp};
@@ -180,7 +180,7 @@ impl Plain {
         self.len4() <= mtu
     }
 
-    /// Checks whether the identification has a meaning (RFC 6864 4): the packet may be fragmented later.
+    /// Returns whether the identification has a meaning (RFC 6864 4): the packet may be fragmented later.
     #[inline(always)]
     pub fn may_be_cut(&self) -> bool {
         !self.dont_fragment

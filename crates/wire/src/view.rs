@@ -1,6 +1,5 @@
 //! Views of packet headers: small `Copy` structs, made once per packet.
 //!
-//!
 //! Offsets are in bytes from the packet's first byte. A view does not mean that the addresses are legal. It
 //! means that the headers are consistent and lie inside the packet.
 

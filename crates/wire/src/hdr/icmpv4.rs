@@ -6,7 +6,7 @@ use crate::checksum;
 pub const LEN: usize = 8;
 pub const CHECKSUM: usize = 2;
 pub const ECHO_ID: usize = 4;
-/// The length of the original datagram in 32-bit words (RFC 4884 4.1).
+/// Offset of the length of the original datagram in 32-bit words (RFC 4884 4.1).
 pub const EXT_LENGTH: usize = 5;
 
 pub const ECHO_REPLY: u8 = 0;

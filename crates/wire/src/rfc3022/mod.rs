@@ -1,7 +1,6 @@
 //! RFC 3022 4: IPv4 to IPv4, in place. The caller decides on addresses, ports and identification. The rest of
 //! the packet stays unchanged, except for the TTL, which decreases by one (RFC 1812 5.3.1).
 //!
-//!
 //! Nothing moves, and no sum is recomputed: header and transport checksums change by difference (RFC 3022 4.2),
 //! so a wrong transport checksum stays wrong by the same amount. Options stay (RFC 5508 REQ-3 only requires
 //! that options of quoted packets are skipped).

@@ -124,8 +124,8 @@ fn protocol(view: &Ipv4View, l4: L4, ports: Ports) -> Result<u8, DropReason> {
         proto::ICMP => icmp(view, l4, ports),
         proto::IGMP => Err(DropReason::IcmpSingleHop),
         proto::AH => Err(DropReason::AuthenticationHeader),
-        // As Next Header, these would mean ICMPv6 without a pseudo-header in its checksum, or extension headers
-        // that nobody has checked.
+        // As Next Header, these would mean ICMPv6 without a pseudo-header in its checksum, or unchecked
+        // extension headers.
         proto::ICMPV6 | proto::HOP_BY_HOP | proto::ROUTING | proto::FRAGMENT | proto::DEST_OPTIONS => {
             Err(DropReason::UnsupportedProtocol)
         }

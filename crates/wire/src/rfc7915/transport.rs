@@ -1,6 +1,5 @@
 //! Ports, identifiers and checksums of transport headers: code shared by both directions and by quoted packets.
 //!
-//!
 //! Checksums change only by difference, so a wrong one stays wrong by the same amount. A header that a
 //! quotation cut off is changed as far as it is present.
 
@@ -50,7 +49,7 @@ pub(crate) fn rewrite(bytes: &mut [u8], l4: L4, ports: Ports, addresses: Delta, 
     }
 }
 
-/// Sum that a checksum field stands for after both changes (RFC 1624), folded once.
+/// Sum of the bytes under a checksum after both changes (RFC 1624), folded once.
 #[inline]
 fn sum_after(field: u16, addresses: Delta, ports: u32) -> u16 {
     checksum::fold32(u32::from(!field) + u32::from(addresses.0) + ports) // below 6 * 65,536
@@ -118,7 +117,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_echo_reply_of_nothing_but_zeroes_has_a_checksum() {
+    fn an_echo_reply_of_zeroes_has_a_checksum() {
         // An ICMPv6 reply whose identifier, number and data are zero. The sum of its pseudo-header is 0x1234.
         let mut reply = [129, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
         let sum = !checksum::add(checksum::sum(&reply), 0x1234);

@@ -22,8 +22,8 @@ pub struct Pool4 {
     pub port_class: bool,
     /// Allocation of ports.
     pub allocation: Allocation,
-    /// Remote TCP and UDP ports. Flows to these share a public port with other flows of their subscriber: their
-    /// mapping and filtering depend on the remote end (RFC 7857 3).
+    /// Remote TCP and UDP ports. Flows to these share a public port with other flows of their subscriber:
+    /// their mapping and filtering depend on the remote end (RFC 7857 3).
     pub overload: Vec<(Transport, u16)>,
 }
 
@@ -73,8 +73,8 @@ pub struct HoldDown {
 /// Port block allocation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Blocks {
-    /// Ports of a block: a power of two from [`Blocks::SIZE_MIN`] to [`Blocks::SIZE_MAX`]. A block begins at a
-    /// multiple of its size. Ports that fill no block are not given out.
+    /// Ports of a block: a power of two from [`Blocks::SIZE_MIN`] to [`Blocks::SIZE_MAX`]. A block begins at
+    /// a multiple of its size. Ports that fill no block are not given out.
     pub size: u16,
     /// Maximum number of blocks per subscriber. With [`BlockProtocols::Split`], the limit holds for each
     /// protocol.
@@ -119,13 +119,13 @@ pub enum BlockProtocols {
 /// Deterministic allocation: the n-th subscriber has the n-th block, in order of addresses and ports.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Deterministic {
-    /// Networks of the subscribers that have a block of their own, in this order. IPv4 networks are written in
-    /// ::ffff:0:0/96.
+    /// Networks of the subscribers that have a block of their own, in this order. IPv4 networks are written
+    /// in ::ffff:0:0/96.
     pub inside: Vec<Net6>,
     /// Prefix length of IPv6 subscribers. An IPv4 subscriber is one address.
     pub subscriber_len: u8,
-    /// Overflow blocks: the last blocks of each address, which belong to no subscriber. A subscriber that needs
-    /// more than its own block, or has none, gets one for as long as it needs it.
+    /// Overflow blocks: the last blocks of each address, which belong to no subscriber. A subscriber that
+    /// needs more than its own block, or has none, gets one for as long as it needs it.
     pub overflow_per_address: u16,
     /// Size of all blocks, and the terms of the overflow blocks. Protocols are always shared.
     pub blocks: Blocks,

@@ -28,7 +28,8 @@ pub struct Nat64 {
     pub wkp_non_global: bool,
     /// Source of a translated ICMPv4 error.
     pub icmp_error_source: IcmpErrorSource,
-    /// True if an inbound packet extends a UDP or ICMP session's life (RFC 6146 says so; RFC 7857 7 does not).
+    /// True if an inbound packet extends a UDP or ICMP session's life (RFC 6146 says so; RFC 7857 7 does
+    /// not).
     pub inbound_refresh: bool,
     /// True if RST in a FIN_RCV state moves the session to TRANS (not in RFC 6146; shortens its life).
     pub rst_during_fin: bool,
@@ -143,8 +144,8 @@ pub struct Exemption {
 }
 
 impl Exemption {
-    /// Returns whether the exemption covers a packet to `remote` with IP protocol `proto`, and with destination
-    /// port `port` if it has one.
+    /// Returns whether the exemption covers a packet to `remote` with IP protocol `proto`, and with
+    /// destination port `port` if it has one.
     pub fn covers(&self, remote: Ipv4Addr, proto: u8, port: Option<u16>) -> bool {
         let wanted = self.transport.map(Transport::ip_protocol);
         let in_ports = |(first, last)| port.is_some_and(|p| (first..=last).contains(&p));

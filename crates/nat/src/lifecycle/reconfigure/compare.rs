@@ -1,6 +1,6 @@
-//! Comparison of two plans. It looks at the plans alone, so it can be reported before anything runs.
+//! Comparison of two plans. It depends on the plans alone, so no engine has to run.
 //!
-//! Each plan is taken apart field by field: a field that is added and forgotten here does not compile.
+//! Each plan is destructured, so that a new field that is missing here does not compile.
 
 use super::describe::limit;
 use super::difference::Difference;
@@ -15,25 +15,25 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 impl Difference {
-    /// Differences that make `new` of `old`.
+    /// Compares the plan `old` with the plan `new`.
     pub fn between(old: &Plan, new: &Plan) -> Difference {
         let mut d = Difference::default();
-        // What the workers' pools are, the pools tell.
+        // `pooled` follows from the pools.
         let Plan { own4, own6, pools, pooled: _, nat64, nat44, siit, limits, icmp, events } = new;
         d.note("own IPv4 address", old.own4, *own4);
         d.note("own IPv6 address", old.own6, *own6);
         if old.is_stateful() != new.is_stateful() {
-            let what = if new.is_stateful() { "first" } else { "last" };
-            d.restart(format!("the {what} instance with sessions comes or goes"));
+            d.restart(match new.is_stateful() {
+                true => "the first stateful instance is added",
+                false => "the last stateful instance is removed",
+            });
         }
         if filters_by_address(new) && !filters_by_address(old) {
-            d.restart(
-                "filtering = \"address\" where no instance had it: sessions are not yet found by address",
-            );
+            d.restart("filtering by address is new: its index of sessions is created only at start-up");
         }
         let shares = |plan: &Plan| plan.pools.iter().any(|pool| !pool.overload.is_empty());
         if shares(new) && !shares(old) {
-            d.restart("overload where no pool had it: flows are not yet found by both their ends");
+            d.restart("overload is new: its index of flows is created only at start-up");
         }
         d.pools(old, pools);
         d.numbered(&old.nat64, nat64, |n| &n.name, "nat64", !nat44.is_empty() || !old.nat44.is_empty());
@@ -66,13 +66,13 @@ impl Difference {
         }
         if let Some((address, from, to)) = pools::moved(&old.pools, new) {
             self.restart(format!(
-                "the address {address} moves from pool {from:?} to pool {to:?}: take it out of one first, reload, and \
-                 then add it to the other; or restart"
+                "address {address} moves from pool {from:?} to pool {to:?}: remove it, reload, add it to the \
+                 other pool and reload again; or restart"
             ));
         }
     }
 
-    /// Instances are part of every session's key by their numbers.
+    /// Compares the order of instances, whose numbers are part of every session's key.
     fn numbered<T>(
         &mut self,
         old: &[T],
@@ -83,12 +83,16 @@ impl Difference {
     ) {
         for (a, b) in old.iter().zip(new) {
             if name(a) != name(b) {
-                self.restart(format!("{kind} {:?} is where {kind} {:?} was: new ones go behind those that run, in the same order", name(b), name(a)));
+                self.restart(format!(
+                    "{kind} {:?} replaces {kind} {:?}: keep the order, and add new ones at the end",
+                    name(b),
+                    name(a)
+                ));
                 return;
             }
         }
         for gone in old.iter().skip(new.len()) {
-            self.restart(format!("{kind} {:?} is removed: an instance goes at a restart only", name(gone)));
+            self.restart(format!("{kind} {:?} is removed: this needs a restart", name(gone)));
         }
         for come in new.iter().skip(old.len()) {
             match followed {
@@ -121,10 +125,10 @@ impl Difference {
         self.pool_of(&at, pools);
         let gone = old.pool6.iter().filter(|p| !pool6.contains(p)).count();
         if self.note(&format!("{at}: pool6"), &old.pool6, pool6) && gone > 0 {
-            self.end(format!("{at}: sessions through the prefixes that go"));
+            self.end(format!("{at}: sessions through removed prefixes"));
         }
         if self.note(&format!("{at}: sources"), &old.sources, sources) && !sources.is_empty() {
-            self.end(format!("{at}: sessions of hosts that are not among its sources any more"));
+            self.end(format!("{at}: sessions of hosts that are no longer among its sources"));
         }
         self.realm(&at, old.realm, *realm);
         self.note(&format!("{at}: filtering"), old.filtering, *filtering);
@@ -161,10 +165,10 @@ impl Difference {
         self.pool_of(&at, pools);
         self.realm(&at, old.realm, *realm);
         if self.note(&format!("{at}: inside"), &old.inside, inside) {
-            self.end(format!("{at}: sessions of hosts that are not inside any more"));
+            self.end(format!("{at}: sessions of hosts that are no longer inside"));
         }
         if self.note(&format!("{at}: exempt"), &old.exempt, exempt) && !exempt.is_empty() {
-            self.end(format!("{at}: sessions to what is exempt now"));
+            self.end(format!("{at}: sessions to destinations that are now exempt"));
         }
         self.note(&format!("{at}: filtering"), old.filtering, *filtering);
         self.note(&format!("{at}: external_tcp"), old.external_tcp, *external_tcp);
@@ -181,7 +185,7 @@ impl Difference {
         if old != new {
             let name = |pool: Option<String>| pool.unwrap_or_default();
             self.restart(format!(
-                "{at}: pool {:?} -> {:?}: its sessions are in the other one (a pool's own ranges can change)",
+                "{at}: pool {:?} -> {:?}: its sessions use the old pool; change the pool's ranges instead",
                 name(old),
                 name(new)
             ));
@@ -190,13 +194,13 @@ impl Difference {
 
     fn realm(&mut self, at: &str, old: u8, new: u8) {
         if old != new {
-            self.restart(format!("{at}: ports: by which ports its packets come is set at the start"));
+            self.restart(format!("{at}: ports: they are assigned only at start-up"));
         }
     }
 
     fn subscriber(&mut self, at: &str, old: u8, new: u8) {
         if old != new {
-            self.restart(format!("{at}: subscriber /{old} -> /{new}: who counts as one is in every record"));
+            self.restart(format!("{at}: subscriber /{old} -> /{new}: every record depends on it"));
         }
     }
 
@@ -208,13 +212,15 @@ impl Difference {
             self.end(format!("{at}: sessions through {gone} static bindings"));
         }
         if come > 0 {
-            self.end(format!("{at}: whoever has the port, or its block, of {come} new static bindings"));
+            self.end(format!(
+                "{at}: sessions that use the port, or its block, of {come} new static bindings"
+            ));
         }
     }
 
     fn timeouts(&mut self, at: &str, old: &Timeouts, new: &Timeouts) {
         if self.note_keys(&format!("{at}: timeouts."), old, new) {
-            self.change(format!("{at}: sessions that run get the new timeouts with their next packet"));
+            self.change(format!("{at}: existing sessions get the new timeouts with their next packet"));
         }
     }
 
@@ -229,7 +235,7 @@ impl Difference {
             self.change(format!("siit {:?}: removed", known.name));
         }
         if old.len() == new.len() && old.iter().zip(new).any(|(a, b)| a.name != b.name) {
-            self.change("siit: instances in another order");
+            self.change("siit: instances reordered");
         }
     }
 
@@ -279,7 +285,7 @@ impl Difference {
             fragment_bytes_max,
             fragments_per_source,
         } = new;
-        // Whether there is room for more is known where the engine is.
+        // The outline of the engine decides whether there is room for more.
         self.note("sessions_max", old.sessions_max, *sessions_max);
         self.note("sessions_reserved", old.sessions_reserved, *sessions_reserved);
         self.note("sessions_reserved_below", old.sessions_reserved_below, *sessions_reserved_below);
@@ -332,7 +338,7 @@ impl Difference {
 
     fn events(&mut self, old: &EventPlan, new: &EventPlan) {
         let EventPlan { kinds, ring_len, state_ring_len, destinations, threshold } = new;
-        for (more, less, what) in [(kinds, &old.kinds, "made"), (&old.kinds, kinds, "made no more")] {
+        for (more, less, what) in [(kinds, &old.kinds, "made"), (&old.kinds, kinds, "no longer made")] {
             let names: Vec<_> = more.without(*less).iter().map(EventKind::name).collect();
             if !names.is_empty() {
                 self.changes.push(format!("events: {} are {what}", names.join(", ")));

@@ -1,5 +1,5 @@
-//! Report of the differences between two plans, in an operator's words: what changes, what ends by it, and
-//! what only a restart can do.
+//! Differences between two plans as messages for operators: changes, sessions that end, and changes that need
+//! a restart.
 
 use super::describe::{Describe, Keys};
 use alloc::collections::BTreeSet;
@@ -14,12 +14,12 @@ pub struct Difference {
     pub changes: Vec<String>,
     /// Sessions and bindings that end with the change.
     pub ends: Vec<String>,
-    /// What a running engine cannot do: where there is any of this, nothing is changed.
+    /// Changes that need a restart. If there is any, nothing is changed.
     pub restarts: Vec<String>,
 }
 
 impl Difference {
-    /// Returns whether there is none.
+    /// Returns whether there are no changes.
     pub fn is_empty(&self) -> bool {
         self.changes.is_empty() && self.restarts.is_empty()
     }
@@ -36,7 +36,7 @@ impl Difference {
         self.restarts.push(what.into());
     }
 
-    /// A value of its own; says whether it changes.
+    /// Compares a single value. Returns whether it changes.
     pub(super) fn note<T: Describe>(&mut self, what: &str, old: T, new: T) -> bool {
         let differs = old != new;
         if differs {
@@ -45,7 +45,7 @@ impl Difference {
         differs
     }
 
-    /// A value of several keys: notes each that differs; says whether any does.
+    /// Compares a value of several keys, and notes each key that differs. Returns whether any does.
     pub(super) fn note_keys<T: Keys>(&mut self, what: &str, old: &T, new: &T) -> bool {
         for ((key, old), (_, new)) in old.keys().into_iter().zip(new.keys()) {
             self.note(&format!("{what}{key}"), old, new);
@@ -53,25 +53,25 @@ impl Difference {
         old != new
     }
 
-    /// A value that tables are made for.
+    /// Compares a value that determines the size of a table: a change needs a restart.
     pub(super) fn fixed<T: Describe>(&mut self, what: &str, old: T, new: T) {
         if old != new {
             self.restart(format!(
-                "{what}: {} -> {}: its tables are made at the start",
+                "{what}: {} -> {}: its tables are created only at start-up",
                 old.describe(),
                 new.describe()
             ));
         }
     }
 
-    /// A list; only how many come and go is said.
+    /// Compares a list, and notes the numbers of added and removed items.
     pub(super) fn list<T: Ord>(&mut self, what: &str, old: &[T], new: &[T]) -> (usize, usize) {
         let (a, b): (BTreeSet<&T>, BTreeSet<&T>) = (old.iter().collect(), new.iter().collect());
         let (gone, come) = (a.difference(&b).count(), b.difference(&a).count());
         if gone + come > 0 {
             self.change(format!("{what}: {come} added, {gone} removed"));
         } else if old != new {
-            self.change(format!("{what}: in another order"));
+            self.change(format!("{what}: reordered"));
         }
         (come, gone)
     }

@@ -128,7 +128,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_grammar_contradicts_itself_nowhere() {
+    fn the_grammar_is_consistent() {
         Cli::command().debug_assert();
     }
 }

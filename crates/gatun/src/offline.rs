@@ -25,7 +25,7 @@ pub(crate) struct Outcome {
     pub(crate) not_ip: u64,
     /// Frames truncated by the snap length.
     pub(crate) cut: u64,
-    /// Whether the file is truncated inside its last record, which is ignored.
+    /// True if the file is truncated inside its last record, which is ignored.
     pub(crate) cut_off: bool,
     /// Packets written.
     pub(crate) written: u64,
@@ -148,7 +148,7 @@ impl<W: Write, D: Write> Offline<W, D> {
         self.nat.process(self.now, &mut burst, &mut verdicts);
         let answer = matches!(verdicts[0], Verdict::Reply(_));
         match verdicts[0] {
-            // What passes is as it was.
+            // Passed packets are unchanged.
             Verdict::Forward | Verdict::Reply(_) | Verdict::Pass => {
                 let packet = burst[0].bytes();
                 self.output

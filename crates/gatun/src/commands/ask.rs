@@ -30,7 +30,7 @@ pub(crate) struct Daemon {
 }
 
 impl Daemon {
-    /// Whether the command line or the environment gives an address.
+    /// True if the command line or the environment gives an address.
     pub(crate) fn is_named(&self) -> bool {
         self.socket.is_some() || self.server.is_some()
     }

@@ -185,7 +185,7 @@ impl Watch {
                 Some(Key::Letter(b'i')) => self.is_reversed = !self.is_reversed,
                 Some(Key::Letter(letter)) => {
                     let order = Order::of_key(letter).unwrap_or(self.order);
-                    // Others may have most of it: these are asked for at once.
+                    // Other subscribers may be at the top of this order: request them immediately.
                     if order.by() != self.order.by() {
                         next = Instant::now();
                     }

@@ -53,7 +53,7 @@ impl Day {
     }
 }
 
-/// Bytes per day in the log, as JSON lines and to each collector; `None` for what is not configured.
+/// Bytes per day in the log, as JSON lines and to each collector; `None` if a sink is not configured.
 pub(crate) struct Volume {
     pub(crate) log: Option<u64>,
     pub(crate) json: Option<u64>,
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn every_sink_has_a_figure_by_its_events_and_its_format() {
+    fn every_sink_has_an_estimate_for_its_events_and_format() {
         let collectors = "[[export]]\nname = \"flows\"\nto = \"udp:192.0.2.9:4739\"\ndestinations = true\n\
                           kinds = [\"session_created\", \"session_deleted\"]\n[[export]]\nname = \"siem\"\n\
                           to = \"tcp:192.0.2.9:6514\"\nformat = \"syslog\"\nkinds = [\"session_created\"]\n\
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn blocks_are_a_thousandth_of_bindings_and_the_assumption_is_told() {
+    fn the_summary_states_volumes_and_assumptions() {
         let (blocks, summary) = volume("allocation = \"blocks\"");
         assert_eq!((blocks.log, blocks.json), (Some(48_000_000), Some(1_152_000_000)));
         assert!(summary.contains("0.05 GB a day, in /var/lib/gatun/log"), "{summary}");

@@ -83,7 +83,7 @@ fn a_configuration_is_shown_applied_and_undone_while_sessions_go_on() {
         let two = config("[\"192.0.2.1\", \"192.0.2.4\"]", "[limits]\nsubscribers_max = 300\n[log]\n");
         let (good, text) = said(&["config", "diff", &file_of("two", &two)]);
         assert!(!good && text.contains("needs a restart") && text.contains("[log]"), "{text}");
-        assert!(text.contains("log a day, at most: 0 B -> "), "{text}");
+        assert!(text.contains("log per day, at most: 0 B -> "), "{text}");
         let two = config("[\"192.0.2.1\", \"192.0.2.4\"]", "[limits]\nsubscribers_max = 300\n");
         let file = file_of("two", &two);
         let (good, text) = said(&["config", "diff", &file]);
@@ -91,8 +91,8 @@ fn a_configuration_is_shown_applied_and_undone_while_sessions_go_on() {
         for part in [
             "pool \"res\": added 192.0.2.4",
             "device nat64: its",
-            "this ends no session",
-            "memory when all is full",
+            "would end no session",
+            "memory with full tables",
         ] {
             assert!(text.contains(part), "no '{part}' in {text}");
         }
@@ -101,7 +101,7 @@ fn a_configuration_is_shown_applied_and_undone_while_sessions_go_on() {
         let (good, text) = said(&["config", "apply", &file]);
         assert!(!good && text.contains("--yes") && running().text == one, "{text}");
         let (good, text) = said(&["config", "apply", &file, "--yes"]);
-        assert!(good && text.contains("and is in /run/gatun-"), "{text}");
+        assert!(good && text.contains("written to /run/gatun-"), "{text}");
         assert!(text.contains("ended: 0 sessions, 0 bindings, 0 port blocks"), "{text}");
         assert_eq!((running().text, fs::read_to_string(daemon.file()).unwrap()), (two.clone(), two.clone()));
         let routes = || net.translator.run("ip route show dev nat64").unwrap();
@@ -120,7 +120,7 @@ fn a_configuration_is_shown_applied_and_undone_while_sessions_go_on() {
         assert!(
             said(&["config", "apply", &file, "--yes"])
                 .1
-                .contains("nothing changes: /run/two.toml is what runs")
+                .contains("nothing changes: /run/two.toml is the running configuration")
         );
         // Whatever is wrong is told with its line and what to write instead, and nothing happens.
         let wrong = file_of("wrong", &two.replace("300", "\"many\"").replace("pool6", "pol6"));
@@ -147,8 +147,8 @@ fn a_configuration_is_shown_applied_and_undone_while_sessions_go_on() {
             let (_, rest) = text.split_once(before).unwrap_or_else(|| panic!("no '{before}' in {text}"));
             rest.split(' ').next().unwrap_or_default().to_owned()
         };
-        assert_eq!(after("this ends "), after("; ended: "), "{text}");
-        assert!(text.contains(" of 1 subscriber (as of now)"), "{text}");
+        assert_eq!(after("would end "), after("; ended: "), "{text}");
+        assert!(text.contains(" of 1 subscriber (at this moment)"), "{text}");
         daemon.stop(Signal::TERM);
     });
 }
@@ -167,7 +167,7 @@ fn what_nobody_confirms_goes_back_by_itself_and_the_file_is_the_old_one_until_it
         let on_disk = || fs::read_to_string(daemon.file()).unwrap();
         let (good, text) = said(&["config", "apply", &file, "--yes", "--confirm", "1s"]);
         assert!(
-            good && text.contains("comes back in 1 s, and with a restart, unless: gatun config confirm"),
+            good && text.contains("in 1 s, or at a restart, unless confirmed: gatun config confirm"),
             "{text}"
         );
         assert_eq!((running().text, on_disk()), (two.clone(), one.clone()));
@@ -186,7 +186,7 @@ fn what_nobody_confirms_goes_back_by_itself_and_the_file_is_the_old_one_until_it
         // Confirmed, it stays.
         assert!(said(&["config", "apply", &file, "--yes", "--confirm", "1m"]).0);
         let (good, text) = said(&["config", "confirm"]);
-        assert!(good && text.contains("is written"), "{text}");
+        assert!(good && text.contains("confirmed and written to"), "{text}");
         assert_eq!((running().text, running().unconfirmed, on_disk()), (two.clone(), None, two.clone()));
         // Undone at once, without waiting.
         let three = file_of("three", &config("[\"192.0.2.1\"]", "[limits]\nsessions_per_subscriber = 9\n"));

@@ -40,7 +40,7 @@ fn a_binding_is_a_line_of_the_file_that_is_added_and_taken_out_while_sessions_go
         let (good, text_of) = said(&format!("map add {MAP}"));
         assert!(!good && text_of.contains("--yes") && text_of.contains("1 added, 0 removed"), "{text_of}");
         let (good, text_of) = said(&format!("map add {MAP} --yes"));
-        assert!(good && text_of.contains("and is in /run/gatun-"), "{text_of}");
+        assert!(good && text_of.contains("written to /run/gatun-"), "{text_of}");
         assert!(listed("5003"));
         let on_disk = fs::read_to_string(daemon.file()).unwrap();
         assert!(on_disk.starts_with("# ours\n") && on_disk.ends_with("# the end\n"), "{on_disk}");
@@ -87,7 +87,7 @@ fn an_address_mapping_is_added_and_undone_and_the_log_says_as_much_as_it_is_told
         let from = "-I 2001:db8:1::99";
         assert!(!ping(&net.client, 1, SERVER, from));
         let (good, text) = said("map add 2001:db8:1::99 192.0.2.9 --yes --confirm 1m");
-        assert!(good && text.contains("unless: gatun config confirm"), "{text}");
+        assert!(good && text.contains("unless confirmed: gatun config confirm"), "{text}");
         wait_until("the mapping", Duration::from_secs(10), || ping(&net.client, 1, SERVER, from)).unwrap();
         assert!(said("map list --instance siit-1").1.contains("192.0.2.9"));
         let (good, text) = said("map list --instance office");

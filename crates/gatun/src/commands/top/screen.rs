@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn a_panic_gives_the_terminal_back_before_anything_is_unwound() {
+    fn a_panic_restores_the_terminal_before_unwinding() {
         let (ours, theirs) = terminal();
         let modes = |fd: &OwnedFd| tcgetattr(fd).unwrap().local_modes;
         let before = modes(&theirs);
@@ -252,7 +252,7 @@ mod tests {
         let panicked = std::panic::catch_unwind(move || {
             let screen = Screen::take_these(output.into(), input).unwrap();
             assert_ne!(modes(&screen.input.as_ref().unwrap().try_clone().unwrap()), before, "not raw");
-            // Where a panic ends the process, nothing is dropped.
+            // If a panic aborts the process, nothing is dropped.
             std::mem::forget(screen);
             panic!("on purpose");
         });
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_are_told_from_sequences_of_other_keys() {
+    fn escape_sequences_are_not_taken_for_keys() {
         let letter = |letter| Key::Letter(letter);
         assert_eq!(keys_of(b"qp"), [letter(b'q'), letter(b'p')]);
         assert_eq!(keys_of(b"\x03\x1a"), [Key::Interrupt, Key::Suspend]);

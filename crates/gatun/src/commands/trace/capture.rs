@@ -22,7 +22,7 @@ impl<W: Write> Capture<W> {
         Ok(Capture(CommentedWriter::new(out, Link::Raw, &["before", "after"])?))
     }
 
-    /// Writes a packet, followed by what was sent for it.
+    /// Writes a packet, followed by the packet sent for it.
     ///
     /// # Errors
     /// Those of the file.
@@ -42,7 +42,7 @@ impl<W: Write> Capture<W> {
             return Ok(());
         }
         let comment =
-            if packet.answered { "the answer to the packet before" } else { "the packet before, translated" };
+            if packet.answered { "answer to the previous packet" } else { "previous packet, translated" };
         self.0.write(AFTER, &frame(&packet.after), packet.after_bytes, comment)
     }
 
@@ -69,7 +69,7 @@ mod tests {
     use pcap_file::pcapng::{Block, PcapNgReader};
 
     #[test]
-    fn a_reader_finds_both_packets_with_their_comments_and_times() {
+    fn a_capture_has_both_packets_with_comments_and_times() {
         let packet = TracedPacket {
             time_us: 1_700_000_000_123_456,
             worker: 3,
@@ -105,7 +105,7 @@ mod tests {
         }
         let first = "worker 3: forwarded: 60 bytes\nexisting session".to_owned();
         assert_eq!(found[0], (0, vec![0x60, 0xab, 1], 80, first));
-        assert_eq!(found[1], (1, vec![0x45, 0xff], 60, "the packet before, translated".to_owned()));
+        assert_eq!(found[1], (1, vec![0x45, 0xff], 60, "previous packet, translated".to_owned()));
         assert_eq!(found.len(), 2);
     }
 }

@@ -2,8 +2,8 @@
 
 use gatun_wire::DropReason;
 
-/// Rule of an RFC for a drop reason. `None` if only a limit or setting of the operator causes it; the reason's help text
-/// names that one.
+/// Rule of an RFC for a drop reason. `None` if only a limit or setting of the operator causes it; the
+/// reason's help text names that one.
 pub(crate) fn of(reason: DropReason) -> Option<&'static str> {
     use DropReason::*;
     Some(match reason {
@@ -15,9 +15,7 @@ pub(crate) fn of(reason: DropReason) -> Option<&'static str> {
         AuthenticationHeader => {
             "RFC 7915 4: the Authentication Header protects fields that translation changes"
         }
-        SourceMartian => {
-            "RFC 7915 4.1, RFC 1812 5.3.7: a packet with an invalid source is discarded silently"
-        }
+        SourceMartian => "RFC 7915 4.1, RFC 1812 5.3.7: packets with invalid sources are discarded silently",
         DestinationMartian => "RFC 1812 5.3.7: packets to such an address are not forwarded",
         SourceInPool6 => {
             "RFC 6146 3.5: a packet with a source in the translation prefix is discarded, to prevent hairpinning loops"
@@ -75,9 +73,7 @@ pub(crate) fn of(reason: DropReason) -> Option<&'static str> {
         IcmpSingleHop => "RFC 7915 4.2, 5.2: single-hop messages are not translated",
         IcmpDoubleError => "RFC 7915 4.3, 5.3: an ICMP error inside an ICMP error is dropped",
         IcmpErrorNoState => "RFC 6146 3.5.4, RFC 5508 REQ-4: an error about no known session is dropped",
-        TtlExceeded => {
-            "RFC 7915 4.1, 5.1: a packet whose TTL or Hop Limit expires is answered with Time Exceeded"
-        }
+        TtlExceeded => "RFC 7915 4.1, 5.1: an expired TTL or Hop Limit is answered with Time Exceeded",
         TooBig6 => "RFC 7915 5.1: a packet larger than the IPv4 side's MTU is answered with Packet Too Big",
         TooBig4 => {
             "RFC 7915 4: with DF set, a packet larger than the IPv6 side's MTU is answered with Fragmentation Needed"

@@ -91,7 +91,8 @@ fn ethernet(tags: &[u8], ethertype: [u8; 2], packet: &[u8]) -> Vec<u8> {
     [&MAC_DST[..], &MAC_SRC, tags, &ethertype, packet].concat()
 }
 
-/// Fields of a capture from tshark, which verifies checksums; `None` if it is not installed and skipping is allowed.
+/// Fields of a capture from tshark, which verifies checksums; `None` if it is not installed and skipping is
+/// allowed.
 fn tshark(file: &Path, fields: &[&str]) -> Option<String> {
     if let Some(why) = gatun_testkit::missing(&[("tshark", "tshark")]) {
         gatun_testkit::skip(&why);

@@ -46,7 +46,8 @@ fn the_page_of_commands_is_up_to_date() {
     );
 }
 
-/// Words of a `gatun` command in a document, without prompt, redirections and comments; `None` for other commands.
+/// Words of a `gatun` command in a document, without prompt, redirections and comments; `None` for other
+/// commands.
 fn words(line: &str) -> Option<Vec<String>> {
     let mut line = line.trim_start().trim_start_matches(['$', '#']).trim_start();
     while let Some(rest) = line.strip_prefix("sudo ").or_else(|| inside_namespace(line)) {

@@ -1,5 +1,5 @@
-//! The Containerfile matches the package and the service. `scripts/container` builds and runs the image, if podman and a base
-//! image are available.
+//! The Containerfile matches the package and the service. `scripts/container` builds and runs the image, if
+//! podman and a base image are available.
 
 use crate::{markdown, read};
 

@@ -1,8 +1,8 @@
 //! Tests that run the command blocks of all pages except the tutorials, which `tutorials.rs` follows.
 //!
 //! A page with commands names its scene, a script in `scenes/` that makes namespaces and starts a daemon:
-//! `<!-- scene: NAME -->`. `steps.rs` describes the other comments. A block that no test can run has the reason above it. The
-//! number of such blocks is limited here.
+//! `<!-- scene: NAME -->`. `steps.rs` describes the other comments. A block that no test can run has the
+//! reason above it. The number of such blocks is limited here.
 
 use crate::shell::Shell;
 use crate::steps::{self, Mark, Step};

@@ -1,7 +1,7 @@
 //! Comparison of the screen with a document.
 
-/// True if the output `came` matches the expected text `told`. In `told`, `...` matches any text in a line, and any number
-/// of lines if it is alone on its line. Times, random ports and column widths are ignored.
+/// True if the output `came` matches the expected text `told`. In `told`, `...` matches any text in a line,
+/// and any number of lines if it is alone on its line. Times, random ports and column widths are ignored.
 pub(crate) fn is_as_told(told: &str, came: &str) -> bool {
     let lines =
         |text: &str| -> Vec<String> { text.lines().map(normal).filter(|line| !line.is_empty()).collect() };

@@ -1,4 +1,5 @@
-//! Shell of a reader: one bash for a whole tutorial, so that variables, the folder and background processes persist.
+//! Shell of a reader: one bash for a whole tutorial, so that variables, the folder and background processes
+//! persist.
 
 use gatun_testkit::Error;
 use std::fs;

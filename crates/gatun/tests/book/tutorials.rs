@@ -1,5 +1,5 @@
-//! Tests that follow each tutorial: every command runs, in order, in network namespaces, and its output is compared with the
-//! text. See `steps.rs` for the blocks.
+//! Tests that follow each tutorial: every command runs, in order, in network namespaces, and its output is
+//! compared with the text. See `steps.rs` for the blocks.
 //!
 //! A tutorial has no hidden comments. Each block is run, saved as a file, or is a picture (`text`).
 

@@ -1,13 +1,14 @@
-//! The daemon on Debian's kernels: Debian 12's own kernel and a newer one boot in a virtual machine (qemu, without KVM). `guest.sh`
-//! is the first process and tests the daemon step by step.
+//! The daemon on Debian's kernels: Debian 12's own kernel and a newer one boot in a virtual machine (qemu,
+//! without KVM). `guest.sh` is the first process and tests the daemon step by step.
 //!
 //! ```text
 //!   target/kernels/SERIES/{vmlinuz,modules/}   by scripts/setup, out of Debian's packages
 //!   archive.rs    the guest's files: guest.sh, gatun, busybox, iproute2, their libraries, the kernel's modules
 //!   guest.sh      `ok STEP` or `FAILED STEP reason` on the second serial port
 //! ```
-//! The guest has to report each expected step exactly once, as ok, and no other step. `make test-kernels` runs all groups with
-//! the release binary: `GATUN_KERNELS=full`, and the path of the binary in `GATUN_KERNELS_PROGRAM`.
+//! The guest has to report each expected step exactly once, as ok, and no other step. `make test-kernels`
+//! runs all groups with the release binary: `GATUN_KERNELS=full`, and the path of the binary in
+//! `GATUN_KERNELS_PROGRAM`.
 
 mod archive;
 

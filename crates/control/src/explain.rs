@@ -1,4 +1,4 @@
-//! Prediction of a packet's fate, in the API's types and in sentences. It changes no state.
+//! What would become of a packet, in the API's types and in sentences. Nothing changes for it.
 
 use crate::Control;
 use crate::conversion::{self, Names};
@@ -16,7 +16,7 @@ use gatun_worker::jobs::Job;
 use std::net::IpAddr;
 use tokio::sync::oneshot;
 
-/// Asks an engine about a packet. Afterwards the buffer holds the translated packet.
+/// Asks an engine about a packet; the buffer holds the translated one afterwards.
 struct Ask {
     buffer: Vec<u8>,
     len: usize,
@@ -35,7 +35,7 @@ impl Job for Ask {
     }
 }
 
-/// Asks for the translation prefix for an IPv4 destination, and for the realm of an instance's packets.
+/// Asks for the prefix of an IPv4 destination, and for the realm that an instance's packets come from.
 struct Origin {
     instance: Option<u8>,
     prefix: Option<Prefix64>,
@@ -58,7 +58,7 @@ impl Control {
         let origin = Origin { instance, prefix: None, realm: 0 };
         let Origin { prefix, realm, .. } = self.hand_in(0, origin)?.done().await?;
         if flow.needs_prefix() {
-            let hint = "give the destination as an IPv6 address";
+            let hint = "give the destination as the IPv6 address that stands for it";
             let prefix = prefix.ok_or_else(|| BadRequest::new("there is no nat64 instance", hint))?;
             flow.put_behind(&prefix);
         }
@@ -74,7 +74,7 @@ impl Control {
         Ok(Telling { names: &names, e: &explanation }.whole(&packet, &after, worker))
     }
 
-    /// Number of the worker that handles a packet.
+    /// The number of the worker that has to have a packet.
     async fn owner(&self, packet: Vec<u8>, realm: u8) -> Result<usize, NoAnswer> {
         let first = self.setup.workers.first().ok_or(NoAnswer::Silent)?;
         let (sender, answer) = oneshot::channel();
@@ -86,7 +86,7 @@ impl Control {
     }
 }
 
-/// Source, destination, protocol and ports of a packet; `None` if it cannot be parsed.
+/// Source and destination, protocol and ports of a packet, as far as it is one.
 pub(crate) fn ends(packet: &[u8]) -> Option<api::Ends> {
     let (source, destination, l4): (IpAddr, IpAddr, L4) = match packet.first()? >> 4 {
         4 => {
@@ -114,7 +114,7 @@ pub(crate) fn ends(packet: &[u8]) -> Option<api::Ends> {
     })
 }
 
-/// Explanation, with the names for its numbers.
+/// An explanation, and what its numbers are called.
 pub(crate) struct Telling<'e> {
     pub(crate) names: &'e Names,
     pub(crate) e: &'e Explanation,
@@ -171,7 +171,7 @@ impl Telling<'_> {
         told
     }
 
-    /// The translated packet, without a port that is chosen at random.
+    /// The packet as it leaves; a port that chance gives is not told.
     fn becomes(&self, after: &[u8]) -> Option<api::Ends> {
         let mut ends = ends(after)?;
         let by_chance = matches!(self.e.opening, Some(Opening::Port(port)) if port.port.is_none());
@@ -199,7 +199,7 @@ impl Telling<'_> {
         }
     }
 
-    /// Steps of the decision, in order.
+    /// Steps of the decision, in their order.
     fn sentences(&self, told: &api::Explanation) -> Vec<String> {
         let mut why = vec![self.rule(told)];
         if let Some(s) = &told.subscriber {
@@ -207,13 +207,15 @@ impl Telling<'_> {
         }
         why.extend(self.state(told));
         if told.hairpinned {
-            why.push("the destination is a public address of Gatun: hairpinned to an inside host".into());
+            why.push(
+                "its destination is a public address of ours: it is turned round, to an inside host".into(),
+            );
         }
         if let Some(mtu) = told.mtu {
-            why.push(format!("largest packet without fragmentation: {mtu} bytes"));
+            why.push(format!("packets of up to {mtu} bytes pass in one piece"));
         }
         if let Some(path) = told.path_mtu {
-            why.push(format!("path MTU reported by a router: {path} bytes; larger packets are fragmented"));
+            why.push(format!("a router has said that the path carries {path} bytes: what is larger is cut"));
         }
         why.extend(fate(told));
         why
@@ -222,22 +224,22 @@ impl Telling<'_> {
     fn rule(&self, told: &api::Explanation) -> String {
         let instance = match (&told.kind, &told.instance) {
             (Some(kind), Some(name)) => format!("{kind} '{name}'"),
-            _ => "no instance".to_owned(),
+            _ => "nobody".to_owned(),
         };
         match self.e.rule {
-            Rule::Nobody => "no prefix, pool, inside network or mapping matches the packet".to_owned(),
-            Rule::Own => "the destination is Gatun's own address".to_owned(),
+            Rule::Nobody => "no prefix, pool, inside network or mapping covers it".to_owned(),
+            Rule::Own => "it is sent to Gatun's own address".to_owned(),
             Rule::Pool6(prefix, v4) => format!(
-                "the destination is in {}/{} of {instance} and embeds {v4}",
+                "its destination lies in {}/{} of {instance}, and stands for {v4}",
                 prefix.address(),
                 prefix.len()
             ),
-            Rule::Inside => format!("the source is an inside host of {instance}"),
-            Rule::Exempt => format!("{instance} exempts the packet from translation"),
+            Rule::Inside => format!("its source is inside of {instance}"),
+            Rule::Exempt => format!("{instance} exempts it from translation"),
             Rule::Pool(pool) => {
-                format!("the destination is a public address of pool '{}'", self.names.pool(pool))
+                format!("its destination is a public address of pool '{}'", self.names.pool(pool))
             }
-            Rule::Stateless => format!("the destination is in a prefix or mapping of {instance}"),
+            Rule::Stateless => format!("its destination is a prefix's or mapping's of {instance}"),
         }
     }
 
@@ -245,24 +247,26 @@ impl Telling<'_> {
         if let Some(s) = &told.session {
             let seconds = s.expires_ms / 1000;
             return Some(format!(
-                "existing session: {}, {} port {} mapped to {} port {}, expires in {seconds} s without another packet",
+                "it is of a session: {}, {} port {} seen as {} port {}, ends in {seconds} s without another packet",
                 s.state, s.inside, s.inside_port, s.outside, s.outside_port
             ));
         }
         if let Some(o) = &told.opening {
-            return Some(format!("new session {}", opens(o)));
+            return Some(format!("it opens a session: {}", opens(o)));
         }
         let b = told.binding.as_ref()?;
         Some(format!(
-            "no session; existing binding: {} port {} mapped to {} port {}",
+            "there is a binding, {} port {} seen as {} port {}, and no session of it",
             b.inside, b.inside_port, b.outside, b.outside_port
         ))
     }
 }
 
 fn subscriber(s: &api::Standing) -> String {
-    let state = if s.known { "" } else { " without state yet" };
-    let mut text = format!("subscriber {}{state}: ", s.subscriber);
+    let mut text = format!("it counts for subscriber {}, ", s.subscriber);
+    if !s.known {
+        text += "which has no state yet: ";
+    }
     text += &format!("{} of {} sessions, {} of {} ports", s.sessions, s.sessions_max, s.ports, s.ports_max);
     if s.ports_of_protocol_max < s.ports_max {
         text += &format!(" (of this protocol {} of {})", s.ports_of_protocol, s.ports_of_protocol_max);
@@ -284,13 +288,13 @@ fn opens(o: &api::Opening) -> String {
         _ => address.to_string(),
     };
     match o.from {
-        PortFrom::Binding => format!("on the existing binding {address}{port}"),
-        PortFrom::SharedPort => format!("on {address}{port}, shared with other flows"),
-        PortFrom::Address => format!("on {address}, random port ({free} free)"),
-        PortFrom::OwnBlock => format!("in the subscriber's deterministic block, {block} ({free} free)"),
-        PortFrom::Block => format!("in an existing block of the subscriber, {block} ({free} free)"),
-        PortFrom::NewBlock => format!("in a new random block of {address} ({free} blocks free)"),
-        PortFrom::HeldSyn => format!("on {address}{port}, for which a SYN of the remote host is held"),
+        PortFrom::Binding => format!("through the binding of its inside end, {address}{port}"),
+        PortFrom::SharedPort => format!("through {address}{port}, which it shares with other flows"),
+        PortFrom::Address => format!("at {address}, with a port of {free} free ones by chance"),
+        PortFrom::OwnBlock => format!("in the subscriber's own block, {block}, {free} free"),
+        PortFrom::Block => format!("in a block that the subscriber has, {block}, {free} free"),
+        PortFrom::NewBlock => format!("in a new block of {address}, of {free} free ones by chance"),
+        PortFrom::HeldSyn => format!("at {address}{port}, where a SYN of the remote host waits for it"),
     }
 }
 
@@ -329,34 +333,32 @@ fn icmp_error(message: nat::Message) -> api::IcmpError {
     api::IcmpError { kind: message.kind, code: message.code, mtu: tells_mtu.then_some(message.word) }
 }
 
-/// Sentences about the packet's fate.
+/// The end of it.
 fn fate(told: &api::Explanation) -> Vec<String> {
     match told.fate {
         Told::Forwarded => told
             .cut_to
-            .map(|max| format!("fragmented into pieces of up to {max} bytes"))
+            .map(|max| format!("it is cut into fragments of up to {max} bytes"))
             .into_iter()
             .collect(),
-        Told::Passed => vec!["not translated, passed on unchanged".into()],
-        Told::Echo => vec!["a ping to Gatun itself: Gatun answers".into()],
+        Told::Passed => vec!["it is left as it is".into()],
+        Told::Echo => vec!["it is a ping to Gatun itself, which answers".into()],
         Told::Held => vec![
-            "held for six seconds, in case the inside host opens the connection itself (RFC 6146 3.5.2.2)"
+            "it waits six seconds for the inside host to open the connection itself (RFC 6146 3.5.2.2)"
                 .into(),
         ],
-        Told::Unknown => {
-            vec!["no prediction: the result is random, or this kind of packet is not predicted".into()]
-        }
+        Told::Unknown => vec!["its way depends on chance, or it is of a kind that is not foretold".into()],
         Told::Dropped => {
             let (reason, help) = (told.reason.as_deref(), told.help.as_deref());
             let mut all =
-                vec![format!("dropped ({}): {}", reason.unwrap_or_default(), help.unwrap_or_default())];
+                vec![format!("it is dropped ({}): {}", reason.unwrap_or_default(), help.unwrap_or_default())];
             all.extend(told.rule.clone());
             all.push(match &told.answer {
                 Some(e) => {
                     let mtu = e.mtu.map_or_else(String::new, |mtu| format!(", MTU {mtu}"));
-                    format!("the sender gets ICMP type {} code {}{mtu}", e.kind, e.code)
+                    format!("its sender is told: ICMP type {} code {}{mtu}", e.kind, e.code)
                 }
-                None => "no ICMP error is sent".into(),
+                None => "nobody is told".into(),
             });
             all
         }

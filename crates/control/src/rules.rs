@@ -1,9 +1,9 @@
-//! Sentences of the RFCs, shortened, by the drop reason that follows from them.
+//! Shortened sentences of RFCs that require a drop.
 
 use gatun_wire::DropReason;
 
-/// Rule of an RFC for a drop reason. `None` if only a limit or setting of the operator causes it; the
-/// reason's help text names that one.
+/// Rule that a drop reason follows; `None` if the drop is the operator's limit or setting alone, which the
+/// reason's help text names.
 pub(crate) fn of(reason: DropReason) -> Option<&'static str> {
     use DropReason::*;
     Some(match reason {

@@ -464,7 +464,7 @@ fn holder_of(holding: &Holding, at: Span, last_ms: u64, times: &Times<'_>) -> Ho
     let (certain_to, to, said) = match *end {
         End::At(ms) => (ms, Some(ms), None),
         End::Between(a, b) => {
-            let said = format!("ended between {} and {} (not recorded)", rfc3339(a), rfc3339(b));
+            let said = format!("between {} and {}: no record tells", rfc3339(a), rfc3339(b));
             (a, None, Some(said))
         }
         // A running daemon writes a sign of life every minute.

@@ -397,7 +397,7 @@ fn a_trace_has_what_is_meant_and_no_more_and_packets_go_on() {
         assert_eq!((packet.fate, packet.lost), (Fate::Forwarded, 0));
         assert!(before.source_port == Some(7003) || before.destination_port == Some(7003), "{packet:?}");
         assert_eq!(after.destination, std::net::IpAddr::from(crate::bed::REMOTE));
-        assert!(packet.why.iter().any(|sentence| sentence.contains("new session")), "{packet:?}");
+        assert!(packet.why.iter().any(|sentence| sentence.contains("it opens a session")), "{packet:?}");
         assert_eq!(packet.before_bytes, packet.after_bytes + 20);
     }
     assert_eq!(bed.client.get::<Status>("/v1/status").unwrap().sessions, 80);

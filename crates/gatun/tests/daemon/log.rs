@@ -97,7 +97,7 @@ fn the_holder_of_a_port_is_known_during_and_after_several_daemons() {
         let (_, text, _) = gatun(&["who", &format!("192.0.2.1:{port}"), "--at", time, "--store", store]);
         assert!(text.contains("subscriber 2001:db8:1::/64 of lab"), "{text}");
         // The next process took the block over, and its stop ended it.
-        assert!(text.contains(" to 20") && !text.contains("(not recorded)"), "{text}");
+        assert!(text.contains(" to 20") && !text.contains("no record tells"), "{text}");
 
         let (well, out, _) = gatun(&["log", "verify", "--store", store]);
         assert!(well && out.contains("\nunchanged; head "), "{out}");

@@ -38,9 +38,9 @@ fn explain_predicts_the_fate_and_changes_nothing() {
         for part in [
             &format!("icmp [{CLIENT}]:50000 -> [{SERVER}]:50000, 100 bytes\nforwarded: icmp 192.0.2.1:?"),
             &format!("-> {SERVER4}:?, 80 bytes"),
-            "is in 2001:db8:64::/96 of nat64 'lab' and embeds 198.51.100.2",
-            " without state yet: 0 of 1 sessions",
-            "new session on 192.0.2.1, random port (",
+            "lies in 2001:db8:64::/96 of nat64 'lab', and stands for 198.51.100.2",
+            "which has no state yet: 0 of 1 sessions",
+            "it opens a session: at 192.0.2.1, with a port of",
         ] {
             assert!(text.contains(part), "'{part}' is not in {text}");
         }

@@ -304,7 +304,7 @@ fn ask(browser: &Browser, form: &str, fields: &[(&str, &str)], answer: &str, par
 fn answers_match_the_command_line(browser: &Browser) {
     let (from, to) = (format!("[{CLIENT}]:5000"), format!("{SERVER4}:443"));
     let fields = [("source", from.as_str()), ("destination", &to), ("protocol", "tcp")];
-    ask(browser, "explain-form", &fields, "#explain-answer", "new session");
+    ask(browser, "explain-form", &fields, "#explain-answer", "it opens a session");
     let why = || {
         browser
             .run("return [...document.querySelectorAll('#explain-answer .why li')].map(li => li.textContent)")
@@ -421,7 +421,7 @@ fn pictures(browser: &Browser) {
     }
     let fields =
         [("source", "[2001:db8:1::10]:5000"), ("destination", "198.51.100.2:443"), ("protocol", "tcp")];
-    ask(browser, "explain-form", &fields, "#explain-answer", "new session");
+    ask(browser, "explain-form", &fields, "#explain-answer", "it opens a session");
     std::thread::sleep(Duration::from_secs(100));
     let folder: PathBuf = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/images");
     std::fs::create_dir_all(&folder).unwrap();

@@ -80,7 +80,7 @@ mod tests {
             instance: None,
             packet: None,
             becomes: None,
-            why: vec!["existing session".into()],
+            why: vec!["it belongs to a session".into()],
             before: "60ab01".into(),
             before_bytes: 80,
             after: "45ff".into(),
@@ -103,7 +103,7 @@ mod tests {
                 found.push((p.interface_id, p.data.to_vec(), p.original_len, comment.unwrap()));
             }
         }
-        let first = "worker 3: forwarded: 60 bytes\nexisting session".to_owned();
+        let first = "worker 3: forwarded: 60 bytes\nit belongs to a session".to_owned();
         assert_eq!(found[0], (0, vec![0x60, 0xab, 1], 80, first));
         assert_eq!(found[1], (1, vec![0x45, 0xff], 60, "previous packet, translated".to_owned()));
         assert_eq!(found.len(), 2);

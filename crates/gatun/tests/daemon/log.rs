@@ -63,56 +63,60 @@ fn who(store: &str, port: u64, at: &str) -> Value {
 
 // proves: R68-16
 #[test]
-fn the_holder_of_a_port_is_known_during_and_after_several_daemons() {
-    in_lab("log::the_holder_of_a_port_is_known_during_and_after_several_daemons", || {
-        let net = network();
-        let store = "/run/gatun-log-test/store";
-        let daemon = Daemon::start(&net, &config(store, "/64"));
-        assert!(ping(&net.client, 2, SERVER, ""));
-        let logged = lines(store, "block_assigned");
-        let block = event(&logged, "block_assigned");
-        let (time, port) = (block["time"].as_str().unwrap(), block["outside_ports"][0].as_u64().unwrap() + 7);
-        let answer = who(store, port, time);
-        assert_eq!(answer["holders"][0]["subscriber"], "2001:db8:1::/64", "{answer}");
-        assert_eq!((&answer["holders"][0]["certain"], &answer["pool"]), (&true.into(), &"res".into()));
-        // The log records the new configuration.
-        let said = daemon.reload(
-            &config(store, "/64").replace("[log]", "[limits]\nsessions_per_subscriber = 99\n[log]"),
-            "reload: done",
-        );
-        assert!(!said.contains("needs a restart"), "{said}");
-        wait_for_configurations(store, 2);
-        daemon.process.signal(Signal::KILL).unwrap();
-        drop(daemon);
-        let kept = || {
+fn the_holder_of_a_port_is_known_while_a_daemon_runs_after_it_was_killed_and_after_the_next_one() {
+    in_lab(
+        "log::the_holder_of_a_port_is_known_while_a_daemon_runs_after_it_was_killed_and_after_the_next_one",
+        || {
+            let net = network();
+            let store = "/run/gatun-log-test/store";
+            let daemon = Daemon::start(&net, &config(store, "/64"));
+            assert!(ping(&net.client, 2, SERVER, ""));
+            let logged = lines(store, "block_assigned");
+            let block = event(&logged, "block_assigned");
+            let (time, port) =
+                (block["time"].as_str().unwrap(), block["outside_ports"][0].as_u64().unwrap() + 7);
             let answer = who(store, port, time);
             assert_eq!(answer["holders"][0]["subscriber"], "2001:db8:1::/64", "{answer}");
-        };
-        kept();
-        let daemon = Daemon::start(&net, &config(store, "/64"));
-        kept();
-        let ended = daemon.stop(Signal::TERM);
-        assert!(ended.stderr.contains("records are sealed, SHA-256"), "{}", ended.stderr);
-        kept();
-        let (_, text, _) = gatun(&["who", &format!("192.0.2.1:{port}"), "--at", time, "--store", store]);
-        assert!(text.contains("subscriber 2001:db8:1::/64 of lab"), "{text}");
-        // The next process took the block over, and its stop ended it.
-        assert!(text.contains(" to 20") && !text.contains("no record tells"), "{text}");
+            assert_eq!((&answer["holders"][0]["certain"], &answer["pool"]), (&true.into(), &"res".into()));
+            // The log records the new configuration.
+            let said = daemon.reload(
+                &config(store, "/64").replace("[log]", "[limits]\nsessions_per_subscriber = 99\n[log]"),
+                "reload: done",
+            );
+            assert!(!said.contains("needs a restart"), "{said}");
+            wait_for_configurations(store, 2);
+            daemon.process.signal(Signal::KILL).unwrap();
+            drop(daemon);
+            let kept = || {
+                let answer = who(store, port, time);
+                assert_eq!(answer["holders"][0]["subscriber"], "2001:db8:1::/64", "{answer}");
+            };
+            kept();
+            let daemon = Daemon::start(&net, &config(store, "/64"));
+            kept();
+            let ended = daemon.stop(Signal::TERM);
+            assert!(ended.stderr.contains("records are sealed, SHA-256"), "{}", ended.stderr);
+            kept();
+            let (_, text, _) = gatun(&["who", &format!("192.0.2.1:{port}"), "--at", time, "--store", store]);
+            assert!(text.contains("subscriber 2001:db8:1::/64 of lab"), "{text}");
+            // The next process has taken it over; then it ended with that.
+            assert!(text.contains(" to 20") && !text.contains("no record tells"), "{text}");
 
-        let (well, out, _) = gatun(&["log", "verify", "--store", store]);
-        assert!(well && out.contains("\nunchanged; head "), "{out}");
-        wait_for_configurations(store, 3);
-        // The log is unchanged; now change it.
-        let segment = std::fs::read_dir(store)
-            .unwrap()
-            .map(|e| e.unwrap().path())
-            .find(|p| p.extension().is_some_and(|e| e == "segment"));
-        let mut bytes = std::fs::read(segment.as_ref().unwrap()).unwrap();
-        bytes[30] ^= 1;
-        std::fs::write(segment.unwrap(), bytes).unwrap();
-        let (well, out, _) = gatun(&["log", "verify", "--store", store]);
-        assert!(!well && out.contains("FAULT: "), "{out}");
-    });
+            let (well, out, _) = gatun(&["log", "verify", "--store", store]);
+            assert!(well && out.contains("\nunchanged; head "), "{out}");
+            wait_for_configurations(store, 3);
+            // The log is unchanged; now change it.
+            let segment = std::fs::read_dir(store)
+                .unwrap()
+                .map(|e| e.unwrap().path())
+                .find(|p| p.extension().is_some_and(|e| e == "segment"));
+            let mut bytes = std::fs::read(segment.as_ref().unwrap()).unwrap();
+            bytes[30] ^= 1;
+            std::fs::write(segment.unwrap(), bytes).unwrap();
+            let (well, out, _) = gatun(&["log", "verify", "--store", store]);
+            assert!(!well && out.contains("FAULT: "), "{out}");
+        },
+    );
 }
 
 // proves: R68-16

@@ -189,34 +189,39 @@ fn every_command_reports_that_the_log_cannot_be_written() {
 }
 
 #[test]
-fn an_unwritable_log_is_refused_at_start_and_reported_later() {
-    in_lab("log::an_unwritable_log_is_refused_at_start_and_reported_later", || {
-        let net = network();
-        let mut refused = Daemon::spawn(&net, &config("/proc/gatun", "/64"), &[]);
-        assert!(!refused.process.wait(Duration::from_secs(10)).unwrap().success());
-        assert!(refused.stderr().contains("[log]: cannot write to /proc/gatun"), "{}", refused.stderr());
-        // A full disk.
-        let place = Path::new("/run/gatun-log-full");
-        std::fs::create_dir_all(place).unwrap();
-        gatun_testkit::run(Command::new("mount").args(["-t", "tmpfs", "-o", "size=4k", "none"]).arg(place))
+fn a_log_that_cannot_be_written_is_refused_at_the_start_and_reported_later_while_packets_continue() {
+    in_lab(
+        "log::a_log_that_cannot_be_written_is_refused_at_the_start_and_reported_later_while_packets_continue",
+        || {
+            let net = network();
+            let mut refused = Daemon::spawn(&net, &config("/proc/gatun", "/64"), &[]);
+            assert!(!refused.process.wait(Duration::from_secs(10)).unwrap().success());
+            assert!(refused.stderr().contains("[log]: cannot write to /proc/gatun"), "{}", refused.stderr());
+            // A full disk.
+            let place = Path::new("/run/gatun-log-full");
+            std::fs::create_dir_all(place).unwrap();
+            gatun_testkit::run(
+                Command::new("mount").args(["-t", "tmpfs", "-o", "size=4k", "none"]).arg(place),
+            )
             .unwrap();
-        std::fs::write(place.join("filler"), [0; 4096]).unwrap();
-        let daemon = Daemon::start(&net, &config("/run/gatun-log-full/store", "/64"));
-        assert!(ping(&net.client, 2, SERVER, ""));
-        let deadline = Instant::now() + Duration::from_secs(5);
-        while !daemon.stderr().contains("packets go on, records wait") {
-            assert!(Instant::now() < deadline, "{}", daemon.stderr());
-            std::thread::sleep(Duration::from_millis(20));
-        }
-        every_command_reports_that_the_log_cannot_be_written();
-        // Once there is space, waiting records are written.
-        gatun_testkit::run(Command::new("mount").args(["-o", "remount,size=1m"]).arg(place)).unwrap();
-        lines("/run/gatun-log-full/store", "block_assigned");
-        let is_well = || status()["troubles"].as_array().unwrap().is_empty();
-        gatun_testkit::wait_until("nothing needs attention", Duration::from_secs(5), is_well).unwrap();
-        let ended = daemon.stop(Signal::TERM);
-        assert!(ended.stderr.contains("log: it is written again"), "{}", ended.stderr);
-    });
+            std::fs::write(place.join("filler"), [0; 4096]).unwrap();
+            let daemon = Daemon::start(&net, &config("/run/gatun-log-full/store", "/64"));
+            assert!(ping(&net.client, 2, SERVER, ""));
+            let deadline = Instant::now() + Duration::from_secs(5);
+            while !daemon.stderr().contains("packets go on, records wait") {
+                assert!(Instant::now() < deadline, "{}", daemon.stderr());
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            every_command_reports_that_the_log_cannot_be_written();
+            // Once there is room, what has waited is written.
+            gatun_testkit::run(Command::new("mount").args(["-o", "remount,size=1m"]).arg(place)).unwrap();
+            lines("/run/gatun-log-full/store", "block_assigned");
+            let is_well = || status()["troubles"].as_array().unwrap().is_empty();
+            gatun_testkit::wait_until("nothing needs attention", Duration::from_secs(5), is_well).unwrap();
+            let ended = daemon.stop(Signal::TERM);
+            assert!(ended.stderr.contains("log: it is written again"), "{}", ended.stderr);
+        },
+    );
 }
 
 #[test]

@@ -245,7 +245,7 @@ fn an_interface_that_was_down_or_gone_recovers_with_its_sessions() {
 
         net.translator.ip("link del inside").unwrap();
         until("it is said", || daemon.stderr().contains("interface inside: it is gone"));
-        // A busy loop would use the whole time.
+        // A busy loop would use all of the time.
         let busy = |pid| -> u64 {
             let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
             stat.split_whitespace().skip(13).take(2).map(|ticks| ticks.parse::<u64>().unwrap()).sum()

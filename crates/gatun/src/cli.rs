@@ -92,7 +92,7 @@ impl Command {
     /// Executes the command and returns the exit status.
     ///
     /// # Errors
-    /// If the command fails.
+    /// Returns an error if the command fails.
     pub(crate) fn execute(self) -> anyhow::Result<ExitCode> {
         match self {
             Command::Run(args) => run::execute(args),

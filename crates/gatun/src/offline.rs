@@ -51,7 +51,7 @@ impl<W: Write, D: Write> Offline<W, D> {
     /// Creates an engine for `plan`.
     ///
     /// # Errors
-    /// The engine cannot be built.
+    /// Returns an error if the engine cannot be created.
     pub(crate) fn new(
         plan: &Plan,
         seed: u64,
@@ -74,7 +74,7 @@ impl<W: Write, D: Write> Offline<W, D> {
     /// Translates `input`; `progress` gets the number of finished frames.
     ///
     /// # Errors
-    /// A broken input, or an output that cannot be written.
+    /// Returns an error if the input is malformed, or if the output cannot be written.
     pub(crate) fn run<R: Read>(
         mut self,
         input: &mut Reader<R>,

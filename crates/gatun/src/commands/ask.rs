@@ -36,7 +36,7 @@ impl Daemon {
     }
 
     /// # Errors
-    /// Missing or unreadable credentials for `--server`.
+    /// Returns an error if credentials for `--server` are missing or unreadable.
     pub(crate) fn client(&self) -> anyhow::Result<Client> {
         let server = match (&self.socket, &self.server) {
             (None, Some(server)) => server,

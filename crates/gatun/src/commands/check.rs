@@ -57,7 +57,7 @@ pub(crate) struct Args {
 /// Checks the file.
 ///
 /// # Errors
-/// Standard output cannot be written to. A wrong file is no error of the command but an exit status.
+/// Returns an error if standard output cannot be written. An invalid file is an exit status, not an error.
 pub(crate) fn execute(args: Args) -> anyhow::Result<ExitCode> {
     let loaded = gatun_config::load_file(&args.file);
     let config = loaded.as_ref().ok().map(|(config, _)| config);
@@ -108,7 +108,7 @@ pub(crate) fn execute(args: Args) -> anyhow::Result<ExitCode> {
 /// Loads a configuration and prints its warnings and errors to standard error.
 ///
 /// # Errors
-/// The file cannot be used; its errors have been printed.
+/// Returns an error if the file is invalid; its problems have been printed.
 pub(crate) fn load(file: &std::path::Path) -> anyhow::Result<Config> {
     match gatun_config::load_file(file) {
         Ok((config, warnings)) => {

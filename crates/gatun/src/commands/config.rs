@@ -113,7 +113,7 @@ pub(crate) struct ChangeOptions {
 }
 
 /// # Errors
-/// If the daemon does not answer or refuses.
+/// Returns an error if the daemon does not answer or refuses the request.
 pub(crate) fn execute(args: Args) -> anyhow::Result<ExitCode> {
     match args.command {
         Command::Show { revision, output, daemon } => show(&daemon.client()?, revision, output),

@@ -78,7 +78,7 @@ pub(crate) struct Args {
 }
 
 /// # Errors
-/// If the daemon does not answer or refuses the request.
+/// Returns an error if the daemon does not answer or refuses the request.
 pub(crate) fn execute(args: Args) -> anyhow::Result<ExitCode> {
     let mut query = vec![
         ("source", args.source.address.to_string()),

@@ -55,7 +55,7 @@ enum Mode {
 /// Writes the file.
 ///
 /// # Errors
-/// A wrong answer, or a file that exists or cannot be written.
+/// Returns an error if an answer is invalid, or if the file exists or cannot be written.
 pub(crate) fn execute(args: Args) -> anyhow::Result<ExitCode> {
     let to_stdout = args.output.as_os_str() == "-";
     if !to_stdout && !args.force {
@@ -109,7 +109,7 @@ type Ask<'a> = dyn FnMut(&str, &str) -> anyhow::Result<String> + 'a;
 /// Composes the text of the file.
 ///
 /// # Errors
-/// A wrong flag. A wrong answer is asked for again.
+/// Returns an error if a flag is invalid. Invalid answers are asked for again.
 fn compose(args: &Args, ask: &mut Ask<'_>) -> anyhow::Result<String> {
     let mode = match args.mode {
         Some(mode) => mode,

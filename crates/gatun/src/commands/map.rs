@@ -111,7 +111,7 @@ impl Maps {
 }
 
 /// # Errors
-/// If the daemon does not answer or refuses.
+/// Returns an error if the daemon does not answer or refuses the request.
 pub(crate) fn execute(args: Args) -> anyhow::Result<ExitCode> {
     match args.command {
         Command::List { instance, output, daemon } => {

@@ -74,7 +74,7 @@ pub(crate) struct Args {
 }
 
 /// # Errors
-/// An invalid configuration, or a failed start.
+/// Returns an error if the configuration is invalid, or if the daemon cannot start.
 pub(crate) fn execute(args: Args) -> anyhow::Result<ExitCode> {
     let started = Instant::now();
     let file = args.file.or(args.config).ok_or_else(|| anyhow!("no configuration file given"))?;

@@ -109,7 +109,7 @@ fn refused(s: &Subscriber) -> u64 {
 }
 
 /// # Errors
-/// If the daemon does not answer.
+/// Returns an error if the daemon does not answer.
 pub(crate) fn execute(args: Args) -> anyhow::Result<ExitCode> {
     let client = args.daemon.client()?;
     let is_dumb = std::env::var_os("TERM").is_none_or(|term| term.is_empty() || term == "dumb");

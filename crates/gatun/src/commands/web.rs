@@ -43,7 +43,7 @@ pub(crate) struct Args {
 }
 
 /// # Errors
-/// An address that cannot be used or is not allowed.
+/// Returns an error if the address cannot be used or is not allowed.
 pub(crate) fn execute(args: Args) -> anyhow::Result<ExitCode> {
     let is_here = args.listen.ip().is_loopback();
     if !is_here && !args.unencrypted {

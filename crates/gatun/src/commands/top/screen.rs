@@ -97,7 +97,7 @@ impl Screen {
     /// Sets up the terminal of standard input and output.
     ///
     /// # Errors
-    /// The terminal cannot be set or written to.
+    /// Returns an error if the terminal cannot be set up or written to.
     pub(super) fn take() -> io::Result<Screen> {
         let input = io::stdin().as_fd().try_clone_to_owned()?;
         Screen::take_these(io::stdout().as_fd().try_clone_to_owned()?.into(), input)
@@ -140,7 +140,7 @@ impl Screen {
     /// Overwrites the lines in place, which avoids flicker.
     ///
     /// # Errors
-    /// The terminal is gone.
+    /// Returns an error if the terminal is closed.
     pub(super) fn show(&mut self, lines: &[Line]) -> io::Result<()> {
         let mut text = String::new();
         for (row, line) in lines.iter().enumerate() {
@@ -160,7 +160,7 @@ impl Screen {
     /// Waits for a key, until `deadline` or a signal.
     ///
     /// # Errors
-    /// The terminal is gone.
+    /// Returns an error if the terminal is closed.
     pub(super) fn key(&mut self, deadline: Instant) -> io::Result<Option<Key>> {
         if let Some(key) = self.pressed.pop_front() {
             return Ok(Some(key));
@@ -189,7 +189,7 @@ impl Screen {
     /// Restores the terminal while the process is stopped.
     ///
     /// # Errors
-    /// The terminal cannot be set up again.
+    /// Returns an error if the terminal cannot be set up again.
     pub(super) fn suspend(&mut self) -> io::Result<()> {
         restore();
         kill_process(getpid(), Signal::STOP)?;

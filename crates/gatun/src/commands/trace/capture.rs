@@ -17,7 +17,7 @@ impl<W: Write> Capture<W> {
     /// Begins a file.
     ///
     /// # Errors
-    /// Those of `out`.
+    /// Returns an error if `out` cannot be written.
     pub(super) fn new(out: W) -> io::Result<Capture<W>> {
         Ok(Capture(CommentedWriter::new(out, Link::Raw, &["before", "after"])?))
     }
@@ -25,7 +25,7 @@ impl<W: Write> Capture<W> {
     /// Writes a packet, followed by the packet sent for it.
     ///
     /// # Errors
-    /// Those of the file.
+    /// Returns an error if the file cannot be written.
     pub(super) fn write(&mut self, packet: &TracedPacket) -> io::Result<()> {
         let mut comment = format!("worker {}: {}", packet.worker, outcome(packet));
         for sentence in &packet.why {
@@ -49,7 +49,7 @@ impl<W: Write> Capture<W> {
     /// Ends the file.
     ///
     /// # Errors
-    /// Those of the file.
+    /// Returns an error if the file cannot be written.
     pub(super) fn finish(self) -> io::Result<()> {
         self.0.finish()
     }

@@ -22,7 +22,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 const EXAMPLES: &str = "\
-On a terminal, errors are shown with the lines of the file; elsewhere, one a line:
+On a terminal, errors are shown with the lines of the file; elsewhere, one per line:
 file:line:column: error: ...
 
 Examples:
@@ -262,7 +262,7 @@ fn port_summary(config: &Config, port: &Port) -> String {
             (true, false) => "",
         };
         let queues =
-            port.queues.map_or_else(|| "one queue a processor".to_owned(), |n| counted(n.into(), "queue"));
+            port.queues.map_or_else(|| "one queue per processor".to_owned(), |n| counted(n.into(), "queue"));
         let routes = routes(config, &port.routes);
         return format!(
             "  port    {name}: TUN device {device}, MTU {mtu}, {queues}{offload}\n          routes: {routes}\n"
@@ -444,7 +444,7 @@ fn json_of<'a>(
     format!("{:#}\n", json!({ "ok": ok, "problems": problems, "summary": summary }))
 }
 
-/// Bytes a day by the name of each collector.
+/// Bytes per day, by the name of each collector.
 fn exports_of(config: &Config, volume: &Volume) -> serde_json::Map<String, serde_json::Value> {
     let names = config.exports.iter().map(|export| export.name.clone());
     names.zip(volume.exports.iter().map(|bytes| (*bytes).into())).collect()

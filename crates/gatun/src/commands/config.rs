@@ -345,7 +345,7 @@ fn in_words(plan: &ConfigPlan, (own, name): (&str, &str)) -> String {
     };
     list("changes:", &plan.changes);
     list("these end:", &plan.ends);
-    list("cannot be applied without a restart:", &plan.restarts);
+    list("needs a restart, so nothing can be applied now:", &plan.restarts);
     if plan.applicable && plan.changes.is_empty() && plan.ends.is_empty() {
         let _ = writeln!(out, "nothing changes except the text");
     }

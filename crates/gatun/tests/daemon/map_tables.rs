@@ -124,7 +124,7 @@ fn a_table_is_replaced_rolled_back_edited_and_kept_over_a_restart() {
         assert_eq!((on_disk(), names()), (LINES.to_owned(), vec!["eam.txt".to_owned()]));
         // With --confirm, the file stays the old one until the confirmation.
         let (good, said_) = said("map replace /run/new.txt --instance dc --yes --confirm 1m");
-        assert!(good && said_.contains("unless: gatun config confirm"), "{said_}");
+        assert!(good && said_.contains("unless confirmed: gatun config confirm"), "{said_}");
         assert!(ping(&net.client, 2, SERVER, &from(99)) && !ping(&net.client, 1, SERVER, &from(2)));
         assert_eq!(on_disk(), LINES);
         assert_eq!(refusal(patch(vec![map("2001:db8:1::7", "192.0.2.7")], Vec::new())).0, 409);
@@ -132,7 +132,7 @@ fn a_table_is_replaced_rolled_back_edited_and_kept_over_a_restart() {
         assert!(ping(&net.client, 2, SERVER, &from(2)) && names() == ["eam.txt"]);
         assert!(said("map replace /run/new.txt --instance dc --yes --confirm 1m").0);
         let (good, said_) = said("config confirm");
-        assert!(good && said_.contains("/run/maps/eam.txt is written"), "{said_}");
+        assert!(good && said_.contains("confirmed and written to /run/maps/eam.txt"), "{said_}");
         assert_eq!(on_disk(), "192.0.2.9 2001:db8:1::99\n");
         // The previous text is beside the file; the configuration and its history are unchanged.
         assert_eq!(names(), ["eam.txt", "eam.txt.history"]);

@@ -305,7 +305,7 @@ fn the_group_of_the_socket_decides_access() {
             &[],
         );
         let ended = second.wait();
-        assert!(!ended.success && ended.stderr.contains("another gatun answers at"), "{}", ended.stderr);
+        assert!(!ended.success && ended.stderr.contains("another gatun listens at"), "{}", ended.stderr);
         assert_eq!(json(&format!("show status --socket {place}"))["workers"], 1);
         daemon.stop(Signal::TERM);
     });

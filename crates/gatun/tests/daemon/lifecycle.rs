@@ -42,7 +42,7 @@ fn sigusr1_prints_the_counters_and_drop_reasons() {
         let text = daemon.stdout();
         assert!(counter(&text, "forwarded, IPv6 to IPv4") >= 3, "{text}");
         assert!(text.contains("what it means"), "{text}");
-        // The configuration names no instance. Packets to an address in no mapping count in the row "(of none)".
+        // Its name is what the configuration left open; what is in no mapping is nobody's.
         assert!(counter(&text, "siit ") >= 3 && counter(&text, "(of none)") == 0, "{text}");
         assert!(ping(&net.client, 3, SERVER, ""), "it goes on");
         daemon.stop(Signal::TERM);

@@ -83,7 +83,7 @@ fn broken_links_are_detected() {
 fn the_book_has_every_document_once() {
     let chapters = markdown::links(&read("docs/SUMMARY.md"));
     let named: BTreeSet<_> = chapters.iter().map(|link| format!("docs/{link}")).collect();
-    assert_eq!(chapters.len(), named.len(), "a chapter stands in docs/SUMMARY.md twice");
+    assert_eq!(chapters.len(), named.len(), "docs/SUMMARY.md names a chapter twice");
     let there: BTreeSet<_> = documents("docs").into_iter().filter(|path| path != "docs/SUMMARY.md").collect();
     let missing: Vec<_> = there.difference(&named).collect();
     assert!(missing.is_empty(), "docs/SUMMARY.md does not name {missing:?}");

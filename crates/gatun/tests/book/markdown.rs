@@ -62,7 +62,7 @@ pub(crate) fn links(text: &str) -> Vec<String> {
     // Inline code ends with its paragraph.
     let text: Vec<_> = text.split("\n\n").map(without_inline_code).collect();
     let text = text.join("\n\n");
-    assert!(!text.contains("]: "), "links by reference are not looked at: write [text](file)");
+    assert!(!text.contains("]: "), "links by reference are not checked: write [text](file)");
     let targets = text.split("](").skip(1).filter_map(|rest| rest.split_once(')'));
     targets.map(|(target, _)| target.to_owned()).collect()
 }

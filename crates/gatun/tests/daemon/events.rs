@@ -103,7 +103,7 @@ fn a_reload_starts_moves_and_stops_events() {
             assert!(ping(&net.client, 1, SERVER, ""));
             let wait = || lines(file) > 1;
             gatun_testkit::wait_until("an event", Duration::from_secs(10), wait).unwrap();
-            assert_eq!((n, lines(&files[0])), (n, 2), "no more in the first one once there is another");
+            assert_eq!((n, lines(&files[0])), (n, 2), "the first file does not have two lines");
         }
         // A pipe without a reader is refused without a wait.
         let pipe = daemon.file().with_file_name("pipe").display().to_string();

@@ -91,6 +91,6 @@ fn a_missing_processor_stops_the_daemon_with_a_correction() {
         let ended = Daemon::spawn(&net, &config, &[]).wait();
         assert!(!ended.success);
         assert!(ended.stderr.contains("processor 1023 is not available"), "{}", ended.stderr);
-        assert!(net.translator.run("ip link show nat64").is_err(), "a device for nothing");
+        assert!(net.translator.run("ip link show nat64").is_err(), "the device exists despite the error");
     });
 }

@@ -466,7 +466,7 @@ fn a_stopped_daemon_is_reported(browser: &Browser, daemon: Daemon, again: impl F
     {
         assert!(said.contains(part), "'{part}' is not in {said}");
     }
-    assert!(number(browser, "#sessions-now") > 0, "what was known last is still there");
+    assert!(number(browser, "#sessions-now") > 0, "the last data is no longer shown");
     assert_eq!(browser.run("return document.title"), "No answer – Gatun");
     let daemon = again();
     browser.wait("the daemon's return", 15, LIVE);

@@ -67,7 +67,7 @@ fn outside_engine(old: &Settings, new: &Settings) -> Vec<String> {
         restarts.push("[state]: where sessions are kept".to_owned());
     }
     if old.cores != new.cores {
-        restarts.push("[workers]: their processors".to_owned());
+        restarts.push("[workers]: processors".to_owned());
     }
     restarts.extend(crate::control::differ(&old.control, &new.control));
     restarts.extend(PortSettings::differ(&old.ports, &new.ports));

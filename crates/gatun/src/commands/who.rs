@@ -59,7 +59,7 @@ pub(crate) struct Args {
 }
 
 /// # Errors
-/// No answer, or a log that cannot be read.
+/// Returns an error if the daemon does not answer, or if the log cannot be read.
 pub(crate) fn execute(args: Args) -> anyhow::Result<ExitCode> {
     if let Some(at) = &args.at {
         return execute_at(&args, at);
@@ -115,7 +115,7 @@ pub(crate) struct WhereArgs {
 }
 
 /// # Errors
-/// If the daemon does not answer.
+/// Returns an error if the daemon does not answer.
 pub(crate) fn execute_where(args: WhereArgs) -> anyhow::Result<ExitCode> {
     let query = [("address", args.address.to_string())];
     let found: Where = args.daemon.client()?.get(&with_query("/v1/where", &query))?;

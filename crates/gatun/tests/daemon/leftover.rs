@@ -109,7 +109,7 @@ fn a_device_of_somebody_else_is_never_taken() {
             let shown = || net.translator.run("ip -details link show nat64").unwrap();
             let before = shown();
             let ended = Daemon::spawn(&net, &config, &[]).wait();
-            assert!(!ended.success && ended.stderr.contains("gatun has not made it"), "{}", ended.stderr);
+            assert!(!ended.success && ended.stderr.contains("was not created by gatun"), "{}", ended.stderr);
             assert_eq!(shown(), before);
         }
         // Nor is one of ours that runs.

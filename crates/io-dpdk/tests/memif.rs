@@ -133,25 +133,21 @@ fn down() -> [LinkEvent; 2] {
 #[test]
 fn packets_return_from_testpmd_undamaged_and_in_order_in_both_memif_roles() {
     // Each attempt is a process. The test's name is the same, so the role comes from the remaining attempts.
-    in_lab(
-        "packets_return_from_testpmd_undamaged_and_in_order_in_both_memif_roles",
-        || {
-            let mut dpdk = open(&[&memif(0, "server", false), &memif(1, "server", false)]);
-            assert!(
-                !dpdk.huge_pages
-                    && dpdk.opened.iter().all(|opened| !opened.up && opened.driver == "net_memif")
-            );
-            let peer = testpmd("client", true);
-            until(&dpdk.events, &up(), || ());
-            let mut generator = generator(&mut dpdk);
-            assert_all_return(&mut generator);
-            // Clean ends: the peer's sees it, and the socket is gone.
-            drop(peer);
-            drop(generator);
-            drop(dpdk.guard);
-            assert!(!std::path::Path::new(SOCKET).exists());
-        },
-    );
+    in_lab("packets_return_from_testpmd_undamaged_and_in_order_in_both_memif_roles", || {
+        let mut dpdk = open(&[&memif(0, "server", false), &memif(1, "server", false)]);
+        assert!(
+            !dpdk.huge_pages && dpdk.opened.iter().all(|opened| !opened.up && opened.driver == "net_memif")
+        );
+        let peer = testpmd("client", true);
+        until(&dpdk.events, &up(), || ());
+        let mut generator = generator(&mut dpdk);
+        assert_all_return(&mut generator);
+        // Clean ends: the peer's sees it, and the socket is gone.
+        drop(peer);
+        drop(generator);
+        drop(dpdk.guard);
+        assert!(!std::path::Path::new(SOCKET).exists());
+    });
 }
 
 /// Memory range of memif's driver: first byte and end.

@@ -317,7 +317,7 @@ fn a_second_daemon_does_without_the_usual_socket_and_says_so() {
         let first = started(&net, "");
         let second = Daemon::start(&net, &format!("[[port]]\ndevice = \"other\"\nroutes = false\n{NAT64}"));
         assert!(
-            second.stderr().contains("no API, so `gatun show` finds nothing here: another gatun answers"),
+            second.stderr().contains("no API, so `gatun show` does not work: another gatun answers"),
             "{}",
             second.stderr()
         );

@@ -10,7 +10,7 @@ use std::process::Command;
 use std::time::Duration;
 
 const STATE: &str = "/run/gatun/state";
-const LEFT: &str = "taken over, as an earlier gatun left it";
+const LEFT: &str = "taken over from an earlier gatun";
 
 fn kill(net: &Topology, mut daemon: Daemon) {
     daemon.process.signal(Signal::KILL).unwrap();

@@ -116,7 +116,7 @@ fn where_it_ends_packets_go_on_and_whoever_looks_is_told() {
         assert!(doctor.contains("network helper has ended"), "{doctor}");
         // A reload that needs it says what did not happen, and the rest of it does.
         let more = "routes = [\"64:ff9b::/96\", \"203.0.113.0/24\", \"198.18.0.0/15\"]\n";
-        let said = daemon.reload(&format!("{CREATE}{more}{NAT64}"), "stay as they were");
+        let said = daemon.reload(&format!("{CREATE}{more}{NAT64}"), "are unchanged");
         assert!(said.contains("the network helper does not answer"), "{said}");
         assert!(ping(&net.client, 1, SERVER, ""));
         daemon.stop(Signal::TERM);

@@ -69,8 +69,8 @@ impl Reading {
             ));
         }
         let reader = Reader::open(Box::new(Directory::to_read(&self.directory)));
-        let reader = reader
-            .map_err(|error| Refused::new(Why::Failed, format!("cannot read the log: {error}"), ""))?;
+        let reader =
+            reader.map_err(|error| Refused::new(Why::Failed, format!("cannot read the log: {error}"), ""))?;
         let answer = told(&reader.who(*address, *port, span, question.protocol.map(transport)));
         let (question, outcome) = (format!("{address}:{port} at {}", answer.at), answer.outcome);
         self.log.mark(Mark::Asked {

@@ -28,7 +28,8 @@ const USAGE: &str = "usage: cargo xtask rfc [--check [--ran FILE] | --write]
        cargo xtask english [--list | --check]";
 
 fn main() -> ExitCode {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap_or(Path::new("."));
+    let folder = std::env::var_os("CARGO_MANIFEST_DIR").unwrap_or_else(|| env!("CARGO_MANIFEST_DIR").into());
+    let root = Path::new(&folder).parent().unwrap_or(Path::new("."));
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let outcome = match arguments.as_slice() {

@@ -26,7 +26,7 @@ use tokio::time::timeout;
 /// Longest time without progress.
 const IDLE_MAX: Duration = Duration::from_secs(60);
 
-/// Failed request.
+/// Error of a request.
 #[derive(Debug)]
 pub enum Error {
     /// No daemon listens on the socket, or it cannot be opened.
@@ -106,29 +106,29 @@ impl Client {
     /// Client of a daemon on another host, authenticated by a token.
     ///
     /// # Errors
-    /// An invalid token, or no usable certificate in `trust`.
+    /// Returns an error if the token is invalid, or `trust` has no usable certificate.
     pub fn remote(server: Server, token: &str, trust: &Trust) -> Result<Client, String> {
         let remote = Remote::new(server, token, trust)?;
         Ok(Client { address: Address::Remote(Box::new(remote)), idle_max: IDLE_MAX })
     }
 
-    /// Sets how long an answer may make no progress; 60 seconds by default.
+    /// Sets the longest time without progress of an answer; 60 seconds by default.
     pub fn with_idle_max(self, idle_max: Duration) -> Client {
         Client { idle_max, ..self }
     }
 
-    /// Sends a GET request and reads its JSON answer.
+    /// Sends a GET request and parses its JSON answer.
     ///
     /// # Errors
-    /// See [`Error`].
+    /// Returns the errors of [`Error`].
     pub fn get<T: DeserializeOwned>(&self, target: &str) -> Result<T, Error> {
         self.ask("GET", target, &[])
     }
 
-    /// Sends a request and reads its JSON answer.
+    /// Sends a request and parses its JSON answer.
     ///
     /// # Errors
-    /// See [`Error`].
+    /// Returns the errors of [`Error`].
     pub fn ask<T: DeserializeOwned>(&self, method: &str, target: &str, body: &[u8]) -> Result<T, Error> {
         let mut answer = self.open(method, target, body)?;
         let mut text = Vec::new();
@@ -136,20 +136,20 @@ impl Client {
         serde_json::from_slice(&text).map_err(|error| Error::Garbled(error.to_string()))
     }
 
-    /// Sends a request and returns the body of its answer, to be read as it arrives. Its end is the end of the whole
+    /// Sends a request and returns the body of its answer as a stream. The body ends at the end of the whole
     /// answer: a connection that breaks earlier is an error.
     ///
     /// # Errors
-    /// See [`Error`].
+    /// Returns the errors of [`Error`].
     pub fn open(&self, method: &str, target: &str, body: &[u8]) -> Result<Body, Error> {
         let request = self.request(method, target, body)?;
-        // A large request may take its time to be sent as well.
+        // Sending a large request may take time as well.
         let answer_max = if body.is_empty() { self.idle_max } else { self.idle_max + IDLE_MAX };
         let runtime = runtime::Builder::new_current_thread().enable_all().build().map_err(Error::Broken)?;
         let (head, incoming) = runtime.block_on(self.send(request, answer_max))?.into_parts();
-        // Without either, a connection that breaks would look like the end.
+        // Without either header, a broken connection would look like the end.
         if !head.headers.contains_key(CONTENT_LENGTH) && !head.headers.contains_key(TRANSFER_ENCODING) {
-            return Err(Error::Garbled("its length is not given".to_owned()));
+            return Err(Error::Garbled("it has no length".to_owned()));
         }
         let mut body = Body { runtime, incoming, chunk: Bytes::new(), idle_max: self.idle_max };
         if head.status == StatusCode::OK {
@@ -205,7 +205,7 @@ where
     S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
 {
     let (sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
-    // It makes progress whenever the answer is waited for; its errors are the answer's.
+    // The connection makes progress while the answer is awaited; the answer reports its errors.
     tokio::spawn(connection);
     Ok(sender)
 }
@@ -233,7 +233,7 @@ fn broken(error: hyper::Error) -> io::Error {
 pub struct Body {
     runtime: runtime::Runtime,
     incoming: Incoming,
-    /// Received and not yet read.
+    /// Received bytes that are not read yet.
     chunk: Bytes,
     idle_max: Duration,
 }
@@ -245,7 +245,7 @@ impl Read for Body {
             let next = async { incoming.frame().await.transpose() };
             match self.runtime.block_on(within(self.idle_max, next))? {
                 None => return Ok(0),
-                // Trailers are nothing to be read.
+                // Trailers have no data to read.
                 Some(frame) => self.chunk = frame.into_data().unwrap_or_default(),
             }
         }
@@ -260,7 +260,7 @@ mod tests {
     use std::os::unix::net::UnixListener;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
-    /// Asks a server that sends these bytes, whatever it is asked, and hangs up or stays silent.
+    /// Sends a request to a server that always sends these bytes, and then hangs up or stays silent.
     fn answered_by(text: &'static [u8], hangs_up: bool, body: &[u8]) -> Result<String, Error> {
         static COUNT: AtomicUsize = AtomicUsize::new(0);
         let name = format!("gatun-client-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn a_body_is_read_whole_or_not_at_all() {
+    fn a_body_is_complete_or_an_error() {
         let length = b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhello";
         assert_eq!(answered(length).unwrap(), "hello");
         let chunks =
@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_falls_silent_is_an_error_in_the_head_and_in_the_body() {
+    fn a_silent_server_is_an_error_in_head_and_body() {
         for silent in [&b""[..], b"HTTP/1.1 200 OK\r\ncontent-length: 6\r\n\r\nhello"] {
             let error = answered_by(silent, false, b"").unwrap_err();
             assert!(matches!(&error, Error::Broken(e) if e.kind() == io::ErrorKind::TimedOut), "{error}");
@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_that_comes_before_the_request_is_sent_is_told() {
+    fn an_early_refusal_is_reported() {
         let refusal =
             b"HTTP/1.1 413 Too Large\r\ncontent-length: 26\r\n\r\n{\"error\":\"long\",\"hint\":\"\"}";
         let refused = answered_by(refusal, false, &vec![b'x'; 8 << 20]).unwrap_err();
@@ -331,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_at_the_socket_is_told_with_what_to_do() {
+    fn an_unused_socket_is_reported_with_a_remedy() {
         let error =
             Client::new("/nonexistent/api.sock").get::<Problem>("/v1/status").unwrap_err().to_string();
         assert!(

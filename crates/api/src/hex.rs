@@ -1,17 +1,17 @@
-//! Bytes as hexadecimal digits, as hashes, tokens and packets are written.
+//! Hexadecimal form of hashes, tokens and packets.
 
 use std::fmt::Write as _;
 
-/// Lower-case digits, two a byte.
+/// Encodes bytes as lower-case digits, two per byte.
 pub fn encode(bytes: &[u8]) -> String {
     bytes.iter().fold(String::with_capacity(2 * bytes.len()), |mut text, byte| {
-        // Strings take everything.
+        // Writing to a String cannot fail.
         let _ = write!(text, "{byte:02x}");
         text
     })
 }
 
-/// Reads a SHA-256: 64 digits of either case and nothing else.
+/// Parses a SHA-256: exactly 64 digits, of either case.
 pub fn decode_hash(text: &str) -> Option<[u8; 32]> {
     let (pairs, rest) = text.as_bytes().as_chunks::<2>();
     let mut hash = [0; 32];
@@ -30,7 +30,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_hash_is_read_as_it_is_written_and_nothing_else_is() {
+    fn hashes_round_trip_and_invalid_ones_are_refused() {
         let hash = std::array::from_fn(|n| (n * 37) as u8);
         let text = encode(&hash);
         assert!(text.starts_with("00254a6f94b9de03"), "{text}");

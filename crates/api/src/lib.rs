@@ -1,7 +1,7 @@
 //! The API of a running Gatun: HTTP/JSON on a Unix socket.
 //!
-//! [`types`] are what is answered, and what `gatun show -o json` prints; [`paths`] is the list of what can be asked;
-//! [`openapi`] makes one document of both. [`client`] asks. None of it knows the translator.
+//! [`types`] are the answers, also printed by `gatun show -o json`. [`paths`] lists the requests, and
+//! [`openapi`] describes both. [`client`] sends requests. This crate does not depend on the translator.
 #![forbid(unsafe_code)]
 
 pub mod client;
@@ -13,5 +13,5 @@ pub mod schema;
 pub mod text;
 pub mod types;
 
-/// Where a daemon listens if nothing else is configured.
+/// Default socket of a daemon.
 pub const SOCKET: &str = "/run/gatun/api.sock";

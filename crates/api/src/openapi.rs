@@ -1,11 +1,11 @@
-//! The OpenAPI 3.1 document, from the list of paths and the types.
+//! The OpenAPI 3.1 document, generated from the list of paths and the types.
 
 use crate::paths::{ENDPOINTS, Endpoint, Needs, Parameter, What};
 use crate::schema::Schema as _;
 use crate::types::Problem;
 use serde_json::{Map, Value, json};
 
-/// The document.
+/// Returns the document.
 pub fn document() -> Value {
     let mut schemas = Map::new();
     Problem::define(&mut schemas);
@@ -24,7 +24,7 @@ pub fn document() -> Value {
         "info": {
             "title": "Gatun",
             "version": env!("CARGO_PKG_VERSION"),
-            "description": "A running Gatun: what it has, what it has done, and how to end some of it. HTTP on a Unix socket, and where configured on TCP under TLS.",
+            "description": "State, counters and configuration of a running Gatun. HTTP on a Unix socket and, if configured, on TCP under TLS.",
             "license": { "name": "Apache-2.0 OR MIT", "identifier": "Apache-2.0 OR MIT" },
         },
         "servers": [
@@ -35,7 +35,7 @@ pub fn document() -> Value {
                 "variables": { "host": { "default": "localhost" }, "port": { "default": "8443" } },
             },
         ],
-        // Nothing at the socket, a token elsewhere.
+        // The Unix socket needs no token; TCP needs one.
         "security": [{}, { "token": [] }],
         "paths": paths,
         "components": {
@@ -52,17 +52,17 @@ fn operation(endpoint: &Endpoint) -> Value {
         "operationId": format!("{:?}", endpoint.what),
         "responses": {
             "200": answer(endpoint),
-            "400": problem("The request is wrong."),
-            "401": problem("On TCP: there is no token, or one that is not known."),
-            "429": problem("On TCP: too many wrong tokens came from there."),
-            "503": problem("A worker does not answer in time, or has too much to do."),
+            "400": problem("Invalid request."),
+            "401": problem("On TCP: missing or unknown token."),
+            "429": problem("On TCP: too many wrong tokens from this address."),
+            "503": problem("A worker does not answer in time or is overloaded."),
         },
     });
     let Some(fields) = operation.as_object_mut() else { return operation };
     let forbidden = match endpoint.needs() {
         Needs::Read => None,
-        Needs::Write => Some("On TCP: the token may not change anything."),
-        Needs::Audit => Some("On TCP: the token may not ask the log."),
+        Needs::Write => Some("On TCP: the token's role allows no changes."),
+        Needs::Audit => Some("On TCP: the token's role allows no questions to the log."),
     };
     if let Some(forbidden) = forbidden
         && let Some(responses) = fields.get_mut("responses").and_then(Value::as_object_mut)
@@ -88,13 +88,13 @@ fn operation(endpoint: &Endpoint) -> Value {
                 responses.insert(status.to_owned(), problem(what));
             }
         };
-        add("409", "Another configuration runs than the caller thinks, or one waits to be confirmed.");
-        add("422", "The configuration is wrong, or asks for what only a restart can do.");
-        add("500", "It could not be kept on disk: nothing has changed.");
+        add("409", "Another configuration runs than the caller expects, or one waits for confirmation.");
+        add("422", "The configuration is invalid or needs a restart.");
+        add("500", "Writing to disk failed: nothing has changed.");
     }
     if let Some(body) = endpoint.body {
         let mut schema = (body.reference)();
-        // Of answers a client passes over what it does not know; of a request the daemon does not.
+        // Clients ignore unknown fields of answers; the daemon refuses unknown fields of requests.
         if let Some(schema) = schema.as_object_mut() {
             schema.insert("unevaluatedProperties".into(), false.into());
         }
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_what_the_document_says() {
+    fn serialized_types_match_the_document() {
         let document = document();
         let page = Page { items: vec![session()], next: Some("0-7".into()) };
         let lived = || Lived { now: 1, begun: 2 };
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn every_reference_leads_somewhere_and_everything_is_described() {
+    fn every_reference_resolves_and_everything_has_a_description() {
         fn walk(value: &Value, document: &Value) {
             match value {
                 Value::Object(fields) => {
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn a_session_comes_back_as_it_was_written() {
+    fn a_session_round_trips() {
         let text = serde_json::to_string(&session()).unwrap();
         assert_eq!(serde_json::from_str::<Session>(&text).unwrap(), session());
         assert!(text.contains(r#""protocol":"tcp""#) && text.contains(r#""state":"established""#), "{text}");

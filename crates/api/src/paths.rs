@@ -1,4 +1,4 @@
-//! What can be asked: every method and path once. The daemon finds its work here, and [`crate::openapi`] its document.
+//! List of all methods and paths. The daemon dispatches by it, and [`crate::openapi`] describes it.
 
 use crate::schema::Schema;
 use crate::types::*;
@@ -9,18 +9,18 @@ use serde_json::{Map, Value};
 pub enum Method {
     /// Reads.
     Get,
-    /// Does what it is named for.
+    /// Performs the action that the path names.
     Post,
-    /// Replaces a table as a whole.
+    /// Replaces a whole table.
     Put,
-    /// Adds to a table, and removes from it.
+    /// Adds entries to a table and removes others.
     Patch,
-    /// Ends what a filter means.
+    /// Ends the entries that match a filter.
     Delete,
 }
 
 impl Method {
-    /// As in a request.
+    /// Returns the method as in a request.
     pub const fn name(self) -> &'static str {
         match self {
             Method::Get => "GET",
@@ -84,11 +84,11 @@ pub enum What {
 /// Right that a token needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Needs {
-    /// Reading.
+    /// Read.
     Read,
-    /// Changing the translator, or seeing what packets hold.
+    /// Change the translator, or see packets' contents.
     Write,
-    /// Asking the log who had a port at a time.
+    /// Ask the log who had a port at a time.
     Audit,
 }
 
@@ -99,12 +99,12 @@ pub struct Parameter {
     pub name: &'static str,
     /// Its meaning.
     pub help: &'static str,
-    /// Whether it has to be there.
+    /// True if the parameter is mandatory.
     pub required: bool,
     schema: fn() -> Value,
 }
 
-/// A request that there is.
+/// Request of the API.
 pub struct Endpoint {
     /// Its method.
     pub method: Method,
@@ -112,13 +112,13 @@ pub struct Endpoint {
     pub path: &'static str,
     /// Operation.
     pub what: What,
-    /// The same in words.
+    /// Description of the operation.
     pub help: &'static str,
     /// Parameters of its query.
     pub parameters: &'static [&'static [Parameter]],
     /// Type of its body.
     pub(crate) body: Option<Described>,
-    /// Type of its answer; none for text.
+    /// Type of its answer; `None` for text.
     pub(crate) answer: Option<Described>,
 }
 
@@ -144,38 +144,39 @@ pub const FILTER: &[Parameter] = &[
     optional("instance", String::reference, "Name of the instance."),
     optional("pool", String::reference, "Name of the pool."),
     optional("protocol", Protocol::reference, "Protocol."),
-    optional("inside", String::reference, "Inside address, or a prefix that it lies in."),
+    optional("inside", String::reference, "Inside address or prefix."),
     optional("inside_port", u16::reference, "Inside port or identifier."),
-    optional("outside", String::reference, "Public address, or a prefix that it lies in."),
+    optional("outside", String::reference, "Public address or prefix."),
     optional("outside_port", u16::reference, "Public port or identifier."),
 ];
 
-/// As [`FILTER`], where there are remote hosts.
+/// As [`FILTER`], for lists with remote hosts.
 pub const REMOTE: &[Parameter] = &[
-    optional("remote", String::reference, "Remote address, or a prefix that it lies in."),
+    optional("remote", String::reference, "Remote address or prefix."),
     optional("remote_port", u16::reference, "Remote port."),
 ];
 
 /// Paging of a long list.
 pub const PAGE: &[Parameter] = &[
-    optional("cursor", String::reference, "Where to begin: `next` of the page before."),
-    optional("limit", u16::reference, "Entries of a page at most: 1 to 10000, 1000 where nothing is said."),
+    optional("cursor", String::reference, "Position of the page: `next` of the previous page."),
+    optional("limit", u16::reference, "Maximum entries of a page: 1 to 10000; default 1000."),
     optional(
         "format",
         String::reference,
-        "`ndjson`: the whole list from `cursor` on, one object a line, without an end to wait for in memory.",
+        "`ndjson`: the whole list from `cursor` on as a stream, one object per line.",
     ),
 ];
 
 const OF_INSTANCE: &[Parameter] = &[optional("instance", String::reference, "Name of the instance.")];
 
-/// Confirmation that an empty filter means all.
-pub const ALL: &[Parameter] = &[optional("all", bool::reference, "`true`: without a filter, all are meant.")];
+/// Confirmation that an empty filter matches everything.
+pub const ALL: &[Parameter] =
+    &[optional("all", bool::reference, "`true`: allow an empty filter, which matches everything.")];
 
 const PUBLIC_END: &[Parameter] = &[
     Parameter { required: true, ..optional("address", String::reference, "Public address.") },
     Parameter { required: true, ..optional("port", u16::reference, "Public port or identifier.") },
-    optional("protocol", Protocol::reference, "Protocol; all where nothing is said."),
+    optional("protocol", Protocol::reference, "Protocol; default: all."),
 ];
 
 const AT: &[Parameter] = &[Parameter {
@@ -192,66 +193,54 @@ const INSIDE_HOST: &[Parameter] =
 
 const FLOW: &[Parameter] = &[
     Parameter { required: true, ..optional("source", String::reference, "Source address.") },
-    optional(
-        "source_port",
-        u16::reference,
-        "Source port, of a ping its identifier; 50000 where nothing is said.",
-    ),
+    optional("source_port", u16::reference, "Source port, or identifier of a ping; default 50000."),
     Parameter {
         required: true,
         ..optional(
             "destination",
             String::reference,
-            "Destination address. An IPv4 one of an IPv6 source stands behind the first translation prefix.",
+            "Destination address. If the source is IPv6, an IPv4 destination is embedded in the first translation prefix.",
         )
     },
-    optional("destination_port", u16::reference, "Destination port; 443 where nothing is said."),
+    optional("destination_port", u16::reference, "Destination port; default 443."),
     Parameter { required: true, ..optional("protocol", Protocol::reference, "Protocol.") },
     optional(
         "instance",
         String::reference,
-        "An instance by whose port the packet comes, where ports choose instances.",
+        "Instance by whose port the packet arrives, if ports select instances.",
     ),
-    optional(
-        "flags",
-        String::reference,
-        "Flags of a TCP segment, letters of SAFRPU: `S` where nothing is said.",
-    ),
-    optional("bytes", u16::reference, "Length from the IP header on: 100 where nothing is said."),
-    optional("hops", u8::reference, "TTL or Hop Limit: 64 where nothing is said."),
-    optional("fragments", bool::reference, "`true`: an IPv4 packet without DF, which may be cut."),
+    optional("flags", String::reference, "Flags of a TCP segment, letters of SAFRPU; default `S`."),
+    optional("bytes", u16::reference, "Length from the IP header on; default 100."),
+    optional("hops", u8::reference, "TTL or Hop Limit; default 64."),
+    optional("fragments", bool::reference, "`true`: an IPv4 packet without DF, which may be fragmented."),
 ];
 
 const TRACE: &[Parameter] = &[
-    optional("inside", String::reference, "Inside address, or a prefix that it lies in: a subscriber."),
-    optional("outside", String::reference, "Public address, or a prefix that it lies in."),
-    optional("remote", String::reference, "Remote address, or a prefix that it lies in."),
+    optional("inside", String::reference, "Inside address or prefix, for example of a subscriber."),
+    optional("outside", String::reference, "Public address or prefix."),
+    optional("remote", String::reference, "Remote address or prefix."),
     optional("protocol", Protocol::reference, "Protocol."),
-    optional("port", u16::reference, "A port or identifier of the packet, before or after translation."),
-    optional("count", u32::reference, "Packets at most: 1 to 100000, 100 where nothing is said."),
-    optional("seconds", u16::reference, "No longer than so: 1 to 3600, 60 where nothing is said."),
-    optional("one_in", u32::reference, "One packet in so many; 1 where nothing is said."),
-    optional("bytes", u16::reference, "Bytes of each packet: 1 to 1600, 128 where nothing is said."),
+    optional("port", u16::reference, "Any port or identifier of the packet, before or after translation."),
+    optional("count", u32::reference, "Maximum number of packets: 1 to 100000; default 100."),
+    optional("seconds", u16::reference, "Maximum duration in seconds: 1 to 3600; default 60."),
+    optional("one_in", u32::reference, "Sampling: one packet in this many; default 1."),
+    optional("bytes", u16::reference, "Bytes captured of each packet: 1 to 1600; default 128."),
 ];
 
 const ADDRESSES: &[Parameter] = &[
     optional("pool", String::reference, "Name of the pool."),
-    optional("address", String::reference, "Public address, or a prefix."),
+    optional("address", String::reference, "Public address or prefix."),
 ];
 
 const TOP: &[Parameter] = &[
-    optional("count", u16::reference, "How many: 1 to 100, 10 where nothing is said."),
-    optional(
-        "by",
-        String::reference,
-        "What they have most of: sessions (where nothing is said), ports, refusals or bytes.",
-    ),
+    optional("count", u16::reference, "Number of subscribers: 1 to 100; default 10."),
+    optional("by", String::reference, "Sort key: sessions (default), ports, refusals or bytes."),
 ];
 
 const OF_PAST: &[Parameter] = &[optional(
     "revision",
     String::reference,
-    "One that ran before, by its revision or the beginning of that.",
+    "An earlier configuration, by its revision or the beginning of it.",
 )];
 
 const INSTEAD_OF: &[Parameter] = &[Parameter {
@@ -259,7 +248,7 @@ const INSTEAD_OF: &[Parameter] = &[Parameter {
     ..optional(
         "revision",
         String::reference,
-        "The revision that runs, as far as the caller knows: where another one does, nothing is changed (409).",
+        "The running revision, as far as the caller knows. If another one runs, nothing is changed (409).",
     )
 }];
 
@@ -272,28 +261,27 @@ const TABLE_OF: &[Parameter] = &[optional(
 const INSTEAD_OF_ANY: &[Parameter] = &[optional(
     "revision",
     String::reference,
-    "The revision that runs, where that matters: where another one does, nothing is changed (409).",
+    "The running revision, if it matters. If another one runs, nothing is changed (409).",
 )];
 
-const LEVEL: &[Parameter] =
-    &[Parameter { required: true, ..optional("level", LogLevel::reference, "Up to which level.") }];
+const LEVEL: &[Parameter] = &[Parameter {
+    required: true,
+    ..optional("level", LogLevel::reference, "Highest level that is logged.")
+}];
 
 const CONFIRM: &[Parameter] = &[optional(
     "confirm_seconds",
     u32::reference,
-    "Go back by itself unless it is confirmed within so many seconds: 1 to 86400.",
+    "Roll back automatically unless confirmed within this many seconds: 1 to 86400.",
 )];
 
 const CONFIRMED: &[Parameter] = &[Parameter {
     required: true,
-    ..optional("revision", String::reference, "The revision that is to be kept: the one that runs.")
+    ..optional("revision", String::reference, "The revision to confirm: the running one.")
 }];
 
-const BACK_TO: &[Parameter] = &[optional(
-    "to",
-    String::reference,
-    "Which one, by its revision or the beginning of that; the one before where nothing is said.",
-)];
+const BACK_TO: &[Parameter] =
+    &[optional("to", String::reference, "Revision, or the beginning of it; default: the previous one.")];
 
 const fn get(path: &'static str, what: What, answer: Described, help: &'static str) -> Endpoint {
     Endpoint { method: Method::Get, path, what, help, parameters: &[], body: None, answer: Some(answer) }
@@ -320,7 +308,7 @@ impl Endpoint {
         self
     }
 
-    /// Right that a token needs.
+    /// Returns the right that a token needs.
     pub fn needs(&self) -> Needs {
         match self.what {
             What::WhoAt => Needs::Audit,
@@ -330,7 +318,7 @@ impl Endpoint {
         }
     }
 
-    /// Whether a request has a body.
+    /// Returns true if a request has a body.
     pub fn has_body(&self) -> bool {
         self.body.is_some()
     }
@@ -349,39 +337,39 @@ impl Parameter {
 
 /// All endpoints.
 pub const ENDPOINTS: &[Endpoint] = &[
-    get("/v1/status", What::Status, Described::of::<Status>(), "The daemon at a glance."),
+    get("/v1/status", What::Status, Described::of::<Status>(), "Summary of the daemon."),
     get("/v1/history", What::History, Described::of::<History>(), "The last hour, in steps of a few seconds: packets, sessions, subscribers."),
     get("/v1/ports", What::Ports, Described::of::<Vec<Port>>(), "The ports of the configuration."),
-    get("/v1/workers", What::Workers, Described::of::<Vec<Worker>>(), "The workers, and what each has done."),
+    get("/v1/workers", What::Workers, Described::of::<Vec<Worker>>(), "The workers and their counters."),
     get("/v1/instances", What::Instances, Described::of::<Vec<Instance>>(), "The instances: packets, state, drops."),
-    get("/v1/pools", What::Pools, Described::of::<Vec<Pool>>(), "The pools: how full they are, and what they have done."),
-    get("/v1/addresses", What::Addresses, Described::of::<Page<Address>>(), "Public addresses and how full each is.")
+    get("/v1/pools", What::Pools, Described::of::<Vec<Pool>>(), "The pools: usage and counters."),
+    get("/v1/addresses", What::Addresses, Described::of::<Page<Address>>(), "Public addresses and their usage.")
         .with(&[POOL_OR_NETWORK, PAGE]),
-    get("/v1/blocks", What::Blocks, Described::of::<Page<Block>>(), "Port blocks that subscribers have.")
+    get("/v1/blocks", What::Blocks, Described::of::<Page<Block>>(), "Port blocks allocated to subscribers.")
         .with(&[FILTER, PAGE]),
-    get("/v1/subscribers", What::Subscribers, Described::of::<Page<Subscriber>>(), "Subscribers with state. Of a filter, instance, pool and inside address count.")
+    get("/v1/subscribers", What::Subscribers, Described::of::<Page<Subscriber>>(), "Subscribers with state. The filter uses instance, pool and inside address only.")
         .with(&[FILTER, PAGE]),
-    get("/v1/bindings", What::Bindings, Described::of::<Page<Binding>>(), "Bindings (BIB entries), by public end.")
+    get("/v1/bindings", What::Bindings, Described::of::<Page<Binding>>(), "Bindings (BIB entries), sorted by public address and port.")
         .with(&[FILTER, PAGE]),
-    get("/v1/sessions", What::Sessions, Described::of::<Page<Session>>(), "Sessions. One that is there while a list is read is in it once; one that comes or goes meanwhile at most once.")
+    get("/v1/sessions", What::Sessions, Described::of::<Page<Session>>(), "Sessions. A session that exists while a list is read is in it once; one that begins or ends meanwhile, at most once.")
         .with(&[FILTER, REMOTE, PAGE]),
     get("/v1/counters", What::Counters, Described::of::<Vec<Counter>>(), "All counters of the engine, summed over the workers."),
-    get("/v1/drops", What::Drops, Described::of::<Vec<Drop>>(), "Why packets were not forwarded: every reason, with what it means."),
-    get("/v1/access", What::Access, Described::of::<Access>(), "Who asks, by socket or token, and what that may do."),
-    get("/v1/config", What::Config, Described::of::<Config>(), "The configuration that runs, or one that ran before.")
+    get("/v1/drops", What::Drops, Described::of::<Vec<Drop>>(), "Drop reasons with their meaning, and dropped packets of each."),
+    get("/v1/access", What::Access, Described::of::<Access>(), "Identity and rights of the client, by socket or token."),
+    get("/v1/config", What::Config, Described::of::<Config>(), "The running configuration or an earlier one.")
         .with(&[OF_PAST]),
-    get("/v1/config/history", What::ConfigHistory, Described::of::<Vec<ConfigPast>>(), "Configurations that ran before, the last one first."),
-    get("/v1/config/plan", What::PlanConfig, Described::of::<ConfigPlan>(), "What would happen if this configuration were applied; nothing does.")
+    get("/v1/config/history", What::ConfigHistory, Described::of::<Vec<ConfigPast>>(), "Earlier configurations, the latest first."),
+    get("/v1/config/plan", What::PlanConfig, Described::of::<ConfigPlan>(), "Previews a configuration; changes nothing.")
         .by(Method::Post)
         .of_body::<ConfigText>(),
-    get("/v1/config/apply", What::ApplyConfig, Described::of::<ConfigApplied>(), "Puts a configuration in place, as a whole or not at all: in the running daemon, and in its file.")
+    get("/v1/config/apply", What::ApplyConfig, Described::of::<ConfigApplied>(), "Applies a configuration, as a whole or not at all: in the running daemon, and in its file.")
         .by(Method::Post)
         .with(&[INSTEAD_OF, CONFIRM])
         .of_body::<ConfigText>(),
-    get("/v1/config/confirm", What::ConfirmConfig, Described::of::<ConfigApplied>(), "Keeps the configuration that waits to be confirmed: writes it to the file.")
+    get("/v1/config/confirm", What::ConfirmConfig, Described::of::<ConfigApplied>(), "Confirms the pending configuration and writes it to the file.")
         .by(Method::Post)
         .with(&[CONFIRMED]),
-    get("/v1/config/rollback", What::RollBackConfig, Described::of::<ConfigApplied>(), "Goes back at once from a configuration that waits to be confirmed; else puts one that ran before in place again.")
+    get("/v1/config/rollback", What::RollBackConfig, Described::of::<ConfigApplied>(), "Rolls back a pending configuration; otherwise applies an earlier one again.")
         .by(Method::Post)
         .with(&[INSTEAD_OF, BACK_TO, CONFIRM]),
     get("/v1/maps", What::Maps, Described::of::<Page<StaticMap>>(), "Static bindings and explicit address mappings of the configuration.")
@@ -402,39 +390,39 @@ pub const ENDPOINTS: &[Endpoint] = &[
         .by(Method::Patch)
         .with(&[TABLE_OF])
         .of_body::<MapsEdit>(),
-    get("/v1/exports", What::Exports, Described::of::<Vec<Export>>(), "Collectors of events, and what they got."),
-    get("/v1/log", What::Log, Described::of::<LogStore>(), "The log of who had which port when: what is in it, and what was lost."),
-    get("/v1/log-level", What::LogLevel, Described::of::<Logged>(), "How much the daemon writes to its standard error."),
-    get("/v1/log-level", What::SetLogLevel, Described::of::<Logged>(), "Lets it write more or less, until it ends.")
+    get("/v1/exports", What::Exports, Described::of::<Vec<Export>>(), "Collectors of events and their counters."),
+    get("/v1/log", What::Log, Described::of::<LogStore>(), "The log of public port owners: contents and losses."),
+    get("/v1/log-level", What::LogLevel, Described::of::<Logged>(), "Log level of the daemon's standard error."),
+    get("/v1/log-level", What::SetLogLevel, Described::of::<Logged>(), "Sets the log level until the daemon ends.")
         .by(Method::Post)
         .with(&[LEVEL]),
-    get("/v1/who", What::Who, Described::of::<Who>(), "Who is behind a public address and port now.")
+    get("/v1/who", What::Who, Described::of::<Who>(), "Present owner of a public address and port.")
         .with(&[PUBLIC_END]),
-    get("/v1/log/who", What::WhoAt, Described::of::<WhoAt>(), "Who had a public address and port at a time, by the log. The log keeps each question, and who asked it.")
+    get("/v1/log/who", What::WhoAt, Described::of::<WhoAt>(), "Owner of a public address and port at a past time, from the log. The log records each question and its author.")
         .with(&[PUBLIC_END, AT]),
-    get("/v1/where", What::Where, Described::of::<Where>(), "Where an inside host is seen from outside now.")
+    get("/v1/where", What::Where, Described::of::<Where>(), "Present public addresses and ports of an inside host.")
         .with(&[INSIDE_HOST]),
-    get("/v1/explain", What::Explain, Described::of::<Explanation>(), "What would become of a packet now, and why; nothing is changed.")
+    get("/v1/explain", What::Explain, Described::of::<Explanation>(), "Predicts the outcome of a packet, with the reasons; changes nothing.")
         .with(&[FLOW]),
-    get("/v1/top", What::Top, Described::of::<Vec<Subscriber>>(), "The subscribers with most sessions, or of what the query says.")
+    get("/v1/top", What::Top, Described::of::<Vec<Subscriber>>(), "The subscribers with most sessions, or by another sort key.")
         .with(&[TOP]),
-    get("/v1/events", What::Events, Described::of::<String>(), "What happens to state from now on: one JSON object a line, as the [events] section has it; empty lines when nothing happens.")
+    get("/v1/events", What::Events, Described::of::<String>(), "Stream of events from now on, of the kinds in the [events] section: one JSON object per line; empty lines keep it alive.")
         .of_text(),
-    get("/v1/trace", What::Trace, Described::of::<Page<TracedPacket>>(), "Packets as they pass from now on, each before and after: one a line. One trace at a time.")
+    get("/v1/trace", What::Trace, Described::of::<Page<TracedPacket>>(), "Stream of packets from now on, before and after translation: one per line. One trace at a time.")
         .with(&[TRACE]),
-    get("/v1/addresses/drain", What::Drain, Described::of::<Drained>(), "Gives public addresses no new bindings; those that there are live on.")
+    get("/v1/addresses/drain", What::Drain, Described::of::<Drained>(), "Drains public addresses: no new bindings; existing ones continue.")
         .by(Method::Post)
         .with(&[ADDRESSES]),
-    get("/v1/addresses/undrain", What::Undrain, Described::of::<Drained>(), "Gives public addresses new bindings again.")
+    get("/v1/addresses/undrain", What::Undrain, Described::of::<Drained>(), "Undrains public addresses: allows new bindings again.")
         .by(Method::Post)
         .with(&[ADDRESSES]),
-    get("/v1/sessions", What::ClearSessions, Described::of::<Cleared>(), "Ends sessions before their time. The next packet from inside opens another.")
+    get("/v1/sessions", What::ClearSessions, Described::of::<Cleared>(), "Ends sessions. The next packet from inside opens a new one.")
         .by(Method::Delete)
         .with(&[FILTER, REMOTE, ALL]),
-    get("/v1/bindings", What::ClearBindings, Described::of::<Cleared>(), "Ends bindings with all of their sessions; those of the configuration stay.")
+    get("/v1/bindings", What::ClearBindings, Described::of::<Cleared>(), "Ends bindings and all of their sessions; static bindings stay.")
         .by(Method::Delete)
         .with(&[FILTER, ALL]),
-    get("/v1/sessions/end", What::EndSessions, Described::of::<Cleared>(), "Ends the sessions of a list; those that are not there are left out of the count.")
+    get("/v1/sessions/end", What::EndSessions, Described::of::<Cleared>(), "Ends the sessions of a list. Sessions that do not exist are not counted.")
         .by(Method::Post)
         .of_body::<SessionKeys>(),
     get("/metrics", What::Metrics, Described::of::<String>(), "Metrics for Prometheus.").of_text(),
@@ -443,22 +431,22 @@ pub const ENDPOINTS: &[Endpoint] = &[
 
 const POOL_OR_NETWORK: &[Parameter] = &[
     optional("pool", String::reference, "Name of the pool; default: all pools."),
-    optional("outside", String::reference, "Public address, or a prefix that it lies in; default: all."),
+    optional("outside", String::reference, "Public address or prefix; default: all."),
 ];
 
 /// Error of a request without an endpoint.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Unknown {
-    /// No such path.
+    /// Unknown path.
     Path,
-    /// The path has these methods only.
+    /// The path exists, with these methods only.
     Method(Vec<&'static str>),
 }
 
-/// Finds what a request asks for.
+/// Finds the endpoint of a request.
 ///
 /// # Errors
-/// An unknown path, or a method that it does not have.
+/// Returns an error if the path is unknown or does not have the method.
 pub fn find(method: &str, path: &str) -> Result<&'static Endpoint, Unknown> {
     let of_path = || ENDPOINTS.iter().filter(|endpoint| endpoint.path == path);
     let methods: Vec<&str> = of_path().map(|endpoint| endpoint.method.name()).collect();
@@ -469,7 +457,7 @@ pub fn find(method: &str, path: &str) -> Result<&'static Endpoint, Unknown> {
     }
 }
 
-/// Writes a path with its query.
+/// Formats a path with its query.
 pub fn with_query(path: &str, query: &[(&str, String)]) -> String {
     let mut target = path.to_owned();
     for (n, (name, value)) in query.iter().enumerate() {
@@ -488,10 +476,10 @@ pub fn with_query(path: &str, query: &[(&str, String)]) -> String {
     target
 }
 
-/// Reads a query: names and values.
+/// Parses a query into names and values.
 ///
 /// # Errors
-/// Malformed percent-encoding, or a pair without `=`.
+/// Returns an error if percent-encoding is malformed or a pair has no `=`.
 pub fn parse_query(query: &str) -> Result<Vec<(String, String)>, String> {
     let pairs = query.split('&').filter(|pair| !pair.is_empty());
     pairs
@@ -526,7 +514,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_query_comes_back_as_it_was_written() {
+    fn a_query_round_trips() {
         let query = [("inside", "2001:db8::/64".to_owned()), ("instance", "a b&c=d%é".to_owned())];
         let target = with_query("/v1/sessions", &query);
         let (path, text) = target.split_once('?').unwrap();
@@ -537,14 +525,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_query_is_refused() {
+    fn invalid_queries_are_refused() {
         for wrong in ["inside", "a=%", "a=%f", "a=%zz", "a=%ff", "a=%+1"] {
             assert!(parse_query(wrong).is_err(), "{wrong}");
         }
     }
 
     #[test]
-    fn each_method_and_path_is_there_once_and_a_wrong_method_names_the_right_ones() {
+    fn endpoints_are_unique_and_a_wrong_method_names_the_right_ones() {
         for (n, one) in ENDPOINTS.iter().enumerate() {
             assert_eq!(find(one.method.name(), one.path).unwrap().what, one.what);
             let same = |other: &&Endpoint| (other.method, other.path) == (one.method, one.path);

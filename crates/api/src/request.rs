@@ -1,12 +1,13 @@
-//! Bodies of requests. A body is read strictly: a field that the daemon does not know is an error, as a misspelt field
-//! would change nothing without a word. Answers are read tolerantly: a client takes those of a newer daemon.
+//! Bodies of requests. They are parsed strictly: an unknown field is an error, because a misspelt field would
+//! silently have no effect. Answers are parsed tolerantly, so that a client accepts those of a newer daemon.
 
 use serde::de::DeserializeOwned;
 
-/// Reads the body of a request.
+/// Parses the body of a request.
 ///
 /// # Errors
-/// Text that is no JSON of this type, or a field that the type does not have, at any depth.
+/// Returns an error if the text is not JSON of this type, or has a field that the type does not have, at any
+/// depth.
 pub fn read<T: DeserializeOwned>(body: &[u8]) -> Result<T, String> {
     let mut unknown = None;
     let mut json = serde_json::Deserializer::from_slice(body);
@@ -29,7 +30,7 @@ mod tests {
     const MAP: &str =
         r#"{"instance":null,"protocol":"tcp","inside":"[2001:db8::1]:80","outside":"192.0.2.1:80"}"#;
 
-    /// The same with a field of a version to come, in every object.
+    /// Adds a field of a future version to every object.
     fn of_a_newer_version(value: &mut Value) {
         match value {
             Value::Object(fields) => {
@@ -42,7 +43,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_with_an_unknown_field_is_refused_and_the_field_is_named() {
+    fn a_request_with_an_unknown_field_is_refused_with_its_name() {
         assert_eq!(read::<StaticMap>(MAP.as_bytes()).unwrap().outside, "192.0.2.1:80");
         let misspelt = MAP.replace("}", ",\"confirm\":true}");
         assert_eq!(read::<StaticMap>(misspelt.as_bytes()), Err("unknown field `confirm`".to_owned()));
@@ -55,7 +56,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_that_is_no_json_of_its_type_is_refused() {
+    fn a_request_of_another_type_is_refused() {
         for wrong in [
             "",
             "{",
@@ -69,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_of_a_newer_daemon_is_read_without_what_is_new_in_it() {
+    fn an_answer_of_a_newer_daemon_is_read_without_new_fields() {
         let count = json!({ "packets": 1, "bytes": 2 });
         let mut status = json!({
             "version": "9.0.0", "pid": 7, "uptime_seconds": 1, "config_file": "f", "workers": 1, "workers_silent": 0,

@@ -1,4 +1,4 @@
-//! Types that describe themselves: one definition gives a struct, how it is written, and its JSON schema.
+//! Self-describing types: one definition gives a struct, its serialization and its JSON schema.
 
 use serde_json::{Map, Value, json};
 use std::net::{IpAddr, Ipv4Addr};
@@ -8,13 +8,13 @@ pub trait Schema {
     /// Reference to the schema.
     fn reference() -> Value;
 
-    /// Adds what a document has to define for it, by name.
+    /// Adds the definitions that the schema refers to, by name.
     fn define(definitions: &mut Map<String, Value>);
 }
 
 /// A struct's fields: name and meaning.
 pub trait Fields {
-    /// In the order in which they are written.
+    /// Fields in the order of serialization.
     const FIELDS: &'static [(&'static str, &'static str)];
 }
 
@@ -67,13 +67,13 @@ pub(crate) fn named(name: &str) -> Value {
     json!({ "$ref": format!("#/components/schemas/{name}") })
 }
 
-/// A line of documentation without the blank in front that a comment has.
+/// Joins lines of documentation, without the blanks around each.
 pub(crate) fn joined(lines: &[&str]) -> String {
     lines.iter().map(|line| line.trim()).collect::<Vec<_>>().join(" ")
 }
 
-/// Structs of the API: public fields with a comment each. Unknown fields are passed over: `request::read` refuses them
-/// in what a client sends.
+/// Structs of the API: public fields with a comment each. Parsers ignore unknown fields; `request::read`
+/// refuses them in requests.
 macro_rules! structs {
     ($(
         $(#[doc = $doc:literal])*
@@ -127,7 +127,7 @@ macro_rules! structs {
     };
 }
 
-/// Words of the API: an enum whose variants are written as one word each.
+/// Enums of the API whose variants are serialized as one word each.
 macro_rules! words {
     ($(
         $(#[doc = $doc:literal])*
@@ -146,7 +146,7 @@ macro_rules! words {
                 /// All words.
                 pub const ALL: &'static [$name] = &[$($name::$variant),*];
 
-                /// As it is written.
+                /// Returns the serialized word.
                 pub const fn word(self) -> &'static str {
                     match self {
                         $($name::$variant => $word,)*
@@ -166,7 +166,7 @@ macro_rules! words {
                 fn from_str(word: &str) -> Result<Self, String> {
                     let words = || Self::ALL.iter().map(|one| one.word()).collect::<Vec<_>>().join(", ");
                     let found = Self::ALL.iter().find(|one| one.word().eq_ignore_ascii_case(word));
-                    found.copied().ok_or_else(|| format!("'{word}' is none of {}", words()))
+                    found.copied().ok_or_else(|| format!("'{word}' is not one of {}", words()))
                 }
             }
 

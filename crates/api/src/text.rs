@@ -31,7 +31,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn thousands_are_set_apart() {
+    fn thousands_are_separated() {
         let cases = [(0, "0"), (999, "999"), (1000, "1,000"), (1234567, "1,234,567")];
         for (n, expected) in cases {
             assert_eq!(group(n), expected);

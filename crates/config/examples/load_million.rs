@@ -1,5 +1,4 @@
-//! How long a million explicit address mappings take to load, inline and from a file:
-//! `scripts/bench-config`.
+//! Load time of a million explicit address mappings, inline and from a file: `scripts/bench-config`.
 
 use std::fmt::Write as _;
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -8,7 +7,7 @@ use std::time::Instant;
 const MAPPINGS: u32 = 1_000_000;
 
 fn pairs() -> impl Iterator<Item = (Ipv4Addr, Ipv6Addr)> {
-    // In no order: multiplying by an odd number permutes the low 24 bits.
+    // Mixed order: multiplying by an odd number permutes the low 24 bits.
     (0..MAPPINGS).map(|n| {
         let mixed = n.wrapping_mul(0x9e_3779) & 0xff_ffff;
         let v6 = 0x2001_0db8_0001_0000_0000_0000_0000_0000_u128 | u128::from(mixed) << 16;

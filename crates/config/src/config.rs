@@ -1,4 +1,4 @@
-//! A configuration that was read and holds together.
+//! Loaded, consistent configuration.
 
 use crate::memory::Memory;
 use crate::network::Network;
@@ -17,26 +17,26 @@ use gatun_nat::{EventKinds, Plan};
 use std::borrow::Cow;
 use std::net::SocketAddr;
 
-/// A configuration that holds together.
+/// Loaded, consistent configuration.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// For the engine.
+    /// Plan of the engine.
     pub plan: Plan,
     /// Ports that packets are received from and sent to; at least one.
     pub ports: Vec<Port>,
-    /// Processors of the workers, one for each; none: as the backend has it.
+    /// Processors of the workers, one for each; if empty, the backend's default.
     pub cores: Vec<u16>,
-    /// DPDK's environment, for ports that are its devices.
+    /// DPDK's environment, for ports on DPDK devices.
     pub dpdk: Dpdk,
     /// Destination of events as JSON lines.
     pub events: Option<EventSink>,
-    /// Kinds of events in JSON lines; the plan's are those of all event sinks.
+    /// Kinds of events in JSON lines; the plan has those of all event sinks.
     pub json_kinds: EventKinds,
-    /// Whether with the remote ends of sessions.
+    /// True if session events contain the remote endpoint.
     pub json_destinations: bool,
     /// Collectors of events.
     pub exports: Vec<Export>,
-    /// The log of who had which public port when, if one is kept.
+    /// Log on disk of public port owners, if one is kept.
     pub log: Option<Log>,
     /// Sockets of the API.
     pub api: Api,
@@ -44,28 +44,28 @@ pub struct Config {
     pub metrics: Option<SocketAddr>,
     /// Directory of sessions that outlive the process.
     pub state: StateDir,
-    /// Files of mappings that were read, as `eam_file` names them.
+    /// Mapping files that were read, by their names in `eam_file`.
     pub mapping_files: Vec<MappingFile>,
     /// The text of the configuration; empty if it is longer than 40 MiB.
     pub text: String,
-    /// SHA-256 of what was read, in hexadecimal: of the text, and of the files that it names.
+    /// SHA-256 of the text and of the files that it names, in hexadecimal.
     pub revision: String,
 }
 
 impl Config {
-    /// The networks whose packets have to reach a port with `routes = "auto"`: translation prefixes,
-    /// pools, the IPv4 side of mappings, and the translator's own addresses, each once.
+    /// The networks whose packets have to reach a port with `routes = "auto"`: translation prefixes, pools,
+    /// the IPv4 side of mappings, and the translator's own addresses, each once.
     pub fn routes(&self) -> Vec<Network> {
         routes::auto_routes(&self.plan)
     }
 
-    /// The IPv4 side of mappings of hosts that speak IPv4 to anywhere, through a prefix, as behind a CLAT (RFC 6877):
-    /// neighbours joined.
+    /// The IPv4 side of mappings whose hosts reach all IPv4 destinations through a prefix, as behind a CLAT
+    /// (RFC 6877). Adjacent networks are joined.
     pub fn mapped_hosts(&self) -> Vec<Net4> {
         routes::mapped_hosts(&self.plan)
     }
 
-    /// The interfaces under ports on an Ethernet, in the order of their numbers: several ports may share one.
+    /// The interfaces of Ethernet ports, in the order of their numbers: several ports may share one.
     pub fn devices(&self) -> Vec<&str> {
         let mut devices: Vec<&str> = Vec::new();
         for port in self.ports.iter().filter(|port| port.ethernet.is_some()) {
@@ -76,18 +76,18 @@ impl Config {
         devices
     }
 
-    /// The number of an interface under a port on an Ethernet.
+    /// The number of an Ethernet port's interface.
     pub fn device_number(&self, device: &str) -> u8 {
         let number = self.devices().iter().position(|name| *name == device).unwrap_or(0);
         u8::try_from(number).unwrap_or(u8::MAX)
     }
 
-    /// Workers that share what has state: one for each queue of the port, and one where it does not say.
+    /// Number of workers that share state: one for each queue of the port, or one if it does not say.
     pub fn workers(&self) -> usize {
         self.ports.first().and_then(|port| port.queues).map_or(1, usize::from)
     }
 
-    /// Plan of the first worker; the others have no more.
+    /// Plan of the first worker; the plans of the others are not larger.
     pub fn plan_of_worker(&self) -> Cow<'_, Plan> {
         if !self.plan.is_stateful() || self.workers() == 1 {
             return Cow::Borrowed(&self.plan);

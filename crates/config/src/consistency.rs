@@ -1,4 +1,4 @@
-//! Consistency of the sections with each other: names, references, and addresses that only one may have. The checked
+//! Consistency between sections: names, references, and addresses that only one section may use. The checked
 //! sections become a configuration.
 
 mod addresses;
@@ -28,7 +28,7 @@ use toml::Spanned;
 /// The engine numbers its stateful instances in a byte.
 const INSTANCES_MAX: usize = 255;
 
-/// Checks the sections against each other and puts them together. What comes out counts only where
+/// Checks the sections against each other and builds the configuration. The result is valid only if
 /// `problems` has no errors.
 pub(crate) fn assemble(mut read: Sections, problems: &mut Problems) -> Config {
     check_instances(&read, problems);
@@ -106,7 +106,7 @@ fn check_instances(read: &Sections, problems: &mut Problems) {
 /// Names, pools and realms of the instances, in their order.
 struct Instances {
     names: Vec<String>,
-    /// Of stateful instances.
+    /// Pools of stateful instances.
     pools: Vec<Option<usize>>,
     realms: realms::Realms,
 }
@@ -140,34 +140,33 @@ fn build_plan(
     }
 }
 
-/// `span` is that of `[workers]`, where there is one.
+/// Checks the list of processors. `span` is that of `[workers]`, if the file has it.
 fn check_cores(config: &Config, span: Option<Range<usize>>, problems: &mut Problems) {
     let is_shared = config.plan.is_stateful() || config.ports.iter().any(|port| port.ethernet.is_some());
     let workers = match is_shared {
         true => Some(config.workers()),
-        // As many as there are cores, where none says.
+        // The number of processors, unless each port sets its queues.
         false => config.ports.iter().map(|port| port.queues.map(usize::from)).sum(),
     };
     let cores = config.cores.len();
     if let (Some(span), Some(workers)) = (span, workers.filter(|workers| cores > 0 && cores != *workers)) {
         let s = if workers == 1 { "" } else { "s" };
-        let what = format!("`cores` names {cores}, and there will be {workers} worker{s}");
+        let what = format!("`cores` lists {cores}, but there will be {workers} worker{s}");
         problems.error(
             span,
             what,
-            format!("write one processor for each, or `queues = {cores}` in [[port]]"),
+            format!("list one processor for each, or write `queues = {cores}` in [[port]]"),
         );
     }
 }
 
-/// Whether the workers of a port can share what has state. Asked last: the plan has to be right for it.
+/// Checks that the workers of a port can share state. Runs last because it needs a valid plan.
 fn check_workers(config: &Config, spans: &[Range<usize>], problems: &mut Problems) {
     if !config.plan.is_stateful() || problems.errors() > 0 {
         return;
     }
     if let Some(second) = spans.get(1).filter(|_| config.ports.iter().any(|port| port.ethernet.is_none())) {
-        let what =
-            "a second port, and an instance with state: the workers of one port share it, not those of two";
+        let what = "a second port with a stateful instance: only the workers of one port can share state";
         problems.error(second.clone(), what, "use one port with several `queues`");
         return;
     }
@@ -175,7 +174,7 @@ fn check_workers(config: &Config, spans: &[Range<usize>], problems: &mut Problem
         && let Err(error) = Shares::new(&config.plan, config.workers(), [0; 4])
     {
         let span = spans.first().cloned().unwrap_or(0..0);
-        problems.error(span, error.0, "leave `queues` out, or write `queues = 1`");
+        problems.error(span, error.0, "remove `queues`, or write `queues = 1`");
     }
 }
 
@@ -235,8 +234,7 @@ fn siit(raw: RawSiit, name: String) -> Siit {
     }
 }
 
-/// The names of sections of one kind, those not written filled in as `pool1`, `pool2`, ...; one name
-/// twice is an error.
+/// The names of sections of one kind; missing ones become `pool1`, `pool2`, ... A duplicate name is an error.
 fn names<'a>(
     prefix: &str,
     sections: impl Iterator<Item = (&'a Option<Spanned<String>>, Range<usize>)>,
@@ -250,14 +248,14 @@ fn names<'a>(
         let span = written.as_ref().map_or(span, Spanned::span);
         if seen.insert(name.clone(), at).is_some() {
             let what = format!("the name \"{name}\" is taken already");
-            problems.error(span, what, "give each section a `name` of its own");
+            problems.error(span, what, "give each section its own `name`");
         }
         names.push(name);
     }
     names
 }
 
-/// Names of all instances, the stateful ones first: they share one namespace, as counters name them.
+/// Names of all instances, the stateful ones first: counters use them, so they share one namespace.
 fn instance_names(read: &Sections, problems: &mut Problems) -> Vec<String> {
     let spanned = |kind: &str, at: usize, name: &Option<Spanned<String>>, span: &Range<usize>| match name {
         Some(name) => Some(name.clone()),
@@ -270,7 +268,7 @@ fn instance_names(read: &Sections, problems: &mut Problems) -> Vec<String> {
     names("", all.iter().map(|name| (name, 0..0)), problems)
 }
 
-/// The ports, with names and devices filled in; without any, one TUN device.
+/// The ports, with names and devices filled in; if there are none, one TUN device.
 fn build_ports(read: &Sections, problems: &mut Problems) -> Vec<Port> {
     let unwritten = [RawPort::unwritten()];
     let raw = if read.ports.is_empty() { &unwritten[..] } else { &read.ports };
@@ -283,7 +281,7 @@ fn build_ports(read: &Sections, problems: &mut Problems) -> Vec<Port> {
             Some(port.device.clone().unwrap_or_else(default))
         })
         .collect();
-    // On an Ethernet, ports with different tags share a device.
+    // Ethernet ports with different tags share a device.
     let devices = match raw.iter().any(|port| port.ethernet.is_some()) {
         true => {
             devices.into_iter().map(|device| device.map(Spanned::into_inner).unwrap_or_default()).collect()
@@ -309,18 +307,17 @@ fn build_ports(read: &Sections, problems: &mut Problems) -> Vec<Port> {
 }
 
 fn port_name(port: &RawPort, device: &str) -> Option<Spanned<String>> {
-    // Of DPDK, the arguments are no part of it.
+    // The name does not include DPDK's arguments.
     let (device, _) = device.split_once(',').unwrap_or((device, ""));
     Some(port.name.clone().unwrap_or_else(|| Spanned::new(port.span.clone(), device.to_owned())))
 }
 
-/// Packets come from where routes lead.
+/// Checks that routes lead to the ports.
 fn check_routes(read: &Sections, problems: &mut Problems) {
     let is_automatic = |port: &RawPort| port.routes == Routes::Auto && port.ethernet.is_none();
     let automatic = read.ports.is_empty() || read.ports.iter().any(is_automatic);
     for instance in read.siit.iter().filter(|i| automatic && i.eamt.is_empty() && !i.pool6.is_empty()) {
-        let what = "no IPv4 route is known for this instance: it has no mappings, \
-                    so which IPv4 addresses lie behind it is not written anywhere";
+        let what = "the IPv4 routes of this instance are unknown, because it has no mappings";
         let instead = "write the routes in `[[port]]`, for example \
                        `routes = [\"2001:db8:46::/96\", \"198.51.100.0/24\"]`";
         problems.warn(instance.span.clone(), what, instead);

@@ -1,4 +1,4 @@
-//! Ports on Ethernets, as `gatun_ether` wants them.
+//! Conversion of Ethernet ports to `gatun_ether`'s configuration.
 
 use crate::network::{Network, prefix};
 use crate::sections::ethernet::{Answers, Ethernet};
@@ -6,18 +6,19 @@ use crate::sections::port::Port;
 use gatun_ether::{Mac, Prefix, Settings, Tag};
 use std::net::{IpAddr, Ipv6Addr};
 
-/// A device under a port: what the system says of it.
+/// Device of a port, with the system's properties.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Device {
-    /// The backend's number of it.
+    /// Number of the device in the backend.
     pub number: u8,
-    /// Its address.
+    /// MAC address.
     pub mac: Mac,
     /// Its MTU, bytes.
     pub mtu: u32,
 }
 
-/// The manners of ports on Ethernets, for one of so many workers; the first speaks for all. `networks` are the engine's.
+/// Settings of the host on Ethernet ports, for worker number `worker` of `workers`; worker 0 sends the
+/// announcements. `networks` are the engine's.
 pub fn host(
     ports: &[Port],
     networks: &[Network],
@@ -51,7 +52,7 @@ fn settings(
     if !addresses.iter().any(|own| is_link_local(own.addr)) {
         addresses.push(Prefix { addr: link_local(device.mac).into(), len: 64 });
     }
-    // The inner of two tags is a customer's (IEEE 802.1Q 5.6).
+    // Of two tags the inner one is a customer tag (IEEE 802.1Q 5.6).
     let outer = if ethernet.vlan.len() > 1 { Tag::service as fn(u16) -> Tag } else { Tag::customer };
     let tags = ethernet.vlan.iter().enumerate();
     let tags = tags.map(|(i, vlan)| if i == 0 { outer(*vlan) } else { Tag::customer(*vlan) });
@@ -73,8 +74,8 @@ fn is_link_local(addr: IpAddr) -> bool {
     matches!(addr, IpAddr::V6(a) if a.is_unicast_link_local())
 }
 
-/// A link-local address of the translator's own. The one that RFC 4291 makes from the MAC is the kernel's, which has
-/// the same interface; this one has other bits in the middle.
+/// A link-local address of the translator. The kernel uses the address that RFC 4291 derives from the MAC on
+/// the same interface; this one differs in the middle bits.
 fn link_local(Mac(mac): Mac) -> Ipv6Addr {
     let mut address = [0; 16];
     address[..2].copy_from_slice(&[0xfe, 0x80]);

@@ -1,17 +1,17 @@
-//! Files that are read: the configuration, and those that it names.
+//! Reading the configuration and the files that it names.
 
 use crate::memory::Bytes;
 use std::fs::File;
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
-/// Longest file that is read, bytes: some millions of mappings. A device such as /dev/zero has no end.
+/// Longest file that is read, bytes: some millions of mappings. Devices such as /dev/zero have no end.
 const FILE_LEN_MAX: u64 = 512 << 20;
 
 /// Files that a configuration names.
 pub(crate) struct Files<'a> {
     pub(crate) directory: &'a Path,
-    /// A file that is read as if it had this text.
+    /// Text that replaces the contents of a file.
     pub(crate) replaced: Option<(&'a Path, &'a str)>,
 }
 
@@ -28,7 +28,7 @@ impl Files<'_> {
     }
 }
 
-/// The bytes of a file, and no more than any configuration has.
+/// Reads the bytes of a file, up to the size limit.
 pub(crate) fn read(path: &Path) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     File::open(path)?.take(FILE_LEN_MAX + 1).read_to_end(&mut bytes)?;
@@ -38,7 +38,7 @@ pub(crate) fn read(path: &Path) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// The text of a file, of the same length at most.
+/// Reads the text of a file, up to the size limit.
 pub(crate) fn read_text(path: &Path) -> io::Result<String> {
     let not_utf8 = |error| io::Error::new(io::ErrorKind::InvalidData, error);
     String::from_utf8(read(path)?).map_err(not_utf8)

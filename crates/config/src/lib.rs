@@ -1,14 +1,14 @@
-//! The configuration file, from text to a plan that cannot be wrong.
+//! Configuration file: from text to a valid plan.
 //!
-//! [`load_str`] reads one TOML text into a [`Config`]: a [`gatun_nat::Plan`] for the engine and the
-//! daemon's own settings. Everything that is wrong is found in one go and reported with its place and
-//! what to write instead ([`Report`]). `keys` lists every key once; the reader, the JSON schema
-//! and the reference page are made from that list.
+//! [`load_str`] reads one TOML text into a [`Config`]: a [`gatun_nat::Plan`] for the engine and the daemon's
+//! own settings. It finds all errors in one pass and reports each with its place and a correction
+//! ([`Report`]). `keys` lists every key once; the reader, the JSON schema and the reference page are
+//! generated from that list.
 //!
 //! ```text
 //!   text --toml--> tables with spans --reader, value--> sections --cross--> Config
 //! ```
-//! serde's derive is not used: it stops at the first error, and these reports name all.
+//! serde's derive stops at the first error, so it is not used: these reports list all.
 #![forbid(unsafe_code)]
 
 mod config;
@@ -57,28 +57,29 @@ use std::path::Path;
 use toml::Spanned;
 use toml::de::DeTable;
 
-/// Longest text whose syntax errors are all sought, bytes. Behind the first error of a longer one there may be
-/// millions, where it is no configuration at all, and each takes some hundred bytes.
+/// Longest text whose syntax errors are all reported, bytes. A longer text that is no configuration may have
+/// millions of errors, and each takes some hundred bytes.
 const ALL_ERRORS_TEXT_LEN_MAX: usize = 1 << 20;
 
 /// Longest text that is kept, bytes.
 const KEPT_LEN_MAX: usize = 40 << 20;
 
-/// Longest configuration that is parsed, bytes: a million mappings in a list, which take some 2 GB of memory meanwhile.
+/// Longest configuration that is parsed, bytes: a million mappings in a list, which take some 2 GB of memory
+/// while parsing.
 const PARSED_LEN_MAX: usize = 96 << 20;
 
-/// Reads a configuration; `file_name` is for messages, and the directory that `eam_file` starts from.
+/// Reads a configuration. `file_name` appears in messages, and `eam_file` is relative to its directory.
 ///
 /// # Errors
-/// Everything that is wrong, not only the first; of the syntax of a text above 1 MiB only the first.
+/// Returns all errors, not only the first; for syntax errors of a text above 1 MiB only the first.
 pub fn load_str(text: &str, file_name: &str) -> Result<(Config, Warnings), Report> {
     load(text, file_name, None)
 }
 
-/// Reads a configuration as if a file of mappings that it names had another text.
+/// Reads a configuration with another text in place of one of its mapping files.
 ///
 /// # Errors
-/// As [`load_str`].
+/// Returns the errors of [`load_str`].
 pub fn load_str_with(
     text: &str,
     file_name: &str,
@@ -91,7 +92,11 @@ fn load(text: &str, file_name: &str, replaced: Option<(&Path, &str)>) -> Result<
     let mut problems = Problems::new(file_name, text);
     if text.len() > PARSED_LEN_MAX {
         let what = format!("the file has more than {}", Bytes(PARSED_LEN_MAX as u64));
-        problems.error(0..0, what, "write the mappings to a file, a pair a line: `eam_file = \"eam.txt\"`");
+        problems.error(
+            0..0,
+            what,
+            "write the mappings to a file, one pair per line: `eam_file = \"eam.txt\"`",
+        );
         return Err(problems.into_report());
     }
     let (root, syntax_errors) = parse(text);
@@ -100,12 +105,12 @@ fn load(text: &str, file_name: &str, replaced: Option<(&Path, &str)>) -> Result<
         let message = error.message().trim_end();
         let instead = match message {
             "duplicate key" => "write the key once",
-            _ => "write `key = value` under a `[section]`; strings stand in quotes",
+            _ => "write `key = value` under a `[section]`; put strings in quotes",
         };
         problems.error(span, message, instead);
     }
     if !syntax_errors.is_empty() {
-        // What was recovered may be missing keys that were written: their absence is no error.
+        // The parser's recovery may have dropped keys: their absence is no error.
         return Err(problems.into_report());
     }
     let files = Files { directory: Path::new(file_name).parent().unwrap_or(Path::new("")), replaced };
@@ -131,7 +136,7 @@ fn parse(text: &str) -> (Spanned<DeTable<'_>>, Vec<toml::de::Error>) {
 /// Reads a configuration file.
 ///
 /// # Errors
-/// Everything that is wrong, or that the file cannot be read.
+/// Returns all errors, or one if the file cannot be read.
 pub fn load_file(path: &Path) -> Result<(Config, Warnings), Report> {
     let name = path.display().to_string();
     match read(path).map(String::from_utf8) {

@@ -6,7 +6,7 @@ use roff::{Inline, Roff, bold, italic, roman};
 
 const EXAMPLE: &str = "[[pool]]\nprefixes = \"192.0.2.0/28\"\n\n[[nat64]]\npool6 = \"64:ff9b::/96\"";
 
-/// The page, as roff. `version` stands in its footer.
+/// The page as roff, with `version` in its footer.
 pub fn manual_page(version: &str) -> String {
     let mut page = Roff::new();
     let source = format!("gatun {version}");
@@ -91,7 +91,7 @@ fn write_keys(page: &mut Roff, keys: &[Key]) {
     }
 }
 
-/// Markdown as roff: code is bold, and of a link its text remains.
+/// Converts Markdown to roff: code becomes bold, a link its text.
 fn inlines(markdown: &str) -> Vec<Inline> {
     let parts = markdown.split('`').enumerate().filter(|(_, part)| !part.is_empty());
     parts.map(|(i, part)| if i % 2 == 1 { bold(part) } else { roman(without_links(part)) }).collect()

@@ -1,6 +1,6 @@
-//! Changes of an instance's table of mappings: the text of the configuration with the changed list, or the text of the
-//! file that `eam_file` names. Everything else in either text stays: comments, order, blanks. Whether the result is a
-//! valid configuration is for [`crate::load_str_with`] to say.
+//! Edits of an instance's mappings in the text of the configuration, or of the file that `eam_file` names.
+//! The rest of the text keeps its comments, order and blanks. [`crate::load_str_with`] checks if the result
+//! is a valid configuration.
 
 mod document;
 mod file;
@@ -16,7 +16,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
 use toml::de::DeValue;
 
-/// A mapping as it is written.
+/// A mapping as in the file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mapping {
     /// Protocol of a binding (`static`); none of an explicit address mapping (`eam`).
@@ -30,21 +30,21 @@ pub struct Mapping {
 /// Change of an instance's table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MappingChange {
-    /// Puts these mappings in place of all that the instance has.
+    /// Replaces all mappings of the instance.
     Replace(Vec<Mapping>),
     /// Removes some mappings and adds others.
     Edit {
         /// Mappings to add.
         add: Vec<Mapping>,
-        /// Mappings to remove; each must be there.
+        /// Mappings to remove; each must exist.
         remove: Vec<Mapping>,
     },
 }
 
-/// A text that is to take another's place.
+/// New text of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Edited {
-    /// The file of mappings; none for the configuration itself.
+    /// The file of mappings; `None` for the configuration itself.
     pub file: Option<PathBuf>,
     /// Its new text.
     pub text: String,
@@ -55,7 +55,7 @@ pub struct Edited {
 pub struct EditError {
     /// Problem with the change.
     pub what: String,
-    /// Correction.
+    /// Suggested correction.
     pub instead: String,
 }
 
@@ -74,12 +74,13 @@ fn not(what: impl Into<String>, instead: impl Into<String>) -> EditError {
     EditError { what: what.into(), instead: instead.into() }
 }
 
-/// Changes the table of an instance: of the one that is named, or of the only one that can have such mappings.
+/// Changes the table of the named instance, or of the only instance that can have such mappings.
 ///
-/// `text` is the configuration, and `file_name` its name, from whose directory `eam_file` starts.
+/// `text` is the configuration, and `eam_file` is relative to the directory of `file_name`.
 ///
 /// # Errors
-/// A mapping that is malformed, is there already or is not there; no such instance; a table in several places.
+/// Returns an error if a mapping is malformed, exists already or does not exist, if there is no such
+/// instance, or if the table is in several places.
 pub fn edit_mappings(
     text: &str,
     file_name: &str,
@@ -117,7 +118,7 @@ fn replace(
     }
 }
 
-/// Changes the first place that has all mappings to remove: a file before the list in the configuration.
+/// Changes the first place that has all mappings to remove; files come before the list in the configuration.
 fn edit(
     document: Document,
     instance: &Instance,
@@ -140,7 +141,7 @@ fn edit(
     }
 }
 
-/// A mapping that is not in the table.
+/// Error for a mapping that is not in the table.
 fn is_missing(number: usize, key: &Key, place: &str) -> EditError {
     not(
         format!("mapping {} of `remove`: {place} has no mapping {key}", number + 1),
@@ -148,14 +149,14 @@ fn is_missing(number: usize, key: &Key, place: &str) -> EditError {
     )
 }
 
-/// A mapping that is in the table already.
+/// Error for a mapping that is in the table already.
 fn is_there(number: usize, key: &Key, place: &str) -> EditError {
     not(format!("mapping {} of `add`: {place} has the mapping {key} already", number + 1), "leave it out")
 }
 
-/// Whether each mapping to remove was found, and none to add is there.
+/// Checks that each mapping to remove exists, and that none to add does.
 struct BatchCheck<'k> {
-    /// Places in the lists of the request.
+    /// Positions in the lists of the request.
     add: HashMap<Key, usize>,
     remove: HashMap<Key, (usize, bool)>,
     there: Option<(usize, Key)>,
@@ -172,7 +173,7 @@ impl<'k> BatchCheck<'k> {
         }
     }
 
-    /// Notes a mapping of the table: whether it is to be removed.
+    /// Records a mapping of the table; returns true if it is to be removed.
     fn removes(&mut self, key: &Key) -> bool {
         if let Some((_, found)) = self.remove.get_mut(key) {
             *found = true;
@@ -194,14 +195,14 @@ impl<'k> BatchCheck<'k> {
     }
 }
 
-/// A mapping by its value: one thing can be written in several ways.
+/// Value of a mapping, independent of its notation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Key {
     Eam(Eam),
     Binding(Transport, (IpAddr, PortRange), (Ipv4Addr, PortRange)),
 }
 
-/// As it is written in a message: inside, then outside.
+/// Formats the mapping for messages: inside, then outside.
 impl fmt::Display for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.protocol() {
@@ -264,7 +265,7 @@ fn of_field(field: &str, wrong: Invalid, wanted: &str) -> Invalid {
     Invalid::with(format!("`{field}`: {}", wrong.what), wrong.instead.unwrap_or_else(|| wanted.to_owned()))
 }
 
-/// A prefix, without the length where it is one address.
+/// Formats a prefix, without the length if it is one address.
 fn prefix(address: impl fmt::Display, len: u8, all: u8) -> String {
     if len == all { address.to_string() } else { format!("{address}/{len}") }
 }
@@ -273,7 +274,7 @@ fn range((first, last): PortRange) -> String {
     if first == last { first.to_string() } else { format!("{first}-{last}") }
 }
 
-/// A change, read.
+/// A parsed change.
 enum KeyChange {
     Replace(Vec<Key>),
     Edit { add: Vec<Key>, remove: Vec<Key> },
@@ -289,7 +290,7 @@ impl KeyChange {
         })
     }
 
-    /// The lists, by their names in a request.
+    /// The lists with their names in a request.
     fn lists(&self) -> [(&'static str, &[Key]); 2] {
         match self {
             KeyChange::Replace(maps) => [("maps", maps), ("remove", &[])],
@@ -297,7 +298,7 @@ impl KeyChange {
         }
     }
 
-    /// Whether it is about address mappings; `None` where it has no mapping.
+    /// Returns true if the change is about address mappings; `None` if it has no mapping.
     fn is_eam(&self) -> Result<Option<bool>, EditError> {
         let mut all =
             self.lists().into_iter().flat_map(|(name, keys)| keys.iter().enumerate().map(move |k| (name, k)));
@@ -329,7 +330,7 @@ impl KeyChange {
     }
 }
 
-/// Mappings of a request; the error names the first one that is malformed.
+/// Parses the mappings of a request; the error names the first malformed one.
 fn read_list(list: &str, mappings: &[Mapping]) -> Result<Vec<Key>, EditError> {
     let read = |(n, mapping)| {
         Key::read(mapping).map_err(|wrong| {
@@ -343,7 +344,7 @@ fn read_list(list: &str, mappings: &[Mapping]) -> Result<Vec<Key>, EditError> {
 /// Checks that a mapping is well-formed.
 ///
 /// # Errors
-/// A malformed address, port or protocol.
+/// Returns an error if an address, port or protocol is malformed.
 pub fn check_mapping(mapping: &Mapping) -> Result<(), EditError> {
     Key::read(mapping).map(drop).map_err(|wrong| not(wrong.what, wrong.instead.unwrap_or_default()))
 }

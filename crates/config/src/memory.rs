@@ -1,4 +1,4 @@
-//! How much memory a plan's tables will take.
+//! Memory of a plan's tables.
 
 use gatun_nat::Plan;
 use gatun_nat::memory::TableBytes;
@@ -6,7 +6,7 @@ use gatun_nat::plan::{Pool4, PoolRange};
 use std::fmt;
 use std::net::Ipv4Addr;
 
-/// A mapping, with its share of the trees that find it on both sides.
+/// Bytes of a mapping with its share of the search trees of both sides.
 const EAM_BYTES: u64 = 96;
 
 /// Bytes of the tables of one worker.
@@ -19,22 +19,22 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// Of the plan of one worker.
+    /// Memory of one worker's plan.
     pub fn of(plan: &Plan) -> Self {
         let mappings: usize = plan.siit.iter().map(|instance| instance.eamt.len()).sum();
         Memory {
-            // A plan that contradicts itself is not loaded.
+            // An inconsistent plan is not loaded.
             tables: TableBytes::of(plan).unwrap_or_default(),
             mappings: mappings as u64 * EAM_BYTES,
         }
     }
 
-    /// All together, of one worker.
+    /// Total of one worker.
     pub fn total(&self) -> u64 {
         self.tables.total().saturating_add(self.mappings)
     }
 
-    /// Of all workers together: each has a plan, and they share the mappings.
+    /// Total of all workers: each has a plan, and they share the mappings.
     pub fn of_workers(plans: &[&Plan]) -> u64 {
         let each: Vec<Memory> = plans.iter().copied().map(Self::of).collect();
         let mappings = each.first().map_or(0, |memory| memory.mappings);
@@ -47,7 +47,7 @@ impl Memory {
 pub struct PoolSize {
     /// Addresses, each counted once.
     pub addresses: u64,
-    /// Ports of all addresses, each protocol for itself.
+    /// Ports of all addresses, counted for each protocol.
     pub ports: u64,
 }
 
@@ -76,7 +76,7 @@ fn number(address: Ipv4Addr) -> u64 {
     u64::from(u32::from(address))
 }
 
-/// Bytes as people write them: "24.0 MiB".
+/// Formats bytes with a unit: "24.0 MiB".
 pub struct Bytes(pub u64);
 
 impl fmt::Display for Bytes {

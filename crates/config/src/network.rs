@@ -29,7 +29,7 @@ pub(crate) fn network(value: &DeValue<'_>) -> Read<Network> {
     parse_network(value::text(value)?)
 }
 
-/// The same, of a string.
+/// Parses a network of either family.
 pub(crate) fn parse_network(s: &str) -> Read<Network> {
     match s.contains(':') {
         true => value::parse_net6(s).map(Network::V6),
@@ -37,7 +37,7 @@ pub(crate) fn parse_network(s: &str) -> Read<Network> {
     }
 }
 
-/// The network as a host on an Ethernet has it.
+/// Converts a network for a host on an Ethernet.
 pub(crate) fn prefix(network: Network) -> Prefix {
     match network {
         Network::V4(net) => Prefix { addr: net.addr.into(), len: net.len },

@@ -1,4 +1,4 @@
-//! What is wrong with a configuration, where, and what to write instead.
+//! Problems of a configuration: what is wrong, where, and how to correct it.
 
 use sha2::{Digest as _, Sha256};
 use std::fmt;
@@ -6,7 +6,7 @@ use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// At most so many problems are kept; a file of a million wrong lines is wrong in one way.
+/// Most problems kept: further errors of a file with a million wrong lines add nothing.
 const PROBLEMS_MAX: usize = 100;
 
 /// Severity of a problem.
@@ -18,7 +18,7 @@ pub enum Severity {
     Error,
 }
 
-/// A file that a configuration was read from.
+/// A file that was read.
 #[derive(Clone, Debug)]
 pub(crate) struct Source {
     pub(crate) name: String,
@@ -35,7 +35,7 @@ pub struct MappingFile {
 }
 
 impl MappingFile {
-    /// Whether a text is the one that was read.
+    /// Returns true if `text` is the text that was read.
     pub fn is(&self, text: &[u8]) -> bool {
         hash(text) == self.hash
     }
@@ -45,20 +45,20 @@ fn hash(text: &[u8]) -> [u8; 32] {
     Sha256::digest(text).into()
 }
 
-/// One thing that is wrong.
+/// A problem.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Problem {
     pub(crate) severity: Severity,
     /// Index into the list of sources.
     pub(crate) file: usize,
-    /// Bytes of the file that are wrong.
+    /// Range of bytes that the problem is about.
     pub(crate) span: Range<usize>,
     pub(crate) what: String,
     /// Correction.
     pub(crate) instead: Option<String>,
 }
 
-/// Collects what is wrong while a configuration is read.
+/// Collects problems while a configuration is read.
 #[derive(Debug)]
 pub(crate) struct Problems {
     sources: Vec<Source>,
@@ -67,13 +67,13 @@ pub(crate) struct Problems {
 }
 
 impl Problems {
-    /// Nothing is wrong with `text` so far.
+    /// Starts without problems.
     pub(crate) fn new(name: &str, text: &str) -> Self {
         let source = Source { name: name.to_owned(), text: text.into() };
         Problems { sources: vec![source], list: Vec::new(), left_out: 0 }
     }
 
-    /// A further file; the answer is for [`Problems::error_in`].
+    /// Adds a file; the result is its index for [`Problems::error_in`].
     pub(crate) fn add_source(&mut self, name: &str, text: Arc<str>) -> usize {
         self.sources.push(Source { name: name.to_owned(), text });
         self.sources.len() - 1
@@ -96,12 +96,12 @@ impl Problems {
         all.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
     }
 
-    /// An error in the configuration file.
+    /// Adds an error in the configuration file.
     pub(crate) fn error(&mut self, span: Range<usize>, what: impl Into<String>, instead: impl Into<String>) {
         self.error_in(0, span, what, instead);
     }
 
-    /// An error in one of the sources.
+    /// Adds an error in one of the sources.
     pub(crate) fn error_in(
         &mut self,
         file: usize,
@@ -118,7 +118,7 @@ impl Problems {
         });
     }
 
-    /// A warning about the configuration file.
+    /// Adds a warning about the configuration file.
     pub(crate) fn warn(&mut self, span: Range<usize>, what: impl Into<String>, instead: impl Into<String>) {
         self.push(Problem {
             severity: Severity::Warning,
@@ -137,19 +137,19 @@ impl Problems {
         }
     }
 
-    /// Number of errors: to see whether a step added any.
+    /// Number of errors so far; a step compares it before and after.
     pub(crate) fn errors(&self) -> usize {
         self.list.iter().filter(|p| p.severity == Severity::Error).count() + self.left_out
     }
 
-    /// The warnings, or everything where there are errors.
+    /// Returns the warnings, or all problems if there are errors.
     pub(crate) fn finish(self) -> Result<Warnings, Report> {
         let refused = self.errors() > 0;
         let report = self.into_report();
         if refused { Err(report) } else { Ok(Warnings(report)) }
     }
 
-    /// Everything so far, in the order of the files.
+    /// Returns all problems, in the order of the files.
     pub(crate) fn into_report(mut self) -> Report {
         self.list.sort_by_key(|p| (p.file, p.span.start));
         Report { sources: self.sources, list: self.list, left_out: self.left_out }
@@ -163,9 +163,9 @@ pub struct Located<'a> {
     pub severity: Severity,
     /// The file's name, as given.
     pub file: &'a str,
-    /// From 1.
+    /// Line, from 1.
     pub line: usize,
-    /// In characters, from 1.
+    /// Column in characters, from 1.
     pub column: usize,
     /// The problem.
     pub what: &'a str,
@@ -173,7 +173,7 @@ pub struct Located<'a> {
     pub instead: Option<&'a str>,
 }
 
-/// Everything that is wrong with a configuration: at least one error, and the warnings.
+/// Problems of a refused configuration: at least one error, and the warnings.
 #[derive(Clone, Debug)]
 pub struct Report {
     sources: Vec<Source>,
@@ -186,12 +186,12 @@ pub struct Report {
 pub struct Warnings(Report);
 
 impl Warnings {
-    /// In the order of the file.
+    /// Iterates in the order of the file.
     pub fn iter(&self) -> impl Iterator<Item = Located<'_>> {
         self.0.iter()
     }
 
-    /// Whether there are none.
+    /// Returns true if there are no warnings.
     pub fn is_empty(&self) -> bool {
         self.0.list.is_empty()
     }
@@ -209,14 +209,14 @@ impl fmt::Display for Warnings {
 }
 
 impl Report {
-    /// One error.
+    /// Creates a report of one error.
     pub(crate) fn single(name: &str, text: &str, span: Range<usize>, what: &str, instead: &str) -> Self {
         let mut problems = Problems::new(name, text);
         problems.error(span, what, instead);
         problems.into_report()
     }
 
-    /// In the order of the file.
+    /// Iterates in the order of the file.
     pub fn iter(&self) -> impl Iterator<Item = Located<'_>> {
         self.list.iter().filter_map(|p| {
             let source = self.sources.get(p.file)?;
@@ -237,7 +237,7 @@ impl Report {
         self.list.iter().filter(|p| p.severity == Severity::Error).count() + self.left_out
     }
 
-    /// With the lines of the file, for a terminal.
+    /// Formats the problems with the lines of the file, for a terminal.
     pub fn pretty(&self, colour: bool) -> String {
         let theme = match colour {
             true => miette::GraphicalTheme::unicode(),
@@ -248,7 +248,7 @@ impl Report {
         for problem in &self.list {
             let Some(source) = self.sources.get(problem.file) else { continue };
             let diagnostic = Diagnostic { problem, source };
-            // Writing to a String fails only where the source cannot be read; the short form needs none.
+            // Rendering fails only if the source cannot be read; the short form does not need it.
             if handler.render_report(&mut out, &diagnostic).is_err() {
                 out.push_str(&problem.what);
                 out.push('\n');
@@ -266,7 +266,7 @@ impl Report {
     }
 }
 
-/// One line a problem, `file:line:column: error: what is wrong`, and a line of help.
+/// Formats each problem as a line `file:line:column: error: problem` and a line of help.
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for p in self.iter() {
@@ -296,7 +296,7 @@ fn line_and_column(text: &str, offset: usize) -> (usize, usize) {
     (before.matches('\n').count() + 1, before[line_start..].chars().count() + 1)
 }
 
-/// One problem as miette wants it.
+/// Adapter of a problem to miette.
 #[derive(Debug)]
 struct Diagnostic<'a> {
     problem: &'a Problem,
@@ -333,7 +333,7 @@ impl miette::Diagnostic for Diagnostic<'_> {
     }
 }
 
-/// The text with its name.
+/// Source text with its name.
 impl miette::SourceCode for Diagnostic<'_> {
     fn read_span<'a>(
         &'a self,

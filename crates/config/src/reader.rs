@@ -1,5 +1,5 @@
-//! Tables of a TOML file, read key by key against [`crate::keys`]; what does not fit is noted, and
-//! reading goes on.
+//! Typed access to the tables of a TOML file, key by key against [`crate::keys`]. Errors are recorded and
+//! reading continues.
 
 use crate::keys::{self, Key, Kind, find};
 use crate::problem::Problems;
@@ -8,7 +8,7 @@ use std::ops::Range;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-/// A value and where it stands.
+/// A value and its place.
 pub(crate) type Node<'a> = Spanned<DeValue<'a>>;
 
 /// A table whose keys are all known.
@@ -16,12 +16,12 @@ pub(crate) type Node<'a> = Spanned<DeValue<'a>>;
 pub(crate) struct Table<'a> {
     keys: &'static [Key],
     table: &'a DeTable<'a>,
-    /// The table's place: its header, or the whole inline table.
+    /// Place of the table: its header, or the whole inline table.
     pub(crate) span: Range<usize>,
 }
 
 impl<'a> Table<'a> {
-    /// The table in `node`; keys that `keys` does not list are errors.
+    /// Opens the table in `node`; keys that are not in `keys` are errors.
     pub(crate) fn open(
         node: &'a Node<'a>,
         label: &str,
@@ -42,7 +42,7 @@ impl<'a> Table<'a> {
         }
     }
 
-    /// The same for a table at hand.
+    /// Opens a parsed table.
     pub(crate) fn of(
         table: &'a DeTable<'a>,
         span: Range<usize>,
@@ -70,7 +70,7 @@ impl<'a> Table<'a> {
         self.node(name).map_or_else(|| self.span.clone(), Spanned::span)
     }
 
-    /// The value of a key through `read`; `None` where it is not there or wrong.
+    /// The value of a key, read by `read`; `None` if it is missing or wrong.
     pub(crate) fn get<T>(
         &self,
         name: &'static str,
@@ -80,7 +80,7 @@ impl<'a> Table<'a> {
         self.node(name).and_then(|node| self.read_node(name, node, problems, read))
     }
 
-    /// As [`Table::get`]; that the key is not there is an error.
+    /// As [`Table::get`], but a missing key is an error.
     pub(crate) fn require<T>(
         &self,
         name: &'static str,
@@ -93,7 +93,7 @@ impl<'a> Table<'a> {
         self.get(name, problems, read)
     }
 
-    /// The values of a key that holds a list, or one value that stands for a list of one.
+    /// The values of a key that holds a list; a single value counts as a list of one.
     pub(crate) fn list<T>(
         &self,
         name: &'static str,
@@ -110,7 +110,7 @@ impl<'a> Table<'a> {
         }
     }
 
-    /// The tables of a key that holds a list of tables, whether `[[header]]` or inline.
+    /// The tables of a key that holds a list of tables, as `[[header]]` or inline.
     pub(crate) fn tables(&self, name: &'static str, label: &str, problems: &mut Problems) -> Vec<Table<'a>> {
         let Some(node) = self.node(name) else { return Vec::new() };
         let keys = self.inner_keys(name);
@@ -132,13 +132,13 @@ impl<'a> Table<'a> {
         Table::open(node, &format!("`{name}`"), self.inner_keys(name), problems)
     }
 
-    /// A whole number within the bounds that [`crate::keys`] gives.
+    /// A whole number within the bounds in [`crate::keys`].
     pub(crate) fn integer(&self, name: &'static str, problems: &mut Problems) -> Option<u32> {
         let (min, max) = self.bounds(name);
         self.get(name, problems, |value| value::integer(value, min, max))
     }
 
-    /// Bytes within the bounds that [`crate::keys`] gives.
+    /// A number of bytes within the bounds in [`crate::keys`].
     pub(crate) fn bytes(&self, name: &'static str, problems: &mut Problems) -> Option<u32> {
         let (min, max) = self.bounds(name);
         self.get(name, problems, |value| value::bytes(value, min, max))
@@ -192,7 +192,7 @@ impl<'a> Table<'a> {
 fn unknown_key(span: Range<usize>, name: &str, label: &str, keys: &[Key], problems: &mut Problems) {
     let shown = value::shorten(name);
     if let Some(later) = keys::LATER.iter().find(|(path, _)| *path == name) {
-        problems.error(span, format!("`{shown}` is not yet in this version"), later.1);
+        problems.error(span, format!("`{shown}` is not supported yet"), later.1);
         return;
     }
     let names = keys.iter().map(|key| key.name);

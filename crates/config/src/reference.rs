@@ -31,7 +31,7 @@ Forms of values:
 - an address without a length, in place of a **prefix**, is a prefix of one address.
 ";
 
-/// The page, as text that ends with a newline.
+/// The page, ending with a newline.
 pub fn reference_page() -> String {
     let mut page = HEAD.to_owned();
     for section in FILE_KEYS {
@@ -79,7 +79,7 @@ fn write_keys(page: &mut String, keys: &[Key]) {
     }
 }
 
-/// Values of a key, in words.
+/// Describes the values of a key.
 pub(crate) fn value(kind: &Kind) -> String {
     match kind {
         Kind::Flag => "`true` or `false`".to_owned(),

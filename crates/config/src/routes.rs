@@ -1,12 +1,12 @@
-//! Networks that a plan translates, as routes.
+//! Routes to the networks that a plan translates.
 
 use crate::network::Network;
 use gatun_nat::Plan;
 use gatun_nat::plan::{Net4, Net6};
 use std::net::Ipv4Addr;
 
-/// See [`crate::Config::routes`]. Neighbours are joined: a million mappings of hosts in a few networks are
-/// a few routes.
+/// See [`crate::Config::routes`]. Adjacent networks are joined: a million mappings of hosts in a few networks
+/// give a few routes.
 pub(crate) fn auto_routes(plan: &Plan) -> Vec<Network> {
     let prefixes = plan.nat64.iter().flat_map(|i| &i.pool6).chain(plan.siit.iter().flat_map(|i| &i.pool6));
     let own6 = plan.own6.map(|addr| Net6 { addr, len: 128 });
@@ -35,7 +35,7 @@ fn range_of(net: Net4) -> (Ipv4Addr, Ipv4Addr) {
     (net.addr, Ipv4Addr::from(u32::from(net.addr) | hosts))
 }
 
-/// The same addresses in as few ranges as possible, in order.
+/// Joins ranges of addresses into as few as possible, in order.
 fn join_ranges(mut ranges: Vec<(Ipv4Addr, Ipv4Addr)>) -> Vec<(Ipv4Addr, Ipv4Addr)> {
     ranges.sort_unstable();
     ranges.dedup_by(|next, kept| {
@@ -48,7 +48,7 @@ fn join_ranges(mut ranges: Vec<(Ipv4Addr, Ipv4Addr)>) -> Vec<(Ipv4Addr, Ipv4Addr
     ranges
 }
 
-/// The fewest networks that make up a range of addresses: at most 62.
+/// The fewest networks that cover a range of addresses: at most 62.
 fn nets_of_range(first: Ipv4Addr, last: Ipv4Addr) -> Vec<Net4> {
     let (mut at, last) = (u64::from(u32::from(first)), u64::from(u32::from(last)));
     let mut nets = Vec::new();

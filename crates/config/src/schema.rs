@@ -1,9 +1,9 @@
-//! The JSON schema of the file, for editors and for programs that write it.
+//! JSON schema of the configuration file, for editors and programs.
 
 use crate::keys::{FILE_KEYS, Key, Kind};
 use serde_json::{Map, Value, json};
 
-/// The schema (JSON Schema 2020-12), as text that ends with a newline.
+/// The schema (JSON Schema 2020-12), ending with a newline.
 pub fn json_schema() -> String {
     let mut schema = object(FILE_KEYS);
     schema.insert("$schema".into(), json!("https://json-schema.org/draft/2020-12/schema"));
@@ -13,7 +13,7 @@ pub fn json_schema() -> String {
     text
 }
 
-/// A table with these keys and no others.
+/// A table that allows only these keys.
 fn object(keys: &[Key]) -> Map<String, Value> {
     let properties: Map<_, _> = keys.iter().map(|key| (key.name.to_owned(), property(key))).collect();
     let required: Vec<_> = keys.iter().filter(|key| key.required).map(|key| key.name).collect();

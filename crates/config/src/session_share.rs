@@ -9,7 +9,7 @@ pub fn subscribers_that_fill(limits: &Limits) -> u64 {
     let for_all = u64::from(limits.sessions_for_all());
     let reserved = u64::from(limits.sessions_max).saturating_sub(for_all);
     let first = for_all.div_ceil(each);
-    // The last of the first ones, where it has few, goes on in the reserve.
+    // If the last full subscriber has few sessions, it continues in the reserve.
     let of_last = for_all - first.saturating_sub(1) * each;
     let goes_on = if first == 0 { 0 } else { few.saturating_sub(of_last) };
     first + reserved.saturating_sub(goes_on).div_ceil(few)
@@ -19,7 +19,7 @@ pub fn subscribers_that_fill(limits: &Limits) -> u64 {
 mod tests {
     use super::*;
 
-    /// One subscriber after another opens what it may.
+    /// Simulation: subscribers open what they may, one after the other.
     fn by_trying(limits: &Limits) -> u64 {
         let (mut all, mut subscribers) = (0, 0);
         while all < limits.sessions_max {
@@ -36,7 +36,7 @@ mod tests {
     }
 
     #[test]
-    fn the_number_is_that_of_subscribers_who_try() {
+    fn the_number_equals_a_simulation() {
         for sessions_max in [1, 2, 7, 64, 100, 333] {
             for sessions_reserved in [0, 1, 25, 50, 90, 100] {
                 for sessions_reserved_below in [1, 3, 64] {

@@ -1,4 +1,4 @@
-//! Single values: from TOML to types that cannot be wrong.
+//! Parsers of single values: from TOML to valid types.
 
 use gatun_nat::plan::{Net4, Net6, Transport};
 use gatun_wire::Prefix64;
@@ -6,31 +6,31 @@ use gatun_wire::rfc6052::Prefix64Error;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddrV4, SocketAddrV6};
 use toml::de::DeValue;
 
-/// Longer lists of words are cut in messages.
+/// Most words listed in a message.
 const WORDS_SHOWN_MAX: usize = 8;
 
 /// Invalid value.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Invalid {
-    /// Problem with it.
+    /// Problem with the value.
     pub(crate) what: String,
-    /// Correction, if the example of the key does not suffice.
+    /// Correction, if the key's example does not suffice.
     pub(crate) instead: Option<String>,
 }
 
 impl Invalid {
-    /// Without better advice than the key's example.
+    /// Creates an error with the key's example as correction.
     pub(crate) fn new(what: impl Into<String>) -> Self {
         Invalid { what: what.into(), instead: None }
     }
 
-    /// With advice.
+    /// Creates an error with a correction.
     pub(crate) fn with(what: impl Into<String>, instead: impl Into<String>) -> Self {
         Invalid { what: what.into(), instead: Some(instead.into()) }
     }
 }
 
-/// A value that was read, or why not.
+/// Result of reading a value.
 pub(crate) type Read<T> = Result<T, Invalid>;
 
 /// A string.
@@ -71,7 +71,7 @@ pub(crate) fn integer(value: &DeValue<'_>, min: u32, max: u32) -> Read<u32> {
     }
 }
 
-/// Bytes: a whole number, or a string such as "4MiB".
+/// A number of bytes: a whole number, or a string such as "4MiB".
 pub(crate) fn bytes(value: &DeValue<'_>, min: u32, max: u32) -> Read<u32> {
     let DeValue::String(s) = value else { return integer(value, min, max) };
     let (digits, unit) = split_number(s);
@@ -94,16 +94,13 @@ pub(crate) fn duration_ms(value: &DeValue<'_>) -> Read<u32> {
         .map_err(|_| Invalid::with("the time span is too long", "write at most \"49d\""))
 }
 
-/// The same, of any length.
+/// A time span of any length.
 pub(crate) fn long_duration_ms(value: &DeValue<'_>) -> Read<u64> {
     let s = match value {
         DeValue::String(s) => s.as_ref(),
         DeValue::Integer(n) => {
             let what = format!("{} has no unit", shorten(&n.to_string()));
-            return Err(Invalid::with(
-                what,
-                format!("write \"{}s\" where seconds are meant", shorten(&n.to_string())),
-            ));
+            return Err(Invalid::with(what, format!("write \"{}s\" for seconds", shorten(&n.to_string()))));
         }
         other => {
             return Err(Invalid::new(format!("expected a time span in quotes, found {}", type_name(other))));
@@ -133,7 +130,7 @@ pub(crate) fn long_duration_ms(value: &DeValue<'_>) -> Read<u64> {
     Ok(total)
 }
 
-/// Bytes as a string with a unit: "50GiB".
+/// A number of bytes as a string with a unit: "50GiB".
 pub(crate) fn size(value: &DeValue<'_>) -> Read<u64> {
     let s = text(value)?;
     let (digits, unit) = split_number(s);
@@ -147,7 +144,7 @@ pub(crate) fn size(value: &DeValue<'_>) -> Read<u64> {
     size.filter(|n| *n > 0).ok_or_else(|| Invalid::new(format!("invalid size \"{}\"", shorten(s))))
 }
 
-/// Milliseconds as a time span that [`duration_ms`] reads.
+/// Formats milliseconds as a time span that [`duration_ms`] reads.
 pub(crate) fn show_duration(ms: u32) -> String {
     let mut parts = String::new();
     let mut rest = ms;
@@ -160,7 +157,7 @@ pub(crate) fn show_duration(ms: u32) -> String {
     if parts.is_empty() { "0s".to_owned() } else { parts }
 }
 
-/// One of some words.
+/// One of a list of words.
 pub(crate) fn choice<T: Copy>(value: &DeValue<'_>, words: &[(&'static str, T)]) -> Read<T> {
     let list = || {
         let mut list: Vec<_> = words.iter().map(|(word, _)| format!("\"{word}\"")).collect();
@@ -194,7 +191,7 @@ pub(crate) fn address6(value: &DeValue<'_>) -> Read<Ipv6Addr> {
     s.parse().map_err(|_| Invalid::new(format!("\"{}\" is not an IPv6 address", shorten(s))))
 }
 
-/// An IPv4 network; an address alone is a /32.
+/// An IPv4 network; a single address is a /32.
 pub(crate) fn net4(value: &DeValue<'_>) -> Read<Net4> {
     parse_net4(text(value)?)
 }
@@ -215,12 +212,12 @@ pub(crate) fn parse_net4(s: &str) -> Read<Net4> {
     })
 }
 
-/// An IPv6 network; an address alone is a /128.
+/// An IPv6 network; a single address is a /128.
 pub(crate) fn net6(value: &DeValue<'_>) -> Read<Net6> {
     parse_net6(text(value)?)
 }
 
-/// An IPv6 prefix, or an IPv4 one as it stands in ::ffff:0:0/96.
+/// An IPv6 prefix, or an IPv4 one mapped into ::ffff:0:0/96.
 pub(crate) fn net(value: &DeValue<'_>) -> Read<Net6> {
     if text(value)?.contains(':') {
         return net6(value);
@@ -321,7 +318,7 @@ pub(crate) fn ports(value: &DeValue<'_>) -> Read<(u16, u16)> {
     }
 }
 
-/// A port of a remote host, of a protocol or, without one, of TCP and UDP: 443, "udp/123".
+/// A port of a remote host, with a protocol or for TCP and UDP: "udp/123", 443.
 pub(crate) fn remote_port(value: &DeValue<'_>) -> Read<(Option<Transport>, u16)> {
     let DeValue::String(s) = value else { return Ok((None, integer(value, 1, 65_535)? as u16)) };
     let wrong = |what| Invalid::with(what, "write a port, 443, or one with its protocol, \"udp/443\"");
@@ -330,7 +327,7 @@ pub(crate) fn remote_port(value: &DeValue<'_>) -> Read<(Option<Transport>, u16)>
         parts.ok_or_else(|| wrong(format!("\"{}\" is not a protocol and a port", shorten(s))))?;
     let transport = Transport::named(protocol)
         .filter(|&transport| transport != Transport::Icmp)
-        .ok_or_else(|| wrong(format!("\"{}\" has no ports that could be shared", shorten(protocol))))?;
+        .ok_or_else(|| wrong(format!("\"{}\" has no ports to share", shorten(protocol))))?;
     match port.parse() {
         Ok(port) if port > 0 => Ok((Some(transport), port)),
         _ => Err(wrong(format!("\"{}\" is not a port", shorten(port)))),
@@ -340,7 +337,7 @@ pub(crate) fn remote_port(value: &DeValue<'_>) -> Read<(Option<Transport>, u16)>
 /// First and last port.
 pub(crate) type PortRange = (u16, u16);
 
-/// An IPv6 address and a port, or some in a row: "[2001:db8::1]:80", "[2001:db8::1]:8000-8010".
+/// An IPv6 address with a port or consecutive ports: "[2001:db8::1]:80", "[2001:db8::1]:8000-8010".
 pub(crate) fn endpoint6(value: &DeValue<'_>) -> Read<(Ipv6Addr, PortRange)> {
     let s = text(value)?;
     let (at, last) = split_last_port(s);
@@ -350,7 +347,7 @@ pub(crate) fn endpoint6(value: &DeValue<'_>) -> Read<(Ipv6Addr, PortRange)> {
     }
 }
 
-/// An IPv4 address and a port, or some in a row: "192.0.2.1:80", "192.0.2.1:8000-8010".
+/// An IPv4 address with a port or consecutive ports: "192.0.2.1:80", "192.0.2.1:8000-8010".
 pub(crate) fn endpoint4(value: &DeValue<'_>) -> Read<(Ipv4Addr, PortRange)> {
     let s = text(value)?;
     let (at, last) = split_last_port(s);
@@ -391,7 +388,7 @@ pub(crate) fn name(value: &DeValue<'_>) -> Read<String> {
     Ok(s.to_owned())
 }
 
-/// A text as it may stand in a message: not longer than a line.
+/// Shortens a text to a line, for messages.
 pub(crate) fn shorten(s: &str) -> String {
     let shown: String = s.chars().take(60).map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect();
     if s.chars().nth(60).is_some() { shown + "..." } else { shown }
@@ -401,7 +398,7 @@ fn split_prefix(s: &str) -> (&str, Option<&str>) {
     s.split_once('/').map_or((s, None), |(address, len)| (address, Some(len)))
 }
 
-/// A prefix length; without one, the longest.
+/// A prefix length; the maximum if missing.
 fn prefix_len(len: Option<&str>, max: u8) -> Option<u8> {
     let Some(len) = len else { return Some(max) };
     let digits = !len.is_empty() && len.bytes().all(|b| b.is_ascii_digit());
@@ -413,7 +410,7 @@ fn split_number(s: &str) -> (&str, &str) {
     s.split_at(end)
 }
 
-/// The name that somebody who wrote `word` may have meant.
+/// The name most similar to `word`.
 pub(crate) fn nearest<'n>(word: &str, names: impl Iterator<Item = &'n str> + Clone) -> Option<&'n str> {
     if word.len() > 64 {
         return None;
@@ -430,7 +427,7 @@ pub(crate) fn nearest<'n>(word: &str, names: impl Iterator<Item = &'n str> + Clo
         .map(|(_, name)| name)
 }
 
-/// "a string", for messages.
+/// Name of a value's type for messages, such as "a string".
 pub(crate) fn type_name(value: &DeValue<'_>) -> &'static str {
     match value {
         DeValue::String(_) => "a string",

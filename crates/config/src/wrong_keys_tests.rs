@@ -1,9 +1,9 @@
-//! Every key of the file, wrong in every way, one after the other.
+//! Test of every key with wrong values.
 
 use crate::keys::{FILE_KEYS, Key, Kind};
 use crate::{Severity, load_str};
 
-/// A file in which everything but one table is right, and that table: its header, and the keys it needs.
+/// A table in an otherwise valid file: its header, and the keys it needs.
 struct Place {
     before: &'static str,
     keys: &'static [Key],
@@ -28,12 +28,12 @@ prefixes = ["192.0.2.0/28"]
 
 const DPDK: &str = "[[siit]]\npool6 = \"2001:db8:77::/96\"\n[[port]]\nbackend = \"dpdk\"\ndevice = \"net_null0\"\naddresses = [\"198.51.100.1/24\"]\n";
 
-/// Every table of the file, those inside others too.
+/// All tables of the file, nested ones included.
 fn places() -> Vec<Place> {
     let mut places = Vec::new();
     for section in FILE_KEYS {
         let (Kind::Table(keys) | Kind::Tables(keys)) = &section.kind else {
-            panic!("{} is no table", section.name)
+            panic!("{} is not a table", section.name)
         };
         let header = match section.kind {
             Kind::Tables(_) => format!("[[{}]]", section.name),
@@ -89,7 +89,7 @@ fn file(place: &Place, key: &Key, line: &str) -> (String, usize) {
     (text + line + "\n", at)
 }
 
-/// Values that no key may have.
+/// Values that no key accepts.
 const NEVER_RIGHT: &[&str] = &[
     "1.5",
     "nan",
@@ -107,7 +107,7 @@ const NEVER_RIGHT: &[&str] = &[
     "\"\u{1f980}\"",
 ];
 
-/// Values that some key may have, but that must never make the program panic.
+/// Values that some keys accept and that must not cause a panic.
 const SOMETIMES_RIGHT: &[&str] = &[
     "true",
     "false",
@@ -144,7 +144,7 @@ const SOMETIMES_RIGHT: &[&str] = &[
 ];
 
 #[test]
-fn every_key_wrong_in_turn_is_an_error_at_its_place() {
+fn each_wrong_key_is_an_error_at_its_place() {
     let mut tried = 0;
     for place in places() {
         for key in place.keys {
@@ -188,7 +188,7 @@ fn no_value_of_any_key_makes_the_program_panic() {
 }
 
 #[test]
-fn a_slip_in_the_name_of_any_key_is_answered_with_the_name() {
+fn a_misspelt_key_gets_its_name_as_suggestion() {
     for place in places() {
         for key in place.keys {
             let slip = format!("{}x", key.name);
@@ -205,7 +205,7 @@ fn a_slip_in_the_name_of_any_key_is_answered_with_the_name() {
 }
 
 #[test]
-fn the_example_of_every_key_is_right() {
+fn the_example_of_every_key_is_valid() {
     for place in places() {
         for key in place.keys.iter().filter(|key| key.name != "eam_file") {
             let (text, at) = file(&place, key, &key.example_line());

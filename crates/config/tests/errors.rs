@@ -1,9 +1,9 @@
-//! The texts that people read when a file is wrong.
+//! Tests of error reports.
 
 use gatun_config::load_str;
 use std::fmt::Write as _;
 
-/// Each file's report, in both forms.
+/// The report of a file, as text.
 fn report(text: &str) -> String {
     let report = load_str(text, "gatun.toml").err().unwrap_or_else(|| panic!("accepted:\n{text}"));
     report.to_string()
@@ -14,7 +14,7 @@ fn warnings(text: &str) -> String {
 }
 
 #[test]
-fn all_errors_are_reported_at_once_each_with_its_place_and_what_to_write() {
+fn all_errors_are_reported_at_once_with_place_and_correction() {
     let text = r#"
 [[pool]]
 name = "res"
@@ -45,18 +45,18 @@ fn a_syntax_error_is_reported_with_its_place() {
 }
 
 #[test]
-fn a_key_twice_is_an_error() {
+fn a_duplicate_key_is_an_error() {
     insta::assert_snapshot!(report("[translator]\nmtu4 = 1500\nmtu4 = 1400\n"));
 }
 
 #[test]
-fn an_empty_file_is_told_what_it_lacks() {
+fn an_empty_file_is_refused_with_the_missing_sections() {
     insta::assert_snapshot!(report(""));
 }
 
 // proves: A52-1
 #[test]
-fn a_prefix_of_a_length_that_rfc_6052_does_not_know_is_refused() {
+fn a_prefix_length_unknown_to_rfc_6052_is_refused() {
     let mut all = String::new();
     for prefix in
         ["64:ff9b::/97", "2001:db8::/33", "2001:db8::1/96", "2001:db8:0:0:100::/96", "64:ff9b::", "::/0"]
@@ -108,7 +108,7 @@ eam = [{ v4 = "192.0.2.7", v6 = "2001:db8:2::7" }]
 }
 
 #[test]
-fn an_address_belongs_to_one_pool_also_where_the_ports_differ() {
+fn an_address_belongs_to_one_pool_even_if_ports_differ() {
     let text = r#"
 pool = [
     { name = "low", prefixes = "192.0.2.1", ports = "1024-29999" },
@@ -124,7 +124,7 @@ nat64 = [
 
 // proves: A77-3
 #[test]
-fn a_mapping_whose_ipv6_side_has_less_room_is_refused() {
+fn a_mapping_with_a_shorter_ipv6_suffix_is_refused() {
     let text = r#"
 [[siit]]
 eam = [
@@ -140,7 +140,7 @@ eam = [
 
 // proves: A77-5
 #[test]
-fn overlapping_mappings_need_the_flag_and_equal_ones_are_refused_with_it_too() {
+fn overlapping_mappings_need_the_flag_and_equal_ones_are_always_refused() {
     let eam = r#"eam = [
     { v4 = "192.0.2.0/24", v6 = "2001:db8::/120" },
     { v4 = "192.0.2.8/32", v6 = "2001:db8:1::8" },
@@ -157,7 +157,7 @@ fn overlapping_mappings_need_the_flag_and_equal_ones_are_refused_with_it_too() {
 }
 
 #[test]
-fn static_bindings_that_cannot_be_are_refused() {
+fn invalid_static_bindings_are_refused() {
     let text = r#"
 [[pool]]
 prefixes = "192.0.2.1"
@@ -178,7 +178,7 @@ static = [
 }
 
 #[test]
-fn what_a_later_version_will_read_is_said_to_be_not_yet_there() {
+fn keys_of_later_versions_are_reported_as_unsupported() {
     let text = r#"
 [[port]]
 backend = "dpdk"
@@ -193,13 +193,13 @@ listen = "unix:/run/gatun/api.sock"
 }
 
 #[test]
-fn datagrams_go_together_by_an_offload_or_not_at_all() {
+fn udp_gro_needs_offload() {
     let text = "[[port]]\noffload = false\nudp_gro = true\n[[siit]]\npool6 = \"2001:db8::/96\"\n";
     insta::assert_snapshot!(report(text));
 }
 
 #[test]
-fn ports_on_an_ethernet_that_cannot_be_are_refused() {
+fn invalid_ethernet_ports_are_refused() {
     let text = r#"
 [[port]]
 backend = "xdp"
@@ -233,7 +233,7 @@ inside = ["100.64.0.0/10"]
 }
 
 #[test]
-fn instances_that_claim_the_same_packets_or_ports_that_are_none_are_refused() {
+fn instances_with_overlapping_claims_or_unknown_ports_are_refused() {
     let port = |name: &str, vlan: u16| {
         format!("[[port]]\nname = \"{name}\"\nbackend = \"xdp\"\ndevice = \"eth0\"\nvlan = {vlan}\n")
     };
@@ -253,22 +253,22 @@ fn instances_that_claim_the_same_packets_or_ports_that_are_none_are_refused() {
         pool + &port("outside", 1) + &port("customer-a", 2) + &port("customer-b", 3)
     };
     let texts = [
-        // No such port; a port of a TUN device; every port is an inside.
+        // An unknown port; a port of a TUN device; every port is an inside port.
         ports.clone() + &four("x", "ports = [\"costumer-a\"]"),
         pool.to_owned() + "[[port]]\nname = \"tun\"\n" + &four("x", "ports = [\"tun\"]"),
         pool.to_owned() + &port("customer-a", 2) + &four("x", a),
-        // A port in two sets; one network twice behind the same port, and without ports.
+        // A port in two sets; a network twice behind the same port, and without ports.
         ports.clone() + &four("x", a) + &four("y", both),
         ports.clone() + &four("x", a) + &four("y", a),
         ports.clone() + &four("x", "") + &four("y", ""),
-        // Whose an untranslated answer is cannot be told.
+        // An untranslated answer that matches two instances.
         ports.clone() + &four("x", a) + &four("y", exempt),
-        // A prefix twice, where sources are not apart, and with a stateless instance.
+        // A prefix twice with overlapping sources, and with a stateless instance.
         ports.clone() + &six("sources = \"2001:db8::/32\"") + &six("sources = \"2001:db8:1::/48\""),
         ports.clone() + &six("sources = \"2001:db8::/32\"") + &six(""),
         ports.clone() + &six(b) + &six(b),
         ports.clone() + &six(b) + "[[siit]]\npool6 = \"64:ff9b::/96\"\n",
-        // A formula by address, for hosts that may have the same ones.
+        // A formula by address, for hosts that may have the same addresses.
         by_formula("10.0.0.0/24") + &four("x", a) + &four("y", b),
         by_formula("2001:db8::/56") + &six(a) + &six(b),
     ];
@@ -276,7 +276,7 @@ fn instances_that_claim_the_same_packets_or_ports_that_are_none_are_refused() {
 }
 
 #[test]
-fn devices_of_dpdk_that_cannot_be_are_refused() {
+fn invalid_dpdk_devices_are_refused() {
     let text = r#"
 [dpdk]
 huge_pages = true
@@ -312,7 +312,7 @@ pool6 = "2001:db8::/96"
 
 // proves: R74-2
 #[test]
-fn allocations_that_cannot_be_are_refused_and_waste_is_pointed_at() {
+fn invalid_allocations_are_refused_and_waste_gives_a_warning() {
     let text = r#"
 [[pool]]
 name = "waste"
@@ -352,7 +352,7 @@ pool = "formula"
 }
 
 #[test]
-fn ranges_of_static_ports_that_do_not_fit_are_refused() {
+fn invalid_ranges_of_static_ports_are_refused() {
     let text = r#"
 [[pool]]
 prefixes = "192.0.2.0/28"
@@ -369,13 +369,13 @@ static = [
 }
 
 #[test]
-fn own_addresses_that_no_packet_can_come_from_are_refused() {
+fn own_addresses_that_cannot_be_a_source_are_refused() {
     insta::assert_snapshot!(report("[translator]\nown4 = \"224.0.0.1\"\nown6 = \"fe80::1\"\n"));
 }
 
 // proves: R47-5, R53-5, R55-2
 #[test]
-fn what_is_doubtful_is_accepted_with_a_warning() {
+fn doubtful_settings_are_accepted_with_a_warning() {
     let text = r#"
 [[port]]
 addresses = ["192.0.2.3/24"]
@@ -413,7 +413,7 @@ fragment = "1ms"
 }
 
 #[test]
-fn a_stateless_instance_without_own_addresses_is_warned_about() {
+fn a_stateless_instance_without_own_addresses_gives_a_warning() {
     insta::assert_snapshot!(warnings("[[siit]]\neam = [{ v4 = \"192.0.2.1\", v6 = \"2001:db8::1\" }]\n"));
 }
 
@@ -446,7 +446,7 @@ fn errors_in_a_file_of_mappings_name_that_file_and_line() {
 }
 
 #[test]
-fn files_that_are_not_there_or_not_text_are_reported_like_any_other_error() {
+fn missing_and_binary_files_are_reported_like_other_errors() {
     let missing = gatun_config::load_file("/nonexistent/gatun.toml".as_ref()).unwrap_err().to_string();
     insta::assert_snapshot!(missing);
     let path = std::env::temp_dir().join(format!("gatun-latin1-{}.toml", std::process::id()));
@@ -458,14 +458,14 @@ fn files_that_are_not_there_or_not_text_are_reported_like_any_other_error() {
 }
 
 #[test]
-fn of_a_long_text_that_is_no_configuration_only_the_first_error_is_sought() {
+fn only_the_first_error_of_a_long_invalid_text_is_reported() {
     let text = "x = 1\n".repeat(200_000);
     let report = load_str(&text, "gatun.toml").unwrap_err();
     assert_eq!(report.errors(), 1);
     assert!(report.to_string().starts_with("gatun.toml:2:1: error: duplicate key"), "{report}");
 }
 
-/// A list of so many mappings, and `more` in its middle.
+/// A list of mappings, with `more` in its middle.
 fn long_list(mappings: u32, more: &str) -> String {
     let mut text = String::from("[[siit]]\neam = [\n");
     for n in 0..mappings {
@@ -484,8 +484,8 @@ fn long_list(mappings: u32, more: &str) -> String {
 }
 
 #[test]
-fn an_error_in_a_long_list_is_at_its_place_and_a_text_without_end_is_refused() {
-    assert!(load_str(&long_list(200_000, ""), "gatun.toml").is_ok(), "a list may be long, comments and all");
+fn an_error_in_a_long_list_has_its_place_and_an_endless_text_is_refused() {
+    assert!(load_str(&long_list(200_000, ""), "gatun.toml").is_ok(), "a long list with comments is valid");
     let wrong = "  { v4 = \"10.0.0.300\", v6 = \"2001:db8::5\" },\n";
     let said = report(&long_list(200_000, wrong));
     assert!(
@@ -498,7 +498,7 @@ fn an_error_in_a_long_list_is_at_its_place_and_a_text_without_end_is_refused() {
 }
 
 #[test]
-fn a_file_of_mappings_without_end_is_refused() {
+fn an_endless_mapping_file_is_refused() {
     let text = "[[siit]]\neam_file = \"/dev/zero\"\n";
     let said = report(text);
     assert!(
@@ -509,7 +509,7 @@ fn a_file_of_mappings_without_end_is_refused() {
 
 // proves: R47-7
 #[test]
-fn inside_networks_that_are_public_too_or_written_twice_are_refused() {
+fn inside_networks_that_are_public_or_duplicate_are_refused() {
     insta::assert_snapshot!(report(
         r#"
 [translator]
@@ -528,7 +528,7 @@ eam = [{ v4 = "203.0.113.5", v6 = "2001:db8::5" }]
 }
 
 #[test]
-fn overload_takes_ports_of_tcp_and_udp_once_each() {
+fn overload_accepts_each_tcp_and_udp_port_once() {
     let pool = |overload: &str| {
         format!(
             "[[pool]]\nprefixes = \"192.0.2.1\"\noverload = {overload}\n[[nat64]]\npool6 = \"64:ff9b::/96\"\n"
@@ -536,10 +536,10 @@ fn overload_takes_ports_of_tcp_and_udp_once_each() {
     };
     for (overload, wanted) in [
         ("[0]", "0 is not between 1 and 65535"),
-        ("[\"icmp/8\"]", "\"icmp\" has no ports that could be shared"),
+        ("[\"icmp/8\"]", "\"icmp\" has no ports to share"),
         ("[\"443\"]", "\"443\" is not a protocol and a port"),
         ("[\"udp/0\"]", "\"0\" is not a port"),
-        ("[443, \"tcp/443\"]", "port 443 stands here twice for one protocol"),
+        ("[443, \"tcp/443\"]", "duplicate port 443 for one protocol"),
         ("[true]", "expected a whole number"),
     ] {
         let text = report(&pool(overload));
@@ -552,7 +552,7 @@ fn overload_takes_ports_of_tcp_and_udp_once_each() {
 }
 
 #[test]
-fn where_the_daemon_is_asked_is_a_path_or_nowhere() {
+fn invalid_api_and_metrics_sockets_are_refused() {
     let with = |lines: &str| report(&format!("[[siit]]\npool6 = \"2001:db8:46::/96\"\n{lines}"));
     let long = "x".repeat(100);
     let wrong = [
@@ -569,16 +569,18 @@ fn where_the_daemon_is_asked_is_a_path_or_nowhere() {
     ];
     insta::assert_snapshot!(wrong.map(with).join("\n"));
     let alone = "[[siit]]\npool6 = \"2001:db8:46::/96\"\n[api]\nkey = \"/etc/gatun/api.key\"";
-    assert!(warnings(alone).contains("`key` is for `listen_tls`, which is not there"));
+    assert!(warnings(alone).contains("`key` has no effect without `listen_tls`"));
 }
 
 #[test]
-fn a_device_that_stays_does_not_come_before_the_hosts_routes() {
+fn precede_routes_is_refused_for_persistent_devices() {
     let text = "[[port]]\ndevice = \"nat64\"\nmode = \"attach\"\nprecede_routes = true\n[[siit]]\npool6 = \"2001:db8::/96\"\n\
                 eam = [{ v4 = \"192.0.2.1\", v6 = \"2001:db8:1::1\" }]\n";
     let report = report(text);
     assert!(
-        report.contains("gatun.toml:4:18: error: `precede_routes` is for devices that end with gatun"),
+        report.contains(
+            "gatun.toml:4:18: error: `precede_routes` needs a device that gatun removes at its end"
+        ),
         "{report}"
     );
 }

@@ -1,11 +1,11 @@
-//! What `gatun check` says a configuration needs is what it takes: an engine, full to the brim, in RAM.
+//! Memory of a full engine in RAM equals the prediction of `gatun check`.
 
 use gatun_config::load_str;
 use gatun_nat::{Instant, Nat, Plan, Verdict};
 use gatun_wire::{HEADROOM, Packet};
 use std::net::Ipv6Addr;
 
-/// Bytes of this process in RAM, on huge pages that were set aside too.
+/// Bytes of this process in RAM, including reserved huge pages.
 fn resident() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let kilobytes = |name: &str| {
@@ -15,8 +15,8 @@ fn resident() -> u64 {
     (kilobytes("VmRSS:") + kilobytes("HugetlbPages:")) * 1024
 }
 
-/// The first packet of a flow, by its number: each protocol in turn, 16 flows a subscriber. No checksum: engines
-/// change them by difference.
+/// The first packet of a flow by its number: the protocols in turn, 16 flows per subscriber. It has no
+/// checksum: engines update checksums incrementally.
 fn packet(flow: u32, out: &mut [u8; 60]) -> usize {
     let (subscriber, of_it) = (flow / 48, flow % 48);
     let port = (1024 + of_it as u16).to_be_bytes();
@@ -49,7 +49,7 @@ fn packet(flow: u32, out: &mut [u8; 60]) -> usize {
     40 + usize::from(len)
 }
 
-/// Opens every session that there is room for.
+/// Opens sessions up to the limit.
 fn fill(nat: &mut Nat, plan: &Plan) {
     let sessions = plan.limits.sessions_max;
     let mut buffers = vec![[0u8; HEADROOM + 60 + 64]; 64];
@@ -72,9 +72,9 @@ fn fill(nat: &mut Nat, plan: &Plan) {
     assert_eq!(nat.occupancy().sessions, sessions as usize);
 }
 
-// One test, as all tests of a file share a process.
+// A single test, because all tests of a file share a process.
 #[test]
-fn a_full_engine_takes_what_was_said_within_five_percent() {
+fn a_full_engine_takes_the_predicted_memory_within_five_percent() {
     // As the daemon does.
     gatun_mem::take_at_once();
     for allocation in ["\"random\"", "{ kind = \"blocks\", size = 32, blocks_per_subscriber = 3 }"] {

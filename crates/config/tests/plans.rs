@@ -1,4 +1,4 @@
-//! Good files, and the exact plans that come of them.
+//! Valid files and the exact plans made from them.
 
 use gatun_config::{
     Api, ApiSocket, ApiTls, Config, DeviceMode, EventSink, Network, Routes, StateDir, load_str,
@@ -50,7 +50,7 @@ pool6 = "64:ff9b::/96"
 }
 
 #[test]
-fn the_routes_of_a_plan_are_its_prefixes_pools_and_mappings_each_once() {
+fn a_plan_has_one_route_per_prefix_pool_and_mapping() {
     let (config, _) = load(
         r#"
 [[pool]]
@@ -360,7 +360,7 @@ fn every_example_is_accepted_without_a_warning() {
 }
 
 #[test]
-fn routes_to_neighbours_are_joined_and_reach_nobody_else() {
+fn adjacent_routes_are_joined_exactly() {
     let text = r#"
 [[siit]]
 pool6 = "2001:db8:46::/96"
@@ -389,7 +389,7 @@ allow_overlap = true
 }
 
 #[test]
-fn own_addresses_outside_of_pools_and_prefixes_get_routes() {
+fn own_addresses_outside_pools_and_prefixes_get_routes() {
     let text = r#"
 [translator]
 own4 = "198.51.100.14"
@@ -406,7 +406,7 @@ pool6 = "2001:db8:64::/96"
 
 // proves: R74-1
 #[test]
-fn a_formula_takes_its_subscribers_length_from_the_instance() {
+fn a_formula_takes_the_subscriber_length_from_the_instance() {
     let (config, _) = load(
         r#"
 [[pool]]
@@ -439,7 +439,7 @@ fn an_allocation_may_be_one_word() {
 }
 
 #[test]
-fn a_static_binding_may_be_of_ports_in_a_row() {
+fn a_static_binding_may_have_consecutive_ports() {
     let (config, _) = load(
         r#"
 [[pool]]
@@ -505,7 +505,7 @@ tcp_closing = "6m"
     assert_eq!(times, (240_000, 300_000, 360_000));
 }
 
-/// Two customers behind VLANs of one interface, with the same addresses.
+/// Two customers in VLANs of one interface, with the same addresses.
 const CUSTOMERS: &str = r#"
 [[port]]
 name = "outside"
@@ -551,7 +551,7 @@ pool = "a"
 "#;
 
 #[test]
-fn ports_that_instances_name_together_are_a_realm_of_their_own() {
+fn ports_named_together_form_a_realm() {
     let (config, warnings) = load(CUSTOMERS);
     assert_eq!(warnings, "");
     let realms: Vec<_> = config.plan.nat44.iter().map(|n| n.realm).collect();
@@ -568,7 +568,7 @@ fn ports_that_instances_name_together_are_a_realm_of_their_own() {
 }
 
 #[test]
-fn instances_may_share_a_prefix_where_ports_or_sources_tell_them_apart() {
+fn instances_may_share_a_prefix_if_ports_or_sources_differ() {
     let six = |keys: &str| format!("[[nat64]]\npool6 = \"64:ff9b::/96\"\npool = \"a\"\n{keys}\n");
     let by_sources = six("sources = \"2001:db8:a::/48\"") + &six("sources = \"2001:db8:b::/48\"");
     let (text, _) = CUSTOMERS.rsplit_once("[[nat64]]").unwrap();
@@ -582,7 +582,7 @@ const TWO_POOLS: &str = "[[pool]]\nname = \"b\"\nprefixes = \"192.0.2.0/28\"\nal
                          [[nat64]]\npool6 = \"64:ff9b::/96\"\npool = \"b\"\n";
 
 #[test]
-fn a_log_wants_the_events_that_it_keeps_beside_those_that_are_told() {
+fn the_engine_makes_events_for_the_log_and_for_sinks() {
     use gatun_nat::{EventKind::*, EventKinds};
     let kinds =
         |kinds: &[gatun_nat::EventKind]| kinds.iter().fold(EventKinds::NONE, |all, kind| all.with(*kind));
@@ -601,7 +601,7 @@ fn a_log_wants_the_events_that_it_keeps_beside_those_that_are_told() {
     assert_eq!((log.retention_ms, log.size_max), (Some(180 * 86_400_000), Some(2 << 40)));
     assert_eq!(config.json_kinds, kinds(&[QuotaHit]));
     assert_eq!(config.plan.events.kinds, kinds(&[QuotaHit, BlockAssigned, BlockReleased, BlockKept]));
-    // Ports given out one by one are known by their bindings alone.
+    // Ports allocated one by one are known only by their bindings.
     let random = "[[pool]]\nname = \"r\"\nprefixes = \"198.51.100.0/28\"\n[[nat44]]\ninside = \"10.0.0.0/8\"\npool = \"r\"\n";
     let (config, warnings) = load(&format!("{random}[log]\n"));
     assert!(config.log.unwrap().bindings && warnings.iter().count() == 0);
@@ -611,11 +611,11 @@ fn a_log_wants_the_events_that_it_keeps_beside_those_that_are_told() {
     );
     let (config, warnings) = load(&format!("{random}[log]\nbindings = false\n"));
     assert!(!config.log.unwrap().bindings);
-    assert!(warnings.to_string().contains("pool \"r\" gives out ports one by one"), "{warnings}");
+    assert!(warnings.to_string().contains("pool \"r\" allocates single ports"), "{warnings}");
 }
 
 #[test]
-fn collectors_have_names_and_get_what_they_ask_for() {
+fn collectors_have_names_and_their_kinds_of_events() {
     use gatun_config::{ExportFormat, ExportTarget};
     use gatun_nat::EventKind::*;
     let text = format!(
@@ -637,19 +637,19 @@ fn collectors_have_names_and_get_what_they_ask_for() {
     assert!(config.plan.events.kinds.has(SessionCreated) && config.plan.events.kinds.has(BlockAssigned));
     let udp = text.replace("tcp:[2001:db8::5]:601", "udp:[2001:db8::5]:601");
     let report = gatun_config::load_str(&udp, "x").unwrap_err().to_string();
-    assert!(report.contains("UDP does not tell"), "{report}");
+    assert!(report.contains("UDP does not report"), "{report}");
     for wrong in
         ["", "udp:", "udp:192.0.2.1", "udp:192.0.2.1:0", "sctp:192.0.2.1:1", "unix:log", "tcp:collector:1"]
     {
         let report = gatun_config::load_str(&text.replace("tcp:[2001:db8::5]:601", wrong), "x")
             .unwrap_err()
             .to_string();
-        assert!(report.contains("is none of udp:ADDRESS:PORT, tcp:ADDRESS:PORT and unix:PATH"), "{report}");
+        assert!(report.contains("is not udp:ADDRESS:PORT, tcp:ADDRESS:PORT or unix:PATH"), "{report}");
     }
 }
 
 #[test]
-fn neighbours_that_are_written_down_reach_the_manners_and_wrong_ones_are_refused() {
+fn static_neighbours_reach_the_host_and_wrong_ones_are_refused() {
     let text = |neighbour: &str| {
         format!(
             "[[port]]\nbackend = \"xdp\"\ndevice = \"eth0\"\naddresses = \"198.51.100.64/24\"\n\
@@ -677,7 +677,7 @@ fn neighbours_that_are_written_down_reach_the_manners_and_wrong_ones_are_refused
 }
 
 #[test]
-fn hosts_behind_a_clat_are_those_of_mappings_beside_a_prefix_neighbours_joined() {
+fn hosts_behind_a_clat_are_the_joined_mappings_beside_a_prefix() {
     let eam = r#"eam = [
   { v4 = "100.64.0.0/11", v6 = "2001:db8:46::/107" },
   { v4 = "100.96.0.0/11", v6 = "2001:db8:47::/107" },

@@ -1,5 +1,5 @@
-//! What is published about the file is what the program knows. `GATUN_BLESS=1 cargo test -p gatun-config`
-//! writes the files anew.
+//! The published schema and reference page are current. `GATUN_BLESS=1 cargo test -p gatun-config` rewrites
+//! them.
 
 use std::path::PathBuf;
 

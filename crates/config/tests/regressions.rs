@@ -1,9 +1,9 @@
-//! What fuzzing the configuration found, replayed: texts that once did harm, and each text cut short.
+//! Replay of texts that fuzzing found: whole, and every prefix of each.
 
 use std::path::Path;
 
 #[test]
-fn no_text_and_no_beginning_of_one_makes_it_panic() {
+fn no_text_or_prefix_of_one_causes_a_panic() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/regressions/config");
     let mut replayed = 0;
     for entry in std::fs::read_dir(&folder).expect("the folder is part of the repository") {
@@ -11,7 +11,7 @@ fn no_text_and_no_beginning_of_one_makes_it_panic() {
         let text = std::fs::read_to_string(&file).expect("the file can be read");
         for (end, _) in text.char_indices().chain([(text.len(), ' ')]) {
             if let Err(report) = gatun_config::load_str(&text[..end], "fuzz.toml") {
-                assert!(!report.to_string().is_empty(), "{}: an error without a word", file.display());
+                assert!(!report.to_string().is_empty(), "{}: an empty report", file.display());
             }
         }
         replayed += 1;

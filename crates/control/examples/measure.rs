@@ -1,7 +1,7 @@
-//! How quickly the API dumps and ends sessions while packets flow, and what that does to them.
+//! Speed of dumping and ending sessions over the API while packets flow, and the packets lost meanwhile.
 //!
-//! One worker, a device made up of memory that delivers packets of random sessions at a fixed rate, and loses what
-//! does not fit into its queue; the API on a Unix socket in front. `scripts/bench-api` runs it.
+//! One worker reads a device in memory that delivers packets of random sessions at a fixed rate and loses
+//! what does not fit into its queue. The API listens on a Unix socket. `scripts/bench-api` runs it.
 
 use gatun_api::client::Client;
 use gatun_api::types::{Bound, Cleared, Sandbox, Session, SessionKey, SessionKeys};
@@ -27,12 +27,12 @@ const SESSIONS: u32 = 2_097_152;
 const SUBSCRIBERS: u32 = 131_072;
 /// Packets that the device holds for the worker.
 const QUEUE: u64 = 4096;
-/// Bytes of a packet, from the IP header on.
+/// Bytes of a packet from the IP header on.
 const PACKET: usize = 114;
 const STRIDE: usize = HEADROOM + PACKET + 64;
-/// Dumps, one after the other.
+/// Number of dumps.
 const DUMPS: usize = 7;
-/// Sessions of one request to end some.
+/// Sessions ended by one request.
 const KEYS: usize = 4096;
 
 fn plan() -> Plan {
@@ -66,10 +66,10 @@ fn packet(n: u32) -> Vec<u8> {
     header.packet(&Message::udp(1024 + flow as u16, 53, &[7; PACKET - 48]))
 }
 
-/// What the main thread sets and reads.
+/// Settings and counters shared with the main thread.
 #[derive(Default)]
 struct Gauge {
-    /// Packets a second; zero is as many as can be.
+    /// Packets a second; zero is unlimited.
     rate: AtomicU64,
     received: AtomicU64,
     lost: AtomicU64,
@@ -78,21 +78,21 @@ struct Gauge {
 /// Packets of random sessions at a rate.
 struct Device {
     gauge: Arc<Gauge>,
-    /// Source address and port, for each session: what tells their packets apart, and their checksums.
+    /// For each session, the first bytes of its packets: addresses, ports and checksums.
     templates: Vec<u8>,
     buffers: Vec<u8>,
     random: u64,
     since: (u64, Instant),
-    /// Packets that came since, and of those taken or lost.
+    /// Packets that came since, and those taken or lost.
     taken: u64,
     stats: Stats,
 }
 
-/// Bytes of a packet that differ between sessions.
+/// Bytes at the front of a packet that differ between sessions.
 const HEAD: usize = 48;
 
 impl Device {
-    /// How many packets wait, and at most a burst.
+    /// Number of waiting packets, at most a burst.
     fn waiting(&mut self) -> usize {
         let rate = self.gauge.rate.load(Ordering::Relaxed);
         if rate == 0 {
@@ -181,7 +181,7 @@ impl Transmit for Device {
     }
 }
 
-/// An engine with all sessions, and the beginnings of their packets.
+/// An engine with all sessions, and the first bytes of their packets.
 fn filled() -> Result<(Nat, Vec<u8>), Box<dyn Error>> {
     let mut nat = Nat::new(&plan(), [1, 2, 3, 4]).map_err(|e| e.0)?;
     let mut templates = Vec::with_capacity(SESSIONS as usize * HEAD);
@@ -199,7 +199,7 @@ fn filled() -> Result<(Nat, Vec<u8>), Box<dyn Error>> {
     Ok((nat, templates))
 }
 
-/// Packets a second, received and lost, while something is done.
+/// Packets per second and packets lost while a task runs.
 struct Flow {
     mpps: f64,
     lost: u64,
@@ -238,20 +238,20 @@ fn kill(client: &Client, bodies: &[Vec<u8>]) -> Result<u64, Box<dyn Error>> {
     Ok(ended)
 }
 
-/// Some sessions of a dump, spread over all of it, as requests that end them.
+/// Requests that end sessions sampled from all of a dump.
 fn requests(path: &std::path::Path) -> Result<Vec<Vec<u8>>, Box<dyn Error>> {
     let mut keys: Vec<SessionKey> = Vec::new();
     for line in BufReader::new(File::open(path)?).lines().step_by(8) {
         keys.push(SessionKey::of(&serde_json::from_str::<Session>(&line?)?));
     }
-    // In no order: a step that has no factor in common with their number.
+    // Mixed order: a step that has no factor in common with their number.
     let n = keys.len();
     let mixed: Vec<SessionKey> = (0..n).map(|at| keys[at * 7919 % n].clone()).collect();
     let bodies = mixed.chunks(KEYS).map(|some| serde_json::to_vec(&SessionKeys { sessions: some.to_vec() }));
     Ok(bodies.collect::<Result<_, _>>()?)
 }
 
-/// A worker and its API, and what asks it.
+/// A worker, its API, and a client.
 struct Measured {
     directory: PathBuf,
     gauge: Arc<Gauge>,
@@ -307,24 +307,27 @@ impl Measured {
         Ok(Measured { directory, gauge, client: Client::new(&socket), handle, worker, _file: file })
     }
 
-    /// How fast packets are, and then half of that.
+    /// Measures the highest packet rate, then sets half of it.
     fn halve(&self) {
         let (_, _, full) = watch(&self.gauge, || std::thread::sleep(Duration::from_secs(3)));
-        println!("{SESSIONS} sessions, one worker, packets of random ones: {:.2} Mpps at most", full.mpps);
+        println!(
+            "{SESSIONS} sessions, one worker, packets of random sessions: at most {:.2} Mpps",
+            full.mpps
+        );
         self.gauge.rate.store((full.mpps * 0.5e6) as u64, Ordering::Relaxed);
         std::thread::sleep(Duration::from_millis(200));
         let (_, _, quiet) = watch(&self.gauge, || std::thread::sleep(Duration::from_secs(2)));
-        println!("at half of that, nothing asked: {:.2} Mpps, {} lost", quiet.mpps, quiet.lost);
+        println!("at half of that rate, without requests: {:.2} Mpps, {} lost", quiet.mpps, quiet.lost);
     }
 
     fn dump(&self) -> Result<PathBuf, Box<dyn Error>> {
         let file = self.directory.join("sessions.ndjson");
         let (lines, took, flow) = watch(&self.gauge, || dump(&self.client, &file));
-        // What the machine itself takes away is in both.
+        // The machine's own disturbances are in both figures.
         let (_, _, quiet) = watch(&self.gauge, || std::thread::sleep(took));
         let bytes = std::fs::metadata(&file)?.len();
         println!(
-            "dump to a file: {} sessions, {} MB in {:.2} s; meanwhile {:.2} Mpps, {} lost, and {} as long with nothing asked",
+            "dump to a file: {} sessions, {} MB in {:.2} s; meanwhile {:.2} Mpps, {} lost; in the same time without requests {} lost",
             lines?,
             bytes >> 20,
             took.as_secs_f64(),
@@ -374,18 +377,18 @@ impl Measured {
     }
 }
 
-/// Keeps this thread, and those that it starts, on some processors.
+/// Pins this thread, and those that it starts, to these processors.
 fn stay_on(processors: &[usize]) {
     let mut set = CpuSet::new();
     processors.iter().for_each(|&processor| set.set(processor));
-    // Without it the figures are worse, and still true.
+    // Without pinning the figures are worse, but still true.
     let _ = sched_setaffinity(None, &set);
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
     let may = sched_getaffinity(None)?;
     let processors: Vec<usize> = (0..CpuSet::MAX_CPU).filter(|&processor| may.is_set(processor)).collect();
-    // As an operator has it: the worker has a processor to itself, where there are two.
+    // As an operator runs it: the worker has a processor to itself if there are two.
     let (own, others) = processors.split_last().ok_or("no processor")?;
     stay_on(if others.is_empty() { &processors } else { others });
     let measured = Measured::start(*own)?;

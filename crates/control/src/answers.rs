@@ -1,4 +1,4 @@
-//! What requests ask for, and what they get.
+//! Dispatch of requests, and their answers.
 
 use crate::Control;
 use crate::cleared::{Note, SUMMED_UP_FOR};
@@ -24,7 +24,7 @@ use tokio::sync::mpsc;
 
 /// Parts of a stream that wait for the reader.
 const STREAM_WAITING: usize = 2;
-/// Sessions and bindings that `who` and `where` tell of.
+/// Most sessions and bindings in an answer to `who` or `where`.
 const TOLD_MAX: usize = 100;
 
 /// Finds the pool of a public address.
@@ -53,7 +53,7 @@ impl Control {
         })
     }
 
-    /// Does what is asked.
+    /// Performs a request.
     pub(crate) async fn answer(
         self: &Arc<Self>,
         asked: &Asked<'_>,
@@ -143,7 +143,7 @@ impl Control {
         Answer::Text(kind, metrics::render(&scrape, openmetrics))
     }
 
-    /// The figures of subscribers, where all workers answer.
+    /// The figures of subscribers, if all workers answer.
     async fn subscribers(&self) -> Option<metrics::Subscribers> {
         let (names, totals) = (self.names().await.ok()?, self.subscriber_totals().await.ok()?);
         Some(metrics::Subscribers { names, totals })
@@ -189,7 +189,7 @@ impl Control {
         }
     }
 
-    /// The counters of all workers, or nothing where one does not answer.
+    /// The counters of all workers, or an error if one does not answer.
     pub(crate) async fn total(&self) -> Result<Snapshot, NoAnswer> {
         let all = self.snapshots().await;
         match all.iter().all(Option::is_some) {
@@ -212,7 +212,7 @@ impl Control {
         let names = self.names().await?;
         let which = query.selection(&names)?;
         let list = make(Of { which, names });
-        let wrong = || BadRequest::new("cursor: this is none of this list", "give `next` of the page before");
+        let wrong = || BadRequest::new("cursor: not a cursor of this list", "give `next` of the page before");
         let cursor = query.get("cursor").map(|text| text.parse::<Cursor>().map_err(|()| wrong()));
         let cursor = cursor.transpose()?.unwrap_or_default();
         let limit = query.limit()?;
@@ -278,8 +278,8 @@ impl Control {
         let all = query.parse("all", "true or false")?.unwrap_or(false);
         if which == Selection::default() && !all {
             let names: Vec<_> = endpoint.all_parameters().map(|parameter| parameter.name).collect();
-            let hint = format!("name some by {}; or say all=true", names.join(", "));
-            return Err(BadRequest::new("nothing says which are to end", hint).into());
+            let hint = format!("filter by {}, or pass all=true", names.join(", "));
+            return Err(BadRequest::new("no filter given", hint).into());
         }
         let clear = || Clear { which, extent, at: ClearCursor::default(), cleared: Cleared::default() };
         let cleared = sum_cleared(self.all(clear).await?.iter().map(|job| job.cleared));
@@ -340,7 +340,7 @@ impl Control {
         }
     }
 
-    /// Tells of what was cleared in each second, as long as something was.
+    /// Logs what was cleared in each second until a second passes without any.
     async fn log_more_cleared(self: Arc<Self>) {
         loop {
             tokio::time::sleep(SUMMED_UP_FOR).await;

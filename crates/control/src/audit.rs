@@ -1,4 +1,4 @@
-//! Who had a public port at a time: a question to the log, handed to whoever reads it ([`Auditor`]).
+//! Questions to the log about the owner of a public port, passed to the log's reader ([`Auditor`]).
 
 use crate::Control;
 use crate::configure::{Refused, Why};
@@ -17,18 +17,18 @@ pub struct AuditQuestion {
     pub address: Ipv4Addr,
     /// Public port.
     pub port: u16,
-    /// Of this protocol alone.
+    /// Restricts the question to this protocol.
     pub protocol: Option<api::Protocol>,
-    /// The time, as it was written.
+    /// The time, as the client wrote it.
     pub at: String,
     /// The client, for the log.
     pub who: String,
 }
 
-/// Place of an answer.
+/// Callback for an answer.
 pub type AuditReply = Box<dyn FnOnce(Result<api::WhoAt, Refused>) + Send>;
 
-/// Takes questions; `false` if there are too many. It does not block.
+/// Accepts a question; returns `false` if too many wait. Does not block.
 pub type Auditor = Box<dyn Fn(AuditQuestion, AuditReply) -> bool + Send + Sync>;
 
 impl Control {
@@ -43,12 +43,12 @@ impl Control {
         };
         let refused = |why, error, hint| Refusal::Configure(Refused::new(why, error, hint));
         let Some(auditor) = &self.setup.auditor else {
-            let hint = "[log] in the configuration has one kept";
-            return Err(refused(Why::Unknown, "no log is kept here", hint));
+            let hint = "add a [log] section to the configuration";
+            return Err(refused(Why::Unknown, "this daemon keeps no log", hint));
         };
         let (sender, answer) = oneshot::channel();
         if !auditor(question, Box::new(move |answered| drop(sender.send(answered)))) {
-            return Err(refused(Why::Busy, "too many questions to the log wait", "try again in a moment"));
+            return Err(refused(Why::Busy, "too many questions to the log at once", "try again in a moment"));
         }
         answer.await.map_err(|_| NoAnswer::Silent)?.map_err(Refusal::Configure)
     }

@@ -1,13 +1,15 @@
-//! What the log is told of those who end sessions and bindings: a request at once, and all that follow it within a second
-//! in one line for each client. So a client that ends some with each of thousands of requests a second writes one line
-//! a second, and nothing of what was ended is left out. At `debug`, each request has its line.
+//! Log lines about cleared sessions and bindings.
+//!
+//! The first request is logged at once. Requests within the second after it are summed up in one line per
+//! client, so a client that sends thousands of requests a second writes one line a second, and every ended
+//! session is counted. At `debug`, each request has its line.
 
 use gatun_api::text::counted;
 use gatun_api::types::Cleared;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-/// Time for which requests are summed up in one line.
+/// Time over which requests are summed up.
 pub(crate) const SUMMED_UP_FOR: Duration = Duration::from_secs(1);
 /// Clients with a line of their own; all others share one.
 const CLIENTS_MAX: usize = 16;
@@ -18,7 +20,7 @@ pub(crate) struct ClearedLog(Mutex<Waiting>);
 
 #[derive(Default)]
 struct Waiting {
-    /// Whether a line was written within the last second.
+    /// True if a line was written within the last second.
     is_recent: bool,
     sums: Vec<Sum>,
 }
@@ -34,16 +36,16 @@ struct Sum {
 /// Treatment of a request in the log.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Note {
-    /// This line is written.
+    /// Write this line.
     Line(String),
-    /// And those of [`ClearedLog::sums`] a second later, again and again as long as there are any.
+    /// Write this line, and those of [`ClearedLog::sums`] a second later, repeatedly until there are none.
     LineAndMore(String),
-    /// It will be in one of those.
+    /// Write nothing now: the request is part of the next sums.
     Summed,
 }
 
 impl ClearedLog {
-    /// Somebody ended `what` it says; `each`: every request has a line.
+    /// Records that `who` ended `what`. With `each`, every request has a line.
     pub(crate) fn note(&self, who: &str, what: &str, cleared: &Cleared, each: bool) -> Note {
         if each {
             return Note::Line(line(who, what, cleared));
@@ -57,7 +59,7 @@ impl ClearedLog {
         Note::Summed
     }
 
-    /// The lines about the last second. Without any, the next request has its line at once.
+    /// The lines about the last second. If there are none, the next request is logged at once.
     pub(crate) fn sums(&self) -> Vec<String> {
         let mut waiting = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let sums = std::mem::take(&mut waiting.sums);
@@ -111,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn all_that_follows_within_a_second_is_one_line_for_each_client() {
+    fn requests_within_a_second_are_summed_up_per_client() {
         let log = ClearedLog::default();
         let note = |who: &str, what: &str| log.note(who, what, &one(), false);
         assert_eq!(
@@ -129,7 +131,8 @@ mod tests {
                 "api: uid 7 cleared e: 2 sessions, 1 binding"
             ]
         );
-        // What follows those lines is summed up too; after a second without any, there is a line at once.
+        // Requests after those lines are summed up too; after a second without any, a request is logged at
+        // once.
         assert_eq!(note("uid 7", "f"), Note::Summed);
         assert_eq!(log.sums().len(), 1);
         assert_eq!(log.sums(), [""; 0]);
@@ -137,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn however_many_clients_there_are_the_lines_are_few_and_nothing_is_left_out() {
+    fn lines_are_bounded_and_sums_complete_for_any_number_of_clients() {
         let log = ClearedLog::default();
         for n in 0..=1000 {
             log.note(&format!("token{n}"), "a", &one(), false);
@@ -151,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn each_request_has_its_line_where_that_is_asked_for() {
+    fn each_request_has_its_line_if_asked_for() {
         let log = ClearedLog::default();
         for _ in 0..3 {
             let line = "api: uid 0 cleared a: 2 sessions, 1 binding".to_owned();

@@ -1,4 +1,5 @@
-//! Requests that read or change the configuration: each becomes an order ([`crate::configure`]), and its outcome a response.
+//! Requests that read or change the configuration: each becomes an order ([`crate::configure`]), and its
+//! outcome a response.
 
 use crate::Control;
 use crate::configure::{ApplyOptions, Done, MapsBody, Order, Refused, Why};
@@ -15,7 +16,7 @@ use tokio::sync::oneshot;
 const CONFIRM_MAX_S: u32 = 86_400;
 
 impl Control {
-    /// The configuration that runs, or one before.
+    /// The running configuration or an earlier one.
     pub(crate) async fn config(&self, query: &Query) -> Result<api::Config, Refusal> {
         let facts = self.setup.facts.get();
         match query.get("revision") {
@@ -35,7 +36,7 @@ impl Control {
         }
     }
 
-    /// Has the configuration changed, or looked at.
+    /// Changes or previews the configuration.
     pub(crate) async fn configure(
         &self,
         what: What,

@@ -1,5 +1,5 @@
-//! Another configuration for the daemon: what a client asks for is handed to whoever changes it ([`ConfigOrders`]), one order
-//! after the other, and the answer comes back. Nothing here knows what a configuration is.
+//! Orders to change the configuration ([`ConfigOrders`]). The daemon works on one order after the other and
+//! sends back a result. This module does not interpret configurations.
 
 use gatun_api::request;
 use gatun_api::types as api;
@@ -10,11 +10,11 @@ use std::time::Duration;
 
 /// Bytes of any other body.
 pub(crate) const SHORT_BODY_MAX: usize = 1 << 20;
-/// Bytes of a body that has a configuration: large tables are files of their own.
+/// Bytes of a body that holds a configuration. Large tables are files of their own.
 pub const BODY_MAX: usize = 16 << 20;
-/// Bytes of a body that has a table of mappings: two million or more.
+/// Bytes of a body that holds a table of mappings: two million or more.
 pub const MAPS_BODY_MAX: usize = 160 << 20;
-/// Bytes of such bodies at a time.
+/// Bytes of all such bodies at a time.
 pub(crate) const BODIES_LEN_MAX: usize = MAPS_BODY_MAX;
 
 /// Order to read or change the configuration.
@@ -22,16 +22,16 @@ pub(crate) const BODIES_LEN_MAX: usize = MAPS_BODY_MAX;
 pub enum Order {
     /// Previews this text.
     Plan(String),
-    /// This text is to be in place.
+    /// Applies this text.
     Apply(ApplyOptions, String),
-    /// The one that runs is to stay.
+    /// Confirms the running configuration.
     Confirm {
         /// Its revision.
         revision: String,
         /// The client, for the log.
         who: String,
     },
-    /// The one before is to come back, or the one whose revision begins so.
+    /// Rolls back to the previous configuration, or to the one whose revision begins with this text.
     RollBack(ApplyOptions, Option<String>),
     /// Previews a change of an instance's mappings.
     PlanMaps(MapsBody),
@@ -39,28 +39,29 @@ pub enum Order {
     ChangeMaps(ApplyOptions, MapsBody),
     /// Lists mappings.
     Maps {
-        /// Of this instance alone.
+        /// Only mappings of this instance.
         instance: Option<String>,
         /// Position of the first one.
         from: Option<MapCursor>,
-        /// At most so many.
+        /// Most mappings in the answer.
         limit: usize,
     },
-    /// The next process is to know which addresses are drained now.
+    /// Keeps the list of drained addresses for the next process.
     KeepDrained,
     /// Lists past configurations.
     History,
-    /// The one whose revision begins so.
+    /// Reads the past configuration whose revision begins with this text.
     Past(String),
 }
 
-/// Body of a request that changes mappings. Whoever works on the order reads it: that may take a second, which other clients
-/// do not wait for.
+/// Body of a request that changes mappings. The thread that works on the order parses it: that may take a
+/// second, which other clients do not wait for.
 #[derive(Debug)]
 pub struct MapsBody {
-    /// Name of the instance, where the query has one.
+    /// Name of the instance, if the query has one.
     pub instance: Option<String>,
-    /// Whether the body has the whole table ([`api::MapsTable`]) or what to add and remove ([`api::MapsEdit`]).
+    /// True if the body has the whole table ([`api::MapsTable`]), false if it has changes
+    /// ([`api::MapsEdit`]).
     pub replaces: bool,
     /// JSON.
     pub json: Vec<u8>,
@@ -69,7 +70,7 @@ pub struct MapsBody {
 /// Change of an instance's mappings.
 #[derive(Debug)]
 pub enum MapsChange {
-    /// These instead of all.
+    /// Replaces all mappings by these.
     Replace(Vec<api::StaticMap>),
     /// Adds and removes mappings: all of them, or none.
     Edit {
@@ -81,10 +82,10 @@ pub enum MapsChange {
 }
 
 impl MapsBody {
-    /// The instance, where the request names one, and the change.
+    /// Reads the instance, if the request names one, and the change.
     ///
     /// # Errors
-    /// A body of another form, or mappings of another instance.
+    /// Returns an error if the body has another form or has mappings of another instance.
     pub fn read(self) -> Result<(Option<String>, MapsChange), Refused> {
         let MapsBody { mut instance, replaces, json } = self;
         let change = match replaces {
@@ -116,7 +117,7 @@ impl MapsBody {
     }
 }
 
-/// A place in the list of mappings, of one configuration.
+/// Position in the list of mappings of one configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MapCursor {
     /// Revision of the configuration. Another one has other mappings at this position.
@@ -140,12 +141,12 @@ impl FromStr for MapCursor {
     }
 }
 
-/// ApplyOptions of which configuration another one is to run, and how.
+/// Options for replacing the running configuration.
 #[derive(Debug)]
 pub struct ApplyOptions {
-    /// The revision that runs, as far as the client knows; empty where that does not matter (of mappings).
+    /// Revision that runs, as far as the client knows; empty if it does not matter (for mappings).
     pub revision: String,
-    /// Back by itself, unless it is confirmed within this time.
+    /// Rolls back automatically unless the change is confirmed within this time.
     pub confirm: Option<Duration>,
     /// The client, for the log.
     pub who: String,
@@ -154,19 +155,19 @@ pub struct ApplyOptions {
 /// Result of an order.
 #[derive(Debug)]
 pub enum Done {
-    /// Of [`Order::Plan`].
+    /// Result of [`Order::Plan`].
     Planned(api::ConfigPlan),
-    /// Of what changes something.
+    /// Result of a change.
     Applied(api::ConfigApplied),
-    /// Of [`Order::KeepDrained`].
+    /// Result of [`Order::KeepDrained`].
     Kept,
-    /// Of [`Order::History`].
+    /// Result of [`Order::History`].
     History(Vec<api::ConfigPast>),
-    /// Of [`Order::Past`].
+    /// Result of [`Order::Past`].
     Past(api::Config),
-    /// Of [`Order::Maps`].
+    /// Result of [`Order::Maps`].
     Maps {
-        /// Some of them.
+        /// A part of the mappings.
         maps: Vec<api::StaticMap>,
         /// Position of the next one.
         next: Option<MapCursor>,
@@ -178,15 +179,15 @@ pub enum Done {
 pub enum Why {
     /// The request is wrong.
     Malformed,
-    /// There is no such thing.
+    /// Nothing has this name.
     Unknown,
-    /// Another configuration runs than the client thinks.
+    /// Another configuration runs than the client expects.
     Conflict,
     /// The configuration is wrong, or needs a restart.
     Unusable,
-    /// It could not be done, on disk or by the workers.
+    /// The workers or the disk failed.
     Failed,
-    /// There is too much to do.
+    /// Too many orders wait.
     Busy,
 }
 
@@ -206,16 +207,16 @@ impl Why {
 /// Refusal of an order. Nothing has changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refused {
-    /// In a word.
+    /// Class of the refusal.
     pub why: Why,
     /// The error.
     pub error: String,
-    /// What to do about it.
+    /// Advice on how to correct it.
     pub hint: String,
 }
 
 impl Refused {
-    /// With these words.
+    /// Builds a refusal.
     pub fn new(why: Why, error: impl Into<String>, hint: impl Into<String>) -> Refused {
         Refused { why, error: error.into(), hint: hint.into() }
     }
@@ -224,5 +225,5 @@ impl Refused {
 /// Callback for the result of an order.
 pub type Reply = Box<dyn FnOnce(Result<Done, Refused>) + Send>;
 
-/// Takes orders; `false` where nobody works on them any more. It does not block.
+/// Accepts orders; returns `false` if the receiver has ended. Does not block.
 pub type ConfigOrders = Box<dyn Fn(Order, Reply) -> bool + Send + Sync>;

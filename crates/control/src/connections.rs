@@ -1,5 +1,5 @@
-//! Connections: so many at a time. Where one more comes, one that is idle makes room: of the source that has most, the
-//! one that has been idle longest; one whose request is worked on never does.
+//! Bounded number of connections. When the limit is reached, a new connection closes an idle one: the one
+//! idle longest of the source with most connections. A connection with a request in progress is never closed.
 
 use std::future::Future;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
@@ -11,10 +11,10 @@ use tokio::time::Instant;
 /// Connections at a time.
 pub(crate) const CONNECTIONS_MAX: usize = 64;
 
-/// Bits of an IPv6 address that one host may have as many of as it likes.
+/// Host bits of an IPv6 address: one host may use any number of addresses in such a network.
 const HOST_BITS: u32 = 64;
 
-/// Source of connections, as far as one can be told from another.
+/// Source of connections, as fine as sources can be told apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Source {
     /// A user of this host.
@@ -24,7 +24,7 @@ pub(crate) enum Source {
 }
 
 impl Source {
-    /// The source of a connection from there.
+    /// Returns the source of a connection from this address.
     pub(crate) fn of(from: SocketAddr) -> Source {
         Source::Network(match from.ip().to_canonical() {
             IpAddr::V6(address) => {
@@ -35,12 +35,12 @@ impl Source {
     }
 }
 
-/// A connection as others see it.
+/// A connection in the list.
 struct Connection {
     source: Source,
-    /// Whether a request is worked on, or its answer sent.
+    /// True while a request is in progress or its answer is being sent.
     busy: AtomicBool,
-    /// When it was busy last, ms since the first.
+    /// Time when it was busy last, ms since the first.
     since_ms: AtomicU64,
     /// The hash of the token of its last request.
     token: Mutex<Option<[u8; 32]>>,
@@ -55,7 +55,7 @@ impl Connection {
     }
 }
 
-/// Those there are.
+/// All connections.
 pub(crate) struct Connections {
     began: Instant,
     all: Mutex<Vec<Arc<Connection>>>,
@@ -76,7 +76,7 @@ impl Connections {
         u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
 
-    /// Whether there is room for one more, after an idle one has made some.
+    /// Returns true if there is room for one more, after closing an idle one if needed.
     pub(crate) fn make_room(&self) -> bool {
         let mut all = self.all();
         if all.len() < CONNECTIONS_MAX {
@@ -84,7 +84,7 @@ impl Connections {
         }
         let of = |source: Source| all.iter().filter(|one| one.source == source).count();
         let idle = all.iter().enumerate().filter(|(_, one)| !one.busy.load(Ordering::Relaxed));
-        // Most of one source, and the smallest time.
+        // The source with most connections, and its smallest time.
         let leaving =
             idle.max_by_key(|(_, one)| (of(one.source), u64::MAX - one.since_ms.load(Ordering::Relaxed)));
         let Some(leaving) = leaving.map(|(at, _)| at) else { return false };
@@ -92,7 +92,7 @@ impl Connections {
         true
     }
 
-    /// Begins what a connection does, with its entry in the list, which lasts as long as that is kept.
+    /// Starts a connection's task; its entry stays in the list as long as the task keeps it.
     pub(crate) fn take_in<F>(self: &Arc<Self>, source: Source, talk: impl FnOnce(Entry) -> F)
     where
         F: Future<Output = ()> + Send + 'static,
@@ -110,7 +110,7 @@ impl Connections {
         let _ = connection.task.set(task.abort_handle());
     }
 
-    /// Ends those whose last request came with such a token.
+    /// Ends connections whose last request came with a matching token.
     pub(crate) fn end_where(&self, is_meant: impl Fn(&[u8; 32]) -> bool) {
         for connection in self.all().iter() {
             let token = *connection.token.lock().unwrap_or_else(PoisonError::into_inner);
@@ -121,20 +121,20 @@ impl Connections {
     }
 }
 
-/// Takes a connection out of the list when its task ends, however that is.
+/// Takes a connection out of the list when its task ends for any reason.
 pub(crate) struct Entry {
     connections: Arc<Connections>,
     connection: Arc<Connection>,
 }
 
 impl Entry {
-    /// A request is worked on, as long as the answer is there.
+    /// Marks a request as in progress until the returned value is dropped.
     pub(crate) fn busy(&self) -> Busy {
         self.connection.busy.store(true, Ordering::Relaxed);
         Busy { connections: Arc::clone(&self.connections), connection: Arc::clone(&self.connection) }
     }
 
-    /// Whether a request is worked on.
+    /// Returns a handle that tells if a request is in progress.
     pub(crate) fn activity(&self) -> Activity {
         Activity(Arc::clone(&self.connection))
     }
@@ -146,7 +146,7 @@ impl Drop for Entry {
     }
 }
 
-/// Tells whether a request is worked on.
+/// Tells if a request is in progress.
 pub(crate) struct Activity(Arc<Connection>);
 
 impl Activity {
@@ -155,14 +155,14 @@ impl Activity {
     }
 }
 
-/// A connection is busy as long as this is there.
+/// Keeps a connection busy until dropped.
 pub(crate) struct Busy {
     connections: Arc<Connections>,
     connection: Arc<Connection>,
 }
 
 impl Busy {
-    /// By whose right the request is worked on.
+    /// Records the token of the request.
     pub(crate) fn by_token(&self, hash: [u8; 32]) {
         *self.connection.token.lock().unwrap_or_else(PoisonError::into_inner) = Some(hash);
     }
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn the_source_with_most_connections_makes_room_and_never_one_that_is_busy() {
+    fn the_source_with_most_connections_loses_an_idle_one() {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
             let connections = Arc::new(Connections::default());
@@ -195,7 +195,7 @@ mod tests {
                     drop(entry);
                 });
             };
-            // The few have been idle longest.
+            // The source with few connections has been idle longest.
             (0..4).for_each(|_| take_in(few));
             (4..CONNECTIONS_MAX).for_each(|_| take_in(many));
             for _ in 0..CONNECTIONS_MAX {
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn hosts_of_a_network_are_one_source_and_ipv4_is_ipv4_however_it_is_written() {
+    fn a_network_is_one_source_and_mapped_ipv4_is_ipv4() {
         let of = |text: &str| Source::of(text.parse().unwrap());
         assert_eq!(of("[2001:db8::1]:1"), of("[2001:db8::ffff:0:0:2]:2"));
         assert_ne!(of("[2001:db8::1]:1"), of("[2001:db8:0:1::1]:1"));

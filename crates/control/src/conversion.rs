@@ -1,4 +1,4 @@
-//! The engine's words in the API's types.
+//! Conversion of the engine's types to the API's.
 
 use crate::{ExportFigures, LogFigures, StoreFigures};
 use gatun_api::types::{self as api, Choice, Count, Counter, Kind, Name, Protocol, State};
@@ -16,7 +16,7 @@ use gatun_worker::Snapshot;
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
 
-/// Names of what the engine has numbers of.
+/// Names of instances and pools, by number.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Names {
     instances: Vec<(InstanceKind, Name)>,
@@ -32,7 +32,7 @@ impl Names {
         }
     }
 
-    /// Instances that have sessions, in the order of their numbers.
+    /// Instances with sessions, in the order of their numbers.
     pub(crate) fn stateful(&self) -> impl Iterator<Item = &Name> {
         self.instances.iter().filter(|(kind, _)| *kind != InstanceKind::Siit).map(|(_, name)| name)
     }
@@ -56,7 +56,7 @@ pub(crate) fn count(count: counters::Count) -> Count {
     Count { packets: count.packets, bytes: count.bytes }
 }
 
-/// In the words of the API.
+/// Converts a protocol.
 pub fn protocol(transport: Transport) -> Protocol {
     match transport {
         Transport::Tcp => Protocol::Tcp,
@@ -65,7 +65,7 @@ pub fn protocol(transport: Transport) -> Protocol {
     }
 }
 
-/// An inside address, IPv4 ones as such.
+/// Converts an inside address; IPv4-mapped ones become IPv4.
 pub(crate) fn inside(address: Ipv6Addr) -> IpAddr {
     address.to_ipv4_mapped().map_or(IpAddr::V6(address), IpAddr::V4)
 }
@@ -182,7 +182,7 @@ fn lives(stats: &InstanceStats, transport: Transport) -> api::Lives {
     api::Lives { sessions: lived(&stats.lives.sessions[at]), bindings: lived(&stats.lives.bindings[at]) }
 }
 
-/// Drops of an instance, or of nobody, without zeros.
+/// Drops of an instance or of no instance, without zeros.
 fn drops_of(counters: &InstanceCounters) -> Vec<Counter> {
     let all = DropReason::ALL.iter().zip(&counters.drops).filter(|(_, count)| count.packets > 0);
     all.map(|(reason, count)| counter(reason.name(), count.packets, reason.help())).collect()
@@ -196,7 +196,7 @@ pub(crate) fn kind(kind: InstanceKind) -> Kind {
     }
 }
 
-/// An instance, and what of a packet chooses it.
+/// Converts an instance, with the criteria that choose it.
 pub(crate) fn instance(stats: &InstanceStats, choices: &[(Kind, String, Choice)]) -> api::Instance {
     let is_it = |(of, name, _): &&(Kind, String, Choice)| *of == kind(stats.kind) && **name == *stats.name;
     api::Instance {
@@ -245,7 +245,7 @@ pub(crate) fn pool(stats: &PoolStats) -> api::Pool {
     }
 }
 
-/// Sessions, bindings and subscribers there are.
+/// Numbers of sessions, bindings and subscribers.
 pub(crate) fn state_of(snapshot: &Snapshot) -> [u64; 3] {
     let now = |of: fn(&InstanceStats) -> &[Lived; 3]| {
         snapshot.instances.iter().flat_map(|stats| of(stats).iter().map(Lived::now)).sum()
@@ -290,31 +290,26 @@ fn device_counters(snapshot: &Snapshot) -> Vec<Counter> {
     rx.chain(tx).chain(named).filter(|counter| counter.value > 0).collect()
 }
 
-pub(crate) const LIMITED: &str = "ICMP errors not made, because all together reached `icmp.rate`.";
-pub(crate) const LIMITED_PER_SOURCE: &str =
-    "ICMP errors not made, because their receiver reached `icmp.rate_per_source`.";
+pub(crate) const LIMITED: &str = "ICMP errors suppressed by `icmp.rate`.";
+pub(crate) const LIMITED_PER_SOURCE: &str = "ICMP errors suppressed by `icmp.rate_per_source`.";
 
 /// Engine counters other than packets: name, value, meaning.
 pub(crate) fn engine_counters(c: &Counters) -> [(&'static str, u64, &'static str); 10] {
     [
-        ("echo_replies", c.echo_replies, "Echo requests to the translator itself, answered."),
-        ("icmp_errors_sent", c.icmp_errors_sent, "ICMP errors made and sent."),
+        ("echo_replies", c.echo_replies, "Echo replies sent for the translator's own addresses."),
+        ("icmp_errors_sent", c.icmp_errors_sent, "ICMP errors sent."),
         ("icmp_errors_limited", c.icmp_errors_limited, LIMITED),
         ("icmp_errors_limited_per_source", c.icmp_errors_limited_per_source, LIMITED_PER_SOURCE),
         (
             "icmp_errors_suppressed",
             c.icmp_errors_suppressed,
-            "ICMP errors not made, because they are switched off or may not answer such a packet.",
+            "ICMP errors not sent: switched off, or not allowed for such a packet.",
         ),
-        ("fragments_made", c.fragments_made, "Further packets made: fragments of a packet that was cut."),
-        ("probes_sent", c.probes_sent, "Probes sent to established TCP connections whose time was up."),
-        ("sessions_cleared", c.sessions_cleared, "Sessions ended on request, before their time."),
-        (
-            "path_mtus_learnt",
-            c.path_mtus_learnt,
-            "Messages that told of a path to an IPv4 host that carries less than 1260 bytes.",
-        ),
-        ("path_mtus_evicted", c.path_mtus_evicted, "Hosts behind such paths that were forgotten for others."),
+        ("fragments_made", c.fragments_made, "Additional packets made by fragmentation."),
+        ("probes_sent", c.probes_sent, "Probes sent on established TCP sessions that timed out."),
+        ("sessions_cleared", c.sessions_cleared, "Sessions ended on request."),
+        ("path_mtus_learnt", c.path_mtus_learnt, "Learnt MTUs below 1260 bytes of paths to IPv4 hosts."),
+        ("path_mtus_evicted", c.path_mtus_evicted, "Learnt path MTUs evicted for others."),
     ]
 }
 
@@ -331,7 +326,7 @@ pub(crate) fn counters(total: &Snapshot) -> Vec<Counter> {
     both("forwarded_6to4", e.translated[Direction::SixToFour as usize], "Of these from IPv6 to IPv4.");
     both("forwarded_4to6", e.translated[Direction::FourToSix as usize], "Of these from IPv4 to IPv6.");
     both("forwarded_4to4", e.translated[Direction::FourToFour as usize], "Of these from IPv4 to IPv4.");
-    both("hairpinned", e.hairpinned, "Of the forwarded ones: turned round inside.");
+    both("hairpinned", e.hairpinned, "Hairpinned packets, part of the forwarded ones.");
     both("answered", e.replied, "Answered, with an ICMP error or an echo reply.");
     both("passed", e.passed, "Not for the translator.");
     both("dropped", e.dropped, "Dropped without an answer.");
@@ -343,7 +338,7 @@ pub(crate) fn counters(total: &Snapshot) -> Vec<Counter> {
     all.push(counter("handed_before_packets", handed.before, "Handed to another worker, as received."));
     all.push(counter("handed_after_packets", handed.after, "Handed to another worker, translated."));
     let lost = handed.before_lost + handed.after_lost;
-    all.push(counter("handed_lost_packets", lost, "Lost on the way to another worker that did not keep up."));
+    all.push(counter("handed_lost_packets", lost, "Lost because another worker did not keep up."));
     all.push(counter(
         "rx_super_packets",
         total.backend.rx_super_packets,

@@ -1,4 +1,4 @@
-//! Public addresses that get no new bindings any more, or do again.
+//! Drain and undrain of public addresses: drained ones get no new bindings.
 
 use crate::Control;
 use crate::configure::Order;
@@ -10,14 +10,14 @@ use gatun_nat::plan::Net4;
 use gatun_nat::{Instant, Nat};
 use gatun_worker::jobs::Job;
 
-/// Budget of an address: its blocks are looked at.
+/// Cost of an address in a worker's budget: its blocks are inspected.
 const ADDRESS: usize = 64;
 
 struct Drain {
     pool: Option<usize>,
     net: Option<Net4>,
     drained: bool,
-    /// The pool and the address there that is next.
+    /// Next pool and address.
     at: (usize, u32),
     addresses: u64,
 }
@@ -51,17 +51,13 @@ impl Control {
         let pool = query.get("pool").map(|name| query.pool(&names, name)).transpose()?;
         let net = query.get("address").map(|text| network4("address", text)).transpose()?;
         if pool.is_none() && net.is_none() {
-            return Err(BadRequest::new(
-                "nothing says which addresses are meant",
-                "name a pool, or an address",
-            )
-            .into());
+            return Err(BadRequest::new("no filter given", "name a pool, or an address").into());
         }
         let job = || Drain { pool, net, drained, at: (0, 0), addresses: 0 };
         let addresses: u64 = self.all(job).await?.iter().map(|job| job.addresses).sum();
         if addresses == 0 {
             return Err(
-                BadRequest::new("no address of a pool is meant", "gatun show addresses lists them").into()
+                BadRequest::new("no public address matches", "gatun show addresses lists them").into()
             );
         }
         let what = if drained { "drained" } else { "undrained" };

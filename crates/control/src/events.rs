@@ -1,5 +1,5 @@
-//! Events as they happen, for clients that read them: a line of JSON each. A reader that is too slow loses some, and is
-//! told how many; nobody waits for it.
+//! Stream of events for clients of the API: one JSON object a line. A reader that is too slow loses events
+//! and receives their number; writers never wait.
 
 use crate::Control;
 use crate::query::BadRequest;
@@ -13,13 +13,13 @@ use tokio::sync::broadcast::error::{RecvError, TryRecvError};
 use tokio::sync::{broadcast, mpsc};
 use tokio::time::timeout;
 
-/// Events that wait for the slowest reader; older ones it loses.
+/// Events buffered for the slowest reader; it loses older ones.
 const WAITING_MAX: usize = 8_192;
 /// Readers at a time.
 const READERS_MAX: usize = 16;
-/// Bytes of lines that are sent at a time, about.
+/// Approximate bytes of lines sent at a time.
 const TOGETHER: usize = 64 << 10;
-/// An empty line is sent after so long without an event, so that both ends know that the other is there.
+/// An empty line is sent after this long without an event, so that both ends notice a dead connection.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 
 /// Sink of events for clients of the API.
@@ -30,36 +30,36 @@ pub struct EventTap {
 }
 
 impl EventTap {
-    /// One that nobody reads yet. `is_on`: whether any are made.
+    /// Creates a tap without readers. `is_on`: events are made.
     pub fn new(is_on: bool) -> EventTap {
         EventTap { lines: broadcast::channel(WAITING_MAX).0, is_on: Arc::new(AtomicBool::new(is_on)) }
     }
 
-    /// Whether any are made from now on.
+    /// Switches events on or off.
     pub fn set(&self, is_on: bool) {
         self.is_on.store(is_on, Ordering::Relaxed);
     }
 
-    /// Whether any are made.
+    /// Returns true if events are made.
     pub fn is_on(&self) -> bool {
         self.is_on.load(Ordering::Relaxed)
     }
 
-    /// Gives an event, a line with its end, to whoever reads at this moment.
+    /// Sends an event, a line with its end, to all current readers.
     pub fn put(&self, line: &[u8]) {
         if self.lines.receiver_count() > 0 {
-            // Whether the last reader has just gone makes no difference.
+            // An error means that the last reader has just gone, which is fine.
             let _ = self.lines.send(Bytes::copy_from_slice(line));
         }
     }
 }
 
 impl Control {
-    /// Events from now on.
+    /// Streams events from now on.
     pub(crate) fn events(&self) -> Result<mpsc::Receiver<Result<Bytes, NoAnswer>>, Refusal> {
         let Some(tap) = self.setup.events.as_ref().filter(|tap| tap.is_on()) else {
-            let hint = "write an [events] section: file = \"stdout\", and the kinds that are wanted";
-            return Err(BadRequest::new("no events are made", hint).into());
+            let hint = "write an [events] section: file = \"stdout\", and the kinds of events";
+            return Err(BadRequest::new("events are switched off", hint).into());
         };
         if tap.lines.receiver_count() >= READERS_MAX {
             return Err(NoAnswer::Busy.into());
@@ -92,7 +92,7 @@ async fn send(mut events: broadcast::Receiver<Bytes>, out: mpsc::Sender<Result<B
     }
 }
 
-/// Event of a reader that was too slow.
+/// Event that tells a reader how many it lost.
 fn lost_line(lost: u64) -> Vec<u8> {
     format!("{{\"event\":\"events_lost\",\"lost\":{lost}}}\n").into_bytes()
 }
@@ -102,7 +102,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_reader_that_is_too_slow_is_told_how_many_it_lost_and_none_is_told_wrongly() {
+    fn a_slow_reader_gets_the_number_of_lost_events() {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
             let tap = EventTap::new(true);

@@ -1,4 +1,4 @@
-//! What would become of a packet, in the API's types and in sentences. Nothing changes for it.
+//! Prediction for a packet, in the API's types and in sentences. State and counters do not change.
 
 use crate::Control;
 use crate::conversion::{self, Names};
@@ -16,7 +16,7 @@ use gatun_worker::jobs::Job;
 use std::net::IpAddr;
 use tokio::sync::oneshot;
 
-/// Asks an engine about a packet; the buffer holds the translated one afterwards.
+/// Job that asks an engine about a packet; afterwards the buffer holds the translated one.
 struct Ask {
     buffer: Vec<u8>,
     len: usize,
@@ -35,7 +35,7 @@ impl Job for Ask {
     }
 }
 
-/// Asks for the prefix of an IPv4 destination, and for the realm that an instance's packets come from.
+/// Job that finds the prefix of an IPv4 destination and the realm of an instance's packets.
 struct Origin {
     instance: Option<u8>,
     prefix: Option<Prefix64>,
@@ -58,7 +58,7 @@ impl Control {
         let origin = Origin { instance, prefix: None, realm: 0 };
         let Origin { prefix, realm, .. } = self.hand_in(0, origin)?.done().await?;
         if flow.needs_prefix() {
-            let hint = "give the destination as the IPv6 address that stands for it";
+            let hint = "give the destination as an IPv6 address in a translation prefix";
             let prefix = prefix.ok_or_else(|| BadRequest::new("there is no nat64 instance", hint))?;
             flow.put_behind(&prefix);
         }
@@ -74,7 +74,7 @@ impl Control {
         Ok(Telling { names: &names, e: &explanation }.whole(&packet, &after, worker))
     }
 
-    /// The number of the worker that has to have a packet.
+    /// Number of the worker that owns a packet.
     async fn owner(&self, packet: Vec<u8>, realm: u8) -> Result<usize, NoAnswer> {
         let first = self.setup.workers.first().ok_or(NoAnswer::Silent)?;
         let (sender, answer) = oneshot::channel();
@@ -86,7 +86,7 @@ impl Control {
     }
 }
 
-/// Source and destination, protocol and ports of a packet, as far as it is one.
+/// Source, destination, protocol and ports of a packet, if it parses.
 pub(crate) fn ends(packet: &[u8]) -> Option<api::Ends> {
     let (source, destination, l4): (IpAddr, IpAddr, L4) = match packet.first()? >> 4 {
         4 => {
@@ -114,7 +114,7 @@ pub(crate) fn ends(packet: &[u8]) -> Option<api::Ends> {
     })
 }
 
-/// An explanation, and what its numbers are called.
+/// An explanation, and the names of its numbers.
 pub(crate) struct Telling<'e> {
     pub(crate) names: &'e Names,
     pub(crate) e: &'e Explanation,
@@ -171,7 +171,7 @@ impl Telling<'_> {
         told
     }
 
-    /// The packet as it leaves; a port that chance gives is not told.
+    /// The packet as it leaves; a port chosen at random is left out.
     fn becomes(&self, after: &[u8]) -> Option<api::Ends> {
         let mut ends = ends(after)?;
         let by_chance = matches!(self.e.opening, Some(Opening::Port(port)) if port.port.is_none());
@@ -199,7 +199,7 @@ impl Telling<'_> {
         }
     }
 
-    /// Steps of the decision, in their order.
+    /// Steps of the decision in order.
     fn sentences(&self, told: &api::Explanation) -> Vec<String> {
         let mut why = vec![self.rule(told)];
         if let Some(s) = &told.subscriber {
@@ -208,14 +208,15 @@ impl Telling<'_> {
         why.extend(self.state(told));
         if told.hairpinned {
             why.push(
-                "its destination is a public address of ours: it is turned round, to an inside host".into(),
+                "its destination is one of Gatun's public addresses: it is hairpinned to an inside host"
+                    .into(),
             );
         }
         if let Some(mtu) = told.mtu {
-            why.push(format!("packets of up to {mtu} bytes pass in one piece"));
+            why.push(format!("largest packet without fragmentation: {mtu} bytes"));
         }
         if let Some(path) = told.path_mtu {
-            why.push(format!("a router has said that the path carries {path} bytes: what is larger is cut"));
+            why.push(format!("a router reported a path MTU of {path} bytes: larger packets are fragmented"));
         }
         why.extend(fate(told));
         why
@@ -230,16 +231,16 @@ impl Telling<'_> {
             Rule::Nobody => "no prefix, pool, inside network or mapping covers it".to_owned(),
             Rule::Own => "it is sent to Gatun's own address".to_owned(),
             Rule::Pool6(prefix, v4) => format!(
-                "its destination lies in {}/{} of {instance}, and stands for {v4}",
+                "its destination is in {}/{} of {instance} and embeds {v4}",
                 prefix.address(),
                 prefix.len()
             ),
-            Rule::Inside => format!("its source is inside of {instance}"),
+            Rule::Inside => format!("its source is in an inside network of {instance}"),
             Rule::Exempt => format!("{instance} exempts it from translation"),
             Rule::Pool(pool) => {
                 format!("its destination is a public address of pool '{}'", self.names.pool(pool))
             }
-            Rule::Stateless => format!("its destination is a prefix's or mapping's of {instance}"),
+            Rule::Stateless => format!("its destination is in a prefix or mapping of {instance}"),
         }
     }
 
@@ -247,16 +248,16 @@ impl Telling<'_> {
         if let Some(s) = &told.session {
             let seconds = s.expires_ms / 1000;
             return Some(format!(
-                "it is of a session: {}, {} port {} seen as {} port {}, ends in {seconds} s without another packet",
+                "it belongs to a session: {}, {} port {} mapped to {} port {}, expires in {seconds} s without traffic",
                 s.state, s.inside, s.inside_port, s.outside, s.outside_port
             ));
         }
         if let Some(o) = &told.opening {
-            return Some(format!("it opens a session: {}", opens(o)));
+            return Some(format!("it opens a session {}", opens(o)));
         }
         let b = told.binding.as_ref()?;
         Some(format!(
-            "there is a binding, {} port {} seen as {} port {}, and no session of it",
+            "a binding exists, {} port {} mapped to {} port {}, but no session",
             b.inside, b.inside_port, b.outside, b.outside_port
         ))
     }
@@ -288,13 +289,13 @@ fn opens(o: &api::Opening) -> String {
         _ => address.to_string(),
     };
     match o.from {
-        PortFrom::Binding => format!("through the binding of its inside end, {address}{port}"),
+        PortFrom::Binding => format!("through the binding of its inside endpoint, {address}{port}"),
         PortFrom::SharedPort => format!("through {address}{port}, which it shares with other flows"),
-        PortFrom::Address => format!("at {address}, with a port of {free} free ones by chance"),
+        PortFrom::Address => format!("on {address}, random port ({free} free)"),
         PortFrom::OwnBlock => format!("in the subscriber's own block, {block}, {free} free"),
-        PortFrom::Block => format!("in a block that the subscriber has, {block}, {free} free"),
-        PortFrom::NewBlock => format!("in a new block of {address}, of {free} free ones by chance"),
-        PortFrom::HeldSyn => format!("at {address}{port}, where a SYN of the remote host waits for it"),
+        PortFrom::Block => format!("in a further block of the subscriber, {block}, {free} free"),
+        PortFrom::NewBlock => format!("in a new block of {address}, chosen at random ({free} free)"),
+        PortFrom::HeldSyn => format!("on {address}{port}, where a SYN of the remote host waits for it"),
     }
 }
 
@@ -333,21 +334,23 @@ fn icmp_error(message: nat::Message) -> api::IcmpError {
     api::IcmpError { kind: message.kind, code: message.code, mtu: tells_mtu.then_some(message.word) }
 }
 
-/// The end of it.
+/// Sentences about the outcome.
 fn fate(told: &api::Explanation) -> Vec<String> {
     match told.fate {
         Told::Forwarded => told
             .cut_to
-            .map(|max| format!("it is cut into fragments of up to {max} bytes"))
+            .map(|max| format!("it is fragmented into packets of up to {max} bytes"))
             .into_iter()
             .collect(),
-        Told::Passed => vec!["it is left as it is".into()],
+        Told::Passed => vec!["it is passed on without translation".into()],
         Told::Echo => vec!["it is a ping to Gatun itself, which answers".into()],
         Told::Held => vec![
             "it waits six seconds for the inside host to open the connection itself (RFC 6146 3.5.2.2)"
                 .into(),
         ],
-        Told::Unknown => vec!["its way depends on chance, or it is of a kind that is not foretold".into()],
+        Told::Unknown => {
+            vec!["the outcome depends on a random choice, or packets of this kind are not predicted".into()]
+        }
         Told::Dropped => {
             let (reason, help) = (told.reason.as_deref(), told.help.as_deref());
             let mut all =
@@ -356,9 +359,9 @@ fn fate(told: &api::Explanation) -> Vec<String> {
             all.push(match &told.answer {
                 Some(e) => {
                     let mtu = e.mtu.map_or_else(String::new, |mtu| format!(", MTU {mtu}"));
-                    format!("its sender is told: ICMP type {} code {}{mtu}", e.kind, e.code)
+                    format!("its sender gets an ICMP error: type {} code {}{mtu}", e.kind, e.code)
                 }
-                None => "nobody is told".into(),
+                None => "no ICMP error is sent".into(),
             });
             all
         }

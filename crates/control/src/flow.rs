@@ -1,4 +1,5 @@
-//! A packet that a query describes, made to be asked about: right in every sum and length, its payload zeros.
+//! Synthetic packet for a flow that a query describes: all checksums and lengths are right, the payload is
+//! zeros.
 
 use crate::query::{BadRequest, Query};
 use gatun_api::types::Protocol;
@@ -27,7 +28,7 @@ pub(crate) struct Flow {
 
 impl Flow {
     /// # Errors
-    /// An invalid query.
+    /// Returns an error if the query is invalid.
     pub(crate) fn read(query: &Query) -> Result<Flow, BadRequest> {
         let address = |name: &str| {
             let address: Option<IpAddr> = query.parse(name, "an address")?;
@@ -42,28 +43,28 @@ impl Flow {
             protocol: text.parse().map_err(|what| BadRequest::new(format!("protocol: {what}"), ""))?,
             flags: flags(query.get("flags").unwrap_or("S"))?,
             bytes: query.parse("bytes", "a length")?.unwrap_or(BYTES),
-            hops: query.parse("hops", "a number to 255")?.unwrap_or(HOPS),
+            hops: query.parse("hops", "a number up to 255")?.unwrap_or(HOPS),
             may_fragment: query.parse("fragments", "true or false")?.unwrap_or(false),
         };
         let least = flow.headers();
         if usize::from(flow.bytes) < least {
             return Err(BadRequest::new(
-                format!("bytes: {} is less than its headers, {least}", flow.bytes),
+                format!("bytes: {} is less than the length of the headers, {least}", flow.bytes),
                 "",
             ));
         }
         if query.get("flags").is_some() && flow.protocol != Protocol::Tcp {
-            return Err(BadRequest::new("flags: only TCP has any", "leave them out"));
+            return Err(BadRequest::new("flags: only TCP has flags", "leave them out"));
         }
         Ok(flow)
     }
 
-    /// Whether the destination is of the other family than the source: it stands behind a prefix then.
+    /// Returns true if the destination is IPv4 and the source IPv6: it then needs a translation prefix.
     pub(crate) fn needs_prefix(&self) -> bool {
         self.source.is_ipv6() && self.destination.is_ipv4()
     }
 
-    /// Puts an IPv4 destination behind a prefix.
+    /// Embeds an IPv4 destination in a prefix.
     pub(crate) fn put_behind(&mut self, prefix: &Prefix64) {
         if let IpAddr::V4(address) = self.destination {
             self.destination = prefix.embed(address).into();
@@ -76,17 +77,17 @@ impl Flow {
         l4 + if self.source.is_ipv6() { 40 } else { 20 }
     }
 
-    /// The packet.
+    /// Builds the packet.
     ///
     /// # Errors
-    /// Source and destination of different families.
+    /// Returns an error if source and destination are of different families.
     pub(crate) fn packet(&self) -> Result<Vec<u8>, BadRequest> {
         match (self.source, self.destination) {
             (IpAddr::V6(source), IpAddr::V6(destination)) => Ok(self.packet6(source, destination)),
             (IpAddr::V4(source), IpAddr::V4(destination)) => Ok(self.packet4(source, destination)),
             _ => Err(BadRequest::new(
-                "source and destination are of two families",
-                "from outside, ask about a public address; from inside, about one behind a translation prefix",
+                "source and destination are of different families",
+                "from outside, give a public address; from inside, one in a translation prefix",
             )),
         }
     }
@@ -132,7 +133,7 @@ impl Flow {
         packet
     }
 
-    /// Transport header and payload; `echo` is the type of a ping's request.
+    /// Transport header and payload; `echo` is the ICMP type of an echo request.
     fn transport(&self, len: usize, echo: u8, pseudo: u16) -> Vec<u8> {
         let [source, destination] = [self.source_port, self.destination_port].map(u16::to_be_bytes);
         let (mut l4, at) = match self.protocol {
@@ -167,7 +168,7 @@ fn flags(text: &str) -> Result<u8, BadRequest> {
             'A' => 16,
             'U' => 32,
             other => {
-                let what = format!("flags: '{}' is no flag", other.escape_default());
+                let what = format!("flags: '{}' is not a TCP flag", other.escape_default());
                 return Err(BadRequest::new(what, "letters of SAFRPU"));
             }
         };
@@ -186,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn packets_of_both_families_and_every_protocol_are_right_in_every_sum_and_length() {
+    fn packets_have_right_checksums_and_lengths() {
         for (source, destination) in [("2001:db8::1", "64:ff9b::1"), ("100.64.0.1", "198.51.100.7")] {
             for protocol in ["tcp", "udp", "icmp"] {
                 for bytes in [100, 101, 1400] {
@@ -242,15 +243,15 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_flow_is_refused_with_what_is_wrong() {
+    fn invalid_flows_are_refused_with_the_reason() {
         let both = "source=2001:db8::1&destination=64:ff9b::1";
         for (query, part) in [
             ("destination=::1&protocol=udp", "missing parameter 'source'"),
             ("source=x&destination=::1&protocol=udp", "is not an address"),
-            (&format!("{both}&protocol=sctp"), "none of tcp, udp, icmp"),
-            (&format!("{both}&protocol=tcp&flags=SX"), "'X' is no flag"),
+            (&format!("{both}&protocol=sctp"), "not one of tcp, udp, icmp"),
+            (&format!("{both}&protocol=tcp&flags=SX"), "'X' is not a TCP flag"),
             (&format!("{both}&protocol=udp&flags=S"), "only TCP"),
-            (&format!("{both}&protocol=tcp&bytes=59"), "less than its headers, 60"),
+            (&format!("{both}&protocol=tcp&bytes=59"), "less than the length of the headers, 60"),
             (&format!("{both}&protocol=tcp&bytes=70000"), "is not a length"),
         ] {
             let wrong = flow(query).err().unwrap();

@@ -1,4 +1,4 @@
-//! The last hour, for charts that are full at once: a point every few seconds, in a ring of fixed size.
+//! Counts of the last hour for charts: a point every few seconds in a ring of fixed size.
 
 use crate::Control;
 use gatun_api::types as api;
@@ -55,7 +55,7 @@ struct Ring {
 }
 
 impl Ring {
-    /// Takes counts. After a gap in which nobody could count, a new line begins.
+    /// Adds counts. After a gap without counts, the history starts a new line.
     fn take(&mut self, at: Instant, now: Counts, gap: Duration) {
         let last = self.last.replace((at, now));
         let Some((from, before)) = last.filter(|(from, _)| at.duration_since(*from) < gap) else { return };
@@ -89,14 +89,14 @@ impl Ring {
     }
 }
 
-/// The last hour of a daemon.
+/// History of the last hour.
 pub(crate) struct History {
     every: Duration,
     ring: Mutex<Ring>,
 }
 
 impl History {
-    /// An empty one, with a point every so often. All of its memory is taken here.
+    /// Creates an empty history with one point per interval. Allocates all of its memory.
     pub(crate) fn new(every: Duration) -> History {
         let ring = Ring { last: None, points: VecDeque::with_capacity(POINTS_MAX) };
         History { every, ring: Mutex::new(ring) }
@@ -110,7 +110,7 @@ impl History {
 }
 
 impl Control {
-    /// Keeps the history for ever. A moment at which a worker does not answer has no point.
+    /// Records the history forever. If a worker does not answer, no point is recorded.
     pub(crate) async fn keep_history(&self) {
         let every = self.history.every;
         let mut ticks = tokio::time::interval(every);
@@ -130,7 +130,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_point_has_what_happened_since_the_one_before_and_the_ring_has_an_hour() {
+    fn a_point_counts_since_the_previous_one_and_the_ring_has_an_hour() {
         let (begin, gap) = (Instant::now(), EVERY * 3);
         let counts = |n: u64| Counts {
             received: n * 10,
@@ -152,7 +152,7 @@ mod tests {
         let last = &told[POINTS_MAX - 1];
         assert_eq!((last.forwarded_bytes, last.dropped_packets, last.sessions_begun), (800, 2, 3));
         assert_eq!((last.sessions, last.subscribers), (many, 7));
-        // A gap has no point, and what happened in it is not told as of one moment.
+        // A gap has no point; its counts belong to no single moment.
         ring.take(begin + EVERY * (many as u32 + 10), counts(many + 1000), gap);
         ring.take(begin + EVERY * (many as u32 + 11), counts(many + 1001), gap);
         let told = ring.told(begin + EVERY * (many as u32 + 11));

@@ -1,5 +1,5 @@
-//! HTTP/1.1 for many clients on one thread, whatever they do: connections are bounded in number and in the time that
-//! they may do nothing, requests in size and time.
+//! HTTP/1.1 server for many clients on one thread. Connections are bounded in number and idle time, requests
+//! in size and time.
 
 use crate::Control;
 use crate::configure;
@@ -24,9 +24,9 @@ use tokio::sync::SemaphorePermit;
 use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsAcceptor;
 
-/// Times the patience of other requests for the body of a long one.
+/// Factor by which a long body may take longer than other requests.
 const LONG_BODY_PATIENCE: u32 = 6;
-/// Bytes of its head, and lines of it.
+/// Bytes of a request's head, and its number of lines.
 const HEAD_MAX: usize = 16 << 10;
 const HEADERS_MAX: usize = 64;
 /// Pause of accepting while the process cannot open more files.
@@ -39,7 +39,7 @@ pub(crate) struct AsyncListeners {
     pub(crate) metrics: Option<TcpListener>,
 }
 
-/// Serves for ever.
+/// Serves forever.
 pub(crate) async fn serve(doors: AsyncListeners, control: Arc<Control>) {
     let keeper = Arc::clone(&control);
     tokio::spawn(async move { keeper.keep_history().await });
@@ -86,7 +86,7 @@ async fn serve_metrics(listener: TcpListener, control: Arc<Control>) {
     }
 }
 
-/// Nobody is told anything before TLS: who cannot be served is hung up on.
+/// Accepts connections under TLS. Before the handshake nothing is sent: refused clients are hung up on.
 async fn serve_tls(listener: TcpListener, remote_access: Arc<RemoteAccess>, control: Arc<Control>) {
     loop {
         let Ok((stream, from)) = listener.accept().await else {
@@ -106,7 +106,7 @@ async fn serve_tls(listener: TcpListener, remote_access: Arc<RemoteAccess>, cont
 }
 
 async fn shake_hands(stream: TcpStream, remote_access: Arc<RemoteAccess>, client: Client, entry: Entry) {
-    // Answers are small, or as large as they can be: nothing is gained by waiting for more.
+    // Answers are written whole or in large parts: waiting for more bytes gains nothing.
     let _ = stream.set_nodelay(true);
     let acceptor = TlsAcceptor::from(Arc::clone(&remote_access.secure().tls));
     match timeout(client.control.setup.patience.request, acceptor.accept(stream)).await {
@@ -124,11 +124,11 @@ struct Client {
 
 /// Origin of a connection.
 enum Origin {
-    /// Everything, for whoever may open the socket.
+    /// The API's socket: everything.
     Socket,
-    /// Metrics alone, for everybody.
+    /// The metrics socket: metrics alone.
     Metrics,
-    /// Everything that the token of a request allows.
+    /// TCP under TLS: everything that the request's token allows.
     Tls(Arc<RemoteAccess>, Source, IpAddr),
 }
 
@@ -138,7 +138,7 @@ where
 {
     if !connections.make_room() {
         const FULL: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nconnection: close\r\nretry-after: 1\r\ncontent-type: application/json\r\ncontent-length: 68\r\n\r\n{\"error\":\"too many connections are busy\",\"hint\":\"try again shortly\"}";
-        // It fits into the socket's buffer, or is not sent.
+        // The answer fits into the socket's buffer or is not sent.
         let _ = timeout(Duration::from_millis(10), stream.write_all(FULL)).await;
         return;
     }
@@ -160,7 +160,7 @@ where
     let mut http = hyper::server::conn::http1::Builder::new();
     http.timer(TokioTimer::new()).header_read_timeout(patience.request);
     http.max_headers(HEADERS_MAX).max_buf_size(HEAD_MAX).half_close(false);
-    // Whatever a client does wrong ends its own connection, and nothing else.
+    // An error of one client ends only its own connection.
     let _ = http.serve_connection(TokioIo::new(patient), service).await;
 }
 
@@ -177,7 +177,7 @@ async fn respond(request: Request<Incoming>, client: &Client, busy: Busy) -> Res
         may_write: matches!(client.door, Origin::Socket),
         may_audit: matches!(client.door, Origin::Socket),
     };
-    // The page is no secret, and asks for all that it shows.
+    // The page is public; it asks the API for all that it shows.
     let page = if method == "GET" { gatun_web::file(&path) } else { None };
     if let Some(file) = page.filter(|_| !matches!(client.door, Origin::Metrics)) {
         return file.map(|text| Body::whole(text.into(), busy));
@@ -208,7 +208,7 @@ async fn respond(request: Request<Incoming>, client: &Client, busy: Busy) -> Res
         Some(most) => receive(body, most, &client.control).await,
         None => Ok((Vec::new(), None)),
     };
-    // Memory of a long body, as long as the request is worked on.
+    // `_room` reserves the memory of a long body while the request is in progress.
     let (bytes, _room) = match received {
         Ok(received) => received,
         Err((status, what, hint)) => return problem(status, what, hint.to_owned(), busy),
@@ -227,7 +227,7 @@ async fn respond(request: Request<Incoming>, client: &Client, busy: Busy) -> Res
     response
 }
 
-/// Right that a request needs.
+/// Returns the right that a request needs.
 fn needs_of(method: &str, path: &str) -> Needs {
     paths::find(method, path).map_or(Needs::Read, |endpoint| endpoint.needs())
 }
@@ -266,8 +266,8 @@ fn deny(denied: Denied, client: &Client, busy: Busy) -> Response<Body> {
 /// Refusal of a body: status, error and hint.
 type Unreceived = (StatusCode, String, &'static str);
 
-/// Receives a body of at most `most` bytes. One that may be longer than most takes its part of the memory that long bodies
-/// have together, and has more time.
+/// Receives a body of at most `most` bytes. A body that may exceed the ordinary limit reserves its share of
+/// the memory for long bodies and has more time.
 async fn receive(
     body: Incoming,
     most: usize,

@@ -1,4 +1,4 @@
-//! A stream whose other end is not waited for without an end.
+//! Stream with a limit on idle time.
 
 use crate::connections::Activity;
 use std::future::Future;
@@ -9,8 +9,8 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep, sleep};
 
-/// A stream that does not wait for ever: neither for a client that takes nothing, nor for one that says nothing while
-/// no request of its is worked on.
+/// Stream that times out on a client that reads nothing, or that sends nothing while no request of its own is
+/// in progress.
 pub(crate) struct IdleTimeout<S> {
     stream: S,
     activity: Activity,
@@ -24,7 +24,7 @@ impl<S> IdleTimeout<S> {
         IdleTimeout { stream, activity, idle, reading: Box::pin(sleep(idle)), writing: None }
     }
 
-    /// The end of patience with a client that takes nothing.
+    /// Fails once a client has read nothing for the idle time.
     fn wait_to_write<T>(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<T>> {
         let idle = self.idle;
         let patience = self.writing.get_or_insert_with(|| Box::pin(sleep(idle)));
@@ -83,7 +83,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for IdleTimeout<S> {
         self.stream.is_write_vectored()
     }
 
-    // Under TLS these two write as well.
+    // Under TLS, flush and shutdown write as well.
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match Pin::new(&mut self.stream).poll_flush(cx) {
             Poll::Pending => self.wait_to_write(cx),

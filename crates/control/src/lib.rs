@@ -69,7 +69,7 @@ use tokio::sync::Semaphore;
 /// Facts that change with the configuration.
 #[derive(Clone, Debug, Default)]
 pub struct Facts {
-    /// The configuration that runs; when it goes back by itself is in `unconfirmed`.
+    /// The running configuration; the time of its rollback is in `unconfirmed`.
     pub config: types::Config,
     /// Time of an automatic rollback, and its revision.
     pub unconfirmed: Option<(Instant, String)>,
@@ -77,25 +77,25 @@ pub struct Facts {
     pub ports: Vec<types::Port>,
     /// Criteria that choose each instance, by the kind and name of the instance.
     pub choices: Vec<(types::Kind, String, types::Choice)>,
-    /// Pages that the daemon's memory lies on.
+    /// Page sizes of the daemon's memory.
     pub pages: types::TablePages,
-    /// Sessions there may be.
+    /// Session limit.
     pub sessions_max: u64,
-    /// Subscribers there may be.
+    /// Subscriber limit.
     pub subscribers_max: u64,
 }
 
-/// The same, for whoever changes it and whoever tells of it.
+/// Shared [`Facts`].
 #[derive(Clone)]
 pub struct SharedFacts(Arc<RwLock<Arc<Facts>>>);
 
 impl SharedFacts {
-    /// These, until others are set.
+    /// Creates shared facts.
     pub fn new(facts: Facts) -> SharedFacts {
         SharedFacts(Arc::new(RwLock::new(Arc::new(facts))))
     }
 
-    /// Others from now on.
+    /// Replaces the facts.
     pub fn set(&self, facts: Facts) {
         *self.0.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(facts);
     }
@@ -108,16 +108,16 @@ impl SharedFacts {
 /// Figures of event sinks.
 #[derive(Clone, Debug, Default)]
 pub struct LogFigures {
-    /// By collector.
+    /// Figures of each collector.
     pub exports: Vec<ExportFigures>,
-    /// Of the log on disk, where there is one.
+    /// Figures of the log on disk, if one is kept.
     pub store: Option<StoreFigures>,
 }
 
-/// A collector's.
+/// Figures of a collector.
 #[derive(Clone, Debug, Default)]
 pub struct ExportFigures {
-    /// Its name.
+    /// Name of the collector.
     pub name: String,
     /// Events given to the transport.
     pub sent: u64,
@@ -127,11 +127,11 @@ pub struct ExportFigures {
     pub waiting: u64,
     /// Bytes in its spool.
     pub spooled_bytes: u64,
-    /// Whether it took the last message.
+    /// True if the collector took the last message.
     pub is_connected: bool,
 }
 
-/// The log's.
+/// Figures of the log on disk.
 #[derive(Clone, Debug, Default)]
 pub struct StoreFigures {
     /// Records on disk.
@@ -140,9 +140,9 @@ pub struct StoreFigures {
     pub bytes: u64,
     /// Events lost before they could be written.
     pub lost: u64,
-    /// Records that wait.
+    /// Records that wait to be written.
     pub waiting: u64,
-    /// Whether it could be written at the last attempt.
+    /// True if the last attempt to write succeeded.
     pub is_well: bool,
     /// Error of the last attempt to write it.
     pub error: Option<String>,
@@ -183,9 +183,9 @@ pub struct Setup {
 /// Timeouts of clients.
 #[derive(Clone, Copy, Debug)]
 pub struct ClientTimeouts {
-    /// For the head of a request, and for its body.
+    /// Time to send the head of a request, and again for its body.
     pub request: Duration,
-    /// Between requests, and to take some of an answer.
+    /// Time between requests, and to read a part of an answer.
     pub idle: Duration,
 }
 
@@ -198,11 +198,11 @@ impl Default for ClientTimeouts {
 /// Listening sockets.
 #[derive(Default)]
 pub struct Listeners {
-    /// Everything.
+    /// Unix socket for everything.
     pub api: Option<UnixListener>,
-    /// Everything, under TLS, for those with a token; nobody, where `remote_access` is missing.
+    /// TCP sockets for everything, under TLS, with a token. Nobody is served if `remote_access` is missing.
     pub tls: Vec<TcpListener>,
-    /// Metrics alone.
+    /// TCP socket for metrics alone.
     pub metrics: Option<TcpListener>,
 }
 
@@ -216,10 +216,10 @@ pub(crate) struct Control {
     long_bodies: Semaphore,
 }
 
-/// Serves from now on, in a thread of its own, until the process ends.
+/// Starts a thread that serves until the process ends.
 ///
 /// # Errors
-/// No thread, or an unusable socket.
+/// Returns an error if no thread can be started or a socket is unusable.
 pub fn start(listeners: Listeners, setup: Setup) -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let history = history::History::new(setup.history_every);

@@ -1,4 +1,4 @@
-//! Sockets to listen on, made while the daemon still has its rights.
+//! Listening sockets, opened before the daemon drops its rights.
 
 use rustix::fs::{Mode, OFlags};
 use std::fmt;
@@ -12,17 +12,17 @@ use std::path::{Path, PathBuf};
 /// Mode of the socket: the owner and the group may connect.
 const MODE: u32 = 0o660;
 
-/// Of a directory that is made: whoever may connect finds the way.
+/// Mode of a directory made for the socket: everybody may enter it.
 const DIRECTORY_MODE: u32 = 0o755;
 
 /// Error of a socket that cannot be opened.
 #[derive(Debug)]
 pub enum Error {
-    /// Somebody answers there already.
+    /// Another gatun listens there.
     Taken(PathBuf),
-    /// Something else has that name.
+    /// The path is a file of another kind.
     NoSocket(PathBuf),
-    /// The system says no: to do what.
+    /// A system call failed: its purpose and its error.
     System(String, io::Error),
 }
 
@@ -31,10 +31,10 @@ impl fmt::Display for Error {
         match self {
             Error::Taken(path) => write!(
                 f,
-                "another gatun answers at {} already: give each an [api] listen = \"unix:PATH\" of its own",
+                "another gatun listens at {}: give each its own [api] listen = \"unix:PATH\"",
                 path.display()
             ),
-            Error::NoSocket(path) => write!(f, "{} is there and is no socket", path.display()),
+            Error::NoSocket(path) => write!(f, "{} exists and is not a socket", path.display()),
             Error::System(what, error) => write!(f, "{what}: {error}"),
         }
     }
@@ -42,7 +42,7 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
-/// The socket's file: it is taken away with this, where that is still allowed.
+/// The socket's file. Dropping it removes the file, if that is still allowed.
 #[derive(Debug)]
 pub struct SocketFile(PathBuf);
 
@@ -55,16 +55,16 @@ impl SocketFile {
 
 impl Drop for SocketFile {
     fn drop(&mut self) {
-        // Who lost the right to leaves it; the next one that starts takes its place.
+        // A daemon that may no longer remove it leaves it; the next one replaces it.
         let _ = fs::remove_file(&self.0);
     }
 }
 
-/// Listens at a path, whose directory is made where it does not exist. A socket that nobody listens on any more is
-/// replaced. `give` sets owner and group before anybody can connect.
+/// Listens at a path and creates its directory if needed. A socket without a listener is replaced. `give`
+/// sets owner and group before anybody can connect.
 ///
 /// # Errors
-/// The error.
+/// Returns an error if another process listens there, the path is no socket, or a system call fails.
 pub fn unix(
     path: &Path,
     give: impl FnOnce(&Path) -> io::Result<()>,
@@ -88,7 +88,8 @@ pub fn unix(
         Ok(_) if UnixStream::connect(path).is_ok() => return Err(Error::Taken(path.to_owned())),
         _ => {}
     }
-    // Under another name first: nobody can connect before its rights are set, and the old one is replaced at once.
+    // Bind under another name first: nobody can connect before the rights are set, and the rename replaces
+    // the old socket.
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(format!(".{}", std::process::id()));
     let new = path.with_file_name(name);
@@ -96,7 +97,8 @@ pub fn unix(
     let listener = UnixListener::bind(&new).map_err(system("cannot listen at"))?;
     let made = open_socket(&new)
         .and_then(|node| {
-            // Its name may be another file's by now, where the directory is another user's.
+            // In a directory of another user, the name may already be another file's: change the opened file,
+            // not the path.
             let this = PathBuf::from(format!("/proc/self/fd/{}", node.as_raw_fd()));
             fs::set_permissions(&this, fs::Permissions::from_mode(MODE)).and_then(|()| give(&this))
         })
@@ -108,7 +110,7 @@ pub fn unix(
     Ok((listener, SocketFile(path.to_owned())))
 }
 
-/// The socket's file itself, no link.
+/// Opens the socket's file without following links.
 fn open_socket(path: &Path) -> io::Result<File> {
     let node = rustix::fs::open(path, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())?;
     let node = File::from(node);
@@ -124,7 +126,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_socket_that_nobody_listens_on_is_replaced_and_no_other_one() {
+    fn only_a_socket_without_listener_is_replaced() {
         let directory = std::env::temp_dir().join(format!("gatun-listen-{}", std::process::id()));
         let path = directory.join("deeper/api.sock");
         let (listener, file) = unix(&path, |_| Ok(())).unwrap();
@@ -146,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_taken_a_sockets_name_keeps_its_mode() {
+    fn another_file_at_the_sockets_name_keeps_its_mode() {
         let directory = std::env::temp_dir().join(format!("gatun-listen-link-{}", std::process::id()));
         fs::create_dir_all(&directory).unwrap();
         let [socket, file, link] = ["socket", "file", "link"].map(|name| directory.join(name));

@@ -1,4 +1,4 @@
-//! Lists that may be long: read from one worker after the other, a page or a stream of lines.
+//! Long lists, read from one worker after the other, as a page or as a stream of lines.
 
 use crate::Control;
 use crate::conversion::Names;
@@ -13,7 +13,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 use tokio::sync::mpsc;
 
-/// Entries that are read at a time for a stream.
+/// Entries read at a time for a stream.
 pub(crate) const STREAMED_AT_ONCE: usize = 4096;
 
 /// Position of an entry at a worker: numbers whose meaning depends on the list.
@@ -48,7 +48,7 @@ pub(crate) trait List: Send + Sync + 'static {
     type Job: Job + 'static;
     type Item: Serialize + Send;
 
-    /// Reads from a place on, as many as there is room for.
+    /// Job that reads at most `room` entries from a place on.
     fn job(&self, from: Place, room: usize) -> Self::Job;
 
     /// Entries of a finished job, and the position of the next one at this worker.
@@ -65,7 +65,7 @@ pub(crate) struct Sessions(pub(crate) Of);
 pub(crate) struct Bindings(pub(crate) Of);
 pub(crate) struct Blocks(pub(crate) Of);
 pub(crate) struct Subscribers(pub(crate) Of);
-/// Of one pool, or of all.
+/// Addresses of one pool or of all.
 pub(crate) struct Addresses(pub(crate) Of);
 
 fn narrow<T: TryFrom<u64>>(number: u64, otherwise: T) -> T {
@@ -183,7 +183,7 @@ impl Control {
         }
     }
 
-    /// Entries from a place on, as many as a page has.
+    /// One page of entries from a place on.
     pub(crate) async fn page<L: List>(
         &self,
         list: &L,
@@ -201,7 +201,7 @@ impl Control {
         Ok(api::Page { items, next: next.map(|next| next.to_string()) })
     }
 
-    /// All entries from a place on, one a line, to whoever reads. While some are written, the next are read already.
+    /// Streams all entries from a place on, one a line. The next ones are read while the last are written.
     pub(crate) async fn stream<L: List>(
         self: Arc<Self>,
         list: L,
@@ -218,7 +218,7 @@ impl Control {
             let job = match job {
                 Ok(job) => job,
                 Err(unanswered) => {
-                    // Without its end, the list is known not to be whole.
+                    // The connection breaks off, so the client sees that the list is incomplete.
                     let _ = out.send(Err(unanswered)).await;
                     return;
                 }
@@ -231,7 +231,7 @@ impl Control {
             }
             let mut lines = Vec::with_capacity(items.len() * 256);
             for item in &items {
-                // These types have nothing that cannot be written.
+                // Serialization of these types cannot fail.
                 if serde_json::to_writer(&mut lines, item).is_ok() {
                     lines.push(b'\n');
                 }
@@ -248,7 +248,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_cursor_comes_back_as_it_was_written_and_nothing_else_is_one() {
+    fn cursors_round_trip_and_invalid_ones_are_refused() {
         let cursor = Cursor { worker: 3, place: [1, 2, 3, u64::MAX] };
         assert_eq!(cursor.to_string().parse(), Ok(cursor));
         for wrong in

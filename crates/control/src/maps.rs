@@ -1,4 +1,4 @@
-//! Mappings of the configuration, a page or a stream of lines: told by whoever changes it ([`crate::configure`]).
+//! Mappings of the configuration as a page or a stream of lines, read by orders ([`crate::configure`]).
 
 use crate::Control;
 use crate::configure::{Done, MapCursor, Order};
@@ -15,9 +15,9 @@ use tokio::sync::mpsc;
 const STREAM_WAITING: usize = 2;
 
 impl Control {
-    /// From a place on, a page or all.
+    /// Lists mappings from a place on, as a page or as a stream.
     pub(crate) async fn maps(self: &Arc<Self>, query: &Query) -> Result<Answer, Refusal> {
-        let wrong = || BadRequest::new("cursor: this is none of this list", "give `next` of the page before");
+        let wrong = || BadRequest::new("cursor: not a cursor of this list", "give `next` of the page before");
         let from = query.get("cursor").map(|text| text.parse::<MapCursor>().map_err(|()| wrong()));
         let from = from.transpose()?;
         let limit = query.limit()?;
@@ -25,7 +25,7 @@ impl Control {
         if !query.is_stream()? {
             return Ok(json(&self.some_maps(instance, from, limit).await?.told()));
         }
-        // What is wrong with the question is the answer, and no broken stream.
+        // An invalid request is answered with an error, not with a broken stream.
         let first = self.some_maps(instance.clone(), from, STREAMED_AT_ONCE).await?;
         let (out, lines) = mpsc::channel(STREAM_WAITING);
         tokio::spawn(Arc::clone(self).stream_maps(instance, first, out));
@@ -47,7 +47,7 @@ impl Control {
             some = match self.some_maps(instance.clone(), Some(next), STREAMED_AT_ONCE).await {
                 Ok(some) => some,
                 Err(_) => {
-                    // Without its end, the list is known not to be whole.
+                    // The connection breaks off, so the client sees that the list is incomplete.
                     let _ = out.send(Err(NoAnswer::Silent)).await;
                     return;
                 }
@@ -68,7 +68,7 @@ impl Control {
     }
 }
 
-/// Some of them, and where the others begin.
+/// A part of the mappings, and the position of the next one.
 struct Maps {
     maps: Vec<api::StaticMap>,
     next: Option<MapCursor>,
@@ -82,7 +82,7 @@ impl Maps {
     fn lines(&self) -> Vec<u8> {
         let mut lines = Vec::with_capacity(self.maps.len() * 128);
         for map in &self.maps {
-            // These types have nothing that cannot be written.
+            // Serialization of these types cannot fail.
             if serde_json::to_writer(&mut lines, map).is_ok() {
                 lines.push(b'\n');
             }

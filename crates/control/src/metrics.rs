@@ -1,5 +1,5 @@
-//! Metrics for Prometheus: every name once, with what it means; the text that is scraped and the reference page
-//! (docs/reference/metrics.md) come from the same list. Names are stable.
+//! Metrics for Prometheus. One list has every name and its meaning; the scraped text and the reference page
+//! (docs/reference/metrics.md) are made from it. Names are stable.
 
 mod list;
 mod read;
@@ -17,12 +17,12 @@ pub(crate) struct Scrape {
     pub(crate) version: &'static str,
     pub(crate) uptime_seconds: u64,
     pub(crate) facts: Arc<Facts>,
-    /// By worker; none of one that does not answer.
+    /// By worker; `None` for a worker that does not answer.
     pub(crate) workers: Vec<Option<Snapshot>>,
     pub(crate) figures: LogFigures,
     /// Clients turned away over TCP, if it is configured: reason and number.
     pub(crate) turned: Vec<(&'static str, u64)>,
-    /// None where a worker does not answer.
+    /// `None` if a worker does not answer.
     pub(crate) subscribers: Option<Subscribers>,
 }
 
@@ -39,12 +39,12 @@ enum Kind {
     Counter,
     /// Grows and shrinks.
     Gauge,
-    /// Buckets of what there is now, which shrink as well.
+    /// Buckets of current values, which shrink as well.
     Histogram,
 }
 
 impl Kind {
-    /// The type's name; OpenMetrics has one for histograms that shrink.
+    /// Returns the type's name; OpenMetrics has a type for histograms that shrink.
     fn name(self, openmetrics: bool) -> &'static str {
         match self {
             Kind::Counter => "counter",
@@ -55,7 +55,7 @@ impl Kind {
     }
 }
 
-/// A metric, named without `gatun_` in front; a counter also without `_total` behind.
+/// A metric. Its name lacks the prefix `gatun_`, and a counter's name the suffix `_total`.
 struct Metric {
     name: &'static str,
     kind: Kind,
@@ -64,7 +64,7 @@ struct Metric {
     read: fn(&View<'_>, &mut Samples<'_>),
 }
 
-/// A scrape, and what is summed once.
+/// A scrape and its sums.
 struct View<'s> {
     scrape: &'s Scrape,
     total: Snapshot,
@@ -98,7 +98,7 @@ impl Samples<'_> {
         let _ = writeln!(self.text, "{}_{sum} {}\n{}_{count} {all}", self.name, distribution.sum, self.name);
     }
 
-    /// A value with its labels' values, in their order.
+    /// Adds a value with the values of its labels, in the labels' order.
     fn add(&mut self, values: &[&str], value: impl std::fmt::Display) {
         debug_assert_eq!(values.len(), self.labels.len(), "{}", self.name);
         self.text.push_str(&self.name);
@@ -228,7 +228,7 @@ mod tests {
         assert_eq!(published, reference(), "GATUN_BLESS=1 writes it anew");
     }
 
-    /// Runs promtool, which has to find no fault.
+    /// Runs promtool and asserts that it finds no fault.
     fn promtool(args: &[&str], input: &str) {
         use std::io::Write as _;
         use std::process::{Command, Stdio};
@@ -243,12 +243,12 @@ mod tests {
     }
 
     #[test]
-    fn prometheus_own_tool_finds_no_fault_with_form_and_names() {
+    fn promtool_accepts_the_metrics() {
         promtool(&["check", "metrics"], &render(&scrape(), false));
     }
 
     #[test]
-    fn alerts_fire_when_they_should_and_name_metrics_that_there_are() {
+    fn alerts_fire_and_name_existing_metrics() {
         let directory = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/prometheus/");
         promtool(&["test", "rules", &format!("{directory}alerts_test.yml")], "");
         let alerts = std::fs::read_to_string(format!("{directory}alerts.yml")).unwrap();
@@ -260,7 +260,7 @@ mod tests {
         }
     }
 
-    /// Every PromQL expression of a dashboard, wherever it stands in it.
+    /// Collects every PromQL expression of a dashboard.
     fn expressions(value: &serde_json::Value, found: &mut Vec<String>) {
         match value {
             serde_json::Value::Array(all) => all.iter().for_each(|one| expressions(one, found)),
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn the_dashboard_asks_prometheus_for_what_there_is_in_a_way_that_it_understands() {
+    fn the_dashboards_queries_are_valid_and_name_existing_metrics() {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../packaging/grafana/gatun.json");
         let board: serde_json::Value = serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
         let mut all = Vec::new();
@@ -287,7 +287,7 @@ mod tests {
                 let name = name.strip_suffix("_bucket").unwrap_or(name);
                 assert!(text.contains(&format!("# TYPE {name} ")), "there is no {name}: {expr}");
             }
-            // Grafana's own words, as it fills them in.
+            // Replace Grafana's variables as Grafana does.
             let plain =
                 expr.replace("$__rate_interval", "2m").replace("$job", "gatun").replace("$host", "a:1");
             assert!(!plain.contains('$'), "{expr}");
@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn the_dashboard_has_a_row_for_each_thing_that_metrics_are_about() {
+    fn the_dashboard_has_a_row_for_each_group_of_metrics() {
         let board: serde_json::Value =
             serde_json::from_str(include_str!("../../../packaging/grafana/gatun.json")).unwrap();
         let panels = board["panels"].as_array().unwrap();
@@ -320,7 +320,7 @@ mod tests {
         ] {
             assert!(rows.iter().any(|row| *row == wanted), "{wanted}");
         }
-        // No panel lies on another.
+        // Panels do not overlap.
         let mut taken = std::collections::BTreeSet::new();
         let mut ids = std::collections::BTreeSet::new();
         for panel in panels {

@@ -1,4 +1,4 @@
-//! Query strings of requests, as the engine's types.
+//! Conversion of query strings to the engine's types.
 
 use crate::conversion::Names;
 use gatun_api::paths::Endpoint;
@@ -8,11 +8,11 @@ use gatun_nat::plan::{Net4, Net6, Transport};
 use std::net::{IpAddr, Ipv4Addr};
 use std::str::FromStr;
 
-/// Entries of a page, where nothing is said, and at most.
+/// Entries of a page: default and maximum.
 const LIMIT: usize = 1_000;
 pub(crate) const LIMIT_MAX: usize = 10_000;
 
-/// A request that is wrong, and what to write instead.
+/// Error of an invalid request, with advice.
 #[derive(Debug)]
 pub(crate) struct BadRequest {
     pub(crate) what: String,
@@ -25,11 +25,11 @@ impl BadRequest {
     }
 }
 
-/// A query's parameters, each known and there once.
+/// A query's parameters, each known and given once.
 pub(crate) struct Query(Vec<(String, String)>);
 
 impl Query {
-    /// Those of a request.
+    /// Reads the parameters of a request.
     pub(crate) fn read(endpoint: &Endpoint, text: &str) -> Result<Query, BadRequest> {
         let pairs =
             gatun_api::paths::parse_query(text).map_err(|what| BadRequest::new(what, "write name=value"))?;
@@ -68,7 +68,7 @@ impl Query {
         self.get(name).map(parse).transpose()
     }
 
-    /// Entries of a page.
+    /// Number of entries of a page.
     pub(crate) fn limit(&self) -> Result<usize, BadRequest> {
         let limit = self.parse("limit", "a number")?.unwrap_or(LIMIT);
         match (1..=LIMIT_MAX).contains(&limit) {
@@ -77,7 +77,7 @@ impl Query {
         }
     }
 
-    /// Whether the whole list is wanted, one object a line.
+    /// Returns true for the whole list, one object a line.
     pub(crate) fn is_stream(&self) -> Result<bool, BadRequest> {
         match self.get("format") {
             None | Some("json") => Ok(false),
@@ -139,12 +139,12 @@ fn unknown<'n>(what: &str, name: &str, known: impl Iterator<Item = &'n str>) -> 
     BadRequest::new(format!("unknown {what} '{}'", shorten(name)), hint)
 }
 
-/// Of what somebody wrote, as much as a message needs.
+/// Start of a client's text, short enough for a message.
 fn shorten(text: &str) -> String {
     text.chars().take(60).collect()
 }
 
-/// An inside network, an IPv4 one as ::ffff:a.b.c.d.
+/// Inside network; IPv4 ones become ::ffff:a.b.c.d.
 pub(crate) fn network(name: &str, text: &str) -> Result<Net6, BadRequest> {
     let wrong =
         || BadRequest::new(format!("{name}: '{}' is not an address or address/length", shorten(text)), "");
@@ -169,8 +169,8 @@ pub(crate) fn network4(name: &str, text: &str) -> Result<Net4, BadRequest> {
 
 fn host_bits(name: &str, text: &str) -> BadRequest {
     BadRequest::new(
-        format!("{name}: '{}' is longer than an address, or has bits set behind its length", shorten(text)),
-        "clear the bits behind the length",
+        format!("{name}: '{}' is longer than an address, or has bits set after its length", shorten(text)),
+        "clear the bits after the length",
     )
 }
 
@@ -192,13 +192,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn networks_of_either_family_are_read_as_the_engine_has_them() {
+    fn networks_of_either_family_are_parsed() {
         assert_eq!(network("x", "2001:db8::/32").unwrap().len, 32);
         assert_eq!(network("x", "2001:db8::1").unwrap().len, 128);
         let net = network("x", "100.64.0.0/10").unwrap();
         assert_eq!((net.len, net.addr), (106, "::ffff:100.64.0.0".parse().unwrap()));
         assert!(network("x", "10.1.2.3/33").is_err() && network("x", "2001:db8::/129").is_err());
-        assert!(network("x", "2001:db8::1/64").is_err_and(|wrong| wrong.what.contains("behind its length")));
+        assert!(network("x", "2001:db8::1/64").is_err_and(|wrong| wrong.what.contains("after its length")));
         for wrong in ["", "x", "/", "1.2.3.4/", "1.2.3.4/x", "1.2.3.4/256", "1.2.3.4/-1"] {
             assert!(network("x", wrong).is_err() && network4("x", wrong).is_err(), "{wrong}");
         }

@@ -1,26 +1,26 @@
-//! How often a source may do something: so many times at once, and after that so many a second (the generic cell rate
-//! algorithm). Sources that did nothing lately take no memory, and so many are remembered at most.
+//! Rate limit per source: a burst, and after that a fixed rate (the generic cell rate algorithm). Idle
+//! sources take no memory, and the number of remembered sources is bounded.
 
 use crate::connections::Source;
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-/// Sources that are remembered.
+/// Most sources remembered.
 const SOURCES_MAX: usize = 4096;
 
 /// Rate limit per source.
 #[derive(Debug)]
 pub(crate) struct RateLimiter {
-    /// Between two.
+    /// Interval at the steady rate.
     every: Duration,
     /// Longest time that a source may be ahead of its rate.
     ahead_max: Duration,
-    /// When what each has done would be over, had it kept to `every`.
+    /// Theoretical arrival time of each source's next event.
     over: HashMap<Source, Instant>,
 }
 
 impl RateLimiter {
-    /// `at_once` times, and then once `every` so long.
+    /// Allows `at_once` events, and then one per `every`.
     pub(crate) fn new(at_once: u32, every: Duration) -> RateLimiter {
         RateLimiter { every, ahead_max: every * at_once.saturating_sub(1), over: HashMap::new() }
     }
@@ -31,12 +31,12 @@ impl RateLimiter {
         ahead.checked_sub(self.ahead_max).filter(|wait| !wait.is_zero())
     }
 
-    /// It has done it once more.
+    /// Counts one more event.
     pub(crate) fn count(&mut self, source: Source, now: Instant) {
         if self.over.len() >= SOURCES_MAX && !self.over.contains_key(&source) {
             self.over.retain(|_, over| *over > now);
             if self.over.len() >= SOURCES_MAX {
-                // So many at once are no single host: any half of them begins anew.
+                // So many active sources are no single host: reset any half of them.
                 let mut keep = false;
                 self.over.retain(|_, _| {
                     keep = !keep;
@@ -48,7 +48,7 @@ impl RateLimiter {
         *over = (*over).max(now) + self.every;
     }
 
-    /// Whether it may do it now; if so, it has.
+    /// Returns true and counts the event if the source may do it now.
     pub(crate) fn take(&mut self, source: Source, now: Instant) -> bool {
         let may = self.wait(source, now).is_none();
         if may {
@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn so_many_at_once_and_then_one_at_a_time_for_each_source_by_itself() {
+    fn each_source_has_a_burst_and_then_a_fixed_rate() {
         let mut pace = RateLimiter::new(3, Duration::from_secs(1));
         let (now, one, other) = (Instant::now(), Source::User(1), Source::User(2));
         let taken = |pace: &mut RateLimiter, at_ms| {
@@ -74,11 +74,11 @@ mod tests {
         assert_eq!(taken(&mut pace, 999), 0);
         assert_eq!(taken(&mut pace, 1000), 1);
         assert!(pace.take(other, now));
-        assert_eq!(taken(&mut pace, 60_000), 3, "what was not used is not saved up");
+        assert_eq!(taken(&mut pace, 60_000), 3, "unused attempts do not accumulate");
     }
 
     #[test]
-    fn many_sources_take_bounded_memory_and_those_that_wait_are_kept_where_they_can_be() {
+    fn memory_is_bounded_and_waiting_sources_are_kept_if_possible() {
         let mut pace = RateLimiter::new(1, Duration::from_secs(10));
         let now = Instant::now();
         pace.count(Source::User(u32::MAX), now);

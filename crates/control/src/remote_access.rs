@@ -1,4 +1,4 @@
-//! Who comes in over TCP: how often a source may begin, whose token it has, what that allows, and who was turned away.
+//! Access over TCP: handshake rate per source, tokens and their roles, counts of refused clients.
 
 use crate::connections::{Connections, Source};
 use crate::rate_limit::RateLimiter;
@@ -11,10 +11,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
-/// Handshakes of a source at once, and the time between those after: one costs about 0.1 ms of the API's thread.
+/// Handshakes of a source at once, and the interval of further ones: one costs about 0.1 ms of the API's
+/// thread.
 const HANDSHAKES_AT_ONCE: u32 = 100;
 const HANDSHAKE_EVERY: Duration = Duration::from_millis(20);
-/// BadRequest tokens of a source at once, and the time between those after.
+/// Wrong tokens of a source at once, and the interval of further ones.
 const WRONG_AT_ONCE: u32 = 10;
 const WRONG_EVERY: Duration = Duration::from_secs(1);
 /// Interval between log lines about wrong tokens.
@@ -23,24 +24,24 @@ const TELL_EVERY: Duration = Duration::from_secs(1);
 /// Reason for turning a client away.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TurnedAway {
-    /// His source begins connections too often.
+    /// The source opens connections too fast.
     Rate,
     /// All connections are busy.
     Full,
-    /// TLS did not come about, or not in time.
+    /// The TLS handshake failed or timed out.
     Handshake,
     /// A request without a token.
     NoToken,
-    /// A token that is not known.
+    /// Unknown token.
     WrongToken,
-    /// A request of a source from which too many wrong tokens came.
+    /// The source sent too many wrong tokens.
     ManyWrong,
-    /// A token that does not allow it.
+    /// The token's role does not allow the request.
     Role,
 }
 
 impl TurnedAway {
-    /// All there are.
+    /// All reasons.
     pub const ALL: [TurnedAway; 7] = [
         TurnedAway::Rate,
         TurnedAway::Full,
@@ -51,7 +52,7 @@ impl TurnedAway {
         TurnedAway::Role,
     ];
 
-    /// For a label.
+    /// Returns the reason's name as a metric label.
     pub const fn name(self) -> &'static str {
         match self {
             TurnedAway::Rate => "pace",
@@ -68,11 +69,11 @@ impl TurnedAway {
 /// Last log line about wrong tokens.
 struct Told {
     at: Instant,
-    /// BadRequest ones since.
+    /// Wrong tokens since that line.
     since: u64,
 }
 
-/// The way in over TCP.
+/// Access over TCP.
 pub struct RemoteAccess {
     secure: RwLock<Arc<Secure>>,
     pub(crate) connections: Arc<Connections>,
@@ -82,20 +83,20 @@ pub struct RemoteAccess {
     told: Mutex<Option<Told>>,
 }
 
-/// Somebody who may.
+/// Accepted client.
 pub(crate) struct Admitted {
     pub(crate) name: String,
     pub(crate) hash: Hash,
     pub(crate) role: Role,
 }
 
-/// Somebody who may not.
+/// Refused client.
 #[derive(Debug)]
 pub(crate) struct Denied {
     pub(crate) why: TurnedAway,
-    /// When to try again.
+    /// Time to wait before the next attempt.
     pub(crate) wait: Option<Duration>,
-    /// A line for the log.
+    /// Line for the log.
     pub(crate) log: Option<String>,
 }
 
@@ -104,7 +105,7 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl RemoteAccess {
-    /// By these files.
+    /// Creates access with these files.
     pub fn new(secure: Secure) -> RemoteAccess {
         RemoteAccess {
             secure: RwLock::new(Arc::new(secure)),
@@ -116,7 +117,7 @@ impl RemoteAccess {
         }
     }
 
-    /// By others from now on. Connections by tokens that are no more end.
+    /// Replaces the files and ends connections whose token was removed.
     pub fn set(&self, secure: Secure) {
         let secure = Arc::new(secure);
         *self.secure.write().unwrap_or_else(PoisonError::into_inner) = Arc::clone(&secure);
@@ -127,7 +128,7 @@ impl RemoteAccess {
         Arc::clone(&self.secure.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Number of clients turned away.
+    /// Returns the number of clients turned away for a reason.
     pub fn turned(&self, why: TurnedAway) -> u64 {
         self.turned.get(why as usize).map_or(0, |count| count.load(Ordering::Relaxed))
     }
@@ -142,7 +143,7 @@ impl RemoteAccess {
         }
     }
 
-    /// Whether a source may begin a connection now, and one is left for it.
+    /// Returns true if a source may open a connection now and one is free.
     pub(crate) fn may_connect(&self, source: Source) -> bool {
         if !locked(&self.handshakes).take(source, Instant::now()) {
             self.turn_away(TurnedAway::Rate);
@@ -155,8 +156,8 @@ impl RemoteAccess {
         has_room
     }
 
-    /// Judges a request by what its `authorization` says. A source of many wrong tokens is not listened to for a while,
-    /// be the next one right: it shall not learn whether it is.
+    /// Checks the `authorization` of a request. After many wrong tokens, every token of the source is refused
+    /// for a while, even a correct one: the source must not learn which are.
     pub(crate) fn admit(
         &self,
         from: (Source, IpAddr),
@@ -185,7 +186,7 @@ impl RemoteAccess {
         }
     }
 
-    /// A line about a wrong token, unless there was one a moment ago.
+    /// Log line about a wrong token, unless there was one a moment ago.
     fn tell_wrong(&self, from: IpAddr, now: Instant) -> Option<String> {
         let mut told = locked(&self.told);
         let since = match told.as_mut() {
@@ -208,7 +209,7 @@ impl fmt::Debug for RemoteAccess {
     }
 }
 
-/// Token behind `Bearer` (RFC 6750 2.1), which may be written in any case (RFC 7235 2.1).
+/// Token after `Bearer` (RFC 6750 2.1), in any case (RFC 7235 2.1).
 fn bearer(authorization: &[u8]) -> Option<&[u8]> {
     let (scheme, secret) = authorization.split_at_checked(7)?;
     scheme.eq_ignore_ascii_case(b"bearer ").then_some(secret.trim_ascii()).filter(|secret| !secret.is_empty())
@@ -219,7 +220,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_token_stands_behind_bearer_in_whatever_case() {
+    fn bearer_is_recognised_in_any_case() {
         for (text, wanted) in [
             ("Bearer gatun_1", Some("gatun_1")),
             ("bearer  gatun_1 ", Some("gatun_1")),
@@ -235,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn each_reason_counts_by_itself() {
+    fn each_reason_has_its_own_count() {
         for (n, why) in TurnedAway::ALL.into_iter().enumerate() {
             assert_eq!(why as usize, n, "{}", why.name());
         }

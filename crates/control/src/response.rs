@@ -1,4 +1,4 @@
-//! Requests and responses of the API, before they are HTTP's.
+//! Requests and responses of the API, independent of HTTP.
 
 use crate::configure;
 use crate::connections::Busy;
@@ -26,13 +26,13 @@ pub(crate) struct Asked<'r> {
     pub(crate) method: &'r str,
     pub(crate) path: &'r str,
     pub(crate) query: &'r str,
-    /// Whether the client wants OpenMetrics.
+    /// True if the client wants OpenMetrics.
     pub(crate) openmetrics: bool,
     /// The client, for the log.
     pub(crate) who: &'r str,
-    /// Whether they may change anything.
+    /// True if the client may change anything.
     pub(crate) may_write: bool,
-    /// Whether they may ask the log.
+    /// True if the client may ask the log.
     pub(crate) may_audit: bool,
 }
 
@@ -56,7 +56,7 @@ impl From<NoAnswer> for Refusal {
     }
 }
 
-/// An answer before it is one of HTTP.
+/// Answer, before it becomes an HTTP response.
 pub(crate) enum Answer {
     Json(Vec<u8>),
     Text(&'static str, String),
@@ -64,7 +64,7 @@ pub(crate) enum Answer {
 }
 
 pub(crate) fn json<T: Serialize>(value: &T) -> Answer {
-    // These types have nothing that cannot be written.
+    // Serialization of these types cannot fail.
     Answer::Json(serde_json::to_vec(value).unwrap_or_default())
 }
 
@@ -115,7 +115,7 @@ impl Refusal {
     }
 }
 
-/// An answer that says what is wrong.
+/// Error response.
 pub(crate) fn problem(status: StatusCode, error: String, hint: String, busy: Busy) -> Response<Body> {
     let mut response = json(&api::Problem { error, hint }).response(busy);
     *response.status_mut() = status;
@@ -144,7 +144,7 @@ impl Body {
     }
 }
 
-/// A list that could not be told to its end: the connection breaks off, so that nobody takes it for whole.
+/// Error of an interrupted list: the connection breaks off, so that no client takes the list for complete.
 #[derive(Debug)]
 pub(crate) struct BrokenOff;
 

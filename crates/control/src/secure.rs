@@ -1,4 +1,4 @@
-//! What the API needs to be served on TCP: a certificate with its key, and the tokens of those who may ask.
+//! TLS certificate, key and tokens of the API.
 
 use crate::tokens::{Tokens, sha256};
 use gatun_api::hex;
@@ -18,7 +18,7 @@ const FILE_LEN_MAX: u64 = 1 << 20;
 /// Paths of the certificate, the key and the tokens.
 #[derive(Clone, Copy, Debug)]
 pub struct Files<'p> {
-    /// The certificate, and those up to its root, in PEM.
+    /// The certificate and its chain up to the root, in PEM.
     pub certificate: &'p Path,
     /// Its private key, in PEM.
     pub key: &'p Path,
@@ -30,17 +30,17 @@ pub struct Files<'p> {
 pub struct Secure {
     pub(crate) tls: Arc<ServerConfig>,
     pub(crate) tokens: Tokens,
-    /// SHA-256 of the certificate, by which a client may know it.
+    /// SHA-256 of the certificate; clients may pin it.
     pub fingerprint: String,
     /// Warnings about the files.
     pub warnings: Vec<String>,
 }
 
 impl Secure {
-    /// Reads them.
+    /// Reads the files.
     ///
     /// # Errors
-    /// The file that cannot be used, and what to do.
+    /// Returns an error that names the unusable file and the remedy.
     pub fn load(files: &Files<'_>) -> Result<Secure, String> {
         let mut warnings = Vec::new();
         let (pem, _) = read(files.certificate)?;
@@ -49,9 +49,7 @@ impl Secure {
             certificates.map_err(|error| format!("{}: {error}", files.certificate.display()))?;
         let Some(first) = certificates.first() else {
             let file = files.certificate.display();
-            return Err(format!(
-                "{file}: there is no certificate in it: `gatun token certificate` makes one"
-            ));
+            return Err(format!("{file}: no certificate in this file: `gatun token certificate` makes one"));
         };
         let fingerprint = hex::encode(&sha256(first));
         let (pem, mode) = read(files.key)?;
@@ -59,7 +57,7 @@ impl Secure {
             .map_err(|error| format!("{}: no private key: {error}", files.key.display()))?;
         if mode & 0o007 != 0 {
             let file = files.key.display();
-            warnings.push(format!("everybody on this host may read {file}: chmod o= {file}"));
+            warnings.push(format!("every user of this host may read {file}: chmod o= {file}"));
         }
         let builder = ServerConfig::builder_with_provider(Arc::new(default_provider()));
         let mut tls = builder
@@ -69,24 +67,26 @@ impl Secure {
             .with_single_cert(certificates, key)
             .map_err(|error| {
                 let (certificate, key) = (files.certificate.display(), files.key.display());
-                format!("{certificate} and {key} are not a certificate and its key: {error}")
+                format!("{certificate} and {key} do not belong together: {error}")
             })?;
         tls.alpn_protocols = vec![b"http/1.1".to_vec()];
-        // Nothing of a connection is kept for the next one: a host that opens many of them takes no memory.
+        // No TLS sessions are kept for resumption: a host that opens many connections takes no memory.
         tls.session_storage = Arc::new(rustls::server::NoServerSessionStorage {});
         tls.send_tls13_tickets = 0;
         let (text, mode) = read(files.tokens)?;
         let name = files.tokens.display();
         let tokens: Result<Tokens, String> = match String::from_utf8(text) {
             Ok(text) => text.parse(),
-            Err(_) => Err("it is no text".to_owned()),
+            Err(_) => Err("not a text file".to_owned()),
         };
         let tokens = tokens.map_err(|why| format!("{name}: {why}"))?;
         if tokens.iter().next().is_none() {
-            warnings.push(format!("nobody may ask: {name} has no token; `gatun token add NAME` makes one"));
+            warnings.push(format!(
+                "{name} has no token, so every client is refused; `gatun token add NAME` makes one"
+            ));
         }
         if mode & 0o002 != 0 {
-            warnings.push(format!("everybody on this host may write {name}: chmod o= {name}"));
+            warnings.push(format!("every user of this host may write {name}: chmod o= {name}"));
         }
         Ok(Secure { tls: Arc::new(tls), tokens, fingerprint, warnings })
     }
@@ -96,8 +96,8 @@ impl Secure {
 fn read(path: &Path) -> Result<(Vec<u8>, u32), String> {
     let wrong = |error: io::Error| {
         let hint = match error.kind() {
-            io::ErrorKind::NotFound => ": `gatun token --help` says how to make it",
-            io::ErrorKind::PermissionDenied => ": the user that gatun runs as has to be able to read it",
+            io::ErrorKind::NotFound => ": see `gatun token --help`",
+            io::ErrorKind::PermissionDenied => ": the user that gatun runs as must be able to read it",
             _ => "",
         };
         format!("{}: {error}{hint}", path.display())
@@ -153,24 +153,24 @@ mod tests {
     }
 
     #[test]
-    fn each_file_that_cannot_be_used_is_named_with_what_to_do() {
+    fn unusable_files_are_named_with_a_remedy() {
         let made = Made::new("files");
         let secure = made.load().unwrap();
         assert_eq!((secure.fingerprint.len(), secure.warnings.len()), (64, 0), "{:?}", secure.warnings);
         let other = Made::new("other");
         for (file, bytes, wanted) in [
-            (0, b"".to_vec(), "crt: there is no certificate in it: `gatun token certificate` makes one"),
-            (0, fs::read(&other.files[0]).unwrap(), "are not a certificate and its key"),
+            (0, b"".to_vec(), "crt: no certificate in this file: `gatun token certificate` makes one"),
+            (0, fs::read(&other.files[0]).unwrap(), "do not belong together"),
             (0, b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n".to_vec(), "crt"),
             (1, b"".to_vec(), "key: no private key"),
             (1, fs::read(&other.files[0]).unwrap(), "key: no private key"),
-            (2, b"ops".to_vec(), "tokens: line 1: this is not NAME ROLE HASH"),
-            (2, b"\xff\xfe".to_vec(), "tokens: it is no text"),
+            (2, b"ops".to_vec(), "tokens: line 1: expected NAME ROLE HASH"),
+            (2, b"\xff\xfe".to_vec(), "tokens: not a text file"),
             (2, vec![b'#'; FILE_LEN_MAX as usize + 1], "tokens: it is longer than"),
         ] {
             let before = fs::read(&made.files[file]).unwrap();
             fs::write(&made.files[file], bytes).unwrap();
-            let why = made.load().err().unwrap_or_else(|| panic!("{wanted}: it is taken"));
+            let why = made.load().err().unwrap_or_else(|| panic!("{wanted}: it is accepted"));
             assert!(why.contains(wanted), "{why}");
             fs::write(&made.files[file], before).unwrap();
         }
@@ -178,13 +178,13 @@ mod tests {
             let before = fs::read(file).unwrap();
             fs::remove_file(file).unwrap();
             let why = made.load().err().unwrap();
-            assert!(why.contains("`gatun token --help` says how to make it"), "{why}");
+            assert!(why.contains("see `gatun token --help`"), "{why}");
             fs::write(file, before).unwrap();
         }
     }
 
     #[test]
-    fn files_that_others_may_use_and_empty_ones_are_said_to_be_so() {
+    fn files_open_to_others_and_empty_ones_give_warnings() {
         let made = Made::new("modes");
         fs::set_permissions(&made.files[1], fs::Permissions::from_mode(0o644)).unwrap();
         fs::write(&made.files[2], "# nobody\n").unwrap();

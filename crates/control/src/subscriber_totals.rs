@@ -1,4 +1,4 @@
-//! Subscribers at a glance: how many have how much, and which have most. Found in one walk over all of them.
+//! Distributions over subscribers and those with the largest values, found in one walk over all.
 
 use crate::Control;
 use crate::worker_requests::NoAnswer;
@@ -7,9 +7,9 @@ use gatun_nat::report::SubscriberStats;
 use gatun_nat::{Instant, Nat};
 use gatun_worker::jobs::Job;
 
-/// Subscribers that are named, by each measure.
+/// Subscribers named per measure.
 pub(crate) const TOP: usize = 10;
-/// Subscribers that are read at a time.
+/// Subscribers read at a time.
 const READ: usize = 256;
 
 /// Upper bounds of a distribution's buckets; the last one has none.
@@ -29,11 +29,11 @@ pub(crate) enum Measure {
 }
 
 impl Measure {
-    /// Every one.
+    /// All measures.
     pub(crate) const ALL: [Measure; 4] =
         [Measure::Sessions, Measure::Ports, Measure::Refusals, Measure::Bytes];
 
-    /// As the API calls it.
+    /// Returns the API's name of the measure.
     pub(crate) fn word(self) -> &'static str {
         match self {
             Measure::Sessions => "sessions",
@@ -60,7 +60,7 @@ impl Measure {
 /// A distribution over subscribers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Distribution {
-    /// Subscribers by the first bound that is not below their value.
+    /// Numbers of subscribers, by the first bound that is not below their value.
     counts: [u64; BOUNDS.len() + 1],
     /// Sum of all values.
     pub(crate) sum: u64,
@@ -80,7 +80,7 @@ impl Distribution {
         self.sum += other.sum;
     }
 
-    /// Subscribers whose value is not above each bound, then all of them.
+    /// Numbers of subscribers with values up to each bound, then of all.
     pub(crate) fn cumulative(&self) -> impl Iterator<Item = u64> + '_ {
         self.counts.iter().scan(0, |sum, count| {
             *sum += count;
@@ -94,7 +94,7 @@ impl Distribution {
 pub(crate) struct SubscriberTotals {
     /// By measure, in the order of [`Measure::ALL`].
     pub(crate) distributions: [Distribution; Measure::ALL.len()],
-    /// By measure: those with most, none whose value is 0.
+    /// By measure: subscribers with the largest values, without zeros.
     pub(crate) top: [Vec<SubscriberStats>; Measure::ALL.len()],
 }
 
@@ -118,7 +118,7 @@ impl SubscriberTotals {
         for (distribution, more) in self.distributions.iter_mut().zip(&other.distributions) {
             distribution.merge(more);
         }
-        // A subscriber stands in several lists: each list takes what belongs to it.
+        // A subscriber may be in several lists: each list merges its own.
         for ((measure, top), more) in Measure::ALL.into_iter().zip(&mut self.top).zip(other.top) {
             more.into_iter().for_each(|stats| insert_top(top, stats, TOP, |stats| measure.of(stats)));
         }
@@ -160,7 +160,7 @@ impl Job for Count {
 }
 
 impl Control {
-    /// The figures of all workers' subscribers.
+    /// Figures of all workers' subscribers.
     pub(crate) async fn subscriber_totals(&self) -> Result<SubscriberTotals, NoAnswer> {
         let room = || [(); Measure::ALL.len()].map(|()| Vec::with_capacity(TOP + 1));
         let job = || Count {

@@ -1,11 +1,11 @@
-//! Who may ask over TCP: tokens, of which only the hashes are kept.
+//! Access tokens for the API over TCP; only their hashes are stored.
 //!
 //! ```text
 //!   # name  role  SHA-256 of the token
 //!   grafana read  9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08
 //! ```
-//! A token is 256 random bits, so that its plain hash can be inverted by nobody; a slow one for passwords would only
-//! make the daemon slow.
+//! A token is 256 random bits, so its plain hash cannot be inverted. A slow password hash would only slow the
+//! daemon.
 
 use gatun_api::hex;
 use gatun_api::paths::Needs;
@@ -15,11 +15,11 @@ use std::fmt;
 use std::str::FromStr;
 use subtle::ConstantTimeEq as _;
 
-/// Tokens of a file.
+/// Most tokens in a file.
 const TOKENS_MAX: usize = 1000;
-/// Bytes of a name.
+/// Most bytes in a name.
 const NAME_LEN_MAX: usize = 64;
-/// Prefix of a token, so that one that lies about is recognised.
+/// Prefix that identifies a leaked token.
 const PREFIX: &str = "gatun_";
 
 /// A SHA-256.
@@ -28,16 +28,16 @@ pub type Hash = [u8; 32];
 /// Rights of a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// Ask.
+    /// Read.
     Read,
-    /// Change as well, and see what packets hold.
+    /// Read, change, and see packets' contents.
     Write,
-    /// Ask, and ask the log who had a port at a time.
+    /// Read, and ask the log who had a port at a time.
     Audit,
 }
 
 impl Role {
-    /// As it is written.
+    /// Returns the role's name in the file.
     pub const fn name(self) -> &'static str {
         match self {
             Role::Read => "read",
@@ -46,7 +46,7 @@ impl Role {
         }
     }
 
-    /// Whether it is enough.
+    /// Returns true if the role is sufficient.
     pub(crate) fn allows(self, needs: Needs) -> bool {
         match needs {
             Needs::Read => true,
@@ -61,51 +61,51 @@ impl FromStr for Role {
 
     fn from_str(text: &str) -> Result<Role, String> {
         let found = [Role::Read, Role::Write, Role::Audit].into_iter().find(|role| role.name() == text);
-        found.ok_or_else(|| format!("'{text}' is none of read, write, audit"))
+        found.ok_or_else(|| format!("'{text}' is not one of read, write, audit"))
     }
 }
 
-/// One that is known.
+/// Known token.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Token {
     /// Name of the token.
     pub name: String,
     /// Rights of the token.
     pub role: Role,
-    /// Of the secret.
+    /// SHA-256 of the secret.
     pub hash: Hash,
 }
 
-/// All that are known.
+/// All known tokens.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tokens(Vec<Token>);
 
 impl Tokens {
-    /// In the order of the file.
+    /// Iterates in the order of the file.
     pub fn iter(&self) -> impl Iterator<Item = &Token> {
         self.0.iter()
     }
 
-    /// Makes one for somebody, and gives the secret, which is nowhere kept.
+    /// Creates a token and returns its secret, which is not stored.
     ///
     /// # Errors
-    /// A name that is taken or invalid, or no random numbers.
+    /// Returns an error if the name is taken or invalid, or if the system gives no random numbers.
     pub fn add(&mut self, name: &str, role: Role) -> Result<String, String> {
         let mut random = [0; 32];
-        SystemRandom::new().fill(&mut random).map_err(|_| "there are no random numbers")?;
+        SystemRandom::new().fill(&mut random).map_err(|_| "the system gives no random numbers")?;
         let secret = format!("{PREFIX}{}", hex::encode(&random));
         self.push(Token { name: name.to_owned(), role, hash: hash(&secret) })?;
         Ok(secret)
     }
 
-    /// Whether there was one of that name, and is no more.
+    /// Removes the token of this name; returns true if there was one.
     pub fn remove(&mut self, name: &str) -> bool {
         let before = self.0.len();
         self.0.retain(|token| token.name != name);
         self.0.len() < before
     }
 
-    /// The one with this secret. How long that takes tells nothing of those there are but their number.
+    /// Finds the token with this secret. The time it takes reveals only the number of tokens.
     pub fn find(&self, secret: &[u8]) -> Option<&Token> {
         let hash = sha256(secret);
         let mut found = None;
@@ -117,7 +117,7 @@ impl Tokens {
         found
     }
 
-    /// Whether there is one with this hash.
+    /// Returns true if a token has this hash.
     pub fn contains(&self, hash: &Hash) -> bool {
         self.0.iter().any(|token| bool::from(token.hash.ct_eq(hash)))
     }
@@ -127,10 +127,13 @@ impl Tokens {
         let is_name = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.' | '@');
         if !(1..=NAME_LEN_MAX).contains(&name.len()) || !name.chars().all(is_name) {
             let form = "1 to 64 letters, digits and _-.@";
-            return Err(format!("'{}' is no name: {form}", name.chars().take(80).collect::<String>()));
+            return Err(format!(
+                "'{}' is not a valid name: use {form}",
+                name.chars().take(80).collect::<String>()
+            ));
         }
         if self.0.iter().any(|other| other.name == *name) {
-            return Err(format!("there is a token named '{name}' already"));
+            return Err(format!("a token named '{name}' exists already"));
         }
         if self.0.len() >= TOKENS_MAX {
             return Err(format!("there are {TOKENS_MAX} tokens already"));
@@ -144,7 +147,7 @@ impl FromStr for Tokens {
     type Err = String;
 
     /// # Errors
-    /// The first line that is none, by its number.
+    /// Returns an error with the number of the first invalid line.
     fn from_str(text: &str) -> Result<Tokens, String> {
         let mut tokens = Tokens::default();
         for (number, line) in text.lines().enumerate() {
@@ -154,10 +157,10 @@ impl FromStr for Tokens {
             let mut words = line.split_whitespace();
             let read = match (words.next(), words.next(), words.next(), words.next()) {
                 (Some(name), Some(role), Some(hash), None) => role.parse().and_then(|role| {
-                    let hash = hex::decode_hash(hash).ok_or("the hash is not of 64 hexadecimal digits")?;
+                    let hash = hex::decode_hash(hash).ok_or("the hash is not 64 hexadecimal digits")?;
                     tokens.push(Token { name: name.to_owned(), role, hash })
                 }),
-                _ => Err("this is not NAME ROLE HASH".to_owned()),
+                _ => Err("expected NAME ROLE HASH".to_owned()),
             };
             read.map_err(|why| format!("line {}: {why}", number + 1))?;
         }
@@ -166,7 +169,7 @@ impl FromStr for Tokens {
 }
 
 impl fmt::Display for Tokens {
-    /// As the file has them.
+    /// Writes the tokens in the file's format.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(
             "# name role SHA-256: written by `gatun token`, read by the daemon at its start and reload\n",
@@ -175,7 +178,7 @@ impl fmt::Display for Tokens {
     }
 }
 
-/// Of some bytes.
+/// SHA-256 of `bytes`.
 pub(crate) fn sha256(bytes: &[u8]) -> Hash {
     digest(&SHA256, bytes).as_ref().try_into().unwrap_or_default()
 }
@@ -189,7 +192,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_token_is_found_by_its_secret_alone_which_the_file_does_not_have() {
+    fn a_token_is_found_by_its_secret_which_the_file_lacks() {
         let mut tokens = Tokens::default();
         let reads = tokens.add("grafana", Role::Read).unwrap();
         let writes = tokens.add("ops@noc", Role::Write).unwrap();
@@ -209,8 +212,8 @@ mod tests {
     }
 
     #[test]
-    fn the_hash_is_what_anybody_computes() {
-        // As the documentation says it of `printf %s TOKEN | sha256sum`.
+    fn the_hash_is_plain_sha256() {
+        // As the documentation computes it: `printf %s TOKEN | sha256sum`.
         assert_eq!(
             hex::encode(&hash("abc")),
             "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
@@ -219,16 +222,16 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_file_of_tokens_is_refused_with_its_line() {
+    fn invalid_token_files_are_refused_with_the_line() {
         let hash = "0".repeat(64);
         for (text, wanted) in [
-            ("a read".to_owned(), "line 1: this is not NAME ROLE HASH"),
-            (format!("# fine\n\na admin {hash}"), "line 3: 'admin' is none of read, write, audit"),
-            (format!("a read {}", &hash[1..]), "the hash is not of 64 hexadecimal digits"),
-            (format!("a read {}g", &hash[1..]), "the hash is not of 64 hexadecimal digits"),
-            (format!("a read {hash} x"), "this is not NAME ROLE HASH"),
-            (format!("a read {hash}\na write {hash}"), "line 2: there is a token named 'a' already"),
-            (format!("a/b read {hash}"), "'a/b' is no name"),
+            ("a read".to_owned(), "line 1: expected NAME ROLE HASH"),
+            (format!("# fine\n\na admin {hash}"), "line 3: 'admin' is not one of read, write, audit"),
+            (format!("a read {}", &hash[1..]), "the hash is not 64 hexadecimal digits"),
+            (format!("a read {}g", &hash[1..]), "the hash is not 64 hexadecimal digits"),
+            (format!("a read {hash} x"), "expected NAME ROLE HASH"),
+            (format!("a read {hash}\na write {hash}"), "line 2: a token named 'a' exists already"),
+            (format!("a/b read {hash}"), "'a/b' is not a valid name"),
             (
                 (0..=TOKENS_MAX).map(|n| format!("n{n} read {hash}\n")).collect(),
                 "line 1001: there are 1000 tokens already",

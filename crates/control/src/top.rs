@@ -1,4 +1,4 @@
-//! The subscribers that have most sessions, or bytes: found in one walk over all, of which a few are kept.
+//! Subscribers with most sessions, ports, refusals or bytes, found in one walk over all.
 
 use crate::Control;
 use crate::query::{BadRequest, Query};
@@ -10,10 +10,10 @@ use gatun_nat::report::SubscriberStats;
 use gatun_nat::{Instant, Nat};
 use gatun_worker::jobs::Job;
 
-/// Subscribers that are told of, where nothing is said, and at most.
+/// Subscribers in an answer: default and maximum.
 const COUNT: usize = 10;
 const COUNT_MAX: usize = 100;
-/// Subscribers that are read at a time.
+/// Subscribers read at a time.
 const READ: usize = 256;
 
 struct Top {
@@ -36,7 +36,7 @@ impl Job for Top {
     }
 }
 
-/// The measure that the query sorts subscribers by.
+/// Measure by which the query sorts subscribers.
 fn measure(query: &Query) -> Result<Measure, BadRequest> {
     let Some(by) = query.get("by") else { return Ok(Measure::Sessions) };
     let known = Measure::ALL.into_iter().find(|measure| measure.word() == by);
@@ -48,7 +48,7 @@ fn words() -> String {
 }
 
 impl Control {
-    /// The subscribers of all workers with most sessions, or of what the query says.
+    /// Subscribers of all workers with the largest values of the query's measure.
     pub(crate) async fn top(&self, query: &Query) -> Result<Vec<api::Subscriber>, Refusal> {
         let count = query.parse("count", "a number")?.unwrap_or(COUNT);
         if !(1..=COUNT_MAX).contains(&count) {

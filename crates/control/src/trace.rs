@@ -1,4 +1,4 @@
-//! Packets as they pass, for a client that watches some.
+//! Stream of traced packets.
 
 use crate::Control;
 use crate::conversion::Names;
@@ -18,7 +18,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{timeout, timeout_at};
 
-/// Packets that wait to be told of; more are lost, and counted.
+/// Packets buffered for the client; more are lost and counted.
 const WAITING_MAX: usize = 1_024;
 /// Bounds of a trace: default and maximum.
 const COUNT: u32 = 100;
@@ -28,11 +28,11 @@ const SECONDS_MAX: u64 = 3_600;
 const BYTES: usize = 128;
 const BYTES_MAX: usize = 1_600;
 
-/// A packet, the number of its worker, and when it was told of.
+/// Number of the worker, time, packet.
 type Seen = (u32, SystemTime, TracedPacket);
 
 impl Control {
-    /// Packets that are meant, from now on.
+    /// Streams packets that match, from now on.
     pub(crate) async fn trace(
         self: &Arc<Self>,
         query: &Query,
@@ -56,8 +56,8 @@ impl Control {
             match timeout(SNAPSHOT_MAX, answer).await {
                 Ok(Ok(true)) => {}
                 Ok(Ok(false)) => {
-                    let hint = "wait for its end: there is one at a time";
-                    return Err(BadRequest::new("there is a trace already", hint).into());
+                    let hint = "wait for its end: only one trace runs at a time";
+                    return Err(BadRequest::new("another trace is running", hint).into());
                 }
                 _ => return Err(NoAnswer::Silent.into()),
             }
@@ -70,7 +70,7 @@ impl Control {
 }
 
 /// # Errors
-/// An invalid query.
+/// Returns an error if the query is invalid.
 fn order(query: &Query) -> Result<TraceRequest, BadRequest> {
     let mut networks = Vec::new();
     for name in ["inside", "outside", "remote"] {
@@ -93,7 +93,7 @@ fn order(query: &Query) -> Result<TraceRequest, BadRequest> {
     })
 }
 
-/// Tells of packets until there have been enough, the time is over, or the client is gone.
+/// Sends packets until the count or the time is reached, or the client is gone.
 async fn send(
     mut packets: mpsc::Receiver<Seen>,
     names: Names,
@@ -117,7 +117,7 @@ async fn send(
             break;
         }
     }
-    // The workers watch no longer.
+    // Ends tracing at the workers.
     drop(watchers);
 }
 
@@ -131,7 +131,7 @@ fn packet(names: &Names, worker: u32, time: SystemTime, traced: &TracedPacket) -
         Verdict::Held => (api::Fate::Held, None, false),
     };
     let length = |len: usize| u32::try_from(len).unwrap_or(u32::MAX);
-    // What was not kept of a packet was payload: headers are read as they stand.
+    // Only headers were recorded: zeros stand for the rest of the payload.
     let whole = |bytes: &[u8], len| [bytes, &vec![0; usize::saturating_sub(len, bytes.len())]].concat();
     let before = whole(&traced.before, traced.before_len);
     let after = whole(&traced.after, traced.after_len);

@@ -1,10 +1,11 @@
-//! What of a daemon needs attention: for `status`, `top`, `doctor` and the web page alike.
+//! Conditions that need attention, for `status`, `top`, `doctor` and the web page.
 
 use crate::{ExportFigures, LogFigures, StoreFigures};
 use gatun_api::text::{counted, group};
 use gatun_api::types::{Part, Trouble, Urgency};
 
-/// Of a daemon with so many workers, the worst first; `others`: what is known already.
+/// Lists the troubles of a daemon with so many workers, the worst first. `others` holds troubles that are
+/// already known.
 pub(crate) fn of(
     workers: usize,
     (silent, adds_up): (usize, bool),
@@ -15,7 +16,7 @@ pub(crate) fn of(
     let mut add = |urgency, part, what: String| found.push(Trouble { urgency, part, what });
     if silent > 0 {
         let (of, verb) = (counted(workers as u64, "worker"), if silent == 1 { "does" } else { "do" });
-        let what = format!("{silent} of {of} {verb} not answer: figures lack theirs");
+        let what = format!("{silent} of {of} {verb} not answer: the figures are incomplete");
         add(Urgency::Bad, Part::Workers, what);
     } else if !adds_up {
         let what = "some packets are not accounted for: this is a defect, please report it";
@@ -55,13 +56,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_trouble_is_told_with_its_culprit_and_the_worst_comes_first() {
+    fn troubles_name_their_cause_and_the_worst_is_first() {
         let well = StoreFigures { is_well: true, records: 9, ..StoreFigures::default() };
         let taken =
             ExportFigures { name: "siem".into(), is_connected: true, sent: 5, ..ExportFigures::default() };
         let figures = LogFigures { exports: vec![taken.clone()], store: Some(well.clone()) };
         assert_eq!(of(2, (0, true), &figures, Vec::new()), []);
-        // Until the first write of a start, nothing has failed.
+        // Before the first write after a start, nothing has failed.
         let starting = LogFigures { store: Some(StoreFigures::default()), ..LogFigures::default() };
         assert_eq!(of(1, (0, true), &starting, Vec::new()), []);
         let full = StoreFigures {
@@ -78,7 +79,7 @@ mod tests {
         assert_eq!(
             said,
             [
-                (Urgency::Bad, Part::Workers, "1 of 3 workers does not answer: figures lack theirs"),
+                (Urgency::Bad, Part::Workers, "1 of 3 workers does not answer: the figures are incomplete"),
                 (
                     Urgency::Bad,
                     Part::Log,

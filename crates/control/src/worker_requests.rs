@@ -1,4 +1,4 @@
-//! Questions to workers. They are handed in at once and answered between bursts; only the asking task waits.
+//! Requests to workers: handed in at once, answered between bursts. Only the asking task waits.
 
 use crate::Control;
 use gatun_worker::Snapshot;
@@ -14,20 +14,20 @@ pub(crate) const SNAPSHOT_MAX: Duration = Duration::from_secs(2);
 /// Failure of a request to a worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NoAnswer {
-    /// Too much is asked for at the same time.
+    /// Too many requests at the same time.
     Busy,
-    /// It does not answer in time, or has ended.
+    /// The worker does not answer in time or has ended.
     Silent,
 }
 
-/// A job that a worker has.
+/// A job at a worker.
 pub(crate) struct Pending<J> {
     answer: oneshot::Receiver<J>,
     _ticket: JobTicket,
 }
 
 impl<J> Pending<J> {
-    /// Waits until it is done.
+    /// Waits for the result.
     pub(crate) async fn done(self) -> Result<J, NoAnswer> {
         match timeout(JOB_MAX, self.answer).await {
             Ok(Ok(job)) => Ok(job),
@@ -64,7 +64,7 @@ impl Control {
         Ok(done)
     }
 
-    /// The counters of each worker; none of one that does not answer in time.
+    /// Counters of each worker; `None` for one that does not answer in time.
     pub(crate) async fn snapshots(&self) -> Vec<Option<Snapshot>> {
         let asked: Vec<_> = self
             .setup

@@ -1,4 +1,4 @@
-//! What fuzzing found in requests, replayed; some made by hand keep the harness itself honest.
+//! Replay of requests that fuzzing found; some made by hand check the harness itself.
 
 #[path = "support/any_request.rs"]
 mod any_request;
@@ -6,7 +6,7 @@ mod any_request;
 use gatun_api::paths::ENDPOINTS;
 
 #[test]
-fn what_fuzzing_found_in_requests_stays_mended() {
+fn fuzzing_findings_in_requests_stay_fixed() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/regressions/api_request");
     let entries = std::fs::read_dir(path).expect("the folder is part of the repository");
     let files: Vec<_> = entries.map(|entry| entry.expect("it can be read").path()).collect();
@@ -17,9 +17,9 @@ fn what_fuzzing_found_in_requests_stays_mended() {
     }
 }
 
-/// Every path, with each of its parameters in turn, and bodies that are none.
+/// Requests every path with each parameter in turn, and with invalid bodies.
 #[test]
-fn every_path_answers_whatever_its_parameters_and_body_say() {
+fn every_path_answers_any_parameters_and_body() {
     for (number, endpoint) in ENDPOINTS.iter().enumerate() {
         let number = u8::try_from(number).expect("few paths");
         let count = u8::try_from(endpoint.all_parameters().count()).expect("few parameters");

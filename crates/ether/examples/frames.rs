@@ -1,8 +1,8 @@
 //! Cost per packet of the host functions, without a device: frames in RAM, bursts of 64.
 //!
 //! ```text
-//! cargo run --release -p gatun-ether --example frames                    # nanoseconds, all ways
-//! cargo run --release -p gatun-ether --example frames -- receive4 1000   # one way, so many bursts
+//! cargo run --release -p gatun-ether --example frames                    # nanoseconds, all cases
+//! cargo run --release -p gatun-ether --example frames -- receive4 1000   # one case, number of bursts
 //! ```
 //! `scripts/instructions` counts the same.
 #![forbid(unsafe_code)]
@@ -61,7 +61,7 @@ fn main() -> ExitCode {
         let begun = Instant::now();
         let done = timed(&mut ether, &mut memory, *way, bursts);
         let ns = begun.elapsed().as_secs_f64() * 1e9 / (bursts * BURST) as f64;
-        assert_eq!(done, bursts * BURST, "every packet goes the short way");
+        assert_eq!(done, bursts * BURST, "every packet takes the fast path");
         println!("{name:<10} {ns:6.1} ns/packet");
     }
     ExitCode::SUCCESS
@@ -126,7 +126,7 @@ fn acquainted() -> Ether {
     ether
 }
 
-/// Makes a neighbour known by letting it ask for us.
+/// Makes a neighbour known by letting it solicit our address.
 fn introduce(ether: &mut Ether, who: IpAddr) {
     let mut frame = [&[0xff; 6][..], &PEER.0].concat();
     match who {

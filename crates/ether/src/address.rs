@@ -195,7 +195,7 @@ mod tests {
     use std::string::ToString as _;
 
     #[test]
-    fn a_mac_reads_what_it_writes_and_nothing_else() {
+    fn a_mac_round_trips_and_invalid_ones_are_refused() {
         let mac = Mac([2, 0, 0x5e, 0x10, 0xfe, 0xff]);
         assert_eq!(mac.to_string(), "02:00:5e:10:fe:ff");
         assert_eq!(mac.to_string().parse(), Ok(mac));
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_are_made_from_a_mac_as_the_rfcs_show() {
+    fn addresses_derived_from_a_mac_match_the_rfcs() {
         // RFC 2464 4 and 7, RFC 4291 2.7.1.
         let mac = Mac([0x34, 0x56, 0x78, 0x9a, 0xbc, 0xde]);
         assert_eq!(mac.link_local(), "fe80::3656:78ff:fe9a:bcde".parse::<Ipv6Addr>().unwrap());
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn a_prefix_has_its_first_and_its_last_address_and_none_of_the_other_family() {
+    fn a_prefix_contains_its_edges_and_no_address_of_the_other_family() {
         let prefix = |s: &str, len| Prefix { addr: s.parse().unwrap(), len };
         let net = prefix("192.0.2.5", 29);
         let inside = |a: &str| net.contains(a.parse().unwrap());

@@ -75,8 +75,8 @@ impl Announcements {
         Announcements { announces, stage, stage_ms, port: 0, item: 0, left: BUDGET, ports, due_ms: stage_ms }
     }
 
-    /// Continues the announcements of the `Ether` before, for the same ports. `alike` means that the addresses
-    /// are the same.
+    /// Continues the announcements of the previous `Ether` for the same ports. `alike` means that the
+    /// addresses are the same.
     pub(crate) fn take_over(&mut self, before: &Announcements, alike: bool) {
         for (own, before) in self.ports.iter_mut().zip(&before.ports) {
             *own = *before;
@@ -94,8 +94,8 @@ impl Announcements {
         self.due_ms = 0;
     }
 
-    /// Defends an address that another host claims. Returns whether it will be defended: at most once in ten
-    /// seconds on a port, so that two hosts that both defend an address do not flood the link (RFC 5227 2.4).
+    /// Defends an address that another host claims. Returns true if it will be defended: at most once in ten
+    /// seconds per port, so that two hosts that both defend an address do not flood the link (RFC 5227 2.4).
     pub(crate) fn defend(&mut self, now_ms: u64, port: u8, key: Key) -> bool {
         let Some(unasked) = self.ports.get_mut(usize::from(port)) else { return false };
         if now_ms < unasked.defend_ms {

@@ -43,14 +43,14 @@ impl Message {
             (head == HEAD && (REQUEST..=REPLY).contains(&operation)).then_some(message)
         };
         let message = read().ok_or(Dropped::ArpMalformed)?;
-        // RFC 1812 3.3.2: a sender MAC that stands for several devices is not accepted.
+        // RFC 1812 3.3.2: a sender MAC of several devices is not accepted.
         if !message.sender_mac.is_unicast() || !(message.is_probe() || is_host4(message.sender)) {
             return Err(Dropped::ArpAddress);
         }
         Ok(message)
     }
 
-    /// Returns true for a probe: the sender asks whether the target address is free (RFC 5227 2.1.1).
+    /// Returns true for a probe: the sender checks if the target address is free (RFC 5227 2.1.1).
     pub(crate) fn is_probe(&self) -> bool {
         self.is_request && self.sender.is_unspecified()
     }

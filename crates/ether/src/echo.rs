@@ -25,7 +25,6 @@ pub(crate) fn is_request4(packet: &[u8]) -> bool {
 
 /// Turns the request into its reply (RFC 792, RFC 1122 3.2.2.6).
 ///
-///
 /// # Errors
 /// If the request is malformed. It is unchanged then.
 pub(crate) fn answer4(packet: &mut [u8]) -> Result<(), Dropped> {
@@ -58,7 +57,6 @@ pub(crate) fn is_request6(packet: &[u8]) -> bool {
 }
 
 /// Turns the request into its reply (RFC 4443 4.2).
-///
 ///
 /// # Errors
 /// If the request is malformed. It is unchanged then.

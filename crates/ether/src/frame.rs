@@ -197,7 +197,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_template_writes_is_read_again_with_every_kind_of_tags() {
+    fn templates_round_trip_with_every_kind_of_tags() {
         let (dst, src) = (Mac([2, 0, 0, 0, 0, 1]), Mac([2, 0, 0, 0, 0, 2]));
         for tags in [&[][..], &[Tag::customer(4094)], &[Tag::service(7), Tag::customer(1)]] {
             let mut frame = [0xa5; 64];
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tag_that_says_a_priority_alone_is_no_vlan() {
+    fn a_priority_tag_is_no_vlan() {
         let mut frame = [0; 64];
         Template::new(Mac([2; 6]), &[Tag { kind: Tag::CUSTOMER, vlan: 0 }]).write(
             &mut frame,

@@ -1,7 +1,6 @@
 //! Host functions on Ethernet for backends: ARP and neighbour discovery in both directions, ping, VLAN tags,
 //! next hops.
 //!
-//!
 //! The packets of `gatun_io::Backend` begin with their IP header. A backend of Ethernet devices (AF_XDP, DPDK)
 //! puts an [`Ether`] between these packets and the device's frames. An `Ether` knows no device, no clock and no
 //! thread, and it allocates nothing after its construction:
@@ -12,15 +11,15 @@
 //!    frame ---> receive(now, device, frame)
 //!                 |- Packet  ------------- begins with its IP header now ---> process
 //!    frame <------|- Reply                 ARP, neighbour discovery, ping
-//!                 |- Consumed                 an answer to a question of ours
-//!    kernel <-----|- Foreign               none of ours: pass it on, or not
+//!                 |- Consumed                 an answer to our solicitation
+//!    kernel <-----|- Foreign               not for us: pass it on, or not
 //!                 '- Drop
 //!
 //!    frame <--------- Frame { device } -|  transmit(now, packet) <----------- forward, reply
 //!                     Held -------------|      route, next hop, MAC
 //!                     Drop -------------'
 //!
-//!    frames <-------- poll(now, emit)   when now >= due_ms(): questions, packets whose next hop has answered,
+//!    frames <-------- poll(now, emit)   when now >= due_ms(): solicitations, packets whose next hop answered,
 //!                                       announcements
 //! ```
 //!

@@ -1,6 +1,5 @@
 //! Multicast listener discovery (RFC 3810), as far as snooping switches need it.
 //!
-//!
 //! A snooping switch forwards a group's packets only to hosts that reported the group. Solicitations go to
 //! groups, so a host that reports nothing cannot be found through such a switch. Groups are reported at start,
 //! on take-over and in reply to a query. Not implemented: timers of single groups, and version 1 (snooping
@@ -49,7 +48,6 @@ pub(crate) fn is_query(packet: &[u8]) -> bool {
 }
 
 /// Reads the maximum response delay of a query, in milliseconds.
-///
 ///
 /// # Errors
 /// If the query is not from the link or is malformed (RFC 3810 5.1.14, 6.2).

@@ -31,7 +31,7 @@ const OPTION_UNIT: usize = 8;
 const SOURCE_LINK_LAYER: u8 = 1;
 const TARGET_LINK_LAYER: u8 = 2;
 
-/// We are a router (RFC 4861 4.4, R). Hosts that use us as a router must not stop.
+/// We are a router (RFC 4861 4.4, R), so that hosts that use us as a router continue to do so.
 const IS_ROUTER: u8 = 0x80;
 const SOLICITED: u8 = 0x40;
 const OVERRIDE: u8 = 0x20;
@@ -56,7 +56,7 @@ pub(crate) fn is_of_routers(packet: &[u8]) -> bool {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Message {
     pub(crate) is_solicitation: bool,
-    /// Unspecified while a host checks whether the target is free (RFC 4862 5.4).
+    /// Unspecified while a host checks if the target is free (RFC 4862 5.4).
     pub(crate) src: Ipv6Addr,
     pub(crate) target: Ipv6Addr,
     /// MAC of the sender (solicitation) or the target (advertisement).
@@ -164,7 +164,7 @@ pub(crate) fn solicitation(our_mac: Mac, src: Ipv6Addr, dst: Ipv6Addr, target: I
     packet(NEIGHBOUR_SOLICITATION, 0, target, (src, dst), Some((SOURCE_LINK_LAYER, our_mac)))
 }
 
-/// Probe whether an address is free (RFC 4862 5.4.2). It has no option, so it is shorter.
+/// Probe that checks if an address is free (RFC 4862 5.4.2). It has no option, so it is shorter.
 pub(crate) fn probe(target: Ipv6Addr) -> [u8; PACKET_LEN - OPTION_UNIT] {
     let addresses = (Ipv6Addr::UNSPECIFIED, solicited_node(target));
     let mut probe = packet(NEIGHBOUR_SOLICITATION, 0, target, addresses, None);

@@ -14,9 +14,7 @@
 //! A failed neighbour is solicited again when a packet needs it, but only after a pause: one second, doubled
 //! with each failure, up to sixteen. In DELAY and PROBE, packets still go to the known MAC.
 //!
-//!
 //! The cache has a fixed size. Entries are added and evicted by these rules:
-//!
 //!
 //! - A next hop of a route and a neighbour with a configured MAC have a permanent entry.
 //! - A packet to a neighbour on the link creates an entry. At most `unresolved_max` such entries have not
@@ -26,7 +24,6 @@
 //!   answers create no entry.
 //! - If the cache is full, an entry that was unused for a minute or that failed is evicted. Entries in use or
 //!   being resolved are never evicted.
-//!   being asked for, never do.
 
 use crate::address::Key;
 use crate::{Limits, Mac, Unsent};
@@ -81,13 +78,13 @@ pub(crate) struct CacheEntry {
     pub(crate) mac: Mac,
     pub(crate) port: u8,
     pub(crate) state: NeighbourState,
-    /// Whether the slot is used.
+    /// True if the slot is used.
     live: bool,
     /// Permanent: the next hop of a route, or a configured MAC.
     pinned: bool,
     /// The MAC is configured: the neighbour is never solicited, and messages cannot change it.
     fixed: bool,
-    /// Whether the entry is on the agenda.
+    /// True if the entry is on the agenda.
     on_agenda: bool,
     /// Number of unanswered solicitations.
     asked: u8,
@@ -269,7 +266,6 @@ impl NeighbourCache {
     }
 
     /// Returns the entry for a packet to a neighbour on the link, creating it if needed.
-    ///
     ///
     /// # Errors
     /// If the cache, or its limit of unresolved entries, is full.

@@ -1,6 +1,5 @@
 //! Packets that wait for address resolution: a few per neighbour, and a fixed number in total.
 //!
-//!
 //! A new packet replaces the oldest one: of its neighbour, if that neighbour has its share, otherwise of all. A
 //! flood to neighbours that do not exist can fill the store, but a neighbour that answers within a millisecond
 //! still gets its packets.
@@ -134,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_of_a_neighbour_gives_way_to_its_newest() {
+    fn the_newest_packet_of_a_neighbour_replaces_its_oldest() {
         let mut store = store(8, 3);
         let kept: Vec<_> = (0..5).map(|i: u16| store.keep(7, i.min(3), &[i as u8; 10])).collect();
         assert_eq!(
@@ -146,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_of_all_gives_way_where_the_store_is_full() {
+    fn the_oldest_packet_is_replaced_if_the_store_is_full() {
         let mut store = store(4, 4);
         for n in 0..4 {
             assert_eq!(store.keep(n, 0, &[n as u8; 10]), Queued::Added);
@@ -159,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_large_or_has_no_place_is_refused() {
+    fn packets_that_are_too_large_or_have_no_place_are_refused() {
         assert_eq!(store(1, 1).keep(0, 0, &[0; 101]), Queued::Refused);
         assert_eq!(store(1, 1).keep(0, 0, &[0; 100]), Queued::Added);
         assert_eq!(store(0, 0).keep(0, 0, &[0; 10]), Queued::Refused);

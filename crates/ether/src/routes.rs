@@ -1,6 +1,5 @@
 //! Routes: longest prefix match.
 //!
-//!
 //! [`Prefixes`] holds the configured routes. [`Routes`] of one family are made from them: the address space is
 //! cut wherever the answer changes, so that a look-up is one binary search, whatever the prefixes.
 //!
@@ -139,7 +138,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_longest_match_wins_as_a_look_at_every_route_finds(
+        fn the_longest_match_wins_like_a_linear_search(
             routes in proptest::collection::vec((any::<u8>(), 0..=128u8), 0..40),
             wanted in proptest::collection::vec(any::<u8>(), 1..40),
         ) {

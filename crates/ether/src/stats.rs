@@ -208,7 +208,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     #[test]
-    fn names_are_unique_and_every_counter_has_a_sentence() {
+    fn names_are_unique_and_every_counter_has_a_help_text() {
         let stats = Stats::default();
         let names: BTreeSet<_> = stats.rows().map(|(name, ..)| name).collect();
         assert_eq!(names.len(), stats.rows().count());

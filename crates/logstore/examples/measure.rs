@@ -1,10 +1,10 @@
-//! What the log costs: writes so many records of port blocks, and asks who had a port.
+//! Cost of the log: writes records of port blocks and asks for owners of ports.
 //!
 //! ```text
 //! cargo run --release -p gatun-logstore --example measure -- DIRECTORY [RECORDS]
 //! ```
-//! 131,072 subscribers on 2,048 public addresses get and give back blocks of 256 ports for half a year, each for some
-//! hours; every answer is compared with what was written.
+//! 131,072 subscribers on 2,048 public addresses allocate and free blocks of 256 ports for half a year, each
+//! for some hours. Every answer is compared with the records.
 
 use gatun_logstore::time::Span;
 use gatun_logstore::{
@@ -21,11 +21,11 @@ const SPAN_MS: u64 = 180 * 86_400_000;
 const ADDRESSES: u64 = 2_048;
 const BLOCKS: u64 = 252;
 const SUBSCRIBERS: u64 = 131_072;
-/// Records of a write.
+/// Records per write.
 const BATCH: usize = 4_096;
 const QUESTIONS: usize = 1_000;
 
-/// Numbers at random, the same each time (splitmix64).
+/// Pseudo-random numbers, the same each time (splitmix64).
 struct Random(u64);
 
 impl Random {
@@ -38,7 +38,7 @@ impl Random {
     }
 }
 
-/// Who has each block: the subscriber, and since when.
+/// Holder of each block: the subscriber and the start of the holding.
 type Held = Vec<Option<(u64, u64)>>;
 
 fn record(place: usize, (subscriber, at_ms): (u64, u64), kind: RecordKind) -> Record {
@@ -68,7 +68,7 @@ fn plan() -> PlanInForce {
     PlanInForce { instances: vec![instance], pools: vec![pool], siit: Vec::new() }
 }
 
-/// A question, and the subscriber that is the answer.
+/// A question, and the expected subscriber.
 type Question = (Record, u64, u64);
 
 fn write(directory: &Path, records: u64, random: &mut Random) -> Result<Vec<Question>, Box<dyn Error>> {

@@ -37,7 +37,7 @@ pub(crate) fn encode(records: &[Record]) -> Vec<u8> {
     column(&mut raw, &|r| r.at_ms as i64);
     let mut last = None;
     for record in records {
-        // Usually, a release follows its assignment.
+        // A release usually follows its assignment.
         let same = last == Some(record.inside);
         put(&mut raw, if same { 0 } else { insides[&u128::from(record.inside)] as u128 + 1 });
         last = Some(record.inside);
@@ -55,7 +55,7 @@ pub(crate) fn decode(bytes: &[u8]) -> Option<Vec<Record>> {
     let mut bytes = Bytes(bytes);
     let count: usize = bytes.number().filter(|n| *n <= CHUNK_RECORDS_MAX)?;
     let len: usize = bytes.number().filter(|n| *n <= RAW_LEN_MAX)?;
-    // A record has at least seven numbers: no memory is taken for more than there can be.
+    // A record has at least seven numbers: allocate only for as many as the bytes can hold.
     if count.saturating_mul(7) > len {
         return None;
     }
@@ -175,24 +175,24 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_encoded_is_decoded(records in prop::collection::vec(any_record(), 0..200)) {
+        fn encoding_round_trips(records in prop::collection::vec(any_record(), 0..200)) {
             prop_assert_eq!(decode(&encode(&records)), Some(records));
         }
 
         #[test]
-        fn a_changed_byte_gives_other_records_or_none(
+        fn a_changed_byte_gives_other_records_or_an_error(
             records in prop::collection::vec(any_record(), 1..50), at: prop::sample::Index, with in 1u8..
         ) {
             let mut bytes = encode(&records);
             let at = at.index(bytes.len());
             bytes[at] ^= with;
-            // No panic, and no memory without bound; what is decoded is caught by its hash.
+            // No panic and no unbounded memory; the chunk's hash detects changed records.
             let _ = decode(&bytes);
         }
     }
 
     #[test]
-    fn a_length_that_nobody_can_have_takes_no_memory() {
+    fn an_impossible_length_takes_no_memory() {
         let mut bytes = Vec::new();
         put(&mut bytes, 60_000);
         put(&mut bytes, 100);

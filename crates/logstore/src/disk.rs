@@ -1,4 +1,4 @@
-//! Files of a store. There are few operations, so that a test can simulate a crash after each of them.
+//! Files of a store, with few operations, so that a test can simulate a crash after each of them.
 
 use std::collections::HashMap;
 use std::fs::{self, File, OpenOptions};
@@ -14,52 +14,52 @@ pub trait Disk: Send {
     /// Lists the names of all files.
     ///
     /// # Errors
-    /// Errors of the system, here and in all other operations.
+    /// Returns errors of the system, as all other operations do.
     fn names(&self) -> io::Result<Vec<String>>;
     /// Length of a file in bytes.
     ///
     /// # Errors
-    /// `NotFound` if it does not exist.
+    /// Returns `NotFound` if the file does not exist.
     fn len(&self, name: &str) -> io::Result<u64>;
     /// Fills `bytes` from `offset` on.
     ///
     /// # Errors
-    /// `UnexpectedEof` if the file is shorter.
+    /// Returns `UnexpectedEof` if the file is shorter.
     fn read_at(&self, name: &str, offset: u64, bytes: &mut [u8]) -> io::Result<()>;
     /// Appends to a file and creates it if needed. After an error, a part may be written.
     ///
     /// # Errors
-    /// A full disk, for example.
+    /// Returns errors of the system, for example a full disk.
     fn append(&mut self, name: &str, bytes: &[u8]) -> io::Result<()>;
     /// Overwrites bytes of a file within one sector.
     ///
     /// # Errors
-    /// Errors of the system; a part may be written.
+    /// Returns errors of the system; a part may be written.
     fn write_at(&mut self, name: &str, offset: u64, bytes: &[u8]) -> io::Result<()>;
     /// Truncates a file to `len` bytes.
     ///
     /// # Errors
-    /// Errors of the system.
+    /// Returns errors of the system.
     fn truncate(&mut self, name: &str, len: u64) -> io::Result<()>;
     /// Waits until the bytes of a file would survive a power failure.
     ///
     /// # Errors
-    /// Errors of the system; then the state of everything written since the last sync is unknown.
+    /// Returns errors of the system; then the state of everything written since the last sync is unknown.
     fn sync(&mut self, name: &str) -> io::Result<()>;
     /// Renames a file atomically.
     ///
     /// # Errors
-    /// Errors of the system.
+    /// Returns errors of the system.
     fn rename(&mut self, from: &str, to: &str) -> io::Result<()>;
     /// Removes a file.
     ///
     /// # Errors
-    /// Errors of the system.
+    /// Returns errors of the system.
     fn remove(&mut self, name: &str) -> io::Result<()>;
     /// Waits until names would survive a power failure.
     ///
     /// # Errors
-    /// Errors of the system.
+    /// Returns errors of the system.
     fn sync_names(&mut self) -> io::Result<()>;
 }
 
@@ -93,7 +93,7 @@ impl Directory {
     /// Opens a directory for writing and creates it if needed, readable by its owner's group.
     ///
     /// # Errors
-    /// A directory that cannot be created, or another writer.
+    /// Returns an error if the directory cannot be created or has another writer.
     pub fn to_write(path: &Path) -> io::Result<Directory> {
         fs::DirBuilder::new().recursive(true).mode(0o750).create(path)?;
         let lock = options().open(path.join(LOCK))?;
@@ -150,7 +150,7 @@ impl Disk for Directory {
     }
 
     fn write_at(&mut self, name: &str, offset: u64, bytes: &[u8]) -> io::Result<()> {
-        // A file open for appending would write at its end.
+        // Bytes written to a file open for appending go to its end.
         if !self.in_place.contains_key(name) {
             let file = OpenOptions::new().write(true).open(self.path.join(name))?;
             self.in_place.insert(name.to_owned(), file);

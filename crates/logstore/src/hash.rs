@@ -1,4 +1,4 @@
-//! SHA-256, which seals a log that may serve as evidence: anybody can compute it again.
+//! SHA-256, which seals a log that may serve as evidence: anybody can recompute it.
 
 use sha2::{Digest as _, Sha256};
 use std::fmt;
@@ -26,7 +26,7 @@ impl fmt::Display for Hash {
 impl FromStr for Hash {
     type Err = String;
 
-    /// 64 hexadecimal digits.
+    /// Parses 64 hexadecimal digits.
     fn from_str(text: &str) -> Result<Hash, String> {
         let wrong = || format!("\"{text}\" is not a hash of 64 hexadecimal digits");
         let (pairs, rest) = text.as_bytes().as_chunks::<2>();
@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_is_sha_256_and_reads_what_it_writes() {
+    fn the_hash_is_sha_256_and_round_trips() {
         // FIPS 180-2, B.1.
         let text = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
         let hash = Hash::of(&[b"a", b"", b"bc"]);

@@ -1,4 +1,4 @@
-//! History of a public port: its holders in order, and the times of which records may be missing.
+//! History of a public port: its holders in order, and times of possibly missing records.
 
 use crate::record::Record;
 use crate::time::rfc3339;
@@ -26,7 +26,7 @@ pub(crate) struct Holding {
     pub(crate) doubt: Option<(u64, u64)>,
 }
 
-/// Time of which records may be missing, with the reason.
+/// Time of possibly missing records, with the reason.
 #[derive(Clone, Debug)]
 pub(crate) struct Gap {
     pub(crate) from_ms: u64,
@@ -82,7 +82,7 @@ impl History {
         }
     }
 
-    /// After a gap, nothing is known until a record of the port.
+    /// Records a gap: afterwards nothing is known until a record of the port.
     pub(crate) fn gap(&mut self, gap: &Gap) {
         for holding in &mut self.open {
             let from_ms = gap.from_ms.max(holding.known_from_ms);
@@ -119,7 +119,7 @@ impl History {
                 Some(begun) if begun.record.is_same_holder(&record) => begun,
                 other => {
                     self.end_untold(other, at_ms);
-                    // It began in a gap, if there is one.
+                    // If there is a gap, it began in the gap.
                     let known_from_ms = gap_end_ms.unwrap_or(at_ms).min(at_ms);
                     let end = End::Open(0);
                     Holding { record, from_ms: None, possible_from_ms, known_from_ms, end, doubt: None }
@@ -132,7 +132,7 @@ impl History {
         let goes_on = |old: &Holding| {
             record.kind.goes_on() && old.record.has_same_ports(&record) && old.record.is_same_holder(&record)
         };
-        // The latest, if the same holder had the same ports before.
+        // The latest one, if the same holder had the same ports before.
         let begun = self.before.iter().rposition(goes_on).map(|at| self.before.remove(at));
         let new = Holding {
             record,

@@ -78,7 +78,7 @@ impl Scan {
         self.digests.last().copied().unwrap_or(self.head_digest)
     }
 
-    /// Whether the journal had this digest at this length.
+    /// Returns true if the journal had this digest at this length.
     pub(crate) fn has(&self, len: u64, digest: Hash) -> bool {
         match self.ends.binary_search(&len) {
             Ok(at) => self.digests.get(at) == Some(&digest),
@@ -86,7 +86,7 @@ impl Scan {
         }
     }
 
-    /// Whether the journal has a head.
+    /// Returns true if the journal has a head.
     pub(crate) fn is_begun(&self) -> bool {
         self.version > 0
     }
@@ -218,7 +218,7 @@ mod tests {
     use crate::record::RecordKind;
     use crate::record::tests::record;
 
-    /// A journal of some frames, and where each ends.
+    /// A journal of some frames, and the end of each.
     fn journal(frames: u64) -> (Vec<u8>, Vec<usize>) {
         let (mut bytes, mut digest) = head_of(7, Hash([3; 32]));
         let mut ends = vec![bytes.len()];
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn cut_at_any_byte_it_has_all_frames_that_were_whole() {
+    fn a_truncated_journal_keeps_all_complete_frames() {
         let (bytes, ends) = journal(4);
         for len in 0..=bytes.len() {
             let scan = scan(&bytes[..len], Some(7));
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn any_changed_byte_before_the_last_frame_is_damage_and_costs_at_most_one_frame() {
+    fn a_changed_byte_before_the_last_frame_loses_at_most_one_frame() {
         let (bytes, ends) = journal(4);
         for at in 0..bytes.len() {
             let mut changed = bytes.clone();
@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn a_frame_taken_out_is_seen() {
+    fn a_removed_frame_is_detected() {
         let (bytes, ends) = journal(4);
         let without = [&bytes[..ends[1]], &bytes[ends[2]..]].concat();
         let scan = scan(&without, None);

@@ -1,11 +1,11 @@
-//! Port log: who had which public port when. Append-only, compressed, chained by hashes, searched in milliseconds.
+//! Log of public port owners: append-only, compressed, chained by hashes, searched in milliseconds.
 //!
 //! ```text
 //!   Store   writes: journal (a frame a commit, on disk before it is acknowledged) -> sealed, sorted segments
 //!   Reader  reads, with or without a writer: who(address, port, time), show, verify
 //! ```
-//! A [`Record`] is an event of a port block or binding. A [`Mark`] says when a daemon ran, with which configuration, and
-//! what is missing. docs/how-to/logging.md describes the files, decision 0071 the reasons.
+//! A [`Record`] is an event of a port block or binding. A [`Mark`] records running times of daemons, their
+//! configurations and losses. docs/how-to/logging.md describes the files, decision 0071 the reasons.
 #![forbid(unsafe_code)]
 
 mod chunk;
@@ -30,8 +30,8 @@ mod who;
 
 pub use disk::{Directory, Disk};
 
-/// Parses bytes as each part of a file, without the hashes that reject changed ones. For fuzzing: it must not panic or take
-/// unbounded memory.
+/// Parses bytes as each part of a file, without the hashes that reject changed ones. For fuzzing: it must not
+/// panic or use unbounded memory.
 #[doc(hidden)]
 pub fn parse_as_each_part(bytes: &[u8]) -> usize {
     let chunk = chunk::decode(bytes).map_or(0, |records| records.len());

@@ -14,8 +14,9 @@ pub enum Mark {
         at_ms: u64,
         /// Version of the daemon.
         version: String,
-        /// Whether it restores sessions of its predecessor and writes a record for each restored block or binding
-        /// ([`RecordKind::goes_on`](crate::RecordKind::goes_on)); everything else that was open has ended.
+        /// True if the daemon restores sessions of its predecessor and writes a record for each restored
+        /// block or binding ([`RecordKind::goes_on`](crate::RecordKind::goes_on)). Everything else that was
+        /// open has ended.
         keeps_state: bool,
     },
     /// Stop of a daemon, and of all its state.
@@ -58,7 +59,7 @@ pub enum Mark {
         /// Bytes.
         bytes: u64,
     },
-    /// Damaged or missing file found at start. It remains a fault of the log for good.
+    /// Damaged or missing file found at start. It remains a fault of the log permanently.
     Damaged {
         /// Time.
         at_ms: u64,
@@ -98,7 +99,7 @@ pub enum Mark {
 }
 
 impl Mark {
-    /// When.
+    /// Time of the mark.
     pub fn at_ms(&self) -> u64 {
         match self {
             Mark::Start { at_ms, .. }
@@ -121,7 +122,7 @@ pub(crate) fn encode(marks: &[Mark]) -> Vec<u8> {
     if marks.is_empty() {
         return Vec::new();
     }
-    // Cannot fail: every key is a text.
+    // Serialization cannot fail: every key is a text.
     let json = serde_json::to_vec(marks).unwrap_or_default();
     lz4_flex::block::compress_prepend_size(&json)
 }

@@ -110,7 +110,7 @@ pub struct RangeInForce {
     pub last: Ipv4Addr,
     /// First and last port.
     pub ports: (u16, u16),
-    /// Whether it applies to TCP, UDP and ICMP.
+    /// True for each of TCP, UDP and ICMP that the range applies to.
     pub transports: [bool; 3],
 }
 
@@ -132,7 +132,7 @@ pub struct ByConfiguration {
 }
 
 impl PlanInForce {
-    /// Takes the part of a plan.
+    /// Extracts the part of a plan that determines holders.
     pub fn of(plan: &Plan) -> PlanInForce {
         let of64 = plan.nat64.iter().map(|n| instance(&n.name, n.pool, n.subscriber_len, &n.static_bindings));
         let of44 = plan.nat44.iter().map(|n| instance(&n.name, n.pool, n.subscriber_len, &n.static_bindings));

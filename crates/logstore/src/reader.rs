@@ -1,4 +1,4 @@
-//! Reader of a store, with or without a writing daemon: its files in chronological order, and their damage.
+//! Reader of a store, with or without a writing daemon: files in chronological order, and their damage.
 
 use crate::disk::{Disk, read};
 use crate::error::{LogError, Result};
@@ -10,7 +10,7 @@ use crate::record::{Key, Record};
 use crate::segment::{self, FileKind, Segment};
 use crate::store::retired;
 
-/// Attempts to list files, which a writer may seal or remove meanwhile.
+/// Attempts to list the files, because a writer may seal or remove some meanwhile.
 const TRIES: usize = 5;
 
 /// Snapshot of a store.
@@ -72,7 +72,7 @@ impl Part {
     }
 }
 
-/// Records found, and the reason why there may be more.
+/// Records found, and the reason for possibly missing ones.
 pub(crate) struct Found {
     pub(crate) records: Vec<Record>,
     pub(crate) damage: Option<String>,
@@ -82,7 +82,8 @@ impl Reader {
     /// Opens a store.
     ///
     /// # Errors
-    /// Files that cannot be read. Damage is no error: intact parts are read, and answers report the damage.
+    /// Returns an error if files cannot be read. Damage is no error: intact parts are read, and answers
+    /// report the damage.
     pub fn open(disk: Box<dyn Disk>) -> Result<Reader> {
         let (parts, faults, names) = (Vec::new(), Vec::new(), Names::default());
         let mut reader = Reader { disk, parts, faults, names, old: Vec::new(), receipts: [None, None] };
@@ -131,7 +132,7 @@ impl Reader {
         Ok(())
     }
 
-    /// Salvages intact parts of a changed segment; nothing from a segment of another store or number.
+    /// Salvages intact parts of a changed segment; reads nothing from a segment of another store or number.
     fn salvaged(&self, number: u64, name: &str, what: String) -> Result<Part> {
         let salvage = segment::salvage(&*self.disk, name, number)?;
         let source = Source::Salvaged(name.to_owned(), what, salvage.records);
@@ -144,13 +145,13 @@ impl Reader {
         let mut scan = journal::scan(&bytes, Some(number));
         let sealed = self.parts.iter().position(|part| part.number == number);
         match sealed.and_then(|at| self.parts.get(at)).map(|part| &part.source) {
-            // It was sealed into that segment and is about to be removed.
+            // The journal was sealed into that segment and is about to be removed.
             Some(Source::Sealed(_, segment)) if segment.tail.journal == scan.digest() => return Ok(()),
             Some(Source::Sealed(..)) => {
                 self.faults.push(format!("{name}: it is not the journal of its segment"));
                 return Ok(());
             }
-            // More complete than the rest of the segment.
+            // The journal is more complete than the rest of the segment.
             Some(_) => {
                 self.faults.extend(sealed.map(|at| self.parts.remove(at)).map(|part| damage_of(&part)));
             }
@@ -252,7 +253,7 @@ impl Reader {
     /// Visits all entries from `from_ms` up to `to_ms` (exclusive), for each file records, then marks, in chronological
     /// order. Returns the damage found.
     ///
-    /// # Errors
+    /// Returns errors of `each`, or an error if files cannot be read.
     /// Errors of `each`, or files that cannot be read.
     pub fn show<E: From<LogError>>(
         &self,

@@ -1,4 +1,5 @@
-//! Receipts record how far the journal is on disk. They distinguish a truncated or changed end from an unfinished write.
+//! Receipts of the journal's length on disk. They distinguish a truncated or changed end from an unfinished
+//! write.
 //!
 //! ```text
 //!   file   slot, slot: written in turn, in place; both lie in one sector
@@ -71,7 +72,7 @@ impl Receipt {
 #[derive(Clone, Debug)]
 pub(crate) struct Slots {
     slots: [Option<Receipt>; 2],
-    /// Whether the file consists of both slots and nothing else.
+    /// True if the file consists of both slots and nothing else.
     pub(crate) is_whole: bool,
 }
 
@@ -104,7 +105,7 @@ pub(crate) struct Files<'a> {
     /// Number of each segment, with the digest of its journal.
     pub(crate) sealed: Vec<(u64, Hash)>,
     pub(crate) journals: Vec<&'a Scan>,
-    /// Whether any file has a version with receipts.
+    /// True if any file has a version with receipts.
     pub(crate) has_receipts: bool,
 }
 

@@ -21,7 +21,7 @@ pub enum RecordKind {
 }
 
 impl RecordKind {
-    /// Kind with this number.
+    /// Returns the kind with this number.
     pub fn of(number: u8) -> Option<RecordKind> {
         use RecordKind::*;
         let all = [BlockAssigned, BlockReleased, BindingCreated, BindingDeleted, BlockKept, BindingKept];
@@ -40,18 +40,18 @@ impl RecordKind {
         }
     }
 
-    /// Whether the holder has the ports from then on.
+    /// Returns true if the holding begins or continues with this record.
     pub const fn begins(self) -> bool {
         !matches!(self, RecordKind::BlockReleased | RecordKind::BindingDeleted)
     }
 
-    /// Whether the holding was restored. If a daemon restores sessions, holdings without such a record ended with its
-    /// predecessor.
+    /// Returns true if the holding was restored. If a daemon restores sessions, holdings without such a
+    /// record ended with its predecessor.
     pub const fn goes_on(self) -> bool {
         matches!(self, RecordKind::BlockKept | RecordKind::BindingKept)
     }
 
-    /// Whether it concerns a block.
+    /// Returns true if the record concerns a block.
     pub const fn is_block(self) -> bool {
         matches!(self, RecordKind::BlockAssigned | RecordKind::BlockReleased | RecordKind::BlockKept)
     }
@@ -112,19 +112,20 @@ impl Record {
         Key::for_port(class, self.outside, self.first)
     }
 
-    /// Whether the record covers this port of its address.
+    /// Returns true if the record covers this port of its address.
     pub fn has_port(&self, port: u16) -> bool {
         (self.first..=self.last).contains(&port)
     }
 
-    /// Whether both records concern the same ports and kind, so that one may end what the other begins.
+    /// Returns true if both records concern the same ports and kind, so that one may end the holding of the
+    /// other.
     pub(crate) fn has_same_ports(&self, other: &Record) -> bool {
         self.outside == other.outside
             && (self.first, self.last, self.transports) == (other.first, other.last, other.transports)
             && self.kind.is_block() == other.kind.is_block()
     }
 
-    /// Whether both records have the same holder.
+    /// Returns true if both records have the same holder.
     pub(crate) fn is_same_holder(&self, other: &Record) -> bool {
         (self.inside, self.inside_port) == (other.inside, other.inside_port)
     }
@@ -150,7 +151,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_port_is_found_under_the_key_of_each_size() {
+    fn a_port_is_found_under_the_key_of_each_block_size() {
         let address = "192.0.2.1";
         for (ports, class) in
             [((4096, 4351), 8), ((7, 7), 0), ((0, u16::MAX), IRREGULAR), ((100, 355), IRREGULAR)]

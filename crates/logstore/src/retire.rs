@@ -1,5 +1,5 @@
-//! Carry-over of open holdings when old segments are removed, so that a block held for longer than the log's retention
-//! still has a holder.
+//! Carry-over of open holdings when old segments are removed: a block held for longer than the log's
+//! retention keeps its holder.
 
 use crate::disk::Disk;
 use crate::error::Result;
@@ -19,7 +19,8 @@ pub(crate) fn carry(
     name: &str,
 ) -> Result<Tail> {
     let of_segment = segment.marks(disk)?;
-    // A daemon has only the earlier holdings that it records as restored; a segment belongs to one daemon.
+    // A daemon continues only the earlier holdings that it records as restored; a segment belongs to one
+    // daemon.
     let begins = of_segment.iter().any(|mark| matches!(mark, Mark::Start { .. }));
     let mut marks = old.map_or(Ok(Vec::new()), |old| old.marks(disk))?;
     marks.extend(of_segment);

@@ -92,7 +92,7 @@ impl Tail {
         out
     }
 
-    /// Decodes a tail, and whether its end marker is correct.
+    /// Decodes a tail; the flag is true if its end marker is correct.
     fn read(bytes: &[u8]) -> Option<(Tail, bool)> {
         let mut bytes = Bytes(bytes);
         let number = u64::from_le_bytes(bytes.array()?);

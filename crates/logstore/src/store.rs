@@ -1,4 +1,4 @@
-//! Writer: appends to a journal, seals it into segments, and removes old segments.
+//! Writer of the log: appends to a journal, seals it into segments, and removes old segments.
 //!
 //! ```text
 //!   append, mark -> commit: one frame, acknowledged: on disk when it returns
@@ -82,26 +82,28 @@ struct Journal {
     /// Hash of the previous segment.
     previous: Hash,
     name: String,
-    /// Whether the file has a head.
+    /// True if the file has a head.
     is_begun: bool,
     /// Acknowledged bytes.
     len: u64,
-    /// Whether there may be more bytes, from a failed write.
+    /// True if a failed write may have left more bytes.
     is_dirty: bool,
-    /// Whether a receipt covers all of it.
+    /// True if a receipt covers all of it.
     has_receipt: bool,
     digest: Hash,
     records: u64,
-    /// Whether it has a mark that justifies a segment.
+    /// True if it has a mark that justifies a segment.
     has_news: bool,
     began_ms: Option<u64>,
 }
 
 impl Store {
-    /// Opens or creates a store and cleans up after a killed process. `now_ms` is the time for marks about that.
+    /// Opens or creates a store and cleans up after a killed process. Marks about the cleanup get the time
+    /// `now_ms`.
     ///
     /// # Errors
-    /// Files that cannot be read or written. Changed files are no error: they get a mark and a message.
+    /// Returns an error if files cannot be read or written. Changed files are no error: they get a mark and a
+    /// message.
     pub fn open(disk: Box<dyn Disk>, options: Options, now_ms: u64) -> Result<Store> {
         let mut store = Store {
             disk,
@@ -178,7 +180,7 @@ impl Store {
         for (number, name) in &names.journals {
             let scan = self.scan(name)?;
             match self.segments.iter().find(|segment| segment.tail.number == *number) {
-                // It was sealed into that segment.
+                // The journal was sealed into that segment.
                 Some(segment) if segment.tail.journal == scan.digest() => made_segments.push(name),
                 Some(_) => self.quarantine(name, "it is not the journal of its segment", now_ms)?,
                 None => left.push((name, scan)),
@@ -269,7 +271,7 @@ impl Store {
             self.messages.push(format!("{name}: removed {bytes} bytes of an unfinished write"));
             marks.push(Mark::Cut { at_ms: now_ms, bytes });
         }
-        // The previous process may not have synced what now gets a receipt.
+        // The previous process may not have synced the bytes that get a receipt now.
         self.disk.sync(name).map_err(LogError::io(name))?;
         self.clean()?;
         if scan.records.is_empty() && marks.is_empty() {
@@ -338,7 +340,7 @@ impl Store {
     /// Writes pending records and marks. After that, they survive a crash and a power failure.
     ///
     /// # Errors
-    /// A failed write; the records and marks stay pending.
+    /// Returns an error if the write failed; the records and marks stay pending.
     pub fn commit(&mut self) -> Result<()> {
         if self.journal.is_begun {
             self.acknowledge()?;
@@ -389,7 +391,7 @@ impl Store {
 
     /// Prepares the journal for a frame: writes the head, or removes the rest of a failed write.
     fn clean(&mut self) -> Result<()> {
-        // Receipts come first: files without receipts mean that those were removed.
+        // Receipts come first: a missing file of receipts must mean that it was removed.
         if self.receipt.is_none() {
             self.acknowledge()?;
         }
@@ -413,7 +415,7 @@ impl Store {
     /// Seals the journal if it is large or old enough, and removes old segments.
     ///
     /// # Errors
-    /// Files that cannot be written; the next call tries again.
+    /// Returns an error if files cannot be written; the next call tries again.
     pub fn maintain(&mut self, now_ms: u64) -> Result<()> {
         let journal = &self.journal;
         let age = now_ms.saturating_sub(journal.began_ms.unwrap_or(now_ms));
@@ -435,7 +437,7 @@ impl Store {
     /// Seals the journal into a segment. Pending records go into the next journal.
     ///
     /// # Errors
-    /// As [`Store::maintain`].
+    /// Returns the errors of [`Store::maintain`].
     pub fn seal(&mut self) -> Result<()> {
         self.clean()?;
         let scan = self.scan(&self.journal.name)?;
@@ -498,7 +500,7 @@ impl Store {
         Ok(())
     }
 
-    /// Contents on disk.
+    /// Returns the contents on disk.
     pub fn status(&self) -> Status {
         Status {
             segments: self.segments.len() as u64,

@@ -1,4 +1,4 @@
-//! Times as people and RFC 3339 write them.
+//! Parsing and formatting of times, by RFC 3339 and in other forms.
 
 use jiff::Timestamp;
 use jiff::civil::Time;
@@ -27,19 +27,19 @@ pub fn since_1970_ms(at: SystemTime) -> u64 {
     at.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
 }
 
-/// Formats a time by RFC 3339, in UTC, with milliseconds; with times after 9999-12-30 as that day.
+/// Formats a time by RFC 3339, in UTC, with milliseconds. Times after 9999-12-30 become that day.
 pub fn rfc3339(ms: u64) -> String {
     let time = i64::try_from(ms).ok().and_then(|ms| Timestamp::from_millisecond(ms).ok());
     format!("{:.3}", time.unwrap_or(Timestamp::MAX))
 }
 
-const FORMS: &str = "write it as 2026-01-31T13:05:59Z, with an offset (+01:00) where it is not UTC, as @SECONDS since 1970, \"now\", or \"2h ago\"";
+const FORMS: &str = "write it as 2026-01-31T13:05:59Z, with an offset (+01:00) if it is not UTC, as @SECONDS since 1970, \"now\", or \"2h ago\"";
 
 /// Parses a time: RFC 3339, possibly without fraction, seconds or clock, `@` and seconds since 1970, `now`, or a time ago
 /// (`90s ago`, `2h ago`, `3d ago`). Without an offset it is UTC.
 ///
 /// # Errors
-/// The accepted forms.
+/// Returns the accepted forms if the text has none of them.
 pub fn parse(text: &str, now_ms: u64) -> Result<Span, String> {
     let text = text.trim();
     let span = match text.strip_prefix('@') {
@@ -61,7 +61,7 @@ fn parse_seconds(text: &str) -> Option<Span> {
     Some(Span { from_ms: seconds.parse::<u64>().ok()?.checked_mul(1000)?.checked_add(ms)?, precision_ms })
 }
 
-/// Precision of a fraction of up to nine digits. What is finer than a millisecond is left out.
+/// Precision of a fraction of up to nine digits; digits below a millisecond are ignored.
 fn precision_of(digits: usize) -> Option<u64> {
     (1..=9).contains(&digits).then(|| 10u64.pow(3u32.saturating_sub(digits as u32)))
 }
@@ -69,7 +69,7 @@ fn precision_of(digits: usize) -> Option<u64> {
 fn parse_ago(text: &str, now_ms: u64) -> Option<Span> {
     let ago: jiff::Span = text.parse().ok()?;
     let now = Timestamp::from_millisecond(now_ms.try_into().ok()?).ok()?;
-    // In UTC, in which each day has 24 hours.
+    // UTC days have 24 hours.
     let then = Offset::UTC.to_datetime(now).checked_add(ago).ok()?;
     let from_ms = Offset::UTC.to_timestamp(then).ok()?.as_millisecond();
     Some(Span { from_ms: from_ms.try_into().ok()?, precision_ms: 1 })
@@ -84,8 +84,8 @@ fn parse_date(text: &str) -> Option<Span> {
     Some(Span { from_ms: from_ms.try_into().ok()?, precision_ms })
 }
 
-/// Precision of a date by its length. Of the forms of ISO 8601 only those of RFC 3339 are accepted, the others are more
-/// likely mistakes.
+/// Precision of a date, from its length. Of the forms of ISO 8601 only those of RFC 3339 are accepted: the
+/// others are more likely mistakes.
 fn precision(text: &str) -> Option<u64> {
     const FORM: &[u8] = b"0000-00-00T00:00:00.000000000";
     const DATE: usize = "0000-00-00".len();
@@ -110,7 +110,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn dates_are_those_of_the_calendar() {
+    fn dates_follow_the_calendar() {
         let at = |secs: u64, ms: u64| rfc3339(secs * 1000 + ms);
         assert_eq!(at(0, 0), "1970-01-01T00:00:00.000Z");
         assert_eq!(at(951_782_399, 7), "2000-02-28T23:59:59.007Z");
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn times_are_read_as_finely_as_they_are_written() {
+    fn times_keep_their_written_precision() {
         let read = |text| parse(text, 1_735_689_600_000).map(|span| (span.from_ms, span.precision_ms));
         let newyear = 1_735_689_600_000;
         for (text, ms, precision) in [

@@ -3,7 +3,7 @@
 
 use serde::Serialize;
 
-/// Bytes of the largest number.
+/// Bytes of the largest integer.
 const LEN_MAX: usize = 128_usize.div_ceil(7);
 
 /// Writes a number.
@@ -17,13 +17,13 @@ pub(crate) fn put_signed(out: &mut Vec<u8>, n: i64) {
 }
 
 fn put_integer(out: &mut Vec<u8>, n: impl Serialize) {
-    // Cannot fail: there is room for the largest.
+    // Serialization cannot fail: the buffer holds the largest number.
     if let Ok(bytes) = postcard::to_slice(&n, &mut [0; LEN_MAX]) {
         out.extend_from_slice(bytes);
     }
 }
 
-/// Bytes that are read from the front.
+/// Bytes, read from the front.
 pub(crate) struct Bytes<'a>(pub(crate) &'a [u8]);
 
 impl<'a> Bytes<'a> {
@@ -66,7 +66,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_written_is_read(n: u128, d: i64) {
+        fn integers_round_trip(n: u128, d: i64) {
             let mut out = Vec::new();
             put(&mut out, n);
             put_signed(&mut out, d);
@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn the_bytes_are_those_that_files_have() {
+    fn the_encoding_matches_existing_files() {
         let written = |n| {
             let mut out = Vec::new();
             put(&mut out, n);
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn a_number_that_never_ends_or_is_too_large_is_none() {
+    fn endless_and_too_large_numbers_are_refused() {
         assert_eq!(Bytes(&[0xff; 40]).next(), None);
         assert_eq!(Bytes(&[0xff; 40]).signed(), None);
         let mut largest = Vec::new();

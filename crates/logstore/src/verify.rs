@@ -19,7 +19,7 @@ pub struct Verification {
     pub records: u64,
     /// Times of the first and last entry, milliseconds since 1970.
     pub times_ms: Option<(u64, u64)>,
-    /// Head of the chain: a copy of this hash proves later that nothing before it was changed.
+    /// Head of the chain. A copy of this hash proves later that nothing before it was changed.
     pub head: Hash,
     /// Hash of the last sealed file.
     pub last_sealed: Option<Hash>,
@@ -29,7 +29,7 @@ pub struct Verification {
     pub unknown: Vec<String>,
     /// Losses and removed files, as recorded in the log.
     pub notes: Vec<String>,
-    /// Whether the anchor is part of the chain.
+    /// True if the anchor is part of the chain.
     pub anchor_found: Option<bool>,
 }
 
@@ -37,7 +37,7 @@ impl Reader {
     /// Verifies every byte, and that `anchor`, a hash noted earlier, is part of the chain.
     ///
     /// # Errors
-    /// Files that cannot be read.
+    /// Returns an error if files cannot be read.
     pub fn verify(&self, anchor: Option<Hash>) -> Result<Verification> {
         let mut v = Verification { faults: self.faults.clone(), ..Verification::default() };
         let mut chain = Chain::default();
@@ -53,7 +53,7 @@ impl Reader {
                     v.last_sealed = Some(segment.tail.hash).filter(|_| *kind == FileKind::Segment);
                 }
                 Source::Journal(name, scan) => {
-                    // A journal without a head is checked by the receipts.
+                    // The receipts check a journal without a head.
                     if scan.is_begun() {
                         chain.follow(name, scan.number, scan.previous, &mut v.faults);
                     }

@@ -1,7 +1,7 @@
 //! Holder of a port at a time: collects the port's whole history and selects holdings that overlap the time.
 //!
-//! "Nobody" requires proof. If records may be missing (a damaged file, lost events, a killed daemon), the holder is unknown
-//! until a later record of the port, or a start without state.
+//! "Nobody" requires proof. If records may be missing (a damaged file, lost events, a killed daemon), the
+//! holder is unknown until a later record of the port or a start without state.
 
 use crate::hash::Hash;
 use crate::history::{End, Gap, History, Holding, Unknown};
@@ -106,9 +106,9 @@ pub struct Holder {
     pub to: Option<String>,
     /// Knowledge about the end without a record.
     pub end: Option<String>,
-    /// Whether it certainly had the port for the whole time of the question.
+    /// True if it had the port for the whole time of the question.
     pub certain: bool,
-    /// Whether it certainly had the port at some moment of that time.
+    /// True if it had the port at some moment of that time.
     known: bool,
 }
 
@@ -140,7 +140,7 @@ impl<'a> Times<'a> {
         self.configs.iter().rev().find(|(since, ..)| *since <= at_ms)
     }
 
-    /// Whether a daemon was running, by starts and clean stops.
+    /// Returns true if a daemon was running, by starts and clean stops.
     fn ran(&self, at_ms: u64) -> bool {
         let last = |times: &[u64]| times.iter().copied().filter(|ms| *ms <= at_ms).max();
         last(&self.starts) >= last(&self.stops) && last(&self.starts).is_some()
@@ -161,7 +161,7 @@ impl Question {
         self.transport.is_none_or(|asked| asked as usize == transport)
     }
 
-    /// Whether a range overlaps the time of the question.
+    /// Returns true if a range overlaps the time of the question.
     fn meets(&self, from_ms: u64, to_ms: u64) -> bool {
         from_ms <= self.at.last_ms() && to_ms > self.at.from_ms
     }
@@ -464,7 +464,7 @@ fn holder_of(holding: &Holding, at: Span, last_ms: u64, times: &Times<'_>) -> Ho
     let (certain_to, to, said) = match *end {
         End::At(ms) => (ms, Some(ms), None),
         End::Between(a, b) => {
-            let said = format!("between {} and {}: no record tells", rfc3339(a), rfc3339(b));
+            let said = format!("between {} and {}: no record of the end", rfc3339(a), rfc3339(b));
             (a, None, Some(said))
         }
         // A running daemon writes a sign of life every minute.

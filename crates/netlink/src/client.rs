@@ -1,4 +1,4 @@
-//! A socket to the kernel: requests, batches of requests, and their answers.
+//! Netlink socket: requests, batches of requests, and their answers.
 
 use netlink_packet_core::{NLM_F_ACK, NLM_F_DUMP, NLM_F_REQUEST, NetlinkMessage, NetlinkPayload};
 use netlink_packet_route::RouteNetlinkMessage;
@@ -7,19 +7,19 @@ use std::io;
 
 type Message = NetlinkMessage<RouteNetlinkMessage>;
 
-/// Bytes of a message's header.
+/// Bytes of a message header.
 const HEADER_LEN: usize = 16;
 
 /// Answers to a batch of requests.
 #[derive(Debug, Default)]
 pub(crate) struct Answers {
-    /// The first that failed, and its sequence number.
+    /// First request that failed: the error and the sequence number.
     pub(crate) failed: Option<(io::Error, u32)>,
-    /// Requests whose object existed.
+    /// Number of requests whose object existed.
     pub(crate) existed: usize,
 }
 
-/// Socket to the kernel. Each request waits for its answer.
+/// Netlink socket. Each request waits for its answer.
 pub(crate) struct Client {
     pub(crate) socket: Socket,
     pub(crate) sequence: u32,
@@ -33,7 +33,7 @@ impl Client {
         Ok(Client { socket, sequence: 0 })
     }
 
-    /// Asks for one object, or with `NLM_F_DUMP` for all.
+    /// Requests one object, or all with `NLM_F_DUMP`.
     pub(crate) fn ask(
         &mut self,
         message: RouteNetlinkMessage,
@@ -44,7 +44,7 @@ impl Client {
         Ok(answers)
     }
 
-    /// The same, for answers that may be too many to be kept.
+    /// As [`Client::ask`], for answers that may be too many to collect.
     pub(crate) fn ask_each(
         &mut self,
         message: RouteNetlinkMessage,
@@ -87,7 +87,7 @@ impl Client {
         answers.failed.map_or(Ok(()), |(e, _)| Err(e))
     }
 
-    /// Writes the next request behind those in `bytes`.
+    /// Appends the next request to `bytes`.
     pub(crate) fn append(&mut self, bytes: &mut Vec<u8>, message: RouteNetlinkMessage, flags: u16) {
         let mut message = NetlinkMessage::from(message);
         self.sequence += 1;
@@ -100,7 +100,7 @@ impl Client {
         message.serialize(&mut bytes[at..]);
     }
 
-    /// Waits for the answer to the newest request; requests since `first` may have failed before it.
+    /// Waits for the answer to the newest request; earlier requests since `first` may have failed.
     pub(crate) fn answers(&mut self, first: u32) -> Result<Answers, (io::Error, u32)> {
         let mut answers = Answers::default();
         loop {
@@ -126,7 +126,7 @@ impl Client {
     }
 }
 
-/// Messages of a datagram. The first that cannot be read is the last.
+/// Messages of a datagram, up to the first one that cannot be read.
 pub(crate) fn messages(datagram: &[u8]) -> impl Iterator<Item = io::Result<Message>> {
     let mut rest = datagram;
     std::iter::from_fn(move || {
@@ -135,7 +135,7 @@ pub(crate) fn messages(datagram: &[u8]) -> impl Iterator<Item = io::Result<Messa
         }
         let parsed = Message::deserialize(rest);
         let message = parsed.map_err(|e| io::Error::new(io::ErrorKind::InvalidData, e.to_string()));
-        // Messages begin at multiples of four bytes; one of no length would never end.
+        // Messages begin at multiples of four bytes. A message of length zero would never end.
         let len = message.as_ref().map_or(rest.len(), |message| {
             (message.header.length as usize).next_multiple_of(4).max(HEADER_LEN)
         });
@@ -150,7 +150,7 @@ mod tests {
     use netlink_packet_route::link::LinkMessage;
 
     #[test]
-    fn a_datagram_with_several_messages_gives_each_of_them() {
+    fn a_datagram_with_several_messages_is_split() {
         let mut client = Client::open().unwrap();
         let mut bytes = Vec::new();
         for index in 1..=3 {
@@ -160,7 +160,7 @@ mod tests {
         }
         let numbers: Vec<u32> = messages(&bytes).map(|one| one.unwrap().header.sequence_number).collect();
         assert_eq!(numbers, [1, 2, 3]);
-        // One that is cut off is an error, and the last.
+        // A truncated message is an error, and the last one.
         let results: Vec<bool> = messages(&bytes[..bytes.len() - 4]).map(|one| one.is_ok()).collect();
         assert_eq!(results, [true, true, false]);
     }

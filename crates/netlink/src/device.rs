@@ -1,7 +1,8 @@
 //! Link state, addresses and routes of one interface.
 //!
-//! Requests come at start, and when a link comes back. Each waits for its answer, but routes, of which there
-//! may be a million, go in batches: the kernel answers the last of a batch, and any that fails.
+//! Requests come at start and when a link comes back. Each waits for its answer, except routes: there may be
+//! a million of them, so they go in batches. The kernel answers the last request of a batch and any that
+//! fails.
 
 use crate::client::Client;
 use crate::prefix::{Prefix, route_family};
@@ -23,22 +24,23 @@ use std::sync::OnceLock;
 /// Routes of one datagram to the kernel, some 15 KB.
 const ROUTES_PER_BATCH: usize = 256;
 
-/// Metric of an IPv6 route that comes before those of others; the kernel gives 256 to those of its interfaces' addresses.
+/// Metric of IPv6 routes that precede those of others; the kernel gives 256 to routes of its interfaces'
+/// addresses.
 const FIRST6: u32 = 1;
 
 /// Treatment of existing routes to the same network. No such route is ever removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Existing {
-    /// Come before it: packets take the new route, and the other one again as soon as the new one is gone.
+    /// Precede it: packets take the new route, and the other one again once the new one is gone.
     Precede,
-    /// Leave it alone: somebody set it on purpose.
+    /// Keep it: somebody set it on purpose.
     Keep,
 }
 
-/// A request about a device that the kernel refused.
+/// A request about a device, refused by the kernel.
 #[derive(Debug)]
 pub struct DeviceError {
-    /// The device.
+    /// Name of the device.
     pub device: String,
     /// The request, as an argument of ip(8).
     pub action: String,
@@ -50,7 +52,7 @@ impl fmt::Display for DeviceError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let DeviceError { device, action, error } = self;
         write!(f, "device '{device}': `ip {action}` failed: {error}")?;
-        // Both are `PermissionDenied` to the standard library.
+        // The standard library maps both to `PermissionDenied`.
         match error.raw_os_error().map(Errno::from_raw_os_error) {
             Some(Errno::PERM) => write!(
                 f,
@@ -69,16 +71,16 @@ impl fmt::Display for DeviceError {
     }
 }
 
-/// Whether the kernel has IPv6, even one that no interface uses. Only the first call looks.
+/// Returns true if the kernel has IPv6, even if no interface uses it. Only the first call checks.
 pub fn has_ipv6() -> bool {
     static HAS_IPV6: OnceLock<bool> = OnceLock::new();
     *HAS_IPV6.get_or_init(|| Path::new("/proc/sys/net/ipv6").exists())
 }
 
-/// No `source`: the text has the system's error in it already.
+/// `source` is not implemented: the text contains the system's error already.
 impl std::error::Error for DeviceError {}
 
-/// One interface, by its name.
+/// Interface, identified by its name.
 pub struct Device {
     client: Client,
     name: String,
@@ -88,33 +90,33 @@ impl Device {
     /// Opens a socket for the device, which need not exist yet.
     ///
     /// # Errors
-    /// If the kernel gives no socket.
+    /// Returns an error if the kernel gives no socket.
     pub fn open(name: &str) -> io::Result<Device> {
         Ok(Device { client: Client::open()?, name: name.to_owned() })
     }
 
-    /// From now on, the device has this name.
+    /// Changes the name that the device is looked up by.
     pub fn rename(&mut self, name: &str) {
         name.clone_into(&mut self.name);
     }
 
-    /// Whether the device exists in this network namespace.
+    /// Returns true if the device exists in this network namespace.
     pub fn exists(&self) -> bool {
         self.index().is_ok()
     }
 
-    /// Its number in this network namespace.
+    /// Returns the number of the device in this network namespace.
     ///
     /// # Errors
-    /// If there is none.
+    /// Returns an error if the device does not exist.
     pub fn index(&self) -> io::Result<u32> {
         Ok(rustix::net::netdevice::name_to_index(&self.client.socket, &self.name)?)
     }
 
-    /// Sets its MTU.
+    /// Sets the MTU.
     ///
     /// # Errors
-    /// If the kernel refuses it.
+    /// Returns an error if the kernel refuses it.
     pub fn set_mtu(&mut self, index: u32, mtu: u32) -> Result<(), DeviceError> {
         let mut link = link(index);
         link.attributes.push(LinkAttribute::Mtu(mtu));
@@ -122,10 +124,10 @@ impl Device {
         self.request(RouteNetlinkMessage::SetLink(link), action)
     }
 
-    /// Sets its link up.
+    /// Sets the link up.
     ///
     /// # Errors
-    /// If the kernel refuses it.
+    /// Returns an error if the kernel refuses it.
     pub fn set_up(&mut self, index: u32) -> Result<(), DeviceError> {
         let mut link = link(index);
         link.header.flags = LinkFlags::Up;
@@ -134,10 +136,10 @@ impl Device {
         self.request(RouteNetlinkMessage::SetLink(link), action)
     }
 
-    /// Gives it a text, by which it is known again.
+    /// Sets an alias, by which the device is recognised later.
     ///
     /// # Errors
-    /// If the kernel refuses it.
+    /// Returns an error if the kernel refuses it.
     pub fn set_alias(&mut self, index: u32, alias: &str) -> Result<(), DeviceError> {
         let mut link = link(index);
         link.attributes.push(LinkAttribute::IfAlias(alias.to_owned()));
@@ -145,10 +147,10 @@ impl Device {
         self.request(RouteNetlinkMessage::SetLink(link), action)
     }
 
-    /// Gives it addresses; those that it has stay. Without any that is missing, it needs no right.
+    /// Adds addresses; existing ones stay. If none is missing, this needs no privilege.
     ///
     /// # Errors
-    /// If the kernel refuses one; those before it are set.
+    /// Returns an error if the kernel refuses one; those before it are set.
     pub fn add_addresses(&mut self, index: u32, addresses: &[Prefix]) -> Result<(), DeviceError> {
         if addresses.is_empty() {
             return Ok(());
@@ -164,10 +166,10 @@ impl Device {
         Ok(())
     }
 
-    /// Removes addresses from the device; those that it does not have are no error.
+    /// Removes addresses from the device; missing ones are no error.
     ///
     /// # Errors
-    /// If the kernel refuses one; those before it are gone.
+    /// Returns an error if the kernel refuses one; those before it are removed.
     pub fn remove_addresses(&mut self, index: u32, addresses: &[Prefix]) -> Result<(), DeviceError> {
         for &address in addresses {
             let action = format!("address del {address} dev {}", self.name);
@@ -177,10 +179,10 @@ impl Device {
         Ok(())
     }
 
-    /// Removes routes of the device; those that are gone already are no error.
+    /// Removes routes of the device; missing ones are no error.
     ///
     /// # Errors
-    /// If the kernel refuses one; those before it are gone.
+    /// Returns an error if the kernel refuses one; those before it are removed.
     pub fn remove_routes(&mut self, index: u32, routes: &[Prefix]) -> Result<(), DeviceError> {
         for &route in routes {
             let action = format!("route del {route} dev {}", self.name);
@@ -196,10 +198,10 @@ impl Device {
         }
     }
 
-    /// Adds routes to the device; returns how many were not set as there are others, or the same.
+    /// Adds routes to the device. Returns the number of routes not set, because the same or other ones exist.
     ///
     /// # Errors
-    /// If the kernel refuses one; others may be set.
+    /// Returns an error if the kernel refuses one; others may be set.
     pub fn add_routes(
         &mut self,
         index: u32,
@@ -221,7 +223,7 @@ impl Device {
             let mut message = route_message(index, route);
             let how = match existing {
                 Existing::Keep => NLM_F_EXCL,
-                // Of IPv4 routes with one metric, the one that was set last without NLM_F_APPEND is the first.
+                // Of IPv4 routes with one metric, the one set last without NLM_F_APPEND comes first.
                 Existing::Precede if route.addr.is_ipv4() => 0,
                 Existing::Precede => {
                     message.attributes.push(RouteAttribute::Priority(FIRST6));
@@ -241,10 +243,10 @@ impl Device {
         })
     }
 
-    /// The state of its link.
+    /// Returns the state of the link.
     ///
     /// # Errors
-    /// If there is no such device any more, or the kernel does not answer.
+    /// Returns an error if the device no longer exists, or the kernel does not answer.
     pub fn link(&mut self, index: u32) -> io::Result<Link> {
         let answers = self.client.ask(RouteNetlinkMessage::GetLink(link(index)), 0)?;
         let link = answers.into_iter().find_map(link_of);
@@ -266,7 +268,7 @@ impl Device {
         self.client.request(message, create)
     }
 
-    /// An error of this device, for a request of one's own.
+    /// Creates an error of this device, for a request made elsewhere.
     pub fn error(&self, action: String, error: io::Error) -> DeviceError {
         DeviceError { device: self.name.clone(), action, error }
     }
@@ -286,7 +288,7 @@ fn address_message(index: u32, address: Prefix) -> AddressMessage {
     message.attributes.push(AddressAttribute::Address(address.addr));
     message.attributes.push(AddressAttribute::Local(address.addr));
     if address.addr.is_ipv6() {
-        // Nobody else is on a TUN link; without it the address would be tentative for a second.
+        // A TUN link has no other hosts. Without this flag, the address would be tentative for a second.
         message.attributes.push(AddressAttribute::Flags(AddressFlags::Nodad));
     }
     message
@@ -316,7 +318,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_missing_right_and_an_ipv6_switched_off_are_told_apart() {
+    fn a_missing_privilege_and_disabled_ipv6_have_different_errors() {
         let text = |errno: Errno| {
             let (device, action) = ("gatun0".to_owned(), "route add ...".to_owned());
             DeviceError { device, action, error: errno.into() }.to_string()

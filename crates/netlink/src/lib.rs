@@ -3,10 +3,10 @@
 //! ```text
 //!   prefix    an address with a prefix length
 //!   query     reads: links, addresses, the route to an address
-//!   routes    the main table, compared with the routes that a device is to have
+//!   routes    comparison of the main table with the wanted routes of a device
 //!   device    sets the MTU, state, addresses and routes of one interface
-//!   netfilter rules that forwarded packets meet
-//!   monitor   notices of changes, for a thread that waits for them
+//!   netfilter firewall rules for forwarded packets
+//!   monitor   notifications of changes, for a thread that waits
 //!   client    the socket below all of them: requests, batches, answers
 //! ```
 #![cfg(target_os = "linux")]

@@ -1,4 +1,4 @@
-//! Notices of changes of links, addresses and routes.
+//! Notifications of changes of links, addresses and routes.
 
 use crate::client::messages;
 use crate::prefix::Prefix;
@@ -16,40 +16,40 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::fd::AsFd;
 use std::time::Duration;
 
-/// A group of notices (RTNLGRP_ of `linux/rtnetlink.h`).
+/// Group of notifications (RTNLGRP_ of `linux/rtnetlink.h`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Group {
     /// Links.
     Link = 1,
     /// IPv4 addresses of interfaces.
     Ipv4Address = 5,
-    /// IPv4 routes. The kernel does not announce those that go with their link.
+    /// IPv4 routes. The kernel does not announce those that disappear with their link.
     Ipv4Route = 7,
     /// IPv6 routes.
     Ipv6Route = 11,
 }
 
-/// A change that the kernel has announced.
+/// A change announced by the kernel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Notice {
-    /// A link is new or has changed.
+    /// A link was added or changed.
     Link(Link),
-    /// The link of this number was removed.
+    /// The link with this number was removed.
     LinkRemoved(u32),
-    /// An interface has one address more or fewer.
+    /// An address was added to an interface or removed from it.
     Addresses,
     /// A route of the main table was removed.
     RouteRemoved {
-        /// Its destination.
+        /// Destination.
         to: Prefix,
-        /// The number of its link, if it had exactly one.
+        /// Number of its link, if it had exactly one.
         device: Option<u32>,
     },
-    /// Notices were lost, or could not be read: anything may have changed.
+    /// Notifications were lost or could not be read: anything may have changed.
     Lost,
 }
 
-/// Subscription to notices.
+/// Subscription to notifications.
 pub struct Monitor {
     socket: Socket,
     notices: VecDeque<Notice>,
@@ -59,7 +59,7 @@ impl Monitor {
     /// Subscribes to groups.
     ///
     /// # Errors
-    /// If the kernel refuses.
+    /// Returns an error if the kernel refuses.
     pub fn open(groups: &[Group]) -> io::Result<Monitor> {
         let mut socket = Socket::new(NETLINK_ROUTE)?;
         socket.bind_auto()?;
@@ -69,15 +69,16 @@ impl Monitor {
         Ok(Monitor { socket, notices: VecDeque::new() })
     }
 
-    /// The next notice that [`wait`](Self::wait) has read.
+    /// Returns the next notification that [`wait`](Self::wait) has read.
     pub fn next_notice(&mut self) -> Option<Notice> {
         self.notices.pop_front()
     }
 
-    /// Blocks until there are notices, `waker` can be read, or the time is over: returns whether `waker` can be read.
+    /// Blocks until there are notifications, `waker` is readable, or the time is over. Returns true if
+    /// `waker` is readable.
     ///
     /// # Errors
-    /// If the kernel gives no more notices.
+    /// Returns an error if the kernel gives no more notifications.
     pub fn wait(&mut self, waker: impl AsFd, timeout: Option<Duration>) -> io::Result<bool> {
         let waker = waker.as_fd();
         let mut fds = [PollFd::new(&self.socket, PollFlags::IN), PollFd::new(&waker, PollFlags::IN)];
@@ -96,7 +97,7 @@ impl Monitor {
     fn read(&mut self) -> io::Result<()> {
         match self.socket.recv_from_full() {
             Ok((datagram, _)) => self.notices.extend(messages(&datagram).filter_map(notice)),
-            // The socket's buffer was too small for what there was to announce.
+            // The socket's buffer was too small for all notifications.
             Err(e) if Errno::from_io_error(&e) == Some(Errno::NOBUFS) => {
                 self.notices.push_back(Notice::Lost);
             }
@@ -119,7 +120,7 @@ fn notice(message: io::Result<NetlinkMessage<RouteNetlinkMessage>>) -> Option<No
             _ => None,
         },
         Ok(_) => None,
-        // It may be about any link.
+        // The message may be about any link.
         Err(_) => Some(Notice::Lost),
     }
 }
@@ -139,7 +140,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_unreadable_message_says_that_anything_may_have_changed() {
+    fn an_unreadable_message_counts_as_lost_notifications() {
         let error = io::Error::from(io::ErrorKind::InvalidData);
         assert_eq!(notice(Err(error)), Some(Notice::Lost));
     }

@@ -1,5 +1,5 @@
-//! Rules of nf_tables that forwarded packets meet, as far as it takes to say whether one that opens a connection can pass.
-//! iptables-nft sets the same rules. Nothing is changed.
+//! Rules of nf_tables for forwarded packets, read in order to tell if a packet that opens a connection can
+//! pass. iptables-nft sets the same rules. Nothing is changed.
 //!
 //! ```text
 //!   message   nlmsghdr (16 bytes) | nfgenmsg (4) | attributes
@@ -46,7 +46,7 @@ impl Family {
         }
     }
 
-    /// As `nft` calls it.
+    /// Returns the name used by `nft`.
     pub fn name(self) -> &'static str {
         match self {
             Family::Ip => "ip",
@@ -59,24 +59,24 @@ impl Family {
 /// A chain.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Chain {
-    /// Its table's IP versions.
+    /// IP versions of its table.
     pub family: Family,
     /// Its table.
     pub table: String,
     /// Its name.
     pub name: String,
-    /// Whether forwarded packets come to it by themselves, not from another chain.
+    /// True if forwarded packets enter it directly, not from another chain.
     pub forward: bool,
-    /// Whether its policy is to drop.
+    /// True if its policy is to drop.
     pub drops: bool,
 }
 
 /// A condition on an interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InterfaceMatch {
-    /// Whether it is about the interface that a packet goes out by.
+    /// True if it is about the outgoing interface of a packet.
     pub out: bool,
-    /// Whether it must be this interface, or must not.
+    /// True if it must be this interface, false if it must not.
     pub is: bool,
     interface: Named,
 }
@@ -90,7 +90,7 @@ enum Named {
 }
 
 impl InterfaceMatch {
-    /// Whether an interface satisfies it.
+    /// Returns true if an interface satisfies it.
     pub fn matches(&self, index: u32, name: &str) -> bool {
         let same = match &self.interface {
             Named::Index(number) => *number == index,
@@ -100,32 +100,32 @@ impl InterfaceMatch {
         same == self.is
     }
 
-    /// Whether an interface alone satisfies it.
+    /// Returns true if this is the only interface that satisfies it.
     pub fn is_only(&self, index: u32, name: &str) -> bool {
         let is_whole = !matches!(self.interface, Named::Name { whole: false, .. });
         self.is && is_whole && self.matches(index, name)
     }
 }
 
-/// The end of a rule for packets that match it.
+/// Verdict of a rule for packets that match it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// The next rule.
+    /// They continue with the next rule.
     Continue,
-    /// They pass this chain.
+    /// They are accepted by this chain.
     Accept,
-    /// They are dropped, or refused.
+    /// They are dropped or rejected.
     Drop,
     /// Another chain decides.
     Chain(String),
-    /// A map, or a program, decides.
+    /// A map or a program decides.
     Unknown,
 }
 
 /// A rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rule {
-    /// Its table's IP versions.
+    /// IP versions of its table.
     pub family: Family,
     /// Its table.
     pub table: String,
@@ -133,11 +133,11 @@ pub struct Rule {
     pub chain: String,
     /// Conditions on interfaces.
     pub interfaces: Vec<InterfaceMatch>,
-    /// Whether it is for packets of known connections alone.
+    /// True if it matches packets of known connections only.
     pub established: bool,
-    /// Whether it has conditions beside these.
+    /// True if it has further conditions.
     pub other_conditions: bool,
-    /// The end of it.
+    /// Verdict of the rule.
     pub outcome: Outcome,
 }
 
@@ -151,10 +151,10 @@ pub struct Ruleset {
 }
 
 impl Ruleset {
-    /// Reads all. Needs CAP_NET_ADMIN.
+    /// Reads all chains and rules. Needs CAP_NET_ADMIN.
     ///
     /// # Errors
-    /// If the kernel has no nf_tables, or the right is missing.
+    /// Returns an error if the kernel has no nf_tables, or the privilege is missing.
     pub fn read() -> io::Result<Ruleset> {
         let mut ruleset = Ruleset::default();
         dump(GETCHAIN, |kind, family, attributes| {
@@ -162,7 +162,7 @@ impl Ruleset {
                 ruleset.chains.extend(chain(family, attributes));
             }
         })?;
-        // The usual machine has no such rules.
+        // Most machines have no such rules.
         if ruleset.chains.iter().any(|chain| chain.forward) {
             dump(GETRULE, |kind, family, attributes| {
                 if kind == NEWRULE {
@@ -174,7 +174,7 @@ impl Ruleset {
     }
 }
 
-/// Asks for all objects of one kind.
+/// Requests all objects of one kind.
 fn dump(kind: u16, mut each: impl FnMut(u16, Family, &[u8])) -> io::Result<()> {
     let mut socket = Socket::new(NETLINK_NETFILTER)?;
     socket.bind_auto()?;
@@ -183,7 +183,7 @@ fn dump(kind: u16, mut each: impl FnMut(u16, Family, &[u8])) -> io::Result<()> {
     request.extend((HEADER_LEN as u32).to_ne_bytes());
     request.extend(kind.to_ne_bytes());
     request.extend(DUMP.to_ne_bytes());
-    // Sequence number, sender, and a nfgenmsg of any family.
+    // Sequence number, sender, and a nfgenmsg for any family.
     request.extend([1u32, 0, 0].map(u32::to_ne_bytes).concat());
     socket.send(&request, 0)?;
     loop {
@@ -213,14 +213,14 @@ fn dump(kind: u16, mut each: impl FnMut(u16, Family, &[u8])) -> io::Result<()> {
     }
 }
 
-/// A message's length and type.
+/// Length and type of a message.
 fn header(bytes: &[u8]) -> Option<(usize, u16)> {
     let len = u32::from_ne_bytes(*bytes.first_chunk()?) as usize;
     let kind = u16::from_ne_bytes(*bytes.get(4..)?.first_chunk()?);
     (len >= 16 && len <= bytes.len()).then_some((len, kind))
 }
 
-/// Attributes: their numbers and values.
+/// Numbers and values of attributes.
 fn attributes(mut rest: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
     std::iter::from_fn(move || {
         let len = usize::from(u16::from_ne_bytes(*rest.first_chunk()?));
@@ -284,7 +284,7 @@ enum Loaded {
     Name {
         out: bool,
     },
-    /// The state of the packet's connection, as far as a mask leaves it.
+    /// State of the packet's connection, limited by a mask.
     State(u32),
 }
 
@@ -292,7 +292,7 @@ enum Loaded {
 const NEW: u32 = 8;
 
 impl Rule {
-    /// Notes what an expression means for the first packet of a connection.
+    /// Applies an expression to the first packet of a connection.
     fn obey(&mut self, name: &str, data: &[u8], registers: &mut Vec<(u32, Loaded)>) {
         let loaded = |registers: &[(u32, Loaded)], from| {
             let found = registers.iter().rev().find(|(register, _)| Some(*register) == from);
@@ -322,7 +322,7 @@ impl Rule {
             "cmp" => self.compare(loaded(registers, number(data, 1)), data),
             "lookup" => {
                 self.other_conditions = true;
-                // Sets of states name those of known connections; maps mostly have a verdict for these alone.
+                // Sets of states name those of known connections; maps mostly have verdicts for these only.
                 self.established |= matches!(loaded(registers, number(data, 2)), Some(Loaded::State(_)));
                 if number(data, 3) == Some(0) {
                     self.outcome = Outcome::Unknown;
@@ -336,7 +336,7 @@ impl Rule {
             "reject" => self.outcome = Outcome::Drop,
             "queue" => self.outcome = Outcome::Unknown,
             "counter" | "log" | "notrack" | "last" | "target" => {}
-            // What it loads may be in the place of what was known.
+            // It may load another value into a known register.
             _ => {
                 self.other_conditions = true;
                 registers.clear();
@@ -354,11 +354,11 @@ impl Rule {
             }
             (Some(Loaded::Name { out }), _) => {
                 let len = bytes.iter().position(|b| *b == 0).unwrap_or(bytes.len());
-                // A whole name is compared with the zero behind it.
+                // A whole name is compared including its final zero.
                 let (whole, bytes) = (len < bytes.len(), bytes.get(..len).unwrap_or_default().to_vec());
                 self.interfaces.push(InterfaceMatch { out, is, interface: Named::Name { bytes, whole } });
             }
-            // After a mask, zero says that the state is none of the mask's.
+            // After a mask, zero means that the state is none of the mask's.
             (Some(Loaded::State(mask)), _) => {
                 self.established |= (mask & NEW != 0) == is;
                 self.other_conditions = true;
@@ -367,7 +367,7 @@ impl Rule {
         }
     }
 
-    /// The verdict of an `immediate` expression.
+    /// Applies the verdict of an `immediate` expression.
     fn end(&mut self, data: &[u8]) {
         let Some(verdict) = value(data, 2).and_then(|data| value(data, 2)) else { return };
         self.outcome = match (number(verdict, 1).map(u32::cast_signed), text(verdict, 2)) {
@@ -392,18 +392,18 @@ mod tests {
     }
 
     #[test]
-    fn attributes_that_are_cut_off_end_the_list() {
+    fn truncated_attributes_end_the_list() {
         let bytes = [attribute(1, b"filter\0"), attribute(3, &[0, 0, 0, 7])].concat();
         assert_eq!((text(&bytes, 1).as_deref(), number(&bytes, 3)), (Some("filter"), Some(7)));
         for len in 0..bytes.len() {
             assert_eq!(number(&bytes[..len], 3), None, "{len}");
         }
-        // One of no length would never end.
+        // An attribute of length zero would never end.
         assert_eq!(attributes(&[0; 64]).count(), 0);
     }
 
     #[test]
-    fn a_name_is_compared_whole_or_by_its_beginning() {
+    fn a_name_is_compared_whole_or_as_a_prefix() {
         let named = |bytes: &[u8], whole, is| InterfaceMatch {
             out: false,
             is,

@@ -4,7 +4,7 @@ use netlink_packet_route::AddressFamily;
 use std::fmt;
 use std::net::IpAddr;
 
-/// An address with a prefix length: an interface's address, or a network where its host bits are zero.
+/// An address with a prefix length: an interface's address, or a network if its host bits are zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Prefix {
     /// The address.

@@ -1,4 +1,4 @@
-//! Reads of the kernel's links, addresses and routes; nothing is changed.
+//! Queries of the kernel's links, addresses and routes. Nothing is changed.
 
 use crate::client::Client;
 use crate::prefix::{Prefix, route_family};
@@ -14,34 +14,34 @@ use std::net::IpAddr;
 /// A network interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Link {
-    /// Its number.
+    /// Number.
     pub index: u32,
-    /// Its name.
+    /// Name.
     pub name: String,
-    /// Bytes of an IP packet.
+    /// Largest IP packet, bytes.
     pub mtu: u32,
-    /// Whether it is set up.
+    /// True if it is set up.
     pub is_up: bool,
-    /// Whether it is an Ethernet.
+    /// True if it is an Ethernet interface.
     pub is_ethernet: bool,
-    /// Its Ethernet address; none where it has none of six bytes.
+    /// Ethernet address; `None` if it has none of six bytes.
     pub mac: Option<[u8; 6]>,
-    /// Whether it is no device but software of the kernel: a veth, a bridge, a VLAN.
+    /// True if it is not hardware but software of the kernel: a veth, a bridge, a VLAN.
     pub is_software: bool,
-    /// Whether it is a TUN device (or a TAP one, which is of the same kind).
+    /// True if it is a TUN device, or a TAP one, which is of the same kind.
     pub is_tun: bool,
-    /// A text that somebody has given it.
+    /// Alias.
     pub alias: Option<String>,
 }
 
 /// Result of a route lookup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RouteResult {
-    /// By the interface of this number.
+    /// Through the interface with this number.
     By(u32),
-    /// To a socket of this host: the address is its own.
+    /// To a socket of this host: the address is local.
     Host,
-    /// Nowhere: no route, or one that refuses.
+    /// No route, or one that refuses.
     Nowhere,
 }
 
@@ -75,20 +75,20 @@ impl From<LinkMessage> for Link {
     }
 }
 
-/// The interfaces of this network namespace.
+/// Returns the interfaces of this network namespace.
 ///
 /// # Errors
-/// If the kernel does not answer.
+/// Returns an error if the kernel does not answer.
 pub fn links() -> io::Result<Vec<Link>> {
     let request = RouteNetlinkMessage::GetLink(LinkMessage::default());
     let answers = Client::open()?.ask(request, NLM_F_DUMP)?;
     Ok(answers.into_iter().filter_map(link_of).collect())
 }
 
-/// The interface of a name; none where there is none.
+/// Returns the interface with this name, if it exists.
 ///
 /// # Errors
-/// If the kernel does not answer.
+/// Returns an error if the kernel does not answer.
 pub fn link(name: &str) -> io::Result<Option<Link>> {
     let mut request = LinkMessage::default();
     request.attributes.push(LinkAttribute::IfName(name.to_owned()));
@@ -105,18 +105,18 @@ pub(crate) fn link_of(answer: RouteNetlinkMessage) -> Option<Link> {
     }
 }
 
-/// The way that a packet from this host to an address would take, by all of the kernel's rules.
+/// Looks up the route of a packet from this host to an address, by all of the kernel's rules.
 ///
 /// # Errors
-/// If the kernel does not answer.
+/// Returns an error if the kernel does not answer.
 pub fn way_to(address: IpAddr) -> io::Result<RouteResult> {
     way(address, Vec::new())
 }
 
-/// The way of a packet that comes from another host by an interface.
+/// Looks up the route of a packet that another host sends through an interface.
 ///
 /// # Errors
-/// If the kernel does not answer, or would not let such a packet in.
+/// Returns an error if the kernel does not answer, or would not accept such a packet.
 pub fn way_of_forwarded(from: IpAddr, by: u32, to: IpAddr) -> io::Result<RouteResult> {
     way(to, vec![RouteAttribute::Source(from.into()), RouteAttribute::Iif(by)])
 }
@@ -157,28 +157,28 @@ fn way_of(answer: RouteNetlinkMessage) -> Option<RouteResult> {
     })
 }
 
-/// The addresses that the kernel has in this network namespace, on whatever interface.
+/// Returns the addresses of all interfaces in this network namespace.
 ///
 /// # Errors
-/// If the kernel does not answer.
+/// Returns an error if the kernel does not answer.
 pub fn addresses() -> io::Result<Vec<IpAddr>> {
     Ok(interface_addresses()?.into_iter().map(|(_, prefix)| prefix.addr).collect())
 }
 
-/// The same, each with its prefix length, behind the number of its interface.
+/// Returns the same addresses with their prefix lengths, each after the number of its interface.
 ///
 /// # Errors
-/// If the kernel does not answer.
+/// Returns an error if the kernel does not answer.
 pub fn interface_addresses() -> io::Result<Vec<(u32, Prefix)>> {
     let request = RouteNetlinkMessage::GetAddress(AddressMessage::default());
     let answers = Client::open()?.ask(request, NLM_F_DUMP)?;
     Ok(answers.into_iter().filter_map(address_of).collect())
 }
 
-/// An address, and the number of its interface.
+/// Returns an address and the number of its interface.
 pub(crate) fn address_of(answer: RouteNetlinkMessage) -> Option<(u32, Prefix)> {
     let RouteNetlinkMessage::NewAddress(message) = answer else { return None };
-    // Of a link with two ends, `Address` is the other one's.
+    // On a point-to-point link, `Address` is the other end's.
     let found = message.attributes.iter().fold([None; 2], |[local, other], a| match a {
         AddressAttribute::Local(addr) => [Some(*addr), other],
         AddressAttribute::Address(addr) => [local, Some(*addr)],
@@ -193,7 +193,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_loopback_interface_is_there_and_its_address_is_the_hosts_own() {
+    fn the_loopback_interface_exists_and_its_address_is_local() {
         let links = links().unwrap();
         let lo = links.iter().find(|link| link.name == "lo").unwrap();
         assert!(lo.mtu > 0 && lo.index == 1, "{lo:?}");

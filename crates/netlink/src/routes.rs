@@ -1,4 +1,4 @@
-//! Routes of the main table, as they are.
+//! Routes of the main table.
 
 use crate::client::Client;
 use crate::prefix::{Prefix, route_family};
@@ -11,15 +11,15 @@ use std::fmt;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// Metric that the kernel gives an IPv6 route that is set without one.
+/// Metric that the kernel gives to IPv6 routes set without one.
 const METRIC6: u32 = 1024;
 
-/// A route of the main table. Its text is that of `ip route`.
+/// A route of the main table. Its text has the format of `ip route`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Route {
-    /// Its destination.
+    /// Destination.
     pub to: Prefix,
-    /// The interface, by its number; none where it has none, or several.
+    /// Number of the interface; `None` if the route has none or several.
     pub device: Option<u32>,
     kind: RouteType,
     protocol: RouteProtocol,
@@ -31,8 +31,8 @@ pub struct Route {
 }
 
 impl Route {
-    /// Whether a route of ours to the same destination would take packets away from this one. Routes that only refuse, and
-    /// that come after ours by their metric, are meant for the time without ours.
+    /// Returns true if a route of ours to the same destination would take packets from this one. Routes that
+    /// only refuse and have a worse metric than ours are meant for times without ours.
     fn stands_in_the_way(&self) -> bool {
         match self.kind {
             RouteType::BlackHole | RouteType::Unreachable | RouteType::Prohibit | RouteType::Throw => {
@@ -43,7 +43,7 @@ impl Route {
         }
     }
 
-    /// Whether it leads somewhere, through a device alone.
+    /// Returns true for a unicast route.
     fn is_direct(&self) -> bool {
         self.kind == RouteType::Unicast
     }
@@ -82,19 +82,19 @@ impl fmt::Display for Route {
     }
 }
 
-/// Comparison of the main table with the routes that a device is to have.
+/// Comparison of the main table with the wanted routes of a device.
 #[derive(Debug, Default)]
 pub struct Compared {
-    /// Destinations that the device has no route for, in order.
+    /// Destinations without a route of the device, in order.
     pub missing: Vec<Prefix>,
-    /// Routes of others to wanted destinations.
+    /// Routes of other devices to wanted destinations.
     pub others: Vec<Route>,
-    /// Destinations of the device's static routes that are not wanted.
+    /// Destinations of unwanted static routes of the device.
     pub stale: Vec<Prefix>,
 }
 
 impl Compared {
-    /// Missing destinations that nobody else has a route for, and those that somebody has.
+    /// Splits missing destinations into those without another route and those with one.
     pub fn split(&self) -> (Vec<Prefix>, Vec<Prefix>) {
         let mut taken: Vec<&Prefix> = self.others.iter().map(|route| &route.to).collect();
         taken.sort_unstable();
@@ -102,10 +102,10 @@ impl Compared {
     }
 }
 
-/// Compares the main table with the routes that a device is to have; `device`: its number, if it exists.
+/// Compares the main table with the wanted routes of a device. `device` is its number, if it exists.
 ///
 /// # Errors
-/// If the kernel does not answer.
+/// Returns an error if the kernel does not answer.
 pub fn compare(wanted: &[Prefix], device: Option<u32>) -> io::Result<Compared> {
     let mut compared = Compared { missing: wanted.to_vec(), ..Compared::default() };
     compared.missing.sort_unstable();
@@ -164,8 +164,9 @@ fn for_each(v4: bool, mut each: impl FnMut(Route)) -> io::Result<()> {
     })
 }
 
-/// A route of the main table; `None`: it is of another one, or one that the kernel has found out for itself. `any`: where
-/// it leads without a destination; routes of the other IP version, which a kernel without IPv6 lists instead, are left out.
+/// Parses a route of the main table; returns `None` for routes of other tables and those that the kernel
+/// derived. `any` is the destination of a default route; routes of the other IP version, which a kernel
+/// without IPv6 lists instead, are left out.
 pub(crate) fn route_of(message: &RouteMessage, any: IpAddr) -> Option<Route> {
     if message.header.address_family != route_family(any) {
         return None;
@@ -225,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn a_route_reads_as_ip_route_shows_it() {
+    fn a_route_is_formatted_like_ip_route() {
         let connected = route("192.168.1.0/24", RouteType::Unicast, 0);
         assert_eq!(connected.to_string(), "192.168.1.0/24 dev lan proto kernel scope link src 192.168.1.1");
         let other =
@@ -235,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn routes_that_only_refuse_may_wait_behind_ours() {
+    fn refusing_routes_with_a_worse_metric_are_no_obstacle() {
         let waits = |text, metric| !route(text, RouteType::BlackHole, metric).stands_in_the_way();
         assert!(!waits("192.0.2.0/24", 0) && waits("192.0.2.0/24", 1));
         assert!(!waits("2001:db8::/32", METRIC6) && waits("2001:db8::/32", METRIC6 + 1));
@@ -243,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn missing_destinations_are_split_by_whether_somebody_has_them() {
+    fn missing_destinations_are_split_by_existing_routes() {
         let taken = route("192.168.1.0/24", RouteType::Unicast, 0);
         let free = Prefix { addr: "192.0.2.0".parse().unwrap(), len: 24 };
         let compared =

@@ -1,7 +1,6 @@
 //! `gatun web`: proxy between a browser, which cannot open a Unix socket, and the daemon. It serves the page
 //! and forwards the page's read requests to the daemon. It never forwards a request that changes something.
 //!
-//!
 //! The user who started it may read the daemon's socket. Other users of the host, and other pages in the
 //! browser, may not. So a request needs the key from the printed address. It must also name this host by its
 //! address or by a configured name (DNS rebinding can point another page's name here), and must not come from
@@ -51,9 +50,8 @@ pub struct Setup {
 
 /// Serves until the process ends.
 ///
-///
 /// # Errors
-/// If the listener fails.
+/// Returns an error if the listener fails.
 pub fn serve(listener: TcpListener, setup: Setup) -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
@@ -289,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn the_page_is_for_who_names_this_host_and_the_daemon_for_who_has_the_key() {
+    fn the_page_needs_this_hosts_name_and_the_daemon_needs_the_key() {
         let host = ("host", "127.0.0.1:8642");
         let key = ("authorization", "Bearer 0123abcd");
         assert_eq!(judged("GET", "/", &[host]), Ok(false));
@@ -304,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_was_made_to_lead_here_gets_nothing() {
+    fn dns_rebinding_is_refused() {
         let key = ("authorization", "Bearer 0123abcd");
         for host in ["127.0.0.1", "[::1]:80", "localhost:8642", "LOCALHOST", "nat.example:1", "192.0.2.7"] {
             assert_eq!(judged("GET", "/v1/status", &[("host", host), key]), Ok(true), "{host}");
@@ -319,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn two_host_headers_are_refused_whatever_they_are() {
+    fn two_host_headers_are_refused() {
         let (key, ours) = (("authorization", "Bearer 0123abcd"), ("host", "127.0.0.1:8642"));
         for other in ["127.0.0.1:8642", "evil.example"].map(|host| ("host", host)) {
             for hosts in [[ours, other], [other, ours]] {
@@ -330,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn another_page_may_not_ask_and_nobody_may_change_anything() {
+    fn cross_site_requests_and_changes_are_refused() {
         let (host, key) = (("host", "localhost"), ("authorization", "Bearer 0123abcd"));
         for site in ["cross-site", "same-site", "whatever"] {
             assert_eq!(judged("GET", "/v1/top", &[host, key, ("sec-fetch-site", site)]), Err(403), "{site}");

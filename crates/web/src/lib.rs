@@ -2,9 +2,9 @@
 //! host.
 //!
 //! ```text
-//!   page/      HTML, CSS and JavaScript, as browsers read them: nothing is made of them
-//!   lib        those files as answers of HTTP, with what a browser is to forbid the page
-//!   forward    `gatun web`: the page on a loopback address, its questions given on to the daemon's Unix socket
+//!   page/      HTML, CSS and JavaScript; there is no build step
+//!   lib        these files as HTTP answers, with security headers
+//!   forward    `gatun web`: the page on a loopback address; forwards requests to the daemon
 //! ```
 //!
 //! The page only uses the API that the command line uses: `default-src 'none'` restricts it to its own files
@@ -93,7 +93,7 @@ mod tests {
     use std::path::Path;
 
     #[test]
-    fn each_file_of_the_folder_is_served_under_its_name() {
+    fn each_file_of_the_folder_is_served() {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("page");
         let mut count = 0;
         for entry in std::fs::read_dir(folder).unwrap() {
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn the_page_has_nothing_that_its_own_policy_forbids_and_names_no_other_host() {
+    fn the_page_follows_its_policy_and_names_no_other_host() {
         for file in FILES {
             let text = file.text.replace("http://www.w3.org/2000/svg", "");
             assert!(!text.contains("://"), "{} names another host", file.path);
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_page_asks_for_by_reading_there_is() {
+    fn the_page_requests_only_existing_paths() {
         let mut asked = 0;
         for file in FILES.iter().filter(|file| file.kind == JS) {
             for rest in file.text.split("\"/v1/").skip(1) {

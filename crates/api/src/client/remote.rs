@@ -27,7 +27,7 @@ const PORT: u16 = 8443;
 /// Reason to trust a server's certificate.
 #[derive(Clone, Debug)]
 pub enum Trust {
-    /// Certificates, in PEM, one of which signed it; it must be valid now and have the host's name.
+    /// Certificates in PEM, one of which signed it; it must be valid now and have the host's name.
     Roots(Vec<u8>),
     /// Its SHA-256; nothing else is checked.
     Fingerprint(Fingerprint),
@@ -40,7 +40,7 @@ pub struct Fingerprint([u8; 32]);
 impl FromStr for Fingerprint {
     type Err = String;
 
-    /// 64 hexadecimal digits, with colons between or without.
+    /// Parses 64 hexadecimal digits, with or without colons.
     fn from_str(text: &str) -> Result<Fingerprint, String> {
         let hash = hex::decode_hash(&text.replace(':', ""));
         hash.map(Fingerprint)
@@ -59,7 +59,7 @@ pub struct Server {
 impl FromStr for Server {
     type Err = String;
 
-    /// `https://HOST`, with `:PORT` or without.
+    /// Parses `https://HOST`, with or without `:PORT`.
     fn from_str(url: &str) -> Result<Server, String> {
         let wrong = || format!("invalid server `{url}`: expected https://HOST:PORT");
         let place = url.strip_prefix("https://").ok_or_else(wrong)?;
@@ -103,7 +103,7 @@ pub(super) struct Remote {
 }
 
 impl fmt::Debug for Remote {
-    /// Without the token.
+    /// Formats without the token.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Remote").field("server", &self.server).finish_non_exhaustive()
     }
@@ -135,7 +135,7 @@ impl Remote {
     /// Connects, up to the end of the TLS handshake, which may take `handshake_max`.
     pub(super) async fn connect(&self, handshake_max: Duration) -> io::Result<TlsStream<TcpStream>> {
         let mut last = io::ErrorKind::NotFound.into();
-        // Looking the name up blocks this thread, which has nothing else to do.
+        // The look-up of the name blocks this thread, which has nothing else to do.
         for address in (&self.server.host[..], self.server.port).to_socket_addrs()? {
             match timeout(CONNECT_MAX, TcpStream::connect(address)).await.unwrap_or_else(|e| Err(e.into())) {
                 Ok(stream) => {
@@ -167,7 +167,8 @@ fn verifier_by(pem: &[u8], provider: Arc<CryptoProvider>) -> Result<Arc<dyn Serv
     }
 }
 
-/// Accepts one certificate by its hash, whatever it contains; the handshake proves that the server has its key.
+/// Accepts one certificate by its hash, regardless of its contents; the handshake proves that the server has
+/// its key.
 #[derive(Debug)]
 struct ByFingerprint {
     fingerprint: Fingerprint,
@@ -219,7 +220,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_server_is_a_url_of_https_with_a_port_or_without() {
+    fn a_server_is_an_https_url_with_or_without_port() {
         for (url, shown) in [
             ("https://gatun.example", "https://gatun.example:8443"),
             ("https://gatun.example:443/", "https://gatun.example:443"),
@@ -243,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fingerprint_is_written_as_openssl_does_or_plainly() {
+    fn a_fingerprint_may_have_colons() {
         let plain = "00ff".repeat(16);
         let colons: Vec<_> = (0..32).map(|n| if n % 2 == 0 { "00" } else { "FF" }).collect();
         assert_eq!(plain.parse::<Fingerprint>(), colons.join(":").parse::<Fingerprint>());
@@ -253,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_that_would_break_a_header_and_roots_without_a_certificate_are_refused() {
+    fn invalid_tokens_and_roots_without_certificate_are_refused() {
         let server: Server = "https://gatun.example".parse().unwrap();
         let trust = Trust::Fingerprint(Fingerprint([0; 32]));
         assert!(Remote::new(server.clone(), "gatun_1\n", &trust).is_ok());

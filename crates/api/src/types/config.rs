@@ -1,4 +1,4 @@
-//! The configuration that runs, another one, and what would become of it.
+//! The running configuration, a proposed one, and its effects.
 
 use super::Protocol;
 use crate::schema::{structs, words};
@@ -18,50 +18,50 @@ words! {
     pub enum LogLevel {
         /// Errors.
         Error = "error",
-        /// And what has changed.
+        /// Changes as well.
         Info = "info",
-        /// And each request to the API, and how long the steps of a change take.
+        /// Requests to the API and durations of reload steps as well.
         Debug = "debug",
     }
 }
 
 structs! {
-    /// The configuration that runs, or one that ran before.
+    /// The running configuration or an earlier one.
     #[derive(Default)]
     pub struct Config {
-        /// The file that it was read from.
+        /// Path of the file.
         pub file: String,
-        /// Its revision: the SHA-256 of its text, and of the files of mappings that it names.
+        /// Revision: SHA-256 of the text and of the mapping files that it names.
         pub revision: String,
-        /// Text that was read; empty if it is longer than 40 MiB.
+        /// Text; empty if it is longer than 40 MiB.
         pub text: String,
         /// Pending automatic rollback, if any.
         pub unconfirmed: Option<Unconfirmed>,
     }
 
-    /// A configuration that runs, but is not in the file yet.
+    /// A running configuration that is not in the file yet.
     pub struct Unconfirmed {
-        /// Seconds that are left to confirm it.
+        /// Seconds left to confirm it.
         pub seconds_left: u64,
-        /// The revision that comes back then, and after a restart.
+        /// Revision that returns after that time, and after a restart.
         pub before: String,
     }
 
-    /// A configuration that is proposed.
+    /// A proposed configuration.
     pub struct ConfigText {
         /// Whole new text of the file.
         pub text: String,
     }
 
-    /// Something that is wrong with a configuration, or doubtful.
+    /// An error in a configuration, or a warning.
     pub struct ConfigProblem {
         /// Severity.
         pub severity: Severity,
-        /// In which file.
+        /// File.
         pub file: String,
-        /// In which line, from 1.
+        /// Line, from 1.
         pub line: u64,
-        /// At which character of it, from 1.
+        /// Column in characters, from 1.
         pub column: u64,
         /// Error or warning.
         pub message: String,
@@ -69,21 +69,21 @@ structs! {
         pub help: Option<String>,
     }
 
-    /// A figure of the configuration that runs, and of the other one.
+    /// A figure of the running and of the proposed configuration.
     pub struct Figure {
-        /// Now.
+        /// Value now.
         pub before: u64,
-        /// Then.
+        /// Value with the proposed configuration.
         pub after: u64,
     }
 
     /// Preview of a configuration.
     pub struct ConfigPlan {
-        /// Its revision; empty where it is wrong.
+        /// Revision; empty if the configuration is invalid.
         pub revision: String,
-        /// The revision that runs, and that it was compared with.
+        /// Running revision, with which it was compared.
         pub running: String,
-        /// Whether it can be applied: there is no error, and nothing needs a restart.
+        /// True if it can be applied: there is no error, and nothing needs a restart.
         pub applicable: bool,
         /// Errors and warnings.
         pub problems: Vec<ConfigProblem>,
@@ -91,36 +91,36 @@ structs! {
         pub changes: Vec<String>,
         /// Sessions and bindings that end, and subscribers that move.
         pub ends: Vec<String>,
-        /// Sessions that would end by it at this moment; none where it cannot be applied, or the workers have not
-        /// counted them within three seconds.
+        /// Sessions that would end at this moment; none if the configuration cannot be applied or the workers
+        /// have not counted them within three seconds.
         pub sessions: Option<u64>,
-        /// Subscribers whose sessions these are; none as above.
+        /// Subscribers of these sessions; none under the same conditions.
         pub subscribers: Option<u64>,
         /// Changes that need a restart. If there are any, the configuration cannot be applied.
         pub restarts: Vec<String>,
-        /// Bytes that all tables take when they are full, all workers together.
+        /// Bytes of all full tables, of all workers together.
         pub memory_bytes: Figure,
-        /// Bytes a day of the log, at the limits of subscribers; 0 where none is kept.
+        /// Bytes per day of the log, at the limits of subscribers; 0 without a log.
         pub log_bytes_a_day: Figure,
-        /// Bytes a day of events as JSON lines; 0 where none are written.
+        /// Bytes per day of events as JSON lines; 0 if none are written.
         pub events_bytes_a_day: Figure,
     }
 
-    /// A configuration that was put in place.
+    /// Result of applying a configuration.
     pub struct ConfigApplied {
-        /// The file that has the change: the configuration, or a file of mappings that it names.
+        /// The changed file: the configuration, or a mapping file that it names.
         pub file: String,
-        /// Its revision: the one that runs.
+        /// Running revision.
         pub revision: String,
-        /// The one that ran before.
+        /// Previous revision.
         pub before: String,
-        /// Sessions that have ended by it.
+        /// Sessions ended by the change.
         pub sessions: u64,
-        /// Bindings that have ended by it.
+        /// Bindings ended by the change.
         pub bindings: u64,
-        /// Port blocks that have been taken back by it.
+        /// Port blocks freed by the change.
         pub blocks: u64,
-        /// Seconds that are left to confirm it, where it waits for that; the file is the old one until then.
+        /// Seconds left to confirm it, if it needs confirmation; the file stays the old one until then.
         pub confirm_within_seconds: Option<u64>,
         /// Notes for the operator.
         pub notes: Vec<String>,
@@ -128,13 +128,13 @@ structs! {
 
     /// A mapping of the configuration: a static binding, or an explicit address mapping.
     pub struct StaticMap {
-        /// The instance that it is of; the only one that can have it where nothing is said.
+        /// Its instance; default: the only one that can have it.
         pub instance: Option<String>,
-        /// Protocol of a binding; none of an address mapping.
+        /// Protocol of a binding; none for an address mapping.
         pub protocol: Option<Protocol>,
-        /// Inside address and port; of an address mapping the IPv6 prefix.
+        /// Inside address and port; for an address mapping, the IPv6 prefix.
         pub inside: String,
-        /// Public address and port; of an address mapping the IPv4 prefix.
+        /// Public address and port; for an address mapping, the IPv4 prefix.
         pub outside: String,
     }
 
@@ -144,29 +144,29 @@ structs! {
         pub maps: Vec<StaticMap>,
     }
 
-    /// Mappings to add to the table of an instance and to remove from it: all of them or none.
+    /// Mappings to add to the table of an instance and to remove from it: all or none.
     pub struct MapsEdit {
-        /// Mappings to add; none of them may be there.
+        /// Mappings to add; none of them may exist.
         pub add: Option<Vec<StaticMap>>,
-        /// Mappings to remove; each of them must be there.
+        /// Mappings to remove; each of them must exist.
         pub remove: Option<Vec<StaticMap>>,
     }
 
     /// Log level.
     pub struct Logged {
-        /// Up to which level.
+        /// Highest level that is logged.
         pub level: LogLevel,
     }
 
-    /// A configuration that ran before.
+    /// An earlier configuration.
     pub struct ConfigPast {
-        /// Its revision.
+        /// Revision.
         pub revision: String,
-        /// When another one took its place, by RFC 3339.
+        /// Time when it was replaced, RFC 3339.
         pub replaced_at: String,
-        /// By whom.
+        /// Client that replaced it.
         pub replaced_by: String,
-        /// Its length in bytes.
+        /// Length in bytes.
         pub bytes: u64,
     }
 }

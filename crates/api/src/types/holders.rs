@@ -1,11 +1,11 @@
-//! Who has what: subscribers, port blocks, bindings and sessions.
+//! Subscribers, port blocks, bindings and sessions.
 
 use super::{Count, Name, Protocol, State};
 use crate::schema::structs;
 use std::net::{IpAddr, Ipv4Addr};
 
 structs! {
-    /// A port block that a subscriber has.
+    /// A port block of a subscriber.
     pub struct Block {
         /// Its pool.
         pub pool: Name,
@@ -15,7 +15,7 @@ structs! {
         pub first_port: u16,
         /// Last port.
         pub last_port: u16,
-        /// For which protocols.
+        /// Protocols.
         pub protocols: Vec<Protocol>,
         /// Instance of its subscriber.
         pub instance: Name,
@@ -29,11 +29,11 @@ structs! {
         pub instance: Name,
         /// Its inside network.
         pub subscriber: String,
-        /// The public address that it is paired with.
+        /// Public address paired with the subscriber.
         pub address: Option<Ipv4Addr>,
         /// Sessions.
         pub sessions: u32,
-        /// Ports of TCP: its bindings, those of the configuration not counted.
+        /// Ports of TCP: its bindings without static ones.
         pub tcp_ports: u16,
         /// Ports of UDP.
         pub udp_ports: u16,
@@ -41,21 +41,21 @@ structs! {
         pub icmp_ids: u16,
         /// Port blocks.
         pub blocks: u32,
-        /// Sessions refused: it had as many as it may have.
+        /// Sessions refused by the session limit.
         pub refused_sessions: u32,
-        /// Sessions refused: it opened them faster than it may.
+        /// Sessions refused by the rate limit.
         pub refused_rate: u32,
-        /// Sessions refused: it had as many ports as it may have.
+        /// Sessions refused by the port limit.
         pub refused_ports: u32,
-        /// Sessions refused: it had as many blocks as it may have.
+        /// Sessions refused by the block limit.
         pub refused_blocks: u32,
-        /// Packets that it sent, since it has had state without a pause.
+        /// Packets that it sent, since it last began to have state.
         pub outbound: Count,
-        /// Packets that it got.
+        /// Packets that it received.
         pub inbound: Count,
     }
 
-    /// A binding (BIB entry), or a public port that several flows share.
+    /// A binding (BIB entry), or a public port shared by several flows.
     pub struct Binding {
         /// Its instance.
         pub instance: Name,
@@ -63,7 +63,7 @@ structs! {
         pub pool: Name,
         /// Protocol.
         pub protocol: Protocol,
-        /// Inside address; of a shared port, that of one of its flows.
+        /// Inside address; for a shared port, that of one of its flows.
         pub inside: IpAddr,
         /// Inside port or identifier.
         pub inside_port: u16,
@@ -71,13 +71,13 @@ structs! {
         pub outside: Ipv4Addr,
         /// Public port or identifier.
         pub outside_port: u16,
-        /// Sessions, up to a few.
+        /// Sessions, up to a limit.
         pub sessions: u32,
-        /// Whether there are more sessions than that.
+        /// True if there are more sessions.
         pub more_sessions: bool,
-        /// Whether it is one of the configuration.
+        /// True if it is a static binding.
         pub configured: bool,
-        /// Whether it is a port that several flows share.
+        /// True if several flows share the port.
         pub shared: bool,
     }
 
@@ -101,47 +101,47 @@ structs! {
         pub remote_port: u16,
         /// State.
         pub state: State,
-        /// Milliseconds until it ends without another packet.
+        /// Milliseconds until it ends without traffic.
         pub expires_ms: u32,
-        /// Whether its binding is one of the configuration.
+        /// True if its binding is static.
         pub configured: bool,
-        /// Whether it shares its public port with other flows.
+        /// True if it shares its public port with other flows.
         pub shared: bool,
     }
 
     /// Owner of a public address and port at this moment.
     pub struct Who {
-        /// The address that was asked for.
+        /// Address of the request.
         pub address: Ipv4Addr,
-        /// The port that was asked for.
+        /// Port of the request.
         pub port: u16,
-        /// The pool of the address, where it is in one.
+        /// Pool of the address, if any.
         pub pool: Option<Name>,
-        /// Blocks that the port lies in.
+        /// Blocks that contain the port.
         pub blocks: Vec<Block>,
         /// Bindings at the port.
         pub bindings: Vec<Binding>,
-        /// Sessions through it, up to a limit.
+        /// Sessions of the port, up to a limit.
         pub sessions: Vec<Session>,
-        /// Whether there are more sessions.
+        /// True if there are more sessions.
         pub more_sessions: bool,
     }
 
     /// Public addresses and ports of an inside host at this moment.
     pub struct Where {
-        /// The address that was asked for.
+        /// Address of the request.
         pub address: IpAddr,
-        /// The subscriber that it belongs to, in each instance.
+        /// Subscribers that the address belongs to, in each instance.
         pub subscribers: Vec<Subscriber>,
         /// The subscriber's port blocks.
         pub blocks: Vec<Block>,
         /// The host's bindings, up to a limit.
         pub bindings: Vec<Binding>,
-        /// Whether there are more bindings.
+        /// True if there are more bindings.
         pub more_bindings: bool,
     }
 
-    /// Names a session.
+    /// Key of a session.
     pub struct SessionKey {
         /// Name of its instance.
         pub instance: Name,
@@ -157,23 +157,23 @@ structs! {
         pub remote_port: u16,
     }
 
-    /// Sessions that are to end.
+    /// List of sessions to end.
     pub struct SessionKeys {
         /// Sessions to end.
         pub sessions: Vec<SessionKey>,
     }
 
-    /// Ended sessions and bindings.
+    /// Result of ending sessions and bindings.
     pub struct Cleared {
-        /// Sessions.
+        /// Sessions ended.
         pub sessions: u64,
-        /// Bindings that went with them.
+        /// Bindings ended with them.
         pub bindings: u64,
     }
 }
 
 impl SessionKey {
-    /// The key of a session.
+    /// Returns the key of a session.
     pub fn of(session: &Session) -> SessionKey {
         SessionKey {
             instance: session.instance.clone(),

@@ -1,13 +1,13 @@
-//! What became of events: of those for collectors, and of those for the log on disk.
+//! Collectors of events, and the log on disk.
 
 use crate::schema::structs;
 
 structs! {
-    /// A collector, and what it got.
+    /// A collector and its counters.
     pub struct Export {
         /// Name of the collector.
         pub name: String,
-        /// Whether it took the last message.
+        /// True if it took the last message.
         pub connected: bool,
         /// Events given to the transport.
         pub sent: u64,
@@ -19,17 +19,17 @@ structs! {
         pub spooled_bytes: u64,
     }
 
-    /// The log of who had which port when.
+    /// The log of public port owners.
     pub struct LogStore {
-        /// Whether one is kept; if not, all else is zero.
+        /// True if a log is kept; if not, all other values are zero.
         pub kept: bool,
-        /// Whether it could be written at the last attempt.
+        /// True if the last attempt to write it succeeded.
         pub well: bool,
         /// Error of the last attempt to write it; none if that succeeded.
         pub error: Option<String>,
         /// Records on disk.
         pub records: u64,
-        /// Bytes of its files.
+        /// Bytes of the log's files.
         pub bytes: u64,
         /// Records that wait to be written.
         pub waiting: u64,

@@ -1,5 +1,6 @@
-//! What is asked and answered. Addresses are strings, times in the unit that the name ends with, all else are counts:
-//! of packets, of bytes from the IP header on, of sessions, ports and so on, since the start where nothing else is said.
+//! Types of requests and answers. Addresses are strings, times have the unit at the end of their names, other
+//! numbers are counts: of packets, of bytes from the IP header on, of sessions, ports and so on, since the
+//! start unless stated otherwise.
 
 mod config;
 mod holders;
@@ -59,7 +60,7 @@ words! {
         Tcp = "tcp",
         /// UDP.
         Udp = "udp",
-        /// ICMP echo: an identifier stands in the place of the port.
+        /// ICMP echo: an identifier takes the place of the port.
         Icmp = "icmp",
     }
 
@@ -77,37 +78,37 @@ words! {
     pub enum Fate {
         /// Translated and sent on.
         Forwarded = "forwarded",
-        /// Dropped; `answer` says whether somebody is told.
+        /// Dropped; `answer` tells if an ICMP error is sent.
         Dropped = "dropped",
-        /// Left as it is: not for the translator.
+        /// Passed on unchanged: not for the translator.
         Passed = "passed",
         /// A ping to Gatun itself, answered.
         Echo = "echo",
         /// A SYN from outside that waits six seconds for the inside host to open the connection.
         Held = "held",
-        /// It cannot be told before.
+        /// Not predictable.
         Unknown = "unknown",
     }
 
     /// Source of the public port of a new session.
     pub enum PortFrom {
-        /// The binding that its inside end has already.
+        /// The existing binding of its inside endpoint.
         Binding = "binding",
-        /// A public port that several flows share.
+        /// A public port shared by several flows.
         SharedPort = "shared_port",
         /// Any free port of the public address.
         Address = "address",
-        /// The subscriber's own block, which a formula gives it.
+        /// The subscriber's own block, by formula.
         OwnBlock = "own_block",
-        /// A block that the subscriber has been given.
+        /// A block that the subscriber has.
         Block = "block",
-        /// A block that the subscriber would be given.
+        /// A new block for the subscriber.
         NewBlock = "new_block",
-        /// The port that a waiting SYN of the remote host was sent to.
+        /// The destination port of a SYN of the remote host that is held.
         HeldSyn = "held_syn",
     }
 
-    /// State of a session: of TCP that of RFC 6146 3.5.2, of others always `open`.
+    /// State of a session: for TCP that of RFC 6146 3.5.2, for others always `open`.
     pub enum State {
         /// UDP or ICMP.
         Open = "open",
@@ -128,10 +129,10 @@ words! {
     }
 }
 
-/// A part of a list that may be long.
+/// A page of a long list.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Page<T> {
-    /// Some of it.
+    /// Entries of the page.
     pub items: Vec<T>,
     /// Position of the next page; none on the last page.
     pub next: Option<String>,
@@ -145,7 +146,7 @@ impl<T: Schema> Schema for Page<T> {
                 "items": Vec::<T>::reference(),
                 "next": {
                     "type": ["string", "null"],
-                    "description": "Where the next part begins: give it as `cursor`. None where this is the last.",
+                    "description": "Position of the next page, for `cursor`; null on the last page.",
                 },
             },
             "required": ["items", "next"],

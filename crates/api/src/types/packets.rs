@@ -1,4 +1,4 @@
-//! What becomes of a packet.
+//! Predictions for packets, and traced packets.
 
 use super::{Binding, Fate, Kind, Name, PortFrom, Protocol, Session};
 use crate::schema::structs;
@@ -7,11 +7,11 @@ use std::net::{IpAddr, Ipv4Addr};
 structs! {
     /// An ICMP error.
     pub struct IcmpError {
-        /// Type: of ICMPv6 for an IPv6 packet, else of ICMP.
+        /// Type: ICMPv6 for an IPv6 packet, else ICMP.
         pub kind: u8,
         /// Code.
         pub code: u8,
-        /// The MTU that it tells, bytes.
+        /// Reported MTU, bytes.
         pub mtu: Option<u32>,
     }
 
@@ -19,25 +19,25 @@ structs! {
     pub struct Standing {
         /// Its inside network.
         pub subscriber: String,
-        /// Whether it has any state.
+        /// True if it has state.
         pub known: bool,
-        /// The public address that it is paired with.
+        /// Public address paired with the subscriber.
         pub address: Option<Ipv4Addr>,
         /// Sessions.
         pub sessions: u32,
-        /// Sessions that it may have.
+        /// Session limit.
         pub sessions_max: u32,
         /// Ports of all protocols.
         pub ports: u32,
-        /// Ports that it may have.
+        /// Port limit.
         pub ports_max: u32,
         /// Ports of the packet's protocol.
         pub ports_of_protocol: u32,
-        /// Of these, it may have so many.
+        /// Port limit of the packet's protocol.
         pub ports_of_protocol_max: u32,
         /// Port blocks.
         pub blocks: u32,
-        /// Port blocks that it may have; 0 where its pool has none.
+        /// Block limit; 0 if its pool has no blocks.
         pub blocks_max: u32,
     }
 
@@ -47,33 +47,33 @@ structs! {
         pub from: PortFrom,
         /// Public address.
         pub address: Ipv4Addr,
-        /// Public port; none where chance decides.
+        /// Public port; none if it is chosen at random.
         pub port: Option<u16>,
         /// First port of the block.
         pub first_port: Option<u16>,
         /// Last port of the block.
         pub last_port: Option<u16>,
-        /// Free ports of which chance picks one; of new blocks, free blocks.
+        /// Free ports to choose from at random; for a new block, free blocks.
         pub free: u32,
     }
 
-    /// A packet's two ends.
+    /// Source and destination of a packet.
     pub struct Ends {
         /// Protocol.
         pub protocol: Protocol,
         /// Source address.
         pub source: IpAddr,
-        /// Source port, or identifier; none where chance decides.
+        /// Source port or identifier; none if it is chosen at random.
         pub source_port: Option<u16>,
         /// Destination address.
         pub destination: IpAddr,
-        /// Destination port, or identifier.
+        /// Destination port or identifier.
         pub destination_port: Option<u16>,
         /// Length from the IP header on.
         pub bytes: u32,
     }
 
-    /// Prediction for a packet at this moment, with the reasons. Nothing was changed.
+    /// Prediction for a packet at this moment, with the reasons. Nothing is changed.
     pub struct Explanation {
         /// The packet.
         pub packet: Ends,
@@ -81,45 +81,45 @@ structs! {
         pub fate: Fate,
         /// The packet as it would leave.
         pub becomes: Option<Ends>,
-        /// Drop reason, by its name as in drops.
+        /// Drop reason, by its name in `/v1/drops`.
         pub reason: Option<String>,
         /// Meaning of the drop reason.
         pub help: Option<String>,
         /// Section of an RFC, or key of the configuration, that applies.
         pub rule: Option<String>,
-        /// The ICMP error that its sender would get, as far as the limit of errors allows.
+        /// ICMP error for its sender, if the rate limit of errors allows it.
         pub answer: Option<IcmpError>,
-        /// The instance that it is for.
+        /// Instance of the packet.
         pub instance: Option<Name>,
         /// Kind of translation.
         pub kind: Option<Kind>,
-        /// Number of the worker that it is for.
+        /// Number of the packet's worker.
         pub worker: u32,
-        /// The pool of public addresses.
+        /// Pool of public addresses.
         pub pool: Option<Name>,
-        /// The inside host's subscriber.
+        /// Subscriber of the inside host.
         pub subscriber: Option<Standing>,
-        /// The session that there is.
+        /// Existing session.
         pub session: Option<Session>,
-        /// The binding that there is.
+        /// Existing binding.
         pub binding: Option<Binding>,
         /// Allocation of a new session.
         pub opening: Option<Opening>,
-        /// Whether it would be turned round, to an inside host.
+        /// True if it would be hairpinned to an inside host.
         pub hairpinned: bool,
-        /// The largest packet of this flow that passes in one piece, bytes.
+        /// Largest packet of this flow without fragmentation, bytes.
         pub mtu: Option<u32>,
         /// MTU of its path, if a router reported one below the minimum of IPv6.
         pub path_mtu: Option<u32>,
-        /// It would be cut into fragments of so many bytes at most.
+        /// Maximum size of the fragments that it would become, bytes; none if it is not fragmented.
         pub cut_to: Option<u32>,
-        /// The same in sentences, in the order in which it is decided.
+        /// Steps of the decision as sentences, in order.
         pub why: Vec<String>,
     }
 
-    /// A packet that was watched.
+    /// A traced packet.
     pub struct TracedPacket {
-        /// When it was told of, microseconds since 1970.
+        /// Time of the trace, microseconds since 1970.
         pub time_us: u64,
         /// Number of its worker.
         pub worker: u32,
@@ -129,25 +129,25 @@ structs! {
         pub reason: Option<String>,
         /// Meaning of the drop reason.
         pub help: Option<String>,
-        /// Whether its sender was answered, with an ICMP error or an echo reply: `after` is the answer.
+        /// True if its sender got an answer, an ICMP error or an echo reply: `after` is the answer.
         pub answered: bool,
-        /// The instance that it was for.
+        /// Instance of the packet.
         pub instance: Option<Name>,
-        /// Its ends; none where it is no whole TCP, UDP or ping.
+        /// Source and destination; none if it is not a whole TCP, UDP or ping packet.
         pub packet: Option<Ends>,
-        /// The ends of what was sent for it.
+        /// Source and destination of the packet that was sent.
         pub becomes: Option<Ends>,
         /// Facts known before translation, in sentences.
         pub why: Vec<String>,
-        /// Its first bytes as received, hexadecimal.
+        /// First bytes as received, hexadecimal.
         pub before: String,
-        /// Its length then.
+        /// Length as received.
         pub before_bytes: u32,
-        /// The first bytes of what was sent, hexadecimal.
+        /// First bytes of the packet that was sent, hexadecimal.
         pub after: String,
-        /// Its length.
+        /// Length of the packet that was sent.
         pub after_bytes: u32,
-        /// Packets before this one that could not be told of, as they were read too slowly.
+        /// Packets lost before this one because the client reads too slowly.
         pub lost: u64,
     }
 }

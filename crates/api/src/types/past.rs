@@ -1,15 +1,15 @@
-//! Who had a public port at a time, by the log.
+//! Owners of a public port at a past time, from the log.
 
 use super::{Name, Protocol};
 use crate::schema::{structs, words};
 use std::net::{IpAddr, Ipv4Addr};
 
 words! {
-    /// Whether the log knows.
+    /// Outcome of a question to the log.
     pub enum Outcome {
-        /// Somebody had the port.
+        /// The port had a holder.
         Who = "who",
-        /// Nobody had it: that is proven.
+        /// Proven: nobody had the port.
         Nobody = "nobody",
         /// The log cannot tell.
         Unknown = "unknown",
@@ -31,15 +31,15 @@ words! {
 structs! {
     /// Holders of a public address and port at a time, by the log.
     pub struct WhoAt {
-        /// Whether the log knows.
+        /// Outcome.
         pub outcome: Outcome,
         /// Reasons why the log cannot answer, or not completely.
         pub unknown: Vec<String>,
-        /// The address that was asked for.
+        /// Address of the question.
         pub address: Ipv4Addr,
-        /// The port that was asked for.
+        /// Port of the question.
         pub port: u16,
-        /// The time that was asked for, RFC 3339: all of `precision_ms` from then on.
+        /// Time of the question, RFC 3339; it covers `precision_ms`.
         pub at: String,
         /// Precision of that time, milliseconds.
         pub precision_ms: u64,
@@ -49,7 +49,7 @@ structs! {
         pub pool: Option<Name>,
         /// Holders of the port; several if protocols differ, or the time is not precise enough.
         pub holders: Vec<Holder>,
-        /// Holders that got it or gave it back within a minute of the time.
+        /// Holders that got or released the port within a minute of the time.
         pub near: Vec<Holder>,
         /// Doubts about the answer.
         pub caveats: Vec<String>,
@@ -77,19 +77,19 @@ structs! {
         pub subscriber: Option<String>,
         /// Inside address of a binding or mapping.
         pub inside: Option<IpAddr>,
-        /// Inside port of a binding; of a mapping, the public one.
+        /// Inside port of a binding; for a mapping, the public one.
         pub inside_port: Option<u16>,
         /// First public port.
         pub first_port: u16,
         /// Last public port.
         pub last_port: u16,
-        /// Beginning, RFC 3339; none if the log does not reach back so far, or has lost the record.
+        /// Beginning, RFC 3339; none if it is before the log or the record was lost.
         pub from: Option<String>,
         /// End, RFC 3339; none if there is no record of it.
         pub to: Option<String>,
         /// Bounds of the end if there is no record of it.
         pub end: Option<String>,
-        /// Whether it had the port for certain, all of the time that was asked for.
+        /// True if it had the port for the whole time of the question.
         pub certain: bool,
     }
 }

@@ -1,4 +1,4 @@
-//! What runs: the daemon, its ports and workers.
+//! The running daemon, its ports and workers.
 
 use crate::schema::{structs, words};
 
@@ -7,9 +7,9 @@ words! {
     pub enum Bound {
         /// In force.
         Whole = "on",
-        /// Some of it: `missing` says what is not.
+        /// Partly in force: `missing` lists the rest.
         Partly = "partly",
-        /// Nothing of it.
+        /// Not in force.
         Not = "off",
     }
 }
@@ -19,17 +19,17 @@ words! {
     pub enum Urgency {
         /// Something is lost, or will be.
         Bad = "bad",
-        /// Something is worth a look.
+        /// Needs a look.
         Warning = "warn",
     }
 
-    /// The part of the daemon that is in trouble.
+    /// Part of the daemon with a problem.
     pub enum Part {
         /// A worker.
         Workers = "workers",
         /// The account of packets.
         Account = "account",
-        /// The log of who had which port.
+        /// The log of public port owners.
         Log = "log",
         /// A collector of events.
         Export = "export",
@@ -39,19 +39,19 @@ words! {
 }
 
 structs! {
-    /// Something that needs attention.
+    /// A condition that needs attention.
     pub struct Trouble {
         /// Urgency.
         pub urgency: Urgency,
         /// Part of the daemon.
         pub part: Part,
-        /// A sentence that says what is wrong.
+        /// Description in a sentence.
         pub what: String,
     }
 
     /// Packets and their bytes.
     pub struct Count {
-        /// Packets. A super-packet is one.
+        /// Packets. A super-packet counts as one.
         pub packets: u64,
         /// Bytes, as received, from the IP header on.
         pub bytes: u64,
@@ -61,9 +61,9 @@ structs! {
     pub struct Access {
         /// Name of the client in the log.
         pub name: String,
-        /// Whether they may change anything, and trace packets.
+        /// True if the client may change anything and trace packets.
         pub may_write: bool,
-        /// Whether they may ask the log who had a port at a time.
+        /// True if the client may ask the log who had a port at a time.
         pub may_audit: bool,
     }
 
@@ -75,42 +75,42 @@ structs! {
         pub missing: Vec<String>,
     }
 
-    /// Pages that the memory of the daemon lies on.
+    /// Page types of the daemon's memory.
     #[derive(Default)]
     pub struct TablePages {
-        /// Bytes on huge pages that were set aside (`vm.nr_hugepages`).
+        /// Bytes on reserved huge pages (`vm.nr_hugepages`).
         pub set_aside_bytes: u64,
         /// Bytes on transparent huge pages.
         pub transparent_bytes: u64,
-        /// Bytes on small pages: looking something up in large tables takes several times as long there.
+        /// Bytes on small pages: look-ups in large tables take several times as long there.
         pub small_bytes: u64,
     }
 
-    /// The daemon at a glance.
+    /// Summary of the daemon.
     pub struct Status {
         /// Version of the daemon.
         pub version: String,
-        /// Its process number.
+        /// Process number.
         pub pid: u32,
-        /// Seconds since it began to translate.
+        /// Seconds since translation began.
         pub uptime_seconds: u64,
         /// The configuration file.
         pub config_file: String,
         /// Workers.
         pub workers: u32,
-        /// Workers that did not answer in time: what is told lacks theirs.
+        /// Workers that did not answer in time: the figures lack theirs.
         pub workers_silent: u32,
         /// Sandbox of the daemon.
         pub sandbox: Sandbox,
-        /// Pages that its memory lay on when it began.
+        /// Page types of its memory at start.
         pub pages: TablePages,
-        /// Sessions there are.
+        /// Current sessions.
         pub sessions: u64,
-        /// Sessions of the process before that wait for their first packet, or their turn.
+        /// Sessions of the previous process that wait to be restored.
         pub sessions_waiting: u64,
-        /// Sessions there may be; 0 without stateful instances.
+        /// Session limit; 0 without stateful instances.
         pub sessions_max: u64,
-        /// Bindings there are, those of the configuration too.
+        /// Current bindings, including static ones.
         pub bindings: u64,
         /// Subscribers with state.
         pub subscribers: u64,
@@ -118,51 +118,51 @@ structs! {
         pub received: Count,
         /// Packets translated and sent on.
         pub forwarded: Count,
-        /// Echo requests to Gatun itself, answered.
+        /// Echo replies sent for Gatun's own addresses.
         pub echo_replies: Count,
         /// Packets that are not for the translator.
         pub passed: Count,
-        /// Packets refused: `rejected` and `dropped_silently` together. `/v1/drops` has their reasons.
+        /// Packets dropped: `rejected` and `dropped_silently` together. `/v1/drops` has the reasons.
         pub dropped: Count,
-        /// Packets refused and answered with an ICMP error.
+        /// Packets dropped and answered with an ICMP error.
         pub rejected: Count,
-        /// Packets refused without an answer.
+        /// Packets dropped without an answer.
         pub dropped_silently: Count,
         /// Packets held at this moment.
         pub held: u64,
-        /// Whether every packet received is accounted for.
+        /// True if every received packet is accounted for.
         pub adds_up: bool,
         /// Conditions that need attention, the most urgent first.
         pub troubles: Vec<Trouble>,
     }
 
-    /// Counts between two moments.
+    /// Counts of an interval.
     pub struct HistoryPoint {
-        /// Milliseconds from the end of it to this answer.
+        /// Milliseconds from the end of the interval to this answer.
         pub age_ms: u64,
-        /// Milliseconds that it is long.
+        /// Length in milliseconds.
         pub length_ms: u64,
-        /// Packets received in it.
+        /// Packets received.
         pub received_packets: u64,
-        /// Packets translated and sent on in it.
+        /// Packets translated and sent on.
         pub forwarded_packets: u64,
         /// Their bytes, as received.
         pub forwarded_bytes: u64,
-        /// Packets refused in it, with an ICMP error or silently.
+        /// Packets dropped, with an ICMP error or silently.
         pub dropped_packets: u64,
-        /// Sessions that began in it.
+        /// Sessions opened.
         pub sessions_begun: u64,
-        /// Sessions that there were at its end.
+        /// Sessions at the end.
         pub sessions: u64,
-        /// Subscribers with state at its end.
+        /// Subscribers with state at the end.
         pub subscribers: u64,
     }
 
     /// The last hour.
     pub struct History {
-        /// Milliseconds from one point to the next. Where a worker did not answer, points are missing.
+        /// Milliseconds between points. Points are missing for times when a worker did not answer.
         pub every_ms: u64,
-        /// The oldest first.
+        /// Points, the oldest first.
         pub points: Vec<HistoryPoint>,
     }
 
@@ -172,54 +172,53 @@ structs! {
         pub name: String,
         /// Backend: tun, xdp or dpdk.
         pub backend: String,
-        /// The device's name in the system.
+        /// Device name in the system.
         pub device: String,
         /// Queues, each served by a worker.
         pub queues: u32,
-        /// The largest packet in bytes; none where it is the device's own.
+        /// Largest packet in bytes; none if it is the device's own.
         pub mtu: Option<u32>,
         /// Addresses of the configuration.
         pub addresses: Vec<String>,
     }
 
-    /// A count with a name.
+    /// A named count.
     pub struct Counter {
-        /// Its name.
+        /// Name.
         pub name: String,
         /// The count.
         pub value: u64,
-        /// Name of the counter.
+        /// Meaning.
         pub help: String,
     }
 
     /// A worker: one thread, one share of the state.
     pub struct Worker {
-        /// Its number, from 0.
+        /// Number, from 0.
         pub number: u32,
         /// Device that it receives from.
         pub device: String,
-        /// Whether it answered in time; if not, all else is zero.
+        /// True if it answered in time; if not, all other values are zero.
         pub answers: bool,
         /// Packets received from its device.
         pub received: Count,
         /// Packets translated and sent on.
         pub forwarded: Count,
-        /// Packets refused, with an ICMP error or silently.
+        /// Packets dropped, with an ICMP error or silently.
         pub dropped: Count,
         /// Bursts received.
         pub bursts: u64,
-        /// Times that it went to sleep for want of packets.
+        /// Times that it went to sleep because there were no packets.
         pub idle_waits: u64,
-        /// Nanoseconds of the turns of its loop in which there were packets: the share of the time in which it was at work, where
-        /// looking for packets is not.
+        /// Nanoseconds of the loop iterations with packets; iterations that only poll are not counted.
         pub busy_ns: u64,
         /// Packets handed to the worker that has their session, as received.
         pub handed_before: u64,
-        /// Packets handed to another worker behind translation.
+        /// Packets handed to another worker after translation.
         pub handed_after: u64,
-        /// Packets lost on such a way, as the other worker did not keep up.
+        /// Packets lost because another worker did not keep up.
         pub handed_lost: u64,
-        /// Sessions there are.
+        /// Current sessions.
         pub sessions: u64,
         /// Subscribers with state.
         pub subscribers: u64,

@@ -1,11 +1,11 @@
-//! What an instance or a pool has done and has left.
+//! Instances, pools, public addresses and drops.
 
 use super::{Count, Counter, Kind, Name};
 use crate::schema::structs;
 use std::net::Ipv4Addr;
 
 structs! {
-    /// Things that come and go.
+    /// A current number and a total.
     pub struct Lived {
         /// Number at this moment.
         pub now: u64,
@@ -24,14 +24,14 @@ structs! {
     /// Criteria by which packets are assigned to an instance: all of them must match.
     #[derive(Default)]
     pub struct Choice {
-        /// The ports that its hosts are behind; without any, those that no other instance of its kind names.
+        /// The ports of its hosts; if empty, those that no other instance of its kind names.
         pub ports: Vec<String>,
-        /// Translation prefixes that IPv6 hosts write to.
+        /// Translation prefixes that IPv6 hosts send to.
         pub pool6: Vec<String>,
-        /// Networks that its hosts are in (`sources` of NAT64, `inside` of NAT44); without any, all. Those that a
-        /// stateless one maps are its static maps.
+        /// Networks of its hosts (`sources` of NAT64, `inside` of NAT44); if empty, all. The networks of a
+        /// stateless instance are its mappings.
         pub sources: Vec<String>,
-        /// The pool that its hosts share, and that what comes back is sent to; a stateless one has none.
+        /// Pool shared by its hosts; answers arrive at its addresses. A stateless instance has none.
         pub pool: Option<String>,
     }
 
@@ -43,19 +43,19 @@ structs! {
         pub name: Name,
         /// Criteria by which packets are assigned to it.
         pub choice: Choice,
-        /// Packets that it was chosen for, in either direction: translated, passed, answered or not forwarded.
+        /// Packets matched to it, in either direction: translated, passed, answered or dropped.
         pub chosen: Count,
-        /// Packets from inside, of a stateless one from IPv6, translated and sent on.
+        /// Packets from inside (for a stateless instance, from IPv6), translated and sent on.
         pub outbound: Count,
-        /// Packets the other way.
+        /// Packets in the other direction.
         pub inbound: Count,
-        /// Of the outbound ones: turned round, to an inside host.
+        /// Hairpinned packets, part of the outbound ones.
         pub hairpinned: Count,
-        /// Packets left as they are.
+        /// Packets passed on without translation.
         pub passed: Count,
-        /// Echo requests to the translator itself, answered.
+        /// Echo replies sent for the translator's own addresses.
         pub echoes: Count,
-        /// Packets refused, with an ICMP error or silently.
+        /// Packets dropped, with an ICMP error or silently.
         pub dropped: Count,
         /// State of TCP.
         pub tcp: Lives,
@@ -69,23 +69,23 @@ structs! {
         pub drops: Vec<Counter>,
     }
 
-    /// Some that are used of all there are.
+    /// Usage of a resource.
     pub struct Usage {
         /// In use.
         pub used: u64,
-        /// In all.
+        /// Total.
         pub total: u64,
     }
 
     /// Port blocks of a pool.
     pub struct BlockUsage {
-        /// In all.
+        /// Total.
         pub total: u64,
-        /// Given to subscribers.
+        /// Allocated to subscribers.
         pub owned: u64,
-        /// Of those, without a port in use.
+        /// Allocated, without a port in use.
         pub lingering: u64,
-        /// Given back, and not to be given to another subscriber yet.
+        /// In hold-down after their release.
         pub held: u64,
     }
 
@@ -101,27 +101,27 @@ structs! {
         pub udp: Usage,
         /// Identifiers of ICMP.
         pub icmp: Usage,
-        /// Single ports that were given back and are held down.
+        /// Single ports in hold-down.
         pub ports_held: u64,
-        /// Blocks, where it has any.
+        /// Blocks, if it has any.
         pub blocks: Option<BlockUsage>,
         /// Subscribers with state, of all instances that use it.
         pub subscribers: u64,
-        /// Ports given to bindings.
+        /// Ports allocated to bindings.
         pub ports_given: u64,
-        /// Ports that came back.
+        /// Ports freed.
         pub ports_returned: u64,
-        /// Blocks given to subscribers.
+        /// Blocks allocated to subscribers.
         pub blocks_given: u64,
-        /// Blocks that came back.
+        /// Blocks freed.
         pub blocks_returned: u64,
-        /// Ports that could not be given.
+        /// Failed port allocations.
         pub refused: u64,
-        /// Ports of another address than the subscriber's own.
+        /// Ports allocated from another address than the subscriber's paired one.
         pub pairing_broken: u64,
-        /// Packets from inside by its addresses; one that is turned round counts for its sender.
+        /// Packets from inside by its addresses; a hairpinned packet counts for its sender.
         pub outbound: Count,
-        /// Packets to the inside by its addresses; one that is turned round counts for its receiver.
+        /// Packets to the inside by its addresses; a hairpinned packet counts for its receiver.
         pub inbound: Count,
     }
 
@@ -131,7 +131,7 @@ structs! {
         pub pool: Name,
         /// The address.
         pub address: Ipv4Addr,
-        /// Whether it gets no new bindings.
+        /// True if it gets no new bindings.
         pub drained: bool,
         /// Ports of TCP.
         pub tcp: Usage,
@@ -139,19 +139,19 @@ structs! {
         pub udp: Usage,
         /// Identifiers of ICMP.
         pub icmp: Usage,
-        /// Packets that left by it, since it has been in the pool.
+        /// Packets sent from it, since it has been in the pool.
         pub outbound: Count,
-        /// Packets to the inside that came to it.
+        /// Packets to the inside that arrived at it.
         pub inbound: Count,
     }
 
-    /// Addresses that were drained, or are no longer.
+    /// Result of draining or undraining.
     pub struct Drained {
         /// Number of changed addresses.
         pub addresses: u64,
     }
 
-    /// Packets that were not forwarded for one reason.
+    /// Packets dropped for one reason.
     pub struct Drop {
         /// The reason's name.
         pub reason: String,

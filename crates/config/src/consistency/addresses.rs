@@ -1,4 +1,4 @@
-//! Addresses that two parts of the configuration must not claim, and the translator's own.
+//! Addresses that two parts of the configuration claim, and the translator's own.
 
 use super::realms::Realms;
 use crate::problem::Problems;
@@ -9,15 +9,15 @@ use gatun_wire::Prefix64;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use toml::Spanned;
 
-/// A translation prefix, and what else tells whose a packet to it is.
+/// A translation prefix, and the rule that assigns its packets.
 struct Claim<'r> {
     prefix: &'r Spanned<Prefix64>,
-    /// Of a stateless instance, none.
+    /// Realm and sources of a stateful instance; `None` for a stateless one.
     rule: Option<(u8, &'r [Net6])>,
 }
 
 impl Claim<'_> {
-    /// Whether a packet could be meant by both, where one prefix lies in the other.
+    /// Returns true if a packet could match both claims, given that one prefix contains the other.
     fn meets(&self, other: &Claim<'_>) -> bool {
         let (a, b) = (self.prefix.get_ref(), other.prefix.get_ref());
         let told_apart = match (self.rule, other.rule) {
@@ -29,13 +29,13 @@ impl Claim<'_> {
     }
 }
 
-/// Whether no source is in both lists; an empty one has all.
+/// Returns true if no source is in both lists; an empty list contains all.
 fn are_apart(a: &[Net6], b: &[Net6]) -> bool {
     let meet = |a: &Net6, b: &Net6| a.contains(b.addr) || b.contains(a.addr);
     !a.is_empty() && !b.is_empty() && !a.iter().any(|a| b.iter().any(|b| meet(a, b)))
 }
 
-/// No two translation prefixes may overlap, unless their instances are told apart by ports or sources.
+/// Refuses overlapping translation prefixes, unless ports or sources tell their instances apart.
 pub(super) fn check_pool6(read: &Sections, realms: &Realms, problems: &mut Problems) {
     let mut claims: Vec<Claim<'_>> = Vec::new();
     for (instance, realm) in read.nat64.iter().zip(&realms.nat64) {
@@ -45,27 +45,26 @@ pub(super) fn check_pool6(read: &Sections, realms: &Realms, problems: &mut Probl
     claims.extend(read.siit.iter().flat_map(|i| &i.pool6).map(|prefix| Claim { prefix, rule: None }));
     claims.sort_by_key(|claim| claim.prefix.span().start);
     claims.sort_by_key(|claim| (claim.prefix.get_ref().address(), claim.prefix.get_ref().len()));
-    // Those that the prefix at hand lies in.
+    // Claims whose prefix contains the current one.
     let mut outer: Vec<&Claim<'_>> = Vec::new();
     for claim in &claims {
         outer.retain(|outer| outer.prefix.get_ref().contains(claim.prefix.get_ref().address()));
         if let Some(other) = outer.iter().find(|other| claim.meets(other)) {
             let (at, other) = in_file_order(other.prefix, claim.prefix);
             let what = format!("the translation prefix {} overlaps {}", at.get_ref(), other.get_ref());
-            let instead =
-                "give each instance a prefix of its own, or `sources` or `ports` that tell them apart";
+            let instead = "give each instance its own prefix, or `sources` or `ports` that tell them apart";
             problems.error(at.span(), what, instead);
         }
         outer.push(claim);
     }
 }
 
-/// The later one, then the earlier one.
+/// Returns the later one in the file first.
 fn in_file_order<'a, T>(a: &'a Spanned<T>, b: &'a Spanned<T>) -> (&'a Spanned<T>, &'a Spanned<T>) {
     if a.span().start >= b.span().start { (a, b) } else { (b, a) }
 }
 
-/// Mappings within each instance, and the IPv4 sides of different instances.
+/// Checks mappings within each instance, and the IPv4 sides of different instances.
 pub(super) fn check_mappings(read: &mut Sections, problems: &mut Problems) {
     for instance in &mut read.siit {
         check_overlaps(&mut instance.eamt, instance.allow_overlap, problems);
@@ -81,7 +80,7 @@ pub(super) fn check_mappings(read: &mut Sections, problems: &mut Problems) {
         match outer {
             Some((first, other)) if first.eam.v4.contains(entry.eam.v4.addr) => {
                 if other != at {
-                    // Either may be the one that is too much.
+                    // Report both places: either mapping may be the wrong one.
                     for (one, whose) in [(first, "another instance too"), (entry, "another instance already")]
                     {
                         let v4 = one.eam.v4;
@@ -96,7 +95,7 @@ pub(super) fn check_mappings(read: &mut Sections, problems: &mut Problems) {
     }
 }
 
-/// A packet from outside is either for a pool or for a mapping. Mappings are sorted by now.
+/// A packet from outside is either for a pool or for a mapping. Mappings are sorted at this point.
 pub(super) fn check_pools_against_mappings(read: &Sections, problems: &mut Problems) {
     for range in read.pools.iter().flat_map(|pool| &pool.ranges) {
         let (first, last) = (range.get_ref().first, range.get_ref().last);
@@ -117,8 +116,8 @@ pub(super) fn check_pools_against_mappings(read: &Sections, problems: &mut Probl
     }
 }
 
-/// The translator's addresses: as written, or else the second address of the first pool, and this one
-/// inside the first translation prefix.
+/// The translator's addresses: as configured, or else the second address of the first pool, and that address
+/// embedded in the first translation prefix.
 pub(super) fn own_addresses(
     read: &Sections,
     problems: &mut Problems,
@@ -131,7 +130,7 @@ pub(super) fn own_addresses(
     let prefixes = read.nat64.iter().flat_map(|i| &i.pool6).chain(read.siit.iter().flat_map(|i| &i.pool6));
     let embedded = || Some(prefixes.map(Spanned::get_ref).next()?.embed(own4?));
     let own6 = read.translator.own6.as_ref().map(|own| *own.get_ref()).or_else(embedded);
-    // In a file with errors, what is missing may only be misspelt.
+    // In a file with errors, a missing key may only be misspelt.
     if let Some(instance) = read.siit.first().filter(|_| problems.errors() == 0) {
         for (key, family, example, missing) in [
             ("own4", "ICMPv4", "192.0.2.1", own4.is_none()),
@@ -159,8 +158,9 @@ pub(super) fn own_addresses(
     (own4, own6)
 }
 
-/// Inside networks of NAT44 (RFC 4787 REQ-7): a packet's source says whose it is among those that come in by the same
-/// ports, so no address is inside of two instances there, nor inside and public at once.
+/// Checks the inside networks of NAT44 (RFC 4787 REQ-7). Among packets that arrive by the same ports, the
+/// source identifies the instance: no address may be inside of two such instances, nor be both inside and
+/// public.
 pub(super) fn check_inside(
     read: &Sections,
     realms: &Realms,
@@ -227,7 +227,7 @@ pub(super) fn check_ports(
             if own || pooled {
                 let whose = if own { "the translator's own address" } else { "in a pool" };
                 let what = format!(
-                    "{address} is {whose}, and as an address of the device the kernel takes its packets"
+                    "{address} is {whose}, but as an address of the device its packets go to the kernel"
                 );
                 problems.warn(port.span.clone(), what, "remove it from `addresses`");
             }
@@ -235,7 +235,7 @@ pub(super) fn check_ports(
     }
 }
 
-/// RFC 6052 3.1: 64:ff9b::/96 stands for global IPv4 addresses only.
+/// Checks RFC 6052 3.1: 64:ff9b::/96 embeds global IPv4 addresses only.
 pub(super) fn check_well_known_prefix(read: &Sections, problems: &mut Problems) {
     let flags = read.nat64.iter().map(|i| (&i.wkp_non_global, &i.pool6));
     for (flag, pool6) in flags.chain(read.siit.iter().map(|i| (&i.wkp_non_global, &i.pool6))) {
@@ -244,9 +244,8 @@ pub(super) fn check_well_known_prefix(read: &Sections, problems: &mut Problems) 
         }
         let well_known = pool6.iter().any(|prefix| *prefix.get_ref() == Prefix64::WELL_KNOWN);
         if well_known {
-            let what = "64:ff9b::/96 stands for private IPv4 addresses here, against RFC 6052 3.1";
-            let instead =
-                "use a prefix of your own, or 64:ff9b:1::/48 (RFC 8215), where other networks may see it";
+            let what = "64:ff9b::/96 embeds private IPv4 addresses here, against RFC 6052 3.1";
+            let instead = "use your own prefix, or 64:ff9b:1::/48 (RFC 8215), if other networks may see it";
             problems.warn(flag.span(), what, instead);
         } else {
             let what = "`wkp_non_global` has no effect: the instance does not use 64:ff9b::/96";

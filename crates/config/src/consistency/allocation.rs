@@ -1,4 +1,4 @@
-//! Whether a pool's blocks fit its ports, and a formula its subscribers.
+//! Fit of a pool's blocks to its ports, and of a formula to its subscribers.
 
 use super::realms::Realms;
 use crate::memory::PoolSize;
@@ -8,10 +8,10 @@ use gatun_nat::plan::{Allocation, Net4, Pool4};
 use gatun_nat::pool4::{DeterministicMap, Pool4State};
 use toml::Spanned;
 
-/// Ports in whole blocks, of a hundred, below which the waste is pointed at.
+/// Percentage of ports in whole blocks below which a warning reports the waste.
 const IN_BLOCKS_MIN: u64 = 95;
 
-/// Fills in what a formula needs of its instance, and checks the pools of stateful instances.
+/// Completes formulas with values of their instances, and checks the pools of stateful instances.
 pub(super) fn check(
     read: &Sections,
     pool_of: &[Option<usize>],
@@ -21,7 +21,7 @@ pub(super) fn check(
 ) {
     check_formulas(read, pool_of, realms, problems);
     for (at, (raw, pool)) in read.pools.iter().zip(pools).enumerate().filter(|(_, (raw, _))| !raw.broken) {
-        // Inside IPv4 addresses are ::ffff:a.b.c.d to a formula.
+        // A formula sees inside IPv4 addresses as ::ffff:a.b.c.d.
         let of64 = read.nat64.iter().map(|i| i.subscriber_len);
         let lens = of64.chain(read.nat44.iter().map(|i| 96 + i.subscriber_len)).zip(pool_of);
         let lens: Vec<u8> = lens.filter(|(_, pool)| **pool == Some(at)).map(|(len, _)| len).collect();
@@ -41,18 +41,18 @@ pub(super) fn check(
 fn check_blocks(written: &Spanned<Allocation>, pool: &Pool4, problems: &mut Problems) {
     let usable = match Pool4State::ports_of(pool) {
         Ok(ports) => ports,
-        // Said of the ranges already, or of the size.
+        // The ranges or the size were reported already.
         Err(_) => return,
     };
     let all = PoolSize::of(pool).ports;
     if usable == 0 {
         let instead = "write a smaller `size`, or `ports` that begin and end at multiples of it";
-        problems.error(written.span(), "the pool's ports fill no whole block", instead);
+        problems.error(written.span(), "the pool's ports do not fill a block", instead);
         return;
     }
     if usable * 100 < all * IN_BLOCKS_MIN {
         let lost = all - usable;
-        let what = format!("{lost} of {all} ports lie in no whole block, and are not given out");
+        let what = format!("{lost} of {all} ports are in no whole block and are not used");
         let instead = "let `ports` begin and end at multiples of `size`, or write a smaller `size`";
         problems.warn(written.span(), what, instead);
     }
@@ -63,8 +63,9 @@ fn check_blocks(written: &Spanned<Allocation>, pool: &Pool4, problems: &mut Prob
     }
 }
 
-/// A formula knows a subscriber by its address alone: two of different realms would have one block, and whoever asks
-/// whose it was would be told of both.
+/// Checks that hosts of different realms do not share a formula. A formula knows a subscriber by its address
+/// alone: two subscribers with the same address would get the same block, and neither could be identified by
+/// it.
 fn check_formulas(read: &Sections, pool_of: &[Option<usize>], realms: &Realms, problems: &mut Problems) {
     let of64 = read.nat64.iter().zip(&realms.nat64).map(|(i, realm)| (None, realm, &i.span));
     let of44 = read.nat44.iter().zip(&realms.nat44).map(|(i, realm)| (Some(&i.inside[..]), realm, &i.span));
@@ -80,16 +81,17 @@ fn check_formulas(read: &Sections, pool_of: &[Option<usize>], realms: &Realms, p
         let meets =
             |(other, of, used): &(_, _, usize)| *used == pool && *of != realm && overlap(inside, *other);
         if before.iter().any(meets) {
-            let what = "hosts of another instance, behind other `ports`, may have the same addresses, and the formula \
-                        of the pool that both use knows a host by its address alone";
-            let instead = "give each instance a pool of its own, or write `allocation = \"blocks\"`";
+            let what = "the pool's formula identifies hosts by address only, but hosts of another \
+                        instance with other `ports` may have the same addresses";
+            let instead = "give each instance its own pool, or write `allocation = \"blocks\"`";
             problems.error(span.clone(), what, instead);
         }
         before.push((inside, realm, pool));
     }
 }
 
-/// Whether hosts of two realms may have the same addresses: IPv6 hosts any, IPv4 hosts those of their inside networks.
+/// Returns true if hosts of two realms may have the same addresses: IPv6 hosts may have any, IPv4 hosts those
+/// of their inside networks.
 fn overlap(a: Option<&[Spanned<Net4>]>, b: Option<&[Spanned<Net4>]>) -> bool {
     let same = |a: &Net4, b: &Net4| a.contains(b.addr) || b.contains(a.addr);
     match (a, b) {

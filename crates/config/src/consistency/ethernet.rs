@@ -1,4 +1,4 @@
-//! Ports on an Ethernet: whether they fit together, and to a host.
+//! Consistency of Ethernet ports with each other and with the host's addresses.
 
 use crate::config::Config;
 use crate::ethernet_host::Device;
@@ -8,31 +8,30 @@ use crate::sections::port::Port;
 use gatun_ether::{Ether, Limits, Mac};
 use std::ops::Range;
 
-/// Interfaces are looked at when they are opened; until then each has this MTU.
+/// MTU assumed for interfaces until they are opened.
 const MTU: u32 = 1500;
 
-/// `spans` are those of the ports.
+/// Checks the ports. `spans` are theirs.
 pub(super) fn check(config: &Config, spans: &[Range<usize>], problems: &mut Problems) {
     let span = |port: usize| spans.get(port).cloned().unwrap_or(0..0);
     if config.ports.iter().all(|port| port.ethernet.is_none()) {
         return;
     }
     if let Some(other) = config.ports.iter().position(|port| port.ethernet.is_none()) {
-        let what =
-            "a TUN device beside ports on an Ethernet: what comes in by one could not leave by the other";
+        let what = "TUN devices and Ethernet ports cannot be mixed: packets could not pass between them";
         let instead = "write `backend = \"xdp\"` or \"dpdk\" for all ports, or run two daemons";
         problems.error(span(other), what, instead);
         return;
     }
     let dpdk = config.ports.first().is_some_and(is_dpdk);
     if let Some(other) = config.ports.iter().position(|port| is_dpdk(port) != dpdk) {
-        let what = "AF_XDP and DPDK beside each other: what comes in by one could not leave by the other";
+        let what = "AF_XDP and DPDK ports cannot be mixed: packets could not pass between them";
         problems.error(span(other), what, "write the same `backend` for all ports, or run two daemons");
         return;
     }
     let queues = config.ports.first().map_or(1, |port| port.queues.unwrap_or(1));
     if let Some(other) = config.ports.iter().position(|port| port.queues.unwrap_or(1) != queues) {
-        let what = format!("another number of queues than the first port's {queues}");
+        let what = format!("the number of queues differs from the first port's {queues}");
         problems.error(span(other), what, "write the same `queues` for all ports: a worker has one of each");
     }
     let device = |port: &Port| Device { number: config.device_number(&port.device), mac: MAC, mtu: MTU };
@@ -48,14 +47,14 @@ fn is_dpdk(port: &Port) -> bool {
     port.ethernet.as_ref().is_some_and(|ethernet| ethernet.driver == Driver::Dpdk)
 }
 
-/// `span` is that of `[dpdk]`, where there is one.
+/// Checks that a DPDK port exists if `[dpdk]` does. `span` is that of `[dpdk]`.
 pub(super) fn check_dpdk(config: &Config, span: Option<Range<usize>>, problems: &mut Problems) {
     let Some(span) = span else { return };
     if !config.ports.iter().any(is_dpdk) {
-        let what = "[dpdk] is for ports with `backend = \"dpdk\"`, and there is none";
-        problems.error(span, what, "take the section out, or write `backend = \"dpdk\"` in [[port]]");
+        let what = "[dpdk] has no effect: no port has `backend = \"dpdk\"`";
+        problems.error(span, what, "remove the section, or write `backend = \"dpdk\"` in [[port]]");
     }
 }
 
-/// Stands for that of the interface, which is not known yet.
+/// Placeholder for the interface's MAC, which is not known yet.
 const MAC: Mac = Mac([2, 0, 0, 0, 0, 1]);

@@ -1,4 +1,4 @@
-//! Which events have to be made for those who want them, and what the log keeps.
+//! Contents of the log, and the events that the engine must make for all sinks.
 
 use crate::problem::Problems;
 use crate::sections::events::Events;
@@ -14,13 +14,13 @@ pub(super) fn build(raw: &RawLog, plan: &Plan, problems: &mut Problems) -> Log {
     let random = used.find(|pool| matches!(pool.allocation, Allocation::Random(_)));
     if let (Some(false), Some(pool)) = (bindings, random) {
         let what = format!(
-            "pool \"{}\" gives out ports one by one: without its bindings the log cannot tell who had one",
+            "pool \"{}\" allocates single ports: without bindings the log cannot identify their owners",
             pool.name
         );
         problems.warn(
             bindings_span.clone(),
             what,
-            "leave `bindings` out, or give the pool `allocation = \"blocks\"`",
+            "remove `bindings`, or give the pool `allocation = \"blocks\"`",
         );
     }
     Log {
@@ -38,7 +38,7 @@ pub(super) fn exports(raw: Vec<RawExport>, problems: &mut Problems) -> Vec<Expor
     raw.into_iter().zip(names).filter_map(named).collect()
 }
 
-/// The engine's events: all that anybody wants.
+/// Events that the engine makes: the union for all sinks.
 pub(super) fn events(told: Option<&Events>, exports: &[Export], log: Option<&Log>) -> EventPlan {
     let told = told.map(|events| events.plan).unwrap_or_default();
     let of_log = match log {

@@ -1,4 +1,4 @@
-//! Pools, who uses them, and the static bindings in them.
+//! Pools, the instances that use them, and static bindings.
 
 use crate::problem::Problems;
 use crate::sections::Sections;
@@ -10,8 +10,8 @@ use std::collections::{HashMap, HashSet};
 use std::net::Ipv4Addr;
 use toml::Spanned;
 
-/// No port of an address may be in two ranges of a pool for one protocol (A52-8), and no address in two
-/// pools: what comes back to it must find its pool by the address.
+/// Refuses a port of an address in two ranges of a pool for one protocol (A52-8), and an address in two
+/// pools: the address of a returning packet must identify its pool.
 pub(super) fn check_ranges(pools: &[RawPool], problems: &mut Problems) {
     let mut all: Vec<(usize, &Spanned<PoolRange>)> = Vec::new();
     for (number, pool) in pools.iter().enumerate() {
@@ -25,13 +25,13 @@ pub(super) fn check_ranges(pools: &[RawPool], problems: &mut Problems) {
             *other != pool || overlap(earlier.get_ref(), range.get_ref())
         };
         if let Some((other_pool, other)) = open.iter().find(clash) {
-            // Said at the one that is later in the file.
+            // Report the one that is later in the file.
             let (at, other) =
                 if range.span().start >= other.span().start { (range, *other) } else { (*other, range) };
             let what = format!("{} overlaps {}", show(at.get_ref()), show(other.get_ref()));
             let instead = match *other_pool == pool {
-                true => "take the addresses, ports or protocols out of one of the two",
-                false => "take the addresses out of one of the two pools: an address belongs to one",
+                true => "remove the addresses, ports or protocols from one of the two",
+                false => "remove the addresses from one of the two pools: an address belongs to one",
             };
             problems.error(at.span(), what, instead);
         }
@@ -101,7 +101,7 @@ fn known_pools(written: &str, names: &[String]) -> String {
     }
 }
 
-/// The pools for the plan: each with one more range for every static binding whose port it lacks.
+/// Builds the plan's pools. A static binding whose port a pool lacks adds a range to it.
 pub(super) fn build(
     read: &Sections,
     names: &[String],
@@ -131,7 +131,7 @@ pub(super) fn build(
                 problems.error(binding.outside_span.clone(), what, "give each binding its own outside port");
             } else if inside_taken.insert((b.transport, b.inside), ()).is_some() {
                 let what = format!("{} is bound already", inside_end(b));
-                let instead = "an inside port has one outside port (RFC 6146 3.1): take one of the two out";
+                let instead = "an inside port has one outside port (RFC 6146 3.1): remove one of the two";
                 problems.error(binding.inside_span.clone(), what, instead);
             } else if !read.pools[at].broken {
                 place_binding(binding, at, &mut pools, problems);
@@ -141,7 +141,7 @@ pub(super) fn build(
     pools
 }
 
-/// An inside end as it was written.
+/// Formats an inside endpoint as in the file.
 fn inside_end(b: &StaticBinding) -> String {
     match b.inside.0.to_ipv4_mapped() {
         Some(v4) => format!("{v4}:{}", b.inside.1),
@@ -149,7 +149,7 @@ fn inside_end(b: &StaticBinding) -> String {
     }
 }
 
-/// Sees that the pool has a binding's outside port.
+/// Ensures that the pool has a binding's outside port.
 fn place_binding(binding: &RawBinding, at: usize, pools: &mut [Pool4], problems: &mut Problems) {
     let (address, port) = binding.binding.outside;
     let transport = binding.binding.transport as usize;

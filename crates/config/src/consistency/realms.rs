@@ -1,5 +1,5 @@
-//! Which ports the hosts of an instance are behind. The ports that instances of one kind name together are an address
-//! realm of their own (RFC 2663 2.1): hosts of two realms may have the same addresses.
+//! Address realms of the ports that instances name. The ports that instances of one kind name together form a
+//! realm (RFC 2663 2.1): hosts of two realms may have the same addresses.
 
 use crate::problem::Problems;
 use crate::sections::Sections;
@@ -10,20 +10,20 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 use toml::Spanned;
 
-/// By instance, the realm of its hosts: 0 where it names no port.
+/// Realm of each instance's hosts; 0 if the instance names no port.
 pub(super) struct Realms {
     pub(super) nat64: Vec<u8>,
     pub(super) nat44: Vec<u8>,
 }
 
-/// A kind of instances, as far as ports matter to it.
+/// Kind of instances, as far as ports are concerned.
 struct Kind {
     section: &'static str,
-    /// Whether its inside is IPv4.
+    /// True if its inside is IPv4.
     is_ipv4: bool,
 }
 
-/// Numbers the realms, and notes them at the ports.
+/// Numbers the realms and records them at the ports.
 pub(super) fn assign(read: &Sections, ports: &mut [Port], problems: &mut Problems) -> Realms {
     let named: Vec<_> = read.nat64.iter().map(|i| (&i.ports[..], i.span.clone())).collect();
     let nat64 = realms_of(&named, &Kind { section: "[[nat64]]", is_ipv4: false }, ports, problems);
@@ -59,7 +59,7 @@ fn realms_of(
         if known.is_none() {
             sets.push(set);
         }
-        // There are no more sets than ports, of which there are 255.
+        // There are at most as many sets as ports, and at most 255 ports.
         realms.push(u8::try_from(number + 1).unwrap_or(u8::MAX));
     }
     for (set, realm) in sets.iter().zip(1u8..) {
@@ -72,7 +72,7 @@ fn realms_of(
     realms
 }
 
-/// The number of a port that an instance names.
+/// Returns the number of a port that an instance names.
 fn find(name: &Spanned<String>, ports: &[Port], problems: &mut Problems) -> Option<usize> {
     let written = name.get_ref();
     let Some(number) = ports.iter().position(|port| port.name == *written) else {
@@ -85,16 +85,17 @@ fn find(name: &Spanned<String>, ports: &[Port], problems: &mut Problems) -> Opti
         return None;
     };
     if ports.get(number).is_none_or(|port| port.ethernet.is_none()) {
-        let what =
-            format!("the port \"{written}\" is a TUN device, behind which is the kernel with all its links");
-        let instead = "take `ports` out, or write `backend = \"xdp\"` or \"dpdk\" in [[port]]";
+        let what = format!(
+            "the port \"{written}\" is a TUN device, which carries packets of all the kernel's links"
+        );
+        let instead = "remove `ports`, or write `backend = \"xdp\"` or \"dpdk\" in [[port]]";
         problems.error(name.span(), what, instead);
         return None;
     }
     Some(number)
 }
 
-/// A port that is in another set as well, and where it is written.
+/// Returns a port that is also in another set, and its place in the file.
 fn shared<'p>(
     names: &[Spanned<String>],
     set: &BTreeSet<usize>,
@@ -107,18 +108,20 @@ fn shared<'p>(
     Some((at, name))
 }
 
-/// Checks that translated packets can leave by a port, and their answers arrive by one, that is not one of inside hosts only.
+/// Checks that at least one port is not reserved for inside hosts: translated packets leave by it, and
+/// answers arrive by it.
 fn check_outside(read: &Sections, ports: &[Port], problems: &mut Problems) {
     let is_inside = |port: &Port| port.ethernet.as_ref().is_some_and(|ethernet| ethernet.realms[0] != 0);
     if let Some(last) = read.nat44.iter().rev().find_map(|i| i.ports.last())
         && ports.iter().all(is_inside)
     {
-        let what = "every port is named as one of inside hosts: translated packets have no way out";
-        problems.error(last.span(), what, "add a [[port]] that no [[nat44]] names, or take one out here");
+        let what = "every port belongs to inside hosts: translated packets cannot leave";
+        problems.error(last.span(), what, "add a [[port]] that no [[nat44]] names, or remove one here");
     }
 }
 
-/// Checks exempt networks: answers that come back untranslated reach an instance's hosts by their addresses only.
+/// Checks exempt networks: answers that come back untranslated are assigned to instances by the hosts'
+/// addresses only.
 pub(super) fn check_exempt(read: &Sections, realms: &Realms, problems: &mut Problems) {
     let all = || read.nat44.iter().zip(&realms.nat44);
     for (at, (instance, realm)) in all().enumerate().filter(|(_, (i, _))| !i.exempt.is_empty()) {
@@ -130,9 +133,9 @@ pub(super) fn check_exempt(read: &Sections, realms: &Realms, problems: &mut Prob
         };
         let found = nets.flat_map(|other| instance.inside.iter().map(move |own| (own, other)));
         if let Some((own, _)) = found.into_iter().find(|(own, other)| meets(own, other)) {
-            let what = "`exempt`, and inside addresses that another instance has too: whose host an answer is \
-                        for that comes back untranslated cannot be told";
-            problems.error(own.span(), what, "take `exempt` out, or give the networks to one instance");
+            let what = "`exempt` with inside addresses of another instance: an untranslated answer may be \
+                        for a host of either";
+            problems.error(own.span(), what, "remove `exempt`, or give the networks to one instance");
         }
     }
 }

@@ -10,17 +10,17 @@ use super::words::{EXPORT_FORMAT, words};
 pub(crate) const EVENTS: &[Key] = &[
     key("file", FILE, "\"/var/log/gatun/events.json\"", "Destination: a file, to which lines are appended and which is created again after it was moved away (log rotation), or `\"stdout\"`.").required(),
     key("kinds", Kind::List(&EVENT_KIND), "[\"block_assigned\", \"block_released\"]", "Kinds of events to write. Lost events are always reported.").default("blocks, quotas, exhausted pools and thresholds"),
-    key("destinations", Kind::Flag, "false", "Whether session events contain the remote address and port (RFC 6888 REQ-12 advises against it).").default("false"),
-    key("ring", Kind::Integer { min: 64, max: 1 << 24 }, "65_536", "Events that wait to be written, per worker, at most. Further events are lost, and their number is reported. Packets never wait for events.").default("65_536"),
+    key("destinations", Kind::Flag, "false", "Includes the remote address and port in session events (RFC 6888 REQ-12 advises against it).").default("false"),
+    key("ring", Kind::Integer { min: 64, max: 1 << 24 }, "65_536", "Maximum number of events that wait to be written, per worker. Further events are lost, and their number is reported. Packets never wait for events.").default("65_536"),
     key("threshold", Kind::Integer { min: 11, max: 100 }, "90", "Usage of a pool's ports, of sessions or of subscribers that raises a threshold event, percent. The event is cleared ten percent below.").default("90"),
 ];
 
 /// `[log]`
 pub(crate) const LOG: &[Key] = &[
     key("directory", FOLDER, "\"/var/lib/gatun/log\"", "Directory of the log. Gatun creates it. Only one daemon may write to it.").default("\"/var/lib/gatun/log\""),
-    key("retention", Kind::Duration, "\"180d\"", "Retention time. Gatun removes a file once all its records are older. Records of what is still open are kept.").default("unlimited"),
-    key("size_max", SIZE, "\"50GiB\"", "Size of the log, at most. The oldest files are removed first.").default("unlimited"),
-    key("bindings", Kind::Flag, "true", "Whether each binding is logged. Port blocks are always logged and carry the same information in far fewer records.").default("true if a pool allocates single ports"),
+    key("retention", Kind::Duration, "\"180d\"", "Retention time. Gatun removes a file once all its records are older. Records of open port blocks and bindings are kept.").default("unlimited"),
+    key("size_max", SIZE, "\"50GiB\"", "Maximum size of the log. The oldest files are removed first.").default("unlimited"),
+    key("bindings", Kind::Flag, "true", "Logs each binding. Port blocks are always logged and carry the same information in far fewer records.").default("true if a pool allocates single ports"),
 ];
 
 /// `[[export]]`
@@ -29,12 +29,12 @@ pub(crate) const EXPORT: &[Key] = &[
     key("to", COLLECTOR, "\"tcp:192.0.2.10:4739\"", "Address: `udp:ADDRESS:PORT`, `tcp:ADDRESS:PORT`, or `unix:PATH` for a datagram socket such as /dev/log.").required(),
     key("format", Kind::Words(|| words(EXPORT_FORMAT)), "\"ipfix\"", "Format: `ipfix` (RFC 7011, with the events of RFC 8158), `syslog` (RFC 5424; over TCP with octet counting, RFC 6587), or `json`, one object per line.").default("\"ipfix\""),
     key("kinds", Kind::List(&EVENT_KIND), "[\"block_assigned\", \"block_released\"]", "Kinds of events to export. Lost events are always reported.").default("blocks, quotas, exhausted pools and thresholds"),
-    key("destinations", Kind::Flag, "false", "Whether session events contain the remote address and port (RFC 6888 REQ-12 advises against it).").default("false"),
+    key("destinations", Kind::Flag, "false", "Includes the remote address and port in session events (RFC 6888 REQ-12 advises against it).").default("false"),
     key("domain", Kind::Integer { min: 0, max: u32::MAX }, "1", "`ipfix`: observation domain.").default("1"),
     key("templates", Kind::Duration, "\"5m\"", "`ipfix` over UDP: interval between templates, at least one second. Over TCP, templates are sent once per connection.").default("\"5m\""),
-    key("queue", Kind::Integer { min: 64, max: 1 << 24 }, "65_536", "Events that wait to be sent, at most. Further events are lost, counted and reported in the stream.").default("65_536"),
+    key("queue", Kind::Integer { min: 64, max: 1 << 24 }, "65_536", "Maximum number of events that wait to be sent. Further events are lost, counted and reported in the stream.").default("65_536"),
     key("spool", FOLDER, "\"/var/lib/gatun/spool\"", "Directory for events while the collector is unreachable or slow. They are sent later, after a restart too. Not with UDP, which does not report losses.").default("none"),
-    key("spool_max", SIZE, "\"1GiB\"", "Size of the spool, at most. Further events are lost, counted and reported in the stream.").default("\"1GiB\""),
+    key("spool_max", SIZE, "\"1GiB\"", "Maximum size of the spool. Further events are lost, counted and reported in the stream.").default("\"1GiB\""),
 ];
 
 /// `[api]`

@@ -11,7 +11,7 @@ pub(super) const DEVICE: Kind = Kind::Text {
 };
 pub(super) const ARGUMENT: Kind = Kind::Text { form: "argument", pattern: "^-[!-~]+$" };
 pub(super) const FILE: Kind = Kind::Text { form: "file name", pattern: "^.+$" };
-pub(super) const FOLDER: Kind = Kind::Text { form: "directory, a path from / on", pattern: "^/.*$" };
+pub(super) const FOLDER: Kind = Kind::Text { form: "absolute path of a directory", pattern: "^/.*$" };
 pub(super) const COLLECTOR: Kind =
     Kind::Text { form: "udp:ADDRESS:PORT, tcp:ADDRESS:PORT or unix:PATH", pattern: "^(udp|tcp|unix):.+$" };
 pub(super) const SIZE: Kind = Kind::Text { form: "size, as 50GiB", pattern: "^[0-9]+ *(MiB|GiB|TiB)$" };
@@ -35,7 +35,7 @@ pub(super) const POOL6: Kind =
 pub(super) const ENDPOINT4: Kind =
     Kind::Text { form: "IPv4 address:port", pattern: "^[0-9.]+:[0-9]+( *- *[0-9]+)?$" };
 pub(super) const LISTEN: Kind = Kind::Text { form: "unix:PATH, or \"off\"", pattern: "^(unix:/.*[^/]|off)$" };
-pub(super) const PATH: Kind = Kind::Text { form: "file, a path from / on", pattern: "^/.*[^/]$" };
+pub(super) const PATH: Kind = Kind::Text { form: "absolute path of a file", pattern: "^/.*[^/]$" };
 pub(super) const DIRECTORY: Kind = Kind::Text { form: "directory, or \"off\"", pattern: "^(/.*[^/].*|off)$" };
 pub(super) const GROUP: Kind = Kind::Text { form: "group", pattern: "^[A-Za-z0-9_.$-]{1,32}$" };
 pub(super) const ENDPOINT: Kind =

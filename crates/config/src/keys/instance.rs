@@ -15,13 +15,13 @@ pub(crate) const NAT64: &[Key] = &[
     key("ports", Kind::List(&NAME), "[\"customer-a\"]", "`xdp`, `dpdk`: names of the `[[port]]`s (interfaces and VLANs) of its IPv6 hosts. The instance translates packets from these ports only. Hosts behind ports of different instances may have the same addresses, and the instances the same `pool6`. Addresses and IPv6 routes of such a port are used by its instances only.").default("all ports that no other `[[nat64]]` names"),
     key("subscriber", Kind::Words(|| words(SUBSCRIBER)), "\"/64\"", "Prefix length of one subscriber. Pairing and the limits per subscriber apply to each.").default("\"/64\""),
     key("filtering", Kind::Words(|| words(FILTERING)), "\"endpoint-independent\"", "Filter for packets from outside to a binding (RFC 4787 5): accept all, only from addresses that the inside host has sent to, or only from those addresses and ports.").default("\"endpoint-independent\""),
-    key("external_tcp", Kind::Flag, "true", "Whether outside hosts may open TCP connections to a binding.").default("true"),
+    key("external_tcp", Kind::Flag, "true", "Allows outside hosts to open TCP connections to a binding.").default("true"),
     key("static", Kind::Tables(STATIC), "[{ protocol = \"tcp\", inside = \"[2001:db8::1]:80\", outside = \"192.0.2.1:80\" }]", "Static bindings. Their outside ports need not be among the pool's `ports`."),
     key("icmp_error_source", Kind::Words(|| words(ERROR_SOURCE)), "\"router\"", "Source address of a translated ICMPv4 error: the `router` that sent it, so that traceroute shows the path, or the `inner-destination` (the letter of RFC 6146 3.6.1).").default("\"router\""),
-    key("inbound_refresh", Kind::Flag, "true", "Whether packets from outside keep a session alive (RFC 6146 3.5.1; RFC 7857 7 recommends `false`).").default("true"),
-    key("rst_during_fin", Kind::Flag, "false", "Whether a RST after one side's FIN shortens the lifetime of the session (not in RFC 6146).").default("false"),
-    key("icmp_queries", Kind::Flag, "true", "Whether ping is translated.").default("true"),
-    key("wkp_non_global", Kind::Flag, "false", "Whether `64:ff9b::/96` may embed private IPv4 addresses, against RFC 6052 3.1.").default("false"),
+    key("inbound_refresh", Kind::Flag, "true", "Lets packets from outside keep a session alive (RFC 6146 3.5.1; RFC 7857 7 recommends `false`).").default("true"),
+    key("rst_during_fin", Kind::Flag, "false", "Lets a RST after one side's FIN shorten the lifetime of the session (not in RFC 6146).").default("false"),
+    key("icmp_queries", Kind::Flag, "true", "Translates ping.").default("true"),
+    key("wkp_non_global", Kind::Flag, "false", "Allows `64:ff9b::/96` to embed private IPv4 addresses, against RFC 6052 3.1.").default("false"),
     key("timeouts", Kind::Table(TIMEOUTS), "{ udp = \"2m\" }", "Timeouts of this instance; keys as in `[timeouts]`.").default("those of `[timeouts]`"),
     MTU4, MTU6, LOWEST_MTU6, MSS_MAX, TOS, TRAFFIC_CLASS, ZERO_UDP, ERROR4_MAX,
 ];
@@ -37,8 +37,8 @@ pub(crate) const NAT44: &[Key] = &[
     key("filtering", Kind::Words(|| words(FILTERING)), "\"endpoint-independent\"", "As in `[[nat64]]`.").default("\"endpoint-independent\""),
     key("external_tcp", Kind::Flag, "true", "As in `[[nat64]]`.").default("true"),
     key("static", Kind::Tables(STATIC4), "[{ protocol = \"tcp\", inside = \"100.64.0.2:80\", outside = \"192.0.2.1:80\" }]", "Static bindings. Their outside ports need not be among the pool's `ports`."),
-    key("inbound_refresh", Kind::Flag, "false", "Whether packets from outside keep a session alive (allowed by RFC 4787 REQ-6; RFC 7857 7 recommends `false`).").default("false"),
-    key("icmp_queries", Kind::Flag, "true", "Whether ping is translated.").default("true"),
+    key("inbound_refresh", Kind::Flag, "false", "Lets packets from outside keep a session alive (allowed by RFC 4787 REQ-6; RFC 7857 7 recommends `false`).").default("false"),
+    key("icmp_queries", Kind::Flag, "true", "Translates ping.").default("true"),
     key("timeouts", Kind::Table(TIMEOUTS), "{ udp = \"2m\" }", "Timeouts of this instance; keys as in `[timeouts]`.").default("those of `[timeouts]`"),
     MTU4, MSS_MAX,
 ];
@@ -57,7 +57,7 @@ const STATIC_OUTSIDE: Key = key(
     "outside",
     ENDPOINT4,
     "\"192.0.2.1:80\"",
-    "Outside address and port, or a range of as many ports as `inside`. The address must be one of the pool. A port block that contains one of these ports is given to no subscriber.",
+    "Outside address and port, or a range of as many ports as `inside`. The address must be one of the pool. A port block that contains one of these ports is not assigned to subscribers.",
 )
 .required();
 
@@ -93,14 +93,14 @@ pub(crate) const SIIT: &[Key] = &[
     key("pool6", Kind::List(&POOL6), "\"2001:db8:46::/96\"", "Translation prefixes (RFC 6052). IPv4 addresses without a mapping are embedded in the first one.").default("none: only mapped addresses are translated"),
     key("eam", Kind::Tables(EAM), "[{ v4 = \"203.0.113.5\", v6 = \"2001:db8::5\" }]", "Explicit address mappings (RFC 7757). The longest match wins, on each side separately. Write more than some thousand to a file (`eam_file`): it loads many times faster."),
     key("eam_file", Kind::List(&FILE), "\"mappings.txt\"", "Files with further mappings: one IPv4 and one IPv6 prefix per line; `#` begins a comment. A relative path starts at the directory of the configuration file. `gatun map` and the API change the file."),
-    key("allow_overlap", Kind::Flag, "false", "Whether a mapping may lie inside another one (RFC 7757 3.1). Then different mappings may translate a packet and its answer.").default("false"),
+    key("allow_overlap", Kind::Flag, "false", "Allows a mapping inside another one (RFC 7757 3.1). Then different mappings may translate a packet and its answer.").default("false"),
     key("hairpin", Kind::Words(|| words(HAIRPIN)), "\"intrinsic\"", "Path between mapped hosts that use their IPv4 addresses (RFC 7757 4): inside Gatun (`intrinsic`), through a router behind it (`simple`), or none (`off`).").default("\"intrinsic\""),
     key("denylist4", Kind::List(&NET4), "[\"192.0.2.0/24\"]", "IPv4 addresses that are never translated. Takes precedence over `eam` and `pool6`.").default("[]"),
     key("denylist6", Kind::List(&NET6), "[\"2001:db8:1::/48\"]", "IPv6 addresses that are never translated. Takes precedence over `eam` and `pool6`.").default("[]"),
     key("icmp_pool4", Kind::List(&NET4), "[\"198.51.100.0/28\"]", "Source addresses of ICMPv4 errors whose IPv6 source has no IPv4 address (RFC 6791).").default("`own4`"),
     key("icmp_pool4_mode", Kind::Words(|| words(POOL_MODE)), "\"hash\"", "Choice of an address in `icmp_pool4`: by a `hash` of the router's address, or by its `hop-limit`.").default("\"hash\""),
     key("icmp_pool6", Kind::List(&NET6), "[\"2001:db8:6791::/64\"]", "Source addresses of ICMPv6 errors whose IPv4 source has no IPv6 address.").default("`own6`"),
-    key("wkp_non_global", Kind::Flag, "false", "Whether `64:ff9b::/96` may embed private IPv4 addresses, against RFC 6052 3.1.").default("false"),
+    key("wkp_non_global", Kind::Flag, "false", "Allows `64:ff9b::/96` to embed private IPv4 addresses, against RFC 6052 3.1.").default("false"),
     MTU4, MTU6, LOWEST_MTU6, MSS_MAX, TOS, TRAFFIC_CLASS, ZERO_UDP, ERROR4_MAX,
 ];
 

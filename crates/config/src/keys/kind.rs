@@ -1,4 +1,4 @@
-//! Keys, and the kinds of values that they hold.
+//! Keys and the types of their values.
 
 /// A key of a table.
 #[derive(Debug)]
@@ -8,9 +8,9 @@ pub(crate) struct Key {
     pub(crate) required: bool,
     /// Default, in TOML or in words.
     pub(crate) default: &'static str,
-    /// A right value, in TOML.
+    /// A valid value, in TOML.
     pub(crate) example: &'static str,
-    /// Markdown.
+    /// Description, in Markdown.
     pub(crate) doc: &'static str,
 }
 
@@ -27,39 +27,39 @@ pub(crate) enum Kind {
     Bytes { min: u32, max: u32 },
     /// A time span.
     Duration,
-    /// One of some words.
+    /// One word of a list.
     Words(fn() -> Vec<&'static str>),
     /// "copy", or a whole number.
     CopyOr { min: u32, max: u32 },
-    /// A list of such values, or one of them.
+    /// A list of values of a kind, or one of them.
     List(&'static Kind),
-    /// "auto", false, or a list of such values.
+    /// "auto", false, or a list of values of a kind.
     AutoOr(&'static Kind),
     /// A port, or a range of ports.
     Ports,
-    /// A port of a remote host, with a protocol or without.
+    /// A port of a remote host, optionally with a protocol.
     RemotePort,
     /// A table.
     Table(&'static [Key]),
     /// A list of tables.
     Tables(&'static [Key]),
-    /// A word, or a table with that word as its `kind`, and these keys.
+    /// A word, or a table with that word as its `kind` and further keys.
     WordOrTable(&'static [Key]),
 }
 
 impl Key {
-    /// `key = example`, or a header where the key is a table.
+    /// Returns `key = example`, or a header if the key is a table.
     pub(crate) fn example_line(&self) -> String {
         format!("{} = {}", self.name, self.example)
     }
 }
 
-/// The key of that name.
+/// Returns the key with this name.
 pub(crate) fn find<'k>(keys: &'k [Key], name: &str) -> Option<&'k Key> {
     keys.iter().find(|key| key.name == name)
 }
 
-/// An optional key without a default.
+/// Creates an optional key without a default.
 pub(super) const fn key(name: &'static str, kind: Kind, example: &'static str, doc: &'static str) -> Key {
     Key { name, kind, required: false, default: "", example, doc }
 }

@@ -5,42 +5,42 @@ use super::kind::{Key, Kind, key};
 
 /// `[limits]`
 pub(crate) const LIMITS: &[Key] = &[
-    key("sessions_max", Kind::Integer { min: 1, max: 268_435_456 }, "1_000_000", "Sessions, at most.")
+    key("sessions_max", Kind::Integer { min: 1, max: 268_435_456 }, "1_000_000", "Maximum number of sessions.")
         .default("262_144"),
     key("sessions_reserved", Kind::Integer { min: 0, max: 90 }, "25", "Share of `sessions_max` reserved for subscribers with few sessions, percent. With 0, a few subscribers with very many sessions lock out all others.").default("25"),
     key("sessions_reserved_below", Kind::Integer { min: 1, max: 268_435_456 }, "64", "Number of sessions below which a subscriber may use the reserve. `gatun check` shows how many subscribers that open all they can fill the table.").default("a 1024th of the reserve, 4 to 64"),
-    key("subscribers_max", Kind::Integer { min: 1, max: 268_435_456 }, "65_536", "Subscribers with state, at most.")
+    key("subscribers_max", Kind::Integer { min: 1, max: 268_435_456 }, "65_536", "Maximum number of subscribers with state.")
         .default("65_536"),
     key(
         "sessions_per_subscriber",
         Kind::Integer { min: 1, max: 268_435_456 },
         "4000",
-        "Sessions of one subscriber, at most.",
+        "Maximum number of sessions of one subscriber.",
     )
     .default("16_384"),
     key(
         "ports_per_subscriber",
         Kind::Integer { min: 1, max: 196_608 },
         "1024",
-        "Ports of one subscriber, at most, all protocols together (RFC 6888 REQ-4).",
+        "Maximum number of ports of one subscriber, all protocols together (RFC 6888 REQ-4).",
     )
     .default("4_096"),
-    key("tcp_ports_per_subscriber", Kind::Integer { min: 0, max: 65_535 }, "1024", "Ports for TCP of one subscriber, at most.")
+    key("tcp_ports_per_subscriber", Kind::Integer { min: 0, max: 65_535 }, "1024", "Maximum number of TCP ports of one subscriber.")
         .default("65_535"),
-    key("udp_ports_per_subscriber", Kind::Integer { min: 0, max: 65_535 }, "1024", "Ports for UDP of one subscriber, at most.")
+    key("udp_ports_per_subscriber", Kind::Integer { min: 0, max: 65_535 }, "1024", "Maximum number of UDP ports of one subscriber.")
         .default("65_535"),
     key(
         "icmp_ports_per_subscriber",
         Kind::Integer { min: 0, max: 65_535 },
         "64",
-        "ICMP identifiers of one subscriber, at most.",
+        "Maximum number of ICMP identifiers of one subscriber.",
     )
     .default("65_535"),
     key(
         "session_rate_per_subscriber",
         Kind::Integer { min: 0, max: 10_000_000 },
         "500",
-        "New sessions of one subscriber per second, at most (RFC 6888 REQ-4, REQ-5). 0 sets no limit.",
+        "Maximum number of new sessions of one subscriber per second (RFC 6888 REQ-4, REQ-5). 0 sets no limit.",
     )
     .default("0"),
     key(
@@ -54,14 +54,14 @@ pub(crate) const LIMITS: &[Key] = &[
         "syn_store_max",
         Kind::Integer { min: 1, max: 1_048_576 },
         "1024",
-        "Unsolicited TCP SYNs held for six seconds, at most (RFC 5382 REQ-4).",
+        "Maximum number of unsolicited TCP SYNs held for six seconds (RFC 5382 REQ-4).",
     )
     .default("1_024"),
     key(
         "path_mtus_max",
         Kind::Integer { min: 0, max: 1_048_576 },
         "4096",
-        "Remembered IPv4 destinations with a path MTU below 1260 bytes, at most. Gatun fragments packets to them and forgets each after ten minutes. 0 remembers none.",
+        "Maximum number of remembered IPv4 destinations with a path MTU below 1260 bytes. Gatun fragments packets to them and forgets each after ten minutes. 0 remembers none.",
     )
     .default("4_096"),
     key(
@@ -82,7 +82,7 @@ pub(crate) const LIMITS: &[Key] = &[
         "fragments_per_source",
         Kind::Integer { min: 1, max: 65_536 },
         "128",
-        "Waiting fragments and tracked fragmented packets of one subscriber or one outside address, at most.",
+        "Maximum number of waiting fragments and tracked fragmented packets of one subscriber or one outside address.",
     )
     .default("128"),
 ];

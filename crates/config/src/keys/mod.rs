@@ -1,5 +1,5 @@
-//! Every section and key of the configuration file, once: the reader refuses what is not listed here, and
-//! the schema and the reference page are made from it.
+//! List of all sections and keys of the configuration file. The reader refuses keys that are not in it; the
+//! schema and the reference page are generated from it.
 //!
 //! ```text
 //!   kind <- forms, words <- port, pool, translator, limits, instance, daemon <- FILE_KEYS
@@ -31,7 +31,7 @@ pub(crate) use words::{
 };
 pub use words::{ExportFormat, HugePages};
 
-/// Keys of the design that this version does not read yet, and what to do meanwhile.
+/// Keys that a later version will read, and the present alternative.
 pub(crate) const LATER: &[(&str, &str)] = &[("pcp", "remove the section; `static` bindings open ports")];
 
 /// The sections of the file.

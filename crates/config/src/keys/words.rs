@@ -1,4 +1,4 @@
-//! Words that values are chosen from, with what they mean.
+//! Words of enumerated values, and their meanings.
 
 use gatun_nat::plan::{
     BlockProtocols, Filtering, Hairpin, IcmpErrorSource, IcmpPoolMode, Pairing, Transport,
@@ -92,12 +92,12 @@ pub(super) fn words<T>(list: &[(&'static str, T)]) -> Vec<&'static str> {
 /// Use of huge pages for packet buffers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum HugePages {
-    /// Huge pages, where enough are free.
+    /// Uses huge pages if enough are free.
     #[default]
     Auto,
-    /// Huge pages, or it does not start.
+    /// Requires huge pages: without them the daemon does not start.
     Always,
-    /// Ordinary pages.
+    /// Uses ordinary pages.
     Never,
 }
 
@@ -108,6 +108,6 @@ pub enum ExportFormat {
     Ipfix,
     /// RFC 5424.
     Syslog,
-    /// A JSON object a line.
+    /// One JSON object per line.
     Json,
 }

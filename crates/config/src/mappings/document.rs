@@ -6,10 +6,10 @@ use toml_edit::{Array, DocumentMut, InlineTable, Item, RawString, Table, TableLi
 
 /// Kinds of instances, with the key of their mappings.
 const KINDS: [(&str, &str); 3] = [("nat64", "static"), ("nat44", "static"), ("siit", "eam")];
-/// Indent of an entry where the list has none of its own.
+/// Indent of an entry if the list has no entry to copy it from.
 const INDENT: &str = "\n    ";
 
-/// A configuration whose formatting is kept.
+/// A configuration that keeps its formatting.
 pub(super) struct Document(DocumentMut);
 
 /// An instance with mappings.
@@ -18,11 +18,11 @@ pub(super) struct Instance {
     pub(super) kind: &'static str,
     /// Key of its list.
     list: &'static str,
-    /// Place among the instances of its kind.
+    /// Position among the instances of its kind.
     at: usize,
     /// Files that `eam_file` names.
     pub(super) files: Vec<String>,
-    /// Whether its list in the configuration has entries.
+    /// True if its list in the configuration has entries.
     pub(super) has_list: bool,
 }
 
@@ -32,7 +32,8 @@ impl Document {
         parsed.map(Document).map_err(|error| not(format!("invalid configuration: {}", error.message()), ""))
     }
 
-    /// The instance of this name, or the only one of a kind that has such mappings: address mappings, bindings, or either.
+    /// Finds the instance with this name, or the only one that can have such mappings: address mappings,
+    /// bindings, or either.
     pub(super) fn find(&self, name: Option<&str>, is_eam: Option<bool>) -> Result<Instance, EditError> {
         let mut found: Vec<Instance> =
             KINDS.into_iter().flat_map(|(kind, list)| self.of_kind(kind, list)).collect();
@@ -91,7 +92,7 @@ impl Document {
         }
     }
 
-    /// The text with these mappings in the instance's list.
+    /// Returns the text with the instance's list replaced by these mappings.
     pub(super) fn replaced(mut self, instance: &Instance, keys: &[Key]) -> Result<String, EditError> {
         let table = self.table(instance).ok_or_else(|| not_a_list(instance))?;
         let mut list = Array::new();
@@ -104,7 +105,7 @@ impl Document {
         Ok(self.0.to_string())
     }
 
-    /// The text without some mappings of the instance's list, and with others at its end.
+    /// Returns the text without some mappings of the instance's list, and with others at its end.
     pub(super) fn edited(
         mut self,
         instance: &Instance,
@@ -188,13 +189,13 @@ fn text_of(raw: Option<&RawString>) -> String {
     raw.and_then(RawString::as_str).unwrap_or_default().to_owned()
 }
 
-/// Adds an entry to the end of a list, on a line of its own where the bracket has one.
+/// Appends an entry to a list, on a line of its own if the closing bracket has one.
 fn push(list: &mut Array, key: &Key) {
     let mut trailing = text_of(Some(list.trailing()));
     let mut indent = INDENT.to_owned();
     let is_first = list.is_empty();
     if let Some(last) = list.iter_mut().last() {
-        // Blanks and comments behind the last entry.
+        // Blanks and comments after the last entry.
         trailing.insert_str(0, &text_of(last.decor().suffix()));
         last.decor_mut().set_suffix("");
         let before = text_of(last.decor().prefix());
@@ -219,7 +220,8 @@ fn push(list: &mut Array, key: &Key) {
     }
 }
 
-/// Removes entries. The line of an entry goes as a whole where nothing else is on it, with the comment behind the entry.
+/// Removes entries. An entry's line and the comment after the entry are removed if the line has nothing else
+/// on it.
 fn take_out(list: &mut Array, mut is_gone: impl FnMut(&Value) -> bool) {
     let (trailing, comma, decor) =
         (text_of(Some(list.trailing())), list.trailing_comma(), list.decor().clone());
@@ -250,11 +252,11 @@ fn take_out(list: &mut Array, mut is_gone: impl FnMut(&Value) -> bool) {
     *list = kept;
 }
 
-/// Blanks and comments where an entry was: `before` it and `behind` it.
+/// Joins the blanks and comments `before` and `behind` a removed entry.
 fn joined(before: &str, behind: &str, is_first: bool) -> String {
     match (before.find('\n'), before.rfind('\n'), behind.find('\n')) {
         (Some(own_line), Some(indent), Some(next_line)) => {
-            // A comment of the line above, comments above the entry, what follows its line.
+            // The comment of the line above, comments above the entry, and the text after its line.
             format!("{}{}{}", &before[..own_line], &before[own_line..indent], &behind[next_line..])
         }
         (Some(_), ..) => before.to_owned(),

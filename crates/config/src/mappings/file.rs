@@ -1,4 +1,5 @@
-//! Files of address mappings: one IPv4 and one IPv6 prefix a line. A replaced table has mapping N in line N.
+//! Files of address mappings: one IPv4 and one IPv6 prefix per line. A replaced table has mapping N in line
+//! N.
 
 use super::{BatchCheck, EditError, Key, not};
 use crate::files::read_text;
@@ -8,17 +9,17 @@ use gatun_nat::plan::Eam;
 use std::fmt::Write as _;
 use std::path::Path;
 
-/// Bytes of a usual line.
+/// Bytes of a typical line.
 const LINE_LEN: usize = 40;
 
-/// The text of a table.
+/// Formats a table.
 pub(super) fn written(keys: &[Key]) -> String {
     let mut text = String::with_capacity(keys.len() * LINE_LEN);
     keys.iter().for_each(|key| push(&mut text, key));
     text
 }
 
-/// The text of a file without some mappings, and with others at its end.
+/// Returns the text of a file without some mappings, and with others at its end.
 pub(super) fn edited(path: &Path, add: &[Key], remove: &[Key]) -> Result<String, EditError> {
     let place = path.display().to_string();
     let before = read_text(path).map_err(|error| {

@@ -1,4 +1,4 @@
-//! Changes of tables, in the configuration and in files.
+//! Tests of edits, in the configuration and in files.
 
 use super::*;
 use std::fmt::Write as _;
@@ -41,7 +41,7 @@ fn new() -> Mapping {
 }
 
 #[test]
-fn an_entry_more_and_an_entry_less_leave_all_else_as_it_was() {
+fn adding_and_removing_an_entry_changes_nothing_else() {
     for list in [
         "eam = []",
         "eam = [ ]",
@@ -70,7 +70,7 @@ fn an_entry_more_and_an_entry_less_leave_all_else_as_it_was() {
         );
         assert_eq!(removed(&more, &new()).unwrap(), text);
     }
-    // One that has no comma behind it gets one.
+    // An entry without a comma gets one.
     let text = "[[siit]]\neam = [\n    { v4 = \"203.0.113.5\", v6 = \"2001:db8::5\" } # Alice\n]\n";
     let more = added(text, &new()).unwrap();
     assert!(more.contains("}, # Alice\n    { v4 = \"203.0.113.7\""), "{more}");
@@ -80,7 +80,7 @@ fn an_entry_more_and_an_entry_less_leave_all_else_as_it_was() {
 }
 
 #[test]
-fn a_line_goes_with_its_own_comment_and_no_other() {
+fn removing_a_line_removes_only_its_own_comment() {
     let text = "[[siit]]\neam = [ # all\n    # servers\n    { v4 = \"203.0.113.1\", v6 = \"2001:db8::1\" }, # one\n    \
                 { v4 = \"203.0.113.2\", v6 = \"2001:db8::2\" }, # two\n    # others\n    \
                 { v4 = \"203.0.113.3\", v6 = \"2001:db8::3\" }, { v4 = \"203.0.113.4\", v6 = \"2001:db8::4\" } # four\n]\n";
@@ -98,7 +98,7 @@ fn a_line_goes_with_its_own_comment_and_no_other() {
 }
 
 #[test]
-fn a_batch_adds_and_removes_and_a_replacement_leaves_nothing_else() {
+fn a_batch_adds_and_removes_and_a_replacement_removes_the_rest() {
     let text = "[[siit]] # the only one\neam = [\n    { v4 = \"203.0.113.1\", v6 = \"2001:db8::1\" },\n    \
                 { v4 = \"203.0.113.2\", v6 = \"2001:db8::2\" },\n]\n[limits]\nsessions_max = 5\n";
     let old = [eam("2001:db8::1", "203.0.113.1"), eam("2001:db8::2", "203.0.113.2")];
@@ -122,7 +122,7 @@ const TWO: &str = "[[pool]]\nprefixes = \"192.0.2.0/28\"\n[[nat64]] # the first\
                    [[nat44]]\ninside = \"100.64.0.0/10\"\nstatic = [{ protocol = \"tcp\", inside = \"100.64.0.1:80\", outside = \"192.0.2.1:80\" }]\n";
 
 #[test]
-fn bindings_go_to_the_instance_that_is_named() {
+fn bindings_go_to_the_named_instance() {
     let six = binding("[2001:db8::5]:443", "192.0.2.1:443");
     let refused = added(TWO, &six).unwrap_err().to_string();
     assert_eq!(refused, "several instances can have these mappings: name one of home, nat44-1");
@@ -159,7 +159,7 @@ fn tables_with_headers_are_changed_too() {
 }
 
 #[test]
-fn what_is_malformed_is_named_by_its_number_with_what_to_write() {
+fn a_malformed_mapping_is_named_by_its_number_with_a_correction() {
     assert!(added("[[siit", &new()).unwrap_err().what.starts_with("invalid configuration: "));
     let none = added("", &new()).unwrap_err().to_string();
     assert_eq!(none, "there is no siit instance: add one to the configuration first");
@@ -191,7 +191,7 @@ fn what_is_malformed_is_named_by_its_number_with_what_to_write() {
     assert_eq!(refused.instead, EAM);
 }
 
-/// A directory with files of mappings, and the name of a configuration in it.
+/// Creates a directory with mapping files; returns the name of a configuration in it.
 fn directory(name: &str, files: &[(&str, &str)]) -> String {
     let directory = std::env::temp_dir().join(format!("gatun-mappings-{}-{name}", std::process::id()));
     fs::create_dir_all(&directory).unwrap();
@@ -228,7 +228,7 @@ fn a_file_of_mappings_is_changed_line_by_line_and_replaced_as_a_whole() {
 }
 
 #[test]
-fn a_table_in_several_places_is_changed_where_its_mappings_are_and_not_replaced() {
+fn a_table_in_several_places_is_edited_and_not_replaced() {
     let name = directory("several", &[("a.txt", LINES), ("b.txt", "203.0.113.9 2001:db8::9\n")]);
     let text = "[[siit]]\neam_file = [\"a.txt\", \"b.txt\"]\neam = [{ v4 = \"203.0.113.5\", v6 = \"2001:db8::5\" }]\n";
     let without = |mapping| {

@@ -1,4 +1,4 @@
-//! `allocation` in `[[pool]]`: how ports are given out.
+//! `allocation` in `[[pool]]`: the method of port allocation.
 
 use crate::keys::{self, Allocation as Kind};
 use crate::problem::Problems;
@@ -10,15 +10,15 @@ use toml::de::DeValue;
 
 /// Hold-down time that RFC 6888 REQ-8 requires.
 const HOLD_MS: u32 = 120_000;
-/// Single ports held down at a time, where nothing is written.
+/// Default number of single ports in hold-down.
 const HOLD_PORTS_MAX: u32 = 16_384;
 
-/// Keys that a kind does not have, and why.
+/// Keys that only some kinds have.
 const BLOCKS_ONLY: &[&str] = &["size", "blocks_per_subscriber", "linger"];
 const DETERMINISTIC_ONLY: &[&str] = &["inside", "overflow"];
 
-/// A pool's allocation; the default where none is written or it is wrong. `subscriber_len` of a formula is
-/// that of the instance, which is not known here.
+/// Reads a pool's allocation; returns the default if it is missing or wrong. `subscriber_len` of a formula
+/// comes from the instance and is filled in later.
 pub(crate) fn read(pool: &Table<'_>, problems: &mut Problems) -> Allocation {
     match pool.node("allocation").map(Spanned::get_ref) {
         Some(DeValue::Table(_)) => match pool.table("allocation", problems) {
@@ -115,7 +115,7 @@ fn read_blocks(
 
 fn refuse(table: &Table<'_>, kind: &str, names: &[&str], problems: &mut Problems) {
     for name in names.iter().filter(|name| table.node(name).is_some()) {
-        let what = format!("`{name}` means nothing where `kind` is \"{kind}\"");
-        problems.error(table.span_of(name), what, format!("take `{name}` out"));
+        let what = format!("`{name}` does not apply to `kind = \"{kind}\"`");
+        problems.error(table.span_of(name), what, format!("remove `{name}`"));
     }
 }

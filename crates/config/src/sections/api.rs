@@ -1,4 +1,4 @@
-//! `[api]` and `[metrics]`: where the daemon is asked.
+//! `[api]` and `[metrics]`: sockets of the API.
 
 use crate::problem::Problems;
 use crate::reader::Table;
@@ -7,18 +7,18 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use toml::de::DeValue;
 
-/// Bytes of a Unix socket's path, at most (108 with the zero behind it), less what it is made under at first.
+/// Longest path of a Unix socket, bytes: 108 with the final zero, less the suffix of its temporary name.
 const SOCKET_PATH_LEN_MAX: usize = 96;
 
 /// Sockets of the API.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum ApiSocket {
-    /// At the usual place, where that can be; else nowhere.
+    /// The default path if possible, else none.
     #[default]
     Usual,
-    /// At this path.
+    /// This path.
     Path(PathBuf),
-    /// Nowhere.
+    /// No socket.
     Off,
 }
 
@@ -27,22 +27,22 @@ pub enum ApiSocket {
 pub struct Api {
     /// Unix socket.
     pub socket: ApiSocket,
-    /// The group whose members may use it, a name or a number; else its owner alone.
+    /// Group whose members may use the socket, by name or number; if none, only its owner.
     pub group: Option<String>,
-    /// TCP under TLS, if it is served there.
+    /// TCP under TLS, if configured.
     pub tls: Option<ApiTls>,
 }
 
 /// The API on TCP, under TLS.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ApiTls {
-    /// At least one.
+    /// Addresses; at least one.
     pub listen: Vec<SocketAddr>,
-    /// File of the certificate, and of those up to its root, in PEM.
+    /// File of the certificate chain, in PEM.
     pub certificate: PathBuf,
     /// File of its private key, in PEM.
     pub key: PathBuf,
-    /// File of those who may ask.
+    /// File of the tokens.
     pub tokens: PathBuf,
 }
 
@@ -69,7 +69,7 @@ fn read_tls(table: &Table<'_>, problems: &mut Problems) -> Option<ApiTls> {
     let [certificate, key, tokens] = FILES.map(|name| table.get(name, problems, path));
     if table.node("listen_tls").is_none() {
         for name in FILES.iter().filter(|name| table.node(name).is_some()) {
-            let what = format!("`{name}` is for `listen_tls`, which is not there");
+            let what = format!("`{name}` has no effect without `listen_tls`");
             problems.warn(table.span_of(name), what, table.example("listen_tls"));
         }
         return None;
@@ -78,18 +78,18 @@ fn read_tls(table: &Table<'_>, problems: &mut Problems) -> Option<ApiTls> {
         return None;
     }
     for name in FILES.iter().filter(|name| table.node(name).is_none()) {
-        let what = format!("`{name}` is missing: nobody is served on TCP without TLS and tokens");
+        let what = format!("`{name}` is missing: the API on TCP needs TLS and tokens");
         problems.error(table.span.clone(), what, table.example(name));
     }
     Some(ApiTls { listen, certificate: certificate?, key: key?, tokens: tokens? })
 }
 
-/// A file's path from / on.
+/// An absolute path of a file.
 fn path(v: &DeValue<'_>) -> Read<PathBuf> {
     let text = value::text(v)?;
     match text.starts_with('/') && !text.ends_with('/') && !text.contains('\0') {
         true => Ok(text.into()),
-        false => Err(Invalid::new(format!("\"{}\" is not a file's path from / on", value::shorten(text)))),
+        false => Err(Invalid::new(format!("\"{}\" is not an absolute path of a file", value::shorten(text)))),
     }
 }
 
@@ -104,7 +104,7 @@ fn socket(v: &DeValue<'_>) -> Read<ApiSocket> {
         Some(path) => path,
     };
     if !path.starts_with('/') || path.ends_with('/') || path.contains('\0') {
-        return Err(Invalid::new(format!("\"{}\" is not a path from / on to a file", value::shorten(path))));
+        return Err(Invalid::new(format!("\"{}\" is not an absolute path of a file", value::shorten(path))));
     }
     match path.len() <= SOCKET_PATH_LEN_MAX {
         true => Ok(ApiSocket::Path(path.into())),

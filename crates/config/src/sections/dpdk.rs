@@ -1,4 +1,4 @@
-//! `[dpdk]`: DPDK's environment; and what a device of DPDK is called.
+//! `[dpdk]`: DPDK's environment; and names of DPDK devices.
 
 use crate::keys::{self, HugePages};
 use crate::problem::Problems;
@@ -33,7 +33,7 @@ pub(crate) fn read(table: &Table<'_>, problems: &mut Problems) -> RawDpdk {
     RawDpdk { settings, span: table.span.clone() }
 }
 
-/// One word: values stand behind `=`, so that no argument is taken for another one's value.
+/// One word: values follow `=`, so that no argument is taken for the value of another one.
 fn argument(value: &DeValue<'_>) -> Read<String> {
     let s = value::text(value)?;
     if s.len() > 1 && s.starts_with('-') && s.bytes().all(|b| b.is_ascii_graphic()) {
@@ -43,7 +43,7 @@ fn argument(value: &DeValue<'_>) -> Read<String> {
     Err(Invalid::with(what, "write one word for each, for example `eal = [\"--socket-limit=1024\"]`"))
 }
 
-/// The address of a card on its bus, or a driver's name with a number and its arguments.
+/// The bus address of a card, or a driver's name with a number and its arguments.
 pub(crate) fn device(value: &DeValue<'_>) -> Read<String> {
     const LEN_MAX: usize = 255;
     let s = value::text(value)?;
@@ -58,11 +58,11 @@ pub(crate) fn device(value: &DeValue<'_>) -> Read<String> {
     let what = format!("\"{}\" is not a device of DPDK", value::shorten(s));
     Err(Invalid::with(
         what,
-        "write a card's address, for example \"0000:01:00.0\", or a driver's name with a number and its arguments, for example \"net_memif0,role=client,socket=/run/memif.sock\"",
+        "write the bus address of a card, for example \"0000:01:00.0\", or a driver's name with a number and arguments, for example \"net_memif0,role=client,socket=/run/memif.sock\"",
     ))
 }
 
-/// `0000:01:00.0`, or without the domain in front.
+/// Returns true for `0000:01:00.0`, also without the domain.
 fn is_on_bus(name: &str) -> bool {
     let Some((bus, function)) = name.rsplit_once('.') else { return false };
     let lens: Vec<usize> = bus.split(':').map(str::len).collect();

@@ -1,5 +1,5 @@
-//! Explicit address mappings (RFC 7757), from the configuration or from files of their own. A million of
-//! them load from a file in about a second, so each is kept in 48 bytes and the checks are one sort a side.
+//! Explicit address mappings (RFC 7757), from the configuration or from files. A million of them load from a
+//! file in about a second: each takes 48 bytes, and the checks are one sort per side.
 
 use crate::files::Files;
 use crate::problem::Problems;
@@ -10,7 +10,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use toml::Spanned;
 
-/// A mapping and where it stands.
+/// A mapping and its place.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RawEam {
     pub(crate) eam: Eam,
@@ -38,7 +38,7 @@ pub(crate) fn read_inline(table: &Table<'_>, problems: &mut Problems) -> Vec<Raw
     eamt
 }
 
-/// A file with one pair a line.
+/// Reads a file with one pair per line.
 pub(crate) fn read_file(
     name: &Spanned<String>,
     files: &Files<'_>,
@@ -51,7 +51,7 @@ pub(crate) fn read_file(
         Ok(text) => text.into(),
         Err(error) => {
             let what = format!("`eam_file`: {} cannot be read: {error}", value::shorten(&shown));
-            let instead = "write the path of a file with an IPv4 and an IPv6 prefix a line";
+            let instead = "write the path of a file with an IPv4 and an IPv6 prefix per line";
             problems.error(name.span(), what, instead);
             return;
         }
@@ -65,7 +65,7 @@ pub(crate) fn read_file(
     }
 }
 
-/// Fields of a line, without its comment.
+/// Fields of a line, without the comment.
 pub(crate) fn line_fields(line: &str) -> impl Iterator<Item = &str> {
     line.split('#').next().unwrap_or_default().split_ascii_whitespace()
 }
@@ -101,7 +101,7 @@ fn read_line(line: &str, file: usize, start: usize, eamt: &mut Vec<RawEam>, prob
     }
 }
 
-/// Keeps a mapping that RFC 7757 3.2 allows: the IPv6 suffix has room for the IPv4 one.
+/// Adds a mapping if RFC 7757 3.2 allows it: the IPv6 suffix must have room for the IPv4 one.
 fn push(eamt: &mut Vec<RawEam>, eam: Eam, file: usize, span: Range<usize>, problems: &mut Problems) {
     let (suffix4, suffix6) = (32 - eam.v4.len, 128 - eam.v6.len);
     if suffix6 < suffix4 {
@@ -116,7 +116,7 @@ fn push(eamt: &mut Vec<RawEam>, eam: Eam, file: usize, span: Range<usize>, probl
     eamt.push(RawEam { eam, file: file as u32, start, len });
 }
 
-/// Refuses equal prefixes, and, unless `allow_overlap`, prefixes inside others.
+/// Refuses equal prefixes, and nested ones unless `allow_overlap`.
 pub(crate) fn check_overlaps(eamt: &mut [RawEam], allow_overlap: bool, problems: &mut Problems) {
     eamt.sort_unstable_by_key(|e| (e.eam.v6, e.file, e.start));
     check_side(eamt, allow_overlap, problems, |e| e.eam.v6, |outer, inner: Net6| outer.contains(inner.addr));
@@ -124,8 +124,8 @@ pub(crate) fn check_overlaps(eamt: &mut [RawEam], allow_overlap: bool, problems:
     check_side(eamt, allow_overlap, problems, |e| e.eam.v4, |outer, inner: Net4| outer.contains(inner.addr));
 }
 
-/// `eamt` is sorted by `net`, so a prefix follows the ones that contain it: it is enough to look at the
-/// last one that was not itself inside another. Of two that are equal, the later in the file is refused.
+/// `eamt` is sorted by `net`, so a prefix follows the ones that contain it: it suffices to check against the
+/// last one that was not itself inside another. Of two equal ones, the later in the file is refused.
 fn check_side<N: Copy + PartialEq + std::fmt::Debug + Side>(
     eamt: &[RawEam],
     allow_overlap: bool,
@@ -153,7 +153,7 @@ fn check_side<N: Copy + PartialEq + std::fmt::Debug + Side>(
     }
 }
 
-/// A prefix of either family, for messages.
+/// Formatting of a prefix of either family for messages.
 trait Side {
     fn show(&self) -> String;
 }

@@ -1,4 +1,4 @@
-//! What a port on an Ethernet has that a TUN device has not: `[[port]]` with `backend = "xdp"` or `"dpdk"`.
+//! Keys of an Ethernet port: `[[port]]` with `backend = "xdp"` or `"dpdk"`.
 
 use crate::keys::{self, Backend, Mode};
 use crate::network::{Network, network, parse_network, prefix};
@@ -19,20 +19,20 @@ pub struct Ethernet {
     pub vlan: Vec<u16>,
     /// Routes to destinations that are not on the link.
     pub routes: Vec<Route>,
-    /// Neighbours that are not asked for, as their MAC is written down.
+    /// Static neighbours, with their MAC addresses.
     pub neighbours: Vec<StaticNeighbour>,
     /// Further addresses that ARP and neighbour discovery answer for.
     pub answers: Answers,
-    /// The largest IP packet, bytes; `None`: the interface's MTU.
+    /// Largest IP packet, bytes; `None`: the interface's MTU.
     pub mtu: Option<u32>,
-    /// The realms of its IPv4 and its IPv6 packets: from 1 on where instances name the port.
+    /// Realms of its IPv4 and its IPv6 packets: 0, or from 1 on if instances name the port.
     pub realms: [u8; 2],
 }
 
 /// Driver of a port's device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Driver {
-    /// AF_XDP, and where its program runs.
+    /// AF_XDP, and the hook of its program.
     Xdp(XdpMode),
     /// DPDK.
     Dpdk,
@@ -41,7 +41,7 @@ pub enum Driver {
 /// Hook of the XDP program of an interface.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum XdpMode {
-    /// In the driver where that can, else before the kernel's stack.
+    /// In the driver if it supports XDP, else before the kernel's stack.
     #[default]
     Auto,
     /// In the driver.
@@ -56,11 +56,11 @@ pub enum Answers {
     /// Addresses of the translator in a network of the port.
     #[default]
     Auto,
-    /// These; may be none.
+    /// These; the list may be empty.
     List(Vec<Network>),
 }
 
-/// Reads what a port on an Ethernet has; what only a TUN device has is an error. `None` where it is on none.
+/// Reads the keys of an Ethernet port; keys of TUN devices only are errors. Returns `None` for a TUN device.
 pub(crate) fn read(backend: Backend, table: &Table<'_>, problems: &mut Problems) -> Option<Ethernet> {
     let driver = match backend {
         Backend::Xdp => Driver::Xdp(read_mode(table, problems)),
@@ -72,7 +72,7 @@ pub(crate) fn read(backend: Backend, table: &Table<'_>, problems: &mut Problems)
             Driver::Xdp(_) => ("xdp", "write the interface's name, for example `device = \"eth0\"`"),
             Driver::Dpdk => (
                 "dpdk",
-                "write the card's address or a driver with its arguments, for example `device = \"0000:01:00.0\"`",
+                "write the card's bus address, or a driver with its arguments, for example `device = \"0000:01:00.0\"`",
             ),
         };
         problems.error(table.span.clone(), format!("`backend = \"{word}\"` needs a `device`"), instead);
@@ -116,7 +116,7 @@ fn read_mode(table: &Table<'_>, problems: &mut Problems) -> XdpMode {
         Mode::Skb => Ok(XdpMode::Skb),
         Mode::Create | Mode::Attach => Err(Invalid::with(
             "this mode is for TUN devices",
-            "write `mode = \"auto\"`, \"native\" or \"skb\", or leave it out",
+            "write `mode = \"auto\"`, \"native\" or \"skb\", or remove it",
         )),
     });
     mode.unwrap_or_default()
@@ -126,7 +126,7 @@ fn read_routes(table: &Table<'_>, problems: &mut Problems) -> Vec<Route> {
     match table.node("routes").map(Spanned::get_ref) {
         None | Some(DeValue::Boolean(false)) => Vec::new(),
         Some(DeValue::String(s)) if s == "auto" => {
-            let what = "`routes = \"auto\"` is for TUN devices: next hops of an Ethernet have to be written";
+            let what = "`routes = \"auto\"` is for TUN devices: an Ethernet port needs explicit next hops";
             let instead = "write, for example, `routes = [\"0.0.0.0/0 via 198.51.100.1\"]`";
             problems.error(table.span_of("routes"), what, instead);
             Vec::new()
@@ -135,7 +135,7 @@ fn read_routes(table: &Table<'_>, problems: &mut Problems) -> Vec<Route> {
     }
 }
 
-/// `PREFIX via ADDRESS`, or `PREFIX` alone for what is on the link.
+/// Parses `PREFIX via ADDRESS`, or `PREFIX` alone for a network on the link.
 fn route(value: &DeValue<'_>) -> Read<Route> {
     let s = value::text(value)?;
     let instead = "write, for example, `routes = [\"0.0.0.0/0 via 198.51.100.1\"]`";
@@ -150,7 +150,7 @@ fn route(value: &DeValue<'_>) -> Read<Route> {
     Ok(Route { to: prefix(network), via: via.transpose()? })
 }
 
-/// `ADDRESS at MAC`.
+/// Parses `ADDRESS at MAC`.
 fn neighbour(value: &DeValue<'_>) -> Read<StaticNeighbour> {
     let s = value::text(value)?;
     let read = s.split_once(" at ").and_then(|(addr, mac)| {

@@ -1,4 +1,4 @@
-//! `[events]`: what is told of what happens to state, and where.
+//! `[events]`: kinds and destination of events.
 
 use crate::problem::Problems;
 use crate::reader::Table;
@@ -12,7 +12,7 @@ use std::path::PathBuf;
 pub enum EventSink {
     /// Standard output.
     Stdout,
-    /// The end of a file.
+    /// A file, to which lines are appended.
     File(PathBuf),
 }
 
@@ -28,7 +28,7 @@ pub(crate) fn read(table: &Table<'_>, problems: &mut Problems) -> Option<Events>
         "stdout" => Ok(EventSink::Stdout),
         name if name.starts_with('/') && !name.contains('\0') => Ok(EventSink::File(name.into())),
         name => {
-            let what = format!("\"{}\" is neither \"stdout\" nor a path from / on", value::shorten(name));
+            let what = format!("\"{}\" is neither \"stdout\" nor an absolute path", value::shorten(name));
             Err(Invalid::new(what))
         }
     });
@@ -43,7 +43,7 @@ pub(crate) fn read(table: &Table<'_>, problems: &mut Problems) -> Option<Events>
     Some(Events { sink: sink?, plan })
 }
 
-/// The kinds that a section asks for.
+/// Reads the kinds of events of a section.
 pub(crate) fn kinds(table: &Table<'_>, problems: &mut Problems) -> EventKinds {
     let names: Vec<_> = EventKind::ALL.iter().map(|kind| (kind.name(), *kind)).collect();
     let kinds = table.list("kinds", problems, |v| value::choice(v, &names));

@@ -12,7 +12,7 @@ use std::path::PathBuf;
 use toml::Spanned;
 use toml::de::DeValue;
 
-/// Bytes of a spool where nothing else is configured.
+/// Default size of a spool, bytes.
 const SPOOL_LEN_MAX: u64 = 1 << 30;
 
 /// Address of a collector.
@@ -22,30 +22,30 @@ pub enum ExportTarget {
     Udp(SocketAddr),
     /// A connection.
     Tcp(SocketAddr),
-    /// A Unix socket of datagrams.
+    /// A Unix datagram socket.
     Unix(PathBuf),
 }
 
 /// A collector.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Export {
-    /// For operators.
+    /// Name, for operators.
     pub name: String,
     /// Address.
     pub target: ExportTarget,
     /// Format of its events.
     pub format: ExportFormat,
-    /// Kinds of events that it gets.
+    /// Kinds of events to export.
     pub kinds: EventKinds,
-    /// Whether with the remote ends of sessions (RFC 6888 REQ-12).
+    /// True if session events contain the remote endpoint (RFC 6888 REQ-12).
     pub destinations: bool,
     /// The observation domain of IPFIX.
     pub domain: u32,
     /// Interval between IPFIX templates over UDP, milliseconds.
     pub templates_ms: u32,
-    /// Events that wait, at most.
+    /// Most events that wait.
     pub queue_max: u32,
-    /// Directory of events while it is unreachable, and the size of that at most, bytes.
+    /// Directory for events while the collector is unreachable, and its size limit, bytes.
     pub spool: Option<(PathBuf, u64)>,
 }
 
@@ -65,9 +65,8 @@ pub(crate) fn read(table: &Table<'_>, problems: &mut Problems) -> RawExport {
     let spool = table.get("spool", problems, log::directory);
     let len_max = table.get("spool_max", problems, value::size);
     if spool.is_some() && matches!(target, Some(ExportTarget::Udp(_))) {
-        let what =
-            "`spool`: UDP does not tell whether the collector is there, so that nothing would be spooled";
-        problems.error(table.span_of("spool"), what, "use `to = \"tcp:...\"`, or take `spool` out");
+        let what = "`spool`: UDP does not report losses, so nothing would be spooled";
+        problems.error(table.span_of("spool"), what, "use `to = \"tcp:...\"`, or remove `spool`");
     }
     let format = table.get("format", problems, |v| value::choice(v, keys::EXPORT_FORMAT));
     let export = target.map(|target| Export {
@@ -87,10 +86,8 @@ pub(crate) fn read(table: &Table<'_>, problems: &mut Problems) -> RawExport {
 fn target(v: &DeValue<'_>) -> Read<ExportTarget> {
     let text = value::text(v)?;
     let wrong = || {
-        let what = format!(
-            "\"{}\" is none of udp:ADDRESS:PORT, tcp:ADDRESS:PORT and unix:PATH",
-            value::shorten(text)
-        );
+        let what =
+            format!("\"{}\" is not udp:ADDRESS:PORT, tcp:ADDRESS:PORT or unix:PATH", value::shorten(text));
         Invalid::new(what)
     };
     let address = |text: &str| {

@@ -1,4 +1,4 @@
-//! `[log]`: the log on disk of who had which public port when.
+//! `[log]`: log on disk of public port owners.
 
 use crate::problem::Problems;
 use crate::reader::Table;
@@ -13,13 +13,13 @@ pub const LOG_DIRECTORY: &str = "/var/lib/gatun/log";
 /// Directory, retention and contents of the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Log {
-    /// The directory of its files.
+    /// Directory of the log's files.
     pub directory: PathBuf,
     /// Retention time, milliseconds; `None`: unlimited.
     pub retention_ms: Option<u64>,
-    /// Bytes of it, at most; `None` is without bound.
+    /// Size limit, bytes; `None`: unlimited.
     pub size_max: Option<u64>,
-    /// Whether each binding is logged.
+    /// True if each binding is logged.
     pub bindings: bool,
 }
 
@@ -47,11 +47,11 @@ pub(crate) fn read(table: &Table<'_>, problems: &mut Problems) -> RawLog {
     }
 }
 
-/// A path from / on.
+/// An absolute path.
 pub(crate) fn directory(v: &DeValue<'_>) -> Read<PathBuf> {
     let name = value::text(v)?;
     match name.starts_with('/') && !name.contains('\0') {
         true => Ok(name.into()),
-        false => Err(Invalid::new(format!("\"{}\" is not a path from / on", value::shorten(name)))),
+        false => Err(Invalid::new(format!("\"{}\" is not an absolute path", value::shorten(name)))),
     }
 }

@@ -1,4 +1,5 @@
-//! One file a section: from its tables to typed settings, without regard to other sections.
+//! Readers of sections: from tables to typed settings, one file per section, without regard to other
+//! sections.
 
 pub(crate) mod allocation;
 pub(crate) mod api;
@@ -27,7 +28,7 @@ use gatun_wire::DropReason;
 use std::net::SocketAddr;
 use toml::de::{DeTable, DeValue};
 
-/// Everything that was read, each section by itself.
+/// All sections as read.
 pub(crate) struct Sections {
     pub(crate) ports: Vec<port::RawPort>,
     pub(crate) workers: Option<workers::RawWorkers>,
@@ -136,7 +137,7 @@ fn read_limits(table: &Table<'_>, problems: &mut Problems) -> Limits {
     limits
 }
 
-/// Lifetimes; what is not written keeps `defaults`. One below its RFC's minimum is accepted.
+/// Reads timeouts; missing ones keep `defaults`. A value below the RFC's minimum gives a warning.
 pub(crate) fn read_timeouts(table: &Table<'_>, defaults: Timeouts, problems: &mut Problems) -> Timeouts {
     let mut or = |name, default, minimum, rfc| {
         let Some(ms) = table.get(name, problems, value::duration_ms) else { return default };
@@ -150,7 +151,7 @@ pub(crate) fn read_timeouts(table: &Table<'_>, defaults: Timeouts, problems: &mu
         }
         ms
     };
-    // The others follow it where they are not written.
+    // `tcp_partial_open` and `tcp_closing` follow it unless they are set.
     let transitory = or("tcp_transitory", defaults.tcp_transitory_ms, 240_000, "RFC 5382 REQ-5");
     let follows = |default| if table.node("tcp_transitory").is_some() { transitory } else { default };
     let (opening, closing) = (follows(defaults.tcp_partial_open_ms), follows(defaults.tcp_closing_ms));

@@ -12,7 +12,7 @@ use std::ops::Range;
 use toml::Spanned;
 use toml::de::DeValue;
 
-/// An instance as written.
+/// An instance as in the file.
 pub(crate) struct RawNat44 {
     pub(crate) name: Option<Spanned<String>>,
     pub(crate) inside: Vec<Spanned<Net4>>,
@@ -73,7 +73,7 @@ pub(crate) fn read(
     }
 }
 
-/// A network that hosts can be in.
+/// Reads a network that may contain hosts.
 fn inside_net(value: &DeValue<'_>) -> Result<Net4, Invalid> {
     let net = value::net4(value)?;
     if net.len == 0 || net.addr.is_loopback() || net.addr.is_multicast() || net.addr.is_unspecified() {
@@ -82,7 +82,7 @@ fn inside_net(value: &DeValue<'_>) -> Result<Net4, Invalid> {
     Ok(net)
 }
 
-/// One exemption for each prefix and range of ports.
+/// Reads an exemption: one for each prefix and range of ports.
 fn read_exemption(table: &Table<'_>, problems: &mut Problems) -> Vec<Exemption> {
     let nets = table.list("prefixes", problems, value::net4);
     if table.node("prefixes").is_none() {

@@ -13,7 +13,7 @@ use std::ops::Range;
 use toml::Spanned;
 use toml::de::DeValue;
 
-/// An instance as written.
+/// An instance as in the file.
 pub(crate) struct RawNat64 {
     pub(crate) name: Option<Spanned<String>>,
     pub(crate) pool6: Vec<Spanned<Prefix64>>,
@@ -34,10 +34,10 @@ pub(crate) struct RawNat64 {
     pub(crate) span: Range<usize>,
 }
 
-/// Ports in a row of one `static`, at most: each becomes a binding.
+/// Most ports in one `static` entry: each becomes a binding.
 const STATIC_PORTS_MAX: u32 = 1_024;
 
-/// A static binding and the places of its ends.
+/// A static binding and the places of its endpoints.
 pub(crate) struct RawBinding {
     pub(crate) binding: StaticBinding,
     pub(crate) inside_span: Range<usize>,
@@ -109,7 +109,7 @@ fn read_bindings(table: &Table<'_>, problems: &mut Problems) -> Vec<RawBinding> 
     bindings_of(table, inside, problems).unwrap_or_default()
 }
 
-/// The bindings from `inside`, whose ports may be several in a row, to the `outside` of the table.
+/// The bindings from `inside`, which may have several consecutive ports, to the `outside` of the table.
 pub(super) fn bindings_of(
     table: &Table<'_>,
     inside: Option<(Ipv6Addr, PortRange)>,
@@ -122,7 +122,7 @@ pub(super) fn bindings_of(
     if count(inside_ports) != count(outside_ports) {
         let what =
             format!("`outside`: {} ports, but {} in `inside`", count(outside_ports), count(inside_ports));
-        problems.error(table.span_of("outside"), what, "write as many ports in one as in the other");
+        problems.error(table.span_of("outside"), what, "write the same number of ports in both");
         return None;
     }
     if count(outside_ports) > STATIC_PORTS_MAX {
@@ -140,7 +140,7 @@ pub(super) fn bindings_of(
     Some(bindings)
 }
 
-/// Port 0 is no port; identifier 0 is an identifier.
+/// Refuses port 0; ICMP identifier 0 is valid.
 fn check_port_zero(table: &Table<'_>, binding: &StaticBinding, problems: &mut Problems) -> Option<()> {
     if binding.transport == Transport::Icmp {
         return Some(());

@@ -11,23 +11,23 @@ use std::ops::Range;
 use toml::Spanned;
 use toml::de::DeValue;
 
-/// The ports of a pool that names none: those that a host's own services do not have.
+/// Ports of a pool without `ports`: those that a host's own services do not use.
 const DEFAULT_PORTS: (u16, u16) = (1024, 65_535);
 
-/// Ranges of addresses times ranges of ports, at most.
+/// Most combinations of address ranges and port ranges.
 const RANGES_MAX: usize = 65_536;
 
-/// A pool as written.
+/// A pool as in the file.
 pub(crate) struct RawPool {
     pub(crate) name: Option<Spanned<String>>,
-    /// Each with the place of its addresses.
+    /// Ranges, each with the place of its addresses.
     pub(crate) ranges: Vec<Spanned<PoolRange>>,
     pub(crate) pairing: Pairing,
     pub(crate) port_parity: bool,
     pub(crate) port_class: bool,
     pub(crate) allocation: Spanned<Allocation>,
     pub(crate) overload: Vec<(Transport, u16)>,
-    /// Whether an error was found in it: then its ranges are not all there.
+    /// True if the pool has errors: `ranges` is then incomplete.
     pub(crate) broken: bool,
     pub(crate) span: Range<usize>,
 }
@@ -59,7 +59,7 @@ pub(crate) fn read(table: &Table<'_>, problems: &mut Problems) -> RawPool {
     }
 }
 
-/// Remote ports that share public ones.
+/// Most remote ports in `overload`.
 const OVERLOAD_MAX: usize = 64;
 
 fn read_overload(table: &Table<'_>, problems: &mut Problems) -> Vec<(Transport, u16)> {
@@ -70,7 +70,7 @@ fn read_overload(table: &Table<'_>, problems: &mut Problems) -> Vec<(Transport, 
             match written.get_ref().0 {
                 Some(only) if only != transport => {}
                 _ if all.contains(&(transport, port)) => {
-                    let what = format!("port {port} stands here twice for one protocol");
+                    let what = format!("duplicate port {port} for one protocol");
                     problems.error(written.span(), what, "remove one of the two");
                 }
                 _ => all.push((transport, port)),
@@ -79,19 +79,19 @@ fn read_overload(table: &Table<'_>, problems: &mut Problems) -> Vec<(Transport, 
         if port == 53 && transport != Some(Transport::Tcp) {
             problems.warn(
                 written.span(),
-                "queries of one subscriber share a port: an answer is then easier to forge (RFC 5452)",
-                "take 53 out, unless inside hosts ask a resolver that they trust the way to",
+                "queries of one subscriber share a port, which makes answers easier to forge (RFC 5452)",
+                "remove 53, unless inside hosts use a resolver over a trusted path",
             );
         }
     }
     if all.len() > OVERLOAD_MAX {
-        let what = format!("`overload`: {} ports, and each new flow looks at all", all.len());
+        let what = format!("`overload`: {} ports, all of which each new flow searches", all.len());
         problems.error(table.span_of("overload"), what, format!("write at most {OVERLOAD_MAX}"));
     }
     all
 }
 
-/// The `prefixes`, `ports` and `protocols` of a table, multiplied out.
+/// Reads the combinations of `prefixes`, `ports` and `protocols` of a table.
 fn read_ranges(table: &Table<'_>, problems: &mut Problems) -> Vec<Spanned<PoolRange>> {
     let addresses = table.list("prefixes", problems, pool_addresses);
     let mut ports = table.list("ports", problems, value::ports);
@@ -99,8 +99,8 @@ fn read_ranges(table: &Table<'_>, problems: &mut Problems) -> Vec<Spanned<PoolRa
         if range.get_ref().0 < 1024 {
             problems.warn(
                 range.span(),
-                "ports below 1024 are given to inside hosts that use such ports themselves",
-                "write \"1024-65535\", unless that is wanted (RFC 4787 REQ-3a asks for it)",
+                "ports below 1024 are allocated to inside hosts that use such ports themselves",
+                "write \"1024-65535\", unless this is intended (RFC 4787 REQ-3a asks for it)",
             );
         }
     }

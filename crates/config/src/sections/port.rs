@@ -1,4 +1,4 @@
-//! `[[port]]`: where packets come from and go to.
+//! `[[port]]`: devices that packets are received from and sent to.
 
 use crate::keys::{self, Backend, Mode};
 use crate::network::{Network, network};
@@ -11,35 +11,37 @@ use std::net::IpAddr;
 use toml::Spanned;
 use toml::de::DeValue;
 
-/// A port: a TUN device, or an interface on an Ethernet.
+/// A port: a TUN device, or an Ethernet interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Port {
-    /// For operators.
+    /// Name, for operators.
     pub name: String,
-    /// The device's name in the system, at most 15 bytes; of DPDK, with its arguments.
+    /// Device name in the system, at most 15 bytes; for DPDK, the device with its arguments.
     pub device: String,
-    /// Whether it is made or exists.
+    /// Creates the device or attaches to an existing one.
     pub mode: DeviceMode,
-    /// Queues, each served by one worker; `None`: one a processor.
+    /// Number of queues, each served by one worker; `None`: one per processor.
     pub queues: Option<u16>,
-    /// Addresses with prefix lengths: of a TUN device for the kernel's side, of an Ethernet for the translator's.
+    /// Addresses with prefix lengths: the kernel's on a TUN device, the translator's on an Ethernet.
     pub addresses: Vec<(IpAddr, u8)>,
     /// Routes to the device.
     pub routes: Routes,
-    /// Whether the device gets its routes even where the host has some to the same networks.
+    /// True if the device's routes take precedence over the host's routes to the same networks.
     pub precede_routes: bool,
     /// MTU of the device in bytes.
     pub mtu: u32,
-    /// Whether segments of up to 64 KB pass as one packet.
+    /// True if segments of up to 64 KB pass as one packet.
     pub offload: bool,
-    /// Whether UDP datagrams of one flow are given to the kernel together.
+    /// True if UDP datagrams of one flow are given to the kernel together.
     pub udp_gro: bool,
-    /// Settings of a port on an Ethernet; `None` for a TUN device. Then `mode`, `routes`, `precede_routes`, `mtu`, `offload` and `udp_gro` mean nothing.
+    /// Settings of an Ethernet port; `None` for a TUN device. If set, `mode`, `routes`, `precede_routes`,
+    /// `mtu`, `offload` and `udp_gro` have no effect.
     pub ethernet: Option<Ethernet>,
 }
 
 impl Port {
-    /// A port without what may change while it is open: two that are alike so differ in nothing that needs a restart.
+    /// The port without the settings that can change while it is open. If two ports are equal in this form,
+    /// replacing one by the other needs no restart.
     pub fn fixed(&self) -> Port {
         let mut port = Port { addresses: Vec::new(), routes: Routes::default(), ..self.clone() };
         if let Some(ethernet) = &mut port.ethernet {
@@ -51,27 +53,27 @@ impl Port {
     }
 }
 
-/// Whether a device is made or exists.
+/// Origin of a TUN device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum DeviceMode {
-    /// Made at start, gone at the end.
+    /// Created at start, removed at the end.
     #[default]
     Create,
-    /// A persistent one that exists.
+    /// An existing persistent device.
     Attach,
 }
 
 /// Routes to a device.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Routes {
-    /// Those of [`crate::Config::routes`].
+    /// Networks of [`crate::Config::routes`].
     #[default]
     Auto,
-    /// These; may be none.
+    /// These; the list may be empty.
     List(Vec<Network>),
 }
 
-/// A port as written: names are filled in when all are known.
+/// A port as in the file; missing names are filled in once all are known.
 pub(crate) struct RawPort {
     pub(crate) name: Option<Spanned<String>>,
     pub(crate) device: Option<Spanned<String>>,
@@ -88,7 +90,7 @@ pub(crate) struct RawPort {
 }
 
 impl RawPort {
-    /// The port of a file without `[[port]]`.
+    /// The default port of a file without `[[port]]`.
     pub(crate) fn unwritten() -> Self {
         RawPort {
             name: None,
@@ -111,7 +113,7 @@ pub(crate) fn read(table: &Table<'_>, problems: &mut Problems) -> RawPort {
     let backend = table.get("backend", problems, |v| match value::choice(v, keys::BACKEND)? {
         backend @ (Backend::Tun | Backend::Xdp | Backend::Dpdk) => Ok(backend),
         Backend::Pcap => Err(Invalid::with(
-            "capture files are not read by the daemon",
+            "the daemon does not read capture files",
             "write `backend = \"tun\"`; `gatun translate` reads capture files",
         )),
     });
@@ -133,8 +135,8 @@ pub(crate) fn read(table: &Table<'_>, problems: &mut Problems) -> RawPort {
     let mode = table.get("mode", problems, device_mode).unwrap_or_default();
     let precede_routes = table.flag("precede_routes", problems).unwrap_or(false);
     if precede_routes && mode == DeviceMode::Attach {
-        let what = "`precede_routes` is for devices that end with gatun: with `mode = \"attach\"` the device would keep its \
-                    routes, and the host would not get its own ones back";
+        let what = "`precede_routes` needs a device that gatun removes at its end: with `mode = \"attach\"` the \
+                    device would keep its routes, and the host would not get its own ones back";
         let instead = "write `mode = \"create\"`, or `routes = false` and set routes by hand";
         problems.error(table.span_of("precede_routes"), what, instead);
     }
@@ -172,7 +174,7 @@ fn device_mode(value: &DeValue<'_>) -> Read<DeviceMode> {
         Mode::Attach => Ok(DeviceMode::Attach),
         Mode::Auto | Mode::Native | Mode::Skb => Err(Invalid::with(
             "this mode is for `backend = \"xdp\"`",
-            "write `mode = \"create\"` or \"attach\", or leave it out",
+            "write `mode = \"create\"` or \"attach\", or remove it",
         )),
     }
 }
@@ -197,7 +199,7 @@ fn read_routes(table: &Table<'_>, problems: &mut Problems) -> Routes {
     }
 }
 
-/// A name that the kernel takes and nobody has to quote; `%` would be a template.
+/// Reads a name that the kernel accepts and that needs no quotes; `%` would be a template.
 fn device_name(value: &DeValue<'_>) -> Read<String> {
     let s = value::text(value)?;
     let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '@' | '-');
@@ -211,7 +213,7 @@ fn device_name(value: &DeValue<'_>) -> Read<String> {
     Ok(s.to_owned())
 }
 
-/// An address with its prefix length; host bits may be set.
+/// Reads an address with its prefix length; host bits may be set.
 fn address(value: &DeValue<'_>) -> Read<(IpAddr, u8)> {
     let s = value::text(value)?;
     let wrong = || Invalid::new(format!("\"{}\" is not an address with a prefix length", value::shorten(s)));

@@ -12,7 +12,7 @@ use gatun_wire::{Prefix64, Settings};
 use std::ops::Range;
 use toml::Spanned;
 
-/// An instance as written.
+/// An instance as in the file.
 pub(crate) struct RawSiit {
     pub(crate) name: Option<Spanned<String>>,
     pub(crate) pool6: Vec<Spanned<Prefix64>>,

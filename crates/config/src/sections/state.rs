@@ -1,4 +1,4 @@
-//! `[state]`: where sessions are kept for the next process.
+//! `[state]`: directory of sessions for the next process.
 
 use crate::problem::Problems;
 use crate::reader::Table;
@@ -9,12 +9,12 @@ use toml::de::DeValue;
 /// Directory of sessions that outlive the process.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum StateDir {
-    /// At the usual place, where that can be; else nowhere.
+    /// The default directory if possible, else none.
     #[default]
     Usual,
-    /// In this directory.
+    /// This directory.
     Path(PathBuf),
-    /// Nowhere.
+    /// No directory.
     Off,
 }
 
@@ -29,7 +29,7 @@ fn directory(v: &DeValue<'_>) -> Read<StateDir> {
     }
     if !text.starts_with('/') || text.trim_end_matches('/').is_empty() || text.contains('\0') {
         let what =
-            format!("\"{}\" is neither a directory's path from / on nor \"off\"", value::shorten(text));
+            format!("\"{}\" is neither an absolute path of a directory nor \"off\"", value::shorten(text));
         return Err(Invalid::new(what));
     }
     Ok(StateDir::Path(text.into()))

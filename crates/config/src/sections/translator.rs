@@ -1,4 +1,4 @@
-//! `[translator]`, and the keys of it that an instance may set for itself.
+//! `[translator]`, and the keys of it that an instance may override.
 
 use crate::keys;
 use crate::problem::Problems;
@@ -21,7 +21,7 @@ pub(crate) struct Translator {
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Defaults {
     settings: Settings,
-    /// `tcp_mss_max`, where it is written.
+    /// `tcp_mss_max`, if set.
     mss_max: Option<u16>,
 }
 
@@ -36,7 +36,7 @@ pub(crate) fn read(table: &Table<'_>, problems: &mut Problems) -> Translator {
 }
 
 impl Defaults {
-    /// With what `table` sets of the header translation.
+    /// Applies the header translation keys of `table`.
     fn overridden(self, table: &Table<'_>, problems: &mut Problems) -> Defaults {
         let Defaults { settings: mut s, mut mss_max } = self;
         set(&mut s.mtu4, table.integer("mtu4", problems));
@@ -52,14 +52,14 @@ impl Defaults {
         Defaults { settings: s, mss_max }
     }
 
-    /// The header translation of an instance whose section is `table`.
+    /// Settings of header translation for an instance with the section `table`.
     pub(crate) fn settings(self, table: &Table<'_>, problems: &mut Problems) -> Settings {
         let Defaults { settings, mss_max } = self.overridden(table, problems);
         let carried = (settings.mtu4 - TCP_IPV4).min(settings.mtu6 - TCP_IPV6);
         Settings { mss_max: mss_max.unwrap_or(carried as u16), ..settings }
     }
 
-    /// The link of a NAT44 instance whose section is `table`: its MTU and the largest segment size.
+    /// MTU and largest segment size of a NAT44 instance with the section `table`.
     pub(crate) fn link(self, table: &Table<'_>, problems: &mut Problems) -> (u32, u16) {
         let mtu = table.integer("mtu4", problems).unwrap_or(self.settings.mtu4);
         let mss_max = read_mss_max(table, problems).or(self.mss_max);
@@ -67,8 +67,8 @@ impl Defaults {
     }
 }
 
-/// Bytes of headers in front of a TCP segment's data, IP's and TCP's without options (RFC 9293 3.7.1). No MTU is
-/// as small.
+/// Bytes of IP and TCP headers without options in front of a segment's data (RFC 9293 3.7.1). Every MTU is
+/// larger.
 const TCP_IPV4: u32 = 40;
 const TCP_IPV6: u32 = 60;
 
@@ -76,10 +76,11 @@ fn read_mss_max(table: &Table<'_>, problems: &mut Problems) -> Option<u16> {
     table.integer("tcp_mss_max", problems).map(|n| n as u16)
 }
 
-/// Sizes that are allowed and rarely meant; each is said where one of its keys is written.
+/// Warns about sizes that are valid but rarely intended, at one of the keys concerned.
 fn doubtful_sizes(table: &Table<'_>, s: &Settings, problems: &mut Problems) {
     if table.node("mtu4").is_some() && s.mtu4 < 1260 {
-        // RFC 8200 5: a link below 1280 has to fragment by itself; IPv6 hosts will not send less.
+        // RFC 8200 5: a link below 1280 must fragment by itself, because IPv6 hosts send packets of up to
+        // 1280 bytes.
         let what = format!("`mtu4` = {} is less than an IPv6 packet of 1280 bytes needs (1260)", s.mtu4);
         problems.warn(table.span_of("mtu4"), what, "write `mtu4 = 1260` or more, if the link carries it");
     }

@@ -1,4 +1,4 @@
-//! `[workers]`: the processors that packets are translated on.
+//! `[workers]`: processors of the workers.
 
 use crate::problem::Problems;
 use crate::reader::Table;
@@ -11,7 +11,7 @@ pub(crate) struct RawWorkers {
     pub(crate) span: Range<usize>,
 }
 
-/// The largest number of a processor.
+/// Largest processor number.
 const CORE_MAX: u32 = 1023;
 
 pub(crate) fn read(table: &Table<'_>, problems: &mut Problems) -> RawWorkers {
@@ -20,7 +20,7 @@ pub(crate) fn read(table: &Table<'_>, problems: &mut Problems) -> RawWorkers {
     for core in cores {
         let (span, core) = (core.span(), core.into_inner() as u16);
         if read.cores.contains(&core) {
-            let what = format!("`cores` names {core} twice: two workers would share it");
+            let what = format!("`cores` lists {core} twice: two workers would share it");
             problems.error(span, what, "write another one, or fewer `queues` in [[port]]");
             continue;
         }

@@ -1,4 +1,4 @@
-//! Every metric, once.
+//! List of all metrics.
 
 use super::read::{
     DIRECTIONS, by_export, by_instance, by_life, by_pool, by_pool_blocks, by_pool_protocol, by_pool_way,
@@ -42,7 +42,7 @@ const POOL: &[&str] = &["pool"];
 const POOL_WAY: &[&str] = &["pool", "direction"];
 const POOL_PROTOCOL: &[&str] = &["pool", "protocol"];
 
-/// All there are. Transports are in the order of [`Transport`].
+/// All metrics. Transports are in the order of [`Transport`].
 pub(super) const METRICS: &[Metric] = &[
     gauge(
         "build_info",
@@ -54,7 +54,7 @@ pub(super) const METRICS: &[Metric] = &[
         "uptime_seconds",
         &[],
         |v, s| s.add(&[], v.scrape.uptime_seconds),
-        "Seconds since it began to translate.",
+        "Seconds since translation began.",
     ),
     gauge(
         "worker_up",
@@ -64,13 +64,13 @@ pub(super) const METRICS: &[Metric] = &[
                 s.add(&[&number.to_string()], u64::from(snapshot.is_some()));
             }
         },
-        "Whether a worker answers.",
+        "1 if the worker answers.",
     ),
     gauge(
         "worker_adds_up",
         WORKER,
         |v, s| by_worker(v, s, |w| u64::from(w.conserved())),
-        "Whether every packet that a worker received is accounted for; 0 is a defect to be reported.",
+        "1 if every packet that the worker received is accounted for; 0 is a defect: please report it.",
     ),
     counter(
         "worker_packets",
@@ -87,20 +87,20 @@ pub(super) const METRICS: &[Metric] = &[
         |v, s| {
             v.workers().for_each(|(n, w)| fates(w).iter().for_each(|(fate, c)| s.add(&[&n, fate], c.bytes)));
         },
-        "Their bytes.",
+        "Bytes by worker and fate.",
     ),
     gauge(
         "worker_held_packets",
         WORKER,
         |v, s| by_worker(v, s, |w| w.engine.held),
-        "Packets held at this moment: fragments that wait for their first one, SYNs that wait for an inside host.",
+        "Packets held at this moment: fragments that wait for the first fragment, SYNs that wait for an inside host.",
     ),
     counter("worker_bursts", WORKER, |v, s| by_worker(v, s, |w| w.worker.bursts), "Bursts received."),
     counter(
         "worker_idle_waits",
         WORKER,
         |v, s| by_worker(v, s, |w| w.worker.idle_waits),
-        "Times that a worker went to sleep for want of packets.",
+        "Times that a worker went to sleep because there were no packets.",
     ),
     counter(
         "worker_busy_seconds",
@@ -111,7 +111,7 @@ pub(super) const METRICS: &[Metric] = &[
                 s.add(&[&n], format_args!("{}.{:03}", ms / 1000, ms % 1000));
             });
         },
-        "Time of the turns of a worker's loop in which there were packets. Its rate is the share of a processor that packets take: what the system shows of a worker that looks for packets without a pause (DPDK) is not.",
+        "Time of the loop iterations in which a worker had packets. Its rate is the share of a processor that packets take; the system's CPU usage is not, for a worker that polls (DPDK).",
     ),
     counter(
         "worker_handed_packets",
@@ -122,19 +122,19 @@ pub(super) const METRICS: &[Metric] = &[
                 s.add(&[&n, "after"], w.worker.handed.after);
             })
         },
-        "Packets given to the worker that has their session, before or after translation.",
+        "Packets handed to the worker that has their session, before or after translation.",
     ),
     counter(
         "worker_handed_lost_packets",
         WORKER,
         |v, s| by_worker(v, s, |w| w.worker.handed.before_lost + w.worker.handed.after_lost),
-        "Packets lost on that way, as the other worker did not keep up.",
+        "Packets lost because another worker did not keep up.",
     ),
     gauge(
         "worker_sessions",
         WORKER,
         |v, s| by_worker(v, s, |w| conversion::state_of(w)[0]),
-        "Sessions of a worker.",
+        "Sessions by worker.",
     ),
     counter(
         "device_packets",
@@ -156,7 +156,7 @@ pub(super) const METRICS: &[Metric] = &[
                 s.add(&[&n, &w.backend_name, "sent"], w.backend.tx_bytes);
             })
         },
-        "Their bytes.",
+        "Bytes that a worker's device has received and sent.",
     ),
     counter(
         "device_super_packets",
@@ -167,7 +167,7 @@ pub(super) const METRICS: &[Metric] = &[
                 s.add(&[&n, &w.backend_name, "sent"], w.backend.tx_super_packets);
             })
         },
-        "Of the packets, those that stand for several (TSO, USO).",
+        "Super-packets that a worker's device has received and sent (TSO, USO).",
     ),
     counter(
         "device_errors",
@@ -182,7 +182,7 @@ pub(super) const METRICS: &[Metric] = &[
                     .for_each(|&e| s.add(&[&n, &w.backend_name, e.name()], w.backend.tx_errors[e as usize]));
             })
         },
-        "Packets that a device did not receive whole or did not take.",
+        "Packets that a device did not receive whole or did not accept.",
     ),
     counter(
         "device_events",
@@ -195,7 +195,7 @@ pub(super) const METRICS: &[Metric] = &[
                     .for_each(|named| s.add(&[&n, &w.backend_name, named.name], named.count));
             })
         },
-        "What a kind of device counts beside.",
+        "Further counters of a device's backend.",
     ),
     counter(
         "drops",
@@ -222,41 +222,21 @@ pub(super) const METRICS: &[Metric] = &[
         },
         "Packets forwarded, by direction.",
     ),
-    counter("echo_replies", &[], engine_counter, "Echo requests to the translator itself, answered."),
-    counter("icmp_errors_sent", &[], engine_counter, "ICMP errors made and sent."),
+    counter("echo_replies", &[], engine_counter, "Echo replies sent for the translator's own addresses."),
+    counter("icmp_errors_sent", &[], engine_counter, "ICMP errors sent."),
     counter("icmp_errors_limited", &[], engine_counter, LIMITED),
     counter("icmp_errors_limited_per_source", &[], engine_counter, LIMITED_PER_SOURCE),
     counter(
         "icmp_errors_suppressed",
         &[],
         engine_counter,
-        "ICMP errors not made, because they are switched off or may not answer such a packet.",
+        "ICMP errors not sent: switched off, or not allowed for such a packet.",
     ),
-    counter(
-        "fragments_made",
-        &[],
-        engine_counter,
-        "Further packets made: fragments of a packet that was cut.",
-    ),
-    counter(
-        "probes_sent",
-        &[],
-        engine_counter,
-        "Probes sent to established TCP connections whose time was up.",
-    ),
-    counter("sessions_cleared", &[], engine_counter, "Sessions ended on request, before their time."),
-    counter(
-        "path_mtus_learnt",
-        &[],
-        engine_counter,
-        "Messages that told of a path to an IPv4 host that carries less than 1260 bytes.",
-    ),
-    counter(
-        "path_mtus_evicted",
-        &[],
-        engine_counter,
-        "Hosts behind such paths that were forgotten for others.",
-    ),
+    counter("fragments_made", &[], engine_counter, "Additional packets made by fragmentation."),
+    counter("probes_sent", &[], engine_counter, "Probes sent on established TCP sessions that timed out."),
+    counter("sessions_cleared", &[], engine_counter, "Sessions ended on request."),
+    counter("path_mtus_learnt", &[], engine_counter, "Learnt MTUs below 1260 bytes of paths to IPv4 hosts."),
+    counter("path_mtus_evicted", &[], engine_counter, "Learnt path MTUs evicted for others."),
     gauge(
         "memory_bytes",
         &["pages"],
@@ -266,44 +246,49 @@ pub(super) const METRICS: &[Metric] = &[
             s.add(&["transparent"], pages.transparent_bytes);
             s.add(&["small"], pages.small_bytes);
         },
-        "Memory taken at the start, by the pages it lies on: huge pages set aside, transparent huge pages, small pages.",
+        "Memory allocated at start, by page type: reserved huge pages, transparent huge pages, small pages.",
     ),
     gauge(
         "sessions_max",
         &[],
         |v, s| s.add(&[], v.scrape.facts.sessions_max),
-        "Sessions there may be (`limits.sessions_max`); 0 without stateful instances.",
+        "Session limit (`limits.sessions_max`); 0 without stateful instances.",
     ),
     gauge(
         "subscribers_max",
         &[],
         |v, s| s.add(&[], v.scrape.facts.subscribers_max),
-        "Subscribers there may be (`limits.subscribers_max`); 0 without stateful instances.",
+        "Subscriber limit (`limits.subscribers_max`); 0 without stateful instances.",
     ),
     counter(
         "instance_packets",
         &["kind", "name", "way"],
         |v, s| by_way(v, s, |c| c.packets),
-        "Packets forwarded by an instance, from inside and to it.",
+        "Packets forwarded by an instance, by direction.",
     ),
-    counter("instance_bytes", &["kind", "name", "way"], |v, s| by_way(v, s, |c| c.bytes), "Their bytes."),
+    counter(
+        "instance_bytes",
+        &["kind", "name", "way"],
+        |v, s| by_way(v, s, |c| c.bytes),
+        "Bytes forwarded by an instance, by direction.",
+    ),
     counter(
         "instance_chosen_packets",
         INSTANCE,
         |v, s| by_instance(v, |who, i| s.add(&who, i.counters.all().packets)),
-        "Packets that an instance was chosen for by port, prefix, source or pool, in either direction: translated, passed, answered or dropped.",
+        "Packets matched to an instance by port, prefix, source or pool, in either direction: translated, passed, answered or dropped.",
     ),
     counter(
         "instance_passed_packets",
         INSTANCE,
         |v, s| by_instance(v, |who, i| s.add(&who, i.counters.passed.packets)),
-        "Packets of an instance that were left as they are.",
+        "Packets of an instance passed on without translation.",
     ),
     counter(
         "instance_hairpinned_packets",
         INSTANCE,
         |v, s| by_instance(v, |who, i| s.add(&who, i.counters.hairpinned.packets)),
-        "Of the outbound ones: turned round, to an inside host.",
+        "Hairpinned packets, part of the outbound ones.",
     ),
     counter(
         "instance_drops",
@@ -315,31 +300,31 @@ pub(super) const METRICS: &[Metric] = &[
                 drops.for_each(|(reason, count)| s.add(&[kind, name, reason.name()], count.packets));
             })
         },
-        "Packets not forwarded, by instance; reasons that there were.",
+        "Packets not forwarded, by instance and reason; reasons without packets are left out.",
     ),
     gauge(
         "instance_sessions",
         INSTANCE_PROTOCOL,
         |v, s| by_life(v, s, |i, at| i.lives.sessions[at].now()),
-        "Sessions there are.",
+        "Current sessions.",
     ),
     counter(
         "instance_sessions_begun",
         INSTANCE_PROTOCOL,
         |v, s| by_life(v, s, |i, at| i.lives.sessions[at].begun),
-        "Sessions there have been.",
+        "Sessions opened.",
     ),
     gauge(
         "instance_bindings",
         INSTANCE_PROTOCOL,
         |v, s| by_life(v, s, |i, at| i.lives.bindings[at].now()),
-        "Bindings there are, those of the configuration too.",
+        "Current bindings, including static ones.",
     ),
     counter(
         "instance_bindings_begun",
         INSTANCE_PROTOCOL,
         |v, s| by_life(v, s, |i, at| i.lives.bindings[at].begun),
-        "Bindings there have been.",
+        "Bindings created.",
     ),
     gauge(
         "instance_subscribers",
@@ -351,42 +336,42 @@ pub(super) const METRICS: &[Metric] = &[
         "sessions_inherited_waiting",
         &[],
         |v, s| s.add(&[], v.total.restore.left),
-        "Sessions of the process before that are not back in the tables yet: they are put back at their first packet, or in turn.",
+        "Sessions of the previous process that wait to be restored: at their first packet, or in turn.",
     ),
     counter(
         "sessions_inherited",
         &[],
         |v, s| s.add(&[], v.total.restore.restored),
-        "Sessions of the process before that go on.",
+        "Sessions restored from the previous process.",
     ),
     counter(
         "sessions_inherited_lost",
         &["reason"],
         |v, s| {
             let not = NotRestored::ALL.into_iter().zip(v.total.restore.not);
-            // A session that was found twice goes on.
+            // A session that was found twice has been restored.
             not.filter(|(why, _)| *why != NotRestored::There).for_each(|(why, n)| s.add(&[why.name()], n));
         },
-        "Sessions of the process before that do not go on, and why.",
+        "Sessions of the previous process that were not restored, by reason.",
     ),
     counter(
         "pool_packets",
         POOL_WAY,
         |v, s| by_pool_way(v, s, |c| c.packets),
-        "Packets translated by a pool's addresses: `outbound` from inside, `inbound` to the inside. One that is turned round is outbound for its sender's pool and inbound for its receiver's. A super-packet is one.",
+        "Packets translated by a pool's addresses: `outbound` from inside, `inbound` to the inside. A hairpinned packet is outbound for its sender's pool and inbound for its receiver's. A super-packet counts as one.",
     ),
     counter(
         "pool_bytes",
         POOL_WAY,
         |v, s| by_pool_way(v, s, |c| c.bytes),
-        "Bytes of these packets, as received, from the IP header on.",
+        "Bytes translated by a pool's addresses, as received, from the IP header on.",
     ),
     gauge("pool_addresses", POOL, |v, s| by_pool(v, s, |p| p.addresses.into()), "Public addresses."),
     gauge(
         "pool_ports",
         POOL_PROTOCOL,
         |v, s| by_pool_protocol(v, s, |p, at| p.ports[at].total),
-        "Ports there are.",
+        "Number of ports.",
     ),
     gauge(
         "pool_ports_used",
@@ -394,71 +379,61 @@ pub(super) const METRICS: &[Metric] = &[
         |v, s| by_pool_protocol(v, s, |p, at| p.ports[at].used),
         "Ports in use.",
     ),
-    gauge(
-        "pool_ports_held",
-        POOL,
-        |v, s| by_pool(v, s, |p| p.ports_held),
-        "Single ports that were given back and are held down.",
-    ),
+    gauge("pool_ports_held", POOL, |v, s| by_pool(v, s, |p| p.ports_held), "Single ports in hold-down."),
     counter(
         "pool_ports_given",
         POOL,
         |v, s| by_pool(v, s, |p| p.counters.ports_given),
-        "Ports given to bindings.",
+        "Ports allocated to bindings.",
     ),
-    counter(
-        "pool_ports_returned",
-        POOL,
-        |v, s| by_pool(v, s, |p| p.counters.ports_returned),
-        "Ports that came back.",
-    ),
+    counter("pool_ports_returned", POOL, |v, s| by_pool(v, s, |p| p.counters.ports_returned), "Ports freed."),
     counter(
         "pool_refused",
         POOL,
         |v, s| by_pool(v, s, |p| p.counters.refused),
-        "Ports that could not be given, whatever the reason.",
+        "Failed port allocations, for any reason.",
     ),
     counter(
         "pool_pairing_broken",
         POOL,
         |v, s| by_pool(v, s, |p| p.counters.pairing_broken),
-        "Ports of another address than the subscriber's own.",
+        "Ports allocated from another address than the subscriber's paired one.",
     ),
     gauge(
         "pool_blocks",
         POOL,
         |v, s| by_pool_blocks(v, s, |b| b.total),
-        "Port blocks there are, where a pool has any.",
+        "Number of port blocks, for pools with port blocks.",
     ),
     gauge(
         "pool_blocks_owned",
         POOL,
         |v, s| by_pool_blocks(v, s, |b| b.owned),
-        "Port blocks that subscribers have.",
+        "Port blocks allocated to subscribers.",
     ),
     gauge(
         "pool_blocks_lingering",
         POOL,
         |v, s| by_pool_blocks(v, s, |b| b.lingering),
-        "Of those, without a port in use.",
+        "Allocated port blocks without a port in use.",
     ),
     gauge(
         "pool_blocks_held",
         POOL,
         |v, s| by_pool_blocks(v, s, |b| b.held),
-        "Port blocks given back, and not to be given to another subscriber yet.",
+        "Freed port blocks in hold-down.",
     ),
     counter(
         "pool_blocks_given",
         POOL,
         |v, s| by_pool(v, s, |p| p.counters.blocks_given),
-        "Port blocks given to subscribers.",
+        "Port blocks allocated.",
     ),
     counter(
         "pool_blocks_returned",
         POOL,
         |v, s| by_pool(v, s, |p| p.counters.blocks_returned),
-        "Port blocks that came back.",
+        "Port blocks freed.",
     ),
     gauge(
         "pool_subscribers",
@@ -470,13 +445,13 @@ pub(super) const METRICS: &[Metric] = &[
         "export_sent_events",
         EXPORT,
         |v, s| by_export(v, s, |e| e.sent),
-        "Events given to the connection of a collector ([[export]]), or put into a datagram.",
+        "Events written to a collector's connection ([[export]]) or sent in a datagram.",
     ),
     counter(
         "export_lost_events",
         EXPORT,
         |v, s| by_export(v, s, |e| e.lost),
-        "Events that a collector does not get: its queue or spool was full, or it was away and has no spool.",
+        "Events lost for a collector: its queue or spool was full, or it was unreachable and has no spool.",
     ),
     gauge(
         "export_waiting_events",
@@ -494,44 +469,49 @@ pub(super) const METRICS: &[Metric] = &[
         "export_connected",
         EXPORT,
         |v, s| by_export(v, s, |e| e.is_connected.into()),
-        "Whether a collector has taken the last message.",
+        "1 if the collector took the last message.",
     ),
     gauge("log_records", &[], |v, s| of_log(v, s, |l| l.records), "Records of the log on disk ([log])."),
-    gauge("log_bytes", &[], |v, s| of_log(v, s, |l| l.bytes), "Bytes of its files."),
-    gauge("log_waiting_records", &[], |v, s| of_log(v, s, |l| l.waiting), "Records that wait to be written."),
+    gauge("log_bytes", &[], |v, s| of_log(v, s, |l| l.bytes), "Bytes of the log's files."),
+    gauge(
+        "log_waiting_records",
+        &[],
+        |v, s| of_log(v, s, |l| l.waiting),
+        "Records of the log that wait to be written.",
+    ),
     counter(
         "log_lost_events",
         &[],
         |v, s| of_log(v, s, |l| l.lost),
-        "Events that are missing in the log, as the disk or a worker's ring was full.",
+        "Events missing in the log because the disk or a worker's ring was full.",
     ),
     gauge(
         "log_well",
         &[],
         |v, s| of_log(v, s, |l| l.is_well.into()),
-        "Whether the log could be written at the last attempt.",
+        "1 if the last attempt to write the log succeeded.",
     ),
     histogram(
         "subscriber_sessions",
         |v, s| distribution(v, s, Measure::Sessions),
-        "Subscribers with state by their sessions.",
+        "Distribution of sessions over subscribers with state.",
     ),
     histogram(
         "subscriber_ports",
         |v, s| distribution(v, s, Measure::Ports),
-        "Subscribers with state by their ports, of all protocols.",
+        "Distribution of ports of all protocols over subscribers with state.",
     ),
     gauge(
         "top_subscriber_sessions",
         SUBSCRIBER,
         |v, s| top(v, s, Measure::Sessions),
-        "Sessions of the ten subscribers that have most.",
+        "Sessions of the ten subscribers with most sessions.",
     ),
     gauge(
         "top_subscriber_ports",
         SUBSCRIBER,
         |v, s| top(v, s, Measure::Ports),
-        "Ports of the ten subscribers that have most.",
+        "Ports of the ten subscribers with most ports.",
     ),
     counter(
         "top_subscriber_refusals",
@@ -543,12 +523,12 @@ pub(super) const METRICS: &[Metric] = &[
         "top_subscriber_bytes",
         SUBSCRIBER,
         |v, s| top(v, s, Measure::Bytes),
-        "Bytes of the ten subscribers with most, both directions together, since each has had state without a pause.",
+        "Bytes of the ten subscribers with most bytes, both directions together, since each last began to have state.",
     ),
     counter(
         "api_turned_away",
         &["reason"],
         |v, s| v.scrape.turned.iter().for_each(|(reason, count)| s.add(&[reason], *count)),
-        "Connections and requests over TCP that were not served: `pace` (a source begins too many), `full` (all are busy), `handshake` (TLS failed), `no_token`, `wrong_token`, `many_wrong_tokens`, `role` (the token may only read). Absent where the API does not listen on TCP.",
+        "Connections and requests over TCP that were not served: `pace` (too many connections from a source), `full` (all connections are busy), `handshake` (TLS failed), `no_token`, `wrong_token`, `many_wrong_tokens`, `role` (the token's role does not allow the request). Absent if the API does not listen on TCP.",
     ),
 ];

@@ -1,4 +1,4 @@
-//! Readers of figures, which several metrics share.
+//! Readers of values, shared by metrics.
 
 use super::{Samples, Subscribers, View};
 use crate::conversion::engine_counters;
@@ -43,7 +43,7 @@ pub(super) fn by_pool_protocol(v: &View<'_>, s: &mut Samples<'_>, of: impl Fn(&P
     }
 }
 
-/// The pool's packets in both directions.
+/// Packets or bytes of each pool in both directions.
 pub(super) fn by_pool_way(v: &View<'_>, s: &mut Samples<'_>, of: fn(Count) -> u64) {
     for stats in &v.total.pools {
         s.add(&[&stats.name, "outbound"], of(stats.counters.traffic.outbound));
@@ -65,7 +65,7 @@ pub(super) fn by_life(v: &View<'_>, s: &mut Samples<'_>, of: impl Fn(&InstanceSt
     });
 }
 
-/// The instance's packets in both directions.
+/// Packets or bytes of each instance in both directions.
 pub(super) fn by_way(v: &View<'_>, s: &mut Samples<'_>, of: fn(Count) -> u64) {
     by_instance(v, |[kind, name], stats| {
         s.add(&[kind, name, "outbound"], of(stats.counters.outbound));

@@ -1,4 +1,4 @@
-//! The API with real workers behind it: what it answers, and what it does to clients that misbehave.
+//! Answers of the API with real workers, and its resistance to clients that misbehave.
 
 use crate::bed::{Bed, CLIENT, HISTORY_EVERY, LONG, MAPS};
 use gatun_api::client::Error;
@@ -15,7 +15,7 @@ fn sessions(bed: &Bed, query: &[(&str, String)]) -> Vec<Session> {
     pages(bed, "/v1/sessions", query)
 }
 
-/// A list, page by page.
+/// Reads a list page by page.
 fn pages<T: DeserializeOwned>(bed: &Bed, path: &str, query: &[(&str, String)]) -> Vec<T> {
     let mut all = Vec::new();
     let mut cursor: Option<String> = None;
@@ -48,7 +48,7 @@ fn refused(bed: &Bed, method: &str, target: &str) -> (u16, Problem) {
 }
 
 #[test]
-fn the_web_page_is_there_for_whoever_may_ask() {
+fn the_web_page_is_served() {
     let bed = Bed::start(1);
     let mut page = String::new();
     bed.client.open("GET", "/", &[]).unwrap().read_to_string(&mut page).unwrap();
@@ -58,10 +58,10 @@ fn the_web_page_is_there_for_whoever_may_ask() {
 }
 
 #[test]
-fn everything_that_can_be_read_is_there() {
+fn every_get_endpoint_answers() {
     let bed = Bed::start(2);
     bed.open(1000..1020);
-    // What has no end of its own is tried where it ends.
+    // Streams without an end have tests of their own.
     let ends = |endpoint: &&Endpoint| !["/v1/events", "/v1/trace"].contains(&endpoint.path);
     for endpoint in ENDPOINTS.iter().filter(|endpoint| endpoint.method == Method::Get).filter(ends) {
         let query: Vec<(&str, String)> = endpoint
@@ -105,13 +105,13 @@ fn everything_that_can_be_read_is_there() {
 }
 
 #[test]
-fn a_list_is_the_same_in_pages_and_as_a_stream_and_has_each_session_once() {
+fn pages_and_stream_have_each_session_once() {
     for workers in [1, 3] {
         let bed = Bed::start(workers);
         bed.open_for(30, 1000..1020);
         let pages = sessions(&bed, &[("limit", "7".into())]);
         assert_eq!(pages.len(), 600);
-        // Time passes; all else is the same.
+        // Only the times differ.
         let keys = |all: &[Session]| all.iter().map(SessionKey::of).collect::<Vec<_>>();
         assert!(keys(&pages) == keys(&stream(&bed, "")) && keys(&pages) == keys(&sessions(&bed, &[])));
         let ends: BTreeSet<_> = pages.iter().map(|session| (session.inside, session.inside_port)).collect();
@@ -130,7 +130,7 @@ fn a_list_is_the_same_in_pages_and_as_a_stream_and_has_each_session_once() {
 }
 
 #[test]
-fn who_and_where_find_each_other() {
+fn who_and_where_agree() {
     let bed = Bed::start(2);
     bed.open_for(5, 1000..1010);
     for session in stream(&bed, "&inside_port=1003") {
@@ -149,11 +149,11 @@ fn who_and_where_find_each_other() {
 }
 
 #[test]
-fn sessions_are_ended_by_filter_and_by_list_and_it_is_logged_who_did_so() {
+fn sessions_are_ended_by_filter_and_by_list_and_the_client_is_logged() {
     let bed = Bed::start(2);
     bed.open_for(10, 1000..1010);
     let (status, problem) = refused(&bed, "DELETE", "/v1/sessions");
-    assert_eq!((status, problem.error.as_str()), (400, "nothing says which are to end"));
+    assert_eq!((status, problem.error.as_str()), (400, "no filter given"));
     assert!(problem.hint.contains("all=true"), "{problem:?}");
     assert_eq!(clear(&bed, "/v1/sessions?inside_port=1004"), Cleared { sessions: 10, bindings: 10 });
     assert_eq!(clear(&bed, "/v1/bindings?inside_port=1005"), Cleared { sessions: 10, bindings: 10 });
@@ -169,7 +169,7 @@ fn sessions_are_ended_by_filter_and_by_list_and_it_is_logged_who_did_so() {
     let log = bed.log();
     assert!(log[0].contains("uid ") && log[0].contains("'inside_port=1004'"), "{log:?}");
     assert!(log[0].ends_with("10 sessions, 10 bindings"), "{log:?}");
-    // What follows is summed up, in one line or more; all of it is there in the end.
+    // The following ones are summed up in one line or more, which together count all.
     let of_line = |line: &String| -> u64 {
         let counts = line.strip_suffix(" bindings").unwrap().rsplit(": ").next().unwrap();
         counts.split(' ').next().unwrap().parse().unwrap()
@@ -184,7 +184,7 @@ fn sessions_are_ended_by_filter_and_by_list_and_it_is_logged_who_did_so() {
 }
 
 #[test]
-fn what_is_wrong_with_a_request_is_said_with_what_to_do() {
+fn wrong_requests_are_refused_with_error_and_hint() {
     let bed = Bed::start(1);
     for (method, target, wanted, error, hint) in [
         ("GET", "/v1", 404, "unknown path", "/openapi.json"),
@@ -195,11 +195,11 @@ fn what_is_wrong_with_a_request_is_said_with_what_to_do() {
         ("GET", "/v1/status?x=1", 400, "unknown parameter 'x'", "no parameters"),
         ("GET", "/v1/sessions?limit=0", 400, "limit: 0 is not from 1", ""),
         ("GET", "/v1/sessions?limit=1&limit=2", 400, "duplicate parameter 'limit'", "once"),
-        ("GET", "/v1/sessions?inside=2001:db8::1/64", 400, "bits set behind its length", "clear"),
+        ("GET", "/v1/sessions?inside=2001:db8::1/64", 400, "bits set after its length", "clear"),
         ("GET", "/v1/sessions?inside=nonsense", 400, "'nonsense' is not an address", ""),
         ("GET", "/v1/sessions?outside=::1", 400, "'::1' is not an IPv4 address", ""),
         ("GET", "/v1/sessions?outside_port=65536", 400, "'65536' is not a port", ""),
-        ("GET", "/v1/sessions?protocol=sctp", 400, "'sctp' is none of tcp, udp, icmp", ""),
+        ("GET", "/v1/sessions?protocol=sctp", 400, "'sctp' is not one of tcp, udp, icmp", ""),
         ("GET", "/v1/sessions?instance=x", 400, "unknown instance 'x'", "known: n"),
         ("GET", "/v1/sessions?pool=x", 400, "unknown pool 'x'", "known: p"),
         ("GET", "/v1/sessions?cursor=1-2", 400, "cursor", "next"),
@@ -221,7 +221,7 @@ fn what_is_wrong_with_a_request_is_said_with_what_to_do() {
             "{error}"
         );
     }
-    // A cursor that leads nowhere is the end, whatever it says.
+    // A cursor beyond the end leads to an empty page.
     let page: Page<Session> = bed.client.get("/v1/sessions?cursor=9-18446744073709551615-0-0-0").unwrap();
     assert_eq!((page.items.len(), page.next), (0, None));
     for list in ["bindings", "blocks", "addresses", "subscribers", "sessions"] {
@@ -233,7 +233,7 @@ fn what_is_wrong_with_a_request_is_said_with_what_to_do() {
 }
 
 #[test]
-fn a_worker_that_has_ended_is_told_of() {
+fn an_ended_worker_is_reported() {
     let bed = Bed::start(2);
     bed.open(1000..1010);
     bed.handles[1].stop();
@@ -244,13 +244,13 @@ fn a_worker_that_has_ended_is_told_of() {
     assert_eq!(refused(&bed, "GET", "/v1/pools").0, 503);
     let error =
         bed.client.open("GET", "/v1/sessions?format=ndjson", &[]).unwrap().read_to_end(&mut Vec::new());
-    assert!(error.is_err(), "a list that is not whole does not look as if it were");
+    assert!(error.is_err(), "an incomplete list is an error");
     let workers: Vec<Worker> = bed.client.get("/v1/workers").unwrap();
     assert_eq!(workers.iter().map(|worker| worker.answers).collect::<Vec<_>>(), [true, false]);
 }
 
 #[test]
-fn on_tcp_there_are_metrics_and_nothing_else() {
+fn the_tcp_socket_serves_only_metrics() {
     let bed = Bed::start(1);
     bed.open(1000..1005);
     let ask = |path: &str, accept: &str| {
@@ -276,7 +276,7 @@ fn explain(bed: &Bed, query: &str) -> Explanation {
 }
 
 #[test]
-fn what_is_explained_of_a_flow_is_its_workers_and_changes_nothing() {
+fn explain_asks_the_flows_worker_and_changes_nothing() {
     let bed = Bed::start(2);
     bed.open_for(8, 5000..5001);
     let before = bed.client.get::<Vec<Counter>>("/v1/counters").unwrap();
@@ -294,7 +294,7 @@ fn what_is_explained_of_a_flow_is_its_workers_and_changes_nothing() {
         assert_eq!(becomes.source, std::net::IpAddr::from(session.outside));
         assert_eq!((becomes.source_port, becomes.bytes), (Some(session.outside_port), 80));
         workers.insert(told.worker);
-        // Another remote host goes through the same binding; another port of the host gets a new one.
+        // Another remote host uses the same binding; another port of the host gets a new one.
         let other = explain(&bed, &format!("{of_flow}&destination_port=9&protocol=udp"));
         let opening = other.opening.unwrap();
         assert_eq!((opening.from, opening.port), (PortFrom::Binding, Some(session.outside_port)));
@@ -302,7 +302,7 @@ fn what_is_explained_of_a_flow_is_its_workers_and_changes_nothing() {
         let opening = new.opening.as_ref().unwrap();
         assert_eq!((opening.from, opening.address, opening.port), (PortFrom::Address, session.outside, None));
         assert_eq!(new.becomes.unwrap().source_port, None);
-        // And back in.
+        // The answer back in.
         let back = format!("source={remote}&source_port={remote_port}&destination={}", session.outside);
         let port = session.outside_port;
         let back = explain(&bed, &format!("{back}&destination_port={port}&protocol=udp"));
@@ -329,7 +329,7 @@ fn a_drop_is_explained_by_its_reason_its_rule_and_its_answer() {
     let told = explain(&bed, "source=2001:db8::1&destination=2001:db8::2&protocol=icmp");
     assert_eq!((told.reason.as_deref(), &told.instance), (Some("dst_not_pref64"), &None));
     let (status, problem) = refused(&bed, "GET", "/v1/explain?source=192.0.2.1&destination=::1&protocol=udp");
-    assert!(status == 400 && problem.error.contains("two families"), "{problem:?}");
+    assert!(status == 400 && problem.error.contains("different families"), "{problem:?}");
     bed.stop();
 }
 
@@ -377,17 +377,17 @@ fn the_subscribers_with_most_sessions_come_first() {
     assert_eq!(top.iter().map(|s| s.sessions).collect::<Vec<_>>(), [7, 7, 3]);
     assert_eq!(bed.client.get::<Vec<Subscriber>>("/v1/top").unwrap().len(), 6);
     assert_eq!(refused(&bed, "GET", "/v1/top?count=0").0, 400);
-    assert!(refused(&bed, "GET", "/v1/events").1.error.contains("no events are made"));
+    assert!(refused(&bed, "GET", "/v1/events").1.error.contains("events are switched off"));
     assert!(refused(&bed, "GET", "/v1/trace?count=0").1.error.contains("count: 0 is not from 1"));
     bed.stop();
 }
 
 #[test]
-fn a_trace_has_what_is_meant_and_no_more_and_packets_go_on() {
+fn a_trace_has_only_matching_packets_and_does_not_delay_others() {
     let bed = Bed::start(2);
     let body = bed.client.open("GET", "/v1/trace?protocol=udp&count=5&port=7003", &[]).unwrap();
-    // The next one has to wait for its end.
-    assert!(refused(&bed, "GET", "/v1/trace").1.error.contains("there is a trace already"));
+    // The next trace has to wait for the end of this one.
+    assert!(refused(&bed, "GET", "/v1/trace").1.error.contains("another trace is running"));
     bed.open_for(8, 7000..7010);
     let lines: Vec<TracedPacket> =
         BufReader::new(body).lines().map(|line| serde_json::from_str(&line.unwrap()).unwrap()).collect();
@@ -405,7 +405,7 @@ fn a_trace_has_what_is_meant_and_no_more_and_packets_go_on() {
 }
 
 #[test]
-fn an_order_for_another_configuration_goes_to_whoever_changes_it_and_the_answer_comes_back() {
+fn an_order_reaches_its_receiver_and_the_result_the_client() {
     let bed = Bed::start(1);
     let target = "/v1/config/apply?revision=ab&confirm_seconds=60";
     let refused = bed.client.ask::<ConfigApplied>("POST", target, b"{\"text\": \"[[pool]]\"}").unwrap_err();
@@ -419,7 +419,7 @@ fn an_order_for_another_configuration_goes_to_whoever_changes_it_and_the_answer_
 }
 
 #[test]
-fn a_request_with_a_field_that_the_daemon_does_not_know_is_refused_and_changes_nothing() {
+fn a_request_with_an_unknown_field_is_refused_and_changes_nothing() {
     let bed = Bed::start(1);
     bed.open(1..3);
     let keys: Vec<SessionKey> = sessions(&bed, &[]).iter().map(SessionKey::of).collect();
@@ -446,7 +446,7 @@ fn a_request_with_a_field_that_the_daemon_does_not_know_is_refused_and_changes_n
 }
 
 #[test]
-fn the_history_tells_what_has_happened_without_anybody_having_asked_before() {
+fn the_history_is_recorded_without_requests() {
     let bed = Bed::start(2);
     let history = || bed.client.get::<History>("/v1/history").unwrap();
     let until = |what: &str, is_so: &dyn Fn(&History) -> bool| {
@@ -469,7 +469,7 @@ fn the_history_tells_what_has_happened_without_anybody_having_asked_before() {
 }
 
 #[test]
-fn mappings_are_read_page_by_page_or_as_lines_and_are_the_same() {
+fn pages_and_stream_have_the_same_mappings() {
     let bed = Bed::start(1);
     let all: Vec<StaticMap> = pages(&bed, "/v1/maps", &[("limit", "999".to_owned())]);
     assert_eq!((all.len(), &all[MAPS - 1].outside[..]), (MAPS, "198.18.39.15"));
@@ -482,7 +482,7 @@ fn mappings_are_read_page_by_page_or_as_lines_and_are_the_same() {
     let page: Page<StaticMap> = bed.client.get("/v1/maps").unwrap();
     assert_eq!((page.items.len(), page.next.as_deref()), (1000, Some("r-1000")));
     for (query, wanted) in
-        [("cursor=r", "none of this list"), ("limit=10001", "limit"), ("inside=::1", "inside")]
+        [("cursor=r", "not a cursor of this list"), ("limit=10001", "limit"), ("inside=::1", "inside")]
     {
         match bed.client.get::<Page<StaticMap>>(&format!("/v1/maps?{query}")) {
             Err(Error::Refused(400, problem)) => assert!(problem.error.contains(wanted), "{problem:?}"),

@@ -27,9 +27,9 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 pub const LONG: Duration = Duration::from_secs(10);
-/// What clients may take, here.
+/// Idle time of clients here.
 pub const IDLE: Duration = Duration::from_millis(400);
-/// Time between two points of the history, here.
+/// Interval between points of the history here.
 pub const HISTORY_EVERY: Duration = Duration::from_millis(20);
 /// Mappings of the configuration.
 pub const MAPS: usize = 10_000;
@@ -54,13 +54,13 @@ pub struct Bed {
 pub struct Tls {
     pub address: SocketAddr,
     pub remote_access: Arc<RemoteAccess>,
-    /// What signs its certificate: itself, in PEM.
+    /// Root of its certificate: the certificate itself, in PEM.
     pub root: String,
     pub reads: String,
     pub writes: String,
 }
 
-/// What comes until the daemon closes.
+/// Reads until the daemon closes.
 pub fn rest(mut stream: impl Read) -> String {
     let (mut text, mut some) = (Vec::new(), [0; 4096]);
     loop {
@@ -68,18 +68,18 @@ pub fn rest(mut stream: impl Read) -> String {
             Ok(0) => break,
             Ok(n) => text.extend_from_slice(&some[..n]),
             Err(e) if matches!(e.kind(), ErrorKind::ConnectionReset | ErrorKind::UnexpectedEof) => break,
-            Err(error) => panic!("{error}: the daemon waits for more behind {} bytes", text.len()),
+            Err(error) => panic!("{error}: the daemon waits for more after {} bytes", text.len()),
         }
     }
     String::from_utf8_lossy(&text).into_owned()
 }
 
-/// Asks as anybody else would.
+/// Asserts that another client is served.
 pub fn is_served(client: &Client) {
     assert!(client.get::<Status>("/v1/status").unwrap().adds_up);
 }
 
-/// Some of the mappings, as a daemon would tell them.
+/// A part of the mappings, as a daemon lists them.
 fn maps(from: Option<MapCursor>, limit: usize) -> Done {
     let at = from.map_or(0, |from| from.at);
     let map = |n: usize| StaticMap {
@@ -92,7 +92,7 @@ fn maps(from: Option<MapCursor>, limit: usize) -> Done {
     Done::Maps { maps: (at..MAPS.min(at + limit)).map(map).collect(), next }
 }
 
-/// A new certificate, in PEM, and who may: `reads` and `writes`, by these tokens.
+/// A new certificate in PEM, and two tokens: `reads` and `writes`.
 pub fn secure() -> (Secure, String, [String; 2]) {
     let number = NUMBER.fetch_add(1, Ordering::Relaxed);
     let directory = std::env::temp_dir().join(format!("gatun-tls-{}-{number}", std::process::id()));
@@ -110,7 +110,7 @@ pub fn secure() -> (Secure, String, [String; 2]) {
     (secure, made.cert.pem(), secrets)
 }
 
-/// The answer of a log that has nothing.
+/// Answer of a log without records.
 fn past(question: &AuditQuestion) -> types::WhoAt {
     types::WhoAt {
         outcome: types::Outcome::Unknown,
@@ -234,12 +234,12 @@ impl Bed {
         Bed { socket, client, metrics: address, handles, peers, threads, log, tls, _file: file }
     }
 
-    /// A session for each of these ports.
+    /// Opens a session for each of these ports.
     pub fn open(&self, ports: Range<u16>) {
         self.open_for(1, ports);
     }
 
-    /// The same for several hosts; waits until they are all there.
+    /// Opens a session for each port of several hosts; waits until all are there.
     pub fn open_for(&self, hosts: u8, ports: Range<u16>) {
         let count = u64::from(hosts) * ports.len() as u64;
         let before = self.client.get::<Status>("/v1/status").unwrap().sessions;
@@ -267,7 +267,7 @@ impl Bed {
         self.log.lock().unwrap().clone()
     }
 
-    /// Ends the workers, and checks that no packet is lost without a count.
+    /// Stops the workers and checks that no packet is lost without a count.
     pub fn stop(self) {
         self.handles.iter().for_each(Handle::stop);
         for thread in self.threads {

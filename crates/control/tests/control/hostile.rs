@@ -1,4 +1,4 @@
-//! Clients that send garbage, too much, too slowly, or come by the thousand: others are served all the same.
+//! Clients that send garbage, too much, too slowly, or come in thousands: others are still served.
 
 use crate::bed::{Bed, IDLE, LONG, is_served, rest};
 use gatun_api::types::Status;
@@ -6,7 +6,7 @@ use std::io::{Read as _, Write as _};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
-/// Sends bytes, and gives what comes back until the daemon closes.
+/// Sends bytes, and returns the answer until the daemon closes.
 fn answer_to(bed: &Bed, bytes: &[u8]) -> String {
     let mut stream = UnixStream::connect(&bed.socket).unwrap();
     stream.set_read_timeout(Some(LONG)).unwrap();
@@ -50,7 +50,7 @@ fn garbage_and_oversized_requests_end_their_own_connection() {
 }
 
 #[test]
-fn who_sends_too_slowly_or_nothing_is_not_waited_for() {
+fn slow_and_silent_clients_time_out() {
     let bed = Bed::start(1);
     for begun in [
         "",
@@ -63,7 +63,7 @@ fn who_sends_too_slowly_or_nothing_is_not_waited_for() {
         assert!(before.elapsed() < LONG / 2, "{begun:?} {answer}");
         assert!(answer.is_empty() || answer.contains(" 408 "), "{begun:?}: {answer}");
     }
-    // Byte by byte, for ever.
+    // Byte by byte, forever.
     let mut stream = UnixStream::connect(&bed.socket).unwrap();
     let before = Instant::now();
     for byte in b"GET /v1/status HTTP/1.1\r\nx: ".iter().chain(std::iter::repeat(&b'y')) {
@@ -77,7 +77,7 @@ fn who_sends_too_slowly_or_nothing_is_not_waited_for() {
 }
 
 #[test]
-fn who_takes_nothing_of_a_long_answer_is_let_go_and_packets_go_on() {
+fn a_client_that_reads_nothing_is_closed_and_packets_flow() {
     let bed = Bed::start(1);
     bed.open_for(20, 1000..1200);
     let mut streams = Vec::new();
@@ -93,14 +93,14 @@ fn who_takes_nothing_of_a_long_answer_is_let_go_and_packets_go_on() {
         let mut text = Vec::new();
         stream.set_read_timeout(Some(LONG)).unwrap();
         let ended = stream.read_to_end(&mut text);
-        assert!(ended.is_err() || !text.ends_with(b"0\r\n\r\n"), "{} bytes were taken after all", text.len());
+        assert!(ended.is_err() || !text.ends_with(b"0\r\n\r\n"), "{} bytes were received", text.len());
     }
     assert_eq!(bed.client.get::<Status>("/v1/status").unwrap().sessions, 6000);
     bed.stop();
 }
 
 #[test]
-fn thousands_of_connections_that_do_nothing_keep_nobody_out() {
+fn thousands_of_idle_connections_keep_nobody_out() {
     let bed = Bed::start(1);
     let mut idle = Vec::new();
     for n in 0..3000 {
@@ -108,7 +108,7 @@ fn thousands_of_connections_that_do_nothing_keep_nobody_out() {
             Ok(stream) => idle.push(stream),
             Err(error) => panic!("{n}: {error}"),
         }
-        // As many as the process may have files.
+        // Keep fewer connections than the process may have open files.
         if idle.len() > 500 {
             idle.remove(0);
         }

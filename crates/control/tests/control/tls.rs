@@ -1,4 +1,4 @@
-//! The API over TCP: whose token allows what, and clients that want harm.
+//! The API over TCP: roles of tokens, and hostile clients.
 
 use crate::bed::{Bed, IDLE, LONG, is_served, rest, secure};
 use gatun_api::client::{Client, Error, Trust};
@@ -19,7 +19,7 @@ fn client(bed: &Bed, token: &str) -> Client {
     Client::remote(server, token, &Trust::Roots(bed.tls.root.clone().into())).unwrap()
 }
 
-/// Up to the end of the handshake.
+/// Connects up to the end of the handshake.
 fn connect(bed: &Bed) -> Stream {
     let mut roots = RootCertStore::empty();
     roots.add(CertificateDer::from_pem_slice(bed.tls.root.as_bytes()).unwrap()).unwrap();
@@ -58,7 +58,7 @@ fn status_of<T>(answer: Result<T, Error>) -> u16 {
 }
 
 #[test]
-fn a_token_opens_what_its_role_allows_and_nothing_is_to_be_had_without() {
+fn tokens_allow_what_their_role_allows_and_nothing_works_without() {
     let bed = Bed::start(1);
     bed.open(1000..1010);
     let (reads, writes) = (client(&bed, &bed.tls.reads), client(&bed, &bed.tls.writes));
@@ -83,7 +83,7 @@ fn a_token_opens_what_its_role_allows_and_nothing_is_to_be_had_without() {
         "{:?}",
         bed.log()
     );
-    // Nothing is said of what there is to those who have none.
+    // Clients without a valid token learn nothing about existing paths.
     for (path, authorization) in [
         ("/v1/status", ""),
         ("/v1/nothing", ""),
@@ -109,12 +109,12 @@ fn a_token_opens_what_its_role_allows_and_nothing_is_to_be_had_without() {
 }
 
 #[test]
-fn who_sends_wrong_tokens_is_not_listened_to_for_a_while_and_others_are() {
+fn a_source_of_wrong_tokens_is_refused_for_a_while_and_others_are_served() {
     let bed = Bed::start(1);
     let wrong = client(&bed, "gatun_wrong");
     let answers: Vec<u16> = (0..14).map(|_| status_of(wrong.get::<Status>("/v1/status"))).collect();
     assert!(answers.starts_with(&[401; 10]) && answers.ends_with(&[429; 2]), "{answers:?}");
-    // The right one is not tried either, until the time is over; who needs none does not notice.
+    // Until the time is over, the right token is refused too; the Unix socket is unaffected.
     assert!(bed.client.get::<Status>("/v1/status").is_ok());
     let deadline = Instant::now() + LONG;
     let right = client(&bed, &bed.tls.reads);
@@ -129,7 +129,7 @@ fn who_sends_wrong_tokens_is_not_listened_to_for_a_while_and_others_are() {
 }
 
 #[test]
-fn what_is_no_tls_and_what_is_no_http_ends_its_own_connection() {
+fn invalid_tls_and_http_end_their_own_connection() {
     let bed = Bed::start(1);
     let hello: &[u8] = b"\x16\x03\x01\x00\xf0\x01\x00\x00\xec\x03\x03";
     for bytes in [
@@ -157,7 +157,7 @@ fn what_is_no_tls_and_what_is_no_http_ends_its_own_connection() {
         ("\0\r\n\r\n".to_owned(), "400"),
         (format!("{post}content-length: 99999999\r\n\r\n"), "413"),
         (format!("{post}content-length: 3\r\n\r\n{{}}}}"), "400"),
-        // What is not allowed is not read either.
+        // The body of a refused request is not read.
         ("POST /v1/sessions/end HTTP/1.1\r\nhost: x\r\ncontent-length: 99999999\r\n\r\n".to_owned(), "401"),
     ] {
         let answer = answer_to(&bed, request.as_bytes());
@@ -167,7 +167,7 @@ fn what_is_no_tls_and_what_is_no_http_ends_its_own_connection() {
 }
 
 #[test]
-fn who_is_slow_with_tls_or_behind_it_is_not_waited_for() {
+fn slow_tls_clients_time_out() {
     let bed = Bed::start(1);
     let before = Instant::now();
     let mut half_open: Vec<TcpStream> = (0..5).map(|_| plain(&bed)).collect();
@@ -192,7 +192,7 @@ fn who_is_slow_with_tls_or_behind_it_is_not_waited_for() {
         assert!(before.elapsed() < LONG, "still connected");
         std::thread::sleep(IDLE / 40);
     }
-    // One that takes nothing of a long answer.
+    // A client that takes nothing of a long answer.
     bed.open_for(20, 1000..1200);
     let mut greedy = connect(&bed);
     let request = format!(
@@ -204,12 +204,12 @@ fn who_is_slow_with_tls_or_behind_it_is_not_waited_for() {
     std::thread::sleep(4 * IDLE);
     is_served(&client(&bed, &bed.tls.reads));
     let taken = rest(greedy).matches("HTTP/1.1 200").count();
-    assert!((1..30).contains(&taken), "{taken} answers were taken after all");
+    assert!((1..30).contains(&taken), "{taken} answers were received");
     bed.stop();
 }
 
 #[test]
-fn thousands_of_handshakes_that_are_never_finished_leave_others_alone() {
+fn thousands_of_unfinished_handshakes_leave_others_alone() {
     let bed = Bed::start(1);
     let mut open = std::collections::VecDeque::new();
     for n in 0..2000 {
@@ -223,7 +223,7 @@ fn thousands_of_handshakes_that_are_never_finished_leave_others_alone() {
             assert!(bed.client.get::<Status>("/v1/status").unwrap().adds_up);
         }
     }
-    // Its source has begun too many: the rest cost nothing.
+    // The source has opened too many: refusing the rest costs nothing.
     assert!(
         bed.tls.remote_access.turned(TurnedAway::Rate) > 1000,
         "{}",
@@ -233,13 +233,13 @@ fn thousands_of_handshakes_that_are_never_finished_leave_others_alone() {
     let deadline = Instant::now() + LONG;
     let one = client(&bed, &bed.tls.reads);
     while one.get::<Status>("/v1/status").is_err() {
-        assert!(Instant::now() < deadline, "nobody of that source is served any more");
+        assert!(Instant::now() < deadline, "the source is not served again");
         std::thread::sleep(IDLE / 4);
     }
 }
 
 #[test]
-fn a_token_that_is_taken_away_ends_what_it_has_begun_and_a_new_certificate_is_shown() {
+fn a_removed_token_ends_its_connections_and_a_new_certificate_is_used() {
     let bed = Bed::start(1);
     bed.open_for(20, 1000..1200);
     let mut streams = Vec::new();
@@ -258,7 +258,7 @@ fn a_token_that_is_taken_away_ends_what_it_has_begun_and_a_new_certificate_is_sh
     for stream in streams {
         rest(stream);
     }
-    assert!(before.elapsed() < IDLE, "they ended because nothing came");
+    assert!(before.elapsed() < IDLE, "they ended by the idle timeout");
     let old = client(&bed, &bed.tls.reads).get::<Status>("/v1/status").unwrap_err();
     assert!(old.to_string().contains("pass --ca FILE"), "{old}");
     let server: gatun_api::client::Server = format!("https://{}", bed.tls.address).parse().unwrap();

@@ -1,9 +1,9 @@
-//! Whatever bytes a client sends: an answer of HTTP or none, never a panic, and the next client is served. The fuzz target
-//! and the replay of what it found share this file.
+//! Arbitrary bytes from a client get an HTTP answer or none, never cause a panic, and the next client is
+//! served. The fuzz target and the replay of its findings share this file.
 //!
 //! ```text
-//!   0    1: what follows is sent as it is; else it makes a request of one of the paths that there are:
-//!   1    which one
+//!   0    1: the rest is sent as it is; else the rest makes a request of a known path:
+//!   1    number of the path
 //!   ..   name of a parameter (a byte, by number) and its value up to a zero, until a name of 0xff; then the body
 //! ```
 
@@ -23,9 +23,9 @@ use std::path::PathBuf;
 use std::sync::OnceLock;
 use std::time::Duration;
 
-/// What clients may take: no request of these takes longer.
+/// Timeouts of clients: no request here takes longer.
 const PATIENCE: Duration = Duration::from_millis(500);
-/// How long an answer may take.
+/// Longest time for an answer.
 const ANSWER_MAX: Duration = Duration::from_secs(20);
 
 fn plan() -> Plan {
@@ -57,7 +57,7 @@ fn plan() -> Plan {
     }
 }
 
-/// A worker and its API, made once; gives the API's socket.
+/// Starts a worker and its API once; returns the API's socket.
 fn socket() -> &'static PathBuf {
     static SOCKET: OnceLock<PathBuf> = OnceLock::new();
     SOCKET.get_or_init(|| {
@@ -70,7 +70,7 @@ fn socket() -> &'static PathBuf {
         });
         let path = std::env::temp_dir().join(format!("gatun-any-request-{}", std::process::id()));
         let (api, file) = listen::unix(&path, |_| Ok(())).expect("a socket");
-        // It is there as long as the process, and not lost to a leak checker.
+        // A static keeps the file for the life of the process, so leak checkers do not report it.
         static FILE: OnceLock<listen::SocketFile> = OnceLock::new();
         FILE.get_or_init(|| file);
         let facts = Facts {
@@ -85,7 +85,8 @@ fn socket() -> &'static PathBuf {
             workers: vec![handle],
             sandbox: Sandbox { state: Bound::Not, missing: Vec::new() },
             events: None,
-            // Whoever changes configurations answers what is wrong with the order, as a daemon that cannot.
+            // The receiver of orders refuses them with a conflict, as a daemon that cannot change its
+            // configuration.
             auditor: None,
             configure: Some(Box::new(|order, reply| {
                 reply(Err(Refused::new(Why::Conflict, format!("{order:?}"), "")));
@@ -104,7 +105,7 @@ fn socket() -> &'static PathBuf {
     })
 }
 
-/// What a client sends, and whether it waits for the answer to end.
+/// Bytes that a client sends, and true if it waits for the end of the answer.
 fn request(input: &[u8]) -> Option<(Vec<u8>, bool)> {
     let [kind, bytes @ ..] = input else { return None };
     if kind & 1 == 1 {
@@ -133,13 +134,13 @@ fn request(input: &[u8]) -> Option<(Vec<u8>, bool)> {
         "{method} {target} HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: {}\r\n\r\n",
         rest.len()
     );
-    // A trace goes on for as long as it is asked for.
+    // A trace lasts as long as the request says.
     let ends = endpoint.path != "/v1/trace" && endpoint.path != "/v1/events";
     Some(([head.as_bytes(), rest].concat(), ends))
 }
 
-/// Sends it, reads what comes, and asks for the status as somebody else would. Returns the status of the answer, 0 where
-/// there is none.
+/// Sends a request, reads the answer, and asks for the status as another client. Returns the status code of
+/// the answer, or 0 if there is none.
 pub(crate) fn run(input: &[u8]) -> u16 {
     let Some((bytes, waits)) = request(input) else { return 0 };
     let answer = answer_to(&bytes, waits);
@@ -165,7 +166,7 @@ fn answer_to(bytes: &[u8], waits: bool) -> Vec<u8> {
     let mut stream = UnixStream::connect(socket()).expect("the API listens");
     stream.set_read_timeout(Some(ANSWER_MAX)).expect("a time");
     stream.set_write_timeout(Some(ANSWER_MAX)).expect("a time");
-    // It may hang up before all is sent.
+    // The daemon may hang up before all is sent.
     let _ = stream.write_all(bytes);
     if !waits {
         let _ = stream.shutdown(Shutdown::Write);

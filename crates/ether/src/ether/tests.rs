@@ -1,4 +1,4 @@
-//! The fast paths decide like the general ones.
+//! The fast paths agree with the general ones.
 
 use super::*;
 use crate::{Route, Tag};
@@ -84,7 +84,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 4000, ..ProptestConfig::default() })]
 
     #[test]
-    fn a_frame_that_the_short_way_takes_is_one_that_the_general_way_gives_to_the_engine(
+    fn the_fast_receive_path_agrees_with_the_general_one(
         dst in macs(), src in macs(), tags in tags(), (kind, packet) in packets(), cut in 0..120usize,
     ) {
         let mut bytes = [&dst.0[..], &src.0, &tags, &kind.to_be_bytes(), &packet].concat();
@@ -108,7 +108,7 @@ proptest! {
     }
 
     #[test]
-    fn a_packet_that_the_short_way_sends_is_sent_so_by_the_general_way(
+    fn the_fast_send_path_agrees_with_the_general_one(
         (_, packet) in packets(), room in 0..30usize, last in any::<u8>(), len in 0..2000usize, known in any::<bool>(),
     ) {
         let mut bytes = packet;

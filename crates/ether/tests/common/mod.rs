@@ -126,7 +126,7 @@ impl Host {
             assert_eq!(whose == FrameOrigin::Packet, is_packet, "{frame:02x?}");
             frames.push(frame.to_vec());
         });
-        assert!(self.ether.due_ms() > self.now_ms, "what is due is done at once");
+        assert!(self.ether.due_ms() > self.now_ms, "all due work is done at once");
         assert!(self.ether.stats().add_up(), "{:?}", self.ether.stats());
         frames
     }

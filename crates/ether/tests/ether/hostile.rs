@@ -97,7 +97,7 @@ fn all_kinds() -> Vec<u8> {
 
 // proves: HM-21
 #[test]
-fn the_harness_gets_everywhere() {
+fn the_harness_reaches_every_counter() {
     let stats = support::run(&all_kinds());
     assert!(Answer::ALL.iter().all(|a| stats.answers.of(*a) > 0), "{stats:?}");
     assert!(Consumed::ALL.iter().all(|t| stats.consumed.of(*t) > 0), "{stats:?}");
@@ -115,7 +115,7 @@ fn regressions() -> PathBuf {
 }
 
 #[test]
-fn what_fuzzing_found_stays_mended() {
+fn fuzzing_findings_stay_fixed() {
     let mut replayed = 0;
     for entry in std::fs::read_dir(regressions()).expect("the folder is part of the repository") {
         let file = entry.expect("the folder can be read").path();
@@ -160,7 +160,7 @@ proptest! {
 }
 
 #[test]
-fn nothing_is_answered_that_was_not_asked() {
+fn answers_are_not_answered() {
     // An answer to an answer would let two hosts answer each other forever.
     for whole in valid() {
         let mut host = Host::new(&settings());

@@ -1,7 +1,6 @@
 //! The kernel's own stack as the neighbour: a veth pair whose other end is a packet socket with an `Ether` and
 //! a host that echoes every UDP datagram.
 //!
-//!
 //! Each test runs itself again inside a sandbox of `gatun_testkit`.
 
 use crate::common::*;
@@ -11,8 +10,8 @@ use std::time::Duration;
 
 // proves: HM-1, HM-10, HM-15
 #[test]
-fn the_kernel_pings_us_by_both_families() {
-    in_lab("kernel::the_kernel_pings_us_by_both_families", || {
+fn the_kernel_pings_us_with_both_families() {
+    in_lab("kernel::the_kernel_pings_us_with_both_families", || {
         let cable = Cable::new(&settings());
         cable.peer.run("ping -c 3 -i 0.05 -W 2 198.51.100.1").unwrap();
         cable.peer.run("ping -c 3 -i 0.05 -W 2 -s 1400 198.51.100.1").unwrap();
@@ -51,8 +50,8 @@ fn udp_goes_through_to_pool_addresses_and_back() {
 
 // proves: HM-6, HM-7
 #[test]
-fn we_find_the_kernel_and_packets_that_waited_arrive() {
-    in_lab("kernel::we_find_the_kernel_and_packets_that_waited_arrive", || {
+fn the_kernel_is_resolved_and_pending_packets_arrive() {
+    in_lab("kernel::the_kernel_is_resolved_and_pending_packets_arrive", || {
         let mut cable = Cable::unplugged(&settings());
         for (to, packet) in [
             ("UDP4-RECVFROM:2000", udp4(FAR4, PEER4, b"first\n")),
@@ -99,8 +98,8 @@ fn the_kernel_follows_a_take_over() {
 
 // proves: HM-4, HM-14
 #[test]
-fn the_kernel_gives_up_an_address_that_is_ours_and_we_say_who_wanted_it() {
-    in_lab("kernel::the_kernel_gives_up_an_address_that_is_ours_and_we_say_who_wanted_it", || {
+fn the_kernel_gives_up_our_address_and_the_conflict_is_reported() {
+    in_lab("kernel::the_kernel_gives_up_our_address_and_the_conflict_is_reported", || {
         let cable = Cable::new(&settings());
         cable.peer.sysctl("net.ipv6.conf.eth0.accept_dad", "1").unwrap();
         cable.peer.ip("address add 2001:db8:1::1/64 dev eth0").unwrap();
@@ -112,8 +111,8 @@ fn the_kernel_gives_up_an_address_that_is_ours_and_we_say_who_wanted_it() {
 
 // proves: HM-16
 #[test]
-fn a_switch_that_snoops_learns_our_groups_and_lets_solicitations_through() {
-    in_lab("kernel::a_switch_that_snoops_learns_our_groups_and_lets_solicitations_through", || {
+fn a_snooping_switch_learns_our_groups_and_forwards_solicitations() {
+    in_lab("kernel::a_snooping_switch_learns_our_groups_and_forwards_solicitations", || {
         let mut cable = Cable::unplugged(&settings());
         let peer = &cable.peer;
         // The veth ends in a bridge with another host behind it.

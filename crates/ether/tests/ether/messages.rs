@@ -16,7 +16,7 @@ fn to_us(packet: &[u8]) -> Vec<u8> {
 
 // proves: HM-21
 #[test]
-fn frames_that_no_device_sends_are_dropped() {
+fn invalid_frames_are_dropped() {
     let mut host = Host::new(&settings());
     let whole = frame(OUR_MAC, PEER_MAC, &[], 0x0800, &udp4(PEER4, POOL4, b"x"));
     for len in 0..14 {
@@ -39,7 +39,7 @@ fn frames_that_no_device_sends_are_dropped() {
 }
 
 #[test]
-fn a_packet_cut_off_in_its_ip_header_is_the_engines_to_drop() {
+fn a_packet_truncated_in_its_ip_header_goes_to_the_engine() {
     let mut host = Host::new(&settings());
     for (kind, packet) in [(0x0800, udp4(PEER4, OUR4, b"")), (0x86dd, udp6(PEER6, OUR6, b""))] {
         let addresses_end = if kind == 0x0800 { 20 } else { 40 };
@@ -52,7 +52,7 @@ fn a_packet_cut_off_in_its_ip_header_is_the_engines_to_drop() {
 
 // proves: HM-3
 #[test]
-fn arp_that_is_not_ipv4_on_ethernet_or_is_cut_off_is_dropped() {
+fn foreign_and_truncated_arp_is_dropped() {
     let mut host = Host::new(&settings());
     let good = arp_body(1, PEER_MAC, PEER4, Mac([0; 6]), OUR4);
     let send =
@@ -71,7 +71,7 @@ fn arp_that_is_not_ipv4_on_ethernet_or_is_cut_off_is_dropped() {
 
 // proves: HM-3
 #[test]
-fn arp_from_senders_that_no_host_can_be_is_not_believed() {
+fn arp_from_invalid_senders_is_dropped() {
     let mut host = Host::new(&settings());
     for sender in ["127.0.0.1", "224.0.0.1", "255.255.255.255", "0.0.0.1"] {
         let request = arp_request(PEER_MAC, sender.parse().unwrap(), OUR4);
@@ -88,7 +88,7 @@ fn arp_from_senders_that_no_host_can_be_is_not_believed() {
 
 // proves: HM-8
 #[test]
-fn neighbour_discovery_that_rfc_4861_7_1_has_discarded_is_dropped_by_its_reason() {
+fn invalid_neighbour_discovery_is_dropped_as_rfc_4861_7_1_requires() {
     let mut host = Host::new(&settings());
     let target = OUR6.octets();
     let body = |target: &[u8], options: &[u8]| [&[0; 4][..], target, options].concat();
@@ -160,7 +160,7 @@ fn neighbour_discovery_that_rfc_4861_7_1_has_discarded_is_dropped_by_its_reason(
 
 // proves: HM-9
 #[test]
-fn options_are_walked_to_their_end_within_a_bound() {
+fn options_are_parsed_to_the_end_within_a_bound() {
     let mut host = Host::new(&settings());
     let group = group_of(OUR6);
     let mut fate = |options: &[u8]| host.receive(&to_us(&discovery(135, PEER6, group, 0, OUR6, options))).0;
@@ -189,7 +189,7 @@ fn options_are_walked_to_their_end_within_a_bound() {
 
 // proves: HM-10
 #[test]
-fn the_answer_to_a_question_without_option_grows_into_the_room_behind_or_is_counted() {
+fn a_reply_longer_than_its_solicitation_needs_room_after_the_frame() {
     let mut host = Host::new(&settings());
     let bare = to_us(&discovery(135, PEER6, OUR6, 0, OUR6, &[]));
     let (fate, reply) = host.receive(&bare);
@@ -206,7 +206,7 @@ fn the_answer_to_a_question_without_option_grows_into_the_room_behind_or_is_coun
 
 // proves: HM-13
 #[test]
-fn routers_messages_are_neither_obeyed_nor_answered() {
+fn router_messages_are_neither_obeyed_nor_answered() {
     let mut host = Host::new(&settings());
     let all: Ipv6Addr = "ff02::1".parse().unwrap();
     let router: Ipv6Addr = "fe80::66".parse().unwrap();
@@ -224,7 +224,7 @@ fn routers_messages_are_neither_obeyed_nor_answered() {
 
 // proves: HM-4, HM-10, HM-14
 #[test]
-fn who_looks_whether_our_address_is_free_is_told_that_it_is_not() {
+fn probes_for_our_addresses_are_answered() {
     let mut host = Host::new(&settings());
     // RFC 5227 2.1.1: an ARP probe has no sender.
     let (fate, reply) = host.receive(&arp_request(OTHER_MAC, Ipv4Addr::UNSPECIFIED, OUR4));
@@ -254,7 +254,7 @@ fn who_looks_whether_our_address_is_free_is_told_that_it_is_not() {
 
 // proves: HM-4
 #[test]
-fn who_says_that_it_has_our_address_is_counted_and_contradicted_once_in_ten_seconds() {
+fn claims_to_our_addresses_are_counted_and_defended_once_in_ten_seconds() {
     let claims = [
         arp_request(OTHER_MAC, OUR4, OUR4),
         arp_request(OTHER_MAC, OUR4, PEER4),
@@ -274,7 +274,11 @@ fn who_says_that_it_has_our_address_is_counted_and_contradicted_once_in_ten_seco
         assert_eq!(times, [0, 10_000, 20_000], "RFC 5227 2.4 c");
         assert_eq!(host.ether.conflict().unwrap().mac, OTHER_MAC);
         assert_eq!(host.ether.stats().events.of(EtherEvent::Conflict), 250);
-        assert_eq!(host.ether.neighbours().filter(|n| n.mac.is_some()).count(), 0, "nothing is learnt of it");
+        assert_eq!(
+            host.ether.neighbours().filter(|n| n.mac.is_some()).count(),
+            0,
+            "no neighbour is learnt from it"
+        );
         let address = host.ether.conflict().unwrap().address;
         match address {
             std::net::IpAddr::V4(a) => {
@@ -291,7 +295,7 @@ fn who_says_that_it_has_our_address_is_counted_and_contradicted_once_in_ten_seco
 
 // proves: HM-15
 #[test]
-fn pings_that_are_wrong_in_themselves_are_dropped_and_those_in_pieces_left_alone() {
+fn malformed_pings_are_dropped_and_fragmented_ones_left_alone() {
     let mut host = Host::new(&settings());
     let good4 = ping4(PEER4, OUR4, b"payload");
     let good6 = ping6(PEER6, OUR6, b"payload");
@@ -333,7 +337,7 @@ fn pings_that_are_wrong_in_themselves_are_dropped_and_those_in_pieces_left_alone
 
 // proves: HM-15
 #[test]
-fn padding_behind_a_ping_is_no_part_of_it() {
+fn padding_after_a_ping_is_ignored() {
     let mut host = Host::new(&settings());
     let padded = [&ping4(PEER4, OUR4, b"x")[..], &[0x77; 17]].concat();
     let (fate, reply) = host.receive(&frame(OUR_MAC, PEER_MAC, &[], 0x0800, &padded));
@@ -345,7 +349,7 @@ fn padding_behind_a_ping_is_no_part_of_it() {
 }
 
 #[test]
-fn forged_answers_cannot_move_a_neighbour_that_was_just_asked_without_being_counted() {
+fn forged_answers_that_move_a_neighbour_are_counted() {
     let mut host = Host::new(&settings());
     let _ = host.send(&udp4(POOL4, FAR4, b"x"));
     let _ = host.poll();

@@ -34,7 +34,7 @@ fn acquainted() -> Host {
 
 // proves: HM-7
 #[test]
-fn a_neighbour_is_asked_for_three_times_a_second_apart_and_then_given_up() {
+fn a_neighbour_is_solicited_three_times_and_then_fails() {
     for packet in [udp4(POOL4, PEER4, b"x"), udp6(POOL6, PEER6, b"x")] {
         let mut host = Host::new(&settings());
         let began = host.now_ms;
@@ -51,7 +51,7 @@ fn a_neighbour_is_asked_for_three_times_a_second_apart_and_then_given_up() {
 
 // proves: HM-7
 #[test]
-fn one_that_failed_is_not_asked_again_for_a_while_that_doubles() {
+fn a_failed_neighbour_is_solicited_again_after_a_doubling_pause() {
     let mut host = Host::new(&settings());
     let packet = udp4(POOL4, PEER4, b"x");
     let mut pauses = Vec::new();
@@ -61,7 +61,7 @@ fn one_that_failed_is_not_asked_again_for_a_while_that_doubles() {
         let failed_ms = host.now_ms;
         // The pending packet starts the next round.
         while host.send(&packet).0 == Sent::Drop(Unsent::NeighbourFailed) {
-            assert!(host.run(10).is_empty(), "nothing is asked meanwhile");
+            assert!(host.run(10).is_empty(), "nothing is solicited meanwhile");
         }
         pauses.push((host.now_ms - failed_ms).div_ceil(1000));
     }
@@ -70,7 +70,7 @@ fn one_that_failed_is_not_asked_again_for_a_while_that_doubles() {
 
 // proves: HM-12
 #[test]
-fn a_reachable_neighbour_becomes_stale_and_is_asked_only_while_it_is_used() {
+fn a_stale_neighbour_is_solicited_only_while_in_use() {
     let mut host = acquainted();
     let began = host.now_ms;
     while state_of(&host, PEER6) == Some(NeighbourState::Reachable) {
@@ -78,7 +78,7 @@ fn a_reachable_neighbour_becomes_stale_and_is_asked_only_while_it_is_used() {
     }
     let reachable_ms = host.now_ms - began;
     assert!((15_000..=45_100).contains(&reachable_ms), "{reachable_ms}: half to one and a half times 30 s");
-    assert!(host.run(60_000).is_empty(), "nobody asks for one that is not used");
+    assert!(host.run(60_000).is_empty(), "an unused neighbour is not solicited");
 
     // RFC 4861 7.3.3: the packet is sent at once. Five seconds later the neighbour is solicited at its MAC.
     let packet = udp6(POOL6, PEER6, b"x");
@@ -91,7 +91,7 @@ fn a_reachable_neighbour_becomes_stale_and_is_asked_only_while_it_is_used() {
     assert_eq!(macs(&asked[0].1), (PEER_MAC, OUR_MAC));
     let question = parse_discovery(&asked[0].1);
     assert_eq!((question.kind, question.dst, question.target), (135, PEER6, PEER6));
-    assert_eq!(host.send(&packet).0, FRAME, "packets go on meanwhile");
+    assert_eq!(host.send(&packet).0, FRAME, "packets are sent meanwhile");
 
     let _ = host.receive(&advertisement(PEER_MAC, PEER6, SOLICITED | OVERRIDE));
     assert_eq!(state_of(&host, PEER6), Some(NeighbourState::Reachable));
@@ -99,7 +99,7 @@ fn a_reachable_neighbour_becomes_stale_and_is_asked_only_while_it_is_used() {
 
 // proves: HM-12
 #[test]
-fn one_that_answers_no_question_at_its_mac_is_asked_for_by_all_and_then_given_up() {
+fn a_neighbour_silent_at_its_mac_is_solicited_by_multicast_and_then_fails() {
     let mut host = acquainted();
     let _ = host.run(50_000);
     assert_eq!(host.send(&udp4(POOL4, PEER4, b"x")).0, FRAME);
@@ -108,13 +108,13 @@ fn one_that_answers_no_question_at_its_mac_is_asked_for_by_all_and_then_given_up
     assert_eq!(
         host.send(&udp4(POOL4, PEER4, b"x")).0,
         Sent::Held,
-        "after a second's pause it is asked for anew"
+        "it is solicited again after a pause of one second"
     );
 }
 
 // proves: HM-11
 #[test]
-fn advertisements_change_what_is_known_as_rfc_4861_7_2_5_says() {
+fn advertisements_change_entries_as_rfc_4861_7_2_5_requires() {
     let stale = |host: &mut Host| {
         let _ = host.run(50_000);
         assert_eq!(state_of(host, PEER6), Some(NeighbourState::Stale));
@@ -140,7 +140,7 @@ fn advertisements_change_what_is_known_as_rfc_4861_7_2_5_says() {
         ("probe, same, O", &probe, OVERRIDE, PEER_MAC, NeighbourState::Probe, PEER_MAC),
         ("reachable, same", &leave, 0, PEER_MAC, NeighbourState::Reachable, PEER_MAC),
         ("stale, same, O", &stale, OVERRIDE, PEER_MAC, NeighbourState::Stale, PEER_MAC),
-        // Unsolicited answers do not confirm reachability, whatever their S flag says.
+        // Unsolicited answers do not confirm reachability, regardless of their S flag.
         ("stale, same, S O", &stale, SOLICITED | OVERRIDE, PEER_MAC, NeighbourState::Stale, PEER_MAC),
         ("reachable, other, S O", &leave, SOLICITED | OVERRIDE, OTHER_MAC, NeighbourState::Stale, OTHER_MAC),
     ];
@@ -159,7 +159,7 @@ fn advertisements_change_what_is_known_as_rfc_4861_7_2_5_says() {
 
 // proves: HM-11
 #[test]
-fn an_advertisement_for_one_being_asked_for_needs_a_mac_and_makes_it_stale_or_reachable() {
+fn an_advertisement_for_an_incomplete_entry_needs_a_mac() {
     let asking = || {
         let mut host = Host::new(&settings());
         assert_eq!(host.send(&udp6(POOL6, PEER6, b"x")).0, Sent::Held);
@@ -172,7 +172,11 @@ fn an_advertisement_for_one_being_asked_for_needs_a_mac_and_makes_it_stale_or_re
         host.receive(&frame(OUR_MAC, PEER_MAC, &[], 0x86dd, &empty)).0,
         Received::Consumed(Consumed::Advertisement)
     );
-    assert_eq!(state_of(&host, PEER6), Some(NeighbourState::Incomplete), "without an option it says nothing");
+    assert_eq!(
+        state_of(&host, PEER6),
+        Some(NeighbourState::Incomplete),
+        "an advertisement without option changes nothing"
+    );
     for (flags, state) in [
         (0, NeighbourState::Stale),
         (OVERRIDE, NeighbourState::Stale),
@@ -181,7 +185,7 @@ fn an_advertisement_for_one_being_asked_for_needs_a_mac_and_makes_it_stale_or_re
         let mut host = asking();
         let _ = host.receive(&advertisement(PEER_MAC, PEER6, flags));
         assert_eq!(state_of(&host, PEER6), Some(state));
-        assert_eq!(host.poll().len(), 1, "the packet goes either way");
+        assert_eq!(host.poll().len(), 1, "the packet is sent in both cases");
     }
     // In PROBE, an advertisement without option confirms the known MAC (7.2.5 II).
     let mut host = acquainted();
@@ -197,7 +201,7 @@ fn an_advertisement_for_one_being_asked_for_needs_a_mac_and_makes_it_stale_or_re
 
 // proves: HM-2
 #[test]
-fn arp_that_nobody_asked_for_changes_an_entry_and_makes_none() {
+fn unsolicited_arp_changes_entries_and_creates_none() {
     let mut host = acquainted();
     // RFC 826: a request to another host, and an announcement, contain their sender's MAC.
     let to_another = arp_request(OTHER_MAC, PEER4, GATEWAY4);
@@ -224,7 +228,7 @@ fn arp_that_nobody_asked_for_changes_an_entry_and_makes_none() {
 
 // proves: HM-2
 #[test]
-fn who_asks_for_us_is_known_and_packets_to_it_go_at_once() {
+fn a_host_that_solicits_us_becomes_known() {
     let mut host = Host::new(&settings());
     let _ = host.receive(&arp_request(PEER_MAC, PEER4, OUR4));
     let _ = host.receive(&solicitation(PEER_MAC, PEER6, OUR6));
@@ -247,7 +251,7 @@ fn host6(n: u32) -> std::net::Ipv6Addr {
 
 // proves: HM-18
 #[test]
-fn a_scan_takes_no_more_than_its_share_and_neighbours_in_use_stay() {
+fn a_scan_is_bounded_and_neighbours_in_use_stay() {
     let limits = Limits { neighbours_max: 64, unresolved_max: 16, ..Limits::default() };
     let mut host = Host::with_limits(&settings(), &limits);
     let _ = host.receive(&solicitation(PEER_MAC, PEER6, OUR6));
@@ -273,7 +277,7 @@ fn a_scan_takes_no_more_than_its_share_and_neighbours_in_use_stay() {
 
 // proves: HM-18
 #[test]
-fn a_flood_of_questions_fills_the_table_but_takes_no_place_in_use() {
+fn a_flood_of_solicitations_evicts_no_entry_in_use() {
     let limits = Limits { neighbours_max: 64, unresolved_max: 16, ..Limits::default() };
     let mut host = Host::with_limits(&settings(), &limits);
     let used: Vec<_> = (0..40).map(|n| host6(1_000_000 + n)).collect();
@@ -283,7 +287,7 @@ fn a_flood_of_questions_fills_the_table_but_takes_no_place_in_use() {
     }
     for n in 0..10_000 {
         let fate = host.receive(&solicitation(OTHER_MAC, host6(n), OUR6)).0;
-        assert_eq!(fate, Received::Reply(Answer::Advertisement), "everybody gets an answer");
+        assert_eq!(fate, Received::Reply(Answer::Advertisement), "every solicitation is answered");
     }
     assert!(used.iter().all(|a| mac_of(&host, *a) == Some(PEER_MAC)));
     assert!(host.ether.stats().events.of(EtherEvent::NeighbourEvicted) > 1000);
@@ -308,7 +312,7 @@ fn a_flood_of_questions_fills_the_table_but_takes_no_place_in_use() {
 
 // proves: HM-6
 #[test]
-fn packets_that_wait_are_bounded_and_the_oldest_give_way() {
+fn pending_packets_are_bounded_and_the_oldest_are_replaced() {
     let limits = Limits { waiting_max: 8, waiting_per_neighbour_max: 3, ..Limits::default() };
     let mut host = Host::with_limits(&settings(), &limits);
     for i in 0..10u8 {
@@ -326,7 +330,7 @@ fn packets_that_wait_are_bounded_and_the_oldest_give_way() {
 }
 
 #[test]
-fn one_that_nobody_uses_is_forgotten_after_ten_minutes_but_a_next_hop_stays() {
+fn an_unused_neighbour_is_removed_after_ten_minutes_but_a_next_hop_stays() {
     let mut host = acquainted();
     let _ = host.send(&udp4(POOL4, FAR4, b"x"));
     let _ = host.poll();
@@ -336,11 +340,11 @@ fn one_that_nobody_uses_is_forgotten_after_ten_minutes_but_a_next_hop_stays() {
     let _ = host.run(60_000);
     assert_eq!((state_of(&host, PEER4), state_of(&host, PEER6)), (None, None));
     assert_eq!(mac_of(&host, GATEWAY4), Some(OTHER_MAC));
-    assert_eq!(host.ether.due_ms(), u64::MAX, "then nothing is left to do");
+    assert_eq!(host.ether.due_ms(), u64::MAX, "no task is left");
 }
 
 #[test]
-fn what_one_worker_hears_lets_the_packets_of_another_go() {
+fn an_update_from_one_worker_releases_packets_of_another() {
     let mut both = settings();
     both.shares = true;
     let mut workers = [Host::new(&both), Host::new(&both)];
@@ -359,7 +363,7 @@ fn what_one_worker_hears_lets_the_packets_of_another_go() {
     }
     assert_eq!((first.poll().len(), second.poll().len()), (1, 1));
     assert_eq!(state_of(second, PEER4), Some(NeighbourState::Reachable));
-    assert!(second.ether.due_ms() > second.now_ms + 100, "nothing waits any more");
+    assert!(second.ether.due_ms() > second.now_ms + 100, "no packet waits");
     // The number of unfetched updates is limited.
     for _ in 0..100 {
         let _ = first.receive(&arp_reply(PEER_MAC, PEER4));
@@ -369,7 +373,7 @@ fn what_one_worker_hears_lets_the_packets_of_another_go() {
 }
 
 #[test]
-fn a_neighbour_that_is_written_down_is_neither_asked_for_nor_believed() {
+fn a_static_neighbour_is_neither_solicited_nor_changed() {
     let mut written = settings();
     let fixed = |addr: &str| gatun_ether::StaticNeighbour { addr: addr.parse().unwrap(), mac: PEER_MAC };
     written.ports[0].neighbours = vec![fixed("198.51.100.254"), fixed("2001:db8:1::9")];

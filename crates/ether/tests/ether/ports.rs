@@ -8,7 +8,7 @@ use gatun_wire::{Checksum, HEADROOM, Offload, Packet, Segmentation};
 
 // proves: HM-17
 #[test]
-fn frames_with_the_ports_tags_come_in_and_go_out_with_them() {
+fn frames_are_received_and_sent_with_the_ports_tags() {
     for tags in [vec![Tag::customer(100)], vec![Tag::service(7), Tag::customer(4094)]] {
         let mut host = Host::new(&with_tags(&tags));
         let ids: Vec<u16> = tags.iter().map(|t| t.vlan).collect();
@@ -43,7 +43,7 @@ fn frames_with_the_ports_tags_come_in_and_go_out_with_them() {
 
 // proves: HM-17
 #[test]
-fn a_tag_that_says_a_priority_alone_changes_nothing() {
+fn a_priority_tag_changes_nothing() {
     // IEEE 802.1Q 6.9.1.
     let mut host = Host::new(&settings());
     let priority = [Tag { kind: Tag::CUSTOMER, vlan: 0xe000 }];
@@ -103,7 +103,7 @@ fn each_port_has_its_mtu() {
 }
 
 #[test]
-fn ports_of_two_devices_are_told_apart_by_the_device() {
+fn ports_of_two_devices_differ_by_the_device() {
     let mut settings = on_a_stick();
     for (port, device) in settings.ports.iter_mut().zip([3, 4]) {
         port.tags.clear();
@@ -131,7 +131,7 @@ fn ports_of_two_devices_are_told_apart_by_the_device() {
 }
 
 #[test]
-fn one_armed_packets_go_out_where_they_came_in() {
+fn one_armed_packets_leave_by_their_port() {
     let mut host = Host::new(&settings());
     let _ = host.receive(&arp_request(PEER_MAC, PEER4, POOL4));
     let (fate, packet) = host.receive(&frame(OUR_MAC, PEER_MAC, &[], 0x0800, &udp4(PEER4, POOL4, b"x")));
@@ -142,7 +142,7 @@ fn one_armed_packets_go_out_where_they_came_in() {
 }
 
 #[test]
-fn a_packet_without_room_in_front_is_dropped_unchanged_but_may_wait() {
+fn a_packet_without_headroom_is_dropped_unchanged_but_may_wait() {
     let mut host = Host::new(&settings());
     let bytes = udp4(POOL4, PEER4, b"x");
     let transmit = |host: &mut Host, room: usize| {
@@ -160,7 +160,7 @@ fn a_packet_without_room_in_front_is_dropped_unchanged_but_may_wait() {
 }
 
 #[test]
-fn what_a_device_was_to_finish_is_finished_before_a_packet_waits_or_it_is_dropped() {
+fn offloaded_checksums_are_completed_before_a_packet_waits() {
     let mut host = Host::new(&settings());
     let whole = udp4(POOL4, PEER4, b"some payload");
     // As a device with checksum offload receives it: only the pseudo-header's sum.
@@ -186,7 +186,7 @@ fn what_a_device_was_to_finish_is_finished_before_a_packet_waits_or_it_is_droppe
 
 // proves: HM-19
 #[test]
-fn the_longest_prefix_wins_and_a_route_may_say_that_destinations_are_on_the_link() {
+fn the_longest_prefix_wins_and_a_route_may_be_on_link() {
     let mut settings = settings();
     let routes = &mut settings.ports[0].routes;
     routes.push(route("192.0.2.0/24", "198.51.100.7"));
@@ -223,7 +223,7 @@ fn with_realms() -> Settings {
 }
 
 #[test]
-fn links_of_two_realms_have_the_same_addresses_and_neither_takes_the_others_packets() {
+fn links_of_two_realms_may_have_the_same_addresses() {
     use core::net::Ipv4Addr;
     let mut host = Host::new(&with_realms());
     let (near, far) = (Ipv4Addr::new(10, 0, 0, 2), Ipv4Addr::new(172, 16, 0, 5));

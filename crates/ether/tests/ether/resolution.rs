@@ -6,7 +6,7 @@ use std::net::Ipv6Addr;
 
 // proves: HM-21
 #[test]
-fn an_ip_packet_to_our_mac_begins_with_its_ip_header_afterwards() {
+fn a_received_packet_begins_with_its_ip_header() {
     let mut host = Host::new(&settings());
     for (kind, packet) in [(0x0800, udp4(PEER4, POOL4, b"x")), (0x86dd, udp6(PEER6, POOL6, b"x"))] {
         let padded = [&packet[..], &[0; 17]].concat();
@@ -17,7 +17,7 @@ fn an_ip_packet_to_our_mac_begins_with_its_ip_header_afterwards() {
 
 // proves: HM-6
 #[test]
-fn a_packet_to_an_unknown_host_waits_for_the_answer_to_one_question() {
+fn a_packet_to_an_unknown_host_waits_for_arp() {
     let mut host = Host::new(&settings());
     let packets: Vec<_> = (0..3u8).map(|i| udp4(POOL4, PEER4, &[i; 20])).collect();
     for packet in &packets {
@@ -32,10 +32,10 @@ fn a_packet_to_an_unknown_host_waits_for_the_answer_to_one_question() {
     assert_eq!((arp.sender_ipv4, arp.target_ipv4), (OUR4.octets(), PEER4.octets()));
 
     assert_eq!(host.receive(&arp_reply(PEER_MAC, PEER4)).0, Received::Consumed(Consumed::ArpReply));
-    assert!(host.ether.due_ms() <= host.now_ms, "packets may go");
+    assert!(host.ether.due_ms() <= host.now_ms, "pending packets are due");
     let released = host.poll();
     let expected: Vec<_> = packets.iter().map(|p| frame(PEER_MAC, OUR_MAC, &[], 0x0800, p)).collect();
-    assert_eq!(released, expected, "in their order");
+    assert_eq!(released, expected, "in order");
     let (fate, sent) = host.send(&packets[0]);
     assert_eq!((fate, &sent), (Sent::Frame { device: DEVICE }, &expected[0]));
     let stats = host.ether.stats();
@@ -67,7 +67,7 @@ fn the_same_with_neighbour_discovery() {
 
 // proves: HM-19
 #[test]
-fn what_is_not_on_the_link_goes_to_the_next_hop() {
+fn packets_off_the_link_go_to_the_next_hop() {
     let mut host = Host::new(&settings());
     assert_eq!(host.send(&udp4(POOL4, FAR4, b"x")).0, Sent::Held);
     assert_eq!(host.send(&udp6(POOL6, FAR6, b"x")).0, Sent::Held);
@@ -82,7 +82,7 @@ fn what_is_not_on_the_link_goes_to_the_next_hop() {
 
 // proves: HM-1, HM-10
 #[test]
-fn who_asks_for_an_address_of_ours_is_told_our_mac() {
+fn solicitations_for_our_addresses_are_answered() {
     let mut host = Host::new(&settings());
     for target in [OUR4, ENGINE4, POOL4] {
         let (fate, reply) = host.receive(&arp_request(PEER_MAC, PEER4, target));
@@ -107,7 +107,7 @@ fn who_asks_for_an_address_of_ours_is_told_our_mac() {
 
 // proves: HM-15
 #[test]
-fn pings_are_answered_but_those_to_the_engine() {
+fn pings_are_answered_except_those_to_the_engine() {
     let mut host = Host::new(&settings());
     for len in [0, 1, 56, 1400] {
         let payload: Vec<u8> = (0..len).map(|i| i as u8).collect();
@@ -145,7 +145,7 @@ fn pings_are_answered_but_those_to_the_engine() {
 
 // proves: HM-21
 #[test]
-fn what_nobody_has_a_use_for_is_left_to_the_kernel_unchanged() {
+fn foreign_frames_are_left_to_the_kernel_unchanged() {
     let mut host = Host::new(&settings());
     let ssh = udp4(PEER4, OUR4, b"not a ping");
     let cases = [
@@ -164,7 +164,7 @@ fn what_nobody_has_a_use_for_is_left_to_the_kernel_unchanged() {
 
 // proves: HM-19, HM-20
 #[test]
-fn packets_without_a_way_are_dropped_by_their_reason() {
+fn packets_without_a_route_are_dropped_with_the_reason() {
     let mut settings = settings();
     settings.ports[0].routes.clear();
     let mut host = Host::new(&settings);

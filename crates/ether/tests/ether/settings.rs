@@ -18,7 +18,7 @@ fn of_port(change: impl FnOnce(&mut PortSettings)) -> Vec<String> {
 }
 
 #[test]
-fn each_problem_names_the_port_and_says_what_to_write() {
+fn each_problem_names_the_port_and_a_correction() {
     assert_eq!(problems(|_| ()), [""; 0]);
     let cases = [
         (problems(|s| s.ports.clear()), "0 ports: configure 1 to 255 ports"),
@@ -85,7 +85,7 @@ fn each_problem_names_the_port_and_says_what_to_write() {
 }
 
 #[test]
-fn what_is_answered_for_must_leave_room_for_neighbours() {
+fn answers_must_not_cover_all_neighbours() {
     for whole in ["198.51.100.0/24", "198.51.0.0/16", "2001:db8:1::/64", "::/0"] {
         let found = of_port(|p| {
             p.answers = vec![prefix(whole)];
@@ -99,7 +99,7 @@ fn what_is_answered_for_must_leave_room_for_neighbours() {
 }
 
 #[test]
-fn addresses_at_the_edge_are_hosts_where_a_link_has_no_edge() {
+fn edge_addresses_are_hosts_on_links_without_edges() {
     // RFC 3021.
     for address in ["10.0.0.0/31", "10.0.0.1/31", "10.0.0.0/32"] {
         assert_eq!(of_port(|p| p.addresses.push(prefix(address))), [""; 0], "{address}");
@@ -114,7 +114,7 @@ fn addresses_at_the_edge_are_hosts_where_a_link_has_no_edge() {
 }
 
 #[test]
-fn ports_must_not_be_in_each_others_way() {
+fn ports_must_not_conflict() {
     let twice = |change: fn(&mut PortSettings)| {
         problems(|s| {
             let mut other = s.ports[0].clone();
@@ -149,7 +149,7 @@ fn ports_must_not_be_in_each_others_way() {
 }
 
 #[test]
-fn limits_that_leave_no_room_are_refused() {
+fn limits_that_are_too_small_are_refused() {
     let with = |limits| match Ether::new(&settings(), &limits, [0; 4]) {
         Ok(_) => String::new(),
         Err(problems) => problems.iter().map(ToString::to_string).collect(),

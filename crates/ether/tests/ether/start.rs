@@ -51,7 +51,7 @@ fn what(frame: &[u8]) -> (&'static str, Option<IpAddr>) {
 
 // proves: HM-5, HM-14
 #[test]
-fn at_start_it_is_asked_whether_addresses_are_free_and_then_told_twice_that_they_are_ours() {
+fn at_start_addresses_are_probed_and_announced_twice() {
     let mut host = Host::new(&speaking());
     let began = host.now_ms;
     let mut said: Vec<_> = host.run(250_000).into_iter().map(|(at, f)| (at - began, what(&f))).collect();
@@ -61,7 +61,7 @@ fn at_start_it_is_asked_whether_addresses_are_free_and_then_told_twice_that_they
     let all: BTreeSet<IpAddr> = pool.chain(own).collect();
     for (at, word) in [(0, "free?"), (1000, "mine"), (3000, "mine")] {
         let now: Vec<_> = said.extract_if(.., |s| s.0 == at).map(|s| s.1).collect();
-        assert_eq!(now[0], ("groups", None), "a host listens before it asks (RFC 4862 5.4.2)");
+        assert_eq!(now[0], ("groups", None), "a host listens before it probes (RFC 4862 5.4.2)");
         assert!(now[1..].iter().all(|s| s.0 == word), "{now:?}");
         let addresses: BTreeSet<IpAddr> = now[1..].iter().filter_map(|s| s.1).collect();
         assert_eq!((&addresses, now.len()), (&all, all.len() + 1));
@@ -82,9 +82,9 @@ fn at_start_it_is_asked_whether_addresses_are_free_and_then_told_twice_that_they
 
 // proves: HM-5
 #[test]
-fn a_take_over_is_announced_at_once_and_again_two_seconds_later_without_asking() {
+fn a_take_over_is_announced_twice_without_a_probe() {
     let mut host = Host::new(&settings());
-    assert!(host.run(10_000).is_empty(), "one that does not speak says nothing at start");
+    assert!(host.run(10_000).is_empty(), "a host that does not announce is silent at start");
     host.ether.announce(host.now_ms);
     let began = host.now_ms;
     let said = host.run(10_000);
@@ -95,7 +95,7 @@ fn a_take_over_is_announced_at_once_and_again_two_seconds_later_without_asking()
 }
 
 #[test]
-fn a_device_that_has_another_address_is_announced_and_asks_by_that_alone() {
+fn a_changed_mac_is_announced_and_used() {
     let mut host = Host::new(&settings());
     let new = Mac([2, 0, 0, 0, 0xbe, 0xef]);
     let device = settings().ports[0].device;
@@ -118,7 +118,7 @@ fn a_device_that_has_another_address_is_announced_and_asks_by_that_alone() {
 }
 
 #[test]
-fn a_large_pool_is_announced_a_little_at_a_time() {
+fn a_large_pool_is_announced_in_steps() {
     let mut settings = speaking();
     settings.ports[0].answers = vec![prefix("203.0.113.0/24"), prefix("192.0.2.0/23"), prefix("10.0.0.0/8")];
     let mut host = Host::new(&settings);
@@ -136,7 +136,7 @@ fn a_large_pool_is_announced_a_little_at_a_time() {
 
 // proves: HM-16
 #[test]
-fn a_query_is_answered_with_the_groups_that_solicitations_come_to() {
+fn a_query_is_answered_with_the_solicited_node_groups() {
     let mut settings = settings();
     settings.ports[0].addresses.push(prefix("2001:db8:1::12:3456/64"));
     let mut host = Host::new(&settings);
@@ -149,7 +149,7 @@ fn a_query_is_answered_with_the_groups_that_solicitations_come_to() {
         assert_eq!(host.receive(&asked).0, Received::Consumed(Consumed::MulticastQuery));
         let began = host.now_ms;
         let reports = host.run(11_000);
-        assert_eq!(reports.len(), 1, "two questions, one answer");
+        assert_eq!(reports.len(), 1, "two queries, one report");
         assert!(reports[0].0 - began <= within_ms);
         check_report(&reports[0].1, 2);
     }
@@ -197,7 +197,7 @@ fn check_report(frame: &[u8], kind: u8) {
 }
 
 #[test]
-fn a_port_without_ipv6_says_nothing_of_it_and_answers_nobody() {
+fn a_port_without_ipv6_sends_none_and_answers_none() {
     let mut settings = speaking();
     let port = &mut settings.ports[0];
     port.addresses.retain(|a| a.addr.is_ipv4());
@@ -214,7 +214,7 @@ fn a_port_without_ipv6_says_nothing_of_it_and_answers_nobody() {
 }
 
 #[test]
-fn packets_go_from_the_first_moment_on() {
+fn packets_are_sent_from_the_start() {
     let mut host = Host::new(&speaking());
     assert_eq!(host.send(&udp4(POOL4, PEER4, b"x")).0, Sent::Held);
     let first = host.poll();

@@ -22,7 +22,7 @@ fn sent(host: &mut Host, packet: &[u8]) -> Option<Mac> {
 }
 
 #[test]
-fn neighbours_that_were_known_get_their_packets_at_once() {
+fn known_neighbours_get_their_packets_at_once() {
     let mut host = Host::new(&settings());
     for (peer, mac) in [(PEER4, PEER_MAC), (GATEWAY4, OTHER_MAC)] {
         let packet = udp4(POOL4, if peer == PEER4 { PEER4 } else { FAR4 }, b"x");
@@ -38,10 +38,10 @@ fn neighbours_that_were_known_get_their_packets_at_once() {
     other.engine.push(prefix("192.0.2.0/28"));
     other.ports[0].routes.insert(0, route("203.0.113.128/25", "198.51.100.253"));
     take_over(&mut host, &other);
-    assert_eq!(host.ether.stats(), before, "what was counted stays");
+    assert_eq!(host.ether.stats(), before, "the counters stay");
     assert_eq!(sent(&mut host, &udp4(POOL4, PEER4, b"x")), Some(PEER_MAC));
     assert_eq!(sent(&mut host, &udp4(POOL4, FAR4, b"x")), Some(OTHER_MAC));
-    assert!(host.poll().is_empty(), "nobody is asked");
+    assert!(host.poll().is_empty(), "nobody is solicited");
     // The new next hop is solicited when it is needed.
     assert_eq!(host.send(&udp4(POOL4, Ipv4Addr::new(203, 0, 113, 200), b"x")).0, Sent::Held);
     assert_eq!(parse_arp(&host.poll()[0]).target_ipv4, NEXT4.octets());
@@ -51,11 +51,7 @@ fn neighbours_that_were_known_get_their_packets_at_once() {
     let asked = said.iter().filter(|(_, frame)| frame[12..14] == [8, 6]).map(|(_, frame)| parse_arp(frame));
     let asked: Vec<_> = asked.map(|arp| Ipv4Addr::from(arp.target_ipv4)).collect();
     assert!(!asked.contains(&PEER4), "nothing was sent to it since: {asked:?}");
-    assert_eq!(
-        sent(&mut host, &udp4(POOL4, PEER4, b"x")),
-        Some(PEER_MAC),
-        "and it goes on while it is doubted"
-    );
+    assert_eq!(sent(&mut host, &udp4(POOL4, PEER4, b"x")), Some(PEER_MAC), "packets are sent during PROBE");
     let said = host.run(10_000);
     assert!(
         said.iter()
@@ -64,17 +60,17 @@ fn neighbours_that_were_known_get_their_packets_at_once() {
 }
 
 #[test]
-fn packets_that_wait_go_when_their_next_hop_has_answered() {
+fn pending_packets_survive_a_take_over() {
     let mut host = Host::new(&settings());
     let packets: Vec<_> = (0..3u8).map(|i| udp4(POOL4, PEER4, &[i; 20])).collect();
     packets.iter().for_each(|packet| assert_eq!(host.send(packet).0, Sent::Held));
     assert_eq!(host.poll().len(), 1);
     take_over(&mut host, &settings());
     assert_eq!(host.ether.stats().waiting, 3);
-    assert_eq!(host.poll().len(), 1, "asked again");
+    assert_eq!(host.poll().len(), 1, "solicited again");
     assert_eq!(host.receive(&arp_reply(PEER_MAC, PEER4)).0, Received::Consumed(Consumed::ArpReply));
     let expected: Vec<_> = packets.iter().map(|p| frame(PEER_MAC, OUR_MAC, &[], 0x0800, p)).collect();
-    assert_eq!(host.poll(), expected, "in their order");
+    assert_eq!(host.poll(), expected, "in order");
 
     // A neighbour with a newly configured MAC gets its packets at once. One that never answers loses them, and
     // that is counted.
@@ -96,13 +92,13 @@ fn packets_that_wait_go_when_their_next_hop_has_answered() {
 }
 
 #[test]
-fn neighbours_that_were_written_down_are_forgotten_where_they_are_no_more() {
+fn removed_static_neighbours_are_forgotten() {
     let mut written = settings();
     written.ports[0].neighbours.push(StaticNeighbour { addr: PEER4.into(), mac: OTHER_MAC });
     let mut host = Host::new(&written);
     assert_eq!(sent(&mut host, &udp4(POOL4, PEER4, b"x")), Some(OTHER_MAC));
     take_over(&mut host, &settings());
-    assert_eq!(host.send(&udp4(POOL4, PEER4, b"x")).0, Sent::Held, "it has to be asked now");
+    assert_eq!(host.send(&udp4(POOL4, PEER4, b"x")).0, Sent::Held, "it must be resolved again");
     host.poll();
     assert_eq!(host.receive(&arp_reply(PEER_MAC, PEER4)).0, Received::Consumed(Consumed::ArpReply));
     host.poll();
@@ -113,7 +109,7 @@ fn neighbours_that_were_written_down_are_forgotten_where_they_are_no_more() {
 
 // proves: HM-14
 #[test]
-fn new_addresses_are_announced_and_the_same_ones_are_not_again() {
+fn only_new_addresses_are_announced_after_a_take_over() {
     let speaking = Settings { announces: true, ..settings() };
     let mut host = Host::new(&speaking);
     host.run(10_000);
@@ -138,7 +134,7 @@ fn new_addresses_are_announced_and_the_same_ones_are_not_again() {
 }
 
 #[test]
-fn a_device_that_got_another_address_meanwhile_keeps_it() {
+fn a_device_keeps_a_mac_that_changed_meanwhile() {
     let mut host = Host::new(&settings());
     let mac = Mac([2, 0, 0, 0, 0xbe, 0xef]);
     host.ether.set_mac(DEVICE, mac);

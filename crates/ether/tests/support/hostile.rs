@@ -1,13 +1,12 @@
 //! Arbitrary frames and packets at arbitrary times, sent to one `Ether` with all functions enabled.
 //! The fuzz target and plain tests share this file.
 //!
-//!
 //! The input is a sequence of frames, each after four bytes:
 //!
 //! ```text
-//!   0  what: 1 to be sent, rather than received; 2 right MACs; 4 right tags; 8 right checksums; 16 right addresses;
-//!      32 poll after it; 64 the other device; 128 another worker hears what this one has
-//!   1  milliseconds since the frame before, as a power of two (0: none)
+//!   0  flags: 1 to be sent, not received; 2 right MACs; 4 right tags; 8 right checksums; 16 right addresses;
+//!      32 poll after it; 64 the other device; 128 another worker applies this one's updates
+//!   1  milliseconds since the previous frame, as a power of two (0: none)
 //!   2  length of the frame, 16 bits
 //! ```
 
@@ -110,7 +109,7 @@ fn receive(ether: &mut Ether, now_ms: u64, device: u8, bytes: &[u8]) {
     let mut frame = Packet::new(&mut buffer, HEADROOM, bytes.len()).expect("it fits");
     match ether.receive(now_ms, device, &mut frame) {
         Received::Packet => assert!(bytes.ends_with(frame.bytes()), "packets are not changed"),
-        Received::Foreign(_) => assert_eq!(frame.bytes(), bytes, "what is not ours is not changed"),
+        Received::Foreign(_) => assert_eq!(frame.bytes(), bytes, "foreign frames are not changed"),
         Received::Reply(_) => check(device, frame.bytes()),
         Received::Consumed(_) | Received::Drop(_) => {}
     }
@@ -136,7 +135,7 @@ fn poll(ether: &mut Ether, now_ms: u64) {
         frames += 1;
     });
     assert!(frames <= 100, "{frames} frames at a time");
-    assert!(ether.due_ms() > now_ms, "what is due is done at once");
+    assert!(ether.due_ms() > now_ms, "all due work is done at once");
 }
 
 /// Checks that a frame has our MAC and its port's tags and goes to another MAC.

@@ -231,7 +231,7 @@ mod tests {
             ("203.0.113.5", "1 field: write"),
             ("a b c d", "4 fields: write"),
             ("2001:db8::5 203.0.113.5", "`inside`: \"203.0.113.5\" is not an IPv6 prefix: write"),
-            ("sctp [2001:db8::1]:80 192.0.2.1:80", "none of tcp, udp, icmp"),
+            ("sctp [2001:db8::1]:80 192.0.2.1:80", "not one of tcp, udp, icmp"),
             ("{\"inside\": 1}", "invalid JSON: "),
         ] {
             std::fs::write(&file, format!("{good}{line}\n")).unwrap();

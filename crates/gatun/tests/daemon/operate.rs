@@ -38,9 +38,9 @@ fn explain_foretells_what_then_happens_and_leaves_no_trace() {
         for part in [
             &format!("icmp [{CLIENT}]:50000 -> [{SERVER}]:50000, 100 bytes\nforwarded: icmp 192.0.2.1:?"),
             &format!("-> {SERVER4}:?, 80 bytes"),
-            "lies in 2001:db8:64::/96 of nat64 'lab', and stands for 198.51.100.2",
+            "is in 2001:db8:64::/96 of nat64 'lab' and embeds 198.51.100.2",
             "which has no state yet: 0 of 1 sessions",
-            "it opens a session: at 192.0.2.1, with a port of",
+            "it opens a session on 192.0.2.1, random port (",
         ] {
             assert!(text.contains(part), "'{part}' is not in {text}");
         }
@@ -241,7 +241,9 @@ fn events_are_followed_as_they_happen_and_top_shows_rates_and_subscribers() {
         let net = network();
         let daemon = Daemon::start(&net, &format!("{CREATE}{NAT64}"));
         let refused = gatun("show events --follow");
-        assert!(String::from_utf8(refused.stderr).unwrap().contains("no events are made: write an [events]"));
+        assert!(
+            String::from_utf8(refused.stderr).unwrap().contains("events are switched off: write an [events]")
+        );
         daemon.stop(Signal::TERM);
         let events = "[events]\nfile = \"/run/events\"\nkinds = [\"binding_created\", \"session_created\"]\n";
         let daemon = Daemon::start(&net, &format!("{CREATE}{NAT64}{events}"));
@@ -296,7 +298,7 @@ fn a_trace_has_packets_before_and_after_and_ends_by_itself() {
             }
         }
         if let Some(other) = other.filter(|other| !other.status.success()) {
-            assert!(String::from_utf8(other.stderr).unwrap().contains("there is a trace already"));
+            assert!(String::from_utf8(other.stderr).unwrap().contains("another trace is running"));
         }
         let text = std::fs::read_to_string("/run/traced").unwrap();
         let packets: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
@@ -359,7 +361,7 @@ fn a_drained_address_gets_no_new_bindings_and_keeps_those_it_has() {
         assert_eq!(said("undrain --pool pool1").0, "2 addresses no longer drained\n");
         assert_eq!(json(&format!("explain {CLIENT} {SERVER4} udp"))["fate"], "forwarded");
         let wrong = gatun("drain 203.0.113.9");
-        assert!(String::from_utf8(wrong.stderr).unwrap().contains("no address of a pool is meant"));
+        assert!(String::from_utf8(wrong.stderr).unwrap().contains("no public address matches"));
         daemon.stop(Signal::TERM);
     });
 }

@@ -148,7 +148,7 @@ fn certificate_key_and_tokens_are_read_again_and_stay_where_they_cannot_be_used(
             }
             let ended = Daemon::spawn(&net, &format!("{CREATE}{NAT64}{API}"), &[]).wait();
             assert!(!ended.success && ended.stderr.contains(wanted), "{}", ended.stderr);
-            assert!(ended.stderr.contains("`gatun token --help` says how to make it"), "{}", ended.stderr);
+            assert!(ended.stderr.contains("see `gatun token --help`"), "{}", ended.stderr);
         }
         fs::remove_file("/run/api.crt").unwrap();
         fs::remove_file("/run/api.key").unwrap();

@@ -1,4 +1,4 @@
-//! Killed, or without power, at every operation on a file: what was acknowledged is there, once, and unchanged.
+//! Kill or power failure at every file operation: each acknowledged record is there once, unchanged.
 
 use crate::support::{ENDINGS, Memory, block, config, faults, reader, records, start};
 use gatun_logstore::time::Span;
@@ -7,7 +7,7 @@ use gatun_logstore::{AllocationInForce, Options, Record, Result, Store};
 const SMALL: Options =
     Options { segment_records: 6, segment_ms: 1_000_000, retention_ms: None, size_max: None };
 
-/// A daemon's life: what was acknowledged goes to `acknowledged`. Two blocks are held all the time.
+/// A daemon's life. Acknowledged records go to `acknowledged`. Two blocks are held all the time.
 fn live(disk: &Memory, options: Options, acknowledged: &mut Vec<Record>) -> Result<()> {
     let mut store = Store::open(Box::new(disk.clone()), options, 1)?;
     store.mark(start(10));
@@ -26,7 +26,7 @@ fn live(disk: &Memory, options: Options, acknowledged: &mut Vec<Record>) -> Resu
     Ok(())
 }
 
-/// Operations that a whole life takes.
+/// Operations of a whole life.
 fn operations(options: Options) -> u64 {
     let disk = Memory::new();
     live(&disk, options, &mut Vec::new()).unwrap();
@@ -35,7 +35,7 @@ fn operations(options: Options) -> u64 {
 
 // proves: LOG-4
 #[test]
-fn whatever_kills_it_wherever_nothing_acknowledged_is_lost_and_nothing_is_there_twice() {
+fn a_crash_at_any_operation_loses_no_acknowledged_record_and_duplicates_none() {
     let count = operations(SMALL);
     assert!(count > 60, "{count} operations");
     for at in 0..count {
@@ -44,12 +44,12 @@ fn whatever_kills_it_wherever_nothing_acknowledged_is_lost_and_nothing_is_there_
             disk.fail(at, u64::MAX);
             live(&disk, SMALL, &mut acknowledged).unwrap_err();
             let left = disk.after(ending);
-            // Nobody has put it in order yet: at most it is unknown whether the end was changed.
+            // No daemon has repaired the log yet: at most, a change of its end is in doubt.
             let found = faults(&left);
             assert_eq!(found, Vec::<String>::new(), "at {at}, {ending:?}, before the next start");
             let mut store = Store::open(Box::new(left.clone()), SMALL, 1_000).unwrap();
             let (found, case) = (records(&left), format!("at {at}, {ending:?}"));
-            // The last write may be there without having been acknowledged.
+            // The last write may be there without an acknowledgement.
             assert!(found.starts_with(&acknowledged), "{case}: {acknowledged:?}\n{found:?}");
             assert!(found.len() <= acknowledged.len() + 2, "{case}");
             assert_eq!(faults(&left), Vec::<String>::new(), "{case}");
@@ -64,10 +64,10 @@ fn whatever_kills_it_wherever_nothing_acknowledged_is_lost_and_nothing_is_there_
 }
 
 #[test]
-fn killed_while_old_segments_are_taken_away_it_still_knows_who_holds_a_block() {
+fn a_crash_while_segments_are_removed_keeps_block_holders() {
     let options = Options { retention_ms: Some(40), ..SMALL };
     let count = operations(options);
-    assert!(count > operations(SMALL), "segments were taken away");
+    assert!(count > operations(SMALL), "segments were removed");
     for at in 0..count {
         for ending in ENDINGS {
             let (disk, mut acknowledged) = (Memory::new(), Vec::new());
@@ -83,7 +83,7 @@ fn killed_while_old_segments_are_taken_away_it_still_knows_who_holds_a_block() {
                 assert_eq!(answer.holders.len(), 1, "{case}: {answer:?}");
                 assert_eq!(answer.holders[0].subscriber.as_deref(), Some("2001:db8:5::/64"), "{case}");
             }
-            // All of it becomes old, and goes; the two blocks stay.
+            // All records exceed the retention and are removed; the two blocks stay.
             store.maintain(10_000).unwrap();
             assert_eq!(faults(&left), Vec::<String>::new(), "{case}");
             let again = reader(&left).who("192.0.2.1".parse().unwrap(), 5 * 256 + 7, asked, None);
@@ -93,7 +93,7 @@ fn killed_while_old_segments_are_taken_away_it_still_knows_who_holds_a_block() {
 }
 
 #[test]
-fn a_disk_that_is_full_for_a_while_costs_nothing_that_waits() {
+fn a_full_disk_loses_no_pending_record() {
     let count = operations(SMALL);
     for at in 3..count {
         let (disk, mut told) = (Memory::new(), Vec::new());

@@ -1,4 +1,4 @@
-//! In real files.
+//! The store in real files.
 
 use crate::support::{block, start};
 use gatun_logstore::{Directory, Options, Reader, Store};
@@ -21,7 +21,7 @@ impl Drop for Place {
 }
 
 #[test]
-fn a_directory_has_one_writer_and_any_readers() {
+fn a_directory_has_one_writer_and_any_number_of_readers() {
     let place = Place::new("writer");
     let open = || Directory::to_write(&place.0);
     let mut store = Store::open(Box::new(open().unwrap()), Options::default(), 1).unwrap();

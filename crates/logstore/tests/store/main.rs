@@ -1,4 +1,4 @@
-//! The store as a whole: in files that end wherever a process or the power may end, and in real ones.
+//! Tests of the whole store: in simulated files that end at any operation, and in real files.
 
 mod crash;
 mod files;

@@ -1,4 +1,4 @@
-//! A disk in memory whose world can end after any operation, and records to write.
+//! Simulated disk that can fail after any operation, and records to write.
 
 use gatun_logstore::{
     AllocationInForce, Disk, Entry, Hash, InstanceInForce, LogError, Mark, PlanInForce, PoolInForce,
@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex};
 #[derive(Clone, Default)]
 struct File {
     bytes: Vec<u8>,
-    /// What would outlast a loss of power.
+    /// Bytes that survive a power failure.
     synced: Vec<u8>,
 }
 
@@ -21,16 +21,16 @@ struct World {
     names: BTreeMap<String, usize>,
     synced_names: BTreeMap<String, usize>,
     operations: u64,
-    /// From this operation on, and before that one, all fail; the first of them does half of its work.
+    /// Operations in this range of numbers fail; the first of them does half of its work.
     fails: (u64, u64),
 }
 
-/// How the world ends.
+/// Kind of crash.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Ending {
-    /// The process is killed: all that was written is there.
+    /// The process is killed: all written bytes are there.
     Killed,
-    /// The power goes: of what was not synced some is there; and names are as they were, or as they became.
+    /// Power failure: some unsynced bytes are there; names are the old or the new ones.
     PowerLoss { bytes: Unsynced, new_names: bool },
 }
 
@@ -38,7 +38,7 @@ pub(crate) enum Ending {
 pub(crate) enum Unsynced {
     None,
     Half,
-    /// The length is there, the bytes are not.
+    /// The length is updated, the bytes are zero.
     Zeros,
 }
 
@@ -61,7 +61,7 @@ impl Memory {
         memory
     }
 
-    /// Operations from one number on fail, up to another.
+    /// Makes the operations `from` to `to` fail.
     pub(crate) fn fail(&self, from: u64, to: u64) {
         self.0.lock().unwrap().fails = (from, to);
     }
@@ -81,7 +81,7 @@ impl Memory {
         world.files[file] = File { synced: bytes.clone(), bytes };
     }
 
-    /// What is found after the end.
+    /// The disk after a crash.
     pub(crate) fn after(&self, ending: Ending) -> Memory {
         let world = self.0.lock().unwrap();
         let (bytes, names) = match ending {
@@ -91,7 +91,7 @@ impl Memory {
         let names = if names { &world.names } else { &world.synced_names };
         copy(&world, names, |File { bytes: written, synced }| {
             let mut left = synced.clone();
-            // A cut that was not synced may not have happened, and more may have been written then.
+            // A truncation that was not synced may be undone, and later bytes may have been written.
             if let Some(more) = written.get(synced.len()..) {
                 match bytes {
                     Unsynced::None => {}
@@ -103,7 +103,7 @@ impl Memory {
         })
     }
 
-    /// One operation: whether it fails, and is the first to do so.
+    /// Counts an operation; returns if it fails, and if it is the first one to fail.
     fn step(&self) -> (std::sync::MutexGuard<'_, World>, Option<bool>) {
         let mut world = self.0.lock().unwrap();
         let n = world.operations;
@@ -223,7 +223,7 @@ impl Disk for Memory {
     }
 }
 
-/// Block number `block` of 256 ports at 192.0.2.1 is assigned to, or released by, the subscriber `n`.
+/// Record of block number `block` with 256 ports at 192.0.2.1, assigned to or released by subscriber `n`.
 pub(crate) fn block(at_ms: u64, begins: bool, block: u16, n: u16) -> Record {
     Record {
         at_ms,
@@ -265,7 +265,7 @@ pub(crate) fn reader(disk: &Memory) -> Reader {
     Reader::open(Box::new(disk.clone())).unwrap()
 }
 
-/// All records, in the order of files and of time in each.
+/// All records, by file, in chronological order in each.
 pub(crate) fn records(disk: &Memory) -> Vec<Record> {
     let mut all = Vec::new();
     let each = |entry: Entry<'_>| {

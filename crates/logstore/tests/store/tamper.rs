@@ -1,4 +1,4 @@
-//! Whoever changes the log is found out.
+//! Detection of changes to the log.
 
 use crate::support::{Memory, block, config, faults, reader, records, start};
 use gatun_logstore::{AllocationInForce, Disk, Options, Store};
@@ -21,19 +21,19 @@ fn store() -> (Memory, Store) {
     (disk, store)
 }
 
-/// Whether all is as it was written.
+/// Returns true if verification finds neither faults nor doubts.
 fn is_unchanged(disk: &Memory) -> bool {
     let v = reader(disk).verify(None).unwrap();
     v.faults.is_empty() && v.unknown.is_empty()
 }
 
-/// Whether a byte is one of the last receipt's: a process that was killed as it wrote that may leave it so.
+/// Returns true if a byte belongs to the last receipt, which a killed process may leave incomplete.
 fn is_last_receipt(name: &str, at: usize, disk: &Memory) -> bool {
     let sequence = |slot: usize| disk.bytes_of(name)[96 * slot + 8..][..8].to_vec();
     name == "acknowledged" && (at / 96 == usize::from(sequence(1) > sequence(0)))
 }
 
-/// The files of a log with carried records too, as a daemon leaves them.
+/// The files of a log as a daemon leaves them, including a carried-over file.
 fn log_with_everything() -> Memory {
     let disk = Memory::new();
     let options = Options { retention_ms: Some(200), ..Options::default() };
@@ -58,7 +58,7 @@ fn log_with_everything() -> Memory {
 }
 
 #[test]
-fn any_changed_bit_of_any_file_is_a_fault_and_stays_one_after_a_start() {
+fn any_changed_bit_is_a_fault_also_after_a_start() {
     let disk = log_with_everything();
     assert!(is_unchanged(&disk), "{:?}", reader(&disk).verify(None).unwrap());
     for name in disk.names().unwrap() {
@@ -75,7 +75,7 @@ fn any_changed_bit_of_any_file_is_a_fault_and_stays_one_after_a_start() {
         disk.set(&name, whole);
     }
     assert!(is_unchanged(&disk));
-    // Starts cost more: some bytes of each file, one of them in each of its parts.
+    // Starts are slow: test some bytes of each file, with at least one in each of its parts.
     for name in disk.names().unwrap() {
         let len = disk.bytes_of(&name).len();
         for at in (0..len).step_by(7) {
@@ -90,7 +90,7 @@ fn any_changed_bit_of_any_file_is_a_fault_and_stays_one_after_a_start() {
                 store.commit().unwrap();
                 drop(store);
                 let v = reader(&disk).verify(None).unwrap();
-                // The last receipt alone is no more than a killed process may leave: it is told for ever.
+                // A damaged last receipt may stem from a killed process: the log keeps a note of it.
                 let is_told = v.notes.iter().any(|note| note.contains("had no receipt"));
                 let is_seen = !v.faults.is_empty() || is_last && is_told;
                 assert!(is_seen, "{name}, byte {at}, start at {now_ms}: {v:?}");
@@ -100,7 +100,7 @@ fn any_changed_bit_of_any_file_is_a_fault_and_stays_one_after_a_start() {
 }
 
 #[test]
-fn a_file_cut_at_any_length_or_grown_by_a_byte_is_never_called_unchanged() {
+fn a_truncated_or_extended_file_is_never_called_unchanged() {
     let disk = log_with_everything();
     for name in disk.names().unwrap() {
         let whole = disk.bytes_of(&name);
@@ -118,7 +118,7 @@ fn a_file_cut_at_any_length_or_grown_by_a_byte_is_never_called_unchanged() {
 }
 
 #[test]
-fn files_removed_swapped_or_doubled_are_never_called_unchanged() {
+fn removed_swapped_or_duplicated_files_are_never_called_unchanged() {
     let names = log_with_everything().names().unwrap();
     for name in &names {
         let mut disk = log_with_everything();
@@ -144,11 +144,11 @@ fn files_removed_swapped_or_doubled_are_never_called_unchanged() {
         }
     }
     let empty = Memory::new();
-    assert!(!is_unchanged(&empty), "where there is nothing, all may have been taken away");
+    assert!(!is_unchanged(&empty), "an empty directory may be a removed log");
 }
 
 #[test]
-fn damage_in_the_head_of_a_journal_costs_none_of_its_records() {
+fn a_damaged_journal_head_loses_no_record() {
     let (disk, store) = store();
     drop(store);
     let name = "000000000004.journal";
@@ -167,7 +167,7 @@ fn damage_in_the_head_of_a_journal_costs_none_of_its_records() {
 }
 
 #[test]
-fn of_a_damaged_segment_all_chunks_but_the_damaged_one_are_read() {
+fn a_damaged_segment_loses_only_the_damaged_chunk() {
     let disk = Memory::new();
     let mut store = Store::open(Box::new(disk.clone()), Options::default(), 1).unwrap();
     let all: Vec<_> = (0..20_000u64).map(|n| block(n, true, (n % 250) as u16, (n / 100) as u16)).collect();
@@ -193,12 +193,12 @@ fn of_a_damaged_segment_all_chunks_but_the_damaged_one_are_read() {
 }
 
 #[test]
-fn a_file_that_is_missing_or_of_another_store_is_a_fault_wherever_it_stood() {
+fn a_missing_or_foreign_segment_is_a_fault_at_any_position() {
     for missing in ["000000000001.segment", "000000000002.segment", "000000000003.segment"] {
         let (mut disk, _store) = store();
         disk.remove(missing).unwrap();
         assert_eq!(faults(&disk).len(), 1, "{missing}: {:?}", faults(&disk));
-        // Another store's segment of the same number, whole in itself.
+        // Another store's segment of the same number, intact in itself.
         let (disk, _store) = store();
         let other = Memory::new();
         let mut begun = Store::open(Box::new(other.clone()), Options::default(), 1).unwrap();
@@ -213,7 +213,7 @@ fn a_file_that_is_missing_or_of_another_store_is_a_fault_wherever_it_stood() {
 }
 
 #[test]
-fn the_end_cut_off_is_seen_by_whoever_has_kept_the_last_hash() {
+fn a_removed_end_is_detected_by_the_last_hash() {
     let (mut disk, store) = store();
     let kept = store.status().head;
     let all = reader(&disk).verify(Some(kept)).unwrap();
@@ -222,15 +222,15 @@ fn the_end_cut_off_is_seen_by_whoever_has_kept_the_last_hash() {
     disk.remove("000000000004.journal").unwrap();
     disk.remove("000000000003.segment").unwrap();
     let cut = reader(&disk).verify(Some(kept)).unwrap();
-    // Its own receipts tell too, unless they are written anew.
+    // Its own receipts also show it, unless they are rewritten.
     assert_eq!((cut.anchor_found, cut.faults.len()), (Some(false), 2), "{cut:?}");
 }
 
 #[test]
-fn a_daemon_goes_on_after_damage_keeps_the_file_and_says_so() {
+fn a_daemon_continues_after_damage_and_reports_the_kept_file() {
     let (disk, store) = store();
     drop(store);
-    // In the journal's first frame: the second one is whole.
+    // Change the journal's first frame: the second one stays intact.
     let mut store = Store::open(Box::new(disk.clone()), Options::default(), 1).unwrap();
     for n in 0..3 {
         store.append(&[block(1_000 + n, true, 20 + n as u16, 1)]);
@@ -249,7 +249,7 @@ fn a_daemon_goes_on_after_damage_keeps_the_file_and_says_so() {
     assert_eq!(records(&disk).len(), before, "frames that are whole are kept");
     let v = reader(&disk).verify(None).unwrap();
     assert!(v.faults.iter().any(|fault| fault.contains("damaged-2000")), "{v:?}");
-    // A damaged segment, too.
+    // The same for a damaged segment.
     drop(store);
     let name = "000000000002.segment";
     let mut bytes = disk.bytes_of(name);

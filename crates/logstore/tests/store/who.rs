@@ -1,4 +1,4 @@
-//! Answers about times past.
+//! Answers about past times.
 
 use crate::support::{Memory, block, config, reader, start, subscriber};
 use gatun_logstore::time::{Span, rfc3339};
@@ -16,7 +16,7 @@ fn ask(disk: &Memory, port: u16, at_ms: u64) -> Answer {
     reader(disk).who("192.0.2.1".parse().unwrap(), port, Span { from_ms: at_ms, precision_ms: 1 }, None)
 }
 
-/// Subscribers that held the port, and whether for certain.
+/// Subscribers that held the port; true if certain.
 fn holders(answer: &Answer) -> Vec<(String, bool)> {
     answer.holders.iter().map(|h| (h.subscriber.clone().unwrap_or_default(), h.certain)).collect()
 }
@@ -27,7 +27,7 @@ fn of(n: u16, certain: bool) -> Vec<(String, bool)> {
 
 // proves: R68-16
 #[test]
-fn a_block_is_its_holders_from_assignment_to_release_in_the_journal_and_in_segments() {
+fn a_block_has_its_holder_from_assignment_to_release() {
     let (disk, now) = (Memory::new(), 1_700_000_000_000);
     let mut store = open(&disk);
     store.mark(start(now));
@@ -58,7 +58,7 @@ fn a_block_is_its_holders_from_assignment_to_release_in_the_journal_and_in_segme
             (Evidence::Block, &gatun_nat::plan::Transport::ALL[..])
         );
         assert_eq!((answer.pool.as_deref(), answer.caveats.len()), (Some("res"), 0), "{answer:?}");
-        // Whose clock is wrong by half a minute is told.
+        // Holders within half a minute are reported too.
         assert_eq!(ask(8 * 256, 230_000).near[0].subscriber, Some(format!("{}/64", subscriber(1))));
         assert!(ask(8 * 256, 260_000).near.is_empty());
         // A second may be any of its milliseconds.
@@ -72,7 +72,7 @@ fn a_block_is_its_holders_from_assignment_to_release_in_the_journal_and_in_segme
 }
 
 #[test]
-fn a_daemon_that_ended_without_a_word_leaves_an_interval_and_one_that_said_so_an_end() {
+fn a_killed_daemon_leaves_an_interval_and_a_stopped_one_an_end() {
     let disk = Memory::new();
     let mut store = open(&disk);
     store.mark(start(10));
@@ -102,13 +102,13 @@ fn a_daemon_that_ended_without_a_word_leaves_an_interval_and_one_that_said_so_an
     assert!(stopped.caveats[0].contains("no translator was running"), "{stopped:?}");
 }
 
-/// A block that the daemon before has given.
+/// Record of a block restored from the previous daemon.
 fn kept(at_ms: u64, number: u16, n: u16) -> Record {
     Record { kind: RecordKind::BlockKept, ..block(at_ms, true, number, n) }
 }
 
 #[test]
-fn a_daemon_goes_on_with_what_it_tells_of_and_all_else_has_ended_with_the_one_before() {
+fn a_daemon_continues_only_the_holdings_it_records_as_restored() {
     for retention_ms in [None, Some(1)] {
         let disk = Memory::new();
         let mut store = open(&disk);
@@ -121,7 +121,7 @@ fn a_daemon_goes_on_with_what_it_tells_of_and_all_else_has_ended_with_the_one_be
         let options = Options { retention_ms, ..Options::default() };
         let mut store = Store::open(Box::new(disk.clone()), options, 1).unwrap();
         store.mark(Mark::Start { at_ms: 90_000, version: "2".into(), keeps_state: true });
-        // The third is told of by nobody; of a fourth, the one before had no record.
+        // No record mentions the third block; the previous daemon had no record of the fourth.
         store.append(&[kept(90_000, 8, 1), kept(90_000, 9, 2), kept(90_000, 11, 4)]);
         store.append(&[block(95_000, false, 9, 2), block(96_000, true, 10, 5)]);
         store.commit().unwrap();
@@ -132,11 +132,11 @@ fn a_daemon_goes_on_with_what_it_tells_of_and_all_else_has_ended_with_the_one_be
             next.mark(Mark::Alive { at_ms: 97_000 });
             next.commit().unwrap();
             next.maintain(90_000_000_000).unwrap();
-            assert_eq!(next.status().segments, 0, "all are taken away, and what is open is carried over");
+            assert_eq!(next.status().segments, 0, "all are removed, and open holdings are carried over");
         }
         let whole = retention_ms.is_none();
         let ask = |block: u16, at_ms| holders(&ask(&disk, block * 256, at_ms));
-        assert_eq!(ask(8, 80_000), of(1, true), "from before the restart until after it, without a gap");
+        assert_eq!(ask(8, 80_000), of(1, true), "held across the restart without a gap");
         assert_eq!(ask(8, 97_000), of(1, true));
         assert_eq!(ask(11, 97_000), of(4, true));
         assert_eq!(ask(9, 97_000), []);
@@ -145,13 +145,13 @@ fn a_daemon_goes_on_with_what_it_tells_of_and_all_else_has_ended_with_the_one_be
             assert_eq!(ask(9, 94_999), of(2, true));
             assert_eq!(ask(10, 60_000), of(3, true));
             assert_eq!(ask(10, 80_000), of(3, false), "it ended at some time between the two daemons");
-            assert_eq!(ask(10, 90_001), [], "and not when somebody else got it");
+            assert_eq!(ask(10, 90_001), [], "it ended before another subscriber got it");
         }
     }
 }
 
 #[test]
-fn what_waits_in_memory_for_a_whole_daemon_s_life_goes_on_in_the_next() {
+fn unwritten_holdings_of_one_daemon_continue_in_the_next() {
     let disk = Memory::new();
     let mut store = open(&disk);
     store.mark(start(10));
@@ -161,7 +161,7 @@ fn what_waits_in_memory_for_a_whole_daemon_s_life_goes_on_in_the_next() {
     store.commit().unwrap();
     let next = |disk: &Memory| Store::open(Box::new(disk.clone()), Options::default(), 1).unwrap();
     for at_ms in [20_000, 30_000] {
-        // Killed before it has told of the blocks.
+        // Kill it before it has written records of the blocks.
         drop(store);
         store = next(&disk);
         store.mark(Mark::Start { at_ms, version: "2".into(), keeps_state: true });
@@ -178,11 +178,11 @@ fn what_waits_in_memory_for_a_whole_daemon_s_life_goes_on_in_the_next() {
     store = next(&disk);
     store.mark(start(40_000));
     store.commit().unwrap();
-    assert_eq!(holders(&ask(&disk, 8 * 256, 50_000)), [], "one that begins with nothing ends all");
+    assert_eq!(holders(&ask(&disk, 8 * 256, 50_000)), [], "a start without state ends all holdings");
 }
 
 #[test]
-fn a_release_of_somebody_else_s_block_ends_both_and_forgets_neither() {
+fn a_release_by_another_subscriber_ends_both_holdings() {
     let disk = Memory::new();
     let mut store = open(&disk);
     store.mark(start(10));
@@ -197,7 +197,7 @@ fn a_release_of_somebody_else_s_block_ends_both_and_forgets_neither() {
 
 // proves: R74-1
 #[test]
-fn deterministic_ports_are_answered_by_the_configuration_of_that_time() {
+fn deterministic_ports_use_the_configuration_of_that_time() {
     let deterministic = |network: &str| AllocationInForce::Deterministic {
         inside: vec![(network.parse().unwrap(), 62)],
         subscriber_len: 64,
@@ -211,7 +211,7 @@ fn deterministic_ports_are_answered_by_the_configuration_of_that_time() {
     store.mark(config(5_000_000, "new", deterministic("2001:db8:b::")));
     store.commit().unwrap();
     store.seal().unwrap();
-    // The third block of 1024 ports, from 1024 on, of the first address.
+    // The third block of 1024 ports of the first address, from port 1024 on.
     let ask = |ms| {
         reader(&disk).who(
             "192.0.2.0".parse().unwrap(),
@@ -236,7 +236,7 @@ fn deterministic_ports_are_answered_by_the_configuration_of_that_time() {
 }
 
 #[test]
-fn a_binding_tells_its_host_and_a_block_of_another_size_beside_it_is_found_as_well() {
+fn a_binding_and_a_block_of_another_size_are_both_found() {
     let disk = Memory::new();
     let mut store = open(&disk);
     store.mark(start(10));
@@ -284,7 +284,7 @@ fn a_binding_tells_its_host_and_a_block_of_another_size_beside_it_is_found_as_we
 
 // proves: LOG-4
 #[test]
-fn what_was_lost_is_told_with_the_answers_that_it_may_concern() {
+fn answers_report_losses_that_may_concern_them() {
     let disk = Memory::new();
     let mut store = open(&disk);
     store.mark(start(10));
@@ -309,8 +309,8 @@ fn outcome(disk: &Memory, port: u16, at_ms: u64) -> (Outcome, String) {
     (answer.outcome, answer.unknown.join("; "))
 }
 
-/// Three segments of some minutes each: block 8 changes hands in the second one, block 9 is held from the first to the
-/// third, block 10 is assigned in the second.
+/// Three segments of some minutes each. Block 8 changes hands in the second one, block 9 is held from the
+/// first to the third, block 10 is assigned in the second.
 fn three_segments() -> Memory {
     let disk = Memory::new();
     let mut store = open(&disk);
@@ -333,7 +333,7 @@ fn three_segments() -> Memory {
 }
 
 #[test]
-fn nobody_is_an_answer_only_where_it_is_proven() {
+fn nobody_is_answered_only_with_proof() {
     let disk = three_segments();
     let expected = [
         (8, 50_000, Outcome::Unknown),
@@ -354,7 +354,7 @@ fn nobody_is_an_answer_only_where_it_is_proven() {
 }
 
 #[test]
-fn a_damaged_or_missing_segment_makes_its_time_unknown_and_no_other() {
+fn a_damaged_or_missing_segment_makes_only_its_time_unknown() {
     let name = "000000000002.segment";
     for how in ["chunk", "tail", "all of it", "missing", "found at a start"] {
         let mut disk = three_segments();
@@ -375,7 +375,7 @@ fn a_damaged_or_missing_segment_makes_its_time_unknown_and_no_other() {
             assert_eq!(outcome, Outcome::Unknown, "{how}: block {block} at {at_ms}");
             why
         };
-        // Before the damage all is known, and after the next record.
+        // Before the damage and after the next record, all is known.
         assert_eq!(
             outcome(&disk, 8 * 256, 150_000).0,
             Outcome::Nobody,
@@ -386,24 +386,24 @@ fn a_damaged_or_missing_segment_makes_its_time_unknown_and_no_other() {
         assert_eq!(outcome(&disk, 8 * 256, 450_000).0, Outcome::Nobody, "{how}");
         assert_eq!(outcome(&disk, 10 * 256, 430_000).0, Outcome::Who, "{how}");
         if how == "chunk" {
-            // The index tells which ports a chunk has: this one is none of them.
+            // The index lists the ports of a chunk: this one is not among them.
             assert_eq!(outcome(&disk, 11 * 256, 315_000).0, Outcome::Nobody);
             why(9, 315_000);
             continue;
         }
-        // Another block, of which nothing tells after the damage.
+        // Another block, without a record after the damage.
         let reason = why(11, 315_000);
         assert!(reason.contains(name) && reason.contains("cannot be answered"), "{how}: {reason}");
         why(11, 450_000);
-        // Its holder may have had another one between.
+        // Another holder in between is possible.
         why(9, 315_000);
-        assert_eq!(outcome(&disk, 9 * 256, 405_000).0, Outcome::Who, "{how}: its release tells of it");
+        assert_eq!(outcome(&disk, 9 * 256, 405_000).0, Outcome::Who, "{how}: its release proves it");
         why(8, 315_000);
     }
 }
 
 #[test]
-fn a_journal_that_was_cut_or_lost_its_end_makes_the_time_after_it_unknown() {
+fn a_truncated_journal_makes_the_time_after_it_unknown() {
     let disk = Memory::new();
     let mut store = open(&disk);
     store.mark(start(100));
@@ -423,7 +423,7 @@ fn a_journal_that_was_cut_or_lost_its_end_makes_the_time_after_it_unknown() {
 }
 
 #[test]
-fn a_time_at_which_no_daemon_ran_is_nobody_s_and_one_in_which_it_was_killed_is_unknown() {
+fn time_without_a_daemon_is_nobody_and_time_of_a_kill_is_unknown() {
     let disk = Memory::new();
     for (start_ms, stops) in [(1_000, true), (200_000, false), (400_000, true)] {
         let mut store = open(&disk);
@@ -442,7 +442,7 @@ fn a_time_at_which_no_daemon_ran_is_nobody_s_and_one_in_which_it_was_killed_is_u
 }
 
 #[test]
-fn a_mapped_address_is_its_host_s_by_arithmetic() {
+fn a_mapped_address_gives_its_host() {
     let disk = Memory::new();
     let mut store = open(&disk);
     store.mark(start(10));

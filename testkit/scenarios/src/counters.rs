@@ -60,7 +60,7 @@ impl Counters {
                 let sum: u64 = rest.iter().take(3).filter_map(|cell| number(cell)).sum();
                 self.add(name, sum);
             }
-            "what the ports counted" if is_drop(name) => self.add(name, first().unwrap_or(0)),
+            "counters of the ports" if is_drop(name) => self.add(name, first().unwrap_or(0)),
             "state by instance" => self.sessions += first().unwrap_or(0),
             _ if name == "received" => self.received = first().unwrap_or(0),
             _ if name == "held at this moment" => self.held = first().unwrap_or(0),
@@ -103,7 +103,7 @@ dropped packets by reason
 │ tx_other, the last ┆ 1 ┆   ┆      ┆ A name.          │
 └──────────────┴──────┴──────┴──────┴──────────────────┘
 
-what the ports counted
+counters of the ports
 ┌──────────────────┬───────┬───────────────┐
 │ waiting_overflow ┆     5 ┆ Was kept.     │
 │ arp_reply        ┆     6 ┆ Was answered. │
@@ -111,7 +111,7 @@ what the ports counted
 
 state by instance
 ┌───────────────┬──────────┬───────────────────┐
-│ instance      ┆ sessions ┆ of all there were │
+│ instance      ┆ sessions ┆ sessions created  │
 │ nat64 nat64-1 ┆  131,072 ┆           131,073 │
 │ nat44 nat44-1 ┆        1 ┆                 1 │
 └───────────────┴──────────┴───────────────────┘

@@ -101,7 +101,7 @@ impl Gatun {
     /// Waits until so many of its devices have said that their link is up.
     #[cfg(feature = "dpdk")]
     pub(crate) fn wait_for_links(&mut self, count: usize) -> Result<(), Error> {
-        wait_for(&mut self.process, &self.stderr, ": its link is up", count)
+        wait_for(&mut self.process, &self.stderr, ": link is up", count)
     }
 
     pub(crate) fn id(&self) -> u32 {

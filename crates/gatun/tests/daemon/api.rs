@@ -318,7 +318,7 @@ fn a_second_daemon_runs_without_the_default_socket_and_reports_it() {
         let first = started(&net, "");
         let second = Daemon::start(&net, &format!("[[port]]\ndevice = \"other\"\nroutes = false\n{NAT64}"));
         assert!(
-            second.stderr().contains("no API, so `gatun show` finds nothing here: another gatun listens"),
+            second.stderr().contains("no API, so `gatun show` does not work: another gatun listens"),
             "{}",
             second.stderr()
         );

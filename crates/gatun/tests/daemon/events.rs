@@ -115,7 +115,7 @@ fn a_reload_starts_moves_and_stops_events() {
         let told = daemon.reload(&to(&files[1]).replace("kinds", "ring = 128\nkinds"), "nothing has changed");
         assert!(told.contains("events: ring"), "{told}");
         let told = daemon.reload(&none, "reload: done");
-        assert!(told.contains("no more") && told.contains("are no longer made"), "{told}");
+        assert!(told.contains("no longer written to") && told.contains("are no longer made"), "{told}");
         assert!(ping(&net.client, 1, SERVER, ""));
         let refused = String::from_utf8(show().stderr).unwrap();
         assert!(refused.contains("events are switched off"), "{refused}");

@@ -141,7 +141,7 @@ fn collectors_come_change_and_go_while_packets_flow_and_the_others_lose_nothing(
         let before = begun(places[1]).len();
         wait_until("it hears on", SOON, || begun(places[1]).len() > before + 5).unwrap();
         let told = daemon.reload(&one, "reload: done");
-        assert!(told.contains("[[export]] siem: tcp:127.0.0.1:7002 gets what waits for it"), "{told}");
+        assert!(told.contains("[[export]] siem: tcp:127.0.0.1:7002 is removed"), "{told}");
         assert!(!metrics(&net).contains("siem") && metrics(&net).contains("{export=\"flows\"}"));
         let heard = begun(truth).len();
         wait_until("packets flow on", SOON, || begun(truth).len() > heard + 5).unwrap();
@@ -190,7 +190,7 @@ fn a_collector_that_cannot_be_had_changes_nothing_and_one_that_goes_keeps_its_sp
                 format!("{one}{}{bad}", export("good", 7001, "")).replace("192.0.2.1\"\n", "192.0.2.4\"\n");
             let both = both.replace("192.0.2.1:5002", "192.0.2.4:5002");
             fs::write("/run/both.toml", &both).unwrap();
-            let why = "[[export]] bad: its spool /proc/gatun cannot be used";
+            let why = "[[export]] bad: cannot use its spool /proc/gatun";
             let (good, text) = said(&["config", "diff", "/run/both.toml"]);
             assert!(!good && text.contains(why), "{text}");
             let (good, text) = said(&["config", "apply", "/run/both.toml", "--yes"]);

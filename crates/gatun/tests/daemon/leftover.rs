@@ -10,7 +10,7 @@ use std::process::Command;
 use std::time::Duration;
 
 const STATE: &str = "/run/gatun/state";
-const LEFT: &str = "taken over, as an earlier gatun left it";
+const LEFT: &str = "taken over from an earlier gatun";
 
 fn kill(net: &Topology, mut daemon: Daemon) {
     daemon.process.signal(Signal::KILL).unwrap();
@@ -109,7 +109,7 @@ fn the_device_of_another_program_is_never_taken_over() {
             let shown = || net.translator.run("ip -details link show nat64").unwrap();
             let before = shown();
             let ended = Daemon::spawn(&net, &config, &[]).wait();
-            assert!(!ended.success && ended.stderr.contains("gatun has not made it"), "{}", ended.stderr);
+            assert!(!ended.success && ended.stderr.contains("was not created by gatun"), "{}", ended.stderr);
             assert_eq!(shown(), before);
         }
         // Neither is the device of a running daemon.

@@ -43,7 +43,7 @@ fn sigusr1_prints_the_counters_and_drop_reasons() {
         assert!(counter(&text, "forwarded, IPv6 to IPv4") >= 3, "{text}");
         assert!(text.contains("what it means"), "{text}");
         // Its name is what the configuration left open; what is in no mapping is nobody's.
-        assert!(counter(&text, "siit ") >= 3 && counter(&text, "(of none)") == 0, "{text}");
+        assert!(counter(&text, "siit ") >= 3 && counter(&text, "(no instance)") == 0, "{text}");
         assert!(ping(&net.client, 3, SERVER, ""), "it goes on");
         daemon.stop(Signal::TERM);
     });
@@ -234,15 +234,15 @@ fn a_removed_device_stops_it_with_an_error_and_the_counters() {
 /// Sets the device's link down and up, and waits until the daemon has noticed both.
 fn down_and_up(net: &Topology, daemon: &Daemon) {
     let notices = |text: &str| daemon.stderr().matches(text).count();
-    let before = notices("its link is up again");
+    let before = notices("link is up again");
     net.translator.ip("link set nat64 down").unwrap();
     net.translator.ip("link set nat64 up").unwrap();
     let deadline = Instant::now() + Duration::from_secs(5);
-    while notices("its link is up again") == before {
+    while notices("link is up again") == before {
         assert!(Instant::now() < deadline, "{}", daemon.stderr());
         std::thread::sleep(Duration::from_millis(2));
     }
-    assert_eq!(notices("its link is down"), before + 1, "{}", daemon.stderr());
+    assert_eq!(notices("link is down"), before + 1, "{}", daemon.stderr());
 }
 
 #[test]
@@ -271,7 +271,7 @@ fn routes_and_addresses_are_restored_after_the_link_was_down() {
         net.translator.ip("route add 192.0.2.1/32 dev outside").unwrap();
         net.translator.ip("link set nat64 up").unwrap();
         let deadline = Instant::now() + Duration::from_secs(5);
-        while !daemon.stderr().contains("set by somebody else: 1 route") {
+        while !daemon.stderr().contains("left unchanged, because others have set them: 1 route") {
             assert!(Instant::now() < deadline, "{}", daemon.stderr());
             std::thread::sleep(Duration::from_millis(2));
         }

@@ -208,7 +208,7 @@ fn a_log_that_cannot_be_written_is_refused_at_the_start_and_reported_later_while
             let daemon = Daemon::start(&net, &config("/run/gatun-log-full/store", "/64"));
             assert!(ping(&net.client, 2, SERVER, ""));
             let deadline = Instant::now() + Duration::from_secs(5);
-            while !daemon.stderr().contains("packets go on, records wait") {
+            while !daemon.stderr().contains("translation continues, records wait") {
                 assert!(Instant::now() < deadline, "{}", daemon.stderr());
                 std::thread::sleep(Duration::from_millis(20));
             }
@@ -219,7 +219,7 @@ fn a_log_that_cannot_be_written_is_refused_at_the_start_and_reported_later_while
             let is_well = || status()["troubles"].as_array().unwrap().is_empty();
             gatun_testkit::wait_until("nothing needs attention", Duration::from_secs(5), is_well).unwrap();
             let ended = daemon.stop(Signal::TERM);
-            assert!(ended.stderr.contains("log: it is written again"), "{}", ended.stderr);
+            assert!(ended.stderr.contains("log: writing again"), "{}", ended.stderr);
         },
     );
 }
@@ -248,18 +248,18 @@ fn a_shorter_retention_applies_once_it_is_confirmed() {
         std::fs::write("/run/less.toml", &less).unwrap();
         // Deleted records could not be restored by a rollback.
         let (good, out, err) = gatun(&["config", "apply", "/run/less.toml", "--yes", "--confirm", "60s"]);
-        let what = "[log]: retention for ever -> 1s: what is older is taken away";
+        let what = "[log]: retention unlimited -> 1s: older records are deleted";
         assert!(good && [&out, &err].iter().any(|text| text.contains(what)), "{out}{err}");
         std::thread::sleep(Duration::from_millis(1_500));
         assert_eq!(segments(), before);
         assert!(gatun(&["config", "rollback", "--yes"]).0);
         let said = daemon.reload(&less, "removed by the retention setting");
-        assert!(said.contains(what) && said.contains("[log]: size_max without bound -> 1.0 MiB"), "{said}");
+        assert!(said.contains(what) && said.contains("[log]: size_max unlimited -> 1.0 MiB"), "{said}");
         let is_gone = || segments() == 0;
         gatun_testkit::wait_until("all segments are gone", Duration::from_secs(10), is_gone).unwrap();
         assert!(ping(&net.client, 1, SERVER, ""));
         let said = daemon.reload(&all, "reload: done");
-        assert!(said.contains("[log]: retention 1s -> for ever"), "{said}");
+        assert!(said.contains("[log]: retention 1s -> unlimited"), "{said}");
         daemon.stop(Signal::TERM);
         assert!(gatun(&["log", "verify", "--store", store]).0);
     });

@@ -145,7 +145,7 @@ fn clients_meet_at_their_public_address_and_exempt_packets_pass() {
         let exempt = udp_exchange(&net.client, &net.server, 9, "198.51.100.2");
         assert_eq!(exempt, "3016  from 100.64.0.2 by 198.51.100.2 9");
         let ended = daemon.stop(Signal::TERM);
-        assert!(counter(&ended.stdout, "of these turned round inside") > 100, "{}", ended.stdout);
+        assert!(counter(&ended.stdout, "of these hairpinned") > 100, "{}", ended.stdout);
         assert!(counter(&ended.stdout, "not for the translator") >= 1, "{}", ended.stdout);
     });
 }

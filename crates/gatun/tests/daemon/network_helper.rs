@@ -117,7 +117,7 @@ fn packets_continue_without_the_helper_and_its_end_is_reported() {
         assert!(doctor.contains("network helper has ended"), "{doctor}");
         // A reload that needs the helper reports the missing part and applies the rest.
         let more = "routes = [\"64:ff9b::/96\", \"203.0.113.0/24\", \"198.18.0.0/15\"]\n";
-        let said = daemon.reload(&format!("{CREATE}{more}{NAT64}"), "stay as they were");
+        let said = daemon.reload(&format!("{CREATE}{more}{NAT64}"), "are unchanged");
         assert!(said.contains("the network helper does not answer"), "{said}");
         assert!(ping(&net.client, 1, SERVER, ""));
         daemon.stop(Signal::TERM);

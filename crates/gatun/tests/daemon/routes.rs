@@ -68,7 +68,10 @@ fn preceded_routes_apply_again_after_the_end_and_after_a_crash() {
                 ["198.51.100.0/24 dev outside proto kernel", "2001:db8:1::/64 dev inside proto kernel"]
             {
                 let said = daemon.stderr();
-                assert!(said.lines().any(|l| l.contains("holds again") && l.contains(named)), "{said}");
+                assert!(
+                    said.lines().any(|l| l.contains("takes precedence over") && l.contains(named)),
+                    "{said}"
+                );
             }
             assert_eq!(goes_to(&net, "198.51.100.2"), "nat64");
             assert_eq!(goes_to(&net, "2001:db8:1::2"), "nat64");
@@ -77,7 +80,7 @@ fn preceded_routes_apply_again_after_the_end_and_after_a_crash() {
             // The same holds after the link was down.
             net.translator.ip("link set nat64 down").unwrap();
             net.translator.ip("link set nat64 up").unwrap();
-            daemon.says("its link is up again");
+            daemon.says("link is up again");
             assert_eq!(routes(&net), now);
             assert_eq!(goes_to(&net, "198.51.100.2"), "nat64");
             daemon.process.signal(end).unwrap();
@@ -106,7 +109,8 @@ fn a_reload_keeps_and_reports_host_routes() {
         let before = routes(&net);
         let precede = format!("{CREATE}precede_routes = true\n");
         let daemon = Daemon::start(&net, &format!("{precede}routes = [\"2001:db8:64::/96\"]\n{SIIT}"));
-        let said = daemon.reload(&format!("{precede}{more}{SIIT}"), "hold again when it is gone");
+        let said = daemon
+            .reload(&format!("{precede}{more}{SIIT}"), "takes precedence over these routes of the host");
         assert!(said.contains("198.51.100.0/24 dev outside proto kernel"), "{said}");
         assert_eq!(goes_to(&net, "198.51.100.2"), "nat64");
         daemon.reload(&format!("{precede}routes = [\"2001:db8:64::/96\"]\n{SIIT}"), "2 removed");
@@ -136,7 +140,7 @@ fn lost_routes_are_restored_and_logged_once() {
         let before = routes(&net);
         net.translator.ip("route del 192.0.2.1/32 dev nat64").unwrap();
         let said = repaired(&net, &daemon, &before, 1);
-        assert!(said.len() == 1 && said[0].contains("set again: 1 route,"), "{said:?}");
+        assert!(said.len() == 1 && said[0].contains("restored: 1 route,"), "{said:?}");
         assert!(ping(&net.client, 1, SERVER, ""));
         // Removed repeatedly: restored each time.
         for count in [2, 3] {
@@ -148,18 +152,18 @@ fn lost_routes_are_restored_and_logged_once() {
         // them.
         net.translator.ip("link set nat64 mtu 1000").unwrap();
         assert!(!ping(&net.client, 1, SERVER, "-W 1"));
-        daemon.says("its MTU is 1000, and the kernel has no IPv6 below 1280: routes have vanished and cannot be set again");
+        daemon.says("MTU is 1000, and the kernel has no IPv6 below 1280: vanished routes cannot be restored");
         net.translator.ip("link set nat64 mtu 1500").unwrap();
         let said = repaired(&net, &daemon, &before, 5);
         assert!(ping(&net.client, 1, SERVER, "") && ping(&net.client, 1, "2001:db8:9::1", ""));
         assert_eq!(said.iter().filter(|line| line.contains("cannot")).count(), 1, "{said:#?}");
-        assert!(said.last().unwrap().contains("set again: 2 routes, 1 address"), "{said:#?}");
+        assert!(said.last().unwrap().contains("restored: 2 routes, 1 address"), "{said:#?}");
         assert_eq!(said.len(), 5, "{said:#?}");
         // A route set by somebody else in its place is kept.
         let at_once = "route del 192.0.2.14/32 dev nat64\nroute add 192.0.2.14/32 dev outside\n";
         std::fs::write("/run/at-once", at_once).unwrap();
         net.translator.ip("-batch /run/at-once").unwrap();
-        daemon.says("left alone, as set by somebody else: 1 route");
+        daemon.says("left unchanged, because others have set them: 1 route");
         assert_eq!(goes_to(&net, "192.0.2.14"), "outside");
         daemon.stop(Signal::TERM);
     });

@@ -202,7 +202,7 @@ fn a_path_that_carries_less_than_an_ipv6_host_sends_is_heeded_for_it() {
         net.router.run("nft flush ruleset").unwrap();
         tcp_copy(&net.client, &net.server, "TCP4-LISTEN:5001,reuseaddr", &format!("TCP6:[{FAR}]:5001"));
         let ended = daemon.stop(Signal::TERM);
-        assert_eq!(counter(&ended.stdout, "messages about paths below 1260 bytes"), 1, "{}", ended.stdout);
+        assert_eq!(counter(&ended.stdout, "path MTUs below 1260 bytes reported"), 1, "{}", ended.stdout);
     });
 }
 

@@ -237,14 +237,14 @@ fn an_interface_that_was_down_or_gone_recovers_with_its_sessions() {
         until("the counters are printed", || daemon.stdout().contains("announcements_sent"));
         let at_start = daemon.stdout();
         net.translator.ip("link set outside down").unwrap();
-        until("it is said", || daemon.stderr().contains("interface outside: its link is down"));
+        until("it is said", || daemon.stderr().contains("interface outside: link is down"));
         assert!(!ping(&net.client, 1, SERVER, "-W 1"));
         net.translator.ip("link set outside up").unwrap();
-        until("it is up", || daemon.stderr().contains("interface outside: its link is up again"));
+        until("it is up", || daemon.stderr().contains("interface outside: link is up again"));
         until("a ping after it was down", || ping(&net.client, 1, SERVER, "-W 1"));
 
         net.translator.ip("link del inside").unwrap();
-        until("it is said", || daemon.stderr().contains("interface inside: it is gone"));
+        until("it is said", || daemon.stderr().contains("interface inside: removed"));
         // A busy loop would use all of the time.
         let busy = |pid| -> u64 {
             let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();

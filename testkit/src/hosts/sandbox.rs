@@ -77,8 +77,8 @@ pub fn refusal() -> Option<String> {
     }
 }
 
-/// Whatever ends the caller, even SIGKILL, ends `unshare`; that ends the sandbox's first process, which ends
-/// all others.
+/// The command that makes the sandbox. The end of the caller, even by SIGKILL, ends `unshare`; that ends the
+/// sandbox's first process, which ends all others.
 fn unshare() -> Command {
     let mut command = Command::new("setpriv");
     command.args(["--pdeathsig", "KILL", "unshare"]);

@@ -1,4 +1,4 @@
-//! Packets as hosts send them, and as they should not.
+//! Packets as hosts send them, and malformed ones.
 
 use super::history::{Cut, Form, Odd, Proto, Twist};
 use crate::wire::errors::Message;
@@ -8,8 +8,7 @@ use crate::wire::to4::Header4;
 use crate::wire::to6::Header6;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// A packet between two addresses of one family. `ports` of echo: the identifier
-/// as the first.
+/// A packet between two addresses of one family. For echo, the first port is the identifier.
 pub fn forge(proto: Proto, src: IpAddr, dst: IpAddr, ports: (u16, u16), form: &Form) -> Vec<u8> {
     let (number, mut l4, field) = transport(proto, src.is_ipv4(), ports, form.len);
     if let (Some(at), false) = (field, proto == Proto::UdpZero) {
@@ -73,7 +72,7 @@ fn icmp(
     (if four { 1 } else { 58 }, l4, Some(2))
 }
 
-/// An ICMP error that quotes.
+/// An ICMP error with a quoted packet.
 pub fn error(src: IpAddr, dst: IpAddr, message: Message, quote: &[u8], form: &Form) -> Vec<u8> {
     let (number, mut l4, _) = icmp(src.is_ipv4(), message, quote.iter().copied());
     let start = if number == 1 { 0 } else { sum(&pseudo(src, dst, l4.len(), number)) };
@@ -97,7 +96,7 @@ fn whole(number: u8, src: IpAddr, dst: IpAddr, l4: &[u8], form: &Form) -> Vec<u8
     }
 }
 
-/// The pieces of a packet, whole headers in each (RFC 791 3.2, RFC 8200 4.5).
+/// The fragments of a packet, each with complete headers (RFC 791 3.2, RFC 8200 4.5).
 pub fn cut(packet: &[u8], &Cut { id, size, order, odd }: &Cut) -> Vec<Vec<u8>> {
     let header = match packet.first().map(|b| b >> 4) {
         Some(4) if packet.len() > 20 && packet[0] == 0x45 => 20,
@@ -155,7 +154,7 @@ fn piece(head: &[u8], at: u16, more: bool, id: u8, part: &[u8]) -> Vec<u8> {
     out
 }
 
-/// The packet with its twist.
+/// The packet with a defect.
 pub fn twisted(mut packet: Vec<u8>, twist: Twist) -> Vec<u8> {
     match twist {
         Twist::Truncate(n) => packet.truncate(n.into()),
@@ -235,7 +234,7 @@ fn with_options(packet: Vec<u8>, n: u8) -> Vec<u8> {
     }
 }
 
-/// Addresses of routers on the way.
+/// Addresses of routers on the path.
 pub fn router4(n: u8) -> Ipv4Addr {
     match n % 8 {
         5 => Ipv4Addr::new(100, 64, 0, 99),

@@ -1,4 +1,4 @@
-//! Port blocks (RFC 6888 REQ-14, RFC 7422): who has which, how long they stay, who may get one.
+//! Port blocks (RFC 6888 REQ-14, RFC 7422): their owners, their lifetimes, and the rules for new ones.
 
 use super::Model;
 use super::Result;
@@ -14,30 +14,30 @@ use gatun_wire::DropReason;
 use std::collections::VecDeque;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-/// Ports in a row that go to a subscriber together.
+/// Consecutive ports that are assigned to a subscriber together.
 #[derive(Clone, Debug)]
 struct Block {
     address: Ipv4Addr,
     first: u16,
     last: u16,
-    /// For which transports, and which of them have ports at all.
+    /// Transports of the block; `with_ports` are those that have ports here.
     for_transports: [bool; 3],
     with_ports: [bool; 3],
     state: State,
-    /// By a change it is no block any more, and its owner is about to lose it.
+    /// True if a change removed the block, and its owner is about to lose it.
     leaving: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Free,
-    /// A subscriber's; it may be in the queue of those that go back soon.
+    /// Owned by a subscriber; perhaps lingering.
     Owned(Owner),
-    /// In the queue of those that wait.
+    /// Held down.
     Held,
-    /// The n-th subscriber's, by formula.
+    /// Reserved by formula for the subscriber with this number.
     OfNumber(u128),
-    /// A static binding lies in it.
+    /// Contains a static binding.
     Barred,
 }
 
@@ -47,7 +47,7 @@ impl Block {
     }
 }
 
-/// The terms of a pool that has blocks.
+/// Block settings of a pool.
 fn terms(pool: &Pool4) -> Option<Blocks> {
     match &pool.allocation {
         Allocation::Random(_) => None,
@@ -56,7 +56,7 @@ fn terms(pool: &Pool4) -> Option<Blocks> {
     }
 }
 
-/// The blocks of a pool: aligned, and whole in all transports that have ports there.
+/// The blocks of a pool: aligned, and complete in all transports that have ports there.
 fn all(pool: &Pool4) -> Vec<Block> {
     let Some(terms) = terms(pool) else { return Vec::new() };
     let groups: &[[bool; 3]] = match terms.protocols {
@@ -108,7 +108,7 @@ fn blocks_at(pool: &Pool4, address: Ipv4Addr, for_transports: [bool; 3], size: u
     whole.map(block).collect()
 }
 
-/// The number of a subscriber in the order of the networks (RFC 7422).
+/// Number of a subscriber in the order of the networks (RFC 7422).
 fn number_of(d: &Deterministic, prefix: u128) -> Option<u128> {
     let mut before = 0;
     for net in &d.inside {
@@ -126,13 +126,13 @@ fn contains(net: &Net6, prefix: u128) -> bool {
     net.contains(Ipv6Addr::from(prefix))
 }
 
-/// Blocks of a pool, and the queues of those that are about to go back.
+/// Blocks of a pool, with the queues of lingering and held ones.
 #[derive(Clone, Debug, Default)]
 pub(super) struct PoolBlocks {
     all: Vec<Block>,
-    /// Blocks without a port in use, by number, and when they go back: in that order.
+    /// Blocks without used ports, with the time of their release, in that order.
     lingering: VecDeque<(usize, u64)>,
-    /// Blocks that nobody gets before a time (RFC 6888 REQ-8).
+    /// Blocks that are held down until a time (RFC 6888 REQ-8).
     held: VecDeque<(usize, u64)>,
 }
 
@@ -141,7 +141,8 @@ impl PoolBlocks {
         PoolBlocks { all: all(pool), ..PoolBlocks::default() }
     }
 
-    /// The blocks there are by other rules. Who has one keeps it; one that is none any more, until it is taken away.
+    /// Replaces the blocks by those of a new plan. Owners keep blocks that still exist; other owned blocks
+    /// stay until they are taken away.
     pub(super) fn change(&mut self, pool: &Pool4) {
         let mut fresh = all(pool);
         let before = std::mem::take(&mut self.all);
@@ -162,12 +163,12 @@ impl PoolBlocks {
         self.all = fresh;
     }
 
-    /// Blocks that are none any more are gone.
+    /// Removes blocks that no longer exist.
     pub(super) fn forget_leaving(&mut self) {
-        self.all.retain(|b| !b.leaving); // they are the last
+        self.all.retain(|b| !b.leaving); // they are at the end
     }
 
-    /// The block that has waited longest may be given out.
+    /// Frees the block that has been held down longest.
     fn free_oldest_held(&mut self) {
         if let Some((n, _)) = self.held.pop_front() {
             self.all[n].state = State::Free;
@@ -208,7 +209,7 @@ impl Model {
         usable.count() as u64 * u64::from(self.terms(pool).size)
     }
 
-    /// A static binding takes its block from everybody, unless that is a subscriber's own by formula.
+    /// A static binding takes its block from everybody, unless the block belongs to a subscriber by formula.
     pub(super) fn bar_block_of(&mut self, instance: usize, transport: usize, outside: End4) {
         let pool = self.rules[instance].pool;
         if let Some(n) = self.block_at(pool, transport, outside)
@@ -219,7 +220,7 @@ impl Model {
         }
     }
 
-    /// After a change: blocks in which static bindings lie, and those in which none lies any more.
+    /// Bars blocks that contain static bindings after a change, and frees those that no longer do.
     pub(super) fn bar_blocks(&mut self) {
         for pool in 0..self.pools.len() {
             for n in 0..self.pools[pool].blocks.all.len() {
@@ -250,7 +251,7 @@ impl Model {
         self.used_in(pool, n).next().is_none()
     }
 
-    /// A change takes an unused block from its owner. What a static binding is to have is not held down.
+    /// A change takes an unused block from its owner. A block for a static binding is not held down.
     pub(super) fn take_block_away(&mut self, pool: usize, n: usize) {
         let State::Owned(owner) = self.pools[pool].blocks.all[n].state else { return };
         self.pools[pool].blocks.lingering.retain(|l| l.0 != n);
@@ -267,7 +268,7 @@ impl Model {
         }
     }
 
-    /// Blocks of a pool, as they must be counted.
+    /// Expected counts of a pool's blocks.
     pub fn block_usage(&self, pool: usize) -> BlockUsage {
         let p = &self.pools[pool].blocks;
         let count = |is: fn(&State) -> bool| p.all.iter().filter(|b| is(&b.state)).count() as u64;
@@ -284,7 +285,7 @@ impl Model {
         pool.blocks.all.iter().any(|b| b.state == State::Owned(owner))
     }
 
-    /// The bindings that have ports of a block.
+    /// Bindings with a port of a block.
     fn used_in(&self, pool: usize, n: usize) -> impl Iterator<Item = &Binding> {
         let block = &self.pools[pool].blocks.all[n];
         self.bindings.iter().filter(|b| {
@@ -303,13 +304,13 @@ impl Model {
         (block.first..=block.last).filter(|p| !used.contains(p)).collect()
     }
 
-    /// The numbers of blocks for a transport that are in a state.
+    /// Numbers of the blocks of a transport in a state.
     fn in_state(&self, pool: usize, transport: usize, state: State) -> Vec<usize> {
         let blocks = self.pools[pool].blocks.all.iter().enumerate();
         blocks.filter(|(_, b)| b.for_transports[transport] && b.state == state).map(|(n, _)| n).collect()
     }
 
-    /// The block that a subscriber has by formula.
+    /// The block that a subscriber owns by formula.
     fn own_block(&self, pool: usize, owner: Owner) -> Option<usize> {
         let Allocation::Deterministic(d) = &self.plan.pools[pool].allocation else { return None };
         let number = number_of(d, owner.1)?;
@@ -334,7 +335,7 @@ impl Model {
         }
         let own = self.own_block(pool, owner);
         let has_free = |&n: &usize| !self.free_in(pool, n, transport).is_empty();
-        // By formula first, then any of the others.
+        // First the block by formula, then the subscriber's others.
         let mut allowed: Vec<usize> = own.into_iter().filter(has_free).collect();
         if allowed.is_empty() {
             allowed = self.in_state(pool, transport, State::Owned(owner));
@@ -344,24 +345,24 @@ impl Model {
             allowed = self.new_blocks(pool, owner, transport, own)?;
         }
         let Some(chosen) = self.chosen() else {
-            self.object(format!("no port was given, though blocks {allowed:?} have some"));
+            self.object(format!("the engine assigned no port, but blocks {allowed:?} have free ones"));
             return Err(DropReason::BlockNone);
         };
         let Some(n) = self.block_at(pool, transport, chosen).filter(|n| allowed.contains(n)) else {
-            self.object(format!("{chosen:?} was given, which is in none of the blocks {allowed:?}"));
+            self.object(format!("the engine assigned {chosen:?}, outside the blocks {allowed:?}"));
             return Ok(chosen);
         };
         let free = self.free_in(pool, n, transport);
         let keeps = self.plan.pools[pool].port_parity && transport != ICMP;
         let alike = |p: u16| !keeps || p % 2 == inside_port % 2;
         if !free.contains(&chosen.1) || (!alike(chosen.1) && free.iter().any(|&p| alike(p))) {
-            self.object(format!("{chosen:?} was given for inside port {inside_port}; free there {free:?}"));
+            self.object(format!("{chosen:?} was assigned to inside port {inside_port}; free there {free:?}"));
         }
         self.take_block(pool, owner, n);
         Ok(chosen)
     }
 
-    /// The blocks of which a subscriber may get one more.
+    /// Blocks of which a subscriber may get a new one.
     fn new_blocks(
         &self,
         pool: usize,
@@ -389,7 +390,8 @@ impl Model {
         Ok(free)
     }
 
-    /// Whether a subscriber may have the port that a held SYN was sent to: of its own blocks, or of a new one.
+    /// Claims the port that a held SYN was sent to, from a block of the subscriber or from a new one.
+    /// Returns true on success.
     fn may_claim(&mut self, pool: usize, owner: Owner, transport: usize, wanted: End4) -> bool {
         let Some(n) = self.block_at(pool, transport, wanted) else { return false };
         let state = self.pools[pool].blocks.all[n].state;
@@ -408,7 +410,7 @@ impl Model {
         true
     }
 
-    /// A port of a block is used: the block lingers no more, and if it was nobody's, it is told of.
+    /// Uses a port of a block: the block no longer lingers, and a free block is assigned and reported.
     fn take_block(&mut self, pool: usize, owner: Owner, n: usize) {
         let p = &mut self.pools[pool].blocks;
         p.lingering.retain(|l| l.0 != n);
@@ -420,7 +422,7 @@ impl Model {
 
     fn tell_block(&mut self, kind: EventKind, pool: usize, owner: Owner, n: usize) {
         let b = self.pools[pool].blocks.all[n].clone();
-        // While a change settles, which transports have ports is known by the old rules or by the new.
+        // While a change settles, only the engine knows which of its ports follow the old rules.
         let told = self.heard.front().filter(|_| self.settling.is_some()).map(|told| told.transports);
         let transports = told
             .unwrap_or(std::array::from_fn(|t| b.for_transports[t] && self.block_ports_total(pool, t) > 0));
@@ -433,7 +435,7 @@ impl Model {
         });
     }
 
-    /// A port of a block has come back; without any in use, the block lingers for its owner.
+    /// Returns a port to its block. A block without used ports lingers for its owner.
     pub(super) fn port_of_block_is_back(&mut self, owner: Owner, b: &Binding) {
         let pool = self.rules[b.instance].pool;
         let Some(n) = self.block_at(pool, b.transport, b.outside) else { return };
@@ -447,14 +449,14 @@ impl Model {
         }
     }
 
-    /// A block goes back to the pool, or is held down first.
+    /// Returns a block to the pool, or holds it down first.
     fn end_block(&mut self, pool: usize, owner: Owner, n: usize) {
         self.tell_block(EventKind::BlockReleased, pool, owner, n);
         let Blocks { hold, size, protocols, .. } = self.terms(pool);
         let now = self.now;
         let p = &mut self.pools[pool];
         let most = (hold.ports_max / u32::from(size)) as usize;
-        // RFC 6888 REQ-8 A: TCP connections are followed to their end.
+        // RFC 6888 REQ-8 A: the engine follows TCP connections to their end, so they need no hold-down.
         let tcp_alone = protocols == BlockProtocols::Split && p.blocks.all[n].for_transports[TCP];
         p.blocks.all[n].state = State::Free;
         if !p.holds || hold.ms == 0 || most == 0 || tcp_alone || p.blocks.all[n].leaving {
@@ -467,7 +469,7 @@ impl Model {
         p.blocks.held.push_back((n, session_end(now, hold.ms)));
     }
 
-    /// Blocks that have lingered long enough go back, at most `budget` of a pool.
+    /// Releases blocks that have lingered long enough, at most `budget` of a pool.
     pub(super) fn end_lingering(&mut self, pool: usize, budget: usize) {
         for _ in 0..budget {
             let Some(&(n, until)) = self.pools[pool].blocks.lingering.front() else { return };

@@ -8,20 +8,20 @@ use crate::wire::{Header, L4, proto};
 use gatun_wire::DropReason;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-/// A packet of a session, or one that might become it.
+/// A packet of an existing or a possible session.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Query {
     pub(super) transport: usize,
     pub(super) flags: u8,
-    /// An echo reply.
+    /// True for an echo reply.
     pub(super) is_reply: bool,
 }
 
 impl Query {
-    /// Whether it may open a session: a SYN, a datagram, an echo request.
+    /// Returns true if it may open a session: a SYN, a datagram, an echo request.
     ///
     /// # Errors
-    /// For flags that make no sense.
+    /// Returns an error for senseless flags.
     pub(super) fn opens(&self) -> Result<bool> {
         match self.transport {
             TCP if tcp::is_senseless(self.flags) => Err(DropReason::TcpInvalidFlags),
@@ -51,7 +51,7 @@ pub(super) fn query_out(
         }
         L4::Echo { request, id } => {
             (q.transport, q.is_reply) = (ICMP, !request);
-            // RFC 6146 3.5.3: a session is X', Y' and the identifier; the remote side has none of its own.
+            // RFC 6146 3.5.3: a session is X', Y' and the identifier; the remote side has no port.
             Ok((q, (inside, id), (remote, 0)))
         }
         L4::OtherIcmp { kind } => Err(unknown_icmp(h, kind)),
@@ -83,7 +83,8 @@ pub(super) fn query_back(h: &Header<'_>, l4: L4) -> Result<(Query, End4, End4)> 
     }
 }
 
-/// MLD, neighbour discovery and router discovery are for one link; the rest has no translation (RFC 7915 4.2, 5.2).
+/// MLD, neighbour discovery and router discovery are link-local; other types have no translation (RFC 7915
+/// 4.2, 5.2).
 fn unknown_icmp(h: &Header<'_>, kind: u8) -> DropReason {
     match kind {
         9 | 10 if h.src.is_ipv4() => DropReason::IcmpSingleHop,

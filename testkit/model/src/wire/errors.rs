@@ -1,4 +1,4 @@
-//! ICMP messages that the translator makes itself: which error answers which reason, and its bytes.
+//! ICMP errors of the translator: the error for each drop reason, and its bytes.
 
 use super::sum::{pseudo, sum, sum_from};
 use super::to4::Header4;
@@ -10,7 +10,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 /// Type, code, second word.
 pub type Message = (u8, u8, u32);
 
-/// The ICMPv6 error for a reason (RFC 7915 5.4, RFC 6146 3.5, RFC 6888 REQ-11); `None` is silence.
+/// The ICMPv6 error for a reason (RFC 7915 5.4, RFC 6146 3.5, RFC 6888 REQ-11); `None` if there is none.
 pub fn for_ipv6(reason: DropReason, packet: &[u8], s: &Settings) -> Option<Message> {
     use DropReason::*;
     Some(match reason {
@@ -18,7 +18,7 @@ pub fn for_ipv6(reason: DropReason, packet: &[u8], s: &Settings) -> Option<Messa
         TooBig6 => {
             let of_ipv4 = (s.mtu4 + 20).max(1280);
             let size = 40 + u32::from(get16(packet, 4));
-            // A packet that fits the IPv4 side was turned round, and it is the IPv6 side that it does not fit.
+            // A packet that fits the IPv4 side was hairpinned, and does not fit the IPv6 side.
             (2, 0, if size <= of_ipv4 { s.mtu6.max(1280) } else { of_ipv4 })
         }
         RoutingSegmentsLeft => (4, 0, parse::segments_left_at(packet)?),
@@ -65,14 +65,15 @@ pub fn for_nat44(reason: DropReason, packet: &[u8], mtu: u32, s: &Settings) -> O
     }
 }
 
-/// Whether a limit of the subscriber's own is the reason: the operator chooses the error's code (RFC 6888 REQ-11).
+/// Returns true if the reason is a limit of the subscriber, whose error code the operator chooses (RFC 6888
+/// REQ-11).
 pub fn is_quota(reason: DropReason) -> bool {
     use DropReason::*;
     matches!(reason, SubscriberPortQuota | SubscriberBlockQuota | SubscriberSessionQuota | SubscriberRate)
 }
 
-/// RFC 4443 2.4 e: never about an ICMP error or a redirect, multicast, a later fragment, or a source that
-/// is not one host.
+/// RFC 4443 2.4 e: no error about an ICMP error, a redirect, multicast, a later fragment, or a source that
+/// is not a single host.
 pub fn may_answer6(packet: &[u8]) -> bool {
     let (Ok(src), Ok(dst)) = (address6(packet, 8), address6(packet, 24)) else { return false };
     let l4 = match parse::parse6(packet, false) {

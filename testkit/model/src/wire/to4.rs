@@ -1,11 +1,11 @@
-//! IPv6 to IPv4: RFC 7915 5. The caller has decided on addresses and ports.
+//! IPv6 to IPv4: RFC 7915 5. The caller chooses addresses and ports.
 
 use super::sum::{adjusted, pseudo, sum};
 use super::{Header, L4, NewPorts, get16, get32, parse, proto, put16};
 use gatun_wire::{DropReason, Settings};
 use std::net::{IpAddr, Ipv4Addr};
 
-/// What an IPv4 packet is made of.
+/// Parameters of an IPv4 packet.
 pub struct Out4<'a> {
     /// New source.
     pub src: Ipv4Addr,
@@ -13,13 +13,13 @@ pub struct Out4<'a> {
     pub dst: Ipv4Addr,
     /// New ports.
     pub ports: NewPorts,
-    /// The identification to use where RFC 7915 leaves it to the translator.
+    /// Identification, if RFC 7915 leaves it to the translator.
     pub ident: u16,
     /// The settings.
     pub settings: &'a Settings,
 }
 
-/// Fields of an IPv4 header without options, to be written.
+/// Fields of an IPv4 header without options.
 #[derive(Clone, Copy, Debug)]
 pub struct Header4 {
     /// TOS.
@@ -42,7 +42,7 @@ impl Header4 {
         self.quoted(payload.len(), payload)
     }
 
-    /// A packet as an ICMP error quotes it: its payload has `length` bytes, of which `payload` is left.
+    /// A packet quoted by an ICMP error: `payload` is the start of its `length` bytes of payload.
     pub fn quoted(&self, length: usize, payload: &[u8]) -> Vec<u8> {
         let mut packet = vec![0x45, self.tos];
         packet.extend((20 + length as u16).to_be_bytes());
@@ -65,24 +65,25 @@ fn placement(h: &Header<'_>, ident: u16) -> (u16, u16) {
             let more = if p.more { 0x2000 } else { 0 };
             (p.id as u16, more | (p.offset / 8) as u16)
         }
-        // At most 1260 bytes: DF 0, so that it may be fragmented on the way, and an identification.
+        // At most 1260 bytes: DF is clear, so that it may be fragmented on the path, and it has an
+        // identification.
         None if 20 + h.length > 1260 => (ident, 0x4000),
         None => (ident, 0),
     }
 }
 
-/// The protocol that the payload has in IPv4.
+/// IPv4 protocol of the payload.
 fn new_proto(h: &Header<'_>) -> u8 {
     if h.proto == proto::ICMPV6 { proto::ICMP } else { h.proto }
 }
 
-/// The packet or, where it has to be cut for a small IPv4 MTU, its pieces.
+/// The packet, or its fragments for a small IPv4 MTU.
 pub fn translate(h: &Header<'_>, l4: L4, out: &Out4<'_>) -> Result<Vec<Vec<u8>>, DropReason> {
     if h.ttl <= 1 {
         return Err(DropReason::TtlExceeded);
     }
     let payload = match l4 {
-        L4::Error { .. } => return Err(DropReason::IcmpUnknownType), // has a function of its own
+        L4::Error { .. } => return Err(DropReason::IcmpUnknownType), // see `error`
         _ => transport(h, l4, (out.src, out.dst), out.ports),
     };
     let (ident, flags) = placement(h, out.ident);
@@ -98,7 +99,7 @@ pub fn translate(h: &Header<'_>, l4: L4, out: &Out4<'_>) -> Result<Vec<Vec<u8>>,
     if 20 + payload.len() <= mtu {
         return Ok(vec![header.packet(&payload)]);
     }
-    // RFC 7915 5, decision 0020: a sender that cannot act on Packet Too Big is not sent one.
+    // RFC 7915 5, decision 0020: no Packet Too Big to a sender that cannot act on it.
     let advertised = (mtu + 20).max(1280);
     if h.header_len + h.length > advertised {
         return Err(DropReason::TooBig6);
@@ -114,7 +115,7 @@ pub fn translate(h: &Header<'_>, l4: L4, out: &Out4<'_>) -> Result<Vec<Vec<u8>>,
     Ok(pieces)
 }
 
-/// The payload with new ports, types and checksum: right where it was right, as wrong where it was not.
+/// The payload with new ports, types and checksum; a right checksum stays right, a wrong one as wrong.
 pub fn transport(h: &Header<'_>, l4: L4, ends: (Ipv4Addr, Ipv4Addr), ports: NewPorts) -> Vec<u8> {
     let mut p = h.payload.to_vec();
     let (src, dst) = (IpAddr::V4(ends.0), IpAddr::V4(ends.1));
@@ -141,7 +142,7 @@ pub fn transport(h: &Header<'_>, l4: L4, ends: (Ipv4Addr, Ipv4Addr), ports: NewP
     p
 }
 
-/// Writes new ports, and notes old and new bytes for the checksum.
+/// Writes new ports, and collects old and new bytes for the checksum.
 pub fn replace_ports(p: &mut [u8], ports: NewPorts, old: &mut Vec<u8>, new: &mut Vec<u8>) {
     let Some((src, dst)) = ports else { return };
     old.extend(&p[..4]);
@@ -158,7 +159,7 @@ pub fn replace_id(p: &mut [u8], ports: NewPorts, old: &mut Vec<u8>, new: &mut Ve
     new.extend(&p[4..6]);
 }
 
-/// Adjusts the checksum field where it is there. A UDP checksum of zero is none and stays none.
+/// Adjusts the checksum field if it is present. A UDP checksum of zero means none, and stays zero.
 pub fn readjust(p: &mut [u8], field: usize, proto: u8, old: &[u8], new: &[u8]) {
     if p.len() < field + 2 {
         return;
@@ -190,7 +191,7 @@ pub fn message(
         (1, 4) => (3, 3, 0),
         (2, _) => {
             let mtu = word.saturating_sub(smaller).min(s.mtu4).min(s.mtu6 - smaller);
-            (3, 4, mtu.clamp(68, 65_535)) // no IPv4 link has less than 68 (RFC 791)
+            (3, 4, mtu.clamp(68, 65_535)) // minimum of an IPv4 link (RFC 791)
         }
         (3, code) => (11, code, 0),
         (4, 0) => (12, 0, pointer(word)? << 24),
@@ -213,8 +214,8 @@ fn pointer(at: u32) -> Result<u32, DropReason> {
     })
 }
 
-/// An ICMPv6 error as ICMPv4 error: from `outer.0` to `outer.1` with `ident`, its inner packet from
-/// `inner_ends.0` to `inner_ends.1` with `inner_ports`.
+/// Translates an ICMPv6 error to ICMPv4: from `outer.0` to `outer.1` with `ident`, with the inner packet from
+/// `inner_ends.0` to `inner_ends.1` and `inner_ports`.
 pub fn error(
     h: &Header<'_>,
     outer: (Ipv4Addr, Ipv4Addr),
@@ -230,7 +231,7 @@ pub fn error(
     let (kind, code, mut new_word) = message(p[0], p[1], word, inner.piece.is_some(), s)?;
     let inner_l4 = parse::l4(&inner, true)?;
     let payload = transport(&inner, inner_l4, inner_ends, inner_ports);
-    // Decision 0020: the identification that the packet had is not known any more.
+    // Decision 0020: the packet's identification is unknown.
     let (inner_ident, inner_flags) = placement(&inner, 0);
     let inner_header = Header4 {
         tos: s.tos_6to4.unwrap_or(inner.tos),
@@ -271,8 +272,8 @@ pub fn split_extension(p: &[u8], at: usize, unit: usize, has: bool) -> Result<(&
     Ok(rest.split_at(size))
 }
 
-/// RFC 4884 4: the datagram padded to the unit and to 128 bytes, then the extensions; and the length field.
-/// Extensions that do not fit beside 128 bytes go.
+/// RFC 4884 4: the datagram padded to the unit and to 128 bytes, then the extensions; also the length field.
+/// Extensions that do not fit beside 128 bytes are removed.
 pub fn join_extension(mut quote: Vec<u8>, extension: &[u8], unit: usize, room: usize) -> (Vec<u8>, usize) {
     if extension.is_empty() || extension.len() + 128 > room {
         quote.truncate(room);

@@ -1,4 +1,4 @@
-//! IPv4 to IPv6: RFC 7915 4. The caller has decided on addresses and ports.
+//! IPv4 to IPv6: RFC 7915 4. The caller chooses addresses and ports.
 
 use super::sum::{pseudo, sum, sum_from};
 use super::to4::{join_extension, readjust, replace_id, replace_ports, split_extension};
@@ -7,10 +7,10 @@ use gatun_wire::rfc7915::ZeroChecksum;
 use gatun_wire::{DropReason, Settings};
 use std::net::{IpAddr, Ipv6Addr};
 
-/// RFC 1191 7.
+/// MTU plateaus of RFC 1191 7.
 const PLATEAUS: [u32; 11] = [65_535, 32_000, 17_914, 8_166, 4_352, 2_002, 1_492, 1_006, 508, 296, 68];
 
-/// What an IPv6 packet is made of.
+/// Parameters of an IPv6 packet.
 pub struct Out6<'a> {
     /// New source.
     pub src: Ipv6Addr,
@@ -22,7 +22,7 @@ pub struct Out6<'a> {
     pub settings: &'a Settings,
 }
 
-/// Fields of an IPv6 header, and of a Fragment header for `piece`, to be written.
+/// Fields of an IPv6 header, and of a Fragment header for `piece`.
 #[derive(Clone, Copy, Debug)]
 pub struct Header6 {
     /// Traffic class.
@@ -33,7 +33,7 @@ pub struct Header6 {
     pub proto: u8,
     /// Source and destination.
     pub ends: (Ipv6Addr, Ipv6Addr),
-    /// For a fragment.
+    /// Position of a fragment, for its Fragment header.
     pub piece: Option<Piece>,
 }
 
@@ -43,7 +43,7 @@ impl Header6 {
         self.quoted(payload.len(), payload)
     }
 
-    /// A packet as an ICMP error quotes it: its payload has `length` bytes, of which `payload` is left.
+    /// A packet quoted by an ICMP error: `payload` is the start of its `length` bytes of payload.
     pub fn quoted(&self, length: usize, payload: &[u8]) -> Vec<u8> {
         let Header6 { tos, hops, proto, ends, piece } = *self;
         let mut packet = vec![0x60 | tos >> 4, tos << 4, 0, 0];
@@ -62,12 +62,12 @@ impl Header6 {
     }
 }
 
-/// The protocol that the payload has in IPv6.
+/// IPv6 protocol of the payload.
 fn new_proto(h: &Header<'_>) -> u8 {
     if h.proto == proto::ICMP { proto::ICMPV6 } else { h.proto }
 }
 
-/// The packet, or the fragments of at most the lowest IPv6 MTU that it becomes (RFC 7915 4).
+/// The packet, or its fragments of at most the lowest IPv6 MTU (RFC 7915 4).
 pub fn translate(h: &Header<'_>, l4: L4, out: &Out6<'_>) -> Result<Vec<Vec<u8>>, DropReason> {
     if h.source_route {
         return Err(DropReason::SourceRoute);
@@ -99,8 +99,8 @@ pub fn translate(h: &Header<'_>, l4: L4, out: &Out6<'_>) -> Result<Vec<Vec<u8>>,
     Ok(pieces)
 }
 
-/// Whether it leaves in one piece; with DF it must. RFC 7915 4 holds an IPv4 packet with DF against the MTU
-/// with its options (decision 0020), and a fragment grows by a Fragment header too.
+/// Returns true if the packet leaves unfragmented; with DF it must. RFC 7915 4 compares an IPv4 packet with
+/// DF and its options against the MTU (decision 0020); a fragment also grows by a Fragment header.
 fn fits(h: &Header<'_>, size: usize, s: &Settings) -> Result<bool, DropReason> {
     let fragment = if h.piece.is_some() { 8 } else { 0 };
     if h.df {
@@ -112,12 +112,12 @@ fn fits(h: &Header<'_>, size: usize, s: &Settings) -> Result<bool, DropReason> {
     Ok(40 + h.length + fragment <= lowest(s))
 }
 
-/// The size that packets without DF are cut to: never more than the next hop takes.
+/// Size of the fragments of packets without DF, at most the next hop's MTU.
 fn lowest(s: &Settings) -> usize {
     s.lowest_ipv6_mtu.min(s.mtu6) as usize
 }
 
-/// The payload with new ports, types and checksum, or why it has none.
+/// The payload with new ports, types and checksum, or the reason why it has none.
 pub fn transport(h: &Header<'_>, l4: L4, out: &Out6<'_>) -> Result<Vec<u8>, DropReason> {
     let mut p = h.payload.to_vec();
     let (src, dst) = (IpAddr::V6(out.src), IpAddr::V6(out.dst));
@@ -127,7 +127,7 @@ pub fn transport(h: &Header<'_>, l4: L4, out: &Out6<'_>) -> Result<Vec<u8>, Drop
             match out.settings.udp_zero_checksum {
                 ZeroChecksum::Forward => {}
                 ZeroChecksum::Drop => return Err(DropReason::ZeroUdpChecksum),
-                // RFC 7915 4.5. The datagram is as long as it says; what is behind it is not covered.
+                // RFC 7915 4.5. The checksum covers the length in the UDP header, and no bytes behind it.
                 ZeroChecksum::Compute if !h.is_whole() => return Err(DropReason::FragmentZeroChecksum),
                 ZeroChecksum::Compute => {
                     let len = usize::from(get16(&p, 4));
@@ -148,7 +148,7 @@ pub fn transport(h: &Header<'_>, l4: L4, out: &Out6<'_>) -> Result<Vec<u8>, Drop
     Ok(p)
 }
 
-/// New ports, types and checksums of what has a checksum.
+/// Sets new ports, types and checksums of protocols with a checksum.
 fn readdress(p: &mut [u8], h: &Header<'_>, l4: L4, ends: (IpAddr, IpAddr), ports: NewPorts) {
     match l4 {
         L4::Tcp { .. } | L4::Udp { .. } => {
@@ -185,7 +185,7 @@ pub fn message(
         (3, 4) => {
             let said = word & 0xffff;
             let path = match said {
-                // RFC 1191 5: an old router names none; less than 68 is none (A79-32).
+                // RFC 1191 5: an old router reports no MTU; less than 68 counts as none (A79-32).
                 0..68 => PLATEAUS.into_iter().find(|&p| (p as usize) < quoted).unwrap_or(68),
                 said => said,
             };
@@ -212,8 +212,8 @@ fn pointer(at: u32) -> Result<u32, DropReason> {
     })
 }
 
-/// An ICMPv4 error as ICMPv6 error: from `outer.0` to `outer.1`, its inner packet from `inner_ends.0` to
-/// `inner_ends.1`.
+/// Translates an ICMPv4 error to ICMPv6: from `outer.0` to `outer.1`, with the inner packet from
+/// `inner_ends.0` to `inner_ends.1`.
 pub fn error(
     h: &Header<'_>,
     outer: (Ipv6Addr, Ipv6Addr),
@@ -255,7 +255,7 @@ pub fn error(
     Ok(header.packet(&icmp))
 }
 
-/// Whether an ICMP message's checksum is right (RFC 5508 REQ-3 a).
+/// Returns true if an ICMP message's checksum is right (RFC 5508 REQ-3 a).
 pub fn icmp_sum_is_right(h: &Header<'_>) -> bool {
     let start = match h.src {
         IpAddr::V4(_) => 0,

@@ -1,4 +1,4 @@
-/* In libFuzzer's place: runs a fuzz target over the files that it is given, without a sanitizer or a nightly toolchain. */
+/* Replacement of libFuzzer: runs a fuzz target over given files, without a sanitizer or a nightly toolchain. */
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -7,7 +7,7 @@
 int LLVMFuzzerInitialize(int *argc, char ***argv);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-/* libfuzzer-sys refers to it for mutators of one's own, of which there are none here. */
+/* libfuzzer-sys links it for custom mutators; these targets have none. */
 size_t LLVMFuzzerMutate(uint8_t *data, size_t size, size_t max_size) {
   (void)data, (void)size, (void)max_size;
   abort();

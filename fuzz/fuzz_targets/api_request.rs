@@ -1,5 +1,5 @@
-//! Whatever a client of the API sends: bytes as they are, or a query and a body for each of its paths. An answer or none, never
-//! a panic, and the next client is served.
+//! Arbitrary requests to the API: raw bytes, or a query and a body for each path. The API answers or
+//! refuses, never panics, and serves the next client.
 #![no_main]
 
 #[path = "../../crates/control/tests/support/any_request.rs"]

@@ -1,4 +1,4 @@
-//! Whatever text: a configuration or a report that can be printed, never a panic.
+//! Arbitrary text as a configuration file: it is accepted or reported, never a panic.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|text: &str| {

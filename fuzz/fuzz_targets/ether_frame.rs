@@ -1,4 +1,4 @@
-//! Whatever comes from an Ethernet, and whatever is to be sent: no panic, one fate for each, answers that hold together.
+//! Arbitrary Ethernet frames, received and sent: no panic, one fate for each frame, consistent answers.
 #![no_main]
 
 #[path = "../../crates/ether/tests/support/hostile.rs"]

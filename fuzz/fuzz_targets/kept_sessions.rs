@@ -1,5 +1,5 @@
-//! Whatever bytes in the file in memory that a process has left, its header and its records: sessions that are put back as they
-//! were or refused, never a panic.
+//! Arbitrary bytes in the memory file that a previous process left, header and records: each session is
+//! restored unchanged or refused, never a panic.
 #![no_main]
 
 #[path = "../../crates/nat/tests/support/any_sessions.rs"]

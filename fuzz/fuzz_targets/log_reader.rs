@@ -1,5 +1,5 @@
-//! Whatever bytes in the files of the log: an answer or a fault, never a panic. The first byte says what is read: parts of
-//! files, or whole ones of a store, with their names.
+//! Arbitrary bytes in log files: an answer or a fault, never a panic. The first byte selects the input:
+//! parts of files, or whole files of a store with their names.
 #![no_main]
 
 use gatun_logstore::time::Span;

@@ -1,4 +1,4 @@
-//! Whatever comes from the IPv4 side: no panic, counters that add up, output that holds together.
+//! Arbitrary packets from the IPv4 side: no panic, counters that add up, consistent output.
 #![no_main]
 
 #[path = "../../crates/nat/tests/support/hostile.rs"]

@@ -1,6 +1,6 @@
 //! Hosts, peers, packets and traffic for tests, scenarios and the demo.
 //!
-//! | room | contents |
+//! | module | contents |
 //! |---|---|
 //! | [`hosts`] | a sandbox with network namespaces, and processes in them |
 //! | [`peers`] | programs of other projects: iperf3, tayga, testpmd |
@@ -9,12 +9,13 @@
 //! | [`plot`] | charts as SVG |
 //! | [`skip`], [`missing`] | tests that lack a program or a right |
 //!
-//! `testkit/scenarios` measures Gatun with these rooms, and `testkit/model` is the translator that the engine is compared with.
+//! `testkit/scenarios` measures Gatun with these modules. `testkit/model` is the reference model that the
+//! engine is compared with.
 //!
 //! Hosts live inside one sandbox: a process that `unshare` started with network, mount and process
-//! namespaces of its own, and with a user namespace where the caller is not root. When its first process
-//! ends, by whatever cause, the kernel ends all others and takes all namespaces, links and mounts away:
-//! nothing can be left behind.
+//! namespaces of its own, and with a user namespace if the caller is not root. When its first process ends
+//! for any reason, the kernel ends all others and removes all namespaces, links and mounts: nothing is left
+//! behind.
 //!
 //! ```no_run
 //! if let Some(status) = gatun_testkit::enter("demo", &["demo".into()])? {
@@ -41,7 +42,7 @@ pub use hosts::{
 pub use peers::{Iperf, tayga, testpmd};
 pub use requirement::{find_program, missing, skip};
 
-/// The reason why something failed, in a sentence.
+/// Reason of a failure, as a sentence.
 #[derive(Debug)]
 pub struct Error(pub String);
 
@@ -53,7 +54,7 @@ impl std::fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
-/// Tells whether a program is in PATH.
+/// Returns true if a program is in PATH.
 pub fn has_program(name: &str) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path).any(|dir| dir.join(name).is_file())

@@ -1,9 +1,9 @@
-//! Charts as SVG: panels side by side and one legend. They follow the reader's choice of a light or a dark page, and lines
-//! differ in more than their colours.
+//! Charts as SVG: panels side by side and one legend. They follow the reader's choice of a light or a dark
+//! page, and lines differ in dashes and marks, not only in colour.
 
 use std::fmt::Write as _;
 
-/// Drawn in this order; chosen to be told apart by most eyes, on white and on near-black.
+/// Colours on white and on near-black, in order of use; most eyes can distinguish them.
 const COLOURS: [(&str, &str); 8] = [
     ("#8a6d00", "#e6c84b"),
     ("#b1440e", "#f0915c"),
@@ -45,7 +45,7 @@ impl Series {
         self.points.len()
     }
 
-    /// Whether it has no points.
+    /// True if it has no points.
     pub fn is_empty(&self) -> bool {
         self.points.is_empty()
     }
@@ -64,9 +64,9 @@ impl Series {
 /// The axes of a diagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Axes {
-    /// Both logarithmic, and a mark for each point: figures over sizes.
+    /// Both logarithmic, with a mark for each point: for values over sizes.
     Logarithmic,
-    /// Both linear from zero, the lower one in seconds: samples of a run.
+    /// Both linear from zero, the lower one in seconds: for samples of a run.
     OverTime,
 }
 
@@ -115,7 +115,7 @@ pub fn count(n: f64) -> String {
     }
 }
 
-/// From values to places.
+/// Maps values to coordinates.
 #[derive(Clone, Copy, Debug)]
 struct Scale {
     axes: Axes,
@@ -138,7 +138,8 @@ impl Scale {
         (self.low * 0.999..=self.high * 1.001).contains(&value)
     }
 
-    /// 1, 2, 5, 10, 20, 50 ... of a logarithmic scale; else a handful of multiples of one of these.
+    /// Ticks at 1, 2, 5, 10, 20, 50 ... on a logarithmic scale; otherwise a handful of multiples of one of
+    /// these.
     fn ticks(&self) -> Vec<f64> {
         match self.axes {
             Axes::Logarithmic => {
@@ -162,7 +163,7 @@ fn step(high: f64) -> f64 {
     factor.unwrap_or(10.0) * power
 }
 
-/// Lowest and highest of what is drawn.
+/// Lowest and highest drawn value.
 fn bounds(axes: Axes, values: impl Iterator<Item = f64>) -> (f64, f64) {
     let positive = values.filter(|v| *v > 0.0 && v.is_finite());
     let (low, high) = positive.fold((f64::INFINITY, 0.0f64), |(low, high), v| (low.min(v), high.max(v)));
@@ -179,7 +180,7 @@ fn escape(text: &str) -> String {
 }
 
 impl Chart {
-    /// Draws it.
+    /// Draws the chart.
     pub fn svg(&self) -> String {
         let panels = self.panels.len().max(1) as f64;
         let legend_at = LEFT + panels * PANEL_WIDTH + (panels - 1.0) * GAP + 28.0;
@@ -263,7 +264,7 @@ impl Panel {
             let _ = writeln!(out, "<path class=\"grid\" d=\"M{left:.1} {at:.1}h{PANEL_WIDTH}\"/>");
             text(out, "tick end", left - 7.0, at + 4.0, &count(tick));
         }
-        // A tick for each size that was measured, and a number where there is room for it.
+        // A tick for each measured size, and a number where it fits.
         let mut ticks: Vec<f64> = match self.axes {
             Axes::Logarithmic => self.series.iter().flat_map(|s| &s.points).map(|p| p.0).collect(),
             Axes::OverTime => x.ticks(),
@@ -326,7 +327,7 @@ fn dashes(series: &Series) -> &'static str {
     if series.dashed { " dashed" } else { "" }
 }
 
-/// A small figure, another one for each family.
+/// Draws a mark, whose shape depends on the family.
 fn mark(out: &mut String, series: &Series, families: &[&str], x: f64, y: f64) {
     let shapes = [
         "m-3.5 0a3.5 3.5 0 1 0 7 0a3.5 3.5 0 1 0 -7 0z",
@@ -398,7 +399,7 @@ mod tests {
     }
 
     #[test]
-    fn no_points_one_point_zeroes_and_no_numbers_are_drawn_without_nonsense() {
+    fn charts_of_no_points_one_point_zeroes_and_nan_have_finite_coordinates() {
         let all = [vec![], vec![(5.0, 5.0)], vec![(0.0, 3.0), (4.0, 0.0)], vec![(1.0, f64::NAN), (2.0, 3.0)]];
         for (points, axes) in all.iter().flat_map(|p| [(p, Axes::Logarithmic), (p, Axes::OverTime)]) {
             let panel = Panel {

@@ -9,17 +9,17 @@ use std::fs::File;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
-/// Allows tests to be skipped where it is `1`.
+/// Variable that allows tests to be skipped if it is `1`.
 const ALLOW: &str = "GATUN_ALLOW_SKIP";
-/// Set inside a sandbox, to its name.
+/// Variable with the sandbox's name, set inside a sandbox.
 pub(crate) const INSIDE: &str = "GATUN_LAB";
 /// Path of the file that gets a line `TEST<TAB>REASON` for each test that lacks something.
 const RECORD: &str = "GATUN_LACKING";
 
-/// Ends a test that lacks something: to be called as `return skip(why)`.
+/// Ends a test that lacks something; call it as `return skip(why)`.
 ///
 /// # Panics
-/// Always, unless `GATUN_ALLOW_SKIP=1`: a test that proves nothing has not passed.
+/// Always panics, unless `GATUN_ALLOW_SKIP=1`: a test that proves nothing has not passed.
 pub fn skip(why: &str) {
     let test = current_test();
     record(&test, why);
@@ -31,14 +31,15 @@ pub fn skip(why: &str) {
     eprintln!("\n!!! SKIPPED, NOTHING PROVED: {test}: {why}\n");
 }
 
-/// Why a test cannot run, if one of its programs is not installed. Each stands with its Debian package.
+/// Reason why a test cannot run if one of its programs is not installed. Each program has its Debian package
+/// beside it.
 pub fn missing(programs: &[(&str, &str)]) -> Option<String> {
     let (program, package) = programs.iter().find(|(program, _)| find_program(program).is_none())?;
     Some(format!("the program `{program}` is missing (Debian: {package})"))
 }
 
-/// Path of a program: from PATH, from the folders of servers that are not in every user's PATH, or from `target/tools`,
-/// where scripts/setup puts what it does not install.
+/// Path of a program: in PATH, in the sbin folders that are not in every user's PATH, or in `target/tools`,
+/// where scripts/setup puts downloaded tools.
 pub fn find_program(name: &str) -> Option<PathBuf> {
     let path = env::var_os("PATH").unwrap_or_default();
     let tools = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/tools");
@@ -46,7 +47,7 @@ pub fn find_program(name: &str) -> Option<PathBuf> {
     folders.map(|folder| folder.join(name)).find(|file| file.is_file())
 }
 
-/// Name of the test that calls: libtest gives it to the thread, the sandbox to its processes.
+/// Name of the calling test: libtest names the thread after it, and the sandbox passes it to its processes.
 pub(crate) fn current_test() -> String {
     let inside = env::var(INSIDE).ok();
     inside.or_else(|| std::thread::current().name().map(str::to_owned)).unwrap_or_default()
@@ -67,10 +68,10 @@ mod tests {
     use super::*;
     use std::process::{Command, Output};
 
-    /// Set in a child process that is to lack something.
+    /// Set in a child process whose test reports that it lacks something.
     const LACKS: &str = "GATUN_TEST_LACKS";
 
-    /// Does nothing but in a child of the tests below.
+    /// Does nothing, except in a child of the tests below.
     #[test]
     fn a_test_that_lacks_something() {
         if env::var_os(LACKS).is_some() {
@@ -108,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_skipped_and_recorded_only_where_that_is_allowed() {
+    fn a_lacking_test_is_skipped_and_recorded_only_if_skipping_is_allowed() {
         let (output, lines) = child(Some("1"), "allowed");
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(output.status.success(), "{output:?}");
@@ -117,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_is_found_or_named_with_its_package() {
+    fn a_missing_program_is_reported_with_its_package() {
         assert!(find_program("sh").is_some());
         assert_eq!(missing(&[("sh", "dash")]), None);
         let why = missing(&[("sh", "dash"), ("gatun-no-such-program", "none")]).unwrap();

@@ -1,4 +1,4 @@
-//! Measurements by iperf3, and by programs in its place that are busy, fail or hang.
+//! Measurements with iperf3, and with stand-ins that are busy, fail or hang.
 
 use gatun_testkit::{Error, Iperf, Namespace, missing, refusal, run_test};
 use std::fs;
@@ -10,7 +10,7 @@ fn in_lab(test: &str, body: fn()) {
     run_test(test, || refusal().or_else(needed), body);
 }
 
-/// Two hosts with a cable; /run is the sandbox's own.
+/// Two connected hosts; /run belongs to the sandbox.
 fn hosts() -> (Namespace, Namespace) {
     let (client, server) = (Namespace::new("client").unwrap(), Namespace::new("server").unwrap());
     client.connect("eth0", &server, "eth0").unwrap();
@@ -19,7 +19,7 @@ fn hosts() -> (Namespace, Namespace) {
     (client, server)
 }
 
-/// A program that does as `script` says as the client, and as iperf3 otherwise.
+/// A program that runs `script` as the client, and iperf3 otherwise.
 fn stand_in(script: &str) -> String {
     let path = "/run/stand-in".to_owned();
     let text = format!("#!/bin/sh\ncase \"$*\" in *-c*) {script} ;; esac\nexec iperf3 \"$@\"\n");
@@ -47,8 +47,8 @@ fn a_server_that_is_busy_twice_is_asked_a_third_time() {
 }
 
 #[test]
-fn one_that_stays_busy_is_an_error_after_some_attempts() {
-    in_lab("one_that_stays_busy_is_an_error_after_some_attempts", || {
+fn a_server_that_stays_busy_is_an_error_after_four_attempts() {
+    in_lab("a_server_that_stays_busy_is_an_error_after_four_attempts", || {
         let Error(why) =
             measure(&stand_in(&BUSY.replace("TIMES", "99")), Duration::from_secs(20)).unwrap_err();
         assert!(why.contains("the server is busy") && why.ends_with("(4 attempts)"), "{why}");
@@ -56,8 +56,8 @@ fn one_that_stays_busy_is_an_error_after_some_attempts() {
 }
 
 #[test]
-fn one_that_fails_otherwise_is_asked_once_and_its_words_are_kept() {
-    in_lab("one_that_fails_otherwise_is_asked_once_and_its_words_are_kept", || {
+fn another_failure_is_not_retried_and_keeps_its_message() {
+    in_lab("another_failure_is_not_retried_and_keeps_its_message", || {
         let fails = "echo x >>/run/asked; echo '{ \"error\": \"out of ideas\" }'; exit 1";
         let Error(why) = measure(&stand_in(fails), Duration::from_secs(20)).unwrap_err();
         assert!(why.contains("out of ideas") && !why.contains("attempts"), "{why}");
@@ -66,11 +66,11 @@ fn one_that_fails_otherwise_is_asked_once_and_its_words_are_kept() {
 }
 
 #[test]
-fn one_that_hangs_is_killed_and_an_error() {
-    in_lab("one_that_hangs_is_killed_and_an_error", || {
+fn a_client_that_hangs_is_killed_and_reported() {
+    in_lab("a_client_that_hangs_is_killed_and_reported", || {
         let begin = Instant::now();
         let Error(why) = measure(&stand_in("exec sleep 60"), Duration::from_secs(1)).unwrap_err();
-        assert!(why.contains("not at its end after 1 s"), "{why}");
+        assert!(why.contains("still running after 1 s"), "{why}");
         assert!(begin.elapsed() < Duration::from_secs(20), "{:?}", begin.elapsed());
     });
 }

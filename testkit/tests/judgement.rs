@@ -1,4 +1,4 @@
-//! The generator's packets by a parser that is not ours, and the judge's verdict on every kind of harm.
+//! Packets of the generator read by an independent parser, and the judge's verdict on each kind of damage.
 
 use etherparse::{NetSlice, SlicedPacket, TransportSlice};
 use gatun_testkit::traffic::{
@@ -120,13 +120,13 @@ fn a_round_has_one_packet_of_each_flow_and_begins_tcp_with_a_syn() {
 }
 
 #[test]
-fn what_comes_back_whole_is_received_with_its_delay() {
+fn intact_packets_are_received_with_their_delay() {
     each_kind(|traffic| {
         let mut judge = Judge::new(traffic, View::Returned);
         let mut bytes = 0;
         for number in 0..2000u64 {
             let mut packet = answer(traffic, number, 1000 * number);
-            // The hop limit is everybody's on the way; the IPv4 header's checksum goes with it.
+            // Routers decrement the hop limit, and update the IPv4 header's checksum for it.
             if packet[0] >> 4 == 6 {
                 packet[7] -= 3;
             } else {
@@ -183,8 +183,8 @@ fn lost_repeated_and_overtaken_packets_are_counted_to_the_packet() {
     // Packets of one flow are a round apart or more.
     let round = |round: u64| (round * 600..(round + 1) * 600).collect::<Vec<_>>();
     round(0).into_iter().for_each(&mut give);
-    round(2).into_iter().rev().for_each(&mut give); // other flows' order is nobody's
-    round(1).into_iter().skip(7).for_each(&mut give); // seven lost, all others overtaken
+    round(2).into_iter().rev().for_each(&mut give); // order between flows does not matter
+    round(1).into_iter().skip(7).for_each(&mut give); // seven lost, the others overtaken
     round(2).into_iter().take(5).for_each(&mut give);
     let tally = judge.tally();
     assert_eq!((tally.received, tally.reordered, tally.duplicates), (1793, 593, 5));
@@ -192,15 +192,15 @@ fn lost_repeated_and_overtaken_packets_are_counted_to_the_packet() {
     assert_eq!(judge.next_number(), 1800);
 }
 
-/// For a flow, the highest number that has arrived is kept here; the judge knows it from the numbers alone.
+/// The reference: a table with the highest number of each flow. The judge works from the numbers alone.
 #[test]
-fn what_is_overtaken_is_what_a_table_of_flows_says() {
+fn reordering_is_counted_as_by_a_table_of_flows() {
     let traffic = traffic(Family::V6, Sizes::Fixed(128));
     let mut judge = Judge::new(&traffic, View::Returned);
     let (mut highest, mut reordered) = (std::collections::HashMap::new(), 0);
     let mut random = 1u64;
     let mut numbers: Vec<u64> = (0..12_000).collect();
-    // Each is put off by up to two rounds, some by more, some never arrive.
+    // Each is delayed by up to two rounds, some by more; some never arrive.
     numbers.sort_by_cached_key(|number| {
         random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
         number + (random >> 33) % if random >> 61 == 0 { 6000 } else { 1200 }
@@ -218,7 +218,7 @@ fn what_is_overtaken_is_what_a_table_of_flows_says() {
 }
 
 #[test]
-fn others_packets_are_told_from_ours() {
+fn foreign_packets_are_distinguished_from_the_traffic() {
     let traffic = traffic(Family::V6, Sizes::Fixed(128));
     let mut judge = Judge::new(&traffic, View::Returned);
     let mut icmp = answer(&traffic, 0, 0);
@@ -226,11 +226,11 @@ fn others_packets_are_told_from_ours() {
     judge.packet(0, &icmp);
     judge.packet(0, &[]);
     judge.packet(0, &[0x60; 10]);
-    // Another run's, which this one did not send.
+    // A packet of another run.
     let mut other = traffic.spec();
     other.seed += 1;
     judge.packet(0, &answer(&Traffic::new(other), 0, 0));
-    // Not turned round: it came to the wrong end.
+    // Not reflected: it arrived at the wrong end.
     judge.packet(0, &packet(&traffic, 1, 0));
     let tally = judge.tally();
     assert_eq!((tally.icmp, tally.foreign, tally.corrupted, tally.corrupted_known), (1, 2, 2, 1));
@@ -263,7 +263,7 @@ fn servers_judge_packets_of_the_other_family() {
 }
 
 #[test]
-fn what_is_no_packet_is_not_reflected() {
+fn malformed_and_icmp_packets_are_not_reflected() {
     for bytes in [&[][..], &[0x45; 10], &[0x60; 40], &[0x45; 20], &[0; 100]] {
         assert!(!reflect(&mut bytes.to_vec()));
     }

@@ -1,5 +1,5 @@
-//! Which test says that it proves which requirement: `// proves: ID, ID` (in Python `# proves: ID`)
-//! directly above a test function, attributes and doc comments between them allowed.
+//! Citations: the requirements that a test proves, as `// proves: ID, ID` (in Python `# proves: ID`)
+//! directly above the test function. Attributes and doc comments may stand between them.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ pub(crate) struct Citation {
     pub(crate) test: String,
 }
 
-/// All citations under `folders` of `root`, and the comments that stand above no test.
+/// All citations under `folders` of `root`, and the faults: comments without a test below them.
 pub(crate) fn collect(root: &Path, folders: &[&str]) -> Result<(Vec<Citation>, Vec<String>), String> {
     let mut files = Vec::new();
     for folder in folders {
@@ -68,17 +68,17 @@ fn scan(name: &str, text: &str, citations: &mut Vec<Citation>, faults: &mut Vec<
             continue;
         }
         if !ids.is_empty() {
-            faults.push(format!("{name}:{}: `{marker}` above something that is no test", number + 1));
+            faults.push(format!("{name}:{}: `{marker}` without a test below it", number + 1));
             ids.clear();
         }
         is_test = false;
     }
     if !ids.is_empty() {
-        faults.push(format!("{name}: `{marker}` at the end, above no test"));
+        faults.push(format!("{name}: `{marker}` at the end of the file, without a test below it"));
     }
 }
 
-/// Whether a line may stand between the comment and its function: attributes, comments.
+/// Returns true if a line may stand between the comment and its function: an attribute or a comment.
 fn is_between(line: &str, python: bool) -> bool {
     if python {
         line.starts_with('@') || line.starts_with('#')

@@ -27,7 +27,7 @@ const CLAUSES: [&str; 12] = [
     "As much ",
 ];
 
-/// Words with a better one: the field's term, or a grammatical form.
+/// Words with a better replacement: the field's term, or a grammatical form.
 const WORDS: [(&str, &str); 8] = [
     ("6to4", "v6>v4, unless it means RFC 3056"),
     ("4to6", "v4>v6"),
@@ -47,7 +47,7 @@ struct Finding {
     text: String,
 }
 
-/// Prints the counts, or each finding.
+/// Prints the counts, or each finding if `each` is true.
 pub(crate) fn print(root: &Path, each: bool) -> Result<(), String> {
     let findings = read(root)?;
     if each {
@@ -57,7 +57,7 @@ pub(crate) fn print(root: &Path, each: bool) -> Result<(), String> {
     Ok(())
 }
 
-/// Compares the counts with those that are allowed.
+/// Compares the counts with the allowed ones.
 pub(crate) fn check(root: &Path) -> Result<(), String> {
     let findings = read(root)?;
     let text = fs::read_to_string(root.join(ALLOWED)).map_err(|error| format!("{ALLOWED}: {error}"))?;
@@ -121,7 +121,7 @@ fn read(root: &Path) -> Result<Vec<Finding>, String> {
     Ok(findings)
 }
 
-/// Whether a file is looked at: this one has the words in it, and the change log has old names.
+/// Returns true if a file is searched: this one lists the words, and the change log has old names.
 fn is_read(file: &str) -> bool {
     file != "xtask/src/english.rs" && file != "CHANGELOG.md" && !file.starts_with("docs/rfc/")
 }
@@ -162,7 +162,7 @@ fn is_clause(text: &str) -> bool {
     CLAUSES.iter().any(|first| text.starts_with(first))
 }
 
-/// Whether a line has a word as a word of its own.
+/// Returns true if a line has the text as a whole word.
 fn has_word(line: &str, word: &str) -> bool {
     let is_part = |c: char| c.is_alphanumeric() || c == '_' || c == '-';
     line.match_indices(word).any(|(at, _)| {
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn counts_may_neither_grow_nor_be_stale() {
+    fn counts_above_or_below_the_allowed_ones_are_faults() {
         let map = |n: usize| BTreeMap::from([("crates/a".to_owned(), n)]);
         assert_eq!(compare(&map(2), &map(2)), [""; 0]);
         assert_eq!(compare(&map(3), &map(2)), ["crates/a: 3 findings, 2 are allowed"]);

@@ -1,8 +1,8 @@
-//! The project's own chores.
+//! Tasks of the project.
 //!
-//! `cargo xtask rfc` prints which test proves which requirement; `--check` fails where the matrix has a
-//! hole; `--check --ran FILE` fails where a cited test has not passed in the run that wrote FILE
-//! (`scripts/record-tests`) too; `--write` writes `docs/rfc/matrix.md`.
+//! `cargo xtask rfc` prints the requirements with the tests that prove them. `--check` fails if the matrix
+//! has a hole. `--check --ran FILE` also fails if a cited test has not passed in the run that wrote FILE
+//! (`scripts/record-tests`). `--write` writes `docs/rfc/matrix.md`.
 //!
 //! `cargo xtask structure` compares the code with `xtask/structure.toml`: layers, cycles, sizes, columns; `--write` draws the
 //! map in ARCHITECTURE.md; `--list` prints the violations as entries of that file.
@@ -69,7 +69,7 @@ fn check(root: &Path, ran: Option<&Ran>) -> Result<(), String> {
         if !unproved.is_empty() {
             let ids = unproved.join(", ");
             println!(
-                "{} requirements are not proved here, as their tests were skipped: {ids}",
+                "{} requirements are not proved here, because their tests were skipped: {ids}",
                 unproved.len()
             );
         }

@@ -1,4 +1,4 @@
-//! The matrix: every requirement with the tests that prove it, or the reason why none does.
+//! The matrix: every requirement with the tests that prove it, or with the reason why none does.
 
 use crate::citations;
 use crate::ran::{Outcome, Ran};
@@ -17,14 +17,14 @@ const SEARCHED: [&str; 3] = ["crates", "testkit", "tests"];
 pub(crate) struct Matrix {
     list: List,
     reasons: BTreeMap<String, String>,
-    /// By the id of a row.
+    /// Tests by the id of a requirement.
     tests: BTreeMap<String, BTreeSet<String>>,
-    /// Faults found while reading: cited ids that do not exist, comments above no test.
+    /// Faults found while reading: cited ids that do not exist, comments without a test.
     bad_citations: Vec<String>,
 }
 
 impl Matrix {
-    /// Reads list, reasons and every test's comments.
+    /// Reads the list, the reasons and the comments of all tests.
     pub(crate) fn read(root: &Path) -> Result<Matrix, String> {
         let list = List::read(root)?;
         let reasons = requirements::reasons(root)?;
@@ -42,10 +42,10 @@ impl Matrix {
         Ok(Matrix { list, reasons, tests, bad_citations })
     }
 
-    /// Everything that is wrong with the matrix, one line each.
+    /// All faults of the matrix, one line each.
     pub(crate) fn faults(&self, root: &Path) -> Vec<String> {
         let mut faults = self.bad_citations.clone();
-        faults.extend(self.list.duplicates().iter().map(|id| format!("{id} stands twice in the list")));
+        faults.extend(self.list.duplicates().iter().map(|id| format!("{id} is in the list twice")));
         for id in self.reasons.keys() {
             if !self.list.requirements().any(|r| r.id == *id) {
                 faults.push(format!("{REASONS}: {id} is not in the list"));
@@ -58,8 +58,7 @@ impl Matrix {
         faults
     }
 
-    /// Forgets each cited test that has not passed. Returns the faults, and the ids that are left without a test although
-    /// nothing failed, because tests were skipped.
+    /// Removes each cited test that has not passed. Returns the faults, and the ids without a passed test.
     pub(crate) fn keep_passed(&mut self, root: &Path, ran: &Ran) -> (Vec<String>, Vec<String>) {
         let mut faults = BTreeSet::new();
         for test in self.tests.values().flatten() {
@@ -69,7 +68,7 @@ impl Matrix {
                 Some(Outcome::Ignored) => "was ignored",
                 None => "did not run",
             };
-            faults.insert(format!("{test} is cited as a proof, yet it {how}"));
+            faults.insert(format!("{test} is cited as a proof, but {how}"));
         }
         for tests in self.tests.values_mut() {
             tests.retain(|test| ran.outcome(root, test) == Some(Outcome::Passed));
@@ -80,21 +79,21 @@ impl Matrix {
         (faults.into_iter().collect(), unproved)
     }
 
-    /// A row's own fault: nothing proves it and nothing says why, or its state says otherwise.
+    /// Fault of a row: it has neither test nor reason, or its state contradicts them.
     fn fault_of(&self, r: &Requirement) -> Option<String> {
         let (tested, reasoned) = (self.tests.contains_key(&r.id), self.reasons.contains_key(&r.id));
         let fault = match (r.state, tested, reasoned) {
             (_, false, false) => "has neither a test nor a reason",
-            (State::Later, true, _) => "is marked as later, yet a test proves it",
-            (State::Partly, false, true) => "is marked as partly, yet no test proves any of it",
-            (State::Partly, true, false) => "is marked as partly, yet no reason names the rest",
+            (State::Later, true, _) => "is marked as later, but a test proves it",
+            (State::Partly, false, true) => "is marked as partly, but no test proves any of it",
+            (State::Partly, true, false) => "is marked as partly, but no reason names the rest",
             (State::Offered, true, true) => "has a test and a reason: mark it as partly, or drop the reason",
             _ => return None,
         };
         Some(format!("{} {fault}: {}", r.id, r.text))
     }
 
-    /// One line with the totals.
+    /// A line with the totals.
     pub(crate) fn summary(&self) -> String {
         let ids = self.list.requirements().count();
         let tested = self.list.requirements().filter(|r| self.tests.contains_key(&r.id)).count();
@@ -183,7 +182,7 @@ mod tests {
             Tree(root)
         }
 
-        /// The faults once the matrix has been published.
+        /// The faults after the matrix has been published.
         fn faults(&self) -> Vec<String> {
             let matrix = Matrix::read(&self.0).expect("the tree can be read");
             fs::write(self.0.join(PUBLISHED), matrix.markdown()).expect("the matrix can be written");
@@ -202,7 +201,7 @@ mod tests {
     const NO_REASONS: &str = "reason = []";
 
     #[test]
-    fn a_whole_matrix_has_no_fault() {
+    fn a_complete_matrix_has_no_fault() {
         let list =
             format!(r#"{ROW_1} {{ id = "A1-2", section = "RFC 1 2", text = "Two.", state = "later" }}"#);
         let tree = Tree::new("whole", &list, "[[reason]]\nids = [\"A1-2\"]\nreason = \"not in 0.1\"", TESTED);
@@ -237,10 +236,10 @@ mod tests {
     }
 
     #[test]
-    fn a_test_of_something_that_is_only_for_later_is_a_fault() {
+    fn a_test_of_a_later_requirement_is_a_fault() {
         let list = r#"{ id = "A1-1", section = "s", text = "One.", state = "later" }"#;
         let tree = Tree::new("later", list, "[[reason]]\nids = [\"A1-1\"]\nreason = \"r\"", TESTED);
-        assert_eq!(tree.faults(), ["A1-1 is marked as later, yet a test proves it: One."]);
+        assert_eq!(tree.faults(), ["A1-1 is marked as later, but a test proves it: One."]);
     }
 
     #[test]
@@ -248,7 +247,7 @@ mod tests {
         let tree = Tree::new("ran", ROW_1, NO_REASONS, TESTED);
         fs::write(tree.0.join("crates/a/Cargo.toml"), "").unwrap();
         let list = tree.0.join("ran");
-        let test = "crates/a/src/lib.rs::it_holds is cited as a proof, yet it";
+        let test = "crates/a/src/lib.rs::it_holds is cited as a proof, but";
         for (line, faults, unproved) in [
             ("ok\tcrates/a\ta\tit_holds\t", vec![], vec![]),
             ("skipped\tcrates/a\ta\tit_holds\tno root", vec![], vec!["A1-1"]),

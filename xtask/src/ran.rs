@@ -1,4 +1,4 @@
-//! Which tests have run, and how they ended: the list that `scripts/record-tests` writes.
+//! Tests of a run and their outcomes: the list that `scripts/record-tests` writes.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -8,7 +8,7 @@ use std::path::Path;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Outcome {
     Passed,
-    /// It lacked something, and that was allowed.
+    /// It lacked something, and skipping was allowed.
     Skipped,
     Ignored,
     Failed,
@@ -24,7 +24,7 @@ struct Line {
 
 /// All tests of one run.
 pub(crate) struct Ran {
-    /// By the package's folder and the function's name.
+    /// Lines by the package's folder and the function's name.
     lines: BTreeMap<(String, String), Vec<Line>>,
 }
 
@@ -32,7 +32,7 @@ impl Ran {
     pub(crate) fn read(file: &Path) -> Result<Ran, String> {
         let text = fs::read_to_string(file).map_err(|error| format!("{}: {error}", file.display()))?;
         Ran::parse(&text)
-            .map_err(|line| format!("{}: not RESULT, FOLDER, TARGET, TEST: {line}", file.display()))
+            .map_err(|line| format!("{}: expected RESULT, FOLDER, TARGET, TEST: {line}", file.display()))
     }
 
     fn parse(text: &str) -> Result<Ran, String> {
@@ -69,11 +69,11 @@ impl Line {
         Some(Line { outcome, folder, target, test })
     }
 
-    /// Whether the test is in `file`, relative to the package: by its modules, which are files or inside of one.
+    /// Returns true if the test is in `file`, relative to the package: its modules are files or lie in one.
     fn stands_in(&self, file: &str) -> bool {
         let path = file.rsplit_once('.').map_or(file, |(path, _)| path);
         let mut parts: Vec<&str> = path.split('/').collect();
-        // tests/daemon/xdp.rs is of the target `daemon`, src/a/b.rs of the library or a program.
+        // tests/daemon/xdp.rs belongs to the target `daemon`, src/a/b.rs to the library or a program.
         let target = match parts.as_slice() {
             ["src", ..] => None,
             ["tests", target, ..] => Some(*target),
@@ -89,7 +89,7 @@ impl Line {
     }
 }
 
-/// The folder of the package that a file belongs to; of a Python test, its own.
+/// The folder of a file's package; for a Python test, the file's own folder.
 fn package_of(root: &Path, file: &str) -> Option<String> {
     let mut folders = Path::new(file).ancestors().skip(1);
     let own = folders.clone().next()?;
@@ -112,8 +112,8 @@ mod tests {
         ok\ttests/oracle\tcompare\ttest_it\t\n";
 
     #[test]
-    fn a_cited_test_is_found_by_its_file_and_ended_as_it_did() {
-        // The packages have to be there: this one's own tree is as good as any.
+    fn a_cited_test_is_found_by_its_file_with_its_outcome() {
+        // The packages must exist, so the test uses this repository's tree.
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
         let ran = Ran::parse(RAN).unwrap();
         for (cited, outcome) in [
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_that_says_nothing_is_refused() {
+    fn a_malformed_line_is_refused() {
         for line in ["passed\ta\tb\tc", "ok\ta\tb", ""] {
             assert_eq!(Ran::parse(&format!("{line}\n")).err().as_deref(), Some(line));
         }

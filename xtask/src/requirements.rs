@@ -10,20 +10,20 @@ pub(crate) const LIST: &str = "docs/rfc/requirements.toml";
 /// The written reasons, relative to the project's folder.
 pub(crate) const REASONS: &str = "docs/rfc/reasons.toml";
 
-/// Whether the present version claims to meet a requirement.
+/// Extent to which the present version meets a requirement.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum State {
-    /// It does: a test proves it, or a reason says why there is none.
+    /// Met: a test proves it, or a reason says why there is none.
     #[default]
     Offered,
-    /// It does in part: tests prove that part, a reason names the rest.
+    /// Met in part: tests prove that part, a reason names the rest.
     Partly,
-    /// It does not yet: a reason says so, and no test claims otherwise.
+    /// Not met yet: a reason says so, and no test claims otherwise.
     Later,
 }
 
-/// One line that can be tested.
+/// A testable requirement.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Requirement {
@@ -34,8 +34,8 @@ pub(crate) struct Requirement {
     pub(crate) state: State,
     /// Known mistakes of other translators.
     pub(crate) trap: Option<String>,
-    /// For a row of a table that stands for several: the last one. `PTR6-8` through 23 is cited as any
-    /// of `PTR6-8` ... `PTR6-23`.
+    /// Last number of a row that stands for several requirements: `PTR6-8` through 23 is cited as any of
+    /// `PTR6-8` ... `PTR6-23`.
     pub(crate) through: Option<u32>,
 }
 
@@ -64,14 +64,14 @@ impl List {
         self.groups.iter().flat_map(|group| &group.requirements)
     }
 
-    /// Ids that stand there twice.
+    /// Ids that are in the list twice.
     pub(crate) fn duplicates(&self) -> Vec<&str> {
         let mut seen = BTreeSet::new();
         self.requirements().map(|r| r.id.as_str()).filter(|id| !seen.insert(*id)).collect()
     }
 
-    /// The id of the row that a cited id means: itself, the range it lies in, or, for an ICMP
-    /// `TYPE/CODE` without a row of its own, `TYPE/other`, `TYPE`, or the table's `other`.
+    /// The row of a cited id: the id itself, the range that contains it, or, for an ICMP `TYPE/CODE` without
+    /// a row of its own, `TYPE/other`, `TYPE`, or the table's `other`.
     pub(crate) fn resolve(&self, cited: &str) -> Option<&str> {
         let find = |id: &str| self.requirements().find(|r| r.id == id).map(|r| r.id.as_str());
         let Some((kind, _code)) = cited.split_once('/') else {
@@ -97,7 +97,7 @@ impl List {
     }
 }
 
-/// Why ids have no test: id to reason, each reason given once for the ids that share it.
+/// Reasons why ids have no test: id to reason. Ids that share a reason are listed together in the file.
 pub(crate) fn reasons(root: &Path) -> Result<BTreeMap<String, String>, String> {
     #[derive(Deserialize)]
     #[serde(deny_unknown_fields)]
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn an_id_that_stands_twice_is_found() {
+    fn a_duplicate_id_is_found() {
         assert_eq!(list().duplicates(), ["PTR6-8"]);
     }
 }

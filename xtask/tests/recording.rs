@@ -1,4 +1,4 @@
-//! `scripts/record-tests` counts no test as passed that lacked something or did not end.
+//! `scripts/record-tests` does not count a test as passed if it lacked something or did not end.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -13,12 +13,12 @@ impl Drop for Folder {
     }
 }
 
-/// Record of a program in place of a test program, and whether the recorder succeeded.
+/// Record of a stand-in for a test program; true if the recorder succeeded.
 fn recorded(name: &str, script: &str) -> (String, bool) {
     let folder = Folder(std::env::temp_dir().join(format!("gatun-record-{name}-{}", std::process::id())));
     fs::create_dir_all(&folder.0).unwrap();
     let (program, ran) = (folder.0.join("daemon-0123456789abcdef"), folder.0.join("ran"));
-    // The last argument is the log's name, as `--logfile` says.
+    // The last argument is the log's name, after `--logfile`.
     fs::write(&program, format!("#!/bin/bash\nlog=${{@: -1}}\n{script}\n")).unwrap();
     fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
     fs::write(&ran, "").unwrap();
@@ -37,7 +37,7 @@ fn a_test_that_passed_is_recorded_with_its_package_and_program() {
 }
 
 #[test]
-fn one_that_lacked_something_is_skipped_or_failed_but_never_passed() {
+fn a_test_that_lacked_something_is_skipped_or_failed() {
     let lacking = "printf 'a\\tno root\\nb\\tno root\\n' >>\"$GATUN_LACKING\"";
     let (lines, good) =
         recorded("lacking", &format!("{lacking}; printf 'ok a\\nfailed b\\n' >\"$log\"; exit 101"));
@@ -49,7 +49,7 @@ fn one_that_lacked_something_is_skipped_or_failed_but_never_passed() {
 }
 
 #[test]
-fn one_that_lacked_something_under_no_tests_name_has_failed() {
+fn a_lack_without_a_tests_name_fails_the_run() {
     let (lines, _) =
         recorded("unnamed", "printf 'main\\tno root\\n' >>\"$GATUN_LACKING\"; echo 'ok a' >\"$log\"");
     assert!(lines.contains("failed\tcrates/gatun\tdaemon\tmain\t"), "{lines}");

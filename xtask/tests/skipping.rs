@@ -1,9 +1,9 @@
-//! A test skips itself in one way, which is counted: `gatun_testkit::skip`.
+//! Tests skip themselves only with `gatun_testkit::skip`, which counts them.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Words by which a test would end early and pass, or be left out, uncounted.
+/// Texts of tests that end early and pass, or are left out, uncounted.
 const OTHER_WAYS: [&str; 7] =
     ["SKIPPED", "NOT RUN:", "NOT TESTED", "NOTHING PROVED", "#[ignore", "GATUN_REQUIRE", "unittest.skip"];
 
@@ -19,7 +19,7 @@ fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
 }
 
 #[test]
-fn no_test_skips_itself_uncounted() {
+fn tests_skip_themselves_only_with_gatun_testkit_skip() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
     let mut files = Vec::new();
     ["crates", "testkit", "tests", "fuzz"].iter().for_each(|folder| sources(&root.join(folder), &mut files));

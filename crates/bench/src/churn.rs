@@ -1,32 +1,32 @@
-//! What it costs that sessions are ended at random and open again, beside the same traffic without it: rounds of both
-//! kinds in turn, in one run, so that a machine that becomes slower does so for both.
+//! Cost of sessions that end at random and are opened again. Rounds with and without churn take turns in one
+//! run, so that a change in the machine's speed affects both.
 
 use super::driver::Driver;
 use super::measure::{median, round};
 use serde::Serialize;
 use std::collections::VecDeque;
 
-/// Rounds that an ended session stays away: by then nothing of it is in a cache any more.
+/// Number of rounds that an ended session stays away: no cache contains any of it then.
 const AWAY_ROUNDS: usize = 8;
 
-/// What came out. Times are nanoseconds.
+/// Result. Times are nanoseconds.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Report {
     kills_per_second: u64,
     killed: u64,
     reopened: u64,
-    /// A packet, both directions alike.
+    /// Time of a packet, over both directions.
     ns_without: f64,
     ns_with: f64,
-    /// Packets fewer in the same time, of a hundred: by the median of each pair of rounds' ratios.
+    /// Reduction of packets in the same time by churn, percent: median over the pairs of rounds.
     throughput_cost_percent: f64,
-    /// What an end made its round longer by, among packets from outside: median.
+    /// Additional time of a round per ended session, among packets from outside: median.
     ns_per_end: f64,
-    /// What a session's new beginning made its round longer by, among packets from inside: median.
+    /// Additional time of a round per reopened session, among packets from inside: median.
     ns_per_reopening: f64,
 }
 
-/// One round: the packets of each direction, and what else was done.
+/// One round: packets of each direction and churn.
 #[derive(Clone, Copy, Debug, Default)]
 struct Round {
     packets: f64,
@@ -46,11 +46,11 @@ impl Round {
     }
 }
 
-/// Which flows have no session at the moment.
+/// Flows that have no session at present.
 struct Away {
     is_away: Vec<bool>,
     rounds: VecDeque<Vec<u64>>,
-    /// Less than one session that is still to be ended.
+    /// Fraction of a session that is still to be ended.
     owed: f64,
     killed: u64,
     reopened: u64,
@@ -63,7 +63,7 @@ impl Away {
         Ok(Away { is_away, rounds, owed: 0.0, killed: 0, reopened: 0 })
     }
 
-    /// A flow with a session.
+    /// Random flow with a session.
     fn any_here(&self, driver: &mut Driver) -> u64 {
         loop {
             let flow = driver.any();
@@ -73,7 +73,7 @@ impl Away {
         }
     }
 
-    /// Flows with a session, as many as `choose` gives.
+    /// Random flows with a session, a full set of buffers.
     fn choose(&self, driver: &mut Driver) -> Vec<u64> {
         let mut chosen = driver.choose();
         for flow in &mut chosen {
@@ -84,16 +84,13 @@ impl Away {
         chosen
     }
 
-    /// Flows whose sessions are to be ended now, `kills` on average.
+    /// Chooses flows whose sessions end now, `kills` on average.
     fn send_away(&mut self, driver: &mut Driver, kills: f64) -> anyhow::Result<Vec<u64>> {
         self.owed += kills;
         let count = self.owed as u64;
         self.owed -= count as f64;
         let away = self.killed - self.reopened + count;
-        anyhow::ensure!(
-            away <= driver.flows().count / 2,
-            "too few sessions for so many to be ended a second"
-        );
+        anyhow::ensure!(away <= driver.flows().count / 2, "too few sessions to end so many per second");
         let mut gone = Vec::new();
         for _ in 0..count {
             let flow = self.any_here(driver);
@@ -105,15 +102,15 @@ impl Away {
     }
 }
 
-/// Pairs of rounds with and without, `rounds` of them.
+/// Measures `rounds` pairs of rounds, with and without churn.
 ///
 /// # Errors
-/// Where a packet does not come out as it must.
+/// If a translated packet is wrong.
 pub(super) fn measure(driver: &mut Driver, kills_per_second: u64, rounds: u64) -> anyhow::Result<Report> {
     let mut away = Away::new(driver.flows().count)?;
     let rate = kills_per_second as f64;
     let mut last = churned(driver, &mut away, 0.0)?;
-    // The first returns come after some rounds; those are no figure.
+    // In the first rounds no session returns, so they are not measured.
     for _ in 0..AWAY_ROUNDS {
         last = churned(driver, &mut away, rate * last.seconds())?;
     }
@@ -147,7 +144,7 @@ pub(super) fn measure(driver: &mut Driver, kills_per_second: u64, rounds: u64) -
     })
 }
 
-/// A round in both directions.
+/// Runs a round in both directions.
 fn plain(driver: &mut Driver, away: &Away) -> anyhow::Result<Round> {
     driver.now = driver.now.plus_ms(1);
     let chosen = away.choose(driver);
@@ -158,13 +155,13 @@ fn plain(driver: &mut Driver, away: &Away) -> anyhow::Result<Round> {
     Ok(Round { packets, outbound_ns, inbound_ns, ..Round::default() })
 }
 
-/// The same, while `kills` sessions are ended, between packets from outside, and as many that were ended some rounds
-/// ago open again, among packets from inside.
+/// Runs a round with churn: `kills` sessions end between packets from outside, and as many that ended some
+/// rounds ago open again among packets from inside.
 fn churned(driver: &mut Driver, away: &mut Away, kills: f64) -> anyhow::Result<Round> {
     driver.now = driver.now.plus_ms(1);
     let mut chosen = away.choose(driver);
     let back_now = away.rounds.pop_front().unwrap_or_default();
-    anyhow::ensure!(back_now.len() <= chosen.len(), "more sessions are ended than packets sent");
+    anyhow::ensure!(back_now.len() <= chosen.len(), "more sessions end than packets are sent");
     let spread = chosen.len() / back_now.len().max(1);
     for (place, &flow) in chosen.iter_mut().step_by(spread.max(1)).zip(&back_now) {
         *place = flow;
@@ -184,13 +181,13 @@ fn churned(driver: &mut Driver, away: &mut Away, kills: f64) -> anyhow::Result<R
 impl Report {
     pub(super) fn print(&self) {
         println!(
-            "  {} sessions ended a second ({} in all, {} opened again):",
+            "  {} sessions ended per second ({} in total, {} opened again):",
             self.kills_per_second, self.killed, self.reopened
         );
-        println!("    without              {:>10.1} ns/packet, both directions", self.ns_without);
-        println!("    with                 {:>10.1} ns/packet", self.ns_with);
+        println!("    without churn        {:>10.1} ns/packet, both directions", self.ns_without);
+        println!("    with churn           {:>10.1} ns/packet", self.ns_with);
         println!("    cost                 {:>10.1} % of the packets", self.throughput_cost_percent);
-        println!("    an end               {:>10.1} ns more", self.ns_per_end);
-        println!("    a new beginning      {:>10.1} ns more than another packet", self.ns_per_reopening);
+        println!("    end of a session     {:>10.1} ns more", self.ns_per_end);
+        println!("    reopened session     {:>10.1} ns more than another packet", self.ns_per_reopening);
     }
 }

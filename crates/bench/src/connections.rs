@@ -1,9 +1,9 @@
-//! `gatun-bench connections`: the figures that RFC 9693 asks of a stateful translator, of the engine in RAM: the
-//! highest rate at which connections are established and torn down, the capacity of the connection tracking table,
-//! and the throughput with so many connections in it. One engine, one core, UDP, 4-tuples in pseudorandom order.
+//! `gatun-bench connections`: the measurements of RFC 9693 for stateful translators, with the engine in RAM:
+//! maximum connection establishment and tear-down rates, capacity of the connection tracking table, and
+//! throughput with N connections. One engine, one core, UDP, 4-tuples in pseudorandom order.
 //!
-//! RFC 9693 searches for the highest rate without loss on a wire. In RAM nothing is lost for want of time: the engine
-//! takes the next burst when it has done one, so the rate at which it does that is the highest.
+//! RFC 9693 searches for the highest rate without loss on a wire. In RAM no packet is lost for lack of time:
+//! the engine takes the next burst when it has finished one, so its rate is the highest one.
 
 use super::driver::{Kind, Prepared, Setup};
 use super::measure::{StartingLine, available_bytes, cpu_model, median, progress, resident_bytes, round};
@@ -18,11 +18,11 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Memory that is left to others.
+/// Memory that is left for other programs.
 const SPARE_BYTES: u64 = 3 << 30;
 /// Packets of a round.
 const BUFFERS: u64 = 16_384;
-/// Connections of one subscriber.
+/// Connections per subscriber.
 const EACH: u64 = 16;
 
 const EXAMPLES: &str = "\
@@ -39,8 +39,8 @@ pub(super) struct Args {
     /// Kinds of translation, separated by commas
     #[arg(long, value_enum, value_delimiter = ',', default_value = "nat64,nat44")]
     kind: Vec<Kind>,
-    /// Numbers of connections, separated by commas; those for which memory is short are left out
-    /// [default: 1000 to 65536000, sixteen times as many each, quick: 1000,4000]
+    /// Numbers of connections, separated by commas; those that do not fit the memory are left out [default:
+    /// 1000 to 65536000 by factors of 16, quick: 1000,4000]
     #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u32).range(32..))]
     sessions: Vec<u32>,
     /// Bytes of the frame on the wire, as in `gatun-bench engine`
@@ -49,16 +49,16 @@ pub(super) struct Args {
     /// Rounds of packets in each direction; the throughput is their median
     #[arg(long, default_value_t = 41, value_parser = clap::value_parser!(u64).range(1..))]
     rounds: u64,
-    /// Tell of every connection, mapping and block on the ring of events, and read it
+    /// Log every connection, mapping and block to the event ring, and read it
     #[arg(long)]
     events: bool,
-    /// Few connections and packets: seconds, to see that it works; its figures are rough
+    /// Few connections and packets: takes seconds, shows that the command works; its figures are rough
     #[arg(long)]
     quick: bool,
-    /// Draw the figures, too
+    /// Also draw the figures
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
-    /// One JSON object instead of a table
+    /// Print one JSON object instead of a table
     #[arg(long)]
     json: bool,
 }
@@ -90,35 +90,34 @@ impl Args {
     }
 }
 
-/// What was measured with one number of connections. Rates are millions a second.
+/// Results for one number of connections. Rates are millions per second.
 #[derive(Clone, Debug, Serialize)]
 struct Point {
     kind: Kind,
     connections: u64,
-    /// Connections that were open at a time before the first one was refused; each was then validated by a packet
-    /// from outside.
+    /// Open connections before the first one was refused. Each was then validated by a packet from outside.
     capacity: u64,
-    /// RFC 9693's maximum connection establishment rate: every packet is a new connection's first.
+    /// Maximum connection establishment rate of RFC 9693: every packet opens a connection.
     establishments: f64,
-    /// Of the slowest tenth of the way: a table that stalls when it is nearly full would show here.
+    /// The same for the slowest tenth: shows a table that stalls when it is nearly full.
     establishments_at_worst: f64,
-    /// The very first time, when the kernel still has to give each page of the tables.
+    /// The same for the first time, when the kernel has to allocate each page of the tables.
     establishments_on_fresh_memory: f64,
-    /// Packets of existing connections, from inside.
+    /// Packets of existing connections from inside.
     outbound: f64,
-    /// The same, from outside.
+    /// Packets of existing connections from outside.
     inbound: f64,
-    /// Connection tear-down rate: ended on request, in an order that jumps about.
+    /// Connection tear-down rate: ended on request, in shuffled order.
     tear_downs: f64,
-    /// Connections whose time is over and that the sweep ends.
+    /// Expired connections that the sweep ends.
     expiries: f64,
     bytes_per_connection: f64,
 }
 
-/// One of a point's figures.
+/// Selects a figure of a point.
 type Figure = fn(&Point) -> f64;
 
-/// All of it.
+/// All results.
 #[derive(Debug, Serialize)]
 struct Report {
     cpu: String,
@@ -128,8 +127,10 @@ struct Report {
     left_out: Vec<String>,
 }
 
+/// Runs `gatun-bench connections`.
+///
 /// # Errors
-/// Where an engine cannot be built, a packet does not come out as it must, or a file cannot be written.
+/// If an engine cannot be built, a translated packet is wrong, or a file cannot be written.
 pub(super) fn execute(args: &Args) -> anyhow::Result<()> {
     anyhow::ensure!(!args.kind.contains(&Kind::Siit), "siit tracks no connections");
     let sizes = args.sizes();
@@ -159,10 +160,10 @@ pub(super) fn execute(args: &Args) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Why a size is left out, where memory is short.
+/// Reason why a size is left out, if memory is short.
 fn short_of_memory(setup: &Setup) -> anyhow::Result<Option<String>> {
     let tables = TableBytes::of(&setup.plan()?).map_err(|e| anyhow::anyhow!("{e}"))?;
-    // Pool arrays of the other protocols are never touched; the bench notes 8 bytes a connection.
+    // Pool arrays of the other protocols are never touched; the bench's notes take 8 bytes per connection.
     let needed = tables.total() - tables.pools.iter().sum::<u64>() * 2 / 3 + setup.flows.count * 8;
     let short = needed.saturating_add(SPARE_BYTES) > available_bytes();
     let why =
@@ -170,7 +171,8 @@ fn short_of_memory(setup: &Setup) -> anyhow::Result<Option<String>> {
     Ok(short.then(why))
 }
 
-/// Establishes, validates, sends, tears down, establishes once more.
+/// Establishes connections, validates them, sends packets, tears connections down, and establishes them once
+/// more.
 fn measure(setup: Setup, rounds: u64) -> anyhow::Result<Point> {
     let connections = setup.flows.count;
     let prepared = Prepared::new(setup)?;
@@ -190,7 +192,7 @@ fn measure(setup: Setup, rounds: u64) -> anyhow::Result<Point> {
         let chosen = driver.choose();
         inbound.push(rate(chosen.len() as u64, driver.inbound(&chosen, &[])?));
     }
-    // One half is ended, the other one expires.
+    // One half is ended on request, the other half expires.
     let half = connections / 2;
     let mut ending = Duration::ZERO;
     let shuffle = driver.flows().shuffle();
@@ -226,7 +228,7 @@ fn measure(setup: Setup, rounds: u64) -> anyhow::Result<Point> {
 
 impl Report {
     fn print(&self) {
-        println!("{}, one core, frames of {} bytes in RAM; millions a second", self.cpu, self.frame_bytes);
+        println!("{}, one core, frames of {} bytes in RAM; millions per second", self.cpu, self.frame_bytes);
         let mut table = Table::new();
         table.load_style(UTF8_FULL_CONDENSED);
         table.set_header([
@@ -268,7 +270,7 @@ impl Report {
             title: title.into(),
             axes: Axes::Logarithmic,
             x: "connections in the table".into(),
-            y: "millions a second".into(),
+            y: "millions per second".into(),
             series: lines.iter().flat_map(|&(name, of)| self.lines(name, of)).collect(),
             mark: None,
             stages: Vec::new(),
@@ -278,19 +280,19 @@ impl Report {
             title: "Connections and throughput (RFC 9693), the engine on one core".into(),
             notes: vec![
                 format!("{}, frames of {} bytes in RAM, every packet checked.", self.cpu, self.frame_bytes),
-                format!("Up to {} connections at a time. gatun-bench connections", count(most as f64)),
+                format!("Up to {} connections. gatun-bench connections", count(most as f64)),
             ],
             panels: vec![
                 panel("packets of existing connections", &[("out", |p| p.outbound), ("in", |p| p.inbound)]),
                 panel(
-                    "connections that come and go",
+                    "establishment and tear-down of connections",
                     &[("established", |p| p.establishments), ("torn down", |p| p.tear_downs)],
                 ),
             ],
         }
     }
 
-    /// A line for each kind.
+    /// Lines of a figure, one for each kind.
     fn lines(&self, name: &str, of: Figure) -> Vec<Series> {
         let line = |kind: Kind| {
             let mine = self.points.iter().filter(|p| p.kind == kind);
@@ -321,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn the_table_holds_as_many_as_it_was_made_for_and_no_more() {
+    fn the_table_holds_exactly_its_configured_number() {
         for kind in [Kind::Nat64, Kind::Nat44] {
             let point = measure(setup(kind), 2).unwrap();
             assert_eq!((point.connections, point.capacity), (3_000, 3_000));
@@ -333,10 +335,10 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_the_memory_is_left_out_and_said() {
+    fn sizes_that_do_not_fit_the_memory_are_left_out() {
         assert_eq!(short_of_memory(&setup(Kind::Nat64)).unwrap(), None);
         let flows = Flows { count: u32::MAX.into(), subscribers: 1 << 27 };
-        // More public addresses than a pool has: an error of its own.
+        // More public addresses than a pool may have are another error.
         assert!(short_of_memory(&Setup { flows, ..setup(Kind::Nat64) }).is_err());
     }
 

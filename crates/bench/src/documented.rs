@@ -1,11 +1,11 @@
-//! Every command of `gatun-bench` that a document shows as a block is one that the grammar has.
+//! Check of the `gatun-bench` commands in the documents' code blocks against the grammar.
 
 use super::Cli;
 use clap::Parser as _;
 use std::fs;
 use std::path::Path;
 
-/// The words of a command, without what stands around it.
+/// Words of a command, without prompt and redirections.
 fn words(line: &str) -> Option<Vec<&str>> {
     let line = line.trim_start().trim_start_matches(['$', '#']).trim_start();
     let line = line.strip_prefix("sudo ").unwrap_or(line);
@@ -16,7 +16,7 @@ fn words(line: &str) -> Option<Vec<&str>> {
 }
 
 #[test]
-fn every_command_that_a_document_shows_can_be_given() {
+fn every_documented_command_is_accepted() {
     let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs");
     let folders = ["tutorials", "how-to", "reference", "explanation"].map(|folder| docs.join(folder));
     let entries = folders.iter().flat_map(|folder| fs::read_dir(folder).unwrap());

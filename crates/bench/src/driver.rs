@@ -1,7 +1,7 @@
-//! One engine, its flows and its packet buffers: what the bench's commands drive.
+//! Driver of an engine, with its flows and packet buffers, for all commands of the bench.
 //!
-//! The packets lie in buffers as a backend's would; making and checking them is outside the measured time, and
-//! every packet that comes out is checked in full.
+//! Packets lie in buffers like a backend's. They are written and checked outside the measured time. Every
+//! translated packet is checked in full.
 
 use super::measure::StartingLine;
 use super::packets::{self, Flow44, Flows, Ring};
@@ -19,46 +19,46 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Sessions that are ended at a time, between two bursts.
+/// Number of sessions that are ended together, between two bursts.
 const ENDED_AT_A_TIME: usize = 64;
-/// What a sweep looks at at a time, as a worker's does between two bursts.
+/// Number of records examined by one call of the sweep, as by a worker between two bursts.
 const SWEEP_BUDGET: u64 = 256;
-/// Records of an engine before that are looked at at a time.
+/// Number of saved records examined by one call when sessions are restored.
 const PUT_BACK: usize = 4096;
 
-/// What is translated.
+/// Kind of translation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, clap::ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Kind {
-    /// Stateless, hosts by explicit mappings, servers by the prefix
+    /// Stateless: mappings for hosts, the prefix for servers
     Siit,
-    /// Stateful, UDP, one binding a session
+    /// Stateful, UDP, one binding per session
     Nat64,
-    /// The same for private IPv4 hosts
+    /// Like nat64, for private IPv4 hosts
     Nat44,
 }
 
-/// What a driver is made from.
+/// Setup of a driver.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Setup {
     pub(super) kind: Kind,
     pub(super) flows: Flows,
     pub(super) ports: Ports,
-    /// Bytes of the frame on the wire.
+    /// Bytes of a frame on the wire.
     pub(super) frame: usize,
     /// Packets of a round.
     pub(super) buffers: u64,
-    /// What the engine logs.
+    /// Logged events.
     pub(super) events: Logged,
-    /// Of the hashes and of all random choices.
+    /// Seed of the hashes and of all random choices.
     pub(super) seed: u64,
 }
 
 impl Setup {
-    /// The engine's plan.
+    /// Plan of the engine.
     ///
     /// # Errors
-    /// Where no plan can serve so many.
+    /// If no plan can serve so many flows.
     pub(super) fn plan(&self) -> anyhow::Result<Plan> {
         let mut plan = match self.kind {
             Kind::Nat64 => plans::nat64(self.flows, self.ports)?,
@@ -72,7 +72,7 @@ impl Setup {
     }
 }
 
-/// Buffers and notes, without an engine yet: so that its memory can be told from theirs.
+/// Buffers and notes without an engine, so that the engine's memory can be measured separately.
 pub(super) struct Prepared {
     setup: Setup,
     ring: Ring,
@@ -80,17 +80,19 @@ pub(super) struct Prepared {
 }
 
 impl Prepared {
+    /// Allocates buffers and notes.
+    ///
     /// # Errors
-    /// Where memory is short.
+    /// If memory is short.
     pub(super) fn new(setup: Setup) -> anyhow::Result<Self> {
         let outside = vec![(Ipv4Addr::BROADCAST, 0); usize::try_from(setup.flows.count)?];
         Ok(Prepared { setup, ring: Ring::new(usize::try_from(setup.buffers)?)?, outside })
     }
 
-    /// With an engine, which has no session yet.
+    /// Adds an engine without sessions.
     ///
     /// # Errors
-    /// Where no engine can be built.
+    /// If the engine cannot be built.
     pub(super) fn start(self, line: Arc<StartingLine>) -> anyhow::Result<Driver> {
         let Prepared { setup, ring, outside } = self;
         let plan = setup.plan()?;
@@ -102,24 +104,24 @@ impl Prepared {
     }
 }
 
-/// What a driver has counted.
+/// Counters of a driver.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Tally {
     /// Measured packets.
     pub(super) packets: u64,
-    /// Allocations while they were translated, of all threads.
+    /// Allocations of all threads during the translation.
     pub(super) allocations: u64,
-    /// Packets checked.
+    /// Checked packets.
     pub(super) verified: u64,
     /// Events read.
     pub(super) events: u64,
 }
 
-/// One thread's engine, flows and packet buffers.
+/// Engine, flows and packet buffers of one thread.
 pub(super) struct Driver {
     setup: Setup,
     ring: Ring,
-    /// The public address and port of each flow, as seen on its first packet; port 0 of one without a session.
+    /// Public address and port of each flow, as seen on its first packet; port 0 without a session.
     outside: Vec<(Ipv4Addr, u16)>,
     pub(super) nat: Nat,
     events: Option<EventReader>,
@@ -134,7 +136,8 @@ impl Driver {
         self.setup.flows
     }
 
-    /// Every flow's first packet, in a shuffled order: the time of each buffer's worth, and how many they were.
+    /// Sends the first packet of every flow, in shuffled order. Returns the time and the number of packets of
+    /// each set of buffers.
     pub(super) fn open(&mut self) -> anyhow::Result<Vec<(Duration, u64)>> {
         let (count, shuffle) = (self.setup.flows.count, self.setup.flows.shuffle());
         let mut times = Vec::new();
@@ -148,7 +151,7 @@ impl Driver {
         Ok(times)
     }
 
-    /// Opens sessions, in a shuffled order, until the first one is refused; how many there were before.
+    /// Opens sessions in shuffled order until the first one is refused. Returns the number of open sessions.
     pub(super) fn open_until_refused(&mut self) -> anyhow::Result<u64> {
         let (Setup { flows, frame, kind, buffers, .. }, shuffle) = (self.setup, self.setup.flows.shuffle());
         let mut first = 0;
@@ -182,19 +185,19 @@ impl Driver {
         self.nat.pools().first().map_or(0, |pool| pool.usage(Transport::Udp).total)
     }
 
-    /// Whom to wait for from now on.
+    /// Replaces the line at which this driver waits for others.
     pub(super) fn set_line(&mut self, line: Arc<StartingLine>) {
         self.line = line;
     }
 
-    /// Other flows than the engine was made for.
+    /// Replaces the flows, for a test of refusals.
     #[cfg(test)]
     pub(super) fn offer(&mut self, flows: Flows) {
         self.setup.flows = flows;
     }
 
-    /// One packet of each chosen flow from inside, checked, and the address and port it got noted. Sessions of `ends`
-    /// are ended between the bursts, and that takes part of the time.
+    /// Sends one packet of each chosen flow from inside, checks it, and notes its public address and port.
+    /// Sessions of `ends` are ended between the bursts, within the measured time.
     pub(super) fn outbound(&mut self, chosen: &[u64], ends: &[u64]) -> anyhow::Result<Duration> {
         let Setup { flows, frame, kind, .. } = self.setup;
         let ends = self.forget(ends);
@@ -224,7 +227,8 @@ impl Driver {
         Ok(time)
     }
 
-    /// One packet back of each chosen flow, checked. `ends` as in [`outbound`](Self::outbound).
+    /// Sends one packet to each chosen flow from outside and checks it. `ends` as in
+    /// [`outbound`](Self::outbound).
     pub(super) fn inbound(&mut self, chosen: &[u64], ends: &[u64]) -> anyhow::Result<Duration> {
         let Setup { flows, frame, kind, .. } = self.setup;
         let ends = self.forget(ends);
@@ -251,7 +255,7 @@ impl Driver {
         Ok(time)
     }
 
-    /// One session more than the table is made for is refused for want of room, and changes nothing.
+    /// Checks that one more session than the table holds is refused and changes nothing.
     pub(super) fn refuse_one_more(&mut self) -> anyhow::Result<()> {
         let Setup { flows, frame, kind, .. } = self.setup;
         let before = self.nat.occupancy().sessions;
@@ -272,8 +276,8 @@ impl Driver {
         Ok(())
     }
 
-    /// Another engine in the place of this one, with the sessions that its `file` holds; gives the file that the new
-    /// one's sessions are in, how long it took until it could translate for them, and how long all were on their way.
+    /// Replaces the engine by a new one that restores the sessions in `file`. Returns the file of the new
+    /// engine's sessions, the time until it could translate for them, and the time until all were restored.
     pub(super) fn start_again(
         &mut self,
         file: Option<&OwnedFd>,
@@ -311,7 +315,7 @@ impl Driver {
         Ok((next, found, start.elapsed()))
     }
 
-    /// A packet back for every session, checked (RFC 9693's validation phase).
+    /// Sends a packet from outside for every session and checks it (validation phase of RFC 9693).
     pub(super) fn validate_all(&mut self) -> anyhow::Result<()> {
         let mut first = 0;
         while first < self.setup.flows.count {
@@ -323,25 +327,25 @@ impl Driver {
         Ok(())
     }
 
-    /// Ends the sessions of `flows` on request, some at a time; how long it took.
+    /// Ends the sessions of `flows` on request, some at a time. Returns the time.
     pub(super) fn end(&mut self, flows: &[u64]) -> anyhow::Result<Duration> {
         let keys = self.forget(flows);
         let start = ThreadTime::now();
         let ended: usize = keys.chunks(BURST).map(|some| self.nat.end_sessions(self.now, some)).sum();
         let time = start.elapsed();
         self.read_events();
-        anyhow::ensure!(ended == flows.len(), "{ended} of {} sessions were there to be ended", flows.len());
+        anyhow::ensure!(ended == flows.len(), "{ended} of {} sessions were ended", flows.len());
         Ok(time)
     }
 
-    /// Lets every session's time run out, and makes sure that none is left; how long it took.
+    /// Lets every session expire and checks that none is left. Returns the time.
     pub(super) fn expire_all(&mut self) -> anyhow::Result<Duration> {
-        // Enough for the events of all that may end in between.
+        // The ring has room for the events of so many calls.
         const CALLS: u64 = 8;
         self.now = self.now.plus_ms(10 * 60 * 1000);
         let mut time = Duration::ZERO;
-        // The engine's sweep keeps a pace of its own by the clock: each call is given time for its whole
-        // budget. One sweep looks at each record; a second one would find nothing to do.
+        // The sweep is paced by the clock: each call gets time for its whole budget. One sweep examines each
+        // record, and a second one finds nothing.
         for _ in 0..2 * self.setup.flows.count.div_ceil(SWEEP_BUDGET * CALLS) + 2 {
             if self.nat.occupancy().sessions == 0 {
                 break;
@@ -355,8 +359,8 @@ impl Driver {
             self.read_events();
         }
         let left = self.nat.occupancy();
-        anyhow::ensure!(left.sessions == 0 && left.bindings == 0, "something outlived its time: {left:?}");
-        // Blocks of ports linger, then they are held down, then they are free again.
+        anyhow::ensure!(left.sessions == 0 && left.bindings == 0, "sessions or bindings are left: {left:?}");
+        // Port blocks linger, are held down, and are then free again.
         for _ in 0..3 {
             self.now = self.now.plus_ms(10 * 60 * 1000);
             self.nat.expire(self.now, usize::MAX);
@@ -366,8 +370,10 @@ impl Driver {
         Ok(time)
     }
 
+    /// Checks the counters and returns the tally.
+    ///
     /// # Errors
-    /// Where a packet has no fate, or two, or an event was lost.
+    /// If the counters do not add up, or an event was lost.
     pub(super) fn finish(self) -> anyhow::Result<Tally> {
         let counters = self.nat.counters();
         anyhow::ensure!(counters.conserved(), "the counters do not add up: {counters:?}");
@@ -375,18 +381,18 @@ impl Driver {
         Ok(self.tally)
     }
 
-    /// A buffer's worth of flows, at random.
+    /// Chooses a random flow for each buffer.
     pub(super) fn choose(&mut self) -> Vec<u64> {
         (0..self.setup.buffers).map(|_| self.any()).collect()
     }
 
-    /// A flow, at random.
+    /// Chooses a random flow.
     pub(super) fn any(&mut self) -> u64 {
         self.random = self.random.wrapping_add(1);
         packets::below(self.setup.flows.count, packets::mix(self.random))
     }
 
-    /// Notes that flows will have no session, and names those.
+    /// Notes that flows will have no session. Returns their keys.
     fn forget(&mut self, flows: &[u64]) -> Vec<SessionKey> {
         flows.iter().for_each(|&flow| self.outside[flow as usize].1 = 0);
         flows.iter().map(|&flow| self.key(flow)).collect()
@@ -415,9 +421,9 @@ impl Driver {
     }
 }
 
-/// Translates the packets in bursts: how long it took of the thread's own CPU time, so that what others do
-/// on the machine meanwhile does not count, though their use of its caches still does. Each must be
-/// forwarded. Sessions of `ends` are ended between the bursts, some at a time.
+/// Translates packets in bursts, all of which must be forwarded. Sessions of `ends` are ended between the
+/// bursts. Returns the CPU time of the thread, so that other programs do not count, except for their use of
+/// the caches.
 #[inline(never)]
 fn timed(
     nat: &mut Nat,
@@ -446,9 +452,11 @@ fn timed(
     let time = start.elapsed();
     tally.allocations += gatun_mem::count_allocations(false).saturating_sub(before);
     tally.packets += packets.len() as u64;
-    anyhow::ensure!(ended == ends.len(), "{ended} of {} sessions were there to be ended", ends.len());
+    anyhow::ensure!(ended == ends.len(), "{ended} of {} sessions were ended", ends.len());
     match refused {
         None => Ok(time),
-        Some((done, verdict)) => anyhow::bail!("{done} of a burst were taken; not forwarded: {verdict:?}"),
+        Some((done, verdict)) => {
+            anyhow::bail!("{done} packets of a burst were processed; not forwarded: {verdict:?}")
+        }
     }
 }

@@ -1,7 +1,7 @@
-//! `gatun-bench engine`: the engine alone, packets in RAM, in bursts, no I/O.
+//! `gatun-bench engine`: the engine alone, with packets in RAM, in bursts, without I/O.
 //!
-//! A worker opens all its sessions, then translates rounds of packets of randomly chosen ones in both
-//! directions, then lets them all expire, and opens them once more.
+//! A worker opens all its sessions, translates rounds of packets of randomly chosen sessions in both
+//! directions, lets all sessions expire, and opens them once more.
 
 use super::churn;
 use super::driver::{Driver, Kind, Prepared, Setup, Tally};
@@ -12,13 +12,13 @@ use serde::Serialize;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How ports are given out.
+/// Allocation of ports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, clap::ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Allocation {
-    /// One by one over the whole address
+    /// Single ports, over the whole address
     Random,
-    /// In blocks, at random within them
+    /// Blocks, with random ports in them
     Blocks,
 }
 
@@ -34,56 +34,55 @@ On a busy machine, `taskset --cpu-list 1` in front keeps it on one core.
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct Args {
-    /// Stateless or stateful
+    /// Translation: stateless or stateful
     #[arg(long, value_enum, default_value = "nat64")]
     kind: Kind,
-    /// Flows, of all workers together
+    /// Flows of all workers
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..))]
     sessions: u64,
-    /// Inside hosts that the flows belong to, each with a /64 (siit: with a mapping)
+    /// Inside hosts of the flows, each with a /64 (siit: with a mapping)
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..))]
     subscribers: u64,
-    /// Threads, each with an engine of its own and its share of the flows
+    /// Threads, each with its own engine and its share of the flows
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=256))]
     workers: u64,
-    /// Bytes of the frame on the wire: 18 of Ethernet and VLAN, which the engine does not see, and the
-    /// IPv6 packet (the IPv4 one is 20 smaller)
+    /// Bytes of a frame on the wire: 18 of Ethernet and VLAN, which the engine does not see, and the IPv6
+    /// packet (the IPv4 packet is 20 bytes shorter)
     #[arg(long, default_value_t = 128, value_parser = clap::value_parser!(u64).range(66..=1518))]
     frame: u64,
-    /// Packet buffers of a worker: the packets of a round
+    /// Packet buffers of a worker, and packets of a round
     #[arg(long, default_value_t = 16_384, value_parser = clap::value_parser!(u64).range(64..))]
     buffers: u64,
-    /// Rounds in each direction; the figures are medians over them
+    /// Rounds in each direction; figures are medians over them
     #[arg(long, default_value_t = 41, value_parser = clap::value_parser!(u64).range(1..))]
     rounds: u64,
-    /// How the pool's ports are given out (nat64, nat44)
+    /// Allocation of the pool's ports (nat64, nat44)
     #[arg(long, value_enum, default_value = "random")]
     allocation: Allocation,
     /// Ports of a block, a power of two; a subscriber gets as many blocks as its flows need
     #[arg(long, default_value_t = 256, value_parser = clap::value_parser!(u16).range(32..=16_384))]
     block_size: u16,
-    /// How full the pool is once all sessions are open, percent of its ports (with blocks: always as full as
-    /// the blocks are)
+    /// Share of the pool's ports in use once all sessions are open, percent (ignored with blocks)
     #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u64).range(1..=100))]
     pool_fill: u64,
-    /// Events that the engine logs to a ring, which is read between the rounds; `log` is what production does
+    /// Events that the engine logs to a ring, which is read between rounds; `log` is the production setting
     #[arg(long, value_enum, default_value = "log")]
     events: Logged,
-    /// Packets from outside answer those that have just gone out, all of a round in their order; else they are of
-    /// sessions chosen anew, whose memory no packet has touched for long
+    /// Send from outside the replies to the packets just sent from inside, in order; otherwise packets of
+    /// randomly chosen sessions, whose memory is not in a cache
     #[arg(long)]
     replies: bool,
-    /// Then, rounds in which so many randomly chosen sessions a second are ended and opened again by their
-    /// next packet, in turn with rounds without: what that costs
+    /// Also measure rounds in which this many random sessions per second end and are opened again by their
+    /// next packet, in turn with rounds without this
     #[arg(long, default_value_t = 0)]
     kills_per_second: u64,
-    /// One JSON object instead of a table
+    /// Print one JSON object instead of a table
     #[arg(long)]
     json: bool,
 }
 
 impl Args {
-    /// What worker `number` has to do.
+    /// Setup of worker `number`.
     fn setup(&self, number: u64) -> Setup {
         let share = |of: u64| of / self.workers + u64::from(number < of % self.workers);
         let count = share(self.sessions);
@@ -106,7 +105,7 @@ impl Args {
     }
 }
 
-/// The result. Times are nanoseconds of one worker's CPU time for one packet or session.
+/// Result. Times are nanoseconds of one worker's CPU time for one packet or session.
 #[derive(Debug, Serialize)]
 struct Report {
     kind: Kind,
@@ -115,35 +114,39 @@ struct Report {
     subscribers: u64,
     workers: u64,
     frame_bytes: u64,
-    /// Whether packets from outside answered those that had just gone out.
+    /// True if packets from outside were replies to the packets just sent.
     replies: bool,
     pool_fill_percent: u64,
-    /// What was logged.
+    /// Logged events.
     logged: Logged,
-    /// Events read.
+    /// Number of events read.
     events: u64,
-    /// 6to4 (of NAT44, from inside), the median round.
+    /// IPv6 to IPv4 (NAT44: from inside), median of the rounds.
     ns_outbound: f64,
-    /// 4to6 (of NAT44, to inside), the median round.
+    /// IPv4 to IPv6 (NAT44: to inside), median of the rounds.
     ns_inbound: f64,
-    /// The first packet of a session, translated; the mean over all. None where there is no state.
+    /// Translation of a session's first packet, mean over all sessions. `None` without state.
     ns_new_session: Option<f64>,
-    /// The same once all have ended and open again: the memory is there already.
+    /// The same after all sessions have expired: the memory is already allocated.
     ns_new_session_again: Option<f64>,
-    /// A session's end, its time being over; the mean over all.
+    /// End of an expired session, mean over all sessions.
     ns_delete: Option<f64>,
-    /// Memory that the engines came to use, over sessions: with few of them, their fixed parts count most.
+    /// Memory of the engines divided by the number of sessions. With few sessions, it is mostly their fixed
+    /// part.
     bytes_per_session: Option<f64>,
-    /// By the counting allocator, over all measured packets; of one worker, as it counts all threads.
+    /// From the counting allocator, over all measured packets. Only with one worker, because it counts all
+    /// threads.
     allocations_per_packet: Option<f64>,
     verified_packets: u64,
-    /// Of the first worker; none where nothing is ended.
+    /// Churn of the first worker. `None` if no sessions are ended.
     churn: Option<churn::Report>,
     cpu: String,
 }
 
+/// Runs `gatun-bench engine`.
+///
 /// # Errors
-/// Where the engine cannot be built, or a packet does not come out as it must.
+/// If the engine cannot be built, or a translated packet is wrong.
 pub(super) fn execute(args: &Args) -> anyhow::Result<()> {
     anyhow::ensure!(args.sessions >= args.workers, "fewer sessions than workers");
     anyhow::ensure!(args.kills_per_second == 0 || args.is_stateful(), "siit has no sessions to end");
@@ -165,12 +168,12 @@ fn print_table(r: &Report) {
     println!("frames of {} bytes on {}, {} packets verified", r.frame_bytes, r.cpu, r.verified_packets);
     let logged = match r.logged {
         Logged::None => "no events",
-        Logged::Log => "events as a configuration with [log] has them",
+        Logged::Log => "events of a configuration with [log]",
         Logged::All => "events of every kind",
     };
     println!("{logged}: {} read", r.events);
-    println!("  6to4                   {:>10.1} ns/packet", r.ns_outbound);
-    println!("  4to6                   {:>10.1} ns/packet", r.ns_inbound);
+    println!("  v6>v4                  {:>10.1} ns/packet", r.ns_outbound);
+    println!("  v4>v6                  {:>10.1} ns/packet", r.ns_inbound);
     println!("  new session            {:>10} ns", optional(r.ns_new_session));
     println!("    again                {:>10} ns", optional(r.ns_new_session_again));
     println!("  session's end          {:>10} ns", optional(r.ns_delete));
@@ -181,7 +184,7 @@ fn print_table(r: &Report) {
     }
 }
 
-/// What one worker measured.
+/// Results of one worker.
 #[derive(Default)]
 struct Measured {
     outbound_ns: Vec<f64>,
@@ -236,7 +239,7 @@ fn measure(args: &Args) -> anyhow::Result<Report> {
     })
 }
 
-/// The rounds of one worker, and the end of its sessions.
+/// Measures the rounds of one worker and the end of its sessions.
 fn rounds(args: &Args, mut driver: Driver) -> anyhow::Result<Measured> {
     let mut measured = Measured::default();
     let a_packet = |time: Duration, packets: &[u64]| time.as_nanos() as f64 / packets.len() as f64;

@@ -1,8 +1,8 @@
-//! `gatun-bench handover`: what it costs that packets come in at another worker than the one that has their session.
+//! `gatun-bench handover`: cost of packets that arrive at another worker than the one that has their session.
 //!
-//! Two workers as the daemon has them, each on a processor of its own, with the exchange between them; only their device
-//! is memory. In turn, each is given its own packets, and nothing but the other's: worst steering, where every packet is copied
-//! into a ring and out of it on another processor.
+//! Two workers run as in the daemon, each on its own processor, with the exchange between them; only their
+//! device is memory. In turn, each receives only its own packets, and only the other's: the worst steering,
+//! in which every packet is copied into a ring, and out of it on another processor.
 
 use super::measure::{cpu_model, median, progress, round};
 use super::packets::{self, Flows, LAYER_2, STRIDE};
@@ -36,83 +36,84 @@ pub(super) struct Args {
     /// Sessions of both workers
     #[arg(long, default_value_t = 131_072, value_parser = clap::value_parser!(u64).range(64..=67_108_864))]
     sessions: u64,
-    /// Subscribers that they belong to
+    /// Subscribers of the sessions
     #[arg(long, default_value_t = 8_192, value_parser = clap::value_parser!(u64).range(16..=4_194_304))]
     subscribers: u64,
     /// Bytes of a frame
     #[arg(long, default_value_t = 128, value_parser = clap::value_parser!(u64).range(84..=1518))]
     frame: u64,
-    /// Packets that each worker is given in a round
+    /// Packets that each worker receives in a round
     #[arg(long, default_value_t = 250_000, value_parser = clap::value_parser!(u64).range(1_000..))]
     packets: u64,
-    /// Rounds of each kind; the figures are medians, and those of the shortest rounds, in which nobody else wanted a processor
+    /// Rounds of each kind; figures are medians, and those of the shortest rounds, in which no other program
+    /// used a processor
     #[arg(long, default_value_t = 41, value_parser = clap::value_parser!(u64).range(1..))]
     rounds: u64,
-    /// One JSON object instead of a table
+    /// Print one JSON object instead of a table
     #[arg(long)]
     json: bool,
 }
 
-/// What was found.
+/// Results.
 #[derive(Debug, Serialize)]
 struct Report {
     sessions: u64,
     frame: u64,
-    /// Of each worker.
+    /// Packets of each worker.
     packets_per_round: u64,
-    /// Time of a worker for a packet that it was given, where all are its own, and where none is.
+    /// Time of a worker for a packet it received, if all are its own.
     ns_own: f64,
     ns_handed_over: f64,
-    /// The difference.
+    /// Difference of both times.
     ns_more: f64,
-    /// The same of the shortest round of each kind.
+    /// The same figures for the shortest round of each kind.
     ns_own_least: f64,
     ns_handed_over_least: f64,
     ns_more_least: f64,
-    /// Packets that went from worker to worker.
+    /// Packets given to the other worker.
     handed_over: u64,
     cpu: String,
 }
 
 const WORKERS: usize = 2;
-/// Packets of a worker that are on their way at most: fewer than a ring holds, so that none is lost.
+/// Largest number of packets in flight per worker: fewer than a ring holds, so that none is lost.
 const WINDOW: u64 = 512;
-/// How long a round may take, from when on something is wrong.
+/// Longest time of a round. After it, something is wrong.
 const ROUND_MAX: Duration = Duration::from_secs(120);
 
-/// Whose packets a worker is given.
+/// Owner of the packets that a worker receives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Steered {
     Right = 0,
     Wrong = 1,
 }
 
-/// What workers and the one who measures know of each other.
+/// State shared by the workers and the measuring thread.
 #[derive(Default)]
 struct Board {
     /// By worker.
     lanes: [Lane; WORKERS],
 }
 
-/// Apart from others' lines: two workers write there all the time.
+/// State of one worker, on its own cache lines, because two workers write to the board all the time.
 #[derive(Default)]
 #[repr(align(128))]
 struct Lane {
-    /// Packets that it is to be given so far, and from which table: the lowest bit says so.
+    /// Packets to receive so far, and their table in the lowest bit.
     order: AtomicU64,
-    /// Packets that it has sent.
+    /// Packets sent so far.
     sent: AtomicU64,
-    /// Packets that were not what they had to be.
+    /// Packets that were wrong.
     wrong: AtomicU64,
 }
 
-/// A device that gives packets from a table, over and over, and takes what is sent.
+/// Device that repeats the packets of a table and discards the sent ones.
 struct Source {
     worker: usize,
     board: Arc<Board>,
-    /// Packets one behind the other, of its own subscribers and of others'.
+    /// Packets in sequence: of its own subscribers, and of the other's.
     tables: [Vec<u8>; 2],
-    /// The next of each.
+    /// Position of the next packet in each table.
     next: [usize; 2],
     len: usize,
     buffers: Vec<u8>,
@@ -144,11 +145,11 @@ impl Transmit for Sink {
 }
 
 impl Source {
-    /// How many packets may be given now, and from which table.
+    /// Number of packets that may be received now, and their table.
     fn due(&self) -> (usize, usize) {
         let order = self.board.lanes[self.worker].order.load(Ordering::Acquire);
         let (total, table) = (order >> 1, (order & 1) as usize);
-        // Whoever has them sends them: the other one, where none is its own.
+        // The owner of a packet sends it.
         let sender = if table == Steered::Right as usize { self.worker } else { WORKERS - 1 - self.worker };
         let sent = self.board.lanes[sender].sent.load(Ordering::Acquire);
         let room = WINDOW.saturating_sub(self.given.saturating_sub(sent));
@@ -190,7 +191,7 @@ impl Backend for Source {
         &mut self.sink
     }
 
-    /// As a driver that looks for packets without a pause.
+    /// Returns immediately, like a driver that polls without a pause.
     fn wait(&mut self, _waker: &Waker, _timeout: Option<Duration>) -> io::Result<()> {
         std::hint::spin_loop();
         Ok(())
@@ -201,14 +202,14 @@ impl Backend for Source {
     }
 }
 
-/// Two workers at work.
+/// Two running workers.
 struct Bed {
     board: Arc<Board>,
     handles: Vec<Handle>,
     threads: Vec<JoinHandle<(Snapshot, Option<io::Error>)>>,
-    /// Packets that each was to be given so far.
+    /// Packets that each worker was ordered to receive so far.
     ordered: u64,
-    /// Flows of each worker, at most.
+    /// Largest number of flows of a worker.
     flows_max: u64,
 }
 
@@ -217,7 +218,7 @@ impl Bed {
         let flows = Flows { count: args.sessions, subscribers: args.subscribers };
         let mut plan = plans::nat64(flows, Ports::default())?;
         for range in plan.pools.iter_mut().flat_map(|pool| &mut pool.ranges) {
-            // Hashes do not fall evenly: room for it, and an address at least for each worker.
+            // Hashes are not evenly distributed, and each worker needs an address.
             range.last = Ipv4Addr::from(u32::from(range.last) + WORKERS as u32);
         }
         let shares = Shares::new(&plan, WORKERS, [7; 4]).map_err(|error| anyhow::anyhow!("{}", error.0))?;
@@ -227,7 +228,7 @@ impl Bed {
         let (shuffle, mut packet) = (flows.shuffle(), vec![0u8; STRIDE]);
         for k in 0..flows.count {
             packets::write6(&flows.get(shuffle.at(k)), args.frame as usize, &mut packet);
-            let owner = steering.owner(&packet[..len], 0).context("nobody's packet")?;
+            let owner = steering.owner(&packet[..len], 0).context("a packet without an owner")?;
             tables[owner].extend_from_slice(&packet[..len]);
         }
         ensure!(tables.iter().all(|table| !table.is_empty()), "one worker has all subscribers");
@@ -260,7 +261,7 @@ impl Bed {
         Ok(bed)
     }
 
-    /// Gives each worker so many packets, and waits until all of them were sent. Returns how long that took.
+    /// Gives this many packets to each worker and waits until all are sent. Returns the time.
     fn round(&mut self, steered: Steered, packets: u64) -> anyhow::Result<Duration> {
         self.ordered += packets;
         let begin = Instant::now();
@@ -272,11 +273,11 @@ impl Bed {
             std::thread::sleep(Duration::from_micros(50));
         }
         let wrong: u64 = self.board.lanes.iter().map(|lane| lane.wrong.load(Ordering::Relaxed)).sum();
-        ensure!(wrong == 0, "{wrong} packets were not translated as they should");
+        ensure!(wrong == 0, "{wrong} packets were translated wrongly");
         Ok(begin.elapsed())
     }
 
-    /// Ends the workers, and gives the sum of what they counted.
+    /// Ends the workers and returns the sum of their counters.
     fn stop(self) -> anyhow::Result<Snapshot> {
         self.handles.iter().for_each(Handle::stop);
         let mut total = Snapshot::default();
@@ -301,13 +302,15 @@ fn stay_on(core: Option<usize>) {
     if let Some(core) = core {
         let mut set = CpuSet::new();
         set.set(core);
-        // Without it the figures are worse, and still true.
+        // If pinning fails, the figures are worse, but still valid.
         let _ = sched_setaffinity(None, &set);
     }
 }
 
+/// Runs `gatun-bench handover`.
+///
 /// # Errors
-/// Where memory is short, there is one processor alone, or a packet is lost.
+/// If memory is short, there is only one processor, or a packet is lost.
 pub(super) fn execute(args: &Args) -> anyhow::Result<()> {
     ensure!(processors().len() >= WORKERS, "two workers need two processors");
     let report = measure(args)?;
@@ -321,7 +324,7 @@ pub(super) fn execute(args: &Args) -> anyhow::Result<()> {
     for (what, median, least) in [
         ("a packet at its own worker", report.ns_own, report.ns_own_least),
         ("a packet at the other worker", report.ns_handed_over, report.ns_handed_over_least),
-        ("  more", report.ns_more, report.ns_more_least),
+        ("  difference", report.ns_more, report.ns_more_least),
     ] {
         println!("  {what:30} {median:>8.1} ns {least:>6.1} ns");
     }
@@ -331,7 +334,7 @@ pub(super) fn execute(args: &Args) -> anyhow::Result<()> {
 fn measure(args: &Args) -> anyhow::Result<Report> {
     let mut bed = Bed::start(args)?;
     let bar = progress(args.rounds, "rounds");
-    // All sessions are there before anything is measured.
+    // Opens all sessions before the measurement.
     bed.round(Steered::Right, bed.flows_max)?;
     let (mut own, mut handed) = (Vec::new(), Vec::new());
     for done in 1..=args.rounds {
@@ -369,7 +372,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_packet_goes_to_the_other_worker_and_is_sent_there() {
+    fn every_packet_is_handed_to_the_other_worker_and_sent() {
         if processors().len() < WORKERS {
             return;
         }

@@ -1,5 +1,5 @@
-//! `gatun-bench`: measurements of the engine in RAM, which the project's documents quote. It is part of the repository;
-//! packages contain `gatun` alone.
+//! `gatun-bench`: measurements of the engine in RAM, quoted by the project's documents. It is part of the
+//! repository; packages contain only `gatun`.
 #![forbid(unsafe_code)]
 
 mod churn;
@@ -38,13 +38,13 @@ enum Command {
     Engine(engine::Args),
     /// RFC 9693's figures: establishment and tear-down rates, capacity, throughput at N connections
     Connections(connections::Args),
-    /// What more sessions, more workers and a full pool cost
+    /// Cost of more sessions, more workers and a full pool
     Scale(scale::Args),
-    /// What it costs that a packet comes in at another worker than the one that has its session
+    /// Cost of packets that arrive at another worker than the one that has their session
     Handover(handover::Args),
-    /// How long an engine takes to go on with the sessions of one that was killed
+    /// Time until an engine has the sessions of a killed one
     Restart(restart::Args),
-    /// Which structure should hold the translations: linear search to cache lines, beside Gatun's own
+    /// Data structures for translations: linear search to cache lines, and Gatun's own
     Study(study::Args),
 }
 
@@ -58,6 +58,8 @@ fn main() -> ExitCode {
     }
 }
 
+/// Runs a command.
+///
 /// # Errors
 /// If the engine cannot be built, or its output is wrong.
 fn execute(command: Command) -> anyhow::Result<()> {
@@ -77,7 +79,7 @@ mod tests {
     use clap::CommandFactory as _;
 
     #[test]
-    fn the_grammar_contradicts_itself_nowhere() {
+    fn the_grammar_is_consistent() {
         Cli::command().debug_assert();
     }
 }

@@ -1,52 +1,51 @@
-//! What every measurement needs: time, memory, and the middle of many values.
+//! Common parts of measurements: time, memory, and medians.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// The middle one; zero of none.
+/// Median; zero for an empty list.
 pub(super) fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     values.get(values.len() / 2).copied().unwrap_or_default()
 }
 
-/// To two digits behind the point.
+/// Rounds to two decimal places.
 pub(super) fn round(value: f64) -> f64 {
     (value * 100.0).round() / 100.0
 }
 
-/// Memory of this process that is in RAM. Huge pages that were set aside are no part of what the kernel calls
-/// resident; they are counted here.
+/// Memory of this process in RAM, including reserved huge pages, which the kernel does not count as resident.
 pub(super) fn resident_bytes() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     kilobytes(&status, "VmRSS:") + kilobytes(&status, "HugetlbPages:")
 }
 
-/// Memory that this machine could still give, huge pages set aside included.
+/// Memory that this machine has available, including reserved huge pages.
 pub(super) fn available_bytes() -> u64 {
     let info = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
     let free_pages = info.lines().find_map(|line| line.strip_prefix("HugePages_Free:")?.trim().parse().ok());
     kilobytes(&info, "MemAvailable:") + free_pages.unwrap_or(0u64) * kilobytes(&info, "Hugepagesize:")
 }
 
-/// The value of a line of /proc that counts in kB, in bytes; zero where there is no such line.
+/// Value in bytes of a line in kB of a /proc file; zero if the line is missing.
 fn kilobytes(text: &str, name: &str) -> u64 {
     let rest = text.lines().find_map(|line| line.strip_prefix(name));
     let value = rest.and_then(|rest| rest.split_whitespace().next()?.parse::<u64>().ok());
     value.unwrap_or_default() * 1024
 }
 
-/// The processor's name.
+/// Model name of the processor.
 pub(super) fn cpu_model() -> String {
     let text = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let model = text.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": "));
     model.map_or("unknown".into(), |(_, name)| name.to_owned())
 }
 
-/// Does the same with each of several things, one thread each, and waits for all. A single one is done right here, so
-/// that nothing else runs, and allocates, beside it.
+/// Runs `work` for each item, in one thread each, and waits for all. A single item is processed in the
+/// calling thread, so that nothing else runs and allocates meanwhile.
 ///
 /// # Errors
-/// The first error of any of them.
+/// The first error in the order of the items.
 pub(super) fn each<T: Send, U: Send>(
     things: Vec<T>,
     work: impl Fn(T) -> anyhow::Result<U> + Sync,
@@ -60,14 +59,14 @@ pub(super) fn each<T: Send, U: Send>(
         let join = |thread: std::thread::ScopedJoinHandle<'_, _>| {
             thread.join().unwrap_or_else(|_| Err(anyhow::anyhow!("a worker panicked")))
         };
-        // All are waited for, then the first error counts.
+        // All threads are joined before the first error is returned.
         let results: Vec<anyhow::Result<U>> = threads.into_iter().map(join).collect();
         results.into_iter().collect()
     })
 }
 
-/// Where workers wait for each other before what is measured, so that they do it at the same time. One that has
-/// failed keeps nobody for long.
+/// Barrier before a measurement, so that workers measure at the same time. A failed worker delays the others
+/// only briefly.
 #[derive(Debug)]
 pub(super) struct StartingLine {
     workers: u64,
@@ -92,17 +91,17 @@ impl StartingLine {
     }
 }
 
-/// The processor's clock, and how quickly it ticks.
+/// Cycle counter of the processor and its frequency.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Clock {
     ghz: f64,
-    /// What reading it twice takes.
+    /// Ticks of two readings.
     overhead: f64,
 }
 
 impl Clock {
     /// # Errors
-    /// Where the machine has no such clock.
+    /// If the machine has no such counter.
     pub(super) fn new() -> anyhow::Result<Clock> {
         const LONG: Duration = Duration::from_millis(50);
         let (start, first) = (Instant::now(), ticks()?);
@@ -115,21 +114,21 @@ impl Clock {
         Ok(Clock { overhead: median(empty?), ..clock })
     }
 
-    /// Ticks a nanosecond.
+    /// Ticks per nanosecond.
     pub(super) fn ghz(&self) -> f64 {
         self.ghz
     }
 
-    /// Ticks that something takes.
+    /// Measures the ticks of `work`.
     ///
     /// # Errors
-    /// Where the machine has no such clock.
+    /// If the machine has no such counter.
     #[inline(always)]
     pub(super) fn time(&self, work: impl FnOnce()) -> anyhow::Result<f64> {
         let start = ticks()?;
         work();
         let passed = ticks()?.wrapping_sub(start) as f64;
-        // A tick at least: the overhead is a median, too.
+        // At least one tick, because the overhead is a median too.
         Ok((passed - self.overhead).max(1.0))
     }
 }
@@ -140,7 +139,7 @@ fn ticks() -> anyhow::Result<u64> {
         .ok_or_else(|| anyhow::anyhow!("this machine has no cycle counter that programs may read"))
 }
 
-/// A bar on the terminal, where there is one; it goes away at the end.
+/// Progress bar on the terminal, if there is one. It disappears at the end.
 pub(super) fn progress(steps: u64, what: &'static str) -> indicatif::ProgressBar {
     let bar = indicatif::ProgressBar::new(steps).with_prefix(what);
     if let Ok(style) =
@@ -156,13 +155,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_median_is_the_middle_one_whatever_the_order() {
+    fn the_median_does_not_depend_on_the_order() {
         assert_eq!(median(vec![9.0, 1.0, 5.0]), 5.0);
         assert_eq!(median(vec![]), 0.0);
     }
 
     #[test]
-    fn memory_that_is_touched_becomes_resident() {
+    fn touched_memory_becomes_resident() {
         const BYTES: usize = 128 << 20;
         let before = resident_bytes();
         let memory = vec![1u8; BYTES];
@@ -172,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn a_worker_that_fails_fails_all_and_keeps_nobody_waiting() {
+    fn a_failing_worker_fails_the_run_without_blocking_others() {
         let line = StartingLine::new(2);
         let result = each(vec![1, 2], |n| {
             anyhow::ensure!(n == 1, "two");
@@ -184,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn workers_leave_the_line_together_time_and_again() {
+    fn workers_leave_the_starting_line_together() {
         let (line, turns) = (StartingLine::new(3), AtomicU64::new(0));
         each(vec![(), (), ()], |()| {
             for turn in 0..20 {

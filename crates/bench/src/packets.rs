@@ -1,5 +1,5 @@
-//! The bench's flows, their packets, and the check of translated ones, without the engine's own header code, so that
-//! a fault in it cannot hide itself.
+//! Flows of the bench, their packets, and the check of translated packets. It does not use the engine's
+//! header code, so that a fault in it is noticed.
 
 use gatun_mem::{HugeVec, OutOfMemory};
 use gatun_testkit::packet::in_place::{TTL, renew_ipv4_checksum, sum, write_udp};
@@ -7,27 +7,28 @@ pub(super) use gatun_testkit::traffic::{LAYER_2, POOL6, embed, mix};
 use gatun_wire::{HEADROOM, Packet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// Bytes from one packet buffer to the next: no power of two, so that headers spread over the cache's sets.
+/// Distance in bytes between packet buffers: not a power of two, so that headers spread over the cache's
+/// sets.
 pub(super) const STRIDE: usize = 2304;
 /// First inside address of NAT44: 100.64.0.0/10.
 pub(super) const INSIDE_FIRST: u32 = 0x6440_0000;
 const SERVER_PORT: u16 = 4433;
 
-/// An inside host's endpoint and a server's.
+/// Endpoints of an inside host and a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Flow {
     pub(super) inside: (Ipv6Addr, u16),
     pub(super) server: (Ipv4Addr, u16),
 }
 
-/// A private host's endpoint and a server's.
+/// Endpoints of a private host and a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Flow44 {
     pub(super) inside: (Ipv4Addr, u16),
     pub(super) server: (Ipv4Addr, u16),
 }
 
-/// All flows of a run, computed from their number.
+/// All flows of a run. Each is computed from its number.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Flows {
     pub(super) count: u64,
@@ -35,7 +36,7 @@ pub(super) struct Flows {
 }
 
 impl Flows {
-    /// Flow `i`: the subscribers take turns; each has a /64, and gets a further port with each turn.
+    /// Flow `i`. Subscribers take turns; each has a /64 and uses another port in each turn.
     pub(super) fn get(&self, i: u64) -> Flow {
         const PORTS: u64 = 60_000;
         let (subscriber, turn) = (i % self.subscribers, i / self.subscribers);
@@ -44,16 +45,16 @@ impl Flows {
         Flow { inside: (inside, 1024 + (turn % PORTS) as u16), server: (Ipv4Addr::from(server), SERVER_PORT) }
     }
 
-    /// As [`get`](Self::get), of an IPv4 host: a subscriber is an address, which has all of its flows.
+    /// Like [`get`](Self::get), for IPv4 hosts: a subscriber is an address with all of its flows.
     pub(super) fn get44(&self, i: u64) -> Flow44 {
         let (subscriber, turn) = (i % self.subscribers, i / self.subscribers);
         let inside = (Ipv4Addr::from(INSIDE_FIRST + subscriber as u32), 1024 + (turn % 60_000) as u16);
-        // More flows than ports of one host: to other servers.
+        // More flows than a host has ports go to another server port.
         let server = 0xc613_0000 | (mix(i) as u32 & 0xffff); // 198.19.0.0/16
         Flow44 { inside, server: (Ipv4Addr::from(server), SERVER_PORT + (turn / 60_000) as u16) }
     }
 
-    /// An order of all flows that jumps about.
+    /// Shuffled order of all flows.
     pub(super) fn shuffle(&self) -> Shuffle {
         let mut step = (self.count as f64 * 0.618) as u64 | 1;
         while gcd(step, self.count) != 1 {
@@ -63,7 +64,7 @@ impl Flows {
     }
 }
 
-/// An order of flows: each once.
+/// Order of flows that contains each flow once.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Shuffle {
     count: u64,
@@ -71,13 +72,13 @@ pub(super) struct Shuffle {
 }
 
 impl Shuffle {
-    /// The flow at place `k`.
+    /// Flow at position `k`.
     pub(super) fn at(&self, k: u64) -> u64 {
         (u128::from(k) * u128::from(self.step) % u128::from(self.count)) as u64
     }
 }
 
-/// Host `host` of a subscriber's /64.
+/// Address of host `host` in a subscriber's /64.
 pub(super) fn subscriber_address(subscriber: u64, host: u64) -> Ipv6Addr {
     let network = 0x2001_0db8_8000_0000_u64 | subscriber;
     Ipv6Addr::from((u128::from(network) << 64) | u128::from(host))
@@ -87,29 +88,29 @@ fn gcd(a: u64, b: u64) -> u64 {
     if b == 0 { a } else { gcd(b, a % b) }
 }
 
-/// A random number below `n`, from a well-mixed one.
+/// Random number below `n`, from a well-mixed one.
 pub(super) fn below(n: u64, random: u64) -> u64 {
     ((u128::from(random) * u128::from(n)) >> 64) as u64
 }
 
-/// Packet buffers in one piece of memory, on huge pages as a network card's buffers are.
+/// Packet buffers in contiguous memory on huge pages, like a network card's buffers.
 pub(super) struct Ring {
     memory: HugeVec<u8>,
 }
 
 impl Ring {
-    /// `count` buffers, touched.
+    /// Allocates `count` buffers and touches their pages.
     ///
     /// # Errors
-    /// Where memory is short.
+    /// If memory is short.
     pub(super) fn new(count: usize) -> Result<Ring, OutOfMemory> {
         let mut memory = HugeVec::new(count * STRIDE)?;
         memory.fill(0xa5);
         Ok(Ring { memory })
     }
 
-    /// A packet in each buffer, made by `make` from its number and the buffer's bytes behind the
-    /// headroom, which returns its length.
+    /// Fills each buffer with a packet. `make` gets the number of the packet and the bytes after the
+    /// headroom, and returns the packet's length.
     pub(super) fn fill(&mut self, mut make: impl FnMut(usize, &mut [u8]) -> usize) -> Vec<Packet<'_>> {
         let mut packets = Vec::with_capacity(self.memory.len() / STRIDE);
         for (i, buffer) in self.memory.chunks_exact_mut(STRIDE).enumerate() {
@@ -120,18 +121,18 @@ impl Ring {
     }
 }
 
-/// Writes an IPv6 UDP packet of `flow` whose frame is `frame` bytes; returns its length.
+/// Writes an IPv6 UDP packet of `flow` with a frame of `frame` bytes. Returns its length.
 pub(super) fn write6(flow: &Flow, frame: usize, out: &mut [u8]) -> usize {
     let server = (embed(flow.server.0), flow.server.1);
     write(flow.inside, server, frame - LAYER_2, out)
 }
 
-/// Writes the IPv4 answer to `outside` of the flow's server, 20 bytes shorter than [`write6`]'s packet.
+/// Writes the IPv4 reply of the flow's server to `outside`, 20 bytes shorter than the packet of [`write6`].
 pub(super) fn write4(flow: &Flow, outside: (Ipv4Addr, u16), frame: usize, out: &mut [u8]) -> usize {
     write(flow.server, outside, frame - LAYER_2 - 20, out)
 }
 
-/// Writes an IPv4 UDP packet whose frame is `frame` bytes; returns its length.
+/// Writes an IPv4 UDP packet with a frame of `frame` bytes. Returns its length.
 pub(super) fn write44(from: (Ipv4Addr, u16), to: (Ipv4Addr, u16), frame: usize, out: &mut [u8]) -> usize {
     write(from, to, frame - LAYER_2, out)
 }
@@ -141,7 +142,7 @@ fn write<A: Into<IpAddr>>(from: (A, u16), to: (A, u16), len: usize, out: &mut [u
     len
 }
 
-/// Checks every field of a packet from a private host; returns the address and port it was given.
+/// Checks every field of a packet from a private host. Returns its public address and port.
 pub(super) fn check44_out(packet: &[u8], flow: &Flow44, frame: usize) -> Result<(Ipv4Addr, u16), String> {
     check_out(packet, flow.server, frame - LAYER_2)
 }
@@ -155,18 +156,18 @@ pub(super) fn check44_back(packet: &[u8], flow: &Flow44, frame: usize) -> Result
     expected_is(packet, &expected[..len])
 }
 
-/// Checks every field of a translated 6to4 packet; returns the address and port it was given.
+/// Checks every field of a packet translated to IPv4. Returns its public address and port.
 pub(super) fn check4(packet: &[u8], flow: &Flow, frame: usize) -> Result<(Ipv4Addr, u16), String> {
     check_out(packet, flow.server, frame - LAYER_2 - 20)
 }
 
-/// Checks every field of an IPv4 packet of `len` bytes to a server; returns its source.
+/// Checks every field of an IPv4 packet of `len` bytes to a server. Returns its source.
 fn check_out(packet: &[u8], server: (Ipv4Addr, u16), len: usize) -> Result<(Ipv4Addr, u16), String> {
     let outside = (Ipv4Addr::from(array(packet, 12)?), port(packet, 20)?);
     let mut expected = [0; STRIDE];
     write(outside, server, len, &mut expected);
     expected[8] = TTL - 1;
-    // The identification is the translator's own; it and the header's checksum are checked as a sum.
+    // The translator chooses the identification, so it is only checked together with the header checksum.
     let id_and_sum = [4..6, 10..12];
     let blank = |packet: &[u8]| {
         let mut copy = packet.to_vec();
@@ -182,7 +183,7 @@ fn check_out(packet: &[u8], server: (Ipv4Addr, u16), len: usize) -> Result<(Ipv4
     }
 }
 
-/// Checks every byte of a translated 4to6 packet.
+/// Checks every byte of a packet translated to IPv6.
 pub(super) fn check6(packet: &[u8], flow: &Flow, frame: usize) -> Result<(), String> {
     let mut expected = [0; STRIDE];
     let len = write((embed(flow.server.0), flow.server.1), flow.inside, frame - LAYER_2, &mut expected);
@@ -215,7 +216,7 @@ mod tests {
     const FLOWS: Flows = Flows { count: 1000, subscribers: 7 };
 
     #[test]
-    fn every_flow_is_another_one_and_the_shuffle_reaches_each() {
+    fn flows_differ_and_the_shuffle_contains_each() {
         let flows: BTreeSet<_> = (0..1000).map(|i| FLOWS.get(i).inside).collect();
         assert_eq!(flows.len(), 1000);
         let order: BTreeSet<_> = (0..1000).map(|k| FLOWS.shuffle().at(k)).collect();
@@ -223,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn packets_have_the_frame_s_size_less_layer_2() {
+    fn packets_have_the_frame_size_without_layer_2() {
         let mut out = [0; STRIDE];
         let flow = FLOWS.get(5);
         assert_eq!(write6(&flow, 128, &mut out), 110);
@@ -233,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn one_wrong_bit_anywhere_is_noticed() {
+    fn a_single_wrong_bit_is_detected() {
         let flow = FLOWS.get(5);
         let outside = (Ipv4Addr::new(198, 18, 0, 1), 9);
         let mut six = [0; STRIDE];

@@ -1,4 +1,4 @@
-//! The plans that the bench measures: as an operator's would be, as large as the flows need.
+//! Plans of the bench: like an operator's, with the size that the flows need.
 
 use super::packets::{Flows, INSIDE_FIRST, POOL6, subscriber_address};
 use gatun_nat::plan::{
@@ -20,24 +20,24 @@ fn pool6() -> anyhow::Result<Prefix64> {
     Prefix64::new(POOL6, 96).map_err(|error| anyhow::anyhow!("{error:?}"))
 }
 
-/// The pool, and how its ports are given out.
+/// Size of the pool and allocation of its ports.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Ports {
-    /// Ports of a block; one by one, at random over the whole address, where there are no blocks.
+    /// Ports of a block. `None` allocates single random ports over the whole address.
     pub(super) block_size: Option<u16>,
-    /// How full the pool is in the end, of a hundred. With blocks it has as many addresses as the subscribers'
-    /// blocks fill.
+    /// Used ports at the end, percent. With blocks, the pool has as many addresses as the subscribers' blocks
+    /// need.
     pub(super) fill_percent: u64,
 }
 
-/// Ports one by one, half of them free in the end.
+/// Single ports, half of them free at the end.
 impl Default for Ports {
     fn default() -> Self {
         Ports { block_size: None, fill_percent: 50 }
     }
 }
 
-/// A stateful translator for `flows`, with as many public addresses as they need.
+/// Plan of a stateful translator for `flows`, with as many public addresses as they need.
 pub(super) fn nat64(flows: Flows, ports: Ports) -> anyhow::Result<Plan> {
     let each = u32::try_from(flows.count.div_ceil(flows.subscribers))?;
     let (addresses, allocation) = match ports.block_size {
@@ -76,7 +76,7 @@ pub(super) fn nat64(flows: Flows, ports: Ports) -> anyhow::Result<Plan> {
     })
 }
 
-/// As [`nat64`], for private IPv4 hosts.
+/// Like [`nat64`], for private IPv4 hosts.
 pub(super) fn nat44(flows: Flows, ports: Ports) -> anyhow::Result<Plan> {
     anyhow::ensure!(flows.subscribers <= 1 << 22, "100.64.0.0/10 has 4,194,304 addresses");
     let plan = nat64(flows, ports)?;
@@ -88,13 +88,13 @@ pub(super) fn nat44(flows: Flows, ports: Ports) -> anyhow::Result<Plan> {
     Ok(Plan { nat64: Vec::new(), nat44: vec![instance], ..plan })
 }
 
-/// Events that the engine puts on its ring, and the bench reads.
+/// Events that the engine logs to its ring and the bench reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, clap::ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Logged {
     /// None
     None,
-    /// What a configuration with `[log]` has logged: blocks, and bindings where ports are given out one by one
+    /// Events of a configuration with `[log]`: blocks, and bindings if single ports are allocated
     Log,
     /// Every kind, sessions included
     All,
@@ -115,16 +115,17 @@ impl Logged {
     }
 }
 
-/// Lets the engine log, on a ring that holds the events of `packets` packets.
+/// Makes the engine log to a ring that holds the events of `packets` packets.
 pub(super) fn log(plan: &mut Plan, logged: Logged, ports: Ports, packets: u64) -> anyhow::Result<()> {
     let kinds = logged.kinds(ports);
-    // A session, a binding and a block for each, and room to spare.
+    // A session, a binding and a block per packet, and some more.
     let ring_len = u32::try_from(packets * 4 + 65_536)?;
     plan.events = EventPlan { kinds, ring_len, state_ring_len: ring_len, ..EventPlan::default() };
     Ok(())
 }
 
-/// A stateless translator: each subscriber's first host has a mapping, servers are under the prefix.
+/// Plan of a stateless translator: the first host of each subscriber has a mapping, servers are in the
+/// prefix.
 pub(super) fn siit(subscribers: u64) -> anyhow::Result<Plan> {
     anyhow::ensure!(subscribers <= 1 << 24, "at most 16,777,216 mappings");
     let eamt = (0..subscribers).map(|s| {

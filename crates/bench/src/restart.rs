@@ -1,4 +1,4 @@
-//! `gatun-bench restart`: how long an engine takes to go on with the sessions of one that was killed.
+//! `gatun-bench restart`: time until an engine has the sessions of a killed one.
 
 use super::driver::{Kind, Prepared, Setup};
 use super::measure::{StartingLine, cpu_model, median, progress, round};
@@ -18,22 +18,22 @@ Examples:
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct Args {
-    /// What the sessions are of
+    /// Kind of the sessions
     #[arg(long, value_enum, default_value = "nat64")]
     kind: Kind,
     /// Sessions
     #[arg(long, default_value_t = 100_000, value_parser = clap::value_parser!(u64).range(1..))]
     sessions: u64,
-    /// Subscribers that they belong to
+    /// Subscribers of the sessions
     #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u64).range(1..))]
     subscribers: u64,
-    /// Give the pool's ports out in blocks
+    /// Allocate the pool's ports in blocks
     #[arg(long)]
     blocks: bool,
-    /// How often one engine follows another; the figure is the median
+    /// Number of restarts; figures are medians over them
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..))]
     rounds: u64,
-    /// One JSON object instead of a table
+    /// Print one JSON object instead of a table
     #[arg(long)]
     json: bool,
 }
@@ -44,18 +44,20 @@ struct Report {
     blocks: bool,
     sessions: u64,
     subscribers: u64,
-    /// From the file that the killed engine left until the new one could translate for any of its sessions.
+    /// Time from opening the killed engine's file until the new engine could translate for any session.
     found_ms: f64,
-    /// Until the last of them was in the new one's tables, where no packet came meanwhile.
+    /// Time until all sessions were in the new engine's tables, without packets meanwhile.
     take_over_ms: f64,
     ns_session: f64,
-    /// Sessions that each new engine translated for, by the public address and port that they had.
+    /// Packets that the new engines translated with the sessions' previous addresses and ports.
     verified_packets: u64,
     cpu: String,
 }
 
+/// Runs `gatun-bench restart`.
+///
 /// # Errors
-/// Where memory is short, or a session is not there any more.
+/// If memory is short, or a session is missing.
 pub(super) fn execute(args: &Args) -> anyhow::Result<()> {
     ensure!(args.kind != Kind::Siit, "siit has no sessions");
     let setup = Setup {
@@ -104,7 +106,7 @@ pub(super) fn execute(args: &Args) -> anyhow::Result<()> {
     );
     println!("on {}, {} packets verified", report.cpu, report.verified_packets);
     println!("  translates after       {:>10.1} ms", report.found_ms);
-    println!("  all taken over after   {:>10.1} ms", report.take_over_ms);
-    println!("    a session            {:>10.1} ns", report.ns_session);
+    println!("  all restored after     {:>10.1} ms", report.take_over_ms);
+    println!("    per session          {:>10.1} ns", report.ns_session);
     Ok(())
 }

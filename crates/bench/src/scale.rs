@@ -1,8 +1,8 @@
-//! `gatun-bench scale`: what happens when there is more of something. Ten times the sessions, a second worker, a pool
-//! that fills up to its last port, and the memory of a session once it is full.
+//! `gatun-bench scale`: cost of growth: ten times the sessions, a second worker, a pool filled up to its last
+//! port, and the memory of a session in a full pool.
 //!
-//! What is compared is measured in turn, round by round in one run, so that a machine whose speed drifts does not
-//! decide. The aims beside the figures are the project's own; they are no gate.
+//! Compared cases are measured in turn, round by round in one run, so that a drifting machine does not
+//! decide. The aims next to the figures are the project's own; nothing enforces them.
 
 use super::driver::{Driver, Kind, Prepared, Setup};
 use super::measure::{
@@ -19,13 +19,13 @@ use std::sync::Arc;
 
 /// Packets of a round.
 const BUFFERS: u64 = 16_384;
-/// Sessions of one subscriber.
+/// Sessions per subscriber.
 const EACH: u64 = 16;
-/// Ports of a block, where the pool has blocks.
+/// Ports of a block, if the pool has blocks.
 const BLOCK: u16 = 256;
-/// Bytes that a session and what the bench notes of it take, roughly: to know what fits the memory.
+/// Approximate bytes of a session and the bench's notes of it, to know if they fit the memory.
 const SESSION_BYTES: u64 = 160;
-/// Memory that is left to others.
+/// Memory that is left for other programs.
 const SPARE_BYTES: u64 = 3 << 30;
 
 const EXAMPLES: &str = "\
@@ -42,15 +42,15 @@ pub(super) struct Args {
     /// Kind of translation: nat64 or nat44
     #[arg(long, value_enum, default_value = "nat64")]
     kind: Kind,
-    /// Sessions of the largest engine; the others have a tenth, a hundredth ... down to a thousand
+    /// Sessions of the largest engine; the others have a tenth, a hundredth and so on, down to a thousand
     /// [default: 10000000, quick: 10000]
     #[arg(long, value_parser = clap::value_parser!(u64).range(1_000..=100_000_000))]
     largest: Option<u64>,
-    /// Workers at most, each with an engine and a core of its own [default: as many as there are cores, quick: 2]
+    /// Largest number of workers, each with its own engine and core [default: number of cores, quick: 2]
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..=256))]
     workers: Option<u64>,
-    /// Sessions of a worker, and those whose memory is measured, sixteen of a subscriber
-    /// [default: 2097152, quick: 20000]
+    /// Sessions of a worker, and those whose memory is measured, sixteen per subscriber [default: 2097152,
+    /// quick: 20000]
     #[arg(long, value_parser = clap::value_parser!(u64).range(1_000..=67_108_864))]
     sessions: Option<u64>,
     /// Public addresses of the pool whose ports are used up
@@ -59,10 +59,10 @@ pub(super) struct Args {
     /// Rounds of packets in each direction
     #[arg(long, default_value_t = 41, value_parser = clap::value_parser!(u64).range(1..))]
     rounds: u64,
-    /// Few sessions and packets: seconds, to see that it works; its figures are rough
+    /// Few sessions and packets: takes seconds, shows that the command works; its figures are rough
     #[arg(long)]
     quick: bool,
-    /// One JSON object instead of tables
+    /// Print one JSON object instead of tables
     #[arg(long)]
     json: bool,
 }
@@ -92,7 +92,7 @@ impl Args {
         self.sessions.unwrap_or(if self.quick { 20_000 } else { 2_097_152 })
     }
 
-    /// By tens, the smallest first.
+    /// Sizes by factors of ten, the smallest first.
     fn sizes(&self) -> Vec<u64> {
         let largest = self.largest.unwrap_or(if self.quick { 10_000 } else { 10_000_000 });
         let mut sizes: Vec<u64> =
@@ -101,7 +101,7 @@ impl Args {
         sizes
     }
 
-    /// 1, 2, 4 ... workers, and as many as there may be.
+    /// Numbers of workers: 1, 2, 4 and so on, and the largest one.
     fn worker_counts(&self) -> Vec<u64> {
         let cores = std::thread::available_parallelism().map_or(1, |n| n.get() as u64);
         let most = self.workers.unwrap_or(if self.quick { 2 } else { cores });
@@ -109,36 +109,37 @@ impl Args {
     }
 }
 
-/// An engine's packets with so many sessions.
+/// Times of an engine with this many sessions.
 #[derive(Clone, Debug, Serialize)]
 struct Size {
     sessions: u64,
     ns_outbound: f64,
     ns_inbound: f64,
-    /// Time of a packet, over that of the next smaller engine, both directions alike; none of the smallest.
+    /// Time of a packet divided by that of the next smaller engine, over both directions. `None` for the
+    /// smallest.
     times_the_smaller: Option<f64>,
 }
 
-/// So many workers at the same time.
+/// Throughput of several workers at the same time.
 #[derive(Clone, Debug, Serialize)]
 struct Workers {
     workers: u64,
-    /// Of all together, both directions alike.
+    /// Sum over all workers and both directions.
     packets_per_second: f64,
-    /// Over those of one worker alone.
+    /// Ratio to one worker.
     times_one: f64,
 }
 
-/// A pool's ports, used up.
+/// Usable ports of a pool.
 #[derive(Clone, Debug, Serialize)]
 struct PoolUse {
     allocation: &'static str,
     ports: u64,
-    /// Given out before the first packet was refused.
+    /// Ports allocated before the first packet was refused.
     usable_percent: f64,
 }
 
-/// All of it.
+/// All results.
 #[derive(Debug, Serialize)]
 struct Report {
     cpu: String,
@@ -147,22 +148,24 @@ struct Report {
     workers: Vec<Workers>,
     sessions_per_worker: u64,
     pools: Vec<PoolUse>,
-    /// Resident memory, huge pages that were set aside included, over sessions, once the pool is full.
+    /// Resident memory including reserved huge pages, divided by the number of sessions, with a full pool.
     bytes_per_session: f64,
     verified_packets: u64,
 }
 
+/// Runs `gatun-bench scale`.
+///
 /// # Errors
-/// Where an engine cannot be built, or a packet does not come out as it must.
+/// If an engine cannot be built, or a translated packet is wrong.
 pub(super) fn execute(args: &Args) -> anyhow::Result<()> {
     anyhow::ensure!(args.kind != Kind::Siit, "siit has neither sessions nor ports");
     let all: u64 = args.sizes().iter().sum();
     let together = args.sessions() * args.worker_counts().last().copied().unwrap_or(1);
     let needed = all.max(together) * SESSION_BYTES;
     let enough = needed + SPARE_BYTES <= available_bytes();
-    anyhow::ensure!(enough, "needs {} MB of memory: --largest or --sessions may be smaller", needed >> 20);
+    anyhow::ensure!(enough, "needs {} MB of memory: lower --largest or --sessions", needed >> 20);
     let mut verified_packets = 0;
-    // Memory first: nothing else has been touched yet.
+    // Memory is measured first, before anything else is touched.
     let bytes_per_session = memory(args)?;
     let sizes = sizes(args, &mut verified_packets).context("sizes")?;
     let workers = workers(args, &mut verified_packets).context("workers")?;
@@ -185,14 +188,14 @@ pub(super) fn execute(args: &Args) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// An engine with all of its sessions open.
+/// Creates an engine and opens all its sessions.
 fn opened(setup: Setup) -> anyhow::Result<Driver> {
     let mut driver = Prepared::new(setup)?.start(Arc::new(StartingLine::new(1)))?;
     driver.open()?;
     Ok(driver)
 }
 
-/// Bytes of a session in a pool whose ports are all used.
+/// Measures the bytes of a session in a pool whose ports are all used.
 fn memory(args: &Args) -> anyhow::Result<f64> {
     let full = Ports { block_size: None, fill_percent: 100 };
     let prepared = Prepared::new(args.setup(args.sessions(), full, 1))?;
@@ -204,7 +207,7 @@ fn memory(args: &Args) -> anyhow::Result<f64> {
     Ok(round(resident as f64 / args.sessions() as f64))
 }
 
-/// A round in each direction: nanoseconds a packet.
+/// Runs a round in each direction. Returns nanoseconds per packet.
 fn turn(driver: &mut Driver) -> anyhow::Result<[f64; 2]> {
     driver.now = driver.now.plus_ms(1);
     let a_packet = |time: std::time::Duration, n: usize| time.as_nanos() as f64 / n as f64;
@@ -215,7 +218,7 @@ fn turn(driver: &mut Driver) -> anyhow::Result<[f64; 2]> {
     Ok([a_packet(outbound, chosen.len()), a_packet(inbound, back.len())])
 }
 
-/// Engines of all sizes, one round of each in turn.
+/// Measures engines of all sizes, one round of each in turn.
 fn sizes(args: &Args, verified: &mut u64) -> anyhow::Result<Vec<Size>> {
     let sizes = args.sizes();
     let bar = progress(sizes.len() as u64 + args.rounds(), "sessions");
@@ -252,7 +255,7 @@ fn sizes(args: &Args, verified: &mut u64) -> anyhow::Result<Vec<Size>> {
     Ok(sizes.iter().enumerate().map(report).collect())
 }
 
-/// One worker alone and several at the same time, in turn.
+/// Measures one worker alone and several at the same time, in turn.
 fn workers(args: &Args, verified: &mut u64) -> anyhow::Result<Vec<Workers>> {
     let counts = args.worker_counts();
     let most = counts.last().copied().unwrap_or(1);
@@ -261,7 +264,7 @@ fn workers(args: &Args, verified: &mut u64) -> anyhow::Result<Vec<Workers>> {
     let mut drivers =
         each((1..=most).collect(), |seed| opened(args.setup(args.sessions(), Ports::default(), seed)))?;
     bar.set_message("in turn");
-    // By count, then by round: packets a second of all.
+    // By count, then by round: packets per second of all workers.
     let mut rates: Vec<Vec<f64>> = vec![Vec::new(); counts.len()];
     for _ in 0..args.rounds() {
         for (&count, rates) in counts.iter().zip(&mut rates) {
@@ -289,7 +292,8 @@ fn workers(args: &Args, verified: &mut u64) -> anyhow::Result<Vec<Workers>> {
     Ok(counts.iter().enumerate().map(report).collect())
 }
 
-/// How many of a pool's ports are given out before somebody is refused one. With blocks, subscribers use theirs up.
+/// Measures the share of a pool's ports that are allocated before the first refusal. With blocks, subscribers
+/// use all of theirs.
 fn pool(args: &Args, block_size: Option<u16>) -> anyhow::Result<PoolUse> {
     let ports = args.addresses * PORTS_PER_ADDRESS;
     let setup = args.setup(ports, Ports { block_size, fill_percent: 100 }, 1);
@@ -333,7 +337,7 @@ impl Report {
             row(what, figure, format!("{:.2} times", w.times_one), aim);
         }
         for pool in &self.pools {
-            let what = format!("{} of {} ports before the first is refused", pool.allocation, pool.ports);
+            let what = format!("{} of {} ports before the first refusal", pool.allocation, pool.ports);
             row(what, format!("{:.2} %", pool.usable_percent), String::new(), "at least 95 %");
         }
         let what = format!("memory, {} sessions, full pool", count(self.sessions_per_worker as f64));
@@ -359,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_go_by_tens_up_to_the_largest() {
+    fn sizes_grow_by_ten_up_to_the_largest() {
         assert_eq!(args(&["--largest", "65536"]).sizes(), [6_553, 65_536]);
         assert_eq!(args(&["--quick"]).sizes(), [1_000, 10_000]);
     }
@@ -377,9 +381,9 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_is_noticed() {
+    fn a_refusal_ends_the_measurement() {
         let args = args(&[]);
-        // A pool of one address, twice as many flows as it has ports.
+        // A pool of one address, and twice as many flows as it has ports.
         let ports = Ports { block_size: None, fill_percent: 100 };
         let setup = args.setup(PORTS_PER_ADDRESS, ports, 1);
         let more = Flows { count: 2 * PORTS_PER_ADDRESS, ..setup.flows };

@@ -1,5 +1,5 @@
-//! The quick forms of `gatun-bench`, as a user runs them: every packet and answer is checked by the commands
-//! themselves, the figures' shape here. No time is judged.
+//! Quick forms of `gatun-bench`, run as by a user. The commands check every packet and answer themselves;
+//! these tests check the figures' shape, not times.
 
 use serde_json::Value;
 use std::process::Command;
@@ -35,14 +35,14 @@ fn the_engine_is_measured_for_every_kind_with_the_same_fields() {
 }
 
 #[test]
-fn workers_blocks_a_full_pool_and_events_are_measured_too() {
+fn engine_measures_workers_blocks_a_full_pool_and_events() {
     let report =
         json(&[&SMALL[..], &["--workers", "2", "--events", "all", "--pool-fill", "100", "--json"]].concat());
     assert!(report["allocations_per_packet"].is_null());
-    // Sessions and bindings that began and ended, at least.
+    // At least the creation and deletion of sessions and bindings.
     assert!(report["events"].as_u64().unwrap() >= 4 * 20_000, "{report}");
     let log = json(&[&SMALL[..], &["--json"]].concat());
-    // By default what a log has: bindings that began, ended, and began again.
+    // The default is the events of a log: bindings created, deleted, and created again.
     assert_eq!((log["logged"].as_str(), log["events"].as_u64()), (Some("log"), Some(60_000)), "{log}");
     let none = json(&[&SMALL[..], &["--events", "none", "--json"]].concat());
     assert_eq!(none["events"], 0, "{none}");
@@ -58,7 +58,7 @@ fn churn_ends_sessions_and_opens_them_again() {
         let churn = &report["churn"];
         let count = |name: &str| churn[name].as_u64().unwrap();
         assert!(count("killed") > 0 && count("reopened") > 0, "{churn}");
-        assert!(count("reopened") < count("killed"), "the last ones stay away");
+        assert!(count("reopened") < count("killed"), "the last sessions must stay away");
         assert!(positive(&churn["ns_with"]) && positive(&churn["ns_without"]));
         assert!(churn["throughput_cost_percent"].is_number());
     }
@@ -100,7 +100,7 @@ fn connections_are_established_validated_and_torn_down() {
 }
 
 #[test]
-fn what_more_of_everything_costs_is_measured() {
+fn scale_measures_sessions_workers_pools_and_memory() {
     let report = json(&["scale", "--quick", "--kind", "nat44", "--addresses", "1", "--json"]);
     let last = |list: &str| report[list].as_array().unwrap().last().unwrap().clone();
     assert!(positive(&last("sizes")["times_the_smaller"]), "{report}");
@@ -112,7 +112,7 @@ fn what_more_of_everything_costs_is_measured() {
 }
 
 #[test]
-fn every_session_is_there_after_each_of_several_restarts() {
+fn every_session_survives_each_of_several_restarts() {
     for (kind, more) in [("nat64", &["--blocks"][..]), ("nat44", &[])] {
         let args = ["restart", "--sessions", "20000", "--subscribers", "1000", "--rounds", "2", "--json"];
         let report = json(&[&args[..], &["--kind", kind], more].concat());

@@ -1,11 +1,11 @@
-//! Tables of each instance's and each pool's counters and state.
+//! Tables with counters and state of each instance and each pool.
 
 use crate::tables::{Table, group, table};
 use gatun_nat::report::{InstanceCounters, InstanceKind, InstanceStats, Lived, PoolStats};
 use gatun_wire::DropReason;
 use gatun_worker::Snapshot;
 
-/// The tables, each behind its title; nothing where there is nothing to tell apart.
+/// Renders the tables with titles. Empty if there is nothing to distinguish.
 pub(super) fn render(snapshot: &Snapshot) -> String {
     let mut text = String::new();
     let mut add = |title: &str, table: Table| {
@@ -32,13 +32,13 @@ fn traffic(snapshot: &Snapshot) -> Table {
         table.add_row(packets(&name(stats), &stats.counters));
     }
     if snapshot.unattributed != InstanceCounters::default() {
-        table.add_row(packets("(of none)", &snapshot.unattributed));
+        table.add_row(packets("(no instance)", &snapshot.unattributed));
     }
     table
 }
 
 fn state(snapshot: &Snapshot) -> Table {
-    let mut table = table(["instance", "sessions", "of all there were", "bindings", "subscribers"]);
+    let mut table = table(["instance", "sessions", "sessions created", "bindings", "subscribers"]);
     for stats in snapshot.instances.iter().filter(|stats| stats.kind != InstanceKind::Siit) {
         let now = |lived: &[Lived; 3]| group(lived.iter().map(Lived::now).sum());
         let begun = group(stats.lives.sessions.iter().map(|lived| lived.begun).sum());
@@ -60,7 +60,7 @@ fn packets(name: &str, counters: &InstanceCounters) -> Vec<String> {
 fn drops(snapshot: &Snapshot) -> Table {
     let mut table = table(["instance", "reason", "packets"]);
     let named = snapshot.instances.iter().map(|stats| (name(stats), &stats.counters));
-    for (name, counters) in named.chain([("(of none)".to_owned(), &snapshot.unattributed)]) {
+    for (name, counters) in named.chain([("(no instance)".to_owned(), &snapshot.unattributed)]) {
         for (reason, count) in DropReason::ALL.iter().zip(&counters.drops).filter(|(_, c)| c.packets > 0) {
             table.add_row([&name, reason.name(), &group(count.packets)]);
         }
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn instances_and_their_drops_are_told_apart() {
+    fn counters_are_listed_by_instance() {
         let mut home = instance(InstanceKind::Nat64, "home");
         home.counters.outbound.packets = 12_345;
         home.counters.drops[DropReason::NoBib as usize].packets = 6;
@@ -104,13 +104,13 @@ mod tests {
             assert!(text.contains(wanted), "{wanted} in {text}");
         }
         assert!(
-            !text.contains("no_bib") && !text.contains("(of none)") && !text.contains("addresses"),
+            !text.contains("no_bib") && !text.contains("(no instance)") && !text.contains("addresses"),
             "{text}"
         );
         snapshot.instances.push(instance(InstanceKind::Siit, "servers"));
         snapshot.unattributed.drops[DropReason::NotInPool as usize].packets = 7;
         let text = render(&snapshot);
-        for wanted in ["siit servers", "(of none)", "no_bib", "not_in_pool"] {
+        for wanted in ["siit servers", "(no instance)", "no_bib", "not_in_pool"] {
             assert!(text.contains(wanted), "{wanted} in {text}");
         }
     }

@@ -1,4 +1,5 @@
-//! Collectors that the configuration names, each with a thread of its own. They come, change and go while the others run.
+//! Collectors of the configuration, each with its own thread. A reload adds, changes and removes them while
+//! others run.
 
 use super::output::Output;
 use gatun_config::{Export, ExportFormat, ExportTarget};
@@ -10,28 +11,29 @@ use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-/// Those that there are.
+/// Running collectors.
 #[derive(Clone, Default)]
 pub(super) struct Collectors(Arc<Mutex<Known>>);
 
 #[derive(Default)]
 struct Known {
     sinks: Arc<Vec<Sink>>,
-    /// Of those that have gone, while they send what waits: by name.
+    /// Removed collectors that still send waiting events, by name.
     going: Vec<(String, ThreadEnd)>,
 }
 
-/// Makes a collector's thread, which does nothing yet.
+/// Creates the thread of a collector, which does not start yet.
 ///
 /// # Errors
-/// If its spool cannot be used. That the collector is away is none.
+/// If its spool cannot be used. A missing collector is not an error.
 pub(super) fn prepare(export: &Export, connect: &Connect, output: &Output) -> io::Result<PreparedSink> {
     let output = output.clone();
     Sink::prepare(settings(export), Arc::clone(connect), move |line| output.log(line))
 }
 
 impl Collectors {
-    /// From now on there are those of `exports`: those that were `prepared` begin, and others by name go on. Gives all.
+    /// Sets the collectors to `exports`: starts those in `prepared` and continues others with the same name.
+    /// Returns all.
     pub(super) fn set(&self, exports: &[Export], mut prepared: Vec<PreparedSink>) -> Arc<Vec<Sink>> {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         known.going.retain(|(_, ended)| !ended.wait(Duration::ZERO));
@@ -45,7 +47,7 @@ impl Collectors {
         let mut sinks = Vec::new();
         for export in exports {
             if let Some(at) = prepared.iter().position(|new| new.name() == export.name) {
-                // They may still use a spool of that name.
+                // Ending collectors with this name may still use its spool.
                 let after = known.going.iter().filter(|(name, _)| *name == export.name);
                 let after = after.map(|(_, ended)| ended.clone()).collect();
                 sinks.push(prepared.swap_remove(at).begin(after));
@@ -61,12 +63,12 @@ impl Collectors {
         Arc::clone(&self.0.lock().unwrap_or_else(PoisonError::into_inner).sinks)
     }
 
-    /// What became of events, for metrics.
+    /// Counters of each collector, for metrics.
     pub(super) fn figures(&self) -> Vec<ExportFigures> {
         self.all().iter().map(figures).collect()
     }
 
-    /// Lets all of them send what waits, or spool it, for so long at most.
+    /// Makes all collectors send or spool waiting events, and waits at most this long.
     pub(super) fn finish(&self, patience: Duration) {
         let sinks = self.all();
         sinks.iter().for_each(Sink::end);

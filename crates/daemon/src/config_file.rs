@@ -1,12 +1,13 @@
-//! The configuration file or a file of mappings, replaced as a whole or not at all, and the texts that ran before.
+//! Atomic replacement of the configuration file or a file of mappings, and the history of previous texts.
 //!
 //! ```text
 //!   gatun.toml            read at a start and on SIGHUP
-//!   .gatun.toml.new       the next text; one that a killed process has left is removed
-//!   gatun.toml.history/   texts that ran before: NUMBER.SECONDS.REVISION.WHO
+//!   .gatun.toml.new       next text; a leftover of a killed process is removed
+//!   gatun.toml.history/   previous texts: NUMBER.SECONDS.REVISION.WHO
 //! ```
-//! Written beside, synced, renamed, the directory synced: whatever kills the process, the file is the old one or the new
-//! one. A text is in the history before another one takes its place.
+//! The new text is written next to the file and synced, renamed, and the directory is synced. Whenever the
+//! process is killed, either the old or the new text is in place. A text enters the history before it is
+//! replaced.
 
 use crate::replace::{fill, sync_directory_of, take_place};
 use gatun_config::MappingFile;
@@ -17,13 +18,13 @@ use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Texts that are kept, and bytes of them all.
+/// Largest number of texts in the history, and their largest total size in bytes.
 const HISTORY_MAX: usize = 50;
 const HISTORY_BYTES_MAX: u64 = 256 << 20;
-/// Hexadecimal digits of a revision.
+/// Length of a revision in hexadecimal digits.
 const REVISION_LEN: usize = 64;
 
-/// The file.
+/// Configuration file or file of mappings.
 #[derive(Clone)]
 pub(super) struct ConfigFile {
     path: PathBuf,
@@ -34,7 +35,7 @@ pub(super) struct ConfigFile {
     killed_at: Option<Step>,
 }
 
-/// What has been done of a replacement: a process may be killed behind each.
+/// Completed step of a replacement. Tests kill the process after each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
     NewMade,
@@ -44,7 +45,7 @@ enum Step {
     Synced,
 }
 
-/// A text beside the file, on disk.
+/// Text that is written next to the file, on disk.
 #[derive(Debug)]
 pub(super) struct Staged {
     text: String,
@@ -56,30 +57,30 @@ impl Staged {
     }
 }
 
-/// A replacement that can be taken back.
+/// Completed replacement that can be undone.
 #[derive(Debug)]
 pub(super) struct Replaced {
     /// Previous text.
     before: Option<Vec<u8>>,
 }
 
-/// Why the file is as it was.
+/// Reason why the file was not replaced.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum NotReplaced {
-    /// Somebody else has changed it.
+    /// Somebody else has changed the file.
     Changed,
-    /// In words.
+    /// Description of the failure.
     Failed(String),
 }
 
-/// A text that ran, as far as it is known.
+/// Knowledge about a text that was active.
 #[derive(Clone, Copy)]
 pub(super) enum Known<'t> {
     /// The whole text.
     Text(&'t str),
     /// The hash of a file of mappings.
     Hash(&'t MappingFile),
-    /// Nothing: it was too long to be kept.
+    /// Nothing: it was too long to be stored.
     Nothing,
 }
 
@@ -93,7 +94,7 @@ impl Known<'_> {
     }
 }
 
-/// A text that ran.
+/// Text that was active.
 pub(super) struct Ran<'t> {
     pub(super) text: Known<'t>,
     pub(super) revision: &'t str,
@@ -101,7 +102,7 @@ pub(super) struct Ran<'t> {
     pub(super) who: &'t str,
 }
 
-/// A text of the history.
+/// Text in the history.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Past {
     number: u64,
@@ -114,10 +115,10 @@ pub(super) struct Past {
 }
 
 impl Past {
-    /// Its text.
+    /// Reads the text.
     ///
     /// # Errors
-    /// Where it cannot be read any more.
+    /// If the file cannot be read.
     pub(super) fn text(&self) -> Result<String, String> {
         fs::read_to_string(&self.path).map_err(|e| format!("{} cannot be read: {e}", self.path.display()))
     }
@@ -134,7 +135,7 @@ impl Past {
 }
 
 impl ConfigFile {
-    /// The file that is read at `path`, wherever links lead.
+    /// File that is read at `path`, after following links.
     pub(super) fn new(path: &Path) -> ConfigFile {
         let path = fs::canonicalize(path).or_else(|_| std::path::absolute(path)).unwrap_or(path.to_owned());
         let directory = path.parent().unwrap_or(Path::new("/")).to_owned();
@@ -149,7 +150,7 @@ impl ConfigFile {
         }
     }
 
-    /// Writes a text beside the file, so that nothing but a name is to be changed later.
+    /// Writes a text next to the file, so that only a name has to change later.
     ///
     /// # Errors
     /// If it cannot be written.
@@ -163,16 +164,16 @@ impl ConfigFile {
         }
     }
 
-    /// Takes away what was staged.
+    /// Removes the staged text.
     pub(super) fn discard(&self) {
-        // What is left is overwritten by the next one.
+        // The next staged text overwrites a file that cannot be removed.
         let _ = fs::remove_file(&self.new);
     }
 
-    /// Puts what was staged in the file's place, where that is still what ran.
+    /// Replaces the file by the staged text, if the file still has the active text.
     ///
     /// # Errors
-    /// If it is not, or cannot be replaced; then it is unchanged.
+    /// If the file has another text or cannot be replaced. Then it is unchanged.
     pub(super) fn replace(&self, staged: &Staged, ran: &Ran<'_>) -> Result<Replaced, NotReplaced> {
         let failed = |what: &Path, error: io::Error| {
             self.discard();
@@ -206,14 +207,14 @@ impl ConfigFile {
         Ok(replaced)
     }
 
-    /// Puts back what stood there, as well as that can be done.
+    /// Restores the previous text, as far as possible.
     pub(super) fn take_back(&self, replaced: &Replaced) {
         if let Some(text) = &replaced.before {
             let _ = self.write_new(&self.new, text).and_then(|()| take_place(&self.new, &self.path));
         }
     }
 
-    /// Keeps a text that ran.
+    /// Adds a text to the history.
     ///
     /// # Errors
     /// If it cannot be written.
@@ -234,7 +235,7 @@ impl ConfigFile {
         Ok(())
     }
 
-    /// Texts that ran before, the last one first.
+    /// Texts in the history, the latest first.
     pub(super) fn history(&self) -> Vec<Past> {
         let entries = fs::read_dir(&self.history).into_iter().flatten().flatten();
         let mut all: Vec<Past> = entries.filter_map(|entry| Past::of(&entry)).collect();
@@ -242,25 +243,25 @@ impl ConfigFile {
         all
     }
 
-    /// Forgets what is too old.
+    /// Deletes old texts.
     fn prune(&self) {
         let mut bytes = 0;
         for (n, past) in self.history().into_iter().enumerate() {
             bytes += past.bytes;
             if n >= HISTORY_MAX || (n > 0 && bytes > HISTORY_BYTES_MAX) {
-                // What cannot be removed is tried again the next time.
+                // A file that cannot be removed is tried again next time.
                 let _ = fs::remove_file(past.path);
             }
         }
     }
 
-    /// Writes a file that is to take another's place, with the rights of the configuration.
+    /// Writes a file that will replace another one, with the permissions of the configuration.
     fn write_new(&self, path: &Path, text: &[u8]) -> io::Result<()> {
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let file = File::from(rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR)?);
         if let Ok(old) = fs::metadata(&self.path) {
-            // Who could read the old one can read the new one; without the right to give it to its owner and group, the group
-            // is left out.
+            // Readers of the old file can read the new one. Without the right to set owner and group, the
+            // group loses access.
             let (uid, gid) = (Uid::from_raw(old.uid()), Gid::from_raw(old.gid()));
             let kept = if fchown(&file, Some(uid), Some(gid)).is_ok() { 0o777 } else { 0o604 };
             fchmod(&file, Mode::from_raw_mode(old.mode() & kept))?;
@@ -303,14 +304,14 @@ mod tests {
     }
 
     #[test]
-    fn killed_behind_any_step_the_file_is_the_old_or_the_new_one_and_the_next_process_goes_on() {
+    fn after_a_kill_at_any_step_the_file_is_complete_and_the_next_process_continues() {
         for step in [Step::NewMade, Step::NewSynced, Step::Remembered, Step::Replaced, Step::Synced] {
             let path = place("killed", "old");
             let mut file = ConfigFile::new(&path);
             file.killed_at = Some(step);
             let replacing =
                 || file.stage("new").map(|staged| file.replace(&staged, &ran("old", &revision('a'))));
-            // A panic is as good as kill -9: nothing is done on the way out.
+            // A panic works like kill -9: no clean-up is done.
             assert!(catch_unwind(AssertUnwindSafe(replacing)).is_err(), "{step:?}");
             let is_new = matches!(step, Step::Replaced | Step::Synced);
             assert_eq!(fs::read_to_string(&path).unwrap(), if is_new { "new" } else { "old" }, "{step:?}");
@@ -326,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn what_somebody_else_has_written_is_not_overwritten_and_rights_stay() {
+    fn changes_by_others_are_not_overwritten_and_permissions_stay() {
         let path = place("changed", "old");
         fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).unwrap();
         let file = ConfigFile::new(&path);
@@ -336,7 +337,7 @@ mod tests {
         assert_eq!(refused.unwrap_err(), NotReplaced::Changed);
         assert_eq!(fs::read_to_string(&path).unwrap(), "an editor's");
         assert!(file.history().is_empty() && !file.new.exists());
-        // An operator who has edited the file itself applies what stands there.
+        // Applying the text of a file that an operator has edited works.
         fs::write(&path, "new").unwrap();
         let replaced = file.replace(&file.stage("new").unwrap(), &ran("old", &revision('a'))).unwrap();
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o640);
@@ -345,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_stays_and_the_history_is_bounded_and_in_order() {
+    fn a_symbolic_link_stays_and_the_history_is_limited_and_ordered() {
         let path = place("link", "0");
         let link = path.with_file_name("link.toml");
         std::os::unix::fs::symlink(&path, &link).unwrap();
@@ -360,13 +361,13 @@ mod tests {
         let last = HISTORY_MAX + 4;
         assert_eq!((kept.len(), &kept[0]), (HISTORY_MAX, &last.to_string()));
         assert!(kept.is_sorted_by_key(|text| std::cmp::Reverse(text.parse::<usize>().unwrap())));
-        // What an editor and SIGHUP have replaced is counted as well.
+        // Replacements by an editor and SIGHUP count too.
         file.remember(b"edited", &ran("edited", &revision('c'))).unwrap();
         assert_eq!(file.history().len(), HISTORY_MAX);
     }
 
     #[test]
-    fn a_directory_that_cannot_be_written_to_is_told_and_nothing_changes() {
+    fn an_unwritable_directory_is_reported_and_nothing_changes() {
         let path = place("gone", "old");
         let file = ConfigFile::new(&path);
         fs::remove_dir_all(path.parent().unwrap()).unwrap();

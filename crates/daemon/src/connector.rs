@@ -1,5 +1,5 @@
-//! A thread that connects to collectors, also to those that a later configuration names. It may connect to anybody and opens no
-//! file; no other thread may make a socket.
+//! Thread that connects to collectors, also to those of a later configuration. It may connect to any address
+//! and opens no file; no other thread may create a socket.
 
 use super::sandbox::{Calls, Sandbox};
 use anyhow::Context as _;
@@ -13,7 +13,8 @@ struct Request {
     answer: Sender<io::Result<Transport>>,
 }
 
-/// Starts it, where a sandbox makes it necessary. Rights are given up by now, and the sandbox is not entered.
+/// Starts the thread if a sandbox requires it. Call it after privileges are dropped and before the sandbox is
+/// entered.
 ///
 /// # Errors
 /// If no thread can be started.
@@ -27,20 +28,23 @@ pub(super) fn start(sandbox: &Sandbox) -> anyhow::Result<Connect> {
         sandbox.enter(Calls::Connector);
         serve(&received);
     };
-    std::thread::Builder::new().name("connect".into()).spawn(body).context("no thread to connect")?;
+    std::thread::Builder::new()
+        .name("connect".into())
+        .spawn(body)
+        .context("cannot start the connecting thread")?;
     Ok(Arc::new(move |target| {
         let (answer, answers) = channel();
-        let gone = |_| io::Error::other("no connection can be made by this process");
+        let gone = |_| io::Error::other("this process cannot connect");
         requests.send(Request { target: target.clone(), answer }).map_err(|_| gone(()))?;
         answers.recv().map_err(|_| gone(()))?
     }))
 }
 
-/// Each request has a thread: a collector that does not answer holds up no other.
+/// Serves each request in its own thread: a collector that does not answer delays no other.
 fn serve(requests: &Receiver<Request>) {
     for Request { target, answer } in requests {
         let body = move || drop(answer.send(Transport::open(&target)));
-        // Where there can be none, the channel's end says so to whoever waits, and it tries again.
+        // If no thread can start, the closed channel tells the caller, which tries again.
         let _ = std::thread::Builder::new().name("connecting".into()).spawn(body);
     }
 }

@@ -20,7 +20,7 @@ use std::sync::Arc;
 /// Requested configuration.
 #[derive(Clone)]
 pub struct ControlSettings {
-    /// The sockets that the API listens on.
+    /// Sockets of the API.
     pub api: Api,
     /// TCP address for metrics.
     pub metrics: Option<SocketAddr>,
@@ -28,7 +28,7 @@ pub struct ControlSettings {
     pub facts: Facts,
 }
 
-/// The running process, as far as the API tells of it.
+/// The running process, as shown by the API.
 pub(super) struct Process {
     pub(super) workers: Vec<Handle>,
     pub(super) sandbox: Sandbox,
@@ -43,13 +43,13 @@ fn network(what: &str) -> Trouble {
 #[derive(Default)]
 pub(super) struct Sockets {
     listeners: Listeners,
-    /// The file of the API's socket.
+    /// File of the API's socket.
     file: Option<SocketFile>,
     tls: Option<TlsFiles>,
     said: Vec<String>,
 }
 
-/// The way in over TCP, and the files that say who may.
+/// Access over TCP, with the files for authentication.
 #[derive(Clone)]
 pub(super) struct TlsFiles {
     remote_access: Arc<RemoteAccess>,
@@ -62,7 +62,7 @@ impl TlsFiles {
         Secure::load(&Files { certificate, key, tokens })
     }
 
-    /// Reads them again. What cannot be used leaves all as it was.
+    /// Reads the files again. If they cannot be used, nothing changes.
     pub(super) fn reread(&self, output: &Output) {
         match TlsFiles::load(&self.files) {
             Ok(secure) => {
@@ -70,17 +70,18 @@ impl TlsFiles {
                 self.remote_access.set(secure);
             }
             Err(why) => {
-                output.error(&format!("reload: [api] {why}; certificate, key and tokens stay as they were"));
+                output.error(&format!("reload: [api] {why}; certificate, key and tokens are unchanged"));
             }
         }
     }
 }
 
 impl Sockets {
-    /// Opens them.
+    /// Opens the sockets.
     ///
     /// # Errors
-    /// If one that the configuration names cannot be. That the usual one cannot is only said.
+    /// If a configured socket cannot be opened. If only the default socket cannot be opened, a line is
+    /// logged.
     pub(super) fn open(settings: &ControlSettings) -> anyhow::Result<Sockets> {
         let mut sockets = Sockets::default();
         let (path, is_usual) = match &settings.api.socket {
@@ -98,7 +99,7 @@ impl Sockets {
                     sockets.file = Some(file);
                 }
                 Err(error) if is_usual => {
-                    sockets.said.push(format!("no API, so `gatun show` finds nothing here: {error}"));
+                    sockets.said.push(format!("no API, so `gatun show` does not work: {error}"));
                 }
                 Err(error) => return Err(anyhow!(error).context("[api] listen")),
             }
@@ -135,7 +136,7 @@ impl Sockets {
         self.tls.clone()
     }
 
-    /// Serves there from now on. The socket's file is there as long as what is given back.
+    /// Starts serving. The socket's file exists as long as the returned guard.
     ///
     /// # Errors
     /// If no thread can be started.
@@ -171,14 +172,14 @@ impl Sockets {
     }
 }
 
-/// The number of a group of /etc/group, or of that number.
+/// Finds the number of a group by its name in /etc/group, or by the number itself.
 fn find_group(name: &str) -> anyhow::Result<u32> {
     if let Ok(number) = name.parse() {
         return Ok(number);
     }
-    let groups = std::fs::read_to_string("/etc/group").context("/etc/group cannot be read")?;
+    let groups = std::fs::read_to_string("/etc/group").context("cannot read /etc/group")?;
     group_in(&groups, name).ok_or_else(|| {
-        anyhow!("there is no group '{name}': create it (groupadd --system {name}), or give its number")
+        anyhow!("unknown group '{name}': create it (groupadd --system {name}), or give its number")
     })
 }
 
@@ -192,14 +193,14 @@ fn group_in(groups: &str, name: &str) -> Option<u32> {
     })
 }
 
-/// Differences that need a restart.
+/// Lists differences that need a restart.
 pub(super) fn differ(old: &ControlSettings, new: &ControlSettings) -> Vec<String> {
     let mut restarts = Vec::new();
     if old.api != new.api {
-        restarts.push("[api]: where the daemon is asked, and by whom".to_owned());
+        restarts.push("[api]: its sockets or permissions".to_owned());
     }
     if old.metrics != new.metrics {
-        restarts.push("[metrics]: where metrics are served".to_owned());
+        restarts.push("[metrics]: its address".to_owned());
     }
     restarts
 }
@@ -209,7 +210,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_group_is_found_by_name_or_by_number() {
+    fn groups_are_found_by_name_and_by_number() {
         let groups = "root:x:0:\nnetops-x:x:1:\nnetops:x:42:root,bin\n";
         assert_eq!(group_in(groups, "netops"), Some(42));
         assert_eq!(group_in(groups, "net"), None);

@@ -1,4 +1,4 @@
-//! All counters as a table for people: on SIGUSR1, and at the end.
+//! Table of all counters, printed on SIGUSR1 and at the end.
 
 use super::by_instance;
 use crate::tables::{Table, group, table};
@@ -7,7 +7,7 @@ use gatun_nat::counters::{Count, Direction};
 use gatun_wire::DropReason;
 use gatun_worker::{ExchangeCounters, Snapshot};
 
-/// The most important of them in a line.
+/// The most important counters in one line.
 pub(super) fn short(snapshot: &Snapshot) -> String {
     let engine = &snapshot.engine;
     format!(
@@ -21,7 +21,7 @@ pub(super) fn short(snapshot: &Snapshot) -> String {
     )
 }
 
-/// All of them, as a table.
+/// All counters as tables.
 pub(super) fn render(title: &str, snapshot: &Snapshot) -> String {
     let mut text = format!("\n{title}, device {}\n{}\n", snapshot.backend_name, packets(snapshot));
     let drops = drops(snapshot);
@@ -30,7 +30,7 @@ pub(super) fn render(title: &str, snapshot: &Snapshot) -> String {
     }
     let more = named(snapshot);
     if more.row_count() > 0 {
-        text += &format!("\nwhat the ports counted\n{more}\n");
+        text += &format!("\ncounters of the ports\n{more}\n");
     }
     text += &by_instance::render(snapshot);
     text += match snapshot.conserved() {
@@ -51,7 +51,7 @@ fn packets(snapshot: &Snapshot) -> Table {
     row("forwarded, IPv6 to IPv4", engine.translated[Direction::SixToFour as usize]);
     row("forwarded, IPv4 to IPv6", engine.translated[Direction::FourToSix as usize]);
     row("forwarded, IPv4 to IPv4", engine.translated[Direction::FourToFour as usize]);
-    row("of these turned round inside", engine.hairpinned);
+    row("of these hairpinned", engine.hairpinned);
     row("echo replies", engine.echoes());
     row("not for the translator", engine.passed);
     row("dropped", engine.refused());
@@ -61,9 +61,9 @@ fn packets(snapshot: &Snapshot) -> Table {
         table.add_row([name.to_owned(), group(n), String::new()]);
     };
     plain("held at this moment", engine.held);
-    plain("fragments made", engine.fragments_made);
-    plain("messages about paths below 1260 bytes", engine.path_mtus_learnt);
-    plain("hosts behind such paths forgotten for others", engine.path_mtus_evicted);
+    plain("fragments created", engine.fragments_made);
+    plain("path MTUs below 1260 bytes reported", engine.path_mtus_learnt);
+    plain("hosts with a small path MTU evicted", engine.path_mtus_evicted);
     plain("ICMP errors sent", engine.icmp_errors_sent);
     plain("ICMP errors over the rate of all", engine.icmp_errors_limited);
     plain("ICMP errors over the rate of one source", engine.icmp_errors_limited_per_source);
@@ -104,22 +104,22 @@ fn drops(snapshot: &Snapshot) -> Table {
     plain(
         "handover_full",
         snapshot.worker.handed.before_lost + snapshot.worker.handed.after_lost,
-        "The worker that has the session did not keep up with what others handed to it.",
+        "The worker that has the session was too slow for the packets handed over to it.",
     );
     plain(
         "stalled",
         snapshot.worker.stalled,
-        "The engine did not take packets though it had room: its defect.",
+        "The engine did not process packets although it had room: a defect.",
     );
     table
 }
 
-/// What this kind of backend counts beside, without zeros.
+/// Additional counters of this kind of backend, without zeros.
 fn named(snapshot: &Snapshot) -> Table {
     let mut table = table(["", "count", "what it means"]);
     let device = &snapshot.backend;
     if !device.named.is_empty() {
-        table.add_row(["sent", &group(device.tx_packets), "What the devices took."]);
+        table.add_row(["sent", &group(device.tx_packets), "Packets that the devices accepted."]);
     }
     for named in device.named.iter().filter(|named| named.count > 0) {
         table.add_row([named.name, &group(named.count), named.help]);
@@ -132,7 +132,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_drop_is_shown_with_its_help_and_a_sum_that_is_wrong_is_said_loudly() {
+    fn drops_are_shown_with_help_and_a_wrong_sum_is_reported() {
         let mut snapshot = Snapshot { backend_name: "nat64".into(), ..Default::default() };
         let quiet = render("counters", &snapshot);
         assert!(quiet.contains("accounted for") && !quiet.contains("why packets"), "{quiet}");

@@ -1,4 +1,4 @@
-//! Ports that are devices of DPDK.
+//! Ports on DPDK devices.
 
 use super::ethernet::Backends;
 use super::ethernet::live::LiveEthernet;
@@ -9,8 +9,8 @@ use gatun_config::Port;
 use gatun_io_dpdk::{Dpdk, Guard, Opened};
 use std::sync::mpsc::{Receiver, Sender};
 
-/// Opens the devices, begins to watch their links, and makes a backend for each worker; with a line for each device. The
-/// guard is to be kept until the workers have ended.
+/// Opens the devices, starts the thread that reports their links, and creates a backend for each worker.
+/// Returns these with log lines, and the guard to keep until the workers have ended.
 pub(super) fn open(
     ports: &DpdkPorts,
     user: Option<privileges::User>,
@@ -22,9 +22,9 @@ pub(super) fn open(
         false => privileges::keep_for_packets(user.as_ref()).map_err(|error| format!("{error:#}")),
     };
     let Dpdk { workers, opened, huge_pages, events: links, others, guard } =
-        Dpdk::open(&ports.config, rights).context("no device to work on")?;
-    // What else the daemon does would take a worker's processor from it for as long as it pleases.
-    others.pin_thread().context("the processors of the daemon's other threads")?;
+        Dpdk::open(&ports.config, rights).context("cannot open the devices")?;
+    // Other threads of the daemon must not take processor time from a worker.
+    others.pin_thread().context("cannot pin the daemon's other threads")?;
     let device = |port: &Port| ports.device(&opened, port);
     let ethers = ports.hosts.ethers(workers.len(), device, |_| Ok(()))?;
     let mut said: Vec<String> = opened
@@ -36,7 +36,7 @@ pub(super) fn open(
         .flatten()
         .collect();
     if !huge_pages {
-        said.push("packet buffers are not on huge pages, and cost more than they would there: see [dpdk] in the configuration's reference".to_owned());
+        said.push("packet buffers are not on huge pages, which makes them slower: see [dpdk] in the configuration reference".to_owned());
     }
     let devices: Vec<_> = opened.iter().map(Opened::device).collect();
     let (backends, handovers) = super::ethernet::backends(workers, &devices, ethers)?;
@@ -58,20 +58,20 @@ fn describe(opened: &Opened, queues: usize) -> String {
         (n, true) => format!("{n} queues, packets spread by their addresses"),
         (n, false) => format!("{n} queues"),
     };
-    let link = if *up { "" } else { "; its link is down, or its peer not there yet" };
+    let link = if *up { "" } else { "; link is down, or the peer is missing" };
     format!("device {name}: driver {driver}, {queues}, MTU {mtu}{link}")
 }
 
-/// Sends an event whenever a link changes, from now on.
+/// Starts the thread that reports link changes.
 fn watch(links: Receiver<gatun_io_dpdk::LinkEvent>, events: Sender<Event>) -> anyhow::Result<()> {
     use gatun_io_dpdk::LinkEvent as Link;
     let body = move || {
         for event in links {
             let what = match event {
                 Link::Down(name) => format!(
-                    "device {name}: its link is down, or its peer gone: no packet crosses until it is back, and sessions live on"
+                    "device {name}: link is down, or the peer is gone; no packets pass until it is back. Sessions continue"
                 ),
-                Link::Up(name) => format!("device {name}: its link is up"),
+                Link::Up(name) => format!("device {name}: link is up"),
             };
             if events.send(Event::Line(what)).is_err() {
                 return;
@@ -79,5 +79,5 @@ fn watch(links: Receiver<gatun_io_dpdk::LinkEvent>, events: Sender<Event>) -> an
         }
     };
     let thread = std::thread::Builder::new().name("links".into()).spawn(body);
-    thread.map(drop).map_err(|error| anyhow!("no thread to tell of links: {error}"))
+    thread.map(drop).map_err(|error| anyhow!("cannot start the thread that reports links: {error}"))
 }

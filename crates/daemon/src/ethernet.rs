@@ -7,10 +7,11 @@ use gatun_io::Backend;
 use gatun_io_ether::{EthernetHandover, Frames};
 use std::io;
 
-/// One for each worker.
+/// Backends, one for each worker.
 pub(super) type Backends = Vec<Box<dyn Backend>>;
 
-/// A backend for each worker, with what lets other manners take over; `devices` as [`gatun_io_ether::backends`] has them.
+/// Creates a backend for each worker, and the handovers for new settings. `devices` as for
+/// [`gatun_io_ether::backends`].
 pub(super) fn backends<F: Frames + 'static>(
     workers: Vec<F>,
     devices: &[(&str, bool)],

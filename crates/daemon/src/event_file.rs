@@ -1,5 +1,5 @@
-//! Destination of events: standard output, or a file, which is reopened once it was moved or removed,
-//! as those do who rotate logs. A file that was made empty instead needs nothing: every write goes to its end.
+//! Destination of events: standard output, or a file, which is reopened after it was moved or removed, as by
+//! log rotation. A truncated file needs nothing: every write appends.
 
 use gatun_config::EventSink;
 use std::fs::{File, Metadata, OpenOptions};
@@ -13,8 +13,10 @@ pub(super) enum EventFile {
 }
 
 impl EventFile {
+    /// Opens the destination.
+    ///
     /// # Errors
-    /// If the file can be neither opened nor made.
+    /// If the file cannot be opened or created.
     pub(super) fn open(sink: &EventSink) -> io::Result<EventFile> {
         match sink {
             EventSink::Stdout => Ok(EventFile::Stdout(io::stdout())),
@@ -22,7 +24,7 @@ impl EventFile {
         }
     }
 
-    /// For the log.
+    /// Name for the log.
     pub(super) fn name(&self) -> String {
         match self {
             EventFile::Stdout(_) => "standard output".to_owned(),
@@ -30,10 +32,10 @@ impl EventFile {
         }
     }
 
-    /// Opens the file anew where its path leads elsewhere by now, or nowhere; says whether it did.
+    /// Reopens the file if its path leads to another file or to none. Returns true if it did.
     ///
     /// # Errors
-    /// If it can be neither opened nor made: then the old one is still written to.
+    /// If the file cannot be opened or created. Then the old one is still written.
     pub(super) fn follow(&mut self) -> io::Result<bool> {
         let EventFile::File { path, file } = self else { return Ok(false) };
         let same = |a: &Metadata, b: &Metadata| (a.dev(), a.ino()) == (b.dev(), b.ino());
@@ -48,7 +50,8 @@ impl EventFile {
 }
 
 fn open(path: &Path) -> io::Result<File> {
-    // A pipe that nobody reads would be waited for; held until the file is open, as its reader would else see an end.
+    // Opening a pipe blocks without a reader. This reader is held until the file is open, so that the pipe's
+    // own reader sees no end.
     let is_pipe = path.metadata().is_ok_and(|found| found.file_type().is_fifo());
     let at_once = || OpenOptions::new().write(true).custom_flags(libc::O_NONBLOCK).open(path);
     let _reader = is_pipe.then(at_once).transpose()?;
@@ -77,7 +80,7 @@ mod tests {
     use std::fs;
 
     #[test]
-    fn a_file_that_was_moved_or_taken_away_is_begun_anew() {
+    fn a_moved_or_removed_file_is_created_again() {
         let dir = std::env::temp_dir().join(format!("gatun-event-file-{}", std::process::id()));
         fs::create_dir_all(&dir).unwrap();
         let (path, old) = (dir.join("events"), dir.join("events.1"));

@@ -1,9 +1,9 @@
-//! Events to whoever wants them: as JSON, one object a line, to a file or to standard output; to the log's store; to
-//! collectors.
+//! Event thread: passes events as JSON lines to a file or to standard output, as records to the log's store,
+//! and to collectors.
 //!
-//! A thread of its own empties the rings of all workers. Where what it writes to is slow, rings fill up and
-//! events are lost, which the next record tells; packets never wait. Where it cannot be written to (a full
-//! disk), the log says so, and how many events are missing once it can.
+//! The thread empties the rings of all workers. If its output is slow, rings fill up and events are lost,
+//! which the next record reports; packets never wait. If the output cannot be written (a full disk), the log
+//! says so, and later how many events are missing.
 
 use super::Settings;
 use super::event_file::EventFile;
@@ -28,16 +28,16 @@ const IDLE: Duration = Duration::from_millis(50);
 const LAST_WRITES_MAX: Duration = Duration::from_secs(1);
 /// Interval at which the file's path is checked for log rotation.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// Milliseconds by which the system's clock may drift until that counts as its having been set.
+/// Difference in milliseconds above which the system's clock counts as set.
 const CLOCK_SET_MS: u64 = 100;
-/// Events of one ring that are written before the next ring is looked at.
+/// Largest number of events written from one ring before the next ring.
 const TURN: usize = 1024;
-/// Turns until a change is obeyed, at most.
+/// Largest number of turns before a change is applied.
 const TURNS_BEFORE: usize = 64;
 
-/// The thread that writes.
+/// Handle of the event thread.
 pub(super) struct EventLog {
-    /// Disconnected once it has ended.
+    /// Disconnected once the thread has ended.
     ended: Receiver<()>,
     output: Output,
     orders: Sender<Order>,
@@ -45,31 +45,31 @@ pub(super) struct EventLog {
 
 /// Message to the thread.
 pub(super) enum Order {
-    /// To go on by another configuration.
+    /// Apply another configuration.
     Change(Box<Change>),
-    /// To look whether the engines are gone.
+    /// Check if the engines are gone.
     Look,
 }
 
 /// Settings that a reload changes.
 pub(super) struct Change {
     terms: Terms,
-    /// Another file, or none.
+    /// Another file, or none. `None` keeps the present one.
     lines: Option<Option<EventFile>>,
     sinks: Arc<Vec<Sink>>,
 }
 
 impl Change {
-    /// To `settings`, with these collectors, and with another file or none where `lines` says so.
+    /// Change to `settings` with these collectors, and to another file or none if `lines` is set.
     pub(super) fn to(settings: &Settings, lines: Option<Option<EventFile>>, sinks: Arc<Vec<Sink>>) -> Change {
         Change { terms: Terms::of(settings), lines, sinks }
     }
 }
 
-/// The time of day of the engines' times: their clock is steady, the system's may be set.
+/// Time of day of events. The engines' clock is steady, the system's clock may be set.
 pub(super) struct TimeOfDay {
     clock: Clock,
-    /// When the engines' clock began, by the system's clock as it is now; milliseconds since 1970.
+    /// Start of the engines' clock by the present system clock, milliseconds since 1970.
     began_ms: u64,
 }
 
@@ -84,7 +84,7 @@ impl TimeOfDay {
         since_1970_ms(SystemTime::now()).saturating_sub(self.clock.now().0)
     }
 
-    /// Looks at the system's clock; says by how many milliseconds it was set, if it was.
+    /// Checks the system's clock. Returns the milliseconds by which it was set, if any.
     fn look(&mut self) -> Option<i64> {
         let began_ms = self.began_now_ms();
         let by_ms = began_ms.wrapping_sub(self.began_ms) as i64;
@@ -101,8 +101,8 @@ impl TimeOfDay {
 }
 
 impl EventLog {
-    /// Starts the thread. `times` gives the time of day; `log` also gets what is a record. Clients of the API read at `tap` what is
-    /// written as lines.
+    /// Starts the thread. `times` gives the time of day, `log` gets records, and clients of the API read
+    /// lines at `tap`.
     ///
     /// # Errors
     /// If no thread can be started.
@@ -138,17 +138,17 @@ impl EventLog {
         Ok(EventLog { ended, output, orders })
     }
 
-    /// Where it is told of changes.
+    /// Channel for changes.
     pub(super) fn orders(&self) -> Sender<Order> {
         self.orders.clone()
     }
 
-    /// Waits for the last events, but not for a reader who does not read. The workers are gone. `has_lines`: there may be a
-    /// word about those that were not written.
+    /// Waits for the last events within a time limit, after the workers have ended. With `has_lines`, waits
+    /// for the log line about missing events too.
     pub(super) fn finish(self, has_lines: bool) {
         let _ = self.orders.send(Order::Look);
         if self.ended.recv_timeout(LAST_WRITES_MAX) == Err(RecvTimeoutError::Timeout) {
-            self.output.error("events: the last ones are not written, as nobody reads them");
+            self.output.error("events: the last ones were not written: nobody reads them");
         }
         if has_lines {
             self.output.settle();
@@ -156,10 +156,10 @@ impl EventLog {
     }
 }
 
-/// Opens where lines go.
+/// Opens the destination of lines.
 ///
 /// # Errors
-/// If it cannot be written to.
+/// If it cannot be written.
 pub(super) fn open(sink: &EventSink) -> anyhow::Result<EventFile> {
     match (EventFile::open(sink), sink) {
         (Err(error), EventSink::File(path)) => {
@@ -172,11 +172,11 @@ pub(super) fn open(sink: &EventSink) -> anyhow::Result<EventFile> {
 /// Settings of event output.
 struct Terms {
     names: Arc<PlanNames>,
-    /// Which kinds become lines.
+    /// Kinds of events written as lines.
     json_kinds: EventKinds,
-    /// Whether with the remote ends of sessions.
+    /// True to include the remote ends of sessions.
     json_destinations: bool,
-    /// Whether the log has bindings.
+    /// True if the log contains bindings.
     log_bindings: bool,
 }
 
@@ -194,15 +194,15 @@ impl Terms {
 /// Output of JSON lines, with the count of lost ones.
 struct Lines {
     out: BufWriter<EventFile>,
-    /// When the file's place was looked at last.
+    /// Time of the last check of the file's path.
     looked: Instant,
     name: String,
     output: Output,
-    /// Since the last time that everything was written.
+    /// Number of lines since the last successful write.
     pending: u64,
     lost: u64,
     fails: bool,
-    /// Whether the file was moved away and cannot be made anew.
+    /// True if the file was moved and no new one can be created.
     is_stuck: bool,
 }
 
@@ -213,7 +213,8 @@ impl Lines {
         Lines { out, looked, name, output, pending: 0, lost: 0, fails: false, is_stuck: false }
     }
 
-    /// Goes on in a new file, from time to time, where the old one was moved away. All that was put is written.
+    /// Continues in a new file if the old one was moved. Checks from time to time, when all lines are
+    /// written.
     fn follow(&mut self) {
         if self.pending > 0 || self.looked.elapsed() < LOOK_EVERY {
             return;
@@ -221,13 +222,13 @@ impl Lines {
         self.looked = Instant::now();
         let stuck = match self.out.get_mut().follow() {
             Ok(true) => {
-                self.output.log(&format!("events: {} was moved away, a new one is begun", self.name));
+                self.output.log(&format!("events: {} was moved; writing to a new file", self.name));
                 false
             }
             Ok(false) => false,
             Err(error) if !self.is_stuck => {
-                let what = format!("{} was moved away, and no new one can be begun: {error}", self.name);
-                self.output.error(&format!("events: {what}; the old one goes on"));
+                let what = format!("{} was moved, but a new file cannot be created: {error}", self.name);
+                self.output.error(&format!("events: {what}; still writing to the old file"));
                 true
             }
             Err(_) => true,
@@ -235,7 +236,7 @@ impl Lines {
         self.is_stuck = stuck;
     }
 
-    /// Writes a whole line, or nothing of it.
+    /// Writes a whole line or nothing.
     fn put(&mut self, line: &[u8]) {
         match self.out.write_all(line) {
             Ok(()) => self.pending += 1,
@@ -253,7 +254,7 @@ impl Lines {
                 self.pending = 0;
                 if std::mem::take(&mut self.fails) {
                     let lost = std::mem::take(&mut self.lost);
-                    self.output.log(&format!("events: {} takes them again; {lost} are missing", self.name));
+                    self.output.log(&format!("events: writing to {} again; {lost} are missing", self.name));
                 }
             }
         }
@@ -261,11 +262,12 @@ impl Lines {
 
     fn failed(&mut self, error: &io::Error) {
         if !std::mem::replace(&mut self.fails, true) {
-            self.output.error(&format!("events: cannot write to {}: {error}; packets go on", self.name));
+            self.output
+                .error(&format!("events: cannot write to {}: {error}; translation continues", self.name));
         }
     }
 
-    /// Says what never got there.
+    /// Logs the number of events that were never written.
     fn end(&self) {
         if self.fails {
             let missing = self.lost + self.pending;
@@ -274,7 +276,7 @@ impl Lines {
     }
 }
 
-/// The thread's work.
+/// State of the thread.
 struct EventThread {
     readers: Vec<EventReader>,
     terms: Terms,
@@ -289,10 +291,10 @@ struct EventThread {
 }
 
 impl EventThread {
-    /// Tells until every engine is gone and its ring empty.
+    /// Passes events on until every engine is gone and its ring is empty.
     fn run(&mut self) {
         loop {
-            // Asked before the rings are emptied: what came before the end is found.
+            // Checked before the rings are emptied, so that no last event is missed.
             let over = self.readers.iter().all(EventReader::is_abandoned);
             if let Some(by_ms) = self.times.look()
                 && let Some(log) = &self.log
@@ -318,11 +320,11 @@ impl EventThread {
         }
     }
 
-    /// Until there may be events.
+    /// Waits until there may be events.
     fn wait(&mut self) {
         let is_deaf = self.lines.is_none() && self.log.is_none() && self.sinks.is_empty();
         let order = match is_deaf {
-            // Whoever changes that, or ends the engines, says so.
+            // A change, or the end of the engines, sends a message.
             true => self.orders.recv().map_err(|_| RecvTimeoutError::Disconnected),
             false => self.orders.recv_timeout(IDLE),
         };
@@ -336,7 +338,7 @@ impl EventThread {
     fn obey(&mut self, order: Order) {
         let Order::Change(change) = order else { return };
         let Change { terms, lines, sinks } = *change;
-        // What happened before is told by what held then.
+        // Earlier events are written with the earlier settings.
         for _ in 0..TURNS_BEFORE {
             if self.turn() == 0 {
                 break;
@@ -351,7 +353,7 @@ impl EventThread {
         self.lines = file.map(|file| Lines::new(file, self.output.clone()));
     }
 
-    /// Tells some events of each worker; says how many.
+    /// Passes on some events of each worker. Returns their number.
     fn turn(&mut self) -> usize {
         let EventThread { readers, terms, times, lines, tap, log, sinks, .. } = self;
         let (mut count, mut text) = (0, Vec::new());

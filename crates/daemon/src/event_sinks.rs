@@ -1,5 +1,5 @@
-//! Event sinks: the JSON file, the log of ports, collectors. They start together and end together; a reload changes them
-//! (`update`).
+//! Event sinks: the JSON file, the log of ports, collectors. They start and end together; a reload changes
+//! them (`update`).
 
 pub(crate) mod difference;
 mod update;
@@ -26,9 +26,9 @@ const LAST_WRITES_MAX: Duration = Duration::from_secs(2);
 
 /// Rights of the event sinks.
 pub(super) struct SinkRights {
-    /// To connect to collectors.
+    /// Connects to collectors.
     pub(super) connect: Connect,
-    /// Files.
+    /// Sandbox, which determines accessible files.
     pub(super) sandbox: Sandbox,
 }
 
@@ -43,7 +43,8 @@ pub(super) struct EventSinks {
 }
 
 impl EventSinks {
-    /// Starts them with the rings of `engines`. `goes_on`: sessions of a process before have been taken over.
+    /// Starts the sinks with the event rings of `engines`. `goes_on` is true if sessions of a previous
+    /// process were restored.
     ///
     /// # Errors
     /// If a file cannot be opened or a spool cannot be used.
@@ -63,7 +64,7 @@ impl EventSinks {
         let queries = queries.transpose()?;
         let prepare = |export| {
             let prepared = collectors::prepare(export, &means.connect, output);
-            prepared.with_context(|| format!("[[export]] {}: its spool cannot be used", export.name))
+            prepared.with_context(|| format!("[[export]] {}: cannot use its spool", export.name))
         };
         let prepared = settings.exports.iter().map(prepare).collect::<anyhow::Result<_>>()?;
         let lines = settings.events.as_ref().map(event_log::open).transpose()?;
@@ -85,7 +86,7 @@ impl EventSinks {
         Ok(EventSinks { store, queries, collectors, log, tap, sink_updater })
     }
 
-    /// Where they are changed.
+    /// Updater of the sinks for reloads.
     pub(super) fn sink_updater(&self) -> SinkUpdater {
         self.sink_updater.clone()
     }
@@ -109,7 +110,7 @@ impl EventSinks {
         self.queries.as_ref().map(LogQueries::auditor)
     }
 
-    /// Writes what is left, as long as that does not take too long.
+    /// Writes remaining events, within a time limit.
     pub(super) fn finish(self, output: &Output) {
         self.log.finish(self.tap.is_on());
         self.collectors.finish(LAST_WRITES_MAX);

@@ -1,6 +1,6 @@
-//! The daemon: devices, workers, signals. What it does to packets is the engine's matter.
+//! The daemon: devices, workers and signals. The engine translates the packets.
 //!
-//! [`run`] goes through the stages of `stages/`, each of which consumes the one before.
+//! [`run`] executes the stages of `stages/`. Each consumes the previous one.
 #![forbid(unsafe_code)]
 
 mod by_instance;
@@ -63,103 +63,103 @@ pub use privileges::User;
 pub use reload::maps::mapping;
 pub use sandbox::serve_page_only;
 
-/// Longest time that a worker may take to answer between two bursts.
+/// Time limit for a worker's answer, which it gives between two bursts.
 const ANSWER_MAX: Duration = Duration::from_secs(2);
 
 /// Settings of the daemon, from a configuration.
 #[derive(Clone)]
 pub struct Settings {
-    /// For all engines together.
+    /// Plan of all engines together.
     pub plan: Plan,
     /// Destination of JSON events.
     pub events: Option<EventSink>,
     /// Kinds of JSON events.
     pub json_kinds: EventKinds,
-    /// Whether with the remote ends of sessions.
+    /// True to include the remote ends of sessions.
     pub json_destinations: bool,
     /// Collectors of events.
     pub exports: Vec<Export>,
-    /// The log of who had which port when.
+    /// Log of port assignments.
     pub log: Option<Log>,
     /// Ports.
     pub ports: PortSettings,
-    /// Processors of the workers, one for each; none: as the backend has it.
+    /// Processors of the workers, one for each. If it is empty, the backend chooses.
     pub cores: Vec<u16>,
     /// API and metrics.
     pub control: ControlSettings,
     /// Directory of saved sessions.
     pub state: StateDir,
-    /// Files of mappings that were read.
+    /// Files of mappings that the configuration names.
     pub mapping_files: Vec<MappingFile>,
-    /// Memory and disk space when all is full.
+    /// Memory and disk space of a fully used daemon.
     pub costs: Costs,
-    /// Its memory, by table.
+    /// Memory by table.
     pub needs: Needs,
 }
 
-/// Memory and disk space of a configuration when all is full.
+/// Memory and disk space of a configuration if all tables are full.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Costs {
-    /// All memory.
+    /// Total memory.
     pub memory_bytes: u64,
-    /// 0 without a log.
+    /// Disk space of the log per day; 0 without a log.
     pub log_bytes_a_day: u64,
-    /// 0 without JSON lines.
+    /// Disk space of JSON lines per day; 0 without them.
     pub events_bytes_a_day: u64,
 }
 
 /// Source of a configuration.
 pub enum Source<'t> {
-    /// The file.
+    /// The configuration file.
     File,
-    /// Text that is to become the file.
+    /// Text that is to replace the file.
     Text(&'t str),
-    /// A text, as if a file of mappings that it names had another text.
+    /// Text, with another text for a file of mappings that it names.
     WithMappings(&'t str, &'t Path, &'t str),
 }
 
-/// A configuration that was read.
+/// Result of reading a configuration.
 pub struct Read {
-    /// Its settings; none if it has errors.
+    /// Settings. `None` if the configuration has errors.
     pub settings: Option<Settings>,
     /// Errors and warnings.
     pub problems: Vec<ConfigProblem>,
 }
 
-/// Reads a configuration.
+/// Function that reads a configuration.
 pub type Reader = Box<dyn Fn(Source<'_>) -> Read + Send>;
 
-/// Looks at this machine, and gives lines for the log.
+/// Function that examines this machine and returns lines for the log.
 pub type Look = Box<dyn FnOnce() -> Vec<String> + Send>;
 
 /// Arguments of [`run`].
 pub struct Setup {
     /// Settings from the configuration.
     pub settings: Settings,
-    /// Its file.
+    /// Configuration file.
     pub file: PathBuf,
-    /// Reads it again, or another one.
+    /// Reads a configuration.
     pub read: Reader,
     /// User to switch to once the devices are open.
     pub user: Option<User>,
-    /// Whether to begin without the sessions of the process before.
+    /// True to start without the previous process's sessions.
     pub forget: bool,
-    /// Whether it gives up all it does not need.
+    /// True to enter the sandbox.
     pub sandboxed: bool,
-    /// Looks at what on this machine keeps packets from being translated, once the devices are open.
+    /// Examines, once the devices are open, if this machine keeps packets from being translated.
     pub look: Look,
-    /// When the process began, for the figure in the log.
+    /// Start of the process, for the time in the log.
     pub started: Instant,
 }
 
 /// Event for the main thread.
 enum Event {
     Signal(Signal),
-    /// Something about a device or an interface, for the log.
+    /// Log line about a device or an interface.
     Line(String),
-    /// The same, about something that has failed.
+    /// Log line about a failure.
     Failure(String),
-    /// The kernel gives no more notices of interfaces.
+    /// The kernel sends no more notifications about interfaces.
     #[cfg(feature = "xdp")]
     LinksUnwatched(io::Error),
     WorkerEnded {
@@ -172,7 +172,7 @@ enum Event {
 /// Runs until a signal or the loss of a device ends it.
 ///
 /// # Errors
-/// Reason why the daemon did not start.
+/// Returns an error if the daemon cannot start.
 pub fn run(setup: Setup) -> anyhow::Result<ExitCode> {
     stages::run(setup)
 }
@@ -181,12 +181,12 @@ fn translating(workers: usize) -> String {
     format!("translating with {workers} worker{}", if workers == 1 { "" } else { "s" })
 }
 
-/// Hash and port keys that nobody can guess.
+/// Secret key for hashes and port selection.
 fn seed() -> anyhow::Result<[u64; 4]> {
     let mut bytes = [0u8; 32];
-    let filled = getrandom(&mut bytes, GetRandomFlags::empty()).context("no random numbers for the seed")?;
+    let filled = getrandom(&mut bytes, GetRandomFlags::empty()).context("cannot get random numbers")?;
     if filled != bytes.len() {
-        bail!("no random numbers for the seed");
+        bail!("cannot get random numbers");
     }
     let (words, _) = bytes.as_chunks::<8>();
     Ok(std::array::from_fn(|i| words.get(i).map_or(0, |w| u64::from_ne_bytes(*w))))

@@ -1,5 +1,5 @@
-//! Changes of open ports while packets are translated. TUN devices have no part in it: their routes and
-//! addresses are the kernel's (`net_helper::Routes`).
+//! Changes of open ports while packets are translated. TUN devices are not included: the kernel has their
+//! routes and addresses (`net_helper::Routes`).
 
 use super::port_settings::PortSettings;
 use gatun_worker::Handle;
@@ -8,10 +8,10 @@ use std::io;
 #[cfg(any(feature = "xdp", feature = "dpdk"))]
 use super::ethernet::live::{LiveEthernet, NextEthernet};
 
-/// Open ports, as far as they can change.
+/// Changeable parts of open ports.
 #[derive(Default)]
 pub(super) struct LivePorts {
-    /// Those on Ethernets.
+    /// Ethernet ports.
     #[cfg(any(feature = "xdp", feature = "dpdk"))]
     pub(super) ethernet: Option<LiveEthernet>,
 }
@@ -25,27 +25,29 @@ pub(super) struct NextPorts {
 
 #[cfg(any(feature = "xdp", feature = "dpdk"))]
 impl LivePorts {
+    /// Prepares new settings of the ports.
+    ///
     /// # Errors
-    /// Settings that contradict each other, with the fix.
+    /// If settings contradict each other. The error names the correction.
     pub(super) fn prepare(&self, old: &PortSettings, new: &PortSettings) -> anyhow::Result<NextPorts> {
         let next = self.ethernet.as_ref().map(|live| live.prepare(old, new)).transpose()?;
         Ok(NextPorts { ethernet: next.flatten() })
     }
 
-    /// Lets packets in that are to be translated once the engines have changed.
+    /// Admits packets that are translated once the engines have changed.
     ///
     /// # Errors
-    /// If this fails; then nothing has changed.
+    /// If the kernel refuses; then nothing has changed.
     pub(super) fn begin(&self, next: &NextPorts) -> io::Result<()> {
         self.both(next).map_or(Ok(()), |(live, next)| live.begin(next))
     }
 
-    /// As it was before, where the engines did not change.
+    /// Restores the previous state, if the engines did not change.
     pub(super) fn undo(&self, next: &NextPorts) {
         self.both(next).into_iter().for_each(|(live, next)| live.undo(next));
     }
 
-    /// Lets ports become that. Returns what did not go as it should, to be told.
+    /// Completes the change. Returns log lines about failures.
     pub(super) fn finish(&self, next: NextPorts, workers: &[Handle]) -> Vec<String> {
         match (&self.ethernet, next.ethernet) {
             (Some(live), Some(next)) => live.finish(next, workers),
@@ -58,7 +60,7 @@ impl LivePorts {
     }
 }
 
-/// No port is on an Ethernet.
+// Without a backend for Ethernet, no port can change.
 #[cfg(not(any(feature = "xdp", feature = "dpdk")))]
 impl LivePorts {
     pub(super) fn prepare(&self, _: &PortSettings, _: &PortSettings) -> anyhow::Result<NextPorts> {

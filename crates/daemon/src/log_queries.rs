@@ -1,7 +1,7 @@
-//! LogQueries to the log that the API is asked: who had a public port at a time.
+//! Queries of the API to the log: who had a public port at a time.
 //!
-//! One thread reads, one question after another. The log keeps each question with the name of whoever asked: an answer that
-//! cannot be put on record is not given.
+//! One thread answers one query after another. The log records each query with the name of the user. If a
+//! query cannot be recorded, it is not answered.
 
 use crate::log_store::LogSender;
 use crate::output::Output;
@@ -15,10 +15,10 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::SystemTime;
 
-/// LogQueries that wait.
+/// Largest number of waiting queries.
 const WAITING_MAX: usize = 8;
 
-/// Place of questions. Clones are the same one.
+/// Sends queries. Clones use the same thread.
 #[derive(Clone)]
 pub(crate) struct LogQueries(SyncSender<(AuditQuestion, AuditReply)>);
 
@@ -36,7 +36,7 @@ impl LogQueries {
         Ok(LogQueries(sender))
     }
 
-    /// For the API.
+    /// Query function for the API.
     pub(crate) fn auditor(&self) -> Auditor {
         let sender = self.0.clone();
         Box::new(move |question, reply| sender.try_send((question, reply)).is_ok())
@@ -69,8 +69,8 @@ impl Reading {
             ));
         }
         let reader = Reader::open(Box::new(Directory::to_read(&self.directory)));
-        let reader = reader
-            .map_err(|error| Refused::new(Why::Failed, format!("the log cannot be read: {error}"), ""))?;
+        let reader =
+            reader.map_err(|error| Refused::new(Why::Failed, format!("cannot read the log: {error}"), ""))?;
         let answer = told(&reader.who(*address, *port, span, question.protocol.map(transport)));
         let (question, outcome) = (format!("{address}:{port} at {}", answer.at), answer.outcome);
         self.log.mark(Mark::Asked {
@@ -84,7 +84,7 @@ impl Reading {
     }
 }
 
-/// The log's protocol of the API's.
+/// Converts a protocol of the API to one of the log.
 pub fn transport(protocol: Protocol) -> Transport {
     match protocol {
         Protocol::Tcp => Transport::Tcp,
@@ -93,7 +93,7 @@ pub fn transport(protocol: Protocol) -> Transport {
     }
 }
 
-/// The log's answer in the API's types.
+/// Converts an answer of the log to the API's type.
 pub fn told(answer: &Answer) -> WhoAt {
     let configuration = answer.configuration.as_ref();
     WhoAt {

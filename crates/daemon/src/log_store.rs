@@ -1,8 +1,8 @@
-//! The log of who had which public port when, written by a thread of its own.
+//! Writer of the port log, in its own thread.
 //!
-//! Records come over a bounded channel from the thread that reads the workers' rings. They are on disk within
-//! [`COMMIT_EVERY`]; where the disk is full or gone they wait, up to a bound, and what is lost then is counted, said,
-//! and written into the log itself once it can be.
+//! Records come over a bounded channel from the event thread. They are on disk within [`COMMIT_EVERY`]. If
+//! the disk is full or missing they wait, up to a limit; further records are lost, counted, reported, and
+//! noted in the log itself once it is writable.
 
 use super::output::Output;
 use anyhow::Context as _;
@@ -17,51 +17,51 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
-/// How long a record waits until it is on disk, at most, where the disk keeps up.
+/// Longest time until a record is on disk, if the disk keeps up.
 const COMMIT_EVERY: Duration = Duration::from_millis(200);
-/// Batches that wait for the thread; each has at most a turn's records.
+/// Largest number of waiting batches. Each has at most the records of one turn.
 const BATCHES_MAX: usize = 256;
-/// Records that wait while the disk refuses them; more are lost.
+/// Largest number of records that wait while the disk refuses them; more are lost.
 const WAITING_MAX: usize = 1 << 20;
-/// Interval of the log's records that the daemon is alive.
+/// Interval between the log's marks that the daemon is alive.
 const ALIVE_EVERY: Duration = Duration::from_secs(60);
 /// Delay between attempts to open a store.
 const OPEN_EVERY: Duration = Duration::from_secs(1);
 
-/// The end of the log that records are given to.
+/// Sending end of the log.
 #[derive(Clone)]
 pub(super) struct LogSender {
     batches: SyncSender<Vec<Record>>,
     shared: Arc<Shared>,
 }
 
-/// What the thread and others know of each other.
+/// State shared by the thread and others.
 #[derive(Default)]
 struct Shared {
-    /// To be written before the records that come next.
+    /// Marks to write before the next records.
     marks: Mutex<Vec<Mark>>,
-    /// Lost since the last mark that said so.
+    /// Events lost since the last mark about losses.
     unreported: AtomicU64,
-    /// As of the last write: records and bytes on disk, records that wait, events lost, whether all is well.
+    /// Figures after the last write: records and bytes on disk, waiting records, lost events, success.
     figures: Mutex<StoreFigures>,
-    /// How much is to be kept from now on, where that has changed: milliseconds, bytes.
+    /// Changed retention that is not applied yet: milliseconds, bytes.
     keep: Mutex<Option<(Option<u64>, Option<u64>)>>,
-    /// Whether what waits is the last.
+    /// True once no more records follow.
     is_ending: AtomicBool,
 }
 
-/// The thread's end.
+/// Handle of the log thread.
 pub(super) struct LogStore {
     sender: LogSender,
     ended: Receiver<()>,
 }
 
 impl LogStore {
-    /// Takes the directory and starts the thread. `configuration` is in force: its text, and its plan; with `goes_on`,
-    /// sessions of the process before are taken over.
+    /// Locks the directory and starts the thread. `configuration` is the active text and its plan. With
+    /// `goes_on`, sessions of the previous process were restored.
     ///
     /// # Errors
-    /// If the directory cannot be made, or belongs to another daemon.
+    /// If the directory cannot be created, or belongs to another daemon.
     pub(super) fn start(
         log: &Log,
         configuration: (&str, &Plan),
@@ -74,7 +74,7 @@ impl LogStore {
             Options { retention_ms: log.retention_ms, size_max: log.size_max, ..Options::default() };
         let (batches, received) = sync_channel(BATCHES_MAX);
         let (running, ended) = sync_channel(0);
-        // Until the first write has failed, nothing is wrong with it.
+        // The log counts as working until the first write fails.
         let figures = Mutex::new(StoreFigures { is_well: true, ..StoreFigures::default() });
         let shared = Arc::new(Shared { figures, ..Shared::default() });
         let sender = LogSender { batches, shared: Arc::clone(&shared) };
@@ -101,18 +101,18 @@ impl LogStore {
         self.sender.clone()
     }
 
-    /// Waits until all is written, or cannot be.
+    /// Waits until all records are written, within a time limit.
     pub(super) fn finish(self, output: &Output, patience: Duration) {
         self.sender.mark(Mark::Stop { at_ms: now_ms() });
         self.sender.shared.is_ending.store(true, Ordering::Release);
         if self.ended.recv_timeout(patience) == Err(RecvTimeoutError::Timeout) {
-            output.error("log: the last records are not written: the disk does not take them");
+            output.error("log: the last records were not written: the disk does not accept them");
         }
     }
 }
 
 impl LogSender {
-    /// Gives records to the thread, or counts them as lost where that has too many already.
+    /// Passes records to the thread, or counts them as lost if too many wait.
     pub(super) fn send(&self, records: Vec<Record>) {
         if let Err(TrySendError::Full(records) | TrySendError::Disconnected(records)) =
             self.batches.try_send(records)
@@ -121,36 +121,36 @@ impl LogSender {
         }
     }
 
-    /// So many events were lost on their way.
+    /// Counts lost events.
     pub(super) fn lost(&self, events: u64) {
         self.shared.unreported.fetch_add(events, Ordering::Relaxed);
     }
 
-    /// Whether it could be written at the last attempt.
+    /// Returns true if the last write succeeded.
     pub(super) fn is_well(&self) -> bool {
         self.figures().is_well
     }
 
-    /// What is known of the log.
+    /// Figures of the log.
     pub(super) fn figures(&self) -> StoreFigures {
         self.shared.figures.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// From now on it is kept for so long, and so much of it.
+    /// Changes the retention.
     pub(super) fn keep(&self, log: &Log) {
         let keep = (log.retention_ms, log.size_max);
         *self.shared.keep.lock().unwrap_or_else(PoisonError::into_inner) = Some(keep);
     }
 
-    /// Gives it a mark.
+    /// Adds a mark.
     pub(super) fn mark(&self, mark: Mark) {
         self.shared.marks.lock().unwrap_or_else(PoisonError::into_inner).push(mark);
     }
 
-    /// From now on another configuration is in force.
+    /// Adds a mark that another configuration is active.
     pub(super) fn configured(&self, text: &str, plan: &Plan) {
         let plan = Box::new(PlanInForce::of(plan));
-        // Of a text too long to be kept, what of it says who has a port.
+        // If the text is too long to be stored, the hash covers the parts that assign ports.
         let hash = match text {
             "" => Hash::of(&[&serde_json::to_vec(&plan).unwrap_or_default()]),
             text => Hash::of(&[text.as_bytes()]),
@@ -163,7 +163,7 @@ fn now_ms() -> u64 {
     since_1970_ms(SystemTime::now())
 }
 
-/// The record of an event, where it has one; `at_ms` is its time of day.
+/// Converts an event to a record, if it has one. `at_ms` is its time of day.
 pub(super) fn record_of(event: &Event, at_ms: u64, with_bindings: bool) -> Option<Record> {
     let kind = match event.kind {
         EventKind::BlockAssigned => RecordKind::BlockAssigned,
@@ -194,11 +194,11 @@ struct StoreThread {
     options: Options,
     shared: Arc<Shared>,
     output: Output,
-    /// When the last one was given.
+    /// Time of the last mark that the daemon is alive.
     sign_of_life: Instant,
-    /// What has been said of a failure, so that it is said once.
+    /// Last reported failure, to report each failure once.
     failing: Option<String>,
-    /// Events lost since the daemon began.
+    /// Events lost since the start of the daemon.
     lost: u64,
 }
 
@@ -206,23 +206,23 @@ impl StoreThread {
     fn run(&mut self, directory: Directory, batches: &Receiver<Vec<Record>>) {
         let Some(mut store) = self.open(directory) else { return };
         loop {
-            // Asked before the records are taken: none come after that.
+            // Checked before the records are taken: none follow afterwards.
             let is_last = self.shared.is_ending.load(Ordering::Acquire);
             self.take(&mut store, batches);
             self.write(&mut store);
             self.account(&store);
             if is_last {
-                // What waits then is lost.
+                // Records that still wait are lost.
                 let lost = store.pending();
                 if lost > 0 {
-                    self.output.error(&format!("log: the last {lost} records are not written"));
+                    self.output.error(&format!("log: the last {lost} records were not written"));
                 }
                 return;
             }
         }
     }
 
-    /// Opens the store, however often that has to be tried: packets go on.
+    /// Opens the store and repeats attempts until one succeeds. Translation continues meanwhile.
     fn open(&mut self, directory: Directory) -> Option<Store> {
         let mut directory = Some(directory);
         let path = directory.as_ref()?.path().to_owned();
@@ -236,13 +236,13 @@ impl StoreThread {
                     self.recovered();
                     return Some(store);
                 }
-                Err(error) => self.failed(&format!("{} cannot be opened: {error}", path.display())),
+                Err(error) => self.failed(&format!("cannot open {}: {error}", path.display())),
             }
             std::thread::sleep(OPEN_EVERY);
         }
     }
 
-    /// Takes what comes within the time of a commit.
+    /// Collects records for the duration of one commit interval.
     fn take(&self, store: &mut Store, batches: &Receiver<Vec<Record>>) {
         let deadline = Instant::now() + COMMIT_EVERY;
         while store.pending() < WAITING_MAX {
@@ -275,7 +275,7 @@ impl StoreThread {
                 if store.pending() >= WAITING_MAX {
                     let lost = store.discard_pending();
                     self.mark_lost(store, lost);
-                    self.output.error(&format!("log: {lost} records are lost, as too many wait"));
+                    self.output.error(&format!("log: lost {lost} records: too many are waiting"));
                 }
             }
         }
@@ -288,7 +288,7 @@ impl StoreThread {
         }
     }
 
-    /// Tells others how it stands.
+    /// Publishes the figures.
     fn account(&self, store: &Store) {
         let status = store.status();
         let figures = StoreFigures {
@@ -305,9 +305,9 @@ impl StoreThread {
     fn failed(&mut self, error: &str) {
         self.shared.figures.lock().unwrap_or_else(PoisonError::into_inner).is_well = false;
         if self.failing.as_deref() != Some(error) {
-            self.output.error(&format!("log: {error}; packets go on, records wait"));
+            self.output.error(&format!("log: {error}; translation continues, records wait"));
             self.failing = Some(error.to_owned());
-            // Where the store cannot even be opened, no account is given.
+            // While the store cannot be opened, `account` is not called.
             let mut figures = self.shared.figures.lock().unwrap_or_else(PoisonError::into_inner);
             (figures.is_well, figures.error) = (false, Some(error.to_owned()));
         }
@@ -315,7 +315,7 @@ impl StoreThread {
 
     fn recovered(&mut self) {
         if self.failing.take().is_some() {
-            self.output.log("log: it is written again");
+            self.output.log("log: writing again");
         }
     }
 }

@@ -1,7 +1,7 @@
-//! Memory of a daemon: what it needs, whether that can be had, and what pages it got.
+//! Memory of the daemon: how much it needs, if that is available, and the kinds of pages it got.
 //!
-//! All of it is taken before the first packet: memory that is only promised is refused on the busiest day, and ends the
-//! process.
+//! All memory is allocated before the first packet: memory that is only promised is refused on the busiest
+//! day, and ends the process.
 
 use super::PortSettings;
 use gatun_api::types::TablePages;
@@ -14,31 +14,31 @@ use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
-/// Program, heap and stacks of a daemon beside what is counted, as measured of small configurations.
+/// Additional memory of program, heap and stacks, as measured with small configurations.
 const PROGRAM: u64 = 2 << 20;
-/// Tables above this gain much from huge pages, bytes.
+/// Size of tables above which huge pages help much, bytes.
 pub const LARGE: u64 = 64 << 20;
 const HUGE_PAGE: u64 = 2 << 20;
-/// Steps between no session and `sessions_max`, for the figure that would fit.
+/// Number of steps between zero and `sessions_max` in the search for a fitting number.
 const STEPS: u64 = 1000;
 
-/// Memory that a daemon takes.
+/// Memory needs of a daemon.
 #[derive(Clone, Debug, Default)]
 pub struct Needs {
-    /// Of each worker.
+    /// Tables of each worker.
     pub tables: Vec<TableBytes>,
     /// Explicit address mappings, which all workers share.
     pub mappings: u64,
-    /// Packets on their way between workers, and those that ports are read into.
+    /// Packets in flight between workers, and receive buffers of ports.
     pub packets: u64,
-    /// Heads of the files that sessions are kept in, and the rest.
+    /// Headers of session files, and the program.
     pub program: u64,
-    /// Whether sessions are kept in files.
+    /// True if sessions are saved in files.
     keeps: bool,
 }
 
 impl Needs {
-    /// Of a daemon whose workers have these plans, and keep sessions in files or not.
+    /// Needs of a daemon whose workers have these plans. `keeps` is true if it saves sessions in files.
     pub fn of(plans: &[&Plan], ports: &PortSettings, keeps: bool) -> Needs {
         let each: Vec<Memory> = plans.iter().copied().map(Memory::of).collect();
         let shared = plans.len() > 1 && plans.iter().any(|plan| plan.is_stateful());
@@ -54,7 +54,7 @@ impl Needs {
         }
     }
 
-    /// All together.
+    /// Total memory.
     pub fn total(&self) -> u64 {
         let tables: u64 = self.tables.iter().map(TableBytes::total).sum();
         tables + self.mappings + self.packets + self.program
@@ -65,27 +65,27 @@ impl Needs {
         self.tables.iter().map(TableBytes::total).sum()
     }
 
-    /// Huge pages to set aside for the tables; sessions that are kept in a file lie on other ones.
+    /// Huge pages to reserve for the tables. Sessions in files are on other pages.
     pub fn huge_pages(&self) -> u64 {
         let of = |t: &TableBytes| t.huge_pages + if self.keeps { 0 } else { t.record_huge_pages };
         self.tables.iter().map(of).sum()
     }
 }
 
-/// Where there is memory.
+/// Result of a successful check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fits {
-    /// Beside the sessions of the process before.
+    /// There is enough memory together with the previous process's sessions.
     Beside,
-    /// Only where these are given up.
+    /// There is enough memory only if these are given up.
     WithoutPrevious,
 }
 
-/// Whether workers of these plans have memory, where the process before has `left` bytes in files; `None`:
-/// sessions are not kept.
+/// Checks that workers with these plans have memory. `left` is the memory of the previous process's files, or
+/// `None` if sessions are not saved.
 ///
 /// # Errors
-/// If the machine, the control group or a limit of the process has less than they need.
+/// If the machine, the control group or a limit of the process has less memory than needed.
 pub(super) fn check(plans: &[&Plan], ports: &PortSettings, left: Option<u64>) -> anyhow::Result<Fits> {
     let (keeps, left) = (left.is_some(), left.unwrap_or(0));
     let needed = Needs::of(plans, ports, keeps).total();
@@ -111,7 +111,7 @@ pub(super) fn check(plans: &[&Plan], ports: &PortSettings, left: Option<u64>) ->
     )
 }
 
-/// The most sessions, of all workers together, for which `available` bytes are enough.
+/// Largest number of sessions of all workers that fits `available` bytes.
 fn sessions_that_fit(plans: &[&Plan], (ports, keeps): (&PortSettings, bool), available: u64) -> Option<u64> {
     let with = |step: u64| -> (Vec<Plan>, u64) {
         let mut fewer: Vec<Plan> = plans.iter().map(|plan| (*plan).clone()).collect();
@@ -133,7 +133,7 @@ fn sessions_that_fit(plans: &[&Plan], (ports, keeps): (&PortSettings, bool), ava
         let middle = low.midpoint(high);
         match fits(middle) {
             Some(_) => low = middle,
-            // Too few sessions are no answer either: more are looked at then.
+            // With zero sessions the search continues upwards.
             None if with(middle).1 == 0 => low = middle,
             None => high = middle,
         }
@@ -141,7 +141,7 @@ fn sessions_that_fit(plans: &[&Plan], (ports, keeps): (&PortSettings, bool), ava
     fits(low)
 }
 
-/// As [`check`], of what other tables need more than those that there are, all workers together.
+/// Like [`check`], for the additional memory of new tables of all workers.
 ///
 /// # Errors
 /// As [`check`].
@@ -155,7 +155,7 @@ pub(super) fn check_more(old: &[&Plan], new: &[&Plan]) -> Result<(), String> {
     }
 }
 
-/// Bytes that this process can get, and who sets that bound; `None` where the system does not say.
+/// Memory in bytes that this process can get, and the origin of the limit. `None` if unknown.
 fn available() -> Option<(u64, &'static str)> {
     let of_machine = fs::read_to_string("/proc/meminfo").ok().and_then(|text| mem_available(&text));
     let of_machine = of_machine.map(|bytes| (bytes, "the machine"));
@@ -164,7 +164,7 @@ fn available() -> Option<(u64, &'static str)> {
     of_machine.into_iter().chain(of_group).chain(of_process).min_by_key(|(bytes, _)| *bytes)
 }
 
-/// The machine's, with the huge pages that were set aside and are free: tables lie on those first.
+/// Available memory of the machine, including free reserved huge pages: tables use those first.
 fn mem_available(meminfo: &str) -> Option<u64> {
     let value = |name: &str| -> Option<u64> {
         let line = meminfo.lines().find_map(|line| line.strip_prefix(name))?;
@@ -194,7 +194,7 @@ fn left_of_group(group: &Path) -> Option<u64> {
     Some(max.saturating_sub(used.saturating_sub(files)))
 }
 
-/// Bytes left of the limits on this process's memory, if it has any.
+/// Memory left within the limits of this process, if it has any.
 fn process_limits() -> Option<u64> {
     let status = fs::read_to_string("/proc/self/status").ok()?;
     let limits = fs::read_to_string("/proc/self/limits").ok()?;
@@ -209,13 +209,13 @@ fn process_limits() -> Option<u64> {
     all.into_iter().flatten().min()
 }
 
-/// Pages that the tables of this process lie on, and `files`, which have sessions.
+/// Pages of this process's tables, and of `files`, which contain sessions.
 pub(super) fn pages(files: &[File]) -> Option<TablePages> {
     let text = fs::read_to_string("/proc/self/smaps_rollup").ok()?;
     let mut pages = of_rollup(&text);
     for file in files.iter().filter_map(|file| file.metadata().ok()) {
         let bytes = file.blocks() * 512;
-        // On tmpfs the block size is that of the pages.
+        // On tmpfs the block size is the page size.
         match file.blksize() >= HUGE_PAGE {
             true => pages.transparent_bytes += bytes,
             false => pages.small_bytes += bytes,
@@ -237,10 +237,10 @@ fn of_rollup(text: &str) -> TablePages {
     }
 }
 
-/// Memory by the pages it lies on, in words.
+/// Text about memory by kind of pages.
 pub fn by_pages(pages: &TablePages) -> String {
     let kinds = [
-        (pages.set_aside_bytes, "on huge pages set aside"),
+        (pages.set_aside_bytes, "on reserved huge pages"),
         (pages.transparent_bytes, "on transparent huge pages"),
         (pages.small_bytes, "on small pages"),
     ];
@@ -248,7 +248,7 @@ pub fn by_pages(pages: &TablePages) -> String {
     some.map(|(bytes, kind)| format!("{} {kind}", Bytes(*bytes))).collect::<Vec<_>>().join(", ")
 }
 
-/// Says what pages the tables got, and how to get better ones where that matters.
+/// Log lines about the pages of the tables, and how to get better ones if that matters.
 pub(super) fn describe(pages: &TablePages, needs: &Needs) -> Vec<String> {
     let mut lines = vec![format!("memory: {}", by_pages(pages))];
     let wanted = needs.huge_pages();
@@ -256,7 +256,7 @@ pub(super) fn describe(pages: &TablePages, needs: &Needs) -> Vec<String> {
     let tables = needs.of_tables();
     if pages.set_aside_bytes > 0 && missing > 0 {
         lines.push(format!(
-            "{missing} huge pages too few are set aside for all tables: sysctl -w vm.nr_hugepages={wanted}"
+            "{missing} more huge pages are needed for all tables: sysctl -w vm.nr_hugepages={wanted}"
         ));
     } else if tables > LARGE && pages.small_bytes > tables / 2 {
         lines.push(format!(
@@ -272,7 +272,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_available_is_read_and_compared() {
+    fn available_memory_is_read_and_compared() {
         let text = "MemTotal:       24000000 kB\nMemFree: 1 kB\nMemAvailable:    2048 kB\n";
         assert_eq!(mem_available(text), Some(2 << 20));
         assert_eq!(mem_available(&format!("{text}HugePages_Free:  3\n")), Some(8 << 20));
@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn sessions_are_named_that_would_fit() {
+    fn a_refusal_names_a_fitting_number_of_sessions() {
         let text = "[[port]]\ndevice = \"x\"\n[[pool]]\nprefixes = \"192.0.2.1\"\n[[nat64]]\n\
                     pool6 = \"64:ff9b::/96\"\n[limits]\nsessions_max = 1000000\n";
         let (config, _) = gatun_config::load_str(text, "t.toml").unwrap();
@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn pages_are_told_by_kind_and_what_is_missing_with_its_remedy() {
+    fn pages_are_described_by_kind_with_a_remedy_for_missing_ones() {
         let pages = of_rollup(
             "Rss: 9 kB\nAnonymous:  6144 kB\nAnonHugePages:  4096 kB\nShared_Hugetlb: 0 kB\nPrivate_Hugetlb: 2048 kB\n",
         );
@@ -338,7 +338,7 @@ mod tests {
             TableBytes { indexes: 1 << 30, huge_pages: 512, record_huge_pages: 100, ..TableBytes::default() };
         let needs = |keeps| Needs { tables: vec![table.clone()], keeps, ..Needs::default() };
         let said = |pages: &TablePages, keeps| describe(pages, &needs(keeps))[1..].join("\n");
-        assert!(said(&pages, true).starts_with("511 huge pages too few"), "{}", said(&pages, true));
+        assert!(said(&pages, true).starts_with("511 more huge pages"), "{}", said(&pages, true));
         assert!(said(&pages, false).ends_with("vm.nr_hugepages=612"), "{}", said(&pages, false));
         let small = TablePages { small_bytes: 1 << 30, ..TablePages::default() };
         assert!(said(&small, true).contains("vm.nr_hugepages=512,"), "{}", said(&small, true));

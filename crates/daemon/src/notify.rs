@@ -1,6 +1,6 @@
-//! What systemd is told (sd_notify(3)): that packets are translated, that the configuration changes, that the end has
-//! begun, and, as long as every worker answers, that all is well. A daemon that it hears nothing of it starts again; the
-//! next one goes on with the sessions.
+//! Notifications to systemd (sd_notify(3)): packets are translated, the configuration changes, the daemon
+//! stops, and, while every worker answers, a watchdog signal. If the signal is missing, systemd restarts the
+//! daemon, and the next process continues its sessions.
 
 use std::env;
 use std::os::linux::net::SocketAddrExt as _;
@@ -8,16 +8,16 @@ use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Where it is told; nowhere, where nobody has asked for it.
+/// Connection to systemd, if it has asked for notifications.
 #[derive(Clone, Default)]
 pub(super) struct Notifier {
     socket: Option<Arc<UnixDatagram>>,
-    /// How often it wants to hear that all is well, at least.
+    /// Longest interval between watchdog signals.
     watchdog: Option<Duration>,
 }
 
 impl Notifier {
-    /// As the environment says. Connected now, while the process may still go where the socket is.
+    /// Connects as the environment says. Must be called while the process may still reach the socket.
     pub(super) fn from_environment() -> Notifier {
         let socket = env::var("NOTIFY_SOCKET").ok().and_then(|name| connect(&name));
         let for_us = env::var("WATCHDOG_PID").map_or(true, |pid| pid == std::process::id().to_string());
@@ -26,36 +26,36 @@ impl Notifier {
         Notifier { socket: socket.map(Arc::new), watchdog }
     }
 
-    /// How often to tell that all is well: twice as often as is wanted.
+    /// Interval of watchdog signals: half of the longest one.
     pub(super) fn alive_every(&self) -> Option<Duration> {
         self.watchdog.map(|every| every / 2)
     }
 
-    /// Packets are translated.
+    /// Reports that packets are translated.
     pub(super) fn ready(&self, status: &str) {
         self.tell(&format!("READY=1\nSTATUS={status}"));
     }
 
-    /// The configuration is read again; [`ready`](Self::ready) says when that is over.
+    /// Reports that a reload has begun; [`ready`](Self::ready) reports its end.
     pub(super) fn reloading(&self) {
         let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
         let us = i128::from(now.tv_sec) * 1_000_000 + i128::from(now.tv_nsec) / 1_000;
-        self.tell(&format!("RELOADING=1\nMONOTONIC_USEC={us}\nSTATUS=changing to another configuration"));
+        self.tell(&format!("RELOADING=1\nMONOTONIC_USEC={us}\nSTATUS=reloading the configuration"));
     }
 
-    /// The end has begun.
+    /// Reports that the daemon stops.
     pub(super) fn stopping(&self) {
         self.tell("STOPPING=1\nSTATUS=stopping");
     }
 
-    /// Every worker answers.
+    /// Sends the watchdog signal.
     pub(super) fn alive(&self) {
         self.tell("WATCHDOG=1");
     }
 
     fn tell(&self, what: &str) {
         if let Some(socket) = &self.socket {
-            // Whoever does not listen any more needs no answer.
+            // If systemd no longer listens, nothing is lost.
             let _ = socket.send(what.as_bytes());
         }
     }
@@ -67,7 +67,7 @@ fn connect(name: &str) -> Option<UnixDatagram> {
         None => SocketAddr::from_pathname(name),
     };
     let socket = UnixDatagram::unbound().ok()?;
-    // A reader that hangs is not waited for.
+    // A reader that hangs must not block the daemon.
     socket.set_nonblocking(true).ok()?;
     socket.connect_addr(&address.ok()?).ok()?;
     Some(socket)

@@ -1,6 +1,6 @@
-//! Standard output and the log, each written by a thread of its own: a reader that does not read (a full pipe) must
-//! hold up neither a stop nor anything else. What such a reader misses is said on the other stream, and in
-//! the end by the exit status.
+//! Standard output and the log, each written by its own thread: a reader that does not read (a full pipe)
+//! must not block the daemon or its end. Text that such a reader misses is reported on the other stream and
+//! by the exit status.
 
 use gatun_api::types::LogLevel;
 use gatun_control::Level;
@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::Duration;
 
-/// Texts that wait for their reader at most.
+/// Largest number of texts that wait for their reader.
 const WAITING_MAX: usize = 16;
 
 /// Longest wait for the reader of each stream at the end.
@@ -18,14 +18,14 @@ const FINISH_MAX: Duration = Duration::from_secs(1);
 
 enum Message {
     Text(String),
-    /// Asks how the text before it went.
+    /// Asks for the result of the previous write.
     Flush(Sender<io::Result<()>>),
 }
 
-/// Writes to standard output; that nobody reads it any more (`| head`) is no error.
+/// Writes to standard output. A closed pipe (`| head`) is not an error.
 ///
 /// # Errors
-/// If standard output cannot be written to for any other reason.
+/// If standard output cannot be written for another reason.
 pub fn print_bytes(bytes: &[u8]) -> std::io::Result<()> {
     let mut out = std::io::stdout().lock();
     match out.write_all(bytes).and_then(|()| out.flush()) {
@@ -34,7 +34,7 @@ pub fn print_bytes(bytes: &[u8]) -> std::io::Result<()> {
     }
 }
 
-/// A stream that takes texts without blocking. Clones write to the same stream.
+/// Stream that accepts texts without blocking. Clones write to the same stream.
 #[derive(Clone)]
 pub(super) struct OutputStream {
     messages: Sender<Message>,
@@ -43,10 +43,10 @@ pub(super) struct OutputStream {
 }
 
 impl OutputStream {
-    /// An output whose texts a thread called `name` gives to `write`, which may block.
+    /// Creates a stream. A thread called `name` passes the texts to `write`, which may block.
     ///
     /// # Errors
-    /// If the process may have no more threads.
+    /// If the process has reached its limit of threads.
     pub(super) fn new(
         name: &str,
         write: impl FnMut(&str) -> io::Result<()> + Send + 'static,
@@ -58,8 +58,8 @@ impl OutputStream {
         Ok(output)
     }
 
-    /// Hands a text over. `false` where too many wait already; how many were lost in this way is written
-    /// before the next one that is taken.
+    /// Queues a text. Returns false if too many texts wait. The number of lost texts is written before the
+    /// next accepted one.
     pub(super) fn put(&self, text: &str) -> bool {
         if self.waiting.load(Ordering::Relaxed) >= WAITING_MAX {
             self.lost.fetch_add(1, Ordering::Relaxed);
@@ -69,21 +69,21 @@ impl OutputStream {
         true
     }
 
-    /// Hands over a text behind which nothing comes, however many wait.
+    /// Queues the last text, however many wait.
     fn put_last(&self, text: &str) {
         self.waiting.fetch_add(1, Ordering::Relaxed);
         let text = match self.lost.swap(0, Ordering::Relaxed) {
             0 => text.to_owned(),
-            n => format!("gatun: {n} texts are missing here, as nobody read them\n{text}"),
+            n => format!("gatun: {n} messages are missing here because nobody read them\n{text}"),
         };
-        // The thread ends with the last output, not before.
+        // The thread lives as long as the last clone.
         let _ = self.messages.send(Message::Text(text));
     }
 
-    /// Waits until everything so far is written.
+    /// Waits until all queued texts are written.
     ///
     /// # Errors
-    /// If the last text could not be written, or is not yet after `timeout`.
+    /// If the last text could not be written, or is not written within `timeout`.
     pub(super) fn flush(&self, timeout: Duration) -> io::Result<()> {
         let (answer, answers) = channel();
         let _ = self.messages.send(Message::Flush(answer));
@@ -95,7 +95,7 @@ impl OutputStream {
     }
 }
 
-/// The two streams of the daemon.
+/// Both streams of the daemon.
 #[derive(Clone)]
 pub(super) struct Output {
     stdout: OutputStream,
@@ -105,68 +105,68 @@ pub(super) struct Output {
 }
 
 impl Output {
-    /// For standard output and standard error.
+    /// Opens standard output and standard error.
     ///
     /// # Errors
-    /// If the process may have no more threads.
+    /// If the process has reached its limit of threads.
     pub(super) fn new() -> io::Result<Self> {
         let stderr =
             OutputStream::new("log", |line| io::Write::write_all(&mut io::stderr(), line.as_bytes()))?;
         let log = stderr.clone();
         let stdout = OutputStream::new("stdout", move |text| {
             print_bytes(text.as_bytes()).inspect_err(|error| {
-                log.put(&format!("gatun: standard output cannot be written: {error}\n"));
+                log.put(&format!("gatun: cannot write to standard output: {error}\n"));
             })
         })?;
         Ok(Output { stdout, stderr, level: Level::default() })
     }
 
-    /// One line for the operator or the journal. A standard error that is closed or not read stops no packets.
+    /// Logs a line. A closed or unread standard error does not stop packets.
     pub(super) fn log(&self, line: &str) {
         if self.level.has(LogLevel::Info) {
             self.error(line);
         }
     }
 
-    /// A line about what has failed, whatever the level.
+    /// Logs a line about a failure, at any log level.
     pub(super) fn error(&self, line: &str) {
         self.stderr.put(&format!("gatun: {line}\n"));
     }
 
-    /// Lines about one failure, whatever the level: all of them are written, or none.
+    /// Logs lines about one failure, at any log level: all of them or none.
     pub(super) fn error_lines(&self, lines: &[String]) {
         let text: String = lines.iter().map(|line| format!("gatun: {line}\n")).collect();
         self.stderr.put(&text);
     }
 
-    /// A line about how something was done, for who looks closely.
+    /// Logs a line at level debug.
     pub(super) fn debug(&self, line: impl FnOnce() -> String) {
         if self.level.has(LogLevel::Debug) {
             self.error(&line());
         }
     }
 
-    /// Waits until what was logged is written, but not for a reader who does not read.
+    /// Waits until logged lines are written, at most [`FINISH_MAX`].
     pub(super) fn settle(&self) {
         let _ = self.stderr.flush(FINISH_MAX);
     }
 
-    /// A text to standard output, where somebody reads it.
+    /// Prints a text to standard output, unless nobody reads it.
     pub(super) fn print(&self, text: &str) {
         if !self.stdout.put(text) {
             self.error("counters are not printed: nobody reads standard output");
         }
     }
 
-    /// The last text, for whose reader the process waits; `short` says the same in a line, for the log, where
-    /// nobody reads the text. Returns whether it was written.
+    /// Prints the last text and waits for its reader. If nobody reads it, the log gets `short`, the same in
+    /// one line. Returns true if both streams were written.
     pub(super) fn finish(&self, text: &str, short: &str) -> bool {
         self.stdout.put_last(text);
         let written = self.stdout.flush(FINISH_MAX);
         if let Err(why) = &written {
             self.error(&format!("standard output lacks the final counters ({why}): {short}"));
         }
-        // What nobody reads on either stream is left to the exit status.
+        // The exit status reports lines that nobody reads on either stream.
         self.stderr.flush(FINISH_MAX).is_ok() && written.is_ok()
     }
 }
@@ -180,7 +180,7 @@ fn drain(queue: &Receiver<Message>, waiting: &AtomicUsize, mut write: impl FnMut
                 waiting.fetch_sub(1, Ordering::Relaxed);
             }
             Message::Flush(answer) => {
-                // Whoever asked may have given up waiting.
+                // The caller may have stopped waiting.
                 let _ = answer.send(std::mem::replace(&mut last, Ok(())));
             }
         }
@@ -196,7 +196,7 @@ mod tests {
     const LATER: Duration = Duration::from_secs(10);
 
     #[test]
-    fn without_a_reader_nobody_waits_and_what_was_lost_is_counted_for_the_next() {
+    fn a_stream_without_a_reader_does_not_block_and_counts_lost_messages() {
         let (gate, closed) = channel::<()>();
         let written = Arc::new(Mutex::new(String::new()));
         let page = Arc::clone(&written);
@@ -213,12 +213,13 @@ mod tests {
         output.flush(LATER).unwrap();
         assert!(output.put("last"));
         output.flush(LATER).unwrap();
-        let expected = ".".repeat(WAITING_MAX) + "gatun: 3 texts are missing here, as nobody read them\nlast";
+        let expected =
+            ".".repeat(WAITING_MAX) + "gatun: 3 messages are missing here because nobody read them\nlast";
         assert_eq!(*written.lock().unwrap(), expected);
     }
 
     #[test]
-    fn a_text_that_cannot_be_written_is_an_error_once() {
+    fn an_unwritable_text_is_reported_once() {
         let output = OutputStream::new("test", |_| Err(io::ErrorKind::StorageFull.into())).unwrap();
         assert!(output.put("x"));
         assert_eq!(output.flush(LATER).unwrap_err().kind(), io::ErrorKind::StorageFull);

@@ -1,4 +1,4 @@
-//! The ports: opened, watched, and a backend of them for each worker.
+//! Ports of the daemon: opens and watches them, and creates a backend for each worker.
 
 use super::Event;
 use super::live_ports::LivePorts;
@@ -19,30 +19,31 @@ use super::dpdk;
 #[cfg(feature = "xdp")]
 use super::xdp::{self, OpenXdp};
 
-/// Open ports, which are watched.
+/// Open ports with their watch.
 #[derive(Default)]
 pub(super) struct Ports {
-    /// One for each worker.
+    /// Backend of each worker.
     pub(super) backends: Vec<Box<dyn Backend>>,
-    /// Names of the TUN devices as the kernel has them.
+    /// Names of the TUN devices in the kernel.
     pub(super) names: Vec<String>,
-    /// To let them change.
+    /// Changes of Ethernet ports.
     pub(super) live: LivePorts,
-    /// To give TUN devices other addresses and routes.
+    /// Changes of TUN devices' addresses and routes.
     pub(super) routes: Option<Routes>,
-    /// The network helper, where there is one.
+    /// State of the network helper, if there is one.
     pub(super) helper: HelperState,
     /// Lines for the log.
     said: Vec<String>,
-    /// Keep the devices' names taken, or DPDK's environment, until the last worker has ended.
+    /// Locks of the devices' names, or DPDK's environment, kept until the last worker has ended.
     _guards: Vec<Box<dyn Any>>,
 }
 
 impl Ports {
-    /// Opens them. `killed`: whether TUN devices that are made stay where the process is killed. The network helper begins here, as it keeps rights that are then given up.
+    /// Opens the ports. `killed` is the fate of created TUN devices if the process is killed. The network
+    /// helper starts here, because it keeps rights that the daemon then drops.
     ///
     /// # Errors
-    /// Each says what to do about it.
+    /// Returns an error that says what to do, if a port cannot be opened.
     pub(super) fn open(
         settings: &PortSettings,
         killed: OnKill,
@@ -103,7 +104,7 @@ fn open_tun(
         .iter()
         .map(|config| open_device(config, killed))
         .collect::<Result<_, _>>()
-        .context("no device to work on")?;
+        .context("cannot open the devices")?;
     let names: Vec<String> = devices.iter().map(|device| device.name.clone()).collect();
     let watched: Vec<WatchedDevice> = names.iter().zip(configs).map(watched).collect();
     let (routes, helper, started) = net_helper::for_devices(&watched, (user, sandbox), events)?;
@@ -111,11 +112,11 @@ fn open_tun(
         let how = match (device.attached, config.mode) {
             (false, _) => "created",
             (true, Mode::Attach) => "attached",
-            (true, Mode::Create) => "taken over, as an earlier gatun left it",
+            (true, Mode::Create) => "taken over from an earlier gatun",
         };
         let udp_gro = match (config.udp_gro, device.udp_gro) {
-            (true, true) => "; UDP datagrams of one flow are written together",
-            (true, false) => "; no udp_gro, which needs USO: Linux 6.2",
+            (true, true) => "; UDP datagrams of a flow are joined (udp_gro)",
+            (true, false) => "; udp_gro is off: it needs USO (Linux 6.2)",
             (false, _) => "",
         };
         format!("device {}: {how}, offloads: {}{udp_gro}", device.name, device.offloads.describe())
@@ -123,7 +124,7 @@ fn open_tun(
     let preceded = devices.iter().flat_map(|device| {
         let of = |route| {
             format!(
-                "device {0}: gets packets for which the host has this route, which holds again when {0} is gone: {route}",
+                "device {0}: takes precedence over this route of the host until {0} is removed: {route}",
                 device.name
             )
         };

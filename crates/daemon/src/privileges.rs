@@ -1,7 +1,7 @@
-//! Capabilities: those that opening devices needs until the devices are open, none after. The network helper keeps the right
-//! to set routes, where there are any (docs/decisions/0011).
+//! Capabilities. The daemon keeps those that devices need until the devices are open, and none after. The
+//! network helper keeps the right to set routes, if there are any (docs/decisions/0011).
 //!
-//! Capabilities belong to threads: those that begin later have what the main thread has left.
+//! Capabilities belong to threads. A new thread gets those that the main thread still has.
 
 use anyhow::{Context as _, anyhow};
 use rustix::io::Errno;
@@ -15,20 +15,20 @@ use rustix::thread::{
 };
 use std::str::FromStr;
 
-/// Rights that opening ports needs.
+/// Rights needed to open ports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Rights {
     /// CAP_NET_ADMIN.
     Tun,
-    /// Those of AF_XDP.
+    /// Capabilities of AF_XDP.
     #[cfg(feature = "xdp")]
     Xdp,
-    /// All that there are, as a card's driver may need any.
+    /// All capabilities, because a card's driver may need any.
     #[cfg(feature = "dpdk")]
     All,
 }
 
-/// A user to become.
+/// User to switch to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct User {
     uid: u32,
@@ -52,15 +52,16 @@ impl User {
 impl FromStr for User {
     type Err = anyhow::Error;
 
-    /// A name of /etc/passwd, or `UID:GID`.
+    /// Parses a name of /etc/passwd, or `UID:GID`.
     fn from_str(name: &str) -> Result<Self, Self::Err> {
         if let Some((uid, gid)) = name.split_once(':') {
-            let parse = |s: &str| s.parse().map_err(|_| anyhow!("'{name}' is not UID:GID"));
+            let parse =
+                |s: &str| s.parse().map_err(|_| anyhow!("invalid user '{name}': expected a name or UID:GID"));
             return Ok(User { uid: parse(uid)?, gid: parse(gid)? });
         }
-        let passwd = std::fs::read_to_string("/etc/passwd").context("/etc/passwd cannot be read")?;
+        let passwd = std::fs::read_to_string("/etc/passwd").context("cannot read /etc/passwd")?;
         find_user(&passwd, name).ok_or_else(|| {
-            anyhow!("there is no user '{name}': create it (useradd --system {name}), or give UID:GID")
+            anyhow!("unknown user '{name}': create it (useradd --system {name}), or give UID:GID")
         })
     }
 }
@@ -75,14 +76,15 @@ fn find_user(passwd: &str, name: &str) -> Option<User> {
     })
 }
 
-/// Capabilities of AF_XDP and of software drivers: attach a program, open sockets, load it, lock the packets' memory.
+/// Capabilities of AF_XDP and of software drivers: attaching a program, opening sockets, loading a program,
+/// locking packet memory.
 #[cfg(any(feature = "xdp", feature = "dpdk"))]
 const XDP: CapabilitySet = CapabilitySet::NET_ADMIN
     .union(CapabilitySet::NET_RAW)
     .union(CapabilitySet::BPF)
     .union(CapabilitySet::IPC_LOCK);
 
-/// Gives up everything but what opening devices needs, and becoming another user where `switch` is set.
+/// Drops all capabilities except those needed to open devices, and to switch users if `switch` is set.
 pub(super) fn keep_for_start(switch: bool, rights: Rights) -> anyhow::Result<()> {
     let mut wanted = match rights {
         Rights::Tun => CapabilitySet::NET_ADMIN,
@@ -98,14 +100,14 @@ pub(super) fn keep_for_start(switch: bool, rights: Rights) -> anyhow::Result<()>
         wanted |= CapabilitySet::SETUID | CapabilitySet::SETGID;
     }
     let held = capabilities(None)?.permitted & wanted;
-    set(held).context("capabilities cannot be given up")
+    set(held).context("cannot drop capabilities")
 }
 
-/// Runs `spawn`, which starts a program, and lets that have the capabilities of the calling thread. Programs of root have
-/// them anyway.
+/// Runs `spawn`, which starts a program that gets the capabilities of the calling thread. Programs of root
+/// get them anyway.
 pub(crate) fn let_inherit<T>(spawn: impl FnOnce() -> T) -> T {
     let Ok(own) = capabilities(None) else { return spawn() };
-    // Where the kernel refuses any of this, the program says what it lacks.
+    // If the kernel refuses, the program reports what it lacks.
     if set_capabilities(None, CapabilitySets { inheritable: own.permitted, ..own }).is_ok() {
         for capability in own.permitted.iter() {
             let _ = configure_capability_in_ambient_set(capability, true);
@@ -117,35 +119,35 @@ pub(crate) fn let_inherit<T>(spawn: impl FnOnce() -> T) -> T {
     result
 }
 
-/// Becomes `user`, gives up every capability, and makes sure that none comes back.
+/// Switches to `user`, drops all capabilities, and prevents them from returning.
 pub(crate) fn drop_all(user: Option<&User>) -> anyhow::Result<()> {
     drop_to(user, CapabilitySet::empty())
 }
 
-/// The same, but for the right to set routes, in the calling thread.
+/// Like [`drop_all`], but keeps the right to set routes, in the calling thread.
 pub(crate) fn keep_net_admin(user: Option<&User>) -> anyhow::Result<()> {
     keep(user, CapabilitySet::NET_ADMIN)
 }
 
-/// The same, but for the rights to use an interface through AF_XDP.
+/// Like [`drop_all`], but keeps the rights to use an interface through AF_XDP.
 #[cfg(feature = "xdp")]
 pub(crate) fn keep_for_xdp(user: Option<&User>) -> anyhow::Result<()> {
     keep(user, XDP)
 }
 
-/// Raises the limit of locked memory as far as this process may, so that memory of packets can be registered later
-/// without a capability.
+/// Raises the limit of locked memory as far as this process may, so that packet memory can be registered
+/// later without a capability.
 #[cfg(feature = "xdp")]
 fn raise_locked_memory() {
     let unlimited = Rlimit { current: None, maximum: None };
     if setrlimit(Resource::Memlock, unlimited).is_err() {
         let maximum = getrlimit(Resource::Memlock).maximum;
-        // Refused for nobody: it is the limit already.
+        // The kernel never refuses to raise the limit up to its maximum.
         let _ = setrlimit(Resource::Memlock, Rlimit { current: maximum, maximum });
     }
 }
 
-/// Gives up every capability in the calling thread, but CAP_IPC_LOCK where memory of packets cannot be registered
+/// Drops all capabilities in the calling thread, except CAP_IPC_LOCK if packet memory cannot be registered
 /// without it.
 #[cfg(feature = "xdp")]
 pub(crate) fn keep_for_registration(user: Option<&User>) -> anyhow::Result<()> {
@@ -155,30 +157,30 @@ pub(crate) fn keep_for_registration(user: Option<&User>) -> anyhow::Result<()> {
     }
 }
 
-/// The same, but for the rights to open packet sockets and interfaces, and to have memory that stays.
+/// Like [`drop_all`], but keeps the rights to open packet sockets and interfaces, and to lock memory.
 #[cfg(feature = "dpdk")]
 pub(crate) fn keep_for_packets(user: Option<&User>) -> anyhow::Result<()> {
     keep(user, XDP)
 }
 
 fn keep(user: Option<&User>, kept: CapabilitySet) -> anyhow::Result<()> {
-    // Else becoming another user would take all of them.
-    set_keep_capabilities(true).context("capabilities cannot be kept")?;
+    // Switching to another user would drop all capabilities.
+    set_keep_capabilities(true).context("cannot keep capabilities")?;
     drop_to(user, kept & capabilities(None)?.permitted)
 }
 
 fn drop_to(user: Option<&User>, held: CapabilitySet) -> anyhow::Result<()> {
     if let Some(user) = user {
         become_user(user).with_context(|| {
-            format!("cannot become user {}; it needs CAP_SETUID and CAP_SETGID", user.uid)
+            format!("cannot switch to user {}; this needs CAP_SETUID and CAP_SETGID", user.uid)
         })?;
     }
     match clear_ambient_capability_set() {
         Ok(()) | Err(Errno::INVAL) => {} // INVAL: a kernel without ambient capabilities
-        Err(e) => return Err(e).context("ambient capabilities cannot be given up"),
+        Err(e) => return Err(e).context("cannot drop ambient capabilities"),
     }
-    set(held).context("capabilities cannot be given up")?;
-    set_no_new_privs(true).context("no_new_privs cannot be set")
+    set(held).context("cannot drop capabilities")?;
+    set_no_new_privs(true).context("cannot set no_new_privs")
 }
 
 fn become_user(user: &User) -> Result<(), Errno> {
@@ -198,7 +200,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_user_is_found_by_name_or_by_numbers() {
+    fn users_are_parsed_by_name_and_by_numbers() {
         let passwd =
             "root:x:0:0:root:/root:/bin/sh\ngatun-x:x:1:1::/:\ngatun:x:997:996::/nonexistent:/bin/false\n";
         assert_eq!(find_user(passwd, "gatun"), Some(User { uid: 997, gid: 996 }));

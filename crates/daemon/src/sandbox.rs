@@ -1,9 +1,10 @@
-//! What the process cannot do any more once its devices are open, whoever makes it run what code: files and ports by Landlock
-//! (`files`), system calls by seccomp (`calls`). Decision 0075 says why what is allowed.
+//! Sandbox of the process after its devices are open, even if it executes an intruder's code: Landlock
+//! restricts files and ports (`files`), seccomp restricts system calls (`calls`). Decision 0075 gives the
+//! reasons for what is allowed.
 //!
-//! Both belong to threads, and threads that begin later have them from their beginning: the main thread enters before it
-//! starts the others, and each of those that were there before enters by itself. The network helper is a process with a
-//! tighter list of its own.
+//! Both apply to threads and are inherited by new threads: the main thread enters the sandbox before it
+//! starts the others, and earlier threads enter it themselves. The network helper is a process with its own,
+//! shorter list.
 
 mod calls;
 mod files;
@@ -19,41 +20,42 @@ use std::sync::Arc;
 
 pub(super) use calls::Calls;
 
-/// What is left to the process.
+/// Restrictions of the process. `None` without a sandbox.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Sandbox(Option<Arc<Allowed>>);
 
-/// Files.
+/// Accessible files.
 #[derive(Debug, Default)]
 struct Allowed {
-    /// Directories whose files it may read.
+    /// Directories with readable files.
     read: Vec<PathBuf>,
-    /// Directories in which it may make, write, rename and remove files: made where they are not there.
+    /// Directories in which files can be created, written, renamed and removed. They are created if they are
+    /// missing.
     write: Vec<PathBuf>,
-    /// The same, where they are there.
+    /// The same for directories that are not created.
     usual: Vec<PathBuf>,
 }
 
 impl Sandbox {
-    /// None: all that its rights allow.
+    /// No sandbox.
     pub(super) fn none() -> Sandbox {
         Sandbox(None)
     }
 
-    /// For a process that opens no file.
+    /// Sandbox of a process that opens no file.
     pub(super) fn without_files() -> Sandbox {
         Sandbox(Some(Arc::default()))
     }
 
-    /// For what a configuration asks for.
+    /// Sandbox for a configuration.
     pub(super) fn of(settings: &Settings) -> Sandbox {
         let mut allowed = Allowed::default();
         let facts = &settings.control.facts;
-        // It is replaced by order of the API, wherever links lead.
+        // The API replaces the configuration file, after following links.
         let file = Path::new(&facts.config.file);
         allowed.write.extend(std::fs::canonicalize(file).ok().as_deref().and_then(directory));
         allowed.read.extend(directory(file));
-        // Files of mappings are replaced by order of the API too.
+        // The API also replaces files of mappings.
         allowed.write.extend(
             settings
                 .mapping_files
@@ -73,14 +75,14 @@ impl Sandbox {
         }
         let spools = settings.exports.iter().filter_map(|export| export.spool.as_ref());
         allowed.write.extend(spools.map(|(spool, _)| spool.clone()));
-        // Its own: what a later configuration names there can be had without a restart.
+        // Gatun's own directory: a later configuration can use it without a restart.
         allowed.usual.extend(directory(Path::new(LOG_DIRECTORY)));
         allowed.write.extend(match &settings.state {
             StateDir::Usual => Some(super::state::USUAL.into()),
             StateDir::Path(path) => Some(path.clone()),
             StateDir::Off => None,
         });
-        // The API's socket is taken away at the end.
+        // The API's socket is removed at the end.
         allowed.write.extend(match &settings.control.api.socket {
             ApiSocket::Usual => directory(Path::new(gatun_api::SOCKET)),
             ApiSocket::Path(path) => directory(path),
@@ -89,19 +91,19 @@ impl Sandbox {
         Sandbox(Some(Arc::new(allowed)))
     }
 
-    /// Whether there is one.
+    /// Returns true if there is a sandbox.
     pub(super) fn is_wanted(&self) -> bool {
         self.0.is_some()
     }
 
-    /// Whether files in a directory can be written as far as it is concerned.
+    /// Returns true if the sandbox allows to write files in a directory.
     pub(super) fn knows(&self, directory: &Path) -> bool {
         let Some(allowed) = &self.0 else { return true };
         allowed.write.iter().chain(&allowed.usual).any(|known| directory.starts_with(known))
     }
 
-    /// Leaves the calling thread, and those that it starts, no more than this and `calls`. Gives what is in force, for
-    /// the log.
+    /// Restricts the calling thread, and threads that it starts, to these files and `calls`. Returns the
+    /// result for the log.
     pub(super) fn enter(&self, calls: Calls) -> Enforced {
         let Some(allowed) = &self.0 else {
             return Enforced(None);
@@ -109,7 +111,7 @@ impl Sandbox {
         let nothing = Allowed::default();
         let allowed = if calls.needs_files() { allowed } else { &nothing };
         for path in &allowed.write {
-            // What is not there yet cannot be named. Where it cannot be made, whoever needs it says so.
+            // Landlock cannot name a missing directory. If it cannot be created, its user reports that.
             let _ = DirBuilder::new().recursive(true).mode(0o750).create(path);
         }
         let files =
@@ -122,8 +124,8 @@ impl Sandbox {
     }
 }
 
-/// Leaves a process that serves the web page of a daemon at `socket` no more than it needs: root becomes the owner of the socket,
-/// where there is one already, and keeps no capability in any case.
+/// Restricts a process that serves the web page of a daemon at `socket`. Root becomes the owner of the
+/// socket, if it exists, and keeps no capability.
 ///
 /// # Errors
 /// If privileges cannot be dropped.
@@ -131,12 +133,13 @@ pub fn serve_page_only(socket: &Path) -> anyhow::Result<()> {
     let owner = std::fs::metadata(socket).ok().filter(|_| rustix::process::geteuid().is_root());
     let user = owner.map(|owner| privileges::User::new(owner.uid(), owner.gid()));
     privileges::drop_all(user.as_ref())?;
-    // A kernel that lacks a part of it is no reason not to show the page.
+    // The page is shown even if the kernel lacks a part of the sandbox.
     let _ = Sandbox::without_files().enter(Calls::Page);
     Ok(())
 }
 
-/// What of the sandbox is in force: files and calls, each with what is missing; or none was wanted.
+/// Result of entering the sandbox: for files and calls each, what is active or missing. `None` without a
+/// sandbox.
 pub(super) struct Enforced(Option<[Result<&'static str, String>; 2]>);
 
 impl fmt::Display for Enforced {
@@ -149,12 +152,12 @@ impl fmt::Display for Enforced {
 }
 
 impl Enforced {
-    /// The parts that are not in force.
+    /// Missing parts.
     pub(super) fn missing(&self) -> Vec<String> {
         self.0.iter().flatten().filter_map(|half| half.clone().err()).collect()
     }
 
-    /// For the API; `helper`: what the sandbox of the network helper lacks.
+    /// Result for the API. `helper` are the missing parts of the network helper's sandbox.
     pub(super) fn told_with(&self, helper: &[String]) -> types::Sandbox {
         if self.0.is_none() {
             return types::Sandbox { state: Bound::Not, missing: vec!["--no-sandbox".to_owned()] };
@@ -165,7 +168,7 @@ impl Enforced {
             0 if missing.is_empty() && helper.is_empty() => Bound::Whole,
             _ => Bound::Partly,
         };
-        // A kernel that lacks a part lacks it for both.
+        // A part that the kernel lacks is missing in both; it is listed once.
         let only_helper = helper.iter().filter(|part| !missing.contains(part));
         let only_helper: Vec<String> = only_helper.map(|part| format!("network helper: {part}")).collect();
         missing.extend(only_helper);
@@ -173,7 +176,7 @@ impl Enforced {
     }
 }
 
-/// The directory that a file is in.
+/// Directory that contains a file.
 fn directory(file: &Path) -> Option<PathBuf> {
     let directory = file.parent()?;
     Some(if directory.as_os_str().is_empty() { ".".into() } else { directory.to_owned() })

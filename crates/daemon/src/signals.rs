@@ -1,4 +1,4 @@
-//! SIGTERM and SIGINT stop, SIGUSR1 reports, SIGHUP reads the configuration again.
+//! Signals: SIGTERM and SIGINT stop the daemon, SIGUSR1 prints counters, SIGHUP reloads the configuration.
 
 use super::Event;
 use anyhow::Context as _;
@@ -14,21 +14,20 @@ pub(crate) enum Signal {
     Reload,
 }
 
-/// Signals that are held until somebody listens.
+/// Signals that wait until a thread listens.
 pub(super) struct Watched(Signals);
 
 impl Watched {
-    /// Takes signals from now on. (It makes a pair of sockets, which the sandbox forbids.)
+    /// Starts to collect signals. It creates a pair of sockets, which the sandbox forbids.
     ///
     /// # Errors
-    /// If they cannot be watched.
+    /// If signals cannot be watched.
     pub(super) fn new() -> anyhow::Result<Watched> {
-        let signals =
-            Signals::new([SIGTERM, SIGINT, SIGUSR1, SIGHUP]).context("signals cannot be watched")?;
+        let signals = Signals::new([SIGTERM, SIGINT, SIGUSR1, SIGHUP]).context("cannot watch signals")?;
         Ok(Watched(signals))
     }
 
-    /// Sends an event for each signal, from a thread of its own.
+    /// Starts the thread that sends an event for each signal.
     ///
     /// # Errors
     /// If no thread can be started.
@@ -45,7 +44,10 @@ impl Watched {
                 }
             }
         };
-        std::thread::Builder::new().name("signals".into()).spawn(body).context("no thread for signals")?;
+        std::thread::Builder::new()
+            .name("signals".into())
+            .spawn(body)
+            .context("cannot start the signal thread")?;
         Ok(())
     }
 }

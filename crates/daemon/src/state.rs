@@ -1,12 +1,14 @@
-//! The directory in memory where sessions are kept for the next process.
+//! Directory in memory that saves sessions for the next process.
 //!
 //! ```text
-//!   lock                   held by the daemon whose directory it is
-//!   names.json             whose numbers the records use, and which files they are in; replaced as a whole
+//!   lock                   held by the daemon that uses the directory
+//!   names.json             names behind the numbers in records, and the generation of the files; replaced
+//!   atomically
 //!   sessions.GEN.WORKER    the records of each worker's engine (gatun_nat::kept)
 //! ```
-//! Until `names.json` names new files, the old ones are what the next process takes over: one that is killed while it
-//! starts has lost nothing. It names the old ones too until all of their sessions are in the new.
+//! The next process restores the old files until `names.json` names new ones, so a process that is killed
+//! while it starts loses nothing. `names.json` also names the old files until all of their sessions are in
+//! the new ones.
 
 use crate::privileges::User;
 use gatun_config::{Bytes, StateDir};
@@ -33,70 +35,70 @@ pub const USUAL: &str = "/run/gatun/state";
 const LET_GO_MAX: Duration = Duration::from_millis(1_000);
 /// `TMPFS_MAGIC` of `linux/magic.h`.
 const TMPFS: i64 = 0x0102_1994;
-/// The unit of `st_blocks`, whatever the file system's own is (stat(2)).
+/// Unit of `st_blocks`, independent of the file system's block size (stat(2)).
 const BLOCK: u64 = 512;
-/// Room in the file system beside the records.
+/// Additional bytes in the file system for files other than records.
 const ROOM_BESIDE: u64 = 16 << 20;
-/// Bytes of `names.json` that are read at most; far more than names take.
+/// Largest accepted size of `names.json`, far more than names need.
 const NAMES_MAX: u64 = 64 << 20;
-/// Processes that may have been killed one after the other before all sessions of the one before were in their own files,
-/// without their successor taking its time.
+/// Number of processes that may be killed in sequence before all sessions of the previous one are restored.
+/// After more, the next process restores all sessions before the first packet.
 pub(crate) const EARLIER_MAX: usize = 2;
 
-/// Names behind the numbers in records. It grows and is never renumbered while a process runs.
+/// Names behind the numbers in records. They are extended and never renumbered while a process runs.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Names {
-    /// Which files the records are in.
+    /// Generation of the files with the records.
     pub generation: u64,
     /// Number of workers; each has one file of records.
     pub workers: usize,
-    /// By number.
+    /// Instances by number.
     pub instances: Vec<InstanceNames>,
-    /// By what subscribers are dealt out to workers.
+    /// Key that distributes subscribers over workers.
     pub steering: [u64; 4],
     /// Public addresses of each worker.
     #[serde(default)]
     pub dealt: Vec<Dealt>,
-    /// Public addresses that get no new bindings: the first and the last of each range, in order.
+    /// Ranges of public addresses that get no new bindings, each with its first and last one, in order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub drained: Vec<(Ipv4Addr, Ipv4Addr)>,
-    /// Processes before this one whose sessions are not all in its own files yet, the latest first.
+    /// Previous processes whose sessions are not all restored, the latest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub earlier: Vec<Names>,
 }
 
 impl Names {
-    /// All processes that have sessions, the latest first.
+    /// All processes with saved sessions, the latest first.
     pub fn sources(&self) -> impl Iterator<Item = &Names> {
         std::iter::once(self).chain(&self.earlier)
     }
 }
 
-/// An instance by name.
+/// Names of an instance.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct InstanceNames {
     /// `nat64` or `nat44`.
     pub kind: String,
-    /// As the configuration names it.
+    /// Name in the configuration.
     pub name: String,
     /// Translation prefixes, by number.
     pub prefixes: Vec<String>,
 }
 
-/// The directory, held.
+/// Open and locked directory.
 pub struct Directory {
     path: PathBuf,
     directory: File,
-    /// Whether the file system is ours, with room for the records of several processes at a time.
+    /// True if Gatun has mounted the file system, with room for the records of several processes.
     is_own: bool,
     _lock: File,
 }
 
-/// Opens the directory that the configuration names, for engines whose records take `bytes`. `Ok(Err(_))`: the usual
-/// one cannot be had, and why.
+/// Opens the configured directory, for engines whose records take `bytes`. `Ok(Err(_))` has the reason why
+/// the default directory cannot be used.
 ///
 /// # Errors
-/// If the one that the configuration names cannot be had.
+/// If the configured directory cannot be used.
 pub(crate) fn open(
     settings: &StateDir,
     bytes: u64,
@@ -114,14 +116,13 @@ pub(crate) fn open(
     }
 }
 
-/// Reads what a daemon keeps in a directory, which it may have open: its names, and each worker's records; and so of
-/// processes before it that have sessions too.
+/// Reads the names and the workers' records in a directory, which a daemon may use meanwhile, also those of
+/// earlier processes that have sessions.
 ///
 /// # Errors
-/// If there is none.
+/// If the directory has no saved sessions.
 pub fn read(path: &Path) -> Result<Vec<(Names, Vec<File>)>, String> {
-    let none =
-        |e: &dyn std::fmt::Display| format!("{}: no gatun keeps its sessions there ({e})", path.display());
+    let none = |e: &dyn std::fmt::Display| format!("{}: no saved sessions of gatun ({e})", path.display());
     let directory = open_directory(path).map_err(|e| none(&e))?;
     let names = read_names(&directory).map_err(|e| none(&e))?;
     let files = |names: &Names| {
@@ -135,19 +136,20 @@ fn open_directory(path: &Path) -> io::Result<File> {
     File::options().read(true).custom_flags((OFlags::DIRECTORY | OFlags::NOFOLLOW).bits() as i32).open(path)
 }
 
-/// Opens a regular file of a directory, if it has no other name: whoever owns the directory may have put it there.
+/// Opens a regular file without other hard links in a directory: the directory's owner may have planted the
+/// file.
 fn open_in(directory: &File, name: &str, flags: OFlags) -> io::Result<File> {
-    // Where it is a pipe, nobody is waited for.
+    // Does not block on a pipe.
     let safe = OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let file = File::from(openat(directory, name, flags | safe, Mode::RUSR | Mode::WUSR)?);
     let metadata = file.metadata()?;
     if !metadata.is_file() || metadata.nlink() > 1 {
-        return Err(io::Error::other(format!("{name} is not a regular file, or has a second name")));
+        return Err(io::Error::other(format!("{name} is not a regular file, or has several links")));
     }
     Ok(file)
 }
 
-/// Makes a file in a directory, instead of what has its name.
+/// Creates a file in a directory and replaces an existing one.
 fn make_in(directory: &File, name: &str) -> io::Result<File> {
     match unlinkat(directory, name, AtFlags::empty()) {
         Ok(()) | Err(Errno::NOENT) => open_in(directory, name, OFlags::RDWR | OFlags::CREATE | OFlags::EXCL),
@@ -161,30 +163,30 @@ fn read_names(directory: &File) -> io::Result<Names> {
     Ok(serde_json::from_str(&text)?)
 }
 
-// Private mappings of shared memory are writable, so the file has to be.
+// Private mappings of shared memory are writable, so the file has to be opened for writing.
 fn open_records(directory: &File, generation: u64, worker: usize) -> io::Result<File> {
     open_in(directory, &records(generation, worker), OFlags::RDWR)
 }
 
-/// The name of a worker's records.
+/// File name of a worker's records.
 fn records(generation: u64, worker: usize) -> String {
     format!("sessions.{generation}.{worker}")
 }
 
 impl Directory {
-    /// Makes it where there is none, and holds it, for records of `bytes`. `user` is to write there later.
+    /// Creates the directory if needed and locks it, for records of `bytes`. `user` will write to it later.
     ///
     /// # Errors
-    /// If it cannot be made or locked.
+    /// If the directory cannot be created or locked.
     pub fn open(path: &Path, bytes: u64, user: Option<&User>) -> Result<Directory, String> {
         let shown = path.display();
-        // The API's socket may be beside it, for others too.
+        // The API's socket may be next to it, for other users too.
         let parents = path.parent().map_or(Ok(()), fs::create_dir_all);
         let made = parents.and_then(|()| fs::DirBuilder::new().mode(0o700).create(path));
         made.or_else(|e| if path.is_dir() { Ok(()) } else { Err(e) })
-            .map_err(|e| format!("{shown} cannot be made: {e}"))?;
+            .map_err(|e| format!("cannot create {shown}: {e}"))?;
         let mounted = mount_memory(path, bytes);
-        let directory = open_directory(path).map_err(|e| format!("{shown} cannot be opened: {e}"))?;
+        let directory = open_directory(path).map_err(|e| format!("cannot open {shown}: {e}"))?;
         let system = fstatfs(&directory).map_err(|e| format!("{shown}: {e}"))?;
         if system.f_type != TMPFS {
             return Err(format!(
@@ -193,34 +195,34 @@ impl Directory {
         }
         let lock = lock(&directory, path)?;
         if let Some(user) = user {
-            // Whoever it becomes has to write there, where the configuration changes.
+            // The later user has to write to it when the configuration changes.
             let (uid, gid) = (Uid::from_raw(user.uid()), Gid::from_raw(user.gid()));
             fchown(&directory, Some(uid), Some(gid)).map_err(|e| format!("{shown}: {e}"))?;
         }
         Ok(Directory { path: path.to_owned(), directory, is_own: mounted, _lock: lock })
     }
 
-    /// Names that the previous process left, if there was one.
+    /// Names left by the previous process, if there was one.
     pub fn names(&self) -> Option<Names> {
         read_names(&self.directory).ok()
     }
 
-    /// Replaces the names that the next process finds.
+    /// Replaces the names for the next process.
     ///
     /// # Errors
-    /// If it cannot be written; then it finds what it would have found before.
+    /// If they cannot be written. The next process then finds the previous names.
     pub fn set_names(&self, names: &Names) -> io::Result<()> {
         let mut new = make_in(&self.directory, "names.new")?;
         new.write_all(serde_json::to_string(names)?.as_bytes())?;
         Ok(renameat(&self.directory, "names.new", &self.directory, "names.json")?)
     }
 
-    /// Whether there is room for the records of several processes at a time.
+    /// Returns true if there is room for the records of several processes.
     pub fn has_room_for_several(&self) -> bool {
         self.is_own
     }
 
-    /// Gives memory back that other processes have reserved for their records and never used. Returns the bytes that
+    /// Frees memory that other processes have reserved for records and never used. Returns the bytes that
     /// their files still have.
     pub fn trim(&self, names: &Names) -> u64 {
         let mut left = 0;
@@ -234,7 +236,7 @@ impl Directory {
         left
     }
 
-    /// Removes all records but those of the processes that `names` tells of.
+    /// Removes all records except those of the processes in `names`.
     pub fn remove_all_but(&self, names: &Names) {
         let Ok(entries) = fs::read_dir(&self.path) else { return };
         for entry in entries.flatten() {
@@ -242,22 +244,22 @@ impl Directory {
             let of = name.to_str().and_then(|name| name.strip_prefix("sessions.")?.split_once('.'));
             let is_named = |number: &str| names.sources().any(|of| number == of.generation.to_string());
             if of.is_some_and(|(number, _)| !is_named(number)) {
-                // What cannot be removed is in nobody's way but memory's, and tried again at the next start.
+                // A file that cannot be removed only takes memory. The next start tries again.
                 let _ = unlinkat(&self.directory, &name, AtFlags::empty());
             }
         }
     }
 
-    /// Opens a worker's records to be read.
+    /// Opens the records of a worker.
     pub fn records(&self, generation: u64, worker: usize) -> io::Result<File> {
         open_records(&self.directory, generation, worker)
     }
 
-    /// Makes a file of `bytes` zeroes for a worker's records, all of which have memory: a page that cannot be had later
-    /// would end the process.
+    /// Creates a file of `bytes` zeros for a worker's records and allocates all of its memory: a page that is
+    /// missing later would end the process.
     ///
     /// # Errors
-    /// If the file system has no room: then no file is left.
+    /// If the file system has no room. Then no file is left.
     pub fn new_records(&self, generation: u64, worker: usize, bytes: u64) -> Result<File, NoRoom> {
         let name = records(generation, worker);
         let made = self.allocated(&name, bytes);
@@ -276,7 +278,7 @@ impl Directory {
     }
 }
 
-/// A file system that has no memory for records.
+/// Error: the file system has no room for records.
 #[derive(Debug)]
 pub struct NoRoom {
     directory: PathBuf,
@@ -290,7 +292,7 @@ impl std::fmt::Display for NoRoom {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let NoRoom { directory, needed, free, error } = self;
         let (needed, free) = (Bytes(*needed), Bytes(*free));
-        write!(f, "{}: no room for {needed} of sessions, {free} are free ({error})", directory.display())
+        write!(f, "{}: no room for {needed} of sessions, only {free} free ({error})", directory.display())
     }
 }
 
@@ -300,8 +302,9 @@ fn free_bytes(directory: &File) -> u64 {
     rustix::fs::fstatvfs(directory).map_or(0, |system| system.f_bavail.saturating_mul(system.f_frsize))
 }
 
-/// Mounts memory at `path`, with room for the records of all processes that may have some at a time, or gives the one that
-/// is there that much. Says whether it is there. On huge pages, which halve the cost of a look at a large table.
+/// Mounts a tmpfs at `path` with room for the records of all processes that may have some, or resizes an
+/// existing one. Returns true if it is mounted. It uses huge pages, which halve the cost of reading a large
+/// table.
 fn mount_memory(path: &Path, bytes: u64) -> bool {
     let device = |path: &Path| fs::metadata(path).map(|m| m.dev()).ok();
     let size = bytes.saturating_mul(2 + EARLIER_MAX as u64).saturating_add(ROOM_BESIDE);
@@ -309,7 +312,7 @@ fn mount_memory(path: &Path, bytes: u64) -> bool {
         return mount_remount(path, MountFlags::empty(), format!("size={size}")).is_ok();
     }
     let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
-    // The directory that was looked at, whatever its name leads to by now.
+    // The directory that was checked, even if its name was replaced meanwhile.
     let Ok(directory) = open_directory(path) else { return false };
     let place = format!("/proc/self/fd/{}", directory.as_raw_fd());
     let with = |more: &str| {
@@ -317,26 +320,26 @@ fn mount_memory(path: &Path, bytes: u64) -> bool {
         mount("gatun-state", &place, "tmpfs", flags, options.as_deref())
     };
     match with(",huge=within_size") {
-        // A kernel without huge pages does not know the word.
+        // A kernel without huge pages does not know the option.
         Err(Errno::INVAL) => with("").is_ok(),
         other => other.is_ok(),
     }
 }
 
-/// Gives the memory back that was reserved for records and never used; the file is as long as before. For nobody's
-/// records: whoever writes there later may find no memory.
+/// Frees the memory of a file that was reserved for records and never used. The length stays. Only for files
+/// that nobody uses: later writes may find no memory.
 pub fn give_back_unwritten(file: &File) {
     let (Ok(used), Ok(metadata)) = (bytes_written(file.as_fd()), file.metadata()) else { return };
     let unwritten = metadata.len().saturating_sub(used);
     if unwritten > 0 {
-        // What cannot be given back stays reserved.
+        // If this fails, the memory stays reserved.
         let _ = fallocate(file, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, used, unwritten);
     }
 }
 
 fn lock(directory: &File, path: &Path) -> Result<File, String> {
     let file = open_in(directory, "lock", OFlags::RDWR | OFlags::CREATE);
-    let file = file.map_err(|e| format!("{} cannot be written to: {e}", path.display()))?;
+    let file = file.map_err(|e| format!("cannot write to {}: {e}", path.display()))?;
     let begin = Instant::now();
     loop {
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
@@ -346,11 +349,11 @@ fn lock(directory: &File, path: &Path) -> Result<File, String> {
             }
             Err(Errno::WOULDBLOCK) => {
                 return Err(format!(
-                    "{} is another gatun's, which runs: give each a [state] directory of its own",
+                    "{} is in use by another running gatun: give each its own [state] directory",
                     path.display()
                 ));
             }
-            Err(e) => return Err(format!("{} cannot be locked: {e}", path.display())),
+            Err(e) => return Err(format!("cannot lock {}: {e}", path.display())),
         }
     }
 }

@@ -1,7 +1,7 @@
-//! Tables for people: aligned on a wide terminal or in a file, one field a line on a narrow terminal.
+//! Text tables: aligned on a wide terminal or in a file, one field per line on a narrow terminal.
 //!
-//! A cell is never broken, so that addresses, ports and numbers can be copied and searched. Only columns of
-//! prose wrap, between words, and only on a terminal.
+//! Cells are never broken, so that addresses, ports and numbers can be copied and searched. Only columns of
+//! sentences wrap, between words, and only on a terminal.
 
 use comfy_table::presets::UTF8_FULL_CONDENSED;
 use comfy_table::{CellAlignment, ColumnConstraint, ContentArrangement, Width};
@@ -9,25 +9,25 @@ use std::fmt;
 
 pub use gatun_api::text::{counted, group};
 
-/// Headers of the columns that hold sentences.
+/// Headers of columns that contain sentences.
 const PROSE: &[&str] = &["what it means", "chosen by", ""];
 
-/// Narrowest column that sentences are wrapped into, in characters.
+/// Smallest width of a wrapped column of sentences, in characters.
 const PROSE_MIN: usize = 24;
 
-/// A header and its rows.
+/// Table: a header and its rows.
 #[derive(Clone, Debug)]
 pub struct Table {
     header: Vec<String>,
     rows: Vec<Vec<String>>,
 }
 
-/// An empty table.
+/// Creates an empty table.
 pub fn table<const N: usize>(header: [&str; N]) -> Table {
     table_of(&header)
 }
 
-/// An empty table of any number of columns.
+/// Creates an empty table with any number of columns.
 pub fn table_of(header: &[&str]) -> Table {
     Table { header: header.iter().map(|&name| name.to_owned()).collect(), rows: Vec::new() }
 }
@@ -45,7 +45,7 @@ impl Table {
         self.rows.len()
     }
 
-    /// The table for a terminal of `columns` characters, or unlimited.
+    /// Renders the table for a terminal of `columns` characters. `None` means unlimited.
     pub fn render(&self, columns: Option<usize>) -> String {
         let natural: usize =
             (0..self.header.len()).map(|column| self.width_of(column) + 3).sum::<usize>() + 1;
@@ -72,7 +72,7 @@ impl Table {
         words.map(|word| word.chars().count()).max().unwrap_or_default()
     }
 
-    /// Rows and columns; the column of sentences, if any, has a width.
+    /// Renders rows and columns. `prose` is the column of sentences and its width.
     fn aligned(&self, prose: Option<(usize, usize)>) -> String {
         let mut table = comfy_table::Table::new();
         table.load_style(UTF8_FULL_CONDENSED).set_content_arrangement(ContentArrangement::Disabled);
@@ -95,7 +95,7 @@ impl Table {
         table.to_string()
     }
 
-    /// One field a line, an empty line between rows.
+    /// Renders one field per line, with an empty line between rows.
     fn records(&self, columns: usize) -> String {
         let names = (0..self.header.len()).map(|column| self.header[column].chars().count()).max();
         let names = names.unwrap_or_default();
@@ -118,19 +118,19 @@ impl Table {
 }
 
 impl fmt::Display for Table {
-    /// For standard output: as wide as its terminal, unlimited where it is none.
+    /// Formats for standard output: as wide as its terminal, unlimited otherwise.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.render(terminal_columns()))
     }
 }
 
-/// Columns of the terminal that standard output is.
+/// Width of the terminal on standard output.
 fn terminal_columns() -> Option<usize> {
     let size = rustix::termios::tcgetwinsize(std::io::stdout()).ok()?;
     Some(usize::from(size.ws_col)).filter(|&columns| columns > 0)
 }
 
-/// Lines of at most `width` characters, broken between words; a longer word stays whole.
+/// Splits a text between words into lines of at most `width` characters; a longer word stays whole.
 fn wrap(text: &str, width: usize) -> Vec<String> {
     let mut lines = vec![String::new()];
     for word in text.split(' ') {
@@ -147,7 +147,7 @@ fn wrap(text: &str, width: usize) -> Vec<String> {
     lines
 }
 
-/// Whether a cell stands on the right: a number, "5 of 10", "3.1 %", or nothing.
+/// Returns true if a cell is right-aligned: a number, "5 of 10", "3.1 %", or nothing.
 fn is_number(cell: &str) -> bool {
     cell.split(' ').all(|word| {
         let digits = word.trim_end_matches(['%', '+', 's']).replace(',', "");
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn no_cell_is_broken_at_any_width() {
+    fn cells_are_not_broken_at_any_width() {
         for columns in (1..200).map(Some).chain([None]) {
             let text = sessions().render(columns);
             for cell in [END, "203.0.113.255:65535", "1,234,567"] {
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_is_as_wide_as_the_terminal_at_most() {
+    fn lines_are_not_wider_than_the_terminal() {
         for columns in 70..200 {
             let text = sessions().render(Some(columns));
             let widest = text.lines().map(|line| line.chars().count()).max().unwrap();
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_told_from_words_and_addresses() {
+    fn numbers_are_distinguished_from_words_and_addresses() {
         for number in ["", "-", "0", "1,234", "5 of 64,512", "3.1 %", "3+"] {
             assert!(is_number(number), "{number}");
         }

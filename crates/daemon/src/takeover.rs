@@ -1,4 +1,4 @@
-//! A process goes on with the sessions of the one before: of one that was stopped, replaced, or killed.
+//! Restoration of the sessions of the previous process, which was stopped, replaced or killed.
 
 use super::output::Output;
 use super::state::{self, Directory, InstanceNames, Names, NoRoom};
@@ -17,14 +17,14 @@ use std::num::NonZeroUsize;
 use std::os::fd::AsFd as _;
 use std::time::{Duration, Instant};
 
-/// Interval at which workers are asked whether all sessions are restored.
+/// Interval at which workers are asked if all sessions are restored.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
-/// Answers that a worker may stay without, one after the other, until it is taken for ended.
+/// Number of consecutive missing answers after which a worker counts as ended.
 const SILENT_MAX: u32 = 3;
-/// Records that are looked at at a time where no packet waits.
+/// Number of records examined by one call if no packets wait.
 const AT_ONCE: usize = 1 << 16;
 
-/// Addresses of a drained range that are looked at: more are in no pool.
+/// Largest number of addresses of a drained range: no pool has more.
 const DRAINED_MAX: usize = 1 << 20;
 
 /// Saved sessions of this process and of the previous one.
@@ -33,13 +33,13 @@ pub(super) struct SessionStore {
     /// Contents of `names.json`.
     names: Names,
     before: Option<Names>,
-    /// Bytes of memory that the files of processes before have.
+    /// Memory in bytes of the files of previous processes.
     left_bytes: u64,
-    /// The clock that goes on from process to process, at this one's time zero, ms.
+    /// Value of the clock of all processes at this process's time zero, ms.
     zero_ms: u64,
 }
 
-/// Sessions of the process before, which the engines have from now on.
+/// Sessions that the engines have inherited from the previous process.
 pub(super) struct RestoredSessions {
     begin: Instant,
     /// Number of sessions, including expired ones.
@@ -49,17 +49,18 @@ pub(super) struct RestoredSessions {
     unread: Vec<String>,
 }
 
-/// The clock that goes on from process to process, ms.
+/// Clock that continues from process to process, ms.
 pub fn clock_ms() -> u64 {
     let now = clock_gettime(ClockId::Monotonic);
     now.tv_sec as u64 * 1_000 + now.tv_nsec as u64 / 1_000_000
 }
 
-/// Finds the place for the sessions of `workers` engines for `plan`, and what is there; `clock` is the engines'. `None`
-/// where nothing is to be kept. With `forget`, as if no process had been before.
+/// Opens the store for the sessions of `workers` engines with `plan`, including saved sessions. `clock` is
+/// the engines'. `None` if no sessions are saved. With `forget`, saved sessions are ignored.
 ///
 /// # Errors
-/// If the place that the configuration names cannot be had. That the usual one cannot is only `said`.
+/// If the configured directory cannot be used. If only the default directory cannot be used, `said` gets a
+/// line.
 pub(super) fn open(
     settings: &Settings,
     user: Option<&User>,
@@ -70,7 +71,7 @@ pub(super) fn open(
     if !plan.is_stateful() {
         return Ok(None);
     }
-    // Shares of the workers are together somewhat more than the whole.
+    // The workers' shares together are larger than the whole.
     let bytes = Keep::bytes(plan).saturating_mul(if workers > 1 { 2 } else { 1 });
     match state::open(&settings.state, bytes, user)? {
         None => Ok(None),
@@ -83,40 +84,40 @@ pub(super) fn open(
 }
 
 impl SessionStore {
-    /// `clock` is the engines'. With `forget`, as if no process had been before.
+    /// Creates a store. `clock` is the engines'. With `forget`, saved sessions are ignored.
     fn new(directory: Directory, clock: Clock, forget: bool) -> SessionStore {
         let zero_ms = clock_ms().saturating_sub(clock.now().0);
         let before = directory.names();
         let generation = before.as_ref().map_or(0, |before| before.generation + 1);
         let names = Names { generation, ..Names::default() };
         let before = before.filter(|_| !forget);
-        // Of processes killed while they started: their memory is needed now.
+        // Removes files of processes that were killed while they started: their memory is needed now.
         directory.remove_all_but(before.as_ref().unwrap_or(&Names::default()));
         let left_bytes = before.as_ref().map_or(0, |before| directory.trim(before));
         SessionStore { directory, names, before, left_bytes, zero_ms }
     }
 
-    /// This process's records.
+    /// Files of this process's records.
     pub(super) fn files(&self) -> Vec<File> {
         let all = 0..self.names.workers;
         all.filter_map(|worker| self.directory.records(self.names.generation, worker).ok()).collect()
     }
 
-    /// Bytes of memory that go back where the sessions of processes before are given up.
+    /// Memory in bytes that is freed if the sessions of previous processes are given up.
     pub(super) fn left_bytes(&self) -> u64 {
         self.left_bytes
     }
 
-    /// Gives up the sessions of processes before, and their memory.
+    /// Gives up the sessions of previous processes and frees their memory.
     pub(super) fn give_up(&mut self) {
         (self.before, self.left_bytes) = (None, 0);
         self.directory.remove_all_but(&Names::default());
     }
 
-    /// Shares a plan among workers as before, so that each finds its sessions; if there are as many as before.
+    /// Divides a plan among workers. If their number is unchanged, each gets the share that has its sessions.
     ///
     /// # Errors
-    /// What [`Shares::new`] says.
+    /// As [`Shares::new`].
     pub(super) fn share(
         &mut self,
         plan: &Plan,
@@ -152,7 +153,8 @@ impl SessionStore {
         Ok(Keep::new(file.as_fd(), plan, self.zero_ms)?)
     }
 
-    /// Gives the new engines the sessions of the process before; `steering` says whose they are where there are several.
+    /// Gives the new engines the sessions of the previous process. `steering` determines the owner of each
+    /// session if there are several workers.
     pub(super) fn take_over(
         &self,
         plan: &Plan,
@@ -166,7 +168,7 @@ impl SessionStore {
         let mut found = Vec::new();
         for (worker, nat) in engines.iter().enumerate() {
             let is_mine = |instance, inside, outside| {
-                // What is nobody's is the first one's to refuse.
+                // The first worker refuses sessions without an owner.
                 let owner = steering.and_then(|all| all.owner_of_session(instance, inside, outside));
                 owner.unwrap_or(0) == worker
             };
@@ -181,7 +183,8 @@ impl SessionStore {
         Some(RestoredSessions { begin, sessions, found: begin.elapsed(), unread })
     }
 
-    /// Sessions of previous processes, split into one part per processor, and why some cannot be read.
+    /// Sessions of previous processes, split into one part per processor, and the reasons why some cannot be
+    /// read.
     fn left(&self, before: &Names, plan: &Plan) -> (Vec<Legacy>, BTreeSet<String>) {
         let processors = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
         let now = instances(plan);
@@ -204,11 +207,11 @@ impl SessionStore {
         (left, unread)
     }
 
-    /// Records of a process before, in up to `parts` parts.
+    /// Records of a previous process, in up to `parts` parts.
     fn kept(&self, file: &File, parts: usize) -> Result<Vec<Kept>, Unreadable> {
         let copied = || Ok(vec![Kept::read(file.as_fd(), clock_ms())?]);
         match self.is_gradual() {
-            // It may live on in a child of it that has nothing to do with sessions.
+            // A child of that process may hold the file open without using it.
             true => match Kept::take_over(file.as_fd(), clock_ms(), parts) {
                 Err(Unreadable::InUse) => copied(),
                 parts => parts,
@@ -217,18 +220,19 @@ impl SessionStore {
         }
     }
 
-    /// Whether sessions are put back while packets come: not where memory had to be reserved for the records, as there
-    /// may be no more of it than for two processes', nor where several processes were killed while they did so.
+    /// Returns true if sessions are restored while packets arrive. Not if the memory of the records is
+    /// reserved and limited to two processes, and not after several processes were killed during a
+    /// restoration.
     fn is_gradual(&self) -> bool {
         let earlier = self.before.as_ref().map_or(0, |before| before.earlier.len());
         self.directory.has_room_for_several() && earlier < state::EARLIER_MAX
     }
 
-    /// From now on the sessions of this process are those that the next one takes over; and those of processes before,
-    /// as long as they are not back. Where that has to be over before the first packet, it is done here.
+    /// Makes this process's sessions, and the previous ones that are not restored yet, those that the next
+    /// process finds. If sessions must be restored before the first packet, this is done here.
     ///
     /// # Errors
-    /// If that cannot be written.
+    /// If the names cannot be written.
     pub(super) fn begin(&mut self, plan: &Plan, engines: &mut [Nat], clock: Clock) -> anyhow::Result<()> {
         self.names.instances = instances(plan);
         self.drain_again(engines);
@@ -253,7 +257,7 @@ impl SessionStore {
         Ok(())
     }
 
-    /// Drains what the process before had drained, where it is still in a pool.
+    /// Drains the addresses that the previous process had drained, if they are still in a pool.
     fn drain_again(&mut self, engines: &mut [Nat]) {
         let before = self.before.as_ref().map_or(&[][..], |before| &before.drained);
         let addresses = before.iter().flat_map(|&(first, last)| {
@@ -263,10 +267,10 @@ impl SessionStore {
         self.names.drained = ranges(drained.collect());
     }
 
-    /// From now on these are the addresses that get no new bindings.
+    /// Sets the addresses that get no new bindings.
     ///
     /// # Errors
-    /// If that cannot be written.
+    /// If the names cannot be written.
     pub(super) fn drained(&mut self, addresses: Vec<Ipv4Addr>) -> anyhow::Result<()> {
         let drained = ranges(addresses);
         if drained == self.names.drained {
@@ -279,7 +283,7 @@ impl SessionStore {
     /// Records that all sessions of previous processes are restored.
     ///
     /// # Errors
-    /// If that cannot be written: then the next process looks through their files for nothing.
+    /// If the names cannot be written. Then the next process searches the files in vain.
     pub(super) fn all_are_back(&mut self) -> anyhow::Result<()> {
         self.names.earlier = Vec::new();
         self.write()?;
@@ -287,8 +291,8 @@ impl SessionStore {
         Ok(())
     }
 
-    /// Before engines change to another plan: what is new has the numbers that they will give it. `steering` is how
-    /// packets will find workers, where there are several.
+    /// Adds the names of another plan before engines change to it. `steering` is the next one, if there are
+    /// several workers.
     pub(super) fn add(&mut self, plan: &Plan, steering: Option<&Steering>) -> anyhow::Result<()> {
         self.names.dealt = steering.map(Steering::dealt).unwrap_or_default();
         for new in instances(plan) {
@@ -307,11 +311,11 @@ impl SessionStore {
 
     fn write(&self) -> anyhow::Result<()> {
         let written = self.directory.set_names(&self.names);
-        written.map_err(|e| anyhow::anyhow!("[state]: what records mean cannot be written: {e}"))
+        written.map_err(|e| anyhow::anyhow!("[state]: cannot write state metadata: {e}"))
     }
 }
 
-/// Addresses as the first and the last of each range.
+/// Ranges of consecutive addresses, each with its first and last one.
 fn ranges(mut addresses: Vec<Ipv4Addr>) -> Vec<(Ipv4Addr, Ipv4Addr)> {
     addresses.sort_unstable();
     let mut ranges: Vec<(Ipv4Addr, Ipv4Addr)> = Vec::new();
@@ -324,7 +328,7 @@ fn ranges(mut addresses: Vec<Ipv4Addr>) -> Vec<(Ipv4Addr, Ipv4Addr)> {
     ranges
 }
 
-/// A worker's records.
+/// Reads the records of a worker.
 ///
 /// # Errors
 /// If they cannot be read.
@@ -341,7 +345,7 @@ fn instances(plan: &Plan) -> Vec<InstanceNames> {
         .collect()
 }
 
-/// The sessions of an engine in each part of what was left, found side by side.
+/// Finds an engine's sessions in each part, in parallel.
 fn find_all(
     finder: Finder<'_>,
     parts: &[Legacy],
@@ -359,7 +363,7 @@ fn find_all(
                     unread.insert(error.to_string());
                 }
                 Err(_) => {
-                    unread.insert("a thread that looked through them has ended".to_owned());
+                    unread.insert("a thread that searched them has panicked".to_owned());
                 }
             }
         }
@@ -367,7 +371,7 @@ fn find_all(
     })
 }
 
-/// The numbers of a process before, in another one's.
+/// Mapping of a previous process's numbers to the present ones.
 pub fn numbers(before: &[InstanceNames], now: &[InstanceNames]) -> Numbers {
     let of = |old: &InstanceNames| {
         let same = |new: &InstanceNames| (&new.kind, &new.name) == (&old.kind, &old.name);
@@ -380,21 +384,21 @@ pub fn numbers(before: &[InstanceNames], now: &[InstanceNames]) -> Numbers {
 }
 
 impl RestoredSessions {
-    /// Whether anything is taken over.
+    /// Returns true if there are sessions to restore.
     pub(super) fn is_some(&self) -> bool {
         self.sessions > 0
     }
 
-    /// Says what was found.
+    /// Logs what was found.
     pub(super) fn tell(&self, output: &Output) {
         let ms = self.found.as_secs_f64() * 1e3;
-        output.log(&format!("{} sessions of the process before, found in {ms:.1} ms", self.sessions));
+        output.log(&format!("found {} saved sessions in {ms:.1} ms", self.sessions));
         for why in &self.unread {
-            output.log(&format!("sessions of the process before cannot be taken over: {why}"));
+            output.log(&format!("cannot restore sessions of the previous process: {why}"));
         }
     }
 
-    /// Starts a thread that says when all are back, and calls `done`.
+    /// Starts a thread that logs when all sessions are restored, and calls `done`.
     ///
     /// # Errors
     /// If no thread can be started.
@@ -414,11 +418,11 @@ impl RestoredSessions {
             }
             let ms = self.begin.elapsed().as_secs_f64() * 1e3;
             let n = all.restored;
-            output.log(&format!("{n} sessions of the process before go on, taken over in {ms:.1} ms"));
+            output.log(&format!("restored {n} sessions of the previous process in {ms:.1} ms"));
             for (why, n) in NotRestored::ALL.into_iter().zip(all.not).filter(|(_, n)| *n > 0) {
-                // Whoever was killed between two stores has left a session in two files: it goes on.
+                // A process killed between two stores leaves a session in two files. The session continues.
                 if why != NotRestored::There {
-                    output.log(&format!("{n} sessions {} do not", why.help()));
+                    output.log(&format!("not restored: {n} sessions {}", why.help()));
                 }
             }
             done();

@@ -20,7 +20,7 @@ fn device(opened: &[Opened], port: &Port) -> Device {
     Device { number: number as u8, mac: Mac(mac), mtu }
 }
 
-/// Open interfaces, which are watched.
+/// Open interfaces with their watch.
 pub(super) struct OpenXdp {
     pub(super) backends: Backends,
     /// Lines for the log.
@@ -29,14 +29,14 @@ pub(super) struct OpenXdp {
     pub(super) helper: HelperState,
 }
 
-/// Opens the interfaces, begins to watch them, and makes a backend for each worker; with a line for each interface.
+/// Opens the interfaces, starts the thread that watches them, and creates a backend for each worker.
 pub(super) fn open(
     ports: &XdpPorts,
     (user, sandbox): (Option<privileges::User>, &Sandbox),
     events: &Sender<Event>,
 ) -> anyhow::Result<OpenXdp> {
-    let mut xdp = Xdp::open(&ports.config).context("no interface to work on")?;
-    // The program has to know addresses that are made from MACs as well.
+    let mut xdp = Xdp::open(&ports.config).context("cannot open the interfaces")?;
+    // The program also has to take addresses that are derived from MACs.
     let own = |addr: IpAddr| match addr {
         IpAddr::V6(addr) => xdp.watch.take_more(PrefixRule::To6(addr, 128)),
         IpAddr::V4(_) => Ok(()),
@@ -62,7 +62,7 @@ fn describe(opened: &Opened) -> String {
     let mode = if opened.native { "in the driver (native)" } else { "before the kernel's stack (skb)" };
     let copy = if opened.zero_copy { "zero copy" } else { "packets are copied" };
     let Opened { interface, .. } = opened;
-    let up = if interface.up { "" } else { "; its link is down" };
+    let up = if interface.up { "" } else { "; link is down" };
     format!("interface {}: XDP program {mode}, {copy}, MTU {}{up}", interface.name, interface.mtu)
 }
 
@@ -71,19 +71,19 @@ fn small_mtu(opened: &Opened, hosts: &Hosts) -> Option<String> {
     hosts.small_mtu(&format!("interface {}", interface.name), interface.mtu)
 }
 
-/// In native mode the kernel sends none to an interface with an XDP program.
+/// Warns of super-packets. In native mode, the kernel sends none to an interface with an XDP program.
 fn super_packets(opened: &Opened) -> Option<String> {
     let Opened { interface, native, .. } = opened;
     (interface.software && !native).then(|| {
         format!(
-            "warning: interface {}: without native mode the other end's super-packets are lost (rx_truncated): ethtool -K DEVICE tso off gso off there",
+            "warning: interface {}: without native mode, super-packets from the other end are dropped (rx_truncated): run ethtool -K DEVICE tso off gso off there",
             interface.name
         )
     })
 }
 
-/// Sends an event whenever something happens to an interface, from now on. The thread has no capability, but that for
-/// the memory of packets where the limit of locked memory is too low without it.
+/// Starts the thread that reports interface events. It has no capability, except for registering packet
+/// memory if the limit of locked memory is too low.
 fn watch(
     mut watch: Watch,
     (user, sandbox): (Option<privileges::User>, Sandbox),
@@ -104,14 +104,17 @@ fn watch(
                 Err(error) => break error,
             }
         };
-        // Where nobody listens, the process ends.
+        // If nobody listens, the process is ending.
         let _ = events.send(Event::LinksUnwatched(deaf));
-        // The programs would go with `watch`.
+        // Dropping `watch` would remove the programs.
         loop {
             std::thread::park();
         }
     };
-    std::thread::Builder::new().name("links".into()).spawn(body).context("no thread to watch interfaces")?;
+    std::thread::Builder::new()
+        .name("links".into())
+        .spawn(body)
+        .context("cannot start the thread that watches interfaces")?;
     readiness.recv().context("the thread that watches interfaces has ended")?
 }
 
@@ -120,16 +123,16 @@ fn say(event: &gatun_io_xdp::InterfaceEvent) -> String {
     use gatun_io_xdp::InterfaceEvent;
     match event {
         InterfaceEvent::Down(name) => {
-            format!("interface {name}: its link is down: no packet crosses until it is up again")
+            format!("interface {name}: link is down; no packets pass until it is up again")
         }
-        InterfaceEvent::Up(name) => format!("interface {name}: its link is up again"),
+        InterfaceEvent::Up(name) => format!("interface {name}: link is up again"),
         InterfaceEvent::Gone(name) => format!(
-            "interface {name}: it is gone; it is used again once there is one of this name, and sessions live on"
+            "interface {name}: removed; sessions continue, and gatun uses the interface again once it returns"
         ),
         InterfaceEvent::Back(opened) => format!("{}; it is back", describe(opened)),
-        InterfaceEvent::Address(name, mac) => format!("interface {name}: its address is {mac} now"),
+        InterfaceEvent::Address(name, mac) => format!("interface {name}: MAC address is now {mac}"),
         InterfaceEvent::Refused(name, error) => {
-            format!("interface {name}: it is back and cannot be used: {error}; tried again when it changes")
+            format!("interface {name}: it is back but cannot be used: {error}; gatun retries when it changes")
         }
     }
 }

@@ -9,10 +9,10 @@ use std::sync::Arc;
 /// Encoded event: the number of its template in IPFIX, and its bytes.
 pub type Record = (u16, Vec<u8>);
 
-/// PlanNames of instances and pools that events refer to by number.
+/// Names of instances and pools that events refer to by number.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PlanNames {
-    /// Each with the prefix length of its subscribers; those of NAT64 first.
+    /// Name of each instance with the prefix length of its subscribers. NAT64 instances come first.
     instances: Vec<(String, u8)>,
     pools: Vec<String>,
     /// Limits of sessions and of ports per subscriber.
@@ -20,7 +20,7 @@ pub struct PlanNames {
 }
 
 impl PlanNames {
-    /// PlanNames of a plan.
+    /// Names of a plan.
     pub fn of(plan: &Plan) -> PlanNames {
         let of64 = plan.nat64.iter().map(|n| (n.name.clone(), n.subscriber_len));
         PlanNames {
@@ -77,7 +77,7 @@ pub struct TimedEvent {
 /// Events that are exported together.
 #[derive(Clone, Debug)]
 pub struct Batch {
-    /// PlanNames for the numbers in the events.
+    /// Names for the numbers in the events.
     pub names: Arc<PlanNames>,
     /// Events in the order in which they happened at each worker.
     pub events: Vec<TimedEvent>,

@@ -54,7 +54,7 @@ pub struct SinkSettings {
     pub format: Format,
     /// Event kinds to export.
     pub kinds: EventKinds,
-    /// Whether to include the remote endpoints of sessions (RFC 6888 REQ-12).
+    /// True to include the remote endpoints of sessions (RFC 6888 REQ-12).
     pub destinations: bool,
     /// Largest number of waiting events.
     pub queue_max: u64,
@@ -73,7 +73,7 @@ pub struct SinkCounters {
     pub waiting: u64,
     /// Bytes in the spool.
     pub spooled_bytes: u64,
-    /// Whether the transport accepted the last message.
+    /// True if the transport accepted the last message.
     pub is_connected: bool,
 }
 
@@ -109,7 +109,7 @@ pub struct PreparedSink {
 }
 
 impl PreparedSink {
-    /// Starts it once the threads `after` have ended: they may use the same spool.
+    /// Starts the sink once the threads `after` have ended: they may use the same spool.
     pub fn begin(self, after: Vec<ThreadEnd>) -> Sink {
         // The thread waits for this.
         let _ = self.begin.send(after);
@@ -125,15 +125,13 @@ impl PreparedSink {
 impl Sink {
     /// Starts a sink that opens connections itself. `log` receives lines for operators.
     ///
-    ///
     /// # Errors
-    /// Those of [`Sink::prepare`].
+    /// As [`Sink::prepare`].
     pub fn start(settings: SinkSettings, log: impl Fn(&str) + Send + 'static) -> io::Result<Sink> {
         Ok(Sink::prepare(settings, connect_directly(), log)?.begin(Vec::new()))
     }
 
     /// Checks the spool and creates the thread. `connect` opens connections.
-    ///
     ///
     /// # Errors
     /// If the spool cannot be used, or no thread can be created. A missing collector is not an error.
@@ -225,7 +223,7 @@ impl Sink {
         }
     }
 
-    /// Tells the thread to end, whoever else holds a handle. It sends or spools what waits.
+    /// Tells the thread to end, even if others hold handles. It sends or spools its waiting records.
     pub fn end(&self) {
         self.shared.is_ending.store(true, Ordering::Release);
     }
@@ -263,7 +261,7 @@ struct SinkThread {
     refused_at: Option<Instant>,
     /// Time of the last progress.
     progress: Instant,
-    /// Time since when no more events arrive.
+    /// Time since which no more events arrive.
     over_since: Option<Instant>,
     /// Losses reported in the stream, and when.
     reported_lost: (u64, Instant),
@@ -524,7 +522,7 @@ impl SinkThread {
         self.shared.spooled_bytes.store(self.spool.as_ref().map_or(0, Spool::len), Ordering::Relaxed);
     }
 
-    /// Keeps unsent records. `goes`: the process continues without this sink.
+    /// Keeps unsent records. With `goes`, the process continues without this sink.
     fn end(&mut self, batches: &Receiver<Arc<Batch>>, goes: bool) {
         self.transport = None;
         let before = self.shared.lost.load(Ordering::Relaxed);

@@ -27,7 +27,6 @@ pub(crate) struct Spool {
 impl Spool {
     /// Creates the directory if needed and checks that a file can be written in it.
     ///
-    ///
     /// # Errors
     /// If the directory cannot be used.
     pub(crate) fn check(directory: &Path, name: &str) -> io::Result<()> {
@@ -39,7 +38,6 @@ impl Spool {
     }
 
     /// Opens the spool of a sink in a directory, which is created if needed. Continues with existing files.
-    ///
     ///
     /// # Errors
     /// If the directory cannot be used.
@@ -127,7 +125,6 @@ impl Spool {
 
     /// Reads the records of the oldest file. [`Spool::drop_oldest`] deletes it.
     ///
-    ///
     /// # Errors
     /// If the file cannot be read.
     pub(crate) fn oldest(&mut self) -> io::Result<Vec<Record>> {
@@ -170,7 +167,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_put_comes_out_in_order_also_of_another_process_up_to_the_bound() {
+    fn a_spool_returns_records_in_order_to_the_next_process_up_to_its_limit() {
         let directory = std::env::temp_dir().join(format!("gatun-spool-{}", std::process::id()));
         let _ = fs::remove_dir_all(&directory);
         let record = |n: u32| (n as u16, vec![n as u8; 1000]);

@@ -70,7 +70,6 @@ pub fn connect_directly() -> Connect {
 impl Transport {
     /// Connects to a collector, waiting at most two seconds.
     ///
-    ///
     /// # Errors
     /// If the connection fails.
     pub fn open(target: &CollectorAddress) -> io::Result<Transport> {
@@ -100,7 +99,6 @@ impl Transport {
     /// Checks whether the other end has closed the connection: one more write would be accepted and lost.
     /// Received data is ignored.
     ///
-    ///
     /// # Errors
     /// If the connection is closed.
     pub(crate) fn check(&mut self) -> io::Result<()> {
@@ -128,7 +126,6 @@ impl Transport {
 
     /// Sends as much as the socket accepts.
     ///
-    ///
     /// # Errors
     /// If the collector is gone.
     pub(crate) fn send(&mut self, bytes: &[u8]) -> io::Result<SendResult> {
@@ -153,7 +150,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn targets_are_written_as_configurations_have_them() {
+    fn targets_are_displayed_as_in_the_configuration() {
         let timed = |target: CollectorAddress| target.to_string();
         assert_eq!(timed(CollectorAddress::Udp("192.0.2.1:4739".parse().unwrap())), "udp:192.0.2.1:4739");
         assert_eq!(

@@ -92,7 +92,7 @@ impl Command {
     /// Executes the command and returns the exit status.
     ///
     /// # Errors
-    /// If the command fails.
+    /// Returns an error if the command fails.
     pub(crate) fn execute(self) -> anyhow::Result<ExitCode> {
         match self {
             Command::Run(args) => run::execute(args),
@@ -128,7 +128,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_grammar_contradicts_itself_nowhere() {
+    fn the_grammar_is_consistent() {
         Cli::command().debug_assert();
     }
 }

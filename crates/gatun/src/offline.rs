@@ -25,7 +25,7 @@ pub(crate) struct Outcome {
     pub(crate) not_ip: u64,
     /// Frames truncated by the snap length.
     pub(crate) cut: u64,
-    /// Whether the file is truncated inside its last record, which is ignored.
+    /// True if the file is truncated inside its last record, which is ignored.
     pub(crate) cut_off: bool,
     /// Packets written.
     pub(crate) written: u64,
@@ -51,7 +51,7 @@ impl<W: Write, D: Write> Offline<W, D> {
     /// Creates an engine for `plan`.
     ///
     /// # Errors
-    /// The engine cannot be built.
+    /// Returns an error if the engine cannot be created.
     pub(crate) fn new(
         plan: &Plan,
         seed: u64,
@@ -74,7 +74,7 @@ impl<W: Write, D: Write> Offline<W, D> {
     /// Translates `input`; `progress` gets the number of finished frames.
     ///
     /// # Errors
-    /// A broken input, or an output that cannot be written.
+    /// Returns an error if the input is malformed, or if the output cannot be written.
     pub(crate) fn run<R: Read>(
         mut self,
         input: &mut Reader<R>,
@@ -148,7 +148,7 @@ impl<W: Write, D: Write> Offline<W, D> {
         self.nat.process(self.now, &mut burst, &mut verdicts);
         let answer = matches!(verdicts[0], Verdict::Reply(_));
         match verdicts[0] {
-            // What passes is as it was.
+            // Passed packets are unchanged.
             Verdict::Forward | Verdict::Reply(_) | Verdict::Pass => {
                 let packet = burst[0].bytes();
                 self.output

@@ -1,4 +1,4 @@
-//! The commands about configuration, as a user runs them.
+//! Configuration commands, as a user runs them.
 
 use std::path::PathBuf;
 use std::process::{Command, Output};
@@ -14,7 +14,7 @@ fn scratch(name: &str) -> PathBuf {
 }
 
 #[test]
-fn what_init_writes_is_what_check_accepts_and_nothing_is_written_over() {
+fn check_accepts_the_file_of_init_and_nothing_is_overwritten() {
     let dir = scratch("init");
     for mode in ["nat64", "siit"] {
         let file = dir.join(format!("{mode}.toml"));
@@ -24,10 +24,10 @@ fn what_init_writes_is_what_check_accepts_and_nothing_is_written_over() {
         let checked = gatun(&["check", file]);
         assert!(checked.status.success(), "{checked:?}");
         assert!(String::from_utf8_lossy(&checked.stdout).starts_with(&format!("{file}: OK\n")));
-        // What it writes is an example, until somebody writes addresses of their own.
+        // The file has example addresses, which cause warnings.
         let said = String::from_utf8(checked.stderr).unwrap();
         let mut warnings = said.lines().filter(|line| !line.starts_with("    help: "));
-        // The machine of the test may have such an address, too.
+        // The host of the test may have such an address, too.
         let expected = ["reserved for documentation", "this host's uplink"];
         let is_expected = |line: &str| expected.iter().any(|part| line.contains(part));
         assert!(said.contains(expected[0]) && warnings.all(is_expected), "{said}");
@@ -40,7 +40,7 @@ fn what_init_writes_is_what_check_accepts_and_nothing_is_written_over() {
 }
 
 #[test]
-fn check_says_all_errors_one_a_line_and_exits_with_1() {
+fn check_prints_each_error_on_a_line_and_exits_with_1() {
     let dir = scratch("check");
     let file = dir.join("bad.toml");
     std::fs::write(&file, "[[nat64]]\npool6 = \"64:ff9b::/95\"\nsubscribr = \"/64\"\n").unwrap();
@@ -59,7 +59,7 @@ fn check_says_all_errors_one_a_line_and_exits_with_1() {
     std::fs::remove_dir_all(dir).unwrap();
 }
 
-/// What `check` says of a file, on standard output and on standard error, and whether it accepts it.
+/// Standard output and standard error of `check` for a file, and its success.
 fn check(name: &str, text: &str) -> (String, String, bool) {
     let dir = scratch(name);
     let file = dir.join("t.toml");
@@ -74,7 +74,7 @@ const POOL: &str = "[translator]\nown6 = \"2a00::1\"\n[[pool]]\nprefixes = \"9.9
     allocation = { kind = \"blocks\", size = 1024 }\n[[nat64]]\npool6 = \"64:ff9b::/96\"\n[log]\n";
 
 #[test]
-fn check_says_what_run_will_do_with_ports_workers_pools_and_logs() {
+fn check_summarises_ports_workers_pools_and_logs() {
     let (out, err, accepted) = check("tun", &format!("[[port]]\nqueues = 3\n{POOL}"));
     assert!(accepted && err.is_empty(), "{err}");
     for line in [
@@ -99,7 +99,7 @@ fn check_says_what_run_will_do_with_ports_workers_pools_and_logs() {
 }
 
 #[test]
-fn check_refuses_a_backend_that_this_program_was_built_without_as_run_does() {
+fn check_and_run_refuse_a_backend_that_was_not_built() {
     let text = format!("[[port]]\nbackend = \"dpdk\"\ndevice = \"0000:01:00.0\"\n{POOL}");
     let (out, err, accepted) = check("dpdk", &text);
     match cfg!(feature = "dpdk") {
@@ -143,7 +143,7 @@ fn check_warns_of_a_pool_with_the_only_address_of_the_hosts_uplink() {
 }
 
 #[test]
-fn completions_and_manual_pages_are_made_for_every_command() {
+fn every_command_has_completions_and_a_manual_page() {
     for shell in ["bash", "zsh", "fish"] {
         let script = String::from_utf8(gatun(&["completions", shell]).stdout).unwrap();
         assert!(script.contains("translate") && script.contains("check"), "{shell}");
@@ -159,7 +159,7 @@ fn completions_and_manual_pages_are_made_for_every_command() {
 }
 
 #[test]
-fn help_shows_examples_and_version_the_version() {
+fn help_shows_examples_and_version_prints_the_version() {
     let help = String::from_utf8(gatun(&["--help"]).stdout).unwrap();
     assert!(help.contains("Examples:"), "{help}");
     let version = String::from_utf8(gatun(&["--version"]).stdout).unwrap();

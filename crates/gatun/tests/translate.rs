@@ -1,4 +1,4 @@
-//! `gatun translate` on small captures, read back by tshark: a reader that is not ours.
+//! `gatun translate` on small captures, read back by tshark, an independent reader.
 
 use gatun_testkit::packet::text;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ prefixes = ["192.0.2.0/28"]
 pool6 = "2001:db8:64::/96"
 "#;
 
-/// A directory of its own, gone at the end.
+/// Temporary directory, removed on drop.
 struct Scratch(PathBuf);
 
 impl Scratch {
@@ -39,12 +39,12 @@ impl Drop for Scratch {
     }
 }
 
-/// A UDP packet from an inside host to 198.51.100.7.
+/// UDP packet from an inside host to 198.51.100.7.
 fn udp6(payload: &[u8]) -> Vec<u8> {
     text::udp6("2001:db8::1", 5000, "2001:db8:64::198.51.100.7", 53, payload)
 }
 
-/// A pcap file by hand: header (magic, 2.4, snap length, link type), then records.
+/// Hand-made pcap file: header (magic, 2.4, snap length, link type), then records.
 fn pcap(link: u32, nanoseconds: bool, frames: &[(u32, u32, Vec<u8>)]) -> Vec<u8> {
     let magic: u32 = if nanoseconds { 0xa1b2_3c4d } else { 0xa1b2_c3d4 };
     let mut file = Vec::new();
@@ -60,7 +60,7 @@ fn pcap(link: u32, nanoseconds: bool, frames: &[(u32, u32, Vec<u8>)]) -> Vec<u8>
     file
 }
 
-/// A pcapng file by hand: section header, one interface with times in microseconds, packets.
+/// Hand-made pcapng file: section header, one interface with times in microseconds, packets.
 fn pcapng(link: u32, frames: &[(u64, Vec<u8>)]) -> Vec<u8> {
     let block = |kind: u32, body: &[u8]| {
         let len = 12 + body.len() as u32;
@@ -91,7 +91,8 @@ fn ethernet(tags: &[u8], ethertype: [u8; 2], packet: &[u8]) -> Vec<u8> {
     [&MAC_DST[..], &MAC_SRC, tags, &ethertype, packet].concat()
 }
 
-/// tshark's fields of a capture, checksums verified; `None` where it is not installed, and the test may be skipped.
+/// Fields of a capture from tshark, which verifies checksums; `None` if it is not installed and skipping is
+/// allowed.
 fn tshark(file: &Path, fields: &[&str]) -> Option<String> {
     if let Some(why) = gatun_testkit::missing(&[("tshark", "tshark")]) {
         gatun_testkit::skip(&why);
@@ -133,7 +134,7 @@ fn raw_ip_is_translated_and_its_time_is_kept() {
     let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!((json["rx"].as_u64(), json["translated_6to4"].as_u64()), (Some(1), Some(1)), "{json}");
     if let Some(read) = tshark(&scratch.file("out.pcap"), FIELDS) {
-        // encap 7 is raw IP; port 53 is not decoded as data, so the payload is looked at below.
+        // encap 7 is raw IP. tshark does not decode port 53 as data, so the payload is checked below.
         assert_eq!(read.trim_end(), "1700000000.123456789|7|198.51.100.7|63|1|53|1|", "{read}");
     }
     let bytes = std::fs::read(scratch.file("out.pcap")).unwrap();
@@ -166,7 +167,7 @@ fn ethernet_keeps_its_addresses_and_tags_and_changes_its_type() {
 }
 
 #[test]
-fn pcapng_in_and_an_answer_goes_back_to_its_sender() {
+fn pcapng_is_read_and_an_icmp_error_returns_to_the_sender() {
     let scratch = Scratch::new("pcapng");
     let input = scratch.file("in.pcapng");
     let mut expiring = udp6(b"x");
@@ -182,7 +183,7 @@ fn pcapng_in_and_an_answer_goes_back_to_its_sender() {
     let fields =
         ["frame.time_epoch", "eth.dst", "ipv6.src", "ipv6.dst", "icmpv6.type", "icmpv6.checksum.status"];
     if let Some(read) = tshark(&scratch.file("out.pcap"), &fields) {
-        // The error quotes the packet, so addresses stand there twice.
+        // The error quotes the packet, so there are two pairs of addresses.
         let fields: Vec<&str> = read.trim_end().split('|').collect();
         assert_eq!(fields[..2], ["1700000000.000001000", "02:00:00:00:00:02"], "{read}");
         assert!(
@@ -197,7 +198,7 @@ fn pcapng_in_and_an_answer_goes_back_to_its_sender() {
 }
 
 #[test]
-fn one_seed_gives_one_output_and_time_in_the_capture_ends_sessions() {
+fn a_seed_determines_the_output_and_timestamps_expire_sessions() {
     let scratch = Scratch::new("time");
     let input = scratch.file("in.pcap");
     // The same flow again after more than the UDP lifetime of five minutes: a new session, a new port.
@@ -214,7 +215,7 @@ fn one_seed_gives_one_output_and_time_in_the_capture_ends_sessions() {
 }
 
 #[test]
-fn what_is_no_capture_is_refused_with_a_sentence() {
+fn files_that_are_not_captures_are_refused() {
     let scratch = Scratch::new("bad");
     let input = scratch.file("in.pcap");
     for (content, expected) in [
@@ -234,7 +235,7 @@ fn what_is_no_capture_is_refused_with_a_sentence() {
 }
 
 #[test]
-fn a_capture_whose_writer_was_killed_is_translated_up_to_its_last_whole_record() {
+fn a_truncated_capture_is_translated_up_to_its_last_whole_record() {
     let scratch = Scratch::new("killed");
     let input = scratch.file("in.pcap");
     let frame = |n: u32| (1_700_000_000 + n, 0, udp6(b"whole"));
@@ -246,7 +247,7 @@ fn a_capture_whose_writer_was_killed_is_translated_up_to_its_last_whole_record()
     let record = 16 + 40 + 8 + 5;
     let whole_ng = |frames: usize| pcapng(101, &vec![(1_700_000_000_000_000, udp6(b"whole")); frames]);
     let begin_ng = whole_ng(2).len();
-    // In the last record's header, right behind it, and in its packet.
+    // Truncated in the last record's header, directly after it, and in its packet.
     let cases = [1, 15, 16, 17, record - 1].map(|cut| (whole[..whole.len() - record + cut].to_vec(), true));
     let cases_ng = [1, 8, 30, 60].map(|cut| (whole_ng(3)[..begin_ng + cut].to_vec(), false));
     for (content, exact) in cases.into_iter().chain(cases_ng) {

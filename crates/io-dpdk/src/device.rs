@@ -13,7 +13,7 @@ pub(crate) struct Device {
     /// Number of the device in the environment.
     pub(crate) port: u16,
     pub(crate) info: Info,
-    /// Whether it is the memif end that connects to the other one.
+    /// True for the memif end that connects to the other one.
     pub(crate) is_client: bool,
 }
 
@@ -100,8 +100,8 @@ impl Device {
         let pool = unsafe { sys::gatun_pool_new(name.as_ptr(), buffers, room, self.info.socket) };
         let step = DpdkError::Step {
             device: self.name.clone(),
-            step: "taking memory for packet buffers",
-            error: format!("{buffers} of them did not fit"),
+            step: "allocating packet buffers",
+            error: format!("no memory for {buffers} buffers"),
         };
         Pool::of(pool).ok_or(step)
     }

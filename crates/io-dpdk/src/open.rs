@@ -37,7 +37,7 @@ pub struct DeviceConfig {
     /// Bus address of a network card, or a driver's name with a number and its arguments, as in
     /// `net_memif0,role=client,socket=/run/memif.sock`.
     pub device: String,
-    /// Largest IP packet that has to fit, bytes. `None`: the device's present MTU.
+    /// Size in bytes of the largest IP packet that has to fit. `None`: the device's present MTU.
     pub mtu: Option<u16>,
 }
 
@@ -59,14 +59,14 @@ pub struct Opened {
     pub mac: [u8; 6],
     /// MTU in bytes.
     pub mtu: u16,
-    /// Whether its link was up.
+    /// True if its link was up.
     pub up: bool,
-    /// Whether it distributes packets over its queues by their addresses.
+    /// True if it distributes packets over its queues by their addresses.
     pub rss: bool,
 }
 
 impl Opened {
-    /// Name of the device, and whether its packets come from software of a kernel, so that checksums may be
+    /// Name of the device, and true if its packets come from software of a kernel, so that checksums may be
     /// unfinished.
     pub fn device(&self) -> (&str, bool) {
         const SOFTWARE: [&str; 6] =
@@ -81,13 +81,13 @@ pub struct Dpdk {
     pub workers: Vec<Ports>,
     /// Opened devices.
     pub opened: Vec<Opened>,
-    /// Whether packet buffers use huge pages.
+    /// True if packet buffers use huge pages.
     pub huge_pages: bool,
     /// Link events from now on.
     pub events: Receiver<LinkEvent>,
     /// Processors for everything other than workers.
     pub others: OtherProcessors,
-    /// Keep it as long as any worker runs.
+    /// Guard to keep as long as any worker runs.
     pub guard: Guard,
 }
 
@@ -111,7 +111,6 @@ impl Drop for Guard {
 impl Dpdk {
     /// Starts the environment and the devices in a new thread, which first calls `rights` to drop the
     /// privileges that it does not need. Once per process.
-    ///
     ///
     /// # Errors
     /// Each error says what to do.

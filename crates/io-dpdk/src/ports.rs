@@ -42,7 +42,7 @@ pub(crate) enum LinkChange {
 /// Frame to be sent.
 struct StagedFrame {
     source: FrameSource,
-    /// Whether the backend made it itself.
+    /// True if the backend made the frame itself.
     is_own: bool,
 }
 
@@ -59,7 +59,7 @@ pub(crate) struct Port {
     name: String,
     queue: Queue,
     pool: Pool,
-    /// Whether the pool's buffers can be recovered.
+    /// True if the pool's buffers can be recovered.
     marked: bool,
     up: bool,
     staged: ArrayVec<StagedFrame, STAGED_MAX>,
@@ -125,7 +125,7 @@ pub struct Ports {
     turn: usize,
     /// Turns without a frame.
     idle: u32,
-    /// Whether this worker reports the counters of whole devices.
+    /// True if this worker reports the counters of whole devices.
     reports: bool,
     processor: Processor,
     registration: Option<Registration>,
@@ -140,11 +140,11 @@ pub struct DpdkTransmit {
     sent: u64,
     /// Index of the received frame of each packet of the burst.
     arrivals: ArrayVec<u8, BURST_MAX>,
-    /// Whether the buffers of the burst are in use.
+    /// True if the buffers of the burst are in use.
     in_burst: bool,
-    /// Whether any frame is staged.
+    /// True if any frame is staged.
     staged: bool,
-    /// Whether a link has come up since the last call.
+    /// True if a link has come up since the last call.
     returned: bool,
 }
 

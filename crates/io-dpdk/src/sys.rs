@@ -141,9 +141,8 @@ pub(crate) fn load() -> Result<(), DpdkError> {
 
 /// Checks whether the processor supports the instructions that DPDK's libraries use.
 ///
-///
 /// # Errors
-/// Names the missing instructions.
+/// If instructions are missing. The error names them.
 pub fn supported() -> Result<(), DpdkError> {
     #[cfg(target_arch = "x86_64")]
     if !(is_x86_feature_detected!("sse4.2") && is_x86_feature_detected!("popcnt")) {
@@ -192,7 +191,7 @@ fn dl_error() -> String {
 mod tests {
     use super::*;
 
-    /// Otherwise a memif unmaps memory while a worker reads it.
+    /// The environment's function would let a memif unmap memory while a worker reads it.
     #[test]
     fn drivers_find_the_shims_function_before_the_environments() {
         load().unwrap();

@@ -29,11 +29,12 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 /// Last known state of a device.
 pub(crate) struct WatchedDevice {
     device: Device,
-    /// Whether it is started, and since when it has been waiting for its link.
+    /// True once the device is started.
     started: bool,
+    /// Time since which the device has been waiting for its link.
     since: Instant,
     up: bool,
-    /// Whether its driver forgets its buffers when its peer disappears.
+    /// True if the driver forgets the device's buffers when the peer disappears.
     forgets: bool,
     /// Events that workers have to handle before anything is done with the device.
     unread: Vec<u64>,

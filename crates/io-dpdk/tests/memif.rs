@@ -131,27 +131,23 @@ fn down() -> [LinkEvent; 2] {
 }
 
 #[test]
-fn packets_cross_testpmd_and_come_back_undamaged_in_their_order_over_either_role_of_a_memif() {
+fn packets_return_from_testpmd_undamaged_and_in_order_in_both_memif_roles() {
     // Each attempt is a process. The test's name is the same, so the role comes from the remaining attempts.
-    in_lab(
-        "packets_cross_testpmd_and_come_back_undamaged_in_their_order_over_either_role_of_a_memif",
-        || {
-            let mut dpdk = open(&[&memif(0, "server", false), &memif(1, "server", false)]);
-            assert!(
-                !dpdk.huge_pages
-                    && dpdk.opened.iter().all(|opened| !opened.up && opened.driver == "net_memif")
-            );
-            let peer = testpmd("client", true);
-            until(&dpdk.events, &up(), || ());
-            let mut generator = generator(&mut dpdk);
-            assert_all_return(&mut generator);
-            // Clean ends: the peer's sees it, and the socket is gone.
-            drop(peer);
-            drop(generator);
-            drop(dpdk.guard);
-            assert!(!std::path::Path::new(SOCKET).exists());
-        },
-    );
+    in_lab("packets_return_from_testpmd_undamaged_and_in_order_in_both_memif_roles", || {
+        let mut dpdk = open(&[&memif(0, "server", false), &memif(1, "server", false)]);
+        assert!(
+            !dpdk.huge_pages && dpdk.opened.iter().all(|opened| !opened.up && opened.driver == "net_memif")
+        );
+        let peer = testpmd("client", true);
+        until(&dpdk.events, &up(), || ());
+        let mut generator = generator(&mut dpdk);
+        assert_all_return(&mut generator);
+        // Clean ends: the peer's sees it, and the socket is gone.
+        drop(peer);
+        drop(generator);
+        drop(dpdk.guard);
+        assert!(!std::path::Path::new(SOCKET).exists());
+    });
 }
 
 /// Memory range of memif's driver: first byte and end.
@@ -207,8 +203,8 @@ fn be_held_up() -> impl Drop {
 }
 
 #[test]
-fn a_zero_copy_client_loses_no_buffer_when_its_peer_is_killed_and_comes_back_many_times() {
-    in_lab("a_zero_copy_client_loses_no_buffer_when_its_peer_is_killed_and_comes_back_many_times", || {
+fn a_zero_copy_client_loses_no_buffer_when_its_peer_is_killed_repeatedly() {
+    in_lab("a_zero_copy_client_loses_no_buffer_when_its_peer_is_killed_repeatedly", || {
         let mut dpdk = open(&[&memif(0, "client", true), &memif(1, "client", true)]);
         let mut generator = generator(&mut dpdk);
         for round in 0..3 {
@@ -238,8 +234,8 @@ fn a_zero_copy_client_loses_no_buffer_when_its_peer_is_killed_and_comes_back_man
 }
 
 #[test]
-fn what_a_full_ring_does_not_take_is_counted_and_the_rest_arrives() {
-    in_lab("what_a_full_ring_does_not_take_is_counted_and_the_rest_arrives", || {
+fn frames_refused_by_a_full_ring_are_counted_and_the_rest_arrives() {
+    in_lab("frames_refused_by_a_full_ring_are_counted_and_the_rest_arrives", || {
         let peer = testpmd("server", false);
         let mut dpdk = open(&[&memif(0, "client", true), &memif(1, "client", true)]);
         let mut ports = dpdk.workers.pop().unwrap();
@@ -292,8 +288,8 @@ fn what_a_full_ring_does_not_take_is_counted_and_the_rest_arrives() {
 }
 
 #[test]
-fn who_serves_a_socket_goes_on_however_often_others_want_to_serve_it() {
-    in_lab("who_serves_a_socket_goes_on_however_often_others_want_to_serve_it", || {
+fn a_memif_server_continues_when_others_try_to_serve_its_socket() {
+    in_lab("a_memif_server_continues_when_others_try_to_serve_its_socket", || {
         let mut first = testpmd("server", false);
         for _ in 0..20 {
             let second = Dpdk::open(&config(&[&memif(0, "server", false)]), || Ok(()));
@@ -310,8 +306,8 @@ fn who_serves_a_socket_goes_on_however_often_others_want_to_serve_it() {
 }
 
 #[test]
-fn devices_that_cannot_be_are_refused_with_what_to_write() {
-    in_lab("devices_that_cannot_be_are_refused_with_what_to_write", || {
+fn invalid_devices_are_refused_with_a_correction() {
+    in_lab("invalid_devices_are_refused_with_a_correction", || {
         let refused = |config: &DpdkConfig| match Dpdk::open(config, || Ok(())) {
             Ok(_) => panic!("it opened"),
             Err(error) => error,
@@ -350,8 +346,8 @@ fn seqpacket(path: &str) -> std::os::fd::OwnedFd {
 }
 
 #[test]
-fn a_capture_file_is_read_and_written_packet_by_packet_and_its_bytes_stay() {
-    in_lab("a_capture_file_is_read_and_written_packet_by_packet_and_its_bytes_stay", || {
+fn a_capture_file_is_read_and_written_packet_by_packet_unchanged() {
+    in_lab("a_capture_file_is_read_and_written_packet_by_packet_unchanged", || {
         let sent: Vec<Vec<u8>> =
             (60..1500).map(|len| (0..len).map(|i| (i * 7 + len) as u8).collect()).collect();
         std::fs::write("/run/in.pcap", capture(&sent)).unwrap();

@@ -27,7 +27,7 @@ pub struct EtherQueues<F> {
     name: String,
     frames: F,
     host: Host,
-    /// Whether each device is software.
+    /// True for each device that is software.
     software: Vec<bool>,
     rx_packets: u64,
     rx_bytes: u64,
@@ -47,9 +47,8 @@ struct Host {
     own_frames: u64,
 }
 
-/// Creates the backends of all workers. `devices` are the names of the devices, and whether each is software,
+/// Creates the backends of all workers. `devices` has the name of each device, and true if it is software,
 /// which may deliver unfinished checksums (see [`partial`]).
-///
 ///
 /// # Errors
 /// If the number of workers and the number of `Ether`s differ.

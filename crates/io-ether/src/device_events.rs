@@ -20,7 +20,6 @@ impl<T> Clone for DeviceEvents<T> {
 impl<T> DeviceEvents<T> {
     /// Creates an empty queue of events.
     ///
-    ///
     /// # Errors
     /// If no [`Waker`] can be created.
     pub fn new() -> io::Result<Self> {
@@ -68,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn letters_are_read_in_their_order_and_known_to_be_obeyed() {
+    fn events_are_read_in_order_and_marked_as_handled() {
         let worker = DeviceEvents::new().unwrap();
         let watcher = worker.clone();
         assert!(!worker.has_any());

@@ -11,7 +11,6 @@ const PATIENCE: Duration = Duration::from_millis(10);
 /// Sends frames from each of two devices out of the other one, with swapped Ethernet addresses, while `go_on`
 /// returns true. `go_on` is called before each burst with the number of frames of the previous one.
 ///
-///
 /// # Errors
 /// If the system call that waits fails.
 pub fn forward(frames: &mut impl Frames, mut go_on: impl FnMut(usize) -> bool) -> io::Result<()> {

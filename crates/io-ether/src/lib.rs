@@ -50,7 +50,6 @@ pub trait Frames: Send {
 
     /// Blocks until a frame waits, `waker` is woken, a device changes, or `timeout` expires.
     ///
-    ///
     /// # Errors
     /// If the system call that waits fails.
     fn wait(&mut self, waker: &Waker, timeout: Option<Duration>) -> io::Result<()>;

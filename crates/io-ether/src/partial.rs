@@ -1,11 +1,9 @@
 //! Checksums that the sender's kernel left to a device that does not exist.
 //!
-//!
 //! Packets from a veth have often never been on a wire: the sender's kernel writes the sum of the pseudo-header
 //! into the checksum field of TCP and UDP and leaves the rest to the device. AF_XDP (or a packet socket)
 //! delivers these bytes without a hint. Between containers nearly every packet is like this, unless somebody
 //! ran `ethtool -K eth0 tx off`.
-//!
 //!
 //! Such a field holds the folded sum of the pseudo-header, not complemented. By chance, a complete checksum has
 //! the same value once in 65536 packets: then the sum over the whole packet is right, and the field stays
@@ -125,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn a_checksum_that_was_left_to_the_device_is_finished_and_padding_is_no_part_of_it() {
+    fn an_unfinished_checksum_is_completed_without_the_padding() {
         for (six, tcp) in [(true, true), (true, false), (false, true), (false, false)] {
             let (mut bytes, right, at) = packet(six, tcp, None);
             let len = bytes.len();
@@ -141,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn right_and_wrong_checksums_and_whatever_is_cut_off_stay_as_they_are() {
+    fn complete_checksums_and_truncated_packets_stay_unchanged() {
         for (six, tcp) in [(true, true), (true, false), (false, true), (false, false)] {
             let (_, right, _) = packet(six, tcp, None);
             for field in [right, right ^ 0x0100, 0] {

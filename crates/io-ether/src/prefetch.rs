@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_frame_comes_once_in_order_and_was_asked_for_before() {
+    fn every_frame_is_prefetched_before_it_is_returned_in_order() {
         for len in [0, 1, PREFETCH_DISTANCE - 1, PREFETCH_DISTANCE, PREFETCH_DISTANCE + 1, 64] {
             let asked = std::cell::RefCell::new(Vec::new());
             let mut frames: Vec<(usize, [u8; 256])> = (0..len).map(|n| (n, [0; 256])).collect();
@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn a_frame_at_an_edge_of_its_buffer_may_be_asked_for() {
+    fn frames_at_the_edges_of_their_buffer_can_be_prefetched() {
         for (len, start) in [(0, 0), (1, 0), (64, 63), (64, 64), (256, 255)] {
             prefetch_frame(&vec![0; len], start);
             for first in [0x45, 0x60, 0] {

@@ -1,4 +1,5 @@
-//! Coalescing of UDP datagrams: the packets of a burst wait, so that datagrams of one flow are written together.
+//! Coalescing of UDP datagrams: the packets of a burst wait, so that datagrams of one flow are written
+//! together.
 
 use crate::datagram::{Addresses, Datagram, DatagramTrain, HEADERS_MAX, MEMBERS_MAX, not_to_be_overtaken};
 use crate::vnet;
@@ -9,77 +10,77 @@ use gatun_wire::{Offload, Packet, Segmentation};
 use std::io::IoSlice;
 use std::ops::Range;
 
-/// Bytes that stay set aside for copies from burst to burst.
+/// Bytes that stay allocated for copies between bursts.
 const COPIES_KEPT: usize = 256 * 1024;
 
-/// The packets of a burst that are to leave, in their order.
+/// Outgoing packets of a burst, in their order.
 #[derive(Default)]
 pub(crate) struct Coalescer {
     is_open: bool,
-    /// The buffer of each packet of the burst; none once that is kept.
+    /// Buffer of each packet of the burst; `None` once it is queued.
     buffers: ArrayVec<Option<usize>, BURST_MAX>,
     packets: Vec<QueuedPacket>,
-    /// Of `packets`, those that are written together next.
+    /// Indices in `packets` of those that are written together next.
     members: Vec<usize>,
-    /// Packets that lie in no buffer of the device's, each behind room for its header.
+    /// Packets outside the device's buffers, each after room for its header.
     copies: Vec<u8>,
     joined: u64,
     refused: u64,
 }
 
-/// A packet that waits.
+/// Packet that waits to be written.
 struct QueuedPacket {
     place: Location,
-    /// Where it lies there.
+    /// Position of the packet there.
     range: Range<usize>,
     offload: Offload,
     how: WriteMode,
     is_written: bool,
 }
 
-/// WriteMode a packet may be written.
+/// Way in which a packet is written.
 #[derive(Clone, Copy)]
 enum WriteMode {
-    /// Coalescer with others of its flow.
+    /// Together with others of its flow.
     Together(Datagram),
-    /// Alone, and before what follows it between these addresses.
+    /// Alone, and before later packets between these addresses.
     Alone(Option<Addresses>),
 }
 
-/// Where a packet's bytes are.
+/// Location of a packet's bytes.
 #[derive(Clone, Copy)]
 enum Location {
-    /// In the device's buffer of this number.
+    /// Device buffer with this index.
     Buffer(usize),
     Copies,
 }
 
-/// All bytes that packets may lie in.
+/// All memory that can hold packets.
 struct Bytes<'b> {
     buffers: &'b mut [u8],
     copies: &'b mut [u8],
 }
 
 impl Coalescer {
-    /// Whether there is a burst at hand.
+    /// Returns true between the beginning and the end of a burst.
     pub(crate) fn is_open(&self) -> bool {
         self.is_open
     }
 
-    /// A burst begins, whose packets lie in the buffers of these numbers.
+    /// Begins a burst. Its packets lie in the buffers with these indices.
     pub(crate) fn begin(&mut self, buffers: impl Iterator<Item = usize>) {
         self.is_open = true;
         self.buffers = buffers.take(BURST_MAX).map(Some).collect();
     }
 
-    /// Keeps packet `index` of the burst, whose bytes stay where they are.
+    /// Queues packet `index` of the burst. Its bytes stay in place.
     pub(crate) fn keep(&mut self, index: usize, packet: &Packet<'_>) {
         if let Some(buffer) = self.buffers.get_mut(index).and_then(Option::take) {
             self.wait(Location::Buffer(buffer), packet.start(), packet);
         }
     }
 
-    /// Keeps a copy of a packet.
+    /// Queues a copy of a packet.
     pub(crate) fn copy(&mut self, packet: &Packet<'_>) {
         let at = self.copies.len() + vnet::LEN;
         self.copies.resize(at, 0);
@@ -88,7 +89,7 @@ impl Coalescer {
     }
 
     fn wait(&mut self, place: Location, at: usize, packet: &Packet<'_>) {
-        // Where the kernel has refused some, it refuses all.
+        // Once the kernel has refused a joined packet, no more are joined.
         let datagram = if self.refused == 0 { Datagram::of(packet) } else { None };
         let alone = || WriteMode::Alone(not_to_be_overtaken(packet.bytes()));
         let how = datagram.map_or_else(alone, WriteMode::Together);
@@ -96,8 +97,8 @@ impl Coalescer {
         self.packets.push(QueuedPacket { place, range, offload: packet.offload, how, is_written: false });
     }
 
-    /// The burst is over: writes all that waits. Each packet comes where its turn is, and with it those that
-    /// follow it in its flow.
+    /// Ends the burst and writes the queued packets. Each packet is written in its turn, together with those
+    /// that follow it in its flow.
     pub(crate) fn end(&mut self, buffers: &mut [u8], tx: &mut DeviceWriter) {
         let mut bytes = Bytes { buffers, copies: &mut self.copies };
         for i in 0..self.packets.len() {
@@ -115,7 +116,7 @@ impl Coalescer {
             let train = train.filter(|_| count > 1);
             match train.map(|train| bytes.write_together(&train, members.clone(), tx)) {
                 Some(Ok(())) => self.joined += count,
-                // Each alone may be taken.
+                // The kernel may accept each one alone.
                 Some(Err(reason @ (TxError::Invalid | TxError::NoMemory | TxError::TooLong))) => {
                     self.refused += u64::from(reason == TxError::Invalid);
                     members.for_each(|waiting| bytes.write_alone(waiting, tx));
@@ -131,7 +132,7 @@ impl Coalescer {
         self.copies.shrink_to(COPIES_KEPT);
     }
 
-    /// What it counts.
+    /// Additional counters.
     pub(crate) fn counts(&self) -> [NamedCounter; 2] {
         [
             NamedCounter {
@@ -141,14 +142,15 @@ impl Coalescer {
             },
             NamedCounter {
                 name: "udp_gro_refused",
-                help: "Writes of several UDP datagrams that the kernel refused: from the first one on, each is written alone.",
+                help: "Joined UDP packets that the kernel refused. After the first refusal, Gatun writes each datagram alone.",
                 count: self.refused,
             },
         ]
     }
 }
 
-/// Finds what is written together with the first of `packets`; `members` are their places.
+/// Finds the packets that are written together with the first of `packets`, and puts their indices into
+/// `members`.
 fn gather(packets: &[QueuedPacket], members: &mut Vec<usize>) -> Option<DatagramTrain> {
     members.clear();
     members.push(0);
@@ -170,7 +172,7 @@ fn gather(packets: &[QueuedPacket], members: &mut Vec<usize>) -> Option<Datagram
 }
 
 impl Bytes<'_> {
-    /// The bytes that a packet lies in.
+    /// Memory that contains a packet.
     fn of(&self, place: Location) -> &[u8] {
         match place {
             Location::Buffer(index) => self.buffers.chunks_exact(STRIDE).nth(index).unwrap_or_default(),
@@ -192,10 +194,10 @@ impl Bytes<'_> {
         }
     }
 
-    /// Writes the datagrams of a train, and counts them.
+    /// Writes the datagrams of a train in one packet and counts them.
     ///
     /// # Errors
-    /// Why the device did not take them; they are as they were, and not counted.
+    /// If the device does not accept the packet. The datagrams are then unchanged and not counted.
     fn write_together<'w>(
         &mut self,
         train: &DatagramTrain,
@@ -237,7 +239,7 @@ mod tests {
     use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType, socketpair};
     use std::os::fd::OwnedFd;
 
-    /// A burst of packets in a device's buffers.
+    /// Puts packets into buffers of a device.
     fn buffers(packets: &[Vec<u8>]) -> Vec<u8> {
         let mut buffers = vec![0; packets.len() * STRIDE];
         for (buffer, packet) in buffers.chunks_exact_mut(STRIDE).zip(packets) {
@@ -246,7 +248,7 @@ mod tests {
         buffers
     }
 
-    /// Lets a burst leave by a file; `own` follows the first packet.
+    /// Sends a burst to a file; `own` follows the first packet.
     fn leave(fd: OwnedFd, packets: &[Vec<u8>], own: Option<&[u8]>) -> (DeviceWriter, Coalescer, Vec<u8>) {
         let (mut tx, mut together) = (DeviceWriter::new(fd), Coalescer::default());
         let mut buffers = buffers(packets);
@@ -265,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn each_packet_leaves_where_its_turn_is_and_takes_along_its_flow() {
+    fn each_packet_is_written_in_order_with_its_flow() {
         let (device, peer) =
             socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::empty(), None).unwrap();
         let flow = |version, n: u8| datagram(version, None, &[n; 50]);
@@ -285,8 +287,8 @@ mod tests {
         };
         let payloads = |bytes: Vec<u8>, at: usize| bytes[vnet::LEN + at..].to_vec();
         let first = payloads(read().unwrap(), 48);
-        assert_eq!(first, [[1; 50], [7; 50], [3; 50], [5; 50]].concat(), "in their order");
-        assert_eq!(read().unwrap()[vnet::LEN..], tcp[HEADROOM..], "as it was");
+        assert_eq!(first, [[1; 50], [7; 50], [3; 50], [5; 50]].concat(), "in order");
+        assert_eq!(read().unwrap()[vnet::LEN..], tcp[HEADROOM..], "unchanged");
         assert_eq!(payloads(read().unwrap(), 28), [[2; 50], [4; 50]].concat());
         assert_eq!(read(), None);
         assert_eq!((tx.stats.tx_packets, tx.stats.tx_attempts()), (7, 7));
@@ -295,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_overtakes_what_may_be_of_its_flow() {
+    fn no_datagram_overtakes_a_packet_of_its_flow() {
         let change = |mut packet: Vec<u8>, at: usize, to: u8| {
             packet[HEADROOM + at] = to;
             packet
@@ -316,11 +318,11 @@ mod tests {
                 let mut bytes = vec![0; 1000];
                 let (n, _) =
                     rustix::net::recv(&peer, &mut bytes[..], rustix::net::RecvFlags::DONTWAIT).unwrap();
-                assert!(bytes[vnet::LEN..n] == packet[HEADROOM..], "each in its turn");
+                assert!(bytes[vnet::LEN..n] == packet[HEADROOM..], "out of order");
             }
             assert_eq!(together.counts()[0].count, 0);
         }
-        // What is between others, or is a connection's, is no matter.
+        // Packets between other addresses and TCP packets may be overtaken.
         let tcp = change(six(2), 6, 6);
         for between in [change(six(2), 8, 0x21), tcp] {
             let (device, _peer) =
@@ -330,8 +332,8 @@ mod tests {
     }
 
     #[test]
-    fn what_the_kernel_refuses_together_is_written_alone_and_nothing_is_joined_after() {
-        // To what cannot be written to, all is malformed.
+    fn refused_datagrams_are_written_alone_and_no_more_are_joined() {
+        // A write to an epoll instance fails with EINVAL.
         let device = || epoll::create(epoll::CreateFlags::CLOEXEC).unwrap();
         let packets =
             [(4, 1), (4, 2), (4, 3), (6, 1), (6, 2)].map(|(version, n)| datagram(version, None, &[n; 50]));
@@ -341,12 +343,12 @@ mod tests {
             let packets = buffers.chunks_exact(STRIDE).map(|buffer| buffer[HEADROOM..].to_vec());
             packets.collect::<Vec<_>>()
         };
-        assert!(behind_headers(&after) == behind_headers(&before), "each is as it was");
+        assert!(behind_headers(&after) == behind_headers(&before), "a datagram has changed");
         assert_eq!((tx.stats.tx_errors[TxError::Invalid as usize], tx.stats.tx_attempts()), (5, 5));
         assert_eq!(together.counts().map(|named| named.count), [0, 1], "the other flow is not tried");
         together.begin(0..packets.len());
         for (index, (buffer, packet)) in after.chunks_exact_mut(STRIDE).zip(&packets).enumerate() {
-            // The second time is one too many.
+            // The second call has no effect.
             for _ in 0..2 {
                 together.keep(index, &Packet::new(buffer, HEADROOM, packet.len() - HEADROOM).unwrap());
             }
@@ -357,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn a_device_whose_queue_is_full_loses_all_of_a_train_and_counts_them() {
+    fn a_full_device_queue_drops_and_counts_a_whole_train() {
         let (device, _peer) =
             socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::NONBLOCK, None).unwrap();
         while rustix::net::send(&device, &[0; 1000], SendFlags::empty()).is_ok() {}

@@ -1,38 +1,39 @@
-//! UDP datagrams of one flow, to be written to the device at once: generic receive offload, as the kernel's own
-//! (decision 0013).
+//! UDP datagrams of one flow that are written to the device together, like the kernel's generic receive
+//! offload (decision 0013).
 //!
 //! ```text
-//!   IP | UDP | payload 1      IP | UDP | payload 2      IP | UDP | payload 3      as they were translated
-//!   IP | UDP | payload 1 | payload 2 | payload 3                                  as they are written, with the payload's size
+//!   IP | UDP | payload 1      IP | UDP | payload 2      IP | UDP | payload 3      translated datagrams
+//!   IP | UDP | payload 1 | payload 2 | payload 3      written packet, with the size of a payload
 //! ```
-//! The kernel takes them through its stack as one packet, and cuts them where it has to: before a socket, or a card that
-//! cannot. Each is then what it was, to the last bit of its headers; so only those are joined of which that holds.
+//! The kernel passes it through its stack as one packet, and splits it before a socket, or before a card that
+//! cannot. Each datagram is then restored to the last bit of its headers. Only datagrams for which this holds
+//! are joined.
 
 use gatun_wire::hdr::{get16, ipv4, ipv6, put16, udp};
 use gatun_wire::{Checksum, Packet, Segmentation, checksum, proto};
 
-/// The largest length that an IPv4 header can give, and with it those of the joined.
+/// Largest total length: the IPv4 field has 16 bits.
 const TOTAL_MAX: usize = 65_535;
 
-/// Datagrams in a train, at most: what the kernel's own joins, and every kernel takes.
+/// Largest number of datagrams in a train: the kernel joins as many, and every kernel accepts them.
 pub(crate) const MEMBERS_MAX: usize = 64;
 
-/// Bytes of the headers of a datagram that may be joined, at most.
+/// Largest length in bytes of the headers of a joined datagram.
 pub(crate) const HEADERS_MAX: usize = ipv6::LEN + udp::LEN;
 
-/// What is compared of two datagrams. Those that have it alike, in this order, may be joined.
+/// Properties of a datagram that decide if it can be joined with others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Datagram {
     flow: Flow,
-    /// Bytes of the IP header: nothing stands between it and UDP's.
+    /// Length of the IP header in bytes. The UDP header follows directly.
     ip_len: usize,
-    /// Bytes of payload.
+    /// Length of the payload in bytes.
     payload: usize,
-    /// The identification, where it says something (RFC 6864 4): IPv4 without Don't Fragment.
+    /// Identification, if it has a meaning (RFC 6864 4): IPv4 without Don't Fragment.
     id: Option<u16>,
 }
 
-/// Ports, addresses, and of the IP header what neither length, identification nor checksum is.
+/// Ports, addresses, and the fields of the IP header other than length, identification and checksum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Flow {
     ports: [u8; 4],
@@ -40,11 +41,12 @@ struct Flow {
     addresses: Addresses,
 }
 
-/// Source and destination; of IPv4 the first eight bytes.
+/// Source and destination. IPv4 addresses take the first eight bytes.
 pub(crate) type Addresses = [u8; 32];
 
-/// The addresses of a packet that has to be written alone, and that no datagram between them may overtake: it may be one of
-/// their flow, in pieces or with options. TCP and ICMP are of others.
+/// Addresses of a packet that is written alone and must not be overtaken by datagrams between these
+/// addresses: it may belong to their flow, as a fragment or with options. `None` for TCP and ICMP, which
+/// belong to other flows.
 pub(crate) fn not_to_be_overtaken(packet: &[u8]) -> Option<Addresses> {
     let mut addresses = [0; 32];
     let (protocol, found, to) = match packet.first()? >> 4 {
@@ -57,8 +59,8 @@ pub(crate) fn not_to_be_overtaken(packet: &[u8]) -> Option<Addresses> {
 }
 
 impl Datagram {
-    /// Reads a packet; `None` where it has to be written alone: it is no whole UDP datagram behind a plain IP header, or
-    /// its checksum is wrong, which nobody could tell any more.
+    /// Reads a packet. `None` if it has to be written alone: it is not a complete UDP datagram after a plain
+    /// IP header, or its checksum is wrong, which a joined packet would hide.
     pub(crate) fn of(packet: &Packet<'_>) -> Option<Datagram> {
         let bytes = packet.bytes();
         let (flow, ip_len, id) = match bytes.first()? >> 4 {
@@ -82,44 +84,46 @@ impl Datagram {
         (is_whole && sum_is_right && is_one).then_some(Datagram { flow, ip_len, payload, id })
     }
 
-    /// Bytes of both headers.
+    /// Length of both headers in bytes.
     fn headers(&self) -> usize {
         self.ip_len + udp::LEN
     }
 }
 
-/// Datagrams that follow one another in a flow and are written together.
+/// Consecutive datagrams of a flow that are written together.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct DatagramTrain {
     first: Datagram,
-    /// How many.
+    /// Number of datagrams.
     count: u16,
-    /// Bytes of all payloads.
+    /// Length of all payloads in bytes.
     payload: usize,
-    /// A shorter one has come, which can only be the last.
+    /// True after a shorter datagram, which can only be the last one.
     is_closed: bool,
 }
 
 impl DatagramTrain {
-    /// Begins with its first.
+    /// Starts a train with its first datagram.
     pub(crate) fn new(first: Datagram) -> DatagramTrain {
         DatagramTrain { first, count: 1, payload: first.payload, is_closed: false }
     }
 
-    /// Whether a datagram is from the same port to the same port: it is taken next, or nothing behind it.
+    /// Returns true if a datagram has the same addresses and ports. Such a datagram has to be taken next, or
+    /// ends the train.
     pub(crate) fn has_ends_of(&self, next: &Datagram) -> bool {
         (self.first.flow.ports, self.first.flow.addresses) == (next.flow.ports, next.flow.addresses)
     }
 
-    /// Whether it is between these addresses.
+    /// Returns true if the train is between these addresses.
     pub(crate) fn is_between(&self, addresses: &Addresses) -> bool {
         self.first.flow.addresses == *addresses
     }
 
-    /// Takes the next datagram between its ports; `false` where it does not fit, and another train has to begin with it.
+    /// Takes the next datagram between the same ports. Returns false if it does not fit and has to begin
+    /// another train.
     pub(crate) fn take(&mut self, next: &Datagram) -> bool {
         let follows = match (self.first.id, next.id) {
-            // Segments are numbered one after the other where a packet is cut.
+            // The kernel numbers segments consecutively when it splits a packet.
             (Some(first), Some(id)) => id == first.wrapping_add(self.count),
             (None, None) => true,
             _ => false,
@@ -135,18 +139,18 @@ impl DatagramTrain {
         true
     }
 
-    /// Bytes of the headers of each, which only the first one's are written of.
+    /// Length of a datagram's headers in bytes. Only the first datagram's headers are written.
     pub(crate) fn headers(&self) -> usize {
         self.first.headers()
     }
 
-    /// Bytes of payload of each but the last, which may have less.
+    /// Length in bytes of each payload. The last one may be shorter.
     pub(crate) fn size(&self) -> u16 {
         self.first.payload as u16 // of a packet whose length has 16 bits
     }
 
-    /// Gives the headers of its first datagram the lengths of the whole, and the checksum that is then left to be finished.
-    /// Returns which one that is.
+    /// Writes the total length and the partial checksum into the first datagram's headers. Returns the
+    /// checksum that the kernel has to complete.
     pub(crate) fn write(&self, headers: &mut [u8]) -> Checksum {
         let Datagram { flow, ip_len, .. } = self.first;
         let len = udp::LEN + self.payload; // at most TOTAL_MAX
@@ -165,7 +169,7 @@ impl DatagramTrain {
     }
 }
 
-/// The sum of the pseudo-header of a datagram of `len` bytes.
+/// Sum of the pseudo-header of a datagram of `len` bytes.
 fn pseudo(flow: &Flow, ip_len: usize, len: usize) -> u16 {
     let addresses = flow.addresses.get(..if ip_len == ipv6::LEN { 32 } else { 8 });
     checksum::pseudo(addresses.unwrap_or_default(), len as u32, proto::UDP)
@@ -202,10 +206,10 @@ fn six(bytes: &[u8]) -> Option<(Flow, usize, Option<u16>)> {
 pub(crate) mod tests {
     use super::*;
     use gatun_wire::HEADROOM;
-    use gatun_wire::rfc7915::segment;
+    use gatun_wire::segment;
 
-    /// A datagram from port 7 to port 9 with a right checksum, and room in front. `id` makes it an IPv4 one without
-    /// Don't Fragment.
+    /// Datagram from port 7 to port 9 with a correct checksum and headroom. With `id`, an IPv4 datagram
+    /// without Don't Fragment.
     pub(crate) fn datagram(version: u8, id: Option<u16>, payload: &[u8]) -> Vec<u8> {
         let len = (udp::LEN + payload.len()) as u16;
         let mut ip = match version {
@@ -241,7 +245,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn what_is_joined_and_cut_again_is_what_it_was() {
+    fn joined_datagrams_are_split_into_the_same_datagrams() {
         for (version, id) in [(4, Some(0xfffe)), (4, None), (6, None)] {
             for lengths in
                 [vec![1200; 54], vec![1, 1], vec![1400, 1400, 3], vec![333; 64], vec![32_000, 31_000]]
@@ -267,7 +271,7 @@ pub(crate) mod tests {
                     let len = segment::write(&packet, number, &mut out).unwrap();
                     let mut one = datagram[HEADROOM..].to_vec();
                     if version == 4 && id.is_none() {
-                        // Segments are numbered even where that says nothing.
+                        // The kernel numbers segments even if the number has no meaning.
                         put16(&mut one, ipv4::ID, number as u16);
                         ipv4::set_checksum(&mut one[..20]);
                     }
@@ -278,13 +282,13 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn what_differs_in_more_than_its_payload_is_not_joined() {
+    fn datagrams_with_different_headers_are_not_joined() {
         type Change = (&'static str, fn(&mut Vec<u8>));
         const AT: usize = HEADROOM;
         let fresh = |version, change: fn(&mut Vec<u8>)| {
             let mut one = datagram(version, Some(2), &payload(100, 2));
             change(&mut one);
-            // Whatever was changed is right in itself.
+            // Checksums are correct after the change.
             if version == 4 {
                 ipv4::set_checksum(&mut one[AT..AT + 20]);
             }
@@ -348,7 +352,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn what_a_device_or_a_receiver_has_to_see_alone_stays_alone() {
+    fn invalid_and_partial_datagrams_are_not_joined() {
         for version in [4, 6] {
             let good = datagram(version, None, &payload(100, 1));
             let of = |change: &dyn Fn(&mut Packet<'_>)| {
@@ -361,10 +365,10 @@ pub(crate) mod tests {
             let udp_at = if version == 4 { 20 } else { 40 };
             assert!(of(&|_| ()).is_some());
             assert!(of(&|p| p.bytes_mut()[udp_at + 50] ^= 1).is_none(), "a wrong checksum");
-            assert!(of(&|p| put16(p.bytes_mut(), udp_at + 6, 0)).is_none(), "none");
+            assert!(of(&|p| put16(p.bytes_mut(), udp_at + 6, 0)).is_none(), "no checksum");
             assert!(
                 of(&|p| p.offload.segmentation = Segmentation::Udp { size: 50 }).is_none(),
-                "several already"
+                "a super-packet"
             );
             let partial = |start, offset| {
                 move |p: &mut Packet<'_>| {
@@ -373,17 +377,17 @@ pub(crate) mod tests {
                 }
             };
             assert!(of(&partial(udp_at as u16, 6)).is_some(), "left to the device");
-            assert!(of(&partial(udp_at as u16 + 8, 6)).is_none(), "of something further inside");
-            assert!(of(&partial(udp_at as u16, 16)).is_none(), "somewhere else");
+            assert!(of(&partial(udp_at as u16 + 8, 6)).is_none(), "checksum of an inner header");
+            assert!(of(&partial(udp_at as u16, 16)).is_none(), "checksum at another offset");
             for len in 0..good.len() - HEADROOM {
-                assert!(of(&|p| p.truncate(len)).is_none(), "{len} bytes of it");
+                assert!(of(&|p| p.truncate(len)).is_none(), "truncated to {len} bytes");
             }
-            assert!(read(&datagram(version, None, &[])).is_none(), "nothing to join");
+            assert!(read(&datagram(version, None, &[])).is_none(), "no payload");
         }
     }
 
     #[test]
-    fn a_train_ends_where_it_is_full_and_behind_a_shorter_datagram() {
+    fn a_train_ends_when_it_is_full_or_after_a_shorter_datagram() {
         let one = |len| read(&datagram(6, None, &payload(len, 0))).unwrap();
         let count = |first: usize, next: usize| {
             let mut train = DatagramTrain::new(one(first));

@@ -1,13 +1,13 @@
-//! Why a device cannot be used, and what to do about it.
+//! Errors of TUN devices, with their remedies.
 
 use gatun_netlink::{DeviceError, Route};
 use std::fmt;
 use std::io;
 
-/// Why a device cannot be used. The text says what to do.
+/// Reason why a device cannot be used. The text says what to do.
 #[derive(Debug)]
 pub enum TunError {
-    /// The name is empty, too long, or has characters that no device may have.
+    /// The name is empty, too long, or has invalid characters.
     Name(String),
     /// `/dev/net/tun` cannot be opened.
     Open(io::Error),
@@ -15,31 +15,31 @@ pub enum TunError {
     Features(&'static str),
     /// Another process has the device.
     Busy(String),
-    /// A Gatun already runs on it.
+    /// Another Gatun runs on the device.
     SecondInstance(String),
-    /// It was to be created, and exists.
+    /// The device was to be created, but exists.
     Exists(String),
-    /// It was to be attached to, and does not exist.
+    /// The device to attach to does not exist.
     Missing(String),
-    /// No right to create or attach.
+    /// The process may not create the device or attach to it.
     Permission(String),
     /// The name belongs to a device that is not a TUN device.
     NotTun(String),
-    /// The existing device has one queue, and several are asked for.
+    /// The existing device has one queue, but several are needed.
     SingleQueue(String),
-    /// An ioctl failed otherwise.
+    /// Another ioctl error.
     Ioctl(&'static str, String, io::Error),
-    /// The host has routes to networks that the device is to have: the first of them, and how many there are.
+    /// The host has routes to networks of the device: the first of them, and their number.
     RoutesExist(String, Vec<String>, usize),
     /// The kernel refused an address, a route or another setting.
     Netlink(DeviceError),
 }
 
-/// Routes that an error names.
+/// Largest number of routes in an error.
 const ROUTES_NAMED: usize = 5;
 
 impl TunError {
-    /// The host's `routes` are in the way of those that `device` is to have.
+    /// Error for `routes` of the host that conflict with those of `device`.
     pub(crate) fn routes_exist(device: &str, routes: &[Route]) -> TunError {
         let named = routes.iter().take(ROUTES_NAMED).map(ToString::to_string).collect();
         TunError::RoutesExist(device.to_owned(), named, routes.len())
@@ -56,7 +56,7 @@ impl fmt::Display for TunError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             TunError::Name(name) => {
-                write!(f, "'{name}' cannot be a device's name: 1 to 15 characters, no '/' and no space")
+                write!(f, "invalid device name '{name}': expected 1 to 15 characters without '/' and spaces")
             }
             TunError::Open(e) if e.kind() == io::ErrorKind::NotFound => write!(
                 f,
@@ -64,10 +64,10 @@ impl fmt::Display for TunError {
             ),
             TunError::Open(e) => write!(
                 f,
-                "/dev/net/tun cannot be opened ({e}): run as root, or give the program CAP_NET_ADMIN and the file's group"
+                "cannot open /dev/net/tun ({e}): run as root, or give the program CAP_NET_ADMIN and the file's group"
             ),
             TunError::Features(what) => {
-                write!(f, "this kernel's TUN driver has no {what}; Linux 3.8 or later has it")
+                write!(f, "this kernel's TUN driver lacks {what}: Linux 3.8 or later is required")
             }
             TunError::Busy(name) => write!(
                 f,
@@ -79,7 +79,7 @@ impl fmt::Display for TunError {
             ),
             TunError::Exists(name) => write!(
                 f,
-                "device '{name}' exists, and gatun has not made it: write mode = \"attach\" to use it, take it away (ip link delete {name}), or choose \
+                "device '{name}' exists and was not created by gatun: write mode = \"attach\" to use it, delete it (ip link delete {name}), or choose \
                  another name for the device"
             ),
             TunError::Missing(name) => write!(
@@ -95,7 +95,7 @@ impl fmt::Display for TunError {
             }
             TunError::SingleQueue(name) => write!(
                 f,
-                "device '{name}' exists with one queue, and several workers need several: create it with `ip tuntap add dev {name} mode tun multi_queue`, or write queues = 1"
+                "device '{name}' has one queue, but several workers need one each: create it with `ip tuntap add dev {name} mode tun multi_queue`, or write queues = 1"
             ),
             TunError::Ioctl(what, name, e) => write!(f, "device '{name}': {what} failed: {e}"),
             TunError::RoutesExist(device, routes, count) => {
@@ -105,9 +105,9 @@ impl fmt::Display for TunError {
                 };
                 write!(
                     f,
-                    "this host has a route to a network that device '{device}' is to have: {}{more}. Packets to that network \
-                     would go to gatun instead. Take the network out of the pools, prefixes and mappings, or list other networks \
-                     in `routes` of the [[port]]; if gatun is to get these packets, write `precede_routes = true` there",
+                    "the host already has routes to networks of device '{device}': {}{more}. Packets to these networks \
+                     would go to gatun instead. Remove the networks from the pools, prefixes and mappings, or list other networks \
+                     in `routes` of the [[port]]; if gatun shall get these packets, write `precede_routes = true` there",
                     routes.join("; ")
                 )
             }
@@ -116,5 +116,5 @@ impl fmt::Display for TunError {
     }
 }
 
-/// No `source`: the text has the system's error in it already.
+/// No `source`: the text contains the system's error.
 impl std::error::Error for TunError {}

@@ -23,10 +23,10 @@ pub(crate) const TUN_F_TSO_ECN: u32 = 0x08;
 pub(crate) const TUN_F_USO4: u32 = 0x20;
 pub(crate) const TUN_F_USO6: u32 = 0x40;
 
-/// The longest name of a device, its ending zero not counted.
+/// Longest device name in bytes, without the terminating zero.
 pub(crate) const NAME_MAX: usize = 15;
 
-/// `struct ifreq`, as TUNSETIFF reads and writes it: name and flags.
+/// `struct ifreq` for TUNSETIFF: name and flags.
 #[repr(C)]
 struct IfReq {
     name: [u8; NAME_MAX + 1],
@@ -34,8 +34,8 @@ struct IfReq {
     rest: [u8; 22],
 }
 
-/// Makes `fd` a queue of the device `name`, which is created where it does not exist. Returns the
-/// device's name: the kernel replaces a `%d`.
+/// Makes `fd` a queue of the device `name`, which is created if it does not exist. Returns the device's name:
+/// the kernel replaces a `%d`.
 pub(crate) fn set_iff(fd: impl AsFd, name: &str, flags: u16) -> io::Result<String> {
     let mut request = IfReq { name: [0; NAME_MAX + 1], flags, rest: [0; 22] };
     for (to, from) in request.name.iter_mut().zip(name.bytes().take(NAME_MAX)) {
@@ -48,27 +48,27 @@ pub(crate) fn set_iff(fd: impl AsFd, name: &str, flags: u16) -> io::Result<Strin
     Ok(String::from_utf8_lossy(&request.name[..len]).into_owned())
 }
 
-/// The IFF_ flags that this kernel knows.
+/// IFF_ flags that this kernel knows.
 pub(crate) fn features(fd: impl AsFd) -> io::Result<u32> {
     // SAFETY: TUNGETFEATURES writes one unsigned int.
     Ok(unsafe { ioctl(fd, Getter::<TUNGETFEATURES, u32>::new())? })
 }
 
-/// Which offloads the reader of this device can take.
+/// Sets the offloads that the reader of this device accepts.
 pub(crate) fn set_offload(fd: impl AsFd, flags: u32) -> io::Result<()> {
     // SAFETY: TUNSETOFFLOAD takes its argument by value and touches no memory of ours.
     unsafe { ioctl(fd, IntegerSetter::<TUNSETOFFLOAD>::new_usize(flags as usize))? };
     Ok(())
 }
 
-/// Whether the device stays when nobody has it open.
+/// Sets if the device stays when no process has it open.
 pub(crate) fn set_persist(fd: impl AsFd, stays: bool) -> io::Result<()> {
     // SAFETY: TUNSETPERSIST takes its argument by value and touches no memory of ours.
     unsafe { ioctl(fd, IntegerSetter::<TUNSETPERSIST>::new_usize(stays.into()))? };
     Ok(())
 }
 
-/// The length of the virtio-net header before each packet.
+/// Sets the length of the virtio-net header before each packet.
 pub(crate) fn set_vnet_hdr_len(fd: impl AsFd, len: i32) -> io::Result<()> {
     // SAFETY: TUNSETVNETHDRSZ reads one int, which the setter owns over the call.
     unsafe { ioctl(fd, Setter::<TUNSETVNETHDRSZ, i32>::new(len))? };

@@ -1,11 +1,11 @@
-//! Packets from and to a Linux TUN device.
+//! Packet I/O on a Linux TUN device.
 //!
-//! The kernel hands over what its own stacks make: TCP super-packets of up to 64 KB with an unfinished
-//! checksum, described by a virtio-net header ([`vnet`]). They are translated as one packet and go back
-//! the same way; that is nearly all of this backend's speed.
+//! The kernel delivers what its own stacks produce: TCP super-packets of up to 64 KB with an unfinished
+//! checksum, described by a virtio-net header ([`vnet`]). Gatun translates each as one packet and returns it
+//! the same way. Nearly all of this backend's speed comes from that.
 //!
-//! [`Tun::open`] creates or attaches, `gatun_netlink` sets up what the operator asked for, [`TunQueue`] is the
-//! [`gatun_io::Backend`] of one worker. Unsafe code: four ioctls, in `ioctl.rs`.
+//! [`Tun::open`] creates or attaches, `gatun_netlink` applies the operator's settings, and [`TunQueue`] is
+//! the [`gatun_io::Backend`] of one worker. Unsafe code: the ioctls in `ioctl.rs`.
 
 mod coalesce;
 mod datagram;

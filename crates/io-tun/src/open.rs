@@ -12,36 +12,37 @@ use std::os::unix::net::{SocketAddr, UnixDatagram};
 /// Settings of a TUN device.
 #[derive(Clone, Debug)]
 pub struct TunConfig {
-    /// Its name.
+    /// Device name.
     pub name: String,
-    /// Whether it is made or exists.
+    /// Create the device, or attach to an existing one.
     pub mode: Mode,
-    /// Queues: one per worker.
+    /// Number of queues: one per worker.
     pub queues: usize,
-    /// Whether the kernel may leave checksums and segmentation to the far end: switch it off only to
-    /// find out whether it is at fault.
+    /// True if the kernel may leave checksums and segmentation to the far end. Switch it off only to find out
+    /// if offloads cause a fault.
     pub offload: bool,
-    /// Whether UDP datagrams of one flow are written together; for nothing where the kernel does not know how.
+    /// True to write UDP datagrams of one flow together. Has no effect if the kernel does not support it.
     pub udp_gro: bool,
-    /// Set the link up.
+    /// True to set the link up.
     pub up: bool,
-    /// Set its MTU, bytes.
+    /// MTU to set, in bytes.
     pub mtu: Option<u32>,
-    /// Give it these addresses.
+    /// Addresses to add.
     pub addresses: Vec<Prefix>,
-    /// Route these networks to it.
+    /// Networks to route to the device.
     pub routes: Vec<Prefix>,
-    /// Route them to it even where the host has routes to the same networks, which then wait behind.
+    /// True to route them to the device even if the host has routes to the same networks. The device's routes
+    /// come first.
     pub precede_routes: bool,
 }
 
-/// Whether a device is made or exists.
+/// Origin of the device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mode {
-    /// Made, and gone with the process.
+    /// Gatun creates the device. It disappears with the process.
     #[default]
     Create,
-    /// A persistent one that exists.
+    /// Gatun attaches to an existing persistent device.
     Attach,
 }
 
@@ -62,36 +63,36 @@ impl Default for TunConfig {
     }
 }
 
-/// An open device.
+/// Open TUN device.
 pub struct Tun {
-    /// Its name; the kernel may have completed it (`nat%d`).
+    /// Device name; the kernel may have completed it (`nat%d`).
     pub name: String,
-    /// Its queues, to be given one to each worker.
+    /// Queues, one for each worker.
     pub queues: Vec<TunQueue>,
-    /// The offloads that the kernel agreed to.
+    /// Offloads that the kernel accepted.
     pub offloads: Offloads,
-    /// Whether UDP datagrams of one flow are written together: that was asked for, and the kernel knows how.
+    /// True if UDP datagrams of one flow are written together: it was configured, and the kernel supports it.
     pub udp_gro: bool,
-    /// Whether the device was there before.
+    /// True if the device existed before.
     pub attached: bool,
-    /// The host's routes that get no packet while the device has its own, as `ip route` shows them.
+    /// Routes of the host that get no packets while the device has its own, as `ip route` shows them.
     pub preceded: Vec<String>,
-    /// Tells a second instance that the device is taken; the kernel alone would let it share the queues
-    /// of a multi-queue device.
+    /// Keeps a second instance off the device. The kernel alone would let it share the queues of a
+    /// multi-queue device.
     lock: Guard,
 }
 
-/// Keeps a device's name taken while it lives.
+/// Lock on a device's name.
 pub struct Guard {
     _socket: UnixDatagram,
-    /// A queue of a device that is to go with this.
+    /// Queue of a persistent device that is deleted when this guard is dropped.
     lasting: Option<OwnedFd>,
 }
 
 impl Drop for Guard {
     fn drop(&mut self) {
         if let Some(queue) = &self.lasting {
-            // Where the device is gone already there is nothing to be taken away.
+            // If the device is already gone, there is nothing to delete.
             let _ = ioctl::set_persist(queue, false);
         }
     }
@@ -100,32 +101,32 @@ impl Drop for Guard {
 /// Fate of a created device when its process is killed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OnKill {
-    /// It goes.
+    /// The device is deleted.
     #[default]
     Goes,
-    /// It stays with its routes, for the next process. At an orderly end it goes all the same.
+    /// The device and its routes stay for the next process. An orderly end deletes the device.
     Stays,
 }
 
-/// Alias of the devices that Gatun makes, by which one that was left over is known to be Gatun's own: its name is no proof,
-/// and files of a killed process may be gone, or out of reach in another mount namespace.
+/// Alias of devices that Gatun creates. It identifies a device left over from a killed process: the name
+/// proves nothing, and files of that process may be gone, or out of reach in another mount namespace.
 const OWN: &str = "made by gatun";
 
-/// Offloads that the kernel agreed to.
+/// Offloads that the kernel accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Offloads {
     /// Checksums, TCP with ECN, UDP.
     All,
-    /// Checksums and TCP with ECN: a kernel before 6.2.
+    /// Checksums and TCP with ECN: kernels before 6.2.
     Tcp,
     /// Checksums and TCP.
     TcpWithoutEcn,
-    /// None: every packet comes alone and complete.
+    /// None: the kernel sends single, complete packets.
     None,
 }
 
 impl Offloads {
-    /// From the best on.
+    /// All values, the best first.
     const LADDER: [Offloads; 4] = [Offloads::All, Offloads::Tcp, Offloads::TcpWithoutEcn, Offloads::None];
 
     fn flags(self) -> u32 {
@@ -139,7 +140,7 @@ impl Offloads {
         }
     }
 
-    /// For an operator.
+    /// Description for operators.
     pub fn describe(self) -> &'static str {
         match self {
             Offloads::All => "checksum, TSO, TSO with ECN, USO",
@@ -151,10 +152,10 @@ impl Offloads {
 }
 
 impl Tun {
-    /// Opens the device, and sets up what `config` asks for and nothing else.
+    /// Opens the device and applies the settings in `config`.
     ///
     /// # Errors
-    /// Each says what to do about it.
+    /// Returns an error that says what to do, if the device cannot be opened or set up as configured.
     pub fn open(config: &TunConfig, killed: OnKill) -> Result<Tun, TunError> {
         let name = &config.name;
         let legal = |b: u8| b.is_ascii_graphic() && b != b'/';
@@ -174,7 +175,7 @@ impl Tun {
             (Mode::Attach, false) => return Err(TunError::Missing(name.clone())),
             _ => {}
         }
-        // Before anything is made: a refusal leaves no trace.
+        // Compared before the device is created, so that a refusal leaves no trace.
         let compared = compare_routes(&device, config)?;
         let first = open_device()?;
         check_features(&first, config.queues)?;
@@ -198,7 +199,7 @@ impl Tun {
         }
         configure(&mut device, config, &compared)?;
         if left {
-            // Those of the configuration before.
+            // Routes of the previous configuration.
             let index = device.index().map_err(|e| device.error("link show".into(), e))?;
             device.remove_routes(index, &compared.stale)?;
         }
@@ -206,13 +207,13 @@ impl Tun {
         Ok(Tun { name, queues, offloads, udp_gro, attached, preceded, lock })
     }
 
-    /// The queues, to be given away, and the guard, to be kept while any of them is in use.
+    /// Splits the device into its queues and the guard, which must be kept while any queue is in use.
     pub fn into_parts(self) -> (Vec<TunQueue>, Guard) {
         (self.queues, self.lock)
     }
 }
 
-/// Compares the host's routes with those that the device is to have.
+/// Compares the host's routes with the routes that the device needs.
 fn compare_routes(device: &Device, config: &TunConfig) -> Result<Compared, TunError> {
     let index = device.index().ok();
     if config.routes.is_empty() && index.is_none() {
@@ -226,8 +227,8 @@ fn compare_routes(device: &Device, config: &TunConfig) -> Result<Compared, TunEr
     }
 }
 
-/// Sets up what `config` asks for and the device lacks, in an order in which each step can succeed. A device that lacks
-/// nothing is used without any right.
+/// Applies the settings of `config` that the device lacks, in an order in which each step can succeed. A
+/// device that lacks nothing needs no privileges.
 fn configure(device: &mut Device, config: &TunConfig, compared: &Compared) -> Result<(), TunError> {
     let link = device.index().and_then(|index| device.link(index));
     let Link { index, mtu, is_up, .. } = link.map_err(|e| device.error("link show".into(), e))?;
@@ -242,12 +243,13 @@ fn configure(device: &mut Device, config: &TunConfig, compared: &Compared) -> Re
     device.add_routes(index, &free, Existing::Keep)?;
     match device.add_routes(index, &taken, Existing::Precede)? {
         0 => Ok(()),
-        // One that nothing can come before.
+        // No route can come before this one.
         _ => Err(TunError::routes_exist(&config.name, &compared.others)),
     }
 }
 
-/// An abstract socket's name is unique in its network namespace, as a device's is, and goes with the process.
+/// Locks a device name by an abstract socket. The socket's name is unique in its network namespace, like the
+/// device's, and disappears with the process.
 fn lock(name: &str) -> Result<Guard, TunError> {
     SocketAddr::from_abstract_name(format!("gatun/tun/{name}"))
         .and_then(|address| UnixDatagram::bind_addr(&address))
@@ -258,13 +260,14 @@ fn lock(name: &str) -> Result<Guard, TunError> {
         })
 }
 
-/// Whether the device exists and is one that Gatun has made.
+/// Returns true if the device exists and was created by Gatun.
 fn is_own(device: &mut Device) -> bool {
     let link = device.index().and_then(|index| device.link(index));
     link.is_ok_and(|link| link.alias.as_deref() == Some(OWN))
 }
 
-/// Lets a device of ours stay where this process is killed, or go. Returns a queue to let it go by at an orderly end.
+/// Makes a created device persistent or not, by `killed`. Returns a queue with which an orderly end deletes a
+/// persistent device.
 fn last(first: &OwnedFd, killed: OnKill) -> io::Result<Option<OwnedFd>> {
     ioctl::set_persist(first, killed == OnKill::Stays)?;
     match killed {
@@ -289,9 +292,9 @@ fn check_features(fd: &OwnedFd, queues: usize) -> Result<(), TunError> {
     Ok(())
 }
 
-/// Makes `fd` the device's first queue; returns its name and the flags for further ones. The kernel
-/// answers EINVAL where an existing device's multi-queue flag is not the one asked for, so the other
-/// one is tried: a multi-queue device serves one worker as well.
+/// Makes `fd` the device's first queue. Returns the device's name and the flags for further queues. The
+/// kernel answers EINVAL if the multi-queue flag of an existing device differs, so the other value is tried:
+/// a multi-queue device serves one worker as well.
 fn attach_first(fd: &OwnedFd, name: &str, queues: usize) -> Result<(String, u16), TunError> {
     let base = ioctl::IFF_TUN | ioctl::IFF_NO_PI | ioctl::IFF_VNET_HDR;
     let multi = base | ioctl::IFF_MULTI_QUEUE;
@@ -308,7 +311,7 @@ fn attach_first(fd: &OwnedFd, name: &str, queues: usize) -> Result<(String, u16)
     }
 }
 
-/// Takes a device away that was left with one queue where several are wanted.
+/// Deletes a leftover device that has one queue if several are wanted.
 fn take_away_unless_fits(name: &str, queues: usize) -> Result<(), TunError> {
     let fd = open_device()?;
     match attach_first(&fd, name, queues) {
@@ -330,7 +333,7 @@ fn attach_error(name: &str, e: io::Error) -> TunError {
 }
 
 fn set_up_framing(fd: &OwnedFd, name: &str, offload: bool) -> Result<Offloads, TunError> {
-    // 10 bytes, not 12: the two more would be a count of merged buffers, which TUN never has.
+    // 10 bytes, not 12: the other two would count merged buffers, which TUN does not have.
     ioctl::set_vnet_hdr_len(fd, vnet::LEN as i32)
         .map_err(|e| TunError::Ioctl("TUNSETVNETHDRSZ", name.to_owned(), e))?;
     let ladder = if offload { &Offloads::LADDER[..] } else { &[Offloads::None] };

@@ -12,7 +12,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
-/// Once so many bytes are read, the burst is handled: a few super-packets fill the second-level cache.
+/// Number of bytes after which a burst is handled: a few super-packets fill the second-level cache.
 const BURST_BYTES_MAX: usize = 256 * 1024;
 
 const _: () = assert!(vnet::LEN <= DEVICE_ROOM);
@@ -28,16 +28,16 @@ pub struct TunQueue {
 /// Sending half of a queue.
 pub(crate) struct TunTx {
     device: DeviceWriter,
-    /// Packets of the current burst that wait to be written; `None` where each packet is written at once.
+    /// Queue of the current burst; `None` if each packet is written immediately.
     coalescer: Option<Coalescer>,
 }
 
-/// Memory of a queue, bytes.
+/// Memory of a queue in bytes.
 pub const QUEUE_BYTES: u64 = (BURST_MAX * STRIDE) as u64;
-/// Bytes that no packet was in.
+/// Fill value of unused bytes.
 const UNUSED: u8 = 0xa5;
 
-/// A received packet's place in its buffer.
+/// Position of a received packet.
 #[derive(Clone, Copy, Default)]
 struct Received {
     buffer: usize,
@@ -46,15 +46,15 @@ struct Received {
 }
 
 impl TunQueue {
-    /// `udp_gro`: whether UDP datagrams of one flow are written together.
+    /// Creates a queue. With `udp_gro`, UDP datagrams of one flow are written together.
     pub(crate) fn new(name: String, fd: OwnedFd, udp_gro: bool) -> Self {
-        // Written to, so that they have their memory before the first packet.
+        // Writing to the buffers allocates their memory before the first packet.
         let buffers = vec![UNUSED; BURST_MAX * STRIDE].into_boxed_slice();
         TunQueue { name, buffers, tx: TunTx::new(fd, udp_gro) }
     }
 
-    /// Reads what waits into the buffers, from the first on, and returns how many of `received` are filled.
-    /// What has no meaning is counted and its buffer left out.
+    /// Reads waiting packets into the buffers and returns the number of filled entries in `received`. A
+    /// buffer with invalid data is counted and left out.
     fn fill(&mut self, received: &mut [Received; BURST_MAX]) -> io::Result<usize> {
         let stats = &mut self.tx.device.stats;
         let (mut count, mut bytes) = (0, 0);
@@ -63,7 +63,7 @@ impl TunQueue {
             let n = match rustix::io::read(&self.tx.device.fd, &mut *space) {
                 Ok(n) => n,
                 Err(Errno::AGAIN | Errno::INTR) => break,
-                // What was read before is handed over first; the next call meets the error again.
+                // The packets read before are handled first. The next call gets the error again.
                 Err(_) if count > 0 => break,
                 Err(e) => return Err(gone(&self.name, e)),
             };
@@ -97,7 +97,7 @@ fn read_frame(frame: &[u8]) -> Result<Offload, RxError> {
 
 fn gone(name: &str, e: Errno) -> io::Error {
     let e = io::Error::from(e);
-    io::Error::new(e.kind(), format!("device '{name}' cannot be read any more ({e}): was it removed?"))
+    io::Error::new(e.kind(), format!("cannot read device '{name}' any more ({e}): was it removed?"))
 }
 
 impl Backend for TunQueue {
@@ -112,7 +112,7 @@ impl Backend for TunQueue {
             return Ok(0);
         }
         let mut found = received[..count].iter().peekable();
-        // On the stack: nothing is allocated per burst.
+        // On the stack, so that a burst allocates nothing.
         let mut burst: ArrayVec<Packet<'_>, BURST_MAX> = ArrayVec::new();
         for (index, buffer) in self.buffers.chunks_exact_mut(STRIDE).enumerate() {
             if let Some(r) = found.next_if(|r| r.buffer == index) {
@@ -191,16 +191,16 @@ mod tests {
     use crate::datagram::tests::datagram;
     use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socketpair};
 
-    /// A socket that keeps messages apart is as good as a device.
+    /// A socket that preserves message boundaries replaces the device.
     #[test]
-    fn packets_behind_one_that_has_no_meaning_are_told_apart_as_well() {
+    fn packets_after_an_invalid_one_keep_their_boundaries() {
         for udp_gro in [false, true] {
             let flags = SocketFlags::NONBLOCK;
             let (fd, peer) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).unwrap();
             let mut queue = TunQueue::new("test".into(), fd, udp_gro);
             let packets = [1u8, 2, 3].map(|n| datagram(6, None, &[n; 50])[HEADROOM..].to_vec());
             for (number, packet) in packets.iter().enumerate() {
-                // The second has a kind of segmentation that nobody knows.
+                // The second packet has an unknown segmentation type.
                 let header = if number == 1 { [0, 77, 0, 0, 0, 0, 0, 0, 0, 0] } else { [0; vnet::LEN] };
                 send(&peer, &[&header[..], packet].concat(), SendFlags::empty()).unwrap();
             }

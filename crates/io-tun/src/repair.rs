@@ -1,25 +1,26 @@
-//! Times at which vanished routes are set again.
+//! Schedule for restoring routes that vanished.
 
 use std::time::{Duration, Instant};
 
-/// Routes often vanish together: the kernel announces each.
+/// Delay before a repair: routes often vanish together, and the kernel reports each one.
 const GATHER: Duration = Duration::from_millis(20);
-/// From one repair to the next. Where another program keeps removing routes, the pause doubles up to the maximum.
+/// Shortest interval between repairs. If another program keeps removing routes, the interval doubles up to
+/// the maximum.
 const PAUSE_MIN: Duration = Duration::from_secs(1);
 const PAUSE_MAX: Duration = Duration::from_secs(60);
 
-/// When to repair a device's routes, at a bounded rate.
+/// Schedule of a device's repairs, at a limited rate.
 #[derive(Debug, Default)]
 pub(crate) struct Repair {
     due: Option<Instant>,
     not_before: Option<Instant>,
     pause: Duration,
-    /// Whether the last repair failed, and that was told.
+    /// True if the last repair failed and was reported.
     failing: bool,
 }
 
 impl Repair {
-    /// Something may have vanished.
+    /// Schedules a repair, because a route may have vanished.
     pub(crate) fn suspect(&mut self, now: Instant) {
         if self.due.is_none() {
             let soon = now + GATHER;
@@ -27,7 +28,7 @@ impl Repair {
         }
     }
 
-    /// What made repairs fail, or come often, may be over.
+    /// Schedules a repair without a pause, because the cause of earlier failures may be gone.
     pub(crate) fn suspect_anew(&mut self, now: Instant) {
         (self.due, self.not_before, self.pause) = (None, None, Duration::ZERO);
         self.suspect(now);
@@ -38,13 +39,13 @@ impl Repair {
         self.due
     }
 
-    /// A repair was made, of something or of nothing.
+    /// Notes that a repair succeeded; `repaired` is true if it restored something.
     pub(crate) fn succeeded(&mut self, now: Instant, repaired: bool) {
         self.pause_from(now, repaired);
         (self.due, self.failing) = (None, false);
     }
 
-    /// A repair has failed, and is tried again. Returns whether that is news.
+    /// Notes that a repair failed, and schedules the next attempt. Returns true if the failure is new.
     pub(crate) fn failed(&mut self, now: Instant) -> bool {
         self.pause_from(now, true);
         self.due = self.not_before;
@@ -52,7 +53,7 @@ impl Repair {
     }
 
     fn pause_from(&mut self, now: Instant, again: bool) {
-        // As long without a repair as the last pause was: it is over.
+        // If no repair was needed for as long as the last pause, start over.
         let over = self.not_before.is_none_or(|earliest| now >= earliest + self.pause);
         self.pause = match again && !over {
             true => (self.pause * 2).clamp(PAUSE_MIN, PAUSE_MAX),
@@ -67,10 +68,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn repairs_come_at_once_and_then_less_and_less_often() {
+    fn repairs_come_immediately_and_then_less_and_less_often() {
         let begin = Instant::now();
         let (mut now, mut repair) = (begin, Repair::default());
-        // Somebody removes a route whenever it is there.
+        // Another program removes a route as soon as it is restored.
         let mut repairs = 0;
         while now < begin + Duration::from_secs(3600) {
             repair.suspect(now);
@@ -82,7 +83,7 @@ mod tests {
             }
         }
         assert!((60..70).contains(&repairs), "{repairs} in an hour");
-        // Left alone for long enough, the next one comes at once.
+        // After a long time without repairs, the next one comes immediately.
         now += 3 * PAUSE_MAX;
         repair.suspect(now);
         assert_eq!(repair.due(), Some(now + GATHER));
@@ -92,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn a_repair_that_fails_is_news_once_and_is_tried_again() {
+    fn a_failed_repair_is_reported_once_and_repeated() {
         let (now, mut repair) = (Instant::now(), Repair::default());
         repair.suspect(now);
         assert!(repair.failed(now) && repair.due() == Some(now + PAUSE_MIN));

@@ -1,4 +1,4 @@
-//! The virtio-net header before each packet, and what it means for [`Offload`].
+//! The virtio-net header before each packet, and its conversion to and from [`Offload`].
 //!
 //! ```text
 //!   0       1          2         4          6            8
@@ -9,20 +9,20 @@
 use gatun_io::{RxError, TxError};
 use gatun_wire::{Checksum, Offload, Packet, Segmentation, proto};
 
-/// Its length in bytes.
+/// Length of the header in bytes.
 pub const LEN: usize = 10;
 
-/// The checksum is to be finished by whoever sends the packet: `csum_start` and `csum_offset` hold.
+/// The sender has to complete the checksum: `csum_start` and `csum_offset` are valid.
 const F_NEEDS_CSUM: u8 = 1;
 
 const GSO_NONE: u8 = 0;
 const GSO_TCPV4: u8 = 1;
 const GSO_TCPV6: u8 = 4;
 const GSO_UDP_L4: u8 = 5;
-/// Beside a TCP type: CWR is in the first segment alone (RFC 3168).
+/// Flag next to a TCP type: only the first segment has CWR (RFC 3168).
 const GSO_ECN: u8 = 0x80;
 
-/// The header's fields.
+/// Fields of the header.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Header {
     flags: u8,
@@ -53,10 +53,10 @@ impl Header {
     }
 }
 
-/// What the header says about the packet behind it.
+/// Reads the header of a packet.
 ///
-/// "Data valid" (the checksum was verified) needs no state of its own: the field is complete, a delta keeps
-/// it right, and TUN takes no such promise in the other direction. `hdr_len` is a hint and not used.
+/// "Data valid" (the checksum was verified) needs no state: the field is complete, an incremental update
+/// keeps it right, and TUN does not accept the flag in the other direction. `hdr_len` is a hint and not used.
 ///
 /// # Errors
 /// If the header contradicts itself or the packet.
@@ -88,11 +88,11 @@ pub fn decode(header: [u8; LEN], packet: &[u8]) -> Result<Offload, RxError> {
     Ok(Offload { checksum, segmentation })
 }
 
-/// Writes the header for a packet in front of it, and returns where in the packet's buffer it begins.
+/// Writes the header before a packet. Returns the header's position in the packet's buffer.
 ///
 /// # Errors
-/// If there is no room in front, or the packet is no IP packet with the transport header that its
-/// offload speaks of.
+/// If there is no room before the packet, or it is not an IP packet with the transport header that its
+/// offload requires.
 pub fn prepend(packet: &mut Packet<'_>) -> Result<usize, TxError> {
     let header = encode(packet.offload, packet.bytes())?.write();
     let start = packet.start();
@@ -138,7 +138,7 @@ fn version(packet: &[u8]) -> u8 {
     packet.first().map_or(0, |b| b >> 4)
 }
 
-/// Where TCP or UDP begins, of a super-packet whose checksum is complete: such a packet is never a fragment.
+/// Offset of TCP or UDP in a super-packet whose checksum is complete: such a packet is never a fragment.
 fn l4_offset(packet: &[u8]) -> Option<usize> {
     match version(packet) {
         4 => Some(usize::from(packet.first()? & 0x0f) * 4),
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn without_room_in_front_or_with_a_cut_transport_header_nothing_is_sent() {
+    fn a_packet_without_headroom_or_with_a_truncated_transport_header_is_not_sent() {
         let mut buf = [0x45u8; 29];
         let mut short = Packet::new(&mut buf, 9, 20).unwrap();
         assert_eq!(prepend(&mut short), Err(TxError::NoHeadroom));

@@ -1,6 +1,6 @@
-//! Links that are set down and up again by hand: the kernel takes a device's routes and IPv6 addresses away
-//! with the link, and does not bring them back. The same with an MTU below that of IPv6 (RFC 8200 5), and single routes may
-//! be removed by hand.
+//! Restoration of routes and addresses. If somebody sets a link down and up again, the kernel removes the
+//! device's routes and IPv6 addresses and does not restore them. The same happens with an MTU below IPv6's
+//! minimum (RFC 8200 5), and somebody may remove single routes.
 
 use crate::TunError;
 use crate::repair::Repair;
@@ -14,28 +14,28 @@ use std::time::Instant;
 /// Change of a device's link.
 #[derive(Debug)]
 pub enum LinkEvent {
-    /// It was set down: its routes are gone, and no packet comes.
+    /// The link was set down: its routes are gone, and no packets arrive.
     Down {
         /// The device.
         device: String,
     },
-    /// It is up again.
+    /// The link is up again.
     Up {
         /// The device.
         device: String,
         /// Restored routes and addresses, or why that failed.
         restored: Result<Restored, TunError>,
     },
-    /// Routes vanished while its link was up.
+    /// Routes vanished while the link was up.
     RoutesVanished {
         /// The device.
         device: String,
-        /// Its MTU: below 1280 bytes there is no IPv6 on it (RFC 8200 5).
+        /// MTU: below 1280 bytes, the device has no IPv6 (RFC 8200 5).
         mtu: u32,
         /// Restored routes and addresses, or why that failed.
         restored: Result<Restored, TunError>,
     },
-    /// It has other addresses and routes, as it was ordered.
+    /// A reload has changed the device's addresses and routes.
     Rerouted {
         /// The device.
         device: String,
@@ -55,29 +55,29 @@ pub struct Rerouted {
     pub addresses_added: usize,
     /// Addresses that were removed.
     pub addresses_removed: usize,
-    /// The host's routes that get no packet while the device has its own, as `ip route` shows them.
+    /// Routes of the host that get no packets while the device has its own, as `ip route` shows them.
     pub preceded: Vec<String>,
 }
 
-/// A device to watch, with the addresses and routes that it was given.
+/// Device to watch, with its addresses and routes.
 #[derive(Clone, Debug)]
 pub struct WatchedDevice {
-    /// Its name.
+    /// Device name.
     pub name: String,
-    /// Addresses that it was given.
+    /// Addresses of the device.
     pub addresses: Vec<Prefix>,
-    /// Networks that are routed to it.
+    /// Networks that are routed to the device.
     pub routes: Vec<Prefix>,
-    /// Whether its routes precede the host's routes to the same networks.
+    /// True if its routes precede the host's routes to the same networks.
     pub precede_routes: bool,
 }
 
 /// Result of [`LinkWatch::wait`].
 #[derive(Debug)]
 pub enum Woken {
-    /// The link of a device has changed, or its routes were set again.
+    /// The link of a device has changed, or its routes were restored.
     Link(LinkEvent),
-    /// The other descriptor can be read.
+    /// The other descriptor is readable.
     Other,
 }
 
@@ -86,9 +86,9 @@ pub enum Woken {
 pub struct Restored {
     /// Routes that were added.
     pub routes: usize,
-    /// Routes that somebody else had set meanwhile, to whatever device; left as they are.
+    /// Routes that somebody else has set meanwhile, to any device. They stay.
     pub routes_existing: usize,
-    /// Addresses, with those that the link had kept.
+    /// Number of addresses, including those that the link had kept.
     pub addresses: usize,
 }
 
@@ -102,27 +102,27 @@ impl LinkWatch {
     /// Watches open devices.
     ///
     /// # Errors
-    /// If the kernel gives no notices, or a device does not exist or is no TUN device.
+    /// If the kernel sends no notifications, or a device does not exist or is not a TUN device.
     pub fn new(devices: impl IntoIterator<Item = WatchedDevice>) -> Result<Self, TunError> {
-        // Error messages need it, and its file may be out of reach by then.
+        // Error messages need it, and its file may be out of reach later.
         gatun_netlink::has_ipv6();
         let monitor = Monitor::open(&[Group::Link, Group::Ipv4Route, Group::Ipv6Route]);
         let monitor = monitor.map_err(|e| TunError::Ioctl("watching links", "netlink".into(), e))?;
-        // Asked for once the monitor listens, so that no change falls between.
+        // The state is read after the monitor listens, so that no change is missed.
         let devices = devices.into_iter().map(Watched::new).collect::<Result<_, _>>()?;
         Ok(LinkWatch { monitor, devices })
     }
 
-    /// Whether any device has something to be restored: that needs CAP_NET_ADMIN.
+    /// Returns true if a device has something to restore, which needs CAP_NET_ADMIN.
     pub fn restores(&self) -> bool {
         self.devices.iter().any(|d| !d.routes.is_empty() || !d.addresses.is_empty())
     }
 
-    /// Blocks until the link of a device has changed, or `other` can be read. A descriptor that stays readable
-    /// does not hold up what is due for the devices.
+    /// Blocks until the link of a device has changed, or `other` is readable. A descriptor that stays
+    /// readable does not delay the work for devices.
     ///
     /// # Errors
-    /// If the kernel gives no more notices.
+    /// If the kernel sends no more notifications.
     pub fn wait(&mut self, other: impl AsFd) -> io::Result<Woken> {
         let mut is_other_ready = false;
         loop {
@@ -153,8 +153,8 @@ impl LinkWatch {
         }
     }
 
-    /// Gives a device these addresses and routes, and removes those that it was given before. While its link is down,
-    /// they are noted for later. `None`: there is no such device any more.
+    /// Gives a device these addresses and routes, and removes its previous ones. While its link is down, they
+    /// are only noted. `None` if the device no longer exists.
     pub fn set(
         &mut self,
         device: &str,
@@ -204,12 +204,12 @@ struct Watched {
     index: u32,
     addresses: Vec<Prefix>,
     routes: Vec<Prefix>,
-    /// Whether routes of others to the same networks are to wait behind ours.
+    /// True if our routes precede the host's routes to the same networks.
     precede: bool,
     up: bool,
     mtu: u32,
     repair: Repair,
-    /// Whether something was told that did not arrive.
+    /// True if notifications were lost.
     missed: bool,
     gone: bool,
 }
@@ -239,21 +239,21 @@ impl Watched {
         })
     }
 
-    /// A higher MTU may bring IPv6 back.
+    /// Notes a new MTU. A higher one may bring IPv6 back.
     fn has_mtu(&mut self, mtu: u32) {
         if std::mem::replace(&mut self.mtu, mtu) < mtu {
             self.repair.suspect_anew(Instant::now());
         }
     }
 
-    /// Its route to `network` was removed.
+    /// Notes that the route to `network` was removed.
     fn may_lack(&mut self, network: &Prefix) {
         if self.routes.binary_search(network).is_ok() {
             self.repair.suspect(Instant::now());
         }
     }
 
-    /// Sets routes again that have vanished, where it is time for that. While the link is down, that waits for the link.
+    /// Restores vanished routes if a repair is due. While the link is down, the repair waits for the link.
     fn repair_if_due(&mut self, now: Instant) -> Option<LinkEvent> {
         self.repair.due().filter(|due| *due <= now)?;
         let is_up = self.up && self.netlink.link(self.index).is_ok_and(|link| link.is_up);
@@ -280,7 +280,7 @@ impl Watched {
         Some(if up { LinkEvent::Up { device, restored: self.restore() } } else { LinkEvent::Down { device } })
     }
 
-    /// What was missed may be that the link was down and is up again.
+    /// Asks for the state of the link after lost notifications: it may have been down and up again.
     fn ask(&mut self) -> io::Result<Option<LinkEvent>> {
         self.missed = false;
         let up = match self.netlink.link(self.index) {
@@ -296,7 +296,7 @@ impl Watched {
         Ok(self.is_now(up))
     }
 
-    /// Changes its addresses and routes, which are in order. While the link is down, only notes them.
+    /// Changes addresses and routes; `routes` is sorted. While the link is down, they are only noted.
     fn set(&mut self, addresses: Vec<Prefix>, routes: Vec<Prefix>) -> LinkEvent {
         let only = |of: &[Prefix], not_of: &[Prefix]| -> Vec<Prefix> {
             let others: BTreeSet<&Prefix> = not_of.iter().collect();
@@ -316,7 +316,7 @@ impl Watched {
         LinkEvent::Rerouted { device: self.device.clone(), rerouted }
     }
 
-    /// Sets and removes addresses and routes. Returns the host's routes that wait behind ours now.
+    /// Adds and removes addresses and routes. Returns the host's routes that ours precede.
     fn change(
         &mut self,
         added: &(Vec<Prefix>, Vec<Prefix>),
@@ -342,9 +342,9 @@ impl Watched {
         Ok(Restored { routes, routes_existing, addresses: self.addresses.len() })
     }
 
-    /// Sets those of `wanted` that are not there. Returns how many were set, and the routes of others to the rest of them,
-    /// which wait behind ours or, without `precede`, kept ours from being set: one that somebody has set meanwhile may lead
-    /// elsewhere on purpose.
+    /// Adds the routes of `wanted` that are missing. Returns their number and the routes of others to the
+    /// remaining networks. With `precede`, ours come before these; without it, ours are not set, because
+    /// somebody may have set the other route on purpose.
     fn add_routes(&mut self, wanted: &[Prefix]) -> Result<(usize, Vec<Route>), TunError> {
         if wanted.is_empty() {
             return Ok((0, Vec::new()));

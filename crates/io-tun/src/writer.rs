@@ -14,12 +14,12 @@ pub(crate) struct DeviceWriter {
 }
 
 impl DeviceWriter {
-    /// Writes to the queue that `fd` is.
+    /// Creates the writer of the queue `fd`.
     pub(crate) fn new(fd: OwnedFd) -> DeviceWriter {
         DeviceWriter { fd, stats: Stats::default() }
     }
 
-    /// Writes a packet, and counts it.
+    /// Writes a packet and counts it.
     pub(crate) fn write(&mut self, packet: &mut Packet<'_>) {
         let written = vnet::prepend(packet).and_then(|at| {
             let end = packet.start() + packet.len();
@@ -35,13 +35,13 @@ impl DeviceWriter {
         }
     }
 
-    /// Counts a packet of `len` bytes that the device took.
+    /// Counts a packet of `len` bytes that the device accepted.
     pub(crate) fn count(&mut self, len: usize) {
         self.stats.tx_packets += 1;
         self.stats.tx_bytes += len as u64;
     }
 
-    /// Writes what `parts` make up one behind the other, the device's header first.
+    /// Writes the concatenation of `parts`, which begins with the device's header.
     pub(crate) fn write_parts(&mut self, parts: &[IoSlice<'_>]) -> Result<(), TxError> {
         rustix::io::writev(&self.fd, parts).map(drop).map_err(|e| self.tx_error(e))
     }

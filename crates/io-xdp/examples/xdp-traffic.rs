@@ -1,8 +1,10 @@
-//! Traffic over AF_XDP, and the baseline for measurements of a translator (`scripts/bench-xdp`).
+//! Traffic generator over AF_XDP, and the baseline for measurements of a translator (`scripts/bench-xdp`).
 //!
-//!   xdp-traffic send IFACE SECONDS DST_MAC           sends UDP over IPv6 to 2001:db8:64::203.0.113.9, as fast as it can
-//!   xdp-traffic forward IFACE IFACE SECONDS [skb]    copies across: the backend without an engine
-//!   xdp-traffic sink IFACE SECONDS                   counts what comes for 203.0.113.0/24, and over IPv6, and drops it
+//!   xdp-traffic send IFACE SECONDS DST_MAC           sends UDP over IPv6 to 2001:db8:64::203.0.113.9 at full
+//!   speed
+//!   xdp-traffic forward IFACE IFACE SECONDS [skb]    forwards between both: the backend without an engine
+//!   xdp-traffic sink IFACE SECONDS                   counts and drops packets to 203.0.113.0/24 and all IPv6
+//!   packets
 
 use gatun_io_ether::{FrameSink as _, Frames as _};
 use gatun_io_xdp::{Mode, Owner, PortConfig, Ports, PrefixRule, Xdp, XdpConfig};
@@ -20,11 +22,11 @@ fn main() -> Result<(), Any> {
         ["forward", a, b, seconds] => forward(a, b, seconds.parse()?, Mode::Auto),
         ["forward", a, b, seconds, "skb"] => forward(a, b, seconds.parse()?, Mode::Skb),
         ["sink", interface, seconds] => sink(interface, seconds.parse()?),
-        _ => Err("see the beginning of xdp-traffic.rs".into()),
+        _ => Err("usage: see the beginning of xdp-traffic.rs".into()),
     }
 }
 
-/// Opens the interfaces for one worker, with a program that takes what matches `entries`.
+/// Opens the interfaces for one worker, with a program that takes the packets of `entries`.
 fn open(interfaces: &[&str], mode: Mode, entries: &[PrefixRule]) -> Result<Xdp, Any> {
     let ports = interfaces.iter().map(|name| PortConfig { interface: (*name).to_owned(), mode });
     let entries = entries.iter().map(|entry| (*entry, Owner::Gatun)).collect();
@@ -95,7 +97,8 @@ fn forward(a: &str, b: &str, seconds: f64, mode: Mode) -> Result<(), Any> {
     Ok(())
 }
 
-/// Nobody reads the ring: the kernel counts and drops what does not fit, which is cheapest.
+/// Counts received packets. Nobody reads the ring: the kernel counts and drops packets that do not fit, which
+/// costs least.
 fn sink(interface: &str, seconds: f64) -> Result<(), Any> {
     let mut xdp =
         open(&[interface], Mode::Auto, &[ALL6, PrefixRule::To4(Ipv4Addr::new(203, 0, 113, 0), 24)])?;

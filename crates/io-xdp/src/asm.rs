@@ -179,7 +179,6 @@ impl Assembler {
 
     /// Returns the code with all jumps resolved.
     ///
-    ///
     /// # Panics
     /// If a jump target was never set or is too far. This is a defect of the program, independent of its input.
     pub(crate) fn finish(mut self) -> Vec<Insn> {
@@ -198,7 +197,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn instructions_are_those_of_rfc_9669() {
+    fn instructions_follow_rfc_9669() {
         let mut asm = Assembler::default();
         let end = asm.label();
         asm.load(Width::Two, Reg::R3, Reg::R7, 12);

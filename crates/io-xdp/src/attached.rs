@@ -35,15 +35,15 @@ pub enum Mode {
 pub struct Opened {
     /// Properties of the interface.
     pub interface: Interface,
-    /// Whether the program runs in the driver.
+    /// True if the program runs in the driver.
     pub native: bool,
-    /// Whether the device reads and writes frames directly.
+    /// True if the device reads and writes frames directly.
     pub zero_copy: bool,
 }
 
 impl Opened {
-    /// Name of the interface, and whether its packets come from software of a kernel, so that checksums may be
-    /// unfinished.
+    /// Name of the interface, and true if its packets come from software of a kernel, so that checksums may
+    /// be unfinished.
     pub fn device(&self) -> (&str, bool) {
         (&self.interface.name, self.interface.software || !self.native)
     }
@@ -53,7 +53,7 @@ impl Opened {
 pub struct AttachedParts {
     /// Number of the interface.
     pub index: u32,
-    /// Whether the program runs in the driver.
+    /// True if the program runs in the driver.
     pub native: bool,
     /// Its files: program, map of sockets, link, membership of multicast groups.
     pub files: [OwnedFd; 4],
@@ -107,7 +107,7 @@ impl Attached {
     /// Directs the packets of a queue to a socket.
     pub(crate) fn serve(&self, interface: &Interface, queue: u32, socket: &Socket) -> Result<(), XdpError> {
         let served = self.program.serve(queue, socket.as_fd());
-        served.map_err(|e| step(&interface.name, "giving the program a socket", e))
+        served.map_err(|e| step(&interface.name, "adding a socket to the BPF map", e))
     }
 
     pub(crate) fn new(
@@ -141,7 +141,7 @@ impl Attached {
         Err(last)
     }
 
-    /// `open`: gives a socket that is not bound.
+    /// Opens a socket for a queue. `open` creates the unbound socket.
     pub(crate) fn open_socket(
         &self,
         umem: &Umem,
@@ -188,7 +188,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_kernel_whose_verifier_wants_more_rights_is_told_from_a_missing_right() {
+    fn a_verifier_that_requires_more_rights_differs_from_a_missing_right() {
         let said = "Permission denied (os error 13); the verifier says: R8 pointer comparison prohibited";
         let text = load_error("eth0", io::Error::new(io::ErrorKind::PermissionDenied, said)).to_string();
         assert!(text.contains("Linux 6.6 or later") && !text.contains("CAP_NET_ADMIN"), "{text}");

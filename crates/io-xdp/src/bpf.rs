@@ -1,6 +1,5 @@
 //! The bpf(2) system call, with the few commands that are used: maps, a program, a link.
 //!
-//!
 //! Layouts follow `union bpf_attr` in `linux/bpf.h`, one struct per command. The kernel treats missing bytes at
 //! the end as zero.
 

@@ -17,16 +17,15 @@ pub struct Interface {
     pub mac: [u8; 6],
     /// MTU in bytes, without the Ethernet header.
     pub mtu: u32,
-    /// Whether the interface is up.
+    /// True if the interface is up.
     pub up: bool,
-    /// Whether it is software of the kernel (a veth, a bridge, a VLAN) rather than a device: packets from its
+    /// True if it is software of the kernel (a veth, a bridge, a VLAN) rather than a device: packets from its
     /// other end may have unfinished checksums.
     pub software: bool,
 }
 
 impl Interface {
     /// Looks up an interface by name.
-    ///
     ///
     /// # Errors
     /// If it does not exist or has no MAC address.
@@ -92,9 +91,8 @@ pub(crate) fn rx_queues(name: &str) -> u32 {
 /// Makes the interface receive all multicast frames until the returned file is closed. Otherwise a card would
 /// drop frames of neighbour discovery.
 ///
-///
 /// # Errors
-/// Without CAP_NET_RAW.
+/// If the process lacks CAP_NET_RAW.
 pub(crate) fn receive_multicast(index: u32) -> io::Result<OwnedFd> {
     // Protocol 0: this socket receives no packets.
     let socket =

@@ -1,6 +1,6 @@
-//! Steps that need capabilities while an interface that has come back is taken into use: loading and attaching the
-//! program, and opening sockets. Everything else of it works with the descriptors alone (since Linux 6.0, bpf(2) changes
-//! maps without a capability). Another process can therefore keep the capabilities.
+//! Privileged steps of reusing an interface that has come back: loading and attaching the program, and
+//! opening sockets. All other steps need only descriptors (since Linux 6.0, bpf(2) changes maps without a
+//! capability). Therefore another process can keep the capabilities.
 
 use crate::XdpError;
 use crate::attached::{self, Attached, AttachedParts, PortConfig};
@@ -9,32 +9,32 @@ use crate::program::PrefixTables;
 use crate::socket;
 use std::os::fd::OwnedFd;
 
-/// Does the steps that need capabilities.
+/// Privileged steps.
 pub trait Privileged: Send {
-    /// Puts a program on the interface of a port.
+    /// Attaches a program to the interface of a port.
     ///
     /// # Errors
-    /// If there is no such interface, or the kernel refuses.
+    /// If the interface does not exist, or the kernel refuses.
     fn attach(&mut self, port: usize) -> Result<AttachedParts, XdpError>;
 
-    /// Opens an AF_XDP socket, for the interface of a port.
+    /// Opens an AF_XDP socket for the interface of a port.
     ///
     /// # Errors
     /// If the kernel refuses.
     fn open_socket(&mut self, port: usize) -> Result<OwnedFd, XdpError>;
 }
 
-/// Parts that a [`Keeper`] is made of.
+/// Parts of a [`Keeper`].
 pub struct KeeperParts {
-    /// The interfaces.
+    /// Interfaces.
     pub ports: Vec<PortConfig>,
-    /// Queues of each that are served.
+    /// Number of queues served on each interface.
     pub queues: u32,
-    /// PrefixTables of the program.
+    /// Prefix tables of the program.
     pub tables: [OwnedFd; 3],
 }
 
-/// The process that keeps the capabilities.
+/// Privileged steps done in the process that keeps the capabilities.
 pub struct Keeper {
     ports: Vec<PortConfig>,
     queues: u32,
@@ -42,7 +42,7 @@ pub struct Keeper {
 }
 
 impl Keeper {
-    /// For the interfaces of these parts alone.
+    /// Creates a keeper for the interfaces of these parts.
     pub fn new(KeeperParts { ports, queues, tables }: KeeperParts) -> Keeper {
         Keeper { ports, queues, tables: PrefixTables::from_files(tables) }
     }

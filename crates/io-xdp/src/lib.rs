@@ -1,11 +1,9 @@
 //! AF_XDP backend: packets from and to network interfaces.
 //!
-//!
 //! A port is an interface. A worker has one queue of each interface, and one memory area for all of them
 //! ([`Ports`]): a packet received on one port leaves on another without being copied by this process. An XDP
 //! program on each interface ([`program`]) takes the translator's packets and leaves everything else to the
 //! kernel. The program is removed when the process ends, in whatever way.
-//!
 //!
 //! Unsafe code: the bpf(2) system call in `bpf.rs`, the rings in `ring.rs`, the frames in `umem.rs`, and two
 //! socket options and an ioctl in `interface.rs`.

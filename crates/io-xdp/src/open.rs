@@ -39,7 +39,6 @@ impl Xdp {
     /// Opens the interfaces. Requires CAP_NET_ADMIN, CAP_NET_RAW and CAP_BPF, and CAP_IPC_LOCK or a sufficient
     /// limit of locked memory.
     ///
-    ///
     /// # Errors
     /// Each error says what to do.
     pub fn open(config: &XdpConfig) -> Result<Xdp, XdpError> {

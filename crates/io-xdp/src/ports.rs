@@ -50,7 +50,7 @@ struct Port {
     down: bool,
     /// Frames in the fill ring, in the receive ring, or being received into.
     receiving: u32,
-    /// Whether the transmit ring has entries that the kernel has not been told about.
+    /// True if the transmit ring has entries that the kernel has not been told about.
     staged: bool,
     stats: Stats,
 }

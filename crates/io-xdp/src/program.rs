@@ -12,7 +12,6 @@
 //! The tables are longest-prefix-match tries that can be changed while the program runs. Frames that cannot be
 //! parsed (too short, unknown type) go to the kernel.
 //!
-//!
 //! A neighbour solicitation goes to a group derived from the last 24 bits of its target (RFC 4291 2.7.1).
 //! Addresses of the kernel and of the translator often have the same last bits, so the target decides.
 
@@ -35,7 +34,7 @@ pub enum Owner {
     Kernel = 2,
 }
 
-/// PrefixTables that the programs of all interfaces share.
+/// Prefix tables that the programs of all interfaces share.
 #[derive(Debug)]
 pub(crate) struct PrefixTables {
     to6: OwnedFd,
@@ -67,12 +66,12 @@ impl PrefixTables {
         })
     }
 
-    /// Those of these files, from [`files`](Self::files).
+    /// Tables from their files, see [`files`](Self::files).
     pub(crate) fn from_files([to6, to4, from4]: [OwnedFd; 3]) -> Self {
         PrefixTables { to6, to4, from4 }
     }
 
-    /// Further files of the same tables.
+    /// Duplicates of the tables' files.
     pub(crate) fn files(&self) -> io::Result<[OwnedFd; 3]> {
         Ok([self.to6.try_clone()?, self.to4.try_clone()?, self.from4.try_clone()?])
     }
@@ -126,17 +125,17 @@ impl Program {
         Ok(Program { program: bpf::load(&code, "gatun")?, sockets })
     }
 
-    /// The loaded program of these files: itself, and the map of its sockets.
+    /// Loaded program from its files: the program and the map of its sockets.
     pub(crate) fn from_files(program: OwnedFd, sockets: OwnedFd) -> Self {
         Program { program, sockets }
     }
 
-    /// Its files.
+    /// Files of the program.
     pub(crate) fn into_files(self) -> (OwnedFd, OwnedFd) {
         (self.program, self.sockets)
     }
 
-    /// Takes the packets of a queue to a socket from now on.
+    /// Redirects the packets of a queue to a socket.
     pub(crate) fn serve(&self, queue: u32, socket: BorrowedFd<'_>) -> io::Result<()> {
         bpf::update(&self.sockets, queue.to_ne_bytes(), socket.as_raw_fd() as u32)
     }
@@ -231,7 +230,6 @@ impl CodeWriter {
     /// Copies an address from the packet after the key length, and looks the key up. R0 is the address of the
     /// value, or zero.
     ///
-    ///
     /// The key is written in whole stack slots, two words together. Linux 6.1's verifier refuses a second store
     /// to a slot ("attempt to corrupt spilled pointer on stack") if the loader lacks CAP_PERFMON.
     fn look_up(&mut self, map: RawFd, at: i16, len: i16) {
@@ -325,7 +323,7 @@ impl CodeWriter {
         self.asm.set(self.take);
         self.asm.load_map(Reg::R1, self.maps[3]);
         self.asm.load(Width::Four, Reg::R2, Reg::R6, 16);
-        // A queue without a socket behaves as if there were no translator.
+        // For a queue without a socket, the kernel gets the packets.
         self.asm.mov(Reg::R3, XDP_PASS);
         self.asm.call(Helper::RedirectMap);
         self.asm.exit();
@@ -342,7 +340,7 @@ mod tests {
 
     /// `None` if this process may not load programs and such tests may be skipped.
     fn tables() -> Option<PrefixTables> {
-        let skip = |e| gatun_testkit::skip(&format!("BPF maps cannot be made: {e}"));
+        let skip = |e| gatun_testkit::skip(&format!("cannot create BPF maps: {e}"));
         PrefixTables::new().map_err(skip).ok()
     }
 
@@ -384,7 +382,7 @@ mod tests {
         ipv6(&group.to_string(), 58, &message)
     }
 
-    /// Program with another result for a missing socket, as in this test: 1 (XDP_DROP).
+    /// Program that returns 1 (XDP_DROP) for a missing socket, as in this test.
     fn program(tables: &PrefixTables) -> OwnedFd {
         let sockets = bpf::create_map(MapKind::XskMap, "test", 4, 4, 1).unwrap();
         let maps = [&tables.to6, &tables.to4, &tables.from4, &sockets].map(AsRawFd::as_raw_fd);
@@ -405,7 +403,7 @@ mod tests {
 
     /// Linux 6.1 refuses other programs if the loader lacks CAP_PERFMON.
     #[test]
-    fn each_slot_of_the_stack_is_written_as_a_whole_and_once_before_a_key_is_used() {
+    fn each_stack_slot_is_written_once_and_as_a_whole() {
         const FRAME: u64 = 10;
         const STORES: [u64; 2] = [0x02, 0x03];
         const CALL: u64 = 0x85;
@@ -417,13 +415,13 @@ mod tests {
         for insn in code([1, 2, 3, 4]) {
             let (op, dst, offset) = (insn & 0xff, insn >> 8 & 0xf, (insn >> 16) as i16);
             if STORES.contains(&(op & 7)) {
-                assert_eq!(dst, FRAME, "{insn:#x} writes elsewhere than to the stack");
+                assert_eq!(dst, FRAME, "{insn:#x} does not write to the stack");
                 assert_eq!(
                     (op & 0x18, offset % SLOT),
                     (Width::Eight as u64, 0),
                     "{insn:#x} writes half a slot"
                 );
-                assert!(!written.contains(&offset), "{insn:#x} writes a slot again");
+                assert!(!written.contains(&offset), "{insn:#x} writes a slot twice");
                 written.push(offset);
             }
             if op == 0x18 {
@@ -441,7 +439,7 @@ mod tests {
     }
 
     #[test]
-    fn the_program_takes_what_is_ours_behind_any_tags_and_nothing_else() {
+    fn the_program_takes_only_the_translators_packets_after_up_to_two_tags() {
         let Some(tables) = tables() else { return };
         let program = program(&tables);
         let six = |addr: &str, len| PrefixRule::To6(addr.parse().unwrap(), len);
@@ -489,7 +487,7 @@ mod tests {
                     assert!(ours || !takes(&program, &frame[..len]), "{len} bytes of {frame:02x?}");
                 }
             }
-            assert!(!takes(&program, &frame(3, kind, &packet)), "a third tag is nobody's");
+            assert!(!takes(&program, &frame(3, kind, &packet)), "a third tag");
         }
         tables.remove(six("64:ff9b::7f00:0", 112)).unwrap();
         assert!(takes(&program, &frame(0, 0x86dd, &ipv6("64:ff9b::7f00:1", 17, &[]))));

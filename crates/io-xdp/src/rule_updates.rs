@@ -4,7 +4,7 @@
 //!   more   Gatun set, Kernel removed     before the translator knows the prefixes
 //!   less   Kernel set, Gatun removed     after the translator has dropped the prefixes
 //! ```
-//! This order keeps packets that are to be translated from the kernel in between.
+//! Because of this order, the kernel never gets packets that are to be translated.
 
 use crate::program::{Owner, PrefixRule};
 use gatun_io::Waker;
@@ -78,7 +78,6 @@ impl RuleUpdates {
 
     /// Changes the rules and waits until they are active.
     ///
-    ///
     /// # Errors
     /// If the kernel refuses a prefix (earlier ones stay changed), or if no answer arrives.
     pub fn change(&self, change: RuleChange, timeout: Duration) -> io::Result<()> {
@@ -109,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn what_becomes_ours_comes_first_and_what_becomes_the_kernels_last() {
+    fn prefixes_of_the_translator_change_first_and_those_of_the_kernel_last() {
         use Owner::{Gatun, Kernel};
         let [stays, comes, goes, turns, spared, freed] = [1, 2, 3, 4, 5, 6].map(|n| to4([192, 0, 2, n], 32));
         let old = [(stays, Gatun), (goes, Gatun), (turns, Gatun), (freed, Kernel)];

@@ -40,7 +40,7 @@ pub(crate) struct Socket {
     pub(crate) completion: Consumer<u64>,
     pub(crate) rx: Consumer<Desc>,
     pub(crate) tx: Producer<Desc>,
-    /// Whether the device reads and writes the frames directly.
+    /// True if the device reads and writes the frames directly.
     pub(crate) zero_copy: bool,
     /// Largest number of packets that one call sends.
     budget: u32,
@@ -49,7 +49,8 @@ pub(crate) struct Socket {
 }
 
 impl Socket {
-    /// Binds one to a queue. With `zero_copy`, that is tried first. `open`: gives a socket that is not bound.
+    /// Binds a socket to a queue. With `zero_copy`, zero copy is tried first. `open` creates the unbound
+    /// socket.
     pub(crate) fn open(
         umem: &Umem,
         (interface, index): (&str, u32),
@@ -67,7 +68,7 @@ impl Socket {
             // just ended.
             let deadline = Instant::now() + QUEUE_FREE_MAX;
             loop {
-                // A socket that could not be bound is of no use for a second try.
+                // A socket that could not be bound cannot be bound later.
                 let socket = Self::unbound(open()?, umem, interface)?;
                 match rustix::net::bind(&socket.fd, &address) {
                     Ok(()) => return Ok(socket.bound()),
@@ -110,8 +111,8 @@ impl Socket {
             ))
         };
         let (fill, completion, rx, tx) =
-            rings().map_err(|e| step(interface, "making the rings of an AF_XDP socket", e))?;
-        // What the kernel does not know yet it does without.
+            rings().map_err(|e| step(interface, "creating the rings of an AF_XDP socket", e))?;
+        // A kernel that does not know the option uses its default.
         let budget = match set_option(&fd, SOL_XDP, XDP_MAX_TX_SKB_BUDGET, &SEND_BUDGET) {
             Ok(()) => SEND_BUDGET,
             Err(_) => 32,
@@ -126,7 +127,6 @@ impl Socket {
     }
 
     /// Makes the kernel send what is in the transmit ring, as far as it accepts it now.
-    ///
     ///
     /// # Errors
     /// If the interface is gone (ENXIO) or down (ENETDOWN).
@@ -179,7 +179,7 @@ impl AsFd for Socket {
     }
 }
 
-/// A socket that is not bound: this needs CAP_NET_RAW, and CAP_NET_ADMIN for the large send buffer.
+/// Opens an unbound socket. Needs CAP_NET_RAW, and CAP_NET_ADMIN for the large send buffer.
 pub(crate) fn open_unbound(interface: &str) -> Result<OwnedFd, XdpError> {
     let (family, flags) = (AddressFamily::XDP, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK);
     let fd = rustix::net::socket_with(family, SocketType::RAW, flags, None);
@@ -187,7 +187,7 @@ pub(crate) fn open_unbound(interface: &str) -> Result<OwnedFd, XdpError> {
         Errno::AFNOSUPPORT => XdpError::Kernel("AF_XDP sockets (CONFIG_XDP_SOCKETS)"),
         e => step(interface, "opening an AF_XDP socket", e.into()),
     })?;
-    // More packets may be under way than by default.
+    // Allows more packets in flight than by default.
     let _ = sockopt::set_socket_send_buffer_size_force(&fd, SEND_BUFFER_LEN);
     Ok(fd)
 }

@@ -89,13 +89,12 @@ impl Umem {
     /// Address of a byte of a frame, as used in rings.
     #[inline]
     pub(crate) fn address_of(&self, frame: &Frame, at: usize) -> u64 {
-        // The kernel would write to what is another frame's here.
+        // Otherwise the kernel would write to a frame with other content.
         assert!(frame.id == self.id, "a frame of another umem");
         (u64::from(frame.number) << self.shift) + at as u64
     }
 
     /// Frame that contains an address from a ring, and the offset in it.
-    ///
     ///
     /// # Safety
     /// No [`Frame`] of it may exist: it was put into a ring of this umem's sockets, and the kernel has returned
@@ -107,7 +106,6 @@ impl Umem {
     }
 
     /// Frame with this number.
-    ///
     ///
     /// # Safety
     /// No [`Frame`] of it may exist: the kernel held it for a socket that is closed.
@@ -143,23 +141,23 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "a frame of another umem")]
-    fn a_frame_is_good_for_its_own_umem_alone() {
+    fn a_frame_cannot_be_used_with_another_umem() {
         let (large, mut frames) = Umem::new(4, 4096).unwrap();
         let (small, _) = Umem::new(1, 2048).unwrap();
         let mut last = frames.pop().unwrap();
         large.bytes(&mut last).fill(1);
-        // It would be after the end of the small one.
+        // The write would be after the end of the small area.
         small.bytes(&mut last).fill(2);
     }
 
     #[test]
     #[should_panic(expected = "a frame of another umem")]
-    fn a_frame_goes_into_no_ring_of_another_umem() {
+    fn a_frame_cannot_enter_a_ring_of_another_umem() {
         let (one, mut frames) = Umem::new(4, 2048).unwrap();
         let (other, _others) = Umem::new(4, 2048).unwrap();
         let last = frames.pop().unwrap();
         assert_eq!(one.address_of(&last, 256), 3 * 2048 + 256);
-        // There is a frame of this number there, which somebody has.
+        // The other area has a frame with this number, and somebody else owns it.
         other.address_of(&last, 256);
     }
 }

@@ -55,7 +55,7 @@ pub(crate) struct WatchedInterface {
     pub(crate) index: u32,
     pub(crate) up: bool,
     mac: Mac,
-    /// Whether the last attempt to reuse the interface failed. Avoids repeated reports.
+    /// True if the last attempt to reuse the interface failed. Avoids repeated reports.
     refused: bool,
 }
 
@@ -107,13 +107,12 @@ impl Watch {
             _locks: locks,
         };
         entries.iter().for_each(|(entry, owner)| watch.note(*entry, Some(*owner)));
-        // Asked for once the monitor listens, so that no change falls between.
+        // The state is read after the monitor listens, so that no change is missed.
         watch.look_again()?;
         Ok(watch)
     }
 
     /// Makes the program take the packets of another prefix.
-    ///
     ///
     /// # Errors
     /// If the kernel refuses it.
@@ -121,7 +120,7 @@ impl Watch {
         self.tables.set(entry, Owner::Gatun)
     }
 
-    /// For a [`Keeper`](crate::Keeper) in another process.
+    /// Parts for a [`Keeper`](crate::Keeper) in another process.
     ///
     /// # Errors
     /// If the process reaches its limit of open files.
@@ -131,7 +130,7 @@ impl Watch {
         Ok(KeeperParts { ports, queues: self.workers.len() as u32, tables: self.tables.files()? })
     }
 
-    /// From now on, steps that need capabilities are done by `privileged`.
+    /// Makes `privileged` do all further steps that need capabilities.
     pub fn delegate(&mut self, privileged: Box<dyn Privileged>) {
         self.privileged = privileged;
     }
@@ -142,7 +141,6 @@ impl Watch {
     }
 
     /// Blocks until an interface event occurs. Applies rule changes meanwhile.
-    ///
     ///
     /// # Errors
     /// If the kernel's notifications end. The programs stay as long as `self`.
@@ -165,8 +163,8 @@ impl Watch {
         }
     }
 
-    /// Removes rules first: the kernel's own addresses may take the same place afterwards. The kernel's
-    /// addresses are removed before others are added, for the same reason.
+    /// Removes rules first, because addresses of the kernel may get rules for the same prefix. For the same
+    /// reason, the kernel's addresses are removed before others are added.
     fn apply(&mut self, change: &RuleChange) -> io::Result<()> {
         for entry in &change.remove {
             self.tables.remove(*entry)?;
@@ -360,7 +358,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_prefix_contains_what_its_bits_say() {
+    fn a_prefix_contains_addresses_with_its_bits() {
         let addr = |s: &str| s.parse::<Ipv4Addr>().unwrap();
         for (net, len, of, expected) in [
             ("192.0.2.0", 28, "192.0.2.15", true),

@@ -136,18 +136,18 @@ fn drain_now(ports: &mut Ports, frames: &mut Vec<Vec<u8>>) {
 }
 
 #[test]
-fn frames_cross_unchanged_and_in_order_where_the_driver_runs_the_program() {
-    in_lab("frames_cross_unchanged_and_in_order_where_the_driver_runs_the_program", || cross(Mode::Native));
+fn native_mode_forwards_frames_unchanged_and_in_order() {
+    in_lab("native_mode_forwards_frames_unchanged_and_in_order", || cross(Mode::Native));
 }
 
 #[test]
-fn frames_cross_unchanged_and_in_order_where_the_kernel_runs_the_program() {
-    in_lab("frames_cross_unchanged_and_in_order_where_the_kernel_runs_the_program", || cross(Mode::Skb));
+fn skb_mode_forwards_frames_unchanged_and_in_order() {
+    in_lab("skb_mode_forwards_frames_unchanged_and_in_order", || cross(Mode::Skb));
 }
 
 #[test]
-fn every_frame_that_has_no_room_is_counted_by_its_reason() {
-    in_lab("every_frame_that_has_no_room_is_counted_by_its_reason", || {
+fn every_frame_without_room_is_counted_by_its_reason() {
+    in_lab("every_frame_without_room_is_counted_by_its_reason", || {
         cable("near0", "far0");
         cable("near1", "far1");
         let (mut middle, _watch) = open(&["near0", "near1"], Mode::Auto);
@@ -223,8 +223,8 @@ fn probe(ends: &mut Ports, middle: &mut Ports) -> usize {
 }
 
 #[test]
-fn an_interface_that_is_down_or_gone_is_counted_and_serves_again_once_it_is_back() {
-    in_lab("an_interface_that_is_down_or_gone_is_counted_and_serves_again_once_it_is_back", || {
+fn an_interface_that_returns_is_used_again_and_lost_frames_are_counted() {
+    in_lab("an_interface_that_returns_is_used_again_and_lost_frames_are_counted", || {
         cable("near0", "far0");
         cable("near1", "far1");
         let (mut middle, watch) = open(&["near0", "near1"], Mode::Auto);
@@ -285,8 +285,8 @@ fn an_interface_that_is_down_or_gone_is_counted_and_serves_again_once_it_is_back
 }
 
 #[test]
-fn what_cannot_be_opened_is_said_with_what_to_do() {
-    in_lab("what_cannot_be_opened_is_said_with_what_to_do", || {
+fn open_errors_say_what_to_do() {
+    in_lab("open_errors_say_what_to_do", || {
         cable("near0", "far0");
         let refused = |interfaces: &[&str]| match Xdp::open(&config(interfaces, Mode::Auto)) {
             Ok(_) => panic!("{interfaces:?} can be opened"),
@@ -307,8 +307,8 @@ fn what_cannot_be_opened_is_said_with_what_to_do() {
 }
 
 #[test]
-fn tags_are_taken_off_and_put_on_and_frames_of_other_vlans_are_nobodys() {
-    in_lab("tags_are_taken_off_and_put_on_and_frames_of_other_vlans_are_nobodys", || {
+fn vlan_tags_are_removed_and_added_and_other_vlans_are_ignored() {
+    in_lab("vlan_tags_are_removed_and_added_and_other_vlans_are_ignored", || {
         cable("near0", "far0");
         let mut xdp = Xdp::open(&config(&["near0"], Mode::Auto)).unwrap_or_else(|e| panic!("{e}"));
         let address = |addr: &str, len| gatun_ether::Prefix { addr: addr.parse().unwrap(), len };
@@ -364,16 +364,16 @@ fn tags_are_taken_off_and_put_on_and_frames_of_other_vlans_are_nobodys() {
         assert_eq!(reply[12..22], [0x88, 0xa8, 0, 7, 0x81, 0, 0, 8, 0x08, 0x06]);
         assert_eq!(reply[28..30], [0, 2]);
         let (_, arrived) = exchange(&mut far, &frame(9, &request), 0);
-        assert!(!arrived.iter().any(|f| f[..6] == [2, 0, 0, 0, 0, 9]), "another VLAN's question is answered");
+        assert!(!arrived.iter().any(|f| f[..6] == [2, 0, 0, 0, 0, 9]), "a reply to another VLAN");
 
-        // An IP packet to the router's MAC, which goes back to its sender: who has asked is known.
+        // An IP packet to the router's MAC, which returns to its sender: the sender's address is known.
         let packet = text::udp4("203.0.113.1", 0, "198.51.100.2", 0, &[]);
         let mut tagged = frame(8, &[0x08, 0x00]);
         tagged[..6].copy_from_slice(&xdp.opened[0].interface.mac);
         tagged.extend(&packet);
         let (handed, arrived) = exchange(&mut far, &tagged, 1);
         assert_eq!(handed[0][..28], packet);
-        let back = arrived.iter().find(|f| f[..6] == [2, 0, 0, 0, 0, 9]).expect("the packet again");
+        let back = arrived.iter().find(|f| f[..6] == [2, 0, 0, 0, 0, 9]).expect("the returned packet");
         assert_eq!(back[12..22], [0x88, 0xa8, 0, 7, 0x81, 0, 0, 8, 0x08, 0x00]);
         assert_eq!(back[22..50], packet);
     });

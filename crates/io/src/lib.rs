@@ -1,6 +1,5 @@
 //! Packet I/O: the interface between workers and devices.
 //!
-//!
 //! A [`Backend`] is everything that one worker receives from and sends to: one queue of a TUN device, or queue
 //! n of every port of a network card. It lends its own buffers to the engine for one burst, as
 //! [`gatun_wire::Packet`]s, and accepts packets to send through [`Transmit`]:

@@ -1,6 +1,5 @@
 //! Mailbox: messages from any thread to one thread that reads them between bursts.
 //!
-//!
 //! Used for requests to workers, events of devices, neighbour updates, and new settings of ports.
 
 mod queue;
@@ -18,7 +17,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn messages_are_read_in_their_order_and_known_to_be_done() {
+    fn messages_are_read_in_order_and_marked_as_done() {
         let reader = Mailbox::new(10);
         let writer = reader.clone();
         assert!(!reader.has_any() && reader.next().is_none());
@@ -34,7 +33,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_mailbox_and_one_that_nobody_reads_give_a_message_back() {
+    fn a_full_or_closed_mailbox_returns_the_message() {
         let mailbox = Mailbox::new(2);
         assert!(mailbox.put(1).is_ok() && mailbox.put(2).is_ok());
         assert_eq!(mailbox.put(3), Err(PutError::Full(3)));
@@ -45,7 +44,7 @@ mod tests {
     }
 
     #[test]
-    fn what_waits_goes_with_the_reader() {
+    fn closing_a_mailbox_drops_waiting_messages() {
         let (mailbox, message) = (Mailbox::new(1), std::sync::Arc::new(()));
         mailbox.put(message.clone()).unwrap();
         mailbox.close();

@@ -58,7 +58,6 @@ const _: () = assert!(TAILROOM >= gatun_wire::TAILROOM);
 impl Memory {
     /// Creates a backend and its other end.
     ///
-    ///
     /// # Errors
     /// If the process has reached its limit of open files.
     pub fn new(name: &str) -> io::Result<(Memory, MemoryPeer)> {

@@ -144,7 +144,7 @@ pub struct Frame {
     pub time: Duration,
     /// Bytes from the link header on.
     pub bytes: Vec<u8>,
-    /// Whether the capture truncated the frame.
+    /// True if the capture truncated the frame.
     pub cut: bool,
 }
 
@@ -166,7 +166,6 @@ enum File<R: Read> {
 
 impl<R: Read> Reader<R> {
     /// Opens a capture file and detects its format from its first bytes.
-    ///
     ///
     /// # Errors
     /// If the file is not a capture file, or its link layer carries no IP.
@@ -192,7 +191,7 @@ impl<R: Read> Reader<R> {
         self.link
     }
 
-    /// Whether times are in nanoseconds rather than microseconds.
+    /// Returns true if times are in nanoseconds, false if they are in microseconds.
     pub fn nanoseconds(&self) -> bool {
         self.resolution == TsResolution::NanoSecond
     }
@@ -217,7 +216,6 @@ impl<R: Read> Reader<R> {
     }
 
     /// Reads the next frame.
-    ///
     ///
     /// # Errors
     /// If the file is damaged, or a frame is longer than [`FRAME_MAX`]. The error kind is
@@ -305,9 +303,8 @@ pub struct Writer<W: Write> {
 impl<W: Write> Writer<W> {
     /// Starts a file with times in nanoseconds or microseconds.
     ///
-    ///
     /// # Errors
-    /// Those of `output`.
+    /// If `output` cannot be written.
     pub fn new(output: W, link: Link, nanoseconds: bool) -> io::Result<Self> {
         let header = PcapHeader {
             version_major: 2,
@@ -326,7 +323,7 @@ impl<W: Write> Writer<W> {
     /// the frame's sender.
     ///
     /// # Errors
-    /// Those of the output.
+    /// If the output cannot be written.
     pub fn write(
         &mut self,
         time: Duration,
@@ -354,7 +351,7 @@ impl<W: Write> Writer<W> {
     /// Finishes the file.
     ///
     /// # Errors
-    /// Those of the output.
+    /// If the output cannot be written.
     pub fn finish(self) -> io::Result<()> {
         self.file.into_writer().flush()
     }
@@ -369,7 +366,7 @@ impl<W: Write> CommentedWriter<W> {
     /// Starts a file with one interface per name.
     ///
     /// # Errors
-    /// Those of `output`.
+    /// If `output` cannot be written.
     pub fn new(output: W, link: Link, interfaces: &[&str]) -> io::Result<Self> {
         let mut file = pcap_file::pcapng::PcapNgWriter::new(output).map_err(broken)?;
         for &name in interfaces {
@@ -385,7 +382,7 @@ impl<W: Write> CommentedWriter<W> {
     /// Writes a frame of an interface, by its number; `original_len` is its length before it was cut.
     ///
     /// # Errors
-    /// Those of the output.
+    /// If the output cannot be written.
     pub fn write(
         &mut self,
         interface: u32,
@@ -409,7 +406,7 @@ impl<W: Write> CommentedWriter<W> {
     /// Finishes the file.
     ///
     /// # Errors
-    /// Those of the output.
+    /// If the output cannot be written.
     pub fn finish(self) -> io::Result<()> {
         self.file.into_inner().flush()
     }

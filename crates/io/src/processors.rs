@@ -11,7 +11,6 @@ pub struct Processor(usize);
 impl Processor {
     /// Pins the calling thread to this processor.
     ///
-    ///
     /// # Errors
     /// If the system refuses; the affinity of the thread stays unchanged.
     pub fn pin_thread(&self) -> io::Result<()> {
@@ -27,7 +26,6 @@ pub struct OtherProcessors(CpuSet);
 
 impl OtherProcessors {
     /// Keeps the calling thread, and threads that it starts, off the workers' processors.
-    ///
     ///
     /// # Errors
     /// If the system refuses.
@@ -53,7 +51,6 @@ pub struct Processors {
 impl Processors {
     /// Divides the processors that the process may use. `named` are the workers' processors, one each. If it is
     /// empty, workers get the last ones, because the first one handles most of the system's own work.
-    ///
     ///
     /// # Errors
     /// If `named` has the wrong length or contains an unavailable processor.
@@ -128,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn workers_get_the_last_processors_and_share_where_there_are_too_few() {
+    fn workers_get_the_last_processors_and_share_them_if_there_are_too_few() {
         let all = mine();
         let one = Processors::divide(&[], 1).unwrap();
         assert_eq!(one.workers, [Processor(*all.last().unwrap())]);
@@ -141,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn named_processors_are_kept_to() {
+    fn workers_use_the_named_processors() {
         let first = mine()[0] as u16;
         std::thread::spawn(move || {
             let named = Processors::divide(&[first], 1).unwrap();
@@ -153,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn processors_that_are_not_there_and_another_number_than_workers_are_refused() {
+    fn missing_processors_and_a_wrong_number_of_them_are_refused() {
         assert!(matches!(Processors::divide(&[1023], 1), Err(ProcessorError::Missing(1023))));
         let error = Processors::divide(&[0, 1, 2], 2).unwrap_err();
         assert!(error.to_string().contains("lists 3 processors for 2 workers"), "{error}");

@@ -42,7 +42,6 @@ pub struct NamedCounter {
 
 /// Packets and bytes of one backend. Bytes count from the IP header on. A super-packet counts as one packet.
 ///
-///
 /// A backend of Ethernet devices counts sent data in frames, from the Ethernet header on, including its own
 /// frames (ARP, neighbour discovery, answered pings). It counts received data as packets for the worker.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

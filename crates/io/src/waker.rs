@@ -15,7 +15,6 @@ pub struct Waker {
 impl Waker {
     /// Creates a waker in the idle state.
     ///
-    ///
     /// # Errors
     /// If the process has reached its limit of open files.
     pub fn new() -> io::Result<Self> {

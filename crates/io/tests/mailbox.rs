@@ -27,7 +27,7 @@ fn read(mailbox: &Mailbox<u32>, count: usize) -> Vec<u32> {
 }
 
 #[test]
-fn no_message_is_lost_that_is_put_while_another_is_read() {
+fn no_message_put_during_a_read_is_lost() {
     loom::model(|| {
         let mailbox = Mailbox::new(4);
         let writer = mailbox.clone();
@@ -64,7 +64,7 @@ fn a_message_is_done_only_once_it_was_read() {
 }
 
 #[test]
-fn a_message_is_read_or_given_back_where_the_reader_ends() {
+fn a_closing_mailbox_reads_or_returns_each_message() {
     loom::model(|| {
         let mailbox = Mailbox::new(1);
         let (writer, message) = (mailbox.clone(), std::sync::Arc::new(()));
@@ -77,7 +77,7 @@ fn a_message_is_read_or_given_back_where_the_reader_ends() {
 }
 
 #[test]
-fn two_writers_fill_a_mailbox_and_no_more() {
+fn two_writers_cannot_overfill_a_mailbox() {
     loom::model(|| {
         let mailbox = Mailbox::new(1);
         let writer = mailbox.clone();

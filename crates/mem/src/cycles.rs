@@ -27,7 +27,7 @@ mod tests {
 
     #[cfg(all(any(target_arch = "x86_64", target_arch = "aarch64"), not(miri)))]
     #[test]
-    fn the_clock_goes_on() {
+    fn cycle_counter_increases() {
         let before = cycles().unwrap();
         std::thread::sleep(std::time::Duration::from_millis(5));
         let passed = cycles().unwrap().wrapping_sub(before);

@@ -39,7 +39,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_place_is_found_and_nothing_else() {
+    fn find16_finds_every_place_and_nothing_else() {
         for wanted in [0u16, 1, 0x7fff, 0x8000, 0xffff] {
             for places in [0u16, 1, 0x8000, 0x5aa5, 0xffff] {
                 let words = core::array::from_fn(|i| if places >> i & 1 == 1 { wanted } else { !wanted });

@@ -1,6 +1,5 @@
 //! Keyed hash of 32 bytes.
 //!
-//!
 //! Without the key, nobody can choose inputs that collide more often than by chance: a client must not be able
 //! to fill one bucket of a table. This is not a cipher and not a signature: outputs must not be disclosed.
 //!
@@ -33,8 +32,8 @@ pub struct Hasher64 {
 const ROUND_KEYS: usize = 10;
 
 impl Hasher64 {
-    /// Creates a hash with the key `seed`, which must be unpredictable. Checks once whether the processor has
-    /// AES instructions.
+    /// Creates a hash with the key `seed`, which must be unpredictable. Checks once if the processor has AES
+    /// instructions.
     pub fn new(seed: [u64; 4]) -> Self {
         let mut hasher = Self::portable(seed);
         hasher.aes = has_aes();
@@ -181,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn siphash_is_the_standard_librarys_default_hash() {
+    fn siphash_agrees_with_the_standard_library() {
         // The default hasher's algorithm is SipHash-1-3 under the key 0 (an implementation detail of the
         // standard library that has not changed since 2016).
         use std::hash::Hasher;
@@ -237,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_and_ports_that_count_up_spread_like_chance() {
+    fn consecutive_addresses_and_ports_spread_like_random_ones() {
         for hasher in hashers() {
             let mut buckets = vec![0u32; 4096];
             for i in 0..65_536u64 {
@@ -251,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn inputs_that_fall_together_under_one_key_do_not_under_another() {
+    fn inputs_that_collide_under_one_key_do_not_under_another() {
         let make = [Hasher64::new, Hasher64::portable];
         for new in make {
             let (one, other) = (new(SEED), new([1, 2, 3, 5]));

@@ -1,4 +1,4 @@
-//! A fixed-length array straight from the kernel.
+//! Fixed-length array in memory from the kernel.
 
 mod at_once;
 mod footprint;
@@ -20,15 +20,15 @@ use rustix::fd::OwnedFd;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 use zerocopy::FromZeros;
 
-/// What transparent huge pages are aligned to on the machines this runs on.
+/// Alignment of transparent huge pages on supported machines.
 const HUGE_PAGE: usize = 2 << 20;
-/// What any mapping is aligned to at least.
+/// Minimum alignment of a mapping.
 const PAGE: usize = 4096;
 
-/// The kernel did not give the memory, or the size overflows.
+/// Error: the kernel refused the memory, or the size overflows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OutOfMemory {
-    /// Bytes that were asked for; `usize::MAX` where that overflows.
+    /// Requested bytes; `usize::MAX` if the size overflows.
     pub bytes: usize,
 }
 
@@ -40,41 +40,41 @@ impl core::fmt::Display for OutOfMemory {
 
 impl core::error::Error for OutOfMemory {}
 
-/// A fixed number of `T`, all bytes zero at first, in private anonymous memory of its own.
+/// A fixed number of `T` in private anonymous memory of its own. All bytes are zero at first.
 ///
-/// Pages are taken when they are first touched, or all at once where the process asked for that by [`take_at_once`].
-/// From 2 MB on it lies on huge pages, which halve the cost of a random access to a large table: on those
-/// that the operator has set aside (`vm.nr_hugepages`), if there are enough, else on transparent ones, as far
-/// as the kernel has any. Pages set aside do not count as resident memory; `HugetlbPages` of
-/// `/proc/self/status` has them.
+/// The kernel allocates pages at their first access, or all at once if the process has called
+/// [`take_at_once`]. An array of 2 MB or more is on huge pages, which halve the cost of a random access to a
+/// large table. It uses huge pages that the operator has reserved (`vm.nr_hugepages`) if there are enough.
+/// Otherwise it uses transparent huge pages, as far as the kernel has any. Reserved pages do not count as
+/// resident memory; `/proc/self/status` lists them as `HugetlbPages`.
 pub struct HugeVec<T> {
     start: NonNull<T>,
     len: usize,
-    /// Bytes mapped at `start`; 0 where nothing is.
+    /// Bytes mapped at `start`; 0 if nothing is mapped.
     mapped: usize,
-    /// The locked file that the memory is of; `None` for anonymous memory. Closed, and so unlocked, when nothing is
-    /// mapped any more.
+    /// Locked file that is mapped; `None` for anonymous memory. It is closed, and so unlocked, after the
+    /// memory is unmapped.
     _file: Option<OwnedFd>,
     owns: PhantomData<T>,
 }
 
-// SAFETY: the memory belongs to this value alone, as a Box<[T]>'s does; nothing is tied to a thread.
+// SAFETY: the memory belongs to this value alone, as that of a Box<[T]> does; nothing is tied to a thread.
 unsafe impl<T: Send> Send for HugeVec<T> {}
-// SAFETY: as for Box<[T]>: `&HugeVec<T>` gives nothing but `&[T]`.
+// SAFETY: as for Box<[T]>: `&HugeVec<T>` only gives access to `&[T]`.
 unsafe impl<T: Sync> Sync for HugeVec<T> {}
 
 impl<T> Default for HugeVec<T> {
-    /// None.
+    /// Creates an empty array.
     fn default() -> Self {
         HugeVec { start: NonNull::dangling(), len: 0, mapped: 0, _file: None, owns: PhantomData }
     }
 }
 
 impl<T: Copy + FromZeros> HugeVec<T> {
-    /// `len` zeroes.
+    /// Creates an array of `len` zeroes.
     ///
     /// # Errors
-    /// Where the kernel has not so much memory or address space.
+    /// Returns an error if the kernel does not have that much memory or address space.
     pub fn new(len: usize) -> Result<Self, OutOfMemory> {
         let bytes = Self::bytes_of(len)?;
         let whole = bytes.checked_next_multiple_of(HUGE_PAGE).ok_or(OutOfMemory { bytes })?;
@@ -89,7 +89,7 @@ impl<T: Copy + FromZeros> HugeVec<T> {
         v.taken(mapped)
     }
 
-    /// Takes the memory of the first `bytes` where the process takes it at once.
+    /// Allocates the memory of the first `bytes` if the process allocates tables at once.
     fn taken(self, bytes: usize) -> Result<Self, OutOfMemory> {
         if bytes > 0 && is_taken_at_once() {
             at_once::populate(self.start.cast(), bytes.min(self.mapped))?;
@@ -97,22 +97,23 @@ impl<T: Copy + FromZeros> HugeVec<T> {
         Ok(self)
     }
 
-    /// Memory that a table of `len` takes.
+    /// Memory use of a table of `len` elements.
     pub fn footprint(len: usize) -> Footprint {
         Footprint::of_table(len.saturating_mul(size_of::<T>()))
     }
 
-    /// `room` zeroes, of which only the first `used` are meant to be used soon: never on pages that were set
-    /// aside, which would be ours from the beginning, and on huge pages only where it uses whole ones now.
+    /// Creates an array of `room` zeroes of which only the first `used` will be used soon. It never takes
+    /// reserved huge pages, because these would be allocated from the beginning. It uses transparent huge
+    /// pages only if `used` fills whole ones.
     ///
     /// # Errors
-    /// As [`HugeVec::new`].
+    /// Same as [`HugeVec::new`].
     pub fn with_room(used: usize, room: usize) -> Result<Self, OutOfMemory> {
         let v = Self::sparse(room.max(used))?;
         let used = Self::bytes_of(used)?;
         if used < HUGE_PAGE && v.mapped >= HUGE_PAGE {
-            // SAFETY: `sparse` has mapped just that. The advice changes no content; where it is refused, pages
-            // are larger than they need be.
+            // SAFETY: `sparse` has mapped exactly this range. The advice does not change the contents; if it
+            // is refused, pages are larger than necessary.
             let _ = unsafe { madvise(v.start.as_ptr().cast(), v.mapped, Advice::LinuxNoHugepage) };
         }
         v.taken(used.next_multiple_of(PAGE))
@@ -134,27 +135,27 @@ impl<T: Copy + FromZeros> HugeVec<T> {
     }
 }
 
-/// Whether `bytes` of a table would lie on pages that were set aside. No page is touched.
+/// Returns whether `bytes` of a table would be on reserved huge pages. It touches no page.
 pub fn pages_set_aside(bytes: usize) -> bool {
     let probe = bytes.checked_next_multiple_of(HUGE_PAGE).filter(|_| bytes > HUGE_PAGE - PAGE);
     let Some((start, mapped)) = probe.and_then(|whole| Some((map_from_pool(whole)?, whole))) else {
         return false;
     };
-    // Gives it back.
+    // This unmaps the memory again.
     drop(HugeVec::<u8> { start: start.cast(), len: bytes, mapped, _file: None, owns: PhantomData });
     true
 }
 
-/// `bytes` of zeroes, at a page's boundary; `bytes` is a multiple of [`PAGE`] and not 0.
+/// Maps `bytes` of zeroes at a page boundary. `bytes` is a nonzero multiple of [`PAGE`].
 fn map(bytes: usize) -> Result<NonNull<c_void>, OutOfMemory> {
     let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
-    // SAFETY: without MAP_FIXED and with a null hint the kernel picks a place where nothing is mapped.
+    // SAFETY: without MAP_FIXED and with a null hint, the kernel chooses an unused range.
     let at = unsafe { mmap_anonymous(ptr::null_mut(), bytes, ProtFlags::READ | ProtFlags::WRITE, flags) };
     at.ok().and_then(NonNull::new).ok_or(OutOfMemory { bytes })
 }
 
-/// As [`map`], from the huge pages that the operator has set aside (`vm.nr_hugepages`), where so many are
-/// left: they are ours from now on, so that no later touch can fail. `bytes` is a multiple of [`HUGE_PAGE`].
+/// Same as [`map`], from reserved huge pages (`vm.nr_hugepages`), if enough are left. They belong to the
+/// process from then on, so no later access can fail. `bytes` is a multiple of [`HUGE_PAGE`].
 fn map_from_pool(bytes: usize) -> Option<NonNull<c_void>> {
     let flags = MapFlags::PRIVATE | MapFlags::HUGETLB | MapFlags::HUGE_2MB;
     // SAFETY: as in `map`.
@@ -162,15 +163,15 @@ fn map_from_pool(bytes: usize) -> Option<NonNull<c_void>> {
     at.ok().and_then(NonNull::new)
 }
 
-/// As [`map`], at a huge page's boundary: maps one huge page more and gives the ends back.
+/// Same as [`map`], at a huge page boundary: maps one huge page more and unmaps the ends.
 fn map_at_huge_page(bytes: usize) -> Result<NonNull<c_void>, OutOfMemory> {
     let padded = bytes.checked_add(HUGE_PAGE).ok_or(OutOfMemory { bytes })?;
     let base = map(padded)?;
     let head = base.align_offset_bytes(HUGE_PAGE);
     let tail = HUGE_PAGE - head;
-    // SAFETY: `head <= HUGE_PAGE`, so all three pieces lie inside the mapping made above; nobody else
-    // knows of it yet, and the ends are not used again. Unmapping and advice fail only for bad
-    // arguments; then the ends stay, or the pages are small, and the middle is good all the same.
+    // SAFETY: `head <= HUGE_PAGE`, so all three pieces are inside the mapping made above. No other code knows
+    // this mapping yet, and the ends are not used again. Unmapping and advice fail only for bad arguments.
+    // Then the ends stay mapped, or the pages are small, and the middle is still usable.
     unsafe {
         let start = base.byte_add(head);
         if head > 0 {
@@ -198,8 +199,8 @@ impl AlignOffsetBytes for NonNull<c_void> {
 impl<T> Drop for HugeVec<T> {
     fn drop(&mut self) {
         if self.mapped > 0 {
-            // SAFETY: `start` and `mapped` are what `new` mapped, and nothing borrows it any more. `T` is
-            // Copy, so no element needs dropping.
+            // SAFETY: `start` and `mapped` describe the mapping made by `new`, and nothing borrows it any
+            // more. `T` is Copy, so no element has to be dropped.
             let _ = unsafe { munmap(self.start.as_ptr().cast(), self.mapped) };
         }
     }
@@ -210,8 +211,8 @@ impl<T> Deref for HugeVec<T> {
 
     #[inline]
     fn deref(&self) -> &[T] {
-        // SAFETY: `new` mapped room for `len` of `T` at `start` (dangling and 0 if none), aligned to a
-        // page; all bytes were zero, a valid `T` by FromZeros, and only `&mut [T]` has changed them.
+        // SAFETY: `new` mapped room for `len` of `T` at `start` (dangling and 0 if none), aligned to a page.
+        // All bytes were zero, which is a valid `T` by FromZeros, and only `&mut [T]` has changed them.
         unsafe { core::slice::from_raw_parts(self.start.as_ptr(), self.len) }
     }
 }
@@ -219,7 +220,7 @@ impl<T> Deref for HugeVec<T> {
 impl<T> DerefMut for HugeVec<T> {
     #[inline]
     fn deref_mut(&mut self) -> &mut [T] {
-        // SAFETY: as in `deref`, and `&mut self` is the only way to the memory.
+        // SAFETY: as in `deref`, and `&mut self` is the only access to the memory.
         unsafe { core::slice::from_raw_parts_mut(self.start.as_ptr(), self.len) }
     }
 }
@@ -235,7 +236,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn memory_is_zero_writable_to_its_last_element_and_given_back() {
+    fn memory_is_zero_writable_to_its_last_element_and_freed() {
         for len in [0, 1, 1023, 1024, 1025, (HUGE_PAGE / 8) - 1, HUGE_PAGE / 8, 3 * HUGE_PAGE / 8 + 1] {
             let mut v = HugeVec::<u64>::new(len).unwrap();
             assert_eq!(v.len(), len);
@@ -246,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn room_that_is_not_used_costs_nothing_and_is_zero_and_writable() {
+    fn unused_room_costs_no_memory_and_is_zero_and_writable() {
         let mut v = HugeVec::<u32>::with_room(10, 1 << 30).unwrap();
         assert_eq!(v.len(), 1 << 30);
         v[(1 << 30) - 1] = 3;
@@ -261,7 +262,7 @@ mod tests {
         assert_eq!(v.as_ptr() as usize % HUGE_PAGE, 0);
     }
 
-    /// The line of /proc/self/maps that an address lies in.
+    /// Returns the line of /proc/self/maps for an address.
     fn mapping_of(address: usize) -> std::string::String {
         let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
         let holds = |line: &&str| {
@@ -281,11 +282,12 @@ mod tests {
         text.lines().find_map(free).unwrap_or(0)
     }
 
-    /// Huge pages that are set aside for a test, and given back at its end; their number before.
+    /// Huge pages that are reserved for a test and freed at its end. The value is their previous number.
     struct SetAside(usize);
 
     impl SetAside {
-        /// At least so many free ones: as is, or with the rights of root.
+        /// Reserves enough huge pages for so many free ones, if possible: existing ones, or new ones with
+        /// root rights.
         fn new(wanted: usize) -> Option<SetAside> {
             let before: usize = std::fs::read_to_string(SETTING).ok()?.trim().parse().ok()?;
             let set = SetAside(before);
@@ -304,9 +306,9 @@ mod tests {
     }
 
     #[test]
-    fn pages_that_were_set_aside_are_used_first() {
+    fn reserved_huge_pages_are_used_first() {
         const PAGES: usize = 3;
-        // More than are used: other tests take some meanwhile.
+        // More pages than the test uses, because other tests take some meanwhile.
         let Some(_set_aside) = SetAside::new(64) else {
             return gatun_testkit::skip(
                 "it needs 64 free huge pages (sysctl vm.nr_hugepages=64), or root and 128 MB",
@@ -320,8 +322,8 @@ mod tests {
     }
 
     #[test]
-    fn memory_goes_back_to_the_kernel_on_drop() {
-        // Were it kept, a thousand times a quarter of the address space would not be given.
+    fn memory_returns_to_the_kernel_on_drop() {
+        // If the memory were kept, the address space would not suffice for a thousand arrays.
         for _ in 0..1000 {
             HugeVec::<u8>::new(1 << 45).unwrap();
         }
@@ -339,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn too_much_is_an_error() {
+    fn too_much_memory_is_an_error() {
         assert_eq!(HugeVec::<u64>::new(usize::MAX).unwrap_err(), OutOfMemory { bytes: usize::MAX });
         assert!(HugeVec::<u8>::new(1 << 60).is_err());
         assert!(HugeVec::<u8>::new(usize::MAX).is_err());

@@ -1,10 +1,9 @@
 //! Memory for large tables, and the keyed hash for them.
 //!
-//!
 //! All unsafe code outside the I/O backends is here. Every public signature is safe. Contents:
 //!
-//! - [`HugeVec`]: a fixed-length array of zeroes, straight from the kernel, on huge pages where it has them;
-//!   whatever is `Copy` and zerocopy's `FromZeros` may lie in it; or in a file, which outlives the process;
+//! - [`HugeVec`]: fixed-length array of zeroes in memory from the kernel, on huge pages if available, for
+//!   types that are `Copy` and zerocopy's `FromZeros`; or in a file, which outlives the process;
 //! - [`SharedRecords`]: records of such a file, read and cleared word by word by several threads;
 //! - [`WrappingTable`]: table whose index wraps round, so that a lookup needs no branch;
 //! - [`prefetch_read`], [`prefetch_write`]: request a cache line before it is needed;

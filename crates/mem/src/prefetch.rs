@@ -46,7 +46,7 @@ pub fn prefetch_write<T>(table: &[T], index: usize) {
 #[cfg(test)]
 mod tests {
     #[test]
-    fn any_index_may_be_asked_for() {
+    fn any_index_can_be_prefetched() {
         let table = [1u64, 2, 3];
         for index in [0, 2, 3, usize::MAX] {
             super::prefetch_read(&table, index);

@@ -9,7 +9,7 @@ use std::time::Instant;
 
 const LOOKUPS: usize = 4_000_000;
 
-/// A small generator, so that addresses come in no order.
+/// A small generator, so that addresses are in random order.
 struct Random(u64);
 
 impl Random {
@@ -59,7 +59,7 @@ fn main() {
         let hit6 = per_lookup(|i| assert!(black_box(table.v6_to_v4(v6[i])).is_some()));
         let miss4 = per_lookup(|i| assert!(black_box(table.v4_to_v6(other4[i])).is_none()));
         let miss6 = per_lookup(|i| assert!(black_box(table.v6_to_v4(other6[i])).is_none()));
-        // As the engine does it: a burst is prefetched, then looked up.
+        // Same as in the engine: a burst is prefetched, then looked up.
         let burst4 = per_lookup(|i| {
             if i % 64 == 0 {
                 v4[i..LOOKUPS.min(i + 64)].iter().for_each(|a| _ = table.look4(*a));

@@ -12,8 +12,8 @@ use std::time::Instant;
 const ROUNDS: u32 = 4_000_000;
 const BURST: usize = 64;
 
-/// Nanoseconds per call of `f`, which is called `n` times: in the fastest slice, since others share the
-/// machine.
+/// Nanoseconds per call of `f`, which is called `n` times. It is the time of the fastest slice, because other
+/// processes share the machine.
 fn ns(n: u32, mut f: impl FnMut(u32)) -> f64 {
     let slice = (n / 500).max(100) as usize;
     let mut best = f64::INFINITY;
@@ -38,7 +38,7 @@ fn hashes() {
     }
 }
 
-/// Look-ups in bursts of 64, each hashed and prefetched first, as the engine does it.
+/// Looks up entries in bursts of 64, each hashed and prefetched first, as the engine does.
 fn index(entries: u32) {
     let hasher = Hasher64::new([2; 4]);
     let hash = |id: u32| hasher.hash4([id.into(), 0, 0, 0]);
@@ -68,7 +68,7 @@ fn index(entries: u32) {
     println!("index of {entries}: find {find:.1} ns, insert {insert:.1} ns, remove + insert {churn:.1} ns");
 }
 
-/// Ports of subscribers with 16 each: one given back and one taken, of subscribers chosen at random.
+/// Returns and takes a port of subscribers with 16 ports each, chosen at random.
 fn ports(name: &str, allocation: &Allocation, addresses: u32, fill: f64) {
     const EACH: u32 = 16;
     let first = std::net::Ipv4Addr::new(10, 0, 0, 0);

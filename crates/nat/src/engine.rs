@@ -58,7 +58,7 @@ pub struct Nat {
     clock: Steady,
     hints: Box<[Hint; BURST]>,
     opens: Box<SessionOpens>,
-    /// Number of changes of the plan.
+    /// Number of changes of the plan so far.
     generation: u64,
     /// Work that the last change of the plan has left.
     transition: Transition,
@@ -67,12 +67,12 @@ pub struct Nat {
     spent: Option<Spent>,
 }
 
-/// Gauges beside the counters.
+/// Gauges in addition to the counters.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Occupancy {
     /// Sessions.
     pub sessions: usize,
-    /// Bindings (BIB entries), static ones too.
+    /// Bindings (BIB entries), including static ones.
     pub bindings: usize,
     /// Subscribers with state.
     pub subscribers: usize,
@@ -86,7 +86,7 @@ impl Nat {
     ///
     /// # Errors
     ///
-    /// If the plan contradicts itself, or memory is short.
+    /// Returns an error if the plan contradicts itself, or if memory is short.
     pub fn new(plan: &Plan, seed: [u64; 4]) -> Result<Self, BuildError> {
         Self::build(plan, seed, SiitState::all(plan)?, None)
     }
@@ -169,7 +169,7 @@ impl Nat {
         self.core.state.emit.drain(send);
     }
 
-    /// The counters.
+    /// Counters of the engine.
     pub fn counters(&self) -> &Counters {
         &self.core.state.counters
     }
@@ -179,12 +179,12 @@ impl Nat {
         self.core.state.tables.events.take_reader()
     }
 
-    /// Events lost because nobody read them in time.
+    /// Number of events lost because no reader took them in time.
     pub fn events_lost(&self) -> u64 {
         self.core.state.tables.events.lost()
     }
 
-    /// The pools, in the order of the plan.
+    /// Pools, in the order of the plan.
     pub fn pools(&self) -> &[Pool4State] {
         &self.core.state.tables.pools
     }

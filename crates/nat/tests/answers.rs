@@ -1,4 +1,5 @@
-//! Drops that RFC 7915 4.4 and 5.4 want answered, in both directions, and the key that switches each off.
+//! Drops that have to be answered by RFC 7915 4.4 and 5.4, in both directions, and the key that disables each
+//! answer.
 
 mod common;
 
@@ -11,11 +12,11 @@ use gatun_wire::rfc7915::ZeroChecksum;
 const WKP: &str = "64:ff9b::/96";
 const PRIVATE: &str = "10.1.2.3";
 const PUBLIC: &str = "9.9.9.9";
-/// Mapped to an IPv6 host.
+/// IPv4 address that is mapped to an IPv6 host.
 const MAPPED: &str = "8.8.4.4";
 const MAPPED6: &str = "2001:db8:5::1";
 
-/// The well-known prefix, statelessly, and datagrams without checksum refused.
+/// Stateless plan with the well-known prefix that drops datagrams without checksum.
 fn stateless() -> Plan {
     let v6_side = Net6::new(v6(MAPPED6), 128).unwrap();
     let mut siit = Siit {
@@ -28,7 +29,7 @@ fn stateless() -> Plan {
     Plan { own4: Some(v4(OWN4)), own6: Some(v6(OWN6)), siit: vec![siit], ..Plan::default() }
 }
 
-/// The same prefix with state, and a static binding for who comes from outside.
+/// Stateful plan with the same prefix, and a static binding for packets from outside.
 fn stateful() -> Plan {
     let mut plan = plan_with(WKP);
     let udp = gatun_nat::plan::Transport::Udp;
@@ -43,7 +44,7 @@ fn without_checksum(mut packet: Vec<u8>) -> Vec<u8> {
     packet
 }
 
-/// A packet, why it is dropped, and the type and code of the answer.
+/// Plan, packet, drop reason, and the type and code of the answer.
 type Case = (Plan, Vec<u8>, DropReason, (u8, u8));
 
 fn cases() -> Vec<Case> {
@@ -84,7 +85,7 @@ fn drops_that_an_rfc_wants_answered_are_answered_and_one_key_switches_each_off()
     }
 }
 
-/// Nobody answers an ICMP error (RFC 4443 2.4 e, RFC 1812 4.3.2.7).
+/// No ICMP error answers an ICMP error (RFC 4443 2.4 e, RFC 1812 4.3.2.7).
 #[test]
 fn an_error_that_is_dropped_for_such_a_reason_is_not_answered() {
     let about = udp6("2001:db8:bad::1", 53, MAPPED6, 5000, b"x");

@@ -1,5 +1,5 @@
-//! After construction the engine allocates nothing: not for sessions, errors, hairpins, fragments, held
-//! SYNs, probes, nor when all of them end.
+//! Test that the engine allocates nothing after construction: not for sessions, errors, hairpins, fragments,
+//! held SYNs and probes, nor at their end.
 
 mod common;
 use common::*;
@@ -13,7 +13,7 @@ use std::cell::Cell;
 const POOL6: &str = "2001:db8:64::/96";
 const T: &str = "192.0.2.1";
 
-/// The system's allocator, which counts what each thread asks for.
+/// System allocator that counts the allocations of each thread.
 struct Counting;
 
 thread_local! {
@@ -21,28 +21,28 @@ thread_local! {
 }
 
 fn count() {
-    // A thread that is ending has no counter any more, and no test either.
+    // An ending thread has no counter any more, and runs no test either.
     let _ = ALLOCATIONS.try_with(|n| n.set(n.get() + 1));
 }
 
-// SAFETY: every call is handed to the system's allocator as it came; counting touches no memory of others
-// and does not allocate, because the counter is initialised at compile time.
+// SAFETY: every call is passed to the system's allocator unchanged. Counting touches no other memory and does
+// not allocate, because the counter is initialised at compile time.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count();
-        // SAFETY: the caller's promise is ours.
+        // SAFETY: the caller guarantees the same contract.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, ptr: *mut u8, layout: Layout) {
         count();
-        // SAFETY: the caller's promise is ours.
+        // SAFETY: the caller guarantees the same contract.
         unsafe { System.dealloc(ptr, layout) }
     }
 
     unsafe fn realloc(&self, ptr: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
         count();
-        // SAFETY: the caller's promise is ours.
+        // SAFETY: the caller guarantees the same contract.
         unsafe { System.realloc(ptr, layout, new_size) }
     }
 }
@@ -50,7 +50,7 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// Runs an engine, and only that, and adds up what it allocates.
+/// Runs an engine, and sums up its allocations.
 struct Meter {
     nat: Nat,
     now: Instant,
@@ -59,7 +59,7 @@ struct Meter {
 }
 
 impl Meter {
-    /// Processes packets in bursts; gives what they became.
+    /// Processes packets in bursts, and returns their outcomes.
     fn send(&mut self, packets: &[Vec<u8>]) -> Vec<(Verdict, Vec<u8>)> {
         let mut all = Vec::new();
         for chunk in packets.chunks(BURST) {
@@ -124,7 +124,7 @@ fn nothing_is_allocated_after_construction() {
         assert!(meter.emitted > 100, "fragments, errors and probes were made: {}", meter.emitted);
         let c = meter.nat.counters();
         assert!(c.conserved() && meter.nat.conserved_by_instance());
-        // The history is what it says.
+        // The history raises the intended drop reasons.
         let dropped = |reason: DropReason| c.drops.iter().map(|d| d[reason as usize].packets).sum::<u64>();
         use DropReason::*;
         for reason in [SessionTableFull, SubscriberTableFull, SynExpired, SynStoreFull, TtlExceeded] {
@@ -135,10 +135,10 @@ fn nothing_is_allocated_after_construction() {
     }
 }
 
-/// A bit of everything, up to full tables, and then the end of it all.
+/// Packets of all kinds, up to full tables, and then the end of all state.
 fn history(meter: &mut Meter) {
     let (server6, t6) = (behind(POOL6, SERVER), behind(POOL6, T));
-    // More subscribers and sessions than there is room for.
+    // More subscribers and sessions than the tables have room for.
     let udp: Vec<_> = (0..350).map(|n| udp6(&client(n), 5000, &server6, 53, &[7; 100])).collect();
     let sent = meter.send(&udp);
     let many: Vec<_> = (0..900).map(|n| udp6(&client(1), 5000, &server6, n, b"")).collect();
@@ -153,7 +153,7 @@ fn history(meter: &mut Meter) {
     let answers: Vec<_> = ports.iter().map(|&p| tcp4(SERVER, 53, T, p, "SA", b"")).collect();
     meter.send(&answers);
     meter.send(&tcp("A"));
-    // Strangers, who get in or not; SYNs that are held; errors both ways.
+    // Packets from other hosts, admitted or not; held SYNs; errors in both directions.
     let strangers: Vec<_> = ports.iter().map(|&p| tcp4(OWN4, 1, T, p, "S", b"")).collect();
     meter.send(&strangers);
     let knocks: Vec<_> = (1..200).map(|p| tcp4("203.0.113.1", p, T, p, "S", b"")).collect();
@@ -166,7 +166,7 @@ fn history(meter: &mut Meter) {
     meter.send(&big);
     let inward = meter.send(&[udp4(SERVER, 53, T, udp_port, b"x")]);
     meter.send(&[error6(&client(0), &server6, (1, 4, 0), &inward[0].1)]);
-    // Hairpins, errors about them, fragments out of order, packets of all bad kinds.
+    // Hairpins, errors about them, fragments out of order, invalid packets of all kinds.
     meter.send(&[udp6(&client(0), 5000, &t6, 1, b"opens the way where addresses are asked for")]);
     let turned = meter.send(&[udp6(&client(2), 5000, &t6, udp_port, b"hairpin")]);
     meter.send(&[error6(&client(0), &t6, (1, 4, 0), &turned[0].1)]);
@@ -185,13 +185,13 @@ fn history(meter: &mut Meter) {
         vec![0x60],
         vec![0x45; 30],
     ]);
-    // Established connections are probed, then all is over.
+    // Established connections are probed, then everything ends.
     meter.pass_ms(8_000_000);
     assert_eq!(meter.nat.occupancy(), Default::default());
 }
 
 #[test]
-fn nothing_is_allocated_when_a_change_is_put_in_place_and_ends_what_has_to_end() {
+fn applying_and_settling_a_change_allocates_nothing() {
     let mut plan = plan_with(POOL6);
     plan.pools = vec![pool(T, "192.0.2.4", (1024, 65_535))];
     plan.limits.sessions_max = 2_000;

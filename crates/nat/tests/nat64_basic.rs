@@ -1,4 +1,4 @@
-//! Stateful NAT64, the plain ways through: out and back for each protocol.
+//! Stateful NAT64, the basic cases: a packet out and its answer back, for each protocol.
 
 mod common;
 use common::*;
@@ -90,7 +90,7 @@ fn two_inside_hosts_talk_through_their_outside_addresses() {
     let b = ends(
         bed.send(&udp6("2001:db8:1::b", 2222, "2001:db8:64:0:c6:3364:700::", 3478, b"stun")).forwarded(),
     );
-    // 192.0.2.1 behind the prefix:
+    // 192.0.2.1 embedded in the prefix.
     let t6 = "2001:db8:64:0:c0:2:100::";
     let over = bed.send(&udp6("2001:db8:1::a", 1111, t6, b.sport, b"hello"));
     let e = ends(over.forwarded());

@@ -1,5 +1,5 @@
-//! Fragmented datagrams through stateful NAT64 (RFC 6146 3.4), compared byte by byte with the datagram
-//! that went in.
+//! Fragmented datagrams through stateful NAT64 (RFC 6146 3.4), compared byte by byte with the original
+//! datagram.
 
 mod common;
 use common::*;
@@ -12,7 +12,7 @@ const POOL6: &str = "2001:db8:64::/96";
 const SERVER6: &str = "2001:db8:64::c633:6407";
 const ID: u32 = 0xbeef;
 
-/// Cuts an IPv6 packet into fragments whose payloads are `sizes` bytes (the last takes the rest).
+/// Cuts an IPv6 packet into fragments with payloads of `sizes` bytes. The last fragment takes the rest.
 fn cut6(packet: &[u8], sizes: &[usize]) -> Vec<Vec<u8>> {
     let (head, mut rest) = packet.split_at(40);
     let mut offset = 0u16;
@@ -34,7 +34,7 @@ fn cut6(packet: &[u8], sizes: &[usize]) -> Vec<Vec<u8>> {
     out
 }
 
-/// The same for IPv4.
+/// Same as [`cut6`], for IPv4.
 fn cut4(packet: &[u8], sizes: &[usize]) -> Vec<Vec<u8>> {
     let (head, mut rest) = packet.split_at(20);
     let mut offset = 0u16;
@@ -56,7 +56,7 @@ fn cut4(packet: &[u8], sizes: &[usize]) -> Vec<Vec<u8>> {
     out
 }
 
-/// Puts IPv4 fragments together; the IPv4 header is the first one's without its fragment fields.
+/// Reassembles IPv4 fragments. The IPv4 header is that of the first fragment, without fragment fields.
 fn join4(fragments: &[Vec<u8>]) -> Vec<u8> {
     let mut parts: Vec<_> = fragments
         .iter()
@@ -81,7 +81,7 @@ fn join4(fragments: &[Vec<u8>]) -> Vec<u8> {
     whole
 }
 
-/// Puts IPv6 fragments together.
+/// Reassembles IPv6 fragments.
 fn join6(fragments: &[Vec<u8>]) -> Vec<u8> {
     let mut parts: Vec<_> = fragments
         .iter()
@@ -105,7 +105,7 @@ fn join6(fragments: &[Vec<u8>]) -> Vec<u8> {
     whole
 }
 
-/// Sends fragments in the given order and gathers all that leaves.
+/// Sends fragments in the given order and collects all packets that leave.
 fn send_all(bed: &mut Bed, fragments: &[Vec<u8>], order: &[usize]) -> Vec<Vec<u8>> {
     let mut out = Vec::new();
     for &i in order {
@@ -225,7 +225,7 @@ fn overlapping_fragments_end_their_datagram() {
 
 // proves: A61-62
 #[test]
-fn fragments_are_turned_round_too() {
+fn fragments_are_hairpinned() {
     for order in orders() {
         let mut plan = plan_with(POOL6);
         plan.nat64[0].static_bindings =
@@ -267,7 +267,7 @@ fn a_large_packet_without_df_leaves_as_fragments_that_fit_1280_bytes() {
 
 // proves: R47-14, A61-6
 #[test]
-fn a_flood_of_fragments_is_bounded_and_hurts_nobody_else() {
+fn a_flood_of_fragments_is_bounded_and_does_not_affect_other_hosts() {
     let mut bed = Bed::nat64(POOL6);
     let packet = udp6("2001:db8:bad::1", 1, SERVER6, 1, &payload());
     for id in 0..20_000u32 {
@@ -316,18 +316,18 @@ fn a_udp_super_packet_without_df_is_cut_into_datagrams_and_those_into_fragments(
 
 // proves: A79-53
 #[test]
-fn what_follows_a_super_packet_of_its_session_has_no_identification_of_it() {
+fn a_packet_after_a_super_packet_of_its_session_has_a_new_identification() {
     let mut bed = Bed::nat64(POOL6);
     let id = |o: &Outcome| u16::from_be_bytes(o.forwarded()[4..6].try_into().unwrap());
     let first = id(&bed.send(&udp6(CLIENT, 5000, SERVER6, 7777, b"open")));
     let offload = Offload { segmentation: Segmentation::Udp { size: 500 }, checksum: Checksum::Complete };
     let several = bed.send_offloaded(&udp6(CLIENT, 5000, SERVER6, 7777, &[7; 2400]), offload);
-    assert_eq!(several.forwarded()[6] & 0x40, 0, "each of them may be cut");
+    assert_eq!(several.forwarded()[6] & 0x40, 0, "each of the packets may be fragmented");
     let next = id(&bed.send(&udp6(CLIENT, 5000, SERVER6, 7777, b"next")));
     assert_eq!((id(&several).wrapping_sub(first), next.wrapping_sub(first)), (1, 6));
 }
 
-/// Sends packets as one burst, and gives what leaves in the order in which a worker sends it.
+/// Sends packets as one burst, and returns those that leave in the order in which a worker sends them.
 fn send_burst(bed: &mut Bed, packets: &[&[u8]]) -> Vec<Vec<u8>> {
     let mut buffers: Vec<Vec<u8>> =
         packets.iter().map(|p| [&[0xa5; HEADROOM], *p, &[0xa5; 64]].concat()).collect();
@@ -350,7 +350,7 @@ fn send_burst(bed: &mut Bed, packets: &[&[u8]]) -> Vec<Vec<u8>> {
 
 // proves: A79-23
 #[test]
-fn a_flow_keeps_its_order_also_through_the_fragments_that_had_to_wait() {
+fn a_flow_keeps_its_order_with_held_fragments() {
     let mut bed = Bed::nat64(POOL6);
     let before = udp6(CLIENT, 5000, SERVER6, 7777, b"before");
     let pieces = cut6(&udp6(CLIENT, 5000, SERVER6, 7777, &payload()), &[1232, 1232]);
@@ -362,7 +362,7 @@ fn a_flow_keeps_its_order_also_through_the_fragments_that_had_to_wait() {
         .iter()
         .map(|p| Ipv4HeaderSlice::from_slice(p).unwrap().fragments_offset().byte_offset())
         .collect();
-    assert_eq!(offsets, [0, 1232, 2464], "the first one, then those that waited for it");
+    assert_eq!(offsets, [0, 1232, 2464], "the first fragment, then the held ones");
     assert_eq!(out[4][28..], *b"after");
 }
 
@@ -377,20 +377,21 @@ fn a_subscriber_with_many_addresses_has_one_share_of_the_fragments() {
         let src = format!("2001:db8:{subnet:x}::{host:x}");
         cut6(&udp6(&src, 4000, SERVER6, 53, &[7; 400]), &[200]).remove(1)
     };
-    // A datagram followed and a packet held are two units: two hosts fill the share of all.
+    // A followed datagram and a held packet are two units: two hosts fill the shared quota.
     let verdicts: Vec<Verdict> = (1..20).map(|host| bed.send(&later(1, host)).verdict).collect();
     let held = verdicts.iter().filter(|v| **v == Verdict::Held).count();
     assert_eq!(held, 2, "{verdicts:?}");
     assert_eq!(bed.drops(DropReason::FragmentTooMany), 17);
-    assert_eq!(bed.send(&later(2, 1)).verdict, Verdict::Held, "the neighbour has its own");
+    assert_eq!(bed.send(&later(2, 1)).verdict, Verdict::Held, "the neighbour has its own share");
 }
 
-/// A ping as both families have it: data of 3001 bytes, an identifier of one's own on each side.
+/// Makes a ping in IPv6: 3001 bytes of data, and an identifier that differs on each side.
 fn ping6(src: &str, dst: &str, request: bool, id: u16) -> Vec<u8> {
     echo6(src, dst, request, id, &payload())
 }
 
-/// ICMPv6's checksum covers the length of the whole message, so no piece leaves before the last one has come.
+/// ICMPv6's checksum covers the length of the whole message, so no fragment leaves before the last one has
+/// come.
 // proves: A61-6, A61-7
 #[test]
 fn pings_in_pieces_go_out_and_come_back_in_any_order() {
@@ -405,7 +406,7 @@ fn pings_in_pieces_go_out_and_come_back_in_any_order() {
         let wanted = echo4("192.0.2.1", SERVER, true, id, &payload());
         assert_eq!((&whole[12..], whole[8]), (&wanted[12..], 63));
 
-        // As large pieces as an Ethernet has, two of which the IPv6 side's lowest MTU cuts once more.
+        // Fragments as large as an Ethernet permits. The lowest MTU of the IPv6 side cuts two of them again.
         let reply = echo4(SERVER, "192.0.2.1", false, id, &payload());
         let sent = send_all(&mut bed, &cut4(&reply, &[1480, 1480]), &order);
         assert_eq!((sent.len(), bed.nat.counters().held), (5, 0), "{order:?}");
@@ -418,7 +419,7 @@ fn pings_in_pieces_go_out_and_come_back_in_any_order() {
     }
 }
 
-/// A checksum that was wrong leaves as wrong: it is changed, not made.
+/// A wrong checksum stays equally wrong: it is updated, not computed.
 #[test]
 fn the_wrong_checksum_of_a_ping_in_pieces_stays_wrong() {
     let right = ping6(CLIENT, SERVER6, true, 77);
@@ -430,15 +431,15 @@ fn the_wrong_checksum_of_a_ping_in_pieces_stays_wrong() {
     });
     check(&right);
     let field = |packet: &[u8]| i32::from(u16::from_be_bytes([packet[22], packet[23]]));
-    // As far off as before, in ones' complement.
+    // It is as far off as before, in ones' complement.
     assert_eq!((field(&wrong) - field(&right)).rem_euclid(0xffff) % 0x4000, 0);
     assert_ne!(field(&wrong), field(&right));
     assert_eq!((&wrong[..22], &wrong[24..]), (&right[..22], &right[24..]));
 }
 
-/// To one's own public end: both translations at once, each with the whole message's length.
+/// A ping to the host's own public end: both translations at once, each with the length of the whole message.
 #[test]
-fn a_ping_in_pieces_turns_round() {
+fn a_fragmented_ping_is_hairpinned() {
     for order in orders() {
         let mut bed = Bed::nat64(POOL6);
         let own = behind(POOL6, "192.0.2.1");
@@ -464,13 +465,13 @@ fn a_ping_that_stays_incomplete_is_dropped_when_its_time_is_up() {
         (c.held, c.dropped.packets, c.drops[0][DropReason::FragmentTimeout as usize].packets),
         (0, 2, 2)
     );
-    // What comes too late waits in vain.
+    // A fragment that comes too late waits until it times out.
     assert_eq!(bed.send(&pieces[2]).verdict, Verdict::Held);
     bed.pass_ms(3_000);
     assert_eq!(bed.nat.counters().dropped.packets, 3);
 }
 
-/// Pings that never end fill what one source may have, and no more; whole ones go on.
+/// Incomplete pings fill the share of their source, and no more. Complete ones still pass.
 #[test]
 fn pings_in_pieces_hold_no_more_than_their_sources_share() {
     let mut plan = plan_with(POOL6);
@@ -485,7 +486,7 @@ fn pings_in_pieces_hold_no_more_than_their_sources_share() {
     assert!(bed.drops(DropReason::FragmentTooMany) >= 90);
     bed.through(&echo6(CLIENT, SERVER6, true, 7, b"whole"));
     bed.through(&udp6(CLIENT, 5000, SERVER6, 53, b"whole"));
-    // Overlaps end the whole message.
+    // An overlap drops the whole message.
     let mut bed = Bed::nat64(POOL6);
     let mut pieces = cut6(&ping6(CLIENT, SERVER6, true, 77), &[1232, 1232]);
     pieces[1][42..44].copy_from_slice(&(1224u16 | 1).to_be_bytes());
@@ -496,7 +497,7 @@ fn pings_in_pieces_hold_no_more_than_their_sources_share() {
 }
 
 #[test]
-fn icmp_messages_in_pieces_that_are_no_pings_are_dropped_and_counted() {
+fn fragmented_icmp_messages_except_pings_are_dropped_and_counted() {
     let mut bed = Bed::nat64(POOL6);
     let about = udp4(SERVER, 53, "192.0.2.1", 5000, &payload());
     for piece in cut4(&error4(SERVER, "192.0.2.1", (3, 3, 0), &about), &[1200, 1000]) {
@@ -507,7 +508,7 @@ fn icmp_messages_in_pieces_that_are_no_pings_are_dropped_and_counted() {
         assert!(matches!(bed.send(&piece).verdict, Verdict::Drop(_)));
     }
     assert_eq!((bed.drops(DropReason::FragmentIcmp), bed.drops(DropReason::FragmentOrphan)), (2, 4));
-    // The other family's ICMP is a protocol like any that is not translated.
+    // The other family's ICMP counts as any other protocol that is not translated.
     for piece in cut6(&other6(CLIENT, SERVER6, 1), &[8]) {
         assert!(!matches!(bed.send(&piece).verdict, Verdict::Forward | Verdict::Held));
     }

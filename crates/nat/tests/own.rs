@@ -1,5 +1,6 @@
-//! Packets to the translator's own addresses: answered or dropped, never translated, and without a trace in the tables
-//! (RFC 1122 3.2.1.3, RFC 1812 5.2.3). Every packet is explained first, and what is told has to happen.
+//! Packets to the translator's own addresses: answered or dropped, never translated, and without state in the
+//! tables (RFC 1122 3.2.1.3, RFC 1812 5.2.3). Every packet is explained first, and the outcome has to equal
+//! the forecast.
 
 mod common;
 
@@ -14,7 +15,7 @@ const POOL6: &str = "2001:db8:64::/96";
 const STATELESS6: &str = "2001:db8:46::/96";
 /// The pool's address.
 const T: &str = "192.0.2.1";
-/// Mapped to an IPv6 host.
+/// Address that is mapped to an IPv6 host.
 const MAPPED: &str = "192.0.2.99";
 const MAPPED6: &str = "2001:db8:5::1";
 const PRIVATE: &str = "100.64.0.5";
@@ -29,22 +30,22 @@ fn siit() -> Siit {
 }
 
 fn nat44() -> Nat44 {
-    // An operator's exemption does not make an own address anybody else's.
+    // An operator's exemption does not change the meaning of an own address.
     let exempt = vec![Exemption { net: net4("192.0.2.128", 25), transport: None, ports: None }];
     Nat44 { name: "private".into(), inside: vec![net4("100.64.0.0", 10)], exempt, ..Nat44::default() }
 }
 
-/// Every packet is answered that is to be: rates are the matter of other tests.
+/// Policy without rate limits, because other tests check those.
 fn unlimited() -> IcmpPolicy {
     IcmpPolicy { burst: 100_000, rate_per_source: 0, ..IcmpPolicy::default() }
 }
 
-/// Instances of all kinds; the own addresses lie in no pool and no prefix.
+/// Plan with instances of all kinds. The own addresses are in no pool and no prefix.
 fn plan() -> Plan {
     Plan { nat44: vec![nat44()], siit: vec![siit()], icmp: unlimited(), ..plan_with(POOL6) }
 }
 
-/// The same with no state at all.
+/// Plan with stateless instances only.
 fn stateless() -> Plan {
     let (own4, own6) = (Some(v4(OWN4)), Some(v6(OWN6)));
     Plan { own4, own6, siit: vec![siit()], icmp: unlimited(), ..Plan::default() }
@@ -70,7 +71,7 @@ fn fragment6(packet: &[u8], offset: u16, more: bool) -> Vec<u8> {
     out
 }
 
-/// A packet of each kind from one IPv6 address to another.
+/// Makes a packet of each kind from one IPv6 address to another.
 fn each6(from: &str, to: &str) -> Vec<(Vec<u8>, Wanted)> {
     let udp = udp6(from, 5000, to, 53, &[7; 16]);
     vec![
@@ -87,7 +88,7 @@ fn each6(from: &str, to: &str) -> Vec<(Vec<u8>, Wanted)> {
     ]
 }
 
-/// As [`each6`].
+/// Same as [`each6`], for IPv4.
 fn each4(from: &str, to: &str) -> Vec<(Vec<u8>, Wanted)> {
     let udp = udp4(from, 5000, to, 53, &[7; 16]);
     vec![
@@ -114,7 +115,7 @@ fn addresses(packet: &[u8]) -> (IpAddr, IpAddr) {
     if packet[0] >> 4 == 6 { (at(8), at(24)) } else { (at(12), at(16)) }
 }
 
-/// Sends a packet of which the engine has to tell before what becomes of it.
+/// Sends a packet, and checks the forecast of its outcome first.
 fn send(bed: &mut Bed, packet: &[u8]) -> Outcome {
     let mut buf = vec![0; HEADROOM];
     buf.extend(packet);
@@ -129,7 +130,7 @@ fn send(bed: &mut Bed, packet: &[u8]) -> Outcome {
     out
 }
 
-/// Sends the packets, ten of each; each gets what it should get, and nothing is left of any.
+/// Sends each packet ten times. Each must get its verdict, and must leave no state.
 fn ends_here(bed: &mut Bed, packets: &[(Vec<u8>, Wanted)]) {
     let before = bed.nat.occupancy();
     for (packet, wanted) in packets {
@@ -147,7 +148,7 @@ fn ends_here(bed: &mut Bed, packets: &[(Vec<u8>, Wanted)]) {
                 }
             }
             if *wanted != Wanted::Silence {
-                // RFC 4443 2.2 a: from the very address that was written to.
+                // RFC 4443 2.2 a: the answer comes from the destination of the packet.
                 assert_eq!((answers_from, answers_to), (to, from));
             }
             assert_eq!(out.emitted.len(), 0);
@@ -166,21 +167,21 @@ fn a_stateless_instance_translates_nothing_to_an_own_address_in_either_direction
         ends_here(bed, &each6(from, OWN6));
         ends_here(bed, &each6(from, &behind(STATELESS6, OWN4)));
     }
-    // The pointer is at the field that names the protocol.
+    // The pointer is the offset of the field with the protocol.
     let out = bed.send(&other6(CLIENT, OWN6, 47));
     assert_eq!(out.bytes[44..48], [0, 0, 0, 6]);
 }
 
-/// `own6` stands for an IPv4 address, and `own4` for an IPv6 address: by a prefix, by a mapping, or by both.
+/// `own6` has an IPv4 address, and `own4` an IPv6 address: by a prefix, by a mapping, or by both.
 #[test]
-fn what_stands_for_an_own_address_is_an_own_address() {
+fn an_address_that_represents_an_own_address_is_an_own_address() {
     let within = behind(STATELESS6, "192.0.2.77");
     let bed = &mut Bed::new(&Plan { own6: Some(v6(&within)), ..stateless() });
     for own in [OWN4, "192.0.2.77"] {
         ends_here(bed, &each4(SERVER, own));
         ends_here(bed, &each6(MAPPED6, &behind(STATELESS6, own)));
     }
-    // Addresses that are like both are nobody's.
+    // Addresses that are similar to both are no own addresses.
     for other in ["192.0.2.76", "192.0.2.78", "192.0.2.255", "192.0.2.253"] {
         assert_eq!(bed.send(&udp4(SERVER, 1, other, 2, b"x")).verdict, Verdict::Forward);
         assert_eq!(
@@ -203,16 +204,16 @@ fn an_inside_host_of_a_stateful_instance_opens_nothing_to_an_own_address() {
     ends_here(bed, &each6(CLIENT, OWN6));
     ends_here(bed, &each6(CLIENT, &behind(POOL6, OWN4)));
     ends_here(bed, &each4(PRIVATE, OWN4));
-    // What comes back to a host behind the translator is for it all the same.
+    // Packets from outside are for the own address too.
     ends_here(bed, &each4(T, OWN4));
     ends_here(bed, &each4(SERVER, OWN4));
-    // own6 inside the prefix, in place of an address that is not own4.
+    // `own6` inside the prefix, at an address that does not embed `own4`.
     let within = behind(POOL6, "192.0.2.77");
     let bed = &mut Bed::new(&Plan { own6: Some(v6(&within)), ..plan() });
     ends_here(bed, &each6(CLIENT, &within));
 }
 
-/// `own4` lies in the pool, whose ports begin at 1024.
+/// Plan with `own4` in the pool, whose ports begin at 1024.
 fn own_in_pool(bindings: [StaticBinding; 3]) -> Plan {
     let [tcp, udp, icmp] = bindings;
     let mut plan = plan();
@@ -242,7 +243,7 @@ fn static_bindings_of_an_own_address_get_their_packets() {
         assert_eq!(to.dst, v6(MAPPED6), "{packet:02x?}");
     }
     assert_eq!(bed.through(&echo6(MAPPED6, &behind(POOL6, SERVER), false, 9, b"pong")).sport, 9);
-    // Another host inside reaches it by the own address too.
+    // Another inside host reaches it by the own address too.
     let own = behind(POOL6, T);
     for packet in [
         udp6(CLIENT, 5000, &own, 53, b"x"),
@@ -253,7 +254,7 @@ fn static_bindings_of_an_own_address_get_their_packets() {
         let to = ends(send(bed, &packet).forwarded());
         assert_eq!(to.dst, v6(MAPPED6), "{packet:02x?}");
     }
-    // All other pings are the translator's.
+    // All other pings are for the translator.
     for ping in [
         echo4(SERVER, T, true, 8, b"ping"),
         echo4(PRIVATE, T, true, 9, b"ping"),
@@ -271,13 +272,13 @@ fn an_own_address_in_a_pool_is_a_public_address_like_others() {
         (from.src, send(bed, &udp4(SERVER, 53, T, from.sport, b"x")).verdict),
         (v4(T).into(), Verdict::Forward)
     );
-    // A stranger's SYN to one of its ports has to wait (RFC 5382 REQ-4), and to no port of the pool it does not.
+    // An unsolicited SYN to a port of the pool has to wait (RFC 5382 REQ-4). A SYN to another port does not.
     assert_eq!(bed.send(&tcp4(SERVER, 5000, T, 4000, "S", b"")).verdict, Verdict::Held);
     let silent = Verdict::Drop(DropReason::OwnOther);
     assert_eq!(send(bed, &tcp4(SERVER, 5000, T, 1023, "S", b"")).verdict, silent);
     let answered = Verdict::Reply(Reply::Error(DropReason::OwnUdp));
     assert_eq!(send(bed, &udp4(SERVER, 5000, T, 1023, b"x")).verdict, answered);
-    // From inside, to ports that nobody has: no session, no port.
+    // From inside, to unbound ports: no session and no port.
     let before = bed.nat.occupancy();
     for port in [1023, 4000] {
         assert_eq!(send(bed, &udp6(CLIENT, 5001, &behind(POOL6, T), port, b"x")).verdict, answered);
@@ -288,9 +289,9 @@ fn an_own_address_in_a_pool_is_a_public_address_like_others() {
     assert_eq!(bed.nat.occupancy(), before);
 }
 
-/// A burst goes the short way where it can; a session to another address is there already.
+/// Sends a burst that takes the fast path if possible. A session to another address already exists.
 #[test]
-fn the_short_way_leaves_own_addresses_alone() {
+fn the_fast_path_leaves_own_addresses_to_the_slow_path() {
     let bed = &mut Bed::new(&plan());
     let packets = [
         udp6(CLIENT, 5000, &behind(POOL6, OWN4), 53, b"x"),

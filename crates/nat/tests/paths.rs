@@ -1,12 +1,12 @@
-//! What a path carries: the segment size that a SYN announces (RFC 9293 3.7.1), and paths to IPv4 hosts that carry
-//! less than an IPv6 host can be told to send (RFC 8200 5).
+//! Path MTUs: the segment size that a SYN announces (RFC 9293 3.7.1), and paths to IPv4 hosts with an MTU
+//! below the minimum of IPv6 hosts (RFC 8200 5).
 
 mod common;
 
 use common::*;
 use gatun_nat::plan::{Eam, Nat44, Net4, Net6, Plan, Siit};
 use gatun_nat::{Instant, Verdict};
-use gatun_wire::rfc7915::segment;
+use gatun_wire::segment;
 use gatun_wire::{Checksum, Offload, Segmentation};
 
 const POOL6: &str = "2001:db8:64::/96";
@@ -14,13 +14,13 @@ const SERVER6: &str = "2001:db8:64::c633:6407";
 const OTHER6: &str = "2001:db8:64::c633:6409";
 const T: &str = "192.0.2.1";
 const ROUTER: &str = "203.0.113.254";
-/// Mapped to an IPv6 host.
+/// Address that is mapped to an IPv6 host.
 const MAPPED: &str = "192.0.2.99";
 const MAPPED6: &str = "2001:db8:5::1";
 const STATELESS6: &str = "2001:db8:46::/96";
 const PRIVATE: &str = "100.64.0.5";
 
-/// All kinds of instances, with links that carry segments of 1400 bytes.
+/// Plan with all kinds of instances, with links for segments of 1400 bytes.
 fn plan() -> Plan {
     let mut plan = plan_with(POOL6);
     plan.nat64[0].settings.mss_max = 1400;
@@ -37,7 +37,7 @@ fn plan() -> Plan {
     Plan { siit: vec![siit], ..plan }
 }
 
-/// The segment with an MSS as its only option; its checksum is right.
+/// Makes a segment with an MSS as its only option and a correct checksum.
 fn announcing(mss: u16, segment: Vec<u8>) -> Vec<u8> {
     let parsed = etherparse::PacketHeaders::from_ip_slice(&segment).unwrap();
     let Some(etherparse::TransportHeader::Tcp(mut tcp)) = parsed.transport else { panic!("no segment") };
@@ -56,7 +56,7 @@ fn announcing(mss: u16, segment: Vec<u8>) -> Vec<u8> {
     out
 }
 
-/// The MSS that a segment announces.
+/// Returns the MSS that a segment announces.
 fn announced(packet: &[u8]) -> u16 {
     let parsed = etherparse::PacketHeaders::from_ip_slice(packet).unwrap();
     let Some(etherparse::TransportHeader::Tcp(tcp)) = parsed.transport else { panic!("no segment") };
@@ -67,7 +67,7 @@ fn announced(packet: &[u8]) -> u16 {
     mss
 }
 
-/// From inside to the server, of each kind; and what it sends back to `outside`.
+/// Makes a segment from inside to the server, for each kind of instance.
 fn syn(kind: &str, flags: &str, mss: u16) -> Vec<u8> {
     announcing(
         mss,
@@ -84,7 +84,7 @@ fn syn_back(outside: &Ends, mss: u16) -> Vec<u8> {
 }
 
 #[test]
-fn a_syn_announces_no_more_than_the_links_carry_either_way_and_whichever_way_it_takes() {
+fn the_mss_of_a_syn_is_lowered_to_the_link_mtu_on_every_path() {
     for kind in ["nat64", "nat44", "siit"] {
         for (mss, expected) in [(1460, 1400), (1401, 1400), (1400, 1400), (536, 536), (0, 0)] {
             let mut bed = Bed::new(&plan());
@@ -92,7 +92,7 @@ fn a_syn_announces_no_more_than_the_links_carry_either_way_and_whichever_way_it_
             assert_eq!(announced(out.forwarded()), expected, "{kind}, out");
             let back = bed.send(&syn_back(&ends(out.forwarded()), mss));
             assert_eq!(announced(back.forwarded()), expected, "{kind}, back");
-            // Only SYNs: elsewhere the option means nothing.
+            // Only in SYNs: in other segments the option has no meaning.
             let ack = bed.send(&syn(kind, "A", mss));
             assert_eq!(announced(ack.forwarded()), mss, "{kind}");
         }
@@ -103,7 +103,7 @@ fn a_syn_announces_no_more_than_the_links_carry_either_way_and_whichever_way_it_
 fn a_segment_whose_checksum_the_device_completes_is_lowered_too() {
     let mut bed = Bed::new(&plan());
     let mut syn = syn("nat64", "S", 1460);
-    // What a kernel leaves for a device: the pseudo-header's sum alone.
+    // The kernel leaves the sum of the pseudo-header to a device.
     let pseudo = gatun_wire::checksum::pseudo(&syn[8..40], 24, 6);
     syn[56..58].copy_from_slice(&pseudo.to_be_bytes());
     let mut offload = Offload { checksum: Checksum::Partial { start: 40, offset: 16 }, ..Offload::default() };
@@ -119,7 +119,7 @@ fn a_segment_whose_checksum_the_device_completes_is_lowered_too() {
     assert_eq!(announced(burst[0].bytes()), 1400);
 }
 
-/// A datagram from inside, of `len` bytes as IPv6 packet, of the stateful or the stateless instance.
+/// Makes a datagram from inside of `len` bytes as an IPv6 packet, for the stateful or the stateless instance.
 fn datagram(stateless: bool, len: usize) -> Vec<u8> {
     let payload: Vec<u8> = (0..len - 48).map(|i| i as u8).collect();
     match stateless {
@@ -128,7 +128,7 @@ fn datagram(stateless: bool, len: usize) -> Vec<u8> {
     }
 }
 
-/// A bed that has been told of a path, by a router that could not pass `about` on.
+/// Returns a test bed that has learnt a path MTU from a router's error.
 fn told(stateless: bool, mtu: u32) -> Bed {
     let mut bed = Bed::new(&plan());
     let sent = bed.send(&datagram(stateless, 1280)).forwarded().to_vec();
@@ -139,7 +139,7 @@ fn told(stateless: bool, mtu: u32) -> Bed {
     bed
 }
 
-/// What a packet in pieces carries, each of at most `max` bytes and without DF.
+/// Reassembles the payload of a fragmented packet, each fragment of at most `max` bytes and without DF.
 fn joined(first: &[u8], others: &[Vec<u8>], max: usize) -> Vec<u8> {
     let mut data = Vec::new();
     let pieces: Vec<&[u8]> = std::iter::once(first).chain(others.iter().map(Vec::as_slice)).collect();
@@ -155,7 +155,7 @@ fn joined(first: &[u8], others: &[Vec<u8>], max: usize) -> Vec<u8> {
 
 // proves: A79-52
 #[test]
-fn packets_to_a_host_behind_a_narrow_path_are_cut_to_what_it_carries() {
+fn packets_to_a_host_with_a_small_path_mtu_are_fragmented_to_it() {
     for stateless in [false, true] {
         let mut bed = told(stateless, 905);
         for len in [1280, 926, 925] {
@@ -163,10 +163,10 @@ fn packets_to_a_host_behind_a_narrow_path_are_cut_to_what_it_carries() {
             let out = bed.send(&datagram(stateless, len));
             assert_eq!(out.emitted.len(), usize::from(len > 925), "{len} bytes");
             assert_eq!(joined(out.forwarded(), &out.emitted, 905).len(), whole.len() - 20);
-            // The datagram itself, but for the port that was drawn.
+            // The datagram is unchanged, except for its random port.
             assert_eq!(joined(out.forwarded(), &out.emitted, 905)[8..], whole[28..]);
         }
-        // Who can be told is told, by the router.
+        // A sender of large packets gets an error from the router.
         let large = bed.send(&datagram(stateless, 1400));
         assert!(large.emitted.is_empty() && large.forwarded()[6] & 0x40 != 0);
         let counters = bed.nat.counters();
@@ -186,7 +186,7 @@ fn packets_to_other_hosts_are_not_cut_and_after_ten_minutes_none_are() {
 }
 
 #[test]
-fn connections_to_such_a_host_are_given_segments_that_need_no_cutting() {
+fn connections_to_a_host_with_a_small_path_mtu_get_a_lower_mss() {
     for (stateless, kind) in [(false, "nat64"), (true, "siit")] {
         let mut bed = told(stateless, 905);
         let out = bed.send(&syn(kind, "S", 1440));
@@ -216,7 +216,7 @@ fn a_super_packet_is_made_one_of_smaller_segments() {
 }
 
 #[test]
-fn nothing_is_learnt_from_what_nobody_sent_or_what_says_nothing_new() {
+fn no_path_mtu_is_learnt_from_errors_about_unknown_packets_or_without_news() {
     let mut bed = Bed::new(&plan());
     let sent = bed.send(&datagram(false, 1280)).forwarded().to_vec();
     let mut other_port = sent.clone();
@@ -239,7 +239,7 @@ fn nothing_is_learnt_from_what_nobody_sent_or_what_says_nothing_new() {
 }
 
 #[test]
-fn forged_messages_make_no_crumbs_and_a_full_table_is_counted() {
+fn forged_messages_cause_no_tiny_fragments_and_evictions_are_counted() {
     let mut plan = plan();
     plan.limits.path_mtus_max = 4;
     let mut bed = Bed::new(&plan);

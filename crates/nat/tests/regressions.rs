@@ -1,5 +1,5 @@
-//! Replay of inputs that fuzzing found. Each file is named after the fault that it caused.
-//! A few made by hand keep the harness itself honest.
+//! Replay of inputs found by fuzzing. Each file is named after the problem that it caused. A few handmade
+//! inputs check the harness itself.
 
 #[path = "support/any_sessions.rs"]
 mod any_sessions;
@@ -23,7 +23,7 @@ fn replay(folder: &str, run: impl Fn(&[u8])) -> usize {
 }
 
 #[test]
-fn what_fuzzing_found_from_ipv6_stays_mended() {
+fn inputs_found_by_fuzzing_from_ipv6_do_no_harm() {
     assert!(
         replay("packet_6to4", |input| {
             hostile::run(Way::SixToFour, input);
@@ -32,7 +32,7 @@ fn what_fuzzing_found_from_ipv6_stays_mended() {
 }
 
 #[test]
-fn what_fuzzing_found_from_ipv4_stays_mended() {
+fn inputs_found_by_fuzzing_from_ipv4_do_no_harm() {
     assert!(
         replay("packet_4to6", |input| {
             hostile::run(Way::FourToSix, input);
@@ -40,9 +40,9 @@ fn what_fuzzing_found_from_ipv4_stays_mended() {
     );
 }
 
-/// Every truncation of a packet, and every length field off by one, of each way.
+/// Tries every truncation of a packet, and every length field off by one, in each direction.
 #[test]
-fn truncated_packets_and_lying_lengths_do_no_harm() {
+fn truncated_packets_and_wrong_lengths_do_no_harm() {
     for (way, name) in [(Way::SixToFour, "packet_6to4"), (Way::FourToSix, "packet_4to6")] {
         let path =
             Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/regressions").join(name).join("all_kinds");
@@ -61,7 +61,7 @@ fn truncated_packets_and_lying_lengths_do_no_harm() {
 }
 
 #[test]
-fn what_fuzzing_found_in_files_of_kept_sessions_stays_mended() {
+fn session_files_found_by_fuzzing_do_no_harm() {
     assert!(
         replay("kept_sessions", |input| {
             any_sessions::run(input);
@@ -69,19 +69,19 @@ fn what_fuzzing_found_in_files_of_kept_sessions_stays_mended() {
     );
 }
 
-/// A file of sessions of every kind, cut at many places, and damaged at each of the first ones, in
-/// engines of every kind.
+/// Cuts a file with sessions of every kind at many places, and damages each of the first bytes, in engines of
+/// every kind.
 #[test]
-fn files_of_kept_sessions_that_are_cut_or_damaged_do_no_harm() {
+fn truncated_or_damaged_session_files_do_no_harm() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/regressions/kept_sessions/all_kinds");
     let input = std::fs::read(path).expect("the file is part of the repository");
     for kind in (0..32u8).step_by(4) {
         let with = |bytes: &[u8]| any_sessions::run(&[&[kind | 1], bytes].concat());
-        assert!(with(&input[1..]) > 4, "the input gets nowhere");
+        assert!(with(&input[1..]) > 4, "the input has no effect");
         for end in (1..input.len()).step_by(7) {
             with(&input[1..end]);
         }
-        // Damage at every byte of the header and of the first records.
+        // Damages every byte of the header and of the first records.
         for place in (u16::from(kind / 4)..256).step_by(8) {
             let [high, low] = place.to_be_bytes();
             with(&[&input[1..], &[0xff; 20], &[high, low, 0x41]].concat());

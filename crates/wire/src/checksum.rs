@@ -1,8 +1,8 @@
 //! The Internet checksum (RFC 1071) and its update by difference (RFC 1624).
 //! Sums are folded to 16 bits, as values in network byte order: `0x1234` stands for the bytes 12 34.
 
-/// The change of a checksum when covered bytes change: `~old + new`, folded.
-/// Deltas of independent changes add up ([`Delta::plus`]). [`Delta::inverse`] undoes a change.
+/// Change of a checksum when covered bytes change: `~old + new`, folded. Deltas of independent changes add up
+/// ([`Delta::plus`]). [`Delta::inverse`] undoes a change.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Delta(pub u16);
 

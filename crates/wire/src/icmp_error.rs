@@ -3,8 +3,7 @@
 
 use crate::checksum::{self, Delta};
 use crate::hdr::{get16, icmpv4, icmpv6, ipv4, ipv6, put16};
-use crate::rfc7915::{segment, transport};
-use crate::{Checksum, DropReason, Ipv4View, Ipv6View, L4, Offload, Packet, proto};
+use crate::{Checksum, DropReason, Ipv4View, Ipv6View, L4, Offload, Packet, proto, segment};
 use core::net::{Ipv4Addr, Ipv6Addr};
 
 /// TTL and hop limit of originated messages (RFC 1700).
@@ -65,7 +64,6 @@ pub fn may_answer4(view: &Ipv4View, l4: L4) -> bool {
 /// Turns the packet into an ICMPv6 error from `src` to its sender. The error quotes as much of the packet as
 /// fits 1280 bytes. For a super-packet, it quotes the first segment, as it would have been on the wire.
 ///
-///
 /// # Errors
 /// `no_headroom`, or `short_l3` if this is not an IPv6 packet. The packet is unchanged then.
 pub fn error6(packet: &mut Packet<'_>, src: Ipv6Addr, message: Message) -> Result<(), DropReason> {
@@ -101,7 +99,6 @@ pub fn error6(packet: &mut Packet<'_>, src: Ipv6Addr, message: Message) -> Resul
 
 /// Turns the packet into an ICMPv4 error from `src` to its sender. The error quotes as much of the packet as
 /// fits `max` bytes. `id` is the identification of the error.
-///
 ///
 /// # Errors
 /// `no_headroom`, or `short_l3` if this is not an IPv4 packet. The packet is unchanged then.
@@ -213,12 +210,12 @@ pub fn echo_reply4(packet: &mut Packet<'_>, view: &Ipv4View) -> Result<(), DropR
     if let Some((ip, icmp)) = packet.bytes_mut().split_first_chunk_mut() {
         header.write(ip);
         turn(icmp, icmpv4::ECHO_REPLY);
-        transport::sum_of_nothing(icmp);
+        icmpv4::sum_of_nothing(icmp);
     }
     Ok(())
 }
 
-/// Verifies the request's checksum, because a reply vouches for its contents (RFC 1122 3.2.2.6). A request with
+/// Verifies the request's checksum, because a reply confirms its contents (RFC 1122 3.2.2.6). A request with
 /// a partial checksum has not been on a wire yet.
 fn verify(packet: &Packet<'_>, icmp: &[u8], pseudo: u16) -> Result<(), DropReason> {
     let is_partial = packet.offload.checksum != Checksum::Complete;

@@ -22,17 +22,20 @@ pub mod hdr;
 pub mod icmp_error;
 pub mod mss;
 pub mod packet;
+pub mod plain;
 pub mod rfc3022;
 pub mod rfc6052;
 pub mod rfc7915;
+pub mod segment;
 pub mod view;
 
 pub use core::net::{Ipv4Addr, Ipv6Addr};
 pub use drop::DropReason;
+pub use hdr::fragment::FragmentInfo;
 pub use packet::{Checksum, DEVICE_ROOM, GROWTH_MAX, HEADROOM, Offload, Packet, Segmentation, TAILROOM};
 pub use rfc6052::Prefix64;
 pub use rfc7915::{Ports, Settings, To4, To6, Whole};
-pub use view::{FragmentInfo, Ipv4View, Ipv6View, L4};
+pub use view::{Ipv4View, Ipv6View, L4};
 
 /// IP protocol numbers that the translator handles by name.
 pub mod proto {

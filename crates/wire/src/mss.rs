@@ -1,15 +1,13 @@
 //! MSS clamping: lowers the Maximum Segment Size that a SYN announces (RFC 9293 3.7.1) to what the path
 //! carries.
 //!
-//!
-//! A host announces the segment size of its own link. Behind a translator, the packets that carry these
-//! segments grow by 20 bytes or continue on a link with a smaller MTU. Path MTU discovery finds this only after
-//! a lost packet, or never if ICMP is filtered. Sizes that are small enough and segments without the option are
-//! left unchanged.
+//! A host announces the segment size of its own link. After translation, the packets with these segments are
+//! 20 bytes longer or continue on a link with a smaller MTU. Path MTU discovery finds this only after a lost
+//! packet, or never if ICMP is filtered. Sizes that are small enough and segments without the option are left
+//! unchanged.
 
 use crate::checksum::Delta;
 use crate::hdr::{get16, ipv4, ipv6, put16, tcp};
-use crate::rfc7915::transport::partial_field;
 use crate::{Ipv4View, Ipv6View, L4, Packet};
 
 /// Kind and length of the option.
@@ -37,7 +35,7 @@ pub(crate) fn clamp(packet: &mut Packet<'_>, l4_at: usize, l4: L4, max: u16, par
 /// translation.
 pub fn lower(packet: &mut Packet<'_>, max: u16) {
     let Some((l4_at, l4)) = transport(packet.bytes()) else { return };
-    let partial = partial_field(&packet.offload, l4_at).is_ok_and(|field| field.is_some());
+    let partial = packet.offload.partial_field(l4_at).is_ok_and(|field| field.is_some());
     clamp(packet, l4_at, l4, max, partial);
 }
 
@@ -128,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn a_device_that_completes_the_checksum_finds_its_field_as_it_was() {
+    fn a_partial_checksum_stays_unchanged() {
         let mut segment = syn(&[2, 4, 0x05, 0xb4]);
         let field = get16(&segment, tcp::CHECKSUM);
         clamp_syn(&mut segment, 1400, true);
@@ -136,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_small_enough_or_no_such_option_stays_as_it_is() {
+    fn small_sizes_and_segments_without_the_option_stay_unchanged() {
         let others: [&[u8]; 8] = [
             &[2, 4, 0x05, 0x78],             // 1400
             &[],                             // no option: 536, or 1220
@@ -156,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn no_bytes_are_too_few() {
+    fn truncated_segments_do_no_harm() {
         let whole = syn(&[2, 4, 0xff, 0xff]);
         for len in 0..whole.len() {
             let mut segment = whole[..len].to_vec();

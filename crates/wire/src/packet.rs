@@ -44,7 +44,7 @@ pub enum Checksum {
     },
 }
 
-/// Segmentation offload: the packet stands for many packets of one flow, which the device cuts (TSO, USO).
+/// Segmentation offload: the packet contains many packets of one flow, which the device cuts (TSO, USO).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Segmentation {
     /// A single packet.
@@ -69,8 +69,27 @@ pub enum Segmentation {
 pub struct Offload {
     /// State of the transport checksum.
     pub checksum: Checksum,
-    /// Whether and how the device cuts the packet.
+    /// Segmentation by the device.
     pub segmentation: Segmentation,
+}
+
+impl Offload {
+    /// Offset in the transport header of the field of a partial checksum. `None` for a complete checksum, and
+    /// if the partial one belongs to a packet further inside (a tunnel's).
+    ///
+    /// # Errors
+    /// `bad_len` if the field would lie in the IP header, which is about to be replaced.
+    #[inline]
+    pub(crate) fn partial_field(&self, l4_offset: usize) -> Result<Option<usize>, DropReason> {
+        match self.checksum {
+            Checksum::Complete => Ok(None),
+            Checksum::Partial { start, .. } if usize::from(start) < l4_offset => Err(DropReason::BadLength),
+            Checksum::Partial { start, offset } if usize::from(start) == l4_offset => {
+                Ok(Some(usize::from(offset)))
+            }
+            Checksum::Partial { .. } => Ok(None),
+        }
+    }
 }
 
 /// Packet in a borrowed buffer. It begins with its IP header.

@@ -1,10 +1,10 @@
 //! Views of packet headers: small `Copy` structs, made once per packet.
 //!
-//!
 //! Offsets are in bytes from the packet's first byte. A view does not mean that the addresses are legal. It
 //! means that the headers are consistent and lie inside the packet.
 
-use crate::hdr::{fragment, icmpv4, icmpv6, ipv4, ipv6, tcp};
+use crate::hdr::fragment::{self, FragmentInfo};
+use crate::hdr::{icmpv4, icmpv6, ipv4, ipv6, tcp};
 use crate::{DropReason, checksum, proto};
 use core::net::{Ipv4Addr, Ipv6Addr};
 
@@ -13,31 +13,6 @@ pub const EXTENSION_HEADERS_MAX: usize = 16;
 
 /// Bytes of transport header that an ICMP error must quote after the IP header (RFC 792).
 const QUOTED_MIN: u32 = 8;
-
-/// Position of a fragment in its datagram.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct FragmentInfo {
-    /// Offset of this fragment's payload in bytes, a multiple of 8.
-    pub offset: u16,
-    /// More fragments follow.
-    pub more: bool,
-    /// Identification: 16 bits in IPv4, 32 in IPv6.
-    pub id: u32,
-}
-
-impl FragmentInfo {
-    /// Returns true for offset zero: the fragment with the transport header.
-    #[inline]
-    pub fn is_first(&self) -> bool {
-        self.offset == 0
-    }
-
-    /// Returns true for offset zero without more fragments: a whole packet with a Fragment header (RFC 6946).
-    #[inline]
-    pub fn is_atomic(&self) -> bool {
-        self.offset == 0 && !self.more
-    }
-}
 
 /// Fields of an IPv4 header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

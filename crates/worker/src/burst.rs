@@ -50,7 +50,7 @@ impl<'a> BurstOutput<'a> {
         BurstOutput { tx, exchange, indices: Some(core::array::from_fn(|i| i as u8)) }
     }
 
-    /// For what other workers have handed over.
+    /// Output for packets that other workers have handed over.
     pub(crate) fn handed_over(tx: &'a mut dyn Transmit, exchange: &'a mut Exchange) -> Self {
         BurstOutput { tx, exchange: Some(exchange), indices: None }
     }

@@ -64,7 +64,8 @@ impl ExchangeCounters {
     }
 }
 
-/// Whether a worker sleeps or is about to. On cache lines of its own, away from data that others write often.
+/// Flag of a worker that sleeps or is about to. On cache lines of its own, away from data that others write
+/// often.
 #[derive(Default)]
 #[repr(align(128))]
 struct SleepFlag {
@@ -76,7 +77,7 @@ struct PeerLink {
     outbox: RingWriter,
     sleep_flag: Arc<SleepFlag>,
     waker: Waker,
-    /// Whether packets were written since its last wake-up check.
+    /// True if packets were written since its last wake-up check.
     written: bool,
 }
 
@@ -95,7 +96,6 @@ pub struct Exchange {
 }
 
 /// Creates an exchange among this many workers, one part for each.
-///
 ///
 /// # Errors
 /// If the process has reached its limit of open files.

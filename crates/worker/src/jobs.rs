@@ -228,7 +228,7 @@ pub struct ReadAddresses {
     pub net: Option<Net4>,
     /// Index of the next address, from 0.
     pub next: u32,
-    /// Whether all addresses are read.
+    /// True once all addresses are read.
     pub done: bool,
     /// Result.
     pub found: Vec<AddressStats>,
@@ -255,7 +255,7 @@ impl Job for ReadAddresses {
 pub struct ReadDrained {
     /// Number of the next pool, and the number of its drained addresses already read.
     pub at: (usize, usize),
-    /// Whether all addresses are read.
+    /// True once all addresses are read.
     pub done: bool,
     /// Result.
     pub found: Vec<Ipv4Addr>,

@@ -1,7 +1,6 @@
 //! Worker: the loop of one core. It receives a burst, translates it, sends it, expires due state, and sleeps
 //! when idle.
 //!
-//!
 //! A [`Worker`] owns one engine and one backend and shares nothing. Other threads use its [`Handle`]: a mailbox
 //! that is read between bursts, so that no request delays packets. Long requests are [`jobs`]. If several
 //! workers share a stateful translator, an [`exchange`] moves each packet to the worker that has its session.
@@ -77,7 +76,6 @@ pub struct Worker {
 
 impl Worker {
     /// Creates a worker, to be moved to its thread, and its handle.
-    ///
     ///
     /// # Errors
     /// If the process has reached its limit of open files.

@@ -25,7 +25,7 @@ pub(crate) enum Request {
 
 /// Result of applying a change.
 pub struct Applied {
-    /// Whether the change is active.
+    /// `Ok` if the change is active.
     pub result: Result<(), NotNow>,
     /// The change, or the engine's old state, which is freed when this is dropped.
     pub change: Box<Change>,
@@ -36,7 +36,7 @@ pub struct Applied {
 /// Progress of a change.
 #[derive(Clone, Copy, Debug)]
 pub struct SettlingProgress {
-    /// Whether sessions are left to end.
+    /// True if sessions are left to end.
     pub goes_on: bool,
     /// Sessions and bindings that the change has ended so far.
     pub ended: Settled,
@@ -110,10 +110,8 @@ impl Handle {
     /// Submits a job. The worker does a slice of it after each burst and passes it to `done` at the end, in the
     /// worker's thread, so `done` must not block. Dropping the ticket abandons the job.
     ///
-    ///
     /// # Errors
     /// If too many jobs wait, or the worker has ended.
-    /// Where too many jobs wait, or the worker has ended.
     pub fn submit<J: Job + 'static>(
         &self,
         job: J,
@@ -147,7 +145,7 @@ impl Handle {
         self.ask(Request::Owner((packet, realm), Box::new(done)));
     }
 
-    /// Starts a packet trace, which lasts until the returned guard is dropped. `done` receives whether it was
+    /// Starts a packet trace, which lasts until the returned guard is dropped. `done` receives true if it was
     /// started, like a job: only one trace can be active.
     pub fn trace(
         &self,

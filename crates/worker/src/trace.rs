@@ -1,6 +1,5 @@
 //! Packet trace: follows packets through the engine and reports each with its prediction and its result.
 //!
-//!
 //! If no trace is active, it costs one branch per burst. During a trace, the packets of a burst are processed
 //! one by one; each matching packet is copied and explained before, and delivered afterwards, without waiting
 //! and limited in number and time.

@@ -131,7 +131,7 @@ impl Job for Endless {
 }
 
 #[test]
-fn jobs_are_bounded_in_number_and_packets_pass_by_all_of_them() {
+fn jobs_are_limited_in_number_and_do_not_delay_packets() {
     let bed = Bed::start();
     let (enough, steps) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
     let (sender, done) = channel();
@@ -164,7 +164,7 @@ fn jobs_are_bounded_in_number_and_packets_pass_by_all_of_them() {
 }
 
 #[test]
-fn a_worker_with_a_job_that_nobody_wants_any_more_sleeps_again() {
+fn a_worker_with_an_abandoned_job_sleeps_again() {
     let bed = Bed::start();
     let (enough, steps) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
     let job = Endless { enough, steps: Arc::clone(&steps) };

@@ -39,7 +39,7 @@ fn every_received_packet_has_one_fate_in_all_three_counts() {
 }
 
 #[test]
-fn an_idle_worker_without_state_sleeps_until_it_is_spoken_to() {
+fn an_idle_worker_without_state_sleeps_until_it_is_woken() {
     let (memory, _peer) = Memory::new("m").unwrap();
     let nat = Nat::new(&Plan::default(), [1, 2, 3, 4]).unwrap();
     let (worker, handle) = Worker::new(nat, Box::new(memory), Clock::new()).unwrap();

@@ -152,7 +152,7 @@ fn open_all(bed: &Bed) -> BTreeMap<Ipv6Addr, (Ipv4Addr, u16)> {
 
 // proves: R47-1
 #[test]
-fn mappings_are_the_same_whatever_device_a_packet_comes_in_by() {
+fn mappings_do_not_depend_on_the_receiving_device() {
     let bed = Bed::start();
     let map = open_all(&bed);
     let of_first = map.values().filter(|(address, _)| *address == POOL[0]).count();
@@ -231,7 +231,7 @@ fn endpoint(bed: &Bed, device: usize, subscriber: usize) -> (Ipv4Addr, u16) {
 }
 
 #[test]
-fn another_plan_for_workers_that_share_ends_only_what_it_has_to() {
+fn a_new_plan_for_sharing_workers_ends_only_affected_sessions() {
     let mut bed = Bed::start();
     let map = open_all(&bed);
     let plans = Shares::new(&plan(), 2, [9; 4]).unwrap().plans;

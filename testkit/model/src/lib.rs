@@ -1,8 +1,9 @@
-//! A second translator, and a driver that compares it with the engine.
+//! A reference model of the translator, and a driver that compares it with the engine.
 //!
-//! [`model`] is the stateful behaviour of `gatun-nat` written again from the RFCs, for clarity and never for
-//! speed. [`drive`] makes seeded histories of packets and clock steps, gives them to both, and looks for a
-//! difference: in verdicts, in every byte sent, in the events, in the counters, in what there is. A history that shows
+//! [`model`] implements the stateful behaviour of `gatun-nat` again from the RFCs, for clarity and never for
+//! speed. [`drive`] makes seeded histories of packets and clock steps, gives them to both, and compares
+//! verdicts, every byte sent, events, counters and state. It shrinks a history that shows a difference, and
+//! prints it as a regression test.
 //! one is made shorter as long as it still does, and printed as a regression test.
 #![forbid(unsafe_code)]
 
@@ -10,4 +11,5 @@ pub mod coverage;
 pub mod drive;
 pub mod isp;
 pub mod model;
+pub mod tcp;
 pub mod wire;

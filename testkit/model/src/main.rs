@@ -27,8 +27,8 @@ fn main() -> ExitCode {
             "--seed" => seed = number().unwrap_or(seed),
             _ => {
                 eprintln!(
-                    "gatun-model [--packets N] [--seed N] [--history N] [--workers]\n\nCompares the engine with the model: in as many \
-                     seeded histories as make N packets,\nor in the one history that an earlier run named. With --workers, in universes that workers share alone."
+                    "gatun-model [--packets N] [--seed N] [--history N] [--workers]\n\nCompares the engine with the model: in seeded \
+                     histories of N packets in total,\nor in one history that an earlier run printed. With --workers, only in universes that workers share."
                 );
                 return ExitCode::FAILURE;
             }
@@ -49,7 +49,7 @@ fn compare(packets: u64, seed: u64, workers: bool, world_of: impl Fn(u64, u64) -
     while done < packets {
         let world = world_of(seed, histories);
         let ops = history(world, STEPS);
-        // Every fourth universe is shared among workers, too.
+        // Every fourth universe is also shared among workers.
         let ways: &[bool] = match world % 4 {
             _ if workers => &[true],
             1 => &[false, true],

@@ -1,15 +1,15 @@
-//! Engine and model, given the same histories, agree on every verdict, byte, counter and table.
+//! Engine and model agree on every verdict, byte, counter and table of the same histories.
 #![allow(missing_docs)]
 
 use gatun_model::coverage::Coverage;
 use gatun_model::drive::{crew, history, run, shrink};
-use gatun_model::model::tcp::{Segment, State};
+use gatun_model::tcp::{Segment, State};
 use gatun_wire::DropReason::{self, *};
 
 const HISTORIES: u64 = 240;
 const STEPS: usize = 4_000;
 
-/// What these histories are of no use without.
+/// Drop reasons that the histories must reach.
 const REACHED: [DropReason; 56] = [
     ShortL3,
     BadVersion,
@@ -69,25 +69,25 @@ const REACHED: [DropReason; 56] = [
     OwnOther,
 ];
 
-/// Nor these.
+/// Marks that they must reach.
 const MARKS: [&str; 17] = [
-    "a ping in pieces is carried between the families",
-    "a source has had its ICMP errors",
-    "a piece that was held follows its first one",
+    "a fragmented ping is translated between the families",
+    "a source exceeds its rate of ICMP errors",
+    "a held fragment follows the first one",
     "a datagram is collected for its checksum",
     "a flow joins a shared port",
     "a new port is shared",
-    "a shared port may be pushed out",
+    "a subscriber has more shared ports than a new flow searches",
     "a plan changes",
     "a session ends by a change",
     "a block is taken away by a change",
     "a static binding begins",
     "a packet from a realm leaves",
     "a packet from outside goes to a realm",
-    "a packet is turned round to another realm",
+    "a packet is hairpinned to another realm",
     "hosts of two realms with one address have bindings of one port",
     "a host chooses among instances of one prefix",
-    "an inside address by another port is nobody's",
+    "an inside address in another realm belongs to no instance",
 ];
 
 // proves: A61-20, A61-21, A61-22, A61-23, A61-24, A61-25, A61-40, A61-43, A61-50, A61-51, A61-63, A61-64
@@ -146,25 +146,25 @@ fn workers_and_their_models_agree_and_are_one_translator() {
     }
     assert!(shared > 30, "{shared} universes can be shared");
     for what in [
-        "a packet is handed on to another worker",
+        "a packet is handed over to another worker",
         "workers change together",
-        "a plan is refused to workers that run",
+        "running workers refuse a plan",
         "a session ends by a change",
         "hosts of two realms with one address have bindings of one port",
-        "a packet is turned round to another realm",
+        "a packet is hairpinned to another realm",
     ] {
         assert!(coverage.marked(what), "{what}: was not reached");
     }
 }
 
 #[test]
-fn a_difference_is_found_and_made_short() {
-    // The model of another universe: whatever differs first is a difference.
+fn a_difference_is_found_and_shrunk() {
+    // The model runs another universe, so it must differ.
     let steps = history(7, 200);
     assert!(run(7, 7, &steps).is_ok());
     let (short, failure) = shrink::shrink_with(&steps, |ops| match ops.len() {
         0..3 => Ok(()),
-        n => Err(gatun_model::drive::Failure { step: n - 1, what: "three steps are one too many".into() }),
+        n => Err(gatun_model::drive::Failure { step: n - 1, what: "three or more steps".into() }),
     });
     assert_eq!((short.len(), failure.step), (3, 2));
     assert!(shrink::as_test(7, 7, &short, &failure).contains("replay(7, 7, &history)"));

@@ -1,5 +1,5 @@
-//! A provider's day in small: some minutes of some hundred subscribers. The long runs are a command of their
-//! own: `cargo run --release -p gatun-model --bin gatun-isp`.
+//! A small simulation of a provider: some minutes, some hundred subscribers. Long runs are a command: `cargo
+//! run --release -p gatun-model --bin gatun-isp`.
 #![allow(missing_docs)]
 
 use gatun_model::isp::{Options, Report, World};
@@ -25,7 +25,7 @@ fn all_promises_are_kept_through_an_evenings_minutes_with_attackers() {
     let report = run(small());
     assert!(report.is_good(), "{report}");
     assert!(report.packets > 100_000 && report.flows > 5_000, "{report}");
-    // The attackers came to their limits, and nobody else did.
+    // The attackers reached their limits, and nobody else did.
     let of = |whose: &str| report.refused.iter().filter(|r| r.0 == whose).map(|r| r.2).sum::<u64>();
     assert!(of("attackers") > 1_000, "{report}");
     assert_eq!(of("subscribers"), 0, "{report}");
@@ -33,7 +33,7 @@ fn all_promises_are_kept_through_an_evenings_minutes_with_attackers() {
 }
 
 #[test]
-fn the_same_seed_is_the_same_day_and_another_is_another() {
+fn a_run_depends_only_on_its_options_and_seed() {
     let few = Options { subscribers: 100, simulated_ms: 60_000, ..small() };
     let figures = |r: &Report| (r.packets, r.flows, r.events);
     let (first, again) = (run(few.clone()), run(few.clone()));
@@ -43,12 +43,12 @@ fn the_same_seed_is_the_same_day_and_another_is_another() {
 }
 
 #[test]
-fn where_there_is_too_little_for_all_the_promise_to_others_is_seen_to_break() {
-    // The 504 blocks of two addresses are for 2000 subscribers.
+fn too_few_blocks_break_the_promise_to_other_subscribers() {
+    // The two addresses have 504 blocks for 2000 subscribers.
     let crowded = Options { subscribers: 2_000, per_address: 2_000, simulated_ms: 5 * 60_000, ..small() };
     let report = run(crowded);
     let broken: Vec<_> =
         report.promises.iter().filter(|(_, p)| p.broken > 0).map(|(what, _)| *what).collect();
-    assert_eq!(broken, ["attackers cost nobody else a packet"], "{report}");
+    assert_eq!(broken, ["attackers cost other subscribers no packet"], "{report}");
     assert!(report.refused.iter().any(|r| (r.0, r.1) == ("subscribers", "block_none")), "{report}");
 }

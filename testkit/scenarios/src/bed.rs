@@ -5,7 +5,7 @@
 //!   generator and judge  g0, 2001:db8:1::2, 10.1.0.2      ---veth---    a0, 2001:db8:1::1, 10.1.0.1
 //!   reflector            g1, 198.51.100.2, 2001:db8:2::2  ---veth---    b0, 198.51.100.1, 2001:db8:2::1
 //! ```
-//! The kernel's addresses are there so that next hops can be asked for, and for the kernel's own forwarding.
+//! The kernel's addresses are for next-hop resolution and for the kernel's own forwarding.
 
 use crate::ports::{Pair, VETH_PORTS};
 use gatun_testkit::{Error, Namespace, run};
@@ -19,30 +19,30 @@ pub(crate) const MIDDLE: [&str; 2] = ["a0", "b0"];
 /// The cable between two translators.
 const BETWEEN: [&str; 2] = ["c0", "c1"];
 
-/// What the cables are.
+/// Type of the two cables.
 pub(crate) enum Link {
-    /// Of the kernel's interfaces.
+    /// veth interfaces of the kernel.
     Veth,
     /// Shared memory.
     #[cfg(feature = "dpdk")]
     Memif(crate::memif::Memif),
 }
 
-/// Two cables.
+/// Two cables, and the namespace between them.
 pub(crate) struct Bed {
     pub(crate) link: Link,
     pub(crate) middle: Namespace,
-    /// Devices of the cable between two translators, where it was laid.
+    /// Devices of the cable between two translators, if there is one.
     between: Option<[&'static str; 2]>,
     /// MAC addresses of the translator's ends.
     pub(crate) middle_macs: [[u8; 6]; 2],
 }
 
-/// Packets that a cable's device did not hand on, by device.
+/// Packets that each cable device dropped, by device.
 pub(crate) type CableDrops = Vec<(String, u64)>;
 
 impl Bed {
-    /// Lays the cables; links carry packets of `mtu` bytes.
+    /// Makes the cables; links carry packets of `mtu` bytes.
     pub(crate) fn new(mtu: usize) -> Result<Bed, Error> {
         let middle = Namespace::new("middle")?;
         for key in ["net.ipv6.conf.all.accept_dad", "net.ipv6.conf.default.accept_dad"] {
@@ -72,7 +72,8 @@ impl Bed {
         Ok(Bed { link: Link::Veth, between: None, middle, middle_macs })
     }
 
-    /// Lays a cable between two translators in the middle; a memif is made by who serves it.
+    /// Makes a veth cable between two translators in the middle. A memif is made by the translator that
+    /// serves it.
     pub(crate) fn lay_between(&mut self, mtu: usize) -> Result<(), Error> {
         if !matches!(self.link, Link::Veth) {
             return Ok(());
@@ -86,7 +87,7 @@ impl Bed {
         Ok(())
     }
 
-    /// Shares memory in place of cables, for frames of so many bytes.
+    /// Uses shared memory instead of cables, for frames of up to `frame_max` bytes.
     #[cfg(feature = "dpdk")]
     pub(crate) fn of_memifs(frame_max: usize, reflector: crate::memif::Reflector) -> anyhow::Result<Bed> {
         let memif = crate::memif::Memif::open(frame_max, reflector)?;
@@ -94,7 +95,7 @@ impl Bed {
         Ok(Bed { link: Link::Memif(memif), between: None, middle, middle_macs: crate::memif::MIDDLE_MACS })
     }
 
-    /// Gatun's configuration of its ports here, before which the rest comes.
+    /// Gatun's configuration of its ports on this bed; the scenario's sections follow it.
     pub(crate) fn ports(&self) -> String {
         match &self.link {
             Link::Veth => VETH_PORTS.into(),
@@ -103,7 +104,7 @@ impl Bed {
         }
     }
 
-    /// Gatun's configuration where two of them stand in the middle.
+    /// Gatun's configuration for two instances in the middle.
     pub(crate) fn pair(&self) -> Pair {
         match &self.link {
             Link::Veth => {
@@ -117,8 +118,8 @@ impl Bed {
         }
     }
 
-    /// Packets on their way at a time, where no rate is given: more than any of the queues that wait for the processor, and less
-    /// than a queue holds.
+    /// Packets in flight when no rate is given: enough to fill every queue that waits for the processor, and
+    /// less than a queue holds.
     pub(crate) fn in_flight(&self) -> u64 {
         match &self.link {
             Link::Veth => 384,
@@ -127,7 +128,7 @@ impl Bed {
         }
     }
 
-    /// Lets the kernel of the middle forward what the generator sends, untranslated.
+    /// Configures the middle's kernel to forward the generator's packets, untranslated.
     pub(crate) fn route_by_kernel(&self) -> Result<(), Error> {
         self.middle.forward()?;
         for route in [
@@ -141,7 +142,7 @@ impl Bed {
         Ok(())
     }
 
-    /// Packets that the cables' devices dropped so far: those that a full queue of the other end did not take.
+    /// Packets that the cables' devices dropped so far, because a queue of the other end was full.
     pub(crate) fn drops(&self) -> Result<CableDrops, Error> {
         if !matches!(self.link, Link::Veth) {
             return Ok(CableDrops::new());
@@ -165,9 +166,9 @@ fn link_statistics(mut ip: Command, device: &str) -> Result<String, Error> {
 
 fn tx_dropped(json: &str) -> Result<u64, Error> {
     let value: serde_json::Value =
-        serde_json::from_str(json).map_err(|e| Error(format!("what ip says of a link: {e}")))?;
+        serde_json::from_str(json).map_err(|e| Error(format!("statistics of ip: {e}")))?;
     let dropped = value[0]["stats64"]["tx"]["dropped"].as_u64();
-    dropped.ok_or_else(|| Error(format!("no tx.dropped in what ip says of a link: {json}")))
+    dropped.ok_or_else(|| Error(format!("no tx.dropped in statistics of ip: {json}")))
 }
 
 fn mac_of(host: &Namespace, device: &str) -> Result<[u8; 6], Error> {

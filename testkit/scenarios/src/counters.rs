@@ -1,18 +1,18 @@
-//! Gatun's counters, as it tells them on request and at its end.
+//! Gatun's counters, as it prints them on SIGUSR1 and at its end.
 
 use gatun_ether::{Dropped, Unsent};
 use std::collections::BTreeMap;
 
-/// What one report says.
+/// Counters of one report.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Counters {
     /// Packets that the engine received and forwarded.
     pub(crate) received: u64,
     /// Packets that were not forwarded, or not sent, by reason.
     pub(crate) drops: BTreeMap<String, u64>,
-    /// Of these, those that waited for something at that time.
+    /// Packets of `drops` that waited for something at that time.
     pub(crate) held: u64,
-    /// Sessions at that time, of all instances.
+    /// Sessions of all instances at that time.
     pub(crate) sessions: u64,
 }
 
@@ -20,7 +20,7 @@ pub(crate) struct Counters {
 const END: &str = "every packet received is accounted for";
 
 impl Counters {
-    /// Reads a report; `None` where the text does not have its end.
+    /// Reads a report; `None` if the text lacks its last line.
     pub(crate) fn read(text: &str) -> Option<Counters> {
         let end = text.rfind(END)?;
         let mut counters = Counters::default();
@@ -38,7 +38,7 @@ impl Counters {
         Some(counters)
     }
 
-    /// Those of two that packets pass one after the other, by their names; sessions are the second one's.
+    /// Counters of two instances in series, prefixed with their names; sessions are the second one's.
     pub(crate) fn of_both(both: [(&str, Counters); 2]) -> Counters {
         let mut all = Counters::default();
         for (name, counters) in both {
@@ -56,11 +56,11 @@ impl Counters {
         let first = || rest.first().and_then(|cell| number(cell));
         match title {
             "dropped packets by reason" if !name.is_empty() && !name.contains("the last") => {
-                // Three directions, the last column explains.
+                // Three directions; the last column is a description.
                 let sum: u64 = rest.iter().take(3).filter_map(|cell| number(cell)).sum();
                 self.add(name, sum);
             }
-            "what the ports counted" if is_drop(name) => self.add(name, first().unwrap_or(0)),
+            "counters of the ports" if is_drop(name) => self.add(name, first().unwrap_or(0)),
             "state by instance" => self.sessions += first().unwrap_or(0),
             _ if name == "received" => self.received = first().unwrap_or(0),
             _ if name == "held at this moment" => self.held = first().unwrap_or(0),
@@ -75,7 +75,7 @@ impl Counters {
     }
 }
 
-/// Whether a port's counter is of packets that ended there.
+/// Returns true if a port's counter counts packets that ended there.
 fn is_drop(name: &str) -> bool {
     Dropped::ALL.iter().any(|kind| kind.name() == name) || Unsent::ALL.iter().any(|kind| kind.name() == name)
 }
@@ -103,7 +103,7 @@ dropped packets by reason
 │ tx_other, the last ┆ 1 ┆   ┆      ┆ A name.          │
 └──────────────┴──────┴──────┴──────┴──────────────────┘
 
-what the ports counted
+counters of the ports
 ┌──────────────────┬───────┬───────────────┐
 │ waiting_overflow ┆     5 ┆ Was kept.     │
 │ arp_reply        ┆     6 ┆ Was answered. │
@@ -111,7 +111,7 @@ what the ports counted
 
 state by instance
 ┌───────────────┬──────────┬───────────────────┐
-│ instance      ┆ sessions ┆ of all there were │
+│ instance      ┆ sessions ┆ sessions created  │
 │ nat64 nat64-1 ┆  131,072 ┆           131,073 │
 │ nat44 nat44-1 ┆        1 ┆                 1 │
 └───────────────┴──────────┴───────────────────┘
@@ -128,7 +128,7 @@ every packet received is accounted for
     }
 
     #[test]
-    fn half_a_report_is_none() {
+    fn an_incomplete_report_is_rejected() {
         assert_eq!(Counters::read(&TEXT[..TEXT.len() - 10]), None);
     }
 }

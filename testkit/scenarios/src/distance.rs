@@ -1,19 +1,21 @@
-//! How far apart the two processors of a run are. The host of a virtual machine moves them about: within one core complex a
-//! line of memory goes over and back in some 50 ns, between two in six times that, and rates and delays follow.
+//! Distance between the two processors of a run. The host of a virtual machine moves them: within one core
+//! complex, a cache line takes about 50 ns to the other processor and back; between two complexes, six times
+//! that. Rates and delays follow.
 
 use crate::processors::{last_processor, processors};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-/// Times that the line goes over and back, for one figure.
+/// Round trips of the line for one sample.
 const TURNS: u32 = 1_000;
-/// Figures that the median is of.
+/// Samples, whose median is the result.
 const SAMPLES: usize = 15;
-/// How long all of it may take: where something else runs on one of them, the line waits for the scheduler.
+/// Time limit of the measurement: while another program runs on one of the processors, the line waits for
+/// the scheduler.
 const LONGEST: Duration = Duration::from_millis(300);
 
-/// How long a line of memory takes from the first processor to the last and back, median; `None` where there is only one, or
-/// another program has it.
+/// Median time of a cache line from the first processor to the last and back; `None` if there is only one,
+/// or another program occupies it.
 pub(crate) fn line_round_trip() -> Option<Duration> {
     let first = *processors().first()?;
     (first != last_processor()).then(|| between(first, last_processor()))?
@@ -28,7 +30,7 @@ fn between(here: usize, there: usize) -> Option<Duration> {
     })
 }
 
-/// Writes whenever the line's number is of its own parity; tells the median of its samples.
+/// Increments the line's number whenever it has this parity; returns the median of its samples.
 fn play(line: &AtomicU32, processor: usize, parity: u32, deadline: Instant) -> Option<Duration> {
     let mut set = rustix::thread::CpuSet::new();
     set.set(processor);
@@ -41,7 +43,7 @@ fn play(line: &AtomicU32, processor: usize, parity: u32, deadline: Instant) -> O
             let mut looks = 0u32;
             while line.load(Ordering::Acquire) != next {
                 looks += 1;
-                // Seldom: it takes as long as what is measured.
+                // Checked seldom, because reading the clock takes as long as the measured step.
                 if looks.is_multiple_of(4096) && Instant::now() > deadline {
                     return None;
                 }

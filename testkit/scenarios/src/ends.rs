@@ -11,22 +11,23 @@ use serde::Serialize;
 /// An interval of a run.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Sample {
-    /// End of the interval, seconds since the run's begin.
+    /// End of the interval, seconds since the start of the run.
     pub(crate) at_s: f64,
     pub(crate) stage: &'static str,
     /// Packets a second.
     pub(crate) tx_pps: f64,
     pub(crate) rx_pps: f64,
-    /// Packets that were found lost in it, a second.
+    /// Lost packets a second, found in this interval.
     pub(crate) lost_pps: f64,
     pub(crate) latency_us: Option<Latency>,
-    /// In the translator at that time, where it could be asked.
+    /// Sessions of the translator at that time, if it could be asked.
     pub(crate) sessions: Option<u64>,
-    /// Ended on request, a second.
+    /// Sessions ended on request, a second.
     pub(crate) kills_per_s: f64,
 }
 
-/// Percentiles of the time from the generator through the translator, the reflector and the translator back, in microseconds.
+/// Round-trip times from the generator through the translator to the reflector and back, percentiles in
+/// microseconds.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(crate) struct Latency {
     pub(crate) p50: f64,
@@ -36,24 +37,24 @@ pub(crate) struct Latency {
 }
 
 impl Latency {
-    /// Nothing where no packet returned.
+    /// Percentiles of a histogram; `None` if no packet returned.
     pub(crate) fn of(histogram: &Histogram<u64>) -> Option<Latency> {
         let us = |share| quantile_us(histogram, share);
         Some(Latency { p50: us(0.5)?, p99: us(0.99)?, p999: us(0.999)?, max: us(1.0)? })
     }
 }
 
-/// The time in microseconds that a share of the packets does not exceed.
+/// The time in microseconds that this share of the packets does not exceed.
 pub(crate) fn quantile_us(histogram: &Histogram<u64>, share: f64) -> Option<f64> {
     (!histogram.is_empty()).then(|| histogram.value_at_quantile(share) as f64 / 1e3)
 }
 
-/// Processor time that packets cost in the middle.
+/// Processor time of the middle for packets.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Spent {
-    /// Processor time for each packet, both directions alike, ns.
+    /// Processor time for each packet, ns; both directions count.
     pub(crate) ns_each: f64,
-    /// The share of its processor's time that this was.
+    /// Share of the processor's time.
     pub(crate) share: f64,
 }
 
@@ -61,23 +62,23 @@ pub(crate) struct Spent {
 #[derive(Clone, Debug)]
 pub(crate) struct StageResult {
     pub(crate) seconds: f64,
-    /// Packets sent in it, and returned.
+    /// Packets sent and returned in this stage.
     pub(crate) tx: u64,
     pub(crate) rx: u64,
     pub(crate) latency: Histogram<u64>,
-    /// Processor time of the program in the middle, where it is known.
+    /// Processor time of the middle, if it is known.
     pub(crate) middle: Option<Spent>,
-    /// Share of the time in which more packets waited for the generator than it takes at a time.
+    /// Share of the time in which more packets waited for the generator than one burst.
     pub(crate) generator_behind: f64,
 }
 
 impl StageResult {
-    /// Processor time in the middle for each packet, both directions alike, ns.
+    /// Processor time of the middle for each packet, ns; both directions count.
     pub(crate) fn ns_per_packet(&self) -> Option<f64> {
         self.middle.map(|middle| middle.ns_each)
     }
 
-    /// Packets that the middle carried a second, both directions together.
+    /// Packets a second through the middle, both directions together.
     pub(crate) fn pps(&self) -> f64 {
         2.0 * self.rx as f64 / self.seconds
     }
@@ -94,13 +95,13 @@ pub(crate) struct Ends {
 }
 
 impl Ends {
-    /// Opens them on a bed.
+    /// Opens both ends of a bed.
     pub(crate) fn new(bed: &Bed, traffic: Traffic) -> anyhow::Result<Ends> {
         let (wire, mac) = Wire::open(bed, traffic.spec().family)?;
         Ok(Ends { generator: Generator::new(wire, traffic, mac, bed.middle_macs[0]), samples: Vec::new() })
     }
 
-    /// Packets sent so far, those left out that its device refused.
+    /// Packets sent so far, without those that the device refused.
     pub(crate) fn tx(&self) -> u64 {
         self.generator.tx()
     }
@@ -122,13 +123,14 @@ impl Ends {
         &self.samples
     }
 
-    /// Receives a burst, and sleeps for a moment where nothing arrives.
+    /// Receives a burst, and sleeps for a moment if nothing arrives.
     pub(crate) fn settle(&mut self) {
         self.generator.settle();
     }
 
-    /// Sends until the stage is over, then waits for packets in flight. `tell` is called about every tenth of a second with the
-    /// share that is done; it returns the number of sessions, where that is known, and how many were ended on request.
+    /// Sends until the stage is over, then waits for packets in flight. Calls `tell` about every tenth of a
+    /// second with the completed share. It returns the number of sessions, if known, and the number of
+    /// sessions ended on request.
     pub(crate) fn stage(
         &mut self,
         name: &'static str,
@@ -154,7 +156,7 @@ impl Ends {
     }
 }
 
-/// Makes a sample of each interval of a stage.
+/// Makes a sample for each interval of a stage.
 struct Sampler<'s> {
     samples: &'s mut Vec<Sample>,
     stage: &'static str,
@@ -164,7 +166,7 @@ struct Sampler<'s> {
     rx: u64,
     lost: u64,
     kills: u64,
-    /// Of the whole stage.
+    /// Delays of the whole stage.
     latency: Histogram<u64>,
 }
 
@@ -187,7 +189,7 @@ impl<'s> Sampler<'s> {
         }
     }
 
-    /// Makes a sample where an interval is over.
+    /// Makes a sample if an interval is over.
     fn sample(&mut self, ends: &mut Generator<Wire>, now_ns: u64, tell: impl FnOnce() -> (Option<u64>, u64)) {
         if now_ns - self.told_ns < TELL_EVERY_NS {
             return;
@@ -199,15 +201,15 @@ impl<'s> Sampler<'s> {
         }
     }
 
-    /// Makes a sample of the rest of a stage, unless that is only the wait for the last packets. Returns the delays of the
-    /// whole stage.
+    /// Makes a sample of the rest of a stage, unless the rest is only the wait for the last packets. Returns
+    /// the delays of the whole stage.
     fn finish(mut self, ends: &mut Generator<Wire>, told: (Option<u64>, u64)) -> Histogram<u64> {
         let now_ns = ends.now_ns();
         self.interval(ends, now_ns, told, INTERVAL_NS / 2);
         self.latency
     }
 
-    /// Counts since the last interval: they are a sample where that was longer ago than `min_ns`.
+    /// Makes a sample of the counts since the last interval, if that was more than `min_ns` ago.
     fn interval(
         &mut self,
         ends: &mut Generator<Wire>,

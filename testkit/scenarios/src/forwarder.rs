@@ -1,5 +1,5 @@
-//! The plain forwarder, the floor of every comparison: everything that comes to one interface leaves by the other, to the MAC
-//! address that its cable's other end has.
+//! The plain forwarder, the baseline of every comparison: it sends everything from one interface to the
+//! other, to the MAC address at the other end of that cable.
 
 use gatun_io::{RxError, Stats, TxError};
 use gatun_io_ether::Frames as _;
@@ -13,22 +13,22 @@ use std::sync::atomic::{AtomicBool, Ordering};
 #[cfg(feature = "dpdk")]
 use std::time::{Duration, Instant};
 
-/// How long a link may take to be up.
+/// Time limit for a link to come up.
 #[cfg(feature = "dpdk")]
 const LINK_MAX: Duration = Duration::from_secs(20);
-/// What is before the time that a packet took.
+/// Label before the time per packet in the output.
 const BUSY_NS_EACH: &str = "busy_ns_each";
-/// What it says when it is ready.
+/// Line that it prints when it is ready.
 pub(crate) const READY: &str = "forwarding";
 
-/// Forwards until SIGTERM, then tells what it could not.
+/// Forwards until SIGTERM, then prints what it could not forward.
 pub(crate) fn run(a: &str, b: &str) -> anyhow::Result<()> {
     let over = Arc::new(AtomicBool::new(false));
     signal_hook::flag::register(SIGTERM, Arc::clone(&over))?;
     let config = XdpConfig {
         ports: [a, b].map(|interface| PortConfig { interface: interface.into(), mode: Mode::Auto }).into(),
         queues: 1,
-        // Not what a host says to all on its link.
+        // Excludes the hosts' multicasts.
         entries: [
             PrefixRule::To6(POOL6, 96),
             PrefixRule::To6(Ipv6Addr::new(0x2001, 0xdb8, 0x8000, 0, 0, 0, 0, 0), 33),
@@ -46,7 +46,8 @@ pub(crate) fn run(a: &str, b: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The same between two devices of DPDK, on one processor: Gatun's backend without an engine. Tells what a packet took of it, too.
+/// Forwards between two DPDK devices on one processor: Gatun's backend without an engine. Also prints the
+/// processor time per packet.
 #[cfg(feature = "dpdk")]
 pub(crate) fn run_dpdk(devices: [&str; 2], mtu: Option<u16>, core: u16) -> anyhow::Result<()> {
     use gatun_io_dpdk::{DeviceConfig, Dpdk, DpdkConfig, EalConfig, HugePages};
@@ -57,7 +58,7 @@ pub(crate) fn run_dpdk(devices: [&str; 2], mtu: Option<u16>, core: u16) -> anyho
     let mut dpdk = Dpdk::open(&DpdkConfig { devices: devices.into(), queues: 1, eal }, || Ok(()))?;
     let mut ports = dpdk.workers.pop().ok_or_else(|| anyhow::anyhow!("no worker"))?;
     for _ in dpdk.opened.iter().filter(|device| !device.up) {
-        // Whoever comes before both links are up finds no way out.
+        // A packet that came before both links are up could not be sent on.
         dpdk.events.recv_timeout(LINK_MAX)?;
     }
     eprintln!("{READY}");
@@ -84,11 +85,11 @@ fn tell(stats: &Stats) {
     }
 }
 
-/// What a forwarder told at its end.
+/// Output of a forwarder at its end.
 pub(crate) struct Told {
-    /// What it could not forward, by reason.
+    /// Packets that it could not forward, by reason.
     pub(crate) drops: BTreeMap<String, u64>,
-    /// Time of the turns that had packets, for each of these, ns; on DPDK.
+    /// Time of the turns with packets, divided by the packets, ns; on DPDK only.
     pub(crate) busy_ns_each: Option<f64>,
 }
 
@@ -109,7 +110,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_told_is_drops_and_time() {
+    fn the_output_has_drops_and_the_time_per_packet() {
         let told = Told::read("EAL: Detected CPU lcores: 2\nforwarding\ntx_full 12\nbusy_ns_each 61.5\n");
         assert_eq!(told.drops.into_iter().collect::<Vec<_>>(), [("tx_full".to_owned(), 12)]);
         assert_eq!(told.busy_ns_each, Some(61.5));

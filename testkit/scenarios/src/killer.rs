@@ -1,4 +1,5 @@
-//! The session killer: ends random sessions of the running daemon through its API, by lists of keys, at a steady rate.
+//! The session killer: ends random sessions of the running daemon through its API, in lists of keys, at a
+//! steady rate.
 
 use crate::middle::SOCKET;
 use gatun_api::client::Client;
@@ -8,15 +9,15 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// Sessions of one request: some 80 bytes each.
+/// Sessions of one request; each takes some 80 bytes.
 const LIST_MAX: usize = 1000;
-/// Between requests, each of which takes a processor that the generator would have.
+/// Pause between requests, because each takes processor time from the generator.
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// Ends `rate` sessions a second until it is over, and adds those that were there to `killed`.
+/// Ends `rate` sessions a second until `over` is set, and adds those that existed to `killed`.
 ///
 /// # Errors
-/// Why the daemon did not do so.
+/// Returns an error if the API refuses or fails.
 pub(crate) fn kill(
     traffic: &Traffic,
     rate: f64,
@@ -39,7 +40,7 @@ pub(crate) fn kill(
         let cleared: Cleared = client.ask("POST", "/v1/sessions/end", &body)?;
         killed.fetch_add(cleared.sessions, Ordering::Relaxed);
         pace.sent(due);
-        // Where it is behind, there is a full list at once.
+        // When it is behind, the next full list is sent at once.
         if due < LIST_MAX {
             std::thread::sleep(PAUSE);
         }
@@ -47,7 +48,7 @@ pub(crate) fn kill(
     Ok(())
 }
 
-/// The session of a flow, as the translator knows it.
+/// The key of a flow's session.
 fn key(traffic: &Traffic, number: u32) -> SessionKey {
     let flow = traffic.flow(number);
     let remote = match flow.server.0 {
@@ -68,7 +69,7 @@ fn key(traffic: &Traffic, number: u32) -> SessionKey {
     }
 }
 
-/// Numbers that are random enough to choose flows by (xorshift).
+/// A random number generator good enough to choose flows (xorshift).
 struct Random(u64);
 
 impl Random {

@@ -1,4 +1,5 @@
-//! `lab/run`: one command runs a scenario, or the demo, in network namespaces of this machine that leave nothing behind.
+//! `lab/run`: one command runs a scenario or the demo in network namespaces of this machine, and leaves
+//! nothing behind.
 //! `testkit/README.md` explains the reports.
 #![forbid(unsafe_code)]
 
@@ -65,17 +66,17 @@ struct Args {
     /// desk: numbers of parallel streams of iperf3, one table column each
     #[arg(long, value_name = "N,N", value_delimiter = ',')]
     streams: Option<Vec<u32>>,
-    /// Run as little as possible, to show that a scenario works; its figures mean nothing
+    /// Run as little as possible, to show that a scenario works; its results mean nothing
     #[arg(long)]
     brief: bool,
-    /// carrier, ladder, rfc8219: type of the cables: the kernel's interfaces through AF_XDP, or memory shared by programs of DPDK
-    #[arg(long, value_name = "WHAT", default_value = "veth")]
+    /// carrier, ladder, rfc8219: type of the cables, veth through AF_XDP or memory shared by DPDK programs
+    #[arg(long, value_name = "TYPE", default_value = "veth")]
     over: Over,
-    /// Over memif: the reflector [default: testpmd with three processors, own with fewer]
+    /// With memif: the reflector [default: testpmd with three processors, own with fewer]
     #[cfg(feature = "dpdk")]
-    #[arg(long, value_name = "WHO")]
+    #[arg(long, value_name = "PROGRAM")]
     reflector: Option<memif::Reflector>,
-    /// Program of the Gatun to measure
+    /// Gatun program to measure
     #[arg(long, value_name = "FILE", default_value = "target/release/gatun")]
     gatun: PathBuf,
 }
@@ -85,14 +86,14 @@ fn sizes(text: &str) -> Result<Sizes, String> {
         "imix" => Ok(Sizes::Imix),
         _ => match text.parse() {
             Ok(bytes @ 64..=9000) => Ok(Sizes::Fixed(bytes)),
-            _ => Err("a number from 64 to 9000, or imix".into()),
+            _ => Err("expected a number from 64 to 9000, or imix".into()),
         },
     }
 }
 
 fn main() -> anyhow::Result<ExitCode> {
     let words: Vec<OsString> = std::env::args_os().skip(1).collect();
-    // The plain forwarder is this program too, inside the sandbox.
+    // This program also is the plain forwarder inside the sandbox.
     if let [command, a, b] = &words[..]
         && command == "forward"
     {
@@ -104,7 +105,7 @@ fn main() -> anyhow::Result<ExitCode> {
         && command == "forward-dpdk"
     {
         let [a, b, mtu, core] = [a, b, mtu, core].map(|word| word.to_string_lossy());
-        // A word that is no number keeps the device's own MTU.
+        // Any word that is not a number keeps the device's own MTU.
         forwarder::run_dpdk([&*a, &*b], mtu.parse().ok(), core.parse()?)?;
         return Ok(ExitCode::SUCCESS);
     }
@@ -115,7 +116,7 @@ fn main() -> anyhow::Result<ExitCode> {
     let known = scenario::ALL.iter().find(|(name, _)| *name == args.scenario);
     let Some((_, run)) = known else {
         let names: Vec<&str> = scenario::ALL.iter().map(|(name, _)| *name).collect();
-        anyhow::bail!("there is no scenario '{}'; there are {}, demo", args.scenario, names.join(", "));
+        anyhow::bail!("unknown scenario `{}`: expected {} or demo", args.scenario, names.join(", "));
     };
     if let Some(why) = gatun_testkit::refusal_but_to_root("AF_XDP") {
         anyhow::bail!("scenarios cannot run here: {why}");
@@ -131,14 +132,10 @@ fn main() -> anyhow::Result<ExitCode> {
 fn inside(args: &Args, run: fn(&Wishes) -> anyhow::Result<report::Report>) -> anyhow::Result<ExitCode> {
     let absolute = |path: &Path| std::path::absolute(path).with_context(|| path.display().to_string());
     let (output, gatun) = (absolute(&args.output)?, absolute(&args.gatun)?);
-    // Before any thread is kept to one of them.
+    // Before any thread is pinned to one processor.
     processors::processors_count();
     std::fs::create_dir_all(&output).with_context(|| output.display().to_string())?;
-    anyhow::ensure!(
-        gatun.is_file(),
-        "there is no {}: cargo build --release --package gatun",
-        gatun.display()
-    );
+    anyhow::ensure!(gatun.is_file(), "{} is missing: cargo build --release --package gatun", gatun.display());
     let wishes = Wishes {
         programs: Programs { gatun, output: output.clone() },
         seconds: args.seconds,
@@ -156,7 +153,7 @@ fn inside(args: &Args, run: fn(&Wishes) -> anyhow::Result<report::Report>) -> an
     };
     let before = distance::line_round_trip();
     let mut report = run(&wishes)?;
-    for (when, time) in [("begin", before), ("end", distance::line_round_trip())] {
+    for (when, time) in [("start", before), ("end", distance::line_round_trip())] {
         let time = time.map_or("unknown".into(), |time| format!("{} ns", time.as_nanos()));
         let name = format!("round trip of a cache line between the processors, at the {when}");
         report.machine.push((name, time));

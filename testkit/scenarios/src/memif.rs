@@ -1,13 +1,15 @@
-//! The bed whose cables are shared memory: memifs of DPDK, and Debian's testpmd as reflector and as forwarder.
+//! A bed whose cables are shared memory: memifs of DPDK, with Debian's testpmd as reflector and as
+//! forwarder.
 //!
 //! ```text
 //!   this process                      the last processor                  this thread, or testpmd, 5tswap
 //!   generator and judge ===memif=== [ Gatun | testpmd, macswap ] ===memif=== reflector
 //!      first processor       zero copy at the middle's ends
 //! ```
-//! The generator and the reflector serve their memif, what is in the middle is the client of both. With two processors one thread is
-//! generator, judge and reflector: it has the first to itself, and the middle the last. testpmd as reflector wants one of its
-//! own; where it has to share the generator's, the generator goes before it, and sleeps where it has nothing to do.
+//! The generator and the reflector serve their memifs; the middle is the client of both. With two
+//! processors, one thread is generator, judge and reflector: it has the first processor to itself, and the
+//! middle the last. testpmd as reflector needs a processor of its own. If it shares the generator's, the
+//! generator has priority, and sleeps when it is idle.
 
 use crate::ports::Pair;
 use crate::processors::{
@@ -29,22 +31,23 @@ use std::rc::Rc;
 use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
-/// Who sends packets back.
+/// Program that sends packets back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Reflector {
-    /// Debian's dpdk-testpmd in 5tswap mode; with two processors it takes turns with the generator on one of them.
+    /// Debian's dpdk-testpmd in 5tswap mode; with two processors it shares the generator's.
     Testpmd,
     /// The lab itself, in the generator's thread.
     Own,
 }
 
 impl Reflector {
-    /// A program that looks for packets without a pause wants a processor to itself: testpmd where there is one.
+    /// The default reflector: testpmd if it can have a processor to itself, because it polls without a
+    /// pause.
     pub(crate) fn of_this_machine() -> Reflector {
         if third_processor().is_some() { Reflector::Testpmd } else { Reflector::Own }
     }
 
-    /// Whether the generator and the reflector are two programs on one processor.
+    /// Returns true if the generator and the reflector are two programs on one processor.
     fn takes_turns(self) -> bool {
         self == Reflector::Testpmd && third_processor().is_none()
     }
@@ -55,29 +58,29 @@ impl fmt::Display for Reflector {
         f.write_str(match self {
             Reflector::Own => "The reflector is the generator's own thread.",
             Reflector::Testpmd if self.takes_turns() => {
-                "The reflector is testpmd (5tswap), on the generator's processor, in turns with it: delays are the scheduler's."
+                "The reflector is testpmd (5tswap) and shares the generator's processor: the scheduler determines the delays."
             }
             Reflector::Testpmd => "The reflector is testpmd (5tswap), on a processor of its own.",
         })
     }
 }
 
-/// Addresses of the generator's and the reflector's devices, and of the middle's.
+/// MAC addresses of the generator's and the reflector's devices.
 pub(crate) const END_MACS: [[u8; 6]; 2] = [[2, 0, 0, 0, 0, 0xe0], [2, 0, 0, 0, 0, 0xe1]];
 pub(crate) const MIDDLE_MACS: [[u8; 6]; 2] = [[2, 0, 0, 0, 0, 0xa0], [2, 0, 0, 0, 0, 0xa1]];
-/// /run is the sandbox's own.
+/// Sockets of the memifs; /run belongs to the sandbox.
 const SOCKETS: [&str; 2] = ["/run/lab-inside.sock", "/run/lab-outside.sock"];
-/// Of the memif between two translators, and the addresses of its ends.
+/// Socket of the memif between two translators.
 const BETWEEN: &str = "/run/lab-between.sock";
 const BETWEEN_MACS: [[u8; 6]; 2] = [[2, 0, 0, 0, 0, 0xc0], [2, 0, 0, 0, 0, 0xc1]];
 /// Entries of the rings: 2^11.
 const RING_LOG2: u32 = 11;
-/// How long the generator sleeps where it has nothing to do.
+/// Sleep of the generator when it is idle.
 const NAP: Duration = Duration::from_micros(20);
-/// How long links may take to be up.
+/// Time limit for links to come up.
 const UP_MAX: Duration = Duration::from_secs(20);
 
-/// The cables, as long as the lab runs: DPDK can be started once in a process.
+/// The cables, for the lifetime of the lab: DPDK can be started only once in a process.
 pub(crate) struct Memif {
     shared: Rc<RefCell<Shared>>,
     reflector: Reflector,
@@ -93,14 +96,14 @@ struct Shared {
     _guard: Guard,
 }
 
-/// A memif's name, and DPDK's arguments for it, at a side of the middle.
+/// A memif's name and its DPDK arguments, for one side of the middle.
 fn device(number: usize, role: &str, side: usize, mac: [u8; 6], frame_max: usize) -> String {
     device_at(SOCKETS[side], number, role, side, mac, frame_max)
 }
 
 fn device_at(socket: &str, number: usize, role: &str, id: usize, mac: [u8; 6], frame_max: usize) -> String {
     let zero_copy = if role == "client" { "yes" } else { "no" };
-    // A frame and what may be in front of it.
+    // A frame and its headroom.
     let size = (frame_max + 128).next_multiple_of(64).max(2176);
     format!(
         "net_memif{number},role={role},id={id},zero-copy={zero_copy},rsize={RING_LOG2},bsize={size},mac={},socket={socket},socket-abstract=no",
@@ -109,7 +112,7 @@ fn device_at(socket: &str, number: usize, role: &str, id: usize, mac: [u8; 6], f
 }
 
 impl Memif {
-    /// Opens the generator's end, for frames of so many bytes, on the first processor.
+    /// Opens the generator's end on the first processor, for frames of up to `frame_max` bytes.
     pub(crate) fn open(frame_max: usize, reflector: Reflector) -> anyhow::Result<Memif> {
         let sides = if reflector == Reflector::Own { 0..2 } else { 0..1 };
         let mtu = (frame_max > 1518).then_some(frame_max as u16 - 14);
@@ -117,7 +120,7 @@ impl Memif {
             device: device(side, "server", side, END_MACS[side], frame_max),
             mtu,
         });
-        // DPDK's own threads stay with the generator.
+        // DPDK's own threads stay on the generator's processor.
         stay_on_first_processor();
         let eal = EalConfig {
             huge_pages: HugePages::Auto,
@@ -135,7 +138,7 @@ impl Memif {
         Ok(Memif { shared, reflector, frame_max, huge_pages: dpdk.huge_pages })
     }
 
-    /// The devices, for a run.
+    /// Lends the devices to a run.
     pub(crate) fn lend(&self) -> Lent {
         let shared = Rc::clone(&self.shared);
         let mut lent = Lent { shared, reflector: self.reflector, before: Default::default() };
@@ -143,12 +146,12 @@ impl Memif {
         lent
     }
 
-    /// The middle's devices, as DPDK has them.
+    /// DPDK arguments of the middle's devices.
     pub(crate) fn middle_devices(&self) -> [String; 2] {
         [0, 1].map(|side| device(side, "client", side, MIDDLE_MACS[side], self.frame_max))
     }
 
-    /// Starts the reflector, where it is a program of its own.
+    /// Starts the reflector, if it is a separate program.
     pub(crate) fn start_reflector(&self, log: &Path) -> Result<Option<Testpmd>, Error> {
         if self.reflector == Reflector::Own {
             return Ok(None);
@@ -160,11 +163,12 @@ impl Memif {
         Testpmd::start(Command::new("stdbuf"), &setup).map(Some)
     }
 
-    /// Starts testpmd in the middle: packets go on, with their Ethernet addresses exchanged, and nothing else.
+    /// Starts testpmd in the middle: it swaps the MAC addresses of packets and forwards them.
     pub(crate) fn start_forwarder(&self, host: &Namespace, log: &Path) -> Result<Testpmd, Error> {
         let cores = [last_processor(), first_processor()];
         let devices = self.middle_devices();
-        // Its driver closes the files that huge pages are in once one of two peers has them (decision 0064).
+        // As a client of two peers, its driver closes the files of huge pages after one has connected
+        // (decision 0064).
         let setup = Setup { huge_pages: false, ..self.setup("macswap", &devices, cores, log) };
         Testpmd::start(host.command("stdbuf"), &setup)
     }
@@ -182,13 +186,13 @@ impl Memif {
         }
     }
 
-    /// Waits until what is in the middle has connected.
+    /// Waits until the middle has connected.
     pub(crate) fn wait_until_up(&self) -> anyhow::Result<()> {
         let wanted = self.shared.borrow().ports.names().count();
         self.wait_for_links(wanted)
     }
 
-    /// Waits until it is noticed that what was in the middle has gone: who comes before is refused, and does not come again.
+    /// Waits until the end of the middle is noticed: an earlier client is refused, and does not retry.
     pub(crate) fn wait_until_down(&self) -> anyhow::Result<()> {
         self.wait_for_links(0)
     }
@@ -203,14 +207,14 @@ impl Memif {
                     LinkEvent::Down(name) => up.retain(|other| *other != name),
                 }
             }
-            // What happened to a device is read with the next burst.
+            // Receiving a burst reads the devices' events.
             ports.receive(|_, _, _| false, |_, _| ());
             if up.len() == wanted {
                 return Ok(());
             }
             let say = || {
                 format!(
-                    "{} links are up, not {wanted}: what is in the middle does not speak to its memifs",
+                    "{} links are up, not {wanted}: the program in the middle did not connect to its memifs",
                     up.len()
                 )
             };
@@ -219,24 +223,24 @@ impl Memif {
         }
     }
 
-    /// One that generator, reflector and the middle's last translator leave, where there is one.
+    /// A processor that generator, reflector and the middle's last translator do not use, if there is one.
     fn another_processor(&self) -> Option<usize> {
         let all = processors();
         let from = if self.reflector == Reflector::Testpmd { 2 } else { 1 };
         all.get(from..all.len().checked_sub(1)?)?.first().copied()
     }
 
-    /// The middle's MTU, where it is none that a device has by itself.
+    /// The middle's MTU, if it differs from the device's default.
     pub(crate) fn middle_mtu(&self) -> Option<usize> {
         (self.frame_max > 1518).then_some(self.frame_max - 14)
     }
 
-    /// A port's line with it.
+    /// A port's `mtu` line.
     fn mtu(&self) -> String {
         self.middle_mtu().map_or(String::new(), |mtu| format!("mtu = {mtu}\n"))
     }
 
-    /// Gatun's configuration where two of them stand between the ends: the first serves the memif between them.
+    /// Gatun's configuration for two instances between the ends: the first serves the memif between them.
     pub(crate) fn pair(&self) -> Pair {
         let port = |device: &str, more: &str| {
             format!("backend = \"dpdk\"\ndevice = \"{device}\"\n{}{more}", self.mtu())
@@ -262,7 +266,7 @@ impl Memif {
         }
     }
 
-    /// Gatun's configuration of ports.
+    /// Gatun's configuration of its ports.
     pub(crate) fn ports(&self) -> String {
         let [inside, outside] = self.middle_devices();
         let [generator, reflector] = END_MACS.map(Mac);
@@ -292,7 +296,7 @@ neighbours = ["198.51.100.2 at {reflector}"]
     }
 }
 
-/// The generator's devices, for a run.
+/// The generator's devices, lent to a run.
 pub(crate) struct Lent {
     shared: Rc<RefCell<Shared>>,
     reflector: Reflector,
@@ -323,7 +327,7 @@ impl Lent {
         }
     }
 
-    /// Since the run's begin.
+    /// Counters since the start of the run.
     pub(crate) fn stats(&self) -> [Stats; 2] {
         let shared = self.shared.borrow();
         let since = |device: usize| {
@@ -340,10 +344,11 @@ impl Lent {
     }
 }
 
-/// Lets the calling thread, which sleeps where it has nothing to do, run before the reflector, which does not.
+/// Gives the calling thread priority over the reflector; it sleeps when it is idle, the reflector never
+/// does.
 fn go_before_others() {
     let thread = rustix::thread::gettid().as_raw_nonzero().to_string();
     let mut chrt = Command::new("chrt");
-    // Without it the figures are worse, and still true.
+    // Without priority, the results are worse but still true.
     let _ = gatun_testkit::run(chrt.args(["--reset-on-fork", "--fifo", "--pid", "1", &thread]));
 }

@@ -12,14 +12,14 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// How long a program may take to be ready; tables of millions of sessions are made at start.
+/// Time limit for a program to be ready; it allocates tables of millions of sessions at start.
 const READY_MAX: Duration = Duration::from_secs(60);
 
 /// Programs of a run.
 #[derive(Clone, Debug)]
 pub(crate) struct Programs {
     pub(crate) gatun: PathBuf,
-    /// Where logs and configurations go.
+    /// Folder for logs and configurations.
     pub(crate) output: PathBuf,
 }
 
@@ -31,38 +31,38 @@ pub(crate) struct Gatun {
     stderr: PathBuf,
 }
 
-/// Where a program may run.
+/// Processors that a program may use.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Place {
-    /// Where the generator does not, where there is more than one processor.
+    /// Not the generator's, if there is more than one processor.
     LastProcessor,
-    /// Where the kernel likes.
+    /// Any; the kernel chooses.
     Anywhere,
 }
 
-/// Where Gatun answers; /run is the sandbox's own.
+/// Socket of Gatun's API; /run belongs to the sandbox.
 pub(crate) const SOCKET: &str = "/run/gatun-lab.sock";
 
-/// Gatun's configuration on the bed, of which the scenario gives the instances.
+/// Gatun's configuration on the bed, with the scenario's instances.
 pub(crate) fn on_the_bed(bed: &Bed, instances: &str) -> String {
-    // A run begins without the sessions of the one before.
+    // Each run starts without sessions.
     let state = "[state]\ndirectory = \"off\"";
     format!("[api]\nlisten = \"unix:{SOCKET}\"\n\n{state}\n\n{}\n{instances}", bed.ports())
 }
 
-/// What Gatun's workers say of themselves.
+/// Work of Gatun's workers.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Work {
-    /// Time in which they had packets, ns.
+    /// Time with packets, ns.
     pub(crate) busy_ns: u64,
-    /// Packets that they received.
+    /// Packets received.
     pub(crate) packets: u64,
-    /// Packets that they handed to one another.
+    /// Packets handed over to another worker.
     pub(crate) handed: u64,
 }
 
 impl Gatun {
-    /// What its workers have done so far.
+    /// Work of its workers so far.
     pub(crate) fn work(&self) -> Result<Work, Error> {
         let workers: Vec<gatun_api::types::Worker> =
             gatun_api::client::Client::new(SOCKET).get("/v1/workers").map_err(|e| Error(e.to_string()))?;
@@ -75,7 +75,7 @@ impl Gatun {
         Ok(all)
     }
 
-    /// Starts it in a namespace and waits until it translates; its files have this name.
+    /// Starts Gatun in a namespace, with files of this name, and waits until it translates.
     pub(crate) fn start(
         host: &Namespace,
         place: Place,
@@ -98,17 +98,17 @@ impl Gatun {
         Ok(Gatun { process, stdout, stderr })
     }
 
-    /// Waits until so many of its devices have said that their link is up.
+    /// Waits until `count` of its devices have logged that their link is up.
     #[cfg(feature = "dpdk")]
     pub(crate) fn wait_for_links(&mut self, count: usize) -> Result<(), Error> {
-        wait_for(&mut self.process, &self.stderr, ": its link is up", count)
+        wait_for(&mut self.process, &self.stderr, ": link is up", count)
     }
 
     pub(crate) fn id(&self) -> u32 {
         self.process.id()
     }
 
-    /// Asks for its counters, and waits for them.
+    /// Requests its counters, and waits for them.
     pub(crate) fn counters(&self) -> Result<Counters, Error> {
         let before = self.said_len()?;
         self.process.signal(Signal::USR1)?;
@@ -118,13 +118,13 @@ impl Gatun {
                 return Ok(counters);
             }
             if Instant::now() > deadline {
-                return Err(Error("Gatun does not tell its counters".into()));
+                return Err(Error("Gatun did not print its counters".into()));
             }
             std::thread::sleep(Duration::from_millis(5));
         }
     }
 
-    /// Ends it, and returns its last counters.
+    /// Ends Gatun, and returns its last counters.
     pub(crate) fn stop(mut self) -> Result<Counters, Error> {
         let before = self.said_len()?;
         self.process.signal(Signal::TERM)?;
@@ -136,19 +136,20 @@ impl Gatun {
         Counters::read(&new).ok_or_else(|| Error(format!("no counters at Gatun's end:\n{new}")))
     }
 
-    /// Bytes that it has said so far.
+    /// Bytes of its output so far.
     fn said_len(&self) -> Result<u64, Error> {
         fs::metadata(&self.stdout).map(|file| file.len()).map_err(|e| Error(e.to_string()))
     }
 
-    /// What it has said since: all of it grows to megabytes in a long run, and whoever asks has the generator's processor.
+    /// Output since `before`: the whole output grows to megabytes in a long run, and reading it takes the
+    /// generator's processor time.
     fn said_since(&self, before: u64) -> Result<String, Error> {
         let read = || {
             let mut file = File::open(&self.stdout)?;
             file.seek(SeekFrom::Start(before))?;
             let mut text = Vec::new();
             file.read_to_end(&mut text)?;
-            // It may be in the middle of a character.
+            // The output may end in the middle of a character.
             Ok(String::from_utf8_lossy(&text).into_owned())
         };
         read().map_err(|e: std::io::Error| Error(e.to_string()))
@@ -162,12 +163,12 @@ pub(crate) struct Forwarder {
 }
 
 impl Forwarder {
-    /// Starts this program's own plain forwarder: it copies frames across by AF_XDP, and knows no packet.
+    /// Starts this program's own plain forwarder: it copies frames over AF_XDP and parses no packet.
     pub(crate) fn start(bed: &Bed, programs: &Programs) -> Result<Forwarder, Error> {
         Forwarder::run(on_last_processor(&bed.middle), programs, &["forward", MIDDLE[0], MIDDLE[1]])
     }
 
-    /// The same on two devices of DPDK: Gatun's backend, without an engine.
+    /// Starts the plain forwarder on two DPDK devices: Gatun's backend, without an engine.
     #[cfg(feature = "dpdk")]
     pub(crate) fn start_dpdk(
         bed: &Bed,
@@ -194,7 +195,7 @@ impl Forwarder {
         self.process.id()
     }
 
-    /// Ends it, and returns what it tells then.
+    /// Ends the forwarder, and returns its output.
     pub(crate) fn stop(self) -> Result<forwarder::Told, Error> {
         self.process.stop()?;
         let said = fs::read_to_string(&self.log).map_err(|e| Error(e.to_string()))?;
@@ -202,21 +203,21 @@ impl Forwarder {
     }
 }
 
-/// A command that runs on a host, on a processor that the generator does not use where there is another.
+/// A command on a host, kept off the generator's processor if there is another.
 fn on_last_processor(host: &Namespace) -> Command {
     let mut command = host.command("taskset");
     command.args(["--cpu-list", &last_processor().to_string()]);
     command
 }
 
-/// A command that runs on a host, on any processor: this thread may be kept to one.
+/// A command on a host, allowed on all processors: this thread may be pinned to one.
 fn on_all_processors(host: &Namespace) -> Command {
     let mut command = host.command("taskset");
     command.args(["--cpu-list", &all_processors()]);
     command
 }
 
-/// Waits until a log has a text so many times.
+/// Waits until a log contains a text `times` times.
 fn wait_for(process: &mut Process, log: &Path, text: &str, times: usize) -> Result<(), Error> {
     let deadline = Instant::now() + READY_MAX;
     loop {

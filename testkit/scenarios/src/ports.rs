@@ -1,15 +1,15 @@
 //! Gatun's configuration of its ports.
 
-/// Two translators, one behind the other: configuration of the whole process, and of the devices of their ports, towards the
-/// hosts first.
+/// Configuration of two translators in series: general sections of each process, and the devices of its
+/// ports, the port towards the hosts first.
 pub(crate) struct Pair {
-    /// Of CLAT and PLAT.
+    /// General sections of CLAT and PLAT.
     pub(crate) general: [String; 2],
     pub(crate) clat: [String; 2],
     pub(crate) plat: [String; 2],
 }
 
-/// Ports on the cables of the kernel.
+/// Ports on veth cables.
 pub(crate) const VETH_PORTS: &str = r#"[[port]]
 name = "inside"
 backend = "xdp"

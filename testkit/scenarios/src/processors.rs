@@ -1,8 +1,8 @@
-//! The processors of this process: the generator has the first, the translator the last.
+//! Processors of this process: the generator has the first, the translator the last.
 
 use std::sync::OnceLock;
 
-/// All processors that this process could use at its start, in the form of `taskset`.
+/// All processors that this process could use at its start, in `taskset` form.
 pub(crate) fn all_processors() -> String {
     processors().iter().map(usize::to_string).collect::<Vec<_>>().join(",")
 }
@@ -24,7 +24,7 @@ pub(crate) fn first_processor() -> usize {
     processors().first().copied().unwrap_or(0)
 }
 
-/// A processor that is neither the first nor the last, where there are three.
+/// A processor that is neither the first nor the last, if there are three.
 #[cfg(feature = "dpdk")]
 pub(crate) fn third_processor() -> Option<usize> {
     processors().get(1).copied().filter(|_| processors_count() > 2)
@@ -39,12 +39,12 @@ pub(crate) fn processors_count() -> usize {
     processors().len()
 }
 
-/// Keeps this thread to the first processor.
+/// Pins this thread to the first processor.
 pub(crate) fn stay_on_first_processor() {
     if let Some(first) = processors().first() {
         let mut set = rustix::thread::CpuSet::new();
         set.set(*first);
-        // Without it the figures are worse, and still true.
+        // Without the pin, the results are worse but still true.
         let _ = rustix::thread::sched_setaffinity(None, &set);
     }
 }

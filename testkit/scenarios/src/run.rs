@@ -1,4 +1,4 @@
-//! One run: a bed, a program in its middle, traffic through it, and the accounts at the end.
+//! One run: a bed, a program in its middle, traffic through it, and the final accounts.
 
 use crate::bed::{Bed, Link};
 use crate::counters::Counters;
@@ -21,20 +21,20 @@ use std::time::{Duration, Instant};
 pub(crate) enum Middle<'a> {
     /// Gatun, with this configuration.
     Gatun(&'a str),
-    /// Gatun twice, with these configurations: CLAT and PLAT, on a bed that has a cable between them.
+    /// Two Gatun processes, with these configurations: CLAT and PLAT, on a bed with a cable between them.
     Pair([&'a str; 2]),
-    /// What copies frames across: over memif a program that is not ours.
+    /// A program that copies frames; with memif it is testpmd.
     Forwarder,
-    /// Gatun's backend, which copies frames across without an engine: over veth the same.
+    /// Gatun's backend, which copies frames without an engine; with veth the same as `Forwarder`.
     Backend,
     /// The kernel's own forwarding, untranslated.
     Kernel,
 }
 
-/// How long nothing may move, for nothing to be on its way.
+/// Time without movement after which no packet is in flight.
 const SILENCE: Duration = Duration::from_secs(1);
 
-/// How long packets may take to come back, or to be counted, at a run's end.
+/// Time limit for packets to return, or to be counted, at the end of a run.
 const SETTLED_MAX: Duration = Duration::from_secs(15);
 
 enum Running {
@@ -46,14 +46,14 @@ enum Running {
     Kernel,
 }
 
-/// Traffic through something.
+/// A run: traffic through a program in the middle.
 pub(crate) struct Run<'a> {
     bed: &'a Bed,
     middle: Running,
-    /// A reflector that is a program of its own.
+    /// The reflector, if it is a separate program.
     reflector: Option<Testpmd>,
     ends: Ends,
-    /// What cables and Gatun had dropped before.
+    /// Drops of the cables before the run; `drops_before` has Gatun's.
     cables_before: u64,
     drops_before: BTreeMap<String, u64>,
 }
@@ -63,9 +63,9 @@ pub(crate) struct Run<'a> {
 pub(crate) struct Accounts {
     pub(crate) tx: u64,
     pub(crate) tally: Tally,
-    /// Packets that ended on the way, by the counter that says so.
+    /// Packets that ended on the way, by counter.
     pub(crate) explained_by: BTreeMap<String, u64>,
-    /// Time that each packet took of the middle's processor, ns, where what is there tells at its end.
+    /// Processor time of the middle for each packet, ns, if the program reports it at its end.
     pub(crate) ns_each: Option<f64>,
 }
 
@@ -78,13 +78,13 @@ impl Accounts {
         self.explained_by.values().sum()
     }
 
-    /// Whether every packet that is missing was counted by whoever dropped it, and no other.
+    /// Returns true if the counted drops equal the missing packets.
     pub(crate) fn balance(&self) -> bool {
         self.lost() == self.explained()
     }
 }
 
-/// The share of a stage that is done, on the terminal.
+/// Progress of a stage on the terminal.
 fn progress(name: &str) -> ProgressBar {
     let style = ProgressStyle::with_template("{msg:24} {wide_bar} {percent:>3} %")
         .unwrap_or(ProgressStyle::default_bar());
@@ -92,7 +92,7 @@ fn progress(name: &str) -> ProgressBar {
 }
 
 impl<'a> Run<'a> {
-    /// Puts it in the middle of the bed, and opens both ends; from now on this thread stays on the first processor.
+    /// Starts the middle and opens both ends; pins this thread to the first processor.
     pub(crate) fn new(
         bed: &'a Bed,
         programs: &Programs,
@@ -113,21 +113,21 @@ impl<'a> Run<'a> {
         let ends = Ends::new(bed, traffic)?;
         let cables_before = cable_drops(bed)?;
         let mut run = Run { bed, middle, reflector, ends, cables_before, drops_before: BTreeMap::new() };
-        // What it said to nobody before there was a link is none of the traffic.
+        // Gatun's own multicasts, dropped before the links came up, are not traffic.
         run.drops_before = run.counters()?.map(|counters| counters.drops).unwrap_or_default();
         Ok(run)
     }
 
-    /// Sends through it. Gatun, where it is that, is asked every half second how many sessions it has.
+    /// Sends traffic through the middle. Gatun's number of sessions is read every half second.
     pub(crate) fn stage(&mut self, name: &'static str, load: Load, until: Until) -> StageResult {
         self.observed(name, load, until, &AtomicU64::new(0))
     }
 
-    /// As [`stage`](Self::stage), while so many random sessions a second are ended through Gatun's API. Returns how many
-    /// were there to be ended, too.
+    /// As [`stage`](Self::stage), while Gatun's API ends this many random sessions a second. Also returns
+    /// how many of these sessions existed.
     ///
     /// # Errors
-    /// What the API said.
+    /// Returns an error if the API does.
     pub(crate) fn stage_with_kills(
         &mut self,
         name: &'static str,
@@ -166,7 +166,7 @@ impl<'a> Run<'a> {
             result
         });
         bar.finish_and_clear();
-        // The time that is left after the last packet, a fraction of a second, has no packets.
+        // The wait after the last packet, a fraction of a second, has no packets.
         let elapsed_ns = begin.elapsed().as_nanos() as f64;
         result.middle = self.spent().zip(before).map(|(after, before)| {
             let (ns, counted) = (after.busy_ns - before.busy_ns, after.packets - before.packets);
@@ -176,8 +176,8 @@ impl<'a> Run<'a> {
         result
     }
 
-    /// What the middle has spent so far: over memif, where programs look for packets without a pause, by its own account; else
-    /// the processor time that it has had, the kernel's work on its behalf included.
+    /// Processor time of the middle so far. With memif, where programs poll without a pause, the program
+    /// reports its busy time; otherwise the kernel does, and includes its own work for the program.
     fn spent(&self) -> Option<Work> {
         let is_veth = matches!(self.bed.link, Link::Veth);
         match &self.middle {
@@ -193,12 +193,12 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Packets that were sent so far.
+    /// Packets sent so far.
     pub(crate) fn sent(&self) -> u64 {
         self.ends.tx()
     }
 
-    /// What Gatun counts now, where it is Gatun.
+    /// Gatun's counters, if Gatun is in the middle.
     pub(crate) fn counters(&self) -> Result<Option<Counters>, Error> {
         match &self.middle {
             Running::Gatun(gatun) => gatun.counters().map(Some),
@@ -207,7 +207,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Waits until every packet has come back or was counted where it ended, ends what is in the middle, and adds up.
+    /// Waits until every packet has returned or was counted where it ended, ends the middle, and adds up.
     pub(crate) fn finish(mut self) -> anyhow::Result<(Accounts, Ends)> {
         let deadline = Instant::now() + SETTLED_MAX;
         let mut last = (0, 0, Instant::now());
@@ -216,7 +216,8 @@ impl<'a> Run<'a> {
             if moved != (last.0, last.1) {
                 last = (moved.0, moved.1, Instant::now());
             }
-            // What a reflector lost is known at its end. What Gatun holds is sent on or counted in some seconds (RFC 6146 3.5.2.2).
+            // A reflector reports its losses only at its end. Gatun sends or counts held packets within some
+            // seconds (RFC 6146 3.5.2.2).
             let is_silent = self.reflector.is_some() && counters.held == 0 && last.2.elapsed() > SILENCE;
             if self.accounts(self.of_traffic(counters.drops))?.balance()
                 || is_silent
@@ -267,10 +268,11 @@ impl<'a> Run<'a> {
         Ok((accounts, self.ends))
     }
 
-    /// Of Gatun's drops, those since the run's begin that may be the traffic's.
+    /// Gatun's drops since the start of the run, without those that cannot be of the traffic.
     fn of_traffic(&self, drops: BTreeMap<String, u64>) -> BTreeMap<String, u64> {
-        // A reflector that knows no manners sends back what Gatun said to all, from where it was sent to, a group, and
-        // Gatun's ICMP errors. The generator sends no ICMP: a reason that speaks of it is none of the traffic's.
+        // testpmd reflects everything: Gatun's multicasts, which come back from a group's address, and
+        // Gatun's ICMP errors. The generator sends no ICMP, so drops with an ICMP reason are not of its
+        // traffic.
         let is_echo = |name: &str| {
             self.reflector.is_some() && (name == Dropped::SourceMac.name() || name.starts_with("icmp_"))
         };
@@ -281,7 +283,7 @@ impl<'a> Run<'a> {
         named("middle", since.filter(|(name, _)| !is_echo(name)).collect())
     }
 
-    /// What is known now, with the drops of other programs.
+    /// Current accounts, with `drops` of the programs.
     fn accounts(&self, drops: BTreeMap<String, u64>) -> Result<Accounts, Error> {
         let mut explained_by = BTreeMap::new();
         let mut add = |name: String, count: u64| {
@@ -299,7 +301,7 @@ impl<'a> Run<'a> {
     }
 }
 
-/// Puts it between the cables.
+/// Starts the program between the cables.
 fn start(bed: &Bed, programs: &Programs, middle: Middle<'_>) -> anyhow::Result<Running> {
     match (middle, &bed.link) {
         (Middle::Gatun(config), Link::Veth) => {
@@ -307,7 +309,7 @@ fn start(bed: &Bed, programs: &Programs, middle: Middle<'_>) -> anyhow::Result<R
         }
         #[cfg(feature = "dpdk")]
         (Middle::Gatun(config), Link::Memif(_)) => {
-            // Its worker is told its processor; the rest of it belongs elsewhere.
+            // Gatun's worker is pinned by its configuration; its other threads run elsewhere.
             let mut gatun = Gatun::start(&bed.middle, Place::Anywhere, programs, "gatun", config)?;
             gatun.wait_for_links(crate::memif::MIDDLE_MACS.len())?;
             Ok(Running::Gatun(gatun))
@@ -345,24 +347,24 @@ fn start(bed: &Bed, programs: &Programs, middle: Middle<'_>) -> anyhow::Result<R
     }
 }
 
-/// Counters by names that say whose they are.
+/// Counters with names prefixed by their owner.
 fn named(who: &str, counters: BTreeMap<String, u64>) -> BTreeMap<String, u64> {
     counters.into_iter().map(|(name, count)| (format!("{who}: {name}"), count)).collect()
 }
 
-/// The counters of both of a pair.
+/// Counters of both instances of a pair.
 fn both([clat, plat]: [Result<Counters, Error>; 2]) -> Result<Counters, Error> {
     Ok(Counters::of_both([("CLAT", clat?), ("PLAT", plat?)]))
 }
 
-/// What testpmd lost, by reason.
+/// Packets that testpmd dropped, by reason.
 fn dropped(forwarded: &Forwarded) -> BTreeMap<String, u64> {
     [("rx_dropped", forwarded.rx_dropped), ("tx_dropped", forwarded.tx_dropped)]
         .map(|(name, count)| (name.to_owned(), count))
         .into()
 }
 
-/// Of all threads of a process: the first number of their schedstat.
+/// Processor time of all threads of a process: the first number of each schedstat.
 fn processor_ns(pid: u32) -> Option<Work> {
     let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).ok()?;
     let of_task = |task: std::io::Result<std::fs::DirEntry>| {
@@ -372,7 +374,8 @@ fn processor_ns(pid: u32) -> Option<Work> {
     Some(Work { busy_ns: tasks.filter_map(of_task).sum(), ..Work::default() })
 }
 
-/// What a device of our own did not hand over; a generator's packets that were not taken were never sent.
+/// Errors of the lab's own devices. A packet that the generator's device refused was never sent, and is left
+/// out.
 fn device_errors(who: &str, stats: &Stats, sends_what_it_got: bool, add: &mut impl FnMut(String, u64)) {
     for kind in RxError::ALL {
         add(format!("{who}: {}", kind.name()), stats.rx_errors[*kind as usize]);
@@ -386,7 +389,7 @@ fn cable_drops(bed: &Bed) -> Result<u64, Error> {
     Ok(bed.drops()?.iter().map(|(_, dropped)| dropped).sum())
 }
 
-/// Asks for the number of sessions until it is over.
+/// Reads the number of sessions until `over` is set.
 fn watch(gatun: &Gatun, sessions: &AtomicU64, over: &AtomicBool) {
     while !over.load(Ordering::Relaxed) {
         if let Ok(counters) = gatun.counters() {

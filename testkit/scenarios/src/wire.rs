@@ -1,4 +1,4 @@
-//! The scenario's own devices: the generator's, and the reflector's where that is not another program.
+//! Devices of the scenario: the generator's, and the reflector's unless that is another program.
 
 use crate::bed::{Bed, ENDS, Link};
 use gatun_io::{BURST_MAX, Stats};
@@ -9,7 +9,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 
 /// Devices at both ends of the bed.
 pub(crate) enum Wire {
-    /// Interfaces, through AF_XDP.
+    /// veth interfaces, through AF_XDP.
     Veth(Box<Veth>),
     /// Shared memory, through DPDK.
     #[cfg(feature = "dpdk")]
@@ -24,7 +24,7 @@ pub(crate) struct Veth {
 
 fn entries(family: Family) -> [Vec<PrefixRule>; 2] {
     match family {
-        // As IPv6 hosts' packets come back, and as they arrive: translated or not.
+        // Packets as IPv6 hosts receive them, and as they arrive outside, translated or not.
         Family::V6 => [
             vec![PrefixRule::To6(Ipv6Addr::new(0x2001, 0xdb8, 0x8000, 0, 0, 0, 0, 0), 33)],
             vec![PrefixRule::To4(SERVERS, SERVERS_LEN), PrefixRule::To6(POOL6, 96)],
@@ -48,7 +48,7 @@ fn open(interface: &str, entries: &[PrefixRule]) -> anyhow::Result<(Ports, Watch
 }
 
 impl Wire {
-    /// Opens the devices of a bed, and says which address the generator's has.
+    /// Opens the devices of a bed; also returns the MAC address of the generator's.
     pub(crate) fn open(bed: &Bed, family: Family) -> anyhow::Result<(Wire, [u8; 6])> {
         match &bed.link {
             Link::Veth => {
@@ -63,7 +63,7 @@ impl Wire {
         }
     }
 
-    /// Counters of the generator's device, and of the reflector's where that is not another program.
+    /// Counters of the generator's device, and of the reflector's unless that is another program.
     pub(crate) fn stats(&self) -> [Stats; 2] {
         match self {
             Wire::Veth(veth) => [veth.inside.stats(), veth.outside.stats()],

@@ -1,4 +1,4 @@
-//! The whole demo, and what it leaves behind.
+//! The whole demo, and its clean-up.
 
 use gatun_testkit::{missing, processes_about, wait_until};
 use serde_json::Value;
@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-/// How long what is waited for may take.
+/// Time limit of each wait.
 const PATIENCE: Duration = Duration::from_secs(15);
 
 const PROGRAMS: [(&str, &str); 9] = [
@@ -23,14 +23,14 @@ const PROGRAMS: [(&str, &str); 9] = [
     ("tayga", "tayga"),
 ];
 
-/// Why there can be no demo.
+/// Reason why the demo cannot run.
 fn refusal() -> Option<String> {
     let gatun = Path::new(env!("CARGO_BIN_EXE_gatun-scenarios")).with_file_name("gatun");
-    let built = || format!("there is no {}: cargo build --package gatun", gatun.display());
+    let built = || format!("{} is missing: cargo build --package gatun", gatun.display());
     gatun_testkit::refusal().or_else(|| missing(&PROGRAMS)).or_else(|| (!gatun.is_file()).then(built))
 }
 
-/// A folder that goes with the test.
+/// A folder that is removed with the test.
 struct Output(PathBuf);
 
 impl Output {
@@ -53,7 +53,7 @@ fn demo(output: &Output, seconds: &str) -> Command {
     command
 }
 
-/// Runs it; the report, what it said, and whether it ended well.
+/// Runs it; returns the report, the output, and true if it succeeded.
 fn run(mut command: Command, output: &Output) -> (Value, String, bool) {
     let done = command.output().unwrap();
     let said = [done.stdout, done.stderr].map(|text| String::from_utf8(text).unwrap()).concat();
@@ -61,7 +61,7 @@ fn run(mut command: Command, output: &Output) -> (Value, String, bool) {
     (serde_json::from_slice(&report).unwrap(), said, done.status.success())
 }
 
-/// Names of the checks that ended so.
+/// Names of the checks with an outcome.
 fn names(report: &Value, outcome: &str) -> Vec<String> {
     let all = report["checks"].as_array().unwrap().iter();
     all.filter(|check| check["outcome"] == outcome)
@@ -69,7 +69,7 @@ fn names(report: &Value, outcome: &str) -> Vec<String> {
         .collect()
 }
 
-/// A folder for PATH with a program of that name in it.
+/// A PATH that begins with a folder that holds a script of that name.
 fn in_front(output: &Output, name: &str, script: &str) -> String {
     let folder = output.0.join("programs");
     fs::create_dir_all(&folder).unwrap();
@@ -86,7 +86,7 @@ fn every_check_of_the_whole_demo_passes_throughput_included() {
     let output = Output::new("whole");
     let (report, said, good) = run(demo(&output, "1"), &output);
     assert!(good, "{said}");
-    // Ten on the wire, two captures, four with offloads, twelve measurements.
+    // Ten checks on the wire, two captures, four with offloads, twelve measurements.
     assert_eq!(names(&report, "ok").len(), 28, "{said}");
     assert_eq!((names(&report, "failed").len(), names(&report, "not_run").len()), (0, 0), "{said}");
     let measured = report["iperf"].as_array().unwrap();
@@ -96,7 +96,7 @@ fn every_check_of_the_whole_demo_passes_throughput_included() {
 }
 
 #[test]
-fn what_was_found_is_kept_where_iperf3_fails_and_the_end_is_no_success() {
+fn a_failing_iperf3_keeps_the_other_results_and_fails_the_demo() {
     if let Some(why) = refusal() {
         return gatun_testkit::skip(&why);
     }
@@ -112,12 +112,12 @@ fn what_was_found_is_kept_where_iperf3_fails_and_the_end_is_no_success() {
 }
 
 #[test]
-fn an_examination_that_was_not_run_is_not_counted_as_passed() {
+fn a_check_that_was_not_run_does_not_count_as_passed() {
     if let Some(why) = refusal() {
         return gatun_testkit::skip(&why);
     }
     let output = Output::new("not-made");
-    // All programs of the path but tshark.
+    // All programs of PATH except tshark.
     let folder = output.0.join("programs");
     fs::create_dir_all(&folder).unwrap();
     for place in std::env::split_paths(&std::env::var_os("PATH").unwrap()) {
@@ -141,14 +141,14 @@ fn an_examination_that_was_not_run_is_not_counted_as_passed() {
 }
 
 #[test]
-fn even_when_it_is_killed_nothing_of_it_is_left() {
+fn a_killed_demo_leaves_no_process_running() {
     if let Some(why) = refusal() {
         return gatun_testkit::skip(&why);
     }
     let output = Output::new("killed");
     let needle = output.0.to_string_lossy().into_owned();
     let mut demo = demo(&output, "0").stdout(Stdio::null()).spawn().unwrap();
-    // The daemon inside runs: the network is up.
+    // The daemon in the sandbox runs: the network is up.
     wait_until("the demo begins", PATIENCE, || {
         processes_about(&needle)
             .unwrap()

@@ -1,6 +1,6 @@
-//! Each scenario in a brief form, as a user runs it. No time is judged.
+//! Each scenario in its brief form, as a user runs it. No test judges times.
 //!
-//! They need `gatun` beside them, which a run of the whole workspace's tests builds.
+//! The tests need `gatun` beside them; a run of all tests of the workspace builds it.
 
 use gatun_testkit::{processes_about, wait_until};
 use serde_json::Value;
@@ -24,14 +24,14 @@ fn refusal() -> Option<String> {
     gatun_testkit::refusal_but_to_root("AF_XDP").or_else(|| {
         let mut programs = ["gatun", "gatun-bench"].into_iter();
         let missing = programs.find(|name| !beside(name).is_file())?;
-        Some(format!("there is no {}: cargo build --package {missing}", beside(missing).display()))
+        Some(format!("{} is missing: cargo build --package {missing}", beside(missing).display()))
     })
 }
 
-/// Held by each test that sends: side by side they would only take each other's processors.
+/// Held by each test that sends: in parallel, they would compete for processors.
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
-/// A folder that goes with the test.
+/// A folder that is removed with the test.
 struct Output(PathBuf);
 
 impl Output {
@@ -52,7 +52,7 @@ fn lab(output: &Output, words: &str) -> Command {
     command
 }
 
-/// Runs a scenario and returns its report, which has to be good.
+/// Runs a scenario that must succeed, and returns its report.
 fn report(name: &str, words: &str) -> Option<Value> {
     if let Some(why) = refusal() {
         gatun_testkit::skip(&why);
@@ -78,7 +78,7 @@ fn number(report: &Value, key: &str) -> u64 {
     report[key].as_u64().unwrap_or_else(|| panic!("no {key} in {report}"))
 }
 
-/// What holds for every report that has packets.
+/// Checks the accounts of a report with packets.
 fn is_accounted_for(report: &Value) {
     let [tx, rx, lost, explained] = ["tx", "rx", "lost", "explained"].map(|key| number(report, key));
     assert_eq!((tx - rx, lost), (lost, explained), "{report}");
@@ -101,14 +101,14 @@ fn a_small_carrier_accounts_for_every_packet() {
     let Some(report) = report("carrier", "carrier --brief") else { return };
     is_accounted_for(&report);
     has_figures(&report);
-    // Of those that were ended last, some have not sent again.
+    // Some of the last ended sessions have not reopened.
     let sessions = number(&report, "sessions");
     assert!(sessions > 0 && sessions <= 128 * 16, "{report}");
     assert!(report["kills_per_s"].as_f64().unwrap() > 0.0, "{report}");
     assert!(report["samples"].as_array().unwrap().len() > 1);
 }
 
-/// As `report`, of a scenario that runs testpmd.
+/// As `report`, for a scenario that runs testpmd.
 #[cfg(feature = "dpdk")]
 fn report_with_testpmd(name: &str, words: &str) -> Option<Value> {
     match gatun_testkit::missing(&[(gatun_testkit::testpmd::PROGRAM, "dpdk-dev")]) {
@@ -122,7 +122,7 @@ fn report_with_testpmd(name: &str, words: &str) -> Option<Value> {
 
 #[cfg(feature = "dpdk")]
 #[test]
-fn a_small_carrier_over_memif_accounts_for_every_packet_through_programs_that_are_not_ours() {
+fn a_small_carrier_over_memif_with_testpmd_accounts_for_every_packet() {
     let words = "carrier --brief --over memif --reflector testpmd --seconds 0.6";
     let Some(report) = report_with_testpmd("memif", words) else { return };
     is_a_carrier_over_memif(&report);
@@ -131,7 +131,7 @@ fn a_small_carrier_over_memif_accounts_for_every_packet_through_programs_that_ar
 
 #[cfg(feature = "dpdk")]
 #[test]
-fn a_small_carrier_over_memif_needs_no_program_to_send_packets_back() {
+fn a_small_carrier_over_memif_with_its_own_reflector_accounts_for_every_packet() {
     let words = "carrier --brief --over memif --reflector own --nat44 --frame imix --seconds 0.6";
     let Some(report) = report_with_testpmd("own", words) else { return };
     is_a_carrier_over_memif(&report);
@@ -143,7 +143,7 @@ fn is_a_carrier_over_memif(report: &Value) {
     is_accounted_for(report);
     has_figures(report);
     assert!(number(report, "sessions") > 0, "{report}");
-    // What a packet takes of each one's processor, as Gatun and testpmd themselves tell it.
+    // Processor time per packet, as Gatun and testpmd report it.
     for key in ["core_ns", "reference_core_ns", "core_share"] {
         assert!(report[key].as_f64().unwrap() > 0.0, "{report}");
     }
@@ -169,18 +169,18 @@ fn every_step_of_the_ladder_over_memif_carries_packets() {
 
 #[cfg(feature = "dpdk")]
 #[test]
-fn a_rate_without_loss_is_searched_for_over_memif_through_one_and_through_two() {
+fn rfc8219_over_memif_measures_single_and_dual_translation() {
     let Some(report) = report_with_testpmd("rates", "rfc8219 --brief --over memif --reflector own") else {
         return;
     };
     is_accounted_for(&report);
     assert_eq!(report["tables"].as_array().unwrap().len(), 3);
-    // CLAT and PLAT carried what opened the connections, at least.
+    // CLAT and PLAT carried at least the packets that opened the connections.
     let dual = &report["tables"][2]["rows"][0];
     assert_ne!(dual[4], "0", "{report}");
 }
 
-/// So many steps, and those of the hand-over between workers, which want two processors.
+/// Checks the number of steps, and the two of the hand-over between workers, which need two processors.
 fn has_rungs(report: &Value, steps: usize) {
     let rows = report["tables"][0]["rows"].as_array().unwrap().len();
     let has_two = std::thread::available_parallelism().is_ok_and(|count| count.get() > 1);
@@ -189,7 +189,7 @@ fn has_rungs(report: &Value, steps: usize) {
 }
 
 #[test]
-fn too_much_of_everything_is_lost_where_it_is_counted() {
+fn an_overload_loses_only_counted_packets() {
     let words = "carrier --brief --nat44 --frame imix --rate 5000000 --seconds 0.5";
     let Some(report) = report("flood", words) else { return };
     is_accounted_for(&report);
@@ -205,16 +205,16 @@ fn every_step_of_the_ladder_carries_packets() {
 }
 
 #[test]
-fn a_rate_without_loss_is_searched_for() {
+fn rfc8219_searches_a_rate_without_loss() {
     let Some(report) = report("rfc8219", "rfc8219 --brief") else { return };
     is_accounted_for(&report);
-    // Whether there is one on a busy machine is another matter.
+    // A busy machine may have no such rate.
     assert!(report["pps"].as_f64().unwrap() >= 0.0);
     assert_eq!(report["tables"].as_array().unwrap().len(), 3);
 }
 
 #[test]
-fn a_desk_gets_something_through_every_way() {
+fn desk_transfers_data_over_every_path() {
     if let Some(why) = gatun_testkit::missing(&[("iperf3", "iperf3")]) {
         return gatun_testkit::skip(&why);
     }
@@ -224,7 +224,7 @@ fn a_desk_gets_something_through_every_way() {
     assert!(results.iter().all(|result| result["gbit_s"].as_f64().unwrap() > 0.0), "{report}");
 }
 
-/// How long what is waited for may take.
+/// Time limit of each wait.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 #[test]
@@ -249,7 +249,7 @@ fn a_lab_that_is_killed_leaves_nothing_running() {
 }
 
 #[test]
-fn wrong_words_are_told() {
+fn an_unknown_scenario_is_refused_with_the_known_ones() {
     let output = Output::new("wrong");
     let run = lab(&output, "nosuch").output().unwrap();
     assert!(!run.status.success());

@@ -12,44 +12,45 @@ pub struct Namespace {
 }
 
 impl Namespace {
-    /// A new one, with nothing in it but its loopback device, up.
+    /// Makes a namespace whose only device is loopback, up.
     ///
     /// # Errors
-    /// Where `ip netns add` fails.
+    /// Returns an error if `ip netns add` fails.
     pub fn new(name: &str) -> Result<Self, Error> {
         process::run(Command::new("ip").args(["netns", "add", name]))?;
         let namespace = Namespace { name: name.to_owned() };
         namespace.ip("link set lo up")?;
-        // An address that is tentative for a second would be a second's wait in every test.
+        // Duplicate address detection would keep each address tentative for a second, in every test.
         namespace.sysctl("net.ipv6.conf.all.accept_dad", "0")?;
         namespace.sysctl("net.ipv6.conf.default.accept_dad", "0")?;
         Ok(namespace)
     }
 
-    /// Its name.
+    /// Name of the namespace.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// A program that will run in it. The lab's own process may be root of its user namespace only.
+    /// A command that will run in the namespace. The lab's own process may be root of its user namespace
+    /// only.
     pub fn command(&self, program: impl AsRef<OsStr>) -> Command {
         let mut command = Command::new("nsenter");
         command.arg(format!("--net=/run/netns/{}", self.name)).arg("--").arg(program);
         command
     }
 
-    /// Runs a line of words to its end and returns what it wrote.
+    /// Runs a command line to its end and returns its standard output.
     ///
     /// # Errors
-    /// Where the program cannot be started or fails; with its standard error.
+    /// Returns an error with its standard error if the program cannot be started or fails.
     pub fn run(&self, line: &str) -> Result<String, Error> {
         process::run(&mut self.words(line))
     }
 
-    /// Starts a line of words.
+    /// Starts a command line.
     ///
     /// # Errors
-    /// Where the program cannot be started.
+    /// Returns an error if the program cannot be started.
     pub fn start(&self, line: &str) -> Result<Process, Error> {
         Process::start(&mut self.words(line))
     }
@@ -61,10 +62,10 @@ impl Namespace {
         command
     }
 
-    /// Runs `ip` with the words of a line.
+    /// Runs `ip` with the words of a line in the namespace.
     ///
     /// # Errors
-    /// Where it fails.
+    /// Returns an error if `ip` fails.
     pub fn ip(&self, line: &str) -> Result<(), Error> {
         process::run(Command::new("ip").args(["-n", &self.name]).args(line.split_whitespace())).map(drop)
     }
@@ -72,24 +73,24 @@ impl Namespace {
     /// Writes a kernel setting.
     ///
     /// # Errors
-    /// Where the kernel refuses it.
+    /// Returns an error if the kernel refuses it.
     pub fn sysctl(&self, key: &str, value: &str) -> Result<(), Error> {
         self.run(&format!("sysctl -qw {key}={value}")).map(drop)
     }
 
-    /// Lets it forward packets of both versions.
+    /// Enables forwarding of IPv4 and IPv6.
     ///
     /// # Errors
-    /// Where the kernel refuses it.
+    /// Returns an error if the kernel refuses it.
     pub fn forward(&self) -> Result<(), Error> {
         self.sysctl("net.ipv4.ip_forward", "1")?;
         self.sysctl("net.ipv6.conf.all.forwarding", "1")
     }
 
-    /// Connects it with another one: a cable with a device at each end, both up.
+    /// Connects it to another namespace with a veth pair, and sets both devices up.
     ///
     /// # Errors
-    /// Where the kernel refuses it.
+    /// Returns an error if the kernel refuses it.
     pub fn connect(&self, device: &str, peer: &Namespace, peer_device: &str) -> Result<(), Error> {
         let line = format!(
             "link add {device} netns {} type veth peer name {peer_device} netns {}",
@@ -100,10 +101,10 @@ impl Namespace {
         peer.ip(&format!("link set {peer_device} up"))
     }
 
-    /// Gives a device an address at once.
+    /// Adds an address to a device, without duplicate address detection.
     ///
     /// # Errors
-    /// Where the kernel refuses it.
+    /// Returns an error if the kernel refuses it.
     pub fn address(&self, device: &str, address: &str) -> Result<(), Error> {
         let nodad = if address.contains(':') { "nodad" } else { "" };
         self.ip(&format!("address add {address} dev {device} {nodad}"))

@@ -7,10 +7,10 @@ use std::os::unix::process::CommandExt as _;
 use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-/// How long a program that is asked to end may take.
+/// Time limit of a program to end after SIGTERM.
 const END_MAX: Duration = Duration::from_secs(5);
 
-/// A running program; killed and waited for when dropped.
+/// A running program. Dropping it kills the program and waits for it.
 #[derive(Debug)]
 pub struct Process {
     child: Child,
@@ -18,19 +18,19 @@ pub struct Process {
 }
 
 impl Process {
-    /// Starts a program, without input; its output goes where `command` says. Ctrl-C on the terminal does not
-    /// reach it: it ends with the sandbox, and has nothing to say about it.
+    /// Starts a program without input; its output goes where `command` says. Ctrl-C on the terminal does not
+    /// reach it: the program ends silently with the sandbox.
     ///
     /// # Errors
-    /// Where it cannot be started.
+    /// Returns an error if the program cannot be started.
     pub fn start(command: &mut Command) -> Result<Self, Error> {
         Process::spawn(command, Stdio::null())
     }
 
-    /// The same with an input, which is told what to do.
+    /// Starts a program that reads commands from its standard input, and returns that input too.
     ///
     /// # Errors
-    /// Where it cannot be started.
+    /// Returns an error if the program cannot be started.
     pub fn start_with_input(command: &mut Command) -> Result<(Self, ChildStdin), Error> {
         let mut process = Process::spawn(command, Stdio::piped())?;
         let input = process.child.stdin.take();
@@ -45,30 +45,30 @@ impl Process {
         Ok(Process { child, name })
     }
 
-    /// Its number in the lab's process namespace.
+    /// Process id in the lab's process namespace.
     pub fn id(&self) -> u32 {
         self.child.id()
     }
 
-    /// Sends it a signal.
+    /// Sends a signal to the process.
     ///
     /// # Errors
-    /// Where it has ended.
+    /// Returns an error if the process has ended.
     pub fn signal(&self, signal: Signal) -> Result<(), Error> {
         let gone = || Error(format!("{}: has ended", self.name));
         let pid = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw).ok_or_else(gone)?;
         kill_process(pid, signal).map_err(|_| gone())
     }
 
-    /// How it ended, if it has.
+    /// Exit status of the process, `None` while it runs.
     pub fn ended(&mut self) -> Option<ExitStatus> {
         self.child.try_wait().ok().flatten()
     }
 
-    /// Waits for its end.
+    /// Waits for the end of the process.
     ///
     /// # Errors
-    /// Where it takes longer than `max`; it is killed then.
+    /// Returns an error if it runs longer than `max`, and kills it.
     pub fn wait(&mut self, max: Duration) -> Result<ExitStatus, Error> {
         let deadline = Instant::now() + max;
         loop {
@@ -78,31 +78,31 @@ impl Process {
             if Instant::now() >= deadline {
                 let _ = self.child.kill();
                 let _ = self.child.wait();
-                return Err(Error(format!("{}: not at its end after {} s", self.name, max.as_secs())));
+                return Err(Error(format!("{}: still running after {} s", self.name, max.as_secs())));
             }
             std::thread::sleep(Duration::from_millis(5));
         }
     }
 
-    /// Asks it to end (SIGTERM) and waits for it.
+    /// Sends SIGTERM and waits for the end of the process.
     ///
     /// # Errors
-    /// Where it does not.
+    /// Returns an error if the process has ended before, or does not end in time.
     pub fn stop(mut self) -> Result<ExitStatus, Error> {
         self.signal(Signal::TERM)?;
         self.wait(END_MAX)
     }
 
-    /// Waits for its end and returns what it wrote to standard output, where that is a pipe.
+    /// Waits for the end of the process, and returns its standard output if that is a pipe.
     ///
     /// # Errors
-    /// Where it takes longer than `max`.
+    /// Returns an error if it runs longer than `max`.
     pub fn output(mut self, max: Duration) -> Result<(ExitStatus, String), Error> {
         let pipe = self.child.stdout.take();
         let reader = std::thread::spawn(move || {
             let mut text = String::new();
             if let Some(mut pipe) = pipe {
-                // What is not UTF-8 ends the text; these programs write ASCII.
+                // The text ends at the first byte that is not UTF-8; these programs write ASCII.
                 let _ = pipe.read_to_string(&mut text);
             }
             text
@@ -119,10 +119,10 @@ impl Drop for Process {
     }
 }
 
-/// Command lines of processes that speak of `needle`, this one's left out.
+/// Command lines of all other processes that contain `needle`.
 ///
 /// # Errors
-/// Where /proc cannot be read.
+/// Returns an error if /proc cannot be read.
 pub fn processes_about(needle: &str) -> Result<Vec<String>, Error> {
     let own = std::process::id().to_string();
     let entries = std::fs::read_dir("/proc").map_err(|e| Error(format!("/proc: {e}")))?.flatten();
@@ -132,10 +132,10 @@ pub fn processes_about(needle: &str) -> Result<Vec<String>, Error> {
     Ok(lines.filter(|line| line.contains(needle)).collect())
 }
 
-/// Waits until something holds.
+/// Waits until `holds` returns true.
 ///
 /// # Errors
-/// Where it does not within `max`.
+/// Returns an error if it does not within `max`.
 pub fn wait_until(what: &str, max: Duration, holds: impl Fn() -> bool) -> Result<(), Error> {
     let deadline = Instant::now() + max;
     while !holds() {
@@ -150,7 +150,7 @@ pub fn wait_until(what: &str, max: Duration, holds: impl Fn() -> bool) -> Result
 /// Runs a program to its end and returns its standard output.
 ///
 /// # Errors
-/// Where it cannot be started or fails; with its standard error.
+/// Returns an error with its standard error if the program cannot be started or fails.
 pub fn run(command: &mut Command) -> Result<String, Error> {
     let name = describe(command);
     let output = command.stdin(Stdio::null()).output().map_err(|e| Error(format!("{name}: {e}")))?;
@@ -163,15 +163,15 @@ pub fn run(command: &mut Command) -> Result<String, Error> {
     Err(Error(format!("`{name}` failed: {error}")))
 }
 
-/// Runs a program for at most `max` and returns how it ended and its standard output.
+/// Runs a program for at most `max`, and returns its exit status and standard output.
 ///
 /// # Errors
-/// Where it cannot be started or takes longer.
+/// Returns an error if the program cannot be started or runs longer.
 pub fn run_for(command: &mut Command, max: Duration) -> Result<(ExitStatus, String), Error> {
     Process::start(command.stdout(Stdio::piped()).stderr(Stdio::null()))?.output(max)
 }
 
-/// The command line without the way into its namespace.
+/// The command line without the part that enters its namespace.
 fn describe(command: &Command) -> String {
     let words: Vec<_> = std::iter::once(command.get_program())
         .chain(command.get_args())

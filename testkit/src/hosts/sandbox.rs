@@ -1,4 +1,4 @@
-//! The sandbox that everything happens in.
+//! The sandbox that all hosts of the lab run in.
 
 use super::process;
 use crate::Error;
@@ -6,11 +6,11 @@ use crate::requirement::{INSIDE, current_test, skip};
 use std::ffi::OsString;
 use std::process::{Command, ExitStatus, Stdio};
 
-/// Runs this same program with `args` in a sandbox and waits for its end; `None` where the process already
-/// is inside. Programs that are missing, or a kernel that lets nobody in, are an error.
+/// Runs this same program with `args` in a sandbox and waits for its end. Returns `None` if the process
+/// already is in the sandbox.
 ///
 /// # Errors
-/// As [`refusal`], or where the sandbox cannot be furnished.
+/// As [`refusal`], or if the sandbox's mounts or loopback device cannot be set up.
 pub fn enter(name: &str, args: &[OsString]) -> Result<Option<ExitStatus>, Error> {
     if std::env::var_os(INSIDE).is_some() {
         furnish()?;
@@ -19,22 +19,23 @@ pub fn enter(name: &str, args: &[OsString]) -> Result<Option<ExitStatus>, Error>
     if let Some(why) = refusal() {
         return Err(Error(why));
     }
-    let program = std::env::current_exe().map_err(|e| Error(format!("where this program is: {e}")))?;
+    let program = std::env::current_exe().map_err(|e| Error(format!("path of this program: {e}")))?;
     let mut command = unshare();
     command.arg(program).args(args).env(INSIDE, name);
     let status = command.status().map_err(|e| Error(format!("unshare: {e}")))?;
     Ok(Some(status))
 }
 
-/// Runs the body of a test in a sandbox: the test, whose full name is `test`, runs itself again inside. Where
-/// `refusal` says why that cannot be, the test lacks something: see [`skip`].
+/// Runs the body of a test in a sandbox: the test, whose full name is `test`, runs itself again inside. If
+/// `refusal` returns a reason, the test lacks something: see [`skip`].
 ///
 /// # Panics
-/// Where the test has another name, fails inside, or lacks something; where the sandbox cannot be furnished.
+/// Panics if the test has another name, fails inside or lacks something, or if the sandbox cannot be set up.
 pub fn run_test(test: &str, refusal: impl FnOnce() -> Option<String>, body: fn()) {
     if std::env::var_os(INSIDE).is_none() {
         let called = current_test();
-        // By another name nothing would run inside, and pass. libtest's own thread, where it has only one, has no test's name.
+        // With another name the inner run would match no test, and pass. libtest with one thread runs tests
+        // in the thread `main`.
         assert!(called == test || called == "main", "{called} runs itself as {test}");
         if let Some(why) = refusal() {
             return skip(&why);
@@ -47,13 +48,13 @@ pub fn run_test(test: &str, refusal: impl FnOnce() -> Option<String>, body: fn()
     }
 }
 
-/// As [`refusal`], of a test that needs the rights of root outside any user namespace for `what`.
+/// As [`refusal`], for a test that does `what` and so needs root outside any user namespace.
 pub fn refusal_but_to_root(what: &str) -> Option<String> {
     let needs_root = || format!("{what} needs root outside any user namespace");
     refusal().or_else(|| (!rustix::process::geteuid().is_root()).then(needs_root))
 }
 
-/// Why there can be no sandbox here, or `None` where there can.
+/// Reason why no sandbox can be made here, or `None` if one can.
 pub fn refusal() -> Option<String> {
     for program in ["unshare", "setpriv", "ip", "nsenter", "mount"] {
         if !crate::has_program(program) {
@@ -76,8 +77,8 @@ pub fn refusal() -> Option<String> {
     }
 }
 
-/// The chain of deaths: whatever ends the caller, even SIGKILL, ends `unshare`, which ends the sandbox's
-/// first process, which ends all others.
+/// The command that makes the sandbox. The end of the caller, even by SIGKILL, ends `unshare`; that ends the
+/// sandbox's first process, which ends all others.
 fn unshare() -> Command {
     let mut command = Command::new("setpriv");
     command.args(["--pdeathsig", "KILL", "unshare"]);
@@ -88,7 +89,7 @@ fn unshare() -> Command {
     command
 }
 
-/// Inside: a place for the names of further namespaces that the outside does not see.
+/// Mounts a /run for the names of further namespaces, invisible outside, and sets the loopback device up.
 fn furnish() -> Result<(), Error> {
     process::run(Command::new("mount").args(["-t", "tmpfs", "tmpfs", "/run"]))?;
     process::run(Command::new("ip").args(["link", "set", "lo", "up"]))?;

@@ -1,9 +1,9 @@
 //! The network of the demo and of most tests.
 //!
 //! ```text
-//!   client --- translator --- server        client      2001:db8:1::2, IPv6 alone
+//!   client --- translator --- server        client      2001:db8:1::2, IPv6 only
 //!                    \        /             translator  2001:db8:1::1, 198.51.100.1, and the device "nat64"
-//!                     router                server      198.51.100.2 and 203.0.113.2, IPv4 alone
+//!                     router                server      198.51.100.2 and 203.0.113.2, IPv4 only
 //!                  MTU 1400 to the router
 //! ```
 //! 198.51.100.2 is one link away; 203.0.113.2 is behind the router and the small link.
@@ -12,7 +12,7 @@ use crate::{Error, Namespace};
 
 /// The client's address.
 pub const CLIENT: &str = "2001:db8:1::2";
-/// The public address that stands for the client.
+/// The public address that the client is translated to.
 pub const PUBLIC: &str = "192.0.2.1";
 /// The server as the client sees it.
 pub const SERVER: &str = "2001:db8:64::c633:6402";
@@ -23,16 +23,16 @@ pub const FAR: &str = "2001:db8:64::cb00:7102";
 /// MTU of the small link, bytes.
 pub const SMALL_MTU: u32 = 1400;
 
-/// Four hosts.
+/// The hosts of the network.
 #[derive(Debug)]
 pub struct Topology {
-    /// Has IPv6 alone.
+    /// Has only IPv6.
     pub client: Namespace,
-    /// Forwards, and is to translate.
+    /// Forwards; a test starts the translator here.
     pub translator: Namespace,
     /// Between the translator and the far address of the server.
     pub router: Namespace,
-    /// Has IPv4 alone.
+    /// Has only IPv4.
     pub server: Namespace,
 }
 
@@ -40,7 +40,7 @@ impl Topology {
     /// Makes the hosts, links, addresses and routes; nothing translates yet.
     ///
     /// # Errors
-    /// Where the kernel refuses any of it.
+    /// Returns an error if the kernel refuses any of it.
     pub fn new() -> Result<Self, Error> {
         let [client, translator, router, server] =
             ["client", "translator", "router", "server"].map(Namespace::new);
@@ -74,7 +74,7 @@ impl Topology {
         self.router.ip(&format!("link set near mtu {SMALL_MTU}"))?;
         self.router.ip("route add default via 10.64.0.1")?;
         self.server.ip("route add default via 198.51.100.1")?;
-        // What came by the router goes back by it.
+        // Replies to packets from the router go back through it.
         self.server.ip("route add default via 203.0.113.1 table 100")?;
         self.server.ip("rule add from 203.0.113.2 lookup 100")
     }

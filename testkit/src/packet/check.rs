@@ -1,4 +1,4 @@
-//! Packets read by a parser that is not Gatun's.
+//! Checks of packets with a parser that is not Gatun's.
 
 use etherparse::{NetSlice, SlicedPacket, TransportSlice};
 use std::net::IpAddr;
@@ -6,7 +6,7 @@ use std::net::IpAddr;
 /// Parses a packet and compares its lengths and checksums with computed ones.
 ///
 /// # Panics
-/// Where one of them is wrong.
+/// Panics if one of them is wrong.
 pub fn check(packet: &[u8]) {
     let sliced = SlicedPacket::from_ip(packet).unwrap_or_else(|e| panic!("{e}: {packet:02x?}"));
     let net = sliced.net.as_ref().unwrap();
@@ -63,7 +63,7 @@ pub struct Endpoints {
 /// Reads the endpoints of a packet.
 ///
 /// # Panics
-/// Where it is none of TCP, UDP or ICMP.
+/// Panics if the packet is none of TCP, UDP or ICMP.
 pub fn endpoints(packet: &[u8]) -> Endpoints {
     let sliced = SlicedPacket::from_ip(packet).unwrap();
     let (src, dst) = match sliced.net.as_ref().unwrap() {

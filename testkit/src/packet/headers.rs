@@ -28,7 +28,7 @@ pub struct V4 {
 }
 
 impl V4 {
-    /// A header as hosts send it: DF, a TTL of 64, and all else zero.
+    /// A header as hosts send it: DF set, TTL 64, all other fields zero.
     pub fn new(src: Ipv4Addr, dst: Ipv4Addr) -> V4 {
         V4 { tos: 0, id: 0, df: true, mf: false, offset: 0, ttl: 64, src, dst, options: Vec::new() }
     }
@@ -36,7 +36,7 @@ impl V4 {
     /// The packet with these bytes after its header.
     ///
     /// # Panics
-    /// Where a field does not fit the header.
+    /// Panics if a field does not fit the header.
     pub fn raw(&self, proto: u8, bytes: &[u8]) -> Vec<u8> {
         let (src, dst) = (self.src.octets(), self.dst.octets());
         let mut header = Ipv4Header::new(bytes.len() as u16, self.ttl, IpNumber(proto), src, dst).unwrap();
@@ -76,12 +76,12 @@ pub struct V6 {
     pub dst: Ipv6Addr,
     /// Fragment header: offset in bytes, M, identification.
     pub fragment: Option<(u16, bool, u32)>,
-    /// Extension headers before the Fragment header: number, and bytes whose first is overwritten.
+    /// Extension headers before the Fragment header: number and bytes; the first byte is overwritten.
     pub extensions: Vec<(u8, Vec<u8>)>,
 }
 
 impl V6 {
-    /// A header as hosts send it: a hop limit of 64, and all else zero.
+    /// A header as hosts send it: hop limit 64, all other fields zero.
     pub fn new(src: Ipv6Addr, dst: Ipv6Addr) -> V6 {
         V6 {
             traffic_class: 0,
@@ -97,7 +97,7 @@ impl V6 {
     /// The packet with these bytes after its headers.
     ///
     /// # Panics
-    /// Where a field does not fit the header.
+    /// Panics if a field does not fit the header.
     pub fn raw(&self, proto: u8, bytes: &[u8]) -> Vec<u8> {
         let mut chain: Vec<(u8, Vec<u8>)> = self.extensions.clone();
         if let Some((offset, more, id)) = self.fragment {

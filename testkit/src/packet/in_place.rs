@@ -1,16 +1,17 @@
-//! Packets written into a buffer that is there, without allocation: for generators that make millions a second.
+//! Packets written into an existing buffer without allocation, for generators of millions of packets a
+//! second.
 
 use std::net::{IpAddr, Ipv6Addr};
 
-/// Hop limit of what is sent.
+/// Hop limit of sent packets.
 pub const TTL: u8 = 64;
 const UDP: u8 = 17;
 
-/// Writes the header of a packet that fills `out`; returns the header's length and the sum of the pseudo-header. With `df`,
-/// nothing on the way may cut an IPv4 packet.
+/// Writes the header of a packet that fills `out`; returns the header's length and the sum of the
+/// pseudo-header. With `df`, no router may fragment an IPv4 packet.
 ///
 /// # Panics
-/// Where `out` is shorter than the header.
+/// Panics if `out` is shorter than the header.
 pub fn write_ip_header(src: IpAddr, dst: IpAddr, protocol: u8, df: bool, out: &mut [u8]) -> (usize, u32) {
     let at = match (src, dst) {
         (IpAddr::V4(src), IpAddr::V4(dst)) => {
@@ -33,10 +34,10 @@ pub fn write_ip_header(src: IpAddr, dst: IpAddr, protocol: u8, df: bool, out: &m
     (at, pseudo_sum(out, at, protocol))
 }
 
-/// Writes a UDP datagram that fills `out` and whose payload counts up; an IPv4 one is without DF.
+/// Writes a UDP datagram that fills `out`; its payload counts up, and DF is clear in IPv4.
 ///
 /// # Panics
-/// Where `out` is shorter than the headers.
+/// Panics if `out` is shorter than the headers.
 pub fn write_udp(from: (IpAddr, u16), to: (IpAddr, u16), out: &mut [u8]) {
     let (at, pseudo) = write_ip_header(from.0, to.0, UDP, false, out);
     let datagram = &mut out[at..];
@@ -49,10 +50,10 @@ pub fn write_udp(from: (IpAddr, u16), to: (IpAddr, u16), out: &mut [u8]) {
     datagram[6..8].copy_from_slice(&checksum.to_be_bytes());
 }
 
-/// Computes the checksum of an IPv4 header without options anew.
+/// Recomputes the checksum of an IPv4 header without options.
 ///
 /// # Panics
-/// Where `packet` is shorter than the header.
+/// Panics if `packet` is shorter than the header.
 pub fn renew_ipv4_checksum(packet: &mut [u8]) {
     packet[10..12].fill(0);
     let checksum = !sum(&packet[..20]);

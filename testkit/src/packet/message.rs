@@ -15,10 +15,10 @@ const ACK: u8 = 0x10;
 /// Sequence number of every echo message.
 const ECHO_SEQUENCE: u16 = 1;
 
-/// A message of either family, with the checksum that its family has.
+/// A message of either family, with the checksum of that family.
 #[derive(Clone, Debug)]
 pub enum Message {
-    /// A TCP segment; its flags are the header's byte of them.
+    /// A TCP segment; `flags` is the flags byte of its header.
     #[expect(missing_docs, reason = "fields of the header")]
     Tcp { src: u16, dst: u16, flags: u8, options: Vec<u8>, payload: Vec<u8> },
     /// A UDP datagram.
@@ -41,10 +41,10 @@ impl Message {
         Message::Udp { src, dst, payload: payload.to_vec() }
     }
 
-    /// A TCP segment without options; flags by their letters (`S`, `A`, `F`, `R`, `P`, `U`).
+    /// A TCP segment without options; `flags` are letters of `S`, `A`, `F`, `R`, `P` and `U`.
     ///
     /// # Panics
-    /// Where a letter is none of these.
+    /// Panics on another letter.
     pub fn tcp(src: u16, dst: u16, flags: &str, payload: &[u8]) -> Message {
         let bit = |letter| match "FSRPAU".find(letter) {
             Some(place) => 1u8 << place,
@@ -59,7 +59,7 @@ impl Message {
         Message::Echo { request, id, payload: payload.to_vec() }
     }
 
-    /// An ICMP message of one family: type, code and second word, and what follows.
+    /// An ICMP message of one family: type, code and second word, then the body.
     pub fn icmp(head: (u8, u8, u32), body: &[u8]) -> Message {
         Message::Icmp { v4: head, v6: head, body: body.to_vec() }
     }
@@ -85,7 +85,7 @@ impl Message {
     /// Bytes of the message in an IPv4 packet.
     ///
     /// # Panics
-    /// Where it is too long for its own length field.
+    /// Panics if it is too long for its own length field.
     pub fn to_bytes4(&self, src: Ipv4Addr, dst: Ipv4Addr) -> Vec<u8> {
         let (s, d) = (src.octets(), dst.octets());
         match self {
@@ -116,7 +116,7 @@ impl Message {
     /// Bytes of the message in an IPv6 packet.
     ///
     /// # Panics
-    /// Where it is too long for its own length field.
+    /// Panics if it is too long for its own length field.
     pub fn to_bytes6(&self, src: Ipv6Addr, dst: Ipv6Addr) -> Vec<u8> {
         let (s, d) = (src.octets(), dst.octets());
         match self {

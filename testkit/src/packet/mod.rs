@@ -1,7 +1,8 @@
 //! IP packets for tests, built and checked by etherparse, which shares no code with Gatun.
 //!
 //! [`Message`] is what follows the IP header; [`V4`] and [`V6`] are the headers, with every field that tests vary.
-//! [`text`] has one-line forms for addresses that are written as text, and [`in_place`] writes packets at a generator's speed.
+//! [`text`] has one-line forms with addresses as text, and [`in_place`] writes packets at a generator's
+//! speed.
 //!
 //! ```
 //! use gatun_testkit::packet::{Message, V6, check, text};

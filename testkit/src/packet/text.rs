@@ -6,7 +6,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 /// Parses an IPv4 address.
 ///
 /// # Panics
-/// Where it is none; so do all functions of this module.
+/// Panics if it is none; so do all functions of this module.
 pub fn v4(address: &str) -> Ipv4Addr {
     address.parse().unwrap()
 }

@@ -1,20 +1,20 @@
 //! iperf3 between two namespaces, each measurement with a server of its own.
 //!
-//! A server that has just served a client may still be busy with that client's end, and one that saw a client die may
-//! never be free again: on a loaded machine the next client was refused often enough to end whole runs.
+//! After a client ends, a server stays busy for a moment, and after a client is killed perhaps forever. On a
+//! loaded machine, a shared server refused the next client often enough to end whole runs.
 
 use crate::{Error, Namespace, Process, run_for};
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-/// How often a measurement is tried that met a busy server or none.
+/// Attempts at a measurement whose server is busy or missing.
 const ATTEMPTS: u32 = 4;
-/// Pause before the next attempt, times the attempts so far.
+/// Pause before the next attempt, multiplied by the attempts so far.
 const PAUSE: Duration = Duration::from_millis(500);
 const LISTEN_MAX: Duration = Duration::from_secs(10);
 const PORT: &str = ":5201 ";
 
-/// What iperf3 says where another attempt may succeed.
+/// iperf3's messages after which another attempt may succeed.
 const PASSING: [&str; 6] = [
     "busy",
     "unable to connect",
@@ -27,23 +27,23 @@ const PASSING: [&str; 6] = [
 /// One measurement.
 #[derive(Clone, Copy, Debug)]
 pub struct Iperf<'a> {
-    /// The program: `iperf3` but in tests.
+    /// The program: `iperf3`, except in tests.
     pub program: &'a str,
-    /// Host that serves.
+    /// Host of the server.
     pub server: &'a Namespace,
-    /// Host that asks.
+    /// Host of the client.
     pub client: &'a Namespace,
     /// Arguments of the client, with the target; `-J` is added.
     pub arguments: &'a str,
-    /// How long an attempt may take.
+    /// Time limit of an attempt.
     pub max: Duration,
 }
 
 impl Iperf<'_> {
-    /// Measures, and returns iperf3's JSON.
+    /// Measures and returns iperf3's JSON.
     ///
     /// # Errors
-    /// Where iperf3 fails, hangs, or is still busy after several attempts; with its words.
+    /// Returns iperf3's error if it fails, hangs, or is still busy after several attempts.
     pub fn measure(&self) -> Result<String, Error> {
         let mut attempt = 1;
         loop {
@@ -65,7 +65,7 @@ impl Iperf<'_> {
         let mut command = self.client.command(self.program);
         command.args(self.arguments.split_whitespace()).arg("-J");
         let (status, text) = run_for(&mut command, self.max)?;
-        // With -J the client says in the JSON what went wrong.
+        // With -J the client writes errors into the JSON.
         match status.success() && !text.contains("\"error\":") {
             true => Ok(text),
             false => Err(Error(format!("iperf3 failed ({status}): {}", error_of(&text)))),
@@ -90,5 +90,5 @@ impl Iperf<'_> {
 /// The error in iperf3's JSON, or the last line.
 fn error_of(text: &str) -> &str {
     let quoted = text.lines().find_map(|line| line.trim().strip_prefix("\"error\":"));
-    quoted.or(text.trim().lines().last()).map_or("it said nothing", |line| line.trim().trim_matches('"'))
+    quoted.or(text.trim().lines().last()).map_or("no output", |line| line.trim().trim_matches('"'))
 }

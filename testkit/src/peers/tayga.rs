@@ -1,4 +1,4 @@
-//! tayga, another translator, for the same client by another prefix and another public address.
+//! tayga, another translator, for the same client with another prefix and another public address.
 
 use crate::{Error, Process, Topology};
 use std::process::Stdio;
@@ -15,10 +15,10 @@ map 192.0.2.17 2001:db8:1::2
 data-dir /run/tayga
 ";
 
-/// Starts it on the translator. /run is the sandbox's own.
+/// Starts tayga on the translator. /run belongs to the sandbox.
 ///
 /// # Errors
-/// Where it is not installed, or the kernel refuses its device.
+/// Returns an error if tayga is not installed, or the kernel refuses its device.
 pub fn start(net: &Topology) -> Result<Process, Error> {
     let written = |e: std::io::Error| Error(e.to_string());
     std::fs::create_dir_all("/run/tayga").map_err(written)?;

@@ -1,4 +1,4 @@
-//! Debian's `dpdk-testpmd`: a forwarder and a reflector that we did not write, over any devices of DPDK.
+//! Debian's `dpdk-testpmd`: an independent forwarder and reflector, over any devices of DPDK.
 
 use crate::{Error, Process, wait_until};
 use std::fs::{self, File};
@@ -10,13 +10,13 @@ use std::time::{Duration, Instant};
 /// The program; Debian has it in `dpdk-dev`.
 pub const PROGRAM: &str = "dpdk-testpmd";
 
-/// How it is to run.
+/// Settings of a testpmd.
 #[derive(Clone, Debug)]
 pub struct Setup<'a> {
-    /// What it does with packets: `macswap`, `5tswap`, ...
+    /// Forwarding mode: `macswap`, `5tswap`, ...
     pub mode: &'a str,
-    /// Devices, each a driver's name with its arguments. From one alone packets go back where they came from; of two, from
-    /// each to the other.
+    /// Devices, each a driver's name with its arguments. With one device, packets return to it; with two,
+    /// each forwards to the other.
     pub devices: &'a [String],
     /// The processor that forwards, and the one for everything else.
     pub cores: [usize; 2],
@@ -24,12 +24,12 @@ pub struct Setup<'a> {
     pub frame_max: usize,
     /// Entries of its rings.
     pub ring: u32,
-    /// Whether its memory is to lie on huge pages.
+    /// Allocates its memory on huge pages.
     pub huge_pages: bool,
-    /// The socket of a memif that it serves: it has another name until testpmd forwards, as clients that come before are
-    /// refused, and try again only seconds later.
+    /// The socket of a memif that it serves. The socket has another name until testpmd forwards, because
+    /// earlier clients are refused and retry only seconds later.
     pub serves: Option<&'a Path>,
-    /// Where what it says goes.
+    /// File of its output.
     pub log: &'a Path,
 }
 
@@ -37,12 +37,12 @@ pub struct Setup<'a> {
 #[derive(Debug)]
 pub struct Testpmd {
     process: Process,
-    /// Where it takes commands.
+    /// Its standard input, for commands.
     input: ChildStdin,
     log: PathBuf,
 }
 
-/// What it counted, of all its devices.
+/// Counters of testpmd, summed over all its devices.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Forwarded {
     /// Packets received.
@@ -51,28 +51,28 @@ pub struct Forwarded {
     pub tx: u64,
     /// Packets that a device could not receive.
     pub rx_dropped: u64,
-    /// Packets that a device did not take, as its ring was full.
+    /// Packets that a device did not take because its ring was full.
     pub tx_dropped: u64,
-    /// Time of the bursts that had packets, for each of these, ns.
+    /// Time of the bursts that had packets, for each packet, ns.
     pub busy_ns_each: Option<f64>,
 }
 
-/// What a started one says once it forwards: that it waits for a command.
+/// Prompt of a testpmd that forwards and waits for a command.
 const READY: &str = "testpmd> ";
 const READY_MAX: Duration = Duration::from_secs(30);
 const END_MAX: Duration = Duration::from_secs(10);
 
 impl Testpmd {
-    /// Starts it by `command`, which runs a program with its words, and waits until it forwards.
+    /// Starts testpmd with `command`, which runs a program with its arguments, and waits until it forwards.
     ///
     /// # Errors
-    /// Where it does not; with what it said.
+    /// Returns an error with its output if testpmd does not forward.
     pub fn start(mut command: Command, setup: &Setup<'_>) -> Result<Testpmd, Error> {
         let wrote = |e: std::io::Error| Error(format!("{}: {e}", setup.log.display()));
         let log = File::create(setup.log).map_err(wrote)?;
         let meanwhile = setup.serves.map(|socket| socket.with_extension("meanwhile"));
         if let Some((socket, meanwhile)) = setup.serves.zip(meanwhile.as_deref()) {
-            // Those of one that was killed.
+            // A killed testpmd leaves its sockets.
             for socket in [socket, meanwhile] {
                 let _ = fs::remove_file(socket);
             }
@@ -103,27 +103,26 @@ impl Testpmd {
         fs::read_to_string(&self.log).unwrap_or_default()
     }
 
-    /// Lets it forward no more, and returns what it counted. It stays where it is until it is dropped, and has no say in it
-    /// then: when the other end of a memif goes, the driver (22.11) takes the rings away from under the thread that
-    /// looks into them, and from under the one that closes them, and the process ends by that. So all that share
-    /// memifs are halted before any ends.
+    /// Stops forwarding and returns the counters. The process stays until it is dropped, which kills it:
+    /// when the other end of a memif goes, the driver (22.11) frees the rings while its threads use them,
+    /// and the process crashes. So halt all processes that share memifs before any of them ends.
     ///
     /// # Errors
-    /// Where it has ended, or does not say what it counted.
+    /// Returns an error if the process has ended, or does not print its counters.
     pub fn halt(&mut self) -> Result<Forwarded, Error> {
-        // Where it takes no command, it has ended, which is told below.
+        // If this fails, the process has ended; the error below says so.
         let _ = writeln!(self.input, "stop");
         let deadline = Instant::now() + END_MAX;
         loop {
-            // Where it has ended, it says nothing after that.
+            // Asked before its output is read: a process that has ended prints no more.
             let ended = self.process.ended();
             let said = self.said();
             if let Some(counted) = Forwarded::read(&said) {
                 return Ok(counted);
             }
             if ended.is_some() || Instant::now() > deadline {
-                let how = ended.map_or("goes on".into(), |status| format!("ended with {status}"));
-                return Err(Error(format!("testpmd {how}, and does not say what it counted: {said}")));
+                let how = ended.map_or("still runs".into(), |status| format!("ended with {status}"));
+                return Err(Error(format!("testpmd {how} and printed no counters: {said}")));
             }
             std::thread::sleep(Duration::from_millis(5));
         }
@@ -133,7 +132,7 @@ impl Testpmd {
 impl Setup<'_> {
     fn environment(&self) -> Vec<String> {
         let [forwards, rest] = self.cores;
-        // What it says is read while it runs.
+        // `stdbuf -oL`: its output is read while it runs.
         let mut words: Vec<String> = ["-oL", PROGRAM].map(String::from).into();
         words.extend(["--lcores".into(), format!("0@{rest},1@{forwards}")]);
         words.extend(
@@ -152,7 +151,7 @@ impl Setup<'_> {
 
     fn forwarding(&self) -> Vec<String> {
         let Setup { mode, ring, .. } = self;
-        // Frames lie in one buffer each.
+        // Each frame lies in one buffer.
         let room = 128 + self.frame_max.max(2048).next_multiple_of(64);
         let topology = if self.devices.len() == 1 { "loop" } else { "paired" };
         let words = format!(
@@ -164,14 +163,14 @@ impl Setup<'_> {
         words.split_whitespace().map(String::from).collect()
     }
 
-    /// All rings full, and what is on its way.
+    /// Buffers for full rings and packets in flight.
     fn mbufs(&self) -> u32 {
         (2 * self.devices.len() as u32 + 1) * self.ring + 2048
     }
 }
 
 impl Forwarded {
-    /// Reads what testpmd says when it has been halted; `None` until it has said all of it.
+    /// Reads testpmd's output after `stop`; `None` while it is incomplete.
     fn read(said: &str) -> Option<Forwarded> {
         let (_, end) = said.rsplit_once("Accumulated forward statistics for all ports")?;
         let (end, _) = end.split_once("\nDone.")?;
@@ -218,7 +217,7 @@ Done.
 ";
 
     #[test]
-    fn the_account_is_that_of_all_devices() {
+    fn the_accumulated_counters_of_all_ports_are_read() {
         let account = Forwarded::read(SAID).unwrap();
         let counts = (account.rx, account.tx, account.rx_dropped, account.tx_dropped);
         assert_eq!(counts, (66_551_040, 66_551_030, 7, 10));
@@ -226,6 +225,6 @@ Done.
         assert!((ns - 109.64 / 2.45).abs() < 0.01, "{ns}");
         assert_eq!(Forwarded::read("testpmd: no memory"), None);
         let (half, _) = SAID.split_once("Done").unwrap();
-        assert_eq!(Forwarded::read(half), None, "it goes on");
+        assert_eq!(Forwarded::read(half), None, "incomplete output");
     }
 }

@@ -1,12 +1,12 @@
-//! Who speaks to whom: all computed from a flow's number.
+//! Flows: addresses, ports and protocol, all computed from a flow's number.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// The translation prefix that IPv6 hosts send to, a /96.
 pub const POOL6: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0x64, 0, 0, 0, 0, 0);
-/// The network of the servers: for benchmarks (RFC 2544 C.2.2), its second half.
+/// The network of the servers: the second half of the network for benchmarks (RFC 2544 C.2.2).
 pub const SERVERS: Ipv4Addr = Ipv4Addr::new(198, 19, 0, 0);
-/// Its prefix length.
+/// Prefix length of [`SERVERS`].
 pub const SERVERS_LEN: u8 = 16;
 
 /// First inside /64; the subscriber's number is added.
@@ -17,7 +17,7 @@ const INSIDE4: u32 = 0x6440_0000;
 const PORT_FIRST: u16 = 1024;
 const SERVER_PORT: u16 = 4433;
 
-/// What inside hosts speak.
+/// IP version of the inside hosts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Family {
     /// IPv6, to servers behind [`POOL6`]; a subscriber is a /64.
@@ -26,14 +26,14 @@ pub enum Family {
     V4,
 }
 
-/// Which protocols the flows have.
+/// Protocols of the flows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Protocols {
     /// All are UDP.
     Udp,
-    /// All are like TCP: every fourth packet of a flow is a SYN, all others are segments.
+    /// All are like TCP: every fourth packet of a flow is a SYN, the others are segments.
     Tcp,
-    /// They take turns.
+    /// Flows alternate between UDP and TCP.
     Mixed,
 }
 
@@ -47,7 +47,7 @@ pub enum Protocol {
 }
 
 impl Protocol {
-    /// Bytes of its header.
+    /// Bytes of the protocol's header.
     pub(crate) fn header_len(self) -> usize {
         match self {
             Protocol::Tcp => 20,
@@ -63,12 +63,13 @@ pub struct Flow {
     pub inside: (IpAddr, u16),
     /// The server; behind [`POOL6`] for an IPv6 host.
     pub server: (IpAddr, u16),
-    /// What they speak.
+    /// Protocol of the flow.
     pub protocol: Protocol,
 }
 
 impl Flow {
-    /// Flow `number` of `subscribers`, who take turns. Numbers below `subscribers` * 60,000 are all different.
+    /// Flow `number` of `subscribers`, who take turns. Numbers below `subscribers` * 60,000 give different
+    /// flows.
     pub(crate) fn new(number: u32, subscribers: u32, family: Family, protocols: Protocols) -> Flow {
         let (subscriber, turn) = (number % subscribers, number / subscribers);
         let port = PORT_FIRST + (turn % 60_000) as u16;
@@ -76,7 +77,8 @@ impl Flow {
         let tcp = match protocols {
             Protocols::Udp => false,
             Protocols::Tcp => true,
-            // By turn as well, so that each of an even number of subscribers has both.
+            // Alternates with each turn as well, so that subscribers have both protocols when their number
+            // is even.
             Protocols::Mixed => (number ^ turn) & 1 == 1,
         };
         let (inside, server) = match family {
@@ -88,7 +90,7 @@ impl Flow {
     }
 }
 
-/// The server of a flow, as it knows itself.
+/// The server's own IPv4 address.
 pub(crate) fn server_of(number: u32) -> Ipv4Addr {
     Ipv4Addr::from(u32::from(SERVERS) | (mix(u64::from(number)) as u32 & 0xffff))
 }
@@ -99,7 +101,7 @@ fn inside6(subscriber: u32) -> Ipv6Addr {
     Ipv6Addr::from(network | 1)
 }
 
-/// An IPv4 address behind [`POOL6`] (RFC 6052 2.2, a /96).
+/// An IPv4 address embedded in [`POOL6`] (RFC 6052 2.2, a /96).
 pub fn embed(v4: Ipv4Addr) -> Ipv6Addr {
     Ipv6Addr::from(u128::from(POOL6) | u128::from(u32::from(v4)))
 }

@@ -4,7 +4,7 @@ use super::{Devices, Received};
 use gatun_io::BURST_MAX;
 use gatun_io_ether::{FrameSink as _, Frames};
 
-/// Receives a burst at most, and sends frames of device 1 back where `outside` wants it.
+/// Receives at most one burst, and sends frames of device 1 back if `outside` returns true.
 pub fn receive(
     frames: &mut impl Frames,
     mut outside: impl FnMut(&mut [u8]) -> bool,
@@ -38,7 +38,7 @@ impl<F: Frames> Devices for FrameDevices<F> {
         receive(&mut self.0, outside, inside)
     }
 
-    /// Frames that either device refused.
+    /// Frames that the devices refused to send.
     fn refused(&self) -> u64 {
         self.0.stats().tx_errors.iter().sum()
     }

@@ -4,23 +4,24 @@
 //!   subscribers ---- inside ===> [ translator ] ===> outside ---- servers
 //!    (sent here, and judged)                          (reflected at once)
 //! ```
-//! One thread does all of it, so that no clock is compared with another and nothing overtakes inside the generator.
+//! One thread does all of it: times come from one clock, and the generator itself reorders nothing.
 
 use super::{Family, Judge, Pace, Tally, Traffic, View, reflect};
 use std::time::{Duration, Instant};
 
 const ETHERNET: usize = 14;
-/// Packets sent at a time.
+/// Packets sent in one burst.
 const BURST: usize = 32;
-/// Silence after which no packet counts as in flight any more.
+/// Silence after which packets no longer count as in flight.
 const GIVEN_UP_AFTER_NS: u64 = 200_000_000;
-/// Silence that ends a stage while packets are in flight: the program in the middle may have had no processor for so long.
+/// Silence that ends a stage while packets are in flight: the translator may have had no processor for so
+/// long.
 const SILENCE: Duration = Duration::from_secs(2);
-/// Silence that ends a stage where the last packet has returned, and earlier ones have not.
+/// Silence that ends a stage if the last packet has returned and earlier ones have not.
 const SHORT_SILENCE: Duration = Duration::from_millis(50);
 /// Pause between two probes.
 const PROBE_EVERY: Duration = Duration::from_millis(10);
-/// Silence after which no further probe returns.
+/// Silence after which no further probe is expected.
 const PROBES_SETTLE: Duration = Duration::from_millis(50);
 
 /// Frames received in one turn.
@@ -28,7 +29,7 @@ const PROBES_SETTLE: Duration = Duration::from_millis(50);
 pub struct Received {
     /// Frames that arrived inside.
     pub inside: usize,
-    /// Whether more may wait, as a burst was full.
+    /// True if a burst was full, so that more frames may wait.
     pub is_full: bool,
 }
 
@@ -37,20 +38,21 @@ pub trait Devices {
     /// Sends a frame inside.
     fn send(&mut self, frame: &[u8]);
 
-    /// Takes a burst of waiting frames at most. `outside` changes a frame and tells whether it goes back.
+    /// Receives at most one burst of waiting frames. `outside` changes a frame and returns true to send it
+    /// back.
     fn receive(&mut self, outside: impl FnMut(&mut [u8]) -> bool, inside: impl FnMut(&[u8])) -> Received;
 
-    /// Gives way to other threads while there is nothing to do.
+    /// Yields to other threads while there is nothing to do.
     fn give_way(&self) {
         std::hint::spin_loop();
     }
 
-    /// Whether another program needs this thread's processor in order to reflect packets.
+    /// Returns true if another program needs this thread's processor to reflect packets.
     fn takes_turns(&self) -> bool {
         false
     }
 
-    /// Packets that the inside device refused: they were never sent.
+    /// Packets that the inside device refused to send.
     fn refused(&self) -> u64;
 }
 
@@ -59,16 +61,17 @@ pub trait Devices {
 pub enum Load {
     /// Packets a second.
     Rate(f64),
-    /// A window: at most so many packets are in flight, and each that returns makes room for another.
+    /// A window: at most this many packets are in flight, and each packet that returns makes room for
+    /// another.
     InFlight(u64),
 }
 
 /// End of a stage.
 #[derive(Clone, Copy, Debug)]
 pub enum Until {
-    /// So many packets have been sent.
+    /// Ends after this many packets.
     Packets(u64),
-    /// So much time has passed.
+    /// Ends after this much time.
     Elapsed(Duration),
 }
 
@@ -81,16 +84,16 @@ pub struct Stage {
     pub tx: u64,
     /// Packets that arrived outside and were reflected.
     pub reflected: u64,
-    /// Packets that arrived, of this stage's time.
+    /// Counts of the packets that arrived during this stage.
     pub tally: Tally,
-    /// Packets that the inside device refused.
+    /// Packets that the inside device refused to send.
     pub refused: u64,
-    /// Share of the time in which more packets waited for the generator than it takes at a time.
+    /// Share of the time in which more packets waited for the generator than one burst.
     pub generator_behind: f64,
 }
 
 impl Stage {
-    /// Packets that were sent and have not returned.
+    /// Packets that were sent and did not return.
     pub fn lost(&self) -> u64 {
         self.tx.saturating_sub(self.tally.received)
     }
@@ -102,7 +105,7 @@ pub struct Generator<D: Devices> {
     traffic: Traffic,
     judge: Judge,
     clock: Instant,
-    /// Room for a frame; its Ethernet header is written once.
+    /// Frame buffer; its Ethernet header is written once.
     frame: Vec<u8>,
     /// Number of the next packet.
     next: u64,
@@ -112,7 +115,7 @@ pub struct Generator<D: Devices> {
 }
 
 impl<D: Devices> Generator<D> {
-    /// A generator whose frames go from one MAC address to another.
+    /// A generator that sends frames from one MAC address to another.
     pub fn new(devices: D, traffic: Traffic, from: [u8; 6], to: [u8; 6]) -> Generator<D> {
         let mut frame = vec![0; ETHERNET + traffic.packet_len_max()];
         frame[..6].copy_from_slice(&to);
@@ -131,17 +134,17 @@ impl<D: Devices> Generator<D> {
         }
     }
 
-    /// Its devices.
+    /// The generator's devices.
     pub fn devices(&self) -> &D {
         &self.devices
     }
 
-    /// Its traffic.
+    /// The generator's traffic.
     pub fn traffic(&self) -> &Traffic {
         &self.traffic
     }
 
-    /// Its judge.
+    /// The generator's judge.
     pub fn judge(&mut self) -> &mut Judge {
         &mut self.judge
     }
@@ -151,17 +154,17 @@ impl<D: Devices> Generator<D> {
         self.judge.tally()
     }
 
-    /// Packets sent so far, those left out that its device refused.
+    /// Packets sent so far, without those that the device refused.
     pub fn tx(&self) -> u64 {
         self.next - self.devices.refused()
     }
 
-    /// Nanoseconds since its beginning.
+    /// Nanoseconds since the generator was made.
     pub fn now_ns(&self) -> u64 {
         self.clock.elapsed().as_nanos() as u64
     }
 
-    /// Sends probes until one returns; tells whether one did within `max`. Probes are in no count.
+    /// Sends probes until one returns; returns true if one did within `max`. No counter includes probes.
     pub fn wait_until_open(&mut self, max: Duration) -> bool {
         let spec = self.traffic.spec();
         let probes = Traffic::new(super::Spec { seed: !spec.seed, ..spec });
@@ -190,8 +193,8 @@ impl<D: Devices> Generator<D> {
         is_open
     }
 
-    /// Sends until the stage is over or `watch` returns false, then waits for packets in flight. `watch` is called each turn with
-    /// the time and the share of the stage that is done.
+    /// Sends until the stage is over or `watch` returns false, then waits for packets in flight. Each turn
+    /// calls `watch` with the time and the completed share of the stage.
     pub fn stage(
         &mut self,
         load: Load,
@@ -209,7 +212,7 @@ impl<D: Devices> Generator<D> {
         let mut behind = Behind::default();
         let mut last_arrival_ns = begin_ns;
         let end_ns = loop {
-            // Reading the clock is a good part of a packet's cost here: one reading serves the whole turn.
+            // Reading the clock is a good part of a packet's cost here, so the turn reads it once.
             let now_ns = self.now_ns();
             behind.turn(now_ns);
             let (done, all, left) = match until {
@@ -236,7 +239,7 @@ impl<D: Devices> Generator<D> {
                 self.given_up = self.next;
                 last_arrival_ns = now_ns;
             }
-            // At a steady rate there is always something to send.
+            // At a steady rate there always is a packet to send.
             if count == 0 || self.devices.takes_turns() && rate.is_some() {
                 self.devices.give_way();
             }
@@ -254,7 +257,8 @@ impl<D: Devices> Generator<D> {
         }
     }
 
-    /// Packets in flight: those sent after the last one that returned, as all take one path, and none overtakes another.
+    /// Packets in flight: those sent after the last one that returned. All take one path, and none overtakes
+    /// another.
     fn in_flight(&self) -> u64 {
         self.next.saturating_sub(self.judge.next_number().max(self.given_up))
     }
@@ -264,7 +268,7 @@ impl<D: Devices> Generator<D> {
         self.tally().lost(self.next)
     }
 
-    /// Packets that will not return.
+    /// Packets that are not in flight and did not return.
     pub fn lost(&self) -> u64 {
         self.missing().saturating_sub(self.in_flight())
     }
@@ -277,7 +281,7 @@ impl<D: Devices> Generator<D> {
         }
     }
 
-    /// Takes a burst of waiting frames at most, at both devices.
+    /// Receives at most one burst of waiting frames from both devices.
     fn receive(&mut self) -> Received {
         let Generator { devices, judge, reflected, clock, .. } = self;
         let turn_back = |frame: &mut [u8]| {
@@ -288,7 +292,7 @@ impl<D: Devices> Generator<D> {
             *reflected += u64::from(turns);
             turns
         };
-        // The clock is read once, with the first frame.
+        // The first frame reads the clock, for the whole burst.
         let mut now_ns = None;
         devices.receive(turn_back, |frame| {
             let now_ns = *now_ns.get_or_insert_with(|| clock.elapsed().as_nanos() as u64);
@@ -296,7 +300,7 @@ impl<D: Devices> Generator<D> {
         })
     }
 
-    /// Receives until all packets have returned, or none has for a while.
+    /// Receives until all packets have returned, or none has returned for a while.
     fn drain(&mut self) {
         let mut last = (self.reflected, self.missing());
         let mut since = Instant::now();
@@ -314,14 +318,14 @@ impl<D: Devices> Generator<D> {
         self.given_up = self.next;
     }
 
-    /// Receives a burst, and sleeps for a moment where nothing arrives.
+    /// Receives a burst, and sleeps for a moment if nothing arrived inside.
     pub fn settle(&mut self) {
         if self.receive().inside == 0 {
             std::thread::sleep(Duration::from_micros(100));
         }
     }
 
-    /// Sends nothing for a time, and receives.
+    /// Only receives for a time.
     pub fn idle(&mut self, time: Duration) {
         let begin = Instant::now();
         while begin.elapsed() < time {
@@ -330,14 +334,14 @@ impl<D: Devices> Generator<D> {
     }
 }
 
-/// Time during which more packets waited for the generator than it takes at a time, which makes it the limit. The time with any
-/// packet at all would say less: one that polls often finds some packets in most turns.
+/// Time in which more packets waited for the generator than one burst: the generator was the limit. The time
+/// with any packet waiting would say less, because frequent polling finds a few packets in most turns.
 #[derive(Default)]
 struct Behind {
     total_ns: u64,
-    /// Begin of the turn at hand.
+    /// Start of the current turn.
     since_ns: u64,
-    /// Whether this turn found a full burst.
+    /// True if this turn found a full burst.
     is: bool,
 }
 
@@ -357,7 +361,7 @@ mod tests {
     use crate::traffic::{Protocols, Sizes, Spec};
     use std::collections::VecDeque;
 
-    /// A cable that reflects in the middle, drops every so many frames, and is closed for the first ones.
+    /// A cable that reflects frames, drops every `drop_every`th, and loses all before it opens.
     struct Cable {
         waiting: VecDeque<Vec<u8>>,
         sent: u64,
@@ -405,7 +409,7 @@ mod tests {
     }
 
     #[test]
-    fn probes_open_the_way_and_are_in_no_count() {
+    fn no_counter_includes_the_probes_that_wait_for_an_open_path() {
         let mut generator = generator(3, u64::MAX);
         assert!(generator.wait_until_open(Duration::from_secs(5)));
         assert_eq!(generator.tally(), &Tally::default());

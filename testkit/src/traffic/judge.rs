@@ -1,4 +1,4 @@
-//! What arrived, and whether it is what was sent.
+//! Judge of the packets that arrive: it compares them with what was sent.
 
 use crate::packet::in_place::pseudo_sum;
 use crate::traffic::flows::{Family, Flow, server_of};
@@ -8,45 +8,46 @@ use crate::traffic::window::{Arrival, Window};
 use hdrhistogram::Histogram;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// Where the judge stands.
+/// Position of the judge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum View {
-    /// With the inside hosts: packets come back from the servers, as the hosts' own family has them.
+    /// At the inside hosts: packets come back from the servers, in the hosts' own family.
     Returned,
-    /// With the servers: packets have this family, and the inside host's address may have become another.
+    /// At the servers: packets have this family, and the inside host's address may be translated.
     Arrived(Family),
 }
 
-/// What was counted. Every packet given to the judge is in one of `received`, `duplicates`, `late`, `corrupted` or `foreign`.
+/// Counters. Every packet given to the judge is in one of `received`, `duplicates`, `late`, `corrupted` or
+/// `foreign`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
     /// Different packets that arrived as they were sent.
     pub received: u64,
-    /// Of these, those that came after a later one of their flow.
+    /// Received packets that came after a later one of their flow.
     pub reordered: u64,
-    /// Packets that had arrived before.
+    /// Packets that arrived again.
     pub duplicates: u64,
-    /// Packets so late that nobody knows whether they had arrived before.
+    /// Packets too late to tell if they are duplicates.
     pub late: u64,
-    /// Packets of the traffic whose header, length, payload or checksum is not what it has to be, or which came to the wrong end.
+    /// Packets of the traffic with a wrong header, length, payload or checksum, or at the wrong end.
     pub corrupted: u64,
-    /// Of these, those whose stamp is right: they are not lost.
+    /// Corrupted packets with a correct stamp: they are not lost.
     pub corrupted_known: u64,
     /// ICMP messages.
     pub icmp: u64,
-    /// All else that is not of the traffic.
+    /// Other packets that are not of the traffic.
     pub foreign: u64,
     /// Bytes of the packets `received`, IP header included.
     pub bytes: u64,
 }
 
 impl Tally {
-    /// How many of `sent` packets did not arrive, in whatever state.
+    /// Number of `sent` packets that did not arrive, intact or corrupted.
     pub fn lost(&self, sent: u64) -> u64 {
         sent.saturating_sub(self.received + self.corrupted_known)
     }
 
-    /// Counts since an earlier one.
+    /// Differences to earlier counts.
     pub fn since(&self, before: &Tally) -> Tally {
         Tally {
             received: self.received - before.received,
@@ -61,16 +62,16 @@ impl Tally {
         }
     }
 
-    /// Packets that a faultless path does not have: corrupted, repeated, reordered or too late.
+    /// Packets that a faultless path does not have: corrupted, duplicate, reordered or too late.
     pub fn damaged(&self) -> u64 {
         self.corrupted + self.duplicates + self.reordered + self.late
     }
 }
 
-/// An empty histogram of times in ns, as long as a stamp can tell (78 hours), with an error below one per cent.
+/// An empty histogram of times in ns, up to a stamp's limit (78 hours), with an error below one per cent.
 ///
 /// # Panics
-/// Never: the bounds are constants that the histogram accepts.
+/// Never panics: the bounds are constants that the histogram accepts.
 pub fn latencies() -> Histogram<u64> {
     Histogram::new_with_bounds(1, 1 << 48, 2).expect("bounds in order")
 }
@@ -85,7 +86,7 @@ pub struct Judge {
 }
 
 impl Judge {
-    /// One for this traffic; it takes 8 MB.
+    /// A judge of this traffic; it takes 8 MB.
     pub fn new(traffic: &Traffic, view: View) -> Judge {
         Judge {
             traffic: traffic.clone(),
@@ -96,22 +97,22 @@ impl Judge {
         }
     }
 
-    /// What was counted so far.
+    /// Counts so far.
     pub fn tally(&self) -> &Tally {
         &self.tally
     }
 
-    /// One more than the highest number that has arrived: what was sent later is on its way, or lost.
+    /// One more than the highest number that has arrived: later packets are in flight or lost.
     pub fn next_number(&self) -> u64 {
         self.window.end()
     }
 
-    /// Takes the delays of what was received since it was asked last.
+    /// Takes the delays of the packets received since the last call.
     pub fn take_latency(&mut self) -> Histogram<u64> {
         std::mem::replace(&mut self.latency, latencies())
     }
 
-    /// Judges an IP packet that arrived at `now_ns`, by the clock that the sender's time is from.
+    /// Judges an IP packet that arrived at `now_ns` of the sender's clock.
     pub fn packet(&mut self, now_ns: u64, packet: &[u8]) {
         match self.identify(packet) {
             Verdict::Foreign => self.tally.foreign += 1,
@@ -143,8 +144,9 @@ impl Judge {
         }
     }
 
-    /// Whether a later packet of its flow has arrived. A flow has one packet in each round, and its number is known: nothing has to
-    /// be kept for each flow, of which there may be millions, each in a line of memory of its own.
+    /// Returns true if a later packet of the same flow has arrived. A flow has one packet in each round,
+    /// with a computable number, so the judge needs no state per flow; millions of flows would each touch a
+    /// cache line.
     #[cold]
     fn is_overtaken(&self, stamp: &Stamp) -> bool {
         let (flows, end) = (u64::from(self.traffic.flows()), self.window.end());
@@ -173,7 +175,7 @@ impl Judge {
         if is_intact { Verdict::Intact(stamp) } else { Verdict::Corrupted(Some(stamp)) }
     }
 
-    /// Bytes of a packet where the judge stands.
+    /// Expected bytes of a packet at the judge's position.
     fn expected_len(&self, number: u64, flow: &Flow) -> usize {
         let sent = self.traffic.len(number, flow.protocol);
         match (self.traffic.spec().family, self.view) {
@@ -200,7 +202,7 @@ impl Judge {
         }
     }
 
-    /// Whether a packet that nobody can read claims to be of the traffic.
+    /// Returns true if the addresses of an unreadable packet are of the traffic.
     fn is_between_our_ends(&self, packet: &[u8], family: Family) -> bool {
         let Some((src, dst)) = addresses(packet, family) else { return false };
         let is_server = |address| match address {
@@ -229,7 +231,7 @@ fn not_ours(packet: &[u8]) -> Verdict {
     };
     match protocol {
         Some(1 | 58) => Verdict::Icmp,
-        // The header does not hold together, or it is a fragment: of the traffic, as nobody else speaks so here.
+        // A malformed header or a fragment; only this traffic uses these protocols here.
         Some(6 | 17 | 44) => Verdict::Corrupted(None),
         _ => Verdict::Foreign,
     }

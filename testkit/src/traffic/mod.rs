@@ -1,9 +1,9 @@
-//! Traffic of many subscribers, whose every packet carries its flow, its number and the time it was sent: so that loss,
-//! repetition, reordering, corruption and delay are known to the packet wherever it arrives.
+//! Traffic of many subscribers. Every packet carries its flow, its number and its send time, so that loss,
+//! duplicates, reordering, corruption and delay are known exactly.
 //!
-//! Nothing here knows a device, a clock or a thread. A driver asks [`Traffic::write`] for packet after packet, gives them
-//! to whatever carries them, and hands what arrives to a [`Judge`]. Both deal in IP packets; Ethernet headers are
-//! the driver's. [`reflect`] is what a host does that sends everything back.
+//! Nothing here uses a device, a clock or a thread. A driver asks [`Traffic::write`] for packets, sends
+//! them, and hands what arrives to a [`Judge`]. Both deal in IP packets; Ethernet headers are the driver's.
+//! [`reflect`] turns a packet back to its sender.
 //!
 //! ```
 //! use gatun_testkit::traffic::{Family, Judge, Protocols, Sizes, Spec, Traffic, View, reflect};
@@ -45,5 +45,5 @@ pub use pace::Pace;
 pub use packet::{Spec, Traffic, reflect};
 pub use sizes::{LAYER_2, Sizes};
 
-/// Bytes of the largest IP packet that is made: a frame of 9000 without its Ethernet header and check sequence.
+/// Bytes of the largest IP packet: a frame of 9000 without its Ethernet header and check sequence.
 pub const PACKET_MAX: usize = 9000 - LAYER_2;

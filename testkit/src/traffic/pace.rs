@@ -1,26 +1,26 @@
-//! When the next packets are due.
+//! Pacing: computes when the next packets are due.
 
-/// A steady rate. What could not be sent in time is sent later, up to a bound: a generator that was interrupted does
-/// not flood.
+/// A steady rate. Packets that could not be sent in time are sent later, up to a bound: an interrupted
+/// generator does not flood.
 #[derive(Clone, Debug)]
 pub struct Pace {
-    /// Packets a second; infinite where as fast as can be.
+    /// Packets a second; infinite for the maximum rate.
     rate: f64,
     begin_ns: u64,
     /// Packets since `begin_ns`.
     sent: u64,
 }
 
-/// The longest arrears that are made up for, ns.
+/// Longest delay that is made up for, ns.
 const ARREARS_MAX_NS: u64 = 10_000_000;
 
 impl Pace {
-    /// `packets_per_second` from `now_ns` on; `None` is as fast as can be.
+    /// `packets_per_second` from `now_ns` on; `None` is the maximum rate.
     pub fn new(packets_per_second: Option<f64>, now_ns: u64) -> Pace {
         Pace { rate: packets_per_second.unwrap_or(f64::INFINITY), begin_ns: now_ns, sent: 0 }
     }
 
-    /// How many packets are due at `now_ns`, at most `max`.
+    /// Number of packets due at `now_ns`, at most `max`.
     pub fn due(&mut self, now_ns: u64, max: usize) -> usize {
         if self.rate.is_infinite() {
             return max;
@@ -32,7 +32,7 @@ impl Pace {
         owed(elapsed_ns).saturating_sub(self.sent).min(max as u64) as usize
     }
 
-    /// Tells that so many were sent.
+    /// Records that packets were sent.
     pub fn sent(&mut self, packets: usize) {
         self.sent += packets as u64;
     }
@@ -43,7 +43,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_rate_is_kept_and_a_pause_is_made_up_for_within_bounds() {
+    fn the_rate_is_steady_and_catches_up_after_a_pause_within_bounds() {
         let mut pace = Pace::new(Some(1_000_000.0), 5_000);
         let mut sent = 0;
         for now_us in 0..1_000 {

@@ -1,4 +1,4 @@
-//! Packets, from nothing but their number: what is sent, and what therefore has to arrive.
+//! Packets as a function of their number: the packet to send, and the packet to expect.
 
 use crate::packet::in_place::{checksum_field, fold, sum, write_ip_header};
 use crate::traffic::PACKET_MAX;
@@ -7,42 +7,42 @@ use crate::traffic::shuffle::Shuffle;
 use crate::traffic::sizes::{LAYER_2, Sizes};
 use crate::traffic::stamp::{STAMP_LEN, Stamp};
 
-/// Every so many rounds a TCP-like flow sends a SYN: sessions that were ended open again.
+/// Rounds between two SYNs of a TCP-like flow, which reopen ended sessions.
 const SYN_EVERY: u64 = 4;
 const TCP_SYN: u8 = 0x02;
 const TCP_ACK: u8 = 0x10;
 
-/// What traffic is wanted.
+/// Parameters of the traffic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Spec {
-    /// What inside hosts speak.
+    /// IP version of the inside hosts.
     pub family: Family,
-    /// How many subscribers there are: at least 1.
+    /// Number of subscribers, at least 1.
     pub subscribers: u32,
-    /// Flows of each: 1 to 60,000.
+    /// Flows of each subscriber, 1 to 60,000.
     pub flows_per_subscriber: u32,
-    /// What the flows speak.
+    /// Protocols of the flows.
     pub protocols: Protocols,
-    /// How long packets are.
+    /// Frame sizes.
     pub sizes: Sizes,
-    /// Runs with different seeds have different orders, and do not take each other's packets for their own.
+    /// Seed of the order. Runs with different seeds do not accept each other's packets.
     pub seed: u64,
 }
 
-/// Traffic: a packet for every number. Packets of a round are one of each flow, in random order.
+/// Traffic: a packet for every number. A round has one packet of each flow, in random order.
 #[derive(Clone, Debug)]
 pub struct Traffic {
     spec: Spec,
     flows: u32,
     order: Shuffle,
-    /// What follows the stamp, as far as it is needed.
+    /// Payload after the stamp, as long as the largest packet needs.
     tail: Vec<u8>,
-    /// Ones' complement sums of its first n bytes, by n.
+    /// Ones' complement sums of the first n bytes of `tail`, by n.
     tail_sums: Vec<u16>,
 }
 
 impl Traffic {
-    /// Prepares it. Numbers outside their bounds are brought within.
+    /// Prepares the traffic. Numbers out of range are clamped.
     pub fn new(spec: Spec) -> Traffic {
         let subscribers = spec.subscribers.max(1);
         let flows_per_subscriber =
@@ -62,12 +62,12 @@ impl Traffic {
         Traffic { spec, flows, order: Shuffle::new(flows, spec.seed), tail, tail_sums }
     }
 
-    /// What was asked for, within bounds.
+    /// The parameters, clamped.
     pub fn spec(&self) -> Spec {
         self.spec
     }
 
-    /// How many flows there are.
+    /// Number of flows.
     pub fn flows(&self) -> u32 {
         self.flows
     }
@@ -77,16 +77,16 @@ impl Traffic {
         Flow::new(number, self.spec.subscribers, self.spec.family, self.spec.protocols)
     }
 
-    /// The number of a flow's packet of a round.
+    /// Number of a flow's packet in a round.
     pub(crate) fn number(&self, round: u64, flow: u32) -> u64 {
         round * u64::from(self.flows) + u64::from(self.order.place(round, flow))
     }
 
-    /// Writes the IP packet of this number, sent at `now_ns`, into `out` and returns its length: [`PACKET_MAX`] bytes are always
-    /// enough. A number is below 2^48 and used once.
+    /// Writes the IP packet of this number, sent at `now_ns`, into `out` and returns its length:
+    /// [`PACKET_MAX`] bytes are always enough. A number is below 2^48 and used once.
     ///
     /// # Panics
-    /// Where `out` is too short.
+    /// Panics if `out` is too short.
     pub fn write(&self, number: u64, now_ns: u64, out: &mut [u8]) -> usize {
         let (round, place) = (number / u64::from(self.flows), (number % u64::from(self.flows)) as u32);
         let flow_number = self.order.at(round, place);
@@ -99,14 +99,14 @@ impl Traffic {
         len
     }
 
-    /// Bytes of packet `number` of a flow of this protocol, where it is sent.
+    /// Bytes of packet `number` of a flow of this protocol, at the sender.
     pub(crate) fn len(&self, number: u64, protocol: Protocol) -> usize {
         let headers = ip_header_len(self.spec.family) + protocol.header_len();
         let frame = self.spec.sizes.frame(number).min(PACKET_MAX + LAYER_2);
         frame.saturating_sub(LAYER_2).max(headers + STAMP_LEN)
     }
 
-    /// The longest packet that is made, bytes.
+    /// Bytes of the longest packet.
     pub fn packet_len_max(&self) -> usize {
         let sizes = self.spec.sizes.frame_max().clamp(LAYER_2, PACKET_MAX + LAYER_2) - LAYER_2;
         sizes.max(ip_header_len(self.spec.family) + Protocol::Tcp.header_len() + STAMP_LEN)
@@ -137,7 +137,7 @@ impl Traffic {
         out[checksum_at..checksum_at + 2].copy_from_slice(&checksum.to_be_bytes());
     }
 
-    /// Whether a datagram's bytes behind the stamp are what they were, and its checksum is right.
+    /// Returns true if the bytes after the stamp are unchanged and the checksum is right.
     pub(crate) fn is_intact(&self, protocol: Protocol, pseudo: u32, datagram: &[u8]) -> bool {
         let payload = protocol.header_len() + STAMP_LEN;
         let Some((head, tail)) = datagram.split_at_checked(payload) else { return false };
@@ -147,8 +147,8 @@ impl Traffic {
     }
 }
 
-/// Sends a packet of TCP or UDP back to where it came from: addresses and ports change places, which no checksum
-/// notices. Says whether it was one.
+/// Turns a TCP or UDP packet back to its sender: swaps addresses and ports, which changes no checksum.
+/// Returns true if it was such a packet.
 pub fn reflect(packet: &mut [u8]) -> bool {
     let Some((_, protocol, at)) = read_ip_header(packet) else { return false };
     let addresses = if at == 40 { 8..40 } else { 12..20 };
@@ -178,8 +178,8 @@ fn checksum_at(protocol: Protocol) -> usize {
     }
 }
 
-/// Version, protocol and length of the header of a packet without options, extension headers or fragmentation, whose length
-/// field is true and whose IPv4 header sums up.
+/// Family, protocol and header length of a packet without options, extension headers or fragmentation;
+/// `None` if its length field or its IPv4 header checksum is wrong.
 pub(crate) fn read_ip_header(packet: &[u8]) -> Option<(Family, Option<Protocol>, usize)> {
     let protocol = |number| match number {
         6 => Some(Protocol::Tcp),

@@ -1,9 +1,9 @@
-//! A random order of flows, each once in every round, that takes no memory: a Feistel network over the numbers, walked
-//! until it is within them.
+//! A random order of flows, each once in every round, without memory: a Feistel network over a power of
+//! four, applied again until the number is in range.
 
 use crate::traffic::flows::mix;
 
-/// Turns of the network.
+/// Rounds of the Feistel network.
 const TURNS: u32 = 3;
 
 /// An order of the numbers below `count`.
@@ -15,7 +15,7 @@ pub(crate) struct Shuffle {
 }
 
 impl Shuffle {
-    /// `count` is 1 at least.
+    /// Makes an order; `count` is at least 1.
     pub(crate) fn new(count: u32, seed: u64) -> Shuffle {
         let bits = u32::BITS - (count.max(2) - 1).leading_zeros();
         Shuffle { count: count.max(1), half_bits: bits.div_ceil(2), key: mix(seed) }
@@ -25,8 +25,8 @@ impl Shuffle {
     pub(crate) fn at(&self, round: u64, place: u32) -> u32 {
         let key = mix(self.key ^ round);
         let mut number = place;
-        // Less than four times as many numbers as are within: a few steps on average, and an end, as a permutation's
-        // cycle comes back to `place`, which is within.
+        // The network has less than four times as many numbers as are in range: a few steps on average. The
+        // loop ends, because a permutation's cycle comes back to `place`, which is in range.
         loop {
             number = self.step(number, key);
             if number < self.count {
@@ -35,7 +35,7 @@ impl Shuffle {
         }
     }
 
-    /// Where a number is in round `round`: [`at`](Self::at), the other way.
+    /// Place of a number in round `round`: the inverse of [`at`](Self::at).
     pub(crate) fn place(&self, round: u64, number: u32) -> u32 {
         let key = mix(self.key ^ round);
         let mut place = number;
@@ -99,7 +99,7 @@ mod tests {
         let near = (1..count)
             .filter(|&place| shuffle.at(0, place).abs_diff(shuffle.at(0, place - 1)) < count / 64)
             .count();
-        // Of a random order, 1 in 32.
+        // In a random order, 1 in 32.
         let expected = count as usize / 32;
         assert!((expected / 2..expected * 2).contains(&near), "{near}");
     }

@@ -1,18 +1,18 @@
-//! How long the packets are.
+//! Frame sizes.
 
 use crate::traffic::flows::mix;
 
-/// Bytes of a frame that are no part of its packet: Ethernet header and frame check sequence.
+/// Bytes of a frame outside its packet: Ethernet header and frame check sequence.
 pub const LAYER_2: usize = 18;
 
-/// Sizes of frames where the inside host sends them, in bytes, Ethernet header and frame check sequence included, as
-/// RFC 2544 9 counts. What is too small for the headers and the stamp is made as large as these need: 84 bytes for UDP over IPv6 (RFC
+/// Sizes of the inside hosts' frames in bytes, with Ethernet header and frame check sequence, as RFC 2544 9
+/// counts. Frames too small for the headers and the stamp are enlarged: to 84 bytes for UDP over IPv6 (RFC
 /// 8219 4.3), 64 over IPv4, and 12 more for TCP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sizes {
-    /// All the same: 64 to 9000.
+    /// All frames have this size, 64 to 9000.
     Fixed(usize),
-    /// Of twelve frames seven have 64 bytes, four 594 and one 1518 ("simple IMIX").
+    /// Of twelve frames, seven have 64 bytes, four 594 and one 1518 ("simple IMIX").
     Imix,
 }
 

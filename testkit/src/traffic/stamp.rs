@@ -1,10 +1,10 @@
-//! What a packet says about itself, in the first bytes of its payload.
+//! Stamp: the identity of a packet, in the first bytes of its payload.
 //!
 //! ```text
 //!   0        4                    10                   16     18
 //!   | flow   | number             | time, ns           | check |      big-endian
 //! ```
-//! `check` ties the others together with the run's seed: what is not of this run, or changed on the way, shows.
+//! `check` covers the other fields and the run's seed: it exposes packets of other runs and changed packets.
 
 use crate::traffic::flows::mix;
 
@@ -16,9 +16,9 @@ const MASK: u64 = (1 << 48) - 1;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Stamp {
     pub(crate) flow: u32,
-    /// Below 2^48.
+    /// Number of the packet, below 2^48.
     pub(crate) number: u64,
-    /// Below 2^48: it begins anew every 78 hours.
+    /// Send time, below 2^48: it wraps every 78 hours.
     pub(crate) time_ns: u64,
 }
 
@@ -41,7 +41,7 @@ impl Stamp {
         bytes
     }
 
-    /// The stamp at the beginning of a payload, where its check is right.
+    /// Reads the stamp at the start of a payload; `None` if its check is wrong.
     pub(crate) fn read(payload: &[u8], seed: u64) -> Option<Stamp> {
         let bytes: &[u8; STAMP_LEN] = payload.first_chunk()?;
         let [high0, high1, rest @ ..] = *bytes;
@@ -54,7 +54,7 @@ impl Stamp {
         (stamp.check(seed) == whole as u16).then_some(stamp)
     }
 
-    /// Nanoseconds from its making to `now_ns`.
+    /// Nanoseconds from the stamp's time to `now_ns`.
     pub(crate) fn age_ns(&self, now_ns: u64) -> u64 {
         now_ns.wrapping_sub(self.time_ns) & MASK
     }
@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_is_read_and_another_run_s_is_not() {
+    fn a_stamp_is_read_back_only_with_the_seed_of_its_run() {
         let stamp = Stamp { flow: 0x8123_4567, number: 0xfedc_ba98_7654, time_ns: 0x8000_0000_0001 };
         let bytes = stamp.bytes(3);
         assert_eq!(Stamp::read(&bytes, 3), Some(stamp));

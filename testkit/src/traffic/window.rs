@@ -1,14 +1,14 @@
-//! Which numbers have arrived, of the latest.
+//! Window of the latest numbers that have arrived.
 
 /// Bits of the window: at ten million packets a second, the last six seconds.
 const BITS: u64 = 1 << 26;
 
-/// What is known of a number when it arrives.
+/// State of a number on arrival.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Arrival {
     First,
     Again,
-    /// So long after others that nobody knows whether it is the first of its number.
+    /// Too far behind to tell if it is the first of its number.
     TooLate,
 }
 
@@ -37,7 +37,7 @@ impl Window {
         if known { Arrival::Again } else { Arrival::First }
     }
 
-    /// Whether a number has arrived that is not further behind the end than the window reaches.
+    /// Returns true if a number has arrived; the number must lie within the window.
     pub(crate) fn has(&self, number: u64) -> bool {
         number < self.end && self.bits[(number % BITS / 64) as usize] & 1 << (number % 64) != 0
     }
@@ -47,7 +47,7 @@ impl Window {
         self.end
     }
 
-    /// Forgets those that the numbers up to this one take the place of.
+    /// Clears the bits that the numbers up to this one reuse.
     fn advance(&mut self, number: u64) {
         let mut next = self.end.max((number + 1).saturating_sub(BITS));
         while next <= number {
@@ -74,14 +74,14 @@ mod tests {
         assert_eq!(window.arrives(5), Arrival::First);
         assert_eq!(window.arrives(3), Arrival::First);
         assert_eq!(window.arrives(5), Arrival::Again);
-        // Where 5's bit stood, and a bit's distance around.
+        // The bit that 5 used, one window later.
         assert_eq!(window.arrives(BITS + 4), Arrival::First);
         assert_eq!(window.arrives(5), Arrival::Again);
         assert_eq!(window.arrives(4), Arrival::First.min_known(BITS + 5 - 4));
         assert_eq!(window.arrives(BITS + 5), Arrival::First);
         assert_eq!(window.arrives(5), Arrival::TooLate);
         assert_eq!(window.arrives(6), Arrival::First);
-        // A leap over more than the whole.
+        // A leap over more than the whole window.
         assert_eq!(window.arrives(9 * BITS + 77), Arrival::First);
         assert_eq!(window.arrives(8 * BITS + 78), Arrival::First);
         assert_eq!(window.arrives(8 * BITS + 78), Arrival::Again);
@@ -89,7 +89,7 @@ mod tests {
     }
 
     impl Arrival {
-        /// What is expected of a number that far behind the end.
+        /// Expected state of a number so far behind the end.
         fn min_known(self, behind: u64) -> Arrival {
             if behind > BITS { Arrival::TooLate } else { self }
         }

@@ -1,4 +1,4 @@
-//! Crates of the workspace, as cargo knows them, and the arrows that are allowed between them.
+//! Crates of the workspace from cargo, and the allowed arrows between them.
 
 use super::rules::Rules;
 use cargo_metadata::{DependencyKind, MetadataCommand, Package};
@@ -7,11 +7,11 @@ use std::path::{Path, PathBuf};
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Crate {
-    /// Without the prefix `gatun-`; the command is `gatun`.
+    /// Name without the prefix `gatun-`; the command is `gatun`.
     pub(crate) name: String,
     /// Crates of the workspace that it uses outside tests.
     pub(crate) uses: BTreeSet<String>,
-    /// Root files of its libraries, programs, examples and benches: no tests.
+    /// Root files of its libraries, programs, examples and benches, without tests.
     pub(crate) roots: Vec<PathBuf>,
 }
 
@@ -45,7 +45,7 @@ fn of(package: &Package, names: &BTreeSet<&str>) -> Crate {
     }
 }
 
-/// Differences between the arrows that are there and those that are allowed.
+/// Differences between the actual and the allowed arrows.
 pub(crate) fn faults(crates: &[Crate], rules: &Rules) -> Vec<String> {
     let mut faults = Vec::new();
     let mut below = BTreeSet::new();
@@ -58,14 +58,14 @@ pub(crate) fn faults(crates: &[Crate], rules: &Rules) -> Vec<String> {
         }
         below.insert(rule.name.clone());
         let Some(one) = there.get(rule.name.as_str()) else {
-            faults.push(format!("structure.toml: there is no crate `{}`", rule.name));
+            faults.push(format!("structure.toml: unknown crate `{}`", rule.name));
             continue;
         };
         for name in one.uses.difference(&allowed) {
             faults.push(format!("crate `{}` uses `{name}`: structure.toml does not allow it", rule.name));
         }
         for name in allowed.difference(&one.uses) {
-            faults.push(format!("structure.toml: `{}` does not use `{name}` any more", rule.name));
+            faults.push(format!("structure.toml: `{}` no longer uses `{name}`", rule.name));
         }
         faults.extend(promises(one, rule.no_std, rule.has_unsafe));
     }
@@ -74,7 +74,7 @@ pub(crate) fn faults(crates: &[Crate], rules: &Rules) -> Vec<String> {
     faults
 }
 
-/// Attributes that a crate's library has to begin with.
+/// Faults of a crate's library that lacks a required attribute.
 fn promises(one: &Crate, no_std: bool, has_unsafe: bool) -> Vec<String> {
     let mut faults = Vec::new();
     let libraries =
@@ -113,26 +113,26 @@ mod tests {
         [[crate]]\nname = \"nat\"\nis = \"\"\nuses = [\"wire\"]\n";
 
     #[test]
-    fn crates_that_use_what_is_allowed_are_no_fault() {
+    fn crates_with_allowed_arrows_are_no_fault() {
         assert_eq!(faults(&[one("nat", &["wire"]), one("wire", &[])], &rules(TWO)), [""; 0]);
     }
 
     #[test]
-    fn an_arrow_that_is_not_allowed_a_stale_one_and_an_unknown_crate_are_faults() {
+    fn forbidden_arrows_stale_arrows_and_unknown_crates_are_faults() {
         let there = [one("wire", &["nat"]), one("nat", &[]), one("new", &[])];
         let faults = faults(&there, &rules(TWO));
         assert_eq!(
             faults,
             [
                 "crate `wire` uses `nat`: structure.toml does not allow it",
-                "structure.toml: `nat` does not use `wire` any more",
+                "structure.toml: `nat` no longer uses `wire`",
                 "crate `new` is missing in structure.toml"
             ]
         );
     }
 
     #[test]
-    fn the_table_itself_may_not_point_upwards() {
+    fn the_table_of_rules_may_not_point_upwards() {
         let upward = "[[crate]]\nname = \"wire\"\nis = \"\"\nuses = [\"nat\"]\n\
             [[crate]]\nname = \"nat\"\nis = \"\"\nuses = []\n";
         let faults = faults(&[one("nat", &[]), one("wire", &["nat"])], &rules(upward));

@@ -44,7 +44,7 @@ impl Graph {
         cycles.into_iter().collect()
     }
 
-    /// The arrows without those that a longer way implies.
+    /// The arrows without those that a longer path implies.
     pub(crate) fn reduced(&self) -> Graph {
         let mut reduced = Graph::default();
         for (from, to) in self.arrows() {
@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn an_arrow_that_a_longer_way_implies_is_left_out() {
+    fn an_arrow_that_a_longer_path_implies_is_left_out() {
         let graph = graph(&[("a", "b"), ("b", "c"), ("a", "c")]).reduced();
         assert_eq!(graph.arrows().collect::<Vec<_>>(), [("a", "b"), ("b", "c")]);
     }

@@ -11,7 +11,7 @@ const DOCUMENT: &str = "ARCHITECTURE.md";
 const BEGIN: &str = "<!-- structure: drawn by `cargo xtask structure --write`; do not edit -->\n";
 const END: &str = "<!-- structure: end -->\n";
 
-/// A crate's height: one more than the highest that it uses.
+/// Height of a crate: one more than the highest crate that it uses.
 fn heights(crates: &[CrateRule]) -> BTreeMap<&str, usize> {
     let mut heights: BTreeMap<&str, usize> = BTreeMap::new();
     for one in crates {
@@ -62,7 +62,7 @@ fn draw(rules: &Rules) -> String {
     text
 }
 
-/// The document with the map in it as it is to be.
+/// The document with its map redrawn.
 fn with_map(document: &str, rules: &Rules) -> Option<String> {
     let (before, rest) = document.split_once(BEGIN)?;
     let (_, after) = rest.split_once(END)?;
@@ -78,7 +78,7 @@ fn read(root: &Path, rules: &Rules) -> Result<(String, String), String> {
 
 pub(crate) fn fault(root: &Path, rules: &Rules) -> Result<Option<String>, String> {
     let (text, drawn) = read(root, rules)?;
-    Ok((text != drawn).then(|| format!("{DOCUMENT}: the map is stale: cargo xtask structure --write")))
+    Ok((text != drawn).then(|| format!("{DOCUMENT}: the map is stale: run `cargo xtask structure --write`")))
 }
 
 pub(crate) fn write(root: &Path, rules: &Rules) -> Result<(), String> {
@@ -91,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_map_takes_the_place_of_the_one_before() {
+    fn the_map_replaces_the_previous_one() {
         let rules = Rules::parse(
             "[limits]\nfunction_lines = 70\nfile_lines = 600\nparameters = 6\n\
              [[crate]]\nname = \"wire\"\nis = \"packets\"\nuses = []\n\

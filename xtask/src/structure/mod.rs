@@ -1,7 +1,8 @@
 //! Structure of the code: layers of crates and of modules, import cycles, sizes, columns.
 //!
-//! `xtask/structure.toml` holds the rules as data, and the violations that are allowed for now. An entry there that no longer
-//! has a violation is a fault, so the list only shrinks. `--write` draws the map of crates and layers into ARCHITECTURE.md.
+//! `xtask/structure.toml` holds the rules as data, and the violations that are allowed for now. An entry
+//! without a violation is a fault, so the list only shrinks. `--write` draws the map of crates and layers
+//! into ARCHITECTURE.md.
 
 mod crates;
 mod graph;
@@ -16,7 +17,7 @@ use rules::Rules;
 use source::Source;
 use std::path::Path;
 
-/// Facts about the tree that the rules are compared with.
+/// Facts about the tree, for comparison with the rules.
 struct Facts {
     crates: Vec<Crate>,
     sources: Vec<Source>,
@@ -59,7 +60,7 @@ pub(crate) fn write(root: &Path) -> Result<(), String> {
     map::write(root, &Rules::read(root)?)
 }
 
-/// Prints the tables of allowed violations as the tree is now.
+/// Prints the violations of the tree as tables of allowed ones.
 pub(crate) fn list(root: &Path) -> Result<(), String> {
     let rules = Rules::read(root)?;
     let facts = Facts::read(root)?;

@@ -1,4 +1,4 @@
-//! Arrows between the modules of a crate: no cycle, and none from a layer to one above.
+//! Arrows between the modules of a crate: no cycle, and none from a layer to a higher one.
 
 use super::graph::Graph;
 use super::rules::{Layers, Rules, Upward};
@@ -6,7 +6,7 @@ use super::source::Source;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
-/// Names of the modules of one target: what each declares and imports.
+/// Declarations and imports of the modules of one target.
 #[derive(Debug, Default)]
 struct Names<'a> {
     children: BTreeMap<&'a [String], &'a BTreeSet<String>>,
@@ -20,10 +20,12 @@ impl<'a> Names<'a> {
         self.imports.insert(&source.module, imports.collect());
     }
 
-    /// The module, at most `depth` deep, that a path leads to; `None` for what the root, or a module above that depth, defines.
+    /// The module, at most `depth` deep, that a path leads to; `None` for items of the root or of a module
+    /// above that depth.
     fn module(&self, path: &[String], depth: usize) -> Option<String> {
         let mut path = path.to_vec();
-        // Each step replaces an imported name by its path; a bound keeps imports that name each other from looping.
+        // Each step replaces an imported name by its path. The bound ends loops of imports that name each
+        // other.
         for _ in 0..8 {
             let known = (0..path.len().min(depth)).take_while(|&i| {
                 path.get(..i)
@@ -43,8 +45,9 @@ impl<'a> Names<'a> {
     }
 }
 
-/// Arrows between the modules of each target, at most `depth` deep. A root is left out, and so is a folder's own file where
-/// there are modules below it: it may use all of them, and what it defines itself counts for none.
+/// Arrows between the modules of each target, at most `depth` deep. Roots, and a folder's own file if
+/// modules lie below it, are left out: they may use all of these modules, and their own items count for no
+/// module.
 fn graphs(sources: &[Source], depth: impl Fn(&str) -> usize) -> BTreeMap<(&str, &str), Graph> {
     let mut names: BTreeMap<&str, Names<'_>> = BTreeMap::new();
     for source in sources {
@@ -63,7 +66,7 @@ fn graphs(sources: &[Source], depth: impl Fn(&str) -> usize) -> BTreeMap<(&str, 
     graphs
 }
 
-/// Two levels where a crate has layers, which are folders; else the top-level modules.
+/// Two levels if a crate has layers, which are folders; otherwise the top-level modules.
 fn depth(rules: &Rules) -> impl Fn(&str) -> usize {
     |of| if rules.layers.iter().any(|layers| layers.of == of) { 2 } else { 1 }
 }
@@ -86,11 +89,7 @@ pub(crate) fn faults(sources: &[Source], rules: &Rules) -> Vec<String> {
     }
     let stale = rules.allowed.cycles.iter().zip(met).filter(|(_, met)| !met);
     faults.extend(stale.map(|(allowed, _)| {
-        format!(
-            "structure.toml: there is no such cycle in `{}` any more: {}",
-            allowed.of,
-            allowed.modules.join(", ")
-        )
+        format!("structure.toml: `{}` no longer has this cycle: {}", allowed.of, allowed.modules.join(", "))
     }));
     for layers in &rules.layers {
         let target = flat.iter().find(|((of, target), _)| *of == layers.of && target.ends_with("lib.rs"));
@@ -104,13 +103,13 @@ pub(crate) fn faults(sources: &[Source], rules: &Rules) -> Vec<String> {
     faults
 }
 
-/// A cycle's modules with the arrows between them.
+/// Modules of a cycle with the arrows between them.
 fn describe(graph: &Graph, cycle: &BTreeSet<String>) -> String {
     let inside = graph.arrows().filter(|(from, to)| cycle.contains(*from) && cycle.contains(*to));
     inside.map(|(from, to)| format!("{from} -> {to}")).collect::<Vec<_>>().join(", ")
 }
 
-/// Arrows from a layer to one above, and modules that are in no layer.
+/// Arrows from a layer to a higher one, and modules without a layer.
 fn upward(
     target: &str,
     graph: &Graph,
@@ -143,26 +142,25 @@ fn upward(
             let names = |path: &[String]| names.module(path, 1).is_some_and(|module| module == to);
             let files = files.filter(|source| source.paths.iter().any(|path| names(path)));
             let files: Vec<_> = files.map(|source| source.path.as_str()).collect();
-            faults.push(format!("{target}: `{from}` uses `{to}`, of a layer above: {}", files.join(", ")));
+            faults.push(format!("{target}: `{from}` uses `{to}`, of a higher layer: {}", files.join(", ")));
         }
     }
     faults.extend(
         allowed
             .iter()
-            .map(|(from, to)| format!("structure.toml: `{from}` of {target} does not use `{to}` any more")),
+            .map(|(from, to)| format!("structure.toml: `{from}` of {target} no longer uses `{to}`")),
     );
     let root = sources.iter().find(|source| source.target == target && source.module.is_empty());
     let there: BTreeSet<&str> = root.iter().flat_map(|root| &root.children).map(String::as_str).collect();
     let known: BTreeSet<&str> = height.keys().copied().collect();
-    faults
-        .extend(there.difference(&known).map(|module| format!("{target}: module `{module}` is in no layer")));
+    faults.extend(there.difference(&known).map(|module| format!("{target}: module `{module}` has no layer")));
     faults.extend(
         known.difference(&there).map(|module| format!("structure.toml: {target} has no module `{module}`")),
     );
     faults
 }
 
-/// Cycles that there are, as structure.toml has them.
+/// Existing cycles as entries of structure.toml.
 pub(crate) fn list(sources: &[Source], rules: &Rules) -> String {
     let mut text = String::new();
     for ((of, _), graph) in graphs(sources, depth(rules)) {
@@ -203,18 +201,15 @@ mod tests {
     }
 
     #[test]
-    fn an_allowed_cycle_is_no_fault_until_it_is_gone() {
+    fn an_allowed_cycle_is_a_fault_only_after_it_is_gone() {
         let allowed = "[[allowed.cycles]]\ncrate = \"nat\"\nmodules = [\"b\", \"a\"]\nwhy = \"w\"\n";
         assert_eq!(found(allowed, &circle()), [""; 0]);
         let [root, a, _] = circle();
-        assert_eq!(
-            found(allowed, &[root, a]),
-            ["structure.toml: there is no such cycle in `nat` any more: b, a"]
-        );
+        assert_eq!(found(allowed, &[root, a]), ["structure.toml: `nat` no longer has this cycle: b, a"]);
     }
 
     #[test]
-    fn a_crate_with_layers_is_looked_at_two_levels_deep() {
+    fn cycles_in_a_crate_with_layers_are_searched_two_levels_deep() {
         let layers =
             "[[layers]]\ncrate = \"nat\"\n[[layers.layer]]\nname = \"low\"\nis = \"\"\nmodules = [\"low\"]\n";
         let sources = [
@@ -227,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn an_allowed_arrow_upwards_is_no_fault_until_it_is_gone() {
+    fn an_allowed_arrow_upwards_is_a_fault_only_after_it_is_gone() {
         let layers = "[[layers]]\ncrate = \"nat\"\n[[layers.layer]]\nname = \"low\"\nis = \"\"\nmodules = [\"a\"]\n\
             [[layers.layer]]\nname = \"high\"\nis = \"\"\nmodules = [\"b\"]\n\
             [[allowed.upward]]\ncrate = \"nat\"\nfrom = \"a\"\nto = \"b\"\nwhy = \"w\"\n";
@@ -238,12 +233,12 @@ mod tests {
         );
         assert_eq!(
             found(layers, &[root(), sample(&["a"], ""), sample(&["b"], "")]),
-            ["structure.toml: `a` of src/lib.rs does not use `b` any more"]
+            ["structure.toml: `a` of src/lib.rs no longer uses `b`"]
         );
     }
 
     #[test]
-    fn a_layer_uses_no_layer_above_and_every_module_has_one() {
+    fn arrows_to_a_higher_layer_and_modules_without_a_layer_are_faults() {
         let layers = "[[layers]]\ncrate = \"nat\"\n[[layers.layer]]\nname = \"low\"\nis = \"\"\nmodules = [\"a\"]\n\
             [[layers.layer]]\nname = \"high\"\nis = \"\"\nmodules = [\"b\"]\n";
         let sources = [
@@ -253,7 +248,7 @@ mod tests {
         ];
         assert_eq!(
             found(layers, &sources),
-            ["src/lib.rs: `a` uses `b`, of a layer above: src/a.rs", "src/lib.rs: module `c` is in no layer"]
+            ["src/lib.rs: `a` uses `b`, of a higher layer: src/a.rs", "src/lib.rs: module `c` has no layer"]
         );
     }
 }

@@ -10,7 +10,7 @@ const FILE: &str = "xtask/structure.toml";
 #[serde(deny_unknown_fields)]
 pub(crate) struct Rules {
     pub(crate) limits: Limits,
-    /// From the bottom up: a crate uses only crates above it in the file, which stand lower in the map.
+    /// Crates from the bottom up: a crate uses only crates before it in the file.
     #[serde(rename = "crate")]
     pub(crate) crates: Vec<CrateRule>,
     /// Layers of modules inside a crate.
@@ -61,26 +61,26 @@ pub(crate) struct Layer {
     pub(crate) modules: Vec<String>,
 }
 
-/// Violations that exist. This list only shrinks.
+/// Existing violations. This list only shrinks.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Allowed {
-    /// Lines beyond the column limit, in all files together.
+    /// Number of lines beyond the column limit, in all files together.
     #[serde(default)]
     pub(crate) columns: usize,
     /// Import cycles among the top-level modules of a crate.
     #[serde(default)]
     pub(crate) cycles: Vec<Cycle>,
-    /// Arrows from a layer to one above.
+    /// Arrows from a layer to a higher one.
     #[serde(default)]
     pub(crate) upward: Vec<Upward>,
-    /// `path::function`, and its lines.
+    /// Functions (`path::function`) with their lines.
     #[serde(default)]
     pub(crate) functions: Vec<At>,
-    /// `path::function`, and its parameters.
+    /// Functions (`path::function`) with their parameters.
     #[serde(default)]
     pub(crate) parameters: Vec<At>,
-    /// A file, and its lines of code without tests.
+    /// Files with their lines of code without tests.
     #[serde(default)]
     pub(crate) files: Vec<At>,
 }

@@ -1,4 +1,4 @@
-//! Sizes of functions and files, numbers of parameters, columns.
+//! Sizes of functions and files, parameters, columns.
 
 use super::rules::{At, Rules};
 use super::source::Source;
@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::Path;
 
-/// `(place, size)` of all that is beyond a limit.
+/// Places beyond a limit, with their sizes.
 type Found = BTreeMap<String, usize>;
 
 fn keep_greatest(found: &mut Found, at: String, size: usize) {
@@ -30,7 +30,7 @@ fn files(sources: &[Source], limit: usize) -> Found {
     large.map(|source| (source.path.clone(), source.lines)).collect()
 }
 
-/// Differences between what is beyond a limit and what is allowed to be.
+/// Differences between the found sizes and the allowed ones.
 fn compare(what: &str, limit: usize, found: &Found, allowed: &[At]) -> Vec<String> {
     let mut faults = Vec::new();
     let known: BTreeMap<&str, usize> = allowed.iter().map(|entry| (entry.at.as_str(), entry.is)).collect();
@@ -47,7 +47,7 @@ fn compare(what: &str, limit: usize, found: &Found, allowed: &[At]) -> Vec<Strin
     }
     let stale = known.keys().filter(|at| !found.contains_key(**at));
     faults.extend(
-        stale.map(|at| format!("structure.toml: {at} has at most {limit} {what} now: take its entry away")),
+        stale.map(|at| format!("structure.toml: {at} has at most {limit} {what} now: remove its entry")),
     );
     faults
 }
@@ -92,7 +92,7 @@ fn max_width(root: &Path) -> Result<usize, String> {
     Ok(rustfmt.max_width)
 }
 
-/// Lines beyond the column limit, which rustfmt leaves where they are comments or in macros. Literals of text may be longer:
+/// Lines beyond the column limit: rustfmt leaves comments and macros. String literals may be longer, because
 /// nobody finds a message that is broken in two.
 fn wide_lines(source: &Source, width: usize) -> Vec<String> {
     let lines = source.text.lines().enumerate().map(|(i, line)| (i + 1, line));
@@ -104,7 +104,7 @@ fn wide_lines(source: &Source, width: usize) -> Vec<String> {
     .collect()
 }
 
-/// Violations of the limits, as entries of structure.toml.
+/// Violations of the limits as entries of structure.toml.
 pub(crate) fn list(sources: &[Source], rules: &Rules) -> String {
     let limits = &rules.limits;
     let tables = [
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_function_is_a_fault_unless_it_is_allowed_as_long_as_it_is() {
+    fn a_long_function_is_a_fault_unless_its_size_is_allowed() {
         let body = "    g();\n".repeat(80);
         let sources = [sample(&["a"], &format!("fn f() {{\n{body}}}\n"))];
         let found = functions(&sources, 70, |function| function.lines);
@@ -143,12 +143,12 @@ mod tests {
         );
         assert_eq!(
             compare("lines", 70, &Found::new(), &[at("src/a.rs::f", 82)]),
-            ["structure.toml: src/a.rs::f has at most 70 lines now: take its entry away"]
+            ["structure.toml: src/a.rs::f has at most 70 lines now: remove its entry"]
         );
     }
 
     #[test]
-    fn a_long_comment_is_a_fault_and_a_long_text_is_none() {
+    fn a_long_comment_is_a_fault_and_a_long_string_is_not() {
         let long = "x".repeat(120);
         let source = sample(&["a"], &format!("// {long}\nconst A: &str = \"{long}\";\n"));
         assert_eq!(wide_lines(&source, 110), ["src/a.rs:1: 123 columns, more than 110"]);

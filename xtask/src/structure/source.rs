@@ -1,4 +1,4 @@
-//! One source file: its functions, its size, its place in the module tree and the modules that it uses.
+//! One source file: its functions, its size, its place in the module tree, and the modules that it uses.
 //!
 //! Files are found through `mod` items, from the root file of each target. Items behind `#[cfg(test)]` are left out.
 
@@ -12,9 +12,9 @@ use syn::visit::{self, Visit};
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Source {
-    /// Relative to the repository.
+    /// Path relative to the repository.
     pub(crate) path: String,
-    /// The crate that it belongs to.
+    /// Name of its crate.
     pub(crate) of: String,
     /// Root file of its target.
     pub(crate) target: String,
@@ -25,13 +25,13 @@ pub(crate) struct Source {
     pub(crate) functions: Vec<Function>,
     /// Lines of code, without comments, blank lines and tests.
     pub(crate) lines: usize,
-    /// Paths that it names, from the target's root: imports and expressions.
+    /// Paths that it uses, from the target's root: in imports and expressions.
     pub(crate) paths: BTreeSet<Vec<String>>,
-    /// Names that the module imports, by which others can name the same, and the paths that they stand for.
+    /// Names that the module imports, under which others can use the same items, with their paths.
     pub(crate) exports: Vec<(String, Vec<String>)>,
-    /// Lines that are longer than they may be are looked for here.
+    /// Text of the file, searched for wide lines.
     pub(crate) text: String,
-    /// Lines that a literal of text touches.
+    /// Lines with a string literal.
     pub(crate) literals: BTreeSet<usize>,
 }
 
@@ -39,11 +39,11 @@ pub(crate) struct Source {
 pub(crate) struct Function {
     pub(crate) name: String,
     pub(crate) lines: usize,
-    /// Without `self`.
+    /// Number of parameters without `self`.
     pub(crate) parameters: usize,
 }
 
-/// All files of a crate's targets, but those of tests.
+/// All files of a crate's targets, without tests.
 pub(crate) fn read(root: &Path, of: &Crate) -> Result<Vec<Source>, String> {
     let mut sources = Vec::new();
     for file in &of.roots {
@@ -76,7 +76,7 @@ fn relative(root: &Path, path: &Path) -> String {
     path.strip_prefix(root).unwrap_or(path).display().to_string()
 }
 
-/// File of a module that `within` declares, and the folder of the modules that it declares itself.
+/// File of a module that `within` declares, and the folder of that module's own modules.
 fn locate(
     folder: &Path,
     within: &Path,
@@ -94,12 +94,13 @@ fn locate(
     found.map(|path| (path, own)).ok_or_else(|| format!("{}: `mod {name}` has no file", within.display()))
 }
 
-/// Reads a source's text; returns the modules that it declares in files of their own, with the file's name where it has one.
+/// Parses a source's text; returns the modules that it declares in other files, with the file's name if an
+/// attribute gives one.
 fn parse(source: &mut Source) -> Result<Vec<(String, Option<String>)>, String> {
     let file = syn::parse_file(&source.text).map_err(|error| format!("{}: {error}", source.path))?;
     let tokens: TokenStream = source.text.parse().map_err(|error| format!("{}: {error}", source.path))?;
     let mut reader = Reader { at: source.module.clone(), depth: source.module.len(), ..Reader::default() };
-    // Children are known before the paths that begin with them.
+    // Children first, because paths can begin with them.
     for item in file.items.iter().filter(|item| !is_test(item)) {
         if let syn::Item::Mod(module) = item
             && !only_exports(module)
@@ -119,7 +120,7 @@ fn parse(source: &mut Source) -> Result<Vec<(String, Option<String>)>, String> {
     Ok(reader.files)
 }
 
-/// Whether a module is only a name for items of other modules.
+/// Returns true if a module only names items of other modules.
 fn only_exports(module: &syn::ItemMod) -> bool {
     let items = module.content.as_ref().map(|(_, items)| items);
     items.is_some_and(|items| items.iter().all(|item| matches!(item, syn::Item::Use(_))))
@@ -163,14 +164,14 @@ fn span_lines(of: &impl syn::spanned::Spanned) -> (usize, usize) {
     (first, last)
 }
 
-/// Lines that tokens touch, without comments of documentation; and those that literals of text touch.
+/// Lines of code tokens without doc comments, and lines of string literals.
 fn code_lines(tokens: TokenStream, lines: &mut BTreeSet<usize>, literals: &mut BTreeSet<usize>) {
     let mut tokens = tokens.into_iter().peekable();
     while let Some(token) = tokens.next() {
         if let TokenTree::Punct(punct) = &token
             && punct.as_char() == '#'
         {
-            // `#[doc = ..]` and `#![doc = ..]`: what a comment of documentation is made into.
+            // A doc comment becomes `#[doc = ..]` or `#![doc = ..]`.
             if let Some(TokenTree::Punct(inner)) = tokens.peek()
                 && inner.as_char() == '!'
             {
@@ -200,10 +201,10 @@ fn code_lines(tokens: TokenStream, lines: &mut BTreeSet<usize>, literals: &mut B
     }
 }
 
-/// Collects what a file has, outside tests.
+/// Collects the facts about a file, outside tests.
 #[derive(Debug, Default)]
 struct Reader {
-    /// Module that is read now, from the target's root.
+    /// Module being read, from the target's root.
     at: Vec<String>,
     /// Length of the file's own module path.
     depth: usize,
@@ -217,7 +218,7 @@ struct Reader {
 }
 
 impl Reader {
-    /// A path as one from the target's root, where it begins there.
+    /// A path from the target's root; `None` if it begins elsewhere.
     fn resolve(&self, path: &[String]) -> Option<Vec<String>> {
         let mut at = self.at.clone();
         let mut rest = path;
@@ -276,7 +277,7 @@ impl Reader {
         if self.at.len() == self.depth {
             self.exports.push((name.to_string(), path.clone()));
         }
-        // The root's list of exports is no use of them.
+        // The root's list of exports does not count as a use.
         if !(exported && self.at.is_empty()) {
             self.paths.insert(path);
         }
@@ -337,7 +338,7 @@ impl<'ast> Visit<'ast> for Reader {
         visit::visit_path(self, path);
     }
 
-    // Of a macro's arguments, only `crate::` is looked at: the rest need not be Rust.
+    // Of a macro's arguments, only `crate::` is read: the rest need not be Rust.
     fn visit_macro(&mut self, item: &'ast syn::Macro) {
         self.macro_paths(item.tokens.clone());
     }
@@ -368,7 +369,7 @@ impl Reader {
     }
 }
 
-/// A source as a test writes it.
+/// A source for a test.
 #[cfg(test)]
 pub(crate) fn sample(module: &[&str], text: &str) -> Source {
     let module: Vec<String> = module.iter().map(|name| (*name).to_owned()).collect();
@@ -389,7 +390,7 @@ mod tests {
     }
 
     #[test]
-    fn imports_and_paths_are_told_from_the_targets_root() {
+    fn imports_and_paths_are_resolved_from_the_targets_root() {
         let source = sample(
             &["pool4", "map"],
             "use crate::{bib::{self, Key}, time::Instant as Now};\nuse super::Pool;\nuse std::fmt;\n\
@@ -410,14 +411,14 @@ mod tests {
     }
 
     #[test]
-    fn a_list_of_exports_is_no_use_but_an_import_of_the_root_is() {
+    fn an_export_of_the_root_is_no_use_and_an_import_is() {
         let source = sample(&[], "mod a;\nmod b;\npub use a::One;\nuse b::Two;\n");
         assert_eq!(joined(&source), ["b::Two"]);
         assert_eq!(source.exports.len(), 2);
     }
 
     #[test]
-    fn tests_comments_and_blank_lines_are_no_code() {
+    fn tests_comments_and_blank_lines_do_not_count_as_code() {
         let text = "//! Header.\n\n/// Doc.\nfn f() {\n    // Why.\n    g();\n}\n\n#[cfg(test)]\nmod tests {\n    use crate::x::Y;\n    fn t() {}\n}\n";
         let source = sample(&["a"], text);
         assert_eq!(source.lines, 3);

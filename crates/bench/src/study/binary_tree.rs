@@ -1,4 +1,4 @@
-//! A binary tree that nobody balances: as deep as the order of arrival makes it.
+//! Binary tree without balancing: its depth depends on the order of insertion.
 
 use super::table::{Full, Key, Outside, Record, Table, touched};
 use super::tree::{self, NONE, Place};

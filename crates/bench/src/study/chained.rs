@@ -1,4 +1,4 @@
-//! A hash table with a linked list for each place: as many places as translations.
+//! Hash table with a linked list per bucket, with as many buckets as translations.
 
 use super::table::{Full, Key, Outside, Places, Record, Table, touched};
 use gatun_mem::hash::Hasher64;

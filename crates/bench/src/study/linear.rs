@@ -1,12 +1,13 @@
-//! Linear search: one translation after the other.
+//! Linear search over an array of translations.
 //!
-//! The keys stand by themselves, densely, so that a scan reads nothing else, and several are compared at a time.
+//! Keys are stored separately and densely, so that a scan reads nothing else and compares several keys at a
+//! time.
 
 use super::table::{Full, Key, Outside, Record, Table, touched};
 use gatun_mem::hash::Hasher64;
 use gatun_mem::{HugeVec, OutOfMemory};
 
-/// Keys compared without a branch in between.
+/// Number of keys compared without a branch in between.
 const TOGETHER: usize = 16;
 
 pub(super) struct Linear {

@@ -1,12 +1,12 @@
-//! A hash table of cache lines, the structure that the study of 2015 ended with: a line holds two or three
-//! translations and the number of a further line. Half of the first lines' places are used.
+//! Hash table of cache lines, the result of the study of 2015: a line holds two or three translations and the
+//! number of a further line. Half of the slots in first lines are used.
 
 use super::table::{Full, Key, Outside, Places, Record, Table, touched};
 use gatun_mem::hash::Hasher64;
 use gatun_mem::{HugeVec, OutOfMemory, prefetch_read};
 use zerocopy::FromZeros;
 
-/// No further line: line 0 is somebody's first.
+/// No further line: line 0 is always a first line.
 const NONE: u32 = 0;
 
 #[derive(Clone, Copy, FromZeros)]
@@ -19,7 +19,7 @@ struct Line<const ITEMS: usize> {
 const _: () = assert!(size_of::<Line<2>>() == 64 && size_of::<Line<3>>() == 64);
 
 pub(super) struct Lines<const ITEMS: usize> {
-    /// The first lines, then further ones.
+    /// First lines, then further ones.
     lines: HugeVec<Line<ITEMS>>,
     first: usize,
     used: usize,
@@ -31,7 +31,7 @@ impl<const ITEMS: usize> Lines<ITEMS> {
         (n as usize * 2).div_ceil(ITEMS).max(1)
     }
 
-    /// First lines and further ones: about every twelfth needs one.
+    /// Number of first and further lines: about every twelfth first line needs a further one.
     fn all_lines(n: u32) -> usize {
         let first = Self::first_lines(n);
         first + first / 6 + 64

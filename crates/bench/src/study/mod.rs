@@ -1,10 +1,11 @@
-//! `gatun-bench study`: which structure should hold the translations? The question of "Analysis of high performance
-//! software NAT design approaches" (Plotnikov, 2015), asked again: its candidates, from linear search to buckets of a
-//! cache line, beside Gatun's own table, on the machine at hand.
+//! `gatun-bench study`: comparison of data structures for translations. It repeats the question of "Analysis
+//! of high performance software NAT design approaches" (Plotnikov, 2015) with its candidates, from linear
+//! search to buckets of a cache line, and Gatun's own table, on the present machine.
 //!
-//! A packet here is what its table costs: find the translation, note the time, get the outside address; or find that
-//! there is none, and enter it. Headers and checksums cost the same whatever the table; they are left out. Keys are
-//! inside IPv4 addresses and ports, records have 20 bytes, as they had then. Memory is touched before it is measured.
+//! The cost of a packet here is the cost of its table: find the translation, note the time, and get the
+//! outside address; or find that there is none, and insert it. Headers and checksums cost the same for every
+//! table and are left out. Keys are inside IPv4 addresses and ports, records have 20 bytes, as in 2015.
+//! Memory is touched before the measurement.
 
 mod binary_tree;
 mod chained;
@@ -25,7 +26,7 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 use table::Table;
 
-/// Memory that is left to others.
+/// Memory that is left for other programs.
 const SPARE_BYTES: u64 = 2 << 30;
 
 const EXAMPLES: &str = "\
@@ -33,35 +34,35 @@ Examples:
   gatun-bench study --svg study.svg --csv study.csv      some minutes
   gatun-bench study --quick                              seconds
   gatun-bench study --largest 1048576 --threads 4
-Cycles are those of the time stamp counter. A figure is a median; still, leave the machine alone meanwhile.
+Cycles are those of the time stamp counter. Figures are medians; nevertheless, run nothing else meanwhile.
 ";
 
 /// `gatun-bench study`.
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct Args {
-    /// Translations of the smallest table; each next one has four times as many
+    /// Translations of the smallest table; each following one has four times as many
     #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..))]
     smallest: u32,
     /// Translations of the largest table [default: 16777216, quick: 4096]
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1 << 26))]
     largest: Option<u32>,
-    /// Threads at most, each with a table of its own [default: as many as there are cores]
+    /// Largest number of threads, each with its own table [default: number of cores]
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..=256))]
     threads: Option<u64>,
-    /// Translations of a thread's table where threads are compared [default: 1048576, quick: 4096]
+    /// Translations of each thread's table in the comparison of threads [default: 1048576, quick: 4096]
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1 << 26))]
     entries_per_thread: Option<u32>,
-    /// Small tables and few packets: seconds, to see that it works; its figures are rough
+    /// Small tables and few packets: takes seconds, shows that the command works; its figures are rough
     #[arg(long)]
     quick: bool,
-    /// Write all figures to a CSV file, too
+    /// Also write all figures to a CSV file
     #[arg(long, value_name = "FILE")]
     csv: Option<PathBuf>,
-    /// Draw them, too
+    /// Also draw the figures
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
-    /// One JSON object instead of tables
+    /// Print one JSON object instead of tables
     #[arg(long)]
     json: bool,
 }
@@ -81,7 +82,7 @@ impl Args {
         }
     }
 
-    /// 1, 2, 4 ... threads, and as many as there may be.
+    /// Numbers of threads: 1, 2, 4 and so on, and the largest one.
     fn thread_counts(&self) -> Vec<u64> {
         let cores = std::thread::available_parallelism().map_or(1, |n| n.get() as u64);
         let most = self.threads.unwrap_or(cores);
@@ -90,12 +91,12 @@ impl Args {
     }
 }
 
-/// One that is compared.
+/// Structure in the comparison.
 #[derive(Clone, Copy)]
 struct Entrant {
     name: &'static str,
     bursts: bool,
-    /// Larger ones are left out: they would take hours.
+    /// Largest number of translations; larger tables would take hours.
     largest: u32,
     measure: fn(&Job<'_>) -> anyhow::Result<Sample>,
     threads: fn(&Job<'_>, u64) -> anyhow::Result<f64>,
@@ -113,7 +114,7 @@ impl Entrant {
     }
 }
 
-/// In the order of the report.
+/// Structures in the order of the report.
 const ENTRANTS: [Entrant; 12] = [
     Entrant::new::<linear::Linear>("linear search", false).up_to(1 << 16),
     Entrant::new::<binary_tree::BinaryTree>("binary tree", false),
@@ -129,8 +130,10 @@ const ENTRANTS: [Entrant; 12] = [
     Entrant::new::<own::Own>("Gatun, bursts", true),
 ];
 
+/// Runs `gatun-bench study`.
+///
 /// # Errors
-/// Where a structure gives a wrong answer, or a file cannot be written.
+/// If a structure gives a wrong answer, or a file cannot be written.
 pub(super) fn execute(args: &Args) -> anyhow::Result<()> {
     anyhow::ensure!(!args.sizes().is_empty(), "--smallest is larger than --largest");
     let report = measure(args)?;
@@ -173,7 +176,7 @@ fn measure(args: &Args) -> anyhow::Result<Report> {
     Ok(Report { cpu: cpu_model(), ghz: clock.ghz(), points, together, left_out })
 }
 
-/// Each structure with more and more threads.
+/// Measures each structure with increasing numbers of threads.
 fn compare_threads(
     args: &Args,
     clock: Clock,
@@ -199,7 +202,7 @@ fn compare_threads(
     Ok(together)
 }
 
-/// Why a structure is not measured at a size, if it is not.
+/// Reason why a structure is not measured at a size, if there is one.
 fn why_not(entrant: &Entrant, entries: u32, threads: u64) -> Option<String> {
     let needed = (entrant.bytes)(entries).saturating_mul(threads);
     let (name, largest) = (entrant.name, entrant.largest);
@@ -207,7 +210,7 @@ fn why_not(entrant: &Entrant, entries: u32, threads: u64) -> Option<String> {
         return Some(format!("{name} with more than {largest} translations: would take hours"));
     }
     (needed.saturating_add(SPARE_BYTES) > available_bytes()).then(|| {
-        format!("{name} with {entries} translations, {threads} threads: {} MB are too much", needed >> 20)
+        format!("{name} with {entries} translations, {threads} threads: needs {} MB of memory", needed >> 20)
     })
 }
 
@@ -227,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_go_by_fours_and_threads_by_twos_up_to_the_last() {
+    fn sizes_grow_by_four_and_threads_by_two() {
         let args = args(&["--largest", "5000", "--threads", "6"]);
         assert_eq!(args.sizes(), [16, 64, 256, 1024, 4096]);
         assert_eq!(args.thread_counts(), [1, 2, 4, 6]);
@@ -236,9 +239,9 @@ mod tests {
     }
 
     #[test]
-    fn what_would_take_hours_or_too_much_memory_is_left_out_and_said() {
+    fn tables_that_take_hours_or_too_much_memory_are_left_out() {
         assert_eq!(why_not(&ENTRANTS[0], 1 << 16, 1), None);
         assert!(why_not(&ENTRANTS[0], 1 << 17, 1).unwrap().contains("hours"));
-        assert!(why_not(&ENTRANTS[1], 1 << 26, 1 << 20).unwrap().contains("too much"));
+        assert!(why_not(&ENTRANTS[1], 1 << 26, 1 << 20).unwrap().contains("of memory"));
     }
 }

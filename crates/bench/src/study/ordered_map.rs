@@ -1,4 +1,4 @@
-//! The standard library's `BTreeMap`: what one takes today where a program needs a tree.
+//! The standard library's `BTreeMap`, today's usual choice of a tree.
 
 use super::table::{Full, Key, Outside, Table};
 use gatun_mem::OutOfMemory;
@@ -21,7 +21,7 @@ impl Table for OrderedMap {
         Ok(OrderedMap { map: BTreeMap::new(), room: n as usize })
     }
 
-    /// About: its leaves hold eleven entries and are two thirds full on average.
+    /// Approximation: leaves hold eleven entries and are two thirds full on average.
     fn bytes(n: u32) -> u64 {
         let leaf = 11 * (size_of::<Key>() + size_of::<Translation>()) as u64 + 16;
         u64::from(n) * leaf * 3 / (2 * 11)

@@ -1,5 +1,5 @@
-//! Gatun's own table: the engine's index of tags and record numbers ([`gatun_nat::index::Index`], itself, no copy),
-//! and records of a whole cache line, as the engine's sessions are.
+//! Gatun's own table: the engine's index of tags and record numbers ([`gatun_nat::index::Index`] itself, not
+//! a copy), and records of a whole cache line, like the engine's sessions.
 
 use super::table::{BURST, Full, Key, Outside, Record, Table, touched};
 use gatun_mem::hash::Hasher64;
@@ -7,7 +7,7 @@ use gatun_mem::{HugeVec, OutOfMemory, prefetch_read};
 use gatun_nat::index::Index;
 use zerocopy::FromZeros;
 
-/// A record with the room that a session has.
+/// Record with the size of a session.
 #[derive(Clone, Copy, FromZeros)]
 #[repr(C, align(64))]
 struct Session {
@@ -42,7 +42,7 @@ impl Own {
         Ok(true)
     }
 
-    /// The keys' hashes; their lines of the index are asked for.
+    /// Hashes the keys and prefetches their lines of the index.
     #[inline(always)]
     fn ask_for(&self, keys: impl Iterator<Item = Key>) -> [u64; BURST] {
         let mut hashes = [0; BURST];
@@ -58,7 +58,7 @@ impl Table for Own {
     fn new(n: u32, hasher: Hasher64) -> Result<Self, OutOfMemory> {
         let mut own =
             Own { index: Index::with_capacity(n)?, sessions: touched(n as usize)?, used: 0, hasher };
-        // Its pages are touched by using it once.
+        // Using the index once touches its pages.
         for i in 0..n {
             let hash = Key::new(i, 0, 0).hash(&own.hasher);
             if own.index.insert(hash, i).is_ok() {

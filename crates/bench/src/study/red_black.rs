@@ -1,7 +1,7 @@
-//! A red-black tree (Bayer 1972, Guibas and Sedgewick 1978): a binary tree that is kept about balanced.
+//! Red-black tree (Bayer 1972, Guibas and Sedgewick 1978): a binary tree that is kept roughly balanced.
 //!
-//! The root is black, no red node has a red child, and every way down passes as many black nodes as any other: so no
-//! way is more than twice as long as another.
+//! The root is black, no red node has a red child, and all paths from the root to a leaf have the same number
+//! of black nodes. So no path is more than twice as long as another.
 
 use super::table::{Full, Key, Outside, Record, Table, touched};
 use super::tree::{self, NONE, Place};
@@ -32,13 +32,14 @@ impl RedBlackTree {
         self.node(at).record.flags = if red { RED } else { 0 };
     }
 
-    /// Which child of its parent a node is.
+    /// Index of a node among its parent's children.
     fn side(&self, at: u32) -> usize {
         let parent = self.nodes[at as usize].up;
         usize::from(self.nodes[parent as usize].child[1] == at)
     }
 
-    /// Lets the other side's child of `top` take its place, and `top` become that one's child on `side`.
+    /// Rotates: the child of `top` on the other side takes its place, and `top` becomes that node's child on
+    /// `side`.
     fn rotate(&mut self, top: u32, side: usize) {
         let Node { child, up: parent, .. } = *self.node(top);
         let riser = child[1 - side];
@@ -66,7 +67,7 @@ impl RedBlackTree {
             if parent == NONE || !self.is_red(parent) {
                 break;
             }
-            // A red node is not the root: there is a grandparent.
+            // A red node is not the root, so it has a grandparent.
             let grandparent = self.node(parent).up;
             let side = self.side(parent);
             let uncle = self.node(grandparent).child[1 - side];
@@ -129,7 +130,7 @@ mod tests {
     use super::*;
 
     impl RedBlackTree {
-        /// Checks the rules below a node; the number of black nodes on any way down.
+        /// Checks the rules below a node. Returns the number of black nodes on each path.
         fn black_height(&self, at: u32) -> usize {
             if at == NONE {
                 return 1;
@@ -141,7 +142,7 @@ mod tests {
                 assert_eq!(usize::from(self.nodes[child as usize].record.key() > node.record.key()), side);
             }
             let [left, right] = node.child.map(|child| self.black_height(child));
-            assert_eq!(left, right, "ways of different length");
+            assert_eq!(left, right, "paths with different numbers of black nodes");
             left + usize::from(!self.is_red(at))
         }
     }

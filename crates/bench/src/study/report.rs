@@ -1,4 +1,4 @@
-//! The study's figures, as tables on the screen, as CSV, and drawn.
+//! Figures of the study as tables, CSV and a drawing.
 
 use super::run::Sample;
 use crate::measure::{Clock, round};
@@ -9,10 +9,10 @@ use serde::Serialize;
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
-/// What the study of 2015 allowed for a whole packet.
+/// Time budget of a whole packet in the study of 2015.
 const BUDGET_NS: f64 = 180.0;
 
-/// A structure at one size, one thread.
+/// Results of a structure at one size, with one thread.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Point {
     structure: &'static str,
@@ -44,7 +44,7 @@ impl Point {
     }
 }
 
-/// A structure's look-ups with several threads.
+/// Look-ups of a structure with several threads.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Together {
     structure: &'static str,
@@ -59,18 +59,18 @@ impl Together {
     }
 }
 
-/// All of it.
+/// All results.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Report {
     pub(super) cpu: String,
-    /// Of the clock that counts the cycles.
+    /// Frequency of the clock that counts cycles.
     pub(super) ghz: f64,
     pub(super) points: Vec<Point>,
     pub(super) together: Vec<Together>,
     pub(super) left_out: BTreeSet<String>,
 }
 
-/// Each once, in the order in which they come.
+/// Removes duplicates and keeps the order.
 fn once<T: PartialEq + Copy>(all: impl Iterator<Item = T>) -> Vec<T> {
     let mut seen = Vec::new();
     all.for_each(|one| {
@@ -97,13 +97,13 @@ impl Report {
 
     pub(super) fn print(&self) {
         println!("{}, cycles of {:.2} GHz; one thread", self.cpu, self.ghz);
-        println!("\nA further packet, cycles, by translations in the table:");
+        println!("\nCycles of a further packet, by number of translations in the table:");
         println!("{}", self.by_size(|p| p.look_up_cycles));
-        println!("\nA translation's first packet, cycles, while the table is filled up to so many:");
+        println!("\nCycles of a translation's first packet, while the table is filled up to this number:");
         println!("{}", self.by_size(|p| p.create_cycles));
         if let Some(first) = self.together.first() {
             println!(
-                "\nMillions of further packets a second, {} translations a thread:",
+                "\nMillions of further packets per second, {} translations per thread:",
                 first.entries_per_thread
             );
             println!("{}", self.by_threads());
@@ -126,7 +126,7 @@ impl Report {
             let cells =
                 sizes.iter().map(|&n| self.point(structure, n).map_or(Cell::new(""), |p| number(of(p))));
             row.extend(cells);
-            // Of the largest: small ones have their fixed parts.
+            // From the largest table: in small ones the fixed part dominates.
             let last = self.points.iter().rfind(|p| p.structure == structure);
             row.push(last.map_or(Cell::new(""), |p| number(p.bytes_per_entry)));
             table.add_row(row);
@@ -157,7 +157,7 @@ impl Report {
         table
     }
 
-    /// One line a figure: sizes first, then threads, which have no creations.
+    /// CSV: one line per figure, sizes first, then threads, which have no creations.
     pub(super) fn csv(&self) -> String {
         let mut out = String::from(
             "structure,threads,entries_per_thread,create_cycles,create_ns,look_up_cycles,look_up_ns,\
@@ -197,31 +197,28 @@ impl Report {
             title: title.into(),
             axes: Axes::Logarithmic,
             x: "translations in the table".into(),
-            y: format!("cycles a packet (of {:.2} GHz)", self.ghz),
+            y: format!("cycles per packet ({:.2} GHz)", self.ghz),
             stages: Vec::new(),
             series: series(of),
-            mark: Some((
-                BUDGET_NS * self.ghz,
-                format!("{BUDGET_NS} ns: all that a packet might take in 2015"),
-            )),
+            mark: Some((BUDGET_NS * self.ghz, format!("{BUDGET_NS} ns: budget of a whole packet in 2015"))),
         };
         let mut panels = vec![
-            panel("a further packet", |p| p.look_up_cycles),
-            panel("a translation's first packet", |p| p.create_cycles),
+            panel("further packet", |p| p.look_up_cycles),
+            panel("first packet of a translation", |p| p.create_cycles),
         ];
         panels.extend(self.threads_panel());
         let chart = Chart {
-            title: "What finding a packet's translation costs".into(),
+            title: "Cost of finding a packet's translation".into(),
             notes: vec![
                 format!("{}, one thread, random order, every answer checked. gatun-bench study", self.cpu),
-                "Bursts: 64 packets' memory is asked for before the first is looked up.".into(),
+                "Bursts: the memory of 64 packets is prefetched before the first look-up.".into(),
             ],
             panels,
         };
         chart.svg()
     }
 
-    /// Look-ups of several threads together, where there are several.
+    /// Panel of look-ups by several threads. `None` if there is only one number of threads.
     fn threads_panel(&self) -> Option<Panel> {
         let first = self.together.first()?;
         if self.together.iter().all(|t| t.threads == first.threads) {
@@ -236,7 +233,7 @@ impl Report {
             title: "further packets, with several threads".into(),
             axes: Axes::Logarithmic,
             x: format!("threads, each with {entries} translations of its own"),
-            y: "millions a second, all together".into(),
+            y: "millions per second, all threads".into(),
             series: once(self.together.iter().map(|t| t.structure)).into_iter().map(of).collect(),
             mark: None,
             stages: Vec::new(),
@@ -244,7 +241,7 @@ impl Report {
     }
 }
 
-/// A structure's line: in bursts, it is its dashed sister's.
+/// Line of a structure; dashed in the structure's colour for bursts.
 fn line(structure: &'static str, points: Vec<(f64, f64)>) -> Series {
     let family = structure.strip_suffix(", bursts").unwrap_or(structure);
     Series::new(structure, points).like(family).dashed(family != structure)
@@ -274,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn the_csv_has_a_line_for_each_figure_and_as_many_fields_in_each() {
+    fn each_csv_line_has_the_same_number_of_fields() {
         let csv = report().csv();
         let lines: Vec<&str> = csv.lines().collect();
         assert_eq!(lines.len(), 1 + 3 + 2);
@@ -284,14 +281,14 @@ mod tests {
     }
 
     #[test]
-    fn a_size_that_was_left_out_is_an_empty_cell() {
+    fn a_missing_size_is_an_empty_cell() {
         let table = report().by_size(|p| p.look_up_cycles).to_string();
         let row = table.lines().find(|line| line.contains("bursts")).unwrap();
         assert!(row.contains("10.0") && !row.contains("40.0"), "{table}");
     }
 
     #[test]
-    fn the_drawing_is_whole_and_names_each_structure() {
+    fn the_drawing_is_complete_and_names_each_structure() {
         let svg = report().svg();
         assert!(svg.starts_with("<svg ") && svg.trim_end().ends_with("</svg>"));
         assert!(svg.contains(">tree</text>") && svg.contains(">tree, bursts</text>"));

@@ -1,34 +1,36 @@
-//! How a structure is measured: filled in random order, then asked in random order, every answer checked.
+//! Measurement of a structure: it is filled in random order and queried in random order; every answer is
+//! checked.
 
 use super::table::{BURST, Key, Outside, Table};
 use crate::measure::{Clock, StartingLine, each, median};
 use crate::packets::{below, mix};
 use gatun_mem::hash::Hasher64;
 
-/// Packets between two looks at the clock.
+/// Packets between two readings of the clock.
 const SLICE: usize = 4096;
-/// Parts of filling a table whose middles are averaged: a packet lost to another program counts in one of them.
+/// Number of parts of a filling whose medians are averaged: a packet delayed by another program affects one
+/// of them.
 const PARTS: usize = 16;
-/// The first inside address: 100.64.0.0/10; each has sixteen ports in use.
+/// First inside address: 100.64.0.0/10. Each uses sixteen ports.
 const INSIDE_FIRST: u32 = 0x6440_0000;
 const PORTS_EACH: u32 = 16;
 
-/// How much is measured.
+/// Amount of work of a measurement.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Effort {
-    /// Slices of look-ups; the figure is their median.
+    /// Number of slices of look-ups; the figure is their median.
     pub(super) slices: usize,
-    /// Small tables are filled again and again, until so many translations were created.
+    /// Number of creations up to which small tables are filled repeatedly.
     pub(super) creations_min: u32,
 }
 
-/// A structure at one size.
+/// Measurement of a structure at one size.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Job<'a> {
     pub(super) entries: u32,
-    /// All translations' numbers, shuffled.
+    /// Numbers of all translations, shuffled.
     pub(super) order: &'a [u32],
-    /// Whether packets come in bursts, whose memory a structure may ask for before it looks.
+    /// True if packets come in bursts, whose memory a structure may prefetch.
     pub(super) bursts: bool,
     pub(super) effort: Effort,
     pub(super) clock: Clock,
@@ -37,24 +39,24 @@ pub(super) struct Job<'a> {
 /// Cycles for one packet.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sample {
-    /// A translation's first packet, while the table is filled from empty to its size.
+    /// First packet of a translation, while the table is filled.
     pub(super) create: f64,
-    /// A further packet, of any translation of the full table.
+    /// Further packet of any translation, with a full table.
     pub(super) look_up: f64,
 }
 
-/// Translation `i`'s inside.
+/// Inside key of translation `i`.
 fn key(i: u32) -> Key {
     Key::new(INSIDE_FIRST + i / PORTS_EACH, 1024 + (i % PORTS_EACH) as u16, 17)
 }
 
-/// Where translation `i` goes: known without a table, so that answers can be checked.
+/// Outside endpoint of translation `i`, computed without a table to check answers.
 fn outside(i: u32) -> Outside {
     let random = mix(u64::from(i));
     Outside { address: 0xc612_0000 | (random as u32 & 0xffff), port: 1024 | (random >> 48) as u16 }
 }
 
-/// The numbers below `n`, shuffled (Fisher and Yates).
+/// Numbers below `n`, shuffled (Fisher and Yates).
 pub(super) fn shuffled(n: u32) -> Vec<u32> {
     let mut order: Vec<u32> = (0..n).collect();
     for i in (1..order.len()).rev() {
@@ -63,14 +65,16 @@ pub(super) fn shuffled(n: u32) -> Vec<u32> {
     order
 }
 
+/// Measures a structure.
+///
 /// # Errors
-/// Where memory is short, or an answer is wrong.
+/// If memory is short, or an answer is wrong.
 pub(super) fn measure<T: Table>(job: &Job<'_>) -> anyhow::Result<Sample> {
     let repeats = (job.effort.creations_min / job.entries).clamp(1, 64);
     let mut times = vec![Vec::new(); job.order.len().div_ceil(SLICE)];
     let mut table = None;
     for repeat in 0..repeats {
-        // One at a time is in memory.
+        // Only one table is in memory at a time.
         drop(table.take());
         table = Some(fill::<T>(job, repeat.into(), &mut times)?);
     }
@@ -84,14 +88,14 @@ pub(super) fn measure<T: Table>(job: &Job<'_>) -> anyhow::Result<Sample> {
     Ok(Sample { create, look_up: median(slices?) })
 }
 
-/// A table with all translations, created in the order of the job; adds the cycles of each slice to `times`.
+/// Creates a table with all translations, in the order of the job. Adds the cycles of each slice to `times`.
 fn fill<T: Table>(job: &Job<'_>, repeat: u64, times: &mut [Vec<f64>]) -> anyhow::Result<T> {
     let mut table = T::new(job.entries, Hasher64::new([repeat, 1, 2, 3]))?;
     for (slice, times) in job.order.chunks(SLICE).zip(times) {
         let new: Vec<(Key, Outside)> = slice.iter().map(|&i| (key(i), outside(i))).collect();
         let mut entered = Ok(0);
         let cycles = job.clock.time(|| entered = create_slice(&mut table, &new, job.bursts))?;
-        let full = |_| anyhow::anyhow!("full before {} translations were in it", job.entries);
+        let full = |_| anyhow::anyhow!("full before it had {} translations", job.entries);
         let entered = entered.map_err(full)?;
         anyhow::ensure!(entered == new.len(), "{entered} of {} translations were new", new.len());
         times.push(cycles / new.len() as f64);
@@ -118,7 +122,7 @@ fn create_slice<T: Table>(
     Ok(entered)
 }
 
-/// Cycles of a look-up, over a slice of random ones, whose answers are checked. `ready` is called before.
+/// Cycles per look-up, over a slice of random ones, whose answers are checked. Calls `ready` first.
 fn look_up_slice<T: Table>(
     table: &mut T,
     job: &Job<'_>,
@@ -137,7 +141,7 @@ fn look_up_slice<T: Table>(
     for (&i, found) in chosen.iter().zip(&found) {
         anyhow::ensure!(*found == Some(outside(i)), "translation {i} was found as {found:?}");
     }
-    // Somebody else's is not found.
+    // Another translation is not found.
     anyhow::ensure!(
         table.look_up(key(job.entries), 3).is_none(),
         "a translation that was never made was found"
@@ -158,7 +162,7 @@ fn ask_slice<T: Table>(table: &mut T, keys: &[Key], found: &mut [Option<Outside>
     }
 }
 
-/// Millions of look-ups a second of so many threads together, each with a table of its own.
+/// Millions of look-ups per second by this many threads, each with its own table.
 ///
 /// # Errors
 /// As [`measure`].
@@ -185,19 +189,19 @@ mod tests {
     const EFFORT: Effort = Effort { slices: 2, creations_min: 1 };
 
     #[test]
-    fn translations_differ_and_the_shuffle_has_each_once() {
+    fn translations_differ_and_the_shuffle_contains_each_once() {
         let keys: BTreeSet<Key> = (0..100_000).map(key).collect();
         assert_eq!(keys.len(), 100_000);
         let order = shuffled(10_000);
         assert_eq!(order.iter().collect::<BTreeSet<_>>().len(), 10_000);
         let fixed = order.iter().zip(0..).filter(|&(&a, b)| a == b).count();
-        assert!(fixed < 20, "{fixed} stayed where they were");
+        assert!(fixed < 20, "{fixed} kept their position");
     }
 
     #[test]
-    fn every_structure_finds_what_was_put_in_and_nothing_else() {
+    fn every_structure_finds_only_inserted_translations() {
         let clock = Clock::new().unwrap();
-        // Odd sizes, too, that no burst and no line divides; `measure` checks each answer.
+        // Also odd sizes that are no multiple of a burst or a line; `measure` checks each answer.
         for entries in [1, 2, 3, 63, 65, 1000, 5003] {
             let order = shuffled(entries);
             for entrant in ENTRANTS {
@@ -209,7 +213,7 @@ mod tests {
         }
     }
 
-    /// What is new is entered, what is there already is not.
+    /// Checks that a new key is inserted and an existing one is not.
     fn twice<T: Table>() {
         let mut table = T::new(100, Hasher64::new([5; 4])).unwrap_or_else(|e| panic!("{e}"));
         let new: Vec<(Key, Outside)> = (0..50).map(|i| (key(i), outside(i))).collect();

@@ -1,13 +1,13 @@
-//! What all structures of the study hold, and what is asked of them.
+//! Interface and records of all structures of the study.
 
 use gatun_mem::hash::Hasher64;
 use gatun_mem::{HugeVec, OutOfMemory};
 use zerocopy::FromZeros;
 
-/// Packets that a structure may look at together, where it does.
+/// Largest number of packets that a structure processes together.
 pub(super) const BURST: usize = 64;
 
-/// An inside IPv4 address, port and protocol: what a translation is found by. Never zero.
+/// Inside IPv4 address, port and protocol: the key of a translation. Never zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Key(u64);
 
@@ -20,21 +20,21 @@ impl Key {
         self.0
     }
 
-    /// Under a key that nobody can guess: the same for all structures that hash.
+    /// Hash with a secret key: the same for all structures that hash.
     #[inline(always)]
     pub(super) fn hash(self, hasher: &Hasher64) -> u64 {
         hasher.hash4([self.0, 0, 0, 0])
     }
 }
 
-/// The outside address and port that it is translated to.
+/// Outside address and port of a translation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Outside {
     pub(super) address: u32,
     pub(super) port: u16,
 }
 
-/// One translation, 20 bytes as in the study of 2015: inside, outside, when it was last seen, and flags.
+/// Translation in 20 bytes, as in the study of 2015: inside, outside, time of the last packet, and flags.
 #[derive(Clone, Copy, Debug, FromZeros)]
 #[repr(C)]
 pub(super) struct Record {
@@ -62,7 +62,7 @@ impl Record {
         self.key == [0; 2]
     }
 
-    /// A packet of it has come: where that goes.
+    /// Notes the time of a packet. Returns the outside endpoint.
     #[inline(always)]
     pub(super) fn seen(&mut self, now: u32) -> Outside {
         self.seen = now;
@@ -70,35 +70,36 @@ impl Record {
     }
 }
 
-/// A structure has no room for another translation.
+/// Error: a structure has no room for another translation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Full;
 
 /// A structure of the study.
 pub(super) trait Table: Sized + Send {
-    /// Room for `n` translations; all memory is there and touched, where the structure has its own.
+    /// Creates a structure for `n` translations. If it allocates its own memory, all of it is touched.
     ///
     /// # Errors
-    /// Where memory is short.
+    /// If memory is short.
     fn new(n: u32, hasher: Hasher64) -> Result<Self, OutOfMemory>;
 
-    /// Bytes that `n` translations take.
+    /// Memory of `n` translations in bytes.
     fn bytes(n: u32) -> u64;
 
-    /// The first packet of a translation: looks for it, and enters it where it is not there. `false` where it is.
+    /// Processes the first packet of a translation: looks for it and inserts it if it is missing. Returns
+    /// false if it exists.
     ///
     /// # Errors
-    /// [`Full`].
+    /// [`Full`], if there is no room.
     fn create(&mut self, key: Key, to: Outside, now: u32) -> Result<bool, Full>;
 
-    /// A packet of a translation: where it goes; notes when.
+    /// Processes a further packet of a translation: notes the time and returns the outside endpoint.
     fn look_up(&mut self, key: Key, now: u32) -> Option<Outside>;
 
-    /// As [`create`](Self::create) for up to [`BURST`] packets, where a structure asks for the memory of all of them
-    /// first; how many were entered.
+    /// Like [`create`](Self::create) for up to [`BURST`] packets; a structure may prefetch the memory of all
+    /// of them. Returns the number of inserted translations.
     ///
     /// # Errors
-    /// [`Full`].
+    /// [`Full`], if there is no room.
     fn create_burst(&mut self, new: &[(Key, Outside)], now: u32) -> Result<usize, Full> {
         let mut entered = 0;
         for &(key, to) in new {
@@ -107,7 +108,7 @@ pub(super) trait Table: Sized + Send {
         Ok(entered)
     }
 
-    /// As [`look_up`](Self::look_up) for up to [`BURST`] packets.
+    /// Like [`look_up`](Self::look_up) for up to [`BURST`] packets.
     fn look_up_burst(&mut self, keys: &[Key], now: u32, found: &mut [Option<Outside>]) {
         for (&key, found) in keys.iter().zip(found) {
             *found = self.look_up(key, now);
@@ -115,33 +116,33 @@ pub(super) trait Table: Sized + Send {
     }
 }
 
-/// `n` zeroes whose pages are there already: page faults are no part of what is measured.
+/// Allocates `n` zeros and touches their pages: page faults are not part of the measurement.
 pub(super) fn touched<T: Copy + FromZeros>(n: usize) -> Result<HugeVec<T>, OutOfMemory> {
     let mut memory = HugeVec::new(n)?;
     memory.fill(T::new_zeroed());
     Ok(memory)
 }
 
-/// A hash as a number below `n`, without a division.
+/// Scales a hash to a number below `n` without a division.
 #[inline(always)]
 pub(super) fn scaled(hash: u64, n: usize) -> usize {
     (((hash >> 32) * n as u64) >> 32) as usize
 }
 
-/// A hash table whose keys each have a place where the look-up begins.
+/// Hash table in which each key has a bucket where the look-up begins.
 pub(super) trait Places {
-    /// How many there are.
+    /// Number of buckets.
     fn places(&self) -> usize;
 
     fn hasher(&self) -> &Hasher64;
 
-    /// The record of a key, from its place on.
+    /// Finds the record of a key, from its bucket on.
     fn find(&mut self, place: usize, key: Key) -> Option<&mut Record>;
 
-    /// Enters a key that is not there; `false` where it is.
+    /// Inserts a missing key. Returns false if it exists.
     fn enter(&mut self, place: usize, key: Key, to: Outside, now: u32) -> Result<bool, Full>;
 
-    /// Asks for the memory of these places.
+    /// Prefetches the memory of these buckets.
     fn prefetch(&self, places: &[usize]);
 
     #[inline]
@@ -149,7 +150,7 @@ pub(super) trait Places {
         scaled(key.hash(self.hasher()), self.places())
     }
 
-    /// The keys' places, asked for.
+    /// Computes the keys' buckets and prefetches them.
     #[inline]
     fn ask_for(&self, keys: impl Iterator<Item = Key>) -> [usize; BURST] {
         let mut places = [0; BURST];

@@ -1,4 +1,4 @@
-//! What binary trees have in common: their nodes, and the way down.
+//! Common parts of binary trees: nodes and search.
 
 use super::table::{Key, Outside, Record};
 use zerocopy::FromZeros;
@@ -6,28 +6,28 @@ use zerocopy::FromZeros;
 /// No node. Nodes count from 1.
 pub(super) const NONE: u32 = 0;
 
-/// Half a cache line.
+/// Node of half a cache line.
 #[derive(Clone, Copy, FromZeros)]
 #[repr(C, align(32))]
 pub(super) struct Node<Up> {
     pub(super) record: Record,
-    /// Smaller keys, larger keys.
+    /// Children with smaller and larger keys.
     pub(super) child: [u32; 2],
-    /// The parent, where a tree has to know it.
+    /// Parent, if the tree needs it.
     pub(super) up: Up,
 }
 
 const _: () = assert!(size_of::<Node<()>>() == 32 && size_of::<Node<u32>>() == 32);
 
-/// Where a key is, or would be.
+/// Position of a key, or of its insertion.
 pub(super) enum Place {
-    /// There it is.
+    /// The key is in the tree.
     Here,
-    /// As this child of that node; of [`NONE`], as the root.
+    /// The key belongs below this node, as this child; [`NONE`] means as the root.
     Below(u32, usize),
 }
 
-/// The place of a key.
+/// Searches a key.
 #[inline]
 pub(super) fn place_of<Up>(nodes: &[Node<Up>], root: u32, key: Key) -> Place {
     let (mut parent, mut side, mut at) = (NONE, 0, root);
@@ -43,7 +43,7 @@ pub(super) fn place_of<Up>(nodes: &[Node<Up>], root: u32, key: Key) -> Place {
     Place::Below(parent, side)
 }
 
-/// What a key is translated to; notes the time.
+/// Finds the translation of a key and notes the time.
 #[inline]
 pub(super) fn look_up<Up>(nodes: &mut [Node<Up>], root: u32, key: Key, now: u32) -> Option<Outside> {
     let mut at = root;

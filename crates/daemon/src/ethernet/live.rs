@@ -1,10 +1,10 @@
-//! Other addresses, routes, neighbours and networks for open ports on Ethernets, while packets go on.
+//! Changes of open Ethernet ports while packets are translated: addresses, routes, neighbours and networks.
 //!
 //! ```text
-//!   prepare    what ports become, made for each worker              nothing has changed
-//!   begin      the XDP program takes what comes, too                can be undone
+//!   prepare    creates new settings for each worker                 nothing has changed
+//!   begin      the XDP program takes additional packets             can be undone
 //!   (engines change)
-//!   finish     workers' manners take over; the program leaves what goes to the kernel
+//!   finish     workers use the new settings; the program leaves packets to the kernel
 //! ```
 
 use crate::ANSWER_MAX;
@@ -21,28 +21,28 @@ use crate::port_settings::XdpPorts;
 #[cfg(feature = "xdp")]
 use gatun_io_xdp::{RuleChange, RuleUpdates};
 
-/// Interval of asking a worker whether it uses its new settings.
+/// Interval at which a worker is asked if it uses its new settings.
 const LOOK_EVERY: Duration = Duration::from_millis(1);
 
-/// Open ports, as far as they can change.
+/// Changeable parts of open Ethernet ports.
 pub(crate) struct LiveEthernet {
-    /// What is behind ports, by the devices' names as they are configured.
+    /// Device of each port, by its name in the configuration.
     pub(crate) devices: Vec<(String, Device)>,
-    /// One for each worker.
+    /// Handover to each worker.
     pub(crate) handovers: Vec<EthernetHandover>,
-    /// To those who keep the XDP program.
+    /// Channel to the thread that owns the XDP program.
     #[cfg(feature = "xdp")]
     pub(crate) program: Option<RuleUpdates>,
 }
 
-/// What ports become, made for each worker.
+/// New settings of the ports for each worker.
 pub(crate) struct NextEthernet {
     ethers: Vec<Ether>,
     #[cfg(feature = "xdp")]
     program: Program,
 }
 
-/// Prefixes that the XDP program takes.
+/// Changes of the XDP program's prefixes.
 #[cfg(feature = "xdp")]
 #[derive(Default)]
 struct Program {
@@ -52,10 +52,10 @@ struct Program {
 }
 
 impl LiveEthernet {
-    /// Makes what differs; nothing where nothing does.
+    /// Creates new settings. `None` if nothing differs.
     ///
     /// # Errors
-    /// Settings that contradict each other, with the fix.
+    /// If settings contradict each other. The error names the correction.
     pub(crate) fn prepare(
         &self,
         old: &PortSettings,
@@ -94,10 +94,10 @@ impl LiveEthernet {
         Program { undone: more.undone(&old), more, less }
     }
 
-    /// Lets packets in that are to be translated by then.
+    /// Admits packets that are translated once the engines have changed.
     ///
     /// # Errors
-    /// If the kernel refuses; then nothing has changed.
+    /// If the kernel refuses. Then nothing has changed.
     pub(crate) fn begin(&self, next: &NextEthernet) -> io::Result<()> {
         #[cfg(feature = "xdp")]
         if let Some(program) = self.program.as_ref().filter(|_| !next.program.more.is_empty()) {
@@ -107,17 +107,17 @@ impl LiveEthernet {
         Ok(())
     }
 
-    /// As it was before [`begin`](Self::begin), where engines did not change.
+    /// Restores the state before [`begin`](Self::begin), if the engines did not change.
     pub(crate) fn undo(&self, next: &NextEthernet) {
         #[cfg(feature = "xdp")]
         if let Some(program) = self.program.as_ref().filter(|_| !next.program.undone.is_empty()) {
-            // The first refusal was told; what is left of it are packets that the engine knows nothing of.
+            // The first refusal was reported. Otherwise the engine gets packets that it does not know.
             let _ = program.change(next.program.undone.clone(), ANSWER_MAX);
         }
         let _ = next;
     }
 
-    /// Lets ports become that, now that the engines have changed. Returns what did not go as it should, to be told.
+    /// Completes the change after the engines have changed. Returns log lines about failures.
     pub(crate) fn finish(&self, next: NextEthernet, workers: &[Handle]) -> Vec<String> {
         let mut said = Vec::new();
         for (ether, handover) in next.ethers.into_iter().zip(&self.handovers) {
@@ -126,19 +126,19 @@ impl LiveEthernet {
         let until = Instant::now() + ANSWER_MAX;
         for (number, (handover, worker)) in self.handovers.iter().zip(workers).enumerate() {
             while !handover.is_over() && Instant::now() < until {
-                // Asked, it wakes, and looks for them before its next burst.
+                // A request wakes the worker, which uses new settings before its next burst.
                 let _ = worker.settling(ANSWER_MAX);
                 std::thread::sleep(LOOK_EVERY);
             }
             if !handover.is_over() {
-                said.push(format!("worker {number} does not answer; its ports change when it can"));
+                said.push(format!("worker {number} does not answer; its ports change once it does"));
             }
         }
         #[cfg(feature = "xdp")]
         if let Some(program) = self.program.as_ref().filter(|_| !next.program.less.is_empty())
             && let Err(error) = program.change(next.program.less, ANSWER_MAX)
         {
-            said.push(format!("the XDP program still takes what is not to be translated any more: {error}"));
+            said.push(format!("the XDP program still takes packets that are no longer translated: {error}"));
         }
         said
     }

@@ -7,7 +7,7 @@ use gatun_nat::EventKinds;
 /// Settings of event sinks.
 pub struct SinkSettings<'c> {
     events: Option<&'c EventSink>,
-    /// Which of them, and whether with remote ends.
+    /// Kinds of JSON events, and true to include remote ends.
     lines: (EventKinds, bool),
     exports: &'c [Export],
     log: Option<&'c Log>,
@@ -41,7 +41,7 @@ impl<'c> From<&'c Config> for SinkSettings<'c> {
 pub(super) enum Fate {
     /// It keeps running, possibly with other kinds of events or another queue length.
     Continues,
-    /// It is begun, in place of one of that name where there is one.
+    /// It starts, and replaces a collector of the same name.
     Starts,
 }
 
@@ -53,9 +53,9 @@ pub(super) fn fate(old: &[Export], new: &Export) -> Fate {
     }
 }
 
-/// The settings that differ and need a collector to be begun anew.
+/// Differing settings that need a new connection.
 fn anew(old: &Export, new: &Export) -> Vec<String> {
-    // Kinds and room are asked about before an event is given to it.
+    // Kinds and queue length apply before an event is passed to the collector.
     let Export { name: _, target, format, kinds: _, destinations, domain, templates_ms, queue_max: _, spool } =
         new;
     let mut what = Vec::new();
@@ -87,9 +87,9 @@ impl SinkSettings<'_> {
                 }
             }
             (None, Some(new)) => changes.push(format!("[events]: written to {}", place(new))),
-            (Some(old), None) => changes.push(format!("[events]: written to {} no more", place(old))),
+            (Some(old), None) => changes.push(format!("[events]: no longer written to {}", place(old))),
             (Some(old), Some(new)) => {
-                changes.push(format!("[events]: written to {}, and no more to {}", place(new), place(old)));
+                changes.push(format!("[events]: written to {} instead of {}", place(new), place(old)));
             }
             (None, None) => {}
         }
@@ -101,8 +101,7 @@ impl SinkSettings<'_> {
             (Some(old), Some(new)) if old.directory == new.directory => changes.extend(kept(old, new)),
             (None, None) => {}
             _ => restarts.push(
-                "[log]: whether there is one, and where it is: one that begins has to know who has what then, \
-                 and only a start tells"
+                "[log]: on, off or its directory: only a start can write the existing assignments to a new log"
                     .to_owned(),
             ),
         }
@@ -120,11 +119,11 @@ fn place(events: &EventSink) -> String {
 fn goes(old: &Export) -> String {
     let spool = match &old.spool {
         Some((directory, _)) => {
-            format!("; what it cannot send stays in its spool in {}", directory.display())
+            format!("; unsent events stay in its spool in {}", directory.display())
         }
         None => String::new(),
     };
-    format!("[[export]] {}: {} gets what waits for it, and nothing more{spool}", old.name, old.target)
+    format!("[[export]] {}: {} is removed; it still gets waiting events{spool}", old.name, old.target)
 }
 
 fn comes(all: &[Export], new: &Export) -> Option<String> {
@@ -139,7 +138,7 @@ fn comes(all: &[Export], new: &Export) -> Option<String> {
     if !what.is_empty() {
         let what = what.join(", ");
         return Some(format!(
-            "[[export]] {}: {what}: a new connection{templates}; the old one sends what waits",
+            "[[export]] {}: {what}: a new connection{templates}; the old one sends its waiting events",
             new.name
         ));
     }
@@ -148,19 +147,18 @@ fn comes(all: &[Export], new: &Export) -> Option<String> {
     (!told.is_empty()).then(|| format!("[[export]] {}: {}: its connection stays", new.name, told.join(", ")))
 }
 
-/// Changes of the log's retention.
+/// Lists changes of the log's settings.
 fn kept(old: &Log, new: &Log) -> Vec<String> {
-    let for_ever = |ms: Option<u64>| ms.map_or_else(|| "for ever".to_owned(), duration);
-    let all = |size: Option<u64>| size.map_or_else(|| "without bound".to_owned(), |n| Bytes(n).to_string());
+    let for_ever = |ms: Option<u64>| ms.map_or_else(|| "unlimited".to_owned(), duration);
+    let all = |size: Option<u64>| size.map_or_else(|| "unlimited".to_owned(), |n| Bytes(n).to_string());
     let less = |old: Option<u64>, new: Option<u64>| new.is_some_and(|new| old.is_none_or(|old| new < old));
     let mut changes = Vec::new();
     if old.bindings != new.bindings {
-        let what = if new.bindings { "" } else { " no more" };
-        changes.push(format!("[log]: bindings are logged{what}"));
+        let what = if new.bindings { "" } else { "no longer " };
+        changes.push(format!("[log]: bindings are {what}logged"));
     }
     if old.retention_ms != new.retention_ms {
-        let what =
-            if less(old.retention_ms, new.retention_ms) { ": what is older is taken away" } else { "" };
+        let what = if less(old.retention_ms, new.retention_ms) { ": older records are deleted" } else { "" };
         changes.push(format!(
             "[log]: retention {} -> {}{what}",
             for_ever(old.retention_ms),
@@ -169,13 +167,13 @@ fn kept(old: &Log, new: &Log) -> Vec<String> {
     }
     if old.size_max != new.size_max {
         let what =
-            if less(old.size_max, new.size_max) { ": the oldest above that is taken away" } else { "" };
+            if less(old.size_max, new.size_max) { ": the oldest records above that are deleted" } else { "" };
         changes.push(format!("[log]: size_max {} -> {}{what}", all(old.size_max), all(new.size_max)));
     }
     changes
 }
 
-/// As the configuration has it.
+/// Formats a duration as in the configuration.
 fn duration(ms: u64) -> String {
     let units = [(86_400_000, "d"), (3_600_000, "h"), (60_000, "m"), (1_000, "s")];
     let whole = units.iter().find(|(unit, _)| ms.is_multiple_of(*unit));
@@ -215,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn each_collector_that_comes_goes_or_changes_is_told_and_no_other() {
+    fn only_added_removed_and_changed_collectors_are_listed() {
         let old = [export("a"), export("b"), export("c"), export("d")];
         let mut new = [export("e"), export("d"), export("b"), export("c")];
         new[2].kinds = EventKinds::NONE;
@@ -226,11 +224,11 @@ mod tests {
         assert_eq!(
             changes,
             [
-                "[[export]] a: udp:192.0.2.10:4739 gets what waits for it, and nothing more",
+                "[[export]] a: udp:192.0.2.10:4739 is removed; it still gets waiting events",
                 "[[export]] e: udp:192.0.2.10:4739 is a new collector",
                 "[[export]] b: kinds: its connection stays",
                 "[[export]] c: to udp:192.0.2.10:4739 -> unix:/dev/log, format, domain: a new connection; the old one \
-                 sends what waits",
+                 sends its waiting events",
             ]
         );
         let fates = new.each_ref().map(|new| fate(&old, new));
@@ -238,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn where_events_are_written_to_and_how_long_the_log_is_kept_changes_and_its_place_does_not() {
+    fn a_reload_changes_the_event_file_and_retention_but_not_the_log_directory() {
         let (stdout, file) = (EventSink::Stdout, EventSink::File("/run/events".into()));
         let told = |old: &SinkSettings<'_>, new: &SinkSettings<'_>| old.changes_to(new);
         let changes = |old, new| told(&of(old, &[], None), &of(new, &[], None)).changes;
@@ -246,9 +244,9 @@ mod tests {
         assert_eq!(changes(None, Some(&stdout)), ["[events]: written to standard output"]);
         assert_eq!(
             changes(Some(&stdout), Some(&file)),
-            ["[events]: written to /run/events, and no more to standard output"]
+            ["[events]: written to /run/events instead of standard output"]
         );
-        assert_eq!(changes(Some(&file), None), ["[events]: written to /run/events no more"]);
+        assert_eq!(changes(Some(&file), None), ["[events]: no longer written to /run/events"]);
         let other = SinkSettings { lines: (EventKinds::NONE, true), ..of(Some(&file), &[], None) };
         let kinds = told(&of(Some(&file), &[], None), &other).changes;
         assert_eq!(kinds, ["[events]: kinds", "[events]: destinations"]);
@@ -257,12 +255,12 @@ mod tests {
         assert_eq!(changes(&half, &year).changes, ["[log]: retention 180d -> 365d"]);
         assert_eq!(
             changes(&ever, &half).changes,
-            ["[log]: retention for ever -> 180d: what is older is taken away"]
+            ["[log]: retention unlimited -> 180d: older records are deleted"]
         );
         let bounded = Log { size_max: Some(5 << 30), ..half.clone() };
         assert_eq!(
             changes(&half, &bounded).changes,
-            ["[log]: size_max without bound -> 5.0 GiB: the oldest above that is taken away"]
+            ["[log]: size_max unlimited -> 5.0 GiB: the oldest records above that are deleted"]
         );
         assert_eq!(changes(&half, &log("/other", Some(180))).restarts.len(), 1);
         assert_eq!(told(&of(None, &[], None), &of(None, &[], Some(&half))).restarts.len(), 1);

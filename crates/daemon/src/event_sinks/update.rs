@@ -34,18 +34,18 @@ pub(crate) struct Prepared {
     sinks: Vec<export::PreparedSink>,
 }
 
-/// Why an event sink cannot start.
+/// Reason why an event sink cannot start.
 pub(crate) struct Refusal {
     pub(crate) why: String,
-    /// Whether it is the sandbox that does not know the place.
+    /// True if the sandbox forbids the location.
     pub(crate) needs_restart: bool,
 }
 
 impl SinkUpdater {
-    /// Looks whether `new` could be had where `old` is. Nothing is made that stays.
+    /// Checks that the sinks of `new` can start while those of `old` run. Leaves no files.
     ///
     /// # Errors
-    /// What could not.
+    /// If a sink cannot start.
     pub(crate) fn check(&self, old: &Settings, new: &Settings) -> Result<(), Refusal> {
         for export in starting(old, new) {
             if let Some((directory, _)) = &export.spool {
@@ -61,7 +61,7 @@ impl SinkUpdater {
         }
     }
 
-    /// Makes what `new` needs where `old` is.
+    /// Creates the sinks of `new` that `old` lacks.
     ///
     /// # Errors
     /// If a sink cannot start; nothing has changed.
@@ -84,19 +84,19 @@ impl SinkUpdater {
         Ok(Prepared { lines, sinks })
     }
 
-    /// From now on they hear whom `new` names.
+    /// Activates the sinks of `new`.
     pub(crate) fn set(&self, new: &Settings, prepared: Prepared) {
         let Prepared { lines, sinks } = prepared;
         let sinks = self.collectors.set(&new.exports, sinks);
         self.tap.set(new.events.is_some());
-        // It is there as long as the workers.
+        // The receiver exists as long as the workers.
         let _ = self.orders.send(Order::Change(Box::new(Change::to(new, lines, sinks))));
         if let Some(store) = &self.store {
             store.configured(&new.control.facts.config.text, &new.plan);
         }
     }
 
-    /// From now on the log is kept as this says. What is taken away does not come back.
+    /// Applies the log's retention settings. Deleted records cannot be restored.
     pub(crate) fn keep(&self, settings: &Settings) {
         if let (Some(store), Some(log)) = (&self.store, &settings.log) {
             store.keep(log);
@@ -105,10 +105,10 @@ impl SinkUpdater {
 
     fn no_spool(&self, export: &Export, error: &io::Error) -> Refusal {
         let Some((directory, _)) = &export.spool else {
-            return self.refusal(format!("[[export]] {}: it cannot be begun: {error}", export.name), None);
+            return self.refusal(format!("[[export]] {}: cannot start: {error}", export.name), None);
         };
         let shown = directory.display();
-        let why = format!("[[export]] {}: its spool {shown} cannot be used: {error}", export.name);
+        let why = format!("[[export]] {}: cannot use its spool {shown}: {error}", export.name);
         let denied = error.kind() == io::ErrorKind::PermissionDenied;
         self.refusal(why, denied.then_some(directory))
     }
@@ -119,12 +119,12 @@ impl SinkUpdater {
         self.refusal(why, path.parent().filter(|_| denied))
     }
 
-    /// `denied`: the directory that it was refused in.
+    /// Creates a refusal. `denied` is the directory in which access was denied.
     fn refusal(&self, why: String, denied: Option<&Path>) -> Refusal {
         match denied.filter(|directory| !self.means.sandbox.knows(directory)) {
             None => Refusal { why, needs_restart: false },
             Some(_) => {
-                let why = format!("{why}: it is in no directory that the sandbox was given at the start");
+                let why = format!("{why}: the sandbox has no access to this directory");
                 Refusal { why, needs_restart: true }
             }
         }
@@ -136,7 +136,7 @@ fn starting<'s>(old: &Settings, new: &'s Settings) -> impl Iterator<Item = &'s E
     new.exports.iter().filter(|new| fate(&old.exports, new) == Fate::Starts)
 }
 
-/// Whether a directory, or the one that it would be made in, can be written to: by a file that is taken away at once.
+/// Checks with a temporary file that a directory, or the parent in which it would be created, is writable.
 fn may_make(directory: &Path, probe: &str) -> io::Result<()> {
     let there = directory.ancestors().find(|path| fs::symlink_metadata(path).is_ok());
     let probe = there.unwrap_or(directory).join(probe);
@@ -144,12 +144,12 @@ fn may_make(directory: &Path, probe: &str) -> io::Result<()> {
     fs::remove_file(probe)
 }
 
-/// Whether a file can be written to, or made.
+/// Checks that a file can be written or created.
 fn may_write(path: &Path) -> io::Result<()> {
     match fs::metadata(path) {
         Ok(found) if found.is_file() => OpenOptions::new().append(true).open(path).map(drop),
         Ok(found) if found.is_dir() => Err(io::ErrorKind::IsADirectory.into()),
-        // A pipe, a device: what becomes of opening it is seen then.
+        // For a pipe or a device, only opening it shows the result.
         Ok(_) => Ok(()),
         Err(_) => {
             File::create_new(path)?;

@@ -1,5 +1,5 @@
-//! Messages between the daemon and its helper, each one datagram of a SOCK_SEQPACKET socketpair: JSON, of a bounded
-//! length, with at most a few file descriptors.
+//! Messages between the daemon and its helper, each one datagram of a SOCK_SEQPACKET socketpair: JSON of
+//! limited length with a few file descriptors.
 
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
@@ -11,9 +11,9 @@ use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-/// Largest message, bytes.
+/// Largest message in bytes.
 pub(super) const MESSAGE_MAX: usize = 64 << 10;
-/// File descriptors that a message carries at most.
+/// Largest number of file descriptors in a message.
 pub(super) const FDS_MAX: usize = 128;
 
 /// One end of the socketpair.
@@ -22,17 +22,17 @@ pub(super) struct Channel {
 }
 
 impl Channel {
-    /// Makes a socketpair. The second end is for another process.
+    /// Creates a socketpair. The second end is for another process.
     pub(super) fn pair() -> io::Result<(Channel, OwnedFd)> {
         let (here, there) =
             socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
         Ok((Channel { socket: here }, there))
     }
 
-    /// Takes the end that another process made.
+    /// Takes over the end that another process created.
     ///
     /// # Errors
-    /// If it is no such socket.
+    /// If it is not such a socket.
     pub(super) fn inherited(socket: OwnedFd) -> io::Result<Channel> {
         let is_pair = sockopt::socket_type(&socket)? == SocketType::SEQPACKET
             && sockopt::socket_domain(&socket)? == AddressFamily::UNIX;
@@ -119,7 +119,7 @@ mod tests {
         let (text, fds) = there.receive::<String>().unwrap().unwrap();
         assert_eq!((&text[..], fds.len()), ("alone", 0));
         assert!(here.send(&"x".repeat(MESSAGE_MAX)).is_err());
-        // A longer one, and one of another type, that the other end sends past the bound of its own.
+        // The other end sends a message that is too long, and one of another type.
         send(&here, &vec![b' '; MESSAGE_MAX + 1], SendFlags::empty()).unwrap();
         assert_eq!(there.receive::<String>().unwrap_err().kind(), io::ErrorKind::InvalidData);
         here.send(&17).unwrap();
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_socketpair_of_packets_is_inherited() {
+    fn only_a_packet_socketpair_is_inherited() {
         let (stream, _) = std::os::unix::net::UnixStream::pair().unwrap();
         assert!(Channel::inherited(stream.into()).is_err());
         assert!(Channel::inherited(File::open("/dev/null").unwrap().into()).is_err());

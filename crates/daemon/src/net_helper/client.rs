@@ -1,4 +1,4 @@
-//! The daemon's end: starts the helper, gives it new routes, and notices its end.
+//! The daemon's side: starts the helper, sends it new routes, and notices its end.
 
 use super::channel::Channel;
 use super::messages;
@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Sender, SyncSender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Whether the helper runs. Clones tell of the same one.
+/// State of the helper. Clones refer to the same helper.
 #[derive(Clone, Default)]
 pub(crate) struct HelperState {
     has_ended: Arc<AtomicBool>,
@@ -25,13 +25,13 @@ pub(crate) struct HelperState {
 }
 
 impl HelperState {
-    /// Problem as a sentence, if there is one.
+    /// Text about a problem, if there is one.
     pub(crate) fn trouble(&self) -> Option<&'static str> {
         self.has_ended.load(Ordering::Relaxed).then_some(messages::TROUBLE)
     }
 }
 
-/// Gives TUN devices new addresses and routes, through the helper. Clones use the same one.
+/// Gives TUN devices new addresses and routes, through the helper. Clones use the same helper.
 #[derive(Clone)]
 pub(crate) struct Routes {
     channel: Arc<Mutex<Arc<Channel>>>,
@@ -40,16 +40,15 @@ pub(crate) struct Routes {
 }
 
 impl Routes {
-    /// Lets a device have these addresses and routes, and no others of those that it was given. The log says later
-    /// whether it has them.
+    /// Sets a device's addresses and routes and removes its previous ones. The log reports the result later.
     pub(crate) fn set(&self, device: String, addresses: Vec<Prefix>, routes: Vec<Prefix>) {
         let Some(number) = self.devices.iter().position(|name| *name == device) else { return };
-        // One device at a time: its messages follow one another.
+        // One device at a time, because its messages must be consecutive.
         let channel = self.channel.lock().unwrap_or_else(PoisonError::into_inner);
         let sent = send_prefixes(&channel, number, &addresses, &routes)
             .and_then(|()| channel.send(&Request::Apply { device: number }));
         if let Err(error) = sent {
-            // The main thread is gone only where the process ends anyway.
+            // The main thread is gone only if the process is ending.
             let _ = self.events.send(Event::Failure(messages::not_rerouted(&device, &error)));
         }
     }
@@ -69,24 +68,24 @@ fn send_prefixes(
     Ok(())
 }
 
-/// A report that answers a question, with its files.
+/// Report that answers a request, with its files.
 pub(super) type Reply = (Report, Vec<OwnedFd>);
-/// Place of the reply that somebody waits for.
+/// Channel for the expected reply.
 pub(super) type Replies = SyncSender<Reply>;
 
-/// A helper that runs.
+/// Running helper.
 pub(super) struct Started {
     pub(super) channel: Arc<Channel>,
     pub(super) state: HelperState,
-    /// A line for the log.
+    /// Line for the log.
     pub(super) said: String,
 }
 
-/// Starts a helper that watches open TUN devices; returns once it has given up what it does not need. Its reports become
-/// events.
+/// Starts a helper that watches open TUN devices. Returns once the helper has dropped the rights that it does
+/// not need. Its reports become events.
 ///
 /// # Errors
-/// If it cannot start, or not give up its rights.
+/// If the helper cannot start or cannot drop its rights.
 pub(crate) fn for_devices(
     devices: &[WatchedDevice],
     (user, sandbox): (Option<User>, &Sandbox),
@@ -106,21 +105,21 @@ pub(crate) fn for_devices(
     Ok((routes, state, said))
 }
 
-/// Starts a helper; `tell`: sends what it is for.
+/// Starts a helper. `tell` sends its task.
 pub(super) fn start(
     tell: impl FnOnce(&Channel) -> io::Result<()>,
     (user, sandbox): (Option<User>, &Sandbox),
     events: &Sender<Event>,
     replies: Option<Replies>,
 ) -> anyhow::Result<Started> {
-    let (channel, child) = spawn().context("the network helper cannot be started")?;
+    let (channel, child) = spawn().context("cannot start the network helper")?;
     let begin =
         Request::Begin { user: user.map(|user| (user.uid(), user.gid())), sandboxed: sandbox.is_wanted() };
     let told =
         channel.send(&begin).and_then(|()| tell(&channel)).and_then(|()| channel.send(&Request::Start));
-    // Why it went away, where it did, is in its report.
-    let missing = wait_until_ready(&channel).context("the network helper cannot be started")?;
-    told.context("the network helper cannot be told what it is for")?;
+    // If the helper has ended, its report says why.
+    let missing = wait_until_ready(&channel).context("cannot start the network helper")?;
+    told.context("cannot send the network helper its task")?;
     let state = HelperState { has_ended: Arc::default(), missing };
     let said = messages::started(child.id(), &state.missing, sandbox.is_wanted());
     let channel = Arc::new(channel);
@@ -135,10 +134,10 @@ pub(super) fn start(
     Ok(Started { channel, state, said })
 }
 
-/// The same program again, with one end of a socketpair as its standard input.
+/// Starts this program again, with one end of a socketpair as standard input.
 fn spawn() -> io::Result<(Channel, Child)> {
     let (channel, theirs) = Channel::pair()?;
-    // The file of this process, even where another one is installed at its path by now.
+    // The file of this process, even if another one is installed at its path meanwhile.
     let mut command = Command::new("/proc/self/exe");
     command.arg0("gatun-network").arg(ARGUMENT).env_clear().current_dir("/");
     command.stdin(Stdio::from(theirs)).stdout(Stdio::null());
@@ -150,12 +149,13 @@ fn wait_until_ready(channel: &Channel) -> anyhow::Result<Vec<String>> {
     match channel.receive()? {
         Some((Report::Ready { missing }, _)) => Ok(missing),
         Some((Report::Failed(why), _)) => bail!(why),
-        Some(_) => bail!("its first message is not Ready"),
-        None => bail!("it has ended at once"),
+        Some(_) => bail!("its first message was not Ready"),
+        None => bail!("it ended immediately"),
     }
 }
 
-/// Starts the thread that reads reports. It gives up its capabilities by itself, as it begins before the main thread does.
+/// Starts the thread that reads reports. The thread drops its capabilities itself, because it starts before
+/// the main thread drops them.
 fn read_reports(reading: Reading, user: Option<User>, sandbox: Sandbox) -> anyhow::Result<()> {
     let (ready, readiness) = channel();
     let body = move || {
@@ -166,11 +166,14 @@ fn read_reports(reading: Reading, user: Option<User>, sandbox: Sandbox) -> anyho
             reading.run();
         }
     };
-    std::thread::Builder::new().name("network-helper".into()).spawn(body).context("no thread for it")?;
-    readiness.recv().context("the thread for it has ended")?
+    std::thread::Builder::new()
+        .name("network-helper".into())
+        .spawn(body)
+        .context("cannot start its thread")?;
+    readiness.recv().context("its thread has ended")?
 }
 
-/// The thread that reads the helper's reports, and reaps it.
+/// State of the thread that reads the helper's reports and reaps the helper.
 struct Reading {
     channel: Arc<Channel>,
     child: Child,
@@ -183,14 +186,14 @@ impl Reading {
     fn run(mut self) {
         let why = self.read();
         self.state.has_ended.store(true, Ordering::Relaxed);
-        // A helper that sent what cannot be read may run on; the channel's end tells it.
+        // A helper that sent an unreadable message may still run. The closed channel ends it.
         let _ = rustix::net::shutdown(&self.channel, rustix::net::Shutdown::Both);
         let status = self.child.wait().map_or_else(|error| error.to_string(), |status| status.to_string());
-        // The main thread is gone only where the process ends anyway.
+        // The main thread is gone only if the process is ending.
         let _ = self.events.send(Event::Failure(messages::ended(&why.unwrap_or(status))));
     }
 
-    /// Returns why the helper ended, where it said so.
+    /// Reads reports until the helper ends. Returns its reason, if it sent one.
     fn read(&self) -> Option<String> {
         let mut why = None;
         loop {
@@ -199,7 +202,7 @@ impl Reading {
                 Ok(Some((Report::Failed(error), _))) => why = Some(error),
                 Ok(Some((Report::Ready { .. }, _))) => {}
                 Ok(Some(reply)) => {
-                    // Nobody waits for the answer to a question that was given up.
+                    // The reply to an abandoned request has no receiver.
                     let _ = self.replies.as_ref().map(|replies| replies.try_send(reply));
                 }
                 Ok(None) => return why,

@@ -1,5 +1,5 @@
-//! The helper of a daemon whose ports are network interfaces (AF_XDP): when an interface comes back, it loads and attaches
-//! the program and opens sockets, and hands their files to the daemon.
+//! Helper of a daemon with AF_XDP ports: when an interface comes back, it loads and attaches the program,
+//! opens sockets, and passes their files to the daemon.
 
 use super::channel::Channel;
 use super::client::{self, HelperState, Reply};
@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, sync_channel};
 use std::time::Duration;
 
-/// Time limit of one step of the helper; a driver may restart its card for a program.
+/// Time limit of one step of the helper: a driver may restart its card for a program.
 const STEP_MAX: Duration = Duration::from_secs(30);
 
 impl From<Mode> for XdpMode {
@@ -38,10 +38,11 @@ impl From<XdpMode> for Mode {
     }
 }
 
-/// Starts a helper for these interfaces; returns once it has given up what it does not need.
+/// Starts a helper for these interfaces. Returns once the helper has dropped the rights that it does not
+/// need.
 ///
 /// # Errors
-/// If it cannot start, or not give up its rights.
+/// If the helper cannot start or cannot drop its rights.
 pub(crate) fn for_interfaces(
     parts: &KeeperParts,
     (user, sandbox): (Option<User>, &Sandbox),
@@ -59,7 +60,7 @@ pub(crate) fn for_interfaces(
     Ok((Box::new(remote), started.state, started.said))
 }
 
-/// The helper, for the thread that watches interfaces.
+/// Helper as used by the thread that watches interfaces.
 struct Remote {
     channel: Arc<Channel>,
     replies: Receiver<Reply>,
@@ -67,7 +68,7 @@ struct Remote {
 
 impl Remote {
     fn ask(&self, request: &Request) -> Result<Reply, XdpError> {
-        // The answer to a request that was given up.
+        // Discards the reply to an abandoned request.
         while self.replies.try_recv().is_ok() {}
         let gone = |error: &dyn std::fmt::Display| {
             XdpError::Helper(format!("the network helper does not answer ({error}); restart gatun"))
@@ -101,10 +102,10 @@ impl Privileged for Remote {
 }
 
 fn unexpected() -> XdpError {
-    XdpError::Helper("an answer of the network helper does not fit its question".to_owned())
+    XdpError::Helper("unexpected reply of the network helper".to_owned())
 }
 
-/// Parts that the helper keeps, from the daemon's message.
+/// Keeper with the parts in the daemon's message.
 pub(super) fn keeper(
     ports: Vec<(String, XdpMode)>,
     queues: u32,
@@ -115,7 +116,7 @@ pub(super) fn keeper(
     Ok(Keeper::new(KeeperParts { ports: ports.collect(), queues, tables }))
 }
 
-/// Answers the daemon until it ends.
+/// Serves the daemon until it ends.
 pub(super) fn serve(mut keeper: Keeper, channel: &Channel) -> anyhow::Result<()> {
     while let Some((request, _)) = channel.receive()? {
         match request {
@@ -129,9 +130,9 @@ pub(super) fn serve(mut keeper: Keeper, channel: &Channel) -> anyhow::Result<()>
                 Ok(socket) => send(channel, &Report::Socket, &[socket]),
                 Err(error) => refuse(channel, &error),
             },
-            _ => bail!("a message that does not belong behind Start"),
+            _ => bail!("unexpected message after Start"),
         }
-        .context("the daemon cannot be answered")?;
+        .context("cannot answer the daemon")?;
     }
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! The network helper: a process of its own that keeps the capabilities which the daemon gives up after start-up.
+//! Network helper: a separate process that keeps the capabilities which the daemon drops after start-up.
 //!
 //! ```text
 //!   gatun run                                     gatun network-helper
@@ -7,10 +7,10 @@
 //!               <-- Report: lines, sockets -----
 //!               socketpair (SOCK_SEQPACKET)
 //! ```
-//! The daemon starts it while it opens its ports and tells it which devices it has. After `Request::Start` the helper
-//! takes no other device, no other user and no other mode: docs/decisions/0011 lists what a worker that was taken over
-//! can ask it for. Modules: `channel` carries messages, `protocol` defines them, `process` is the helper, `client` the
-//! daemon's end, `interfaces` both ends of what AF_XDP needs; `messages` has the texts.
+//! The daemon starts the helper while it opens its ports and sends it the list of devices. After
+//! `Request::Start` the helper accepts no other device, user or mode: docs/decisions/0011 lists what a
+//! compromised worker can ask for. Modules: `channel` carries messages, `protocol` defines them, `process` is
+//! the helper, `client` the daemon's side, `interfaces` both sides for AF_XDP; `messages` has the texts.
 
 mod channel;
 mod client;

@@ -1,4 +1,4 @@
-//! The helper process: its own start, and its loop.
+//! Process of the helper: start and main loop.
 
 use super::channel::Channel;
 #[cfg(feature = "xdp")]
@@ -14,30 +14,30 @@ use std::os::fd::AsFd as _;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-/// Whether the daemon has started this process as its network helper.
+/// Returns true if the daemon has started this process as its network helper.
 pub fn is_network_helper() -> bool {
     std::env::args_os().nth(1).is_some_and(|argument| argument == ARGUMENT)
 }
 
-/// Runs as the network helper of the daemon at the other end of standard input, until that ends.
+/// Runs the network helper of the daemon at the other end of standard input, until the daemon ends.
 pub fn serve_as_network_helper() -> ExitCode {
     let channel = std::io::stdin().as_fd().try_clone_to_owned().and_then(Channel::inherited);
     let Ok(channel) = channel else {
-        eprintln!("gatun: `gatun run` starts this command; it is of no use by hand");
+        eprintln!("gatun: `gatun run` starts this command; it is not for manual use");
         return ExitCode::FAILURE;
     };
     match start(&channel).and_then(|work| work.serve(&channel)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            // Where the daemon has ended, nobody needs to know.
+            // If the daemon has ended, nobody reads the report.
             let _ = channel.send(&Report::Failed(messages::shortened(format!("{error:#}"))));
             ExitCode::FAILURE
         }
     }
 }
 
-/// Signals that are for the daemon alone, but reach all processes of its terminal or its control group. The helper ends
-/// when the daemon does.
+/// Ignores signals for the daemon that reach all processes of its terminal or control group. The helper ends
+/// when the daemon ends.
 fn outlive_signals() -> std::io::Result<()> {
     use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
     for signal in [SIGHUP, SIGINT, SIGTERM, SIGUSR1] {
@@ -46,7 +46,7 @@ fn outlive_signals() -> std::io::Result<()> {
     Ok(())
 }
 
-/// Addresses and routes that arrive in several messages.
+/// Addresses and routes, collected from several messages.
 #[derive(Default)]
 struct Prefixes {
     addresses: Vec<Prefix>,
@@ -98,7 +98,7 @@ impl Plan {
                     plan.interfaces = Some(interfaces::keeper(ports, queues, _files)?);
                 }
                 Request::Start => return Ok(plan),
-                _ => bail!("a message that does not belong before Start"),
+                _ => bail!("unexpected message before Start"),
             }
         }
     }
@@ -111,10 +111,10 @@ enum Work {
     Interfaces(gatun_io_xdp::Keeper),
 }
 
-/// Learns what the helper is for, gives up everything else, and says so.
+/// Receives the task, drops all other rights, and reports readiness.
 fn start(channel: &Channel) -> anyhow::Result<Work> {
-    rustix::thread::set_name(c"gatun-network").context("the name of the process")?;
-    outlive_signals().context("signals cannot be watched")?;
+    rustix::thread::set_name(c"gatun-network").context("cannot set the process name")?;
+    outlive_signals().context("cannot ignore signals")?;
     let plan = Plan::receive(channel)?;
     let (user, sandboxed) = (plan.user, plan.sandboxed);
     let user = user.as_ref();
@@ -125,8 +125,8 @@ fn start(channel: &Channel) -> anyhow::Result<Work> {
         #[cfg(feature = "xdp")]
         Work::Interfaces(_) => privileges::keep_for_xdp(user)?,
     }
-    // Becoming another user takes it back. The daemon's end closes the channel as well.
-    set_parent_process_death_signal(Some(Signal::KILL)).context("the daemon's end cannot be watched")?;
+    // Switching users clears this signal. The daemon's end also closes the channel.
+    set_parent_process_death_signal(Some(Signal::KILL)).context("cannot watch the daemon's end")?;
     let sandbox = if sandboxed { Sandbox::without_files() } else { Sandbox::none() };
     let missing = sandbox.enter(calls).missing();
     channel.send(&Report::Ready { missing })?;
@@ -134,7 +134,7 @@ fn start(channel: &Channel) -> anyhow::Result<Work> {
 }
 
 impl Plan {
-    /// The work, and the system calls that it takes.
+    /// Work and the system calls that it needs.
     fn work(self) -> anyhow::Result<(Work, Calls)> {
         #[cfg(feature = "xdp")]
         if let Some(keeper) = self.interfaces {
@@ -154,7 +154,7 @@ impl Plan {
 }
 
 impl Work {
-    /// Does it until the daemon ends.
+    /// Works until the daemon ends.
     fn serve(self, channel: &Channel) -> anyhow::Result<()> {
         match self {
             Work::Devices(devices) => devices.serve(channel),
@@ -164,18 +164,18 @@ impl Work {
     }
 }
 
-/// TUN devices. No other one can be added.
+/// TUN devices of the helper. No other device can be added.
 struct Devices {
     links: LinkWatch,
-    /// Names of the devices, and what is to be applied to each.
+    /// Names of the devices, and the addresses and routes to apply next.
     devices: Vec<(String, Prefixes)>,
 }
 
 impl Devices {
-    /// Restores routes and takes orders until the daemon ends.
+    /// Restores routes and applies changes until the daemon ends.
     fn serve(mut self, channel: &Channel) -> anyhow::Result<()> {
         loop {
-            let event = match self.links.wait(channel).context("the kernel gives no more notices")? {
+            let event = match self.links.wait(channel).context("the kernel sends no more notifications")? {
                 Woken::Link(event) => Some(event),
                 Woken::Other => match channel.receive()? {
                     Some((request, _)) => self.obey(request)?,
@@ -189,7 +189,7 @@ impl Devices {
         }
     }
 
-    /// Takes a message that may come after the start; any other one ends the helper.
+    /// Applies a message that may follow the start. Any other message ends the helper.
     fn obey(&mut self, request: Request) -> anyhow::Result<Option<LinkEvent>> {
         match request {
             Request::Prefixes { device, routes, prefixes } => {
@@ -202,7 +202,7 @@ impl Devices {
                 let Prefixes { addresses, routes } = std::mem::take(list);
                 Ok(self.links.set(name, addresses, routes))
             }
-            _ => bail!("a message that does not belong behind Start"),
+            _ => bail!("unexpected message after Start"),
         }
     }
 }

@@ -1,64 +1,66 @@
-//! Messages of the daemon and its helper.
+//! Messages between the daemon and its helper.
 //!
 //! ```text
-//!   Begin, Device and Prefixes ..., Start          once, in this order; the helper answers Ready
+//!   Begin, Device and Prefixes ..., Start          once, in this order; the helper replies with Ready
 //!   Prefixes ..., Apply                            later: new addresses and routes of a device
 //!
 //!   Begin, Interfaces, Start                       the same for AF_XDP
-//!   Attach, OpenSocket                             later: an interface has come back; answered with files
+//!   Attach, OpenSocket                             later: an interface has come back; the reply has files
 //! ```
 
 use gatun_io_tun::Prefix;
 use serde::{Deserialize, Serialize};
 use std::net::IpAddr;
 
-/// Argument with which the program becomes the helper. It is not a command: it is of no use by hand.
+/// Argument that makes the program the helper. It is not a command for users.
 pub(super) const ARGUMENT: &str = "network-helper";
-/// Prefixes of one message: some 50 bytes each in JSON.
+/// Prefixes per message: each needs some 50 bytes of JSON.
 pub(super) const PREFIXES_PER_MESSAGE: usize = 1024;
-/// Addresses and routes of one device at most, so that the helper's memory is bounded.
+/// Largest number of addresses and routes of a device, which limits the helper's memory.
 pub(super) const PREFIXES_MAX: usize = 1 << 21;
-/// Devices at most.
+/// Largest number of devices.
 pub(super) const DEVICES_MAX: usize = 256;
-/// Bytes of a line for the log at most.
+/// Longest log line in bytes.
 pub(super) const LINE_MAX: usize = 16 << 10;
 
-/// A message to the helper.
+/// Message to the helper.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Request {
-    /// The first message.
+    /// First message.
     Begin {
-        /// User and group to become.
+        /// User and group to switch to.
         user: Option<(u32, u32)>,
-        /// Whether to enter a sandbox.
+        /// True to enter a sandbox.
         sandboxed: bool,
     },
-    /// One more device; its number is the count of those before.
+    /// Adds a device. Devices are numbered in order.
     Device {
-        /// Its name.
+        /// Device name.
         name: String,
-        /// Whether its routes precede the host's routes to the same networks.
+        /// True if its routes precede the host's routes to the same networks.
         precede_routes: bool,
     },
-    /// Some of the addresses or routes that a device is to have.
+    /// Some of a device's addresses or routes.
     Prefixes {
         /// Number of the device.
         device: usize,
-        /// Whether these are routes, not addresses.
+        /// True for routes, false for addresses.
         routes: bool,
-        /// Addresses, each with its prefix length.
+        /// Addresses or networks, each with its prefix length.
         prefixes: Vec<(IpAddr, u8)>,
     },
-    /// Instead of devices: network interfaces, used through AF_XDP. The three tables of their program come along.
+    /// Replaces devices by network interfaces, used through AF_XDP. Carries the three tables of their
+    /// program.
     Interfaces {
-        /// Name and mode of each.
+        /// Name and mode of each interface.
         ports: Vec<(String, XdpMode)>,
-        /// Queues of each that are served.
+        /// Number of queues served on each interface.
         queues: u32,
     },
-    /// No further device follows: watch them.
+    /// Ends the list of devices and starts the watch.
     Start,
-    /// Gives a device the addresses and routes of the messages before, and removes its earlier ones.
+    /// Sets a device's addresses and routes to those of the preceding messages, and removes its previous
+    /// ones.
     Apply {
         /// Number of the device.
         device: usize,
@@ -75,10 +77,10 @@ pub(super) enum Request {
     },
 }
 
-/// Mode of an XDP program, as `gatun_io_xdp::Mode`.
+/// Mode of an XDP program, see `gatun_io_xdp::Mode`.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(super) enum XdpMode {
-    /// In the driver where it can, else before the kernel's stack.
+    /// In the driver if possible, otherwise before the kernel's stack.
     Auto,
     /// In the driver.
     Native,
@@ -86,37 +88,37 @@ pub(super) enum XdpMode {
     Skb,
 }
 
-/// A message from the helper.
+/// Message from the helper.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Report {
-    /// The helper has given up what it does not need.
+    /// The helper has dropped the rights that it does not need.
     Ready {
         /// Parts that its sandbox lacks.
         missing: Vec<String>,
     },
-    /// A line for the log.
+    /// Line for the log.
     Line(String),
-    /// Why the helper ends.
+    /// Reason why the helper ends.
     Failed(String),
-    /// Answer to `Attach`, with program, map of sockets, link and membership of groups.
+    /// Reply to `Attach`, with program, map of sockets, link and membership of groups.
     Attached {
         /// Number of the interface.
         index: u32,
-        /// Whether the program runs in the driver.
+        /// True if the program runs in the driver.
         native: bool,
     },
-    /// Answer to `OpenSocket`, with the socket.
+    /// Reply to `OpenSocket`, with the socket.
     Socket,
-    /// Why there is neither.
+    /// Reason why a request failed.
     Refused(String),
 }
 
-/// For a message.
+/// Encodes prefixes for a message.
 pub(super) fn encode(prefixes: &[Prefix]) -> Vec<(IpAddr, u8)> {
     prefixes.iter().map(|prefix| (prefix.addr, prefix.len)).collect()
 }
 
-/// From a message; `None` where a prefix length is too large.
+/// Decodes prefixes of a message. `None` if a prefix length is too large.
 pub(super) fn decode(prefixes: &[(IpAddr, u8)]) -> Option<Vec<Prefix>> {
     let one = |&(addr, len): &(IpAddr, u8)| {
         let bits = if addr.is_ipv4() { 32 } else { 128 };
@@ -131,7 +133,7 @@ mod tests {
     use crate::net_helper::channel::MESSAGE_MAX;
 
     #[test]
-    fn the_longest_prefixes_fit_into_a_message() {
+    fn the_longest_prefixes_fit_a_message() {
         let longest = ("2001:db8:1111:2222:3333:4444:5555:6666".parse().unwrap(), 128);
         let prefixes = vec![longest; PREFIXES_PER_MESSAGE];
         let message = Request::Prefixes { device: DEVICES_MAX, routes: false, prefixes };

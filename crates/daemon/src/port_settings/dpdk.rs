@@ -1,4 +1,4 @@
-//! Settings of ports on devices of DPDK.
+//! Settings of ports on DPDK devices.
 
 use super::hosts::{self, Hosts};
 use gatun_config::{Config, Device, Port};
@@ -13,7 +13,7 @@ pub struct DpdkPorts {
 }
 
 impl DpdkPorts {
-    /// Of a configuration whose ports are devices of DPDK.
+    /// Settings from a configuration with DPDK ports.
     pub fn of(config: &Config) -> DpdkPorts {
         let mtu = |device: &str| {
             let ports = config.ports.iter().filter(|port| port.device == device);
@@ -41,13 +41,13 @@ impl DpdkPorts {
         Device { number: number as u8, mac: Mac(mac), mtu: mtu.into() }
     }
 
-    /// Whether a device is a network card, whose driver may need any right while it is started.
+    /// Returns true if a device is a network card, whose driver may need any right when it starts.
     pub(crate) fn has_cards(&self) -> bool {
         self.config.devices.iter().any(DeviceConfig::is_card)
     }
 }
 
-/// Differences that need a restart.
+/// Lists differences that need a restart.
 pub(crate) fn differ(old: &DpdkPorts, new: &DpdkPorts) -> Vec<String> {
     let differ = old.config != new.config || hosts::needs_restart(&old.hosts, &new.hosts);
     let what = "[dpdk], or ports with backend \"dpdk\": their number, devices, queues, VLANs or MTUs";

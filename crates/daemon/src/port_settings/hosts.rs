@@ -1,4 +1,4 @@
-//! Ports on Ethernets as hosts: their addresses, routes and networks.
+//! Ethernet ports as hosts: their addresses, routes and networks.
 
 use crate::seed;
 use anyhow::anyhow;
@@ -7,13 +7,13 @@ use gatun_ether::{Ether, Limits, Problem};
 use std::io;
 use std::net::IpAddr;
 
-/// Ports as hosts, from a configuration.
+/// Host settings of Ethernet ports, from a configuration.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct Hosts {
     pub(crate) ports: Vec<Port>,
     /// Networks of the engine.
     pub(crate) networks: Vec<Network>,
-    /// The smallest MTU that the engine counts on, bytes.
+    /// Smallest MTU that the engine relies on, bytes.
     mtu: u32,
 }
 
@@ -22,18 +22,18 @@ impl Hosts {
         Hosts { ports: config.ports.clone(), networks: config.routes(), mtu: engine_mtu(config) }
     }
 
-    /// Addresses that are the translator's own.
+    /// Addresses of the translator itself.
     #[cfg(feature = "xdp")]
     pub(crate) fn addresses(&self, device: impl Fn(&Port) -> Device) -> impl Iterator<Item = IpAddr> {
         let settings = host(&self.ports, &self.networks, device, 1, 0);
         settings.ports.into_iter().flat_map(|port| port.addresses).map(|address| address.addr)
     }
 
-    /// The manners of each worker. `device` is what is behind a port; `own` is told of each address that is the
-    /// translator's own.
+    /// Creates each worker's `Ether`. `device` gives the device of a port; `own` is called with each address
+    /// of the translator itself.
     ///
     /// # Errors
-    /// Settings that contradict each other, with the fix.
+    /// If settings contradict each other. The error names the correction.
     pub(crate) fn ethers(
         &self,
         workers: usize,
@@ -54,18 +54,18 @@ impl Hosts {
         Ok(ethers)
     }
 
-    /// Larger packets would be dropped at the port, and nobody told.
+    /// Warns if the port drops larger packets without an ICMP error.
     pub(crate) fn small_mtu(&self, device: &str, mtu: u32) -> Option<String> {
         let Hosts { mtu: engine_mtu, .. } = self;
         (mtu < *engine_mtu).then(|| {
             format!(
-                "warning: {device} has an MTU of {mtu}, and the configuration counts on {engine_mtu}: write `mtu4 = {mtu}` in [translator]"
+                "warning: {device} has an MTU of {mtu}, but the configuration relies on {engine_mtu}: write `mtu4 = {mtu}` in [translator]"
             )
         })
     }
 }
 
-/// The smallest of the links' MTUs that the configuration names.
+/// Smallest MTU of a link in the configuration.
 fn engine_mtu(config: &Config) -> u32 {
     let plan = &config.plan;
     let settings = plan.nat64.iter().map(|i| &i.settings).chain(plan.siit.iter().map(|i| &i.settings));
@@ -73,7 +73,7 @@ fn engine_mtu(config: &Config) -> u32 {
     mtus.chain(plan.nat44.iter().map(|i| i.mtu)).min().unwrap_or(0)
 }
 
-/// Changes of open ports, as text.
+/// Lists changes of open ports.
 pub(super) fn changes(old: &Hosts, new: &Hosts) -> Vec<String> {
     let mut changes = Vec::new();
     for (old, new) in old.ports.iter().zip(&new.ports) {
@@ -92,7 +92,7 @@ pub(super) fn changes(old: &Hosts, new: &Hosts) -> Vec<String> {
     changes
 }
 
-/// Whether ports differ in what needs a restart.
+/// Returns true if ports differ in settings that need a restart.
 pub(super) fn needs_restart(old: &Hosts, new: &Hosts) -> bool {
     !old.ports.iter().map(Port::fixed).eq(new.ports.iter().map(Port::fixed))
 }

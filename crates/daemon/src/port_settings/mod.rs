@@ -1,4 +1,4 @@
-//! Settings of the ports, whatever their backend. Knows nothing that is open.
+//! Settings of the ports, for all backends. Contains nothing that is open.
 
 #[cfg(feature = "dpdk")]
 mod dpdk;
@@ -22,18 +22,18 @@ pub use xdp::XdpPorts;
 /// Requested configuration.
 #[derive(Clone)]
 pub enum PortSettings {
-    /// TUN devices, each with one queue a worker.
+    /// TUN devices, each with one queue per worker.
     Tun(Vec<TunConfig>),
     /// Network interfaces through AF_XDP.
     #[cfg(feature = "xdp")]
     Xdp(XdpPorts),
-    /// Devices of DPDK.
+    /// DPDK devices.
     #[cfg(feature = "dpdk")]
     Dpdk(DpdkPorts),
 }
 
 impl PortSettings {
-    /// Queues, each of which gets a worker.
+    /// Number of queues, each of which has a worker.
     pub fn workers(&self) -> usize {
         match self {
             PortSettings::Tun(devices) => devices.iter().map(|device| device.queues).sum(),
@@ -44,7 +44,7 @@ impl PortSettings {
         }
     }
 
-    /// Memory of the packets that they are read into, bytes. DPDK has its own.
+    /// Memory in bytes for received packets. DPDK has its own.
     pub fn memory_bytes(&self) -> u64 {
         match self {
             PortSettings::Tun(_) => self.workers() as u64 * gatun_io_tun::QUEUE_BYTES,
@@ -55,10 +55,10 @@ impl PortSettings {
         }
     }
 
-    /// Processors of the workers, and for the rest. None: they are where the system puts them, or where DPDK has put them.
+    /// Processors of the workers and of other threads. `None` if the system or DPDK assigns them.
     ///
     /// # Errors
-    /// Says what to write instead.
+    /// If the processors do not fit. The error says what to write.
     pub(crate) fn processors(&self, cores: &[u16]) -> anyhow::Result<Option<Processors>> {
         let takes_them_itself = match self {
             PortSettings::Tun(_) => false,
@@ -73,7 +73,7 @@ impl PortSettings {
         Ok(Some(Processors::divide(cores, self.workers())?))
     }
 
-    /// Capabilities that opening them needs.
+    /// Rights needed to open the ports.
     pub(crate) fn rights(&self) -> Rights {
         match self {
             PortSettings::Tun(_) => Rights::Tun,
@@ -84,7 +84,7 @@ impl PortSettings {
         }
     }
 
-    /// System calls of the threads that move packets, and of all others that begin later.
+    /// System calls of worker threads and of all threads that start later.
     pub(crate) fn calls(&self) -> Calls {
         match self {
             PortSettings::Tun(_) => Calls::Daemon,
@@ -95,7 +95,7 @@ impl PortSettings {
         }
     }
 
-    /// The TUN devices.
+    /// TUN devices.
     pub(crate) fn devices(&self) -> &[TunConfig] {
         match self {
             PortSettings::Tun(devices) => devices,
@@ -106,7 +106,7 @@ impl PortSettings {
         }
     }
 
-    /// The hosts that ports on Ethernets are.
+    /// Host settings of Ethernet ports.
     #[cfg(any(feature = "xdp", feature = "dpdk"))]
     pub(crate) fn hosts(&self) -> Option<&Hosts> {
         match self {
@@ -118,7 +118,7 @@ impl PortSettings {
         }
     }
 
-    /// Changes that open ports on Ethernets allow, as text.
+    /// Lists changes that open Ethernet ports allow.
     #[cfg(any(feature = "xdp", feature = "dpdk"))]
     pub(crate) fn changes(old: &PortSettings, new: &PortSettings) -> Vec<String> {
         match (old.hosts(), new.hosts()) {
@@ -127,13 +127,13 @@ impl PortSettings {
         }
     }
 
-    /// No port is on an Ethernet.
+    /// Without a backend for Ethernet, no port can change.
     #[cfg(not(any(feature = "xdp", feature = "dpdk")))]
     pub(crate) fn changes(_: &PortSettings, _: &PortSettings) -> Vec<String> {
         Vec::new()
     }
 
-    /// Differences that need a restart, beside settings of TUN devices.
+    /// Lists differences that need a restart, except settings of TUN devices.
     pub(crate) fn differ(old: &PortSettings, new: &PortSettings) -> Vec<String> {
         match (old, new) {
             (PortSettings::Tun(old), PortSettings::Tun(new)) if old.len() == new.len() => Vec::new(),

@@ -8,13 +8,13 @@ use std::net::{IpAddr, Ipv4Addr};
 /// Requested configuration.
 #[derive(Clone, PartialEq, Eq)]
 pub struct XdpPorts {
-    /// The interfaces, and what their program takes, but for addresses that are made from MACs.
+    /// Interfaces and the rules of their program, without addresses that are derived from MACs.
     pub(crate) config: XdpConfig,
     pub(crate) hosts: Hosts,
 }
 
 impl XdpPorts {
-    /// Of a configuration whose ports are on Ethernets.
+    /// Settings from a configuration with AF_XDP ports.
     pub fn of(config: &Config) -> XdpPorts {
         let mode = |device: &str| {
             let port = config.ports.iter().find(|port| port.device == device);
@@ -33,7 +33,7 @@ impl XdpPorts {
         XdpPorts { config: XdpConfig { ports: ports.collect(), queues: queues.into(), entries }, hosts }
     }
 
-    /// Rules of the XDP program; `device` gives the interface of a port.
+    /// Rules of the XDP program. `device` gives the interface of a port.
     pub(crate) fn taken(&self, device: impl Fn(&Port) -> Device) -> Vec<(PrefixRule, Owner)> {
         let addresses = self.hosts.addresses(device);
         let own = addresses.filter_map(|addr| match addr {
@@ -54,13 +54,13 @@ fn entries(config: &Config, networks: &[Network]) -> Vec<(PrefixRule, Owner)> {
         Network::V4(net) => to(net.addr.into(), net.len),
         Network::V6(net) => to(net.addr.into(), net.len),
     };
-    // Groups, and the broadcast address: what subscribers say to all on the link is not translated.
+    // Multicast and broadcast packets of subscribers are not translated.
     let mut entries = vec![
         (PrefixRule::To4(Ipv4Addr::new(224, 0, 0, 0), 4), Owner::Kernel),
         (PrefixRule::To4(Ipv4Addr::BROADCAST, 32), Owner::Kernel),
     ];
     let exempt = config.plan.nat44.iter().flat_map(|instance| &instance.exempt);
-    // Where a port or a protocol counts, the engine looks.
+    // The engine decides on exemptions that depend on a port or a protocol.
     let exempt = exempt.filter(|exempt| exempt.transport.is_none() && exempt.ports.is_none());
     entries.extend(exempt.map(|e| (PrefixRule::To4(e.net.addr, e.net.len), Owner::Kernel)));
     entries.extend(networks.iter().map(|net| (network(net), Owner::Gatun)));
@@ -81,7 +81,7 @@ fn entries(config: &Config, networks: &[Network]) -> Vec<(PrefixRule, Owner)> {
     entries
 }
 
-/// Differences that need a restart.
+/// Lists differences that need a restart.
 pub(crate) fn differ(old: &XdpPorts, new: &XdpPorts) -> Vec<String> {
     let devices = |ports: &XdpPorts| (ports.config.ports.clone(), ports.config.queues);
     let differ = devices(old) != devices(new) || hosts::needs_restart(&old.hosts, &new.hosts);

@@ -1,5 +1,5 @@
-//! What a change would end if it were put in place now: counted by each worker between its bursts, a slice at a time, so
-//! that no packet waits for it.
+//! Forecast of the sessions that a change would end. Each worker counts between bursts, in slices, so that no
+//! packet waits.
 
 use super::swap::Ready;
 use gatun_nat::reconfigure::{Change, Forecast};
@@ -12,7 +12,7 @@ use std::time::{self, Duration};
 /// Time limit for all workers together.
 const COUNT_MAX: Duration = Duration::from_secs(3);
 
-/// Sessions that end, and subscribers who lose some.
+/// Sessions that end, and subscribers that lose some.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Expected {
     pub(super) sessions: u64,
@@ -31,14 +31,14 @@ impl Job for Count {
 }
 
 impl Ready {
-    /// What it would end; none where that cannot be counted in time.
+    /// Counts ending sessions. `None` if the count does not finish in time.
     pub(super) fn expected(self, workers: &[Handle]) -> Option<Expected> {
         let until = time::Instant::now() + COUNT_MAX;
         let (sender, counted) = channel();
         let mut tickets = Vec::new();
         for (worker, change) in workers.iter().zip(self.changes) {
             let sender = sender.clone();
-            // Freed here, not where packets are moved.
+            // The memory is freed in this thread, not in a worker.
             let done = move |count: Count| drop(sender.send(count));
             tickets.push(worker.submit(Count { forecast: Forecast::new(&change), change }, done).ok()?);
         }

@@ -1,5 +1,5 @@
-//! Static bindings and explicit address mappings: listed from the plan that runs, and changed as an edit of the text of the
-//! configuration, or of the file of mappings that it names. Both are put in place as any other configuration is.
+//! Static bindings and explicit address mappings: listed from the active plan, and changed as an edit of the
+//! configuration's text or of its file of mappings. The result is applied like any other configuration.
 
 use super::Reload;
 use super::orders::NewText;
@@ -11,7 +11,7 @@ use gatun_nat::plan::{Eam, StaticBinding};
 use std::net::{SocketAddrV4, SocketAddrV6};
 
 impl Reload {
-    /// Some of them, from a place on.
+    /// Lists up to `limit` mappings, from a cursor on.
     pub(super) fn maps(
         &self,
         instance: Option<&str>,
@@ -56,7 +56,7 @@ impl Reload {
         body: MapsBody,
     ) -> Result<ConfigApplied, Refused> {
         match instead.revision.is_empty() {
-            // Without a revision, the request is about whatever runs.
+            // Without a revision, the request applies to any active configuration.
             true => instead.revision.clone_from(&self.running().revision),
             false => self.expect(&instead.revision)?,
         }
@@ -67,7 +67,7 @@ impl Reload {
         }
     }
 
-    /// The text that changes, with the change.
+    /// Edits the text that contains the mappings.
     fn edited(&self, body: MapsBody) -> Result<Edited, Refused> {
         let running = self.running();
         if running.text.is_empty() {
@@ -75,7 +75,7 @@ impl Reload {
             let hint = "move its mappings to a file (`eam_file`), or edit it and reload";
             return Err(Refused::new(Why::Unusable, what, hint));
         }
-        // A file of mappings is another one than runs, until it is confirmed.
+        // Until a change is confirmed, the file of mappings differs from the active one.
         self.expect_confirmed()?;
         let (instance, change) = body.read()?;
         let change = match change {
@@ -93,13 +93,13 @@ fn mappings(maps: Vec<StaticMap>) -> Vec<Mapping> {
     maps.into_iter().map(mapping).collect()
 }
 
-/// A mapping as the configuration has it.
+/// Converts a mapping of the API to one of the configuration.
 pub fn mapping(map: StaticMap) -> Mapping {
     let StaticMap { instance: _, protocol, inside, outside } = map;
     Mapping { protocol: protocol.map(|protocol| protocol.word().to_owned()), inside, outside }
 }
 
-/// A mapping as the engine has it.
+/// Mapping of the engine.
 enum Mapped<'p> {
     Binding(&'p StaticBinding),
     Eam(&'p Eam),
@@ -119,7 +119,7 @@ impl Mapped<'_> {
     }
 }
 
-/// All that there are, each with its instance's name.
+/// All mappings, each with its instance's name.
 fn mapped(plan: &Plan) -> impl Iterator<Item = (&str, Mapped<'_>)> {
     let of_nat64 = plan.nat64.iter().flat_map(|i| i.static_bindings.iter().map(|one| (&i.name[..], one)));
     let of_nat44 = plan.nat44.iter().flat_map(|i| i.static_bindings.iter().map(|one| (&i.name[..], one)));
@@ -145,7 +145,7 @@ fn binding(instance: &str, one: &StaticBinding) -> StaticMap {
     }
 }
 
-/// Without the length where it is one address.
+/// Formats a prefix; a single address has no length.
 fn prefix(address: impl std::fmt::Display, len: u8, all: u8) -> String {
     if len == all { address.to_string() } else { format!("{address}/{len}") }
 }

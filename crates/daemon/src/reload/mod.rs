@@ -1,15 +1,15 @@
-//! Another configuration while packets go on: on SIGHUP the file is read again, and the API brings others
-//! (`orders.rs`). What is asked for is put in place, or nothing of it.
+//! Reload: changes to another configuration while packets are translated. SIGHUP reads the file again, and
+//! the API sends other configurations (`orders.rs`). A change is applied completely or not at all.
 //!
 //! ```text
-//!   review   what tells the new one from the one that runs
-//!   swap     made ready for every worker, then put in place between two bursts
-//!   forecast how many sessions it would end
-//!   orders   what the API asks for: plan, apply, confirm, roll back
+//!   review   compares the new configuration with the active one
+//!   swap     prepares a change for every worker and applies it between two bursts
+//!   forecast counts the sessions that a change would end
+//!   orders   requests of the API: plan, apply, confirm, roll back
 //!   maps     mappings of an instance: replaced, added, removed, listed
 //! ```
-//! All of it happens in a thread of its own, one request after the other: reading, comparing, and making what is
-//! new, a million mappings perhaps. A worker is asked twice, between two bursts: what it has, and to change.
+//! A separate thread processes one request after another: it reads, compares and creates new state, perhaps a
+//! million mappings. It asks each worker twice, between two bursts: for its present state, and to change.
 
 mod forecast;
 pub(crate) mod maps;
@@ -40,16 +40,16 @@ use std::time::Instant;
 
 pub(super) use swap::SharedPlans;
 
-/// Lines of one kind that are logged; more are counted.
+/// Largest number of logged lines of one kind; the rest is counted.
 const LINES_MAX: usize = 40;
 
 /// Request to the reload thread.
 pub(super) enum Request {
-    /// To read the file again.
+    /// Read the file again.
     Signal,
-    /// What the API wants, and where the answer goes.
+    /// Request of the API, with the channel for the reply.
     Order(Order, Reply),
-    /// To keep no more of the process before: all of its sessions are here.
+    /// Forget the previous process's files: all of its sessions are restored.
     AllAreBack,
 }
 
@@ -61,41 +61,41 @@ pub(super) fn config_orders(requests: &Sender<Request>) -> ConfigOrders {
 
 /// State that a reload reads and changes.
 pub(super) struct Reload {
-    /// Running configuration.
+    /// Active configuration.
     pub(super) settings: Settings,
-    /// Where several workers share what has state: what each runs by.
+    /// Plans and steering of the workers, if several share a stateful translator.
     pub(super) shared_plans: Option<SharedPlans>,
     pub(super) read: Reader,
     pub(super) file: ConfigFile,
-    /// Unconfirmed configuration, rolled back automatically.
+    /// Unconfirmed configuration, which is rolled back automatically.
     pub(super) unconfirmed: Option<Unconfirmed>,
     pub(super) workers: Vec<Handle>,
-    /// Pages that its tables lie on.
+    /// Pages of the tables.
     pub(super) pages: TablePages,
     /// Configuration as the API shows it.
     pub(super) facts: SharedFacts,
-    /// Certificate, key and tokens of the API on TCP, where it is.
+    /// Certificate, key and tokens of the API on TCP, if it listens there.
     pub(super) tls: Option<TlsFiles>,
-    /// To let ports on Ethernets change.
+    /// Changes of Ethernet ports.
     pub(super) ports: LivePorts,
-    /// Names of the devices as the kernel has them.
+    /// Names of the TUN devices in the kernel.
     pub(super) devices: Vec<String>,
-    /// To let TUN devices have other routes; none for ports of another kind.
+    /// Changes of TUN devices' routes. `None` for other ports.
     pub(super) orders: Option<Routes>,
     /// Event sinks.
     pub(super) sink_updater: SinkUpdater,
     /// Session state for the next process.
     pub(super) session_store: Option<SessionStore>,
-    /// Who is told that a change has begun, and is over.
+    /// Notifications to systemd.
     pub(super) notifier: Notifier,
     pub(super) output: Output,
 }
 
-/// Why a configuration cannot be that of the running daemon.
+/// Reason why the running daemon cannot change to a configuration.
 struct NotPossible {
     /// Changes that need a restart.
     restarts: Vec<String>,
-    /// In a word.
+    /// Summary.
     why: String,
 }
 
@@ -109,11 +109,11 @@ impl NotPossible {
     }
 }
 
-/// A SIGHUP that has changed nothing.
+/// Failed reload by SIGHUP.
 struct Rejected {
     /// Errors in the configuration, or changes that need a restart.
     details: Vec<String>,
-    /// In a word.
+    /// Summary.
     why: String,
 }
 
@@ -124,7 +124,7 @@ impl From<String> for Rejected {
 }
 
 impl Rejected {
-    /// For the log, whatever its level.
+    /// Lines for the log, at any log level.
     fn lines(&self) -> Vec<String> {
         let mut lines = shortened("", &self.details);
         lines.push(format!("reload: {}; nothing has changed", self.why));
@@ -132,7 +132,7 @@ impl Rejected {
     }
 }
 
-/// Lines of one kind, of which the first are told.
+/// Lines of one kind, shortened to [`LINES_MAX`].
 fn shortened(what: &str, lines: &[String]) -> Vec<String> {
     let mut told: Vec<String> =
         lines.iter().take(LINES_MAX).map(|line| format!("reload: {what}{line}")).collect();
@@ -143,12 +143,12 @@ fn shortened(what: &str, lines: &[String]) -> Vec<String> {
 }
 
 impl Reload {
-    /// Starts the thread: it works on what is asked for, one after the other.
+    /// Starts the thread, which processes one request after another.
     ///
     /// # Errors
     /// If the thread cannot start.
     pub(super) fn start(self, requests: Receiver<Request>) -> anyhow::Result<()> {
-        // Of a process that was killed before anybody had confirmed it.
+        // Removes a file of a process that was killed before a confirmation.
         self.file.discard();
         self.settings.mapping_files.iter().for_each(|file| ConfigFile::new(&file.path).discard());
         let body = move || self.serve(&requests);
@@ -166,7 +166,7 @@ impl Reload {
             };
             match request {
                 Ok(Request::Signal) => {
-                    // Several requests for the same file are one.
+                    // Several requests for the same file are handled once.
                     while let Ok(request) = requests.try_recv() {
                         if !matches!(request, Request::Signal) {
                             next = Some(request);
@@ -206,7 +206,7 @@ impl Reload {
         shortened(what, lines).iter().for_each(|line| self.output.log(line));
     }
 
-    /// Changes to what stands in the file.
+    /// Changes to the configuration in the file.
     ///
     /// # Errors
     /// If the change fails; then nothing has changed.
@@ -240,10 +240,10 @@ impl Reload {
         Ok(())
     }
 
-    /// Keeps the text that ran before a SIGHUP, where that can be.
+    /// Saves the previous text after a SIGHUP, if it is known.
     fn remember(&self, before: &Settings) {
         let config = &before.control.facts.config;
-        // One that was never in the file is not worth it.
+        // An unconfirmed text was never in the file.
         if self.unconfirmed.is_some() || config.revision == self.settings.control.facts.config.revision {
             return;
         }
@@ -257,7 +257,7 @@ impl Reload {
         }
     }
 
-    /// What runs is what stands in the file.
+    /// Ends an unconfirmed change, because the active configuration is in the file.
     fn keep_confirmed(&mut self) {
         if let Some(waits) = self.unconfirmed.take() {
             waits.file.discard();
@@ -266,7 +266,7 @@ impl Reload {
         self.tell();
     }
 
-    /// Lets the API tell of what runs.
+    /// Publishes the active configuration for the API.
     fn tell(&self) {
         let unconfirmed = self.unconfirmed.as_ref().map(|waits| (waits.until, waits.before_revision()));
         let pages = self.pages.clone();
@@ -292,7 +292,7 @@ fn notes(ended: &Settled) -> Vec<String> {
     }
 }
 
-/// A problem as `gatun check` writes it.
+/// Formats a problem like `gatun check`.
 fn in_lines(problem: &ConfigProblem) -> Vec<String> {
     let ConfigProblem { severity, file, line, column, message, help } = problem;
     let kind = match severity {

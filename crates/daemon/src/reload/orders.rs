@@ -1,8 +1,8 @@
-//! Requests of the API: preview, apply, confirm or undo another configuration or other mappings.
+//! Requests of the API: preview, apply, confirm or roll back another configuration or other mappings.
 //!
-//! Everything that can fail comes first: the text is read, what is new is made, and the text is on disk beside the file.
-//! Then the file is replaced, and then the workers change, which nothing refuses by then. What waits to be confirmed
-//! is on disk beside the file until it is.
+//! Steps that can fail come first: the text is read, new state is created, and the text is written next to
+//! the file. Then the file is replaced, and the workers change, which cannot fail any more. An unconfirmed
+//! text stays next to the file until it is confirmed.
 
 use super::forecast::Expected;
 use super::swap::Ready;
@@ -18,16 +18,16 @@ use std::time::{Duration, Instant};
 
 /// Delay before a failed rollback is retried.
 const AGAIN: Duration = Duration::from_secs(1);
-/// Lines of problems that a refusal tells.
+/// Largest number of problem lines in a refusal.
 const TOLD_MAX: usize = 20;
 
-/// A configuration that goes back by itself.
+/// Unconfirmed configuration, which is rolled back automatically.
 pub(crate) struct Unconfirmed {
-    /// When.
+    /// Time of the rollback.
     pub(super) until: Instant,
-    /// To what.
+    /// Settings to return to.
     before: Settings,
-    /// The file that is to be replaced, and its next text.
+    /// File that will be replaced, and its next text.
     pub(super) file: ConfigFile,
     /// Path of the file of mappings, if it is one.
     mappings: Option<PathBuf>,
@@ -35,14 +35,14 @@ pub(crate) struct Unconfirmed {
     who: String,
 }
 
-/// A text that an order brings.
+/// Text of a request.
 #[derive(Clone, Copy)]
 pub(super) enum NewText<'t> {
     /// The configuration.
     Config(&'t str),
-    /// The configuration that runs, with other mappings in a list.
+    /// The active configuration with other mappings in a list.
     List(&'t str),
-    /// A file of mappings of the configuration that runs.
+    /// A file of mappings of the active configuration.
     Mappings(&'t Path, &'t str),
 }
 
@@ -63,7 +63,7 @@ impl<'t> NewText<'t> {
 }
 
 impl Unconfirmed {
-    /// What comes back.
+    /// Revision to return to.
     pub(super) fn before_revision(&self) -> String {
         self.before.control.facts.config.revision.clone()
     }
@@ -102,7 +102,7 @@ impl Reload {
         }
     }
 
-    /// What is drained stays so, as far as the next process is concerned.
+    /// Saves the drained addresses for the next process.
     fn keep_drained(&mut self) -> Result<(), Refused> {
         let hint = "the change is in effect, but will be lost at the next restart";
         self.write_drained().map_err(|why| Refused::new(Why::Failed, why, hint))
@@ -151,7 +151,7 @@ impl Reload {
                 Ok(ready) => {
                     plan.applicable = true;
                     plan.ends.extend(ready.as_ref().and_then(Ready::moved_in_words));
-                    // Nothing for the engines ends nothing.
+                    // Without a change for the engines, no session ends.
                     let expected = ready.map_or(Some(Expected::default()), |r| r.expected(&self.workers));
                     (plan.sessions, plan.subscribers) =
                         (expected.map(|e| e.sessions), expected.map(|e| e.subscribers));
@@ -225,7 +225,7 @@ impl Reload {
         Ok(done)
     }
 
-    /// Replaces the configuration, or a file of mappings, where nobody else has.
+    /// Replaces the configuration or a file of mappings, if nobody else has changed it.
     fn replace(
         &self,
         (file, mappings): (&ConfigFile, Option<&Path>),
@@ -256,7 +256,7 @@ impl Reload {
         };
         let (file, staged) = (&waits.file, &waits.staged);
         if let Err(refused) = self.replace((file, waits.mappings.as_deref()), staged, &waits.who) {
-            // What was taken away beside is there again for the next attempt.
+            // Stages the text again for the next attempt.
             let _ = file.stage(staged.text());
             let hint = "the configuration still awaits confirmation";
             return Err(Refused { hint: hint.to_owned(), ..refused });
@@ -302,7 +302,7 @@ impl Reload {
         self.apply_text(instead, NewText::Config(&text))
     }
 
-    /// Goes back from what nobody has confirmed in time.
+    /// Rolls back a change that was not confirmed in time.
     pub(super) fn undo_unconfirmed(&mut self) {
         if self.unconfirmed.as_ref().is_none_or(|waits| waits.until > Instant::now()) {
             return;
@@ -316,7 +316,7 @@ impl Reload {
         }
     }
 
-    /// Goes back from what is not confirmed.
+    /// Rolls back an unconfirmed change.
     fn undo(&mut self) -> Result<ConfigApplied, String> {
         let waits = self.unconfirmed.take().ok_or("no configuration awaits confirmation")?;
         let after = self.running().revision.clone();
@@ -342,22 +342,26 @@ impl Reload {
         }
     }
 
+    /// Checks that the active configuration is the one that the caller expects.
+    ///
     /// # Errors
-    /// Where another configuration runs than the caller thinks.
+    /// If another configuration is active.
     pub(super) fn expect(&self, revision: &str) -> Result<(), Refused> {
         let running = &self.running().revision;
         match running == revision {
             true => Ok(()),
             false => Err(conflict(
-                format!("revision {} runs", short(running)),
+                format!("revision {} is active", short(running)),
                 "the configuration changed meanwhile; check it, then repeat the request with its revision",
             )),
         }
     }
 
+    /// Checks that files of mappings are unchanged since they were read, except the one that the request
+    /// changes. Another configuration may read files as they are now.
+    ///
     /// # Errors
-    /// A file of mappings, other than the one that an order of mappings changes, that is not as it was read. Another
-    /// configuration is free to read files as they are now.
+    /// If a file has changed.
     fn expect_other_mappings(&self, new: &Settings, text: NewText<'_>) -> Result<(), Refused> {
         if matches!(text, NewText::Config(_)) {
             return Ok(());
@@ -437,7 +441,7 @@ fn past(past: &Past) -> ConfigPast {
     }
 }
 
-/// Something that is wrong, whatever line is to blame.
+/// Problem of the whole configuration, without a line.
 fn of_whole(file: &str, message: String) -> ConfigProblem {
     ConfigProblem {
         severity: Severity::Error,
@@ -460,7 +464,7 @@ fn not_possible(NotPossible { restarts, why }: NotPossible) -> Refused {
     Refused::new(Why::Unusable, why, restarts.join("\n"))
 }
 
-/// A revision as people write it.
+/// First characters of a revision, for people.
 fn short(revision: &str) -> &str {
     revision.get(..12).unwrap_or(revision)
 }

@@ -1,4 +1,4 @@
-//! Differences of two configurations of a daemon: the engine's plan and all else.
+//! Comparison of two configurations of a daemon: the engine's plan and everything else.
 
 use crate::event_sinks::difference::SinkSettings;
 use crate::{PortSettings, Settings};
@@ -7,11 +7,11 @@ use gatun_nat::reconfigure::Difference;
 
 /// Difference between two configurations.
 pub(super) struct Review {
-    /// With what needs a restart beside the plan.
+    /// Difference of the plans, with everything that needs a restart.
     pub(super) difference: Difference,
-    /// Change of the event sinks.
+    /// Changes of the event sinks.
     pub(super) heard: Vec<String>,
-    /// Devices that are to have other addresses or routes, by number.
+    /// Numbers of devices that get other addresses or routes.
     pub(super) rerouted: Vec<usize>,
     /// Changes of Ethernet ports.
     pub(super) ports: Vec<String>,
@@ -27,7 +27,7 @@ impl Review {
         Review { difference, heard: heard.changes, rerouted: rerouted(old, new), ports }
     }
 
-    /// Whether nothing would change, neither for packets nor for those who hear of them.
+    /// Returns true if nothing would change, neither for packets nor for event sinks.
     pub(super) fn is_empty(&self) -> bool {
         self.difference.is_empty()
             && self.heard.is_empty()
@@ -35,7 +35,7 @@ impl Review {
             && self.ports.is_empty()
     }
 
-    /// What changes, with what becomes of those who hear, and what devices get.
+    /// Lists all changes, including event sinks and devices.
     pub(super) fn changes(&self, new: &Settings) -> Vec<String> {
         let devices = new.ports.devices();
         let rerouted = self.rerouted.iter().filter_map(|&number| devices.get(number));
@@ -45,7 +45,7 @@ impl Review {
     }
 }
 
-/// Devices that are to have other addresses or routes, by number.
+/// Numbers of devices that get other addresses or routes.
 fn rerouted(old: &Settings, new: &Settings) -> Vec<usize> {
     let pairs = old.ports.devices().iter().zip(new.ports.devices()).enumerate();
     let differs = |(_, (a, b)): &(usize, (&TunConfig, &TunConfig))| {
@@ -60,14 +60,14 @@ fn sorted(prefixes: &[Prefix]) -> Vec<Prefix> {
     sorted
 }
 
-/// Differences outside the plan that need a restart.
+/// Lists differences outside the plan that need a restart.
 fn outside_engine(old: &Settings, new: &Settings) -> Vec<String> {
     let mut restarts = Vec::new();
     if old.state != new.state {
-        restarts.push("[state]: where sessions are kept".to_owned());
+        restarts.push("[state]: its directory".to_owned());
     }
     if old.cores != new.cores {
-        restarts.push("[workers]: their processors".to_owned());
+        restarts.push("[workers]: processors".to_owned());
     }
     restarts.extend(crate::control::differ(&old.control, &new.control));
     restarts.extend(PortSettings::differ(&old.ports, &new.ports));
@@ -86,7 +86,7 @@ fn outside_engine(old: &Settings, new: &Settings) -> Vec<String> {
         let none = |config: &TunConfig| config.routes.is_empty() && config.addresses.is_empty();
         if old.iter().all(none) && !(addresses.is_empty() && routes.is_empty()) {
             restarts.push(format!(
-                "device {name}: routes or addresses where there were none: the right to set them was given up at the start"
+                "device {name}: its first routes or addresses: the right to set them was given up at the start"
             ));
         }
     }
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn what_concerns_a_device_itself_needs_a_restart_and_its_routes_do_not() {
+    fn device_settings_need_a_restart_and_routes_do_not() {
         let route = Prefix { addr: "192.0.2.1".parse().unwrap(), len: 32 };
         let with = TunConfig { routes: vec![route], ..TunConfig::default() };
         let refused = |old: &TunConfig, new: &TunConfig| {

@@ -1,4 +1,4 @@
-//! From one configuration to the next: made ready for every worker, put in place between two bursts, and waited for.
+//! Transition to another configuration: prepared for every worker, applied between two bursts, and awaited.
 
 use super::{NotPossible, Reload, Review};
 use crate::event_sinks::{Prepared, Refusal};
@@ -14,12 +14,12 @@ use std::time::Duration;
 /// Interval of asking workers whether a change is complete.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
-/// Drained addresses that are asked for at a time.
+/// Number of drained addresses read at a time.
 const DRAINED_AT_ONCE: usize = 4096;
 
-/// Workers that share a translator: what each of them runs by.
+/// Plans of workers that share a translator.
 pub(crate) struct SharedPlans {
-    /// Without mappings, which may be many.
+    /// Plan of each worker, without mappings, because there may be many.
     plans: Vec<Plan>,
     pub(crate) steering: Arc<Steering>,
 }
@@ -34,18 +34,18 @@ impl SharedPlans {
     }
 }
 
-/// A change, ready for every worker.
+/// Change that is prepared for every worker.
 pub(super) struct Ready {
     pub(super) changes: Vec<Box<Change>>,
-    /// Where workers share: what they run by then.
+    /// Plans after the change, if workers share a translator.
     shared_plans: Option<SharedPlans>,
     /// Subscribers that move to other workers.
     moved: usize,
 }
 
-/// Prepared change.
+/// Change that is prepared for all parts of the daemon.
 pub(super) struct AllReady {
-    /// None where nothing of the engines does.
+    /// `None` if the engines do not change.
     engines: Option<Ready>,
     ports: NextPorts,
     event_sinks: Prepared,
@@ -60,14 +60,14 @@ impl Ready {
 
 fn in_words(moved: usize) -> Option<String> {
     (moved > 0)
-        .then(|| format!("sessions of {moved} subscribers, whose static bindings are at another worker now"))
+        .then(|| format!("sessions of {moved} subscribers whose static bindings move to another worker"))
 }
 
 impl Reload {
-    /// Makes what is new, beside what runs.
+    /// Prepares new state of the engines.
     ///
     /// # Errors
-    /// If it is not possible.
+    /// If the change is not possible.
     pub(super) fn make_ready(&self, new: &Settings, review: &Review) -> Result<Option<Ready>, NotPossible> {
         if !review.difference.restarts.is_empty() {
             return Err(NotPossible::restart(review.difference.restarts.clone()));
@@ -75,26 +75,26 @@ impl Reload {
         if review.difference.is_empty() { Ok(None) } else { self.prepare(new).map(Some) }
     }
 
-    /// With what ports need, and those who hear of events.
+    /// Prepares ports and event sinks too.
     ///
     /// # Errors
-    /// If they cannot have it.
+    /// If the ports or event sinks cannot change.
     pub(super) fn with_rest(&self, engines: Option<Ready>, new: &Settings) -> Result<AllReady, NotPossible> {
         let ports = self.next_ports(new)?;
         let event_sinks = self.sink_updater.prepare(&self.settings, new).map_err(NotPossible::from)?;
         Ok(AllReady { engines, ports, event_sinks })
     }
 
-    /// New settings of the ports.
+    /// Prepares new settings of the ports.
     ///
     /// # Errors
-    /// If they cannot.
+    /// If the ports cannot change.
     pub(super) fn next_ports(&self, new: &Settings) -> Result<NextPorts, NotPossible> {
         let next = self.ports.prepare(&self.settings.ports, &new.ports);
         next.map_err(|error| NotPossible::why(format!("{error:#}")))
     }
 
-    /// Changes to what was made ready: nobody is asked whether that may be. Gives what ran before, and what has ended.
+    /// Applies a prepared change. Returns the previous settings and the number of ended sessions.
     ///
     /// # Errors
     /// If the change fails; then nothing has changed.
@@ -105,12 +105,12 @@ impl Reload {
         AllReady { engines: ready, ports, event_sinks }: AllReady,
     ) -> Result<(Settings, Settled), String> {
         if let Some(session_store) = &mut self.session_store {
-            // Where nothing of the engines changes, they run by what they run by.
+            // If the engines do not change, their plans stay.
             let shared_plans = ready.as_ref().map_or(&self.shared_plans, |ready| &ready.shared_plans);
             let steering = shared_plans.as_ref().map(|shared_plans| &*shared_plans.steering);
             session_store.add(&new.plan, steering).map_err(|e| e.to_string())?;
         }
-        self.ports.begin(&ports).map_err(|error| format!("the XDP program cannot take more: {error}"))?;
+        self.ports.begin(&ports).map_err(|error| format!("cannot change the XDP program: {error}"))?;
         let settles = ready.is_some();
         if let Some(ready) = ready {
             self.apply(ready).inspect_err(|_| self.ports.undo(&ports))?;
@@ -134,7 +134,7 @@ impl Reload {
         Ok((before, settled))
     }
 
-    /// Writes down which addresses are drained, for the next process.
+    /// Saves the drained addresses for the next process.
     pub(super) fn write_drained(&mut self) -> Result<(), String> {
         let Some(session_store) = &mut self.session_store else { return Ok(()) };
         let mut drained = Vec::new();
@@ -143,7 +143,7 @@ impl Reload {
             while !done {
                 let job = ReadDrained { at, done, found: Vec::with_capacity(DRAINED_AT_ONCE) };
                 let job = worker.work(job, ANSWER_MAX);
-                let job = job.ok_or("which addresses are drained is not known: a worker does not answer")?;
+                let job = job.ok_or("cannot read the drained addresses: a worker does not answer")?;
                 (at, done) = (job.at, job.done);
                 drained.extend(job.found);
             }
@@ -151,7 +151,7 @@ impl Reload {
         session_store.drained(drained).map_err(|e| e.to_string())
     }
 
-    /// What each worker's engine needs and has not: all of them, or none is changed.
+    /// Prepares the changes of all workers' engines, or fails as a whole.
     fn prepare(&self, new: &Settings) -> Result<Ready, NotPossible> {
         let Some(shared_plans) = &self.shared_plans else {
             let workers = self.workers.len();
@@ -184,8 +184,8 @@ impl Reload {
         Ok(changes)
     }
 
-    /// Puts the changes in place. Nobody else changes an engine, and each has settled since the last time: a worker
-    /// can refuse its change only before any other has its own.
+    /// Applies the changes. Only this thread changes engines, and each engine has settled since the last
+    /// change: only the first worker can refuse.
     fn apply(&mut self, ready: Ready) -> Result<(), String> {
         let Ready { changes, shared_plans, moved } = ready;
         if let Some(what) = in_words(moved) {
@@ -204,7 +204,8 @@ impl Reload {
                         Err(NotNow::Outdated) => return Err("the engine has changed meanwhile".to_owned()),
                     },
                     None => {
-                        let what = format!("reload: worker {number} does not answer; it changes when it can");
+                        let what =
+                            format!("reload: worker {number} does not answer; it changes once it does");
                         self.output.log(&what);
                         break;
                     }

@@ -1,6 +1,6 @@
-//! System calls, by seccomp (seccomp(2)): a list of those that are allowed, with conditions on their arguments. Others fail
-//! with EPERM, as a library may try one and have another way; those that only an intruder makes end the process, which
-//! the kernel logs.
+//! System calls, restricted by seccomp (seccomp(2)): a list of allowed calls with conditions on their
+//! arguments. Other calls fail with EPERM, because a library may have an alternative. Calls that only an
+//! intruder makes end the process, which the kernel logs.
 
 use libc::*;
 use seccompiler::{
@@ -9,31 +9,32 @@ use seccompiler::{
 };
 use std::collections::BTreeMap;
 
-/// Thread or process that a list of calls is for.
+/// Thread or process with its own list of calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Calls {
-    /// All threads that begin when the devices are open.
+    /// All threads that start after the devices are open.
     Daemon,
-    /// The same, where a driver of DPDK is called by them.
+    /// The same, if threads call a DPDK driver.
     #[cfg_attr(not(feature = "dpdk"), allow(dead_code))]
     Dpdk,
     /// The thread that connects to collectors.
     Connector,
-    /// `gatun web`, which asks the daemon at its Unix socket.
+    /// `gatun web`, which connects to the daemon's Unix socket.
     Page,
     /// The thread that reads the network helper's reports, and reaps it.
     HelperClient,
-    /// The network helper: a process that sets routes, over a netlink socket of its own each time.
+    /// The network helper: sets routes, each time over a new netlink socket.
     NetworkHelper,
     /// The network helper of AF_XDP: loads and attaches programs, opens sockets.
     #[cfg_attr(not(feature = "xdp"), allow(dead_code))]
     InterfaceHelper,
-    /// The thread that uses an interface through AF_XDP when it comes back, with what the helper gives it.
+    /// The thread that uses returning AF_XDP interfaces with files from the helper.
     #[cfg_attr(not(feature = "xdp"), allow(dead_code))]
     Interfaces,
 }
 
-/// Files and descriptors. Modes and owners are changed through descriptors only: a path would reach any file of the user.
+/// Files and descriptors. Modes and owners are changed only through descriptors: a path would reach any file
+/// of the user.
 #[rustfmt::skip]
 const FILES: &[c_long] = &[
     SYS_read, SYS_write, SYS_readv, SYS_writev, SYS_pread64, SYS_pwrite64, SYS_preadv, SYS_pwritev, SYS_preadv2,
@@ -44,7 +45,7 @@ const FILES: &[c_long] = &[
     SYS_sendfile, SYS_splice, SYS_umask,
 ];
 
-/// Sockets that exist.
+/// Existing sockets.
 #[rustfmt::skip]
 const SOCKETS: &[c_long] = &[
     SYS_accept4, SYS_shutdown, SYS_getsockname, SYS_getpeername, SYS_getsockopt, SYS_setsockopt, SYS_recvfrom,
@@ -64,8 +65,8 @@ const PROCESS: &[c_long] = &[
     SYS_rt_sigtimedwait, SYS_rt_sigsuspend, SYS_sigaltstack, SYS_restart_syscall, SYS_capget,
 ];
 
-/// Calls of the network helper beside netlink sockets and the channel to the daemon: it opens no file, starts no
-/// thread and signals nobody but itself.
+/// Calls of the network helper other than netlink sockets and the channel to the daemon: it opens no file,
+/// starts no thread and signals only itself.
 #[rustfmt::skip]
 const HELPER: &[c_long] = &[
     SYS_read, SYS_write, SYS_close, SYS_bind, SYS_connect, SYS_getsockname, SYS_getsockopt, SYS_setsockopt,
@@ -78,7 +79,7 @@ const HELPER_OLDER: &[c_long] = &[SYS_poll];
 #[cfg(not(target_arch = "x86_64"))]
 const HELPER_OLDER: &[c_long] = &[];
 
-/// Older forms of the same that this processor still has.
+/// Older variants of calls that this processor still has.
 #[cfg(target_arch = "x86_64")]
 #[rustfmt::skip]
 const OLDER: &[c_long] = &[
@@ -89,7 +90,7 @@ const OLDER: &[c_long] = &[
 #[cfg(not(target_arch = "x86_64"))]
 const OLDER: &[c_long] = &[SYS_accept];
 
-/// Calls that only an intruder makes: another program, another process's memory, the kernel's own settings.
+/// Calls that only an intruder makes: other programs, other processes' memory, the kernel's settings.
 #[rustfmt::skip]
 const NEVER: &[c_long] = &[
     SYS_execve, SYS_execveat, SYS_ptrace, SYS_process_vm_readv, SYS_process_vm_writev, SYS_mount, SYS_umount2,
@@ -100,44 +101,44 @@ const NEVER: &[c_long] = &[
     SYS_clock_settime, SYS_sethostname,
 ];
 
-/// Threads are made, processes are not.
+/// Flag of clone(2) that allows threads but no processes.
 const THREAD: u64 = CLONE_THREAD as u64;
-/// Of prctl(2): names of threads and of memory.
+/// Operation of prctl(2): names of threads and of memory.
 const PR_SET_VMA: u64 = 0x5356_4d41;
 /// Set-user-ID, set-group-ID and sticky bits of a file.
 const SPECIAL_MODE: u64 = 0o7000;
-/// Flags of open(2) with which it makes a file. (O_TMPFILE has O_DIRECTORY in it.)
+/// Flags of open(2) that create a file. (O_TMPFILE includes O_DIRECTORY.)
 const CREATES: u64 = (O_CREAT | O_TMPFILE & !O_DIRECTORY) as u64;
-/// Operations of fcntl(2) and ioctl(2) that have the kernel send signals to a process of the caller's choice.
+/// Operations of fcntl(2) and ioctl(2) that make the kernel send signals to a chosen process.
 const FCNTL_SIGNALS: [u64; 3] = [F_SETOWN as u64, F_SETSIG, F_SETOWN_EX];
 const IOCTL_SIGNALS: [u64; 2] = [FIOSETOWN, SIOCSPGRP];
-/// Operations of ioctl(2) that write to a terminal as its user would.
+/// Operations of ioctl(2) that write to a terminal like its user.
 const IOCTL_TYPES: [u64; 2] = [TIOCSTI, TIOCLINUX];
 const F_SETSIG: u64 = 10;
 const F_SETOWN_EX: u64 = 15;
 const FIOSETOWN: u64 = 0x8901;
 const SIOCSPGRP: u64 = 0x8902;
 const TIOCLINUX: u64 = 0x541c;
-/// Operations of ioctl(2) that turn an interface's name into its number, and back.
+/// Operations of ioctl(2) that convert between names and numbers of interfaces.
 const IOCTL_NAMES: [u64; 2] = [0x8933, 0x8910];
 const SIOCETHTOOL: u64 = 0x8946;
-/// Of a socket's type, without its flags.
+/// Mask of a socket's type without its flags.
 const SOCKET_KIND: u64 = 0xf;
 
 type Rules = BTreeMap<i64, Vec<SeccompRule>>;
 
 impl Calls {
-    /// Whether such a thread opens files.
+    /// Returns true if the thread opens files.
     pub(super) fn needs_files(self) -> bool {
         matches!(self, Calls::Daemon | Calls::Dpdk)
     }
 
-    /// Whether such a thread reads what every daemon reads of the system.
+    /// Returns true if the thread reads the system files that every daemon reads.
     pub(super) fn reads_system(self) -> bool {
         !matches!(self, Calls::NetworkHelper | Calls::InterfaceHelper)
     }
 
-    /// Whether such a thread connects to others by TCP.
+    /// Returns true if the thread connects over TCP.
     pub(super) fn may_connect(self) -> bool {
         matches!(self, Calls::Connector)
     }
@@ -145,9 +146,9 @@ impl Calls {
     /// Restricts the calling thread of the process `own`.
     ///
     /// # Errors
-    /// If the kernel does not allow a filter.
+    /// If the kernel refuses a filter.
     pub(super) fn restrict(self, own: u32) -> Result<(), Error> {
-        // The strictest answer of all filters holds; the last one has to come last, as it forbids to add more.
+        // The strictest result of all filters applies. The last filter forbids further ones.
         for filter in self.filters(own)? {
             apply_filter(&filter)?;
         }
@@ -160,7 +161,7 @@ impl Calls {
         if !matches!(self, Calls::Interfaces | Calls::InterfaceHelper) {
             never.insert(SYS_bpf, Vec::new());
         }
-        // A filter cannot look at what clone3 is given; the C library takes clone instead where it is not there.
+        // A filter cannot read the arguments of clone3. If it seems to be missing, the C library uses clone.
         let absent = SeccompAction::Errno(ENOSYS as u32);
         Ok([
             filter(plain(&[SYS_clone3]), SeccompAction::Allow, absent)?,
@@ -188,7 +189,8 @@ impl Calls {
         Ok(rules)
     }
 
-    /// Sockets are made by the threads that are for it: others cannot connect, be it to a Unix socket of root's.
+    /// Rules for sockets. Only threads that need them create sockets: others cannot connect, not even to a
+    /// Unix socket of root.
     fn sockets(self, rules: &mut Rules) -> Result<(), Error> {
         let families: &[c_int] = match self {
             Calls::Daemon | Calls::HelperClient => &[],
@@ -196,13 +198,13 @@ impl Calls {
             Calls::Page => &[AF_UNIX],
             Calls::NetworkHelper | Calls::InterfaceHelper => &[AF_NETLINK],
             Calls::Interfaces => &[AF_INET, AF_NETLINK],
-            // A memif is a Unix socket; network drivers of software look at interfaces.
+            // A memif is a Unix socket. Software network drivers query interfaces.
             Calls::Dpdk => &[AF_UNIX, AF_INET, AF_INET6, AF_NETLINK],
         };
-        // With this flag, sending connects, which Landlock does not see.
+        // With this flag, sending connects, which Landlock does not check.
         let no_connect = |argument| eq_masked(argument, MSG_FASTOPEN as u64, 0);
         if families.is_empty() {
-            // To nobody but the other end.
+            // Sending is only allowed to the connected peer.
             let to_peer = SeccompCondition::new(4, Len::Qword, Op::Eq, 0)?;
             rules.insert(SYS_sendto, vec![SeccompRule::new(vec![no_connect(3)?, to_peer])?]);
             return Ok(());
@@ -220,7 +222,7 @@ impl Calls {
     }
 }
 
-/// The network helper's whole list.
+/// Complete list of the network helper.
 fn helper(own: u32) -> Result<Rules, Error> {
     let mut rules = plain(HELPER);
     rules.extend(plain(HELPER_OLDER));
@@ -228,17 +230,17 @@ fn helper(own: u32) -> Result<Rules, Error> {
     rules.insert(SYS_tgkill, one_of(0, &[own.into()])?);
     rules.insert(SYS_ioctl, one_of(1, &IOCTL_NAMES)?);
     rules.insert(SYS_fcntl, one_of(1, &[F_GETFD as u64, F_GETFL as u64])?);
-    // Of the kernel's netlink protocols, the one for links, addresses and routes.
+    // Only the netlink protocol for links, addresses and routes.
     let route = vec![eq(0, AF_NETLINK as u64)?, eq(2, NETLINK_ROUTE as u64)?];
     rules.insert(SYS_socket, vec![SeccompRule::new(route)?]);
-    // Without an address: a netlink socket is connected to the kernel, the channel to the daemon.
+    // Sending without an address: a netlink socket is connected to the kernel, the channel to the daemon.
     let to_peer = || SeccompCondition::new(4, Len::Qword, Op::Eq, 0);
     rules.insert(SYS_sendto, vec![SeccompRule::new(vec![to_peer()?])?]);
     rules.insert(SYS_sendmsg, Vec::new());
     Ok(rules)
 }
 
-/// The same for AF_XDP: programs, and sockets that it does not connect.
+/// Complete list of the AF_XDP helper, which also loads programs and opens unconnected sockets.
 fn interface_helper(own: u32) -> Result<Rules, Error> {
     let mut rules = helper(own)?;
     rules.insert(SYS_bpf, Vec::new());
@@ -248,11 +250,11 @@ fn interface_helper(own: u32) -> Result<Rules, Error> {
         Ok(SeccompRule::new(vec![eq(0, family as u64)?, kind, eq(2, protocol as u64)?])?)
     };
     let sockets = vec![
-        // Of either kind, which are the same to netlink.
+        // Netlink does not distinguish both socket types.
         of(AF_NETLINK, SOCK_RAW, NETLINK_ROUTE)?,
         of(AF_NETLINK, SOCK_DGRAM, NETLINK_ROUTE)?,
         of(AF_XDP, SOCK_RAW, 0)?,
-        // Protocol 0: no packet comes to it.
+        // Protocol 0: the socket receives no packets.
         of(AF_PACKET, SOCK_RAW, 0)?,
         // For the number of an interface's queues.
         of(AF_INET, SOCK_DGRAM, 0)?,
@@ -261,7 +263,7 @@ fn interface_helper(own: u32) -> Result<Rules, Error> {
     Ok(rules)
 }
 
-/// No memory that was written can be run.
+/// Forbids executable memory that was written.
 fn no_code(rules: &mut Rules) -> Result<(), Error> {
     let runs = PROT_EXEC as u64;
     rules.insert(SYS_mmap, vec![SeccompRule::new(vec![eq_masked(2, runs, 0)?])?]);
@@ -269,7 +271,7 @@ fn no_code(rules: &mut Rules) -> Result<(), Error> {
     Ok(())
 }
 
-/// A socket of a family: of IP's, with TCP or UDP alone. (By MPTCP one connects to whom Landlock forbids.)
+/// Socket of a family; IP sockets only with TCP or UDP. (MPTCP would circumvent Landlock.)
 fn socket(family: c_int) -> Result<Vec<SeccompRule>, Error> {
     let family_is = || eq(0, family as u64);
     match family {
@@ -281,13 +283,13 @@ fn socket(family: c_int) -> Result<Vec<SeccompRule>, Error> {
     }
 }
 
-/// No memory that was written can be run; no process but this one is made, signalled or limited.
+/// Forbids executable memory that was written, and creating, signalling or limiting other processes.
 fn memory_and_processes(rules: &mut Rules, own: u32) -> Result<(), Error> {
     rules.insert(SYS_clone, vec![SeccompRule::new(vec![eq_masked(0, THREAD, THREAD)?])?]);
     no_code(rules)?;
     rules.insert(SYS_prctl, one_of(0, &[PR_SET_NAME as u64, PR_GET_NAME as u64, PR_SET_VMA])?);
     rules.insert(SYS_tgkill, one_of(0, &[own.into()])?);
-    // 0: the caller.
+    // 0 means the caller.
     rules.insert(SYS_prlimit64, one_of(0, &[0])?);
     rules.insert(SYS_sched_setaffinity, one_of(0, &[0])?);
     rules.insert(SYS_fcntl, none_of(1, &FCNTL_SIGNALS)?);
@@ -295,7 +297,7 @@ fn memory_and_processes(rules: &mut Rules, own: u32) -> Result<(), Error> {
     Ok(())
 }
 
-/// No file gets a mode by which it runs as its owner.
+/// Forbids modes with which a file runs as its owner.
 fn modes(rules: &mut Rules) -> Result<(), Error> {
     let opens = |flags, mode| -> Result<Vec<SeccompRule>, Error> {
         let alternatives = [eq_masked(flags, CREATES, 0)?, eq_masked(mode, SPECIAL_MODE, 0)?];
@@ -308,7 +310,7 @@ fn modes(rules: &mut Rules) -> Result<(), Error> {
     Ok(())
 }
 
-/// Whatever they are given.
+/// Allows calls with any arguments.
 fn plain(calls: &[c_long]) -> Rules {
     calls.iter().map(|&call| (call, Vec::new())).collect()
 }
@@ -341,7 +343,8 @@ fn filter(rules: Rules, other: SeccompAction, listed: SeccompAction) -> Result<B
 mod tests {
     use super::*;
 
-    /// What the kernel answers to a call: runs the program as bpf(4) describes it, with the four instructions that are in it.
+    /// Result of a call according to the kernel: interprets the program as in bpf(4), with the four
+    /// instructions that occur.
     fn answer(program: &BpfProgram, call: c_long, arguments: [u64; 6]) -> u32 {
         let arch: u32 = if cfg!(target_arch = "x86_64") { 0xc000_003e } else { 0xc000_00b7 };
         let mut data = [call as u32, arch, 0, 0].to_vec();
@@ -388,7 +391,7 @@ mod tests {
         for operation in [IOCTL_SIGNALS, IOCTL_TYPES].concat() {
             is(SYS_ioctl, &[3, operation, 1], REFUSE);
         }
-        // A mode counts only where a file is made.
+        // The mode only matters if a file is created.
         is(SYS_openat, &[0, 0, O_RDONLY as u64, 0o4755], ALLOW);
         is(SYS_openat, &[0, 0, (O_CREAT | O_WRONLY) as u64, 0o644], ALLOW);
         is(SYS_openat, &[0, 0, (O_CREAT | O_WRONLY) as u64, 0o4755], REFUSE);

@@ -1,4 +1,4 @@
-//! Files and ports, by Landlock (landlock(7)): what is not named here is refused with EACCES.
+//! Files and ports, restricted by Landlock (landlock(7)): everything else is refused with EACCES.
 
 use super::Allowed;
 use landlock::{
@@ -8,10 +8,10 @@ use landlock::{
 };
 use std::path::Path;
 
-/// The newest form of rules that is known here. A kernel that knows less enforces less, and the log says so.
+/// Newest ABI of rules that Gatun uses. An older kernel enforces less, and the log says so.
 const FORM: ABI = ABI::V6;
 
-/// Files that every daemon reads: amount of memory (`daemon/memory.rs`), and number of processors.
+/// Directories that every daemon reads: amount of memory (`daemon/memory.rs`), and number of processors.
 const READ: [&str; 3] = ["/proc", "/sys/fs/cgroup", "/sys/devices/system/cpu"];
 
 /// Parts that older kernels lack: the ABI that has it, the first kernel with it, and its name.
@@ -22,11 +22,11 @@ const PARTS: [(ABI, &str, &str); 4] = [
     (ABI::V6, "6.12", "abstract Unix sockets and signals"),
 ];
 
-/// Names the parts of the rules that are not in force.
+/// Lists the missing parts of the rules.
 fn missing(status: LandlockStatus) -> Result<(), String> {
     let form = match status {
         LandlockStatus::NotImplemented => {
-            return Err("no landlock (this kernel has none; Linux 5.13 has)".into());
+            return Err("no landlock (needs Linux 5.13)".into());
         }
         LandlockStatus::NotEnabled => {
             return Err("no landlock (name it in lsm= on the kernel's command line)".into());
@@ -39,9 +39,8 @@ fn missing(status: LandlockStatus) -> Result<(), String> {
     if parts.is_empty() { Ok(()) } else { Err(format!("landlock without {}", parts.join(", "))) }
 }
 
-/// Restricts the calling thread, which may connect to whom it likes where `connects`, else to nobody; which reads
-/// what every daemon reads where `reads_system`. The error says
-/// which part is not in force.
+/// Restricts the calling thread. It may connect over TCP only if `connects`, and read the files of [`READ`]
+/// only if `reads_system`. The error names the missing part.
 pub(super) fn restrict(allowed: &Allowed, (connects, reads_system): (bool, bool)) -> Result<(), String> {
     let system = if reads_system { &READ[..] } else { &[] };
     let status = enforce(allowed, connects, system).map_err(|why| format!("no landlock ({why})"))?;
@@ -56,7 +55,7 @@ fn enforce(allowed: &Allowed, connects: bool, system: &[&str]) -> Result<Landloc
         .handle_access(ports)?
         .scope(Scope::from_all(FORM))?
         .create()?;
-    // Nobody lists processes: names of files are not read there.
+    // Nobody lists processes, so directories are not readable.
     let read = AccessFs::ReadFile.into();
     for path in system {
         rules = beneath(rules, Path::new(path), read)?;
@@ -71,7 +70,7 @@ fn enforce(allowed: &Allowed, connects: bool, system: &[&str]) -> Result<Landloc
         | AccessFs::MakeReg
         | AccessFs::MakeDir
         | AccessFs::RemoveFile
-        // From one of their directories to another.
+        // Renames between allowed directories.
         | AccessFs::Refer;
     for path in allowed.write.iter().chain(&allowed.usual) {
         rules = beneath(rules, path, write)?;
@@ -79,7 +78,7 @@ fn enforce(allowed: &Allowed, connects: bool, system: &[&str]) -> Result<Landloc
     Ok(rules.restrict_self()?.landlock)
 }
 
-/// Allows something with the files of a directory, where there is one.
+/// Allows an access to files of a directory, if it exists.
 fn beneath(
     rules: RulesetCreated,
     path: &Path,
@@ -96,7 +95,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_part_that_a_kernel_lacks_is_named_with_the_kernel_that_has_it() {
+    fn missing_parts_are_named_with_the_kernel_that_has_them() {
         let of = |effective_abi| missing(LandlockStatus::Available { effective_abi, kernel_abi: None });
         assert_eq!(of(FORM), Ok(()));
         assert_eq!(

@@ -1,4 +1,4 @@
-//! What a process in the sandbox can do no more: each attempt is made by a process of its own.
+//! Forbidden actions of a process in the sandbox. Each attempt runs in its own process.
 
 use super::{Allowed, Calls, Sandbox};
 use nix::sys::ptrace;
@@ -19,12 +19,12 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 
-/// Which attempt a child is to make, and where its directory is.
+/// Variables with the attempt of a child and its directory.
 const ATTEMPT: &str = "GATUN_SANDBOX_ATTEMPT";
 const DIRECTORY: &str = "GATUN_SANDBOX_DIRECTORY";
-/// Where somebody listens.
+/// Variable with the port of a listener.
 const PORT: &str = "GATUN_SANDBOX_PORT";
-/// SIGSYS, by which the kernel ends who makes a forbidden call.
+/// SIGSYS, with which the kernel ends a process that makes a forbidden call.
 const SIGSYS: i32 = 31;
 
 #[derive(Debug, PartialEq)]
@@ -51,7 +51,7 @@ fn raw(family: AddressFamily, kind: SocketType) -> io::Result<()> {
     Ok(socket(family, kind, None).map(drop)?)
 }
 
-/// What a child tries.
+/// Makes an attempt in a child.
 fn attempt(name: &str, directory: &Path, port: u16) -> io::Result<()> {
     let [read, write, other] = ["read", "write", "other"].map(|name| directory.join(name).join("file"));
     match name {
@@ -131,7 +131,7 @@ fn attempt(name: &str, directory: &Path, port: u16) -> io::Result<()> {
             options.open(write.with_extension("set-user-id")).map(drop)
         }
         "to use a pair of sockets" => UnixStream::pair().map(drop),
-        // What it has to be able to do.
+        // Allowed actions.
         "to change the mode of a file of its own" => {
             File::open(&write)?.set_permissions(fs::Permissions::from_mode(0o640))
         }
@@ -157,7 +157,7 @@ fn attempt(name: &str, directory: &Path, port: u16) -> io::Result<()> {
     }
 }
 
-/// The child's part; in any other process it does nothing.
+/// Runs the child's part. Does nothing in other processes.
 #[test]
 fn an_attempt() {
     let Ok(name) = std::env::var(ATTEMPT) else { return };
@@ -196,7 +196,7 @@ fn try_in_child(name: &str, directory: &Path, port: &str) -> (String, Fate) {
 }
 
 #[test]
-fn what_the_daemon_does_not_need_it_cannot_do() {
+fn the_sandbox_forbids_everything_that_the_daemon_does_not_need() {
     let directory = std::env::temp_dir().join(format!("gatun-sandbox-{}", std::process::id()));
     for name in ["read", "write", "usual", "other"] {
         fs::create_dir_all(directory.join(name)).unwrap();

@@ -1,4 +1,4 @@
-//! Second: devices, with no more privileges than they need.
+//! Stage 2: the API's sockets are open; the process keeps only the privileges that devices need.
 
 use super::opened::Opened;
 use super::prepared::Prepared;
@@ -8,28 +8,28 @@ use crate::privileges;
 use anyhow::Context as _;
 use gatun_io_tun::OnKill;
 
-/// The API's sockets are open, and privileges are those that devices need.
+/// Process with open API sockets and the privileges that devices need.
 pub(super) struct Listening {
     pub(super) prepared: Prepared,
     pub(super) sockets: Sockets,
 }
 
 impl Listening {
-    /// Opens devices, starts the threads that watch them, and drops all privileges but those of these threads.
+    /// Opens devices, starts the threads that watch them, and drops the privileges of all other threads.
     ///
     /// # Errors
-    /// Each says what to do about it.
+    /// Returns an error that says what to do, if a device cannot be opened or privileges cannot be dropped.
     pub(super) fn open(mut self) -> anyhow::Result<Opened> {
         let Prepared { start, session_store, .. } = &self.prepared;
-        // Sessions go on in the next process; so do packets, then.
+        // If the next process restores sessions, packets must reach it too.
         let killed = if session_store.is_some() { OnKill::Stays } else { OnKill::Goes };
         let processors = start.settings.ports.processors(&start.settings.cores)?;
         if let Some(processors) = &processors {
-            // Before other threads start: these stay where this one does.
-            processors.others.pin_thread().context("the processors of the daemon's other threads")?;
+            // Before other threads start, because they inherit the processors.
+            processors.others.pin_thread().context("cannot pin the daemon's other threads")?;
         }
         let ports = Ports::open(&start.settings.ports, killed, (start.user, &start.sandbox), &start.sender)?;
-        // While there are devices to be looked at, and the right to read netfilter's rules.
+        // The check needs the devices, and the right to read netfilter's rules.
         let start = &mut self.prepared.start;
         start.notes.extend(start.look.take().map(|look| look()).unwrap_or_default());
         privileges::drop_all(start.user.as_ref())?;

@@ -1,11 +1,11 @@
-//! Start-up as stages. Each consumes the one before, so no step can be left out or come too early.
+//! Start-up in stages. Each stage consumes the previous one, so no step can be omitted or come too early.
 //!
 //! ```text
-//!   Prepared    memory, engines, and the sessions of the process before
-//!   Listening   the API's sockets; of privileges, those that devices need
-//!   Opened      devices and the threads that watch them; no privileges but theirs
-//!   Sandboxed   Landlock and seccomp are in force
-//!   Running     event sinks, one thread a worker, the API, reload
+//!   Prepared    memory, engines, and the sessions of the previous process
+//!   Listening   the API's sockets; only the privileges that devices need
+//!   Opened      devices and the threads that watch them; only these threads have privileges
+//!   Sandboxed   Landlock and seccomp are active
+//!   Running     event sinks, one thread per worker, the API, reload
 //! ```
 
 mod listening;
@@ -24,16 +24,16 @@ use std::process::ExitCode;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Instant;
 
-/// Runs all stages, until a signal or the loss of a device ends the last.
+/// Runs all stages. The last one ends by a signal or the loss of a device.
 ///
 /// # Errors
-/// Reason why the daemon did not start.
+/// Returns an error if the daemon cannot start.
 pub(crate) fn run(setup: Setup) -> anyhow::Result<ExitCode> {
     let running = Prepared::new(setup)?.listen()?.open()?.enter_sandbox()?.start()?;
     Ok(running.supervise())
 }
 
-/// Used by several stages.
+/// Values used by several stages.
 struct Start {
     settings: Settings,
     file: PathBuf,
@@ -44,14 +44,14 @@ struct Start {
     started: Instant,
     clock: Clock,
     notifier: Notifier,
-    /// Lines for the log, which begins when all is open.
+    /// Lines for the log, which starts after the devices are open.
     notes: Vec<String>,
     sender: Sender<Event>,
     events: Receiver<Event>,
 }
 
 impl Start {
-    /// What `setup` asks for, and whether without the sessions of the process before.
+    /// Values from `setup`. The second result is true to start without the previous process's sessions.
     fn new(setup: Setup) -> (Start, bool) {
         let Setup { settings, file, read, user, forget, sandboxed, look, started } = setup;
         let look = Some(look);

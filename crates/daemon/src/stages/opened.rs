@@ -1,4 +1,4 @@
-//! Third: the sandbox.
+//! Stage 3: devices are open, and privileges are dropped.
 
 use super::listening::Listening;
 use super::prepared::Prepared;
@@ -8,7 +8,7 @@ use crate::ports::Ports;
 use crate::signals;
 use gatun_io::Processors;
 
-/// Devices are open, and privileges are dropped.
+/// Process with open devices and without privileges.
 pub(super) struct Opened {
     pub(super) listening: Listening,
     pub(super) ports: Ports,
@@ -16,7 +16,7 @@ pub(super) struct Opened {
 }
 
 impl Opened {
-    /// Lets Landlock and seccomp hold for this thread, and so for all that start from now on.
+    /// Restricts this thread by Landlock and seccomp, and with it all threads that start later.
     ///
     /// # Errors
     /// If the thread that connects to collectors cannot start, or signals cannot be watched.

@@ -1,4 +1,4 @@
-//! First: memory, engines, and the sessions of the process before.
+//! Stage 1: memory, engines, and the sessions of the previous process.
 
 use super::Start;
 use super::listening::Listening;
@@ -13,26 +13,27 @@ use gatun_nat::{Nat, Plan};
 use gatun_worker::exchange::{Exchange, exchange};
 use std::fs::File;
 
-/// Engines have their memory and the sessions of the process before.
+/// Process with memory, engines and the sessions of the previous process.
 pub(super) struct Prepared {
     pub(super) start: Start,
     pub(super) built: Built,
     pub(super) session_store: Option<SessionStore>,
     pub(super) restored: Option<RestoredSessions>,
-    /// Files of the sessions' records.
+    /// Files of the session records.
     pub(super) records: Vec<File>,
     pub(super) pages: TablePages,
 }
 
 impl Prepared {
-    /// Takes memory and builds engines, before any device is made: a daemon without room for its tables leaves no trace.
+    /// Allocates memory and builds engines before any device is created: a daemon without room for its tables
+    /// leaves no trace.
     ///
     /// # Errors
-    /// If there is no memory, or the sessions' directory cannot be had.
+    /// If memory is short, or the directory of sessions cannot be used.
     pub(super) fn new(setup: Setup) -> anyhow::Result<Prepared> {
         let (mut start, forget) = Start::new(setup);
         let Start { settings, user, clock, notes, .. } = &mut start;
-        // No touch of a table can fail, or take its time, once packets come.
+        // Page faults could fail or delay packets later.
         gatun_mem::take_at_once();
         let mut session_store = takeover::open(settings, user.as_ref(), (*clock, forget), notes)?;
         let mut built = build(settings, session_store.as_mut(), notes)?;
@@ -47,7 +48,7 @@ impl Prepared {
         Ok(Prepared { start, built, session_store, restored, records, pages })
     }
 
-    /// Opens the API's sockets, and keeps no privileges but those that devices need.
+    /// Opens the API's sockets and drops all privileges except those that devices need.
     ///
     /// # Errors
     /// If a socket cannot be opened, or privileges cannot be dropped.
@@ -59,7 +60,7 @@ impl Prepared {
     }
 }
 
-/// An engine for each worker, and, where several share what has state, how they hand packets over.
+/// Engine of each worker, and the exchange of packets if several share a stateful translator.
 pub(super) struct Built {
     pub(super) engines: Vec<Nat>,
     pub(super) exchange: Vec<Exchange>,
@@ -87,12 +88,13 @@ fn build(
     find_memory(&plans, ports, session_store.as_deref_mut(), notes)?;
     let engines = build_engines(&plans, session_store)?;
     let shared_plans = SharedPlans::new(shares);
-    let exchange = exchange(workers, &shared_plans.steering).context("no exchange between workers")?;
+    let exchange =
+        exchange(workers, &shared_plans.steering).context("cannot create the exchange between workers")?;
     Ok(Built { engines, exchange, shared_plans: Some(shared_plans) })
 }
 
-/// Makes sure that there is memory for the engines of these plans; gives up the sessions of the process before where there
-/// is none for both.
+/// Checks that there is memory for the engines of these plans. Gives up the previous process's sessions if
+/// there is not enough for both.
 fn find_memory(
     plans: &[&Plan],
     ports: &PortSettings,
@@ -105,14 +107,14 @@ fn find_memory(
     {
         session_store.give_up();
         notes.push(
-            "the sessions of the process before have ended: there is no memory for these and new ones at a time"
+            "the previous process's sessions have ended: there is not enough memory for them and new ones"
                 .to_owned(),
         );
     }
     Ok(())
 }
 
-/// An engine for each plan.
+/// Builds an engine for each plan.
 fn build_engines(plans: &[&Plan], mut session_store: Option<&mut SessionStore>) -> anyhow::Result<Vec<Nat>> {
     let mut engines: Vec<Nat> = Vec::new();
     for plan in plans {
@@ -121,7 +123,7 @@ fn build_engines(plans: &[&Plan], mut session_store: Option<&mut SessionStore>) 
             None => Nat::keeping(plan, seed()?, keep),
             Some(first) => first.sibling(plan, seed()?, keep),
         };
-        engines.push(nat.map_err(|e| anyhow::anyhow!("the engine cannot be built: {}", e.0))?);
+        engines.push(nat.map_err(|e| anyhow::anyhow!("cannot build the engine: {}", e.0))?);
     }
     Ok(engines)
 }

@@ -1,4 +1,4 @@
-//! Last: signals and links, until the end.
+//! Stage 5: the daemon runs; signals and links until the end.
 
 use crate::event_sinks::EventSinks;
 use crate::notify::Notifier;
@@ -15,24 +15,24 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::thread::JoinHandle;
 use std::time::Instant;
 
-/// Packets are translated.
+/// Process that translates packets.
 pub(super) struct Running {
     pub(super) workers: Vec<Thread>,
     pub(super) events: Receiver<Event>,
     pub(super) reload: Sender<Request>,
     pub(super) event_sinks: EventSinks,
-    /// Files of the sessions' records.
+    /// Files of the session records.
     pub(super) records: Vec<File>,
     pub(super) output: Output,
     pub(super) notifier: Notifier,
-    /// The file of the API's socket is removed when the daemon ends.
+    /// File of the API's socket. It is removed when the daemon ends.
     pub(super) _socket: Option<SocketFile>,
-    /// Devices' names stay taken until the last worker has ended.
+    /// Ports, whose devices' names stay locked until the last worker has ended.
     pub(super) _ports: Ports,
 }
 
 impl Running {
-    /// Answers signals until every worker has ended, then writes what is left to write.
+    /// Handles signals until every worker has ended, and writes the remaining output.
     pub(super) fn supervise(self) -> ExitCode {
         let Running { workers, events, reload, event_sinks, records, output, notifier, _socket, _ports } =
             self;
@@ -43,13 +43,13 @@ impl Running {
     }
 }
 
-/// A worker's thread.
+/// Thread of a worker.
 pub(super) struct Thread {
     pub(super) handle: Handle,
     pub(super) thread: JoinHandle<()>,
 }
 
-/// Answers signals until every worker has ended.
+/// Handles signals until every worker has ended.
 fn supervise(
     workers: Vec<Thread>,
     events: &Receiver<Event>,
@@ -77,16 +77,14 @@ fn supervise(
             }
             Ok(Event::Signal(Signal::Reload)) => {
                 if reload.send(Request::Signal).is_err() {
-                    output.error(
-                        "reload: the thread that reloads has ended; nothing has changed: restart gatun",
-                    );
+                    output.error("reload: the reload thread has ended; nothing has changed: restart gatun");
                 }
             }
             Ok(Event::Line(line)) => output.log(&line),
             Ok(Event::Failure(line)) => output.error(&line),
             #[cfg(feature = "xdp")]
             Ok(Event::LinksUnwatched(error)) => output.log(&format!(
-                "interfaces are not watched any more ({error}): restart gatun once one of them has changed"
+                "no longer watching interfaces ({error}): restart gatun when one of them changes"
             )),
             Ok(Event::WorkerEnded { worker, last, error }) => {
                 ended += 1;
@@ -94,7 +92,7 @@ fn supervise(
                 if let Some(error) = error {
                     output.error(&format!("worker {worker}: {error}"));
                     success = false;
-                    // One device less is not what was configured: stop, and let the operator know.
+                    // Without this device the daemon does not run as configured. It stops to alert the operator.
                     workers.iter().for_each(|w| w.handle.stop());
                 }
             }

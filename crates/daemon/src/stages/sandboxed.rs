@@ -1,4 +1,4 @@
-//! Fourth: event sinks, workers, the API and reload.
+//! Stage 4: the sandbox is active.
 
 use super::Start;
 use super::listening::Listening;
@@ -21,7 +21,7 @@ use gatun_worker::exchange::Exchange;
 use gatun_worker::{Clock, Handle, Worker};
 use std::sync::mpsc::{Sender, channel};
 
-/// The sandbox is entered; threads that start from now on are in it.
+/// Process in the sandbox, which applies to all threads that start later.
 pub(super) struct Sandboxed {
     pub(super) opened: Opened,
     pub(super) connect: Connect,
@@ -33,7 +33,7 @@ impl Sandboxed {
     /// Opens event sinks, starts workers, and serves the API.
     ///
     /// # Errors
-    /// If a file cannot be opened, or there can be no more threads.
+    /// If a file cannot be opened, or a thread cannot start.
     pub(super) fn start(self) -> anyhow::Result<Running> {
         let Sandboxed { opened, connect, signals, in_force } = self;
         let Opened { listening: Listening { prepared, sockets }, mut ports, processors } = opened;
@@ -41,7 +41,7 @@ impl Sandboxed {
         let Built { mut engines, exchange, shared_plans } = built;
         let Start { settings, sandbox, clock, notifier, sender, .. } = start;
         let output = begin_log(&ports, &start.notes, restored.as_ref())?;
-        // Before the first worker runs, so that no signal finds the default handler.
+        // Before the first worker runs, so that no signal reaches the default handler.
         signals.listen(sender.clone())?;
         let goes_on = restored.as_ref().is_some_and(RestoredSessions::is_some);
         let means = SinkRights { connect, sandbox };
@@ -99,7 +99,7 @@ impl Sandboxed {
     }
 }
 
-/// Opens the log, and writes to it what start-up had to say before.
+/// Opens the log and writes the lines that start-up has collected.
 fn begin_log(ports: &Ports, notes: &[String], restored: Option<&RestoredSessions>) -> anyhow::Result<Output> {
     let output = Output::new()?;
     ports.describe(&output);
@@ -130,10 +130,10 @@ fn start_workers(
         let events = events.clone();
         let processor = processors.as_ref().and_then(|processors| processors.workers.get(index)).copied();
         let body = move || {
-            // The scheduler's choice where it is refused.
+            // If pinning is refused, the scheduler chooses.
             let _ = processor.map(|processor| processor.pin_thread());
             let (last, error) = worker.run();
-            // The main thread is gone only where the process ends anyway.
+            // The main thread is gone only if the process is ending.
             let _ = events.send(Event::WorkerEnded { worker: index, last: Box::new(last), error });
         };
         let thread = std::thread::Builder::new().name(format!("worker-{index}")).spawn(body)?;

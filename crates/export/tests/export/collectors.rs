@@ -71,7 +71,7 @@ fn tshark(path: &Path, arguments: &[&str]) -> String {
 
 // proves: LOG-1, LOG-2, LOG-3
 #[test]
-fn tshark_reads_every_event_by_the_templates_and_destinations_only_where_they_are_told() {
+fn tshark_reads_every_event_and_destinations_only_if_configured() {
     if let Some(why) = missing(&[("tshark", "tshark")]) {
         return skip(&why);
     }
@@ -152,7 +152,7 @@ fn nfdump_collects_sessions_and_blocks() {
 
 // proves: LOG-1
 #[test]
-fn pmacct_collects_what_it_is_told_to_by_the_elements_names() {
+fn pmacct_collects_the_configured_elements() {
     if let Some(why) = missing(&[("nfacctd", "pmacct")]) {
         return skip(&why);
     }
@@ -192,7 +192,7 @@ fn pmacct_collects_what_it_is_told_to_by_the_elements_names() {
 
 // proves: LOG-2
 #[test]
-fn over_tcp_each_connection_begins_with_templates_and_a_sequence_of_its_own() {
+fn each_tcp_connection_begins_with_templates_and_its_own_sequence() {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let (sink, _) = start(settings(CollectorAddress::Tcp(listener.local_addr().unwrap()), IPFIX));
     for _ in 0..2 {

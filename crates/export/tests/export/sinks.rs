@@ -1,4 +1,4 @@
-//! Collectors that are away, slow, or return: what they receive, and what is reported as lost.
+//! Collectors that are away, slow, or return: received events and reported losses.
 
 use crate::support::{IPFIX, TestDir, all_kinds, batch, events, settings, start, wait};
 use gatun_export::{CollectorAddress, Format, Sink, SinkSettings, SpoolSettings, connect_directly};
@@ -14,7 +14,7 @@ fn nowhere() -> SocketAddr {
     TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap()
 }
 
-/// Events that are told apart by their inside port.
+/// Events with distinct inside ports.
 fn numbered(from: u16, to: u16) -> Vec<Event> {
     let host = "2001:db8::1".parse().unwrap();
     (from..to).map(|n| events()[1].with_inside(host, n)).collect()
@@ -53,7 +53,7 @@ fn a_unix_socket_gets_events_as_fast_as_its_reader_takes_them() {
 
 // proves: LOG-4
 #[test]
-fn what_a_spool_holds_reaches_a_collector_that_comes_back_in_order_and_also_from_the_next_process() {
+fn a_returning_collector_gets_spooled_records_in_order_even_from_the_next_process() {
     let (place, address) = (TestDir::new("spool"), nowhere());
     let spooled = || SinkSettings {
         spool: Some(SpoolSettings { directory: place.0.clone(), len_max: 1 << 20 }),
@@ -85,7 +85,7 @@ fn what_a_spool_holds_reaches_a_collector_that_comes_back_in_order_and_also_from
 
 // proves: LOG-4
 #[test]
-fn what_finds_no_room_is_counted_and_the_stream_says_so_once_it_goes_on() {
+fn lost_events_are_counted_and_reported_in_the_stream() {
     let address = nowhere();
     let (sink, _) = start(settings(CollectorAddress::Tcp(address), Format::Json));
     sink.put(&batch(&numbered(0, 70)));
@@ -107,7 +107,7 @@ fn what_finds_no_room_is_counted_and_the_stream_says_so_once_it_goes_on() {
 
 // proves: LOG-4
 #[test]
-fn a_collector_that_does_not_read_fills_the_spool_and_gets_all_of_it_once_it_reads() {
+fn a_slow_collector_fills_the_spool_and_gets_all_records_once_it_reads() {
     let place = TestDir::new("slow");
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let spool = Some(SpoolSettings { directory: place.0.clone(), len_max: 1 << 30 });
@@ -129,7 +129,7 @@ fn a_collector_that_does_not_read_fills_the_spool_and_gets_all_of_it_once_it_rea
 
 // proves: LOG-5
 #[test]
-fn syslog_is_that_of_rfc_5424_in_datagrams_and_in_counted_frames() {
+fn syslog_follows_rfc_5424_in_datagrams_and_counted_frames() {
     let place = TestDir::new("syslog");
     let path = place.0.join("log");
     let socket = UnixDatagram::bind(&path).unwrap();
@@ -203,7 +203,7 @@ fn templates_come_first_and_again_over_udp_and_sequence_numbers_go_on() {
 }
 
 #[test]
-fn a_sink_gets_its_kinds_alone_and_datagrams_that_nobody_takes_are_counted() {
+fn a_sink_gets_only_its_kinds_and_refused_datagrams_are_counted() {
     let kinds = EventKinds::NONE.with(EventKind::QuotaHit);
     let address = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap();
     let (sink, said) = start(SinkSettings { kinds, ..settings(CollectorAddress::Udp(address), IPFIX) });
@@ -224,7 +224,7 @@ fn a_sink_gets_its_kinds_alone_and_datagrams_that_nobody_takes_are_counted() {
 
 // proves: LOG-4
 #[test]
-fn a_sink_that_goes_sends_what_it_holds_and_the_one_in_its_place_takes_over_its_spool() {
+fn an_ending_sink_sends_its_records_and_its_successor_takes_over_the_spool() {
     let (place, old_address) = (TestDir::new("goes"), nowhere());
     let at = |address, spool: bool| SinkSettings {
         spool: spool.then(|| SpoolSettings { directory: place.0.clone(), len_max: 1 << 20 }),
@@ -266,7 +266,7 @@ fn a_sink_that_goes_sends_what_it_holds_and_the_one_in_its_place_takes_over_its_
 }
 
 #[test]
-fn a_spool_that_cannot_be_written_to_is_refused() {
+fn an_unwritable_spool_is_refused() {
     let spool = |directory: &str| SinkSettings {
         spool: Some(SpoolSettings { directory: directory.into(), len_max: 1 << 20 }),
         ..settings(CollectorAddress::Tcp(nowhere()), Format::Json)

@@ -34,7 +34,7 @@ fn help_of(command: &mut clap::Command, name: &str, page: &mut String) {
 }
 
 #[test]
-fn the_page_of_commands_is_what_the_grammar_says() {
+fn the_page_of_commands_is_up_to_date() {
     let file = docs().join("reference/cli.md");
     if std::env::var_os("GATUN_BLESS").is_some() {
         fs::write(&file, page()).unwrap();
@@ -46,7 +46,8 @@ fn the_page_of_commands_is_what_the_grammar_says() {
     );
 }
 
-/// The words of a command as a document shows it, without what stands around it; `None` where it is none of Gatun's.
+/// Words of a `gatun` command in a document, without prompt, redirections and comments; `None` for other
+/// commands.
 fn words(line: &str) -> Option<Vec<String>> {
     let mut line = line.trim_start().trim_start_matches(['$', '#']).trim_start();
     while let Some(rest) = line.strip_prefix("sudo ").or_else(|| inside_namespace(line)) {
@@ -60,7 +61,7 @@ fn words(line: &str) -> Option<Vec<String>> {
     line.starts_with("gatun ").then(|| line.split_whitespace().map(|w| w.replace(['"', '\''], "")).collect())
 }
 
-/// The line with `X` for `$(command)` and `$variable`.
+/// Line with `X` in place of `$(command)` and `$variable`.
 fn without_substitutions(line: &str) -> String {
     let mut parts = line.split('$');
     let mut text = parts.next().unwrap_or_default().to_owned();
@@ -79,7 +80,7 @@ fn inside_namespace(line: &str) -> Option<&str> {
     line.strip_prefix("ip netns exec ")?.split_once(' ').map(|(_, rest)| rest)
 }
 
-/// Whether the only error is a placeholder for a value, such as HASH.
+/// True if the only error is a placeholder for a value, such as HASH.
 fn is_placeholder(error: &clap::Error) -> bool {
     match error.get(ContextKind::InvalidValue) {
         Some(ContextValue::String(value)) => value.chars().all(|c| c.is_ascii_uppercase()),
@@ -105,7 +106,7 @@ fn shown(text: &str) -> Vec<&str> {
 }
 
 #[test]
-fn every_command_that_a_document_shows_can_be_given() {
+fn commands_in_documents_parse() {
     // tests/book runs most of them; this test covers the rest as well.
     let folders = ["tutorials", "how-to", "reference", "explanation"].map(|folder| docs().join(folder));
     let entries = folders.iter().flat_map(|folder| fs::read_dir(folder).unwrap());
@@ -127,7 +128,7 @@ fn every_command_that_a_document_shows_can_be_given() {
 }
 
 #[test]
-fn a_command_is_found_among_what_stands_around_it() {
+fn commands_are_extracted_from_lines() {
     let found = |line| words(line).map(|words| words.join(" "));
     assert_eq!(found("sudo target/release/gatun check a.toml  # so").as_deref(), Some("gatun check a.toml"));
     assert_eq!(

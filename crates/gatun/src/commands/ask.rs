@@ -30,13 +30,13 @@ pub(crate) struct Daemon {
 }
 
 impl Daemon {
-    /// Whether the command line or the environment gives an address.
+    /// True if the command line or the environment gives an address.
     pub(crate) fn is_named(&self) -> bool {
         self.socket.is_some() || self.server.is_some()
     }
 
     /// # Errors
-    /// Missing or unreadable credentials for `--server`.
+    /// Returns an error if credentials for `--server` are missing or unreadable.
     pub(crate) fn client(&self) -> anyhow::Result<Client> {
         let server = match (&self.socket, &self.server) {
             (None, Some(server)) => server,

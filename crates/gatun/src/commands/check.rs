@@ -22,7 +22,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 const EXAMPLES: &str = "\
-On a terminal, errors are shown with the lines of the file; elsewhere, one a line:
+On a terminal, errors are shown with the lines of the file; elsewhere, one per line:
 file:line:column: error: ...
 
 Examples:
@@ -57,7 +57,7 @@ pub(crate) struct Args {
 /// Checks the file.
 ///
 /// # Errors
-/// Standard output cannot be written to. A wrong file is no error of the command but an exit status.
+/// Returns an error if standard output cannot be written. An invalid file is an exit status, not an error.
 pub(crate) fn execute(args: Args) -> anyhow::Result<ExitCode> {
     let loaded = gatun_config::load_file(&args.file);
     let config = loaded.as_ref().ok().map(|(config, _)| config);
@@ -108,7 +108,7 @@ pub(crate) fn execute(args: Args) -> anyhow::Result<ExitCode> {
 /// Loads a configuration and prints its warnings and errors to standard error.
 ///
 /// # Errors
-/// The file cannot be used; its errors have been printed.
+/// Returns an error if the file is invalid; its problems have been printed.
 pub(crate) fn load(file: &std::path::Path) -> anyhow::Result<Config> {
     match gatun_config::load_file(file) {
         Ok((config, warnings)) => {
@@ -145,7 +145,7 @@ fn difference(old: &Config, new: &Config) -> String {
     difference.changes.extend(heard.changes);
     difference.restarts.extend(heard.restarts);
     if old.plan.is_stateful() && old.workers() > 1 && old.workers() == new.workers() {
-        // Which worker a subscriber belongs to depends on the daemon's key: which ones move is not known here.
+        // The daemon's key assigns subscribers to workers, so the number that move is not known here.
         let running = Shares::new(&old.plan, old.workers(), [0; 4]);
         let refused = running.ok().and_then(|running| Shares::after(&running.steering, &new.plan).err());
         if let Some(Refused::Restart(restarts)) = refused {
@@ -154,9 +154,9 @@ fn difference(old: &Config, new: &Config) -> String {
     }
     let fixed = |config: &Config| config.ports.iter().map(Port::fixed).collect::<Vec<_>>();
     let restarts = [
-        ("[[port]]: more than routes, addresses, neighbours and answers", fixed(old) != fixed(new)),
-        ("[workers]: their processors", old.cores != new.cores),
-        ("[dpdk]: its environment", old.dpdk != new.dpdk),
+        ("[[port]]: settings other than routes, addresses, neighbours and answers", fixed(old) != fixed(new)),
+        ("[workers]: processors", old.cores != new.cores),
+        ("[dpdk]: environment", old.dpdk != new.dpdk),
     ];
     difference.restarts.extend(restarts.iter().filter(|(_, is)| *is).map(|(what, _)| (*what).to_owned()));
     if fixed(old) == fixed(new) && old.ports != new.ports {
@@ -224,7 +224,7 @@ fn summary(config: &Config) -> String {
     out
 }
 
-/// Limit of sessions, and how many subscribers can use all of them.
+/// Session limit, and the number of subscribers that exhaust it.
 fn limits(config: &Config) -> String {
     let plan = config.plan_of_worker();
     if !plan.is_stateful() {
@@ -258,11 +258,11 @@ fn port_summary(config: &Config, port: &Port) -> String {
     let Some(ethernet) = &port.ethernet else {
         let offload = match (port.offload, port.udp_gro) {
             (false, _) => ", without offload",
-            (true, true) => ", UDP together",
+            (true, true) => ", UDP GRO",
             (true, false) => "",
         };
         let queues =
-            port.queues.map_or_else(|| "one queue a processor".to_owned(), |n| counted(n.into(), "queue"));
+            port.queues.map_or_else(|| "one queue per processor".to_owned(), |n| counted(n.into(), "queue"));
         let routes = routes(config, &port.routes);
         return format!(
             "  port    {name}: TUN device {device}, MTU {mtu}, {queues}{offload}\n          routes: {routes}\n"
@@ -338,21 +338,21 @@ fn memory(config: &Config, needs: &Needs) -> String {
     let pools = plan.pools.iter().zip(&tables.pools);
     lines.extend(pools.map(|(pool, &bytes)| (format!("pool {}", pool.name), bytes)));
     lines.push((count(limits.syn_store_max, "held connection attempts"), tables.syns));
-    lines.push((count(limits.path_mtus_max, "hosts behind narrow paths"), tables.paths));
-    lines.push(("rates of ICMP errors by source".to_owned(), tables.icmp_rates));
+    lines.push((count(limits.path_mtus_max, "path MTUs"), tables.paths));
+    lines.push(("ICMP error rates by source".to_owned(), tables.icmp_rates));
     lines.push((count(limits.fragment_entries_max, "fragmented packets"), tables.fragments));
     let events = &config.plan.events;
     lines.push((count(events.ring_len.saturating_add(events.state_ring_len), "events"), tables.events));
     if needs.tables.len() > 1 {
         lines.push(("all tables of a worker".to_owned(), tables.total()));
     }
-    lines.push(("mappings, of all workers together".to_owned(), needs.mappings));
-    lines.push(("packets at hand, of all workers together".to_owned(), needs.packets));
+    lines.push(("mappings of all workers".to_owned(), needs.mappings));
+    lines.push(("packet buffers of all workers".to_owned(), needs.packets));
     lines.push(("program".to_owned(), needs.program));
     let all = Bytes(needs.total());
     let mut out = match needs.tables.len() {
-        0 | 1 => format!("  memory  {all}, taken at the start\n"),
-        n => format!("  memory  {all}, taken at the start, for {n} workers that have each\n"),
+        0 | 1 => format!("  memory  {all}, allocated at start\n"),
+        n => format!("  memory  {all}, allocated at start; each of {n} workers has:\n"),
     };
     for (what, bytes) in lines.into_iter().filter(|(_, bytes)| *bytes > 0) {
         // Writing to a String does not fail.
@@ -447,7 +447,7 @@ fn json_of<'a>(
     format!("{:#}\n", json!({ "ok": ok, "problems": problems, "summary": summary }))
 }
 
-/// Bytes a day by the name of each collector.
+/// Bytes per day, by the name of each collector.
 fn exports_of(config: &Config, volume: &Volume) -> serde_json::Map<String, serde_json::Value> {
     let names = config.exports.iter().map(|export| export.name.clone());
     names.zip(volume.exports.iter().map(|bytes| (*bytes).into())).collect()
@@ -476,7 +476,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn check_says_how_many_greedy_subscribers_fill_the_session_table() {
+    fn check_counts_subscribers_that_fill_the_session_table() {
         const TEXT: &str = "[[port]]\ndevice = \"x\"\nqueues = 1\n[[pool]]\nprefixes = \"192.0.2.1\"\n[[nat64]]\npool6 = \"2001:db8:64::/96\"\n\
             subscriber = \"/56\"\n[limits]\n";
         let said = |more: &str| {
@@ -498,7 +498,7 @@ mod tests {
     }
 
     #[test]
-    fn what_of_ports_and_workers_needs_a_restart_is_told_from_what_does_not() {
+    fn changes_that_need_a_restart_are_listed_separately() {
         const TEXT: &str = "[workers]\ncores = [1]\n[[port]]\nbackend = \"xdp\"\ndevice = \"eth0\"\n\
             addresses = [\"192.0.2.1/24\", \"2001:db8:1::1/64\"]\n[[siit]]\npool6 = \"2001:db8::/96\"\n";
         let load = |text: &str| gatun_config::load_str(text, "t.toml").map(|(config, _)| config).unwrap();
@@ -507,8 +507,8 @@ mod tests {
         let told = against("192.0.2.1/24", "192.0.2.2/24");
         assert_eq!(told, "changes:\n  [[port]]: routes, addresses, neighbours or answers\n");
         for (from, to, what) in [
-            ("eth0", "eth1", "[[port]]: more than"),
-            ("addresses", "mtu = 1400\naddresses", "[[port]]: more than"),
+            ("eth0", "eth1", "[[port]]: settings other than"),
+            ("addresses", "mtu = 1400\naddresses", "[[port]]: settings other than"),
             ("cores = [1]", "cores = [2]", "[workers]: "),
         ] {
             let told = against(from, to);

@@ -45,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ports_networks_prefixes_and_pools_choose() {
+    fn choices_list_ports_sources_prefixes_and_pools() {
         let text = r#"
             [[port]]
             name = "wan"

@@ -46,7 +46,7 @@ pub(crate) struct Args {
 }
 
 /// # Errors
-/// If the daemon does not answer or refuses the request.
+/// Returns an error if the daemon does not answer or refuses the request.
 pub(crate) fn execute(args: Args) -> anyhow::Result<ExitCode> {
     let (path, what) = match args.what {
         What::Sessions => ("/v1/sessions", "sessions"),

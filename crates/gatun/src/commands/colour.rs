@@ -7,7 +7,7 @@ const RED: &str = "\x1b[1;31m";
 const YELLOW: &str = "\x1b[33m";
 const RESET: &str = "\x1b[0m";
 
-/// Whether colours are allowed: any value of NO_COLOR but the empty one forbids them.
+/// True if colours are allowed: NO_COLOR is unset or empty.
 pub(crate) fn allowed() -> bool {
     std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
 }

@@ -20,7 +20,7 @@ pub(crate) struct Args {
 /// Prints the script.
 ///
 /// # Errors
-/// None: a closed pipe is no error.
+/// Returns an error if standard output cannot be written. A closed pipe is no error.
 pub(crate) fn execute(args: Args, mut command: clap::Command) -> anyhow::Result<ExitCode> {
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut command, "gatun", &mut script);

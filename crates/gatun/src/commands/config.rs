@@ -1,4 +1,4 @@
-//! `gatun config`: the configuration of a running daemon, shown, compared, changed, and changed back.
+//! `gatun config`: shows, compares, applies and rolls back the configuration of a running daemon.
 
 use super::ask::Daemon;
 use super::confirmed;
@@ -18,24 +18,25 @@ use std::process::ExitCode;
 
 const EXAMPLES: &str = "\
 Examples:
-  gatun config diff new.toml                    what would happen
-  gatun config apply new.toml --confirm 60s     try it: without a confirmation, all is as before after 60 s
-  gatun config confirm                          keep it
-  gatun config rollback                         back to the configuration before
+  gatun config diff new.toml                   preview it
+  gatun config apply new.toml --confirm 60s    try it: roll back after 60 s unless confirmed
+  gatun config confirm                         keep it
+  gatun config rollback                        return to the previous configuration
   gatun config history
   gatun config show --revision 5f2c > old.toml
 
-A configuration is checked as a whole, compared with the one that runs, and put in place between two packets,
-or not at all. The daemon's file is replaced as a whole, too; with --confirm when it is confirmed: until then, a
-restart runs the one before. Where another configuration runs than was looked at, or the file was changed by
-hand meanwhile, nothing happens.
+The daemon checks the whole configuration, compares it with the running one, and applies
+all of it between two packets or nothing. It then replaces its file as a whole; with
+--confirm, only once the configuration is confirmed: until then, a restart runs the
+previous one. If the running configuration is not the one that was compared, or if the
+file was edited meanwhile, nothing changes.
 
-Exit code of diff: 0 where it could be applied, 1 where it could not.
+Exit status of diff: 0 if the configuration can be applied, 1 if not.
 ";
 
-/// Revisions are shown by so many digits.
+/// Digits of a revision that are shown.
 const SHORT: usize = 12;
-/// Lines of one kind that are shown; more are counted.
+/// Maximum number of lines of one kind; further lines are counted.
 const LINES_MAX: usize = 40;
 
 /// Arguments.
@@ -48,49 +49,49 @@ pub(crate) struct Args {
 
 #[derive(Debug, clap::Subcommand)]
 enum Command {
-    /// Show the configuration that runs, or one that ran before
+    /// Show the running configuration, or an earlier one
     Show {
-        /// One that ran before, by the beginning of its revision
+        /// Earlier configuration, by the beginning of its revision
         #[arg(long, value_name = "REVISION")]
         revision: Option<String>,
-        /// How
+        /// Output format
         #[arg(long, short, value_enum, default_value = "table")]
         output: Output,
         #[command(flatten)]
         daemon: Daemon,
     },
-    /// Say what would happen if a configuration were applied
+    /// Preview a configuration: changes, sessions that end, restarts
     Diff {
-        /// The configuration; - for standard input; the daemon's own file, of this host, where nothing is said
+        /// Configuration file; `-` is standard input [default: the daemon's file, on this host]
         file: Option<PathBuf>,
-        /// How
+        /// Output format
         #[arg(long, short, value_enum, default_value = "table")]
         output: Output,
         #[command(flatten)]
         daemon: Daemon,
     },
-    /// Put a configuration in place, in the running daemon and in its file
+    /// Apply a configuration to the running daemon and to its file
     Apply {
-        /// The configuration; - for standard input
+        /// Configuration file; `-` is standard input
         file: PathBuf,
         #[command(flatten)]
-        how: How,
+        options: ChangeOptions,
     },
-    /// Keep the configuration that waits for that
+    /// Keep the configuration that awaits confirmation
     Confirm {
         #[command(flatten)]
         daemon: Daemon,
     },
-    /// Go back to the configuration before, or to another one of the history
+    /// Return to the previous configuration, or to another one of the history
     Rollback {
-        /// Which one, by the beginning of its revision
+        /// Configuration, by the beginning of its revision [default: the previous one]
         revision: Option<String>,
         #[command(flatten)]
-        how: How,
+        options: ChangeOptions,
     },
-    /// List configurations that ran before
+    /// List earlier configurations
     History {
-        /// How
+        /// Output format
         #[arg(long, short, value_enum, default_value = "table")]
         output: Output,
         #[command(flatten)]
@@ -100,11 +101,11 @@ enum Command {
 
 /// Options of a change.
 #[derive(Clone, Debug, clap::Args)]
-pub(crate) struct How {
-    /// Go back by itself unless `gatun config confirm` comes within this time: 60s, 10m
+pub(crate) struct ChangeOptions {
+    /// Roll back unless `gatun config confirm` comes within this time: 60s, 10m
     #[arg(long, value_name = "TIME", value_parser = seconds)]
     confirm: Option<u32>,
-    /// Do not ask whether what would happen is meant
+    /// Do not ask for confirmation
     #[arg(long, short)]
     yes: bool,
     #[command(flatten)]
@@ -112,17 +113,17 @@ pub(crate) struct How {
 }
 
 /// # Errors
-/// If the daemon does not answer or refuses.
+/// Returns an error if the daemon does not answer or refuses the request.
 pub(crate) fn execute(args: Args) -> anyhow::Result<ExitCode> {
     match args.command {
         Command::Show { revision, output, daemon } => show(&daemon.client()?, revision, output),
         Command::Diff { file, output, daemon } => diff(&daemon.client()?, file.as_deref(), output),
-        Command::Apply { file, how } => {
-            let client = how.daemon.client()?;
-            apply(&client, read(&file)?, &file.display().to_string(), &how)
+        Command::Apply { file, options } => {
+            let client = options.daemon.client()?;
+            apply(&client, read(&file)?, &file.display().to_string(), &options)
         }
         Command::Confirm { daemon } => confirm(&daemon.client()?),
-        Command::Rollback { revision, how } => roll_back(&how.daemon.client()?, revision, &how),
+        Command::Rollback { revision, options } => roll_back(&options.daemon.client()?, revision, &options),
         Command::History { output, daemon } => {
             let past: Vec<ConfigPast> = daemon.client()?.get("/v1/config/history")?;
             super::print_bytes(&show::all(&past, output)?)?;
@@ -131,7 +132,7 @@ pub(crate) fn execute(args: Args) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// Seconds, with `s`, `m`, `h` or nothing behind.
+/// Parses a time: a number of seconds, or one with the unit `s`, `m` or `h`.
 fn seconds(text: &str) -> Result<u32, String> {
     let (number, unit) = match text.char_indices().find(|(_, c)| !c.is_ascii_digit()) {
         None => (text, 1),
@@ -141,16 +142,16 @@ fn seconds(text: &str) -> Result<u32, String> {
         Some(_) => ("", 1),
     };
     let seconds = number.parse::<u32>().ok().and_then(|number| number.checked_mul(unit));
-    seconds.filter(|s| (1..=86_400).contains(s)).ok_or_else(|| "write a time from 1s to 24h".to_owned())
+    seconds.filter(|s| (1..=86_400).contains(s)).ok_or_else(|| "expected a time from 1s to 24h".to_owned())
 }
 
 fn read(file: &Path) -> anyhow::Result<String> {
     if file == Path::new("-") {
         let mut text = String::new();
-        std::io::stdin().read_to_string(&mut text).context("standard input cannot be read")?;
+        std::io::stdin().read_to_string(&mut text).context("cannot read standard input")?;
         return Ok(text);
     }
-    std::fs::read_to_string(file).with_context(|| format!("{} cannot be read", file.display()))
+    std::fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))
 }
 
 pub(crate) fn body(text: String) -> anyhow::Result<Vec<u8>> {
@@ -164,7 +165,7 @@ fn show(client: &Client, revision: Option<String>, output: Output) -> anyhow::Re
         Output::Table => {
             if let Some(waits) = &config.unconfirmed {
                 let (left, before) = (waits.seconds_left, short(&waits.before));
-                eprintln!("gatun: not confirmed: in {left} s, revision {before} comes back");
+                eprintln!("gatun: not confirmed; rollback to revision {before} in {left} s");
             }
             super::print_bytes(config.text.as_bytes())?;
         }
@@ -190,58 +191,58 @@ fn diff(client: &Client, file: Option<&Path>, output: Output) -> anyhow::Result<
     Ok(if plan.applicable { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Says what would happen, and asks whether that is meant; then has it done.
-fn apply(client: &Client, text: String, name: &str, how: &How) -> anyhow::Result<ExitCode> {
+/// Shows the preview, asks for confirmation, and applies a configuration.
+fn apply(client: &Client, text: String, name: &str, options: &ChangeOptions) -> anyhow::Result<ExitCode> {
     let running: Config = client.get("/v1/config")?;
     let body = body(text)?;
     let plan = client.ask("POST", "/v1/config/plan", &body)?;
-    match is_meant(&plan, &running, (name, "Apply it?"), how)? {
-        Meant::Yes => {}
-        Meant::Nothing => return Ok(ExitCode::SUCCESS),
-        Meant::No => return Ok(ExitCode::FAILURE),
+    match preview_and_ask(&plan, &running, (name, "Apply it?"), options)? {
+        Decision::Yes => {}
+        Decision::Nothing => return Ok(ExitCode::SUCCESS),
+        Decision::No => return Ok(ExitCode::FAILURE),
     }
-    let target = with_query("/v1/config/apply", &query(&running.revision, how));
+    let target = with_query("/v1/config/apply", &query(&running.revision, options));
     let done: ConfigApplied = client.ask("POST", &target, &body)?;
     tell(&done)
 }
 
 /// Answer to a request for confirmation.
-pub(crate) enum Meant {
+pub(crate) enum Decision {
     Yes,
     No,
     /// There is nothing to do.
     Nothing,
 }
 
-/// Shows the plan for a configuration called `name`, and asks.
+/// Shows the plan for a configuration called `name`, and asks for confirmation.
 ///
 /// # Errors
-/// A plan that cannot be applied, or nobody who could be asked.
-pub(crate) fn is_meant(
+/// Returns an error if the plan cannot be applied, or if standard input is not a terminal.
+pub(crate) fn preview_and_ask(
     plan: &ConfigPlan,
     running: &Config,
     (name, question): (&str, &str),
-    how: &How,
-) -> anyhow::Result<Meant> {
+    options: &ChangeOptions,
+) -> anyhow::Result<Decision> {
     eprint!("{}", in_words(plan, (&running.file, name)));
     if !plan.applicable {
         bail!("nothing has changed");
     }
     if plan.revision == plan.running {
-        return Ok(Meant::Nothing);
+        return Ok(Decision::Nothing);
     }
     if plan.running != running.revision {
         bail!("the configuration changed meanwhile; try again");
     }
-    if !how.yes && !confirmed(question)? {
+    if !options.yes && !confirmed(question)? {
         eprintln!("gatun: nothing has changed");
-        return Ok(Meant::No);
+        return Ok(Decision::No);
     }
-    Ok(Meant::Yes)
+    Ok(Decision::Yes)
 }
 
-pub(crate) fn query(revision: &str, how: &How) -> Vec<(&'static str, String)> {
-    let confirm = how.confirm.map(|seconds| ("confirm_seconds", seconds.to_string()));
+pub(crate) fn query(revision: &str, options: &ChangeOptions) -> Vec<(&'static str, String)> {
+    let confirm = options.confirm.map(|seconds| ("confirm_seconds", seconds.to_string()));
     std::iter::once(("revision", revision.to_owned())).chain(confirm).collect()
 }
 
@@ -253,12 +254,12 @@ fn confirm(client: &Client) -> anyhow::Result<ExitCode> {
     let query = [("revision", running.revision)];
     let done: ConfigApplied = client.ask("POST", &with_query("/v1/config/confirm", &query), &[])?;
     super::print_bytes(
-        format!("{} is written: revision {} stays\n", done.file, short(&done.revision)).as_bytes(),
+        format!("revision {} confirmed and written to {}\n", short(&done.revision), done.file).as_bytes(),
     )?;
     Ok(ExitCode::SUCCESS)
 }
 
-fn roll_back(client: &Client, to: Option<String>, how: &How) -> anyhow::Result<ExitCode> {
+fn roll_back(client: &Client, to: Option<String>, options: &ChangeOptions) -> anyhow::Result<ExitCode> {
     let running: Config = client.get("/v1/config")?;
     if running.unconfirmed.is_none() {
         let to = match &to {
@@ -271,13 +272,13 @@ fn roll_back(client: &Client, to: Option<String>, how: &How) -> anyhow::Result<E
         let before: Config = client.get(&with_query("/v1/config", &[("revision", to.clone())]))?;
         let name = format!("revision {}", short(&before.revision));
         let plan = client.ask("POST", "/v1/config/plan", &body(before.text)?)?;
-        match is_meant(&plan, &running, (&name, "Go back to it?"), how)? {
-            Meant::Yes => {}
-            Meant::Nothing => return Ok(ExitCode::SUCCESS),
-            Meant::No => return Ok(ExitCode::FAILURE),
+        match preview_and_ask(&plan, &running, (&name, "Roll back to it?"), options)? {
+            Decision::Yes => {}
+            Decision::Nothing => return Ok(ExitCode::SUCCESS),
+            Decision::No => return Ok(ExitCode::FAILURE),
         }
     }
-    let mut query = query(&running.revision, how);
+    let mut query = query(&running.revision, options);
     query.extend(to.map(|to| ("to", to)));
     let done: ConfigApplied = client.ask("POST", &with_query("/v1/config/rollback", &query), &[])?;
     tell(&done)
@@ -293,9 +294,9 @@ pub(crate) fn tell(done: &ConfigApplied) -> anyhow::Result<ExitCode> {
     );
     let (revision, file) = (short(&done.revision), &done.file);
     let mut text = match done.confirm_within_seconds {
-        None => format!("revision {revision} runs, and is in {file}; {ended}\n"),
+        None => format!("revision {revision} is running and written to {file}; {ended}\n"),
         Some(seconds) => format!(
-            "revision {revision} runs; {ended}\nrevision {} comes back in {seconds} s, and with a restart, unless: gatun config confirm\n",
+            "revision {revision} is running; {ended}\nrollback to revision {} in {seconds} s, or at a restart, unless confirmed: gatun config confirm\n",
             short(&done.before)
         ),
     };
@@ -304,12 +305,12 @@ pub(crate) fn tell(done: &ConfigApplied) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The beginning of a revision.
+/// First digits of a revision.
 fn short(revision: &str) -> &str {
     revision.get(..SHORT).unwrap_or(revision)
 }
 
-/// A plan for people. `own` is the daemon's name of the configuration, and `name` the user's.
+/// Text of a plan. `own` is the daemon's name of the configuration, and `name` the user's.
 fn in_words(plan: &ConfigPlan, (own, name): (&str, &str)) -> String {
     let mut out = String::new();
     // Writing to a String does not fail.
@@ -323,7 +324,11 @@ fn in_words(plan: &ConfigPlan, (own, name): (&str, &str)) -> String {
         }
     }
     if plan.revision == plan.running && !plan.revision.is_empty() {
-        let _ = writeln!(out, "nothing changes: {name} is what runs (revision {})", short(&plan.running));
+        let _ = writeln!(
+            out,
+            "nothing changes: {name} is the running configuration (revision {})",
+            short(&plan.running)
+        );
         return out;
     }
     let mut list = |title: &str, lines: &[String]| {
@@ -340,28 +345,28 @@ fn in_words(plan: &ConfigPlan, (own, name): (&str, &str)) -> String {
     };
     list("changes:", &plan.changes);
     list("these end:", &plan.ends);
-    list("needs a restart, so that nothing of it can be applied:", &plan.restarts);
+    list("needs a restart, so nothing can be applied now:", &plan.restarts);
     if plan.applicable && plan.changes.is_empty() && plan.ends.is_empty() {
-        let _ = writeln!(out, "nothing changes but the text");
+        let _ = writeln!(out, "nothing changes except the text");
     }
     let mut figure = |what: &str, Figure { before, after }: &Figure| {
         if before != after {
             let _ = writeln!(out, "{what}: {} -> {}", Bytes(*before), Bytes(*after));
         }
     };
-    figure("memory when all is full", &plan.memory_bytes);
-    figure("log a day, at most", &plan.log_bytes_a_day);
-    figure("events a day, at most", &plan.events_bytes_a_day);
+    figure("memory with full tables", &plan.memory_bytes);
+    figure("log per day, at most", &plan.log_bytes_a_day);
+    figure("events per day, at most", &plan.events_bytes_a_day);
     if plan.applicable {
         let _ = match (plan.sessions, plan.subscribers) {
             (Some(sessions @ 1..), Some(subscribers)) => writeln!(
                 out,
-                "this ends {} of {} (as of now)",
+                "would end {} of {} (at this moment)",
                 counted(sessions, "session"),
                 counted(subscribers, "subscriber")
             ),
-            (Some(_), _) => writeln!(out, "this ends no session"),
-            (None, _) => writeln!(out, "the number of sessions that end could not be counted in time"),
+            (Some(_), _) => writeln!(out, "would end no session"),
+            (None, _) => writeln!(out, "the sessions that would end could not be counted in time"),
         };
     }
     out
@@ -372,7 +377,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_are_read_as_people_write_them() {
+    fn times_are_parsed_with_and_without_units() {
         assert_eq!(["60s", "10m", "24h", "5"].map(seconds), [Ok(60), Ok(600), Ok(86_400), Ok(5)]);
         for wrong in ["", "s", "0s", "25h", "1.5m", "1ms", "-3", "99999999999h"] {
             assert!(seconds(wrong).is_err(), "{wrong}");

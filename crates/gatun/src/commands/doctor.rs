@@ -44,7 +44,7 @@ pub(crate) struct Args {
 }
 
 /// # Errors
-/// The configuration file cannot be used.
+/// Returns an error if the configuration file is invalid.
 pub(crate) fn execute(args: Args) -> anyhow::Result<ExitCode> {
     let client = args.daemon.client()?;
     let config = match &args.file {

@@ -34,7 +34,7 @@ pub(crate) struct Args {
 }
 
 /// # Errors
-/// If the daemon does not answer or refuses the request.
+/// Returns an error if the daemon does not answer or refuses the request.
 pub(crate) fn execute(args: Args, drains: bool) -> anyhow::Result<ExitCode> {
     let query = [("address", args.address), ("pool", args.pool)];
     let query: Vec<_> = query.into_iter().filter_map(|(name, value)| Some((name, value?))).collect();

@@ -78,7 +78,7 @@ pub(crate) struct Args {
 }
 
 /// # Errors
-/// If the daemon does not answer or refuses the request.
+/// Returns an error if the daemon does not answer or refuses the request.
 pub(crate) fn execute(args: Args) -> anyhow::Result<ExitCode> {
     let mut query = vec![
         ("source", args.source.address.to_string()),
@@ -137,7 +137,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ends_are_read_with_and_without_ports() {
+    fn endpoints_are_parsed_with_and_without_ports() {
         let read = |text: &str| text.parse::<Endpoint>().map(|end| (end.address.to_string(), end.port));
         assert_eq!(read("2001:db8::1").unwrap(), ("2001:db8::1".into(), None));
         assert_eq!(read("[2001:db8::1]").unwrap(), ("2001:db8::1".into(), None));

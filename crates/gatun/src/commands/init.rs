@@ -55,7 +55,7 @@ enum Mode {
 /// Writes the file.
 ///
 /// # Errors
-/// A wrong answer, or a file that exists or cannot be written.
+/// Returns an error if an answer is invalid, or if the file exists or cannot be written.
 pub(crate) fn execute(args: Args) -> anyhow::Result<ExitCode> {
     let to_stdout = args.output.as_os_str() == "-";
     if !to_stdout && !args.force {
@@ -109,7 +109,7 @@ type Ask<'a> = dyn FnMut(&str, &str) -> anyhow::Result<String> + 'a;
 /// Composes the text of the file.
 ///
 /// # Errors
-/// A wrong flag. A wrong answer is asked for again.
+/// Returns an error if a flag is invalid. Invalid answers are asked for again.
 fn compose(args: &Args, ask: &mut Ask<'_>) -> anyhow::Result<String> {
     let mode = match args.mode {
         Some(mode) => mode,
@@ -357,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_accepted_for_every_mode_and_answer() {
+    fn generated_files_are_valid_in_every_mode() {
         for mode in [None, Some(Mode::Nat64), Some(Mode::Siit)] {
             let text = compose(&args(mode), &mut |_, default| Ok(default.to_owned())).unwrap();
             let (_, warnings) =
@@ -413,7 +413,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_of_input_ends_the_questions_with_a_sentence() {
+    fn end_of_input_is_reported() {
         for lines in [&b""[..], b"nat46\n", b"nat64\n2001:db8:64::/96\n"] {
             let (text, _) = typed(&args(None), lines);
             let said = text.unwrap_err().to_string();
@@ -422,7 +422,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_flag_is_no_question() {
+    fn a_wrong_flag_fails_without_a_question() {
         let mut given = args(Some(Mode::Nat64));
         given.pool6 = Some("64:ff9b::/95".to_owned());
         let (text, asked) = typed(&given, b"\n\n\n\n");
@@ -430,7 +430,7 @@ mod tests {
     }
 
     #[test]
-    fn a_text_in_an_answer_cannot_leave_its_quotes() {
+    fn answers_cannot_escape_their_quotes() {
         let mut given = args(Some(Mode::Nat64));
         given.pool6 = Some("64:ff9b::/96\"\n[limits]\nsessions_max = 1 #".to_owned());
         assert!(compose(&given, &mut |_, default| Ok(default.to_owned())).is_err());

@@ -38,7 +38,7 @@ pub(crate) struct StoreArgs {
 
 impl StoreArgs {
     /// # Errors
-    /// No log, or one that cannot be read.
+    /// Returns an error if there is no log, or if it cannot be read.
     pub(crate) fn open(&self) -> anyhow::Result<Reader> {
         let directory = self.store.display();
         if !self.store.is_dir() {
@@ -54,7 +54,7 @@ impl StoreArgs {
 /// Parses a time of the command line.
 ///
 /// # Errors
-/// The accepted forms.
+/// Returns the accepted forms if the text is not a time.
 pub(crate) fn time(text: &str) -> Result<Span, String> {
     parse(text, since_1970_ms(SystemTime::now()))
 }
@@ -103,7 +103,7 @@ struct ShowArgs {
 }
 
 /// # Errors
-/// The log cannot be read.
+/// Returns an error if the log cannot be read.
 pub(crate) fn execute(args: Args) -> anyhow::Result<ExitCode> {
     match args.what {
         What::Verify(args) => Ok(or_unknown(verify(&args))),

@@ -24,7 +24,7 @@ pub(crate) struct Args {
 }
 
 /// # Errors
-/// No answer, or a refused request.
+/// Returns an error if the daemon does not answer or refuses the request.
 pub(crate) fn execute(args: Args) -> anyhow::Result<ExitCode> {
     let client = args.daemon.client()?;
     let is: Logged = match args.level {

@@ -14,7 +14,7 @@ pub(crate) struct Args {
 /// Writes a page for each command, and gatun.toml(5).
 ///
 /// # Errors
-/// If the directory cannot be written to.
+/// Returns an error if the directory cannot be written.
 pub(crate) fn execute(args: Args, command: clap::Command) -> anyhow::Result<ExitCode> {
     let context = || format!("cannot write manual pages into {}", args.dir.display());
     std::fs::create_dir_all(&args.dir).with_context(context)?;

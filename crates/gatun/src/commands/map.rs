@@ -1,7 +1,7 @@
 //! `gatun map`: static bindings and explicit address mappings of a running daemon.
 
 use super::ask::Daemon;
-use super::config::{How, Meant, is_meant, query, tell};
+use super::config::{ChangeOptions, Decision, preview_and_ask, query, tell};
 use crate::show::{self, Output};
 use anyhow::{Context as _, anyhow, bail};
 use gatun_api::paths::with_query;
@@ -15,18 +15,20 @@ use std::process::ExitCode;
 const EXAMPLES: &str = "\
 Examples:
   gatun map list
-  gatun map add --protocol tcp '[2001:db8::5]:443' 203.0.113.5:443       a port that is reached from outside
+  gatun map add --protocol tcp '[2001:db8::5]:443' 203.0.113.5:443   forward a public port
   gatun map add --protocol udp 100.64.0.7:5000-5009 203.0.113.5:7000-7009
-  gatun map add 2001:db8::5 203.0.113.5                                  an address, one to one (siit)
-  gatun map add --file new.txt                                           all mappings of a file, or none
+  gatun map add 2001:db8::5 203.0.113.5                              map one address (siit)
+  gatun map add --file new.txt                                       all mappings of a file
   gatun map remove 2001:db8::5 203.0.113.5 --confirm 60s
-  gatun map replace eam.txt --instance dc                                these instead of all that `dc` has
+  gatun map replace eam.txt --instance dc                            replace all of `dc`
 
-Lines of a file: `203.0.113.5 2001:db8::5` (an address mapping, as in an eam_file), `tcp [2001:db8::5]:443 203.0.113.5:443`
-(a binding), or JSON as `gatun map list -o ndjson` writes it. `#` begins a comment.
+Each line of a file is an address mapping as in an eam_file, `203.0.113.5 2001:db8::5`, a
+binding, `tcp [2001:db8::5]:443 203.0.113.5:443`, or JSON as `gatun map list -o ndjson`
+prints it. `#` begins a comment.
 
-The daemon changes the mappings that it runs by and its configuration, or the file that `eam_file` names. Everything else
-there stays as it is. All of a command is done or nothing. The preview is that of `gatun config`.
+The daemon changes its running mappings and its configuration, or the file that `eam_file`
+names. Other text in these files stays the same. A command is applied as a whole or not at
+all. It shows the same preview as `gatun config`.
 ";
 
 /// Arguments.
@@ -41,7 +43,7 @@ pub(crate) struct Args {
 enum Command {
     /// List the mappings of the running configuration
     List {
-        /// Of this instance
+        /// Instance [default: all]
         #[arg(long, value_name = "NAME")]
         instance: Option<String>,
         /// Output format
@@ -55,42 +57,42 @@ enum Command {
         #[command(flatten)]
         maps: Maps,
         #[command(flatten)]
-        how: How,
+        options: ChangeOptions,
     },
     /// Remove mappings; their sessions end
     Remove {
         #[command(flatten)]
         maps: Maps,
         #[command(flatten)]
-        how: How,
+        options: ChangeOptions,
     },
     /// Replace all mappings of an instance
     Replace {
-        /// File with the new mappings; - for standard input
+        /// File with the new mappings; `-` is standard input
         file: PathBuf,
-        /// Instance, where several can have these mappings
+        /// Instance, if several can have these mappings
         #[arg(long, value_name = "NAME")]
         instance: Option<String>,
         #[command(flatten)]
-        how: How,
+        options: ChangeOptions,
     },
 }
 
 /// Mappings to add or remove.
 #[derive(Clone, Debug, clap::Args)]
 struct Maps {
-    /// Inside address and port; for an address mapping the IPv6 address or prefix
+    /// Inside address and port; for an address mapping, the IPv6 address or prefix
     #[arg(required_unless_present = "file", requires = "outside")]
     inside: Option<String>,
-    /// Public address and port; for an address mapping the IPv4 address or prefix
+    /// Public address and port; for an address mapping, the IPv4 address or prefix
     outside: Option<String>,
-    /// Protocol of a binding: tcp, udp or icmp; without it, the mapping is one of addresses
+    /// Protocol of a binding: tcp, udp or icmp; without it, add an address mapping
     #[arg(long, short, value_name = "PROTOCOL")]
     protocol: Option<Protocol>,
-    /// File with mappings; - for standard input
+    /// File with mappings; `-` is standard input
     #[arg(long, value_name = "FILE", conflicts_with_all = ["inside", "outside", "protocol"])]
     file: Option<PathBuf>,
-    /// Instance, where several can have these mappings
+    /// Instance, if several can have these mappings
     #[arg(long, value_name = "NAME")]
     instance: Option<String>,
 }
@@ -103,13 +105,13 @@ impl Maps {
                 let (inside, outside) = (inside.clone(), outside.clone());
                 Ok(vec![StaticMap { instance: None, protocol: self.protocol, inside, outside }])
             }
-            _ => bail!("name a mapping by its inside and its public end, or give --file FILE"),
+            _ => bail!("no mapping given: pass an inside and a public address, or --file FILE"),
         }
     }
 }
 
 /// # Errors
-/// If the daemon does not answer or refuses.
+/// Returns an error if the daemon does not answer or refuses the request.
 pub(crate) fn execute(args: Args) -> anyhow::Result<ExitCode> {
     match args.command {
         Command::List { instance, output, daemon } => {
@@ -119,59 +121,59 @@ pub(crate) fn execute(args: Args) -> anyhow::Result<ExitCode> {
             show::list::<StaticMap>(lines, output, usize::MAX)?;
             Ok(ExitCode::SUCCESS)
         }
-        Command::Add { maps, how } => {
+        Command::Add { maps, options } => {
             let body = MapsEdit { add: Some(maps.list()?), remove: None };
-            change(("PATCH", "Add them?"), &body, maps.instance, &how)
+            change(("PATCH", "Add them?"), &body, maps.instance, &options)
         }
-        Command::Remove { maps, how } => {
+        Command::Remove { maps, options } => {
             let body = MapsEdit { add: None, remove: Some(maps.list()?) };
-            change(("PATCH", "Remove them?"), &body, maps.instance, &how)
+            change(("PATCH", "Remove them?"), &body, maps.instance, &options)
         }
-        Command::Replace { file, instance, how } => {
+        Command::Replace { file, instance, options } => {
             let body = MapsTable { maps: read(&file)? };
-            change(("PUT", "Replace them?"), &body, instance, &how)
+            change(("PUT", "Replace them?"), &body, instance, &options)
         }
     }
 }
 
-/// Shows the preview, asks, and has the mappings changed.
+/// Shows the preview, asks for confirmation, and changes the mappings.
 fn change(
     (method, question): (&str, &str),
     body: &impl Serialize,
     instance: Option<String>,
-    how: &How,
+    options: &ChangeOptions,
 ) -> anyhow::Result<ExitCode> {
-    let client = how.daemon.client()?;
+    let client = options.daemon.client()?;
     let body = serde_json::to_vec(body)?;
     let instance: Vec<_> = instance.map(|name| ("instance", name)).into_iter().collect();
     let running: Config = client.get("/v1/config")?;
     let plan: ConfigPlan = client.ask(method, &with_query("/v1/maps/plan", &instance), &body)?;
-    match is_meant(&plan, &running, (&running.file, question), how)? {
-        Meant::Yes => {}
-        Meant::Nothing => return Ok(ExitCode::SUCCESS),
-        Meant::No => return Ok(ExitCode::FAILURE),
+    match preview_and_ask(&plan, &running, (&running.file, question), options)? {
+        Decision::Yes => {}
+        Decision::Nothing => return Ok(ExitCode::SUCCESS),
+        Decision::No => return Ok(ExitCode::FAILURE),
     }
-    let query: Vec<_> = query(&running.revision, how).into_iter().chain(instance).collect();
+    let query: Vec<_> = query(&running.revision, options).into_iter().chain(instance).collect();
     let done: ConfigApplied = client.ask(method, &with_query("/v1/maps", &query), &body)?;
     tell(&done)
 }
 
-/// The mappings of a file.
+/// Reads the mappings of a file.
 ///
 /// # Errors
-/// The first line that is malformed, and what to write.
+/// Returns the first malformed line and its correction.
 fn read(file: &Path) -> anyhow::Result<Vec<StaticMap>> {
     let (mut text, name) = (String::new(), file.display());
     let read = match file == Path::new("-") {
         true => std::io::stdin().read_to_string(&mut text),
         false => std::fs::File::open(file).and_then(|mut file| file.read_to_string(&mut text)),
     };
-    read.with_context(|| format!("{name} cannot be read"))?;
+    read.with_context(|| format!("cannot read {name}"))?;
     let lines = text.lines().enumerate().filter_map(|(n, line)| Some((n, read_line(line)?)));
     lines.map(|(n, map)| map.map_err(|why| anyhow!("{name}:{}: {why:#}", n + 1))).collect()
 }
 
-/// The mapping of a line that has one.
+/// Mapping of a line; `None` for an empty line or a comment.
 fn read_line(line: &str) -> Option<anyhow::Result<StaticMap>> {
     if line.trim_start().starts_with('{') {
         return Some(
@@ -212,7 +214,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_of_every_form_are_read_and_a_malformed_one_is_named() {
+    fn lines_of_every_form_are_parsed_and_malformed_ones_reported() {
         let file = std::env::temp_dir().join(format!("gatun-maps-{}", std::process::id()));
         let good = "# ours\n203.0.113.5 2001:db8::5 # one\n\nudp 100.64.0.1:5-6 192.0.2.1:7-8\n\
                     {\"instance\":\"n\",\"protocol\":\"tcp\",\"inside\":\"[2001:db8::1]:80\",\"outside\":\"192.0.2.1:80\"}\n";

@@ -49,7 +49,7 @@ pub(crate) fn give_to_owner_of_directory(file: &File, path: &Path) {
 /// Asks for confirmation.
 ///
 /// # Errors
-/// If standard input is not a terminal.
+/// Returns an error if standard input is not a terminal.
 pub(crate) fn confirmed(question: &str) -> anyhow::Result<bool> {
     if !std::io::stdin().is_terminal() {
         bail!("stdin is not a terminal; pass --yes");

@@ -41,14 +41,16 @@ Sessions are kept in memory that outlives the process ([state] in the configurat
 the next process restores them, even after a crash. A clean stop removes a device that
 gatun created; after a crash it stays for the next process.
 
-Rights: CAP_NET_ADMIN to create a device and set it up. It is dropped after start-up,
-except in the network helper, a process of its own that restores routes; with routes =
-false and no addresses, there too. A persistent device that belongs to the user
-(ip tuntap add dev NAME mode tun user USER) needs none. Interfaces through AF_XDP: also
-CAP_NET_RAW, CAP_BPF, and CAP_IPC_LOCK or a limit of locked memory that is high enough;
-only the network helper keeps them, for an interface that comes back. After that it binds itself by Landlock and seccomp, as far as the
-kernel has them: it reads the directories of its configuration, writes those that
-the configuration names, and starts no other program.
+Rights: CAP_NET_ADMIN to create a device and set it up. Gatun drops it after start-up,
+except in the network helper, a separate process that restores routes; with routes =
+false and no addresses, the helper drops it too. A persistent device that belongs to
+the user (ip tuntap add dev NAME mode tun user USER) needs none. Interfaces through
+AF_XDP: also CAP_NET_RAW, CAP_BPF, and CAP_IPC_LOCK or a sufficient limit of locked
+memory; only the network helper keeps them, for an interface that comes back.
+
+Sandbox: after start-up Gatun restricts itself with Landlock and seccomp, as far as the
+kernel supports them. It then reads the directories of its configuration, writes those
+that the configuration names, and starts no other program.
 ";
 
 /// Arguments.
@@ -73,7 +75,7 @@ pub(crate) struct Args {
 }
 
 /// # Errors
-/// An invalid configuration, or a failed start.
+/// Returns an error if the configuration is invalid, or if the daemon cannot start.
 pub(crate) fn execute(args: Args) -> anyhow::Result<ExitCode> {
     let started = Instant::now();
     let file = args.file.or(args.config).ok_or_else(|| anyhow!("no configuration file given"))?;

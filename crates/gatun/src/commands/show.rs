@@ -122,7 +122,7 @@ impl From<DropsArgs> for Args {
 }
 
 /// # Errors
-/// If the daemon does not answer or refuses the request.
+/// Returns an error if the daemon does not answer or refuses the request.
 pub(crate) fn execute(args: Args) -> anyhow::Result<ExitCode> {
     let Some(seconds) = args.watch else {
         return show_once(&args);

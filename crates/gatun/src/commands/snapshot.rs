@@ -79,7 +79,7 @@ struct Line {
 }
 
 /// # Errors
-/// Nothing to save, or an invalid snapshot.
+/// Returns an error if there is nothing to save, or if the snapshot is invalid.
 pub(crate) fn execute(args: Args) -> anyhow::Result<ExitCode> {
     match args.what {
         What::Save(at) => save(&at)?,

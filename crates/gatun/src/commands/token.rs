@@ -98,7 +98,7 @@ struct Certificate {
 }
 
 /// # Errors
-/// A file that cannot be read or written.
+/// Returns an error if a file cannot be read or written.
 pub(crate) fn execute(args: Args) -> anyhow::Result<ExitCode> {
     match args.what {
         What::Add(args) => add(&args)?,

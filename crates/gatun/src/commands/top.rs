@@ -109,7 +109,7 @@ fn refused(s: &Subscriber) -> u64 {
 }
 
 /// # Errors
-/// If the daemon does not answer.
+/// Returns an error if the daemon does not answer.
 pub(crate) fn execute(args: Args) -> anyhow::Result<ExitCode> {
     let client = args.daemon.client()?;
     let is_dumb = std::env::var_os("TERM").is_none_or(|term| term.is_empty() || term == "dumb");
@@ -185,7 +185,7 @@ impl Watch {
                 Some(Key::Letter(b'i')) => self.is_reversed = !self.is_reversed,
                 Some(Key::Letter(letter)) => {
                     let order = Order::of_key(letter).unwrap_or(self.order);
-                    // Others may have most of it: these are asked for at once.
+                    // Other subscribers may be at the top of this order: request them immediately.
                     if order.by() != self.order.by() {
                         next = Instant::now();
                     }

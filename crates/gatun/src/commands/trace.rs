@@ -101,7 +101,7 @@ impl Args {
 }
 
 /// # Errors
-/// If the daemon does not answer, or a file cannot be written.
+/// Returns an error if the daemon does not answer, or if a file cannot be written.
 pub(crate) fn execute(args: Args) -> anyhow::Result<ExitCode> {
     let mut capture = match &args.write {
         None => None,

@@ -63,7 +63,7 @@ pub(crate) struct Args {
 /// Translates the file.
 ///
 /// # Errors
-/// A file that cannot be read or written, or a wrong configuration.
+/// Returns an error if a file cannot be read or written, or if the configuration is invalid.
 pub(crate) fn execute(args: Args) -> anyhow::Result<ExitCode> {
     refuse_same_file(&args)?;
     let config = super::check::load(&args.config)?;

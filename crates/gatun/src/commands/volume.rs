@@ -53,7 +53,7 @@ impl Day {
     }
 }
 
-/// Bytes per day in the log, as JSON lines and to each collector; `None` for what is not configured.
+/// Bytes per day in the log, as JSON lines and to each collector; `None` if a sink is not configured.
 pub(crate) struct Volume {
     pub(crate) log: Option<u64>,
     pub(crate) json: Option<u64>,
@@ -99,7 +99,7 @@ impl Volume {
         let mut out = String::new();
         let mut line = |what: &str, bytes: u64, place: &str| {
             // Writing to a String does not fail.
-            let _ = writeln!(out, "  {what} {} GB a day, {place}", gigabytes(bytes));
+            let _ = writeln!(out, "  {what} {} GB per day, {place}", gigabytes(bytes));
         };
         if let (Some(bytes), Some(log)) = (self.log, &config.log) {
             line("log    ", bytes, &format!("in {}", log.directory.display()));
@@ -129,7 +129,7 @@ impl Volume {
             );
             let _ = writeln!(
                 out,
-                "          and {BLOCKS_A_DAY} port blocks a day, if ports are allocated in blocks"
+                "          and {BLOCKS_A_DAY} port blocks per day, if ports are allocated in blocks"
             );
         }
         out
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn every_sink_has_a_figure_by_its_events_and_its_format() {
+    fn every_sink_has_an_estimate_for_its_events_and_format() {
         let collectors = "[[export]]\nname = \"flows\"\nto = \"udp:192.0.2.9:4739\"\ndestinations = true\n\
                           kinds = [\"session_created\", \"session_deleted\"]\n[[export]]\nname = \"siem\"\n\
                           to = \"tcp:192.0.2.9:6514\"\nformat = \"syslog\"\nkinds = [\"session_created\"]\n\
@@ -173,10 +173,10 @@ mod tests {
         assert_eq!(volume.exports, [sessions * 2 * 44, sessions * 240, 0]);
         let said = volume.summary(&config);
         for line in [
-            "  events  1.15 GB a day, as JSON lines to standard output\n",
-            "  export  290 GB a day, as IPFIX to flows (udp:192.0.2.9:4739)\n",
-            "  export  792 GB a day, as syslog to siem (tcp:192.0.2.9:6514)\n",
-            "  export  0.00 GB a day, as IPFIX to quiet (tcp:192.0.2.9:6515)\n",
+            "  events  1.15 GB per day, as JSON lines to standard output\n",
+            "  export  290 GB per day, as IPFIX to flows (udp:192.0.2.9:4739)\n",
+            "  export  792 GB per day, as syslog to siem (tcp:192.0.2.9:6514)\n",
+            "  export  0.00 GB per day, as IPFIX to quiet (tcp:192.0.2.9:6515)\n",
         ] {
             assert!(said.contains(line), "{said}");
         }
@@ -186,13 +186,13 @@ mod tests {
     }
 
     #[test]
-    fn blocks_are_a_thousandth_of_bindings_and_the_assumption_is_told() {
+    fn the_summary_states_volumes_and_assumptions() {
         let (blocks, summary) = volume("allocation = \"blocks\"");
         assert_eq!((blocks.log, blocks.json), (Some(48_000_000), Some(1_152_000_000)));
-        assert!(summary.contains("0.05 GB a day, in /var/lib/gatun/log"), "{summary}");
+        assert!(summary.contains("0.05 GB per day, in /var/lib/gatun/log"), "{summary}");
         assert!(summary.contains("100,000 subscribers (subscribers_max), each with 33,000"), "{summary}");
         let (bindings, summary) = volume("");
         assert_eq!(bindings.log, Some(105_600_000_000));
-        assert!(summary.contains("106 GB a day"), "{summary}");
+        assert!(summary.contains("106 GB per day"), "{summary}");
     }
 }

@@ -43,13 +43,13 @@ pub(crate) struct Args {
 }
 
 /// # Errors
-/// An address that cannot be used or is not allowed.
+/// Returns an error if the address cannot be used or is not allowed.
 pub(crate) fn execute(args: Args) -> anyhow::Result<ExitCode> {
     let is_here = args.listen.ip().is_loopback();
     if !is_here && !args.unencrypted {
         bail!(
-            "others can reach {}, and what is shown would pass the network unencrypted: listen on 127.0.0.1 and come \
-             through SSH (gatun web --help says how), or say --unencrypted",
+            "other hosts can reach {}, and traffic is not encrypted: listen on 127.0.0.1 and use SSH \
+             (see gatun web --help), or pass --unencrypted",
             args.listen.ip()
         );
     }

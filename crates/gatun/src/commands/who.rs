@@ -128,7 +128,7 @@ pub(crate) struct WhereArgs {
 }
 
 /// # Errors
-/// If the daemon does not answer.
+/// Returns an error if the daemon does not answer.
 pub(crate) fn execute_where(args: WhereArgs) -> anyhow::Result<ExitCode> {
     let query = [("address", args.address.to_string())];
     let found: Where = args.daemon.client()?.get(&with_query("/v1/where", &query))?;

@@ -40,7 +40,7 @@ pub(super) fn examine(client: &Client, config: Option<&Config>) -> (Vec<Finding>
     (findings, Some(status.pid))
 }
 
-/// Whether this process is in the daemon's network namespace.
+/// Finding about the network namespaces of this process and of the daemon.
 fn namespace(pid: u32) -> Option<Finding> {
     const CHECK: &str = "namespace";
     let of = |process: &str| fs::read_link(format!("/proc/{process}/ns/net"));
@@ -72,15 +72,15 @@ fn log(status: &Status) -> impl Iterator<Item = Finding> {
     })
 }
 
-/// Whether the process that restores routes has ended.
+/// Finding if the network helper, which restores routes, has ended.
 fn network_helper(status: &Status) -> impl Iterator<Item = Finding> {
     let troubles = status.troubles.iter().filter(|trouble| trouble.part == Part::Network);
     troubles.map(|trouble| {
-        Finding::wrong(CHECK, trouble.what.clone(), "systemctl restart gatun: sessions live on")
+        Finding::wrong(CHECK, trouble.what.clone(), "systemctl restart gatun; sessions are restored")
     })
 }
 
-/// Whether collectors accept events.
+/// Findings about collectors.
 fn collectors(client: &Client, config: Option<&Config>) -> Vec<Finding> {
     const CHECK: &str = "export";
     let exports: Vec<Export> = client.get("/v1/exports").unwrap_or_default();
@@ -93,7 +93,7 @@ fn collectors(client: &Client, config: Option<&Config>) -> Vec<Finding> {
         if export.connected {
             return Finding::ok(CHECK, format!("collector '{name}'{place} accepts events"));
         }
-        // Nothing was sent, so this is not known.
+        // The daemon has sent nothing, so only a connection from here can show it.
         let refused = match target {
             Some(ExportTarget::Tcp(address)) if !has_tried => {
                 TcpStream::connect_timeout(address, PATIENCE).is_err()
@@ -117,7 +117,7 @@ fn collectors(client: &Client, config: Option<&Config>) -> Vec<Finding> {
     exports.iter().map(one).collect()
 }
 
-/// Whether the daemon is sandboxed.
+/// Finding about the sandbox.
 fn sandbox(sandbox: &Sandbox) -> Finding {
     let missing = sandbox.missing.join("; ");
     match sandbox.state {

@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_are_read_from_an_answer_and_nothing_from_what_is_none() {
+    fn answers_are_parsed_and_malformed_ones_rejected() {
         let address: Ipv6Addr = "64:ff9b::c000:aa".parse().unwrap();
         let whole = answer(&[(5, b"\x01x\x00"), (28, &address.octets())]);
         assert_eq!(read(&whole), Some(vec![address]));

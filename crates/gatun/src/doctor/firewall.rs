@@ -134,7 +134,7 @@ impl Path<'_> {
     }
 }
 
-/// Whether the first packet of some connection may pass a chain.
+/// True if the first packet of some connection may pass a chain.
 fn passes(ruleset: &Ruleset, chain: &Chain, way: &Path<'_>, depth: u32) -> bool {
     let of_chain =
         |rule: &&Rule| rule.family == chain.family && rule.table == chain.table && rule.chain == chain.name;

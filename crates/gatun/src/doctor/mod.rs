@@ -104,7 +104,7 @@ const REMOTE4: [Ipv4Addr; 3] =
     [Ipv4Addr::new(9, 9, 9, 9), Ipv4Addr::new(1, 1, 1, 1), Ipv4Addr::new(8, 8, 8, 8)];
 
 /// Runs the checks that take milliseconds and need neither a daemon nor the network, for the log of a starting daemon.
-/// `runs` is whether a daemon runs.
+/// `runs` is true if a daemon runs.
 pub(crate) fn quick(config: &Config, runs: bool) -> Vec<Finding> {
     let mut findings = kernel::examine(config);
     match Host::read() {
@@ -127,7 +127,7 @@ pub(crate) fn quick(config: &Config, runs: bool) -> Vec<Finding> {
 pub(crate) fn examine(subject: &Subject) -> Vec<Finding> {
     let (mut findings, pid) = daemon::examine(&subject.client, subject.config.as_ref());
     let Some(config) = &subject.config else {
-        let what = "no configuration, which most checks need";
+        let what = "no configuration: most checks were skipped";
         findings.push(Finding::note("configuration", what, "gatun doctor FILE, or start the daemon"));
         findings.extend(system::examine(None, pid));
         return findings;

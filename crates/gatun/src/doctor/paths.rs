@@ -208,7 +208,7 @@ mod tests {
     use crate::doctor::State;
 
     #[test]
-    fn kernels_that_spoil_what_they_cut_are_known_by_their_version() {
+    fn kernels_that_corrupt_datagrams_are_detected_by_version() {
         let text = "[[port]]\nudp_gro = true\n[[siit]]\npool6 = \"2001:db8::/96\"\n";
         let (config, _) = gatun_config::load_str(text, "t.toml").unwrap();
         let state = |release: &str| udp_gro(&config.ports[0], release).state;

@@ -55,7 +55,7 @@ pub(super) fn examine(config: &Config, host: &Host) -> Vec<Finding> {
     findings
 }
 
-/// Whether an address belongs to an inside network or a pool.
+/// True if an address belongs to an inside network or a pool.
 fn is_ours(plan: &Plan, address: Ipv4Addr) -> bool {
     let inside = plan.nat44.iter().flat_map(|nat44| &nat44.inside).any(|net| net.contains(address));
     let mut ranges = plan.pools.iter().flat_map(|pool| &pool.ranges);
@@ -92,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_neighbour_is_neither_the_network_nor_its_broadcast() {
+    fn a_neighbour_is_not_the_network_or_broadcast_address() {
         let beside = |own: &str, len| beside(own.parse().unwrap(), len).to_string();
         assert_eq!(beside("100.64.0.1", 24), "100.64.0.2");
         assert_eq!(beside("100.64.0.254", 24), "100.64.0.253");

@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_is_written_in_each_form_as_far_as_the_limit() {
+    fn lists_are_written_in_each_format_up_to_the_limit() {
         let three = format!("{LINE}\n{LINE}\n{LINE}\n");
         assert_eq!(written(&three, Output::Ndjson, usize::MAX), (three.clone(), true));
         assert_eq!(written(&three, Output::Ndjson, 2), (format!("{LINE}\n{LINE}\n"), false));
@@ -329,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn nested_fields_of_csv_are_named_by_their_way() {
+    fn nested_csv_fields_are_named_by_their_path() {
         let status = r#"{"a":{"packets":1,"bytes":2},"b":["x","y"],"c":null,"d":"say \"x\""}"#;
         let mut csv = Csv { names: vec!["a", "b", "c", "d"], has_header: false, line: String::new() };
         let mut out = Vec::new();

@@ -80,7 +80,7 @@ fn line(holder: &Holder, address: Ipv4Addr) -> String {
     let from = holder.from.as_deref().unwrap_or("a time before the log");
     let to = match (&holder.to, &holder.end) {
         (Some(to), _) => format!("to {to}"),
-        (None, Some(end)) => format!("on; the end: {end}"),
+        (None, Some(end)) => format!("on; {end}"),
         (None, None) => "on".to_owned(),
     };
     let doubt = if holder.certain { "" } else { " (not certain)" };

@@ -368,7 +368,7 @@ impl Shown for Binding {
 
     fn cells(&self) -> Vec<String> {
         let remarks = match (self.configured, self.shared) {
-            (true, _) => "of the configuration",
+            (true, _) => "static",
             (_, true) => "shared by flows",
             _ => "",
         };
@@ -428,7 +428,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_and_ends_are_written_as_people_do() {
+    fn durations_and_endpoints_are_formatted() {
         for (seconds, wanted) in [(5, "5 s"), (61, "1 m 1 s"), (7320, "2 h 2 m"), (90_000, "1 d 1 h")] {
             assert_eq!(time(seconds), wanted);
         }

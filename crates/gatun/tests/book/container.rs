@@ -1,9 +1,9 @@
-//! The container's file fits the package that it is made of, and the service. That it builds and runs, `scripts/container`
-//! shows, where there are podman and a base.
+//! The Containerfile matches the package and the service. `scripts/container` builds and runs the image, if
+//! podman and a base image are available.
 
 use crate::{markdown, read};
 
-/// The instructions, each with what follows it; lines that end in a backslash go on.
+/// Instructions with their arguments. A line that ends in a backslash continues.
 fn instructions(text: &str) -> Vec<(String, String)> {
     let joined = text.replace("\\\n", " ");
     let lines = joined.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
@@ -23,7 +23,7 @@ fn the_container_runs_the_packages_program_with_the_services_configuration() {
     let known = ["ARG", "FROM", "COPY", "RUN", "STOPSIGNAL", "ENTRYPOINT", "CMD"];
     assert!(file.iter().all(|(name, _)| known.contains(&name.as_str())), "{file:?}");
     assert_eq!(file.iter().take(2).map(|(name, _)| name.as_str()).collect::<Vec<_>>(), ["ARG", "FROM"]);
-    // The package, as cargo-deb names it and scripts/package finds it, alone in the context's folder.
+    // The package, named by cargo-deb and found by scripts/package, is the only file in the context.
     assert!(read("scripts/package").contains("target/debian/gatun_*.deb"));
     assert!(all("COPY").iter().all(|copy| copy.starts_with("gatun_*.deb ")));
     let words = |list: &str| -> Vec<String> { serde_json::from_str(list).expect("a list of words") };
@@ -34,17 +34,17 @@ fn the_container_runs_the_packages_program_with_the_services_configuration() {
 }
 
 #[test]
-fn what_the_page_on_containers_shows_is_what_the_script_tries() {
+fn the_script_runs_the_commands_of_the_page_on_containers() {
     let page = read("docs/how-to/container.md");
     let blocks: String = markdown::blocks(&page).into_iter().map(|block| block.text).collect();
     let script = read("scripts/container");
-    // The longest command is taken out of the page by the script itself.
+    // The script extracts the longest command from the page.
     assert_eq!(blocks.matches("podman run ").count(), 1);
     assert!(script.contains(r"sed -n '/^podman run/,/ gatun$/p' docs/how-to/container.md"));
     assert!(blocks.lines().any(|line| line.ends_with("/etc/gatun/gatun.toml:ro gatun")));
     for line in blocks.lines().filter(|line| line.starts_with("podman ") && !line.starts_with("podman run "))
     {
-        // Names of images and options that say no more than `quiet` differ.
+        // Names of images and options for less output differ.
         let words: Vec<_> = line.split_whitespace().take(2).collect();
         let tried = script.contains(&words.join(" ")) || (words[1] == "build" && script.contains(" bud "));
         assert!(tried, "scripts/container does not try: {line}");

@@ -1,11 +1,11 @@
-//! Every document is a chapter of the book, and every link leads somewhere.
+//! Every document is a chapter of the book, and every link has a target.
 
 use crate::{markdown, read, root};
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Component, Path, PathBuf};
 
-/// The documents in a folder and those in it, relative to the repository.
+/// Documents in a folder and its subfolders, relative to the repository.
 fn documents(folder: &str) -> Vec<String> {
     let mut found = Vec::new();
     let entries = fs::read_dir(root().join(folder)).expect("the folder is there");
@@ -22,7 +22,7 @@ fn documents(folder: &str) -> Vec<String> {
     found
 }
 
-/// A path without `..`, as long as it stays inside the repository.
+/// Path without `..`; `None` outside the repository.
 fn plain(path: &Path) -> Option<PathBuf> {
     let mut plain = PathBuf::new();
     for part in path.components() {
@@ -35,7 +35,7 @@ fn plain(path: &Path) -> Option<PathBuf> {
     Some(plain)
 }
 
-/// What is wrong with a link of a document.
+/// Fault of a link in a document.
 fn fault(document: &str, link: &str) -> Option<String> {
     if link.contains("://") || link.starts_with("mailto:") {
         return None;
@@ -54,7 +54,7 @@ fn fault(document: &str, link: &str) -> Option<String> {
 }
 
 #[test]
-fn every_link_and_anchor_of_the_documents_leads_somewhere() {
+fn links_and_anchors_of_the_documents_have_targets() {
     let mut documents = documents("docs");
     documents.extend(["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md"].map(String::from));
     let links: Vec<_> = documents
@@ -69,7 +69,7 @@ fn every_link_and_anchor_of_the_documents_leads_somewhere() {
 }
 
 #[test]
-fn a_link_that_leads_nowhere_is_seen() {
+fn broken_links_are_detected() {
     assert_eq!(fault("docs/reference/api.md", "metrics.md"), None);
     assert_eq!(fault("docs/reference/api.md", "../../README.md#figures"), None);
     assert_eq!(fault("docs/reference/api.md", "https://example.org/"), None);
@@ -83,7 +83,7 @@ fn a_link_that_leads_nowhere_is_seen() {
 fn the_book_has_every_document_once() {
     let chapters = markdown::links(&read("docs/SUMMARY.md"));
     let named: BTreeSet<_> = chapters.iter().map(|link| format!("docs/{link}")).collect();
-    assert_eq!(chapters.len(), named.len(), "a chapter stands in docs/SUMMARY.md twice");
+    assert_eq!(chapters.len(), named.len(), "docs/SUMMARY.md names a chapter twice");
     let there: BTreeSet<_> = documents("docs").into_iter().filter(|path| path != "docs/SUMMARY.md").collect();
     let missing: Vec<_> = there.difference(&named).collect();
     assert!(missing.is_empty(), "docs/SUMMARY.md does not name {missing:?}");
@@ -92,7 +92,7 @@ fn the_book_has_every_document_once() {
 }
 
 #[test]
-fn every_file_that_the_architecture_names_is_there() {
+fn files_named_by_the_architecture_exist() {
     let text = read("ARCHITECTURE.md");
     let spans = text.split('`').skip(1).step_by(2);
     let files: Vec<_> = spans.filter(|span| span.ends_with(".rs") && span.contains('/')).collect();

@@ -12,13 +12,13 @@ mod tutorials;
 
 use std::path::{Path, PathBuf};
 
-/// The repository's folder.
+/// Folder of the repository.
 pub(crate) fn root() -> PathBuf {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     root.canonicalize().expect("the repository's folder is there")
 }
 
-/// The text of a file of the repository.
+/// Text of a file of the repository.
 pub(crate) fn read(path: &str) -> String {
     std::fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
 }

@@ -1,17 +1,17 @@
-//! As much of Markdown as the documents use: fenced and indented blocks, links, headings.
+//! Subset of Markdown that the documents use: fenced and indented blocks, links, headings.
 
-/// A fenced block.
+/// Fenced block.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Block {
-    /// The word behind the fence; may be empty.
+    /// Word after the fence; may be empty.
     pub(crate) language: String,
-    /// What is between the fences.
+    /// Text between the fences.
     pub(crate) text: String,
-    /// The line of the file that its text begins on, from 1.
+    /// First line of the text in the file, from 1.
     pub(crate) line: usize,
 }
 
-/// The fenced blocks of a text, in order.
+/// Fenced blocks of a text, in order.
 pub(crate) fn blocks(text: &str) -> Vec<Block> {
     let mut found: Vec<Block> = Vec::new();
     let mut is_open = false;
@@ -35,7 +35,7 @@ pub(crate) fn blocks(text: &str) -> Vec<Block> {
     found
 }
 
-/// The text without its blocks of code: line by line, lines of code left empty.
+/// Lines of the text, with lines of code left empty.
 pub(crate) fn prose(text: &str) -> Vec<String> {
     let mut is_fenced = false;
     let mut was_empty = true;
@@ -51,23 +51,23 @@ pub(crate) fn prose(text: &str) -> Vec<String> {
     lines
 }
 
-/// The text without what is between backquotes, across lines.
+/// Text without inline code, which may span lines.
 fn without_inline_code(text: &str) -> String {
     text.split('`').enumerate().map(|(i, part)| if i % 2 == 0 { part } else { "code" }).collect()
 }
 
-/// Where the links of a text lead to, in order.
+/// Targets of the links of a text, in order.
 pub(crate) fn links(text: &str) -> Vec<String> {
     let text = prose(text).join("\n");
-    // A paragraph is what a span of code may not leave.
+    // Inline code ends with its paragraph.
     let text: Vec<_> = text.split("\n\n").map(without_inline_code).collect();
     let text = text.join("\n\n");
-    assert!(!text.contains("]: "), "links by reference are not looked at: write [text](file)");
+    assert!(!text.contains("]: "), "links by reference are not checked: write [text](file)");
     let targets = text.split("](").skip(1).filter_map(|rest| rest.split_once(')'));
     targets.map(|(target, _)| target.to_owned()).collect()
 }
 
-/// The names that headings can be linked by, as GitHub and mdBook make them.
+/// Anchors of headings, as GitHub and mdBook generate them.
 pub(crate) fn anchors(text: &str) -> Vec<String> {
     let mut found: Vec<String> = Vec::new();
     for line in prose(text) {
@@ -87,7 +87,7 @@ fn anchor(title: &str) -> String {
 }
 
 #[test]
-fn blocks_prose_links_and_headings_are_told_apart() {
+fn blocks_prose_links_and_headings_are_parsed() {
     let text = "\
 # A `[[pool]]`: what it is
 

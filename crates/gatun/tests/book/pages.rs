@@ -1,18 +1,18 @@
-//! Tests that run the command blocks of all pages but the tutorials, which `tutorials.rs` follows.
+//! Tests that run the command blocks of all pages except the tutorials, which `tutorials.rs` follows.
 //!
 //! A page with commands names its scene, a script in `scenes/` that makes namespaces and starts a daemon:
-//! `<!-- scene: NAME -->`. `steps.rs` describes the other comments. A block that no test can run has the reason above it; their
-//! number is bounded here.
+//! `<!-- scene: NAME -->`. `steps.rs` describes the other comments. A block that no test can run has the
+//! reason above it. The number of such blocks is limited here.
 
 use crate::shell::Shell;
 use crate::steps::{self, Mark, Step};
 use crate::{read, root};
 use std::path::Path;
 
-/// Blocks that are not run: it may fall, and rises only with a reason in the page.
+/// Number of blocks that are not run. It rises only with a reason in the page.
 const NOT_RUN_MAX: usize = 19;
 
-/// Pages made by programs, whose commands are checked where they are made.
+/// Generated pages; their generators check the commands.
 const GENERATED: [&str; 2] = ["docs/reference/cli.md", "docs/reference/configuration.md"];
 
 fn follow(test: &str, programs: &[&str], body: fn()) {
@@ -74,7 +74,7 @@ pages! {
     a_kernel_is_checked_as_the_page_says: "docs/reference/kernels.md", ["ping"];
 }
 
-/// All documents with their blocks of commands, marks included.
+/// All documents with their blocks of commands and marks.
 fn documents() -> Vec<(String, Vec<Step>)> {
     let mut names = vec!["README.md".to_owned()];
     for folder in ["how-to", "reference", "explanation"] {
@@ -92,7 +92,7 @@ fn is_run(step: &Step) -> bool {
 }
 
 #[test]
-fn every_page_with_commands_is_run() {
+fn pages_with_commands_are_run() {
     let documents = documents();
     assert!(documents.len() > 15, "{} documents", documents.len());
     for (name, steps) in &documents {
@@ -106,7 +106,7 @@ fn every_page_with_commands_is_run() {
 }
 
 #[test]
-fn few_blocks_are_not_run_and_each_says_why() {
+fn blocks_that_are_not_run_are_few_and_have_a_reason() {
     let documents = documents();
     let reasons: Vec<_> = documents
         .iter()
@@ -125,7 +125,7 @@ fn few_blocks_are_not_run_and_each_says_why() {
 }
 
 #[test]
-fn a_command_is_in_a_fence_that_a_test_sees() {
+fn commands_are_in_fenced_blocks() {
     for (name, _) in documents() {
         let text = read(&name);
         let indented = text

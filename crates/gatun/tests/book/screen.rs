@@ -1,7 +1,7 @@
-//! Whether the screen shows what a document says.
+//! Comparison of the screen with a document.
 
-/// Whether what came is what was to come. In what was to come `...` stands for anything in a line, and for any number of
-/// lines where it has one for itself; times, ports that are given at random, and the width of columns do not count.
+/// True if the output `came` matches the expected text `told`. In `told`, `...` matches any text in a line,
+/// and any number of lines if it is alone on its line. Times, random ports and column widths are ignored.
 pub(crate) fn is_as_told(told: &str, came: &str) -> bool {
     let lines =
         |text: &str| -> Vec<String> { text.lines().map(normal).filter(|line| !line.is_empty()).collect() };
@@ -19,7 +19,7 @@ fn lines_match(told: &[String], came: &[String]) -> bool {
 }
 
 fn line_matches(told: &str, came: &str) -> bool {
-    // Of four dots the first ends a word.
+    // The first of four dots ends a word.
     let told = told.replace("....", ".\u{2026}").replace("...", "\u{2026}");
     let mut parts = told.split('\u{2026}');
     let Some(mut rest) = parts.next().and_then(|first| came.strip_prefix(first)) else { return false };
@@ -32,11 +32,11 @@ fn line_matches(told: &str, came: &str) -> bool {
     rest.ends_with(last)
 }
 
-/// A line without what differs from one time to the next.
+/// Line without the parts that differ from run to run.
 fn normal(line: &str) -> String {
     let line = line.split_whitespace().map(word).collect::<Vec<_>>().join(" ");
     let mut shown = String::new();
-    // The lines of a table are as long as its columns are wide.
+    // Rules of a table are as long as its columns are wide.
     for c in line.chars().filter(|c| *c != '\u{1b}') {
         if !(matches!(c, '─' | '═') && shown.ends_with(c)) {
             shown.push(c);
@@ -48,7 +48,7 @@ fn normal(line: &str) -> String {
     shown
 }
 
-/// `12.5 ms` as `<n> ms`, also at the end of another word: `time=12.5 ms`.
+/// Replaces `12.5 ms` by `<n> ms`, also at the end of another word: `time=12.5 ms`.
 fn without_number(line: &str, unit: &str) -> String {
     let words: Vec<_> = line.split(' ').collect();
     let is_number = |word: &str| {
@@ -68,7 +68,7 @@ fn without_number(line: &str, unit: &str) -> String {
     named.join(" ")
 }
 
-/// A word without a time of day, or a port from 1024 on behind an address.
+/// Word without a time of day, or without a port of 1024 or higher after an address.
 fn word(word: &str) -> String {
     let is_time = |text: &str| {
         let form: String = text.chars().map(|c| if c.is_ascii_digit() { '0' } else { c }).collect();
@@ -90,7 +90,7 @@ fn word(word: &str) -> String {
 }
 
 #[test]
-fn times_ports_and_widths_do_not_count_and_all_else_does() {
+fn only_times_ports_and_widths_are_ignored() {
     for (told, came) in [
         ("a  b", "a b\n"),
         ("192.0.2.1:4711 is", "192.0.2.1:50000 is"),

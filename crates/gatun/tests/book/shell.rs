@@ -1,4 +1,5 @@
-//! A reader at a shell: one bash for a whole tutorial, so that variables, the folder and what runs behind go on.
+//! Shell of a reader: one bash for a whole tutorial, so that variables, the folder and background processes
+//! persist.
 
 use gatun_testkit::Error;
 use std::fs;
@@ -8,34 +9,34 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
-/// What a command may take.
+/// Time limit of a command.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// Begins the line that ends a step's output; no text does.
+/// Start of the line that ends a step's output. No other line begins like this.
 const MARK: char = '\u{1}';
-/// Each step is written here first, so that nothing in it has to be quoted.
+/// File for the commands of each step, so that nothing has to be quoted.
 const STEP: &str = "/run/step";
 
-/// A shell of root's in a sandbox, in a home of its own, in which `gatun` is the program that is tested.
+/// Root's shell in a sandbox with its own home. `gatun` is the program under test.
 pub(crate) struct Shell {
     child: Child,
     input: ChildStdin,
     lines: Receiver<String>,
 }
 
-/// What a step did.
+/// Result of a step.
 #[derive(Clone, Debug)]
 pub(crate) struct Shown {
-    /// What came on the screen.
+    /// Output.
     pub(crate) text: String,
-    /// The commands that failed.
+    /// Commands that failed.
     pub(crate) failed: String,
 }
 
 impl Shell {
     /// # Errors
-    /// Where the sandbox cannot be furnished.
+    /// Returns an error if the sandbox cannot be set up.
     pub(crate) fn new() -> Result<Shell, Error> {
-        // What a reader writes into /etc and /var stays inside: /etc is a copy, of what may be read.
+        // Changes to /etc and /var stay inside the sandbox: /etc is a copy of the readable files.
         let furnish = "mkdir -p /run/home /run/bin /run/etc /run/var && { cp -a /etc/. /run/etc 2>/dev/null; true; } && \
             mount --bind /run/etc /etc && mount --bind /run/var /var/lib";
         gatun_testkit::run(Command::new("sh").args(["-c", furnish]))?;
@@ -64,15 +65,15 @@ impl Shell {
             }
         });
         let mut shell = Shell { child, input, lines };
-        // A command whose failure nothing looks at is one too many.
+        // Reports every failed command whose status is not checked.
         shell.step("exec 2>&1; failed=; trap 'failed+=\"$BASH_COMMAND; \"' ERR")?;
         Ok(shell)
     }
 
-    /// Gives commands to the shell and waits until they are done.
+    /// Runs commands in the shell and waits for them.
     ///
     /// # Errors
-    /// Where that takes too long, or the shell has ended.
+    /// Returns an error if they take too long, or if the shell has ended.
     pub(crate) fn step(&mut self, commands: &str) -> Result<Shown, Error> {
         let broken = |what: &dyn std::fmt::Display| Error(format!("{commands}: {what}"));
         fs::write(STEP, commands).map_err(|error| broken(&error))?;
@@ -82,7 +83,7 @@ impl Shell {
         loop {
             let line = self.lines.recv_timeout(PATIENCE).map_err(|why| broken(&format!("{why}, {text}")))?;
             if let Some(failed) = line.strip_prefix(MARK) {
-                // The mark begins a line of its own.
+                // The mark is on its own line.
                 let text = text.strip_suffix('\n').unwrap_or(&text).to_owned();
                 return Ok(Shown { text, failed: failed.to_owned() });
             }
@@ -91,10 +92,10 @@ impl Shell {
         }
     }
 
-    /// Writes a file as a reader does with an editor; a path that does not begin with `/` is in the shell's folder.
+    /// Writes a file, as a reader does with an editor. A relative path is in the shell's folder.
     ///
     /// # Errors
-    /// Where it cannot be written.
+    /// Returns an error if the file cannot be written.
     pub(crate) fn save(&mut self, file: &str, text: &str) -> Result<(), Error> {
         let folder = self.step("pwd")?.text;
         let path = Path::new(folder.trim()).join(file);

@@ -1,9 +1,9 @@
-//! Settings of other programs that the documents show are given to these programs' own checkers.
+//! Settings of other programs in the documents are checked by these programs.
 
 use crate::{markdown, read, root};
 use std::process::Command;
 
-/// How a file of that name is checked: the beginning of its name, then the checker.
+/// Checkers by the beginning of the file's name.
 const CHECKERS: [(&str, &[&str]); 4] = [
     ("unbound", &["unbound-checkconf"]),
     ("named", &["named-checkconf"]),
@@ -11,7 +11,7 @@ const CHECKERS: [(&str, &[&str]); 4] = [
     ("bird", &["bird", "-p", "-c"]),
 ];
 
-/// A checker's answer to a text, or `None` where it is not installed.
+/// Result of a checker for a text; `None` if it is not installed.
 fn check(checker: &[&str], name: &str, text: &str) -> Option<Result<(), String>> {
     let file = std::env::temp_dir().join(format!("gatun-book-{}-{name}", std::process::id()));
     std::fs::write(&file, text).expect("the file can be written");
@@ -26,13 +26,13 @@ fn check(checker: &[&str], name: &str, text: &str) -> Option<Result<(), String>>
     let said = [output.stdout, output.stderr].concat();
     match output.status.code() {
         Some(0) => Some(Ok(())),
-        // What env says of a program that is not there.
+        // Exit status of `env` for a program that does not exist.
         Some(127) => None,
         _ => Some(Err(String::from_utf8_lossy(&said).into_owned())),
     }
 }
 
-/// Checks all files that are for one program, and that its checker finds a fault at all.
+/// Checks all files for one program, and that its checker detects an error.
 fn all_of(kind: &str) {
     let (_, checker) = CHECKERS.iter().find(|(name, _)| *name == kind).expect("a checker");
     let blocks = markdown::blocks(&read("docs/how-to/neighbours.md"));
@@ -53,27 +53,27 @@ fn all_of(kind: &str) {
 }
 
 #[test]
-fn unbound_takes_the_settings_that_are_shown_for_it() {
+fn unbound_accepts_its_settings() {
     all_of("unbound");
 }
 
 #[test]
-fn bind_takes_the_settings_that_are_shown_for_it() {
+fn bind_accepts_its_settings() {
     all_of("named");
 }
 
 #[test]
-fn radvd_takes_the_settings_that_are_shown_for_it() {
+fn radvd_accepts_its_settings() {
     all_of("radvd");
 }
 
 #[test]
-fn bird_takes_the_settings_that_are_shown_for_it() {
+fn bird_accepts_its_settings() {
     all_of("bird");
 }
 
 #[test]
-fn gatun_check_takes_every_example_and_every_configuration_of_a_document() {
+fn gatun_check_accepts_every_example_and_documented_configuration() {
     let examples = std::fs::read_dir(root().join("examples")).expect("the folder is there");
     let examples = examples.map(|entry| entry.expect("the folder can be read").path());
     let mut texts: Vec<_> = examples
@@ -81,7 +81,7 @@ fn gatun_check_takes_every_example_and_every_configuration_of_a_document() {
         .map(|path| (path.display().to_string(), std::fs::read_to_string(&path).expect("it can be read")))
         .collect();
     assert!(texts.len() >= 3);
-    // Pieces of files, about one key, are shown elsewhere.
+    // Other blocks show parts of a file, for one key.
     for document in ["docs/how-to/dpdk.md", "docs/how-to/xdp.md"] {
         let blocks = markdown::blocks(&read(document)).into_iter().filter(|block| block.language == "toml");
         texts.extend(blocks.map(|block| (format!("{document}:{}", block.line), block.text)));

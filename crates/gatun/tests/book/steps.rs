@@ -1,4 +1,4 @@
-//! Steps of a document: blocks of commands, dialogues and files, and comments that the reader does not see.
+//! Steps of a document: blocks of commands, dialogues and files, and hidden comments.
 
 use crate::markdown::{self, Block};
 use crate::screen;
@@ -7,12 +7,12 @@ use std::time::{Duration, Instant};
 
 /// Time that the screen may take to show the expected text: something started a moment ago may not be up yet.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Tries that a command gets at least: a ping without an answer takes all of that time.
+/// Minimum number of tries of a command: a ping without an answer takes the whole time.
 const TRIES_MIN: usize = 4;
 /// Seconds after which a command that runs until Ctrl-C is interrupted.
 const INTERRUPT_AFTER: &str = "1";
 
-/// A comment of a document, `<!-- ... -->`, that begins a line.
+/// Comment of a document, `<!-- ... -->`, at the beginning of a line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Comment {
     pub(crate) text: String,
@@ -20,7 +20,7 @@ pub(crate) struct Comment {
     pub(crate) line: usize,
 }
 
-/// The comments of a text outside its blocks, in order.
+/// Comments of a text outside its blocks, in order.
 pub(crate) fn comments(text: &str) -> Vec<Comment> {
     let mut found: Vec<Comment> = Vec::new();
     let mut is_open = false;
@@ -49,7 +49,7 @@ pub(crate) fn comments(text: &str) -> Vec<Comment> {
 /// Treatment of a block.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Mark {
-    /// `<!-- until interrupted -->`: its commands run until Ctrl-C.
+    /// `<!-- until interrupted -->`: the commands run until Ctrl-C.
     Interrupted,
     /// `<!-- not run: REASON -->`
     NotRun(String),
@@ -58,14 +58,14 @@ pub(crate) enum Mark {
 /// Steps of a test through a document, in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
-    /// `<!-- scene: NAME -->`: the surroundings that the document assumes.
+    /// `<!-- scene: NAME -->`: environment that the document assumes.
     Scene(String),
-    /// `<!-- run ... -->`: commands that the reader does not see.
+    /// `<!-- run ... -->`: hidden commands.
     Hidden(Block),
     Block(Block, Option<Mark>),
 }
 
-/// The steps of a text.
+/// Steps of a text.
 pub(crate) fn steps(text: &str) -> Vec<Step> {
     let mut found: Vec<(usize, Step)> = Vec::new();
     let mut marks: Vec<(usize, Mark)> = Vec::new();
@@ -95,12 +95,12 @@ pub(crate) fn steps(text: &str) -> Vec<Step> {
     found.into_iter().map(|(_, step)| step).collect()
 }
 
-/// Whether a block has commands.
+/// True if a block has commands.
 pub(crate) fn has_commands(block: &Block) -> bool {
     block.language == "sh" || block.language == "console"
 }
 
-/// Does what a block says.
+/// Runs a block, or saves it as a file.
 pub(crate) fn take(shell: &mut Shell, document: &str, block: &Block, mark: Option<&Mark>) {
     let at = format!("{document}:{}", block.line);
     match (block.language.as_str(), mark) {
@@ -130,7 +130,7 @@ pub(crate) fn take(shell: &mut Shell, document: &str, block: &Block, mark: Optio
 
 /// Runs a command and interrupts it, as Ctrl-C does.
 fn interrupt(shell: &mut Shell, at: &str, command: &str, told: Option<&str>) {
-    // 124 is timeout's own status, 130 that of a program that the interrupt has ended.
+    // 124 is the status of `timeout`, 130 that of an interrupted program.
     let line = format!(
         "timeout --signal=INT --kill-after=5 {INTERRUPT_AFTER} {command} || case $? in 124 | 130) ;; *) false ;; esac"
     );
@@ -148,13 +148,13 @@ fn interrupt(shell: &mut Shell, at: &str, command: &str, told: Option<&str>) {
     }
 }
 
-/// Name of the file that a block is, from its first line `# NAME`.
+/// Name of the file in a block, from its first line `# NAME`.
 pub(crate) fn file_name(block: &Block) -> Option<&str> {
     let first = block.text.lines().next().and_then(|line| line.strip_prefix("# "))?.trim();
     (!first.contains(' ') && first.contains('.')).then_some(first)
 }
 
-/// Commands with what each shows.
+/// Commands with their output.
 fn dialogue(text: &str) -> Vec<(String, String)> {
     let mut found: Vec<(String, String)> = Vec::new();
     let mut goes_on = false;
@@ -174,7 +174,7 @@ fn dialogue(text: &str) -> Vec<(String, String)> {
     found
 }
 
-/// Whether a command may be given again until it shows what is expected: one that only shows something.
+/// True if a command may be repeated until its output is as expected: it only shows something.
 fn may_repeat(command: &str) -> bool {
     !["--yes", "confirm", "kill ", "drain ", "snapshot ", "gatun run "]
         .iter()
@@ -197,7 +197,7 @@ fn talk(shell: &mut Shell, at: &str, text: &str) {
 }
 
 #[test]
-fn a_dialogue_is_commands_and_what_they_show() {
+fn dialogues_are_split_into_commands_and_output() {
     let text = "$ one \\\n  and a half\nshown\nmore\n$ two\n$ three\nend\n";
     let pair = |a: &str, b: &str| (a.to_owned(), b.to_owned());
     assert_eq!(
@@ -207,7 +207,7 @@ fn a_dialogue_is_commands_and_what_they_show() {
 }
 
 #[test]
-fn comments_and_blocks_are_steps_in_their_order() {
+fn comments_and_blocks_are_steps_in_order() {
     let text = "<!-- scene: a -->\n<!-- run\none\ntwo\n-->\n\n<!-- not run: why -->\n```sh\nthree\n```\n\n```console\n$ four\n```\n";
     let block =
         |language: &str, text: &str, line| Block { language: language.into(), text: text.into(), line };

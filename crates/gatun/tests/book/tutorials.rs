@@ -1,14 +1,14 @@
-//! Tests that follow each tutorial: every command runs, in order, in network namespaces, and the screen is compared with the
-//! text. See `steps.rs` for the blocks.
+//! Tests that follow each tutorial: every command runs, in order, in network namespaces, and its output is
+//! compared with the text. See `steps.rs` for the blocks.
 //!
-//! A tutorial hides nothing: it has no comments, and each block is run, saved as a file, or is a picture (`text`).
+//! A tutorial has no hidden comments. Each block is run, saved as a file, or is a picture (`text`).
 
 use crate::shell::Shell;
 use crate::steps::{self, Step};
 use crate::{read, root};
 use std::collections::BTreeSet;
 
-/// Runs a test in a sandbox, with programs that it needs.
+/// Runs a test in a sandbox; `programs` have to be installed.
 fn follow(test: &str, programs: &[&str], body: fn()) {
     let missing = || {
         let missing = programs.iter().find(|program| gatun_testkit::find_program(program).is_none())?;
@@ -33,8 +33,8 @@ fn read_and_do(document: &str) {
 }
 
 #[test]
-fn the_first_five_minutes_go_as_they_are_told() {
-    follow("the_first_five_minutes_go_as_they_are_told", &["ping", "python3", "curl"], || {
+fn the_first_five_minutes_work() {
+    follow("the_first_five_minutes_work", &["ping", "python3", "curl"], || {
         read_and_do("docs/tutorials/start.md");
     });
 }

@@ -1,4 +1,5 @@
-//! What a running daemon is asked: by `gatun show` and the like, by curl, by Prometheus; and who may.
+//! Queries to a running daemon, by `gatun show` and other commands, curl and Prometheus, and who may send
+//! them.
 
 use crate::harness::{CREATE, Daemon, NAT64, counter, in_lab, network, ping, succeeds, tcp_copy};
 use gatun_testkit::topology::{CLIENT, SERVER, SERVER4};
@@ -16,7 +17,7 @@ fn gatun(args: &str) -> Output {
     crate::harness::gatun(args.split_whitespace())
 }
 
-/// What it prints, where it succeeds.
+/// Standard output of a successful command.
 fn said(args: &str) -> String {
     let output = gatun(args);
     let (out, err) = (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap());
@@ -29,7 +30,7 @@ fn json(args: &str) -> Value {
     serde_json::from_str(&text).unwrap_or_else(|e| panic!("gatun {args}: {e}: {text}"))
 }
 
-/// What it says went wrong.
+/// Error message of a failed command.
 fn refused(args: &str) -> String {
     let output = gatun(args);
     assert_eq!(output.status.code(), Some(1), "gatun {args}: {output:?}");
@@ -49,7 +50,7 @@ fn started(network: &Topology, more: &str) -> Daemon {
     Daemon::start(network, &format!("{CREATE}{NAT64}{more}"))
 }
 
-/// A datagram to each of these ports of the server, from the client.
+/// Sends a datagram from the client to each of these ports of the server.
 fn datagrams(client: &Namespace, ports: std::ops::Range<u16>) {
     const SEND: &str = "
 import socket, sys
@@ -63,15 +64,15 @@ for s, port in zip(sockets, ports):
     gatun_testkit::run(client.command("python3").args(["-c", SEND, SERVER, &first, &end])).unwrap();
 }
 
-/// A datagram that was sent is on its way for some time yet.
+/// Waits for sessions, because a sent datagram takes some time to arrive.
 fn wait_for_sessions(count: u64) {
     let are_there = || json("show status")["sessions"] == count;
     gatun_testkit::wait_until("the sessions", std::time::Duration::from_secs(5), are_there).unwrap();
 }
 
 #[test]
-fn without_any_configuration_of_it_a_daemon_tells_what_it_has_and_does() {
-    in_lab("api::without_any_configuration_of_it_a_daemon_tells_what_it_has_and_does", || {
+fn the_api_works_without_configuration() {
+    in_lab("api::the_api_works_without_configuration", || {
         assert!(
             refused("show status")
                 .contains("no daemon answers at /run/gatun/api.sock: is `gatun run` running?")
@@ -118,7 +119,7 @@ fn without_any_configuration_of_it_a_daemon_tells_what_it_has_and_does() {
         );
         assert_eq!(said("show sessions --remote-port 7007 -o csv").lines().count(), 2);
         assert!(said("show config").contains("pool6 = \"2001:db8:64::/96\""));
-        // Whose it is, and where that is.
+        // The holder of a port, and the public addresses of a host.
         let port = udp[7]["outside_port"].to_string();
         let who = said(&format!("who 192.0.2.1:{port}"));
         assert!(who.contains(&format!("is {CLIENT} port {}", udp[7]["inside_port"])), "{who}");
@@ -126,7 +127,7 @@ fn without_any_configuration_of_it_a_daemon_tells_what_it_has_and_does() {
         assert!(whereabouts.contains("public address 192.0.2.1; 51 sessions"), "{whereabouts}");
         assert_eq!(gatun("who 192.0.2.1:1").status.code(), Some(1));
         assert!(refused("show sessions --instance nope").contains("known: lab"));
-        // Ended, and opened again by the next packet.
+        // A cleared session is opened again by the next packet.
         assert!(refused("clear sessions").contains("--all for all sessions"));
         assert!(refused("clear sessions --remote-port 7007").contains("pass --yes"));
         assert_eq!(said("clear sessions --remote-port 7007 --yes"), "ended: 1 session, 1 binding\n");
@@ -143,12 +144,12 @@ fn without_any_configuration_of_it_a_daemon_tells_what_it_has_and_does() {
         assert!(page.contains("\"openapi\":\"3.1.0\""));
         let ended = daemon.stop(Signal::TERM);
         assert_eq!(counter(&ended.stdout, "forwarded, IPv6 to IPv4"), 52);
-        assert!(!std::path::Path::new(SOCKET).exists(), "the socket goes with the daemon");
+        assert!(!std::path::Path::new(SOCKET).exists(), "the daemon removes its socket");
     });
 }
 
-/// Sends datagrams from one of the client's addresses, each once the one before is answered. Returns their
-/// number, the bytes that went out, and those that came back, which are IPv4 where the daemon receives them.
+/// Sends datagrams from one of the client's addresses, each after the answer to the previous one. Returns
+/// their number, the bytes sent, and the bytes received; the daemon receives the latter as IPv4.
 fn exchange(client: &Namespace, from: &str, count: u64) -> [u64; 3] {
     const EXCHANGE: &str = "
 import socket, sys
@@ -183,8 +184,8 @@ fn sum(rows: &Value) -> [u64; 4] {
 }
 
 #[test]
-fn subscribers_addresses_and_pools_have_what_the_hosts_sent_and_received() {
-    in_lab("api::subscribers_addresses_and_pools_have_what_the_hosts_sent_and_received", || {
+fn subscribers_addresses_and_pools_count_the_traffic_of_hosts() {
+    in_lab("api::subscribers_addresses_and_pools_count_the_traffic_of_hosts", || {
         const ANSWER: &str = "
 import socket
 s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
@@ -219,7 +220,7 @@ while True:
         }
         let most = json(&format!("show subscribers --inside {CLIENT}"));
         assert_eq!(sum(&most), one, "{most}");
-        // Super-packets: as the daemon sees them, so what it says has to agree with itself alone.
+        // The daemon counts super-packets, so its counters only have to agree with each other.
         tcp_copy(&net.client, &net.server, "TCP4-LISTEN:5001,reuseaddr", &format!("TCP6:[{SERVER}]:5001"));
         let after = sum(&json("show instances"));
         assert!(after[1] - all[1] > 20_000_000, "{after:?}");
@@ -231,8 +232,8 @@ while True:
 }
 
 #[test]
-fn nothing_is_lost_while_all_is_listed_and_cleared_again_and_again() {
-    in_lab("api::nothing_is_lost_while_all_is_listed_and_cleared_again_and_again", || {
+fn no_packet_is_lost_while_sessions_are_listed_and_cleared() {
+    in_lab("api::no_packet_is_lost_while_sessions_are_listed_and_cleared", || {
         let net = network();
         let daemon = started(&net, "");
         static DONE: AtomicBool = AtomicBool::new(false);
@@ -241,7 +242,7 @@ fn nothing_is_lost_while_all_is_listed_and_cleared_again_and_again() {
             while !DONE.load(Ordering::Relaxed) {
                 said("show sessions --limit 0 -o ndjson");
                 said("show bindings -o csv");
-                // All but the copy's own session.
+                // All sessions except that of the copy.
                 said("clear sessions --protocol udp --yes");
                 said("show status");
                 rounds += 1;
@@ -264,15 +265,15 @@ fn nothing_is_lost_while_all_is_listed_and_cleared_again_and_again() {
 }
 
 #[test]
-fn who_may_ask_is_a_matter_of_the_sockets_group() {
-    in_lab("api::who_may_ask_is_a_matter_of_the_sockets_group", || {
+fn the_group_of_the_socket_decides_access() {
+    in_lab("api::the_group_of_the_socket_decides_access", || {
         let net = network();
         let place = "/run/elsewhere/gatun.sock";
         let daemon = started(&net, &format!("[api]\nlisten = \"unix:{place}\"\ngroup = \"0\"\n"));
         assert_eq!(std::fs::metadata(place).unwrap().permissions().mode() & 0o7777, 0o660);
         assert_eq!(json(&format!("show status --socket {place}"))["workers"], 1);
         assert!(refused("show status").contains("pass --socket PATH"));
-        // Somebody else, where there can be somebody else.
+        // Another user, if the user namespace has one.
         let map = std::fs::read_to_string("/proc/self/uid_map").unwrap();
         if map.split_whitespace().nth(2) != Some("1") {
             let other = |gid: &str| {
@@ -295,7 +296,7 @@ fn who_may_ask_is_a_matter_of_the_sockets_group() {
             assert!(!nobody.status.success() && why.contains("permission denied: run as root, or"), "{why}");
             assert!(other("0").status.success(), "a member of the group");
         }
-        // A second daemon cannot have the same place.
+        // A second daemon cannot use the same path.
         let second = Daemon::spawn(
             &net,
             &format!(
@@ -304,27 +305,27 @@ fn who_may_ask_is_a_matter_of_the_sockets_group() {
             &[],
         );
         let ended = second.wait();
-        assert!(!ended.success && ended.stderr.contains("another gatun answers at"), "{}", ended.stderr);
+        assert!(!ended.success && ended.stderr.contains("another gatun listens at"), "{}", ended.stderr);
         assert_eq!(json(&format!("show status --socket {place}"))["workers"], 1);
         daemon.stop(Signal::TERM);
     });
 }
 
 #[test]
-fn a_second_daemon_does_without_the_usual_socket_and_says_so() {
-    in_lab("api::a_second_daemon_does_without_the_usual_socket_and_says_so", || {
+fn a_second_daemon_runs_without_the_default_socket_and_reports_it() {
+    in_lab("api::a_second_daemon_runs_without_the_default_socket_and_reports_it", || {
         let net = network();
         let first = started(&net, "");
         let second = Daemon::start(&net, &format!("[[port]]\ndevice = \"other\"\nroutes = false\n{NAT64}"));
         assert!(
-            second.stderr().contains("no API, so `gatun show` finds nothing here: another gatun answers"),
+            second.stderr().contains("no API, so `gatun show` does not work: another gatun listens"),
             "{}",
             second.stderr()
         );
         let pid = json("show status")["pid"].clone();
         second.stop(Signal::TERM);
-        assert_eq!(json("show status")["pid"], pid, "the first one's socket stays");
-        // One that was killed leaves its socket; the next one takes its place.
+        assert_eq!(json("show status")["pid"], pid, "the socket of the first daemon stays");
+        // A killed daemon leaves its socket; the next one replaces it.
         first.process.signal(Signal::KILL).unwrap();
         first.wait();
         assert!(refused("show status").contains("no daemon answers"));
@@ -338,8 +339,8 @@ fn a_second_daemon_does_without_the_usual_socket_and_says_so() {
 }
 
 #[test]
-fn what_runs_is_told_after_a_reload_too_and_another_socket_needs_a_restart() {
-    in_lab("api::what_runs_is_told_after_a_reload_too_and_another_socket_needs_a_restart", || {
+fn a_reload_updates_answers_and_another_socket_needs_a_restart() {
+    in_lab("api::a_reload_updates_answers_and_another_socket_needs_a_restart", || {
         let net = network();
         let daemon = started(&net, "");
         let config = format!("{CREATE}{NAT64}");
@@ -357,8 +358,8 @@ fn what_runs_is_told_after_a_reload_too_and_another_socket_needs_a_restart() {
 }
 
 #[test]
-fn prometheus_reads_the_metrics_at_the_socket_and_where_asked_for_on_tcp() {
-    in_lab("api::prometheus_reads_the_metrics_at_the_socket_and_where_asked_for_on_tcp", || {
+fn prometheus_reads_metrics_on_the_socket_and_on_tcp() {
+    in_lab("api::prometheus_reads_metrics_on_the_socket_and_on_tcp", || {
         let net = network();
         let daemon = started(&net, "[metrics]\nlisten = \"[::1]:9464\"\n");
         datagrams(&net.client, 7000..7010);
@@ -377,7 +378,7 @@ fn prometheus_reads_the_metrics_at_the_socket_and_where_asked_for_on_tcp() {
                 .unwrap()
         };
         assert!(on_tcp("/metrics").contains("gatun_build_info{version="));
-        // The rest is not for everybody.
+        // Other paths are not served on this port.
         assert!(on_tcp("/v1/sessions").contains("metrics are at /metrics"));
         daemon.stop(Signal::TERM);
         let Some(promtool) = gatun_testkit::find_program("promtool") else {
@@ -391,15 +392,15 @@ fn prometheus_reads_the_metrics_at_the_socket_and_where_asked_for_on_tcp() {
 }
 
 #[test]
-fn the_socket_is_there_for_a_daemon_that_becomes_another_user() {
-    in_lab("api::the_socket_is_there_for_a_daemon_that_becomes_another_user", || {
+fn the_socket_exists_after_a_change_of_user() {
+    in_lab("api::the_socket_exists_after_a_change_of_user", || {
         let map = std::fs::read_to_string("/proc/self/uid_map").unwrap();
         if map.split_whitespace().nth(2) == Some("1") {
             return gatun_testkit::skip("a user namespace with one user cannot switch: run it as root");
         }
         let net = network();
         for _ in 0..2 {
-            // The second one finds the socket that the first could not take away any more.
+            // The second daemon finds the socket that the first one could not remove.
             let mut daemon = Daemon::spawn(&net, &format!("{CREATE}{NAT64}"), &["--user", "65534:65533"]);
             while !daemon.stderr().contains("translating with") {
                 assert!(daemon.process.ended().is_none(), "{}", daemon.stderr());
@@ -412,7 +413,7 @@ fn the_socket_is_there_for_a_daemon_that_becomes_another_user() {
     });
 }
 
-/// The screen of a terminal that has 80 columns.
+/// Output on a terminal with 80 columns.
 fn on_a_terminal(args: &str) -> String {
     let line = format!("stty cols 80; {BIN} {args}");
     let output = Command::new("script").args(["-qec", &line, "/dev/null"]).output().unwrap();
@@ -436,7 +437,7 @@ fn lists_fit_a_terminal_of_80_columns_and_a_file_has_a_line_for_each_row() {
             }
             assert!(!screen.trim().is_empty(), "show {what}");
         }
-        // Each end stands whole on its line, for whoever copies it or searches for it.
+        // Each endpoint is on one line, so that it can be copied and searched.
         for text in [on_a_terminal("show sessions"), said("show sessions")] {
             for port in 7000..7003 {
                 let end = format!("198.51.100.2:{port}");

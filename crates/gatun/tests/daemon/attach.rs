@@ -1,4 +1,4 @@
-//! A device that the operator has made for an ordinary user, and a daemon without any right.
+//! A device that the operator has created for an ordinary user, and a daemon without capabilities.
 
 use crate::harness::{Daemon, NAT64, SIIT, in_lab, network, ping, status_line};
 use gatun_testkit::Topology;
@@ -7,12 +7,12 @@ use rustix::process::Signal;
 use std::fs;
 use std::time::{Duration, Instant};
 
-/// nobody and nogroup, without a right in any set.
+/// nobody and nogroup, without capabilities in any set.
 const AS_NOBODY: [&str; 6] =
     ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--bounding-set=-all", "--inh-caps=-all"];
 const ATTACH: &str = "[[port]]\ndevice = \"nat64\"\nmode = \"attach\"\nqueues = 1\n";
 
-/// Whether there are other users than root: a user namespace of one user has none.
+/// True if there are other users than root: a user namespace of one user has none.
 fn has_users() -> bool {
     let map = fs::read_to_string("/proc/self/uid_map").unwrap();
     map.split_whitespace().nth(2) != Some("1")
@@ -29,8 +29,8 @@ fn start(net: &Topology, config: &str) -> Daemon {
 }
 
 #[test]
-fn an_ordinary_user_translates_on_a_device_that_was_made_for_it() {
-    in_lab("attach::an_ordinary_user_translates_on_a_device_that_was_made_for_it", || {
+fn an_ordinary_user_translates_on_its_own_device() {
+    in_lab("attach::an_ordinary_user_translates_on_its_own_device", || {
         if !has_users() {
             return gatun_testkit::skip("a user namespace with one user cannot switch: run it as root");
         }
@@ -61,8 +61,8 @@ fn an_ordinary_user_translates_on_a_device_that_was_made_for_it() {
 }
 
 #[test]
-fn an_ordinary_user_is_told_what_root_has_to_set_up_before() {
-    in_lab("attach::an_ordinary_user_is_told_what_root_has_to_set_up_before", || {
+fn an_ordinary_user_is_told_the_commands_for_root() {
+    in_lab("attach::an_ordinary_user_is_told_the_commands_for_root", || {
         if !has_users() {
             return gatun_testkit::skip("a user namespace with one user cannot switch: run it as root");
         }
@@ -72,7 +72,7 @@ fn an_ordinary_user_is_told_what_root_has_to_set_up_before() {
         );
         let mut advised = Vec::new();
         net.translator.ip("tuntap add dev nat64 mode tun user 65534").unwrap();
-        // What is advised is done, until nothing is missing.
+        // Follows the advice until nothing is missing.
         let said = loop {
             let mut daemon = Daemon::spawn_under(&net, &AS_NOBODY, &config);
             let deadline = Instant::now() + Duration::from_secs(10);

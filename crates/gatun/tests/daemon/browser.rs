@@ -1,4 +1,4 @@
-//! A browser that does what a test says: Chromium without a window, held by chromedriver (W3C WebDriver: JSON over HTTP).
+//! Browser for tests: Chromium without a window, controlled by chromedriver (W3C WebDriver: JSON over HTTP).
 
 use gatun_testkit::{Process, wait_until};
 use serde_json::{Value, json};
@@ -7,18 +7,18 @@ use std::net::{Ipv4Addr, TcpStream};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-/// Where chromedriver listens: the sandbox has a loopback of its own.
+/// Listen address of chromedriver: the sandbox has its own loopback interface.
 const PORT: u16 = 9515;
 const DRIVER: &str = "chromedriver";
-/// How long one of its answers may take.
+/// Time limit of an answer.
 const ANSWER_MAX: Duration = Duration::from_secs(20);
 
-/// Why there is none, where there is none.
+/// Reason why no browser is available, if so.
 pub(crate) fn missing() -> Option<String> {
     gatun_testkit::missing(&[("chromium", "chromium"), (DRIVER, "chromium-driver")])
 }
 
-/// A running one, with one tab.
+/// Running browser with one tab.
 pub(crate) struct Browser {
     _driver: Process,
     session: String,
@@ -31,7 +31,7 @@ impl Browser {
         let driver = Process::start(command.stdout(Stdio::null()).stderr(Stdio::null())).unwrap();
         let listens = || TcpStream::connect((Ipv4Addr::LOCALHOST, PORT)).is_ok();
         wait_until("chromedriver", Duration::from_secs(10), listens).unwrap();
-        // Its own sandbox cannot be had by root, and is not needed within ours.
+        // Chromium has no sandbox for root, and needs none inside that of the test.
         let arguments = [
             "--headless=new",
             "--no-sandbox",
@@ -42,7 +42,7 @@ impl Browser {
         ];
         let wanted = json!({ "capabilities": { "alwaysMatch": {
             "browserName": "chrome",
-            // Certificates are tested elsewhere.
+            // Other tests check certificates.
             "acceptInsecureCerts": true,
             "goog:loggingPrefs": { "browser": "ALL", "performance": "ALL" },
             "goog:chromeOptions": { "args": arguments },
@@ -56,18 +56,18 @@ impl Browser {
         self.tell("/url", &json!({ "url": url }));
     }
 
-    /// What a script returns that runs in the page.
+    /// Runs a script in the page and returns its result.
     pub(crate) fn run(&self, script: &str) -> Value {
         self.tell("/execute/sync", &json!({ "script": script, "args": [] }))
     }
 
-    /// Text as the page shows it, of the first element that a selector means.
+    /// Displayed text of the first element that matches a selector.
     pub(crate) fn text(&self, selector: &str) -> String {
         let text = self.run(&format!("return document.querySelector({selector:?})?.innerText ?? ''"));
         text.as_str().unwrap().trim().to_owned()
     }
 
-    /// Waits until a script says true.
+    /// Waits until a script returns true.
     pub(crate) fn wait(&self, what: &str, seconds: u64, script: &str) {
         let holds = || self.run(script) == true;
         if wait_until(what, Duration::from_secs(seconds), holds).is_err() {
@@ -75,12 +75,12 @@ impl Browser {
         }
     }
 
-    /// A command of Chromium's own.
+    /// Sends a DevTools command.
     pub(crate) fn devtools(&self, command: &str, parameters: Value) -> Value {
         self.tell("/goog/cdp/execute", &json!({ "cmd": command, "params": parameters }))
     }
 
-    /// As a screen of this size, for somebody who likes `scheme`.
+    /// Sets the size of the screen and the preferred colour scheme.
     pub(crate) fn look(&self, width: u32, height: u32, scheme: &str) {
         let size = json!({ "width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600 });
         self.devtools("Emulation.setDeviceMetricsOverride", size);
@@ -88,13 +88,13 @@ impl Browser {
         self.devtools("Emulation.setEmulatedMedia", features);
     }
 
-    /// A PNG of what is seen.
+    /// Screenshot as PNG.
     pub(crate) fn picture(&self) -> Vec<u8> {
         let png = self.devtools("Page.captureScreenshot", json!({ "format": "png" }));
         from_base64(png["data"].as_str().unwrap())
     }
 
-    /// What was logged since the last time: of the page's own console, or of the browser's requests.
+    /// Log entries since the last call: of the page's console, or of the browser's requests.
     pub(crate) fn log(&self, kind: &str) -> Vec<Value> {
         self.tell("/se/log", &json!({ "type": kind })).as_array().unwrap().clone()
     }
@@ -112,7 +112,7 @@ impl Drop for Browser {
     }
 }
 
-/// Asks chromedriver, on a connection of its own.
+/// Sends a request to chromedriver, on a new connection.
 fn ask(method: &str, path: &str, body: &Value) -> Value {
     let body = body.to_string();
     let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, PORT)).unwrap();
@@ -123,7 +123,7 @@ fn ask(method: &str, path: &str, body: &Value) -> Value {
          content-length: {length}\r\n\r\n"
     );
     stream.write_all((head + &body).as_bytes()).unwrap();
-    // It keeps the connection, whatever it was told.
+    // chromedriver keeps the connection open, also with `connection: close`.
     let mut reader = BufReader::new(stream);
     let mut head = String::new();
     while !head.ends_with("\r\n\r\n") {

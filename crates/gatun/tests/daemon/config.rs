@@ -1,4 +1,4 @@
-//! Another configuration by the API: looked at, tried, kept, undone; and what becomes of it when something goes wrong.
+//! Changes of the configuration over the API: preview, apply, confirm and rollback, also with failures.
 
 use crate::harness::{CREATE, Daemon, in_lab, network, ping};
 use gatun_api::client::{Client, Error};
@@ -30,7 +30,7 @@ fn gatun(args: &[&str]) -> Output {
     crate::harness::gatun(args.iter().copied())
 }
 
-/// What it prints, on either stream, and whether it succeeds.
+/// Success of a command, and its output on both streams.
 fn said(args: &[&str]) -> (bool, String) {
     let output = gatun(args);
     let text = [output.stderr, output.stdout].map(|text| String::from_utf8(text).unwrap()).concat();
@@ -63,15 +63,15 @@ fn file_of(name: &str, text: &str) -> String {
     path
 }
 
-/// A ping each 20 ms for so many times.
+/// Sends `count` pings, one every 20 ms.
 fn flow(net: &Topology, count: u32) -> Process {
     let line = format!("ping -q -i 0.02 -W 2 -c {count} {SERVER} > /run/flow");
     Process::start(net.client.command("sh").args(["-c", &line])).unwrap()
 }
 
 #[test]
-fn a_configuration_is_shown_applied_and_undone_while_sessions_go_on() {
-    in_lab("config::a_configuration_is_shown_applied_and_undone_while_sessions_go_on", || {
+fn a_configuration_is_applied_and_rolled_back_while_sessions_continue() {
+    in_lab("config::a_configuration_is_applied_and_rolled_back_while_sessions_continue", || {
         let net = network();
         let one = config("[\"192.0.2.1\"]", "");
         let daemon = Daemon::start(&net, &one);
@@ -79,11 +79,11 @@ fn a_configuration_is_shown_applied_and_undone_while_sessions_go_on() {
         let mut pings = flow(&net, 150);
         let (good, text) = said(&["config", "show"]);
         assert!(good && text == one, "{text}");
-        // Looked at, nothing happens.
+        // A preview changes nothing.
         let two = config("[\"192.0.2.1\", \"192.0.2.4\"]", "[limits]\nsubscribers_max = 300\n[log]\n");
         let (good, text) = said(&["config", "diff", &file_of("two", &two)]);
         assert!(!good && text.contains("needs a restart") && text.contains("[log]"), "{text}");
-        assert!(text.contains("log a day, at most: 0 B -> "), "{text}");
+        assert!(text.contains("log per day, at most: 0 B -> "), "{text}");
         let two = config("[\"192.0.2.1\", \"192.0.2.4\"]", "[limits]\nsubscribers_max = 300\n");
         let file = file_of("two", &two);
         let (good, text) = said(&["config", "diff", &file]);
@@ -91,22 +91,22 @@ fn a_configuration_is_shown_applied_and_undone_while_sessions_go_on() {
         for part in [
             "pool \"res\": added 192.0.2.4",
             "device nat64: its",
-            "this ends no session",
-            "memory when all is full",
+            "would end no session",
+            "memory with full tables",
         ] {
             assert!(text.contains(part), "no '{part}' in {text}");
         }
         assert_eq!(running().text, one);
-        // Asked for without anybody to say yes, neither.
+        // Neither does `apply` without a terminal to confirm on.
         let (good, text) = said(&["config", "apply", &file]);
         assert!(!good && text.contains("--yes") && running().text == one, "{text}");
         let (good, text) = said(&["config", "apply", &file, "--yes"]);
-        assert!(good && text.contains("and is in /run/gatun-"), "{text}");
+        assert!(good && text.contains("written to /run/gatun-"), "{text}");
         assert!(text.contains("ended: 0 sessions, 0 bindings, 0 port blocks"), "{text}");
         assert_eq!((running().text, fs::read_to_string(daemon.file()).unwrap()), (two.clone(), two.clone()));
         let routes = || net.translator.run("ip route show dev nat64").unwrap();
         wait_until("the route", SOON, || routes().contains("192.0.2.4")).unwrap();
-        // Back, and forth again; what ran is in the history.
+        // Roll back and forth; earlier configurations are in the history.
         let (good, text) = said(&["config", "rollback", "--yes"]);
         assert!(good && text.contains("removed 192.0.2.4"), "{text}");
         assert_eq!(fs::read_to_string(daemon.file()).unwrap(), one);
@@ -120,9 +120,9 @@ fn a_configuration_is_shown_applied_and_undone_while_sessions_go_on() {
         assert!(
             said(&["config", "apply", &file, "--yes"])
                 .1
-                .contains("nothing changes: /run/two.toml is what runs")
+                .contains("nothing changes: /run/two.toml is the running configuration")
         );
-        // Whatever is wrong is told with its line and what to write instead, and nothing happens.
+        // Errors are reported with their line and a correction, and nothing changes.
         let wrong = file_of("wrong", &two.replace("300", "\"many\"").replace("pool6", "pol6"));
         let (good, text) = said(&["config", "apply", &wrong, "--yes"]);
         assert!(!good && text.contains("/run/wrong.toml:9:1: error:"), "{text}");
@@ -134,7 +134,7 @@ fn a_configuration_is_shown_applied_and_undone_while_sessions_go_on() {
         assert!(pings.wait(Duration::from_secs(20)).unwrap().success());
         let text = fs::read_to_string("/run/flow").unwrap();
         assert!(text.contains("150 received"), "{text}");
-        // Of an address that goes, sessions end, and only those.
+        // Only sessions of a removed address end.
         let moved = file_of("moved", &config("[\"192.0.2.4\"]", "[limits]\nsubscribers_max = 300\n"));
         let (good, text) = said(&["config", "apply", &moved, "--yes"]);
         assert!(
@@ -142,21 +142,20 @@ fn a_configuration_is_shown_applied_and_undone_while_sessions_go_on() {
             "{text}"
         );
         assert!(!text.contains(" 0 sessions"), "{text}");
-        // As many as the plan said.
+        // As many sessions end as the plan has predicted.
         let after = |before: &str| {
             let (_, rest) = text.split_once(before).unwrap_or_else(|| panic!("no '{before}' in {text}"));
             rest.split(' ').next().unwrap_or_default().to_owned()
         };
-        assert_eq!(after("this ends "), after("; ended: "), "{text}");
-        assert!(text.contains(" of 1 subscriber (as of now)"), "{text}");
+        assert_eq!(after("would end "), after("; ended: "), "{text}");
+        assert!(text.contains(" of 1 subscriber (at this moment)"), "{text}");
         daemon.stop(Signal::TERM);
     });
 }
 
 #[test]
-fn what_nobody_confirms_goes_back_by_itself_and_the_file_is_the_old_one_until_it_is_confirmed() {
-    const NAME: &str =
-        "config::what_nobody_confirms_goes_back_by_itself_and_the_file_is_the_old_one_until_it_is_confirmed";
+fn an_unconfirmed_configuration_is_rolled_back_and_never_in_the_file() {
+    const NAME: &str = "config::an_unconfirmed_configuration_is_rolled_back_and_never_in_the_file";
     in_lab(NAME, || {
         let net = network();
         let one = config("[\"192.0.2.1\"]", "");
@@ -167,12 +166,12 @@ fn what_nobody_confirms_goes_back_by_itself_and_the_file_is_the_old_one_until_it
         let on_disk = || fs::read_to_string(daemon.file()).unwrap();
         let (good, text) = said(&["config", "apply", &file, "--yes", "--confirm", "1s"]);
         assert!(
-            good && text.contains("comes back in 1 s, and with a restart, unless: gatun config confirm"),
+            good && text.contains("in 1 s, or at a restart, unless confirmed: gatun config confirm"),
             "{text}"
         );
         assert_eq!((running().text, on_disk()), (two.clone(), one.clone()));
         assert!(running().unconfirmed.is_some());
-        // Nothing else is done meanwhile.
+        // Other changes are refused meanwhile.
         let (status, text) = status_of(apply(&running().revision, &one));
         assert!(status == 409 && text.contains("awaits confirmation"), "{text}");
         wait_until("the end of patience", SOON, || running().text == one).unwrap();
@@ -183,17 +182,17 @@ fn what_nobody_confirms_goes_back_by_itself_and_the_file_is_the_old_one_until_it
         );
         assert_eq!((running().unconfirmed, on_disk()), (None, one.clone()));
         assert!(!said(&["config", "confirm"]).0);
-        // Confirmed, it stays.
+        // A confirmed configuration stays.
         assert!(said(&["config", "apply", &file, "--yes", "--confirm", "1m"]).0);
         let (good, text) = said(&["config", "confirm"]);
-        assert!(good && text.contains("is written"), "{text}");
+        assert!(good && text.contains("confirmed and written to"), "{text}");
         assert_eq!((running().text, running().unconfirmed, on_disk()), (two.clone(), None, two.clone()));
-        // Undone at once, without waiting.
+        // A rollback does not wait for the time limit.
         let three = file_of("three", &config("[\"192.0.2.1\"]", "[limits]\nsessions_per_subscriber = 9\n"));
         assert!(said(&["config", "apply", &three, "--yes", "--confirm", "1h"]).0);
         assert!(said(&["config", "rollback"]).0);
         assert_eq!((running().text, on_disk()), (two.clone(), two));
-        // A SIGHUP means the file, whatever waits.
+        // SIGHUP loads the file, even while a configuration awaits confirmation.
         assert!(said(&["config", "apply", &three, "--yes", "--confirm", "1h"]).0);
         daemon.process.signal(Signal::HUP).unwrap();
         wait_until("the file", SOON, || running().unconfirmed.is_none()).unwrap();
@@ -204,8 +203,8 @@ fn what_nobody_confirms_goes_back_by_itself_and_the_file_is_the_old_one_until_it
 }
 
 #[test]
-fn of_two_callers_one_is_told_to_look_again_and_an_editors_file_is_not_overwritten() {
-    in_lab("config::of_two_callers_one_is_told_to_look_again_and_an_editors_file_is_not_overwritten", || {
+fn concurrent_changes_conflict_and_an_edited_file_is_not_overwritten() {
+    in_lab("config::concurrent_changes_conflict_and_an_edited_file_is_not_overwritten", || {
         let net = network();
         let one = config("[\"192.0.2.1\"]", "");
         let daemon = Daemon::start(&net, &one);
@@ -224,13 +223,13 @@ fn of_two_callers_one_is_told_to_look_again_and_an_editors_file_is_not_overwritt
             let (status, text) = status_of(refused.into_iter().next().unwrap());
             assert!(status == 409 && text.contains("the configuration changed meanwhile"), "{text}");
         }
-        // Somebody edits the file, and does not reload.
+        // Edit the file without a reload.
         fs::write(daemon.file(), limit(5000)).unwrap();
         let (status, text) = status_of(apply(&running().revision, &limit(6000)));
         assert!(status == 409 && text.contains("has changed since"), "{text}");
         assert_eq!(fs::read_to_string(daemon.file()).unwrap(), limit(5000));
         assert_ne!(running().text, limit(6000));
-        // What stands there can be looked at, and applied.
+        // The edited text can be previewed and applied.
         let (good, text) = said(&["config", "diff"]);
         assert!(good && text.contains("-> 5000"), "{text}");
         apply(&running().revision, &limit(5000)).unwrap();
@@ -240,8 +239,8 @@ fn of_two_callers_one_is_told_to_look_again_and_an_editors_file_is_not_overwritt
 }
 
 #[test]
-fn a_full_disk_and_a_directory_that_is_read_only_are_told_and_nothing_changes() {
-    in_lab("config::a_full_disk_and_a_directory_that_is_read_only_are_told_and_nothing_changes", || {
+fn a_full_disk_and_a_read_only_directory_are_reported_without_a_change() {
+    in_lab("config::a_full_disk_and_a_read_only_directory_are_reported_without_a_change", || {
         let net = network();
         fs::create_dir("/run/small").unwrap();
         gatun_testkit::run(Command::new("mount").args("-t tmpfs -o size=64k tmpfs /run/small".split(' ')))
@@ -274,7 +273,7 @@ fn a_full_disk_and_a_directory_that_is_read_only_are_told_and_nothing_changes() 
         let (status, text) = status_of(apply(&running().revision, &format!("{one}# short\n")));
         assert!(status == 500 && text.contains("Permission denied"), "{text}");
         unchanged();
-        // A SIGHUP needs no right to write.
+        // SIGHUP needs no permission to write.
         fs::write("/run/small/gatun.toml", format!("{one}# short\n")).unwrap();
         daemon.signal(Signal::HUP).unwrap();
         wait_until("the file", SOON, || running().text.ends_with("# short\n")).unwrap();
@@ -283,7 +282,7 @@ fn a_full_disk_and_a_directory_that_is_read_only_are_told_and_nothing_changes() 
     });
 }
 
-/// A daemon on a file that is there; waits until it answers.
+/// Starts a daemon with an existing file and waits until it answers.
 fn start_on(net: &Topology, file: &Path) -> Process {
     let mut command = net.translator.command(env!("CARGO_BIN_EXE_gatun"));
     command.arg("run").arg(file).stdout(Stdio::null()).stderr(fs::File::create("/run/err").unwrap());
@@ -295,9 +294,8 @@ fn start_on(net: &Topology, file: &Path) -> Process {
 }
 
 #[test]
-fn killed_at_any_moment_of_an_apply_it_runs_what_is_in_the_file_and_what_was_acknowledged() {
-    const NAME: &str =
-        "config::killed_at_any_moment_of_an_apply_it_runs_what_is_in_the_file_and_what_was_acknowledged";
+fn a_daemon_killed_during_apply_restarts_with_the_acknowledged_file() {
+    const NAME: &str = "config::a_daemon_killed_during_apply_restarts_with_the_acknowledged_file";
     in_lab(NAME, || {
         let net = network();
         let file = PathBuf::from("/run/killed/gatun.toml");
@@ -313,7 +311,7 @@ fn killed_at_any_moment_of_an_apply_it_runs_what_is_in_the_file_and_what_was_ack
             let pid = rustix::process::Pid::from_raw(daemon.id().cast_signed()).unwrap();
             let acknowledged = std::thread::scope(|scope| {
                 let applied = scope.spawn(|| apply(&before.revision, &text(n)).is_ok());
-                // From the first byte of the request to behind its answer.
+                // Times from the first byte of the request until after its answer.
                 std::thread::sleep(Duration::from_micros(250 * n));
                 rustix::process::kill_process(pid, Signal::KILL).unwrap();
                 applied.join().unwrap()
@@ -329,14 +327,14 @@ fn killed_at_any_moment_of_an_apply_it_runs_what_is_in_the_file_and_what_was_ack
             );
             outcomes[usize::from(acknowledged)] += 1;
             runs = if after.text == text(n) { n } else { runs };
-            // Whatever was left half done is in nobody's way, and the session is still there.
+            // Temporary files do not interfere, and the session still exists.
             let names = fs::read_dir("/run/killed").unwrap().map(|entry| entry.unwrap().file_name());
             assert!(names.into_iter().all(|name| name != ".gatun.toml.new"));
             let sessions: gatun_api::types::Page<Session> = client().get("/v1/sessions").unwrap();
             assert_eq!(sessions.items.len(), 1);
         }
         println!("acknowledged {} of 16, the file was replaced up to {runs}", outcomes[1]);
-        // Killed while it waits to be confirmed, it is the old one.
+        // Killed before the confirmation, it restarts with the old configuration.
         let waits = [("revision", running().revision), ("confirm_seconds", "60".to_owned())];
         let done: Result<ConfigApplied, Error> =
             client().ask("POST", &with_query("/v1/config/apply", &waits), &body(&text(99)));
@@ -351,8 +349,8 @@ fn killed_at_any_moment_of_an_apply_it_runs_what_is_in_the_file_and_what_was_ack
 }
 
 #[test]
-fn a_plan_tells_the_same_over_http_and_what_is_not_a_configuration_is_refused() {
-    in_lab("config::a_plan_tells_the_same_over_http_and_what_is_not_a_configuration_is_refused", || {
+fn plans_over_http_match_and_invalid_requests_are_refused() {
+    in_lab("config::plans_over_http_match_and_invalid_requests_are_refused", || {
         let net = network();
         let one = config("[\"192.0.2.1\"]", "");
         let daemon = Daemon::start(&net, &one);
@@ -383,7 +381,7 @@ fn a_plan_tells_the_same_over_http_and_what_is_not_a_configuration_is_refused() 
         let current = [("revision", running().revision)];
         let (status, _) = status_of(client().ask("POST", &with_query("/v1/config/rollback", &current), &[]));
         assert_eq!(status, 404);
-        // Forty million bytes and one are not read.
+        // A body above the limit of 40 MiB is refused.
         let refused = client().ask::<ConfigPlan>("POST", "/v1/config/plan", &vec![b' '; (40 << 20) + 1]);
         assert!(matches!(refused.unwrap_err(), Error::Refused(413, _) | Error::Broken(_)));
         assert_eq!(running().text, one);

@@ -1,4 +1,4 @@
-//! What `gatun doctor` finds on the machine around a daemon, and what `gatun run` logs of it at its start.
+//! Findings of `gatun doctor` on the host of a daemon, and those that `gatun run` logs at start.
 
 use crate::harness::{CREATE, Daemon, NAT64, in_lab, in_lab_with, network, ping};
 use crate::nat44::{self, private, steer};
@@ -16,17 +16,17 @@ fn no_nft() -> Option<String> {
     gatun_testkit::missing(&[("nft", "nftables")])
 }
 
-/// Rules in the translator's namespace, in place of those before.
+/// Replaces the rules in the translator's namespace.
 fn rules(net: &Topology, rules: &str) {
     let mut command = net.translator.command("nft");
     gatun_testkit::run(command.arg(format!("flush ruleset; {rules}"))).unwrap();
 }
 
-/// A chain of forwarded packets that drops by its policy.
+/// Chain of forwarded packets with the policy `drop`.
 const DROPS: &str = "add table inet f; add chain inet f other; \
                      add chain inet f forward { type filter hook forward priority 0; policy drop; };";
 
-/// Without it, packets of known connections are dropped, too.
+/// Rule for packets of known connections, which are dropped without it.
 const KNOWN: &str = "add rule inet f forward ct state established,related accept;";
 const ONE: &str = "add rule inet f forward iifname nat64 accept;";
 const BOTH: &str =
@@ -35,7 +35,7 @@ const JUMP: &str = "add rule inet f forward jump other; add rule inet f other ip
 const NO_POLICY: &str = "add table inet f; add chain inet f other; \
                          add chain inet f forward { type filter hook forward priority 0; };";
 
-/// Rules that let no connection through.
+/// Rulesets that pass no connection.
 fn dropping() -> Vec<String> {
     let map =
         "add rule inet f forward ct state vmap { established : accept, related : accept, invalid : drop };";
@@ -52,7 +52,7 @@ fn dropping() -> Vec<String> {
     ]
 }
 
-/// Rules that let connections through. `index`: the device's number.
+/// Rulesets that pass connections. `index` is the device's interface index.
 fn accepting(index: &str) -> Vec<String> {
     let wild = BOTH.replace("nat64", "\"nat*\"");
     let by_index =
@@ -70,8 +70,8 @@ fn accepting(index: &str) -> Vec<String> {
 }
 
 #[test]
-fn rules_that_drop_forwarded_packets_are_found_and_others_are_not() {
-    in_lab_with("doctor::rules_that_drop_forwarded_packets_are_found_and_others_are_not", no_nft, || {
+fn only_rules_that_drop_forwarded_packets_are_reported() {
+    in_lab_with("doctor::only_rules_that_drop_forwarded_packets_are_reported", no_nft, || {
         let net = network();
         let daemon = Daemon::start(&net, &format!("{CREATE}{NAT64}"));
         let link = net.translator.run("ip -oneline link show nat64").unwrap();
@@ -86,7 +86,7 @@ fn rules_that_drop_forwarded_packets_are_found_and_others_are_not() {
             let text = String::from_utf8(output.stdout).unwrap();
             let fix = text.lines().find_map(|line| line.trim().strip_prefix("fix: ")).unwrap().to_owned();
             if fix.contains("nft insert") {
-                // The advice helps.
+                // The suggested command repairs it.
                 gatun_testkit::run(net.translator.command("nft").arg(fix.replace("nft insert", "insert")))
                     .unwrap();
                 assert_eq!(doctor(&net, ""), (vec![], 0), "{fix}");
@@ -107,7 +107,7 @@ fn rules_that_drop_forwarded_packets_are_found_and_others_are_not() {
         }
         rules(&net, DROPS);
         daemon.stop(Signal::TERM);
-        // A daemon that starts there says so in its log.
+        // A daemon that starts there logs the finding.
         let daemon = Daemon::start(&net, &format!("{CREATE}{NAT64}"));
         let said = daemon.stderr();
         assert!(
@@ -120,8 +120,8 @@ fn rules_that_drop_forwarded_packets_are_found_and_others_are_not() {
 }
 
 #[test]
-fn private_addresses_that_leave_untranslated_are_found() {
-    in_lab("doctor::private_addresses_that_leave_untranslated_are_found", || {
+fn untranslated_private_addresses_are_reported() {
+    in_lab("doctor::untranslated_private_addresses_are_reported", || {
         let (net, _) = private();
         let daemon = Daemon::start(&net, &format!("{CREATE}{}", nat44::NAT44));
         assert!(daemon.stderr().contains("doctor: steering: "), "{}", daemon.stderr());
@@ -147,8 +147,8 @@ fn private_addresses_that_leave_untranslated_are_found() {
 }
 
 #[test]
-fn interfaces_that_carry_less_than_the_configuration_says_are_found() {
-    in_lab("doctor::interfaces_that_carry_less_than_the_configuration_says_are_found", || {
+fn interfaces_with_a_smaller_mtu_are_reported() {
+    in_lab("doctor::interfaces_with_a_smaller_mtu_are_reported", || {
         let net = network();
         net.translator.ip("route add default via 198.51.100.2").unwrap();
         let daemon = Daemon::start(&net, &format!("{CREATE}{NAT64}"));
@@ -171,8 +171,8 @@ fn interfaces_that_carry_less_than_the_configuration_says_are_found() {
 }
 
 #[test]
-fn another_network_namespace_than_the_daemons_is_found() {
-    in_lab("doctor::another_network_namespace_than_the_daemons_is_found", || {
+fn a_different_network_namespace_is_reported() {
+    in_lab("doctor::a_different_network_namespace_is_reported", || {
         let net = network();
         let daemon = Daemon::start(&net, &format!("{CREATE}{NAT64}"));
         assert_eq!(doctor(&net, ""), (vec![], 0));
@@ -181,7 +181,7 @@ fn another_network_namespace_than_the_daemons_is_found() {
         assert!(text.contains("WRONG namespace: the daemon is in another network namespace"), "{text}");
         let fix = format!("nsenter --net=/proc/{}/ns/net gatun doctor", daemon.process.id());
         assert!(text.contains(&fix), "{text}");
-        // The advice helps.
+        // The suggested command works.
         let (_, arguments) = fix.split_once(' ').unwrap();
         let arguments = arguments.replace("gatun", BIN);
         let output = Command::new("nsenter").args(arguments.split_whitespace()).output().unwrap();
@@ -191,8 +191,8 @@ fn another_network_namespace_than_the_daemons_is_found() {
 }
 
 #[test]
-fn a_full_disk_and_a_collector_that_is_down_are_found() {
-    in_lab("doctor::a_full_disk_and_a_collector_that_is_down_are_found", || {
+fn a_full_disk_and_a_dead_collector_are_reported() {
+    in_lab("doctor::a_full_disk_and_a_dead_collector_are_reported", || {
         let net = network();
         fs::create_dir_all("/run/log").unwrap();
         gatun_testkit::run(
@@ -224,8 +224,8 @@ fn a_full_disk_and_a_collector_that_is_down_are_found() {
 }
 
 #[test]
-fn the_only_address_of_an_interface_is_never_to_be_deleted() {
-    in_lab("doctor::the_only_address_of_an_interface_is_never_to_be_deleted", || {
+fn the_doctor_never_deletes_the_only_address_of_an_interface() {
+    in_lab("doctor::the_doctor_never_deletes_the_only_address_of_an_interface", || {
         let net = network();
         let file = "/run/only.toml";
         fs::write(file, format!("{CREATE}{}", NAT64.replace("192.0.2.1", "198.51.100.1"))).unwrap();

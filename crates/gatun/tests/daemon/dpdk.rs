@@ -1,5 +1,5 @@
-//! The daemon on devices of DPDK: packet sockets between the kernel's own stacks, and a memif whose other end is in this
-//! process. No huge pages.
+//! The daemon on DPDK devices without huge pages: packet sockets between kernel stacks, and memifs with the
+//! other end in this process.
 
 use crate::harness::{Daemon, counter, network, ping, tcp_copy};
 use crate::processors::{are_several, assert_alone};
@@ -35,14 +35,15 @@ pool6 = "2001:db8:64::/96"
 inside = ["100.64.0.0/10"]
 "#;
 
-/// As `in_lab`, where there can be DPDK; one after the other, as workers of DPDK leave no processor to anybody.
+/// As `in_lab`, if DPDK can run. One test at a time, because DPDK workers use their processors alone.
 fn in_dpdk_lab(test: &str, body: fn()) {
     static ONE: Mutex<()> = Mutex::new(());
     let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
     gatun_testkit::run_test(test, || gatun_testkit::refusal_but_to_root("DPDK"), body);
 }
 
-/// The usual network, with a translator whose kernel is silent: a packet socket shows it everything, too.
+/// Default network with a silent kernel on the translator, because packet sockets pass all packets to the
+/// kernel, too.
 fn silent_network() -> Topology {
     let net = network();
     for device in ["inside", "outside"] {
@@ -70,10 +71,10 @@ fn copy(from: &Namespace, to: &Namespace, port: u16, server: &str) {
     tcp_copy(from, to, &format!("TCP4-LISTEN:{port},reuseaddr"), &format!("{server}:{port}"));
 }
 
-/// A processor without SSE4, as a virtual machine may have it (qemu's default model, for one).
+/// A processor without SSE4, such as qemu's default model.
 #[test]
-fn an_old_processor_runs_every_command_and_a_port_of_dpdk_says_what_it_lacks() {
-    in_dpdk_lab("dpdk::an_old_processor_runs_every_command_and_a_port_of_dpdk_says_what_it_lacks", || {
+fn an_old_processor_runs_every_command_except_dpdk_ports() {
+    in_dpdk_lab("dpdk::an_old_processor_runs_every_command_except_dpdk_ports", || {
         const LACKS: &str = "this processor lacks SSE4.2 and POPCNT";
         let net = network();
         let on_old = |words: &[&str]| {
@@ -82,7 +83,7 @@ fn an_old_processor_runs_every_command_and_a_port_of_dpdk_says_what_it_lacks() {
             let output = command.output().expect("qemu-x86_64 (scripts/setup)");
             let text =
                 [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
-            // None: ended by a signal.
+            // `None` means that a signal ended it.
             (output.status.code().unwrap_or_else(|| panic!("{words:?}: {text:?}")), text.concat())
         };
         let file = "/run/old.toml";
@@ -98,8 +99,8 @@ fn an_old_processor_runs_every_command_and_a_port_of_dpdk_says_what_it_lacks() {
 }
 
 #[test]
-fn both_translations_carry_what_the_kernels_stacks_send_over_packet_sockets() {
-    in_dpdk_lab("dpdk::both_translations_carry_what_the_kernels_stacks_send_over_packet_sockets", || {
+fn nat64_and_nat44_carry_kernel_traffic_over_packet_sockets() {
+    in_dpdk_lab("dpdk::nat64_and_nat44_carry_kernel_traffic_over_packet_sockets", || {
         let net = silent_network();
         let daemon = Daemon::start(&net, PACKET_SOCKETS);
         assert!(daemon.stderr().contains("driver net_af_packet, one queue"), "{}", daemon.stderr());
@@ -109,7 +110,7 @@ fn both_translations_carry_what_the_kernels_stacks_send_over_packet_sockets() {
         copy(&net.client, &net.server, 5001, &format!("TCP6:[{SERVER}]"));
         copy(&net.client, &net.server, 5002, "TCP4:198.51.100.2");
         let ended = daemon.stop(Signal::TERM);
-        // What the kernels left to devices that there are not.
+        // Checksums and segments that the kernels leave to devices without that support.
         assert!(counter(&ended.stdout, "checksums_finished") > 100, "{}", ended.stdout);
     });
 }
@@ -161,7 +162,7 @@ pool6 = "2001:db8:64::/96"
 
 type Ends = Generator<FrameDevices<Ports>>;
 
-/// The other ends of both memifs, and DPDK's environment, which has to outlive them.
+/// Other ends of both memifs, and DPDK's environment, which has to outlive them.
 fn ends() -> (Ends, Dpdk) {
     let device = |number| DeviceConfig { device: memif(number, "server"), mtu: None };
     let eal = EalConfig { huge_pages: HugePages::Never, ..EalConfig::default() };
@@ -179,7 +180,7 @@ fn ends() -> (Ends, Dpdk) {
     (Generator::new(devices, traffic, mac(0, "server"), mac(0, "client")), dpdk)
 }
 
-/// Sends until the stage is over, and checks that every packet came back as it has to.
+/// Sends until the stage is over, and checks that every packet returns undamaged.
 fn assert_all_return(
     (generator, daemon): (&mut Ends, &Daemon),
     until: Until,
@@ -194,40 +195,37 @@ fn assert_all_return(
 }
 
 #[test]
-fn every_packet_over_a_memif_comes_back_as_it_has_to_and_a_killed_daemon_is_followed_by_another() {
-    in_dpdk_lab(
-        "dpdk::every_packet_over_a_memif_comes_back_as_it_has_to_and_a_killed_daemon_is_followed_by_another",
-        || {
-            let net = network();
-            let (mut generator, dpdk) = ends();
-            for round in 0..2 {
-                let daemon = Daemon::start(&net, &memif_config());
-                assert_all_return((&mut generator, &daemon), Until::Packets(10_000), |_, _, _| true);
-                if round == 0 {
-                    // In the middle of traffic.
-                    generator.idle(Duration::from_millis(10));
-                    daemon.process.signal(Signal::KILL).unwrap();
-                    assert!(!daemon.wait().success);
-                    generator.idle(Duration::from_millis(200));
-                    continue;
-                }
-                daemon.stop(Signal::TERM);
+fn every_packet_returns_over_memif_also_after_a_killed_daemon() {
+    in_dpdk_lab("dpdk::every_packet_returns_over_memif_also_after_a_killed_daemon", || {
+        let net = network();
+        let (mut generator, dpdk) = ends();
+        for round in 0..2 {
+            let daemon = Daemon::start(&net, &memif_config());
+            assert_all_return((&mut generator, &daemon), Until::Packets(10_000), |_, _, _| true);
+            if round == 0 {
+                // Kill it during traffic.
+                generator.idle(Duration::from_millis(10));
+                daemon.process.signal(Signal::KILL).unwrap();
+                assert!(!daemon.wait().success);
+                generator.idle(Duration::from_millis(200));
+                continue;
             }
-            drop(generator);
-            drop(dpdk);
-        },
-    );
+            daemon.stop(Signal::TERM);
+        }
+        drop(generator);
+        drop(dpdk);
+    });
 }
 
 #[test]
-fn a_daemon_that_is_stopped_and_goes_on_loses_nothing_that_waits_in_the_rings() {
-    in_dpdk_lab("dpdk::a_daemon_that_is_stopped_and_goes_on_loses_nothing_that_waits_in_the_rings", || {
+fn a_stopped_and_continued_daemon_loses_no_packet_in_the_rings() {
+    in_dpdk_lab("dpdk::a_stopped_and_continued_daemon_loses_no_packet_in_the_rings", || {
         let net = network();
         let (mut generator, dpdk) = ends();
         let daemon = Daemon::start(&net, &memif_config());
         assert_all_return((&mut generator, &daemon), Until::Packets(5_000), |_, _, _| true);
-        // All of its threads, in the middle of traffic. The rings have room for two windows of packets, which is what the generator
-        // sends meanwhile.
+        // Stop all threads during traffic. The rings have room for two windows of packets, which the
+        // generator sends meanwhile.
         const STOPPED_NS: u64 = 300_000_000;
         let (mut stopped, mut goes_on) = (None, false);
         let all = Until::Elapsed(Duration::from_secs(60));
@@ -251,8 +249,8 @@ fn a_daemon_that_is_stopped_and_goes_on_loses_nothing_that_waits_in_the_rings() 
 }
 
 #[test]
-fn pools_addresses_and_routes_change_while_packets_go_on() {
-    in_dpdk_lab("dpdk::pools_addresses_and_routes_change_while_packets_go_on", || {
+fn pools_addresses_and_routes_change_under_traffic() {
+    in_dpdk_lab("dpdk::pools_addresses_and_routes_change_under_traffic", || {
         let net = silent_network();
         let daemon = Daemon::start(&net, PACKET_SOCKETS);
         assert!(ping(&net.client, 1, SERVER, ""), "{}", daemon.stderr());
@@ -279,8 +277,8 @@ fn pools_addresses_and_routes_change_while_packets_go_on() {
 }
 
 #[test]
-fn nothing_else_of_a_daemon_is_done_on_a_workers_processor() {
-    in_dpdk_lab("dpdk::nothing_else_of_a_daemon_is_done_on_a_workers_processor", || {
+fn no_other_thread_uses_the_processor_of_a_worker() {
+    in_dpdk_lab("dpdk::no_other_thread_uses_the_processor_of_a_worker", || {
         if !are_several() {
             return;
         }
@@ -293,8 +291,8 @@ fn nothing_else_of_a_daemon_is_done_on_a_workers_processor() {
 }
 
 #[test]
-fn devices_that_cannot_be_end_the_daemon_with_what_to_write() {
-    in_dpdk_lab("dpdk::devices_that_cannot_be_end_the_daemon_with_what_to_write", || {
+fn invalid_devices_stop_the_daemon_with_a_correction() {
+    in_dpdk_lab("dpdk::invalid_devices_stop_the_daemon_with_a_correction", || {
         let net = network();
         let config = PACKET_SOCKETS.replace("iface=inside", "iface=nowhere");
         let ended = Daemon::spawn(&net, &config, &[]).wait();

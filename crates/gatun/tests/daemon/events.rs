@@ -1,4 +1,4 @@
-//! What the daemon tells of its state, and what it does before it has any.
+//! Events of the daemon, and memory checks before its start.
 
 use crate::harness::{CREATE, Daemon, NAT64, in_lab, network, ping};
 use gatun_testkit::topology::SERVER;
@@ -51,8 +51,8 @@ fn events_come_out_as_json_a_line_each() {
 }
 
 #[test]
-fn a_full_disk_stops_events_and_not_packets_and_is_told() {
-    in_lab("events::a_full_disk_stops_events_and_not_packets_and_is_told", || {
+fn a_full_disk_stops_events_but_not_packets() {
+    in_lab("events::a_full_disk_stops_events_but_not_packets", || {
         let net = network();
         let full = EVENTS.replace("\"stdout\"", "\"/dev/full\"");
         let daemon = Daemon::start(&net, &format!("{CREATE}{NAT64}{full}"));
@@ -65,8 +65,8 @@ fn a_full_disk_stops_events_and_not_packets_and_is_told() {
 }
 
 #[test]
-fn tables_that_cannot_be_had_are_refused_before_a_device_is_made() {
-    in_lab("events::tables_that_cannot_be_had_are_refused_before_a_device_is_made", || {
+fn tables_that_exceed_memory_are_refused_before_a_device_is_created() {
+    in_lab("events::tables_that_exceed_memory_are_refused_before_a_device_is_created", || {
         let net = network();
         let huge = "[[pool]]\nprefixes = \"198.18.0.0/15\"\n[[nat64]]\npool6 = \"2001:db8:64::/96\"\n\
                     [limits]\nsessions_max = 268435456\nsubscribers_max = 268435456\n";
@@ -83,8 +83,8 @@ fn tables_that_cannot_be_had_are_refused_before_a_device_is_made() {
 }
 
 #[test]
-fn events_begin_move_and_end_at_a_reload() {
-    in_lab("events::events_begin_move_and_end_at_a_reload", || {
+fn a_reload_starts_moves_and_stops_events() {
+    in_lab("events::a_reload_starts_moves_and_stops_events", || {
         let net = network();
         let none = format!("{CREATE}{NAT64}");
         let to = |file: &str| format!("{none}{}", EVENTS.replace("stdout", file));
@@ -103,9 +103,9 @@ fn events_begin_move_and_end_at_a_reload() {
             assert!(ping(&net.client, 1, SERVER, ""));
             let wait = || lines(file) > 1;
             gatun_testkit::wait_until("an event", Duration::from_secs(10), wait).unwrap();
-            assert_eq!((n, lines(&files[0])), (n, 2), "no more in the first one once there is another");
+            assert_eq!((n, lines(&files[0])), (n, 2), "the first file does not have two lines");
         }
-        // Where nobody reads, it is refused, and nobody waits for it.
+        // A pipe without a reader is refused without a wait.
         let pipe = daemon.file().with_file_name("pipe").display().to_string();
         gatun_testkit::run(Command::new("mkfifo").arg(&pipe)).unwrap();
         let told = daemon.reload(&to(&pipe), "nothing has changed");
@@ -115,7 +115,7 @@ fn events_begin_move_and_end_at_a_reload() {
         let told = daemon.reload(&to(&files[1]).replace("kinds", "ring = 128\nkinds"), "nothing has changed");
         assert!(told.contains("events: ring"), "{told}");
         let told = daemon.reload(&none, "reload: done");
-        assert!(told.contains("no more") && told.contains("are made no more"), "{told}");
+        assert!(told.contains("no longer written to") && told.contains("are no longer made"), "{told}");
         assert!(ping(&net.client, 1, SERVER, ""));
         let refused = String::from_utf8(show().stderr).unwrap();
         assert!(refused.contains("events are switched off"), "{refused}");

@@ -1,4 +1,4 @@
-//! Events to collectors: to one that is away at first; to those that come, change and go while packets flow.
+//! Events to collectors: one that starts late, and some that are added, changed and removed under traffic.
 
 use crate::harness::{CREATE, Daemon, NAT64, in_lab, network, ping};
 use gatun_testkit::topology::SERVER;
@@ -60,13 +60,13 @@ fn metrics(net: &Topology) -> String {
     net.translator.run("curl -s --unix-socket /run/gatun/api.sock http://gatun/metrics").unwrap()
 }
 
-/// Sessions from the client, one after the other, until the file /run/enough is there.
+/// Opens sessions from the client one by one, until the file /run/enough exists.
 fn sessions(net: &Topology) -> Process {
     let line = format!("while [ ! -e /run/enough ]; do ping -q -c 1 -W 5 {SERVER} || echo lost; done");
     Process::start(net.client.command("sh").args(["-c", &format!("({line}) > /run/pings")])).unwrap()
 }
 
-/// The outside ports of sessions that began, of lines.
+/// Outside ports of `session_created` events in a file.
 fn begun(file: &str) -> Vec<u64> {
     let text = fs::read_to_string(file).unwrap_or_default();
     let whole = &text[..text.rfind('\n').map_or(0, |end| end + 1)];
@@ -74,7 +74,7 @@ fn begun(file: &str) -> Vec<u64> {
     lines.filter(|e| e["event"] == "session_created").map(|e| e["outside_port"].as_u64().unwrap()).collect()
 }
 
-/// The same, as nfdump reads what nfcapd has collected.
+/// The same from nfcapd's files, read by nfdump.
 fn collected(directory: &str) -> Vec<u64> {
     let (nfdump, sort) = (&mut Command::new("nfdump"), ["-q", "-o", "json", "-R", directory]);
     let output = nfdump.env("TZ", "UTC").args(sort).output().unwrap();
@@ -102,7 +102,7 @@ fn collectors_come_change_and_go_while_packets_flow_and_the_others_lose_nothing(
         let (kept, truth) = ("/run/gatun-nfcapd", "/run/gatun-truth");
         let places = ["/run/gatun-siem-1", "/run/gatun-siem-2"];
         fs::create_dir(kept).unwrap();
-        // It keeps books in shared memory, by the directory's number, and leaves them there when it is killed.
+        // nfcapd keeps shared memory keyed by the directory's inode, and leaves it behind when it is killed.
         let nfcapd = ["-i", "nfcapd", "-b", "127.0.0.1", "-p", "4739", "-t", "2", "-w", kept];
         let nfcapd = Process::start(net.translator.command("unshare").args(nfcapd)).unwrap();
         let listens = || net.translator.run("ss -Hlun").unwrap().contains(":4739 ");
@@ -118,7 +118,7 @@ fn collectors_come_change_and_go_while_packets_flow_and_the_others_lose_nothing(
         let daemon = Daemon::start(&net, &one);
         let mut pings = sessions(&net);
         wait_until("sessions", SOON, || begun(truth).len() > 5).unwrap();
-        // One more, at a port that nobody knew at the start.
+        // Add a collector at a port unknown at start.
         let _first = listen(&net, 7001, places[0]);
         let two = format!("{one}{}", siem(7001));
         fs::write("/run/two.toml", &two).unwrap();
@@ -127,21 +127,21 @@ fn collectors_come_change_and_go_while_packets_flow_and_the_others_lose_nothing(
         let (good, text) = said(&["config", "apply", "/run/two.toml", "--yes"]);
         assert!(good && text.contains("ended: 0 sessions, 0 bindings, 0 port blocks"), "{text}");
         wait_until("the new one hears", SOON, || begun(places[0]).len() > 5).unwrap();
-        // Elsewhere.
+        // Move it to another port.
         let _second = listen(&net, 7002, places[1]);
         let told = daemon.reload(&format!("{one}{}", siem(7002)), "reload: done");
         assert!(told.contains("[[export]] siem: to tcp:127.0.0.1:7001 -> tcp:127.0.0.1:7002"), "{told}");
         assert!(!told.contains("[[export]] flows"), "{told}");
         wait_until("it hears elsewhere", SOON, || begun(places[1]).len() > 5).unwrap();
         assert!(metrics(&net).contains("gatun_export_connected{export=\"siem\"} 1"), "{}", metrics(&net));
-        // It gets fewer kinds, over the same connection, and goes.
+        // Reduce its kinds over the same connection, then remove it.
         let fewer = siem(7002).replace(", \"session_deleted\"", "");
         let told = daemon.reload(&format!("{one}{fewer}"), "reload: done");
         assert!(told.contains("[[export]] siem: kinds: its connection stays"), "{told}");
         let before = begun(places[1]).len();
         wait_until("it hears on", SOON, || begun(places[1]).len() > before + 5).unwrap();
         let told = daemon.reload(&one, "reload: done");
-        assert!(told.contains("[[export]] siem: tcp:127.0.0.1:7002 gets what waits for it"), "{told}");
+        assert!(told.contains("[[export]] siem: tcp:127.0.0.1:7002 is removed"), "{told}");
         assert!(!metrics(&net).contains("siem") && metrics(&net).contains("{export=\"flows\"}"));
         let heard = begun(truth).len();
         wait_until("packets flow on", SOON, || begun(truth).len() > heard + 5).unwrap();
@@ -157,7 +157,7 @@ fn collectors_come_change_and_go_while_packets_flow_and_the_others_lose_nothing(
         let mut sorted = all.clone();
         [&mut got, &mut sorted].into_iter().for_each(|ports| ports.sort_unstable());
         assert_eq!(got, sorted, "what went on has lost something");
-        // Both places together: all from when it came until it went.
+        // Both places together have all events between its start and its end.
         let heard: Vec<u64> = places.iter().flat_map(|place| begun(place)).collect();
         let from = all.iter().position(|port| *port == heard[0]).unwrap();
         assert_eq!(heard, all[from..from + heard.len()]);
@@ -184,13 +184,13 @@ fn a_collector_that_cannot_be_had_changes_nothing_and_one_that_goes_keeps_its_sp
             };
             let daemon = Daemon::start(&net, &one);
             let _good = listen(&net, 7001, "/run/gatun-good");
-            // With one that could be had, and another address.
+            // Together with a valid collector and another address.
             let bad = export("bad", 7002, "spool = \"/proc/gatun\"\n");
             let both =
                 format!("{one}{}{bad}", export("good", 7001, "")).replace("192.0.2.1\"\n", "192.0.2.4\"\n");
             let both = both.replace("192.0.2.1:5002", "192.0.2.4:5002");
             fs::write("/run/both.toml", &both).unwrap();
-            let why = "[[export]] bad: its spool /proc/gatun cannot be used";
+            let why = "[[export]] bad: cannot use its spool /proc/gatun";
             let (good, text) = said(&["config", "diff", "/run/both.toml"]);
             assert!(!good && text.contains(why), "{text}");
             let (good, text) = said(&["config", "apply", "/run/both.toml", "--yes"]);
@@ -200,12 +200,13 @@ fn a_collector_that_cannot_be_had_changes_nothing_and_one_that_goes_keeps_its_sp
             assert!(ping(&net.client, 1, SERVER, ""));
             assert!(!metrics(&net).contains("export=") && net.translator.run("ss -Htn").unwrap().is_empty());
             assert!(net.translator.run("ip route show dev nat64").unwrap().contains("192.0.2.1"));
-            // A log begins at a start.
+            // A log needs a restart.
             let told = daemon
                 .reload(&format!("{one}[log]\ndirectory = \"/run/gatun-log\"\n"), "nothing has changed");
             assert!(told.contains("needs a restart: [log]: whether there is one"), "{told}");
             assert!(fs::metadata("/run/gatun-log").is_err());
-            // A collector that is away, with a spool beside the configuration; what it holds stays for the next of its name.
+            // An absent collector with a spool beside the configuration. The next collector of its name gets
+            // the spool.
             let spool = daemon.file().parent().unwrap().join("spool");
             let spool = format!("spool = \"{}\"\n", spool.display());
             let told = daemon.reload(&format!("{one}{}", export("siem", 7003, &spool)), "reload: done");

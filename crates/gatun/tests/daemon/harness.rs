@@ -1,4 +1,4 @@
-//! A daemon in the lab's network, and small programs to talk through it.
+//! Daemon in the lab's network, and small programs that communicate through it.
 
 use gatun_testkit::{Process, Topology, topology};
 use rustix::process::Signal;
@@ -7,12 +7,12 @@ use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-/// Runs `body` in a sandbox of its own. `test` is the test's full name.
+/// Runs `body` in its own sandbox. `test` is the test's full name.
 pub(crate) fn in_lab(test: &str, body: fn()) {
     in_lab_with(test, || None, body);
 }
 
-/// The same, where `missing` says why it cannot be.
+/// As `in_lab`; `missing` returns a reason why the test cannot run.
 pub(crate) fn in_lab_with(test: &str, missing: fn() -> Option<String>, body: fn()) {
     gatun_testkit::run_test(test, || gatun_testkit::refusal().or_else(missing), body);
 }
@@ -35,16 +35,16 @@ pool6 = "2001:db8:64::/96"
 static = [{ protocol = "tcp", inside = "[2001:db8:1::2]:5002", outside = "192.0.2.1:5002" }]
 "#;
 
-/// A port that is created, with the tests' device name.
+/// Port with a created device, named as the tests expect.
 pub(crate) const CREATE: &str = "[[port]]\ndevice = \"nat64\"\n";
 
-/// A running `gatun run`, its output in files.
+/// Running `gatun run` with its output in files.
 pub(crate) struct Daemon {
     pub(crate) process: Process,
     dir: PathBuf,
 }
 
-/// Ended or not, with all it wrote.
+/// Exit status and output of an ended daemon.
 pub(crate) struct Ended {
     pub(crate) success: bool,
     pub(crate) stdout: String,
@@ -68,7 +68,7 @@ impl Daemon {
         Daemon::spawn_to(network, config, flags, None, None)
     }
 
-    /// With the streams given, and without waiting; a stream that is not given goes to a file.
+    /// Starts it with the given streams, without waiting. Other streams go to files.
     pub(crate) fn spawn_to(
         network: &Topology,
         config: &str,
@@ -79,7 +79,7 @@ impl Daemon {
         Daemon::spawn_in(network, config, flags, (out, err), &[])
     }
 
-    /// As [`Daemon::spawn_to`], with further variables in its environment.
+    /// As [`Daemon::spawn_to`], with further environment variables.
     pub(crate) fn spawn_in(
         network: &Topology,
         config: &str,
@@ -92,7 +92,7 @@ impl Daemon {
         Daemon::spawn_by(command, config, flags, (out, err))
     }
 
-    /// As [`Daemon::spawn`], by a program that runs what follows its own arguments.
+    /// As [`Daemon::spawn`], started by a wrapper program.
     pub(crate) fn spawn_under(network: &Topology, wrapper: &[&str], config: &str) -> Daemon {
         let mut command = network.translator.command(wrapper[0]);
         command.args(&wrapper[1..]).arg(env!("CARGO_BIN_EXE_gatun"));
@@ -105,7 +105,7 @@ impl Daemon {
         flags: &[&str],
         (out, err): (Option<Stdio>, Option<Stdio>),
     ) -> Daemon {
-        // /run is the sandbox's own.
+        // The sandbox has its own /run.
         let dir = PathBuf::from(format!("/run/gatun-{:x}", Instant::now().elapsed().as_nanos() ^ rand()));
         fs::create_dir_all(&dir).unwrap();
         let file = dir.join("gatun.toml");
@@ -116,8 +116,8 @@ impl Daemon {
         Daemon { process: Process::start(&mut command).unwrap(), dir }
     }
 
-    /// Writes another configuration and lets it be read; waits for an answer with this text, and gives what was
-    /// logged since.
+    /// Writes another configuration and reloads it. Waits for `answer` in the log, and returns the log since
+    /// the reload.
     pub(crate) fn reload(&self, config: &str, answer: &str) -> String {
         let before = self.stderr().len();
         fs::write(self.dir.join("gatun.toml"), config).unwrap();
@@ -125,7 +125,7 @@ impl Daemon {
         self.says_from(before, answer)
     }
 
-    /// Waits until it has logged this text, and gives all that it has logged.
+    /// Waits until it has logged `text`, and returns the whole log.
     pub(crate) fn says(&self, text: &str) -> String {
         self.says_from(0, text)
     }
@@ -142,7 +142,7 @@ impl Daemon {
         }
     }
 
-    /// The configuration it was started with.
+    /// Configuration file.
     pub(crate) fn file(&self) -> PathBuf {
         self.dir.join("gatun.toml")
     }
@@ -155,13 +155,13 @@ impl Daemon {
         for_people(fs::read_to_string(self.dir.join("err")).unwrap())
     }
 
-    /// Waits for the end that is near by itself.
+    /// Waits for a daemon that ends by itself.
     pub(crate) fn wait(mut self) -> Ended {
         let status = self.process.wait(Duration::from_secs(10)).unwrap();
         Ended { success: status.success(), stdout: self.stdout(), stderr: self.stderr() }
     }
 
-    /// Ends it by a signal, and checks what holds at every clean end.
+    /// Stops it by a signal and checks that it ends cleanly.
     pub(crate) fn stop(self, signal: Signal) -> Ended {
         self.process.signal(signal).unwrap();
         let ended = self.wait();
@@ -171,7 +171,7 @@ impl Daemon {
     }
 }
 
-/// Runs a command of `gatun`, its arguments given, and checks that both outputs are written for people.
+/// Runs `gatun` with these arguments, and checks that neither output contains Rust's `Debug` format.
 pub(crate) fn gatun<'a>(arguments: impl IntoIterator<Item = &'a str>) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_gatun"));
     let output = command.args(arguments).stdin(Stdio::null()).output().unwrap();
@@ -181,7 +181,7 @@ pub(crate) fn gatun<'a>(arguments: impl IntoIterator<Item = &'a str>) -> Output 
     output
 }
 
-/// The text, unless it shows a value as Rust's `Debug` does.
+/// Returns the text; fails if it contains Rust's `Debug` format.
 fn for_people(text: String) -> String {
     const DEBUG: [&str; 7] = ["Some(", "None)", "Ok(", "Err(", "Ipv4Addr", "Ipv6Addr", "\\u{"];
     let is_type = |word: &str| {
@@ -203,14 +203,14 @@ fn rand() -> u128 {
     u128::from(RandomState::new().hash_one(0))
 }
 
-/// The number in the row of a counter table.
+/// Number in a row of a counter table.
 pub(crate) fn counter(table: &str, row: &str) -> u64 {
     let line = table.lines().find(|l| l.contains(row)).unwrap_or_else(|| panic!("no row '{row}' in {table}"));
     let cell = line.split(['│', '┆', '|']).map(str::trim).skip_while(|c| !c.contains(row)).nth(1).unwrap();
     cell.replace(',', "").parse().unwrap_or_else(|_| panic!("'{cell}' in row '{row}'"))
 }
 
-/// The /proc/PID/status line of that name.
+/// Line of /proc/PID/status.
 pub(crate) fn status_line(pid: u32, name: &str) -> String {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
     let line = status.lines().find_map(|l| l.strip_prefix(name)?.strip_prefix(':'));
@@ -251,12 +251,12 @@ fn wait_for_listener(host: &gatun_testkit::Namespace, listen: &str) {
     }
 }
 
-/// Runs a program to its end, its output thrown away, and says whether it succeeded.
+/// Runs a program without its output; true if it succeeds.
 pub(crate) fn succeeds(command: &mut Command) -> bool {
     command.stdout(Stdio::null()).stderr(Stdio::null()).status().unwrap().success()
 }
 
-/// One ping, or several.
+/// Pings a host; true if `ping` succeeds.
 pub(crate) fn ping(from: &gatun_testkit::Namespace, count: u32, target: &str, flags: &str) -> bool {
     let line = format!("-c {count} -i 0.01 -W 2 -q {flags} {target}");
     succeeds(from.command("ping").args(line.split_whitespace()))

@@ -1,4 +1,4 @@
-//! Devices that are there at the start: those that a killed daemon left, and those of others.
+//! Devices that exist at start: left by a killed daemon, or owned by another program.
 
 use crate::harness::{CREATE, Daemon, NAT64, SIIT, in_lab, network, ping};
 use gatun_testkit::Topology;
@@ -10,7 +10,7 @@ use std::process::Command;
 use std::time::Duration;
 
 const STATE: &str = "/run/gatun/state";
-const LEFT: &str = "taken over, as an earlier gatun left it";
+const LEFT: &str = "taken over from an earlier gatun";
 
 fn kill(net: &Topology, mut daemon: Daemon) {
     daemon.process.signal(Signal::KILL).unwrap();
@@ -18,7 +18,7 @@ fn kill(net: &Topology, mut daemon: Daemon) {
     net.translator.run("ip link show nat64").expect("the device stays");
 }
 
-/// Starts where a device was left over, and ends it in an orderly way, which takes the device away.
+/// Starts a daemon on a device that was left over, and stops it, which removes the device.
 fn follows(net: &Topology, config: &str) {
     let daemon = Daemon::start(net, config);
     assert!(daemon.stderr().contains(LEFT), "{}", daemon.stderr());
@@ -32,14 +32,14 @@ fn a_device_left_over_by_a_daemon_of_another_mount_namespace_is_taken_over() {
     in_lab("leftover::a_device_left_over_by_a_daemon_of_another_mount_namespace_is_taken_over", || {
         let net = network();
         let config = format!("{CREATE}{NAT64}");
-        // The state directory is a mount of its own, which ends with the namespace.
+        // The state directory is a mount that ends with the namespace.
         let daemon = Daemon::spawn_under(&net, &["unshare", "--mount", "--propagation=private"], &config);
         daemon.says("translating with");
         assert!(ping(&net.client, 1, SERVER, ""));
         kill(&net, daemon);
         assert!(!Path::new(&format!("{STATE}/names.json")).exists(), "nothing is known of it here");
         follows(&net, &config);
-        // The next translator keeps no sessions, so its device does not stay.
+        // The next daemon keeps no sessions, so its device does not stay.
         kill(&net, Daemon::start(&net, &config));
         follows(&net, &format!("{CREATE}queues = 1\n{SIIT}"));
         kill(&net, Daemon::start(&net, &config));
@@ -57,7 +57,7 @@ fn a_device_left_over_is_taken_over_when_the_state_directory_is_gone() {
         let net = network();
         let config = format!("{CREATE}{NAT64}");
         kill(&net, Daemon::start(&net, &config));
-        // Where it may, a daemon mounts memory there.
+        // The daemon mounts memory there if it may.
         let _ = Command::new("umount").arg(STATE).output();
         fs::remove_dir_all(STATE).unwrap();
         follows(&net, &config);
@@ -79,8 +79,8 @@ fn a_device_left_over_is_taken_over_when_names_json_is_corrupt() {
 }
 
 #[test]
-fn a_device_left_over_has_no_routes_of_the_configuration_before() {
-    in_lab("leftover::a_device_left_over_has_no_routes_of_the_configuration_before", || {
+fn a_device_left_over_loses_the_routes_of_the_previous_configuration() {
+    in_lab("leftover::a_device_left_over_loses_the_routes_of_the_previous_configuration", || {
         let net = network();
         let config = format!("{CREATE}{NAT64}");
         kill(&net, Daemon::start(&net, &config));
@@ -95,12 +95,12 @@ fn a_device_left_over_has_no_routes_of_the_configuration_before() {
 }
 
 #[test]
-fn a_device_of_somebody_else_is_never_taken() {
-    in_lab("leftover::a_device_of_somebody_else_is_never_taken", || {
+fn the_device_of_another_program_is_never_taken_over() {
+    in_lab("leftover::the_device_of_another_program_is_never_taken_over", || {
         let net = network();
         let config = format!("{CREATE}{NAT64}");
         kill(&net, Daemon::start(&net, &config));
-        // The state directory still knows the name; but the device is another's.
+        // The state directory still has the name, but the device belongs to another program.
         net.translator.ip("link del nat64").unwrap();
         net.translator.ip("tuntap add dev nat64 mode tun").unwrap();
         for alias in ["", "made by hand", "made by gatun's neighbour"] {
@@ -109,10 +109,10 @@ fn a_device_of_somebody_else_is_never_taken() {
             let shown = || net.translator.run("ip -details link show nat64").unwrap();
             let before = shown();
             let ended = Daemon::spawn(&net, &config, &[]).wait();
-            assert!(!ended.success && ended.stderr.contains("gatun has not made it"), "{}", ended.stderr);
+            assert!(!ended.success && ended.stderr.contains("was not created by gatun"), "{}", ended.stderr);
             assert_eq!(shown(), before);
         }
-        // Nor is one of ours that runs.
+        // Neither is the device of a running daemon.
         net.translator.ip("link del nat64").unwrap();
         let first = Daemon::start(&net, &config);
         let second =

@@ -1,4 +1,4 @@
-//! Start, signals, rights, devices that exist or go away.
+//! Start, signals, privileges, and devices that exist or disappear.
 
 use crate::harness::{CREATE, Daemon, NAT64, SIIT, counter, in_lab, network, ping, status_line};
 use gatun_testkit::Topology;
@@ -9,8 +9,8 @@ use std::io::{Read as _, Write as _};
 use std::time::{Duration, Instant};
 
 #[test]
-fn sigterm_and_sigint_end_it_cleanly_and_take_the_device_away() {
-    in_lab("lifecycle::sigterm_and_sigint_end_it_cleanly_and_take_the_device_away", || {
+fn sigterm_and_sigint_stop_it_cleanly_and_remove_the_device() {
+    in_lab("lifecycle::sigterm_and_sigint_stop_it_cleanly_and_remove_the_device", || {
         let net = network();
         for signal in [Signal::TERM, Signal::INT] {
             let daemon = Daemon::start(&net, &format!("{CREATE}{SIIT}"));
@@ -25,12 +25,12 @@ fn sigterm_and_sigint_end_it_cleanly_and_take_the_device_away() {
 }
 
 #[test]
-fn sigusr1_prints_the_counters_with_reasons_and_goes_on() {
-    in_lab("lifecycle::sigusr1_prints_the_counters_with_reasons_and_goes_on", || {
+fn sigusr1_prints_the_counters_and_drop_reasons() {
+    in_lab("lifecycle::sigusr1_prints_the_counters_and_drop_reasons", || {
         let net = network();
         let daemon = Daemon::start(&net, &format!("{CREATE}{SIIT}"));
         assert!(ping(&net.client, 3, SERVER, ""));
-        // Routed to the device, and in no mapping.
+        // Routed to the device, but in no mapping.
         net.translator.ip("route add 192.0.2.9/32 dev nat64").unwrap();
         assert!(!ping(&net.server, 1, "192.0.2.9", ""));
         daemon.process.signal(Signal::USR1).unwrap();
@@ -43,16 +43,16 @@ fn sigusr1_prints_the_counters_with_reasons_and_goes_on() {
         assert!(counter(&text, "forwarded, IPv6 to IPv4") >= 3, "{text}");
         assert!(text.contains("what it means"), "{text}");
         // Its name is what the configuration left open; what is in no mapping is nobody's.
-        assert!(counter(&text, "siit ") >= 3 && counter(&text, "(of none)") == 0, "{text}");
+        assert!(counter(&text, "siit ") >= 3 && counter(&text, "(no instance)") == 0, "{text}");
         assert!(ping(&net.client, 3, SERVER, ""), "it goes on");
         daemon.stop(Signal::TERM);
     });
 }
 
-/// No capability, in /proc/PID/status.
+/// Empty capability set in /proc/PID/status.
 const NONE: &str = "0000000000000000";
 
-/// A pipe that takes nothing more, as nobody reads it.
+/// Full pipe without an active reader.
 fn full_pipe() -> (std::io::PipeReader, std::io::PipeWriter) {
     let (reader, mut writer) = std::io::pipe().unwrap();
     let size = rustix::pipe::fcntl_getpipe_size(&writer).unwrap();
@@ -61,8 +61,8 @@ fn full_pipe() -> (std::io::PipeReader, std::io::PipeWriter) {
 }
 
 #[test]
-fn a_reader_that_does_not_read_holds_up_neither_packets_nor_the_stop() {
-    in_lab("lifecycle::a_reader_that_does_not_read_holds_up_neither_packets_nor_the_stop", || {
+fn a_blocked_reader_delays_neither_packets_nor_the_stop() {
+    in_lab("lifecycle::a_blocked_reader_delays_neither_packets_nor_the_stop", || {
         let net = network();
         for both in [false, true] {
             let (mut reader, writer) = full_pipe();
@@ -82,7 +82,7 @@ fn a_reader_that_does_not_read_holds_up_neither_packets_nor_the_stop() {
             let ended = daemon.wait();
             let ms = stop.elapsed().as_millis();
             assert!(ms < 3_000, "{ms} ms from the signal to the end");
-            // What was asked for and not given is an error, and where there is anybody to tell, told.
+            // Missing final counters are an error, reported if standard error is read.
             assert!(!ended.success);
             let told = ended.stderr.contains("standard output lacks the final counters (nobody reads it)");
             assert_eq!(told, !both, "{}", ended.stderr);
@@ -98,8 +98,8 @@ fn a_reader_that_does_not_read_holds_up_neither_packets_nor_the_stop() {
 }
 
 #[test]
-fn a_reader_that_comes_late_gets_every_table() {
-    in_lab("lifecycle::a_reader_that_comes_late_gets_every_table", || {
+fn a_late_reader_gets_every_table() {
+    in_lab("lifecycle::a_late_reader_gets_every_table", || {
         let net = network();
         let (mut reader, writer) = full_pipe();
         let daemon = Daemon::spawn_to(&net, &format!("{CREATE}{SIIT}"), &[], Some(writer.into()), None);
@@ -118,8 +118,8 @@ fn a_reader_that_comes_late_gets_every_table() {
 }
 
 #[test]
-fn after_the_start_no_thread_has_or_gets_any_capability() {
-    in_lab("lifecycle::after_the_start_no_thread_has_or_gets_any_capability", || {
+fn no_thread_has_or_gains_a_capability_after_start() {
+    in_lab("lifecycle::no_thread_has_or_gains_a_capability_after_start", || {
         let net = network();
         for port in ["", "routes = false\n"] {
             let daemon = Daemon::start(&net, &format!("{CREATE}{port}{SIIT}"));
@@ -137,8 +137,8 @@ fn after_the_start_no_thread_has_or_gets_any_capability() {
 }
 
 #[test]
-fn it_becomes_the_user_that_it_is_told_to() {
-    in_lab("lifecycle::it_becomes_the_user_that_it_is_told_to", || {
+fn it_switches_to_the_given_user() {
+    in_lab("lifecycle::it_switches_to_the_given_user", || {
         let map = fs::read_to_string("/proc/self/uid_map").unwrap();
         if map.split_whitespace().nth(2) == Some("1") {
             return gatun_testkit::skip("a user namespace with one user cannot switch: run it as root");
@@ -155,7 +155,7 @@ fn it_becomes_the_user_that_it_is_told_to() {
         assert_eq!(status_line(pid, "Gid"), "65533\t65533\t65533\t65533");
         assert_eq!(status_line(pid, "Groups"), "65533");
         assert!(ping(&net.client, 3, SERVER, ""));
-        // Whoever it is, it sets routes again.
+        // As any user, it restores routes.
         down_and_up(&net, &daemon);
         assert!(ping(&net.client, 3, SERVER, ""), "{}", daemon.stderr());
         daemon.stop(Signal::TERM);
@@ -163,8 +163,8 @@ fn it_becomes_the_user_that_it_is_told_to() {
 }
 
 #[test]
-fn it_attaches_to_a_persistent_device_of_either_kind_and_leaves_it() {
-    in_lab("lifecycle::it_attaches_to_a_persistent_device_of_either_kind_and_leaves_it", || {
+fn it_attaches_to_persistent_devices_and_leaves_them() {
+    in_lab("lifecycle::it_attaches_to_persistent_devices_and_leaves_them", || {
         let net = network();
         let attach = format!("{CREATE}mode = \"attach\"\nqueues = 1\n{SIIT}");
         for flags in ["", "multi_queue", "vnet_hdr", "vnet_hdr multi_queue"] {
@@ -180,8 +180,8 @@ fn it_attaches_to_a_persistent_device_of_either_kind_and_leaves_it() {
 }
 
 #[test]
-fn a_device_that_does_not_fit_is_refused_with_what_to_do() {
-    in_lab("lifecycle::a_device_that_does_not_fit_is_refused_with_what_to_do", || {
+fn an_unsuitable_device_is_refused_with_a_remedy() {
+    in_lab("lifecycle::an_unsuitable_device_is_refused_with_a_remedy", || {
         let net = network();
         let refused = |port: &str, wanted: &[&str]| {
             let ended = Daemon::spawn(&net, &format!("{CREATE}{port}\n{SIIT}"), &[]).wait();
@@ -207,14 +207,14 @@ fn a_second_instance_on_the_same_device_is_refused() {
         let first = Daemon::start(&net, &attach);
         let second = Daemon::spawn(&net, &attach, &[]).wait();
         assert!(!second.success && second.stderr.contains("another gatun already runs"), "{}", second.stderr);
-        assert!(ping(&net.client, 3, SERVER, ""), "the first one does not mind");
+        assert!(ping(&net.client, 3, SERVER, ""), "the first one is not affected");
         first.stop(Signal::TERM);
     });
 }
 
 #[test]
-fn a_device_that_is_removed_ends_it_with_a_clear_error_and_the_counters() {
-    in_lab("lifecycle::a_device_that_is_removed_ends_it_with_a_clear_error_and_the_counters", || {
+fn a_removed_device_stops_it_with_an_error_and_the_counters() {
+    in_lab("lifecycle::a_removed_device_stops_it_with_an_error_and_the_counters", || {
         let net = network();
         let daemon = Daemon::start(&net, &format!("{CREATE}queues = 2\n{SIIT}"));
         assert!(ping(&net.client, 3, SERVER, ""));
@@ -234,83 +234,76 @@ fn a_device_that_is_removed_ends_it_with_a_clear_error_and_the_counters() {
 /// Sets the device's link down and up, and waits until the daemon has noticed both.
 fn down_and_up(net: &Topology, daemon: &Daemon) {
     let notices = |text: &str| daemon.stderr().matches(text).count();
-    let before = notices("its link is up again");
+    let before = notices("link is up again");
     net.translator.ip("link set nat64 down").unwrap();
     net.translator.ip("link set nat64 up").unwrap();
     let deadline = Instant::now() + Duration::from_secs(5);
-    while notices("its link is up again") == before {
+    while notices("link is up again") == before {
         assert!(Instant::now() < deadline, "{}", daemon.stderr());
         std::thread::sleep(Duration::from_millis(2));
     }
-    assert_eq!(notices("its link is down"), before + 1, "{}", daemon.stderr());
+    assert_eq!(notices("link is down"), before + 1, "{}", daemon.stderr());
 }
 
 #[test]
-fn a_link_that_was_down_gets_back_the_routes_and_addresses_that_the_daemon_has_set() {
-    in_lab(
-        "lifecycle::a_link_that_was_down_gets_back_the_routes_and_addresses_that_the_daemon_has_set",
-        || {
-            let net = network();
-            let port = "addresses = [\"2001:db8:9::1/64\", \"192.0.2.77/32\"]\n";
-            let daemon = Daemon::start(&net, &format!("{CREATE}{port}{SIIT}"));
-            let routes = || {
-                let [v4, v6] =
-                    ["-4", "-6"].map(|family| net.translator.run(&format!("ip {family} route")).unwrap());
-                let mut lines: Vec<String> = (v4 + &v6).lines().map(|line| line.trim().to_owned()).collect();
-                lines.sort();
-                lines
-            };
-            let addresses =
-                || net.translator.run("ip -brief -6 address show dev nat64 scope global").unwrap();
-            let before = (routes(), addresses());
-            assert!(ping(&net.client, 3, SERVER, ""));
-            for _ in 0..5 {
-                down_and_up(&net, &daemon);
-                assert_eq!((routes(), addresses()), before);
-            }
-            assert!(ping(&net.client, 3, SERVER, "") && ping(&net.server, 3, PUBLIC, ""));
-            // Where another route was set meanwhile, somebody means it.
-            net.translator.ip("link set nat64 down").unwrap();
-            net.translator.ip("route add 192.0.2.1/32 dev outside").unwrap();
-            net.translator.ip("link set nat64 up").unwrap();
-            let deadline = Instant::now() + Duration::from_secs(5);
-            while !daemon.stderr().contains("set by somebody else: 1 route") {
-                assert!(Instant::now() < deadline, "{}", daemon.stderr());
-                std::thread::sleep(Duration::from_millis(2));
-            }
-            assert!(net.translator.run("ip route get 192.0.2.1").unwrap().contains("dev outside"));
-            assert!(!ping(&net.server, 1, PUBLIC, "") && ping(&net.client, 1, "2001:db8:9::1", ""));
-            daemon.stop(Signal::TERM);
-        },
-    );
+fn routes_and_addresses_are_restored_after_the_link_was_down() {
+    in_lab("lifecycle::routes_and_addresses_are_restored_after_the_link_was_down", || {
+        let net = network();
+        let port = "addresses = [\"2001:db8:9::1/64\", \"192.0.2.77/32\"]\n";
+        let daemon = Daemon::start(&net, &format!("{CREATE}{port}{SIIT}"));
+        let routes = || {
+            let [v4, v6] =
+                ["-4", "-6"].map(|family| net.translator.run(&format!("ip {family} route")).unwrap());
+            let mut lines: Vec<String> = (v4 + &v6).lines().map(|line| line.trim().to_owned()).collect();
+            lines.sort();
+            lines
+        };
+        let addresses = || net.translator.run("ip -brief -6 address show dev nat64 scope global").unwrap();
+        let before = (routes(), addresses());
+        assert!(ping(&net.client, 3, SERVER, ""));
+        for _ in 0..5 {
+            down_and_up(&net, &daemon);
+            assert_eq!((routes(), addresses()), before);
+        }
+        assert!(ping(&net.client, 3, SERVER, "") && ping(&net.server, 3, PUBLIC, ""));
+        // A route set meanwhile by somebody else is kept.
+        net.translator.ip("link set nat64 down").unwrap();
+        net.translator.ip("route add 192.0.2.1/32 dev outside").unwrap();
+        net.translator.ip("link set nat64 up").unwrap();
+        let deadline = Instant::now() + Duration::from_secs(5);
+        while !daemon.stderr().contains("left unchanged, because others have set them: 1 route") {
+            assert!(Instant::now() < deadline, "{}", daemon.stderr());
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        assert!(net.translator.run("ip route get 192.0.2.1").unwrap().contains("dev outside"));
+        assert!(!ping(&net.server, 1, PUBLIC, "") && ping(&net.client, 1, "2001:db8:9::1", ""));
+        daemon.stop(Signal::TERM);
+    });
 }
 
 #[test]
-fn a_link_that_went_down_unheard_is_found_when_the_kernel_says_that_something_was_lost() {
-    in_lab(
-        "lifecycle::a_link_that_went_down_unheard_is_found_when_the_kernel_says_that_something_was_lost",
-        || {
-            let net = network();
-            let daemon = Daemon::start(&net, &format!("{CREATE}{SIIT}"));
-            assert!(ping(&net.client, 1, SERVER, ""));
-            // Stopped, it reads nothing: more is told than its socket's buffer holds.
-            daemon.process.signal(Signal::STOP).unwrap();
-            for state in ["down", "up"].repeat(200) {
-                net.translator.ip(&format!("link set nat64 {state}")).unwrap();
-            }
-            daemon.process.signal(Signal::CONT).unwrap();
-            let deadline = Instant::now() + Duration::from_secs(10);
-            while !ping(&net.client, 1, SERVER, "") {
-                assert!(Instant::now() < deadline, "{}", daemon.stderr());
-            }
-            daemon.stop(Signal::TERM);
-        },
-    );
+fn a_missed_link_change_is_detected_after_lost_kernel_messages() {
+    in_lab("lifecycle::a_missed_link_change_is_detected_after_lost_kernel_messages", || {
+        let net = network();
+        let daemon = Daemon::start(&net, &format!("{CREATE}{SIIT}"));
+        assert!(ping(&net.client, 1, SERVER, ""));
+        // While stopped it reads nothing, so the kernel's messages overflow its socket buffer.
+        daemon.process.signal(Signal::STOP).unwrap();
+        for state in ["down", "up"].repeat(200) {
+            net.translator.ip(&format!("link set nat64 {state}")).unwrap();
+        }
+        daemon.process.signal(Signal::CONT).unwrap();
+        let deadline = Instant::now() + Duration::from_secs(10);
+        while !ping(&net.client, 1, SERVER, "") {
+            assert!(Instant::now() < deadline, "{}", daemon.stderr());
+        }
+        daemon.stop(Signal::TERM);
+    });
 }
 
 #[test]
-fn idle_it_takes_no_processor_time() {
-    in_lab("lifecycle::idle_it_takes_no_processor_time", || {
+fn an_idle_daemon_uses_no_processor_time() {
+    in_lab("lifecycle::an_idle_daemon_uses_no_processor_time", || {
         let net = network();
         let daemon = Daemon::start(&net, &format!("{CREATE}{SIIT}"));
         assert!(ping(&net.client, 3, SERVER, ""));
@@ -329,8 +322,8 @@ fn idle_it_takes_no_processor_time() {
 }
 
 #[test]
-fn more_workers_than_public_addresses_are_refused_with_what_to_write() {
-    in_lab("lifecycle::more_workers_than_public_addresses_are_refused_with_what_to_write", || {
+fn more_workers_than_public_addresses_are_refused_with_a_correction() {
+    in_lab("lifecycle::more_workers_than_public_addresses_are_refused_with_a_correction", || {
         let net = network();
         let ended = Daemon::spawn(&net, &format!("{CREATE}queues = 2\n{NAT64}"), &[]).wait();
         for part in ["has 1 address for 2 workers", "queues = 1"] {

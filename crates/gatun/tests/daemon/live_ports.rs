@@ -1,4 +1,4 @@
-//! A running daemon whose ports are on Ethernets goes by another configuration.
+//! Reload of a running daemon with Ethernet ports.
 
 use crate::harness::{Daemon, counter, ping};
 use crate::xdp::{CONFIG, in_xdp_lab, until, xdp_network};
@@ -11,20 +11,20 @@ use std::time::Duration;
 const POOL: &str = "prefixes = [\"192.0.2.1\", \"198.51.100.65\"]";
 
 #[test]
-fn pools_prefixes_addresses_and_routes_change_while_packets_go_on() {
-    in_xdp_lab("live_ports::pools_prefixes_addresses_and_routes_change_while_packets_go_on", || {
+fn pools_prefixes_addresses_and_routes_change_under_traffic() {
+    in_xdp_lab("live_ports::pools_prefixes_addresses_and_routes_change_under_traffic", || {
         let net = xdp_network();
-        // The kernel has an address that is the pool's for now.
+        // The kernel has an address that the pool uses first.
         net.translator.address("outside", "198.51.100.65/32").unwrap();
         net.client.ip("route add 2001:db8:65::/96 via 2001:db8:1::64").unwrap();
         let daemon = Daemon::start(&net, CONFIG);
         assert!(ping(&net.client, 1, SERVER, "") && ping(&net.client, 1, FAR, ""));
-        // One every five milliseconds, over all that follows.
+        // A ping every five milliseconds, during the whole test.
         let mut command = net.client.command("ping");
         command.args(["-q", "-i", "0.005", "-c", "1000", "-W", "2", SERVER]).stdout(Stdio::piped());
         let steady = Process::start(&mut command).unwrap();
 
-        // One more public address, of which ARP tells; one more prefix; one more address of a port.
+        // Add a public address, which ARP announces, a prefix, and an address of a port.
         let [second, own] = ["2001:db8:65::c633:6402", "198.51.100.70"];
         assert!(!ping(&net.client, 1, second, "-W 1") && !ping(&net.server, 1, own, "-W 1"));
         let more = CONFIG
@@ -39,19 +39,20 @@ fn pools_prefixes_addresses_and_routes_change_while_packets_go_on() {
         assert!(ping(&net.client, 1, second, ""), "{}", daemon.stderr());
         assert!(ping(&net.server, 1, own, ""));
 
-        // The new one alone: what had another begins anew there, and the kernel has its own again.
+        // Keep only the new address: other sessions start again there, and the kernel answers for its own
+        // again.
         assert!(!ping(&net.server, 1, "198.51.100.65", "-W 1"));
         let fewer = CONFIG.replace(POOL, "prefixes = [\"198.51.100.66\"]");
         daemon.reload(&fewer, "reload: done; ended: ");
         assert!(ping(&net.client, 1, SERVER, "") && ping(&net.client, 1, "198.51.100.2", ""));
         let neighbours = net.server.run("ip neigh show 198.51.100.66").unwrap();
         assert!(neighbours.contains("lladdr"), "{neighbours}");
-        // It had asked the translator before.
+        // Its neighbour entry still had the translator's MAC address.
         net.server.ip("neigh flush dev eth0").unwrap();
         assert!(ping(&net.server, 1, "198.51.100.65", ""), "the kernel's");
         assert!(!ping(&net.client, 1, second, "-W 1") && !ping(&net.server, 1, own, "-W 1"));
 
-        // A route goes and comes.
+        // Remove and add a route.
         let route = "routes = [\"203.0.113.0/24 via 10.64.1.2\"]\n";
         net.router.ip("route add 198.51.100.66 via 10.64.1.64").unwrap();
         assert!(ping(&net.client, 1, FAR, ""));

@@ -1,4 +1,4 @@
-//! The log of who had which port when, kept by a daemon and asked with and without one.
+//! Port log, written by a daemon and queried with and without one.
 
 use crate::harness::{CREATE, Daemon, NAT64, in_lab, network, ping};
 use gatun_testkit::topology::SERVER;
@@ -25,7 +25,7 @@ fn gatun(arguments: &[&str]) -> (bool, String, String) {
     (output.status.success(), text(output.stdout), text(output.stderr))
 }
 
-/// Lines of the log, once one of them is an event of that name.
+/// Lines of the log, once they have an event of that name.
 fn lines(store: &str, event: &str) -> Vec<Value> {
     let deadline = Instant::now() + Duration::from_secs(5);
     loop {
@@ -63,9 +63,9 @@ fn who(store: &str, port: u64, at: &str) -> Value {
 
 // proves: R68-16
 #[test]
-fn who_had_a_port_is_known_while_a_daemon_runs_after_it_was_killed_and_after_the_next_one() {
+fn the_holder_of_a_port_is_known_while_a_daemon_runs_after_it_was_killed_and_after_the_next_one() {
     in_lab(
-        "log::who_had_a_port_is_known_while_a_daemon_runs_after_it_was_killed_and_after_the_next_one",
+        "log::the_holder_of_a_port_is_known_while_a_daemon_runs_after_it_was_killed_and_after_the_next_one",
         || {
             let net = network();
             let store = "/run/gatun-log-test/store";
@@ -78,7 +78,7 @@ fn who_had_a_port_is_known_while_a_daemon_runs_after_it_was_killed_and_after_the
             let answer = who(store, port, time);
             assert_eq!(answer["holders"][0]["subscriber"], "2001:db8:1::/64", "{answer}");
             assert_eq!((&answer["holders"][0]["certain"], &answer["pool"]), (&true.into(), &"res".into()));
-            // Another configuration is in the log from then on.
+            // The log records the new configuration.
             let said = daemon.reload(
                 &config(store, "/64").replace("[log]", "[limits]\nsessions_per_subscriber = 99\n[log]"),
                 "reload: done",
@@ -105,7 +105,7 @@ fn who_had_a_port_is_known_while_a_daemon_runs_after_it_was_killed_and_after_the
             let (well, out, _) = gatun(&["log", "verify", "--store", store]);
             assert!(well && out.contains("\nunchanged; head "), "{out}");
             wait_for_configurations(store, 3);
-            // Nobody has changed it; now somebody does.
+            // The log is unchanged; now change it.
             let segment = std::fs::read_dir(store)
                 .unwrap()
                 .map(|e| e.unwrap().path())
@@ -121,8 +121,8 @@ fn who_had_a_port_is_known_while_a_daemon_runs_after_it_was_killed_and_after_the
 
 // proves: R68-16
 #[test]
-fn what_a_restart_does_not_take_over_or_has_elsewhere_has_an_end_in_the_log() {
-    in_lab("log::what_a_restart_does_not_take_over_or_has_elsewhere_has_an_end_in_the_log", || {
+fn holdings_that_a_restart_drops_or_moves_end_in_the_log() {
+    in_lab("log::holdings_that_a_restart_drops_or_moves_end_in_the_log", || {
         let net = network();
         let store = "/run/gatun-log-kept/store";
         let with = |size: u16| {
@@ -136,7 +136,7 @@ fn what_a_restart_does_not_take_over_or_has_elsewhere_has_an_end_in_the_log() {
         let port = binding["outside_port"].as_u64().unwrap();
         daemon.process.signal(Signal::KILL).unwrap();
         drop(daemon);
-        // The same session is in a block of another size, and the other half of the old block is nobody's.
+        // The session is now in a block of another size, and the other half of the old block has no holder.
         let daemon = Daemon::start(&net, &with(256));
         let all = lines(store, "binding_kept");
         let (old, new) = (event(&all, "block_assigned"), event(&all, "block_kept"));
@@ -149,7 +149,7 @@ fn what_a_restart_does_not_take_over_or_has_elsewhere_has_an_end_in_the_log() {
         let (blocks, bindings) = (by("block"), by("binding"));
         assert_eq!((blocks.len(), bindings.len()), (1, 1), "{answer}");
         assert_eq!((&blocks[0]["certain"], &blocks[0]["from"]), (&true.into(), &new["time"]), "{answer}");
-        // That one has gone on, from before the restart.
+        // The binding has continued since before the restart.
         assert_eq!(
             (&bindings[0]["certain"], &bindings[0]["from"]),
             (&true.into(), &binding["time"]),
@@ -166,7 +166,7 @@ fn status() -> Value {
     serde_json::from_str(&out).unwrap_or_else(|_| panic!("{out}{err}"))
 }
 
-fn every_screen_tells_that_the_log_cannot_be_written() {
+fn every_command_reports_that_the_log_cannot_be_written() {
     let trouble = &status()["troubles"][0];
     assert_eq!((&trouble["urgency"], &trouble["part"]), (&"bad".into(), &"log".into()), "{trouble}");
     let what = "the log cannot be written: ";
@@ -178,7 +178,7 @@ fn every_screen_tells_that_the_log_cannot_be_written() {
     assert!(top.contains(&format!("NEEDS ATTENTION: {what}")), "{top}");
     let (well, doctor, _) = gatun(&["doctor", "--quiet"]);
     assert!(!well && doctor.contains(&format!("WRONG log: {what}")), "{doctor}");
-    // Red on a terminal, unless somebody wants no colours.
+    // Red on a terminal, unless NO_COLOR is set.
     let on_a_terminal = |more: &str| {
         let line = format!("{more} {} show status", env!("CARGO_BIN_EXE_gatun"));
         let mut script = Command::new("script");
@@ -189,15 +189,15 @@ fn every_screen_tells_that_the_log_cannot_be_written() {
 }
 
 #[test]
-fn a_log_that_cannot_be_written_is_refused_at_the_start_and_told_of_later_and_packets_go_on() {
+fn a_log_that_cannot_be_written_is_refused_at_the_start_and_reported_later_while_packets_continue() {
     in_lab(
-        "log::a_log_that_cannot_be_written_is_refused_at_the_start_and_told_of_later_and_packets_go_on",
+        "log::a_log_that_cannot_be_written_is_refused_at_the_start_and_reported_later_while_packets_continue",
         || {
             let net = network();
             let mut refused = Daemon::spawn(&net, &config("/proc/gatun", "/64"), &[]);
             assert!(!refused.process.wait(Duration::from_secs(10)).unwrap().success());
             assert!(refused.stderr().contains("[log]: cannot write to /proc/gatun"), "{}", refused.stderr());
-            // A disk that is full at once.
+            // A full disk.
             let place = Path::new("/run/gatun-log-full");
             std::fs::create_dir_all(place).unwrap();
             gatun_testkit::run(
@@ -208,25 +208,25 @@ fn a_log_that_cannot_be_written_is_refused_at_the_start_and_told_of_later_and_pa
             let daemon = Daemon::start(&net, &config("/run/gatun-log-full/store", "/64"));
             assert!(ping(&net.client, 2, SERVER, ""));
             let deadline = Instant::now() + Duration::from_secs(5);
-            while !daemon.stderr().contains("packets go on, records wait") {
+            while !daemon.stderr().contains("translation continues, records wait") {
                 assert!(Instant::now() < deadline, "{}", daemon.stderr());
                 std::thread::sleep(Duration::from_millis(20));
             }
-            every_screen_tells_that_the_log_cannot_be_written();
+            every_command_reports_that_the_log_cannot_be_written();
             // Once there is room, what has waited is written.
             gatun_testkit::run(Command::new("mount").args(["-o", "remount,size=1m"]).arg(place)).unwrap();
             lines("/run/gatun-log-full/store", "block_assigned");
             let is_well = || status()["troubles"].as_array().unwrap().is_empty();
             gatun_testkit::wait_until("nothing needs attention", Duration::from_secs(5), is_well).unwrap();
             let ended = daemon.stop(Signal::TERM);
-            assert!(ended.stderr.contains("log: it is written again"), "{}", ended.stderr);
+            assert!(ended.stderr.contains("log: writing again"), "{}", ended.stderr);
         },
     );
 }
 
 #[test]
-fn less_of_the_log_is_kept_from_a_reload_on_once_it_is_confirmed() {
-    in_lab("log::less_of_the_log_is_kept_from_a_reload_on_once_it_is_confirmed", || {
+fn a_shorter_retention_applies_once_it_is_confirmed() {
+    in_lab("log::a_shorter_retention_applies_once_it_is_confirmed", || {
         let net = network();
         let store = "/run/gatun-log-less/store";
         let all = config(store, "/64");
@@ -246,20 +246,20 @@ fn less_of_the_log_is_kept_from_a_reload_on_once_it_is_confirmed() {
         assert!(before >= 2, "{before}");
         let less = format!("{all}retention = \"1s\"\nsize_max = \"1 MiB\"\n");
         std::fs::write("/run/less.toml", &less).unwrap();
-        // What is taken away would not come back.
+        // Deleted records could not be restored by a rollback.
         let (good, out, err) = gatun(&["config", "apply", "/run/less.toml", "--yes", "--confirm", "60s"]);
-        let what = "[log]: retention for ever -> 1s: what is older is taken away";
+        let what = "[log]: retention unlimited -> 1s: older records are deleted";
         assert!(good && [&out, &err].iter().any(|text| text.contains(what)), "{out}{err}");
         std::thread::sleep(Duration::from_millis(1_500));
         assert_eq!(segments(), before);
         assert!(gatun(&["config", "rollback", "--yes"]).0);
         let said = daemon.reload(&less, "removed by the retention setting");
-        assert!(said.contains(what) && said.contains("[log]: size_max without bound -> 1.0 MiB"), "{said}");
+        assert!(said.contains(what) && said.contains("[log]: size_max unlimited -> 1.0 MiB"), "{said}");
         let is_gone = || segments() == 0;
         gatun_testkit::wait_until("all segments are gone", Duration::from_secs(10), is_gone).unwrap();
         assert!(ping(&net.client, 1, SERVER, ""));
         let said = daemon.reload(&all, "reload: done");
-        assert!(said.contains("[log]: retention 1s -> for ever"), "{said}");
+        assert!(said.contains("[log]: retention 1s -> unlimited"), "{said}");
         daemon.stop(Signal::TERM);
         assert!(gatun(&["log", "verify", "--store", store]).0);
     });

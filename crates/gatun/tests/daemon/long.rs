@@ -1,4 +1,4 @@
-//! A configuration of many lines is applied while packets flow. `scripts/bench-reload` prints what it takes.
+//! A long configuration is applied under traffic. `scripts/bench-reload` prints the duration.
 
 use crate::harness::{Daemon, in_lab, network, ping};
 use gatun_api::client::Client;
@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 const MAPPINGS: u32 = 100_000;
 
-/// Numbered datagrams, one a millisecond, until it is killed.
+/// Sends numbered datagrams, one per millisecond, until it is killed.
 const SEND: &str = "
 import socket, sys, time
 s = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)
@@ -24,7 +24,7 @@ while True:
     time.sleep(max(0, begin + n / 1000 - time.monotonic()))
 ";
 
-/// Counts them: how many came, how many are missing in between, and the longest time without one, ms.
+/// Prints the number of received datagrams, the number missing in between, and the longest gap in ms.
 const RECEIVE: &str = "
 import socket, time
 s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); s.bind(('', 7777))
@@ -51,7 +51,7 @@ fn config(first: u32) -> String {
     text + "]\n"
 }
 
-/// How many came, how many of those sent meanwhile did not, and the longest time without one in ms.
+/// Number of received datagrams, number of missing ones, and the longest gap in ms.
 fn got() -> Option<(u64, i64, f64)> {
     let text = fs::read_to_string("/run/got").ok()?;
     let mut fields = text.split(' ');
@@ -59,8 +59,8 @@ fn got() -> Option<(u64, i64, f64)> {
 }
 
 #[test]
-fn a_hundred_thousand_lines_are_applied_while_packets_flow_and_none_is_lost() {
-    in_lab("long::a_hundred_thousand_lines_are_applied_while_packets_flow_and_none_is_lost", || {
+fn a_hundred_thousand_lines_are_applied_without_packet_loss() {
+    in_lab("long::a_hundred_thousand_lines_are_applied_without_packet_loss", || {
         let net = network();
         let daemon = Daemon::start(&net, &config(0));
         assert!(ping(&net.client, 2, SERVER, ""));
@@ -75,7 +75,7 @@ fn a_hundred_thousand_lines_are_applied_while_packets_flow_and_none_is_lost() {
             .unwrap();
         };
         later(300);
-        // Half of the mappings go, and as many others come.
+        // Replace half of the mappings.
         let body = serde_json::to_vec(&ConfigText { text: config(MAPPINGS / 2) }).unwrap();
         let begin = Instant::now();
         let plan: ConfigPlan = client.ask("POST", "/v1/config/plan", &body).unwrap();
@@ -86,7 +86,7 @@ fn a_hundred_thousand_lines_are_applied_while_packets_flow_and_none_is_lost() {
         let done: ConfigApplied = client.ask("POST", &target, &body).unwrap();
         let applied = begin.elapsed();
         assert_eq!(done.revision, plan.revision);
-        // One line more, in the midst of them.
+        // Add one line in the middle.
         let one = StaticMap {
             instance: None,
             protocol: None,
@@ -97,7 +97,7 @@ fn a_hundred_thousand_lines_are_applied_while_packets_flow_and_none_is_lost() {
         let edit = MapsEdit { add: Some(vec![one]), remove: None };
         let _: ConfigApplied = client.ask("PATCH", "/v1/maps", &serde_json::to_vec(&edit).unwrap()).unwrap();
         let added = begin.elapsed();
-        // And by SIGHUP, as it was.
+        // Restore the first file by SIGHUP.
         let begin = Instant::now();
         daemon.reload(&config(0), "reload: done");
         let reloaded = begin.elapsed();

@@ -1,4 +1,4 @@
-//! Mappings of a running daemon, as lines of its configuration; and what else it is told and tells beside.
+//! Mappings of a running daemon as lines of its configuration; log level, export and log commands.
 
 use crate::harness::{CREATE, Daemon, NAT64, SIIT, in_lab, network, ping};
 use gatun_api::client::{Client, Error};
@@ -10,7 +10,7 @@ use serde_json::Value;
 use std::fs;
 use std::time::Duration;
 
-/// What it prints, on either stream, and whether it succeeds.
+/// Success of a command, and its output on both streams.
 fn said(args: &str) -> (bool, String) {
     let output = crate::harness::gatun(args.split_whitespace());
     let text = [output.stderr, output.stdout].map(|text| String::from_utf8(text).unwrap()).concat();
@@ -24,8 +24,8 @@ fn json(args: &str) -> Value {
 }
 
 #[test]
-fn a_binding_is_a_line_of_the_file_that_is_added_and_taken_out_while_sessions_go_on() {
-    in_lab("map::a_binding_is_a_line_of_the_file_that_is_added_and_taken_out_while_sessions_go_on", || {
+fn a_binding_is_added_and_removed_in_the_file_while_sessions_continue() {
+    in_lab("map::a_binding_is_added_and_removed_in_the_file_while_sessions_continue", || {
         let net = network();
         let text = format!("# ours\n{CREATE}{NAT64}# the end\n");
         let daemon = Daemon::start(&net, &text);
@@ -40,7 +40,7 @@ fn a_binding_is_a_line_of_the_file_that_is_added_and_taken_out_while_sessions_go
         let (good, text_of) = said(&format!("map add {MAP}"));
         assert!(!good && text_of.contains("--yes") && text_of.contains("1 added, 0 removed"), "{text_of}");
         let (good, text_of) = said(&format!("map add {MAP} --yes"));
-        assert!(good && text_of.contains("and is in /run/gatun-"), "{text_of}");
+        assert!(good && text_of.contains("written to /run/gatun-"), "{text_of}");
         assert!(listed("5003"));
         let on_disk = fs::read_to_string(daemon.file()).unwrap();
         assert!(on_disk.starts_with("# ours\n") && on_disk.ends_with("# the end\n"), "{on_disk}");
@@ -48,7 +48,7 @@ fn a_binding_is_a_line_of_the_file_that_is_added_and_taken_out_while_sessions_go
             on_disk.contains("\"192.0.2.1:5002\" }, { protocol = \"tcp\", inside = \"[2001:db8:1::2]:5003\""),
             "{on_disk}"
         );
-        // A server behind the translator is reached there from outside.
+        // The server behind the translator is reachable from outside.
         let mut server = gatun_testkit::Process::start(net.client.command("socat").args([
             "-u",
             "TCP6-LISTEN:5003",
@@ -78,8 +78,8 @@ fn a_binding_is_a_line_of_the_file_that_is_added_and_taken_out_while_sessions_go
 }
 
 #[test]
-fn an_address_mapping_is_added_and_undone_and_the_log_says_as_much_as_it_is_told_to() {
-    in_lab("map::an_address_mapping_is_added_and_undone_and_the_log_says_as_much_as_it_is_told_to", || {
+fn an_address_mapping_is_rolled_back_and_the_log_level_applies() {
+    in_lab("map::an_address_mapping_is_rolled_back_and_the_log_level_applies", || {
         let net = network();
         let daemon = Daemon::start(&net, &format!("{CREATE}{SIIT}"));
         assert!(ping(&net.client, 1, SERVER, ""));
@@ -87,7 +87,7 @@ fn an_address_mapping_is_added_and_undone_and_the_log_says_as_much_as_it_is_told
         let from = "-I 2001:db8:1::99";
         assert!(!ping(&net.client, 1, SERVER, from));
         let (good, text) = said("map add 2001:db8:1::99 192.0.2.9 --yes --confirm 1m");
-        assert!(good && text.contains("unless: gatun config confirm"), "{text}");
+        assert!(good && text.contains("unless confirmed: gatun config confirm"), "{text}");
         wait_until("the mapping", Duration::from_secs(10), || ping(&net.client, 1, SERVER, from)).unwrap();
         assert!(said("map list --instance siit-1").1.contains("192.0.2.9"));
         let (good, text) = said("map list --instance office");
@@ -95,7 +95,7 @@ fn an_address_mapping_is_added_and_undone_and_the_log_says_as_much_as_it_is_told
             !good && text.contains("unknown instance `office`") && text.contains("instances: siit-1"),
             "{text}"
         );
-        // A page of a list that has changed meanwhile is none.
+        // A page of a list that has changed meanwhile is refused.
         let client = Client::new(gatun_api::SOCKET);
         let page: Page<StaticMap> = client.get("/v1/maps?limit=1").unwrap();
         assert_eq!((page.items.len(), &page.items[0].outside[..]), (1, "192.0.2.1"));
@@ -105,7 +105,7 @@ fn an_address_mapping_is_added_and_undone_and_the_log_says_as_much_as_it_is_told
         assert!(said("config rollback").0 && !said("map list").1.contains("192.0.2.9"));
         assert!(matches!(client.get::<Page<StaticMap>>(&next), Err(Error::Refused(409, _))));
         assert!(!ping(&net.client, 1, SERVER, from) && ping(&net.client, 1, SERVER, "-I 2001:db8:1::2"));
-        // How much is logged, and what of events there is to tell.
+        // Log level, collectors and log.
         assert_eq!(said("log-level"), (true, "info\n".to_owned()));
         assert!(!daemon.stderr().contains("GET /v1/"));
         assert_eq!(said("log-level debug"), (true, "debug\n".to_owned()));

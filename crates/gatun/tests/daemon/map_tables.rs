@@ -1,5 +1,5 @@
-//! Tables of mappings by the API and the command line: replaced as a whole, changed in batches, in the configuration and in the
-//! file that `eam_file` names; and what becomes of both when something goes wrong.
+//! Tables of mappings over the API and the command line: replaced as a whole and changed in batches, in the
+//! configuration and in the file of `eam_file`, also with failures.
 
 use crate::harness::{CREATE, Daemon, in_lab, network, ping};
 use crate::tls::API;
@@ -17,14 +17,14 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 const SOON: Duration = Duration::from_secs(10);
-/// The file of mappings, in another directory than the configuration.
+/// File of mappings, in another directory than the configuration.
 const FILE: &str = "/run/maps/eam.txt";
-/// Its text: the client is 192.0.2.1.
+/// Text of the file: the client is 192.0.2.1.
 const LINES: &str = "# ours\n192.0.2.1 2001:db8:1::2 # the client\n";
 
-/// A stateless instance whose mappings are in the file, and another one.
+/// Configuration of two stateless instances; one has its mappings in the file.
 fn config(more: &str) -> String {
-    // Neighbouring mappings share routes; a million that are none would be the kernel's time.
+    // Neighbouring mappings share routes; a million single routes would take the kernel too long.
     let port = "mtu = 1500\nroutes = [\"192.0.2.0/24\", \"2001:db8:64::/96\"]\n";
     format!(
         "{CREATE}{port}[translator]\nown4 = \"192.0.2.14\"\nown6 = \"2001:db8:ffff::1\"\n[[siit]]\nname = \"dc\"\n\
@@ -62,7 +62,7 @@ fn map(inside: &str, outside: &str) -> StaticMap {
     StaticMap { instance: None, protocol: None, inside: inside.to_owned(), outside: outside.to_owned() }
 }
 
-/// Some mappings: 198.18.0.0 and on to 2001:db8:2::`tag`:0:0 and on.
+/// Mappings of consecutive addresses from 198.18.0.0 to 2001:db8:2::`tag`:0:0.
 fn many(count: u32, tag: u16) -> Vec<StaticMap> {
     let one = |n: u32| {
         map(
@@ -103,9 +103,8 @@ fn said(args: &str) -> (bool, String) {
 }
 
 #[test]
-fn a_table_is_replaced_tried_undone_and_changed_in_batches_and_is_there_after_a_restart() {
-    const NAME: &str =
-        "map_tables::a_table_is_replaced_tried_undone_and_changed_in_batches_and_is_there_after_a_restart";
+fn a_table_is_replaced_rolled_back_edited_and_kept_over_a_restart() {
+    const NAME: &str = "map_tables::a_table_is_replaced_rolled_back_edited_and_kept_over_a_restart";
     in_lab(NAME, || {
         let net = network();
         prepare();
@@ -114,7 +113,7 @@ fn a_table_is_replaced_tried_undone_and_changed_in_batches_and_is_there_after_a_
         let from = |host: u8| format!("-I 2001:db8:1::{host}");
         assert!(ping(&net.client, 1, SERVER, &from(2)) && !ping(&net.client, 1, SERVER, &from(99)));
         let text = running().text;
-        // A preview changes nothing, nor does a question that nobody answers.
+        // A preview changes nothing, and neither does a command without a confirmation.
         fs::write("/run/new.txt", "192.0.2.9 2001:db8:1::99\n").unwrap();
         let (good, said_) = said("map replace /run/new.txt --instance dc");
         assert!(!good && said_.contains("1 added, 1 removed") && said_.contains("--yes"), "{said_}");
@@ -123,9 +122,9 @@ fn a_table_is_replaced_tried_undone_and_changed_in_batches_and_is_there_after_a_
             client().ask("PUT", "/v1/maps/plan?instance=dc", &serde_json::to_vec(&plan).unwrap()).unwrap();
         assert!(plan.applicable && plan.running == running().revision && plan.revision != plan.running);
         assert_eq!((on_disk(), names()), (LINES.to_owned(), vec!["eam.txt".to_owned()]));
-        // Tried: the file is the old one until it is confirmed.
+        // With --confirm, the file stays the old one until the confirmation.
         let (good, said_) = said("map replace /run/new.txt --instance dc --yes --confirm 1m");
-        assert!(good && said_.contains("unless: gatun config confirm"), "{said_}");
+        assert!(good && said_.contains("unless confirmed: gatun config confirm"), "{said_}");
         assert!(ping(&net.client, 2, SERVER, &from(99)) && !ping(&net.client, 1, SERVER, &from(2)));
         assert_eq!(on_disk(), LINES);
         assert_eq!(refusal(patch(vec![map("2001:db8:1::7", "192.0.2.7")], Vec::new())).0, 409);
@@ -133,9 +132,9 @@ fn a_table_is_replaced_tried_undone_and_changed_in_batches_and_is_there_after_a_
         assert!(ping(&net.client, 2, SERVER, &from(2)) && names() == ["eam.txt"]);
         assert!(said("map replace /run/new.txt --instance dc --yes --confirm 1m").0);
         let (good, said_) = said("config confirm");
-        assert!(good && said_.contains("/run/maps/eam.txt is written"), "{said_}");
+        assert!(good && said_.contains("confirmed and written to /run/maps/eam.txt"), "{said_}");
         assert_eq!(on_disk(), "192.0.2.9 2001:db8:1::99\n");
-        // The text before is beside the file; the configuration and its history are what they were.
+        // The previous text is beside the file; the configuration and its history are unchanged.
         assert_eq!(names(), ["eam.txt", "eam.txt.history"]);
         let kept = fs::read_dir("/run/maps/eam.txt.history").unwrap().next().unwrap().unwrap().path();
         assert_eq!(fs::read_to_string(kept).unwrap(), LINES);
@@ -153,11 +152,11 @@ fn a_table_is_replaced_tried_undone_and_changed_in_batches_and_is_there_after_a_
         assert_eq!(past.len(), 1, "a batch is one revision");
         let (_, listed) = said("map list --instance office -o ndjson");
         assert_eq!(listed.lines().count(), 3, "{listed}");
-        // As listed it can be put in again.
+        // The output of `map list` is accepted as input.
         fs::write("/run/listed.json", &listed).unwrap();
         let (good, said_) = said("map replace /run/listed.json --instance office --yes");
         assert!(good && !said_.contains("removed") || said_.contains("nothing changes"), "{said_}");
-        // What the API changed is what the file says: a reload changes nothing, a restart has it.
+        // The file has the changes of the API: a reload changes nothing, and a restart keeps them.
         let (before, text) = (running(), running().text);
         daemon.process.signal(Signal::HUP).unwrap();
         daemon.says("reload: no changes");
@@ -171,8 +170,8 @@ fn a_table_is_replaced_tried_undone_and_changed_in_batches_and_is_there_after_a_
 }
 
 #[test]
-fn what_is_wrong_with_a_table_is_told_with_its_place_and_changes_nothing() {
-    in_lab("map_tables::what_is_wrong_with_a_table_is_told_with_its_place_and_changes_nothing", || {
+fn errors_in_a_table_are_reported_with_their_place_without_a_change() {
+    in_lab("map_tables::errors_in_a_table_are_reported_with_their_place_without_a_change", || {
         let net = network();
         prepare();
         let daemon = Daemon::start(&net, &config(""));
@@ -196,7 +195,7 @@ fn what_is_wrong_with_a_table_is_told_with_its_place_and_changes_nothing() {
             &["mapping 73421 of `maps`: `outside`: \"192.0.2.300\" is not an IPv4 prefix", "203.0.113.5"],
             changed(73_420, map("2001:db8:9::1", "192.0.2.300")),
         );
-        // As many lines as mappings: mapping 73421 is line 73421.
+        // One line per mapping: mapping 73421 is line 73421.
         refused(
             422,
             &["/run/maps/eam.txt:73421:1: error: 11.0.0.5/32 is mapped already", "remove one of the two"],
@@ -249,8 +248,8 @@ fn what_is_wrong_with_a_table_is_told_with_its_place_and_changes_nothing() {
 }
 
 #[test]
-fn of_two_callers_one_is_refused_and_what_an_editor_wrote_is_not_overwritten() {
-    in_lab("map_tables::of_two_callers_one_is_refused_and_what_an_editor_wrote_is_not_overwritten", || {
+fn concurrent_changes_conflict_and_an_edited_file_is_not_overwritten() {
+    in_lab("map_tables::concurrent_changes_conflict_and_an_edited_file_is_not_overwritten", || {
         let net = network();
         prepare();
         let daemon = Daemon::start(&net, &config(""));
@@ -267,13 +266,13 @@ fn of_two_callers_one_is_refused_and_what_an_editor_wrote_is_not_overwritten() {
             let (status, text) = refusal(refused.into_iter().next().unwrap());
             assert!(status == 409 && text.contains("the configuration changed meanwhile"), "{text}");
         }
-        // Without a revision, each is done after the other.
+        // Without a revision, both changes are made one after the other.
         put(&of_dc(), many(3, 90)).unwrap();
         let edited = format!("{}192.0.2.77 2001:db8::77\n", on_disk());
         fs::write(FILE, &edited).unwrap();
         let (status, text) = refusal(put(&of_dc(), many(4, 91)));
         assert!(status == 409 && text.contains("/run/maps/eam.txt has changed since"), "{text}");
-        // Nor does a change of another table bring in what has not been read.
+        // A change of another table does not load the edited file.
         let (status, text) = refusal(put(&[("instance", "office".to_owned())], Vec::new()));
         assert!(status == 409 && text.contains("/run/maps/eam.txt has changed since"), "{text}");
         assert_eq!(on_disk(), edited);
@@ -287,8 +286,8 @@ fn of_two_callers_one_is_refused_and_what_an_editor_wrote_is_not_overwritten() {
 }
 
 #[test]
-fn a_full_disk_and_a_read_only_directory_are_told_and_nothing_changes() {
-    in_lab("map_tables::a_full_disk_and_a_read_only_directory_are_told_and_nothing_changes", || {
+fn a_full_disk_and_a_read_only_directory_are_reported_without_a_change() {
+    in_lab("map_tables::a_full_disk_and_a_read_only_directory_are_reported_without_a_change", || {
         let net = network();
         fs::create_dir("/run/maps").unwrap();
         gatun_testkit::run(Command::new("mount").args("-t tmpfs -o size=64k tmpfs /run/maps".split(' ')))
@@ -320,45 +319,37 @@ fn a_full_disk_and_a_read_only_directory_are_told_and_nothing_changes() {
 }
 
 #[test]
-fn killed_at_any_moment_of_a_replacement_the_file_is_the_old_or_the_new_one_as_a_whole() {
-    in_lab(
-        "map_tables::killed_at_any_moment_of_a_replacement_the_file_is_the_old_or_the_new_one_as_a_whole",
-        || {
-            let net = network();
-            prepare();
-            let mut daemon = Daemon::start(&net, &config(""));
-            let mut now = on_disk();
-            let mut outcomes = [0, 0];
-            for n in 1..=12u16 {
-                let pid = rustix::process::Pid::from_raw(daemon.process.id().cast_signed()).unwrap();
-                let new = many(5000, n);
-                let text = new.iter().fold(String::new(), |mut text, map| {
-                    writeln!(text, "{} {}", map.outside, map.inside).unwrap();
-                    text
-                });
-                let acknowledged = std::thread::scope(|scope| {
-                    let replaced = scope.spawn(|| put(&of_dc(), new).is_ok());
-                    std::thread::sleep(Duration::from_millis(8 * u64::from(n)));
-                    rustix::process::kill_process(pid, Signal::KILL).unwrap();
-                    replaced.join().unwrap()
-                });
-                daemon.process.wait(SOON).unwrap();
-                let there = on_disk();
-                assert!(
-                    there == text || (!acknowledged && there == now),
-                    "{n}: {} lines",
-                    there.lines().count()
-                );
-                outcomes[usize::from(there == text)] += 1;
-                now = there;
-                daemon = Daemon::start(&net, &config(""));
-                wait_until("a tidy directory", SOON, || !names().contains(&".eam.txt.new".to_owned()))
-                    .unwrap();
-            }
-            println!("replaced or not when killed: {outcomes:?}");
-            daemon.stop(Signal::TERM);
-        },
-    );
+fn a_daemon_killed_during_a_replacement_leaves_a_whole_file() {
+    in_lab("map_tables::a_daemon_killed_during_a_replacement_leaves_a_whole_file", || {
+        let net = network();
+        prepare();
+        let mut daemon = Daemon::start(&net, &config(""));
+        let mut now = on_disk();
+        let mut outcomes = [0, 0];
+        for n in 1..=12u16 {
+            let pid = rustix::process::Pid::from_raw(daemon.process.id().cast_signed()).unwrap();
+            let new = many(5000, n);
+            let text = new.iter().fold(String::new(), |mut text, map| {
+                writeln!(text, "{} {}", map.outside, map.inside).unwrap();
+                text
+            });
+            let acknowledged = std::thread::scope(|scope| {
+                let replaced = scope.spawn(|| put(&of_dc(), new).is_ok());
+                std::thread::sleep(Duration::from_millis(8 * u64::from(n)));
+                rustix::process::kill_process(pid, Signal::KILL).unwrap();
+                replaced.join().unwrap()
+            });
+            daemon.process.wait(SOON).unwrap();
+            let there = on_disk();
+            assert!(there == text || (!acknowledged && there == now), "{n}: {} lines", there.lines().count());
+            outcomes[usize::from(there == text)] += 1;
+            now = there;
+            daemon = Daemon::start(&net, &config(""));
+            wait_until("a tidy directory", SOON, || !names().contains(&".eam.txt.new".to_owned())).unwrap();
+        }
+        println!("replaced or not when killed: {outcomes:?}");
+        daemon.stop(Signal::TERM);
+    });
 }
 
 #[test]
@@ -385,7 +376,7 @@ fn a_million_mappings_are_replaced_within_seconds_from_another_host_too() {
         let begin = Instant::now();
         patch(vec![map("2001:db8:9::1", "192.0.2.50")], vec![map("2001:db8:2::1:0:0", "11.0.0.0")]).unwrap();
         let edited = begin.elapsed();
-        // From the client, over TLS, by the command: previewed, then done.
+        // From the client, over TLS, by the command: preview, then apply.
         let lines = on_disk().replace("2001:db8:2::1:", "2001:db8:2::2:");
         fs::write("/run/million.txt", &lines).unwrap();
         let begin = Instant::now();
@@ -402,7 +393,7 @@ fn a_million_mappings_are_replaced_within_seconds_from_another_host_too() {
         println!(
             "{MAPPINGS} mappings replaced in {replaced:.1?}, two changed in {edited:.1?}, previewed and replaced from another host in {by_command:.1?}"
         );
-        // Seconds, on a busy machine and without the release build's optimisation too.
+        // Seconds, even on a busy machine without optimisation.
         assert!(replaced < Duration::from_secs(60), "{replaced:?}");
         assert!(ping(&net.client, 2, SERVER, ""));
         daemon.stop(Signal::TERM);

@@ -1,5 +1,5 @@
-//! All memory is a daemon's before its first packet, and is as much as `gatun check` says; where it cannot be had, nothing
-//! begins.
+//! A daemon allocates all memory before its first packet, as much as `gatun check` predicts. Without that
+//! memory it does not start.
 
 use crate::harness::{CREATE, Daemon, NAT64, SIIT, in_lab, network, ping};
 use gatun_testkit::Topology;
@@ -12,7 +12,7 @@ use std::process::{Command, Output};
 
 const STATE: &str = "/run/gatun/state";
 
-/// Bytes that are the daemon's alone: its own memory, huge pages set aside, and its files in memory.
+/// Bytes used by the daemon alone: private memory, reserved huge pages, and its files in memory.
 fn taken(pid: u32) -> u64 {
     let text = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).unwrap();
     let value = |name: &str| -> u64 {
@@ -22,7 +22,7 @@ fn taken(pid: u32) -> u64 {
     value("Anonymous:") + value("Private_Hugetlb:") + files()
 }
 
-/// Bytes of memory of the files that sessions are kept in.
+/// Bytes of memory of the session files.
 fn files() -> u64 {
     let entries = fs::read_dir(STATE).map(|all| all.flatten().collect::<Vec<_>>()).unwrap_or_default();
     entries.iter().map(|entry| entry.metadata().unwrap().blocks() * 512).sum()
@@ -32,14 +32,14 @@ fn gatun(net: &Topology, args: &[&str]) -> Output {
     net.translator.command(env!("CARGO_BIN_EXE_gatun")).args(args).output().unwrap()
 }
 
-/// Bytes that `gatun check` says.
+/// Bytes that `gatun check` predicts.
 fn said(net: &Topology, file: &str) -> u64 {
     let output = gatun(net, &["check", "--json", file]);
     let json: Value = serde_json::from_slice(&output.stdout).unwrap();
     json["summary"]["memory_bytes"].as_u64().unwrap()
 }
 
-/// Whether they differ by no more than 2 %, or 2 MiB where all is small.
+/// True if they differ by at most 2 %, or by 2 MiB if they are small.
 fn agree(said: u64, taken: u64) -> bool {
     said.abs_diff(taken) <= (said / 50).max(2 << 20)
 }
@@ -61,8 +61,8 @@ fn configurations() -> Vec<(&'static str, String)> {
 }
 
 #[test]
-fn what_check_says_is_taken_before_a_daemon_is_ready() {
-    in_lab("memory::what_check_says_is_taken_before_a_daemon_is_ready", || {
+fn a_ready_daemon_uses_the_memory_that_check_predicts() {
+    in_lab("memory::a_ready_daemon_uses_the_memory_that_check_predicts", || {
         let net = network();
         let mut wrong = Vec::new();
         for (name, config) in configurations() {
@@ -76,7 +76,7 @@ fn what_check_says_is_taken_before_a_daemon_is_ready() {
             assert!(logged.contains("memory: ") && logged.contains(" on small pages"), "{logged}");
             daemon.stop(Signal::TERM);
             assert!(files() < 5 << 20, "{name}: {} bytes are left", files());
-            // The next one is the first.
+            // The next daemon starts without sessions.
             fs::read_dir(STATE)
                 .into_iter()
                 .flatten()
@@ -88,8 +88,8 @@ fn what_check_says_is_taken_before_a_daemon_is_ready() {
 }
 
 #[test]
-fn a_daemon_after_a_killed_one_has_no_more_memory_than_the_first() {
-    in_lab("memory::a_daemon_after_a_killed_one_has_no_more_memory_than_the_first", || {
+fn a_daemon_after_a_killed_one_uses_no_more_memory() {
+    in_lab("memory::a_daemon_after_a_killed_one_uses_no_more_memory", || {
         let net = network();
         let config = format!("{CREATE}{NAT64}");
         let mut first = Daemon::start(&net, &config);
@@ -111,10 +111,10 @@ fn a_daemon_after_a_killed_one_has_no_more_memory_than_the_first() {
     });
 }
 
-/// Programs that a daemon is started by: it may mount nothing then, and finds memory as it is.
+/// Wrapper for the daemon: it may not mount, so it uses the existing file system.
 const WITHOUT_MOUNTING: &[&str] = &["setpriv", "--bounding-set=-sys_admin", "--inh-caps=-sys_admin"];
 
-/// A tmpfs of so many KiB at /run/small.
+/// Mounts a tmpfs of `kib` KiB at /run/small.
 fn small_memory(kib: u32) {
     fs::create_dir_all("/run/small").unwrap();
     let options = format!("size={kib}k,mode=700");
@@ -122,22 +122,22 @@ fn small_memory(kib: u32) {
         .unwrap();
 }
 
-/// Lets a daemon end that cannot start, and gives what it said.
+/// Runs a daemon that cannot start, and returns its messages.
 fn refused(net: &Topology, wrapper: &[&str], config: &str) -> String {
     let ended = Daemon::spawn_under(net, wrapper, config).wait();
     assert!(!ended.success, "{}", ended.stderr);
     ended.stderr
 }
 
-/// The number behind these words.
+/// Number after these words.
 fn number_behind(text: &str, words: &str) -> u32 {
     let (_, rest) = text.split_once(words).unwrap_or_else(|| panic!("no '{words}' in {text}"));
     rest.split(|c: char| !c.is_ascii_digit()).next().unwrap().parse().unwrap()
 }
 
 #[test]
-fn a_daemon_whose_sessions_have_no_room_says_how_many_would_have() {
-    in_lab("memory::a_daemon_whose_sessions_have_no_room_says_how_many_would_have", || {
+fn a_daemon_without_memory_for_its_sessions_names_the_possible_number() {
+    in_lab("memory::a_daemon_without_memory_for_its_sessions_names_the_possible_number", || {
         let net = network();
         small_memory(8 << 10);
         let state = "[state]\ndirectory = \"/run/small/state\"\n";
@@ -157,8 +157,8 @@ fn a_daemon_whose_sessions_have_no_room_says_how_many_would_have() {
 }
 
 #[test]
-fn a_daemon_that_a_limit_keeps_from_its_memory_says_what_would_fit() {
-    in_lab("memory::a_daemon_that_a_limit_keeps_from_its_memory_says_what_would_fit", || {
+fn a_daemon_above_a_memory_limit_names_the_possible_number() {
+    in_lab("memory::a_daemon_above_a_memory_limit_names_the_possible_number", || {
         let net = network();
         let config = |sessions: u32| format!("{CREATE}{NAT64}[limits]\nsessions_max = {sessions}\n");
         let said = refused(&net, &["prlimit", "--data=1000000000"], &config(20_000_000));
@@ -168,7 +168,7 @@ fn a_daemon_that_a_limit_keeps_from_its_memory_says_what_would_fit() {
     });
 }
 
-/// Fills a file system to its last byte.
+/// Fills a file system.
 fn fill(directory: &str) {
     let path = format!("{directory}/full");
     let output = Command::new("dd").args(["if=/dev/zero", "bs=64k", &format!("of={path}")]).output().unwrap();
@@ -177,8 +177,8 @@ fn fill(directory: &str) {
 }
 
 #[test]
-fn sessions_go_on_where_their_file_system_is_full() {
-    in_lab("memory::sessions_go_on_where_their_file_system_is_full", || {
+fn sessions_continue_on_a_full_file_system() {
+    in_lab("memory::sessions_continue_on_a_full_file_system", || {
         let net = network();
         let daemon = Daemon::start(&net, &format!("{CREATE}{NAT64}"));
         fill(STATE);
@@ -195,7 +195,7 @@ for port in range(20000, 20300):
     });
 }
 
-/// A snapshot without sessions, of so many workers.
+/// Snapshot of `workers` workers without sessions.
 fn snapshot(workers: u32) -> String {
     format!(
         "{{\"gatun_snapshot\":1,\"names\":{{\"generation\":0,\"workers\":{workers},\"instances\":[],\
@@ -204,8 +204,8 @@ fn snapshot(workers: u32) -> String {
 }
 
 #[test]
-fn a_snapshot_of_more_workers_than_there_can_be_or_without_room_is_refused() {
-    in_lab("memory::a_snapshot_of_more_workers_than_there_can_be_or_without_room_is_refused", || {
+fn a_snapshot_of_too_many_workers_or_without_space_is_refused() {
+    in_lab("memory::a_snapshot_of_too_many_workers_or_without_space_is_refused", || {
         let net = network();
         small_memory(4 << 10);
         let load = |workers: u32| {
@@ -219,7 +219,7 @@ fn a_snapshot_of_more_workers_than_there_can_be_or_without_room_is_refused() {
         let (code, said) = load(65_535);
         assert_eq!(code, Some(1), "{said}");
         assert!(said.contains("invalid snapshot: 65535 workers, at most 256 are possible"), "{said}");
-        // Each worker's file is 2 MiB and some more.
+        // Each worker's file is slightly larger than 2 MiB.
         assert_eq!(load(1).0, Some(0));
         let before = fs::read_to_string("/run/small/state/names.json").unwrap();
         let (code, said) = load(200);

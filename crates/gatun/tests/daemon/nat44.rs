@@ -1,4 +1,4 @@
-//! NAT44 between the kernel's own stacks, beside the kernel's own masquerading.
+//! NAT44 between kernel stacks, compared with the kernel's masquerading.
 //!
 //! ```text
 //!   client  100.64.0.2 --- translator --- server 198.51.100.2, and 203.0.113.2 behind the router
@@ -27,7 +27,7 @@ static = [
 ]
 "#;
 
-/// The lab's network with private IPv4 for the client, and a second client.
+/// Lab network with private IPv4 for the client, and with a second client.
 pub(crate) fn private() -> (Topology, Namespace) {
     let net = network();
     let second = Namespace::new("client2").unwrap();
@@ -40,10 +40,10 @@ pub(crate) fn private() -> (Topology, Namespace) {
     (net, second)
 }
 
-/// What comes from inside goes to the device, what comes from the device where it belongs.
+/// Sends packets from inside to the device; packets from the device follow the main table.
 pub(crate) fn steer(net: &Topology) {
-    // The translator's kernel is a router too: its own errors about what came from the device go into the device
-    // and come back, from an address of its own.
+    // The translator's kernel is a router too. Its ICMP errors about packets from the device go into the
+    // device and return, with an address of the kernel as source.
     net.translator.sysctl("net.ipv4.conf.nat64.accept_local", "1").unwrap();
     net.translator.ip("rule add priority 100 iif nat64 lookup main").unwrap();
     net.translator.ip("rule add priority 101 from 100.64.0.0/10 lookup 4464").unwrap();
@@ -57,7 +57,7 @@ fn ping4(from: &Namespace, to: &str, flags: &str) -> String {
     String::from_utf8_lossy(&out.stdout).into_owned()
 }
 
-/// A datagram from one host is answered by another with what it says and where from it came.
+/// Sends a datagram; the other host answers with its payload and its source.
 fn udp_exchange(from: &Namespace, to: &Namespace, listen: u16, target: &str) -> String {
     let serve = format!(
         "import socket\ns=socket.socket(socket.AF_INET,socket.SOCK_DGRAM)\ns.bind(('',{listen}))\ns.settimeout(9)\nd,a=s.recvfrom(9000)\ns.sendto(d+b' from '+a[0].encode(),a)"
@@ -76,7 +76,7 @@ fn udp_exchange(from: &Namespace, to: &Namespace, listen: u16, target: &str) -> 
     answer.trim().to_owned()
 }
 
-/// What a user sees through a translator; `hops` of them lie between the client and the router.
+/// Observations of a user behind a translator, with `hops` hops between the client and the router.
 fn observe(net: &Topology, hops: u32) -> Vec<(&'static str, String)> {
     let received = |out: &str| out.lines().find(|l| l.contains("received")).unwrap_or("").to_owned();
     let received = |out: String| received(&out).split(", time").next().unwrap_or("").to_owned();
@@ -117,7 +117,7 @@ fn a_client_sees_what_it_sees_behind_the_kernels_masquerading() {
 
         let daemon = Daemon::start(&net, &format!("{CREATE}{NAT44}"));
         steer(&net);
-        // The kernel, the translator, and the kernel again.
+        // The hops are the kernel, the translator, and the kernel again.
         let seen = observe(&net, 4);
         match peer {
             Some(peer) => assert_eq!(seen, peer),
@@ -145,7 +145,7 @@ fn clients_meet_at_their_public_address_and_exempt_packets_pass() {
         let exempt = udp_exchange(&net.client, &net.server, 9, "198.51.100.2");
         assert_eq!(exempt, "3016  from 100.64.0.2 by 198.51.100.2 9");
         let ended = daemon.stop(Signal::TERM);
-        assert!(counter(&ended.stdout, "of these turned round inside") > 100, "{}", ended.stdout);
+        assert!(counter(&ended.stdout, "of these hairpinned") > 100, "{}", ended.stdout);
         assert!(counter(&ended.stdout, "not for the translator") >= 1, "{}", ended.stdout);
     });
 }

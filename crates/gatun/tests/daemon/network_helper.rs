@@ -1,4 +1,4 @@
-//! The network helper: the one process that keeps a capability, and what it can be asked for.
+//! Network helper: the only process that keeps a capability, and the requests that it accepts.
 
 use crate::harness::{CREATE, Daemon, NAT64, in_lab, network, ping, status_line};
 use gatun_api::client::Client;
@@ -16,16 +16,16 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// No capability, in /proc/PID/status.
+/// Empty capability set in /proc/PID/status.
 const NONE: &str = "0000000000000000";
 /// CAP_NET_ADMIN alone, in /proc/PID/status.
 const NET_ADMIN: &str = "0000000000001000";
 
-/// The helper of a daemon: its only child.
+/// Helper of a daemon: its only child.
 fn helper_of(pid: u32) -> u32 {
     let processes = fs::read_dir("/proc").unwrap().filter_map(|entry| {
         let process: u32 = entry.unwrap().file_name().to_string_lossy().parse().ok()?;
-        // The parent is the second field behind the name.
+        // The parent is the second field after the name.
         let stat = fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
         let parent: u32 = stat.rsplit(')').next()?.split_whitespace().nth(1)?.parse().ok()?;
         (parent == pid).then_some(process)
@@ -57,8 +57,8 @@ fn status() -> Status {
 }
 
 #[test]
-fn it_keeps_one_capability_and_no_file_and_is_gone_with_the_daemon() {
-    in_lab("network_helper::it_keeps_one_capability_and_no_file_and_is_gone_with_the_daemon", || {
+fn the_helper_keeps_one_capability_and_no_file_and_ends_with_the_daemon() {
+    in_lab("network_helper::the_helper_keeps_one_capability_and_no_file_and_ends_with_the_daemon", || {
         let net = network();
         for (port, wanted) in [("", NET_ADMIN), ("routes = false\n", NONE)] {
             for end in [Signal::TERM, Signal::KILL] {
@@ -72,18 +72,19 @@ fn it_keeps_one_capability_and_no_file_and_is_gone_with_the_daemon() {
                 for (line, wanted) in [("NoNewPrivs", "1"), ("Seccomp", "2"), ("Threads", "1")] {
                     assert_eq!(status_line(helper, line), wanted, "{line}");
                 }
-                // The channel, netlink sockets, and what these tests were started with: no file of the daemon's.
+                // The channel, netlink sockets, and descriptors inherited from the test: no file of the
+                // daemon.
                 for fd in fs::read_dir(format!("/proc/{helper}/fd")).unwrap() {
                     let target = fs::read_link(fd.unwrap().path()).unwrap();
                     let is_file = target.is_absolute() && target != Path::new("/dev/null");
                     let is_log = target.file_name().is_some_and(|name| name == "err");
                     assert!(!is_file || is_log, "{}", target.display());
                 }
-                // Signals for the daemon, which a terminal or systemd sends to all of its processes.
+                // Signals that a terminal or systemd sends to all processes of the daemon.
                 for signal in [Signal::TERM, Signal::INT, Signal::HUP, Signal::USR1] {
                     kill(helper, signal);
                 }
-                // Without routes, no packet comes.
+                // Without routes, no packet arrives.
                 assert!(wanted == NONE || ping(&net.client, 1, SERVER, ""));
                 assert!(runs(helper), "{}", daemon.stderr());
                 daemon.process.signal(end).unwrap();
@@ -95,8 +96,8 @@ fn it_keeps_one_capability_and_no_file_and_is_gone_with_the_daemon() {
 }
 
 #[test]
-fn where_it_ends_packets_go_on_and_whoever_looks_is_told() {
-    in_lab("network_helper::where_it_ends_packets_go_on_and_whoever_looks_is_told", || {
+fn packets_continue_without_the_helper_and_its_end_is_reported() {
+    in_lab("network_helper::packets_continue_without_the_helper_and_its_end_is_reported", || {
         let net = network();
         let daemon = Daemon::start(&net, &format!("{CREATE}{NAT64}"));
         assert_eq!(status().troubles, []);
@@ -104,7 +105,7 @@ fn where_it_ends_packets_go_on_and_whoever_looks_is_told() {
         kill(helper, Signal::KILL);
         let said = daemon.says("the network helper has ended");
         assert!(said.contains("signal: 9") && said.contains("restart gatun"), "{said}");
-        // Not even its remains are left.
+        // No zombie is left.
         until("it is reaped", || !fs::exists(format!("/proc/{helper}")).unwrap());
         assert!(ping(&net.client, 3, SERVER, ""));
         let troubles = status().troubles;
@@ -114,16 +115,16 @@ fn where_it_ends_packets_go_on_and_whoever_looks_is_told() {
         let doctor = net.translator.command(env!("CARGO_BIN_EXE_gatun")).arg("doctor").output().unwrap();
         let doctor = String::from_utf8(doctor.stdout).unwrap();
         assert!(doctor.contains("network helper has ended"), "{doctor}");
-        // A reload that needs it says what did not happen, and the rest of it does.
+        // A reload that needs the helper reports the missing part and applies the rest.
         let more = "routes = [\"64:ff9b::/96\", \"203.0.113.0/24\", \"198.18.0.0/15\"]\n";
-        let said = daemon.reload(&format!("{CREATE}{more}{NAT64}"), "stay as they were");
+        let said = daemon.reload(&format!("{CREATE}{more}{NAT64}"), "are unchanged");
         assert!(said.contains("the network helper does not answer"), "{said}");
         assert!(ping(&net.client, 1, SERVER, ""));
         daemon.stop(Signal::TERM);
     });
 }
 
-/// A helper whose daemon is this test: what code in a worker could send it.
+/// Helper with this test as its daemon; the test sends what code in a worker could send.
 struct Asked {
     child: Child,
     channel: OwnedFd,
@@ -139,7 +140,7 @@ impl Asked {
         Asked { child, channel }
     }
 
-    /// One that has started, for the device `nat64`.
+    /// Started helper for the device `nat64`.
     fn started(net: &Topology) -> Asked {
         let asked = Asked::new(net);
         for message in [
@@ -155,7 +156,7 @@ impl Asked {
     }
 
     fn say(&self, message: &str) {
-        // Where the helper has ended by now, `hear` says why.
+        // If the helper has ended, `hear` reports the reason.
         let _ = send(&self.channel, message.as_bytes(), SendFlags::NOSIGNAL);
     }
 
@@ -165,7 +166,7 @@ impl Asked {
         String::from_utf8(bytes[..len].to_vec()).unwrap()
     }
 
-    /// Whether it has ended because of what it was told.
+    /// Waits for the helper to end because of a request, and returns its message.
     fn refuses(mut self) -> String {
         let why = self.hear();
         assert!(why.contains("Failed"), "{why}");
@@ -175,14 +176,14 @@ impl Asked {
 }
 
 #[test]
-fn code_in_a_worker_can_ask_it_for_routes_of_its_own_device_alone() {
-    in_lab("network_helper::code_in_a_worker_can_ask_it_for_routes_of_its_own_device_alone", || {
+fn a_worker_can_only_request_routes_of_its_own_device() {
+    in_lab("network_helper::a_worker_can_only_request_routes_of_its_own_device", || {
         let net = network();
         net.translator.ip("tuntap add dev nat64 mode tun").unwrap();
         net.translator.ip("link set nat64 up").unwrap();
         let routes = || net.translator.run("ip route").unwrap();
         let before = routes();
-        // What is legal: routes of the device that it was started for, and only to networks of which the host has none.
+        // Allowed: routes of its own device, to networks without a host route.
         let asked = Asked::started(&net);
         asked.say(r#"{"Prefixes":{"device":0,"routes":true,"prefixes":[["198.19.0.0",16]]}}"#);
         asked.say(r#"{"Apply":{"device":0}}"#);
@@ -193,7 +194,7 @@ fn code_in_a_worker_can_ask_it_for_routes_of_its_own_device_alone() {
         let why = asked.hear();
         assert!(why.contains("precede_routes") && why.contains("198.51.100.0/24"), "{why}");
         drop(asked);
-        // Another device, another user, another mode: too late.
+        // Another device, user or mode is refused after start.
         for message in [
             r#"{"Device":{"name":"inside","precede_routes":true}}"#,
             r#"{"Begin":{"user":[0,0],"sandboxed":false}}"#,
@@ -208,7 +209,7 @@ fn code_in_a_worker_can_ask_it_for_routes_of_its_own_device_alone() {
             asked.say(message);
             asked.refuses();
         }
-        // A device that is no TUN device is none of Gatun's.
+        // Gatun only uses TUN devices.
         let asked = Asked::new(&net);
         for message in [
             r#"{"Begin":{"user":null,"sandboxed":true}}"#,
@@ -218,14 +219,14 @@ fn code_in_a_worker_can_ask_it_for_routes_of_its_own_device_alone() {
             asked.say(message);
         }
         assert!(asked.refuses().contains("inside"));
-        // Of all that, the host's own routes have seen nothing.
+        // The host's routes are unchanged.
         let now = routes();
         assert!(before.lines().all(|route| now.contains(route.trim())), "{before} {now}");
     });
 }
 
 #[test]
-fn by_hand_it_does_nothing() {
+fn the_helper_does_nothing_when_started_by_hand() {
     let (_ours, stream) = UnixStream::pair().unwrap();
     for stdin in [Stdio::null(), Stdio::from(OwnedFd::from(stream))] {
         let output =

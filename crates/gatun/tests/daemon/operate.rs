@@ -1,4 +1,4 @@
-//! What an operator does with a running daemon beside reading its lists.
+//! Commands for a running daemon: explain, doctor, events, top, trace and drain.
 
 use crate::harness::{CREATE, Daemon, NAT64, in_lab, network, ping};
 use gatun_testkit::topology::{CLIENT, SERVER, SERVER4};
@@ -14,7 +14,7 @@ pub(crate) fn gatun(args: &str) -> Output {
     crate::harness::gatun(args.split_whitespace())
 }
 
-/// What it prints, and its exit status.
+/// Output and exit status of a command.
 fn said(args: &str) -> (String, i32) {
     let output = gatun(args);
     let err = String::from_utf8(output.stderr).unwrap();
@@ -28,8 +28,8 @@ fn json(args: &str) -> Value {
 }
 
 #[test]
-fn explain_foretells_what_then_happens_and_leaves_no_trace() {
-    in_lab("operate::explain_foretells_what_then_happens_and_leaves_no_trace", || {
+fn explain_predicts_the_fate_and_changes_nothing() {
+    in_lab("operate::explain_predicts_the_fate_and_changes_nothing", || {
         let net = network();
         let daemon = Daemon::start(&net, &format!("{CREATE}{NAT64}[limits]\nsessions_per_subscriber = 1\n"));
         let question = format!("explain {CLIENT} {SERVER4} icmp");
@@ -47,11 +47,11 @@ fn explain_foretells_what_then_happens_and_leaves_no_trace() {
         let (text, code) = said(&format!("explain {SERVER4}:5 192.0.2.1:5002 tcp"));
         assert!(code == 0 && text.contains("-> [2001:db8:1::2]:5002"), "{text}");
         assert_eq!(json("show status")["sessions"], 0);
-        // A packet that nobody here sent may come between.
+        // An unrelated packet may arrive in between.
         let is_same = || said("drops").0 == said("show drops").0;
         gatun_testkit::wait_until("the same answer", std::time::Duration::from_secs(5), is_same).unwrap();
         assert!(ping(&net.client, 1, SERVER, ""));
-        // Now there is one session, and no other may be.
+        // One session exists, and the limit allows no other.
         let told = json(&question);
         assert_eq!((&told["fate"], &told["reason"]), (&"dropped".into(), &"sub_sess_quota".into()), "{told}");
         assert_eq!(told["answer"], serde_json::json!({ "kind": 1, "code": 1, "mtu": null }));
@@ -71,14 +71,14 @@ fn explain_foretells_what_then_happens_and_leaves_no_trace() {
             drops.contains("sub_sess_quota") && drops.contains("limits.sessions_per_subscriber"),
             "{drops}"
         );
-        // What comes from outside to nobody.
+        // Packets from outside to a port without a binding.
         assert_eq!(json(&format!("explain {SERVER4}:5 192.0.2.1:5003 udp"))["reason"], "no_bib");
         assert_eq!(json(&format!("explain {SERVER4}:5 192.0.2.1:5003 tcp"))["fate"], "held");
         daemon.stop(Signal::TERM);
     });
 }
 
-/// What the doctor finds in the translator's namespace: a line for each check that went wrong, and its exit status.
+/// Problems that the doctor finds in the translator's namespace, one per line, and its exit status.
 pub(crate) fn doctor(net: &Topology, args: &str) -> (Vec<String>, i32) {
     let output = net.translator.command(BIN).arg("doctor").args(args.split_whitespace()).output().unwrap();
     let (out, err) = (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap());
@@ -87,7 +87,7 @@ pub(crate) fn doctor(net: &Topology, args: &str) -> (Vec<String>, i32) {
     (wrong, output.status.code().unwrap())
 }
 
-/// Breaks something, looks for what the doctor says of it, and mends it.
+/// Breaks something, expects a finding of the doctor, and repairs it.
 fn broken(net: &Topology, broken: &str, mended: &str, says: &str) {
     net.translator.run(broken).unwrap();
     let (wrong, code) = doctor(net, "");
@@ -97,10 +97,10 @@ fn broken(net: &Topology, broken: &str, mended: &str, says: &str) {
 }
 
 #[test]
-fn the_doctor_finds_each_thing_that_was_broken_on_purpose() {
-    in_lab("operate::the_doctor_finds_each_thing_that_was_broken_on_purpose", || {
+fn the_doctor_reports_each_injected_fault() {
+    in_lab("operate::the_doctor_reports_each_injected_fault", || {
         let net = network();
-        // Before there is a daemon.
+        // Without a daemon.
         let file = "/run/gatun-doctor.toml";
         std::fs::write(file, format!("{CREATE}{NAT64}")).unwrap();
         assert_eq!(doctor(&net, file), (vec![], 0));
@@ -140,7 +140,7 @@ fn the_doctor_finds_each_thing_that_was_broken_on_purpose() {
         );
         broken(
             &net,
-            // One that is only deleted is set again.
+            // Gatun restores a route that is only deleted.
             "ip -6 route add unreachable 2001:db8:64::/96 metric 1",
             "ip -6 route del unreachable 2001:db8:64::/96 metric 1",
             "traffic to 2001:db8:64::/96 goes nowhere",
@@ -169,8 +169,8 @@ fn the_doctor_finds_each_thing_that_was_broken_on_purpose() {
 }
 
 #[test]
-fn the_doctor_asks_a_name_server_whether_it_is_a_dns64_for_our_prefix() {
-    in_lab("operate::the_doctor_asks_a_name_server_whether_it_is_a_dns64_for_our_prefix", || {
+fn the_doctor_checks_a_name_server_for_dns64() {
+    in_lab("operate::the_doctor_checks_a_name_server_for_dns64", || {
         const SERVER: &str = "
 import socket, sys
 s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
@@ -215,7 +215,7 @@ while True:
     });
 }
 
-/// Waits until a file has what is sought.
+/// Waits until a file contains `part`.
 fn wait_for(path: &str, part: &str) -> String {
     let deadline = Instant::now() + Duration::from_secs(10);
     loop {
@@ -236,8 +236,8 @@ fn started(args: &str, file: &str) -> Process {
 }
 
 #[test]
-fn events_are_followed_as_they_happen_and_top_shows_rates_and_subscribers() {
-    in_lab("operate::events_are_followed_as_they_happen_and_top_shows_rates_and_subscribers", || {
+fn events_are_followed_and_top_shows_rates_and_subscribers() {
+    in_lab("operate::events_are_followed_and_top_shows_rates_and_subscribers", || {
         let net = network();
         let daemon = Daemon::start(&net, &format!("{CREATE}{NAT64}"));
         let refused = gatun("show events --follow");
@@ -249,7 +249,7 @@ fn events_are_followed_as_they_happen_and_top_shows_rates_and_subscribers() {
         let daemon = Daemon::start(&net, &format!("{CREATE}{NAT64}{events}"));
         let first = started("show events --follow", "/run/followed");
         let second = started("show events --follow -o ndjson", "/run/followed.json");
-        // Both have to be there before anything happens: what was before is not told.
+        // Both have to be connected before the events: earlier events are not sent.
         let deadline = Instant::now() + Duration::from_secs(10);
         while !["/run/followed", "/run/followed.json"]
             .iter()
@@ -263,7 +263,7 @@ fn events_are_followed_as_they_happen_and_top_shows_rates_and_subscribers() {
         let json = wait_for("/run/followed.json", "session_created");
         let line: Value = serde_json::from_str(json.lines().next().unwrap()).unwrap();
         assert_eq!((&line["instance"], &line["worker"]), (&"lab".into(), &0.into()), "{line}");
-        // The same is logged.
+        // The log has the same events.
         wait_for("/run/events", json.lines().next().unwrap());
         drop((first, second));
         let top = said("top --once").0;
@@ -277,8 +277,8 @@ fn events_are_followed_as_they_happen_and_top_shows_rates_and_subscribers() {
 }
 
 #[test]
-fn a_trace_has_packets_before_and_after_and_ends_by_itself() {
-    in_lab("operate::a_trace_has_packets_before_and_after_and_ends_by_itself", || {
+fn a_trace_has_packets_before_and_after_translation_and_ends() {
+    in_lab("operate::a_trace_has_packets_before_and_after_translation_and_ends", || {
         let net = network();
         let daemon = Daemon::start(&net, &format!("{CREATE}{NAT64}"));
         let mut traced = started(
@@ -316,7 +316,7 @@ fn a_trace_has_packets_before_and_after_and_ends_by_itself() {
         );
         let back = packets.iter().find(|p| p["packet"]["source"] == SERVER4).unwrap();
         assert_eq!(back["becomes"]["destination"], CLIENT, "{back}");
-        // What is dropped is there with its reason; into a file, for a reader that is not ours.
+        // Dropped packets have their reason, also in a file that an independent program reads.
         let mut written =
             started("trace --remote 198.51.100.9 --count 2 --write /run/trace.pcapng", "/run/nothing");
         while written.ended().is_none() {
@@ -334,8 +334,8 @@ fn a_trace_has_packets_before_and_after_and_ends_by_itself() {
 }
 
 #[test]
-fn a_drained_address_gets_no_new_bindings_and_keeps_those_it_has() {
-    in_lab("operate::a_drained_address_gets_no_new_bindings_and_keeps_those_it_has", || {
+fn a_drained_address_keeps_its_bindings_and_gets_no_new_ones() {
+    in_lab("operate::a_drained_address_keeps_its_bindings_and_gets_no_new_ones", || {
         let net = network();
         let two = NAT64.replace("prefixes = \"192.0.2.1\"", "prefixes = \"192.0.2.0/31\"");
         let daemon = Daemon::start(&net, &format!("{CREATE}{two}"));
@@ -350,7 +350,7 @@ fn a_drained_address_gets_no_new_bindings_and_keeps_those_it_has() {
             std::thread::sleep(Duration::from_millis(10));
         }
         assert!(said("show addresses").0.contains("none: drained"));
-        // What is new goes elsewhere; what there is lives on.
+        // New bindings use another address; existing ones continue.
         let told = json(&format!("explain {CLIENT} {SERVER4} udp"));
         assert_eq!(told["opening"]["address"], other, "{told}");
         assert_eq!(json(&format!("show sessions --outside {paired}")).as_array().unwrap().len(), 1);
@@ -367,8 +367,8 @@ fn a_drained_address_gets_no_new_bindings_and_keeps_those_it_has() {
 }
 
 #[test]
-fn a_drained_address_stays_so_over_a_restart_as_long_as_it_is_in_a_pool() {
-    in_lab("operate::a_drained_address_stays_so_over_a_restart_as_long_as_it_is_in_a_pool", || {
+fn an_address_stays_drained_over_a_restart_while_it_is_in_a_pool() {
+    in_lab("operate::an_address_stays_drained_over_a_restart_while_it_is_in_a_pool", || {
         let net = network();
         let with = |prefixes: &str| {
             let pool = NAT64.replace("prefixes = \"192.0.2.1\"", &format!("prefixes = {prefixes}"));
@@ -401,10 +401,10 @@ fn a_drained_address_stays_so_over_a_restart_as_long_as_it_is_in_a_pool() {
         scrape.args(["--silent", "--unix-socket", "/run/gatun/api.sock", "http://localhost/metrics"]);
         assert!(gatun_testkit::run(&mut scrape).unwrap().contains("gatun_sessions_inherited_total 1\n"));
         assert!(ping(&net.client, 1, SERVER, ""));
-        // One in eight times the first session is there as well.
+        // In one of eight cases, the first session is there as well.
         let there = 1 + usize::from(paired == "192.0.2.4");
         assert_eq!(json("show sessions --outside 192.0.2.4").as_array().unwrap().len(), there);
-        // What leaves the pool is forgotten, by a reload as by a restart.
+        // A drained address that leaves the pool is forgotten, at a reload and at a restart.
         daemon.reload(&four, "reload: done");
         daemon.reload(&eight, "reload: done");
         daemon = restart(daemon, &eight);

@@ -1,4 +1,4 @@
-//! On which processors a daemon's threads may run.
+//! Processor affinity of the daemon's threads.
 
 use crate::harness::{CREATE, Daemon, SIIT, in_lab, network, ping};
 use gatun_testkit::topology::SERVER;
@@ -19,7 +19,7 @@ fn allowed(status: &str) -> Vec<usize> {
     line.trim().split(',').flat_map(range).collect()
 }
 
-/// Where a daemon's workers may run, by number, and where its other threads.
+/// Allowed processors of the daemon's workers, by number, and of its other threads.
 fn of(daemon: &Daemon) -> (Vec<Vec<usize>>, Vec<Vec<usize>>) {
     let tasks = fs::read_dir(format!("/proc/{}/task", daemon.process.id())).unwrap();
     let (mut workers, mut others) = (Vec::new(), Vec::new());
@@ -36,7 +36,7 @@ fn of(daemon: &Daemon) -> (Vec<Vec<usize>>, Vec<Vec<usize>>) {
     (workers.into_iter().map(|worker| worker.1).collect(), others)
 }
 
-/// One worker has a processor that no other thread may use.
+/// Checks that one worker has a processor that no other thread may use.
 pub(crate) fn assert_alone(daemon: &Daemon) {
     let (workers, others) = of(daemon);
     let [worker] = &workers[..] else { panic!("{workers:?}") };
@@ -44,7 +44,7 @@ pub(crate) fn assert_alone(daemon: &Daemon) {
     assert!(others.len() > 3 && !others.iter().any(|may| may.contains(&own)), "{own}, {others:?}");
 }
 
-/// Whether there is one for a worker and one for the rest; skips the test where not.
+/// True if there is a processor for a worker and another for the rest; otherwise the test is skipped.
 pub(crate) fn are_several() -> bool {
     let several = mine().len() > 1;
     if !several {
@@ -54,8 +54,8 @@ pub(crate) fn are_several() -> bool {
 }
 
 #[test]
-fn workers_stay_on_the_processors_that_are_named_and_the_rest_elsewhere() {
-    in_lab("processors::workers_stay_on_the_processors_that_are_named_and_the_rest_elsewhere", || {
+fn workers_use_the_configured_processors_and_other_threads_the_rest() {
+    in_lab("processors::workers_use_the_configured_processors_and_other_threads_the_rest", || {
         if !are_several() {
             return;
         }
@@ -70,13 +70,13 @@ fn workers_stay_on_the_processors_that_are_named_and_the_rest_elsewhere() {
         daemon.reload(&named(&format!("[{last}]")), "needs a restart; nothing has changed");
         daemon.stop(Signal::TERM);
 
-        // As many workers as processors, where nothing else is said, in their order.
+        // By default, there is one worker per configured processor, in order.
         let daemon = Daemon::start(&net, &named(&format!("[{last}, {first}]")));
         assert!(ping(&net.client, 1, SERVER, ""));
         assert_eq!(of(&daemon).0, [[last], [first]]);
         daemon.stop(Signal::TERM);
 
-        // Where nothing is named, the system does as it likes.
+        // Without configured processors, the kernel chooses.
         let daemon = Daemon::start(&net, &format!("{CREATE}{SIIT}"));
         assert!(of(&daemon).0.iter().chain(&of(&daemon).1).all(|may| *may == mine()));
         daemon.stop(Signal::TERM);
@@ -84,13 +84,13 @@ fn workers_stay_on_the_processors_that_are_named_and_the_rest_elsewhere() {
 }
 
 #[test]
-fn a_processor_that_is_not_there_ends_the_daemon_with_what_to_write() {
-    in_lab("processors::a_processor_that_is_not_there_ends_the_daemon_with_what_to_write", || {
+fn a_missing_processor_stops_the_daemon_with_a_correction() {
+    in_lab("processors::a_missing_processor_stops_the_daemon_with_a_correction", || {
         let net = network();
         let config = format!("{CREATE}{SIIT}[workers]\ncores = [1023]\n");
         let ended = Daemon::spawn(&net, &config, &[]).wait();
         assert!(!ended.success);
         assert!(ended.stderr.contains("processor 1023 is not available"), "{}", ended.stderr);
-        assert!(net.translator.run("ip link show nat64").is_err(), "a device for nothing");
+        assert!(net.translator.run("ip link show nat64").is_err(), "the device exists despite the error");
     });
 }

@@ -1,4 +1,4 @@
-//! SIGHUP: another configuration while packets go on.
+//! Reload by SIGHUP under traffic.
 
 use crate::harness::{CREATE, Daemon, NAT64, gatun, in_lab, network, ping, tcp_copy};
 use gatun_testkit::Process;
@@ -13,7 +13,7 @@ file = "stdout"
 kinds = ["session_created", "session_deleted"]
 "#;
 
-/// A translator with these public addresses, and further settings.
+/// Configuration with these public addresses and further settings.
 fn config(addresses: &str, more: &str) -> String {
     format!(
         "{CREATE}[[pool]]\nname = \"res\"\nprefixes = {addresses}\n[[nat64]]\nname = \"lab\"\n\
@@ -22,15 +22,15 @@ fn config(addresses: &str, more: &str) -> String {
 }
 
 #[test]
-fn flows_go_on_while_addresses_and_limits_change_and_those_of_a_removed_address_end_with_an_event() {
-    const NAME: &str = "reload::flows_go_on_while_addresses_and_limits_change_and_those_of_a_removed_address_end_with_an_event";
+fn flows_continue_over_a_reload_and_those_of_a_removed_address_end() {
+    const NAME: &str = "reload::flows_continue_over_a_reload_and_those_of_a_removed_address_end";
     in_lab(NAME, || {
         let net = network();
         let one = config("[\"192.0.2.1\"]", "");
         let daemon = Daemon::start(&net, &one);
-        // The client gets its public address while there is but one.
+        // The client gets its public address while there is only one.
         assert!(ping(&net.client, 3, SERVER, ""));
-        // A flow that is there all the time: a ping each 20 ms.
+        // A flow during the whole test: a ping every 20 ms.
         let line = format!("ping -q -i 0.02 -W 2 -c 150 {SERVER} > /run/flow");
         let mut flow = Process::start(net.client.command("sh").args(["-c", &line])).unwrap();
         let two = config("[\"192.0.2.1\", \"192.0.2.4\"]", "[limits]\nsessions_per_subscriber = 10\n");
@@ -44,7 +44,7 @@ fn flows_go_on_while_addresses_and_limits_change_and_those_of_a_removed_address_
         assert!(flow.wait(Duration::from_secs(20)).unwrap().success());
         let text = std::fs::read_to_string("/run/flow").unwrap();
         assert!(text.contains("150 received"), "{text}");
-        // Its address goes: it ends, and begins anew from the other one.
+        // Its address is removed: it ends, and starts again from the other one.
         let said = daemon.reload(&config("[\"192.0.2.4\"]", ""), "reload: done");
         assert!(said.contains("these end: pool \"res\": all sessions and bindings of 192.0.2.1"), "{said}");
         assert!(!said.contains(" 0 sessions"), "{said}");
@@ -63,8 +63,8 @@ fn flows_go_on_while_addresses_and_limits_change_and_those_of_a_removed_address_
 }
 
 #[test]
-fn workers_that_share_a_translator_change_together_while_their_flows_go_on() {
-    in_lab("reload::workers_that_share_a_translator_change_together_while_their_flows_go_on", || {
+fn workers_that_share_a_translator_reload_together_under_traffic() {
+    in_lab("reload::workers_that_share_a_translator_reload_together_under_traffic", || {
         let net = network();
         let shared = |addresses: &str, more: &str| {
             config(addresses, more).replace("[[pool]]", "queues = 2\n[[pool]]").replace(EVENTS, "")
@@ -72,13 +72,13 @@ fn workers_that_share_a_translator_change_together_while_their_flows_go_on() {
         let two = shared("[\"192.0.2.1\", \"192.0.2.2\"]", "");
         let daemon = Daemon::start(&net, &two);
         assert!(daemon.stderr().contains("translating with 2 workers"), "{}", daemon.stderr());
-        // Subscribers of both workers, with a flow each, that is there all the time.
+        // Subscribers of both workers, each with a flow during the whole test.
         let hosts: Vec<String> = (1..9).map(|n| format!("2001:db8:1:{n}::5")).collect();
         for host in &hosts {
             net.client.address("eth0", &format!("{host}/128")).unwrap();
             net.translator.ip(&format!("-6 route add {host} via 2001:db8:1::2")).unwrap();
         }
-        // Each gets its public address while there are but two, and the kernel knows all neighbours.
+        // Each gets its public address while there are only two, and the kernel knows all neighbours.
         assert!(hosts.iter().all(|host| ping(&net.client, 2, SERVER, &format!("-I {host}"))));
         let flows: Vec<String> = hosts
             .iter()
@@ -96,11 +96,11 @@ fn workers_that_share_a_translator_change_together_while_their_flows_go_on() {
         // All or nothing: the second worker would have no address.
         let said = daemon.reload(&shared("[\"192.0.2.1\", \"192.0.2.5\"]", ""), "nothing has changed");
         assert!(
-            said.contains("worker 1 of 2 would have no address of it") || said.contains("worker 0 of 2"),
+            said.contains("worker 1 of 2 would have no address") || said.contains("worker 0 of 2"),
             "{said}"
         );
         assert!(flow.wait(Duration::from_secs(20)).unwrap().success());
-        // Its super-packets may fill the rings between workers, so that a ping is lost and counted: after those.
+        // TCP super-packets may fill the rings between workers and cost a ping, so TCP runs after the pings.
         tcp_copy(&net.client, &net.server, "TCP-LISTEN:5001", &format!("TCP:[{SERVER}]:5001"));
         let ended = daemon.stop(Signal::TERM);
         for host in &hosts {
@@ -112,8 +112,8 @@ fn workers_that_share_a_translator_change_together_while_their_flows_go_on() {
 }
 
 #[test]
-fn a_reload_that_is_rejected_is_logged_with_its_reason_at_the_lowest_log_level() {
-    in_lab("reload::a_reload_that_is_rejected_is_logged_with_its_reason_at_the_lowest_log_level", || {
+fn a_rejected_reload_is_logged_at_the_lowest_log_level() {
+    in_lab("reload::a_rejected_reload_is_logged_at_the_lowest_log_level", || {
         let net = network();
         let same = format!("{CREATE}{NAT64}");
         let daemon = Daemon::start(&net, &same);
@@ -124,7 +124,7 @@ fn a_reload_that_is_rejected_is_logged_with_its_reason_at_the_lowest_log_level()
             said.contains("gatun.toml:") && said.contains("192.0.2.300") && said.contains("sise"),
             "{said}"
         );
-        // More errors than lines that may wait for their reader.
+        // More errors than lines that may wait in the log queue.
         let many = (0..60).map(|n| format!("wrong{n} = 1\n")).collect::<String>();
         let said =
             daemon.reload(&format!("{same}[limits]\n{many}"), "the configuration has errors; nothing has");
@@ -132,7 +132,7 @@ fn a_reload_that_is_rejected_is_logged_with_its_reason_at_the_lowest_log_level()
         let elsewhere = same.replace("device = \"nat64\"", "device = \"nat64\"\nmtu = 1400");
         let said = daemon.reload(&elsewhere, "needs a restart; nothing has changed");
         assert!(said.contains("needs a restart: ") && said.contains("precede_routes or MTU"), "{said}");
-        // One that is accepted is no failure, and is not told at this level.
+        // An accepted reload is not logged at this level.
         let before = daemon.stderr().len();
         std::fs::write(daemon.file(), format!("{same}[limits]\nports_per_subscriber = 7\n")).unwrap();
         daemon.process.signal(Signal::HUP).unwrap();
@@ -147,8 +147,8 @@ fn a_reload_that_is_rejected_is_logged_with_its_reason_at_the_lowest_log_level()
 }
 
 #[test]
-fn what_cannot_be_or_needs_a_restart_or_is_the_same_changes_nothing_and_is_told() {
-    in_lab("reload::what_cannot_be_or_needs_a_restart_or_is_the_same_changes_nothing_and_is_told", || {
+fn invalid_unchanged_or_restart_only_configurations_change_nothing() {
+    in_lab("reload::invalid_unchanged_or_restart_only_configurations_change_nothing", || {
         let net = network();
         let same = format!("{CREATE}{NAT64}");
         let daemon = Daemon::start(&net, &same);
@@ -162,11 +162,11 @@ fn what_cannot_be_or_needs_a_restart_or_is_the_same_changes_nothing_and_is_told(
         );
         let larger = format!("{same}[limits]\nsessions_max = 999999\nports_per_subscriber = 7\n");
         let said = daemon.reload(&larger, "needs a restart; nothing has changed");
-        assert!(said.contains("sessions_max = 999999: the tables were made for 262144"), "{said}");
+        assert!(said.contains("sessions_max = 999999: the tables have room for 262144"), "{said}");
         let elsewhere = same.replace("device = \"nat64\"", "device = \"nat64\"\nmtu = 1400");
         let said = daemon.reload(&elsewhere, "nothing has changed");
         assert!(said.contains("its device, mode, queues, offload, udp_gro, precede_routes or MTU"), "{said}");
-        // Twice at once: the second finds what the first has done, or both are one.
+        // Two signals at once: the second reload finds no changes, or both become one.
         let limits = format!("{same}[limits]\nports_per_subscriber = 7\n");
         daemon.process.signal(Signal::HUP).unwrap();
         daemon.reload(&limits, "reload: done");

@@ -1,4 +1,4 @@
-//! One daemon after another: killed, stopped, by another configuration, by several workers. Sessions go on.
+//! Sessions over restarts: after a kill or a stop, with another configuration, and with several workers.
 
 use crate::harness::{CREATE, Daemon, NAT64, in_lab, network, ping};
 use gatun_testkit::topology::SERVER;
@@ -11,9 +11,9 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 const STATE: &str = "/run/gatun/state";
-const GO_ON: &str = "sessions of the process before go on";
+const GO_ON: &str = "sessions of the previous process in";
 
-/// Echoes on TCP and UDP, port 7777.
+/// Echo server on TCP and UDP, port 7777.
 const ECHO: &str = "
 import socket, threading
 def tcp():
@@ -31,8 +31,9 @@ while True:
     u.sendto(d, a)
 ";
 
-/// Sends a datagram a millisecond, and a line through one TCP connection as soon as the one before has come back, for
-/// so many seconds; tells the longest time without an answer to a datagram, and how many lines came back.
+/// For a number of seconds, sends a datagram per millisecond, and lines through a TCP connection, each after
+/// the echo of the previous one. Prints the longest time without an answer to a datagram, and the number of
+/// echoed lines.
 const TALK: &str = "
 import socket, sys, threading, time
 server, seconds = sys.argv[1], float(sys.argv[2])
@@ -63,7 +64,7 @@ talker.join()
 print(longest * 1000, lines[0], time.monotonic() - last < 1)
 ";
 
-/// 300 datagrams from ports of their own.
+/// Sends 300 datagrams from different ports.
 const SESSIONS: &str = "
 import socket, sys
 for port in range(300):
@@ -86,7 +87,7 @@ fn echo(net: &Topology) -> Process {
     server
 }
 
-/// Who is behind which public port, in talk with whom.
+/// Sessions: inside, outside and remote endpoints.
 fn sessions() -> BTreeSet<String> {
     let output = Command::new(env!("CARGO_BIN_EXE_gatun"))
         .args(["show", "sessions", "-o", "ndjson"])
@@ -109,7 +110,7 @@ fn made(net: &Topology) {
     assert!(ping(&net.client, 2, SERVER, ""));
 }
 
-/// How many sessions a daemon says that it has taken over, once all are.
+/// Number of restored sessions in the daemon's log, once all are restored.
 fn taken_over(daemon: &Daemon) -> Option<usize> {
     let said = daemon.says(GO_ON);
     let line = said.lines().find(|line| line.contains(GO_ON))?;
@@ -122,8 +123,8 @@ fn kill(mut daemon: Daemon) {
 }
 
 #[test]
-fn a_killed_daemon_is_followed_by_one_that_goes_on_with_every_session() {
-    in_lab("restart::a_killed_daemon_is_followed_by_one_that_goes_on_with_every_session", || {
+fn the_daemon_after_a_killed_one_restores_every_session() {
+    in_lab("restart::the_daemon_after_a_killed_one_restores_every_session", || {
         let net = network();
         let _server = echo(&net);
         let mut daemon = Daemon::start(&net, &format!("{CREATE}{NAT64}"));
@@ -148,7 +149,7 @@ fn a_killed_daemon_is_followed_by_one_that_goes_on_with_every_session() {
         assert!(lines > 100 && words[2] == "True", "{said}");
         eprintln!("longest time without an answer over three kills: {} ms", words[0]);
         assert_eq!(sessions().len(), 303, "nobody had to open another session");
-        // An orderly end takes the device away, and the sessions are there all the same.
+        // A clean stop removes the device, and the sessions are still restored.
         daemon.stop(Signal::TERM);
         assert!(net.translator.run("ip link show nat64").is_err(), "the device is still there");
         let daemon = Daemon::start(&net, &format!("{CREATE}{NAT64}"));
@@ -166,8 +167,8 @@ fn a_killed_daemon_is_followed_by_one_that_goes_on_with_every_session() {
 }
 
 #[test]
-fn several_workers_each_go_on_with_their_own_sessions() {
-    in_lab("restart::several_workers_each_go_on_with_their_own_sessions", || {
+fn several_workers_restore_their_own_sessions() {
+    in_lab("restart::several_workers_restore_their_own_sessions", || {
         let net = network();
         let with = |queues: u32, pool: &str| {
             format!(
@@ -190,17 +191,17 @@ fn several_workers_each_go_on_with_their_own_sessions() {
             daemon = Daemon::start(&net, &config(2));
             assert!(sessions() == before, "round {round}: {}", daemon.stderr());
             for n in 3..40 {
-                // Each has an identifier of its own, and so a session.
+                // Each has its own identifier, so each opens a session.
                 assert!(ping(&net.client, 1, SERVER, &format!("-I 2001:db8:1::{n:x}")));
             }
         }
-        // More addresses, before those that there were and behind them: at once, and by a reload.
+        // More addresses, before and after the existing ones: at a restart, and by a reload.
         let before = sessions();
         kill(daemon);
         daemon = Daemon::start(&net, &with(2, "[\"192.0.2.0/28\", \"192.0.2.64/28\"]"));
         assert!(sessions() == before, "{}", daemon.stderr());
         let more = with(2, "[\"192.0.1.0/27\", \"192.0.2.0/28\", \"192.0.2.64/28\"]");
-        // Where its tables lie on huge pages that were set aside, a pool has no room to spare (docs/how-to/reload.md).
+        // On reserved huge pages, a pool has no spare room (docs/how-to/reload.md).
         let has_room = fs::read_to_string("/proc/sys/vm/nr_hugepages").unwrap().trim() == "0";
         daemon.reload(&more, if has_room { "reload: done" } else { "reload: " });
         assert!(sessions() == before);
@@ -208,7 +209,8 @@ fn several_workers_each_go_on_with_their_own_sessions() {
         daemon = Daemon::start(&net, &with(2, "[\"192.0.1.0/27\", \"192.0.2.0/28\"]"));
         assert!(sessions() == before, "{}", daemon.stderr());
         kill(daemon);
-        // Another number of workers deals subscribers out anew: whose address is another worker's now begins anew.
+        // Another number of workers redistributes subscribers: those whose address moved to another worker
+        // start again.
         let daemon = Daemon::start(&net, &config(1));
         assert_eq!(taken_over(&daemon), Some(sessions().len()), "{}", daemon.stderr());
         daemon.stop(Signal::TERM);
@@ -216,8 +218,8 @@ fn several_workers_each_go_on_with_their_own_sessions() {
 }
 
 #[test]
-fn what_cannot_be_taken_over_is_said_and_keeps_nobody_from_starting() {
-    in_lab("restart::what_cannot_be_taken_over_is_said_and_keeps_nobody_from_starting", || {
+fn sessions_that_cannot_be_restored_are_reported_and_do_not_prevent_a_start() {
+    in_lab("restart::sessions_that_cannot_be_restored_are_reported_and_do_not_prevent_a_start", || {
         let net = network();
         let config = format!("{CREATE}{NAT64}");
         let daemon = Daemon::start(&net, &config);
@@ -227,21 +229,23 @@ fn what_cannot_be_taken_over_is_said_and_keeps_nobody_from_starting() {
             let all = fs::read_dir(STATE).unwrap().flatten().map(|entry| entry.path());
             all.filter(|path| path.to_str().unwrap().contains("sessions.")).collect::<Vec<_>>()
         };
-        // Another version's form.
+        // Format of another version.
         let file = records().pop().expect("there are records");
         let mut bytes = fs::read(&file).unwrap();
         bytes[8] = 99;
         fs::write(&file, &bytes).unwrap();
         let daemon = Daemon::start(&net, &config);
         assert!(
-            daemon.stderr().contains("cannot be taken over: unsupported layout 99"),
+            daemon
+                .stderr()
+                .contains("cannot restore sessions of the previous process: unsupported layout 99"),
             "{}",
             daemon.stderr()
         );
         assert_eq!(sessions().len(), 0);
         made(&net);
         kill(daemon);
-        // Killed in the middle of its start: files that nobody has named.
+        // Killed during its start: files that names.json does not list.
         fs::write(format!("{STATE}/sessions.99.0"), b"begun").unwrap();
         let daemon = Daemon::start(&net, &config);
         assert_eq!(sessions().len(), 301, "{}", daemon.stderr());
@@ -249,26 +253,26 @@ fn what_cannot_be_taken_over_is_said_and_keeps_nobody_from_starting() {
             records().len() == 1
         })
         .unwrap();
-        // A second one at the same place does not touch it.
+        // A second daemon in the same directory does not change it.
         let mut second = Daemon::spawn(
             &net,
             &config.replace("device = \"nat64\"", "device = \"other\"\nroutes = false"),
             &[],
         );
         gatun_testkit::wait_until("the second one", Duration::from_secs(5), || {
-            second.stderr().contains("is another gatun's, which runs")
+            second.stderr().contains("is in use by another running gatun")
         })
         .unwrap();
         second.process.signal(Signal::KILL).unwrap();
         second.process.wait(Duration::from_secs(5)).unwrap();
         assert_eq!(sessions().len(), 301);
-        // A pool that is another one now.
+        // The pool has changed.
         kill(daemon);
         let other = config.replace("192.0.2.1", "192.0.2.7");
         let daemon = Daemon::start(&net, &other);
         daemon.says("301 sessions whose public address or port is not their pool's any more");
         kill(daemon);
-        // Names that nobody can read are no names.
+        // An unreadable names.json is ignored.
         fs::write(format!("{STATE}/names.json"), b"{").unwrap();
         let daemon = Daemon::start(&net, &config);
         assert_eq!(sessions().len(), 0);
@@ -276,7 +280,7 @@ fn what_cannot_be_taken_over_is_said_and_keeps_nobody_from_starting() {
     });
 }
 
-/// A snapshot of `count` UDP sessions of hosts that say nothing, 16 each.
+/// Snapshot of `count` UDP sessions of silent hosts with 16 sessions each.
 fn many(count: u32) -> String {
     let head = format!(
         "{{\"gatun_snapshot\":1,\"names\":{{\"generation\":0,\"workers\":1,\"instances\":[{{\"kind\":\"nat64\",\
@@ -285,7 +289,7 @@ fn many(count: u32) -> String {
     );
     let line = |n: u32| {
         let (host, flow) = (n / 16, n % 16);
-        // Four hosts' ports are in a row at an address, and the next ones' at the next.
+        // Four hosts share an address with consecutive ports; the next four use the next address.
         let (address, port) = (host / 4 % 250, 1024 + (host / 1000 * 4 + host % 4) * 16 + flow);
         format!(
             "{{\"instance\":0,\"pool6\":0,\"protocol\":\"udp\",\"inside\":[\"2001:db8:{:x}:{:x}::1\",{}],\
@@ -305,12 +309,12 @@ fn load(snapshot: &str) {
         .unwrap();
 }
 
-/// What a daemon for them is configured by.
+/// Configuration for these sessions.
 const FOR_MANY: &str = "[[port]]\ndevice = \"nat64\"\n[[pool]]\nprefixes = \"192.0.2.0/24\"\n\
     [[nat64]]\nname = \"lab\"\npool6 = \"2001:db8:64::/96\"\n\
     [limits]\nsessions_max = 2300000\nsubscribers_max = 200000\n";
 
-/// The counter of sessions, without asking for each.
+/// Session counter, without a list of sessions.
 fn session_count() -> u64 {
     let gatun = |args: &[&str]| Command::new(env!("CARGO_BIN_EXE_gatun")).args(args).output().unwrap().stdout;
     let status: Value = serde_json::from_slice(&gatun(&["show", "status", "-o", "json"])).unwrap();
@@ -319,8 +323,8 @@ fn session_count() -> u64 {
 
 /// The same with 2,097,152 sessions: `scripts/bench-restart`.
 #[test]
-fn packets_of_old_and_new_sessions_pass_while_the_others_are_put_back() {
-    in_lab("restart::packets_of_old_and_new_sessions_pass_while_the_others_are_put_back", || {
+fn packets_pass_while_other_sessions_are_restored() {
+    in_lab("restart::packets_pass_while_other_sessions_are_restored", || {
         let many_sessions = match std::env::var("GATUN_RESTART_SESSIONS") {
             Ok(count) => count.parse().unwrap(),
             Err(_) => 200_000,
@@ -341,7 +345,7 @@ fn packets_of_old_and_new_sessions_pass_while_the_others_are_put_back() {
             let gone = begin.elapsed();
             daemon = Daemon::start(&net, FOR_MANY);
             eprintln!("gone after {gone:.1?}, translating again after {:.1?}", begin.elapsed());
-            // A new session, while the others are on their way.
+            // A new session during the restore.
             assert!(ping(&net.client, 1, SERVER, ""), "round {round}: {}", daemon.stderr());
             assert_eq!(taken_over(&daemon), Some(all as usize + round), "{}", daemon.stderr());
             daemon.stderr().lines().filter(|line| line.contains(" ms")).for_each(|line| {
@@ -358,8 +362,8 @@ fn packets_of_old_and_new_sessions_pass_while_the_others_are_put_back() {
 }
 
 #[test]
-fn one_killed_after_the_other_while_sessions_are_put_back_loses_none() {
-    in_lab("restart::one_killed_after_the_other_while_sessions_are_put_back_loses_none", || {
+fn daemons_killed_during_a_restore_lose_no_session() {
+    in_lab("restart::daemons_killed_during_a_restore_lose_no_session", || {
         let net = network();
         load(&many(300_000));
         let mut at_once = 0;
@@ -371,13 +375,13 @@ fn one_killed_after_the_other_while_sessions_are_put_back_loses_none() {
             let names: Value = serde_json::from_str(&names).unwrap();
             at_once += usize::from(names["earlier"].is_array());
         }
-        assert!(at_once > 1, "each had all of them before it was killed");
+        assert!(at_once > 1, "too few were killed while they restored sessions");
         let save = ["snapshot", "save", "/run/saved"];
         let saved = Command::new(env!("CARGO_BIN_EXE_gatun")).args(save).output().unwrap();
         assert_eq!(String::from_utf8_lossy(&saved.stderr), "300,000 sessions saved\n");
         let daemon = Daemon::start(&net, FOR_MANY);
         assert_eq!(taken_over(&daemon), Some(300_000), "{}", daemon.stderr());
-        assert!(!daemon.stderr().contains(" do not"), "{}", daemon.stderr());
+        assert!(!daemon.stderr().contains("not restored: "), "{}", daemon.stderr());
         assert_eq!(session_count(), 300_000);
         let files = || fs::read_dir(STATE).unwrap().flatten().count();
         gatun_testkit::wait_until("old files to go", Duration::from_secs(5), || files() == 3).unwrap();
@@ -386,8 +390,8 @@ fn one_killed_after_the_other_while_sessions_are_put_back_loses_none() {
 }
 
 #[test]
-fn state_is_kept_where_the_configuration_says_or_not_at_all() {
-    in_lab("restart::state_is_kept_where_the_configuration_says_or_not_at_all", || {
+fn state_is_kept_in_the_configured_directory_or_not_at_all() {
+    in_lab("restart::state_is_kept_in_the_configured_directory_or_not_at_all", || {
         let net = network();
         let config = |state: &str| format!("{CREATE}{NAT64}[state]\ndirectory = \"{state}\"\n");
         let daemon = Daemon::start(&net, &config("off"));
@@ -407,29 +411,29 @@ fn state_is_kept_where_the_configuration_says_or_not_at_all() {
         let mut daemon = Daemon::spawn(&net, &config("/run/file/state"), &[]);
         assert!(!daemon.process.wait(Duration::from_secs(5)).unwrap().success());
         let said = daemon.stderr();
-        assert!(said.contains("[state] directory: /run/file/state cannot be made: "), "{said}");
+        assert!(said.contains("[state] directory: cannot create /run/file/state: "), "{said}");
     });
 }
 
 #[test]
-fn sessions_go_to_another_host_by_a_file() {
-    in_lab("restart::sessions_go_to_another_host_by_a_file", || {
+fn a_snapshot_moves_sessions_to_another_host() {
+    in_lab("restart::a_snapshot_moves_sessions_to_another_host", || {
         let net = network();
         let config = format!("{CREATE}{NAT64}");
         let gatun = |args: &str| {
             let output = Command::new(env!("CARGO_BIN_EXE_gatun")).args(args.split(' ')).output().unwrap();
             (output.status.success(), String::from_utf8(output.stderr).unwrap())
         };
-        assert!(gatun("snapshot save /run/snapshot").1.contains("no gatun keeps its sessions there"));
+        assert!(gatun("snapshot save /run/snapshot").1.contains("no saved sessions of gatun"));
         let daemon = Daemon::start(&net, &config);
         made(&net);
         let before = sessions();
         assert_eq!(gatun("snapshot save /run/snapshot"), (true, "301 sessions saved\n".to_owned()));
         let (loaded, said) = gatun("snapshot load /run/snapshot");
-        assert!(!loaded && said.contains("is another gatun's, which runs"), "{said}");
+        assert!(!loaded && said.contains("is in use by another running gatun"), "{said}");
         assert!(sessions() == before, "the daemon goes on");
         daemon.stop(Signal::TERM);
-        // The other host: nothing of this one's.
+        // The other host has no state.
         for entry in fs::read_dir(STATE).unwrap().flatten() {
             fs::remove_file(entry.path()).unwrap();
         }

@@ -1,4 +1,5 @@
-//! tayga 0.9.2, a translator that we did not write: beside Gatun, with the same packets, and in front of it, as a CLAT.
+//! tayga 0.9.2, an independent translator: compared with Gatun on the same packets, and as a CLAT in front of
+//! Gatun.
 
 use crate::harness::{CREATE, Daemon, NAT64, counter, in_lab_with, network, ping, tcp_copy};
 use gatun_testkit::topology::SERVER4;
@@ -16,11 +17,11 @@ fn missing_with_scapy() -> Option<String> {
     missing().or_else(|| (!scapy.is_ok_and(|status| status.success())).then(lacks))
 }
 
-/// The oracle's packets, and what both make of them; where they differ, a list says why.
+/// Both translators get the oracle's packets. A list has the reason for each difference.
 #[test]
-fn the_same_packets_come_out_of_gatun_and_of_tayga_but_for_the_differences_that_are_listed() {
+fn gatun_and_tayga_translate_alike_except_listed_differences() {
     in_lab_with(
-        "tayga::the_same_packets_come_out_of_gatun_and_of_tayga_but_for_the_differences_that_are_listed",
+        "tayga::gatun_and_tayga_translate_alike_except_listed_differences",
         missing_with_scapy,
         || {
             let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/oracle/tayga.py");
@@ -42,7 +43,7 @@ map 192.0.0.1 2001:db8:464::1
 data-dir /run/clat
 ";
 
-/// tayga on the client, whose IPv4 programs have IPv6 alone below them.
+/// Starts tayga on the client, which has IPv4 programs and an IPv6-only network.
 fn start_clat(client: &Namespace) -> Process {
     std::fs::create_dir("/run/clat").unwrap();
     std::fs::write("/run/clat.conf", CLAT).unwrap();
@@ -72,9 +73,10 @@ fn ipv4_programs_behind_tayga_as_clat_reach_ipv4_servers_behind_gatun_as_plat() 
             assert!(ping(&net.client, 3, SERVER4, ""), "{}", daemon.stderr());
             assert!(ping(&net.client, 3, SERVER4, "-s 1200"), "{}", daemon.stderr());
             tcp_copy(&net.client, &net.server, "TCP4-LISTEN:5001,reuseaddr", &format!("TCP4:{SERVER4}:5001"));
-            // Behind a link that carries less: Packet Too Big of the one is Fragmentation Needed of the other.
+            // Behind a link with a smaller MTU: a Packet Too Big from one translator is a Fragmentation
+            // Needed from the other.
             tcp_copy(&net.client, &net.server, "TCP4-LISTEN:5003,reuseaddr", "TCP4:203.0.113.2:5003");
-            // TTL ends at the router, whose answer comes back through both.
+            // The TTL expires at the router, and its answer passes both translators.
             let hops = net.client.run("traceroute -n -q 1 -w 2 -m 6 203.0.113.2").unwrap();
             assert!(hops.contains("10.64.0.2") && hops.contains("203.0.113.2"), "{hops}");
             assert!(clat.ended().is_none());

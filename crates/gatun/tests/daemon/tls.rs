@@ -1,4 +1,4 @@
-//! The API over TCP, as other hosts use it: by curl, openssl and `gatun --server`; and a host that floods it.
+//! API over TLS, used by curl, openssl and `gatun --server` on other hosts, and flooded by a host.
 
 use crate::harness::{CREATE, Daemon, NAT64, in_lab, network, ping};
 use gatun_testkit::topology::{CLIENT, SERVER};
@@ -9,7 +9,7 @@ use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
 const BIN: &str = env!("CARGO_BIN_EXE_gatun");
-/// The translator, as the client reaches it.
+/// Address of the translator at the client.
 const URL: &str = "https://[2001:db8:1::1]:8443";
 pub(crate) const API: &str = "
 [api]
@@ -29,7 +29,8 @@ fn token(args: &str) -> String {
     String::from_utf8(output.stdout).unwrap().trim().to_owned()
 }
 
-/// A certificate, and tokens for one who reads and one who writes; gives the certificate's fingerprint.
+/// Creates a certificate, a read token and a write token; returns the certificate's fingerprint and the
+/// tokens.
 fn prepare() -> (String, String, String) {
     let made = token("certificate 2001:db8:1::1 --certificate /run/api.crt --key /run/api.key");
     let fingerprint = made.lines().find_map(|line| line.strip_prefix("SHA-256 ")).unwrap().to_owned();
@@ -39,7 +40,7 @@ fn prepare() -> (String, String, String) {
     (fingerprint, reads, writes)
 }
 
-/// Its status, and what it says.
+/// HTTP status and body of an answer.
 fn curl(host: &Namespace, token: &str, args: &str) -> (String, String) {
     let mut command = host.command("curl");
     command.args(["--silent", "--show-error", "--max-time", "10", "--globoff", "--cacert", "/run/api.crt"]);
@@ -52,7 +53,7 @@ fn curl(host: &Namespace, token: &str, args: &str) -> (String, String) {
     (status.to_owned(), body.to_owned())
 }
 
-/// What `gatun` prints at that host; what it complains about, where it fails.
+/// Standard output of `gatun` on that host, or its error message.
 fn asked(host: &Namespace, args: &str, environment: &[(&str, &str)]) -> Result<String, String> {
     let mut command = host.command(BIN);
     let output = command.args(args.split_whitespace()).envs(environment.iter().copied()).output().unwrap();
@@ -63,8 +64,8 @@ fn asked(host: &Namespace, args: &str, environment: &[(&str, &str)]) -> Result<S
 }
 
 #[test]
-fn other_hosts_ask_with_a_certificate_they_know_and_a_token_that_is_known() {
-    in_lab("tls::other_hosts_ask_with_a_certificate_they_know_and_a_token_that_is_known", || {
+fn other_hosts_connect_with_a_trusted_certificate_and_a_token() {
+    in_lab("tls::other_hosts_connect_with_a_trusted_certificate_and_a_token", || {
         let net = network();
         let (fingerprint, reads, writes) = prepare();
         assert!(!gatun("token certificate x --certificate /run/api.crt --key /run/k").status.success());
@@ -75,7 +76,7 @@ fn other_hosts_ask_with_a_certificate_they_know_and_a_token_that_is_known() {
         assert!(daemon.stderr().contains(&line), "{}", daemon.stderr());
         let client = &net.client;
         let at = |path: &str| format!("{URL}{path}");
-        // What curl says.
+        // With curl.
         let (status, body) = curl(client, &reads, &at("/v1/status"));
         assert!(status == "200" && body.contains("\"adds_up\":true"), "{status} {body}");
         assert_eq!(curl(client, "", &at("/v1/status")).0, "401");
@@ -87,7 +88,7 @@ fn other_hosts_ask_with_a_certificate_they_know_and_a_token_that_is_known() {
         let plain =
             client.command("curl").args(["--silent", "--globoff", "http://[2001:db8:1::1]:8443/"]).output();
         assert!(!plain.unwrap().status.success(), "nothing is said without TLS");
-        // What openssl says.
+        // With openssl.
         if let Some(why) = gatun_testkit::missing(&[("openssl", "openssl")]) {
             return gatun_testkit::skip(&why);
         }
@@ -103,7 +104,7 @@ fn other_hosts_ask_with_a_certificate_they_know_and_a_token_that_is_known() {
         assert!(text.to_lowercase().replace(':', "").contains(&fingerprint), "{text}");
         let older = seen("-tls1_2");
         assert!(older.contains("protocol version"), "{older}");
-        // What gatun says.
+        // With gatun.
         let by_hash = format!("--server {URL} --token-file /run/reads --fingerprint {fingerprint}");
         let status = asked(client, &format!("show status -o json {by_hash}"), &[]).unwrap();
         assert!(status.contains("\"workers\": 1") || status.contains("\"workers\":1"), "{status}");
@@ -137,8 +138,8 @@ fn other_hosts_ask_with_a_certificate_they_know_and_a_token_that_is_known() {
 }
 
 #[test]
-fn certificate_key_and_tokens_are_read_again_and_stay_where_they_cannot_be_used() {
-    in_lab("tls::certificate_key_and_tokens_are_read_again_and_stay_where_they_cannot_be_used", || {
+fn a_reload_reads_certificate_key_and_tokens_or_keeps_the_old_ones() {
+    in_lab("tls::a_reload_reads_certificate_key_and_tokens_or_keeps_the_old_ones", || {
         let net = network();
         for (file, wanted) in
             [("nothing", "/run/api.crt: No such file"), ("key", "/run/tokens: No such file")]
@@ -159,16 +160,13 @@ fn certificate_key_and_tokens_are_read_again_and_stay_where_they_cannot_be_used(
         assert_eq!((status(&reads), status(&writes)), ("200".into(), "200".into()));
         token("remove reads --file /run/tokens");
         assert_eq!(status(&reads), "200", "nothing was read yet");
-        // The rest of the configuration is as it was.
+        // The rest of the configuration is unchanged.
         daemon.reload(&config, "reload: no changes");
         assert_eq!((status(&reads), status(&writes)), ("401".into(), "200".into()));
         let before = fs::read("/run/api.crt").unwrap();
         token("certificate 2001:db8:1::1 --certificate /run/api.crt --key /run/other.key --force");
         let said = daemon.reload(&config, "reload: no changes");
-        assert!(
-            said.contains("not a certificate and its key") && said.contains("stay as they were"),
-            "{said}"
-        );
+        assert!(said.contains("do not belong together") && said.contains("are unchanged"), "{said}");
         let after = fs::read("/run/api.crt").unwrap();
         fs::write("/run/api.crt", before).unwrap();
         assert_eq!(status(&writes), "200", "the old one is still shown");
@@ -182,7 +180,7 @@ fn certificate_key_and_tokens_are_read_again_and_stay_where_they_cannot_be_used(
     });
 }
 
-/// Opens connections as fast as they are taken, with some bytes of a handshake each, and keeps 2000 of them.
+/// Opens connections as fast as possible, each with part of a handshake, and keeps 2000 of them.
 const FLOOD: &str = "
 import socket, sys, collections
 kept = collections.deque()
@@ -205,47 +203,44 @@ fn memory_kb(pid: u32) -> u64 {
 }
 
 #[test]
-fn a_host_that_floods_the_port_costs_neither_packets_nor_memory_nor_others_their_answers() {
-    in_lab(
-        "tls::a_host_that_floods_the_port_costs_neither_packets_nor_memory_nor_others_their_answers",
-        || {
-            let net = network();
-            let (_, reads, _) = prepare();
-            let api = API.replace("\"[2001:db8:1::1]:8443\"", "\"[::]:8443\"");
-            let daemon = Daemon::start(&net, &format!("{CREATE}{NAT64}{api}"));
-            let pid = daemon.process.id();
-            let threads = || fs::read_dir(format!("/proc/{pid}/task")).unwrap().count();
-            assert_eq!(curl(&net.client, &reads, &format!("{URL}/v1/status")).0, "200");
-            let (threads_before, memory_before) = (threads(), memory_kb(pid));
-            let flood =
-                Process::start(net.client.command("python3").args(["-c", FLOOD, "2001:db8:1::1"])).unwrap();
-            let begun = Instant::now();
-            let mut answers = 0;
-            net.translator.ip("link set lo up").unwrap();
-            while begun.elapsed() < Duration::from_secs(3) {
-                // Who is somewhere else.
-                let (status, body) =
-                    curl(&net.translator, &reads, &format!("{} -k", "https://[::1]:8443/v1/status"));
-                assert!(status == "200" && body.contains("\"workers_silent\":0"), "{status} {body}");
-                assert!(gatun("show status").status.success());
-                assert!(ping(&net.client, 20, SERVER, ""), "packets are lost");
-                answers += 1;
-            }
-            assert_eq!(threads(), threads_before);
-            let grown = memory_kb(pid).saturating_sub(memory_before);
-            assert!(grown < 32 << 10, "{grown} KB more");
-            let (_, metrics) = curl(&net.translator, &reads, "https://[::1]:8443/metrics -k");
-            let turned =
-                metrics.lines().find(|line| line.contains("turned_away_total{reason=\"pace\"}")).unwrap();
-            let turned: u64 = turned.rsplit(' ').next().unwrap().parse().unwrap();
-            assert!(turned > 100 && answers > 0, "{turned}");
-            drop(flood);
-            daemon.stop(Signal::TERM);
-        },
-    );
+fn a_flood_of_connections_affects_neither_packets_nor_other_clients() {
+    in_lab("tls::a_flood_of_connections_affects_neither_packets_nor_other_clients", || {
+        let net = network();
+        let (_, reads, _) = prepare();
+        let api = API.replace("\"[2001:db8:1::1]:8443\"", "\"[::]:8443\"");
+        let daemon = Daemon::start(&net, &format!("{CREATE}{NAT64}{api}"));
+        let pid = daemon.process.id();
+        let threads = || fs::read_dir(format!("/proc/{pid}/task")).unwrap().count();
+        assert_eq!(curl(&net.client, &reads, &format!("{URL}/v1/status")).0, "200");
+        let (threads_before, memory_before) = (threads(), memory_kb(pid));
+        let flood =
+            Process::start(net.client.command("python3").args(["-c", FLOOD, "2001:db8:1::1"])).unwrap();
+        let begun = Instant::now();
+        let mut answers = 0;
+        net.translator.ip("link set lo up").unwrap();
+        while begun.elapsed() < Duration::from_secs(3) {
+            // Another client.
+            let (status, body) =
+                curl(&net.translator, &reads, &format!("{} -k", "https://[::1]:8443/v1/status"));
+            assert!(status == "200" && body.contains("\"workers_silent\":0"), "{status} {body}");
+            assert!(gatun("show status").status.success());
+            assert!(ping(&net.client, 20, SERVER, ""), "packets are lost");
+            answers += 1;
+        }
+        assert_eq!(threads(), threads_before);
+        let grown = memory_kb(pid).saturating_sub(memory_before);
+        assert!(grown < 32 << 10, "{grown} KB more");
+        let (_, metrics) = curl(&net.translator, &reads, "https://[::1]:8443/metrics -k");
+        let turned =
+            metrics.lines().find(|line| line.contains("turned_away_total{reason=\"pace\"}")).unwrap();
+        let turned: u64 = turned.rsplit(' ').next().unwrap().parse().unwrap();
+        assert!(turned > 100 && answers > 0, "{turned}");
+        drop(flood);
+        daemon.stop(Signal::TERM);
+    });
 }
 
-/// Lines of the log about questions, once there are so many.
+/// Query records of the log, once there are `count`.
 fn questions(store: &str, count: usize) -> Vec<serde_json::Value> {
     let found = || -> Vec<serde_json::Value> {
         let out = gatun(&format!("log show --store {store}")).stdout;
@@ -261,8 +256,8 @@ fn questions(store: &str, count: usize) -> Vec<serde_json::Value> {
 }
 
 #[test]
-fn the_log_answers_a_token_of_its_own_and_keeps_each_question() {
-    in_lab("tls::the_log_answers_a_token_of_its_own_and_keeps_each_question", || {
+fn an_audit_token_queries_the_log_and_each_query_is_recorded() {
+    in_lab("tls::an_audit_token_queries_the_log_and_each_query_is_recorded", || {
         let net = network();
         let (fingerprint, reads, writes) = prepare();
         let audits = token("add police-desk --audit --file /run/tokens");
@@ -293,7 +288,7 @@ fn the_log_answers_a_token_of_its_own_and_keeps_each_question() {
             let refused = ask(&question, token).unwrap_err();
             assert!(refused.contains("the role of this token does not allow"), "{refused}");
         }
-        // The same answer as by the files.
+        // The same answer as from the files.
         let read = |text: &str| {
             let mut answer: serde_json::Value = serde_json::from_str(text).unwrap();
             // The time of the last write differs.
@@ -305,7 +300,7 @@ fn the_log_answers_a_token_of_its_own_and_keeps_each_question() {
         let by_files = gatun(&format!("{question} --store {store}")).stdout;
         assert_eq!(answer, read(&String::from_utf8(by_files).unwrap()));
         assert_eq!(answer["holders"][0]["subscriber"], "2001:db8:1::/64", "{answer}");
-        // An audit token reads what others read, and changes nothing.
+        // An audit token can read like others, but not make changes.
         assert!(ask("show status", &audits).is_ok());
         assert!(ask("clear sessions --all --yes", &audits).is_err());
         // The local socket needs no token; it records the user.

@@ -1,4 +1,4 @@
-//! `gatun top` on a terminal: a pseudoterminal of 80 by 24, and what a terminal would show of what is written to it.
+//! `gatun top` on a pseudoterminal of 80 by 24, with a simple terminal emulator for its output.
 
 use crate::harness::{CREATE, Daemon, NAT64, in_lab, network, ping};
 use gatun_testkit::topology::SERVER;
@@ -17,11 +17,11 @@ const SOON: Duration = Duration::from_secs(10);
 const COLUMNS: usize = 80;
 const ROWS: usize = 24;
 
-/// What a terminal shows: characters, and where the next one goes.
+/// Contents of a terminal: characters, and the cursor.
 struct Shown {
     cells: Vec<Vec<char>>,
     at: (usize, usize),
-    /// Whether something was written where there is no place.
+    /// True if something was written outside the screen.
     is_overrun: bool,
 }
 
@@ -80,7 +80,7 @@ impl Shown {
     }
 }
 
-/// A `gatun top` on a terminal of its own.
+/// `gatun top` on its own terminal.
 struct Top {
     process: Child,
     ours: OwnedFd,
@@ -102,7 +102,7 @@ impl Top {
         let top = Top { process: command.spawn().unwrap(), ours, theirs, written: Arc::default() };
         top.resize(COLUMNS, ROWS);
         let (mut reader, written) = (File::from(top.ours.try_clone().unwrap()), Arc::clone(&top.written));
-        // It ends with the terminal.
+        // It ends when the terminal closes.
         std::thread::spawn(move || {
             let mut bytes = [0; 4096];
             while let Ok(len @ 1..) = reader.read(&mut bytes) {
@@ -125,7 +125,7 @@ impl Top {
         String::from_utf8_lossy(&self.written.lock().unwrap()).into_owned()
     }
 
-    /// What a terminal of this size shows of the last picture, which is whole.
+    /// Last complete picture on a terminal of this size.
     fn picture(&self, (columns, rows): (usize, usize)) -> Vec<String> {
         let written = self.written();
         let whole = written.rfind("\u{1b}[J").map_or("", |end| &written[..end]);
@@ -162,7 +162,7 @@ impl Top {
         }
     }
 
-    /// Waits for the end, at which the terminal is as it was.
+    /// Waits for the end and checks that the terminal is restored.
     fn ends(mut self) -> String {
         let status = self.end();
         assert!(status.success(), "{status:?}: {}", self.written());
@@ -175,15 +175,15 @@ impl Top {
 
 impl Drop for Top {
     fn drop(&mut self) {
-        // It has ended already, unless the test has failed.
+        // The program has already ended, unless the test has failed.
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
 }
 
 #[test]
-fn top_fills_a_terminal_obeys_keys_and_gives_it_back() {
-    in_lab("top::top_fills_a_terminal_obeys_keys_and_gives_it_back", || {
+fn top_fills_a_terminal_obeys_keys_and_restores_it() {
+    in_lab("top::top_fills_a_terminal_obeys_keys_and_restores_it", || {
         let net = network();
         let daemon = Daemon::start(&net, &format!("{CREATE}{NAT64}"));
         assert!(ping(&net.client, 3, SERVER, ""));
@@ -199,7 +199,7 @@ fn top_fills_a_terminal_obeys_keys_and_gives_it_back() {
         top.press("\u{1b}[A");
         top.press("i");
         top.wait_for("ports▲");
-        // A larger terminal is used, at once.
+        // A larger terminal is used immediately.
         top.resize(120, 40);
         let is_larger = || top.picture((120, 40))[39].starts_with("q quit");
         wait_until("a larger picture", SOON, is_larger).unwrap();
@@ -211,8 +211,8 @@ fn top_fills_a_terminal_obeys_keys_and_gives_it_back() {
 }
 
 #[test]
-fn top_gives_the_terminal_back_at_a_signal_and_at_ctrl_c_and_has_no_colours_where_nobody_wants_them() {
-    const NAME: &str = "top::top_gives_the_terminal_back_at_a_signal_and_at_ctrl_c_and_has_no_colours_where_nobody_wants_them";
+fn top_restores_the_terminal_at_signals_and_respects_no_color() {
+    const NAME: &str = "top::top_restores_the_terminal_at_signals_and_respects_no_color";
     in_lab(NAME, || {
         let net = network();
         let daemon = Daemon::start(&net, &format!("{CREATE}{NAT64}"));
@@ -224,12 +224,12 @@ fn top_gives_the_terminal_back_at_a_signal_and_at_ctrl_c_and_has_no_colours_wher
             let looks: Vec<_> = written.split("\u{1b}[").filter_map(|part| part.split_once('m')).collect();
             let of_looks = |code: &&str| code.chars().all(|c| c.is_ascii_digit() || c == ';');
             let codes: Vec<_> = looks.into_iter().map(|(code, _)| code).filter(of_looks).collect();
-            // The one at the end resets what there is.
+            // The last sequence resets the style.
             assert_eq!(codes, ["0"], "{written}");
         }
         let top = Top::start(&[]);
         top.wait_for("nothing needs attention");
-        // Ctrl-Z: the shell has the terminal meanwhile.
+        // Ctrl-Z: the shell uses the terminal meanwhile.
         top.press("\u{1a}");
         let state = || crate::harness::status_line(top.process.id(), "State");
         wait_until("that it is stopped", SOON, || state().starts_with('T')).unwrap();
@@ -242,7 +242,7 @@ fn top_gives_the_terminal_back_at_a_signal_and_at_ctrl_c_and_has_no_colours_wher
         assert!(top.is_raw());
         top.press("\u{3}");
         top.ends();
-        // A daemon that goes away is told of, and what was seen stays.
+        // A stopped daemon is reported, and the last data stays.
         let top = Top::start(&[]);
         top.wait_for("nothing needs attention");
         daemon.stop(Signal::TERM);
@@ -254,8 +254,8 @@ fn top_gives_the_terminal_back_at_a_signal_and_at_ctrl_c_and_has_no_colours_wher
 }
 
 #[test]
-fn top_prints_plain_text_where_the_terminal_can_do_no_more_or_there_is_none() {
-    in_lab("top::top_prints_plain_text_where_the_terminal_can_do_no_more_or_there_is_none", || {
+fn top_prints_plain_text_without_a_capable_terminal() {
+    in_lab("top::top_prints_plain_text_without_a_capable_terminal", || {
         let net = network();
         let daemon = Daemon::start(&net, &format!("{CREATE}{NAT64}"));
         let piped = crate::harness::gatun(["top"]);

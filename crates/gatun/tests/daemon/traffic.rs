@@ -11,8 +11,8 @@ fn pings_cross_in_both_directions_and_the_translator_answers_its_own() {
     in_lab("traffic::pings_cross_in_both_directions_and_the_translator_answers_its_own", || {
         let net = network();
         let daemon = Daemon::start(&net, &format!("{CREATE}{SIIT}"));
-        assert!(ping(&net.client, 5, SERVER, ""), "6to4");
-        assert!(ping(&net.server, 5, PUBLIC, ""), "4to6");
+        assert!(ping(&net.client, 5, SERVER, ""), "from IPv6 to IPv4");
+        assert!(ping(&net.server, 5, PUBLIC, ""), "from IPv4 to IPv6");
         assert!(ping(&net.client, 5, SERVER, "-s 1400"), "near the MTU");
         let ended = daemon.stop(Signal::TERM);
         assert!(counter(&ended.stdout, "forwarded, IPv6 to IPv4") >= 15, "{}", ended.stdout);
@@ -20,10 +20,10 @@ fn pings_cross_in_both_directions_and_the_translator_answers_its_own() {
     });
 }
 
-/// Ten datagrams to each form of an own address: the kernel routes all of them back to the device.
+/// Sends ten datagrams to each form of an own address. The kernel routes all of them back to the device.
 #[test]
-fn a_datagram_to_an_own_address_is_answered_once_and_does_not_go_round() {
-    in_lab("traffic::a_datagram_to_an_own_address_is_answered_once_and_does_not_go_round", || {
+fn a_datagram_to_an_own_address_is_answered_once_without_a_loop() {
+    in_lab("traffic::a_datagram_to_an_own_address_is_answered_once_without_a_loop", || {
         let net = network();
         let daemon = Daemon::start(&net, &format!("{CREATE}{SIIT}"));
         let is_refused = "import socket,sys
@@ -57,8 +57,8 @@ for n in range(10):
     });
 }
 
-/// Time Exceeded about a header alone, and an extension behind it (RFC 4884), which ICMPv6 wants 128 bytes before: the
-/// packet grows from 64 to 192 bytes.
+/// A Time Exceeded that quotes only a header, followed by an extension (RFC 4884). ICMPv6 pads the quote to
+/// 128 bytes, so the packet grows from 64 to 192 bytes.
 #[test]
 fn an_error_that_grows_by_128_bytes_arrives() {
     in_lab("traffic::an_error_that_grows_by_128_bytes_arrives", || {
@@ -108,7 +108,7 @@ fn tcp_super_packets_with_unfinished_checksums_cross_both_ways_unharmed() {
         tcp_copy(&net.server, &net.client, "TCP6-LISTEN:5002,reuseaddr", &format!("TCP4:{PUBLIC}:5002"));
         let ended = daemon.stop(Signal::TERM);
         let received = counter(&ended.stdout, "super-packets received");
-        // 40 MB in 64 KB pieces at best; one packet each would be 28,000.
+        // 40 MB in super-packets of up to 64 KB; single segments would be 28,000 packets.
         assert!(received > 100, "{}", ended.stdout);
         assert!(counter(&ended.stdout, "forwarded, IPv6 to IPv4") < 20_000, "{}", ended.stdout);
         assert_eq!(received, counter(&ended.stdout, "super-packets sent"), "{}", ended.stdout);
@@ -161,7 +161,7 @@ fn a_small_link_on_the_ipv4_side_is_found_by_the_ipv6_host() {
         let net = network();
         let daemon = Daemon::start(&net, &format!("{CREATE}{SIIT}"));
         assert!(ping(&net.client, 1, FAR, ""));
-        // 1500 bytes of IPv6: the first is answered with Packet Too Big, and the kernel learns from it.
+        // The first IPv6 packet of 1500 bytes is answered with Packet Too Big, and the kernel learns the MTU.
         ping(&net.client, 2, FAR, "-M do -s 1452");
         let route = net.client.run(&format!("ip -6 route get {FAR}")).unwrap();
         let expected = format!("mtu {}", SMALL_MTU + 20);
@@ -173,7 +173,7 @@ fn a_small_link_on_the_ipv4_side_is_found_by_the_ipv6_host() {
     });
 }
 
-/// The router has a link of 905 bytes behind it, and cuts nothing: what it may not refuse, it drops.
+/// The router has a link with MTU 905 and does not fragment: it drops packets that it may not refuse.
 #[test]
 fn a_path_that_carries_less_than_an_ipv6_host_sends_is_heeded_for_it() {
     in_lab("traffic::a_path_that_carries_less_than_an_ipv6_host_sends_is_heeded_for_it", || {
@@ -191,18 +191,18 @@ fn a_path_that_carries_less_than_an_ipv6_host_sends_is_heeded_for_it() {
             );
             succeeds(net.client.command("python3").args(["-c", &script]))
         };
-        // 1280 bytes, of which nobody can be told that they are too many.
+        // 1280 bytes: an IPv6 sender cannot be told a smaller MTU.
         assert!((0..5).any(|_| arrives(400)) && !arrives(1232));
-        // The router says 905, the client hears 1280, and the translator has heard it too.
+        // The router reports 905, the client gets 1280, and the translator remembers 905.
         assert!(!ping(&net.client, 1, FAR, "-M do -s 1300"));
         let route = net.client.run(&format!("ip -6 route get {FAR}")).unwrap();
         assert!(route.contains("mtu 1280"), "{route}");
         assert!(arrives(1232));
-        // The rule would count a super-packet as one.
+        // The rule would count a super-packet as one packet.
         net.router.run("nft flush ruleset").unwrap();
         tcp_copy(&net.client, &net.server, "TCP4-LISTEN:5001,reuseaddr", &format!("TCP6:[{FAR}]:5001"));
         let ended = daemon.stop(Signal::TERM);
-        assert_eq!(counter(&ended.stdout, "messages about paths below 1260 bytes"), 1, "{}", ended.stdout);
+        assert_eq!(counter(&ended.stdout, "path MTUs below 1260 bytes reported"), 1, "{}", ended.stdout);
     });
 }
 
@@ -220,7 +220,7 @@ fn two_workers_share_a_stateless_device() {
     });
 }
 
-/// Two hosts of the client's network meet at their public addresses too.
+/// Two hosts of the client's network also reach each other at their public addresses.
 // proves: R47-1, A61-62
 #[test]
 fn two_workers_share_a_stateful_device() {
@@ -238,7 +238,7 @@ fn two_workers_share_a_stateful_device() {
         }
         // Duplicate address detection.
         std::thread::sleep(Duration::from_secs(2));
-        // Datagrams in pieces, both ways.
+        // Fragmented datagrams in both directions.
         let serve = "import socket\ns=socket.socket(socket.AF_INET,socket.SOCK_DGRAM)\ns.bind(('',5010))\ns.settimeout(30)\nwhile True:\n d,a=s.recvfrom(9000)\n s.sendto(d,a)";
         let server = Process::start(net.server.command("python3").args(["-c", serve])).unwrap();
         std::thread::sleep(Duration::from_millis(500));
@@ -257,7 +257,7 @@ fn two_workers_share_a_stateful_device() {
         }
         tcp_copy(&net.server, &net.client, "TCP6-LISTEN:5002,reuseaddr", "TCP4:192.0.2.1:5002");
         tcp_copy(&net.server, &net.client, "TCP6-LISTEN:5003,reuseaddr", "TCP4:192.0.2.2:5003");
-        // From one worker's subscriber to the other's, and back the same way.
+        // Between the subscribers of both workers, in both directions.
         let connect = "TCP6:[2001:db8:64::c000:202]:5003,bind=[2001:db8:1::10]";
         tcp_copy(&net.client, &net.client, "TCP6-LISTEN:5003,reuseaddr", connect);
         let ended = daemon.stop(Signal::TERM);
@@ -277,7 +277,7 @@ fn stateful_tcp_crosses_outward_and_inward_by_a_static_binding() {
         assert!(ping(&net.client, 3, SERVER, "-s 3000"), "in three pieces each way");
         tcp_copy(&net.client, &net.server, "TCP4-LISTEN:5001,reuseaddr", &format!("TCP6:[{SERVER}]:5001"));
         tcp_copy(&net.server, &net.client, "TCP6-LISTEN:5002,reuseaddr", &format!("TCP4:{PUBLIC}:5002"));
-        // A datagram to a port that nobody has.
+        // A datagram to a port without a binding.
         let line = "import socket; socket.socket(socket.AF_INET, socket.SOCK_DGRAM).sendto(b'x', ('192.0.2.1', 22222))";
         gatun_testkit::run(net.server.command("python3").args(["-c", line])).unwrap();
         std::thread::sleep(Duration::from_millis(100));

@@ -1,4 +1,4 @@
-//! UDP datagrams that are given to the kernel together (`udp_gro`).
+//! UDP datagrams that are coalesced for the kernel (`udp_gro`).
 
 use crate::harness::{CREATE, Daemon, NAT64, counter, in_lab, network};
 use gatun_testkit::topology::{CLIENT, SERVER};
@@ -10,8 +10,9 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-/// Datagrams of two flows in turn, and between them some of a third one whose sender computes its checksums itself,
-/// or does not: `burst` gives port, length, and whether the checksum is right. What each end has to hear of the other follows.
+/// Alternating datagrams of two flows, and some of a third one with checksums made by the script. `burst`
+/// yields port, length, and whether the checksum is correct. The datagrams that each end expects follow from
+/// it.
 const COMMON: &str = r#"
 import socket, struct, sys, os, time
 def burst():
@@ -49,7 +50,7 @@ def go(name):
     while not os.path.exists('/run/' + name): time.sleep(0.01)
 "#;
 
-/// Sends, and hears the same from the other end.
+/// Sends the datagrams, and expects the same ones from the other end.
 const INSIDE: &str = r#"
 s = sockets(socket.AF_INET6)
 go('up')
@@ -85,11 +86,10 @@ for number, (port, length, _) in enumerate(burst()):
 open('/run/sent-down', 'w')
 "#;
 
-/// A flow as it crossed a link: of each datagram its length, Don't Fragment, and whether its checksums are right, as
-/// tshark reads them.
+/// Flow on a link: length, Don't Fragment and checksum validity of each datagram, as reported by tshark.
 type Flow = Vec<String>;
 
-/// What both ends receive, on links where the kernel has to cut and to sum by itself.
+/// Flows at both ends, on links where the kernel has to segment and checksum in software.
 struct Seen {
     up: Vec<Flow>,
     down: Vec<Flow>,
@@ -113,7 +113,7 @@ fn exchange(net: &Topology, udp_gro: bool) -> Seen {
         .map(|(host, text)| Process::start(host.command("python3").args(["-c", &script(text)])).unwrap());
     exists("listens");
     for way in ["up", "down"] {
-        // What is sent meanwhile waits for the daemon, and then comes in bursts.
+        // Datagrams sent meanwhile wait for the daemon, and then arrive in bursts.
         daemon.process.signal(Signal::STOP).unwrap();
         fs::write(format!("/run/{way}"), "").unwrap();
         exists(&format!("sent-{way}"));
@@ -137,8 +137,8 @@ fn exists(name: &str) {
     wait_until(name, Duration::from_secs(10), || Path::new(&path).exists()).unwrap();
 }
 
-/// The flows of a capture, without what differs from run to run: ports outside, and identifications, of which none
-/// comes twice in a flow.
+/// Flows of a capture without values that differ from run to run: outside ports, and identifications, which
+/// are unique in a flow.
 fn flows(capture: &str) -> Vec<Flow> {
     let line = format!(
         "-r /run/{capture}.pcap -o ip.check_checksum:TRUE -o udp.check_checksum:TRUE -T fields -E separator=| \
@@ -160,8 +160,8 @@ fn flows(capture: &str) -> Vec<Flow> {
 }
 
 #[test]
-fn datagrams_that_are_written_together_arrive_as_they_do_alone() {
-    in_lab("udp_gro::datagrams_that_are_written_together_arrive_as_they_do_alone", || {
+fn coalesced_datagrams_arrive_like_single_ones() {
+    in_lab("udp_gro::coalesced_datagrams_arrive_like_single_ones", || {
         let net = network();
         for device in ["inside", "outside"] {
             net.translator.run(&format!("ethtool -K {device} tx off tso off gso off")).unwrap();

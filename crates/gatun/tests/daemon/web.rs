@@ -1,4 +1,5 @@
-//! The web page, in a real browser: it shows what `gatun show` tells, of real traffic, and says so where it cannot.
+//! Web page in a real browser with real traffic: it shows the same as `gatun show`, and reports when it
+//! cannot.
 
 use crate::browser::{self, Browser};
 use crate::harness::{CREATE, Daemon, NAT64, in_lab, network, status_line};
@@ -36,11 +37,11 @@ key = "/run/api.key"
 tokens = "/run/tokens"
 "#;
 
-/// The client's further addresses: each is a subscriber.
+/// Number of further addresses of the client; each is a subscriber.
 const SUBSCRIBERS: u8 = 6;
 
-/// Datagrams from each of the client's addresses, again and again from the same ports, so that sessions stay as many
-/// as they are; every wave is a little larger or smaller.
+/// Sends datagrams from each of the client's addresses, repeatedly from the same ports, so that the number of
+/// sessions stays the same. The number of datagrams varies a little.
 const SEND: &str = "
 import math, socket, sys, time
 server, addresses = sys.argv[1], sys.argv[2:]
@@ -72,7 +73,7 @@ while True:
     time.sleep(0.03)
 ";
 
-/// Sends back what comes, and something that nobody asked for.
+/// Echoes datagrams, and sends some to ports without a binding.
 const ANSWER: &str = "
 import select, socket
 all, asked = [], 0
@@ -98,14 +99,14 @@ fn told(args: &str) -> Value {
     serde_json::from_slice(&output.stdout).unwrap_or_else(|e| panic!("gatun {args}: {e}: {output:?}"))
 }
 
-/// A new token.
+/// Creates a token.
 fn token(who: &str) -> String {
     let made = gatun(&format!("token add {who} --file /run/tokens"));
     assert!(made.status.success(), "{made:?}");
     String::from_utf8(made.stdout).unwrap().trim().to_owned()
 }
 
-/// Traffic between all of the client's addresses and the server.
+/// Starts traffic between all of the client's addresses and the server.
 fn traffic(net: &Topology) -> [Process; 2] {
     let addresses: Vec<String> = (0x10..0x10 + SUBSCRIBERS).map(|n| format!("2001:db8:1::{n:x}")).collect();
     for address in &addresses {
@@ -116,7 +117,7 @@ fn traffic(net: &Topology) -> [Process; 2] {
     [server, Process::start(client.args(["-c", SEND, SERVER]).args(&addresses)).unwrap()]
 }
 
-/// `gatun web` and the address that it prints.
+/// Starts `gatun web`; returns the process and the printed address.
 fn serve() -> (Process, String) {
     let file = "/run/web.out";
     let mut command = Command::new(BIN);
@@ -128,8 +129,8 @@ fn serve() -> (Process, String) {
 }
 
 #[test]
-fn started_by_root_it_keeps_no_privileges() {
-    in_lab("web::started_by_root_it_keeps_no_privileges", || {
+fn gatun_web_drops_the_privileges_of_root() {
+    in_lab("web::gatun_web_drops_the_privileges_of_root", || {
         let net = network();
         let daemon = Daemon::start(&net, &format!("{CREATE}{NAT64}"));
         let bound = |web: &Process| {
@@ -149,7 +150,7 @@ fn started_by_root_it_keeps_no_privileges() {
         stream.read_to_string(&mut answer).unwrap();
         assert!(answer.starts_with("HTTP/1.0 200") && answer.contains("\"workers\""), "{answer}");
         drop(web);
-        // It becomes the user whose socket it is.
+        // It switches to the owner of the socket.
         chown(gatun_api::SOCKET, Some(65534), Some(65533)).unwrap();
         let (web, _) = serve();
         assert_eq!(bound(&web), "65534\t65534\t65534\t65534");
@@ -160,65 +161,61 @@ fn started_by_root_it_keeps_no_privileges() {
 const LIVE: &str = "return document.body.dataset.state === 'live'";
 
 #[test]
-fn the_page_shows_what_the_daemon_tells_and_says_when_it_tells_nothing() {
+fn the_page_shows_the_answers_of_the_daemon_and_its_absence() {
     let refusal = || gatun_testkit::refusal().or_else(browser::missing);
-    gatun_testkit::run_test(
-        "web::the_page_shows_what_the_daemon_tells_and_says_when_it_tells_nothing",
-        refusal,
-        || {
-            let net = network();
-            gatun("token certificate 127.0.0.1 --certificate /run/api.crt --key /run/api.key");
-            let tokens = ["reads --read-only", "writes --write"].map(token);
-            let config = format!("{CREATE}{CONFIG}");
-            let daemon = Daemon::start(&net, &config);
-            let _traffic = traffic(&net);
-            let (_web, url) = serve();
-            let browser = Browser::start();
-            browser.look(1280, 900, "light");
-            browser.open(&url);
-            browser.wait("an answer", 10, LIVE);
-            assert_eq!(browser.run("return location.hash"), "", "the key is not left in the address");
-            figures_move_and_are_those_of_the_command_line(&browser);
-            drops_are_there_with_what_they_mean(&browser);
-            the_verdict_names_the_culprit_and_does_not_flap(&browser);
-            questions_are_answered_as_on_the_command_line(&browser);
-            events_are_followed(&browser, &net);
-            everything_has_a_name_and_can_be_read(&browser);
-            it_fits_a_phone(&browser);
-            pictures(&browser);
-            let complaints = complaints(&browser, "explain?source=nonsense");
-            assert!(complaints.is_empty(), "the console has nothing to say: {complaints:?}");
-            plots_are_full_at_once(&browser);
-            let daemon = a_daemon_that_is_gone_is_missed(&browser, daemon, || Daemon::start(&net, &config));
-            nobody_else_was_asked(&browser, &url);
-            a_token_says_what_may_be_done(&browser, &net, &tokens);
-            daemon.stop(Signal::TERM);
-            strangers_get_nothing(&url);
-        },
-    );
+    gatun_testkit::run_test("web::the_page_shows_the_answers_of_the_daemon_and_its_absence", refusal, || {
+        let net = network();
+        gatun("token certificate 127.0.0.1 --certificate /run/api.crt --key /run/api.key");
+        let tokens = ["reads --read-only", "writes --write"].map(token);
+        let config = format!("{CREATE}{CONFIG}");
+        let daemon = Daemon::start(&net, &config);
+        let _traffic = traffic(&net);
+        let (_web, url) = serve();
+        let browser = Browser::start();
+        browser.look(1280, 900, "light");
+        browser.open(&url);
+        browser.wait("an answer", 10, LIVE);
+        assert_eq!(browser.run("return location.hash"), "", "the key is not left in the address");
+        figures_change_and_match_the_command_line(&browser);
+        drops_are_shown_with_their_meaning(&browser);
+        the_verdict_names_the_cause_and_does_not_flap(&browser);
+        answers_match_the_command_line(&browser);
+        events_are_followed(&browser, &net);
+        elements_have_names_and_sufficient_contrast(&browser);
+        it_fits_a_phone(&browser);
+        pictures(&browser);
+        let complaints = complaints(&browser, "explain?source=nonsense");
+        assert!(complaints.is_empty(), "the console has nothing to say: {complaints:?}");
+        plots_start_with_the_history(&browser);
+        let daemon = a_stopped_daemon_is_reported(&browser, daemon, || Daemon::start(&net, &config));
+        the_page_contacts_no_other_host(&browser, &url);
+        the_role_of_a_token_limits_the_page(&browser, &net, &tokens);
+        daemon.stop(Signal::TERM);
+        requests_without_a_key_are_refused(&url);
+    });
 }
 
-/// What the page's console has but for what is expected: a refusal is an answer, and is logged all the same.
+/// Unexpected entries of the page's console. Refusals are logged as well, but expected.
 fn complaints(browser: &Browser, expected: &str) -> Vec<String> {
     let lines = browser.log("browser").into_iter().map(|line| line["message"].as_str().unwrap().to_owned());
-    // The browser's own first page complains of the network that it has not.
+    // The browser's start page logs that there is no network.
     lines.filter(|line| !line.starts_with("chrome://") && !line.contains(expected)).collect()
 }
 
-/// The number that the page shows in an element.
+/// Number displayed in an element.
 fn number(browser: &Browser, selector: &str) -> u64 {
     let text = browser.text(selector);
     let digits: String = text.chars().filter(char::is_ascii_digit).collect();
     digits.parse().unwrap_or_else(|_| panic!("'{text}' at {selector} is no number"))
 }
 
-fn figures_move_and_are_those_of_the_command_line(browser: &Browser) {
+fn figures_change_and_match_the_command_line(browser: &Browser) {
     browser.wait("rates", 10, "return parseFloat(document.querySelector('#packets').textContent) > 0");
     assert!(browser.text("#bits-unit").ends_with("bit/s"));
     let plotted = "return document.querySelector('#plot-packets .line').getAttribute('d').split('L').length";
     let before = browser.run(plotted).as_u64().unwrap();
     browser.wait("a longer line", 10, &format!("{plotted} > {before} + 1"));
-    // Sessions stay as many as they are, but for a moment.
+    // The number of sessions is constant, except for a moment.
     let same = || number(browser, "#sessions-now") == told("show status")["sessions"].as_u64().unwrap();
     wait_until("as many sessions as the command line tells of", Duration::from_secs(10), same).unwrap();
     assert!(number(browser, "#sessions-now") > 50);
@@ -229,11 +226,11 @@ fn figures_move_and_are_those_of_the_command_line(browser: &Browser) {
     assert!(words.contains(&format!("of{used},")), "{words}");
     let first = told("show subscribers");
     let most = first.as_array().unwrap().iter().max_by_key(|one| one["sessions"].as_u64()).unwrap();
-    // The page may just be drawing the list anew.
+    // The page may be redrawing the list.
     let most = most["subscriber"].as_str().unwrap();
     let is_first = || browser.text("#subscribers-list tbody tr:first-child button") == most;
     wait_until("the largest subscriber at the top", Duration::from_secs(10), is_first).unwrap();
-    // What chooses an instance, and for how many packets it was chosen.
+    // Criteria that select an instance, and the number of packets that matched.
     let instance = &told("show instances")[0];
     let row = browser.text("#instances-list tbody tr:first-child");
     for part in [&instance["choice"]["pool6"][0], &instance["choice"]["pool"]] {
@@ -252,23 +249,24 @@ fn figures_move_and_are_those_of_the_command_line(browser: &Browser) {
     }
 }
 
-/// Looks of a made-up daemon, and the verdicts about them.
+/// Sample states of a daemon, and the expected verdicts.
 const VERDICTS: &str = include_str!("web/verdicts.js");
 
-fn the_verdict_names_the_culprit_and_does_not_flap(browser: &Browser) {
+fn the_verdict_names_the_cause_and_does_not_flap(browser: &Browser) {
     let good = json!(["good", "Nothing needs attention.", 0]);
     let log = json!(["bad", "Needs attention: the log.", 1]);
     let pool = |level: &str, findings: u8| json!([level, "Needs attention: pool homes.", findings]);
     let verdicts = browser.run(VERDICTS);
     let expected = json!([
-        // It appears at once, is one trouble whatever its figures are, and stays for half a minute.
+        // It appears immediately, counts as one trouble even if its figures change, and stays for half a
+        // minute.
         good,
         log,
         log,
         log,
         log,
         good,
-        // A level is left lower than it is entered.
+        // The threshold to leave a level is lower than the one to enter it.
         pool("bad", 1),
         pool("bad", 1),
         pool("warn", 1),
@@ -279,7 +277,7 @@ fn the_verdict_names_the_culprit_and_does_not_flap(browser: &Browser) {
     assert_eq!(verdicts, expected);
 }
 
-fn drops_are_there_with_what_they_mean(browser: &Browser) {
+fn drops_are_shown_with_their_meaning(browser: &Browser) {
     let drops = told("show drops");
     for reason in ["ttl", "no_bib"] {
         let drop = drops.as_array().unwrap().iter().find(|drop| drop["reason"] == reason).unwrap();
@@ -303,7 +301,7 @@ fn ask(browser: &Browser, form: &str, fields: &[(&str, &str)], answer: &str, par
     browser.wait(&format!("{part} of {form}"), 10, &script);
 }
 
-fn questions_are_answered_as_on_the_command_line(browser: &Browser) {
+fn answers_match_the_command_line(browser: &Browser) {
     let (from, to) = (format!("[{CLIENT}]:5000"), format!("{SERVER4}:443"));
     let fields = [("source", from.as_str()), ("destination", &to), ("protocol", "tcp")];
     ask(browser, "explain-form", &fields, "#explain-answer", "it opens a session");
@@ -329,7 +327,7 @@ fn questions_are_answered_as_on_the_command_line(browser: &Browser) {
     ask(browser, "who-form", &[("outside", &outside)], "#look-up-answer", "2001:db8:1::12");
     ask(browser, "where-form", &[("address", "2001:db8:1::12")], "#look-up-answer", "public address");
     assert!(browser.text("#look-up-answer").contains(session["outside"].as_str().unwrap()));
-    // A subscriber leads to its sessions.
+    // A subscriber links to its sessions.
     browser.run("document.querySelector('#subscribers-list tbody tr:first-child button').click()");
     let subscriber = browser.text("#subscribers-list tbody tr:first-child button");
     let count = told(&format!("show sessions --inside {subscriber}")).as_array().unwrap().len();
@@ -349,7 +347,7 @@ fn events_are_followed(browser: &Browser, net: &Topology) {
     browser.run("document.querySelector('#events-follow').click()");
 }
 
-/// Contrast of text, as WCAG 2 counts it, of each colour upon each ground that it may be on.
+/// Contrast ratio (WCAG 2) of each text colour on each possible background.
 const CONTRASTS: &str = "
 const style = getComputedStyle(document.documentElement);
 const light = (name) => {
@@ -367,7 +365,7 @@ return pairs.map(([text, ground]) => {
 });
 ";
 
-fn everything_has_a_name_and_can_be_read(browser: &Browser) {
+fn elements_have_names_and_sufficient_contrast(browser: &Browser) {
     let tree = browser.devtools("Accessibility.getFullAXTree", json!({}));
     let nodes = tree["nodes"].as_array().unwrap();
     let of = |role: &'static str| {
@@ -393,7 +391,7 @@ fn everything_has_a_name_and_can_be_read(browser: &Browser) {
         }
     }
     assert_ne!(grounds[0], grounds[1], "light and dark");
-    // The keyboard moves through a plot.
+    // Keys move the cursor in a plot.
     browser.run("document.querySelector('#plot-bits svg').focus()");
     browser.run(
         "document.activeElement.dispatchEvent(new KeyboardEvent('keydown', { key: 'ArrowLeft', bubbles: true }))",
@@ -415,7 +413,7 @@ fn it_fits_a_phone(browser: &Browser) {
     browser.look(1280, 900, "light");
 }
 
-/// The pictures of docs/how-to/web.md, where they are to be made anew: with more behind them than a test has time for.
+/// Takes the pictures of docs/how-to/web.md if requested, after more traffic than a test needs.
 fn pictures(browser: &Browser) {
     if std::env::var_os("GATUN_BLESS").is_none() {
         assert!(browser.picture().starts_with(b"\x89PNG\r\n"));
@@ -444,13 +442,13 @@ fn pictures(browser: &Browser) {
     browser.look(1280, 900, "light");
 }
 
-fn plots_are_full_at_once(browser: &Browser) {
+fn plots_start_with_the_history(browser: &Browser) {
     let kept = "return (async () => { const { read } = await import('/web/api.js'); \
                 return (await read('/v1/history')).points.length >= 5; })()";
     browser.wait("five points that the daemon has kept", 40, kept);
     browser.run("window.isOld = true; location.reload()");
     browser.wait("the page anew", 10, "return !window.isOld && document.body.dataset.state === 'live'");
-    // Two of its own would take as many seconds as they are apart.
+    // The page alone would need two samples, several seconds apart.
     for plot in ["bits", "packets", "sessions"] {
         let points = browser.run(&format!(
             "return document.querySelector('#plot-{plot} .line').getAttribute('d').split(/[ML]/).length - 1"
@@ -459,11 +457,7 @@ fn plots_are_full_at_once(browser: &Browser) {
     }
 }
 
-fn a_daemon_that_is_gone_is_missed(
-    browser: &Browser,
-    daemon: Daemon,
-    again: impl FnOnce() -> Daemon,
-) -> Daemon {
+fn a_stopped_daemon_is_reported(browser: &Browser, daemon: Daemon, again: impl FnOnce() -> Daemon) -> Daemon {
     daemon.process.signal(Signal::KILL).unwrap();
     drop(daemon);
     browser.wait("that nobody answers", 15, "return document.body.dataset.state === 'gone'");
@@ -472,7 +466,7 @@ fn a_daemon_that_is_gone_is_missed(
     {
         assert!(said.contains(part), "'{part}' is not in {said}");
     }
-    assert!(number(browser, "#sessions-now") > 0, "what was known last is still there");
+    assert!(number(browser, "#sessions-now") > 0, "the last data is no longer shown");
     assert_eq!(browser.run("return document.title"), "No answer – Gatun");
     let daemon = again();
     browser.wait("the daemon's return", 15, LIVE);
@@ -483,18 +477,18 @@ fn a_daemon_that_is_gone_is_missed(
     daemon
 }
 
-/// Another token, typed in.
+/// Enters another token.
 fn give(browser: &Browser, token: &str) {
     browser.run(&format!("document.querySelector('#key-text').value = {token:?}"));
     browser.run("document.querySelector('#key button').click()");
 }
 
-/// Whether the page shows an element.
+/// True if the page shows an element.
 fn shows(browser: &Browser, selector: &str) -> bool {
     browser.run(&format!("return document.querySelector('{selector}').checkVisibility()")) == true
 }
 
-/// A way from the browser's network to where the daemon listens under TLS.
+/// Forwards connections from the browser's network to the daemon's TLS port.
 fn way_to_the_daemon(net: &Topology) -> [Process; 2] {
     let mut there = net.translator.command("socat");
     let there = there.args(["UNIX-LISTEN:/run/tls,fork", "TCP6:[2001:db8:1::1]:8443"]);
@@ -507,7 +501,7 @@ fn way_to_the_daemon(net: &Topology) -> [Process; 2] {
     both
 }
 
-fn a_token_says_what_may_be_done(browser: &Browser, net: &Topology, [reads, writes]: &[String; 2]) {
+fn the_role_of_a_token_limits_the_page(browser: &Browser, net: &Topology, [reads, writes]: &[String; 2]) {
     let _way = way_to_the_daemon(net);
     browser.open("https://127.0.0.1:8443/");
     browser.wait(
@@ -535,7 +529,7 @@ fn a_token_says_what_may_be_done(browser: &Browser, net: &Topology, [reads, writ
     give(browser, writes);
     browser.wait("what may be done", 10, "return !document.querySelector('#clear').hidden");
     assert!(browser.text("#access").contains("Signed in as writes at"), "{}", browser.text("#access"));
-    sessions_end_when_somebody_is_sure(browser);
+    sessions_end_after_a_confirmation(browser);
 
     browser.run("document.querySelector('#drain-form').elements.address.value = '192.0.2.2'");
     browser.run("document.querySelector('#drain-form button[value=drain]').click()");
@@ -556,7 +550,7 @@ fn a_token_says_what_may_be_done(browser: &Browser, net: &Topology, [reads, writ
     assert!(complaints.is_empty(), "{complaints:?}");
 }
 
-fn sessions_end_when_somebody_is_sure(browser: &Browser) {
+fn sessions_end_after_a_confirmation(browser: &Browser) {
     browser.run("document.querySelector('#clear').click()");
     assert!(browser.text("#cleared").contains("Enter a filter first") && !shows(browser, "#sure"));
     browser.run("document.querySelector('#sessions-form').elements.inside.value = '2001:db8:1::15'");
@@ -574,14 +568,14 @@ fn sessions_end_when_somebody_is_sure(browser: &Browser) {
     browser.wait("sessions that ended", 10, ended);
 }
 
-fn nobody_else_was_asked(browser: &Browser, url: &str) {
+fn the_page_contacts_no_other_host(browser: &Browser, url: &str) {
     let ours = &url[..url.find("#").unwrap()];
     let mut asked = 0;
     for line in browser.log("performance") {
         let message: Value = serde_json::from_str(line["message"].as_str().unwrap()).unwrap();
         let message = &message["message"];
         let (parameters, method) = (&message["params"], &message["method"]);
-        // Before ours, the tab has a page of the browser's.
+        // The tab starts with a page of the browser.
         let is_ours = parameters["documentURL"].as_str().is_some_and(|page| page.starts_with(ours));
         if is_ours && method == "Network.requestWillBeSent" {
             let to = parameters["request"]["url"].as_str().unwrap();
@@ -592,8 +586,8 @@ fn nobody_else_was_asked(browser: &Browser, url: &str) {
     assert!(asked > 50, "{asked}");
 }
 
-/// What somebody gets who is another page, or has no key.
-fn strangers_get_nothing(url: &str) {
+/// Checks that requests of other pages, or without a key, are refused.
+fn requests_without_a_key_are_refused(url: &str) {
     let (address, key) = url.split_once("#key=").unwrap();
     let status = |more: &[&str], path: &str| {
         let mut curl = Command::new("curl");

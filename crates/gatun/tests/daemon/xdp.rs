@@ -1,4 +1,4 @@
-//! The daemon on network interfaces through AF_XDP, between the kernel's own stacks; nobody switches an offload off.
+//! The daemon on network interfaces through AF_XDP, between kernel stacks with all offloads on.
 //!
 //! ```text
 //!   client --- inside [ translator ] outside --- server 198.51.100.2
@@ -43,7 +43,7 @@ inside = ["100.64.0.0/10"]
 exempt = [{ prefixes = ["198.51.100.9"] }]
 "#;
 
-/// As `in_lab`, where there can be AF_XDP: it needs a root that is no user namespace's.
+/// As `in_lab`, if AF_XDP is possible: it needs root of the initial user namespace.
 pub(crate) fn in_xdp_lab(test: &str, body: fn()) {
     gatun_testkit::run_test(test, || gatun_testkit::refusal_but_to_root("AF_XDP"), body);
 }
@@ -54,7 +54,7 @@ pub(crate) fn xdp_network() -> Topology {
     net.translator.address("inside", "100.64.0.1/24").unwrap();
     net.translator.address("small", "10.64.1.1/24").unwrap();
     net.router.address("near", "10.64.1.2/24").unwrap();
-    // Behind the router, so that it is the router who says so.
+    // Behind the router, so that the router sends the error.
     for (host, device, mtu) in [
         (&net.translator, "small", 1500),
         (&net.router, "near", 1500),
@@ -85,59 +85,51 @@ fn has_program(host: &Namespace, device: &str) -> bool {
 }
 
 #[test]
-fn both_translations_carry_what_the_kernels_stacks_send_and_the_host_stays_reachable() {
-    in_xdp_lab(
-        "xdp::both_translations_carry_what_the_kernels_stacks_send_and_the_host_stays_reachable",
-        || {
-            let net = xdp_network();
-            let daemon = Daemon::start(&net, CONFIG);
-            assert!(
-                daemon.stderr().contains("in the driver (native), packets are copied"),
-                "{}",
-                daemon.stderr()
-            );
-            // The first packet waits for its next hop.
-            assert!(ping(&net.client, 3, SERVER, ""), "NAT64: {}", daemon.stderr());
-            assert!(ping(&net.client, 3, "198.51.100.2", ""), "NAT44");
-            assert!(ping(&net.client, 3, "198.51.100.2", "-s 4000"), "in pieces");
-            assert!(ping(&net.client, 2, "100.64.0.64", "") && ping(&net.client, 2, "2001:db8:1::64", ""));
-            tcp_copy(
-                &net.client,
-                &net.server,
-                "TCP4-LISTEN:5001,reuseaddr",
-                &format!("TCP6:[{SERVER}]:5001"),
-            );
-            tcp_copy(&net.client, &net.server, "TCP4-LISTEN:5002,reuseaddr", "TCP4:198.51.100.2:5002");
+fn nat64_and_nat44_carry_kernel_traffic_and_the_host_stays_reachable() {
+    in_xdp_lab("xdp::nat64_and_nat44_carry_kernel_traffic_and_the_host_stays_reachable", || {
+        let net = xdp_network();
+        let daemon = Daemon::start(&net, CONFIG);
+        assert!(
+            daemon.stderr().contains("in the driver (native), packets are copied"),
+            "{}",
+            daemon.stderr()
+        );
+        // The first packet waits for the neighbour's MAC address.
+        assert!(ping(&net.client, 3, SERVER, ""), "NAT64: {}", daemon.stderr());
+        assert!(ping(&net.client, 3, "198.51.100.2", ""), "NAT44");
+        assert!(ping(&net.client, 3, "198.51.100.2", "-s 4000"), "in pieces");
+        assert!(ping(&net.client, 2, "100.64.0.64", "") && ping(&net.client, 2, "2001:db8:1::64", ""));
+        tcp_copy(&net.client, &net.server, "TCP4-LISTEN:5001,reuseaddr", &format!("TCP6:[{SERVER}]:5001"));
+        tcp_copy(&net.client, &net.server, "TCP4-LISTEN:5002,reuseaddr", "TCP4:198.51.100.2:5002");
 
-            // A hop, and what a small link says.
-            let hop = |target: &str, flags: &str| {
-                let line = format!("-n -c 1 -W 2 {flags} {target}");
-                let output = net.client.command("ping").args(line.split_whitespace()).output().unwrap();
-                String::from_utf8_lossy(&output.stdout).into_owned()
-            };
-            assert!(hop(FAR, "-t 2").contains("From 2001:db8:64::a40:102 "), "{}", hop(FAR, "-t 2"));
-            assert!(hop("203.0.113.2", "-t 2").contains("From 10.64.1.2 "), "{}", hop("203.0.113.2", "-t 2"));
-            ping(&net.client, 1, FAR, "-M do -s 1452");
-            let route = net.client.run(&format!("ip -6 route get {FAR}")).unwrap();
-            assert!(route.contains(&format!("mtu {}", SMALL_MTU + 20)), "{route}");
+        // Traceroute, and path MTU discovery.
+        let hop = |target: &str, flags: &str| {
+            let line = format!("-n -c 1 -W 2 {flags} {target}");
+            let output = net.client.command("ping").args(line.split_whitespace()).output().unwrap();
+            String::from_utf8_lossy(&output.stdout).into_owned()
+        };
+        assert!(hop(FAR, "-t 2").contains("From 2001:db8:64::a40:102 "), "{}", hop(FAR, "-t 2"));
+        assert!(hop("203.0.113.2", "-t 2").contains("From 10.64.1.2 "), "{}", hop("203.0.113.2", "-t 2"));
+        ping(&net.client, 1, FAR, "-M do -s 1452");
+        let route = net.client.run(&format!("ip -6 route get {FAR}")).unwrap();
+        assert!(route.contains(&format!("mtu {}", SMALL_MTU + 20)), "{route}");
 
-            // What is not the translator's is the kernel's: of the same interfaces, from a subscriber too, and exempt.
-            tcp_copy(&net.server, &net.translator, "TCP4-LISTEN:5003,reuseaddr", "TCP4:198.51.100.1:5003");
-            tcp_copy(&net.client, &net.translator, "TCP4-LISTEN:5004,reuseaddr", "TCP4:100.64.0.1:5004");
-            tcp_copy(&net.client, &net.translator, "TCP6-LISTEN:5005,reuseaddr", "TCP6:[2001:db8:1::1]:5005");
-            net.translator.address("outside", "198.51.100.9/32").unwrap();
-            net.client.ip("route add 198.51.100.9 via 100.64.0.1").unwrap();
-            assert!(ping(&net.client, 2, "198.51.100.9", ""), "exempt, and the kernel's");
+        // Other packets on the same interfaces reach the kernel, also those of subscribers and exempt ones.
+        tcp_copy(&net.server, &net.translator, "TCP4-LISTEN:5003,reuseaddr", "TCP4:198.51.100.1:5003");
+        tcp_copy(&net.client, &net.translator, "TCP4-LISTEN:5004,reuseaddr", "TCP4:100.64.0.1:5004");
+        tcp_copy(&net.client, &net.translator, "TCP6-LISTEN:5005,reuseaddr", "TCP6:[2001:db8:1::1]:5005");
+        net.translator.address("outside", "198.51.100.9/32").unwrap();
+        net.client.ip("route add 198.51.100.9 via 100.64.0.1").unwrap();
+        assert!(ping(&net.client, 2, "198.51.100.9", ""), "exempt, and the kernel's");
 
-            let ended = daemon.stop(Signal::TERM);
-            assert!(counter(&ended.stdout, "checksums_finished") > 100, "{}", ended.stdout);
-            assert!(!has_program(&net.translator, "inside"));
-        },
-    );
+        let ended = daemon.stop(Signal::TERM);
+        assert!(counter(&ended.stdout, "checksums_finished") > 100, "{}", ended.stdout);
+        assert!(!has_program(&net.translator, "inside"));
+    });
 }
 
-/// What the client's interface sent, and what it did not hand over to the other end, in packets. Drops of other
-/// interfaces are counted by Gatun, too.
+/// Packets that the client's interface sent, and packets that it did not deliver to the other end. Gatun
+/// counts drops of other interfaces as well.
 fn cable(net: &Topology) -> (u64, u64) {
     let text = net.client.run("ip -j -s link show eth0").unwrap();
     let parsed: serde_json::Value = serde_json::from_str(&text).unwrap();
@@ -150,13 +142,13 @@ fn optional_counter(table: &str, row: &str) -> u64 {
 }
 
 #[test]
-fn every_datagram_that_is_lost_is_counted_somewhere_by_its_reason() {
-    in_xdp_lab("xdp::every_datagram_that_is_lost_is_counted_somewhere_by_its_reason", || {
+fn every_lost_datagram_is_counted_by_reason() {
+    in_xdp_lab("xdp::every_lost_datagram_is_counted_by_reason", || {
         const COUNT: u64 = 60_000;
         let net = xdp_network();
         let daemon = Daemon::start(&net, CONFIG);
         assert!(ping(&net.client, 1, SERVER, ""));
-        // A datagram of one byte is the end.
+        // A datagram of one byte ends the stream.
         let receive = "import socket\ns=socket.socket(socket.AF_INET,socket.SOCK_DGRAM)\n\
              s.setsockopt(socket.SOL_SOCKET,33,64<<20)\ns.bind(('',5006))\ns.settimeout(8)\nn=0\nprint('up',flush=True)\n\
              while True:\n  d=s.recv(2000)\n  if len(d)==1: break\n  n+=1\nprint(n)";
@@ -171,7 +163,7 @@ fn every_datagram_that_is_lost_is_counted_somewhere_by_its_reason() {
              for i in range({COUNT}): s.send(b'x'*200)\ntime.sleep(1)\ns.send(b'x')"
         );
         let mut sender = Process::start(net.client.command("python3").args(["-c", &send])).unwrap();
-        // A worker that stands still for a while loses what its rings do not hold.
+        // A worker that is stopped for a while loses packets beyond the capacity of its rings.
         while cable(&net).0 < before.0 + 1_000 {
             assert!(sender.ended().is_none(), "the sender has sent too little");
         }
@@ -196,13 +188,13 @@ fn every_datagram_that_is_lost_is_counted_somewhere_by_its_reason() {
 }
 
 #[test]
-fn two_daemons_do_not_share_an_interface_and_a_killed_one_leaves_nothing_behind() {
-    in_xdp_lab("xdp::two_daemons_do_not_share_an_interface_and_a_killed_one_leaves_nothing_behind", || {
+fn a_second_daemon_is_refused_and_a_killed_one_leaves_nothing() {
+    in_xdp_lab("xdp::a_second_daemon_is_refused_and_a_killed_one_leaves_nothing", || {
         let net = xdp_network();
         let daemon = Daemon::start(&net, CONFIG);
         assert!(has_program(&net.translator, "inside") && has_program(&net.translator, "small"));
-        // No thread has a capability, but CAP_IPC_LOCK where root could not raise the limit of locked memory (as in a
-        // container without CAP_SYS_RESOURCE).
+        // No thread has a capability, except CAP_IPC_LOCK if root could not raise the limit of locked memory
+        // (as in a container without CAP_SYS_RESOURCE).
         let limits = std::fs::read_to_string(format!("/proc/{}/limits", daemon.process.id())).unwrap();
         let is_limited = !limits.lines().any(|l| l.starts_with("Max locked memory         unlimited"));
         let wanted = is_limited.then(|| ("links".to_owned(), 1 << 14));
@@ -234,25 +226,25 @@ fn two_daemons_do_not_share_an_interface_and_a_killed_one_leaves_nothing_behind(
 }
 
 #[test]
-fn an_interface_that_was_down_or_gone_serves_again_and_sessions_live_on() {
-    in_xdp_lab("xdp::an_interface_that_was_down_or_gone_serves_again_and_sessions_live_on", || {
+fn an_interface_that_was_down_or_gone_recovers_with_its_sessions() {
+    in_xdp_lab("xdp::an_interface_that_was_down_or_gone_recovers_with_its_sessions", || {
         let net = xdp_network();
         let daemon = Daemon::start(&net, CONFIG);
         assert!(ping(&net.client, 1, SERVER, ""));
-        // By then, all is said that is said at the start.
+        // By then, all start-up messages are logged.
         std::thread::sleep(Duration::from_secs(3));
         daemon.process.signal(Signal::USR1).unwrap();
         until("the counters are printed", || daemon.stdout().contains("announcements_sent"));
         let at_start = daemon.stdout();
         net.translator.ip("link set outside down").unwrap();
-        until("it is said", || daemon.stderr().contains("interface outside: its link is down"));
+        until("it is said", || daemon.stderr().contains("interface outside: link is down"));
         assert!(!ping(&net.client, 1, SERVER, "-W 1"));
         net.translator.ip("link set outside up").unwrap();
-        until("it is up", || daemon.stderr().contains("interface outside: its link is up again"));
+        until("it is up", || daemon.stderr().contains("interface outside: link is up again"));
         until("a ping after it was down", || ping(&net.client, 1, SERVER, "-W 1"));
 
         net.translator.ip("link del inside").unwrap();
-        until("it is said", || daemon.stderr().contains("interface inside: it is gone"));
+        until("it is said", || daemon.stderr().contains("interface inside: removed"));
         // A busy loop would use all of the time.
         let busy = |pid| -> u64 {
             let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
@@ -262,7 +254,7 @@ fn an_interface_that_was_down_or_gone_serves_again_and_sessions_live_on() {
         std::thread::sleep(Duration::from_millis(500));
         assert!(busy(daemon.process.id()) - before < 20, "the worker spins");
         net.client.connect("eth0", &net.translator, "inside").unwrap();
-        // Another device: it has another address.
+        // A new device has another MAC address.
         net.translator.ip("link set inside address 02:00:00:00:be:ef").unwrap();
         net.client.address("eth0", "2001:db8:1::2/64").unwrap();
         net.client.ip("route add 2001:db8:64::/96 via 2001:db8:1::64").unwrap();
@@ -277,7 +269,7 @@ fn an_interface_that_was_down_or_gone_serves_again_and_sessions_live_on() {
     });
 }
 
-/// Two ports of two queues each, and the pool of two addresses.
+/// Two ports with two queues each, and a pool of two addresses.
 const QUEUES: &str = r#"
 [[port]]
 backend = "xdp"
@@ -296,8 +288,8 @@ pool6 = "2001:db8:64::/96"
 "#;
 
 #[test]
-fn two_workers_have_a_queue_of_each_interface_and_hand_over_what_is_not_theirs() {
-    in_xdp_lab("xdp::two_workers_have_a_queue_of_each_interface_and_hand_over_what_is_not_theirs", || {
+fn two_workers_share_the_queues_and_hand_over_packets() {
+    in_xdp_lab("xdp::two_workers_share_the_queues_and_hand_over_packets", || {
         let net = xdp_network();
         let spawned = Daemon::spawn(&net, QUEUES, &[]).wait();
         assert!(spawned.stderr.contains("receives on 1 queues, but gatun serves 2"), "{}", spawned.stderr);
@@ -324,21 +316,22 @@ fn two_workers_have_a_queue_of_each_interface_and_hand_over_what_is_not_theirs()
             let listen = format!("TCP4-LISTEN:{port},reuseaddr");
             tcp_copy(&net.client, &net.server, &listen, &format!("TCP6:[{SERVER}]:{port}"));
         }
-        // Both go by another configuration.
+        // Reload both workers.
         let more = QUEUES.replace("\"192.0.2.2\"]", "\"192.0.2.2\", \"192.0.2.3\"]");
         let more = more.replace("[\"198.51.100.64/24\"]", "[\"198.51.100.64/24\", \"198.51.100.70/24\"]");
         daemon.reload(&more, "reload: done; ended: ");
         for _ in 0..8 {
-            // The device gives each to a queue of its own choice.
+            // The device chooses the queue of each flow.
             assert!(ping(&net.server, 1, "198.51.100.70", "") && ping(&net.client, 1, SERVER, ""));
         }
-        // The cable's hash knows nothing of subscribers: of so many flows, some come to the wrong worker.
+        // The device's hash ignores subscribers, so some of these flows arrive at the wrong worker.
         let ended = daemon.stop(Signal::TERM);
         assert!(counter(&ended.stdout, "handed to another worker, as received") > 0, "{}", ended.stdout);
     });
 }
 
-/// Three customers with all of 10.0.0.0/8 behind 10.0.0.1: at an interface, in a VLAN there, and at another interface.
+/// Three customers, each with 10.0.0.0/8 behind 10.0.0.1: on an interface, in a VLAN there, and on another
+/// interface.
 const CUSTOMERS: &str = r#"
 [[port]]
 name = "outside"
@@ -387,19 +380,19 @@ ports = "third"
 pool = "three"
 "#;
 
-/// Answers each of so many datagrams with its sender's address, as it is seen there.
+/// Answers a number of datagrams, each with its source as seen by this host.
 const WHO_AM_I: &str = "import socket
 s=socket.socket(socket.AF_INET,socket.SOCK_DGRAM); s.bind(('',5006)); s.settimeout(20)
 for i in range(3):
   d,a=s.recvfrom(2000); s.sendto(a[0].encode(),a)";
 
-/// Asks that from 10.0.0.5 and prints the answer.
+/// Sends a datagram from 10.0.0.5 and prints the answer.
 const ASK: &str = "import socket
 s=socket.socket(socket.AF_INET,socket.SOCK_DGRAM); s.bind(('10.0.0.5',4000)); s.settimeout(8)
 s.sendto(b'?',('198.51.100.2',5006)); print(s.recv(99).decode())";
 
-/// The same by frames with a tag of VLAN 7, as this kernel may know none: asks who has 10.0.0.1, sends, says who has
-/// 10.0.0.5, and prints what comes back.
+/// The same with frames of VLAN 7, because the kernel may lack VLANs: resolves 10.0.0.1 by ARP, sends,
+/// answers ARP for 10.0.0.5, and prints the answer.
 const ASK_IN_VLAN: &str = "import socket,struct
 own=bytes([2,0,0,0,0,7]); s=socket.socket(socket.AF_PACKET,socket.SOCK_RAW,socket.htons(3)); s.bind(('eth0',0))
 s.setsockopt(263,8,1); s.settimeout(8); host=bytes([10,0,0,5]); gateway=bytes([10,0,0,1])
@@ -420,8 +413,8 @@ while True:
   if kind==0x800 and d[23]==17 and d[30:34]==host: print(d[42:14+struct.unpack('!H',d[16:18])[0]].decode()); break";
 
 #[test]
-fn customers_with_the_same_addresses_are_told_apart_by_interface_and_vlan() {
-    in_xdp_lab("xdp::customers_with_the_same_addresses_are_told_apart_by_interface_and_vlan", || {
+fn customers_with_the_same_addresses_are_separated_by_interface_and_vlan() {
+    in_xdp_lab("xdp::customers_with_the_same_addresses_are_separated_by_interface_and_vlan", || {
         let net = xdp_network();
         for (host, device) in [(&net.client, "eth0"), (&net.router, "near")] {
             host.ip(&format!("address flush dev {device}")).unwrap();
@@ -448,7 +441,7 @@ fn customers_with_the_same_addresses_are_told_apart_by_interface_and_vlan() {
         }
         assert!(server.wait(Duration::from_secs(10)).unwrap().success());
         let ended = daemon.stop(Signal::TERM);
-        // By rule: what went out and came back of each customer.
+        // Packets of each customer by rule, in both directions.
         assert!(
             counter(&ended.stdout, "nat44 first") > 1_000 && counter(&ended.stdout, "nat44 second") > 1_000
         );
@@ -457,8 +450,8 @@ fn customers_with_the_same_addresses_are_told_apart_by_interface_and_vlan() {
 }
 
 #[test]
-fn a_worker_has_the_processor_that_is_named_to_itself() {
-    in_xdp_lab("xdp::a_worker_has_the_processor_that_is_named_to_itself", || {
+fn a_worker_has_its_configured_processor_alone() {
+    in_xdp_lab("xdp::a_worker_has_its_configured_processor_alone", || {
         if !are_several() {
             return;
         }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::Command;
 
-/// A file, or a directory, that anybody may read and run.
+/// File or directory that everybody may read and execute.
 const FILE: u32 = 0o100_755;
 const DIRECTORY: u32 = 0o040_755;
 
@@ -30,7 +30,7 @@ impl Archive {
     fn entry(&mut self, name: &str, mode: u32, content: &[u8]) {
         self.entries += 1;
         let (name_len, len) = (name.len() as u32 + 1, content.len() as u32);
-        // Number, mode, owner, group, links, time, length, four of devices, the name's length, a checksum.
+        // Inode, mode, owner, group, links, time, length, four device numbers, length of the name, checksum.
         let fields = [self.entries, mode, 0, 0, 1, 0, len, 0, 0, 0, 0, name_len, 0];
         self.bytes.extend(b"070701");
         self.bytes.extend(fields.iter().flat_map(|field| format!("{field:08x}").into_bytes()));
@@ -50,9 +50,9 @@ impl Archive {
     }
 }
 
-/// The shared libraries of a program, and what loads them, by their full names.
+/// Shared libraries of a program and its loader, by path.
 pub(crate) fn libraries(program: &Path) -> BTreeSet<String> {
-    // A program that needs none is an error to ldd.
+    // ldd fails for a statically linked program.
     let output = Command::new("ldd").arg(program).output().unwrap();
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     text.split_whitespace()

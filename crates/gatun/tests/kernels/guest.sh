@@ -1,11 +1,11 @@
 #!/bin/busybox sh
-# The first process of the guest: makes a network, and takes a daemon through the steps that the kernel's command line names.
+# First process of the guest: creates a network, and runs a daemon through the steps of the kernel's command line.
 # Each step writes `ok NAME` or `FAILED NAME reason` to the second serial port, which the host reads.
 #
 #   client (netns) eth0 --- inside [ this namespace ] outside --- eth0 server (netns)
 #   2001:db8:1::2  100.64.0.2                                     198.51.100.2
 #
-# The translator answers as .1 through TUN, where its host has that address, and as .64 on an Ethernet.
+# With TUN the translator is .1, an address of its host; on an Ethernet it is .64.
 
 /bin/busybox mkdir -p /proc /sys /dev /tmp /run /bin
 /bin/busybox --install -s /bin
@@ -23,7 +23,7 @@ SERVER_NAT64=2001:db8:64::c633:6402
 SERVER_SIIT=2001:db8:46::c633:6402
 CONTENT=1000000
 
-# step NAME COMMAND...: the first word of NAME is its group; what follows a failure in a group is not tried.
+# step NAME COMMAND...: the first word of NAME is its group. After a failure the rest of the group is not tried.
 broken=
 step() {
   local step=$1
@@ -55,7 +55,7 @@ until_true() {
 }
 
 says() {
-  until_true 30 grep -q -- "$1" $DAEMON_LOG || fails "the daemon did not say: $1"
+  until_true 30 grep -q -- "$1" $DAEMON_LOG || fails "the daemon did not log: $1"
 }
 
 ## The network.
@@ -63,14 +63,14 @@ says() {
 client() { /sbin/ip netns exec client "$@"; }
 server() { /sbin/ip netns exec server "$@"; }
 
-# link HOST DEVICE: a cable of as many queues as the daemon has workers.
+# link HOST DEVICE: creates a cable with as many queues as the daemon has workers.
 link() {
   /sbin/ip link add "$2" numrxqueues $queues numtxqueues $queues type veth \
     peer name eth0 numrxqueues $queues numtxqueues $queues netns "$1" &&
     /sbin/ip link set "$2" up && /sbin/ip -n "$1" link set eth0 up && /sbin/ip -n "$1" link set lo up
 }
 
-# network QUEUES ROUTER: both cables, new; ROUTER ends the translator's addresses on them.
+# network QUEUES ROUTER: recreates both cables; the translator's addresses on them end in ROUTER.
 network() {
   local queues=$1
   /sbin/ip link del inside 2>/dev/null
@@ -84,13 +84,13 @@ network() {
     /sbin/ip address add 2001:db8:1::1/64 dev inside nodad &&
       /sbin/ip -n client route add default via "2001:db8:1::$2" || return
   fi
-  # A driver's program gets single packets; before the stack (skb) it would get those that are still to be cut.
+  # In native mode the program gets single packets; in skb mode it would get unsegmented super-packets.
   /sbin/ip -n client link set eth0 gso_max_segs 1 && /sbin/ip -n server link set eth0 gso_max_segs 1
 }
 
 has_ipv6() { [ -d /proc/sys/net/ipv6 ]; }
 
-# The hosts' own.
+# Addresses and routes of the hosts.
 addresses() {
   ! has_ipv6 || /sbin/ip -n client address add 2001:db8:1::2/64 dev eth0 nodad || return
   /sbin/ip -n client address add 100.64.0.2/24 dev eth0 && /sbin/ip -n server address add $SERVER/24 dev eth0
@@ -104,9 +104,9 @@ hosts() {
     server httpd -p 80 -h /tmp/www
 }
 
-# fetch URL: TCP in both directions, every byte of it.
+# fetch URL: TCP in both directions, compared byte by byte.
 fetch() {
-  client timeout 30 wget -q -O - "http://$1/content" | cmp - /tmp/www/content || fails "$1: the content is another"
+  client timeout 30 wget -q -O - "http://$1/content" | cmp - /tmp/www/content || fails "$1: the content differs"
 }
 
 # reaches PING ADDRESS: the first packets may wait for a neighbour.
@@ -146,11 +146,11 @@ ethernet() {
 
 tun() { printf '%s[[port]]\ndevice = "nat64"\nqueues = %s\n%s' "$OWN" "$1" "$TRANSLATION"; }
 
-# start CONFIGURATION [PREFIX...]: runs a daemon, by a program in front where there is one, until it translates.
+# start CONFIGURATION [PREFIX...]: starts a daemon, optionally by a wrapper program, and waits until it translates.
 start() {
   echo "$1" >/tmp/gatun.toml
   shift
-  # The one before has said what this one is waited for.
+  # The log still has the messages of the previous daemon.
   : >$DAEMON_LOG
   "$@" gatun run /tmp/gatun.toml >$DAEMON_LOG 2>&1 &
   daemon=$!
@@ -160,7 +160,7 @@ start() {
 translates() { grep -q "translating with" $DAEMON_LOG; }
 translates_or_ended() { translates || ended; }
 
-# NAT44 through TUN is steered by the host's own rules: into the device once, and what comes out of it by the main table.
+# NAT44 on TUN needs policy rules: packets go into the device once, and packets from it follow the main table.
 steer() {
   /sbin/ip rule del priority 100 2>/dev/null
   /sbin/ip rule del priority 101 2>/dev/null
@@ -183,21 +183,21 @@ reloaded() {
   says "192.0.2.3" && nat64_carries
 }
 
-# No rights in any thread of the daemon, but $2 in the one that watches interfaces; $1 in the network helper.
+# Checks capabilities: none in any thread of the daemon, except $2 in the one that watches interfaces; $1 in the network helper.
 rights() {
   local thread name effective allowed threads=0 helper
   helper=$(grep -l "^PPid:.$daemon\$" /proc/[0-9]*/status 2>/dev/null | cut -d/ -f3)
   [ -n "$helper" ] || fails "no network helper" || return
   effective=$((0x$(sed -n 's/^CapEff:\t//p' "/proc/$helper/status")))
   [ $effective -eq "$1" ] || fails "the network helper has the capabilities $effective" || return
-  grep -q '^Seccomp:.2$' "/proc/$helper/status" || fails "the network helper has no filter of calls" || return
+  grep -q '^Seccomp:.2$' "/proc/$helper/status" || fails "the network helper has no seccomp filter" || return
   for thread in "/proc/$daemon/task/"*; do
     name=$(cat "$thread/comm")
     effective=$((0x$(sed -n 's/^CapEff:\t//p' "$thread/status")))
     case $name in links*) allowed=${2:-0} ;; *) allowed=0 ;; esac
     [ $((effective & ~allowed)) -eq 0 ] || fails "thread $name has the capabilities $effective" || return
-    grep -q '^NoNewPrivs:.1$' "$thread/status" || fails "thread $name may get new rights" || return
-    grep -q '^Seccomp:.2$' "$thread/status" || fails "thread $name has no filter of calls" || return
+    grep -q '^NoNewPrivs:.1$' "$thread/status" || fails "thread $name may gain privileges" || return
+    grep -q '^Seccomp:.2$' "$thread/status" || fails "thread $name has no seccomp filter" || return
     threads=$((threads + 1))
   done
   [ $threads -gt 3 ] || fails "only $threads threads"
@@ -207,15 +207,15 @@ NET_ADMIN=$((1 << 12))
 XDP=$((1 << 12 | 1 << 13 | 1 << 14 | 1 << 39))
 IPC_LOCK=$((1 << 14))
 
-# The log says what of the sandbox this kernel has, each part by name, and `doctor` the same.
+# The log names the missing parts of the sandbox on this kernel, and `doctor` does the same.
 sandboxed() {
   rights $NET_ADMIN || return
   gatun doctor >/tmp/doctor
   for part in "truncat" "TCP" "ioctl" "abstract"; do
     case $1 in
-      whole) grep "sandbox" $DAEMON_LOG /tmp/doctor | grep -q "$part" && { fails "$part is said to be missing"; return 1; } ;;
+      whole) grep "sandbox" $DAEMON_LOG /tmp/doctor | grep -q "$part" && { fails "$part is reported as missing"; return 1; } ;;
       *) grep "sandbox" $DAEMON_LOG | grep -q "$part" && grep "sandbox" /tmp/doctor | grep -q "$part" ||
-        fails "$part is missing, and not said to be: $(grep sandbox $DAEMON_LOG /tmp/doctor)" || return ;;
+        fails "$part is missing but not reported: $(grep sandbox $DAEMON_LOG /tmp/doctor)" || return ;;
     esac
   done
   grep -q "sandbox: .*seccomp" $DAEMON_LOG || fails "$(grep sandbox $DAEMON_LOG)"
@@ -224,7 +224,7 @@ sandboxed() {
 program_on() { /sbin/ip -d link show "$1" | grep -q "prog/xdp"; }
 no_program() { ! program_on inside && ! program_on outside; }
 
-## The steps, by their groups.
+## Steps, by group.
 
 steps_tun() {
   network 1 1
@@ -237,7 +237,7 @@ steps_tun() {
   step "tun reload" reloaded
   step "tun kill -9" killed
   step "tun starts again" start "$(tun 1)"
-  step "tun goes on with its sessions" says "sessions of the process before go on"
+  step "tun goes on with its sessions" says "sessions of the previous process in"
   step "tun nat64 again" nat64_carries
   step "tun accounts" stop
 }
@@ -290,10 +290,10 @@ steps_queues() {
   step "queues accounts" stop
 }
 
-# Gives a card another name.
+# Renames a card.
 card() { /sbin/ip link set "$(grep -l "$1" /sys/class/net/*/address | cut -d / -f 5)" name "$2"; }
 
-# The virtual machine's cards in place of the client's cable: the host connects them.
+# The virtual machine's cards replace the client's cable: the host connects them.
 virtio_network() {
   /sbin/ip link del inside && card 02:00:00:00:00:00 inside && card 02:00:00:00:00:01 far &&
     /sbin/ip link set far netns client && /sbin/ip -n client link set far name eth0 &&
@@ -312,7 +312,7 @@ steps_virtio() {
   step "virtio accounts" stop
 }
 
-# A user of no rights but those that docs/how-to/xdp.md names: as with AmbientCapabilities= in a unit.
+# A user with only the capabilities of docs/how-to/xdp.md, as with AmbientCapabilities= in a unit.
 steps_ambient() {
   chmod 777 /run /tmp
   rights=+net_admin,+net_raw,+bpf,+ipc_lock
@@ -321,7 +321,7 @@ steps_ambient() {
   step "ambient accounts" stop
 }
 
-# Without IPv6, the daemon says what is wrong, and so does `doctor`; IPv4 alone works.
+# Without IPv6, the daemon and `doctor` report it; NAT44 alone works.
 steps_ipv6_off() {
   echo "$(tun 1)" >/tmp/gatun.toml
   says_ipv6_is_off() { "$@" >$DAEMON_LOG 2>&1; cat $DAEMON_LOG; grep -qE "IPv6 is disabled in this kernel" $DAEMON_LOG; }
@@ -374,7 +374,7 @@ steps_limit() {
 }
 
 ulimit -l 64
-# Some need others, in an order that differs between kernels.
+# Loads modules with their dependencies, whose order differs between kernels.
 modules() {
   local module
   for _ in 1 2 3 4; do

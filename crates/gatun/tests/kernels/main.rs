@@ -1,13 +1,14 @@
-//! The daemon on the kernels that users have: Debian 12's own and its newer one boot in a virtual machine (qemu, without KVM),
-//! where `guest.sh` is the first process and takes the daemon through steps.
+//! The daemon on Debian's kernels: Debian 12's own kernel and a newer one boot in a virtual machine (qemu,
+//! without KVM). `guest.sh` is the first process and tests the daemon step by step.
 //!
 //! ```text
 //!   target/kernels/SERIES/{vmlinuz,modules/}   by scripts/setup, out of Debian's packages
 //!   archive.rs    the guest's files: guest.sh, gatun, busybox, iproute2, their libraries, the kernel's modules
 //!   guest.sh      `ok STEP` or `FAILED STEP reason` on the second serial port
 //! ```
-//! Each step that is expected here has to be reported exactly once, as ok, and no other. `make test-kernels` runs all groups with
-//! the release binary: `GATUN_KERNELS=full`, and the binary's name in `GATUN_KERNELS_PROGRAM`.
+//! The guest has to report each expected step exactly once, as ok, and no other step. `make test-kernels`
+//! runs all groups with the release binary: `GATUN_KERNELS=full`, and the path of the binary in
+//! `GATUN_KERNELS_PROGRAM`.
 
 mod archive;
 
@@ -19,7 +20,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-/// A group of steps: `steps_NAME` in guest.sh.
+/// Group of steps: `steps_NAME` in guest.sh.
 struct Group {
     name: &'static str,
     steps: &'static [&'static str],
@@ -83,22 +84,22 @@ const IPV6_OFF: Group = Group {
     steps: &["run", "doctor", "nat44 starts", "nat44 steers", "nat44 carries", "nat44 accounts"],
 };
 
-/// A virtual machine.
+/// Virtual machine.
 struct Machine {
     /// `target/kernels/SERIES`.
     series: &'static str,
-    /// A model of processor that qemu knows.
+    /// Processor model of qemu.
     processor: &'static str,
-    /// Further words of the kernel's command line.
+    /// Further parameters of the kernel's command line.
     words: &'static str,
     groups: &'static [Group],
-    /// With the long form alone.
+    /// Groups of the long form only (`GATUN_KERNELS=full`).
     further: &'static [Group],
 }
 
-/// Any processor that qemu can be.
+/// Processor with all features of qemu.
 const NEWEST: &str = "max";
-/// Without SSE4 and all that came later.
+/// Processor without SSE4 and later features.
 const OLD: &str = "Conroe";
 
 #[test]
@@ -126,12 +127,12 @@ fn linux_6_12_does_so_on_an_old_processor() {
 }
 
 #[test]
-fn without_ipv6_the_daemon_and_doctor_say_that_it_is_off_and_nat44_works() {
+fn without_ipv6_the_daemon_and_doctor_report_it_and_nat44_works() {
     let words = "ipv6.disable=1";
     Machine { series: "6.1", processor: NEWEST, words, groups: &[IPV6_OFF], further: &[] }.check();
 }
 
-/// Two cards with a cable between them. What the program reads has no unfinished checksums (docs/how-to/xdp.md).
+/// Two cards with a cable between them. The XDP program sees no partial checksums (docs/how-to/xdp.md).
 fn cards() -> impl Iterator<Item = String> {
     const OFF: &str =
         "guest_csum=off,guest_tso4=off,guest_tso6=off,guest_ecn=off,guest_ufo=off,mrg_rxbuf=off";
@@ -145,13 +146,13 @@ fn is_full() -> bool {
     std::env::var_os("GATUN_KERNELS").is_some_and(|value| value == "full")
 }
 
-/// The binary that is examined.
+/// Binary under test.
 fn program() -> PathBuf {
     std::env::var_os("GATUN_KERNELS_PROGRAM")
         .map_or_else(|| env!("CARGO_BIN_EXE_gatun").into(), PathBuf::from)
 }
 
-/// Where a command is, the directories of the system's own included.
+/// Path of a command, also in the system directories.
 fn find(command: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let system = ["/usr/sbin", "/sbin"].map(PathBuf::from);
@@ -161,7 +162,7 @@ fn find(command: &str) -> Option<PathBuf> {
 const QEMU: &str = "qemu-system-x86_64";
 
 impl Machine {
-    /// What is missing here.
+    /// Reason why the test cannot run on this host.
     fn refusal(&self) -> Option<String> {
         if cfg!(not(target_arch = "x86_64")) {
             return Some("the guest is an x86-64".to_owned());
@@ -178,7 +179,7 @@ impl Machine {
         Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/kernels").join(self.series)
     }
 
-    /// Boots it, and compares what it reports with what is expected.
+    /// Boots the machine and compares its report with the expected steps.
     fn check(&self) {
         if let Some(why) = self.refusal() {
             return gatun_testkit::skip(&format!("Linux {}: {why}", self.series));
@@ -205,9 +206,9 @@ impl Machine {
         assert_eq!(lines, expected, "Linux {}: reported twice, or not expected", self.series);
     }
 
-    /// What it reports, and the end of what the kernel says.
+    /// Boots the machine; returns its report and the end of the kernel's messages.
     fn boot(&self, groups: &str) -> (String, String) {
-        // In memory, where there is room: the guest's files are read once.
+        // In memory, if there is room: the guest's files are read once.
         let directory = std::env::temp_dir().join(format!("gatun-kernels-{}-{groups}", std::process::id()));
         fs::create_dir_all(&directory).unwrap();
         let [files, console, report] = ["initramfs", "console", "report"].map(|name| directory.join(name));
@@ -235,11 +236,11 @@ impl Machine {
         (report, console)
     }
 
-    /// The guest's files.
+    /// Archive of the guest's files.
     fn files(&self, directory: &Path) -> Vec<u8> {
         let mut archive = Archive::default();
         archive.add("init", include_bytes!("guest.sh"));
-        // Symbols for debuggers are two thirds of it.
+        // Debug symbols are two thirds of the file.
         let gatun = directory.join("gatun");
         gatun_testkit::run(Command::new("objcopy").arg("--strip-debug").arg(program()).arg(&gatun)).unwrap();
         archive.add("bin/gatun", &fs::read(gatun).unwrap());

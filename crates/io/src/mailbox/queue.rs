@@ -10,7 +10,7 @@ const CAPACITY: usize = 16;
 pub struct Mailbox<T>(Arc<Shared<T>>);
 
 struct Shared<T> {
-    /// Whether a message waits. Changed while the queue is locked, so that it always agrees with the queue.
+    /// True if a message waits. Changed while the queue is locked, so that it always agrees with the queue.
     any: AtomicBool,
     queue: Mutex<Queue<T>>,
     done: AtomicU64,
@@ -52,7 +52,6 @@ impl<T> Mailbox<T> {
     }
 
     /// Appends a message. Returns its number, counted from 1.
-    ///
     ///
     /// # Errors
     /// If the mailbox is full or its reader is gone.

@@ -39,8 +39,8 @@ pub(super) fn populate(start: NonNull<u8>, bytes: usize) -> Result<(), OutOfMemo
 /// Writes to each page.
 fn touch(start: NonNull<u8>, bytes: usize) {
     for at in (0..bytes).step_by(PAGE) {
-        // SAFETY: below `bytes`, so inside the mapping. It holds zeros, so the write does not change its
-        // contents; nobody else has the memory yet.
+        // SAFETY: the address is below `bytes`, so it is inside the mapping. The page holds zeros, so the
+        // write does not change its contents, and no other code has the memory yet.
         unsafe { start.byte_add(at).write_volatile(0) };
     }
 }
@@ -76,11 +76,11 @@ mod tests {
     }
 
     #[test]
-    fn a_table_has_all_its_memory_once_the_process_asks_for_that() {
+    fn a_table_has_all_its_memory_if_the_process_asks_for_it() {
         const LEN: usize = 20 << 20;
         let variable = "GATUN_TEST_AT_ONCE";
         in_a_process_of_its_own(
-            "huge_vec::at_once::tests::a_table_has_all_its_memory_once_the_process_asks_for_that",
+            "huge_vec::at_once::tests::a_table_has_all_its_memory_if_the_process_asks_for_it",
             variable,
         );
         if std::env::var_os(variable).is_none() {
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn pages_are_touched_where_the_kernel_does_not_know_how_to_take_them() {
+    fn pages_are_touched_if_the_kernel_cannot_populate_them() {
         let table = HugeVec::<u8>::new(10 << 20).unwrap();
         let before = resident();
         touch(NonNull::from(&table[0]), table.len());

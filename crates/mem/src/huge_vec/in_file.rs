@@ -1,9 +1,10 @@
-//! An array that lies in a file, so that it outlives the process that wrote it.
+//! Array in a file, so that it outlives the process that wrote it.
 //!
-//! No two arrays share memory: each holds a lock of the whole file (flock(2)) on an open file description that nobody
-//! else has. An array that is written to as `&mut [T]` holds an exclusive one; [`SharedRecords`](super::SharedRecords)
-//! hold shared ones and touch the memory by atomic words alone. What writes to such a file by other means than this
-//! crate (write(2), a mapping of its own) is as a debugger that writes to the memory.
+//! No two arrays share memory: each holds a lock of the whole file (flock(2)) on an open file description
+//! that no other code has. An array that is accessed as `&mut [T]` holds an exclusive lock.
+//! [`SharedRecords`](super::SharedRecords) hold shared locks and access the memory by atomic words alone.
+//! Code that writes to such a file by other means than this crate (write(2), its own mapping) is comparable
+//! to a debugger that writes to the memory.
 
 use super::{HugeVec, OutOfMemory, PAGE};
 use core::fmt::Write as _;
@@ -15,14 +16,15 @@ use rustix::io::{Errno, pread};
 use rustix::mm::{MapFlags, ProtFlags, mmap};
 use zerocopy::FromBytes;
 
-/// Why an array cannot lie in a file.
+/// Reason why an array cannot be in a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NotMapped {
-    /// The file is shorter than the array, the place is not at a page, or there is no address space.
+    /// The file is shorter than the array, the offset is not at a page boundary, or there is no address
+    /// space.
     Memory(OutOfMemory),
-    /// Another array lies in the file, of this process or of another one.
+    /// Another array is in the file, in this process or in another one.
     InUse,
-    /// The file cannot be opened again, or not be locked.
+    /// The file cannot be opened again, or cannot be locked.
     Refused(Errno),
 }
 
@@ -45,29 +47,29 @@ impl From<OutOfMemory> for NotMapped {
 }
 
 impl<T: Copy + FromBytes> HugeVec<T> {
-    /// `len` of `T` as they stand in `file` from byte `offset` on, a multiple of 4096; on huge pages where the file is.
-    /// Writes are in the file at once, and stay when the process ends, however that is.
+    /// Maps `len` of `T` in `file` from byte `offset` on, which is a multiple of 4096. The array is on huge
+    /// pages if the file is. Writes reach the file at once, and stay there however the process ends.
     ///
     /// # Errors
-    /// If the file is not that long, there is no address space, or another array lies in the file.
+    /// Returns an error if the file is not that long, there is no address space, or another array lies in the
+    /// file.
     pub fn in_file(file: BorrowedFd<'_>, offset: u64, len: usize) -> Result<Self, NotMapped> {
         Self::mapped(file, offset, len, FlockOperation::NonBlockingLockExclusive)
     }
 
-    /// A copy of `len` of `T` as they stand in `file` from byte `offset` on, made at once: whoever writes to the file
-    /// later changes nothing here.
+    /// Copies `len` of `T` in `file` from byte `offset` on. Later writes to the file do not change the copy.
     ///
     /// # Errors
-    /// Where the file is not that long, or there is no memory.
+    /// Returns an error if the file is not that long, or there is no memory.
     pub fn copy_of(file: BorrowedFd<'_>, offset: u64, len: usize) -> Result<Self, OutOfMemory> {
         let bytes = Self::place(file, offset, len)?;
         let refused = OutOfMemory { bytes };
         let mut copy = Self::sparse(len)?;
-        // What was never written is zero, as the copy is.
+        // Parts of the file that were never written are zero, as in the copy.
         let written = bytes_written(file).unwrap_or(u64::MAX).saturating_sub(offset);
         let bytes = usize::try_from(written).unwrap_or(usize::MAX).min(bytes);
-        // SAFETY: `sparse` has mapped the bytes of `len` elements, all of them initialised; any bytes make a valid `T`
-        // by FromBytes; and `copy` is borrowed exclusively.
+        // SAFETY: `sparse` has mapped the bytes of `len` elements, and all of them are initialised. Any bytes
+        // make a valid `T` by FromBytes, and `copy` is borrowed exclusively.
         let mut rest = unsafe { core::slice::from_raw_parts_mut(copy.as_mut_ptr().cast::<u8>(), bytes) };
         let mut at = offset;
         while !rest.is_empty() {
@@ -84,7 +86,7 @@ impl<T: Copy + FromBytes> HugeVec<T> {
         Ok(copy)
     }
 
-    /// The bytes that `len` of `T` take, where the file has them from `offset` on.
+    /// Returns the size of `len` of `T` in bytes, if the file has that many bytes from `offset` on.
     fn place(file: BorrowedFd<'_>, offset: u64, len: usize) -> Result<usize, OutOfMemory> {
         const { assert!(align_of::<T>() <= PAGE && size_of::<T>() > 0) };
         let bytes = Self::bytes_of(len)?;
@@ -97,7 +99,7 @@ impl<T: Copy + FromBytes> HugeVec<T> {
         Ok(bytes)
     }
 
-    /// Maps a part of the file, which stays locked by `lock` as long as the array is.
+    /// Maps a part of the file. `lock` stays on the file while the array exists.
     pub(super) fn mapped(
         file: BorrowedFd<'_>,
         offset: u64,
@@ -114,23 +116,25 @@ impl<T: Copy + FromBytes> HugeVec<T> {
         let mapped = bytes.checked_next_multiple_of(PAGE).ok_or(refused)?;
         let flags = MapFlags::SHARED | MapFlags::NORESERVE;
         let protection = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: without MAP_FIXED and with a null hint the kernel picks a place where nothing is mapped. All that
-        // may stand in the file is a valid `T` by FromBytes. Whoever else maps the file does so here and holds a
-        // lock as long, which does not go with an exclusive one; those with a shared one use atomic words alone.
+        // SAFETY: without MAP_FIXED and with a null hint, the kernel chooses an unused range. Any content of
+        // the file is a valid `T` by FromBytes. Other mappings of the file are made here and hold a lock for
+        // their whole life. An exclusive lock excludes all others, and holders of shared locks use atomic
+        // words alone.
         let at = unsafe { mmap(ptr::null_mut(), mapped, protection, flags, &file, offset) };
         let start = at.ok().and_then(NonNull::new).ok_or(refused)?;
         Ok(HugeVec { start: start.cast(), len, mapped, _file: Some(file), owns: PhantomData })
     }
 }
 
-/// Another open file description of the same file: locks of the caller's, and of its copies, are not ours.
+/// Opens another file description of the same file, so that the caller's locks and those of its copies are
+/// different ones.
 fn open_again(file: BorrowedFd<'_>) -> Result<OwnedFd, NotMapped> {
     let mut path = Path::default();
     write!(path, "/proc/self/fd/{}", file.as_raw_fd()).map_err(|_| NotMapped::Refused(Errno::NAMETOOLONG))?;
     openat(CWD, path.bytes(), OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()).map_err(NotMapped::Refused)
 }
 
-/// A short path, without an allocator.
+/// Short path, built without an allocator.
 #[derive(Default)]
 struct Path {
     buf: [u8; 32],
@@ -152,17 +156,17 @@ impl core::fmt::Write for Path {
     }
 }
 
-/// Length of the part of a file on tmpfs, from its beginning on, behind which nothing was ever written. Memory that was
-/// only reserved there counts as not written.
+/// Returns the length of the part of a tmpfs file, from its beginning on, after which nothing was ever
+/// written. Memory that was only reserved counts as not written.
 ///
 /// # Errors
-/// Where the file system does not know what was written.
+/// Returns an error if the file system does not know which parts were written.
 pub fn bytes_written(file: BorrowedFd<'_>) -> Result<u64, Errno> {
     let mut end = 0;
     loop {
         match seek(file, SeekFrom::Data(end)) {
             Ok(data) => end = seek(file, SeekFrom::Hole(data))?,
-            // Nothing more.
+            // There is no further data.
             Err(Errno::NXIO) => return Ok(end),
             Err(error) => return Err(error),
         }
@@ -186,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_in_the_file_and_a_copy_is_not() {
+    fn writes_reach_the_file_and_writes_to_a_copy_do_not() {
         let file = file(3);
         let mut first = array(&file).unwrap();
         assert!(first.iter().all(|&n| n == 0));
@@ -199,17 +203,17 @@ mod tests {
     }
 
     #[test]
-    fn no_two_arrays_lie_in_a_file_whoever_opened_it_and_wherever() {
+    fn a_file_has_at_most_one_array() {
         let file = file(3);
         let copied = file.try_clone().unwrap();
         let first = array(&file).unwrap();
         assert_eq!(array(&file).unwrap_err(), NotMapped::InUse);
         assert_eq!(array(&copied).unwrap_err(), NotMapped::InUse);
-        // Nor in parts of it that have no byte in common: what is locked is the file.
+        // The same for disjoint parts of the file, because the lock covers the whole file.
         assert_eq!(HugeVec::<u64>::in_file(file.as_fd(), 0, 1).unwrap_err(), NotMapped::InUse);
         let shared = |file: &OwnedFd| SharedRecords::<u64>::in_file(file.as_fd(), 4096, 1000).map(|_| ());
         assert_eq!(shared(&copied), Err(NotMapped::InUse));
-        // The lock is not the caller's to give back.
+        // The caller cannot release the lock.
         flock(&file, FlockOperation::Unlock).unwrap();
         flock(&copied, FlockOperation::Unlock).unwrap();
         assert_eq!(array(&file).unwrap_err(), NotMapped::InUse);
@@ -238,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_that_was_reserved_counts_as_written_only_once_it_is() {
+    fn reserved_memory_counts_as_written_only_after_a_write() {
         let file = file(100);
         fallocate(&file, FallocateFlags::empty(), 0, 100 * 4096).unwrap();
         assert_eq!(bytes_written(file.as_fd()), Ok(0));
@@ -246,7 +250,8 @@ mod tests {
         array[0] = 1;
         array[20 * 512] = 1;
         assert_eq!(bytes_written(file.as_fd()), Ok(22 * 4096));
-        // Reading a page that is only reserved may make it count, as on older kernels: never the other way round.
+        // On older kernels, a read of a page that is only reserved may make it count as written, but never
+        // the reverse.
         assert_eq!(fstat(&file).unwrap().st_blocks, 100 * 8);
     }
 }

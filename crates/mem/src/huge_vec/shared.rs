@@ -1,4 +1,4 @@
-//! Records that several threads read, and clear, at a time.
+//! Records that several threads read and clear at the same time.
 
 use super::{HugeVec, NotMapped};
 use core::mem::MaybeUninit;
@@ -9,22 +9,23 @@ use zerocopy::FromBytes;
 
 const WORD: usize = size_of::<u64>();
 
-/// A fixed number of `T`, as a file or a copy of one holds them. They are read by value and changed by whole words, all
-/// of it atomically: several threads, and several mappings of one file, are no race, and give no references to what
-/// another one changes.
+/// A fixed number of `T` in a file or in a copy of one. They are read by value and changed by whole words,
+/// always atomically. So several threads, and several mappings of one file, do not race, and no reference
+/// exists to memory that another thread changes.
 pub struct SharedRecords<T> {
-    /// Never borrowed as a slice: its memory is touched by [`SharedRecords::word`] alone.
+    /// Never borrowed as a slice: only [`SharedRecords::word`] accesses its memory.
     memory: HugeVec<T>,
 }
 
 impl<T: Copy + FromBytes> SharedRecords<T> {
     const WORDS: usize = size_of::<T>() / WORD;
 
-    /// `len` of `T` as they stand in `file` from byte `offset` on, a multiple of 4096. What is cleared here is cleared in
-    /// the file, and for all who share it.
+    /// Maps `len` of `T` in `file` from byte `offset` on, which is a multiple of 4096. A cleared word is
+    /// cleared in the file, and for all that share it.
     ///
     /// # Errors
-    /// Where the file is not that long, there is no address space, or a [`HugeVec`] lies in the file.
+    /// Returns an error if the file is not that long, if there is no address space, or if a [`HugeVec`] is in
+    /// the file.
     pub fn in_file(file: BorrowedFd<'_>, offset: u64, len: usize) -> Result<Self, NotMapped> {
         let memory = HugeVec::mapped(file, offset, len, FlockOperation::NonBlockingLockShared)?;
         Ok(SharedRecords { memory })
@@ -35,25 +36,27 @@ impl<T: Copy + FromBytes> SharedRecords<T> {
         self.memory.len
     }
 
-    /// Whether there are none.
+    /// Returns whether there are no records.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The record of that number. Each of its words is as it was at some moment meanwhile.
+    /// Returns the record of that number. Each of its words has the value of some moment during the call.
     #[inline]
     pub fn get(&self, index: usize) -> Option<T> {
         let mut record = MaybeUninit::<T>::uninit();
         for word in 0..Self::WORDS {
             let value = self.word(index, word)?.load(Relaxed);
-            // SAFETY: below `WORDS`, so inside the record; alignment is that of `T`, a multiple of a word's.
+            // SAFETY: below `WORDS`, so inside the record. The alignment is that of `T`, a multiple of a
+            // word's.
             unsafe { record.as_mut_ptr().cast::<u64>().add(word).write(value) };
         }
         // SAFETY: `WORDS` words are all of `T`'s bytes, and any bytes make a valid `T` by FromBytes.
         Some(unsafe { record.assume_init() })
     }
 
-    /// Makes a word of a record zero, counted from its first. Returns what it held; `None` past the ends.
+    /// Clears a word of a record, counted from its first one. Returns its previous value; `None` past the
+    /// ends.
     #[inline]
     pub fn clear_word(&self, index: usize, word: usize) -> Option<u64> {
         Some(self.word(index, word)?.swap(0, Relaxed))
@@ -65,9 +68,10 @@ impl<T: Copy + FromBytes> SharedRecords<T> {
         if index >= self.memory.len || word >= Self::WORDS {
             return None;
         }
-        // SAFETY: inside the mapping of `len` records, which lives as long as `self`; aligned by the assertion above. All
-        // who reach the memory do so through such words: the mapping is either this value's alone, or of a file that
-        // nobody has as a slice (the lock that `memory` holds).
+        // SAFETY: the word is inside the mapping of `len` records, which lives as long as `self`, and aligned
+        // by the assertion above. All accesses to the memory go through such words: the mapping belongs to
+        // this value alone, or to a file that no code has as a slice (because of the lock that `memory`
+        // holds).
         Some(unsafe { AtomicU64::from_ptr(self.memory.start.as_ptr().add(index).cast::<u64>().add(word)) })
     }
 }
@@ -87,7 +91,7 @@ mod tests {
     type Record = [u64; 4];
 
     #[test]
-    fn a_word_that_is_cleared_is_so_for_all_and_in_the_file() {
+    fn a_cleared_word_is_cleared_for_all_and_in_the_file() {
         let file = memfd_create("test", MemfdFlags::CLOEXEC).unwrap();
         ftruncate(&file, 2 * 4096).unwrap();
         let mut before = HugeVec::<Record>::in_file(file.as_fd(), 4096, 128).unwrap();
@@ -105,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn there_is_nothing_past_the_ends() {
+    fn indices_past_the_end_have_no_record() {
         let records = SharedRecords::from(HugeVec::<Record>::new(3).unwrap());
         assert!(!records.is_empty() && records.get(2).is_some() && records.get(3).is_none());
         assert_eq!((records.clear_word(2, 4), records.clear_word(3, 0)), (None, None));
@@ -113,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn of_threads_that_clear_one_word_one_has_what_it_held() {
+    fn only_one_thread_clears_a_word() {
         const RECORDS: usize = 10_000;
         let mut memory = HugeVec::<Record>::new(RECORDS).unwrap();
         memory.iter_mut().for_each(|record| *record = [9; 4]);

@@ -1,42 +1,42 @@
-//! A table whose index wraps round, so that a look at it needs no branch.
+//! Table with a wrapping index, so that a look-up needs no branch.
 
 use super::{Footprint, HugeVec, OutOfMemory};
 use zerocopy::FromZeros;
 
-/// Elements of which there always is one at any index: indexes beyond a power of two wrap round. Of the memory, only
-/// what is meant to be used is taken; the rest is address space.
+/// Table that has an element at any index: indices wrap at a power of two. Only the memory that will be used
+/// is allocated; the rest is address space.
 pub struct WrappingTable<T> {
-    /// As many as a power of two, and at least one.
+    /// Elements; their number is a power of two, and at least one.
     memory: HugeVec<T>,
     mask: usize,
 }
 
 impl<T: Copy + FromZeros> WrappingTable<T> {
-    /// Zeroes, of which `used` are meant to be used.
+    /// Creates a table of zeroes, of which `used` will be used.
     ///
     /// # Errors
-    /// As [`HugeVec::new`].
+    /// Same as [`HugeVec::new`].
     pub fn new(used: usize) -> Result<Self, OutOfMemory> {
         let len = used.max(1).checked_next_power_of_two().ok_or(OutOfMemory { bytes: usize::MAX })?;
         Ok(WrappingTable { memory: HugeVec::with_room(used, len)?, mask: len - 1 })
     }
 
-    /// Memory that such a table takes.
+    /// Memory use of such a table.
     pub fn footprint(used: usize) -> Footprint {
         Footprint::of_bytes(used.saturating_mul(size_of::<T>()) as u64)
     }
 }
 
 impl<T> WrappingTable<T> {
-    /// The element of an index.
+    /// Returns the element at an index.
     #[inline(always)]
     pub fn at(&self, index: usize) -> &T {
         debug_assert!(self.memory.len() == self.mask + 1);
-        // SAFETY: `mask` is the length less one, and neither ever changes; the length is at least one.
+        // SAFETY: `mask` is the length minus one, and neither ever changes. The length is at least one.
         unsafe { self.memory.get_unchecked(index & self.mask) }
     }
 
-    /// As [`at`](Self::at), to be changed.
+    /// Mutable version of [`at`](Self::at).
     #[inline(always)]
     pub fn at_mut(&mut self, index: usize) -> &mut T {
         let index = index & self.mask;
@@ -51,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn there_is_an_element_at_any_index() {
+    fn every_index_has_an_element() {
         for used in [0, 1, 3, 4, 5, 1000, 100_000] {
             let mut table = WrappingTable::<u64>::new(used).unwrap();
             let len = used.max(1).next_power_of_two();

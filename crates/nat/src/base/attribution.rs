@@ -16,7 +16,7 @@ pub(crate) enum Account {
 /// An inside host: the subscriber and the public address whose counters have its packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Party {
-    /// Number of the subscriber; of a static binding without a session, none's.
+    /// Number of the subscriber; none's for a static binding without a session.
     pub(crate) subscriber: u32,
     /// Number of the public address in the instance's pool.
     pub(crate) address_ix: u32,
@@ -24,7 +24,7 @@ pub(crate) struct Party {
     pub(crate) instance: u8,
 }
 
-/// The inside hosts of a packet: one, or two where it is turned round.
+/// The inside hosts of a packet: one, or two if the packet is hairpinned.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Parties {
     pub(crate) sender: Option<Party>,
@@ -40,8 +40,8 @@ pub(crate) struct Attribution {
     pub(crate) parties: Parties,
 }
 
-/// The inside hosts of a datagram, kept for its later fragments: a subscriber's number may be another's
-/// by then.
+/// The inside hosts of a datagram, kept for its later fragments. By then, another subscriber may have the
+/// number of the subscriber.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct DatagramParties {
     pub(crate) parties: Parties,
@@ -54,7 +54,7 @@ impl Parties {
 }
 
 impl Attribution {
-    /// Of a packet that belongs to no instance.
+    /// Attribution of a packet that belongs to no instance.
     pub(crate) const NOBODY: Attribution =
         Attribution { account: Account::Nobody, is_inbound: false, parties: Parties::NONE };
 
@@ -68,13 +68,13 @@ impl Attribution {
         Attribution { account, is_inbound: true, parties: Parties::NONE }
     }
 
-    /// The packet is from this inside host.
+    /// Records the inside host that sent the packet.
     #[inline]
     pub(crate) fn sent_by(&mut self, party: Party) {
         self.parties.sender = Some(party);
     }
 
-    /// The packet is for this inside host.
+    /// Records the inside host that the packet is for.
     #[inline]
     pub(crate) fn meant_for(&mut self, party: Party) {
         self.parties.receiver = Some(party);

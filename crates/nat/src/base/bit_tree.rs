@@ -55,7 +55,7 @@ impl BitTree {
         word.is_some_and(|word| word & (1 << (i % 64)) != 0)
     }
 
-    /// Returns the least member from `from` on. After the last member it wraps to the least of all.
+    /// Returns the least member from `from` on. After the last member it wraps to the least one.
     pub(crate) fn next_cyclic(&self, from: usize) -> Option<usize> {
         self.next(from).or_else(|| self.next(0))
     }
@@ -89,7 +89,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn it_agrees_with_a_set(
+        fn bit_tree_agrees_with_a_set(
             bound in prop_oneof![1..70usize, 4000..4200usize, 300_000..300_001usize],
             steps in prop::collection::vec((any::<bool>(), any::<prop::sample::Index>(), any::<prop::sample::Index>()), 0..200),
         ) {

@@ -43,7 +43,7 @@ impl Count {
     }
 }
 
-/// Packets of a subscriber, a public address or a pool that were translated, each way. One that is turned round is
+/// Translated packets of a subscriber, a public address or a pool, in each direction. A hairpinned packet is
 /// outbound for its sender and inbound for its receiver.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, zerocopy::FromZeros)]
 pub struct Traffic {
@@ -53,32 +53,31 @@ pub struct Traffic {
     pub inbound: Count,
 }
 
-/// Totals that the fast path counts in, packet by packet, in the shape of [`Traffic`]. Packets and bytes
-/// are apart: side by side, a compiler adds them as a vector, which takes more than twice the
-/// instructions.
+/// Totals to which the fast path adds each packet, with the fields of [`Traffic`]. Packets and bytes are
+/// apart: side by side, a compiler adds them as a vector, which takes more than twice the instructions.
 #[derive(Clone, Copy, Debug, Default, zerocopy::FromZeros)]
 pub(crate) struct TrafficTotals {
-    /// From inside, and to the inside; so are the bytes.
+    /// From inside, and to the inside; `bytes` has the same order.
     packets: [u64; 2],
     bytes: [u64; 2],
 }
 
 impl TrafficTotals {
-    /// One more packet from inside.
+    /// Counts one packet from inside.
     #[inline(always)]
     pub(crate) fn add_outbound(&mut self, bytes: usize) {
         self.packets[0] += 1;
         self.bytes[0] += bytes as u64;
     }
 
-    /// One more packet to the inside.
+    /// Counts one packet to the inside.
     #[inline(always)]
     pub(crate) fn add_inbound(&mut self, bytes: usize) {
         self.packets[1] += 1;
         self.bytes[1] += bytes as u64;
     }
 
-    /// The same counts side by side.
+    /// Converts the totals to [`Traffic`].
     pub(crate) fn traffic(&self) -> Traffic {
         let [outbound, inbound] = self.packets;
         let [outbound_bytes, inbound_bytes] = self.bytes;
@@ -106,7 +105,7 @@ impl AddAssign for Traffic {
 }
 
 impl Traffic {
-    /// Both ways together.
+    /// Sum of both directions.
     pub fn total(&self) -> Count {
         let mut total = self.outbound;
         total += self.inbound;
@@ -114,7 +113,7 @@ impl Traffic {
     }
 }
 
-/// Which way a packet goes.
+/// Direction of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Direction {

@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 use gatun_wire::rfc7915::fragment;
 use gatun_wire::{DropReason, HEADROOM, Packet};
 
-/// Upper bound of the bytes that one received packet may cause: 64 KB cut into fragments of 1280 bytes, or as
+/// Upper bound of the bytes that one received packet can cause: 64 KB cut into fragments of 1280 bytes, or as
 /// many held fragments released, each with headroom.
 const WORST_CASE: usize = 512 << 10;
 const ARENA: usize = 4 * WORST_CASE;
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_arena_says_so_and_keeps_what_it_has() {
+    fn a_full_arena_refuses_packets_and_keeps_its_own() {
         let mut emit = Emit::new();
         let big = vec![0u8; 60_000];
         let mut fit = 0;

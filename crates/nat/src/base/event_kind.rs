@@ -23,13 +23,13 @@ event_kinds! {
     SessionCreated, "session_created", "A session began.";
     SessionDeleted, "session_deleted", "A session ended.";
     BindingCreated, "binding_created", "An inside address and port got an outside address and port.";
-    BindingDeleted, "binding_deleted", "An outside address and port went back to the pool.";
+    BindingDeleted, "binding_deleted", "An outside address and port returned to the pool.";
     BlockAssigned, "block_assigned", "A subscriber got a block of ports.";
-    BlockReleased, "block_released", "A subscriber gave a block of ports back.";
-    BlockKept, "block_kept", "A subscriber goes on with a block of ports that it had before a restart.";
-    BindingKept, "binding_kept", "An inside address and port goes on with the outside one that it had before a restart.";
-    QuotaHit, "quota_hit", "A subscriber was refused something because of a limit of its own.";
-    PoolExhausted, "pool_exhausted", "A pool had nothing left that a subscriber may have.";
+    BlockReleased, "block_released", "A subscriber returned a block of ports.";
+    BlockKept, "block_kept", "A subscriber keeps a block of ports that it had before a restart.";
+    BindingKept, "binding_kept", "An inside address and port keeps its outside one from before a restart.";
+    QuotaHit, "quota_hit", "A limit of a subscriber refused it a session or a port.";
+    PoolExhausted, "pool_exhausted", "A pool had no free port for a subscriber.";
     ThresholdHigh, "threshold_high", "A pool or table has become fuller than its threshold.";
     ThresholdLow, "threshold_low", "A pool or table that was fuller than its threshold is a tenth below it.";
     EventsLost, "events_lost", "Events were lost because the ring was full.";
@@ -42,7 +42,7 @@ pub struct EventKinds(u16);
 impl EventKinds {
     /// Empty set.
     pub const NONE: EventKinds = EventKinds(0);
-    /// Kinds that a log of port blocks needs, and those that an operator has to know.
+    /// Kinds that a log of port blocks needs, and kinds that an operator has to know.
     pub const FEW: EventKinds = EventKinds::NONE
         .with(EventKind::BlockAssigned)
         .with(EventKind::BlockReleased)
@@ -82,7 +82,7 @@ impl EventKinds {
         self.0 & (1 << kind as u8) != 0
     }
 
-    /// Returns whether it is empty.
+    /// Returns whether the set is empty.
     pub const fn is_empty(self) -> bool {
         self.0 == 0
     }

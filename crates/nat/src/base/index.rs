@@ -26,7 +26,7 @@ const PROBE_MAX: usize = 1 << DISTANCE_BITS;
 /// Bits of a tag for the distance of an entry from its home, in buckets.
 const DISTANCE_BITS: u32 = 4;
 
-/// Error: no free slot for an entry within its bound.
+/// Error: an entry has no free slot within its bound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Full;
 
@@ -99,7 +99,7 @@ impl Index {
     ///
     /// # Errors
     ///
-    /// If memory is short.
+    /// Returns an error if memory is short.
     pub fn with_capacity(n: u32) -> Result<Index, OutOfMemory> {
         Ok(Index { buckets: HugeVec::new(Self::buckets(n))?, len: 0 })
     }
@@ -160,8 +160,8 @@ impl Index {
     ///
     /// # Errors
     ///
-    /// If all buckets within the bound are full. With keyed hashes and no more entries than the capacity, this
-    /// does not happen.
+    /// Returns an error if all buckets within the bound are full. With keyed hashes and no more entries than
+    /// the capacity, this does not happen.
     #[inline]
     pub fn insert(&mut self, hash: u64, id: u32) -> Result<(), Full> {
         let home = self.home(hash);
@@ -216,7 +216,7 @@ impl Index {
         }
         self.len -= 1;
         let mut hole = Some((at.bucket, at.slot));
-        // Every step moves on to a later bucket, at most once round.
+        // Every step moves on to a later bucket, so there is at most one round.
         for _ in 0..self.buckets.len() {
             hole = hole.and_then(|(bucket, slot)| self.pull_back(bucket, slot));
             if hole.is_none() {
@@ -353,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn churn_does_not_wear_a_full_table_out() {
+    fn churn_does_not_degrade_a_full_table() {
         let n = 20_000u32;
         let mut rng = Rng::new([4; 4]);
         let mut index = Index::with_capacity(n).unwrap();
@@ -370,11 +370,11 @@ mod tests {
         assert!(compact(&index));
         hashes.iter().zip(0..).for_each(|(&h, id)| assert!(index.remove(h, id)));
         assert!(index.is_empty());
-        assert!(index.buckets.iter().all(|b| b.used == 0 && b.passed == 0), "no trace is left");
+        assert!(index.buckets.iter().all(|b| b.used == 0 && b.passed == 0), "no entry is left");
     }
 
     #[test]
-    fn a_small_table_takes_as_many_as_it_was_made_for_whatever_their_hashes() {
+    fn a_small_table_holds_its_capacity_for_any_hashes() {
         for n in [0u32, 1, 2, 5, 9, 10, 50, 80] {
             let mut index = Index::with_capacity(n).unwrap();
             for id in 0..n {
@@ -387,7 +387,7 @@ mod tests {
     }
 
     #[test]
-    fn hashes_that_all_fall_together_fail_the_insertion_and_nothing_else() {
+    fn equal_hashes_only_fail_the_insertion() {
         let mut index = Index::with_capacity(100_000).unwrap();
         let full = (0..1000).find(|&id| index.insert(42 << 32, id).is_err());
         assert_eq!(full, Some((SLOTS * PROBE_MAX) as u32));
@@ -421,7 +421,7 @@ mod tests {
     proptest! {
         /// Four homes and two tags for all keys: buckets overflow, wrap round, and share tags.
         #[test]
-        fn it_agrees_with_a_map(ops in prop::collection::vec(op(), 0..600)) {
+        fn index_agrees_with_a_map(ops in prop::collection::vec(op(), 0..600)) {
             let mut index = Index::with_capacity(150).unwrap();
             let mut model: BTreeMap<u8, u32> = BTreeMap::new();
             let mut keys: Vec<u8> = vec![];

@@ -52,7 +52,7 @@ mod tests {
     use std::vec;
 
     #[test]
-    fn a_seed_gives_the_stream_that_it_always_gave() {
+    fn a_seed_always_gives_the_same_stream() {
         // The key of zeros has known bytes: 3e 00 ef 2f 89 5f 40 d6 ...
         let mut rng = Rng::new([0; 4]);
         assert_eq!([rng.next_u32(), rng.next_u32()], [0x2fef_003e, 0xd640_5f89]);

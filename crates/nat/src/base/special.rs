@@ -13,7 +13,7 @@ pub fn illegal_source4(a: Ipv4Addr) -> bool {
     FirstOctets::ILLEGAL.contain(a) && illegal_among_suspect4(a)
 }
 
-/// Set of the first octets of IPv4 addresses, one bit each. One look excludes most addresses.
+/// Set of the first octets of IPv4 addresses, one bit each. One look-up excludes most addresses.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FirstOctets([u64; 4]);
 

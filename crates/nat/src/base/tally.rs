@@ -1,12 +1,12 @@
 //! Packet counters of each instance.
 //!
 //! Every packet with a final verdict is counted in one row: that of its instance. The row for unattributed
-//! packets counts a packet of no instance, or of one of several that cannot be told apart. So over all rows,
+//! packets counts packets of no instance, and packets whose instance cannot be determined. So over all rows,
 //! `outbound + inbound + passed + echoes + drops`, plus `held`, equals the packets received.
 //!
-//! The fast path counts a packet and its bytes in two words, at a place that the record has named
-//! already. Rows and totals get them once a burst, which looks at each instance: with a hundred of them
-//! that is some six instructions a packet.
+//! The fast path counts a packet and its bytes in two words, in the slot that the session record names. The
+//! rows and totals get the sums once a burst. That step visits each instance: with a hundred of them, it
+//! costs some six instructions a packet.
 
 use crate::base::attribution::{Account, Attribution};
 use crate::base::counters::{Count, Counters, Direction, Traffic};
@@ -16,7 +16,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 use gatun_wire::DropReason;
 
-/// Slots of stateful and stateless instances: their numbers are bytes, and there are two directions.
+/// Slots of stateful and stateless instances: instance numbers are bytes, and there are two directions.
 const SLOTS: usize = 512;
 
 /// Kind of an instance.
@@ -218,13 +218,14 @@ impl Tally {
         }
     }
 
-    /// The number of an account's instance in the order of [`instances`](Self::instances); none where it is nobody.
+    /// Returns the number of the account's instance in the order of [`instances`](Self::instances), or `None`
+    /// if it has none.
     pub(crate) fn number(&self, account: Account) -> Option<usize> {
         let number = usize::from(self.row(account).0);
         (number < self.identities.len()).then_some(number)
     }
 
-    /// One more packet of the fast path.
+    /// Counts a packet of the fast path.
     #[inline(always)]
     pub(crate) fn add(&mut self, slot: Slot, bytes: usize) {
         let BurstCounts { packets, bytes: all } = &mut self.burst;
@@ -235,10 +236,10 @@ impl Tally {
         }
     }
 
-    /// Counts the fast path's packets of a burst in the rows and in the totals, and gives those of each stateful instance
-    /// to `pooled`.
+    /// Counts the fast path's packets of a burst in the rows and in the totals. Calls `pooled` with those of
+    /// each stateful instance.
     ///
-    /// A function of its own: inlined, it costs the loop over the burst registers.
+    /// Not inlined: otherwise the loop over the burst would lose registers to it.
     #[inline(never)]
     pub(crate) fn end_burst(&mut self, counters: &mut Counters, mut pooled: impl FnMut(usize, Traffic)) {
         let first_siit = usize::from(self.first_siit);
@@ -300,7 +301,8 @@ impl Tally {
     }
 }
 
-/// Counts what the words of an instance have added; `None` where that is nothing.
+/// Adds the burst's counts of one instance to its row and to the totals, and resets them. Returns the counts,
+/// or `None` if there are none.
 #[inline]
 fn fold(
     (packets, bytes): (&mut [u32], &mut [u32]),

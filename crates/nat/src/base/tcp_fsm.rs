@@ -384,7 +384,7 @@ mod tests {
 
     // proves: T61-ESTABLISHED
     #[test]
-    fn established_is_renewed_by_all_but_fin_and_rst_and_asks_before_it_ends() {
+    fn established_is_renewed_except_by_fin_and_rst_and_probes_before_its_end() {
         let renew = (S::Established, L::Established);
         let (fin6, fin4) = ((S::V6FinRcv, L::Keep), (S::V4FinRcv, L::Keep));
         let rst = (S::Trans, L::Transitory);
@@ -413,7 +413,7 @@ mod tests {
 
     // proves: T61-V4_FIN_V6_FIN_RCV
     #[test]
-    fn after_both_fins_a_syn_alone_changes_something() {
+    fn after_both_fins_only_a_syn_changes_the_state() {
         let stay = (S::V4FinV6FinRcv, L::Keep);
         let (again6, again4) = (open(Side::V6), open(Side::V4));
         assert_eq!(row(S::V4FinV6FinRcv), [again6, stay, stay, stay, again4, stay, stay, stay]);
@@ -422,7 +422,7 @@ mod tests {
 
     // proves: T61-TRANS
     #[test]
-    fn trans_goes_back_to_established_by_anything_but_a_reset() {
+    fn any_segment_except_a_reset_returns_trans_to_established() {
         let back = (S::Established, L::Established);
         let stay = (S::Trans, L::Keep);
         assert_eq!(row(S::Trans), [back, back, stay, back, back, back, stay, back]);
@@ -431,7 +431,7 @@ mod tests {
 
     // proves: A61-42
     #[test]
-    fn a_reset_after_one_fin_shortens_life_only_where_asked_to() {
+    fn a_reset_after_one_fin_shortens_the_lifetime_only_if_configured() {
         for state in S::ALL {
             for (side, segment) in SIDES.iter().flat_map(|&side| SEGMENTS.map(|s| (side, s))) {
                 let (plain, asked) = (step(state, side, segment, false), step(state, side, segment, true));
@@ -469,7 +469,7 @@ mod tests {
 
     // proves: A61-43
     #[test]
-    fn flags_that_no_stack_sends_are_told_apart_of_all_256() {
+    fn all_256_flag_combinations_are_classified() {
         for flags in 0..=255u8 {
             let (fin, syn, rst) = (flags & 1 != 0, flags & 2 != 0, flags & 4 != 0);
             let (psh, ack, urg) = (flags & 8 != 0, flags & 16 != 0, flags & 32 != 0);
@@ -505,7 +505,7 @@ mod tests {
     }
 
     #[test]
-    fn the_published_diagram_is_the_machines() {
+    fn published_tcp_state_diagram_matches_the_machine() {
         let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference/tcp-states.md");
         let text = format!(
             "# The TCP state machine of stateful sessions\n\n\

@@ -87,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn steady_time_goes_on_where_the_clock_jumped_back() {
+    fn steady_time_continues_after_a_clock_jump_back() {
         let mut steady = Steady::default();
         let given = [5, 10, 10, 3, 4, 0, 100, 99];
         let expected = [5, 10, 10, 10, 11, 11, 111, 111];

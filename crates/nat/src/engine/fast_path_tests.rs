@@ -310,7 +310,7 @@ fn compare(
 proptest! {
     /// Checks that verdicts, bytes, counters and tables are the same on both paths.
     #[test]
-    fn the_short_way_and_the_general_one_lead_to_the_same_place(
+    fn fast_path_and_slow_path_have_the_same_results(
         prefix_len in prop::sample::select(vec![96u8, 96, 64, 40, 32]),
         tos in prop::option::of(any::<u8>()),
         mtu4 in prop::sample::select(vec![1500u32, 1260, 100]),
@@ -363,7 +363,7 @@ fn records(nat: &Nat) -> std::string::String {
 /// Checks that plain packets take the fast path. If every packet took the slow path, the test above would prove
 /// nothing.
 #[test]
-fn plain_packets_of_a_live_session_take_the_short_way() {
+fn plain_packets_of_a_live_session_take_the_fast_path() {
     for (tcp, private) in [(false, false), (true, false), (false, true), (true, true)] {
         let mut nat = engine(96, Settings::default(), true, 10, 0);
         let now = Instant(1_000);
@@ -417,7 +417,7 @@ fn plain_packets_of_a_live_session_take_the_short_way() {
     }
 }
 
-/// Few addresses, so that mappings overlap and packets meet the mappings, the prefixes and the denylist.
+/// Few addresses, so that mappings overlap and packets match the mappings, the prefixes and the denylist.
 fn address4() -> impl Strategy<Value = Ipv4Addr> {
     prop_oneof![
         6 => (0u8..4, 0u8..4).prop_map(|(a, b)| Ipv4Addr::new(8, 8, a, b)),
@@ -472,7 +472,7 @@ proptest! {
 
     /// The same test with two stateless instances, the first of them with or without a prefix.
     #[test]
-    fn so_it_is_without_state(
+    fn stateless_fast_path_and_slow_path_have_the_same_results(
         first in prop::collection::vec(mapping(), 0..8),
         second in prop::collection::vec(mapping(), 0..8),
         first_has_prefix in any::<bool>(),
@@ -505,7 +505,7 @@ proptest! {
 }
 
 #[test]
-fn plain_packets_of_mapped_hosts_take_the_short_way() {
+fn plain_packets_of_mapped_hosts_take_the_fast_path() {
     let eam = plan::Eam {
         v4: plan::Net4 { addr: Ipv4Addr::new(8, 8, 1, 2), len: 32 },
         v6: plan::Net6 { addr: Ipv6Addr::new(0x2001, 0xdb8, 0xe, 0, 0, 0, 0, 1), len: 128 },

@@ -119,7 +119,7 @@ impl Made {
         }
     }
 
-    /// Exempts a server altogether for one instance, and a port of it for the other.
+    /// Exempts a whole server for one instance, and one port of it for the other.
     fn exemption(&self, n: usize) -> Exemption {
         let server = Net4 { addr: ADDRESSES4[6], len: 32 };
         Exemption { net: server, transport: None, ports: (n == 1).then_some((53, 53)) }
@@ -270,7 +270,7 @@ proptest! {
     /// Checks that the look-ahead and classification agree if the look-ahead names an instance. If it names
     /// none for a plain packet of a stateful instance, the test knows the reason.
     #[test]
-    fn the_look_ahead_says_of_a_packet_what_classification_says(
+    fn look_ahead_agrees_with_classification(
         made in made(),
         packets in prop::collection::vec(sent(), 1..64),
     ) {

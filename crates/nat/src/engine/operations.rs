@@ -117,13 +117,14 @@ impl Nat {
         report::is_conserved(&self.core.state)
     }
 
-    /// Whether pools, and each pool's addresses, together have the packets and bytes of the stateful instances, and
-    /// subscribers no more: as long as the plan has not changed, since what leaves takes its counters with it.
+    /// Returns whether the sums of pools and of their addresses equal the packets and bytes of the stateful
+    /// instances, and whether subscribers have no more. This holds only if the plan has never changed,
+    /// because the counters of a removed pool, address or subscriber go with it.
     pub fn conserved_by_address(&self) -> bool {
         self.generation > 0 || report::is_conserved_by_address(&self.core.state)
     }
 
-    /// The pools, in the order of the plan.
+    /// Statistics of the pools, in the order of the plan.
     pub fn pool_stats(&self) -> impl Iterator<Item = PoolStats> + '_ {
         report::pools(&self.core.state.tables)
     }
@@ -208,7 +209,8 @@ impl Nat {
     ///
     /// # Errors
     ///
-    /// If the previous change has not settled, or this one was prepared for another state.
+    /// Returns an error if the previous change has not settled, or if this one was prepared for another
+    /// state.
     pub fn apply(&mut self, now: Instant, change: &mut Change) -> Result<(), NotNow> {
         if self.is_settling() {
             return Err(NotNow::Settling);

@@ -1,7 +1,8 @@
-//! Sessions that are ended on request, before their time is over: what an operator's `clear` asks for.
+//! End of sessions on request, before they expire: the operator's `clear`.
 //!
-//! Such an end is like any other: the binding goes with its last session, the port with the binding (held down or
-//! lingering as the pool has it), and events tell of it. The next packet from inside opens a new session.
+//! Such an end is like any other: the binding ends with its last session, the port with the binding (held
+//! down or lingering as the pool is configured), and events report it. The next packet from inside opens a
+//! new session.
 
 use crate::base::plan::{Net4, Transport};
 use crate::lifecycle::inspect::{LOOK, Selection};
@@ -10,10 +11,10 @@ use crate::tables::bib::{PoolAddress, Tables};
 use crate::tables::session::{Inside, NONE, RecordId};
 use core::net::{Ipv4Addr, Ipv6Addr};
 
-/// Sessions whose memory is asked for at a time: no more lines than can be on their way.
+/// Number of sessions whose lines are prefetched together: no more lines than can be on their way.
 const GROUP: usize = 4;
 
-/// Cost of the end of a session, beside the look at it.
+/// Cost of the end of a session, in addition to the look at it.
 const END: usize = 8;
 
 /// Sessions and bindings that a walk has ended.
@@ -21,17 +22,17 @@ const END: usize = 8;
 pub struct Cleared {
     /// Sessions.
     pub sessions: u64,
-    /// Bindings that went with them.
+    /// Bindings that ended with them.
     pub bindings: u64,
 }
 
-/// Extent of an end.
+/// Extent of a clear.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Extent {
     /// The session.
     Session,
-    /// All sessions of its binding, and with them the binding; one of the configuration stays. Ports that flows
-    /// share have none.
+    /// All sessions of its binding, and with them the binding. A static binding of the configuration stays.
+    /// Ports that flows share have no binding.
     Binding,
 }
 
@@ -40,13 +41,13 @@ pub enum Extent {
 pub struct ClearCursor {
     /// Number of the record that was looked at last.
     next: RecordId,
-    /// True if there is no further one.
+    /// True if there are no further records.
     all_met: bool,
-    /// A binding of which only some sessions have ended.
+    /// Binding of which only some sessions have ended.
     rest: Option<Rest>,
 }
 
-/// Where that binding is: its records change hands, its public address and port do not.
+/// Place of that binding: its records may change, its public address and port do not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Rest {
     place: PoolAddress,
@@ -61,14 +62,14 @@ impl ClearCursor {
     }
 }
 
-/// Names a session: who talks to whom.
+/// Key of a session: instance, protocol and endpoints.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SessionKey {
     /// Number of the instance: NAT64's first, then NAT44's.
     pub instance: u8,
     /// Protocol.
     pub transport: Transport,
-    /// Inside address and port (ICMP: identifier). An IPv4 address as ::ffff:a.b.c.d.
+    /// Inside address and port (ICMP: identifier). IPv4 addresses are written as ::ffff:a.b.c.d.
     pub inside: (Ipv6Addr, u16),
     /// Remote address and port (ICMP: 0).
     pub remote: (Ipv4Addr, u16),
@@ -81,14 +82,15 @@ impl SessionKey {
     }
 }
 
-/// Ends sessions now, and returns how many of them there were. Many at a time are quicker than one by one: their
-/// cache misses overlap. Between bursts, a caller with many should give some at a time.
+/// Ends sessions now, and returns the number of sessions ended. A call with many sessions is faster than many
+/// calls, because cache misses overlap. Between bursts, a caller with many sessions should end some at a
+/// time.
 pub(crate) fn end_sessions(state: &mut EngineState, keys: &[SessionKey]) -> usize {
     let mut ended = 0;
     for group in keys.chunks(GROUP) {
         let mut hashes = [0; GROUP];
         let tables = &mut state.tables;
-        // What is asked for, is asked for one right behind the other: `look_ahead::GROUP` says why.
+        // The prefetches of each kind are issued together, for the reason given at `look_ahead::GROUP`.
         for (hash, key) in hashes.iter_mut().zip(group) {
             *hash = tables.session_hash(&key.inside(), key.remote);
         }
@@ -102,7 +104,7 @@ pub(crate) fn end_sessions(state: &mut EngineState, keys: &[SessionKey]) -> usiz
         found().for_each(|record| tables.prefetch_record(record));
         found().for_each(|record| tables.prefetch_end(record));
         for (key, &hash) in group.iter().zip(hashes) {
-            // Looked for again: an earlier one of the group may be the same.
+            // The look-up is repeated, because an earlier key of the group may be the same.
             if let Some(record) = tables.find_session(hash, key.inside(), key.remote) {
                 tables.close(record);
                 ended += 1;
@@ -113,9 +115,9 @@ pub(crate) fn end_sessions(state: &mut EngineState, keys: &[SessionKey]) -> usiz
     ended
 }
 
-/// Gives a public address no new bindings from now on, or gives it such again: the `n`th of a pool, where it lies in
-/// `net`. Says whether that is new. Bindings that there are live on; subscribers that are paired with the address get
-/// another one for what is new. It holds as long as the pool has the address.
+/// Drains a public address, or ends the drain: the `n`th address of a pool, if it is in `net`. Returns
+/// whether that is a change. Existing bindings keep working. Subscribers that are paired with the address get
+/// another one for new bindings. The drain lasts as long as the pool has the address.
 pub(crate) fn set_drained(
     tables: &mut Tables,
     pool: usize,
@@ -128,16 +130,15 @@ pub(crate) fn set_drained(
     net.is_none_or(|net| net.contains(pool.address(ix))) && pool.set_drained(ix, drained)
 }
 
-/// Drains a public address, whichever pool has it; says whether one has.
+/// Drains a public address of any pool. Returns whether a pool has the address.
 pub(crate) fn drain(tables: &mut Tables, address: Ipv4Addr) -> bool {
     let Some(place) = tables.locate(address) else { return false };
     let pool = tables.pools.get_mut(place.pool);
     pool.is_some_and(|pool| pool.set_drained(place.address_ix, true))
 }
 
-/// Ends the sessions that are meant, or their whole bindings, some at a time: about as many records are looked at
-/// as `budget` says, and an eighth as many end. A walk that has come to its end has met all that were there
-/// when it began.
+/// Ends the selected sessions, or their whole bindings, some at a time. Looks at about `budget` records and
+/// ends an eighth as many. A complete walk has met all records that existed when it began.
 pub(crate) fn clear(
     state: &mut EngineState,
     at: &mut ClearCursor,
@@ -164,7 +165,8 @@ pub(crate) fn clear(
     cleared
 }
 
-/// Looks at some records: first asks for the memory that ends will touch, so that the misses overlap.
+/// Looks at some records. First prefetches the lines that their ends will touch, so that cache misses
+/// overlap.
 fn clear_group(
     tables: &mut Tables,
     at: &mut ClearCursor,
@@ -207,8 +209,8 @@ fn clear_group(
     at.all_met = last >= tables.high();
 }
 
-/// Ends the sessions of the binding at a public address and port, as far as the budget goes; what is left is
-/// found there again, whichever records it has by then.
+/// Ends the sessions of the binding at a public address and port, within the budget. The remaining sessions
+/// are found there again, even if their records have changed.
 fn end_rest(tables: &mut Tables, at: &mut ClearCursor, rest: Rest, budget: &mut usize) {
     let Some(member) = tables.binding_at(rest.place, rest.transport, rest.port) else { return };
     let mut ends = (*budget / END).max(1);

@@ -1,12 +1,13 @@
-//! Sessions, bindings and port blocks, read between two bursts: some at a time, by places that stay the same as long
-//! as what stands there.
+//! Sessions, bindings and port blocks, read between two bursts. A read returns some at a time, by positions
+//! that stay valid while the entries exist.
 //!
 //! ```text
 //!   sessions            by the number of their record
 //!   bindings, blocks    by pool, public address, transport and port
 //! ```
-//! What is there throughout a walk is seen once; what comes or goes meanwhile at most once. Nothing is allocated
-//! here: what is found goes into a list that the caller has made, and a full list ends the slice.
+//! A walk returns an entry once if it exists throughout the walk, and at most once if it begins or ends
+//! meanwhile. Nothing is allocated here: results go into a list of the caller, and a full list ends the
+//! slice.
 
 use super::report::{self, SubscriberStats};
 use crate::base::plan::{Net4, Net6, Transport};
@@ -19,11 +20,11 @@ use crate::tables::session::Session;
 use alloc::vec::Vec;
 use core::net::{Ipv4Addr, Ipv6Addr};
 
-/// Unit of a slice's budget: a record, or a port, that is only looked at.
+/// Unit of a slice's budget: the look at a record or a port.
 pub(crate) const LOOK: usize = 1;
-/// Beside: a session that is told of.
+/// Additional cost of a session that is returned.
 const TOLD: usize = 3;
-/// Beside: a binding or a block, which lies in other cache lines.
+/// Additional cost of a binding or a block, which is in other cache lines.
 const FOUND: usize = 8;
 
 /// Filter for sessions or bindings. A record matches if it meets every condition; an empty filter matches all.
@@ -35,7 +36,7 @@ pub struct Selection {
     pub pool: Option<usize>,
     /// Protocol.
     pub transport: Option<Transport>,
-    /// Network of the inside address; IPv4 ones as ::ffff:a.b.c.d.
+    /// Network of the inside address; IPv4 networks are written as ::ffff:a.b.c.d.
     pub inside: Option<Net6>,
     /// Inside port (ICMP: identifier).
     pub inside_port: Option<u16>,
@@ -43,14 +44,14 @@ pub struct Selection {
     pub outside: Option<Net4>,
     /// Public port (ICMP: identifier).
     pub outside_port: Option<u16>,
-    /// Network of the remote address. Of a binding: of any of its sessions, where such are ended.
+    /// Network of the remote address. If bindings are cleared, it matches a binding with any such session.
     pub remote: Option<Net4>,
     /// Remote port.
     pub remote_port: Option<u16>,
 }
 
 impl Selection {
-    /// Returns whether what is told of bindings decides: no word of remote hosts.
+    /// Returns whether the filter has only conditions on bindings, and none on remote hosts.
     pub fn is_of_bindings(&self) -> bool {
         self.remote.is_none() && self.remote_port.is_none()
     }
@@ -68,14 +69,14 @@ impl Selection {
             && self.transport.is_none_or(|wanted| wanted == transport)
     }
 
-    /// Returns whether a subscriber is meant, of this instance and inside network: also where only an address of its network
-    /// is asked for.
+    /// Returns whether a subscriber of this instance and inside network matches. It also matches if the
+    /// filter has only an address or a part of its network.
     pub fn has_subscriber(&self, instance: u8, network: Net6) -> bool {
         let of = |wanted: Net6| wanted.contains(network.addr) || network.contains(wanted.addr);
         self.instance.is_none_or(|number| number == instance) && self.inside.is_none_or(of)
     }
 
-    /// Returns whether a record in use is meant.
+    /// Returns whether a record in use matches.
     pub(crate) fn has(&self, record: &Session, pool: usize) -> bool {
         let (remote, remote_port) = record.remote();
         self.has_owner(record.instance, pool, record.transport())
@@ -85,7 +86,7 @@ impl Selection {
     }
 }
 
-/// A port block that a subscriber has.
+/// Port block of a subscriber.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BlockInfo {
     /// Number of the pool.
@@ -94,22 +95,22 @@ pub struct BlockInfo {
     pub owner: (u8, Net6),
     /// Public address.
     pub outside: Ipv4Addr,
-    /// First port and last one.
+    /// First and last port.
     pub ports: (u16, u16),
-    /// For which protocols, in the order of [`Transport`].
+    /// Protocols of the block, in the order of [`Transport`].
     pub transports: [bool; 3],
 }
 
 /// Position of a walk over the sessions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SessionCursor {
-    /// Number of the record that is next, less one.
+    /// Number of the next record, minus one.
     pub next: u32,
-    /// True if there is none.
+    /// True if there are no further records.
     pub done: bool,
 }
 
-/// Position of a walk over bindings or blocks: the place that is next.
+/// Position of a walk over bindings or blocks: the next place.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PortCursor {
     /// Number of the pool.
@@ -120,7 +121,7 @@ pub struct PortCursor {
     pub transport: u8,
     /// Port.
     pub port: u16,
-    /// True if the walk is at its end.
+    /// True if the walk is complete.
     pub done: bool,
 }
 
@@ -137,7 +138,7 @@ impl PortCursor {
         *self = PortCursor { pool: self.pool + 1, ..PortCursor::default() };
     }
 
-    /// Goes on behind a port.
+    /// Continues after a port.
     fn pass(&mut self, port: u16) {
         match port.checked_add(1) {
             Some(next) => self.port = next,
@@ -146,12 +147,12 @@ impl PortCursor {
     }
 }
 
-/// Returns whether a list that was made for so many has room.
+/// Returns whether a list with preallocated capacity has room.
 fn has_room<T>(list: &Vec<T>) -> bool {
     list.len() < list.capacity()
 }
 
-/// Adds sessions to `found`, at most as many as it has capacity for, and looks at about `budget` records.
+/// Adds sessions to `found`, up to its capacity, and looks at about `budget` records.
 pub(crate) fn sessions(
     tables: &Tables,
     at: &mut SessionCursor,
@@ -175,7 +176,8 @@ pub(crate) fn sessions(
     }
 }
 
-/// Adds bindings to `found`, in the order of their public ends; as [`sessions`].
+/// Adds bindings to `found`, in the order of their public addresses and ports. Otherwise the same as
+/// [`sessions`].
 pub(crate) fn bindings(
     tables: &Tables,
     at: &mut PortCursor,
@@ -188,7 +190,7 @@ pub(crate) fn bindings(
         let Some((place, transport)) = address(tables, at, which) else { continue };
         let pool = tables.pools.get(place.pool);
         let used = pool.and_then(|pool| pool.next_used(transport, place.address_ix, at.port));
-        // A shared port of another inside end is looked for by its public one.
+        // A shared port with several inside ends is found by its public port.
         let Some(port) = used.filter(|&port| which.outside_port.is_none_or(|wanted| wanted >= port)) else {
             at.next_transport();
             continue;
@@ -206,8 +208,8 @@ pub(crate) fn bindings(
     }
 }
 
-/// Adds the port blocks that subscribers have to `found`, in the order of their ports; of `which`, inside and
-/// outside ends, instance and pool decide. As [`sessions`].
+/// Adds the port blocks of subscribers to `found`, in the order of their ports. Of `which`, it applies inside
+/// and outside addresses, instance and pool. Otherwise the same as [`sessions`].
 pub(crate) fn blocks(
     core: &Core,
     at: &mut PortCursor,
@@ -225,7 +227,7 @@ pub(crate) fn blocks(
         };
         let (first, last, transports) = pool.extent(transport, at.port);
         at.pass(last);
-        // A block for several transports is told of with the first one.
+        // A block for several transports is returned with its first transport.
         let is_first = transports.iter().position(|&is| is) == Some(transport as usize);
         let owner = pool.block_owner(transport, place.address_ix, first).filter(|_| is_first);
         let Some(owner) = owner.and_then(|owner| tables.subscribers.get(owner)).map(|s| s.key()) else {
@@ -247,8 +249,8 @@ pub(crate) fn blocks(
     }
 }
 
-/// Adds subscribers that have state to `found`, by number from `next` on; of `which`, inside address, instance and
-/// pool decide. As [`sessions`]. Gives the number that is next, `None` at the end.
+/// Adds subscribers with state to `found`, by number from `next` on. Of `which`, it applies inside address,
+/// instance and pool. Returns the next number, or `None` at the end. Otherwise the same as [`sessions`].
 pub(crate) fn subscribers(
     core: &Core,
     mut next: u32,
@@ -276,8 +278,8 @@ pub(crate) fn subscribers(
     Some(next)
 }
 
-/// Where a cursor stands: a public address and a transport that may be meant. `None` where it had to go on, or
-/// has come to the end.
+/// Returns the public address and the transport at a cursor if they can match. Returns `None` if the cursor
+/// had to move on, or is at the end.
 fn address(tables: &Tables, at: &mut PortCursor, which: &Selection) -> Option<(PoolAddress, Transport)> {
     let pools = &tables.pools;
     let Some(pool) = pools.get(at.pool) else {
@@ -298,7 +300,7 @@ fn address(tables: &Tables, at: &mut PortCursor, which: &Selection) -> Option<(P
         at.next_address();
         return None;
     };
-    // Straight to the one port that is asked for.
+    // Skips ahead to the requested port.
     if let Some(port) = which.outside_port.filter(|&port| at.port < port) {
         at.port = port;
     }

@@ -1,6 +1,6 @@
 //! Memory of an engine's tables.
 //!
-//! The sum is known before an engine is built, so that nothing is set up where it cannot be had.
+//! The sum is known before an engine is built, so that Gatun sets up nothing if there is not enough memory.
 
 use crate::base::plan::Plan;
 use crate::path::rewrite::DatagramRewrite;
@@ -20,9 +20,9 @@ use gatun_mem::Footprint;
 /// Bytes by table, in whole pages.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TableBytes {
-    /// Records of sessions and bindings, which may lie in a file.
+    /// Records of sessions and bindings, which may be in a file.
     pub records: u64,
-    /// The indexes that find them.
+    /// Indexes of the records.
     pub indexes: u64,
     /// Subscribers.
     pub subscribers: u64,
@@ -30,7 +30,7 @@ pub struct TableBytes {
     pub pools: Vec<u64>,
     /// Held SYNs.
     pub syns: u64,
-    /// Paths of small MTU.
+    /// Paths with a small MTU.
     pub paths: u64,
     /// Rates of ICMP errors by source.
     pub icmp_rates: u64,
@@ -38,17 +38,17 @@ pub struct TableBytes {
     pub fragments: u64,
     /// Events that wait to be read.
     pub events: u64,
-    /// Huge pages for all tables but the records.
+    /// Number of huge pages for all tables except the records.
     pub huge_pages: u64,
-    /// Huge pages for the records, where these are in no file.
+    /// Number of huge pages for the records if they are not in a file.
     pub record_huge_pages: u64,
 }
 
 impl TableBytes {
-    /// Of one engine for `plan`, without stateless mappings, which engines share.
+    /// Memory of one engine for `plan`, without stateless mappings, which engines share.
     ///
     /// # Errors
-    /// If a pool contradicts itself.
+    /// Returns an error if a pool contradicts itself.
     pub fn of(plan: &Plan) -> Result<TableBytes, PoolError> {
         let limits = &plan.limits;
         let mut all = TableBytes::default();
@@ -70,7 +70,7 @@ impl TableBytes {
         for (at, pool) in plan.pools.iter().enumerate() {
             pools.push(count(Pool4State::footprint(pool, holds(plan, at))?));
         }
-        // Of all pools together, with the first one's tables.
+        // This is for all pools together, and counted with the first pool's tables.
         let rooms: Vec<u32> = plan.pools.iter().map(Pool4State::room_of).collect::<Result<_, _>>()?;
         let traffic = count(AddressTraffic::footprint(&rooms));
         pools.iter_mut().take(1).for_each(|bytes| *bytes += traffic);
@@ -90,12 +90,12 @@ impl TableBytes {
         })
     }
 
-    /// Sessions and bindings, with the indexes that find them.
+    /// Bytes of sessions and bindings, including their indexes.
     pub fn sessions(&self) -> u64 {
         self.records + self.indexes
     }
 
-    /// All together.
+    /// Sum of all tables.
     pub fn total(&self) -> u64 {
         let pools: u64 = self.pools.iter().sum();
         let small = self.syns + self.paths + self.icmp_rates + self.fragments;

@@ -1,5 +1,5 @@
-//! The probe of RFC 6146 3.5.2.2: asks the inside host whether a connection that was silent for long is
-//! still alive. A live one answers, and the session is ESTABLISHED again.
+//! The probe of RFC 6146 3.5.2.2, which asks the inside host if a connection that was silent for a long time
+//! is still alive. A live host answers, and the session is ESTABLISHED again.
 
 use crate::path::rules::nat44::inside4;
 use crate::tables::session::Session;
@@ -12,8 +12,8 @@ use gatun_wire::proto::TCP;
 const TCP_HEADER: usize = 20;
 const HOPS: u8 = 64;
 
-/// A TCP segment without data, sequence and acknowledgement numbers zero, ACK set, as if from the
-/// session's remote host.
+/// Makes a TCP segment without data, with sequence and acknowledgement numbers of zero and ACK set, as if
+/// from the session's remote host.
 pub(crate) fn to_inside6(session: &Session, prefix: Prefix64) -> [u8; ipv6::LEN + TCP_HEADER] {
     let src = prefix.embed(session.remote().0);
     let header = ipv6::Header {
@@ -34,7 +34,8 @@ pub(crate) fn to_inside6(session: &Session, prefix: Prefix64) -> [u8; ipv6::LEN 
     p
 }
 
-/// As [`to_inside6`], to an IPv4 host. Atomic, so its identification says nothing (RFC 6864 4.1).
+/// Same as [`to_inside6`], for an IPv4 host. The packet is atomic, so its identification has no meaning (RFC
+/// 6864 4.1).
 pub(crate) fn to_inside4(session: &Session) -> [u8; ipv4::LEN + TCP_HEADER] {
     let header = ipv4::Header {
         tos: 0,
@@ -56,7 +57,7 @@ pub(crate) fn to_inside4(session: &Session) -> [u8; ipv4::LEN + TCP_HEADER] {
     p
 }
 
-/// The segment, between these addresses.
+/// Makes the segment between these addresses.
 fn segment(session: &Session, addresses: &[u8]) -> [u8; TCP_HEADER] {
     let mut tcp = [0; TCP_HEADER];
     tcp[0..2].copy_from_slice(&session.remote().1.to_be_bytes());

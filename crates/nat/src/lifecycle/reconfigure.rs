@@ -1,17 +1,18 @@
-//! Another plan for an engine that runs: other pools, limits, timers, mappings, without a restart, and without a
-//! packet that waits for it.
+//! Change of the plan of a running engine (pools, limits, timers, mappings) without a restart. No packet
+//! waits for it.
 //!
 //! ```text
-//!   Nat::outline      what the engine has, cheaply          at a burst edge
-//!   Change::prepare   everything new is made, or refused    on another thread; the engine goes on
-//!   Nat::apply        new for old, at once                  at a burst edge; no allocation
-//!   Nat::expire       ends what may not stay                a little after each burst
-//!   drop(Change)      what was before is freed              on another thread
+//!   Nat::outline      describes the engine                   between bursts; cheap
+//!   Change::prepare   builds the new state, or refuses       on another thread; the engine continues
+//!   Nat::apply        swaps the states at once               between bursts; no allocation
+//!   Nat::expire       ends sessions that may not stay        a part after each burst
+//!   drop(Change)      frees the previous state               on another thread
 //! ```
-//! Whatever a running engine cannot do is refused as a whole before anything has changed ([`Difference::restarts`]).
-//! Sessions that the change does not concern are not touched. What ends, ends as if its time were up: with its
-//! events, and counted ([`Settled`]).
+//! If a change needs a restart, it is refused as a whole before anything has changed
+//! ([`Difference::restarts`]). Sessions that the change does not concern are not touched. State that ends,
+//! ends as at its expiry: with events, and counted ([`Settled`]).
 
+mod compare;
 mod describe;
 mod difference;
 mod forecast;
@@ -50,14 +51,14 @@ pub use transition::Settled;
 pub struct Outline {
     generation: u64,
     pools: Vec<PoolOutline>,
-    /// By NAT64 instance: all prefixes that it has had, by number.
+    /// Indexed by NAT64 instance: all prefixes that it has had, by number.
     pool6: Vec<Vec<Prefix64>>,
     sessions_max: u32,
     subscribers_max: u32,
     static_bindings_max: u32,
 }
 
-/// Why a plan cannot be that of a running engine.
+/// Reason why a running engine cannot change to a plan.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Refused {
     /// Changes that need a restart.
@@ -66,17 +67,17 @@ pub enum Refused {
     Build(BuildError),
 }
 
-/// Why a change cannot be applied at this moment. It is as it was.
+/// Reason why a change cannot be applied at this moment. The change itself is not modified.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NotNow {
-    /// What the change before ended is not yet all gone: try again soon.
+    /// The previous change has not ended all its sessions yet: try again soon.
     Settling,
     /// The engine has changed since the outline was made: prepare it again.
     Outdated,
 }
 
 /// Origin of a pool.
-// One a pool: the space does not matter.
+// There is one per pool, so its size does not matter.
 #[allow(clippy::large_enum_variant)]
 enum Source {
     /// The pool of this number.
@@ -84,8 +85,8 @@ enum Source {
     New(Option<Pool4State>),
 }
 
-/// Parts that a plan needs and a running engine lacks, ready to be put in place. After
-/// `Nat::apply` it is what the engine had: drop it where no packet waits.
+/// Prepared state for another plan of a running engine. After `Nat::apply` it contains the previous state:
+/// drop it in a thread that delays no packet.
 pub struct Change {
     generation: u64,
     rules: Rules,
@@ -100,31 +101,32 @@ pub struct Change {
 struct TablesChange {
     rules: TableRules,
     pools: Vec<Source>,
-    /// Room for the pools before, and in their new order.
+    /// Preallocated lists of the previous pools, and of the pools in their new order.
     before: Vec<Option<Pool4State>>,
     after: Vec<Pool4State>,
     subscribers_made_for: u32,
 }
 
 impl Change {
-    /// Makes what turns the engine of `outline`, which has been running by `old`, into one that runs by `new`.
+    /// Prepares the change of the engine of `outline` from the plan `old` to the plan `new`.
     ///
     /// # Errors
-    /// What a running engine cannot do, or why there can be no engine for `new`; nothing has changed then.
+    /// Returns the changes that need a restart, or the reason why no engine can be built for `new`. Nothing
+    /// has changed then.
     pub fn prepare(outline: &Outline, old: &Plan, new: &Plan) -> Result<Change, Refused> {
         let siit = SiitState::all(new).map_err(Refused::Build)?;
         Self::with_siit(outline, old, new, siit)
     }
 
-    /// The same for another worker's engine: what never changes is shared.
+    /// Same as [`Change::prepare`], for another worker's engine. The engines share constant tables.
     ///
     /// # Errors
-    /// As [`Change::prepare`].
+    /// Same as [`Change::prepare`].
     pub fn sibling(&self, outline: &Outline, old: &Plan, new: &Plan) -> Result<Change, Refused> {
         Self::with_siit(outline, old, new, Arc::clone(&self.rules.siit))
     }
 
-    /// Ends the sessions of subscribers that are another worker's from now on ([`Shares::moved`]), in order.
+    /// Adds the subscribers that move to another worker ([`Shares::moved`]), in order. Their sessions end.
     ///
     /// [`Shares::moved`]: crate::workers::Shares::moved
     pub fn end_moved(&mut self, moved: Vec<SubscriberKey>) {
@@ -157,12 +159,12 @@ impl Change {
 }
 
 impl Outline {
-    /// Limits for which the tables are too small.
+    /// Returns the limits for which the tables are too small.
     fn too_small_for(&self, new: &Plan) -> Vec<String> {
         let mut restarts = Vec::new();
         let mut at_most = |what: &str, wanted: u32, has: u32| {
             if new.is_stateful() && wanted > has {
-                restarts.push(format!("{what} = {wanted}: the tables were made for {has}"));
+                restarts.push(format!("{what} = {wanted}: the tables have room for {has}"));
             }
         };
         at_most("sessions_max", new.limits.sessions_max, self.sessions_max);
@@ -234,7 +236,7 @@ impl TablesChange {
         }
     }
 
-    /// Puts all of it in place.
+    /// Applies the change of the tables.
     fn apply(&mut self, tables: &mut Tables) {
         for (slot, pool) in self.before.iter_mut().zip(tables.pools.drain(..)) {
             *slot = Some(pool);
@@ -248,7 +250,7 @@ impl TablesChange {
                     pool
                 }
             };
-            // As many as were made room for, and none is missing.
+            // The capacity was reserved for all pools, and none is missing.
             self.after.extend(pool);
         }
         core::mem::swap(&mut tables.pools, &mut self.after);
@@ -262,7 +264,7 @@ impl TablesChange {
 }
 
 impl Source {
-    /// Its number before, if it was there, and its room for addresses.
+    /// Returns its previous number, if it existed, and its room for addresses.
     fn place(&self, outline: &Outline) -> (Option<usize>, u32) {
         match self {
             Source::Kept(at, _) => (Some(*at), outline.pools.get(*at).map_or(0, |pool| pool.room)),
@@ -285,7 +287,8 @@ fn statics_of(plan: &Plan) -> impl Iterator<Item = (u8, &StaticBinding)> {
     (0..=u8::MAX).zip(all).flat_map(|(number, bindings)| bindings.iter().map(move |b| (number, b)))
 }
 
-/// What has to be known of an engine to prepare a change; `generation` is how often its plan has changed.
+/// Returns the outline of an engine, to prepare a change. `generation` is the number of changes of its plan
+/// so far.
 pub(crate) fn outline(core: &Core, generation: u64) -> Outline {
     let tables = &core.state.tables;
     let [sessions_max, subscribers_max, static_bindings_max] = tables.made_for();
@@ -299,10 +302,10 @@ pub(crate) fn outline(core: &Core, generation: u64) -> Outline {
     }
 }
 
-/// Puts a change in place at the time of the tables, and begins the transition to it.
+/// Applies a change at the time of the tables, and begins the transition.
 ///
 /// # Errors
-/// If it was prepared for another `generation` of the rules.
+/// Returns an error if it was prepared for another `generation` of the rules.
 pub(crate) fn apply(
     core: &mut Core,
     transition: &mut Transition,
@@ -322,10 +325,10 @@ pub(crate) fn apply(
     change.tables.apply(&mut state.tables);
     core::mem::swap(transition, &mut change.transition);
     transition.begin();
-    // A little at once: where few addresses come, they give ports from the next packet on.
+    // A part is done at once, so that a few new addresses give ports from the next packet on.
     transition.advance(&mut state.tables, &core.rules, FIRST_BUDGET);
     Ok(())
 }
 
-/// Work done while a change is put in place, in ended sessions.
+/// Work done while a change is applied, in ended sessions.
 const FIRST_BUDGET: usize = 512;

@@ -1,8 +1,9 @@
 //! Engine's report between two bursts: instances, pools, their addresses, subscribers.
 //!
-//! All figures are counts: of packets, of bytes as received from the IP header on, of sessions, bindings, ports
-//! and blocks. Reading changes nothing. What may be long is read in slices, by numbers that stay the same as
-//! long as what they stand for, so that a hundred thousand subscribers hold up no packet: each that is there
+//! All figures are counts: of packets, of bytes as received from the IP header on, of sessions, bindings,
+//! ports and blocks. Reading changes nothing. Long lists are read in slices, by numbers that stay valid while
+//! the entries exist, so that a hundred thousand subscribers delay no packet. A walk returns an entry once if
+//! it exists throughout, and at most once if it begins or ends meanwhile.
 //! throughout is seen once, one that comes or goes meanwhile at most once.
 
 use crate::base::counters::{Count, Traffic};
@@ -19,7 +20,7 @@ pub use crate::base::tally::{InstanceCounters, InstanceKind};
 pub use crate::tables::lives::{Lived, Lives};
 pub use crate::tables::subscriber::Refusals;
 
-/// An instance.
+/// Statistics of an instance.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InstanceStats {
     /// Its kind.
@@ -28,14 +29,14 @@ pub struct InstanceStats {
     pub name: Arc<str>,
     /// Its packets.
     pub counters: InstanceCounters,
-    /// Its state; nothing where it is stateless.
+    /// Counts of its sessions and bindings; zero for a stateless instance.
     pub lives: Lives,
     /// Subscribers with state.
     pub subscribers: u32,
 }
 
 impl InstanceStats {
-    /// Adds what another worker tells of the same instance.
+    /// Adds the statistics of the same instance from another worker.
     pub fn add(&mut self, other: &InstanceStats) {
         self.counters.add(&other.counters);
         self.lives.add(&other.lives);
@@ -43,7 +44,7 @@ impl InstanceStats {
     }
 }
 
-/// A pool.
+/// Statistics of a pool.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PoolStats {
     /// Name in the configuration.
@@ -52,9 +53,9 @@ pub struct PoolStats {
     pub addresses: u32,
     /// Its ports by transport, in the order of [`Transport`].
     pub ports: [Usage; 3],
-    /// Single ports that were given back and are held down.
+    /// Number of returned single ports that are held down.
     pub ports_held: u64,
-    /// Its blocks, where it has any.
+    /// Usage of its blocks, if it has any.
     pub blocks: Option<BlockUsage>,
     /// Subscribers with state, of all instances that use it.
     pub subscribers: u32,
@@ -63,7 +64,7 @@ pub struct PoolStats {
 }
 
 impl PoolStats {
-    /// Adds what another worker tells of its share of the same pool.
+    /// Adds the statistics of the same pool from another worker.
     pub fn add(&mut self, other: &PoolStats) {
         self.addresses += other.addresses;
         self.ports.iter_mut().zip(other.ports).for_each(|(a, b)| *a += b);
@@ -76,7 +77,7 @@ impl PoolStats {
     }
 }
 
-/// A public address.
+/// Statistics of a public address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AddressStats {
     /// The address.
@@ -85,36 +86,36 @@ pub struct AddressStats {
     pub is_drained: bool,
     /// Its ports by transport, in the order of [`Transport`].
     pub ports: [Usage; 3],
-    /// Its packets since it has been in the pool.
+    /// Its packets since it was added to the pool.
     pub traffic: Traffic,
 }
 
-/// A subscriber with state.
+/// Statistics of a subscriber with state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SubscriberStats {
-    /// Its number, by which it is found again.
+    /// Its number, which identifies it in later reads.
     pub number: u32,
     /// Its instance, by number in the order of [`Nat::instance_stats`](crate::Nat::instance_stats).
     pub instance: u8,
-    /// Its first inside address; an IPv4 one as ::ffff:a.b.c.d.
+    /// Its first inside address; IPv4 addresses are written as ::ffff:a.b.c.d.
     pub inside: Ipv6Addr,
-    /// Length of the inside network that is one subscriber; of an IPv4 one behind ::ffff:0:0/96.
+    /// Prefix length of the subscriber's inside network; for an IPv4 network, that within ::ffff:0:0/96.
     pub inside_len: u8,
-    /// The public address that it is paired with (RFC 4787 REQ-2), if it is already.
+    /// The public address that it is paired with (RFC 4787 REQ-2), if any.
     pub outside: Option<Ipv4Addr>,
     /// Sessions.
     pub sessions: u32,
-    /// Ports by transport, in the order of [`Transport`]: its bindings, static ones not counted.
+    /// Ports by transport, in the order of [`Transport`]: those of its bindings, without static ones.
     pub ports: [u16; 3],
     /// Port blocks by transport, or the first number for all transports together.
     pub blocks: [u16; 3],
     /// Refusals by its limits.
     pub refusals: Refusals,
-    /// Its packets since it has had state.
+    /// Its packets since its record was created.
     pub traffic: Traffic,
 }
 
-/// The instances: stateful ones by their numbers, then stateless ones.
+/// Statistics of the instances: stateful ones by their numbers, then stateless ones.
 pub(crate) fn instances(state: &EngineState) -> impl Iterator<Item = InstanceStats> + '_ {
     state.tally.instances().enumerate().map(|(number, (who, counters))| InstanceStats {
         kind: who.kind,
@@ -125,8 +126,8 @@ pub(crate) fn instances(state: &EngineState) -> impl Iterator<Item = InstanceSta
     })
 }
 
-/// Returns whether instances and nobody, together, have what the engine counts in all: every packet and byte, every
-/// drop by its reason, every session, binding and subscriber.
+/// Returns whether the counters of all instances, plus the unattributed ones, equal the engine's totals:
+/// every packet and byte, every drop by its reason, every session, binding and subscriber.
 pub(crate) fn is_conserved(state: &EngineState) -> bool {
     let (mut packets, mut lives, mut subscribers) = (state.tally.unattributed().clone(), Lives::default(), 0);
     for stats in instances(state) {
@@ -151,8 +152,9 @@ pub(crate) fn is_conserved(state: &EngineState) -> bool {
         && subscribers == tables.subscribers.len()
 }
 
-/// Whether pools, and each pool's addresses, together have the packets and bytes of the stateful instances, and
-/// subscribers no more, where the plan has never changed: what leaves takes its counters with it.
+/// Returns whether the sums of pools and of their addresses equal the packets and bytes of the stateful
+/// instances, and whether subscribers have no more. This holds only if the plan has never changed, because
+/// the counters of a removed pool, address or subscriber go with it.
 pub(crate) fn is_conserved_by_address(state: &EngineState) -> bool {
     let tables = &state.tables;
     let (mut instances, mut pools, mut subscribers) = <(Traffic, Traffic, Traffic)>::default();
@@ -176,7 +178,7 @@ pub(crate) fn is_conserved_by_address(state: &EngineState) -> bool {
         && within(subscribers.inbound, pools.inbound)
 }
 
-/// The pools, in the order of the plan.
+/// Statistics of the pools, in the order of the plan.
 pub(crate) fn pools(tables: &Tables) -> impl Iterator<Item = PoolStats> + '_ {
     tables.pools.iter().enumerate().map(|(number, pool)| PoolStats {
         name: Arc::clone(pool.name()),
@@ -189,8 +191,8 @@ pub(crate) fn pools(tables: &Tables) -> impl Iterator<Item = PoolStats> + '_ {
     })
 }
 
-/// Addresses of a pool, counted from 0 to [`PoolStats::addresses`], a slice at a time. The count is from the
-/// beginning again where the pool's ranges change meanwhile.
+/// Statistics of a pool's addresses, counted from 0 to [`PoolStats::addresses`], a slice at a time. If the
+/// pool's ranges change meanwhile, the count begins again.
 pub(crate) fn addresses(
     tables: &Tables,
     pool_number: usize,
@@ -208,8 +210,8 @@ pub(crate) fn addresses(
     })
 }
 
-/// Subscribers that have state, of these numbers: those there are lie below
-/// [`Subscribers::high`](crate::subscriber::Subscribers::high). Numbers of nobody are left out.
+/// Statistics of the subscribers with state whose numbers are in the range. All numbers are below
+/// [`Subscribers::high`](crate::subscriber::Subscribers::high). Unused numbers are left out.
 pub(crate) fn subscribers(core: &Core, numbers: Range<u32>) -> impl Iterator<Item = SubscriberStats> + '_ {
     let tables = &core.state.tables;
     let end = numbers.end.min(tables.subscribers.high());
@@ -232,8 +234,8 @@ pub(crate) fn subscribers(core: &Core, numbers: Range<u32>) -> impl Iterator<Ite
     })
 }
 
-/// Length of the inside networks that an instance counts as one subscriber each; of an IPv4 address as it stands
-/// behind ::ffff:0:0/96.
+/// Prefix length of the inside networks that an instance counts as one subscriber each; for IPv4 addresses,
+/// that within ::ffff:0:0/96.
 pub(crate) fn subscriber_len(core: &Core, instance: u8) -> u8 {
     core.rules.subscriber_lens().get(usize::from(instance)).copied().unwrap_or(128)
 }

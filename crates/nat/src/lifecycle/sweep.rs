@@ -1,7 +1,7 @@
-//! Ending what is due. No timer wheel: a packet only writes when its session ends, and a sweep over the
-//! records, a few at a time, ends those whose time has come. A packet that finds a dead session before
-//! the sweep does treats it as ended. A binding whose sessions are all dead is there until the sweep has
-//! found them, or a packet has.
+//! Sweep: ends state whose time is up. There is no timer wheel: a packet only updates the expiry time of its
+//! session, and the sweep looks at a few records at a time and ends expired sessions. If a packet finds an
+//! expired session before the sweep, it treats the session as ended. A binding whose sessions are all expired
+//! exists until the sweep or a packet has found them.
 
 use crate::base::counters::Direction;
 use crate::base::time::Instant;
@@ -17,11 +17,11 @@ use gatun_wire::hdr::{ipv4, ipv6};
 use gatun_wire::icmp_error::{self, Message};
 use gatun_wire::{DropReason, HEADROOM, Packet};
 
-/// Every record is looked at once in this time, if the budget allows.
+/// Time in which the sweep looks at every record once, if the budget allows.
 const ROUND_MS: u64 = 4_000;
-/// Records whose memory is asked for at a time: no more lines than can be on their way.
+/// Number of records whose lines are prefetched together: no more lines than can be on their way.
 const GROUP: usize = 4;
-/// Time that the caller may wait while there are sessions, or packets that are held.
+/// Maximum wait of the caller while there are sessions, or held packets.
 const IDLE_SESSIONS_MS: u32 = 1_000;
 const IDLE_HELD_MS: u32 = 100;
 const IDLE_MS: u32 = 60_000;
@@ -30,15 +30,15 @@ const IDLE_MS: u32 = 60_000;
 #[derive(Debug, Default)]
 pub(crate) struct Sweep {
     cursor: RecordId,
-    /// Up to when records have been looked at as often as they should.
+    /// Time up to which the sweep has looked at as many records as it should.
     done: Instant,
-    /// When datagrams in pieces were looked at last.
+    /// Time of the last look at fragmented datagrams.
     fragments_done: Instant,
 }
 
 impl Sweep {
-    /// Ends what is due, looking at no more than `budget` records; `settling` is whether a change of the rules has left
-    /// something to do. Says how many milliseconds the engine may be left alone.
+    /// Ends state whose time is up, and looks at no more than `budget` records. `settling` is true if a
+    /// change of the rules has left work. Returns the number of milliseconds until the next call is needed.
     pub(crate) fn run(&mut self, core: &mut Core, settling: bool, now: Instant, budget: usize) -> u32 {
         let Core { rules, state, .. } = core;
         self.sessions(rules, state, now, budget);
@@ -47,7 +47,7 @@ impl Sweep {
         let ports_wait = state.tables.expire_ports(budget);
         state.tables.events.report_loss(now);
         if settling {
-            // What a change has left to do is not to wait for packets.
+            // The remaining work of a change must not wait for packets.
             0
         } else if state.counters.held > 0 {
             IDLE_HELD_MS
@@ -94,8 +94,8 @@ impl Sweep {
         }
     }
 
-    /// Looks at the next few records: first asks for the memory that their ends will touch, so that the
-    /// misses overlap. `false` where the buffers for emitted packets are used up.
+    /// Looks at the next few records. First prefetches the lines that their ends will touch, so that cache
+    /// misses overlap. Returns `false` if the buffers for emitted packets are full.
     fn group(&mut self, rules: &Rules, state: &mut EngineState, now: Instant, records: usize) -> bool {
         let tick = Tick::at(now);
         let before = self.cursor;
@@ -126,7 +126,7 @@ impl Sweep {
     }
 }
 
-/// A session's time is up.
+/// Handles a session whose lifetime expired.
 #[cold]
 fn end_of_life(rules: &Rules, state: &mut EngineState, id: RecordId, now: Instant) {
     let session = *state.tables.get(id);
@@ -147,7 +147,7 @@ fn end_of_life(rules: &Rules, state: &mut EngineState, id: RecordId, now: Instan
     instance.policy().after_probe(state.tables.get_mut(id), now);
 }
 
-/// RFC 6146 3.5.2.2, RFC 5382 REQ-4: SYNs that nobody inside answered in time are answered now.
+/// RFC 6146 3.5.2.2, RFC 5382 REQ-4: answers SYNs that no inside host has answered in time.
 fn expire_syns(rules: &Rules, state: &mut EngineState, now: Instant, budget: usize) {
     for _ in 0..budget {
         if !state.emit.has_room() {
@@ -177,7 +177,8 @@ fn expire_syns(rules: &Rules, state: &mut EngineState, now: Instant, budget: usi
     }
 }
 
-/// Subscriber whose rate counts the answer to a held SYN: its end may be missing, so it does not parse.
+/// Returns the source whose rate counts the answer to a held SYN. The stored copy may be truncated, so it
+/// cannot be parsed.
 fn held_source(packet: &Packet<'_>) -> Source {
     let bytes = packet.bytes();
     let (address, len) = match bytes.first().map(|b| b >> 4) {
@@ -193,11 +194,11 @@ fn held_source(packet: &Packet<'_>) -> Source {
     Source::new(packet.realm, address.unwrap_or(Ipv6Addr::UNSPECIFIED), len)
 }
 
-/// The most of a held SYN that is kept and quoted, bytes.
+/// Maximum number of bytes of a held SYN that are quoted.
 const QUOTE_MAX: usize = 256;
 
-/// Sends Port Unreachable about a held SYN, from the address that it was sent to. The sender is inside where it is
-/// IPv6, or of a realm.
+/// Sends Port Unreachable about a held SYN, from the address that it was sent to. The sender is inside if it
+/// is IPv6, or if it is in a realm.
 fn answer_syn(
     rules: &Rules,
     state: &mut EngineState,
@@ -207,7 +208,7 @@ fn answer_syn(
 ) -> bool {
     const PORT_UNREACHABLE4: Message = Message { kind: 3, code: 3, word: 0 };
     const PORT_UNREACHABLE6: Message = Message { kind: 1, code: 4, word: 0 };
-    // One that left its pool meanwhile is nothing to speak for.
+    // An address that has left its pool meanwhile cannot be a source.
     if rules.is_suppressed(DropReason::SynExpired) || state.tables.locate(from).is_none() {
         state.counters.icmp_errors_suppressed += 1;
         return false;
@@ -215,7 +216,7 @@ fn answer_syn(
     if !state.may_send_error(now, held_source(packet), false) {
         return false;
     }
-    // Its end may be missing: it does not parse.
+    // The stored copy may be truncated, so it cannot be parsed.
     let destination6 = match packet.bytes().first().map(|b| b >> 4) {
         Some(6) => packet.bytes().get(24..).and_then(|b| b.first_chunk::<16>()).map(|b| Ipv6Addr::from(*b)),
         _ => None,

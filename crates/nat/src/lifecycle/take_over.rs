@@ -1,4 +1,4 @@
-//! Sessions of another process, put back little by little between bursts.
+//! Restore of another process's sessions, some at a time between bursts.
 
 use crate::base::time::Instant;
 use crate::path::restore::{self, GROUP};
@@ -7,13 +7,13 @@ use crate::tables::inheritance::Inheritance;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
-/// Cost of a session, in records that are looked at.
+/// Cost of a restored session, in records that are looked at.
 const COST: usize = 8;
 
-/// What is over with an inheritance: it is freed where it is dropped, which takes its time.
+/// Finished part of an inheritance. Its drop frees the memory, which takes some time.
 pub struct Spent(#[allow(dead_code)] pub(crate) Box<Inheritance>);
 
-/// Puts some sessions back, about as many as `budget` looks at records allow. Says whether these were the last.
+/// Restores some sessions, and looks at about `budget` records. Returns whether these were the last ones.
 pub(crate) fn some(core: &mut Core, inheritance: &mut Inheritance, now: Instant, mut budget: usize) -> bool {
     let mut found = Vec::with_capacity(GROUP);
     while budget > 0 && core.state.tables.events.has_room_for(2 * GROUP) {

@@ -1,4 +1,4 @@
-//! ICMP errors that answer packets which are dropped.
+//! ICMP errors that answer dropped packets.
 
 use super::classify::Classifier;
 use super::icmp_reply;
@@ -10,7 +10,7 @@ use crate::base::time::Instant;
 use gatun_wire::icmp_error::{self, Message};
 use gatun_wire::{DropReason, Packet};
 
-/// The ICMP error that a reason causes, whether or not it may be sent.
+/// Returns the ICMP error that a reason causes, even if the error may not be sent.
 pub(crate) fn message(
     classifier: Classifier<'_, '_>,
     packet: &Packet<'_>,
@@ -30,7 +30,7 @@ pub(crate) fn message(
     Some(message)
 }
 
-/// Returns whether an error may answer the packet at all, and is not switched off.
+/// Returns whether an error may answer the packet at all and is not switched off.
 pub(crate) fn may_answer(rules: &Rules, packet: &[u8], direction: Direction, reason: DropReason) -> bool {
     let allowed = match direction {
         Direction::SixToFour => icmp_reply::may_answer6(packet),
@@ -39,7 +39,8 @@ pub(crate) fn may_answer(rules: &Rules, packet: &[u8], direction: Direction, rea
     allowed && !rules.is_suppressed(reason)
 }
 
-/// Makes the packet the ICMP error that its refusal causes; says whether there is one to be sent.
+/// Replaces the packet with the ICMP error that its refusal causes. Returns whether there is an error to
+/// send.
 pub(crate) fn send(
     core: &mut Core,
     now: Instant,
@@ -66,7 +67,7 @@ pub(crate) fn send(
             let id = state.idents.next(u64::from(u32::from(own4)) << 32);
             icmp_error::error4(packet, own4, message, id, settings.icmp4_error_max).is_ok()
         }
-        // Nobody to speak for.
+        // There is no address to send the error from.
         _ => false,
     };
     state.counters.icmp_errors_suppressed += u64::from(!made);

@@ -1,4 +1,4 @@
-//! Context of one packet on the slow path: the rules, the state, the time, and what the packet counts for.
+//! Context of one packet on the slow path: the rules, the state, the time, and the packet's attribution.
 
 use super::rules::Rules;
 use super::rules::nat44::Nat44;
@@ -16,26 +16,26 @@ pub(crate) struct PacketContext<'c> {
     pub(crate) rules: &'c Rules,
     pub(crate) state: &'c mut EngineState,
     pub(crate) now: Instant,
-    /// By its class. What a packet turns out to be later is in its outcome.
+    /// Attribution by the packet's class. The packet's outcome may have a more exact one.
     pub(crate) attribution: Attribution,
 }
 
 impl PacketContext<'_> {
-    /// The outcome of a packet that counts for what its class says.
+    /// Creates the outcome of a packet that is attributed by its class.
     pub(crate) fn outcome<E: Into<Refusal>>(&self, result: Result<Step, E>) -> Outcome {
         Outcome::new(self.attribution, result)
     }
 }
 
-/// A packet from an IPv6 host inside. It goes by value to what is not inlined: a reference would put it in memory for
-/// every packet.
+/// A packet from an IPv6 host inside. It is passed by value to functions that are not inlined: a reference
+/// would put it into memory for every packet.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Outbound6 {
     pub(crate) view: Ipv6View,
     pub(crate) l4: L4,
     /// Number of the instance.
     pub(crate) instance: u8,
-    /// Number of the instance's prefix that the destination lies in.
+    /// Number of the instance's prefix that contains the destination.
     pub(crate) pool6: u8,
 }
 

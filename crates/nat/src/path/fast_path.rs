@@ -1,7 +1,6 @@
-//! The fast path: plain packets of sessions that are alive, and about which the packet changes nothing but
-//! the end of their lives. Nearly all packets are such, and go from their record to the wire through
-//! registers. Any other packet takes the slow path, with nothing done yet; so this is a
-//! matter of speed alone, and a test compares the two.
+//! The fast path: plain packets of live sessions for which the packet changes only the expiry time. Nearly
+//! all packets are of this kind, and go from their record to the wire through registers. Any other packet
+//! takes the slow path unchanged. So the fast path only adds speed, and a test compares the two.
 //!
 //! [`session_open`] is the fast path of a session's first packet.
 
@@ -22,17 +21,17 @@ use crate::tables::session::{Endpoint4, Session};
 use core::net::{Ipv4Addr, Ipv6Addr};
 use gatun_wire::Packet;
 use gatun_wire::hdr::{ipv4, ipv6, tcp};
+use gatun_wire::plain::Plain;
 use gatun_wire::rfc3022::Rewrite;
-use gatun_wire::rfc7915::plain::Plain;
 
-/// A packet from inside. `false` where it has to take the slow path.
+/// Translates an IPv6 packet from inside. Returns `false` if it has to take the slow path.
 #[inline(always)]
 pub(crate) fn outbound6(core: &mut Core, now: Instant, packet: &mut Packet<'_>, hint: &SessionHint) -> bool {
     let Some(plain) = Plain::six(packet) else { return false };
     let Some(nat) = core.rules.nat64(hint.owner.instance) else { return false };
     let state = &mut core.state;
     let remote = hint.flow.remote();
-    // To a pool address it is a hairpin.
+    // A packet to a pool address is a hairpin.
     if !plain.fits4(&nat.settings)
         || state.tables.locate(remote.0).is_some()
         || state.paths.is_too_large(now, remote.0, plain.len4())
@@ -54,7 +53,8 @@ pub(crate) fn outbound6(core: &mut Core, now: Instant, packet: &mut Packet<'_>, 
     true
 }
 
-/// A packet to a pool address. The number of its instance; `None` where it has to take the slow path.
+/// Translates a packet to a pool address. Returns the number of its instance; `None` if it has to take the
+/// slow path.
 #[inline(always)]
 pub(crate) fn inbound(
     core: &mut Core,
@@ -82,7 +82,7 @@ pub(crate) fn inbound(
     Some(instance)
 }
 
-/// As above, where the binding is a NAT44 instance's.
+/// Same as [`inbound`], if the binding belongs to a NAT44 instance.
 #[inline(always)]
 fn inbound4(
     core: &mut Core,
@@ -106,7 +106,7 @@ fn inbound4(
     true
 }
 
-/// An IPv4 packet from inside. `false` where it has to take the slow path.
+/// Translates an IPv4 packet from inside. Returns `false` if it has to take the slow path.
 #[inline(always)]
 pub(crate) fn outbound4(core: &mut Core, now: Instant, packet: &mut Packet<'_>, hint: &SessionHint) -> bool {
     let Some(plain) = Plain::four(packet) else { return false };
@@ -130,7 +130,7 @@ pub(crate) fn outbound4(core: &mut Core, now: Instant, packet: &mut Packet<'_>, 
     true
 }
 
-/// An IPv6 packet to a stateless instance. `false` where it has to take the slow path.
+/// Translates an IPv6 packet to a stateless instance. Returns `false` if it has to take the slow path.
 #[inline(never)]
 pub(crate) fn stateless6(
     core: &mut Core,
@@ -141,7 +141,7 @@ pub(crate) fn stateless6(
     let Some(plain) = Plain::six(packet) else { return false };
     let Some(siit) = core.rules.siit.get(usize::from(hint.instance)) else { return false };
     let Some((src, dst)) = addresses6(packet.bytes()) else { return false };
-    // What a SYN announces may have to be lowered.
+    // The segment size that a SYN announces may have to be lowered.
     if plain.is_syn() || !plain.fits4(siit.settings()) {
         return false;
     }
@@ -154,7 +154,7 @@ pub(crate) fn stateless6(
     true
 }
 
-/// An IPv4 packet to a stateless instance. `false` where it has to take the slow path.
+/// Translates an IPv4 packet to a stateless instance. Returns `false` if it has to take the slow path.
 #[inline(never)]
 pub(crate) fn stateless4(core: &mut Core, packet: &mut Packet<'_>, hint: &StatelessHint) -> bool {
     let Some(plain) = Plain::four(packet) else { return false };
@@ -168,7 +168,7 @@ pub(crate) fn stateless4(core: &mut Core, packet: &mut Packet<'_>, hint: &Statel
     true
 }
 
-/// Returns whether a session is alive and stays in its state; if so, notes the packet's sign of life.
+/// Returns whether a session is alive and stays in its state. If so, updates its expiry time for the packet.
 #[inline(always)]
 fn goes_on(
     policy: &Policy,
@@ -191,7 +191,8 @@ fn goes_on(
     true
 }
 
-/// RFC 6864 5.3.1: many hosts' identifications become one's. Those of atomic datagrams say nothing.
+/// Writes an outbound IPv4 packet with a new identification, because the identifications of many hosts become
+/// those of one address (RFC 6864 5.3.1). Those of atomic datagrams have no meaning.
 #[inline(always)]
 fn write_outbound4(
     state: &mut EngineState,
@@ -206,10 +207,10 @@ fn write_outbound4(
     plain.write44(packet, ports, &Rewrite { id, ..to });
 }
 
-/// Ports that nobody asks for, because they stay.
+/// Placeholder for ports that stay unchanged.
 const UNCHANGED: (u16, u16) = (0, 0);
 
-/// Source and destination of an IPv6 packet.
+/// Returns source and destination of an IPv6 packet.
 #[inline(always)]
 fn addresses6(packet: &[u8]) -> Option<(Ipv6Addr, Ipv6Addr)> {
     let h = packet.get(ipv6::ADDRESSES..)?.first_chunk::<32>()?;
@@ -217,7 +218,7 @@ fn addresses6(packet: &[u8]) -> Option<(Ipv6Addr, Ipv6Addr)> {
     Some((address(0)?, address(16)?))
 }
 
-/// Source and destination of an IPv4 packet without options.
+/// Returns source and destination of an IPv4 packet without options.
 #[inline(always)]
 fn endpoints(packet: &[u8]) -> Option<(Endpoint4, Endpoint4)> {
     let h = packet.get(ipv4::ADDRESSES..)?.first_chunk::<12>()?;

@@ -1,5 +1,6 @@
-//! Datagrams in pieces (RFC 6146 3.4, RFC 4787 REQ-14). The first fragment decides as a whole packet would,
-//! and the others follow it, whatever order they come in; [`crate::fragment`] keeps those that have to wait.
+//! Fragmented datagrams (RFC 6146 3.4, RFC 4787 REQ-14). The decision on the first fragment is that on a
+//! whole packet. The other fragments follow it, in any order of arrival; [`crate::fragment`] holds those that
+//! have to wait.
 
 use super::context::{Inbound, Outbound4, Outbound6, PacketContext};
 use super::query::Query;
@@ -23,10 +24,11 @@ use gatun_wire::rfc3022::{self, Rewrite};
 use gatun_wire::rfc7915::{self, ZeroChecksum};
 use gatun_wire::{DropReason, Ipv4View, Ipv6View, L4, Packet, Ports, To4, To6, Whole};
 
-/// What stands in an instance's place where only the pool is known, less the pool's number.
+/// Base for the instance number of a fragment of which only the pool is known: `OF_POOLS` minus the pool's
+/// number.
 const OF_POOLS: u16 = u16::MAX;
 
-/// A fragment at hand, on its way through the store.
+/// A fragment on its way through the store.
 struct FragmentPath<'a, 'c> {
     cx: &'a mut PacketContext<'c>,
     fragment: Fragment,
@@ -34,7 +36,7 @@ struct FragmentPath<'a, 'c> {
     lifetime_ms: u32,
 }
 
-/// Checks whether fragments of this protocol are translated; `icmp` is the family's own.
+/// Checks if fragments of this protocol are translated. `icmp` is the ICMP protocol of the family.
 fn check_protocol(proto: u8, icmp: u8) -> Result<(), DropReason> {
     match proto {
         TCP | UDP => Ok(()),
@@ -43,7 +45,7 @@ fn check_protocol(proto: u8, icmp: u8) -> Result<(), DropReason> {
     }
 }
 
-/// A fragment from an IPv6 host inside.
+/// Translates a fragment from an IPv6 host inside.
 pub(crate) fn from_inside6(
     cx: &mut PacketContext<'_>,
     nat: &Nat64,
@@ -63,7 +65,7 @@ pub(crate) fn from_inside6(
             path.first_outbound(packet, from.l4, &query, to)
         }
         (L4::LaterFragment, None) => path.later(packet),
-        // An ICMP error in pieces, or a message that is none of ours.
+        // A fragmented ICMP error, or a message of an unknown type.
         (_, None) => path.first(packet, Err(DropReason::FragmentIcmp.into())),
     };
     count_ended(cx.state);
@@ -77,7 +79,7 @@ fn fragment6(nat: &Nat64, from: &Outbound6) -> Result<Fragment, DropReason> {
     Ok(fragment.counted_for(nat.policy.subscriber(from.view.src).prefix))
 }
 
-/// A fragment from an IPv4 host inside.
+/// Translates a fragment from an IPv4 host inside.
 pub(crate) fn from_inside4(
     cx: &mut PacketContext<'_>,
     packet: &mut Packet<'_>,
@@ -99,7 +101,7 @@ pub(crate) fn from_inside4(
             path.first_outbound(packet, l4, &query, to)
         }
         (L4::LaterFragment, None) => path.later(packet),
-        // An ICMP error in pieces, or a message that is none of ours.
+        // A fragmented ICMP error, or a message of an unknown type.
         (_, None) => path.first(packet, Err(DropReason::FragmentIcmp.into())),
     };
     count_ended(cx.state);
@@ -113,7 +115,7 @@ fn fragment4(from: &Outbound4<'_>) -> Result<Fragment, DropReason> {
     Ok(fragment.counted_for(policy.subscriber(from.view.src.to_ipv6_mapped()).prefix))
 }
 
-/// A fragment from outside.
+/// Translates a fragment from outside.
 pub(crate) fn from_outside(cx: &mut PacketContext<'_>, packet: &mut Packet<'_>, from: &Inbound) -> Outcome {
     let (fragment, lifetime_ms) = match fragment_from_outside(cx, from) {
         Ok(fragment) => fragment,
@@ -129,10 +131,10 @@ pub(crate) fn from_outside(cx: &mut PacketContext<'_>, packet: &mut Packet<'_>, 
     outcome
 }
 
-/// The fragment, and how long it waits for its first one.
+/// Returns the fragment, and the time that it waits for its first one.
 fn fragment_from_outside(cx: &PacketContext<'_>, from: &Inbound) -> Result<(Fragment, u32), DropReason> {
     check_protocol(from.view.proto, ICMP)?;
-    // Which instance it is for shows only at the first fragment; the pool tells datagrams apart.
+    // Only the first fragment determines the instance. Until then, the pool distinguishes datagrams.
     let table = OF_POOLS - from.at.pool as u16;
     let mut of_pool = cx.rules.of_pool(&cx.state.tables, from.at.pool);
     let policy = of_pool.next().ok_or(DropReason::NoBib)?;
@@ -144,7 +146,7 @@ fn fragment_from_outside(cx: &PacketContext<'_>, from: &Inbound) -> Result<(Frag
 }
 
 impl FragmentPath<'_, '_> {
-    /// A first fragment that leaves by an instance, or is turned round.
+    /// Handles a first fragment that leaves through an instance, or is hairpinned.
     fn first_outbound(
         &mut self,
         packet: &mut Packet<'_>,
@@ -172,7 +174,8 @@ impl FragmentPath<'_, '_> {
         }
     }
 
-    /// An unsolicited SYN in pieces: the first one waits as a whole one would, the others are dropped.
+    /// Handles a fragmented unsolicited SYN: the first fragment is held as a whole SYN would be, the others
+    /// are dropped.
     fn hold_syn(&mut self, packet: &Packet<'_>, syn: &Unsolicited) -> Outcome {
         self.refuse();
         let held = unsolicited::hold(self.cx, packet, syn);
@@ -189,12 +192,13 @@ impl FragmentPath<'_, '_> {
         self.decided(packet, from.l4, DatagramRewrite::Inbound { instance, to, parties })
     }
 
-    /// The inside hosts of the fragment, once it is decided on.
+    /// Returns the inside hosts of the fragment after the decision.
     fn parties(&self) -> DatagramParties {
         self.cx.state.tables.keep_parties(self.cx.attribution.parties)
     }
 
-    /// A first fragment that may pass: at once, or, where its checksum needs all of the datagram, with the last one.
+    /// Forwards a first fragment that may pass: at once, or with the last fragment if its checksum needs the
+    /// whole datagram.
     fn decided(&mut self, packet: &mut Packet<'_>, l4: L4, rewrite: DatagramRewrite) -> Outcome {
         if !self.needs_all(l4, &rewrite) {
             return self.first(packet, Ok(rewrite));
@@ -212,9 +216,8 @@ impl FragmentPath<'_, '_> {
         self.cx.outcome(Ok::<_, Refusal>(Step::Held))
     }
 
-    /// Returns whether a datagram has to be collected (RFC 6146 3.4): UDP without checksum, which is to get
-    /// one, and echo messages
-    /// that are or become ICMPv6, whose checksum covers their length.
+    /// Returns whether a datagram has to be collected (RFC 6146 3.4): UDP without checksum that has to get
+    /// one, and echo messages that are or become ICMPv6, whose checksum covers their length.
     fn needs_all(&self, l4: L4, rewrite: &DatagramRewrite) -> bool {
         match (l4, rewrite) {
             (L4::Echo { .. }, rewrite) => rewrite.has_ipv6(),
@@ -229,7 +232,7 @@ impl FragmentPath<'_, '_> {
         }
     }
 
-    /// A first fragment that was decided on, or refused: those that wait for it follow.
+    /// Handles a first fragment that was accepted or refused, and the fragments that wait for it.
     fn first(&mut self, packet: &mut Packet<'_>, decided: Result<DatagramRewrite, Refusal>) -> Outcome {
         let done = decided.inspect_err(|_| self.refuse()).and_then(|rewrite| {
             let (state, now) = (&mut *self.cx.state, self.cx.now);
@@ -245,7 +248,7 @@ impl FragmentPath<'_, '_> {
         self.cx.outcome(done)
     }
 
-    /// A fragment without transport header.
+    /// Handles a fragment without transport header.
     fn later(&mut self, packet: &mut Packet<'_>) -> Outcome {
         let (state, now) = (&mut *self.cx.state, self.cx.now);
         match state.fragments.later(now, &self.fragment, self.lifetime_ms, packet) {
@@ -267,7 +270,7 @@ impl FragmentPath<'_, '_> {
         self.cx.state.fragments.refuse(self.cx.now, &self.fragment, self.lifetime_ms);
     }
 
-    /// Sends what was held of a datagram, right behind the packet being processed.
+    /// Sends the held fragments of a datagram, right after the packet being processed.
     fn release(&mut self) {
         let PacketContext { rules, state, now, attribution } = &mut *self.cx;
         let EngineState { fragments, emit, counters, tally, tables, .. } = &mut **state;
@@ -295,7 +298,8 @@ impl FragmentPath<'_, '_> {
     }
 }
 
-/// Translates a fragment, first or not, as its datagram's first one is; `whole` is the datagram, if it was collected.
+/// Translates a fragment by the rewrite of its datagram's first one. `whole` is the datagram, if it was
+/// collected.
 fn follow(
     rules: &Rules,
     packet: &mut Packet<'_>,
@@ -336,7 +340,8 @@ fn follow(
     }
 }
 
-/// Only a first fragment has ports; all of an echo message that was collected are told its length.
+/// Returns the ports of a fragment. Only a first fragment has ports. A collected echo message needs its
+/// length in every fragment.
 fn ports_for(l4: L4, first: Ports, whole: Option<Datagram>) -> Ports {
     match (first, whole) {
         (Ports::EchoId(id), Some(whole)) => Ports::EchoPiece { id, len: whole.len as u16 },
@@ -388,8 +393,8 @@ fn send_released(
     emit.push(packet.realm, packet.bytes(), &[])
 }
 
-/// Writes the UDP checksum that the sender left out, now that the whole datagram is there. That of an echo message is
-/// there, and changes by difference.
+/// Computes the UDP checksum that the sender left out, when the whole datagram has arrived. An echo message
+/// already has its checksum, which changes by difference.
 fn fill_checksum(packet: &mut Packet<'_>, datagram: Datagram) -> Result<(), DropReason> {
     const CHECKSUM: usize = 6;
     let Some(view) = Ipv4View::parse(packet.bytes()).ok().filter(|view| view.proto == UDP) else {

@@ -13,7 +13,7 @@ const fn unreachable4(code: u8) -> Option<Message> {
     Some(Message { kind: 3, code, word: 0 })
 }
 
-/// The ICMPv6 error that answers an IPv6 packet dropped for `reason`; `None` is silence.
+/// Returns the ICMPv6 error that answers an IPv6 packet dropped for `reason`; `None` if it gets no answer.
 pub(crate) fn for_ipv6(reason: DropReason, packet: &[u8], settings: &Settings) -> Option<Message> {
     use DropReason::*;
     match reason {
@@ -23,12 +23,12 @@ pub(crate) fn for_ipv6(reason: DropReason, packet: &[u8], settings: &Settings) -
         // RFC 6146 3.5: other protocols.
         UnsupportedProtocol => unreachable6(4),
         OwnUdp => unreachable6(4),
-        // RFC 4443 3.4: unrecognized Next Header, and where it stands.
+        // RFC 4443 3.4: unrecognized Next Header, and its offset.
         OwnProtocol => {
             let view = Ipv6View::parse(packet).ok()?;
             Some(Message { kind: 4, code: 1, word: view.next_header_at.into() })
         }
-        // RFC 7915 5.4: administratively prohibited, unless something else is said.
+        // RFC 7915 5.4: administratively prohibited, unless another code is specified.
         ExtensionAfterFragment
         | AuthenticationHeader
         | DestinationNotPool6
@@ -43,21 +43,21 @@ pub(crate) fn for_ipv6(reason: DropReason, packet: &[u8], settings: &Settings) -
         // RFC 4443 3.1: failed ingress policy.
         SourceNotAllowed => unreachable6(5),
         NoEam => unreachable6(0),
-        // RFC 6146 3.5.1.1: no transport address to be had.
+        // RFC 6146 3.5.1.1: no transport address is available.
         PortsExhausted | BlockNone | HoldDownAll | PoolEmpty | SessionTableFull | SessionTableReserved
         | SubscriberTableFull => unreachable6(3),
         _ => None,
     }
 }
 
-/// Returns whether a limit of the subscriber's own is the reason, whose code the operator chooses.
+/// Returns whether the reason is a limit of the subscriber. The operator chooses the code for these.
 pub(crate) fn is_quota(reason: DropReason) -> bool {
     use DropReason::*;
     matches!(reason, SubscriberPortQuota | SubscriberBlockQuota | SubscriberSessionQuota | SubscriberRate)
 }
 
-/// The source of an error for `reason`: an own address, or the one that the packet was sent to, where that is what it is
-/// about (RFC 4443 2.2 a). IPv4 and IPv6.
+/// Returns the IPv4 and IPv6 source of an error for `reason`: an own address, or the destination of the
+/// packet if the error is about that destination (RFC 4443 2.2 a).
 pub(crate) fn sources(
     reason: DropReason,
     packet: &[u8],
@@ -71,20 +71,20 @@ pub(crate) fn sources(
     (four.ok(), six.ok())
 }
 
-/// Returns whether the error tells of a path's MTU: connections hang without it.
+/// Returns whether the error reports a path's MTU. Connections hang without it.
 pub(crate) fn is_too_big(reason: DropReason) -> bool {
     matches!(reason, DropReason::TooBig6 | DropReason::TooBig4)
 }
 
-/// The MTU of Packet Too Big: of the IPv4 side, or of the IPv6 side for a packet that fits the IPv4 one
-/// and was turned round (RFC 6146 3.8, RFC 7757 4.2).
+/// Returns the MTU for Packet Too Big: that of the IPv4 side, or that of the IPv6 side for a hairpinned
+/// packet that fits the IPv4 side (RFC 6146 3.8, RFC 7757 4.2).
 fn too_big(packet: &[u8], settings: &Settings) -> u32 {
     let of_ipv4 = mtu::packet_too_big(settings);
     let fits = Ipv6View::parse_fixed(packet).is_ok_and(|view| view.total_len <= of_ipv4);
     if fits { settings.mtu6.max(1280) } else { of_ipv4 }
 }
 
-/// The ICMPv4 error that answers an IPv4 packet dropped for `reason`.
+/// Returns the ICMPv4 error that answers an IPv4 packet dropped for `reason`.
 pub(crate) fn for_ipv4(reason: DropReason, packet: &[u8], settings: &Settings) -> Option<Message> {
     use DropReason::*;
     match reason {
@@ -97,12 +97,12 @@ pub(crate) fn for_ipv4(reason: DropReason, packet: &[u8], settings: &Settings) -
         UnsupportedProtocol | AuthenticationHeader | OwnProtocol => unreachable4(2),
         NoBib | OwnUdp => unreachable4(3),
         NoEam => unreachable4(1),
-        // Not ExternalSynPolicy: no SYN is answered before six seconds (RFC 5382 REQ-4), and RFC 6146 3.5.2.2 wants
-        // those discarded silently that policy forbids.
+        // Not ExternalSynPolicy: no SYN is answered before six seconds (RFC 5382 REQ-4), and RFC 6146 3.5.2.2
+        // requires that SYNs that policy forbids are discarded silently.
         AddressDependentFilter | AddressPortDependentFilter => unreachable4(13),
-        // RFC 7915 4.4: administratively prohibited, unless something else is said.
+        // RFC 7915 4.4: administratively prohibited, unless another code is specified.
         Denylist | WellKnownNonGlobal | ZeroUdpChecksum | FragmentZeroChecksum => unreachable4(13),
-        // RFC 6888 REQ-11: whatever cannot be mapped.
+        // RFC 6888 REQ-11: packets that cannot be mapped.
         SubscriberSessionQuota
         | SubscriberPortQuota
         | SubscriberBlockQuota
@@ -118,7 +118,7 @@ pub(crate) fn for_ipv4(reason: DropReason, packet: &[u8], settings: &Settings) -
     }
 }
 
-/// The ICMPv4 error that answers a packet of a NAT44 instance, whose links have this MTU.
+/// Returns the ICMPv4 error that answers a packet of a NAT44 instance whose links have this MTU.
 pub(crate) fn for_nat44(reason: DropReason, packet: &[u8], mtu: u32, settings: &Settings) -> Option<Message> {
     use DropReason::*;
     match reason {
@@ -127,8 +127,8 @@ pub(crate) fn for_nat44(reason: DropReason, packet: &[u8], mtu: u32, settings: &
     }
 }
 
-/// Returns whether an error may answer this IPv6 packet (RFC 4443 2.4 e), whose headers may be what is wrong
-/// with it.
+/// Returns whether an error may answer this IPv6 packet (RFC 4443 2.4 e). The packet's headers may be
+/// invalid.
 pub(crate) fn may_answer6(packet: &[u8]) -> bool {
     match Ipv6View::parse(packet) {
         Ok(view) => icmp_error::may_answer6(&view, view.l4(packet).unwrap_or(L4::Other)),
@@ -147,7 +147,7 @@ mod tests {
     use super::*;
     use std::vec::Vec;
 
-    /// Type and code of the errors that some text names, by reason: of ICMPv6.
+    /// ICMPv6 type and code that a standard specifies for each reason.
     fn named6(reason: DropReason) -> Option<(u8, u8)> {
         use DropReason::*;
         Some(match reason {
@@ -155,7 +155,7 @@ mod tests {
             TtlExceeded => (3, 0),
             TooBig6 => (2, 0),
             RoutingSegmentsLeft => (4, 0),
-            // RFC 6146 3.5: other protocols; no transport address to be had.
+            // RFC 6146 3.5: other protocols; no transport address is available.
             UnsupportedProtocol => (1, 4),
             SessionTableFull | SessionTableReserved | SubscriberTableFull | PoolEmpty | PortsExhausted
             | BlockNone | HoldDownAll => (1, 3),
@@ -169,7 +169,7 @@ mod tests {
         })
     }
 
-    /// As above, of ICMPv4.
+    /// Same as `named6`, for ICMPv4.
     fn named4(reason: DropReason) -> Option<(u8, u8)> {
         use DropReason::*;
         Some(match reason {
@@ -199,7 +199,7 @@ mod tests {
 
     // proves: A79-39, A79-74
     #[test]
-    fn an_error_for_which_no_code_is_named_says_administratively_prohibited() {
+    fn an_error_without_a_specified_code_is_administratively_prohibited() {
         let settings = Settings::default();
         // With a routing header, whose third byte a Parameter Problem points at.
         let mut six = [0; 56];
@@ -224,7 +224,7 @@ mod tests {
             made.iter().filter(|(reason, _)| named(*reason).is_none()).count()
         };
         assert!(unnamed(&made6, named6) >= 5 && unnamed(&made4, named4) >= 3);
-        // Whatever is named is made.
+        // Every specified error is created.
         assert!(all().filter(|r| named6(*r).is_some()).all(|r| made6.iter().any(|(made, _)| *made == r)));
         assert!(all().filter(|r| named4(*r).is_some()).all(|r| made4.iter().any(|(made, _)| *made == r)));
     }

@@ -1,6 +1,6 @@
-//! The first passes over a burst: ask for the memory that each packet's look-up will need, so that the
-//! misses of a burst overlap. They look at fixed places of plain TCP and UDP packets only. What they find out
-//! about state is a hint; whose an address is does not change within a burst.
+//! The first passes over a burst: they prefetch the memory that each packet's look-up will need, so that the
+//! cache misses of a burst overlap. They read fixed places of plain TCP and UDP packets only. The result
+//! about state is a hint. The owner of an address does not change within a burst.
 
 mod session_opens;
 
@@ -29,47 +29,48 @@ pub(crate) enum Hint {
     Stateless4(StatelessHint),
 }
 
-/// Of a packet from inside: an IPv6 one to a translation prefix, or an IPv4 one of a NAT44 instance.
+/// Hint for a packet from inside: an IPv6 one to a translation prefix, or an IPv4 one of a NAT44 instance.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SessionHint {
-    /// Its session's.
+    /// Hash of its session.
     pub(crate) hash: u64,
     pub(crate) flow: Flow,
-    /// The record that is most likely its session's.
+    /// The record that is most likely that of its session.
     pub(crate) record: RecordId,
     pub(crate) transport: Transport,
-    /// Its instance, and which of the instance's prefixes its destination lies in.
+    /// Its instance, and the one of the instance's prefixes that contains its destination.
     pub(crate) owner: PrefixOwner,
 }
 
-/// Of a packet to a pool address.
+/// Hint for a packet to a pool address.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct BindingHint {
     pub(crate) at: PoolAddress,
     pub(crate) port: u16,
     pub(crate) transport: Transport,
-    /// The record that is most likely its session's.
+    /// The record that is most likely that of its session.
     pub(crate) record: RecordId,
 }
 
-/// Of a packet to a stateless instance.
+/// Hint for a packet to a stateless instance.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct StatelessHint {
     pub(crate) instance: u8,
     pub(crate) looks: Looks,
 }
 
-/// Packets that are looked at together. A prefetch ends only when its page is known, and several pages are looked
-/// for at once only where they are asked for within some hundred instructions: so what a group asks for, it asks for
-/// in one go, without the reading in between. And no more than some twenty lines can be on their way; what is asked
-/// for beyond that is forgotten: so groups are small, and one is read while the lines of the other come (decision
-/// 0033).
+/// Number of packets that are read together. A prefetch ends only when its page is known, and the processor
+/// looks for several pages at once only if the prefetches are within some hundred instructions. So a group
+/// issues its prefetches together, without reading packets in between. No more than about twenty lines can be
+/// on their way; further prefetches are lost. So groups are small, and one group is read while the lines of
+/// the other one arrive (decision 0033).
 const GROUP: usize = 16;
 
-/// Finds out where the state of each packet of a burst most likely is, and asks for that memory. Says whether a
-/// packet may open a session.
+/// Finds the likely state of each packet of a burst and prefetches it. Returns whether a packet may open a
+/// session.
 ///
-/// Each pass over a group is a function of its own: in one, their variables crowd each other out of the registers.
+/// Each pass over a group is a function of its own. In a single function, the variables of the passes would
+/// not fit into the registers.
 pub(crate) fn look(core: &Core, burst: &[Packet<'_>], hints: &mut [Hint]) -> bool {
     let tables = &core.state.tables;
     let mut opens = false;
@@ -89,9 +90,9 @@ pub(crate) fn look(core: &Core, burst: &[Packet<'_>], hints: &mut [Hint]) -> boo
     opens
 }
 
-/// Reads the packets. Hints are written where they stay: one that is copied has been written in parts and is
-/// read back as a whole, which the processor waits for. `RULED` is whether realms or sources choose instances: a
-/// function of its own, so that others pay nothing for it.
+/// Reads the packets. Hints are written in place: a copied hint is written in parts and read as a whole, and
+/// the processor waits for that. `RULED` is true if realms or sources choose instances. It is a constant, so
+/// that other plans pay nothing for it.
 #[inline(never)]
 fn read<const RULED: bool>(core: &Core, burst: &[Packet<'_>], hints: &mut [Hint]) {
     for (hint, packet) in hints.iter_mut().zip(burst) {
@@ -105,7 +106,7 @@ fn read<const RULED: bool>(core: &Core, burst: &[Packet<'_>], hints: &mut [Hint]
     }
 }
 
-/// Asks for the line that each look-up begins with.
+/// Prefetches the first line of each look-up.
 #[inline(never)]
 fn lines(tables: &Tables, hints: &[Hint]) {
     for hint in hints {
@@ -117,7 +118,7 @@ fn lines(tables: &Tables, hints: &[Hint]) {
     }
 }
 
-/// Finds the record behind that line. Says whether a packet may open a session.
+/// Finds the record through that line. Returns whether a packet may open a session.
 #[inline(never)]
 fn candidates(tables: &Tables, hints: &mut [Hint]) -> bool {
     let mut opens = false;
@@ -136,7 +137,7 @@ fn candidates(tables: &Tables, hints: &mut [Hint]) -> bool {
     opens
 }
 
-/// Asks for the records.
+/// Prefetches the records.
 #[inline(never)]
 fn records(tables: &Tables, hints: &[Hint]) {
     for hint in hints {
@@ -150,7 +151,7 @@ fn records(tables: &Tables, hints: &[Hint]) {
 }
 
 impl SessionHint {
-    /// Of a packet of `inside` to `remote`.
+    /// Creates the hint for a packet of `inside` to `remote`.
     #[inline(always)]
     fn new(tables: &Tables, inside: &Inside, remote: Endpoint4, pool6: u8) -> SessionHint {
         let hash = tables.session_hash(inside, remote);
@@ -163,10 +164,10 @@ impl SessionHint {
         }
     }
 
-    /// The inside transport address of the packet that this was found out of.
+    /// Returns the inside transport address of the packet that this hint was made from.
     #[inline]
     pub(crate) fn inside(&self, packet: &[u8]) -> Option<Inside> {
-        // As numbers: bytes of either origin would be put together one by one.
+        // Reads a number: bytes from either place would be combined one by one.
         let addr = match packet.first()? >> 4 {
             6 => u128::from_be_bytes(*packet.get(ipv6::ADDRESSES..)?.first_chunk::<16>()?),
             _ => {
@@ -201,7 +202,8 @@ fn six<const RULED: bool>(bytes: &[u8], realm: u8, core: &Core, hint: &mut Hint)
     };
     let port = be16(h[40], h[41]);
     let remote = (prefix.extract_unchecked(dst), be16(h[42], h[43]));
-    // A suffix that is not zero is ignored (RFC 6052 2.2), but the checksum covers it: not a plain packet.
+    // A nonzero suffix is ignored (RFC 6052 2.2), but the checksum covers it. So the packet is not a plain
+    // one.
     if prefix.len() != 96 && prefix.embed(remote.0) != dst {
         return None;
     }
@@ -230,7 +232,7 @@ fn four<const RULED: bool>(bytes: &[u8], realm: u8, core: &Core, hint: &mut Hint
     Some(())
 }
 
-/// The first stateless instance that the packet is for.
+/// Finds the first stateless instance that the packet is for.
 #[inline(always)]
 fn stateless(
     rules: &Rules,
@@ -244,7 +246,7 @@ fn stateless(
     None
 }
 
-/// From the inside of a NAT44 instance.
+/// Makes the hint for a packet from the inside of a NAT44 instance.
 #[inline(always)]
 fn outbound44(
     core: &Core,

@@ -2,11 +2,11 @@
 //!
 //! ```text
 //!   translate   a burst, packet by packet: counted, answered
-//!     look_ahead    asks for the memory that each packet needs
+//!     look_ahead    prefetches the memory that each packet needs
 //!     fast_path     packets of live sessions
 //!     slow_path     all others: classify, then stateful, nat64, nat44, siit, fragments
 //!     answer        ICMP errors
-//!   explain     what would become of a packet
+//!   explain     forecast of a packet's outcome
 //!   restore     sessions of another process
 //! ```
 

@@ -1,6 +1,7 @@
-//! Packets to the translator's own addresses: `own4`, `own6`, and what stands for one of them in the other family. They
-//! are a host's addresses, so a packet to one is answered or dropped here, and never translated (RFC 1122 3.2.1.3,
-//! RFC 1812 5.2.3): a device that is routed to the translator would bring it back until its hop limit ends.
+//! Packets to the translator's own addresses: `own4`, `own6`, and the address that represents one of them in
+//! the other family. These are host addresses, so a packet to one is answered or dropped here, and never
+//! translated (RFC 1122 3.2.1.3, RFC 1812 5.2.3). If it were forwarded, a router with a route to the
+//! translator would return it until its hop limit expires.
 //!
 //! | to an own address | |
 //! |---|---|
@@ -9,12 +10,12 @@
 //! | another protocol | Protocol Unreachable (RFC 1122 3.2.2.1), Parameter Problem (RFC 4443 3.4) |
 //! | TCP, fragments, other ICMP messages | dropped silently |
 //!
-//! TCP gets no reset: nothing here speaks TCP, and a reset that anybody can cause with a forged source is of use to
-//! nobody. Fragments are not put together for an answer. Decision 0022.
+//! TCP gets no reset: there is no TCP endpoint here, and a reset that anyone can cause with a forged source
+//! helps nobody. Fragments are not reassembled for an answer. Decision 0022.
 //!
-//! An own address may lie in a pool. Its bindings come first; so do the pool's ports in what comes from outside, and
-//! for TCP in what comes from inside, as a SYN there may have to wait (RFC 5382 REQ-4). A ping is another host's only
-//! where a static binding of the configuration says so.
+//! An own address may be in a pool. Existing bindings come first. So do the pool's ports, for packets from
+//! outside and for TCP from inside, because a SYN may have to wait there (RFC 5382 REQ-4). A ping is for
+//! another host only if a static binding of the configuration exists for it.
 
 use crate::base::step::Step;
 use gatun_wire::{DropReason, Ipv4View, Ipv6View, L4, Packet, icmp_error, proto};
@@ -30,9 +31,9 @@ pub(crate) struct OwnPacket {
 /// Answer to a packet to an own address.
 #[derive(Clone, Copy)]
 pub(crate) enum OwnAnswer {
-    /// It is answered with an echo reply.
+    /// The packet is answered with an echo reply.
     Ping,
-    /// It is dropped, and answered where this reason has an answer.
+    /// The packet is dropped, and answered if this reason has an answer.
     Refused(DropReason),
 }
 
@@ -49,7 +50,7 @@ impl OwnPacket {
         matches!(self.l4, L4::Echo { request: true, .. })
     }
 
-    /// The answer where the address lies in no pool.
+    /// Returns the answer for an address that is in no pool.
     pub(crate) fn answer(&self) -> OwnAnswer {
         let reason = match self.l4 {
             L4::Echo { request: true, .. } if !self.is_piece => return OwnAnswer::Ping,
@@ -63,10 +64,11 @@ impl OwnPacket {
 }
 
 impl OwnAnswer {
-    /// Brings it about; where an error is to answer, the caller makes it.
+    /// Answers an IPv6 packet. If an ICMP error has to answer it, the caller creates the error.
     ///
     /// # Errors
-    /// Why the packet is dropped: also a ping that does not come from one host (RFC 4443 4.2).
+    /// Returns the reason why the packet is dropped. This includes a ping from an address that is not a
+    /// single host (RFC 4443 4.2).
     #[cold]
     pub(crate) fn answer6(
         self,
@@ -81,10 +83,10 @@ impl OwnAnswer {
         }
     }
 
-    /// As [`answer6`](Self::answer6), of an IPv4 packet (RFC 1122 3.2.2.6).
+    /// Same as [`answer6`](Self::answer6), for an IPv4 packet (RFC 1122 3.2.2.6).
     ///
     /// # Errors
-    /// As of [`answer6`](Self::answer6).
+    /// Same as [`answer6`](Self::answer6).
     #[cold]
     pub(crate) fn answer4(
         self,

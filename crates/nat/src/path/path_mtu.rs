@@ -1,4 +1,5 @@
-//! Paths of small MTU ([`crate::tables::path_mtu`]): what packets say of them, and packets that are made to fit.
+//! Paths with a small MTU ([`crate::tables::path_mtu`]): learning from packets, and packets that have to fit
+//! such a path.
 
 use super::state::EngineState;
 use crate::base::step::Step;
@@ -9,23 +10,23 @@ use gatun_wire::hdr::tcp;
 use gatun_wire::rfc7915::mtu;
 use gatun_wire::{Ipv4View, L4, Packet, Whole, mss, proto};
 
-/// Bytes of IPv4 and TCP header in front of a segment.
+/// Bytes of IPv4 and TCP header before a segment.
 const HEADERS: u16 = 40;
 
 /// A packet's note for its path, taken before it is translated.
 pub(crate) enum PathNote {
-    /// Nothing.
+    /// Nothing to do.
     Nothing,
-    /// An IPv6 packet, where something is known.
+    /// An IPv6 packet, if any small path MTU is known.
     Six,
     /// A SYN from this IPv4 host.
     SynFrom(Ipv4Addr),
-    /// The path to this host carries so many bytes.
+    /// The path to this host has this MTU, bytes.
     Mtu(Ipv4Addr, u16),
 }
 
 impl PathNote {
-    /// Of a packet as received.
+    /// Makes the note of a packet as received.
     #[inline]
     pub(crate) fn of(packet: &Packet<'_>, paths: &Paths) -> PathNote {
         match packet.bytes().first().map(|b| b >> 4) {
@@ -36,7 +37,7 @@ impl PathNote {
     }
 
     fn of4(packet: &[u8], paths: &Paths) -> Option<PathNote> {
-        // Most packets end here, unread.
+        // Most packets end here without further reads.
         match *packet.get(9)? {
             proto::ICMP => {}
             proto::TCP if !paths.is_empty() => {}
@@ -51,21 +52,23 @@ impl PathNote {
     }
 }
 
-/// What a Fragmentation Needed (RFC 792, RFC 1191 4) says, where that is less than an IPv6 host can heed.
+/// Returns the path MTU that a Fragmentation Needed (RFC 792, RFC 1191 4) advertises, if IPv6 hosts cannot
+/// send packets that small.
 fn advertised(message: &[u8]) -> Option<PathNote> {
     let quoted = message.get(8..)?;
     let total_len = u32::from(u16::from_be_bytes(*quoted.get(2..)?.first_chunk()?));
     let remote = Ipv4Addr::from(*quoted.get(16..)?.first_chunk::<4>()?);
     let said = u16::from_be_bytes(*message.get(6..)?.first_chunk()?);
     let mtu = mtu::path_mtu(said, total_len);
-    // No router refuses a packet that fits.
+    // Routers do not refuse packets that fit.
     if mtu >= mtu::DF_CLEAR_MAX || total_len <= mtu {
         return None;
     }
     Some(PathNote::Mtu(remote, mtu as u16))
 }
 
-/// Does what is left to do for a packet that was translated, because of the path that it takes.
+/// Applies the note of a packet after its translation: fragments it for its path, learns an MTU, or lowers a
+/// segment size.
 #[inline]
 pub(crate) fn apply(
     state: &mut EngineState,
@@ -92,7 +95,8 @@ pub(crate) fn apply(
     }
 }
 
-/// NAT44's packets stay IPv4's: their hosts can send as little as they are told.
+/// Returns whether a packet is IPv6. Packets of NAT44 stay IPv4, and their hosts can send packets as small as
+/// requested.
 fn is_ipv6(packet: &Packet<'_>) -> bool {
     packet.bytes().first().is_some_and(|b| b >> 4 == 6)
 }
@@ -103,8 +107,8 @@ fn learn(state: &mut EngineState, now: Instant, remote: Ipv4Addr, mtu: u16) {
     state.counters.path_mtus_evicted += u64::from(state.paths.learn(now, remote, mtu));
 }
 
-/// Says how a packet leaves that was IPv6 and is IPv4 now; its segments, or those that it announces, are made
-/// smaller where need be.
+/// Returns how a packet that was IPv6 and is IPv4 now leaves. If necessary, lowers its segment size, or the
+/// one that it announces.
 #[cold]
 fn cut_to_path(state: &mut EngineState, now: Instant, packet: &mut Packet<'_>) -> Whole {
     let Ok(view) = Ipv4View::parse(packet.bytes()) else { return Whole::Yes };

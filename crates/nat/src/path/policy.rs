@@ -11,31 +11,31 @@ use crate::tables::subscriber::SubscriberKey;
 use core::net::Ipv6Addr;
 use gatun_wire::DropReason;
 
-/// The choices, and the instance's number.
+/// Operator's choices for an instance, and the number of the instance.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Policy {
     /// Its number among the instances of both kinds: part of every key.
     pub(crate) instance: u8,
-    /// The realm that its hosts are in.
+    /// Realm of its hosts.
     pub(crate) realm: u8,
     pub(crate) filtering: Filtering,
     pub(crate) external_tcp: bool,
     pub(crate) inbound_refresh: bool,
     pub(crate) rst_during_fin: bool,
     pub(crate) icmp_queries: bool,
-    /// Of the inside address as it stands in keys: an IPv4 address is 96 bits longer there.
+    /// Prefix length of a subscriber in keys, where IPv4 prefixes are 96 bits longer.
     pub(crate) subscriber_len: u8,
     pub(crate) timeouts: Timeouts,
 }
 
 impl Policy {
-    /// The unit that quotas and pairing count by.
+    /// Returns the subscriber of an inside address: the unit of quotas and pairing.
     #[inline]
     pub(crate) fn subscriber(&self, inside: Ipv6Addr) -> SubscriberKey {
         SubscriberKey::of(self.instance, inside, self.subscriber_len)
     }
 
-    /// Lifetime of a session from now on, by its protocol.
+    /// Returns the lifetime of a session from now on, by its protocol.
     #[inline]
     fn lifetime_ms(&self, transport: Transport, lifetime: Lifetime) -> Option<u32> {
         let timeouts = &self.timeouts;
@@ -51,7 +51,7 @@ impl Policy {
         }
     }
 
-    /// Lifetime of a session that is known only to be in use.
+    /// Returns the lifetime of a session of which only its use is known.
     #[inline]
     pub(crate) fn established_ms(&self, transport: Transport) -> u32 {
         match transport {
@@ -61,8 +61,8 @@ impl Policy {
         }
     }
 
-    /// Returns whether a packet from `side` that changes nothing else extends its session's life: from inside
-    /// (RFC 4787 REQ-6), and from outside where that is wanted (RFC 7857 7).
+    /// Returns whether a packet from `side` that changes nothing else extends its session's life: yes from
+    /// inside (RFC 4787 REQ-6), and from outside if configured (RFC 7857 7).
     #[inline(always)]
     pub(crate) fn refreshes(&self, side: Side) -> bool {
         side == Side::V6 || self.inbound_refresh
@@ -89,15 +89,15 @@ impl Policy {
         if next != state {
             session.state = next as u8;
         }
-        // A remote host that closes and opens again and again must not keep a session alive by that, either.
+        // A remote host must not keep a session alive by closing and reopening it again and again.
         if (next == state || tcp_fsm::reopens(state, segment)) && !self.refreshes(side) {
             return Lifetime::Keep;
         }
         lifetime
     }
 
-    /// Returns whether this is a SYN from outside that opens a closed connection again where connections may not be opened
-    /// from outside.
+    /// Returns whether this is a SYN from outside that reopens a closed connection although outside hosts may
+    /// not open connections.
     pub(crate) fn forbids_reopening(&self, session: &Session, query: &Query) -> bool {
         query.transport == Transport::Tcp
             && !self.external_tcp
@@ -105,7 +105,7 @@ impl Policy {
             && tcp_fsm::classify_existing(query.flags) == Segment::Syn
     }
 
-    /// The first state of a session that a packet from `side` opened.
+    /// Sets the first state of a session that a packet from `side` opened.
     pub(crate) fn begin(&self, session: &mut Session, side: Side, transport: Transport, now: Instant) {
         let lifetime = if transport == Transport::Tcp {
             let (state, lifetime) = tcp_fsm::open(side);
@@ -119,11 +119,11 @@ impl Policy {
         }
     }
 
-    /// Returns whether a session whose time is up lives on for this packet's sake; ends it where not.
+    /// Returns whether an expired session continues because of this packet. Otherwise ends the session.
     ///
-    /// The sweep comes round only now and then, so a packet may find a session first. An established
-    /// connection goes to TRANS then, as if the sweep had come: this packet is the sign of life that
-    /// the probe of RFC 6146 3.5.2.2 asks for.
+    /// The sweep runs only now and then, so a packet may find a session first. Then an established connection
+    /// goes to TRANS, as if the sweep had found it: this packet is the answer that the probe of RFC 6146
+    /// 3.5.2.2 asks for.
     #[cold]
     fn outlive(&self, tables: &mut Tables, id: RecordId, now: Instant) -> bool {
         let session = tables.get_mut(id);
@@ -135,7 +135,7 @@ impl Policy {
         false
     }
 
-    /// RFC 6146 3.5.2.2: an established connection whose time is up goes to TRANS.
+    /// RFC 6146 3.5.2.2: moves an established connection whose lifetime expired to TRANS.
     pub(crate) fn after_probe(&self, session: &mut Session, now: Instant) {
         let (state, lifetime) = tcp_fsm::after_probe();
         session.state = state as u8;
@@ -144,13 +144,14 @@ impl Policy {
         }
     }
 
-    /// Returns whether a session is alive at the time of the tables, or would be by a packet of its own.
+    /// Returns whether a session is alive at the time of the tables, or would stay alive if it had a packet
+    /// now.
     pub(crate) fn would_live(&self, tables: &Tables, id: RecordId) -> bool {
         let session = tables.get(id);
         !session.expires().has_come(Tick::at(tables.now)) || session.waits_for_probe()
     }
 
-    /// A session that a look-up found, if it is still alive at `now`.
+    /// Returns a session that a look-up found, if it is still alive at `now`.
     #[inline(always)]
     pub(crate) fn alive(
         &self,
@@ -166,10 +167,10 @@ impl Policy {
     }
 }
 
-/// Checks whether a packet without a session may open one.
+/// Returns whether a packet without a session may open one.
 ///
 /// # Errors
-/// `tcp_invalid_flags`.
+/// Returns `tcp_invalid_flags`.
 pub(crate) fn may_open(query: &Query) -> Result<bool, DropReason> {
     match query.transport {
         Transport::Tcp => Ok(tcp_fsm::classify(query.flags)? == Segment::Syn),

@@ -3,21 +3,21 @@
 use crate::base::plan::Transport;
 use gatun_wire::{DropReason, L4, Ports, proto};
 
-/// A query as state sees it: protocol, ports (identifiers), and the TCP segment.
+/// Query: protocol, ports (identifiers), and the flags of a TCP segment.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Query {
     pub(crate) transport: Transport,
     pub(crate) src_port: u16,
     pub(crate) dst_port: u16,
-    /// The flags byte of TCP; zero else.
+    /// Flags byte of TCP; zero for other protocols.
     pub(crate) flags: u8,
-    /// An echo reply, which opens nothing.
+    /// True for an echo reply, which opens nothing.
     pub(crate) is_reply: bool,
 }
 
 impl Query {
-    /// The query that a transport header is, of a packet from inside (`outbound`) or from outside.
-    /// An echo message has one identifier: it is the inside's port (RFC 6146 3.5.3, RFC 5508 REQ-1).
+    /// Reads the query from the transport header of a packet from inside (`outbound`) or from outside. An
+    /// echo message has one identifier, which is the inside port (RFC 6146 3.5.3, RFC 5508 REQ-1).
     #[inline]
     pub(crate) fn of(l4: L4, outbound: bool) -> Option<Query> {
         let query = |transport, src_port, dst_port, flags, is_reply| {
@@ -33,7 +33,7 @@ impl Query {
     }
 }
 
-/// Ports of a packet of this protocol; of an echo message it has one, `id`.
+/// Returns the ports of a packet of this protocol. An echo message has only `id`.
 #[inline]
 pub(crate) fn ports(transport: Transport, src: u16, dst: u16, id: u16) -> Ports {
     match transport {
@@ -42,8 +42,8 @@ pub(crate) fn ports(transport: Transport, src: u16, dst: u16, id: u16) -> Ports 
     }
 }
 
-/// Why a packet is dropped whose transport header [`Query::of`] can't read. IGMP is for one
-/// link: silence (RFC 7915 4.2), as for a stateless instance.
+/// Returns the drop reason for a packet whose transport header [`Query::of`] cannot read. IGMP is for one
+/// link, so it is dropped silently (RFC 7915 4.2), as in a stateless instance.
 pub(crate) fn unreadable(l4: L4, proto: u8) -> DropReason {
     match l4 {
         L4::Other if proto == proto::IGMP => DropReason::IcmpSingleHop,
@@ -53,8 +53,8 @@ pub(crate) fn unreadable(l4: L4, proto: u8) -> DropReason {
     }
 }
 
-/// Messages that never leave a link: MLD (130 to 132, 143) and neighbour discovery (133 to 137) of ICMPv6,
-/// router discovery (9, 10) of ICMPv4.
+/// Returns whether a message never leaves a link: MLD (130 to 132, 143) and neighbour discovery (133 to 137)
+/// of ICMPv6, router discovery (9, 10) of ICMPv4.
 fn is_single_hop(proto: u8, kind: u8) -> bool {
     match proto {
         proto::ICMP => matches!(kind, 9 | 10),

@@ -25,7 +25,7 @@ pub(crate) enum InboundRewrite {
     To4(Rewrite),
 }
 
-/// Rewrite of a first fragment, and so of its datagram's others. Instances by number.
+/// Rewrite of a first fragment, which applies to all fragments of its datagram. Instances are numbers.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum DatagramRewrite {
     Outbound {
@@ -43,12 +43,12 @@ pub(crate) enum DatagramRewrite {
         back: (u8, InboundRewrite),
         parties: DatagramParties,
     },
-    /// Exempt by its port, which only the first fragment has.
+    /// Exempt from translation by its port, which only the first fragment has.
     Pass,
 }
 
 impl OutboundRewrite {
-    /// Source and destination of the packet outside.
+    /// Returns source and destination of the packet outside.
     pub(crate) fn addresses(&self) -> (Ipv4Addr, Ipv4Addr) {
         match self {
             OutboundRewrite::From6(to) => (to.src, to.dst),
@@ -65,7 +65,7 @@ impl OutboundRewrite {
 }
 
 impl DatagramRewrite {
-    /// Attribution of its packets; none of those that pass.
+    /// Returns the attribution of its packets; `None` for those that pass.
     pub(crate) fn attribution(&self, tables: &Tables) -> Option<Attribution> {
         match self {
             DatagramRewrite::Outbound { instance, parties, .. }

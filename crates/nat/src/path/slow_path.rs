@@ -1,4 +1,4 @@
-//! The slow path: any packet, by its class, to the instance that it is for.
+//! The slow path: translates any packet by its class.
 
 use super::classify::{Class4, Class6, Classifier, Nat64Class};
 use super::context::{Inbound, Outbound4, Outbound6, PacketContext};
@@ -21,7 +21,7 @@ impl Core {
     }
 }
 
-/// Translates a packet, which came from `realm`. It leaves for realm 0 where no instance says another.
+/// Translates a packet from `realm`. It leaves for realm 0 unless an instance sets another one.
 #[inline(never)]
 pub(crate) fn translate(core: &mut Core, now: Instant, packet: &mut Packet<'_>, realm: u8) -> Outcome {
     let refused = |reason| Outcome::new(Attribution::NOBODY, Err(reason));
@@ -33,7 +33,7 @@ pub(crate) fn translate(core: &mut Core, now: Instant, packet: &mut Packet<'_>, 
     }
 }
 
-/// An IPv6 packet.
+/// Translates an IPv6 packet.
 fn six(core: &mut Core, now: Instant, packet: &mut Packet<'_>, realm: u8) -> Result<Outcome, DropReason> {
     let bytes = packet.bytes();
     let view = Ipv6View::parse(bytes)?;
@@ -60,7 +60,7 @@ fn six(core: &mut Core, now: Instant, packet: &mut Packet<'_>, realm: u8) -> Res
     Ok(Outcome::new(attribution, result))
 }
 
-/// Any packet from the inside of a NAT64 instance.
+/// Translates any packet from the inside of a NAT64 instance.
 #[inline(never)]
 fn outbound6(
     mut cx: PacketContext<'_>,
@@ -84,7 +84,7 @@ fn outbound6(
     cx.outcome(result)
 }
 
-/// An IPv4 packet.
+/// Translates an IPv4 packet.
 fn four(core: &mut Core, now: Instant, packet: &mut Packet<'_>, realm: u8) -> Result<Outcome, DropReason> {
     let bytes = packet.bytes();
     let view = Ipv4View::parse(bytes)?;
@@ -111,7 +111,7 @@ fn four(core: &mut Core, now: Instant, packet: &mut Packet<'_>, realm: u8) -> Re
     Ok(Outcome::new(attribution, result))
 }
 
-/// Any packet to a pool address.
+/// Translates any packet to a pool address.
 #[inline(never)]
 fn to_pool(mut cx: PacketContext<'_>, packet: &mut Packet<'_>, from: &Inbound) -> Outcome {
     let cx = &mut cx;
@@ -128,7 +128,7 @@ fn to_pool(mut cx: PacketContext<'_>, packet: &mut Packet<'_>, from: &Inbound) -
     }
 }
 
-/// Any packet from the inside of a NAT44 instance.
+/// Translates any packet from the inside of a NAT44 instance.
 #[inline(never)]
 fn outbound4(mut cx: PacketContext<'_>, packet: &mut Packet<'_>, from: &Outbound4<'_>) -> Outcome {
     let cx = &mut cx;
@@ -145,12 +145,12 @@ fn outbound4(mut cx: PacketContext<'_>, packet: &mut Packet<'_>, from: &Outbound
     }
 }
 
-/// An ICMP error from a host or router with an inside address.
+/// Translates an ICMP error from a host or router with an inside address.
 fn error_from_inside4(cx: &mut PacketContext<'_>, packet: &mut Packet<'_>, from: &Outbound4<'_>) -> Outcome {
     let &Outbound4 { nat, view, l4 } = from;
     let result = nat44::icmp::outbound(cx, packet, from);
-    // Of a router with an inside address, about a packet that had left: the kernel that a TUN
-    // device belongs to may be such a one. What was on its way to an inside host had not.
+    // The error comes from a router with an inside address, such as the kernel that a TUN device belongs to,
+    // and quotes a packet that had left. A quoted packet to an inside host had not left.
     if result == Err(DropReason::IcmpErrorNoState)
         && !quotes_inside(cx, packet, nat, &view)
         && let Some(at) = cx.state.tables.locate(view.dst)
@@ -160,13 +160,13 @@ fn error_from_inside4(cx: &mut PacketContext<'_>, packet: &mut Packet<'_>, from:
     cx.outcome(result)
 }
 
-/// Returns whether the packet inside an error was going to an inside host of the same realm.
+/// Returns whether the packet that an error quotes went to an inside host of the same realm.
 fn quotes_inside(cx: &PacketContext<'_>, packet: &Packet<'_>, nat: &Nat44, view: &Ipv4View) -> bool {
     let quoted = nat44::icmp::quoted_destination(packet.bytes(), view);
     quoted.is_some_and(|to| cx.rules.inside44(to, nat.policy.realm).is_some())
 }
 
-/// An ICMP error to a pool address: the packet inside it tells the instance.
+/// Translates an ICMP error to a pool address. The quoted packet determines the instance.
 fn error_from_outside(cx: &mut PacketContext<'_>, packet: &mut Packet<'_>, from: &Inbound) -> Outcome {
     let tables = &cx.state.tables;
     if !cx.rules.nat44.is_empty()

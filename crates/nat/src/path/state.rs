@@ -19,7 +19,7 @@ use alloc::vec;
 use core::net::Ipv4Addr;
 use gatun_wire::{DropReason, HEADROOM};
 
-/// Rules and state of an engine: all of it but what one burst needs.
+/// Rules and state of an engine that outlive a burst.
 pub(crate) struct Core {
     pub(crate) rules: Rules,
     pub(crate) state: EngineState,
@@ -42,7 +42,7 @@ pub(crate) struct EngineState {
 /// A datagram with its headers, and room for larger ones.
 const ROOM: usize = HEADROOM + 65_535 + HEADROOM;
 
-/// Room for a super-packet's datagram at work, and for the first packet that leaves.
+/// Buffers for the current datagram of a super-packet, and for the first packet that leaves.
 pub(crate) struct Scratch {
     pub(crate) datagram: Box<[u8]>,
     pub(crate) first: Box<[u8]>,
@@ -53,14 +53,14 @@ impl Scratch {
         Scratch { datagram: vec![0; ROOM].into(), first: vec![0; ROOM].into() }
     }
 
-    /// No room: stands in for what is in use.
+    /// Empty buffers, used while the real ones are in use.
     pub(crate) fn none() -> Self {
         Scratch { datagram: [].into(), first: [].into() }
     }
 }
 
 impl EngineState {
-    /// Returns whether the rates allow one more error; counts it where they do not.
+    /// Returns whether the rate limits allow one more error. Counts the error if they do not.
     pub(crate) fn may_send_error(&mut self, now: Instant, to: Source, too_big: bool) -> bool {
         match self.icmp_limit.allow(now, to, too_big) {
             Ok(()) => return true,
@@ -82,7 +82,7 @@ impl EngineState {
         count_forwarded((counters, tally, tables), attribution, direction, bytes, hairpinned);
     }
 
-    /// Counts a packet that is not forwarded, by its reason. Whether it is answered is counted apart.
+    /// Counts a packet that is not forwarded, by its reason. Answers are counted separately.
     pub(crate) fn count_drop(
         &mut self,
         account: Account,
@@ -94,7 +94,7 @@ impl EngineState {
         self.tally.dropped(account, reason, Count::one(bytes));
     }
 
-    /// Counts a held packet that is dropped at last.
+    /// Counts a held packet that is finally dropped.
     pub(crate) fn count_held_drop(
         &mut self,
         account: Account,
@@ -107,13 +107,13 @@ impl EngineState {
         self.count_drop(account, direction, reason, bytes);
     }
 
-    /// The account that a packet to a pool's address counts for where no binding takes it.
+    /// Returns the account of a packet to a pool's address without a binding.
     pub(crate) fn account_at(&self, outside: Ipv4Addr) -> Account {
         self.tables.locate(outside).map_or(Account::Nobody, |at| Account::Pool(at.pool))
     }
 
-    /// Forgets a SYN from `remote` that is held at `outside`, if there is one, without an error: it was answered by a
-    /// packet of `account`.
+    /// Removes a SYN from `remote` that is held at `outside`, if there is one, without an error, because a
+    /// packet of `account` answered it.
     #[cold]
     pub(crate) fn forget_held_syn(&mut self, account: Account, outside: Endpoint4, remote: Endpoint4) {
         if let Some((_, bytes)) = self.syns.take(remote, |at| at == outside) {
@@ -122,7 +122,7 @@ impl EngineState {
     }
 }
 
-/// Counts a packet that is forwarded: in all, for its instance, and for its inside hosts.
+/// Counts a forwarded packet: in the totals, for its instance, and for its inside hosts.
 pub(crate) fn count_forwarded(
     (counters, tally, tables): (&mut Counters, &mut Tally, &mut Tables),
     attribution: Attribution,

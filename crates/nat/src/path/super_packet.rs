@@ -1,6 +1,6 @@
-//! Super-packets that cannot be translated as one: a UDP super-packet without DF whose datagrams do not
-//! fit the IPv6 side. A device cuts it into datagrams, but each of these has to be fragmented, and no
-//! device does that. So it is cut here, and each datagram is translated on its own.
+//! Super-packets that cannot be translated as one packet: a UDP super-packet without DF whose datagrams do
+//! not fit the IPv6 side. A device cuts a super-packet into datagrams, but no device fragments each of these.
+//! So Gatun cuts it here and translates each datagram on its own.
 
 use super::slow_path;
 use super::state::{Core, Scratch};
@@ -8,7 +8,7 @@ use crate::base::attribution::Attribution;
 use crate::base::outcome::Outcome;
 use crate::base::step::Step;
 use crate::base::time::Instant;
-use gatun_wire::rfc7915::segment;
+use gatun_wire::segment;
 use gatun_wire::{DropReason, HEADROOM, Packet, Segmentation, Whole};
 
 /// Returns whether a packet was refused only because it is a super-packet.
@@ -16,8 +16,8 @@ pub(crate) fn has_to_be_cut(packet: &Packet<'_>, reason: DropReason) -> bool {
     reason == DropReason::Unfragmentable && packet.offload.segmentation != Segmentation::None
 }
 
-/// Translates a super-packet datagram by datagram: the first packet that leaves takes its place, the
-/// others are emitted. Its outcome is its first datagram's.
+/// Translates a super-packet datagram by datagram. The first packet that leaves replaces the super-packet,
+/// and the others are emitted. The outcome of the first datagram is that of the super-packet.
 #[cold]
 pub(crate) fn one_by_one(core: &mut Core, now: Instant, packet: &mut Packet<'_>, realm: u8) -> Outcome {
     let mut scratch = core::mem::replace(&mut core.scratch, Scratch::none());
@@ -47,7 +47,7 @@ fn each_datagram(
         let sent = outcome.result.and_then(|step| Ok(leave(core, &mut datagram, step, index == 0)?));
         match sent {
             Err(refusal) if index == 0 => return Outcome::new(attribution, Err(refusal)),
-            // Of the same flow and size as the first: only the buffers can have come to an end.
+            // It has the flow and the size of the first one, so only the buffers can be full.
             Err(_) => break,
             Ok(()) if index == 0 => {
                 (first_len, to_realm) = (datagram.len(), datagram.realm);
@@ -66,7 +66,7 @@ fn each_datagram(
     Outcome::new(attribution, replaced.map(|()| Step::forward(Whole::Yes)))
 }
 
-/// Writes one of a super-packet's datagrams to the scratch room.
+/// Writes one of a super-packet's datagrams to the scratch buffer.
 fn write_datagram<'s>(
     packet: &Packet<'_>,
     index: usize,
@@ -77,7 +77,7 @@ fn write_datagram<'s>(
     Packet::new(room, HEADROOM, len).ok_or(DropReason::NoHeadroom)
 }
 
-/// Emits a translated datagram; of the first one, all pieces but the first.
+/// Emits a translated datagram. Of the first datagram, it emits all fragments except the first one.
 fn leave(core: &mut Core, datagram: &mut Packet<'_>, step: Step, is_first: bool) -> Result<(), DropReason> {
     let emit = &mut core.state.emit;
     let made = match step {

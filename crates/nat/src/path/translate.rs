@@ -1,4 +1,4 @@
-//! A burst's packets, one by one, to their counted verdicts.
+//! Translation of a burst's packets, one by one, to their counted verdicts.
 
 use super::answer;
 use super::fast_path::{self, SessionOpen};
@@ -19,7 +19,7 @@ use crate::tables::bib::SessionRequest;
 use crate::tables::session::NONE;
 use gatun_wire::{DropReason, Packet, Whole};
 
-/// Direction, length as received, and attribution of a packet: counted at its end.
+/// Direction, received length, and attribution of a packet, to be counted at its end.
 #[derive(Clone, Copy)]
 struct Received {
     direction: Direction,
@@ -27,8 +27,9 @@ struct Received {
     attribution: Attribution,
 }
 
-/// The last pass over a burst: each packet to its counted verdict. Returns how many it got to. `RULED` as in the
-/// look-ahead: the fast path leaves realms alone where there is one.
+/// The last pass over a burst: translates each packet to its counted verdict. Returns the number of processed
+/// packets. `RULED` has the same meaning as in the look-ahead: without realms, the fast path does not touch
+/// them.
 #[inline(never)]
 pub(crate) fn translate<const RULED: bool>(
     core: &mut Core,
@@ -66,11 +67,12 @@ pub(crate) fn translate<const RULED: bool>(
     done
 }
 
-/// A packet of a live session, or of a stateless instance: where it counts; `None` where it has to take the slow path.
+/// Translates a packet of a live session or of a stateless instance. Returns its slot of the counters; `None`
+/// if it has to take the slow path.
 #[inline(always)]
 fn fast(core: &mut Core, now: Instant, packet: &mut Packet<'_>, hint: &Hint) -> Option<Slot> {
     match hint {
-        // Without a record there is no session that might go on.
+        // Without a record, no session can continue.
         Hint::Session(SessionHint { record: NONE, .. })
         | Hint::Session44(SessionHint { record: NONE, .. })
         | Hint::None => None,
@@ -90,7 +92,7 @@ fn fast(core: &mut Core, now: Instant, packet: &mut Packet<'_>, hint: &Hint) -> 
     }
 }
 
-/// A packet of no live session: it opens one, or takes the slow path.
+/// Handles a packet without a live session: it opens one, or takes the slow path.
 #[inline(never)]
 fn not_at_once<const RULED: bool>(
     core: &mut Core,
@@ -128,13 +130,14 @@ fn not_at_once<const RULED: bool>(
     }
 }
 
-/// Any packet, by the slow path, to its counted verdict.
+/// Translates any packet by the slow path to its counted verdict.
 #[inline(never)]
 pub(crate) fn slow(core: &mut Core, now: Instant, packet: &mut Packet<'_>) -> Verdict {
     let bytes = packet.len();
     let direction = core.classifier().direction(packet);
     let note = PathNote::of(packet, &core.state.paths);
-    // An instance that writes a packet for a host in a realm says so; what is left as it was goes back where it came from.
+    // An instance sets the realm of a packet that it writes for a host in a realm. An unchanged packet
+    // returns to the realm that it came from.
     let realm = core::mem::take(&mut packet.realm);
     let Outcome { attribution, result } = match slow_path::translate(core, now, packet, realm) {
         Outcome { result: Err(refusal), .. } if has_to_be_cut(packet, refusal.reason) => {
@@ -161,13 +164,13 @@ pub(crate) fn slow(core: &mut Core, now: Instant, packet: &mut Packet<'_>) -> Ve
     }
 }
 
-/// The realm of a packet that the fast path has translated.
+/// Returns the realm of a packet that the fast path has translated.
 fn realm_of(rules: &Rules, slot: Slot) -> u8 {
     let instance = slot.inside_of().and_then(|number| rules.get(number));
     instance.map_or(0, |instance| instance.policy().realm)
 }
 
-/// Counts what an instance did with a packet.
+/// Counts a packet after the step of its instance.
 fn count(core: &mut Core, packet: &mut Packet<'_>, received: Received, step: Step) -> Verdict {
     let state = &mut core.state;
     let Received { direction, bytes, attribution } = received;
@@ -187,7 +190,7 @@ fn count(core: &mut Core, packet: &mut Packet<'_>, received: Received, step: Ste
             state.tally.passed(attribution.account, bytes);
             Verdict::Pass
         }
-        // Whoever holds it has counted it.
+        // The table that holds the packet has counted it.
         Step::Held => Verdict::Held,
         Step::Echo => {
             state.counters.replied.add(bytes);
@@ -199,7 +202,7 @@ fn count(core: &mut Core, packet: &mut Packet<'_>, received: Received, step: Ste
     }
 }
 
-/// Counts a packet that is dropped and not answered.
+/// Counts a packet that is dropped without an answer.
 fn drop_packet(core: &mut Core, received: Received, reason: DropReason) -> Verdict {
     let Received { direction, bytes, attribution } = received;
     core.state.counters.dropped.add(bytes);
@@ -207,7 +210,7 @@ fn drop_packet(core: &mut Core, received: Received, reason: DropReason) -> Verdi
     Verdict::Drop(reason)
 }
 
-/// Drops a packet, and answers it where its reason has an answer.
+/// Drops a packet, and answers it if its reason has an answer.
 #[cold]
 fn refuse(
     core: &mut Core,

@@ -81,7 +81,7 @@ pub(crate) struct SessionRequest {
     pub(crate) wanted: Option<Endpoint4>,
 }
 
-/// Hashes by which an opening finds its places in the tables.
+/// Hashes for the look-ups of an opening.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Hashes {
     pub(crate) session: u64,
@@ -96,7 +96,7 @@ pub(crate) struct TableRules {
     pub(crate) pool_of_instance: Vec<usize>,
     pub(crate) gauges: Gauges,
     pub(crate) traffic: TrafficChange,
-    /// By instance.
+    /// Indexed by instance.
     pub(crate) lives: Vec<Lives>,
 }
 
@@ -225,13 +225,14 @@ impl Tables {
         (session, Accounts { subscribers, addresses: address_traffic })
     }
 
-    /// The inside hosts of a datagram, as its later fragments have to find them.
+    /// Stores the inside hosts of a datagram, so that its later fragments find them.
     pub(crate) fn keep_parties(&self, parties: Parties) -> DatagramParties {
         let mark = |party: Option<Party>| self.subscribers.mark(party?.subscriber);
         DatagramParties { parties, marks: [mark(parties.sender), mark(parties.receiver)] }
     }
 
-    /// The inside hosts of a datagram; one whose subscriber is gone has none, whoever has the number now.
+    /// Returns the stored inside hosts of a datagram. If a subscriber no longer exists, its host has none,
+    /// even if another subscriber has the number now.
     pub(crate) fn kept_parties(&self, kept: &DatagramParties) -> Parties {
         let [sender, receiver] = kept.marks;
         let current = |party: Option<Party>, mark: Option<u32>| {
@@ -257,7 +258,7 @@ impl Tables {
         let sent = parties.sender.map(|of| (of, Traffic { outbound: one, inbound: none }));
         let got = parties.receiver.map(|of| (of, Traffic { outbound: none, inbound: one }));
         for (of, traffic) in sent.into_iter().chain(got) {
-            // A static binding without a session has none.
+            // A static binding without a session has no subscriber.
             if of.subscriber != NO_SUBSCRIBER {
                 *self.subscribers.traffic_mut(of.subscriber) += traffic;
             }
@@ -297,7 +298,7 @@ impl Tables {
         self.lives.get(instance).copied().unwrap_or_default()
     }
 
-    /// Subscribers with state of all instances that use a pool.
+    /// Number of subscribers with state, over all instances that use a pool.
     pub(crate) fn subscribers_of(&self, pool: usize) -> u32 {
         let users = (0..=u8::MAX).zip(&self.pool_of_instance).filter(|(_, used)| **used == pool);
         users.map(|(instance, _)| self.subscribers.of_instance(instance)).sum()
@@ -331,7 +332,7 @@ impl Tables {
         self.sessions.candidate(hash).unwrap_or(NONE)
     }
 
-    /// Hashes of a session of `inside` that may be opened; `session` is its own hash.
+    /// Hashes for a session of `inside` that may be opened; `session` is the hash of the session.
     #[inline]
     pub(crate) fn request_hashes(&self, inside: &Inside, subscriber: SubscriberKey, session: u64) -> Hashes {
         let binding = key::binding(&self.hasher, inside);
@@ -469,9 +470,10 @@ impl Tables {
         self.find_session(self.session_hash(&inside, remote), inside, remote)
     }
 
-    /// Returns when a session's binding would end without it: with the last of its other sessions. Returns
-    /// `None` if the binding would not end, because it is static, or has no other session. With many sessions
-    /// it looks at the newest only, so the returned time may be too early.
+    /// Returns the time at which a session's binding would end without the session: with the last of its
+    /// other sessions. Returns `None` if the binding would not end because it is static, or if it has no
+    /// other session. If there are many sessions, it looks at the newest ones only, so the returned time may
+    /// be too early.
     pub(crate) fn end_without(&self, id: RecordId) -> Option<Tick> {
         const LOOKED_AT: usize = 32;
         if self.get(id).is_of_static() {
@@ -549,8 +551,8 @@ impl Tables {
         Err(DropReason::SessionTableReserved)
     }
 
-    /// Puts a record into a ring and all tables. If `primary` is none, the record is a new binding whose port
-    /// is allocated already. On `Err` the port of a new binding has been released.
+    /// Puts a record into a ring and into all tables. If `primary` is none, the record is a new binding whose
+    /// port is already allocated. On `Err`, the port of a new binding has been released.
     fn insert(
         &mut self,
         record: &Session,
@@ -611,7 +613,7 @@ impl Tables {
         Ok(())
     }
 
-    /// Links `id` before the last session with the same remote address, if there is one, else after the
+    /// Links `id` before the last session with the same remote address if there is one, otherwise after the
     /// primary. A session replaces an anchor as primary.
     fn link_into_ring(&mut self, id: RecordId, primary: RecordId) {
         let record = *self.get(id);

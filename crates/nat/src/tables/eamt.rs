@@ -18,8 +18,8 @@
 //! address with an entry costs one. The slot holds the result itself. Tables are 5/8 full: an entry costs
 //! [`BYTES_PER_ENTRY`], 1,000,000 of them 80 MB; the bits below are 8 KB.
 //!
-//! A bit for each /16 of IPv4 tells if any entry overlaps it. That alone tells most Internet hosts from mapped
-//! ones, with any number of prefix lengths.
+//! A bit for each /16 of IPv4 tells if any entry overlaps it. That bit alone separates most Internet hosts
+//! from mapped ones, with any number of prefix lengths.
 //!
 //! The table is built once and never changes; a new configuration builds a new one.
 
@@ -35,7 +35,7 @@ pub const BYTES_PER_ENTRY: usize = 2 * 8 * (1 + size_of::<Slot>()) / ENTRIES_PER
 /// Average number of used slots per bucket, of eight.
 const ENTRIES_PER_BUCKET: usize = 5;
 
-/// Reason why entries make no table. Numbers are indices into the given list.
+/// Reason why entries do not make a table. Numbers are indices into the given list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EamtError {
     /// Both entries have the same IPv4 prefix.
@@ -101,7 +101,7 @@ impl Eamt {
     ///
     /// # Errors
     ///
-    /// Returns one of the faults.
+    /// Returns the first problem found.
     pub fn build(entries: &[Eam]) -> Result<Eamt, EamtError> {
         if let Some(index) = entries.iter().position(|e| 128 - e.v6.len.min(128) < 32 - e.v4.len.min(32)) {
             return Err(EamtError::SuffixTooShort { index });
@@ -131,7 +131,7 @@ impl Eamt {
         self.len
     }
 
-    /// Returns whether it is empty.
+    /// Returns whether the table is empty.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
@@ -284,7 +284,7 @@ impl Slot {
         u128::from(high) << 64 | u128::from(low)
     }
 
-    /// The IPv6 address for an IPv4 address that this entry is for.
+    /// Returns the IPv6 address for an IPv4 address that the entry covers.
     #[inline(always)]
     fn v6_of(&self, v4: u32) -> Ipv6Addr {
         if self.v4_suffix_bits == 0 {
@@ -294,7 +294,7 @@ impl Slot {
         Ipv6Addr::from(self.v6() | shl(suffix, self.shift))
     }
 
-    /// The IPv4 address for an IPv6 address that this entry is for.
+    /// Returns the IPv4 address for an IPv6 address that the entry covers.
     #[inline(always)]
     fn v4_of(&self, v6: u128) -> Ipv4Addr {
         if self.v4_suffix_bits == 0 {
@@ -366,7 +366,7 @@ fn look(tables: &[Table], hash: impl Fn(&Table) -> u64) -> Look {
     Look::ABSENT
 }
 
-/// Error: bucket without a free slot. An entry that is not in it may be in the next.
+/// Error: bucket without a free slot. An entry that is not in it may be in the next one.
 struct Full;
 
 /// The entries of one prefix length, hashed to buckets of eight.
@@ -375,21 +375,21 @@ struct Table {
     prefix_len: u8,
     mask4: u32,
     mask6: u128,
-    /// One byte per slot: zero if it is empty, else the [`tag`] of its key.
+    /// One byte per slot: zero if it is empty, otherwise the [`tag`] of its key.
     tags: HugeVec<u64>,
     /// Eight for each element of `tags`.
     slots: HugeVec<[Slot; 8]>,
 }
 
 impl Table {
-    /// An empty table with room for `n` entries, at most 5/8 full.
+    /// Creates an empty table with room for `n` entries, at most 5/8 full.
     fn new(prefix_len: u8, n: usize) -> Result<Table, OutOfMemory> {
         let buckets = n / ENTRIES_PER_BUCKET + 1;
         let (mask4, mask6) = (mask4(prefix_len), mask6(prefix_len));
         Ok(Table { prefix_len, mask4, mask6, tags: HugeVec::new(buckets)?, slots: HugeVec::new(buckets)? })
     }
 
-    /// Finds the slot that `is` accepts. A bucket that is not full ends the search, and there always is one.
+    /// Finds the slot that `is` accepts. A bucket that is not full ends the search, and there is always one.
     #[inline]
     fn find(&self, hash: u64, is: impl Fn(&Slot) -> bool) -> Option<&Slot> {
         let home = self.home(hash);
@@ -399,7 +399,7 @@ impl Table {
         }
     }
 
-    /// Finds the slot in one bucket; an error if it is not there and the search goes on.
+    /// Finds the slot in one bucket. Returns an error if it is not there and the search has to go on.
     #[inline]
     fn find_in(&self, bucket: usize, hash: u64, is: impl Fn(&Slot) -> bool) -> Result<Option<&Slot>, Full> {
         let (Some(&tags), Some(slots)) = (self.tags.get(bucket), self.slots.get(bucket)) else {
@@ -555,8 +555,8 @@ pub struct Overlap {
     pub outer: usize,
 }
 
-/// Lists the entries inside another one, each with the closest around it, IPv4 side first, in the order of
-/// their addresses, at most `max`. Its cost is that of sorting twice.
+/// Lists the entries inside another one, at most `max`, each with the closest entry around it. The IPv4 side
+/// comes first, in the order of addresses. The cost is that of sorting twice.
 pub fn overlaps(entries: &[Eam], max: usize) -> Vec<Overlap> {
     let v4 = entries.iter().map(|e| (u128::from(u32::from(e.v4.addr)) << 96, e.v4.len));
     let v6 = entries.iter().map(|e| (u128::from(e.v6.addr), e.v6.len));

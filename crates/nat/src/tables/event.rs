@@ -1,8 +1,8 @@
 //! Events: records of fixed size on two bounded rings per engine, for the log readers.
 //!
 //! ```text
-//!   state     blocks, bindings, quotas: the log, later the state feed. Numbered; a lost one leaves a gap
-//!   sessions  all else. Each has the number of the state record that it comes before
+//!   state     blocks, bindings, quotas: for the log and the state feed. Numbered; a lost one leaves a gap
+//!   sessions  all others. Each has the number of the state record that it comes before
 //! ```
 //! A packet never waits. If a ring is full, the event is lost and counted. Once there is room again, a record
 //! reports the number of lost events before the next event. Work that can wait (sweep, clear, reload) stops at
@@ -62,7 +62,7 @@ pub struct Event {
     pub instance: u8,
     /// Number of the pool.
     pub pool: u8,
-    /// Limit or pool that caused it, as the reason of the packet's drop.
+    /// Limit or pool that caused the event, as the reason for the packet's drop.
     pub reason: Option<DropReason>,
     /// Gauge that crossed a threshold.
     pub gauge: Option<Gauge>,
@@ -99,7 +99,7 @@ impl Event {
         self
     }
 
-    /// Adds an inside address, or the first one of a subscriber's, and a port.
+    /// Adds an inside address, or the first address of a subscriber, and a port.
     pub fn with_inside(mut self, address: Ipv6Addr, port: u16) -> Event {
         (self.inside, self.inside_port) = (address.octets(), port);
         self
@@ -124,7 +124,7 @@ impl Event {
         self
     }
 
-    /// Inside address, or the first one of the subscriber's.
+    /// Inside address, or the first address of the subscriber.
     pub fn inside(&self) -> Ipv6Addr {
         self.inside.into()
     }
@@ -145,7 +145,7 @@ impl Event {
     }
 }
 
-/// Place of a state record among all of its engine's. A missing number is a lost record.
+/// Place of a state record among all records of its engine. A missing number is a lost record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sequence {
     /// Generation of the engine; a new engine, as after a restart, has another.
@@ -154,7 +154,7 @@ pub struct Sequence {
     pub number: u64,
 }
 
-/// Event on a ring, with its number among state records, or that of the state record that follows it.
+/// Event on a ring. A state record comes with its number, any other event with that of the next state record.
 type Numbered = (Event, u64);
 
 /// Reader of an engine's events, on any thread.
@@ -237,13 +237,13 @@ pub(crate) struct Events {
     /// Number of the next state record.
     next: u64,
     lost: u64,
-    /// Start of the wait for the reader, and the room there was then.
+    /// Start of the wait for the reader, and the free room at that time.
     waits: Option<(Instant, usize)>,
 }
 
-/// Maximum number of events at the end of one session: those of session, binding and block.
+/// Maximum number of events at the end of one session: those of the session, its binding and its block.
 const EVENTS_OF_AN_END: usize = 4;
-/// Maximum wait for a reader that takes nothing: it may hang, and sessions have to end.
+/// Maximum wait for a reader that takes nothing. The reader may hang, and sessions have to end.
 const PATIENCE_MS: u64 = 1_000;
 
 /// Lengths of the two rings: state records, and all other events.
@@ -420,7 +420,7 @@ mod tests {
 
     // proves: LOG-4
     #[test]
-    fn what_is_lost_is_counted_and_said_once_there_is_room() {
+    fn lost_events_are_counted_and_reported_once_there_is_room() {
         let (mut events, mut reader) = events(4);
         (0..10).for_each(|n| events.push(crossed(n)));
         assert_eq!(events.lost(), 6);
@@ -463,13 +463,17 @@ mod tests {
         (0..len).for_each(|n| assert_eq!(next(), Some((n, Some((7, 2 + n))))));
         events.report_loss(Instant(0));
         events.push(quota(9));
-        assert_eq!(next(), Some((96, None)), "what the other ring has lost, told first as it was lost first");
+        assert_eq!(
+            next(),
+            Some((96, None)),
+            "the loss of the other ring is reported first, because it happened first"
+        );
         assert_eq!(next(), Some((5, Some((7, 2 + len + 5)))), "how many");
         assert_eq!(next(), Some((9, Some((7, 2 + len + 5)))), "and the gap");
     }
 
     #[test]
-    fn work_that_can_wait_stops_at_half_a_ring_but_not_for_a_reader_that_hangs_or_is_not_there() {
+    fn deferrable_work_stops_at_half_a_ring_unless_the_reader_hangs_or_is_missing() {
         let (mut events, mut reader) = events(4);
         events.set(&EventPlan { kinds: EventKinds::STATE, ..EventPlan::default() });
         let len = EventPlan::default().state_ring_len as usize;
@@ -479,15 +483,15 @@ mod tests {
         assert_eq!(events.budget(Instant(10), 100), 0);
         assert_eq!(events.budget(Instant(900), 100), 0);
         (0..400).for_each(|_| assert!(reader.next().is_some()));
-        assert_eq!(events.budget(Instant(1_100), 1_000), 100, "it has read some");
-        assert_eq!(events.budget(Instant(2_100), 1_000), 1_000, "it has hung for a second");
+        assert_eq!(events.budget(Instant(1_100), 1_000), 100, "the reader has read some events");
+        assert_eq!(events.budget(Instant(2_100), 1_000), 1_000, "the reader has hung for a second");
         drop(reader);
         assert_eq!(events.budget(Instant(2_101), 1_000), 1_000);
         assert_eq!(events.lost(), 0);
     }
 
     #[test]
-    fn where_nobody_wants_any_somebody_may_later() {
+    fn a_kind_of_event_can_be_enabled_later() {
         let mut events = Events::new(&EventPlan::default(), 7);
         assert!(EventKind::ALL.iter().all(|&kind| !events.wants(kind)));
         let mut reader = events.take_reader().unwrap();
@@ -498,7 +502,7 @@ mod tests {
     }
 
     #[test]
-    fn transports_are_told_apart() {
+    fn events_have_their_transports() {
         for set in [[true, false, false], [false, true, true], [true; 3]] {
             assert_eq!(Event::new(EventKind::QuotaHit, Instant(0)).for_transports(set).transports(), set);
         }

@@ -1,5 +1,5 @@
-//! Virtual reassembly: fragments of a datagram are translated as its first one was (RFC 6146 3.4), in
-//! whatever order they come, without putting the datagram together.
+//! Virtual reassembly: fragments of a datagram are translated in the same way as the first one (RFC 6146
+//! 3.4), in any order of arrival, without assembling the datagram.
 //!
 //! ```text
 //!              first()                                  last piece seen
@@ -7,21 +7,24 @@
 //!     | later()                 ^
 //!     v                         | first(), then release() gives the held ones
 //!   WAITING  later: held -------'
-//!     | collect(): a first one whose checksum needs all: UDP without one (RFC 7915 4.5), a ping that is or becomes IPv6
+//!     | collect(): the first fragment's checksum needs all data: UDP without checksum (RFC 7915 4.5),
+//!     |            a ping that is or becomes IPv6
 //!     v
-//!   COLLECTING  all held until nothing is missing, then release() with their sum
+//!   COLLECTING  all held until the datagram is complete, then release() with their sum
 //!
-//!   an overlap, too many, no room, a first one refused: REFUSED, all held ones dropped, until the time is up
+//!   an overlap, too many fragments, no room, a refused first fragment: REFUSED, all held ones dropped,
+//!   until the time is up
 //! ```
 //! Invariants:
-//! - memory is taken once; a flood of fragments fills it and is counted, and neither pushes out what is
-//!   there nor touches packets that are no fragments;
-//! - three quarters of the table at most are datagrams without an accepted first fragment, so that those
-//!   who send in order and have a session find room whatever strangers send;
-//! - no source has more than its share, each datagram followed and each packet held counting as one;
-//! - every packet held ends once: given by [`Fragments::release`] or told by [`Fragments::take_ended`].
+//! - memory is taken once; a flood of fragments fills it and is counted, and neither evicts existing entries
+//!   nor affects packets that are not fragments;
+//! - datagrams without an accepted first fragment take at most three quarters of the table, so that senders
+//!   in order with a session find room during a flood by others;
+//! - no source has more than its share; each followed datagram and each held packet counts as one;
+//! - every held packet ends once: [`Fragments::release`] returns it or [`Fragments::take_ended`] reports it.
 //!
-//! Costs for each datagram about 650 bytes of record (and its `M`), 60 of indices and sources, and for held bytes 512-byte chunks.
+//! Cost per datagram: about 650 bytes of record (including its `M`), 60 of indices and sources. Held bytes
+//! take 512-byte chunks.
 
 mod pieces;
 mod slots;
@@ -58,7 +61,7 @@ impl Key {
     }
 }
 
-/// Fragment: its datagram, its place in it, its size.
+/// Fragment: its datagram, its place in the datagram, its size.
 #[derive(Clone, Copy, Debug)]
 pub struct Fragment {
     key: Key,
@@ -76,8 +79,8 @@ impl Fragment {
         Fragment { key, source: key.src, info, header_len: l4_offset.into(), total_len }
     }
 
-    /// Describes an IPv4 fragment; `None` for other packets. `instance` tells translators apart that share a
-    /// table.
+    /// Describes an IPv4 fragment; `None` for other packets. `instance` distinguishes translators that share
+    /// a table.
     pub fn of4(instance: u16, view: &Ipv4View) -> Option<Fragment> {
         let info = view.fragment?;
         let (src, dst) = (u32::from(view.src).into(), u32::from(view.dst).into());
@@ -93,8 +96,8 @@ impl Fragment {
         Some(fragment)
     }
 
-    /// Describes an IPv6 fragment; `None` for other packets and for an atomic fragment (RFC 6946: those stand
-    /// alone).
+    /// Describes an IPv6 fragment; `None` for other packets and for an atomic fragment (RFC 6946: it is
+    /// processed on its own).
     pub fn of6(instance: u16, view: &Ipv6View) -> Option<Fragment> {
         let info = view.fragment.filter(|f| !f.is_atomic())?;
         let (src, dst) = (view.src.into(), view.dst.into());
@@ -103,7 +106,7 @@ impl Fragment {
         Some(Self::new(key, info, view.l4_offset, view.total_len))
     }
 
-    /// Counts the fragment for a subscriber, all of whose addresses are one source.
+    /// Counts the fragment for a subscriber. All addresses of a subscriber are one source.
     pub fn counted_for(self, subscriber: u128) -> Fragment {
         Fragment { source: subscriber, ..self }
     }
@@ -112,8 +115,8 @@ impl Fragment {
     ///
     /// # Errors
     ///
-    /// `bad_len` if it carries nothing, ends in the middle of a unit though more follow, or reaches beyond
-    /// 65,535 bytes (RFC 8200 4.5, RFC 791 3.2).
+    /// Returns `bad_len` if the fragment has no data, is not the last one and does not end at a multiple of 8
+    /// bytes, or reaches beyond 65,535 bytes (RFC 8200 4.5, RFC 791 3.2).
     fn payload_len(&self) -> Result<u16, DropReason> {
         let len = self.total_len.saturating_sub(self.header_len);
         let ends = u32::from(self.info.offset) + len;
@@ -128,7 +131,7 @@ impl Fragment {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Later<M> {
-    /// Translate it as the first one was.
+    /// Translate it in the same way as the first one.
     Known(M),
     /// The table keeps a copy.
     Held,
@@ -165,7 +168,7 @@ pub struct Datagram {
 pub struct Ended {
     /// Direction of the packets.
     pub direction: Direction,
-    /// Instance, as given to [`Fragment::of4`] and the like.
+    /// Instance, as given to [`Fragment::of4`] and similar functions.
     pub instance: u16,
     /// Reason for the drop.
     pub reason: DropReason,
@@ -228,7 +231,7 @@ impl<M: Copy> Fragments<M> {
     ///
     /// # Errors
     ///
-    /// If memory is short.
+    /// Returns an error if memory is short.
     pub fn new(limits: &Limits, seed: [u64; 4]) -> Result<Self, OutOfMemory> {
         let n = limits.fragment_entries_max;
         let key = Key { src: 0, dst: 0, id: 0, instance: 0, proto: 0, direction: Direction::SixToFour };
@@ -299,8 +302,8 @@ impl<M: Copy> Fragments<M> {
     ///
     /// # Errors
     ///
-    /// If the first fragment is to be dropped: `frag_overlap`, `frag_too_many`, `frag_mem`, `bad_len`, or the
-    /// reason for which its datagram was refused before.
+    /// Returns an error if the first fragment is to be dropped: `frag_overlap`, `frag_too_many`, `frag_mem`,
+    /// `bad_len`, or the reason for which its datagram was refused before.
     pub fn first(
         &mut self,
         now: Instant,
@@ -312,8 +315,9 @@ impl<M: Copy> Fragments<M> {
         Ok(self.entry(at).map_or(0, |e| e.held_count))
     }
 
-    /// Holds a first fragment until its whole datagram is there. Its checksum, or the length that it covers,
-    /// cannot be computed before. Returns `true` if the datagram is complete: call [`release`](Self::release).
+    /// Holds a first fragment until its whole datagram has arrived, because its checksum, or the length that
+    /// the checksum covers, cannot be computed before. Returns `true` if the datagram is complete: call
+    /// [`release`](Self::release).
     ///
     /// # Errors
     ///
@@ -400,7 +404,7 @@ impl<M: Copy> Fragments<M> {
         }
     }
 
-    /// Ends datagrams whose time is up; looks at `budget` records.
+    /// Ends datagrams whose time is up. Looks at `budget` records.
     pub fn expire(&mut self, now: Instant, budget: usize) {
         for _ in 0..budget.min(self.entries.len()) {
             self.cursor = if self.cursor + 1 < self.entries.len() { self.cursor + 1 } else { 0 };
@@ -418,7 +422,7 @@ impl<M: Copy> Fragments<M> {
         self.ended.drain(..).for_each(&mut tell);
     }
 
-    /// Notes dropped packets without an allocation: it adds them to the last entry of their kind.
+    /// Records dropped packets without an allocation: adds them to the last entry of their kind.
     fn note_ended(&mut self, ended: Ended) {
         let same = |e: &&mut Ended| {
             (e.direction, e.instance, e.reason) == (ended.direction, ended.instance, ended.reason)
@@ -457,7 +461,7 @@ impl<M: Copy> Fragments<M> {
             }
             // RFC 8200 4.5 lets exact duplicates be dropped without harm to the others.
             Fit::Duplicate => return Err(DropReason::FragmentOverlap),
-            Fit::Overlap => DropReason::FragmentOverlap, // RFC 5722: the whole datagram
+            Fit::Overlap => DropReason::FragmentOverlap, // RFC 5722 drops the whole datagram.
             Fit::TooMany => DropReason::FragmentTooMany,
         };
         self.poison(at, refusal);
@@ -514,11 +518,11 @@ impl<M: Copy> Fragments<M> {
         Ok(at)
     }
 
-    /// Keeps a copy, in its place among the held packets.
+    /// Stores a copy in its place among the held packets.
     ///
     /// # Errors
     ///
-    /// `frag_too_many`, `frag_mem`; the datagram cannot be completed any more and is refused.
+    /// Returns `frag_too_many` or `frag_mem`. The datagram can no longer be completed and is refused.
     fn hold(&mut self, at: u32, fragment: &Fragment, packet: &Packet<'_>) -> Result<(), DropReason> {
         let Some(entry) = self.entries.get_mut(at as usize) else { return Err(DropReason::FragmentMemory) };
         if !self.sources.add_to(entry.source, self.per_source_max) {
@@ -569,7 +573,7 @@ impl<M: Copy> Fragments<M> {
         }
     }
 
-    /// Forgets a datagram without held packets.
+    /// Removes a datagram without held packets.
     fn close(&mut self, at: u32) {
         let Some(entry) = self.entries.get_mut(at as usize) else { return };
         self.unaccepted -= u32::from(!entry.state.accepted());
@@ -595,7 +599,7 @@ impl<M: Copy> Fragments<M> {
     }
 }
 
-/// Inserts a held packet into a datagram's list, after those of lower offset.
+/// Inserts a held packet into a datagram's list, after those with a lower offset.
 fn link_in(slots: &mut Slots, head: &mut u32, new: u32, offset: u16) {
     let mut before = None;
     let mut at = *head;

@@ -15,7 +15,7 @@ use gatun_mem::{Footprint, HugeVec, OutOfMemory};
 const SOURCES: usize = 4096;
 /// Places that a source may have: one cache line.
 const WAYS: usize = 4;
-/// This part of a bucket's errors is for Packet Too Big alone.
+/// One part in `RESERVED` of a bucket's errors is for Packet Too Big alone.
 const RESERVED: u32 = 4;
 
 /// Reason why an error may not be sent now.
@@ -35,7 +35,7 @@ pub struct Source {
 }
 
 impl Source {
-    /// Prefix length of a source with an IPv6 address that is no subscriber's.
+    /// Prefix length of a source with an IPv6 address that belongs to no subscriber.
     pub const IPV6: u8 = 64;
     /// Same for an IPv4 address.
     pub const IPV4: u8 = 128;
@@ -72,7 +72,7 @@ impl IcmpLimit {
     ///
     /// # Errors
     ///
-    /// If memory is short.
+    /// Returns an error if memory is short.
     pub fn new(policy: &IcmpPolicy, hasher: Hasher64) -> Result<Self, OutOfMemory> {
         Ok(IcmpLimit {
             all: Bucket::new(policy.rate, policy.burst),
@@ -100,7 +100,7 @@ impl IcmpLimit {
     ///
     /// # Errors
     ///
-    /// If the error may not be sent; it is not counted then.
+    /// Returns an error if the ICMP error may not be sent; it is not counted then.
     pub fn allow(&mut self, now: Instant, source: Source, too_big: bool) -> Result<(), Limited> {
         let Some(each_ns) = 1_000_000_000u64.checked_div(self.rate_per_source.into()) else {
             return self.all.take(now, too_big);
@@ -138,13 +138,13 @@ impl IcmpLimit {
     }
 }
 
-/// Returns the number of errors of a burst that this error must leave.
+/// Returns the number of errors of a burst that this error must leave for others.
 fn kept_for_others(burst: u32, too_big: bool) -> u32 {
     if too_big { 0 } else { burst / RESERVED }
 }
 
-/// A token bucket. A clock that jumps back costs nothing but the tokens of that moment; one that jumps
-/// ahead fills the bucket, not more.
+/// A token bucket. If the clock jumps back, only the tokens of that moment are lost. If it jumps ahead, the
+/// bucket is full, not more.
 #[derive(Clone, Debug)]
 struct Bucket {
     rate_per_s: u32,
@@ -214,12 +214,12 @@ mod tests {
         let mut bucket = Bucket::new(10, 5);
         assert_eq!(sent(&mut bucket, u64::MAX, 100), 5);
         assert_eq!(sent(&mut bucket, 1000, 100), 0);
-        assert_eq!(sent(&mut bucket, 1100, 100), 1, "it goes on from the earlier time");
+        assert_eq!(sent(&mut bucket, 1100, 100), 1, "the bucket continues from the earlier time");
         assert_eq!(sent(&mut bucket, u64::MAX, 100), 5);
     }
 
     #[test]
-    fn nothing_is_sent_where_the_burst_is_nothing() {
+    fn a_burst_of_zero_sends_nothing() {
         let mut bucket = Bucket::new(1000, 0);
         assert_eq!(sent(&mut bucket, 0, 10) + sent(&mut bucket, 10_000, 10), 0);
     }
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_full_of_sources_refuses_none_that_is_new() {
+    fn a_full_table_of_sources_accepts_new_sources() {
         let mut limit = limit(1_000_000, 1_000_000, 1, 1);
         let now = Instant(1_000_000);
         assert!((0..20_000).all(|n| limit.allow(now, source(n), true).is_ok()));

@@ -1,10 +1,11 @@
 //! IPv4 identifications for packets that leave without DF (RFC 7915 5.1, RFC 6864).
 //!
-//! A few thousand counters, each of which starts at a random value. The flow's keyed hash chooses one. Within a
-//! flow no identification repeats before 65,536 packets, and no outsider can guess another flow's.
+//! A few thousand counters, each starting at a random value. The flow's keyed hash chooses one. Within a flow
+//! no identification repeats before 65,536 packets, and no outsider can guess another flow's.
 //!
-//! Two workers may have packets between the same two addresses, and the receiver knows datagrams by address and
-//! identification alone. So each worker uses only identifications with its own number in the lowest bits:
+//! Two workers may have packets between the same two addresses, and the receiver identifies datagrams by
+//! address and identification alone. So each worker uses only identifications with its own number in the
+//! lowest bits:
 //!
 //! ```text
 //!   | counter .................. | worker |     3 or 4 workers: two bits; one worker: none
@@ -13,12 +14,12 @@
 use crate::base::rng::Rng;
 use alloc::boxed::Box;
 use core::net::Ipv6Addr;
-use gatun_wire::rfc7915::segment;
+use gatun_wire::segment;
 use gatun_wire::{Packet, Segmentation};
 
 const COUNTERS: usize = 2048;
 
-/// More workers than this share identifications; each still has 256 of its own.
+/// If there are more workers than this, they share identifications. With this many, each has 256 of its own.
 const WORKERS_MAX: usize = 256;
 
 pub(crate) struct Idents {
@@ -39,7 +40,7 @@ impl Idents {
         Idents { next, step: 1, keys }
     }
 
-    /// Restricts this worker to identifications that none of the other `workers - 1` uses.
+    /// Restricts this worker to identifications that none of the other `workers - 1` workers uses.
     pub(crate) fn share(&mut self, worker: usize, workers: usize) {
         let step = workers.clamp(1, WORKERS_MAX).next_power_of_two();
         for n in self.next.iter_mut() {
@@ -135,7 +136,7 @@ mod tests {
 
     // proves: A79-53
     #[test]
-    fn what_follows_a_super_packet_is_behind_all_that_is_cut_from_it() {
+    fn identifications_after_a_super_packet_follow_those_of_its_segments() {
         // 40 bytes of headers before 2,500 bytes of payload: five packets.
         let mut bytes = [0; 48 + 2500];
         bytes[..8].copy_from_slice(&[0x60, 0, 0, 0, (2508u16 >> 8) as u8, 2508u16 as u8, 17, 64]);

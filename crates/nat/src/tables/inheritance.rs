@@ -3,12 +3,12 @@
 //!
 //! ```text
 //!   by_subscriber[hash]      the newest record of such a subscriber    \
-//!   at_outside[hash]         the newest record near such a public port  |  a part of what was left has its own;
-//!   links[record]            the next older one of either list         /   in them it counts its records from 1 on
+//!   at_outside[hash]         the newest record near such a public port  |  each part has its own lists;
+//!   links[record]            the next older one of either list         /   they count its records from 1 on
 //! ```
-//! One walk over the records builds the lists, in some ten nanoseconds per record. Packets wait for nothing
-//! else. Threads walk over the parts in parallel. A record that is restored, or cannot be, is cleared in place,
-//! so that the next process does not find it again.
+//! One walk over the records builds the lists, in about ten nanoseconds per record. Packets wait for nothing
+//! else. Threads walk over the parts in parallel. A record that is restored, or cannot be, is cleared in
+//! place, so that the next process does not find it again.
 
 use super::kept::{Kept, Numbers, Saved};
 use crate::base::time::Instant;
@@ -23,7 +23,7 @@ use gatun_mem::{HugeVec, OutOfMemory, prefetch_read};
 
 use crate::tables::not_restored::NotRestored;
 
-/// Record: the number of its part, and its own number there.
+/// Identity of a record: the number of its part, and its own number there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct InheritedId {
     part: u32,
@@ -41,7 +41,7 @@ const SHARE: usize = 8;
 /// Number of consecutive ports in one list, as a power of 2.
 const NEAR: u32 = 6;
 
-/// What one process left, or a part of it, and what its numbers are now.
+/// Sessions of a previous process, or part of them, with a mapping of its numbers to the current ones.
 #[derive(Clone)]
 pub struct Legacy {
     /// Its records.
@@ -93,7 +93,8 @@ impl core::ops::AddAssign for Progress {
     }
 }
 
-/// Finder of an engine's sessions among those left. Threads can search several parts at a time.
+/// Finder of an engine's sessions among those of previous processes. Threads can search several parts at a
+/// time.
 #[derive(Clone, Copy)]
 pub struct Finder<'a> {
     /// Indexed by instance: length of a subscriber's inside network.
@@ -101,7 +102,7 @@ pub struct Finder<'a> {
     pub(crate) hasher: &'a Hasher64,
 }
 
-/// Part of the sessions left, with the engine's sessions in lists.
+/// Part of the sessions of a previous process, with the engine's sessions in lists.
 pub struct Found {
     legacy: Legacy,
     by_subscriber: HugeVec<u32>,
@@ -122,7 +123,7 @@ pub(crate) struct Inheritance {
 }
 
 impl Finder<'_> {
-    /// The subscriber of an instance's inside address.
+    /// Returns the subscriber of an instance's inside address.
     fn subscriber(&self, instance: u8, inside: Ipv6Addr) -> Option<SubscriberKey> {
         let len = self.subscriber_lens.get(usize::from(instance))?;
         Some(SubscriberKey::of(instance, inside, *len))
@@ -132,7 +133,7 @@ impl Finder<'_> {
     ///
     /// # Errors
     ///
-    /// If there is no memory for the lists, or there are more records than numbers.
+    /// Returns an error if there is no memory for the lists, or if there are more records than numbers.
     pub fn find(self, legacy: Legacy, mine: &Mine<'_>) -> Result<Found, OutOfMemory> {
         let records = legacy.kept.len();
         if records >= LAST as usize {
@@ -197,7 +198,7 @@ impl Found {
         self.left += 1;
     }
 
-    /// The records of the list that begins with `at` and still wait: others have been cleared.
+    /// Iterates over the waiting records of the list that begins with `at`, and skips cleared ones.
     fn along(&self, at: u32, list: usize) -> impl Iterator<Item = (u32, Session)> {
         let mut at = at;
         core::iter::from_fn(move || {
@@ -268,8 +269,8 @@ impl Inheritance {
         })
     }
 
-    /// Finds the next records in the order of their numbers, until it has some or has looked at `budget`
-    /// records. Returns whether these were the last.
+    /// Finds the next records in the order of their numbers, until it has `some` or has looked at `budget`
+    /// records. Returns whether these were the last ones.
     pub(crate) fn walk(&mut self, budget: usize, some: usize, found: &mut Vec<InheritedId>) -> bool {
         for _ in 0..budget {
             let Some(part) = self.parts.get(self.walked.part as usize) else { return true };
@@ -294,7 +295,7 @@ impl Inheritance {
     ///
     /// # Errors
     ///
-    /// If the session no longer waits, or its prefix no longer exists.
+    /// Returns an error if the session no longer waits, or if its prefix no longer exists.
     pub(crate) fn session(&self, id: InheritedId, now: Instant) -> Result<Saved, NotRestored> {
         let part = self.parts.get(id.part as usize).ok_or(NotRestored::There)?;
         let record = part.waiting(id.number).ok_or(NotRestored::There)?;

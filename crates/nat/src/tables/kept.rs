@@ -1,12 +1,12 @@
-//! Sessions that outlive their process: the table of records lies in a file in memory, which the next process reads.
+//! Persisted sessions: the table of records is in a file in memory, which the next process reads.
 //!
 //! ```text
 //!   file    header (a page) .. records from 2 MB on, as the engine has them
 //! ```
-//! Only the records are kept. [`Nat::restore`](crate::Nat::restore) rebuilds everything else (indexes, ports in
-//! use, blocks, subscribers) from them. So Gatun does not trust incomplete work of a killed process: the check
-//! of each record tells if it was written completely. A restart loses only harmless state: ports held down,
-//! blocks without a session, what is known of paths, held SYNs and fragments.
+//! Only the records are persisted. [`Nat::restore`](crate::Nat::restore) rebuilds everything else (indexes,
+//! ports in use, blocks, subscribers) from them. So Gatun does not trust incomplete work of a killed process:
+//! the check of each record tells if it was written completely. A restart loses only harmless state: ports
+//! held down, blocks without a session, learnt path MTUs, held SYNs and fragments.
 //!
 //! An engine that inherits sessions ([`Nat::inherit`](crate::Nat::inherit)) translates at once. Gatun restores
 //! a session when the first packet asks for it (`path/restore`), and the others between bursts.
@@ -26,13 +26,14 @@ use gatun_wire::checksum::Delta;
 
 pub use crate::tables::session::{Offload, Ownership};
 
-/// The form of the header and of a record: raised with any change of a record. The one before can be read, too.
+/// Layout of the header and of a record. Any change of a record raises it. The previous layout can still be
+/// read.
 pub const LAYOUT: u32 = 2;
-/// The oldest form that can be read: flags that were bytes of their own (decision 0037).
+/// Oldest layout that can be read. Its flags are bytes of their own (decision 0037).
 pub const LAYOUT_READ_MIN: u32 = 1;
 
 const MAGIC: u64 = u64::from_be_bytes(*b"gatunses");
-/// Offset of the records in a file, bytes: at a huge page.
+/// Offset of the records in a file, bytes: the start of a huge page.
 pub const RECORDS_AT: u64 = 2 << 20;
 
 #[derive(Clone, Copy, zerocopy::FromBytes)]
@@ -42,7 +43,7 @@ struct Header {
     layout: u32,
     record_bytes: u32,
     records: u64,
-    /// Engine's time zero on a clock that goes on from process to process, ms.
+    /// Engine's time zero on a clock that continues across processes, ms.
     zero_ms: u64,
 }
 
@@ -57,19 +58,21 @@ impl Keep {
         RECORDS_AT + record_room(plan) as u64 * size_of::<Session>() as u64
     }
 
-    /// Number of such an engine's sessions that fit into a file of this many bytes.
+    /// Number of sessions of such an engine that fit into a file of this many bytes.
     pub fn sessions_in(plan: &Plan, bytes: u64) -> u32 {
         let records = bytes.saturating_sub(RECORDS_AT) / size_of::<Session>() as u64;
         let beside = (record_room(plan) as u64).saturating_sub(plan.limits.sessions_max.into());
-        // A quarter of the sessions is kept for static bindings at most (`record_room`), which `beside` is no less than.
+        // `record_room` reserves at most a quarter of the sessions for static bindings, and `beside` is no
+        // less than that.
         u32::try_from(records.saturating_sub(beside)).unwrap_or(u32::MAX)
     }
 
-    /// Makes `file`, which is [`Keep::bytes`] long and all zeroes, the place of an engine's sessions, and locks it.
-    /// `zero_ms` is the engine's time zero by a clock that goes on when the process has ended.
+    /// Makes `file` the place of an engine's sessions, and locks it. The file must be [`Keep::bytes`] long
+    /// and all zeroes. `zero_ms` is the engine's time zero on a clock that continues after the process has
+    /// ended.
     ///
     /// # Errors
-    /// Where the file is too short or another engine's, or there is no address space.
+    /// Returns an error if the file is too short, if another engine uses it, or if there is no address space.
     pub fn new(file: BorrowedFd<'_>, plan: &Plan, zero_ms: u64) -> Result<Keep, NotMapped> {
         let len = record_room(plan);
         Header::new(len, zero_ms).write(file)?;
@@ -86,7 +89,7 @@ pub fn bytes_of(sessions: usize) -> u64 {
 /// them long and all zeroes.
 ///
 /// # Errors
-/// As [`Keep::new`].
+/// Same as [`Keep::new`].
 pub fn write(file: BorrowedFd<'_>, sessions: &[Saved], clock_ms: u64) -> Result<(), NotMapped> {
     let len = sessions.len() + 1;
     Header::new(len, clock_ms).write(file)?;
@@ -122,7 +125,7 @@ pub enum Unreadable {
     },
     /// The file is shorter than its header says.
     Short,
-    /// An engine has it.
+    /// An engine uses the file.
     InUse,
 }
 
@@ -142,18 +145,18 @@ impl fmt::Display for Unreadable {
     }
 }
 
-/// Records of another process, or a part of them. Clones share the records: a session that one of them has cleared is in
-/// none.
+/// Records of another process, or a part of them. Clones share the records: if one of them clears a session,
+/// the others lose it too.
 #[derive(Clone)]
 pub struct Kept {
     records: Arc<SharedRecords<Session>>,
     /// Number of the part's first record.
     first: usize,
-    /// Number of records that were ever written: records are used from the first on.
+    /// Number of records that were ever written. Records are used from the first one on.
     used: usize,
-    /// The form of the records.
+    /// Layout of the records.
     layout: u32,
-    /// The clock's reading now, as the other engine would have had it.
+    /// Current time on the clock of the other engine.
     now: Instant,
 }
 
@@ -207,7 +210,8 @@ pub struct Saved {
 }
 
 impl Kept {
-    /// Reads a file; `clock_ms` is the reading of the clock that its [`Keep`] was made with. Nothing is written to it.
+    /// Reads a file without writing to it. `clock_ms` is the reading of the clock that its [`Keep`] was made
+    /// with.
     ///
     /// # Errors
     /// Returns the reason if the file cannot be read.
@@ -228,7 +232,7 @@ impl Kept {
         Ok(firsts.map(|first| Kept { first, used: each.min(all.used - first), ..all.clone() }).collect())
     }
 
-    /// Reads the header, and has the records from `records`, which is told their number.
+    /// Reads the header, and gets the records from `records`, which is called with their number.
     fn opened(
         file: BorrowedFd<'_>,
         clock_ms: u64,
@@ -253,12 +257,12 @@ impl Kept {
         Ok(Kept { records: Arc::new(records), first: 0, used, layout: header.layout, now })
     }
 
-    /// Records that there may be sessions in.
+    /// Number of records that can contain sessions.
     pub(crate) fn len(&self) -> usize {
         self.used
     }
 
-    /// The session of the record of that number, from 0 to [`len`](Self::len).
+    /// Returns the session in the record of that number, from 0 to [`len`](Self::len).
     #[inline]
     pub(crate) fn session(&self, number: usize) -> Option<Session> {
         let number = Some(number).filter(|&number| number < self.used)?;
@@ -270,7 +274,7 @@ impl Kept {
         self.now
     }
 
-    /// Makes a record nobody's; says whether it was a session until then.
+    /// Clears a record. Returns whether it was a session until then.
     pub(crate) fn clear(&self, number: usize) -> bool {
         let is_session = self.session(number).is_some();
         is_session
@@ -285,7 +289,7 @@ impl Kept {
 }
 
 impl Saved {
-    /// Makes the record for an engine with time zero.
+    /// Makes the record for an engine whose time begins at zero.
     fn record(&self) -> Session {
         let mut record = self.record_of(self.instance, Instant(0));
         record.set_pool6(self.pool6, Delta::default());

@@ -2,10 +2,10 @@
 
 use core::ops::AddAssign;
 
-/// Things that have begun, and how many of them have ended.
+/// Number of sessions or bindings that have begun, and number of them that have ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Lived {
-    /// Since the engine was built.
+    /// Number begun since the engine was built.
     pub begun: u64,
     /// Number of these that have ended.
     pub ended: u64,
@@ -25,12 +25,13 @@ impl AddAssign for Lived {
     }
 }
 
-/// Sessions and bindings of an instance, by transport in the order of [`Transport`](crate::base::plan::Transport).
+/// Counts of an instance's sessions and bindings, by transport in the order of
+/// [`Transport`](crate::base::plan::Transport).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Lives {
     /// Sessions.
     pub sessions: [Lived; 3],
-    /// Bindings, those of the configuration too.
+    /// Bindings, including static ones of the configuration.
     pub bindings: [Lived; 3],
 }
 

@@ -9,9 +9,9 @@ pub enum NotRestored {
     NotServed,
     /// Its public address or port is no longer in its pool, or belongs to another subscriber.
     NotInPool,
-    /// The session exists already.
+    /// The session already exists.
     There,
-    /// Its inside end has another public one, or another subscriber shares its port.
+    /// Its inside end has another public end, or another subscriber shares its port.
     Taken,
     /// A table is full.
     Full,
@@ -43,12 +43,12 @@ impl NotRestored {
     /// Text that continues after a number of sessions.
     pub fn help(self) -> &'static str {
         match self {
-            NotRestored::Over => "whose time was up",
-            NotRestored::NotServed => "of instances, hosts or prefixes that are served no longer",
-            NotRestored::NotInPool => "whose public address or port is not their pool's any more",
-            NotRestored::There => "that were there already",
-            NotRestored::Taken => "whose inside port has another public one by now",
-            NotRestored::Full => "for which a table has no room",
+            NotRestored::Over => "that had expired",
+            NotRestored::NotServed => "of instances, hosts or prefixes that are no longer served",
+            NotRestored::NotInPool => "whose public address or port is no longer in its pool",
+            NotRestored::There => "that existed already",
+            NotRestored::Taken => "whose inside port now has another public port",
+            NotRestored::Full => "for which a table is full",
         }
     }
 }

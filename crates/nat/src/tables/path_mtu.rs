@@ -1,17 +1,19 @@
 //! Paths to IPv4 hosts with an MTU below the minimum that IPv6 hosts accept.
 //!
-//! No IPv6 host sends less than 1280 bytes because of a Packet Too Big (RFC 8200 5). Where a router on the IPv4 side
-//! has said that a path carries less than that makes, 1260 bytes, its remote host is remembered here for some time:
-//! packets to it that leave without DF are cut to what the path carries, and the segments that a SYN announces,
-//! either way, are lowered to it, so that later connections need no cutting.
+//! No IPv6 host sends packets of less than 1280 bytes because of a Packet Too Big (RFC 8200 5). Such packets
+//! have 1260 bytes as IPv4. If a router on the IPv4 side reports a smaller path MTU, Gatun remembers the
+//! remote host for some time. It fragments packets to that host that leave without DF to the path MTU. It
+//! also lowers the segment size that a SYN announces, in either direction, so that later connections need no
+//! fragmentation.
 //!
 //! ```text
-//!   Fragmentation Needed, MTU 905  ->  learn(remote, 905), once the message was translated: it is about a packet
-//!                                      of a session, or of a mapped host
+//!   Fragmentation Needed, MTU 905  ->  learn(remote, 905) after its translation: the message is about a
+//!                                      packet of a session, or of a mapped host
 //!   1280 bytes to that remote      ->  1260 bytes as IPv4, no DF  ->  fragments of at most 905 bytes
 //! ```
-//! The table is a cache: where it is full, a host takes the place of another, which is learnt anew from the next
-//! message about it. Nobody has to be in it for packets to leave: a router on the path may cut those, too.
+//! The table is a cache: if it is full, a new host replaces another one, which is learnt again from the next
+//! message about it. A host that is not in the table still gets packets, because a router on the path may
+//! fragment them.
 
 use crate::base::time::Instant;
 use core::net::Ipv4Addr;
@@ -48,10 +50,10 @@ pub(crate) struct Paths {
 }
 
 impl Paths {
-    /// Room for `max` hosts, and no more than four times as many.
+    /// Creates a table with room for `max` hosts, and for at most four times as many.
     ///
     /// # Errors
-    /// If memory is short.
+    /// Returns an error if memory is short.
     pub(crate) fn new(max: u32, hasher: Hasher64) -> Result<Self, OutOfMemory> {
         let places = HugeVec::new(Self::places(max))?;
         Ok(Paths { places, hasher, smallest: u32::MAX, until: Instant(0) })
@@ -72,7 +74,7 @@ impl Paths {
         self.smallest == u32::MAX
     }
 
-    /// Returns whether a packet of `len` bytes as IPv4 is too large for the path to `remote`.
+    /// Returns whether a packet that has `len` bytes as IPv4 is too large for the path to `remote`.
     #[inline(always)]
     pub(crate) fn is_too_large(&mut self, now: Instant, remote: Ipv4Addr, len: u32) -> bool {
         len > self.smallest && self.of(now, remote).is_some_and(|mtu| len > u32::from(mtu))
@@ -96,7 +98,7 @@ impl Paths {
         set.iter().find(|p| p.until_ms > now.0 && p.remote == u32::from(remote)).map(|path| path.mtu)
     }
 
-    /// Learns the MTU of the path to `remote`. Returns `true` if another host had to make room.
+    /// Learns the MTU of the path to `remote`. Returns `true` if this evicted another host.
     pub(crate) fn learn(&mut self, now: Instant, remote: Ipv4Addr, mtu: u16) -> bool {
         let (remote, mtu) = (u32::from(remote), mtu.max(MTU_MIN));
         let Some(set) = self.set(remote.into()) else { return false };
@@ -116,7 +118,7 @@ impl Paths {
         self.places.get_mut(first..first + WAYS)
     }
 
-    /// The first of the places that a host may have.
+    /// Returns the first of the places that a host may have.
     fn first(&self, remote: Ipv4Addr) -> Option<usize> {
         let sets = self.places.len() / WAYS;
         let hash = self.hasher.hash4([u32::from(remote).into(), 0, 0, 0]) as usize;
@@ -146,7 +148,7 @@ mod tests {
         assert_eq!(paths.of(at(1_000), host(2)), None);
         assert!(paths.is_too_large(at(1_000), host(1), 901) && !paths.is_too_large(at(1_000), host(1), 900));
         assert_eq!(paths.of(at(1_000 + LIFETIME_MS), host(1)), None);
-        assert!(paths.is_empty(), "nothing is known any more, and nothing looked for");
+        assert!(paths.is_empty(), "no path is known, so no look-up is made");
     }
 
     #[test]
@@ -157,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_table_forgets_the_one_that_was_heard_of_longest_ago_and_says_so() {
+    fn a_full_table_evicts_the_host_with_the_oldest_message_and_counts_it() {
         let mut paths = paths(4);
         for n in 0..4 {
             assert!(!paths.learn(Instant(n.into()), host(n), 1000));
@@ -168,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn without_room_nothing_is_learnt() {
+    fn a_table_without_room_learns_nothing() {
         let mut paths = paths(0);
         assert!(!paths.learn(Instant(0), host(1), 1000));
         assert_eq!(paths.of(Instant(0), host(1)), None);

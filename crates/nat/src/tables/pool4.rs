@@ -1,8 +1,8 @@
-//! Public IPv4 addresses: their numbers, their ports, and the owners of these.
+//! Public IPv4 addresses: their numbers, their ports, and the owners of the ports.
 //!
 //! The addresses of a pool are numbered from 0 without gaps, in ascending order. The pool is dense, so an
-//! outside transport address needs no hash: `(number, port)` indexes an array of record numbers, one array a
-//! transport, whose untouched pages cost nothing:
+//! outside transport address needs no hash: `(number, port)` indexes an array of record numbers, one array
+//! per transport. Untouched pages of the arrays cost nothing:
 //!
 //! ```text
 //! bindings[transport][number << 16 | port] = record number, or 0
@@ -11,7 +11,7 @@
 //! (`ports/blocks.rs`), some of them by a formula (`ports/deterministic.rs`).
 //!
 //! Invariants: a port is given to at most one binding (RFC 4787 REQ-1, RFC 6888 REQ-8: no overloading), and
-//! only [`Pool4State::release`] takes it back.
+//! only [`Pool4State::release`] returns it.
 
 pub(crate) mod change;
 pub(crate) mod preview;
@@ -40,7 +40,7 @@ pub use crate::tables::ports::address_map::PoolError;
 pub use crate::tables::ports::deterministic::DeterministicMap;
 pub use crate::tables::ports::holdings::{BlockUsage, Holdings, PortBlock, PortRequest, Usage};
 
-/// Counters of a pool since it was made.
+/// Counters of a pool since it was created.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PoolCounters {
     /// Ports given to bindings; static ones are not counted.
@@ -55,7 +55,7 @@ pub struct PoolCounters {
     pub refused: u64,
     /// Ports given from another address than the subscriber's own.
     pub pairing_broken: u64,
-    /// Packets translated by it.
+    /// Packets translated with its addresses.
     pub traffic: Traffic,
 }
 
@@ -78,7 +78,7 @@ pub struct Grant {
     pub address_ix: u32,
     /// The port.
     pub port: u16,
-    /// New block that the port is the first of, if any.
+    /// New block whose first used port this is, if any.
     pub new_block: Option<PortBlock>,
 }
 
@@ -99,7 +99,7 @@ pub struct Pool4State {
     map_before: Arc<AddressMap>,
     /// Upper bound of the numbers of addresses.
     room: u32,
-    /// True if addresses have been removed since the pool was made.
+    /// True if addresses have been removed since the pool was created.
     had_more: bool,
     /// Numbers of drained addresses, ascending.
     drained: Vec<u32>,
@@ -114,7 +114,7 @@ impl Pool4State {
     ///
     /// # Errors
     ///
-    /// If the plan contradicts itself, or memory is short.
+    /// Returns an error if the plan contradicts itself, or memory is short.
     pub fn new(plan: &Pool4, hold: bool) -> Result<Self, PoolError> {
         let map = AddressMap::new(&plan.ranges)?;
         let room = room(map.addresses(), plan)?;
@@ -197,7 +197,7 @@ impl Pool4State {
         Ok(ports)
     }
 
-    /// Numbers of addresses lie below this.
+    /// Upper bound of the numbers of addresses.
     pub(crate) fn room(&self) -> u32 {
         self.room
     }
@@ -205,12 +205,12 @@ impl Pool4State {
     /// Number of addresses that the pool of a plan has room for.
     ///
     /// # Errors
-    /// As [`Pool4State::new`].
+    /// Same as [`Pool4State::new`].
     pub(crate) fn room_of(plan: &Pool4) -> Result<u32, PoolError> {
         room(AddressMap::new(&plan.ranges)?.addresses(), plan)
     }
 
-    /// Its packets, to be counted on.
+    /// Returns the counters of the pool's packets for further counting.
     #[inline]
     pub(crate) fn traffic_mut(&mut self) -> &mut Traffic {
         &mut self.counters.traffic
@@ -232,12 +232,12 @@ impl Pool4State {
         self.map.addresses()
     }
 
-    /// The number of the `n`th address.
+    /// Returns the number of the `n`th address.
     pub fn nth(&self, n: u32) -> u32 {
         self.map.nth(n)
     }
 
-    /// The number of an address.
+    /// Returns the number of an address.
     #[inline]
     pub fn address_ix(&self, address: Ipv4Addr) -> Option<u32> {
         self.map.address_ix(address)
@@ -292,8 +292,7 @@ impl Pool4State {
         self.allocate_beside(None, rng, now, wanted, holdings)
     }
 
-    /// Same as [`allocate`](Self::allocate), but leaves out the ports of sessions that are still to be
-    /// restored.
+    /// Same as [`allocate`](Self::allocate), but leaves out the ports of sessions that are not restored yet.
     ///
     /// # Errors
     ///
@@ -369,8 +368,8 @@ impl Pool4State {
         grant
     }
 
-    /// Marks a certain port as used, in the pool's ranges or not. Returns `false` if it is used already, or the
-    /// address is not the pool's. The block of the port is given to no subscriber.
+    /// Marks a certain port as used, even outside the pool's ranges. Returns `false` if it is used already,
+    /// or if the address is not the pool's. The block of the port is given to no subscriber.
     pub fn claim(&mut self, transport: Transport, ix: u32, port: u16) -> bool {
         if !self.map.has(ix) {
             return false;
@@ -385,7 +384,7 @@ impl Pool4State {
     ///
     /// # Errors
     ///
-    /// If the address is not the pool's, or the port is in use.
+    /// Returns an error if the address is not the pool's, or the port is in use.
     pub fn reserve(&mut self, transport: Transport, address: Ipv4Addr, port: u16) -> Result<(), NotBound> {
         let ix = self.address_ix(address).ok_or(NotBound::NotInPool)?;
         if self.claim(transport, ix, port) { Ok(()) } else { Err(NotBound::Taken) }
@@ -423,7 +422,7 @@ impl Pool4State {
         }
     }
 
-    /// Takes the block that has lingered longest from its owner. `holdings` are the owner's.
+    /// Takes the block that has lingered longest from its owner. `holdings` are those of the owner.
     pub fn end_lingering(&mut self, now: Instant, holdings: &mut Holdings) -> Option<PortBlock> {
         match &mut self.ports {
             Ports::Single(_) => None,
@@ -435,7 +434,7 @@ impl Pool4State {
         }
     }
 
-    /// Frees at most `budget` held ports or blocks whose time is over. Returns whether any still waits.
+    /// Frees at most `budget` held ports or blocks whose time is over. Returns whether any are still waiting.
     pub fn expire(&mut self, now: Instant, budget: usize) -> bool {
         match &mut self.ports {
             Ports::Single(single) => single.expire(&self.map, now, budget, bound(&self.bindings)),
@@ -525,7 +524,7 @@ impl Pool4State {
         }
     }
 
-    /// Ports of the pool.
+    /// Usage of the ports of the pool.
     pub fn usage(&self, transport: Transport) -> Usage {
         match &self.ports {
             Ports::Single(single) => *transport.of(&single.usage),
@@ -533,7 +532,7 @@ impl Pool4State {
         }
     }
 
-    /// Ports of one address.
+    /// Usage of the ports of one address.
     pub fn address_usage(&self, transport: Transport, ix: u32) -> Usage {
         match &self.ports {
             Ports::Single(single) => single.address_usage(&self.map, transport, ix),
@@ -541,7 +540,7 @@ impl Pool4State {
         }
     }
 
-    /// Port blocks of the pool; `None` if it has none.
+    /// Usage of the port blocks of the pool; `None` if it has none.
     pub fn block_usage(&self) -> Option<BlockUsage> {
         match &self.ports {
             Ports::Single(_) => None,
@@ -549,7 +548,7 @@ impl Pool4State {
         }
     }
 
-    /// Single ports that are held down.
+    /// Number of single ports that are held down.
     pub fn ports_held(&self) -> u64 {
         match &self.ports {
             Ports::Single(single) => single.held(),
@@ -565,7 +564,7 @@ impl Pool4State {
         }
     }
 
-    /// Counters since the pool was made.
+    /// Counters since the pool was created.
     pub fn counters(&self) -> &PoolCounters {
         &self.counters
     }

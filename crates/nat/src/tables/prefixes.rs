@@ -1,5 +1,5 @@
-//! Map from an IPv6 destination to its stateful instance: the translation prefixes of all instances in one
-//! list, so that a packet needs one look-up and not one per instance.
+//! Map from an IPv6 destination to its stateful instance. One list contains the translation prefixes of all
+//! instances, so that a packet needs one look-up instead of one per instance.
 
 use crate::base::plan::{self, Net6};
 use alloc::vec::Vec;
@@ -19,13 +19,13 @@ pub(crate) struct PrefixOwner {
 /// The prefixes of all instances, longest first.
 pub(crate) struct Prefixes {
     list: Vec<(Prefix64, PrefixOwner)>,
-    /// Indexed by instance: conditions on a packet beside its destination.
+    /// Indexed by instance: conditions on a packet in addition to its destination.
     rules: Vec<SourceRule>,
     /// True if some instance shares a prefix with another, or has a realm.
     ruled: bool,
 }
 
-/// Conditions of an instance beside the destination.
+/// Conditions of an instance in addition to the destination.
 struct SourceRule {
     realm: u8,
     sources: Vec<Net6>,
@@ -44,14 +44,17 @@ impl Prefixes {
         Prefixes { list, rules, ruled }
     }
 
-    /// Returns the longest prefix that contains an address, and its owner, if the destination alone decides.
+    /// Returns the longest prefix that contains an address, and its owner, by the destination alone.
     #[inline]
     pub(crate) fn of(&self, address: Ipv6Addr) -> Option<(&Prefix64, PrefixOwner)> {
         self.list.iter().find(|(prefix, _)| prefix.contains(address)).map(|(prefix, owner)| (prefix, *owner))
     }
 
-    /// Same as [`of`](Self::of), for a packet from `source` in a realm. If no instance serves the source, it
-    /// returns one for which only the source does not fit; that instance then decides on the packet.
+    /// Returns the prefix and the owner for a packet from `source` in `realm` to `address`. If the instances
+    /// have no realms and share no prefix, this is the same as [`of`](Self::of). Otherwise only instances in
+    /// `realm` count: it returns the longest prefix whose instance serves `source`. If no such instance
+    /// serves `source`, it returns the longest prefix in the realm, and that instance then refuses the
+    /// source.
     #[inline]
     pub(crate) fn of_packet(
         &self,

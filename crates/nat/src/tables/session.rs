@@ -8,11 +8,12 @@
 //!  48  outside address number (4), kind, transport, instance, pool6, state, flags, epoch (2)
 //!  60  check (4)
 //! ```
-//! Flags are, from the lowest bit on: it shares a port; its binding is static; two bits of [`Offload`]. This is layout 2 of
-//! [`crate::kept`]; in layout 1 the second flag was a byte of its own where the epoch is (decision 0037).
+//! Flags, from the lowest bit on: the session shares a port; its binding is static; two bits of [`Offload`].
+//! This is layout 2 of [`crate::kept`]. In layout 1, the second flag was a byte of its own at the place of
+//! the epoch (decision 0037).
 //! A binding (RFC 6146's BIB entry) has no record of its own: it is the ring of the sessions that share
 //! inside and outside transport addresses, linked by `next` and `prev`; see [`crate::tables::bib`]. A static
-//! binding's ring holds an [`Kind::Anchor`] that is no session.
+//! binding's ring contains a [`Kind::Anchor`], which is not a session.
 
 use crate::base::attribution::Party;
 use crate::base::plan::Transport;
@@ -37,7 +38,7 @@ pub(crate) const NONE: RecordId = 0;
 pub(crate) enum Kind {
     Free = 0,
     Session = 1,
-    /// The place of a static binding.
+    /// Anchor of a static binding.
     Anchor = 2,
 }
 
@@ -63,7 +64,7 @@ pub(crate) struct Session {
     flags: u8,
     /// [`Ownership::epoch`].
     epoch: u16,
-    /// Over who the record is of, see [`Session::is_whole`].
+    /// Checksum of the record's identity, see [`Session::is_whole`].
     check: u32,
 }
 
@@ -73,31 +74,31 @@ const SHARES_PORT: u8 = 1;
 const OF_STATIC: u8 = 2;
 const OFFLOAD_AT: u32 = 2;
 
-/// Translator of an established session's packets.
+/// Owner of the translation of an established session's packets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Offload {
     /// The engine alone.
     #[default]
     Engine = 0,
-    /// A fast path is being told, and waits for what is on its way through the engine.
+    /// The session is being offloaded to a fast path, and waits for its packets that are still in the engine.
     Pending = 1,
-    /// A fast path; the engine sees what that passes on.
+    /// A fast path; the engine sees only the packets that the fast path passes on.
     Fast = 2,
-    /// A fast path is to forget it: the port is free only once it has.
+    /// The session is being removed from a fast path. The port is free only after the removal.
     Draining = 3,
 }
 
 /// The owner of a session among engines and fast paths.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Ownership {
-    /// Generation of the ownership under which it was opened; 0 where a single engine owns all.
+    /// Generation of the ownership in which the session was opened; 0 if a single engine owns all sessions.
     pub epoch: u16,
-    /// Whether a fast path has it.
+    /// State of the offload to a fast path.
     pub offload: Offload,
 }
 
-/// Inside transport address of one instance: what a binding is found by.
+/// Inside transport address of one instance: the key of a binding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Inside {
     pub(crate) addr: Ipv6Addr,
@@ -133,10 +134,10 @@ impl Flow {
 pub(crate) type Endpoint4 = (Ipv4Addr, u16);
 
 impl Session {
-    /// The 64-bit word that its kind lies in: a record in which it is zero is free.
+    /// Index of the 64-bit word that contains the kind. If this word is zero, the record is free.
     pub(crate) const KIND_WORD: usize = core::mem::offset_of!(Session, kind) / 8;
 
-    /// What is at the number of no record.
+    /// Placeholder for a missing record.
     pub(crate) const NOBODY: Session = Session {
         inside_addr: [0; 16],
         flow: 0,
@@ -204,12 +205,12 @@ impl Session {
         self.kind == Kind::Anchor as u8
     }
 
-    /// Sets if it is one of the flows that share an outside port, and so belongs to no binding.
+    /// Sets whether it is one of the flows that share an outside port, which belong to no binding.
     pub(crate) fn set_overloaded(&mut self, overloaded: bool) {
         self.set_flag(SHARES_PORT, overloaded);
     }
 
-    /// Returns whether it is such a flow.
+    /// Returns whether it is one of the flows that share an outside port.
     #[inline]
     pub(crate) fn is_overloaded(&self) -> bool {
         self.flags & SHARES_PORT != 0
@@ -229,7 +230,7 @@ impl Session {
         self.flags = self.flags & !flag | if is_set { flag } else { 0 };
     }
 
-    /// The translator of its packets.
+    /// Owner of the translation of its packets.
     pub(crate) fn ownership(&self) -> Ownership {
         let offload = match self.flags >> OFFLOAD_AT & 3 {
             0 => Offload::Engine,
@@ -245,7 +246,7 @@ impl Session {
         self.flags = self.flags & !(3 << OFFLOAD_AT) | (ownership.offload as u8) << OFFLOAD_AT;
     }
 
-    /// A record of layout 1 as this layout has it.
+    /// Converts a record of layout 1 to the current layout.
     pub(crate) fn of_layout_1(self) -> Session {
         let [of_static, _spare] = self.epoch.to_ne_bytes();
         let shares_port = self.flags;
@@ -261,7 +262,8 @@ impl Session {
         Session { next: id, prev: id, check: self.sum(), ..*self }
     }
 
-    /// Whether what was written to the table is all there: a process may have been killed half-way.
+    /// Returns whether the record was written to the table completely. A process may have been killed
+    /// half-way.
     pub(crate) fn is_whole(&self) -> bool {
         self.check == self.sum()
     }
@@ -287,7 +289,7 @@ impl Session {
         }
     }
 
-    /// The state of a TCP session.
+    /// State of a TCP session.
     #[inline]
     pub(crate) fn tcp_state(&self) -> TcpState {
         TcpState::from_u8(self.state).unwrap_or(TcpState::Trans)
@@ -298,7 +300,7 @@ impl Session {
         self.transport() == Transport::Tcp && on_timeout(self.tcp_state()) == OnTimeout::Probe
     }
 
-    /// The counters of its packets.
+    /// Identity of the counters for its packets.
     #[inline(always)]
     pub(crate) fn party(&self) -> Party {
         Party { subscriber: self.subscriber, address_ix: self.address_ix, instance: self.instance }
@@ -351,7 +353,7 @@ impl Session {
         transport: Transport,
         owner: PrefixOwner,
     ) -> bool {
-        // One look for both ends: a slice of the rest would have its length checked again.
+        // One read covers both ends: a slice of the rest would have its length checked again.
         let source = packet.first_chunk::<{ ipv4::ADDRESSES + 4 }>().and_then(|b| b.last_chunk::<4>());
         source.is_some_and(|source| {
             let mapped = 0xffff << 32 | u128::from(u32::from_be_bytes(*source));
@@ -383,7 +385,7 @@ impl Session {
 
     #[inline]
     pub(crate) fn is_remote(&self, remote: Endpoint4) -> bool {
-        // The ports between them are the binding's.
+        // The ports between them belong to the binding.
         const REMOTE: u64 = 0xffff_ffff_0000_ffff;
         (self.flow ^ Flow::new(0, remote).0) & REMOTE == 0
     }
@@ -397,7 +399,7 @@ impl Session {
             & (self.instance == inside.instance)
     }
 
-    /// Checksum change of the addresses from inside form to outside form; its inverse goes back.
+    /// Checksum change of the addresses from inside form to outside form. Its inverse converts back.
     #[inline]
     pub(crate) fn address_delta(&self) -> Delta {
         Delta(self.address_delta)
@@ -413,7 +415,7 @@ impl Session {
         Tick(self.expires)
     }
 
-    /// Shortens the life to `end`, if that comes first.
+    /// Shortens the life to `end` if that is earlier.
     pub(crate) fn live_no_longer_than(&mut self, end: Tick) {
         if !self.expires().has_come(end) {
             self.expires = end.0;
@@ -504,7 +506,7 @@ mod tests {
                 assert!(end.has_come(Tick::at(Instant(now + u64::from(lifetime) + 64))));
                 assert!(
                     (lifetime..lifetime + 64).contains(&end.left_ms(Instant(now))),
-                    "told no longer than it is"
+                    "the reported lifetime is not longer than the real one"
                 );
                 assert_eq!(end.left_ms(Instant(now + u64::from(lifetime) + 64)), 0);
             }

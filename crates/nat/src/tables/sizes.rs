@@ -2,7 +2,7 @@
 
 use crate::base::plan::{Filtering, Plan};
 
-/// Number of static bindings that may be added while an engine runs, beside this many records.
+/// Number of static bindings that can be added while an engine runs, in addition to this many records.
 fn room_for_statics(records_max: u32) -> u32 {
     (records_max / 4).clamp(256, 65_536)
 }
@@ -15,7 +15,7 @@ pub(crate) fn records_max(plan: &Plan) -> u32 {
     sessions_max.saturating_add(statics as u32)
 }
 
-/// Number of records in a table, with record zero, and with those of static bindings added later.
+/// Number of records in a table, including record zero and those of static bindings added later.
 pub(crate) fn record_room(plan: &Plan) -> usize {
     let records_max = records_max(plan);
     let used = if plan.is_stateful() { records_max.saturating_add(room_for_statics(records_max)) } else { 0 };

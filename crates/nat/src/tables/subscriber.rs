@@ -148,7 +148,7 @@ pub struct Subscribers {
     records: HugeVec<Subscriber>,
     /// Indexed by number; touched only for subscribers with refusals.
     refusals: HugeVec<Refusals>,
-    /// By number: packets and bytes, as long as it has state.
+    /// Packets and bytes, indexed by number, for subscribers with state.
     traffic: WrappingTable<TrafficTotals>,
     by_instance: Box<[u32; 256]>,
     index: Index,
@@ -162,10 +162,10 @@ pub struct Subscribers {
 }
 
 impl Subscribers {
-    /// Room for `max` subscribers.
+    /// Creates a table with room for `max` subscribers.
     ///
     /// # Errors
-    /// If memory is short.
+    /// Returns an error if memory is short.
     pub fn new(max: u32, hasher: Hasher64) -> Result<Self, OutOfMemory> {
         let n = max.min(NONE - 1) as usize;
         Ok(Subscribers {
@@ -206,17 +206,17 @@ impl Subscribers {
         self.index.len() < self.max as usize && (next as usize) < self.records.len()
     }
 
-    /// Subscribers with a record.
+    /// Number of subscribers with a record.
     pub fn len(&self) -> usize {
         self.index.len()
     }
 
-    /// Returns whether it is empty.
+    /// Returns whether the table is empty.
     pub fn is_empty(&self) -> bool {
         self.index.is_empty()
     }
 
-    /// The number of a subscriber, if it has a record.
+    /// Returns the number of a subscriber, if it has a record.
     pub fn find(&self, key: SubscriberKey) -> Option<u32> {
         self.find_by(self.hash(key), key)
     }
@@ -226,7 +226,7 @@ impl Subscribers {
         self.index.find(hash, |id| self.is(id, key))
     }
 
-    /// Returns whether a number is this subscriber's.
+    /// Returns whether a number belongs to this subscriber.
     #[inline]
     pub(crate) fn is(&self, id: u32, key: SubscriberKey) -> bool {
         self.get(id).is_some_and(|r| r.key() == key)
@@ -277,7 +277,7 @@ impl Subscribers {
         self.records.get(id as usize).filter(|r| r.is_live())
     }
 
-    /// Returns a subscriber by its number.
+    /// Mutable version of [`get`](Self::get).
     #[inline]
     pub fn get_mut(&mut self, id: u32) -> Option<&mut Subscriber> {
         self.records.get_mut(id as usize).filter(|r| r.is_live())
@@ -289,7 +289,7 @@ impl Subscribers {
         self.fresh
     }
 
-    /// Subscribers with a record, of one instance.
+    /// Number of subscribers of one instance with a record.
     pub fn of_instance(&self, instance: u8) -> u32 {
         self.by_instance.get(usize::from(instance)).copied().unwrap_or(0)
     }
@@ -300,23 +300,25 @@ impl Subscribers {
         self.refusals.get(id as usize).filter(|_| refused).copied().unwrap_or_default()
     }
 
-    /// Mark of the subscriber that has this number now, which tells it from a later one.
+    /// Returns the mark of the subscriber that has this number now. It distinguishes the subscriber from a
+    /// later one with the same number.
     pub(crate) fn mark(&self, id: u32) -> Option<u32> {
         self.get(id).map(|record| self.hash(record.key()) as u32)
     }
 
-    /// Packets and bytes of a subscriber since it has had state.
+    /// Packets and bytes of a subscriber since its record was created.
     pub fn traffic(&self, id: u32) -> Traffic {
         self.get(id).map_or(Traffic::default(), |_| self.traffic.at(id as usize).traffic())
     }
 
-    /// As [`traffic`](Self::traffic) of a session's subscriber, to be counted on. Another number is anybody's.
+    /// Returns the counters of a session's subscriber for further counting. `id` must be the number of a
+    /// session's subscriber; any other number may return the counters of another one.
     #[inline(always)]
     pub(crate) fn traffic_mut(&mut self, id: u32) -> &mut TrafficTotals {
         self.traffic.at_mut(id as usize)
     }
 
-    /// Counts that a subscriber was refused something; `false` where the reason is no limit of its own.
+    /// Counts a refusal to a subscriber. Returns `false` if the reason is not a limit of the subscriber.
     #[cold]
     pub(crate) fn refused(&mut self, id: u32, reason: DropReason) -> bool {
         let Some(record) = self.records.get_mut(id as usize) else { return false };
@@ -332,7 +334,7 @@ impl Subscribers {
         self.index.prefetch(hash);
     }
 
-    /// The number of the subscriber that most likely has this hash.
+    /// Returns the number of the subscriber that most likely has this hash.
     #[inline]
     pub(crate) fn candidate(&self, hash: u64) -> Option<u32> {
         self.index.candidate(hash)
@@ -344,7 +346,7 @@ impl Subscribers {
         prefetch_read(&self.records, id as usize);
     }
 
-    /// Frees the record of a subscriber without sessions, ports and port blocks; returns whether it did.
+    /// Frees the record of a subscriber without sessions, ports and port blocks. Returns whether it did.
     pub fn release_if_idle(&mut self, id: u32) -> bool {
         let Some(record) = self.get(id) else { return false };
         if record.sessions > 0 || record.ports != [0; 3] || record.holdings.blocks() != [0; 3] {
@@ -385,7 +387,7 @@ mod tests {
     }
 
     fn key(n: u32) -> SubscriberKey {
-        // Neighbours differ in their lowest or highest bits, or in the instance alone.
+        // Neighbours differ only in their lowest bits, their highest bits, or the instance.
         let prefix = u128::from(n / 6) << 64 | u128::from(n / 2 % 3);
         SubscriberKey { prefix, instance: (n % 2) as u8 }
     }
@@ -401,7 +403,11 @@ mod tests {
         assert_eq!(table.find_or_insert(key(1)), Ok(id));
         assert_eq!(table.find(key(1)), Some(id));
         assert_eq!(table.get(id).unwrap().holdings.paired(), Some(0));
-        assert_ne!(table.find_or_insert(key(0)), Ok(id), "another instance's is another subscriber");
+        assert_ne!(
+            table.find_or_insert(key(0)),
+            Ok(id),
+            "the subscriber of another instance is a different one"
+        );
         table.prefetch(id);
         table.prefetch(u32::MAX);
     }
@@ -411,7 +417,7 @@ mod tests {
         let mut table = table(1000);
         let ids: Vec<u32> = (0..1000).map(|n| table.find_or_insert(key(n)).unwrap()).collect();
         assert_eq!(table.find_or_insert(key(1000)), Err(DropReason::SubscriberTableFull));
-        assert_eq!(table.find_or_insert(key(5)), Ok(ids[5]), "those who are in stay");
+        assert_eq!(table.find_or_insert(key(5)), Ok(ids[5]), "existing subscribers stay");
         table.get_mut(ids[7]).unwrap().sessions = 1;
         table.get_mut(ids[8]).unwrap().ports[2] = 1;
         assert!(!table.release_if_idle(ids[7]) && !table.release_if_idle(ids[8]));
@@ -443,7 +449,7 @@ mod tests {
     }
 
     #[test]
-    fn a_quota_is_told_of_once_in_ten_seconds() {
+    fn a_quota_event_is_made_once_in_ten_seconds() {
         let mut table = table(1);
         let id = table.find_or_insert(key(0)).unwrap();
         let s = table.get_mut(id).unwrap();
@@ -452,7 +458,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_of_nobody_are_harmless() {
+    fn unused_numbers_are_harmless() {
         let mut none = table(0);
         assert_eq!(none.find_or_insert(key(0)), Err(DropReason::SubscriberTableFull));
         assert!(none.get(0).is_none() && none.get_mut(u32::MAX).is_none() && !none.release_if_idle(u32::MAX));
@@ -461,7 +467,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn it_agrees_with_a_map(ops in prop::collection::vec((0..3u8, 0..40u32), 0..400)) {
+        fn subscribers_agree_with_a_map(ops in prop::collection::vec((0..3u8, 0..40u32), 0..400)) {
             let mut table = table(24);
             let mut model: BTreeMap<SubscriberKey, u32> = BTreeMap::new();
             for (op, n) in ops {

@@ -1,8 +1,10 @@
-//! Unsolicited SYNs from outside, or of an inside host behind a hairpin, held for six seconds (RFC 6146 3.5.2.2, RFC 5382 REQ-4).
+//! Unsolicited SYNs from outside, or from an inside host through a hairpin. They are held for six seconds
+//! (RFC 6146 3.5.2.2, RFC 5382 REQ-4).
 //!
-//! An immediate answer would reset a simultaneous open whose other SYN is still on its way. If the inside host
-//! opens to the same remote in time, the held SYN is dropped silently and its outside address is used
-//! ([`SynStore::take`]); else the sender gets an ICMP error that quotes it ([`SynStore::pop_expired`]).
+//! An immediate answer would reset a simultaneous open whose other SYN is still on its way. If the inside
+//! host opens a connection to the same remote end in time, the held SYN is dropped silently and its outside
+//! address is used ([`SynStore::take`]). Otherwise the sender gets an ICMP error that quotes it
+//! ([`SynStore::pop_expired`]).
 //!
 //! All memory is taken at construction. Entries are chained by a keyed hash of the remote address, and the
 //! chain also gives the number of SYNs per source. No source may hold more than a sixteenth of the store.
@@ -14,16 +16,17 @@ use gatun_mem::hash::Hasher64;
 use gatun_mem::{Footprint, HugeVec, OutOfMemory};
 use gatun_wire::DropReason;
 
-/// Bytes kept of a SYN: two IPv4 headers with all options take 120, an IPv6 packet without extensions 100.
+/// Number of bytes stored of a SYN: two IPv4 headers with all options take 120, an IPv6 packet without
+/// extensions 100.
 const KEPT_BYTES: usize = 192;
 
-/// Placeholder for no entry; entries are numbered from 1.
+/// Marks the absence of an entry; entries are numbered from 1.
 const NONE: u32 = 0;
 
 /// An IPv4 address and a port.
 type Endpoint = (Ipv4Addr, u16);
 
-/// SYN whose time is up.
+/// Held SYN whose time is up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StoredSyn<'a> {
     /// Its destination.
@@ -52,7 +55,7 @@ struct HeldSyn {
     /// Neighbours in order of arrival; in a free entry, `newer` is the next free one.
     older: u32,
     newer: u32,
-    /// The next one of the same hash.
+    /// The next entry with the same hash.
     chain: u32,
     bytes: [u8; KEPT_BYTES],
 }
@@ -67,9 +70,9 @@ impl HeldSyn {
     }
 }
 
-/// The store.
+/// Store of held SYNs.
 pub struct SynStore {
-    /// HeldSyn 0 is not used.
+    /// Entry 0 is not used.
     entries: HugeVec<HeldSyn>,
     /// First entries of the chains; a power of two of them.
     heads: HugeVec<u32>,
@@ -83,10 +86,10 @@ pub struct SynStore {
 }
 
 impl SynStore {
-    /// Room for `max` SYNs.
+    /// Creates a store with room for `max` SYNs.
     ///
     /// # Errors
-    /// If memory is short.
+    /// Returns an error if memory is short.
     pub fn new(max: u32, hasher: Hasher64) -> Result<Self, OutOfMemory> {
         let max = max.min(u32::MAX / 2);
         let mut entries = HugeVec::<HeldSyn>::new(max as usize + 1)?;
@@ -124,13 +127,13 @@ impl SynStore {
         from_source < self.per_source_max && self.free != NONE
     }
 
-    /// Returns whether it is empty.
+    /// Returns whether the store is empty.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
     /// Holds a SYN from `remote` to `outside` until `until`. Returns `false` if one is held already: a
-    /// retransmission changes nothing, and the first copy keeps its time.
+    /// retransmission changes nothing, and the first copy keeps its deadline.
     ///
     /// # Errors
     ///
@@ -168,8 +171,8 @@ impl SynStore {
         self.entry(self.oldest_from(remote, pick)?).map(HeldSyn::outside)
     }
 
-    /// Takes a SYN because the inside host opens to `remote`: forgets the oldest SYN from there whose outside
-    /// address and port `pick` accepts, and returns these and its length in bytes.
+    /// Takes a SYN because the inside host opens a connection to `remote`. Removes the oldest SYN from
+    /// `remote` whose outside address and port `pick` accepts. Returns these and its length in bytes.
     pub fn take(
         &mut self,
         remote: Endpoint,
@@ -183,7 +186,7 @@ impl SynStore {
     }
 
     fn oldest_from(&self, remote: Endpoint, mut pick: impl FnMut(Endpoint) -> bool) -> Option<u32> {
-        // Newest first in the chain: the last match is the oldest.
+        // The chain has the newest first, so the last match is the oldest.
         self.chain(remote.0)
             .filter(|&n| self.entry(n).is_some_and(|e| e.remote() == remote && pick(e.outside())))
             .last()
@@ -361,7 +364,7 @@ mod tests {
         }
         hold(&mut s, 90, outside(83), remote(1, 6)).unwrap();
         assert_eq!(s.take(remote(2, 5), |_| true), None);
-        assert_eq!(s.take(remote(1, 5), |to| to.1 == 83), None, "that one is from another port");
+        assert_eq!(s.take(remote(1, 5), |to| to.1 == 83), None, "the SYN is from another port");
         assert_eq!(s.take(remote(1, 5), |to| to.1 > 80), Some((outside(81), 60)));
         assert_eq!(s.take(remote(1, 5), |_| true), Some((outside(80), 60)));
         assert_eq!(s.take(remote(1, 5), |_| true), Some((outside(82), 60)));
@@ -377,7 +380,7 @@ mod tests {
             (0..500).filter(|&p| hold(s, 0, outside(p), remote(host, p)) == Ok(true)).count()
         };
         assert_eq!(held(&mut s, 0), 10);
-        assert_eq!(hold(&mut s, 0, outside(80), remote(1, 80)), Ok(true), "others still find room");
+        assert_eq!(hold(&mut s, 0, outside(80), remote(1, 80)), Ok(true), "other sources still find room");
         let more: usize = (1..100).map(|host| held(&mut s, host)).sum();
         assert_eq!(more, 149);
         assert_eq!(s.len(), 160);
@@ -404,7 +407,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn it_agrees_with_a_queue(
+        fn syn_store_agrees_with_a_queue(
             ops in prop::collection::vec((0..4u8, 0..3u32, 0..3u16, 0..3u16, 0..2_500u64), 0..300),
         ) {
             let mut s = store_of(8);

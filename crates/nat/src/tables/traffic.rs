@@ -1,10 +1,10 @@
-//! Packets and bytes of public addresses, of all pools in one table.
+//! Packets and bytes of public addresses. One table contains the addresses of all pools.
 //!
 //! ```text
 //!   traffic[first[pool] + number of the address]
 //! ```
-//! Each pool has as many places as it has room for addresses, so that its numbers stay good when it changes. A packet
-//! finds the place by its session's instance and address number alone.
+//! Each pool has as many places as it has room for addresses, so that the numbers stay valid if the pool
+//! changes. The session's instance and address number are enough to find the place.
 
 use crate::base::attribution::Party;
 use crate::base::counters::{Traffic, TrafficTotals};
@@ -12,7 +12,7 @@ use crate::tables::subscriber::Subscribers;
 use alloc::vec::Vec;
 use gatun_mem::{Footprint, OutOfMemory, WrappingTable};
 
-/// The counters of all public addresses.
+/// Counters of all public addresses.
 pub(crate) struct AddressTraffic {
     traffic: WrappingTable<TrafficTotals>,
     places: Places,
@@ -20,9 +20,9 @@ pub(crate) struct AddressTraffic {
 
 /// Place of each address's counters.
 struct Places {
-    /// By pool: the place of its first address, and its room.
+    /// Indexed by pool: the place of its first address, and its room.
     pools: Vec<(u32, u32)>,
-    /// By instance: the place of its pool's first address.
+    /// Indexed by instance: the place of the first address of its pool.
     of_instance: [u32; 256],
 }
 
@@ -49,32 +49,34 @@ fn table(rooms: &[u32]) -> Result<WrappingTable<TrafficTotals>, OutOfMemory> {
 }
 
 impl AddressTraffic {
-    /// All zero, for pools with room for so many addresses each, and instances that use them.
+    /// Creates counters of zero for pools with room for so many addresses each, and for the instances that
+    /// use them.
     ///
     /// # Errors
-    /// Where memory is short.
+    /// Returns an error if memory is short.
     pub(crate) fn new(rooms: &[u32], pool_of_instance: &[usize]) -> Result<Self, OutOfMemory> {
         Ok(AddressTraffic { traffic: table(rooms)?, places: Places::new(rooms, pool_of_instance) })
     }
 
-    /// Memory that [`AddressTraffic::new`] takes.
+    /// Memory use of [`AddressTraffic::new`].
     pub(crate) fn footprint(rooms: &[u32]) -> Footprint {
         WrappingTable::<TrafficTotals>::footprint(rooms.iter().map(|&room| room as usize).sum())
     }
 
-    /// The counters of a packet's public address.
+    /// Returns the counters of a packet's public address.
     #[inline(always)]
     pub(crate) fn of(&mut self, party: Party) -> &mut TrafficTotals {
         let first = self.places.of_instance.get(usize::from(party.instance)).copied().unwrap_or(0);
         self.traffic.at_mut(first.wrapping_add(party.address_ix) as usize)
     }
 
-    /// The counters of an address by its pool and number.
+    /// Returns the counters of an address by its pool and number.
     pub(crate) fn at(&self, pool: usize, address_ix: u32) -> Traffic {
         self.places.of(pool, address_ix).map_or(Traffic::default(), |place| self.traffic.at(place).traffic())
     }
 
-    /// An address that comes to a pool begins at zero, whoever had its number before.
+    /// Resets the counters of an address that is added to a pool. Another address may have had its number
+    /// before.
     pub(crate) fn reset(&mut self, pool: usize, address_ix: u32) {
         if let Some(place) = self.places.of(pool, address_ix) {
             *self.traffic.at_mut(place) = TrafficTotals::default();
@@ -82,7 +84,7 @@ impl AddressTraffic {
     }
 }
 
-/// The counters of a session's packets, for the fast path.
+/// Counters of a session's packets, for the fast path.
 pub(crate) struct Accounts<'a> {
     pub(super) subscribers: &'a mut Subscribers,
     pub(super) addresses: &'a mut AddressTraffic,
@@ -96,7 +98,7 @@ impl Accounts<'_> {
         self.addresses.of(of).add_outbound(bytes);
     }
 
-    /// As [`count_outbound`](Self::count_outbound), to the inside.
+    /// Same as [`count_outbound`](Self::count_outbound), for a packet to the inside.
     #[inline(always)]
     pub(crate) fn count_inbound(self, of: Party, bytes: usize) {
         self.subscribers.traffic_mut(of.subscriber).add_inbound(bytes);
@@ -104,20 +106,21 @@ impl Accounts<'_> {
     }
 }
 
-/// The table for other pools; once applied, the one before.
+/// Prepared change to other pools. After it is applied, the previous state.
 pub(crate) struct TrafficChange {
     places: Places,
-    /// `None` where all pools are where they were: then the counters stay in place.
+    /// `None` if all pools keep their places. The counters then stay in place.
     traffic: Option<WrappingTable<TrafficTotals>>,
-    /// By pool: its number before, where it was there.
+    /// Indexed by pool: its previous number, if it existed.
     before: Vec<Option<usize>>,
 }
 
 impl TrafficChange {
-    /// `count` is how many pools there were; `pools` has, for each there will be, its number before and its room.
+    /// Prepares a change. `count` is the previous number of pools. `pools` has the previous number, if any,
+    /// and the room of each new pool.
     ///
     /// # Errors
-    /// Where memory is short.
+    /// Returns an error if memory is short.
     pub(crate) fn prepare(
         count: usize,
         pools: &[(Option<usize>, u32)],
@@ -132,7 +135,7 @@ impl TrafficChange {
         })
     }
 
-    /// Puts the change in place. The counters of a pool that stays go with it.
+    /// Applies the change. A pool that stays keeps its counters.
     pub(crate) fn apply(&mut self, running: &mut AddressTraffic) {
         if let Some(new) = &mut self.traffic {
             for (before, &(to, room)) in self.before.iter().zip(&self.places.pools) {
@@ -157,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn counters_go_with_their_pool_wherever_it_comes_to_stand() {
+    fn counters_follow_their_pool_to_its_new_number() {
         let mut all = AddressTraffic::new(&[3, 5], &[1, 0]).unwrap();
         all.of(party(0, 4)).add_outbound(70);
         all.of(party(1, 2)).add_inbound(90);

@@ -8,7 +8,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 use core::net::Ipv4Addr;
 
-/// Addresses in a row that one worker has.
+/// Consecutive addresses of one worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Span {
     first: u32,
@@ -16,21 +16,22 @@ struct Span {
     worker: u16,
 }
 
-/// The public addresses of all stateful instances.
+/// Public addresses of all stateful instances, with their workers.
 #[derive(Clone, Debug)]
 pub(super) struct Addresses {
-    /// The first of all, and how far the last is from it: most addresses are no pool's, at one look.
+    /// First address of all, and the distance of the last from it: one comparison excludes most addresses.
     first: u32,
     width: u32,
-    /// In order.
+    /// In order of address.
     spans: Vec<Span>,
 }
 
 impl Addresses {
-    /// Each worker gets as many in a row of every pool as every other, but for one.
+    /// Distributes the addresses of every pool in consecutive runs. The shares of two workers differ by at
+    /// most one address.
     ///
     /// # Errors
-    /// If a pool has fewer addresses than there are workers.
+    /// Returns an error if a pool has fewer addresses than there are workers.
     pub(super) fn new(plan: &Plan, workers: usize) -> Result<Self, BuildError> {
         let mut spans = Vec::new();
         for pool in pools_in_use(plan) {
@@ -38,8 +39,8 @@ impl Addresses {
             let count: u64 = rows.iter().map(|(first, last)| u64::from(last - first) + 1).sum();
             if count < workers as u64 {
                 return Err(BuildError(format!(
-                    "pool {:?} has {count} address{} for {workers} workers, and each needs one of its own: \
-                     give it more addresses, or the port fewer queues",
+                    "pool {:?} has {count} address{} for {workers} workers, and each needs its own: \
+                     add addresses to the pool, or use fewer queues",
                     pool.name,
                     if count == 1 { "" } else { "es" },
                 )));
@@ -56,7 +57,8 @@ impl Addresses {
         Addresses { first, width, spans }
     }
 
-    /// As they were dealt out before. What is of no worker, or somebody else's too, is nobody's.
+    /// Restores an earlier distribution. Ignores entries of workers that do not exist, and entries that
+    /// overlap an earlier one.
     pub(super) fn as_dealt(dealt: &[Dealt], workers: usize) -> Self {
         let mut all: Vec<Dealt> = dealt.to_vec();
         all.retain(|(first, last, worker)| first <= last && usize::from(*worker) < workers);
@@ -71,16 +73,16 @@ impl Addresses {
         Self::of(spans)
     }
 
-    /// Their shares.
+    /// Returns the distribution.
     pub(super) fn dealt(&self) -> Vec<Dealt> {
         self.spans.iter().map(|span| (span.first.into(), span.last.into(), span.worker)).collect()
     }
 
-    /// The same for another plan. An address that stays is its worker's; new ones go to those who have the fewest of
-    /// their pool.
+    /// Distributes the addresses of another plan. An address that stays keeps its worker. New ones go to the
+    /// workers with the fewest addresses of their pool.
     ///
     /// # Errors
-    /// If a worker would have none of a pool.
+    /// Returns an error if a worker would have no address of a pool.
     pub(super) fn changed_to(&self, plan: &Plan, workers: usize) -> Result<Self, BuildError> {
         let mut spans = Vec::new();
         for pool in pools_in_use(plan) {
@@ -99,8 +101,8 @@ impl Addresses {
             let room = deal_new(&new, &counts, &mut spans);
             if let Some(worker) = counts.iter().zip(room).position(|(has, gets)| has + gets == 0) {
                 return Err(BuildError(format!(
-                    "pool {:?}: worker {worker} of {workers} would have no address of it: leave it one, add as many as \
-                     go, or restart, which deals them out anew",
+                    "pool {:?}: worker {worker} of {workers} would have no address: keep one of its \
+                     addresses, add as many addresses as you remove, or restart to redistribute them",
                     pool.name
                 )));
             }
@@ -108,7 +110,7 @@ impl Addresses {
         Ok(Self::of(spans))
     }
 
-    /// A row of addresses, cut where another worker's begin, or nobody's.
+    /// Cuts a run of addresses where the worker changes. `None` means that no worker has the part.
     fn parts(&self, (first, last): (u32, u32)) -> Vec<(u32, u32, Option<u16>)> {
         let (mut at, mut parts) = (u64::from(first), Vec::new());
         let from = self.spans.partition_point(|span| span.last < first);
@@ -127,7 +129,7 @@ impl Addresses {
         parts
     }
 
-    /// The worker that has an address; `None` where it is in no pool.
+    /// Returns the worker that has an address; `None` if it is in no pool.
     #[inline]
     pub(super) fn owner(&self, address: Ipv4Addr) -> Option<usize> {
         let a = u32::from(address);
@@ -151,7 +153,7 @@ impl Addresses {
         self.spans.splice(at..=at, parts.into_iter().flatten());
     }
 
-    /// A worker's part of a range.
+    /// Returns a worker's part of a range.
     pub(super) fn of_worker<'a>(
         &'a self,
         range: &'a PoolRange,
@@ -166,7 +168,7 @@ impl Addresses {
     }
 }
 
-/// Each pool that instances use, once.
+/// Iterates over the pools that instances use, each once.
 fn pools_in_use(plan: &Plan) -> impl Iterator<Item = &Pool4> {
     let mut pools: Vec<usize> = plan.pools_of_instances().collect();
     pools.sort_unstable();
@@ -174,11 +176,12 @@ fn pools_in_use(plan: &Plan) -> impl Iterator<Item = &Pool4> {
     pools.into_iter().filter_map(|pool| plan.pools.get(pool))
 }
 
-/// Deals out new addresses to workers who have so many, until all have alike as far as they last. How many each gets.
+/// Distributes new addresses to workers that have `counts` already, as evenly as possible. Returns the number
+/// that each worker gets.
 fn deal_new(rows: &[(u32, u32)], counts: &[u64], spans: &mut Vec<Span>) -> Vec<u64> {
     let new: u64 = rows.iter().map(|(first, last)| u64::from(last - first) + 1).sum();
     let needed = |level: u64| counts.iter().map(|&has| level.saturating_sub(has)).sum::<u64>();
-    // The most that all can have at least.
+    // The highest level that all workers can reach.
     let (mut level, mut too_high) = (0, counts.iter().max().unwrap_or(&0) + new + 1);
     while level + 1 < too_high {
         let middle = level + (too_high - level) / 2;
@@ -208,7 +211,7 @@ fn deal_new(rows: &[(u32, u32)], counts: &[u64], spans: &mut Vec<Span>) -> Vec<u
     gets
 }
 
-/// Addresses of ranges in order, each once, as rows.
+/// Returns the addresses of ranges as sorted, disjoint runs.
 fn rows(ranges: &[PoolRange]) -> Vec<(u32, u32)> {
     let mut all: Vec<(u32, u32)> =
         ranges.iter().map(|r| (u32::from(r.first), u32::from(r.last))).filter(|(a, b)| a <= b).collect();
@@ -223,7 +226,7 @@ fn rows(ranges: &[PoolRange]) -> Vec<(u32, u32)> {
     rows
 }
 
-/// Number `n` of `count` goes to worker `n * workers / count`.
+/// Distributes runs of addresses: number `n` of `count` goes to worker `n * workers / count`.
 fn deal(rows: &[(u32, u32)], count: u64, workers: u64, spans: &mut Vec<Span>) {
     let mut n = 0;
     for &(first, last) in rows {

@@ -1,17 +1,18 @@
-//! Several workers for one translator: what each of them has, and whose a packet is.
+//! Several workers for one translator: the state of each, and the worker of a packet.
 //!
-//! Workers share nothing, so that none waits for another. Each has public addresses of its own, and the
-//! subscribers that a keyed hash gives it; their ports come from its addresses alone. So whoever receives a packet
-//! can tell, by its first bytes, the one worker that has its session:
+//! Workers share nothing, so none waits for another. Each has public addresses of its own, and the
+//! subscribers that a keyed hash assigns to it. The subscribers' ports come from its addresses only. So the
+//! first bytes of a packet determine the one worker that has its session:
 //!
 //! ```text
 //!   from inside     hash(instance, subscriber prefix of the source)        -> worker
 //!   from outside    public address it is sent to                           -> worker
-//!   ICMP errors from inside: by the packet that they quote; routers send them
-//!   anything else   needs no state: whoever has it
+//!   ICMP errors from inside: by the packet that they quote, because routers send them
+//!   anything else   needs no state: any worker
 //! ```
-//! A hairpin between two workers' subscribers leaves the first as any packet to a remote host, and comes to the
-//! second as from outside. A static binding pins its subscriber to the worker of its public address.
+//! A hairpin between subscribers of two workers leaves the first worker as a packet to a remote host, and
+//! arrives at the second as a packet from outside. A static binding pins its subscriber to the worker of its
+//! public address.
 
 mod addresses;
 mod steering;
@@ -28,34 +29,35 @@ use core::net::Ipv4Addr;
 
 pub use steering::Steering;
 
-/// At most so many workers share a translator.
+/// Maximum number of workers of a translator.
 pub const WORKERS_MAX: usize = 256;
 
-/// First and last of public addresses in a row, and the number of the worker that has them.
+/// First and last of consecutive public addresses, and the number of their worker.
 pub type Dealt = (Ipv4Addr, Ipv4Addr, u16);
 
-/// A plan for each worker, and how packets find them.
+/// Plan of each worker, and the steering of packets to workers.
 pub struct Shares {
-    /// What each worker's engine is built from: the first one's by [`Nat::new`](crate::Nat::new), the others as its
-    /// [`sibling`](crate::Nat::sibling)s, with whom it shares the mappings that their plans leave out.
+    /// Plans of the workers' engines. The first engine is built by [`Nat::new`](crate::Nat::new), the others
+    /// as its [`sibling`](crate::Nat::sibling)s. These share its mappings, which their plans leave out.
     pub plans: Vec<Plan>,
     /// Steering of packets.
     pub steering: Steering,
-    /// By worker, subscribers that it had by the plan before, and that another one has now; in order.
+    /// Indexed by worker: subscribers that it had under the previous plan and that another worker has now, in
+    /// order.
     pub moved: Vec<Vec<SubscriberKey>>,
 }
 
 impl Shares {
-    /// `plan`, shared among `workers`; `seed` keys the hash of subscribers and must not be guessable.
+    /// Shares `plan` among `workers`. `seed` keys the hash of subscribers and must not be guessable.
     ///
-    /// Tables are shared out evenly, with an eighth more for each worker, as hashes do not fall evenly.
+    /// Tables are divided evenly, with an eighth more for each worker, because hashes are not exactly even.
     ///
     /// # Errors
-    /// If a pool has fewer addresses than there are workers, or is deterministic; where one subscriber's static
-    /// bindings cannot all be one worker's.
+    /// Returns an error if a pool has fewer addresses than there are workers, if a pool is deterministic, or
+    /// if the static bindings of one subscriber cannot all be on one worker.
     pub fn new(plan: &Plan, workers: usize, seed: [u64; 4]) -> Result<Shares, BuildError> {
         if !(1..=WORKERS_MAX).contains(&workers) {
-            return Err(BuildError(format!("{workers} workers: 1 to {WORKERS_MAX} can share a translator")));
+            return Err(BuildError(format!("{workers} workers: expected 1 to {WORKERS_MAX}")));
         }
         if workers > 1 {
             check_pools(plan, workers)?;
@@ -66,12 +68,12 @@ impl Shares {
         Self::of(plan, steering, Vec::new())
     }
 
-    /// As [`new`](Self::new), by the `seed` and with the addresses that as many workers had in another process: an address
-    /// that stays is its worker's, as in [`after`](Self::after), so that sessions find their workers again. Where that
-    /// cannot be, all are dealt out anew.
+    /// Same as [`new`](Self::new), with the `seed` and the addresses of as many workers of another process.
+    /// An address that stays keeps its worker, as in [`after`](Self::after), so that sessions find their
+    /// workers again. If that is impossible, all addresses are distributed again.
     ///
     /// # Errors
-    /// As [`new`](Self::new).
+    /// Same as [`new`](Self::new).
     pub fn as_before(
         plan: &Plan,
         workers: usize,
@@ -89,12 +91,13 @@ impl Shares {
         }
     }
 
-    /// `plan`, shared among workers that run by `running`. Who has a session keeps its worker, and a worker its
-    /// addresses; new ones go to those who have the fewest. Only a subscriber that static bindings bind elsewhere moves.
+    /// Shares `plan` among workers that currently run with `running`. Sessions keep their worker, and workers
+    /// keep their addresses. New addresses go to the workers with the fewest. A subscriber moves only if a
+    /// static binding pins it to another worker.
     ///
     /// # Errors
-    /// What workers that run cannot do: where one would have no address of a pool, or a subscriber's bindings would be
-    /// two workers'.
+    /// Returns the changes that need a restart: a worker would have no address of a pool, or the bindings of
+    /// a subscriber would be on two workers.
     pub fn after(running: &Steering, plan: &Plan) -> Result<Shares, Refused> {
         let restart = |error: BuildError| Refused::Restart(vec![error.0]);
         if running.workers() > 1 {
@@ -107,7 +110,7 @@ impl Shares {
 
     fn of(plan: &Plan, steering: Steering, moved: Vec<Vec<SubscriberKey>>) -> Result<Shares, BuildError> {
         let workers = steering.workers();
-        // The first engine's mappings are the others' too, and may be many.
+        // The mappings of the first engine are shared with the others, and may be many.
         let mut rest = plan.clone();
         rest.siit.iter_mut().for_each(|siit| siit.eamt = Vec::new());
         let whole = |worker| if worker == 0 { plan } else { &rest };
@@ -121,7 +124,7 @@ fn check_pools(plan: &Plan, workers: usize) -> Result<(), BuildError> {
     for pool in plan.pools_of_instances().filter_map(|pool| plan.pools.get(pool)) {
         if matches!(pool.allocation, Allocation::Deterministic(_)) {
             return Err(BuildError(format!(
-                "pool {:?}: deterministic ports belong to one worker, not {workers}: a formula chooses their addresses",
+                "pool {:?}: deterministic allocation needs a single worker, not {workers}: use one queue",
                 pool.name
             )));
         }
@@ -129,7 +132,7 @@ fn check_pools(plan: &Plan, workers: usize) -> Result<(), BuildError> {
     Ok(())
 }
 
-/// A worker's share of a plan.
+/// Returns a worker's share of a plan.
 fn share(plan: &Plan, worker: usize, workers: usize, addresses: &Addresses) -> Result<Plan, BuildError> {
     let mut own = plan.clone();
     for number in plan.pools_of_instances() {
@@ -137,8 +140,8 @@ fn share(plan: &Plan, worker: usize, workers: usize, addresses: &Addresses) -> R
         pool.ranges = whole.ranges.iter().flat_map(|range| addresses.of_worker(range, worker)).collect();
         if pool.ranges.is_empty() {
             return Err(BuildError(format!(
-                "pool {:?}: worker {worker} of {workers} has no address of it: static bindings pin all of its \
-                 addresses to others",
+                "pool {:?}: worker {worker} of {workers} has no address: static bindings pin all \
+                 addresses to other workers",
                 pool.name
             )));
         }

@@ -14,14 +14,14 @@ use alloc::vec::Vec;
 use core::net::{Ipv4Addr, Ipv6Addr};
 use gatun_mem::hash::Hasher64;
 
-/// Subscribers that are a certain worker's.
+/// Subscribers that belong to a certain worker.
 pub(super) type Pins = BTreeMap<SubscriberKey, u16>;
 
-/// Finds the worker of a packet. All workers have the same one.
+/// Steering of packets to workers. All workers have the same one.
 pub struct Steering {
     workers: u32,
     addresses: Addresses,
-    /// The instances of the whole plan, without mappings: their state is the workers'.
+    /// Instances of the whole plan, without mappings. The workers have the state.
     rules: Rules,
     pins: Pins,
     hasher: Hasher64,
@@ -29,7 +29,7 @@ pub struct Steering {
 
 impl Steering {
     /// # Errors
-    /// If the plan has more instances or prefixes than numbers.
+    /// Returns an error if the plan has more instances or prefixes than numbers.
     pub(super) fn new(
         plan: &Plan,
         workers: usize,
@@ -41,8 +41,8 @@ impl Steering {
         Ok(Steering { workers: workers as u32, addresses, rules, pins, hasher: Hasher64::new(seed) })
     }
 
-    /// How packets find workers by another plan, who stay as many: subscribers are where they were, but for those that
-    /// static bindings pin.
+    /// Returns the steering for another plan with the same number of workers. Subscribers keep their workers,
+    /// except those that static bindings pin.
     ///
     /// # Errors
     /// Changes that need a restart.
@@ -53,7 +53,7 @@ impl Steering {
         Ok(Steering { hasher: self.hasher, ..Steering::new(plan, workers, addresses, pins, [0; 4])? })
     }
 
-    /// By worker, the subscribers that another one has by another plan.
+    /// Returns, by worker, the subscribers that another worker has under another plan.
     pub(super) fn moved_to(&self, new: &Steering) -> Vec<Vec<SubscriberKey>> {
         let mut moved = alloc::vec![Vec::new(); self.workers as usize];
         let both: BTreeSet<&SubscriberKey> = self.pins.keys().chain(new.pins.keys()).collect();
@@ -66,12 +66,12 @@ impl Steering {
         moved
     }
 
-    /// How public addresses are dealt out: what [`Shares::as_before`](super::Shares::as_before) goes on from.
+    /// Returns the distribution of public addresses, for [`Shares::as_before`](super::Shares::as_before).
     pub fn dealt(&self) -> Vec<Dealt> {
         self.addresses.dealt()
     }
 
-    /// Workers.
+    /// Number of workers.
     pub(super) fn workers(&self) -> usize {
         self.workers as usize
     }
@@ -80,7 +80,7 @@ impl Steering {
         &self.addresses
     }
 
-    /// The worker that has to have a packet which was received from a realm; `None` where any may.
+    /// Returns the worker that has to process a packet from a realm; `None` if any worker may.
     #[inline]
     pub fn owner(&self, packet: &[u8], realm: u8) -> Option<usize> {
         match flow::owner(&self.rules, packet, realm)? {
@@ -89,7 +89,7 @@ impl Steering {
         }
     }
 
-    /// The worker that a translated packet is for: one to a public address, on its way back in.
+    /// Returns the worker of a translated packet that is to a public address and so returns to the inside.
     #[inline]
     pub fn owner_after(&self, packet: &[u8]) -> Option<usize> {
         if packet.first()? >> 4 != 4 {
@@ -98,14 +98,14 @@ impl Steering {
         self.addresses.owner(flow::destination4(packet)?)
     }
 
-    /// The worker that can have a session of an instance's inside host behind a public address; `None` where that
-    /// address is another worker's than the host.
+    /// Returns the worker of an instance's inside host, if that worker also has the public address; `None`
+    /// otherwise.
     pub fn owner_of_session(&self, instance: u8, inside: Ipv6Addr, outside: Ipv4Addr) -> Option<usize> {
         let owner = self.of_subscriber(self.rules.subscriber(instance, inside)?);
         (self.addresses.owner(outside) == Some(owner)).then_some(owner)
     }
 
-    /// The worker of a subscriber.
+    /// Returns the worker of a subscriber.
     pub(super) fn of_subscriber(&self, subscriber: SubscriberKey) -> usize {
         if !self.pins.is_empty()
             && let Some(worker) = self.pins.get(&subscriber)
@@ -118,9 +118,9 @@ impl Steering {
     }
 }
 
-/// Pins the subscribers that have static bindings to the workers of their public addresses; an address that a second
-/// binding of a subscriber wants goes to its worker too, unless another subscriber has pinned it. One that workers run
-/// with stays where it is.
+/// Pins the subscribers with static bindings to the workers of their public addresses. If a subscriber has a
+/// second binding, its address goes to the same worker, unless another subscriber has pinned it. An address
+/// of running workers stays where it is.
 pub(super) fn pins(
     plan: &Plan,
     addresses: &mut Addresses,
@@ -141,8 +141,8 @@ pub(super) fn pins(
             match has {
                 Some(other) if other != worker => {
                     return Err(BuildError(format!(
-                        "{name:?}: static binding {}: its subscriber's other bindings and {outside}'s are two \
-                         workers': put them on one address, or give the port one queue",
+                        "{name:?}: static binding {}: the subscriber's other bindings are on another worker \
+                         than {outside}: use one public address for all of them, or one queue",
                         i + 1
                     )));
                 }

@@ -57,13 +57,13 @@ fn ip4(src: Ipv4Addr, dst: Ipv4Addr, proto: u8, payload: &[u8]) -> Vec<u8> {
 
 proptest! {
     #[test]
-    fn every_address_of_a_pool_is_one_workers_and_none_is_lost(
+    fn every_address_of_a_pool_has_exactly_one_worker(
         rows in prop::collection::vec((0u32..300, 0u32..40), 1..8), workers in 1usize..9,
     ) {
         let at = |n: u32| Ipv4Addr::from(0xc633_6400 + n);
         let ranges: Vec<PoolRange> = rows.iter().enumerate().map(|(i, &(first, more))| PoolRange {
             first: at(first), last: at(first + more),
-            // Ranges may share addresses, not ports.
+            // Ranges may share addresses, but not their ports.
             ports: (1024 + i as u16 * 100, 1123 + i as u16 * 100), transports: [true; 3],
         }).collect();
         let all: std::collections::BTreeSet<u32> = rows.iter().flat_map(|&(a, n)| a..=a + n).collect();
@@ -78,7 +78,7 @@ proptest! {
             let owner = shares.steering.owner_after(&ip4([8, 8, 8, 8].into(), at(n), 17, &[0; 8]));
             prop_assert_eq!(owner.is_some(), all.contains(&n));
             if let Some(owner) = owner { each[owner] += 1; }
-            // A worker's plan has the address with just the ports that the whole has.
+            // A worker's plan has the address with the same ports as the whole plan.
             for (worker, share) in shares.plans.iter().enumerate() {
                 let ports = |pool: &Pool4| {
                     let mut ports: Vec<_> = pool.ranges.iter()
@@ -97,7 +97,7 @@ proptest! {
 }
 
 #[test]
-fn all_packets_of_a_subscriber_are_one_workers_and_subscribers_are_spread() {
+fn all_packets_of_a_subscriber_go_to_one_worker_and_subscribers_are_spread() {
     let shares =
         Shares::new(&plan(vec![range([192, 0, 2, 0], [192, 0, 2, 7], (1024, 65_535))]), 4, [3; 4]).unwrap();
     let mut each = BTreeMap::<usize, usize>::new();
@@ -121,7 +121,7 @@ fn all_packets_of_a_subscriber_are_one_workers_and_subscribers_are_spread() {
 }
 
 #[test]
-fn an_error_from_inside_is_the_workers_that_has_the_session_it_is_about() {
+fn an_error_from_inside_goes_to_the_worker_of_the_quoted_session() {
     let shares =
         Shares::new(&plan(vec![range([192, 0, 2, 0], [192, 0, 2, 7], (1024, 65_535))]), 4, [3; 4]).unwrap();
     let steering = &shares.steering;
@@ -129,7 +129,7 @@ fn an_error_from_inside_is_the_workers_that_has_the_session_it_is_about() {
         let inside = Ipv6Addr::from(0x2001_0db8 << 96 | host << 64 | 1);
         let remote: Ipv6Addr = "64:ff9b::cb00:7107".parse().unwrap();
         let router: Ipv6Addr = "2001:db8:ffff::1".parse().unwrap();
-        // Time Exceeded about a packet to the inside host.
+        // Time Exceeded that quotes a packet to the inside host.
         let mut error = udp6(router, remote);
         error.truncate(40);
         error.extend_from_slice(&[3, 0, 0, 0, 0, 0, 0, 0]);
@@ -146,7 +146,7 @@ fn an_error_from_inside_is_the_workers_that_has_the_session_it_is_about() {
 }
 
 #[test]
-fn a_subscriber_with_static_bindings_is_the_worker_of_their_addresses() {
+fn a_subscriber_with_static_bindings_goes_to_the_worker_of_their_addresses() {
     let mut plan = plan(vec![range([192, 0, 2, 0], [192, 0, 2, 7], (1024, 65_535))]);
     let own = ["2001:db8:1::1", "2001:db8:1::2"];
     plan.nat64 = vec![nat64(vec![
@@ -172,13 +172,13 @@ fn a_subscriber_with_static_bindings_is_the_worker_of_their_addresses() {
 }
 
 #[test]
-fn what_cannot_be_shared_is_refused_with_what_to_do() {
+fn plans_that_cannot_be_shared_are_refused_with_advice() {
     let refused = |plan: &Plan, workers| Shares::new(plan, workers, [1; 4]).err().unwrap().0;
     let one = plan(vec![range([192, 0, 2, 1], [192, 0, 2, 1], (1024, 65_535))]);
     assert_eq!(
         refused(&one, 2),
-        "pool \"p\" has 1 address for 2 workers, and each needs one of its own: give it more addresses, or the \
-         port fewer queues"
+        "pool \"p\" has 1 address for 2 workers, and each needs its own: add addresses to the pool, or use \
+         fewer queues"
     );
     assert!(Shares::new(&one, 1, [1; 4]).is_ok());
     assert!(refused(&one, 0).starts_with("0 workers") && refused(&one, 257).starts_with("257 workers"));
@@ -231,12 +231,12 @@ fn hosts_of_two_realms_with_one_address_are_two_subscribers() {
     for host in 0..200u8 {
         let packet = ip4([100, 64, 0, host].into(), [8; 4].into(), 17, &[0; 8]);
         apart += u32::from(steering.owner(&packet, 0) != steering.owner(&packet, 1));
-        assert_eq!(steering.owner(&packet, 2), None, "nobody's, so anybody's");
+        assert_eq!(steering.owner(&packet, 2), None, "no owner, so any worker may process it");
         let net = 0x2001_0db8 << 96 | u128::from(host) << 64;
         let packet = udp6(net.into(), "64:ff9b::808:808".parse().unwrap());
         apart6 += u32::from(steering.owner(&packet, 0) != steering.owner(&packet, 1));
     }
-    // Three in four on average.
+    // The average is three in four.
     assert!((120..180).contains(&apart) && (120..180).contains(&apart6), "{apart} {apart6}");
 }
 
@@ -272,7 +272,7 @@ proptest! {
         }
         let counts: Vec<usize> = (0..workers).map(|w| has.values().filter(|o| **o == w).count()).collect();
         let least = *counts.iter().min().unwrap();
-        // Who got something has no more than one beyond the one with the fewest.
+        // A worker that got an address has at most one more than the worker with the fewest.
         prop_assert!(counts.iter().zip(&kept).all(|(now, kept)| now == kept || *now <= least + 1), "{:?} {:?}", kept, counts);
         for (worker, share) in changed.plans.iter().enumerate() {
             let mine: usize = share.pools[0].ranges.iter().map(|r| (u32::from(r.last) - u32::from(r.first) + 1) as usize).sum();
@@ -283,7 +283,7 @@ proptest! {
 }
 
 #[test]
-fn subscribers_stay_where_they_are_but_for_those_that_new_bindings_pin() {
+fn subscribers_keep_their_workers_unless_new_bindings_pin_them() {
     let wide = vec![range([192, 0, 2, 0], [192, 0, 2, 7], (1024, 65_535))];
     let running = Shares::new(&plan(wide.clone()), 4, [3; 4]).unwrap();
     let dst = "64:ff9b::cb00:7107".parse().unwrap();
@@ -291,7 +291,7 @@ fn subscribers_stay_where_they_are_but_for_those_that_new_bindings_pin() {
         let packet = udp6((0x2001_0db8 << 96 | host << 64 | 1).into(), dst);
         shares.steering.owner(&packet, 0).unwrap()
     };
-    // One whose worker has not 192.0.2.7.
+    // A host whose worker does not have 192.0.2.7.
     let host = (0..).find(|&host| owner(&running, host) != 3).unwrap();
     let inside = Ipv6Addr::from(0x2001_0db8 << 96 | host << 64 | 1).to_string();
     let mut bound = plan(wide.clone());
@@ -301,17 +301,17 @@ fn subscribers_stay_where_they_are_but_for_those_that_new_bindings_pin() {
     assert_eq!(changed.moved[owner(&running, host)].len(), 1);
     assert_eq!(changed.moved.iter().map(Vec::len).sum::<usize>(), 1);
     assert!((0..500).filter(|h| *h != host).all(|h| owner(&running, h) == owner(&changed, h)));
-    // And back, when the binding goes.
+    // The subscriber moves back when the binding is removed.
     let back = Shares::after(&changed.steering, &plan(wide)).unwrap();
     assert_eq!((owner(&back, host), back.moved[3].len()), (owner(&running, host), 1));
-    // At addresses of two workers that run, a subscriber cannot be.
+    // A subscriber cannot have addresses of two running workers.
     bound.nat64[0].static_bindings.push(binding(&inside, [192, 0, 2, 0], 80));
     let Err(Refused::Restart(why)) = Shares::after(&running.steering, &bound) else { panic!("accepted") };
-    assert!(why[0].contains("are two workers'"), "{why:?}");
+    assert!(why[0].contains("are on another worker"), "{why:?}");
 }
 
 #[test]
-fn another_process_deals_addresses_out_as_the_one_before_whatever_was_added_and_anew_where_that_cannot_be() {
+fn a_new_process_keeps_the_distribution_of_addresses_if_possible() {
     let old = vec![range([192, 0, 2, 8], [192, 0, 2, 15], (1024, 2000))];
     let first = Shares::new(&plan(old.clone()), 2, [3; 4]).unwrap();
     let had = owners(&first, &old);
@@ -331,16 +331,15 @@ fn another_process_deals_addresses_out_as_the_one_before_whatever_was_added_and_
     assert!(Shares::after(&first.steering, &plan(few.clone())).is_err());
     let anew = Shares::as_before(&plan(few.clone()), 2, [3; 4], &dealt).unwrap();
     assert_eq!(owners(&anew, &few).values().collect::<Vec<_>>(), [&0, &1]);
-    // What nobody has written is nobody's.
+    // Invalid entries of the distribution are ignored.
     let a = |n| Ipv4Addr::new(192, 0, 2, n);
     let wild = [(a(9), a(8), 0), (a(10), a(12), 7), (a(8), a(12), 1), (a(10), a(15), 0)];
     let has = owners(&Shares::as_before(&plan(old.clone()), 2, [3; 4], &wild).unwrap(), &old);
     assert_eq!(has.values().copied().collect::<Vec<_>>(), [1, 1, 1, 1, 1, 0, 0, 0]);
 }
 
-/// As by default, an own address is a pool's; a host whose worker is another one than that address's
-/// reaches who is bound
-/// there, and a ping is answered by whoever gets it.
+/// By default, an own address belongs to a pool. A host whose worker does not have that address reaches the
+/// binding there. Any worker answers a ping.
 #[test]
 fn a_binding_of_an_own_address_is_reached_by_other_workers_hosts() {
     use crate::Instant;
@@ -379,7 +378,7 @@ fn a_binding_of_an_own_address_is_reached_by_other_workers_hosts() {
     };
     let (verdict, arrived) = to_port(53);
     assert_eq!((verdict, &arrived[24..40]), (Verdict::Forward, &udp.inside.0.octets()[..]));
-    // Nobody has these: the pool's port, and one that is not the pool's.
+    // Nothing is bound at these: a port of the pool, and one outside the pool.
     assert_eq!(to_port(5000).0, Verdict::Drop(gatun_wire::DropReason::NoBib));
     assert_eq!(to_port(80).0, Verdict::Reply(Reply::Error(gatun_wire::DropReason::OwnUdp)));
 }

@@ -7,7 +7,7 @@ use gatun_nat::{Instant, Nat, Plan, Verdict};
 pub use gatun_testkit::packet::text::*;
 pub use gatun_testkit::packet::{Endpoints as Ends, check, endpoints as ends};
 use gatun_wire::{HEADROOM, Offload, Packet, Prefix64};
-// A unit test of the engine, which has no prelude of std, uses this too.
+// A unit test of the engine, which has no std prelude, uses this module too.
 use std::string::{String, ToString};
 use std::vec;
 use std::vec::Vec;
@@ -22,7 +22,7 @@ pub fn prefix(s: &str) -> Prefix64 {
     Prefix64::new(v6(addr), len.parse().unwrap()).unwrap()
 }
 
-/// A NAT64 instance with everything at its default behind one prefix.
+/// NAT64 instance with default values and one prefix.
 pub fn nat64(pool6: &str) -> plan::Nat64 {
     plan::Nat64 {
         name: "default".into(),
@@ -40,7 +40,7 @@ pub fn pool(first: &str, last: &str, ports: (u16, u16)) -> plan::Pool4 {
     }
 }
 
-/// One NAT64 instance behind `pool6`, one pool address 192.0.2.1 with all ports from 1.
+/// Plan with one NAT64 instance for `pool6`, and one pool address 192.0.2.1 with all ports from 1.
 pub fn plan_with(pool6: &str) -> Plan {
     Plan {
         own4: Some(v4(OWN4)),
@@ -59,18 +59,18 @@ pub fn static_binding(transport: Transport, inside: (&str, u16), outside: (&str,
 #[derive(Debug)]
 pub struct Outcome {
     pub verdict: Verdict,
-    /// The packet's buffer afterwards; meaningful where it was forwarded or replied to.
+    /// The packet's buffer afterwards; meaningful if it was forwarded or replied to.
     pub bytes: Vec<u8>,
-    /// The realm that it goes to.
+    /// The realm that it leaves for.
     pub realm: u8,
-    /// Packets that the engine made besides.
+    /// Further packets that the engine made.
     pub emitted: Vec<Vec<u8>>,
-    /// The realms that they go to.
+    /// The realms that they leave for.
     pub emitted_realms: Vec<u8>,
 }
 
 impl Outcome {
-    /// The translated packet; panics where it was not forwarded.
+    /// Returns the translated packet. Panics if it was not forwarded.
     pub fn forwarded(&self) -> &[u8] {
         assert_eq!(self.verdict, Verdict::Forward, "{self:?}");
         &self.bytes
@@ -81,9 +81,9 @@ impl Outcome {
 pub struct Bed {
     pub nat: Nat,
     pub now: Instant,
-    /// The realm that packets come from.
+    /// The realm of the packets that are sent.
     pub realm: u8,
-    /// Those that the last packets went to which the engine had made.
+    /// The realms of the packets that the engine made last.
     pub emitted_realms: Vec<u8>,
 }
 
@@ -101,8 +101,7 @@ impl Bed {
         Self::new(&plan_with(pool6))
     }
 
-    /// Sends one packet through, and checks that every packet has one fate, and that one which is dropped
-    /// keeps its bytes.
+    /// Sends one packet. Checks that it has exactly one fate, and that a dropped packet keeps its bytes.
     pub fn send(&mut self, packet: &[u8]) -> Outcome {
         let outcome = self.send_any(packet);
         if matches!(outcome.verdict, Verdict::Drop(_) | Verdict::Held | Verdict::Pass) {
@@ -111,12 +110,12 @@ impl Bed {
         outcome
     }
 
-    /// As [`Bed::send`], where bytes may be lost: what fails in the second half of a hairpin.
+    /// Same as [`Bed::send`], if bytes may be changed by a failure in the second half of a hairpin.
     pub fn send_any(&mut self, packet: &[u8]) -> Outcome {
         self.send_offloaded(packet, Offload::default())
     }
 
-    /// The same with work left for a device.
+    /// Same as [`Bed::send`], for a packet with offload work for a device.
     pub fn send_offloaded(&mut self, packet: &[u8], offload: Offload) -> Outcome {
         let mut buf = vec![0xa5u8; HEADROOM + packet.len() + 64];
         buf[HEADROOM..HEADROOM + packet.len()].copy_from_slice(packet);
@@ -161,7 +160,7 @@ impl Bed {
         all
     }
 
-    /// Lets `ms` pass, and the engine do what is due; gives what it sent meanwhile.
+    /// Advances the clock by `ms` and lets the engine expire state. Returns the packets sent meanwhile.
     pub fn pass_ms(&mut self, ms: u64) -> Vec<Vec<u8>> {
         let end = self.now.plus_ms(ms);
         let mut sent = Vec::new();
@@ -178,12 +177,12 @@ impl Bed {
     }
 }
 
-/// An IPv4 address as it stands behind a prefix.
+/// Returns an IPv4 address embedded in a prefix.
 pub fn behind(pool6: &str, address: &str) -> String {
     prefix(pool6).embed(v4(address)).to_string()
 }
 
-/// Sets TTL or hop limit, and an IPv4 header's checksum anew.
+/// Sets TTL or hop limit, and updates the checksum of an IPv4 header.
 pub fn with_hops(mut packet: Vec<u8>, hops: u8) -> Vec<u8> {
     match packet[0] >> 4 {
         6 => packet[7] = hops,
@@ -224,7 +223,7 @@ pub fn icmp_type(packet: &[u8]) -> (u8, u8) {
 }
 
 impl Bed {
-    /// Sends a packet that has to be forwarded, and gives its addresses and ports after translation.
+    /// Sends a packet that has to be forwarded, and returns its addresses and ports after translation.
     pub fn through(&mut self, packet: &[u8]) -> Ends {
         ends(self.send(packet).forwarded())
     }
@@ -235,7 +234,8 @@ impl Bed {
     }
 }
 
-/// Sessions that a change is to end, and of how many subscribers; by looks at so many records at a time.
+/// Returns the number of sessions that a change would end, and of their subscribers, counted `budget` records
+/// at a time.
 pub fn forecast(change: &Change, nat: &Nat, budget: usize) -> (u64, u64) {
     let mut forecast = Forecast::new(change);
     while !nat.forecast(&mut forecast, change, budget) {}

@@ -1,5 +1,6 @@
-//! Packets and bytes of subscribers, public addresses and pools. That pools have what instances have, and addresses what
-//! their pool has, is asserted after every packet of every test here ([`Bed::send`]).
+//! Packets and bytes of subscribers, public addresses and pools. After every packet of every test here,
+//! [`Bed::send`] checks that the counters of pools equal those of instances, and that the counters of
+//! addresses equal those of their pool.
 
 use crate::changes::change;
 use crate::common::*;
@@ -43,7 +44,8 @@ fn plan() -> Plan {
     plan
 }
 
-/// Asserts that subscribers together have the packets of their instances, where none has ended meanwhile.
+/// Checks that the counters of subscribers equal those of their instances, if no subscriber has ended
+/// meanwhile.
 fn assert_sums(bed: &Bed) {
     let (mut all, mut instances) = (Traffic::default(), Traffic::default());
     subscribers(bed).iter().for_each(|s| all += s.traffic);
@@ -56,7 +58,7 @@ fn assert_sums(bed: &Bed) {
     assert_eq!(all, of_pool(bed, 0));
     let mut forwarded = bed.nat.counters().forwarded;
     forwarded += bed.nat.counters().hairpinned;
-    assert_eq!(all.total(), forwarded, "one that is turned round is counted for both its ends");
+    assert_eq!(all.total(), forwarded, "a hairpinned packet counts for both ends");
 }
 
 #[test]
@@ -71,7 +73,7 @@ fn each_subscriber_has_its_packets_and_bytes_as_received_in_both_directions() {
     for packet in [&back6, &back4, &ack4, &back4, &out6] {
         bed.through(packet);
     }
-    // What is not forwarded is not counted.
+    // Packets that are not forwarded are not counted.
     assert_ne!(bed.send(&udp4(SERVER, 9, T, 9, b"x")).verdict, Verdict::Forward);
     assert_eq!(of(&bed, HOST6), Traffic { outbound: count(&[&out6, &out6]), inbound: count(&[&back6]) });
     assert_eq!(of(&bed, A), Traffic { outbound: count(&[&out4, &ack4]), inbound: count(&[&back4, &back4]) });
@@ -80,7 +82,7 @@ fn each_subscriber_has_its_packets_and_bytes_as_received_in_both_directions() {
 }
 
 #[test]
-fn a_packet_that_is_turned_round_is_its_senders_and_its_receivers() {
+fn a_hairpinned_packet_counts_for_sender_and_receiver() {
     let mut bed = Bed::new(&plan());
     let first = udp4(B, 2222, SERVER, 9, b"x");
     let b = bed.through(&first);
@@ -89,7 +91,7 @@ fn a_packet_that_is_turned_round_is_its_senders_and_its_receivers() {
     let six = udp6(HOST6, 1111, &behind(POOL6, &address), port, b"hello from elsewhere");
     bed.through(&four);
     let seen = bed.through(&six);
-    // An error about it goes the same way back.
+    // An error about it goes back the same way.
     let told = udp4(&seen.src.to_string(), seen.sport, B, 2222, b"hello from elsewhere");
     let error = error4(B, &seen.src.to_string(), (3, 3, 0), &told);
     assert_eq!(bed.send(&error).verdict, Verdict::Forward);
@@ -101,10 +103,10 @@ fn a_packet_that_is_turned_round_is_its_senders_and_its_receivers() {
 }
 
 #[test]
-fn fragments_and_errors_count_for_whom_they_are_about() {
+fn fragments_and_errors_count_for_the_host_of_the_datagram() {
     let mut bed = Bed::new(&plan());
     let out = pieces(&udp4(A, 4000, SERVER, 53, &[7; 200]), 77);
-    // The last one comes first, and waits.
+    // The last fragment comes first, and waits.
     for piece in out.iter().rev() {
         bed.send(piece);
     }
@@ -128,7 +130,7 @@ fn fragments_and_errors_count_for_whom_they_are_about() {
 }
 
 #[test]
-fn a_later_fragment_counts_for_no_subscriber_that_has_come_meanwhile() {
+fn a_later_fragment_does_not_count_for_a_new_subscriber() {
     let mut plan = plan();
     plan.nat44[0].timeouts.udp_ms = 500;
     let mut bed = Bed::new(&plan);
@@ -138,7 +140,7 @@ fn a_later_fragment_counts_for_no_subscriber_that_has_come_meanwhile() {
     assert!(subscribers(&bed).is_empty());
     let other = udp4(B, 4000, SERVER, 53, b"x");
     bed.through(&other);
-    assert_eq!(subscribers(&bed)[0].number, 0, "the number that the first one had");
+    assert_eq!(subscribers(&bed)[0].number, 0, "the new subscriber has the number of the first one");
     for piece in &out[1..] {
         bed.send(piece).forwarded();
     }
@@ -148,33 +150,33 @@ fn a_later_fragment_counts_for_no_subscriber_that_has_come_meanwhile() {
 }
 
 #[test]
-fn what_passes_a_static_binding_without_a_subscriber_counts_for_its_address() {
+fn packets_of_a_static_binding_without_a_subscriber_count_for_its_address() {
     let mut plan = plan();
     let inside = (v4(A).to_ipv6_mapped(), 80);
     plan.nat44[0].static_bindings =
         vec![StaticBinding { transport: Transport::Tcp, inside, outside: (v4(T), 80) }];
     plan.nat44[0].filtering = Filtering::EndpointIndependent;
     let mut bed = Bed::new(&plan);
-    // No SYN, and no session: the binding alone lets it through (RFC 6146 3.5.2.2).
+    // A packet without SYN and without a session: the binding alone admits it (RFC 6146 3.5.2.2).
     let stray = tcp4(SERVER, 4000, T, 80, "A", b"x");
     bed.send(&stray).forwarded();
     assert_eq!((subscribers(&bed).len(), at(&bed, T).inbound), (0, count(&[&stray])));
 }
 
 #[test]
-fn counters_go_on_through_a_change_and_begin_anew_with_whoever_comes() {
+fn counters_survive_a_change_and_begin_at_zero_for_new_entries() {
     let old = plan();
     let mut bed = Bed::new(&old);
     let out = udp4(A, 4000, SERVER, 53, b"x");
     let seen = bed.through(&out).src.to_string();
-    // Others have packets at all addresses.
+    // Other hosts have packets at all addresses.
     for host in 100..150 {
         bed.through(&udp4(&format!("100.64.1.{host}"), 4000, SERVER, 53, b"y"));
     }
     let leaves = if seen == "192.0.2.4" { "192.0.2.1" } else { "192.0.2.4" };
     assert!(at(&bed, leaves).outbound.packets > 0);
     let mut new = old.clone();
-    // Another pool before it, and an address less.
+    // Another pool before it, and one address less.
     match leaves {
         T => new.pools[0].ranges[0].first = v4("192.0.2.2"),
         _ => new.pools[0].ranges[0].last = v4("192.0.2.3"),
@@ -191,14 +193,14 @@ fn counters_go_on_through_a_change_and_begin_anew_with_whoever_comes() {
     assert_eq!((of_pool(&bed, 0), of_pool(&bed, 1).outbound), (Traffic::default(), after));
     let addresses = |bed: &Bed| bed.nat.address_stats(1, 0..u32::MAX).collect::<Vec<_>>();
     assert!(addresses(&bed).iter().find(|s| s.address == v4(&seen)).unwrap().traffic.outbound.packets >= 2);
-    // An address that comes takes the number of the one that went, and not its counters.
+    // A new address takes the number of the removed one, but not its counters.
     let mut other = new.clone();
     let comes = PoolRange { first: v4("192.0.2.6"), last: v4("192.0.2.6"), ..other.pools[1].ranges[0] };
     other.pools[1].ranges.push(comes);
     change(&mut bed, &new, &other);
     let new_one = addresses(&bed).into_iter().find(|s| s.address == v4("192.0.2.6")).unwrap();
     assert_eq!(new_one.traffic, Traffic::default());
-    // A subscriber whose state has ended begins anew; its pool goes on.
+    // The counters of a subscriber whose state has ended begin again. Those of its pool continue.
     bed.pass_ms(600_000);
     assert!(subscribers(&bed).is_empty());
     bed.through(&out);

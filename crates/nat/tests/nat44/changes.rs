@@ -1,4 +1,4 @@
-//! Another plan for NAT44 that runs.
+//! Changes of the plan of a running NAT44 engine.
 
 use crate::common::*;
 use crate::{A, B, SERVER, T, net, plan44};
@@ -14,11 +14,15 @@ pub(crate) fn change(bed: &mut Bed, old: &Plan, new: &Plan) {
     while bed.nat.is_settling() {
         bed.nat.expire(bed.now, 1);
     }
-    assert_eq!(sessions, bed.nat.settled().sessions, "more or less end than was said");
+    assert_eq!(
+        sessions,
+        bed.nat.settled().sessions,
+        "the number of ended sessions differs from the forecast"
+    );
 }
 
 #[test]
-fn who_is_inside_no_more_and_what_is_exempt_now_loses_its_sessions() {
+fn removed_inside_hosts_and_new_exemptions_lose_their_sessions() {
     let old = plan44();
     let mut bed = Bed::new(&old);
     let to = |inside: &str, port| udp4(inside, 4000, SERVER, port, b"x");

@@ -12,7 +12,7 @@ const APDF: Verdict = Verdict::Drop(DropReason::AddressPortDependentFilter);
 
 // proves: R47-8, R53-3, R68-7, R78-6
 #[test]
-fn each_filter_lets_in_whom_it_says() {
+fn each_filter_admits_its_remote_hosts() {
     for (filtering, same_address, stranger) in [
         (EndpointIndependent, Verdict::Forward, Verdict::Forward),
         (AddressDependent, Verdict::Forward, ADF),
@@ -27,7 +27,7 @@ fn each_filter_lets_in_whom_it_says() {
         assert_eq!(bed.send(&udp4(OTHER, 53, T, udp, b"x")).verdict, stranger, "{filtering:?}");
         assert_eq!(bed.send(&tcp4(SERVER, 81, T, tcp, "A", b"")).verdict, same_address, "{filtering:?}");
         assert_eq!(bed.send(&tcp4(OTHER, 80, T, tcp, "A", b"")).verdict, stranger, "{filtering:?}");
-        // What was contacted by UDP is a stranger by TCP.
+        // A contact by UDP does not admit TCP.
         bed.through(&udp4(A, 5000, OTHER, 80, b"x"));
         assert_eq!(bed.send(&tcp4(OTHER, 80, T, tcp, "A", b"")).verdict, stranger, "{filtering:?}");
     }
@@ -35,7 +35,7 @@ fn each_filter_lets_in_whom_it_says() {
 
 // proves: R47-8
 #[test]
-fn address_and_port_dependent_filtering_is_nat64_s_too() {
+fn nat64_has_address_and_port_dependent_filtering() {
     let mut plan = both_kinds();
     plan.nat64[0].filtering = AddressAndPortDependent;
     let mut bed = Bed::new(&plan);
@@ -74,7 +74,7 @@ fn an_outbound_syn_drops_the_held_one_silently_and_gets_its_port() {
     bed.through(&tcp4(A, 5000, OTHER, 4000, "SA", b""));
     assert_eq!(bed.pass_ms(20_000), Vec::<Vec<u8>>::new());
     assert_eq!(bed.nat.counters().icmp_errors_sent, 0);
-    // It is established: two hours later it still is.
+    // The connection is established: it still exists two hours later.
     bed.pass_ms(7_200_000);
     bed.through(&tcp4(OTHER, 4000, T, port, "PA", b"data"));
 }
@@ -90,7 +90,7 @@ fn a_policy_without_connections_from_outside_is_silent() {
     for syn in [
         tcp4(OTHER, 4000, T, port, "S", b""),
         tcp4(OTHER, 4000, T, port ^ 1, "S", b""),
-        // In pieces, and of an inside host.
+        // A fragment, and a SYN of an inside host.
         with_flags4(tcp4(OTHER, 4000, T, port, "S", b"data"), 0x2000),
         tcp4(B, 4000, T, port, "S", b""),
     ] {
@@ -114,11 +114,11 @@ fn a_static_binding_lets_connections_in_from_outside() {
     let answer = bed.send(&tcp4(A, 80, OTHER, 4000, "SA", b""));
     assert_eq!(answer.forwarded(), with_hops(tcp4(T, 8080, OTHER, 4000, "SA", b""), 63));
     let again = bed.send(&tcp4(A, 80, OTHER, 4001, "A", b""));
-    assert_eq!(again.forwarded(), with_hops(tcp4(T, 8080, OTHER, 4001, "A", b""), 63), "by the binding");
+    assert_eq!(again.forwarded(), with_hops(tcp4(T, 8080, OTHER, 4001, "A", b""), 63), "through the binding");
 }
 
 #[test]
-fn what_opens_nothing_needs_a_binding() {
+fn packets_that_open_nothing_need_a_binding() {
     let mut bed = Bed::new(&plan44());
     let out = bed.send(&tcp4(A, 5000, SERVER, 80, "A", b""));
     assert_eq!(out.verdict, Verdict::Drop(DropReason::NonSynClosed));

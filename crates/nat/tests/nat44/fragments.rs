@@ -6,7 +6,7 @@ use gatun_nat::Verdict;
 use gatun_nat::plan::{Exemption, Transport};
 use gatun_wire::DropReason;
 
-/// A packet in three pieces, first to last.
+/// Cuts a packet into three fragments, first to last.
 pub(crate) fn pieces(packet: &[u8], id: u16) -> Vec<Vec<u8>> {
     let (header, payload) = packet.split_at(20);
     let cuts = [0, 40, 88, payload.len()];
@@ -22,7 +22,7 @@ pub(crate) fn pieces(packet: &[u8], id: u16) -> Vec<Vec<u8>> {
         .collect()
 }
 
-/// What left, in whatever order, put together; all pieces have one identification.
+/// Reassembles the packets that left, in any order. All fragments must have the same identification.
 fn together(mut out: Vec<Vec<u8>>) -> (Vec<u8>, [u8; 2]) {
     out.sort_by_key(|p| u16::from_be_bytes([p[6], p[7]]) & 0x1fff);
     let id = [out[0][4], out[0][5]];
@@ -188,9 +188,10 @@ fn a_flood_of_pieces_from_one_host_costs_that_host_alone() {
     assert_eq!(bed.nat.counters().held, 0);
 }
 
-/// RFC 7915 4.5: a datagram in pieces without checksum becomes no IPv6 one here, so the others would go in vain.
+/// RFC 7915 4.5: a fragmented datagram without checksum cannot become IPv6, so its other fragments would be
+/// useless.
 #[test]
-fn where_the_second_half_of_a_hairpin_drops_the_first_piece_the_others_are_dropped_too() {
+fn a_hairpin_that_drops_the_first_fragment_drops_the_others() {
     for order in [[0, 1, 2], [2, 1, 0]] {
         let mut bed = Bed::new(&crate::both_kinds());
         let port = bed.through(&udp6(CLIENT, 2222, &behind(crate::POOL6, SERVER), 53, b"x")).sport;
@@ -209,7 +210,7 @@ fn where_the_second_half_of_a_hairpin_drops_the_first_piece_the_others_are_dropp
 
 // proves: R78-11
 #[test]
-fn what_follows_a_super_packet_between_its_addresses_has_no_identification_of_it() {
+fn a_packet_after_a_super_packet_between_its_addresses_has_a_new_identification() {
     use gatun_wire::{Checksum, Offload, Segmentation};
     let mut bed = Bed::new(&plan44());
     let udp = |sport, payload: &[u8]| with_flags4(udp4(A, sport, SERVER, 7777, payload), 0);

@@ -23,8 +23,8 @@ fn inside_hosts_meet_at_their_public_addresses_and_see_nothing_else_of_each_othe
     assert_eq!(out.forwarded(), with_hops(tcp4(T, a, B, 80, "S", b""), 62));
     let back = bed.send(&tcp4(B, 80, T, a, "SA", b""));
     assert_eq!(back.forwarded(), with_hops(tcp4(T, b, A, 1111, "SA", b""), 62));
-    // Echo messages have one identifier, their sender's: RFC 5508 REQ-7 wants them turned round where ports
-    // are not translated.
+    // Echo messages have one identifier, that of their sender: RFC 5508 REQ-7 requires hairpins of them only
+    // without port translation.
     assert_eq!(bed.nat.counters().hairpinned.packets, 4);
 }
 
@@ -71,7 +71,7 @@ fn a_hairpin_needs_two_hops() {
     bed.through(&with_hops(udp4(A, 1111, T, b, b"x"), 3));
 }
 
-/// Both kinds, of one pool or of two.
+/// Plans with both kinds of instances, on one pool or on two.
 fn plans() -> [Plan; 2] {
     let shared = both_kinds();
     let mut apart = both_kinds();
@@ -87,7 +87,7 @@ fn hosts_of_both_kinds_share_addresses_and_meet_there() {
         let mut bed = Bed::new(&plan);
         let six = bed.through(&udp6(CLIENT, 6666, &behind(POOL6, SERVER), 9, b"x"));
         let four = bed.through(&udp4(A, 4444, SERVER, 9, b"x"));
-        // Each gets its own answers, by the binding that is there.
+        // Each host gets its own answers, by its binding.
         let (t6, t4) = (six.src.to_string(), four.src.to_string());
         let e = bed.through(&udp4(SERVER, 9, &t6, six.sport, b"x"));
         assert_eq!((e.dst, e.dport), (v6(CLIENT).into(), 6666));
@@ -109,7 +109,7 @@ fn hosts_of_both_kinds_share_addresses_and_meet_there() {
     }
 }
 
-/// A TCP segment of an inside host to a public port, in the host's family.
+/// Makes a TCP segment of an inside host to a public port, in the host's family.
 fn syn_to(host: &str, port: u16, to4: &str, to_port: u16, flags: &str) -> Vec<u8> {
     match host.contains(':') {
         true => tcp6(host, port, &behind(POOL6, to4), to_port, flags, b""),
@@ -127,7 +127,7 @@ fn hosts_of_one_kind_or_both_punch_holes_through_strict_filters() {
                 plan.nat64[0].filtering = filtering;
                 plan.icmp.suppressed.clear();
                 let mut bed = Bed::new(&plan);
-                // Each learns its public address from a server, and they tell each other.
+                // Each host learns its public address from a server and sends it to the other host.
                 let one = bed.through(&syn_to(first, 1111, SERVER, 9, "S"));
                 let two = bed.through(&syn_to(second, 2222, SERVER, 9, "S"));
                 let (t1, t2) = (one.src.to_string(), two.src.to_string());
@@ -209,14 +209,15 @@ fn a_hairpin_heeds_the_mtu_of_its_receivers_link() {
     let mut bed = Bed::new(&plan);
     let six = bed.through(&udp6(CLIENT, 2222, &behind(POOL6, SERVER), 9, b"x")).sport;
     let four = bed.through(&udp4(B, 2222, SERVER, 9, b"x")).sport;
-    // From a private IPv4 host to an IPv6 one: 20 bytes more there. With DF the sender is told.
+    // From a private IPv4 host to an IPv6 host, where the packet is 20 bytes larger. With DF, the sender gets
+    // an error.
     let fits = with_flags4(udp4(A, 1111, T, six, &[7; 1352]), 0x4000);
     assert_eq!(bed.send(&fits).forwarded().len(), 1400);
     let too_big = with_flags4(udp4(A, 1111, T, six, &[7; 1353]), 0x4000);
     let told = bed.send(&too_big);
     assert_eq!(told.verdict, Verdict::Reply(gatun_nat::Reply::Error(DropReason::TooBig4)));
     assert_eq!((icmp_type(&told.bytes), &told.bytes[26..28]), ((3, 4), &1380u16.to_be_bytes()[..]));
-    // Without, it is cut.
+    // Without DF, the packet is fragmented.
     let cut = bed.send(&with_flags4(too_big, 0));
     assert_eq!((cut.verdict, cut.emitted.len()), (Verdict::Forward, 1));
     assert!(cut.bytes.len() <= 1280 && cut.emitted[0].len() <= 1280);
@@ -228,7 +229,7 @@ fn a_hairpin_heeds_the_mtu_of_its_receivers_link() {
     assert_eq!(bed.send(&udp6(other, 1111, &behind(POOL6, T), four, &[7; 1472])).forwarded().len(), 1500);
     let told = bed.send(&udp6(other, 1111, &behind(POOL6, T), four, &[7; 1473]));
     assert_eq!((icmp_type(&told.bytes), &told.bytes[44..48]), ((2, 0), &1520u32.to_be_bytes()[..]));
-    // A wrong size is said of that packet alone.
+    // The error has no MTU for a packet that is dropped for another reason.
     let ended = bed.send(&with_hops(udp4(A, 1111, T, six, b"x"), 1)).bytes;
     assert_eq!((icmp_type(&ended), &ended[24..28]), ((11, 0), &[0; 4][..]));
 }

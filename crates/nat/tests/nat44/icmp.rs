@@ -5,7 +5,7 @@ use crate::{A, B, OTHER, ROUTER, SERVER, T, plan44};
 use gatun_nat::Verdict;
 use gatun_wire::DropReason;
 
-/// A packet of each protocol from A, and how it leaves.
+/// Packets of each protocol from A, as sent and as translated.
 fn left(bed: &mut Bed) -> Vec<(Vec<u8>, Vec<u8>)> {
     let sent = [
         udp4(A, 5000, SERVER, 53, b"question"),
@@ -32,7 +32,7 @@ fn an_error_from_any_router_reaches_the_host_whose_packet_it_is_about() {
 
 // proves: R55-4, R47-13
 #[test]
-fn a_router_with_an_inside_address_may_tell_of_a_packet_that_has_left() {
+fn a_router_with_an_inside_address_may_report_a_packet_that_has_left() {
     let mut bed = Bed::new(&plan44());
     for (sent, out) in left(&mut bed) {
         let got = bed.send(&error4("100.64.0.1", T, (3, 4, 1400), &out));
@@ -43,7 +43,7 @@ fn a_router_with_an_inside_address_may_tell_of_a_packet_that_has_left() {
 
 // proves: R55-4
 #[test]
-fn an_error_about_nobody_s_packet_is_dropped() {
+fn an_error_about_an_unknown_packet_is_dropped() {
     let mut bed = Bed::new(&plan44());
     let (_, out) = left(&mut bed).swap_remove(0);
     let e = ends(&out);
@@ -87,7 +87,7 @@ fn an_error_from_inside_leaves_from_the_public_address_of_the_host_it_is_about()
         };
         let delivered = bed.send(&answer).forwarded().to_vec();
         assert_eq!(delivered, with_hops(seen, 63));
-        // From the host itself, and from a router on the way to it.
+        // The error comes from the host itself, and from a router on the path to it.
         for (source, kind) in [(A, (3, 3, 0)), ("100.64.9.9", (11, 0, 0))] {
             let got = bed.send(&error4(source, SERVER, kind, &delivered));
             let mut wanted = with_hops(error4(T, SERVER, kind, &with_hops(answer.clone(), 63)), 63);
@@ -104,7 +104,7 @@ fn an_error_from_inside_leaves_from_the_public_address_of_the_host_it_is_about()
 
 // proves: R55-3
 #[test]
-fn wrong_sums_are_dropped_but_for_the_quoted_transport_s() {
+fn wrong_checksums_are_dropped_except_that_of_the_quoted_transport() {
     let mut bed = Bed::new(&plan44());
     let (_, out) = left(&mut bed).swap_remove(0);
     let good = error4(ROUTER, T, (3, 3, 0), &out);
@@ -118,7 +118,7 @@ fn wrong_sums_are_dropped_but_for_the_quoted_transport_s() {
     let mut transport = out;
     transport[27] ^= 1;
     bed.send(&error4(ROUTER, T, (3, 3, 0), &transport)).forwarded();
-    // Options of the quoted packet are stepped over.
+    // Options of the quoted packet are skipped.
     let mut options = transport[..20].to_vec();
     options[0] = 0x46;
     options.extend([1, 1, 1, 0]);
@@ -145,7 +145,7 @@ fn other_icmp_is_never_leaked() {
         let out = bed.send(&error4(SERVER, T, (kind, 0, word), &[0; 12]));
         assert!(!matches!(out.verdict, Verdict::Forward | Verdict::Pass), "type {kind} from outside");
     }
-    // A redirect and a source quench quote a packet; they are no business of the other side.
+    // A redirect and a source quench quote a packet, but they are not for the other side.
     for kind in [4, 5] {
         let about = udp4(SERVER, 53, A, 77, b"x");
         let out = bed.send(&error4(A, SERVER, (kind, 0, 0), &about));
@@ -171,7 +171,7 @@ fn a_query_that_can_have_no_state_is_answered_with_host_unreachable_unless_polic
 
 // proves: R47-13
 #[test]
-fn a_packet_too_large_for_the_link_is_answered_where_it_has_df_and_cut_in_order_where_not() {
+fn a_packet_too_large_for_the_link_is_answered_with_df_and_fragmented_without() {
     let mut plan = plan44();
     plan.nat44[0].mtu = 1400;
     let mut bed = Bed::new(&plan);
@@ -196,7 +196,7 @@ fn a_packet_too_large_for_the_link_is_answered_where_it_has_df_and_cut_in_order_
 
 // proves: R55-4
 #[test]
-fn an_error_to_another_address_than_the_senders_is_not_for_it() {
+fn an_error_to_another_address_than_the_quoted_source_is_dropped() {
     let mut plan = crate::both_kinds();
     plan.pools[0] = pool(T, "192.0.2.2", (1024, 65_535));
     let mut bed = Bed::new(&plan);
@@ -211,10 +211,10 @@ fn an_error_to_another_address_than_the_senders_is_not_for_it() {
 }
 
 #[test]
-fn an_error_about_a_packet_on_its_way_to_an_inside_host_without_state_goes_to_nobody() {
+fn an_error_about_a_packet_to_an_inside_host_without_state_is_dropped() {
     let mut bed = Bed::new(&plan44());
     let port = bed.through(&udp4(A, 5000, SERVER, 53, b"x")).sport;
-    // As B would have got it from A; B has no binding.
+    // This is the packet that B would have received from A; B has no binding.
     let quoted = udp4(T, port, B, 6000, b"hello");
     let error = bed.send(&error4("100.64.0.99", T, (3, 1, 0), &quoted));
     assert_eq!(error.verdict, Verdict::Drop(DropReason::IcmpErrorNoState));

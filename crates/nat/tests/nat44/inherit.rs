@@ -1,4 +1,4 @@
-//! Sessions of another engine that are put back while packets come.
+//! Sessions of another engine that are restored while packets arrive.
 
 use crate::common::*;
 use crate::kept::*;
@@ -15,12 +15,12 @@ use std::collections::BTreeSet;
 use std::fs::File;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-/// Both instances as they were.
+/// Numbers of both instances, unchanged.
 fn as_before() -> Numbers {
     Numbers { instances: vec![Some((0, vec![Some(0)])), Some((1, vec![]))] }
 }
 
-/// Contents of a file at the time of `bed`; it stays there.
+/// Returns the sessions in a file at the time of `bed`. They stay in the file.
 fn legacy(file: &File, bed: &Bed) -> Legacy {
     Legacy { kept: Kept::read(fd(file), ZERO_MS + bed.now.0).unwrap(), numbers: as_before() }
 }
@@ -30,7 +30,7 @@ fn inherit(bed: &mut Bed, sources: impl IntoIterator<Item = Legacy>, mine: &Mine
     bed.nat.inherit(bed.now, found);
 }
 
-/// An engine that has sessions, and their file.
+/// Returns an engine with sessions, and their file.
 fn lived(plan: &Plan) -> (Bed, File) {
     let file = file(plan);
     let mut bed = keeping(plan, &file, 1);
@@ -38,7 +38,7 @@ fn lived(plan: &Plan) -> (Bed, File) {
     (bed, file)
 }
 
-/// Another engine, that none of them is back in yet.
+/// Returns another engine that inherits the sessions, with none restored yet.
 fn heir(plan: &Plan, file_before: &File, before: &Bed) -> Bed {
     let mut after = keeping(plan, &file(plan), 9);
     after.now = Instant(77);
@@ -72,7 +72,7 @@ fn back_of(s: &SessionInfo) -> Vec<u8> {
 }
 
 #[test]
-fn all_sessions_are_back_little_by_little() {
+fn all_sessions_are_restored_in_slices() {
     for plan in plans() {
         let (before, first) = lived(&plan);
         let had = sessions(&before.nat);
@@ -103,22 +103,22 @@ fn the_first_packet_of_either_side_finds_its_session() {
             assert_eq!(after.through(&back_of(s)), wanted[n].1, "{s:?}");
             assert!(after.nat.is_inheriting());
             put_all_back(&mut after);
-            assert_eq!(sessions(&after.nat).len(), had.len(), "none was made beside");
+            assert_eq!(sessions(&after.nat).len(), had.len(), "no further session was created");
         }
     }
 }
 
 #[test]
-fn a_subscriber_that_a_packet_names_is_put_back_whole() {
+fn a_packet_restores_all_sessions_of_its_subscriber() {
     let plan = &plans()[0];
     let (before, first) = lived(plan);
     let mut after = heir(plan, &first, &before);
     let of_a = |bed: &Bed| sessions(&bed.nat).iter().filter(|s| s.inside.0.to_string() == mapped(A)).count();
-    // A new flow of a host that has others.
+    // A new flow of a host with other flows.
     let new = after.through(&udp4(A, 60_000, SERVER, 53, b"x"));
     assert!(of_a(&before) > 20);
     assert_eq!(of_a(&after), of_a(&before) + 1);
-    assert_eq!(of_a(&after), sessions(&after.nat).len(), "nobody else is");
+    assert_eq!(of_a(&after), sessions(&after.nat).len(), "no other session is restored");
     put_all_back(&mut after);
     let with_port = |s: &&SessionInfo| s.transport == Transport::Udp && s.outside.1 == new.sport;
     assert_eq!(sessions(&after.nat).iter().filter(with_port).count(), 1);
@@ -129,9 +129,9 @@ fn mapped(address: &str) -> String {
 }
 
 #[test]
-fn nobody_is_given_a_port_or_block_that_waits_for_its_owner() {
+fn ports_and_blocks_of_waiting_sessions_are_not_allocated() {
     for mut plan in plans() {
-        // Few ports, so that each second one is somebody's.
+        // Few ports, so that every second one belongs to a waiting session.
         plan.pools[0].ranges[0].ports = (40_960, 40_960 + 2047);
         plan.nat64[0].static_bindings.clear();
         let (before, first) = lived(&plan);
@@ -155,7 +155,7 @@ fn nobody_is_given_a_port_or_block_that_waits_for_its_owner() {
 }
 
 #[test]
-fn a_drained_address_keeps_what_it_had_and_gets_nothing_new() {
+fn a_drained_address_keeps_restored_sessions_and_gets_no_new_ones() {
     for plan in plans() {
         let (before, first) = lived(&plan);
         let had = sessions(&before.nat);
@@ -170,13 +170,13 @@ fn a_drained_address_keeps_what_it_had_and_gets_nothing_new() {
         let now_drained: BTreeSet<Ipv4Addr> =
             after.nat.pools().iter().flat_map(|pool| pool.drained()).collect();
         assert_eq!(now_drained, drained);
-        // Of a host that has others there, and of one that is new.
+        // A host with other sessions there, and a new host.
         for host in [A, "100.64.9.1"] {
             after.send(&udp4(host, 61_000, SERVER, 53, b"x"));
         }
         let of_new = |s: &&SessionInfo| s.inside.1 == 61_000;
         assert!(sessions(&after.nat).iter().filter(of_new).all(|s| !drained.contains(&s.outside.0)));
-        // What ends there stays free: nobody has it.
+        // Ports of ended sessions stay free, because the address is drained.
         let mut all = ClearCursor::default();
         while !all.is_done() {
             after.nat.clear(after.now, &mut all, &Selection::default(), Extent::Session, 1000);
@@ -190,7 +190,7 @@ fn a_drained_address_keeps_what_it_had_and_gets_nothing_new() {
 }
 
 #[test]
-fn errors_find_the_host_that_they_are_about() {
+fn errors_find_the_host_of_the_quoted_packet() {
     let plan = &plans()[0];
     let (before, first) = lived(plan);
     let had = sessions(&before.nat);
@@ -204,7 +204,7 @@ fn errors_find_the_host_that_they_are_about() {
         let error = error4(ROUTER, &outside, (3, 3, 0), &sent);
         assert_eq!(after.send(&error).verdict, Verdict::Forward, "{s:?}");
     }
-    // And those from inside, about what came from outside.
+    // Errors from inside, about packets from outside.
     let s = six[5];
     let mut after = heir(plan, &first, &before);
     let (host, remote) = (s.inside.0.to_string(), behind(POOL6, &s.remote.0.to_string()));
@@ -220,7 +220,7 @@ fn errors_find_the_host_that_they_are_about() {
 }
 
 #[test]
-fn one_inside_host_finds_another() {
+fn hairpins_find_waiting_sessions() {
     let plan = &plans()[0];
     let (before, first) = lived(plan);
     let had = sessions(&before.nat);
@@ -236,14 +236,14 @@ fn one_inside_host_finds_another() {
 }
 
 #[test]
-fn each_session_is_in_one_file_whenever_the_heir_is_killed() {
+fn each_session_is_in_exactly_one_file_at_any_time() {
     let plan = &plans()[1];
     let (before, first) = lived(plan);
     let had = sessions(&before.nat).len();
     let second = file(plan);
     let mut after = keeping(plan, &second, 9);
     let clock_ms = ZERO_MS + before.now.0;
-    // As long as an engine writes to its records, nobody else does.
+    // While an engine writes to its records, no other process can take them over.
     assert_eq!(Kept::take_over(fd(&first), clock_ms, 3).map(|_| ()), Err(Unreadable::InUse));
     drop(before);
     let parts = Kept::take_over(fd(&first), clock_ms, 3).unwrap();
@@ -252,7 +252,8 @@ fn each_session_is_in_one_file_whenever_the_heir_is_killed() {
     let count = |file: &File| Kept::read(fd(file), clock_ms).unwrap().sessions().count();
     loop {
         assert_eq!(count(&first) + count(&second), had);
-        // Killed here: the next one has both, and a session that was ended meanwhile is not alive again.
+        // The process is killed here. The next one has both files, and a session that was ended meanwhile
+        // does not return.
         let mut last = keeping(plan, &file(plan), 10);
         let sources = [&second, &first]
             .map(|file| Legacy { kept: Kept::read(fd(file), clock_ms).unwrap(), numbers: as_before() });
@@ -266,7 +267,7 @@ fn each_session_is_in_one_file_whenever_the_heir_is_killed() {
 }
 
 #[test]
-fn engines_that_take_over_one_file_side_by_side_have_each_session_once() {
+fn engines_that_share_a_file_restore_each_session_once() {
     let plan = &plans()[0];
     let (before, first) = lived(plan);
     let had = sessions(&before.nat);
@@ -288,11 +289,11 @@ fn engines_that_take_over_one_file_side_by_side_have_each_session_once() {
     assert!(restored.iter().all(|&n| n > 0), "{restored:?}");
     assert_eq!(restored.iter().sum::<u64>(), had.len() as u64);
     drop(parts);
-    assert_eq!(Kept::read(fd(&first), clock_ms).unwrap().sessions().count(), 0, "none is left behind");
+    assert_eq!(Kept::read(fd(&first), clock_ms).unwrap().sessions().count(), 0, "no session is left");
 }
 
 #[test]
-fn time_passes_while_they_wait_and_each_reason_is_counted() {
+fn waiting_sessions_expire_and_each_reason_is_counted() {
     let plan = &plans()[0];
     let (before, first) = lived(plan);
     let had = sessions(&before.nat).len() as u64;
@@ -315,7 +316,7 @@ fn time_passes_while_they_wait_and_each_reason_is_counted() {
     assert!(progress.restored > 0 && not(progress, NotRestored::NotServed) > 0);
     assert_eq!(progress.restored + not(progress, NotRestored::NotServed), had);
 
-    // Of two engines each takes its own, and one of them counts what is nobody's.
+    // Each of two engines takes its own sessions, and one of them counts those that belong to neither.
     let of_four = |instance: u8, _, _| instance == 1;
     let mine = Mine::Of { is_mine: &of_four, strangers: false };
     let mut after = keeping(plan, &file(plan), 9);
@@ -326,7 +327,7 @@ fn time_passes_while_they_wait_and_each_reason_is_counted() {
 }
 
 #[test]
-fn a_subscriber_gets_no_more_ports_back_than_are_counted() {
+fn a_subscriber_restores_no_more_ports_than_its_counter_holds() {
     let mut plan = plans()[0].clone();
     plan.limits.sessions_max = 80_000;
     plan.nat64[0].static_bindings.clear();
@@ -355,7 +356,7 @@ fn a_subscriber_gets_no_more_ports_back_than_are_counted() {
 }
 
 #[test]
-fn a_plan_is_not_changed_before_all_are_back() {
+fn a_plan_is_not_changed_before_all_sessions_are_restored() {
     use gatun_nat::reconfigure::NotNow;
     let plan = &plans()[0];
     let (before, first) = lived(plan);
@@ -368,7 +369,7 @@ fn a_plan_is_not_changed_before_all_are_back() {
 }
 
 #[test]
-fn events_of_what_goes_on_wait_for_their_reader() {
+fn events_of_restored_sessions_wait_for_their_reader() {
     let mut plan = plans()[1].clone();
     (plan.events.ring_len, plan.events.state_ring_len) = (64, 64);
     let (before, first) = lived(&plan);
@@ -377,7 +378,7 @@ fn events_of_what_goes_on_wait_for_their_reader() {
     let kinds = &mut std::collections::BTreeMap::new();
     inherit(&mut after, [legacy(&first, &before)], &Mine::All);
     for _ in 0..100 {
-        assert!(!after.nat.put_back(after.now, 10_000), "nobody has read");
+        assert!(!after.nat.put_back(after.now, 10_000), "no event has been read");
     }
     while !after.nat.put_back(after.now, 10_000) {
         std::iter::from_fn(|| events.next()).for_each(|e| *kinds.entry(e.kind).or_insert(0) += 1);
@@ -390,13 +391,13 @@ fn events_of_what_goes_on_wait_for_their_reader() {
 }
 
 #[test]
-fn the_end_of_each_session_that_does_not_go_on_is_told_once_and_of_no_other() {
+fn the_end_of_each_session_that_is_not_restored_is_reported_once() {
     let mut plan = plans()[1].clone();
     plan.events.kinds = EventKinds::NONE.with(EventKind::SessionDeleted);
     plan.events.ring_len = 64;
     let (before, first) = lived(&plan);
     let had = sessions(&before.nat);
-    // Sessions as an event tells them, without their remote ends.
+    // Sessions in the form of events, without their remote ends.
     type Told = (u8, [bool; 3], (Ipv6Addr, u16), (Ipv4Addr, u16));
     let of = |s: &SessionInfo| -> Told {
         (s.instance, Transport::ALL.map(|t| t == s.transport), s.inside, s.outside)
@@ -415,7 +416,10 @@ fn the_end_of_each_session_that_does_not_go_on_is_told_once_and_of_no_other() {
         let mut after = heir(plan, &first, &before);
         after.now = after.now.plus_ms(later_ms);
         let mut reader = after.nat.take_events().unwrap();
-        assert!(later_ms == 0 || (0..9).all(|_| !after.nat.put_back(after.now, 10_000)), "nobody has read");
+        assert!(
+            later_ms == 0 || (0..9).all(|_| !after.nat.put_back(after.now, 10_000)),
+            "no event has been read"
+        );
         let mut told: Vec<Told> = Vec::new();
         let mut is_over = false;
         while !is_over {

@@ -8,7 +8,7 @@ use gatun_nat::report::{InstanceKind, InstanceStats, Refusals};
 use gatun_wire::DropReason;
 
 const POOL6: &str = crate::POOL6;
-/// The prefix, the pool address and a host of the second NAT64 instance, which has a pool of its own.
+/// The prefix, the pool address and a host of the second NAT64 instance, which has its own pool.
 const OTHER6: &str = "2001:db8:65::/96";
 const T2: &str = "192.0.2.9";
 /// A mapped host, and its IPv4 address.
@@ -16,7 +16,7 @@ const MAPPED6: &str = "2001:db8:46::5";
 const MAPPED4: &str = "203.0.113.50";
 const STATELESS6: &str = "2001:db8:66::/96";
 
-/// Two NAT64 instances, of which one shares its pool with a NAT44 instance, and a stateless one.
+/// Plan with two NAT64 instances, one of which shares its pool with a NAT44 instance, and a stateless one.
 fn plan() -> Plan {
     let mut plan = both_kinds();
     plan.pools.push(pool(T2, T2, (1, 65535)));
@@ -38,7 +38,7 @@ fn of(bed: &Bed, name: &str) -> InstanceStats {
     stats
 }
 
-/// Packets out, packets in, and sessions there are.
+/// Returns the packets out, the packets in, and the current sessions of an instance.
 fn traffic(bed: &Bed, name: &str) -> (u64, u64, u64) {
     let stats = of(bed, name);
     let sessions = stats.lives.sessions.iter().map(|lived| lived.now()).sum();
@@ -88,15 +88,15 @@ fn each_instance_has_its_own_packets_bytes_and_sessions_in_each_direction() {
     bed.through(&udp4(SERVER, 2, MAPPED4, 1, b"x"));
     assert_eq!(traffic(&bed, "servers"), (1, 2, 0));
 
-    assert_eq!(traffic(&bed, "default"), (4, 1, 1), "the others' packets are not its own");
+    assert_eq!(traffic(&bed, "default"), (4, 1, 1), "packets of other instances do not count");
     bed.pass_ms(400_000);
-    assert_eq!(of(&bed, "default").lives.sessions[1].begun, 1, "what was stays counted");
+    assert_eq!(of(&bed, "default").lives.sessions[1].begun, 1, "ended sessions stay counted");
     assert_eq!(traffic(&bed, "default"), (4, 1, 0));
     assert_eq!(of(&bed, "default").lives.bindings[1].ended, 1);
 }
 
 #[test]
-fn a_hairpin_between_instances_is_its_senders() {
+fn a_hairpin_between_instances_counts_for_its_sender() {
     let mut bed = Bed::new(&plan());
     let at = bed.through(&udp4(A, 1000, SERVER, 9, b"x")).sport;
     bed.through(&udp6(CLIENT, 1000, &behind(POOL6, T), at, b"x"));
@@ -107,22 +107,22 @@ fn a_hairpin_between_instances_is_its_senders() {
 }
 
 #[test]
-fn a_drop_is_its_instances_where_it_can_be_told_and_nobodys_else() {
+fn a_drop_counts_for_its_instance_if_that_is_known() {
     use DropReason::{NoBib, SubscriberSessionQuota, TtlExceeded};
     let mut plan = plan();
     plan.limits.sessions_per_subscriber = 1;
     let mut bed = Bed::new(&plan);
-    // Two instances have this pool, and one that: nothing is bound at either.
+    // Two instances use one pool, and one instance uses the other. Nothing is bound at either address.
     bed.send(&udp4(SERVER, 9, T, 5000, b"x"));
     bed.send(&udp4(SERVER, 9, T2, 5000, b"x"));
     assert_eq!((drops(&bed, "default", NoBib), drops(&bed, "cgn", NoBib)), (0, 0));
     assert_eq!(drops(&bed, "second", NoBib), 1);
     assert_eq!(bed.nat.unattributed().drops[NoBib as usize].packets, 1);
-    // A binding tells.
+    // A binding determines the instance.
     let port = bed.through(&udp4(A, 1000, SERVER, 9, b"x")).sport;
     bed.send(&with_hops(udp4(SERVER, 9, T, port, b"x"), 1));
     assert_eq!(drops(&bed, "cgn", TtlExceeded), 1);
-    // By the short way and by the general one; answered or not.
+    // On the fast path and on the slow path; answered or not.
     bed.send(&udp4(A, 1001, SERVER, 9, b"x"));
     bed.send(&echo4(A, SERVER, true, 9, b"x"));
     assert_eq!(drops(&bed, "cgn", SubscriberSessionQuota), 2);
@@ -132,10 +132,10 @@ fn a_drop_is_its_instances_where_it_can_be_told_and_nobodys_else() {
 }
 
 #[test]
-fn what_is_held_and_then_dropped_is_its_instances_too() {
+fn held_packets_that_are_dropped_count_for_their_instance() {
     let mut bed = Bed::new(&plan());
     bed.send(&tcp4(SERVER, 80, T2, 5000, "S", b""));
-    // A fragment whose first one never comes, from inside: its instance is known.
+    // A fragment from inside without a first fragment: its instance is known.
     let mut later = udp4(A, 1, SERVER, 2, &[7; 64]);
     later[6..8].copy_from_slice(&8u16.to_be_bytes());
     let later = with_flags4(later, 8);
@@ -148,7 +148,7 @@ fn what_is_held_and_then_dropped_is_its_instances_too() {
 }
 
 #[test]
-fn a_pool_tells_its_ports_subscribers_and_failures_and_each_address_its_ports() {
+fn a_pool_reports_its_ports_subscribers_failures_and_addresses() {
     let mut plan = plan();
     plan.pools[0] = pool(T, "192.0.2.4", (1024, 1151));
     let mut bed = Bed::new(&plan);
@@ -166,7 +166,8 @@ fn a_pool_tells_its_ports_subscribers_and_failures_and_each_address_its_ports() 
     assert_eq!(addresses.iter().map(|a| a.ports[1].used).sum::<u64>(), 11);
     assert!(bed.nat.address_stats(0, 1..3).eq(addresses[1..3].iter().copied()));
     assert_eq!(bed.nat.address_stats(7, 0..9).count(), 0);
-    // One address has 128 ports: a subscriber that wants more is refused by the pool, not by itself.
+    // One address has 128 ports. If a subscriber wants more, the pool refuses them, not the subscriber's
+    // limit.
     let mut plan = plan44();
     plan.pools[0] = pool(T, T, (1024, 1151));
     let mut bed = Bed::new(&plan);
@@ -179,7 +180,7 @@ fn a_pool_tells_its_ports_subscribers_and_failures_and_each_address_its_ports() 
 }
 
 #[test]
-fn a_subscriber_tells_what_it_has_and_which_limit_it_hit_how_often() {
+fn a_subscriber_reports_its_state_and_its_refusals() {
     let mut plan = plan44();
     let blocks = Blocks { size: 32, per_subscriber: 2, ..Blocks::default() };
     plan.pools[0].allocation = Allocation::Blocks(blocks);
@@ -205,7 +206,7 @@ fn a_subscriber_tells_what_it_has_and_which_limit_it_hit_how_often() {
     assert_eq!(a.outside, Some(v4(T)));
     assert_eq!(a.refusals, Refusals { sessions: 7, rate: 0, ports: 2, blocks: 6 });
     assert_eq!((b.ports, b.sessions, b.refusals), ([0, 1, 0], 1, Refusals::default()));
-    // Whoever has the record next begins anew.
+    // The next subscriber with this record begins at zero.
     bed.pass_ms(8_000_000);
     assert!(of(&bed, A).is_none());
     for host in 2..5 {
@@ -224,7 +225,7 @@ fn subscribers_are_read_in_slices_each_once() {
     while from < bed.nat.subscribers().high() {
         seen.extend(bed.nat.subscriber_stats(from..from + 64).map(|s| s.inside));
         from += 64;
-        // Somebody goes, and somebody comes, between two slices.
+        // A subscriber ends and another one begins between two slices.
         bed.through(&udp4(&format!("100.65.0.{}", from / 64), 1, SERVER, 9, b"x"));
     }
     seen.sort();

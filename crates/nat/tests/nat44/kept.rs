@@ -1,4 +1,4 @@
-//! Sessions that outlive their engine, as where its process is killed.
+//! Sessions that outlive their engine, as after a kill of its process.
 
 use crate::common::*;
 use crate::{A, B, OTHER, POOL6, SERVER, both_kinds};
@@ -33,7 +33,7 @@ pub(crate) fn keeping(plan: &Plan, file: &File, seed: u64) -> Bed {
     Bed { nat: Nat::keeping(plan, [seed, 2, 3, 4], Some(keep)).unwrap(), ..Bed::new(plan) }
 }
 
-/// Contents of a file `later_ms` after the time of `bed`.
+/// Returns the sessions in a file `later_ms` after the time of `bed`.
 fn saved(file: &File, bed: &Bed, later_ms: u64) -> Vec<Saved> {
     let kept = Kept::read(fd(file), ZERO_MS + bed.now.0 + later_ms).unwrap();
     kept.sessions().collect()
@@ -50,7 +50,7 @@ pub(crate) fn sessions(nat: &Nat) -> Vec<SessionInfo> {
     all
 }
 
-/// Plans with every way of giving ports.
+/// Plans with each kind of port allocation.
 pub(crate) fn plans() -> Vec<Plan> {
     let blocks = Blocks { size: 64, per_subscriber: 8, linger_ms: 60_000, ..Blocks::default() };
     let with = |change: &dyn Fn(&mut Plan)| {
@@ -104,7 +104,7 @@ pub(crate) fn remote(n: u32) -> String {
     format!("198.51.100.{}", 10 + n)
 }
 
-/// A packet of a session from inside, and the answer to it: what both are translated to.
+/// Sends a packet of a session from inside, and its answer. Returns both translations.
 pub(crate) fn both_ways(bed: &mut Bed, s: &SessionInfo) -> (Ends, Ends) {
     let (inside, port) = (s.inside.0, s.inside.1);
     let (remote, remote_port) = (s.remote.0.to_string(), s.remote.1);
@@ -128,7 +128,7 @@ pub(crate) fn both_ways(bed: &mut Bed, s: &SessionInfo) -> (Ends, Ends) {
 }
 
 #[test]
-fn every_session_goes_on_in_the_next_engine_and_only_what_is_new_is_told() {
+fn every_session_continues_in_the_next_engine_with_few_events() {
     for plan in plans() {
         let first = file(&plan);
         let mut before = keeping(&plan, &first, 1);
@@ -145,7 +145,7 @@ fn every_session_goes_on_in_the_next_engine_and_only_what_is_new_is_told() {
             assert_eq!(after.nat.restore(after.now, &saved), Ok(()), "{saved:?}");
             assert_eq!(after.nat.restore(after.now, &saved), Err(NotRestored::There));
         }
-        // Whoever keeps a log is told what goes on, and nothing else.
+        // A log reader gets events for restored state only.
         let told: Vec<EventKind> = std::iter::from_fn(|| events.next()).map(|e| e.kind).collect();
         let blocks =
             after.nat.pool_stats().filter_map(|pool| pool.blocks).map(|blocks| blocks.owned).sum::<u64>();
@@ -163,7 +163,7 @@ fn every_session_goes_on_in_the_next_engine_and_only_what_is_new_is_told() {
         for transport in [Transport::Tcp, Transport::Udp, Transport::Icmp] {
             assert_eq!(after.nat.pools()[0].usage(transport), before.nat.pools()[0].usage(transport));
         }
-        // And the third engine has them from the second one.
+        // The third engine takes them over from the second one.
         let third = file(&plan);
         let mut last = keeping(&plan, &third, 10);
         for saved in saved(&second, &after, 0) {
@@ -174,8 +174,8 @@ fn every_session_goes_on_in_the_next_engine_and_only_what_is_new_is_told() {
             assert_eq!(both_ways(&mut after, s), wanted, "{s:?}");
             assert_eq!(both_ways(&mut last, s), wanted, "{s:?}");
         }
-        assert_eq!(sessions(&last.nat).len(), had.len(), "no session was made beside");
-        // All ports come back.
+        assert_eq!(sessions(&last.nat).len(), had.len(), "no further session was created");
+        // All ports return.
         after.pass_ms(10_000_000);
         after.pass_ms(300_000);
         assert_eq!(after.nat.occupancy().sessions, 0);
@@ -203,7 +203,7 @@ fn new_bindings_take_no_port_of_an_old_one() {
 }
 
 #[test]
-fn what_has_changed_meanwhile_is_not_restored_and_each_has_its_reason() {
+fn sessions_against_a_changed_plan_are_not_restored_for_a_reason() {
     let plan = &plans()[1];
     let first = file(plan);
     let mut before = keeping(plan, &first, 1);
@@ -215,7 +215,7 @@ fn what_has_changed_meanwhile_is_not_restored_and_each_has_its_reason() {
             all.iter().filter_map(|s| after.nat.restore(after.now, s).err()).collect();
         assert!(after.nat.occupancy().sessions + why.len() == all.len());
         let subscribers = after.nat.occupancy().subscribers;
-        assert!(subscribers <= after.nat.occupancy().sessions, "no subscriber stays for nothing");
+        assert!(subscribers <= after.nat.occupancy().sessions, "no subscriber stays without a session");
         why.sort();
         why.dedup();
         why
@@ -244,7 +244,7 @@ fn what_has_changed_meanwhile_is_not_restored_and_each_has_its_reason() {
         ),
         [NotRestored::NotServed]
     );
-    // A host outside may not take over whose time was up.
+    // An expired session is not restored, so an outside host cannot use it.
     let mut after = keeping(plan, &file(plan), 9);
     let over = Saved { expires_ms: 0, ..saved(&first, &before, 0)[0] };
     assert_eq!(after.nat.restore(after.now, &over), Err(NotRestored::Over));
@@ -253,13 +253,13 @@ fn what_has_changed_meanwhile_is_not_restored_and_each_has_its_reason() {
 }
 
 #[test]
-fn a_record_that_was_half_written_is_nobodys() {
+fn a_half_written_record_is_ignored() {
     let plan = &plans()[0];
     let first = file(plan);
     let mut bed = keeping(plan, &first, 1);
     bed.through(&udp4(A, 4000, SERVER, 53, b"x"));
     bed.through(&udp4(A, 4000, OTHER, 53, b"x"));
-    // Behind number zero's and the static binding's.
+    // This is after record number zero and the record of the static binding.
     let second = (2 << 20) + 3 * 64;
     let mut record = [0; 64];
     first.read_exact_at(&mut record, second).unwrap();
@@ -276,13 +276,13 @@ fn a_record_that_was_half_written_is_nobodys() {
 }
 
 #[test]
-fn sessions_of_the_layout_before_go_on() {
+fn sessions_of_the_previous_layout_are_restored() {
     for plan in plans() {
         let first = file(&plan);
         let mut bed = keeping(&plan, &first, 1);
         live(&mut bed);
         let had = saved(&first, &bed, 0);
-        // Layout 1 had a byte for each of two flags, and a spare one, where flags and epoch are now.
+        // Layout 1 had a byte for each of two flags, and an unused one, at the place of flags and epoch.
         first.write_all_at(&1u32.to_ne_bytes(), 8).unwrap();
         let mut shared = 0;
         for at in (2 << 20..Keep::bytes(&plan)).step_by(64) {
@@ -301,7 +301,7 @@ fn sessions_of_the_layout_before_go_on() {
 }
 
 #[test]
-fn the_owner_of_a_session_goes_with_it() {
+fn the_ownership_of_a_session_is_restored() {
     let plan = &plans()[0];
     let first = file(plan);
     let mut bed = keeping(plan, &first, 1);
@@ -315,14 +315,14 @@ fn the_owner_of_a_session_goes_with_it() {
         after.nat.restore(after.now, &Saved { ownership, ..new }).unwrap();
         assert_eq!(saved(&next, &after, 0)[0].ownership, ownership);
         assert_eq!(saved(&next, &after, 0)[0].shares_port, new.shares_port);
-        // A packet leaves it alone.
+        // A packet does not change the ownership.
         after.through(&udp4(A, 4000, SERVER, 53, b"x"));
         assert_eq!(saved(&next, &after, 0)[0].ownership, ownership);
     }
 }
 
 #[test]
-fn a_file_of_another_form_is_refused() {
+fn a_file_of_an_unknown_layout_is_refused() {
     let plan = &plans()[0];
     let first = file(plan);
     let bed = keeping(plan, &first, 1);

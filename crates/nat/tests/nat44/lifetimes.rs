@@ -10,7 +10,7 @@ const GONE: Verdict = Verdict::Drop(DropReason::NoBib);
 
 // proves: R47-5, R47-6, R78-7
 #[test]
-fn udp_lives_five_minutes_and_only_the_inside_extends_it_unless_the_operator_says_else() {
+fn a_udp_session_lives_five_minutes_and_only_inside_packets_extend_it_by_default() {
     assert_eq!(Timeouts::default().udp_ms, 300_000);
     for (inbound_refresh, expected) in [(false, GONE), (true, Verdict::Forward)] {
         let mut plan = plan44();
@@ -44,7 +44,7 @@ fn a_stranger_cannot_keep_a_mapping_alive_by_its_filter() {
     assert_eq!(bed.send(&udp4(OTHER, 1000, T, port, b"x")).verdict, GONE);
 }
 
-/// A line to a server, through one session: `i` and `o` before the flags say which side speaks.
+/// Plays a connection to a server, through one session: `i` and `o` before the flags tell which side sends.
 fn play(plan: &Plan, history: &str) -> (Bed, u16) {
     let mut bed = Bed::new(plan);
     let mut port = 0;
@@ -59,7 +59,8 @@ fn play(plan: &Plan, history: &str) -> (Bed, u16) {
     (bed, port)
 }
 
-/// The session of a history is there for so many seconds, and no longer; so many probes are sent.
+/// Checks that the session of a history lives for so many seconds and no longer, and that so many probes are
+/// sent.
 fn lives(plan: &Plan, history: &str, seconds: u64, probes: usize) {
     let alive = |bed: &mut Bed, port| bed.send(&tcp4(SERVER, 80, T, port, "A", b"")).verdict;
     let (mut bed, port) = play(plan, history);
@@ -86,7 +87,7 @@ fn connections_live_as_long_as_their_state_says() {
     lives(&plan, "iS oSA iA iFA oFA", 240, 0);
     lives(&plan, "iS oSA iA oR", 240, 0);
     lives(&plan, "iS oSA iA iR", 240, 0);
-    // Data shows that the reset was not believed.
+    // Data shows that the endpoints ignored the reset.
     lives(&plan, "iS oSA iA oR iA", 7_440 + 240, 1);
     let mut plan = plan44();
     plan.nat44[0].timeouts.tcp_partial_open_ms = 30_000;
@@ -124,7 +125,7 @@ fn a_connection_that_is_opened_again_while_its_session_closes_lives_as_a_new_one
 // proves: R78-8, R47-6
 #[test]
 fn resets_from_inside_extend_no_life() {
-    // In whatever state, a reset never leaves more time than there was before.
+    // In any state, a reset never extends the remaining lifetime.
     for (history, seconds) in
         [("iS", 240), ("iS oSA iA iFA", 7_440), ("iS oSA iA oR", 240), ("iS oSA iA iFA oFA", 240)]
     {
@@ -134,7 +135,7 @@ fn resets_from_inside_extend_no_life() {
         bed.pass_ms(seconds * 1000 - 100_000 + 10_000);
         assert_eq!(bed.send(&tcp4(SERVER, 80, T, port, "A", b"")).verdict, GONE, "{history}");
     }
-    // Nor does one that goes by the binding, answering a stranger.
+    // Neither does a reset without a session that goes through the binding to another host.
     let (mut bed, port) = play(&plan44(), "iS");
     for _ in 0..5 {
         bed.pass_ms(50_000);
@@ -189,8 +190,8 @@ fn a_strangers_session_is_bounded_by_the_last_of_the_bindings_own_not_by_its_fir
     bed.through(&udp4(ROUTER, 9, T, port, b"from a stranger"));
     assert_eq!(sessions(&bed), 3);
     bed.pass_ms(30_000);
-    assert_eq!(sessions(&bed), 2, "the first is over, and the stranger's not yet");
-    // A stranger after the stranger changes nothing: with the second session the binding ends.
+    assert_eq!(sessions(&bed), 2, "the first session has ended, and that of the other host has not");
+    // A further session of another host changes nothing: the binding ends with the second session.
     bed.through(&udp4(ROUTER, 10, T, port, b"from another"));
     bed.pass_ms(190_000);
     assert_eq!((sessions(&bed), bed.nat.occupancy().bindings), (0, 0));
@@ -205,7 +206,7 @@ fn a_static_binding_needs_no_session_and_bounds_none() {
         inside: (v4(A).to_ipv6_mapped(), 53),
         outside: (v4(T), 53),
     }];
-    // However many there are: of many sessions only the newest are looked at.
+    // This holds for any number of sessions. If there are many, only the newest are looked at.
     for others in [1, 100] {
         let mut bed = Bed::new(&plan);
         for port in 0..others {

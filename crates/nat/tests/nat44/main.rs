@@ -1,4 +1,4 @@
-//! NAT44: the RFCs' requirements, one by one, with packets built and read by a parser that is not ours.
+//! NAT44: the requirements of the RFCs, one by one. An independent parser reads the packets.
 
 #[path = "../common/mod.rs"]
 mod common;
@@ -21,7 +21,7 @@ use common::{OWN4, OWN6, nat64, pool, v4, v6};
 use gatun_nat::Plan;
 use gatun_nat::plan::{Filtering, Nat44, Net4};
 
-/// Inside hosts, the public address, and hosts outside.
+/// Inside hosts, the public address, and outside hosts.
 const A: &str = "100.64.0.2";
 const B: &str = "100.64.0.3";
 const T: &str = "192.0.2.1";
@@ -38,7 +38,7 @@ fn instance() -> Nat44 {
     Nat44 { name: "cgn".into(), inside: vec![net("100.64.0.0", 10)], ..Nat44::default() }
 }
 
-/// One instance with one public address.
+/// Plan with one instance with one public address.
 fn plan44() -> Plan {
     Plan {
         own4: Some(v4(OWN4)),
@@ -55,7 +55,7 @@ fn filtered(filtering: Filtering) -> Plan {
     plan
 }
 
-/// A NAT64 and a NAT44 instance that share the pool.
+/// Plan with a NAT64 and a NAT44 instance that share the pool.
 fn both_kinds() -> Plan {
     Plan { nat64: vec![nat64(POOL6)], ..plan44() }
 }

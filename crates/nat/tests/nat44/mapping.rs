@@ -47,7 +47,7 @@ fn no_two_endpoints_share_a_port_until_the_last_one_is_given_and_then_none_is_ta
     let host = |n: u32| format!("100.64.1.{n}");
     let mut given = BTreeSet::new();
     for n in 0..100 {
-        // At 99 per cent as at one: endpoint-independent, paired, unshared.
+        // At a fill of 99 percent, the mapping is still endpoint-independent, paired and unshared.
         let e = bed.through(&udp4(&host(n), 7000, SERVER, 53, b"x"));
         assert!(given.insert(e.sport), "{} twice", e.sport);
         assert_eq!(bed.through(&udp4(&host(n), 7000, OTHER, 53, b"x")).sport, e.sport);
@@ -61,7 +61,7 @@ fn no_two_endpoints_share_a_port_until_the_last_one_is_given_and_then_none_is_ta
 
 // proves: R47-3, R47-4, R78-9
 #[test]
-fn ports_keep_their_class_and_where_asked_for_their_parity() {
+fn ports_keep_their_class_and_if_configured_their_parity() {
     let mut plan = plan44();
     plan.pools[0].port_parity = true;
     let mut bed = Bed::new(&plan);
@@ -95,7 +95,7 @@ fn a_host_keeps_one_public_address_and_hard_pairing_drops_rather_than_break_it()
 
 // proves: R68-4, R68-5, R68-11
 #[test]
-fn who_is_at_a_limit_is_told_and_keeps_what_he_has() {
+fn a_subscriber_at_a_limit_gets_an_error_and_keeps_its_sessions() {
     let mut plan = plan44();
     plan.limits.ports_per_subscriber = 3;
     plan.limits.sessions_per_subscriber = 5;
@@ -108,13 +108,13 @@ fn who_is_at_a_limit_is_told_and_keeps_what_he_has() {
     let reason = DropReason::SubscriberPortQuota;
     assert_eq!(out.verdict, Verdict::Reply(gatun_nat::Reply::Error(reason)));
     assert_eq!((icmp_type(&out.bytes), quote(&out.bytes)), ((3, 1), &refused[..]));
-    // More sessions by the ports there are, and no more than the limit.
+    // More sessions on existing ports, up to the limit.
     bed.through(&udp4(A, 1, OTHER, 53, b"x"));
     bed.through(&udp4(A, 2, OTHER, 53, b"x"));
     let out = bed.send(&udp4(A, 3, OTHER, 53, b"x"));
     assert_eq!(icmp_type(&out.bytes), (3, 1));
     assert_eq!(bed.drops(DropReason::SubscriberSessionQuota), 1);
-    // The others are not touched, nor is anything evicted.
+    // Other subscribers are not affected, and nothing is evicted.
     bed.through(&udp4(B, 1, SERVER, 53, b"x"));
     for port in 1..=3 {
         bed.through(&udp4(A, port, SERVER, 53, b"x"));
@@ -152,9 +152,9 @@ fn packets_to_exempt_destinations_pass_as_they_are() {
         echo4(A, OTHER, true, 7, b"x"),
         other4(A, OTHER, 47),
         udp4(A, 5000, SERVER, 53, b"x"),
-        // Inside hosts among themselves.
+        // Between inside hosts.
         udp4(A, 5000, B, 53, b"x"),
-        // And back.
+        // Answers to them.
         udp4(OTHER, 1, A, 5000, b"x"),
         udp4(SERVER, 53, A, 5000, b"x"),
     ];
@@ -174,7 +174,7 @@ fn identifications_of_many_hosts_do_not_meet_at_one_destination() {
     let mut seen = BTreeSet::new();
     for round in 0..50 {
         for n in 0..100 {
-            // Without DF, and everyone counts his own packets from zero.
+            // Without DF. Every host counts its packets from zero.
             let mut packet = udp4(&format!("100.64.1.{n}"), 7000, SERVER, 53, b"x");
             packet[4..6].copy_from_slice(&u16::to_be_bytes(round));
             let packet = with_flags4(packet, 0);
@@ -182,7 +182,7 @@ fn identifications_of_many_hosts_do_not_meet_at_one_destination() {
             assert!(seen.insert([out.forwarded()[4], out.forwarded()[5]]));
         }
     }
-    // That of an atomic datagram says nothing, and stays (RFC 6864 4.1).
+    // The identification of an atomic datagram has no meaning and stays the same (RFC 6864 4.1).
     let mut packet = udp4(A, 7000, SERVER, 53, b"x");
     packet[4..6].copy_from_slice(&[0xab, 0xcd]);
     let packet = with_flags4(packet, 0x4000);
@@ -190,19 +190,19 @@ fn identifications_of_many_hosts_do_not_meet_at_one_destination() {
 }
 
 #[test]
-fn what_is_for_nobody_is_dropped_and_said() {
+fn packets_without_an_instance_are_dropped_and_answered() {
     let mut bed = Bed::new(&plan44());
     let to = |dst: &str| udp4(A, 5000, dst, 53, b"x");
     for dst in ["127.0.0.1", "224.0.0.5", "255.255.255.255", "0.0.0.1", "169.254.1.1"] {
         assert_eq!(bed.send(&to(dst)).verdict, Verdict::Drop(DropReason::DestinationMartian), "{dst}");
     }
-    // From an address that is neither inside nor a remote host's of anybody.
+    // From an address that is neither inside nor a remote host of a session.
     let stranger = udp4("10.9.9.9", 5000, SERVER, 53, b"x");
     assert_eq!(bed.send(&stranger).verdict, Verdict::Drop(DropReason::NotInPool));
     let out = bed.send(&other4(A, SERVER, 47));
     assert_eq!(icmp_type(&out.bytes), (3, 2));
     assert_eq!(bed.nat.occupancy(), Default::default());
-    // At the last hop: the translator is one, and answers.
+    // At the last hop, the translator answers.
     let out = bed.send(&with_hops(udp4(A, 5000, SERVER, 53, b"x"), 1));
     assert_eq!((icmp_type(&out.bytes), ends(&out.bytes).src), ((11, 0), v4(OWN4).into()));
 }

@@ -1,4 +1,4 @@
-//! Ports that many flows share (decision 0041), for hosts of either kind.
+//! Ports that many flows share (decision 0041), for inside hosts of both families.
 
 use crate::common::*;
 use crate::{A, B, OTHER, POOL6, ROUTER, SERVER, T, both_kinds, plan44};
@@ -9,7 +9,7 @@ use gatun_wire::DropReason;
 use proptest::prelude::*;
 use std::collections::HashMap;
 
-/// A and B are one subscriber; flows to 443 share ports.
+/// Plan in which A and B are one subscriber, and flows to 443 share ports.
 fn plan() -> Plan {
     let mut plan = both_kinds();
     plan.nat44[0].subscriber_len = 24;
@@ -47,12 +47,12 @@ fn flows_to_different_servers_share_a_port_and_answers_find_their_host() {
         wanted[10..12].copy_from_slice(sum);
         assert_eq!(back.forwarded(), wanted);
     }
-    // All else has bindings of its own, whoever it goes to.
+    // All other flows have bindings, whatever their destination.
     let one = bed.through(&udp4(A, 6000, SERVER, 80, b"x"));
     let other = bed.through(&udp4(A, 6000, OTHER, 8080, b"x"));
     assert_eq!(one.sport, other.sport);
     assert_eq!((udp_ports(&bed), bed.nat.occupancy().bindings), (2, 1));
-    // Everything comes back.
+    // All ports return.
     bed.pass_ms(600_000);
     assert_eq!((udp_ports(&bed), bed.nat.occupancy()), (0, Default::default()));
 }
@@ -65,7 +65,7 @@ fn two_flows_to_one_server_have_two_ports() {
     different.sort_unstable();
     different.dedup();
     assert_eq!(different.len(), 20);
-    // The next server's flows go through those again, as far as they are looked at: eight.
+    // Flows to the next server use those ports again, as far as the search goes: eight.
     let again: Vec<u16> = (0..8).map(|n| bed.through(&udp4(B, 5000 + n, OTHER, 443, b"x")).sport).collect();
     assert!(again.iter().all(|port| ports.contains(port)), "{again:?} of {ports:?}");
     assert_eq!(udp_ports(&bed), 20);
@@ -88,7 +88,7 @@ fn another_subscriber_another_protocol_and_another_instance_share_nothing() {
 
 // proves: R47-8
 #[test]
-fn nobody_but_the_flows_servers_gets_in() {
+fn a_shared_port_admits_only_the_servers_of_its_flows() {
     let mut bed = Bed::new(&plan());
     let port = bed.through(&udp4(A, 5000, SERVER, 443, b"x")).sport;
     let refused = Verdict::Drop(DropReason::AddressPortDependentFilter);
@@ -99,7 +99,7 @@ fn nobody_but_the_flows_servers_gets_in() {
     for flags in ["A", "FA", "R"] {
         assert_eq!(bed.send(&tcp4(OTHER, 443, T, port, flags, b"")).verdict, refused, "{flags}");
     }
-    // No SYN is answered before six seconds (RFC 5382 REQ-4), whatever its port is.
+    // No SYN is answered before six seconds (RFC 5382 REQ-4), whatever its port.
     let syn = tcp4(OTHER, 443, T, port, "S", b"");
     assert_eq!(bed.send(&syn).verdict, Verdict::Held);
     assert!(bed.pass_ms(5_999).is_empty());
@@ -109,7 +109,7 @@ fn nobody_but_the_flows_servers_gets_in() {
 }
 
 #[test]
-fn an_inside_end_that_has_a_binding_goes_through_it() {
+fn an_inside_end_with_a_binding_uses_it() {
     let mut plan = plan();
     plan.nat44[0].static_bindings = vec![gatun_nat::plan::StaticBinding {
         transport: Transport::Udp,
@@ -120,7 +120,7 @@ fn an_inside_end_that_has_a_binding_goes_through_it() {
     assert_eq!(bed.through(&udp4(B, 5000, SERVER, 443, b"x")).sport, 5000);
     let bound = bed.through(&udp4(A, 7000, SERVER, 9, b"x")).sport;
     assert_eq!(bed.through(&udp4(A, 7000, SERVER, 443, b"x")).sport, bound);
-    // And the other way round: a flow is no binding.
+    // The reverse order: a flow is not a binding.
     let shared = bed.through(&udp4(A, 7001, SERVER, 443, b"x")).sport;
     let bound = bed.through(&udp4(A, 7001, SERVER, 9, b"x")).sport;
     assert_ne!(shared, bound);
@@ -129,7 +129,7 @@ fn an_inside_end_that_has_a_binding_goes_through_it() {
 
 // proves: R47-8
 #[test]
-fn an_inside_end_with_a_flow_and_a_binding_has_one_session_with_a_server_whichever_port_that_writes_to() {
+fn an_inside_end_with_a_flow_and_a_binding_has_one_session_with_a_server() {
     for further in [0, 1] {
         let mut bed = Bed::new(&plan());
         let flow = bed.through(&udp4(A, 5000, SERVER, 443, b"x")).sport;
@@ -141,14 +141,14 @@ fn an_inside_end_with_a_flow_and_a_binding_has_one_session_with_a_server_whichev
         let sessions = bed.nat.occupancy().sessions;
         assert_eq!(bed.through(&udp4(SERVER, 443, T, bound, b"x")).dport, 5000);
         assert_eq!(bed.nat.occupancy().sessions, sessions, "no second session of the same two ends");
-        assert_eq!(bed.through(&udp4(A, 5000, SERVER, 443, b"x")).sport, flow, "it keeps its port");
+        assert_eq!(bed.through(&udp4(A, 5000, SERVER, 443, b"x")).sport, flow, "the flow keeps its port");
         assert_eq!(bed.through(&udp4(SERVER, 443, T, flow, b"x")).dport, 5000);
         bed.pass_ms(600_000);
         assert_eq!((udp_ports(&bed), bed.nat.occupancy()), (0, Default::default()));
     }
 }
 
-/// The two ports lie at two addresses: the connection from 9 got its by a SYN that was held.
+/// The two ports are at two addresses: the connection from 9 got its address by a held SYN.
 #[test]
 fn a_packet_to_the_binding_beside_a_flow_has_the_checksum_of_the_address_that_it_was_sent_to() {
     for further in [false, true] {
@@ -164,7 +164,7 @@ fn a_packet_to_the_binding_beside_a_flow_has_the_checksum_of_the_address_that_it
         if further {
             bed.through(&tcp4(A, 5000, OTHER, 9, "S", b""));
         }
-        // The bench looks at every checksum.
+        // The test bed checks every checksum.
         assert_eq!(bed.through(&tcp4(SERVER, 443, elsewhere, 2000, "A", b"x")).dport, 5000);
     }
 }
@@ -184,17 +184,17 @@ fn errors_about_a_flow_reach_its_own_host_in_both_directions() {
         assert_eq!(etherparse::Ipv4Header::from_slice(&error).unwrap().0.destination, v4(host).octets());
         let inner = ends(quote(&error));
         assert_eq!((inner.src, inner.sport), (v4(host).into(), 5000));
-        // What the host says about an answer leaves from the shared port.
+        // An error of the host about an answer leaves from the shared port.
         let answer = bed.send(&udp4(&server(*n), 443, T, ends(out).sport, b"x")).forwarded().to_vec();
         let error = bed.send(&error4(host, &server(*n), (3, 3, 0), &answer)).forwarded().to_vec();
         let inner = ends(quote(&error));
         assert_eq!((inner.dst, inner.dport), (v4(T).into(), ends(out).sport));
     }
-    // About a packet that nobody sent.
+    // The error quotes a packet that no host sent.
     let strange = udp4(T, ends(&outs[0].2).sport, &server(3), 443, b"hello");
     let verdict = bed.send(&error4(ROUTER, T, (3, 1, 0), &strange)).verdict;
     assert_eq!(verdict, Verdict::Drop(DropReason::IcmpErrorNoState));
-    // And of IPv6 hosts.
+    // The same for IPv6 hosts.
     let clients = ["2001:db8:1::2", "2001:db8:1::3"];
     let out: Vec<Vec<u8>> = (4..6)
         .zip(clients)
@@ -266,7 +266,7 @@ fn a_shared_port_lies_in_the_subscribers_blocks_and_counts_once() {
         assert!(ports.iter().all(|port| port / 32 == ports[0] / 32));
         let subscriber = bed.nat.subscriber_stats(0..1).next().unwrap();
         assert_eq!((subscriber.ports, subscriber.sessions), ([0, 1, 0], 500));
-        // To one server: the limit of ports holds.
+        // All to one server, so that the limit of ports applies.
         let refused = (0..5)
             .map(|n| bed.send(&udp4(B, 5000 + n, ROUTER, 443, b"x")).verdict)
             .filter(|v| *v != Verdict::Forward);
@@ -275,7 +275,7 @@ fn a_shared_port_lies_in_the_subscribers_blocks_and_counts_once() {
 }
 
 #[test]
-fn what_is_told_names_the_subscriber_of_a_shared_port_and_each_flow() {
+fn events_name_the_subscriber_of_a_shared_port_and_each_flow() {
     let mut plan = plan();
     use EventKind::{BindingCreated, BindingDeleted, SessionCreated};
     let kinds = EventKinds::NONE.with(BindingCreated).with(BindingDeleted).with(SessionCreated);
@@ -326,14 +326,15 @@ fn op() -> impl Strategy<Value = Op> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// Against a list of flows: whom an answer reaches, and that no two flows are alike outside.
+    /// Compares with a list of flows: the receiver of each answer, and that no two flows have the same
+    /// outside ends.
     #[test]
-    fn whatever_flows_there_are_each_has_an_outside_end_of_its_own(ops in prop::collection::vec(op(), 1..150)) {
+    fn each_flow_has_a_unique_outside_end(ops in prop::collection::vec(op(), 1..150)) {
         let mut plan = plan();
         plan.pools[0].ranges[0].ports = (1024, 1087);
         plan.nat44[0].timeouts.udp_ms = 300_000;
         let mut bed = Bed::new(&plan);
-        // Inside end, server and protocol; where it is outside, and when it was used last.
+        // Inside end, server and protocol; the outside port, and the time of the last use.
         let mut flows: HashMap<(u8, u16, u32, bool), (u16, u64)> = HashMap::new();
         let mut keys: Vec<(u8, u16, u32, bool)> = Vec::new();
         let packet = |host: u8, port: u16, s: u32, tcp: bool| {
@@ -352,9 +353,9 @@ proptest! {
                         prop_assert_eq!(*known, sport, "a flow keeps its port");
                     }
                     let twins = flows.iter().filter(|(k, v)| **k != key && (k.2, k.3) == (server, tcp) && v.0 == sport);
-                    prop_assert_eq!(twins.count(), 0, "no two flows are alike outside");
+                    prop_assert_eq!(twins.count(), 0, "two flows have the same outside ends");
                     let others = flows.iter().filter(|(k, v)| k.3 == tcp && v.0 == sport);
-                    prop_assert!(others.into_iter().all(|(k, _)| k.0 / 2 == host / 2), "one subscriber's");
+                    prop_assert!(others.into_iter().all(|(k, _)| k.0 / 2 == host / 2), "one subscriber");
                     if flows.insert(key, (sport, bed.now.0)).is_none() {
                         keys.push(key);
                     }
@@ -380,7 +381,8 @@ proptest! {
                 Op::Wait { ms } => {
                     bed.pass_ms(ms);
                     let now = bed.now.0;
-                    // Neither ends sooner than its time, nor later than the sweep's round; those between are unsure.
+                    // A flow ends neither before its lifetime nor after the next round of the sweep; in
+                    // between, it is undetermined.
                     let ends = |tcp: bool| if tcp { 240_000 } else { 300_000 };
                     flows.retain(|key, (_, at)| now - *at < ends(key.3));
                     keys.retain(|key| flows.contains_key(key));

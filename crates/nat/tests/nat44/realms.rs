@@ -1,5 +1,5 @@
-//! Instances that are chosen by where a packet comes from: customers behind ports of their own, with the same
-//! addresses (RFC 2663 2.1), and by IPv6 sources.
+//! Choice of instances by the origin of a packet: customers on separate interfaces with the same addresses
+//! (RFC 2663 2.1), and IPv6 sources.
 
 use crate::common::*;
 use crate::{OTHER, ROUTER, SERVER, T, instance, net, plan44};
@@ -9,16 +9,16 @@ use gatun_nat::report::InstanceStats;
 use gatun_nat::{Plan, Reply, Verdict};
 use gatun_wire::{DropReason, HEADROOM, Packet};
 
-/// A host of both customers, and the second one's public address.
+/// A host of both customers, and the public address of the second customer.
 const HOST: &str = "10.0.0.5";
 const T2: &str = "192.0.2.9";
 const POOL6: &str = crate::POOL6;
-/// Inside hosts by port.
+/// Realms of the inside hosts.
 const HOME: u8 = 0;
 const FIRST: u8 = 1;
 const SECOND: u8 = 2;
 
-/// Two customers with all of 10.0.0.0/8, each with a pool, beside an instance for the rest.
+/// Plan with two customers that each have all of 10.0.0.0/8 and a pool, and an instance for all other hosts.
 fn plan() -> Plan {
     let customer = |name: &str, realm, pool| Nat44 {
         name: name.into(),
@@ -33,7 +33,7 @@ fn plan() -> Plan {
     plan
 }
 
-/// The ends of a packet, addresses as text.
+/// The endpoints of a packet, with addresses as text.
 struct Seen {
     src: String,
     dst: String,
@@ -47,7 +47,7 @@ fn seen(packet: &[u8]) -> Seen {
 }
 
 impl Bed {
-    /// A packet from a realm: where it goes, and its ends.
+    /// Sends a packet from a realm. Returns the realm that it leaves for, and its endpoints.
     fn from(&mut self, realm: u8, packet: &[u8]) -> (u8, Seen) {
         self.realm = realm;
         let sent = self.send(packet);
@@ -75,7 +75,7 @@ fn two_customers_with_the_same_addresses_have_sessions_and_pools_of_their_own() 
         tcp4(HOST, 5000, SERVER, 80, "S", b""),
         echo4(HOST, SERVER, true, 77, b"x"),
     ];
-    // Twice: by the way of a session that opens, and by that of one that is there.
+    // Twice: with a new session, and with an existing one.
     for _ in 0..2 {
         for packet in &packets {
             for (realm, public) in [(FIRST, T), (SECOND, T2)] {
@@ -102,10 +102,10 @@ fn two_customers_with_the_same_addresses_have_sessions_and_pools_of_their_own() 
 
 // proves: R47-7
 #[test]
-fn an_address_of_the_inside_network_is_never_taken_for_a_remote_host() {
+fn an_inside_address_is_never_a_remote_host() {
     let mut bed = Bed::new(&plan());
     for (realm, from, to) in [
-        // One of the inside network, the host's own address, and without a realm.
+        // Another inside address, the host's own address, and a host without a realm.
         (FIRST, HOST, "10.9.9.9"),
         (SECOND, HOST, "10.9.9.9"),
         (FIRST, "10.0.0.6", HOST),
@@ -116,20 +116,21 @@ fn an_address_of_the_inside_network_is_never_taken_for_a_remote_host() {
         }
     }
     assert_eq!(bed.nat.occupancy(), Default::default());
-    // A remote host has the inside host's own address: what it sends goes where its binding says, not to that host.
+    // A remote host has the same address as the inside host. Its packet goes to the binding's host, not to
+    // that inside host.
     let (_, out) = bed.from(FIRST, &udp4("10.0.0.6", 5000, SERVER, 53, b"x"));
     let (to, stranger) = bed.from(HOME, &udp4(HOST, 53, T, out.sport, b"y"));
     assert_eq!((to, stranger.src.as_str(), stranger.dst.as_str()), (FIRST, HOST, "10.0.0.6"));
 }
 
 #[test]
-fn what_comes_by_another_port_is_nobodys() {
+fn packets_from_another_realm_are_dropped() {
     let mut bed = Bed::new(&plan());
     let packet = udp4(HOST, 5000, SERVER, 53, b"x");
     for realm in [HOME, 3, 255] {
         assert_eq!(bed.drop_from(realm, &packet), Verdict::Drop(DropReason::NotInPool));
     }
-    // The instance that names no port serves those that nobody names alone.
+    // The instance without a realm serves only hosts without a realm.
     let other = udp4(crate::A, 5000, SERVER, 53, b"x");
     assert_eq!(bed.drop_from(FIRST, &other), Verdict::Drop(DropReason::NotInPool));
     assert_eq!(bed.from(HOME, &other).1.src, T);
@@ -143,14 +144,14 @@ fn a_customer_reaches_another_one_by_its_public_address() {
     assert_eq!((to, seen.src.as_str(), seen.dst.as_str(), seen.dport), (SECOND, T, HOST, 6000));
     let (to, back) = bed.from(SECOND, &udp4(HOST, 6000, T, seen.sport, b"y"));
     assert_eq!((to, back.src.as_str(), back.dst.as_str(), back.dport), (FIRST, T2, HOST, 5000));
-    // The error of the second's host, about the first's packet.
+    // An error of the second customer's host, about the first customer's packet.
     let about = udp4(T, seen.sport, HOST, 6000, b"x");
     let (to, error) = bed.from(SECOND, &error4(HOST, T, (3, 3, 0), &about));
     assert_eq!((to, error.dst.as_str()), (FIRST, HOST));
 }
 
 #[test]
-fn answers_and_errors_go_back_by_where_their_cause_came_from() {
+fn answers_and_errors_return_to_the_realm_of_their_cause() {
     let mut bed = Bed::new(&plan());
     for (realm, public) in [(FIRST, T), (SECOND, T2)] {
         let packet = udp4(HOST, 5000, SERVER, 53, b"x");
@@ -161,14 +162,14 @@ fn answers_and_errors_go_back_by_where_their_cause_came_from() {
         assert_eq!((refused.realm, seen(&refused.bytes).dst.as_str()), (realm, HOST));
         let pinged = bed.send(&echo4(HOST, OWN4, true, 7, b"x"));
         assert_eq!((pinged.verdict, pinged.realm), (Verdict::Reply(Reply::Echo), realm));
-        // A router outside, about what has left.
+        // An error of an outside router about a packet that has left.
         let about = udp4(public, out.sport, SERVER, 53, b"x");
         let (to, error) = bed.from(HOME, &error4(ROUTER, public, (11, 0, 0), &about));
         assert_eq!((to, error.dst.as_str()), (realm, HOST));
-        // A router of the customer's, about what has left.
+        // An error of the customer's router about a packet that has left.
         let (to, error) = bed.from(realm, &error4("10.0.0.1", public, (11, 0, 0), &about));
         assert_eq!((to, error.dst.as_str()), (realm, HOST));
-        // A customer's host, about what came from outside.
+        // An error of the customer's host about a packet from outside.
         let inside = udp4(SERVER, 53, HOST, 5000, b"x");
         let (to, error) = bed.from(realm, &error4(HOST, SERVER, (3, 3, 0), &inside));
         assert_eq!((to, error.src.as_str()), (HOME, public));
@@ -176,7 +177,7 @@ fn answers_and_errors_go_back_by_where_their_cause_came_from() {
 }
 
 #[test]
-fn pieces_that_waited_and_probes_go_to_the_customer_whose_they_are() {
+fn held_fragments_and_probes_go_to_their_realm() {
     let mut bed = Bed::new(&plan());
     let (_, out) = bed.from(SECOND, &udp4(HOST, 5000, SERVER, 53, b"x"));
     let whole = udp4(SERVER, 53, T2, out.sport, &[7; 64]);
@@ -202,7 +203,7 @@ fn pieces_that_waited_and_probes_go_to_the_customer_whose_they_are() {
 }
 
 #[test]
-fn what_is_exempt_leaves_untranslated_and_comes_back_to_its_customer() {
+fn exempt_packets_leave_untranslated_and_answers_return_to_their_realm() {
     let mut plan = plan();
     plan.nat44[2].inside = vec![net("172.16.0.0", 12)];
     plan.nat44[2].exempt = vec![Exemption { net: net(OTHER, 32), transport: None, ports: None }];
@@ -218,12 +219,12 @@ fn what_is_exempt_leaves_untranslated_and_comes_back_to_its_customer() {
 }
 
 #[test]
-fn nobody_else_reaches_a_customers_hosts_untranslated() {
+fn other_realms_do_not_reach_a_customers_hosts_untranslated() {
     let mut plan = plan();
     plan.nat44[2].inside = vec![net("172.16.0.0", 12)];
     plan.nat44[2].exempt = vec![Exemption { net: net(OTHER, 32), transport: None, ports: None }];
     let mut bed = Bed::new(&plan);
-    // By another port, as one of its hosts or as what is exempt.
+    // From another realm, with the address of one of its hosts or of an exempt destination.
     for (realm, source) in [(HOME, "172.16.0.6"), (FIRST, "172.16.0.6"), (FIRST, OTHER), (3, OTHER)] {
         let packet = udp4(source, 2, "172.16.0.5", 1, b"x");
         assert_eq!(
@@ -240,7 +241,8 @@ fn nobody_else_reaches_a_customers_hosts_untranslated() {
     }
 }
 
-/// The same prefix in three instances: for one network, for another, and for all hosts of a customer.
+/// Plan with the same prefix in three instances: for one network, for another, and for all hosts of a
+/// customer.
 fn plan6() -> Plan {
     let of = |name: &str, pool, sources: &[&str], realm| Nat64 {
         name: name.into(),
@@ -274,7 +276,7 @@ fn ipv6_sources_and_ports_choose_among_instances_of_one_prefix() {
             assert_eq!((out_to, out.src.as_str()), (HOME, public), "{host}");
             let (back_to, back) = bed.from(HOME, &udp4(SERVER, 53, public, out.sport, b"y"));
             assert_eq!((back_to, back.dst.as_str()), (realm, host));
-            // A router's error, whose own address no list names.
+            // The error of a router whose own address is in no list.
             let inside = udp6(&to, 53, host, 1000, b"y");
             let error = error6("2001:db8:ffff::1", &to, (3, 0, 0), &inside);
             let (error_to, error) = bed.from(realm, &error);

@@ -1,4 +1,5 @@
-//! Which addresses are translated, which are not, and the translator's own (RFC 6146 3.4, 3.5, RFC 6052).
+//! Addresses that are translated, addresses that are not, and the translator's own (RFC 6146 3.4, 3.5, RFC
+//! 6052).
 
 use crate::common::*;
 use crate::{OTHER, POOL6, PREFIXES, SERVER6, T};
@@ -18,7 +19,7 @@ fn refused(reason: DropReason) -> Verdict {
 
 // proves: A61-1, A61-3
 #[test]
-fn what_is_to_nobody_here_is_not_consumed_but_counted() {
+fn packets_without_an_instance_are_passed_and_counted() {
     let mut bed = Bed::nat64(POOL6);
     let out = bed.send(&udp6(CLIENT, 5000, "2001:db8:77::1", 53, b"x"));
     assert_eq!(out.verdict, refused(DropReason::DestinationNotPool6));
@@ -77,7 +78,7 @@ fn martians_are_dropped_silently_and_make_no_state() {
 }
 
 #[test]
-fn only_the_sources_listed_are_served_and_others_told_so() {
+fn only_listed_sources_are_served_and_others_get_an_error() {
     let mut plan = plan_with(POOL6);
     plan.nat64[0].sources =
         vec![Net6::new(v6("2001:db8:1::"), 64).unwrap(), Net6::new(v6("2001:db8:2::7"), 128).unwrap()];
@@ -115,7 +116,7 @@ fn the_well_known_prefix_stands_for_no_private_address_in_either_direction() {
             }
             assert_eq!(out.verdict, refused(DropReason::WellKnownNonGlobal), "{private}");
             assert_eq!(icmp_type(&out.bytes), (1, 1));
-            // To 240/4 goes no error (RFC 1812 4.3.2.7).
+            // No error goes to 240/4 (RFC 1812 4.3.2.7).
             let answers = if private == "240.0.0.1" { dropped } else { refused };
             assert_eq!(inbound.verdict, answers(DropReason::WellKnownNonGlobal), "{private}");
             assert!(private == "240.0.0.1" || icmp_type(&inbound.bytes) == (3, 13));
@@ -141,11 +142,11 @@ fn a_private_host_is_shown_behind_the_first_prefix_that_may_stand_for_it() {
         assert_eq!(source(bed.through(&udp4(remote, 53, T, 9, b"x"))), expected);
         assert_eq!(source(bed.through(&tcp4(remote, 53, T, 80, "A", b"no session"))), expected);
         assert_eq!(source(bed.through(&tcp4(remote, 53, T, 80, "S", b""))), expected);
-        // The answer to where it seemed to come from reaches it.
+        // An answer to the address that it seemed to come from reaches it.
         let answer = bed.through(&udp6(CLIENT, 9, &expected, 53, b"x"));
         assert_eq!((answer.dst, answer.sport), (v4(remote).into(), 9));
     }
-    // A binding whose inside uses a prefix that may stand for it keeps to that one.
+    // A binding keeps its prefix if the prefix may represent the address.
     let port = bed.through(&udp6(CLIENT, 5000, &behind(last, "10.1.2.3"), 53, b"x")).sport;
     let other = bed.through(&udp4("10.9.9.9", 53, T, port, b"x"));
     assert_eq!(source(other), v6(&behind(last, "10.9.9.9")).to_string());
@@ -183,7 +184,7 @@ fn suffix_bits_are_ignored_on_receipt_and_zero_on_the_way_back() {
         let mut bed = Bed::nat64(pool6);
         let plain = behind(pool6, SERVER);
         let len = pool6.split_once('/').unwrap().1.parse::<u32>().unwrap();
-        // All bits that carry nothing, bits 64 to 71 among them.
+        // All bits without a meaning, including bits 64 to 71.
         let meaningful = [(0, len), (len, if len > 32 && len < 96 { len + 40 } else { len + 32 })];
         let mut suffix = u128::MAX;
         for (from, to) in meaningful {
@@ -218,7 +219,7 @@ fn of_several_prefixes_the_longest_counts_and_answers_come_from_the_one_used() {
     let mut bed = Bed::new(&plan);
     let client = "2001:beef::2";
     for pool6 in ["2001:db8:122::/48", "2001:db8:122:344::/96", "2001:db8:65::/96", "2001:db8:122::/48"] {
-        // Also in one session, which then moves.
+        // The same within one session, which then changes its prefix.
         for sport in [5000, 6000] {
             let e = bed.through(&udp6(client, sport, &behind(pool6, SERVER), 53, b"x"));
             assert_eq!(e.dst, v4(SERVER), "{pool6}");
@@ -312,7 +313,7 @@ fn a_port_that_no_pool_range_has_is_no_hop_of_a_traceroute() {
 
 // proves: A79-62, A79-10, R47-13
 #[test]
-fn what_is_too_large_is_answered_with_the_mtu_of_the_other_side() {
+fn too_large_packets_are_answered_with_the_mtu_of_the_other_side() {
     let mut plan = plan_with(POOL6);
     plan.nat64[0].settings.mtu4 = 1400;
     plan.nat64[0].settings.mtu6 = 1300;
@@ -386,18 +387,22 @@ fn errors(bed: &mut Bed, packets: impl Iterator<Item = Vec<u8>>) -> usize {
 }
 
 #[test]
-fn a_flood_that_makes_errors_due_starves_nobody_elses_packet_too_big() {
+fn a_flood_of_errors_leaves_packet_too_big_for_other_hosts() {
     let mut bed = Bed::nat64(POOL6);
     let dying = |host: &str| with_hops(udp6(host, 5000, SERVER6, 53, b"x"), 1);
     let large = |host: &str| udp6(host, 5000, SERVER6, 53, &[0; 1480]);
-    // One host, with the defaults.
-    assert_eq!(errors(&mut bed, (0..10_000).map(|_| dying(CLIENT))), 38, "a quarter of its 50 is for sizes");
+    // One host, with the default limits.
+    assert_eq!(
+        errors(&mut bed, (0..10_000).map(|_| dying(CLIENT))),
+        38,
+        "a quarter of its 50 is reserved for Packet Too Big"
+    );
     assert_eq!(errors(&mut bed, (0..20).map(|_| large("2001:db8:2::2"))), 20);
-    assert_eq!(errors(&mut bed, (0..20).map(|_| large(CLIENT))), 12, "its own have a reserve, too");
-    // More hosts than all errors together: what is reserved goes to Packet Too Big.
+    assert_eq!(errors(&mut bed, (0..20).map(|_| large(CLIENT))), 12, "its own bucket has a reserve too");
+    // More hosts than the limit of all errors allows: the reserve is for Packet Too Big.
     assert!(errors(&mut bed, (0..400).map(|n| dying(&format!("2001:db8:3::{n:x}")))) < 200);
     assert_eq!(errors(&mut bed, (0..20).map(|_| large("2001:db8:4::2"))), 20);
-    // What a bucket refused is counted apart, and never as sent.
+    // Errors refused by a bucket are counted separately, and never as sent.
     let counters = bed.nat.counters();
     assert_eq!(counters.icmp_errors_sent, counters.replied.packets);
     assert_eq!(counters.icmp_errors_limited_per_source, 10_000 - 38 + 20 - 12);
@@ -438,7 +443,7 @@ fn own_addresses_answer_pings_also_inside_the_pool_and_the_prefix() {
     let out = bed.send(&echo6(CLIENT, "2001:db8:64::ffff:1", true, 7, b"own6"));
     assert_eq!(out.verdict, Verdict::Reply(Reply::Echo));
     assert_eq!(out.bytes, echo6("2001:db8:64::ffff:1", CLIENT, false, 7, b"own6"));
-    // Through the prefix, own4.
+    // `own4`, through the prefix.
     let own = behind(POOL6, T);
     let out = bed.send(&echo6(CLIENT, &own, true, 7, b"own4"));
     assert_eq!(out.verdict, Verdict::Reply(Reply::Echo));
@@ -449,7 +454,7 @@ fn own_addresses_answer_pings_also_inside_the_pool_and_the_prefix() {
     assert_eq!((e.src, e.dst, icmp_type(&out.bytes)), (v4(T).into(), v4(SERVER).into(), (0, 0)));
     assert_eq!(bed.nat.counters().echo_replies, 3);
     assert_eq!(bed.nat.occupancy(), Default::default());
-    // The address is the pool's all the same.
+    // The address still belongs to the pool.
     let id = bed.through(&echo6(CLIENT, SERVER6, true, 9, b"out")).sport;
     assert_eq!(bed.through(&echo4(SERVER, T, false, id, b"back")).dport, 9);
 }

@@ -1,4 +1,4 @@
-//! Pools whose ports are given out by blocks, or by a formula, from outside (RFC 6888 REQ-8, RFC 7422).
+//! Pools that allocate ports by blocks or by a formula, as seen from outside (RFC 6888 REQ-8, RFC 7422).
 
 use crate::common::*;
 use crate::{OTHER6, POOL6, SERVER6, T};
@@ -21,7 +21,7 @@ fn terms() -> Blocks {
     Blocks { size: 64, per_subscriber: 2, linger_ms: 60_000, ..Blocks::default() }
 }
 
-/// One address with four blocks of 64 ports; a /64 is a subscriber.
+/// Plan with one address with four blocks of 64 ports. A subscriber is a /64.
 fn plan(blocks: Blocks) -> Plan {
     let mut plan = plan_with(POOL6);
     plan.pools = vec![pool(T, T, (1024, 1279))];
@@ -49,7 +49,7 @@ fn a_subscriber_gets_its_ports_from_its_own_blocks_whatever_the_protocol() {
         blocks.extend(of);
     }
     assert_ne!(blocks[0], blocks[1]);
-    // The first block is full for UDP: the second comes, and there is no third.
+    // The first block is full for UDP: the second one comes, and there is no third one.
     (0..64).for_each(|p| {
         let port = bed.through(&udp6(&client(0), 4000 + p, SERVER6, 53, b"x")).sport;
         assert!(!blocks.contains(&(port / 64)));
@@ -58,7 +58,7 @@ fn a_subscriber_gets_its_ports_from_its_own_blocks_whatever_the_protocol() {
     let out = bed.send(&over);
     assert_eq!(out.verdict, refused(DropReason::SubscriberBlockQuota));
     assert_eq!((icmp_type(&out.bytes), quote(&out.bytes)), ((1, 1), &over[..]));
-    // Answers find their way, and live mappings were left alone.
+    // Answers are delivered, and existing mappings are unchanged.
     let port = bed.through(&udp6(&client(1), 3000, SERVER6, 53, b"x")).sport;
     assert_eq!(bed.through(&udp4(SERVER, 53, T, port, b"x")).dport, 3000);
 }
@@ -76,7 +76,7 @@ fn a_block_goes_back_after_its_linger_and_its_hold_down_and_with_it_the_subscrib
     bed.pass_ms(304_500);
     assert_eq!((bed.nat.occupancy().sessions, bed.nat.occupancy().subscribers), (0, 4), "they linger");
     assert_eq!(bed.send(&fifth).verdict, refused(DropReason::BlockNone));
-    // One comes back in time, to its own block.
+    // A subscriber returns in time and gets its own block.
     bed.through(&udp6(&client(2), 3000, SERVER6, 53, b"x"));
     bed.pass_ms(61_000);
     assert_eq!(bed.nat.occupancy().subscribers, 1, "the others' blocks are held down");
@@ -131,7 +131,7 @@ fn the_formula_foretells_which_ports_a_subscriber_uses() {
             assert_eq!(formula.reverse(address, got.sport), Some(v6(&format!("2001:db8:1:{n:x}::"))));
         }
     }
-    // Nobody of the formula: from the overflow.
+    // A host outside the formula gets a port of the overflow.
     let got = bed.through(&udp6("2001:db8:2::1", 3000, SERVER6, 53, b"x"));
     let IpAddr::V4(address) = got.src else { panic!("{got:?}") };
     assert_eq!(formula.reverse(address, got.sport), None);
@@ -159,8 +159,8 @@ fn a_syn_held_for_somebody_elses_block_is_not_answered_by_a_connection_from_anot
     assert_eq!(bed.send(&syn).verdict, Verdict::Held);
     let other = bed.through(&tcp6(&client(2), 3000, SERVER6, 80, "S", b""));
     assert_ne!(other.sport / 64, own / 64);
-    assert_eq!(bed.nat.occupancy().held_syns, 1, "it waits for the one whose port it knocked at");
-    // One SYN does not make the other connection an established one.
+    assert_eq!(bed.nat.occupancy().held_syns, 1, "it waits for the owner of its port");
+    // The held SYN does not establish the other connection.
     bed.pass_ms(250_000);
-    assert_eq!(bed.nat.occupancy().sessions, 1, "the datagram's");
+    assert_eq!(bed.nat.occupancy().sessions, 1, "the session of the datagram");
 }

@@ -1,6 +1,6 @@
-//! Seeded histories of packets, time and changes of the configuration. Events tell of every binding, so that a map of
-//! them can be kept beside the engine: no outside port has two, none is made against the rules in force, those that
-//! a change does not concern are there after it, and every port comes back.
+//! Seeded histories of packets, time and changes of the configuration. Events report every binding, so that a
+//! test can keep a map of them beside the engine. No outside port has two bindings. No binding is made
+//! against the current rules. Bindings that a change does not concern exist after it. Every port returns.
 
 use crate::POOL6;
 use crate::common::*;
@@ -12,7 +12,7 @@ use gatun_nat::{Event, EventKind, EventKinds, EventReader, Plan, Verdict};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-/// A small generator: the seed is the whole story of a failure.
+/// A small generator. The seed alone reproduces a failure.
 struct Dice(u64);
 
 impl Dice {
@@ -58,7 +58,7 @@ fn allocation(kind: u64, dice: &mut Dice) -> Allocation {
     }
 }
 
-/// Some of eight addresses, each with some ports.
+/// Chooses some of eight addresses, each with some ports.
 fn ranges(kind: u64, dice: &mut Dice) -> Vec<PoolRange> {
     let mut ranges = Vec::new();
     for n in 0..8u32 {
@@ -131,7 +131,7 @@ struct World {
 }
 
 impl World {
-    /// Follows what the engine tells.
+    /// Applies the engine's events to the map.
     fn follow(&mut self) {
         while let Some(e) = self.events.next() {
             let e: Event = e;
@@ -195,7 +195,7 @@ impl World {
         let prepared = Change::prepare(&self.bed.nat.outline(), &self.plan, &new);
         let mut change = match prepared {
             Ok(change) => change,
-            // More subscribers than blocks, perhaps.
+            // There may be more subscribers than blocks.
             Err(_) if kind == 2 => return,
             Err(e) => panic!("seed {}: {e:?}", self.seed),
         };
@@ -227,7 +227,7 @@ impl World {
         self.check_usage(false);
     }
 
-    /// Returns whether a change has nothing to do with a binding. Of a formula only its own test can tell.
+    /// Returns whether a change does not concern a binding. For a formula, only its own test can tell.
     fn untouched(
         &self,
         old: &Plan,
@@ -239,7 +239,7 @@ impl World {
             let mut of_all = (0..3).flat_map(|t| ports.clone().map(move |port| (t, port)));
             of_all.all(|(t, port)| {
                 let place = (t, address, port);
-                // A protocol that the address does not have has no say.
+                // A protocol that the address does not have does not matter.
                 let absent = |plan: &Plan| !(0..=u16::MAX).step_by(2).any(|p| covers(plan, (t, address, p)));
                 let in_both =
                     (absent(old) && absent(&self.plan)) || (covers(old, place) && covers(&self.plan, place));
@@ -285,7 +285,7 @@ impl World {
         }
     }
 
-    /// All is let go, and all is free.
+    /// Lets everything expire, and checks that all ports are free.
     fn end(&mut self) {
         let mut bare = self.plan.clone();
         bare.nat64[0].static_bindings.clear();
@@ -343,16 +343,16 @@ fn history(kind: u64, seed: u64) {
 }
 
 #[test]
-fn whatever_changes_no_port_is_shared_or_lost_where_ports_are_given_one_by_one() {
+fn changes_share_or_lose_no_port_with_single_ports() {
     (0..24).for_each(|seed| history(0, seed));
 }
 
 #[test]
-fn whatever_changes_no_port_is_shared_or_lost_where_blocks_are_given() {
+fn changes_share_or_lose_no_port_with_blocks() {
     (0..24).for_each(|seed| history(1, seed));
 }
 
 #[test]
-fn whatever_changes_no_port_is_shared_or_lost_where_a_formula_gives_them() {
+fn changes_share_or_lose_no_port_with_a_formula() {
     (0..24).for_each(|seed| history(2, seed));
 }

@@ -1,4 +1,4 @@
-//! Another plan for an engine that runs: what gives ports, what ends, and who notices nothing.
+//! Changes of the plan of a running engine: new ports, ended sessions, and sessions that are not affected.
 
 use crate::common::*;
 use crate::{POOL6, SERVER6, T};
@@ -10,7 +10,7 @@ use gatun_wire::DropReason;
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-/// Of most tests, the second address of the pool.
+/// The second address of the pool, in most tests.
 const T2: &str = "192.0.2.2";
 
 fn client(n: u32) -> String {
@@ -21,7 +21,7 @@ fn refused(reason: DropReason) -> Verdict {
     Verdict::Reply(Reply::Error(reason))
 }
 
-/// A pool of these addresses; a /64 is a subscriber; all is told.
+/// Plan with a pool of these addresses. A subscriber is a /64, and all events are reported.
 fn plan(last: &str, ports: (u16, u16)) -> Plan {
     let mut plan = plan_with(POOL6);
     plan.pools = vec![pool(T, last, ports)];
@@ -39,12 +39,12 @@ fn blocks() -> Blocks {
     Blocks { size: 64, per_subscriber: 2, linger_ms: 60_000, ..Blocks::default() }
 }
 
-/// An engine, the plan it runs by, and what it tells.
+/// An engine, its current plan, and its events.
 struct Live {
     bed: Bed,
     plan: Plan,
     events: EventReader,
-    /// Sessions that were to end by the last change, and of how many subscribers.
+    /// Forecast of the last change: sessions to be ended, and their subscribers.
     forecast: (u64, u64),
 }
 
@@ -59,7 +59,7 @@ impl Live {
         Change::prepare(&self.bed.nat.outline(), &self.plan, plan).unwrap()
     }
 
-    /// Puts a plan in place, and nothing more.
+    /// Applies a plan, without the work that follows.
     fn apply(&mut self, plan: Plan) {
         let mut change = self.prepare(&plan);
         self.forecast = forecast(&change, &self.bed.nat, 7);
@@ -67,15 +67,19 @@ impl Live {
         self.plan = plan;
     }
 
-    /// Puts a plan in place and lets all of it be done, without any time passing.
+    /// Applies a plan and completes its work, without any time passing.
     fn change(&mut self, plan: Plan) {
         self.apply(plan);
         while self.bed.nat.is_settling() {
             let leave_alone_ms = self.bed.nat.expire(self.bed.now, 16);
-            assert!(leave_alone_ms == 0 || !self.bed.nat.is_settling(), "it is not to be left alone");
+            assert!(leave_alone_ms == 0 || !self.bed.nat.is_settling(), "the engine has to be called again");
         }
         assert!(self.bed.nat.counters().conserved() && self.bed.nat.conserved_by_instance());
-        assert_eq!(self.forecast.0, self.bed.nat.settled().sessions, "more or less end than was said");
+        assert_eq!(
+            self.forecast.0,
+            self.bed.nat.settled().sessions,
+            "the number of ended sessions differs from the forecast"
+        );
     }
 
     fn changed(&mut self, change: impl FnOnce(&mut Plan)) {
@@ -119,7 +123,7 @@ fn an_exhausted_pool_gives_ports_from_the_packet_on_that_follows_an_added_addres
         live.apply(plan);
         assert!(live.bed.through(&more).src.to_string().starts_with("198.51.100."));
         live.changed(|_| {});
-        assert_eq!(of(&live.told(), EventKind::SessionDeleted), 0, "nobody else notices");
+        assert_eq!(of(&live.told(), EventKind::SessionDeleted), 0, "no other session ends");
         for (n, flow) in flows.iter().enumerate() {
             assert_eq!(live.out(n as u32 % 2, 3000 + n as u16), *flow);
             assert_eq!(live.back(flow), Verdict::Forward);
@@ -155,7 +159,8 @@ fn sessions_of_a_removed_address_end_with_their_events_and_all_others_go_on() {
         let released = events.iter().filter(|e| e.kind == EventKind::BlockReleased);
         let released: Vec<_> = released.map(|e| e.outside()).collect();
         assert_eq!(released, vec![v4(T2); if with_blocks { go.len() } else { 0 }]);
-        // Who stays is where it was; who was moved has a new pair, and a packet to the old address is nobody's.
+        // Sessions that stay are unchanged. Moved ones have a new address, and a packet to the old one finds
+        // no binding.
         for n in stay {
             assert_eq!(live.out(n, 3000), flows[n as usize]);
             assert_eq!(live.back(&flows[n as usize]), Verdict::Forward);
@@ -176,8 +181,8 @@ fn the_last_port_that_was_given_on_a_removed_address_was_given_before() {
     let mut plan = live.plan.clone();
     plan.pools[0].ranges = vec![range(T, T, (1024, 65_535))];
     live.apply(plan);
-    assert!(live.bed.nat.is_settling(), "there is more than is ended at once");
-    // A little at a time, with packets between.
+    assert!(live.bed.nat.is_settling(), "one call does not end all sessions");
+    // A part of the work at a time, with packets in between.
     let mut before = live.bed.nat.occupancy().sessions;
     for n in 0.. {
         if !live.bed.nat.is_settling() {
@@ -187,7 +192,7 @@ fn the_last_port_that_was_given_on_a_removed_address_was_given_before() {
         let after = live.bed.nat.occupancy().sessions;
         assert!(before - after <= 8, "{before} {after}");
         assert_eq!(live.out(1000 + n, 3000).src, IpAddr::V4(v4(T)));
-        // Another session of a binding that is about to end makes nothing that outlives it.
+        // A new session of a binding that is about to end creates nothing that outlives the binding.
         let last = flows.len() as u32 - 1;
         live.bed.send(&udp6(&client(last - n % 100), 3000, SERVER6, 54, b"x"));
         before = live.bed.nat.occupancy().sessions;
@@ -207,7 +212,7 @@ fn an_address_that_was_drained_and_removed_drains_none_that_comes_after_it() {
         assert!(live.bed.nat.drain(v4(T2)));
         let before = live.out(1, 5000);
         assert_eq!(before.src, v4(T));
-        // Another one in its place, and then the same again.
+        // Another address in its place, and then the first one again.
         for new in ["192.0.2.77", T2] {
             let both = vec![range(T, T, (1024, 65_535)), range(new, new, (1024, 65_535))];
             live.changed(|plan| plan.pools[0].ranges = both);
@@ -220,7 +225,7 @@ fn an_address_that_was_drained_and_removed_drains_none_that_comes_after_it() {
 }
 
 #[test]
-fn other_ports_of_an_address_end_what_lies_outside_and_leave_the_rest_its_place() {
+fn changed_ports_of_an_address_end_only_bindings_outside_them() {
     for allocation in [Allocation::default(), Allocation::Blocks(Blocks { per_subscriber: 4, ..blocks() })] {
         let mut start = plan(T, (1024, 2047));
         start.pools[0].allocation = allocation;
@@ -240,7 +245,7 @@ fn other_ports_of_an_address_end_what_lies_outside_and_leave_the_rest_its_place(
                 _ => assert!((1536..=4095).contains(&again.sport)),
             }
         }
-        // All that there is can be given, and nothing else.
+        // All existing ports can be given out, and no others.
         let mut ports: BTreeSet<u16> = (0..400).map(|n| live.out(n % 8, 3000 + n as u16).sport).collect();
         for n in 8..2700 {
             let out = live.bed.send(&udp6(&client(n), 3000, SERVER6, 53, b"x"));
@@ -256,7 +261,7 @@ fn other_ports_of_an_address_end_what_lies_outside_and_leave_the_rest_its_place(
 }
 
 #[test]
-fn limits_below_what_is_used_refuse_what_is_new_and_evict_nothing() {
+fn limits_below_the_usage_refuse_new_sessions_and_evict_none() {
     let mut live = Live::new(plan(T, (1024, 65_535)));
     let flows: Vec<Ends> = (0..20).map(|n| live.out(1, 3000 + n)).collect();
     for n in 2..5 {
@@ -291,7 +296,7 @@ fn limits_below_what_is_used_refuse_what_is_new_and_evict_nothing() {
 }
 
 #[test]
-fn who_gets_another_block_by_the_formula_loses_its_sessions_and_nobody_else_does() {
+fn only_subscribers_with_another_block_lose_their_sessions() {
     let inside = |nets: &[(&str, u8)]| nets.iter().map(|(a, len)| Net6::new(v6(a), *len).unwrap()).collect();
     let formula = |inside, overflow_per_address| {
         Allocation::Deterministic(Deterministic {
@@ -304,10 +309,10 @@ fn who_gets_another_block_by_the_formula_loses_its_sessions_and_nobody_else_does
     let mut start = plan(T, (1024, 2047));
     start.pools[0].allocation = formula(inside(&[("2001:db8:1::", 61)]), 4);
     let mut live = Live::new(start);
-    // The first eight by the formula, two more by the overflow; TCP too, on ports of the same block.
+    // The first eight subscribers use the formula, two more the overflow; TCP uses ports of the same block.
     let flows: Vec<Ends> = (0..10).map(|n| live.out(n, 3000)).collect();
     live.told();
-    // The next eight have their blocks now, four of them those that were overflow.
+    // The next eight subscribers now have their blocks, four of which were overflow blocks.
     live.changed(|plan| plan.pools[0].allocation = formula(inside(&[("2001:db8:1::", 60)]), 0));
     let map = DeterministicMap::new(&live.plan.pools[0]).unwrap().unwrap();
     let mut ended = 0;
@@ -323,7 +328,7 @@ fn who_gets_another_block_by_the_formula_loses_its_sessions_and_nobody_else_does
     assert_eq!(live.bed.nat.settled().sessions, ended);
     assert_eq!((live.bed.nat.settled().blocks, of(&live.told(), EventKind::BlockReleased)), (2, 2));
     assert_eq!(live.bed.nat.pools()[0].block_usage().unwrap().owned, 0);
-    // Another order: all have another block.
+    // Another order: all subscribers have another block.
     live.changed(|plan| {
         let nets = [("2001:db8:1:8::", 61), ("2001:db8:1::", 61)];
         plan.pools[0].allocation = formula(inside(&nets), 0);
@@ -334,7 +339,7 @@ fn who_gets_another_block_by_the_formula_loses_its_sessions_and_nobody_else_does
         let (_, (first, last)) = map.forward(v6(&client(n))).unwrap();
         assert!((first..=last).contains(&live.out(n, 3000).sport));
     }
-    // And back to an overflow, of blocks that had owners by formula.
+    // Back to an overflow, with blocks that had owners by formula.
     live.changed(|plan| plan.pools[0].allocation = formula(inside(&[("2001:db8:1::", 61)]), 8));
     let usage = live.bed.nat.pools()[0].block_usage().unwrap();
     assert_eq!((usage.total, usage.owned), (16, 0));
@@ -360,18 +365,18 @@ fn a_prefix_that_goes_takes_its_sessions_and_one_that_stays_keeps_its_own() {
     assert_eq!(live.bed.through(&by_second), second);
     let back = live.bed.through(&udp4(SERVER, 53, T, second.sport, b"y"));
     assert_eq!(back.src.to_string(), behind(NEW6, SERVER));
-    // Strangers are shown behind the first of the file.
+    // Remote hosts without a session are represented by the first prefix of the file.
     let stranger = live.bed.through(&udp4("198.51.100.99", 9, T, second.sport, b"y"));
     assert_eq!(stranger.src.to_string(), behind(NEW6, "198.51.100.99"));
     live.bed.through(&udp6(&client(1), 3000, &behind("2001:db8:66::/96", SERVER), 53, b"x"));
-    // What comes back has its number back, too.
+    // A prefix that returns has the same number again.
     live.changed(|plan| plan.nat64[0].pool6 = vec![prefix(POOL6)]);
     assert_eq!(live.bed.nat.occupancy().sessions, 0);
     live.out(1, 3000);
 }
 
 #[test]
-fn hosts_that_are_served_no_longer_lose_their_sessions() {
+fn hosts_that_are_no_longer_served_lose_their_sessions() {
     let mut live = Live::new(plan(T, (1024, 65_535)));
     let flows: Vec<Ends> = (0..8).map(|n| live.out(n, 3000)).collect();
     live.changed(|plan| plan.nat64[0].sources = vec![Net6::new(v6("2001:db8:1::"), 62).unwrap()]);
@@ -383,7 +388,7 @@ fn hosts_that_are_served_no_longer_lose_their_sessions() {
 }
 
 #[test]
-fn a_new_static_binding_gets_its_port_whoever_had_it_and_an_old_one_gives_it_back() {
+fn a_new_static_binding_takes_its_port_and_a_removed_one_returns_it() {
     let hold = HoldDown { ms: 120_000, ports_max: 1000 };
     for allocation in [Allocation::Random(hold), Allocation::Blocks(blocks())] {
         let mut start = plan(T, (1024, 1535));
@@ -391,7 +396,8 @@ fn a_new_static_binding_gets_its_port_whoever_had_it_and_an_old_one_gives_it_bac
         let mut live = Live::new(start);
         let flows: Vec<Ends> = (0..4).map(|n| live.out(n, 3000)).collect();
         live.told();
-        // Of client 0's port; of a port in client 1's block; and of client 2, which has another one now.
+        // The first takes client 0's port, the second a port in client 1's block; the third is for client 2,
+        // which has another port now.
         let near = flows[1].sport ^ 1;
         let statics = vec![
             static_binding(Transport::Udp, ("2001:db8:9::1", 80), (T, flows[0].sport)),
@@ -407,15 +413,15 @@ fn a_new_static_binding_gets_its_port_whoever_had_it_and_an_old_one_gives_it_bac
         assert_eq!(syn, "2001:db8:9::1");
         assert_eq!(live.out(2, 3000).sport, 80);
         assert_ne!(live.out(0, 3000).sport, flows[0].sport);
-        assert_eq!(live.out(3, 3000), flows[3], "who has nothing to do with it");
-        // One that is held down can be had as well.
+        assert_eq!(live.out(3, 3000), flows[3], "the flow is not affected");
+        // A port that is held down is available too.
         live.changed(|plan| plan.nat64[0].static_bindings.clear());
         assert_eq!(live.bed.nat.occupancy().bindings, live.bed.nat.occupancy().sessions);
         assert_eq!(live.back(&flows[0]), Verdict::Drop(DropReason::NoBib));
         live.changed(|plan| plan.nat64[0].static_bindings = statics.clone());
         assert_eq!(live.bed.nat.settled().static_bindings_refused, 0);
         assert_eq!(to(&mut live, flows[0].sport), "2001:db8:9::1");
-        // In the end every port is free again.
+        // In the end, all ports are free again.
         live.changed(|plan| plan.nat64[0].static_bindings.clear());
         live.bed.pass_ms(600_000);
         let pool = &live.bed.nat.pools()[0];
@@ -425,9 +431,9 @@ fn a_new_static_binding_gets_its_port_whoever_had_it_and_an_old_one_gives_it_bac
     }
 }
 
-// Found by the model: what was held of an address that had left was held of the one that had its number next.
+// Found by the model: ports held at a removed address were held at the next address with its number.
 #[test]
-fn ports_of_an_address_that_left_are_not_held_of_the_one_that_comes() {
+fn ports_held_at_a_removed_address_are_free_at_a_new_one() {
     let hold = HoldDown { ms: 120_000, ports_max: 1000 };
     let held = Blocks { size: 64, linger_ms: 0, hold, ..blocks() };
     for allocation in [Allocation::Random(hold), Allocation::Blocks(held)] {
@@ -449,7 +455,7 @@ fn ports_of_an_address_that_left_are_not_held_of_the_one_that_comes() {
             assert_eq!(at(&flows, next), 128);
             live.changed(|plan| plan.pools[0].ranges = vec![range(T, T, ports)]);
         }
-        // What is held of an address that stays is held as long as it would be.
+        // Ports held at an address that stays keep their hold-down.
         live.bed.pass_ms(600_000);
         let pool = &live.bed.nat.pools()[0];
         assert_eq!((pool.usage(Transport::Udp).used, pool.usage(Transport::Udp).total), (0, 128));
@@ -472,7 +478,7 @@ fn static_bindings_of_two_protocols_at_one_port_leave_their_blocks_apart() {
 }
 
 #[test]
-fn a_block_that_two_new_static_bindings_get_is_released_after_what_used_it() {
+fn a_block_for_two_new_static_bindings_is_released_after_its_sessions() {
     let mut start = plan(T, (1024, 1151));
     start.pools[0].allocation = Allocation::Blocks(blocks());
     let mut live = Live::new(start);
@@ -486,7 +492,7 @@ fn a_block_that_two_new_static_bindings_get_is_released_after_what_used_it() {
     let expected = [EventKind::SessionDeleted, EventKind::BindingDeleted, EventKind::BlockReleased];
     assert_eq!(kinds, expected);
     let usage = live.bed.nat.pools()[0].usage(Transport::Udp);
-    assert_eq!((usage.used, usage.total), (0, 64), "the other block, of which nothing is used");
+    assert_eq!((usage.used, usage.total), (0, 64), "the other block, with no port in use");
 }
 
 #[test]
@@ -499,7 +505,7 @@ fn a_connection_gets_no_port_that_left_the_pool_after_a_syn_to_it_was_held() {
 }
 
 #[test]
-fn what_only_a_restart_can_do_is_refused_as_a_whole_and_named() {
+fn changes_that_need_a_restart_are_refused_as_a_whole_and_named() {
     let live = Live::new(plan(T2, (1024, 65_535)));
     let refuse = |change: &dyn Fn(&mut Plan), named: &str| {
         let mut plan = live.plan.clone();
@@ -515,9 +521,9 @@ fn what_only_a_restart_can_do_is_refused_as_a_whole_and_named() {
     refuse(&|p| p.limits.fragment_bytes_max += 1, "fragment_bytes_max");
     refuse(&|p| p.events.ring_len += 1, "events: ring");
     refuse(&|p| p.nat64[0].subscriber_len = 56, "subscriber /64 -> /56");
-    refuse(&|p| p.nat64[0].name = "other".into(), "nat64 \"other\" is where nat64 \"default\" was");
-    refuse(&|p| p.nat64.clear(), "the last instance");
-    refuse(&|p| p.pools[0].allocation = Allocation::Blocks(blocks()), "how ports are given out");
+    refuse(&|p| p.nat64[0].name = "other".into(), "nat64 \"other\" replaces nat64 \"default\"");
+    refuse(&|p| p.nat64.clear(), "the last stateful instance");
+    refuse(&|p| p.pools[0].allocation = Allocation::Blocks(blocks()), "kind of allocation");
     refuse(&|p| p.nat64[0].filtering = gatun_nat::plan::Filtering::AddressDependent, "filtering");
     refuse(
         &|p| {
@@ -533,7 +539,7 @@ fn what_only_a_restart_can_do_is_refused_as_a_whole_and_named() {
             p.pools.push(pool(T2, T2, (1, 9)));
             p.pools[1].name = "second".into();
         },
-        "the address 192.0.2.2 moves from pool \"pool\" to pool \"second\"",
+        "address 192.0.2.2 moves from pool \"pool\" to pool \"second\"",
     );
     let mut wrong = live.plan.clone();
     wrong.pools[0].ranges[0].first = v4("192.0.2.9");
@@ -547,7 +553,7 @@ fn what_only_a_restart_can_do_is_refused_as_a_whole_and_named() {
 }
 
 #[test]
-fn one_change_at_a_time_and_only_one_that_was_prepared_for_the_state_at_hand() {
+fn only_one_current_change_is_applied_at_a_time() {
     let mut live = Live::new(plan(T2, (1024, 65_535)));
     for n in 0..2000 {
         live.out(n, 3000);
@@ -561,7 +567,7 @@ fn one_change_at_a_time_and_only_one_that_was_prepared_for_the_state_at_hand() {
         live.bed.nat.expire(live.bed.now, 100);
     }
     assert_eq!(live.bed.nat.apply(live.bed.now, &mut late), Err(NotNow::Outdated));
-    // The address comes back as a new one.
+    // The address returns as a new one.
     live.plan = plan;
     live.changed(|plan| plan.pools[0].ranges = vec![range(T, T2, (1024, 65_535))]);
     let on_second = (3000..3100).filter(|&n| live.out(n, 3000).src == IpAddr::V4(v4(T2))).count();
@@ -569,14 +575,14 @@ fn one_change_at_a_time_and_only_one_that_was_prepared_for_the_state_at_hand() {
 }
 
 #[test]
-fn instances_and_pools_that_come_serve_at_once_and_a_pool_that_nobody_uses_may_go() {
+fn new_instances_and_pools_serve_at_once_and_unused_pools_can_be_removed() {
     let mut live = Live::new(plan(T, (1024, 65_535)));
     let flow = live.out(1, 3000);
     const NEW6: &str = "2001:db8:65::/96";
     live.changed(|plan| {
         let mut second = pool("203.0.113.0", "203.0.113.0", (1024, 2047));
         second.name = "second".into();
-        // In front of the one that runs: pools are known by their names.
+        // Before the pool that is in use: pools are identified by their names.
         plan.pools.insert(0, second);
         plan.nat64[0].pool = 1;
         let mut instance = nat64(NEW6);
@@ -598,7 +604,7 @@ fn instances_and_pools_that_come_serve_at_once_and_a_pool_that_nobody_uses_may_g
 }
 
 #[test]
-fn timers_filters_and_own_addresses_are_others_from_the_next_packet_on() {
+fn new_timers_filters_and_own_addresses_apply_from_the_next_packet() {
     let mut live = Live::new(plan(T, (1024, 65_535)));
     let flow = live.out(1, 3000);
     live.changed(|plan| {
@@ -612,7 +618,7 @@ fn timers_filters_and_own_addresses_are_others_from_the_next_packet_on() {
     let stranger = udp4("198.51.100.99", 9, T, flow.sport, b"y");
     assert_eq!(live.bed.send(&stranger).verdict, refused(DropReason::AddressPortDependentFilter));
     live.bed.pass_ms(60_000);
-    assert_eq!(live.bed.nat.occupancy().sessions, 1, "it lives as long as it was told to");
+    assert_eq!(live.bed.nat.occupancy().sessions, 1, "the session has the new lifetime");
     assert_eq!(live.out(1, 3000), flow);
     live.bed.pass_ms(20_000);
     assert_eq!(live.bed.nat.occupancy().sessions, 0);

@@ -1,4 +1,4 @@
-//! Sessions ended on request: what goes with them, what stays, and what is told.
+//! Sessions ended on request: the state that ends with them, the state that stays, and the events.
 
 use crate::common::*;
 use crate::{OTHER, OTHER6, POOL6, SERVER6, T};
@@ -16,7 +16,7 @@ fn udp(port: u16, remote: &str) -> SessionKey {
 }
 
 #[test]
-fn an_ended_session_is_gone_with_its_port_and_the_next_packet_opens_another() {
+fn an_ended_session_returns_its_port_and_the_next_packet_opens_another() {
     let mut bed = Bed::nat64(POOL6);
     let port = bed.through(&udp6(CLIENT, 5000, SERVER6, 53, b"x")).sport;
     assert!(bed.nat.end_session(bed.now, &udp(5000, SERVER)));
@@ -31,7 +31,7 @@ fn an_ended_session_is_gone_with_its_port_and_the_next_packet_opens_another() {
 }
 
 #[test]
-fn what_differs_from_the_key_in_anything_stays() {
+fn sessions_that_differ_from_the_key_stay() {
     let mut bed = Bed::nat64(POOL6);
     bed.through(&udp6(CLIENT, 5000, SERVER6, 53, b"x"));
     let right = udp(5000, SERVER);
@@ -45,14 +45,14 @@ fn what_differs_from_the_key_in_anything_stays() {
     ];
     assert_eq!(bed.nat.end_sessions(bed.now, &wrong), 0);
     assert_eq!(bed.nat.occupancy().sessions, 1);
-    // Named twice, ended once.
+    // The same key twice ends one session.
     assert_eq!(bed.nat.end_sessions(bed.now, &[right, right]), 1);
     assert!(!bed.nat.end_session(bed.now, &right));
     assert_eq!(bed.nat.counters().sessions_cleared, 1);
 }
 
 #[test]
-fn a_binding_outlives_all_of_its_sessions_but_the_last_whichever_is_ended_first() {
+fn a_binding_ends_with_its_last_session_in_any_order() {
     for (first, second) in [(SERVER, OTHER), (OTHER, SERVER)] {
         for filtering in [Filtering::EndpointIndependent, Filtering::AddressDependent] {
             let mut plan = plan_with(POOL6);
@@ -87,7 +87,7 @@ fn a_static_binding_stays_when_its_sessions_are_ended() {
 
 // proves: LOG-3
 #[test]
-fn thousands_are_ended_at_once_and_each_end_is_told() {
+fn thousands_of_sessions_end_at_once_with_an_event_each() {
     const PORTS: std::ops::Range<u16> = 2000..5000;
     let mut plan = plan_with(POOL6);
     let kinds = EventKinds::NONE.with(EventKind::SessionDeleted).with(EventKind::BindingDeleted);

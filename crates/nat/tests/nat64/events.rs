@@ -1,4 +1,4 @@
-//! Events: what is told of sessions, bindings, port blocks, quotas and pools, and what is not.
+//! Events of sessions, bindings, port blocks, quotas and pools, and the data that they leave out.
 
 use crate::common::*;
 use crate::{OTHER6, POOL6, SERVER6, T};
@@ -17,7 +17,8 @@ fn all() -> EventKinds {
     EventKind::ALL.iter().fold(EventKinds::NONE, |kinds, &kind| kinds.with(kind))
 }
 
-/// Two addresses with four blocks of 64 ports each; a /64 is a subscriber; all is told.
+/// Plan with two addresses with four blocks of 64 ports each. A subscriber is a /64, and all events are
+/// reported.
 fn plan() -> Plan {
     let mut plan = plan_with(POOL6);
     plan.pools = vec![pool("192.0.2.1", "192.0.2.2", (1024, 1279))];
@@ -44,7 +45,7 @@ fn kinds(events: &[Event]) -> Vec<EventKind> {
 
 // proves: R68-16, R68-12, PBA-1, LOG-3
 #[test]
-fn a_sessions_life_is_told_with_who_and_where_and_when_but_not_with_whom() {
+fn session_events_have_inside_outside_and_time_but_no_destination() {
     use EventKind::*;
     let (mut bed, mut reader) = bed(&plan());
     let out = bed.through(&udp6(&client(7), 3000, SERVER6, 53, b"x"));
@@ -80,7 +81,7 @@ fn a_sessions_life_is_told_with_who_and_where_and_when_but_not_with_whom() {
 
 // proves: LOG-3
 #[test]
-fn destinations_are_told_where_asked_for() {
+fn events_have_destinations_if_configured() {
     let mut plan = plan();
     plan.events.destinations = true;
     plan.events.kinds = EventKinds::NONE.with(EventKind::SessionCreated).with(EventKind::BindingCreated);
@@ -102,7 +103,7 @@ fn with_blocks_a_day_of_a_subscriber_is_a_record_or_two_a_block() {
         for n in 0..50 {
             bed.through(&udp6(&client(3), 2000 + round * 50 + n, SERVER6, 53, b"x"));
         }
-        // Sessions end, the block lingers and is used again.
+        // Sessions end, the block lingers, and is used again.
         bed.pass_ms(310_000);
     }
     assert_eq!(kinds(&read(&mut reader)), [EventKind::BlockAssigned]);
@@ -110,7 +111,7 @@ fn with_blocks_a_day_of_a_subscriber_is_a_record_or_two_a_block() {
 
 // proves: R68-11
 #[test]
-fn quotas_and_exhausted_pools_are_told_of_and_not_for_each_packet() {
+fn quotas_and_exhausted_pools_are_reported_but_not_for_each_packet() {
     let mut plan = plan();
     plan.events.kinds = EventKinds::NONE.with(EventKind::QuotaHit).with(EventKind::PoolExhausted);
     let (mut bed, mut reader) = bed(&plan);
@@ -134,7 +135,7 @@ fn quotas_and_exhausted_pools_are_told_of_and_not_for_each_packet() {
 }
 
 #[test]
-fn thresholds_are_told_of_when_crossed_up_and_when_left_for_good() {
+fn thresholds_are_reported_in_both_directions_with_hysteresis() {
     let mut plan = plan_with(POOL6);
     plan.pools = vec![pool(T, T, (2000, 2099))];
     plan.limits.sessions_max = 1_000;
@@ -156,7 +157,7 @@ fn thresholds_are_told_of_when_crossed_up_and_when_left_for_good() {
 }
 
 #[test]
-fn a_table_that_is_just_full_is_told_of_by_the_session_that_filled_it() {
+fn the_session_that_fills_a_table_reports_its_threshold() {
     let mut plan = plan_with(POOL6);
     plan.limits.sessions_max = 10;
     let kinds = EventKinds::NONE.with(EventKind::ThresholdHigh);
@@ -174,7 +175,7 @@ fn a_table_that_is_just_full_is_told_of_by_the_session_that_filled_it() {
 
 // proves: LOG-4
 #[test]
-fn a_reader_who_sleeps_learns_how_much_was_lost_and_packets_do_not_wait() {
+fn a_slow_reader_gets_the_number_of_lost_events_and_packets_do_not_wait() {
     let mut plan = plan();
     plan.pools = vec![pool(T, T, (1024, 65_535))];
     plan.events.ring_len = 100;
@@ -182,7 +183,7 @@ fn a_reader_who_sleeps_learns_how_much_was_lost_and_packets_do_not_wait() {
     for n in 0..1000 {
         bed.through(&udp6(&client(n), 3000, SERVER6, 53, b"x"));
     }
-    // Bindings have a ring of their own: sessions do not push them out.
+    // Bindings have their own ring: sessions do not displace them.
     assert_eq!(bed.nat.events_lost(), 900);
     let told = read(&mut reader);
     assert_eq!(told.iter().filter(|event| event.kind == EventKind::BindingCreated).count(), 1000);
@@ -195,7 +196,7 @@ fn a_reader_who_sleeps_learns_how_much_was_lost_and_packets_do_not_wait() {
 
 // proves: LOG-5
 #[test]
-fn what_is_created_is_deleted_and_the_books_balance() {
+fn creation_and_deletion_events_balance() {
     let mut plan = plan();
     plan.limits.sessions_max = 50;
     plan.limits.sessions_per_subscriber = 20;
@@ -244,7 +245,7 @@ fn what_is_created_is_deleted_and_the_books_balance() {
 
 // proves: LOG-4
 #[test]
-fn a_million_sessions_cleared_at_once_lose_no_event_while_somebody_reads() {
+fn clearing_a_million_sessions_loses_no_event_with_a_reader() {
     const SESSIONS: u32 = 1_000_000;
     let mut plan = plan();
     plan.pools = vec![pool(T, T, (1024, 65_535))];
@@ -271,7 +272,7 @@ fn a_million_sessions_cleared_at_once_lose_no_event_while_somebody_reads() {
     assert!(bed.nat.conserved_by_instance() && bed.nat.conserved_by_address());
     let mut at = gatun_nat::ClearCursor::default();
     let all = gatun_nat::inspect::Selection::default();
-    // The reader takes less at a time than a walk that does not look at it would end.
+    // The reader takes less at a time than a walk without regard for the reader would end.
     while !at.is_done() {
         bed.nat.clear(bed.now, &mut at, &all, gatun_nat::Extent::Session, 1 << 20);
         drain(&mut reader, 30_000);

@@ -1,5 +1,5 @@
-//! What is foretold is what happens: an engine is asked before every packet of random histories, over plans that make
-//! it meet every limit.
+//! Forecasts equal outcomes: an engine is asked before every packet of random histories, over plans that make
+//! it reach every limit.
 
 use crate::common::*;
 use gatun_nat::explain::{Explanation, Fate, Opening, PortSource, Rule};
@@ -15,7 +15,7 @@ fn net4(addr: &str, len: u8) -> Net4 {
     Net4::new(v4(addr), len).unwrap()
 }
 
-/// Two NAT64 instances and a NAT44 that share a pool, and a stateless one; everything is small.
+/// Two NAT64 instances and a NAT44 instance that share a pool, and a stateless one. All tables are small.
 fn small(pool: Pool4, filtering: Filtering, limits: Limits) -> Plan {
     let eam = Eam { v4: net4("203.0.113.0", 28), v6: Net6::new(v6("2001:db8:2::"), 124).unwrap() };
     Plan {
@@ -141,7 +141,7 @@ impl Dice {
     }
 }
 
-/// Public ends that something is bound to, and ones that nothing is.
+/// Returns a bound public end, or an unbound one.
 fn public_end(dice: &mut Dice, nat: &Nat) -> (String, u16) {
     let mut found = Vec::with_capacity(64);
     nat.read_bindings(&mut PortCursor::default(), &Selection::default(), usize::MAX, &mut found);
@@ -152,7 +152,7 @@ fn public_end(dice: &mut Dice, nat: &Nat) -> (String, u16) {
     (one.outside.0.to_string(), one.outside.1)
 }
 
-/// A packet of any kind, most of them of flows that come again.
+/// Makes a packet of any kind. Most packets belong to flows that repeat.
 fn packet(dice: &mut Dice, nat: &Nat) -> Vec<u8> {
     let (public, public_port) = public_end(dice, nat);
     let has_blocks = nat.pools()[0].block_usage().is_some();
@@ -204,7 +204,7 @@ fn packet(dice: &mut Dice, nat: &Nat) -> Vec<u8> {
     with_hops(bytes, hops)
 }
 
-/// Asks an engine about a packet, and gives what the translated one would be.
+/// Asks an engine about a packet. Returns the explanation and the translated packet.
 fn ask(nat: &Nat, packet: &[u8]) -> (Explanation, Vec<u8>) {
     let mut buf = vec![0xa5; HEADROOM + packet.len() + 64];
     buf[HEADROOM..HEADROOM + packet.len()].copy_from_slice(packet);
@@ -213,7 +213,7 @@ fn ask(nat: &Nat, packet: &[u8]) -> (Explanation, Vec<u8>) {
     (explanation, copy.bytes().to_vec())
 }
 
-/// Returns whether there are sessions that the sweep has yet to end.
+/// Returns whether there are sessions that the sweep has not ended yet.
 fn has_dead_sessions(nat: &Nat) -> bool {
     let mut found = Vec::with_capacity(512);
     nat.read_sessions(&mut SessionCursor::default(), &Selection::default(), usize::MAX, &mut found);
@@ -230,7 +230,7 @@ fn counted(nat: &Nat) -> Vec<u64> {
 }
 
 #[test]
-fn what_is_foretold_is_what_happens() {
+fn forecasts_agree_with_outcomes() {
     let mut reasons = BTreeSet::new();
     let mut fates = BTreeSet::new();
     let mut sources = BTreeSet::new();
@@ -279,7 +279,7 @@ fn what_is_foretold_is_what_happens() {
                     let l4 = if happened.bytes[0] >> 4 == 6 { 40 } else { 20 };
                     assert_eq!([message.kind, message.code], happened.bytes[l4..l4 + 2], "{at}: {told:?}");
                 }
-                // The port that chance gave is the very one that it is sent to.
+                // The random port is the same as the destination port.
                 (Fate::Drop(DropReason::NoBib, _), Verdict::Forward)
                     if told.hairpinned && ends(&happened.bytes).sport == ends(&packet).dport => {}
                 (fate, verdict) => panic!("{at}: {fate:?} was foretold, it was {verdict:?}: {told:?}"),
@@ -330,7 +330,8 @@ fn what_is_foretold_is_what_happens() {
     }
 }
 
-/// Compares where a packet goes; its new port is chance's, but lies where it was foretold.
+/// Compares the forecast destination with the real one. A new port is random, but must be in the forecast
+/// range.
 fn same_but_for_a_new_port(told: &Explanation, after: &[u8], really: &[u8], at: &str) {
     assert_eq!(after.len(), really.len(), "{at}: {told:?}");
     let (a, b) = (ends(after), ends(really));
@@ -352,14 +353,14 @@ fn same_but_for_a_new_port(told: &Explanation, after: &[u8], really: &[u8], at: 
 }
 
 #[test]
-fn it_says_whose_a_packet_is_and_what_its_subscriber_has() {
+fn explanations_report_the_rule_and_the_subscriber() {
     let mut bed = Bed::new(&plan_with("64:ff9b::/96"));
     let packet = udp6(CLIENT, 5000, "64:ff9b::808:808", 53, b"x");
     let (told, _) = ask(&bed.nat, &packet);
     assert_eq!(told.rule, Rule::Pool6(prefix("64:ff9b::/96"), v4("8.8.8.8")));
     assert_eq!((told.instance, told.pool, told.session), (Some(0), Some(0), None));
     assert!(!told.subscriber.unwrap().is_known);
-    assert_eq!(bed.nat.occupancy().subscribers, 0, "nobody was made");
+    assert_eq!(bed.nat.occupancy().subscribers, 0, "no subscriber was created");
     let sent = ends(bed.send(&packet).forwarded());
     let (told, after) = ask(&bed.nat, &packet);
     assert_eq!(ends(&after), sent);
@@ -373,7 +374,7 @@ fn it_says_whose_a_packet_is_and_what_its_subscriber_has() {
 }
 
 #[test]
-fn what_is_no_packet_of_a_query_is_dropped_for_its_reason_or_left_untold() {
+fn packets_that_are_no_queries_have_a_drop_reason_or_no_forecast() {
     let bed = Bed::new(&plan_with("64:ff9b::/96"));
     let fate = |bytes: &[u8]| ask(&bed.nat, bytes).0.fate;
     assert_eq!(fate(&[]), Fate::Drop(DropReason::ShortL3, None));
@@ -404,15 +405,19 @@ fn a_drained_address_gives_no_new_ports_until_it_is_undrained_and_keeps_what_it_
         let first = send(&mut bed, 5000).unwrap();
         let drained: u32 = if first.src == v4("192.0.2.1") { 0 } else { 1 };
         assert!(bed.nat.set_drained(0, drained, None, true));
-        assert!(!bed.nat.set_drained(0, drained, None, true), "it is already");
-        assert!(!bed.nat.set_drained(0, drained, Some(net4("203.0.113.0", 24)), false), "another is meant");
-        // The flow goes on, the host's next one leaves from elsewhere, also where hosts have one address each.
+        assert!(!bed.nat.set_drained(0, drained, None, true), "the address is already drained");
+        assert!(
+            !bed.nat.set_drained(0, drained, Some(net4("203.0.113.0", 24)), false),
+            "the address is not in the network"
+        );
+        // The flow continues. The host's next flow leaves from another address, or not at all with hard
+        // pairing.
         assert_eq!(send(&mut bed, 5000).unwrap(), first);
         let second = send(&mut bed, 5001).unwrap();
         assert_ne!(second.src, first.src);
         assert!(bed.nat.set_drained(0, 1 - drained, None, true));
         assert_eq!(send(&mut bed, 5002), None);
-        // What comes back meanwhile is not given either, until the address is undrained.
+        // A port that returns meanwhile is not given out, until the drain ends.
         bed.pass_ms(400_000);
         assert_eq!((bed.nat.occupancy().sessions, send(&mut bed, 5003)), (0, None));
         assert!(bed.nat.set_drained(0, drained, None, false));

@@ -1,5 +1,5 @@
-//! From inside to inside through outside addresses (RFC 6146 3.8, RFC 4787 REQ-9, RFC 5382 REQ-8,
-//! RFC 5508 REQ-7).
+//! Hairpins: packets from inside to inside through outside addresses (RFC 6146 3.8, RFC 4787 REQ-9, RFC 5382
+//! REQ-8, RFC 5508 REQ-7).
 
 use crate::common::*;
 use crate::{POOL6, PREFIXES, T};
@@ -12,12 +12,12 @@ const B: &str = "2001:beef::b";
 const STUN: &str = "203.0.113.3";
 const T2: &str = "192.0.2.2";
 
-/// Makes a UDP binding and gives its outside port.
+/// Makes a UDP binding and returns its outside port.
 fn bind(bed: &mut Bed, pool6: &str, host: &str, port: u16) -> u16 {
     bed.through(&udp6(host, port, &behind(pool6, STUN), 3478, b"who am I")).sport
 }
 
-/// One pool address for each of A and B: a static binding decides which is B's.
+/// One pool address for each of A and B. A static binding determines that of B.
 fn two_addresses() -> Plan {
     let mut plan = plan_with(POOL6);
     plan.pools = vec![pool(T, T2, (1, 65535))];
@@ -78,7 +78,8 @@ fn tcp_opens_simultaneously_through_a_hairpin() {
         let t6 = behind(POOL6, T);
         let a = bed.through(&tcp6(A, 1111, &behind(POOL6, STUN), 9, "S", b"")).sport;
         let b = bed.through(&tcp6(B, 2222, &behind(POOL6, STUN), 9, "S", b"")).sport;
-        // Under address-dependent filtering the first one is not let in, waits, and opens the way.
+        // With address-dependent filtering, the first SYN is not admitted; it waits, and permits the other
+        // one.
         let first = bed.send(&tcp6(A, 1111, &t6, b, "S", b""));
         let strict = filtering != EndpointIndependent;
         assert_eq!(first.verdict, if strict { Verdict::Held } else { Verdict::Forward });
@@ -104,17 +105,17 @@ fn address_dependent_filtering_holds_for_hairpins_behind_every_prefix_length() {
     for pool6 in PREFIXES {
         let mut plan = plan_with(pool6);
         plan.nat64[0].filtering = Filtering::AddressDependent;
-        // The peer has the other address, so that knowing oneself is no pass.
+        // The peer has the other address, so that a session with the own address does not admit it.
         plan.pools = vec![pool(T, T2, (1, 65535))];
         plan.nat64[0].static_bindings = vec![static_binding(Transport::Udp, (B, 2222), (T2, 2222))];
         let mut bed = Bed::new(&plan);
-        // A gets the pool's other address where B's is taken; any will do, it is read off.
+        // A gets an address of the pool. The test reads it from the packet.
         let e = bed.through(&udp6(A, 1111, &behind(pool6, STUN), 3478, b"x"));
         let std::net::IpAddr::V4(ta) = e.src else { panic!() };
         let t6 = behind(pool6, T2);
         let filtered = Verdict::Drop(DropReason::AddressDependentFilter);
         assert_eq!(bed.send(&udp6(A, 1111, &t6, 2222, b"x")).verdict, filtered, "{pool6}");
-        // B contacts A's address, on whatever port.
+        // B contacts A's address, on any port.
         let ta6 = prefix(pool6).embed(ta).to_string();
         let _ = bed.send(&udp6(B, 2222, &ta6, 9, b"x"));
         bed.through(&udp6(A, 1111, &t6, 2222, b"x"));
@@ -124,8 +125,8 @@ fn address_dependent_filtering_holds_for_hairpins_behind_every_prefix_length() {
 // proves: A61-63, R55-7
 #[test]
 fn echo_reaches_an_inside_host_whose_identifier_is_its_own() {
-    // An echo message has one identifier, so the sender's outside one must be the receiver's: with one
-    // identifier for each address it is.
+    // An echo message has one identifier, so the sender's outside identifier must be the receiver's. It is,
+    // because each address has only one identifier.
     let mut plan = two_addresses();
     plan.pools[0].ranges[0].ports = (7, 7);
     plan.nat64[0].static_bindings = vec![static_binding(Transport::Icmp, (B, 99), (T2, 7))];
@@ -145,14 +146,14 @@ fn a_host_that_sends_to_its_own_outside_address_hears_itself_once() {
     let out = bed.send(&udp6(A, 1111, &t6, a, b"me"));
     assert_eq!(out.forwarded(), with_hops(udp6(&t6, a, A, 1111, b"me"), 62));
     assert!(out.emitted.is_empty());
-    // What left does not go round again.
+    // The translated packet is not hairpinned again.
     let again = bed.send(out.forwarded());
     assert_eq!(again.verdict, Verdict::Reply(Reply::Error(DropReason::DestinationNotPool6)));
 }
 
 // proves: A61-63, A61-2
 #[test]
-fn own_packets_that_come_back_go_nowhere() {
+fn own_packets_that_return_are_dropped() {
     let mut bed = Bed::nat64(POOL6);
     let out = bed.send(&udp6(A, 1111, &behind(POOL6, STUN), 53, b"x"));
     let port = ends(out.forwarded()).sport;
@@ -170,7 +171,7 @@ fn a_hairpin_to_no_binding_is_dropped() {
     let mut bed = Bed::nat64(POOL6);
     for packet in [udp6(A, 1111, &behind(POOL6, T), 9, b"x"), echo6(B, &behind(POOL6, T2), true, 9, b"x")] {
         let out = bed.send(&packet);
-        // 192.0.2.2 is no pool address: that echo just goes out.
+        // 192.0.2.2 is not a pool address, so that echo request leaves for outside.
         let expected = if out.verdict == Verdict::Forward { continue } else { DropReason::NoBib };
         assert_eq!(out.verdict, Verdict::Drop(expected));
     }
@@ -188,7 +189,7 @@ fn the_syn_of_a_hairpin_is_answered_after_six_seconds_and_not_before() {
         plan.icmp.suppressed.clear();
         let mut bed = Bed::new(&plan);
         let t6 = behind(pool6, T);
-        // To a binding whose filter does not let it in, and to no binding.
+        // To a binding whose filter does not admit it, and to an unbound port.
         let bound = bed.through(&tcp6(B, 2222, &behind(pool6, STUN), 9, "S", b"")).sport;
         let to = if *filtering == EndpointIndependent { bound ^ 1 } else { bound };
         let syn = tcp6(A, 1111, &t6, to, "S", b"");
@@ -286,7 +287,7 @@ fn an_error_about_a_hairpinned_packet_comes_from_the_prefix_that_the_sender_wrot
     plan.nat64[0].pool6.push(prefix(other));
     let mut bed = Bed::new(&plan);
     let b = bind(&mut bed, POOL6, B, 2222);
-    // A's binding has a session behind the first prefix; this one is behind the second.
+    // A's binding has a session behind the first prefix; this packet uses the second one.
     bind(&mut bed, POOL6, A, 1111);
     let packet = udp6(A, 1111, &behind(other, T), b, b"x");
     let arrived = bed.send(&packet).forwarded().to_vec();
@@ -316,7 +317,7 @@ fn an_error_about_no_hairpin_is_dropped_and_untouched() {
     let mut bed = Bed::nat64(POOL6);
     let t6 = behind(POOL6, T);
     let b = bind(&mut bed, POOL6, B, 2222);
-    // B says that it got this from an outside port that nobody has.
+    // B reports a packet from an outside port that is not bound.
     let quoted = udp6(&t6, b ^ 1, B, 2222, b"x");
     let out = bed.send(&error6(B, &t6, (1, 4, 0), &quoted));
     assert_eq!(out.verdict, Verdict::Drop(DropReason::IcmpErrorNoState));

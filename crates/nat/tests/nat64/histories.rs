@@ -1,4 +1,4 @@
-//! Random histories of packets and time: what must hold whatever happens.
+//! Random histories of packets and time, with invariants that always hold.
 
 use crate::common::*;
 use crate::{POOL6, T};
@@ -57,12 +57,12 @@ enum Op {
         to: u8,
         kind: Kind,
     },
-    /// An error about the packet that was translated last in the other direction, cut to `keep` bytes.
+    /// An error about the last packet translated in the other direction, cut to `keep` bytes.
     Error {
         from_inside: bool,
         keep: u16,
     },
-    /// The packet before once more, with a changed byte.
+    /// The previous packet again, with a changed byte.
     Mangled {
         at: u16,
         value: u8,
@@ -130,7 +130,7 @@ fn protocol(kind: Kind) -> u8 {
     }
 }
 
-/// A binding as it was seen on the wire, and until when it surely lives.
+/// A binding as seen in packets, and the time until which it certainly lives.
 struct Seen {
     outside: u16,
     until: u64,
@@ -139,13 +139,13 @@ struct Seen {
 /// State of the reference model.
 #[derive(Default)]
 struct Observer {
-    /// Time as the engine should see it: jumps back do not count.
+    /// Time as the engine should see it: without jumps back.
     now: u64,
     seen: BTreeMap<(u8, u8, u8), Seen>,
 }
 
 impl Observer {
-    /// A packet of `client`'s `port` left from the outside port `outside`.
+    /// Records that a packet of `client`'s `port` left from the outside port `outside`.
     fn left(&mut self, protocol: u8, client: u8, port: u8, outside: u16, life_ms: u64) {
         assert!((PORTS.0..=PORTS.1).contains(&outside));
         let now = self.now;
@@ -165,14 +165,14 @@ impl Observer {
     }
 }
 
-/// An engine that is given the same packets in bursts.
+/// An engine that gets the same packets in bursts.
 struct Twin {
     nat: Nat,
     waiting: Vec<(Vec<u8>, Verdict, Vec<u8>)>,
 }
 
 impl Twin {
-    /// Sends what waits as one burst: the outcome is what it was one by one.
+    /// Sends the waiting packets as one burst. The outcomes must be the same as one by one.
     fn flush(&mut self, now: Instant) {
         while !self.waiting.is_empty() {
             let n = self.waiting.len().min(gatun_nat::BURST);
@@ -250,7 +250,7 @@ impl World {
                 let mut packet = self.last.clone();
                 let at = usize::from(at) % packet.len();
                 packet[at] = value;
-                // The result may be as wrong as the packet was: only fates are looked at.
+                // The result may be as wrong as the packet was, so the test checks only the fates.
                 let mut buf = vec![0; HEADROOM + packet.len()];
                 buf[HEADROOM..].copy_from_slice(&packet);
                 let mut burst = [Packet::new(&mut buf, HEADROOM, packet.len()).unwrap()];
@@ -259,7 +259,7 @@ impl World {
                 let bytes = burst[0].bytes().to_vec();
                 self.twin.waiting.push((packet, verdicts[0], bytes));
                 self.bed.emitted();
-                // What it opened, if anything, nobody has seen.
+                // The test does not know the state that it opened, if any.
             }
             Op::Pass { ms } => self.pass(ms.into()),
             Op::Back { ms } => {
@@ -329,7 +329,7 @@ impl World {
         assert!(self.bed.nat.counters().conserved());
     }
 
-    /// All sessions end, and every port is there again.
+    /// Lets all sessions end, and checks that every port has returned.
     fn end(&mut self) {
         self.twin.flush(self.bed.now);
         for _ in 0..3 {
@@ -359,7 +359,7 @@ proptest! {
 
     // proves: R47-1, R47-3, R53-7, A61-24, A61-51
     #[test]
-    fn whatever_happens_ports_are_unshared_quotas_are_kept_and_everything_returns(
+    fn histories_share_no_ports_keep_quotas_and_return_everything(
         by_address in any::<bool>(),
         ops in prop::collection::vec(op(), 0..250),
     ) {
@@ -373,19 +373,19 @@ proptest! {
     }
 }
 
-/// Events of one binding whose filter asks for addresses.
+/// Events of one binding with address-dependent filtering.
 #[derive(Clone, Debug)]
 enum Contact {
-    /// The inside host sends a SYN to an address and port: a session, or new time for it.
+    /// The inside host sends a SYN to an address and port: a new session, or a longer lifetime.
     Open {
         address: u8,
         port: u8,
     },
-    /// A stranger's port of an address asks to pass.
+    /// A packet arrives from another port of an address.
     Ask {
         address: u8,
     },
-    /// Time goes by: never a whole lifetime, so that it is clear who still lives.
+    /// Time passes, always less than a lifetime, so that it is clear which sessions live.
     Pass {
         sevens: u8,
     },
@@ -406,7 +406,7 @@ proptest! {
 
     // proves: A61-22, R53-3, R47-8
     #[test]
-    fn the_filter_agrees_with_a_list_of_who_was_contacted_when(
+    fn the_filter_agrees_with_a_list_of_contacts(
         contacts in prop::collection::vec(contact(), 0..120),
     ) {
         const LIFETIME_MS: u64 = 240_000;
@@ -427,7 +427,7 @@ proptest! {
                 Contact::Ask { address } => {
                     let alive = |(&(a, _), &at): (&(u8, u8), &u64)| a == address && at + LIFETIME_MS > now_ms;
                     let known = contacted.iter().any(alive);
-                    // Not a SYN: it makes no session, whatever the answer.
+                    // This is not a SYN, so it creates no session in either case.
                     let verdict = bed.send(&tcp4(&ip(address), 9999, T, outside, "A", b"")).verdict;
                     prop_assert_eq!(verdict == Verdict::Forward, known, "{:?} at {}", contacted, now_ms);
                 }

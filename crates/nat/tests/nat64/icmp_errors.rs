@@ -1,4 +1,4 @@
-//! ICMP errors through the mapping, both ways (RFC 6146 3.4 and 3.6, RFC 5508 4).
+//! ICMP errors through a mapping, in both directions (RFC 6146 3.4 and 3.6, RFC 5508 4).
 
 use crate::common::*;
 use crate::{OTHER, POOL6, SERVER6, T};
@@ -10,7 +10,7 @@ const ROUTER: &str = "203.0.113.254";
 /// A router inside, between the translator and the client.
 const ROUTER6: &str = "2001:db8:9::1";
 
-/// One packet of each protocol from the client to the server, large enough that a quotation is cut.
+/// One packet of each protocol from the client to the server, large enough that a quotation is truncated.
 fn outbound() -> Vec<Vec<u8>> {
     vec![
         udp6(CLIENT, 5000, SERVER6, 53, b"an odd question"),
@@ -33,7 +33,8 @@ fn an_error_from_outside_quotes_what_the_inside_host_has_sent() {
         let mut bed = Bed::nat64(POOL6);
         let sent = bed.send(&packet).forwarded().to_vec();
         let out = bed.send(&error4(SERVER, T, (3, 3, 0), &sent));
-        // All bytes: the packet as it was sent, but for the hop that was counted before the quotation.
+        // Compares all bytes: the quotation is the packet as sent, except for the hop that was counted
+        // before.
         let expected = error6(SERVER6, CLIENT, (1, 4, 0), &with_hops(packet.clone(), 63));
         assert_eq!(out.forwarded(), with_hops(expected, 63), "{packet:02x?}");
     }
@@ -52,7 +53,7 @@ fn eight_bytes_of_the_transport_header_are_enough() {
             let got = out.forwarded();
             assert_eq!(icmp_type(got), (3, 0));
             let inner = &quote(got)[..quoted.len() + 20];
-            // A TCP checksum that was cut off is not there to be compared.
+            // A truncated TCP checksum cannot be compared.
             assert_eq!(inner, &expected[..inner.len()], "{cut}: {packet:02x?}");
         }
         for cut in [0, 19, 20, 27] {
@@ -64,15 +65,15 @@ fn eight_bytes_of_the_transport_header_are_enough() {
 
 // proves: A61-60, R55-10
 #[test]
-fn a_router_on_the_way_is_shown_unless_the_rfc_is_wanted_to_the_letter() {
+fn a_router_on_the_path_is_the_error_source_unless_configured_otherwise() {
     let cases = [
         (POOL6, ROUTER, IcmpErrorSource::Router, ROUTER),
         (POOL6, ROUTER, IcmpErrorSource::InnerDestination, "8.8.8.8"),
         (POOL6, "10.0.0.1", IcmpErrorSource::Router, "10.0.0.1"),
         ("64:ff9b::/96", "9.9.9.9", IcmpErrorSource::Router, "9.9.9.9"),
-        // A private router has no place behind the well-known prefix (RFC 6052 3.1).
+        // The well-known prefix must not represent a private router (RFC 6052 3.1).
         ("64:ff9b::/96", "10.0.0.1", IcmpErrorSource::Router, "8.8.8.8"),
-        // Nor has one that has no address.
+        // The same for a router with an illegal address.
         (POOL6, "0.0.0.0", IcmpErrorSource::Router, "8.8.8.8"),
         (POOL6, "127.0.0.1", IcmpErrorSource::Router, "8.8.8.8"),
     ];
@@ -90,7 +91,7 @@ fn a_router_on_the_way_is_shown_unless_the_rfc_is_wanted_to_the_letter() {
 
 // proves: A79-30
 #[test]
-fn fragmentation_needed_tells_the_inside_host_what_fits() {
+fn fragmentation_needed_reports_the_mtu_to_the_inside_host() {
     let mut bed = Bed::nat64(POOL6);
     let packet = udp6(CLIENT, 5000, SERVER6, 53, &[7; 1400]);
     let sent = bed.send(&packet).forwarded().to_vec();
@@ -120,7 +121,7 @@ fn an_error_from_the_inside_host_quotes_what_the_outside_host_has_sent() {
         let arrived = bed.send(&packet).forwarded().to_vec();
         let out = bed.send(&error6(router, SERVER6, (1, 4, 0), &arrived));
         let got = out.forwarded();
-        // All bytes of the quotation but the identification and DF, which IPv6 does not carry.
+        // All bytes of the quotation, except identification and DF, which IPv6 does not carry.
         let mut original = with_hops(packet.clone(), 63);
         original[4..8].copy_from_slice(&quote(got)[4..8]);
         original[10..12].copy_from_slice(&quote(got)[10..12]);
@@ -145,7 +146,7 @@ fn an_error_from_inside_comes_from_the_address_that_its_own_binding_has() {
         let e = bed.through(&udp6(&host, 5000, SERVER6, 53, b"x"));
         let (std::net::IpAddr::V4(t), port) = (e.src, e.sport) else { panic!("{e:?}") };
         let arrived = bed.send(&udp4(SERVER, 53, &t.to_string(), port, &[7; 1200])).forwarded().to_vec();
-        // Whoever sends it: the host, or a router that has no binding and no IPv4 address.
+        // The sender may be the host, or a router without a binding and without an IPv4 address.
         for (from, error, expected) in [
             (host.as_str(), (1, 4, 0), (3, 3)),
             (ROUTER6, (3, 0, 0), (11, 0)),
@@ -163,7 +164,7 @@ fn an_error_from_inside_comes_from_the_address_that_its_own_binding_has() {
 
 // proves: A79-70
 #[test]
-fn a_router_in_front_of_the_host_may_say_too_big_whatever_sources_are_served() {
+fn a_router_before_the_host_may_send_packet_too_big_from_any_source() {
     let mut plan = plan_with(POOL6);
     plan.nat64[0].sources = vec![Net6::new(v6("2001:db8:1::"), 64).unwrap()];
     let mut bed = Bed::new(&plan);
@@ -198,11 +199,11 @@ fn errors_about_packets_of_no_binding_are_dropped() {
     ] {
         assert_eq!(bed.send(&error6(CLIENT, SERVER6, (1, 4, 0), &quoted)).verdict, nothing);
     }
-    // About a packet that did not come through the translator at all.
+    // The quoted packet did not come through the translator.
     let quoted = udp6("2001:db8:77::1", 53, CLIENT, 5000, b"x");
     let out = bed.send(&error6(CLIENT, SERVER6, (1, 4, 0), &quoted));
     assert_eq!(out.verdict, dropped(DropReason::IcmpInnerUntranslatable));
-    // To somebody who did not send what it is about.
+    // The error goes to a host that did not send the quoted packet.
     let quoted = udp6(SERVER6, 53, CLIENT, 5000, b"x");
     let out = bed.send(&error6(CLIENT, &behind(POOL6, OTHER), (1, 4, 0), &quoted));
     assert_eq!(out.verdict, nothing);
@@ -227,7 +228,7 @@ fn errors_neither_make_nor_extend_nor_end_anything() {
             }
             assert_eq!(bed.nat.occupancy(), there, "nothing ends");
         }
-        // It is as alive as before...
+        // The session is as alive as before...
         let port = ends(&sent).sport;
         bed.pass_ms(lifetime_ms / 6 - 500);
         let flags = |p: &Ends| (p.sport, p.dport);
@@ -240,7 +241,7 @@ fn errors_neither_make_nor_extend_nor_end_anything() {
         assert_eq!(flags(&e).0, port);
         bed.through(&back);
 
-        // ... and ends as if there had been none.
+        // ... and ends as without the errors.
         let mut bed = Bed::nat64(POOL6);
         let sent = bed.send(&packet).forwarded().to_vec();
         bed.pass_ms(lifetime_ms - 1_000);

@@ -1,4 +1,4 @@
-//! Sessions, bindings, blocks and subscribers, read in slices; and ended by what they have in common.
+//! Sessions, bindings, blocks and subscribers, read in slices, and ended by a filter.
 
 use crate::common::*;
 use crate::{OTHER, OTHER6, POOL6, SERVER6, T};
@@ -21,7 +21,7 @@ const ALL: Selection = Selection {
     remote_port: None,
 };
 
-/// Reads all in slices of this budget, into lists with room for a few.
+/// Reads all sessions in slices of this budget, into lists with room for a few.
 fn sessions_by(nat: &Nat, which: &Selection, budget: usize) -> Vec<SessionInfo> {
     let (mut at, mut all) = (SessionCursor::default(), Vec::new());
     while !at.done {
@@ -35,7 +35,7 @@ fn sessions_by(nat: &Nat, which: &Selection, budget: usize) -> Vec<SessionInfo> 
 
 fn sessions(nat: &Nat, which: &Selection) -> Vec<SessionInfo> {
     let all = sessions_by(nat, which, 1000);
-    assert_eq!(all, sessions_by(nat, which, 1), "in slices of one record the same");
+    assert_eq!(all, sessions_by(nat, which, 1), "slices of one record give the same result");
     all
 }
 
@@ -83,7 +83,7 @@ fn net4(address: &str, len: u8) -> Net4 {
     Net4::new(v4(address), len).unwrap()
 }
 
-/// Hosts 0 to 4 with a TCP, a UDP and an ICMP session each, and host 0 with one more remote host.
+/// Opens a TCP, a UDP and an ICMP session for each of hosts 0 to 4, and one more remote host for host 0.
 fn some_traffic(bed: &mut Bed) {
     for n in 0..5 {
         let client = format!("2001:db8:1:{n}::2");
@@ -95,7 +95,7 @@ fn some_traffic(bed: &mut Bed) {
 }
 
 #[test]
-fn every_session_is_told_of_once_with_both_ends_state_and_time_left() {
+fn every_session_is_read_once_with_both_ends_state_and_time_left() {
     let mut bed = Bed::nat64(POOL6);
     some_traffic(&mut bed);
     bed.pass_ms(1_000);
@@ -110,13 +110,13 @@ fn every_session_is_told_of_once_with_both_ends_state_and_time_left() {
     assert_eq!(udp.tcp, None);
     let five_minutes = 300_000 - 1_000;
     assert!((five_minutes..five_minutes + 64).contains(&udp.expires_ms), "{udp:?}");
-    // A packet finds its session by what was told.
+    // A packet with the reported endpoints finds its session.
     let back = bed.through(&udp4("198.51.100.7", udp.remote.1, T, udp.outside.1, b"x"));
     assert_eq!((back.dst, back.dport), (udp.inside.0.into(), udp.inside.1));
 }
 
 #[test]
-fn a_selection_means_what_all_of_its_parts_say() {
+fn a_selection_matches_all_of_its_conditions() {
     let mut bed = Bed::nat64(POOL6);
     some_traffic(&mut bed);
     let port = sessions(&bed.nat, &ALL)[0].outside.1;
@@ -142,7 +142,7 @@ fn a_selection_means_what_all_of_its_parts_say() {
 }
 
 #[test]
-fn bindings_are_told_of_in_the_order_of_their_public_ends() {
+fn bindings_are_read_in_the_order_of_their_public_ends() {
     let mut plan = plan_with(POOL6);
     plan.pools = vec![pool(T, "192.0.2.3", (1, 65535))];
     plan.nat64[0].static_bindings = vec![static_binding(Transport::Tcp, (CLIENT, 443), ("192.0.2.2", 443))];
@@ -161,7 +161,7 @@ fn bindings_are_told_of_in_the_order_of_their_public_ends() {
     let (outside, outside_port) = (Some(net4(&busy[0].outside.0.to_string(), 32)), Some(busy[0].outside.1));
     let found = bindings(&bed.nat, &Selection { outside, outside_port, ..ALL });
     assert_eq!(found, busy, "found again by its public end");
-    // A binding with very many sessions holds nothing up.
+    // A binding with very many sessions delays nothing.
     for n in 0..40 {
         bed.through(&udp6(CLIENT, 9, &behind(POOL6, &format!("198.51.101.{n}")), 53, b"x"));
     }
@@ -170,7 +170,7 @@ fn bindings_are_told_of_in_the_order_of_their_public_ends() {
 }
 
 #[test]
-fn who_is_there_all_the_time_is_met_once_while_others_come_and_go() {
+fn a_walk_returns_lasting_sessions_once_while_others_come_and_go() {
     let mut bed = Bed::nat64(POOL6);
     let staying: BTreeSet<u16> = (1..2000).filter(|n| n % 3 == 0).collect();
     for port in 1..2000 {
@@ -185,7 +185,7 @@ fn who_is_there_all_the_time_is_met_once_while_others_come_and_go() {
         bed.nat.read_bindings(&mut bindings_at, &ALL, 400, &mut others);
         some.iter().for_each(|s| *by_record.entry(s.inside.1).or_insert(0) += 1);
         others.iter().for_each(|b| *by_port.entry(b.inside.1).or_insert(0) += 1);
-        // One goes, another comes in its record, perhaps with its port.
+        // One session ends, another one takes its record, perhaps with its port.
         step += 1;
         let gone = (step * 7) % 2000;
         if !staying.contains(&gone) {
@@ -200,7 +200,7 @@ fn who_is_there_all_the_time_is_met_once_while_others_come_and_go() {
 }
 
 #[test]
-fn port_blocks_and_their_owners_are_told_of() {
+fn port_blocks_are_read_with_their_owners() {
     let mut plan = plan_with(POOL6);
     plan.pools = vec![pool(T, "192.0.2.2", (1024, 1279))];
     let terms = Blocks { size: 64, per_subscriber: 2, linger_ms: 60_000, ..Blocks::default() };
@@ -230,7 +230,7 @@ fn port_blocks_and_their_owners_are_told_of() {
     assert!(subscribers(&bed.nat, &Selection { instance: Some(1), ..ALL }).is_empty());
 }
 
-/// Ends all in slices of this budget.
+/// Ends all matching sessions in slices of this budget.
 fn clear_all(bed: &mut Bed, which: &Selection, extent: Extent, budget: usize) -> Cleared {
     let (mut at, mut all) = (ClearCursor::default(), Cleared::default());
     while !at.is_done() {
@@ -245,7 +245,7 @@ fn clear_all(bed: &mut Bed, which: &Selection, extent: Extent, budget: usize) ->
 
 // proves: LOG-3
 #[test]
-fn what_is_cleared_is_counted_and_told_and_its_ports_come_back() {
+fn cleared_sessions_are_counted_and_reported_and_return_their_ports() {
     for budget in [1, 9, 500] {
         let mut plan = plan_with(POOL6);
         let kinds = EventKinds::NONE.with(EventKind::SessionDeleted).with(EventKind::BindingDeleted);
@@ -265,7 +265,7 @@ fn what_is_cleared_is_counted_and_told_and_its_ports_come_back() {
         let told: Vec<EventKind> = std::iter::from_fn(|| reader.next()).map(|event| event.kind).collect();
         let of = |kind| told.iter().filter(|&&told| told == kind).count();
         assert_eq!((of(EventKind::SessionDeleted), of(EventKind::BindingDeleted), told.len()), (6, 5, 11));
-        // Whoever goes on sending has another session at once.
+        // A host that continues to send gets a new session at once.
         bed.through(&udp6("2001:db8:1:0::2", 5000, SERVER6, 53, b"x"));
     }
 }
@@ -283,7 +283,7 @@ fn a_port_of_a_cleared_binding_is_held_down_as_any_other() {
 }
 
 #[test]
-fn a_whole_binding_goes_with_sessions_that_no_one_meant_but_a_static_one_stays() {
+fn clearing_a_binding_ends_all_its_sessions_but_keeps_a_static_one() {
     for budget in [1, 20, 1000] {
         let mut plan = plan_with(POOL6);
         plan.nat64[0].static_bindings = vec![static_binding(Transport::Udp, (CLIENT, 700), (T, 700))];
@@ -306,7 +306,7 @@ fn a_whole_binding_goes_with_sessions_that_no_one_meant_but_a_static_one_stays()
 }
 
 #[test]
-fn a_port_that_flows_share_is_told_of_and_its_flows_are_cleared_one_by_one() {
+fn a_shared_port_is_read_and_its_flows_are_cleared_one_by_one() {
     let mut plan: Plan = plan_with(POOL6);
     plan.pools[0].overload = vec![(Transport::Udp, 443)];
     let mut bed = Bed::new(&plan);

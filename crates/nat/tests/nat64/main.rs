@@ -1,4 +1,4 @@
-//! Stateful NAT64 (RFC 6146) from outside: packets and time in, packets and counters out.
+//! Stateful NAT64 (RFC 6146) as seen from outside: packets and time in, packets and counters out.
 
 #[path = "../common/mod.rs"]
 mod common;
@@ -22,13 +22,13 @@ mod time;
 
 /// The prefix of most tests.
 const POOL6: &str = "2001:db8:64::/96";
-/// The server, and another one, behind it.
+/// The server and another one, behind the prefix.
 const SERVER6: &str = "2001:db8:64::c633:6407";
 const OTHER: &str = "198.51.100.9";
 const OTHER6: &str = "2001:db8:64::c633:6409";
 /// The pool's address.
 const T: &str = "192.0.2.1";
-/// One prefix of each length, in which 2001:beef::/32 does not lie.
+/// A prefix of each length. None contains 2001:beef::/32.
 const PREFIXES: [&str; 6] = [
     "2001:db8::/32",
     "2001:db8:100::/40",

@@ -26,10 +26,10 @@ fn one_inside_endpoint_has_one_outside_endpoint_for_every_destination() {
         assert!(all.iter().all(|e| (e.src, e.sport) == (all[0].src, all[0].sport)));
     }
     assert_eq!((bed.nat.occupancy().bindings, bed.nat.occupancy().sessions), (3, 60));
-    // Another port of the same server is another session of the same binding.
+    // Another port of the same server needs another session of the same binding.
     let again = bed.through(&udp6(CLIENT, 5000, &servers[0], 54, b"x"));
     assert_eq!(again.sport, udp[0].sport);
-    // All of them find their way back.
+    // Answers from all servers arrive.
     for n in 1..=20 {
         let server = format!("203.0.113.{n}");
         assert_eq!(bed.through(&udp4(&server, 53, T, udp[0].sport, b"x")).dport, 5000);
@@ -40,14 +40,14 @@ fn one_inside_endpoint_has_one_outside_endpoint_for_every_destination() {
 
 // proves: A61-22, R47-8, R68-7
 #[test]
-fn endpoint_independent_filtering_is_the_default_and_lets_anybody_in_through_a_binding() {
+fn endpoint_independent_filtering_is_the_default_and_admits_all_remote_hosts() {
     assert_eq!(Filtering::default(), Filtering::EndpointIndependent);
     let mut bed = Bed::nat64(POOL6);
     let port = bed.through(&udp6(CLIENT, 5000, SERVER6, 53, b"x")).sport;
     let e = bed.through(&udp4(OTHER, 999, T, port, b"x"));
     assert_eq!((e.src, e.sport, e.dst, e.dport), (v6(OTHER6).into(), 999, v6(CLIENT).into(), 5000));
     assert_eq!(bed.nat.occupancy().sessions, 2);
-    // It has a session now, with a life of its own.
+    // The remote host has a session now, with its own lifetime.
     bed.pass_ms(200_000);
     bed.through(&udp4(OTHER, 999, T, port, b"x"));
     bed.pass_ms(200_000);
@@ -64,10 +64,10 @@ fn address_dependent_filtering_of_udp_asks_for_the_address_and_no_port() {
     bed.through(&udp4(SERVER, 9999, T, port, b"x"));
     assert_eq!(bed.send(&udp4(OTHER, 53, T, port, b"x")).verdict, FILTERED);
     assert_eq!(bed.nat.occupancy().sessions, 2);
-    // A binding's neighbour knows nobody.
+    // The neighbour's binding does not know the server.
     let neighbour = bed.through(&udp6(CLIENT, 5001, OTHER6, 53, b"x")).sport;
     assert_eq!(bed.send(&udp4(SERVER, 53, T, neighbour, b"x")).verdict, FILTERED);
-    // Contact opens the way.
+    // A packet to the address permits packets from it.
     bed.through(&udp6(CLIENT, 5000, OTHER6, 1, b"x"));
     bed.through(&udp4(OTHER, 53, T, port, b"x"));
 }
@@ -104,7 +104,7 @@ fn echo_from_outside_obeys_the_filter() {
 
 // proves: R78-6
 #[test]
-fn who_was_contacted_by_one_protocol_is_a_stranger_by_another() {
+fn a_contact_by_one_protocol_does_not_admit_another() {
     let mut bed = Bed::new(&address_dependent());
     let udp = bed.through(&udp6(CLIENT, 5000, SERVER6, 53, b"x")).sport;
     let tcp = bed.through(&tcp6(CLIENT, 5000, OTHER6, 53, "S", b"")).sport;
@@ -175,7 +175,7 @@ fn other_icmp_queries_are_dropped_silently() {
 
 // proves: A61-23
 #[test]
-fn without_a_binding_udp_from_outside_is_dropped_and_answered_only_if_asked_for() {
+fn without_a_binding_udp_from_outside_is_dropped_and_answered_only_if_configured() {
     let packet = udp4(SERVER, 53, T, 5000, b"x");
     let mut bed = Bed::nat64(POOL6);
     assert_eq!(bed.send(&packet).verdict, Verdict::Drop(DropReason::NoBib));
@@ -276,7 +276,7 @@ fn a_static_binding_never_ends_and_its_port_is_nobody_elses() {
         assert_eq!((bed.nat.occupancy().sessions, bed.nat.occupancy().bindings), (0, 2));
         assert_eq!(bed.nat.occupancy().subscribers, 0);
     }
-    // The three other ports, and no more.
+    // The three other ports are available, and no more.
     let mut ports: Vec<u16> =
         (0..3).map(|n| bed.through(&udp6(CLIENT, 6000 + n, SERVER6, 53, b"x")).sport).collect();
     ports.sort();
@@ -296,7 +296,7 @@ fn a_plan_with_two_static_bindings_of_one_port_is_refused() {
 // proves: A61-22
 #[test]
 fn a_dead_session_on_the_way_does_not_harm_the_filter() {
-    // Sessions with one address, ports 1 to 3, of which the first has ended when the filter comes by.
+    // Sessions with one address, ports 1 to 3; the first has ended when the filter runs.
     let mut bed = Bed::new(&address_dependent());
     let port = bed.through(&udp6(CLIENT, 5000, SERVER6, 1, b"x")).sport;
     bed.now = bed.now.plus_ms(200_000);
@@ -305,7 +305,7 @@ fn a_dead_session_on_the_way_does_not_harm_the_filter() {
     let e = bed.through(&udp4(SERVER, 3, T, port, b"x"));
     assert_eq!((e.src, e.sport, e.dst, e.dport), (v6(SERVER6).into(), 3, v6(CLIENT).into(), 5000));
     assert_eq!((bed.nat.occupancy().sessions, bed.nat.occupancy().bindings), (2, 1));
-    // And where all have ended, the binding has too.
+    // If all have ended, the binding has ended too.
     bed.now = bed.now.plus_ms(400_000);
     let late = bed.send(&udp4(SERVER, 4, T, port, b"x"));
     assert!(matches!(late.verdict, Verdict::Drop(_)));
@@ -316,7 +316,8 @@ fn a_dead_session_on_the_way_does_not_harm_the_filter() {
 // proves: A61-22
 #[test]
 fn the_filter_knows_an_address_as_long_as_any_session_with_it_lives() {
-    // Sessions with the server and with others, made in turns; then those with the server end one by one.
+    // Sessions with the server and with others, opened alternately. Then those with the server end one by
+    // one.
     let others: Vec<String> = (1..=6).map(|n| behind(POOL6, &format!("203.0.113.{n}"))).collect();
     let orders: [[u16; 7]; 4] =
         [[1, 2, 3, 4, 5, 6, 7], [7, 6, 5, 4, 3, 2, 1], [4, 1, 7, 2, 6, 3, 5], [2, 1, 4, 3, 6, 5, 7]];
@@ -328,7 +329,7 @@ fn the_filter_knows_an_address_as_long_as_any_session_with_it_lives() {
             bed.through(&syn(other, 80));
             bed.through(&syn(SERVER6, port));
         }
-        // Not a SYN: it asks the filter and makes no session.
+        // This is not a SYN: it is filtered and creates no session.
         let question = tcp4(SERVER, 9999, T, outside, "A", b"");
         bed.through(&question);
         for ended in 1..=order.len() {
@@ -364,7 +365,7 @@ fn a_static_binding_knows_an_address_when_other_sessions_came_and_went_between()
     contact(&mut bed, "203.0.113.1", 1);
     bed.pass_ms(10_000);
     contact(&mut bed, "203.0.113.2", 1);
-    // The first session ends, and the binding's own record stands for it until the next one comes.
+    // The first session ends, and the binding's own record replaces it until the next one comes.
     bed.pass_ms(295_000);
     contact(&mut bed, "203.0.113.2", 2);
     contact(&mut bed, "203.0.113.3", 1);

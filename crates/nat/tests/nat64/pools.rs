@@ -1,4 +1,4 @@
-//! Pools, pairing, quotas and tables that are full (RFC 6146 3.5.1.1, RFC 4787 REQ-2 to 4, RFC 6888).
+//! Pools, pairing, quotas and full tables (RFC 6146 3.5.1.1, RFC 4787 REQ-2 to 4, RFC 6888).
 
 use crate::common::*;
 use crate::{OTHER6, POOL6, SERVER6, T};
@@ -45,7 +45,7 @@ fn a_host_keeps_its_address_over_ports_and_protocols() {
 
 // proves: R47-2, R68-2
 #[test]
-fn hosts_of_one_prefix_share_an_address_where_the_prefix_is_the_subscriber() {
+fn hosts_of_one_subscriber_prefix_share_an_address() {
     let mut plan = plan_with(POOL6);
     plan.pools = vec![pool("192.0.2.0", "192.0.2.63", (1024, 65535))];
     plan.nat64[0].subscriber_len = 64;
@@ -75,7 +75,7 @@ fn ports_keep_their_class_and_nobody_shares_one() {
 
 // proves: A61-25, R47-4
 #[test]
-fn parity_is_kept_where_asked_for() {
+fn parity_is_kept_if_configured() {
     let mut plan = plan_with(POOL6);
     plan.pools[0].port_parity = true;
     let mut bed = Bed::new(&plan);
@@ -98,7 +98,7 @@ fn any_free_port_is_better_than_a_drop() {
 
 // proves: R68-11, R68-13
 #[test]
-fn a_pool_is_used_to_its_last_port_says_so_and_recovers() {
+fn a_pool_is_used_to_its_last_port_reports_exhaustion_and_recovers() {
     let mut bed = Bed::new(&small_pool((2000, 2099)));
     let mut ports = BTreeSet::new();
     for n in 0..100 {
@@ -110,7 +110,7 @@ fn a_pool_is_used_to_its_last_port_says_so_and_recovers() {
     assert_eq!(out.verdict, refused(DropReason::PortsExhausted));
     assert_eq!((icmp_type(&out.bytes), quote(&out.bytes)), ((1, 3), &late[..]), "address unreachable");
     assert_eq!(bed.drops(DropReason::PortsExhausted), 1);
-    // Nobody else is harmed: not other sessions of those who have a port, nor other protocols.
+    // Other sessions of hosts with a port, and other protocols, are not affected.
     for n in 0..100 {
         bed.through(&udp6(&client(n), 5000, SERVER6, 53, b"x"));
         bed.through(&udp6(&client(n), 5000, OTHER6, 53, b"x"));
@@ -120,7 +120,8 @@ fn a_pool_is_used_to_its_last_port_says_so_and_recovers() {
     bed.through(&late);
 }
 
-/// How a new host of its own subscriber is mapped and filtered: what RFC 4787 REQ-11 wants never to change.
+/// Returns the mapping and filtering behaviour for a new host of a new subscriber, which must not change (RFC
+/// 4787 REQ-11).
 fn behaviour(bed: &mut Bed, n: u32) -> Vec<(bool, bool, bool)> {
     let host = client(n << 16);
     let mapped = |bed: &mut Bed, port: u16, to: &str, remote: u16| {
@@ -129,11 +130,12 @@ fn behaviour(bed: &mut Bed, n: u32) -> Vec<(bool, bool, bool)> {
     };
     let behaves = |port: u16| {
         let first = mapped(bed, port, SERVER6, 53);
-        // Endpoint-independent mapping: another host, another port of it, and again.
+        // Endpoint-independent mapping: another host, another port of it, and the first one again.
         let same =
             [(OTHER6, 53), (SERVER6, 54), (SERVER6, 53)].map(|(to, at)| mapped(bed, port, to, at) == first);
         let stranger = udp4("203.0.113.9", 1000 + port, &first.0.to_string(), first.1, b"x");
-        // Endpoint-independent filtering: a stranger reaches the host, at the port that it sends from.
+        // Endpoint-independent filtering: another remote host reaches the inside host, at the port that it
+        // sends from.
         let e = ends(bed.send(&stranger).forwarded());
         (same == [true; 3], e.dst == v6(&host), e.dport == port)
     };
@@ -156,12 +158,12 @@ fn hosts_are_mapped_and_filtered_alike_in_an_empty_and_in_a_nearly_full_pool_of_
         assert_eq!(given.insert((e.src, e.sport), packet), None, "a port of two");
     }
     assert_eq!(given.keys().map(|(address, _)| address).collect::<BTreeSet<_>>().len(), 4);
-    // 393 of 400 ports are given.
+    // 393 of 400 ports are in use.
     assert_eq!(behaviour(&mut bed, 1000), empty);
     assert_eq!(behaviour(&mut bed, 0), empty);
     let full = (0..5).map(|n| bed.send(&udp6(&client(2000 << 16), 7000 + n, SERVER6, 53, b"x")).verdict);
     assert_eq!(full.last(), Some(refused(DropReason::PortsExhausted)));
-    // Nobody's translation has changed by it.
+    // Existing translations have not changed.
     for ((address, port), packet) in given {
         let e = bed.through(&packet);
         assert_eq!((e.src, e.sport), (address, port));
@@ -170,7 +172,7 @@ fn hosts_are_mapped_and_filtered_alike_in_an_empty_and_in_a_nearly_full_pool_of_
 
 // proves: R78-4, R47-2
 #[test]
-fn pairing_is_given_up_or_not_as_configured() {
+fn pairing_is_soft_or_hard_as_configured() {
     for (pairing, expected) in [(Pairing::Soft, true), (Pairing::Hard, false)] {
         let mut plan = plan_with(POOL6);
         plan.pools = vec![pool("192.0.2.1", "192.0.2.2", (2000, 2003))];
@@ -184,7 +186,7 @@ fn pairing_is_given_up_or_not_as_configured() {
             true => assert!(!first.contains(&ends(fifth.forwarded()).src)),
             false => assert_eq!(fifth.verdict, refused(DropReason::PortsExhausted)),
         }
-        // Others are not stopped by that.
+        // Other subscribers are not affected.
         bed.through(&udp6(&client(9), 5000, SERVER6, 53, b"x"));
     }
 }
@@ -216,7 +218,7 @@ fn a_pool_may_be_any_ranges_of_addresses_and_ports_by_protocol() {
     }
     let out = bed.send(&tcp6(&client(10), 80, SERVER6, 80, "S", b""));
     assert_eq!(out.verdict, refused(DropReason::PortsExhausted));
-    // What the pool does not cover is not the translator's.
+    // Ports outside the pool's ranges do not belong to the translator.
     let out = bed.send(&tcp4(SERVER, 80, "192.0.2.1", 22, "S", b""));
     assert_eq!(out.verdict, Verdict::Drop(DropReason::NotInPool));
 }
@@ -233,7 +235,7 @@ fn a_protocol_without_ports_in_the_pool_is_answered() {
 
 // proves: R68-4
 #[test]
-fn a_subscriber_has_so_many_ports_and_its_neighbour_as_many() {
+fn each_subscriber_has_its_own_port_quota() {
     let mut plan = plan_with(POOL6);
     plan.nat64[0].subscriber_len = 64;
     plan.limits.ports_per_subscriber = 6;
@@ -278,7 +280,7 @@ fn ports_may_be_limited_by_protocol() {
 
 // proves: R68-4, R68-5, R68-11
 #[test]
-fn sessions_are_opened_at_a_rate_and_the_code_of_the_refusal_is_the_operators() {
+fn the_session_rate_is_limited_and_the_error_code_is_configurable() {
     let mut plan = plan_with(POOL6);
     plan.nat64[0].subscriber_len = 64;
     plan.limits.session_rate_per_subscriber = 10;
@@ -298,7 +300,7 @@ fn sessions_are_opened_at_a_rate_and_the_code_of_the_refusal_is_the_operators() 
     let out = bed.send(&udp6(&client(1), 9, SERVER6, 9, b"x"));
     assert_eq!(out.verdict, refused(DropReason::SubscriberRate));
     assert_eq!(icmp_type(&out.bytes), (1, 5));
-    // Neither neighbours nor what is open already pay for it.
+    // Neither neighbours nor existing sessions are affected.
     bed.through(&udp6(&client(1 << 16), 5000, SERVER6, 53, b"x"));
     bed.through(&udp6(&client(1), 5000, SERVER6, 1, b"x"));
     bed.now = bed.now.plus_ms(1_000);
@@ -307,7 +309,7 @@ fn sessions_are_opened_at_a_rate_and_the_code_of_the_refusal_is_the_operators() 
 
 // proves: R68-5
 #[test]
-fn a_subscriber_has_so_many_sessions_whoever_opens_them() {
+fn the_session_quota_counts_sessions_opened_from_both_sides() {
     let mut plan = plan_with(POOL6);
     plan.nat64[0].subscriber_len = 64;
     plan.limits.sessions_per_subscriber = 5;
@@ -322,14 +324,14 @@ fn a_subscriber_has_so_many_sessions_whoever_opens_them() {
     let out = bed.send(&udp4("203.0.113.9", 53, T, port, b"x"));
     assert_eq!(out.verdict, refused(DropReason::SubscriberSessionQuota));
     assert_eq!(bed.nat.occupancy().sessions, 5);
-    // Existing ones and others go on.
+    // Existing sessions and other subscribers continue.
     bed.through(&udp6(&client(2), 5000, SERVER6, 1, b"x"));
     bed.through(&udp6(&client(1 << 16), 5000, SERVER6, 1, b"x"));
     bed.pass_ms(310_000);
     bed.through(&udp6(&client(2), 5000, SERVER6, 2, b"x"));
 }
 
-/// Sends `count` UDP packets of a host to as many remote addresses; says how many were forwarded.
+/// Sends `count` UDP packets of a host to as many remote addresses. Returns the number of forwarded ones.
 fn opens(bed: &mut Bed, host: &str, first: u32, count: u32) -> u32 {
     let model = udp6(host, 5000, SERVER6, 53, b"x");
     let packet = |n: u32| {
@@ -353,7 +355,7 @@ fn opens(bed: &mut Bed, host: &str, first: u32, count: u32) -> u32 {
 }
 
 #[test]
-fn greedy_subscribers_lock_no_new_one_out() {
+fn greedy_subscribers_do_not_lock_out_new_ones() {
     let mut plan = plan_with(POOL6);
     plan.nat64[0].subscriber_len = 64;
     let mut bed = Bed::new(&plan);
@@ -361,20 +363,20 @@ fn greedy_subscribers_lock_no_new_one_out() {
     let all: u32 = (0..16).map(|n| opens(&mut bed, &greedy(n), 0, 16_384)).sum();
     assert_eq!(all, 12 * 16_384 + 4 * 64, "three quarters of the table are for all");
     assert!(bed.drops(DropReason::SessionTableReserved) > 0);
-    // As many again as `gatun check` says that there is room for beside newcomers.
+    // As many more subscribers as `gatun check` reports room for, in addition to the reserve.
     (16..900).for_each(|n| assert_eq!(opens(&mut bed, &greedy(n), 0, 100), 64));
     let newcomers = (0..20).map(|n| udp6(&format!("2001:db8:900d:{n:x}::1"), 5000, SERVER6, 53, b"x"));
     for packet in newcomers {
         bed.through(&packet);
     }
-    assert_eq!(opens(&mut bed, "2001:db8:900d:5::1", 0, 40), 40, "and more than one session each");
+    assert_eq!(opens(&mut bed, "2001:db8:900d:5::1", 0, 40), 40, "each has more than one session");
     bed.now = bed.now.plus_ms(1_000);
-    // The refused are told as a full table tells them, and what is open goes on.
+    // A refusal is reported in the same way as for a full table, and existing sessions continue.
     let out = bed.send(&udp6(&greedy(20), 5000, SERVER6, 54, b"x"));
     assert_eq!(out.verdict, refused(DropReason::SessionTableReserved));
     assert_eq!(icmp_type(&out.bytes), (1, 3));
     assert_eq!(opens(&mut bed, &greedy(1), 0, 16_384), 16_384);
-    // It is a reserve of sessions, whoever opens them: a stranger from outside adds to those of his host.
+    // The reserve counts all sessions: those opened from outside count for the inside host.
     let port = bed.through(&udp6("2001:db8:900d:6::1", 5000, SERVER6, 53, b"x")).sport;
     let strangers = (0..80).map(|n| udp4(&format!("203.0.113.{n}"), 53, T, port, b"x"));
     let let_in = strangers.filter(|p| bed.send(p).verdict == Verdict::Forward).count();
@@ -395,12 +397,12 @@ fn a_full_session_table_stops_new_sessions_and_no_old_ones() {
     let out = bed.send(&stranger);
     assert_eq!(out.verdict, refused(DropReason::SessionTableFull));
     assert_eq!(icmp_type(&out.bytes), (3, 1));
-    // A query is refused like the others: the host can't be reached now.
+    // A query is refused in the same way: the host is unreachable now.
     let out = bed.send(&echo6(&client(77), SERVER6, true, 1, b"x"));
     assert_eq!(out.verdict, refused(DropReason::SessionTableFull));
     assert_eq!(icmp_type(&out.bytes), (1, 3));
     assert_eq!(bed.nat.occupancy().sessions, 20);
-    assert_eq!(bed.nat.occupancy().subscribers, 20, "nothing is left of those refused");
+    assert_eq!(bed.nat.occupancy().subscribers, 20, "refused subscribers leave no record");
     for (n, &port) in (0..20).zip(&ports) {
         assert_eq!(bed.through(&udp6(&client(n), 5000, SERVER6, 1, b"x")).sport, port);
         bed.through(&udp4(SERVER, 1, T, port, b"x"));
@@ -447,7 +449,7 @@ fn two_instances_with_two_pools_do_not_meet() {
 
 // proves: A52-8
 #[test]
-fn of_two_instances_prefixes_the_longest_match_decides_whose_a_packet_is() {
+fn the_longest_prefix_of_two_instances_decides_on_the_instance() {
     let (short, long) = ("2001:db8:122::/48", "2001:db8:122:344::/96");
     for turned in [false, true] {
         let mut plan = plan_with(if turned { long } else { short });

@@ -1,4 +1,4 @@
-//! Unsolicited SYNs from outside, and their six seconds (RFC 6146 3.5.2.2, RFC 5382 REQ-4).
+//! Unsolicited SYNs from outside, which wait six seconds (RFC 6146 3.5.2.2, RFC 5382 REQ-4).
 
 use crate::common::*;
 use crate::{OTHER6, POOL6, SERVER6, T};
@@ -12,7 +12,7 @@ fn syn() -> Vec<u8> {
     tcp4(SERVER, 80, T, PORT, "S", b"")
 }
 
-/// The ICMP error that says that nobody answered `syn`.
+/// Checks the ICMP error that reports an unanswered `syn`.
 fn is_unreachable(error: &[u8], syn: &[u8]) {
     let mut expected = error4(T, SERVER, (3, 3, 0), syn);
     expected[1] = 0xc0; // internetwork control
@@ -46,7 +46,7 @@ fn a_syn_to_no_binding_is_answered_after_six_seconds_and_not_before() {
 
 // proves: A61-40, A61-41, R53-2, R53-4
 #[test]
-fn a_syn_from_inside_within_six_seconds_gets_the_port_that_the_held_one_knocked_at() {
+fn a_syn_from_inside_within_six_seconds_gets_the_port_of_the_held_syn() {
     let mut bed = Bed::nat64(POOL6);
     assert_eq!(bed.send(&syn()).verdict, Verdict::Held);
     bed.pass_ms(5_500);
@@ -54,7 +54,7 @@ fn a_syn_from_inside_within_six_seconds_gets_the_port_that_the_held_one_knocked_
     assert_eq!((out.src, out.sport), (v4(T).into(), PORT));
     assert_eq!(bed.drops(DropReason::SynWasAnswered), 1);
     assert_eq!((bed.nat.occupancy().held_syns, bed.nat.counters().held), (0, 0));
-    // Both SYNs were seen: it is established, and lives so long.
+    // Both SYNs have arrived: the connection is established, with its lifetime.
     assert!(bed.pass_ms(7_430_000).is_empty(), "no ICMP error, no probe");
     assert_eq!(bed.through(&tcp4(SERVER, 80, T, PORT, "SA", b"")).dport, 5000);
     bed.through(&tcp6(CLIENT, 5000, SERVER6, 80, "A", b""));
@@ -62,7 +62,7 @@ fn a_syn_from_inside_within_six_seconds_gets_the_port_that_the_held_one_knocked_
 
 // proves: R53-4
 #[test]
-fn a_held_syn_stays_where_the_syn_from_inside_is_refused() {
+fn a_held_syn_stays_if_the_syn_from_inside_is_refused() {
     let mut plan = plan_with(POOL6);
     plan.limits.ports_per_subscriber = 1;
     let mut bed = Bed::new(&plan);
@@ -76,11 +76,11 @@ fn a_held_syn_stays_where_the_syn_from_inside_is_refused() {
 
 // proves: R53-4, T61-V4_INIT
 #[test]
-fn a_held_syn_goes_silently_where_its_copy_has_passed() {
+fn a_held_syn_ends_silently_after_its_copy_has_passed() {
     let mut bed = Bed::nat64(POOL6);
     assert_eq!(bed.send(&syn()).verdict, Verdict::Held);
     assert_eq!(bed.send(&tcp4("203.0.113.9", 80, T, PORT, "S", b"")).verdict, Verdict::Held);
-    // The inside host answers another one, and has the port now: the first one's copy finds a binding.
+    // The inside host answers another SYN and has the port now. A copy of the first SYN finds a binding.
     let other = behind(POOL6, "203.0.113.9");
     assert_eq!(bed.through(&tcp6(CLIENT, 5000, &other, 80, "S", b"")).sport, PORT);
     bed.through(&syn());
@@ -91,7 +91,7 @@ fn a_held_syn_goes_silently_where_its_copy_has_passed() {
 
 // proves: A61-40
 #[test]
-fn a_held_syn_is_for_its_own_remote_endpoint_and_protocol_alone() {
+fn a_held_syn_matches_only_its_own_remote_endpoint_and_protocol() {
     let mut bed = Bed::nat64(POOL6);
     assert_eq!(bed.send(&syn()).verdict, Verdict::Held);
     bed.through(&tcp6(CLIENT, 5000, OTHER6, 80, "S", b""));
@@ -114,7 +114,7 @@ fn a_syn_that_comes_again_while_it_is_held_is_silently_dropped() {
         assert!(matches!(out.verdict, Verdict::Drop(_)), "no answer before six seconds: {out:?}");
     }
     assert_eq!(bed.nat.occupancy().held_syns, 1);
-    // The first copy's time goes on.
+    // The deadline of the first copy stays.
     assert_eq!(bed.pass_ms(3_000).len(), 1);
     assert!(bed.pass_ms(10_000).is_empty());
 }
@@ -134,12 +134,12 @@ fn address_dependent_filtering_holds_the_syn_of_a_stranger() {
     assert_eq!(sent.len(), 1);
     is_unreachable(&sent[0], &stranger);
 
-    // Once the inside host opens to it, all is well.
+    // After the inside host has sent to it, the remote host is admitted.
     assert_eq!(bed.send(&stranger).verdict, Verdict::Held);
     assert_eq!(bed.through(&tcp6(CLIENT, 5000, SERVER6, 80, "S", b"")).sport, port);
     assert!(bed.pass_ms(20_000).is_empty());
     bed.through(&tcp4(SERVER, 80, T, port, "SA", b""));
-    // Another port of a known address is no stranger.
+    // Another port of a known address is admitted.
     bed.through(&tcp4(SERVER, 8080, T, port, "S", b""));
 }
 

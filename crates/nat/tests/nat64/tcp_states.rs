@@ -1,4 +1,4 @@
-//! The TCP machine of RFC 6146 3.5.2.2, seen from outside: what passes, and when it no longer does.
+//! The TCP machine of RFC 6146 3.5.2.2, as seen from outside: which segments pass, and until when.
 
 use crate::common::*;
 use crate::{OTHER6, POOL6, SERVER6, T};
@@ -9,7 +9,7 @@ use gatun_wire::DropReason;
 const EST_S: u64 = 7_440;
 const TRANS_S: u64 = 240;
 
-/// One connection, from the client's port 5000 to the server's port 80.
+/// A connection from the client's port 5000 to the server's port 80.
 struct Line {
     bed: Bed,
     port: u16,
@@ -54,7 +54,8 @@ impl Line {
     }
 }
 
-/// A history's session lives for `after_s` seconds more, and no longer; so many probes are sent meanwhile.
+/// Checks that a history's session lives for `after_s` more seconds and no longer, and that so many probes
+/// are sent.
 fn ends_after(history: &str, after_s: u64, probes: usize) {
     ends_after_with(&plan_with(POOL6), history, after_s, probes);
 }
@@ -70,7 +71,7 @@ fn ends_after_with(plan: &Plan, history: &str, after_s: u64, probes: usize) {
     assert_eq!(after.verdict_outside(), Verdict::Drop(DropReason::NoBib), "{history}: gone");
     assert_eq!(after.bed.nat.occupancy(), Default::default(), "{history}");
 
-    // However late the sweep comes, nobody sees it.
+    // A late sweep makes no visible difference.
     if probes == 0 && !history.contains('x') {
         let mut unswept = Line::play(plan, history);
         unswept.bed.now = unswept.bed.now.plus_ms(after_s * 1000 + 200);
@@ -121,7 +122,7 @@ fn with_a_binding_other_segments_pass_and_make_no_session() {
         assert_eq!(line.send_inside(SERVER6, 80, flags), bound, "{flags}: by the binding");
         line.send_outside(flags);
         assert_eq!(line.bed.nat.occupancy().sessions, 1, "{flags}");
-        // They extend nothing either: the binding ends with its one session.
+        // They do not extend anything either: the binding ends with its only session.
         line.bed.pass_ms(TRANS_S * 1000 + 10_000);
         assert_eq!(line.bed.nat.occupancy(), Default::default(), "{flags}");
     }
@@ -162,7 +163,7 @@ fn without_external_tcp_a_syn_from_outside_is_dropped_silently() {
     }
     assert!(line.bed.pass_ms(10_000).is_empty());
     assert_eq!(line.bed.nat.occupancy().sessions, 1);
-    // Connections from inside work as ever.
+    // Connections from inside still work.
     Line::play(&plan, "6S 4SA 6A 4PA 6FA 4FA 6A");
 }
 
@@ -247,18 +248,18 @@ fn a_reset_extends_the_life_of_no_session_that_one_side_has_closed() {
 // proves: R53-2, R53-5
 #[test]
 fn a_connection_that_is_opened_again_while_its_session_closes_lives_as_a_new_one() {
-    // By either side, whichever FIN came first; a late segment of the old connection disturbs nothing.
+    // From either side, with the FINs in either order. A late segment of the old connection has no effect.
     for fins in ["6FA 4FA 6A", "4FA 6FA 4A"] {
         for (syn, answer) in [("6S", "4SA 6A"), ("4S", "6SA 4A"), ("6S 4S", "6SA 4SA")] {
             established(&format!("{fins} +61 {syn} {answer} 6PA 4PA"), EST_S + TRANS_S, 1);
             established(&format!("{fins} +61 {syn} 6FA 4FA {answer} 4PA"), EST_S + TRANS_S, 1);
-            // It closes as any does.
+            // It closes as any other connection.
             established(&format!("{fins} +61 {syn} {answer} +300 6FA +300 4FA"), TRANS_S, 0);
         }
-        // Data keeps it alive for long.
+        // Data keeps it alive for a long time.
         let data = "+3000 6PA 4A ".repeat(5);
         Line::play(&plan_with(POOL6), &format!("{ESTABLISHED} {fins} +61 6S 4SA 6A {data}"));
-        // A SYN that nobody answers gets the time of a connection that opens, once.
+        // An unanswered SYN gets the lifetime of an opening connection, once.
         established(&format!("{fins} +61 6S"), TRANS_S, 0);
         established(&format!("{fins} +61 4S +100 4S"), TRANS_S - 100, 0);
     }
@@ -270,7 +271,7 @@ fn a_connection_that_is_opened_again_after_a_reset_or_one_fin_lives_as_a_new_one
     for end in ["4R", "6R", "6FA", "4FA", "6FA 4R", "4FA 6R"] {
         for (syn, answer) in [("6S", "4SA 6A"), ("4S", "6SA 4A")] {
             established(&format!("{end} +61 {syn} {answer}"), EST_S + TRANS_S, 1);
-            // The FIN of the old connection does not count for the new one: one side's FIN is not both.
+            // The FIN of the old connection does not count for the new one: only one side's FIN has come.
             established(&format!("{end} +61 {syn} {answer} 4FA +1000 6PA"), EST_S, 0);
             established(&format!("{end} +61 {syn} {answer} 6FA +1000 4PA"), EST_S, 0);
         }
@@ -284,7 +285,7 @@ fn a_remote_host_that_opens_again_and_again_keeps_no_session_alive() {
     plan.nat64[0].inbound_refresh = false;
     ends_after_with(&plan, &format!("{ESTABLISHED} 6FA 4FA +61 4S +61 4S"), TRANS_S - 122, 0);
     ends_after_with(&plan, &format!("{ESTABLISHED} 4FA +1000 4S 4FA +1000 4S 4FA"), EST_S - 2000, 0);
-    // The inside host's answer does.
+    // The inside host's answer keeps it alive.
     ends_after_with(&plan, &format!("{ESTABLISHED} 6FA 4FA +61 4S 6SA"), EST_S + TRANS_S, 1);
 }
 
@@ -341,7 +342,7 @@ fn the_probe_is_an_empty_segment_from_the_server_with_nothing_but_ack() {
         .unwrap();
     assert_eq!(sent, [expected]);
     assert_eq!(line.bed.nat.counters().probes_sent, 1);
-    // The client's answer is a sign of life.
+    // The client's answer shows that the connection is alive.
     line.send_inside(SERVER6, 80, "A");
     line.bed.pass_ms(EST_S * 1000 - 1_000);
     line.send_outside("PA");
@@ -349,12 +350,13 @@ fn the_probe_is_an_empty_segment_from_the_server_with_nothing_but_ack() {
 
 // proves: T61-ESTABLISHED
 #[test]
-fn a_strangers_packet_does_not_stand_in_for_the_probe() {
+fn a_packet_of_another_flow_does_not_answer_the_probe() {
     let mut plan = plan_with(POOL6);
     plan.nat64[0].filtering = Filtering::AddressDependent;
     let mut line = Line::play(&plan, ESTABLISHED);
     line.bed.now = line.bed.now.plus_ms(EST_S * 1000);
-    // Another port of the server: let in, as the address is known, and no sign of life of this connection.
+    // Another port of the server is admitted because its address is known, but does not show that this
+    // connection is alive.
     line.bed.through(&tcp4(SERVER, 8080, T, line.port, "S", b""));
     assert_eq!(line.bed.pass_ms(6_000).len(), 1, "a probe");
 }
@@ -380,18 +382,18 @@ fn syns_that_cross_establish_a_connection() {
 
 // proves: R53-2, R53-1
 #[test]
-fn either_side_may_open_close_halves_and_open_again() {
+fn either_side_may_open_half_close_and_reopen() {
     let plan = plan_with(POOL6);
     Line::play(&plan, "6S 4SA 6A 6PA 4FA 6A 6PA 4A 6FA 4A");
     Line::play(&plan, "x 4S 6SA 4A 4PA 6FA 4A 4PA 6A 4FA 6A");
-    // The same endpoints again, after TIME-WAIT and while the session still ends.
+    // The same endpoints again: after TIME-WAIT, and while the session is still closing.
     Line::play(&plan, "6S 4SA 6A 6FA 4FA 6A +300 6S 4SA 6A 6PA 4PA");
     Line::play(&plan, "6S 4RA +1 6S 4SA 6A 4PA");
 }
 
 // proves: R53-5, R78-1
 #[test]
-fn the_times_are_settings() {
+fn tcp_lifetimes_are_configurable() {
     let mut plan = plan_with(POOL6);
     plan.nat64[0].timeouts.tcp_established_ms = 600_000;
     plan.nat64[0].timeouts.tcp_transitory_ms = 30_000;

@@ -1,4 +1,4 @@
-//! Clocks that jump, and sweeps that come seldom.
+//! Clocks that jump, and sweeps that are rare.
 
 use crate::common::*;
 use crate::{OTHER6, POOL6, SERVER6, T};
@@ -10,7 +10,7 @@ fn client(n: u32) -> String {
 }
 
 #[test]
-fn a_clock_that_jumps_back_ends_nothing_early_and_keeps_nothing_for_ever() {
+fn a_clock_jump_back_ends_nothing_early_and_keeps_nothing_forever() {
     let mut bed = Bed::nat64(POOL6);
     bed.pass_ms(1_000_000_000);
     let port = bed.through(&udp6(CLIENT, 5000, SERVER6, 53, b"x")).sport;
@@ -28,14 +28,14 @@ fn a_clock_that_jumps_back_ends_nothing_early_and_keeps_nothing_for_ever() {
 }
 
 #[test]
-fn a_clock_that_leaps_ahead_ends_what_was_and_the_rest_goes_on() {
+fn a_clock_jump_ahead_ends_expired_sessions_only() {
     for leap in [100_000_000, 1 << 38, 1 << 40, 1 << 50, u64::MAX - 1_100_000_000] {
         let mut bed = Bed::nat64(POOL6);
         let port = bed.through(&udp6(CLIENT, 5000, SERVER6, 53, b"x")).sport;
         bed.now = bed.now.plus_ms(leap);
         let late = bed.send(&udp4(SERVER, 53, T, port, b"x"));
         assert_eq!(late.verdict, Verdict::Drop(DropReason::NoBib), "{leap}");
-        // Time goes on as ever.
+        // After that, time passes as usual.
         let port = bed.through(&udp6(CLIENT, 5000, SERVER6, 53, b"x")).sport;
         bed.pass_ms(299_000);
         bed.through(&udp4(SERVER, 53, T, port, b"x"));
@@ -45,7 +45,7 @@ fn a_clock_that_leaps_ahead_ends_what_was_and_the_rest_goes_on() {
 }
 
 #[test]
-fn the_last_instant_there_is_does_no_harm() {
+fn the_last_instant_does_no_harm() {
     let mut bed = Bed::nat64(POOL6);
     bed.now = Instant(u64::MAX);
     let port = bed.through(&udp6(CLIENT, 5000, SERVER6, 53, b"x")).sport;
@@ -101,11 +101,11 @@ fn no_budget_ends_nothing_and_harms_nothing() {
     }
     assert_eq!(bed.nat.occupancy().sessions, 1);
     let late = bed.send(&udp4(SERVER, 53, T, port, b"x"));
-    assert_eq!(late.verdict, Verdict::Drop(DropReason::NoBib), "though nobody swept");
+    assert_eq!(late.verdict, Verdict::Drop(DropReason::NoBib), "even without a sweep");
 }
 
 #[test]
-fn a_sweep_ends_what_is_due_within_seconds_whatever_the_steps() {
+fn a_sweep_ends_expired_sessions_within_seconds_for_any_steps() {
     for step_ms in [1u64, 7, 100, 1_000, 60_000] {
         let mut bed = Bed::nat64(POOL6);
         for n in 0..200 {
@@ -125,7 +125,7 @@ fn a_sweep_ends_what_is_due_within_seconds_whatever_the_steps() {
 }
 
 #[test]
-fn when_to_come_again_depends_on_what_there_is() {
+fn the_time_until_the_next_sweep_depends_on_the_state() {
     let mut bed = Bed::nat64(POOL6);
     let idle = bed.nat.expire(bed.now, 100);
     bed.through(&udp6(CLIENT, 5000, OTHER6, 53, b"x"));

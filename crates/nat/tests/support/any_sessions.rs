@@ -1,12 +1,12 @@
-//! Whatever bytes in the file that a process has left: its sessions are put into an engine, or are not, and the engine holds
-//! together. The fuzz target and the replay of what it found share this file.
+//! Arbitrary bytes as the session file of a previous process: an engine restores its sessions or refuses
+//! them, and stays consistent. The fuzz target and the replay of its findings share this file.
 //!
 //! ```text
-//!   0    1: what follows are sessions, written as an engine does and then damaged; else they are the file's own bytes
+//!   0    1: sessions follow, written as by an engine and then damaged; otherwise, bytes of the file follow
 //!        2: the file ends early    4: the engine gives out blocks    8: ports are shared    16: filters by address
 //!   1    the clock, as a power of two of milliseconds
 //!   ..   bytes of the file: 32 of the header, then records
-//!   ..   or: sessions of 20 bytes, and after one that begins with 0xff damage: place (16 bits) and what to change there
+//!   ..   or: sessions of 20 bytes; after one that begins with 0xff, damage: offset (16 bits), and change
 //! ```
 
 use gatun_mem::BorrowedFd;
@@ -23,7 +23,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use std::os::fd::AsFd as _;
 use std::os::unix::fs::FileExt as _;
 
-/// Offset of the records, and length of each: the form that `kept::LAYOUT` numbers.
+/// Offset of the records, and length of each, in layout `kept::LAYOUT`.
 const RECORDS_AT: u64 = 2 << 20;
 const RECORD_LEN: usize = 64;
 const HEADER_LEN: usize = 32;
@@ -34,7 +34,7 @@ fn net(addr: [u8; 4], len: u8) -> Net4 {
     Net4::new(addr.into(), len).expect("host bits are zero")
 }
 
-/// Tables so small that every limit is met.
+/// Plan with tables so small that every limit is reached.
 fn plan(kind: u8) -> Plan {
     let range = PoolRange {
         first: Ipv4Addr::new(203, 0, 113, 0),
@@ -84,7 +84,7 @@ fn plan(kind: u8) -> Plan {
     }
 }
 
-/// A session that may well be one: of few hosts, at addresses and ports of the pool and beside it.
+/// Makes a session that is often valid: of few hosts, at addresses and ports inside and outside the pool.
 fn saved(bytes: &[u8; SAVED_LEN]) -> Saved {
     let number = |at: usize| u16::from_be_bytes([bytes[at], bytes[at + 1]]);
     let states = [TcpState::Established, TcpState::V6Init, TcpState::V4Init, TcpState::Trans];
@@ -110,7 +110,7 @@ fn saved(bytes: &[u8; SAVED_LEN]) -> Saved {
     }
 }
 
-/// The file that the input describes.
+/// Makes the file that the input describes.
 fn file(kind: u8, clock_ms: u64, bytes: &[u8]) -> File {
     let file = File::from(memfd_create("sessions", MemfdFlags::CLOEXEC).expect("memory"));
     if kind & 1 == 0 {
@@ -143,7 +143,7 @@ fn file(kind: u8, clock_ms: u64, bytes: &[u8]) -> File {
     file
 }
 
-/// Ends of a session, as they are compared.
+/// Endpoints of a session, for comparison.
 type Ends = (u8, u8, (Ipv6Addr, u16), (Ipv4Addr, u16), (Ipv4Addr, u16));
 
 fn sessions(nat: &Nat) -> BTreeSet<Ends> {
@@ -156,7 +156,8 @@ fn sessions(nat: &Nat) -> BTreeSet<Ends> {
     all.iter().map(|s| (s.instance, s.transport as u8, s.inside, s.outside, s.remote)).collect()
 }
 
-/// Puts the sessions of such a file into an engine, and lets their time pass. Returns how many went on.
+/// Restores the sessions of such a file in an engine, and lets them expire. Returns the number of restored
+/// ones.
 pub(crate) fn run(input: &[u8]) -> usize {
     let [kind, clock, bytes @ ..] = input else { return 0 };
     let clock_ms = (1u64 << (clock % 64)) >> 1;
@@ -180,8 +181,8 @@ pub(crate) fn run(input: &[u8]) -> usize {
     assert_eq!(restored.len() as u64, progress.restored, "two sessions are the same");
     assert_eq!(nat.occupancy().sessions, restored.len());
     assert!(nat.conserved_by_instance());
-    // Whatever time they had left, it passes; nothing of them stays but the configuration's own binding.
-    // An established TCP connection is probed first (RFC 6146 3.5.2.2).
+    // Whatever their remaining lifetime, they expire. Only the static binding stays. An established TCP
+    // connection is probed first (RFC 6146 3.5.2.2).
     for day in 1..4 {
         nat.expire(now.plus_ms(day << 40), 1 << 16);
     }

@@ -1,15 +1,15 @@
-//! Whatever bytes: packets from anywhere, at any time, into one engine with everything switched on.
-//! The fuzz targets and the replay of what they found share this file.
+//! Arbitrary packets, at any time, into one engine with all features enabled. The fuzz targets and the replay
+//! of their findings share this file.
 //!
-//! The input is a row of packets, each behind four bytes:
+//! The input is a sequence of packets, each after four bytes:
 //!
 //! ```text
-//!   0  mending: 1 right addresses, 2 right lengths, 4 right checksums, 8 the other direction, 16 a reply to
+//!   0  repairs: 1 valid addresses, 2 valid lengths, 4 valid checksums, 8 the other direction, 16 a reply to
 //!      the last translated packet, 32 end the burst here
-//!   1  milliseconds since the packet before, as a power of two (0: none)
+//!   1  milliseconds since the previous packet, as a power of two (0: none)
 //!   2  length of the packet, 16 bits
 //! ```
-//! Mended packets get far into the engine; the others try the door.
+//! Repaired packets get far into the engine; the others test the parser.
 
 use gatun_nat::engine::BURST;
 use gatun_nat::plan::*;
@@ -45,7 +45,8 @@ fn pool6(addr: Ipv6Addr) -> Vec<Prefix64> {
     vec![Prefix64::new(addr, 96).expect("a prefix of RFC 6052")]
 }
 
-/// Two stateful instances that share a pool, and a stateless one, with tables so small that every limit is met.
+/// Two stateful instances that share a pool, and a stateless one, with tables so small that every limit is
+/// reached.
 fn plan(filtering: Filtering) -> Plan {
     let range = |ports, transports| PoolRange {
         first: POOL4,
@@ -109,8 +110,7 @@ fn plan(filtering: Filtering) -> Plan {
     }
 }
 
-/// Feeds the input's packets to an engine and checks everything that comes out. Returns how many packets
-/// were translated.
+/// Sends the input's packets to an engine and checks all output. Returns the number of translated packets.
 pub(crate) fn run(way: Way, input: &[u8]) -> u64 {
     let [kind, packets @ ..] = input else { return 0 };
     let mut rest = packets;
@@ -151,7 +151,7 @@ fn burst(nat: &mut Nat, now: Instant, packets: &mut [(Vec<u8>, bool)], last: &mu
     }
     let mut verdicts = vec![Verdict::Pass; burst.len()];
     let mut done = 0;
-    // Fewer than given are processed only where the buffers for emitted packets are used up.
+    // Fewer packets than given are processed only if the buffers for emitted packets are full.
     for _ in 0..=packets.len() {
         done += nat.process(now, &mut burst[done..], &mut verdicts[done..]);
         drain(nat);
@@ -169,7 +169,7 @@ fn burst(nat: &mut Nat, now: Instant, packets: &mut [(Vec<u8>, bool)], last: &mu
                 *last = packet.bytes().to_vec();
             }
             Verdict::Reply(_) => check(packet.bytes(), true),
-            Verdict::Pass => assert_eq!(packet.bytes(), before, "passed on, but changed"),
+            Verdict::Pass => assert_eq!(packet.bytes(), before, "passed, but changed"),
             Verdict::Drop(_) | Verdict::Held => {}
         }
     }
@@ -180,8 +180,8 @@ fn drain(nat: &mut Nat) {
     nat.drain_emitted(|emitted| check(emitted.packet.bytes(), false));
 }
 
-/// An outgoing packet holds together: version, lengths, the IPv4 header's checksum, and, where it was
-/// right when it came, the transport's.
+/// Checks an outgoing packet: version, lengths, the IPv4 header's checksum, and the transport's checksum if
+/// it was correct on arrival.
 fn check(packet: &[u8], transport: bool) {
     let (header, total) = match packet.first().map(|b| b >> 4) {
         Some(4) => (usize::from(packet[0] & 15) * 4, usize::from(word(packet, 2))),
@@ -197,8 +197,8 @@ fn check(packet: &[u8], transport: bool) {
     }
 }
 
-/// Returns whether an incoming packet's transport checksum can be seen to be right: not behind options or extension
-/// headers, nor with padding, where a wrong one would rightly leave as wrong as it came.
+/// Returns whether an incoming packet's transport checksum is known to be correct. It is unknown after
+/// options or extension headers, and with padding: a wrong checksum leaves equally wrong.
 fn was_right(packet: &[u8]) -> bool {
     let summed = [proto::TCP, proto::UDP, proto::ICMP, proto::ICMPV6];
     let total =
@@ -207,8 +207,8 @@ fn was_right(packet: &[u8]) -> bool {
         && is_right(packet)
 }
 
-/// Returns whether the transport checksum right behind a plain IP header is right; true where there is none, or
-/// where a fragment shows a part only.
+/// Returns whether the transport checksum after a plain IP header is correct. Returns true if there is none,
+/// or if a fragment shows only a part.
 fn is_right(packet: &[u8]) -> bool {
     let Some((at, protocol, addresses)) = plain(packet) else { return true };
     let l4 = &packet[at..];
@@ -220,7 +220,8 @@ fn is_right(packet: &[u8]) -> bool {
     }
 }
 
-/// Offset and number of the transport, and the addresses, of a packet without fragments and extensions.
+/// Returns offset and number of the transport, and the addresses, of a packet without fragments and
+/// extensions.
 fn plain(packet: &[u8]) -> Option<(usize, u8, &[u8])> {
     match packet.first()? {
         0x45 if word(packet, 6) & 0x3fff == 0 => Some((20, *packet.get(9)?, packet.get(12..20)?)),
@@ -233,7 +234,7 @@ fn word(packet: &[u8], at: usize) -> u16 {
     packet.get(at..at + 2).map_or(0, |b| u16::from_be_bytes([b[0], b[1]]))
 }
 
-/// The packet as it goes in: bytes as they came, or with some of it put right.
+/// Returns the packet to send: the bytes as given, or with some fields repaired.
 fn mended(way: Way, mend: u8, bytes: &[u8], last: &[u8]) -> Vec<u8> {
     let mut packet = bytes.to_vec();
     if mend & 16 != 0 && !last.is_empty() {
@@ -266,7 +267,8 @@ fn mended(way: Way, mend: u8, bytes: &[u8], last: &[u8]) -> Vec<u8> {
     packet
 }
 
-/// The last translated packet's answer: addresses and ports exchanged, the first input byte as TCP flags.
+/// Returns the answer to the last translated packet: addresses and ports exchanged, the first input byte as
+/// TCP flags.
 fn turned_round(last: &[u8], bytes: &[u8]) -> Vec<u8> {
     let mut packet = last.to_vec();
     let (at, size) = if packet[0] >> 4 == 6 { (8, 16) } else { (12, 4) };
@@ -284,7 +286,7 @@ fn turned_round(last: &[u8], bytes: &[u8]) -> Vec<u8> {
     packet
 }
 
-/// Addresses that belong to one of the instances, chosen by the bytes that were there.
+/// Sets addresses that belong to one of the instances, chosen by the bytes that were there.
 fn right_addresses(packet: &mut [u8], six: bool) {
     let (choice, low) = (packet[if six { 8 } else { 12 }], packet[if six { 39 } else { 19 }]);
     if six {

@@ -1,10 +1,8 @@
-//! The IPv6 Fragment header (RFC 8200 4.5).
+//! Position of a fragment, and the IPv6 Fragment header (RFC 8200 4.5).
 //!
 //! ```text
 //!  0 next header | 1 reserved | 2 offset (13 bits), reserved (2), M | 4 identification | 8
 //! ```
-
-use crate::FragmentInfo;
 
 /// Header length in bytes.
 pub const LEN: usize = 8;
@@ -12,6 +10,31 @@ pub const LEN: usize = 8;
 pub const OFFSET_MASK: u16 = 0xfff8;
 /// More fragments follow.
 pub const MORE: u16 = 1;
+
+/// Position of a fragment in its datagram.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FragmentInfo {
+    /// Offset of this fragment's payload in bytes, a multiple of 8.
+    pub offset: u16,
+    /// More fragments follow.
+    pub more: bool,
+    /// Identification: 16 bits in IPv4, 32 in IPv6.
+    pub id: u32,
+}
+
+impl FragmentInfo {
+    /// Returns true for offset zero: the fragment with the transport header.
+    #[inline]
+    pub fn is_first(&self) -> bool {
+        self.offset == 0
+    }
+
+    /// Returns true for offset zero without more fragments: a whole packet with a Fragment header (RFC 6946).
+    #[inline]
+    pub fn is_atomic(&self) -> bool {
+        self.offset == 0 && !self.more
+    }
+}
 
 /// Reads the fragment's position from the header.
 #[inline]

@@ -6,7 +6,7 @@ use crate::checksum;
 pub const LEN: usize = 8;
 pub const CHECKSUM: usize = 2;
 pub const ECHO_ID: usize = 4;
-/// The length of the original datagram in 32-bit words (RFC 4884 4.1).
+/// Offset of the length of the original datagram in 32-bit words (RFC 4884 4.1).
 pub const EXT_LENGTH: usize = 5;
 
 pub const ECHO_REPLY: u8 = 0;
@@ -49,4 +49,13 @@ pub fn set_checksum(packet: &mut [u8], at: usize) {
     super::put16(icmp, CHECKSUM, 0);
     let sum = checksum::sum(icmp);
     super::put16(icmp, CHECKSUM, !sum);
+}
+
+/// Sets the checksum of an all-zero message to 0xffff. Updates by difference leave the other zero there
+/// (RFC 1624 3), which no receiver accepts.
+#[inline]
+pub(crate) fn sum_of_nothing(message: &mut [u8]) {
+    if message.iter().all(|b| *b == 0) {
+        super::put16(message, CHECKSUM, 0xffff);
+    }
 }

@@ -6,7 +6,7 @@ use crate::{checksum, proto};
 pub const LEN: usize = 8;
 pub const CHECKSUM: usize = 2;
 pub const ECHO_ID: usize = 4;
-/// The length of the original datagram in 64-bit words (RFC 4884 4.2).
+/// Offset of the length of the original datagram in 64-bit words (RFC 4884 4.2).
 pub const EXT_LENGTH: usize = 4;
 
 pub const UNREACHABLE: u8 = 1;

@@ -1,6 +1,5 @@
 //! Field offsets, readers and writers of the headers, one file per header.
 //!
-//!
 //! If the caller has checked the length once, readers take fixed-size arrays, so that the packet path has one
 //! bounds check per header. The functions below read and write single fields at computed offsets.
 

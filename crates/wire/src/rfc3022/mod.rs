@@ -1,7 +1,6 @@
 //! RFC 3022 4: IPv4 to IPv4, in place. The caller decides on addresses, ports and identification. The rest of
 //! the packet stays unchanged, except for the TTL, which decreases by one (RFC 1812 5.3.1).
 //!
-//!
 //! Nothing moves, and no sum is recomputed: header and transport checksums change by difference (RFC 3022 4.2),
 //! so a wrong transport checksum stays wrong by the same amount. Options stay (RFC 5508 REQ-3 only requires
 //! that options of quoted packets are skipped).
@@ -59,7 +58,7 @@ pub struct Link {
 /// # Errors
 /// `ttl`, `v4_opt_srcroute`, `v6_ah`, `too_big4` for a packet with DF above the MTU, `icmp_unknown_type` for
 /// ICMP errors (see [`icmp_error`]) and other messages that are not echo messages, `mtu_unfragmentable` for a
-/// super-packet of datagrams that [`crate::rfc7915::segment`] has to cut first. The packet is unchanged then.
+/// super-packet of datagrams that [`crate::segment`] has to cut first. The packet is unchanged then.
 #[inline]
 pub fn translate(
     packet: &mut Packet<'_>,
@@ -77,7 +76,7 @@ pub fn translate(
     let l4_at = usize::from(view.l4_offset);
     let l4_len = (view.total_len as usize).checked_sub(l4_at).ok_or(DropReason::BadLength)?;
     let fit = mtu::fit_4to4(view, l4, packet, link.mtu)?;
-    let partial = transport::partial_field(&packet.offload, l4_at)?;
+    let partial = packet.offload.partial_field(l4_at)?;
 
     packet.replace_header(l4_at, l4_at, l4_len)?; // cuts off padding
     fit.shrink_segments(&mut packet.offload);

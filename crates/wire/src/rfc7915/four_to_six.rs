@@ -9,7 +9,7 @@ use crate::{DropReason, FragmentInfo, Ipv4View, L4, Packet, Segmentation, mss, p
 /// # Errors
 /// `ttl`, `v4_opt_srcroute`, `too_big4` (answered with [`mtu::fragmentation_needed`]),
 /// `udp_zero_csum`, `frag_zero_csum_stateless`, `frag_icmp`, `icmp_unknown_type`, `icmp_single_hop`,
-/// `unsupported_proto`, `v6_ah`, ...; `mtu_unfragmentable` for a super-packet that [`super::segment`] has to
+/// `unsupported_proto`, `v6_ah`, ...; `mtu_unfragmentable` for a super-packet that [`crate::segment`] has to
 /// cut first. The packet is unchanged then.
 #[inline(always)]
 pub fn translate(
@@ -29,7 +29,7 @@ pub fn translate(
     let l4_at = usize::from(view.l4_offset);
     let l4_len = (view.total_len as usize).checked_sub(l4_at).ok_or(DropReason::BadLength)?;
     let fit = mtu::fit_4to6(view, l4, packet, settings)?;
-    let partial = transport::partial_field(&packet.offload, l4_at)?;
+    let partial = packet.offload.partial_field(l4_at)?;
     let compute = match l4 {
         L4::Udp { no_checksum: true, .. } if partial.is_none() => must_compute(*view, packet, settings)?,
         _ => false,
@@ -57,7 +57,10 @@ pub fn translate(
             *place = fragment::to_bytes(next_header, f);
         }
     }
-    finish_slow(packet, l4, *to, new_at, partial, compute, fit.whole);
+    finish_slow(packet, l4, *to, new_at, partial, compute);
+    if fit.whole != Whole::Yes {
+        packet.complete_checksum();
+    }
     Ok(fit.whole)
 }
 
@@ -71,7 +74,6 @@ fn finish_slow(
     l4_at: usize,
     partial: Option<usize>,
     compute: bool,
-    whole: Whole,
 ) {
     let is_echo = matches!(l4, L4::Echo { .. });
     if is_echo || (compute && partial.is_none()) {
@@ -88,9 +90,6 @@ fn finish_slow(
     }
     if compute {
         transport::compute_udp(l4_bytes, super::addresses_sum((to.src, to.dst)));
-    }
-    if whole != Whole::Yes {
-        packet.complete_checksum();
     }
 }
 
@@ -125,8 +124,8 @@ fn protocol(view: &Ipv4View, l4: L4, ports: Ports) -> Result<u8, DropReason> {
         proto::ICMP => icmp(view, l4, ports),
         proto::IGMP => Err(DropReason::IcmpSingleHop),
         proto::AH => Err(DropReason::AuthenticationHeader),
-        // As Next Header, these would mean ICMPv6 without a pseudo-header in its checksum, or extension headers
-        // that nobody has checked.
+        // As Next Header, these would mean ICMPv6 without a pseudo-header in its checksum, or unchecked
+        // extension headers.
         proto::ICMPV6 | proto::HOP_BY_HOP | proto::ROUTING | proto::FRAGMENT | proto::DEST_OPTIONS => {
             Err(DropReason::UnsupportedProtocol)
         }

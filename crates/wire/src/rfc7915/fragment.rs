@@ -1,6 +1,5 @@
 //! Fragmentation of translated packets.
 //!
-//!
 //! A packet that is already a fragment is cut in the same way: offsets continue from its own offset, and if it
 //! was not the last fragment of its datagram, its last part is not the last one either.
 
@@ -12,7 +11,6 @@ const HEADERS6: usize = ipv6::LEN + hdr::fragment::LEN;
 
 /// Cuts an IPv6 packet that has a Fragment header into fragments of at most `max` bytes. The first fragment
 /// stays in `packet`. `emit` gets each further one, in order, as two slices to copy: headers and payload.
-///
 ///
 /// # Errors
 /// `mtu_unfragmentable` for a packet without Fragment header directly after its IPv6 header, or with offloads
@@ -53,7 +51,7 @@ pub fn split6(
 /// options with the copied flag (RFC 791 3.1).
 ///
 /// # Errors
-/// As [`split6`].
+/// Same as [`split6`].
 pub fn split4(
     packet: &mut Packet<'_>,
     max: u32,

@@ -27,6 +27,17 @@ pub struct Embedded6 {
     pub at: u16,
 }
 
+/// IPv4 header of the translated error: the fields that the caller decides on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OuterHeader {
+    /// Source.
+    pub src: Ipv4Addr,
+    /// Destination.
+    pub dst: Ipv4Addr,
+    /// Identification, unless the ICMPv6 error has a Fragment header.
+    pub id: u16,
+}
+
 /// Reads the packet quoted in an ICMPv6 error and verifies the error's own checksum.
 ///
 /// # Errors
@@ -52,8 +63,8 @@ pub fn embedded(packet: &[u8], view: &Ipv6View) -> Result<Embedded6, DropReason>
     Ok(Embedded6 { view: inner, l4, at: view.l4_offset + icmpv6::LEN as u16 })
 }
 
-/// Turns the ICMPv6 error into an ICMPv4 error from `outer.0` to `outer.1`, and translates the quoted packet by
-/// `inner`. `id` is the identification of the error.
+/// Turns the ICMPv6 error into an ICMPv4 error with the header `outer`, and translates the quoted packet by
+/// `inner`.
 ///
 /// # Errors
 /// `ttl`, `icmp_unknown_type`, `icmp_ptr_untranslatable`, `icmp_inner_untranslatable`, ... The packet is
@@ -62,9 +73,8 @@ pub fn translate(
     packet: &mut Packet<'_>,
     view: &Ipv6View,
     embedded: &Embedded6,
-    outer: (Ipv4Addr, Ipv4Addr),
+    outer: OuterHeader,
     inner: &To4,
-    id: u16,
     settings: &Settings,
 ) -> Result<(), DropReason> {
     let icmp = message(packet.bytes(), view)?;
@@ -96,12 +106,12 @@ pub fn translate(
     let header = ipv4::Header {
         tos: settings.tos_6to4.unwrap_or(view.traffic_class),
         total_len: total_len as u16,
-        id: view.fragment.map_or(id, |f| f.id as u16),
+        id: view.fragment.map_or(outer.id, |f| f.id as u16),
         flags: six_to_four::flags(view, total_len as u32),
         ttl: view.hop_limit - 1,
         proto: proto::ICMP,
-        src: outer.0,
-        dst: outer.1,
+        src: outer.src,
+        dst: outer.dst,
     };
     if let Some((ip, icmp)) = head.split_first_chunk_mut() {
         header.write(ip);

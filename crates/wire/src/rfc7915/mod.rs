@@ -6,9 +6,7 @@ pub mod fragment;
 pub mod icmp_4to6;
 pub mod icmp_6to4;
 pub mod mtu;
-pub mod plain;
 mod quote;
-pub mod segment;
 pub mod six_to_four;
 pub(crate) mod transport;
 
@@ -166,7 +164,7 @@ fn icmpv6_pseudo(pair: (Ipv6Addr, Ipv6Addr), l4_len: u32) -> Delta {
     Delta(checksum::add(addresses_sum(pair), checksum::pseudo(&[], l4_len, proto::ICMPV6)))
 }
 
-/// Whether a translated packet has to be cut into fragments.
+/// Fragmentation of a translated packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Whole {

@@ -5,8 +5,8 @@ use super::{Settings, Whole};
 use crate::hdr::{fragment, ipv4, ipv6, tcp, udp};
 use crate::{DropReason, Ipv4View, Ipv6View, L4, Offload, Packet, Segmentation};
 
-/// Largest IPv4 packet that is sent without DF (RFC 7915 5.1). It fits a 1280-byte path on the other side, so a
-/// smaller IPv4 link may fragment it and nobody needs Packet Too Big.
+/// Largest IPv4 packet that is sent without DF (RFC 7915 5.1). It fits a 1280-byte path on the other side, so
+/// a smaller IPv4 link may fragment it, and no Packet Too Big is needed.
 pub const DF_CLEAR_MAX: u32 = 1260;
 
 /// Difference in length between an IPv6 and an IPv4 header.
@@ -45,8 +45,8 @@ pub fn path_mtu(advertised: u16, total_len: u32) -> u32 {
 }
 
 /// Decides how a translated IPv4 packet is sent on a path with the MTU `path`. A packet with DF stays
-/// unchanged, because its sender can be told. A super-packet of datagrams stays unchanged too, because no
-/// device would cut it into fragments. The segments of a TCP super-packet are made smaller.
+/// unchanged, because its sender can get an ICMP error. A super-packet of datagrams stays unchanged too,
+/// because no device would cut it into fragments. The segments of a TCP super-packet are made smaller.
 pub fn narrow(packet: &mut Packet<'_>, view: &Ipv4View, path: u32) -> Whole {
     let l4 = view.l4(packet.bytes());
     let Some(fit) = l4.ok().and_then(|l4| fit_4to4(view, l4, packet, path).ok()) else { return Whole::Yes };
@@ -90,7 +90,7 @@ impl Fit {
         Fit { wire_len, whole: Whole::Yes, segment_size: None }
     }
 
-    /// Makes a device cut smaller segments if the packet's segments would not fit.
+    /// Lowers the segment size for the device if the packet's segments would not fit.
     #[inline(always)]
     pub(crate) fn shrink_segments(&self, offload: &mut Offload) {
         if let (Some(new), Segmentation::Tcp { size, .. }) = (self.segment_size, &mut offload.segmentation) {
@@ -164,7 +164,7 @@ pub(crate) fn fit_4to4(view: &Ipv4View, l4: L4, packet: &Packet<'_>, mtu: u32) -
 
 /// Largest IPv6 packet made from an IPv4 packet without DF (RFC 7915 4).
 #[inline(always)]
-pub(super) fn without_dont_fragment(settings: &Settings) -> u32 {
+pub(crate) fn without_dont_fragment(settings: &Settings) -> u32 {
     settings.lowest_ipv6_mtu.min(settings.mtu6).max(ipv6::MTU_MIN)
 }
 
@@ -205,9 +205,9 @@ fn l4_bytes<'p>(packet: &'p Packet<'_>, at: u16, len: u32) -> &'p [u8] {
 }
 
 /// Decides how to cut a packet that is larger than `limit`. Usually it is cut into fragments. A TCP
-/// super-packet needs none: a device cuts it anyway, so the device is told to cut smaller segments that fit. No
-/// receiver can tell them from segments made by its peer. Datagram boundaries must be kept, so a super-packet
-/// of datagrams has to be cut into datagrams first ([`super::segment`]).
+/// super-packet needs none: a device cuts it anyway, so its segment size is lowered. No receiver can
+/// distinguish these segments from those of its peer. Datagram boundaries must be kept, so a super-packet of
+/// datagrams has to be cut into datagrams first ([`crate::segment`]).
 #[cold]
 fn cut(
     wire_len: u32,

@@ -7,19 +7,17 @@ use core::net::Ipv6Addr;
 
 /// Turns the IPv6 packet into an IPv4 packet, in place. The payload does not move.
 ///
-///
 /// `id` is the identification to use if the packet has no Fragment header. A device that cuts a super-packet
-/// counts on from it ([`super::segment::count`] returns the number of packets).
+/// counts on from it ([`crate::segment::count`] returns the number of packets).
 /// Echo messages become ICMPv4 echo messages, and so do their fragments if [`Ports::EchoPiece`] gives the
 /// length of the message. [`super::icmp_6to4`] translates ICMP errors.
 ///
-///
-/// A UDP datagram without checksum (RFC 6935) stays without one: IPv4 allows this, and the translator must not
-/// vouch for its contents. Every other checksum is adjusted, never zeroed.
+/// A UDP datagram without checksum (RFC 6935) stays without one: IPv4 allows this, and the translator must
+/// not confirm unverified contents. Every other checksum is adjusted, never zeroed.
 ///
 /// # Errors
 /// `ttl`, `too_big6` (answered with [`mtu::packet_too_big`]), `icmp_unknown_type`, `icmp_single_hop`,
-/// `frag_icmp`, `unsupported_proto`, ...; `mtu_unfragmentable` for a super-packet that [`super::segment`] has
+/// `frag_icmp`, `unsupported_proto`, ...; `mtu_unfragmentable` for a super-packet that [`crate::segment`] has
 /// to cut first. The packet is unchanged then.
 #[inline(always)]
 pub fn translate(
@@ -48,7 +46,7 @@ pub fn translate(
         dst: to.dst,
     };
 
-    let partial = transport::partial_field(&packet.offload, l4_at)?;
+    let partial = packet.offload.partial_field(l4_at)?;
     packet.replace_header(l4_at, ipv4::LEN, l4_len)?;
     fit.shrink_segments(&mut packet.offload);
     mss::clamp(packet, ipv4::LEN, l4, settings.mss_max, partial.is_some());
@@ -92,7 +90,7 @@ fn protocol(view: &Ipv6View, l4: L4, ports: Ports) -> Result<u8, DropReason> {
     match view.proto {
         proto::ICMPV6 => icmp(view, l4, ports),
         proto::IGMP => Err(DropReason::IcmpSingleHop),
-        // ICMPv4 under an IPv6 header would become an ICMP message that nobody has checked.
+        // ICMPv4 under an IPv6 header would become an unchecked ICMP message.
         proto::ICMP => Err(DropReason::UnsupportedProtocol),
         other => Ok(other),
     }
@@ -122,7 +120,7 @@ pub(super) fn flags(view: &Ipv6View, wire_len: u32) -> u16 {
 
 /// DF for a packet of this many bytes that is not a fragment.
 #[inline(always)]
-pub(super) fn dont_fragment(wire_len: u32) -> u16 {
+pub(crate) fn dont_fragment(wire_len: u32) -> u16 {
     if wire_len > mtu::DF_CLEAR_MAX { ipv4::DF } else { 0 }
 }
 

@@ -1,31 +1,12 @@
 //! Ports, identifiers and checksums of transport headers: code shared by both directions and by quoted packets.
 //!
-//!
 //! Checksums change only by difference, so a wrong one stays wrong by the same amount. A header that a
 //! quotation cut off is changed as far as it is present.
 
 use super::Ports;
 use crate::checksum::{self, Delta};
 use crate::hdr::{get16, icmpv4, put16, tcp, udp};
-use crate::{Checksum, DropReason, L4, Offload};
-
-/// Offset in the transport header of the field of a partial checksum. `None` for a complete checksum, and if
-/// the partial one belongs to a packet further inside (a tunnel's).
-///
-///
-/// # Errors
-/// `bad_len` if the field would lie in the IP header, which is about to be replaced.
-#[inline]
-pub(crate) fn partial_field(offload: &Offload, l4_offset: usize) -> Result<Option<usize>, DropReason> {
-    match offload.checksum {
-        Checksum::Complete => Ok(None),
-        Checksum::Partial { start, .. } if usize::from(start) < l4_offset => Err(DropReason::BadLength),
-        Checksum::Partial { start, offset } if usize::from(start) == l4_offset => {
-            Ok(Some(usize::from(offset)))
-        }
-        Checksum::Partial { .. } => Ok(None),
-    }
-}
+use crate::{DropReason, L4};
 
 /// Rewrites the transport header at the beginning of `bytes` for new addresses and ports. For echo messages,
 /// see [`rewrite_echo`].
@@ -68,7 +49,7 @@ pub(crate) fn rewrite(bytes: &mut [u8], l4: L4, ports: Ports, addresses: Delta, 
     }
 }
 
-/// Sum that a checksum field stands for after both changes (RFC 1624), folded once.
+/// Sum of the bytes under a checksum after both changes (RFC 1624), folded once.
 #[inline]
 fn sum_after(field: u16, addresses: Delta, ports: u32) -> u16 {
     checksum::fold32(u32::from(!field) + u32::from(addresses.0) + ports) // below 6 * 65,536
@@ -88,16 +69,7 @@ pub(crate) fn rewrite_echo(bytes: &mut [u8], kind: u8, id: u16, ports: Ports, ps
     head[0] = kind;
     put16(head, icmpv4::ECHO_ID, new_id);
     update(head, icmpv4::CHECKSUM, |field| delta.apply(field));
-    sum_of_nothing(bytes);
-}
-
-/// Sets the checksum of an all-zero ICMPv4 message to 0xffff. Updates by difference leave the other zero there
-/// (RFC 1624 3), which no receiver accepts.
-#[inline]
-pub(crate) fn sum_of_nothing(message: &mut [u8]) {
-    if message.iter().all(|b| *b == 0) {
-        put16(message, icmpv4::CHECKSUM, 0xffff);
-    }
+    icmpv4::sum_of_nothing(bytes);
 }
 
 /// Computes the checksum of a UDP datagram that had none (RFC 7915 4.5). `pseudo_addresses` is the sum of both
@@ -145,7 +117,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_echo_reply_of_nothing_but_zeroes_has_a_checksum() {
+    fn an_echo_reply_of_zeroes_has_a_checksum() {
         // An ICMPv6 reply whose identifier, number and data are zero. The sum of its pseudo-header is 0x1234.
         let mut reply = [129, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
         let sum = !checksum::add(checksum::sum(&reply), 0x1234);

@@ -1,8 +1,9 @@
-//! Headers and messages that tests share, and a buffer to translate packets in.
+//! Shared headers and messages of the tests, and a buffer for the translation of packets.
 #![allow(dead_code, unreachable_pub)]
 
 pub use gatun_testkit::packet::{Message, V4, V6};
-use gatun_wire::rfc7915::{four_to_six, icmp_4to6, icmp_6to4, six_to_four};
+use gatun_wire::rfc7915::icmp_6to4::{self, OuterHeader};
+use gatun_wire::rfc7915::{four_to_six, icmp_4to6, six_to_four};
 use gatun_wire::{
     DEVICE_ROOM, DropReason, GROWTH_MAX, HEADROOM, Ipv4View, Ipv6View, L4, Offload, Packet, Ports, Settings,
     TAILROOM, To4, To6, Whole,
@@ -31,7 +32,7 @@ pub fn echo(request: bool, payload: &[u8]) -> Message {
     Message::Echo { request, id: 0x1234, payload: payload.to_vec() }
 }
 
-/// Bytes without a pattern that a checksum would miss.
+/// Bytes without a pattern that a checksum would not detect.
 pub fn payload(len: usize) -> Vec<u8> {
     (0..len).map(|i| (i * 7 + i / 251) as u8).collect()
 }
@@ -62,7 +63,7 @@ pub fn message(options: Vec<u8>) -> impl Strategy<Value = Message> {
     ]
 }
 
-/// The same with other ports, or another identifier in place of the first.
+/// The same message with other ports, or with another identifier in place of the first port.
 pub fn with_ports(message: &Message, ports: Ports) -> Message {
     let mut m = message.clone();
     match (&mut m, ports) {
@@ -75,22 +76,22 @@ pub fn with_ports(message: &Message, ports: Ports) -> Message {
     m
 }
 
-/// An IPv4 header whose every field has a value of its own, from the server to the client.
+/// IPv4 header from the server to the client in which all fields have different values.
 pub fn header4() -> V4 {
     V4 { tos: 0xb9, id: 0xbeef, df: false, ..V4::new(SERVER4, CLIENT4) }
 }
 
-/// The same from the client to the server.
+/// Same as [`header4`], from the client to the server.
 pub fn outbound4() -> V4 {
     V4 { src: CLIENT4, dst: SERVER4, ..header4() }
 }
 
-/// An IPv6 header with a traffic class, from the client to the server.
+/// IPv6 header with a traffic class, from the client to the server.
 pub fn header6() -> V6 {
     V6 { traffic_class: 0xb9, ..V6::new(CLIENT6, SERVER6) }
 }
 
-/// The same from the server to the client.
+/// Same as [`header6`], from the server to the client.
 pub fn inbound6() -> V6 {
     V6 { src: SERVER6, dst: CLIENT6, ..header6() }
 }
@@ -251,7 +252,8 @@ pub fn error_6to4(bytes: &[u8], ports: Ports, settings: &Settings) -> (Result<()
         let view = Ipv6View::parse(packet.bytes())?;
         let embedded = icmp_6to4::embedded(packet.bytes(), &view)?;
         let inner = to4(&embedded.view, ports);
-        icmp_6to4::translate(packet, &view, &embedded, (ROUTER4, CLIENT4), &inner, ID, settings)
+        let outer = OuterHeader { src: ROUTER4, dst: CLIENT4, id: ID };
+        icmp_6to4::translate(packet, &view, &embedded, outer, &inner, settings)
     });
     if out.0.is_err() {
         assert_eq!(out.1, bytes, "a refused packet changed: {:?}", out.0);

@@ -508,7 +508,7 @@ fn a_datagram_shorter_than_rfc_4884_allows_is_accepted_and_leaves_compliant() {
 
 // proves: A79-38
 #[test]
-fn an_extension_is_dropped_where_the_new_message_cannot_say_where_it_begins() {
+fn an_extension_is_dropped_if_the_new_message_has_no_length_attribute() {
     let m = udp(&payload(100));
     let (body4, body6) = (inner4().packet(&m), inner6().packet(&m));
     // Fragmentation Needed and Parameter Problem: the IPv6 messages have no length attribute.
@@ -522,7 +522,7 @@ fn an_extension_is_dropped_where_the_new_message_cannot_say_where_it_begins() {
 
 // proves: A79-38
 #[test]
-fn a_long_datagram_gives_way_to_its_extension_and_a_lying_length_is_refused() {
+fn a_long_datagram_is_cut_for_its_extension_and_a_wrong_length_is_refused() {
     let m = udp(&payload(1000));
     let (body4, body6) = (inner4().packet(&m), inner6().packet(&m));
     // 576 - 28 - 16 = 532 bytes of datagram.
@@ -539,7 +539,7 @@ fn a_long_datagram_gives_way_to_its_extension_and_a_lying_length_is_refused() {
 /// A header alone, or with a few more bytes, and an extension after it. The extension has to begin at byte 128.
 // proves: A79-38
 #[test]
-fn an_error_that_grows_as_much_as_one_can_leaves_room_for_the_devices_header() {
+fn an_error_of_maximum_growth_leaves_room_for_the_device_header() {
     for len in 0..=40u8 {
         let (body4, body6) =
             (inner4().raw(132, &vec![7; len.into()]), inner6().raw(132, &vec![7; len.into()]));

@@ -110,7 +110,7 @@ fn answers4(v4: V4, proto: u8, l4: &[u8]) -> bool {
 
 // proves: A79-5, A79-39, A79-74
 #[test]
-fn errors_answer_no_errors_no_multicast_no_later_fragments_and_nobody() {
+fn no_error_answers_errors_multicast_later_fragments_or_invalid_sources() {
     let data = [0u8; 32];
     assert!(answers6(header6(), 17, &data));
     assert!(answers4(header4(), 17, &data));

@@ -42,7 +42,7 @@ fn header_lengths_below_five_or_past_the_end_are_refused() {
 }
 
 #[test]
-fn lengths_that_lie_are_refused() {
+fn wrong_lengths_are_refused() {
     let m = udp(&payload(20));
     let (v4, v6) = (header4().packet(&m), header6().packet(&m));
     for len in [0u16, 19, 49, 65_535] {
@@ -75,7 +75,7 @@ fn the_walk_over_extension_headers_ends_at_its_bound() {
 }
 
 #[test]
-fn the_view_knows_where_the_transport_and_its_number_stand() {
+fn the_view_has_the_offsets_of_the_transport_and_its_protocol_number() {
     let extensions =
         vec![(0, vec![0, 0, 1, 4, 0, 0, 0, 0]), (60, vec![0, 1, 1, 12, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0])];
     let v6 = V6 { extensions, fragment: Some((64, true, 0x1_0002)), ..header6() };
@@ -148,7 +148,7 @@ fn icmp_of_the_other_family_and_igmp_are_refused() {
 
 #[test]
 fn messages_for_one_link_are_not_answered_with_time_exceeded() {
-    // MLD has hop limit 1. It must not be treated as a packet whose hops ran out.
+    // MLD has hop limit 1. It must not be treated as a packet with an expired hop limit.
     let mld = [143, 0, 0, 0, 0, 0, 0, 0];
     let v6 = V6 { hop_limit: 1, ..header6() }.raw(58, &mld);
     assert_eq!(err_6to4(&v6), DropReason::IcmpSingleHop);

@@ -3,9 +3,10 @@
 use crate::common::*;
 use gatun_wire::checksum::{Delta, sum};
 use gatun_wire::icmp_error::{self, echo_reply4, echo_reply6};
-use gatun_wire::rfc7915::{To4, To6, fragment, segment};
+use gatun_wire::rfc7915::{To4, To6, fragment};
 use gatun_wire::{
     Checksum, Ipv4View, Ipv6View, L4, Offload, Packet, Ports, Prefix64, Segmentation, Settings, Whole,
+    segment,
 };
 use proptest::prelude::*;
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -133,7 +134,7 @@ proptest! {
 
     // proves: A52-3, A52-4
     #[test]
-    fn an_address_goes_into_a_prefix_and_out_again_whatever_its_suffix(v4: u32, prefix: u128, suffix: u128) {
+    fn an_address_is_embedded_and_extracted_with_any_suffix(v4: u32, prefix: u128, suffix: u128) {
         for len in [32u8, 40, 48, 56, 64, 96] {
             let network = prefix & (u128::MAX << (128 - len)) & !(0xff << 56);
             let p = Prefix64::new(Ipv6Addr::from(network), len).unwrap();

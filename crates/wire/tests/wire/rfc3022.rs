@@ -68,7 +68,7 @@ fn error(bytes: &[u8], ports: Ports) -> (Result<Whole, DropReason>, Vec<u8>) {
     (result, out)
 }
 
-/// The error as the inside host has to receive it.
+/// Expected error at the inside host.
 fn seen_inside(kind: u8, code: u8, word: u32, body: &[u8]) -> Vec<u8> {
     let error = Error4 { kind, code, word, body: body.to_vec() };
     V4 { src: ROUTER4, dst: PRIVATE, ttl: 63, ..header4() }.raw(1, &error.message())
@@ -132,7 +132,7 @@ proptest! {
 
     // proves: R47-14
     #[test]
-    fn fragments_come_together_as_the_whole_message_would_have_left(
+    fn reassembled_fragments_equal_the_translated_whole_message(
         m in message(vec![1; 8]), cut in 0usize..60, ports: (u16, u16), new_id: u16,
     ) {
         let ports = ports_for(&m, ports.0, ports.1);
@@ -288,7 +288,7 @@ fn a_packet_above_the_mtu_is_answered_with_df_and_cut_without() {
 
 // proves: R55-11
 #[test]
-fn what_has_no_translation_is_refused_and_left_as_it_is() {
+fn untranslatable_packets_are_refused_and_unchanged() {
     let refused = |bytes: &[u8]| plain(bytes, (PUBLIC, SERVER4), Ports::Keep).0.unwrap_err();
     assert_eq!(refused(&V4 { ttl: 1, ..sent() }.packet(&udp(b""))), DropReason::TtlExceeded);
     let route = V4 { options: vec![131, 7, 4, 1, 2, 3, 4, 0], ..sent() };

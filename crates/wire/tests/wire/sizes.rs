@@ -128,7 +128,7 @@ fn df_and_an_ipv6_mtu_that_is_too_small_is_answered_with_that_mtu_less_20() {
 
 // proves: A79-10
 #[test]
-fn options_count_against_the_mtu_as_rfc_7915_says_it() {
+fn options_count_against_the_mtu_by_rfc_7915() {
     let bytes =
         |len: usize| V4 { df: true, options: vec![1; 40], ..header4() }.packet(&udp(&payload(len - 68)));
     let settings = Settings::default();
@@ -210,7 +210,7 @@ fn a_fragment_from_ipv6_is_cut_again_for_a_small_ipv4_mtu() {
 }
 
 #[test]
-fn what_cannot_be_cut_is_refused_and_what_fits_is_left_alone() {
+fn packets_that_cannot_be_cut_are_refused_and_fitting_ones_unchanged() {
     let plain4 = header4().packet(&udp(&payload(1000)));
     let df = V4 { df: true, ..header4() }.packet(&udp(&payload(1000)));
     let plain6 = header6().packet(&udp(&payload(1000)));

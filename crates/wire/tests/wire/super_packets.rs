@@ -3,7 +3,7 @@
 use crate::common::*;
 use etherparse::TcpHeader;
 use gatun_wire::checksum::pseudo;
-use gatun_wire::rfc7915::segment;
+use gatun_wire::segment;
 use gatun_wire::{Checksum, DropReason, Offload, Packet, Ports, Segmentation, Settings, Whole};
 
 const SYN_PORTS: Ports = Ports::Set { src: 1025, dst: 8080 };
@@ -234,7 +234,7 @@ fn set_id4(bytes: &mut [u8], id: u16) {
 
 // proves: A79-10, A79-62
 #[test]
-fn mtus_are_held_against_one_segment_on_the_wire() {
+fn mtus_are_compared_with_one_segment_on_the_wire() {
     let settings = Settings::default();
     let tcp = |size| Segmentation::Tcp { size, ecn: false };
     let m = tcp_with(0x10, &payload(40_000)); // 32 bytes of header
@@ -258,7 +258,7 @@ fn mtus_are_held_against_one_segment_on_the_wire() {
 
 // proves: A79-52
 #[test]
-fn df_of_a_super_packet_is_that_of_its_full_segments() {
+fn a_super_packet_has_the_df_of_its_full_segments() {
     let m = tcp_with(0x10, &payload(40_000));
     for (size, df) in [(1260 - 52, 0), (1260 - 51, 0x40)] {
         let tcp = Segmentation::Tcp { size, ecn: false };
@@ -304,7 +304,7 @@ fn a_udp_super_packet_that_does_not_fit_is_refused_and_its_datagrams_are_not() {
 
 // proves: A79-51
 #[test]
-fn more_than_ipv4_can_say_is_refused() {
+fn packets_longer_than_ipv4_allows_are_refused() {
     let all = header6().raw(17, &udp(&payload(65_527 - 20)).to_bytes6(CLIENT6, SERVER6));
     let big = header6().raw(17, &udp(&payload(65_527)).to_bytes6(CLIENT6, SERVER6));
     let settings = Settings { mtu4: 70_000, ..Settings::default() };

@@ -25,7 +25,7 @@ fn translate(bytes: &[u8], settings: &Settings) -> (Result<Whole, DropReason>, V
 
 // proves: A79-17
 #[test]
-fn it_is_computed_over_the_whole_datagram() {
+fn a_missing_checksum_is_computed_over_the_whole_datagram() {
     let v6 = V6 { hop_limit: 63, ..inbound6() };
     for len in [0, 1, 2, 3, 99, 1200] {
         for options in [vec![], vec![1; 8]] {
@@ -38,7 +38,7 @@ fn it_is_computed_over_the_whole_datagram() {
 
 // proves: A79-17
 #[test]
-fn it_is_computed_with_the_ports_that_the_packet_gets() {
+fn a_missing_checksum_is_computed_with_the_new_ports() {
     let ports = Ports::Set { src: 9, dst: 10 };
     let bytes = without_checksum(&header4(), 99);
     let (result, out, _) = four_to_six(&bytes, ports, &with(ZeroChecksum::Compute), Offload::default());
@@ -49,7 +49,7 @@ fn it_is_computed_with_the_ports_that_the_packet_gets() {
 
 // proves: A79-17, A79-11
 #[test]
-fn it_is_computed_before_the_datagram_is_cut() {
+fn a_missing_checksum_is_computed_before_fragmentation() {
     let bytes = without_checksum(&header4(), 1400);
     let (result, out) = translate(&bytes, &with(ZeroChecksum::Compute));
     assert_eq!(result, Ok(Whole::Split(1280)));
@@ -59,7 +59,7 @@ fn it_is_computed_before_the_datagram_is_cut() {
 
 // proves: A79-17
 #[test]
-fn it_is_dropped_or_forwarded_where_the_settings_say_so() {
+fn a_datagram_without_checksum_is_dropped_or_forwarded_as_configured() {
     let bytes = without_checksum(&header4(), 99);
     assert_eq!(translate(&bytes, &with(ZeroChecksum::Drop)).0, Err(DropReason::ZeroUdpChecksum));
     let mut expected = V6 { hop_limit: 63, ..inbound6() }.packet(&udp(&payload(99)));
@@ -69,7 +69,7 @@ fn it_is_dropped_or_forwarded_where_the_settings_say_so() {
 
 // proves: A79-18
 #[test]
-fn in_a_first_fragment_it_is_dropped_and_later_fragments_pass() {
+fn a_first_fragment_without_checksum_is_dropped_and_later_fragments_pass() {
     let first = without_checksum(&V4 { mf: true, ..header4() }, 1000);
     let (result, _) = translate(&first, &with(ZeroChecksum::Compute));
     assert_eq!(result, Err(DropReason::FragmentZeroChecksum));
@@ -80,7 +80,7 @@ fn in_a_first_fragment_it_is_dropped_and_later_fragments_pass() {
 }
 
 #[test]
-fn a_length_that_lies_cannot_be_summed() {
+fn a_wrong_length_cannot_be_summed() {
     for len in [0u16, 7, 108, 65_535] {
         let mut bytes = without_checksum(&header4(), 99);
         bytes[24..26].copy_from_slice(&len.to_be_bytes());
@@ -98,7 +98,7 @@ fn a_length_that_lies_cannot_be_summed() {
 
 // proves: A79-63
 #[test]
-fn from_ipv6_it_stays_without() {
+fn a_datagram_without_checksum_from_ipv6_stays_without_one() {
     let mut bytes = header6().packet(&udp(&payload(99)));
     bytes[UDP_CHECKSUM_6].fill(0);
     let mut expected = V4 { id: ID, ttl: 63, ..outbound4() }.packet(&udp(&payload(99)));

@@ -1,7 +1,8 @@
 //! Ring from one worker to another: the bytes of packets in sequence, and separate metadata of each.
 //!
 //! ```text
-//!   put: copied in front of the others of the burst, in memory that the writer alone has --publish--> ring --take--> buffers
+//!   put: copied after the other packets of the burst, in the writer's own memory --publish--> ring --take-->
+//!   buffers
 //! ```
 //! The writer updates the ring's positions once per burst, and the reader once after it has taken all packets.
 
@@ -295,7 +296,7 @@ mod tests {
 
     /// Random sequences of put, publish and take, compared with a simple queue.
     #[test]
-    fn a_ring_takes_what_there_is_room_for_and_gives_it_in_order() {
+    fn a_full_ring_refuses_packets_and_a_ring_keeps_their_order() {
         let mut buffer = vec![0; STRIDE];
         let (mut refused, mut most) = ([0u64; 2], 0);
         for seed in 0..12 {
@@ -333,7 +334,7 @@ mod tests {
                         number
                     };
                     let taken = reader.take(before, next);
-                    assert!(taken >= published.min(BURST_MAX - before), "what is published is there");
+                    assert!(taken >= published.min(BURST_MAX - before), "a published packet is missing");
                     published = published.saturating_sub(taken);
                 }
             }
@@ -348,7 +349,7 @@ mod tests {
 
     /// Both ends concurrently: every packet is refused, or comes out once, whole and in order.
     #[test]
-    fn two_threads_lose_nothing_that_the_ring_took() {
+    fn two_threads_lose_no_accepted_packet() {
         const PACKETS: u64 = 60_000;
         let (mut outbox, inbox) = ring(400_000);
         let (mut reader, mut random) = (TestReader::new(inbox), Random(2));

@@ -1,4 +1,4 @@
-//! A provider's hours in minutes: `cargo run --release -p gatun-model --bin gatun-isp`.
+//! Simulates hours of a provider in minutes: `cargo run --release -p gatun-model --bin gatun-isp`.
 
 use gatun_model::isp::{Options, World};
 use std::io::{IsTerminal, Write};
@@ -8,16 +8,16 @@ use std::time::Instant;
 const HELP: &str = "\
 Simulates a provider: subscribers, attackers and strangers, through one engine with NAT44 and NAT64.
 
-  --subscribers N   of which half have IPv6 alone (10000)
-  --hours N         simulated time, hours; fractions may be (2)
-  --start N         hour of day at which it begins (20)
+  --subscribers N   subscribers, half of them IPv6-only (10000)
+  --hours N         simulated hours; may be a fraction (2)
+  --start N         hour of day at the start (20)
   --attackers N     subscribers that flood and scan (8)
-  --per-address N   subscribers for one public address (64)
+  --per-address N   subscribers on one public address (64)
   --page-every N    seconds between two pages of a subscriber at the busiest hour (90)
-  --seed N          another seed is another day (1)
-  --json            the report as one JSON object
+  --seed N          seed of the random numbers (1)
+  --json            print the report as one JSON object
 
-It ends with 1 where a promise was broken.";
+The exit status is 1 if a promise was broken.";
 
 fn main() -> ExitCode {
     let mut options = Options::default();

@@ -1,4 +1,4 @@
-//! Other plans for a running engine: what may change while it runs, changed by chance.
+//! Random changes of a plan, among those that a running engine accepts.
 
 use super::realms;
 use super::rng::Rng;
@@ -9,11 +9,11 @@ use super::universe::{
 use gatun_nat::Plan;
 use gatun_nat::plan::*;
 
-/// Another plan after `plan`, for an engine that was made for `first`.
+/// A random plan after `plan`, for an engine that was made for `first`.
 pub fn changed(first: &Plan, plan: &Plan, seed: u64) -> Plan {
     let r = &mut Rng::new(seed);
     let mut new = plan.clone();
-    // One thing or many.
+    // A low number changes many parts of the plan, a high one few.
     let odds = r.of(&[2, 4, 12]);
     for n in 0..new.pools.len() {
         pool(r, odds, n, &mut new.pools[n]);
@@ -68,7 +68,7 @@ pub fn changed(first: &Plan, plan: &Plan, seed: u64) -> Plan {
     new
 }
 
-/// Tables are made once: what they are made for is the most.
+/// The engine allocates tables once, so limits cannot exceed those it was made for.
 fn other_limits(r: &mut Rng, first: &Plan) -> Limits {
     let (made_for, new) = (first.limits, limits(r));
     Limits {
@@ -100,7 +100,7 @@ fn pool(r: &mut Rng, odds: u64, n: usize, pool: &mut Pool4) {
             }
         }
     }
-    // What a formula moves is not modelled.
+    // The model does not cover changes of a formula's pool.
     if r.one_in(odds) && !matches!(pool.allocation, Allocation::Deterministic(_)) {
         pool.ranges = ranges(r, n, &pool.allocation);
     }

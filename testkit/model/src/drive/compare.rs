@@ -1,4 +1,4 @@
-//! One history through engine and model.
+//! Comparison of engine and model over one history.
 
 use super::change::changed;
 use super::history::Op;
@@ -15,34 +15,34 @@ use std::collections::VecDeque;
 
 const BUFFER: usize = 4096;
 const LATELY: usize = 8;
-/// Time for a sweep to look at every record: twice its round, and some.
+/// Time in which a sweep visits every record: twice its period, with a margin.
 const SETTLE_MS: i64 = 4_100;
 
-/// Longer than any life or wait.
+/// Longer than any lifetime or wait.
 const LONG_MS: i64 = 1 << 33;
 
 /// A difference between engine and model.
 #[derive(Clone, Debug)]
 pub struct Failure {
-    /// The step that showed it.
+    /// Step that showed the difference.
     pub step: usize,
-    /// What differs.
+    /// The difference.
     pub what: String,
 }
 
-/// What a history without a difference has reached.
+/// Result of a history without a difference.
 #[derive(Clone, Debug, Default)]
 pub struct Outcome {
     /// The engine's counters at the end.
     pub counters: Counters,
-    /// What the model has seen.
+    /// Coverage by the model.
     pub coverage: Coverage,
 }
 
-/// Runs a history in a universe. `seed` is the engine's.
+/// Runs a history in a universe; `seed` is the engine's.
 ///
 /// # Errors
-/// The first difference.
+/// Returns the first difference.
 pub fn run(world: u64, seed: u64, ops: &[Op]) -> Result<Outcome, Failure> {
     let plan = universe(world);
     let mut pair = match Pair::new(&plan, seed, world) {
@@ -59,24 +59,24 @@ pub fn run(world: u64, seed: u64, ops: &[Op]) -> Result<Outcome, Failure> {
     Ok(Outcome { counters: pair.nat.counters().clone(), coverage: pair.model.coverage })
 }
 
-/// Engine and model, and what both were given.
+/// Engine and model of one plan, with their inputs.
 pub(super) struct Pair {
-    /// What the engine was made for, and what it has now.
+    /// Plan that the engine was made for; `plan` is its current one.
     first: Plan,
     pub(super) plan: Plan,
     pub(super) nat: Nat,
     events: Option<EventReader>,
-    /// The same engine without events, now and then: they change nothing else.
+    /// The same engine without events, in some universes: events change nothing else.
     silent: Option<Nat>,
     pub(super) model: Model,
     pub(super) now: i64,
-    /// Packets of a burst.
+    /// Packets in a burst.
     burst: usize,
     pub(super) waiting: Vec<Parcel>,
-    /// What the last flush did: of use where there are several.
+    /// Packets and results of the last flush, for a run with several workers.
     pub(super) handled: Vec<(Parcel, Seen)>,
     pub(super) received: VecDeque<Parcel>,
-    /// Forwarded lately, as they came out: IPv4, IPv6.
+    /// Packets forwarded lately, as they came out: IPv4, IPv6.
     pub(super) sent: [VecDeque<Parcel>; 2],
     memory: Vec<u8>,
 }
@@ -107,7 +107,7 @@ impl Pair {
         })
     }
 
-    /// It is one of several.
+    /// Makes this engine worker `number` of `of`.
     pub(super) fn is_worker(&mut self, number: usize, of: usize) {
         let all = [Some(&mut self.nat), self.silent.as_mut()];
         all.into_iter().flatten().for_each(|nat| nat.set_worker(number, of));
@@ -137,11 +137,11 @@ impl Pair {
         }
         let packets = self.packets_in_pieces(op);
         self.waiting.extend(packets);
-        // Names of bindings are looked up before a burst.
+        // A step names bindings, which are looked up before the burst.
         if self.waiting.len() >= self.burst { self.flush() } else { Ok(()) }
     }
 
-    /// Gives what waits to the engine as one burst, and to the model.
+    /// Gives the waiting packets to the engine as one burst, and to the model.
     pub(super) fn flush(&mut self) -> Result<(), String> {
         self.handled.clear();
         while !self.waiting.is_empty() {
@@ -182,7 +182,7 @@ impl Pair {
         model.hear(std::iter::from_fn(|| events.next()));
     }
 
-    /// Runs a burst through the engine; gives how many packets it left.
+    /// Runs a burst through the engine; returns the results and the number of unprocessed packets.
     fn burst(&mut self, packets: &[Parcel]) -> Result<(Vec<Seen>, usize), String> {
         let now = Instant(self.now as u64);
         let (seen, left) = run_burst(&mut self.nat, &mut self.memory, now, packets);
@@ -237,22 +237,22 @@ impl Pair {
         self.change_to(changed(&self.first, &self.plan, seed))
     }
 
-    /// Whether the engine that runs could have another plan.
+    /// Returns true if the running engine accepts another plan.
     pub(super) fn may_change_to(&self, new: &Plan) -> Result<bool, String> {
         Ok(change_of(&self.nat, &self.plan, new)?.is_some())
     }
 
-    /// Gives both another plan, and lets the engine end what may not stay.
+    /// Gives another plan to both, and lets the engine end what the plan does not allow.
     pub(super) fn change_to(&mut self, new: Plan) -> Result<(), String> {
         let old = self.plan.clone();
         let now = Instant(self.now as u64);
-        // What a running engine cannot do, or nobody.
+        // A change that a running engine refuses is skipped.
         let Some(mut change) = change_of(&self.nat, &old, &new)? else { return Ok(()) };
-        self.nat.apply(now, &mut change).map_err(|e| format!("not now: {e:?}"))?;
+        self.nat.apply(now, &mut change).map_err(|e| format!("the change is refused now: {e:?}"))?;
         if let Some(other) = &mut self.silent
             && let Some(mut change) = change_of(other, &silent(&old), &silent(&new))?
         {
-            other.apply(now, &mut change).map_err(|e| format!("not now: {e:?}"))?;
+            other.apply(now, &mut change).map_err(|e| format!("the change is refused now: {e:?}"))?;
         }
         self.plan = new;
         self.model.at(self.now as u64);
@@ -264,13 +264,13 @@ impl Pair {
         let model = self.model.has_settled().map_err(|what| format!("{what}\n{}", self.model.describe()))?;
         let engine = self.nat.settled();
         if (engine.sessions, engine.blocks) != model {
-            return Err(format!("by the change: engine {engine:?}, model {model:?}"));
+            return Err(format!("ended by the change: engine {engine:?}, model {model:?}"));
         }
         self.agree()?;
         self.agree_on_subscribers()
     }
 
-    /// Lets the sweep look at everything, and asks for what should have ended.
+    /// Lets the sweep visit every record, and checks that everything due has ended.
     pub(super) fn settle(&mut self) -> Result<(), String> {
         self.expire(usize::MAX)?;
         let since = self.model.now_ms();
@@ -282,9 +282,9 @@ impl Pair {
         self.agree_on_subscribers()
     }
 
-    /// Silence until every life and wait is over: all that is not configured is gone, and every port is back.
+    /// Waits until every lifetime is over: only configured bindings remain, and every port is free.
     pub(super) fn end(&mut self) -> Result<(), String> {
-        // A probe, its answer's time, lingering, hold-down: one after the other.
+        // One round each: the probe, its wait, lingering, hold-down.
         for _ in 0..5 {
             self.now = self.now.saturating_add(LONG_MS);
             self.settle()?;
@@ -294,21 +294,21 @@ impl Pair {
         let of64 = self.plan.nat64.iter().map(|n| n.static_bindings.len()).fold(0, fixed);
         let fixed = self.plan.nat44.iter().map(|n| n.static_bindings.len()).fold(of64, fixed);
         if (there.sessions, there.bindings, there.subscribers, there.held_syns) != (0, fixed, 0, 0) {
-            return Err(format!("after a long silence there is still {there:?}"));
+            return Err(format!("left after a long silence: {there:?}"));
         }
         if self.nat.counters().held != 0 {
-            return Err(format!("after a long silence {} packets are held", self.nat.counters().held));
+            return Err(format!("{} packets are held after a long silence", self.nat.counters().held));
         }
         for pool in self.nat.pools() {
             let Some(blocks) = pool.block_usage() else { continue };
             if (blocks.owned, blocks.lingering, blocks.held) != (0, 0, 0) {
-                return Err(format!("after a long silence blocks are still {blocks:?}"));
+                return Err(format!("blocks left after a long silence: {blocks:?}"));
             }
         }
         Ok(())
     }
 
-    /// Counters, gauges and events.
+    /// Compares counters, gauges and events.
     fn agree(&mut self) -> Result<(), String> {
         self.model.has_heard_all().map_err(|what| format!("{what}\n{}", self.model.describe()))?;
         let (engine, model) = (self.nat.counters(), self.model.counters());
@@ -340,7 +340,7 @@ impl Pair {
         Ok(())
     }
 
-    /// What each subscriber has.
+    /// Compares the sessions and ports of each subscriber.
     fn agree_on_subscribers(&self) -> Result<(), String> {
         let all = self.nat.subscribers();
         let mut engine: Vec<_> = (0..all.high())
@@ -356,7 +356,7 @@ impl Pair {
     }
 }
 
-/// Runs a burst through an engine; gives how many packets it left.
+/// Runs a burst through an engine; returns the results and the number of unprocessed packets.
 fn run_burst(nat: &mut Nat, memory: &mut [u8], now: Instant, packets: &[Parcel]) -> (Vec<Seen>, usize) {
     let mut burst: Vec<Packet<'_>> = Vec::with_capacity(packets.len());
     for (buffer, Parcel { realm, bytes }) in memory.chunks_exact_mut(BUFFER).zip(packets) {
@@ -382,14 +382,14 @@ fn parcel(packet: &Packet<'_>) -> Parcel {
     Parcel { realm: packet.realm, bytes: packet.bytes().to_vec() }
 }
 
-/// The same plan without events.
+/// The same plan, without events.
 fn silent(plan: &Plan) -> Plan {
     let mut plan = plan.clone();
     plan.events.kinds = EventKinds::NONE;
     plan
 }
 
-/// What makes an engine that of another plan, where a running one can be.
+/// The change to another plan; `None` if a running engine refuses it.
 fn change_of(nat: &Nat, old: &Plan, new: &Plan) -> Result<Option<Change>, String> {
     match Change::prepare(&nat.outline(), old, new) {
         Ok(change) => Ok(Some(change)),
@@ -407,9 +407,9 @@ fn difference(engine: &Counters, model: &Counters) -> Option<String> {
         ("replied", engine.replied, model.replied),
         ("dropped", engine.dropped, model.dropped),
         ("hairpinned", engine.hairpinned, model.hairpinned),
-        ("translated 6to4", engine.translated[0], model.translated[0]),
-        ("translated 4to6", engine.translated[1], model.translated[1]),
-        ("translated 4to4", engine.translated[2], model.translated[2]),
+        ("translated v6>v4", engine.translated[0], model.translated[0]),
+        ("translated v4>v6", engine.translated[1], model.translated[1]),
+        ("translated v4>v4", engine.translated[2], model.translated[2]),
     ];
     for (name, e, m) in pairs {
         if e != m {

@@ -1,5 +1,5 @@
-//! Several workers and a model for each (decision 0061): packets go to the worker that the steering says, what one
-//! sends to another's public address goes there, and all of them together are one translator.
+//! Several workers, each with a model (decision 0061). The steering distributes packets, a packet to another
+//! worker's public address is handed over to it, and all workers together behave like one translator.
 
 use super::Outcome;
 use super::change::changed;
@@ -16,13 +16,13 @@ use gatun_wire::DropReason;
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 
-/// So often a packet may be handed on: two hosts' hairpin takes one, an answer to it another.
+/// Maximum hand-overs of a packet: a hairpin between two hosts takes one, its answer another.
 const HANDED_ON_MAX: usize = 8;
 
-/// Runs a history through the workers of a universe; `None` where it cannot be shared among them.
+/// Runs a history through the workers of a universe; `None` if workers cannot share it.
 ///
 /// # Errors
-/// The first difference.
+/// Returns the first difference.
 pub fn run(world: u64, seed: u64, ops: &[Op]) -> Result<Option<Outcome>, Failure> {
     let plan = shared_universe(world);
     let workers = 2 + (world % 2) as usize;
@@ -65,13 +65,13 @@ fn widen(pool: &mut Pool4, first: Ipv4Addr, addresses: u32) {
 }
 
 struct Crew {
-    /// What all together were made for, and what they have now.
+    /// Plan that the workers were made for; `plan` is their current one.
     first: Plan,
     plan: Plan,
     pairs: Vec<Pair>,
     steering: Steering,
     coverage: Coverage,
-    /// Which worker forges the next packet, and has those that are anybody's.
+    /// Worker that forges the next packet, and gets packets that any worker may have.
     turn: usize,
 }
 
@@ -109,7 +109,7 @@ impl Crew {
         if self.pairs.iter().any(|pair| pair.waiting.len() >= 4) { self.flush() } else { Ok(()) }
     }
 
-    /// Gives all of them another plan, or none.
+    /// Gives another plan to all workers, or to none.
     fn reload(&mut self, seed: u64) -> Result<(), String> {
         self.flush()?;
         let mut new = changed(&self.first, &self.plan, seed);
@@ -118,7 +118,7 @@ impl Crew {
         {
             widen(pool, POOLS[n], 3 + (seed % 6) as u32);
         }
-        // Whose sessions end at a worker because their subscriber is another's now is not modelled.
+        // The model does not cover sessions that end because their subscriber moves to another worker.
         for (new, old) in new.nat64.iter_mut().zip(&self.plan.nat64) {
             new.static_bindings.clone_from(&old.static_bindings);
         }
@@ -128,7 +128,7 @@ impl Crew {
         let shares = match Shares::after(&self.steering, &new) {
             Ok(shares) => shares,
             Err(Refused::Restart(_)) => {
-                self.coverage.mark("a plan is refused to workers that run");
+                self.coverage.mark("running workers refuse a plan");
                 return Ok(());
             }
             Err(Refused::Build(e)) => return Err(format!("the other plan is refused: {e}")),
@@ -146,14 +146,14 @@ impl Crew {
         self.agree()
     }
 
-    /// Who knows the binding that a step is about, if anybody does.
+    /// The worker that knows the binding of a step, otherwise the one whose turn it is.
     fn forger(&self, op: &Op) -> usize {
         let turn = self.turn % self.pairs.len();
         let (Op::In { proto, target, .. } | Op::Hairpin { proto, target, .. }) = op else { return turn };
         self.pairs.iter().position(|pair| pair.known_target(*proto, *target).is_some()).unwrap_or(turn)
     }
 
-    /// Lets the workers have what waits, and what they hand on to each other.
+    /// Gives the workers their waiting packets, and those that they hand over to each other.
     fn flush(&mut self) -> Result<(), String> {
         for _ in 0..HANDED_ON_MAX {
             for n in 0..self.pairs.len() {
@@ -170,19 +170,19 @@ impl Crew {
         self.agree()
     }
 
-    /// What a worker sent to a public address of another one.
+    /// Hands over packets that a worker sent to a public address of another one.
     fn hand_on(&mut self, from: usize, seen: &Seen) {
         for packet in seen.sent() {
             if let Some(owner) = self.steering.owner_after(&packet.bytes)
                 && owner != from
             {
-                self.coverage.mark("a packet is handed on to another worker");
+                self.coverage.mark("a packet is handed over to another worker");
                 self.pairs[owner].waiting.push(packet);
             }
         }
     }
 
-    /// A worker has no state for a packet: then no other one has, either.
+    /// Checks that no other worker has state for a packet that this worker has none for.
     fn is_nobody_elses(&self, worker: usize, packet: &Parcel, seen: &Seen) -> Result<(), String> {
         let (Verdict::Drop(reason) | Verdict::Reply(Reply::Error(reason))) = seen.verdict else {
             return Ok(());
@@ -204,8 +204,8 @@ impl Crew {
         Ok(())
     }
 
-    /// All of them together: each subscriber and inside end is one worker's (RFC 4787 REQ-1, REQ-2, RFC 6888
-    /// REQ-4), and so is each outside end.
+    /// Checks all workers together: each subscriber, inside end and outside end belongs to one worker (RFC
+    /// 4787 REQ-1, REQ-2, RFC 6888 REQ-4).
     fn agree(&self) -> Result<(), String> {
         let (mut subscribers, mut outside) = (BTreeMap::new(), BTreeMap::new());
         for (n, pair) in self.pairs.iter().enumerate() {
@@ -217,7 +217,7 @@ impl Crew {
             for (instance, inside, at) in pair.model.ends() {
                 let owner = pair.model.subscriber_of(instance, inside);
                 if let Some(other) = subscribers.get(&owner).filter(|other| **other != n) {
-                    return Err(format!("worker {n} has a binding of {inside}, who is worker {other}'s"));
+                    return Err(format!("worker {n} has a binding of {inside} of worker {other}"));
                 }
                 if let Some(other) = outside.insert(at, n) {
                     return Err(format!("workers {other} and {n} have {at:?}"));

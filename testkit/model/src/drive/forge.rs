@@ -1,12 +1,14 @@
-//! Packets as hosts send them, and as they should not.
+//! Packets as hosts send them, and malformed ones.
 
 use super::history::{Cut, Form, Odd, Proto, Twist};
+use crate::wire::errors::Message;
+use crate::wire::put16;
 use crate::wire::sum::{pseudo, sum, sum_from};
-use crate::wire::{put16, to4, to6};
+use crate::wire::to4::Header4;
+use crate::wire::to6::Header6;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// A packet between two addresses of one family. `ports` of echo: the identifier
-/// as the first.
+/// A packet between two addresses of one family. For echo, the first port is the identifier.
 pub fn forge(proto: Proto, src: IpAddr, dst: IpAddr, ports: (u16, u16), form: &Form) -> Vec<u8> {
     let (number, mut l4, field) = transport(proto, src.is_ipv4(), ports, form.len);
     if let (Some(at), false) = (field, proto == Proto::UdpZero) {
@@ -49,9 +51,9 @@ fn transport(proto: Proto, four: bool, (sport, dport): (u16, u16), len: u16) -> 
                 (false, true) => 128,
                 (false, false) => 129,
             };
-            icmp(four, kind, 0, u32::from(sport) << 16 | 1, data)
+            icmp(four, (kind, 0, u32::from(sport) << 16 | 1), data)
         }
-        Proto::Icmp(kind) => icmp(four, kind, 0, u32::from(sport) << 16 | 1, data),
+        Proto::Icmp(kind) => icmp(four, (kind, 0, u32::from(sport) << 16 | 1), data),
         Proto::Other(number) => {
             l4.extend(data);
             (number, l4, None)
@@ -61,9 +63,7 @@ fn transport(proto: Proto, four: bool, (sport, dport): (u16, u16), len: u16) -> 
 
 fn icmp(
     four: bool,
-    kind: u8,
-    code: u8,
-    word: u32,
+    (kind, code, word): Message,
     data: impl Iterator<Item = u8>,
 ) -> (u8, Vec<u8>, Option<usize>) {
     let mut l4 = vec![kind, code, 0, 0];
@@ -72,9 +72,9 @@ fn icmp(
     (if four { 1 } else { 58 }, l4, Some(2))
 }
 
-/// An ICMP error that quotes.
-pub fn error(src: IpAddr, dst: IpAddr, kind: u8, code: u8, word: u32, quote: &[u8], form: &Form) -> Vec<u8> {
-    let (number, mut l4, _) = icmp(src.is_ipv4(), kind, code, word, quote.iter().copied());
+/// An ICMP error with a quoted packet.
+pub fn error(src: IpAddr, dst: IpAddr, message: Message, quote: &[u8], form: &Form) -> Vec<u8> {
+    let (number, mut l4, _) = icmp(src.is_ipv4(), message, quote.iter().copied());
     let start = if number == 1 { 0 } else { sum(&pseudo(src, dst, l4.len(), number)) };
     let wrong = if let Twist::BadSum(n) = form.twist { n } else { 0 };
     let checksum = !sum_from(start, &l4) ^ wrong;
@@ -86,16 +86,17 @@ fn whole(number: u8, src: IpAddr, dst: IpAddr, l4: &[u8], form: &Form) -> Vec<u8
     match (src, dst) {
         (IpAddr::V4(src), IpAddr::V4(dst)) => {
             let flags = if form.df { 0x4000 } else { 0 };
-            to4::build(form.tos, l4.len(), 0x1234, flags, form.ttl, number, (src, dst), l4)
+            Header4 { tos: form.tos, ident: 0x1234, flags, ttl: form.ttl, proto: number, ends: (src, dst) }
+                .packet(l4)
         }
         (IpAddr::V6(src), IpAddr::V6(dst)) => {
-            to6::build(form.tos, form.ttl, number, (src, dst), None, l4.len(), l4)
+            Header6 { tos: form.tos, hops: form.ttl, proto: number, ends: (src, dst), piece: None }.packet(l4)
         }
         _ => Vec::new(),
     }
 }
 
-/// The pieces of a packet, whole headers in each (RFC 791 3.2, RFC 8200 4.5).
+/// The fragments of a packet, each with complete headers (RFC 791 3.2, RFC 8200 4.5).
 pub fn cut(packet: &[u8], &Cut { id, size, order, odd }: &Cut) -> Vec<Vec<u8>> {
     let header = match packet.first().map(|b| b >> 4) {
         Some(4) if packet.len() > 20 && packet[0] == 0x45 => 20,
@@ -153,7 +154,7 @@ fn piece(head: &[u8], at: u16, more: bool, id: u8, part: &[u8]) -> Vec<u8> {
     out
 }
 
-/// The packet with its twist.
+/// The packet with a defect.
 pub fn twisted(mut packet: Vec<u8>, twist: Twist) -> Vec<u8> {
     match twist {
         Twist::Truncate(n) => packet.truncate(n.into()),
@@ -233,7 +234,7 @@ fn with_options(packet: Vec<u8>, n: u8) -> Vec<u8> {
     }
 }
 
-/// Addresses of routers on the way.
+/// Addresses of routers on the path.
 pub fn router4(n: u8) -> Ipv4Addr {
     match n % 8 {
         5 => Ipv4Addr::new(100, 64, 0, 99),

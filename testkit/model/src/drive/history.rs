@@ -1,53 +1,53 @@
-//! What happens in a history. Steps name hosts and bindings, not bytes, so that one can be left out and the
-//! rest still means the same.
+//! Steps of a history. They name hosts and bindings, not bytes, so that the rest keeps its meaning when one
+//! is left out.
 
-#![allow(missing_docs)] // the fields are what they are called
+#![allow(missing_docs)] // field names say it
 
 use super::rng::Rng;
 
 /// One step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Op {
-    /// From inside to a remote host.
+    /// A packet from inside to a remote host.
     Out { proto: Proto, host: u8, port: u8, remote: u8, rport: u8, form: Form },
-    /// From a remote host to an outside address and port.
+    /// A packet from a remote host to an outside address and port.
     In { proto: Proto, target: Target, remote: u8, rport: u8, form: Form },
-    /// From inside to an outside address and port.
+    /// A packet from inside to an outside address and port.
     Hairpin { proto: Proto, host: u8, port: u8, target: Target, form: Form },
-    /// Many packets of a flood.
+    /// A flood of packets.
     Flood { flood: Flood, proto: Proto, door: u8, host: u8, remote: u8, first: u16, packets: u8 },
     /// A ping or another packet to the translator itself, from inside or outside.
     Ping { inside: bool, host: u8, form: Form },
-    /// An ICMP error about a packet that was forwarded lately, cut to `keep` bytes.
+    /// An ICMP error about a recently forwarded packet, cut to `keep` bytes.
     Error { inside: bool, about: u8, kind: u8, code: u8, word: u32, router: u8, keep: u16, form: Form },
-    /// A packet that was received lately, once more, perhaps from so many realms on.
+    /// A recently received packet again, perhaps from `astray` realms further on.
     Again { back: u8, astray: u8, twist: Twist },
-    /// The clock goes on, or back.
+    /// The clock moves forwards or backwards.
     Clock { ms: i64 },
-    /// The engine is told to end what is due.
+    /// The engine ends what is due.
     Expire { budget: u32 },
-    /// Time goes on until all that was due has been swept, and what there is must be exact.
+    /// The clock moves on until the sweep has ended everything due; then state must be exact.
     Settle,
-    /// What came so far is one burst.
+    /// The packets so far are one burst.
     Flush,
-    /// Both get another plan, made from this seed.
+    /// Engine and model get another plan, made from this seed.
     Reload { seed: u64 },
 }
 
-/// What makes a flood.
+/// Type of a flood.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flood {
     /// One inside host, many of its ports.
     Ports,
     /// One inside port, many ports of a remote host: a scan.
     Scan,
-    /// A remote host, many outside ports.
+    /// From a remote host to many outside ports.
     FromOutside,
     /// Many inside hosts of one prefix.
     Hosts,
 }
 
-/// What a packet carries.
+/// Protocol of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Proto {
     /// TCP with these flags.
@@ -67,13 +67,13 @@ pub enum Proto {
 /// An outside address and port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Target {
-    /// Those of this host's binding, behind an instance's door.
+    /// Outside end of this host's binding, in an instance's realm.
     Of { door: u8, host: u8, port: u8 },
-    /// Any.
+    /// Any address and port of the pools.
     Port { address: u8, port: u16 },
 }
 
-/// The header's free fields, and what is wrong with the packet.
+/// Free fields of the header, and defects of the packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Form {
     /// TTL.
@@ -84,18 +84,18 @@ pub struct Form {
     pub len: u16,
     /// Don't Fragment.
     pub df: bool,
-    /// Which door: of NAT64 instances each prefix, then each NAT44 instance.
+    /// Instance: each prefix of the NAT64 instances, then each NAT44 instance.
     pub door: u8,
-    /// By so many realms on from its own it comes.
+    /// Realms between its own one and the one it comes from.
     pub astray: u8,
-    /// What is odd.
+    /// Defect.
     pub twist: Twist,
-    /// Whether it comes in pieces.
+    /// Fragmentation, if it is fragmented.
     pub cut: Option<Cut>,
 }
 
 impl Op {
-    /// The form of its packet, if it has one of its own.
+    /// Form of the packet, if the step has one.
     pub fn form(&self) -> Option<&Form> {
         match self {
             Op::Out { form, .. }
@@ -122,55 +122,55 @@ impl Op {
     }
 }
 
-/// What is odd about a packet.
+/// Defect of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Twist {
-    /// Nothing.
+    /// No defect.
     None,
-    /// It ends early.
+    /// Truncated to so many bytes.
     Truncate(u16),
-    /// Bytes follow it.
+    /// Followed by additional bytes.
     Pad(u8),
-    /// One byte is another; header sums are right all the same if `mend`.
+    /// One byte changed; with `mend`, header checksums are right again.
     Byte { at: u16, value: u8, mend: bool },
     /// IPv4 options, or IPv6 extension headers.
     Options(u8),
-    /// The transport checksum is wrong.
+    /// Wrong transport checksum.
     BadSum(u16),
 }
 
-/// A datagram in pieces.
+/// Fragmentation of a datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cut {
     /// Identification.
     pub id: u8,
-    /// Bytes of each piece.
+    /// Bytes of each fragment.
     pub size: u16,
-    /// Which of some orders they come in.
+    /// Number of the order in which fragments arrive.
     pub order: u8,
-    /// What is odd.
+    /// Defect of the fragments.
     pub odd: Odd,
 }
 
-/// What is odd about a datagram's pieces: which of them, by number.
+/// Defect of a datagram's fragments, by fragment number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Odd {
-    /// Nothing.
+    /// No defect.
     Nothing,
-    /// This one never comes.
+    /// This fragment is missing.
     Missing(u8),
-    /// No other one comes.
+    /// All other fragments are missing.
     Only(u8),
-    /// It comes twice.
+    /// This fragment arrives twice.
     Doubled(u8),
-    /// It begins eight bytes early.
+    /// This fragment begins eight bytes early.
     Shifted(u8),
-    /// It says that it is the last.
+    /// This fragment claims to be the last.
     Last(u8),
 }
 
 impl Form {
-    /// Nothing special.
+    /// No defect.
     pub const PLAIN: Form =
         Form { ttl: 64, tos: 0, len: 5, df: false, door: 0, astray: 0, twist: Twist::None, cut: None };
 }
@@ -178,10 +178,10 @@ impl Form {
 const FLAGS: [u8; 12] = [2, 2, 2, 18, 16, 17, 4, 20, 24, 1, 16, 2];
 const ODD_FLAGS: [u8; 6] = [3, 6, 0, 0x29, 0x3f, 0xc2];
 
-/// A history of so many steps.
+/// A history of `steps` steps.
 pub fn history(seed: u64, steps: usize) -> Vec<Op> {
     let mut r = Rng::new(seed);
-    // Some histories are about few hosts and long, some about floods.
+    // Some histories are long and have few hosts, some have floods.
     let focus = Focus {
         hosts: r.of(&[2, 4, 12]),
         ports: r.of(&[2, 4, 4, 12]),
@@ -198,16 +198,16 @@ pub fn history(seed: u64, steps: usize) -> Vec<Op> {
 struct Focus {
     hosts: u8,
     ports: u8,
-    /// Steps of a thousand that are floods.
+    /// Floods in a thousand steps.
     floods: u64,
     remotes: u8,
-    /// One packet in so many is odd.
+    /// One packet in so many has a defect.
     wild: u64,
-    /// One step in so many is the clock's.
+    /// One step in so many moves the clock.
     clocks: u64,
-    /// Of a hundred packets, those in pieces.
+    /// Fragmented packets in a hundred.
     pieces: u64,
-    /// Steps of a thousand that give both another plan.
+    /// Changes of the plan in a thousand steps.
     reloads: u64,
 }
 

@@ -1,4 +1,4 @@
-//! Histories: made from a seed, run through engine and model, compared, and made short where they differ.
+//! Histories: made from a seed, run through engine and model, compared, and shrunk if they differ.
 
 pub mod change;
 pub mod compare;

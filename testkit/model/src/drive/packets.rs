@@ -1,4 +1,4 @@
-//! The packets of a step, made of what it names and of what there is.
+//! Packets of a step, made from the hosts and bindings that it names and from the current state.
 
 use super::compare::Pair;
 use super::forge::{cut, error, forge, router4, router6, twisted};
@@ -7,7 +7,7 @@ use super::universe::{HOST_PORTS, OWN6, POOLS, REMOTE_PORTS, host, host4, remote
 use crate::model::Parcel;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// Those that packets come from, be there an instance or not.
+/// Number of realms that packets come from, with or without an instance.
 const REALMS: u8 = 5;
 
 impl Pair {
@@ -27,7 +27,7 @@ impl Pair {
         parcels
     }
 
-    /// Lets a packet come from another realm, where there are any.
+    /// Moves a packet to another realm, if the plan has realms.
     fn lead_astray(&self, parcel: &mut Parcel, by: u8) {
         let has_realms = match parcel.bytes.first().map(|b| b >> 4) {
             Some(6) => self.plan.nat64.iter().any(|n| n.realm != 0),
@@ -99,7 +99,7 @@ impl Pair {
         }
     }
 
-    /// A host behind a door, and how it writes to an IPv4 address through it.
+    /// A host of an instance, and the address under which it reaches an IPv4 address.
     fn through(&self, door: u8, h: u8, to: Ipv4Addr) -> (IpAddr, IpAddr) {
         let prefixes: Vec<_> = self.plan.nat64.iter().flat_map(|n| &n.pool6).collect();
         let door = usize::from(door) % (prefixes.len() + self.plan.nat44.len());
@@ -109,7 +109,7 @@ impl Pair {
         }
     }
 
-    /// A packet of hosts behind a door.
+    /// A packet in the realm of an instance's hosts.
     fn sent_by(&self, door: u8, bytes: Vec<u8>) -> Parcel {
         let of64 = self.plan.nat64.iter().flat_map(|n| n.pool6.iter().map(|_| n.realm));
         let all: Vec<u8> = of64.chain(self.plan.nat44.iter().map(|n| n.realm)).collect();
@@ -137,7 +137,7 @@ impl Pair {
         self.known_target(proto, target).unwrap_or((POOLS[0], 1021))
     }
 
-    /// The outside address and port that a step names, if they are known here.
+    /// The outside address and port that a step names, if this engine knows the binding.
     pub(super) fn known_target(&self, proto: Proto, target: Target) -> Option<(Ipv4Addr, u16)> {
         match target {
             Target::Port { address, port } => {
@@ -190,14 +190,14 @@ impl Pair {
             };
             (if router < 4 { address(16) } else { router4(router).into() }, address(12))
         };
-        // Extensions (RFC 4884) are the wire layer's matter, and its oracle's: none here.
+        // No extensions (RFC 4884): the wire layer and its oracle cover them.
         let word = match (inside, kind) {
             (true, 1 | 3) => word & 0x00ff_ffff,
             (false, 3 | 11 | 12) => word & 0xff00_ffff,
             _ => word,
         };
-        // From where that packet went.
-        vec![Parcel { realm: *realm, bytes: error(src, dst, kind, code, word, quote, form) }]
+        // The error comes from the realm to which that packet went.
+        vec![Parcel { realm: *realm, bytes: error(src, dst, (kind, code, word), quote, form) }]
     }
 }
 

@@ -1,4 +1,4 @@
-//! Universes where ports and sources tell instances apart (decision 0051), and hosts have the same addresses.
+//! Universes whose instances differ by port and source (decision 0051), with hosts of equal addresses.
 
 use super::rng::Rng;
 use gatun_nat::Plan;
@@ -6,21 +6,21 @@ use gatun_nat::plan::{Nat44, Nat64, Net4, Net6};
 use gatun_wire::Prefix64;
 use std::net::Ipv6Addr;
 
-/// What stands for 8.8.8.0/24 behind the first prefix lies in the second one too.
+/// First prefix; its embedded 8.8.8.0/24 also lies in the second prefix, `NESTED`.
 const OUTER: (Ipv6Addr, u8) = (Ipv6Addr::new(0x2001, 0xdb8, 0x100, 0, 0, 0, 0, 0), 40);
 const NESTED: (Ipv6Addr, u8) = (Ipv6Addr::new(0x2001, 0xdb8, 0x108, 0x808, 0, 0, 0, 0), 64);
 
-/// How many instances there are: of NAT64, of NAT44.
+/// Numbers of NAT64 and of NAT44 instances.
 pub(super) fn instances(r: &mut Rng) -> (u64, u64) {
     r.of(&[(2, 0), (3, 0), (0, 2), (0, 3), (1, 2), (2, 1), (2, 2), (3, 3)])
 }
 
-/// Which realm each instance of a kind is in.
+/// Realm of each instance of a kind.
 fn realms(r: &mut Rng) -> [u8; 3] {
     r.of(&[[1, 2, 3], [1, 2, 3], [0, 1, 2], [0, 1, 2], [1, 1, 2], [0, 0, 1], [0, 0, 0]])
 }
 
-/// Gives instances realms, and most of those that are told apart the same addresses.
+/// Gives instances realms, and most instances of different realms the same addresses.
 pub(super) fn add(r: &mut Rng, plan: &mut Plan) {
     for (n, realm) in plan.nat44.iter_mut().zip(realms(r)) {
         n.realm = realm;
@@ -55,8 +55,8 @@ fn prefix((address, len): (Ipv6Addr, u8)) -> Vec<Prefix64> {
     Prefix64::new(address, len).into_iter().collect()
 }
 
-/// Takes out what no configuration has: exemptions of addresses that are in two realms, and sources that two instances
-/// of one prefix both serve.
+/// Removes what no configuration can have: exemptions of addresses in two realms, and sources that two
+/// instances of one prefix both serve.
 pub(super) fn keep_apart(plan: &mut Plan) {
     let all = plan.nat44.clone();
     for n in &mut plan.nat44 {
@@ -72,7 +72,8 @@ pub(super) fn keep_apart(plan: &mut Plan) {
         let rivals = |a: &Nat64| all.iter().any(|b| is_rival(a, b));
         let mut sharers = all.iter().enumerate().filter(|(_, a)| a.realm == n.realm && rivals(a));
         let Some(rank) = sharers.clone().position(|(other, _)| other == at) else { continue };
-        // Of three subscribers, each has one; where two instances share, perhaps nobody has the third.
+        // Each of three instances serves one subscriber. If only two share the prefix, the third subscriber
+        // may be served by none.
         let also = (rank == 0 && sharers.nth(2).is_none() && n.sources.is_empty()).then_some(2);
         n.sources = [Some(rank as u16), also].into_iter().flatten().filter_map(subscriber).collect();
     }

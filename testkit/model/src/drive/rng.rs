@@ -1,6 +1,6 @@
-//! Numbers from a seed (SplitMix64): the same history for the same seed, on every machine.
+//! Random numbers from a seed (SplitMix64): the same seed gives the same history on every machine.
 
-/// A stream of numbers.
+/// A stream of random numbers.
 #[derive(Clone, Debug)]
 pub struct Rng(u64);
 
@@ -19,22 +19,22 @@ impl Rng {
         z ^ (z >> 31)
     }
 
-    /// One below `n`.
+    /// A number below `n`.
     pub fn below(&mut self, n: u64) -> u64 {
         ((u128::from(self.any()) * u128::from(n)) >> 64) as u64
     }
 
-    /// As [`below`](Self::below), a byte.
+    /// As [`below`](Self::below), as a byte.
     pub fn small(&mut self, n: u8) -> u8 {
         self.below(n.into()) as u8
     }
 
-    /// `true` once in `n`.
+    /// True once in `n`.
     pub fn one_in(&mut self, n: u64) -> bool {
         self.below(n) == 0
     }
 
-    /// One of some.
+    /// One of several values.
     pub fn of<T: Copy>(&mut self, all: &[T]) -> T {
         all[self.below(all.len() as u64) as usize]
     }

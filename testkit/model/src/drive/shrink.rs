@@ -1,18 +1,18 @@
-//! A history that fails, made short: steps are left out as long as it still fails.
+//! Shrinking of a failing history: steps are removed as long as it still fails.
 
 use super::compare::{Failure, run};
 use super::history::{Cut, Form, Odd, Op, Twist};
 
-/// The shortest history found that still shows a difference, and that difference.
+/// Returns the shortest history found that still shows a difference, and that difference.
 pub fn shrink(world: u64, seed: u64, ops: &[Op]) -> (Vec<Op>, Failure) {
     shrink_with(ops, |ops| run(world, seed, ops).map(|_| ()))
 }
 
-/// As [`shrink`], with another way of trying a history.
+/// As [`shrink`], with another function that runs a history.
 pub fn shrink_with(ops: &[Op], run: impl Fn(&[Op]) -> Result<(), Failure>) -> (Vec<Op>, Failure) {
     let mut failure = match run(ops) {
         Err(failure) => failure,
-        Ok(()) => Failure { step: 0, what: "it does not fail".into() },
+        Ok(()) => Failure { step: 0, what: "the history does not fail".into() },
     };
     let mut ops = ops[..ops.len().min(failure.step + 1)].to_vec();
     let mut attempt = |ops: &mut Vec<Op>, candidate: Vec<Op>| {
@@ -36,7 +36,7 @@ pub fn shrink_with(ops: &[Op], run: impl Fn(&[Op]) -> Result<(), Failure>) -> (V
         }
         size /= 2;
     }
-    // Then the plainest form of each packet.
+    // Then the simplest form of each packet.
     for at in 0..ops.len() {
         let Some(&form) = ops.get(at).and_then(Op::form) else { continue };
         let plain = Form { door: form.door, ..Form::PLAIN };
@@ -54,10 +54,10 @@ pub fn shrink_with(ops: &[Op], run: impl Fn(&[Op]) -> Result<(), Failure>) -> (V
     (ops, failure)
 }
 
-/// The history as a test to be pasted.
+/// The history as the source of a test.
 pub fn as_test(world: u64, seed: u64, ops: &[Op], failure: &Failure) -> String {
     let mut out = format!("// {}\n", failure.what.replace('\n', "\n// "));
-    out += "#[test]\nfn name_what_was_wrong() {\n";
+    out += "#[test]\nfn name_of_the_regression() {\n";
     out += "    let history = [\n";
     for op in ops {
         out += &format!("        {op:?},\n");

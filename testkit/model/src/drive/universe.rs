@@ -1,4 +1,4 @@
-//! Small worlds: few hosts, few ports, tiny tables, so that collisions, exhaustion and re-use really happen.
+//! Small universes: few hosts, few ports, tiny tables, so that collisions, exhaustion and reuse happen.
 
 use super::realms;
 use super::rng::Rng;
@@ -9,14 +9,14 @@ use gatun_wire::rfc7915::ZeroChecksum;
 use gatun_wire::{Prefix64, Settings, mss};
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-/// The translator's own IPv4 address, where it is in no pool.
+/// The translator's own IPv4 address, unless it is a pool's.
 const OWN4: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 254);
 /// The translator's own IPv6 address.
 pub const OWN6: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0xffff, 0, 0, 0, 0, 1);
-/// The pools' first addresses.
+/// First addresses of the pools.
 pub const POOLS: [Ipv4Addr; 3] =
     [Ipv4Addr::new(192, 0, 2, 1), Ipv4Addr::new(192, 0, 2, 65), Ipv4Addr::new(192, 0, 2, 129)];
-/// Translation prefixes; those of an instance follow each other.
+/// Translation prefixes; an instance takes consecutive ones.
 const PREFIXES: [(&str, u8); 6] = [
     ("2001:db8:64::", 96),
     ("2001:db8:100::", 40),
@@ -30,13 +30,14 @@ const ALL_FILTERINGS: &[Filtering] =
     &[Filtering::EndpointIndependent, Filtering::AddressDependent, Filtering::AddressAndPortDependent];
 const WITHOUT_PEERS: &[Filtering] = &[Filtering::EndpointIndependent, Filtering::AddressAndPortDependent];
 
-/// The filterings that a plan may change to.
+/// The filterings that a change of the plan may use.
 pub(super) fn filterings_of(plan: &Plan) -> &'static [Filtering] {
     let mut all = plan.nat64.iter().map(|n| n.filtering).chain(plan.nat44.iter().map(|n| n.filtering));
     if all.any(|f| f == Filtering::AddressDependent) { ALL_FILTERINGS } else { WITHOUT_PEERS }
 }
 
-/// An inside host: three subscribers of four hosts each where a subscriber is a /64; from twelve on, of more.
+/// An inside host: for a subscriber length of /64, three subscribers with four hosts each, and more from
+/// twelve on.
 pub fn host(n: u8) -> Ipv6Addr {
     Ipv6Addr::new(
         0x2001,
@@ -56,7 +57,7 @@ pub(super) fn host4(instance: &Nat44, n: u8) -> Ipv4Addr {
     Ipv4Addr::from(u32::from(first) + u32::from(n % 250) + 1)
 }
 
-/// A remote host. Some are private, which 64:ff9b::/96 may not stand for.
+/// A remote host. Some are private, which 64:ff9b::/96 may not represent.
 pub fn remote(n: u8) -> Ipv4Addr {
     match n % 6 {
         4 => Ipv4Addr::new(10, 0, 0, 1),
@@ -65,9 +66,9 @@ pub fn remote(n: u8) -> Ipv4Addr {
     }
 }
 
-/// The ports that inside hosts use: two classes, two parities.
+/// Ports of inside hosts: two classes, two parities.
 pub const HOST_PORTS: [u16; 12] = [80, 5000, 5001, 1023, 5002, 5003, 5004, 5005, 5006, 5007, 5008, 5009];
-/// The ports of remote hosts.
+/// Ports of remote hosts.
 pub const REMOTE_PORTS: [u16; 3] = [53, 443, 4444];
 
 fn prefix(n: usize) -> Prefix64 {
@@ -84,7 +85,8 @@ pub fn universe(number: u64) -> Plan {
     let ruled = realms.one_in(3);
     let (six, four) = if ruled { realms::instances(realms) } else { (six, four) };
     let pools = POOLS.len().min(1 + r.below(six + four) as usize);
-    // Choice of the model: which session bounds strangers' lives is not modelled where peers are kept.
+    // With address-dependent filtering the engine keeps peers; the model does not cover which session then
+    // bounds the lifetime of inbound ones.
     let filterings = if r.one_in(2) { ALL_FILTERINGS } else { WITHOUT_PEERS };
     let mut first_prefix = r.small(6) as usize;
     let nat64: Vec<Nat64> = (0..six as usize)
@@ -116,7 +118,7 @@ pub fn universe(number: u64) -> Plan {
     if ruled {
         realms::add(realms, &mut plan);
     }
-    // The first pool's first address, where subscribers have ports and static bindings are.
+    // The first pool's first address, which has ports of subscribers and static bindings.
     if Rng::new(number ^ 0x6f77_6e34).one_in(3) {
         plan.own4 = Some(POOLS[0]);
     }
@@ -138,7 +140,7 @@ fn pool(r: &mut Rng, n: usize) -> Pool4 {
     }
 }
 
-/// Which remote ports' flows share outside ports.
+/// Remote ports whose flows share outside ports.
 pub(super) fn overload(r: &mut Rng) -> Vec<(Transport, u16)> {
     let of_both = |ports: &[u16]| {
         let each = |&port: &u16| [(Transport::Tcp, port), (Transport::Udp, port)];
@@ -185,7 +187,7 @@ pub(super) fn ranges(r: &mut Rng, n: usize, allocation: &Allocation) -> Vec<Pool
         Allocation::Deterministic(_) => {
             vec![PoolRange { first, last, ports: (1000, 1000 + 24 + 16 * 32), transports: all }]
         }
-        // Blocks that are whole, and ports on both sides of them.
+        // Whole blocks, and ports on both sides of them.
         Allocation::Blocks(_) => match r.below(3) {
             0 => vec![PoolRange { first, last, ports: (1020, 1090), transports: all }],
             1 => vec![PoolRange { first, last, ports: (1024, 1183), transports: [true, true, false] }],
@@ -209,12 +211,12 @@ pub(super) fn ranges(r: &mut Rng, n: usize, allocation: &Allocation) -> Vec<Pool
     }
 }
 
-/// Without address-dependent filtering, an inbound packet need not extend a life.
+/// Without address-dependent filtering, inbound packets may leave lifetimes alone.
 pub(super) fn inbound_refresh(r: &mut Rng, filterings: &[Filtering]) -> bool {
     filterings.contains(&Filtering::AddressDependent) || !r.one_in(3)
 }
 
-/// Which hosts a NAT64 instance serves: all, or four.
+/// Sources of a NAT64 instance: all hosts, or two subscribers.
 pub(super) fn sources(r: &mut Rng) -> Vec<Net6> {
     match r.below(3) {
         0 => Net6::new(Ipv6Addr::new(0x2001, 0xbeef, 0, 0, 0, 0, 0, 0), 63).into_iter().collect(),
@@ -222,7 +224,7 @@ pub(super) fn sources(r: &mut Rng) -> Vec<Net6> {
     }
 }
 
-/// Where a NAT44 instance's hosts go untranslated.
+/// Destinations that the hosts of a NAT44 instance reach untranslated.
 pub(super) fn exemptions(r: &mut Rng) -> Vec<Exemption> {
     let mut exempt = Vec::new();
     if r.one_in(3) {
@@ -283,7 +285,7 @@ fn nat44(r: &mut Rng, n: usize, pool: usize, filterings: &[Filtering]) -> Nat44 
     }
 }
 
-/// The n-th host of those that a NAT64 instance serves.
+/// The n-th host that a NAT64 instance serves.
 fn served(instance: &Nat64, n: usize) -> Ipv6Addr {
     let sources = &instance.sources;
     let all = (0..=u8::MAX).map(host);
@@ -291,7 +293,7 @@ fn served(instance: &Nat64, n: usize) -> Ipv6Addr {
     all.nth(n).unwrap_or(host(0))
 }
 
-/// One of the pools' ports, or one beside them: no port and no inside end twice.
+/// Adds static bindings of pool ports or of other ports; no port and no inside end occurs twice.
 pub(super) fn add_static_bindings(r: &mut Rng, plan: &mut Plan) {
     let mut taken = Vec::new();
     let six = plan.nat64.len();
@@ -364,14 +366,14 @@ pub(super) fn limits(r: &mut Rng) -> Limits {
         session_rate_per_subscriber: r.of(&[0, 0, 1, 5, 100]),
         session_burst_per_subscriber: r.of(&[1, 3, 50]),
         syn_store_max: r.of(&[1, 4, 32, 64]),
-        // The model knows of no paths.
+        // The model has no path MTUs.
         path_mtus_max: 0,
         fragment_entries_max: r.of(&[1, 8, 64, 256]),
         fragment_bytes_max: r.of(&[2048, 16_384, 262_144]),
         fragments_per_source: r.of(&[2, 16, 100, 1000]),
     };
     match r.one_in(3) {
-        // So that pools and their blocks come to their ends first.
+        // Generous tables, so that pools and their blocks run out first.
         true => Limits {
             sessions_max: 300,
             sessions_reserved: 0,

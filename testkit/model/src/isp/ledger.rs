@@ -1,29 +1,29 @@
-//! What the events alone tell: who has which port, who has had it, and whether all rules were kept. Nothing
-//! here looks at the engine.
+//! Ledger of the events: current and past owners of ports, and checks of all rules. Nothing here reads the
+//! engine's state.
 
 use super::plan::{BLOCK, BLOCKS_EACH, HOLD_MS, PORTS_EACH, SESSIONS_EACH};
 use gatun_nat::{Event, EventKind};
 use std::collections::HashMap;
 use std::net::Ipv6Addr;
 
-/// Instance, and the first address of the subscriber.
+/// Instance, and first address of the subscriber.
 pub(super) type Owner = (u8, u128);
 /// Outside address, port, transport.
 pub(super) type Outside = (u32, u16, u8);
 
-/// A promise, how often it was looked at, and when it was broken first.
+/// A promise with its numbers of checks and violations, and its first violation.
 #[derive(Clone, Debug, Default)]
 pub struct Promise {
-    /// Times that it was looked at.
+    /// Number of checks.
     pub checks: u64,
-    /// Times that it did not hold.
+    /// Number of violations.
     pub broken: u64,
-    /// The first time, for people.
+    /// Description of the first violation.
     pub first: Option<String>,
 }
 
 impl Promise {
-    /// Looks at it once.
+    /// Checks the promise once.
     pub(super) fn hold(&mut self, holds: bool, what: impl FnOnce() -> String) {
         self.checks += 1;
         if !holds {
@@ -33,7 +33,7 @@ impl Promise {
     }
 }
 
-/// What a subscriber has, by the events.
+/// Holdings of a subscriber, by the events.
 #[derive(Clone, Copy, Debug, Default)]
 struct Holding {
     sessions: u32,
@@ -42,7 +42,7 @@ struct Holding {
     address: Option<u32>,
 }
 
-/// One of the block log's lines.
+/// A line of the block log.
 #[derive(Clone, Copy, Debug)]
 struct Line {
     from_ms: u64,
@@ -50,34 +50,34 @@ struct Line {
     owner: Owner,
 }
 
-/// The books.
+/// The ledger.
 #[derive(Default)]
 pub(super) struct Ledger {
     bindings: HashMap<Outside, (u8, u128, u16)>,
     holdings: HashMap<Owner, Holding>,
-    /// By address and first port: everybody who has had the block, in order.
+    /// Owners of each block in order, by address and first port.
     blocks: HashMap<(u32, u16), Vec<Line>>,
     /// Live bindings in each block.
     in_block: HashMap<(u32, u16), u32>,
-    /// Events, by kind.
+    /// Number of events by kind.
     pub(super) events: [u64; EventKind::ALL.len()],
     sessions: u64,
-    /// No outside address and port is anybody's twice at a time.
+    /// No outside address and port has two owners at a time.
     pub(super) unshared: Promise,
-    /// Every port lies in a block of its subscriber's.
+    /// Every port lies in a block of its subscriber.
     pub(super) in_own_block: Promise,
     /// A subscriber has one public address.
     pub(super) paired: Promise,
     /// Sessions, ports and blocks are within their limits.
     pub(super) quotas: Promise,
-    /// A block given back goes to nobody else for two minutes.
+    /// A released block goes to nobody else for two minutes.
     pub(super) held_down: Promise,
-    /// What ends had begun, blocks only when empty.
+    /// Only existing state ends, and blocks end only when empty.
     pub(super) in_order: Promise,
 }
 
 impl Ledger {
-    /// Writes an event down.
+    /// Records an event.
     pub(super) fn note(&mut self, e: &Event) {
         self.events[e.kind as usize] += 1;
         match e.kind {
@@ -91,29 +91,29 @@ impl Ledger {
         }
     }
 
-    /// Who has an outside address and port now: instance, inside address and port.
+    /// Owner of an outside address and port now: instance, inside address and port.
     pub(super) fn who_has(&self, outside: Outside) -> Option<(u8, u128, u16)> {
         self.bindings.get(&outside).copied()
     }
 
-    /// Who had an outside address and port at a time, by the lines of the block log alone.
+    /// Owner of an outside address and port at a time, by the block log alone.
     pub(super) fn who_had(&self, address: u32, port: u16, at_ms: u64) -> Option<Owner> {
         let lines = self.blocks.get(&(address, port / BLOCK * BLOCK))?;
         lines.iter().find(|l| l.from_ms <= at_ms && at_ms < l.to_ms).map(|l| l.owner)
     }
 
-    /// Sessions, bindings and subscribers there must be.
+    /// Expected numbers of sessions, bindings and subscribers.
     pub(super) fn occupancy(&self) -> (usize, usize, usize) {
         let has = |h: &&Holding| h.sessions > 0 || h.blocks > 0;
         (self.sessions as usize, self.bindings.len(), self.holdings.values().filter(has).count())
     }
 
-    /// Blocks that somebody has.
+    /// Number of owned blocks.
     pub(super) fn blocks_owned(&self) -> usize {
         self.holdings.values().map(|h| usize::from(h.blocks)).sum()
     }
 
-    /// Ports of each subscriber that has some, ascending.
+    /// Numbers of ports of the subscribers that have some, ascending.
     pub(super) fn ports_of_subscribers(&self) -> Vec<u32> {
         let mut all: Vec<u32> =
             self.holdings.values().map(|h| h.ports.iter().sum()).filter(|&n| n > 0).collect();
@@ -125,7 +125,7 @@ impl Ledger {
         let (outside, owner) = (outside_of(e), owner_of(e));
         let inside = (e.instance, u128::from(e.inside()), e.inside_port);
         let before = self.bindings.insert(outside, inside);
-        self.unshared.hold(before.is_none(), || format!("{e:?} is {before:?}'s"));
+        self.unshared.hold(before.is_none(), || format!("{e:?} belongs to {before:?}"));
         let block = (outside.0, outside.1 / BLOCK * BLOCK);
         let has = self.blocks.get(&block).and_then(|lines| lines.last());
         let own = has.is_some_and(|l| l.owner == owner && l.to_ms == u64::MAX);
@@ -142,7 +142,7 @@ impl Ledger {
         let outside = outside_of(e);
         let was = self.bindings.remove(&outside);
         let right = was == Some((e.instance, u128::from(e.inside()), e.inside_port));
-        self.in_order.hold(right, || format!("{e:?} ended what was {was:?}"));
+        self.in_order.hold(right, || format!("{e:?} ended {was:?}"));
         if let Some(n) = self.in_block.get_mut(&(outside.0, outside.1 / BLOCK * BLOCK)) {
             *n = n.saturating_sub(1);
         }
@@ -158,7 +158,7 @@ impl Ledger {
             h.sessions += 1;
             self.quotas.hold(h.sessions <= SESSIONS_EACH, || format!("{h:?} after {e:?}"));
         } else {
-            self.in_order.hold(h.sessions > 0, || format!("{e:?} without a beginning"));
+            self.in_order.hold(h.sessions > 0, || format!("{e:?} without a creation"));
             h.sessions = h.sessions.saturating_sub(1);
             self.sessions = self.sessions.saturating_sub(1);
             forget(h);
@@ -169,7 +169,7 @@ impl Ledger {
         let owner = (e.instance, u128::from(e.inside()));
         let lines = self.blocks.entry((u32::from(e.outside()), e.outside_port)).or_default();
         let last = lines.last().copied();
-        self.unshared.hold(last.is_none_or(|l| l.to_ms <= e.at.0), || format!("{e:?} is {last:?}'s"));
+        self.unshared.hold(last.is_none_or(|l| l.to_ms <= e.at.0), || format!("{e:?} belongs to {last:?}"));
         let soon = |l: Line| l.owner != owner && e.at.0 < l.to_ms.saturating_add(u64::from(HOLD_MS));
         self.held_down.hold(!last.is_some_and(soon), || format!("{e:?} after {last:?}"));
         lines.push(Line { from_ms: e.at.0, to_ms: u64::MAX, owner });
@@ -194,7 +194,7 @@ impl Ledger {
     }
 }
 
-/// A subscriber that has nothing left may get another address.
+/// A subscriber without sessions and blocks may get another address.
 fn forget(h: &mut Holding) {
     if h.sessions == 0 && h.blocks == 0 {
         h.address = None;
@@ -206,7 +206,7 @@ fn outside_of(e: &Event) -> Outside {
     (u32::from(e.outside()), e.outside_port, transport)
 }
 
-/// The subscriber of an event that tells of an inside host: a /64, or an IPv4 address.
+/// Subscriber of an event's inside host: a /64, or an IPv4 address.
 fn owner_of(e: &Event) -> Owner {
     let inside = e.inside();
     let prefix = match inside.to_ipv4_mapped() {

@@ -1,8 +1,8 @@
-//! A whole provider, simulated: subscribers who read, play and share, routers that restart, attackers, and
-//! strangers outside, all through one engine with NAT44 and NAT64 side by side. Time is an argument, so
-//! that hours pass in minutes. What must hold at all times is looked at all the time.
+//! Simulation of a provider: subscribers who read, play and share, routers that restart, attackers, and
+//! outside hosts, all through one engine with NAT44 and NAT64 side by side. Time is an argument, so hours
+//! pass in minutes. Promises are checked all the time.
 
-#![allow(missing_docs)] // the fields are what they are called
+#![allow(missing_docs)] // field names say it
 
 mod chance;
 mod ledger;
@@ -16,16 +16,16 @@ pub use ledger::Promise;
 pub use report::Report;
 pub use world::World;
 
-/// What a run is like.
+/// Settings of a run.
 #[derive(Clone, Debug)]
 pub struct Options {
     pub subscribers: u32,
-    /// How many of them are attackers.
+    /// Number of attackers among the subscribers.
     pub attackers: u32,
     /// Subscribers for one public address.
     pub per_address: u32,
     pub simulated_ms: u64,
-    /// The hour of day at which it begins.
+    /// Hour of day at which the run begins.
     pub start_hour: u32,
     /// Seconds between two pages of a subscriber at the busiest time.
     pub page_every_s: f64,

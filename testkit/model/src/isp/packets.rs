@@ -1,11 +1,11 @@
-//! Packets of the simulation: small ones, with right checksums, which are looked at again when they come out.
+//! Packets of the simulation: small, with right checksums, and checked again when they come out.
 
 use crate::wire::sum::{pseudo, sum, sum_from};
 use crate::wire::{get16, proto, put16};
 use gatun_wire::Prefix64;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// What a packet is.
+/// Type of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     /// TCP with these flags.
@@ -14,19 +14,20 @@ pub(super) enum Kind {
     Udp,
     /// An echo request, or a reply.
     Echo(bool),
-    /// A piece of a UDP datagram that is not the first: identification.
+    /// A fragment of a UDP datagram that is not the first; with its identification.
     Piece(u16),
 }
 
-/// Where a packet is from, or to.
+/// An end of a packet: address and port.
 pub(super) type End = (IpAddr, u16);
 
-/// An IPv4 address as IPv6-only hosts write to it.
+/// An IPv4 address as IPv6-only hosts reach it.
 pub(super) fn behind_prefix(a: Ipv4Addr) -> Ipv6Addr {
     Prefix64::WELL_KNOWN.embed(a)
 }
 
-/// Writes a packet; gives its length. Both ends are of one family; an echo message has `from`'s port.
+/// Writes a packet and returns its length. Both ends are of one family; an echo message has `from`'s port as
+/// its identifier.
 pub(super) fn write(buf: &mut [u8], kind: Kind, from: End, to: End) -> usize {
     let four = from.0.is_ipv4();
     let mut l4 = [0u8; 28];
@@ -105,7 +106,7 @@ fn header(buf: &mut [u8], kind: Kind, number: u8, ends: (IpAddr, IpAddr), len: u
     }
 }
 
-/// The ends of a packet, whose checksums are right; `None` where they are not.
+/// Ends of a packet; `None` if its checksums are wrong.
 pub(super) fn read(bytes: &[u8]) -> Option<(End, End)> {
     let (at, number, src, dst) = if bytes.first()? >> 4 == 4 {
         if sum(bytes.get(..20)?) != 0xffff {

@@ -1,4 +1,4 @@
-//! The provider's translator: NAT44 and NAT64 side by side, one pool for both, ports by blocks.
+//! Plan of the provider's translator: NAT44 and NAT64 side by side, one pool for both, ports in blocks.
 
 use gatun_nat::event::EventKinds;
 use gatun_nat::plan::*;
@@ -11,18 +11,18 @@ pub(super) const POOL: Ipv4Addr = Ipv4Addr::new(203, 0, 112, 0);
 /// Source of the translator's own errors.
 pub(super) const OWN4: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
 const OWN6: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0xffff, 0, 0, 0, 0, 1);
-/// Ports of a block, and blocks of a subscriber.
+/// Ports of a block.
 pub(super) const BLOCK: u16 = 256;
-/// See [`BLOCK`].
+/// Blocks of a subscriber.
 pub(super) const BLOCKS_EACH: u16 = 4;
-/// What a subscriber may have at a time.
+/// Maximum number of sessions of a subscriber.
 pub(super) const SESSIONS_EACH: u32 = 4_000;
-/// See [`SESSIONS_EACH`].
+/// Maximum number of ports of a subscriber.
 pub(super) const PORTS_EACH: u32 = 2_000;
-/// Nobody gets a block that somebody else had for so long.
+/// Hold-down of released blocks, ms.
 pub(super) const HOLD_MS: u32 = 120_000;
 
-/// Public addresses for so many subscribers, `per_address` of them to one.
+/// Number of public addresses for so many subscribers, `per_address` of them on each.
 pub(super) fn addresses(subscribers: u32, per_address: u32) -> u32 {
     subscribers.div_ceil(per_address).max(2)
 }
@@ -45,7 +45,7 @@ pub(super) fn plan(subscribers: u32, per_address: u32) -> Plan {
             ports: (1024, 65_535),
             transports: [true; 3],
         }],
-        // Strict, so that the run can ask for it: a subscriber has one address.
+        // Strict, so that the run can check that a subscriber has one address.
         pairing: Pairing::Hard,
         port_parity: true,
         allocation: Allocation::Blocks(blocks),

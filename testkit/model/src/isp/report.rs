@@ -1,4 +1,4 @@
-//! What a run has come to: a table for people, JSON for programs.
+//! Report of a run: a table for people, JSON for programs.
 
 use super::Options;
 use super::ledger::{Ledger, Promise};
@@ -6,7 +6,7 @@ use gatun_nat::pool4::BlockUsage;
 use gatun_nat::{EventKind, Occupancy};
 use std::fmt::{self, Write};
 
-/// Bytes of a line of the daemon's JSON log, about: what a record of one kind measures there.
+/// Approximate bytes of a line of the daemon's JSON log, as measured for one kind of record.
 const LINE_BYTES: u64 = 220;
 
 /// The results.
@@ -17,18 +17,18 @@ pub struct Report {
     pub flows: u64,
     pub restarts: u64,
     pub real_s: f64,
-    /// The most at a time, looked at once a minute.
+    /// Maxima, sampled once a minute.
     pub peak: Peak,
     pub sessions_end: usize,
     pub events: [u64; EventKind::ALL.len()],
-    /// Whose packets, why, how many.
+    /// Refused packets: sender, reason, number.
     pub refused: Vec<(&'static str, &'static str, u64)>,
-    /// Ports of subscribers with ports at the busiest minute: half, 99 of a hundred, all have at most so many.
+    /// Ports of subscribers with ports in the busiest minute: median, 99th percentile, maximum.
     pub ports_each: [u32; 3],
     pub promises: Vec<(&'static str, Promise)>,
 }
 
-/// The most at a time.
+/// Maxima of the gauges.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Peak {
     pub sessions: usize,
@@ -40,7 +40,7 @@ pub struct Peak {
 }
 
 impl Report {
-    /// The gauges of a minute.
+    /// Samples the gauges of a minute.
     pub(super) fn look(&mut self, now_ms: u64, there: Occupancy, blocks: BlockUsage, ledger: &Ledger) {
         let peak = &mut self.peak;
         if there.sessions > peak.sessions {
@@ -55,17 +55,17 @@ impl Report {
         peak.subscribers = peak.subscribers.max(there.subscribers);
     }
 
-    /// Adds a promise that was kept or not.
+    /// Adds a promise with its result.
     pub(super) fn promise(&mut self, what: &'static str, promise: Promise) {
         self.promises.push((what, promise));
     }
 
-    /// Whether all promises were kept, and each was looked at.
+    /// Returns true if all promises were checked and kept.
     pub fn is_good(&self) -> bool {
         self.promises.iter().all(|(_, p)| p.broken == 0 && p.checks > 0)
     }
 
-    /// Records a day of simulated time, of these kinds.
+    /// Records of these kinds in a day of simulated time.
     fn records_a_day(&self, kinds: &[EventKind]) -> u64 {
         let records: u64 = kinds.iter().map(|&k| self.events[k as usize]).sum();
         (records as f64 * 86_400_000.0 / self.options.simulated_ms.max(1) as f64) as u64
@@ -80,7 +80,7 @@ impl Report {
         ]
     }
 
-    /// All of it as one JSON object.
+    /// The report as one JSON object.
     pub fn json(&self) -> String {
         let o = &self.options;
         let mut out = String::from("{");
@@ -144,7 +144,7 @@ impl fmt::Display for Report {
             (
                 "ports of a subscriber",
                 format!(
-                    "half {}, 99 % {}, most {}",
+                    "median {}, 99 % {}, maximum {}",
                     self.ports_each[0], self.ports_each[1], self.ports_each[2]
                 ),
             ),
@@ -163,7 +163,7 @@ impl fmt::Display for Report {
         writeln!(f, "\nPromises")?;
         for (what, p) in &self.promises {
             let verdict = if p.broken == 0 && p.checks > 0 { "kept" } else { "BROKEN" };
-            writeln!(f, "  {verdict:<7}{what:<55} {:>12} times looked at", p.checks)?;
+            writeln!(f, "  {verdict:<7}{what:<55} {:>12} checks", p.checks)?;
             if let Some(first) = &p.first {
                 writeln!(f, "         {} times; first: {first}", p.broken)?;
             }

@@ -1,4 +1,4 @@
-//! The world: a queue of what happens when, the packets that come of it, and the engine in the middle.
+//! The simulated world: a queue of timed tasks, the packets that they cause, and the engine.
 
 use super::Options;
 use super::chance::{busy, exponential};
@@ -15,7 +15,7 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
 use std::net::{IpAddr, Ipv4Addr};
 
-/// Everything happens at multiples of this: bursts are packets of one moment.
+/// All tasks run at multiples of this: a burst has the packets of one moment.
 const STEP_MS: u64 = 5;
 const BUFFER: usize = 256;
 const MINUTE_MS: u64 = 60_000;
@@ -26,22 +26,22 @@ const ACK: u8 = 16;
 const FIN: u8 = 1;
 const RST: u8 = 4;
 
-/// What happens.
+/// A task of the queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Task {
     /// The engine ends what is due.
     Sweep,
-    /// Gauges are read, books are compared.
+    /// Gauges are read, and the ledger is compared with the engine.
     Look,
     /// A subscriber reads a page.
     Page(u32),
-    /// A subscriber does what it does beside.
+    /// A subscriber continues its other activity.
     Habit(u32),
     /// A router restarts.
     Restart(u32),
-    /// A flow goes on.
+    /// A flow continues.
     Flow(u32),
-    /// Somebody outside tries ports.
+    /// An outside host tries ports.
     Outsider,
 }
 
@@ -52,27 +52,27 @@ struct Flow {
     epoch: u16,
     shape: Shape,
     from: End,
-    /// Where the outside sees it; unknown until a packet has come out.
+    /// Its outside address and port; `None` until a packet has come out.
     outside: Option<(Ipv4Addr, u16)>,
     refused: bool,
     ends_ms: u64,
     steps: u32,
 }
 
-/// Why a packet was sent, and what has to become of it.
+/// Cause of a packet, and its expected fate.
 #[derive(Clone, Copy, Debug)]
 enum Sent {
-    /// From inside, of a flow: it leaves.
+    /// Of a flow, from inside: it leaves.
     Out(u32),
-    /// To inside, of a flow: it arrives.
+    /// Of a flow, to inside: it arrives.
     In(u32),
-    /// Of an attacker, for whom nothing is promised.
+    /// Of an attacker: any fate.
     Attack,
-    /// Of somebody outside, likewise.
+    /// Of an outside host: any fate.
     Stranger,
 }
 
-/// An observation: who was seen with an outside address and port, when.
+/// An observation: time, outside address, port, and their subscriber.
 type Seen = (u64, u32, u16, u32);
 
 /// The simulation.
@@ -87,7 +87,7 @@ pub struct World {
     people: Vec<Subscriber>,
     flows: Vec<Flow>,
     free: Vec<u32>,
-    /// Free as soon as the packets that wait are gone.
+    /// Flows that are free when the waiting packets are sent.
     leaving: Vec<u32>,
     memory: Vec<u8>,
     waiting: Vec<(usize, Sent)>,
@@ -103,10 +103,10 @@ pub struct World {
 }
 
 impl World {
-    /// Everybody at home, nothing begun.
+    /// Makes a world with all its subscribers, before the first task.
     ///
     /// # Errors
-    /// Where memory is short.
+    /// Returns an error if memory is short.
     pub fn new(options: Options) -> Result<Self, String> {
         let plan = plan(options.subscribers, options.per_address);
         let mut nat = Nat::new(&plan, [options.seed, 2, 3, 4]).map_err(|e| e.to_string())?;
@@ -164,7 +164,7 @@ impl World {
                 self.after(first + 10_000, Task::Habit(n));
             }
             if self.r.one_in(8) {
-                // Routers restart about once in two days, each at its time.
+                // One router in eight restarts, within six hours.
                 let at = self.r.below(6 * 3_600_000);
                 self.after(at, Task::Restart(n));
             }
@@ -177,7 +177,8 @@ impl World {
         self.queue.push(Reverse((at, self.order, task)));
     }
 
-    /// Runs until the end, and then until all is quiet. `progress` is told how far it has come, from 0 to 1.
+    /// Runs until the end, and then until all state has ended. Calls `progress` with the completed share,
+    /// from 0 to 1.
     pub fn run(mut self, mut progress: impl FnMut(f64, u64, usize)) -> Report {
         let start_ms = self.now_ms;
         let end_ms = start_ms + self.options.simulated_ms;
@@ -227,7 +228,7 @@ impl World {
             Task::Habit(n) => self.habit(n),
             Task::Restart(n) => {
                 self.people[n as usize].epoch += 1;
-                // All devices come back at once.
+                // All devices reconnect at once.
                 for _ in 0..4 {
                     let soon = 20_000 + self.r.below(10_000);
                     self.after(soon, Task::Page(n));
@@ -263,7 +264,7 @@ impl World {
         }
     }
 
-    /// One packet of an attack.
+    /// Sends one packet of an attack.
     fn harm(&mut self, n: u32, harm: Harm) {
         let device = self.r.any() as u8;
         let port = self.people[n as usize].port();
@@ -278,7 +279,7 @@ impl World {
         self.send(kind, from, self.towards(n, to), Sent::Attack);
     }
 
-    /// Somebody outside tries a few ports of the pool.
+    /// An outside host tries a few ports of the pool.
     fn outsider(&mut self) {
         for _ in 0..10 {
             let address = u32::from(POOL)
@@ -291,7 +292,7 @@ impl World {
         self.after(200, Task::Outsider);
     }
 
-    /// A remote end as a subscriber writes to it.
+    /// A remote end as a subscriber reaches it.
     fn towards(&self, n: u32, (a, port): (Ipv4Addr, u16)) -> End {
         if self.people[n as usize].six { (behind_prefix(a).into(), port) } else { (a.into(), port) }
     }
@@ -299,7 +300,7 @@ impl World {
     fn open(&mut self, n: u32, shape: Shape, in_ms: u64) {
         let person = &mut self.people[n as usize];
         let device = self.r.small(3);
-        // Peers meet at one port; everything else has a port of its own.
+        // Peers use one port; every other flow has its own.
         let port = if shape.app == App::Peer { 6881 } else { person.port() };
         let from = (person.address(if shape.app == App::Peer { 0 } else { device }), port);
         let flow = Flow {
@@ -326,7 +327,7 @@ impl World {
         self.after(in_ms, Task::Flow(number));
     }
 
-    /// The next packet of a flow: the odd ones are answers.
+    /// Sends the next packet of a flow; every other one is an answer.
     fn go_on(&mut self, number: u32) {
         let Flow { subscriber, epoch, refused, outside, ends_ms, steps, shape, .. } =
             self.flows[number as usize];
@@ -401,7 +402,7 @@ impl World {
         }
     }
 
-    /// Gives the waiting packets to the engine, and looks at what it did.
+    /// Gives the waiting packets to the engine, and checks the results.
     fn flush(&mut self) {
         if self.waiting.is_empty() {
             self.free.append(&mut self.leaving);
@@ -436,7 +437,7 @@ impl World {
         }
     }
 
-    /// What became of a packet.
+    /// Checks the fate of a packet.
     fn became(&mut self, sent: Sent, verdict: Verdict, bytes: &[u8]) {
         let refusal = match verdict {
             Verdict::Forward => None,
@@ -473,7 +474,8 @@ impl World {
         if matches!(person.habit, Habit::Harms(_)) { "attackers" } else { "subscribers" }
     }
 
-    /// A packet of a flow has left: from where it did before, and from where the events say.
+    /// Checks a packet of a flow that has left: its outside end is the earlier one, and the one of the
+    /// events.
     fn left(&mut self, number: u32, ends: Option<(End, End)>) {
         let flow = &mut self.flows[number as usize];
         let outside = match ends {
@@ -494,7 +496,7 @@ impl World {
         let instance = if person.six { 0 } else { 1 };
         let told = self.ledger.who_has((u32::from(address), port, transport as u8));
         let truth = Some((instance, inside, flow.from.1));
-        self.books.hold(told == truth, || format!("{flow:?} left as {ends:?}, the events say {told:x?}"));
+        self.books.hold(told == truth, || format!("{flow:?} left as {ends:?}, by the events {told:x?}"));
         if self.r.one_in(64) {
             self.seen.push((self.now_ms, u32::from(address), port, flow.subscriber));
         }
@@ -521,7 +523,7 @@ impl World {
         self.read_events();
     }
 
-    /// Reads gauges, and compares the books with the engine.
+    /// Reads gauges, and compares the ledger with the engine.
     fn look(&mut self) {
         self.flush();
         let there = self.nat.occupancy();
@@ -539,7 +541,7 @@ impl World {
         self.report.look(self.now_ms, there, blocks, &self.ledger);
     }
 
-    /// Nobody sends anything for hours: all goes, every port and block comes back.
+    /// Lets hours pass without packets: all state ends, every port and block comes back.
     fn silence(&mut self) {
         for _ in 0..3 * 3_600 {
             self.now_ms += 1_000;
@@ -567,22 +569,22 @@ impl World {
             let truth = Some((if person.six { 0 } else { 1 }, person.prefix()));
             let answer = self.ledger.who_had(address, port, at_ms);
             had.hold(answer == truth, || {
-                format!("{address:x}:{port} at {at_ms}: {answer:x?}, was {truth:x?}")
+                format!("{address:x}:{port} at {at_ms}: {answer:x?}, expected {truth:x?}")
             });
         }
         let Ledger { unshared, in_own_block, paired, quotas, held_down, in_order, events, .. } = self.ledger;
         let mut report = self.report;
-        report.promise("who had ADDRESS:PORT at a time, from the block log", had);
-        report.promise("no outside address and port is two hosts' at a time", unshared);
-        report.promise("every port lies in a block of its subscriber's", in_own_block);
+        report.promise("the block log names the owner of ADDRESS:PORT at a time", had);
+        report.promise("no outside address and port has two owners at a time", unshared);
+        report.promise("every port lies in a block of its subscriber", in_own_block);
         report.promise("a subscriber has one public address", paired);
         report.promise("quotas of sessions, ports and blocks hold", quotas);
-        report.promise("blocks given back go to nobody else for two minutes", held_down);
+        report.promise("released blocks are held down for two minutes", held_down);
         report.promise("events come in order, and none is lost", in_order);
-        report.promise("packets arrive whole, where they belong", self.arrives);
+        report.promise("packets arrive unchanged at their destination", self.arrives);
         report.promise("every packet has one fate", self.conserved);
-        report.promise("events replayed are the engine's state", self.books);
-        report.promise("attackers cost nobody else a packet", self.others);
+        report.promise("replayed events equal the engine's state", self.books);
+        report.promise("attackers cost other subscribers no packet", self.others);
         report.events = events;
         report.packets = self.packets;
         let mut refused: Vec<_> = self.refused.drain().map(|((whose, why), n)| (whose, why, n)).collect();

@@ -1,10 +1,10 @@
-//! Which addresses are whose: RFC 6052, RFC 6146 3.4, and those that nobody may use.
+//! Classes of addresses: RFC 6052 prefixes, RFC 6146 3.4, and addresses that nobody may use.
 
 use super::Model;
 use gatun_wire::Prefix64;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// The IPv6 address of an IPv4 one (RFC 6052 2.2), octet by octet.
+/// Embeds an IPv4 address in a prefix (RFC 6052 2.2), octet by octet.
 pub(super) fn embed(prefix: &Prefix64, v4: Ipv4Addr) -> Ipv6Addr {
     let mut octets = prefix.address().octets();
     let mut at = usize::from(prefix.len()) / 8;
@@ -18,7 +18,7 @@ pub(super) fn embed(prefix: &Prefix64, v4: Ipv4Addr) -> Ipv6Addr {
     Ipv6Addr::from(octets)
 }
 
-/// The IPv4 address in an IPv6 one; what follows it is ignored.
+/// The IPv4 address embedded in an IPv6 one; the suffix is ignored.
 pub(super) fn extract(prefix: &Prefix64, v6: Ipv6Addr) -> Option<Ipv4Addr> {
     if !lies_in(prefix, v6) {
         return None;
@@ -35,13 +35,13 @@ pub(super) fn extract(prefix: &Prefix64, v6: Ipv6Addr) -> Option<Ipv4Addr> {
     Some(Ipv4Addr::from(v4))
 }
 
-/// Whether an address lies in a translation prefix.
+/// Returns true if an address lies in a translation prefix.
 pub(super) fn lies_in(prefix: &Prefix64, v6: Ipv6Addr) -> bool {
     let bytes = usize::from(prefix.len()) / 8;
     prefix.address().octets()[..bytes] == v6.octets()[..bytes]
 }
 
-/// RFC 1812 5.3.7, RFC 3927 2.7: no packet comes from there, and none is sent there.
+/// RFC 1812 5.3.7, RFC 3927 2.7: addresses that packets neither come from nor go to.
 pub(super) fn illegal4(a: Ipv4Addr) -> bool {
     a.octets()[0] == 0 || a.is_loopback() || a.is_link_local() || a.is_multicast() || a.is_broadcast()
 }
@@ -51,7 +51,8 @@ pub(super) fn illegal6(a: Ipv6Addr) -> bool {
     a.is_unspecified() || a.is_loopback() || a.is_unicast_link_local() || a.is_multicast()
 }
 
-/// What the IANA special-purpose registry has as not globally reachable (RFC 6890), and multicast.
+/// Addresses that the IANA special-purpose registry lists as not globally reachable (RFC 6890), and
+/// multicast.
 fn non_global(a: Ipv4Addr) -> bool {
     let [first, second, third, last] = a.octets();
     let shared = first == 100 && second & 0xc0 == 64;
@@ -83,12 +84,12 @@ pub(super) fn v6(a: IpAddr) -> Ipv6Addr {
 }
 
 impl Model {
-    /// The pool that an address is in, whatever the port.
+    /// Pool of an address, regardless of the port.
     pub(super) fn pool_of(&self, a: Ipv4Addr) -> Option<usize> {
         self.plan.pools.iter().position(|p| p.ranges.iter().any(|r| r.first <= a && a <= r.last))
     }
 
-    /// A52-5: 64:ff9b::/96 does not stand for private addresses.
+    /// A52-5: 64:ff9b::/96 does not represent private addresses.
     pub(super) fn is_barred(&self, instance: usize, prefix: usize, a: Ipv4Addr) -> bool {
         let Some(n) = self.plan.nat64.get(instance) else { return false };
         !n.wkp_non_global && n.pool6[prefix] == Prefix64::WELL_KNOWN && non_global(a)

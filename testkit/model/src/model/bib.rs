@@ -1,76 +1,46 @@
 //! Bindings and sessions (RFC 6146 3.1, RFC 4787 4).
 
+use super::ends::{End4, End6, UDP};
+use super::query::Query;
 use super::shared::Shared;
 use super::subscribers::Owner;
-use super::tcp::{self, State, Timer};
 use super::time::session_end;
 use super::{Model, Result};
+use crate::tcp::{self, State, Timer};
 use gatun_nat::plan::StaticBinding;
 use gatun_nat::{EventKind, Occupancy};
 use gatun_wire::DropReason;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-pub(super) const TCP: usize = 0;
-pub(super) const UDP: usize = 1;
-pub(super) const ICMP: usize = 2;
-
-/// An address and port of each side; private IPv4 addresses as ::ffff:a.b.c.d.
-pub(super) type End6 = (Ipv6Addr, u16);
-pub(super) type End4 = (Ipv4Addr, u16);
-
-/// A BIB entry and its sessions, the oldest first. Or a port that flows share (decision 0041): no BIB entry,
-/// but whatever else is said of bindings holds for it.
+/// A BIB entry and its sessions, oldest first. Or a port that flows share (decision 0041): it is no BIB
+/// entry, but all other statements about bindings apply to it.
 #[derive(Clone, Debug)]
 pub(super) struct Binding {
     pub(super) instance: usize,
     pub(super) transport: usize,
-    /// Of a shared port, the subscriber's first address and no port: each flow has an inside end of its own.
+    /// For a shared port, the subscriber's first address and port 0: each flow has an inside end of its own.
     pub(super) inside: End6,
     pub(super) outside: End4,
-    /// From the configuration.
+    /// True if it comes from the configuration.
     pub(super) fixed: bool,
     pub(super) shared: Option<Shared>,
     pub(super) sessions: Vec<Session>,
 }
 
-/// A session table entry, but for what it shares with its binding.
+/// A session table entry, without what it shares with its binding.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Session {
     pub(super) inside: End6,
     pub(super) remote: End4,
-    /// Number of the prefix that the inside uses towards this remote address.
-    /// `None` where the engine has chosen one and no packet has shown it, and in NAT44.
+    /// Number of the prefix that the inside host uses for this remote address. `None` in NAT44, and if the
+    /// engine has chosen a prefix that no packet has shown yet.
     pub(super) prefix: Option<usize>,
-    /// Of TCP alone.
+    /// `None` for UDP and ICMP.
     pub(super) state: Option<State>,
     pub(super) ends: u64,
-    /// Whether filtering by address looks at this one of those with the same remote address. Choice: the first
-    /// one, and when it ends, the newest.
+    /// True if filtering by address uses this one of the sessions with the same remote address. Choice: the
+    /// first one, and after its end the newest.
     pub(super) speaks_for_address: bool,
-}
-
-/// A packet of a session, or one that might become it.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Query {
-    pub(super) transport: usize,
-    pub(super) flags: u8,
-    /// An echo reply.
-    pub(super) is_reply: bool,
-}
-
-impl Query {
-    /// Whether it may open a session: a SYN, a datagram, an echo request.
-    ///
-    /// # Errors
-    /// For flags that make no sense.
-    pub(super) fn opens(&self) -> Result<bool> {
-        match self.transport {
-            TCP if tcp::is_senseless(self.flags) => Err(DropReason::TcpInvalidFlags),
-            TCP => Ok(tcp::segment(self.flags) == tcp::Segment::Syn),
-            ICMP => Ok(!self.is_reply),
-            _ => Ok(true),
-        }
-    }
 }
 
 impl Model {
@@ -99,7 +69,7 @@ impl Model {
         self.bindings.iter().position(|b| is_it(b) && b.shared.is_none())
     }
 
-    /// The places of a session and its binding, or shared port: there is one at most.
+    /// Positions of a session's binding or shared port, and of the session; at most one matches.
     pub(super) fn session_inside(
         &self,
         instance: usize,
@@ -114,8 +84,8 @@ impl Model {
         })
     }
 
-    /// The session that a packet from `remote` to a binding belongs to. RFC 4787 5 filters by the inside end: it
-    /// may have sent to that remote end from a port that flows share.
+    /// The session of a packet from `remote` to a binding. RFC 4787 5 filters by the inside end, which may
+    /// have sent to that remote end from a shared port.
     pub(super) fn session_with(&self, b: usize, remote: End4) -> Option<(usize, usize)> {
         let binding = &self.bindings[b];
         match binding.shared {
@@ -132,9 +102,9 @@ impl Model {
         self.bindings.iter().map(|b| b.sessions.len()).sum()
     }
 
-    /// A packet has found its session: one whose time is up ends then, and its binding with the last
-    /// (A61-24). Established, it goes to TRANS as after a probe: the packet is the sign of life
-    /// that a probe asks for.
+    /// Handles a packet that has found its session. If the session's lifetime is over, the session ends, and
+    /// its binding with the last one (A61-24). An established one goes to TRANS as after a probe, because
+    /// the packet answers the question of a probe. Returns true if the session lives on.
     pub(super) fn lives_on(&mut self, (binding, session): (usize, usize)) -> bool {
         let s = self.bindings[binding].sessions[session];
         if s.ends > self.now {
@@ -148,7 +118,7 @@ impl Model {
         false
     }
 
-    /// RFC 6146 3.5.2.2, ESTABLISHED: the lifetime is over.
+    /// RFC 6146 3.5.2.2, ESTABLISHED: the lifetime is over, the session goes to TRANS.
     pub(super) fn go_to_trans(&mut self, binding: usize, session: usize) {
         let b = &mut self.bindings[binding];
         let ms = self.rules[b.instance].timeouts.tcp_transitory_ms;
@@ -158,7 +128,7 @@ impl Model {
         self.coverage.tcp_timeout(State::Established);
     }
 
-    /// A session ends; its binding with the last one, the port with the binding.
+    /// Ends a session; the binding ends with its last session, and frees its port.
     pub(super) fn close(&mut self, binding: usize, session: usize) {
         let s = self.bindings[binding].sessions.remove(session);
         let same_address = self.bindings[binding].sessions.iter_mut().rfind(|o| o.remote.0 == s.remote.0);
@@ -185,13 +155,13 @@ impl Model {
         self.forget_if_idle(owner);
     }
 
-    /// A packet of a session: its state and its lifetime (RFC 6146 3.5.1 to 3.5.3).
+    /// Updates state and lifetime of a packet's session (RFC 6146 3.5.1 to 3.5.3).
     pub(super) fn update(&mut self, binding: usize, session: usize, q: &Query, from_inside: bool) {
         let b = &mut self.bindings[binding];
         let rules = &self.rules[b.instance];
         let s = &mut b.sessions[session];
         let t = &rules.timeouts;
-        // RFC 7857 7: inbound packets need not extend a life.
+        // RFC 7857 7: inbound packets need not extend a lifetime.
         let refreshes = from_inside || rules.inbound_refresh;
         let ms = match s.state {
             Some(state) => {
@@ -201,7 +171,7 @@ impl Model {
                 s.state = Some(next);
                 match timer {
                     Timer::Keep => return,
-                    // What changes the state of a connection is no refresh, unless it opens it again.
+                    // A state change does not count as a refresh, unless it reopens the connection.
                     _ if next == state && !refreshes => return,
                     _ if segment == tcp::Segment::Syn
                         && matches!(state, State::V4Fin | State::V6Fin | State::BothFin)
@@ -222,8 +192,8 @@ impl Model {
         s.ends = session_end(self.now, ms);
     }
 
-    /// Whether a new session of this subscriber is within the limits of tables, sessions and rates (RFC 6888 REQ-4,
-    /// REQ-5). The subscriber is known afterwards, until it is seen to have nothing.
+    /// Checks a subscriber's new session against the limits of tables, sessions and rates (RFC 6888 REQ-4,
+    /// REQ-5). The subscriber is known afterwards, until it has nothing left.
     pub(super) fn within_limits(&mut self, owner: Owner) -> Result<()> {
         if self.session_count() >= self.plan.limits.sessions_max as usize {
             return Err(DropReason::SessionTableFull);
@@ -232,7 +202,7 @@ impl Model {
         self.admit(at)
     }
 
-    /// A new binding, whose port the engine has chosen. Gives its place.
+    /// Makes a binding whose port the engine has chosen. Returns its position.
     pub(super) fn bind(
         &mut self,
         instance: usize,
@@ -253,7 +223,7 @@ impl Model {
         Ok(self.bindings.len() - 1)
     }
 
-    /// A new session of a binding; it is told of, and so is a binding that is new with it.
+    /// Adds a session to a binding, and reports it, after the binding if that is new.
     pub(super) fn add_session(
         &mut self,
         binding: usize,
@@ -285,8 +255,8 @@ impl Model {
         }
     }
 
-    /// RFC 7857 7: a stranger's session, the last one made, does not outlive all others: it keeps no binding
-    /// alive. A static one needs nobody for that. Choice: of many others, the newest 32 are looked at.
+    /// RFC 7857 7: the newest session, opened from outside, does not outlive all others, so it keeps no
+    /// binding alive. A static binding needs no session. Choice: of many others, the newest 32 count.
     pub(super) fn live_no_longer_than_others(&mut self, binding: usize) {
         let b = &mut self.bindings[binding];
         if let Some((last, others)) = b.sessions.split_last_mut()
@@ -296,7 +266,7 @@ impl Model {
         }
     }
 
-    /// What there must be.
+    /// Expected occupancy.
     pub fn occupancy(&self) -> Occupancy {
         Occupancy {
             sessions: self.session_count(),
@@ -306,7 +276,7 @@ impl Model {
         }
     }
 
-    /// An outside address and port of an inside end: its binding's, or one that a flow of it shares.
+    /// Outside address and port of an inside end: of its binding, or a shared one of its flows.
     pub fn outside_of(&self, transport: usize, inside: End6) -> Option<End4> {
         let mut all = self.bindings.iter().filter(|b| b.transport == transport);
         let flows = |b: &Binding| b.sessions.iter().any(|s| s.inside == inside);
@@ -318,12 +288,12 @@ impl Model {
         self.bindings.iter().map(|b| (b.instance, b.inside.0, (b.transport, b.outside.0, b.outside.1)))
     }
 
-    /// The subscriber of an inside address, as [`Model::holdings`] names it.
+    /// Subscriber of an inside address, as in [`Model::holdings`].
     pub fn subscriber_of(&self, instance: usize, inside: Ipv6Addr) -> (usize, u128) {
         self.subscriber(instance, inside)
     }
 
-    /// What there is, for people.
+    /// State of the model as text.
     pub fn describe(&self) -> String {
         let mut out = format!("now {}, {:?}\n", self.now, self.occupancy());
         for b in &self.bindings {
@@ -333,7 +303,7 @@ impl Model {
             out += &format!("  {s:x?}\n");
         }
         for told in &self.heard {
-            out += &format!("  told {told:?}\n");
+            out += &format!("  unread event {told:?}\n");
         }
         for s in &self.syns {
             out += &format!("  {s:?}\n");

@@ -1,10 +1,10 @@
-//! Port blocks (RFC 6888 REQ-14, RFC 7422): who has which, how long they stay, who may get one.
+//! Port blocks (RFC 6888 REQ-14, RFC 7422): their owners, their lifetimes, and the rules for new ones.
 
 use super::Model;
 use super::Result;
-use super::bib::{Binding, End4, ICMP, TCP};
+use super::bib::Binding;
+use super::ends::{End4, ICMP, TCP};
 use super::heard::Told;
-use super::ports::Pool;
 use super::subscribers::Owner;
 use super::time::session_end;
 use gatun_nat::EventKind;
@@ -14,30 +14,30 @@ use gatun_wire::DropReason;
 use std::collections::VecDeque;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-/// Ports in a row that go to a subscriber together.
+/// Consecutive ports that are assigned to a subscriber together.
 #[derive(Clone, Debug)]
-pub(super) struct Block {
+struct Block {
     address: Ipv4Addr,
     first: u16,
     last: u16,
-    /// For which transports, and which of them have ports at all.
+    /// Transports of the block; `with_ports` are those that have ports here.
     for_transports: [bool; 3],
     with_ports: [bool; 3],
     state: State,
-    /// By a change it is no block any more, and its owner is about to lose it.
+    /// True if a change removed the block, and its owner is about to lose it.
     leaving: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Free,
-    /// A subscriber's; it may be in the queue of those that go back soon.
+    /// Owned by a subscriber; perhaps lingering.
     Owned(Owner),
-    /// In the queue of those that wait.
+    /// Held down.
     Held,
-    /// The n-th subscriber's, by formula.
+    /// Reserved by formula for the subscriber with this number.
     OfNumber(u128),
-    /// A static binding lies in it.
+    /// Contains a static binding.
     Barred,
 }
 
@@ -47,7 +47,7 @@ impl Block {
     }
 }
 
-/// The terms of a pool that has blocks.
+/// Block settings of a pool.
 fn terms(pool: &Pool4) -> Option<Blocks> {
     match &pool.allocation {
         Allocation::Random(_) => None,
@@ -56,8 +56,8 @@ fn terms(pool: &Pool4) -> Option<Blocks> {
     }
 }
 
-/// The blocks of a pool: aligned, and whole in all transports that have ports there.
-pub(super) fn all(pool: &Pool4) -> Vec<Block> {
+/// The blocks of a pool: aligned, and complete in all transports that have ports there.
+fn all(pool: &Pool4) -> Vec<Block> {
     let Some(terms) = terms(pool) else { return Vec::new() };
     let groups: &[[bool; 3]] = match terms.protocols {
         BlockProtocols::Shared => &[[true; 3]],
@@ -108,7 +108,7 @@ fn blocks_at(pool: &Pool4, address: Ipv4Addr, for_transports: [bool; 3], size: u
     whole.map(block).collect()
 }
 
-/// The number of a subscriber in the order of the networks (RFC 7422).
+/// Number of a subscriber in the order of the networks (RFC 7422).
 fn number_of(d: &Deterministic, prefix: u128) -> Option<u128> {
     let mut before = 0;
     for net in &d.inside {
@@ -126,10 +126,26 @@ fn contains(net: &Net6, prefix: u128) -> bool {
     net.contains(Ipv6Addr::from(prefix))
 }
 
-impl Pool {
-    /// The blocks there are by other rules. Who has one keeps it; one that is none any more, until it is taken away.
-    pub(super) fn change_blocks(&mut self, mut fresh: Vec<Block>) {
-        let before = std::mem::take(&mut self.blocks);
+/// Blocks of a pool, with the queues of lingering and held ones.
+#[derive(Clone, Debug, Default)]
+pub(super) struct PoolBlocks {
+    all: Vec<Block>,
+    /// Blocks without used ports, with the time of their release, in that order.
+    lingering: VecDeque<(usize, u64)>,
+    /// Blocks that are held down until a time (RFC 6888 REQ-8).
+    held: VecDeque<(usize, u64)>,
+}
+
+impl PoolBlocks {
+    pub(super) fn new(pool: &Pool4) -> Self {
+        PoolBlocks { all: all(pool), ..PoolBlocks::default() }
+    }
+
+    /// Replaces the blocks by those of a new plan. Owners keep blocks that still exist; other owned blocks
+    /// stay until they are taken away.
+    pub(super) fn change(&mut self, pool: &Pool4) {
+        let mut fresh = all(pool);
+        let before = std::mem::take(&mut self.all);
         for block in &before {
             match fresh.iter_mut().find(|b| b.is_where(block)) {
                 Some(same) if same.state == State::Free => same.state = block.state,
@@ -143,19 +159,29 @@ impl Pool {
         let renumber = |queue: &VecDeque<(usize, u64)>| -> VecDeque<(usize, u64)> {
             queue.iter().filter_map(|&(n, until)| Some((number(n)?, until))).collect()
         };
-        (self.lingering, self.held_blocks) = (renumber(&self.lingering), renumber(&self.held_blocks));
-        self.blocks = fresh;
+        (self.lingering, self.held) = (renumber(&self.lingering), renumber(&self.held));
+        self.all = fresh;
     }
 
-    /// Blocks that are none any more are gone.
+    /// Removes blocks that no longer exist.
     pub(super) fn forget_leaving(&mut self) {
-        self.blocks.retain(|b| !b.leaving); // they are the last
+        self.all.retain(|b| !b.leaving); // they are at the end
     }
 
-    /// The block that has waited longest may be given out.
-    pub(super) fn free_oldest_held(&mut self) {
-        if let Some((n, _)) = self.held_blocks.pop_front() {
-            self.blocks[n].state = State::Free;
+    /// Frees the block that has been held down longest.
+    fn free_oldest_held(&mut self) {
+        if let Some((n, _)) = self.held.pop_front() {
+            self.all[n].state = State::Free;
+        }
+    }
+
+    /// Ends hold-downs that are over, at most `budget`.
+    pub(super) fn end_hold_downs(&mut self, now: u64, budget: usize) {
+        for _ in 0..budget {
+            if self.held.front().is_none_or(|h| h.1 > now) {
+                return;
+            }
+            self.free_oldest_held();
         }
     }
 }
@@ -168,37 +194,38 @@ impl Model {
     pub(super) fn block_at(&self, pool: usize, transport: usize, (a, port): End4) -> Option<usize> {
         self.pools[pool]
             .blocks
+            .all
             .iter()
             .position(|b| b.address == a && b.first <= port && port <= b.last && b.for_transports[transport])
     }
 
     pub(super) fn is_barred_block(&self, pool: usize, block: usize) -> bool {
-        self.pools[pool].blocks[block].state == State::Barred
+        self.pools[pool].blocks.all[block].state == State::Barred
     }
 
     pub(super) fn block_ports_total(&self, pool: usize, transport: usize) -> u64 {
-        let blocks = self.pools[pool].blocks.iter();
+        let blocks = self.pools[pool].blocks.all.iter();
         let usable = blocks.filter(|b| b.state != State::Barred && b.with_ports[transport]);
         usable.count() as u64 * u64::from(self.terms(pool).size)
     }
 
-    /// A static binding takes its block from everybody, unless that is a subscriber's own by formula.
+    /// A static binding takes its block from everybody, unless the block belongs to a subscriber by formula.
     pub(super) fn bar_block_of(&mut self, instance: usize, transport: usize, outside: End4) {
         let pool = self.rules[instance].pool;
         if let Some(n) = self.block_at(pool, transport, outside)
-            && !matches!(self.pools[pool].blocks[n].state, State::OfNumber(_))
+            && !matches!(self.pools[pool].blocks.all[n].state, State::OfNumber(_))
         {
             self.let_go(pool, n);
-            self.pools[pool].blocks[n].state = State::Barred;
+            self.pools[pool].blocks.all[n].state = State::Barred;
         }
     }
 
-    /// After a change: blocks in which static bindings lie, and those in which none lies any more.
+    /// Bars blocks that contain static bindings after a change, and frees those that no longer do.
     pub(super) fn bar_blocks(&mut self) {
         for pool in 0..self.pools.len() {
-            for n in 0..self.pools[pool].blocks.len() {
+            for n in 0..self.pools[pool].blocks.all.len() {
                 let barred = self.used_in(pool, n).any(|b| b.fixed);
-                let state = &mut self.pools[pool].blocks[n].state;
+                let state = &mut self.pools[pool].blocks.all[n].state;
                 match (*state, barred) {
                     (State::Barred, false) => *state = State::Free,
                     (State::Free, true) => *state = State::Barred,
@@ -209,58 +236,58 @@ impl Model {
     }
 
     pub(super) fn is_leaving(&self, pool: usize, n: usize) -> bool {
-        self.pools[pool].blocks[n].leaving
+        self.pools[pool].blocks.all[n].leaving
     }
 
     pub(super) fn is_owned(&self, pool: usize, n: usize) -> bool {
-        matches!(self.pools[pool].blocks[n].state, State::Owned(_))
+        matches!(self.pools[pool].blocks.all[n].state, State::Owned(_))
     }
 
     pub(super) fn owned_blocks(&self, pool: usize) -> impl Iterator<Item = usize> + '_ {
-        (0..self.pools[pool].blocks.len()).filter(move |&n| self.is_owned(pool, n))
+        (0..self.pools[pool].blocks.all.len()).filter(move |&n| self.is_owned(pool, n))
     }
 
     pub(super) fn is_unused(&self, pool: usize, n: usize) -> bool {
         self.used_in(pool, n).next().is_none()
     }
 
-    /// A change takes an unused block from its owner. What a static binding is to have is not held down.
+    /// A change takes an unused block from its owner. A block for a static binding is not held down.
     pub(super) fn take_block_away(&mut self, pool: usize, n: usize) {
-        let State::Owned(owner) = self.pools[pool].blocks[n].state else { return };
-        self.pools[pool].lingering.retain(|l| l.0 != n);
+        let State::Owned(owner) = self.pools[pool].blocks.all[n].state else { return };
+        self.pools[pool].blocks.lingering.retain(|l| l.0 != n);
         self.end_block(pool, owner, n);
         self.let_go(pool, n);
         self.forget_if_idle(owner);
     }
 
     fn let_go(&mut self, pool: usize, n: usize) {
-        let p = &mut self.pools[pool];
-        p.held_blocks.retain(|h| h.0 != n);
-        if p.blocks[n].state == State::Held {
-            p.blocks[n].state = State::Free;
+        let p = &mut self.pools[pool].blocks;
+        p.held.retain(|h| h.0 != n);
+        if p.all[n].state == State::Held {
+            p.all[n].state = State::Free;
         }
     }
 
-    /// Blocks of a pool, as they must be counted.
+    /// Expected counts of a pool's blocks.
     pub fn block_usage(&self, pool: usize) -> BlockUsage {
-        let p = &self.pools[pool];
-        let count = |is: fn(&State) -> bool| p.blocks.iter().filter(|b| is(&b.state)).count() as u64;
+        let p = &self.pools[pool].blocks;
+        let count = |is: fn(&State) -> bool| p.all.iter().filter(|b| is(&b.state)).count() as u64;
         BlockUsage {
             total: count(|s| *s != State::Barred),
             owned: count(|s| matches!(s, State::Owned(_))),
             lingering: p.lingering.len() as u64,
-            held: p.held_blocks.len() as u64,
+            held: p.held.len() as u64,
         }
     }
 
     pub(super) fn has_blocks(&self, owner: Owner) -> bool {
         let pool = &self.pools[self.rules[owner.0].pool];
-        pool.blocks.iter().any(|b| b.state == State::Owned(owner))
+        pool.blocks.all.iter().any(|b| b.state == State::Owned(owner))
     }
 
-    /// The bindings that have ports of a block.
+    /// Bindings with a port of a block.
     fn used_in(&self, pool: usize, n: usize) -> impl Iterator<Item = &Binding> {
-        let block = &self.pools[pool].blocks[n];
+        let block = &self.pools[pool].blocks.all[n];
         self.bindings.iter().filter(|b| {
             let (a, port) = b.outside;
             a == block.address
@@ -271,23 +298,23 @@ impl Model {
     }
 
     fn free_in(&self, pool: usize, n: usize, transport: usize) -> Vec<u16> {
-        let block = &self.pools[pool].blocks[n];
+        let block = &self.pools[pool].blocks.all[n];
         let used: Vec<u16> =
             self.used_in(pool, n).filter(|b| b.transport == transport).map(|b| b.outside.1).collect();
         (block.first..=block.last).filter(|p| !used.contains(p)).collect()
     }
 
-    /// The numbers of blocks for a transport that are in a state.
+    /// Numbers of the blocks of a transport in a state.
     fn in_state(&self, pool: usize, transport: usize, state: State) -> Vec<usize> {
-        let blocks = self.pools[pool].blocks.iter().enumerate();
+        let blocks = self.pools[pool].blocks.all.iter().enumerate();
         blocks.filter(|(_, b)| b.for_transports[transport] && b.state == state).map(|(n, _)| n).collect()
     }
 
-    /// The block that a subscriber has by formula.
+    /// The block that a subscriber owns by formula.
     fn own_block(&self, pool: usize, owner: Owner) -> Option<usize> {
         let Allocation::Deterministic(d) = &self.plan.pools[pool].allocation else { return None };
         let number = number_of(d, owner.1)?;
-        self.pools[pool].blocks.iter().position(|b| b.state == State::OfNumber(number))
+        self.pools[pool].blocks.all.iter().position(|b| b.state == State::OfNumber(number))
     }
 
     pub(super) fn choose_in_block(
@@ -308,7 +335,7 @@ impl Model {
         }
         let own = self.own_block(pool, owner);
         let has_free = |&n: &usize| !self.free_in(pool, n, transport).is_empty();
-        // By formula first, then any of the others.
+        // First the block by formula, then the subscriber's others.
         let mut allowed: Vec<usize> = own.into_iter().filter(has_free).collect();
         if allowed.is_empty() {
             allowed = self.in_state(pool, transport, State::Owned(owner));
@@ -318,24 +345,24 @@ impl Model {
             allowed = self.new_blocks(pool, owner, transport, own)?;
         }
         let Some(chosen) = self.chosen() else {
-            self.object(format!("no port was given, though blocks {allowed:?} have some"));
+            self.object(format!("the engine assigned no port, but blocks {allowed:?} have free ones"));
             return Err(DropReason::BlockNone);
         };
         let Some(n) = self.block_at(pool, transport, chosen).filter(|n| allowed.contains(n)) else {
-            self.object(format!("{chosen:?} was given, which is in none of the blocks {allowed:?}"));
+            self.object(format!("the engine assigned {chosen:?}, outside the blocks {allowed:?}"));
             return Ok(chosen);
         };
         let free = self.free_in(pool, n, transport);
         let keeps = self.plan.pools[pool].port_parity && transport != ICMP;
         let alike = |p: u16| !keeps || p % 2 == inside_port % 2;
         if !free.contains(&chosen.1) || (!alike(chosen.1) && free.iter().any(|&p| alike(p))) {
-            self.object(format!("{chosen:?} was given for inside port {inside_port}; free there {free:?}"));
+            self.object(format!("{chosen:?} was assigned to inside port {inside_port}; free there {free:?}"));
         }
         self.take_block(pool, owner, n);
         Ok(chosen)
     }
 
-    /// The blocks of which a subscriber may get one more.
+    /// Blocks of which a subscriber may get a new one.
     fn new_blocks(
         &self,
         pool: usize,
@@ -347,7 +374,7 @@ impl Model {
         if has >= usize::from(self.terms(pool).per_subscriber) {
             return Err(DropReason::SubscriberBlockQuota);
         }
-        let address = |n: &usize| self.pools[pool].blocks[*n].address;
+        let address = |n: &usize| self.pools[pool].blocks.all[*n].address;
         let paired = self.subscribers.iter().find(|s| s.owner == owner).and_then(|s| s.paired);
         let home = paired.or(own.as_ref().map(address));
         let mut free = self.in_state(pool, transport, State::Free);
@@ -357,16 +384,17 @@ impl Model {
             free.clear();
         }
         if free.is_empty() {
-            let held = !self.pools[pool].held_blocks.is_empty();
+            let held = !self.pools[pool].blocks.held.is_empty();
             return Err(if held { DropReason::HoldDownAll } else { DropReason::BlockNone });
         }
         Ok(free)
     }
 
-    /// Whether a subscriber may have the port that a held SYN was sent to: of its own blocks, or of a new one.
+    /// Claims the port that a held SYN was sent to, from a block of the subscriber or from a new one.
+    /// Returns true on success.
     fn may_claim(&mut self, pool: usize, owner: Owner, transport: usize, wanted: End4) -> bool {
         let Some(n) = self.block_at(pool, transport, wanted) else { return false };
-        let state = self.pools[pool].blocks[n].state;
+        let state = self.pools[pool].blocks.all[n].state;
         if self.own_block(pool, owner) == Some(n) || state == State::Owned(owner) {
             self.take_block(pool, owner, n);
             return true;
@@ -382,19 +410,19 @@ impl Model {
         true
     }
 
-    /// A port of a block is used: the block lingers no more, and if it was nobody's, it is told of.
+    /// Uses a port of a block: the block no longer lingers, and a free block is assigned and reported.
     fn take_block(&mut self, pool: usize, owner: Owner, n: usize) {
-        let p = &mut self.pools[pool];
+        let p = &mut self.pools[pool].blocks;
         p.lingering.retain(|l| l.0 != n);
-        if p.blocks[n].state == State::Free {
-            p.blocks[n].state = State::Owned(owner);
+        if p.all[n].state == State::Free {
+            p.all[n].state = State::Owned(owner);
             self.tell_block(EventKind::BlockAssigned, pool, owner, n);
         }
     }
 
     fn tell_block(&mut self, kind: EventKind, pool: usize, owner: Owner, n: usize) {
-        let b = self.pools[pool].blocks[n].clone();
-        // While a change settles, which transports have ports is known by the old rules or by the new.
+        let b = self.pools[pool].blocks.all[n].clone();
+        // While a change settles, only the engine knows which of its ports follow the old rules.
         let told = self.heard.front().filter(|_| self.settling.is_some()).map(|told| told.transports);
         let transports = told
             .unwrap_or(std::array::from_fn(|t| b.for_transports[t] && self.block_ports_total(pool, t) > 0));
@@ -407,49 +435,49 @@ impl Model {
         });
     }
 
-    /// A port of a block has come back; without any in use, the block lingers for its owner.
+    /// Returns a port to its block. A block without used ports lingers for its owner.
     pub(super) fn port_of_block_is_back(&mut self, owner: Owner, b: &Binding) {
         let pool = self.rules[b.instance].pool;
         let Some(n) = self.block_at(pool, b.transport, b.outside) else { return };
-        let owned = self.pools[pool].blocks[n].state == State::Owned(owner);
+        let owned = self.pools[pool].blocks.all[n].state == State::Owned(owner);
         if !owned || self.used_in(pool, n).next().is_some() {
             return;
         }
         match self.terms(pool).linger_ms {
             0 => self.end_block(pool, owner, n),
-            ms => self.pools[pool].lingering.push_back((n, session_end(self.now, ms))),
+            ms => self.pools[pool].blocks.lingering.push_back((n, session_end(self.now, ms))),
         }
     }
 
-    /// A block goes back to the pool, or is held down first.
+    /// Returns a block to the pool, or holds it down first.
     fn end_block(&mut self, pool: usize, owner: Owner, n: usize) {
         self.tell_block(EventKind::BlockReleased, pool, owner, n);
         let Blocks { hold, size, protocols, .. } = self.terms(pool);
         let now = self.now;
         let p = &mut self.pools[pool];
         let most = (hold.ports_max / u32::from(size)) as usize;
-        // RFC 6888 REQ-8 A: TCP connections are followed to their end.
-        let tcp_alone = protocols == BlockProtocols::Split && p.blocks[n].for_transports[TCP];
-        p.blocks[n].state = State::Free;
-        if !p.holds || hold.ms == 0 || most == 0 || tcp_alone || p.blocks[n].leaving {
+        // RFC 6888 REQ-8 A: the engine follows TCP connections to their end, so they need no hold-down.
+        let tcp_alone = protocols == BlockProtocols::Split && p.blocks.all[n].for_transports[TCP];
+        p.blocks.all[n].state = State::Free;
+        if !p.holds || hold.ms == 0 || most == 0 || tcp_alone || p.blocks.all[n].leaving {
             return;
         }
-        if p.held_blocks.len() >= most {
-            p.free_oldest_held();
+        if p.blocks.held.len() >= most {
+            p.blocks.free_oldest_held();
         }
-        p.blocks[n].state = State::Held;
-        p.held_blocks.push_back((n, session_end(now, hold.ms)));
+        p.blocks.all[n].state = State::Held;
+        p.blocks.held.push_back((n, session_end(now, hold.ms)));
     }
 
-    /// Blocks that have lingered long enough go back, at most `budget` of a pool.
+    /// Releases blocks that have lingered long enough, at most `budget` of a pool.
     pub(super) fn end_lingering(&mut self, pool: usize, budget: usize) {
         for _ in 0..budget {
-            let Some(&(n, until)) = self.pools[pool].lingering.front() else { return };
-            let State::Owned(owner) = self.pools[pool].blocks[n].state else { return };
+            let Some(&(n, until)) = self.pools[pool].blocks.lingering.front() else { return };
+            let State::Owned(owner) = self.pools[pool].blocks.all[n].state else { return };
             if until > self.now {
                 return;
             }
-            self.pools[pool].lingering.pop_front();
+            self.pools[pool].blocks.lingering.pop_front();
             self.end_block(pool, owner, n);
             self.forget_if_idle(owner);
         }

@@ -1,21 +1,21 @@
-//! Which datagrams in pieces are followed, what was seen of them, and which of their pieces wait: all of it
-//! within bounds (RFC 4787 REQ-14: fragments in any order, and no memory without end for them).
+//! Fragmented datagrams: those that are followed, their seen fragments, and their held fragments, all within
+//! bounds (RFC 4787 REQ-14: fragments in any order, bounded memory).
 
+use super::ends::End4;
 use super::from_outside::Arrival;
 use super::{Model, Result, Way};
-use crate::model::bib::End4;
 use crate::wire::Header;
 use gatun_wire::DropReason;
 use std::net::IpAddr;
 
-/// Choice: pieces of one datagram.
+/// Choice: maximum fragments of a datagram.
 const PIECES_MAX: usize = 128;
-/// Choice: what is held takes memory in units of so many bytes.
+/// Choice: bytes of a unit of memory for held fragments.
 const UNIT: usize = 512;
-/// Choice: datagrams are looked at no more often than this, ms.
+/// Choice: minimum time between two sweeps of datagrams, ms.
 const EVERY_MS: u64 = 100;
 
-/// Which datagram a piece belongs to (RFC 6146 3.4).
+/// Datagram of a fragment (RFC 6146 3.4).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Key {
     pub(super) ends: (IpAddr, IpAddr),
@@ -25,18 +25,18 @@ pub(super) struct Key {
     pub(super) way: Way,
 }
 
-/// Who looks at it: the instance of the inside host, or for what comes from outside, the pool.
+/// Table of a datagram: of the inside host's instance, or for packets from outside, of the pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Table {
     Inside(usize),
     Pool(usize),
 }
 
-/// How the first piece was translated.
+/// Translation of the first fragment.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Memo {
-    /// From an instance's host, as from this outside end, and where turned round, to whom. Which identification
-    /// the datagram got shows the first packet that leaves.
+    /// From an instance's host, to this outside end; if hairpinned, with its receiver. The first packet that
+    /// leaves shows the datagram's identification.
     Out {
         instance: usize,
         outside: End4,
@@ -44,23 +44,23 @@ pub(super) enum Memo {
         ident: Option<u16>,
     },
     In(Arrival),
-    /// Exempt by its port.
+    /// Exempt because of its port.
     Pass,
 }
 
 #[derive(Clone, Copy, Debug)]
 pub(super) enum State {
-    /// The first piece has not come.
+    /// The first fragment has not arrived.
     Waiting,
     Known(Memo),
-    /// Without UDP checksum: held until it is whole (RFC 7915 4.5).
+    /// Has no UDP checksum, or is an echo message: held until it is complete (RFC 7915 4.5).
     Collecting(Memo),
-    /// Nothing more of it goes through.
+    /// All further fragments are dropped.
     Refused(DropReason),
 }
 
 impl State {
-    /// Whether a first piece was accepted.
+    /// Returns true if a first fragment was accepted.
     pub(super) fn is_accepted(&self) -> bool {
         matches!(self, State::Known(_) | State::Collecting(_))
     }
@@ -72,15 +72,15 @@ pub(super) struct Datagram {
     source: u128,
     deadline: u64,
     pub(super) state: State,
-    /// First byte, and the one behind the last, of each piece seen.
+    /// Start and end of each seen fragment, in bytes.
     seen: Vec<(usize, usize)>,
-    /// Its length, once the last piece has come.
+    /// Length of the datagram, once the last fragment has arrived.
     total: Option<usize>,
-    /// Pieces that wait, with their offsets, in that order.
+    /// Held fragments with their offsets, in order of offsets.
     pub(super) held: Vec<(usize, Vec<u8>)>,
 }
 
-/// Why a piece does not fit, and whether that is the end of its datagram.
+/// Reason why a fragment does not fit; it is dropped alone, or with its whole datagram.
 enum Misfit {
     Alone(DropReason),
     WithAll(DropReason),
@@ -92,11 +92,11 @@ impl Datagram {
         self.total == Some(all)
     }
 
-    /// Notes a piece.
+    /// Notes a fragment.
     fn fit(&mut self, begin: usize, end: usize, more: bool) -> std::result::Result<(), Misfit> {
         let overlap = Err(Misfit::WithAll(DropReason::FragmentOverlap)); // RFC 5722
         if self.seen.contains(&(begin, end)) {
-            // RFC 8200 4.5: the network doubled it, no harm to the others, if it says the same.
+            // RFC 8200 4.5: an exact duplicate from the network does not harm the other fragments.
             let same = (self.total == Some(end)) != more;
             return if same { Err(Misfit::Alone(DropReason::FragmentOverlap)) } else { overlap };
         }
@@ -117,22 +117,22 @@ impl Datagram {
     }
 }
 
-/// A piece at hand.
+/// The fragment that is handled now.
 pub(super) struct Piece<'p> {
     pub(super) packet: &'p [u8],
     pub(super) h: &'p Header<'p>,
     pub(super) key: Key,
-    /// What it counts for: its source, or that one's subscriber.
+    /// Source or subscriber that it counts for.
     pub(super) source: u128,
-    /// How long the others wait for it, or it for them.
+    /// Time for which fragments wait for each other, ms.
     pub(super) lifetime_ms: u32,
 }
 
-/// All that are followed. The sweep goes from place to place, so the places are known.
+/// Followed datagrams. The sweep goes from place to place, so places are modelled.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Followed {
     places: Vec<Option<Datagram>>,
-    /// The last one is taken next.
+    /// Free places; the last one is used next.
     free: Vec<usize>,
     cursor: usize,
     looked_at: u64,
@@ -157,7 +157,7 @@ impl Model {
         self.followed.places[at].as_mut().unwrap_or_else(|| unreachable!("it was found"))
     }
 
-    /// The datagram of a piece; one whose time is up is no more.
+    /// Finds the datagram of a fragment. A datagram whose lifetime is over ends.
     fn find_datagram(&mut self, key: &Key) -> Option<usize> {
         let at = self.followed.places.iter().position(|d| d.as_ref().is_some_and(|d| d.key == *key))?;
         if self.datagram(at).deadline > self.now {
@@ -172,7 +172,7 @@ impl Model {
         let limits = self.plan.limits;
         let max = limits.fragment_entries_max as usize;
         let free = *self.followed.free.last().ok_or(DropReason::FragmentMemory)?;
-        // Choice: a quarter is left to those who send in order.
+        // Choice: a quarter is reserved for datagrams whose first fragment comes first.
         let unaccepted = self.followed.all().filter(|d| !d.state.is_accepted()).count();
         if !state.is_accepted() && unaccepted >= max - max / 4 {
             return Err(DropReason::FragmentMemory);
@@ -193,7 +193,7 @@ impl Model {
         Ok(free)
     }
 
-    /// What a source has: datagrams followed and pieces held.
+    /// Number of a source's followed datagrams and held fragments.
     fn pieces_of(&self, p: &Piece<'_>) -> usize {
         let is_six = |way: Way| way == Way::SixToFour;
         let all = self.followed.all();
@@ -201,7 +201,7 @@ impl Model {
         mine.map(|d| 1 + d.held.len()).sum()
     }
 
-    /// Notes a piece, whose datagram is accepted where `state` says so. Gives the datagram's place.
+    /// Notes a fragment, and accepts its datagram if `state` does. Returns the datagram's place.
     pub(super) fn note(&mut self, p: &Piece<'_>, state: State) -> Result<usize> {
         if p.h.length == 0 {
             return Err(DropReason::BadLength);
@@ -230,7 +230,7 @@ impl Model {
         }
     }
 
-    /// Keeps a piece, if there is room; else its datagram cannot be completed any more.
+    /// Holds a fragment if there is room. Otherwise its datagram is refused.
     pub(super) fn hold(&mut self, at: usize, p: &Piece<'_>) -> Result<()> {
         let units = |len: usize| len.div_ceil(UNIT);
         let limits = self.plan.limits;
@@ -252,11 +252,11 @@ impl Model {
         Err(reason)
     }
 
-    /// The first piece was dropped: what waits for it, and what still comes, is of no use.
+    /// Refuses a datagram whose first fragment was dropped: its held and further fragments are useless.
     pub(super) fn refuse(&mut self, p: &Piece<'_>) {
         match self.find_datagram(&p.key) {
             Some(at) => self.poison(at, DropReason::FragmentOrphan),
-            // Without room for it, the others wait for nothing.
+            // If there is no room, other fragments wait in vain.
             None => drop(self.open_datagram(p, State::Refused(DropReason::FragmentOrphan))),
         }
     }
@@ -280,7 +280,7 @@ impl Model {
         self.followed.free.push(at);
     }
 
-    /// Ends datagrams whose time is up, of so many places from where the last look ended.
+    /// Ends datagrams whose lifetime is over. Visits `budget` places from where the last sweep stopped.
     pub(super) fn expire_datagrams(&mut self, budget: usize) {
         if self.followed.all().next().is_none() || self.now - self.followed.looked_at < EVERY_MS {
             return;

@@ -1,22 +1,23 @@
-//! Who may come in through a binding that has no session with them (RFC 6146 3.5, RFC 4787 5).
+//! Filtering of packets from outside that find a binding without a session (RFC 6146 3.5, RFC 4787 5).
 
-use super::bib::{End4, ICMP, Query, TCP};
+use super::ends::{End4, ICMP, TCP};
 use super::from_outside::Passage;
+use super::query::Query;
 use super::rules::Kind;
-use super::tcp::State;
 use super::{Model, Result, Seen};
+use crate::tcp::State;
 use gatun_nat::Verdict;
 use gatun_nat::plan::Filtering;
 use gatun_wire::DropReason;
 use std::net::Ipv4Addr;
 
-/// Choice: so many dead sessions are ended by one packet that asks for an address; more than so many and it
-/// counts as unknown.
+/// Choice: number of dead sessions that one packet ends when filtering looks for its address. With more of
+/// them, the address counts as unknown.
 const DEAD_MAX: usize = 16;
 
 impl Model {
-    /// A packet from outside that finds a binding and no session: whether it `opens` one, and why it is
-    /// filtered, if it is.
+    /// Handles a packet from outside that finds a binding and no session. `opens` is true if it may open a
+    /// session; `filtered` is the reason of filtering.
     pub(super) fn stranger(
         &mut self,
         b: usize,
@@ -30,7 +31,7 @@ impl Model {
             return Err(DropReason::ExternalSynPolicy);
         }
         if q.transport == TCP && opens && filtered.is_some() {
-            // RFC 6146 3.5.2.2, CLOSED: the SYN is held, as the inside host may be about to open.
+            // RFC 6146 3.5.2.2, CLOSED: the SYN is held, because the inside host may be about to open.
             return Ok(Passage::Hold);
         }
         if q.transport == ICMP && opens && !rules.icmp_queries {
@@ -44,15 +45,15 @@ impl Model {
         }
         let prefix = self.prefix_for(self.bindings[b].instance, remote.0, 8, seen)?;
         match opens {
-            // RFC 6146 3.5.2.2, CLOSED: forwarded, and no state.
+            // RFC 6146 3.5.2.2, CLOSED: it is forwarded without state.
             false => Ok(self.arrival(b, self.bindings[b].inside, prefix)),
             true => self.open_back(b, q, remote, prefix),
         }
     }
 
-    /// Why a remote end without session may not send to a binding.
+    /// Reason why a remote end without session may not send to a binding.
     pub(super) fn filtered(&mut self, b: usize, remote: End4) -> Option<DropReason> {
-        // Decision 0041: a shared port lets nobody in but whom one of its flows goes to.
+        // Decision 0041: a shared port accepts only packets from remote ends of its flows.
         if self.bindings[b].shared.is_some() {
             return Some(DropReason::AddressPortDependentFilter);
         }
@@ -61,13 +62,13 @@ impl Model {
             Filtering::EndpointIndependent => None,
             Filtering::AddressDependent if self.knows(b, remote.0) => None,
             Filtering::AddressDependent => Some(DropReason::AddressDependentFilter),
-            // Whoever may has a session.
+            // All allowed remote ends have a session.
             Filtering::AddressAndPortDependent => Some(DropReason::AddressPortDependentFilter),
         }
     }
 
-    /// RFC 4787 5: whether a live session of the binding has this remote address, on any port. An established
-    /// connection whose time is up lives until it has not answered its probe.
+    /// RFC 4787 5: returns true if a live session of the binding has this remote address, on any port. An
+    /// established connection whose lifetime is over counts as live until its probe is unanswered.
     fn knows(&mut self, b: usize, remote: Ipv4Addr) -> bool {
         let (transport, outside) = (self.bindings[b].transport, self.bindings[b].outside);
         for _ in 0..DEAD_MAX {
@@ -84,8 +85,9 @@ impl Model {
         false
     }
 
-    /// The prefix behind which an instance shows a remote address to an inside host that has not written to it:
-    /// any that may stand for it; which, the engine says in the packet it sends, `at` bytes from its start.
+    /// The prefix under which an instance shows a remote address to an inside host that has not sent to it.
+    /// Any allowed prefix is right; the packet that the engine sends shows its choice, `at` bytes from its
+    /// start.
     pub(super) fn prefix_for(
         &self,
         instance: usize,

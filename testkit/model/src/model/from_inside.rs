@@ -1,31 +1,32 @@
-//! From inside: RFC 6146 3.5, 3.6.1, 3.8; RFC 4787 4, RFC 5382 4, RFC 5508 3.
+//! Packets from inside: RFC 6146 3.5, 3.6.1, 3.8; RFC 4787 4, RFC 5382 4, RFC 5508 3.
 
 use super::addresses::{embed, extract, illegal4, illegal6, v4, v6};
-use super::bib::{End4, End6, ICMP, Query, TCP, UDP};
+use super::ends::{End4, End6, ICMP, TCP};
 use super::from_outside::{Arrival, Passage};
-use super::rules::Kind;
-use super::tcp::{self, State};
+use super::query::{Query, query_out};
+use super::rules::{Kind, unseen_link};
 use super::{Fate, Model, Result, Seen};
+use crate::tcp::{self, State};
 use crate::wire::{Header, L4, get16, parse, proto, to4, to44};
-use gatun_wire::{DropReason, Settings};
+use gatun_wire::DropReason;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-/// A packet from inside, and where it goes.
+/// A packet from inside and its destination.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sent<'p> {
     pub(super) packet: &'p [u8],
     pub(super) h: &'p Header<'p>,
     pub(super) l4: L4,
     pub(super) instance: usize,
-    /// The sender's address as it stands in bindings.
+    /// The sender's address as in bindings.
     pub(super) src: Ipv6Addr,
-    /// Number of the prefix that was written to.
+    /// Number of the prefix of its destination.
     pub(super) prefix: usize,
     pub(super) remote: Ipv4Addr,
 }
 
 impl Model {
-    /// An IPv6 packet.
+    /// Handles an IPv6 packet.
     pub(super) fn six(&mut self, packet: &[u8], realm: u8, seen: &Seen) -> Result<Fate> {
         let h = parse::parse6(packet, false)?;
         let (src, dst) = (v6(h.src), v6(h.dst));
@@ -43,7 +44,7 @@ impl Model {
         self.out(&Sent { packet, h: &h, l4, instance, src, prefix, remote }, seen)
     }
 
-    /// An IPv4 packet from a NAT44 host.
+    /// Handles an IPv4 packet of a NAT44 host.
     pub(super) fn out_of_four(
         &mut self,
         packet: &[u8],
@@ -74,9 +75,9 @@ impl Model {
         self.send_out(s, outside, turned, ident_of(&seen.bytes).unwrap_or(0))
     }
 
-    /// The outside end that a query leaves from, and where it is turned round, who gets it.
+    /// Outside end of a query; for a hairpinned one, also its receiver.
     pub(super) fn decide_out(&mut self, s: &Sent<'_>, seen: &Seen) -> Result<(End4, Option<Passage>)> {
-        let (query, inside, remote) = query_out(s)?;
+        let (query, inside, remote) = query_out(s.h, s.l4, s.src, s.remote)?;
         if s.h.ttl <= 1 {
             return Err(DropReason::TtlExceeded); // and no state
         }
@@ -88,7 +89,7 @@ impl Model {
         Ok((outside, turned))
     }
 
-    /// RFC 6146 3.5: whether a packet may come from there at all.
+    /// RFC 6146 3.5: checks that packets may come from a source.
     pub(super) fn check_origin(&self, src: Ipv6Addr) -> Result<()> {
         if self.is_translated(src) {
             return Err(DropReason::SourceInPool6);
@@ -96,7 +97,7 @@ impl Model {
         if illegal6(src) { Err(DropReason::SourceMartian) } else { Ok(()) }
     }
 
-    /// Whether the instance serves a host.
+    /// Checks that the instance serves the sender.
     pub(super) fn check_source(&self, s: &Sent<'_>) -> Result<()> {
         if self.kind(s.instance) == Kind::Four {
             return Ok(());
@@ -104,18 +105,18 @@ impl Model {
         self.accepts(s.instance, s.src)
     }
 
-    /// Whether a NAT64 instance serves a host.
+    /// Checks that a NAT64 instance serves a host.
     pub(super) fn accepts(&self, instance: usize, src: Ipv6Addr) -> Result<()> {
         self.check_origin(src)?;
         if self.lists(instance, src) { Ok(()) } else { Err(DropReason::SourceNotAllowed) }
     }
 
-    /// RFC 6146 3.5: finds or makes binding and session. Gives the outside address and port.
+    /// RFC 6146 3.5: finds or makes binding and session. Returns the outside address and port.
     fn filter_out(&mut self, s: &Sent<'_>, q: Query, inside: End6, remote: End4) -> Result<End4> {
         if let Some((b, at)) = self.session_inside(s.instance, q.transport, inside, remote)
             && self.lives_on((b, at))
         {
-            // One that it was made through it may go on with.
+            // A session continues with the prefix through which it was opened.
             let other = self.bindings[b].sessions[at].prefix != Some(s.prefix);
             if other && self.is_barred(s.instance, s.prefix, remote.0) {
                 return Err(DropReason::WellKnownNonGlobal);
@@ -124,7 +125,7 @@ impl Model {
             self.update(b, at, &q, true);
             return Ok(self.bindings[b].outside);
         }
-        // A session whose time is up may have taken its binding with it.
+        // A session whose lifetime is over may have ended together with its binding.
         let binding = self.binding_inside(s.instance, q.transport, inside);
         self.check_source(s)?;
         if q.transport == ICMP && !self.rules[s.instance].icmp_queries {
@@ -139,8 +140,8 @@ impl Model {
         if q.opens()? {
             return self.open_out(s, q, inside, remote, binding);
         }
-        // RFC 6146 3.5.2.2, CLOSED: what is no SYN is forwarded by the binding, and makes no state. Choice: so
-        // is an echo reply; from outside it is not, as it answers nothing that was asked.
+        // RFC 6146 3.5.2.2, CLOSED: a segment other than a SYN is forwarded by the binding, and makes no
+        // state. Choice: so is an echo reply; from outside it is not, because no inside host asked for it.
         match binding {
             Some(b) => Ok(self.bindings[b].outside),
             None if q.transport == TCP => Err(DropReason::NonSynClosed),
@@ -161,7 +162,8 @@ impl Model {
             TCP => self.knocked_at(s.instance, remote, binding),
             _ => None,
         };
-        // An inside end that has a binding goes through it, and so does the answer to a SYN that is held.
+        // An inside end with a binding uses it; the answer to a held SYN uses the port that the SYN was sent
+        // to.
         let shares = knocked.is_none() && self.may_share(s.instance, q.transport, remote);
         let opened = self.within_limits(owner).and_then(|()| match binding {
             Some(b) => Ok(b),
@@ -177,7 +179,7 @@ impl Model {
             }
         };
         let outside = self.bindings[b].outside;
-        // Only the SYN that knocked at the very port that the connection has now is answered by it.
+        // The connection answers a held SYN only if it got the port that the SYN was sent to.
         let answers = knocked == Some(outside);
         let state = match (q.transport, answers) {
             (TCP, true) => Some(State::Established), // V4_INIT, and now the SYN from inside
@@ -193,7 +195,7 @@ impl Model {
         Ok(outside)
     }
 
-    /// RFC 6146 3.8: filtering as if the packet came from IPv4 now; two translations will follow.
+    /// RFC 6146 3.8: filters as if the packet came from IPv4; two translations follow.
     fn turned(
         &mut self,
         s: &Sent<'_>,
@@ -204,7 +206,7 @@ impl Model {
         seen: &Seen,
     ) -> Result<Passage> {
         let (there, back) = match q.transport {
-            // The one identifier is the sender's outside one.
+            // The only identifier is the sender's outside one.
             ICMP => ((s.remote, outside.1), (outside.0, 0)),
             _ => (remote, outside),
         };
@@ -225,14 +227,15 @@ impl Model {
         Ok(Passage::Pass(arrival))
     }
 
-    /// RFC 5382 REQ-4, REQ-8: an inside host's SYN to another's public address waits as one from outside.
+    /// RFC 5382 REQ-4, REQ-8: an inside host's SYN to another's public address is held like one from
+    /// outside.
     pub(super) fn hold_turned(&mut self, s: &Sent<'_>, outside: End4) -> Result<Fate> {
-        let there = query_out(s)?.2;
+        let there = query_out(s.h, s.l4, s.src, s.remote)?.2;
         let pool = self.pool_of(s.remote).ok_or(DropReason::NoBib)?;
         self.hold_syn(s.packet, pool, (there, outside), self.realm_of(s.instance))
     }
 
-    /// A packet that leaves from an outside end, or goes on to the inside host that it is turned round to.
+    /// Sends a packet from an outside end, or on to the inside host that it is hairpinned to.
     pub(super) fn send_out(
         &self,
         s: &Sent<'_>,
@@ -245,14 +248,15 @@ impl Model {
             return Ok(Fate::Forward { packets, realm: 0, hairpinned: false });
         };
         let realm = self.realm_of(arrival.instance);
-        // What comes from an IPv4 link without DF is cut to the receiver's.
+        // A packet from an IPv4 link without DF is fragmented for the receiver's link.
         match self.write_back(&packets[0], arrival, s.h.src.is_ipv6()) {
             Ok(packets) => Ok(Fate::Forward { packets, realm, hairpinned: true }),
             Err(reason) => Ok(Fate::Lost(reason)),
         }
     }
 
-    /// RFC 6146 3.7, RFC 3022 4: as IPv4 packet from this outside address and port. `unseen`: it is on no link.
+    /// RFC 6146 3.7, RFC 3022 4: the IPv4 packet from this outside address and port. `unseen`: it appears on
+    /// no link.
     pub(super) fn write_out(
         &self,
         s: &Sent<'_>,
@@ -273,7 +277,7 @@ impl Model {
             }
             Kind::Four => {
                 let mtu = if unseen { usize::from(u16::MAX) } else { self.nat44(s.instance).mtu as usize };
-                // RFC 6864 5.3.1: those of atomic datagrams say nothing.
+                // RFC 6864 5.3.1: the identification of an atomic datagram has no meaning.
                 let ident = (!s.h.df || !s.h.is_whole()).then_some(ident);
                 to44::translate(
                     s.packet,
@@ -285,13 +289,13 @@ impl Model {
         }
     }
 
-    /// The IPv6 address that an outside host has for the inside hosts of an instance.
+    /// IPv6 address of an outside host for the inside hosts of an instance.
     pub(super) fn outside_as_seen(&self, instance: usize, prefix: usize, a: Ipv4Addr) -> Ipv6Addr {
         embed(&self.plan.nat64[instance].pool6[prefix], a)
     }
 }
 
-/// Whether a packet that may not be cut does not fit its receiver's link, and what would.
+/// Returns a reason and the size that fits, if an unfragmentable packet does not fit its receiver's link.
 fn too_big(h: &Header<'_>, mtu: usize, receiver: Kind) -> Option<(DropReason, usize)> {
     let fragment = if h.piece.is_some() { 8 } else { 0 };
     let (size, fits, reason) = match (h.src.is_ipv6(), receiver) {
@@ -300,54 +304,16 @@ fn too_big(h: &Header<'_>, mtu: usize, receiver: Kind) -> Option<(DropReason, us
         (false, Kind::Six) => (h.header_len + h.length, mtu - 20 - fragment, DropReason::TooBig4),
         (false, Kind::Four) => (h.header_len + h.length, mtu, DropReason::TooBig4),
     };
-    // Choice: an IPv6 host need not send less than 1280 bytes, and such a packet goes on as it is.
+    // Choice: an IPv6 host need not send less than 1280 bytes, so such a packet passes.
     let fits = if h.src.is_ipv6() { fits.max(1280) } else { fits };
     ((h.src.is_ipv6() || h.df) && size > fits).then_some((reason, fits))
 }
 
-/// The identification that a packet shows: IPv6 ones that are in pieces do.
+/// Identification of a packet; fragmented IPv6 packets have one too.
 pub(super) fn ident_of(p: &[u8]) -> Option<u16> {
     match p.first()? >> 4 {
         4 if p.len() >= 20 => Some(get16(p, 4)),
         6 if p.len() >= 48 && p[6] == proto::FRAGMENT => Some(get16(p, 46)),
         _ => None,
-    }
-}
-
-/// What the tables are asked for.
-fn query_out(s: &Sent<'_>) -> Result<(Query, End6, End4)> {
-    let mut q = Query { transport: TCP, flags: 0, is_reply: false };
-    match s.l4 {
-        L4::Tcp { src, dst, flags } => {
-            q.flags = flags;
-            Ok((q, (s.src, src), (s.remote, dst)))
-        }
-        L4::Udp { src, dst, .. } => {
-            q.transport = UDP;
-            Ok((q, (s.src, src), (s.remote, dst)))
-        }
-        L4::Echo { request, id } => {
-            (q.transport, q.is_reply) = (ICMP, !request);
-            // RFC 6146 3.5.3: a session is X', Y' and the identifier; the remote side has none of its own.
-            Ok((q, (s.src, id), (s.remote, 0)))
-        }
-        L4::OtherIcmp { kind } => Err(unknown_icmp(s.h, kind)),
-        _ if s.h.proto == proto::IGMP => Err(DropReason::IcmpSingleHop), // RFC 7915 4.2, in any family
-        _ => Err(DropReason::UnsupportedProtocol),
-    }
-}
-
-/// Choice: a hairpinned packet is IPv4 on no link between its two translations, so no IPv4 MTU counts there.
-pub(super) fn unseen_link(settings: &Settings) -> Settings {
-    let max = u32::from(u16::MAX);
-    Settings { mtu4: max, mtu6: max, lowest_ipv6_mtu: max, icmp4_error_max: u16::MAX, ..*settings }
-}
-
-/// MLD, neighbour discovery and router discovery are for one link; the rest has no translation (RFC 7915 4.2, 5.2).
-pub(super) fn unknown_icmp(h: &Header<'_>, kind: u8) -> DropReason {
-    match kind {
-        9 | 10 if h.src.is_ipv4() => DropReason::IcmpSingleHop,
-        130..=137 | 143 if h.src.is_ipv6() => DropReason::IcmpSingleHop,
-        _ => DropReason::IcmpUnknownType,
     }
 }

@@ -1,27 +1,27 @@
-//! From outside: RFC 6146 3.5, 3.6.2; RFC 4787 5. The second half of a hairpin comes this way too.
+//! Packets from outside: RFC 6146 3.5, 3.6.2; RFC 4787 5. The second half of a hairpin is handled here too.
 
 use super::addresses::{illegal4, v4};
-use super::bib::{End4, End6, ICMP, Query, TCP, UDP};
-use super::from_inside::{unknown_icmp, unseen_link};
-use super::rules::Kind;
-use super::tcp::State;
+use super::ends::{End4, End6, TCP};
+use super::query::{Query, query_back};
+use super::rules::{Kind, unseen_link};
 use super::{Fate, Model, Result, Seen};
-use crate::wire::{Header, L4, parse, proto, to6, to44};
+use crate::tcp::{self, State};
+use crate::wire::{Header, L4, parse, to6, to44};
 use gatun_wire::DropReason;
 
-/// Where a packet from outside goes, and as whose.
+/// Receiver of a packet from outside.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Arrival {
     pub(super) instance: usize,
     pub(super) inside: End6,
-    /// Where no packet has shown it, any will do.
+    /// Number of the prefix of its source; with `None`, any is right.
     pub(super) prefix: Option<usize>,
 }
 
-/// What the filter says.
+/// Result of the filter.
 pub(super) enum Passage {
     Pass(Arrival),
-    /// A SYN that waits for the inside host's own.
+    /// A SYN is held until the inside host sends its own.
     Hold,
 }
 
@@ -51,7 +51,7 @@ impl Model {
         }
     }
 
-    /// Whether a query may come in, and the outside end that it was sent to.
+    /// Result of the filter for a query, and the outside end that it was sent to.
     pub(super) fn decide_in(
         &mut self,
         h: &Header<'_>,
@@ -60,8 +60,8 @@ impl Model {
         seen: &Seen,
     ) -> Result<(Passage, End4)> {
         let (q, outside, remote) = query_back(h, l4)?;
-        // A packet whose hops end here changes no state. One to a port that the pool does not have gets no
-        // answer: it would not have been forwarded (A61-3).
+        // A packet whose last hop is here changes no state. One to a port outside the pool gets no answer,
+        // because it would not have been forwarded (A61-3).
         if h.ttl <= 1 {
             let ours = self.pool_has(pool, q.transport, outside.0, outside.1)
                 || self.binding_outside(q.transport, outside).is_some();
@@ -70,7 +70,7 @@ impl Model {
         Ok((self.filter_back(pool, q, outside, remote, seen)?, outside))
     }
 
-    /// RFC 6146 3.5: which packets a binding lets in.
+    /// RFC 6146 3.5: filters a packet by its binding.
     pub(super) fn filter_back(
         &mut self,
         pool: usize,
@@ -85,7 +85,7 @@ impl Model {
         {
             let closed = self.bindings[b].sessions[at].state == Some(State::BothFin);
             let may_open = self.rules[self.bindings[b].instance].external_tcp;
-            if closed && !may_open && super::tcp::segment(q.flags) == super::tcp::Segment::Syn {
+            if closed && !may_open && tcp::segment(q.flags) == tcp::Segment::Syn {
                 return Err(DropReason::ExternalSynPolicy);
             }
             self.update(b, at, &q, false);
@@ -95,7 +95,8 @@ impl Model {
         if illegal4(remote.0) {
             return Err(DropReason::SourceMartian);
         }
-        // A session whose time was up may have taken its binding with it; so may those that the filter finds dead.
+        // A session whose lifetime was over may have ended together with its binding; so may sessions that
+        // the filter finds dead.
         let Some(b) = self.binding_outside(q.transport, outside) else {
             return self.nobody_there(pool, q, outside);
         };
@@ -107,7 +108,7 @@ impl Model {
         self.stranger(b, q, remote, (opens, filtered), seen)
     }
 
-    /// To a port without binding.
+    /// Handles a packet to a port without binding.
     fn nobody_there(&self, pool: usize, q: Query, outside: End4) -> Result<Passage> {
         if !self.pool_has(pool, q.transport, outside.0, outside.1) {
             return Err(DropReason::NotInPool);
@@ -118,7 +119,7 @@ impl Model {
         Err(DropReason::NoBib)
     }
 
-    /// The prefix of a session, where the engine chose it, learnt from the packet it sends.
+    /// Prefix of a session; if the engine chose it, learns it from the packet that the engine sends.
     pub(super) fn prefix_of(&mut self, b: usize, s: usize, at: usize, seen: &Seen) -> Option<usize> {
         let (instance, remote) = (self.bindings[b].instance, self.bindings[b].sessions[s].remote.0);
         if self.bindings[b].sessions[s].prefix.is_none() && self.kind(instance) == Kind::Six {
@@ -131,7 +132,8 @@ impl Model {
         Passage::Pass(Arrival { instance: self.bindings[binding].instance, inside, prefix })
     }
 
-    /// RFC 6146 3.6.2, 3.7, RFC 3022 4: as the inside host gets it. `unseen`: the packet was IPv4 on no link.
+    /// RFC 6146 3.6.2, 3.7, RFC 3022 4: the packet for the inside host. `unseen`: its IPv4 form was on no
+    /// link.
     pub(super) fn write_back(&self, packet: &[u8], to: Arrival, unseen: bool) -> Result<Vec<Vec<u8>>> {
         let h = parse::parse4(packet, false)?;
         let l4 = parse::l4(&h, false)?;
@@ -157,7 +159,7 @@ impl Model {
         }
     }
 
-    /// A new session made by a packet from outside.
+    /// Opens a session for a packet from outside.
     pub(super) fn open_back(
         &mut self,
         b: usize,
@@ -174,7 +176,7 @@ impl Model {
         }
         let state = (q.transport == TCP).then_some(State::V4Init);
         if q.transport == TCP {
-            // RFC 5382 REQ-4: one that was held before there was a binding has its answer now.
+            // RFC 5382 REQ-4: the new session answers a SYN that was held before the binding existed.
             self.answer_held_syn(self.bindings[b].outside, remote);
         }
         let inside = self.bindings[b].inside;
@@ -183,28 +185,5 @@ impl Model {
             self.live_no_longer_than_others(b);
         }
         Ok(self.arrival(b, inside, prefix))
-    }
-}
-
-/// What the tables are asked for: transport, outside end, remote end.
-pub(super) fn query_back(h: &Header<'_>, l4: L4) -> Result<(Query, End4, End4)> {
-    let (src, dst) = (v4(h.src), v4(h.dst));
-    let mut q = Query { transport: TCP, flags: 0, is_reply: false };
-    match l4 {
-        L4::Tcp { src: z, dst: t, flags } => {
-            q.flags = flags;
-            Ok((q, (dst, t), (src, z)))
-        }
-        L4::Udp { src: z, dst: t, .. } => {
-            q.transport = UDP;
-            Ok((q, (dst, t), (src, z)))
-        }
-        L4::Echo { request, id } => {
-            (q.transport, q.is_reply) = (ICMP, !request);
-            Ok((q, (dst, id), (src, 0)))
-        }
-        L4::OtherIcmp { kind } => Err(unknown_icmp(h, kind)),
-        _ if h.proto == proto::IGMP => Err(DropReason::IcmpSingleHop),
-        _ => Err(DropReason::UnsupportedProtocol),
     }
 }

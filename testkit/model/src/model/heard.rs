@@ -1,15 +1,16 @@
-//! Events: each thing that happens to state is told once, at once and in order. The model says what must
-//! be told and compares; where the engine had a choice, what was told is what it chose.
+//! Events: each change of state is reported once, immediately and in order. The model computes the expected
+//! event and compares. If the engine had a choice, its event shows what it chose.
 
 use super::Model;
-use super::bib::{Binding, End4, Session};
+use super::bib::{Binding, Session};
+use super::ends::End4;
 use super::subscribers::Owner;
 use gatun_nat::event::Gauge;
 use gatun_nat::{Event, EventKind};
 use gatun_wire::DropReason;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-/// What an event says.
+/// Content of an event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Told {
     pub(super) kind: EventKind,
@@ -71,26 +72,26 @@ impl Told {
 }
 
 impl Model {
-    /// What the engine told of the burst or sweep that comes next.
+    /// Takes the engine's events of the next burst or sweep.
     pub fn hear(&mut self, events: impl IntoIterator<Item = Event>) {
         self.heard.extend(events.into_iter().map(|e| Told::of(&e)));
     }
 
-    /// What is wrong with what was told until now, all of the burst or sweep being over.
+    /// Checks the events at the end of a burst or sweep.
     ///
     /// # Errors
-    /// The first event that should not be, or should.
+    /// Returns the first event that is unexpected or missing.
     pub fn has_heard_all(&mut self) -> Result<(), String> {
         if let Some(what) = self.misheard.take() {
             return Err(what);
         }
         match self.heard.pop_front() {
-            Some(event) => Err(format!("the engine told of what did not happen: {event:?}")),
+            Some(event) => Err(format!("unexpected event: {event:?}")),
             None => Ok(()),
         }
     }
 
-    /// Says that something must have been told next.
+    /// Expects an event next.
     pub(super) fn tell(&mut self, must: Told) {
         let told = self.heard.pop_front();
         if told.as_ref() != Some(&must) && self.misheard.is_none() {
@@ -98,28 +99,28 @@ impl Model {
         }
     }
 
-    /// Notes a choice of the engine's that no rule allows.
+    /// Notes a choice of the engine that no rule allows.
     pub(super) fn object(&mut self, what: String) {
         self.misheard.get_or_insert(what);
     }
 
-    /// The port that the engine has chosen for the binding that comes next.
+    /// Port that the engine has chosen for the next binding.
     pub(super) fn chosen(&self) -> Option<End4> {
         let next = self.heard.iter().find(|e| e.kind != EventKind::BlockAssigned)?;
         (next.kind == EventKind::BindingCreated).then_some(next.outside)
     }
 
-    /// The outside end of this session, where it is the next that the engine has made, and has no new port.
+    /// Outside end of this session, if the engine made it next, without a new port.
     pub(super) fn joined(&self, inside: (Ipv6Addr, u16), remote: End4) -> Option<End4> {
         let next = self.heard.front()?;
         let is_it = next.kind == EventKind::SessionCreated && (next.inside, next.remote) == (inside, remote);
         is_it.then_some(next.outside)
     }
 
-    /// The outside end, and perhaps the remote one, of the session that the engine has ended next.
+    /// Outside end, and perhaps remote end, of the session that the engine ended next.
     pub(super) fn next_ended(&self) -> Option<(usize, End4, End4)> {
         let mut all = self.heard.iter();
-        // Where blocks do not linger, that of the session's port goes first.
+        // If blocks do not linger, the block of the session's port is released first.
         let event = all.find(|e| e.kind != EventKind::BlockReleased)?;
         let transport = event.transports.iter().position(|&on| on)?;
         (event.kind == EventKind::SessionDeleted).then_some((transport, event.outside, event.remote))
@@ -140,8 +141,8 @@ impl Model {
         });
     }
 
-    /// Tells of a pool, and of the tables, that have crossed the threshold: up at it, down a tenth of all
-    /// below it.
+    /// Expects events for the pool and the tables that have crossed the threshold: upwards at the threshold,
+    /// downwards ten percentage points below it.
     pub(super) fn tell_thresholds(&mut self, pool: usize, transport: usize) {
         if self.settling.is_some() {
             return self.adopt_thresholds();
@@ -175,8 +176,8 @@ impl Model {
         }
     }
 
-    /// While a change settles, some addresses are counted by the old rules and some by the new: which, the
-    /// engine knows. What it told of thresholds holds.
+    /// While a change settles, only the engine knows which addresses it counts by the old rules. Its
+    /// threshold events are accepted.
     fn adopt_thresholds(&mut self) {
         let crosses = |e: &Told| matches!(e.kind, EventKind::ThresholdHigh | EventKind::ThresholdLow);
         while let Some(told) = self.heard.pop_front_if(|e| crosses(e)) {
@@ -192,8 +193,8 @@ impl Model {
         }
     }
 
-    /// A subscriber was refused a session. Of its quota it is told once in ten seconds, of a pool that has nothing
-    /// left once a second.
+    /// Expects the event for a subscriber that was refused a session: at most one in ten seconds for its
+    /// quota, one a second for an exhausted pool.
     pub(super) fn tell_refused(&mut self, reason: DropReason, owner: Owner, transport: usize) {
         use DropReason::*;
         let now = self.now;
@@ -221,7 +222,7 @@ impl Model {
     }
 }
 
-/// What was told of gauges.
+/// Reported states of gauges.
 #[derive(Clone, Debug, Default)]
 pub(super) struct High {
     pub(super) pools: Vec<[bool; 3]>,
@@ -231,7 +232,7 @@ pub(super) struct High {
 }
 
 impl High {
-    /// Nothing was told of.
+    /// Nothing reported yet.
     pub(super) fn none(pools: usize) -> High {
         High { pools: vec![[false; 3]; pools], exhausted: vec![[None; 3]; pools], ..High::default() }
     }

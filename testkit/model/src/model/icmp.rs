@@ -1,9 +1,9 @@
-//! ICMP errors (RFC 6146 3.4, 3.6; RFC 5508 4): found by the packet inside, changing nothing.
+//! ICMP errors (RFC 6146 3.4, 3.6; RFC 5508 4): matched by the inner packet, without a change of state.
 
 use super::addresses::{extract, illegal4, v4, v6};
-use super::bib::{End4, End6, ICMP, TCP, UDP};
-use super::from_inside::{Sent, unseen_link};
-use super::rules::Kind;
+use super::ends::{End4, End6, ICMP, TCP, UDP};
+use super::from_inside::Sent;
+use super::rules::{Kind, unseen_link};
 use super::{Fate, Model, Result, Seen};
 use crate::wire::to44::Out44;
 use crate::wire::{Header, L4, get16, get32, parse, to4, to6, to44};
@@ -11,10 +11,10 @@ use gatun_nat::plan::IcmpErrorSource;
 use gatun_wire::DropReason;
 use std::net::Ipv4Addr;
 
-/// No MTU counts between the halves of a hairpin.
+/// No MTU applies between the halves of a hairpin.
 const ANY_MTU: usize = u16::MAX as usize;
 
-/// Whose packet an error from outside is about: its binding or shared port, its ends, and its new ports.
+/// Packet that an error from outside is about: its binding or shared port, its ends, and its new ports.
 #[derive(Clone, Copy)]
 struct About {
     binding: usize,
@@ -24,15 +24,15 @@ struct About {
 }
 
 impl Model {
-    /// An error from inside, about a packet that came from outside.
+    /// Handles an error from inside about a packet from outside.
     pub(super) fn error_out(&mut self, s: &Sent<'_>, seen: &Seen) -> Result<Fate> {
         if self.kind(s.instance) == Kind::Six {
             return self.error_out_of_six(s, seen);
         }
         let realm = self.realm_of(s.instance);
         match self.error_out_of_four(s, seen) {
-            // Choice: of a router with an inside address, about a packet that had left already: not one that was on
-            // its way to an inside host.
+            // Choice: an error of a router with an inside address, about a packet that had already left; not
+            // about one on its way to an inside host.
             Err(DropReason::IcmpErrorNoState)
                 if self.pool_of(s.remote).is_some()
                     && inner_of(s.h)
@@ -55,12 +55,12 @@ impl Model {
         let remote = self.prefix_with(s.instance, v6(inner.src));
         let remote = remote.and_then(|p| extract(&n.pool6[p], v6(inner.src)));
         let remote = remote.ok_or(DropReason::IcmpInnerUntranslatable)?;
-        // The inner packet went from the remote host to the inside one (RFC 6146 3.4: exchange the ends).
+        // The inner packet went from the remote to the inside host (RFC 6146 3.4: swap the ends).
         let (transport, far, near) = inner_ports(l4)?;
         let outside = self.outside_towards(s.instance, transport, (v6(inner.dst), near), (remote, far));
         let (address, port) = outside.ok_or(DropReason::IcmpErrorNoState)?;
         if remote != s.remote {
-            return Err(DropReason::IcmpErrorNoState); // to somebody who did not send what it is about
+            return Err(DropReason::IcmpErrorNoState); // its receiver did not send the inner packet
         }
         let hairpin = self.pool_of(s.remote).is_some();
         if s.h.ttl <= if hairpin { 2 } else { 1 } {
@@ -73,12 +73,11 @@ impl Model {
         let ident = if seen.bytes.first().is_some_and(|b| b >> 4 == 4) { get16(&seen.bytes, 4) } else { 0 };
         let set = if hairpin { unseen_link(&n.settings) } else { n.settings };
         let ends = (address, s.remote);
-        let max = set.icmp4_error_max.into();
-        let packet = to4::error(s.h, ends, (remote, address), ports, (ident, 0), max, &set)?;
+        let packet = to4::error(s.h, ends, (remote, address), ports, ident, &set)?;
         if hairpin { self.turn_error(&packet, seen) } else { forward(0, vec![packet]) }
     }
 
-    /// RFC 5508 REQ-5: whoever sent it, it leaves from the outside address of the host that it is about.
+    /// RFC 5508 REQ-5: an error of any sender leaves from the outside address of the inner packet's host.
     fn error_out_of_four(&mut self, s: &Sent<'_>, seen: &Seen) -> Result<Fate> {
         kind_is_for_hosts(s.h)?;
         let (inner, l4) = inner_of(s.h)?;
@@ -105,8 +104,8 @@ impl Model {
         if hairpin { self.turn_error(&packets[0], seen) } else { forward(0, packets) }
     }
 
-    /// Whether somebody inside sent, from `sender`, what an error of `peer` is about; `sender` is as the peer saw it,
-    /// to whom an echo message has its own identifier.
+    /// Checks that an inside host, seen by `peer` as `sender`, sent the packet that an error of `peer` is
+    /// about. To the peer, an echo message has the peer's identifier.
     fn receiver_of(&self, transport: usize, sender: End4, peer: End4, seen: &Seen) -> Result<()> {
         let sender = if transport == ICMP { (sender.0, peer.1) } else { sender };
         let remote = (peer.0, if transport == ICMP { 0 } else { peer.1 });
@@ -117,7 +116,7 @@ impl Model {
         Ok(())
     }
 
-    /// The second half of an error between inside hosts.
+    /// Handles the second half of an error between inside hosts.
     fn turn_error(&mut self, packet: &[u8], seen: &Seen) -> Result<Fate> {
         let h = parse::parse4(packet, false)?;
         match self.error_back(packet, &h, true, seen) {
@@ -129,7 +128,7 @@ impl Model {
         }
     }
 
-    /// An ICMPv4 error from outside, about a packet that came from inside.
+    /// Handles an ICMPv4 error from outside about a packet from inside.
     pub(super) fn error_back(
         &mut self,
         packet: &[u8],
@@ -155,7 +154,7 @@ impl Model {
         }
     }
 
-    /// The packet from inside that an error is about. It is not for who did not send that.
+    /// The packet from inside that an error is about. The error's receiver must have sent it.
     fn about(&self, h: &Header<'_>) -> Result<About> {
         let (inner, l4) = inner_of(h)?;
         let (transport, near, far) = inner_ports(l4)?;
@@ -175,7 +174,7 @@ impl Model {
         seen: &Seen,
     ) -> Result<Fate> {
         let instance = self.bindings[binding].instance;
-        // Of a binding without this session, any prefix: the inner packet's destination shows it.
+        // Without this session, any prefix is right: the inner packet's destination shows it.
         let prefix = match self.session_with(binding, remote) {
             Some((b, s)) => self.prefix_of(b, s, 48 + 24, seen).unwrap_or(0),
             None => self.prefix_for(instance, remote.0, 48 + 24, seen)?.unwrap_or(0),
@@ -202,7 +201,7 @@ fn forward(realm: u8, packets: Vec<Vec<u8>>) -> Result<Fate> {
     Ok(Fate::Forward { packets, realm, hairpinned: false })
 }
 
-/// RFC 7915 4.2, 5.2: what has no counterpart is dropped, whatever is inside.
+/// RFC 7915 4.2, 5.2: types without a counterpart are dropped, regardless of the inner packet.
 fn translated_type(h: &Header<'_>) -> Result<()> {
     let (p, s) = (h.payload, gatun_wire::Settings::default());
     match h.src.is_ipv4() {
@@ -211,8 +210,8 @@ fn translated_type(h: &Header<'_>) -> Result<()> {
     }
 }
 
-/// RFC 5508 REQ-10, RFC 792: the errors that hosts act on. Redirects are for one link, and Source Quench is no
-/// more (RFC 6633).
+/// RFC 5508 REQ-10, RFC 792: errors that hosts act on. Redirects are link-local, and Source Quench is
+/// deprecated (RFC 6633).
 fn kind_is_for_hosts(h: &Header<'_>) -> Result<()> {
     match h.payload[0] {
         3 | 11 | 12 => Ok(()),
@@ -221,7 +220,7 @@ fn kind_is_for_hosts(h: &Header<'_>) -> Result<()> {
     }
 }
 
-/// The packet inside an error, whose own checksum has to be right (RFC 5508 REQ-3).
+/// The packet inside an error; the error's own checksum must be right (RFC 5508 REQ-3).
 pub(super) fn inner_of<'p>(h: &Header<'p>) -> Result<(Header<'p>, L4)> {
     let p = h.payload;
     if !to6::icmp_sum_is_right(h) {
@@ -240,7 +239,7 @@ pub(super) fn inner_of<'p>(h: &Header<'p>) -> Result<(Header<'p>, L4)> {
     Ok((inner, l4))
 }
 
-/// What is short for a packet is short for a quoted one.
+/// A quoted packet is too short at the same length as a packet.
 fn short(reason: DropReason) -> DropReason {
     if reason == DropReason::ShortL3 { DropReason::IcmpInnerShort } else { reason }
 }
@@ -259,8 +258,8 @@ fn inner_ports(l4: L4) -> Result<(usize, u16, u16)> {
         L4::Udp { src, dst, .. } => Ok((UDP, src, dst)),
         L4::Echo { id, .. } => Ok((ICMP, id, id)),
         L4::Error { .. } => Err(DropReason::IcmpDoubleError),
-        // Choice: a later fragment shows no ports, and RFC 6146 3.4 finds an error's session by them. What has
-        // none has no session either.
+        // Choice: a later fragment shows no ports, by which RFC 6146 3.4 finds an error's session. Packets
+        // without ports have no session either.
         L4::Later | L4::Other => Err(DropReason::IcmpErrorNoState),
         L4::OtherIcmp { .. } => Err(DropReason::IcmpInnerUntranslatable),
     }

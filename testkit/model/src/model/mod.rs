@@ -1,18 +1,19 @@
-//! The model: what a stateful translator has to do, written so that it can be seen to be right. State is a
-//! few vectors, every question is a search through them, every packet is made anew.
+//! The model: the rules of a stateful translator, written so that they are obviously right. State is a few
+//! vectors, every query searches them, and every packet is built anew.
 //!
-//! Where the rules leave the translator a choice (which port, which identification, when exactly a dead
-//! session is swept away), the model does not foresee it. It looks at what the engine did ([`Seen`]) and told
-//! ([`Model::hear`]: every universe has all events on), checks that the rules allow it, and goes on from
-//! there. So it knows at any time exactly what there is, and what must be told of it.
+//! If the rules leave the translator a choice (a port, an identification, the moment at which a dead session
+//! is swept), the model does not predict it. It reads what the engine did ([`Seen`]) and reported
+//! ([`Model::hear`]: every universe enables all events), checks that the rules allow it, and continues from
+//! there. So its state is exact at any time, and so are the events it expects.
 //!
-//! Not in the model: super-packets, RFC 4884 extensions, stateless instances; of changes to a running engine, those
-//! of prefixes, formulas and instances, and packets that come while one settles.
+//! The model does not cover super-packets, RFC 4884 extensions and stateless instances; nor changes of a
+//! running engine's prefixes, formulas and instances, nor packets that arrive while a change settles.
 
 mod addresses;
 mod bib;
 mod blocks;
 mod datagrams;
+mod ends;
 mod filter;
 mod from_inside;
 mod from_outside;
@@ -21,6 +22,7 @@ mod icmp;
 mod own;
 mod pieces;
 mod ports;
+mod query;
 mod realms;
 mod reload;
 mod rules;
@@ -28,13 +30,13 @@ mod shared;
 mod subscribers;
 mod sweep;
 mod syns;
-pub mod tcp;
 mod time;
 
 use crate::coverage::Coverage;
 use crate::wire::{L4, parse};
 use addresses::v4;
-use bib::{Binding, ICMP, TCP, UDP};
+use bib::Binding;
+use ends::{ICMP, TCP, UDP};
 use gatun_nat::counters::Counters;
 use gatun_nat::{Plan, Verdict};
 use gatun_wire::DropReason;
@@ -47,7 +49,8 @@ use subscribers::Subscriber;
 use syns::HeldSyn;
 use time::Clock;
 
-/// A packet, and the address realm that it comes from or goes to (decision 0051): 0 is what no instance names.
+/// A packet with its realm (decision 0051), where it comes from or goes to. Realm 0 is the one that no
+/// instance names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Parcel {
     /// The realm.
@@ -56,21 +59,21 @@ pub struct Parcel {
     pub bytes: Vec<u8>,
 }
 
-/// What the engine did with a packet.
+/// The engine's result for a packet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Seen {
     /// Its verdict.
     pub verdict: Verdict,
-    /// Where the packet's buffer goes afterwards.
+    /// Realm that the packet's buffer goes to.
     pub realm: u8,
-    /// That buffer.
+    /// Bytes of that buffer.
     pub bytes: Vec<u8>,
-    /// What it sent besides.
+    /// Other packets that the engine sent.
     pub emitted: Vec<Parcel>,
 }
 
 impl Seen {
-    /// All that left.
+    /// All packets that left.
     pub fn sent(&self) -> impl Iterator<Item = Parcel> + '_ {
         let first = matches!(self.verdict, Verdict::Forward | Verdict::Reply(_))
             .then(|| Parcel { realm: self.realm, bytes: self.bytes.clone() });
@@ -78,16 +81,16 @@ impl Seen {
     }
 }
 
-/// What the model says has to be done with it.
+/// The model's expected result for a packet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Said {
     /// The verdict.
     pub verdict: Verdict,
-    /// Where the packet goes, if it does.
+    /// Realm that the packet goes to, if it is sent.
     pub realm: Option<u8>,
-    /// The packet, where it was forwarded or answered.
+    /// The packet, if it is forwarded or answered.
     pub bytes: Option<Vec<u8>>,
-    /// What is to be sent besides.
+    /// Other packets to send.
     pub emitted: Vec<Parcel>,
 }
 
@@ -100,26 +103,26 @@ impl Said {
     }
 }
 
-/// What a handler made of a packet.
+/// Result of a handler.
 #[derive(Debug)]
 enum Fate {
-    /// One packet, or the pieces of one, to a realm.
+    /// One packet or its fragments, to a realm.
     Forward { packets: Vec<Vec<u8>>, realm: u8, hairpinned: bool },
     /// An echo reply.
     Echo(Vec<u8>),
-    /// Kept, and counted as such.
+    /// Held, and counted so.
     Held,
-    /// Not for the translator: as it is, to a realm.
+    /// Not for the translator: passed unchanged to a realm.
     Passed { realm: u8 },
-    /// Dropped, and perhaps answered.
+    /// Dropped, perhaps with an answer.
     Refused(DropReason),
-    /// Dropped without an answer after half of it was translated.
+    /// Dropped without an answer, after the first of two translations.
     Lost(DropReason),
 }
 
 type Result<T> = std::result::Result<T, DropReason>;
 
-/// What packets are counted by.
+/// Direction by which packets are counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
     SixToFour = 0,
@@ -140,29 +143,29 @@ pub struct Model {
     pools: Vec<ports::Pool>,
     syns: Vec<HeldSyn>,
     followed: datagrams::Followed,
-    /// Thousandths of ICMP errors that may be sent.
+    /// Available ICMP errors, in thousandths.
     error_tokens: u64,
     error_tokens_at: u64,
-    /// Until when each source's rate of them has been used, nanoseconds.
+    /// Time up to which each source has used its rate of errors, nanoseconds.
     error_sources: BTreeMap<own::ErrorSource, u64>,
     counters: Counters,
-    /// What fits at the receiver of a packet that was too big to be turned round.
+    /// Size that fits the receiver of a hairpinned packet that was too big.
     turned_mtu: Option<u32>,
     emitted: Vec<Parcel>,
-    /// What the engine told and the model has not come to yet.
+    /// Events of the engine that the model has not reached yet.
     heard: VecDeque<Told>,
-    /// The first thing that was told wrongly, or chosen against the rules.
+    /// The first wrong event, or the first choice that no rule allows.
     misheard: Option<String>,
     high: High,
-    /// What the last change of the plan has left to do, and what it had ended when it was done.
+    /// Remaining work of the last change; `settled` counts what it had ended when it was done.
     settling: Option<reload::Settling>,
     settled: (u64, u64),
-    /// What the history has reached.
+    /// Coverage of the history.
     pub coverage: Coverage,
 }
 
 impl Model {
-    /// The model of an engine built from `plan`, which has all events on, with destinations.
+    /// Makes the model of an engine built from `plan`, with all events on, with destinations.
     pub fn new(plan: &Plan) -> Self {
         let pools = plan.pools.len();
         let mut model = Model {
@@ -192,15 +195,15 @@ impl Model {
         model
     }
 
-    /// The engine was told the time.
+    /// Sets the time that the engine got.
     pub fn at(&mut self, given_ms: u64) {
         self.now = self.clock.at(given_ms);
     }
 
-    /// One packet of a burst, and what the engine did with it.
+    /// Handles one packet of a burst, and compares with the engine's result.
     ///
     /// # Errors
-    /// What it should have done.
+    /// Returns the expected result if it differs.
     pub fn packet(&mut self, parcel: &Parcel, seen: &Seen) -> std::result::Result<(), Box<Said>> {
         let said = self.handle(parcel, seen);
         if said.explains(seen) { Ok(()) } else { Err(Box::new(said)) }
@@ -221,7 +224,7 @@ impl Model {
         Said { emitted: std::mem::take(&mut self.emitted), ..said }
     }
 
-    /// An IPv4 packet: from a NAT44 host, or to a pool, or neither.
+    /// Handles an IPv4 packet: from a NAT44 host, to a pool, or neither.
     fn four(&mut self, packet: &[u8], realm: u8, seen: &Seen) -> Result<Fate> {
         let h = parse::parse4(packet, false)?;
         let (src, dst) = (v4(h.src), v4(h.dst));
@@ -237,7 +240,7 @@ impl Model {
             _ => None,
         };
         if let Some(instance) = self.inside44(realm, src) {
-            // Of a datagram in pieces only the first one has ports: what they exempt is seen to there.
+            // Only the first fragment of a datagram has ports; exemptions by port are handled with it.
             if self.is_exempt(instance, dst, h.proto, ports.map(|p| p.1).filter(|_| h.is_whole())) {
                 let among_them = self.serves44(instance, dst);
                 return Ok(Fate::Passed { realm: if among_them { realm } else { 0 } });
@@ -248,7 +251,7 @@ impl Model {
         if let Some(pool) = self.pool_of(dst) {
             return self.arrive(packet, &h, l4, pool, seen);
         }
-        // What comes back from an exempt destination: from where all that leaves goes, and never as an inside host.
+        // Replies from exempt destinations come from realm 0, and never go out as an inside host's packets.
         match self.host44(dst) {
             Some(n) if realm == 0 && self.is_listed(n, src, h.proto, ports.map(|p| p.0)) => {
                 Ok(Fate::Passed { realm: self.realm_of(n) })
@@ -257,12 +260,12 @@ impl Model {
         }
     }
 
-    /// RFC 6888 REQ-6: what a NAT44 instance lets pass untranslated.
+    /// RFC 6888 REQ-6: destinations that a NAT44 instance's hosts reach untranslated.
     fn is_exempt(&self, instance: usize, remote: Ipv4Addr, proto: u8, port: Option<u16>) -> bool {
         self.is_listed(instance, remote, proto, port) || self.serves44(instance, remote)
     }
 
-    /// Whether the operator has said so.
+    /// Returns true if the configuration lists the exemption.
     fn is_listed(&self, instance: usize, remote: Ipv4Addr, proto: u8, port: Option<u16>) -> bool {
         self.nat44(instance).exempt.iter().any(|e| {
             let protos = [6, 17, 1];
@@ -272,7 +275,8 @@ impl Model {
         })
     }
 
-    /// What a packet counts for. One from outside that finds no binding: for the first user of its pool.
+    /// Direction of a packet's counters. One from outside without binding counts for the first user of its
+    /// pool.
     fn way(&self, packet: &[u8], realm: u8) -> Way {
         if packet.first().is_none_or(|b| b >> 4 != 4) {
             return Way::SixToFour;
@@ -297,7 +301,7 @@ impl Model {
         }
     }
 
-    /// Counts a fate, and answers what is to be answered.
+    /// Counts a fate, and answers the packet if an answer is due.
     fn settle(&mut self, way: Way, parcel: &Parcel, fate: Fate, seen: &Seen) -> Said {
         let Parcel { realm: from, bytes: packet } = parcel;
         let plain = |verdict, bytes| Said { verdict, realm: None, bytes, emitted: Vec::new() };
@@ -307,7 +311,7 @@ impl Model {
                 self.count_forwarded(way, packet.len(), hairpinned);
                 self.counters.fragments_made += packets.len() as u64 - 1;
                 let first = packets.remove(0);
-                // Choice: what was released because of it goes before its further pieces.
+                // Choice: packets released because of it precede its further fragments.
                 self.emitted.extend(packets.drain(..).map(|bytes| Parcel { realm, bytes }));
                 self.mark_crossing(*from, realm, hairpinned);
                 sent(Verdict::Forward, realm, first)
@@ -354,7 +358,7 @@ impl Model {
         self.counters.drops[way as usize][reason as usize].add(bytes);
     }
 
-    /// The counters as they should be.
+    /// Expected counters.
     pub fn counters(&self) -> &Counters {
         &self.counters
     }

@@ -1,24 +1,27 @@
-//! What the translator says itself: echo replies, and ICMP errors within their rate.
+//! The translator's own packets: echo replies, and rate-limited ICMP errors.
 
 use super::addresses::{v4, v6};
-use super::bib::{ICMP, TCP, UDP};
+use super::ends::{ICMP, TCP, UDP};
 use super::{Fate, Model, Parcel, Result, Seen, Way};
 use crate::wire::sum::adjusted;
-use crate::wire::{Header, L4, errors, get16, parse, proto, put16, to6};
+use crate::wire::to4::Header4;
+use crate::wire::to6::{self, Header6};
+use crate::wire::{Header, L4, errors, get16, parse, proto, put16};
 use gatun_wire::{DropReason, Settings};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// Realm, and the first address of a network.
+/// Realm, and first address of a network.
 pub(super) type ErrorSource = (u8, u128);
 
-/// The network of `len` bits that an address is in.
+/// Network of `len` bits of an address.
 pub(super) fn error_source(realm: u8, a: Ipv6Addr, len: u32) -> ErrorSource {
     let host_bits = 128 - len;
     (realm, u128::from(a).checked_shr(host_bits).unwrap_or(0).checked_shl(host_bits).unwrap_or(0))
 }
 
 impl Model {
-    /// The error that answers a packet dropped for `reason`, where one does and may be sent.
+    /// The error that answers a packet dropped for `reason`; `None` if no error answers it or none may be
+    /// sent.
     pub(super) fn answer(
         &mut self,
         way: Way,
@@ -50,7 +53,8 @@ impl Model {
             let policy = &self.plan.icmp;
             code = if way == Way::SixToFour { policy.quota_code6 } else { policy.quota_code4 };
         }
-        // RFC 4443 2.2 a: about a packet to one of the translator's addresses, from that address.
+        // RFC 4443 2.2 a: an error about a packet to one of the translator's addresses comes from that
+        // address.
         let about_own = matches!(reason, DropReason::OwnUdp | DropReason::OwnProtocol);
         let (own6, own4) = match about_own {
             false => (self.plan.own6, self.plan.own4),
@@ -66,7 +70,7 @@ impl Model {
         })
     }
 
-    /// The MTU of the NAT44 instance that a packet is from or to.
+    /// MTU of the NAT44 instance that a packet comes from or goes to.
     fn mtu44(&self, parcel: &Parcel) -> u32 {
         let ends = parse::parse4(&parcel.bytes, false).map(|h| (v4(h.src), v4(h.dst))).ok();
         let inside = ends.and_then(|(src, _)| self.inside44(parcel.realm, src)).map(|i| self.nat44(i).mtu);
@@ -75,7 +79,7 @@ impl Model {
         inside.or_else(of_pool).or(self.plan.nat44.first().map(|n| n.mtu)).unwrap_or(0)
     }
 
-    /// Whose rate of errors a packet counts for: its subscriber's, else that of its /64 or its IPv4 address.
+    /// Source for whose error rate a packet counts: its subscriber, otherwise its /64 or its IPv4 address.
     fn error_source(&self, way: Way, parcel: &Parcel) -> ErrorSource {
         let Parcel { realm, bytes: packet } = parcel;
         let len_of = |instance: usize| self.rules[instance].subscriber_len;
@@ -91,12 +95,12 @@ impl Model {
         error_source(*realm, src.to_ipv6_mapped(), len)
     }
 
-    /// RFC 4443 2.4 f, RFC 1812 4.3.2.8: a token bucket of each source, and one of all. The last quarter of each is
-    /// for messages about sizes.
+    /// RFC 4443 2.4 f, RFC 1812 4.3.2.8: a token bucket for each source, and a global one. The last quarter
+    /// of each is reserved for errors about sizes.
     pub(super) fn take_error_token(&mut self, source: ErrorSource, too_big: bool) -> bool {
         let policy = self.plan.icmp.clone();
         let reserved = |burst: u32| if too_big { 0 } else { u64::from(burst / 4) };
-        // What a source may have is kept as the time it takes to earn it.
+        // The use of a source's rate is kept as the time that it takes to earn it.
         let now = self.now * 1_000_000;
         let used_until = 1_000_000_000u64.checked_div(policy.rate_per_source.into()).map(|each| {
             let used_until = self.error_sources.get(&source).copied().unwrap_or(0).max(now) + each;
@@ -104,7 +108,7 @@ impl Model {
         });
         if used_until.is_some_and(|(used_until, most)| used_until - now > most) {
             self.counters.icmp_errors_limited_per_source += 1;
-            self.coverage.mark("a source has had its ICMP errors");
+            self.coverage.mark("a source exceeds its rate of ICMP errors");
             return false;
         }
         let gained = (self.now - self.error_tokens_at).saturating_mul(policy.rate.into());
@@ -121,7 +125,7 @@ impl Model {
         true
     }
 
-    /// The settings of the NAT64 instance that a packet is for; those of the first one where it is for none.
+    /// Settings of the NAT64 instance that a packet is for, or of the first one.
     fn settings_for(&self, way: Way, parcel: &Parcel) -> Settings {
         let Parcel { realm, bytes: packet } = parcel;
         let instance = match way {
@@ -137,8 +141,9 @@ impl Model {
         self.plan.nat64.get(instance.unwrap_or(0)).map(|n| n.settings).unwrap_or_default()
     }
 
-    /// A packet to an own address, or to what stands for it: `address` in IPv4. They are a host's (RFC 1122 3.2.1.3).
-    /// `None` where it is for a pool that the address lies in.
+    /// Handles a packet to an own address, or to its embedded form; `address` is its IPv4 form. Own
+    /// addresses act as a host (RFC 1122 3.2.1.3). `None` if the packet is for a pool that contains the
+    /// address.
     pub(super) fn for_itself(
         &self,
         packet: &[u8],
@@ -163,12 +168,12 @@ impl Model {
         })
     }
 
-    /// Choice: an own address may be a pool's too. What is bound there goes to whom it is bound to, a ping only where
-    /// the configuration has bound it; ports that nobody has are the pool's from outside, and for TCP, where a SYN
-    /// may have to wait (RFC 5382 REQ-4).
+    /// Choice: an own address may also be a pool's. Packets to a bound port go to its binding, pings only if
+    /// the configuration has bound their identifier. Unbound ports belong to the pool from outside, and for
+    /// TCP, where a SYN may have to be held (RFC 5382 REQ-4).
     fn is_the_pools(&self, h: &Header<'_>, l4: L4, a: Ipv4Addr, from_inside: bool) -> bool {
         let Some(pool) = self.pool_of(a) else {
-            // Another worker's address is its business: it gets what is sent there as from outside.
+            // Another worker handles its own address: packets to it arrive there as from outside.
             let is_others = self.plan.pooled.iter().any(|(first, last)| (*first..=*last).contains(&a));
             return is_others && !(from_inside && matches!(l4, L4::Echo { request: true, .. }));
         };
@@ -188,7 +193,7 @@ impl Model {
         }
     }
 
-    /// RFC 1122 3.2.2.6, RFC 4443 4.2: the sender has to be one host.
+    /// RFC 1122 3.2.2.6, RFC 4443 4.2: the sender must be a single host.
     pub(super) fn answer_ping(&self, h: &Header<'_>, may: bool, seen: &Seen) -> Result<Fate> {
         if !may {
             return Err(DropReason::SourceMartian);
@@ -202,7 +207,7 @@ impl Model {
         Ok(Fate::Echo(self.echo_reply(h, seen)))
     }
 
-    /// The reply to an echo request to an own address: addresses exchanged, type changed, a fresh TTL.
+    /// Reply to an echo request to an own address: addresses swapped, type changed, a fresh TTL.
     fn echo_reply(&self, h: &Header<'_>, seen: &Seen) -> Vec<u8> {
         let mut p = h.payload.to_vec();
         let old = p[..2].to_vec();
@@ -212,18 +217,13 @@ impl Model {
         match h.src {
             IpAddr::V4(src) => {
                 let ident = if seen.bytes.len() >= 6 { get16(&seen.bytes, 4) } else { 0 };
-                crate::wire::to4::build(
-                    h.tos,
-                    p.len(),
-                    ident,
-                    if h.df { 0x4000 } else { 0 },
-                    64,
-                    1,
-                    (v4(h.dst), src),
-                    &p,
-                )
+                let (flags, ends) = (if h.df { 0x4000 } else { 0 }, (v4(h.dst), src));
+                Header4 { tos: h.tos, ident, flags, ttl: 64, proto: proto::ICMP, ends }.packet(&p)
             }
-            IpAddr::V6(src) => crate::wire::to6::build(h.tos, 64, 58, (v6(h.dst), src), None, p.len(), &p),
+            IpAddr::V6(src) => {
+                let (proto, ends) = (proto::ICMPV6, (v6(h.dst), src));
+                Header6 { tos: h.tos, hops: 64, proto, ends, piece: None }.packet(&p)
+            }
         }
     }
 }

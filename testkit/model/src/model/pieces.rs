@@ -1,11 +1,12 @@
-//! Datagrams in pieces (RFC 6146 3.4, RFC 4787 REQ-14): the first piece decides as a whole packet would, the
-//! others follow it, and those that come before it wait.
+//! Fragments (RFC 6146 3.4, RFC 4787 REQ-14): the first fragment is handled like a whole packet, the others
+//! follow it, and earlier ones are held.
 
 use super::addresses::{extract, v4, v6};
-use super::bib::End4;
 use super::datagrams::{Key, Memo, Piece, State, Table};
+use super::ends::End4;
 use super::from_inside::{Sent, ident_of};
-use super::from_outside::{Arrival, Passage, query_back};
+use super::from_outside::{Arrival, Passage};
+use super::query::query_back;
 use super::rules::Kind;
 use super::{Fate, Model, Parcel, Result, Seen, Way};
 use crate::wire::sum::{pseudo, sum, sum_from};
@@ -30,7 +31,7 @@ fn key(h: &Header<'_>, table: Table, way: Way) -> Key {
 }
 
 impl Model {
-    /// From inside.
+    /// Handles a fragment from inside.
     pub(super) fn piece_out(&mut self, s: &Sent<'_>, seen: &Seen) -> Result<Fate> {
         let six = self.kind(s.instance) == Kind::Six;
         self.check_source(s)?;
@@ -74,7 +75,7 @@ impl Model {
         self.first(p, Ok(memo), seen)
     }
 
-    /// To a pool.
+    /// Handles a fragment to a pool.
     pub(super) fn piece_in(
         &mut self,
         packet: &[u8],
@@ -84,7 +85,8 @@ impl Model {
         seen: &Seen,
     ) -> Result<Fate> {
         check_protocol(h)?;
-        // Whose it is shows only the first piece. Choice: until then, the first user's.
+        // Only the first fragment shows the instance. Choice: until then, the datagram counts for the pool's
+        // first user.
         let user = self.users_of(pool).next().ok_or(DropReason::NoBib)?;
         let way = if self.kind(user) == Kind::Six { Way::FourToSix } else { Way::FourToFour };
         let p = &Piece {
@@ -102,7 +104,7 @@ impl Model {
         }
         let arrival = match self.decide_in(h, l4, pool, seen) {
             Ok((Passage::Pass(arrival), _)) => arrival,
-            // Choice: of a SYN in pieces the first one is held.
+            // Choice: of a fragmented SYN, the first fragment is held.
             Ok((Passage::Hold, outside)) => {
                 let remote = query_back(h, l4)?.2;
                 self.refuse(p);
@@ -116,7 +118,7 @@ impl Model {
                     let settings = &self.plan.nat64[arrival.instance].settings;
                     no_checksum && settings.udp_zero_checksum == ZeroChecksum::Compute
                 }
-                // The length of the whole message is part of ICMPv6's checksum.
+                // ICMPv6's checksum covers the length of the whole message.
                 L4::Echo { .. } => true,
                 _ => false,
             };
@@ -126,7 +128,7 @@ impl Model {
         }
     }
 
-    /// The first piece of a datagram of which all is needed.
+    /// Handles the first fragment of a datagram that must be complete.
     fn collect(&mut self, p: &Piece<'_>, memo: Memo, seen: &Seen) -> Result<Fate> {
         let at = self.note(p, State::Collecting(memo))?;
         self.hold(at, p)?;
@@ -136,7 +138,7 @@ impl Model {
         Ok(Fate::Held)
     }
 
-    /// The first piece, and what was decided on it.
+    /// Handles a first fragment after the decision on it.
     fn first(&mut self, p: &Piece<'_>, decided: Result<Memo>, seen: &Seen) -> Result<Fate> {
         let memo = match decided {
             Ok(memo) => memo,
@@ -155,7 +157,7 @@ impl Model {
         fate
     }
 
-    /// A piece without transport header.
+    /// Handles a fragment without transport header.
     fn later(&mut self, p: &Piece<'_>, seen: &Seen) -> Result<Fate> {
         let at = self.note(p, State::Waiting)?;
         if let State::Known(_) = self.datagram(at).state {
@@ -172,7 +174,8 @@ impl Model {
         Ok(Fate::Held)
     }
 
-    /// A piece, as its datagram's first one was translated; `done` is whether what it carries has been already.
+    /// Translates a fragment like its datagram's first one. `done` is true if its payload is translated
+    /// already.
     fn follow(&mut self, at: usize, packet: &[u8], done: bool, seen: &Seen) -> Result<Fate> {
         self.learn(at, seen);
         let (State::Known(memo) | State::Collecting(memo)) = self.datagram(at).state else {
@@ -190,7 +193,7 @@ impl Model {
         }
     }
 
-    /// What the engine chose for a datagram, and the first packet that leaves shows.
+    /// Learns the engine's choices for a datagram from the first packet that leaves.
     fn learn(&mut self, at: usize, seen: &Seen) {
         let at_hand = Some(&seen.bytes).filter(|_| seen.verdict == Verdict::Forward);
         let left: Vec<&Vec<u8>> =
@@ -229,7 +232,7 @@ impl Model {
         self.send_out(s, outside, turned, ident)
     }
 
-    /// The sender as it stands in bindings, the prefix that it wrote to, and whom it meant.
+    /// Sender as in bindings, prefix and IPv4 address of the destination.
     fn sent_to(&self, instance: usize, h: &Header<'_>) -> Result<(Ipv6Addr, usize, Ipv4Addr)> {
         let (IpAddr::V6(src), IpAddr::V6(dst)) = (h.src, h.dst) else {
             return Ok((v4(h.src).to_ipv6_mapped(), 0, v4(h.dst)));
@@ -239,7 +242,7 @@ impl Model {
         Ok((src, prefix, remote.ok_or(DropReason::DestinationNotPool6)?))
     }
 
-    /// Translates an echo message that has been collected: all of it at once, in its pieces' places.
+    /// Translates a collected echo message as a whole, and puts the result into its fragments.
     fn translate_message(&self, held: &mut [(usize, Vec<u8>)], memo: Memo) -> Result<()> {
         let mut data = Vec::new();
         for (_, packet) in held.iter() {
@@ -283,7 +286,7 @@ impl Model {
         to6::transport(h, l4, &to6::Out6 { src, dst: to.inside.0, ports, settings })
     }
 
-    /// Sends what was held, in order of offsets, behind the packet at hand.
+    /// Sends held fragments in order of offsets, after the current packet.
     fn release(&mut self, at: usize, seen: &Seen) -> Result<()> {
         self.learn(at, seen);
         let (collected, memo) = match self.datagram(at).state {
@@ -293,14 +296,14 @@ impl Model {
         };
         let way = self.way_of(memo);
         let mut held = std::mem::take(&mut self.datagram_mut(at).held);
-        self.coverage.mark("a piece that was held follows its first one");
+        self.coverage.mark("a held fragment follows the first one");
         if collected {
             self.coverage.mark("a datagram is collected for its checksum");
         }
         let protocol = held.first().map_or(0, |(_, packet)| if packet[0] >> 4 == 4 { packet[9] } else { 0 });
         let is_message = collected && protocol != proto::UDP;
         if is_message {
-            self.coverage.mark("a ping in pieces is carried between the families");
+            self.coverage.mark("a fragmented ping is translated between the families");
             self.translate_message(&mut held, memo)?;
         } else if collected {
             fill_checksum(&mut held)?;
@@ -341,7 +344,7 @@ fn parse_any(packet: &[u8]) -> Result<Header<'_>> {
     if packet[0] >> 4 == 6 { parse::parse6(packet, false) } else { parse::parse4(packet, false) }
 }
 
-/// RFC 7915 4.5: the UDP checksum that the sender left out, now that all is there.
+/// RFC 7915 4.5: computes the missing UDP checksum of a complete datagram.
 fn fill_checksum(held: &mut [(usize, Vec<u8>)]) -> Result<()> {
     let mut data = Vec::new();
     for (_, packet) in held.iter() {

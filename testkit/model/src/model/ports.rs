@@ -1,8 +1,9 @@
-//! Which outside address and port a new binding may get: the engine chooses, this says whether it may. Here
-//! are pools that give ports one by one; [`super::blocks`] is for the others.
+//! Rules for the outside address and port of a new binding: the engine chooses, and the model checks the
+//! choice. This module has pools that assign single ports; [`super::blocks`] has the others.
 
-use super::bib::{Binding, End4, End6, ICMP, TCP};
-use super::blocks::Block;
+use super::bib::Binding;
+use super::blocks::PoolBlocks;
+use super::ends::{End4, End6, ICMP, TCP};
 use super::rules::Rules;
 use super::subscribers::Owner;
 use super::time::session_end;
@@ -13,30 +14,26 @@ use gatun_wire::DropReason;
 use std::collections::VecDeque;
 use std::net::Ipv4Addr;
 
-/// Choice: terms by which ports are held at a time, the last among them.
+/// Choice: maximum number of hold-down settings in use at a time, the current one included.
 const TERMS_MAX: usize = 4;
 
-/// What a pool has beside what the plan says and bindings tell.
+/// State of a pool beyond the plan and the bindings.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Pool {
-    pub(super) blocks: Vec<Block>,
-    /// Blocks without a port in use, by number, and when they go back: in that order.
-    pub(super) lingering: VecDeque<(usize, u64)>,
-    /// Blocks that nobody gets before a time (RFC 6888 REQ-8).
-    pub(super) held_blocks: VecDeque<(usize, u64)>,
-    /// Ports, likewise: transport, and the end of the wait. Those that were held by other terms come first.
+    pub(super) blocks: PoolBlocks,
+    /// Held-down ports with transport and end (RFC 6888 REQ-8). Those of earlier settings come first.
     waits: Vec<VecDeque<(usize, End4, u64)>>,
-    /// The ports themselves. Choice: one that a static binding has taken out of its wait, and that waits again, is
-    /// free when the first of its waits is over.
+    /// Held ports. Choice: a port that a static binding took out of hold-down, and that is held down again,
+    /// is free at the end of the first wait.
     held_ports: Vec<(usize, End4)>,
-    /// Whether what is given back is held down at all (RFC 6888 REQ-8 C).
+    /// True if ports and blocks are held down at all (RFC 6888 REQ-8 C).
     pub(super) holds: bool,
 }
 
 pub(super) fn pools(plan: &Plan) -> Vec<Pool> {
     let rules = super::rules::all(plan);
     let pool = |n: usize| Pool {
-        blocks: super::blocks::all(&plan.pools[n]),
+        blocks: PoolBlocks::new(&plan.pools[n]),
         holds: holds(&rules, n),
         waits: vec![VecDeque::new()],
         ..Pool::default()
@@ -49,7 +46,7 @@ fn holds(rules: &[Rules], pool: usize) -> bool {
     rules.iter().any(|r| r.pool == pool && r.filtering == Filtering::EndpointIndependent)
 }
 
-/// How the single ports of a pool are held down.
+/// Hold-down of the single ports of a pool.
 fn hold_down(pool: &Pool4, holds: bool) -> HoldDown {
     match &pool.allocation {
         Allocation::Random(terms) if holds => *terms,
@@ -66,13 +63,15 @@ impl Pool {
         self.held_ports.retain(|h| *h != (transport, outside));
     }
 
-    /// Addresses have left. Choice: what was held of them is free, as their blocks are.
+    /// Frees held ports of removed addresses. Choice: such ports are free immediately, like the blocks
+    /// there.
     pub(super) fn forget_left(&mut self, has: impl Fn(Ipv4Addr) -> bool) {
         self.waits.iter_mut().for_each(|queue| queue.retain(|wait| has(wait.1.0)));
         self.held_ports.retain(|held| has(held.1.0));
     }
 
-    /// Other terms, for what is given back from now on. Choice: what was held by terms of long ago is free.
+    /// Changes the settings for ports released from now on. Choice: ports held by much older settings are
+    /// free.
     pub(super) fn change_terms(&mut self, old: &Pool4, new: &Pool4, rules: &[Rules], number: usize) {
         let before = hold_down(old, self.holds);
         self.holds = holds(rules, number);
@@ -85,7 +84,7 @@ impl Pool {
     }
 }
 
-/// How well a port suits: its class kept (RFC 4787 REQ-3), its parity kept (REQ-4), or just a port.
+/// Fit of a port: class kept (RFC 4787 REQ-3), class and parity kept (REQ-4), or any port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Fit {
     Any,
@@ -104,7 +103,7 @@ impl Model {
         !matches!(self.plan.pools[pool].allocation, Allocation::Random(_))
     }
 
-    /// Ports that a pool may give out.
+    /// Number of ports that a pool may assign.
     pub(super) fn ports_total(&self, pool: usize, transport: usize) -> u64 {
         if self.gives_blocks(pool) {
             return self.block_ports_total(pool, transport);
@@ -117,12 +116,12 @@ impl Model {
         ranges.map(each).sum()
     }
 
-    /// Ports of a pool that are used, and all that it has.
+    /// Numbers of used ports and of all ports of a pool.
     pub fn pool_usage(&self, pool: usize, transport: usize) -> (u64, u64) {
         (self.ports_used(pool, transport), self.ports_total(pool, transport))
     }
 
-    /// Those of them that somebody has, or that are held down one by one.
+    /// Number of ports that are bound, or held down singly.
     pub(super) fn ports_used(&self, pool: usize, transport: usize) -> u64 {
         let bound = self.bindings.iter().filter(|b| b.transport == transport).map(|b| b.outside);
         let mut used: Vec<End4> = bound.chain(self.pools[pool].held_ports(transport)).collect();
@@ -135,7 +134,7 @@ impl Model {
         used.len() as u64
     }
 
-    /// The ports of an address that nobody has and that are not held down.
+    /// Ports of an address that are neither bound nor held down.
     fn free_ports(&self, pool: usize, transport: usize, a: Ipv4Addr) -> Vec<u16> {
         let bound = self.bindings.iter().filter(|b| b.transport == transport).map(|b| b.outside);
         let held = self.pools[pool].held_ports(transport);
@@ -145,7 +144,7 @@ impl Model {
         here.flat_map(|r| r.ports.0..=r.ports.1).filter(|p| !taken.contains(p)).collect()
     }
 
-    /// The pool's addresses that have a free port.
+    /// Addresses of the pool with a free port.
     fn open_addresses(&self, pool: usize, transport: usize) -> Vec<Ipv4Addr> {
         let mut all: Vec<Ipv4Addr> = Vec::new();
         for r in self.plan.pools[pool].ranges.iter().filter(|r| r.transports[transport]) {
@@ -158,7 +157,7 @@ impl Model {
     }
 
     fn fit(&self, pool: usize, transport: usize, inside: u16, port: u16) -> Fit {
-        // Identifiers have no classes.
+        // ICMP identifiers have no classes.
         if transport == ICMP {
             return Fit::ClassAndParity;
         }
@@ -171,8 +170,8 @@ impl Model {
         }
     }
 
-    /// The outside address and port of a new binding: what a held SYN knocked at, if that may be (A61-40), else
-    /// what the engine chose, if it may choose that.
+    /// Outside address and port of a new binding: the port that a held SYN was sent to, if allowed (A61-40),
+    /// otherwise the engine's choice, which is checked.
     pub(super) fn choose(
         &mut self,
         owner: Owner,
@@ -184,7 +183,7 @@ impl Model {
         if self.gives_blocks(pool) {
             return self.choose_in_block(owner, transport, inside.1, wanted);
         }
-        // A change may have taken the port out of the pool since the SYN was held.
+        // A change may have removed the port from the pool since the SYN was held.
         if let Some(wanted) = wanted.filter(|w| self.pool_has(pool, transport, w.0, w.1)) {
             return Ok(wanted);
         }
@@ -193,7 +192,7 @@ impl Model {
         }
         let open = self.open_addresses(pool, transport);
         let paired = self.subscribers.iter().find(|s| s.owner == owner).and_then(|s| s.paired);
-        // RFC 6146 3.5.1.1, RFC 4787 REQ-2: the address it has already, as long as that has ports.
+        // RFC 6146 3.5.1.1, RFC 4787 REQ-2: the subscriber's address, as long as it has free ports.
         let allowed = match paired {
             Some(a) if open.contains(&a) => vec![a],
             Some(_) if self.plan.pools[pool].pairing == Pairing::Hard => vec![],
@@ -204,7 +203,7 @@ impl Model {
             return Err(if held { DropReason::HoldDownAll } else { DropReason::PortsExhausted });
         }
         let Some(chosen) = self.chosen() else {
-            self.object(format!("no port was given, though {allowed:?} have some"));
+            self.object(format!("the engine assigned no port, but {allowed:?} have free ones"));
             return Err(DropReason::PortsExhausted);
         };
         let free = self.free_ports(pool, transport, chosen.0);
@@ -212,20 +211,20 @@ impl Model {
         let best = free.iter().map(|&p| fit(p)).max();
         if !allowed.contains(&chosen.0) || !free.contains(&chosen.1) || Some(fit(chosen.1)) != best {
             self.object(format!(
-                "{chosen:?} was given for inside port {}; of {allowed:?}, fit {best:?}, free there {free:?}",
+                "{chosen:?} was assigned to inside port {}; allowed {allowed:?}, best fit {best:?}, free {free:?}",
                 inside.1
             ));
         }
         Ok(chosen)
     }
 
-    /// A port has come back: to its pool, its block, or to wait (RFC 6888 REQ-8).
+    /// Returns a port to its pool or block, or holds it down (RFC 6888 REQ-8).
     pub(super) fn port_is_back(&mut self, owner: Owner, b: &Binding) {
         let pool = self.rules[b.instance].pool;
         let Allocation::Random(HoldDown { ms, ports_max }) = self.plan.pools[pool].allocation else {
             return self.port_of_block_is_back(owner, b);
         };
-        // RFC 6888 REQ-8 A: TCP connections are followed to their end.
+        // RFC 6888 REQ-8 A: the engine follows TCP connections to their end, so they need no hold-down.
         let now = self.now;
         let p = &mut self.pools[pool];
         if b.transport == TCP || !p.holds || ms == 0 || ports_max == 0 {
@@ -240,7 +239,7 @@ impl Model {
         p.held_ports.push((b.transport, b.outside));
     }
 
-    /// Ends waits that are over, at most `budget` of each kind and pool.
+    /// Ends hold-downs that are over, at most `budget` of each kind and pool.
     pub(super) fn expire_ports(&mut self, budget: usize) {
         let now = self.now;
         for pool in 0..self.pools.len() {
@@ -253,12 +252,7 @@ impl Model {
                     None => break,
                 }
             }
-            for _ in 0..budget {
-                if p.held_blocks.front().is_none_or(|h| h.1 > now) {
-                    break;
-                }
-                p.free_oldest_held();
-            }
+            p.blocks.end_hold_downs(now, budget);
         }
     }
 }

@@ -1,5 +1,5 @@
-//! Whose a packet is, by where it comes from (RFC 2663 2.1, decision 0051): hosts of two realms may have the same
-//! addresses, and are two hosts all the same.
+//! Realms (RFC 2663 2.1, decision 0051): the origin of a packet decides whose it is. Hosts of two realms may
+//! have equal addresses, and still are two hosts.
 
 use super::addresses::{lies_in, v6};
 use super::rules::Kind;
@@ -8,36 +8,36 @@ use crate::wire::{Header, L4};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 impl Model {
-    /// Where the hosts of an instance are.
+    /// Realm of an instance's hosts.
     pub(super) fn realm_of(&self, instance: usize) -> u8 {
         self.rules[instance].realm
     }
 
-    /// The NAT44 instance whose host sends from this address, coming from this realm.
+    /// The NAT44 instance that serves this address in this realm.
     pub(super) fn inside44(&self, realm: u8, a: Ipv4Addr) -> Option<usize> {
         let mut all = (0..self.rules.len()).filter(|&n| self.kind(n) == Kind::Four);
         all.find(|&n| self.realm_of(n) == realm && self.serves44(n, a))
     }
 
-    /// A NAT44 instance that has a host with this address, in whatever realm.
+    /// A NAT44 instance that serves this address in any realm.
     pub(super) fn host44(&self, a: Ipv4Addr) -> Option<usize> {
         (0..self.rules.len()).find(|&n| self.kind(n) == Kind::Four && self.serves44(n, a))
     }
 
-    /// Whether an address is inside of a NAT44 instance.
+    /// Returns true if an address is inside a NAT44 instance.
     pub(super) fn serves44(&self, instance: usize, a: Ipv4Addr) -> bool {
         self.nat44(instance).inside.iter().any(|net| net.contains(a))
     }
 
-    /// The instance that an IPv6 packet from a realm belongs to, and the number of its prefix: of those there, that of
-    /// the longest prefix (A52-8); of several with one prefix, the one that serves `host`. Where none does, the first
-    /// one says so.
+    /// Instance and number of the prefix for an IPv6 packet from a realm. The longest prefix wins (A52-8);
+    /// of several instances with one prefix, the one that serves `host`, otherwise the first, which then
+    /// refuses the packet.
     pub(super) fn owner6(&self, realm: u8, host: Ipv6Addr, dst: Ipv6Addr) -> Option<(usize, usize)> {
         let meant = self.meant6(realm, dst);
         meant.iter().find(|&&(n, _)| self.lists(n, host)).or(meant.first()).copied()
     }
 
-    /// The instances of a realm with the longest prefix that a destination lies in.
+    /// Instances of a realm with the longest prefix of a destination.
     fn meant6(&self, realm: u8, dst: Ipv6Addr) -> Vec<(usize, usize)> {
         let there = (0..self.plan.nat64.len()).filter(|&n| self.realm_of(n) == realm);
         let mut meant: Vec<(usize, usize)> =
@@ -48,8 +48,8 @@ impl Model {
         meant
     }
 
-    /// The host that tells whose an IPv6 packet is: its sender, or, of an error, which may be a router's, the host that
-    /// it is about.
+    /// The host that decides whose an IPv6 packet is: its sender, or for an error, which a router may have
+    /// sent, the inner packet's host.
     pub(super) fn host_of(&self, h: &Header<'_>, l4: L4) -> Ipv6Addr {
         let about = match l4 {
             L4::Error { .. } => icmp::inner_of(h).ok().map(|(inner, _)| v6(inner.dst)),
@@ -58,37 +58,37 @@ impl Model {
         about.unwrap_or(v6(h.src))
     }
 
-    /// The number of the instance's prefix that an address lies in.
+    /// Number of the instance's prefix that contains an address.
     pub(super) fn prefix_with(&self, instance: usize, a: Ipv6Addr) -> Option<usize> {
         let all = self.plan.nat64[instance].pool6.iter().enumerate();
         all.filter(|(_, prefix)| lies_in(prefix, a)).max_by_key(|(_, prefix)| prefix.len()).map(|(p, _)| p)
     }
 
-    /// Whether an address lies in any instance's prefix.
+    /// Returns true if any instance's prefix contains an address.
     pub(super) fn is_translated(&self, a: Ipv6Addr) -> bool {
         (0..self.plan.nat64.len()).any(|n| self.prefix_with(n, a).is_some())
     }
 
-    /// Whether the sources of a NAT64 instance have a host.
+    /// Returns true if the sources of a NAT64 instance contain a host.
     pub(super) fn lists(&self, instance: usize, host: Ipv6Addr) -> bool {
         let sources = &self.plan.nat64[instance].sources;
         sources.is_empty() || sources.iter().any(|net| net.contains(host))
     }
 
-    /// A packet from inside was looked at.
+    /// Marks coverage of a packet from inside.
     pub(super) fn mark_choice(&mut self, realm: u8, ends: (IpAddr, IpAddr)) {
         match ends {
             (IpAddr::V6(_), IpAddr::V6(dst)) if self.meant6(realm, dst).len() > 1 => {
                 self.coverage.mark("a host chooses among instances of one prefix");
             }
             (IpAddr::V4(src), _) if self.inside44(realm, src).is_none() && self.host44(src).is_some() => {
-                self.coverage.mark("an inside address by another port is nobody's");
+                self.coverage.mark("an inside address in another realm belongs to no instance");
             }
             _ => {}
         }
     }
 
-    /// A new binding: perhaps another host has the same inside end.
+    /// Marks a new binding whose inside end another realm's host has too.
     pub(super) fn mark_twins(&mut self, instance: usize, transport: usize, inside: (Ipv6Addr, u16)) {
         let is_twin = |n: usize| n != instance && self.realm_of(n) != self.realm_of(instance);
         let mut all = self.bindings.iter();
@@ -97,10 +97,10 @@ impl Model {
         }
     }
 
-    /// A packet was forwarded.
+    /// Marks coverage of a forwarded packet.
     pub(super) fn mark_crossing(&mut self, from: u8, to: u8, hairpinned: bool) {
         match (from, to) {
-            _ if hairpinned && from != to => self.coverage.mark("a packet is turned round to another realm"),
+            _ if hairpinned && from != to => self.coverage.mark("a packet is hairpinned to another realm"),
             (0, 1..) => self.coverage.mark("a packet from outside goes to a realm"),
             (1.., 0) => self.coverage.mark("a packet from a realm leaves"),
             _ => {}

@@ -1,27 +1,28 @@
-//! Another plan for a translator that runs (decision 0060, docs/how-to/reload.md): from now on the new rules hold; what
-//! may not stay ends, in an order that the engine chooses and tells; nothing else ends.
+//! Change of the plan of a running translator (decision 0060, docs/how-to/reload.md). The new rules hold at
+//! once. State that they do not allow ends, in an order that the engine chooses and reports; nothing else
+//! ends.
 
 use super::Model;
-use super::bib::{Binding, End4, End6};
-use super::blocks;
+use super::bib::Binding;
+use super::ends::{End4, End6};
 use super::heard::High;
 use super::rules::{self, Kind, Rules};
 use gatun_nat::plan::StaticBinding;
 use gatun_nat::{EventKind, Plan};
 use std::rc::Rc;
 
-/// A static binding and its instance.
+/// A static binding with its instance.
 type Fixed = (usize, StaticBinding);
 
-/// What a change has left to do.
+/// Remaining work of a change.
 #[derive(Clone, Debug)]
 pub(super) struct Settling {
-    /// Static bindings that end, in the order in which they do, and those that begin when all else is done.
+    /// Static bindings that end, in their order; `new` ones begin when all else is done.
     gone: Vec<Fixed>,
     new: Vec<Fixed>,
-    /// Whether some hosts are served no longer, or some remote ends are exempt now.
+    /// True if the change removes hosts, or exempts further destinations.
     judges: bool,
-    /// What has ended: sessions, and blocks taken from their owners.
+    /// Numbers of ended sessions, and of blocks taken from their owners.
     ended: (u64, u64),
 }
 
@@ -44,18 +45,18 @@ fn is(b: &Binding, (instance, fixed): &Fixed) -> bool {
 }
 
 impl Model {
-    /// The engine has been given another plan. Tables, instances and their prefixes are as before.
+    /// Applies another plan, as the engine has. Tables, instances and their prefixes stay.
     pub fn reload(&mut self, new: &Plan) {
         let (old, before) = (self.plan.clone(), fixed_of(&self.rules));
         self.plan = Rc::new(new.clone());
         self.rules = Rc::new(rules::all(new));
         let after = fixed_of(&self.rules);
         self.error_tokens = self.error_tokens.min(u64::from(new.icmp.burst) * 1000);
-        // Choice: thresholds are told of anew.
+        // Choice: thresholds are reported anew.
         self.high = High::none(new.pools.len());
         for pool in 0..new.pools.len() {
             self.pools[pool].change_terms(&old.pools[pool], &new.pools[pool], &self.rules, pool);
-            self.pools[pool].change_blocks(blocks::all(&new.pools[pool]));
+            self.pools[pool].blocks.change(&new.pools[pool]);
         }
         for at in 0..self.subscribers.len() {
             let (owner, paired) = (self.subscribers[at].owner, self.subscribers[at].paired);
@@ -73,7 +74,7 @@ impl Model {
         self.settle_change();
     }
 
-    /// Follows what the engine tells of what ends by a change, as far as it has come.
+    /// Follows the engine's events of state that ends by the change, as far as they are known.
     pub(super) fn settle_change(&mut self) {
         if self.settling.is_none() {
             return;
@@ -100,7 +101,7 @@ impl Model {
         }
     }
 
-    /// Ends a static binding, its sessions first; `false` where some are left.
+    /// Ends a static binding, after its sessions; returns false if sessions are left.
     fn end_static_binding(&mut self, gone: &Fixed) -> bool {
         let Some(b) = self.bindings.iter().position(|b| is(b, gone)) else { return true };
         while !self.bindings[b].sessions.is_empty() {
@@ -113,7 +114,7 @@ impl Model {
         true
     }
 
-    /// The session that the engine says it has ended next.
+    /// The session that the engine reports as ended next.
     fn told_end(&self) -> Option<(usize, usize)> {
         let (transport, outside, remote) = self.next_ended()?;
         let b = self.binding_outside(transport, outside)?;
@@ -129,7 +130,7 @@ impl Model {
         self.close(b, s);
     }
 
-    /// The block that the engine says it has taken away next, of which nothing is used.
+    /// The unused block that the engine reports as taken away next.
     fn told_eviction(&self) -> Option<(usize, usize)> {
         let told = self.heard.front().filter(|e| e.kind == EventKind::BlockReleased)?;
         let transport = told.transports.iter().position(|&on| on).unwrap_or(0);
@@ -145,7 +146,7 @@ impl Model {
         self.take_block_away(pool, n);
     }
 
-    /// Whether its owner may not have a block any more: it is none, or a static binding gets it.
+    /// Returns true if the owner must lose a block: it no longer exists, or a static binding gets it.
     fn block_has_to_go(&self, pool: usize, n: usize) -> bool {
         let new = self.settling.iter().flat_map(|s| &s.new);
         let mut new = new.filter(|(instance, _)| self.rules[*instance].pool == pool);
@@ -153,13 +154,14 @@ impl Model {
             || new.any(|(_, b)| self.block_at(pool, b.transport as usize, b.outside) == Some(n))
     }
 
-    /// Whether a session may not go on by the new rules.
+    /// Returns true if the new rules do not allow a session.
     fn has_to_go(&self, b: usize, s: usize) -> bool {
         let Some(settling) = &self.settling else { return false };
         let (binding, session) = (&self.bindings[b], &self.bindings[b].sessions[s]);
         let pool = self.rules[binding.instance].pool;
         let judged = settling.judges && {
-            // All of a binding, so that none is opened through it again; of a shared port, the flow.
+            // All sessions of a binding end, so that none is opened through it again; of a shared port, only
+            // the flow.
             let inside = if binding.shared.is_some() { session.inside } else { binding.inside };
             !self.is_served(binding.instance, inside) || self.is_exempt_now(binding, session.remote)
         };
@@ -201,7 +203,7 @@ impl Model {
         }
     }
 
-    /// What should have ended by the last change and has not.
+    /// State that should have ended by the last change and has not.
     fn is_left_over(&self) -> Option<String> {
         for (b, binding) in self.bindings.iter().enumerate() {
             if let Some(s) = (0..binding.sessions.len()).find(|&s| self.has_to_go(b, s)) {
@@ -217,11 +219,11 @@ impl Model {
         None
     }
 
-    /// Static bindings begin, and what was left of the old rules goes.
+    /// Adds new static bindings, and removes what was left of the old rules.
     fn finish_change(&mut self) {
         let Some(settling) = self.settling.take() else { return };
         for pool in 0..self.pools.len() {
-            self.pools[pool].forget_leaving();
+            self.pools[pool].blocks.forget_leaving();
             let ranges = &self.plan.pools[pool].ranges;
             self.pools[pool].forget_left(|a| ranges.iter().any(|r| r.first <= a && a <= r.last));
         }
@@ -232,15 +234,15 @@ impl Model {
         self.settled = settling.ended;
     }
 
-    /// What the last change has ended: sessions and blocks.
+    /// Numbers of sessions and blocks that the last change has ended.
     ///
     /// # Errors
-    /// What should have ended and has not.
+    /// Returns the state that should have ended and has not.
     pub fn has_settled(&self) -> Result<(u64, u64), String> {
         match &self.settling {
             Some(left) => {
                 let what = self.is_left_over().unwrap_or_else(|| format!("{:?}", left.gone));
-                Err(format!("it should have ended by the change: {what}"))
+                Err(format!("not ended by the change: {what}"))
             }
             None => Ok(self.settled),
         }

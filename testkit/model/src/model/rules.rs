@@ -1,11 +1,12 @@
-//! What an instance was told to do, whichever kind it is. NAT64's come first, then NAT44's.
+//! Rules of the instances, whatever their kind. NAT64 instances come first, then NAT44 instances.
 
 use super::Model;
 use gatun_nat::Plan;
 use gatun_nat::plan::{Filtering, StaticBinding, Timeouts};
+use gatun_wire::Settings;
 use std::net::Ipv6Addr;
 
-/// What stands inside.
+/// Inside hosts of an instance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     /// IPv6 hosts: NAT64.
@@ -17,7 +18,7 @@ pub(super) enum Kind {
 #[derive(Clone, Debug)]
 pub(super) struct Rules {
     pub(super) kind: Kind,
-    /// Where its hosts are.
+    /// Realm of its hosts.
     pub(super) realm: u8,
     pub(super) pool: usize,
     pub(super) filtering: Filtering,
@@ -25,7 +26,7 @@ pub(super) struct Rules {
     pub(super) inbound_refresh: bool,
     pub(super) rst_during_fin: bool,
     pub(super) icmp_queries: bool,
-    /// Bits of an inside address that name its subscriber, an IPv4 one as ::ffff:a.b.c.d.
+    /// Bits of an inside address that name its subscriber; IPv4 addresses are ::ffff:a.b.c.d.
     pub(super) subscriber_len: u32,
     pub(super) static_bindings: Vec<StaticBinding>,
     pub(super) timeouts: Timeouts,
@@ -62,6 +63,12 @@ pub(super) fn all(plan: &Plan) -> Vec<Rules> {
     six.chain(four).collect()
 }
 
+/// Choice: between its two translations, a hairpinned packet is on no IPv4 link, so no IPv4 MTU applies.
+pub(super) fn unseen_link(settings: &Settings) -> Settings {
+    let max = u32::from(u16::MAX);
+    Settings { mtu4: max, mtu6: max, lowest_ipv6_mtu: max, icmp4_error_max: u16::MAX, ..*settings }
+}
+
 impl Model {
     pub(super) fn kind(&self, instance: usize) -> Kind {
         self.rules[instance].kind
@@ -72,12 +79,12 @@ impl Model {
         &self.plan.nat44[instance - self.plan.nat64.len()]
     }
 
-    /// The instances that use a pool, in order.
+    /// Instances that use a pool, in order.
     pub(super) fn users_of(&self, pool: usize) -> impl Iterator<Item = usize> + '_ {
         (0..self.rules.len()).filter(move |&i| self.rules[i].pool == pool)
     }
 
-    /// The subscriber that an inside address belongs to: instance and first address.
+    /// Subscriber of an inside address: instance and first address.
     pub(super) fn subscriber(&self, instance: usize, a: Ipv6Addr) -> (usize, u128) {
         let host_bits = 128 - self.rules[instance].subscriber_len;
         (instance, u128::from(a) >> host_bits << host_bits)

@@ -1,32 +1,32 @@
-//! Ports that flows share (decision 0041): to the remote ports that a pool names, by one subscriber's flows to
-//! different remote ends.
+//! Shared ports (decision 0041): a subscriber's flows to different remote ends share an outside port, if the
+//! pool lists their remote port.
 
 use super::Model;
 use super::Result;
-use super::bib::{End4, End6};
+use super::ends::{End4, End6};
 use gatun_nat::plan::Transport;
 use std::net::Ipv6Addr;
 
-/// Choice: of a subscriber's shared ports a new flow looks at so many.
+/// Choice: maximum number of a subscriber's shared ports that a new flow searches.
 const LOOKED_AT: usize = 8;
 
-/// What is known of a shared port.
+/// State of a shared port.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Shared {
-    /// Whether a new flow looks at it for certain. Of more than [`LOOKED_AT`], the newest is, and nobody knows
-    /// which others.
+    /// True if a new flow certainly searches it. With more than [`LOOKED_AT`] ports, that is the newest one;
+    /// the others are unknown.
     looked_at: bool,
 }
 
 impl Model {
-    /// Whether a flow to a remote port shares its outside port with others.
+    /// Returns true if a flow to a remote port shares its outside port.
     pub(super) fn may_share(&self, instance: usize, transport: usize, remote: End4) -> bool {
         let transport = Transport::ALL[transport];
         self.plan.pools[self.rules[instance].pool].overload.contains(&(transport, remote.1))
     }
 
-    /// The shared port of a new flow: one that the subscriber has and no other flow to this remote end, as long as
-    /// one is looked at, else a new one.
+    /// Shared port of a new flow: one of the subscriber without a flow to this remote end, if it is among
+    /// those searched, otherwise a new one.
     pub(super) fn share(
         &mut self,
         instance: usize,
@@ -53,14 +53,14 @@ impl Model {
             mine.iter().find(|b| suits(b) && self.bindings[**b].shared.is_some_and(|s| s.looked_at))
         {
             self.object(format!(
-                "a flow did not join {:?}, which has none to {remote:?}",
+                "a flow did not join {:?}, which has no flow to {remote:?}",
                 self.bindings[b].outside
             ));
         }
         let new = self.bind(instance, transport, inside, None)?;
         self.coverage.mark("a new port is shared");
         if mine.len() >= LOOKED_AT {
-            self.coverage.mark("a shared port may be pushed out");
+            self.coverage.mark("a subscriber has more shared ports than a new flow searches");
             for &b in &mine {
                 self.bindings[b].shared = Some(Shared { looked_at: false });
             }
@@ -70,7 +70,7 @@ impl Model {
         Ok(new)
     }
 
-    /// Where the packets of an inside end to a remote one leave from: as its session does, or its binding.
+    /// Outside end of packets from an inside end to a remote one: that of their session, or of the binding.
     pub(super) fn outside_towards(
         &self,
         instance: usize,
@@ -83,7 +83,7 @@ impl Model {
         Some(self.bindings[b].outside)
     }
 
-    /// The inside end that packets between an outside end and a remote one belong to, and its binding.
+    /// Binding and inside end of packets between an outside end and a remote one.
     pub(super) fn inside_of(&self, transport: usize, outside: End4, remote: End4) -> Option<(usize, End6)> {
         let b = self.binding_outside(transport, outside)?;
         match self.bindings[b].shared {

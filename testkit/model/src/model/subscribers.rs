@@ -7,19 +7,19 @@ use std::net::Ipv4Addr;
 /// Instance, and the first address of the subscriber's prefix.
 pub(super) type Owner = (usize, u128);
 
-/// Known as long as it has sessions or blocks.
+/// A subscriber; known as long as it has sessions or blocks.
 #[derive(Clone, Debug)]
 pub(super) struct Subscriber {
     pub(super) owner: Owner,
     pub(super) paired: Option<Ipv4Addr>,
-    /// The ten seconds in which a quota was told of last.
+    /// Ten-second interval in which a reached quota was last reported.
     pub(super) told: Option<u64>,
-    /// Until when the rate of new sessions has been used, nanoseconds.
+    /// Time up to which the rate of new sessions is used, nanoseconds.
     used_until: u64,
 }
 
 impl Model {
-    /// Finds a subscriber or makes it known.
+    /// Finds a subscriber, or adds it.
     pub(super) fn known(&mut self, owner: Owner) -> Result<usize> {
         if let Some(at) = self.subscribers.iter().position(|s| s.owner == owner) {
             return Ok(at);
@@ -31,7 +31,7 @@ impl Model {
         Ok(self.subscribers.len() - 1)
     }
 
-    /// What each subscriber has, in order: instance, first address, sessions, ports by transport.
+    /// Holdings of each subscriber, in order: instance, first address, sessions, ports by transport.
     pub fn holdings(&self) -> Vec<(usize, u128, u32, [u32; 3])> {
         let of = |s: &Subscriber| {
             let mine = || self.bindings.iter().filter(|b| self.owner_of(b) == s.owner);
@@ -44,7 +44,7 @@ impl Model {
         all
     }
 
-    /// Forgets a subscriber that has nothing.
+    /// Removes a subscriber that has nothing.
     pub(super) fn forget_if_idle(&mut self, owner: Owner) {
         let sessions = self.bindings.iter().any(|b| self.owner_of(b) == owner && !b.sessions.is_empty());
         if !sessions && !self.has_blocks(owner) {
@@ -52,8 +52,8 @@ impl Model {
         }
     }
 
-    /// Whether a subscriber may have another session now (RFC 6888 REQ-4): so many at a time, and so many a
-    /// second, which is counted here.
+    /// Checks a subscriber's next session against its limits (RFC 6888 REQ-4): a number at a time, and a
+    /// rate, which is counted here.
     pub(super) fn admit(&mut self, at: usize) -> Result<()> {
         let limits = self.plan.limits;
         let owner = self.subscribers[at].owner;
@@ -62,7 +62,7 @@ impl Model {
         if sessions >= limits.sessions_per_subscriber as usize {
             return Err(DropReason::SubscriberSessionQuota);
         }
-        // Of a hundred sessions, the last ones are for subscribers that have few.
+        // The last sessions of the table are reserved for subscribers that have few.
         let open_to_all = u64::from(limits.sessions_max) * (100 - u64::from(limits.sessions_reserved)) / 100;
         if self.session_count() as u64 >= open_to_all && sessions >= limits.sessions_reserved_below as usize {
             return Err(DropReason::SessionTableReserved);
@@ -70,7 +70,7 @@ impl Model {
         let Some(each) = 1_000_000_000u64.checked_div(limits.session_rate_per_subscriber.into()) else {
             return Ok(());
         };
-        // A session uses the time in which the rate earns one; a burst may be used ahead.
+        // A session uses the time in which the rate earns one; the burst may be used in advance.
         let s = &mut self.subscribers[at];
         let now = self.now * 1_000_000;
         let used_until = s.used_until.max(now) + each;
@@ -81,7 +81,7 @@ impl Model {
         Ok(())
     }
 
-    /// Whether a subscriber may have another port (RFC 6888 REQ-4). Static bindings are not its own.
+    /// Checks a subscriber's next port against its limit (RFC 6888 REQ-4). Static bindings do not count.
     pub(super) fn may_have_port(&self, owner: Owner, transport: usize) -> Result<()> {
         let limits = self.plan.limits;
         let mine = || self.bindings.iter().filter(|b| !b.fixed && self.owner_of(b) == owner);

@@ -1,24 +1,26 @@
-//! The sweep, which ends what is due: it looks at some records at a time, so that the model only knows what
-//! may be gone, and learns from what was sent and from the counts.
+//! The sweep, which ends what is due. It visits some records at a time, so the model only knows what may be
+//! gone, and learns the rest from sent packets and counts.
 
 use super::rules::Kind;
-use super::tcp::State;
 use super::{Model, Parcel};
+use crate::tcp::State;
 use crate::wire::sum::{pseudo, sum, sum_from};
-use crate::wire::{proto, put16, to4, to6};
+use crate::wire::to4::Header4;
+use crate::wire::to6::Header6;
+use crate::wire::{proto, put16};
 use std::net::IpAddr;
 
 impl Model {
-    /// The engine was told to end what is due, with this budget, and sent `emitted`.
+    /// Follows a sweep of the engine with this budget, which sent `emitted`.
     ///
     /// # Errors
-    /// What it should have sent.
+    /// Returns the packets that it should have sent.
     pub fn expired(&mut self, budget: usize, emitted: &[Parcel]) -> Result<(), Vec<Parcel>> {
         self.emitted.clear();
-        // What a change has left to do comes first.
+        // Remaining work of a change comes first.
         self.settle_change();
         let mut seen = emitted.iter();
-        // Probes come first, of connections whose time is up: which of them, the engine says.
+        // Then probes of connections whose lifetime is over; the engine shows which.
         while let Some(probe) = seen.as_slice().first()
             && let Some((b, s)) = self.probed(probe)
         {
@@ -36,7 +38,7 @@ impl Model {
             let Some((b, s)) = found else { break };
             let session = self.bindings[b].sessions[s];
             if session.ends > self.now || session.state == Some(State::Established) {
-                self.object(format!("a session that is not over was ended: {session:?}"));
+                self.object(format!("the engine ended a session before its time: {session:?}"));
             }
             self.close(b, s);
         }
@@ -47,7 +49,7 @@ impl Model {
         if said == emitted { Ok(()) } else { Err(said) }
     }
 
-    /// The established session whose time is up and that this is the probe of.
+    /// The established session with an expired lifetime that a probe belongs to.
     fn probed(&self, probe: &Parcel) -> Option<(usize, usize)> {
         for (b, binding) in self.bindings.iter().enumerate() {
             for (s, session) in binding.sessions.iter().enumerate() {
@@ -66,7 +68,8 @@ impl Model {
         None
     }
 
-    /// RFC 6146 3.5.2.2: no data, sequence and acknowledgement zero, only ACK; here to the inside host.
+    /// RFC 6146 3.5.2.2: an ACK without data, sequence and acknowledgement numbers zero; here to the inside
+    /// host.
     fn probe(&self, b: usize, s: usize, prefix: usize) -> Vec<u8> {
         let binding = &self.bindings[b];
         let session = &binding.sessions[s];
@@ -89,27 +92,31 @@ impl Model {
         let checksum = !sum_from(start, &tcp);
         put16(&mut tcp, 16, checksum);
         match ends {
-            (IpAddr::V6(src), IpAddr::V6(dst)) => to6::build(0, 64, proto::TCP, (src, dst), None, 20, &tcp),
+            (IpAddr::V6(src), IpAddr::V6(dst)) => {
+                Header6 { tos: 0, hops: 64, proto: proto::TCP, ends: (src, dst), piece: None }.packet(&tcp)
+            }
             (IpAddr::V4(src), IpAddr::V4(dst)) => {
-                to4::build(0, 20, 0, 0x4000, 64, proto::TCP, (src, dst), &tcp)
+                let (flags, proto) = (0x4000, proto::TCP);
+                Header4 { tos: 0, ident: 0, flags, ttl: 64, proto, ends: (src, dst) }.packet(&tcp)
             }
             _ => Vec::new(),
         }
     }
 
-    /// The engine has looked at every record since `since_ms` (engine time), with time to spare.
+    /// Checks the state after the engine has visited every record since `since_ms` (engine time), with a
+    /// margin.
     ///
     /// # Errors
-    /// A session that should have ended, or been asked.
+    /// Returns a session that should have ended, or been probed.
     pub fn swept(&self, since_ms: u64) -> Result<(), String> {
         let forgotten = self.bindings.iter().find(|b| b.sessions.iter().any(|s| s.ends <= since_ms));
         match forgotten {
-            Some(b) => Err(format!("a session's time was up by {since_ms}, and nothing happened: {b:?}")),
+            Some(b) => Err(format!("a session expired by {since_ms} and was not handled: {b:?}")),
             None => Ok(()),
         }
     }
 
-    /// Engine time now, milliseconds.
+    /// Current engine time, milliseconds.
     pub fn now_ms(&self) -> u64 {
         self.now
     }

@@ -1,33 +1,33 @@
 //! Unsolicited SYNs from outside, held for six seconds (RFC 6146 3.5.2.2, RFC 5382 REQ-4).
 
-use super::bib::{End4, TCP};
+use super::ends::{End4, TCP};
 use super::own::{ErrorSource, error_source};
 use super::{Fate, Model, Parcel, Result, Way};
 use crate::wire::errors;
 use gatun_wire::DropReason;
 use std::net::Ipv4Addr;
 
-/// Choice: so much of a held SYN is kept and quoted; options and all, a SYN is shorter.
+/// Choice: bytes of a held SYN that are kept and quoted; a SYN with all its options is shorter.
 const KEPT_MAX: usize = 192;
-/// Choice: no source holds more than this part of the store, so that one scanner does not fill it.
+/// Choice: a source holds at most this part of the store, so that one scanner does not fill it.
 const SHARE: usize = 16;
-/// But so many, in a small store.
+/// Choice: minimum share in a small store.
 const SHARE_MIN: usize = 4;
 
 #[derive(Clone, Debug)]
 pub(super) struct HeldSyn {
     pub(super) outside: End4,
     pub(super) remote: End4,
-    /// Of the sender.
+    /// Realm of the sender.
     realm: u8,
     bytes: Vec<u8>,
-    /// Of the packet as it came.
+    /// Length of the original packet.
     len: usize,
     pub(super) ends: u64,
 }
 
 impl HeldSyn {
-    /// Whose rate of errors its answer counts for.
+    /// Source for whose error rate its answer counts.
     fn source(&self) -> ErrorSource {
         match self.bytes[0] >> 4 {
             6 => {
@@ -73,8 +73,8 @@ impl Model {
         Ok(Fate::Held)
     }
 
-    /// Where a SYN from `remote` is held that a connection from inside may be the answer to: at its binding, or
-    /// without one, at a port of its pool that nobody has. Of several, the oldest.
+    /// Outside end of a held SYN from `remote` that a connection from inside may answer: at its binding, or
+    /// without a binding at an unbound port of its pool. The oldest one wins.
     pub(super) fn knocked_at(&self, instance: usize, remote: End4, binding: Option<usize>) -> Option<End4> {
         let bound = binding.map(|b| self.bindings[b].outside);
         let pool = self.rules[instance].pool;
@@ -85,31 +85,31 @@ impl Model {
         self.syns.iter().filter(|s| s.remote == remote).map(|s| s.outside).find(|&o| may(o))
     }
 
-    /// The inside host opened the connection itself: its SYN goes on, the held one is discarded.
+    /// The inside host opens the connection itself: its SYN is forwarded, the held one is discarded.
     fn syn_was_answered(&mut self, at: usize) {
         let syn = self.syns.remove(at);
         self.counters.held -= 1;
-        // Choice: what is held counts as from IPv4 to IPv6, as whose it would be was not known.
+        // Choice: a held SYN counts as v4>v6, because its receiver was unknown.
         self.count_dropped(Way::FourToSix, DropReason::SynWasAnswered, syn.len);
     }
 
-    /// As [`syn_was_answered`](Self::syn_was_answered), where one is held.
+    /// As [`syn_was_answered`](Self::syn_was_answered), if a SYN is held.
     pub(super) fn answer_held_syn(&mut self, outside: End4, remote: End4) {
         if let Some(at) = self.syns.iter().position(|s| (s.outside, s.remote) == (outside, remote)) {
             self.syn_was_answered(at);
         }
     }
 
-    /// Answers SYNs whose time is up: at most `budget`, the earliest first.
+    /// Answers SYNs whose wait is over: at most `budget`, the earliest first.
     pub(super) fn expire_syns(&mut self, budget: usize, seen: &mut std::slice::Iter<'_, Parcel>) {
         for _ in 0..budget {
-            // Choice: in the order in which they came; where lifetimes differ, one behind another waits.
+            // Choice: in order of arrival; with different lifetimes, one may wait for another.
             if self.syns.first().is_none_or(|s| s.ends > self.now) {
                 return;
             }
             let syn = self.syns.remove(0);
             self.counters.held -= 1;
-            // Choice: nobody speaks for an address that has left its pool meanwhile.
+            // Choice: no error comes from an address that has left its pool meanwhile.
             let left = self.pool_of(syn.outside.0).is_none();
             if left || self.plan.icmp.suppressed.contains(&DropReason::SynExpired) {
                 self.counters.icmp_errors_suppressed += 1;
@@ -120,7 +120,8 @@ impl Model {
                 self.counters.drops[Way::FourToSix as usize][DropReason::SynExpired as usize].add(syn.len);
                 let told = seen.next().filter(|e| e.bytes.len() >= 6);
                 let bytes = if syn.bytes[0] >> 4 == 6 {
-                    // An inside host's, turned round: the peer's public address as it has it answers.
+                    // A hairpinned SYN of an inside host is answered from the peer's public address, as that
+                    // host wrote it.
                     let to: [u8; 16] = syn.bytes[24..40].try_into().unwrap_or_default();
                     errors::error6(&syn.bytes, to.into(), (1, 4, 0))
                 } else {

@@ -1,13 +1,13 @@
-//! Engine time: it never goes back, and no step is longer than [`LEAP_MAX_MS`].
+//! Engine time: it never goes backwards, and no step is longer than [`LEAP_MAX_MS`].
 
-/// Choice: one leap ahead counts as 50 days at most. No lifetime is longer, so all that lived before is dead.
+/// Choice: one leap ahead counts as at most 50 days. No lifetime is longer, so all earlier state is dead.
 const LEAP_MAX_MS: u64 = u32::MAX as u64;
 
-/// Choice: sessions end on the first multiple of 64 ms that is not before the end of their lifetime. RFC 6146 4
-/// gives minima, so a little later is right and earlier would not be.
+/// Choice: sessions end on the first multiple of 64 ms at or after the end of their lifetime. RFC 6146 4
+/// gives minima, so slightly later is right, and earlier would be wrong.
 const TICK_MS: u64 = 64;
 
-/// Time made from a clock that may jump.
+/// Engine time from a clock that may jump.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Clock {
     given: u64,
@@ -15,7 +15,7 @@ pub(super) struct Clock {
 }
 
 impl Clock {
-    /// The engine's time when a clock says `given`.
+    /// Engine time when the clock says `given`.
     pub(super) fn at(&mut self, given: u64) -> u64 {
         let passed = given.saturating_sub(self.given);
         self.given = given;
@@ -24,7 +24,7 @@ impl Clock {
     }
 }
 
-/// When a session ends that has `lifetime_ms` from `now`.
+/// End of a session with this lifetime from `now`.
 pub(super) fn session_end(now: u64, lifetime_ms: u32) -> u64 {
     (now + u64::from(lifetime_ms)).div_ceil(TICK_MS) * TICK_MS
 }

@@ -1,14 +1,16 @@
-//! ICMP messages that the translator makes itself: which error answers which reason, and its bytes.
+//! ICMP errors of the translator: the error for each drop reason, and its bytes.
 
 use super::sum::{pseudo, sum, sum_from};
-use super::{L4, get16, parse, proto, put16, to4, to6};
+use super::to4::Header4;
+use super::to6::Header6;
+use super::{L4, get16, parse, proto, put16};
 use gatun_wire::{DropReason, Settings};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// Type, code, second word.
 pub type Message = (u8, u8, u32);
 
-/// The ICMPv6 error for a reason (RFC 7915 5.4, RFC 6146 3.5, RFC 6888 REQ-11); `None` is silence.
+/// The ICMPv6 error for a reason (RFC 7915 5.4, RFC 6146 3.5, RFC 6888 REQ-11); `None` if there is none.
 pub fn for_ipv6(reason: DropReason, packet: &[u8], s: &Settings) -> Option<Message> {
     use DropReason::*;
     Some(match reason {
@@ -16,7 +18,7 @@ pub fn for_ipv6(reason: DropReason, packet: &[u8], s: &Settings) -> Option<Messa
         TooBig6 => {
             let of_ipv4 = (s.mtu4 + 20).max(1280);
             let size = 40 + u32::from(get16(packet, 4));
-            // A packet that fits the IPv4 side was turned round, and it is the IPv6 side that it does not fit.
+            // A packet that fits the IPv4 side was hairpinned, and does not fit the IPv6 side.
             (2, 0, if size <= of_ipv4 { s.mtu6.max(1280) } else { of_ipv4 })
         }
         RoutingSegmentsLeft => (4, 0, parse::segments_left_at(packet)?),
@@ -63,14 +65,15 @@ pub fn for_nat44(reason: DropReason, packet: &[u8], mtu: u32, s: &Settings) -> O
     }
 }
 
-/// Whether a limit of the subscriber's own is the reason: the operator chooses the error's code (RFC 6888 REQ-11).
+/// Returns true if the reason is a limit of the subscriber, whose error code the operator chooses (RFC 6888
+/// REQ-11).
 pub fn is_quota(reason: DropReason) -> bool {
     use DropReason::*;
     matches!(reason, SubscriberPortQuota | SubscriberBlockQuota | SubscriberSessionQuota | SubscriberRate)
 }
 
-/// RFC 4443 2.4 e: never about an ICMP error or a redirect, multicast, a later fragment, or a source that
-/// is not one host.
+/// RFC 4443 2.4 e: no error about an ICMP error, a redirect, multicast, a later fragment, or a source that
+/// is not a single host.
 pub fn may_answer6(packet: &[u8]) -> bool {
     let (Ok(src), Ok(dst)) = (address6(packet, 8), address6(packet, 24)) else { return false };
     let l4 = match parse::parse6(packet, false) {
@@ -109,7 +112,7 @@ pub fn error6(packet: &[u8], from: Ipv6Addr, (kind, code, word): Message) -> Vec
     let start = sum(&pseudo(IpAddr::V6(from), IpAddr::V6(to), icmp.len(), proto::ICMPV6));
     let checksum = !sum_from(start, &icmp);
     put16(&mut icmp, 2, checksum);
-    to6::build(0, 64, proto::ICMPV6, (from, to), None, icmp.len(), &icmp)
+    Header6 { tos: 0, hops: 64, proto: proto::ICMPV6, ends: (from, to), piece: None }.packet(&icmp)
 }
 
 /// An ICMPv4 error about `packet`, at most `max` bytes (RFC 1812 4.3.2.3), precedence 6 (4.3.2.5).
@@ -122,5 +125,5 @@ pub fn error4(packet: &[u8], from: Ipv4Addr, (kind, code, word): Message, ident:
     icmp.extend(quote);
     let checksum = !sum(&icmp);
     put16(&mut icmp, 2, checksum);
-    to4::build(0xc0, icmp.len(), ident, 0, 64, proto::ICMP, (from, to), &icmp)
+    Header4 { tos: 0xc0, ident, flags: 0, ttl: 64, proto: proto::ICMP, ends: (from, to) }.packet(&icmp)
 }

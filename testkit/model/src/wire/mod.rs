@@ -1,5 +1,5 @@
-//! Packets, read and written the naive way: every field by hand, every sum over all bytes it covers, nothing
-//! shared with the translator's own wire layer but the names of its drop reasons and settings.
+//! Naive reading and writing of packets: every field by hand, every checksum over all bytes. It shares only
+//! the names of drop reasons and settings with the engine's wire layer.
 
 pub mod errors;
 pub mod parse;
@@ -25,22 +25,22 @@ pub mod proto {
     pub const ICMPV6: u8 = 58;
     pub const NO_NEXT: u8 = 59;
     pub const DEST_OPTIONS: u8 = 60;
-    /// Mobility, HIP, Shim6: nobody steps over these.
+    /// Mobility, HIP, Shim6: these are not skipped.
     pub const FURTHER_EXTENSIONS: [u8; 3] = [135, 139, 140];
 }
 
-/// Where a fragment belongs.
+/// Position of a fragment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Piece {
     /// Bytes of the datagram before it.
     pub offset: usize,
-    /// More fragments follow.
+    /// True if more fragments follow.
     pub more: bool,
     /// Identification.
     pub id: u32,
 }
 
-/// What both families' headers say, options and extension headers taken off.
+/// Header fields of both families, without options and extension headers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Header<'a> {
     /// TOS or traffic class.
@@ -53,9 +53,9 @@ pub struct Header<'a> {
     pub src: IpAddr,
     /// Destination.
     pub dst: IpAddr,
-    /// What is there of the transport header and the data.
+    /// Present bytes of the transport header and the data.
     pub payload: &'a [u8],
-    /// Bytes of the payload as the length fields say: more than there are where an ICMP error quotes.
+    /// Bytes of the payload by the length fields: more than present in a packet that an ICMP error quotes.
     pub length: usize,
     /// For fragments, and for IPv6 packets with a Fragment header.
     pub piece: Option<Piece>,
@@ -63,25 +63,25 @@ pub struct Header<'a> {
     pub df: bool,
     /// IPv4 identification.
     pub ident: u16,
-    /// Bytes from the packet's first to the payload's.
+    /// Bytes before the payload.
     pub header_len: usize,
-    /// Whether an IPv4 source route has hops left.
+    /// True if an IPv4 source route has hops left.
     pub source_route: bool,
 }
 
 impl Header<'_> {
-    /// Whether the transport header begins here.
+    /// Returns true if the transport header begins here.
     pub fn is_first(&self) -> bool {
         self.piece.is_none_or(|p| p.offset == 0)
     }
 
-    /// Whether all of the datagram is here; so it is in an atomic fragment (RFC 6946).
+    /// Returns true if this is the whole datagram; an atomic fragment is (RFC 6946).
     pub fn is_whole(&self) -> bool {
         self.piece.is_none_or(|p| p.offset == 0 && !p.more)
     }
 }
 
-/// What the transport header says.
+/// Fields of the transport header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub enum L4 {
@@ -94,7 +94,7 @@ pub enum L4 {
     Other,
 }
 
-/// New ports (for echo: the identifier twice), or none for what has no ports.
+/// New ports (for echo, the identifier twice); `None` for packets without ports.
 pub type NewPorts = Option<(u16, u16)>;
 
 /// The 16 bits at `at`.

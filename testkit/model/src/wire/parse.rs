@@ -1,13 +1,14 @@
-//! Reading headers: RFC 791, RFC 8200, and what of them is refused at the door.
+//! Parsing of headers: RFC 791, RFC 8200, and the packets refused there.
 
 use super::{Header, L4, Piece, get16, get32, proto, sum};
 use gatun_wire::DropReason;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// Extension headers that are followed; more are refused. RFC 8200 names no bound, a translator needs one.
+/// Maximum number of extension headers; packets with more are refused. RFC 8200 has no bound, a translator
+/// needs one.
 const EXTENSIONS_MAX: usize = 16;
 
-/// An IPv4 packet's headers. A `quoted` one is inside an ICMP error and may be cut off.
+/// Headers of an IPv4 packet. A `quoted` one is inside an ICMP error and may be cut off.
 pub fn parse4(packet: &[u8], quoted: bool) -> Result<Header<'_>, DropReason> {
     if packet.len() < 20 {
         return Err(DropReason::ShortL3);
@@ -30,7 +31,7 @@ pub fn parse4(packet: &[u8], quoted: bool) -> Result<Header<'_>, DropReason> {
     if quoted && packet.len() - header_len < length.min(8) {
         return Err(DropReason::IcmpInnerShort);
     }
-    // RFC 7915 4.1; of a quoted header, RFC 5508 REQ-3 b.
+    // RFC 7915 4.1; for a quoted header, RFC 5508 REQ-3 b.
     if sum::sum(&packet[..header_len]) != 0xffff {
         return Err(DropReason::BadL3Checksum);
     }
@@ -43,7 +44,7 @@ pub fn parse4(packet: &[u8], quoted: bool) -> Result<Header<'_>, DropReason> {
         proto: packet[9],
         src: IpAddr::V4(Ipv4Addr::new(packet[12], packet[13], packet[14], packet[15])),
         dst: IpAddr::V4(Ipv4Addr::new(packet[16], packet[17], packet[18], packet[19])),
-        // Choice: what a quote has behind the packet it quotes stays there.
+        // Choice: bytes behind a quoted packet are kept.
         payload: &packet[header_len..if quoted { packet.len() } else { total }],
         length,
         piece: (flags & 0x3fff != 0).then_some(piece),
@@ -58,7 +59,7 @@ pub fn parse4(packet: &[u8], quoted: bool) -> Result<Header<'_>, DropReason> {
     Ok(header)
 }
 
-/// RFC 791 3.1: whether a loose or strict source route has addresses left.
+/// RFC 791 3.1: returns true if a loose or strict source route has addresses left.
 fn source_route_left(options: &[u8]) -> bool {
     let mut at = 0;
     while at < options.len() && options[at] != 0 {
@@ -78,8 +79,8 @@ fn source_route_left(options: &[u8]) -> bool {
     false
 }
 
-/// RFC 791 3.2, RFC 8200 4.5: a fragment carries units of 8 bytes where more follow, and does not end beyond
-/// 65,535 bytes. Choice: that one carries nothing at all is found out where datagrams are followed.
+/// RFC 791 3.2, RFC 8200 4.5: a fragment before the last has a multiple of 8 bytes, and none ends beyond
+/// 65,535 bytes. Choice: an empty fragment is refused where datagrams are followed.
 fn piece_is_possible(h: &Header<'_>) -> Result<(), DropReason> {
     let Some(piece) = h.piece else { return Ok(()) };
     let atomic = piece.offset == 0 && !piece.more;
@@ -89,7 +90,7 @@ fn piece_is_possible(h: &Header<'_>) -> Result<(), DropReason> {
     Ok(())
 }
 
-/// An IPv6 packet's headers, extension headers stepped over.
+/// Headers of an IPv6 packet, without extension headers.
 pub fn parse6(packet: &[u8], quoted: bool) -> Result<Header<'_>, DropReason> {
     if packet.len() < 40 {
         return Err(DropReason::ShortL3);
@@ -101,15 +102,48 @@ pub fn parse6(packet: &[u8], quoted: bool) -> Result<Header<'_>, DropReason> {
     if !quoted && total > packet.len() {
         return Err(DropReason::BadLength);
     }
-    let short = if quoted { DropReason::IcmpInnerShort } else { DropReason::BadLength };
     let there = &packet[..total.min(packet.len())];
-    let (mut next, mut at, mut piece) = (packet[6], 40, None);
+    let Chain { next, at, piece } = step_over_extensions(there, quoted)?;
+    let header = Header {
+        tos: packet[0] << 4 | packet[1] >> 4,
+        ttl: packet[7],
+        proto: next,
+        src: IpAddr::V6(address6(&packet[8..24])),
+        dst: IpAddr::V6(address6(&packet[24..40])),
+        payload: if quoted { &packet[at..] } else { &there[at..] },
+        length: total - at,
+        piece,
+        df: false,
+        ident: 0,
+        header_len: at,
+        source_route: false,
+    };
+    if quoted && header.payload.len() < header.length.min(8) {
+        return Err(DropReason::IcmpInnerShort);
+    }
+    if !quoted {
+        piece_is_possible(&header)?;
+    }
+    Ok(header)
+}
+
+/// End of a chain of extension headers: the next protocol, its offset, and the Fragment header, if any.
+struct Chain {
+    next: u8,
+    at: usize,
+    piece: Option<Piece>,
+}
+
+/// Skips the extension headers of `there`, which begins with an IPv6 header.
+fn step_over_extensions(there: &[u8], quoted: bool) -> Result<Chain, DropReason> {
+    let short = if quoted { DropReason::IcmpInnerShort } else { DropReason::BadLength };
+    let (mut next, mut at, mut piece) = (there[6], 40, None);
     let mut walked = 0;
     while matches!(
         next,
         proto::HOP_BY_HOP | proto::DEST_OPTIONS | proto::ROUTING | proto::FRAGMENT | proto::AH
     ) {
-        // RFC 7915 5.1.1: after the Fragment header, the transport; a later piece says the same of its first.
+        // RFC 7915 5.1.1: the transport follows it; later fragments repeat the first one's value.
         if piece.is_some() {
             return Err(DropReason::ExtensionAfterFragment);
         }
@@ -144,27 +178,7 @@ pub fn parse6(packet: &[u8], quoted: bool) -> Result<Header<'_>, DropReason> {
     if piece.is_some() && proto::FURTHER_EXTENSIONS.contains(&next) {
         return Err(DropReason::ExtensionAfterFragment);
     }
-    let header = Header {
-        tos: packet[0] << 4 | packet[1] >> 4,
-        ttl: packet[7],
-        proto: next,
-        src: IpAddr::V6(address6(&packet[8..24])),
-        dst: IpAddr::V6(address6(&packet[24..40])),
-        payload: if quoted { &packet[at..] } else { &there[at..] },
-        length: total - at,
-        piece,
-        df: false,
-        ident: 0,
-        header_len: at,
-        source_route: false,
-    };
-    if quoted && header.payload.len() < header.length.min(8) {
-        return Err(DropReason::IcmpInnerShort);
-    }
-    if !quoted {
-        piece_is_possible(&header)?;
-    }
-    Ok(header)
+    Ok(Chain { next, at, piece })
 }
 
 fn address6(bytes: &[u8]) -> Ipv6Addr {
@@ -173,7 +187,8 @@ fn address6(bytes: &[u8]) -> Ipv6Addr {
     Ipv6Addr::from(octets)
 }
 
-/// Where an IPv6 packet's first routing header says Segments Left (RFC 7915 5.1: what the error points at).
+/// Offset of Segments Left in an IPv6 packet's first routing header, to which the error points (RFC 7915
+/// 5.1).
 pub fn segments_left_at(packet: &[u8]) -> Option<u32> {
     let (mut next, mut at) = (packet[6], 40);
     while matches!(next, proto::HOP_BY_HOP | proto::DEST_OPTIONS | proto::ROUTING) {
@@ -186,7 +201,8 @@ pub fn segments_left_at(packet: &[u8]) -> Option<u32> {
     None
 }
 
-/// Where the byte stands that names the protocol of a whole IPv6 packet (RFC 4443 3.4: what the error points at).
+/// Offset of the byte that names the protocol of a whole IPv6 packet, to which the error points (RFC 4443
+/// 3.4).
 pub fn protocol_at(packet: &[u8]) -> Option<u32> {
     let (mut named_at, mut at) = (6, 40);
     while matches!(
@@ -200,7 +216,7 @@ pub fn protocol_at(packet: &[u8]) -> Option<u32> {
     Some(named_at as u32)
 }
 
-/// The transport header. Of a `quoted` packet, eight bytes are enough.
+/// The transport header. For a `quoted` packet, eight bytes are enough.
 pub fn l4(h: &Header<'_>, quoted: bool) -> Result<L4, DropReason> {
     if !h.is_first() {
         return Ok(L4::Later);

@@ -2,12 +2,12 @@
 
 use std::net::IpAddr;
 
-/// The one's complement sum of 16-bit words, an odd last byte padded with zero.
+/// The ones' complement sum of 16-bit words; an odd last byte is padded with zero.
 pub fn sum(bytes: &[u8]) -> u16 {
     sum_from(0, bytes)
 }
 
-/// As [`sum`], beginning with what another sum came to.
+/// As [`sum`], starting from another sum.
 pub fn sum_from(start: u16, bytes: &[u8]) -> u16 {
     let mut total = u64::from(start);
     for pair in bytes.chunks(2) {
@@ -23,7 +23,7 @@ fn fold(mut total: u64) -> u16 {
     total as u16
 }
 
-/// The bytes of a pseudo-header; both families' sum alike.
+/// The bytes of a pseudo-header, which have the same sum in both families.
 pub fn pseudo(src: IpAddr, dst: IpAddr, length: usize, proto: u8) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(40);
     for address in [src, dst] {
@@ -37,7 +37,8 @@ pub fn pseudo(src: IpAddr, dst: IpAddr, length: usize, proto: u8) -> Vec<u8> {
     bytes
 }
 
-/// A checksum field after covered bytes `old` became `new`, as right or wrong as it was (RFC 1624 3).
+/// A checksum field after covered bytes changed from `old` to `new`, as right or wrong as before (RFC 1624
+/// 3).
 pub fn adjusted(field: u16, old: &[u8], new: &[u8]) -> u16 {
     !fold(u64::from(!field) + u64::from(!sum(old)) + u64::from(sum(new)))
 }

@@ -1,11 +1,11 @@
-//! IPv6 to IPv4: RFC 7915 5. The caller has decided on addresses and ports.
+//! IPv6 to IPv4: RFC 7915 5. The caller chooses addresses and ports.
 
 use super::sum::{adjusted, pseudo, sum};
 use super::{Header, L4, NewPorts, get16, get32, parse, proto, put16};
 use gatun_wire::{DropReason, Settings};
 use std::net::{IpAddr, Ipv4Addr};
 
-/// What an IPv4 packet is made of.
+/// Parameters of an IPv4 packet.
 pub struct Out4<'a> {
     /// New source.
     pub src: Ipv4Addr,
@@ -13,35 +13,49 @@ pub struct Out4<'a> {
     pub dst: Ipv4Addr,
     /// New ports.
     pub ports: NewPorts,
-    /// The identification to use where RFC 7915 leaves it to the translator.
+    /// Identification, if RFC 7915 leaves it to the translator.
     pub ident: u16,
     /// The settings.
     pub settings: &'a Settings,
 }
 
-/// An IPv4 header and its payload; `length` is the payload's where only a part is quoted.
-#[allow(clippy::too_many_arguments)]
-pub fn build(
-    tos: u8,
-    length: usize,
-    ident: u16,
-    flags: u16,
-    ttl: u8,
-    proto: u8,
-    ends: (Ipv4Addr, Ipv4Addr),
-    payload: &[u8],
-) -> Vec<u8> {
-    let mut packet = vec![0x45, tos];
-    packet.extend((20 + length as u16).to_be_bytes());
-    packet.extend(ident.to_be_bytes());
-    packet.extend(flags.to_be_bytes());
-    packet.extend([ttl, proto, 0, 0]);
-    packet.extend(ends.0.octets());
-    packet.extend(ends.1.octets());
-    let checksum = !sum(&packet);
-    put16(&mut packet, 10, checksum);
-    packet.extend(payload);
-    packet
+/// Fields of an IPv4 header without options.
+#[derive(Clone, Copy, Debug)]
+pub struct Header4 {
+    /// TOS.
+    pub tos: u8,
+    /// Identification.
+    pub ident: u16,
+    /// Flags and fragment offset.
+    pub flags: u16,
+    /// TTL.
+    pub ttl: u8,
+    /// Protocol of the payload.
+    pub proto: u8,
+    /// Source and destination.
+    pub ends: (Ipv4Addr, Ipv4Addr),
+}
+
+impl Header4 {
+    /// The packet with this payload.
+    pub fn packet(&self, payload: &[u8]) -> Vec<u8> {
+        self.quoted(payload.len(), payload)
+    }
+
+    /// A packet quoted by an ICMP error: `payload` is the start of its `length` bytes of payload.
+    pub fn quoted(&self, length: usize, payload: &[u8]) -> Vec<u8> {
+        let mut packet = vec![0x45, self.tos];
+        packet.extend((20 + length as u16).to_be_bytes());
+        packet.extend(self.ident.to_be_bytes());
+        packet.extend(self.flags.to_be_bytes());
+        packet.extend([self.ttl, self.proto, 0, 0]);
+        packet.extend(self.ends.0.octets());
+        packet.extend(self.ends.1.octets());
+        let checksum = !sum(&packet);
+        put16(&mut packet, 10, checksum);
+        packet.extend(payload);
+        packet
+    }
 }
 
 /// Flags and identification (RFC 7915 5.1, 5.1.1).
@@ -51,47 +65,57 @@ fn placement(h: &Header<'_>, ident: u16) -> (u16, u16) {
             let more = if p.more { 0x2000 } else { 0 };
             (p.id as u16, more | (p.offset / 8) as u16)
         }
-        // At most 1260 bytes: DF 0, so that it may be fragmented on the way, and an identification.
+        // At most 1260 bytes: DF is clear, so that it may be fragmented on the path, and it has an
+        // identification.
         None if 20 + h.length > 1260 => (ident, 0x4000),
         None => (ident, 0),
     }
 }
 
-/// The packet or, where it has to be cut for a small IPv4 MTU, its pieces.
+/// IPv4 protocol of the payload.
+fn new_proto(h: &Header<'_>) -> u8 {
+    if h.proto == proto::ICMPV6 { proto::ICMP } else { h.proto }
+}
+
+/// The packet, or its fragments for a small IPv4 MTU.
 pub fn translate(h: &Header<'_>, l4: L4, out: &Out4<'_>) -> Result<Vec<Vec<u8>>, DropReason> {
     if h.ttl <= 1 {
         return Err(DropReason::TtlExceeded);
     }
-    let new_proto = if h.proto == proto::ICMPV6 { proto::ICMP } else { h.proto };
-    let tos = out.settings.tos_6to4.unwrap_or(h.tos);
     let payload = match l4 {
-        L4::Error { .. } => return Err(DropReason::IcmpUnknownType), // has a function of its own
+        L4::Error { .. } => return Err(DropReason::IcmpUnknownType), // see `error`
         _ => transport(h, l4, (out.src, out.dst), out.ports),
     };
-    let (ident, mut flags) = placement(h, out.ident);
-    let (ends, ttl) = ((out.src, out.dst), h.ttl - 1);
+    let (ident, flags) = placement(h, out.ident);
+    let header = Header4 {
+        tos: out.settings.tos_6to4.unwrap_or(h.tos),
+        ident,
+        flags,
+        ttl: h.ttl - 1,
+        proto: new_proto(h),
+        ends: (out.src, out.dst),
+    };
     let mtu = out.settings.mtu4 as usize;
     if 20 + payload.len() <= mtu {
-        return Ok(vec![build(tos, payload.len(), ident, flags, ttl, new_proto, ends, &payload)]);
+        return Ok(vec![header.packet(&payload)]);
     }
-    // RFC 7915 5, decision 0020: a sender that cannot act on Packet Too Big is not sent one.
+    // RFC 7915 5, decision 0020: no Packet Too Big to a sender that cannot act on it.
     let advertised = (mtu + 20).max(1280);
     if h.header_len + h.length > advertised {
         return Err(DropReason::TooBig6);
     }
-    flags &= !0x4000;
     let room = (mtu - 20) / 8 * 8;
     let mut pieces = Vec::new();
     for (n, part) in payload.chunks(room).enumerate() {
         let last = (n + 1) * room >= payload.len();
         let more = if last { flags & 0x2000 } else { 0x2000 };
         let at = (flags & 0x1fff) + (n * room / 8) as u16;
-        pieces.push(build(tos, part.len(), ident, more | at, ttl, new_proto, ends, part));
+        pieces.push(Header4 { flags: more | at, ..header }.packet(part));
     }
     Ok(pieces)
 }
 
-/// The payload with new ports, types and checksum: right where it was right, as wrong where it was not.
+/// The payload with new ports, types and checksum; a right checksum stays right, a wrong one as wrong.
 pub fn transport(h: &Header<'_>, l4: L4, ends: (Ipv4Addr, Ipv4Addr), ports: NewPorts) -> Vec<u8> {
     let mut p = h.payload.to_vec();
     let (src, dst) = (IpAddr::V4(ends.0), IpAddr::V4(ends.1));
@@ -118,7 +142,7 @@ pub fn transport(h: &Header<'_>, l4: L4, ends: (Ipv4Addr, Ipv4Addr), ports: NewP
     p
 }
 
-/// Writes new ports, and notes old and new bytes for the checksum.
+/// Writes new ports, and collects old and new bytes for the checksum.
 pub fn replace_ports(p: &mut [u8], ports: NewPorts, old: &mut Vec<u8>, new: &mut Vec<u8>) {
     let Some((src, dst)) = ports else { return };
     old.extend(&p[..4]);
@@ -135,7 +159,7 @@ pub fn replace_id(p: &mut [u8], ports: NewPorts, old: &mut Vec<u8>, new: &mut Ve
     new.extend(&p[4..6]);
 }
 
-/// Adjusts the checksum field where it is there. A UDP checksum of zero is none and stays none.
+/// Adjusts the checksum field if it is present. A UDP checksum of zero means none, and stays zero.
 pub fn readjust(p: &mut [u8], field: usize, proto: u8, old: &[u8], new: &[u8]) {
     if p.len() < field + 2 {
         return;
@@ -167,7 +191,7 @@ pub fn message(
         (1, 4) => (3, 3, 0),
         (2, _) => {
             let mtu = word.saturating_sub(smaller).min(s.mtu4).min(s.mtu6 - smaller);
-            (3, 4, mtu.clamp(68, 65_535)) // no IPv4 link has less than 68 (RFC 791)
+            (3, 4, mtu.clamp(68, 65_535)) // minimum of an IPv4 link (RFC 791)
         }
         (3, code) => (11, code, 0),
         (4, 0) => (12, 0, pointer(word)? << 24),
@@ -190,15 +214,14 @@ fn pointer(at: u32) -> Result<u32, DropReason> {
     })
 }
 
-/// An ICMPv6 error as ICMPv4 error: from `outer.0` to `outer.1`, its inner packet from `inner.0` to
-/// `inner.1` with `inner_ports`. At most `max` bytes; `idents` are for the outer and the inner header.
+/// Translates an ICMPv6 error to ICMPv4: from `outer.0` to `outer.1` with `ident`, with the inner packet from
+/// `inner_ends.0` to `inner_ends.1` and `inner_ports`.
 pub fn error(
     h: &Header<'_>,
     outer: (Ipv4Addr, Ipv4Addr),
     inner_ends: (Ipv4Addr, Ipv4Addr),
     inner_ports: NewPorts,
-    idents: (u16, u16),
-    max: usize,
+    ident: u16,
     s: &Settings,
 ) -> Result<Vec<u8>, DropReason> {
     let p = h.payload;
@@ -208,15 +231,19 @@ pub fn error(
     let (kind, code, mut new_word) = message(p[0], p[1], word, inner.piece.is_some(), s)?;
     let inner_l4 = parse::l4(&inner, true)?;
     let payload = transport(&inner, inner_l4, inner_ends, inner_ports);
-    let inner_proto = if inner.proto == proto::ICMPV6 { proto::ICMP } else { inner.proto };
-    let (mut ident, flags) = placement(&inner, idents.1);
-    if inner.piece.is_none() {
-        ident = 0; // decision 0020: what the packet had is not known any more
-    }
-    let tos = s.tos_6to4.unwrap_or(inner.tos);
-    let quote = build(tos, inner.length, ident, flags, inner.ttl, inner_proto, inner_ends, &payload);
+    // Decision 0020: the packet's identification is unknown.
+    let (inner_ident, inner_flags) = placement(&inner, 0);
+    let inner_header = Header4 {
+        tos: s.tos_6to4.unwrap_or(inner.tos),
+        ident: inner_ident,
+        flags: inner_flags,
+        ttl: inner.ttl,
+        proto: new_proto(&inner),
+        ends: inner_ends,
+    };
+    let quote = inner_header.quoted(inner.length, &payload);
     let extension = if matches!(kind, 3 | 11) && (kind, code) != (3, 4) { extension } else { &[] };
-    let (body, words) = join_extension(quote, extension, 4, max - 28);
+    let (body, words) = join_extension(quote, extension, 4, usize::from(s.icmp4_error_max) - 28);
     if words > 0 {
         new_word |= (words as u32) << 16;
     }
@@ -227,7 +254,8 @@ pub fn error(
     put16(&mut icmp, 2, checksum);
     let flags = if 20 + icmp.len() > 1260 { 0x4000 } else { 0 };
     let tos = s.tos_6to4.unwrap_or(h.tos);
-    Ok(build(tos, icmp.len(), idents.0, flags, h.ttl - 1, proto::ICMP, outer, &icmp))
+    let header = Header4 { tos, ident, flags, ttl: h.ttl - 1, proto: proto::ICMP, ends: outer };
+    Ok(header.packet(&icmp))
 }
 
 /// RFC 4884: the quoted datagram, and the extensions behind it. The length field is at `at`, in units of
@@ -244,8 +272,8 @@ pub fn split_extension(p: &[u8], at: usize, unit: usize, has: bool) -> Result<(&
     Ok(rest.split_at(size))
 }
 
-/// RFC 4884 4: the datagram padded to the unit and to 128 bytes, then the extensions; and the length field.
-/// Extensions that do not fit beside 128 bytes go.
+/// RFC 4884 4: the datagram padded to the unit and to 128 bytes, then the extensions; also the length field.
+/// Extensions that do not fit beside 128 bytes are removed.
 pub fn join_extension(mut quote: Vec<u8>, extension: &[u8], unit: usize, room: usize) -> (Vec<u8>, usize) {
     if extension.is_empty() || extension.len() + 128 > room {
         quote.truncate(room);

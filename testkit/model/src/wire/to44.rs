@@ -1,4 +1,4 @@
-//! IPv4 to IPv4: RFC 3022 4. The caller has decided on addresses and ports; all else stays, but for the TTL.
+//! IPv4 to IPv4: RFC 3022 4. The caller chooses addresses and ports; only the TTL changes besides.
 
 use super::sum::{pseudo, sum};
 use super::to4::{readjust, replace_id, replace_ports};
@@ -6,22 +6,22 @@ use super::{Header, L4, NewPorts, get16, parse, proto, put16};
 use gatun_wire::DropReason;
 use std::net::{IpAddr, Ipv4Addr};
 
-/// What a packet gets.
+/// Parameters of the translated packet.
 pub struct Out44 {
     /// New source and destination.
     pub ends: (Ipv4Addr, Ipv4Addr),
     /// New ports.
     pub ports: NewPorts,
-    /// A new identification (RFC 6864 5.3.1), if it gets one.
+    /// New identification (RFC 6864 5.3.1), if any.
     pub ident: Option<u16>,
-    /// Of the link that it leaves by, bytes.
+    /// MTU of the outgoing link, bytes.
     pub mtu: usize,
 }
 
-/// The packet, or the fragments that it becomes.
+/// The packet, or its fragments.
 pub fn translate(packet: &[u8], h: &Header<'_>, l4: L4, out: &Out44) -> Result<Vec<Vec<u8>>, DropReason> {
     if matches!(l4, L4::Error { .. } | L4::OtherIcmp { .. }) {
-        return Err(DropReason::IcmpUnknownType); // has a function of its own
+        return Err(DropReason::IcmpUnknownType); // see `error`
     }
     check_header(h)?;
     let header = header(&packet[..h.header_len], out.ends, h.ttl - 1, out.ident);
@@ -36,7 +36,7 @@ fn check_header(h: &Header<'_>) -> Result<(), DropReason> {
     if h.ttl <= 1 { Err(DropReason::TtlExceeded) } else { Ok(()) }
 }
 
-/// A header with its options, and what is new in it.
+/// A header with its options and its new fields.
 fn header(old: &[u8], ends: (Ipv4Addr, Ipv4Addr), ttl: u8, ident: Option<u16>) -> Vec<u8> {
     let mut header = old.to_vec();
     if let Some(ident) = ident {
@@ -55,7 +55,7 @@ fn resum(header: &mut [u8]) {
     put16(header, 10, checksum);
 }
 
-/// The payload with new ports and checksum: right where it was right, as wrong where it was not.
+/// The payload with new ports and checksum; a right checksum stays right, a wrong one as wrong.
 pub fn transport(h: &Header<'_>, l4: L4, ends: (Ipv4Addr, Ipv4Addr), ports: NewPorts) -> Vec<u8> {
     let mut p = h.payload.to_vec();
     match l4 {
@@ -100,7 +100,7 @@ fn cut(header: Vec<u8>, payload: &[u8], df: bool, mtu: usize) -> Result<Vec<Vec<
     Ok(pieces)
 }
 
-/// The header of further fragments: of the options, those that are to be copied (RFC 791 3.1).
+/// Header of further fragments: it has only the options that are to be copied (RFC 791 3.1).
 fn later(header: &[u8]) -> Vec<u8> {
     let mut out = header[..20].to_vec();
     let mut at = 20;
@@ -119,7 +119,7 @@ fn later(header: &[u8]) -> Vec<u8> {
     out
 }
 
-/// An ICMP error with other ends, its inner packet with other ends and ports (RFC 5508 4).
+/// An ICMP error with new ends, and its inner packet with new ends and ports (RFC 5508 4).
 pub fn error(
     packet: &[u8],
     h: &Header<'_>,

@@ -1,4 +1,4 @@
-//! IPv4 to IPv6: RFC 7915 4. The caller has decided on addresses and ports.
+//! IPv4 to IPv6: RFC 7915 4. The caller chooses addresses and ports.
 
 use super::sum::{pseudo, sum, sum_from};
 use super::to4::{join_extension, readjust, replace_id, replace_ports, split_extension};
@@ -7,10 +7,10 @@ use gatun_wire::rfc7915::ZeroChecksum;
 use gatun_wire::{DropReason, Settings};
 use std::net::{IpAddr, Ipv6Addr};
 
-/// RFC 1191 7.
+/// MTU plateaus of RFC 1191 7.
 const PLATEAUS: [u32; 11] = [65_535, 32_000, 17_914, 8_166, 4_352, 2_002, 1_492, 1_006, 508, 296, 68];
 
-/// What an IPv6 packet is made of.
+/// Parameters of an IPv6 packet.
 pub struct Out6<'a> {
     /// New source.
     pub src: Ipv6Addr,
@@ -22,36 +22,53 @@ pub struct Out6<'a> {
     pub settings: &'a Settings,
 }
 
-/// An IPv6 packet, with a Fragment header for `piece`. `length` is the payload's where it is quoted.
-pub fn build(
-    tos: u8,
-    hops: u8,
-    proto: u8,
-    ends: (Ipv6Addr, Ipv6Addr),
-    piece: Option<Piece>,
-    length: usize,
-    payload: &[u8],
-) -> Vec<u8> {
-    let mut packet = vec![0x60 | tos >> 4, tos << 4, 0, 0];
-    let grown = length + if piece.is_some() { 8 } else { 0 };
-    packet.extend((grown as u16).to_be_bytes());
-    packet.extend([if piece.is_some() { proto::FRAGMENT } else { proto }, hops]);
-    packet.extend(ends.0.octets());
-    packet.extend(ends.1.octets());
-    if let Some(p) = piece {
-        packet.extend([proto, 0]);
-        packet.extend((p.offset as u16 | u16::from(p.more)).to_be_bytes());
-        packet.extend((p.id & 0xffff).to_be_bytes());
-    }
-    packet.extend(payload);
-    packet
+/// Fields of an IPv6 header, and of a Fragment header for `piece`.
+#[derive(Clone, Copy, Debug)]
+pub struct Header6 {
+    /// Traffic class.
+    pub tos: u8,
+    /// Hop limit.
+    pub hops: u8,
+    /// Protocol of the payload.
+    pub proto: u8,
+    /// Source and destination.
+    pub ends: (Ipv6Addr, Ipv6Addr),
+    /// Position of a fragment, for its Fragment header.
+    pub piece: Option<Piece>,
 }
 
-/// The packet, or the fragments of at most the lowest IPv6 MTU that it becomes (RFC 7915 4).
+impl Header6 {
+    /// The packet with this payload.
+    pub fn packet(&self, payload: &[u8]) -> Vec<u8> {
+        self.quoted(payload.len(), payload)
+    }
+
+    /// A packet quoted by an ICMP error: `payload` is the start of its `length` bytes of payload.
+    pub fn quoted(&self, length: usize, payload: &[u8]) -> Vec<u8> {
+        let Header6 { tos, hops, proto, ends, piece } = *self;
+        let mut packet = vec![0x60 | tos >> 4, tos << 4, 0, 0];
+        let grown = length + if piece.is_some() { 8 } else { 0 };
+        packet.extend((grown as u16).to_be_bytes());
+        packet.extend([if piece.is_some() { proto::FRAGMENT } else { proto }, hops]);
+        packet.extend(ends.0.octets());
+        packet.extend(ends.1.octets());
+        if let Some(p) = piece {
+            packet.extend([proto, 0]);
+            packet.extend((p.offset as u16 | u16::from(p.more)).to_be_bytes());
+            packet.extend((p.id & 0xffff).to_be_bytes());
+        }
+        packet.extend(payload);
+        packet
+    }
+}
+
+/// IPv6 protocol of the payload.
+fn new_proto(h: &Header<'_>) -> u8 {
+    if h.proto == proto::ICMP { proto::ICMPV6 } else { h.proto }
+}
+
+/// The packet, or its fragments of at most the lowest IPv6 MTU (RFC 7915 4).
 pub fn translate(h: &Header<'_>, l4: L4, out: &Out6<'_>) -> Result<Vec<Vec<u8>>, DropReason> {
-    let new_proto = if h.proto == proto::ICMP { proto::ICMPV6 } else { h.proto };
-    let tos = out.settings.traffic_class_4to6.unwrap_or(h.tos);
-    let ends = (out.src, out.dst);
     if h.source_route {
         return Err(DropReason::SourceRoute);
     }
@@ -61,9 +78,15 @@ pub fn translate(h: &Header<'_>, l4: L4, out: &Out6<'_>) -> Result<Vec<Vec<u8>>,
     let size = h.header_len + h.length;
     let fits = fits(h, size, out.settings)?;
     let payload = transport(h, l4, out)?;
-    let hops = h.ttl - 1;
+    let header = Header6 {
+        tos: out.settings.traffic_class_4to6.unwrap_or(h.tos),
+        hops: h.ttl - 1,
+        proto: new_proto(h),
+        ends: (out.src, out.dst),
+        piece: h.piece,
+    };
     if fits {
-        return Ok(vec![build(tos, hops, new_proto, ends, h.piece, payload.len(), &payload)]);
+        return Ok(vec![header.packet(&payload)]);
     }
     let room = (lowest(out.settings) - 48) / 8 * 8;
     let base = h.piece.unwrap_or(Piece { offset: 0, more: false, id: h.ident.into() });
@@ -71,13 +94,13 @@ pub fn translate(h: &Header<'_>, l4: L4, out: &Out6<'_>) -> Result<Vec<Vec<u8>>,
     for (n, part) in payload.chunks(room).enumerate() {
         let last = (n + 1) * room >= payload.len();
         let piece = Piece { offset: base.offset + n * room, more: base.more || !last, id: base.id };
-        pieces.push(build(tos, hops, new_proto, ends, Some(piece), part.len(), part));
+        pieces.push(Header6 { piece: Some(piece), ..header }.packet(part));
     }
     Ok(pieces)
 }
 
-/// Whether it leaves in one piece; with DF it must. RFC 7915 4 holds an IPv4 packet with DF against the MTU
-/// with its options (decision 0020), and a fragment grows by a Fragment header too.
+/// Returns true if the packet leaves unfragmented; with DF it must. RFC 7915 4 compares an IPv4 packet with
+/// DF and its options against the MTU (decision 0020); a fragment also grows by a Fragment header.
 fn fits(h: &Header<'_>, size: usize, s: &Settings) -> Result<bool, DropReason> {
     let fragment = if h.piece.is_some() { 8 } else { 0 };
     if h.df {
@@ -89,12 +112,12 @@ fn fits(h: &Header<'_>, size: usize, s: &Settings) -> Result<bool, DropReason> {
     Ok(40 + h.length + fragment <= lowest(s))
 }
 
-/// The size that packets without DF are cut to: never more than the next hop takes.
+/// Size of the fragments of packets without DF, at most the next hop's MTU.
 fn lowest(s: &Settings) -> usize {
     s.lowest_ipv6_mtu.min(s.mtu6) as usize
 }
 
-/// The payload with new ports, types and checksum, or why it has none.
+/// The payload with new ports, types and checksum, or the reason why it has none.
 pub fn transport(h: &Header<'_>, l4: L4, out: &Out6<'_>) -> Result<Vec<u8>, DropReason> {
     let mut p = h.payload.to_vec();
     let (src, dst) = (IpAddr::V6(out.src), IpAddr::V6(out.dst));
@@ -104,7 +127,7 @@ pub fn transport(h: &Header<'_>, l4: L4, out: &Out6<'_>) -> Result<Vec<u8>, Drop
             match out.settings.udp_zero_checksum {
                 ZeroChecksum::Forward => {}
                 ZeroChecksum::Drop => return Err(DropReason::ZeroUdpChecksum),
-                // RFC 7915 4.5. The datagram is as long as it says; what is behind it is not covered.
+                // RFC 7915 4.5. The checksum covers the length in the UDP header, and no bytes behind it.
                 ZeroChecksum::Compute if !h.is_whole() => return Err(DropReason::FragmentZeroChecksum),
                 ZeroChecksum::Compute => {
                     let len = usize::from(get16(&p, 4));
@@ -125,7 +148,7 @@ pub fn transport(h: &Header<'_>, l4: L4, out: &Out6<'_>) -> Result<Vec<u8>, Drop
     Ok(p)
 }
 
-/// New ports, types and checksums of what has a checksum.
+/// Sets new ports, types and checksums of protocols with a checksum.
 fn readdress(p: &mut [u8], h: &Header<'_>, l4: L4, ends: (IpAddr, IpAddr), ports: NewPorts) {
     match l4 {
         L4::Tcp { .. } | L4::Udp { .. } => {
@@ -162,7 +185,7 @@ pub fn message(
         (3, 4) => {
             let said = word & 0xffff;
             let path = match said {
-                // RFC 1191 5: an old router names none; less than 68 is none (A79-32).
+                // RFC 1191 5: an old router reports no MTU; less than 68 counts as none (A79-32).
                 0..68 => PLATEAUS.into_iter().find(|&p| (p as usize) < quoted).unwrap_or(68),
                 said => said,
             };
@@ -189,8 +212,8 @@ fn pointer(at: u32) -> Result<u32, DropReason> {
     })
 }
 
-/// An ICMPv4 error as ICMPv6 error: from `outer.0` to `outer.1`, its inner packet from `inner_ends.0` to
-/// `inner_ends.1`.
+/// Translates an ICMPv4 error to ICMPv6: from `outer.0` to `outer.1`, with the inner packet from
+/// `inner_ends.0` to `inner_ends.1`.
 pub fn error(
     h: &Header<'_>,
     outer: (Ipv6Addr, Ipv6Addr),
@@ -207,9 +230,14 @@ pub fn error(
     let mut payload = inner.payload.to_vec();
     let ends = (IpAddr::V6(inner_ends.0), IpAddr::V6(inner_ends.1));
     readdress(&mut payload, &inner, inner_l4, ends, inner_ports);
-    let inner_proto = if inner.proto == proto::ICMP { proto::ICMPV6 } else { inner.proto };
-    let tos = s.traffic_class_4to6.unwrap_or(inner.tos);
-    let quote = build(tos, inner.ttl, inner_proto, inner_ends, inner.piece, inner.length, &payload);
+    let inner_header = Header6 {
+        tos: s.traffic_class_4to6.unwrap_or(inner.tos),
+        hops: inner.ttl,
+        proto: new_proto(&inner),
+        ends: inner_ends,
+        piece: inner.piece,
+    };
+    let quote = inner_header.quoted(inner.length, &payload);
     // RFC 4884 4: only these types have a length field.
     let extension = if matches!(kind, 1 | 3) { extension } else { &[] };
     let (body, words) = join_extension(quote, extension, 8, 1280 - 48);
@@ -223,10 +251,11 @@ pub fn error(
     let checksum = !sum_from(sum(&covered), &icmp);
     put16(&mut icmp, 2, checksum);
     let tos = s.traffic_class_4to6.unwrap_or(h.tos);
-    Ok(build(tos, h.ttl - 1, proto::ICMPV6, outer, None, icmp.len(), &icmp))
+    let header = Header6 { tos, hops: h.ttl - 1, proto: proto::ICMPV6, ends: outer, piece: None };
+    Ok(header.packet(&icmp))
 }
 
-/// Whether an ICMP message's checksum is right (RFC 5508 REQ-3 a).
+/// Returns true if an ICMP message's checksum is right (RFC 5508 REQ-3 a).
 pub fn icmp_sum_is_right(h: &Header<'_>) -> bool {
     let start = match h.src {
         IpAddr::V4(_) => 0,

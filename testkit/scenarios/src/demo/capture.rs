@@ -7,15 +7,16 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Display filter for every fault that a parser may find in a packet, with one exception: the kernels at the ends send
-/// 0xffff where a TCP checksum is zero. Receivers cannot tell the two apart (RFC 1624 3), but tshark reports it.
+/// Display filter for every fault that tshark finds in a packet, with one exception: the kernels at the ends
+/// send 0xffff for a TCP checksum of zero. Receivers cannot tell the two apart (RFC 1624 3), but tshark
+/// reports it.
 const FAULTS: &str = "(_ws.malformed || _ws.expert.severity >= 8388608 || ip.checksum.status == 0 \
     || tcp.checksum.status == 0 || udp.checksum.status == 0 || icmp.checksum.status == 0 \
     || icmpv6.checksum.status == 0) && !tcp.checksum.ffff";
 
 const SIDES: [&str; 2] = ["client", "server"];
 
-/// Running captures, or the check that says why there are none.
+/// Running captures, or a check with the reason why there are none.
 pub(super) struct Captures {
     running: Result<Vec<(PathBuf, Process)>, Check>,
 }
@@ -40,7 +41,7 @@ impl Captures {
 
     /// Ends the captures and lets tshark look for faults.
     pub(super) fn finish(self) -> Vec<Check> {
-        // The last packets are not in the file yet.
+        // The last packets are not in the files yet.
         std::thread::sleep(Duration::from_millis(300));
         let running = match self.running {
             Ok(running) => running,
@@ -61,14 +62,14 @@ impl Captures {
 }
 
 fn start(host: &Namespace, file: &Path) -> Result<Process, Error> {
-    // -Z root: the file belongs to whoever runs the demo. 262144 bytes: whole packets.
+    // -Z root: the user who runs the demo owns the file. 262144 bytes: whole packets.
     let mut command = host.command("tcpdump");
     command.args(["-i", "eth0", "-U", "-s", "262144", "-Z", "root", "-B", "65536", "-w"]).arg(file);
     let process = Process::start(command.stdout(Stdio::null()).stderr(Stdio::null()))?;
     let deadline = Instant::now() + Duration::from_secs(5);
     while !file.metadata().is_ok_and(|m| m.len() >= 24) {
         if Instant::now() > deadline {
-            return Err(Error(format!("tcpdump does not write {}", file.display())));
+            return Err(Error(format!("tcpdump did not create {}", file.display())));
         }
         std::thread::sleep(Duration::from_millis(10));
     }
@@ -76,7 +77,7 @@ fn start(host: &Namespace, file: &Path) -> Result<Process, Error> {
 }
 
 fn examine(name: &str, file: &Path) -> Vec<Check> {
-    // Without ethtool, hosts leave checksums to devices that do not exist.
+    // Without ethtool, hosts leave checksums to offloads that do not exist.
     let has_sums = gatun_testkit::has_program("ethtool");
     let mut checks = vec![Check::from_result(name, faults(file, has_sums))];
     if !has_sums {

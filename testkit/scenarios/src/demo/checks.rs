@@ -1,4 +1,4 @@
-//! Checks by programs that know nothing of Gatun.
+//! Checks with independent programs.
 
 use super::network::{self, Lab};
 use super::report::{Check, Report};
@@ -10,13 +10,13 @@ use std::time::Duration;
 
 type Checked = Result<String, Error>;
 
-/// A name, and the check.
+/// A name and its check.
 type ToCheck = (&'static str, fn(&Lab) -> Checked);
 
 /// Limit of every check: a hang is a failure.
 const CHECK_MAX: Duration = Duration::from_secs(20);
 
-/// Runs the checks whose packets are captured, with offloads off: every packet is as on a wire.
+/// Runs the captured checks with offloads off, so that each packet is as on a wire.
 pub(super) fn run_all(lab: &Lab, screen: &Screen, report: &mut Report) {
     let checks: [ToCheck; 10] = [
         ("ping: IPv6 to IPv4", |lab| ping(&lab.net.client, SERVER)),
@@ -67,7 +67,7 @@ fn run(checks: &[ToCheck], lab: &Lab, screen: &Screen, report: &mut Report) {
     }
 }
 
-/// Runs a program to its end; returns its output where it succeeded.
+/// Runs a program to its end, and returns its output if it succeeded.
 fn output(command: &mut Command) -> Checked {
     let (status, text) = run_for(command, CHECK_MAX)?;
     match status.success() {
@@ -109,7 +109,7 @@ fn download(lab: &Lab, to: &Namespace, url: &str) -> Checked {
     let text = output(Command::new("sha256sum").arg(file))?;
     let hash = text.split_whitespace().next().unwrap_or_default();
     if hash != lab.file_hash {
-        return Err(Error(format!("SHA-256 {hash}, served was {}", lab.file_hash)));
+        return Err(Error(format!("SHA-256 {hash}, expected {}", lab.file_hash)));
     }
     Ok(format!("8 MB, SHA-256 {}...", &hash[..16.min(hash.len())]))
 }
@@ -121,21 +121,21 @@ fn peer(from: &Namespace, line: &str) -> Checked {
 
 fn path_mtu(lab: &Lab) -> Checked {
     let client = &lab.net.client;
-    // 1500 bytes: too large for the link of 1400 behind the translator, which says so in IPv4.
+    // 1500 bytes: too large for the link of 1400 behind the translator, whose router reports it in IPv4.
     let line = format!("-c 3 -i 0.2 -W 1 -q -M do -s 1452 {FAR}");
     let _ = run_for(client.command("ping").args(line.split_whitespace()), CHECK_MAX)?;
     let route = client.run(&format!("ip -6 route get {FAR}"))?;
     let learnt = route.split_whitespace().skip_while(|w| *w != "mtu").nth(1).unwrap_or("nothing").to_owned();
     let expected = SMALL_MTU + 20;
     if learnt != expected.to_string() {
-        return Err(Error(format!("the client learned {learnt} instead of {expected}")));
+        return Err(Error(format!("the client learned {learnt}, expected {expected}")));
     }
     let fits = format!("-c 3 -i 0.05 -W 1 -q -M do -s {} {FAR}", expected - 48);
     output(client.command("ping").args(fits.split_whitespace()))?;
     Ok(format!("the client learned {learnt}: the link's {SMALL_MTU}, and 20 for the longer header"))
 }
 
-/// Measures processor time over two seconds without packets.
+/// Measures Gatun's processor time over two seconds without packets.
 fn idle(lab: &Lab) -> Checked {
     let ticks = || -> Result<u64, Error> {
         let file = format!("/proc/{}/stat", lab.gatun.id());
@@ -147,10 +147,10 @@ fn idle(lab: &Lab) -> Checked {
             .split_whitespace()
             .filter_map(|f| f.parse().ok())
             .collect();
-        // After the state's letter: utime and stime are the eleventh and twelfth number.
+        // After the state letter, utime and stime are fields 11 and 12.
         match fields.get(10..12) {
             Some([user, system]) => Ok(user + system),
-            _ => Err(Error(format!("{file} is not as expected"))),
+            _ => Err(Error(format!("{file} has an unknown format"))),
         }
     };
     let before = ticks()?;

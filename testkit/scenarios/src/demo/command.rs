@@ -22,7 +22,7 @@ pub(crate) struct Args {
     /// Folder for report.json, the captures and the configuration
     #[arg(long, value_name = "DIR", default_value = "target/demo")]
     output: PathBuf,
-    /// Seconds of one throughput measurement; 0 leaves them out
+    /// Seconds of one throughput measurement; 0 skips them
     #[arg(long, value_name = "N", default_value_t = 2)]
     seconds: u32,
     /// The daemon's program [default: `gatun` beside this program]
@@ -31,7 +31,7 @@ pub(crate) struct Args {
 }
 
 /// # Errors
-/// If the demo cannot run.
+/// Returns an error if the demo cannot run.
 pub(crate) fn execute(args: Args) -> anyhow::Result<ExitCode> {
     let output = std::path::absolute(&args.output).context("the output directory")?;
     std::fs::create_dir_all(&output).with_context(|| output.display().to_string())?;
@@ -42,7 +42,7 @@ pub(crate) fn execute(args: Args) -> anyhow::Result<ExitCode> {
     let gatun = std::path::absolute(gatun).context("the daemon's program")?;
     ensure!(
         gatun.is_file(),
-        "{} does not exist: build it (cargo build --release --package gatun), or name it with --gatun",
+        "{} does not exist: build it (cargo build --release --package gatun) or pass --gatun",
         gatun.display()
     );
     let mut again: Vec<OsString> = ["demo", "--seconds"].map(Into::into).into();

@@ -1,7 +1,8 @@
 //! `lab/run demo`: Gatun between network namespaces of this machine, with the kernel's own stacks and real programs at
 //! both ends.
 //!
-//! The demo runs in a sandbox of [`gatun_testkit`], which the kernel removes as a whole when the demo ends, by whatever cause.
+//! The demo runs in a sandbox of [`gatun_testkit`]. The kernel removes the whole sandbox when the demo ends
+//! for any reason.
 
 mod capture;
 mod checks;
@@ -22,7 +23,7 @@ pub(crate) struct Demo {
     pub(crate) output: PathBuf,
     /// The daemon's program.
     pub(crate) gatun: PathBuf,
-    /// Seconds of one throughput measurement; 0 leaves them out.
+    /// Seconds of one throughput measurement; 0 skips them.
     pub(crate) seconds: u32,
 }
 
@@ -32,10 +33,11 @@ impl Demo {
     }
 }
 
-/// Runs the demo inside the sandbox. Returns true where no check failed.
+/// Runs the demo inside the sandbox. Returns true if no check failed.
 ///
 /// # Errors
-/// If the report cannot be written. A part that fails is a failed check, and the results of the others are kept.
+/// Returns an error if the report cannot be written. A part that fails is a failed check, and the results of
+/// the others are kept.
 pub(crate) fn run(demo: &Demo) -> anyhow::Result<bool> {
     let screen = Screen::new();
     std::fs::create_dir_all(&demo.output).with_context(|| demo.output.display().to_string())?;
@@ -58,7 +60,7 @@ fn parts(demo: &Demo, lab: &network::Lab, screen: &Screen, report: &mut Report) 
         screen.record(check, report);
     }
     checks::run_with_offloads(lab, screen, report);
-    // The results so far are kept if the longest part fails.
+    // Keeps the results so far if the longest part fails.
     report.write(&demo.file())?;
     if demo.seconds > 0 {
         throughput::measure(lab, screen, demo.seconds, report);

@@ -5,7 +5,7 @@ use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// Gatun's configuration in the demo; it is written beside the report, to be read.
+/// Gatun's configuration in the demo; a copy for the reader is beside the report.
 const CONFIG: &str = r#"# The configuration of `lab/run demo`.
 [[port]]
 device = "nat64"
@@ -26,7 +26,7 @@ static = [                   # the client is a server too
 ]
 "#;
 
-/// Bytes of the file that is served at both ends.
+/// Bytes of the file that both ends serve.
 const FILE_LEN: u64 = 8_000_000;
 
 /// Hosts, their programs, and files in the /run of the sandbox.
@@ -41,7 +41,7 @@ pub(super) struct Lab {
 impl Lab {
     pub(super) fn new(gatun: &Path, output: &Path) -> Result<Self, Error> {
         let net = Topology::new()?;
-        // Without offloads at both ends every packet of the captures is a packet of the wire.
+        // Without offloads at both ends, the captures show packets as on a wire.
         set_offloads(&net, false)?;
         let gatun = start_gatun(&net, gatun, output)?;
         let mut programs = start_peers(&net)?;
@@ -58,7 +58,7 @@ impl Lab {
     }
 }
 
-/// Turns checksum and segmentation offload on or off at both ends, where `ethtool` is installed.
+/// Turns checksum and segmentation offload on or off at both ends, if `ethtool` is installed.
 pub(super) fn set_offloads(net: &Topology, on: bool) -> Result<(), Error> {
     if !gatun_testkit::has_program("ethtool") {
         return Ok(());
@@ -110,7 +110,7 @@ fn start_peers(net: &Topology) -> Result<Vec<Process>, Error> {
         let deadline = Instant::now() + Duration::from_secs(10);
         while !host.run("ss -Hltn")?.contains(&format!(":{port} ")) {
             if Instant::now() > deadline {
-                return Err(Error(format!("no server on port {port}: is python3 there?")));
+                return Err(Error(format!("no server on port {port}: is python3 installed?")));
             }
             std::thread::sleep(Duration::from_millis(20));
         }

@@ -1,4 +1,4 @@
-"""Small peers for the demo: each checks every byte that comes back."""
+"""Small peers for the demo. Senders check every byte that comes back."""
 import hashlib, http.server, os, socket, sys
 
 
@@ -18,7 +18,7 @@ def udp_echo(port):
 
 
 def tcp_hash(port):
-    """Reads to the end, answers with the hash of what came."""
+    """Reads to the end, then answers with the hash of the data."""
     s = server_socket(socket.SOCK_STREAM, port)
     s.listen()
     while True:
@@ -55,8 +55,8 @@ def udp_send(host, port, size):
     data = os.urandom(int(size))
     for _ in range(10):
         s.send(data)
-        assert s.recv(65535) == data, "another datagram came back"
-    print(f"10 datagrams of {size} bytes came back unharmed")
+        assert s.recv(65535) == data, "the datagram came back changed"
+    print(f"10 datagrams of {size} bytes came back unchanged")
 
 
 def tcp_send(host, port, size):
@@ -66,7 +66,7 @@ def tcp_send(host, port, size):
     s.shutdown(socket.SHUT_WR)
     answer = s.recv(64, socket.MSG_WAITALL).decode()
     expected = hashlib.sha256(data).hexdigest()
-    assert answer == expected, f"hash {answer} instead of {expected}"
+    assert answer == expected, f"hash {answer}, expected {expected}"
     print(f"{int(size) // 1000000} MB, SHA-256 {answer[:16]}... at both ends")
 
 

@@ -1,4 +1,4 @@
-//! The demo's results, for programs: `report.json`.
+//! The demo's results as JSON: `report.json`.
 
 use anyhow::Context as _;
 use serde::Serialize;

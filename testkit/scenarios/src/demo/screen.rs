@@ -1,4 +1,4 @@
-//! The demo on the terminal. Colours and progress lines only where standard output is one.
+//! The demo on the terminal. It uses colours and progress lines only if standard output is a terminal.
 
 use super::report::{Check, Outcome, Report};
 use std::io::{IsTerminal as _, Write as _, stdout};
@@ -47,7 +47,7 @@ impl Screen {
         self.line(&format!("  {mark}  {:<46} {}", check.name, check.detail));
     }
 
-    /// Shows a line that the next one replaces.
+    /// Shows a line that the next one overwrites.
     pub(super) fn progress(&self, text: &str) {
         if self.colours {
             self.write(&format!("\r\x1b[2K  ...   {text}"));
@@ -66,7 +66,7 @@ impl Screen {
     }
 
     fn write(&self, text: &str) {
-        // The demo goes on where standard output is closed: its report is a file.
+        // The demo continues if standard output is closed: its report is a file.
         let _ = stdout().write_all(text.as_bytes()).and_then(|()| stdout().flush());
     }
 }

@@ -1,5 +1,5 @@
-//! iperf3 through Gatun, tayga and plain kernel forwarding, in turns, so that other load of the machine affects all three
-//! alike.
+//! iperf3 through Gatun, tayga and plain kernel forwarding in turn, so that other load on the machine
+//! affects all three alike.
 
 use super::network::Lab;
 use super::report::{Check, Report, Throughput};
@@ -15,7 +15,7 @@ const COMBINATIONS: [(u32, &str); 4] = [(1, "upload"), (1, "download"), (10, "up
 /// The paths; only tayga may be missing.
 const PATHS: [&str; 3] = ["gatun", "tayga", "kernel"];
 
-/// Failures in a row after which the rest is given up, because a program that hangs takes long.
+/// Failures in a row after which the rest is skipped, because a program that hangs takes long.
 const FAILURES_MAX: u32 = 3;
 
 pub(super) fn measure(lab: &Lab, screen: &Screen, seconds: u32, report: &mut Report) {
@@ -51,7 +51,7 @@ pub(super) fn measure(lab: &Lab, screen: &Screen, seconds: u32, report: &mut Rep
     }
 }
 
-/// Gives the client an IPv4 address for the kernel's forwarding, which translates nothing.
+/// Gives the client an IPv4 address, for the kernel's forwarding without translation.
 fn give_ipv4_to_client(lab: &Lab) -> Result<(), Error> {
     lab.net.client.address("eth0", "10.99.0.2/24")?;
     lab.net.translator.address("inside", "10.99.0.1/24")?;

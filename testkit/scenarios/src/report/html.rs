@@ -1,4 +1,5 @@
-//! The report as a page of its own: no script, nothing from elsewhere, light or dark as the reader has it.
+//! The report as a self-contained page: no script, no external resource, light or dark as the reader
+//! prefers.
 
 use super::{Report, Table, figures, group};
 use crate::ends::{Latency, Sample};
@@ -37,7 +38,7 @@ pub(super) fn page(report: &Report) -> String {
     table(&mut out, &[], rows);
     charts(&report.samples).iter().for_each(|chart| out.push_str(&chart.svg()));
     if !report.explained_by.is_empty() {
-        out.push_str("<h2>Where packets were lost</h2>\n");
+        out.push_str("<h2>Lost packets</h2>\n");
         let rows = report.explained_by.iter().map(|(name, n)| vec![name.clone(), group(*n)]).collect();
         table(&mut out, &["counter", "packets"].map(String::from), rows);
     }
@@ -45,7 +46,7 @@ pub(super) fn page(report: &Report) -> String {
         let _ = writeln!(out, "<h2>{}</h2>", escape(title));
         table(&mut out, header, rows.clone());
     }
-    list(&mut out, "What has to hold", report.checks.iter().map(|check| (check.ok, check.what.as_str())));
+    list(&mut out, "Checks", report.checks.iter().map(|check| (check.ok, check.what.as_str())));
     list(&mut out, "Notes", report.notes.iter().map(|note| (true, note.as_str())));
     out.push_str("<h2>Machine</h2>\n");
     table(
@@ -86,7 +87,7 @@ fn table(out: &mut String, header: &[String], rows: Vec<Vec<String>>) {
     out.push_str("</table>\n");
 }
 
-/// Charts of the quantities of which there are samples.
+/// Charts of the sampled quantities.
 fn charts(samples: &[Sample]) -> Vec<Chart> {
     let mut stages: Vec<(f64, String)> = Vec::new();
     let mut last_end = 0.0;

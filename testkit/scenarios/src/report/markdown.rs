@@ -14,7 +14,7 @@ pub(super) fn page(report: &Report) -> String {
         table(&mut out, &["", ""].map(String::from), rows);
     }
     if !report.explained_by.is_empty() {
-        out.push_str("\n## Where packets were lost\n");
+        out.push_str("\n## Lost packets\n");
         let rows = report.explained_by.iter().map(|(name, n)| vec![name.clone(), super::group(*n)]).collect();
         table(&mut out, &["counter", "packets"].map(String::from), rows);
     }
@@ -23,7 +23,7 @@ pub(super) fn page(report: &Report) -> String {
         table(&mut out, header, rows.clone());
     }
     if !report.checks.is_empty() {
-        out.push_str("\n## What has to hold\n\n");
+        out.push_str("\n## Checks\n\n");
         for check in &report.checks {
             let _ = writeln!(out, "- {} {}", if check.ok { "yes:" } else { "**NO:**" }, check.what);
         }
@@ -40,7 +40,7 @@ pub(super) fn page(report: &Report) -> String {
     out
 }
 
-/// A table whose columns line up in plain text, too.
+/// A table whose columns also line up in plain text.
 fn table(out: &mut String, header: &[String], rows: Vec<Vec<String>>) {
     let width = |column: usize| {
         let cells = rows.iter().filter_map(|row| row.get(column)).chain(header.get(column));

@@ -27,13 +27,13 @@ pub(crate) struct Throughput {
     pub(crate) protocol: &'static str,
     pub(crate) streams: u32,
     pub(crate) direction: &'static str,
-    /// Rate of arrival.
+    /// Rate at the receiver.
     pub(crate) gbit_s: f64,
-    /// Of datagrams; none of TCP.
+    /// Lost datagrams in per cent; `None` for TCP.
     pub(crate) lost_percent: Option<f64>,
 }
 
-/// A condition of a good run.
+/// A condition that a good run meets.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Check {
     pub(crate) what: String,
@@ -47,36 +47,38 @@ pub(crate) struct Report {
     /// A description in a sentence or two.
     pub(crate) about: String,
     pub(crate) machine: Vec<(String, String)>,
-    /// Packets that the generator sent, and those that returned.
+    /// Packets that the generator sent, and packets that returned.
     pub(crate) tx: Option<u64>,
     pub(crate) rx: Option<u64>,
     pub(crate) lost: Option<u64>,
     /// The sum of `explained_by`.
     pub(crate) explained: Option<u64>,
-    /// All counters on the way of packets that ended there.
+    /// Packets that ended on the way, by counter.
     pub(crate) explained_by: BTreeMap<String, u64>,
     pub(crate) reordered: Option<u64>,
     pub(crate) duplicates: Option<u64>,
     pub(crate) corrupted: Option<u64>,
-    /// Packets a second through the translator, both directions together; and through the plain forwarder in its place.
+    /// Packets a second, both directions together: through the translator, and through the plain forwarder
+    /// in its place.
     pub(crate) pps: Option<f64>,
     pub(crate) reference_pps: Option<f64>,
-    /// Time of its processor that the translator needs for a packet, and the plain forwarder, ns: over memif, where both look for
-    /// packets without a pause.
+    /// Processor time per packet of the translator and of the plain forwarder, ns. Only with memif, where
+    /// both poll without a pause.
     pub(crate) core_ns: Option<f64>,
     pub(crate) reference_core_ns: Option<f64>,
-    /// The share of the time in which the translator had packets.
+    /// Share of the time in which the translator had packets.
     pub(crate) core_share: Option<f64>,
-    /// That in which more packets waited for the generator than it takes at a time: then it is the limit.
+    /// Share of the time in which more packets waited for the generator than one burst: if it is high, the
+    /// generator is the limit.
     pub(crate) generator_behind: Option<f64>,
-    /// Additional time of a packet that is handed to another worker, ns.
+    /// Additional time of a packet that is handed over to another worker, ns.
     pub(crate) handover_ns: Option<f64>,
     pub(crate) sessions: Option<u64>,
     pub(crate) kills_per_s: Option<f64>,
     /// Round trip, twice through the translator.
     pub(crate) latency_us: Option<Latency>,
     pub(crate) reference_latency_us: Option<Latency>,
-    /// Of iperf3.
+    /// Measurements by iperf3.
     pub(crate) throughput: Vec<Throughput>,
     pub(crate) tables: Vec<Table>,
     pub(crate) checks: Vec<Check>,
@@ -91,7 +93,7 @@ impl Report {
         Report { scenario: scenario.into(), about: about.into(), machine: machine(), ..Report::default() }
     }
 
-    /// Adds the packets of a run, and checks that all are accounted for and none was harmed.
+    /// Adds the packets of a run, and checks that all are accounted for and none was damaged.
     pub(crate) fn account(&mut self, accounts: &Accounts) {
         let add = |sum: &mut Option<u64>, n: u64| *sum = Some(sum.unwrap_or(0) + n);
         add(&mut self.tx, accounts.tx);
@@ -108,13 +110,13 @@ impl Report {
             let by: Vec<String> =
                 accounts.explained_by.iter().map(|(name, n)| format!("{name} {}", group(*n))).collect();
             let (lost, tx) = (group(accounts.lost()), group(accounts.tx));
-            self.notes.push(format!("A run of {tx} packets lost {lost}, and counted: {}.", by.join(", ")));
+            self.notes.push(format!("A run of {tx} packets lost {lost}; counters: {}.", by.join(", ")));
         }
         self.check_once(accounts.balance(), "the lost packets equal the packets counted where they ended");
         self.check_once(accounts.tally.damaged() == 0, "nothing was corrupted, repeated or reordered");
     }
 
-    /// A check that several runs of a scenario share: all of them have to pass.
+    /// Adds a check that several runs of a scenario share: it passes if all of them do.
     pub(crate) fn check_once(&mut self, ok: bool, what: &str) {
         match self.checks.iter_mut().find(|check| check.what == what) {
             Some(check) => check.ok &= ok,
@@ -126,7 +128,7 @@ impl Report {
         self.checks.push(Check { what, ok });
     }
 
-    /// Whether all checks passed.
+    /// Returns true if all checks passed.
     pub(crate) fn is_good(&self) -> bool {
         self.checks.iter().all(|check| check.ok)
     }
@@ -135,7 +137,8 @@ impl Report {
         markdown::page(self)
     }
 
-    /// Writes `NAME.md`, `NAME.html` and `NAME.json` into a folder, and the JSON where else it is wanted.
+    /// Writes `NAME.md`, `NAME.html` and `NAME.json` into a folder, and the JSON into another file if one is
+    /// given.
     pub(crate) fn write(&self, folder: &Path, json: Option<&Path>) -> anyhow::Result<()> {
         let text = serde_json::to_string_pretty(self)? + "\n";
         let file = |ending: &str| folder.join(format!("{}.{ending}", self.scenario));
@@ -150,7 +153,7 @@ impl Report {
     }
 }
 
-/// Properties of the machine that the figures depend on.
+/// Properties of the machine that affect the figures.
 fn machine() -> Vec<(String, String)> {
     let read = |file: &str| std::fs::read_to_string(file).unwrap_or_default();
     let cpuinfo = read("/proc/cpuinfo");
@@ -165,7 +168,7 @@ fn machine() -> Vec<(String, String)> {
     let row = |name: &str, value: &str| (name.to_owned(), value.trim().to_owned());
     vec![
         row("processor", model.unwrap_or("unknown")),
-        row("processors that may be used", &crate::processors::processors_count().to_string()),
+        row("usable processors", &crate::processors::processors_count().to_string()),
         row("memory", gib.as_deref().unwrap_or("unknown")),
         row("kernel", &read("/proc/sys/kernel/osrelease")),
         row("load average at the beginning", others),
@@ -185,7 +188,7 @@ pub(crate) fn group(n: u64) -> String {
     out
 }
 
-/// The figures of every report, with their names.
+/// Key figures of a report, with their names.
 fn figures(report: &Report) -> Vec<(&'static str, String)> {
     let mut rows = Vec::new();
     let mut row = |name, value: Option<String>| rows.extend(value.map(|value| (name, value)));
@@ -193,37 +196,31 @@ fn figures(report: &Report) -> Vec<(&'static str, String)> {
     row("packets sent", report.tx.map(group));
     row("returned", report.rx.map(group));
     row("lost", report.lost.map(group));
-    row("of these explained by counters", report.explained.map(group));
+    row("lost, explained by counters", report.explained.map(group));
     row("reordered within a flow", report.reordered.map(group));
     row("duplicates", report.duplicates.map(group));
     row("corrupted", report.corrupted.map(group));
     row("packets through Gatun, both directions", report.pps.map(rate));
-    row("through the plain forwarder in its place", report.reference_pps.map(rate));
+    row("packets through the plain forwarder", report.reference_pps.map(rate));
     let ratio =
         report.pps.zip(report.reference_pps.filter(|pps| *pps > 0.0)).map(|(a, b)| format!("{:.2}", a / b));
     row("Gatun / plain forwarder", ratio);
     let ns = |ns: f64| format!("{ns:.1} ns: {} a second", group((1e9 / ns) as u64));
-    row("a packet takes of Gatun's processor", report.core_ns.map(ns));
-    row("of the plain forwarder's in its place", report.reference_core_ns.map(ns));
+    row("processor time per packet, Gatun", report.core_ns.map(ns));
+    row("processor time per packet, plain forwarder", report.reference_core_ns.map(ns));
     let ratio = report.reference_core_ns.zip(report.core_ns).map(|(a, b)| format!("{:.2}", a / b));
-    row("Gatun / plain forwarder, by their processors' time", ratio);
+    row("plain forwarder / Gatun, processor time per packet", ratio);
+    row("Gatun busy", report.core_share.map(|share| format!("{:.0} % of the time", 100.0 * share)));
     row(
-        "Gatun's processor had packets",
-        report.core_share.map(|share| format!("{:.0} % of the time", 100.0 * share)),
-    );
-    row(
-        "more packets waited for the generator than it takes at a time",
+        "generator behind",
         report.generator_behind.map(|share| format!("{:.0} % of the time", 100.0 * share)),
     );
-    row(
-        "additional time of a packet handed to another worker",
-        report.handover_ns.map(|ns| format!("{ns:.1} ns")),
-    );
+    row("additional time of a packet handed over", report.handover_ns.map(|ns| format!("{ns:.1} ns")));
     row("sessions", report.sessions.map(group));
     row("sessions ended on request", report.kills_per_s.map(rate));
     let latency = |l: Latency| format!("{:.0} / {:.0} / {:.0} µs", l.p50, l.p99, l.p999);
     row("round trip, p50 / p99 / p99.9", report.latency_us.map(latency));
-    row("the same through the plain forwarder", report.reference_latency_us.map(latency));
+    row("round trip through the plain forwarder", report.reference_latency_us.map(latency));
     rows
 }
 
@@ -261,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn every_form_has_the_figures_and_says_what_was_not_run() {
+    fn every_format_has_the_figures_and_the_parts_not_run() {
         let mut report = report();
         for text in [report.markdown(), html::page(&report)] {
             assert!(
@@ -279,10 +276,10 @@ mod tests {
     }
 
     #[test]
-    fn a_page_needs_nothing_from_elsewhere() {
+    fn the_page_loads_no_external_resource() {
         let page = html::page(&report());
         let foreign = page.match_indices("://").filter(|(at, _)| !page[..*at].ends_with("http")).count();
-        assert_eq!(foreign, 0, "only the name of SVG's namespace has the form of a link");
+        assert_eq!(foreign, 0, "only SVG's namespace looks like a link");
         assert!(page.matches("http://").count() == page.matches("http://www.w3.org/2000/svg").count());
         assert!(!page.contains("<script") && page.contains("prefers-color-scheme: dark"));
     }

@@ -1,5 +1,5 @@
-//! `carrier`: the traffic of many subscribers. All flows open once, then go on in random order. At the end the packets
-//! that did not return equal the packets that some counter counted.
+//! `carrier`: the traffic of many subscribers. All flows open once, then continue in random order. At the
+//! end, the number of packets that did not return equals the sum of all drop counters.
 
 use super::{Over, Wishes};
 use crate::bed::Bed;
@@ -14,17 +14,17 @@ const ABOUT: &str = "Many subscribers with many flows each use Gatun's stateful 
 while Gatun's API ends random ones, which open again. A reflector sends every packet back, so each passes Gatun twice. The same traffic \
 then passes a forwarder in Gatun's place that only copies frames.";
 
-/// Packets of a warm-up: fewer than may wait for a next hop.
+/// Packets of a warm-up, fewer than the queue for an unresolved next hop holds.
 const WARM_UP: u64 = 2;
-/// Warm-ups at most, until packets return.
+/// Maximum number of warm-ups until packets return.
 const WARM_UPS_MAX: u32 = 2;
-/// Starts of a forwarder at most.
+/// Maximum number of starts of a forwarder.
 const STARTS_MAX: u32 = 8;
 
 /// Sessions ended on request each second by default.
 const KILLS_PER_S: f64 = 27_000.0;
 
-/// As large as the flows need: 64,512 ports an address and protocol, half of them free.
+/// Configuration sized for the flows: 64,512 ports for each address and protocol, half of them free.
 pub(super) fn config(bed: &Bed, traffic: &Traffic) -> String {
     let spec = traffic.spec();
     let flows = u64::from(traffic.flows());
@@ -72,7 +72,7 @@ pub(crate) fn run(wishes: &Wishes) -> anyhow::Result<Report> {
     report.samples = ends.samples().to_vec();
     drop(ends);
 
-    // Each by itself: testpmd tells at its end what its packets cost.
+    // Separate runs: testpmd reports the cost of its packets at its end.
     let mut plain = |name, load, length| {
         plain_stage(&bed, wishes, &traffic, name, (load, Until::Elapsed(length)), &mut report)
     };
@@ -91,14 +91,14 @@ pub(crate) fn run(wishes: &Wishes) -> anyhow::Result<Report> {
     }
     report.tables.insert(0, stages(&rows));
     let built = sessions_built.map_or("unknown".into(), group);
-    // A flow whose first packet was lost has its session with the next round.
+    // A flow whose first packet was lost opens its session in the next round.
     let open = sessions_built.is_some_and(|n| n <= flows && n + build_up.lost() >= flows);
-    report.check(open, format!("the build-up of {} flows made as many sessions: {built}", group(flows)));
+    report.check(open, format!("the build-up of {} flows opened as many sessions: {built}", group(flows)));
     match &plain {
         Ok(((_, calm_balance), (_, balance))) => {
             report.check(*balance && *calm_balance, "the same is true of the plain forwarder".into());
         }
-        // Gatun's figures are reported all the same.
+        // Gatun's figures are reported even then.
         Err(error) => report.check(false, format!("the plain forwarder in Gatun's place: {error}")),
     }
     report.check(killed > 0 || kills <= 0.0, format!("{} sessions were ended on request", group(killed)));
@@ -106,19 +106,19 @@ pub(crate) fn run(wishes: &Wishes) -> anyhow::Result<Report> {
     Ok(report)
 }
 
-/// Reports the cost of packets in the middle, and how it was measured.
+/// Reports the cost of packets in the middle, and the method of measurement.
 fn tell_costs(wishes: &Wishes, steady: &StageResult, plain: Option<&StageResult>, report: &mut Report) {
     match wishes.over {
         Over::Veth => {
             report.not_run.push(
-                "over memif (--over memif): this is AF_XDP on veth, in copy mode, whose cost is the kernel's"
+                "over memif (--over memif): this run uses AF_XDP on veth in copy mode, whose cost is the kernel's"
                     .into(),
             );
             report.notes.push("ns each: processor time of the program in the middle for each packet, including the kernel's work on its behalf.".into());
         }
         Over::Memif => {
             report.notes.push("ns each: time of the turns, or of testpmd's bursts, with packets, for each of these packets. Polls without packets are excluded.".into());
-            report.notes.push("testpmd in the middle uses no huge pages, because its driver cannot share them with two peers. Gatun uses those that are set aside.".into());
+            report.notes.push("testpmd in the middle uses no huge pages, because its driver cannot share them with two peers. Gatun uses them if some are set aside.".into());
             report.core_ns = steady.ns_per_packet();
             report.reference_core_ns = plain.and_then(StageResult::ns_per_packet);
             let share = steady.middle.map_or(0.0, |middle| middle.share);
@@ -140,7 +140,7 @@ fn plain_stage(
     let mut run = begin(bed, wishes, Middle::Forwarder, traffic)?;
     let mut stage = run.stage(name, load, until);
     let (accounts, ends) = run.finish()?;
-    // Behind what was there before: each run has a clock of its own.
+    // After the earlier samples: each run has a clock of its own.
     let before_s = report.samples.last().map_or(0.0, |sample| sample.at_s);
     let samples = ends.samples().iter().filter(|sample| sample.stage == name);
     report.samples.extend(samples.map(|sample| Sample { at_s: before_s + sample.at_s, ..sample.clone() }));
@@ -151,7 +151,7 @@ fn plain_stage(
     Ok((stage, accounts.balance()))
 }
 
-/// Round trips at the same rate through Gatun and through the plain forwarder.
+/// Round trips at the same rate: Gatun and the plain forwarder.
 fn delays(gatun: &StageResult, plain: &StageResult) -> Table {
     let shares = [0.1, 0.5, 0.9, 0.99, 0.999];
     let us = |stage: &StageResult, share| quantile_us(&stage.latency, share);
@@ -161,7 +161,7 @@ fn delays(gatun: &StageResult, plain: &StageResult) -> Table {
         let more = a.zip(b).map(|(a, b)| a - b);
         vec![format!("{} %", 100.0 * share), cell(a), cell(b), cell(more)]
     };
-    let header = ["of the packets, at most", "Gatun, µs", "plain forwarder, µs", "more, µs"];
+    let header = ["quantile", "Gatun, µs", "plain forwarder, µs", "difference, µs"];
     Table {
         title: "Round trip at 80 % of the steady rate".into(),
         header: header.map(String::from).into(),
@@ -169,11 +169,11 @@ fn delays(gatun: &StageResult, plain: &StageResult) -> Table {
     }
 }
 
-/// Puts something in the middle, lets the next hops be asked for by their first packets, of which few can wait, and waits until
-/// the way is open.
+/// Starts a program in the middle, sends a few packets so that next hops are resolved, and waits until
+/// packets return.
 ///
-/// A testpmd with two memifs as a client closes, with the one that has connected first, the files that the other one is about to
-/// send (decision 0064): then it is started anew.
+/// A testpmd that is the client of two memifs closes, when the first connects, the files that the other one
+/// is about to send (decision 0064): then it is restarted.
 pub(super) fn begin<'b>(
     bed: &'b Bed,
     wishes: &Wishes,
@@ -187,7 +187,7 @@ pub(super) fn begin<'b>(
                 if warm_up(&mut run) || !may_fail {
                     return Ok(run);
                 }
-                // It may have ended by itself: nothing is known of it then, and its packets are none of the run's.
+                // The run is unusable; its middle may have ended by itself.
                 drop(run.finish());
             }
             Err(error) if !may_fail => return Err(error),
@@ -198,7 +198,7 @@ pub(super) fn begin<'b>(
     Run::new(bed, &wishes.programs, middle, traffic.clone())
 }
 
-/// Tells whether any packet returned.
+/// Returns true if any packet returned.
 fn warm_up(run: &mut Run<'_>) -> bool {
     let mut stage = || run.stage("warm-up", Load::InFlight(WARM_UP), Until::Packets(WARM_UP)).rx > 0;
     (0..WARM_UPS_MAX).any(|_| stage())

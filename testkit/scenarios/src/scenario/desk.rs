@@ -13,7 +13,7 @@ const ABOUT: &str = "iperf3 between a client and a server, each a network namesp
 translators. All share the processors of this machine. Upload is from the client, which is inside. UDP is sent as fast as the sockets can; \
 the figures are what arrived, and what was lost.";
 
-/// Its first line begins the port.
+/// Port on a TUN device. The first line must begin the port, because `udp_gro` is inserted after it.
 const TUN: &str = r#"[[port]]
 device = "nat64"
 routes = ["2001:db8:64::/96", "192.0.2.0/28"]
@@ -52,7 +52,7 @@ struct Desk {
     /// Protocol, streams and direction of each run.
     combinations: Vec<(&'static str, u32, &'static str)>,
     results: Vec<Throughput>,
-    /// Runs of iperf3 without a result.
+    /// Runs of iperf3 that failed.
     failures: Vec<String>,
     bar: ProgressBar,
 }
@@ -75,7 +75,7 @@ pub(crate) fn run(wishes: &Wishes) -> anyhow::Result<Report> {
     let mut desk =
         Desk { net, seconds, streams, combinations, results: Vec::new(), failures: Vec::new(), bar };
     if wishes.brief {
-        report.not_run.push("everything but Gatun, with one stream: this is a brief run".into());
+        report.not_run.push("everything but Gatun, with one stream: brief run".into());
     } else {
         desk.others(&mut report)?;
     }
@@ -87,12 +87,12 @@ pub(crate) fn run(wishes: &Wishes) -> anyhow::Result<Report> {
         report.tables.push(desk.table(protocol));
     }
     let all = desk.failures.is_empty() && desk.results.iter().all(|result| result.gbit_s > 0.0);
-    report.check(all, "every run of iperf3 carried something".into());
+    report.check(all, "every run of iperf3 transferred data".into());
     report.not_run.append(&mut desk.failures);
-    report.notes.push("UDP has 1400 bytes of payload; lost packets in brackets, of a hundred.".into());
+    report.notes.push("UDP has 1400 bytes of payload; lost packets in per cent in brackets.".into());
     report
         .notes
-        .push("tayga translates statelessly, one fixed address for the client: less work than NAT64.".into());
+        .push("tayga is stateless, with one fixed address for the client: less work than NAT64.".into());
     report.throughput = desk.results;
     Ok(report)
 }
@@ -104,7 +104,7 @@ fn network() -> Result<Topology, Error> {
     Ok(net)
 }
 
-/// Each number of streams in each direction.
+/// Each number of streams, in each direction.
 fn combinations(streams: &[u32]) -> Vec<(&'static str, u32, &'static str)> {
     let ways = ["TCP", "UDP"].into_iter().flat_map(|protocol| streams.iter().map(move |n| (protocol, *n)));
     ways.flat_map(|(protocol, n)| ["upload", "download"].map(|direction| (protocol, n, direction))).collect()
@@ -116,7 +116,7 @@ impl Desk {
         match has_program("nft") {
             true => self.masquerade("NAT44: kernel, masquerade")?,
             false => {
-                report.not_run.push("the kernel's masquerading: there is no nft (Debian: nftables)".into());
+                report.not_run.push("kernel masquerading: nft is not installed (Debian: nftables)".into());
             }
         }
         match has_program("tayga") {
@@ -157,14 +157,14 @@ impl Desk {
     fn through_tun(&mut self, wishes: &Wishes, config: &str, paths: [&'static str; 2]) -> Result<(), Error> {
         let gatun = Gatun::start(&self.net.translator, Place::Anywhere, &wishes.programs, "gatun", config)?;
         let host = &self.net.translator;
-        // What comes from private addresses goes to the device, what comes from the device where it belongs.
+        // Packets from private addresses go to the device; packets from the device follow the main table.
         host.ip("rule add priority 100 iif nat64 lookup main")?;
         host.ip("rule add priority 101 from 100.64.0.0/10 lookup 4464")?;
         host.ip("route add default dev nat64 table 4464")?;
         self.net.client.ip("route replace default via 100.64.0.1")?;
         self.measure(paths[0], SERVER)?;
         self.measure(paths[1], SERVER4)?;
-        // The device's own go with it.
+        // The kernel removes the device's own routes with it.
         for priority in [100, 101] {
             self.net.translator.ip(&format!("rule del priority {priority}"))?;
         }
@@ -225,7 +225,7 @@ impl Desk {
         let sum = if protocol == "TCP" { &end["sum_received"] } else { &end["sum"] };
         let bits = sum["bits_per_second"].as_f64().ok_or_else(|| failed(&json["error"]))?;
         let lost = (protocol == "UDP").then(|| sum["lost_percent"].as_f64()).flatten();
-        // Of UDP, iperf3 says what was sent, and what share of it was lost.
+        // For UDP, iperf3 reports the rate of the sender, and the lost share.
         Ok((bits / 1e9 * (1.0 - lost.unwrap_or(0.0) / 100.0), lost))
     }
 
@@ -257,7 +257,7 @@ impl Desk {
             std::iter::once((*path).to_owned()).chain(cells).collect()
         };
         Table {
-            title: format!("{protocol}, Gbit/s that arrive"),
+            title: format!("{protocol}, Gbit/s at the receiver"),
             header,
             rows: paths.iter().map(row).collect(),
         }

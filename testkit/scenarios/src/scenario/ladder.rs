@@ -21,7 +21,7 @@ struct Rung {
     name: String,
     family: Family,
     flows: u32,
-    /// Gatun's configuration; the plain forwarder or the kernel where there is none.
+    /// Program in the middle.
     what: What,
 }
 
@@ -35,7 +35,7 @@ enum What {
 
 /// Subscribers of the small steps.
 const SUBSCRIBERS: u32 = 256;
-/// Of the large one.
+/// Subscribers of the large step.
 const SUBSCRIBERS_MANY: u32 = 131_072;
 
 fn rungs(wishes: &Wishes) -> Vec<Rung> {
@@ -59,13 +59,13 @@ fn rungs(wishes: &Wishes) -> Vec<Rung> {
         });
     }
     if wishes.over == Over::Veth {
-        // Last, as it leaves routes behind.
+        // Last, because it leaves routes behind.
         rungs.push(rung("kernel, IPv6 untranslated", Family::V6, What::Kernel));
     }
     rungs
 }
 
-/// A mapping for each subscriber.
+/// SIIT configuration with a mapping for each subscriber.
 fn siit(bed: &Bed, traffic: &Traffic) -> String {
     let mut eam = String::new();
     for subscriber in 0..traffic.spec().subscribers {
@@ -108,7 +108,7 @@ pub(crate) fn run(wishes: &Wishes) -> anyhow::Result<Report> {
         carrier::build_up(&mut run, load, flows);
         let steady = run.stage("steady", load, Until::Elapsed(length));
         let (accounts, _) = run.finish()?;
-        // The kernel's own forwarding has no counters that could be asked for here.
+        // The kernel's forwarding has no counters to read here.
         if !matches!(rung.what, What::Kernel) {
             report.account(&accounts);
         }
@@ -124,30 +124,23 @@ pub(crate) fn run(wishes: &Wishes) -> anyhow::Result<Report> {
     rows.extend(handover::rows(wishes, &mut report)?);
     report.tables.push(Table {
         title: "Cost of a packet".into(),
-        header: [
-            "step",
-            "packets a second",
-            "ns of processor time",
-            "of its processor",
-            "generator behind",
-            "lost",
-        ]
-        .map(String::from)
-        .into(),
+        header: ["step", "packets a second", "ns of processor time", "busy", "generator behind", "lost"]
+            .map(String::from)
+            .into(),
         rows,
     });
     if wishes.over == Over::Veth {
         report.notes.push("The plain forwarder is Gatun's backend without an engine.".into());
-        let what = "over memif with testpmd as the floor (--over memif): this is AF_XDP on veth, in copy mode, whose cost is the kernel's";
+        let what = "over memif with testpmd as the baseline (--over memif): this run uses AF_XDP on veth in copy mode, whose cost is the kernel's";
         report.not_run.push(what.into());
     }
     if wishes.brief {
-        report.not_run.push("IPv4, and two million sessions: this is a brief run".into());
+        report.not_run.push("IPv4, and two million sessions: brief run".into());
     }
     Ok(report)
 }
 
-/// The table's row of a step. Adds the processor time of the first steps of their kind to the report.
+/// A step's row of the table. Adds the processor time of the first step of each kind to the report.
 fn row(
     wishes: &Wishes,
     rung: &Rung,

@@ -30,11 +30,11 @@ pub(crate) struct Wishes {
     pub(crate) flows: Option<u32>,
     pub(crate) sizes: Option<Sizes>,
     pub(crate) family: Family,
-    /// Packets a second; a window of packets in flight where it is not set.
+    /// Packets a second; without it, a window of packets in flight.
     pub(crate) rate: Option<f64>,
     /// Sessions ended a second.
     pub(crate) kills: Option<f64>,
-    /// Whether to run as little as possible.
+    /// Runs as little as possible.
     pub(crate) brief: bool,
     /// Parallel streams of iperf3.
     pub(crate) streams: Option<Vec<u32>>,
@@ -50,7 +50,7 @@ impl Wishes {
         Duration::from_secs_f64(self.seconds.unwrap_or(default_s).max(0.2))
     }
 
-    /// A bed for such traffic.
+    /// Makes a bed for this traffic.
     fn bed(&self, traffic: &Traffic) -> anyhow::Result<Bed> {
         match self.over {
             Over::Veth => Ok(Bed::new(mtu_for(traffic)?)?),
@@ -86,33 +86,34 @@ pub(crate) type Scenario = (&'static str, fn(&Wishes) -> anyhow::Result<Report>)
 pub(crate) const ALL: [Scenario; 4] =
     [("desk", desk::run), ("carrier", carrier::run), ("ladder", ladder::run), ("rfc8219", rfc8219::run)];
 
-/// From which share of the time on a translator that had packets is the limit: between are turns for which nothing had come yet.
+/// Share of the time from which on a translator with packets is the limit; even then it polls between
+/// packets.
 const BUSY: f64 = 0.9;
-/// The same of a generator for which more waited than it takes at a time.
+/// Share of the time from which on a generator that is behind is the limit.
 const BEHIND: f64 = 0.5;
 
 impl Wishes {
-    /// One thread is generator and judge, and may be the reflector, and that bounds what can be tried: says which of both
-    /// processors the rate is of, from the shares of the time in which the translator had packets, and in which the generator
-    /// was behind.
+    /// Notes which of the two processors limits the rate, from the share of the time in which the translator
+    /// had packets, and the share in which the generator was behind. One thread is generator and judge,
+    /// perhaps reflector too, and so can be the limit.
     fn tell_limits(&self, report: &mut Report, translator: f64, generator: f64) {
         (report.core_share, report.generator_behind) = (Some(translator), Some(generator));
         let limit = if generator >= BEHIND && translator >= BUSY {
-            "Both processors are full here: packets a second are what the translator can do, or little less."
+            "Both processors are full: the packets a second are the translator's maximum, or slightly less."
         } else if generator >= BEHIND {
-            "The generator's processor is the limit here: packets a second are what the generator can send. The time that a packet takes of the \
-             translator's processor tells what the translator can do."
+            "The generator's processor is the limit: the packets a second are the generator's maximum. The processor time per packet shows \
+             the translator's capacity."
         } else if translator >= BUSY {
-            "The translator's processor is the limit here: packets a second are what it can do."
+            "The translator's processor is the limit: the packets a second are its maximum."
         } else {
-            "Neither processor is the limit by itself: each waited for the other, for the reflector, or for other programs that had \
-             its processor. What the translator can do is said by the time of its processor that a packet takes."
+            "Neither processor alone is the limit: each waited for the other, for the reflector, or for other programs on \
+             its processor. The processor time per packet shows the translator's capacity."
         };
         let percent = |share: f64| format!("{:.0} %", 100.0 * share);
         let (of_translator, of_generator) = (percent(translator), percent(generator));
         report.notes.push(format!(
-            "{limit} The translator had packets in {of_translator} of the time, and the generator was behind (more waited than it \
-             takes at a time) in {of_generator}. {}",
+            "{limit} The translator had packets in {of_translator} of the time, and the generator was behind (more than one burst \
+             waited) in {of_generator}. {}",
             self.reflector()
         ));
     }
@@ -128,7 +129,7 @@ impl Wishes {
     }
 }
 
-/// MTU of the cables for frames of this size: what comes back as IPv6 may be 20 bytes longer than what went as IPv4.
+/// MTU of the cables for this traffic: a packet that leaves as IPv4 may return as IPv6, 20 bytes longer.
 fn mtu_for(traffic: &Traffic) -> anyhow::Result<usize> {
     let needed = traffic.packet_len_max() + 20;
     let mtu = needed.max(1500);

@@ -15,19 +15,20 @@ const ABOUT: &str = "Single translation (RFC 8219 4), stateful (RFC 9693). A ref
 translated twice. Throughput is the highest rate at which a trial loses nothing, by binary search (RFC 8219 7.1). Latency is that of every \
 packet at this rate (7.2), and frame loss is measured from twice the rate down to half of it (7.5). Frame sizes are those of RFC 8219 4.3 for IPv6.";
 
-/// RFC 8219 4.3: IPv6 frames are 20 bytes longer than the IPv4 ones; the last two as large as both links carry.
+/// RFC 8219 4.3: IPv6 frames are 20 bytes longer than IPv4 frames. The last size is the largest that both
+/// links carry.
 const FRAMES: [usize; 6] = [84, 128, 256, 512, 1024, 1498];
-/// The search ends where both bounds are so close.
+/// Relative distance of the bounds at which the search ends.
 const PRECISION: f64 = 0.02;
-/// Steps of the search, at most; and of a brief one.
+/// Maximum steps of the search, and of a brief one.
 const TRIALS_MAX: usize = 10;
 const TRIALS_BRIEF: usize = 3;
-/// Shares of the throughput at which frame loss is taken; and in a brief run.
+/// Shares of the throughput at which frame loss is measured, and those of a brief run.
 const SHARES: [f64; 6] = [2.0, 1.5, 1.2, 1.0, 0.8, 0.5];
 const SHARES_BRIEF: [f64; 1] = [0.5];
 const SUBSCRIBERS: u32 = 1024;
 
-/// What was found for a frame size.
+/// Results for a frame size.
 struct Found {
     frame: usize,
     /// Packets a second, both directions.
@@ -35,7 +36,7 @@ struct Found {
     latency: Option<Latency>,
     /// New connections a second.
     connections: f64,
-    /// Share of the rate, and of the packets that were lost.
+    /// Share of the rate, and share of lost packets.
     loss: Vec<(f64, f64)>,
 }
 
@@ -63,9 +64,9 @@ pub(crate) fn run(wishes: &Wishes) -> anyhow::Result<Report> {
             search(&mut run, bed.in_flight(), length, trials(wishes)).map(|(rate, _)| 2.0 * rate);
         report.account(&run.finish()?.0);
     }
-    // A brief search may not have come down to it, on a machine that does other things as well.
+    // On a busy machine, a brief search may end before it reaches such a rate.
     let found = wishes.brief || all.iter().all(|found| found.throughput > 0.0);
-    report.check(found, "there is a rate without loss for each size".into());
+    report.check(found, "each size has a rate without loss".into());
     report.tables.push(throughput_table(&all));
     report.tables.push(loss_table(&all));
     dual::run(&mut bed, wishes, &frames, length, &mut report)?;
@@ -102,14 +103,15 @@ fn one_size(
     Ok(Found { frame, throughput: 2.0 * rate, latency, connections, loss })
 }
 
-/// The highest rate at which a trial loses nothing, in packets a second that are sent, and the delays at it.
+/// Searches the highest rate at which a trial loses nothing. Returns the sent packets a second and the
+/// delays.
 fn search(
     run: &mut Run<'_>,
     in_flight: u64,
     length: Duration,
     trials: usize,
 ) -> Option<(f64, Option<Latency>)> {
-    // What goes with a window is a good guess of what goes without one.
+    // The rate with a window is a good first guess of the rate without one.
     let guess = run.stage("guess", Load::InFlight(in_flight), Until::Elapsed(length));
     let (mut low, mut high) = (0.0, 1.5 * guess.tx as f64 / guess.seconds);
     let mut best = None;
@@ -119,7 +121,7 @@ fn search(
         }
         let rate = (low + high) / 2.0;
         let trial = run.stage("throughput", Load::Rate(rate), Until::Elapsed(length));
-        // A generator that does not keep up has not tried the rate.
+        // If the generator does not keep up, the trial does not count for this rate.
         let sent = trial.tx as f64 / trial.seconds;
         if trial.lost() == 0 && trial.tx > 0 && sent > 0.95 * rate {
             best = Some((sent, Latency::of(&trial.latency)));
@@ -165,7 +167,7 @@ fn loss_table(all: &[Found]) -> Table {
         std::iter::once(found.frame.to_string()).chain(cells).collect()
     };
     Table {
-        title: "Frame loss, of a hundred, at a share of the throughput".into(),
+        title: "Frame loss in per cent, at a share of the throughput".into(),
         header: std::iter::once("frame, bytes".to_owned()).chain(header).collect(),
         rows: all.iter().map(row).collect(),
     }

@@ -73,7 +73,7 @@ fn only_address(config: &Config, uplink: &Uplink) -> Option<Advice> {
             listed.join(", "),
             uplink.name
         ),
-        instead: "use addresses that are routed to this host; where it has one address only, use a private \
+        instead: "use addresses that are routed to this host; if it has only one address, use a private \
                   pool and masquerade it (docs/tutorials/home.md)"
             .to_owned(),
     })
@@ -215,7 +215,7 @@ mod tests {
     const OWN: &str = "[translator]\nown4 = \"8.8.4.4\"\nown6 = \"2a00::1\"\n";
 
     #[test]
-    fn every_prefix_for_documentation_is_found_wherever_it_is_written() {
+    fn documentation_prefixes_are_found_in_every_section() {
         for (prefix, net) in [
             ("192.0.2.16/28", "192.0.2.0/24 (RFC 5737)"),
             ("198.51.100.7", "198.51.100.0/24 (RFC 5737)"),
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_beside_those_prefixes_are_not_pointed_at() {
+    fn addresses_next_to_documentation_prefixes_cause_no_warning() {
         for near in ["192.0.1.255", "192.0.3.0", "198.51.99.255", "203.0.114.0"] {
             let text = format!("{OWN}[[pool]]\nprefixes = \"{near}\"\n[[nat64]]\npool6 = \"64:ff9b::/96\"\n");
             assert_eq!(said(&text), [""; 0], "{near}");
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pool_that_takes_every_address_of_the_uplink_is_pointed_at_and_no_other() {
+    fn a_pool_with_every_address_of_the_uplink_causes_a_warning() {
         let text = format!("{OWN}[[pool]]\nprefixes = \"9.9.9.8/30\"\n[[nat64]]\npool6 = \"64:ff9b::/96\"\n");
         let config = config(&text);
         let with = |addresses: &[[u8; 4]]| {

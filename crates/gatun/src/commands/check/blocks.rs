@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn blocks_are_counted_as_the_pool_gives_them_out() {
+    fn block_counts_match_the_allocation() {
         assert_eq!(of("9.9.9.0/30", "\"random\""), None);
         // Ports 1024 to 65535 of four addresses.
         let served =
@@ -136,7 +136,7 @@ mod tests {
             said,
             "252 blocks of 1024 ports: serves 252 subscribers with one each, 63 with 4 (blocks_per_subscriber)"
         );
-        // Each protocol has as many of its own; a subscriber takes one of each.
+        // Each protocol has this many blocks, and a subscriber uses one of each.
         let split = of(
             "9.9.9.0/30",
             "{ kind = \"blocks\", size = 1024, blocks_per_subscriber = 1, protocols = \"split\" }",
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn an_engine_gives_out_as_many_blocks_as_are_counted() {
+    fn an_engine_has_as_many_blocks_as_counted() {
         let text = "[[pool]]\nprefixes = \"9.9.9.9\"\nallocation = { kind = \"blocks\", size = 4096, \
                     blocks_per_subscriber = 1 }\n[[nat64]]\npool6 = \"64:ff9b::/96\"\n";
         let (config, _) = gatun_config::load_str(text, "t.toml").unwrap();

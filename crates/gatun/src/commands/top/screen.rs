@@ -97,7 +97,7 @@ impl Screen {
     /// Sets up the terminal of standard input and output.
     ///
     /// # Errors
-    /// The terminal cannot be set or written to.
+    /// Returns an error if the terminal cannot be set up or written to.
     pub(super) fn take() -> io::Result<Screen> {
         let input = io::stdin().as_fd().try_clone_to_owned()?;
         Screen::take_these(io::stdout().as_fd().try_clone_to_owned()?.into(), input)
@@ -140,7 +140,7 @@ impl Screen {
     /// Overwrites the lines in place, which avoids flicker.
     ///
     /// # Errors
-    /// The terminal is gone.
+    /// Returns an error if the terminal is closed.
     pub(super) fn show(&mut self, lines: &[Line]) -> io::Result<()> {
         let mut text = String::new();
         for (row, line) in lines.iter().enumerate() {
@@ -160,7 +160,7 @@ impl Screen {
     /// Waits for a key, until `deadline` or a signal.
     ///
     /// # Errors
-    /// The terminal is gone.
+    /// Returns an error if the terminal is closed.
     pub(super) fn key(&mut self, deadline: Instant) -> io::Result<Option<Key>> {
         if let Some(key) = self.pressed.pop_front() {
             return Ok(Some(key));
@@ -189,7 +189,7 @@ impl Screen {
     /// Restores the terminal while the process is stopped.
     ///
     /// # Errors
-    /// The terminal cannot be set up again.
+    /// Returns an error if the terminal cannot be set up again.
     pub(super) fn suspend(&mut self) -> io::Result<()> {
         restore();
         kill_process(getpid(), Signal::STOP)?;
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn a_panic_gives_the_terminal_back_before_anything_is_unwound() {
+    fn a_panic_restores_the_terminal_before_unwinding() {
         let (ours, theirs) = terminal();
         let modes = |fd: &OwnedFd| tcgetattr(fd).unwrap().local_modes;
         let before = modes(&theirs);
@@ -252,7 +252,7 @@ mod tests {
         let panicked = std::panic::catch_unwind(move || {
             let screen = Screen::take_these(output.into(), input).unwrap();
             assert_ne!(modes(&screen.input.as_ref().unwrap().try_clone().unwrap()), before, "not raw");
-            // Where a panic ends the process, nothing is dropped.
+            // If a panic aborts the process, nothing is dropped.
             std::mem::forget(screen);
             panic!("on purpose");
         });
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_are_told_from_sequences_of_other_keys() {
+    fn escape_sequences_are_not_taken_for_keys() {
         let letter = |letter| Key::Letter(letter);
         assert_eq!(keys_of(b"qp"), [letter(b'q'), letter(b'p')]);
         assert_eq!(keys_of(b"\x03\x1a"), [Key::Interrupt, Key::Suspend]);

@@ -45,7 +45,7 @@ impl Order {
         })
     }
 
-    /// Which subscribers the API is asked for.
+    /// Value of the API's parameter `by`.
     pub(super) fn by(self) -> &'static str {
         match self {
             Order::Sessions | Order::Blocks | Order::Address => "sessions",

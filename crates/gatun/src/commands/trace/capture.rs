@@ -17,15 +17,15 @@ impl<W: Write> Capture<W> {
     /// Begins a file.
     ///
     /// # Errors
-    /// Those of `out`.
+    /// Returns an error if `out` cannot be written.
     pub(super) fn new(out: W) -> io::Result<Capture<W>> {
         Ok(Capture(CommentedWriter::new(out, Link::Raw, &["before", "after"])?))
     }
 
-    /// Writes a packet, followed by what was sent for it.
+    /// Writes a packet, followed by the packet sent for it.
     ///
     /// # Errors
-    /// Those of the file.
+    /// Returns an error if the file cannot be written.
     pub(super) fn write(&mut self, packet: &TracedPacket) -> io::Result<()> {
         let mut comment = format!("worker {}: {}", packet.worker, outcome(packet));
         for sentence in &packet.why {
@@ -42,14 +42,14 @@ impl<W: Write> Capture<W> {
             return Ok(());
         }
         let comment =
-            if packet.answered { "the answer to the packet before" } else { "the packet before, translated" };
+            if packet.answered { "answer to the previous packet" } else { "previous packet, translated" };
         self.0.write(AFTER, &frame(&packet.after), packet.after_bytes, comment)
     }
 
     /// Ends the file.
     ///
     /// # Errors
-    /// Those of the file.
+    /// Returns an error if the file cannot be written.
     pub(super) fn finish(self) -> io::Result<()> {
         self.0.finish()
     }
@@ -69,7 +69,7 @@ mod tests {
     use pcap_file::pcapng::{Block, PcapNgReader};
 
     #[test]
-    fn a_reader_finds_both_packets_with_their_comments_and_times() {
+    fn a_capture_has_both_packets_with_comments_and_times() {
         let packet = TracedPacket {
             time_us: 1_700_000_000_123_456,
             worker: 3,
@@ -80,7 +80,7 @@ mod tests {
             instance: None,
             packet: None,
             becomes: None,
-            why: vec!["it is of a session".into()],
+            why: vec!["it belongs to a session".into()],
             before: "60ab01".into(),
             before_bytes: 80,
             after: "45ff".into(),
@@ -103,9 +103,9 @@ mod tests {
                 found.push((p.interface_id, p.data.to_vec(), p.original_len, comment.unwrap()));
             }
         }
-        let first = "worker 3: forwarded: 60 bytes\nit is of a session".to_owned();
+        let first = "worker 3: forwarded: 60 bytes\nit belongs to a session".to_owned();
         assert_eq!(found[0], (0, vec![0x60, 0xab, 1], 80, first));
-        assert_eq!(found[1], (1, vec![0x45, 0xff], 60, "the packet before, translated".to_owned()));
+        assert_eq!(found[1], (1, vec![0x45, 0xff], 60, "previous packet, translated".to_owned()));
         assert_eq!(found.len(), 2);
     }
 }

@@ -1,5 +1,5 @@
-# Scene: a provider's translator, which is this namespace. Subscribers with IPv6 alone are behind `inside`, a server with IPv4
-# alone behind `outside`. The daemon runs with a log, events, an API for tokens and static bindings; 2001:db8:1::5 has two sessions.
+# Scene: a provider's translator in this namespace. IPv6-only subscribers are behind `inside`, an IPv4-only server behind
+# `outside`. The daemon runs with a log, events, an API for tokens and static bindings; 2001:db8:1::5 has two sessions.
 for host in home world; do
     ip netns add $host
     ip -n $host link set lo up

@@ -1,4 +1,4 @@
-// Looks of a made-up daemon, from second 0 on, and the verdicts about them: level, sentence, findings.
+// Sample states of a daemon from second 0 on; returns the verdicts about them: level, sentence, findings.
 return (async () => {
   const { Judge } = await import('/web/verdict.js');
   const { Between } = await import('/web/watch.js');

@@ -1,4 +1,4 @@
-//! Values of a plan as the configuration file writes them: never as Rust does.
+//! Values of a plan in the notation of the configuration file.
 
 use crate::base::plan::{
     BlockProtocols, Blocks, Exemption, Filtering, Hairpin, HoldDown, IcmpErrorSource, IcmpPoolMode, Net4,
@@ -12,18 +12,18 @@ use core::net::{Ipv4Addr, Ipv6Addr};
 use gatun_wire::rfc7915::ZeroChecksum;
 use gatun_wire::{Prefix64, Settings};
 
-/// Items of a list that are written; more are counted.
+/// Maximum number of list items that are written. Further items are counted.
 const SHOWN_MAX: usize = 4;
 
-/// A value that an operator reads.
+/// Value in messages for operators.
 pub(super) trait Describe: PartialEq {
-    /// The value as the configuration file writes it.
+    /// Returns the value in the notation of the configuration file.
     fn describe(&self) -> String;
 }
 
-/// A value of several keys.
+/// Value of several keys.
 pub(super) trait Keys: PartialEq {
-    /// Each key with its value.
+    /// Returns each key with its value.
     fn keys(&self) -> Vec<(&'static str, String)>;
 }
 
@@ -128,12 +128,12 @@ impl<T: Describe, const N: usize> Describe for [T; N] {
     }
 }
 
-/// A limit of which the largest number means none.
+/// Formats a limit. The largest number means no limit.
 pub(super) fn limit(n: u32) -> String {
     if n == u32::MAX { "no limit".into() } else { n.describe() }
 }
 
-/// Milliseconds in the largest unit that has no fraction.
+/// Formats milliseconds in the largest unit without a fraction.
 fn time(ms: u32) -> String {
     match ms {
         ms if ms % 1000 == 0 => format!("{}s", ms / 1000),

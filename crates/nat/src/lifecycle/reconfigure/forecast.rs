@@ -1,5 +1,5 @@
-//! Number of sessions that a change would end, counted before it is put in place: some records at a time, by the same rules as
-//! `transition.rs` ends them. Nothing changes for it.
+//! Number of sessions that a change would end, counted before it is applied, some records at a time. The
+//! rules are those by which `transition.rs` ends them. Counting changes nothing.
 
 use super::{Change, Source, TablesChange};
 use crate::base::plan::Transport;
@@ -9,27 +9,27 @@ use crate::tables::session::{RecordId, Session};
 use alloc::vec::Vec;
 use core::net::{Ipv4Addr, Ipv6Addr};
 
-/// Of an instance: protocol, address and port.
+/// Inside end of an instance: protocol, address and port.
 type InsideEnd = (u8, Transport, (Ipv6Addr, u16));
 
-/// A count that goes on from record to record.
+/// Count of sessions that a change would end, record by record.
 #[derive(Debug)]
 pub struct Forecast {
-    /// Sessions that would end, so far.
+    /// Number of sessions that would end, so far.
     pub sessions: u64,
-    /// Subscribers whose they are.
+    /// Number of subscribers of these sessions.
     pub subscribers: u64,
     next: RecordId,
-    /// A bit for each subscriber's number that was met.
+    /// A bit for each number of a subscriber that was counted.
     met: Vec<u64>,
-    /// Static bindings that go, with their public ends, and those that come; these by their public ends, too.
+    /// Removed static bindings with their public ends, and new ones by their inside and by their public ends.
     gone: Vec<(InsideEnd, (Ipv4Addr, u16))>,
     come_inside: Vec<InsideEnd>,
     come_outside: Vec<(Ipv4Addr, u16, Transport)>,
 }
 
 impl Forecast {
-    /// Of this change, with nothing counted yet. Memory for what is met is taken here.
+    /// Begins the count for a change. It allocates the memory for the count.
     pub fn new(change: &Change) -> Forecast {
         let transition = &change.transition;
         let subscribers = change.tables.subscribers_made_for as usize;
@@ -53,8 +53,8 @@ impl Forecast {
         forecast
     }
 
-    /// Looks at no more than `budget` records of the engine that the change was prepared for. Says whether that was all.
-    /// An engine that has changed since is not counted any further.
+    /// Looks at no more than `budget` records of the engine that the change was prepared for. Returns whether
+    /// the count is complete. It counts no further if the engine has changed since.
     pub(crate) fn count(&mut self, change: &Change, tables: &Tables, generation: u64, budget: usize) -> bool {
         if change.generation != generation || !change.transition.may_end_any() {
             return true;
@@ -100,7 +100,7 @@ impl Forecast {
         self.gone.binary_search(&key).is_ok()
     }
 
-    /// Returns whether a static binding that comes has its inside end, its port, or a port of its block.
+    /// Returns whether a new static binding has its inside end, its port, or a port of its block.
     fn is_in_the_way(&self, tables: &Tables, session: &Session) -> bool {
         if self.come_inside.is_empty() {
             return false;
@@ -122,7 +122,7 @@ impl Forecast {
 }
 
 impl TablesChange {
-    /// Returns whether the address and port of a subscriber's session may stay so.
+    /// Returns whether a subscriber's session may keep its address and port.
     fn may_stay(&self, tables: &Tables, session: &Session) -> bool {
         let number = tables.pool_of(session.instance);
         let kept = self.pools.iter().find_map(|source| match source {

@@ -11,12 +11,12 @@ use alloc::vec::Vec;
 use core::fmt::Write as _;
 use core::net::{Ipv4Addr, Ipv6Addr};
 
-/// Ranges that are shown; more are counted.
+/// Maximum number of ranges that are shown. Further ranges are counted.
 const SHOWN_MAX: usize = 4;
-/// Subscribers of a formula that are compared one by one.
+/// Maximum number of subscribers of a formula that are compared.
 const COMPARED_MAX: u64 = 1 << 22;
 
-/// Addresses in a row, both ends included.
+/// Consecutive addresses, both ends included.
 type Run = (u32, u32);
 
 /// Differences between a pool and its former state.
@@ -25,7 +25,7 @@ pub(super) struct PoolDifference<'p> {
     new: &'p Pool4,
     added: Vec<Run>,
     removed: Vec<Run>,
-    /// In both, with other ports.
+    /// In both pools, with different ports.
     changed: Vec<Run>,
 }
 
@@ -55,8 +55,8 @@ impl<'p> PoolDifference<'p> {
             d.end(format!("{at}: all sessions and bindings of {}", show(&self.removed)));
         }
         if !self.changed.is_empty() {
-            d.change(format!("{at}: other ports of {}", show(&self.changed)));
-            d.end(format!("{at}: sessions and bindings at ports that go, of {}", show(&self.changed)));
+            d.change(format!("{at}: changed ports of {}", show(&self.changed)));
+            d.end(format!("{at}: sessions and bindings at removed ports of {}", show(&self.changed)));
         }
         d.note(&format!("{at}: pairing"), self.old.pairing, *pairing);
         d.note(&format!("{at}: port_parity"), self.old.port_parity, *port_parity);
@@ -64,7 +64,7 @@ impl<'p> PoolDifference<'p> {
         d.note(&format!("{at}: overload"), &self.old.overload, overload);
         if !same_kind(&self.old.allocation, allocation) {
             d.restart(format!(
-                "{at}: how ports are given out, the size of blocks, and whether protocols share them: all its state lies by that"
+                "{at}: kind of allocation, block size or protocols of blocks: all its tables depend on them"
             ));
             return;
         }
@@ -80,13 +80,13 @@ impl<'p> PoolDifference<'p> {
         }
     }
 
-    /// Subscribers whose block changes with the formula.
+    /// Notes the subscribers whose block changes with the formula.
     fn formula(&self, d: &mut Difference, at: &str, old: &Deterministic, new: &Deterministic) {
         d.note(&format!("{at}: inside networks"), &old.inside, &new.inside);
         d.note_keys(&format!("{at}: "), &old.blocks, &new.blocks);
         d.note(&format!("{at}: overflow blocks"), old.overflow_per_address, new.overflow_per_address);
         if old.subscriber_len != new.subscriber_len {
-            d.restart(format!("{at}: who counts as a subscriber"));
+            d.restart(format!("{at}: subscriber length: the formula depends on it"));
         }
         let (Ok(Some(before)), Ok(Some(after))) =
             (DeterministicMap::new(self.old), DeterministicMap::new(self.new))
@@ -101,13 +101,13 @@ impl<'p> PoolDifference<'p> {
         if moved > 0 {
             let of = if all == COMPARED_MAX { "at least " } else { "" };
             d.end(format!(
-                "{at}: the sessions of {of}{moved} of {all} subscribers, who get another block by the formula"
+                "{at}: the sessions of {of}{moved} of {all} subscribers, with another block by the formula"
             ));
         }
     }
 }
 
-/// The first addresses of the subscribers of a formula.
+/// Iterates over the first addresses of the subscribers of a formula.
 fn subscribers(plan: &Deterministic) -> impl Iterator<Item = Ipv6Addr> + '_ {
     let each = |net: &crate::base::plan::Net6| {
         let ipv4 = net.len >= 96 && net.addr.to_ipv4_mapped().is_some();
@@ -120,7 +120,7 @@ fn subscribers(plan: &Deterministic) -> impl Iterator<Item = Ipv6Addr> + '_ {
     plan.inside.iter().flat_map(each).take(COMPARED_MAX as usize)
 }
 
-/// An address that goes from one pool to another, and their names.
+/// Returns an address that moves from one pool to another, and their names.
 pub(super) fn moved<'p>(old: &'p [Pool4], new: &'p [Pool4]) -> Option<(Ipv4Addr, &'p str, &'p str)> {
     let all: Vec<&Vec<PoolRange>> = old.iter().chain(new).map(|pool| &pool.ranges).collect();
     let of = |pools: &'p [Pool4], address| {
@@ -133,7 +133,7 @@ pub(super) fn moved<'p>(old: &'p [Pool4], new: &'p [Pool4]) -> Option<(Ipv4Addr,
     })
 }
 
-/// Cuts the address space wherever a range begins or ends.
+/// Cuts the address space at the ends of all ranges.
 fn pieces(all: &[&Vec<PoolRange>]) -> Vec<Run> {
     let mut cuts = BTreeSet::new();
     for range in all.iter().flat_map(|ranges| ranges.iter()) {
@@ -145,7 +145,7 @@ fn pieces(all: &[&Vec<PoolRange>]) -> Vec<Run> {
     cuts.iter().zip(cuts.iter().skip(1)).map(|(&first, &end)| (first as u32, (end - 1) as u32)).collect()
 }
 
-/// Ports of an address, with their protocols, in order.
+/// Returns the ports of an address, with their protocols, in order.
 fn ports_at(ranges: &[PoolRange], address: u32) -> Vec<((u16, u16), [bool; 3])> {
     let here = |r: &&PoolRange| (u32::from(r.first)..=u32::from(r.last)).contains(&address);
     let mut ports: Vec<_> = ranges.iter().filter(here).map(|r| (r.ports, r.transports)).collect();
@@ -166,7 +166,7 @@ fn show(runs: &[Run]) -> String {
     for (n, &(first, last)) in runs.iter().take(SHOWN_MAX).enumerate() {
         let comma = if n > 0 { ", " } else { "" };
         let (first, last) = (Ipv4Addr::from(first), Ipv4Addr::from(last));
-        // Writing to a text does not fail.
+        // Writing to a string does not fail.
         let _ = match first == last {
             true => write!(text, "{comma}{first}"),
             false => write!(text, "{comma}{first}-{last}"),

@@ -32,7 +32,7 @@ fn changes(old: &Plan, new: &Plan) -> Vec<String> {
 }
 
 #[test]
-fn a_plan_is_no_different_from_itself() {
+fn equal_plans_have_no_difference() {
     let plan = Plan {
         pools: vec![pool("a", &[range("192.0.2.0", "192.0.2.9", (1024, 65_535))])],
         siit: vec![siit("s", &[("192.0.2.77", "2001:db8::1")])],
@@ -43,7 +43,7 @@ fn a_plan_is_no_different_from_itself() {
 }
 
 #[test]
-fn addresses_and_ports_of_a_pool_are_told_by_range_however_they_are_written() {
+fn changed_addresses_and_ports_of_a_pool_are_listed_by_range() {
     let of = |ranges: &[PoolRange]| Plan { pools: vec![pool("a", ranges)], ..Plan::default() };
     let old = of(&[range("192.0.2.0", "192.0.2.9", (1024, 65_535))]);
     let same = of(&[
@@ -62,14 +62,14 @@ fn addresses_and_ports_of_a_pool_are_told_by_range_however_they_are_written() {
         [
             "pool \"a\": added 203.0.113.1 (1 address)",
             "pool \"a\": removed 192.0.2.0-192.0.2.1 (2 addresses)",
-            "pool \"a\": other ports of 192.0.2.9 (1 address)",
+            "pool \"a\": changed ports of 192.0.2.9 (1 address)",
         ]
     );
     assert_eq!(
         d.ends,
         [
             "pool \"a\": all sessions and bindings of 192.0.2.0-192.0.2.1 (2 addresses)",
-            "pool \"a\": sessions and bindings at ports that go, of 192.0.2.9 (1 address)",
+            "pool \"a\": sessions and bindings at removed ports of 192.0.2.9 (1 address)",
         ]
     );
 }
@@ -92,12 +92,12 @@ fn subscribers_that_get_another_block_by_the_formula_are_counted() {
     let moved = Difference::between(&old, &of(&[("2001:db8:1::", 64), ("2001:db8::", 60)]));
     assert_eq!(
         moved.ends,
-        ["pool \"a\": the sessions of 16 of 16 subscribers, who get another block by the formula"]
+        ["pool \"a\": the sessions of 16 of 16 subscribers, with another block by the formula"]
     );
 }
 
 #[test]
-fn lists_are_told_by_how_many_come_and_go_and_values_by_what_they_were() {
+fn lists_are_described_by_counts_and_values_by_old_and_new() {
     let old = Plan {
         siit: vec![siit("s", &[("192.0.2.1", "2001:db8::1"), ("192.0.2.2", "2001:db8::2")])],
         ..Plan::default()

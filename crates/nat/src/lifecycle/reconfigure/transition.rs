@@ -1,15 +1,15 @@
-//! Work that a change of the configuration leaves, done a little at a time, so that no packet waits for it:
+//! Work that follows a change of the configuration, done in small parts, so that no packet waits for it:
 //!
 //! ```text
-//!   addresses that came      can give ports
-//!   static bindings gone     with the sessions through them
-//!   addresses that left,     bindings that may not stay end, blocks go back, what is free can be given
-//!   or have other ports
-//!   records                  sessions of inside hosts that are served no longer
-//!   static bindings new      whoever has their port, or their inside address and port elsewhere, ends
+//!   added addresses          they can give ports
+//!   removed static bindings  they end after their sessions
+//!   removed addresses,       bindings that may not stay end, blocks return, free ports can be given
+//!   or with other ports
+//!   records                  sessions of inside hosts that are no longer served end
+//!   new static bindings      sessions that use their port, or their inside address and port, end first
 //! ```
-//! Invariant: nothing new is made against the new rules from the moment they are in place, so that what was looked at
-//! once stays right. A port that comes free here is given by the new rules alone.
+//! Invariant: from the moment that the new rules apply, nothing is created against them, so a checked entry
+//! stays valid. A port that becomes free here is given by the new rules only.
 
 use super::statics_of;
 use crate::base::plan::{Plan, StaticBinding, Transport};
@@ -31,40 +31,40 @@ pub struct Settled {
     pub bindings: u64,
     /// Port blocks taken from their subscribers.
     pub blocks: u64,
-    /// Static bindings that could not be made: no record was free.
+    /// Static bindings that could not be created because no record was free.
     pub static_bindings_refused: u64,
 }
 
-/// Cost of an address, in sessions that end.
+/// Cost of an address, in ended sessions.
 const ADDRESS_COST: usize = 8;
 
-/// An address, by pool and number.
+/// Address: its pool, and its number there.
 pub(crate) type At = (usize, u32);
 
-/// Work that a change of the configuration leaves, prepared beforehand, and its progress.
+/// Work that follows a change of the configuration, prepared in advance, and its progress.
 #[derive(Default)]
 pub(crate) struct Transition {
     pub(crate) added: Vec<At>,
     pub(crate) leaving: Vec<At>,
-    /// Static bindings that end, and those that begin, by instance.
+    /// Removed and new static bindings, with the numbers of their instances.
     pub(crate) statics_gone: Vec<(u8, StaticBinding)>,
     pub(crate) statics_new: Vec<(u8, StaticBinding)>,
-    /// True if some inside hosts are served no longer.
+    /// True if some inside hosts are no longer served.
     pub(crate) rechecks: bool,
-    /// Subscribers that are another worker's now, in order.
+    /// Subscribers that have moved to another worker, in order.
     pub(crate) moved: Vec<SubscriberKey>,
     task: Task,
     done: Settled,
 }
 
-/// The next thing to do. Numbers are places in the lists of [`Transition`].
+/// Next task. Numbers are indices into the lists of [`Transition`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Task {
     Added(usize),
     StaticGone(usize),
-    /// An address that leaves, from a transport and port on.
+    /// Bindings of a removed address, from a transport and port on.
     Bindings(usize, usize, u16),
-    /// Its blocks, from a number on.
+    /// Blocks of that address, from a number on.
     Blocks(usize, u32),
     Recheck(RecordId),
     StaticNew(usize),
@@ -73,7 +73,7 @@ enum Task {
 }
 
 impl Transition {
-    /// Static bindings and sessions that a change of plans concerns.
+    /// Compares two plans: the static bindings and sessions that the change concerns.
     pub(crate) fn between(old: &Plan, new: &Plan) -> Transition {
         let key = |(instance, b): (u8, &StaticBinding)| (instance, b.transport, b.inside, b.outside);
         let of_key =
@@ -88,19 +88,19 @@ impl Transition {
         }
     }
 
-    /// Returns whether it could end a session at all.
+    /// Returns whether it can end any session.
     pub(crate) fn may_end_any(&self) -> bool {
         let s = self;
         let lists = [s.leaving.len(), s.statics_gone.len(), s.statics_new.len(), s.moved.len()];
         s.rechecks || lists.iter().any(|len| *len > 0)
     }
 
-    /// Begins with the first step.
+    /// Begins with the first task.
     pub(crate) fn begin(&mut self) {
         (self.task, self.done) = (Task::Added(0), Settled::default());
     }
 
-    /// Returns whether a change has left something to do yet.
+    /// Returns whether a change still has work left.
     #[inline]
     pub(crate) fn is_under_way(&self) -> bool {
         self.task != Task::Done
@@ -111,7 +111,7 @@ impl Transition {
         self.done
     }
 
-    /// Does some of what is left to do: at most about `budget` sessions end. Says whether anything is left.
+    /// Does a part of the work, and ends at most about `budget` sessions. Returns whether any work is left.
     #[inline]
     pub(crate) fn advance(&mut self, tables: &mut Tables, rules: &Rules, budget: usize) -> bool {
         self.is_under_way() && self.advance_some(tables, rules, budget)
@@ -150,7 +150,7 @@ impl Transition {
         Task::Added(n + 1)
     }
 
-    /// Ends a binding of the configuration, the sessions through it first.
+    /// Ends a removed static binding, after its sessions.
     fn end_static(&mut self, tables: &mut Tables, n: usize, budget: &mut usize) -> Task {
         let Some((instance, b)) = self.statics_gone.get(n) else { return Task::Bindings(0, 0, 0) };
         let ((addr, port), transport) = (b.inside, b.transport);
@@ -174,7 +174,7 @@ impl Transition {
         Task::StaticGone(n + 1)
     }
 
-    /// Ends the bindings of an address that may not stay by its new rules.
+    /// Ends the bindings of an address that may not stay under its new rules.
     fn end_bindings(
         &mut self,
         tables: &mut Tables,
@@ -206,7 +206,8 @@ impl Transition {
         Task::Bindings(n, t, port)
     }
 
-    /// Returns whether a port that is used at an address may stay so. One that is only held may, and a static binding's.
+    /// Returns whether a used port of an address may stay in use. Held ports and those of static bindings
+    /// may.
     fn may_stay(&self, tables: &Tables, at: At, transport: Transport, port: u16) -> bool {
         let place = PoolAddress { pool: at.0, address_ix: at.1 };
         let Some(id) = tables.binding_at(place, transport, port) else { return true };
@@ -218,7 +219,8 @@ impl Transition {
         tables.pools.get(at.0).is_some_and(|pool| pool.may_keep(transport, at.1, port, prefix))
     }
 
-    /// Takes the blocks of an address from owners who may not have them any more; then it follows its new rules.
+    /// Takes the blocks of an address from owners that may not keep them. Then the address follows its new
+    /// rules.
     fn end_blocks(&mut self, tables: &mut Tables, n: usize, from: u32, budget: &mut usize) -> Task {
         let Some(&(number, ix)) = self.leaving.get(n) else { return Task::Recheck(1) };
         let mut from = from;
@@ -245,7 +247,7 @@ impl Transition {
         Task::Blocks(n, from)
     }
 
-    /// Ends the session of a record where its inside host is served no longer, or not to where it goes.
+    /// Ends the session of a record if its inside host is no longer served, or not to its destination.
     fn recheck(&mut self, tables: &mut Tables, rules: &Rules, id: RecordId, budget: &mut usize) -> Task {
         let rechecks = self.rechecks || !self.moved.is_empty();
         if !rechecks || id >= tables.high() {
@@ -260,7 +262,8 @@ impl Transition {
             return Task::Recheck(id + 1);
         };
         if all && !session.is_overloaded() {
-            // All of its binding's: else one might be opened through it behind this look.
+            // All sessions of the binding end: otherwise a new one could be opened through it after this
+            // check.
             if !tables.end_ring(id, budget) {
                 return Task::Recheck(id);
             }
@@ -270,7 +273,7 @@ impl Transition {
         Task::Recheck(id + 1)
     }
 
-    /// Checks whether all sessions of its inside host end, and whether this one does.
+    /// Returns whether all sessions of the inside host end, and whether this one ends.
     pub(crate) fn ends_by_rules(
         &self,
         tables: &Tables,
@@ -290,14 +293,14 @@ impl Transition {
         Some((all || self.has_moved(tables, session), this))
     }
 
-    /// Returns whether a session's subscriber is another worker's.
+    /// Returns whether a session's subscriber has moved to another worker.
     fn has_moved(&self, tables: &Tables, session: &Session) -> bool {
         let is_listed = |key| self.moved.binary_search(&key).is_ok();
         !self.moved.is_empty()
             && tables.subscribers.get(session.subscriber).is_some_and(|s| is_listed(s.key()))
     }
 
-    /// Makes a binding of the configuration. What is in its way ends first.
+    /// Creates a new static binding. Sessions and blocks in its way end first.
     fn make_static(&mut self, tables: &mut Tables, n: usize, budget: &mut usize) -> Task {
         let Some((instance, b)) = self.statics_new.get(n).copied() else { return Task::Done };
         *budget -= 1;
@@ -317,7 +320,8 @@ impl Transition {
         Task::StaticNew(n + 1)
     }
 
-    /// Ends who has a port, and whose block it lies in; `false` where that is yet to go on.
+    /// Ends the binding with a port, and the block that contains the port. Returns `false` if it has to
+    /// continue later.
     fn make_way(
         &mut self,
         tables: &mut Tables,
@@ -363,7 +367,7 @@ impl Transition {
     }
 }
 
-/// Returns whether sessions of some inside hosts, or to some destinations, may not go on.
+/// Returns whether sessions of some inside hosts, or to some destinations, may have to end.
 fn rechecks(old: &Plan, new: &Plan) -> bool {
     let of64 = old.nat64.iter().zip(&new.nat64).any(|(a, b)| a.sources != b.sources || a.pool6 != b.pool6);
     of64 || old.nat44.iter().zip(&new.nat44).any(|(a, b)| a.inside != b.inside || a.exempt != b.exempt)

@@ -7,16 +7,16 @@ use gatun_wire::hdr::{ipv4, ipv6};
 use gatun_wire::proto::{TCP, UDP};
 use gatun_wire::{Ipv4View, Ipv6View, L4};
 
-/// The party whose state a packet needs.
+/// Party whose state a packet needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FlowOwner {
-    /// The subscriber that sends it, or that an error is about.
+    /// The subscriber that sends the packet, or whose packet an error quotes.
     Subscriber(SubscriberKey),
-    /// Owner of this public address, if it is one.
+    /// The owner of this public address, if it is a public one.
     Address(Ipv4Addr),
 }
 
-/// The owner of a packet's flow, which was received from a realm; `None` where it needs no state.
+/// Returns the owner of the flow of a packet from a realm; `None` if the packet needs no state.
 #[inline]
 pub(crate) fn owner(rules: &Rules, packet: &[u8], realm: u8) -> Option<FlowOwner> {
     match packet.first()? >> 4 {
@@ -32,7 +32,7 @@ fn owner6(rules: &Rules, packet: &[u8], realm: u8) -> Option<FlowOwner> {
     let (source, destination) = (address(8)?, address(24)?);
     let inside = match header.get(6)? {
         &TCP | &UDP => source,
-        // An error is about a packet to the inside host, which may come from a router on its way.
+        // An error is about a packet to the inside host, and may come from a router on the path.
         _ => quoted_destination6(packet).unwrap_or(source),
     };
     let (_, owner) = rules.prefixes.of_packet(inside, destination, realm)?;
@@ -54,8 +54,8 @@ fn owner4(rules: &Rules, packet: &[u8], realm: u8) -> Option<FlowOwner> {
         _ => quoted_destination4(packet),
     };
     match quoted {
-        // About a packet to an inside host; or, from a router that has an inside address, about one that
-        // had left with a public one.
+        // The quoted packet was for an inside host. If the error is from a router with an inside address, the
+        // quoted packet may have left with a public one.
         Some(quoted) => Some(subscriber(quoted).unwrap_or(outside)),
         None => Some(inside),
     }
@@ -66,7 +66,7 @@ pub(crate) fn destination4(packet: &[u8]) -> Option<Ipv4Addr> {
     packet.get(16..)?.first_chunk::<4>().map(|b| Ipv4Addr::from(*b))
 }
 
-/// Destination of the packet that an ICMPv6 error quotes.
+/// Returns the destination of the packet that an ICMPv6 error quotes.
 fn quoted_destination6(packet: &[u8]) -> Option<Ipv6Addr> {
     let view = Ipv6View::parse(packet).ok()?;
     let L4::IcmpError { .. } = view.l4(packet).ok()? else { return None };
@@ -74,7 +74,7 @@ fn quoted_destination6(packet: &[u8]) -> Option<Ipv6Addr> {
     quoted.get(24..)?.first_chunk::<16>().map(|b| Ipv6Addr::from(*b))
 }
 
-/// Destination of the packet that an ICMPv4 error quotes.
+/// Returns the destination of the packet that an ICMPv4 error quotes.
 fn quoted_destination4(packet: &[u8]) -> Option<Ipv4Addr> {
     let view = Ipv4View::parse(packet).ok()?;
     let L4::IcmpError { .. } = view.l4(packet).ok()? else { return None };

@@ -1,7 +1,8 @@
 //! Classification: the instance, the own address or the pool that a packet is for, and its direction.
 //!
-//! The slow path, explanations, steering and the choice of settings for ICMP errors all ask here. The look-ahead reads
-//! plain packets at fixed places by itself, for speed; a property test compares it with this.
+//! The slow path, explanations, steering and the choice of settings for ICMP errors all use this module. The
+//! look-ahead reads plain packets at fixed places by itself, for speed; a property test compares it with this
+//! module.
 //!
 //! - this file: the class of a packet.
 //! - [`own`]: packets to the translator's own addresses.
@@ -29,15 +30,15 @@ use gatun_wire::{DropReason, Ipv4View, Ipv6View, L4, Packet, Prefix64, Settings}
 pub(crate) enum Class6<'r> {
     /// To a translation prefix of a NAT64 instance.
     Nat64(Nat64Class<'r>),
-    /// To an own address, or, behind a translation prefix, to what stands for one.
+    /// To an own address, or to an address behind a translation prefix that represents one.
     Own { answer: OwnAnswer, behind: Option<Nat64Class<'r>> },
     /// To a stateless instance, by its number.
     Siit(usize, &'r SiitState),
-    /// For nobody.
+    /// For no instance.
     Nobody(DropReason),
 }
 
-/// A NAT64 instance, and which of its prefixes a destination lies in.
+/// NAT64 instance, and the one of its prefixes that contains a destination.
 #[derive(Clone, Copy)]
 pub(crate) struct Nat64Class<'r> {
     pub(crate) nat: &'r Nat64,
@@ -51,13 +52,14 @@ pub(crate) enum Class4<'r> {
     Own(OwnAnswer),
     /// From the inside of a NAT44 instance.
     Nat44(&'r Nat44),
-    /// From the inside of a NAT44 instance or on its way back there, exempt from translation: to this realm.
+    /// From the inside of a NAT44 instance or on its way back there, exempt from translation; it leaves for
+    /// this realm.
     Exempt { to_realm: u8 },
     /// To a pool's address, from outside.
     Pool(PoolAddress),
     /// To a stateless instance, by its number.
     Siit(usize, &'r SiitState),
-    /// To an inside address of a NAT44 instance, not exempt; or for nobody at all.
+    /// To an inside address of a NAT44 instance and not exempt, or for no instance at all.
     Nobody(DropReason),
 }
 
@@ -69,7 +71,7 @@ pub(crate) struct Classifier<'r, 't> {
 }
 
 impl<'r> Classifier<'r, '_> {
-    /// The class of an IPv6 packet that came from `realm`.
+    /// Returns the class of an IPv6 packet that came from `realm`.
     pub(crate) fn six(&self, packet: &[u8], view: &Ipv6View, l4: L4, realm: u8) -> (Class6<'r>, Attribution) {
         let rules = self.rules;
         let source = self.source6(packet, view, l4);
@@ -100,7 +102,7 @@ impl<'r> Classifier<'r, '_> {
         }
     }
 
-    /// The class of an IPv4 packet that came from `realm`.
+    /// Returns the class of an IPv4 packet that came from `realm`.
     pub(crate) fn four(&self, view: &Ipv4View, l4: L4, realm: u8) -> (Class4<'r>, Attribution) {
         let rules = self.rules;
         let inside = rules.inside44(view.src, realm);
@@ -115,7 +117,7 @@ impl<'r> Classifier<'r, '_> {
         });
         if let Some(nat) = inside {
             let attribution = Attribution::outbound(Account::Stateful(nat.policy.instance));
-            // Of a datagram in pieces only the first one has ports: what they exempt is seen to there.
+            // Only the first fragment of a datagram has ports. Exemptions by port are checked there.
             let port = nat44::remote_port(l4, true).filter(|_| view.fragment.is_none());
             if !nat.is_exempt(view.dst, view.proto, port) {
                 return (Class4::Nat44(nat), attribution);
@@ -129,7 +131,7 @@ impl<'r> Classifier<'r, '_> {
         siit.unwrap_or_else(|| self.returning(view, l4, realm))
     }
 
-    /// A packet to an inside host from an exempt destination, or from any other.
+    /// Classifies a packet to an inside host: from an exempt destination, or from any other.
     fn returning(&self, view: &Ipv4View, l4: L4, realm: u8) -> (Class4<'r>, Attribution) {
         let Some(nat) = self.rules.first44(view.dst) else {
             return (Class4::Nobody(DropReason::NotInPool), Attribution::NOBODY);
@@ -141,15 +143,16 @@ impl<'r> Classifier<'r, '_> {
         (class, Attribution::inbound(Account::Stateful(nat.policy.instance)))
     }
 
-    /// The party that a packet to a pool's address counts for: its binding's instance, or else the pool's.
+    /// Returns the account of a packet to a pool's address: the instance of its binding, otherwise that of
+    /// the pool.
     fn account_at(&self, at: PoolAddress, l4: L4) -> Account {
         let query = Query::of(l4, false);
         let bound = query.and_then(|q| self.tables.binding_at(at, q.transport, q.dst_port));
         bound.map_or(Account::Pool(at.pool), |id| Account::Stateful(self.tables.get(id).instance))
     }
 
-    /// The source that tells the instance of an IPv6 packet: an error, which may be a router's, is that of the host
-    /// that it is about.
+    /// Returns the source that determines the instance of an IPv6 packet. An error may come from a router, so
+    /// the inside host that its quoted packet was sent to counts as its source.
     fn source6(&self, packet: &[u8], view: &Ipv6View, l4: L4) -> Ipv6Addr {
         match l4 {
             L4::IcmpError { .. } if self.rules.ruled => {
@@ -159,7 +162,7 @@ impl<'r> Classifier<'r, '_> {
         }
     }
 
-    /// Finds the direction of a packet. What comes from outside to a port that nobody has counts for the kind of the
+    /// Returns the direction of a packet. A packet from outside to an unbound port has the direction of the
     /// first instance of its pool.
     #[inline]
     pub(crate) fn direction(&self, packet: &Packet<'_>) -> Direction {
@@ -189,7 +192,7 @@ impl<'r> Classifier<'r, '_> {
         }
     }
 
-    /// The MTU of the NAT44 instance that a packet belongs to, or of the first.
+    /// Returns the MTU of the NAT44 instance that a packet belongs to, or that of the first instance.
     pub(crate) fn mtu44(&self, packet: &Packet<'_>) -> u32 {
         let (rules, tables) = (self.rules, self.tables);
         let view = Ipv4View::parse(packet.bytes()).ok();
@@ -201,8 +204,8 @@ impl<'r> Classifier<'r, '_> {
         inside.or_else(of_pool).or(rules.nat44.first()).map_or(0, |n| n.link.mtu)
     }
 
-    /// The party whose rate of ICMP errors a packet counts for: its subscriber; where it has none, its /64 or its
-    /// IPv4 address.
+    /// Returns the source whose rate of ICMP errors a packet counts for: its subscriber, or its /64 or IPv4
+    /// address if it has none.
     pub(crate) fn error_source(&self, packet: &Packet<'_>) -> Source {
         let (packet, realm) = (packet.bytes(), packet.realm);
         if let Ok(view) = Ipv6View::parse_fixed(packet) {
@@ -215,8 +218,8 @@ impl<'r> Classifier<'r, '_> {
         Source::new(realm, source.to_ipv6_mapped(), len)
     }
 
-    /// The settings of the instance that a packet belongs to, as far as it can be read; the first
-    /// instance's for packets of none.
+    /// Returns the settings of the instance that a packet belongs to, as far as the packet can be read. For
+    /// packets of no instance, it returns those of the first instance.
     pub(crate) fn settings(&self, packet: &Packet<'_>) -> Settings {
         let (packet, realm) = (packet.bytes(), packet.realm);
         let found = match packet.first().map(|b| b >> 4) {

@@ -1,4 +1,4 @@
-//! Packets to own addresses: the translator's, or a pool's that has the same address.
+//! Packets to own addresses: those of the translator, or those of a pool that has the same address.
 
 use super::Classifier;
 use crate::base::plan::Transport;
@@ -10,7 +10,8 @@ use core::net::Ipv4Addr;
 use gatun_wire::L4;
 
 impl Classifier<'_, '_> {
-    /// Verdict for a packet whose destination is, or stands for, this IPv4 address; `None` where it is a pool's.
+    /// Returns the answer to a packet whose destination is, or represents, this IPv4 address; `None` if the
+    /// packet is for a pool.
     #[cold]
     pub(super) fn own_answer(
         &self,
@@ -20,14 +21,14 @@ impl Classifier<'_, '_> {
     ) -> Option<OwnAnswer> {
         let is_pools = match self.tables.locate(address) {
             Some(at) => self.is_pools(packet, at, from_inside),
-            // Which bindings another worker's address has, that one knows: it gets the packet as from outside.
+            // Only the worker that has the address knows its bindings. It gets the packet as if from outside.
             None => self.rules.is_pooled(address) && !(from_inside && packet.is_request()),
         };
         (!is_pools).then(|| packet.answer())
     }
 
-    /// Verdict for a packet to `own6`, which no NAT64 instance's prefix has; `None` where it is a pool's by way of a
-    /// stateless instance.
+    /// Returns the answer to a packet to `own6` when `own6` is in no NAT64 instance's prefix; `None` if the
+    /// packet is for a pool through a stateless instance.
     #[cold]
     pub(super) fn own6_answer(&self, packet: &OwnPacket) -> Option<OwnAnswer> {
         match self.rules.siit.iter().find_map(SiitState::own6_in_ipv4) {
@@ -40,12 +41,13 @@ impl Classifier<'_, '_> {
         let tables = self.tables;
         let binding = |q: Query| tables.binding_at(at, q.transport, q.dst_port).map(|id| tables.get(id));
         match (packet.l4, Query::of(packet.l4, from_inside)) {
-            // The identifier of a ping from inside is not the one that it would have at another host's binding.
+            // A ping from inside does not have the identifier that it would have at another host's binding.
             _ if from_inside && packet.is_request() => false,
             (L4::Echo { request: true, .. }, Some(query)) if !packet.is_piece => {
                 binding(query).is_some_and(|primary| primary.is_of_static())
             }
-            // By their own rules: errors by the packet inside them, later fragments by their first one.
+            // These have their own rules: the quoted packet decides on an error, the first fragment on later
+            // ones.
             (_, None) => true,
             (_, Some(query)) if query.transport == Transport::Icmp => true,
             (_, Some(query)) => {

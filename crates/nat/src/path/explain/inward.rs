@@ -1,4 +1,5 @@
-//! To a public address: what [`crate::path::stateful::filter`] and [`crate::path::stateful::inbound`] would decide.
+//! Packets to a public address: the decisions of [`crate::path::stateful::filter`] and
+//! [`crate::path::stateful::inbound`], without changes.
 
 use super::{End, Explanation, Fate, Opening, outward};
 use crate::base::plan::{Filtering, Transport};
@@ -16,7 +17,7 @@ use core::net::Ipv4Addr;
 use gatun_wire::rfc7915::mtu;
 use gatun_wire::{DropReason, Ipv4View};
 
-/// The largest packet to an instance's inside that is neither cut nor refused.
+/// Returns the size of the largest packet to an instance's inside that is neither fragmented nor refused.
 pub(super) fn mtu(instance: Instance<'_>, view: &Ipv4View) -> u32 {
     match instance {
         Instance::Nat64(nat) => mtu::fragmentation_needed(view, &nat.settings).into(),
@@ -24,7 +25,7 @@ pub(super) fn mtu(instance: Instance<'_>, view: &Ipv4View) -> u32 {
     }
 }
 
-/// A query from outside.
+/// Forecasts a query from outside.
 pub(super) fn query<'r>(
     core: &'r Core,
     from: &Inbound,
@@ -36,7 +37,7 @@ pub(super) fn query<'r>(
     if let Some(primary) = inbound.primary(tables) {
         e.instance = Some(tables.get(primary).instance.into());
     }
-    // A packet that ends here changes no state.
+    // A packet whose TTL expires here changes no state.
     if from.view.ttl <= 1 {
         return Err(inbound.expired(tables).into());
     }
@@ -46,7 +47,7 @@ pub(super) fn query<'r>(
     })
 }
 
-/// Verdict for an unsolicited SYN to a public address (RFC 6146 3.5.2.2).
+/// Returns the verdict for an unsolicited SYN to a public address (RFC 6146 3.5.2.2).
 pub(super) fn would_hold(core: &Core, address: Ipv4Addr, inbound: &InboundQuery) -> End {
     let (state, remote) = (&core.state, inbound.remote);
     let outside = (address, inbound.query.dst_port);
@@ -62,7 +63,7 @@ pub(super) fn would_hold(core: &Core, address: Ipv4Addr, inbound: &InboundQuery)
     }
 }
 
-/// Checks whether a query may pass, and how it is written then.
+/// Checks if a query may pass, and returns its rewrite.
 pub(super) fn admit<'r>(
     core: &'r Core,
     inbound: &InboundQuery,
@@ -87,7 +88,7 @@ pub(super) fn admit<'r>(
         }
         return Ok((instance, instance.inbound(session, query.transport)));
     }
-    // A host that sends to itself: the session that it opens is the one that lets the packet in.
+    // If a host sends to itself, the session that it opens is the one that admits the packet.
     let to_itself = |b: BindingInfo| b.outside == record.outside() && remote == record.outside();
     if let Some(Opening::Binding(binding)) = e.opening
         && (to_itself(binding) || (query.transport == Transport::Icmp && binding.outside == record.outside()))
@@ -97,7 +98,7 @@ pub(super) fn admit<'r>(
     without_session(core, instance, primary, query, remote)
 }
 
-/// As [`crate::path::stateful::filter`] for a remote end that has no session.
+/// Same as [`crate::path::stateful::filter`], for a remote end that has no session.
 fn without_session<'n>(
     core: &'n Core,
     instance: Instance<'n>,
@@ -128,7 +129,8 @@ fn without_session<'n>(
     }
 }
 
-/// Why a remote end without a session may not send to a binding (RFC 4787 5); `None` where it may.
+/// Returns the reason why a remote end without a session may not send to a binding (RFC 4787 5); `None` if it
+/// may.
 fn filtered(core: &Core, policy: &Policy, primary: RecordId, remote: Endpoint4) -> Option<DropReason> {
     let tables = &core.state.tables;
     if tables.get(primary).is_overloaded() {

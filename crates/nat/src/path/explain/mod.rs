@@ -1,14 +1,15 @@
 //! Forecast of a packet's verdict with its reasons. A query reads the tables and changes nothing.
 //!
-//! Nothing changes: no session or port is made, no counter moves, no time is extended. So the decisions of
-//! `crate::path::stateful` that change state as they are made stand here a second time, as questions; everything else
-//! (parsing, whose a packet is, header translation, which ICMP error answers) is the packet path's own code. A test
-//! compares the two, over random histories: what is foretold is what happens. Of a session whose time is over, and which
-//! the sweep has yet to find (it takes four seconds at most), only itself counts as ended, not what ends with it.
+//! Nothing changes: no session or port is created, no counter is incremented, no lifetime is extended. So the
+//! decisions of `crate::path::stateful` that also change state are duplicated here as read-only checks.
+//! Everything else (parsing, classification, header translation, the choice of the ICMP error) is the packet
+//! path's own code. A test compares the two over random histories. One difference remains: if the lifetime of
+//! a session is over and the sweep has not found it yet (within four seconds), only the session itself counts
+//! as ended, not the state that ends with it.
 //!
 //! - this file: the class of the packet, and its fate.
 //! - `outward`: queries from inside, and the quotas, addresses and ports that a new session would meet.
-//! - `inward`: queries to a public address, hairpins' second half too.
+//! - `inward`: queries to a public address, including the second half of hairpins.
 
 mod inward;
 mod outward;
@@ -35,7 +36,7 @@ use gatun_wire::{DropReason, Ipv4View, Ipv6View, L4, Packet, Prefix64, Whole};
 pub use crate::tables::pool4::preview::{PortOutlook, PortSource};
 pub use gatun_wire::icmp_error::Message;
 
-/// Why a packet is an instance's, or whose it is else.
+/// Reason why a packet belongs to an instance, or why it does not.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Rule {
     /// No prefix, pool, inside network or mapping covers it.
@@ -43,22 +44,22 @@ pub enum Rule {
     Nobody,
     /// It is sent to an address of the translator itself.
     Own,
-    /// Its destination lies in this prefix of a NAT64 instance, and stands for this IPv4 address.
+    /// Its destination is in this prefix of a NAT64 instance, and represents this IPv4 address.
     Pool6(Prefix64, Ipv4Addr),
     /// Its source is inside of a NAT44 instance.
     Inside,
-    /// As [`Rule::Inside`], or on its way back there, and exempt from translation.
+    /// Same as [`Rule::Inside`], or a packet on its way back there; exempt from translation.
     Exempt,
     /// Its destination is a public address of this pool, by number.
     Pool(usize),
-    /// Its destination lies in a prefix or mapping of a stateless instance.
+    /// Its destination is in a prefix or mapping of a stateless instance.
     Stateless,
 }
 
 /// Usage and limits of a subscriber.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Standing {
-    /// Its inside network; IPv4 ones as ::ffff:a.b.c.d.
+    /// Its inside network; IPv4 networks are written as ::ffff:a.b.c.d.
     pub network: Net6,
     /// True if it has state.
     pub is_known: bool,
@@ -66,24 +67,24 @@ pub struct Standing {
     pub address: Option<Ipv4Addr>,
     /// Sessions.
     pub sessions: u32,
-    /// Sessions that it may have.
+    /// Maximum number of sessions.
     pub sessions_max: u32,
     /// Ports by transport, in the order of [`Transport`].
     pub ports: [u16; 3],
-    /// Ports that it may have, of all transports together.
+    /// Maximum number of ports, all transports together.
     pub ports_max: u32,
-    /// Of these, by transport.
+    /// Maximum number of ports by transport.
     pub ports_max_by: [u32; 3],
-    /// Port blocks of the transport that was asked for.
+    /// Number of port blocks of the packet's transport.
     pub blocks: u32,
-    /// Port blocks that it may have; 0 where the pool has none.
+    /// Maximum number of port blocks; 0 if the pool has none.
     pub blocks_max: u32,
 }
 
 /// Binding or port that a new session would get.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Opening {
-    /// The binding that its inside end has.
+    /// The existing binding of its inside end.
     Binding(BindingInfo),
     /// A public port that it shares with other flows.
     Shared(BindingInfo),
@@ -94,9 +95,10 @@ pub enum Opening {
 /// Outcome that the packet would have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
-    /// It would be translated and sent on; the buffer holds it so, with zero where a new port would stand.
+    /// It would be translated and sent. The buffer contains the translated packet, with zero in place of a
+    /// new port.
     Forward {
-        /// Cut into fragments no longer than this.
+        /// Maximum length of its fragments, if it would be fragmented.
         cut_to: Option<u32>,
     },
     /// It is not for the translator.
@@ -105,43 +107,45 @@ pub enum Fate {
     Echo,
     /// It is a SYN that would wait for the inside host to open the connection (RFC 6146 3.5.2.2).
     Held,
-    /// It would be dropped for this reason, and answered by this ICMP error, as far as the limit of errors allows.
+    /// It would be dropped for this reason, and answered by this ICMP error if the rate limit of errors
+    /// allows it.
     Drop(DropReason, Option<Message>),
-    /// Nothing is foretold: it is no query of TCP, UDP or ICMP in one piece, or a ping from inside to a public
-    /// address, whose way back in chance decides.
+    /// There is no forecast. The packet is not an unfragmented query of TCP, UDP or ICMP, or it is a ping
+    /// from inside to a public address, whose random identifier decides who gets it.
     Untold,
 }
 
-/// The outcome that a packet would have, and the reasons.
+/// Outcome that a packet would have, and the reasons.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Explanation {
     /// Direction.
     pub direction: Direction,
     /// Instance: a number in the order of `Nat::instance_stats`.
     pub instance: Option<usize>,
-    /// Why.
+    /// Reason for the choice of the instance.
     pub rule: Rule,
-    /// The pool whose addresses count, by number.
+    /// Number of the pool whose addresses count.
     pub pool: Option<usize>,
     /// The inside host's subscriber.
     pub subscriber: Option<Standing>,
-    /// The session that there is.
+    /// The existing session.
     pub session: Option<SessionInfo>,
-    /// The binding that there is at the public address and port.
+    /// The existing binding at the public address and port.
     pub binding: Option<BindingInfo>,
     /// Binding or port that a new session would get.
     pub opening: Option<Opening>,
-    /// True if it would be turned round, to an inside host.
+    /// True if it would be hairpinned to an inside host.
     pub hairpinned: bool,
-    /// The largest packet like this one that is not answered with "too big" or cut for its size, bytes.
+    /// Size of the largest packet like this one that is neither answered with "too big" nor fragmented,
+    /// bytes.
     pub mtu: Option<u32>,
-    /// What a path to its destination carries, where a router has said less than IPv6 hosts send.
+    /// Path MTU to its destination, if a router has reported one below the minimum of IPv6 hosts.
     pub path_mtu: Option<u16>,
     /// Its outcome.
     pub fate: Fate,
 }
 
-/// An early end: of a query, by its reason, or in another way.
+/// Early end of a forecast: a drop, or another outcome.
 pub(super) enum End {
     Drop(Refusal),
     Fate(Fate),
@@ -161,8 +165,8 @@ impl From<Refusal> for End {
 
 type Outlook = Result<Whole, End>;
 
-/// Forecasts the verdict for a packet that arrives now: at the time of the last burst or sweep. The buffer is the
-/// caller's copy; where the packet would be forwarded, it holds the translated one afterwards.
+/// Forecasts the outcome of a packet that arrives now: at the time of the last burst or sweep. The buffer is
+/// the caller's copy. If the packet would be forwarded, it contains the translated packet afterwards.
 pub(crate) fn explain(core: &Core, packet: &mut Packet<'_>) -> Explanation {
     let mut e = Explanation {
         direction: core.classifier().direction(packet),
@@ -198,7 +202,7 @@ pub(crate) fn explain(core: &Core, packet: &mut Packet<'_>) -> Explanation {
     e
 }
 
-/// The error that a drop would be answered with.
+/// Returns the ICMP error that would answer a drop.
 fn answer_to(core: &Core, packet: &Packet<'_>, e: &Explanation, refusal: Refusal) -> Option<Message> {
     let (rules, bytes) = (&core.rules, packet.bytes());
     let (own4, own6) = icmp_reply::sources(refusal.reason, bytes, (rules.own4, rules.own6));
@@ -210,7 +214,7 @@ fn answer_to(core: &Core, packet: &Packet<'_>, e: &Explanation, refusal: Refusal
     (own && answer::may_answer(rules, bytes, e.direction, refusal.reason)).then_some(message)
 }
 
-/// As [`crate::path::slow_path`] for IPv6.
+/// Same as [`crate::path::slow_path`], for IPv6.
 fn six(core: &Core, packet: &mut Packet<'_>, e: &mut Explanation) -> Outlook {
     let view = Ipv6View::parse(packet.bytes())?;
     let l4 = view.l4(packet.bytes())?;
@@ -259,7 +263,7 @@ fn outbound6(
     }
 }
 
-/// As [`crate::path::slow_path`] for IPv4.
+/// Same as [`crate::path::slow_path`], for IPv4.
 fn four(core: &Core, packet: &mut Packet<'_>, e: &mut Explanation) -> Outlook {
     let view = Ipv4View::parse(packet.bytes())?;
     let l4 = view.l4(packet.bytes())?;
@@ -299,7 +303,7 @@ fn four(core: &Core, packet: &mut Packet<'_>, e: &mut Explanation) -> Outlook {
     }
 }
 
-/// To a pool address.
+/// Forecasts a packet to a pool address.
 fn to_pool(core: &Core, packet: &mut Packet<'_>, from: &Inbound, e: &mut Explanation) -> Outlook {
     let query = whole_query(&from.view, from.l4, false)?;
     let (instance, to) = inward::query(core, from, &query, e)?;
@@ -317,7 +321,8 @@ fn note_stateless(core: &Core, number: usize, e: &mut Explanation) {
     (e.rule, e.instance) = (Rule::Stateless, core.state.tally.number(Account::Stateless(number)));
 }
 
-/// Checks whether a translated packet, once IPv6, is cut for its path (as [`crate::path::path_mtu`]).
+/// Checks if a translated packet is fragmented for its path, if it was IPv6 (same as
+/// [`crate::path::path_mtu`]).
 fn on_known_path(core: &Core, packet: &mut Packet<'_>, e: &mut Explanation, whole: Whole) -> Whole {
     let Ok(view) = Ipv4View::parse(packet.bytes()) else { return whole };
     e.path_mtu = core.state.paths.known(core.state.tables.now, view.dst);
@@ -327,7 +332,8 @@ fn on_known_path(core: &Core, packet: &mut Packet<'_>, e: &mut Explanation, whol
     }
 }
 
-/// Turns a query round whose outgoing destination is a pool address, as [`crate::path::stateful::hairpin`].
+/// Hairpins a query whose outgoing destination is a pool address (same as
+/// [`crate::path::stateful::hairpin`]).
 fn hairpinned(
     core: &Core,
     packet: &mut Packet<'_>,
@@ -336,7 +342,7 @@ fn hairpinned(
     e: &mut Explanation,
 ) -> Outlook {
     e.hairpinned = true;
-    // An echo request arrives with the identifier that chance gives it: at somebody's or nobody's.
+    // An echo request arrives with a random identifier, which may be bound or not.
     let by_chance = matches!(e.opening, Some(Opening::Port(PortOutlook { port: None, .. })));
     if by_chance && inbound.query.transport == Transport::Icmp {
         return Err(End::Fate(Fate::Untold));
@@ -345,7 +351,7 @@ fn hairpinned(
         return Err(DropReason::TtlExceeded.into());
     }
     let mut receiver = *e;
-    // Whose it is and what it opens is told of the sender.
+    // The explanation reports the subscriber and the opening of the sender, not those of the receiver.
     let (instance, back) = match inward::admit(core, inbound, &mut receiver) {
         Ok(admitted) => admitted,
         Err(NotAdmitted::Drop(refusal)) => return Err(refusal.into()),
@@ -358,7 +364,7 @@ fn hairpinned(
     step(turned, e)
 }
 
-/// Meaning of a step of the packet path for the packet's fate.
+/// Converts a step of the packet path to the packet's fate.
 fn step(done: Step, e: &mut Explanation) -> Outlook {
     match done {
         Step::Forward { whole, hairpinned } => {
@@ -372,7 +378,7 @@ fn step(done: Step, e: &mut Explanation) -> Outlook {
     }
 }
 
-/// The query of an IPv4 packet in one piece.
+/// Returns the query of an IPv4 packet that is not a fragment.
 fn whole_query(view: &Ipv4View, l4: L4, outbound: bool) -> Result<Query, End> {
     match (Query::of(l4, outbound), l4) {
         _ if view.fragment.is_some() => Err(End::Fate(Fate::Untold)),

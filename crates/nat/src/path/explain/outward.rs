@@ -1,5 +1,5 @@
-//! From inside: what [`crate::path::nat64::outbound`], [`crate::path::nat44::outbound`] and
-//! [`crate::path::stateful::outbound`] would decide.
+//! Packets from inside: the decisions of [`crate::path::nat64::outbound`], [`crate::path::nat44::outbound`]
+//! and [`crate::path::stateful::outbound`], without changes.
 
 use super::{End, Explanation, Opening, Outlook, Standing};
 use crate::base::plan::{Net6, Transport};
@@ -22,7 +22,7 @@ use gatun_wire::rfc3022::{self, Rewrite};
 use gatun_wire::rfc7915::six_to_four as wire;
 use gatun_wire::{DropReason, Packet, To4};
 
-/// A query from an IPv6 host.
+/// Forecasts a query from an IPv6 host.
 pub(super) fn from6(
     core: &Core,
     nat: &Nat64,
@@ -38,7 +38,8 @@ pub(super) fn from6(
     }
     let outside = match live_session(core, &nat.policy, &inside, remote, e) {
         Some((outside, pool6)) => {
-            // A session made through one prefix opens no other to an address that it may not stand for.
+            // A session created through one prefix does not permit another prefix that must not represent the
+            // address.
             if pool6 != from.pool6 {
                 nat.check_embedded(from.pool6, remote.0)?;
             }
@@ -63,7 +64,7 @@ pub(super) fn from6(
     }
 }
 
-/// A query from a private IPv4 host.
+/// Forecasts a query from a private IPv4 host.
 pub(super) fn from4(
     core: &Core,
     packet: &mut Packet<'_>,
@@ -108,7 +109,7 @@ fn may_send(policy: &Policy, query: &Query, remote: Endpoint4) -> Result<(), Dro
     Ok(())
 }
 
-/// A query as its receiver behind a hairpin sees it, and from where.
+/// Returns a query as its receiver behind a hairpin sees it, and its source.
 fn turned(query: &Query, outside: Endpoint4) -> (Query, Endpoint4) {
     let (src_port, dst_port) = match query.transport {
         Transport::Icmp => (0, outside.1),
@@ -117,7 +118,7 @@ fn turned(query: &Query, outside: Endpoint4) -> (Query, Endpoint4) {
     (Query { src_port, dst_port, ..*query }, (outside.0, src_port))
 }
 
-/// The public end and the prefix of the session that there is.
+/// Returns the public end and the prefix of the existing session.
 fn live_session(
     core: &Core,
     policy: &Policy,
@@ -136,7 +137,8 @@ fn live_session(
     Some((record.outside(), record.pool6))
 }
 
-/// The public end that a packet without session would get; the port is 0 where it is not known before.
+/// Returns the public end that a packet without a session would get. The port is 0 if it is not known in
+/// advance.
 fn without_session(
     core: &Core,
     instance: Instance<'_>,

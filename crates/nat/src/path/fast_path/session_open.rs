@@ -14,20 +14,20 @@ use crate::path::stateful::outbound;
 use crate::tables::bib::SessionRequest;
 use crate::tables::session::RecordId;
 use core::net::Ipv4Addr;
-use gatun_wire::rfc7915::plain::Plain;
+use gatun_wire::plain::Plain;
 use gatun_wire::{DropReason, Packet};
 
 /// Result of a packet that may open a session.
 pub(crate) enum SessionOpen {
-    /// It has, and is translated.
+    /// It has opened one, and is translated.
     Done,
-    /// A quota, a table or a pool is at its end; the packet is unchanged.
+    /// A quota, a table or a pool is exhausted; the packet is unchanged.
     Refused(DropReason),
     /// It has to take the slow path; nothing has been done.
     SlowPath,
 }
 
-/// An IPv6 packet that most likely opens a session.
+/// Opens a session for an IPv6 packet.
 #[inline(never)]
 pub(crate) fn open6(
     core: &mut Core,
@@ -62,7 +62,7 @@ pub(crate) fn open6(
     SessionOpen::Done
 }
 
-/// As [`open6`], of a NAT44 instance.
+/// Same as [`open6`], for a NAT44 instance.
 #[inline(never)]
 pub(crate) fn open4(
     core: &mut Core,
@@ -89,7 +89,8 @@ pub(crate) fn open4(
     SessionOpen::Done
 }
 
-/// Opens the session, where the packet may and there is none: an earlier packet of the burst may have.
+/// Opens the session if the packet may open one and none exists. An earlier packet of the burst may have
+/// opened it.
 #[inline(always)]
 fn open(
     (own4, state): (Option<Ipv4Addr>, &mut EngineState),
@@ -106,7 +107,7 @@ fn open(
         flags: plain.flags,
         is_reply: false,
     };
-    // A held SYN may be what this one answers.
+    // This SYN may answer a held one.
     let may_answer = hint.transport == Transport::Tcp && !state.syns.is_empty();
     if may_answer
         || policy::may_open(&query) != Ok(true)

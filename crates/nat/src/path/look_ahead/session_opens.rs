@@ -1,5 +1,5 @@
-//! The pass for packets that may open sessions: what the tables touch then is asked for ahead, in steps of which each
-//! needs what the one before it has asked for.
+//! The pass for packets that may open sessions: it prefetches the table lines that an opening touches. Each
+//! step needs the lines that the previous step prefetched.
 //!
 //! ```text
 //! once a burst:               hashes     -> the index lines of subscribers
@@ -8,8 +8,8 @@
 //!                             free ports -> the outside table            of the next one
 //!                             hashes     -> the index line of bindings   of the next one
 //! ```
-//! A step asks for the lines of several openings one right behind the other, and for no more than can be on their way
-//! at a time, as the look-ahead does (decision 0033).
+//! A step prefetches the lines of several openings together, and no more lines than can be on their way at a
+//! time, as the look-ahead does (decision 0033).
 
 use super::Hint;
 use crate::base::verdict::BURST;
@@ -19,9 +19,9 @@ use crate::tables::session::NONE;
 use arrayvec::ArrayVec;
 use gatun_wire::Packet;
 
-/// Openings whose subscribers' index lines are asked for together.
+/// Number of openings whose subscribers' index lines are prefetched together.
 const INDEX_GROUP: usize = 16;
-/// Openings whose other lines are asked for together.
+/// Number of openings whose other lines are prefetched together.
 const GROUP: usize = 4;
 
 /// Table entries that a packet needs to open a session.
@@ -32,7 +32,8 @@ struct OpenHint {
     request: SessionRequest,
 }
 
-/// Those of a burst, in their order. A list: one opening among many packets touches one place of it.
+/// The hints of a burst, in order. It is a list, so that one opening among many packets touches one place of
+/// it.
 #[derive(Default)]
 pub(crate) struct SessionOpens {
     list: ArrayVec<OpenHint, BURST>,
@@ -45,7 +46,7 @@ impl SessionOpens {
         self.taken = 0;
     }
 
-    /// The packet's, if it is the next one that may open a session.
+    /// Returns the packet's request, if the packet is the next one that may open a session.
     #[inline]
     pub(crate) fn take(&mut self, packet: usize, tables: &Tables) -> Option<&SessionRequest> {
         let at = self.taken;
@@ -59,14 +60,14 @@ impl SessionOpens {
         self.list.get(at).map(|hint| &hint.request)
     }
 
-    /// Asks for what the groups need that are opened first.
+    /// Prefetches the lines of the first groups.
     fn begin(&mut self, tables: &Tables) {
         (0..3).for_each(|group| self.subscribers(group * GROUP, tables));
         (0..2).for_each(|group| self.ports(group * GROUP, tables));
         self.outside(0, tables);
     }
 
-    /// Asks for the index lines of subscribers, of openings from `first` on.
+    /// Prefetches the subscribers' index lines for openings from `first` on.
     fn indexes(&self, first: usize, tables: &Tables) {
         for hint in self.list.iter().skip(first).take(INDEX_GROUP) {
             tables.subscribers.prefetch_index(hint.request.hashes.subscriber);
@@ -100,7 +101,7 @@ impl SessionOpens {
     }
 }
 
-/// Lists the packets of a burst that may open sessions, and begins to ask for what they need.
+/// Lists the packets of a burst that may open sessions, and starts their prefetches.
 #[inline(never)]
 pub(crate) fn session_opens(core: &Core, burst: &[Packet<'_>], hints: &[Hint], opens: &mut SessionOpens) {
     let tables = &core.state.tables;

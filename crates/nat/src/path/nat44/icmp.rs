@@ -1,4 +1,5 @@
-//! ICMP errors (RFC 5508 4): found by the packet inside them. They change no state and extend no life.
+//! ICMP errors (RFC 5508 4). The quoted packet identifies the session. They change no state and extend no
+//! lifetime.
 
 use crate::base::step::Step;
 use crate::path::context::{Outbound4, PacketContext};
@@ -13,8 +14,8 @@ use gatun_wire::rfc3022::{Rewrite, icmp_error};
 use gatun_wire::rfc7915::icmp_4to6::Embedded4;
 use gatun_wire::{DropReason, Ipv4View, Packet, Ports, Whole};
 
-/// An error from inside, about a packet from outside (RFC 5508 REQ-5): whoever sent it, it leaves from the
-/// outside address of the host that it is about.
+/// Translates an error from inside about a packet from outside (RFC 5508 REQ-5). Whatever its sender, it
+/// leaves from the outside address of the host that the quoted packet was for.
 pub(crate) fn outbound(
     cx: &mut PacketContext<'_>,
     packet: &mut Packet<'_>,
@@ -24,7 +25,7 @@ pub(crate) fn outbound(
     let (nat, view) = (from.nat, &from.view);
     let no_state = DropReason::IcmpErrorNoState;
     let embedded = icmp_error::embedded(packet.bytes(), view)?;
-    // Inside it is a packet that we sent: from a remote host to the inside host.
+    // It quotes a packet that Gatun sent: from a remote host to the inside host.
     let about = embedded.view;
     let query = Query::of(embedded.l4, false).ok_or(no_state)?;
     let inside = inside_of(nat, about.dst, query.dst_port, query.transport);
@@ -32,7 +33,7 @@ pub(crate) fn outbound(
     let record = state.tables.get(record);
     cx.attribution.sent_by(record.party());
     let outside = record.outside();
-    // An error goes to whoever sent what it is about.
+    // An error goes to the sender of the quoted packet.
     if view.dst != about.src {
         return Err(no_state);
     }
@@ -45,7 +46,7 @@ pub(crate) fn outbound(
         return icmp_error::translate(packet, view, &embedded, &outer, &inner, nat.link.mtu)
             .map(Step::forward);
     };
-    // RFC 5508 REQ-7, RFC 7857 12: the sender is inside too. All that can fail is looked up first.
+    // RFC 5508 REQ-7, RFC 7857 12: that sender is inside too. All checks that can fail come first.
     if view.ttl <= 2 {
         return Err(DropReason::TtlExceeded);
     }
@@ -59,14 +60,14 @@ pub(crate) fn outbound(
     })
 }
 
-/// Destination of the packet inside an error.
+/// Returns the destination of the packet that an error quotes.
 pub(crate) fn quoted_destination(packet: &[u8], view: &Ipv4View) -> Option<Ipv4Addr> {
     icmp_error::embedded(packet, view).ok().map(|embedded| embedded.view.dst)
 }
 
-/// The packet inside an error from outside, and the binding that it is about, if there is one.
+/// Returns the packet that an error from outside quotes, and its binding, if there is one.
 pub(crate) fn quoted(tables: &Tables, packet: &[u8], view: &Ipv4View) -> Option<(Embedded4, RecordId)> {
-    // An error goes to whoever sent what it is about (RFC 792).
+    // An error goes to the sender of the quoted packet (RFC 792).
     let embedded = icmp_error::embedded(packet, view).ok().filter(|e| e.view.src == view.dst)?;
     let query = Query::of(embedded.l4, true)?;
     let at = tables.locate(embedded.view.src)?;
@@ -74,8 +75,8 @@ pub(crate) fn quoted(tables: &Tables, packet: &[u8], view: &Ipv4View) -> Option<
     Some((embedded, tables.owner_at(primary, (embedded.view.dst, query.dst_port))?))
 }
 
-/// An error from outside, about a packet from inside (RFC 5508 REQ-4): type and code stay, and it goes where
-/// that packet came from.
+/// Translates an error from outside about a packet from inside (RFC 5508 REQ-4). Type and code stay, and the
+/// error goes to the sender of the quoted packet.
 pub(crate) fn inbound(
     nat: &Nat44,
     tables: &Tables,

@@ -1,4 +1,4 @@
-//! From inside: private IPv4 packets to anywhere (RFC 4787 4, RFC 5382 4, RFC 5508 3).
+//! Packets from inside: private IPv4 packets to any destination (RFC 4787 4, RFC 5382 4, RFC 5508 3).
 
 use crate::base::outcome::Refusal;
 use crate::base::plan::Transport;
@@ -17,7 +17,7 @@ use crate::tables::session::{Endpoint4, Inside, RecordId};
 use gatun_wire::rfc3022::{self, Rewrite};
 use gatun_wire::{DropReason, Packet, Segmentation};
 
-/// Translates a query from inside: a whole packet.
+/// Translates a query from inside that is not a fragment.
 pub(crate) fn query(
     cx: &mut PacketContext<'_>,
     packet: &mut Packet<'_>,
@@ -42,7 +42,7 @@ pub(crate) fn decide(
     from: &Outbound4<'_>,
     query: &Query,
 ) -> Result<Rewrite, DropReason> {
-    // A packet that ends here changes no state.
+    // A packet whose TTL expires here changes no state.
     if from.view.ttl <= 1 {
         return Err(DropReason::TtlExceeded);
     }
@@ -58,7 +58,8 @@ pub(crate) fn decide(
         }
         None => without_session(cx, nat, (inside, remote), query)?,
     };
-    // RFC 6864 5.3.1: many hosts' identifications become one's. Those of atomic datagrams say nothing.
+    // RFC 6864 5.3.1: the identifications of many hosts become those of one address. Those of atomic
+    // datagrams have no meaning.
     let is_atomic = view.dont_fragment && view.fragment.is_none();
     let state = &mut *cx.state;
     let id = (!is_atomic).then(|| state.idents.next(state.tables.pair_hash(to.src, to.dst, query.transport)));
@@ -99,7 +100,7 @@ fn without_session(
     Ok(outbound_of(session, query.transport))
 }
 
-/// Rewrite of a packet that makes no state, if its binding exists.
+/// Rewrite of a packet that creates no state, if its binding exists.
 fn passing_by(cx: &mut PacketContext<'_>, inside: &Inside, remote: Endpoint4) -> Result<Rewrite, DropReason> {
     let tables = &cx.state.tables;
     let binding = tables.get(by_binding(tables, inside)?);

@@ -1,5 +1,5 @@
-//! ICMP errors (RFC 6146 3.4, 3.5.3, 3.6; RFC 5508 4): found by the packet inside them. They change no
-//! state and extend no life.
+//! ICMP errors (RFC 6146 3.4, 3.5.3, 3.6; RFC 5508 4). The quoted packet identifies the session. They change
+//! no state and extend no lifetime.
 
 use crate::base::attribution::{Account, Attribution};
 use crate::base::outcome::{Outcome, Refusal};
@@ -11,11 +11,11 @@ use crate::path::rules::nat64::{Nat64, inside_of};
 use crate::path::stateful::hairpin::inner_settings;
 use crate::path::stateful::icmp::{prefix_towards, receiver, sender_port, turn};
 use crate::tables::session::RecordId;
-use gatun_wire::rfc7915::icmp_4to6::Embedded4;
-use gatun_wire::rfc7915::{icmp_4to6, icmp_6to4};
+use gatun_wire::rfc7915::icmp_4to6::{self, Embedded4};
+use gatun_wire::rfc7915::icmp_6to4::{self, OuterHeader};
 use gatun_wire::{DropReason, Packet, To4, To6, Whole};
 
-/// An error from inside, about a packet from outside.
+/// Translates an error from inside about a packet from outside.
 pub(crate) fn outbound(
     cx: &mut PacketContext<'_>,
     packet: &mut Packet<'_>,
@@ -25,7 +25,7 @@ pub(crate) fn outbound(
     let nat = rules.nat64(from.instance).ok_or(DropReason::IcmpErrorNoState)?;
     nat.check_origin(from.view.src)?;
     let embedded = icmp_6to4::embedded(packet.bytes(), &from.view)?;
-    // Inside it is a packet that we sent: from a prefix to the inside host.
+    // It quotes a packet that Gatun sent: from a prefix to the inside host.
     let about = embedded.view;
     let pool6 = nat.prefix_of(about.src).ok_or(DropReason::IcmpInnerUntranslatable)?;
     let remote = nat.prefix(pool6).extract_unchecked(about.src);
@@ -38,17 +38,18 @@ pub(crate) fn outbound(
     let ports = query::ports(query.transport, query.src_port, outside.1, outside.1);
     let inner = To4::new((about.src, about.dst), (remote, outside.0), ports);
     let dst = nat.prefix(from.pool6).extract_unchecked(from.view.dst);
-    // An error goes to whoever sent what it is about (RFC 4443 2.2).
+    // An error goes to the sender of the quoted packet (RFC 4443 2.2).
     if dst != remote {
         return Err(DropReason::IcmpErrorNoState);
     }
     let settings = &nat.settings;
     let id = state.idents.next(u64::from(u32::from(dst)) << 32);
+    let outer = OuterHeader { src: outside.0, dst, id };
     let Some(at) = state.tables.locate(dst) else {
-        icmp_6to4::translate(packet, &from.view, &embedded, (outside.0, dst), &inner, id, settings)?;
+        icmp_6to4::translate(packet, &from.view, &embedded, outer, &inner, settings)?;
         return Ok(Step::forward(Whole::Yes));
     };
-    // RFC 6146 3.8, RFC 5508 REQ-7: the sender is inside too. All that can fail is looked up first.
+    // RFC 6146 3.8, RFC 5508 REQ-7: that sender is inside too. All checks that can fail come first.
     if from.view.hop_limit <= 2 {
         return Err(DropReason::TtlExceeded);
     }
@@ -56,14 +57,14 @@ pub(crate) fn outbound(
     let (back, party) = receiver(rules, &state.tables, sender, query.transport, outside)?;
     cx.attribution.meant_for(party);
     let settings = inner_settings(settings);
-    icmp_6to4::translate(packet, &from.view, &embedded, (outside.0, dst), &inner, id, &settings)?;
+    icmp_6to4::translate(packet, &from.view, &embedded, outer, &inner, &settings)?;
     Ok(match turn(packet, &back) {
         Ok(()) => Step::Forward { whole: Whole::Yes, hairpinned: true },
         Err(reason) => Step::Lost(reason),
     })
 }
 
-/// An error from outside, about a packet from inside.
+/// Translates an error from outside about a packet from inside.
 pub(crate) fn inbound(cx: &mut PacketContext<'_>, packet: &mut Packet<'_>, from: &Inbound) -> Outcome {
     let found = match receiver_of(cx, packet, from) {
         Ok(found) => found,
@@ -79,7 +80,7 @@ struct Found<'r> {
     nat: &'r Nat64,
     embedded: Embedded4,
     query: Query,
-    /// The binding that it is about.
+    /// The binding of the quoted packet.
     primary: RecordId,
 }
 
@@ -90,10 +91,10 @@ fn receiver_of<'c>(
 ) -> Result<Found<'c>, DropReason> {
     let (rules, tables) = (cx.rules, &cx.state.tables);
     let embedded = icmp_4to6::embedded(packet.bytes(), &from.view)?;
-    // Inside it is a packet that we sent: from a pool address to the remote host.
+    // It quotes a packet that Gatun sent: from a pool address to the remote host.
     let about = embedded.view;
     let query = Query::of(embedded.l4, true).ok_or(DropReason::IcmpErrorNoState)?;
-    // An error goes to whoever sent what it is about (RFC 792).
+    // An error goes to the sender of the quoted packet (RFC 792).
     if from.view.dst != about.src {
         return Err(DropReason::IcmpErrorNoState);
     }

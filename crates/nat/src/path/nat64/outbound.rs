@@ -1,4 +1,4 @@
-//! From inside: IPv6 packets to a translation prefix (RFC 6146 3.5, 3.6.1, 3.7).
+//! Packets from inside: IPv6 packets to a translation prefix (RFC 6146 3.5, 3.6.1, 3.7).
 
 use crate::base::outcome::Refusal;
 use crate::base::plan::Transport;
@@ -18,17 +18,17 @@ use crate::tables::session::{Endpoint4, Inside, RecordId};
 use gatun_wire::rfc7915::{address_delta_6to4, six_to_four as wire};
 use gatun_wire::{DropReason, Packet, To4};
 
-/// The inside and remote transport addresses of a query.
+/// Returns the inside and remote transport addresses of a query.
 #[inline(always)]
 pub(crate) fn endpoints(nat: &Nat64, from: &Outbound6, query: &Query) -> (Inside, Endpoint4) {
     let inside = inside_of(nat, from.view.src, query.src_port, query.transport);
     (inside, (nat.prefix(from.pool6).extract_unchecked(from.view.dst), query.dst_port))
 }
 
-/// Translates a query from inside: a whole packet.
+/// Translates a query from inside that is not a fragment.
 ///
-/// Addresses of a known session go from its record to the packet through registers; `Result`s
-/// would give them back through memory, written in halves and read as a whole: the processor waits then.
+/// The addresses of a known session go from its record to the packet through registers. A `Result` would
+/// return them through memory, written in halves and read as a whole, and the processor would wait for that.
 #[inline(always)]
 pub(crate) fn query(
     cx: &mut PacketContext<'_>,
@@ -37,7 +37,7 @@ pub(crate) fn query(
     from: &Outbound6,
     query: &Query,
 ) -> Result<Step, Refusal> {
-    // A packet that ends here changes no state.
+    // A packet whose hop limit expires here changes no state.
     if from.view.hop_limit <= 1 {
         return Err(DropReason::TtlExceeded.into());
     }
@@ -61,7 +61,7 @@ pub(crate) fn decide_fragment(
     from: &Outbound6,
     query: &Query,
 ) -> Result<To4, DropReason> {
-    // A packet that ends here changes no state.
+    // A packet whose hop limit expires here changes no state.
     if from.view.hop_limit <= 1 {
         return Err(DropReason::TtlExceeded);
     }
@@ -88,7 +88,8 @@ fn session_of(
     nat.policy.alive(tables, found, cx.now)
 }
 
-/// A session made through one prefix opens no other to an address that it may not stand for (RFC 6052 3.1).
+/// Checks the prefix of a session's packet. A session created through one prefix does not permit another
+/// prefix that must not represent the address (RFC 6052 3.1).
 #[inline(always)]
 fn check_prefix(nat: &Nat64, tables: &Tables, from: &Outbound6, id: RecordId) -> Result<(), DropReason> {
     let session = tables.get(id);
@@ -98,7 +99,7 @@ fn check_prefix(nat: &Nat64, tables: &Tables, from: &Outbound6, id: RecordId) ->
     nat.check_embedded(from.pool6, session.remote().0)
 }
 
-/// Updates a session, and gives the packet its outside addresses and ports.
+/// Updates a session, and returns the outside addresses and ports of the packet.
 #[inline(always)]
 fn by_session(cx: &mut PacketContext<'_>, nat: &Nat64, from: &Outbound6, query: &Query, id: RecordId) -> To4 {
     let session = cx.state.tables.get_mut(id);
@@ -139,8 +140,8 @@ fn first_of_session(
     send(cx, nat, packet, (&from, &query), &to, hash)
 }
 
-/// The same addresses with a delta for the destination as it really is: a suffix that is not zero is
-/// ignored (RFC 6052 2.2), but the checksum covers it.
+/// Returns the same addresses with a delta for the actual destination. A nonzero suffix is ignored (RFC 6052
+/// 2.2), but the checksum covers it.
 #[inline(always)]
 fn exact(nat: &Nat64, from: &Outbound6, to: To4) -> To4 {
     let prefix = nat.prefix(from.pool6);
@@ -150,7 +151,7 @@ fn exact(nat: &Nat64, from: &Outbound6, to: To4) -> To4 {
     To4 { addresses: address_delta_6to4((from.view.src, from.view.dst), (to.src, to.dst)), ..to }
 }
 
-/// RFC 6146 3.5.1, 3.5.2.2 (CLOSED) and 3.5.3: a packet from inside without session.
+/// RFC 6146 3.5.1, 3.5.2.2 (CLOSED) and 3.5.3: handles a packet from inside without a session.
 #[cold]
 fn without_session(
     cx: &mut PacketContext<'_>,
@@ -159,7 +160,7 @@ fn without_session(
     query: &Query,
 ) -> Result<To4, DropReason> {
     let (inside, remote) = endpoints(nat, from, query);
-    // Who has a session has passed these checks.
+    // A packet with a session has passed these checks.
     nat.check_source(from.view.src)?;
     if query.transport == Transport::Icmp && !nat.policy.icmp_queries {
         return Err(DropReason::IcmpUnknownType);
@@ -178,7 +179,7 @@ fn without_session(
     Ok(exact(nat, from, outbound_of(session, query.transport)))
 }
 
-/// RFC 6146 3.5.2.2, CLOSED: anything but a SYN makes no state; it passes where a binding exists.
+/// RFC 6146 3.5.2.2, CLOSED: a packet other than a SYN creates no state. It passes if a binding exists.
 fn passing_by(
     cx: &mut PacketContext<'_>,
     nat: &Nat64,

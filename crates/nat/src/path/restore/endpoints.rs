@@ -1,5 +1,5 @@
-//! Hosts and public ports that a packet names, outside and inside an ICMP error.
-//! More than it will turn out to need does no harm.
+//! Hosts and public ports in the headers of a packet and in the packet that an ICMP error quotes. Reading
+//! more of them than the packet needs does no harm.
 
 use crate::path::query::Query;
 use core::net::{IpAddr, Ipv4Addr};
@@ -7,10 +7,10 @@ use gatun_wire::rfc3022::icmp_error;
 use gatun_wire::rfc7915::icmp_6to4;
 use gatun_wire::{Ipv4View, Ipv6View, L4};
 
-/// Source, destination and what comes after them.
+/// Source, destination and transport header.
 type Headers<L4> = (IpAddr, IpAddr, L4);
 
-/// The ends of a packet, and of the one that it quotes.
+/// Endpoints of a packet, and of the packet that it quotes.
 #[derive(Default)]
 pub(super) struct Ends {
     addresses: [Option<IpAddr>; 4],
@@ -18,7 +18,7 @@ pub(super) struct Ends {
 }
 
 impl Ends {
-    /// The ends of a packet so far as it can be read.
+    /// Reads the endpoints of a packet as far as possible.
     pub(super) fn of(packet: &[u8]) -> Ends {
         let mut ends = Ends::default();
         match packet.first().map(|b| b >> 4) {
@@ -43,7 +43,7 @@ impl Ends {
         ends
     }
 
-    /// Reads a packet's source, destination and transport, and those of the one that it quotes.
+    /// Reads a packet's source, destination and transport, and those of the packet that it quotes.
     fn read(&mut self, (src, dst, l4): Headers<Option<L4>>, quoted: impl FnOnce() -> Option<Headers<L4>>) {
         (self.addresses[0], self.addresses[1]) = (Some(src), Some(dst));
         match l4 {
@@ -58,7 +58,7 @@ impl Ends {
         }
     }
 
-    /// The identifier of an echo message is the port of either end.
+    /// Reads the ports. The identifier of an echo message is the port of both ends.
     fn read_ports(&mut self, at: usize, l4: L4) {
         let (out, back) = (Query::of(l4, true), Query::of(l4, false));
         if let (Some(out), Some(back)) = (out, back) {
@@ -67,13 +67,13 @@ impl Ends {
         }
     }
 
-    /// Addresses that are hosts' inside, perhaps.
+    /// Iterates over the addresses that may be inside hosts.
     pub(super) fn addresses(&self) -> impl Iterator<Item = IpAddr> {
         self.addresses.into_iter().flatten()
     }
 
-    /// Addresses that are public ones, perhaps, with the ports they have there; `embedded` gives the one that stands
-    /// in an IPv6 address.
+    /// Iterates over the addresses that may be public ones, with their ports. `embedded` returns the IPv4
+    /// address that an IPv6 address contains.
     pub(super) fn public(
         &self,
         embedded: impl Fn(core::net::Ipv6Addr) -> Option<Ipv4Addr>,

@@ -1,8 +1,9 @@
-//! Sessions of another process, put back under the engine's rules: those that a packet asks for at once.
+//! Restore of sessions of another process under the engine's rules, as soon as a packet needs them.
 //!
-//! A packet without a live session may belong to one that is not back yet. Before it takes the slow path, all sessions
-//! of every subscriber that it names are put back, whole, so that bindings, quotas, pairing and blocks are as they
-//! were. Nobody else is given their ports meanwhile ([`Reservations`](crate::tables::ports::reserved::Reservations)).
+//! A packet without a live session may belong to one that is not restored yet. Before it takes the slow path,
+//! Gatun restores all sessions of every subscriber that the packet names, so that bindings, quotas, pairing
+//! and blocks are the same as before. Meanwhile no one else gets their ports
+//! ([`Reservations`](crate::tables::ports::reserved::Reservations)).
 
 mod endpoints;
 
@@ -18,23 +19,23 @@ use alloc::vec::Vec;
 use core::net::IpAddr;
 use endpoints::Ends;
 
-/// Sessions that are put back together: their cache lines come meanwhile.
+/// Number of sessions that are restored together, so that their cache lines arrive meanwhile.
 pub(crate) const GROUP: usize = 16;
 
-/// Puts a session back that another engine had, as if it had gone on.
+/// Restores a session of another engine as if it had continued.
 ///
 /// # Errors
-/// Why it cannot be; nothing has changed then.
+/// Returns the reason why the session cannot be restored; nothing has changed then.
 pub(crate) fn one(core: &mut Core, now: Instant, saved: &Saved) -> Result<(), NotRestored> {
     let restoring = restoring(&core.rules, now, saved)?;
     core.state.tables.now = now;
     core.state.tables.restore(&restoring).map(drop)
 }
 
-/// A session as one of its instance.
+/// Converts a saved session to one of its instance.
 ///
 /// # Errors
-/// If its time is up, or nobody serves it.
+/// Returns an error if its lifetime is over, or if no instance serves it.
 fn restoring(rules: &Rules, now: Instant, saved: &Saved) -> Result<Restoring, NotRestored> {
     if saved.expires_ms == 0 {
         return Err(NotRestored::Over);
@@ -49,7 +50,7 @@ fn restoring(rules: &Rules, now: Instant, saved: &Saved) -> Result<Restoring, No
     Ok(Restoring { record, subscriber: policy.subscriber(saved.inside.0) })
 }
 
-/// Returns whether an instance is there for a session's inside host and prefix.
+/// Returns whether an instance serves a session's inside host and prefix.
 fn serves(instance: Instance<'_>, saved: &Saved) -> bool {
     let inside = saved.inside.0;
     match instance {
@@ -58,12 +59,12 @@ fn serves(instance: Instance<'_>, saved: &Saved) -> bool {
     }
 }
 
-/// Finds an engine's sessions in what other processes left.
+/// Returns the finder for an engine's sessions among those of other processes.
 pub(crate) fn finder(core: &Core) -> Finder<'_> {
     Finder { subscriber_lens: core.rules.subscriber_lens(), hasher: core.state.tables.hasher() }
 }
 
-/// Puts back all sessions of everybody whom a packet names.
+/// Restores all sessions of all subscribers that a packet names.
 #[cold]
 pub(crate) fn for_packet(core: &mut Core, now: Instant, packet: &[u8]) {
     let Some(mut inheritance) = core.state.tables.inheritance.take() else { return };
@@ -88,7 +89,7 @@ pub(crate) fn for_packet(core: &mut Core, now: Instant, packet: &[u8]) {
     core.state.tables.inheritance = Some(inheritance);
 }
 
-/// The subscribers that an inside address may be, of all instances.
+/// Calls `tell` with the subscribers that an inside address may belong to, over all instances.
 fn each_subscriber(rules: &Rules, address: IpAddr, mut tell: impl FnMut(SubscriberKey)) {
     match address {
         IpAddr::V6(address) => rules.nat64.iter().for_each(|nat| tell(nat.policy.subscriber(address))),
@@ -99,7 +100,7 @@ fn each_subscriber(rules: &Rules, address: IpAddr, mut tell: impl FnMut(Subscrib
     }
 }
 
-/// Puts some sessions back. What a group of them will touch is asked for together.
+/// Restores some sessions. The lines that a group of them will touch are prefetched together.
 pub(crate) fn these(
     core: &mut Core,
     inheritance: &mut Inheritance,
@@ -117,7 +118,7 @@ pub(crate) fn these(
         for (id, restoring) in group.drain(..) {
             let became = restoring.and_then(|restoring| state.tables.restore(&restoring));
             if became.is_err_and(|why| why != NotRestored::There) {
-                // Whoever has been told of its beginning would have it for ever.
+                // A reader that got the event of its beginning would otherwise never see its end.
                 inheritance.record(id).iter().for_each(|record| state.tables.notify_not_back(record));
             }
             inheritance.settle(id, became.map(drop));

@@ -1,10 +1,10 @@
-//! Rules that a plan comes to: instances, own addresses, and which ICMP errors are sent.
+//! Rules derived from a plan: instances, own addresses, and the choice of ICMP errors that are sent.
 //!
-//! NAT64 (RFC 6146) and NAT44 (RFC 4787, 5382, 5508, 6888, 7857) are one engine here. [`nat64`] and [`nat44`] hold what
-//! differs: which packets are an instance's, and how they are written.
+//! NAT64 (RFC 6146) and NAT44 (RFC 4787, 5382, 5508, 6888, 7857) share one engine. [`nat64`] and [`nat44`]
+//! contain the differences: which packets belong to an instance, and how they are written.
 //!
-//! An inside IPv4 address stands in keys and records as ::ffff:a.b.c.d, and the numbers of instances are one
-//! space: NAT64's first, then NAT44's. So pools can be shared by both kinds.
+//! An inside IPv4 address is written as ::ffff:a.b.c.d in keys and records. Instance numbers form one space:
+//! first those of NAT64, then those of NAT44. So both kinds can share pools.
 
 pub(crate) mod nat44;
 pub(crate) mod nat64;
@@ -30,7 +30,7 @@ use gatun_wire::{DropReason, Ipv4View, L4, Packet, Prefix64, Settings, To6, Whol
 use nat44::Nat44;
 use nat64::Nat64;
 
-/// Rules that an engine translates by. Packets change nothing of them.
+/// Rules by which an engine translates. Packets do not change them.
 pub(crate) struct Rules {
     pub(crate) nat64: Vec<Nat64>,
     pub(crate) nat44: Vec<Nat44>,
@@ -43,13 +43,13 @@ pub(crate) struct Rules {
     pub(crate) own6: Option<Ipv6Addr>,
     /// [`Plan::pooled`].
     pooled: Vec<(Ipv4Addr, Ipv4Addr)>,
-    /// For packets of no instance.
+    /// Settings for packets of no instance.
     pub(crate) settings: Settings,
-    /// By reason: whether its ICMP error is not sent.
+    /// Indexed by reason: true if its ICMP error is not sent.
     suppressed: [bool; DropReason::COUNT],
-    /// By direction: codes of the errors that tell of a quota.
+    /// Indexed by direction: codes of the errors that report a quota.
     quota_codes: [u8; Direction::COUNT],
-    /// By instance.
+    /// Indexed by instance.
     subscriber_lens: Vec<u8>,
 }
 
@@ -61,10 +61,11 @@ pub(crate) enum Instance<'r> {
 }
 
 impl Rules {
-    /// The rules of a plan for an engine whose NAT64 instances have had some prefixes, by number: they keep theirs.
+    /// Derives the rules of a plan. `had` has the prefixes that each NAT64 instance has had, by number: they
+    /// keep their numbers.
     ///
     /// # Errors
-    /// If there are more instances or prefixes than numbers.
+    /// Returns an error if there are more instances or prefixes than numbers.
     pub(crate) fn new(
         plan: &Plan,
         siit: Arc<[SiitState]>,
@@ -97,62 +98,62 @@ impl Rules {
         })
     }
 
-    /// The stateful instance of this number.
+    /// Returns the stateful instance of this number.
     pub(crate) fn get(&self, number: u8) -> Option<Instance<'_>> {
         self.nat64(number).map(Instance::Nat64).or_else(|| self.nat44(number).map(Instance::Nat44))
     }
 
-    /// The NAT64 instance of this number.
+    /// Returns the NAT64 instance of this number.
     #[inline]
     pub(crate) fn nat64(&self, number: u8) -> Option<&Nat64> {
         self.nat64.get(usize::from(number))
     }
 
-    /// The NAT44 instance of this number: they come after NAT64's.
+    /// Returns the NAT44 instance of this number. Their numbers follow those of NAT64.
     #[inline]
     pub(crate) fn nat44(&self, number: u8) -> Option<&Nat44> {
         self.nat44.get(usize::from(number).checked_sub(self.nat64.len())?)
     }
 
-    /// The NAT44 instance that an address of a realm is inside of.
+    /// Returns the NAT44 instance with an inside address of a realm.
     #[inline]
     pub(crate) fn inside44(&self, address: Ipv4Addr, realm: u8) -> Option<&Nat44> {
         self.nat44.iter().find(|n| n.is_inside(address, realm))
     }
 
-    /// As [`inside44`](Self::inside44), where there are no realms, or only one can be meant.
+    /// Same as [`inside44`](Self::inside44), if there are no realms, or if only one is possible.
     #[inline]
     pub(crate) fn first44(&self, address: Ipv4Addr) -> Option<&Nat44> {
         self.nat44.iter().find(|n| n.serves(address))
     }
 
-    /// The choices of the instances that use a pool.
+    /// Iterates over the policies of the instances that use a pool.
     pub(crate) fn of_pool<'r>(&'r self, tables: &'r Tables, pool: usize) -> impl Iterator<Item = &'r Policy> {
         let policies = self.nat64.iter().map(|n| &n.policy).chain(self.nat44.iter().map(|n| &n.policy));
         policies.filter(move |p| tables.pool_of(p.instance) == pool)
     }
 
-    /// Returns whether a pool that several workers share has an address.
+    /// Returns whether an address is in a pool that several workers share.
     pub(crate) fn is_pooled(&self, a: Ipv4Addr) -> bool {
         self.pooled.iter().any(|&(first, last)| first <= a && a <= last)
     }
 
-    /// Checks whether the error that a reason causes is switched off.
+    /// Returns whether the error for a reason is switched off.
     pub(crate) fn is_suppressed(&self, reason: DropReason) -> bool {
         self.suppressed.get(reason as usize).copied().unwrap_or(false)
     }
 
-    /// The code of an error that tells of a quota.
+    /// Returns the code of an error that reports a quota.
     pub(crate) fn quota_code(&self, direction: Direction) -> Option<u8> {
         self.quota_codes.get(direction as usize).copied()
     }
 
-    /// By stateful instance: length of the inside networks that are one subscriber each.
+    /// Prefix length of a subscriber's inside network, indexed by stateful instance.
     pub(crate) fn subscriber_lens(&self) -> &[u8] {
         &self.subscriber_lens
     }
 
-    /// The subscriber of an instance's inside address.
+    /// Returns the subscriber of an instance's inside address.
     pub(crate) fn subscriber(&self, instance: u8, inside: Ipv6Addr) -> Option<SubscriberKey> {
         let len = self.subscriber_lens.get(usize::from(instance))?;
         Some(SubscriberKey::of(instance, inside, *len))
@@ -168,8 +169,8 @@ impl<'r> Instance<'r> {
         }
     }
 
-    /// The prefix behind which a remote host is shown that the inside has not talked to; none, and so 0,
-    /// for an inside host of the same family.
+    /// Returns the number of the prefix that represents a remote host without a session to the inside. It is
+    /// 0 for an instance without prefixes, whose inside hosts are IPv4.
     ///
     /// # Errors
     /// `wkp_nonglobal`.
@@ -180,7 +181,7 @@ impl<'r> Instance<'r> {
         }
     }
 
-    /// Notes in a new session what the change of addresses does to checksums.
+    /// Records in a new session the change of checksums by its addresses.
     pub(crate) fn mark(self, session: &mut Session, pool6: u8) {
         match self {
             Instance::Nat64(nat) => nat64::set_prefix(session, pool6, nat.prefix(pool6)),
@@ -235,7 +236,7 @@ impl<'r> Instance<'r> {
             (Instance::Nat44(nat), InboundRewrite::To4(to)) => {
                 rfc3022::translate(packet, view, l4, to, nat.link)?
             }
-            // A rewrite of an instance that is of the other kind: there is none.
+            // A rewrite of the other kind of instance does not occur.
             _ => return Err(DropReason::NoSession),
         };
         packet.realm = self.policy().realm;
@@ -243,7 +244,7 @@ impl<'r> Instance<'r> {
     }
 }
 
-/// Records name instances and prefixes by one byte.
+/// Checks the numbers of instances and prefixes: records store each in one byte.
 fn check_counts(plan: &Plan) -> Result<(), BuildError> {
     const MAX: usize = 255;
     if plan.nat64.len() + plan.nat44.len() > MAX || plan.nat64.iter().any(|n| n.pool6.len() > MAX) {
@@ -254,13 +255,13 @@ fn check_counts(plan: &Plan) -> Result<(), BuildError> {
     Ok(())
 }
 
-/// Settings for packets of no instance.
+/// Returns the settings for packets of no instance.
 fn settings(plan: &Plan) -> Settings {
     let of64 = plan.nat64.first().map(|n| n.settings);
     of64.or_else(|| plan.siit.first().map(|s| s.settings)).unwrap_or_default()
 }
 
-/// Reasons whose errors are not sent.
+/// Returns the reasons whose errors are not sent.
 fn suppressed(icmp: &IcmpPolicy) -> [bool; DropReason::COUNT] {
     let mut suppressed = [false; DropReason::COUNT];
     for reason in &icmp.suppressed {

@@ -1,5 +1,5 @@
-//! NAT44 instances, a carrier's (RFC 3022, 4787, 6888): inside networks, exemptions, and how their packets are
-//! written.
+//! NAT44 instances for many subscribers (RFC 3022, 4787, 6888): inside networks, exemptions, and how their
+//! packets are written.
 
 use crate::base::plan::{self, Exemption, Net4, Transport};
 use crate::path::policy::Policy;
@@ -10,17 +10,17 @@ use core::net::Ipv4Addr;
 use gatun_wire::L4;
 use gatun_wire::rfc3022::{Link, Rewrite, address_delta};
 
-/// One instance, made ready from its plan.
+/// NAT44 instance, prepared from its plan.
 pub(crate) struct Nat44 {
     pub(crate) policy: Policy,
     inside: Vec<Net4>,
     exempt: Vec<Exemption>,
-    /// Of the links on both sides, bytes.
+    /// MTU of the links on both sides, bytes.
     pub(crate) link: Link,
 }
 
 impl Nat44 {
-    /// The instance with this number among those of both kinds.
+    /// Prepares the instance with this number among those of both kinds.
     pub(crate) fn new(instance: u8, plan: &plan::Nat44) -> Self {
         let policy = Policy {
             instance,
@@ -28,7 +28,7 @@ impl Nat44 {
             filtering: plan.filtering,
             external_tcp: plan.external_tcp,
             inbound_refresh: plan.inbound_refresh,
-            // RFC 7857 7.1: a reset does not refresh, also after a FIN.
+            // RFC 7857 7.1: a reset does not refresh a session, even after a FIN.
             rst_during_fin: true,
             icmp_queries: plan.icmp_queries,
             subscriber_len: plan.key_len(),
@@ -38,13 +38,13 @@ impl Nat44 {
         Nat44 { policy, inside: plan.inside.clone(), exempt: plan.exempt.clone(), link }
     }
 
-    /// Returns whether an address is an inside host's.
+    /// Returns whether an address belongs to an inside host.
     #[inline]
     pub(crate) fn serves(&self, address: Ipv4Addr) -> bool {
         self.inside.iter().any(|net| net.contains(address))
     }
 
-    /// Checks whether a packet from an address in a realm is an inside host's.
+    /// Returns whether a packet from an address in a realm comes from an inside host.
     #[inline]
     pub(crate) fn is_inside(&self, address: Ipv4Addr, realm: u8) -> bool {
         self.policy.realm == realm && self.serves(address)
@@ -56,8 +56,8 @@ impl Nat44 {
         self.serves(remote) || self.is_listed(remote, proto, port)
     }
 
-    /// Checks whether a packet of no inside host goes to one as it is: what had left untranslated comes back so, from where
-    /// that went, which is no customer's realm.
+    /// Returns whether a packet of no inside host passes untranslated to an inside host. A packet that left
+    /// untranslated is answered from the realm that it went to, which is not a customer's realm.
     pub(crate) fn lets_back(&self, realm: u8, remote: Ipv4Addr, proto: u8, port: Option<u16>) -> bool {
         realm == 0 && self.is_listed(remote, proto, port)
     }
@@ -67,13 +67,13 @@ impl Nat44 {
     }
 }
 
-/// The inside transport address that sent a packet.
+/// Returns the inside transport address of the sender of a packet.
 #[inline]
 pub(crate) fn inside_of(nat: &Nat44, addr: Ipv4Addr, port: u16, transport: Transport) -> Inside {
     Inside { addr: addr.to_ipv6_mapped(), port, transport, instance: nat.policy.instance }
 }
 
-/// The inside address of a session.
+/// Returns the inside address of a session.
 #[inline]
 pub(crate) fn inside4(session: &Session) -> Ipv4Addr {
     let [.., a, b, c, d] = session.inside_addr().octets();
@@ -97,14 +97,14 @@ pub(crate) fn inbound_of(session: &Session, transport: Transport) -> Rewrite {
     Rewrite { src, dst: inside4(session), ports, id: None, addresses: session.address_delta().inverse() }
 }
 
-/// Notes what the change of addresses does to checksums.
+/// Records the change of checksums by the change of addresses.
 pub(crate) fn set_delta(session: &mut Session) {
     let remote = session.remote().0;
     let delta = address_delta((inside4(session), remote), (session.outside().0, remote));
     session.set_pool6(0, delta);
 }
 
-/// The port at the remote end of a packet: where it goes from inside, where it comes from from outside.
+/// Returns the remote port of a packet: its destination port if it is outbound, otherwise its source port.
 pub(crate) fn remote_port(l4: L4, outbound: bool) -> Option<u16> {
     let query = Query::of(l4, outbound).filter(|q| q.transport != Transport::Icmp)?;
     Some(if outbound { query.dst_port } else { query.src_port })

@@ -12,14 +12,14 @@ use core::net::{Ipv4Addr, Ipv6Addr};
 use gatun_wire::rfc7915::address_delta_6to4;
 use gatun_wire::{DropReason, Ports, Prefix64, Settings, To4, To6};
 
-/// One instance, made ready from its plan.
+/// NAT64 instance, prepared from its plan.
 pub(crate) struct Nat64 {
     pub(crate) policy: Policy,
-    /// By number, which sessions have: those that the instance has had before, too.
+    /// Prefixes by number, including those that the instance had before. Sessions contain these numbers.
     pub(crate) pool6: Vec<Prefix64>,
-    /// Numbers of those that it has now, in the order of the configuration.
+    /// Numbers of its current prefixes, in the order of the configuration.
     order: Vec<u8>,
-    /// The prefixes of all instances: no source lies in one.
+    /// The prefixes of all instances. No source may be in one.
     pool6_of_all: Vec<Prefix64>,
     sources: Vec<Net6>,
     wkp_non_global: bool,
@@ -28,10 +28,10 @@ pub(crate) struct Nat64 {
 }
 
 impl Nat64 {
-    /// The instance with this number, of `all`, in an engine in which it has had some prefixes: they keep their numbers.
+    /// Prepares the instance with this number, one of `all`. Prefixes that it had before keep their numbers.
     ///
     /// # Errors
-    /// If it has had more prefixes than numbers.
+    /// Returns an error if it has had more prefixes than there are numbers.
     pub(crate) fn with_prefixes(
         instance: u8,
         plan: &plan::Nat64,
@@ -63,35 +63,35 @@ impl Nat64 {
         })
     }
 
-    /// Its prefixes with their numbers.
+    /// Iterates over its prefixes with their numbers.
     pub(crate) fn prefixes(&self) -> impl Iterator<Item = (u8, &Prefix64)> {
         self.order.iter().filter_map(|&n| Some((n, self.pool6.get(usize::from(n))?)))
     }
 
-    /// Its prefixes, with its number and theirs.
+    /// Iterates over its prefixes, with the numbers of the instance and of the prefix.
     pub(crate) fn owned_prefixes(&self) -> impl Iterator<Item = (Prefix64, PrefixOwner)> {
         let instance = self.policy.instance;
         self.prefixes().map(move |(pool6, &prefix)| (prefix, PrefixOwner { instance, pool6 }))
     }
 
-    /// Returns whether it has the prefix of this number at present.
+    /// Returns whether the instance currently has the prefix of this number.
     pub(crate) fn is_served(&self, pool6: u8) -> bool {
         self.order.contains(&pool6)
     }
 
-    /// Checks whether sessions of an inside host may go on.
+    /// Returns whether sessions of an inside host may continue.
     pub(crate) fn accepts(&self, inside: Ipv6Addr) -> bool {
         self.check_source(inside).is_ok()
     }
 
-    /// The prefix number `pool6`; a session of a prefix that is gone uses the first.
+    /// Returns the prefix of number `pool6`. For a removed prefix, it returns the first one.
     #[inline]
     pub(crate) fn prefix(&self, pool6: u8) -> &Prefix64 {
         let prefix = self.pool6.get(usize::from(pool6)).or(self.pool6.first());
         prefix.unwrap_or(&Prefix64::WELL_KNOWN)
     }
 
-    /// Finds the longest of the instance's prefixes that contains an address.
+    /// Returns the number of the longest of the instance's prefixes that contains an address.
     #[inline]
     pub(crate) fn prefix_of(&self, address: Ipv6Addr) -> Option<u8> {
         let mut best: Option<(u8, u8)> = None;
@@ -103,7 +103,7 @@ impl Nat64 {
         best.map(|(i, _)| i)
     }
 
-    /// Checks whether an IPv6 source may use this instance.
+    /// Checks if an IPv6 source may use this instance.
     #[inline]
     pub(crate) fn check_source(&self, src: Ipv6Addr) -> Result<(), DropReason> {
         self.check_origin(src)?;
@@ -113,11 +113,11 @@ impl Nat64 {
         Ok(())
     }
 
-    /// Checks whether a packet may come from an IPv6 address at all. Errors come from routers too, which no list
-    /// of sources names.
+    /// Checks if a packet may come from an IPv6 address at all. Errors also come from routers, which are in
+    /// no list of sources.
     #[inline]
     pub(crate) fn check_origin(&self, src: Ipv6Addr) -> Result<(), DropReason> {
-        // RFC 6146 3.5: a source inside a prefix is a packet that already went round.
+        // RFC 6146 3.5: a packet with a source inside a prefix is in a loop.
         if self.pool6_of_all.iter().any(|p| p.contains(src)) {
             return Err(DropReason::SourceInPool6);
         }
@@ -127,8 +127,9 @@ impl Nat64 {
         Ok(())
     }
 
-    /// The prefix behind which a remote address is shown that the inside has not talked to: the one that
-    /// the binding uses, or else the instance's first that may stand for it (RFC 6052 3.1).
+    /// Returns the number of the prefix that represents a remote address to an inside host without a session
+    /// to it: the prefix of the binding, otherwise the instance's first one that may represent the address
+    /// (RFC 6052 3.1).
     pub(crate) fn prefix_for(&self, of_binding: u8, remote: Ipv4Addr) -> Result<u8, DropReason> {
         let of_binding = Some(of_binding).filter(|&pool6| self.is_served(pool6));
         let mut candidates = of_binding.into_iter().chain(self.order.iter().copied());
@@ -137,13 +138,13 @@ impl Nat64 {
             .ok_or(DropReason::WellKnownNonGlobal)
     }
 
-    /// Returns whether a router's IPv4 address can be shown to the inside. A private one can't under the
-    /// well-known prefix (RFC 6052 3.1); the error is then shown to come from the packet's destination.
+    /// Returns whether a prefix may represent a router's IPv4 address. The well-known prefix may not
+    /// represent a private one (RFC 6052 3.1); the error then seems to come from the packet's destination.
     pub(crate) fn can_stand_for(&self, pool6: u8, router: Ipv4Addr) -> bool {
         !special::illegal_source4(router) && self.check_embedded(pool6, router).is_ok()
     }
 
-    /// Checks whether an IPv4 address may stand behind the prefix `pool6` (RFC 6052 3.1).
+    /// Checks if the prefix `pool6` may represent an IPv4 address (RFC 6052 3.1).
     pub(crate) fn check_embedded(&self, pool6: u8, v4: Ipv4Addr) -> Result<(), DropReason> {
         if !self.wkp_non_global && special::well_known_non_global(self.prefix(pool6), v4) {
             return Err(DropReason::WellKnownNonGlobal);
@@ -152,8 +153,8 @@ impl Nat64 {
     }
 }
 
-/// Numbers for `prefixes`, behind those that have theirs already: all prefixes by number, and the numbers in
-/// order. `None` where there are too many.
+/// Assigns numbers to `prefixes`, after those that have numbers already. Returns all prefixes by number, and
+/// the numbers in order; `None` if there are too many.
 fn number(prefixes: &[Prefix64], had: &[Prefix64]) -> Option<(Vec<Prefix64>, Vec<u8>)> {
     let (mut all, mut order) = (had.to_vec(), Vec::new());
     for prefix in prefixes {
@@ -167,7 +168,7 @@ fn number(prefixes: &[Prefix64], had: &[Prefix64]) -> Option<(Vec<Prefix64>, Vec
     Some((all, order))
 }
 
-/// The IPv4 form of a packet of this session, whose transport the caller knows.
+/// Returns the IPv4 form of a packet of this session, whose transport the caller knows.
 #[inline(always)]
 pub(crate) fn outbound_of(session: &Session, transport: Transport) -> To4 {
     let (src, src_port) = session.outside();
@@ -179,7 +180,8 @@ pub(crate) fn outbound_of(session: &Session, transport: Transport) -> To4 {
     To4 { src, dst, ports, addresses: session.address_delta() }
 }
 
-/// The IPv6 form of a packet to this session's inside, as [`outbound_of`].
+/// Returns the IPv6 form of a packet to this session's inside, as [`outbound_of`] does for the other
+/// direction.
 #[inline(always)]
 pub(crate) fn inbound_of(session: &Session, transport: Transport, prefix: &Prefix64) -> To6 {
     let (remote, remote_port) = session.remote();
@@ -195,8 +197,8 @@ pub(crate) fn inbound_of(session: &Session, transport: Transport, prefix: &Prefi
     }
 }
 
-/// Remembers the prefix that the inside uses towards this session's remote address, and what the change
-/// of addresses does to checksums.
+/// Records in a session the prefix that the inside uses towards its remote address, and the change of
+/// checksums by its addresses.
 pub(crate) fn set_prefix(session: &mut Session, pool6: u8, prefix: &Prefix64) {
     let (remote, _) = session.remote();
     let delta =
@@ -204,7 +206,7 @@ pub(crate) fn set_prefix(session: &mut Session, pool6: u8, prefix: &Prefix64) {
     session.set_pool6(pool6, delta);
 }
 
-/// The inside transport address that sent a packet.
+/// Returns the inside transport address of the sender of a packet.
 #[inline]
 pub(crate) fn inside_of(nat: &Nat64, addr: Ipv6Addr, port: u16, transport: Transport) -> Inside {
     Inside { addr, port, transport, instance: nat.policy.instance }

@@ -7,10 +7,10 @@ use alloc::vec::Vec;
 use core::net::{Ipv4Addr, Ipv6Addr};
 use gatun_wire::{DropReason, Prefix64};
 
-/// Number of one of an instance's prefixes. Small on purpose: it goes with every address.
+/// Number of one of an instance's prefixes. It is small because it is stored with every address.
 pub(super) type PrefixIx = u16;
 
-/// No prefix. A number that none has is told apart by one comparison, an `Option` by two.
+/// No prefix. A reserved number costs one comparison, an `Option` costs two.
 const NO_PREFIX: PrefixIx = PrefixIx::MAX;
 
 /// Rule that maps one address to the other.
@@ -22,29 +22,29 @@ pub(super) enum Via {
     Prefix(PrefixIx),
 }
 
-/// A translated address and its way.
+/// Translated address, and the rule that it was translated by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Mapped<A> {
     pub(super) address: A,
     pub(super) via: Via,
 }
 
-/// The mappings, the prefixes and what must not be translated.
+/// Mappings, prefixes, and addresses that must not be translated.
 #[derive(Debug)]
 pub(super) struct Addresses {
     pub(super) eamt: Eamt,
     /// Longest first.
     prefixes: Vec<Prefix64>,
-    /// The one for IPv4 addresses without mapping, or [`NO_PREFIX`].
+    /// The prefix for IPv4 addresses without mapping, or [`NO_PREFIX`].
     first: PrefixIx,
-    /// No mapping has an IPv6 address inside one of the prefixes, so the prefixes can be asked first: they
-    /// answer at once.
+    /// True if no mapping has an IPv6 address inside one of the prefixes. Then prefixes can be checked first,
+    /// which is faster.
     prefixes_apart: bool,
-    /// The well-known prefix, where it must not stand for addresses that are not global, or [`NO_PREFIX`].
+    /// The well-known prefix if it must not represent addresses that are not global, otherwise [`NO_PREFIX`].
     restricted: PrefixIx,
     denied4: Ranges<u32>,
     denied6: Ranges<u128>,
-    /// True if one of them has a network.
+    /// True if a denylist has an entry.
     denies: bool,
 }
 
@@ -67,22 +67,22 @@ impl Addresses {
         }
     }
 
-    /// Returns whether an IPv6 address has an IPv4 address, leaving aside what forbids its use.
+    /// Returns whether an IPv6 address has an IPv4 address, even if a rule forbids its use.
     #[inline]
     pub(super) fn covers6(&self, a: Ipv6Addr) -> bool {
         self.prefix_of(a).is_some() || self.eamt.v6_to_v4(a).is_some()
     }
 
-    /// Checks whether an IPv4 address has an IPv6 address, leaving aside what forbids its use.
+    /// Returns whether an IPv4 address has an IPv6 address, even if a rule forbids its use.
     #[inline]
     pub(super) fn covers4(&self, a: Ipv4Addr) -> bool {
         self.has_first_prefix() || self.eamt.covers_v4(a)
     }
 
-    /// The IPv4 address for an IPv6 address.
+    /// Returns the IPv4 address for an IPv6 address.
     ///
     /// # Errors
-    /// `missing` where there is none; `wkp_nonglobal`, `denylist`.
+    /// Returns `missing` if there is none, or `wkp_nonglobal` or `denylist`.
     #[inline]
     pub(super) fn to4(&self, a: Ipv6Addr, missing: DropReason) -> Result<Mapped<Ipv4Addr>, DropReason> {
         let mapped = self.ipv4_of(a).ok_or(missing)?;
@@ -93,7 +93,7 @@ impl Addresses {
         Ok(mapped)
     }
 
-    /// The IPv4 address for an IPv6 address, leaving aside what forbids its use.
+    /// Returns the IPv4 address for an IPv6 address, even if a rule forbids its use.
     #[inline]
     pub(super) fn ipv4_of(&self, a: Ipv6Addr) -> Option<Mapped<Ipv4Addr>> {
         let by_prefix = self.prefix_of(a);
@@ -110,10 +110,10 @@ impl Addresses {
         }
     }
 
-    /// The IPv6 address for an IPv4 address.
+    /// Returns the IPv6 address for an IPv4 address.
     ///
     /// # Errors
-    /// As of [`to4`](Self::to4).
+    /// Same as [`to4`](Self::to4).
     #[inline]
     pub(super) fn to6(&self, a: Ipv4Addr, missing: DropReason) -> Result<Mapped<Ipv6Addr>, DropReason> {
         let Some(address) = self.eamt.v4_to_v6(a) else {
@@ -123,8 +123,8 @@ impl Addresses {
         Ok(Mapped { address, via: Via::Eam })
     }
 
-    /// The IPv6 address for an IPv4 address by the first prefix, whatever the table says; by the table
-    /// where there is no prefix.
+    /// Returns the IPv6 address for an IPv4 address by the first prefix, even if the table has an entry. Uses
+    /// the table if there is no prefix.
     #[inline]
     pub(super) fn to6_by_prefix(
         &self,
@@ -137,7 +137,7 @@ impl Addresses {
         }
     }
 
-    /// The IPv6 address for an IPv4 address by a certain prefix.
+    /// Returns the IPv6 address for an IPv4 address by a certain prefix.
     #[inline]
     pub(super) fn embed(&self, ix: PrefixIx, a: Ipv4Addr) -> Result<Mapped<Ipv6Addr>, DropReason> {
         let prefix = self.prefixes.get(usize::from(ix)).ok_or(DropReason::NoEam)?;
@@ -147,7 +147,7 @@ impl Addresses {
         Ok(Mapped { address, via: Via::Prefix(ix) })
     }
 
-    /// Where an IPv6 address stands in the mapping table, or which prefix is for it.
+    /// Looks up an IPv6 address: its place in the mapping table, or the prefix that contains it.
     #[inline(always)]
     pub(super) fn look6(&self, a: Ipv6Addr) -> Look {
         if self.prefixes_apart {
@@ -164,8 +164,8 @@ impl Addresses {
         self.prefix_of(a).map(|(number, _)| Look::prefix(number))
     }
 
-    /// As [`to4`](Self::to4), for an address that has been looked up: the IPv4 address, and whether by a
-    /// mapping. `None` where there is none to be used.
+    /// Same as [`to4`](Self::to4), for an address that has been looked up: returns the IPv4 address, and true
+    /// if a mapping gave it. Returns `None` if there is no usable one.
     #[inline(always)]
     pub(super) fn short4(&self, a: Ipv6Addr, look: Look) -> Option<(Ipv4Addr, bool)> {
         if let Some(number) = look.prefix_number() {
@@ -174,13 +174,15 @@ impl Addresses {
             self.check_denied(address, a).ok()?;
             return Some((address, false));
         }
-        // Where its tag was another's, a prefix may be for it yet: the general way finds out.
+        // If the tag was that of another address, a prefix may still contain the address: the slow path
+        // decides.
         let address = self.eamt.v6_to_v4_at(look, a)?;
         self.check_denied(address, a).ok()?;
         Some((address, true))
     }
 
-    /// As [`to6`](Self::to6), for an address that has been looked up; none that `may_be` an own one and has no mapping.
+    /// Same as [`to6`](Self::to6), for an address that has been looked up. Returns `None` for an address
+    /// without a mapping that `may_be` an own one.
     #[inline(always)]
     pub(super) fn short6(
         &self,
@@ -192,7 +194,7 @@ impl Addresses {
             Some(address) => address,
             None if may_be(a) => return None,
             None => {
-                // There is none of that number where there is no prefix.
+                // `first` is no valid index if there is no prefix.
                 let prefix = self.prefixes.get(usize::from(self.first))?;
                 self.check_well_known(self.first, a).ok()?;
                 prefix.embed(a)
@@ -212,13 +214,13 @@ impl Addresses {
         Some(self.first).filter(|first| *first != NO_PREFIX)
     }
 
-    /// The longest prefix that an address lies in.
+    /// Returns the longest prefix that contains an address.
     #[inline(always)]
     fn prefix_of(&self, a: Ipv6Addr) -> Option<(PrefixIx, &Prefix64)> {
         self.prefixes.iter().enumerate().find(|(_, p)| p.contains(a)).map(|(ix, p)| (ix as PrefixIx, p))
     }
 
-    /// RFC 6052 3.1: 64:ff9b::/96 does not stand for addresses that are not global.
+    /// Checks the rule of RFC 6052 3.1: 64:ff9b::/96 must not represent addresses that are not global.
     #[inline(always)]
     fn check_well_known(&self, prefix: PrefixIx, a: Ipv4Addr) -> Result<(), DropReason> {
         if self.restricted == prefix && non_global4(a) {
@@ -227,7 +229,7 @@ impl Addresses {
         Ok(())
     }
 
-    /// The denylist beats mappings and prefixes.
+    /// Checks the denylists, which override mappings and prefixes.
     #[inline(always)]
     fn check_denied(&self, v4: Ipv4Addr, v6: Ipv6Addr) -> Result<(), DropReason> {
         if self.denies && (self.denied4.contain(v4.into()) || self.denied6.contain(v6.into())) {
@@ -247,12 +249,12 @@ fn range6(net: &Net6) -> (u128, u128) {
     (u128::from(net.addr) & !host, u128::from(net.addr) | host)
 }
 
-/// Ranges of addresses, in order, none beginning inside another: a look-up halves.
+/// Sorted ranges of addresses, none beginning inside another, for binary search.
 #[derive(Debug)]
 struct Ranges<T>(Vec<(T, T)>);
 
 impl<T: Copy + Ord> Ranges<T> {
-    /// Networks are disjoint or one inside the other; the inner ones are left out.
+    /// Creates ranges of networks that are disjoint or nested, and leaves out the inner ones.
     fn new(networks: impl Iterator<Item = (T, T)>) -> Self {
         let mut all: Vec<(T, T)> = networks.collect();
         all.sort_unstable_by_key(|&(first, last)| (first, core::cmp::Reverse(last)));

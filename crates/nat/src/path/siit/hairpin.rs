@@ -1,47 +1,43 @@
-//! Intrinsic hairpins (RFC 7757 4.2.2): from one mapped IPv6 host to another by way of the other's IPv4
-//! address in pool6. Both translations are done here, one after the other, so the hop limit falls by 2.
+//! Intrinsic hairpins (RFC 7757 4.2.2): from one mapped IPv6 host to another through the other's IPv4 address
+//! in pool6. Both translations happen here, one after the other, so the hop limit falls by 2.
 //!
 //! ```text
 //!   A6 -> pool6:B4     --6to4-->   A4 -> B4     --4to6-->   pool6:A4 -> B6
-//!                                                ^ source by pool6 though it is mapped: B6 answers there
+//!                                                ^ source by pool6 although it is mapped: B6 answers there
 //! ```
-//! The source gets the prefix that the sender used for the destination: with several, an answer comes back
-//! from the address that was written to.
+//! The source gets the prefix that the sender used for the destination. So if there are several prefixes, an
+//! answer comes from the address that the sender used.
 //!
-//! What can fail in the second half is looked at before the first half changes a byte.
+//! All checks of the second half that can fail happen before the first half changes a byte.
 
 use super::SiitState;
 use super::addresses::{Mapped, PrefixIx, Via};
 use crate::base::plan::Hairpin;
 use crate::base::step::Step;
 use core::net::{Ipv4Addr, Ipv6Addr};
-use gatun_wire::rfc7915::icmp_6to4::Embedded6;
-use gatun_wire::rfc7915::{ZeroChecksum, four_to_six, icmp_4to6, icmp_6to4, six_to_four};
+use gatun_wire::rfc7915::icmp_6to4::{self, Embedded6, OuterHeader};
+use gatun_wire::rfc7915::{ZeroChecksum, four_to_six, icmp_4to6, six_to_four};
 use gatun_wire::{DropReason, Ipv4View, Ipv6View, L4, Packet, Ports, Settings, To4, To6, Whole};
 
-/// An ICMP error to be turned round: what its first translation needs, and the prefixes of the second.
+/// ICMP error to be hairpinned: the data for its first translation, and the prefixes for the second.
 pub(super) struct ErrorTurn {
     pub(super) embedded: Embedded6,
-    /// Outer IPv4 source.
-    pub(super) src: Ipv4Addr,
-    /// Outer IPv4 destination.
-    pub(super) dst: Ipv4Addr,
-    /// Identification, should it leave without DF in between.
-    pub(super) id: u16,
-    /// For the packet inside.
+    /// Header between both halves of the translation.
+    pub(super) outer: OuterHeader,
+    /// Addresses and ports for the quoted packet.
     pub(super) to: To4,
-    /// The prefix that the outer destination lies in.
+    /// The prefix that contains the outer destination.
     pub(super) prefix: PrefixIx,
-    /// The prefix that the inner source lies in.
+    /// The prefix that contains the inner source.
     pub(super) inner_prefix: PrefixIx,
 }
 
-/// The lowest hop limit that two translations leave alive.
+/// The lowest hop limit at which a packet survives two translations.
 const HOP_LIMIT_MIN: u8 = 3;
 
 impl SiitState {
-    /// The prefix by which an address was reached that is mapped and might have been written to directly:
-    /// its packets turn round here.
+    /// Returns the prefix of an address that was reached by the prefix although it is mapped: its packets are
+    /// hairpinned here.
     #[inline]
     pub(super) fn turns_round(&self, a: &Mapped<Ipv4Addr>) -> Option<PrefixIx> {
         match a.via {
@@ -72,7 +68,7 @@ impl SiitState {
             return Err(DropReason::ZeroUdpChecksum);
         }
         let [first, second] = self.hairpin_settings();
-        // A cut that the first half asks for is the second half's matter.
+        // A fragmentation that the first half asks for is left to the second half.
         let _ = six_to_four::translate(packet, view, l4, to, id, &first)?;
         Ok(match second_half(packet, to, (src, dst), &second) {
             Ok(whole) => Step::Forward { whole, hairpinned: true },
@@ -87,13 +83,13 @@ impl SiitState {
         view: &Ipv6View,
         error: &ErrorTurn,
     ) -> Result<Step, DropReason> {
-        let (src, dst) = self.turned(error.src, error.dst, error.prefix)?;
-        // The packet inside went the other way: its destination is embedded, its source mapped.
+        let (src, dst) = self.turned(error.outer.src, error.outer.dst, error.prefix)?;
+        // The quoted packet went the other way: its destination is embedded, its source mapped.
         let (inner_dst, inner_src) = self.turned(error.to.dst, error.to.src, error.inner_prefix)?;
         check_hop_limit(view)?;
         let [first, second] = self.hairpin_settings();
-        let ErrorTurn { embedded, to, .. } = error;
-        icmp_6to4::translate(packet, view, embedded, (error.src, error.dst), to, error.id, &first)?;
+        let ErrorTurn { embedded, outer, to, .. } = error;
+        icmp_6to4::translate(packet, view, embedded, *outer, to, &first)?;
         let inner = To6::new((to.src, to.dst), (inner_src, inner_dst), Ports::Keep);
         Ok(match second_half_of_error(packet, (src, dst), &inner, &second) {
             Ok(()) => Step::Forward { whole: Whole::Yes, hairpinned: true },
@@ -101,7 +97,8 @@ impl SiitState {
         })
     }
 
-    /// The addresses after the second half: `by_prefix` embedded in the prefix, `mapped` by the table.
+    /// Returns the addresses after the second half: `by_prefix` embedded in the prefix, `mapped` by the
+    /// table.
     fn turned(
         &self,
         by_prefix: Ipv4Addr,
@@ -113,9 +110,9 @@ impl SiitState {
         Ok((by_prefix.address, mapped.address))
     }
 
-    /// Settings of the two halves. The packet never sees the IPv4 side, so only the IPv6 side's MTU counts:
-    /// in the first half, where a refusal still finds the packet as it was. A checksum that was zero under
-    /// IPv6 stays so, as the sender wants it.
+    /// Settings of the two halves. The packet never is on the IPv4 side, so only the IPv6 side's MTU counts.
+    /// It is checked in the first half, where a refusal leaves the packet unchanged. A zero checksum of an
+    /// IPv6 packet stays zero, as the sender wants it.
     fn hairpin_settings(&self) -> [Settings; 2] {
         let base = self.settings;
         let first = Settings {

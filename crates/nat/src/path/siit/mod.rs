@@ -2,13 +2,13 @@
 //!
 //! ```text
 //!   6->4   source: EAM, else pool6            destination: EAM, else pool6 (longest prefix)
-//!   4->6   destination: EAM, else pool6[0]    source: the same, but for simple hairpins
+//!   4->6   destination: EAM, else pool6[0]    source: the same, except for simple hairpins
 //!   ICMP errors: outer addresses as above, an outer source without translation from RFC 6791's pools;
-//!                the packet inside, address by address
+//!                the quoted packet, address by address
 //! ```
-//! Whether an address is legal is looked at before anything is rewritten; what an instance refuses, it
-//! refuses with the packet's bytes untouched. Fragments are packets like others: ports stay as they are,
-//! so nothing need be known of the first one.
+//! The legality of an address is checked before anything is rewritten. A refused packet keeps its bytes.
+//! Fragments are handled as other packets: ports stay the same, so nothing about the first fragment has to be
+//! known.
 
 mod addresses;
 mod hairpin;
@@ -28,29 +28,30 @@ use addresses::{Addresses, Mapped, Via};
 use alloc::format;
 use alloc::sync::Arc;
 use core::net::{Ipv4Addr, Ipv6Addr};
-use gatun_wire::rfc7915::{four_to_six, icmp_4to6, icmp_6to4, six_to_four};
+use gatun_wire::rfc7915::icmp_6to4::{self, OuterHeader};
+use gatun_wire::rfc7915::{four_to_six, icmp_4to6, six_to_four};
 use gatun_wire::{DropReason, Ipv4View, Ipv6View, L4, Packet, Ports, Settings, To4, To6, Whole};
 use own::OwnAddresses;
 use rfc6791::ErrorSources;
 pub(crate) use short::{General, Looks};
 
-/// A stateless instance. It holds tables, no state: a packet leaves it as it was.
+/// Stateless instance. It has tables but no state: packets do not change it.
 #[derive(Debug)]
 pub struct SiitState {
     addresses: Addresses,
     error_sources: ErrorSources,
     own: OwnAddresses,
-    /// True if no IPv4 packet goes the short way.
+    /// True if every IPv4 packet takes the slow path.
     goes_long4: bool,
     hairpin: Hairpin,
     settings: Settings,
 }
 
 impl SiitState {
-    /// All instances of a plan.
+    /// Creates all instances of a plan.
     ///
     /// # Errors
-    /// As [`SiitState::new`].
+    /// Same as [`SiitState::new`].
     pub fn all(plan: &Plan) -> Result<Arc<[SiitState]>, BuildError> {
         let ranges = || plan.pools.iter().flat_map(|pool| &pool.ranges);
         let is_pools = |a: Ipv4Addr| {
@@ -66,11 +67,11 @@ impl SiitState {
         plan.siit.iter().map(state).collect()
     }
 
-    /// An instance; packets to `own4` and `own6` end at the translator, and these are the last resort as sources of ICMP
-    /// errors passed on.
+    /// Creates an instance. Packets to `own4` and `own6` end at the translator. These addresses are also the
+    /// last resort as sources of forwarded ICMP errors.
     ///
     /// # Errors
-    /// If the mappings are no table.
+    /// Returns an error if the mappings cannot form a table.
     pub fn new(plan: &plan::Siit, own4: Option<Ipv4Addr>, own6: Option<Ipv6Addr>) -> Result<Self, EamtError> {
         let addresses = Addresses::new(plan, Eamt::build(&plan.eamt)?);
         let own = OwnAddresses::new(&addresses, own4, own6);
@@ -90,35 +91,35 @@ impl SiitState {
         self.addresses.covers6(dst)
     }
 
-    /// Checks whether a packet to this address is for this instance: mapped, or any at all where there is a
-    /// pool6 to put it in.
+    /// Returns whether a packet to this address is for this instance: mapped, or any address if there is a
+    /// pool6.
     #[inline]
     pub fn claims4(&self, dst: Ipv4Addr) -> bool {
         self.addresses.covers4(dst)
     }
 
-    /// Returns whether an explicit mapping covers this address: such an instance comes before one that claims it
-    /// only because it has a pool6.
+    /// Returns whether an explicit mapping covers this address. Such an instance has priority over one that
+    /// claims the address only because it has a pool6.
     #[inline]
     pub fn maps4(&self, dst: Ipv4Addr) -> bool {
         self.addresses.eamt.covers_v4(dst)
     }
 
-    /// The IPv4 address that stands for `own6` here.
+    /// Returns the IPv4 address that represents `own6` here.
     pub(crate) fn own6_in_ipv4(&self) -> Option<Ipv4Addr> {
         self.own.of6()
     }
 
-    /// Header translation, as configured.
+    /// Settings of the header translation, as configured.
     pub fn settings(&self) -> &Settings {
         &self.settings
     }
 
-    /// Translates an IPv6 packet, in place; a hairpinned one (RFC 7757 4.2.2) is an IPv6 packet again
+    /// Translates an IPv6 packet in place. A hairpinned packet (RFC 7757 4.2.2) is an IPv6 packet again
     /// afterwards. `id` is for a packet that leaves without DF and had no identification.
     ///
     /// # Errors
-    /// The packet is unchanged then.
+    /// Returns the reason for the drop; the packet is unchanged then.
     pub fn six_to_four(
         &self,
         packet: &mut Packet<'_>,
@@ -151,7 +152,7 @@ impl SiitState {
     /// Translates an IPv4 packet, in place.
     ///
     /// # Errors
-    /// The packet is unchanged then.
+    /// Returns the reason for the drop; the packet is unchanged then.
     pub fn four_to_six(&self, packet: &mut Packet<'_>, view: &Ipv4View, l4: L4) -> Result<Step, DropReason> {
         if self.own.contains(view.dst) {
             return OwnPacket::four(view, l4).answer().answer4(packet, view, l4);
@@ -159,7 +160,7 @@ impl SiitState {
         if matches!(l4, L4::IcmpError { .. }) {
             return self.error_four_to_six(packet, view);
         }
-        // RFC 7915 4.1: silently.
+        // RFC 7915 4.1 requires a silent drop.
         if illegal_source4(view.src) {
             return Err(DropReason::SourceMartian);
         }
@@ -184,25 +185,25 @@ impl SiitState {
         let inner_src = self.addresses.to4(inner.src, untranslatable)?;
         let inner_dst = self.addresses.to4(inner.dst, untranslatable)?;
         let to = To4::new((inner.src, inner.dst), (inner_src.address, inner_dst.address), Ports::Keep);
-        // RFC 7757 4.2.2: what the error is about was hairpinned where its source was embedded in pool6
-        // and is mapped.
+        let outer = OuterHeader { src, dst: dst.address, id };
+        // RFC 7757 4.2.2: the quoted packet was hairpinned if its source was embedded in pool6 and is mapped.
         if let (Some(prefix), Some(inner_prefix)) = (self.turns_round(&dst), self.turns_round(&inner_src)) {
-            let error = hairpin::ErrorTurn { embedded, src, dst: dst.address, id, to, prefix, inner_prefix };
+            let error = hairpin::ErrorTurn { embedded, outer, to, prefix, inner_prefix };
             return self.hairpin_error(packet, view, &error);
         }
-        icmp_6to4::translate(packet, view, &embedded, (src, dst.address), &to, id, &self.settings)?;
+        icmp_6to4::translate(packet, view, &embedded, outer, &to, &self.settings)?;
         Ok(Step::Forward { whole: Whole::Yes, hairpinned: false })
     }
 
     fn error_four_to_six(&self, packet: &mut Packet<'_>, view: &Ipv4View) -> Result<Step, DropReason> {
         let embedded = icmp_4to6::embedded(packet.bytes(), view)?;
         let dst = self.destination6(view)?;
-        // An illegal source is translated (RFC 7915 4.1): it is of use to whoever looks for the fault.
+        // An illegal source is translated (RFC 7915 4.1), because it helps to find the problem.
         let src = self.error_source6(view, &dst)?;
         let inner = &embedded.view;
         let untranslatable = DropReason::IcmpInnerUntranslatable;
         let inner_src = self.addresses.to6(inner.src, untranslatable)?;
-        // RFC 7757 4.2.1: inside an error it is the destination that the hairpin had embedded.
+        // RFC 7757 4.2.1: in an error, the hairpin has embedded the inner destination.
         let inner_dst = self.source6_for(inner.dst, &inner_src, untranslatable)?;
         let to = To6::new((inner.src, inner.dst), (inner_src.address, inner_dst.address), Ports::Keep);
         icmp_4to6::translate(packet, view, &embedded, (src, dst.address), &to, &self.settings)?;
@@ -234,9 +235,9 @@ impl SiitState {
         self.source6_for(src, dst, DropReason::NoEam)
     }
 
-    /// The IPv6 source of a packet whose destination is `dst`. Simple hairpins (RFC 7757 4.2.1): if both
-    /// are mapped, the packet may be a hairpinned one come back, and whoever gets it must answer to where
-    /// it came through: the source is embedded in pool6.
+    /// Returns the IPv6 source of a packet whose destination is `dst`. For simple hairpins (RFC 7757 4.2.1):
+    /// if both are mapped, the packet may be a hairpinned one that came back. Its receiver must answer to the
+    /// address that it came through, so the source is embedded in pool6.
     #[inline]
     fn source6_for(
         &self,
@@ -250,8 +251,9 @@ impl SiitState {
         self.addresses.to6(src, missing)
     }
 
-    /// The outer IPv4 source of an error: its own, or one of RFC 6791's. A packet with 64:ff9b::/96 and
-    /// an address that is not global is dropped even so (RFC 6052 3.1), and so is a denied one.
+    /// Returns the outer IPv4 source of an error: its own, or one of RFC 6791's. An error with 64:ff9b::/96
+    /// and an address that is not global is dropped even so (RFC 6052 3.1), and so is one with a denied
+    /// address.
     fn error_source4(&self, view: &Ipv6View) -> Result<Ipv4Addr, DropReason> {
         match self.addresses.to4(view.src, DropReason::NoEam) {
             Ok(src) if !illegal_source4(src.address) => Ok(src.address),
@@ -262,8 +264,8 @@ impl SiitState {
         }
     }
 
-    /// The outer IPv6 source of an error: its own, or one of RFC 6791's kind. To 64:ff9b::/96 a router with
-    /// a private address is one without translation.
+    /// Returns the outer IPv6 source of an error: its own, or one of RFC 6791's kind. Under 64:ff9b::/96, a
+    /// router with a private address counts as one without translation.
     fn error_source6(&self, view: &Ipv4View, dst: &Mapped<Ipv6Addr>) -> Result<Ipv6Addr, DropReason> {
         match self.source6(view.src, dst) {
             Ok(src) => Ok(src.address),

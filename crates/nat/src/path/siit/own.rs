@@ -1,21 +1,22 @@
-//! The translator's own addresses as an instance sees them: as IPv4 addresses (see [`crate::path::own_address`]).
+//! The translator's own addresses in the form that an instance sees: IPv4 addresses (see
+//! [`crate::path::own_address`]).
 
 use super::addresses::{Addresses, Via};
 use crate::base::special::{FirstOctets, illegal_destination4};
 use core::net::{Ipv4Addr, Ipv6Addr};
 
-/// `own4`, and what stands for `own6`.
+/// `own4`, and the IPv4 address that represents `own6`.
 #[derive(Debug)]
 pub(super) struct OwnAddresses {
     all: [Option<Ipv4Addr>; 2],
-    /// Those that lie in no pool: what comes to a pool's address is the pool's matter.
+    /// Addresses that are in no pool. Packets to a pool's address are for the pool.
     alone: [Option<Ipv4Addr>; 2],
-    /// True if the mapping table has one: then every packet of a mapped host is looked at the long way.
+    /// True if the mapping table has one of them. Then every IPv4 packet takes the slow path.
     pub(super) is_mapped: bool,
-    /// The bits in which all of them agree, and how they are there.
+    /// Mask of the bits that are the same in all of them, and the values of these bits.
     mask: u32,
     bits: u32,
-    /// First octets of all of them, and of addresses that nothing is sent to.
+    /// First octets of all of them, and of illegal destinations.
     suspect: FirstOctets,
 }
 
@@ -25,7 +26,7 @@ impl OwnAddresses {
         let all = [own4, of6.map(|mapped| mapped.address)];
         let is_mapped = own4.is_some_and(|own4| addresses.eamt.covers_v4(own4))
             || of6.is_some_and(|mapped| mapped.via == Via::Eam);
-        // No packet is for the broadcast address.
+        // The broadcast address is no valid destination.
         let [a, b] = match all {
             [Some(a), Some(b)] => [a, b],
             [Some(a), None] | [None, Some(a)] => [a, a],
@@ -37,7 +38,7 @@ impl OwnAddresses {
         OwnAddresses { all, alone: all, is_mapped, mask, bits: u32::from(a), suspect }
     }
 
-    /// Leaves addresses to pools.
+    /// Excludes the addresses of pools.
     pub(super) fn leave(&mut self, is_pools: impl Fn(Ipv4Addr) -> bool) {
         self.alone = self.all.map(|own| own.filter(|a| !is_pools(*a)));
     }
@@ -48,13 +49,14 @@ impl OwnAddresses {
         self.alone.contains(&Some(a))
     }
 
-    /// Checks whether an address may be an own one, a pool's too: at one look, and sometimes of another that is like them.
+    /// Returns whether an address may be an own one, even one of a pool. This is a single comparison, so it
+    /// is also true for some similar addresses.
     #[inline(always)]
     pub(super) fn may_contain(&self, a: Ipv4Addr) -> bool {
         (u32::from(a) ^ self.bits) & self.mask == 0
     }
 
-    /// Returns whether an address is an own one, a pool's too, or one that nothing is sent to.
+    /// Returns whether an address is an own one, even one of a pool, or an illegal destination.
     #[inline(always)]
     pub(super) fn end_or_refuse(&self, a: Ipv4Addr) -> bool {
         self.suspect.contain(a) && self.end_or_refuse_suspect(a)
@@ -65,7 +67,7 @@ impl OwnAddresses {
         illegal_destination4(a) || self.all.contains(&Some(a))
     }
 
-    /// IPv4 address that stands for `own6`.
+    /// Returns the IPv4 address that represents `own6`.
     pub(super) fn of6(&self) -> Option<Ipv4Addr> {
         self.all[1]
     }

@@ -1,17 +1,17 @@
 //! Sources for ICMP errors whose own source has no translation (RFC 6791).
 //!
-//! A router between here and the destination may have any address. What it has to say (Packet Too Big,
-//! Time Exceeded) must arrive all the same, from an address that the other side does not drop.
+//! A router between Gatun and the destination may have any address. Its messages (Packet Too Big, Time
+//! Exceeded) must arrive nevertheless, from an address that the other side does not drop.
 
 use crate::base::plan::{IcmpPoolMode, Net4, Net6, Siit};
 use alloc::vec::Vec;
 use core::net::{Ipv4Addr, Ipv6Addr};
 use gatun_mem::hash::Hasher64;
 
-/// No secret: a router has the same address in all workers, and after a restart.
+/// Seed of the hash. It is not secret: a router gets the same address in all workers, and after a restart.
 const SEED: [u64; 4] = [0x6791; 4];
 
-/// The pools, and what serves where one is empty.
+/// Pools, and the addresses used if a pool is empty.
 #[derive(Debug)]
 pub(super) struct ErrorSources {
     pool4: Vec<Net4>,
@@ -34,8 +34,9 @@ impl ErrorSources {
         }
     }
 
-    /// The IPv4 source for an error from an IPv6 `router`, received with `hop_limit`. Of the pool, by a
-    /// hash of the router's address or by its distance; the own address where the pool is empty.
+    /// Returns the IPv4 source for an error from an IPv6 `router`, received with `hop_limit`: an address of
+    /// the pool, chosen by a hash of the router's address or by its distance, or the own address if the pool
+    /// is empty.
     pub(super) fn source4(&self, router: Ipv6Addr, hop_limit: u8) -> Option<Ipv4Addr> {
         let total: u64 = self.pool4.iter().map(count4).sum();
         let number = match self.mode {
@@ -52,8 +53,9 @@ impl ErrorSources {
         self.own4
     }
 
-    /// The IPv6 source for an error from an IPv4 `router`. A pool of a /96 or more shows the router's
-    /// address in its last 32 bits, so that a traceroute can be read; a smaller one is chosen from by hash.
+    /// Returns the IPv6 source for an error from an IPv4 `router`. In a pool of a /96 or more, the last 32
+    /// bits of the source are the router's address, so that a traceroute is readable. In a smaller pool, a
+    /// hash chooses it.
     pub(super) fn source6(&self, router: Ipv4Addr) -> Option<Ipv6Addr> {
         if let Some(net) = self.pool6.iter().find(|n| n.len <= 96) {
             return Some(Ipv6Addr::from(u128::from(net.addr) | u128::from(u32::from(router))));
@@ -80,7 +82,7 @@ fn count4(net: &Net4) -> u64 {
     1 << (32 - net.len.min(32))
 }
 
-/// Of a network longer than /96.
+/// Number of addresses of a network longer than /96.
 fn count6(net: &Net6) -> u64 {
     1 << (128 - net.len.clamp(97, 128))
 }

@@ -1,6 +1,6 @@
-//! Addresses of plain packets: what the look-ahead has found out of them, and the answer where that leads
-//! to one at once. Whatever does not, or ends otherwise than by being sent on, takes the general way, which
-//! decides the same.
+//! Addresses of plain packets for the fast path: the look-up of the look-ahead, and the result if it leads to
+//! one directly. All other packets, and those that are not forwarded, take the slow path, which decides the
+//! same.
 
 use super::SiitState;
 use crate::base::plan::Hairpin;
@@ -16,13 +16,14 @@ pub(crate) struct Looks {
     dst: Look,
 }
 
-/// Only the general way can tell.
+/// Error: only the slow path can decide.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct General;
 
 impl SiitState {
-    /// Looks up an IPv6 packet's addresses as far as that goes without waiting for memory, and asks for the
-    /// rest. `Ok(None)` where it is not this instance's, `Err` where that cannot be said so quickly.
+    /// Looks up an IPv6 packet's addresses as far as possible without waiting for memory, and prefetches the
+    /// rest. Returns `Ok(None)` if the packet is not for this instance, `Err` if that cannot be decided so
+    /// quickly.
     #[inline]
     pub(crate) fn look6(&self, src: Ipv6Addr, dst: Ipv6Addr) -> Result<Option<Looks>, General> {
         let dst = match self.addresses.look6(dst) {
@@ -33,7 +34,7 @@ impl SiitState {
         Ok(Some(Looks { src: self.addresses.look6(src), dst }))
     }
 
-    /// As [`look6`](Self::look6), of an IPv4 packet.
+    /// Same as [`look6`](Self::look6), for an IPv4 packet.
     #[inline]
     pub(crate) fn look4(&self, src: Ipv4Addr, dst: Ipv4Addr) -> Result<Option<Looks>, General> {
         let eamt = &self.addresses.eamt;
@@ -45,7 +46,7 @@ impl SiitState {
         }
     }
 
-    /// The addresses that a plain IPv6 packet gets.
+    /// Returns the new addresses of a plain IPv6 packet.
     #[inline(always)]
     pub(crate) fn short6(&self, src: Ipv6Addr, dst: Ipv6Addr, looks: &Looks) -> Option<To4> {
         if illegal_source6(src) || illegal_destination6(dst) {
@@ -53,7 +54,7 @@ impl SiitState {
         }
         let (src4, _) = self.addresses.short4(src, looks.src)?;
         let (dst4, by_mapping) = self.addresses.short4(dst, looks.dst)?;
-        // By a prefix to an address that is mapped: it may have to turn round (RFC 7757 4.2.2).
+        // A packet by a prefix to a mapped address may have to be hairpinned (RFC 7757 4.2.2).
         let may_turn = self.hairpin == Hairpin::Intrinsic && !by_mapping;
         if illegal_source4(src4)
             || self.own.end_or_refuse(dst4)
@@ -64,7 +65,7 @@ impl SiitState {
         Some(To4::new((src, dst), (src4, dst4), Ports::Keep))
     }
 
-    /// The addresses that a plain IPv4 packet gets.
+    /// Returns the new addresses of a plain IPv4 packet.
     #[inline(always)]
     pub(crate) fn short4(&self, src: Ipv4Addr, dst: Ipv4Addr, looks: &Looks) -> Option<To6> {
         if illegal_source4(src) || illegal_destination4(dst) || self.goes_long4 {

@@ -1,4 +1,4 @@
-//! Packets in, packets out, compared on every byte; the expected ones are built by the testkit.
+//! Packets in, packets out, compared on every byte. The testkit builds the expected packets.
 
 mod errors;
 
@@ -80,7 +80,7 @@ fn packet6(src: Ipv6Addr, dst: Ipv6Addr, hop_limit: u8, message: &Message) -> Ve
     V6 { hop_limit, ..V6::new(src, dst) }.packet(message)
 }
 
-/// As the translator makes them: without DF up to 1260 bytes.
+/// IPv4 header as the translator creates it: without DF up to 1260 bytes.
 fn header4(src: Ipv4Addr, dst: Ipv4Addr, ttl: u8) -> V4 {
     V4 { id: ID, df: false, ttl, ..V4::new(src, dst) }
 }
@@ -89,7 +89,7 @@ fn packet4(src: Ipv4Addr, dst: Ipv4Addr, ttl: u8, message: &Message) -> Vec<u8> 
     header4(src, dst, ttl).packet(message)
 }
 
-/// Runs a packet through; on `Err` its bytes must be what they were.
+/// Translates a packet. On `Err`, its bytes must be unchanged.
 fn run(state: &SiitState, bytes: &[u8]) -> Result<(Vec<u8>, Step), DropReason> {
     let mut buf = vec![0xa5; HEADROOM + bytes.len() + 64];
     buf[HEADROOM..HEADROOM + bytes.len()].copy_from_slice(bytes);
@@ -144,7 +144,7 @@ fn bits_behind_the_address_are_ignored_in_prefixes_and_mappings() {
         packet6(a6("2001:db8:c:0:7fff:ffff:1:2"), a6("2001:db8:122:c000:2:21aa:bbcc:ddee"), 9, &udp());
     let expected = packet4(a4("198.51.100.95"), a4("192.0.2.33"), 8, &udp());
     expect(&state, &given, &expected, false);
-    // Generated ones have zeroes there.
+    // Generated addresses have zeroes there.
     let given = packet4(a4("192.0.2.33"), a4("198.51.100.95"), 9, &udp());
     let expected = packet6(a6("2001:db8:122:c000:2:2100::"), a6("2001:db8:c:0:7c00::"), 8, &udp());
     expect(&state, &given, &expected, false);
@@ -275,12 +275,12 @@ fn illegal_addresses_are_dropped_in_both_directions() {
     }
 }
 
-/// What a router says about `inner`: unreachable, no route (ICMPv6 1/0, ICMPv4 3/1 and 3/0).
+/// Error of a router about `inner`: unreachable, no route (ICMPv6 1/0, ICMPv4 3/1 and 3/0).
 fn unreachable(inner: Vec<u8>) -> Message {
     Message::Icmp { v4: (3, 1, 0), v6: (1, 0, 0), body: inner }
 }
 
-/// Who reached B, and B's answer that its port is closed.
+/// Answer of B, whose port is closed, to the sender of `inner`.
 fn port_unreachable(inner: Vec<u8>) -> Message {
     Message::Icmp { v4: (3, 3, 0), v6: (1, 4, 0), body: inner }
 }
@@ -334,14 +334,14 @@ fn a_simple_hairpin_comes_back_with_its_source_embedded() {
             expect(&state, &between, &packet6(embedded(from4), to6, 62, &load), false);
         }
     }
-    // Only where both are mapped.
+    // The source is embedded only if both ends are mapped.
     let given = packet4(A4, a4("192.0.2.1"), 64, &udp());
     expect(&state, &given, &packet6(A6, embedded(a4("192.0.2.1")), 63, &udp()), false);
 }
 
 // proves: A77-7, A77-8
 #[test]
-fn an_intrinsic_hairpin_turns_round_inside_and_takes_two_hops() {
+fn an_intrinsic_hairpin_takes_two_hops() {
     let state = with(|_| ());
     for load in each_message() {
         for (from6, from4, to6, to4) in [(A6, A4, B6, B4), (B6, B4, A6, A4)] {
@@ -353,8 +353,8 @@ fn an_intrinsic_hairpin_turns_round_inside_and_takes_two_hops() {
 
 // proves: A77-7
 #[test]
-fn what_is_no_hairpin_goes_out_as_ipv4() {
-    // Written to directly, the mapped host is reached by its mapping: no embedded destination.
+fn packets_that_are_no_hairpins_leave_as_ipv4() {
+    // A packet directly to the mapped host uses its mapping: no embedded destination.
     let state = with(|_| ());
     expect(&state, &packet6(A6, B6, 64, &udp()), &packet4(A4, B4, 63, &udp()), false);
     let off = with(|p| p.hairpin = Hairpin::Off);
@@ -386,14 +386,14 @@ fn a_hairpin_refused_for_its_addresses_or_size_leaves_its_bytes() {
     expect(&state, &packet6(A6, embedded(B4), 64, &fits), &packet6(embedded(A4), B6, 62, &fits), true);
 }
 
-/// The sum of a pseudo-header for TCP, uncomplemented, as a device wants it in the field.
+/// Sum of a pseudo-header for TCP, not complemented, as a device expects it in the checksum field.
 fn partial_tcp_sum(src: Ipv6Addr, dst: Ipv6Addr, len: u32) -> u16 {
     gatun_wire::checksum::pseudo(&[src.octets(), dst.octets()].concat(), len, 6)
 }
 
 // proves: A77-8
 #[test]
-fn a_super_packet_turns_round_as_one_packet_with_its_checksum_left_to_the_device() {
+fn a_super_packet_is_hairpinned_as_one_packet_with_its_checksum_left_to_the_device() {
     let state = with(|_| ());
     let load = Message::tcp(80, 50_000, "", &[0x42; 20_000]);
     let mut given = packet6(A6, embedded(B4), 64, &load);
@@ -435,7 +435,7 @@ fn damaged() -> impl Strategy<Value = Vec<u8>> {
         let mut bytes = which.get(&all).clone();
         let damaged_len = bytes.len();
         for (at, value) in damage {
-            // Addresses stay, so that the packet stays a hairpin.
+            // Addresses stay the same, so that the packet stays a hairpin.
             let at = at.index(damaged_len);
             if !(8..40).contains(&at) {
                 bytes[at] = value;
@@ -451,7 +451,7 @@ fn damaged() -> impl Strategy<Value = Vec<u8>> {
     })
 }
 
-/// So that damage gets past the check of the outer checksum.
+/// Corrects the outer checksum, so that damage passes its check.
 fn fix_icmp_checksum(bytes: &mut [u8]) {
     if bytes[6] == 58 && bytes.len() >= 44 {
         bytes[42..44].fill(0);
@@ -464,14 +464,14 @@ fn fix_icmp_checksum(bytes: &mut [u8]) {
 proptest! {
     // proves: A77-8
     #[test]
-    fn a_damaged_hairpin_is_refused_untouched_or_turned_round_but_never_lost_halfway(bytes in damaged()) {
+    fn a_damaged_hairpin_is_refused_untouched_or_hairpinned_but_never_lost_halfway(bytes in damaged()) {
         let state = with(|_| ());
         let Ok(view) = Ipv6View::parse(&bytes) else { return Ok(()) };
         if view.l4(&bytes).is_err() {
             return Ok(());
         }
         // `run` checks that a refused packet's bytes are those received.
-        // (An error about a packet that was none goes out as IPv4.)
+        // An error about an undamaged packet that was no hairpin leaves as IPv4.
         if let Ok((_, step)) = run(&state, &bytes) {
             prop_assert!(matches!(step, Step::Forward { .. }), "{:?}", step);
         }

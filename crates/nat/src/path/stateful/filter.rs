@@ -1,4 +1,4 @@
-//! From outside: which packets a binding lets in (RFC 6146 3.5; RFC 4787 5, RFC 5382 REQ-3).
+//! Filtering of packets from outside to a binding (RFC 6146 3.5; RFC 4787 5, RFC 5382 REQ-3).
 
 use crate::base::attribution::Party;
 use crate::base::outcome::Refusal;
@@ -23,11 +23,11 @@ pub(crate) struct InboundQuery {
     pub(crate) remote: Endpoint4,
 }
 
-/// Why a packet from outside goes no further.
+/// Result for a packet from outside that is not admitted.
 pub(crate) enum NotAdmitted {
     /// It is dropped.
     Drop(Refusal),
-    /// It is an unsolicited SYN, which is to be held for six seconds (RFC 6146 3.5.2.2, RFC 5382 REQ-4).
+    /// It is an unsolicited SYN, which is held for six seconds (RFC 6146 3.5.2.2, RFC 5382 REQ-4).
     Hold,
 }
 
@@ -66,8 +66,9 @@ pub(crate) fn admit<'c>(
     Ok((instance, instance.inbound(session, inbound.query.transport)))
 }
 
-/// To a binding whose inside end has a flow with the sender, which leaves from a shared port and is the session of
-/// both (RFC 4787 5: filters look at the inside end): what is written is the binding's.
+/// Admits a packet to a binding whose inside end has a flow with the sender from a shared port. The flow is
+/// the session of both ends (RFC 4787 5: filters check the inside end), but the packet gets the rewrite of
+/// the binding.
 #[cold]
 fn beside_its_flow<'r>(
     instance: Instance<'r>,
@@ -79,7 +80,7 @@ fn beside_its_flow<'r>(
     Ok((instance, instance.inbound_by_binding(tables.get(primary), pool6, inbound.remote)))
 }
 
-/// The session of a query, and its instance.
+/// Returns the session of a query, and its instance.
 fn session_at<'c>(cx: &mut PacketContext<'c>, inbound: &InboundQuery) -> Option<(Instance<'c>, RecordId)> {
     let (rules, tables) = (cx.rules, &mut cx.state.tables);
     let primary = inbound.primary(tables)?;
@@ -89,13 +90,13 @@ fn session_at<'c>(cx: &mut PacketContext<'c>, inbound: &InboundQuery) -> Option<
 }
 
 impl InboundQuery {
-    /// The primary record of the binding that it is sent to.
+    /// Returns the primary record of the binding at the query's destination.
     #[inline]
     pub(crate) fn primary(&self, tables: &Tables) -> Option<RecordId> {
         tables.binding_at(self.at, self.query.transport, self.query.dst_port)
     }
 
-    /// Nothing is bound there (RFC 6146 3.5.1, 3.5.2.2, 3.5.3).
+    /// Returns the result for a query to an unbound port (RFC 6146 3.5.1, 3.5.2.2, 3.5.3).
     #[cold]
     pub(crate) fn unbound(&self, tables: &Tables) -> NotAdmitted {
         if special::illegal_source4(self.remote.0) {
@@ -110,9 +111,9 @@ impl InboundQuery {
         DropReason::NoBib.into()
     }
 
-    /// Why a packet ends here whose TTL takes it no further. Ports that no pool range has are not the
-    /// translator's: nothing to them is forwarded (RFC 1812 5.3.1), so they get no answer at any TTL. Any other
-    /// is a hop of a traceroute. No state changes.
+    /// Returns the drop reason for a packet whose TTL expires here. Ports outside the pool's ranges do not
+    /// belong to the translator, and packets to them are not forwarded (RFC 1812 5.3.1), so they get no
+    /// answer at any TTL. For all others, Gatun is a hop of a traceroute. No state changes.
     #[cold]
     pub(crate) fn expired(&self, tables: &Tables) -> DropReason {
         let covered = tables.covers(self.at, self.query.transport, self.query.dst_port);
@@ -124,7 +125,7 @@ impl InboundQuery {
     }
 }
 
-/// No binding, or one without a session for this remote endpoint.
+/// Decides on a query without a binding, or to one without a session for this remote endpoint.
 #[cold]
 fn without_session<'c>(
     cx: &mut PacketContext<'c>,
@@ -132,17 +133,17 @@ fn without_session<'c>(
 ) -> Result<Admitted<'c>, NotAdmitted> {
     let InboundQuery { query, remote, .. } = inbound;
     let (rules, tables) = (cx.rules, &mut cx.state.tables);
-    // A session that was found dead may have taken its binding with it.
+    // An expired session may have ended its binding.
     let Some(primary) = inbound.primary(tables) else { return Err(inbound.unbound(tables)) };
     let instance = rules.get(tables.get(primary).instance).ok_or(DropReason::NoBib)?;
     let policy = instance.policy();
-    // Who has a session has passed this check.
+    // A packet with a session has passed this check.
     if special::illegal_source4(remote.0) {
         return Err(DropReason::SourceMartian.into());
     }
     let opens = policy::may_open(query)?;
     let filtered = filtered(policy, tables, cx.now, primary, *remote);
-    // So may one that the filter has found dead.
+    // An expired session that the filter found may have ended it too.
     let Some(primary) = inbound.primary(tables) else { return Err(inbound.unbound(tables)) };
     match (query.transport, filtered) {
         (Transport::Tcp, _) if opens && !policy.external_tcp => Err(DropReason::ExternalSynPolicy.into()),
@@ -154,8 +155,8 @@ fn without_session<'c>(
     }
 }
 
-/// Lets a packet in: with a session of its own, or, for a TCP packet that is no SYN, by the binding
-/// alone (RFC 6146 3.5.2.2, CLOSED).
+/// Admits a packet: with a new session, or, for a TCP packet other than a SYN, through the binding alone (RFC
+/// 6146 3.5.2.2, CLOSED).
 fn enter<'c>(
     cx: &mut PacketContext<'c>,
     instance: Instance<'c>,
@@ -174,12 +175,12 @@ fn enter<'c>(
     let subscriber = policy.subscriber(binding.inside_addr());
     let id = cx.state.tables.open_from_outside(primary, remote, subscriber)?;
     if query.transport == Transport::Tcp {
-        // One of this connection's may be held from before there was a binding. Its copy has passed now, and is
-        // not to be followed by the error that nobody answered (RFC 5382 REQ-4).
+        // A SYN of this connection may be held from the time before the binding. This one passes now, so the
+        // held one must not cause an error (RFC 5382 REQ-4).
         cx.state.forget_held_syn(cx.attribution.account, binding.outside(), remote);
     }
     let tables = &mut cx.state.tables;
-    // RFC 7857 7: a stranger does not keep a binding alive by opening sessions through it, either.
+    // RFC 7857 7: a remote host must not keep a binding alive by opening sessions through it.
     let bound = if policy.refreshes(Side::V4) { None } else { tables.end_without(id) };
     let session = tables.get_mut(id);
     cx.attribution.meant_for(session.party());
@@ -191,7 +192,7 @@ fn enter<'c>(
     Ok((instance, instance.inbound(session, query.transport)))
 }
 
-/// Why a remote endpoint without a session may not send to a binding; `None` where it may.
+/// Returns the reason why a remote endpoint without a session may not send to a binding; `None` if it may.
 fn filtered(
     policy: &Policy,
     tables: &mut Tables,
@@ -199,7 +200,7 @@ fn filtered(
     primary: RecordId,
     remote: Endpoint4,
 ) -> Option<DropReason> {
-    // Decision 0041: a shared port lets nobody in but whom one of its flows goes to.
+    // Decision 0041: a shared port admits only the remote ends of its flows.
     if tables.get(primary).is_overloaded() {
         return Some(DropReason::AddressPortDependentFilter);
     }
@@ -207,21 +208,21 @@ fn filtered(
         Filtering::EndpointIndependent => None,
         Filtering::AddressDependent if knows_peer(tables, primary, remote, now) => None,
         Filtering::AddressDependent => Some(DropReason::AddressDependentFilter),
-        // Whoever may has a session.
+        // A permitted remote end has a session.
         Filtering::AddressAndPortDependent => Some(DropReason::AddressPortDependentFilter),
     }
 }
 
-/// Address-dependent filtering (RFC 4787 5): whether the binding has a live session with the remote
-/// address. Sessions found dead on the way are ended, a few at a time.
+/// Returns whether the binding has a live session with the remote address, for address-dependent filtering
+/// (RFC 4787 5). Ends expired sessions that it finds, a few at a time.
 fn knows_peer(tables: &mut Tables, primary: RecordId, remote: Endpoint4, now: Instant) -> bool {
     const DEAD_MAX: usize = 16;
     let inside = tables.get(primary).inside();
     for _ in 0..DEAD_MAX {
         let Some(id) = tables.find_peer(&inside, remote.0) else { return false };
         let session = tables.get(id);
-        // This is no packet of that session's: where it is established and its time is up, it goes on
-        // waiting for its probe.
+        // The packet is not one of that session. An established session whose lifetime is over still waits
+        // for its probe.
         if !session.expires().has_come(Tick::at(now)) || session.waits_for_probe() {
             return true;
         }

@@ -1,7 +1,7 @@
-//! From inside to inside through outside addresses (RFC 6146 3.8, RFC 4787 REQ-9, RFC 5382 REQ-8): both
-//! translations at once, filtered as if the packet had come from outside, the source an outside address and
-//! port. The hop limit falls by two, as it would at a translator and a router behind it. Either end may be
-//! of either kind.
+//! Hairpins: packets from inside to inside through outside addresses (RFC 6146 3.8, RFC 4787 REQ-9, RFC 5382
+//! REQ-8). Both translations happen at once. The packet is filtered as if it came from outside, with an
+//! outside address and port as its source. The hop limit falls by two, as at a translator and a router behind
+//! it. Each end may be of either kind.
 
 use super::filter::{self, InboundQuery, NotAdmitted};
 use super::unsolicited::{self, Unsolicited};
@@ -18,8 +18,7 @@ use gatun_wire::rfc3022::{self, Link};
 use gatun_wire::rfc7915::{four_to_six, six_to_four};
 use gatun_wire::{DropReason, Ipv4View, Ipv6View, Packet, Ports, Segmentation, Settings, Whole};
 
-/// Turns a query round whose outgoing destination, at `at`, is a pool address; `out` is how it would
-/// leave.
+/// Hairpins a query whose outgoing destination, at `at`, is a pool address. `out` is its outbound rewrite.
 #[cold]
 pub(crate) fn query(
     cx: &mut PacketContext<'_>,
@@ -38,7 +37,7 @@ pub(crate) fn query(
     }
 }
 
-/// The form of the packet at its receiver, and the receiver's instance.
+/// Returns the rewrite of the packet for its receiver, and the receiver's instance.
 pub(crate) fn decide(
     cx: &mut PacketContext<'_>,
     packet: &Packet<'_>,
@@ -63,8 +62,8 @@ pub(crate) fn decide(
     Ok((instance.policy().instance, back))
 }
 
-/// Why a packet that nobody may cut does not fit its receiver's link, and the largest that its sender may send.
-/// A device cuts super-packets for the link that they leave by.
+/// Returns a refusal with the maximum packet size if a packet that must not be fragmented does not fit its
+/// receiver's link. Super-packets always fit, because a device cuts them for the link that they leave by.
 pub(crate) fn too_big(packet: &Packet<'_>, receiver: Instance<'_>) -> Option<Refusal> {
     if packet.offload.segmentation != Segmentation::None {
         return None;
@@ -88,8 +87,8 @@ pub(crate) fn too_big(packet: &Packet<'_>, receiver: Instance<'_>) -> Option<Ref
     (view.total_len > mtu).then(|| Refusal::too_big(DropReason::TooBig4, mtu.min(u16::MAX.into())))
 }
 
-/// Both translations of one packet. It never is on a link between them, so no MTU counts there; that of the
-/// receiver's link does, to which IPv4 packets without DF are cut.
+/// Applies both translations to a packet. It is never on a link between them, so no MTU counts there. The MTU
+/// of the receiver's link counts: IPv4 packets without DF are fragmented to it.
 pub(crate) fn turn(
     rules: &Rules,
     packet: &mut Packet<'_>,
@@ -112,7 +111,7 @@ pub(crate) fn turn(
             rfc3022::translate(packet, &view, l4, to, Link { mtu: ANY_MTU, ..nat.link })?
         }
     };
-    // The bytes have changed: what goes wrong from here on can't be answered.
+    // The bytes have changed, so an error from here on cannot be answered.
     Ok(match turn_back(rules, packet, receiver, back, cut) {
         Ok(whole) => Step::Forward { whole, hairpinned: true },
         Err(reason) => Step::Lost(reason),
@@ -145,16 +144,16 @@ fn turn_back(
     }
 }
 
-/// TTL or hop limit.
+/// Returns the TTL or hop limit.
 pub(crate) fn hops(packet: &[u8]) -> u8 {
     let at = if packet.first().is_some_and(|b| b >> 4 == 4) { 8 } else { 7 };
     packet.get(at).copied().unwrap_or(0)
 }
 
-/// More than any packet has.
+/// MTU larger than any packet.
 pub(crate) const ANY_MTU: u32 = u16::MAX as u32;
 
-/// Settings for a packet that is IPv4 only between two lines of code.
+/// Settings for a packet that is IPv4 only between its two translations.
 pub(crate) fn inner_settings(settings: &Settings) -> Settings {
     Settings {
         mtu4: ANY_MTU,

@@ -1,6 +1,6 @@
 //! ICMP errors from inside whose receiver is inside too (RFC 6146 3.8, RFC 5508 REQ-7, RFC 7857 12): the
-//! second half, from outside form to the receiver's. The first half is the sender's kind's. Errors change no
-//! state and extend no life (RFC 5508 REQ-6, RFC 7857 7.1).
+//! second half, from outside form to the receiver's form. The module of the sender's kind does the first
+//! half. Errors change no state and extend no lifetime (RFC 5508 REQ-6, RFC 7857 7.1).
 
 use super::hairpin;
 use crate::base::attribution::Party;
@@ -16,10 +16,10 @@ use gatun_wire::rfc3022::{self, Rewrite};
 use gatun_wire::rfc7915::icmp_4to6;
 use gatun_wire::{DropReason, Ipv4View, L4, Packet, Ports, Settings, To6};
 
-/// The inside host whose packet an error is about, and how the error reaches it.
+/// Inside host that sent the quoted packet, with the data to write the error for it.
 pub(crate) enum Receiver {
     Six {
-        /// Its address, and the one that it sent to.
+        /// Its address, and the address that it sent to.
         host: Ipv6Addr,
         peer: Ipv6Addr,
         port: u16,
@@ -33,12 +33,12 @@ pub(crate) enum Receiver {
     },
 }
 
-/// The inside host that has the outside address at `at` and `port` that an error is about; `peer` is the outside end of the
-/// host that sent the error, which the receiver knows behind the prefix that it wrote to. With the counters that it counts
-/// in.
+/// Returns the inside host at the outside address `at` and `port` that sent the quoted packet, and its
+/// counters. `peer` is the outside end of the sender of the error. The receiver knows that end behind the
+/// prefix that it sent to.
 ///
 /// # Errors
-/// `icmp_err_no_state`, `wkp_nonglobal`.
+/// Returns `icmp_err_no_state` or `wkp_nonglobal`.
 pub(crate) fn receiver(
     rules: &Rules,
     tables: &Tables,
@@ -70,10 +70,10 @@ pub(crate) fn receiver(
     Ok((receiver, p.party()))
 }
 
-/// The prefix that a binding's inside host uses towards `remote`, or one that may stand for it.
+/// Returns the prefix that a binding's inside host uses towards `remote`, or one that may represent it.
 ///
 /// # Errors
-/// `wkp_nonglobal`.
+/// Returns `wkp_nonglobal`.
 pub(crate) fn prefix_towards(
     nat: &Nat64,
     tables: &Tables,
@@ -86,16 +86,16 @@ pub(crate) fn prefix_towards(
     }
 }
 
-/// The outside end of the sender of the packet that an error from inside is about, `remote` as the inside
-/// host sees it: an echo message has the identifier of the binding.
+/// Returns the outside port of the sender of an error from inside. The inside host that gets the error knows
+/// it as its remote port. An echo message has the identifier of the binding.
 pub(crate) fn sender_port(query: &Query, outside: Endpoint4) -> u16 {
     if query.transport == Transport::Icmp { outside.1 } else { query.src_port }
 }
 
-/// Gives an error, which is IPv4 only between two lines of code, to its receiver.
+/// Writes an error, which is IPv4 only between its two translations, for its receiver.
 ///
 /// # Errors
-/// What no look at the packet before could tell; it has changed.
+/// Returns a reason that no earlier check of the packet could find. The packet has changed then.
 pub(crate) fn turn(packet: &mut Packet<'_>, to: &Receiver) -> Result<(), DropReason> {
     let view = Ipv4View::parse(packet.bytes())?;
     match to {
@@ -120,7 +120,7 @@ pub(crate) fn turn(packet: &mut Packet<'_>, to: &Receiver) -> Result<(), DropRea
     }
 }
 
-/// Ports of the quoted packet with `port` as its source's.
+/// Returns the ports of the quoted packet, with `port` as its source port.
 fn quoted_ports(l4: L4, port: u16) -> Ports {
     match Query::of(l4, true) {
         Some(q) => query::ports(q.transport, port, q.dst_port, port),

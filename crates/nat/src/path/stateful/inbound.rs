@@ -1,5 +1,5 @@
-//! From outside: IPv4 packets to a pool address, whichever kind of instance their binding belongs to
-//! (RFC 6146 3.5, 3.6.2, 3.7).
+//! Packets from outside: IPv4 packets to a pool address, for instances of both kinds (RFC 6146 3.5, 3.6.2,
+//! 3.7).
 
 use super::filter::{self, Admitted, InboundQuery, NotAdmitted};
 use super::unsolicited::{self, Unsolicited};
@@ -9,13 +9,13 @@ use crate::path::context::{Inbound, PacketContext};
 use crate::path::query::Query;
 use gatun_wire::Packet;
 
-/// The SYN that a packet from outside is, of no realm.
+/// Describes an unsolicited SYN from outside, in no realm.
 pub(crate) fn unsolicited(from: &Inbound, query: &Query) -> Unsolicited {
     let (outside, remote) = ((from.view.dst, query.dst_port), (from.view.src, query.src_port));
     Unsolicited { at: from.at, outside, remote, realm: 0 }
 }
 
-/// Translates a query from outside: a whole packet.
+/// Translates a query from outside that is not a fragment.
 pub(crate) fn query(
     cx: &mut PacketContext<'_>,
     packet: &mut Packet<'_>,
@@ -36,7 +36,7 @@ pub(crate) fn decide<'c>(
     query: &Query,
 ) -> Result<Admitted<'c>, NotAdmitted> {
     let inbound = InboundQuery { at: from.at, query: *query, remote: (from.view.src, query.src_port) };
-    // A packet that ends here changes no state.
+    // A packet whose TTL expires here changes no state.
     if from.view.ttl <= 1 {
         return Err(inbound.expired(&cx.state.tables).into());
     }

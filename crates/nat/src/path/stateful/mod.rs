@@ -1,10 +1,10 @@
-//! State machine of stateful packets (RFC 6146 3.5, RFC 4787, 5382, 5508), whatever stands inside.
+//! State machine of stateful packets (RFC 6146 3.5, RFC 4787, 5382, 5508), for IPv6 and IPv4 inside hosts.
 //!
 //! - [`outbound`]: queries from inside without a session.
 //! - [`filter`], [`inbound`]: queries from outside, which find their instance by the binding.
-//! - [`hairpin`]: from inside to inside, of one kind or both.
+//! - [`hairpin`]: from inside to inside, between instances of one kind or of both.
 //! - [`unsolicited`]: SYNs that wait for their receiver to open the connection itself.
-//! - [`icmp`]: the second half of errors that turn out to be about an inside host's packet.
+//! - [`icmp`]: the second half of errors that quote an inside host's packet.
 
 pub(crate) mod filter;
 pub(crate) mod hairpin;

@@ -1,4 +1,4 @@
-//! From inside, without a session: RFC 6146 3.5.1, 3.5.2.2 (CLOSED) and 3.5.3; RFC 4787 4, RFC 5382 4,
+//! Packets from inside without a session: RFC 6146 3.5.1, 3.5.2.2 (CLOSED) and 3.5.3; RFC 4787 4, RFC 5382 4,
 //! RFC 5508 3.
 
 use crate::base::attribution::Account;
@@ -14,10 +14,10 @@ use crate::tables::session::{Endpoint4, Inside, RecordId};
 use crate::tables::syn_store::SynStore;
 use gatun_wire::DropReason;
 
-/// Makes the session of a packet that may open one; `pool6` is the prefix that it was sent to.
+/// Opens the session of a packet that may open one. `pool6` is the prefix that it was sent to.
 ///
 /// # Errors
-/// Which table, quota or pool is at its end; nothing that exists is evicted for it (RFC 6888 REQ-12).
+/// Returns the table, quota or pool that is exhausted. No existing session is evicted (RFC 6888 REQ-12).
 pub(crate) fn open(
     cx: &mut PacketContext<'_>,
     instance: Instance<'_>,
@@ -33,7 +33,7 @@ pub(crate) fn open(
     open_with(cx.state, instance, cx.now, &request, query, pool6)
 }
 
-/// As [`open`], where all is known that the tables have to be asked for.
+/// Same as [`open`], with a prepared request for the tables.
 #[inline]
 pub(crate) fn open_with(
     state: &mut EngineState,
@@ -45,9 +45,9 @@ pub(crate) fn open_with(
 ) -> Result<RecordId, DropReason> {
     let policy = instance.policy();
     let id = state.tables.open_from_inside(request)?;
-    // The held SYN ends without an error (RFC 6146 3.5.2.2, RFC 5382 REQ-4), but only now: a connection that
-    // was refused would not have answered it, nor does one from another port, as where that is in somebody
-    // else's block.
+    // The held SYN ends without an error (RFC 6146 3.5.2.2, RFC 5382 REQ-4), but only now: a refused
+    // connection would not have answered it. Neither does a connection from another port, which happens if
+    // the wanted port is in another subscriber's block.
     let answered = request.wanted.filter(|&outside| state.tables.get(id).outside() == outside);
     if let Some(outside) = answered {
         state.forget_held_syn(Account::Stateful(policy.instance), outside, request.remote);
@@ -56,15 +56,15 @@ pub(crate) fn open_with(
     instance.mark(session, pool6);
     policy.begin(session, Side::V6, query.transport, now);
     if answered.is_some() {
-        // The held SYN had begun the connection: V4_INIT, and now comes the inside's SYN.
+        // The held SYN began the connection: its state is V4_INIT, and now the inside's SYN follows.
         session.state = TcpState::V4Init as u8;
         policy.update(session, Side::V6, query, now);
     }
     Ok(id)
 }
 
-/// Where a SYN from `remote` is held that this inside host's connection answers: the outside address and
-/// port it was sent to, which the connection is to get.
+/// Returns the outside address and port of a held SYN from `remote` that this inside host's connection
+/// answers. The connection has to get this address and port.
 pub(crate) fn held_syn_from(
     tables: &Tables,
     syns: &SynStore,
@@ -84,11 +84,11 @@ pub(crate) fn held_syn_from(
     })
 }
 
-/// RFC 6146 3.5.2.2, CLOSED: anything but a SYN makes no state; it passes where a binding exists. Gives the
-/// binding's record.
+/// RFC 6146 3.5.2.2, CLOSED: a packet other than a SYN creates no state. It passes if a binding exists.
+/// Returns the binding's record.
 ///
 /// # Errors
-/// `non_syn_closed`, `no_session`.
+/// Returns `non_syn_closed` or `no_session`.
 pub(crate) fn by_binding(tables: &Tables, inside: &Inside) -> Result<RecordId, DropReason> {
     let tcp = inside.transport == Transport::Tcp;
     let missing = if tcp { DropReason::NonSynClosed } else { DropReason::NoSession };

@@ -1,5 +1,6 @@
-//! Unsolicited SYNs (RFC 6146 3.5.2.2, RFC 5382 REQ-4): of remote hosts, and of inside hosts behind a hairpin
-//! (RFC 5382 REQ-8). A SYN waits six seconds for its receiver to open the connection itself; only then it is answered.
+//! Unsolicited SYNs (RFC 6146 3.5.2.2, RFC 5382 REQ-4): from remote hosts, and from inside hosts through a
+//! hairpin (RFC 5382 REQ-8). A SYN waits six seconds for its receiver to open the connection itself, and is
+//! answered only then.
 
 use crate::base::step::Step;
 use crate::path::context::PacketContext;
@@ -12,21 +13,21 @@ use gatun_wire::{DropReason, Packet, Ports};
 /// An unsolicited SYN.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Unsolicited {
-    /// Of the public address that it was sent to.
+    /// Pool and number of the public address that it was sent to.
     pub(crate) at: PoolAddress,
     /// Public address and port that it was sent to.
     pub(crate) outside: Endpoint4,
-    /// Its sender; of an inside host the public address and port.
+    /// Its sender; for an inside host, its public address and port.
     pub(crate) remote: Endpoint4,
-    /// The realm that its sender is in.
+    /// Realm of its sender.
     pub(crate) realm: u8,
 }
 
 impl Unsolicited {
-    /// The SYN of an inside host that would leave as `out`.
+    /// Describes the SYN of an inside host that would leave as `out`.
     pub(crate) fn hairpinned(rules: &Rules, (number, out): (u8, &OutboundRewrite), at: PoolAddress) -> Self {
         let (src, dst) = out.addresses();
-        // A SYN has ports.
+        // A SYN always has ports.
         let (src_port, dst_port) = match out.ports() {
             Ports::Set { src, dst } => (src, dst),
             Ports::EchoId(_) | Ports::EchoPiece { .. } | Ports::Keep => (0, 0),
@@ -36,10 +37,10 @@ impl Unsolicited {
     }
 }
 
-/// Keeps a copy of the SYN, which is as it was received.
+/// Stores a copy of the SYN as it was received.
 ///
 /// # Errors
-/// `v4_syn_policy`, `syn_held_already`, `syn_store_full`: none of them is answered.
+/// Returns `v4_syn_policy`, `syn_held_already` or `syn_store_full`. None of them is answered.
 #[cold]
 pub(crate) fn hold(
     cx: &mut PacketContext<'_>,
@@ -56,7 +57,7 @@ pub(crate) fn hold(
             state.counters.held += 1;
             Ok(Step::Held)
         }
-        // One of this connection's is held already; an answer now would break RFC 5382 REQ-4.
+        // A SYN of this connection is held already; an answer now would break RFC 5382 REQ-4.
         Ok(false) => Err(DropReason::SynHeldAlready),
         Err(_) => Err(DropReason::SynStoreFull),
     }

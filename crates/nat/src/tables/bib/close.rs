@@ -99,7 +99,7 @@ impl Tables {
         let mut id = member;
         loop {
             let record = *self.get(id);
-            // The record before stays linked to the rest of the ring when this one is gone.
+            // The previous record stays linked to the rest of the ring when this one is gone.
             let before = if record.prev == id { NONE } else { record.prev };
             if record.is_session() {
                 if *budget == 0 {

@@ -64,7 +64,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_last_one_freed_is_taken_first_and_each_once(takes in prop::collection::vec(any::<bool>(), 0..400)) {
+        fn freed_records_are_taken_newest_first(takes in prop::collection::vec(any::<bool>(), 0..400)) {
             let mut records = HugeVec::<Session>::new(60).unwrap();
             let mut free = FreeRecords::new();
             let mut taken: Vec<RecordId> = Vec::new();

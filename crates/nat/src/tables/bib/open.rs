@@ -17,7 +17,7 @@ impl Tables {
     ///
     /// # Errors
     ///
-    /// Returns which table, quota or pool is exhausted; nothing has changed then.
+    /// Returns the table, quota or pool that is exhausted; nothing has changed then.
     #[inline]
     pub(crate) fn open_from_inside(&mut self, o: &SessionRequest) -> Result<RecordId, DropReason> {
         self.room()?;
@@ -153,7 +153,8 @@ impl Tables {
     ///
     /// # Errors
     ///
-    /// If the port is not free, the address is in no pool of the instance, or a table is full.
+    /// Returns an error if the port is not free, the address is in no pool of the instance, or a table is
+    /// full.
     pub(crate) fn add_binding(&mut self, instance: u8, b: &StaticBinding) -> Result<(), NotBound> {
         let (addr, port) = b.inside;
         let inside = &Inside { addr, port, transport: b.transport, instance };

@@ -42,7 +42,7 @@ fn is_wanted(plan: &Plan) -> bool {
 
 impl Overload {
     /// # Errors
-    /// If memory is short.
+    /// Returns an error if memory is short.
     pub(super) fn new(plan: &Plan, records_max: u32) -> Result<Option<Self>, BuildError> {
         if !is_wanted(plan) {
             return Ok(None);
@@ -133,8 +133,9 @@ impl Tables {
         }
     }
 
-    /// The record that tells the outside end of an inside host's packets to `remote`: of their flow where it shares a port,
-    /// else of the binding, whether there is a session or not.
+    /// Returns the record with the outside end of an inside host's packets to `remote`. If the flow shares a
+    /// port, this is the record of the flow. Otherwise it is the primary of the binding, even if the binding
+    /// has no session with `remote`.
     pub(crate) fn record_of(&self, inside: &Inside, remote: Endpoint4) -> Option<RecordId> {
         let flow = || {
             let id = self.find_session(self.session_hash(inside, remote), *inside, remote)?;
@@ -145,8 +146,7 @@ impl Tables {
     }
 
     /// Returns the record that identifies the owner of a packet between an outside address and port and
-    /// `remote`. For a binding, any of its records will do, whatever the remote end. For a shared port, it is
-    /// the flow.
+    /// `remote`. For a binding, this is the primary, for any remote end. For a shared port, it is the flow.
     pub(crate) fn owner_at(&self, primary: RecordId, remote: Endpoint4) -> Option<RecordId> {
         match self.get(primary).is_overloaded() {
             true => self.session_of_binding(primary, remote),

@@ -5,10 +5,10 @@ use crate::base::rng::Rng;
 /// Number of bindings that draw from the same secrets.
 const BINDINGS_EACH: u32 = 1024;
 
-/// Two random numbers for each binding that are known before they are drawn, so that the look-ahead can
-/// prefetch the resulting port. They come from the keyed hash of the inside transport address, with secrets
-/// that change all the time. Without these, they are as hard to guess as numbers from the generator (RFC 6056
-/// 3.2, RFC 7857 9).
+/// Two random numbers for each binding, known before they are drawn, so that the look-ahead can prefetch the
+/// resulting port. They come from the keyed hash of the inside transport address, with secrets that change
+/// all the time. Without the secrets, they are as hard to guess as numbers from the generator (RFC 6056 3.2,
+/// RFC 7857 9).
 pub(super) struct PortDraws {
     secrets: [u64; 2],
     left: u32,

@@ -111,7 +111,7 @@ impl Tables {
         Ok(())
     }
 
-    /// Returns whether any session of the group that ends with `last` is alive: sessions with one remote
+    /// Returns whether any session of the group that ends with `last` is alive. Sessions with the same remote
     /// address are adjacent in their ring.
     pub(crate) fn peers_live(&self, last: RecordId, is_alive: impl Fn(RecordId) -> bool) -> bool {
         const LOOKED_AT: usize = 16;

@@ -37,7 +37,7 @@ fn sample() -> Eamt {
 
 // proves: A77-1
 #[test]
-fn an_ipv4_suffix_stands_right_behind_the_ipv6_prefix_and_zeroes_behind_it() {
+fn an_ipv4_suffix_follows_the_ipv6_prefix_and_zeroes_follow_the_suffix() {
     let t = sample();
     for (a, expected) in [
         ("192.0.2.1", "2001:db8:aaaa::"),
@@ -134,7 +134,7 @@ fn the_whole_of_ipv4_can_be_one_entry() {
 
 // proves: A77-1, A77-2
 #[test]
-fn a_million_hosts_are_all_found_in_the_memory_promised() {
+fn a_million_hosts_are_found_within_the_documented_memory() {
     const N: u32 = 1_000_000;
     let host = |i: u32| Eam {
         v4: Net4 { addr: Ipv4Addr::from(0x0b00_0000 + i), len: 32 },
@@ -200,7 +200,7 @@ fn entries() -> impl Strategy<Value = Vec<Eam>> {
 proptest! {
     // proves: A77-1, A77-2, A77-3, A77-5
     #[test]
-    fn every_look_up_is_what_looking_at_every_entry_finds(
+    fn every_look_up_agrees_with_a_linear_search(
         list in entries(),
         picks in proptest::collection::vec((any::<prop::sample::Index>(), any::<u32>(), any::<u128>()), 1..50),
     ) {

@@ -6,13 +6,13 @@ pub(super) const PIECES_MAX: usize = 128;
 /// Fit of a fragment among those seen before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fit {
-    /// The fragment is new, and is noted.
+    /// The fragment is new, and is recorded.
     New,
     /// A fragment with the same bounds has arrived before: the network duplicated it.
     Duplicate,
     /// The fragment overlaps another one or contradicts the datagram's length.
     Overlap,
-    /// The fragment is one too many.
+    /// The datagram already has the maximum number of fragments.
     TooMany,
 }
 
@@ -23,7 +23,7 @@ pub(super) struct Pieces {
     count: u8,
     /// Bytes of all of them.
     seen: u32,
-    /// The datagram's length; 0 as long as the last fragment has not come.
+    /// The datagram's length; 0 until the last fragment has come.
     total: u32,
 }
 
@@ -49,7 +49,8 @@ impl Pieces {
     pub(super) const NONE: Pieces =
         Pieces { list: [Piece { start: 0, len: 0 }; PIECES_MAX], count: 0, seen: 0, total: 0 };
 
-    /// Notes the fragment of `len` bytes at `offset`, which is a multiple of 8; `more` follow.
+    /// Records the fragment of `len` bytes at `offset`, which is a multiple of 8. `more` is true if others
+    /// follow.
     pub(super) fn insert(&mut self, offset: u16, len: u16, more: bool) -> Fit {
         let new = Piece { start: offset / 8, len };
         let seen = self.list.get(..usize::from(self.count)).unwrap_or_default();
@@ -85,7 +86,7 @@ impl Pieces {
         self.total != 0 && self.seen == self.total
     }
 
-    /// Bytes of the datagram, if that is known.
+    /// Length of the datagram in bytes, 0 if it is not known yet.
     pub(super) fn total(&self) -> u32 {
         self.total
     }
@@ -100,14 +101,14 @@ mod tests {
     proptest! {
         // proves: A61-9
         #[test]
-        fn an_overlap_is_what_a_map_of_bytes_says(
+        fn overlaps_agree_with_a_map_of_bytes(
             given in proptest::collection::vec((0u16..40, 1u16..12, any::<bool>()), 1..40),
         ) {
             let mut pieces = Pieces::NONE;
             let mut bytes = [false; 600];
             let mut kept: Vec<(u16, u16, bool)> = Vec::new();
             for (start, len, more) in given {
-                // All but the last are whole units.
+                // All fragments except the last one are whole units.
                 let (offset, len) = (start * 8, if more { len * 8 } else { len * 8 - 3 });
                 let range = usize::from(offset)..usize::from(offset + len);
                 let total = kept.iter().find(|k| !k.2).map(|k| usize::from(k.0 + k.1));
@@ -132,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn one_fragment_too_many_is_told() {
+    fn one_fragment_too_many_is_reported() {
         let mut pieces = Pieces::NONE;
         for i in 0..PIECES_MAX as u16 {
             assert_eq!(pieces.insert(i * 16, 8, true), Fit::New);

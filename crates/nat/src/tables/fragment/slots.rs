@@ -46,7 +46,7 @@ pub(super) struct Slots {
     held: Vec<Held>,
     free: u32,
     free_count: usize,
-    /// Buffer in which a released packet is put together.
+    /// Buffer in which a released packet is assembled.
     scratch: Vec<u8>,
 }
 
@@ -106,7 +106,7 @@ impl Slots {
         self.held.get_mut(head as usize)
     }
 
-    /// Puts a packet together, with headroom, and frees its chunks.
+    /// Assembles a packet with headroom and frees its chunks.
     pub(super) fn take(&mut self, head: u32) -> Option<Packet<'_>> {
         let held = *self.get(head)?;
         let len = held.len as usize;
@@ -134,13 +134,13 @@ impl Slots {
         }
     }
 
-    /// Chunks not in use.
+    /// Number of chunks not in use.
     #[cfg(test)]
     pub(super) fn free_count(&self) -> usize {
         self.free_count
     }
 
-    /// All chunks.
+    /// Number of all chunks.
     #[cfg(test)]
     pub(super) fn all(&self) -> usize {
         self.links.len()

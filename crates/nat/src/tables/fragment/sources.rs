@@ -5,10 +5,10 @@ use alloc::vec;
 use alloc::vec::Vec;
 use gatun_mem::{Footprint, OutOfMemory};
 
-/// An address, IPv4 ones in the last 32 bits, and whether it is IPv6.
+/// An address, with IPv4 addresses in the last 32 bits, and true if it is IPv6.
 pub(super) type Address = (u128, bool);
 
-/// Sources with something in the table.
+/// Sources with entries in the table.
 pub(super) struct Sources {
     index: Index,
     records: Vec<Source>,
@@ -24,7 +24,7 @@ struct Source {
 }
 
 impl Sources {
-    /// Room for `n` sources: there are never more than datagrams.
+    /// Creates room for `n` sources. There are never more sources than datagrams.
     pub(super) fn new(n: u32) -> Result<Sources, OutOfMemory> {
         Ok(Sources {
             index: Index::with_capacity(n)?,
@@ -51,7 +51,7 @@ impl Sources {
         Some(id)
     }
 
-    /// Adds one unit to a record; `false` if it has `max` already.
+    /// Adds one unit to a record. Returns `false` if it has `max` already.
     pub(super) fn add_to(&mut self, id: u32, max: u32) -> bool {
         match self.records.get_mut(id as usize) {
             Some(s) if s.units < max => {
@@ -62,7 +62,7 @@ impl Sources {
         }
     }
 
-    /// Removes units; a source without any is forgotten.
+    /// Removes units. A source without units is removed.
     pub(super) fn remove(&mut self, id: u32, units: u32) {
         let Some(s) = self.records.get_mut(id as usize) else { return };
         s.units = s.units.saturating_sub(units);

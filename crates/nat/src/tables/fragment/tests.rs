@@ -1,4 +1,4 @@
-//! Fragments in every order, overlaps, floods, timeouts, and the sum of all fates.
+//! Fragments in every order, overlaps, floods, timeouts, and the sum of all outcomes.
 
 use super::*;
 use core::net::{Ipv4Addr, Ipv6Addr};
@@ -28,7 +28,7 @@ struct Given {
     fragment: Fragment,
 }
 
-/// Some part of a datagram.
+/// Part of a datagram.
 #[derive(Clone, Copy, Debug)]
 struct Part<'a> {
     v6: bool,
@@ -204,7 +204,7 @@ fn a_datagram_without_checksum_is_held_until_it_is_whole_and_comes_with_its_sum(
             }
             assert_eq!(table.held(), n as u64 + 1);
             if !last {
-                assert!(parts[i].release(&mut table).is_empty(), "not whole yet");
+                assert!(parts[i].release(&mut table).is_empty(), "the datagram is not complete yet");
             }
         }
         let released = parts[2].release(&mut table);
@@ -320,7 +320,7 @@ fn datagrams_that_differ_in_any_part_of_the_key_are_apart() {
 }
 
 #[test]
-fn an_atomic_fragment_is_no_fragment() {
+fn an_atomic_fragment_is_not_a_fragment() {
     let (src, dst) = (Ipv6Addr::UNSPECIFIED, Ipv6Addr::UNSPECIFIED);
     let bytes = V6 { fragment: Some((0, false, 1)), ..V6::new(src, dst) }.raw(17, &[0; 16]);
     assert!(Fragment::of6(0, &Ipv6View::parse(&bytes).unwrap()).is_none());
@@ -336,7 +336,7 @@ fn fragments_may_come_over_the_whole_of_their_time_and_not_later() {
     assert_eq!(parts[1].later(&mut table, last_moment), Later::Known(5));
     table.expire(last_moment, 1_000);
     assert_eq!(table.len(), 1);
-    // Without any sweep a datagram whose time is up is a new one.
+    // Without a sweep, a datagram whose time is up counts as a new one.
     let over = NOW.plus_ms(LIFETIME_MS.into());
     assert_eq!(parts[2].later(&mut table, over), Later::Held);
     assert_eq!(ended(&mut table), []);
@@ -365,7 +365,7 @@ fn a_sweep_looks_at_no_more_records_than_its_budget() {
 }
 
 #[test]
-fn nothing_passes_whose_first_fragment_was_refused() {
+fn fragments_of_a_refused_first_fragment_are_dropped() {
     let parts = cut(true, 1, 7, &datagram(3_000), 1_000);
     let mut table = table(|_| ());
     assert_eq!(parts[1].later(&mut table, NOW), Later::Held);
@@ -393,7 +393,7 @@ fn a_refused_first_fragment_is_remembered_before_the_others_come() {
 #[test]
 fn a_flood_from_many_sources_leaves_room_for_datagrams_that_begin_with_their_first_fragment() {
     let mut table = table(|_| ());
-    // Somebody's datagram is waiting before the flood begins.
+    // A datagram of another source is waiting before the flood begins.
     let early = cut(false, 9_999, 1, &datagram(2_000), 1_000);
     assert_eq!(early[1].later(&mut table, NOW), Later::Held);
     let mut dropped = 0;
@@ -404,15 +404,15 @@ fn a_flood_from_many_sources_leaves_room_for_datagrams_that_begin_with_their_fir
             other => panic!("{other:?}"),
         }
         let (held, size) = (table.held(), table.entries.len());
-        assert!(held <= 12 && size == 16, "three quarters, and no growth");
-        // Others go on, in order, at every moment of it.
+        assert!(held <= 12 && size == 16, "at most three quarters, and no growth");
+        // Other sources go on, in order, at every moment of the flood.
         let parts = cut(false, 20_000 + source, 1, &datagram(2_000), 1_000);
         assert_eq!(parts[0].first(&mut table, 3), Ok(0));
         assert_eq!(parts[1].later(&mut table, NOW), Later::Known(3));
     }
     assert_eq!(dropped, 1_000 - 11);
     assert_eq!(early[0].first(&mut table, 4), Ok(1));
-    assert_eq!(early[0].release(&mut table).len(), 1, "the one from before was not pushed out");
+    assert_eq!(early[0].release(&mut table).len(), 1, "the earlier datagram was not evicted");
     table.expire(NOW.plus_ms(LIFETIME_MS.into()), 1_000);
     assert_eq!(ended(&mut table), [(DropReason::FragmentTimeout, 11)]);
     assert_empty(&table);
@@ -435,7 +435,7 @@ fn a_flood_from_one_source_takes_no_more_than_its_share() {
         assert_eq!(refused, Err(DropReason::FragmentTooMany));
     }
     assert_eq!(part(2, 1, 8, true, &[0; 8]).later(&mut table, NOW), Later::Held);
-    // Its share is its own again when the time is up.
+    // The source can use its share again when the time is up.
     let over = NOW.plus_ms(LIFETIME_MS.into());
     table.expire(over, 1_000);
     assert_empty(&table);
@@ -443,7 +443,7 @@ fn a_flood_from_one_source_takes_no_more_than_its_share() {
 }
 
 #[test]
-fn fragments_without_end_are_bounded_for_one_datagram() {
+fn the_number_of_fragments_of_one_datagram_is_bounded() {
     let mut table = table(|l| l.fragments_per_source = 10_000);
     assert_eq!(part(1, 7, 0, true, &[0; 8]).first(&mut table, 1), Ok(0));
     for i in 1..128 {
@@ -486,7 +486,7 @@ fn a_table_without_room_at_all_refuses_everything() {
     assert_empty(&table);
 }
 
-/// Anything that may be done to a table.
+/// Operation on a table.
 #[derive(Clone, Debug)]
 enum Action {
     First { source: u16, id: u32, units: u16 },
@@ -528,7 +528,7 @@ proptest! {
         });
         let data = datagram(2_000);
         let mut now = NOW;
-        // Packets and bytes: taken in, given back, told as dropped.
+        // Packets and bytes that were accepted, released, or reported as dropped.
         let (mut taken, mut gone) = (Count::default(), Count::default());
         for action in actions {
             match action {
@@ -571,6 +571,6 @@ proptest! {
 }
 
 #[test]
-fn a_record_is_as_large_as_promised() {
+fn a_record_has_the_documented_size() {
     assert!(size_of::<StoredDatagram<[u64; 8]>>() <= 720, "{}", size_of::<StoredDatagram<[u64; 8]>>());
 }

@@ -11,7 +11,7 @@ use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-/// Terms of either kind of pool.
+/// Terms of a pool: single ports or blocks.
 enum Terms {
     Single(SingleTerms),
     Blocks(BlockTerms),
@@ -68,7 +68,7 @@ impl PoolChange {
     ///
     /// # Errors
     ///
-    /// If `new` contradicts itself, there is no room for its addresses, or memory is short.
+    /// Returns an error if `new` contradicts itself, there is no room for its addresses, or memory is short.
     pub(crate) fn prepare(
         outline: &PoolOutline,
         (old, old_hold): (&Pool4, bool),
@@ -257,7 +257,9 @@ impl Pool4State {
         held || self.claim(transport, ix, port)
     }
 
-    /// Releases the block of a static binding's port after the port was returned.
+    /// Makes the block of a removed static binding's port available to subscribers again. The port must have
+    /// been returned before. Nothing changes if another port of the block is in use, if the block is a
+    /// subscriber's own by formula, or if the pool has single ports.
     pub(crate) fn unbar(&mut self, transport: Transport, ix: u32, port: u16) {
         if let Ports::Blocks(blocks) = &mut self.ports {
             blocks.unbar(transport as usize, ix, port);

@@ -136,11 +136,11 @@ fn every_port_of_a_pool_is_given_once_before_the_first_failure() {
         }
         assert_eq!(pool.usage(transport), Usage { used: 0, total });
     }
-    assert_eq!(pool.counters().pairing_broken, 0, "nobody was paired");
+    assert_eq!(pool.counters().pairing_broken, 0, "no subscriber was paired");
 }
 
 #[test]
-fn a_pool_without_a_transport_says_so() {
+fn a_pool_without_a_transport_reports_pool_empty() {
     let mut pool = pool(&[range("192.0.2.0", "192.0.2.1", (0, 0), ALL)]);
     assert_eq!(allocate(&mut pool, &mut rng(), Transport::Tcp, None, 0, 5), Err(DropReason::PoolEmpty));
     assert_eq!(allocate(&mut pool, &mut rng(), Transport::Icmp, None, 0, 5), Ok((0, 0)));
@@ -199,7 +199,7 @@ fn soft_pairing_goes_on_to_the_next_address_and_hard_pairing_does_not() {
         assert_eq!(at, if n < 10 { Ok(2) } else { Err(DropReason::PortsExhausted) });
     }
     let expected: Vec<u32> = [2, 3, 0, 1].into_iter().flat_map(|ix| [ix; 10]).collect();
-    assert_eq!(used, expected, "after 40 ports nothing is left");
+    assert_eq!(used, expected, "no port is left after 40");
     assert_eq!((soft.counters().pairing_broken, hard.counters().pairing_broken), (30, 0));
     let both_2 = 2 << 62 | 2 << 30;
     let first = allocate(&mut hard, &mut rng, Transport::Tcp, None, both_2, 4000).unwrap();
@@ -223,7 +223,7 @@ fn first_addresses_spread_evenly_and_come_back() {
 }
 
 #[test]
-fn a_subscriber_starts_elsewhere_where_its_address_is_nearly_full() {
+fn a_subscriber_starts_at_another_address_if_its_own_is_nearly_full() {
     let mut pool = pool(&[range("192.0.2.0", "192.0.2.1", (2000, 2099), ALL)]);
     let mut rng = rng();
     let to_0_else_1 = 1 << 31;
@@ -234,7 +234,7 @@ fn a_subscriber_starts_elsewhere_where_its_address_is_nearly_full() {
 }
 
 #[test]
-fn reserved_ports_are_given_to_nobody_else() {
+fn reserved_ports_are_not_allocated() {
     let mut pool = pool(&[range("192.0.2.1", "192.0.2.1", (2000, 2003), ALL)]);
     let address = "192.0.2.1".parse().unwrap();
     pool.reserve(Transport::Tcp, address, 2001).unwrap();
@@ -251,7 +251,7 @@ fn reserved_ports_are_given_to_nobody_else() {
     assert!(allocate(&mut pool, &mut rng, Transport::Tcp, None, 0, 443).is_err());
     assert!(free(&mut pool, Transport::Tcp, 0, 443));
     assert!(allocate(&mut pool, &mut rng, Transport::Tcp, None, 0, 443).is_err(), "443 is not in the range");
-    assert!(pool.claim(Transport::Udp, 0, 2001), "the other transport's is another");
+    assert!(pool.claim(Transport::Udp, 0, 2001), "the other transport has another binding");
 }
 
 #[test]
@@ -270,7 +270,7 @@ fn bindings_are_found_by_address_and_port() {
     }
     assert!(pool.claim(Transport::Udp, 9, 65_535));
     assert!(free(&mut pool, Transport::Udp, 9, 65_535));
-    assert_eq!(pool.binding(Transport::Udp, 9, 65_535), 0, "it goes with its port");
+    assert_eq!(pool.binding(Transport::Udp, 9, 65_535), 0, "the binding ends with its port");
     assert_eq!(pool.binding(Transport::Udp, 10, 5), 0);
     pool.set_binding(Transport::Udp, u32::MAX, 5, 1);
     assert_eq!(pool.binding(Transport::Udp, u32::MAX, 5), 0);
@@ -302,7 +302,7 @@ fn op() -> impl Strategy<Value = Op> {
     prop_oneof![5 => allocate, 3 => any::<prop::sample::Index>().prop_map(Op::Release), 1 => claim]
 }
 
-/// Ports that exist, by the plan alone.
+/// Existing ports, derived from the plan alone.
 fn exist(ranges: &[PoolRange]) -> Set<(Transport, Ipv4Addr, u16)> {
     let one = |r: &PoolRange| {
         let (first, last) = (u32::from(r.first), u32::from(r.last));
@@ -316,7 +316,7 @@ fn exist(ranges: &[PoolRange]) -> Set<(Transport, Ipv4Addr, u16)> {
 
 proptest! {
     #[test]
-    fn it_agrees_with_a_set_of_ports(
+    fn pool_agrees_with_a_set_of_ports(
         ops in prop::collection::vec(op(), 1..400),
         hard in any::<bool>(),
         parity in any::<bool>(),

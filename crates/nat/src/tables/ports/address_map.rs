@@ -10,7 +10,7 @@ use core::net::Ipv4Addr;
 use core::ops::Range;
 use gatun_mem::OutOfMemory;
 
-/// Reason why a pool cannot be made.
+/// Reason why a pool cannot be created.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PoolError {
     /// The first address or port of a range lies above its last.
@@ -24,7 +24,7 @@ pub enum PoolError {
         /// The lowest such port.
         port: u16,
     },
-    /// The size of a block is no power of two, or out of bounds.
+    /// The size of a block is not a power of two, or is out of bounds.
     BlockSize(u16),
     /// A network is smaller than a subscriber, or has too many.
     Inside(Net6),
@@ -32,10 +32,10 @@ pub enum PoolError {
     TooFewBlocks {
         /// Subscribers that the configuration names.
         subscribers: u64,
-        /// Blocks without those of the overflow.
+        /// Number of blocks without overflow blocks.
         blocks: u64,
     },
-    /// A running pool has room for this many addresses only, and not for those that were added.
+    /// A running pool has room for this many addresses only, which is not enough for the added ones.
     Room(u32),
     /// Memory is short.
     OutOfMemory(OutOfMemory),
@@ -56,13 +56,17 @@ impl core::fmt::Display for PoolError {
                 write!(f, "blocks of {size} ports: the size is a power of two from {min} to {max}")
             }
             PoolError::Inside(net) => {
-                write!(f, "{}/{} is not made of whole subscribers, or of too many", net.addr, net.len)
+                write!(
+                    f,
+                    "{}/{} is smaller than a subscriber, or has too many subscribers",
+                    net.addr, net.len
+                )
             }
             PoolError::TooFewBlocks { subscribers, blocks } => {
                 write!(f, "{subscribers} subscribers, but only {blocks} blocks for them")
             }
             PoolError::Room(room) => {
-                write!(f, "it has room for {room} addresses while it runs: a restart makes more")
+                write!(f, "the running pool has room for {room} addresses: restart to get more")
             }
             PoolError::OutOfMemory(e) => e.fmt(f),
         }
@@ -88,7 +92,7 @@ struct Span {
 /// Owners of the addresses of all pools: the pool of an address, and its number there. No address is in two
 /// pools.
 pub(crate) struct AddressOwners {
-    /// First address of all, and the distance of the last from it: one look excludes most addresses.
+    /// First address of all, and the distance of the last from it: one comparison excludes most addresses.
     first: u32,
     width: u32,
     /// In order of address, with the number of the pool.
@@ -97,7 +101,7 @@ pub(crate) struct AddressOwners {
 
 impl AddressOwners {
     /// # Errors
-    /// If an address is in two pools.
+    /// Returns an error if an address is in two pools.
     pub(crate) fn new<'p>(pools: impl Iterator<Item = &'p AddressMap>) -> Result<Self, BuildError> {
         let of_pool = |(number, map): (usize, &'p AddressMap)| map.spans.iter().map(move |s| (*s, number));
         let mut spans: Vec<(Span, usize)> = pools.enumerate().flat_map(of_pool).collect();
@@ -142,11 +146,11 @@ struct Section {
 pub(crate) struct AddressMap {
     /// In order of address.
     spans: Vec<Span>,
-    /// The same, in order of number.
+    /// The same spans, in order of number.
     numbers: Vec<Span>,
     /// In order of address.
     sections: Vec<Section>,
-    /// The same, in order of number.
+    /// The same sections, in order of number.
     section_numbers: Vec<Section>,
     layouts: Vec<Layout>,
     addresses: u32,
@@ -158,7 +162,7 @@ impl AddressMap {
         self.addresses
     }
 
-    /// The number of an address.
+    /// Returns the number of an address.
     #[inline]
     pub(crate) fn address_ix(&self, address: Ipv4Addr) -> Option<u32> {
         let a = u32::from(address);
@@ -177,7 +181,7 @@ impl AddressMap {
         found.map_or(Ipv4Addr::UNSPECIFIED, |s| Ipv4Addr::from(s.first + (ix - s.ix)))
     }
 
-    /// The number of the `n`th address, in any order.
+    /// Returns the number of the `n`th address, in any order.
     pub(crate) fn nth(&self, mut n: u32) -> u32 {
         for span in &self.numbers {
             let len = span.last - span.first + 1;
@@ -350,7 +354,7 @@ fn of_number<T>(rows: &[T], ix: u32, first: impl Fn(&T) -> u32) -> Option<&T> {
 /// Free numbers.
 struct FreeNumbers {
     runs: Vec<Range<u32>>,
-    /// Room of a running pool.
+    /// Number of addresses that a running pool has room for.
     room: Option<u32>,
 }
 
@@ -368,8 +372,8 @@ impl FreeNumbers {
         FreeNumbers { runs, room }
     }
 
-    /// Takes consecutive numbers: returns the first, and the number of those after it. It wants `more` after
-    /// the first. It uses the first run that is long enough, else all of the first run.
+    /// Takes consecutive numbers: returns the first, and the number of those after it. It looks for `more`
+    /// numbers after the first. It uses the first run that is long enough, otherwise all of the first run.
     fn take(&mut self, more: u32) -> Result<(u32, u32), PoolError> {
         let whole = self.runs.iter().position(|run| run.len() as u64 > u64::from(more));
         let run = whole.or_else(|| self.runs.iter().position(|run| !run.is_empty()));

@@ -6,12 +6,12 @@
 //! chunks[transport][address][slot]     which ports are used, 256 to a line
 //! free[group][address]                 a bit for each block that may be given out
 //! ```
-//! There is one group of blocks for all transports, or one for each. A new port costs its subscriber's record and
-//! one chunk; the header is touched only where a chunk gets its first port or loses its last.
+//! There is one group of blocks for all transports, or one for each. A new port costs its subscriber's record
+//! and one chunk. The header is touched only if a chunk gets its first port or loses its last.
 //!
-//! A block's life: free, owned, without a port in use (it lingers for its owner), held down (RFC 6888 REQ-8:
-//! given to nobody), free. Both waits are equally long for all, so that queues in order of arrival are in order
-//! of their ends.
+//! States of a block: free; owned; lingering, which is owned without a port in use; held down (RFC 6888
+//! REQ-8: given to nobody); free again. Lingering and hold-down each last equally long for all blocks, so
+//! queues in order of arrival are also in order of expiry.
 
 mod preview;
 mod rules;
@@ -46,7 +46,7 @@ pub(crate) struct BlockPorts {
     pairing: Pairing,
     port_parity: bool,
     shift: u32,
-    /// Blocks of an address, those that do not exist too.
+    /// Number of blocks of an address, including those that do not exist.
     slots: u32,
     /// Chunks of a block.
     chunks_each: usize,
@@ -56,7 +56,7 @@ pub(crate) struct BlockPorts {
     /// Placeholder for a missing header.
     no_header: Header,
     chunks: [HugeVec<Chunk>; 3],
-    /// By group and address, `words_each` of them: free blocks.
+    /// Free blocks by group and address; `words_each` words each.
     free: HugeVec<u64>,
     words_each: usize,
     /// Number of free blocks by group and address.
@@ -85,7 +85,7 @@ impl BlockPorts {
     ///
     /// # Errors
     ///
-    /// If the plan asks for impossible blocks, or memory is short.
+    /// Returns an error if the plan asks for impossible blocks, or if memory is short.
     pub(crate) fn new(map: &AddressMap, terms: BlockTerms, room: u32) -> Result<Self, PoolError> {
         let BlockTerms { plan, pairing, port_parity, hold, rules } = terms;
         let (used, sizes) = (Sizes::new(map.addresses(), &plan)?, Sizes::new(room, &plan)?);
@@ -247,8 +247,8 @@ impl BlockPorts {
         self.take(transport, block, self.offset(port))
     }
 
-    /// Marks a port as free; `None` if it is free already. The result has a block that its owner has to return
-    /// at once.
+    /// Marks a port as free. Returns `None` if it is free already. The result contains a block that its owner
+    /// has to return at once.
     pub(crate) fn release(
         &mut self,
         now: Instant,
@@ -308,7 +308,7 @@ impl BlockPorts {
         Some(self.end(now, block, holdings))
     }
 
-    /// Frees up to `budget` blocks whose hold-down is over; returns whether any still waits.
+    /// Frees up to `budget` blocks whose hold-down is over. Returns whether any are still waiting.
     pub(crate) fn expire_held(&mut self, now: Instant, budget: usize) -> bool {
         for _ in 0..budget {
             let block = self.held.oldest;
@@ -323,7 +323,7 @@ impl BlockPorts {
         self.held.len > 0 || self.lingering.len > 0
     }
 
-    /// Ports of an address.
+    /// Usage of the ports of an address.
     pub(crate) fn address_usage(&self, transport: Transport, ix: u32) -> Usage {
         let used = transport.of(&self.used).get(ix as usize).copied().unwrap_or(0);
         let blocks = self.total.get(self.place(self.group_number(transport as usize), ix));
@@ -335,12 +335,12 @@ impl BlockPorts {
         Usage { used: used.into(), total: total.into() }
     }
 
-    /// Blocks of all addresses.
+    /// Usage of the blocks of all addresses.
     pub(crate) fn block_usage(&self) -> BlockUsage {
         BlockUsage { lingering: self.lingering.len.into(), held: self.held.len.into(), ..self.blocks }
     }
 
-    /// Returns the owner of the block of a port, by its number among subscribers.
+    /// Returns the number of the subscriber that owns the block of a port.
     pub(crate) fn owner(&self, transport: Transport, ix: u32, port: u16) -> Option<u32> {
         let block = self.block_of(self.group_number(transport as usize), ix, port);
         let header = self.header(block);
@@ -411,8 +411,9 @@ impl BlockPorts {
         None
     }
 
-    /// Returns the address that a new subscriber starts with: the one that `spread` names. If three quarters of
-    /// its blocks are taken, and the address that the other half of `spread` names has more, it is that one.
+    /// Returns the address that a new subscriber starts with: the one that `spread` selects. If three
+    /// quarters of its blocks are taken, and the address that the other half of `spread` selects has more
+    /// free ones, it is that one.
     fn first_address(&self, group: usize, spread: u64) -> u32 {
         let (first, second) = (self.rules.spread(spread >> 32), self.rules.spread(spread));
         let total = self.total.get(self.place(group, first)).copied().unwrap_or(0);

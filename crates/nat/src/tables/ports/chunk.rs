@@ -9,21 +9,21 @@ pub(crate) const PORTS: usize = 256;
 
 const WORDS: usize = PORTS / 64;
 
-/// All zeroes is "none used".
+/// All zeroes means that no port is used.
 #[derive(Clone, Copy, Debug, zerocopy::FromZeros)]
 #[repr(C, align(64))]
 pub(crate) struct Chunk {
     words: [u64; WORDS],
-    /// Ports used.
+    /// Number of used ports.
     pub(crate) used: u32,
-    /// Nonzero if its ports are not for subscribers; they are not counted then.
+    /// Nonzero if its ports are not for subscribers. They are not counted then.
     pub(crate) barred: u32,
 }
 
 const _: () = assert!(size_of::<Chunk>() == 64);
 
 impl Chunk {
-    /// Marks a port as used; `false` if it is used already.
+    /// Marks a port as used. Returns `false` if it is used already.
     #[inline]
     pub(crate) fn take(&mut self, at: usize) -> bool {
         let Some(word) = self.words.get_mut(at / 64) else { return false };
@@ -34,7 +34,7 @@ impl Chunk {
         free
     }
 
-    /// Marks a port as free; `false` if it is free already.
+    /// Marks a port as free. Returns `false` if it is free already.
     #[inline]
     pub(crate) fn give_back(&mut self, at: usize) -> bool {
         let Some(word) = self.words.get_mut(at / 64) else { return false };
@@ -45,7 +45,7 @@ impl Chunk {
         used
     }
 
-    /// The first used port from `from` on.
+    /// Returns the first used port from `from` on.
     pub(crate) fn next_used(&self, from: usize) -> Option<usize> {
         let mut mask = !((1u64 << (from % 64)) - 1);
         for (n, word) in self.words.iter().enumerate().skip(from / 64) {
@@ -65,9 +65,9 @@ impl Chunk {
 }
 
 /// Returns a random free port of a block of `1 << shift` ports, as its place in the block. Each free port has
-/// the same probability (RFC 6888 REQ-15). The port has the wanted parity; `None` if there is none such.
+/// the same probability (RFC 6888 REQ-15). The port has the wanted parity; `None` if no such port is free.
 ///
-/// While many are free, a draw or two finds one; else one is found by counting. Both are uniform.
+/// While many are free, a draw or two finds one. Otherwise it finds one by counting. Both are uniform.
 #[inline]
 pub(crate) fn random_free(chunks: &[Chunk], shift: u32, parity: Parity, rng: &mut Rng) -> Option<usize> {
     let size = 1usize << shift;
@@ -100,7 +100,7 @@ fn counted_off(chunks: &[Chunk], size: usize, parity: Parity, rng: &mut Rng) -> 
         Parity::Any => u64::MAX,
     };
     let words = || chunks.iter().flat_map(|c| c.words).take(size.div_ceil(64));
-    // A block of less than a word's ports has its first bits.
+    // A block of less than a word's ports uses the first bits of the word.
     let free = |word: u64| !word & mask & (u64::MAX >> (64 - size.min(64)));
     let mut rank = match words().map(|w| free(w).count_ones()).sum() {
         0 => return None,

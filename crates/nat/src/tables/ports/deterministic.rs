@@ -1,9 +1,9 @@
-//! Deterministic port blocks (RFC 7422): the configuration alone maps a subscriber to its block, and a port to
-//! its subscriber. Both ways are pure functions, so no log is needed to answer who had a port.
+//! Deterministic port blocks (RFC 7422): the configuration alone maps a subscriber to its block, and a port
+//! to its subscriber. Both directions are pure functions, so the owner of a port is known without a log.
 //!
-//! Subscribers are numbered in the order of the networks they are in, blocks in the order of addresses and
-//! ports; the n-th subscriber has the n-th block. The last blocks of each address are left out: they are
-//! the overflow, given out as they are needed, and logged.
+//! Subscribers are numbered in the order of their networks, blocks in the order of addresses and ports. The
+//! n-th subscriber has the n-th block. The last blocks of each address are left out: they are overflow
+//! blocks, which are given out on demand and logged.
 
 use super::Layout;
 use crate::base::plan::{Allocation, Deterministic, Net6, Pool4, Transport};
@@ -27,27 +27,27 @@ pub(crate) fn whole_blocks(layouts: &[&Layout], shift: u32) -> Vec<u16> {
     blocks
 }
 
-/// Some networks of equal subscribers in a row.
+/// Consecutive networks of equal subscribers.
 #[derive(Clone, Copy, Debug)]
 struct Inside {
-    /// The number of its first subscriber.
+    /// Number of its first subscriber.
     first: u64,
     net: Net6,
     /// Bits of an address after the subscriber's prefix.
     host_bits: u32,
 }
 
-/// Some addresses with the same blocks.
+/// Consecutive addresses with the same blocks.
 #[derive(Clone, Debug)]
 struct Area {
-    /// The number of its first block.
+    /// Number of its first block.
     first: u64,
     addresses: Range<u32>,
     /// Numbers of an address's blocks, ascending.
     slots: Vec<u16>,
 }
 
-/// The formula.
+/// Formula of a deterministic pool.
 #[derive(Clone, Debug)]
 pub(crate) struct Formula {
     inside: Vec<Inside>,
@@ -56,15 +56,16 @@ pub(crate) struct Formula {
 }
 
 impl Formula {
-    /// The formula of a pool whose addresses are in `map`.
+    /// Creates the formula of a pool whose addresses are in `map`.
     ///
     /// # Errors
-    /// If there are more subscribers than blocks, or a network is no multiple of a subscriber.
+    /// Returns an error if there are more subscribers than blocks, or if the length of a network is not a
+    /// multiple of a subscriber's.
     pub(crate) fn new(plan: &Deterministic, map: &AddressMap) -> Result<Self, PoolError> {
         let mut inside = Vec::new();
         let mut subscribers = 0u64;
         for net in &plan.inside {
-            // An IPv4 subscriber is an address.
+            // An IPv4 subscriber is one address.
             let ipv4 = net.len >= 96 && net.addr.to_ipv4_mapped().is_some();
             let subscriber_len = if ipv4 { 128 } else { u32::from(plan.subscriber_len) };
             inside.push(Inside {
@@ -104,7 +105,7 @@ impl Formula {
         area.addresses.contains(&ix).then_some((ix, slot))
     }
 
-    /// The subscriber that a block belongs to.
+    /// Returns the subscriber that owns a block.
     pub(crate) fn subscriber_of(&self, ix: u32, slot: u16) -> Option<u128> {
         let area = self.areas.iter().find(|a| a.addresses.contains(&ix))?;
         let at = area.slots.binary_search(&slot).ok()? as u64;
@@ -116,7 +117,7 @@ impl Formula {
         inside.net.contains(Ipv6Addr::from(prefix)).then_some(prefix)
     }
 
-    /// Returns the numbers of those blocks of an address that are subscribers' own.
+    /// Returns the numbers of the blocks of an address that are subscribers' own.
     pub(crate) fn slots(&self, ix: u32) -> &[u16] {
         let area = self.areas.iter().find(|a| a.addresses.contains(&ix));
         area.map_or(&[], |a| a.slots.as_slice())
@@ -130,11 +131,12 @@ pub struct DeterministicMap {
 }
 
 impl DeterministicMap {
-    /// Creates the map of a pool; `None` if its allocation is another.
+    /// Creates the map of a pool; `None` if its allocation is not deterministic.
     ///
     /// # Errors
     ///
-    /// If ranges contradict each other, or there are more subscribers than blocks, as for an engine.
+    /// Returns an error if ranges contradict each other, or if there are more subscribers than blocks, as for
+    /// an engine.
     pub fn new(pool: &Pool4) -> Result<Option<Self>, PoolError> {
         let Allocation::Deterministic(plan) = &pool.allocation else { return Ok(None) };
         let map = AddressMap::new(&pool.ranges)?;
@@ -158,7 +160,7 @@ impl DeterministicMap {
         self.formula.subscriber_of(ix, port >> self.formula.shift).map(Ipv6Addr::from)
     }
 
-    /// Returns whether a port of a public address is in the pool at all.
+    /// Returns whether a port of a public address is in the pool.
     pub fn covers(&self, transport: Transport, address: Ipv4Addr, port: u16) -> bool {
         debug_assert!(Transport::ALL.contains(&transport));
         let layout = self.map.address_ix(address).and_then(|ix| self.map.layout(transport, ix));

@@ -12,7 +12,7 @@ const NO_ADDRESS: u32 = u32::MAX;
 /// Ports of an address, or of a pool.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
-    /// Ports given to bindings, static ones too. For single ports, held ones are included.
+    /// Ports given to bindings, including static ones. For single ports, held ones are included.
     pub used: u64,
     /// Total number.
     pub total: u64,
@@ -28,7 +28,7 @@ impl AddAssign for Usage {
 /// Port blocks of a pool.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BlockUsage {
-    /// Total number, subscribers' own by formula too.
+    /// Total number, including subscribers' own blocks by formula.
     pub total: u64,
     /// Given to subscribers.
     pub owned: u64,
@@ -75,7 +75,7 @@ pub struct Holdings {
 }
 
 impl Holdings {
-    /// Nothing.
+    /// No address and no blocks.
     pub const NONE: Holdings =
         Holdings { paired: NO_ADDRESS, blocks: [NO_BLOCK; 3], counts: [0; 3], _spare: 0 };
 

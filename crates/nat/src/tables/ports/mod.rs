@@ -64,7 +64,7 @@ pub(crate) enum Parity {
     Any,
 }
 
-/// A class and a parity.
+/// Wanted class and parity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Wanted {
     pub(crate) class: Class,
@@ -74,7 +74,7 @@ pub(crate) struct Wanted {
 impl Wanted {
     pub(crate) const ANY: Wanted = Wanted { class: Class::Any, parity: Parity::Any };
 
-    /// Wanted ports that keep the class or the parity of an inside port, if asked to.
+    /// Wants ports that keep the class or the parity of an inside port, as requested.
     pub(crate) fn like(port: u16, keep_class: bool, keep_parity: bool) -> Wanted {
         let class = match (keep_class, group_of(port)) {
             (false, _) => Class::Any,
@@ -129,13 +129,13 @@ pub(crate) struct Layout {
     words: Vec<u64>,
     in_group: [ByParity<u16>; GROUPS],
     in_class: [ByParity<u32>; 2],
-    /// First and last port if there is no gap between them. Most layouts are such, and then the check for a
-    /// port needs no look at the words.
+    /// First and last port if there is no gap between them. This holds for most layouts, and then the check
+    /// for a port does not read the words.
     in_a_row: Option<(u16, u16)>,
 }
 
 impl Layout {
-    /// The ports of some intervals, both ends included.
+    /// Creates a layout with the ports of some intervals, both ends included.
     pub(crate) fn new(intervals: &[(u16, u16)]) -> Self {
         let mut layout = Layout { words: vec![0; WORDS], ..Layout::none() };
         for port in intervals.iter().flat_map(|&(first, last)| first..=last) {
@@ -218,7 +218,7 @@ impl PortSet {
         self.words.get(word).is_some_and(|w| w & bit != 0)
     }
 
-    /// Marks a port as used; `false` if it is used already.
+    /// Marks a port as used. Returns `false` if it is used already.
     #[inline]
     pub(crate) fn take(&mut self, layout: &Layout, port: u16) -> bool {
         let (word, bit) = place(port);
@@ -232,7 +232,7 @@ impl PortSet {
         true
     }
 
-    /// Marks a port as free; `false` if it is free already.
+    /// Marks a port as free. Returns `false` if it is free already.
     pub(crate) fn give_back(&mut self, layout: &Layout, port: u16) -> bool {
         let (word, bit) = place(port);
         match self.words.get_mut(word) {
@@ -251,7 +251,7 @@ impl PortSet {
         true
     }
 
-    /// The first used port from `from` on, of the layout or not.
+    /// Returns the first used port from `from` on, in the layout or not.
     pub(crate) fn next_used(&self, from: u16) -> Option<u16> {
         let (first, bit) = place(from);
         let mut mask = !(bit - 1);
@@ -265,7 +265,7 @@ impl PortSet {
         None
     }
 
-    /// Counts again for another layout.
+    /// Counts the used ports again for another layout.
     pub(crate) fn count_for(&mut self, layout: &Layout) {
         self.in_class = [[0; 2]; 2];
         self.in_group = [[0; 2]; GROUPS];
@@ -282,7 +282,7 @@ impl PortSet {
         }
     }
 
-    /// Number of the wanted ports that are free.
+    /// Number of wanted ports that are free.
     fn free(&self, layout: &Layout, wanted: Wanted) -> u32 {
         let classes = layout.in_class.iter().zip(&self.in_class);
         let few = wanted.classes();
@@ -366,7 +366,7 @@ mod tests {
         class && parity
     }
 
-    /// Chi-square of drawing `draws` times (without taking) among the free ones, and how many those are.
+    /// Chi-square of drawing `draws` times (without taking) among the free ports, and the number of these.
     fn chi_square(set: &PortSet, layout: &Layout, wanted: Wanted, draws: u32) -> (f64, f64) {
         let mut rng = Rng::new([11; 4]);
         let mut seen = std::vec![0u32; 65_536];
@@ -461,7 +461,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(64))]
         #[test]
-        fn it_agrees_with_a_set(
+        fn port_set_agrees_with_a_set(
             cuts in prop::collection::btree_set(any::<u16>(), 2..8),
             steps in prop::collection::vec((wanted(), 0..40u8, any::<u16>()), 1..40),
             seed in any::<u64>(),

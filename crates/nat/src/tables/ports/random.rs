@@ -1,9 +1,9 @@
-//! Random free port: each free one has the same probability, at any fill level (RFC 6056 3.2, RFC 6888 REQ-15,
-//! RFC 7857 9).
+//! Random free port: each free port has the same probability, at any fill level (RFC 6056 3.2, RFC 6888
+//! REQ-15, RFC 7857 9).
 //!
-//! While many are free, a few draws find one. Otherwise Gatun draws a rank among the free ports, and finds it
-//! by the counts: it looks at 64 groups, 16 words and 64 bits at most. Both ways are uniform, so their
-//! combination is too.
+//! While many are free, a few draws find one. Otherwise Gatun draws a rank among the free ports, and finds
+//! the port by the counts: it looks at 64 groups, 16 words and 64 bits at most. Both methods are uniform, so
+//! their combination is too.
 
 use super::{ByParity, Layout, PORTS_IN_GROUP, Parity, PortSet, WORDS_IN_GROUP, Wanted};
 use crate::base::rng::Rng;
@@ -32,7 +32,7 @@ impl PortSet {
     /// Returns the free port with that rank among those wanted.
     fn nth_free(&self, layout: &Layout, wanted: Wanted, mut rank: u32) -> Option<u16> {
         let groups = wanted.groups();
-        // Not `map`: that of arrays is a call of its own, 64 times over.
+        // Not `map`: on arrays it is a function call, 64 times here.
         let widen = |n: &ByParity<u16>| [u32::from(n[0]), u32::from(n[1])];
         let free_in = |all: &ByParity<u16>, used: &ByParity<u16>| {
             wanted.sum(widen(all)).saturating_sub(wanted.sum(widen(used)))
@@ -65,8 +65,8 @@ fn below(rank: &mut u32, n: u32) -> bool {
 }
 
 impl Wanted {
-    /// Any of the wanted ports, free or not. `random` falls on each of them as often, but for one part in
-    /// 65,536.
+    /// Returns one of the wanted ports, free or not. `random` selects each of them equally often, except for
+    /// one part in 65,536.
     #[inline(always)]
     pub(crate) fn pick(self, random: u32) -> u16 {
         let groups = self.groups();

@@ -70,10 +70,10 @@ pub(crate) struct SinglePorts {
 }
 
 impl SinglePorts {
-    /// All free, with room for more addresses.
+    /// Creates a pool with all ports free, and room for more addresses.
     ///
     /// # Errors
-    /// If memory is short.
+    /// Returns an error if memory is short.
     pub(crate) fn new(
         map: &AddressMap,
         plan: &Pool4,
@@ -103,7 +103,7 @@ impl SinglePorts {
         Ok(ports)
     }
 
-    /// All ports, none used.
+    /// Usage of all ports, with none used.
     pub(crate) fn totals(map: &AddressMap) -> [Usage; 3] {
         let mut usage = [Usage::default(); 3];
         for (addresses, layouts) in map.sections() {
@@ -219,7 +219,7 @@ impl SinglePorts {
         }
     }
 
-    /// The first used port of an address from `from` on.
+    /// Returns the first used port of an address from `from` on.
     pub(crate) fn next_used(&self, transport: Transport, ix: u32, from: u16) -> Option<u16> {
         transport.of(&self.sets).get(ix as usize)?.next_used(from)
     }
@@ -235,7 +235,7 @@ impl SinglePorts {
         sets * 3 + Held::footprint(hold)
     }
 
-    /// Allocates a free port that is not `reserved`, for a subscriber whose address is `paired`, if it has one.
+    /// Allocates a free port that is not `reserved`. `paired` is the subscriber's address, if it has one.
     pub(crate) fn allocate(
         &mut self,
         reserved: ReservedPorts<'_>,
@@ -292,12 +292,12 @@ impl SinglePorts {
         Ok((ix, free(ix)))
     }
 
-    /// Marks a certain port as used, in the pool's ranges or not; `false` if it is used already.
+    /// Marks a certain port as used, in the pool's ranges or not. Returns `false` if it is used already.
     pub(crate) fn claim(&mut self, map: &AddressMap, transport: Transport, ix: u32, port: u16) -> bool {
         self.change(map, transport, ix, |set, layout| set.take(layout, port))
     }
 
-    /// Marks a port as free, or as held for some time; `false` if it is not used.
+    /// Marks a port as free, or as held for some time. Returns `false` if it is not used.
     pub(crate) fn release(
         &mut self,
         map: &AddressMap,
@@ -324,8 +324,8 @@ impl SinglePorts {
         true
     }
 
-    /// Frees up to `budget` held ports whose time is over; returns whether some are still held. Ports that are
-    /// `bound` again, by a static binding, stay in use.
+    /// Frees up to `budget` held ports whose time is over. Returns whether some are still held. Ports that
+    /// are `bound` again, by a static binding, stay in use.
     pub(crate) fn expire(
         &mut self,
         map: &AddressMap,
@@ -342,14 +342,14 @@ impl SinglePorts {
         self.held() > 0
     }
 
-    /// Ports of one address.
+    /// Usage of the ports of one address.
     pub(crate) fn address_usage(&self, map: &AddressMap, transport: Transport, ix: u32) -> Usage {
         let used = transport.of(&self.sets).get(ix as usize).map_or(0, PortSet::used);
         let total = map.layout(transport, ix).map_or(0, Layout::total);
         Usage { used: used.into(), total: total.into() }
     }
 
-    /// Ports that are held and not used.
+    /// Number of ports that are held and not used.
     pub(crate) fn held(&self) -> u64 {
         self.held_before.iter().chain([&self.held]).map(|held| held.len as u64).sum()
     }
@@ -371,8 +371,8 @@ impl SinglePorts {
         self.change(map, transport, ix, |set, layout| set.give_back(layout, port))
     }
 
-    /// Returns the address that a new subscriber starts with: the one that `spread` names. If that is three
-    /// quarters full, and the one that the other half of `spread` names is emptier, it is that one.
+    /// Returns the address that a new subscriber starts with: the one that `spread` selects. If that is three
+    /// quarters full, and the one that the other half of `spread` selects is emptier, it is that one.
     fn first_address(&self, map: &AddressMap, transport: Transport, spread: u64) -> u32 {
         let scale = |half: u64| (((half & 0xffff_ffff) * u64::from(map.addresses())) >> 32) as u32;
         let (first, second) = (map.nth(scale(spread >> 32)), map.nth(scale(spread)));
@@ -450,7 +450,7 @@ impl SinglePorts {
         self.mark(transport, ix, layout, port).then_some(port)
     }
 
-    /// A random free port of an address.
+    /// Returns a random free port of an address.
     #[inline(never)]
     fn draw(
         &self,
@@ -468,8 +468,8 @@ impl SinglePorts {
         (0..=DRAWS_MAX).map_while(|_| draw()).find(may_be_given)
     }
 
-    /// Marks a port of an address as used; `false` if it is used already. The address is counted under its
-    /// rule.
+    /// Marks a port of an address as used. Returns `false` if it is used already. The address is counted
+    /// under its rule.
     #[inline]
     fn mark(&mut self, transport: Transport, ix: u32, layout: &Layout, port: u16) -> bool {
         let Some(set) = transport.of_mut(&mut self.sets).get_mut(ix as usize) else { return false };
@@ -522,7 +522,7 @@ struct HeldPort {
     transport: u16,
 }
 
-/// Queue of held ports in the order of their ends: all wait equally long.
+/// Queue of held ports in the order of expiry: all are held equally long.
 struct Held {
     ring: HugeVec<HeldPort>,
     first: usize,

@@ -1,5 +1,5 @@
-//! The step at which every packet comes in at another worker than its own. Two workers want a processor each, and generator and
-//! reflector others: this is `gatun-bench handover`, whose device is memory.
+//! The step in which every packet arrives at another worker than its own. Two workers need a processor each,
+//! and so would generator and reflector; so this step is `gatun-bench handover`, whose device is memory.
 
 use crate::processors::{all_processors, processors_count};
 use crate::report::{Report, group};
@@ -9,12 +9,12 @@ use serde::Deserialize;
 use std::process::Command;
 use std::time::Duration;
 
-/// How long it may take, from when on something is wrong.
+/// Time limit; a run that takes longer has failed.
 const TIME_MAX: Duration = Duration::from_secs(300);
-/// As little as can be.
+/// Arguments of a brief run.
 const BRIEF: &str = "--sessions 4096 --subscribers 256 --packets 10000 --rounds 3";
 
-/// What the bench tells as JSON, as far as it is used here.
+/// The part of the bench's JSON that is used here.
 #[derive(Deserialize)]
 struct Told {
     sessions: u64,
@@ -24,10 +24,10 @@ struct Told {
     handed_over: u64,
 }
 
-/// Measures it, and returns two rows for the table: packets at their own worker, and at the other one.
+/// Runs the bench, and returns two rows for the table: packets at their own worker, and at the other one.
 pub(super) fn rows(wishes: &Wishes, report: &mut Report) -> anyhow::Result<Vec<Vec<String>>> {
     if processors_count() < 2 {
-        report.not_run.push("hand-over between workers: two of them want two processors".into());
+        report.not_run.push("hand-over between workers: they need two processors".into());
         return Ok(Vec::new());
     }
     let told = measure(wishes)?;
@@ -47,7 +47,7 @@ pub(super) fn rows(wishes: &Wishes, report: &mut Report) -> anyhow::Result<Vec<V
 }
 
 fn measure(wishes: &Wishes) -> anyhow::Result<Told> {
-    // This thread is kept to one processor, and what it starts as well.
+    // This thread, and so its children, are pinned to one processor.
     let mut command = Command::new("taskset");
     command.args(["--cpu-list", &all_processors()]).arg(wishes.programs.gatun.with_file_name("gatun-bench"));
     command.args(["handover", "--json"]);
@@ -57,5 +57,5 @@ fn measure(wishes: &Wishes) -> anyhow::Result<Told> {
     let (status, said) = gatun_testkit::run_for(&mut command, TIME_MAX)?;
     anyhow::ensure!(status.success(), "gatun-bench handover ended with {status}: {said}");
     let json = said.lines().find(|line| line.starts_with('{')).unwrap_or_default();
-    serde_json::from_str(json).with_context(|| format!("what gatun-bench handover says: {said}"))
+    serde_json::from_str(json).with_context(|| format!("output of gatun-bench handover: {said}"))
 }

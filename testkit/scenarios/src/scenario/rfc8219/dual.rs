@@ -1,10 +1,11 @@
-//! Dual translation (RFC 8219 5.2): 464XLAT (RFC 6877), Gatun as CLAT and as PLAT, one behind the other.
+//! Dual translation (RFC 8219 5.2): 464XLAT (RFC 6877), with Gatun as CLAT and as PLAT in series.
 //!
 //! ```text
 //!   IPv4, 100.64.0.0/10            IPv6, 2001:db8:46::/106 to 2001:db8:64::/96           IPv4
 //!   generator  g0 === a0  CLAT: SIIT  c0 ======= c1  PLAT: NAT64  b0 === g1  reflector
 //! ```
-//! Cables of the kernel's: both have the last processor between them. Memifs: each has one of its own where there are three.
+//! With veth, both translators share the last processor. With memif, each has a processor of its own if
+//! there are three.
 
 use super::{Found, TRIALS_BRIEF, TRIALS_MAX, search};
 use crate::bed::Bed;
@@ -16,7 +17,7 @@ use crate::scenario::{Over, Wishes, carrier};
 use gatun_testkit::traffic::{Family, Sizes, Traffic};
 use std::time::Duration;
 
-/// The hosts' addresses behind the CLAT, as IPv6 has them: the last 22 bits are those of 100.64.0.0/10.
+/// IPv6 prefix of the hosts behind the CLAT: the last 22 bits are those of 100.64.0.0/10.
 const HOSTS: &str = "2001:db8:46::/106";
 
 fn clat(pair: &Pair, mtu: usize) -> String {
@@ -51,7 +52,7 @@ eam = [{{ v4 = "100.64.0.0/10", v6 = "{HOSTS}" }}]
     )
 }
 
-/// A subscriber of the PLAT is a host: one CLAT has all of them behind it.
+/// For the PLAT a host is a subscriber, because one CLAT has all hosts behind it.
 fn plat(pair: &Pair, traffic: &Traffic, mtu: usize) -> String {
     let [clat, internet] = &pair.plat;
     let flows = u64::from(traffic.flows());
@@ -130,16 +131,16 @@ pub(super) fn run(
     report.tables.push(Table { title: "Dual translation: 464XLAT, both ends IPv4".into(), header, rows });
     let best = all.first().map_or(0, |found| found.throughput.round() as u64);
     report.notes.push(format!(
-        "Dual translation: a packet passes four translators in a round trip, two and two of the same processes, {}; {} packets a \
+        "Dual translation: a round trip passes four translations, two in each of two processes, {}; {} packets a \
          second are {} translations.",
-        if shares_processor { "which share a processor" } else { "each on a processor of its own" },
+        if shares_processor { "which share a processor" } else { "each on its own processor" },
         group(best),
         group(2 * best)
     ));
     if wishes.over == Over::Memif && shares_processor {
         report.notes.push(
-            "Two translators that look for packets without a pause on one processor take turns of the scheduler's, some milliseconds each: \
-             the rate and the delays of dual translation are these turns' here."
+            "Two translators that poll without a pause on one processor alternate in time slices of some milliseconds: \
+             these determine the rate and the delays of dual translation here."
                 .into(),
         );
     }

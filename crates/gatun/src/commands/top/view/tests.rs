@@ -1,4 +1,4 @@
-//! What a screen shows of a daemon that is made up.
+//! Tests of the screen with sample data.
 
 use super::*;
 use gatun_api::types::*;
@@ -58,7 +58,7 @@ fn subscriber(n: u16) -> Subscriber {
     }
 }
 
-/// The daemon after so many seconds.
+/// Sample of the daemon after `n` seconds.
 fn sample(begin: Instant, n: u64) -> Sample {
     let worker = |number| Worker {
         number,
@@ -114,7 +114,7 @@ fn sample(begin: Instant, n: u64) -> Sample {
     }
 }
 
-/// A daemon that is looked at for the second time, and how it is looked at.
+/// Two samples of a daemon, and the settings of the view.
 struct Scene {
     samples: [Sample; 2],
     trends: Trends,
@@ -162,7 +162,7 @@ impl Scene {
 }
 
 #[test]
-fn a_terminal_of_any_size_is_filled_and_never_overrun() {
+fn the_screen_fits_terminals_of_any_size() {
     let scene = Scene::new();
     for columns in (1..200).step_by(3) {
         for rows in [1, 2, 5, 10, 24, 50, 200] {
@@ -174,7 +174,7 @@ fn a_terminal_of_any_size_is_filled_and_never_overrun() {
 }
 
 #[test]
-fn eighty_by_twenty_four_has_all_panels_and_no_broken_address() {
+fn a_small_terminal_shows_all_panels_and_whole_addresses() {
     let scene = Scene::new();
     let text = scene.text(80, 24);
     let has = |part: &str| text.iter().any(|line| line.contains(part));
@@ -197,12 +197,12 @@ fn eighty_by_twenty_four_has_all_panels_and_no_broken_address() {
         "{text:#?}"
     );
     assert!(!has("never") && has(" +9"), "{text:#?}");
-    // What does not fit is left out by columns, and is there where the terminal is wide.
+    // Columns that do not fit are left out; a wide terminal shows them.
     assert!(!has("home") && scene.text(140, 24).iter().any(|line| line.contains("home")));
 }
 
 #[test]
-fn colours_are_those_of_trouble() {
+fn colours_mark_problems() {
     let mut scene = Scene::new();
     let style = |scene: &Scene, part: &str| {
         let lines = scene.lines(80, 40);
@@ -219,7 +219,7 @@ fn colours_are_those_of_trouble() {
 }
 
 #[test]
-fn subscribers_are_sorted_by_what_a_key_says() {
+fn keys_select_the_sort_order() {
     let mut scene = Scene::new();
     let mut first = |key: u8, is_reversed| {
         (scene.order, scene.is_reversed) = (Order::of_key(key).unwrap(), is_reversed);
@@ -241,7 +241,7 @@ fn subscribers_are_sorted_by_what_a_key_says() {
 }
 
 #[test]
-fn bars_are_as_high_as_the_highest_that_is_shown() {
+fn bars_scale_to_the_highest_shown() {
     let scene = Scene::new();
     assert_eq!(scene.trends.bars(0, 100), "▁▂▃▄▅▆▇█");
     assert_eq!((scene.trends.bars(0, 2), scene.trends.bars(2, 3)), ("▇█".to_owned(), "▁▁▁".to_owned()));

@@ -3,7 +3,7 @@
 use super::*;
 use etherparse::{Icmpv4Header, Ipv4Header};
 
-/// The ICMPv4 checksum, and the header checksums outside and inside.
+/// Checks the ICMPv4 checksum, and the header checksums outside and inside.
 fn assert_icmpv4_sums(packet: &[u8]) {
     let (outer, rest) = Ipv4Header::from_slice(packet).unwrap();
     assert_eq!(outer.header_checksum, outer.calc_header_checksum());
@@ -35,7 +35,7 @@ fn an_icmpv6_error_about_a_packet_from_outside_is_translated_inside_and_out() {
     for load in [udp(), Message::echo(true, 0xbeef, &[1; 9]), Message::tcp(1, 2, "", &[])] {
         let given = packet6(host6, far6, 64, &port_unreachable(packet6(far6, host6, 5, &load)));
         let expected = packet4(host4, far4, 63, &port_unreachable(packet4(far4, host4, 5, &load)));
-        // Of the inner packet the identification is not known any more.
+        // The identification of the inner packet is no longer known.
         let (mut got, step) = run(&state, &given).unwrap();
         let mut expected = expected;
         for packet in [&mut got, &mut expected] {
@@ -73,7 +73,7 @@ fn an_icmpv6_error_from_a_router_without_translation_gets_a_source_from_the_pool
     assert_eq!(first, sources(&hash, 9), "one router, one address");
     let used: std::collections::BTreeSet<_> = first.iter().collect();
     assert_eq!(used.len(), 9, "200 routers use every address");
-    // Another engine, another time: the same.
+    // Another engine at another time chooses the same addresses.
     assert_eq!(first, sources(&with(|p| p.icmp_pool4 = pool.clone()), 64));
 
     let distance = with(|p| {
@@ -91,7 +91,7 @@ fn an_icmpv6_error_from_a_router_without_translation_gets_a_source_from_the_pool
 
 // proves: A79-73
 #[test]
-fn without_pool_and_own_address_an_untranslatable_router_is_not_heard() {
+fn an_error_of_an_untranslatable_router_needs_a_pool_or_an_own_address() {
     let state = with(|_| ());
     let (host6, far6) = (a6("2001:db8:a::a"), a6("2001:db8:64::192.0.2.33"));
     let error = unreachable(packet6(far6, host6, 1, &udp()));
@@ -153,7 +153,7 @@ fn a_simple_hairpins_error_comes_back_with_the_inner_destination_embedded() {
 
 // proves: A77-7, A77-8
 #[test]
-fn an_intrinsic_hairpins_error_turns_round_inside() {
+fn an_error_about_an_intrinsic_hairpin_is_hairpinned() {
     let state = with(|_| ());
     for load in [udp(), Message::tcp(1, 2, "", &[3; 5])] {
         let inner = packet6(embedded(A4), B6, 9, &load);
@@ -161,7 +161,7 @@ fn an_intrinsic_hairpins_error_turns_round_inside() {
         let given = packet6(B6, embedded(A4), 64, &port_unreachable(inner.clone()));
         let expected = packet6(embedded(B4), A6, 62, &port_unreachable(answer.clone()));
         expect(&state, &given, &expected, true);
-        // From a router on the way to B, which has no translation.
+        // The error comes from a router on the path to B, which has no translation.
         let state = SiitState::new(&plan(), Some(a4("203.0.113.1")), None).unwrap();
         let given = packet6(a6("2001:db8:ffff::1"), embedded(A4), 64, &unreachable(inner));
         let expected = packet6(embedded(a4("203.0.113.1")), A6, 62, &unreachable(answer));

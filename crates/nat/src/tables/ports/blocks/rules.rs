@@ -166,7 +166,7 @@ impl BlockPorts {
     /// Notes that all addresses follow the new rules.
     pub(crate) fn settled(&mut self) {
         self.changing = false;
-        // Without the blocks of static bindings, which each address has left out.
+        // This leaves out the blocks of static bindings, which each address has excluded.
         for t in Transport::ALL {
             let group = self.group_number(t as usize);
             let areas = self.rules.areas.iter().filter(|area| *t.of(&area.transports));
@@ -219,7 +219,7 @@ impl BlockPorts {
         self.drained_len > 0 && self.drained.has(ix as usize)
     }
 
-    /// Drains the blocks of an address, whoever owns them, or ends the drain.
+    /// Drains the blocks of an address, for all owners, or ends the drain.
     pub(crate) fn set_drained(&mut self, ix: u32, drained: bool) {
         if drained {
             self.close_address(ix);
@@ -264,7 +264,7 @@ impl BlockPorts {
         rules.owner(ix, slot) == Some(prefix)
     }
 
-    /// The first used port of an address from `from` on.
+    /// Returns the first used port of an address from `from` on.
     pub(crate) fn next_used(&self, transport: usize, ix: u32, from: u16) -> Option<u16> {
         let mut port = u32::from(from);
         while port <= u32::from(u16::MAX) {
@@ -319,7 +319,8 @@ impl BlockPorts {
         self.end(now, block, holdings)
     }
 
-    /// Returns the owner of the block of a port, if it has one. A new static binding has to wait for that block.
+    /// Returns the owner of the block of a port, if it has one. A new static binding has to wait until the
+    /// block is cleared.
     pub(crate) fn in_the_way(&self, transport: usize, ix: u32, port: u16) -> Option<u32> {
         let header = self.header(self.block_of(self.group_number(transport), ix, port));
         header.is(BlockState::Owned).then_some(header.owner)
@@ -353,7 +354,8 @@ impl BlockPorts {
         ended
     }
 
-    /// Frees the block of a returned static port, unless another static binding is in it.
+    /// Makes the block of a returned static port available again, unless another port of the block is in use.
+    /// Nothing changes for a block that is a subscriber's own.
     pub(crate) fn unbar(&mut self, transport: usize, ix: u32, port: u16) {
         let group = self.group_number(transport);
         let block = self.block_of(group, ix, port);

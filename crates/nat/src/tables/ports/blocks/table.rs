@@ -11,8 +11,8 @@ use gatun_mem::OutOfMemory;
 /// The number of a block.
 pub(super) type BlockId = u32;
 
-/// Current state of a block. Free, absent and a subscriber's own by formula are all idle: the free bits and the
-/// formula tell them apart.
+/// Current state of a block. Free blocks, blocks that do not exist, and subscribers' own blocks by formula
+/// are all idle: the free bits and the formula distinguish them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u16)]
 pub(super) enum BlockState {
@@ -31,7 +31,7 @@ pub(super) struct Header {
     /// Neighbours in its queue.
     pub(super) older: BlockId,
     pub(super) newer: BlockId,
-    /// End of its wait.
+    /// End of its lingering or hold-down.
     pub(super) until: u32,
     /// Chunks with a port in use.
     pub(super) busy: u16,
@@ -55,7 +55,7 @@ impl Header {
     }
 }
 
-/// Blocks in the order in which their waits end.
+/// Queue of blocks in the order in which their lingering or hold-down ends.
 pub(super) struct Queue {
     pub(super) oldest: BlockId,
     pub(super) newest: BlockId,
@@ -127,7 +127,8 @@ impl BlockPorts {
         self.headers.get(block as usize).copied().unwrap_or(Header::NONE)
     }
 
-    /// Returns the header of a block. Only this module numbers blocks, so the header always exists.
+    /// Returns the header of a block. Only this module assigns numbers to blocks, so the header always
+    /// exists.
     pub(super) fn header_mut(&mut self, block: BlockId) -> &mut Header {
         self.headers.get_mut(block as usize).unwrap_or(&mut self.no_header)
     }

@@ -28,7 +28,7 @@ fn terms() -> Blocks {
     Blocks { size: 64, per_subscriber: 2, ..Blocks::default() }
 }
 
-/// A pool, its subscribers, and a clock.
+/// Test bed: a pool, its subscribers, and a clock.
 struct Bed {
     pool: Pool4State,
     rng: Rng,
@@ -83,7 +83,7 @@ fn block_of(grant: &Grant, size: u16) -> (u32, u16) {
 
 // proves: PBA-1, PBA-2, R68-4
 #[test]
-fn a_second_block_comes_when_the_first_is_full_and_no_third_where_two_are_the_quota() {
+fn a_full_first_block_gets_a_second_one_and_a_quota_of_two_refuses_a_third() {
     let mut bed = Bed::new(&plan(4, (1024, 65_535), terms()));
     let grants: Vec<Grant> = (0..128).map(|_| bed.take(5, UDP).unwrap()).collect();
     assert!(grants.iter().all(|g| g.address_ix == grants[0].address_ix), "both on the same address");
@@ -211,7 +211,7 @@ fn every_port_of_a_pool_of_odd_ranges_is_given_before_the_first_failure() {
 
 // proves: PBA-2, R78-4
 #[test]
-fn where_the_address_has_no_block_left_soft_pairing_takes_another_and_hard_pairing_does_not() {
+fn without_a_free_block_soft_pairing_changes_the_address_and_hard_pairing_does_not() {
     for pairing in [Pairing::Soft, Pairing::Hard] {
         let one_each = Pool4 { pairing, ..plan(2, (1024, 1151), terms()) };
         let mut bed = Bed::new(&one_each);
@@ -272,7 +272,7 @@ fn a_static_port_keeps_its_whole_block_from_subscribers() {
 }
 
 #[test]
-fn where_protocols_have_their_own_blocks_a_static_port_of_one_does_not_hide_the_ports_of_others() {
+fn a_static_port_of_one_protocol_does_not_hide_split_blocks_of_others() {
     let terms = Blocks { protocols: BlockProtocols::Split, ..terms() };
     let mut bed = Bed::new(&plan(1, (1024, 1087), terms));
     bed.pool.reserve(Transport::Tcp, Ipv4Addr::new(192, 0, 2, 0), 1024).unwrap();
@@ -282,7 +282,7 @@ fn where_protocols_have_their_own_blocks_a_static_port_of_one_does_not_hide_the_
 }
 
 #[test]
-fn a_certain_port_is_had_only_in_ones_own_block_or_a_free_one() {
+fn a_certain_port_is_claimed_only_in_an_own_or_free_block() {
     let mut bed = Bed::new(&plan(1, (1024, 1279), terms()));
     let address = Ipv4Addr::new(192, 0, 2, 0);
     let own = bed.take(1, UDP).unwrap().port;
@@ -293,7 +293,7 @@ fn a_certain_port_is_had_only_in_ones_own_block_or_a_free_one() {
     };
     assert_eq!(claim(&mut bed, 1, own), None, "it is used");
     assert_eq!(claim(&mut bed, 1, own ^ 1), Some(false));
-    assert_eq!(claim(&mut bed, 2, own ^ 2), None, "another's block");
+    assert_eq!(claim(&mut bed, 2, own ^ 2), None, "the block of another subscriber");
     let elsewhere = if own < 1152 { 1200 } else { 1030 };
     assert_eq!(claim(&mut bed, 2, elsewhere), Some(true));
     assert_eq!(bed.holdings[2].blocks(), [1, 0, 0]);
@@ -302,7 +302,7 @@ fn a_certain_port_is_had_only_in_ones_own_block_or_a_free_one() {
 
 // proves: R68-15, PBA-1
 #[test]
-fn which_block_a_subscriber_gets_cannot_be_guessed() {
+fn the_block_of_a_subscriber_cannot_be_guessed() {
     let mut counts = vec![0u32; 1024];
     let mut bed =
         Bed::new(&plan(1, (0, 65_535), Blocks { linger_ms: 0, hold: HoldDown::default(), ..terms() }));
@@ -337,10 +337,15 @@ fn a_deterministic_subscriber_has_its_own_block_first_and_then_the_overflow() {
             assert!((first..=last).contains(&grant.port) && grant.new_block.is_none());
         }
     }
-    // There are two overflow blocks, one per address. The first to ask get them, and the event reports it.
+    // There are two overflow blocks, one per address. The first subscribers that ask get them, and the event
+    // reports it.
     let more = bed.take(3, UDP).unwrap();
     assert_eq!((more.address_ix, more.new_block.unwrap().first), (0, 1280));
-    assert_eq!(bed.take(9, UDP).unwrap().new_block.unwrap().first, 1280, "nobody of the formula");
+    assert_eq!(
+        bed.take(9, UDP).unwrap().new_block.unwrap().first,
+        1280,
+        "the subscriber is not in the formula"
+    );
     assert_eq!(bed.take(4, UDP), Err(DropReason::BlockNone));
     assert_eq!(bed.pool.usage(UDP).used, 8 * 64 + 2);
     // Own ports can be used again at once, and never leave their subscriber.
@@ -351,7 +356,7 @@ fn a_deterministic_subscriber_has_its_own_block_first_and_then_the_overflow() {
 }
 
 #[test]
-fn plans_that_cannot_be_are_refused() {
+fn impossible_plans_are_refused() {
     for size in [0, 16, 100, 32_768] {
         let error =
             Pool4State::new(&plan(1, (1024, 65_535), Blocks { size, ..terms() }), true).err().unwrap();

@@ -53,7 +53,7 @@ impl Layout {
         from..from.saturating_add(self.size).min(self.end)
     }
 
-    /// Adapts headers copied from the super-packet to segment `index`; `bytes` is that segment.
+    /// Adapts headers copied from the super-packet to segment `index`. `bytes` is that segment.
     fn finish(&self, bytes: &mut [u8], index: usize) {
         let is_last = index + 1 >= self.count();
         self.finish_ip(bytes, index);
@@ -92,7 +92,7 @@ impl Layout {
     }
 }
 
-/// Number of packets that the packet stands for. One if it is not a super-packet.
+/// Number of packets that a super-packet contains; 1 for other packets.
 pub fn count(packet: &Packet<'_>) -> usize {
     Layout::of(packet).map_or(1, |layout| layout.count())
 }

@@ -1,14 +1,14 @@
 //! Fast path for plain packets: TCP or UDP, whole, directly after an IP header of fixed length, without
 //! offloads. Nearly every packet is plain, and a few comparisons replace the checks of the general code.
 //!
-//!
-//! The result is identical, to the last bit, to that of [`super::six_to_four`], [`super::four_to_six`] and
-//! [`crate::rfc3022`]. These handle packets that are not plain, and every packet that is not sent on whole.
+//! The result is identical, to the last bit, to that of [`crate::rfc7915`] and [`crate::rfc3022`]. These
+//! handle packets that are not plain, and every packet that is not sent on whole.
 
-use super::{Ports, Settings, To4, To6, mtu, six_to_four, transport};
+use crate::checksum::Delta;
 use crate::hdr::{ipv4, ipv6, tcp, udp};
 use crate::rfc3022::{Rewrite, rewrite_header};
-use crate::{Checksum, L4, Packet, Segmentation, mss, proto};
+use crate::rfc7915::{mtu, six_to_four, transport};
+use crate::{Checksum, L4, Packet, Ports, Segmentation, Settings, To4, To6, mss, proto};
 
 /// Header fields of a plain packet that translation needs besides the addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -180,7 +180,7 @@ impl Plain {
         self.len4() <= mtu
     }
 
-    /// Checks whether the identification has a meaning (RFC 6864 4): the packet may be fragmented later.
+    /// Returns whether the identification has a meaning (RFC 6864 4): the packet may be fragmented later.
     #[inline(always)]
     pub fn may_be_cut(&self) -> bool {
         !self.dont_fragment
@@ -199,7 +199,7 @@ impl Plain {
     }
 
     #[inline(always)]
-    fn rewrite(&self, l4: &mut [u8], old: (u16, u16), new: Ports, addresses: crate::checksum::Delta) {
+    fn rewrite(&self, l4: &mut [u8], old: (u16, u16), new: Ports, addresses: Delta) {
         transport::rewrite(l4, self.l4(old), new, addresses, None);
     }
 }

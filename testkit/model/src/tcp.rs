@@ -1,6 +1,6 @@
-//! The TCP state machine of RFC 6146 3.5.2.2, as the RFC tells it.
+//! The TCP state machine of RFC 6146 3.5.2.2, in the RFC's order.
 
-/// The states of a session that exists.
+/// States of an existing session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[allow(missing_docs)]
 pub enum State {
@@ -14,7 +14,7 @@ pub enum State {
 }
 
 impl State {
-    /// All of them.
+    /// All states.
     pub const ALL: [State; 7] = [
         State::V4Init,
         State::V6Init,
@@ -27,11 +27,11 @@ impl State {
 }
 
 impl Segment {
-    /// All of them.
+    /// All segment types.
     pub const ALL: [Segment; 4] = [Segment::Syn, Segment::Fin, Segment::Rst, Segment::Other];
 }
 
-/// What a segment is to the machine.
+/// Type of a segment for the state machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[allow(missing_docs)]
 pub enum Segment {
@@ -47,7 +47,7 @@ pub enum Segment {
 pub enum Timer {
     Keep,
     Established,
-    /// TCP_TRANS of a connection that opens (RFC 7857 2.1).
+    /// TCP_TRANS of an opening connection (RFC 7857 2.1).
     Opening,
     /// TCP_TRANS of a connection that both sides closed (RFC 7857 2.1).
     Closing,
@@ -62,7 +62,7 @@ const PSH: u8 = 8;
 const ACK: u8 = 16;
 const URG: u8 = 32;
 
-/// A61-43: SYN with FIN or RST, nothing at all, and FIN with PSH and URG but no ACK never make state.
+/// A61-43: SYN with FIN or RST, no flags at all, and FIN with PSH and URG without ACK never make state.
 pub fn is_senseless(flags: u8) -> bool {
     let has = |f| flags & f != 0;
     (has(SYN) && (has(FIN) || has(RST)))
@@ -70,9 +70,9 @@ pub fn is_senseless(flags: u8) -> bool {
         || (has(FIN) && has(PSH) && has(URG) && !has(ACK) && !has(SYN) && !has(RST))
 }
 
-/// What a segment of an existing session is. Choice, where RFC 6146 knows single flags only: a receiver looks at
-/// RST first (RFC 9293 3.10.7.4); SYN with FIN opens and closes nothing; FIN, PSH, URG without ACK is
-/// dropped by receivers, so it closes nothing.
+/// Type of a segment of an existing session. RFC 6146 knows only single flags. Choice for combinations: a
+/// receiver looks at RST first (RFC 9293 3.10.7.4); SYN with FIN neither opens nor closes; FIN, PSH, URG
+/// without ACK is dropped by receivers, so it does not close.
 pub fn segment(flags: u8) -> Segment {
     let has = |f| flags & f != 0;
     if has(RST) {
@@ -88,7 +88,7 @@ pub fn segment(flags: u8) -> Segment {
     }
 }
 
-/// The next state, and what becomes of the lifetime.
+/// Next state, and effect on the lifetime.
 pub fn step(state: State, from_inside: bool, segment: Segment, rst_during_fin: bool) -> (State, Timer) {
     let from_outside = !from_inside;
     match state {
@@ -118,7 +118,8 @@ pub fn step(state: State, from_inside: bool, segment: Segment, rst_during_fin: b
             if segment == Segment::Rst && rst_during_fin {
                 return (State::Trans, Timer::Transitory);
             }
-            // Choice (decision 0034): a reset extends nothing, and a SYN opens anew what one side had closed.
+            // Choice (decision 0034): a reset extends no lifetime, and a SYN reopens what one side had
+            // closed.
             match segment {
                 Segment::Rst => return (state, Timer::Keep),
                 Segment::Syn => return (State::Established, Timer::Established),
@@ -130,7 +131,7 @@ pub fn step(state: State, from_inside: bool, segment: Segment, rst_during_fin: b
             }
             (state, Timer::Established)
         }
-        // Choice (decision 0034): a SYN opens the connection anew, as it would without a session.
+        // Choice (decision 0034): a SYN reopens the connection, as it would without a session.
         State::BothFin if segment == Segment::Syn && from_inside => (State::V6Init, Timer::Opening),
         State::BothFin if segment == Segment::Syn => (State::V4Init, Timer::Opening),
         State::BothFin => (state, Timer::Keep),

@@ -2,11 +2,8 @@
 
 use super::ask::Daemon;
 use super::log::{StoreArgs, UNKNOWN, or_unknown};
-use crate::cli::Cli;
 use crate::show::{self, Output};
 use anyhow::bail;
-use clap::CommandFactory as _;
-use clap::error::ErrorKind;
 use gatun_api::paths::with_query;
 use gatun_api::types::{Outcome, Protocol, Where, Who, WhoAt};
 use gatun_daemon::log_queries::{told, transport};
@@ -60,6 +57,9 @@ pub(crate) struct Args {
     #[command(flatten)]
     daemon: Daemon,
 }
+
+/// Exit status of a wrong command line, as clap has it.
+const USAGE: u8 = 2;
 
 /// Finds the holder.
 ///

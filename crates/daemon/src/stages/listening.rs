@@ -1,12 +1,9 @@
-//! Second: devices, with no more privileges than they need.
+//! Second: the API's sockets, with no more privileges than devices need.
 
-use super::opened::Opened;
+use super::Start;
 use super::prepared::Prepared;
 use crate::control::Sockets;
-use crate::ports::Ports;
 use crate::privileges;
-use anyhow::Context as _;
-use gatun_io_tun::OnKill;
 
 /// The API's sockets are open, and privileges are those that devices need.
 pub(super) struct Listening {
@@ -15,24 +12,14 @@ pub(super) struct Listening {
 }
 
 impl Listening {
-    /// Opens devices, starts the threads that watch them, and drops all privileges but those of these threads.
+    /// Opens the API's sockets, and keeps no privileges but those that devices need.
     ///
     /// # Errors
-    /// Each says what to do about it.
-    pub(super) fn open(mut self) -> anyhow::Result<Opened> {
-        let Prepared { start, session_store, .. } = &self.prepared;
-        // Sessions go on in the next process; so do packets, then.
-        let killed = if session_store.is_some() { OnKill::Stays } else { OnKill::Goes };
-        let processors = start.settings.ports.processors(&start.settings.cores)?;
-        if let Some(processors) = &processors {
-            // Before other threads start: these stay where this one does.
-            processors.others.pin_thread().context("the processors of the daemon's other threads")?;
-        }
-        let ports = Ports::open(&start.settings.ports, killed, (start.user, &start.sandbox), &start.sender)?;
-        // While there are devices to be looked at, and the right to read netfilter's rules.
-        let start = &mut self.prepared.start;
-        start.notes.extend(start.look.take().map(|look| look()).unwrap_or_default());
-        privileges::drop_all(start.user.as_ref())?;
-        Ok(Opened { listening: self, ports, processors })
+    /// If a socket cannot be opened, or privileges cannot be dropped.
+    pub(super) fn new(prepared: Prepared) -> anyhow::Result<Listening> {
+        let Start { settings, user, .. } = &prepared.start;
+        let sockets = Sockets::open(&settings.control)?;
+        privileges::keep_for_start(user.is_some(), settings.ports.rights())?;
+        Ok(Listening { prepared, sockets })
     }
 }

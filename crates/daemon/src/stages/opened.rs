@@ -1,12 +1,12 @@
-//! Third: the sandbox.
+//! Third: devices, with no more privileges than they need.
 
 use super::listening::Listening;
 use super::prepared::Prepared;
-use super::sandboxed::Sandboxed;
-use crate::connector;
 use crate::ports::Ports;
-use crate::signals;
+use crate::privileges;
+use anyhow::Context as _;
 use gatun_io::Processors;
+use gatun_io_tun::OnKill;
 
 /// Devices are open, and privileges are dropped.
 pub(super) struct Opened {
@@ -16,16 +16,25 @@ pub(super) struct Opened {
 }
 
 impl Opened {
-    /// Lets Landlock and seccomp hold for this thread, and so for all that start from now on.
+    /// Opens devices, starts the threads that watch them, and drops all privileges but those of these
+    /// threads.
     ///
     /// # Errors
-    /// If the thread that connects to collectors cannot start, or signals cannot be watched.
-    pub(super) fn enter_sandbox(mut self) -> anyhow::Result<Sandboxed> {
-        let Prepared { start, .. } = &mut self.listening.prepared;
-        let connect = connector::start(&start.sandbox)?;
-        let signals = signals::Watched::new()?;
-        let in_force = start.sandbox.enter(start.settings.ports.calls());
-        start.notes.push(in_force.to_string());
-        Ok(Sandboxed { opened: self, connect, signals, in_force })
+    /// Each says what to do about it.
+    pub(super) fn new(mut listening: Listening) -> anyhow::Result<Opened> {
+        let Prepared { start, session_store, .. } = &listening.prepared;
+        // Sessions go on in the next process; so do packets, then.
+        let killed = if session_store.is_some() { OnKill::Stays } else { OnKill::Goes };
+        let processors = start.settings.ports.processors(&start.settings.cores)?;
+        if let Some(processors) = &processors {
+            // Before other threads start: these stay where this one does.
+            processors.others.pin_thread().context("the processors of the daemon's other threads")?;
+        }
+        let ports = Ports::open(&start.settings.ports, killed, (start.user, &start.sandbox), &start.sender)?;
+        // While there are devices to be looked at, and the right to read netfilter's rules.
+        let start = &mut listening.prepared.start;
+        start.notes.extend(start.look.take().map(|look| look()).unwrap_or_default());
+        privileges::drop_all(start.user.as_ref())?;
+        Ok(Opened { listening, ports, processors })
     }
 }

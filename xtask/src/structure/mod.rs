@@ -64,7 +64,7 @@ pub(crate) fn write(root: &Path) -> Result<(), String> {
 pub(crate) fn list(root: &Path) -> Result<(), String> {
     let rules = Rules::read(root)?;
     let facts = Facts::read(root)?;
-    print!("{}", modules::list(&facts.sources, &rules));
+    print!("{}", modules::list(&facts.sources));
     print!("{}", sizes::list(&facts.sources, &rules));
     Ok(())
 }

@@ -48,7 +48,7 @@ impl<'a> Names<'a> {
 /// Arrows between the modules of each target, at most `depth` deep. Roots, and a folder's own file if
 /// modules lie below it, are left out: they may use all of these modules, and their own items count for no
 /// module.
-fn graphs(sources: &[Source], depth: impl Fn(&str) -> usize) -> BTreeMap<(&str, &str), Graph> {
+fn graphs(sources: &[Source], depth: usize) -> BTreeMap<(&str, &str), Graph> {
     let mut names: BTreeMap<&str, Names<'_>> = BTreeMap::new();
     for source in sources {
         names.entry(&source.target).or_default().add(source);
@@ -56,7 +56,6 @@ fn graphs(sources: &[Source], depth: impl Fn(&str) -> usize) -> BTreeMap<(&str, 
     let mut graphs: BTreeMap<(&str, &str), Graph> = BTreeMap::new();
     for source in sources {
         let Some(names) = names.get(source.target.as_str()) else { continue };
-        let depth = depth(&source.of);
         let graph = graphs.entry((&source.of, &source.target)).or_default();
         let Some(from) = names.module(&source.module, depth) else { continue };
         for to in source.paths.iter().filter_map(|path| names.module(path, depth)) {
@@ -66,25 +65,42 @@ fn graphs(sources: &[Source], depth: impl Fn(&str) -> usize) -> BTreeMap<(&str, 
     graphs
 }
 
-/// Two levels if a crate has layers, which are folders; otherwise the top-level modules.
-fn depth(rules: &Rules) -> impl Fn(&str) -> usize {
-    |of| if rules.layers.iter().any(|layers| layers.of == of) { 2 } else { 1 }
+/// An import cycle: the crate, the target, the modules, and the arrows of that depth.
+struct Cycle<'s> {
+    of: &'s str,
+    target: &'s str,
+    modules: BTreeSet<String>,
+    arrows: String,
+}
+
+/// Cycles of the top-level modules, and of those below at every depth.
+fn cycles(sources: &[Source]) -> Vec<Cycle<'_>> {
+    let deepest = sources.iter().map(|source| source.module.len()).max().unwrap_or(0);
+    let mut found: Vec<Cycle<'_>> = Vec::new();
+    for depth in 1..=deepest {
+        for ((of, target), graph) in graphs(sources, depth) {
+            for modules in graph.cycles() {
+                if found.iter().all(|known| (known.target, &known.modules) != (target, &modules)) {
+                    let arrows = describe(&graph, &modules);
+                    found.push(Cycle { of, target, modules, arrows });
+                }
+            }
+        }
+    }
+    found
 }
 
 pub(crate) fn faults(sources: &[Source], rules: &Rules) -> Vec<String> {
-    let flat = graphs(sources, |_| 1);
-    let graphs = graphs(sources, depth(rules));
+    let flat = graphs(sources, 1);
     let mut faults = Vec::new();
     let mut met = vec![false; rules.allowed.cycles.len()];
-    for ((of, target), graph) in &graphs {
-        for cycle in graph.cycles() {
-            let allowed = rules.allowed.cycles.iter().position(|allowed| {
-                allowed.of == *of && cycle == allowed.modules.iter().cloned().collect::<BTreeSet<_>>()
-            });
-            match allowed {
-                Some(i) => met.iter_mut().skip(i).take(1).for_each(|met| *met = true),
-                None => faults.push(format!("{target}: import cycle: {}", describe(graph, &cycle))),
-            }
+    for Cycle { of, target, modules, arrows } in cycles(sources) {
+        let allowed = rules.allowed.cycles.iter().position(|allowed| {
+            allowed.of == of && modules == allowed.modules.iter().cloned().collect::<BTreeSet<_>>()
+        });
+        match allowed {
+            Some(i) => met.iter_mut().skip(i).take(1).for_each(|met| *met = true),
+            None => faults.push(format!("{target}: import cycle: {arrows}")),
         }
     }
     let stale = rules.allowed.cycles.iter().zip(met).filter(|(_, met)| !met);
@@ -160,18 +176,16 @@ fn upward(
     faults
 }
 
-/// Existing cycles as entries of structure.toml.
-pub(crate) fn list(sources: &[Source], rules: &Rules) -> String {
+/// Cycles that there are, as structure.toml has them.
+pub(crate) fn list(sources: &[Source]) -> String {
     let mut text = String::new();
-    for ((of, _), graph) in graphs(sources, depth(rules)) {
-        for cycle in graph.cycles() {
-            let modules: Vec<_> = cycle.iter().map(|module| format!("\"{module}\"")).collect();
-            let _ = writeln!(
-                text,
-                "[[allowed.cycles]]\ncrate = \"{of}\"\nmodules = [{}]\nwhy = \"\"\n",
-                modules.join(", ")
-            );
-        }
+    for Cycle { of, modules, .. } in cycles(sources) {
+        let modules: Vec<_> = modules.iter().map(|module| format!("\"{module}\"")).collect();
+        let _ = writeln!(
+            text,
+            "[[allowed.cycles]]\ncrate = \"{of}\"\nmodules = [{}]\nwhy = \"\"\n",
+            modules.join(", ")
+        );
     }
     text
 }
@@ -209,16 +223,22 @@ mod tests {
     }
 
     #[test]
-    fn cycles_in_a_crate_with_layers_are_searched_two_levels_deep() {
-        let layers =
-            "[[layers]]\ncrate = \"nat\"\n[[layers.layer]]\nname = \"low\"\nis = \"\"\nmodules = [\"low\"]\n";
+    fn a_cycle_is_found_at_every_depth_once() {
         let sources = [
             sample(&[], "mod low;\npub use low::a;\n"),
             sample(&["low"], "pub mod a;\nmod b;\npub use b::Thing;\n"),
             sample(&["low", "a"], "use super::Thing;\n"),
-            sample(&["low", "b"], "use crate::a::Other;\n"),
+            sample(&["low", "b"], "mod c;\nuse crate::a::Other;\n"),
+            sample(&["low", "b", "c"], ""),
         ];
-        assert_eq!(found(layers, &sources), ["src/lib.rs: import cycle: low::a -> low::b, low::b -> low::a"]);
+        assert_eq!(found("", &sources), ["src/lib.rs: import cycle: low::a -> low::b, low::b -> low::a"]);
+        let below = [
+            sample(&[], "mod top;\n"),
+            sample(&["top"], "mod a;\nmod b;\nuse a::Thing;\n"),
+            sample(&["top", "a"], "use super::b::Other;\n"),
+            sample(&["top", "b"], "use super::a::Thing;\n"),
+        ];
+        assert_eq!(found("", &below), ["src/lib.rs: import cycle: top::a -> top::b, top::b -> top::a"]);
     }
 
     #[test]

@@ -18,7 +18,11 @@ use crate::notify::Notifier;
 use crate::sandbox::Sandbox;
 use crate::{Event, Look, Reader, Settings, Setup, User};
 use gatun_worker::Clock;
+use listening::Listening;
+use opened::Opened;
 use prepared::Prepared;
+use running::Running;
+use sandboxed::Sandboxed;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -29,7 +33,11 @@ use std::time::Instant;
 /// # Errors
 /// Returns an error if the daemon cannot start.
 pub(crate) fn run(setup: Setup) -> anyhow::Result<ExitCode> {
-    let running = Prepared::new(setup)?.listen()?.open()?.enter_sandbox()?.start()?;
+    let prepared = Prepared::new(setup)?;
+    let listening = Listening::new(prepared)?;
+    let opened = Opened::new(listening)?;
+    let sandboxed = Sandboxed::new(opened)?;
+    let running = Running::new(sandboxed)?;
     Ok(running.supervise())
 }
 

@@ -2,11 +2,11 @@
 
 use super::listening::Listening;
 use super::prepared::Prepared;
-use super::sandboxed::Sandboxed;
-use crate::connector;
 use crate::ports::Ports;
-use crate::signals;
+use crate::privileges;
+use anyhow::Context as _;
 use gatun_io::Processors;
+use gatun_io_tun::OnKill;
 
 /// Process with open devices and without privileges.
 pub(super) struct Opened {
@@ -16,16 +16,24 @@ pub(super) struct Opened {
 }
 
 impl Opened {
-    /// Restricts this thread by Landlock and seccomp, and with it all threads that start later.
+    /// Opens devices, starts the threads that watch them, and drops the privileges of all other threads.
     ///
     /// # Errors
-    /// If the thread that connects to collectors cannot start, or signals cannot be watched.
-    pub(super) fn enter_sandbox(mut self) -> anyhow::Result<Sandboxed> {
-        let Prepared { start, .. } = &mut self.listening.prepared;
-        let connect = connector::start(&start.sandbox)?;
-        let signals = signals::Watched::new()?;
-        let in_force = start.sandbox.enter(start.settings.ports.calls());
-        start.notes.push(in_force.to_string());
-        Ok(Sandboxed { opened: self, connect, signals, in_force })
+    /// Returns an error that says what to do, if a device cannot be opened or privileges cannot be dropped.
+    pub(super) fn new(mut listening: Listening) -> anyhow::Result<Opened> {
+        let Prepared { start, session_store, .. } = &listening.prepared;
+        // If the next process restores sessions, packets must reach it too.
+        let killed = if session_store.is_some() { OnKill::Stays } else { OnKill::Goes };
+        let processors = start.settings.ports.processors(&start.settings.cores)?;
+        if let Some(processors) = &processors {
+            // Before other threads start, because they inherit the processors.
+            processors.others.pin_thread().context("cannot pin the daemon's other threads")?;
+        }
+        let ports = Ports::open(&start.settings.ports, killed, (start.user, &start.sandbox), &start.sender)?;
+        // The check needs the devices, and the right to read netfilter's rules.
+        let start = &mut listening.prepared.start;
+        start.notes.extend(start.look.take().map(|look| look()).unwrap_or_default());
+        privileges::drop_all(start.user.as_ref())?;
+        Ok(Opened { listening, ports, processors })
     }
 }

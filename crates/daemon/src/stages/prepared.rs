@@ -1,11 +1,9 @@
 //! Stage 1: memory, engines, and the sessions of the previous process.
 
 use super::Start;
-use super::listening::Listening;
-use crate::control::Sockets;
 use crate::reload::SharedPlans;
 use crate::takeover::{self, RestoredSessions, SessionStore};
-use crate::{PortSettings, Settings, Setup, memory, privileges, seed};
+use crate::{PortSettings, Settings, Setup, memory, seed};
 use anyhow::Context as _;
 use gatun_api::types::TablePages;
 use gatun_nat::workers::Shares;
@@ -46,17 +44,6 @@ impl Prepared {
             session_store.take_over(&settings.plan, &mut built.engines, steering, *clock)
         });
         Ok(Prepared { start, built, session_store, restored, records, pages })
-    }
-
-    /// Opens the API's sockets and drops all privileges except those that devices need.
-    ///
-    /// # Errors
-    /// If a socket cannot be opened, or privileges cannot be dropped.
-    pub(super) fn listen(self) -> anyhow::Result<Listening> {
-        let Start { settings, user, .. } = &self.start;
-        let sockets = Sockets::open(&settings.control)?;
-        privileges::keep_for_start(user.is_some(), settings.ports.rights())?;
-        Ok(Listening { prepared: self, sockets })
     }
 }
 

@@ -67,9 +67,8 @@ const USAGE: u8 = 2;
 /// None: without an answer, the exit status says that the holder is unknown.
 pub(crate) fn execute(args: Args) -> anyhow::Result<ExitCode> {
     if args.output == Output::Csv {
-        Cli::command()
-            .error(ErrorKind::InvalidValue, "CSV is for lists only; use -o json or -o table")
-            .exit();
+        eprintln!("gatun: CSV is for lists only; use -o json or -o table");
+        return Ok(ExitCode::from(USAGE));
     }
     let outcome = match &args.at {
         Some(at) => execute_at(&args, at),

@@ -252,6 +252,13 @@ mod tests {
         let directory = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/prometheus/");
         promtool(&["test", "rules", &format!("{directory}alerts_test.yml")], "");
         let alerts = std::fs::read_to_string(format!("{directory}alerts.yml")).unwrap();
+        let cases = std::fs::read_to_string(format!("{directory}alerts_test.yml")).unwrap();
+        let cases: Vec<&str> = cases.split("- alertname: ").skip(1).collect();
+        for alert in alerts.split("- alert: ").skip(1).map(|alert| alert.split_whitespace().next().unwrap()) {
+            let fires =
+                |case: &&str| case.split_whitespace().next() == Some(alert) && case.contains("exp_labels");
+            assert!(cases.iter().any(|case| fires(&case)), "no case of alerts_test.yml lets {alert} fire");
+        }
         let text = render(&scrape(), false);
         let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
         let used = alerts.split(|c| !is_name(c)).filter(|word| word.starts_with("gatun_"));

@@ -7,6 +7,7 @@
 //! | [`packet`] | single packets, built and checked by etherparse |
 //! | [`traffic`] | packets of many subscribers, a generator of them, and the judge of what arrives |
 //! | [`plot`] | charts as SVG |
+//! | [`unreadable`] | check of the texts that Gatun prints |
 //! | [`skip`], [`missing`] | tests that lack a program or a right |
 //!
 //! `testkit/scenarios` measures Gatun with these modules. `testkit/model` is the reference model that the
@@ -32,14 +33,16 @@ pub mod hosts;
 pub mod packet;
 pub mod peers;
 pub mod plot;
+mod readable;
 mod requirement;
 pub mod traffic;
 
 pub use hosts::{
-    Namespace, Process, Topology, enter, processes_about, refusal, refusal_but_to_root, run, run_for,
+    Namespace, Process, Topology, enter, output, processes_about, refusal, refusal_but_to_root, run, run_for,
     run_test, topology, wait_until,
 };
 pub use peers::{Iperf, tayga, testpmd};
+pub use readable::unreadable;
 pub use requirement::{find_program, missing, skip};
 
 /// Reason of a failure, as a sentence.

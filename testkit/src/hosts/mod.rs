@@ -6,6 +6,6 @@ mod sandbox;
 pub mod topology;
 
 pub use namespace::Namespace;
-pub use process::{Process, processes_about, run, run_for, wait_until};
+pub use process::{Process, output, processes_about, run, run_for, wait_until};
 pub use sandbox::{enter, refusal, refusal_but_to_root, run_test};
 pub use topology::Topology;

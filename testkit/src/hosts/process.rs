@@ -4,7 +4,7 @@ use crate::Error;
 use rustix::process::{Pid, Signal, kill_process};
 use std::io::Read;
 use std::os::unix::process::CommandExt as _;
-use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
+use std::process::{Child, ChildStdin, Command, ExitStatus, Output, Stdio};
 use std::time::{Duration, Instant};
 
 /// Time limit of a program to end after SIGTERM.
@@ -147,13 +147,33 @@ pub fn wait_until(what: &str, max: Duration, holds: impl Fn() -> bool) -> Result
     Ok(())
 }
 
+/// Runs a program to its end. Outputs of `gatun` are checked by [`crate::unreadable`].
+///
+/// # Errors
+/// Where it cannot be started.
+///
+/// # Panics
+/// Where `gatun` prints what is not written for people.
+pub fn output(command: &mut Command) -> std::io::Result<Output> {
+    let output = command.output()?;
+    let mut words = std::iter::once(command.get_program()).chain(command.get_args());
+    let is_gatun = |word: &str| word.split(' ').any(|part| part.rsplit('/').next() == Some("gatun"));
+    if words.any(|word| is_gatun(&word.to_string_lossy())) {
+        for stream in [&output.stdout, &output.stderr] {
+            let fault = crate::unreadable(&String::from_utf8_lossy(stream));
+            assert!(fault.is_none(), "{}: {}", describe(command), fault.unwrap_or_default());
+        }
+    }
+    Ok(output)
+}
+
 /// Runs a program to its end and returns its standard output.
 ///
 /// # Errors
 /// Returns an error with its standard error if the program cannot be started or fails.
 pub fn run(command: &mut Command) -> Result<String, Error> {
     let name = describe(command);
-    let output = command.stdin(Stdio::null()).output().map_err(|e| Error(format!("{name}: {e}")))?;
+    let output = output(command.stdin(Stdio::null())).map_err(|e| Error(format!("{name}: {e}")))?;
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     if output.status.success() {
         return Ok(text);

@@ -10,7 +10,6 @@ pub mod openapi;
 pub mod paths;
 pub mod request;
 pub mod schema;
-pub mod text;
 pub mod types;
 
 /// Default socket of a daemon.

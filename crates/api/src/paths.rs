@@ -2,6 +2,7 @@
 
 use crate::schema::Schema;
 use crate::types::*;
+use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
 /// An HTTP method.
@@ -127,11 +128,18 @@ pub struct Endpoint {
 pub(crate) struct Described {
     pub(crate) reference: fn() -> Value,
     pub(crate) define: fn(&mut Map<String, Value>),
+    #[cfg(test)]
+    pub(crate) read: fn(Value) -> serde_json::Result<()>,
 }
 
 impl Described {
-    const fn of<T: Schema>() -> Described {
-        Described { reference: T::reference, define: T::define }
+    const fn of<T: Schema + DeserializeOwned>() -> Described {
+        Described {
+            reference: T::reference,
+            define: T::define,
+            #[cfg(test)]
+            read: |value| serde_json::from_value::<T>(value).map(drop),
+        }
     }
 }
 
@@ -303,7 +311,7 @@ impl Endpoint {
         self
     }
 
-    const fn of_body<T: Schema>(mut self) -> Endpoint {
+    const fn of_body<T: Schema + DeserializeOwned>(mut self) -> Endpoint {
         self.body = Some(Described::of::<T>());
         self
     }

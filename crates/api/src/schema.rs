@@ -10,12 +10,11 @@ pub trait Schema {
 
     /// Adds the definitions that the schema refers to, by name.
     fn define(definitions: &mut Map<String, Value>);
-}
 
-/// A struct's fields: name and meaning.
-pub trait Fields {
-    /// Fields in the order of serialization.
-    const FIELDS: &'static [(&'static str, &'static str)];
+    /// Adds the paths of its values in a flat table; `path` leads to it. A list is one value.
+    fn columns(path: &[&'static str], columns: &mut Vec<Vec<&'static str>>) {
+        columns.push(path.to_vec());
+    }
 }
 
 macro_rules! plain {
@@ -39,7 +38,7 @@ plain! {
     f64 => { "type": "number" };
     String => { "type": "string" };
     Ipv4Addr => { "type": "string", "format": "ipv4" };
-    IpAddr => { "type": "string", "description": "an IPv4 or IPv6 address" };
+    IpAddr => { "anyOf": [{ "type": "string", "format": "ipv4" }, { "type": "string", "format": "ipv6" }] };
 }
 
 impl<T: Schema> Schema for Vec<T> {
@@ -59,6 +58,10 @@ impl<T: Schema> Schema for Option<T> {
 
     fn define(definitions: &mut Map<String, Value>) {
         T::define(definitions);
+    }
+
+    fn columns(path: &[&'static str], columns: &mut Vec<Vec<&'static str>>) {
+        T::columns(path, columns);
     }
 }
 
@@ -117,17 +120,20 @@ macro_rules! structs {
                     }));
                     $(<$type as $crate::schema::Schema>::define(definitions);)*
                 }
-            }
 
-            impl $crate::schema::Fields for $name {
-                const FIELDS: &'static [(&'static str, &'static str)] =
-                    &[$((stringify!($field), concat!($($field_doc),*))),*];
+                fn columns(path: &[&'static str], columns: &mut Vec<Vec<&'static str>>) {
+                    $({
+                        let path = [path, [stringify!($field)].as_slice()].concat();
+                        <$type as $crate::schema::Schema>::columns(&path, columns);
+                    })*
+                }
             }
         )*
     };
 }
 
-/// Enums of the API whose variants are serialized as one word each.
+/// Enums of the API whose variants are serialized as one word each. A client reads an unknown word of a newer
+/// daemon as `Other`, which is not in `ALL`. The daemon refuses an unknown word in a request.
 macro_rules! words {
     ($(
         $(#[doc = $doc:literal])*
@@ -140,16 +146,20 @@ macro_rules! words {
             #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
             pub enum $name {
                 $($(#[doc = $variant_doc])* #[serde(rename = $word)] $variant,)*
+                /// A word that this version does not know.
+                #[serde(rename = "other", other)]
+                Other,
             }
 
             impl $name {
-                /// All words.
+                /// All known words.
                 pub const ALL: &'static [$name] = &[$($name::$variant),*];
 
                 /// Returns the serialized word.
                 pub const fn word(self) -> &'static str {
                     match self {
                         $($name::$variant => $word,)*
+                        $name::Other => "other",
                     }
                 }
             }

@@ -1,5 +1,6 @@
 //! Problems of a configuration: what is wrong, where, and how to correct it.
 
+use gatun_wire::text::counted;
 use sha2::{Digest as _, Sha256};
 use std::fmt;
 use std::ops::Range;
@@ -261,7 +262,7 @@ impl Report {
     fn tail(&self) -> String {
         match self.left_out {
             0 => String::new(),
-            n => format!("... and {n} more errors\n"),
+            n => format!("... and {}\n", counted(n as u64, "more error")),
         }
     }
 }

@@ -16,6 +16,7 @@ use gatun_api::types as api;
 use gatun_nat::inspect::Selection;
 use gatun_nat::plan::{Net4, Net6};
 use gatun_nat::{ClearCursor, Cleared, Extent, Instant, Nat, SessionKey};
+use gatun_wire::text::counted;
 use gatun_worker::Snapshot;
 use gatun_worker::jobs::{Clear, EndSessions, Job};
 use std::net::{IpAddr, Ipv4Addr};
@@ -327,7 +328,7 @@ impl Control {
             };
             keys.push(SessionKey {
                 instance,
-                transport: transport(session.protocol),
+                transport: transport(session.protocol)?,
                 inside: (inside, session.inside_port),
                 remote: (session.remote, session.remote_port),
             });
@@ -335,7 +336,7 @@ impl Control {
         let done =
             self.all(|| EndSessions { keys: keys.clone(), next: 0, cleared: Cleared::default() }).await?;
         let cleared = sum_cleared(done.iter().map(|job| job.cleared));
-        self.log_cleared(asked, &format!("{} sessions by a list", keys.len()), &cleared);
+        self.log_cleared(asked, &format!("{} by a list", counted(keys.len() as u64, "session")), &cleared);
         Ok(cleared)
     }
 

@@ -4,8 +4,8 @@
 //! client, so a client that sends thousands of requests a second writes one line a second, and every ended
 //! session is counted. At `debug`, each request has its line.
 
-use gatun_api::text::counted;
 use gatun_api::types::Cleared;
+use gatun_wire::text::counted;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -94,7 +94,11 @@ impl Sum {
         let Sum { who, requests, first, last, cleared } = self;
         match requests {
             1 => line(who, first, cleared),
-            _ => line(who, &format!("by {requests} requests, {first} to {last}"), cleared),
+            _ => line(
+                who,
+                &format!("by {}, {first} to {last}", counted((*requests).into(), "request")),
+                cleared,
+            ),
         }
     }
 }

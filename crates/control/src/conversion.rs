@@ -313,7 +313,7 @@ pub(crate) fn engine_counters(c: &Counters) -> [(&'static str, u64, &'static str
         ("fragments_made", c.fragments_made, "Additional packets made by fragmentation."),
         ("probes_sent", c.probes_sent, "Probes sent on established TCP sessions that timed out."),
         ("sessions_cleared", c.sessions_cleared, "Sessions ended on request."),
-        ("path_mtus_learnt", c.path_mtus_learnt, "Learnt MTUs below 1260 bytes of paths to IPv4 hosts."),
+        ("path_mtus_learnt", c.path_mtus_learnt, "Learnt MTUs below 1,260 bytes of paths to IPv4 hosts."),
         ("path_mtus_evicted", c.path_mtus_evicted, "Learnt path MTUs evicted for others."),
     ]
 }

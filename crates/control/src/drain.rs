@@ -4,10 +4,10 @@ use crate::Control;
 use crate::configure::Order;
 use crate::query::{BadRequest, Query, network4};
 use crate::response::{Asked, Refusal};
-use gatun_api::text::counted;
 use gatun_api::types as api;
 use gatun_nat::plan::Net4;
 use gatun_nat::{Instant, Nat};
+use gatun_wire::text::counted;
 use gatun_worker::jobs::Job;
 
 /// Cost of an address in a worker's budget: its blocks are inspected.

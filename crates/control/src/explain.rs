@@ -11,6 +11,7 @@ use gatun_api::types as api;
 use gatun_api::types::{Fate as Told, PortFrom};
 use gatun_nat::explain::{self as nat, Explanation, Fate, Opening, PortSource, Rule};
 use gatun_nat::{Instant, Nat};
+use gatun_wire::text::{counted, group};
 use gatun_wire::{HEADROOM, Ipv4View, Ipv6View, L4, Packet, Prefix64, TAILROOM};
 use gatun_worker::jobs::Job;
 use std::net::IpAddr;
@@ -183,7 +184,7 @@ impl Telling<'_> {
     }
 
     fn standing(&self, s: &nat::Standing, protocol: api::Protocol) -> api::Standing {
-        let at = query::transport(protocol) as usize;
+        let transport = query::transport(protocol).ok();
         api::Standing {
             subscriber: conversion::network(s.network),
             known: s.is_known,
@@ -192,8 +193,8 @@ impl Telling<'_> {
             sessions_max: s.sessions_max,
             ports: s.ports.iter().copied().map(u32::from).sum(),
             ports_max: s.ports_max,
-            ports_of_protocol: s.ports[at].into(),
-            ports_of_protocol_max: s.ports_max_by[at].min(s.ports_max),
+            ports_of_protocol: transport.map_or(0, |t| s.ports[t as usize].into()),
+            ports_of_protocol_max: transport.map_or(0, |t| s.ports_max_by[t as usize].min(s.ports_max)),
             blocks: s.blocks,
             blocks_max: s.blocks_max,
         }
@@ -213,10 +214,13 @@ impl Telling<'_> {
             );
         }
         if let Some(mtu) = told.mtu {
-            why.push(format!("largest packet without fragmentation: {mtu} bytes"));
+            why.push(format!("largest packet without fragmentation: {}", counted(mtu.into(), "byte")));
         }
         if let Some(path) = told.path_mtu {
-            why.push(format!("a router reported a path MTU of {path} bytes: larger packets are fragmented"));
+            why.push(format!(
+                "a router reported a path MTU of {}: larger packets are fragmented",
+                counted(path.into(), "byte")
+            ));
         }
         why.extend(fate(told));
         why
@@ -268,12 +272,22 @@ fn subscriber(s: &api::Standing) -> String {
     if !s.known {
         text += "which has no state yet: ";
     }
-    text += &format!("{} of {} sessions, {} of {} ports", s.sessions, s.sessions_max, s.ports, s.ports_max);
+    text += &format!(
+        "{} of {}, {} of {}",
+        group(s.sessions.into()),
+        counted(s.sessions_max.into(), "session"),
+        group(s.ports.into()),
+        counted(s.ports_max.into(), "port")
+    );
     if s.ports_of_protocol_max < s.ports_max {
-        text += &format!(" (of this protocol {} of {})", s.ports_of_protocol, s.ports_of_protocol_max);
+        text += &format!(
+            " (of this protocol {} of {})",
+            group(s.ports_of_protocol.into()),
+            group(s.ports_of_protocol_max.into())
+        );
     }
     if s.blocks_max > 0 {
-        text += &format!(", {} of {} port blocks", s.blocks, s.blocks_max);
+        text += &format!(", {} of {}", group(s.blocks.into()), counted(s.blocks_max.into(), "port block"));
     }
     if let Some(address) = s.address {
         text += &format!(", paired with {address}");
@@ -283,6 +297,7 @@ fn subscriber(s: &api::Standing) -> String {
 
 fn opens(o: &api::Opening) -> String {
     let api::Opening { address, port, free, .. } = o;
+    let free = group((*free).into());
     let port = port.map_or_else(String::new, |port| format!(" port {port}"));
     let block = match (o.first_port, o.last_port) {
         (Some(first), Some(last)) => format!("ports {first}-{last} of {address}"),
@@ -291,7 +306,7 @@ fn opens(o: &api::Opening) -> String {
     match o.from {
         PortFrom::Binding => format!("through the binding of its inside endpoint, {address}{port}"),
         PortFrom::SharedPort => format!("through {address}{port}, which it shares with other flows"),
-        PortFrom::Address => format!("on {address}, random port ({free} free)"),
+        PortFrom::Address | PortFrom::Other => format!("on {address}, random port ({free} free)"),
         PortFrom::OwnBlock => format!("in the subscriber's own block, {block}, {free} free"),
         PortFrom::Block => format!("in a further block of the subscriber, {block}, {free} free"),
         PortFrom::NewBlock => format!("in a new block of {address}, chosen at random ({free} free)"),
@@ -339,7 +354,7 @@ fn fate(told: &api::Explanation) -> Vec<String> {
     match told.fate {
         Told::Forwarded => told
             .cut_to
-            .map(|max| format!("it is fragmented into packets of up to {max} bytes"))
+            .map(|max| format!("it is fragmented into packets of up to {}", counted(max.into(), "byte")))
             .into_iter()
             .collect(),
         Told::Passed => vec!["it is passed on without translation".into()],
@@ -348,7 +363,7 @@ fn fate(told: &api::Explanation) -> Vec<String> {
             "it waits six seconds for the inside host to open the connection itself (RFC 6146 3.5.2.2)"
                 .into(),
         ],
-        Told::Unknown => {
+        Told::Unknown | Told::Other => {
             vec!["the outcome depends on a random choice, or packets of this kind are not predicted".into()]
         }
         Told::Dropped => {

@@ -2,7 +2,7 @@
 //! zeros.
 
 use crate::query::{BadRequest, Query};
-use gatun_api::types::Protocol;
+use gatun_nat::plan::Transport;
 use gatun_wire::{Prefix64, checksum, proto};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -19,7 +19,7 @@ pub(crate) struct Flow {
     pub(crate) destination: IpAddr,
     source_port: u16,
     destination_port: u16,
-    protocol: Protocol,
+    protocol: Transport,
     flags: u8,
     bytes: u16,
     hops: u8,
@@ -34,13 +34,13 @@ impl Flow {
             let address: Option<IpAddr> = query.parse(name, "an address")?;
             address.ok_or_else(|| BadRequest::new(format!("'{name}' is missing"), ""))
         };
-        let text = query.get("protocol").unwrap_or_default();
+        let protocol = query.protocol()?.ok_or_else(|| BadRequest::new("'protocol' is missing", ""))?;
         let flow = Flow {
             source: address("source")?,
             destination: address("destination")?,
             source_port: query.parse("source_port", "a port")?.unwrap_or(SOURCE_PORT),
             destination_port: query.parse("destination_port", "a port")?.unwrap_or(DESTINATION_PORT),
-            protocol: text.parse().map_err(|what| BadRequest::new(format!("protocol: {what}"), ""))?,
+            protocol,
             flags: flags(query.get("flags").unwrap_or("S"))?,
             bytes: query.parse("bytes", "a length")?.unwrap_or(BYTES),
             hops: query.parse("hops", "a number up to 255")?.unwrap_or(HOPS),
@@ -53,7 +53,7 @@ impl Flow {
                 "",
             ));
         }
-        if query.get("flags").is_some() && flow.protocol != Protocol::Tcp {
+        if query.get("flags").is_some() && flow.protocol != Transport::Tcp {
             return Err(BadRequest::new("flags: only TCP has flags", "leave them out"));
         }
         Ok(flow)
@@ -73,7 +73,7 @@ impl Flow {
     }
 
     fn headers(&self) -> usize {
-        let l4 = if self.protocol == Protocol::Tcp { 20 } else { 8 };
+        let l4 = if self.protocol == Transport::Tcp { 20 } else { 8 };
         l4 + if self.source.is_ipv6() { 40 } else { 20 }
     }
 
@@ -95,9 +95,9 @@ impl Flow {
     fn packet6(&self, source: Ipv6Addr, destination: Ipv6Addr) -> Vec<u8> {
         let payload_len = self.bytes - 40;
         let next = match self.protocol {
-            Protocol::Tcp => proto::TCP,
-            Protocol::Udp => proto::UDP,
-            Protocol::Icmp => proto::ICMPV6,
+            Transport::Tcp => proto::TCP,
+            Transport::Udp => proto::UDP,
+            Transport::Icmp => proto::ICMPV6,
         };
         let mut packet = vec![0x60, 0, 0, 0];
         packet.extend(payload_len.to_be_bytes());
@@ -113,9 +113,9 @@ impl Flow {
     fn packet4(&self, source: Ipv4Addr, destination: Ipv4Addr) -> Vec<u8> {
         let l4_len = self.bytes - 20;
         let next = match self.protocol {
-            Protocol::Tcp => proto::TCP,
-            Protocol::Udp => proto::UDP,
-            Protocol::Icmp => proto::ICMP,
+            Transport::Tcp => proto::TCP,
+            Transport::Udp => proto::UDP,
+            Transport::Icmp => proto::ICMP,
         };
         let mut packet = vec![0x45, 0];
         packet.extend(self.bytes.to_be_bytes());
@@ -126,7 +126,7 @@ impl Flow {
         packet[10..12].copy_from_slice(&sum.to_be_bytes());
         let addresses: Vec<u8> = packet[12..20].to_vec();
         let pseudo = match self.protocol {
-            Protocol::Icmp => 0,
+            Transport::Icmp => 0,
             _ => checksum::pseudo(&addresses, l4_len.into(), next),
         };
         packet.extend(self.transport(l4_len.into(), 8, pseudo));
@@ -137,21 +137,21 @@ impl Flow {
     fn transport(&self, len: usize, echo: u8, pseudo: u16) -> Vec<u8> {
         let [source, destination] = [self.source_port, self.destination_port].map(u16::to_be_bytes);
         let (mut l4, at) = match self.protocol {
-            Protocol::Tcp => {
+            Transport::Tcp => {
                 let mut l4 = [source, destination].concat();
                 l4.extend([0, 0, 0, 1, 0, 0, 0, 0, 0x50, self.flags, 0x20, 0, 0, 0, 0, 0]);
                 (l4, 16)
             }
-            Protocol::Udp => {
+            Transport::Udp => {
                 let len = u16::try_from(len).unwrap_or(u16::MAX).to_be_bytes();
                 ([source, destination, len, [0, 0]].concat(), 6)
             }
-            Protocol::Icmp => (vec![echo, 0, 0, 0, source[0], source[1], 0, 1], 2),
+            Transport::Icmp => (vec![echo, 0, 0, 0, source[0], source[1], 0, 1], 2),
         };
         l4.resize(len, 0);
         let sum = !checksum::add(checksum::sum(&l4), pseudo);
         // A computed zero is written as all ones (RFC 768).
-        let sum = if sum == 0 && self.protocol == Protocol::Udp { u16::MAX } else { sum };
+        let sum = if sum == 0 && self.protocol == Transport::Udp { u16::MAX } else { sum };
         l4[at..at + 2].copy_from_slice(&sum.to_be_bytes());
         l4
     }

@@ -18,7 +18,8 @@ pub const POINTS_MAX: usize = 720;
 struct Counts {
     received: u64,
     forwarded: [u64; 2],
-    refused: u64,
+    /// With an ICMP error, and silently.
+    dropped: [u64; 2],
     begun: u64,
     sessions: u64,
     subscribers: u64,
@@ -33,7 +34,7 @@ impl Counts {
         Counts {
             received: engine.rx.packets,
             forwarded: [engine.forwarded.packets, engine.forwarded.bytes],
-            refused: engine.refused().packets,
+            dropped: [engine.rejected().packets, engine.dropped.packets],
             begun: total.instances.iter().map(begun).sum(),
             sessions,
             subscribers,
@@ -65,7 +66,7 @@ impl Ring {
         let more = Counts {
             received: now.received.saturating_sub(before.received),
             forwarded: [0, 1].map(|n: usize| now.forwarded[n].saturating_sub(before.forwarded[n])),
-            refused: now.refused.saturating_sub(before.refused),
+            dropped: [0, 1].map(|n: usize| now.dropped[n].saturating_sub(before.dropped[n])),
             begun: now.begun.saturating_sub(before.begun),
             ..now
         };
@@ -80,7 +81,9 @@ impl Ring {
             received_packets: more.received,
             forwarded_packets: more.forwarded[0],
             forwarded_bytes: more.forwarded[1],
-            dropped_packets: more.refused,
+            dropped_packets: more.dropped[0] + more.dropped[1],
+            rejected_packets: more.dropped[0],
+            dropped_silently_packets: more.dropped[1],
             sessions_begun: more.begun,
             sessions: more.sessions,
             subscribers: more.subscribers,
@@ -135,7 +138,7 @@ mod tests {
         let counts = |n: u64| Counts {
             received: n * 10,
             forwarded: [n * 8, n * 800],
-            refused: n * 2,
+            dropped: [n, n],
             begun: n * 3,
             sessions: n,
             subscribers: 7,

@@ -116,17 +116,18 @@ impl Query {
     }
 
     pub(crate) fn protocol(&self) -> Result<Option<Transport>, BadRequest> {
-        let protocol = self.get("protocol").map(str::parse::<Protocol>).transpose();
-        let protocol = protocol.map_err(|what| BadRequest::new(format!("protocol: {what}"), ""))?;
-        Ok(protocol.map(transport))
+        let Some(text) = self.get("protocol") else { return Ok(None) };
+        let protocol = text.parse().map_err(|what| BadRequest::new(format!("protocol: {what}"), ""))?;
+        transport(protocol).map(Some)
     }
 }
 
-pub(crate) fn transport(protocol: Protocol) -> Transport {
+pub(crate) fn transport(protocol: Protocol) -> Result<Transport, BadRequest> {
     match protocol {
-        Protocol::Tcp => Transport::Tcp,
-        Protocol::Udp => Transport::Udp,
-        Protocol::Icmp => Transport::Icmp,
+        Protocol::Tcp => Ok(Transport::Tcp),
+        Protocol::Udp => Ok(Transport::Udp),
+        Protocol::Icmp => Ok(Transport::Icmp),
+        Protocol::Other => Err(BadRequest::new("protocol: unknown word", "write `tcp`, `udp` or `icmp`")),
     }
 }
 

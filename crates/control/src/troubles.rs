@@ -1,8 +1,8 @@
 //! Conditions that need attention, for `status`, `top`, `doctor` and the web page.
 
 use crate::{ExportFigures, LogFigures, StoreFigures};
-use gatun_api::text::{counted, group};
 use gatun_api::types::{Part, Trouble, Urgency};
+use gatun_wire::text::{counted, group};
 
 /// Lists the troubles of a daemon with so many workers, the worst first. `others` holds troubles that are
 /// already known.

@@ -62,7 +62,7 @@ fn packets(snapshot: &Snapshot) -> Table {
     };
     plain("held at this moment", engine.held);
     plain("fragments created", engine.fragments_made);
-    plain("path MTUs below 1260 bytes reported", engine.path_mtus_learnt);
+    plain("path MTUs below 1,260 bytes reported", engine.path_mtus_learnt);
     plain("hosts with a small path MTU evicted", engine.path_mtus_evicted);
     plain("ICMP errors sent", engine.icmp_errors_sent);
     plain("ICMP errors over the rate of all", engine.icmp_errors_limited);

@@ -16,6 +16,7 @@ use gatun_export::{Batch, PlanNames, Sink, TimedEvent, json};
 use gatun_logstore::Mark;
 use gatun_logstore::time::since_1970_ms;
 use gatun_nat::{Event, EventKind, EventKinds, EventReader};
+use gatun_wire::text::counted;
 use gatun_worker::Clock;
 use std::io::{self, BufWriter, Write};
 use std::sync::Arc;
@@ -254,7 +255,11 @@ impl Lines {
                 self.pending = 0;
                 if std::mem::take(&mut self.fails) {
                     let lost = std::mem::take(&mut self.lost);
-                    self.output.log(&format!("events: writing to {} again; {lost} are missing", self.name));
+                    self.output.log(&format!(
+                        "events: writing to {} again; {} missing",
+                        self.name,
+                        counted(lost, "event")
+                    ));
                 }
             }
         }

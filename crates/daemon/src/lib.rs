@@ -60,6 +60,8 @@ pub use port_settings::PortSettings;
 #[cfg(feature = "xdp")]
 pub use port_settings::XdpPorts;
 pub use privileges::User;
+#[cfg(any(feature = "xdp", feature = "dpdk"))]
+pub use privileges::capabilities_of_xdp;
 pub use reload::maps::mapping;
 pub use sandbox::serve_page_only;
 

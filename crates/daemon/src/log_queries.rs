@@ -71,7 +71,7 @@ impl Reading {
         let reader = Reader::open(Box::new(Directory::to_read(&self.directory)));
         let reader =
             reader.map_err(|error| Refused::new(Why::Failed, format!("cannot read the log: {error}"), ""))?;
-        let answer = told(&reader.who(*address, *port, span, question.protocol.map(transport)));
+        let answer = told(&reader.who(*address, *port, span, question.protocol.and_then(transport)));
         let (question, outcome) = (format!("{address}:{port} at {}", answer.at), answer.outcome);
         self.log.mark(Mark::Asked {
             at_ms: now_ms,
@@ -85,11 +85,12 @@ impl Reading {
 }
 
 /// Converts a protocol of the API to one of the log.
-pub fn transport(protocol: Protocol) -> Transport {
+pub fn transport(protocol: Protocol) -> Option<Transport> {
     match protocol {
-        Protocol::Tcp => Transport::Tcp,
-        Protocol::Udp => Transport::Udp,
-        Protocol::Icmp => Transport::Icmp,
+        Protocol::Tcp => Some(Transport::Tcp),
+        Protocol::Udp => Some(Transport::Udp),
+        Protocol::Icmp => Some(Transport::Icmp),
+        Protocol::Other => None,
     }
 }
 
@@ -120,7 +121,7 @@ pub fn told(answer: &Answer) -> WhoAt {
 pub fn planned_holders(plan: &Plan) -> PlannedHolders {
     let plan = PlanInForce::of(plan);
     PlannedHolders::new(move |address, port, protocol| {
-        let (holders, unknown) = logstore::planned(&plan, address, port, protocol.map(transport));
+        let (holders, unknown) = logstore::planned(&plan, address, port, protocol.and_then(transport));
         (holders.iter().map(holder).collect(), unknown)
     })
 }

@@ -12,6 +12,7 @@ use gatun_logstore::time::since_1970_ms;
 use gatun_logstore::{Directory, Hash, Mark, Options, PlanInForce, Record, RecordKind, Store};
 use gatun_nat::plan::Transport;
 use gatun_nat::{Event, EventKind, Plan};
+use gatun_wire::text::{counted, group};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -215,7 +216,8 @@ impl StoreThread {
                 // Records that still wait are lost.
                 let lost = store.pending();
                 if lost > 0 {
-                    self.output.error(&format!("log: the last {lost} records were not written"));
+                    self.output
+                        .error(&format!("log: the last records were not written ({})", group(lost as u64)));
                 }
                 return;
             }
@@ -275,7 +277,10 @@ impl StoreThread {
                 if store.pending() >= WAITING_MAX {
                     let lost = store.discard_pending();
                     self.mark_lost(store, lost);
-                    self.output.error(&format!("log: lost {lost} records: too many are waiting"));
+                    self.output.error(&format!(
+                        "log: lost {}: too many are waiting",
+                        counted(lost as u64, "record")
+                    ));
                 }
             }
         }

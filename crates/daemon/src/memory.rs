@@ -9,6 +9,7 @@ use gatun_config::{Bytes, Memory};
 use gatun_nat::Plan;
 use gatun_nat::kept::RECORDS_AT;
 use gatun_nat::memory::TableBytes;
+use gatun_wire::text::counted;
 use gatun_worker::exchange;
 use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt as _;
@@ -256,7 +257,8 @@ pub(super) fn describe(pages: &TablePages, needs: &Needs) -> Vec<String> {
     let tables = needs.of_tables();
     if pages.set_aside_bytes > 0 && missing > 0 {
         lines.push(format!(
-            "{missing} more huge pages are needed for all tables: sysctl -w vm.nr_hugepages={wanted}"
+            "for all tables, {} more needed: sysctl -w vm.nr_hugepages={wanted}",
+            counted(missing, "huge page")
         ));
     } else if tables > LARGE && pages.small_bytes > tables / 2 {
         lines.push(format!(

@@ -4,6 +4,7 @@
 
 use gatun_api::types::LogLevel;
 use gatun_control::Level;
+use gatun_wire::text::counted;
 use std::io::{self, ErrorKind, Write as _};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -74,7 +75,10 @@ impl OutputStream {
         self.waiting.fetch_add(1, Ordering::Relaxed);
         let text = match self.lost.swap(0, Ordering::Relaxed) {
             0 => text.to_owned(),
-            n => format!("gatun: {n} messages are missing here because nobody read them\n{text}"),
+            n => format!(
+                "gatun: {} missing here because nobody read them\n{text}",
+                counted(n as u64, "message")
+            ),
         };
         // The thread lives as long as the last clone.
         let _ = self.messages.send(Message::Text(text));
@@ -214,7 +218,7 @@ mod tests {
         assert!(output.put("last"));
         output.flush(LATER).unwrap();
         let expected =
-            ".".repeat(WAITING_MAX) + "gatun: 3 messages are missing here because nobody read them\nlast";
+            ".".repeat(WAITING_MAX) + "gatun: 3 messages missing here because nobody read them\nlast";
         assert_eq!(*written.lock().unwrap(), expected);
     }
 

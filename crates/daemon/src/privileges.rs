@@ -84,6 +84,12 @@ const XDP: CapabilitySet = CapabilitySet::NET_ADMIN
     .union(CapabilitySet::BPF)
     .union(CapabilitySet::IPC_LOCK);
 
+/// Names of the capabilities that a daemon with interfaces through AF_XDP uses, for help texts.
+#[cfg(any(feature = "xdp", feature = "dpdk"))]
+pub fn capabilities_of_xdp() -> impl Iterator<Item = String> {
+    XDP.iter_names().map(|(name, _)| format!("CAP_{name}"))
+}
+
 /// Drops all capabilities except those needed to open devices, and to switch users if `switch` is set.
 pub(super) fn keep_for_start(switch: bool, rights: Rights) -> anyhow::Result<()> {
     let mut wanted = match rights {

@@ -7,10 +7,21 @@ use comfy_table::presets::UTF8_FULL_CONDENSED;
 use comfy_table::{CellAlignment, ColumnConstraint, ContentArrangement, Width};
 use std::fmt;
 
-pub use gatun_api::text::{counted, group};
+/// A number with commas between thousands.
+pub fn group(n: u64) -> String {
+    gatun_wire::text::group(n).to_string()
+}
 
-/// Headers of columns that contain sentences.
-const PROSE: &[&str] = &["what it means", "chosen by", ""];
+/// A number and its noun, which is given in the singular.
+pub fn counted(n: u64, one: &str) -> String {
+    gatun_wire::text::counted(n, one).to_string()
+}
+
+/// Headers of the columns that hold sentences.
+const PROSE: &[&str] = &["what it means", "chosen by", VALUE];
+
+/// Header of the values in a table of fields.
+const VALUE: &str = " ";
 
 /// Smallest width of a wrapped column of sentences, in characters.
 const PROSE_MIN: usize = 24;
@@ -25,6 +36,11 @@ pub struct Table {
 /// Creates an empty table.
 pub fn table<const N: usize>(header: [&str; N]) -> Table {
     table_of(&header)
+}
+
+/// Creates an empty table of the fields of one object: a name and a value in each row.
+pub fn table_of_fields() -> Table {
+    table(["", VALUE])
 }
 
 /// Creates an empty table with any number of columns.
@@ -52,12 +68,13 @@ impl Table {
         let Some(columns) = columns.filter(|&columns| columns < natural) else {
             return self.aligned(None);
         };
-        let prose = self.header.iter().position(|name| PROSE.contains(&name.as_str()) && name.len() > 1);
+        let prose = self.header.iter().position(|name| PROSE.contains(&name.as_str()));
         let left = prose.map(|column| (column, columns.saturating_sub(natural - self.width_of(column))));
         match left {
             Some((column, width)) if width >= PROSE_MIN.max(self.longest_word(column)) => {
                 self.aligned(Some((column, width)))
             }
+            _ if self.header.last().is_some_and(|name| name == VALUE) => self.fields(columns),
             _ => self.records(columns),
         }
     }
@@ -93,6 +110,19 @@ impl Table {
             }
         }
         table.to_string()
+    }
+
+    /// Renders fields without lines around them, for values with a word that is too long for a column.
+    fn fields(&self, columns: usize) -> String {
+        let names = self.width_of(0);
+        let lines = self.rows.iter().flat_map(|row| {
+            let parts = wrap(&row[1], columns.saturating_sub(names + 2));
+            parts.into_iter().enumerate().map(move |(at, part)| {
+                let name = if at == 0 { row[0].as_str() } else { "" };
+                format!("{name:<names$}  {part}")
+            })
+        });
+        lines.collect::<Vec<_>>().join("\n")
     }
 
     /// Renders one field per line, with an empty line between rows.
@@ -198,6 +228,34 @@ mod tests {
         let text = sessions().render(Some(80));
         assert!(text.starts_with(&format!("inside         {END}\n")), "{text}");
         assert!(text.contains("\n\ninside         [2001:db8::1]:1\n"), "{text}");
+    }
+
+    #[test]
+    fn a_table_of_fields_keeps_each_name_beside_its_value_at_any_width() {
+        let mut table = table_of_fields();
+        let memory = "12.3 MB on transparent huge pages, 170.1 MB on small pages, and more of it";
+        table.add_row(["memory", memory]);
+        table.add_row(["sessions", "51 of 262,144"]);
+        table.add_row(["  silently", "3 packets, 1,234 bytes"]);
+        for long in [false, true] {
+            if long {
+                table.add_row([
+                    "file",
+                    "/etc/gatun/a/directory/with/a/very/long/name/that/nothing/breaks.toml",
+                ]);
+            }
+            for columns in (46..120).map(Some).chain([None]) {
+                let text = table.render(columns);
+                for row in &table.rows {
+                    let first = row[1].split(' ').next().unwrap();
+                    let is_beside = |line: &str| line.contains(&row[0]) && line.contains(first);
+                    assert_eq!(text.lines().filter(|line| is_beside(line)).count(), 1, "{columns:?}\n{text}");
+                }
+                let widest = text.lines().map(|line| line.chars().count()).max().unwrap();
+                assert!(long || widest <= columns.unwrap_or(200), "{columns:?}\n{text}");
+                assert!(!text.contains("\n\n"), "{columns:?}\n{text}");
+            }
+        }
     }
 
     #[test]

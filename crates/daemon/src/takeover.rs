@@ -7,6 +7,7 @@ use gatun_nat::kept::{Finder, Found, Keep, Kept, Legacy, Mine, NotRestored, Numb
 use gatun_nat::workers::{Shares, Steering};
 use gatun_nat::{BuildError, Nat, Plan};
 use gatun_wire::Prefix64;
+use gatun_wire::text::counted;
 use gatun_worker::mailbox::RestoreStatus;
 use gatun_worker::{Clock, Handle};
 use rustix::time::{ClockId, clock_gettime};
@@ -392,7 +393,7 @@ impl RestoredSessions {
     /// Logs what was found.
     pub(super) fn tell(&self, output: &Output) {
         let ms = self.found.as_secs_f64() * 1e3;
-        output.log(&format!("found {} saved sessions in {ms:.1} ms", self.sessions));
+        output.log(&format!("found {} in {ms:.1} ms", counted(self.sessions, "saved session")));
         for why in &self.unread {
             output.log(&format!("cannot restore sessions of the previous process: {why}"));
         }
@@ -418,11 +419,11 @@ impl RestoredSessions {
             }
             let ms = self.begin.elapsed().as_secs_f64() * 1e3;
             let n = all.restored;
-            output.log(&format!("restored {n} sessions of the previous process in {ms:.1} ms"));
+            output.log(&format!("restored {} of the previous process in {ms:.1} ms", counted(n, "session")));
             for (why, n) in NotRestored::ALL.into_iter().zip(all.not).filter(|(_, n)| *n > 0) {
                 // A process killed between two stores leaves a session in two files. The session continues.
                 if why != NotRestored::There {
-                    output.log(&format!("not restored: {n} sessions {}", why.help()));
+                    output.log(&format!("not restored: {} {}", counted(n, "session"), why.help()));
                 }
             }
             done();

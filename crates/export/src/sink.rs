@@ -6,6 +6,7 @@ use crate::spool::Spool;
 use crate::thread_end::{ThreadEnd, thread_end};
 use crate::transport::{CollectorAddress, Connect, SendResult, Transport, connect_directly};
 use gatun_nat::{EventKind, EventKinds};
+use gatun_wire::text::{counted, group};
 use jiff::Timestamp;
 use std::collections::VecDeque;
 use std::io;
@@ -535,13 +536,16 @@ impl SinkThread {
         let name = &self.settings.name;
         let lost = self.shared.lost.load(Ordering::Relaxed) - before;
         if lost > 0 {
-            (self.log)(&format!("export {name}: lost the last {lost} events"));
+            (self.log)(&format!("export {name}: lost the last events ({})", group(lost)));
         }
         if let (true, Some(settings), Some(spool)) = (goes, &self.settings.spool, &self.spool)
             && !spool.is_empty()
         {
             let (bytes, directory) = (spool.len(), settings.directory.display());
-            (self.log)(&format!("export {name}: {bytes} bytes of events remain in the spool in {directory}"));
+            (self.log)(&format!(
+                "export {name}: {} of events remain in the spool in {directory}",
+                counted(bytes, "byte")
+            ));
         }
     }
 }

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::process::{Command, Output};
 
 fn gatun(args: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_gatun")).args(args).output().unwrap()
+    gatun_testkit::output(Command::new(env!("CARGO_BIN_EXE_gatun")).args(args)).unwrap()
 }
 
 fn scratch(name: &str) -> PathBuf {
@@ -78,7 +78,7 @@ fn check_summarises_ports_workers_pools_and_logs() {
     let (out, err, accepted) = check("tun", &format!("[[port]]\nqueues = 3\n{POOL}"));
     assert!(accepted && err.is_empty(), "{err}");
     for line in [
-        "          1,008 blocks of 1024 ports: serves 1,008 subscribers with one each, 252 with 4 (blocks_per_subscriber)",
+        "          1,008 blocks of 1,024 ports: serves 1,008 subscribers with one each, 252 with 4 (blocks_per_subscriber)",
         "  workers 3, one for each queue, on processors that the kernel chooses",
         "  memory  ",
         "  log     0.",
@@ -124,7 +124,8 @@ fn check_warns_of_a_pool_with_the_only_address_of_the_hosts_uplink() {
                 std::fs::write(file, POOL.replace("9.9.9.0/28", prefixes)).unwrap();
                 let program = env!("CARGO_BIN_EXE_gatun");
                 let output =
-                    net.translator.command(program).args(["check", "--quiet", file]).output().unwrap();
+                    gatun_testkit::output(net.translator.command(program).args(["check", "--quiet", file]))
+                        .unwrap();
                 assert!(output.status.success(), "{output:?}");
                 String::from_utf8(output.stderr).unwrap()
             };
@@ -156,6 +157,31 @@ fn every_command_has_completions_and_a_manual_page() {
     let page = std::fs::read_to_string(dir.join("gatun.toml.5")).unwrap();
     assert!(page.contains(".TH gatun.toml 5") && page.contains("pool6"), "{page}");
     std::fs::remove_dir_all(dir).unwrap();
+}
+
+/// Tests run programs by `gatun_testkit::output` or `run`, which check that the texts of `gatun` are for people.
+#[test]
+fn every_output_that_a_test_reads_is_checked() {
+    fn sources(dir: &std::path::Path, found: &mut Vec<PathBuf>) {
+        for entry in std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path()) {
+            match entry.is_dir() {
+                true => sources(&entry, found),
+                false => found.extend(entry.extension().is_some_and(|end| end == "rs").then_some(entry)),
+            }
+        }
+    }
+    let mut files = Vec::new();
+    sources(&std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests"), &mut files);
+    assert!(files.len() > 40, "{files:?}");
+    let unchecked = concat!(".out", "put()");
+    for file in files {
+        let text = std::fs::read_to_string(&file).unwrap();
+        assert!(
+            !text.contains(unchecked),
+            "{}: gatun_testkit::output instead of {unchecked}",
+            file.display()
+        );
+    }
 }
 
 #[test]

@@ -29,7 +29,7 @@ impl Scratch {
     fn translate(&self, input: &Path, more: &[&str]) -> Output {
         let mut command = Command::new(env!("CARGO_BIN_EXE_gatun"));
         command.arg("translate").arg(input).arg(self.file("out.pcap"));
-        command.arg("--config").arg(self.file("gatun.toml")).args(more).output().unwrap()
+        gatun_testkit::output(command.arg("--config").arg(self.file("gatun.toml")).args(more)).unwrap()
     }
 }
 
@@ -104,7 +104,7 @@ fn tshark(file: &Path, fields: &[&str]) -> Option<String> {
     for field in fields {
         command.args(["-e", field]);
     }
-    let output = command.output().unwrap();
+    let output = gatun_testkit::output(&mut command).unwrap();
     assert!(output.status.success(), "tshark: {}", String::from_utf8_lossy(&output.stderr));
     Some(String::from_utf8(output.stdout).unwrap())
 }

@@ -1,6 +1,7 @@
 //! Errors of DPDK devices, with corrections.
 
 use gatun_io::ProcessorError;
+use gatun_wire::text::counted;
 use std::fmt;
 
 /// Reason why DPDK devices cannot be used.
@@ -102,7 +103,8 @@ impl fmt::Display for DpdkError {
             }
             DpdkError::Queues { device, has, wanted } => write!(
                 f,
-                "device {device} has {has} queues, but {wanted} are needed: write queues = {has} (some drivers take the number of queues as an argument)"
+                "device {device} has {}, but {wanted} are needed: write queues = {has} (some drivers take the number of queues as an argument)",
+                counted((*has).into(), "queue")
             ),
             DpdkError::Mtu { device, mtu, max } => {
                 write!(

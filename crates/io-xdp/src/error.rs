@@ -1,5 +1,6 @@
 //! Errors of AF_XDP interfaces, with corrections.
 
+use gatun_wire::text::counted;
 use std::fmt;
 use std::io;
 
@@ -104,7 +105,8 @@ impl fmt::Display for XdpError {
             ),
             XdpError::Queues { interface, has, served } => write!(
                 f,
-                "interface '{interface}' receives on {has} queues, but gatun serves {served}: write queues = {has}, or run ethtool -L {interface} combined {served} (for a veth: rx {served})"
+                "interface '{interface}' receives on {}, but gatun serves {served}: write queues = {has}, or run ethtool -L {interface} combined {served} (for a veth: rx {served})",
+                counted((*has).into(), "queue")
             ),
             XdpError::Helper(why) => f.write_str(why),
             XdpError::SecondInstance(name) => {

@@ -5,10 +5,12 @@ use crate::error::{LogError, Result};
 use crate::journal::{self, Scan, State};
 use crate::mark::Mark;
 use crate::names::{Names, segment_name};
+use crate::plan::PlanInForce;
 use crate::receipt::Slots;
 use crate::record::{Key, Record};
 use crate::segment::{self, FileKind, Segment};
 use crate::store::retired;
+use gatun_wire::text::group;
 
 /// Attempts to list the files, because a writer may seal or remove some meanwhile.
 const TRIES: usize = 5;
@@ -261,6 +263,14 @@ impl Reader {
         mut each: impl FnMut(Entry<'_>) -> std::result::Result<(), E>,
     ) -> std::result::Result<Vec<String>, E> {
         let mut damage = self.faults.clone();
+        let marks = self.parts.iter().flat_map(|part| &part.marks);
+        let configs: Vec<(u64, &PlanInForce)> = marks
+            .filter_map(|mark| match mark {
+                Mark::Config { at_ms, plan, .. } => Some((*at_ms, &**plan)),
+                _ => None,
+            })
+            .collect();
+        let plan_at = |at_ms| configs.iter().rev().find(|(since, _)| *since <= at_ms).map(|(_, plan)| *plan);
         for part in &self.parts {
             let mut records = match &part.source {
                 Source::Sealed(_, s) if s.tail.times_ms.1 < from_ms || s.tail.times_ms.0 >= to_ms => continue,
@@ -289,7 +299,7 @@ impl Reader {
             records.retain(|r| (from_ms..to_ms).contains(&r.at_ms));
             records.sort_by_key(|r| r.at_ms);
             for record in &records {
-                each(Entry::Record(record))?;
+                each(Entry::Record(record, plan_at(record.at_ms)))?;
             }
             for mark in part.marks.iter().filter(|mark| (from_ms..to_ms).contains(&mark.at_ms())) {
                 each(Entry::Mark(mark))?;
@@ -303,7 +313,7 @@ impl Reader {
 pub(crate) fn damage_of(part: &Part) -> String {
     match &part.source {
         Source::Salvaged(name, what, records) => {
-            format!("{name}: {what}; {} of its records are intact", records.len())
+            format!("{name}: {what}; intact records: {}", group(records.len() as u64))
         }
         _ => format!("{}: missing", part.name()),
     }
@@ -311,8 +321,8 @@ pub(crate) fn damage_of(part: &Part) -> String {
 
 /// Entry of the log.
 pub enum Entry<'a> {
-    /// Record.
-    Record(&'a Record),
+    /// Record, with the configuration of its time where the log has it.
+    Record(&'a Record, Option<&'a PlanInForce>),
     /// Mark.
     Mark(&'a Mark),
 }

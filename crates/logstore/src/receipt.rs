@@ -13,6 +13,7 @@ use crate::hash::Hash;
 use crate::journal::{Scan, State};
 use crate::names::{RECEIPTS, journal_name, tmp_name};
 use crate::varint::Bytes;
+use gatun_wire::text::{counted, group};
 use std::io;
 
 const MAGIC: &[u8; 8] = b"GATUNACK";
@@ -138,7 +139,7 @@ pub(crate) fn check(before: Option<&Slots>, after: Option<&Slots>, files: &Files
             }
             State::Torn(bytes) => check.unknown(
                 &journal_name(scan.number),
-                format!("the last {bytes} bytes are an unfinished write: the process was killed, or the bytes were changed; none of them was acknowledged"),
+                format!("an unfinished write at the end ({}): the process was killed, or the bytes were changed; none of them was acknowledged", counted(bytes, "byte")),
             ),
             State::Whole => {}
         }
@@ -172,13 +173,15 @@ fn compare(slots: &Slots, after: &Slots, files: &Files<'_>, check: &mut ReceiptC
         Some(scan) => check.fault(
             &name,
             format!(
-                "{} bytes were acknowledged, {} of them are intact",
-                last.len,
-                scan.good_len.min(last.len)
+                "{} acknowledged, {} intact",
+                counted(last.len, "byte"),
+                group(scan.good_len.min(last.len))
             ),
         ),
         None if files.sealed.contains(&(last.number, last.digest)) => {}
-        None => check.fault(&name, format!("{} bytes were acknowledged; the file is missing", last.len)),
+        None => {
+            check.fault(&name, format!("{} acknowledged; the file is missing", counted(last.len, "byte")))
+        }
     }
     let latest = after.last().filter(|after| after.sequence >= last.sequence).unwrap_or(last);
     let beyond = |scan: &&&Scan| match scan.number.cmp(&latest.number) {

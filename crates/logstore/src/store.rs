@@ -17,6 +17,7 @@ use crate::receipt::{self, Files, Receipt, Slots};
 use crate::record::Record;
 use crate::segment::{FileKind, Segment, VERSION, Writer};
 use crate::{chunk, retire};
+use gatun_wire::text::counted;
 
 /// Settings of a store.
 #[derive(Clone, Copy, Debug)]
@@ -268,7 +269,7 @@ impl Store {
         self.journal = Journal { is_begun: true, len: scan.good_len, digest, ..old };
         if let State::Torn(bytes) = scan.state {
             self.journal.is_dirty = true;
-            self.messages.push(format!("{name}: removed {bytes} bytes of an unfinished write"));
+            self.messages.push(format!("{name}: removed {} of an unfinished write", counted(bytes, "byte")));
             marks.push(Mark::Cut { at_ms: now_ms, bytes });
         }
         // The previous process may not have synced the bytes that get a receipt now.
@@ -461,7 +462,11 @@ impl Store {
         let tail = writer.finish(number, previous, self.journal.digest, &without_signs_of_life(marks))?;
         self.disk.rename(&tmp, &name).map_err(LogError::io(&name))?;
         self.disk.sync_names().map_err(LogError::io(&name))?;
-        self.messages.push(format!("{name}: {} records are sealed, SHA-256 {}", tail.records, tail.hash));
+        self.messages.push(format!(
+            "{name}: {} sealed, SHA-256 {}",
+            counted(tail.records, "record"),
+            tail.hash
+        ));
         let len = self.disk.len(&name).map_err(LogError::io(&name))?;
         let (hash, old) = (tail.hash, self.journal.name.clone());
         self.segments.push(Segment { name, tail, len, version: VERSION });

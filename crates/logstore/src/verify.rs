@@ -9,6 +9,7 @@ use crate::reader::{Reader, Source, damage_of};
 use crate::receipt::{self, Files};
 use crate::segment::{FileKind, Segment, VERSION};
 use crate::store::retired;
+use gatun_wire::text::{counted, group};
 
 /// Result of [`Reader::verify`].
 #[derive(Clone, Debug, Default, serde::Serialize)]
@@ -150,8 +151,11 @@ fn whole_records(disk: &dyn Disk, segment: &Segment, faults: &mut Vec<String>) -
         Ok(()) => Ok(segment.tail.records),
         Err(LogError::Damaged { file, what }) => {
             let whole = crate::segment::salvage(disk, &file, segment.tail.number)?.records.len() as u64;
-            faults
-                .push(format!("{file}: {what}; {whole} of its {} records are intact", segment.tail.records));
+            faults.push(format!(
+                "{file}: {what}; {} of its {} are intact",
+                group(whole),
+                counted(segment.tail.records, "record")
+            ));
             Ok(whole)
         }
         Err(error) => Err(error),
@@ -222,10 +226,13 @@ fn damage(mark: &Mark) -> Option<String> {
 fn note(file: &str, mark: &Mark) -> Option<String> {
     let time = crate::time::rfc3339(mark.at_ms());
     let what = match mark {
-        Mark::Lost { events, .. } => format!("{events} events were lost before they could be written"),
-        Mark::ClockSet { by_ms, .. } => format!("the system clock was changed by {by_ms} ms"),
+        Mark::Lost { events, .. } => format!("{} lost before they could be written", counted(*events, "event")),
+        Mark::ClockSet { by_ms, .. } => {
+            let way = if *by_ms < 0 { "back" } else { "forward" };
+            format!("the system clock was set {way} by {} ms", group(by_ms.unsigned_abs()))
+        },
         Mark::Cut { bytes, .. } => {
-            format!("{bytes} bytes of an unfinished, unacknowledged write were removed")
+            format!("{} of an unfinished, unacknowledged write removed", counted(*bytes, "byte"))
         }
         Mark::NoReceipt { .. } => {
             "the last write had no receipt at start: the previous process was killed between them, or the write was added".to_owned()

@@ -14,6 +14,7 @@ use crate::record::{IRREGULAR, Key, Record};
 use crate::store::retired;
 use crate::time::{Span, rfc3339};
 use gatun_nat::plan::Transport;
+use gatun_wire::text::counted;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// Range before and after the time in which other holders are reported as well, in case the asker's clock is wrong.
@@ -232,7 +233,11 @@ impl Reader {
         let lost = |mark: &Mark| match mark {
             Mark::Lost { at_ms, events } => {
                 let (from_ms, to_ms) = (at_ms.saturating_sub(NEAR_MS), *at_ms);
-                let why = format!("{events} events of that time were lost; {}", unanswered(from_ms, to_ms));
+                let why = format!(
+                    "{} of that time lost; {}",
+                    counted(*events, "event"),
+                    unanswered(from_ms, to_ms)
+                );
                 Some(Gap { from_ms, to_ms, why })
             }
             _ => None,
@@ -447,7 +452,7 @@ fn doubts(times: &Times<'_>, holdings: &[Holding], at: Span, ran: bool) -> Vec<S
     let until = at.last_ms().saturating_add(NEAR_MS);
     let lost: u64 = times.losses.iter().filter(|(ms, _)| (since..=until).contains(ms)).map(|(_, n)| n).sum();
     if lost > 0 {
-        doubts.push(format!("{lost} events of that time were lost before they could be written"));
+        doubts.push(format!("{} of that time lost before they could be written", counted(lost, "event")));
     }
     doubts
 }

@@ -1,11 +1,10 @@
 // Numbers in readable form, with units.
 
-const THIN = "\u202f"; // a narrow space that does not break
 const PREFIXES = ["", "k", "M", "G", "T"];
 
-// 12345 as "12 345".
+// 12345 as "12,345", as in the texts of the daemon.
 export function count(n) {
-  return Math.round(n).toString().replace(/\B(?=(\d{3})+$)/g, THIN);
+  return Math.round(n).toString().replace(/\B(?=(\d{3})+$)/g, ",");
 }
 
 // Three significant digits and the unit prefix: 1234567 as ["1.23", "M"].

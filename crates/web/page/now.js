@@ -26,7 +26,7 @@ export class Now {
         least: 3,
         series: [
           { name: "forwarded", key: "packets", kind: "one", text: rate },
-          { name: "not forwarded", key: "lost", kind: "two", text: rate },
+          { name: "dropped", key: "lost", kind: "two", text: rate },
         ],
       }),
       new Plot(get("plot-sessions"), { title: "Sessions", pointer, level: (n) => level(n, ""), least: 3, series: [{ name: "open", key: "sessions", kind: "one", text: count }] }),
@@ -46,8 +46,9 @@ export class Now {
     const arriving = rates.of((s) => s.status.received.packets);
     say("bits-sub", `${quantity(status.forwarded.bytes, "B")} since the start`);
     say("packets-sub", `of ${arriving === null ? "–" : rate(arriving)} received`);
-    const lost = received.packets ? percent(status.dropped.packets, received.packets) : "none";
-    say("lost-sub", `${lost} since the start`);
+    const { dropped, rejected, dropped_silently: silently } = status;
+    say("lost-sub", `${count(dropped.packets)} since the start (${percent(dropped.packets, received.packets)})`);
+    say("lost-how", `${count(rejected.packets)} with an ICMP error, ${count(silently.packets)} silently`);
     say("sessions-now", count(status.sessions));
     const begun = last.begun === null ? "–" : rate(last.begun);
     const full = status.sessions_max ? `, ${percent(status.sessions, status.sessions_max)} of the limit` : "";

@@ -87,7 +87,7 @@ class Sample {
     if (lost > LOST_MIN && lost > received * LOST_SHARE) {
       const by = drops.map((drop) => [rates.ofNamed("drops", "reason", drop.reason, notForwarded) ?? 0, drop]);
       const [most, drop] = by.reduce((best, one) => (one[0] > best[0] ? one : best));
-      const text = `${percent(lost, received)} of the packets are not forwarded. Most frequent drop reason (${rate(most)}): ${drop.reason}: ${drop.help}`;
+      const text = `${percent(lost, received)} of the packets are dropped. Most frequent drop reason (${rate(most)}): ${drop.reason}: ${drop.help}`;
       this.add("lost", "warn", `drop reason ${drop.reason}`, text, "#drops");
     }
     for (const worker of this.now.workers) {

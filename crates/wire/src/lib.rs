@@ -27,6 +27,7 @@ pub mod rfc3022;
 pub mod rfc6052;
 pub mod rfc7915;
 pub mod segment;
+pub mod text;
 pub mod view;
 
 pub use core::net::{Ipv4Addr, Ipv6Addr};

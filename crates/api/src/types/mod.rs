@@ -10,7 +10,7 @@ mod past;
 mod running;
 mod translator;
 
-use crate::schema::{Fields, Schema, words};
+use crate::schema::{Schema, words};
 pub use config::*;
 pub use holders::*;
 pub use logging::*;
@@ -158,7 +158,9 @@ impl<T: Schema> Schema for Page<T> {
     }
 }
 
-/// Names of a type's fields, in order.
-pub fn field_names<T: Fields>() -> impl Iterator<Item = &'static str> {
-    T::FIELDS.iter().map(|(name, _)| *name)
+/// Columns of a type in a flat table, each the path of a field, in the order of the fields.
+pub fn columns<T: Schema>() -> Vec<Vec<&'static str>> {
+    let mut columns = Vec::new();
+    T::columns(&[], &mut columns);
+    columns
 }

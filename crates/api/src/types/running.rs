@@ -153,6 +153,10 @@ structs! {
         pub forwarded_bytes: u64,
         /// Packets dropped, with an ICMP error or silently.
         pub dropped_packets: u64,
+        /// Packets dropped and answered with an ICMP error during it.
+        pub rejected_packets: u64,
+        /// Packets dropped without an answer during it.
+        pub dropped_silently_packets: u64,
         /// Sessions opened.
         pub sessions_begun: u64,
         /// Sessions at the end.

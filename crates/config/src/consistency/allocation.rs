@@ -6,6 +6,7 @@ use crate::problem::Problems;
 use crate::sections::Sections;
 use gatun_nat::plan::{Allocation, Net4, Pool4};
 use gatun_nat::pool4::{DeterministicMap, Pool4State};
+use gatun_wire::text::{counted, group};
 use toml::Spanned;
 
 /// Percentage of ports in whole blocks below which a warning reports the waste.
@@ -52,7 +53,8 @@ fn check_blocks(written: &Spanned<Allocation>, pool: &Pool4, problems: &mut Prob
     }
     if usable * 100 < all * IN_BLOCKS_MIN {
         let lost = all - usable;
-        let what = format!("{lost} of {all} ports are in no whole block and are not used");
+        let what =
+            format!("{} of {} are in no whole block and are not used", group(lost), counted(all, "port"));
         let instead = "let `ports` begin and end at multiples of `size`, or write a smaller `size`";
         problems.warn(written.span(), what, instead);
     }

@@ -61,7 +61,7 @@ pub(crate) const LIMITS: &[Key] = &[
         "path_mtus_max",
         Kind::Integer { min: 0, max: 1_048_576 },
         "4096",
-        "Maximum number of remembered IPv4 destinations with a path MTU below 1260 bytes. Gatun fragments packets to them and forgets each after ten minutes. 0 remembers none.",
+        "Maximum number of remembered IPv4 destinations with a path MTU below 1,260 bytes. Gatun fragments packets to them and forgets each after ten minutes. 0 remembers none.",
     )
     .default("4_096"),
     key(

@@ -6,6 +6,7 @@ use crate::problem::Problems;
 use crate::reader::Table;
 use crate::value::{self, Invalid, PortRange};
 use gatun_nat::plan::{Filtering, IcmpErrorSource, Net6, StaticBinding, Timeouts, Transport};
+use gatun_wire::text::{counted, group};
 use gatun_wire::{Prefix64, Settings};
 use std::net::Ipv6Addr;
 
@@ -119,14 +120,18 @@ pub(super) fn bindings_of(
     let outside = table.require("outside", problems, value::endpoint4);
     let (transport, (inside, inside_ports), (outside, outside_ports)) = (transport?, inside?, outside?);
     let count = |ports: PortRange| u32::from(ports.1 - ports.0) + 1;
+    let ports = |range: PortRange| counted(count(range).into(), "port");
     if count(inside_ports) != count(outside_ports) {
-        let what =
-            format!("`outside`: {} ports, but {} in `inside`", count(outside_ports), count(inside_ports));
+        let what = format!(
+            "`outside`: {}, but {} in `inside`",
+            ports(outside_ports),
+            group(count(inside_ports).into())
+        );
         problems.error(table.span_of("outside"), what, "write the same number of ports in both");
         return None;
     }
     if count(outside_ports) > STATIC_PORTS_MAX {
-        let what = format!("`outside`: {} ports in one binding", count(outside_ports));
+        let what = format!("`outside`: {} in one binding", ports(outside_ports));
         problems.error(table.span_of("outside"), what, format!("write at most {STATIC_PORTS_MAX}"));
         return None;
     }

@@ -6,6 +6,7 @@ use crate::problem::Problems;
 use crate::reader::Table;
 use crate::value::{self, Invalid, Read};
 use gatun_nat::plan::{Allocation, Pairing, PoolRange, Transport};
+use gatun_wire::text::counted;
 use std::net::Ipv4Addr;
 use std::ops::Range;
 use toml::Spanned;
@@ -85,7 +86,8 @@ fn read_overload(table: &Table<'_>, problems: &mut Problems) -> Vec<(Transport, 
         }
     }
     if all.len() > OVERLOAD_MAX {
-        let what = format!("`overload`: {} ports, all of which each new flow searches", all.len());
+        let what =
+            format!("`overload`: {}, all of which each new flow searches", counted(all.len() as u64, "port"));
         problems.error(table.span_of("overload"), what, format!("write at most {OVERLOAD_MAX}"));
     }
     all
@@ -112,8 +114,11 @@ fn read_ranges(table: &Table<'_>, problems: &mut Problems) -> Vec<Spanned<PoolRa
         transports[*transport.get_ref() as usize] = true;
     }
     if addresses.len().saturating_mul(ports.len()) > RANGES_MAX {
-        let what =
-            format!("{} addresses and ranges with {} ranges of ports each", addresses.len(), ports.len());
+        let what = format!(
+            "{} with {} each",
+            counted(addresses.len() as u64, "address range"),
+            counted(ports.len() as u64, "port range")
+        );
         problems.error(table.span.clone(), what, format!("write at most {RANGES_MAX} combinations"));
         return Vec::new();
     }

@@ -81,7 +81,7 @@ fn doubtful_sizes(table: &Table<'_>, s: &Settings, problems: &mut Problems) {
     if table.node("mtu4").is_some() && s.mtu4 < 1260 {
         // RFC 8200 5: a link below 1280 must fragment by itself, because IPv6 hosts send packets of up to
         // 1280 bytes.
-        let what = format!("`mtu4` = {} is less than an IPv6 packet of 1280 bytes needs (1260)", s.mtu4);
+        let what = format!("`mtu4` = {} is less than an IPv6 packet of 1,280 bytes needs (1260)", s.mtu4);
         problems.warn(table.span_of("mtu4"), what, "write `mtu4 = 1260` or more, if the link carries it");
     }
     let written = ["lowest_ipv6_mtu", "mtu6"].into_iter().find(|key| table.node(key).is_some());

@@ -235,7 +235,7 @@ pub(super) const METRICS: &[Metric] = &[
     counter("fragments_made", &[], engine_counter, "Additional packets made by fragmentation."),
     counter("probes_sent", &[], engine_counter, "Probes sent on established TCP sessions that timed out."),
     counter("sessions_cleared", &[], engine_counter, "Sessions ended on request."),
-    counter("path_mtus_learnt", &[], engine_counter, "Learnt MTUs below 1260 bytes of paths to IPv4 hosts."),
+    counter("path_mtus_learnt", &[], engine_counter, "Learnt MTUs below 1,260 bytes of paths to IPv4 hosts."),
     counter("path_mtus_evicted", &[], engine_counter, "Learnt path MTUs evicted for others."),
     gauge(
         "memory_bytes",

@@ -1,6 +1,7 @@
 //! Log texts about links, routes and the helper.
 
 use super::protocol::LINE_MAX;
+use crate::tables::counted;
 use gatun_io_tun::{LinkEvent, Rerouted, Restored};
 use std::io;
 
@@ -76,8 +77,9 @@ pub(super) fn of_link(event: &LinkEvent) -> String {
                 ),
             };
             format!(
-                "device {device}: {routes_added} routes added, {routes_removed} removed; {addresses_added} addresses \
-                 added, {addresses_removed} removed{preceded}"
+                "device {device}: {} added, {routes_removed} removed; {} added, {addresses_removed} removed{preceded}",
+                routes(*routes_added),
+                addresses(*addresses_added)
             )
         }
         LinkEvent::Rerouted { device, rerouted: Err(error) } => format!(
@@ -86,13 +88,19 @@ pub(super) fn of_link(event: &LinkEvent) -> String {
     }
 }
 
+fn routes(n: usize) -> String {
+    counted(n as u64, "route")
+}
+
+fn addresses(n: usize) -> String {
+    counted(n as u64, "address")
+}
+
 fn list(restored: &Restored) -> String {
     let &Restored { routes, routes_existing, addresses } = restored;
-    let addresses = if addresses == 1 { "1 address".to_owned() } else { format!("{addresses} addresses") };
-    let count = |n| if n == 1 { "1 route".to_owned() } else { format!("{n} routes") };
-    let mut text = format!("restored: {}, {addresses}", count(routes));
+    let mut text = format!("restored: {}, {}", self::routes(routes), self::addresses(addresses));
     if routes_existing > 0 {
-        text += &format!("; left unchanged, because others have set them: {}", count(routes_existing));
+        text += &format!("; left unchanged, because others have set them: {}", self::routes(routes_existing));
     }
     text
 }

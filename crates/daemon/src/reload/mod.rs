@@ -288,7 +288,7 @@ impl Reload {
 fn notes(ended: &Settled) -> Vec<String> {
     match ended.static_bindings_refused {
         0 => Vec::new(),
-        n => vec![format!("{n} static bindings were not created: the table is full")],
+        n => vec![format!("{} not created: the table is full", counted(n as u64, "static binding"))],
     }
 }
 
@@ -297,7 +297,7 @@ fn in_lines(problem: &ConfigProblem) -> Vec<String> {
     let ConfigProblem { severity, file, line, column, message, help } = problem;
     let kind = match severity {
         types::Severity::Warning => "warning",
-        types::Severity::Error => "error",
+        types::Severity::Error | types::Severity::Other => "error",
     };
     let help = help.as_ref().map(|help| format!("    help: {help}"));
     std::iter::once(format!("{file}:{line}:{column}: {kind}: {message}")).chain(help).collect()

@@ -7,6 +7,7 @@ use crate::{ANSWER_MAX, Settings, memory};
 use gatun_nat::Plan;
 use gatun_nat::reconfigure::{Change, NotNow, Refused, Settled};
 use gatun_nat::workers::{Shares, Steering};
+use gatun_wire::text::counted;
 use gatun_worker::jobs::ReadDrained;
 use std::sync::Arc;
 use std::time::Duration;
@@ -59,8 +60,12 @@ impl Ready {
 }
 
 fn in_words(moved: usize) -> Option<String> {
-    (moved > 0)
-        .then(|| format!("sessions of {moved} subscribers whose static bindings move to another worker"))
+    (moved > 0).then(|| {
+        format!(
+            "sessions of {} whose static bindings move to another worker",
+            counted(moved as u64, "subscriber")
+        )
+    })
 }
 
 impl Reload {

@@ -46,6 +46,25 @@ fn the_page_of_commands_is_up_to_date() {
     );
 }
 
+/// Help and documents name the capabilities that the daemon uses for AF_XDP, and no others.
+#[cfg(feature = "xdp")]
+#[test]
+fn the_rights_that_help_and_documents_name_are_those_that_the_daemon_uses() {
+    let used: std::collections::BTreeSet<String> = gatun_daemon::capabilities_of_xdp().collect();
+    let named = |text: &str| -> std::collections::BTreeSet<String> {
+        let words = text.split(|c: char| !c.is_ascii_uppercase() && c != '_');
+        words.filter(|word| word.starts_with("CAP_")).map(str::to_owned).collect()
+    };
+    let cli = Cli::command();
+    let help = cli.find_subcommand("run").unwrap().get_after_help().unwrap().to_string();
+    assert_eq!(named(&help), used, "{help}");
+    let page = fs::read_to_string(docs().join("how-to/xdp.md")).unwrap();
+    assert_eq!(named(&page), used, "docs/how-to/xdp.md");
+    for backend in ["AF_XDP", "DPDK"] {
+        assert!(help.contains(backend), "{backend}");
+    }
+}
+
 /// Words of a `gatun` command in a document, without prompt, redirections and comments; `None` for other
 /// commands.
 fn words(line: &str) -> Option<Vec<String>> {

@@ -15,7 +15,7 @@ pub(crate) fn allowed() -> bool {
 /// Colours a line by its urgency.
 pub(crate) fn line(urgency: Urgency, text: &str) -> String {
     let colour = match urgency {
-        Urgency::Bad => RED,
+        Urgency::Bad | Urgency::Other => RED,
         Urgency::Warning => YELLOW,
     };
     match allowed() && std::io::stdout().is_terminal() {

@@ -5,6 +5,7 @@ use crate::show::{self, Output};
 use anyhow::{anyhow, bail};
 use gatun_api::paths::with_query;
 use gatun_api::types::{Ends, Explanation, Fate, Protocol};
+use gatun_daemon::tables::counted;
 use std::fmt::Write as _;
 use std::net::{IpAddr, SocketAddr};
 use std::process::ExitCode;
@@ -129,7 +130,7 @@ pub(crate) fn ends(ends: &Ends) -> String {
     };
     let Ends { protocol, bytes, .. } = ends;
     let (from, to) = (end(ends.source, ends.source_port), end(ends.destination, ends.destination_port));
-    format!("{protocol} {from} -> {to}, {bytes} bytes")
+    format!("{protocol} {from} -> {to}, {}", counted((*bytes).into(), "byte"))
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use anyhow::{Context as _, anyhow, bail};
 use gatun_config::LOG_DIRECTORY;
 use gatun_daemon::tables::counted;
 use gatun_logstore::time::{Span, parse, rfc3339, since_1970_ms};
-use gatun_logstore::{Directory, Entry, Hash, LogError, Mark, Reader, Record, Verification};
+use gatun_logstore::{Directory, Entry, Hash, LogError, Mark, PlanInForce, Reader, Record, Verification};
 use gatun_nat::plan::Transport;
 use serde_json::json;
 use std::io::{BufWriter, ErrorKind, Write};
@@ -171,8 +171,7 @@ fn report(v: &Verification) -> String {
         (0, false) => {
             format!("UNKNOWN whether the end was changed; no fault before it; head {}\n", v.head)
         }
-        (1, _) => "1 fault: the log was changed or damaged\n".to_owned(),
-        (n, _) => format!("{n} faults: the log was changed or damaged\n"),
+        (n, _) => format!("{}: the log was changed or damaged\n", counted(n as u64, "fault")),
     };
     out
 }
@@ -195,9 +194,9 @@ fn show(args: &ShowArgs) -> anyhow::Result<ExitCode> {
     let mut out = BufWriter::new(std::io::stdout().lock());
     let each = |entry: Entry<'_>| {
         let line = match entry {
-            Entry::Record(r) if args.outside.is_some_and(|outside| outside != r.outside) => return Ok(()),
+            Entry::Record(r, _) if args.outside.is_some_and(|outside| outside != r.outside) => return Ok(()),
             Entry::Mark(_) if args.outside.is_some() => return Ok(()),
-            Entry::Record(record) => line_of_record(record),
+            Entry::Record(record, plan) => line_of_record(record, plan),
             Entry::Mark(mark) => line_of_mark(mark),
         };
         writeln!(out, "{line}").map_err(ShowError::Output)
@@ -215,12 +214,15 @@ fn show(args: &ShowArgs) -> anyhow::Result<ExitCode> {
     }
 }
 
-fn line_of_record(r: &Record) -> String {
+/// Names of the instance and the pool come from the configuration of that time; `null` if the log lacks it.
+fn line_of_record(r: &Record, plan: Option<&PlanInForce>) -> String {
+    let instance = plan.and_then(|plan| Some(&plan.instances.get(usize::from(r.instance))?.name));
+    let pool = plan.and_then(|plan| Some(&plan.pools.get(usize::from(r.pool))?.name));
     let protocols: Vec<&str> = Transport::of_bits(r.transports).map(Transport::name).collect();
     let inside = r.inside.to_ipv4_mapped().map_or_else(|| r.inside.to_string(), |v4| v4.to_string());
     let mut line = json!({
         "time": rfc3339(r.at_ms), "event": r.kind.name(), "protocols": protocols, "outside": r.outside,
-        "inside": inside, "instance": r.instance, "pool": r.pool,
+        "inside": inside, "instance": instance, "pool": pool,
     });
     if let Some(line) = line.as_object_mut() {
         match r.kind.is_block() {

@@ -47,6 +47,7 @@ false and no addresses, the helper drops it too. A persistent device that belong
 the user (ip tuntap add dev NAME mode tun user USER) needs none. Interfaces through
 AF_XDP: also CAP_NET_RAW, CAP_BPF, and CAP_IPC_LOCK or a sufficient limit of locked
 memory; only the network helper keeps them, for an interface that comes back.
+DPDK ports: root at start (docs/how-to/dpdk.md).
 
 Sandbox: after start-up Gatun restricts itself with Landlock and seccomp, as far as the
 kernel supports them. It then reads the directories of its configuration, writes those

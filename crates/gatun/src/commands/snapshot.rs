@@ -7,7 +7,7 @@
 
 use anyhow::{Context as _, anyhow, bail, ensure};
 use gatun_daemon::state::{self, Directory, Names};
-use gatun_daemon::tables::counted;
+use gatun_daemon::tables::{counted, group};
 use gatun_daemon::takeover;
 use gatun_nat::kept::{self, Ownership, Saved};
 use gatun_nat::plan::Transport;
@@ -179,7 +179,8 @@ fn parse(name: &str, text: impl std::io::BufRead) -> anyhow::Result<(Names, Vec<
     let workers = head.names.workers;
     ensure!(
         workers <= WORKERS_MAX,
-        "{name}:1: invalid snapshot: {workers} workers, at most {WORKERS_MAX} are possible"
+        "{name}:1: invalid snapshot: {}, at most {WORKERS_MAX} are possible",
+        counted(workers as u64, "worker")
     );
     let mut sessions = Vec::new();
     for (number, line) in lines {
@@ -190,7 +191,9 @@ fn parse(name: &str, text: impl std::io::BufRead) -> anyhow::Result<(Names, Vec<
     let (has, said) = (sessions.len(), head.sessions);
     ensure!(
         has == said,
-        "{name}: {said} sessions expected, {has} found: the file is truncated or was changed"
+        "{name}: {} expected, {} found: the file is truncated or was changed",
+        counted(said as u64, "session"),
+        group(has as u64)
     );
     Ok((head.names, sessions))
 }

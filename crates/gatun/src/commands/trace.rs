@@ -139,7 +139,7 @@ fn text(packet: &TracedPacket) -> anyhow::Result<String> {
     let seconds = packet.time_us / 1_000_000;
     let (hours, minutes) = (seconds / 3600 % 24, seconds / 60 % 60);
     let (seconds, us) = (seconds % 60, packet.time_us % 1_000_000);
-    let what = packet.packet.as_ref().map_or_else(|| format!("{} bytes", packet.before_bytes), ends);
+    let what = packet.packet.as_ref().map_or_else(|| counted(packet.before_bytes.into(), "byte"), ends);
     writeln!(out, "{hours:02}:{minutes:02}:{seconds:02}.{us:06} worker {}: {what}", packet.worker)?;
     writeln!(out, "  {}", outcome(packet))?;
     for sentence in &packet.why {
@@ -163,7 +163,7 @@ fn outcome(packet: &TracedPacket) -> String {
     }
     match &packet.becomes {
         Some(becomes) => out + ": " + &ends(becomes),
-        None if !packet.after.is_empty() => out + &format!(": {} bytes", packet.after_bytes),
+        None if !packet.after.is_empty() => out + &": " + &counted(packet.after_bytes.into(), "byte"),
         None => out,
     }
 }

@@ -1,7 +1,7 @@
 //! Estimate of the daily log volume at the limits of a configuration.
 
 use gatun_config::{Config, EventSink, Export, ExportFormat};
-use gatun_daemon::tables::group;
+use gatun_daemon::tables::{counted, group};
 use gatun_nat::plan::Allocation;
 use gatun_nat::{EventKind, EventKinds};
 use std::fmt::Write as _;
@@ -121,10 +121,10 @@ impl Volume {
             line("export ", *bytes, &format!("as {format} to {name} ({target})"));
         }
         if !out.is_empty() {
-            let subscribers = group(config.plan.limits.subscribers_max.into());
+            let subscribers = counted(config.plan.limits.subscribers_max.into(), "subscriber");
             let _ = writeln!(
                 out,
-                "          if there are {subscribers} subscribers (subscribers_max), each with {} connections (RFC 7422 1)",
+                "          for {subscribers} (subscribers_max), each with {} connections (RFC 7422 1)",
                 group(CONNECTIONS_A_DAY)
             );
             let _ = writeln!(

@@ -77,7 +77,7 @@ pub(crate) fn execute(args: Args) -> anyhow::Result<ExitCode> {
     Ok(or_unknown(outcome.map(|outcome| match outcome {
         Outcome::Who => ExitCode::SUCCESS,
         Outcome::Nobody => ExitCode::FAILURE,
-        Outcome::Unknown => ExitCode::from(UNKNOWN),
+        Outcome::Unknown | Outcome::Other => ExitCode::from(UNKNOWN),
     })))
 }
 
@@ -105,7 +105,7 @@ fn execute_at(args: &Args, Time(text, at): &Time) -> anyhow::Result<Outcome> {
         args.daemon.client()?.get(&with_query("/v1/log/who", &query))?
     } else {
         let (address, port) = (*args.outside.ip(), args.outside.port());
-        told(&args.store.open()?.who(address, port, *at, args.protocol.map(transport)))
+        told(&args.store.open()?.who(address, port, *at, args.protocol.and_then(transport)))
     };
     match args.output {
         Output::Table => super::print_bytes(show::who_had(&answer).as_bytes())?,

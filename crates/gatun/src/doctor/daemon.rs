@@ -4,6 +4,7 @@ use super::Finding;
 use gatun_api::client::{Client, Error};
 use gatun_api::types::{Bound, Export, Part, Sandbox, Status, Urgency, Worker};
 use gatun_config::{Config, ExportTarget};
+use gatun_daemon::tables::counted;
 use std::fs;
 use std::net::TcpStream;
 use std::time::Duration;
@@ -25,7 +26,7 @@ pub(super) fn examine(client: &Client, config: Option<&Config>) -> (Vec<Finding>
     let mut findings = vec![Finding::ok(CHECK, format!("runs, process {}", status.pid))];
     findings.extend(namespace(status.pid));
     if status.workers_silent > 0 {
-        let what = format!("{} of {} workers do not answer", status.workers_silent, status.workers);
+        let what = format!("workers that do not answer: {} of {}", status.workers_silent, status.workers);
         findings.push(Finding::wrong(CHECK, what, "see the daemon's log; restart it, and report the defect"));
     } else if !status.adds_up {
         let what = "some packets are not accounted for";
@@ -60,7 +61,7 @@ fn namespace(pid: u32) -> Option<Finding> {
 fn log(status: &Status) -> impl Iterator<Item = Finding> {
     let troubles = status.troubles.iter().filter(|trouble| trouble.part == Part::Log);
     troubles.map(|trouble| match trouble.urgency {
-        Urgency::Bad => {
+        Urgency::Bad | Urgency::Other => {
             let fix = "df -h DIRECTORY of [log]; make room, or set size_max or a shorter retention";
             Finding::wrong("log", trouble.what.clone(), fix)
         }
@@ -105,8 +106,10 @@ fn collectors(client: &Client, config: Option<&Config>) -> Vec<Finding> {
             return Finding::ok(CHECK, format!("no events for collector '{name}'{place} yet"));
         }
         let what = format!(
-            "collector '{name}'{place} is down: {} events waiting, {} bytes spooled, {} events lost",
-            export.waiting, export.spooled_bytes, export.lost
+            "collector '{name}'{place} is down: {} waiting, {} spooled, {} lost",
+            counted(export.waiting, "event"),
+            counted(export.spooled_bytes, "byte"),
+            counted(export.lost, "event")
         );
         Finding::wrong(
             CHECK,
@@ -122,7 +125,7 @@ fn sandbox(sandbox: &Sandbox) -> Finding {
     let missing = sandbox.missing.join("; ");
     match sandbox.state {
         Bound::Whole => Finding::ok(CHECK, "the sandbox is on".to_owned()),
-        Bound::Partly => Finding::note(
+        Bound::Partly | Bound::Other => Finding::note(
             CHECK,
             format!("the sandbox is incomplete on this kernel: {missing}"),
             "use Linux 6.12 for a complete sandbox; see docs/reference/kernels.md",
@@ -141,8 +144,9 @@ fn losses(client: &Client) -> Vec<Finding> {
     let mut findings = Vec::new();
     for worker in workers.iter().filter(|worker| worker.handed_lost > 0) {
         let what = format!(
-            "worker {} lost {} packets handed over by other workers",
-            worker.number, worker.handed_lost
+            "worker {} lost {} handed over by other workers",
+            worker.number,
+            counted(worker.handed_lost, "packet")
         );
         findings.push(Finding::note(
             CHECK,

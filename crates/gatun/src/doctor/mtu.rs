@@ -111,7 +111,7 @@ fn ladder(config: &Config, links: &[Link]) -> Vec<Finding> {
         }
         if small.is_empty() {
             let what = format!(
-                "'{name}': IPv6 side {} bytes, IPv4 side {}; interfaces {}",
+                "'{name}': MTU {} on the IPv6 side, {} on the IPv4 side; interfaces {}",
                 settings.mtu6,
                 settings.mtu4,
                 of_each(links)

@@ -4,6 +4,7 @@ use super::Finding;
 use gatun_api::types::TablePages;
 use gatun_config::{Bytes, Config, Driver, Memory};
 use gatun_daemon::LARGE;
+use gatun_daemon::tables::{counted, group};
 use std::fs;
 use std::path::Path;
 
@@ -65,10 +66,10 @@ fn files(config: Option<&Config>, pid: Option<u32>) -> Option<Finding> {
     Some(match limit(pid, "Max open files")? {
         Some(max) if max < wanted => Finding::wrong(
             CHECK,
-            format!("{whose} may open {max} files; it may need {wanted}"),
+            format!("{whose} may open {}; it may need {}", counted(max, "file"), group(wanted)),
             format!("LimitNOFILE={} in its unit, or ulimit -n {0}", wanted.next_power_of_two()),
         ),
-        _ => Finding::ok(CHECK, format!("{whose} may open the {wanted} files that it may need")),
+        _ => Finding::ok(CHECK, format!("{whose} may open the {} that it may need", counted(wanted, "file"))),
     })
 }
 
@@ -82,7 +83,10 @@ fn locked_memory(pid: Option<u32>) -> Option<Finding> {
     Some(match limit(pid, "Max locked memory")? {
         Some(max) if max < WANTED => Finding::note(
             CHECK,
-            format!("only {max} bytes may be locked; AF_XDP locks its packet memory on older kernels"),
+            format!(
+                "only {} may be locked; AF_XDP locks its packet memory on older kernels",
+                counted(max, "byte")
+            ),
             "LimitMEMLOCK=infinity in its unit, or CAP_IPC_LOCK",
         ),
         _ => Finding::ok(CHECK, "packet memory may be locked"),

@@ -1,17 +1,18 @@
 //! Output of API answers as tables, CSV or JSON.
 
+mod csv;
 mod past;
 mod rows;
 
 pub(crate) use past::who_had;
 
 use anyhow::Context as _;
-use gatun_api::schema::Fields;
+use csv::Csv;
+use gatun_api::schema::Schema;
 use gatun_api::types::{Outcome, Where, Who};
-use gatun_daemon::tables::{counted, table, table_of};
+use gatun_daemon::tables::{counted, table_of, table_of_fields};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use serde_json::Value;
 use std::io::{self, BufRead as _, BufReader, BufWriter, ErrorKind, Read, Write};
 
 /// Output format.
@@ -28,7 +29,7 @@ pub(crate) enum Output {
 }
 
 /// API type that can be a table row.
-pub(crate) trait Shown: Serialize + DeserializeOwned + Fields {
+pub(crate) trait Shown: Serialize + DeserializeOwned + Schema {
     /// Column names.
     const COLUMNS: &'static [&'static str];
 
@@ -40,7 +41,7 @@ pub(crate) trait Shown: Serialize + DeserializeOwned + Fields {
 pub(crate) fn one<T: Shown>(thing: &T, output: Output) -> anyhow::Result<Vec<u8>> {
     match output {
         Output::Table => {
-            let mut table = table(["", " "]);
+            let mut table = table_of_fields();
             for (name, cell) in T::COLUMNS.iter().zip(thing.cells()) {
                 table.add_row([(*name).to_owned(), cell]);
             }
@@ -72,6 +73,7 @@ pub(crate) fn all<T: Shown>(items: &[T], output: Output) -> anyhow::Result<Vec<u
         }
         Output::Csv => {
             let mut csv = Csv::new::<T>();
+            csv.header(&mut text)?;
             for item in items {
                 csv.write(&mut text, &serde_json::to_value(item)?)?;
             }
@@ -157,75 +159,6 @@ fn write_list<T: Shown>(
         _ => {}
     }
     Ok(is_whole)
-}
-
-/// CSV writer: nested fields are named `field.field`; a list is one value with spaces between its items.
-struct Csv {
-    names: Vec<&'static str>,
-    has_header: bool,
-    line: String,
-}
-
-impl Csv {
-    fn new<T: Fields>() -> Csv {
-        Csv { names: gatun_api::types::field_names::<T>().collect(), has_header: false, line: String::new() }
-    }
-
-    /// Writes the header of an empty list, without nested fields.
-    fn header(&mut self, out: &mut impl Write) -> io::Result<()> {
-        self.has_header = true;
-        writeln!(out, "{}", self.names.join(","))
-    }
-
-    fn write(&mut self, out: &mut impl Write, item: &Value) -> io::Result<()> {
-        if !self.has_header {
-            self.has_header = true;
-            let mut names = Vec::new();
-            for name in &self.names {
-                flatten(name, item.get(name).unwrap_or(&Value::Null), &mut |name, _| {
-                    names.push(name.to_owned())
-                });
-            }
-            writeln!(out, "{}", names.join(","))?;
-        }
-        self.line.clear();
-        let line = &mut self.line;
-        for name in &self.names {
-            flatten(name, item.get(name).unwrap_or(&Value::Null), &mut |_, value| {
-                line.push_str(&escaped(value));
-                line.push(',');
-            });
-        }
-        line.pop();
-        writeln!(out, "{line}")
-    }
-}
-
-fn flatten(name: &str, value: &Value, each: &mut dyn FnMut(&str, &Value)) {
-    match value {
-        Value::Object(fields) => {
-            fields.iter().for_each(|(field, value)| flatten(&format!("{name}.{field}"), value, each));
-        }
-        value => each(name, value),
-    }
-}
-
-fn word(value: &Value) -> String {
-    match value {
-        Value::Null => String::new(),
-        Value::String(text) => text.clone(),
-        Value::Array(items) => items.iter().map(word).collect::<Vec<_>>().join(" "),
-        Value::Object(fields) => fields.values().next().map(word).unwrap_or_default(),
-        value => value.to_string(),
-    }
-}
-
-fn escaped(value: &Value) -> String {
-    let text = word(value);
-    match text.contains(['"', ',', '\n', '\r']) {
-        true => format!("\"{}\"", text.replace('"', "\"\"")),
-        false => text,
-    }
 }
 
 /// Text about the holder of a public port.
@@ -326,15 +259,5 @@ mod tests {
         assert_eq!(written("", Output::Csv, 1).0, format!("{header}\n"));
         let (table, _) = written(&three, Output::Table, 3);
         assert!(table.contains("2001:db8::1 port 5000") || table.contains("[2001:db8::1]:5000"), "{table}");
-    }
-
-    #[test]
-    fn nested_csv_fields_are_named_by_their_path() {
-        let status = r#"{"a":{"packets":1,"bytes":2},"b":["x","y"],"c":null,"d":"say \"x\""}"#;
-        let mut csv = Csv { names: vec!["a", "b", "c", "d"], has_header: false, line: String::new() };
-        let mut out = Vec::new();
-        csv.write(&mut out, &serde_json::from_str(status).unwrap()).unwrap();
-        let text = String::from_utf8(out).unwrap();
-        assert_eq!(text, "a.bytes,a.packets,b,c,d\n2,1,x y,,\"say \"\"x\"\"\"\n");
     }
 }

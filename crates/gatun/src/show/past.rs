@@ -16,7 +16,7 @@ pub(crate) fn who_had(answer: &WhoAt) -> String {
     match answer.outcome {
         Outcome::Who => {}
         Outcome::Nobody => out += "  nobody had it\n",
-        Outcome::Unknown => {
+        Outcome::Unknown | Outcome::Other => {
             answer.unknown.iter().for_each(|why| out += &format!("  UNKNOWN: {why}\n"));
             if answer.unknown.is_empty() {
                 out += "  UNKNOWN: no record shows whether one of these had it at that time\n";

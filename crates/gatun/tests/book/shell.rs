@@ -85,6 +85,14 @@ impl Shell {
             if let Some(failed) = line.strip_prefix(MARK) {
                 // The mark is on its own line.
                 let text = text.strip_suffix('\n').unwrap_or(&text).to_owned();
+                if commands.contains("gatun ") {
+                    // Ping's own summary is not.
+                    let ours: Vec<&str> =
+                        text.lines().filter(|line| !line.contains(" packets transmitted")).collect();
+                    if let Some(fault) = gatun_testkit::unreadable(&ours.join("\n")) {
+                        return Err(broken(&fault));
+                    }
+                }
                 return Ok(Shown { text, failed: failed.to_owned() });
             }
             text.push_str(&line);

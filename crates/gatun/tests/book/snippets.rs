@@ -16,12 +16,10 @@ fn check(checker: &[&str], name: &str, text: &str) -> Option<Result<(), String>>
     let file = std::env::temp_dir().join(format!("gatun-book-{}-{name}", std::process::id()));
     std::fs::write(&file, text).expect("the file can be written");
     let path = std::env::var("PATH").unwrap_or_default();
-    let output = Command::new("env")
-        .arg(format!("PATH={path}:/usr/sbin:/sbin"))
-        .args(checker)
-        .arg(&file)
-        .output()
-        .expect("env is there");
+    let output = gatun_testkit::output(
+        Command::new("env").arg(format!("PATH={path}:/usr/sbin:/sbin")).args(checker).arg(&file),
+    )
+    .expect("env is there");
     std::fs::remove_file(&file).expect("the file can be removed");
     let said = [output.stdout, output.stderr].concat();
     match output.status.code() {

@@ -289,7 +289,7 @@ fn the_group_of_the_socket_decides_access() {
                     "--socket",
                     place,
                 ];
-                Command::new("setpriv").args(ids).output().unwrap()
+                gatun_testkit::output(Command::new("setpriv").args(ids)).unwrap()
             };
             let nobody = other("65534");
             let why = String::from_utf8_lossy(&nobody.stderr).into_owned();
@@ -416,10 +416,118 @@ fn the_socket_exists_after_a_change_of_user() {
 /// Output on a terminal with 80 columns.
 fn on_a_terminal(args: &str) -> String {
     let line = format!("stty cols 80; {BIN} {args}");
-    let output = Command::new("script").args(["-qec", &line, "/dev/null"]).output().unwrap();
+    let output = gatun_testkit::output(Command::new("script").args(["-qec", &line, "/dev/null"])).unwrap();
     let text = String::from_utf8(output.stdout).unwrap().replace('\r', "");
     assert!(output.status.success(), "gatun {args}: {text}");
     text
+}
+
+/// Rows of a CSV file, by a reader that is not Gatun's.
+fn rows(csv: &str) -> Vec<Vec<String>> {
+    const READ: &str =
+        "import csv, json, sys; print(json.dumps(list(csv.reader(open(sys.argv[1], newline='')))))";
+    std::fs::write("/run/rows.csv", csv).unwrap();
+    let rows = gatun_testkit::run(Command::new("python3").args(["-c", READ, "/run/rows.csv"])).unwrap();
+    serde_json::from_str(&rows).unwrap()
+}
+
+/// Fields of an object, nested ones by their path.
+fn leaves(path: &str, value: &Value, found: &mut Vec<(String, Value)>) {
+    match value {
+        Value::Object(fields) => fields.iter().for_each(|(name, value)| {
+            let dot = if path.is_empty() { "" } else { "." };
+            leaves(&format!("{path}{dot}{name}"), value, found);
+        }),
+        value => found.push((path.to_owned(), value.clone())),
+    }
+}
+
+/// Compares a list as CSV with the same list as JSON.
+fn csv_has_what_json_has(what: &str) {
+    let (listed, csv) = (json(&format!("show {what}")), said(&format!("show {what} -o csv")));
+    let listed = if listed.is_array() { listed } else { Value::Array(vec![listed]) };
+    let listed = listed.as_array().unwrap();
+    let rows = rows(&csv);
+    let (header, rows) = rows.split_first().unwrap_or_else(|| panic!("show {what}: no header: {csv}"));
+    assert_eq!(rows.len(), listed.len(), "show {what}: {csv}");
+    for (row, object) in rows.iter().zip(listed) {
+        assert_eq!(row.len(), header.len(), "show {what}: {csv}");
+        let mut fields = Vec::new();
+        leaves("", object, &mut fields);
+        for (name, value) in fields {
+            let column = header.iter().position(|column| *column == name);
+            let Some(column) = column else {
+                // An object that is not there has its columns all the same.
+                assert!(
+                    value.is_null() && header.iter().any(|c| c.starts_with(&format!("{name}."))),
+                    "{name}: {csv}"
+                );
+                continue;
+            };
+            let cell = &row[column];
+            match &value {
+                Value::Null => assert_eq!(cell, "", "{name}: {csv}"),
+                Value::String(text) => assert_eq!(cell, text, "{name}: {csv}"),
+                // Times and rates go on between the two answers.
+                Value::Number(_) => assert!(cell.parse::<f64>().is_ok(), "{name}: {csv}"),
+                Value::Array(items) if items.iter().any(Value::is_object) => {
+                    let names: Vec<&str> =
+                        cell.split(' ').map(|pair| pair.split_once('=').unwrap().0).collect();
+                    assert!(
+                        items.iter().all(|item| {
+                            let name = item.get("name").or(item.get("part"));
+                            names.contains(&name.and_then(Value::as_str).unwrap())
+                        }),
+                        "{name}: {csv}"
+                    );
+                }
+                Value::Array(items) => {
+                    assert!(items.iter().all(|item| cell.contains(item.as_str().unwrap())), "{csv}")
+                }
+                value => assert_eq!(cell, &value.to_string(), "{name}: {csv}"),
+            }
+        }
+    }
+}
+
+#[test]
+fn csv_has_a_column_for_each_field_and_the_values_of_json() {
+    in_lab("api::csv_has_a_column_for_each_field_and_the_values_of_json", || {
+        const CONFIG: &str = "
+[[pool]]
+name = \"homes\"
+prefixes = \"192.0.2.0/30\"
+allocation = { kind = \"blocks\", size = 64, blocks_per_subscriber = 4 }
+[[nat64]]
+name = \"lab\"
+pool6 = \"2001:db8:64::/96\"
+[limits]
+sessions_per_subscriber = 3
+sessions_max = 4096
+[log]
+directory = \"/run/log\"
+";
+        const EXPORT: &str = "[[export]]\nname = \"siem\"\nto = \"tcp:127.0.0.1:7001\"\nformat = \"json\"\n";
+        const ALL: &str = "status ports workers instances pools addresses blocks subscribers bindings sessions counters \
+            drops export log config";
+        let net = network();
+        let daemon = Daemon::start(&net, &format!("{CREATE}{CONFIG}"));
+        // No collector, but a header.
+        assert_eq!(said("show export -o csv"), "name,connected,sent,lost,waiting,spooled_bytes\n");
+        assert_eq!(said("show sessions -o csv").lines().count(), 1);
+        daemon.stop(Signal::TERM);
+        let daemon = Daemon::start(&net, &format!("{CREATE}{CONFIG}{EXPORT}"));
+        datagrams(&net.client, 7000..7004);
+        wait_for_sessions(3);
+        let refused = || json("show instances")[0]["drops"].as_array().is_some_and(|drops| !drops.is_empty());
+        gatun_testkit::wait_until("a refused session", std::time::Duration::from_secs(5), refused).unwrap();
+        ALL.split_whitespace().for_each(csv_has_what_json_has);
+        let instances = rows(&said("show instances -o csv"));
+        let drops = instances[0].iter().position(|name| name == "drops").unwrap();
+        assert_eq!(instances[1][drops], "sub_sess_quota=1");
+        assert!(instances[0].contains(&"tcp.sessions.now".to_owned()), "{instances:?}");
+        daemon.stop(Signal::TERM);
+    });
 }
 
 #[test]
@@ -428,6 +536,7 @@ fn lists_fit_a_terminal_of_80_columns_and_a_file_has_a_line_for_each_row() {
         let net = network();
         let daemon = started(&net, "");
         datagrams(&net.client, 7000..7003);
+        wait_for_sessions(3);
         for what in
             ["status", "instances", "pools", "addresses --outside 192.0.2.1", "sessions", "drops --zeros"]
         {
@@ -437,7 +546,26 @@ fn lists_fit_a_terminal_of_80_columns_and_a_file_has_a_line_for_each_row() {
             }
             assert!(!screen.trim().is_empty(), "show {what}");
         }
-        // Each endpoint is on one line, so that it can be copied and searched.
+        // As wide a row as of a large daemon.
+        let status = on_a_terminal("show status");
+        let rows = status.lines().filter(|line| line.starts_with('│')).map(|line| {
+            let cells: Vec<&str> = line.split(['│', '┆']).map(str::trim).collect();
+            (cells[1].to_owned(), cells[2].to_owned())
+        });
+        let rows: Vec<(String, String)> = rows.collect();
+        let names = ["version", "memory", "sessions", "dropped", "with an ICMP error", "silently", "held"];
+        for name in names {
+            let value = rows.iter().find(|(of, _)| of == name).map(|(_, value)| &value[..]);
+            assert!(value.is_some_and(|value| !value.is_empty()), "{name} has no value beside it: {status}");
+        }
+        let sessions = rows.iter().find(|(name, _)| name == "sessions").unwrap();
+        assert_eq!(sessions.1, "3 of 262,144", "{status}");
+        let place = |name: &str| rows.iter().position(|(of, _)| of == name).unwrap();
+        assert_eq!(place("silently"), place("dropped") + 2, "{status}");
+        // A value of more than one line has no further lines but its own.
+        let further = rows.iter().filter(|(name, _)| name.is_empty()).count();
+        assert!(further <= 4 && rows.len() <= 20 + further, "{status}");
+        // Each end stands whole on its line, for whoever copies it or searches for it.
         for text in [on_a_terminal("show sessions"), said("show sessions")] {
             for port in 7000..7003 {
                 let end = format!("198.51.100.2:{port}");

@@ -82,7 +82,7 @@ fn only_rules_that_drop_forwarded_packets_are_reported() {
             let (wrong, code) = doctor(&net, "");
             assert!(code == 1 && wrong.len() == 1, "{set}: {wrong:#?}");
             assert!(wrong[0].contains("firewall: the kernel drops forwarded packets"), "{wrong:#?}");
-            let output = net.translator.command(BIN).args(["doctor", "-q"]).output().unwrap();
+            let output = gatun_testkit::output(net.translator.command(BIN).args(["doctor", "-q"])).unwrap();
             let text = String::from_utf8(output.stdout).unwrap();
             let fix = text.lines().find_map(|line| line.trim().strip_prefix("fix: ")).unwrap().to_owned();
             if fix.contains("nft insert") {
@@ -176,7 +176,7 @@ fn a_different_network_namespace_is_reported() {
         let net = network();
         let daemon = Daemon::start(&net, &format!("{CREATE}{NAT64}"));
         assert_eq!(doctor(&net, ""), (vec![], 0));
-        let output = net.client.command(BIN).args(["doctor", "-q"]).output().unwrap();
+        let output = gatun_testkit::output(net.client.command(BIN).args(["doctor", "-q"])).unwrap();
         let text = String::from_utf8(output.stdout).unwrap();
         assert!(text.contains("WRONG namespace: the daemon is in another network namespace"), "{text}");
         let fix = format!("nsenter --net=/proc/{}/ns/net gatun doctor", daemon.process.id());
@@ -184,7 +184,8 @@ fn a_different_network_namespace_is_reported() {
         // The suggested command works.
         let (_, arguments) = fix.split_once(' ').unwrap();
         let arguments = arguments.replace("gatun", BIN);
-        let output = Command::new("nsenter").args(arguments.split_whitespace()).output().unwrap();
+        let output =
+            gatun_testkit::output(Command::new("nsenter").args(arguments.split_whitespace())).unwrap();
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
         daemon.stop(Signal::TERM);
     });
@@ -230,7 +231,8 @@ fn the_doctor_never_deletes_the_only_address_of_an_interface() {
         let file = "/run/only.toml";
         fs::write(file, format!("{CREATE}{}", NAT64.replace("192.0.2.1", "198.51.100.1"))).unwrap();
         let said = || {
-            let output = net.translator.command(BIN).args(["doctor", "-q", file]).output().unwrap();
+            let output =
+                gatun_testkit::output(net.translator.command(BIN).args(["doctor", "-q", file])).unwrap();
             String::from_utf8(output.stdout).unwrap()
         };
         let text = said();

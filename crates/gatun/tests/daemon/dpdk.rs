@@ -80,7 +80,7 @@ fn an_old_processor_runs_every_command_except_dpdk_ports() {
         let on_old = |words: &[&str]| {
             let mut command = net.translator.command("qemu-x86_64");
             command.args(["-cpu", "Conroe", env!("CARGO_BIN_EXE_gatun")]).args(words);
-            let output = command.output().expect("qemu-x86_64 (scripts/setup)");
+            let output = gatun_testkit::output(&mut command).expect("qemu-x86_64 (scripts/setup)");
             let text =
                 [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
             // `None` means that a signal ended it.
@@ -305,10 +305,6 @@ fn invalid_devices_stop_the_daemon_with_a_correction() {
         let config = PACKET_SOCKETS.replace("device = \"net_af", "queues = 3\ndevice = \"net_af");
         let config = config.replace("[\"192.0.2.1\"]", "[\"192.0.2.0/29\"]");
         let ended = Daemon::spawn(&net, &config, &[]).wait();
-        assert!(
-            ended.stderr.contains("has 1 queues, but 3 are needed: write queues = 1"),
-            "{}",
-            ended.stderr
-        );
+        assert!(ended.stderr.contains("has 1 queue, but 3 are needed: write queues = 1"), "{}", ended.stderr);
     });
 }

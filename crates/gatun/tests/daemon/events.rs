@@ -90,7 +90,10 @@ fn a_reload_starts_moves_and_stops_events() {
         let to = |file: &str| format!("{none}{}", EVENTS.replace("stdout", file));
         let daemon = Daemon::start(&net, &none);
         let show = || {
-            Command::new(env!("CARGO_BIN_EXE_gatun")).args(["show", "events", "--follow"]).output().unwrap()
+            gatun_testkit::output(
+                Command::new(env!("CARGO_BIN_EXE_gatun")).args(["show", "events", "--follow"]),
+            )
+            .unwrap()
         };
         let refused = String::from_utf8(show().stderr).unwrap();
         assert!(refused.contains("events are switched off"), "{refused}");

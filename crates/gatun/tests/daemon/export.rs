@@ -77,7 +77,7 @@ fn begun(file: &str) -> Vec<u64> {
 /// The same from nfcapd's files, read by nfdump.
 fn collected(directory: &str) -> Vec<u64> {
     let (nfdump, sort) = (&mut Command::new("nfdump"), ["-q", "-o", "json", "-R", directory]);
-    let output = nfdump.env("TZ", "UTC").args(sort).output().unwrap();
+    let output = gatun_testkit::output(nfdump.env("TZ", "UTC").args(sort)).unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
     let records: Vec<Value> =
         serde_json::from_str(&format!("[{}]", text.trim().trim_matches(['[', ']']))).unwrap_or_default();
@@ -162,7 +162,7 @@ fn collectors_come_change_and_go_while_packets_flow_and_the_others_lose_nothing(
         let from = all.iter().position(|port| *port == heard[0]).unwrap();
         assert_eq!(heard, all[from..from + heard.len()]);
         assert!(from > 0 && from + heard.len() < all.len(), "{from}, {} of {}", heard.len(), all.len());
-        let output = Command::new("nfdump").args(["-I", "-R", kept]).output().unwrap();
+        let output = gatun_testkit::output(Command::new("nfdump").args(["-I", "-R", kept])).unwrap();
         let text = String::from_utf8(output.stdout).unwrap();
         let failures = text.lines().find(|line| line.starts_with("Sequence failures")).unwrap();
         assert!(failures.ends_with(": 0"), "{text}");

@@ -171,30 +171,16 @@ impl Daemon {
     }
 }
 
-/// Runs `gatun` with these arguments, and checks that neither output contains Rust's `Debug` format.
+/// Runs a command of `gatun` with these arguments.
 pub(crate) fn gatun<'a>(arguments: impl IntoIterator<Item = &'a str>) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_gatun"));
-    let output = command.args(arguments).stdin(Stdio::null()).output().unwrap();
-    for stream in [&output.stdout, &output.stderr] {
-        for_people(String::from_utf8_lossy(stream).into_owned());
-    }
-    output
+    gatun_testkit::output(command.args(arguments).stdin(Stdio::null())).unwrap()
 }
 
-/// Returns the text; fails if it contains Rust's `Debug` format.
+/// The text, which is written for people.
 fn for_people(text: String) -> String {
-    const DEBUG: [&str; 7] = ["Some(", "None)", "Ok(", "Err(", "Ipv4Addr", "Ipv6Addr", "\\u{"];
-    let is_type = |word: &str| {
-        word.starts_with(|c: char| c.is_ascii_uppercase()) && word.chars().any(|c| c.is_ascii_lowercase())
-    };
-    for line in text.lines() {
-        let of_a_struct = line.match_indices(" { ").any(|(at, _)| {
-            let word = line[..at].rsplit(|c: char| !c.is_ascii_alphanumeric()).next().unwrap_or_default();
-            is_type(word)
-        });
-        let debug = DEBUG.iter().any(|debug| line.contains(debug));
-        assert!(!of_a_struct && !debug, "written for a programmer: {line}");
-    }
+    let fault = gatun_testkit::unreadable(&text);
+    assert!(fault.is_none(), "{}", fault.unwrap_or_default());
     text
 }
 

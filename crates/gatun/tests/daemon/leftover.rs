@@ -57,8 +57,8 @@ fn a_device_left_over_is_taken_over_when_the_state_directory_is_gone() {
         let net = network();
         let config = format!("{CREATE}{NAT64}");
         kill(&net, Daemon::start(&net, &config));
-        // The daemon mounts memory there if it may.
-        let _ = Command::new("umount").arg(STATE).output();
+        // Where it may, a daemon mounts memory there.
+        let _ = gatun_testkit::output(Command::new("umount").arg(STATE));
         fs::remove_dir_all(STATE).unwrap();
         follows(&net, &config);
     });

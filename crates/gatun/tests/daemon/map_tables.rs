@@ -386,7 +386,7 @@ fn a_million_mappings_are_replaced_within_seconds_from_another_host_too() {
                 .split(' '),
         );
         command.args("--token-file /run/writes --ca /run/api.crt".split(' '));
-        let output = command.output().unwrap();
+        let output = gatun_testkit::output(&mut command).unwrap();
         let by_command = begin.elapsed();
         assert!(output.status.success(), "{output:?}");
         assert_eq!(on_disk(), lines);

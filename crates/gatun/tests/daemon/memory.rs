@@ -29,7 +29,7 @@ fn files() -> u64 {
 }
 
 fn gatun(net: &Topology, args: &[&str]) -> Output {
-    net.translator.command(env!("CARGO_BIN_EXE_gatun")).args(args).output().unwrap()
+    gatun_testkit::output(net.translator.command(env!("CARGO_BIN_EXE_gatun")).args(args)).unwrap()
 }
 
 /// Bytes that `gatun check` predicts.
@@ -171,7 +171,9 @@ fn a_daemon_above_a_memory_limit_names_the_possible_number() {
 /// Fills a file system.
 fn fill(directory: &str) {
     let path = format!("{directory}/full");
-    let output = Command::new("dd").args(["if=/dev/zero", "bs=64k", &format!("of={path}")]).output().unwrap();
+    let output =
+        gatun_testkit::output(Command::new("dd").args(["if=/dev/zero", "bs=64k", &format!("of={path}")]))
+            .unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(said.contains("No space left"), "{said}");
 }
@@ -213,12 +215,12 @@ fn a_snapshot_of_too_many_workers_or_without_space_is_refused() {
             let mut command = net.translator.command(WITHOUT_MOUNTING[0]);
             command.args(&WITHOUT_MOUNTING[1..]).arg(env!("CARGO_BIN_EXE_gatun"));
             command.args(["snapshot", "load", "/run/saved", "--state", "/run/small/state"]);
-            let output = command.output().unwrap();
+            let output = gatun_testkit::output(&mut command).unwrap();
             (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
         };
         let (code, said) = load(65_535);
         assert_eq!(code, Some(1), "{said}");
-        assert!(said.contains("invalid snapshot: 65535 workers, at most 256 are possible"), "{said}");
+        assert!(said.contains("invalid snapshot: 65,535 workers, at most 256 are possible"), "{said}");
         // Each worker's file is slightly larger than 2 MiB.
         assert_eq!(load(1).0, Some(0));
         let before = fs::read_to_string("/run/small/state/names.json").unwrap();

@@ -53,7 +53,7 @@ pub(crate) fn steer(net: &Topology) {
 fn ping4(from: &Namespace, to: &str, flags: &str) -> String {
     let mut command = from.command("ping");
     command.args(["-4", "-n", "-c", "1", "-W", "2"]).args(flags.split_whitespace()).arg(to);
-    let out = command.output().unwrap();
+    let out = gatun_testkit::output(&mut command).unwrap();
     String::from_utf8_lossy(&out.stdout).into_owned()
 }
 

@@ -112,7 +112,8 @@ fn packets_continue_without_the_helper_and_its_end_is_reported() {
         assert_eq!(troubles.len(), 1, "{troubles:?}");
         assert_eq!((troubles[0].urgency, troubles[0].part), (Urgency::Bad, Part::Network));
         assert!(troubles[0].what.contains("network helper"), "{troubles:?}");
-        let doctor = net.translator.command(env!("CARGO_BIN_EXE_gatun")).arg("doctor").output().unwrap();
+        let doctor =
+            gatun_testkit::output(net.translator.command(env!("CARGO_BIN_EXE_gatun")).arg("doctor")).unwrap();
         let doctor = String::from_utf8(doctor.stdout).unwrap();
         assert!(doctor.contains("network helper has ended"), "{doctor}");
         // A reload that needs the helper reports the missing part and applies the rest.
@@ -188,7 +189,7 @@ fn a_worker_can_only_request_routes_of_its_own_device() {
         asked.say(r#"{"Prefixes":{"device":0,"routes":true,"prefixes":[["198.19.0.0",16]]}}"#);
         asked.say(r#"{"Apply":{"device":0}}"#);
         let line = asked.hear();
-        assert!(line.contains("1 routes added"), "{line}");
+        assert!(line.contains("1 route added"), "{line}");
         asked.say(r#"{"Prefixes":{"device":0,"routes":true,"prefixes":[["198.51.100.0",24]]}}"#);
         asked.say(r#"{"Apply":{"device":0}}"#);
         let why = asked.hear();
@@ -229,8 +230,10 @@ fn a_worker_can_only_request_routes_of_its_own_device() {
 fn the_helper_does_nothing_when_started_by_hand() {
     let (_ours, stream) = UnixStream::pair().unwrap();
     for stdin in [Stdio::null(), Stdio::from(OwnedFd::from(stream))] {
-        let output =
-            Command::new(env!("CARGO_BIN_EXE_gatun")).arg("network-helper").stdin(stdin).output().unwrap();
+        let output = gatun_testkit::output(
+            Command::new(env!("CARGO_BIN_EXE_gatun")).arg("network-helper").stdin(stdin),
+        )
+        .unwrap();
         assert!(!output.status.success());
         assert!(String::from_utf8_lossy(&output.stderr).contains("`gatun run` starts this command"));
     }

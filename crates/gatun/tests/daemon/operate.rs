@@ -39,7 +39,7 @@ fn explain_predicts_the_fate_and_changes_nothing() {
             &format!("icmp [{CLIENT}]:50000 -> [{SERVER}]:50000, 100 bytes\nforwarded: icmp 192.0.2.1:?"),
             &format!("-> {SERVER4}:?, 80 bytes"),
             "is in 2001:db8:64::/96 of nat64 'lab' and embeds 198.51.100.2",
-            "which has no state yet: 0 of 1 sessions",
+            "which has no state yet: 0 of 1 session",
             "it opens a session on 192.0.2.1, random port (",
         ] {
             assert!(text.contains(part), "'{part}' is not in {text}");
@@ -59,7 +59,7 @@ fn explain_predicts_the_fate_and_changes_nothing() {
         assert_eq!(code, 1);
         for part in [
             "dropped: sub_sess_quota\n",
-            "1 of 1 sessions",
+            "1 of 1 session",
             "limits.sessions_per_subscriber",
             "RFC 6888 REQ-4",
         ] {
@@ -80,7 +80,9 @@ fn explain_predicts_the_fate_and_changes_nothing() {
 
 /// Problems that the doctor finds in the translator's namespace, one per line, and its exit status.
 pub(crate) fn doctor(net: &Topology, args: &str) -> (Vec<String>, i32) {
-    let output = net.translator.command(BIN).arg("doctor").args(args.split_whitespace()).output().unwrap();
+    let output =
+        gatun_testkit::output(net.translator.command(BIN).arg("doctor").args(args.split_whitespace()))
+            .unwrap();
     let (out, err) = (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap());
     assert!(err.is_empty(), "{err}");
     let wrong = out.lines().filter(|line| line.starts_with("WRONG")).map(str::to_owned).collect();

@@ -162,7 +162,7 @@ fn invalid_unchanged_or_restart_only_configurations_change_nothing() {
         );
         let larger = format!("{same}[limits]\nsessions_max = 999999\nports_per_subscriber = 7\n");
         let said = daemon.reload(&larger, "needs a restart; nothing has changed");
-        assert!(said.contains("sessions_max = 999999: the tables have room for 262144"), "{said}");
+        assert!(said.contains("sessions_max = 999999: the tables have room for 262,144"), "{said}");
         let elsewhere = same.replace("device = \"nat64\"", "device = \"nat64\"\nmtu = 1400");
         let said = daemon.reload(&elsewhere, "nothing has changed");
         assert!(said.contains("its device, mode, queues, offload, udp_gro, precede_routes or MTU"), "{said}");

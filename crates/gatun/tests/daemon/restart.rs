@@ -11,7 +11,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 const STATE: &str = "/run/gatun/state";
-const GO_ON: &str = "sessions of the previous process in";
+const GO_ON: &str = "of the previous process in";
 
 /// Echo server on TCP and UDP, port 7777.
 const ECHO: &str = "
@@ -89,10 +89,10 @@ fn echo(net: &Topology) -> Process {
 
 /// Sessions: inside, outside and remote endpoints.
 fn sessions() -> BTreeSet<String> {
-    let output = Command::new(env!("CARGO_BIN_EXE_gatun"))
-        .args(["show", "sessions", "-o", "ndjson"])
-        .output()
-        .unwrap();
+    let output = gatun_testkit::output(
+        Command::new(env!("CARGO_BIN_EXE_gatun")).args(["show", "sessions", "-o", "ndjson"]),
+    )
+    .unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
     assert!(output.status.success(), "{text}");
     let all = text.lines().map(|line| {
@@ -316,7 +316,9 @@ const FOR_MANY: &str = "[[port]]\ndevice = \"nat64\"\n[[pool]]\nprefixes = \"192
 
 /// Session counter, without a list of sessions.
 fn session_count() -> u64 {
-    let gatun = |args: &[&str]| Command::new(env!("CARGO_BIN_EXE_gatun")).args(args).output().unwrap().stdout;
+    let gatun = |args: &[&str]| {
+        gatun_testkit::output(Command::new(env!("CARGO_BIN_EXE_gatun")).args(args)).unwrap().stdout
+    };
     let status: Value = serde_json::from_slice(&gatun(&["show", "status", "-o", "json"])).unwrap();
     status["sessions"].as_u64().unwrap()
 }
@@ -377,7 +379,7 @@ fn daemons_killed_during_a_restore_lose_no_session() {
         }
         assert!(at_once > 1, "too few were killed while they restored sessions");
         let save = ["snapshot", "save", "/run/saved"];
-        let saved = Command::new(env!("CARGO_BIN_EXE_gatun")).args(save).output().unwrap();
+        let saved = gatun_testkit::output(Command::new(env!("CARGO_BIN_EXE_gatun")).args(save)).unwrap();
         assert_eq!(String::from_utf8_lossy(&saved.stderr), "300,000 sessions saved\n");
         let daemon = Daemon::start(&net, FOR_MANY);
         assert_eq!(taken_over(&daemon), Some(300_000), "{}", daemon.stderr());
@@ -421,7 +423,9 @@ fn a_snapshot_moves_sessions_to_another_host() {
         let net = network();
         let config = format!("{CREATE}{NAT64}");
         let gatun = |args: &str| {
-            let output = Command::new(env!("CARGO_BIN_EXE_gatun")).args(args.split(' ')).output().unwrap();
+            let output =
+                gatun_testkit::output(Command::new(env!("CARGO_BIN_EXE_gatun")).args(args.split(' ')))
+                    .unwrap();
             (output.status.success(), String::from_utf8(output.stderr).unwrap())
         };
         assert!(gatun("snapshot save /run/snapshot").1.contains("no saved sessions of gatun"));

@@ -24,7 +24,7 @@ fn threads(pid: u32, line: &str) -> Vec<(String, String)> {
 }
 
 fn doctor() -> String {
-    let output = Command::new(env!("CARGO_BIN_EXE_gatun")).arg("doctor").output().unwrap();
+    let output = gatun_testkit::output(Command::new(env!("CARGO_BIN_EXE_gatun")).arg("doctor")).unwrap();
     String::from_utf8(output.stdout).unwrap()
 }
 

@@ -68,7 +68,8 @@ fn the_units_are_valid_and_restrictive() {
         return gatun_testkit::skip(&why);
     }
     let analyze = |args: &[&str]| {
-        let output = Command::new("systemd-analyze").args(args).current_dir(UNITS).output().unwrap();
+        let output =
+            gatun_testkit::output(Command::new("systemd-analyze").args(args).current_dir(UNITS)).unwrap();
         let said = [output.stdout, output.stderr].map(|out| String::from_utf8(out).unwrap()).concat();
         (output.status.success(), said)
     };

@@ -26,7 +26,7 @@ fn gatun_and_tayga_translate_alike_except_listed_differences() {
         || {
             let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/oracle/tayga.py");
             let mut compare = Command::new("/usr/bin/python3");
-            let output = compare.args([script, env!("CARGO_BIN_EXE_gatun")]).output().unwrap();
+            let output = gatun_testkit::output(compare.args([script, env!("CARGO_BIN_EXE_gatun")])).unwrap();
             let said = [output.stdout, output.stderr].map(|text| String::from_utf8(text).unwrap()).concat();
             println!("{said}");
             assert!(output.status.success() && said.contains("Ran 9 tests"), "both differ: see above");

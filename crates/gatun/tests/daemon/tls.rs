@@ -20,7 +20,7 @@ tokens = \"/run/tokens\"
 ";
 
 fn gatun(args: &str) -> Output {
-    Command::new(BIN).args(args.split_whitespace()).output().unwrap()
+    gatun_testkit::output(Command::new(BIN).args(args.split_whitespace())).unwrap()
 }
 
 fn token(args: &str) -> String {
@@ -56,7 +56,9 @@ fn curl(host: &Namespace, token: &str, args: &str) -> (String, String) {
 /// Standard output of `gatun` on that host, or its error message.
 fn asked(host: &Namespace, args: &str, environment: &[(&str, &str)]) -> Result<String, String> {
     let mut command = host.command(BIN);
-    let output = command.args(args.split_whitespace()).envs(environment.iter().copied()).output().unwrap();
+    let output =
+        gatun_testkit::output(command.args(args.split_whitespace()).envs(environment.iter().copied()))
+            .unwrap();
     match output.status.success() {
         true => Ok(String::from_utf8(output.stdout).unwrap()),
         false => Err(String::from_utf8(output.stderr).unwrap()),
@@ -85,8 +87,11 @@ fn other_hosts_connect_with_a_trusted_certificate_and_a_token() {
         assert!(status == "403" && body.contains("the role of this token does not allow"), "{status} {body}");
         assert_eq!(curl(client, &writes, &format!("-X DELETE {}", at("/v1/sessions?all=true"))).0, "200");
         assert!(curl(client, &reads, &at("/metrics")).1.contains("gatun_api_turned_away_total"));
-        let plain =
-            client.command("curl").args(["--silent", "--globoff", "http://[2001:db8:1::1]:8443/"]).output();
+        let plain = gatun_testkit::output(client.command("curl").args([
+            "--silent",
+            "--globoff",
+            "http://[2001:db8:1::1]:8443/",
+        ]));
         assert!(!plain.unwrap().status.success(), "nothing is said without TLS");
         // With openssl.
         if let Some(why) = gatun_testkit::missing(&[("openssl", "openssl")]) {
@@ -96,7 +101,7 @@ fn other_hosts_connect_with_a_trusted_certificate_and_a_token() {
             let ask = format!(
                 "openssl s_client -connect [2001:db8:1::1]:8443 {flags} < /dev/null 2>&1 | tee /run/seen; openssl x509 -noout -fingerprint -sha256 < /run/seen"
             );
-            let output = client.command("sh").args(["-c", &ask]).output().unwrap();
+            let output = gatun_testkit::output(client.command("sh").args(["-c", &ask])).unwrap();
             String::from_utf8(output.stdout).unwrap()
         };
         let text = seen("-CAfile /run/api.crt -verify_ip 2001:db8:1::1");

@@ -132,6 +132,7 @@ impl Top {
         let begin = whole.rfind("\u{1b}[1;1H").unwrap_or(0);
         let shown = Shown::of(&whole[begin..], (columns, rows));
         assert!(!shown.is_overrun, "{:#?}", shown.lines());
+        assert_eq!(gatun_testkit::unreadable(&shown.lines().join("\n")), None);
         shown.lines()
     }
 

@@ -140,7 +140,8 @@ fn udp_datagrams_cross_both_ways_in_order_and_whole() {
             let mut receiver =
                 gatun_testkit::Process::start(to.command("python3").args(["-c", &script])).unwrap();
             let is_up = || {
-                let sockets = to.command("ss").args(["-Huln", "sport = :5003"]).output().unwrap();
+                let sockets =
+                    gatun_testkit::output(to.command("ss").args(["-Huln", "sport = :5003"])).unwrap();
                 !sockets.stdout.is_empty()
             };
             gatun_testkit::wait_until("the receiver", Duration::from_secs(10), is_up).unwrap();
@@ -202,7 +203,7 @@ fn a_path_that_carries_less_than_an_ipv6_host_sends_is_heeded_for_it() {
         net.router.run("nft flush ruleset").unwrap();
         tcp_copy(&net.client, &net.server, "TCP4-LISTEN:5001,reuseaddr", &format!("TCP6:[{FAR}]:5001"));
         let ended = daemon.stop(Signal::TERM);
-        assert_eq!(counter(&ended.stdout, "path MTUs below 1260 bytes reported"), 1, "{}", ended.stdout);
+        assert_eq!(counter(&ended.stdout, "path MTUs below 1,260 bytes reported"), 1, "{}", ended.stdout);
     });
 }
 

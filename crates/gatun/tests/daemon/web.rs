@@ -91,7 +91,7 @@ while True:
 ";
 
 fn gatun(args: &str) -> Output {
-    Command::new(BIN).args(args.split_whitespace()).output().unwrap()
+    gatun_testkit::output(Command::new(BIN).args(args.split_whitespace())).unwrap()
 }
 
 fn told(args: &str) -> Value {
@@ -178,6 +178,7 @@ fn the_page_shows_the_answers_of_the_daemon_and_its_absence() {
         assert_eq!(browser.run("return location.hash"), "", "the key is not left in the address");
         figures_change_and_match_the_command_line(&browser);
         drops_are_shown_with_their_meaning(&browser);
+        dropped_means_the_same_everywhere(&browser);
         the_verdict_names_the_cause_and_does_not_flap(&browser);
         answers_match_the_command_line(&browser);
         events_are_followed(&browser, &net);
@@ -223,7 +224,7 @@ fn figures_change_and_match_the_command_line(browser: &Browser) {
     let used = pools[0]["udp"]["total"].as_u64().unwrap();
     let words = browser.text("#pools-list .meter-row:nth-of-type(2) .meter-words");
     let words: String = words.chars().filter(|c| !c.is_whitespace()).collect();
-    assert!(words.contains(&format!("of{used},")), "{words}");
+    assert!(words.contains(&format!("of{},", gatun_wire::text::group(used))), "{words}");
     let first = told("show subscribers");
     let most = first.as_array().unwrap().iter().max_by_key(|one| one["sessions"].as_u64()).unwrap();
     // The page may be redrawing the list.
@@ -288,6 +289,91 @@ fn drops_are_shown_with_their_meaning(browser: &Browser) {
             drop["help"]
         );
         browser.wait(reason, 10, &is_there);
+    }
+}
+
+/// Packets dropped with an ICMP error, silently, and in all.
+fn in_status() -> [u64; 3] {
+    let status = told("show status");
+    ["rejected", "dropped_silently", "dropped"].map(|how| status[how]["packets"].as_u64().unwrap())
+}
+
+/// The first number after a text.
+fn number_after(text: &str, before: &str) -> u64 {
+    let (_, rest) = text.split_once(before).unwrap_or_else(|| panic!("no '{before}' in {text}"));
+    let digits = rest.trim_start().split(|c: char| !c.is_ascii_digit() && c != ',').next().unwrap();
+    digits.replace(',', "").parse().unwrap_or_else(|_| panic!("no number after '{before}' in {text}"))
+}
+
+/// The same in the daemon's history, which begins a few seconds after its start.
+fn in_history() -> [u64; 3] {
+    let curl = "curl --silent --max-time 10 --unix-socket /run/gatun/api.sock http://localhost/v1/history";
+    let history = gatun_testkit::run(Command::new("sh").args(["-c", curl])).unwrap();
+    let history: Value = serde_json::from_str(&history).unwrap();
+    let points = history["points"].as_array().unwrap();
+    ["rejected_packets", "dropped_silently_packets", "dropped_packets"]
+        .map(|how| points.iter().map(|point| point[how].as_u64().unwrap()).sum())
+}
+
+/// Status, its table, `top`, the metrics, the history and the page count the same packets by the same words.
+fn dropped_means_the_same_everywhere(browser: &Browser) {
+    let said = |args: &str| String::from_utf8(gatun(args).stdout).unwrap();
+    let table = || {
+        let text = said("show status -o table");
+        let rows = text.lines().map(|line| line.split(['│', '┆']).map(str::trim).collect::<Vec<_>>());
+        let rows: Vec<_> = rows.filter(|cells| cells.len() > 2).collect();
+        ["with an ICMP error", "silently", "dropped"].map(|name| {
+            let row = rows.iter().find(|cells| cells[1] == name);
+            number_after(row.unwrap_or_else(|| panic!("no {name} in {text}"))[2], "")
+        })
+    };
+    let top = || {
+        let text = said("top --once");
+        let row = |name: &str| {
+            let line = text.lines().find(|line| line.trim_start().starts_with(name));
+            number_after(line.unwrap_or_else(|| panic!("no {name} in {text}")), "Mbit/s, ")
+        };
+        ["with an ICMP error", "silently", "dropped"].map(row)
+    };
+    let metrics = || {
+        let curl = "curl --silent --max-time 10 --unix-socket /run/gatun/api.sock http://localhost/metrics";
+        let text = gatun_testkit::run(Command::new("sh").args(["-c", curl])).unwrap();
+        let sum = |part: &str| -> u64 {
+            let lines = text.lines().filter(|line| !line.starts_with('#') && line.contains(part));
+            lines.map(|line| line.rsplit(' ').next().unwrap().parse::<u64>().unwrap()).sum()
+        };
+        let fate = |fate: &str| sum(&format!("gatun_worker_packets_total{{worker=\"0\",fate=\"{fate}\"}}"));
+        [fate("rejected"), fate("dropped_silently"), sum("gatun_drops_total{")]
+    };
+    let page = || {
+        let how = browser.text("#lost-how");
+        let (answered, silently) =
+            how.split_once(',').map(|(a, _)| (a, how.rsplit(", ").next().unwrap())).unwrap();
+        [number_after(answered, ""), number_after(silently, ""), number_after(&browser.text("#lost-sub"), "")]
+    };
+    let waited = || in_history().iter().all(|&packets| packets > 0);
+    wait_until("drops of both kinds in the history", Duration::from_secs(20), waited).unwrap();
+    let kinds: [(&str, &dyn Fn() -> [u64; 3]); 5] =
+        [("status", &table), ("top", &top), ("metrics", &metrics), ("page", &page), ("history", &in_history)];
+    for (name, read) in kinds {
+        let before = in_status();
+        // The page shows its last look, the history the last whole interval.
+        if name == "page" {
+            browser.wait(
+                "a newer page",
+                10,
+                "return (window.seen ??= performance.now()) + 4500 < performance.now()",
+            );
+        }
+        let shown = read();
+        let after = in_status();
+        for [answered, silently, all] in [before, shown, after] {
+            assert!(answered > 0 && silently > 0 && answered + silently == all, "{name}: {shown:?}");
+        }
+        for kind in 0..3 {
+            let least = if name == "history" { 1 } else { before[kind] };
+            assert!((least..=after[kind]).contains(&shown[kind]), "{name}: {before:?} {shown:?} {after:?}");
+        }
     }
 }
 
@@ -612,5 +698,5 @@ fn requests_without_a_key_are_refused(url: &str) {
     assert_eq!(status(&["-H", &with_key, "-X", "DELETE"], "v1/sessions?all=true").0, "405");
     let refused = gatun("web --listen 0.0.0.0:0");
     let said = String::from_utf8(refused.stderr).unwrap();
-    assert!(!refused.status.success() && said.contains("say --unencrypted"), "{said}");
+    assert!(!refused.status.success() && said.contains("pass --unencrypted"), "{said}");
 }

@@ -105,7 +105,8 @@ fn nat64_and_nat44_carry_kernel_traffic_and_the_host_stays_reachable() {
         // Traceroute, and path MTU discovery.
         let hop = |target: &str, flags: &str| {
             let line = format!("-n -c 1 -W 2 {flags} {target}");
-            let output = net.client.command("ping").args(line.split_whitespace()).output().unwrap();
+            let output =
+                gatun_testkit::output(net.client.command("ping").args(line.split_whitespace())).unwrap();
             String::from_utf8_lossy(&output.stdout).into_owned()
         };
         assert!(hop(FAR, "-t 2").contains("From 2001:db8:64::a40:102 "), "{}", hop(FAR, "-t 2"));
@@ -292,7 +293,7 @@ fn two_workers_share_the_queues_and_hand_over_packets() {
     in_xdp_lab("xdp::two_workers_share_the_queues_and_hand_over_packets", || {
         let net = xdp_network();
         let spawned = Daemon::spawn(&net, QUEUES, &[]).wait();
-        assert!(spawned.stderr.contains("receives on 1 queues, but gatun serves 2"), "{}", spawned.stderr);
+        assert!(spawned.stderr.contains("receives on 1 queue, but gatun serves 2"), "{}", spawned.stderr);
         for (host, device) in [(&net.client, "inside"), (&net.server, "outside")] {
             net.translator.ip(&format!("link del {device}")).unwrap();
             let (two, name) = ("numrxqueues 2 numtxqueues 2", host.name());

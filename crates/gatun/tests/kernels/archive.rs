@@ -53,7 +53,7 @@ impl Archive {
 /// Shared libraries of a program and its loader, by path.
 pub(crate) fn libraries(program: &Path) -> BTreeSet<String> {
     // ldd fails for a statically linked program.
-    let output = Command::new("ldd").arg(program).output().unwrap();
+    let output = gatun_testkit::output(Command::new("ldd").arg(program)).unwrap();
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     text.split_whitespace()
         .filter(|word| word.starts_with('/'))

@@ -237,7 +237,7 @@ steps_tun() {
   step "tun reload" reloaded
   step "tun kill -9" killed
   step "tun starts again" start "$(tun 1)"
-  step "tun goes on with its sessions" says "sessions of the previous process in"
+  step "tun goes on with its sessions" says "of the previous process in"
   step "tun nat64 again" nat64_carries
   step "tun accounts" stop
 }

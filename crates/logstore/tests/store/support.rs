@@ -269,7 +269,7 @@ pub(crate) fn reader(disk: &Memory) -> Reader {
 pub(crate) fn records(disk: &Memory) -> Vec<Record> {
     let mut all = Vec::new();
     let each = |entry: Entry<'_>| {
-        if let Entry::Record(record) = entry {
+        if let Entry::Record(record, _) = entry {
             all.push(*record);
         }
         Ok::<(), LogError>(())

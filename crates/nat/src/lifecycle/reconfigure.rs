@@ -41,6 +41,7 @@ use alloc::sync::Arc;
 use alloc::vec;
 use alloc::vec::Vec;
 use gatun_wire::Prefix64;
+use gatun_wire::text::group;
 use transition::Transition;
 
 pub use difference::Difference;
@@ -164,7 +165,7 @@ impl Outline {
         let mut restarts = Vec::new();
         let mut at_most = |what: &str, wanted: u32, has: u32| {
             if new.is_stateful() && wanted > has {
-                restarts.push(format!("{what} = {wanted}: the tables have room for {has}"));
+                restarts.push(format!("{what} = {wanted}: the tables have room for {}", group(has.into())));
             }
         };
         at_most("sessions_max", new.limits.sessions_max, self.sessions_max);

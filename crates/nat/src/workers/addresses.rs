@@ -7,6 +7,7 @@ use alloc::format;
 use alloc::vec;
 use alloc::vec::Vec;
 use core::net::Ipv4Addr;
+use gatun_wire::text::counted;
 
 /// Consecutive addresses of one worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,10 +40,11 @@ impl Addresses {
             let count: u64 = rows.iter().map(|(first, last)| u64::from(last - first) + 1).sum();
             if count < workers as u64 {
                 return Err(BuildError(format!(
-                    "pool {:?} has {count} address{} for {workers} workers, and each needs its own: \
+                    "pool {:?} has {} for {}, and each needs its own: \
                      add addresses to the pool, or use fewer queues",
                     pool.name,
-                    if count == 1 { "" } else { "es" },
+                    counted(count, "address"),
+                    counted(workers as u64, "worker"),
                 )));
             }
             deal(&rows, count, workers as u64, &mut spans);

@@ -53,14 +53,17 @@ impl Served {
                     0 | 1 => String::new(),
                     n => format!(", {} with {n} (blocks_per_subscriber)", group(most)),
                 };
-                let blocks = group(blocks);
                 format!(
-                    "{blocks} blocks of {size} ports: serves {blocks} subscribers with one each{with_all}"
+                    "{} of {}: serves {} with one each{with_all}",
+                    counted(blocks, "block"),
+                    counted(size.into(), "port"),
+                    counted(blocks, "subscriber")
                 )
             }
             Served::ByFormula { size, blocks, subscribers, overflow } => format!(
-                "{} blocks of {size} ports: one for each of {}, {} for overflow",
-                group(blocks),
+                "{} of {}: one for each of {}, {} for overflow",
+                counted(blocks, "block"),
+                counted(size.into(), "port"),
                 counted(subscribers, "subscriber"),
                 group(overflow)
             ),
@@ -134,7 +137,7 @@ mod tests {
         let said = served.in_words();
         assert_eq!(
             said,
-            "252 blocks of 1024 ports: serves 252 subscribers with one each, 63 with 4 (blocks_per_subscriber)"
+            "252 blocks of 1,024 ports: serves 252 subscribers with one each, 63 with 4 (blocks_per_subscriber)"
         );
         // Each protocol has this many blocks, and a subscriber uses one of each.
         let split = of(
@@ -151,7 +154,7 @@ mod tests {
         assert_eq!(served, Served::ByFormula { size: 1024, blocks: 252, subscribers: 128, overflow: 12 });
         assert_eq!(
             served.in_words(),
-            "252 blocks of 1024 ports: one for each of 128 subscribers, 12 for overflow"
+            "252 blocks of 1,024 ports: one for each of 128 subscribers, 12 for overflow"
         );
     }
 

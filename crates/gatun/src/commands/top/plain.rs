@@ -3,7 +3,7 @@
 use super::{Sample, all, ports, refused, traffic};
 use gatun_api::types::Count;
 use gatun_config::Bytes;
-use gatun_daemon::tables::{group, table};
+use gatun_daemon::tables::{counted, group, table};
 use std::fmt::Write as _;
 
 /// Longest table, so that all tables fit.
@@ -24,7 +24,12 @@ impl Rate {
 
     fn count(&self, now: &Count, before: &Count) -> String {
         let bits = (now.bytes.saturating_sub(before.bytes) * 8) as f64 / self.0;
-        format!("{} packets/s, {:.1} Mbit/s", self.of(now.packets, before.packets), bits / 1e6)
+        let since = counted(now.packets, "packet");
+        format!(
+            "{} packets/s, {:.1} Mbit/s, {since} since the start",
+            self.of(now.packets, before.packets),
+            bits / 1e6
+        )
     }
 }
 
@@ -54,9 +59,10 @@ pub(super) fn picture(before: &Sample, now: &Sample) -> anyhow::Result<String> {
         ("received", &s.received, &b.received),
         ("forwarded", &s.forwarded, &b.forwarded),
         ("dropped", &s.dropped, &b.dropped),
+        ("with an ICMP error", &s.rejected, &b.rejected),
         ("silently", &s.dropped_silently, &b.dropped_silently),
     ] {
-        writeln!(out, "{name:>10}  {}", rate.count(now, before))?;
+        writeln!(out, "{name:>18}  {}", rate.count(now, before))?;
     }
     for trouble in &s.troubles {
         writeln!(out, "NEEDS ATTENTION: {}", trouble.what)?;

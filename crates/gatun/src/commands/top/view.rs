@@ -154,6 +154,10 @@ impl View<'_> {
         for (which, (name, now, before)) in counts.into_iter().enumerate() {
             lines.push(self.rate(which, name, (now, before), columns));
         }
+        let answered = self.per_second(s.rejected.packets, b.map(|b| b.rejected.packets));
+        let silently = self.per_second(s.dropped_silently.packets, b.map(|b| b.dropped_silently.packets));
+        let how = format!("  with an ICMP error {answered}/s, silently {silently}/s");
+        lines.push(line(Style::Plain, how));
         lines
     }
 
@@ -165,7 +169,7 @@ impl View<'_> {
         let troubles = &self.now.status.troubles;
         let Some(worst) = troubles.first() else { return line(Style::Good, "nothing needs attention") };
         let style = match worst.urgency {
-            Urgency::Bad => Style::Bad,
+            Urgency::Bad | Urgency::Other => Style::Bad,
             Urgency::Warning => Style::Warning,
         };
         let more = match troubles.len() {

@@ -3,6 +3,7 @@
 
 use super::outcome;
 use gatun_api::types::TracedPacket;
+use gatun_daemon::tables::counted;
 use gatun_io::pcap::{CommentedWriter, Frame, Link};
 use std::io::{self, Write};
 use std::time::Duration;
@@ -33,7 +34,7 @@ impl<W: Write> Capture<W> {
             comment += sentence;
         }
         if packet.lost > 0 {
-            comment += &format!("\n{} packets are missing before this one", packet.lost);
+            comment += &format!("\nmissing before this one: {}", counted(packet.lost, "packet"));
         }
         let frame =
             |hex| Frame { time: Duration::from_micros(packet.time_us), bytes: bytes(hex), cut: false };

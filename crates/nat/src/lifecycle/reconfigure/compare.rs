@@ -13,6 +13,7 @@ use crate::tables::sizes::filters_by_address;
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
+use gatun_wire::text::counted;
 
 impl Difference {
     /// Compares the plan `old` with the plan `new`.
@@ -209,11 +210,12 @@ impl Difference {
         let (a, b): (Vec<_>, Vec<_>) = (old.iter().map(key).collect(), new.iter().map(key).collect());
         let (come, gone) = self.list(&format!("{at}: static bindings"), &a, &b);
         if gone > 0 {
-            self.end(format!("{at}: sessions through {gone} static bindings"));
+            self.end(format!("{at}: sessions through {}", counted(gone as u64, "static binding")));
         }
         if come > 0 {
             self.end(format!(
-                "{at}: sessions that use the port, or its block, of {come} new static bindings"
+                "{at}: sessions that use the port, or its block, of {}",
+                counted(come as u64, "new static binding")
             ));
         }
     }

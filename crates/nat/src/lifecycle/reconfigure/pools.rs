@@ -10,6 +10,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt::Write as _;
 use core::net::{Ipv4Addr, Ipv6Addr};
+use gatun_wire::text::{counted, group};
 
 /// Maximum number of ranges that are shown. Further ranges are counted.
 const SHOWN_MAX: usize = 4;
@@ -101,7 +102,9 @@ impl<'p> PoolDifference<'p> {
         if moved > 0 {
             let of = if all == COMPARED_MAX { "at least " } else { "" };
             d.end(format!(
-                "{at}: the sessions of {of}{moved} of {all} subscribers, with another block by the formula"
+                "{at}: the sessions of {of}{} of {}, with another block by the formula",
+                group(moved),
+                counted(all, "subscriber")
             ));
         }
     }
@@ -173,9 +176,8 @@ fn show(runs: &[Run]) -> String {
         };
     }
     if runs.len() > SHOWN_MAX {
-        let _ = write!(text, " and {} more ranges", runs.len() - SHOWN_MAX);
+        let _ = write!(text, " and {}", counted((runs.len() - SHOWN_MAX) as u64, "more range"));
     }
-    let s = if addresses == 1 { "" } else { "es" };
-    let _ = write!(text, " ({addresses} address{s})");
+    let _ = write!(text, " ({})", counted(addresses, "address"));
     text
 }

@@ -92,7 +92,7 @@ fn ranges_may_share_addresses_but_not_their_ports() {
     let error = Pool4State::new(&plan(&[touching, one], Pairing::Soft, false), true).err().unwrap();
     let address = "192.0.2.5".parse().unwrap();
     assert_eq!(error, PoolError::Overlap { address, transport: Transport::Tcp, port: 2000 });
-    assert_eq!(error.to_string(), "two ranges hold Tcp port 2000 of 192.0.2.5");
+    assert_eq!(error.to_string(), "two ranges hold tcp port 2000 of 192.0.2.5");
     let udp_only = PoolRange { transports: [false, true, false], ..one };
     pool(&[touching, udp_only]);
     let backwards = PoolRange { ports: (5, 4), ..one };

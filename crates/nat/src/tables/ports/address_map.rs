@@ -9,6 +9,7 @@ use alloc::vec::Vec;
 use core::net::Ipv4Addr;
 use core::ops::Range;
 use gatun_mem::OutOfMemory;
+use gatun_wire::text::{counted, group};
 
 /// Reason why a pool cannot be created.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,11 +50,16 @@ impl core::fmt::Display for PoolError {
                 write!(f, "range {}-{} ports {low}-{high} ends before it begins", r.first, r.last)
             }
             PoolError::Overlap { address, transport, port } => {
-                write!(f, "two ranges hold {transport:?} port {port} of {address}")
+                write!(f, "two ranges hold {} port {port} of {address}", transport.name())
             }
             PoolError::BlockSize(size) => {
                 let (min, max) = (Blocks::SIZE_MIN, Blocks::SIZE_MAX);
-                write!(f, "blocks of {size} ports: the size is a power of two from {min} to {max}")
+                write!(
+                    f,
+                    "blocks of {}: the size is a power of two from {min} to {}",
+                    counted((*size).into(), "port"),
+                    group(max.into())
+                )
             }
             PoolError::Inside(net) => {
                 write!(
@@ -63,10 +69,19 @@ impl core::fmt::Display for PoolError {
                 )
             }
             PoolError::TooFewBlocks { subscribers, blocks } => {
-                write!(f, "{subscribers} subscribers, but only {blocks} blocks for them")
+                write!(
+                    f,
+                    "{}, but only {} for them",
+                    counted(*subscribers, "subscriber"),
+                    counted(*blocks, "block")
+                )
             }
             PoolError::Room(room) => {
-                write!(f, "the running pool has room for {room} addresses: restart to get more")
+                write!(
+                    f,
+                    "the running pool has room for {}: restart to get more",
+                    counted((*room).into(), "address")
+                )
             }
             PoolError::OutOfMemory(e) => e.fmt(f),
         }

@@ -549,7 +549,7 @@ fn changes_that_need_a_restart_are_refused_as_a_whole_and_named() {
     vast.pools[0].ranges = vec![range("192.0.0.0", "192.0.255.255", (1024, 65_535))];
     let refused = Change::prepare(&live.bed.nat.outline(), &live.plan, &vast).err();
     let Some(Refused::Build(error)) = refused else { panic!("{refused:?}") };
-    assert!(error.0.contains("room for 4096 addresses"), "{error}");
+    assert!(error.0.contains("room for 4,096 addresses"), "{error}");
 }
 
 #[test]

@@ -289,8 +289,11 @@ fn a_reload_that_replaces_a_pool_logs_the_end_of_every_block() {
         let net = network();
         let store = "/run/gatun-log-test/store";
         let events = "[events]\nfile = \"/run/gatun-log-test/events\"\n";
-        let config =
-            config(store, "/128").replace("\"192.0.2.1\"\n", "\"192.0.2.0/27\"\nblock_size = 16\n") + events;
+        let config = config(store, "/128")
+            .replace("\"192.0.2.1\"", "\"192.0.2.32/27\"")
+            .replace("allocation = \"blocks\"", "allocation = { kind = \"blocks\", size = 64 }")
+            .replace("192.0.2.1:5002", "192.0.2.32:5002")
+            + events;
         let daemon = Daemon::start(&net, &config);
         open_from(&net, SUBSCRIBERS);
         let count = |event: &str| {

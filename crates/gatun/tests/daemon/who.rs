@@ -1,4 +1,4 @@
-//! Who has a public port, by the daemon's state and by its log: both name the same holder.
+//! Holder of a public port by the daemon's state and by its log, which agree.
 
 use crate::harness::{CREATE, Daemon, gatun, in_lab, network};
 use rustix::process::Signal;
@@ -43,7 +43,7 @@ fn who(arguments: &[&str]) -> (i32, String) {
 
 /// Asks the log once it has the configuration.
 fn who_had(end: &str) -> (i32, String) {
-    let deadline = Instant::now() + Duration::from_secs(5);
+    let deadline = Instant::now() + Duration::from_secs(20);
     loop {
         let (code, text) = who(&[end, "--at", "0s ago", "--store", STORE]);
         if code != 3 || Instant::now() > deadline {

@@ -123,7 +123,7 @@ impl Matrix {
         let mut out = String::from(
             "# Requirements and their tests\n\n\
              Made by `cargo xtask rfc --write` from `requirements.toml`, `reasons.toml` and the comments\n\
-             above the tests; `make test` fails where it is out of date, has a hole, or cites a test that has not passed.\n\n",
+             above the tests; `make test` fails if it is out of date, has a hole, or cites a test that has not passed.\n\n",
         );
         let _ = writeln!(out, "{}.", self.summary());
         for group in &self.list.groups {

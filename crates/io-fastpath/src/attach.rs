@@ -1,12 +1,14 @@
 //! The program's place at the egress of a device.
 
-use crate::error::FastPathError;
+use crate::error::{FastPathError, step};
+use crate::open::FastPathConfig;
 use crate::program::{self, NAME, in_words};
 use aya::Ebpf;
 use aya::programs::links::{FdLink, PinnedLink};
 use aya::programs::tc::{self, NlOptions, SchedClassifierLink, TcAttachOptions, TcHandle};
 use aya::programs::{LinkOrder, TcAttachType};
-use std::path::Path;
+use std::os::unix::net::UnixDatagram;
+use std::path::{Path, PathBuf};
 
 /// Way to attach the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,88 +21,130 @@ pub enum Hook {
 
 /// Name of the pinned link in the folder of pins.
 const LINK: &str = "link";
-/// Place of the filter. No other program may take it.
+/// Place of the filter, which no other program uses: whatever is there is of another version of Gatun.
 const PRIORITY: u16 = 0x6761;
 const HANDLE: TcHandle = TcHandle::new(0, 1);
 
-/// An attached program.
-pub(crate) struct Attachment {
-    pub(crate) hook: Hook,
-    _ebpf: Ebpf,
+/// The program at the egress of a device. Dropping it detaches the program only if it is attached by tcx without pins.
+pub struct Attachment {
+    hook: Hook,
+    /// The only way to be tried.
+    wanted: Option<Hook>,
+    device: String,
+    pins: Option<PathBuf>,
+    ebpf: Ebpf,
     /// Of tcx without pins: the program is detached with it.
-    _link: Option<FdLink>,
+    link: Option<FdLink>,
+    /// Tells a second process that the device is taken.
+    _lock: UnixDatagram,
 }
 
-/// Attaches a loaded program, in place of one that a former process has attached. `hook`: the only way to be tried.
-pub(crate) fn attach(
-    mut ebpf: Ebpf,
-    device: &str,
-    hook: Option<Hook>,
-    pins: Option<&Path>,
-) -> Result<Attachment, FastPathError> {
-    if hook != Some(Hook::Clsact) {
-        match attach_tcx(&mut ebpf, device, pins) {
-            Ok(link) => {
-                delete_filter(device)?;
-                return Ok(Attachment { hook: Hook::Tcx, _ebpf: ebpf, _link: link });
+impl Attachment {
+    /// Attaches a loaded program, in place of one that a former process has attached.
+    pub(crate) fn new(
+        ebpf: Ebpf,
+        lock: UnixDatagram,
+        config: &FastPathConfig,
+    ) -> Result<Attachment, FastPathError> {
+        let mut attachment = Attachment {
+            hook: Hook::Tcx,
+            wanted: config.hook,
+            device: config.device.clone(),
+            pins: config.pins.clone(),
+            ebpf,
+            link: None,
+            _lock: lock,
+        };
+        attachment.attach_again()?;
+        Ok(attachment)
+    }
+
+    /// Way in which the program is attached.
+    pub fn hook(&self) -> Hook {
+        self.hook
+    }
+
+    /// Attaches the program to the device of the same name that has come back.
+    ///
+    /// # Errors
+    /// If the kernel refuses.
+    pub fn attach_again(&mut self) -> Result<(), FastPathError> {
+        if self.wanted != Some(Hook::Clsact) {
+            match self.attach_tcx() {
+                Ok(link) => {
+                    (self.link, self.hook) = (link, Hook::Tcx);
+                    delete_filter(&self.device);
+                    return Ok(());
+                }
+                Err(error) if self.wanted == Some(Hook::Tcx) => return Err(error),
+                // Before Linux 6.6. If there is another reason, clsact fails as well, and its error is returned.
+                Err(_) => {}
             }
-            Err(error) if hook == Some(Hook::Tcx) => return Err(error),
-            // Before Linux 6.6. If there is another reason, clsact fails as well, and its error is returned.
-            Err(_) => {}
+        }
+        self.attach_clsact()?;
+        (self.link, self.hook) = (None, Hook::Clsact);
+        match &self.pins {
+            Some(pins) => unpin(&pins.join(LINK)),
+            None => Ok(()),
         }
     }
-    attach_clsact(&mut ebpf, device)?;
-    if let Some(pins) = pins {
-        unpin(&pins.join(LINK))?;
-    }
-    Ok(Attachment { hook: Hook::Clsact, _ebpf: ebpf, _link: None })
-}
 
-fn attach_tcx(ebpf: &mut Ebpf, device: &str, pins: Option<&Path>) -> Result<Option<FdLink>, FastPathError> {
-    let pin = pins.map(|pins| pins.join(LINK));
-    if let Some(pin) = &pin
-        && let Ok(former) = PinnedLink::from_pin(pin)
-    {
-        let link = SchedClassifierLink::try_from(FdLink::from(former)).map_err(|e| attach_error(&e))?;
-        // A link whose device is gone cannot be updated.
-        if let Ok(id) = program::program(ebpf)?.attach_to_link(link) {
-            program::program(ebpf)?.take_link(id).map_err(|e| attach_error(&e))?;
-            return Ok(None);
+    fn attach_tcx(&mut self) -> Result<Option<FdLink>, FastPathError> {
+        let pin = self.pins.as_ref().map(|pins| pins.join(LINK));
+        let program = program::program(&mut self.ebpf)?;
+        if let Some(pin) = &pin
+            && let Ok(former) = PinnedLink::from_pin(pin)
+        {
+            let link = SchedClassifierLink::try_from(FdLink::from(former)).map_err(|e| attach_error(&e))?;
+            // A link whose device is gone cannot be updated.
+            if let Ok(id) = program.attach_to_link(link) {
+                program.take_link(id).map_err(|e| attach_error(&e))?;
+                return Ok(None);
+            }
+            unpin(pin)?;
         }
-        unpin(pin)?;
+        let options = TcAttachOptions::TcxOrder(LinkOrder::default());
+        let attached = program.attach_with_options(&self.device, TcAttachType::Egress, options);
+        let link =
+            program.take_link(attached.map_err(|e| attach_error(&e))?).map_err(|e| attach_error(&e))?;
+        let link = FdLink::try_from(link).map_err(|e| attach_error(&e))?;
+        let Some(pin) = pin else { return Ok(Some(link)) };
+        link.pin(pin).map_err(|e| attach_error(&e))?;
+        Ok(None)
     }
-    let program = program::program(ebpf)?;
-    let options = TcAttachOptions::TcxOrder(LinkOrder::default());
-    let id =
-        program.attach_with_options(device, TcAttachType::Egress, options).map_err(|e| attach_error(&e))?;
-    let link = program.take_link(id).map_err(|e| attach_error(&e))?;
-    let link = FdLink::try_from(link).map_err(|e| attach_error(&e))?;
-    let Some(pin) = pin else { return Ok(Some(link)) };
-    link.pin(pin).map_err(|e| attach_error(&e))?;
-    Ok(None)
-}
 
-fn attach_clsact(ebpf: &mut Ebpf, device: &str) -> Result<(), FastPathError> {
-    // It exists already if another program uses it.
-    let _ = tc::qdisc_add_clsact(device);
-    delete_filter(device)?;
-    let program = program::program(ebpf)?;
-    let options = NlOptions { priority: PRIORITY, handle: HANDLE, classid: None };
-    let attached =
-        program.attach_with_options(device, TcAttachType::Egress, TcAttachOptions::Netlink(options));
-    let id = attached.map_err(|e| attach_error(&e))?;
-    let link = program.take_link(id).map_err(|e| attach_error(&e))?;
-    // The filter stays when the process ends.
-    std::mem::forget(link);
-    Ok(())
+    fn attach_clsact(&mut self) -> Result<(), FastPathError> {
+        let program = program::program(&mut self.ebpf)?;
+        let (device, egress) = (&self.device, TcAttachType::Egress);
+        let former = SchedClassifierLink::attached(device, egress, PRIORITY, HANDLE, None);
+        let former = former.map_err(step("finding the device"))?;
+        // In place of a former one at once, so that no packet misses both. If there is none, it is refused.
+        let replaced = program.attach_to_link(former);
+        let id = replaced.or_else(|_| {
+            // It exists already if another program uses it.
+            let _ = tc::qdisc_add_clsact(device);
+            let options = NlOptions { priority: PRIORITY, handle: HANDLE, classid: None };
+            program.attach_with_options(device, egress, TcAttachOptions::Netlink(options))
+        });
+        let link = program.take_link(id.map_err(|e| attach_error(&e))?).map_err(|e| attach_error(&e))?;
+        // The filter stays when the process ends.
+        std::mem::forget(link);
+        Ok(())
+    }
+
+    /// Detaches the program and removes everything.
+    ///
+    /// # Errors
+    /// If a pin cannot be removed.
+    pub fn detach(self) -> Result<(), FastPathError> {
+        detach(&self.device, self.pins.as_deref())
+    }
 }
 
 /// Deletes Gatun's filter, if there is one.
-fn delete_filter(device: &str) -> Result<(), FastPathError> {
-    match tc::qdisc_detach_program(device, TcAttachType::Egress, NAME) {
-        // No filter, or no clsact qdisc.
-        Ok(()) | Err(_) => Ok(()),
-    }
+fn delete_filter(device: &str) {
+    // It fails if there is no filter, no clsact qdisc or no device.
+    let _ = tc::qdisc_detach_program(device, TcAttachType::Egress, NAME);
 }
 
 fn unpin(pin: &Path) -> Result<(), FastPathError> {
@@ -123,7 +167,8 @@ pub fn detach(device: &str, pins: Option<&Path>) -> Result<(), FastPathError> {
         }
         let _ = std::fs::remove_dir(pins);
     }
-    delete_filter(device)
+    delete_filter(device);
+    Ok(())
 }
 
 fn attach_error(error: &dyn std::error::Error) -> FastPathError {

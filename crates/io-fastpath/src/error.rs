@@ -19,13 +19,6 @@ pub enum FastPathError {
     Attach(String),
     /// Another Gatun runs on the device.
     SecondInstance(String),
-    /// Another program has the place of Gatun's filter.
-    Busy {
-        /// The device.
-        device: String,
-        /// Name of the filter.
-        filter: String,
-    },
     /// A map is not what this version makes.
     Map {
         /// Name of the map.
@@ -49,12 +42,6 @@ impl fmt::Display for FastPathError {
             FastPathError::Attach(why) => write!(f, "attaching the program: {why}"),
             FastPathError::SecondInstance(device) => {
                 write!(f, "another Gatun runs the kernel fast path on {device}")
-            }
-            FastPathError::Busy { device, filter } => {
-                write!(
-                    f,
-                    "filter {filter:?} has the place of Gatun's at the egress of {device}; delete it with tc"
-                )
             }
             FastPathError::Map { name, why } => write!(f, "map {name}: {why}"),
         }

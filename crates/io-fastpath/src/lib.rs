@@ -2,7 +2,7 @@
 //! the device's ingress. All other packets go on to the engine.
 //!
 //! ```text
-//!   open       loads the program, takes over what a former process left, attaches it    needs capabilities
+//!   open       loads the program, takes over the maps of a former process, attaches it    needs capabilities
 //!   table      sessions: install, read, remove                                          needs none
 //!   control    lease, epoch, and how far each worker is                                 needs none
 //!   counters   packets by reason
@@ -27,7 +27,7 @@ mod table;
 #[cfg(test)]
 mod exactness_tests;
 
-pub use attach::{Hook, detach};
+pub use attach::{Attachment, Hook, detach};
 pub use control::{Control, IdentRange, KernelTime};
 pub use counters::{Counters, Reason};
 pub use error::FastPathError;

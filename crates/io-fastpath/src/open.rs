@@ -1,6 +1,6 @@
-//! Loads the program, takes over what a former process left, and attaches it.
+//! Loads the program, takes over the maps of a former process, and attaches it.
 
-use crate::attach::{self, Attachment, Hook};
+use crate::attach::{Attachment, Hook, detach};
 use crate::control::{Control, IdentRange};
 use crate::counters::processors;
 use crate::error::{FastPathError, step};
@@ -35,7 +35,7 @@ pub struct FastPathConfig {
     pub seed: u64,
 }
 
-/// Result of taking over what a former process left.
+/// Result of taking over the maps of a former process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Adoption {
     /// There was nothing.
@@ -50,12 +50,10 @@ pub enum Adoption {
 pub struct FastPath {
     /// The sessions.
     pub table: Table,
-    /// What was taken over.
+    /// Result of taking over the maps of a former process.
     pub adoption: Adoption,
-    attachment: Attachment,
-    device: String,
-    pins: Option<PathBuf>,
-    _lock: UnixDatagram,
+    /// The program: for the process that keeps the capabilities.
+    pub attachment: Attachment,
 }
 
 impl FastPath {
@@ -64,58 +62,30 @@ impl FastPath {
     /// # Errors
     /// If the kernel refuses, or another Gatun runs on the device.
     pub fn open(config: &FastPathConfig) -> Result<FastPath, FastPathError> {
-        let FastPathConfig { device, hook, .. } = config;
-        let lock = lock(device)?;
-        let pins = config.pins.as_deref();
-        if let Some(pins) = pins {
-            std::fs::create_dir_all(pins).map_err(step("creating the folder of pins"))?;
-        }
-        let (ebpf, mut table, fresh) = match load(config) {
-            Err(FastPathError::Map { name, why }) if pins.is_some() => {
+        let lock = lock(&config.device)?;
+        create_pins(config)?;
+        let ((ebpf, mut table, is_fresh), replaced) = match load(config) {
+            Err(FastPathError::Map { name, why }) if config.pins.is_some() => {
                 // Packets go to the engine from here on: the maps of the new program are empty.
-                attach::detach(device, pins)?;
-                if let Some(pins) = pins {
-                    std::fs::create_dir_all(pins).map_err(step("creating the folder of pins"))?;
-                }
-                let (ebpf, table, _) = load(config)?;
-                (ebpf, table, Adoption::Replaced(format!("map {name}: {why}")))
+                detach(&config.device, config.pins.as_deref())?;
+                create_pins(config)?;
+                (load(config)?, Some(format!("map {name}: {why}")))
             }
-            loaded => {
-                let (ebpf, table, is_fresh) = loaded?;
-                (ebpf, table, if is_fresh { Adoption::Fresh } else { Adoption::Adopted(0) })
-            }
+            loaded => (loaded?, None),
         };
-        let adoption = match fresh {
-            Adoption::Adopted(_) => Adoption::Adopted(table.adopt()?),
-            other => other,
+        let adoption = match replaced {
+            Some(why) => Adoption::Replaced(why),
+            None if is_fresh => Adoption::Fresh,
+            None => Adoption::Adopted(table.adopt()?),
         };
-        let attachment = attach::attach(ebpf, device, *hook, pins)?;
-        let pins = config.pins.clone();
-        Ok(FastPath { table, adoption, attachment, device: device.clone(), pins, _lock: lock })
+        let attachment = Attachment::new(ebpf, lock, config)?;
+        Ok(FastPath { table, adoption, attachment })
     }
+}
 
-    /// Way in which the program is attached.
-    pub fn hook(&self) -> Hook {
-        self.attachment.hook
-    }
-
-    /// Attaches the program again: to a device of this name that has come back.
-    ///
-    /// # Errors
-    /// If the kernel refuses.
-    pub fn attach_again(&mut self, config: &FastPathConfig) -> Result<(), FastPathError> {
-        let (ebpf, _, _) = load(config)?;
-        self.attachment = attach::attach(ebpf, &self.device, config.hook, self.pins.as_deref())?;
-        Ok(())
-    }
-
-    /// Detaches the program and removes everything.
-    ///
-    /// # Errors
-    /// If a pin cannot be removed.
-    pub fn detach(self) -> Result<(), FastPathError> {
-        attach::detach(&self.device, self.pins.as_deref())
-    }
+fn create_pins(config: &FastPathConfig) -> Result<(), FastPathError> {
+    let created = config.pins.as_ref().map_or(Ok(()), std::fs::create_dir_all);
+    created.map_err(step("creating the folder of pins"))
 }
 
 /// Loads the program. True: its maps are new.

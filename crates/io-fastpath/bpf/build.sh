@@ -1,6 +1,7 @@
 #!/bin/sh
-# Compiles the program, and writes fastpath.o and MANIFEST beside it: to be run after each change of a source here.
-# The object depends on the compiler alone: no path of this machine gets into it. Usage: build.sh [FOLDER for the results]
+# Compiles the program, and writes fastpath.o and MANIFEST: to be run after each change of a source here.
+# The object depends on the compiler alone: no path of this machine gets into it.
+# Usage: build.sh [FOLDER for the results]
 set -eu
 cd "$(dirname "$0")"
 out=${1:-.}

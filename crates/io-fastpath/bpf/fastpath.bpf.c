@@ -2,13 +2,13 @@
 /*
  * Kernel fast path: repeats for established sessions what the engine has decided.
  *
- * It is attached to the egress of the TUN device. It hands a translated packet to the ingress of that device, which is where a
- * packet of the engine arrives, too. Every packet that is not plain, and every packet without a session, goes on to the engine
- * unchanged.
+ * It is attached to the egress of the TUN device. It hands a translated packet to the ingress of that device,
+ * which is where a packet of the engine arrives, too. Every packet that is not plain, and every packet without a
+ * session, goes on to the engine unchanged.
  *
- * The maps flows6 and flows4 give the slot of a session in `sessions`. Another session may take a slot over while a program
- * reads it: an element of a hash map is used again as soon as it is deleted. So the packet is compared with the session
- * itself, and the session's generation is read before and after.
+ * The maps flows6 and flows4 give the slot of a session in `sessions`. Another session may take a slot over while
+ * a program reads it: an element of a hash map is used again as soon as it is deleted. So the packet is compared
+ * with the session itself, and the session's generation is read before and after.
  */
 #include <linux/bpf.h>
 #include <linux/if_ether.h>
@@ -211,7 +211,10 @@ static __always_inline int admit(struct session *s, struct direction *d, struct 
 	return PENDING;
 }
 
-/* Next identification of a session. The device that cuts a super-packet counts up by ones, so the next one is behind those. */
+/*
+ * Next identification of a session. The device that cuts a super-packet counts up by ones, so the next one is
+ * behind those.
+ */
 static __always_inline __be16 identification(struct control *c, __u32 counter, __u32 segments)
 {
 	__u32 *next = bpf_map_lookup_elem(&idents, &counter);
@@ -391,19 +394,36 @@ static __always_inline bool same6(const void *a, const void *b)
 	return x[0] == y[0] && x[1] == y[1] && x[2] == y[2] && x[3] == y[3];
 }
 
-/* Counts the packet. False if the session's slot has been taken over meanwhile: nothing that was read of it holds. */
+/*
+ * Orders all reads and writes before it with all behind it, on every processor: an atomic operation that returns
+ * a value.
+ */
+static __always_inline void full_barrier(void)
+{
+	__u64 word = 0, was;
+
+	asm volatile("" : : "r"(&word) : "memory");
+	was = __sync_fetch_and_add(&word, 1);
+	asm volatile("" : : "r"(was) : "memory");
+}
+
+static __always_inline __u32 begin(struct session *s)
+{
+	__u32 generation = *(volatile __u32 *)&s->generation;
+
+	full_barrier();
+	return generation;
+}
+
+/* Counts the packet. False if another session has taken the slot over meanwhile: what was read is worth nothing. */
 static __always_inline bool commit(struct session *s, struct target *t, __u32 generation, __u64 bytes, __u64 now)
 {
 	struct direction *d = t->direction;
 
-	/* Atomic operations that return a value are full barriers, on every processor. */
-	__u64 before = __sync_fetch_and_add(&d->packets, 1);
-
-	if (*(volatile __u32 *)&s->generation != generation) {
-		__sync_fetch_and_add(&d->packets, -1);
+	full_barrier();
+	if (*(volatile __u32 *)&s->generation != generation)
 		return false;
-	}
-	(void)before;
+	__sync_fetch_and_add(&d->packets, 1);
 	__sync_fetch_and_add(&d->bytes, bytes);
 	d->seen = now;
 	return true;
@@ -448,7 +468,7 @@ static __always_inline int from6(struct __sk_buff *skb, struct control *c, __u64
 	s = bpf_map_lookup_elem(&sessions, slot);
 	if (!s)
 		return up(NO_ENTRY, INSTANCES_MAX);
-	generation = __sync_fetch_and_add(&s->generation, 0);
+	generation = begin(s);
 	if (!(generation & 1) || s->kind != KIND_NAT64 || s->proto != p.proto || s->inside_port != p.sport ||
 	    s->remote_port != p.dport || !same6(s->inside, key.src) || !same6(s->remote6, key.dst))
 		return up(NO_ENTRY, INSTANCES_MAX);
@@ -520,7 +540,7 @@ static __always_inline int from4(struct __sk_buff *skb, struct control *c, __u64
 	s = bpf_map_lookup_elem(&sessions, slot);
 	if (!s)
 		return up(NO_ENTRY, INSTANCES_MAX);
-	generation = __sync_fetch_and_add(&s->generation, 0);
+	generation = begin(s);
 	direction = direction4(s, &key);
 	if (!(generation & 1) || direction < 0)
 		return up(NO_ENTRY, INSTANCES_MAX);

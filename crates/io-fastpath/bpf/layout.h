@@ -34,7 +34,7 @@ struct key4 {
 /* One direction of a session: a cache line of its own, because the directions often have a processor each. */
 struct direction {
 	__u64 seen;	 /* ns: the last packet that was translated, at first the installation */
-	__u64 sent_up;	 /* ns: the last packet that went to the engine, at first the installation; 0: packets are translated */
+	__u64 sent_up;	 /* ns: the last packet to the engine, at first the installation; 0: translated */
 	__u64 installed; /* ns */
 	__u64 packets;
 	__u64 bytes;

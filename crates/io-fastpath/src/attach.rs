@@ -1,7 +1,7 @@
 //! The program's place at the egress of a device.
 
+use crate::config::{FastPathConfig, Hook};
 use crate::error::{FastPathError, step};
-use crate::open::FastPathConfig;
 use crate::program::{self, NAME, in_words};
 use aya::Ebpf;
 use aya::programs::links::{FdLink, PinnedLink};
@@ -10,22 +10,14 @@ use aya::programs::{LinkOrder, TcAttachType};
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 
-/// Way to attach the program.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Hook {
-    /// A link of tcx (Linux 6.6). It is gone with its last file or pin.
-    Tcx,
-    /// A filter of the clsact qdisc. It stays until it is deleted.
-    Clsact,
-}
-
 /// Name of the pinned link in the folder of pins.
 const LINK: &str = "link";
 /// Place of the filter, which no other program uses: whatever is there is of another version of Gatun.
 const PRIORITY: u16 = 0x6761;
 const HANDLE: TcHandle = TcHandle::new(0, 1);
 
-/// The program at the egress of a device. Dropping it detaches the program only if it is attached by tcx without pins.
+/// The program at the egress of a device. Dropping it detaches the program only if it is attached by tcx
+/// without pins.
 pub struct Attachment {
     hook: Hook,
     /// The only way to be tried.
@@ -77,7 +69,8 @@ impl Attachment {
                     return Ok(());
                 }
                 Err(error) if self.wanted == Some(Hook::Tcx) => return Err(error),
-                // Before Linux 6.6. If there is another reason, clsact fails as well, and its error is returned.
+                // Before Linux 6.6. If there is another reason, clsact fails as well, and its error is
+                // returned.
                 Err(_) => {}
             }
         }

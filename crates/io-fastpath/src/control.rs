@@ -85,7 +85,8 @@ impl Control {
         self.shared().epoch.store(epoch, Release);
     }
 
-    /// Publishes that every packet that was enqueued to a worker's queue before `time` has been read and sent. A worker calls
+    /// Publishes that every packet that was enqueued to a worker's queue before `time` has been read and
+    /// sent. A worker calls
     /// it after a burst with the time before the read, if that read emptied the queue.
     pub fn set_drained(&self, worker: usize, time: KernelTime) {
         if let Some(drained) = self.shared().drained.get(worker % WORKERS_MAX) {

@@ -41,7 +41,7 @@ pub enum Reason {
 }
 
 impl Reason {
-    /// All of them.
+    /// All reasons.
     pub const ALL: [Reason; REASONS] = [
         Reason::Hit,
         Reason::NoEntry,

@@ -1,12 +1,15 @@
-//! The program against the engine, by BPF_PROG_TEST_RUN: sessions are opened in an engine by packets, and those that are
-//! established are installed. Every packet is given to both. The program writes the same bytes as the engine, or leaves the
+//! The program against the engine, by BPF_PROG_TEST_RUN: sessions are opened in an engine by packets, and
+//! those that are
+//! established are installed. Every packet is given to both. The program writes the same bytes as the engine,
+//! or leaves the
 //! packet as it is.
 
+use crate::config::FastPathConfig;
 use crate::control::{IdentRange, KernelTime};
 use crate::counters::Reason;
 use crate::flow::{Flow, Inside, Protocol};
 use crate::maps::Maps;
-use crate::open::{self, FastPathConfig};
+use crate::open;
 use crate::program;
 use crate::table::{Instance, SlotId, Table};
 use aya::programs::{TestRun as _, TestRunOptions};
@@ -32,7 +35,8 @@ const TRANSLATED: u32 = 7;
 const PASSED: u32 = u32::MAX;
 
 fn refusal() -> Option<String> {
-    gatun_testkit::refusal_but_to_root("loading an eBPF program")
+    let is_root = rustix::process::geteuid().is_root();
+    (!is_root).then(|| "loading an eBPF program needs root".to_owned())
 }
 
 /// An engine, and the program beside it.
@@ -214,7 +218,8 @@ fn chooses_ident(from: &[u8], to: &[u8]) -> bool {
     to[0] >> 4 == 4 && (from[0] >> 4 == 6 || from[12..16] == PRIVATE.octets() && may_be_cut)
 }
 
-/// The packet with its identification zero, if the translator chose it, and with the checksum that belongs to that.
+/// The packet with its identification zero, if the translator chose it, and with the checksum that belongs to
+/// that.
 fn without_ident(packet: &[u8], from: &[u8]) -> Vec<u8> {
     let mut packet = packet.to_vec();
     if chooses_ident(from, &packet) {
@@ -455,8 +460,8 @@ fn made() -> impl Strategy<Value = Made> {
     use Odd::*;
     let odd = prop_oneof![
         14 => Just(Nothing),
-        10 => prop::sample::select(vec![TrailingBytes, CutOff, NoChecksum, WrongChecksum, WrongHeader, Fragment, Option,
-            ToThePool, OtherPrefix, FlowLabel, ShortTcp]),
+        10 => prop::sample::select(vec![TrailingBytes, CutOff, NoChecksum, WrongChecksum, WrongHeader, Fragment,
+            Option, ToThePool, OtherPrefix, FlowLabel, ShortTcp]),
     ];
     let flags = prop_oneof![8 => Just(ACK), 2 => Just(SYN), 1 => any::<u8>()];
     let payload = prop_oneof![4 => 0usize..64, 2 => 1180usize..1500, 1 => 1500usize..3000];
@@ -490,7 +495,7 @@ fn made() -> impl Strategy<Value = Made> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(property_config())]
     #[test]
     fn random_packets_become_the_bytes_of_the_engine_or_stay_as_they_are(
         prefix_len in prop::sample::select(vec![96u8, 96, 64, 40, 32]),
@@ -503,8 +508,8 @@ proptest! {
             gatun_testkit::skip(&why);
             return Ok(());
         }
-        let settings =
-            Settings { tos_6to4: tos, traffic_class_4to6: tos.map(|tos| !tos), mtu4, mtu6, ..Settings::default() };
+        let (tos_6to4, traffic_class_4to6) = (tos, tos.map(|tos| !tos));
+        let settings = Settings { tos_6to4, traffic_class_4to6, mtu4, mtu6, ..Settings::default() };
         let prefix = Prefix64::new(Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 0), prefix_len).unwrap();
         let mut pair = Pair::new(prefix, settings);
         let mut outside = [(POOL, 2000u16); 8];
@@ -514,16 +519,22 @@ proptest! {
             let bytes = made.bytes(&prefix, outside[flow]);
             pair.reconcile();
             let too_large = pair.packets_of(Reason::TooLarge);
-            let is_installed = pair.table.iter().any(|(_, installed)| is_of(&installed, &made, outside[flow]));
+            let is_installed = pair.table.iter().any(|(_, of)| is_of(&of, &made, outside[flow]));
             let (hit, sent) = pair.compare(&made, &bytes)?;
             if made.is_plain() && is_installed && pair.packets_of(Reason::TooLarge) == too_large {
-                prop_assert!(hit, "{:?} {:?}", made, Reason::ALL.map(|reason| (reason, pair.packets_of(reason))));
+                prop_assert!(hit, "{:?} {:?}", made, Reason::ALL.map(|r| (r, pair.packets_of(r))));
             }
             if let Some(sent) = sent.filter(|_| made.outbound && made.odd == Odd::Nothing) {
                 outside[flow] = outside_of(&sent);
             }
         }
     }
+}
+
+/// Fewer histories in a virtual machine.
+fn property_config() -> ProptestConfig {
+    let cases = std::env::var("PROPTEST_CASES").ok().and_then(|text| text.parse().ok()).unwrap_or(64);
+    ProptestConfig { cases, failure_persistence: None, ..ProptestConfig::default() }
 }
 
 /// Whether a flow is that of a packet.
@@ -533,4 +544,168 @@ fn is_of(flow: &Flow, made: &Made, outside: (Ipv4Addr, u16)) -> bool {
         && flow.outside == outside
         && flow.inside_port == made.client().1
         && matches!(flow.inside, Inside::Four(_)) == made.private
+}
+
+/// A UDP session between the client and the server that no engine knows.
+fn lone_flow(port: u8) -> Flow {
+    let (host, inside_port) = Made { port, ..PLAIN }.client();
+    Flow {
+        inside: Inside::Six { host, remote: well_known().embed(SERVER.0) },
+        inside_port,
+        outside: (POOL, 40_000 + u16::from(port)),
+        remote: SERVER,
+        protocol: Protocol::Udp,
+        instance: 0,
+        worker: 0,
+        epoch: 0,
+        record: 77,
+        path_mtu: None,
+        ident: 0,
+    }
+}
+
+fn install_one(table: &mut Table, flow: Flow) -> SlotId {
+    let mut placed = Vec::new();
+    table.install(&[flow], &mut placed);
+    placed.remove(0).unwrap()
+}
+
+impl Pair {
+    /// Whether the program translates a plain packet of [`lone_flow`].
+    fn translates(&mut self, made: &Made) -> bool {
+        let bytes = made.bytes(&self.prefix, (POOL, 40_000 + u16::from(made.port)));
+        self.run(&bytes, 0).0 == TRANSLATED
+    }
+}
+
+#[test]
+fn a_session_moves_when_its_worker_has_sent_everything_or_after_a_bound() {
+    if let Some(why) = refusal() {
+        return gatun_testkit::skip(&why);
+    }
+    let mut pair = Pair::new(well_known(), Settings::default());
+    let control = pair.table.control();
+    control.set_drained(0, KernelTime(0));
+    let id = install_one(&mut pair.table, lone_flow(0));
+    let (outbound, inbound) = (PLAIN, Made { outbound: false, ..PLAIN });
+    assert!(!pair.translates(&outbound) && !pair.translates(&inbound));
+    let before_the_next = KernelTime::now();
+    assert!(!pair.translates(&outbound));
+    assert_eq!(pair.packets_of(Reason::Pending), 3);
+    // The queue was empty before the last packet from inside: that one may still be on its way, no answer is.
+    control.set_drained(0, before_the_next);
+    assert!(!pair.translates(&outbound) && pair.translates(&inbound));
+    let used = pair.table.peek(id).unwrap();
+    assert_eq!((used.outbound.is_pending, used.inbound.is_pending), (true, false));
+    control.set_drained(0, KernelTime::now());
+    assert!(pair.translates(&outbound));
+    assert_eq!(pair.packets_of(Reason::MovedLate), 0);
+    // A worker that never gets through.
+    control.set_drained(0, KernelTime(0));
+    control.set(IdentRange::beside(1), Duration::from_millis(20));
+    pair.table.remove(&[id], &mut Vec::new());
+    install_one(&mut pair.table, lone_flow(0));
+    assert!(!pair.translates(&outbound));
+    std::thread::sleep(Duration::from_millis(30));
+    assert!(pair.translates(&outbound));
+    assert_eq!(pair.packets_of(Reason::MovedLate), 1);
+}
+
+#[test]
+fn a_fin_or_rst_closes_both_directions_and_a_syn_none() {
+    if let Some(why) = refusal() {
+        return gatun_testkit::skip(&why);
+    }
+    for (flags, closes) in [(1u8, true), (4, true), (0x11, true), (SYN, false)] {
+        for closed_outbound in [true, false] {
+            let mut pair = Pair::new(well_known(), Settings::default());
+            let id = install_one(&mut pair.table, Flow { protocol: Protocol::Tcp, ..lone_flow(0) });
+            let of = |outbound, flags| Made { outbound, flags, tcp: true, ..PLAIN };
+            assert!(pair.translates(&of(true, ACK)) && pair.translates(&of(false, ACK)));
+            assert!(!pair.translates(&of(closed_outbound, flags)));
+            assert_eq!(pair.table.peek(id).unwrap().is_closing, closes);
+            assert_eq!(pair.translates(&of(true, ACK)), !closes);
+            assert_eq!(pair.translates(&of(false, ACK)), !closes);
+        }
+    }
+}
+
+#[test]
+fn sizes_beyond_the_path_or_the_instance_go_to_the_engine() {
+    if let Some(why) = refusal() {
+        return gatun_testkit::skip(&why);
+    }
+    let mut pair = Pair::new(well_known(), Settings::default());
+    let id = install_one(&mut pair.table, lone_flow(0));
+    // 28 bytes of headers behind the translation.
+    let of = |payload| Made { payload, ..PLAIN };
+    assert!(pair.translates(&of(1000)));
+    pair.table.set_path_mtu(id, Some(1000));
+    assert!(!pair.translates(&of(973)) && pair.translates(&of(972)));
+    pair.table.set_path_mtu(id, None);
+    let settings = Settings { mtu4: 900, ..Settings::default() };
+    pair.table.set_instance(0, Instance::nat64(&settings)).unwrap();
+    assert!(!pair.translates(&of(873)) && pair.translates(&of(872)));
+    assert_eq!(pair.packets_of(Reason::TooLarge), 2);
+}
+
+#[test]
+fn a_full_table_refuses_and_a_removed_session_frees_its_slot() {
+    if let Some(why) = refusal() {
+        return gatun_testkit::skip(&why);
+    }
+    let mut pair = Pair::new(well_known(), Settings::default());
+    let flows: Vec<Flow> = (0..66).map(lone_flow).collect();
+    let mut placed = Vec::new();
+    pair.table.install(&flows, &mut placed);
+    assert!(placed[..64].iter().all(Result::is_ok));
+    assert!(placed[64..].iter().all(|result| matches!(result, Err(crate::Refusal::Full))));
+    let ids: Vec<SlotId> = placed.into_iter().take(64).map(Result::unwrap).collect();
+    assert!(pair.translates(&Made { port: 63, ..PLAIN }) && !pair.translates(&Made { port: 64, ..PLAIN }));
+    let listed: Vec<(SlotId, Flow)> = pair.table.iter().collect();
+    assert_eq!(listed, ids.iter().copied().zip(flows.iter().copied()).collect::<Vec<_>>());
+    let mut used = Vec::new();
+    pair.table.remove(&[ids[63], ids[63], ids[5]], &mut used);
+    let packets: Vec<_> = used.iter().map(|used| used.map(|used| used.outbound.packets)).collect();
+    assert_eq!(packets, [Some(1), None, Some(0)]);
+    assert!(!pair.translates(&Made { port: 63, ..PLAIN }));
+    assert_eq!((pair.table.len(), pair.table.peek(ids[63])), (62, None));
+    let id = install_one(&mut pair.table, lone_flow(64));
+    assert!(pair.translates(&Made { port: 64, ..PLAIN }));
+    // Its slot is that of a removed one, whose handle means nothing any more.
+    assert!([ids[63], ids[5]].iter().any(|former| former.index == id.index && *former != id));
+    assert_eq!(pair.table.take(ids[5]), None);
+}
+
+#[test]
+fn a_next_process_takes_over_whole_sessions_alone() {
+    if let Some(why) = refusal() {
+        return gatun_testkit::skip(&why);
+    }
+    let mut pair = Pair::new(well_known(), Settings::default());
+    let inside = Inside::Four(PRIVATE);
+    let private = Flow { inside, outside: (POOL, 50_000), instance: 1, ..lone_flow(9) };
+    let mut placed = Vec::new();
+    pair.table.install(&[lone_flow(0), lone_flow(1), lone_flow(2), private], &mut placed);
+    let ids: Vec<SlotId> = placed.into_iter().map(Result::unwrap).collect();
+    // A kill left the second without its key from outside, and keys of a free slot and of none at all.
+    let maps = Maps::from_files(pair.table.files().map(|file| file.try_clone().unwrap())).unwrap();
+    let key = lone_flow(1).identity().inbound_key();
+    assert!(crate::sys::delete_batch(&maps.flows4, &[key]).1.is_ok());
+    for (port, slot) in [(20, 40u32), (21, 4000)] {
+        let key = lone_flow(port).identity().inbound_key();
+        crate::sys::update(&maps.flows4, &key, &slot).unwrap();
+    }
+    let (mut next, is_fresh) = open::table(maps, &config()).unwrap();
+    assert!(!is_fresh);
+    assert_eq!(next.adopt().unwrap(), 3);
+    let taken_over: Vec<(SlotId, Flow)> = next.iter().collect();
+    let expected = [(ids[0], lone_flow(0)), (ids[2], lone_flow(2)), (ids[3], private)];
+    assert_eq!(taken_over, expected);
+    let mut keys = 0;
+    crate::sys::walk(next.files()[1], |_: crate::layout::Key4, _| keys += 1).unwrap();
+    assert_eq!(keys, 4, "two of the NAT44 session, one of each other");
+    assert!(!pair.translates(&Made { port: 1, ..PLAIN }) && pair.translates(&Made { port: 2, ..PLAIN }));
+    let id = install_one(&mut next, lone_flow(1));
+    assert_eq!((id.index, next.len()), (ids[1].index, 4));
 }

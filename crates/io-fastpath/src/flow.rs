@@ -40,7 +40,8 @@ impl Protocol {
 
 /// A session that the kernel translates.
 ///
-/// Not for flows that share a public port, for hairpins, for exempt destinations, and for instances of realms other than 0: the
+/// Not for flows that share a public port, for hairpins, for exempt destinations, and for instances of realms
+/// other than 0: the
 /// kernel knows packets by addresses and ports alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Flow {
@@ -58,13 +59,15 @@ pub struct Flow {
     pub instance: u8,
     /// Number of the worker, below [`WORKERS_MAX`](crate::WORKERS_MAX).
     pub worker: u8,
-    /// Epoch of the ownership. Packets go to the engine where it is not [`Control::set_epoch`](crate::Control::set_epoch)'s.
+    /// Epoch of the ownership. Packets go to the engine where it is not
+    /// [`Control::set_epoch`](crate::Control::set_epoch)'s.
     pub epoch: u16,
     /// Number of the session's record in its engine: kept for the caller.
     pub record: u32,
     /// Largest IPv4 packet to the remote host in bytes, if the path's MTU is known.
     pub path_mtu: Option<u16>,
-    /// Chooses the counter of identifications. Flows of the same public address, remote host and protocol that may leave
+    /// Chooses the counter of identifications. Flows of the same public address, remote host and protocol
+    /// that may leave
     /// without DF should have the same: any hash of these three.
     pub ident: u16,
 }

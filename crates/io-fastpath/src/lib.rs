@@ -1,4 +1,5 @@
-//! Kernel fast path: an eBPF program at the egress of the TUN device translates established sessions and hands the packets to
+//! Kernel fast path: an eBPF program at the egress of the TUN device translates established sessions and
+//! hands the packets to
 //! the device's ingress. All other packets go on to the engine.
 //!
 //! ```text
@@ -9,10 +10,12 @@
 //!   flow       a session, and what the maps hold of it
 //!   program, attach, maps, layout, sys    below these
 //! ```
-//! The program is C (`bpf/`). Its object is in the repository, so that a build needs no compiler for it; `bpf/build.sh` makes it.
+//! The program is C (`bpf/`). Its object is in the repository, so that a build needs no compiler for it;
+//! `bpf/build.sh` makes it.
 #![cfg(target_os = "linux")]
 
 mod attach;
+mod config;
 mod control;
 mod counters;
 mod error;
@@ -26,12 +29,15 @@ mod table;
 
 #[cfg(test)]
 mod exactness_tests;
+#[cfg(test)]
+mod kernel_tests;
 
-pub use attach::{Attachment, Hook, detach};
+pub use attach::{Attachment, detach};
+pub use config::{FastPathConfig, Hook};
 pub use control::{Control, IdentRange, KernelTime};
 pub use counters::{Counters, Reason};
 pub use error::FastPathError;
 pub use flow::{Flow, Inside, Protocol};
 pub use layout::WORKERS_MAX;
-pub use open::{Adoption, FastPath, FastPathConfig, mount_bpffs};
+pub use open::{Adoption, FastPath, mount_bpffs};
 pub use table::{DirectionUse, FlowUse, Instance, Refusal, SlotId, Table};

@@ -1,7 +1,8 @@
 //! Loads the program, takes over the maps of a former process, and attaches it.
 
-use crate::attach::{Attachment, Hook, detach};
-use crate::control::{Control, IdentRange};
+use crate::attach::{Attachment, detach};
+use crate::config::FastPathConfig;
+use crate::control::Control;
 use crate::counters::processors;
 use crate::error::{FastPathError, step};
 use crate::layout::{IDENTS, LAYOUT};
@@ -12,28 +13,7 @@ use crate::table::Table;
 use std::io;
 use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
-use std::path::{Path, PathBuf};
-use std::time::Duration;
-
-/// Configuration of the fast path of one device.
-#[derive(Clone, Debug)]
-pub struct FastPathConfig {
-    /// Name of the TUN device.
-    pub device: String,
-    /// Folder on a bpffs ([`mount_bpffs`]) where maps and link are pinned, so that they outlive the process. It is created.
-    /// Without one, nothing is taken over.
-    pub pins: Option<PathBuf>,
-    /// Number of sessions that there is room for. Each takes about 400 bytes of kernel memory.
-    pub capacity: u32,
-    /// The only way to attach the program; `None`: tcx, or clsact where the kernel has no tcx.
-    pub hook: Option<Hook>,
-    /// Identifications that the kernel uses.
-    pub idents: IdentRange,
-    /// Longest time that a session stays pending.
-    pub pending_max: Duration,
-    /// Random numbers, from which identifications begin.
-    pub seed: u64,
-}
+use std::path::Path;
 
 /// Result of taking over the maps of a former process.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -52,10 +52,12 @@ pub(crate) struct MapInfo {
 }
 
 /// # Safety
-/// `T` is the layout of `command`. Every address in it points to memory that the kernel may read (or write, if the command
+/// `T` is the layout of `command`. Every address in it points to memory that the kernel may read (or write,
+/// if the command
 /// writes) for the length that the command implies.
 unsafe fn bpf<T>(command: libc::c_long, attr: &mut T) -> io::Result<()> {
-    // SAFETY: `attr` is live, exclusively borrowed and has the given size. The caller guarantees the memory that it points to.
+    // SAFETY: `attr` is live, exclusively borrowed and has the given size. The caller guarantees the memory
+    // that it points to.
     let result = unsafe { libc::syscall(libc::SYS_bpf, command, std::ptr::from_mut(attr), size_of::<T>()) };
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
@@ -72,7 +74,8 @@ pub(crate) fn map_info(map: impl AsFd) -> io::Result<MapInfo> {
         len: size_of::<MapInfo>() as u32,
         info: std::ptr::from_mut(&mut info) as u64,
     };
-    // SAFETY: the layout of OBJ_GET_INFO_BY_FD. The kernel writes at most `len` bytes, which `info` has; for a file that is no
+    // SAFETY: the layout of OBJ_GET_INFO_BY_FD. The kernel writes at most `len` bytes, which `info` has; for
+    // a file that is no
     // map, too: `MapInfo` has no invalid values.
     unsafe { bpf(OBJ_GET_INFO_BY_FD, &mut attr) }?;
     Ok(info)
@@ -91,12 +94,14 @@ pub(crate) fn update<K: IntoBytes + Immutable, V: IntoBytes + Immutable>(
         value: std::ptr::from_ref(value) as u64,
         flags: 0,
     };
-    // SAFETY: the layout of MAP_UPDATE_ELEM. Key and value outlive the call, and have the sizes of the map: `Maps` checks
+    // SAFETY: the layout of MAP_UPDATE_ELEM. Key and value outlive the call, and have the sizes of the map:
+    // `Maps` checks
     // those of each map against the types that are used with it.
     unsafe { bpf(MAP_UPDATE_ELEM, &mut attr) }
 }
 
-/// Reads one value. `value` must have the size of the map's values: of one for each possible processor, if it has such.
+/// Reads one value. `value` must have the size of the map's values: of one for each possible processor, if it
+/// has such.
 pub(crate) fn look_up<K: IntoBytes + Immutable>(
     map: impl AsFd,
     key: &K,
@@ -147,7 +152,8 @@ fn change_batch<K: IntoBytes + Immutable>(
         elem_flags: 0,
         flags: 0,
     };
-    // SAFETY: the layout of MAP_UPDATE_BATCH and MAP_DELETE_BATCH. The arrays have `count` elements of the map's sizes, as in
+    // SAFETY: the layout of MAP_UPDATE_BATCH and MAP_DELETE_BATCH. The arrays have `count` elements of the
+    // map's sizes, as in
     // `update`, and outlive the call.
     let result = unsafe { bpf(command, &mut attr) };
     // Where the kernel refuses the whole command, it does not write the count.
@@ -180,7 +186,8 @@ pub(crate) fn walk<K: FromBytes + Copy>(map: impl AsFd, mut each: impl FnMut(K, 
             elem_flags: 0,
             flags: 0,
         };
-        // SAFETY: the layout of MAP_LOOKUP_BATCH. The kernel writes at most `count` keys and values of the map's sizes, as in
+        // SAFETY: the layout of MAP_LOOKUP_BATCH. The kernel writes at most `count` keys and values of the
+        // map's sizes, as in
         // `update`, and a position of four bytes.
         let result = unsafe { bpf(MAP_LOOKUP_BATCH, &mut attr) };
         let end = match result {
@@ -226,7 +233,8 @@ impl Mapping {
     /// # Safety
     /// `T` consists of atomic integers alone, so that every value is valid and another writer does no harm.
     pub(crate) unsafe fn slice<T>(&self) -> &[T] {
-        // SAFETY: the mapping is page-aligned, has this length, and lives as long as `self`; see above for the values.
+        // SAFETY: the mapping is page-aligned, has this length, and lives as long as `self`; see above for
+        // the values.
         unsafe { std::slice::from_raw_parts(self.at.cast(), self.len / size_of::<T>()) }
     }
 }

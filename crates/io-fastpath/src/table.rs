@@ -1,6 +1,7 @@
 //! Sessions that the kernel translates: installed, read, removed.
 //!
-//! The sessions are memory that the program shares, so that reading and clearing counters, and ending a session, take no system
+//! The sessions are memory that the program shares, so that reading and clearing counters, and ending a
+//! session, take no system
 //! call. The program finds a session by two hash maps, which are changed in batches.
 
 use crate::control::{Control, KernelTime};
@@ -35,7 +36,8 @@ pub struct DirectionUse {
     pub packets: u64,
     /// Their bytes as received, from the IP header on.
     pub bytes: u64,
-    /// Time of the last one, exact to a tick of the kernel (10 ms at most); at first the time of the installation.
+    /// Time of the last one, exact to a tick of the kernel (10 ms at most); at first the time of the
+    /// installation.
     pub seen: KernelTime,
     /// Whether packets still go to the engine, because others of the session may be on their way through it.
     pub is_pending: bool,
@@ -149,7 +151,8 @@ impl Table {
         set.map_err(step("setting an instance"))
     }
 
-    /// Installs sessions, and adds a result for each to `placed`. They are pending at first. A session whose addresses, ports
+    /// Installs sessions, and adds a result for each to `placed`. They are pending at first. A session whose
+    /// addresses, ports
     /// and protocol are those of an installed one takes its packets over: remove that one before.
     pub fn install(&mut self, flows: &[Flow], placed: &mut Vec<Result<SlotId, Refusal>>) {
         let now = KernelTime::now();
@@ -182,7 +185,8 @@ impl Table {
         })
     }
 
-    /// Removes sessions, and adds what they were used for since it was last taken to `used`, in order: `None` for one that was
+    /// Removes sessions, and adds what they were used for since it was last taken to `used`, in order: `None`
+    /// for one that was
     /// removed before. When this returns, no packet that arrives is translated by them any more.
     pub fn remove(&mut self, ids: &[SlotId], used: &mut Vec<Option<FlowUse>>) {
         let mut keys = Keys::default();
@@ -245,7 +249,8 @@ impl Table {
         Ok(Counters::sum(&processors))
     }
 
-    /// Takes over what is in the maps of a former process: every session that both its keys lead to stays, and everything else
+    /// Takes over what is in the maps of a former process: every session that both its keys lead to stays,
+    /// and everything else
     /// is removed. Returns the number of sessions that stay.
     pub(crate) fn adopt(&mut self) -> Result<u32, FastPathError> {
         self.fresh = self.capacity;
@@ -287,7 +292,8 @@ impl Table {
 /// Writes a session into a slot, and returns the slot's new generation.
 fn write(session: &Session, identity: &Identity, record: u32, now: KernelTime) -> u32 {
     let generation = session.generation.load(Relaxed) | 1;
-    // A free slot has an even generation. Whoever sees a word of the new session sees that one, too, or a later one.
+    // A free slot has an even generation. Whoever sees a word of the new session sees that one, too, or a
+    // later one.
     fence(Release);
     for (to, from) in session.identity.iter().zip(words(identity)) {
         to.store(from, Relaxed);
@@ -391,7 +397,8 @@ impl Keys {
     }
 }
 
-/// Deletes keys. One that is not there, or that the kernel does not delete, does no harm: it leads to a slot that has another
+/// Deletes keys. One that is not there, or that the kernel does not delete, does no harm: it leads to a slot
+/// that has another
 /// session or none, and its packets go to the engine.
 fn delete<K: IntoBytes + Immutable>(map: &OwnedFd, keys: &[K]) {
     let mut at = 0;

@@ -33,7 +33,8 @@ fn the_object_is_of_these_sources() {
     }
 }
 
-/// Compiles the sources again where the manifest's compiler is installed. Elsewhere the hashes above are the check.
+/// Compiles the sources again where the manifest's compiler is installed. Elsewhere the hashes above are the
+/// check.
 #[test]
 fn the_same_compiler_makes_the_same_object() {
     let manifest = manifest();

@@ -1,4 +1,5 @@
-//! The program between real stacks: client and server in namespaces, a TUN device with an engine between them.
+//! The program between real stacks: client and server in namespaces, a TUN device with an engine between
+//! them.
 //!
 //! ```text
 //!   client ---- in0 [ routes, gatun0, engine: this process ] out0 ---- server        all in one sandbox
@@ -63,7 +64,8 @@ assert read(64).decode() == hashlib.sha256(data).hexdigest(), 'other bytes arriv
 assert read(n) == bytes(i * 7 & 255 for i in range(n)), 'other bytes came back'
 "#;
 
-/// Sends numbered datagrams at a rate, and prints how many came back, and how many of them behind a later one.
+/// Sends numbered datagrams at a rate, and prints how many came back, and how many of them behind a later
+/// one.
 const NUMBERED: &str = r#"
 import socket, struct, sys, threading, time
 n, rate = int(sys.argv[2]), int(sys.argv[3])
@@ -257,4 +259,48 @@ fn a_program_behind_sees_what_is_not_translated() {
         let (_, said) = flow.output(Duration::from_secs(10)).unwrap();
         assert_eq!(said.trim(), "2000 0");
     });
+}
+
+#[test]
+fn a_device_that_comes_back_has_the_program_again() {
+    in_lab("a_device_that_comes_back_has_the_program_again", || {
+        for hook in [Hook::Tcx, Hook::Clsact] {
+            let (pins, device) = (middle::bpffs(), || {
+                run(Command::new("ip").args("tuntap add gatun0 mode tun".split_whitespace())).unwrap();
+            });
+            device();
+            let mut fast = FastPath::open(&config(Some(hook), Some(pins.clone()))).unwrap();
+            assert_eq!(fast.adoption, Adoption::Fresh);
+            assert_eq!(programs(), 1);
+            fast.attachment.attach_again().unwrap();
+            assert_eq!(programs(), 1, "in its own place");
+            run(Command::new("ip").args("link del gatun0".split_whitespace())).unwrap();
+            let missing = fast.attachment.attach_again();
+            assert!(missing.is_err());
+            device();
+            assert_eq!(programs(), 0);
+            fast.attachment.attach_again().unwrap();
+            assert_eq!(programs(), 1);
+            // The other hook takes over, and leaves nothing of the first.
+            drop(fast);
+            let other = if hook == Hook::Tcx { Hook::Clsact } else { Hook::Tcx };
+            let fast = FastPath::open(&config(Some(other), Some(pins.clone()))).unwrap();
+            assert_eq!((fast.attachment.hook(), &fast.adoption), (other, &Adoption::Adopted(0)));
+            assert_eq!(programs(), 1);
+            drop(fast);
+            // As `gatun fastpath detach` does, with no process left.
+            gatun_io_fastpath::detach("gatun0", Some(&pins)).unwrap();
+            assert_eq!((programs(), pins.exists()), (0, false));
+            run(Command::new("ip").args("link del gatun0".split_whitespace())).unwrap();
+        }
+    });
+}
+
+/// How many of Gatun's programs are at the egress of the device.
+fn programs() -> usize {
+    use aya::programs::{SchedClassifier, TcAttachType};
+    let (_, links) = SchedClassifier::query_tcx("gatun0", TcAttachType::Egress).unwrap();
+    let links = links.iter().filter(|program| program.name_as_str() == Some("gatun_fastpath")).count();
+    let filters = run(Command::new("tc").args(["filter", "show", "dev", "gatun0", "egress"])).unwrap();
+    links + filters.matches("handle 0x1 gatun_fastpath").count()
 }

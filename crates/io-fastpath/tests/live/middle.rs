@@ -1,4 +1,5 @@
-//! The network, and the translator between its hosts: a TUN device, an engine in a thread, and the kernel's sessions.
+//! The network, and the translator between its hosts: a TUN device, an engine in a thread, and the kernel's
+//! sessions.
 
 use gatun_io::{Backend as _, Transmit, Waker};
 use gatun_io_fastpath::{
@@ -23,7 +24,7 @@ use std::time::Duration;
 
 const PREFIX: &str = "2001:db8:64::";
 const POOL: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
-/// How long the program translates after the last renewal.
+/// Lease of the program.
 const LEASE: Duration = Duration::from_secs(600);
 
 /// The hosts.

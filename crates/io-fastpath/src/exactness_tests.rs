@@ -709,3 +709,28 @@ fn a_next_process_takes_over_whole_sessions_alone() {
     let id = install_one(&mut next, lone_flow(1));
     assert_eq!((id.index, next.len()), (ids[1].index, 4));
 }
+
+#[test]
+fn identifications_count_up_and_leave_room_for_what_is_cut_from_a_super_packet() {
+    if let Some(why) = refusal() {
+        return gatun_testkit::skip(&why);
+    }
+    let mut pair = Pair::new(well_known(), Settings::default());
+    install_one(&mut pair.table, Flow { protocol: Protocol::Tcp, ..lone_flow(0) });
+    let mut ident_of = |payload: usize, gso_size: u32| {
+        let made = Made { tcp: true, payload, ..PLAIN };
+        let (result, packet, _) = pair.run(&made.bytes(&well_known(), (POOL, 0)), gso_size);
+        assert_eq!(result, TRANSLATED);
+        // DF is for what is larger than 1,260 bytes on the wire.
+        let wire = 40 + if gso_size > 0 { payload.min(gso_size as usize) } else { payload };
+        assert_eq!(packet[6] & 0x40 != 0, wire > 1260, "{payload} {gso_size}");
+        u16::from_be_bytes([packet[4], packet[5]])
+    };
+    let first = ident_of(10, 0);
+    // One of two workers: every second number. Five segments use up six.
+    let next: Vec<u16> = [(10, 0), (2500, 500), (10, 0), (400, 500), (1221, 0), (1220, 0)]
+        .iter()
+        .map(|(payload, gso_size)| ident_of(*payload, *gso_size).wrapping_sub(first))
+        .collect();
+    assert_eq!(next, [2, 4, 10, 12, 14, 16]);
+}

@@ -286,14 +286,21 @@ fn a_device_that_comes_back_has_the_program_again() {
             let other = if hook == Hook::Tcx { Hook::Clsact } else { Hook::Tcx };
             let fast = FastPath::open(&config(Some(other), Some(pins.clone()))).unwrap();
             assert_eq!((fast.attachment.hook(), &fast.adoption), (other, &Adoption::Adopted(0)));
-            assert_eq!(programs(), 1);
+            wait_for_programs(1);
             drop(fast);
             // As `gatun fastpath detach` does, with no process left.
             gatun_io_fastpath::detach("gatun0", Some(&pins)).unwrap();
-            assert_eq!((programs(), pins.exists()), (0, false));
+            wait_for_programs(0);
+            assert!(!pins.exists());
             run(Command::new("ip").args("link del gatun0".split_whitespace())).unwrap();
         }
     });
+}
+
+/// The kernel detaches a link of tcx some time after its last file and pin are gone.
+fn wait_for_programs(count: usize) {
+    let what = format!("{count} programs");
+    gatun_testkit::wait_until(&what, Duration::from_secs(5), || programs() == count).unwrap();
 }
 
 /// How many of Gatun's programs are at the egress of the device.

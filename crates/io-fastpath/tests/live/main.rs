@@ -239,6 +239,25 @@ fn established_flows_outlive_the_process_and_are_taken_over() {
 }
 
 #[test]
+fn connection_tracking_finds_no_packet_invalid() {
+    in_lab("connection_tracking_finds_no_packet_invalid", || {
+        let net = Net::new();
+        let _server = serve(&net);
+        let middle = Middle::start(None, None);
+        let rules = "add table inet t
+            add chain inet t f { type filter hook forward priority 0; }
+            add rule inet t f ct state invalid counter drop
+            add rule inet t f ct state established,related accept";
+        if run(Command::new("nft").arg(rules)).is_err() {
+            return gatun_testkit::skip("this kernel has no nftables with connection tracking");
+        }
+        traffic(&net, &middle);
+        let listed = run(Command::new("nft").args(["list", "chain", "inet", "t", "f"])).unwrap();
+        assert!(listed.contains("invalid counter packets 0 "), "{listed}");
+    });
+}
+
+#[test]
 fn a_program_behind_sees_what_is_not_translated() {
     in_lab("a_program_behind_sees_what_is_not_translated", || {
         let net = Net::new();

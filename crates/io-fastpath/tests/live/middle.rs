@@ -28,9 +28,9 @@ const POOL: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
 const LEASE: Duration = Duration::from_secs(600);
 
 /// The hosts.
-pub struct Net {
-    pub client: Namespace,
-    pub server: Namespace,
+pub(crate) struct Net {
+    pub(crate) client: Namespace,
+    pub(crate) server: Namespace,
 }
 
 fn ip(line: &str) {
@@ -39,7 +39,7 @@ fn ip(line: &str) {
 
 impl Net {
     /// Makes both hosts, and connects each with this process's own namespace.
-    pub fn new() -> Net {
+    pub(crate) fn new() -> Net {
         let net =
             Net { client: Namespace::new("client").unwrap(), server: Namespace::new("server").unwrap() };
         for (device, host) in [("in0", "client"), ("out0", "server")] {
@@ -67,13 +67,13 @@ impl Net {
 }
 
 /// A folder for pins, on a bpffs of this sandbox.
-pub fn bpffs() -> PathBuf {
+pub(crate) fn bpffs() -> PathBuf {
     let at = PathBuf::from("/run/gatun-bpf");
     mount_bpffs(&at).unwrap();
     at.join("gatun0")
 }
 
-pub fn config(hook: Option<Hook>, pins: Option<PathBuf>) -> FastPathConfig {
+pub(crate) fn config(hook: Option<Hook>, pins: Option<PathBuf>) -> FastPathConfig {
     FastPathConfig {
         device: "gatun0".into(),
         pins,
@@ -85,14 +85,17 @@ pub fn config(hook: Option<Hook>, pins: Option<PathBuf>) -> FastPathConfig {
     }
 }
 
+/// Protocol, public end and remote end of a session.
+type Key = (Protocol, (Ipv4Addr, u16), (Ipv4Addr, u16));
+
 struct State {
     nat: Nat,
     fast: FastPath,
-    installed: HashMap<(Protocol, (Ipv4Addr, u16), (Ipv4Addr, u16)), SlotId>,
+    installed: HashMap<Key, SlotId>,
 }
 
 /// The translator.
-pub struct Middle {
+pub(crate) struct Middle {
     state: Arc<Mutex<State>>,
     control: Arc<Control>,
     stop: Arc<AtomicBool>,
@@ -101,7 +104,7 @@ pub struct Middle {
 
 impl Middle {
     /// Makes the device and starts the engine.
-    pub fn start(hook: Option<Hook>, pins: Option<PathBuf>) -> Middle {
+    pub(crate) fn start(hook: Option<Hook>, pins: Option<PathBuf>) -> Middle {
         let tun = TunConfig {
             name: "gatun0".into(),
             up: true,
@@ -132,20 +135,20 @@ impl Middle {
         Middle { state, control, stop, engine }
     }
 
-    pub fn control(&self) -> &Control {
+    pub(crate) fn control(&self) -> &Control {
         &self.control
     }
 
-    pub fn hook(&self) -> Hook {
+    pub(crate) fn hook(&self) -> Hook {
         self.state.lock().unwrap().fast.attachment.hook()
     }
 
-    pub fn packets_of(&self, instance: Option<u8>, reason: Reason) -> u64 {
+    pub(crate) fn packets_of(&self, instance: Option<u8>, reason: Reason) -> u64 {
         self.state.lock().unwrap().fast.table.counters(instance).unwrap().of(reason)
     }
 
     /// All counters that are not zero, for messages.
-    pub fn counters(&self) -> Vec<(Option<u8>, Reason, u64)> {
+    pub(crate) fn counters(&self) -> Vec<(Option<u8>, Reason, u64)> {
         let all =
             [None, Some(0), Some(1)].into_iter().flat_map(|row| Reason::ALL.map(|reason| (row, reason)));
         all.map(|(row, reason)| (row, reason, self.packets_of(row, reason)))
@@ -154,18 +157,18 @@ impl Middle {
     }
 
     /// Packets that the engine received.
-    pub fn rx(&self) -> u64 {
+    pub(crate) fn rx(&self) -> u64 {
         self.state.lock().unwrap().nat.counters().rx.packets
     }
 
     /// Stops the engine, and closes everything of the fast path but its pins and filters. Returns the device.
-    pub fn stop_engine(self) -> Tun {
+    pub(crate) fn stop_engine(self) -> Tun {
         self.stop.store(true, Ordering::Relaxed);
         self.engine.join().unwrap()
     }
 
     /// Stops the engine. Returns the fast path and the device.
-    pub fn stop(self) -> (FastPath, Tun) {
+    pub(crate) fn stop(self) -> (FastPath, Tun) {
         self.stop.store(true, Ordering::Relaxed);
         let device = self.engine.join().unwrap();
         let state = Arc::into_inner(self.state).unwrap();

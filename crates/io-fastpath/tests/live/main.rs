@@ -322,7 +322,7 @@ fn wait_for_programs(count: usize) {
     gatun_testkit::wait_until(&what, Duration::from_secs(5), || programs() == count).unwrap();
 }
 
-/// How many of Gatun's programs are at the egress of the device.
+/// Number of Gatun's programs at the egress of the device.
 fn programs() -> usize {
     use aya::programs::{SchedClassifier, TcAttachType};
     let (_, links) = SchedClassifier::query_tcx("gatun0", TcAttachType::Egress).unwrap();

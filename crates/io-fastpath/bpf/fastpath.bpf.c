@@ -1,0 +1,576 @@
+// SPDX-License-Identifier: MIT OR GPL-2.0
+/*
+ * Kernel fast path: repeats for established sessions what the engine has decided.
+ *
+ * It is attached to the egress of the TUN device. It hands a translated packet to the ingress of that device,
+ * which is where a packet of the engine arrives, too. Every packet that is not plain, and every packet without a
+ * session, goes on to the engine unchanged.
+ *
+ * The maps flows6 and flows4 give the slot of a session in `sessions`. Another session may take a slot over while
+ * a program reads it: an element of a hash map is used again as soon as it is deleted. So the packet is compared
+ * with the session itself, and the session's generation is read before and after.
+ */
+#include <linux/bpf.h>
+#include <linux/if_ether.h>
+#include <linux/in.h>
+#include <linux/ip.h>
+#include <linux/ipv6.h>
+#include <linux/pkt_cls.h>
+#include <linux/tcp.h>
+#include <linux/types.h>
+#include <linux/udp.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <bpf/bpf_endian.h>
+#include <bpf/bpf_helpers.h>
+#include "layout.h"
+
+#define IP_DF 0x4000
+#define IP_FRAGMENT 0x3fff
+#define DF_CLEAR_MAX 1260 /* RFC 7915 5.1 */
+#define TCP_FIN_RST 0x05
+#define TCP_SYN 0x02
+
+/* Lets programs behind this one see the packet (TCX_NEXT), and then the device. */
+#define PASS_ON TC_ACT_UNSPEC
+
+/* Bytes before the IP header: none on a TUN device. BPF_PROG_TEST_RUN knows only Ethernet. */
+const volatile __u32 mac_len = 0;
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 1);
+	__type(key, struct key6);
+	__type(value, __u32);
+} flows6 SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 1);
+	__type(key, struct key4);
+	__type(value, __u32);
+} flows4 SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct session);
+} sessions SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, INSTANCES_MAX);
+	__type(key, __u32);
+	__type(value, struct instance);
+} instances SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct control);
+} control SEC(".maps");
+
+/* As many counters as the engine has (tables/ident.rs): a session's hash chooses one. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, IDENTS);
+	__type(key, __u32);
+	__type(value, __u32);
+} idents SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, INSTANCES_MAX + 1);
+	__type(key, __u32);
+	__type(value, struct counters);
+} reasons SEC(".maps");
+
+/* Fields of a plain packet. */
+struct plain {
+	__u32 len; /* of transport header and payload, bytes */
+	__u32 wire_len; /* the same of one packet on the wire: of a segment if this is a super-packet */
+	__u32 segments;
+	__u8 tos, ttl, proto, flags;
+	bool df;
+	__be16 sport, dport;
+};
+
+/* What is read of a session before the packet changes. */
+struct target {
+	struct direction *direction;
+	__u8 src[16], dst[16];
+	__be16 sport, dport;
+	__u16 delta;
+	__u32 ident;
+	struct instance *instance;
+	__u32 row;
+	bool six;   /* becomes IPv6 */
+	bool renumber;
+};
+
+static __always_inline void note(enum reason reason, __u32 row)
+{
+	struct counters *counters = bpf_map_lookup_elem(&reasons, &row);
+
+	if (counters)
+		counters->count[reason]++;
+}
+
+static __always_inline int up(enum reason reason, __u32 row)
+{
+	note(reason, row);
+	return PASS_ON;
+}
+
+/* Makes `want` bytes readable, or the whole packet if it is shorter. */
+static __always_inline void pull(struct __sk_buff *skb, __u32 want)
+{
+	__u32 linear = skb->data_end - skb->data;
+
+	if (linear < want && linear < skb->len)
+		bpf_skb_pull_data(skb, skb->len < want ? skb->len : want);
+}
+
+/* Reads the transport header. HIT, or the reason why the packet is not plain. */
+static __always_inline int transport(struct __sk_buff *skb, void *l4, void *end, struct plain *p)
+{
+	__u32 header;
+
+	if (p->proto == IPPROTO_TCP) {
+		struct tcphdr *tcp = l4;
+
+		if ((void *)(tcp + 1) > end || p->len < sizeof(*tcp))
+			return NOT_PLAIN;
+		p->flags = ((__u8 *)tcp)[13];
+		header = (((__u8 *)tcp)[12] >> 4) * 4;
+		p->sport = tcp->source;
+		p->dport = tcp->dest;
+	} else if (p->proto == IPPROTO_UDP) {
+		struct udphdr *udp = l4;
+
+		if ((void *)(udp + 1) > end || p->len < sizeof(*udp))
+			return NOT_PLAIN;
+		if (!udp->check)
+			return NO_CHECKSUM;
+		header = sizeof(*udp);
+		p->sport = udp->source;
+		p->dport = udp->dest;
+	} else {
+		return NOT_PLAIN;
+	}
+	p->wire_len = p->len;
+	p->segments = 1;
+	if (skb->gso_size) {
+		__u32 size = skb->gso_size;
+
+		if (p->proto == IPPROTO_UDP)
+			return SUPER_DATAGRAM;
+		if (header < sizeof(struct tcphdr) || header > p->len)
+			return NOT_PLAIN;
+		if (p->len > header + size) {
+			p->wire_len = header + size;
+			p->segments = (p->len - header + size - 1) / size;
+		}
+	}
+	return HIT;
+}
+
+/* Whether the session's packets are translated now: HIT, or the reason why this one goes to the engine. */
+static __always_inline int admit(struct session *s, struct direction *d, struct control *c, struct plain *p, __u32 row)
+{
+	__u64 now;
+
+	if (s->epoch != c->epoch)
+		return OTHER_EPOCH;
+	if (p->flags & TCP_FIN_RST) {
+		s->state = STATE_CLOSING;
+		return TCP_FLAGS;
+	}
+	if (s->state == STATE_CLOSING)
+		return CLOSING;
+	if (p->flags & TCP_SYN)
+		return TCP_FLAGS;
+	/* Each direction moves by itself: its packets may go on while those of the other wait in a queue. */
+	if (d->sent_up == 0)
+		return HIT;
+	now = bpf_ktime_get_ns();
+	if (d->sent_up < c->drained[s->worker & (WORKERS_MAX - 1)]) {
+		d->sent_up = 0;
+		return HIT;
+	}
+	if (now - d->installed > c->pending_max) {
+		d->sent_up = 0;
+		note(MOVED_LATE, row);
+		return HIT;
+	}
+	d->sent_up = now;
+	return PENDING;
+}
+
+/*
+ * Next identification of a session. The device that cuts a super-packet counts up by ones, so the next one is
+ * behind those.
+ */
+static __always_inline __be16 identification(struct control *c, __u32 counter, __u32 segments)
+{
+	__u32 *next = bpf_map_lookup_elem(&idents, &counter);
+	__u32 step = c->ident_step ? c->ident_step : 1;
+	__u32 n;
+
+	if (!next)
+		return 0;
+	n = __sync_fetch_and_add(next, (segments + step - 1) & ~(step - 1));
+	return bpf_htons((__u16)((n & ~(step - 1)) | c->ident_first));
+}
+
+static __always_inline __u16 fold(__u64 sum)
+{
+	sum = (sum & 0xffff) + (sum >> 16 & 0xffff) + (sum >> 32 & 0xffff);
+	sum = (sum & 0xffff) + (sum >> 16);
+	sum = (sum & 0xffff) + (sum >> 16);
+	return (__u16)sum;
+}
+
+static __always_inline __u16 header_sum(struct iphdr *ip)
+{
+	return fold(bpf_csum_diff(0, 0, (__be32 *)ip, sizeof(*ip), 0));
+}
+
+/* Writes the ports, and changes the transport checksum, behind an IP header that ends at `l4`. */
+static __always_inline int write_l4(struct __sk_buff *skb, struct target *t, struct plain *p, __u32 l4)
+{
+	bool udp = p->proto == IPPROTO_UDP;
+	__u32 at = l4 + (udp ? offsetof(struct udphdr, check) : offsetof(struct tcphdr, check));
+	__u64 zero = udp ? BPF_F_MARK_MANGLED_0 : 0;
+	__be16 was[2] = {p->sport, p->dport}, is[2] = {t->sport, t->dport};
+	__u32 from, to;
+
+	__builtin_memcpy(&from, was, sizeof(from));
+	__builtin_memcpy(&to, is, sizeof(to));
+	/* A checksum that a device completes covers the ports later, and the addresses already. */
+	if (bpf_l4_csum_replace(skb, at, 0, t->delta, BPF_F_PSEUDO_HDR | zero))
+		return -1;
+	if (from == to)
+		return 0;
+	if (bpf_l4_csum_replace(skb, at, from, to, 4 | zero))
+		return -1;
+	return bpf_skb_store_bytes(skb, l4, is, sizeof(is), 0);
+}
+
+/* The engine's packet would come without what the kernel knows of this one. */
+static __always_inline int hand_over(struct __sk_buff *skb, struct target *t)
+{
+	skb->mark = 0;
+	skb->priority = 0;
+	bpf_set_hash_invalid(skb);
+	note(HIT, t->row);
+	return bpf_redirect(skb->ifindex, BPF_F_INGRESS);
+}
+
+static __always_inline int dropped(__u32 row)
+{
+	note(DROPPED, row);
+	return TC_ACT_SHOT;
+}
+
+static __always_inline int write4(struct __sk_buff *skb, struct target *t, struct control *c, struct plain *p)
+{
+	struct iphdr ip = {};
+
+	ip.version = 4;
+	ip.ihl = 5;
+	ip.tos = t->instance->tos >= 0 ? t->instance->tos : p->tos;
+	ip.tot_len = bpf_htons(p->len + sizeof(ip));
+	ip.id = identification(c, t->ident, p->segments);
+	ip.frag_off = p->wire_len + sizeof(ip) > DF_CLEAR_MAX ? bpf_htons(IP_DF) : 0;
+	ip.ttl = p->ttl - 1;
+	ip.protocol = p->proto;
+	__builtin_memcpy(&ip.saddr, t->src, 4);
+	__builtin_memcpy(&ip.daddr, t->dst, 4);
+	ip.check = ~header_sum(&ip);
+	if (bpf_skb_change_proto(skb, bpf_htons(ETH_P_IP), 0))
+		return up(REFUSED, t->row);
+	if (bpf_skb_store_bytes(skb, mac_len, &ip, sizeof(ip), 0) || write_l4(skb, t, p, mac_len + sizeof(ip)))
+		return dropped(t->row);
+	return hand_over(skb, t);
+}
+
+static __always_inline int write6(struct __sk_buff *skb, struct target *t, struct plain *p)
+{
+	struct ipv6hdr ip6 = {};
+	__u8 class = t->instance->traffic_class >= 0 ? t->instance->traffic_class : p->tos;
+
+	ip6.version = 6;
+	ip6.priority = class >> 4;
+	ip6.flow_lbl[0] = class << 4;
+	ip6.payload_len = bpf_htons(p->len);
+	ip6.nexthdr = p->proto;
+	ip6.hop_limit = p->ttl - 1;
+	__builtin_memcpy(&ip6.saddr, t->src, 16);
+	__builtin_memcpy(&ip6.daddr, t->dst, 16);
+	if (bpf_skb_change_proto(skb, bpf_htons(ETH_P_IPV6), 0))
+		return up(REFUSED, t->row);
+	if (bpf_skb_store_bytes(skb, mac_len, &ip6, sizeof(ip6), 0) || write_l4(skb, t, p, mac_len + sizeof(ip6)))
+		return dropped(t->row);
+	return hand_over(skb, t);
+}
+
+static __always_inline int write44(struct __sk_buff *skb, struct target *t, struct control *c, struct plain *p,
+				   struct iphdr *ip)
+{
+	/* RFC 6864 5.3.1: the identifications of many hosts become those of one. */
+	if (t->renumber && !p->df)
+		ip->id = identification(c, t->ident, p->segments);
+	ip->ttl = p->ttl - 1;
+	__builtin_memcpy(&ip->saddr, t->src, 4);
+	__builtin_memcpy(&ip->daddr, t->dst, 4);
+	ip->check = 0;
+	ip->check = ~header_sum(ip);
+	if (bpf_skb_store_bytes(skb, mac_len, ip, sizeof(*ip), 0) || write_l4(skb, t, p, mac_len + sizeof(*ip)))
+		return dropped(t->row);
+	return hand_over(skb, t);
+}
+
+/* Largest packet that the session's packet may become, bytes with the IP header. */
+static __always_inline __u32 limit(struct session *s, struct instance *in, struct plain *p, bool six, bool outbound)
+{
+	__u32 max = in->mtu4;
+
+	if (six)
+		return p->df ? in->mtu6 : in->mtu6_without_df;
+	if (outbound && s->path_mtu && s->path_mtu < max)
+		max = s->path_mtu;
+	return max;
+}
+
+/* Checks that a session translates a packet, and reads what is written. */
+static __always_inline int aim(struct session *s, struct control *c, struct plain *p, struct target *t, bool outbound)
+{
+	__u32 number = s->instance;
+	bool six = !outbound && s->kind == KIND_NAT64;
+	struct direction *d = outbound ? &s->direction[OUTBOUND] : &s->direction[INBOUND];
+	__u32 header = six ? sizeof(struct ipv6hdr) : sizeof(struct iphdr);
+	int reason = admit(s, d, c, p, number);
+
+	t->row = number;
+	if (reason != HIT)
+		return reason;
+	t->instance = bpf_map_lookup_elem(&instances, &number);
+	if (!t->instance)
+		return NO_ENTRY;
+	if (p->wire_len + header > limit(s, t->instance, p, six, outbound) || (!six && p->len + header > 65535))
+		return TOO_LARGE;
+	t->direction = d;
+	t->six = six;
+	t->ident = s->ident;
+	t->renumber = outbound;
+	if (outbound) {
+		__builtin_memcpy(t->src, &s->outside, 4);
+		__builtin_memcpy(t->dst, &s->remote, 4);
+		t->sport = s->outside_port;
+		t->dport = s->remote_port;
+		t->delta = s->delta;
+	} else {
+		if (six)
+			__builtin_memcpy(t->src, s->remote6, 16);
+		else
+			__builtin_memcpy(t->src, &s->remote, 4);
+		__builtin_memcpy(t->dst, s->inside, 16);
+		t->sport = s->remote_port;
+		t->dport = s->inside_port;
+		t->delta = ~s->delta;
+	}
+	return HIT;
+}
+
+static __always_inline bool same6(const void *a, const void *b)
+{
+	const __u32 *x = a, *y = b;
+
+	return x[0] == y[0] && x[1] == y[1] && x[2] == y[2] && x[3] == y[3];
+}
+
+/*
+ * Orders all reads and writes before it with all behind it, on every processor: an atomic operation that returns
+ * a value.
+ */
+static __always_inline void full_barrier(void)
+{
+	__u64 word = 0, was;
+
+	asm volatile("" : : "r"(&word) : "memory");
+	was = __sync_fetch_and_add(&word, 1);
+	asm volatile("" : : "r"(was) : "memory");
+}
+
+static __always_inline __u32 begin(struct session *s)
+{
+	__u32 generation = *(volatile __u32 *)&s->generation;
+
+	full_barrier();
+	return generation;
+}
+
+/* Counts the packet. False if another session has taken the slot over meanwhile: what was read is worth nothing. */
+static __always_inline bool commit(struct session *s, struct target *t, __u32 generation, __u64 bytes, __u64 now)
+{
+	struct direction *d = t->direction;
+
+	full_barrier();
+	if (*(volatile __u32 *)&s->generation != generation)
+		return false;
+	__sync_fetch_and_add(&d->packets, 1);
+	__sync_fetch_and_add(&d->bytes, bytes);
+	d->seen = now;
+	return true;
+}
+
+static __always_inline int from6(struct __sk_buff *skb, struct control *c, __u64 now)
+{
+	void *data, *end;
+	struct ipv6hdr *ip6;
+	struct plain p = {};
+	struct key6 key = {};
+	struct target t = {};
+	struct session *s;
+	__u32 *slot, generation;
+	int reason;
+
+	pull(skb, mac_len + sizeof(*ip6) + sizeof(struct tcphdr));
+	data = (void *)(long)skb->data;
+	end = (void *)(long)skb->data_end;
+	ip6 = data + mac_len;
+	if ((void *)(ip6 + 1) > end || ip6->version != 6)
+		return up(NOT_PLAIN, INSTANCES_MAX);
+	p.len = bpf_ntohs(ip6->payload_len);
+	if (skb->len != mac_len + sizeof(*ip6) + p.len)
+		return up(NOT_PLAIN, INSTANCES_MAX);
+	p.tos = ip6->priority << 4 | ip6->flow_lbl[0] >> 4;
+	p.ttl = ip6->hop_limit;
+	p.proto = ip6->nexthdr;
+	reason = transport(skb, ip6 + 1, end, &p);
+	if (reason != HIT)
+		return up(reason, INSTANCES_MAX);
+	if (p.ttl <= 1)
+		return up(HOP_LIMIT, INSTANCES_MAX);
+	__builtin_memcpy(key.src, &ip6->saddr, 16);
+	__builtin_memcpy(key.dst, &ip6->daddr, 16);
+	key.sport = p.sport;
+	key.dport = p.dport;
+	key.proto = p.proto;
+	slot = bpf_map_lookup_elem(&flows6, &key);
+	if (!slot)
+		return up(NO_ENTRY, INSTANCES_MAX);
+	s = bpf_map_lookup_elem(&sessions, slot);
+	if (!s)
+		return up(NO_ENTRY, INSTANCES_MAX);
+	generation = begin(s);
+	if (!(generation & 1) || s->kind != KIND_NAT64 || s->proto != p.proto || s->inside_port != p.sport ||
+	    s->remote_port != p.dport || !same6(s->inside, key.src) || !same6(s->remote6, key.dst))
+		return up(NO_ENTRY, INSTANCES_MAX);
+	reason = aim(s, c, &p, &t, true);
+	if (reason != HIT)
+		return up(reason, t.row);
+	if (!commit(s, &t, generation, skb->len - mac_len, now))
+		return up(NO_ENTRY, INSTANCES_MAX);
+	return write4(skb, &t, c, &p);
+}
+
+/* The direction of an IPv4 packet of a session: OUTBOUND, INBOUND, or -1 if it is none of its packets. */
+static __always_inline int direction4(struct session *s, struct key4 *key)
+{
+	__be32 inside;
+
+	if (s->proto != key->proto)
+		return -1;
+	if (s->remote == key->src && s->outside == key->dst && s->remote_port == key->sport &&
+	    s->outside_port == key->dport)
+		return INBOUND;
+	__builtin_memcpy(&inside, s->inside, 4);
+	if (s->kind == KIND_NAT44 && inside == key->src && s->remote == key->dst && s->inside_port == key->sport &&
+	    s->remote_port == key->dport)
+		return OUTBOUND;
+	return -1;
+}
+
+static __always_inline int from4(struct __sk_buff *skb, struct control *c, __u64 now)
+{
+	void *data, *end;
+	struct iphdr *at, ip;
+	struct plain p = {};
+	struct key4 key = {};
+	struct target t = {};
+	struct session *s;
+	__u32 *slot, generation;
+	int reason, direction;
+
+	pull(skb, mac_len + sizeof(ip) + sizeof(struct tcphdr));
+	data = (void *)(long)skb->data;
+	end = (void *)(long)skb->data_end;
+	at = data + mac_len;
+	if ((void *)(at + 1) > end || at->version != 4 || at->ihl != 5)
+		return up(NOT_PLAIN, INSTANCES_MAX);
+	ip = *at;
+	if (ip.frag_off & bpf_htons(IP_FRAGMENT))
+		return up(FRAGMENT, INSTANCES_MAX);
+	p.len = bpf_ntohs(ip.tot_len) - sizeof(ip);
+	if (bpf_ntohs(ip.tot_len) < sizeof(ip) || skb->len != mac_len + bpf_ntohs(ip.tot_len))
+		return up(NOT_PLAIN, INSTANCES_MAX);
+	p.tos = ip.tos;
+	p.ttl = ip.ttl;
+	p.proto = ip.protocol;
+	p.df = ip.frag_off & bpf_htons(IP_DF);
+	reason = transport(skb, at + 1, end, &p);
+	if (reason != HIT)
+		return up(reason, INSTANCES_MAX);
+	if (p.ttl <= 1)
+		return up(HOP_LIMIT, INSTANCES_MAX);
+	key.src = ip.saddr;
+	key.dst = ip.daddr;
+	key.sport = p.sport;
+	key.dport = p.dport;
+	key.proto = p.proto;
+	slot = bpf_map_lookup_elem(&flows4, &key);
+	if (!slot)
+		return up(NO_ENTRY, INSTANCES_MAX);
+	s = bpf_map_lookup_elem(&sessions, slot);
+	if (!s)
+		return up(NO_ENTRY, INSTANCES_MAX);
+	generation = begin(s);
+	direction = direction4(s, &key);
+	if (!(generation & 1) || direction < 0)
+		return up(NO_ENTRY, INSTANCES_MAX);
+	if (header_sum(&ip) != 0xffff)
+		return up(NOT_PLAIN, s->instance);
+	reason = aim(s, c, &p, &t, direction == OUTBOUND);
+	if (reason != HIT)
+		return up(reason, t.row);
+	if (!commit(s, &t, generation, skb->len - mac_len, now))
+		return up(NO_ENTRY, INSTANCES_MAX);
+	if (t.six)
+		return write6(skb, &t, &p);
+	return write44(skb, &t, c, &p, &ip);
+}
+
+SEC("classifier")
+int gatun_fastpath(struct __sk_buff *skb)
+{
+	__u64 now = bpf_ktime_get_coarse_ns();
+	struct control *c;
+	__u32 zero = 0;
+
+	c = bpf_map_lookup_elem(&control, &zero);
+	if (!c || now >= c->lease)
+		return up(LEASE_OVER, INSTANCES_MAX);
+	if (skb->protocol == bpf_htons(ETH_P_IPV6))
+		return from6(skb, c, now);
+	if (skb->protocol == bpf_htons(ETH_P_IP))
+		return from4(skb, c, now);
+	return up(NOT_PLAIN, INSTANCES_MAX);
+}
+
+char _license[] SEC("license") = "Dual MIT/GPL";

@@ -1,0 +1,35 @@
+//! Configuration of the fast path.
+
+use crate::control::IdentRange;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Configuration of the fast path of one device.
+#[derive(Clone, Debug)]
+pub struct FastPathConfig {
+    /// Name of the TUN device.
+    pub device: String,
+    /// Folder on a bpffs ([`mount_bpffs`](crate::mount_bpffs)) where maps and link are pinned, so that they
+    /// outlive the process. It is created.
+    /// Without one, nothing is taken over.
+    pub pins: Option<PathBuf>,
+    /// Number of sessions that there is room for. Each takes about 400 bytes of kernel memory.
+    pub capacity: u32,
+    /// The only way to attach the program; `None`: tcx, or clsact where the kernel has no tcx.
+    pub hook: Option<Hook>,
+    /// Identifications that the kernel uses.
+    pub idents: IdentRange,
+    /// Longest time that a session stays pending.
+    pub pending_max: Duration,
+    /// Random numbers, from which identifications begin.
+    pub seed: u64,
+}
+
+/// Way to attach the program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Hook {
+    /// A link of tcx (Linux 6.6). It is gone with its last file or pin.
+    Tcx,
+    /// A filter of the clsact qdisc. It stays until it is deleted.
+    Clsact,
+}

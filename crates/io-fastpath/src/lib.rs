@@ -1,0 +1,43 @@
+//! Kernel fast path: an eBPF program at the egress of the TUN device translates established sessions and
+//! hands the packets to
+//! the device's ingress. All other packets go on to the engine.
+//!
+//! ```text
+//!   open       loads the program, takes over the maps of a former process, attaches it    needs capabilities
+//!   table      sessions: install, read, remove                                          needs none
+//!   control    lease, epoch, and how far each worker is                                 needs none
+//!   counters   packets by reason
+//!   flow       a session, and what the maps hold of it
+//!   program, attach, maps, layout, sys    below these
+//! ```
+//! The program is C (`bpf/`). Its object is in the repository, so that a build needs no compiler for it;
+//! `bpf/build.sh` makes it.
+#![cfg(target_os = "linux")]
+
+mod attach;
+mod config;
+mod control;
+mod counters;
+mod error;
+mod flow;
+mod layout;
+mod maps;
+mod open;
+mod program;
+mod sys;
+mod table;
+
+#[cfg(test)]
+mod exactness_tests;
+#[cfg(test)]
+mod kernel_tests;
+
+pub use attach::{Attachment, detach};
+pub use config::{FastPathConfig, Hook};
+pub use control::{Control, IdentRange, KernelTime};
+pub use counters::{Counters, Reason};
+pub use error::FastPathError;
+pub use flow::{Flow, Inside, Protocol};
+pub use layout::WORKERS_MAX;
+pub use open::{Adoption, FastPath, mount_bpffs};
+pub use table::{DirectionUse, FlowUse, Instance, Refusal, SlotId, Table};

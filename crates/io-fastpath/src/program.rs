@@ -1,0 +1,75 @@
+//! Loading the program.
+
+use crate::error::FastPathError;
+use crate::maps::{self, NAMES};
+use aya::maps::Map;
+use aya::programs::{ProgramError, SchedClassifier};
+use aya::{Ebpf, EbpfLoader};
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
+
+/// The program, compiled from `bpf/`.
+const OBJECT: &[u8] = aya::include_bytes_aligned!("../bpf/fastpath.o");
+/// Name of the program, and of its filter.
+pub(crate) const NAME: &str = "gatun_fastpath";
+
+/// Loads the program with maps for `capacity` sessions. With `pins`, maps that are pinned there are used, and
+/// others are
+/// pinned there. `mac_len`: bytes before the IP header.
+pub(crate) fn load(capacity: u32, mac_len: u32, pins: Option<&Path>) -> Result<Ebpf, FastPathError> {
+    let mut loader = EbpfLoader::new();
+    for name in NAMES {
+        if let Some(pins) = pins {
+            loader.map_pin_path(name, pins.join(name));
+        }
+    }
+    let entries4 = maps::entries4(capacity);
+    for (name, entries) in [("flows6", capacity), ("flows4", entries4), ("sessions", capacity)] {
+        loader.map_max_entries(name, entries);
+    }
+    loader.override_global("mac_len", &mac_len, true);
+    let mut ebpf = loader.load(OBJECT).map_err(|e| FastPathError::Program(in_words(&e)))?;
+    program(&mut ebpf)?.load().map_err(|e| match e {
+        ProgramError::LoadError { io_error, verifier_log } => {
+            let log = verifier_log.to_string();
+            let last: Vec<&str> = log.trim().lines().rev().take(3).collect();
+            FastPathError::Program(format!("{io_error}; verifier log: {}", last.join(" <- ")))
+        }
+        other => FastPathError::Program(in_words(&other)),
+    })?;
+    Ok(ebpf)
+}
+
+/// The program of a loaded object.
+pub(crate) fn program(ebpf: &mut Ebpf) -> Result<&mut SchedClassifier, FastPathError> {
+    let program = ebpf.program_mut(NAME).ok_or_else(|| FastPathError::Program(format!("no {NAME}")))?;
+    program.try_into().map_err(|e| FastPathError::Program(in_words(&e)))
+}
+
+/// Files of the maps of a loaded object.
+pub(crate) fn files(ebpf: &Ebpf) -> Result<[OwnedFd; 7], FastPathError> {
+    let mut files = Vec::new();
+    for name in NAMES {
+        let data = match ebpf.map(name) {
+            Some(Map::HashMap(data) | Map::Array(data) | Map::PerCpuArray(data)) => data,
+            _ => return Err(FastPathError::Map { name, why: "the object has no such map".to_owned() }),
+        };
+        let file = data.fd().as_fd().try_clone_to_owned();
+        files.push(file.map_err(|error| FastPathError::Step { step: "keeping a map", error })?);
+    }
+    files.try_into().map_err(|_| FastPathError::Program("not all maps".to_owned()))
+}
+
+/// An error with all its causes.
+pub(crate) fn in_words(error: &dyn std::error::Error) -> String {
+    let mut words = error.to_string();
+    let mut next = error.source();
+    while let Some(cause) = next {
+        let cause_words = cause.to_string();
+        if !words.contains(&cause_words) {
+            words = format!("{words}: {cause_words}");
+        }
+        next = cause.source();
+    }
+    words
+}

@@ -1,0 +1,247 @@
+//! Commands of bpf(2) on maps, and shared memory: none needs a capability (since Linux 5.19).
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use zerocopy::{FromBytes, Immutable, IntoBytes};
+
+const MAP_LOOKUP_ELEM: libc::c_long = 1;
+const MAP_UPDATE_ELEM: libc::c_long = 2;
+const OBJ_GET_INFO_BY_FD: libc::c_long = 15;
+const MAP_LOOKUP_BATCH: libc::c_long = 24;
+const MAP_UPDATE_BATCH: libc::c_long = 26;
+const MAP_DELETE_BATCH: libc::c_long = 27;
+
+#[repr(C)]
+struct Element {
+    map_fd: u32,
+    _pad: u32,
+    key: u64,
+    value: u64,
+    flags: u64,
+}
+
+#[repr(C)]
+struct Batch {
+    in_batch: u64,
+    out_batch: u64,
+    keys: u64,
+    values: u64,
+    count: u32,
+    map_fd: u32,
+    elem_flags: u64,
+    flags: u64,
+}
+
+#[repr(C)]
+struct GetInfo {
+    fd: u32,
+    len: u32,
+    info: u64,
+}
+
+/// Beginning of `struct bpf_map_info`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub(crate) struct MapInfo {
+    pub(crate) kind: u32,
+    pub(crate) id: u32,
+    pub(crate) key_size: u32,
+    pub(crate) value_size: u32,
+    pub(crate) entries_max: u32,
+    pub(crate) flags: u32,
+}
+
+/// # Safety
+/// `T` is the layout of `command`. Every address in it points to memory that the kernel may read (or write,
+/// if the command
+/// writes) for the length that the command implies.
+unsafe fn bpf<T>(command: libc::c_long, attr: &mut T) -> io::Result<()> {
+    // SAFETY: `attr` is live, exclusively borrowed and has the given size. The caller guarantees the memory
+    // that it points to.
+    let result = unsafe { libc::syscall(libc::SYS_bpf, command, std::ptr::from_mut(attr), size_of::<T>()) };
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+fn number(map: BorrowedFd<'_>) -> u32 {
+    map.as_raw_fd() as u32
+}
+
+/// Type and sizes of a map.
+pub(crate) fn map_info(map: impl AsFd) -> io::Result<MapInfo> {
+    let mut info = MapInfo::default();
+    let mut attr = GetInfo {
+        fd: number(map.as_fd()),
+        len: size_of::<MapInfo>() as u32,
+        info: std::ptr::from_mut(&mut info) as u64,
+    };
+    // SAFETY: the layout of OBJ_GET_INFO_BY_FD. The kernel writes at most `len` bytes, which `info` has; for
+    // a file that is no
+    // map, too: `MapInfo` has no invalid values.
+    unsafe { bpf(OBJ_GET_INFO_BY_FD, &mut attr) }?;
+    Ok(info)
+}
+
+/// Sets one value. Key and value must have the sizes of the map.
+pub(crate) fn update<K: IntoBytes + Immutable, V: IntoBytes + Immutable>(
+    map: impl AsFd,
+    key: &K,
+    value: &V,
+) -> io::Result<()> {
+    let mut attr = Element {
+        map_fd: number(map.as_fd()),
+        _pad: 0,
+        key: std::ptr::from_ref(key) as u64,
+        value: std::ptr::from_ref(value) as u64,
+        flags: 0,
+    };
+    // SAFETY: the layout of MAP_UPDATE_ELEM. Key and value outlive the call, and have the sizes of the map:
+    // `Maps` checks
+    // those of each map against the types that are used with it.
+    unsafe { bpf(MAP_UPDATE_ELEM, &mut attr) }
+}
+
+/// Reads one value. `value` must have the size of the map's values: of one for each possible processor, if it
+/// has such.
+pub(crate) fn look_up<K: IntoBytes + Immutable>(
+    map: impl AsFd,
+    key: &K,
+    value: &mut [u64],
+) -> io::Result<()> {
+    let mut attr = Element {
+        map_fd: number(map.as_fd()),
+        _pad: 0,
+        key: std::ptr::from_ref(key) as u64,
+        value: value.as_mut_ptr() as u64,
+        flags: 0,
+    };
+    // SAFETY: as above; `value` is as long as the kernel writes.
+    unsafe { bpf(MAP_LOOKUP_ELEM, &mut attr) }
+}
+
+/// Sets values in order, up to the first that fails. Returns the number of those before it, and its error.
+pub(crate) fn update_batch<K: IntoBytes + Immutable>(
+    map: impl AsFd,
+    keys: &[K],
+    values: &[u32],
+) -> (usize, io::Result<()>) {
+    assert_eq!(keys.len(), values.len());
+    change_batch(MAP_UPDATE_BATCH, map.as_fd(), keys, values.as_ptr() as u64)
+}
+
+/// Deletes keys in order, up to the first that fails: as [`update_batch`].
+pub(crate) fn delete_batch<K: IntoBytes + Immutable>(map: impl AsFd, keys: &[K]) -> (usize, io::Result<()>) {
+    change_batch(MAP_DELETE_BATCH, map.as_fd(), keys, 0)
+}
+
+fn change_batch<K: IntoBytes + Immutable>(
+    command: libc::c_long,
+    map: BorrowedFd<'_>,
+    keys: &[K],
+    values: u64,
+) -> (usize, io::Result<()>) {
+    if keys.is_empty() {
+        return (0, Ok(()));
+    }
+    let mut attr = Batch {
+        in_batch: 0,
+        out_batch: 0,
+        keys: keys.as_ptr() as u64,
+        values,
+        count: keys.len() as u32,
+        map_fd: number(map),
+        elem_flags: 0,
+        flags: 0,
+    };
+    // SAFETY: the layout of MAP_UPDATE_BATCH and MAP_DELETE_BATCH. The arrays have `count` elements of the
+    // map's sizes, as in
+    // `update`, and outlive the call.
+    let result = unsafe { bpf(command, &mut attr) };
+    // Where the kernel refuses the whole command, it does not write the count.
+    let done = match &result {
+        Ok(()) => keys.len(),
+        Err(_) if attr.count as usize == keys.len() => 0,
+        Err(_) => attr.count as usize,
+    };
+    (done, result)
+}
+
+/// Passes every key of a hash map, with its value, to `each`.
+pub(crate) fn walk<K: FromBytes + Copy>(map: impl AsFd, mut each: impl FnMut(K, u32)) -> io::Result<()> {
+    let map = map.as_fd();
+    // A batch holds whole buckets: one that is too small for a bucket is refused.
+    let mut room = 1024usize;
+    let mut position = 0u32;
+    let mut begun = false;
+    loop {
+        let mut keys: Vec<K> = std::iter::repeat_with(K::new_zeroed).take(room).collect();
+        let mut values = vec![0u32; room];
+        let mut next = 0u32;
+        let mut attr = Batch {
+            in_batch: if begun { std::ptr::from_ref(&position) as u64 } else { 0 },
+            out_batch: std::ptr::from_mut(&mut next) as u64,
+            keys: keys.as_mut_ptr() as u64,
+            values: values.as_mut_ptr() as u64,
+            count: room as u32,
+            map_fd: number(map),
+            elem_flags: 0,
+            flags: 0,
+        };
+        // SAFETY: the layout of MAP_LOOKUP_BATCH. The kernel writes at most `count` keys and values of the
+        // map's sizes, as in
+        // `update`, and a position of four bytes.
+        let result = unsafe { bpf(MAP_LOOKUP_BATCH, &mut attr) };
+        let end = match result {
+            Ok(()) => false,
+            Err(e) if e.kind() == io::ErrorKind::NotFound => true,
+            Err(e) if e.raw_os_error() == Some(libc::ENOSPC) && room < 1 << 20 => {
+                room *= 4;
+                continue;
+            }
+            Err(e) => return Err(e),
+        };
+        keys.iter().zip(&values).take(attr.count as usize).for_each(|(key, value)| each(*key, *value));
+        if end {
+            return Ok(());
+        }
+        (position, begun) = (next, true);
+    }
+}
+
+/// The values of an array map, as memory that programs share.
+pub(crate) struct Mapping {
+    at: *mut libc::c_void,
+    len: usize,
+}
+
+// SAFETY: the memory is used by atomic operations alone, from any thread.
+unsafe impl Send for Mapping {}
+// SAFETY: as above.
+unsafe impl Sync for Mapping {}
+
+impl Mapping {
+    /// Maps an array of `len` bytes.
+    pub(crate) fn new(map: impl AsFd, len: usize) -> io::Result<Mapping> {
+        use rustix::mm::{MapFlags, ProtFlags, mmap};
+        let protection = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: a new mapping at an address that the kernel chooses.
+        let at = unsafe { mmap(std::ptr::null_mut(), len, protection, MapFlags::SHARED, map, 0) }?;
+        Ok(Mapping { at, len })
+    }
+
+    /// The memory as an array.
+    ///
+    /// # Safety
+    /// `T` consists of atomic integers alone, so that every value is valid and another writer does no harm.
+    pub(crate) unsafe fn slice<T>(&self) -> &[T] {
+        // SAFETY: the mapping is page-aligned, has this length, and lives as long as `self`; see above for
+        // the values.
+        unsafe { std::slice::from_raw_parts(self.at.cast(), self.len / size_of::<T>()) }
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: this mapping, to which no reference is left.
+        let _ = unsafe { rustix::mm::munmap(self.at, self.len) };
+    }
+}

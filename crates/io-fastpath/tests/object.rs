@@ -1,0 +1,63 @@
+//! The committed object: it belongs to the sources beside it, and is what the compiler makes of them.
+
+use sha2::{Digest as _, Sha256};
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+fn folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("bpf")
+}
+
+fn manifest() -> String {
+    std::fs::read_to_string(folder().join("MANIFEST")).unwrap()
+}
+
+fn hash(file: &str) -> String {
+    let bytes = std::fs::read(folder().join(file)).unwrap();
+    Sha256::digest(bytes).iter().fold(String::new(), |mut hex, byte| {
+        write!(hex, "{byte:02x}").unwrap();
+        hex
+    })
+}
+
+#[test]
+fn the_object_is_of_these_sources() {
+    let manifest = manifest();
+    let listed: Vec<&str> =
+        manifest.lines().skip(1).filter_map(|line| line.split_whitespace().nth(1)).collect();
+    assert_eq!(listed, ["layout.h", "fastpath.bpf.c", "fastpath.o"]);
+    for file in listed {
+        let line = format!("{}  {file}", hash(file));
+        assert!(manifest.contains(&line), "{file} has changed: run crates/io-fastpath/bpf/build.sh");
+    }
+}
+
+/// Compiles the sources again where the manifest's compiler is installed. Elsewhere the hashes above are the
+/// check.
+#[test]
+fn the_same_compiler_makes_the_same_object() {
+    let manifest = manifest();
+    let version = Command::new("clang-14").arg("--version").output();
+    let version =
+        version.map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).unwrap_or_default();
+    let compiler = manifest.lines().next().unwrap();
+    let installed =
+        ["bpf/bpf_helpers.h", "linux/bpf.h"].iter().all(|h| Path::new("/usr/include").join(h).is_file());
+    if version.lines().next() != Some(compiler) || !installed {
+        eprintln!("{compiler} and libbpf-dev are not installed: the object is compared by its hash alone");
+        return;
+    }
+    let out = std::env::temp_dir().join(format!("gatun-bpf-{}", std::process::id()));
+    std::fs::create_dir_all(&out).unwrap();
+    let built = Command::new(folder().join("build.sh")).arg(&out).output().unwrap();
+    assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
+    let again = std::fs::read(out.join("fastpath.o")).unwrap();
+    let manifest_again = std::fs::read_to_string(out.join("MANIFEST")).unwrap();
+    std::fs::remove_dir_all(&out).unwrap();
+    assert!(
+        again == std::fs::read(folder().join("fastpath.o")).unwrap(),
+        "run crates/io-fastpath/bpf/build.sh"
+    );
+    assert_eq!(manifest_again, manifest);
+}

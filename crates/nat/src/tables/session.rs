@@ -10,6 +10,7 @@
 //! ```
 //! Flags are, from the lowest bit on: it shares a port; its binding is static; two bits of [`Offload`]. This is layout 2 of
 //! [`crate::kept`]; in layout 1 the second flag was a byte of its own where the epoch is (decision 0037).
+//! `state` is a [`TcpState`]; sessions of other protocols are established, or lack a number of packets.
 //! A binding (RFC 6146's BIB entry) has no record of its own: it is the ring of the sessions that share
 //! inside and outside transport addresses, linked by `next` and `prev`; see [`crate::tables::bib`]. A static
 //! binding's ring holds an [`Kind::Anchor`] that is no session.
@@ -39,6 +40,8 @@ pub(crate) enum Kind {
     Session = 1,
     /// The place of a static binding.
     Anchor = 2,
+    /// A session that has ended while a fast path may have its flow: it keeps the public port.
+    Quarantined = 3,
 }
 
 /// One session, or the anchor of a static binding.
@@ -72,6 +75,11 @@ const _: () = assert!(size_of::<Session>() == 64);
 const SHARES_PORT: u8 = 1;
 const OF_STATIC: u8 = 2;
 const OFFLOAD_AT: u32 = 2;
+
+/// State of an established session, of any protocol.
+pub(crate) const ESTABLISHED: u8 = TcpState::Established as u8;
+/// State of a UDP or ICMP session that is not established yet, plus the number of packets that it lacks.
+const COUNTING: u8 = 0x80;
 
 /// Translator of an established session's packets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -179,7 +187,7 @@ impl Session {
             subscriber,
             address_ix,
             kind: kind as u8,
-            state: 0,
+            state: ESTABLISHED,
             transport: inside.transport as u8,
             instance: inside.instance,
             pool6: 0,
@@ -245,6 +253,58 @@ impl Session {
         self.flags = self.flags & !(3 << OFFLOAD_AT) | (ownership.offload as u8) << OFFLOAD_AT;
     }
 
+    /// Returns whether a fast path may have its flow.
+    #[inline]
+    pub(crate) fn is_marked(&self) -> bool {
+        self.flags >> OFFLOAD_AT & 3 != Offload::Engine as u8
+    }
+
+    /// Returns whether it has ended, and keeps its public port for a fast path.
+    #[inline]
+    pub(crate) fn is_quarantined(&self) -> bool {
+        self.kind == Kind::Quarantined as u8
+    }
+
+    /// Returns whether the next process has to know of it.
+    pub(crate) fn is_kept(&self) -> bool {
+        self.is_session() || self.is_quarantined()
+    }
+
+    /// Ends it, but for its public port.
+    pub(crate) fn quarantine(&mut self) {
+        self.kind = Kind::Quarantined as u8;
+    }
+
+    #[inline]
+    pub(crate) fn is_established(&self) -> bool {
+        self.state == ESTABLISHED
+    }
+
+    /// Makes it established by `packets` more packets.
+    pub(crate) fn count_packets(&mut self, packets: u8) {
+        self.state = if packets == 0 { ESTABLISHED } else { COUNTING | packets };
+    }
+
+    /// Counts a packet of a session that is not established. Returns `false` if it is not counted here: that
+    /// of TCP, and the one that establishes its session.
+    #[cold]
+    pub(crate) fn count_on(&mut self) -> bool {
+        let counts = self.state > COUNTING + 1;
+        if counts {
+            self.state -= 1;
+        }
+        counts
+    }
+
+    /// Counts a packet of a UDP or ICMP session. Returns whether it establishes the session.
+    pub(crate) fn count_packet(&mut self) -> bool {
+        let establishes = !self.is_established() && !self.count_on();
+        if establishes {
+            self.state = ESTABLISHED;
+        }
+        establishes
+    }
+
     /// A record of layout 1 as this layout has it.
     pub(crate) fn of_layout_1(self) -> Session {
         let [of_static, _spare] = self.epoch.to_ne_bytes();
@@ -296,6 +356,11 @@ impl Session {
     /// Returns whether it gets a probe before it is deleted at its timeout (RFC 6146 3.5.2.2).
     pub(crate) fn waits_for_probe(&self) -> bool {
         self.transport() == Transport::Tcp && on_timeout(self.tcp_state()) == OnTimeout::Probe
+    }
+
+    /// Returns whether it may live on when its time is up: until its probe, or until a fast path has answered.
+    pub(crate) fn outlives_its_time(&self) -> bool {
+        self.is_marked() || self.waits_for_probe()
     }
 
     /// The counters of its packets.

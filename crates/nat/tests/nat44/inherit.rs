@@ -342,6 +342,7 @@ fn a_subscriber_gets_no_more_ports_back_than_are_counted() {
         expires_ms: 300_000,
         shares_port: false,
         ownership: Ownership::default(),
+        quarantined: false,
     };
     let sessions: Vec<Saved> = (0..70_000).map(session).collect();
     let file = File::from(memfd_create("sessions", MemfdFlags::CLOEXEC).unwrap());

@@ -57,8 +57,10 @@ pub(crate) fn admit<'c>(
     if policy.forbids_reopening(session, &inbound.query) {
         return Err(DropReason::ExternalSynPolicy.into());
     }
-    policy.update(session, Side::V4, &inbound.query, cx.now);
+    let turn = policy.update(session, Side::V4, &inbound.query, cx.now);
     cx.attribution.meant_for(Party { address_ix: inbound.at.address_ix, ..session.party() });
+    tables.feed_turn(id, turn);
+    let session = tables.get(id);
     if session.outside_port != inbound.query.dst_port || session.address_ix != inbound.at.address_ix {
         let pool6 = session.pool6;
         return beside_its_flow(instance, tables, inbound, pool6);
@@ -188,7 +190,9 @@ fn enter<'c>(
     if let Some(end) = bound {
         session.live_no_longer_than(end);
     }
-    Ok((instance, instance.inbound(session, query.transport)))
+    let to = instance.inbound(session, query.transport);
+    tables.feed_opened(id);
+    Ok((instance, to))
 }
 
 /// Why a remote endpoint without a session may not send to a binding; `None` where it may.
@@ -222,7 +226,7 @@ fn knows_peer(tables: &mut Tables, primary: RecordId, remote: Endpoint4, now: In
         let session = tables.get(id);
         // This is no packet of that session's: where it is established and its time is up, it goes on
         // waiting for its probe.
-        if !session.expires().has_come(Tick::at(now)) || session.waits_for_probe() {
+        if !session.expires().has_come(Tick::at(now)) || session.outlives_its_time() {
             return true;
         }
         tables.close(id);

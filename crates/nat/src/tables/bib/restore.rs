@@ -1,5 +1,6 @@
 //! Restored sessions of another engine, with the public address and port that they had.
 
+use super::quarantine::HELD;
 use super::{Hashes, Tables};
 use crate::tables::event::{EventKind, EventKinds};
 use crate::tables::not_restored::NotRestored;
@@ -16,11 +17,11 @@ pub(crate) struct Restoring {
 }
 
 /// Restored session.
-struct Restored {
-    id: RecordId,
+pub(super) struct Restored {
+    pub(super) id: RecordId,
     /// Block of its port, if its subscriber had no other port there.
-    block: Option<PortBlock>,
-    is_new_binding: bool,
+    pub(super) block: Option<PortBlock>,
+    pub(super) is_new_binding: bool,
 }
 
 /// Kinds of events that a restore does not repeat, because every log has them already.
@@ -30,7 +31,7 @@ const KNOWN: EventKinds = EventKinds::NONE
     .with(EventKind::BlockAssigned);
 
 impl Tables {
-    fn hashes_to_restore(&self, r: &Restoring) -> Hashes {
+    pub(super) fn hashes_to_restore(&self, r: &Restoring) -> Hashes {
         let inside = r.record.inside();
         self.request_hashes(&inside, r.subscriber, self.session_hash(&inside, r.record.remote()))
     }
@@ -62,6 +63,7 @@ impl Tables {
             let record = *self.get(restored.id);
             self.notify_binding(EventKind::BindingKept, self.pool_of(record.instance), &record);
         }
+        self.feed_restored(restored.id);
         Ok(restored.id)
     }
 
@@ -74,6 +76,9 @@ impl Tables {
     }
 
     fn restore_silently(&mut self, r: &Restoring) -> Result<Restored, NotRestored> {
+        if r.record.is_quarantined() {
+            return self.restore_quarantined(r);
+        }
         self.room().map_err(|_| NotRestored::Full)?;
         let hashes = self.hashes_to_restore(r);
         if self.find_session(hashes.session, r.record.inside(), r.record.remote()).is_some() {
@@ -116,11 +121,10 @@ impl Tables {
         if shares_port && self.overload.is_none() {
             return Err(NotRestored::NotInPool);
         }
-        // The counter of a subscriber's ports is at its maximum. Another configuration may put more hosts into
-        // one subscriber.
-        let full = |ports| *inside.transport.of(ports) == u16::MAX;
-        if self.subscribers.get(subscriber).is_none_or(|s| full(&s.ports)) {
-            return Err(NotRestored::Full);
+        let held = self.held_at(place, &record).filter(|&held| self.get(held).is_inside(&inside));
+        if let Some(held) = held.filter(|_| !shares_port) {
+            let id = self.insert(&record, Some(HELD | held), hashes).map_err(|_| NotRestored::Full)?;
+            return Ok(Restored { id, block: None, is_new_binding: true });
         }
         let block = self.claim_again(r, subscriber)?;
         let id = self.insert(&record, None, hashes).map_err(|_| NotRestored::Full)?;
@@ -130,12 +134,21 @@ impl Tables {
 
     /// Takes the port of a binding, and the block of that port, for the subscriber that had it. Returns the
     /// block if the subscriber had nothing in it yet.
-    fn claim_again(&mut self, r: &Restoring, subscriber: u32) -> Result<Option<PortBlock>, NotRestored> {
+    pub(super) fn claim_again(
+        &mut self,
+        r: &Restoring,
+        subscriber: u32,
+    ) -> Result<Option<PortBlock>, NotRestored> {
         let inside = r.record.inside();
         let pool = self.pool_of(inside.instance);
         let (Some(pool), Some(s)) = (self.pools.get_mut(pool), self.subscribers.get_mut(subscriber)) else {
             return Err(NotRestored::NotInPool);
         };
+        // The counter of a subscriber's ports is at its maximum. Another configuration may put more hosts into
+        // one subscriber.
+        if *inside.transport.of(&s.ports) == u16::MAX {
+            return Err(NotRestored::Full);
+        }
         let request = PortRequest {
             transport: inside.transport,
             inside_port: inside.port,

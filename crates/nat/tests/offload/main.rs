@@ -5,10 +5,10 @@ mod common;
 
 mod commands;
 mod feed;
-// mod histories;
+mod histories;
 mod quarantine;
-// mod reload;
-// mod restart;
+mod reload;
+mod restart;
 
 use common::*;
 use gatun_nat::feed::{

@@ -81,6 +81,7 @@ impl Args {
             frame: self.frame as usize,
             buffers: BUFFERS,
             events: if self.events { Logged::All } else { Logged::None },
+            feed: None,
             seed: 1,
         }
     }

@@ -7,7 +7,7 @@ use super::churn;
 use super::driver::{Driver, Kind, Prepared, Setup, Tally};
 use super::measure::{StartingLine, cpu_model, each, median, resident_bytes, round};
 use super::packets::Flows;
-use super::plans::{Logged, Ports};
+use super::plans::{Fed, Logged, Ports};
 use serde::Serialize;
 use std::sync::Arc;
 use std::time::Duration;
@@ -69,6 +69,9 @@ pub(super) struct Args {
     /// Events that the engine logs to a ring, which is read between the rounds; `log` is what production does
     #[arg(long, value_enum, default_value = "log")]
     events: Logged,
+    /// State feed with a consumer, whose records are read between the rounds
+    #[arg(long, value_enum, default_value = "none")]
+    feed: Fed,
     /// Packets from outside answer those that have just gone out, all of a round in their order; else they are of
     /// sessions chosen anew, whose memory no packet has touched for long
     #[arg(long)]
@@ -97,6 +100,7 @@ impl Args {
             frame: self.frame as usize,
             buffers: self.buffers,
             events: self.events,
+            feed: self.feed.policy(),
             seed: number + 1,
         }
     }
@@ -122,6 +126,10 @@ struct Report {
     logged: Logged,
     /// Events read.
     events: u64,
+    /// Sessions on the state feed.
+    feed: Fed,
+    /// Records of the state feed read.
+    records: u64,
     /// 6to4 (of NAT44, from inside), the median round.
     ns_outbound: f64,
     /// 4to6 (of NAT44, to inside), the median round.
@@ -169,6 +177,9 @@ fn print_table(r: &Report) {
         Logged::All => "events of every kind",
     };
     println!("{logged}: {} read", r.events);
+    if r.feed != Fed::None {
+        println!("state feed: {} records read", r.records);
+    }
     println!("  6to4                   {:>10.1} ns/packet", r.ns_outbound);
     println!("  4to6                   {:>10.1} ns/packet", r.ns_inbound);
     println!("  new session            {:>10} ns", optional(r.ns_new_session));
@@ -223,6 +234,8 @@ fn measure(args: &Args) -> anyhow::Result<Report> {
         pool_fill_percent: args.pool_fill,
         logged: args.events,
         events: total(|t| t.events),
+        feed: args.feed,
+        records: total(|t| t.records),
         ns_outbound: all(|m| &m.outbound_ns),
         ns_inbound: all(|m| &m.inbound_ns),
         ns_new_session: per_session(opening.as_nanos() as f64),

@@ -111,8 +111,8 @@ impl Handle {
     }
 
     /// Has commands of a fast path's manager handled, in the order of the calls and of the lists. The worker
-    /// handles some after each burst and passes a list with its outcomes to `done` at its end, in the worker's
-    /// thread, so `done` must not block.
+    /// handles some after each burst and passes a list with its outcomes to `done` at its end, in the
+    /// worker's thread, so `done` must not block.
     ///
     /// # Errors
     /// If [`BATCHES_MAX`](offload::BATCHES_MAX) lists wait, or the worker has ended. Nothing was done then.

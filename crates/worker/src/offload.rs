@@ -3,8 +3,8 @@
 //! ```text
 //!   Handle::offload -> bounded queue -> some commands after each burst, in their order -> done(commands)
 //! ```
-//! Commands are not jobs: their order counts, and they do not wait for sessions that are still to be restored. A
-//! batch brings the memory for its results: the worker allocates nothing.
+//! Commands are not jobs: their order counts, and they do not wait for sessions that are still to be
+//! restored. A batch brings the memory for its results: the worker allocates nothing.
 
 use crate::jobs::{Job, SubmitError};
 use gatun_io::{BURST_MAX, Mailbox, PutError};
@@ -113,8 +113,8 @@ pub struct ReadFeed {
     pub at: FeedCursor,
     /// Result: at most its capacity.
     pub found: Vec<SessionRecord>,
-    /// Place of the next record of the stream when the first records were found. A record of the stream is newer
-    /// than all that was found if its number is not smaller than that of `until`.
+    /// Place of the next record of the stream when the first records were found. A record of the stream is
+    /// newer than all that was found if its number is not smaller than that of `until`.
     pub since: Option<Sequence>,
     /// The same when the last records were found.
     pub until: Option<Sequence>,

@@ -1,8 +1,8 @@
 //! Commands of a fast path's manager, and the state that it reads.
 //!
 //! Both run between bursts. Commands are handled in their order; memory that a group of them touches is
-//! prefetched first. The state is read by record number, some records at a time: what is there throughout a walk
-//! is seen once, what comes or goes meanwhile at most once, or is in the stream.
+//! prefetched first. The state is read by record number, some records at a time: what is there throughout a
+//! walk is seen once, what comes or goes meanwhile at most once, or is in the stream.
 
 use crate::base::time::{Instant, Tick};
 use crate::lifecycle::inspect::LOOK;

@@ -567,7 +567,8 @@ impl Tables {
     }
 
     /// Puts a record into a ring and all tables. If `primary` is none, the record is a new binding whose port
-    /// is allocated already. A number with [`HELD`] is that of a quarantined record of the same inside end. On `Err` the port of a new binding has been released.
+    /// is allocated already. A number with [`HELD`] is that of a quarantined record of the
+    /// same inside end. On `Err` the port of a new binding has been released.
     fn insert(
         &mut self,
         record: &Session,

@@ -8,23 +8,24 @@
 //! ([`Nat::attach_feed`](crate::Nat::attach_feed)). The engine makes only the records that the [`FeedPolicy`]
 //! asks for, and those of sessions that have a mark. A packet never waits: if the ring is full, the record is
 //! lost, and [`Record::Lost`] reports the number of lost records as soon as there is room. The consumer then
-//! reads all state again with [`Nat::read_feed`](crate::Nat::read_feed), which gives the same records while the
-//! stream goes on.
+//! reads all state again with [`Nat::read_feed`](crate::Nat::read_feed), which gives the same records while
+//! the stream goes on.
 //!
 //! **Marks.** A session has a mark ([`Offload`]) as long as a fast path may have an entry for its flow. The
-//! consumer sets the mark before it installs the entry, and sends [`Action::Released`] after the entry is gone.
-//! A session with a mark does not end when its time is up: the engine asks ([`SessionChange::Asked`]) until the
-//! consumer answers with [`Action::Seen`] or [`Action::Released`]. If such a session ends for another reason
-//! (clear, reload, a closed connection), its public port stays taken until [`Action::Released`], so that no
-//! other flow gets a port that an entry still translates to.
+//! consumer sets the mark before it installs the entry, and sends [`Action::Released`] after the entry is
+//! gone. A session with a mark does not end when its time is up: the engine asks ([`SessionChange::Asked`])
+//! until the consumer answers with [`Action::Seen`] or [`Action::Released`]. If such a session ends for
+//! another reason (clear, reload, a closed connection), its public port stays taken until
+//! [`Action::Released`], so that no other flow gets a port that an entry still translates to.
 //!
 //! **What is offered.** [`SessionChange::Established`] is never sent for flows that share a port
-//! ([`Pool4::overload`](crate::plan::Pool4::overload)), nor for hairpins: only the engine translates these. It
-//! is sent for ICMP sessions, too.
+//! ([`Pool4::overload`](crate::plan::Pool4::overload)), nor for hairpins: only the engine translates these.
+//! It is sent for ICMP sessions, too.
 //!
-//! Units: times are milliseconds relative to the moment at which a record or command is handled, never readings
-//! of a clock. Packets are counted as the engine counts them: a super-packet is one, and bytes are those of the
-//! packet as received, from the IP header on. IPv4 addresses of inside hosts are written as ::ffff:a.b.c.d.
+//! Units: times are milliseconds relative to the moment at which a record or command is handled, never
+//! readings of a clock. Packets are counted as the engine counts them: a super-packet is one, and bytes are
+//! those of the packet as received, from the IP header on. IPv4 addresses of inside hosts are written as
+//! ::ffff:a.b.c.d.
 
 use crate::base::counters::Traffic;
 use crate::base::plan::Transport;
@@ -57,9 +58,9 @@ pub struct FeedPolicy {
     pub bindings: bool,
     /// Port blocks.
     pub blocks: bool,
-    /// Number of packets, both directions together, after which a UDP or ICMP session counts as established; at
-    /// most [`FeedPolicy::PACKETS_MAX`]. 0 and 1 mean the first packet. It applies to sessions that begin while
-    /// the feed is attached; earlier ones count as established.
+    /// Number of packets, both directions together, after which a UDP or ICMP session counts as established;
+    /// at most [`FeedPolicy::PACKETS_MAX`]. 0 and 1 mean the first packet. It applies to sessions that begin
+    /// while the feed is attached; earlier ones count as established.
     pub packets: u8,
 }
 
@@ -83,8 +84,8 @@ pub struct Flow {
     pub instance: u8,
 }
 
-/// Name of a session in records and commands: its record and its flow. A record can have another session later,
-/// so a command names both.
+/// Name of a session in records and commands: its record and its flow. A record can have another session
+/// later, so a command names both.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SessionId {
     /// Number of its record in this engine, from 1 on. A session keeps its record; after a restart it has
@@ -100,8 +101,8 @@ pub struct SessionId {
 pub enum SessionChange {
     /// It began ([`SessionScope::All`] only).
     Opened,
-    /// It is established: TCP has seen SYNs from both sides, UDP and ICMP enough packets. A fast path may have
-    /// it. A TCP session can become established more than once.
+    /// It is established: TCP has seen SYNs from both sides, UDP and ICMP enough packets. A fast path may
+    /// have it. A TCP session can become established more than once.
     Established,
     /// FIN or RST was seen, or the session is no longer offered: a fast path should give it back. Sent for
     /// sessions with a mark only.
@@ -118,7 +119,7 @@ pub enum SessionChange {
 pub struct SessionRecord {
     /// The session.
     pub id: SessionId,
-    /// What has happened to it.
+    /// Change that the record reports.
     pub change: SessionChange,
     /// State of a TCP session.
     pub tcp: Option<TcpState>,
@@ -180,8 +181,8 @@ pub enum Record {
     Binding(BindingRecord),
     /// Change of a port block.
     Block(BlockRecord),
-    /// Another plan is in place: prefixes, MTUs, pools and the sessions that are offered may have changed. Read
-    /// all state again.
+    /// Another plan is in place: prefixes, MTUs, pools and the sessions that are offered may have changed.
+    /// Read all state again.
     PlanChanged,
     /// Number of records lost before this one because the ring was full. Read all state again.
     Lost(u64),
@@ -192,20 +193,21 @@ const _: () = assert!(size_of::<Record>() <= 56);
 /// Sign of life or change of a mark, from the consumer to the engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// Sets the mark and the epoch. [`Offload::Pending`] and [`Offload::Fast`] need a session that is offered:
-    /// established, not a hairpin, without a shared port. [`Offload::Draining`] needs a session with a mark.
+    /// Sets the mark and the epoch. [`Offload::Pending`] and [`Offload::Fast`] need a session that is
+    /// offered: established, not a hairpin, without a shared port. [`Offload::Draining`] needs a session with
+    /// a mark.
     /// [`Offload::Engine`] is refused; send [`Action::Released`].
     Mark(Ownership),
     /// The fast path has seen packets so many milliseconds ago, by direction: from inside, to the inside. The
-    /// session lives on as if the engine had seen them, so packets to the inside count only if the instance has
-    /// `inbound_refresh`. It never shortens a life.
+    /// session lives on as if the engine had seen them, so packets to the inside count only if the instance
+    /// has `inbound_refresh`. It never shortens a life.
     Seen([Option<u32>; 2]),
-    /// The fast path has translated these packets since the last credit. They count as received and forwarded,
-    /// for the instance, the pool, the public address and the subscriber. Works for a session that has ended,
-    /// until it is released.
+    /// The fast path has translated these packets since the last credit. They count as received and
+    /// forwarded, for the instance, the pool, the public address and the subscriber. Works for a session that
+    /// has ended, until it is released.
     Credit(Traffic),
-    /// The fast path has no entry for the flow any more, and will make none. The mark is gone; a session whose
-    /// time is up ends as any other, and the port of one that has ended goes back.
+    /// The fast path has no entry for the flow any more, and will make none. The mark is gone; a session
+    /// whose time is up ends as any other, and the port of one that has ended goes back.
     Released,
 }
 
@@ -225,7 +227,7 @@ pub enum CommandOutcome {
 pub struct Command {
     /// The session.
     pub id: SessionId,
-    /// What to do.
+    /// Action to take.
     pub action: Action,
     /// Result, written by the engine.
     pub outcome: CommandOutcome,
@@ -273,8 +275,8 @@ const PATIENCE_MS: u64 = 1_000;
 /// Maximum number of records at the end of one session: those of session, binding and block.
 const RECORDS_OF_AN_END: usize = 3;
 
-/// Makes a feed with room for `len` records of 64 bytes. `generation` distinguishes it from other feeds of the
-/// same or another engine; records are numbered from 0 on.
+/// Makes a feed with room for `len` records of 64 bytes. `generation` distinguishes it from other feeds of
+/// the same or another engine; records are numbered from 0 on.
 pub fn channel(policy: FeedPolicy, len: usize, generation: u64) -> (Feed, FeedReader) {
     let (ring, reader) = RingBuffer::new(len.max(LEN_MIN));
     let policy = FeedPolicy { packets: policy.packets.min(FeedPolicy::PACKETS_MAX), ..policy };
@@ -283,8 +285,8 @@ pub fn channel(policy: FeedPolicy, len: usize, generation: u64) -> (Feed, FeedRe
 }
 
 impl FeedReader {
-    /// Returns the next record and its place. A missing number is a lost record. [`Record::Lost`] has the number
-    /// of the record that follows it.
+    /// Returns the next record and its place. A missing number is a lost record. [`Record::Lost`] has the
+    /// number of the record that follows it.
     #[allow(clippy::should_implement_trait)]
     pub fn next(&mut self) -> Option<(Sequence, Record)> {
         let (number, record) = self.ring.pop().ok()?;
@@ -343,8 +345,8 @@ impl Feed {
         }
     }
 
-    /// Returns the part of a budget of ends that loses no record. It is zero if the reader has fallen behind by
-    /// half the ring. After a second without progress it ignores the reader.
+    /// Returns the part of a budget of ends that loses no record. It is zero if the reader has fallen behind
+    /// by half the ring. After a second without progress it ignores the reader.
     pub(crate) fn budget(&mut self, now: Instant, ends: usize) -> usize {
         let spare = self.ring.slots().saturating_sub(self.ring.buffer().capacity() / 2);
         if spare / RECORDS_OF_AN_END >= ends || self.ring.is_abandoned() {

@@ -1,8 +1,8 @@
-//! Random histories of packets, time, ends, reloads and restarts beside a manager whose records and commands are
-//! late, get lost, or die with it.
+//! Random histories of packets, time, ends, reloads and restarts beside a manager whose records and commands
+//! are late, get lost, or die with it.
 //!
-//! Invariants: an entry of the target has a session with a mark, or the quarantined port of one; no port of an
-//! entry is given to another inside end.
+//! Invariants: an entry of the target has a session with a mark, or the quarantined port of one; no port of
+//! an entry is given to another inside end.
 
 use crate::common::*;
 use crate::restart::{file, heir_of, keeping};
@@ -80,7 +80,7 @@ fn op() -> impl Strategy<Value = Op> {
     ]
 }
 
-/// What a manager believes of a session.
+/// Manager's belief about a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Known {
     /// It has asked for a mark.

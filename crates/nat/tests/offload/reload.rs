@@ -140,3 +140,21 @@ fn a_static_binding_comes_after_the_flows_of_its_port() {
         bed.through(&udp4(SERVER, 53, T, id.flow.outside.1, b"x"));
     }
 }
+
+#[test]
+fn a_reload_that_ends_nothing_waits_for_nobody() {
+    let plan = both_kinds();
+    let (mut bed, _reader, id) = marked(&plan, Offload::Fast);
+    let key = gatun_nat::SessionKey {
+        instance: 1,
+        transport: transport(&id),
+        inside: id.flow.inside,
+        remote: id.flow.remote,
+    };
+    assert_eq!(bed.nat.end_sessions(bed.now, &[key]), 1);
+    let mut other = plan.clone();
+    other.limits.sessions_max = 1000;
+    apply(&mut bed, &plan, &other).unwrap();
+    settle(&mut bed);
+    assert_eq!((bed.nat.is_settling(), bed.nat.occupancy().quarantined), (false, 1));
+}

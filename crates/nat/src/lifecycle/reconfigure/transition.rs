@@ -9,8 +9,8 @@
 //!   static bindings new      whoever has their port, or their inside address and port elsewhere, ends
 //! ```
 //! Invariant: nothing new is made against the new rules from the moment they are in place, so that what was looked at
-//! once stays right. A port that comes free here is given by the new rules alone. Blocks go back, and the change is over,
-//! only after fast paths have released the flows of what has ended ([`crate::feed`]).
+//! once stays right. A port that comes free here is given by the new rules alone. Blocks go back, and the
+//! change is over, only after fast paths have released the flows of what has ended ([`crate::feed`]).
 
 use super::statics_of;
 use crate::base::plan::{Plan, StaticBinding, Transport};
@@ -131,7 +131,7 @@ impl Transition {
         self.done
     }
 
-    /// Does some of what is left to do: at most about `budget` sessions end. Says whether anything can be done
+    /// Does some of what is left to do: at most about `budget` sessions end. Returns whether more can be done
     /// at once.
     #[inline]
     pub(crate) fn advance(&mut self, tables: &mut Tables, rules: &Rules, budget: usize) -> bool {
@@ -233,7 +233,9 @@ impl Transition {
         (n, t, port): (usize, usize, u16),
         budget: &mut usize,
     ) -> Task {
-        let Some(&at) = self.leaving.get(n) else { return wait(tables, Next::Blocks) };
+        let Some(&at) = self.leaving.get(n) else {
+            return if self.leaving.is_empty() { Task::Recheck(1) } else { wait(tables, Next::Blocks) };
+        };
         let next = |t, port: u16| port.checked_add(1).map_or((t + 1, 0), |port| (t, port));
         let (mut t, mut port) = (t, port);
         while *budget > 0 {
@@ -351,7 +353,9 @@ impl Transition {
 
     /// Makes a binding of the configuration. What is in its way ends first.
     fn make_static(&mut self, tables: &mut Tables, n: usize, budget: &mut usize) -> Task {
-        let Some((instance, b)) = self.statics_new.get(n).copied() else { return wait(tables, Next::Done) };
+        let Some((instance, b)) = self.statics_new.get(n).copied() else {
+            return if self.may_end_any() { wait(tables, Next::Done) } else { Task::Done };
+        };
         *budget -= 1;
         let ((addr, port), transport) = (b.inside, b.transport);
         let inside = Inside { addr, port, transport, instance };

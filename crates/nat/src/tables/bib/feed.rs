@@ -86,8 +86,8 @@ impl Tables {
         end_budget(&mut self.events, &mut self.feed, self.now, ends)
     }
 
-    /// Returns whether a fast path may have a session's flow. Flows of a shared port are found by the remote end,
-    /// and hairpins are translated twice.
+    /// Returns whether a fast path may have a session's flow. Flows of a shared port are found by the remote
+    /// end, and hairpins are translated twice.
     pub(crate) fn is_offered(&self, session: &Session) -> bool {
         session.is_session()
             && session.is_established()

@@ -9,9 +9,9 @@
 //!   ring of a binding           primary -> quarantined records in a row -> sessions -> primary
 //!   ring without a binding      quarantined records; the outside table has HELD | one of them
 //! ```
-//! Invariants: quarantined records follow the primary directly and in a row, so they split no group of sessions
-//! with one remote address, and the record before the primary is quarantined only if no other session is left.
-//! A number with [`HELD`] is that of no record, so a packet to such a port finds nothing.
+//! Invariants: quarantined records follow the primary directly and in a row, so they split no group of
+//! sessions with one remote address, and the record before the primary is quarantined only if no other
+//! session is left. A number with [`HELD`] is that of no record, so a packet to such a port finds nothing.
 
 use super::restore::{Restored, Restoring};
 use super::{NO_SUBSCRIBER, PoolAddress, Tables};
@@ -75,8 +75,8 @@ impl Tables {
         (number & HELD != 0).then_some(number & !HELD)
     }
 
-    /// Quarantines the record of an ended session. If its binding has ended with it, the record is alone or with
-    /// its like in the ring; otherwise it has left the ring.
+    /// Quarantines the record of an ended session. If its binding has ended with it, the record is alone or
+    /// with its like in the ring; otherwise it has left the ring.
     pub(super) fn quarantine(&mut self, id: RecordId, with_binding: bool) {
         let record = *self.get(id);
         if with_binding {

@@ -144,8 +144,8 @@ impl Tables {
         let (Some(pool), Some(s)) = (self.pools.get_mut(pool), self.subscribers.get_mut(subscriber)) else {
             return Err(NotRestored::NotInPool);
         };
-        // The counter of a subscriber's ports is at its maximum. Another configuration may put more hosts into
-        // one subscriber.
+        // The counter of a subscriber's ports is at its maximum. Another configuration may put more hosts
+        // into one subscriber.
         if *inside.transport.of(&s.ports) == u16::MAX {
             return Err(NotRestored::Full);
         }

@@ -180,10 +180,7 @@ fn goes_on(
 ) -> bool {
     const CHANGES: u8 = tcp::SYN | tcp::FIN | tcp::RST;
     // Datagrams have no flags.
-    if session.expires().has_come(Tick::at(now))
-        || plain.flags & CHANGES != 0
-        || !session.is_established() && !session.count_on()
-    {
+    if session.expires().has_come(Tick::at(now)) || plain.flags & CHANGES != 0 || !session.is_established() {
         return false;
     }
     if policy.refreshes(side) {

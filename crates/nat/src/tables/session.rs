@@ -285,24 +285,18 @@ impl Session {
         self.state = if packets == 0 { ESTABLISHED } else { COUNTING | packets };
     }
 
-    /// Counts a packet of a session that is not established. Returns `false` if it is not counted here: that
-    /// of TCP, and the one that establishes its session.
-    #[cold]
-    pub(crate) fn count_on(&mut self) -> bool {
-        let counts = self.state > COUNTING + 1;
-        if counts {
-            self.state -= 1;
-        }
-        counts
+    /// Returns whether it is not established by its next packet either, but by a later one.
+    pub(crate) fn counts_on(&self) -> bool {
+        self.state > COUNTING + 1
     }
 
     /// Counts a packet of a UDP or ICMP session. Returns whether it establishes the session.
     pub(crate) fn count_packet(&mut self) -> bool {
-        let establishes = !self.is_established() && !self.count_on();
-        if establishes {
-            self.state = ESTABLISHED;
+        if self.counts_on() {
+            self.state -= 1;
+            return false;
         }
-        establishes
+        core::mem::replace(&mut self.state, ESTABLISHED) != ESTABLISHED
     }
 
     /// A record of layout 1 as this layout has it.

@@ -71,6 +71,12 @@ impl Tables {
         core::mem::replace(&mut self.feed, feed)
     }
 
+    /// Returns whether there is a feed.
+    #[inline]
+    pub(crate) fn is_fed(&self) -> bool {
+        self.feed.is_some()
+    }
+
     /// Place of the next record.
     pub(crate) fn feed_sequence(&self) -> Option<Sequence> {
         self.feed.as_ref().map(|feed| feed.sequence())

@@ -317,6 +317,7 @@ mod tests {
             frame: 128,
             buffers: 1_024,
             events: Logged::All,
+            feed: None,
             seed: 1,
         }
     }

@@ -1,7 +1,6 @@
 //! Restored sessions of another engine, with the public address and port that they had.
 
-use super::quarantine::HELD;
-use super::{Hashes, Tables};
+use super::{HELD, Hashes, Tables};
 use crate::tables::event::{EventKind, EventKinds};
 use crate::tables::not_restored::NotRestored;
 use crate::tables::pool4::{PortBlock, PortRequest};

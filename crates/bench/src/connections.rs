@@ -81,6 +81,7 @@ impl Args {
             frame: self.frame as usize,
             buffers: BUFFERS,
             events: if self.events { Logged::All } else { Logged::None },
+            feed: None,
             seed: 1,
         }
     }
@@ -318,6 +319,7 @@ mod tests {
             frame: 128,
             buffers: 1_024,
             events: Logged::All,
+            feed: None,
             seed: 1,
         }
     }

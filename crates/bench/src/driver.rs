@@ -8,6 +8,7 @@ use super::packets::{self, Flow44, Flows, Ring};
 use super::plans::{self, Logged, Ports};
 use cpu_time::ThreadTime;
 use gatun_nat::engine::BURST;
+use gatun_nat::feed::{self, FeedPolicy, FeedReader};
 use gatun_nat::kept::{Keep, Kept, Legacy, Mine, NotRestored, Numbers};
 use gatun_nat::plan::Transport;
 use gatun_nat::{EventReader, Instant, Nat, Plan, SessionKey, Verdict};
@@ -50,6 +51,8 @@ pub(super) struct Setup {
     pub(super) buffers: u64,
     /// Logged events.
     pub(super) events: Logged,
+    /// Records of the state feed, if it has a consumer.
+    pub(super) feed: Option<FeedPolicy>,
     /// Seed of the hashes and of all random choices.
     pub(super) seed: u64,
 }
@@ -100,7 +103,13 @@ impl Prepared {
         let mut nat = Nat::new(&plan, seed).map_err(|error| anyhow::anyhow!("{}", error.0))?;
         let events = nat.take_events().filter(|_| setup.events != Logged::None);
         let (now, random) = (Instant(1_000), setup.seed << 40);
-        Ok(Driver { setup, ring, outside, nat, events, line, now, random, tally: Tally::default() })
+        let feed = setup.feed.map(|policy| {
+            // Enough for all records between two reads.
+            let (feed, reader) = feed::channel(policy, 4 * setup.buffers as usize, 0);
+            nat.attach_feed(Some(Box::new(feed)));
+            reader
+        });
+        Ok(Driver { setup, ring, outside, nat, events, feed, line, now, random, tally: Tally::default() })
     }
 }
 
@@ -115,6 +124,8 @@ pub(super) struct Tally {
     pub(super) verified: u64,
     /// Events read.
     pub(super) events: u64,
+    /// Records of the state feed read.
+    pub(super) records: u64,
 }
 
 /// Engine, flows and packet buffers of one thread.
@@ -125,6 +136,7 @@ pub(super) struct Driver {
     outside: Vec<(Ipv4Addr, u16)>,
     pub(super) nat: Nat,
     events: Option<EventReader>,
+    feed: Option<FeedReader>,
     line: Arc<StartingLine>,
     pub(super) now: Instant,
     random: u64,
@@ -416,6 +428,11 @@ impl Driver {
         if let Some(reader) = &mut self.events {
             while reader.next().is_some() {
                 self.tally.events += 1;
+            }
+        }
+        if let Some(reader) = &mut self.feed {
+            while reader.next().is_some() {
+                self.tally.records += 1;
             }
         }
     }

@@ -7,7 +7,7 @@ use super::churn;
 use super::driver::{Driver, Kind, Prepared, Setup, Tally};
 use super::measure::{StartingLine, cpu_model, each, median, resident_bytes, round};
 use super::packets::Flows;
-use super::plans::{Logged, Ports};
+use super::plans::{FeedScope, Logged, Ports};
 use serde::Serialize;
 use std::sync::Arc;
 use std::time::Duration;
@@ -68,6 +68,9 @@ pub(super) struct Args {
     /// Events that the engine logs to a ring, which is read between rounds; `log` is the production setting
     #[arg(long, value_enum, default_value = "log")]
     events: Logged,
+    /// State feed with a consumer, whose records are read between the rounds
+    #[arg(long, value_enum, default_value = "none")]
+    feed: FeedScope,
     /// Send from outside the replies to the packets just sent from inside, in order; otherwise packets of
     /// randomly chosen sessions, whose memory is not in a cache
     #[arg(long)]
@@ -96,6 +99,7 @@ impl Args {
             frame: self.frame as usize,
             buffers: self.buffers,
             events: self.events,
+            feed: self.feed.policy(),
             seed: number + 1,
         }
     }
@@ -121,6 +125,10 @@ struct Report {
     logged: Logged,
     /// Number of events read.
     events: u64,
+    /// Sessions on the state feed.
+    feed: FeedScope,
+    /// Records of the state feed read.
+    records: u64,
     /// IPv6 to IPv4 (NAT44: from inside), median of the rounds.
     ns_outbound: f64,
     /// IPv4 to IPv6 (NAT44: to inside), median of the rounds.
@@ -172,6 +180,9 @@ fn print_table(r: &Report) {
         Logged::All => "events of every kind",
     };
     println!("{logged}: {} read", r.events);
+    if r.feed != FeedScope::None {
+        println!("state feed: {} records read", r.records);
+    }
     println!("  v6>v4                  {:>10.1} ns/packet", r.ns_outbound);
     println!("  v4>v6                  {:>10.1} ns/packet", r.ns_inbound);
     println!("  new session            {:>10} ns", optional(r.ns_new_session));
@@ -226,6 +237,8 @@ fn measure(args: &Args) -> anyhow::Result<Report> {
         pool_fill_percent: args.pool_fill,
         logged: args.events,
         events: total(|t| t.events),
+        feed: args.feed,
+        records: total(|t| t.records),
         ns_outbound: all(|m| &m.outbound_ns),
         ns_inbound: all(|m| &m.inbound_ns),
         ns_new_session: per_session(opening.as_nanos() as f64),

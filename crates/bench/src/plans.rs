@@ -1,6 +1,7 @@
 //! Plans of the bench: like an operator's, with the size that the flows need.
 
 use super::packets::{Flows, INSIDE_FIRST, POOL6, subscriber_address};
+use gatun_nat::feed::{FeedPolicy, SessionScope};
 use gatun_nat::plan::{
     Allocation, Blocks, Eam, EventPlan, Hairpin, Limits, Nat44, Nat64, Net4, Net6, Pool4, PoolRange, Siit,
 };
@@ -86,6 +87,29 @@ pub(super) fn nat44(flows: Flows, ports: Ports) -> anyhow::Result<Plan> {
         ..Nat44::default()
     };
     Ok(Plan { nat64: Vec::new(), nat44: vec![instance], ..plan })
+}
+
+/// Sessions on the state feed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, clap::ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum FeedScope {
+    /// No consumer
+    None,
+    /// Established sessions, those of UDP after 8 packets: what a fast path needs
+    Established,
+    /// All sessions, from their first packet to their end
+    All,
+}
+
+impl FeedScope {
+    pub(super) fn policy(self) -> Option<FeedPolicy> {
+        let sessions = match self {
+            FeedScope::None => return None,
+            FeedScope::Established => SessionScope::Established,
+            FeedScope::All => SessionScope::All,
+        };
+        Some(FeedPolicy { sessions, packets: 8, ..FeedPolicy::default() })
+    }
 }
 
 /// Events that the engine logs to its ring and the bench reads.

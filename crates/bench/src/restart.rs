@@ -67,6 +67,7 @@ pub(super) fn execute(args: &Args) -> anyhow::Result<()> {
         frame: 128,
         buffers: 16_384,
         events: Logged::None,
+        feed: None,
         seed: 1,
     };
     let mut driver = Prepared::new(setup)?.start(Arc::new(StartingLine::new(1)))?;

@@ -80,6 +80,7 @@ impl Args {
             frame: 128,
             buffers: BUFFERS,
             events: Logged::None,
+            feed: None,
             seed,
         }
     }

@@ -11,6 +11,7 @@
 mod fast_path_tests;
 #[cfg(test)]
 mod look_ahead_tests;
+mod offload;
 mod operations;
 #[cfg(test)]
 mod tests;
@@ -67,6 +68,9 @@ pub struct Nat {
     spent: Option<Spent>,
 }
 
+/// Longest time between two looks at a change that waits.
+const WAIT_MS: u32 = 100;
+
 /// Gauges in addition to the counters.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Occupancy {
@@ -78,6 +82,8 @@ pub struct Occupancy {
     pub subscribers: usize,
     /// Held unsolicited SYNs.
     pub held_syns: usize,
+    /// Ended sessions whose public ports wait for a fast path ([`crate::feed`]).
+    pub quarantined: usize,
 }
 
 impl Nat {
@@ -161,7 +167,9 @@ impl Nat {
         let now = self.at(now);
         let Nat { core, transition, sweep, .. } = self;
         let settling = transition.advance(&mut core.state.tables, &core.rules, budget);
-        sweep.run(core, settling, now, budget)
+        let leave_alone_ms = sweep.run(core, settling, now, budget);
+        // What is left of a change may wait for a fast path.
+        if transition.is_under_way() { leave_alone_ms.min(WAIT_MS) } else { leave_alone_ms }
     }
 
     /// Passes every packet emitted since the last call to `send`, in order of `after`.
@@ -202,6 +210,7 @@ impl Nat {
             bindings: state.tables.binding_count(),
             subscribers: state.tables.subscribers.len(),
             held_syns: state.syns.len(),
+            quarantined: state.tables.quarantined(),
         }
     }
 

@@ -2,7 +2,8 @@
 //! when idle.
 //!
 //! A [`Worker`] owns one engine and one backend and shares nothing. Other threads use its [`Handle`]: a mailbox
-//! that is read between bursts, so that no request delays packets. Long requests are [`jobs`]. If several
+//! that is read between bursts, so that no request delays packets. Long requests are [`jobs`], and a fast
+//! path's manager sends commands ([`offload`]). If several
 //! workers share a stateful translator, an [`exchange`] moves each packet to the worker that has its session.
 #![forbid(unsafe_code)]
 
@@ -10,6 +11,7 @@ mod burst;
 pub mod exchange;
 pub mod jobs;
 pub mod mailbox;
+pub mod offload;
 pub mod stats;
 pub mod trace;
 
@@ -164,11 +166,12 @@ impl Worker {
         if let Some(exchange) = &mut self.exchange {
             exchange.flush();
         }
+        let has_commands = self.mailbox.commands.work(&mut self.nat, now, received);
         let is_at_work = self.put_back(now, received) || {
             let (jobs, nat) = (&mut self.mailbox.jobs, &mut self.nat);
             jobs.work(nat, now, received)
         };
-        if received == 0 && leave_alone_ms > 0 && !is_at_work {
+        if received == 0 && leave_alone_ms > 0 && !is_at_work && !has_commands {
             self.sleep(leave_alone_ms)?;
         }
         Ok(true)
@@ -217,6 +220,9 @@ impl Worker {
             }
             Request::Owner((packet, realm), done) => {
                 done(self.exchange.as_ref().and_then(|exchange| exchange.owner(&packet, realm)));
+            }
+            Request::AttachFeed(feed, answer) => {
+                let _ = answer.send(self.nat.attach_feed(feed));
             }
             Request::Apply(mut change, mut steering, answer) => {
                 let result = self.nat.apply(self.clock.now(), &mut change);

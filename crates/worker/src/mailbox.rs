@@ -2,8 +2,10 @@
 
 use crate::Snapshot;
 use crate::jobs::{self, Job, JobQueue, JobSubmitter, JobTicket, SubmitError};
+use crate::offload::{self, CommandQueue, CommandSubmitter};
 use crate::trace::{self, TraceGuard, TraceRequest, TraceSink, Tracer};
 use gatun_io::{Mailbox, Waker};
+use gatun_nat::feed::{Command, Feed};
 use gatun_nat::kept::{Progress, Spent};
 use gatun_nat::reconfigure::{Change, NotNow, Outline, Settled};
 use gatun_nat::workers::Steering;
@@ -19,6 +21,7 @@ pub(crate) enum Request {
     Apply(Box<Change>, Option<Arc<Steering>>, SyncSender<Applied>),
     SettlingProgress(SyncSender<SettlingProgress>),
     RestoreStatus(SyncSender<RestoreStatus>),
+    AttachFeed(Option<Box<Feed>>, SyncSender<Option<Box<Feed>>>),
     Trace(Box<Tracer>, Box<dyn FnOnce(bool) + Send>),
     Owner((Vec<u8>, u8), Box<dyn FnOnce(Option<usize>) + Send>),
 }
@@ -55,6 +58,7 @@ pub struct RestoreStatus {
 pub struct Handle {
     requests: Mailbox<Request>,
     jobs: JobSubmitter,
+    commands: CommandSubmitter,
     waker: Waker,
 }
 
@@ -62,12 +66,15 @@ pub struct Handle {
 pub(crate) struct RequestQueue {
     requests: Mailbox<Request>,
     pub(crate) jobs: JobQueue,
+    pub(crate) commands: CommandQueue,
 }
 
 pub(crate) fn pair(waker: Waker) -> (Handle, RequestQueue) {
     let requests = Mailbox::new(usize::MAX);
     let (jobs, queue) = jobs::pair();
-    (Handle { requests: requests.clone(), jobs, waker }, RequestQueue { requests, jobs: queue })
+    let (commands, command_queue) = offload::pair();
+    let handle = Handle { requests: requests.clone(), jobs, commands, waker };
+    (handle, RequestQueue { requests, jobs: queue, commands: command_queue })
 }
 
 impl Handle {
@@ -95,6 +102,28 @@ impl Handle {
         timeout: Duration,
     ) -> Option<Applied> {
         self.answer(timeout, |sender| Request::Apply(change, steering, sender))
+    }
+
+    /// Attaches a state feed to the worker's engine, or detaches it. Returns the previous feed, to be dropped
+    /// here. `None` as for a snapshot; the feed may then be attached later.
+    pub fn attach_feed(&self, feed: Option<Box<Feed>>, timeout: Duration) -> Option<Option<Box<Feed>>> {
+        self.answer(timeout, |sender| Request::AttachFeed(feed, sender))
+    }
+
+    /// Has commands of a fast path's manager handled, in the order of the calls and of the lists. The worker
+    /// handles some after each burst and passes a list with its outcomes to `done` at its end, in the
+    /// worker's thread, so `done` must not block.
+    ///
+    /// # Errors
+    /// If [`BATCHES_MAX`](offload::BATCHES_MAX) lists wait, or the worker has ended. Nothing was done then.
+    pub fn offload(
+        &self,
+        commands: Vec<Command>,
+        done: impl FnOnce(Vec<Command>) + Send + 'static,
+    ) -> Result<(), SubmitError> {
+        self.commands.submit(commands, done)?;
+        self.waker.wake();
+        Ok(())
     }
 
     /// Progress of the last change. `None` as for a snapshot.

@@ -98,7 +98,8 @@ fn save(at: &Where) -> anyhow::Result<()> {
         let numbers = takeover::numbers(&of.instances, &names.instances);
         for file in files {
             let kept = takeover::read(file).map_err(|why| anyhow!("{}: {why}", at.state.display()))?;
-            let found = kept.sessions().filter_map(|saved| numbers.translate(saved));
+            let live = kept.sessions().filter(|saved| !saved.quarantined);
+            let found = live.filter_map(|saved| numbers.translate(saved));
             let is_new = |s: &Saved| seen.insert((s.instance, s.transport as u8, s.inside, s.remote));
             match sources.len() {
                 1 => sessions.extend(found),
@@ -228,6 +229,7 @@ impl Line {
             shares_port: self.shares_port,
             // Epochs and fast paths are the other host's.
             ownership: Ownership::default(),
+            quarantined: false,
         })
     }
 }

@@ -212,6 +212,15 @@ impl Counters {
         }
     }
 
+    /// Counts packets that a fast path outside the engine has received and translated.
+    pub(crate) fn credit(&mut self, direction: Direction, count: Count) {
+        self.rx += count;
+        self.forwarded += count;
+        if let Some(translated) = self.translated.get_mut(direction as usize) {
+            *translated += count;
+        }
+    }
+
     /// Counts packets that were not forwarded.
     pub(crate) fn add_dropped(&mut self, direction: Direction, reason: DropReason, count: Count) {
         let by_reason = self.drops.get_mut(direction as usize);

@@ -259,6 +259,20 @@ impl Tally {
         }
     }
 
+    /// Counts packets of a stateful instance that a fast path outside the engine has received and translated.
+    pub(crate) fn credit(&mut self, instance: u8, traffic: Traffic, counters: &mut Counters) {
+        let (number, Traffic { outbound, inbound }) = (usize::from(instance), traffic);
+        if number >= usize::from(self.first_siit) {
+            return;
+        }
+        let (Some(who), Some(row)) = (self.identities.get(number), self.rows.get_mut(number)) else { return };
+        row.outbound += outbound;
+        row.inbound += inbound;
+        for (direction, count) in who.kind.directions().into_iter().zip([outbound, inbound]) {
+            counters.credit(direction, count);
+        }
+    }
+
     /// Counts a packet that was translated.
     pub(crate) fn translated(&mut self, attribution: Attribution, bytes: usize, hairpinned: bool) {
         let row = self.row_mut(attribution.account);

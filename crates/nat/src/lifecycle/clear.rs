@@ -148,7 +148,7 @@ pub(crate) fn clear(
 ) -> Cleared {
     let tables = &mut state.tables;
     let before = (tables.session_count(), tables.binding_count());
-    let ends = tables.events.budget(tables.now, budget.div_ceil(END));
+    let ends = tables.end_budget(budget.div_ceil(END));
     budget = budget.min(ends.saturating_mul(END));
     while budget > 0 && !at.is_done() {
         match at.rest.take() {

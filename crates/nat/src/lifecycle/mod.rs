@@ -4,6 +4,7 @@ pub(crate) mod clear;
 pub mod inspect;
 pub mod kept;
 pub mod memory;
+pub(crate) mod offload;
 pub(crate) mod probe;
 pub mod reconfigure;
 pub mod report;

@@ -46,6 +46,7 @@ impl Sweep {
         self.fragments(state, now, budget);
         let ports_wait = state.tables.expire_ports(budget);
         state.tables.events.report_loss(now);
+        state.tables.feed_report_loss();
         if settling {
             // The remaining work of a change must not wait for packets.
             0
@@ -80,10 +81,10 @@ impl Sweep {
         }
         self.done = if due > looked_at { now } else { self.done.plus_ms(due * ROUND_MS / records) };
         let mut left = looked_at as usize;
-        let mut ends = state.tables.events.budget(now, left);
+        let mut ends = state.tables.end_budget(left);
         while left > 0 {
             let group = left.min(GROUP);
-            if ends < group && state.tables.events.budget(now, group) < group {
+            if ends < group && state.tables.end_budget(group) < group {
                 return;
             }
             ends = ends.saturating_sub(group);
@@ -130,6 +131,11 @@ impl Sweep {
 #[cold]
 fn end_of_life(rules: &Rules, state: &mut EngineState, id: RecordId, now: Instant) {
     let session = *state.tables.get(id);
+    // It ends only after a fast path has said that it has not seen the flow, and has given it up.
+    if session.is_marked() {
+        state.tables.feed_asked(id);
+        return;
+    }
     let Some(instance) = rules.get(session.instance).filter(|_| session.waits_for_probe()) else {
         state.tables.close(id);
         return;

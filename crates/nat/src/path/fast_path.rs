@@ -15,7 +15,7 @@ use super::rules::nat64::{inbound_of, outbound_of};
 use super::state::{Core, EngineState};
 use crate::base::attribution::Party;
 use crate::base::plan::Transport;
-use crate::base::tcp_fsm::{Side, TcpState};
+use crate::base::tcp_fsm::Side;
 use crate::base::time::{Instant, Tick};
 use crate::tables::session::{Endpoint4, Session};
 use core::net::{Ipv4Addr, Ipv6Addr};
@@ -179,10 +179,8 @@ fn goes_on(
     now: Instant,
 ) -> bool {
     const CHANGES: u8 = tcp::SYN | tcp::FIN | tcp::RST;
-    let is_tcp = transport == Transport::Tcp;
-    if session.expires().has_come(Tick::at(now))
-        || is_tcp && (session.state != TcpState::Established as u8 || plain.flags & CHANGES != 0)
-    {
+    // Datagrams have no flags.
+    if session.expires().has_come(Tick::at(now)) || plain.flags & CHANGES != 0 || !session.is_established() {
         return false;
     }
     if policy.refreshes(side) {

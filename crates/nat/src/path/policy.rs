@@ -6,6 +6,7 @@ use crate::base::time::Instant;
 use crate::base::time::Tick;
 use crate::path::query::Query;
 use crate::tables::bib::Tables;
+use crate::tables::feed::Turn;
 use crate::tables::session::{RecordId, Session};
 use crate::tables::subscriber::SubscriberKey;
 use core::net::Ipv6Addr;
@@ -70,30 +71,37 @@ impl Policy {
 
     /// Updates the session of a packet: RFC 6146 3.5.1 for UDP, 3.5.2.2 for TCP, 3.5.3 for ICMP.
     #[inline(always)]
-    pub(crate) fn update(&self, session: &mut Session, side: Side, query: &Query, now: Instant) {
-        let lifetime = if query.transport == Transport::Tcp {
+    #[must_use = "the state feed has to know"]
+    pub(crate) fn update(&self, session: &mut Session, side: Side, query: &Query, now: Instant) -> Turn {
+        let (lifetime, turn) = if query.transport == Transport::Tcp {
             self.update_tcp(session, side, query.flags)
-        } else if self.refreshes(side) {
-            Lifetime::Established
         } else {
-            Lifetime::Keep
+            let turn = if session.count_packet() { Turn::Established } else { Turn::None };
+            (if self.refreshes(side) { Lifetime::Established } else { Lifetime::Keep }, turn)
         };
         if let Some(ms) = self.lifetime_ms(query.transport, lifetime) {
             session.live_until(Tick::after(now, ms));
         }
+        turn
     }
 
-    fn update_tcp(&self, session: &mut Session, side: Side, flags: u8) -> Lifetime {
+    fn update_tcp(&self, session: &mut Session, side: Side, flags: u8) -> (Lifetime, Turn) {
         let (state, segment) = (session.tcp_state(), tcp_fsm::classify_existing(flags));
         let (next, lifetime) = tcp_fsm::step(state, side, segment, self.rst_during_fin);
+        let turn = match (state, next) {
+            _ if next == state => Turn::None,
+            (_, TcpState::Established) => Turn::Established,
+            (TcpState::Established, _) => Turn::Closing,
+            _ => Turn::None,
+        };
         if next != state {
             session.state = next as u8;
         }
         // A remote host must not keep a session alive by closing and reopening it again and again.
         if (next == state || tcp_fsm::reopens(state, segment)) && !self.refreshes(side) {
-            return Lifetime::Keep;
+            return (Lifetime::Keep, turn);
         }
-        lifetime
+        (lifetime, turn)
     }
 
     /// Returns whether this is a SYN from outside that reopens a closed connection although outside hosts may
@@ -127,6 +135,10 @@ impl Policy {
     #[cold]
     fn outlive(&self, tables: &mut Tables, id: RecordId, now: Instant) -> bool {
         let session = tables.get_mut(id);
+        // A fast path may have seen packets: the answer to the feed's question decides.
+        if session.is_marked() {
+            return true;
+        }
         if session.waits_for_probe() {
             self.after_probe(session, now);
             return true;
@@ -148,7 +160,7 @@ impl Policy {
     /// now.
     pub(crate) fn would_live(&self, tables: &Tables, id: RecordId) -> bool {
         let session = tables.get(id);
-        !session.expires().has_come(Tick::at(tables.now)) || session.waits_for_probe()
+        !session.expires().has_come(Tick::at(tables.now)) || session.outlives_its_time()
     }
 
     /// Returns a session that a look-up found, if it is still alive at `now`.

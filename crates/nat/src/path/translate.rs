@@ -16,7 +16,7 @@ use crate::base::tally::Slot;
 use crate::base::time::Instant;
 use crate::base::verdict::{Reply, Verdict};
 use crate::tables::bib::SessionRequest;
-use crate::tables::session::NONE;
+use crate::tables::session::{ESTABLISHED, NONE};
 use gatun_wire::{DropReason, Packet, Whole};
 
 /// Direction, received length, and attribution of a packet, to be counted at its end.
@@ -92,6 +92,28 @@ fn fast(core: &mut Core, now: Instant, packet: &mut Packet<'_>, hint: &Hint) -> 
     }
 }
 
+/// Handles a plain packet of a session that is established only after more packets: the fast path handles it
+/// like one of an established session.
+#[inline(never)]
+fn counted(core: &mut Core, now: Instant, packet: &mut Packet<'_>, hint: &Hint) -> Option<Slot> {
+    let id = match hint {
+        Hint::Session(hint) | Hint::Session44(hint) => hint.record,
+        Hint::Binding(hint) => hint.record,
+        Hint::Stateless6(_) | Hint::Stateless4(_) | Hint::None => return None,
+    };
+    if !core.state.tables.get(id).counts_on() {
+        return None;
+    }
+    let before = core::mem::replace(&mut core.state.tables.get_mut(id).state, ESTABLISHED);
+    let slot = fast(core, now, packet, hint);
+    let session = core.state.tables.get_mut(id);
+    session.state = before;
+    if slot.is_some() {
+        session.count_packet();
+    }
+    slot
+}
+
 /// Handles a packet without a live session: it opens one, or takes the slow path.
 #[inline(never)]
 fn not_at_once<const RULED: bool>(
@@ -101,6 +123,15 @@ fn not_at_once<const RULED: bool>(
     (hint, request): (&Hint, Option<&SessionRequest>),
 ) -> Verdict {
     let bytes = packet.len();
+    if core.state.tables.is_fed()
+        && let Some(slot) = counted(core, now, packet, hint)
+    {
+        if RULED {
+            packet.realm = realm_of(&core.rules, slot);
+        }
+        core.state.tally.add(slot, bytes);
+        return Verdict::Forward;
+    }
     if core.state.tables.inheritance.is_some() {
         restore::for_packet(core, now, packet.bytes());
         return slow(core, now, packet);

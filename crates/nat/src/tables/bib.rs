@@ -16,6 +16,7 @@
 //! port is allocated iff a ring exists for it.
 
 mod close;
+mod feed;
 mod free;
 pub(crate) mod info;
 mod notify;
@@ -23,6 +24,7 @@ mod open;
 mod overload;
 mod port_draws;
 mod preview;
+mod quarantine;
 pub(crate) mod restore;
 
 use crate::base::attribution::{DatagramParties, Parties, Party};
@@ -34,6 +36,7 @@ use crate::base::rng::Rng;
 use crate::base::time::Instant;
 use crate::base::time::Tick;
 use crate::tables::event::{EventKind, Events};
+use crate::tables::feed::Feed;
 use crate::tables::inheritance::Inheritance;
 use crate::tables::lives::Lives;
 use crate::tables::pool4::{Holdings, Pool4State};
@@ -55,6 +58,7 @@ pub(crate) use notify::Gauges;
 use overload::Overload;
 use port_draws::PortDraws;
 pub(crate) use preview::SessionPreview;
+use quarantine::{HELD, Quarantined};
 
 /// Subscriber number of an anchor, which has no subscriber.
 const NO_SUBSCRIBER: u32 = u32::MAX;
@@ -122,6 +126,9 @@ pub(crate) struct Tables {
     limits: Limits,
     sessions_made_for: u32,
     pub(crate) events: Events,
+    /// The state feed, if there is a consumer.
+    feed: Option<Box<Feed>>,
+    quarantined: Quarantined,
     /// Sessions of another process that are not restored yet.
     pub(crate) inheritance: Option<Box<Inheritance>>,
     gauges: Gauges,
@@ -151,6 +158,9 @@ impl Tables {
             Vec::new()
         };
         let records_len = record_room(plan);
+        if records_len > HELD as usize {
+            return Err(BuildError(format!("more than {HELD} sessions and static bindings")));
+        }
         let bindings_max = (records_len - 1) as u32;
         let pool_of_instance: Vec<usize> = plan.pools_of_instances().collect();
         let rooms: Vec<u32> = pools.iter().map(Pool4State::room).collect();
@@ -176,6 +186,8 @@ impl Tables {
             limits: plan.limits,
             sessions_made_for: if stateful { plan.limits.sessions_max } else { 0 },
             events: Events::new(&plan.events, hasher.hash4([0; 4])),
+            feed: None,
+            quarantined: Quarantined::default(),
             inheritance: None,
             gauges: Gauges::new(plan),
             lives: vec![Lives::default(); plan.pools_of_instances().count()],
@@ -428,7 +440,8 @@ impl Tables {
     #[inline]
     pub(crate) fn binding_at(&self, place: PoolAddress, transport: Transport, port: u16) -> Option<RecordId> {
         let id = self.pools.get(place.pool)?.binding(transport, place.address_ix, port);
-        (id != NONE).then_some(id)
+        // None, or held by quarantined records.
+        (id != NONE && id & HELD == 0).then_some(id)
     }
 
     /// Prefetches the outside table's line.
@@ -485,7 +498,9 @@ impl Tables {
             if at == id {
                 break;
             }
-            end = Some(end.map_or(record.expires(), |end| end.later(record.expires())));
+            if !record.is_quarantined() {
+                end = Some(end.map_or(record.expires(), |end| end.later(record.expires())));
+            }
             at = record.next;
         }
         end
@@ -510,18 +525,20 @@ impl Tables {
     pub(crate) fn expire_ports(&mut self, budget: usize) -> bool {
         let mut waiting = false;
         for (number, pool) in self.pools.iter_mut().enumerate() {
-            let ends = self.events.budget(self.now, budget);
+            let ends = feed::end_budget(&mut self.events, &mut self.feed, self.now, budget);
             waiting |= ends < budget;
             for _ in 0..ends {
                 let Some(owner) = pool.lingered(self.now) else { break };
                 // A subscriber with a block keeps its record.
                 if let Some(s) = self.subscribers.get_mut(owner)
                     && let Some(block) = pool.end_lingering(self.now, &mut s.holdings)
-                    && self.events.wants(EventKind::BlockReleased)
                 {
                     let address = pool.address(block.address_ix);
-                    let event = notify::block(EventKind::BlockReleased, number, s.key(), address, &block);
-                    self.events.push(event);
+                    feed::block(&mut self.feed, EventKind::BlockReleased, s.key(), address, &block);
+                    if self.events.wants(EventKind::BlockReleased) {
+                        let event = notify::block(EventKind::BlockReleased, number, s.key(), address, &block);
+                        self.events.push(event);
+                    }
                 }
                 self.subscribers.release_if_idle(owner);
             }
@@ -552,7 +569,8 @@ impl Tables {
     }
 
     /// Puts a record into a ring and into all tables. If `primary` is none, the record is a new binding whose
-    /// port is already allocated. On `Err`, the port of a new binding has been released.
+    /// port is already allocated. A number with [`HELD`] is that of a quarantined record of the same inside end.
+    /// On `Err`, the port of a new binding has been released.
     fn insert(
         &mut self,
         record: &Session,
@@ -564,12 +582,18 @@ impl Tables {
         if let Some(s) = self.subscribers.get_mut(record.subscriber) {
             s.sessions += 1;
         }
+        // Quarantined records of an inside end that gets its binding back.
+        let held = primary.filter(|&primary| primary & HELD != 0);
+        let new_binding = primary.is_none() || held.is_some();
         match primary {
-            None => self.point_outside(record, id),
-            Some(primary) => self.link_into_ring(id, primary),
+            Some(primary) if held.is_none() => self.link_into_ring(id, primary),
+            _ => self.point_outside(record, id),
         }
-        self.notify_created(record, primary.is_none());
-        if let Err(reason) = self.enter(id, record, primary.is_none(), hashes) {
+        if let Some(held) = held {
+            self.link_after(id, held & !HELD);
+        }
+        self.notify_created(record, new_binding);
+        if let Err(reason) = self.enter(id, record, new_binding, hashes) {
             self.unlink(id, primary.is_some());
             return Err(reason);
         }
@@ -623,6 +647,9 @@ impl Tables {
             Some(last) => (self.get(last).prev, last),
             None => (primary, self.get(primary).next),
         };
+        // Quarantined records stay directly behind the primary.
+        let leads = last.is_none() && self.get(next).is_quarantined();
+        let follows = self.get(self.get(primary).next).is_quarantined();
         self.get_mut(prev).next = id;
         self.get_mut(next).prev = id;
         let of_static = self.get(primary).is_of_static();
@@ -630,7 +657,8 @@ impl Tables {
         new.prev = prev;
         new.next = next;
         new.set_of_static(of_static);
-        if self.get(primary).is_anchor() && record.is_session() {
+        let is_behind_anchor = self.get(primary).is_anchor() && record.is_session();
+        if leads || is_behind_anchor && !(follows && last.is_some()) {
             // The primary is the last of its group. Otherwise a record linked after it later would split the
             // group.
             self.make_primary(primary, last.unwrap_or(id));

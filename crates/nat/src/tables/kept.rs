@@ -15,7 +15,7 @@ use crate::base::plan::{Plan, Transport};
 use crate::base::tcp_fsm::TcpState;
 use crate::base::time::Instant;
 use crate::base::time::Tick;
-use crate::tables::session::{Inside, Kind, NONE, Session};
+use crate::tables::session::{ESTABLISHED, Inside, Kind, NONE, Session};
 use crate::tables::sizes::record_room;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -207,6 +207,8 @@ pub struct Saved {
     pub shares_port: bool,
     /// Its owner among engines and fast paths.
     pub ownership: Ownership,
+    /// True if it has ended, and keeps its public port until a fast path has released it.
+    pub quarantined: bool,
 }
 
 impl Kept {
@@ -266,7 +268,7 @@ impl Kept {
     #[inline]
     pub(crate) fn session(&self, number: usize) -> Option<Session> {
         let number = Some(number).filter(|&number| number < self.used)?;
-        let record = self.records.get(self.first + number).filter(Session::is_session)?;
+        let record = self.records.get(self.first + number).filter(Session::is_kept)?;
         Some(if self.layout == 1 { record.of_layout_1() } else { record })
     }
 
@@ -281,7 +283,7 @@ impl Kept {
             && self.records.clear_word(self.first + number, Session::KIND_WORD).is_some_and(|word| word != 0)
     }
 
-    /// Sessions, with the instance and prefix numbers of the other engine.
+    /// Sessions and quarantined ports, with the instance and prefix numbers of the other engine.
     pub fn sessions(&self) -> impl Iterator<Item = Saved> + '_ {
         let sessions = (0..self.used).filter_map(|number| self.session(number));
         sessions.filter(Session::is_whole).map(|record| Saved::of(&record, self.now))
@@ -302,14 +304,20 @@ impl Saved {
         let inside = Inside { addr, port, transport: self.transport, instance };
         let mut record = Session::new(Kind::Session, &inside, self.outside, 0, self.remote, 0);
         record.set_overloaded(self.shares_port);
-        record.set_ownership(self.ownership);
-        record.state = if self.transport == Transport::Tcp { self.tcp as u8 } else { 0 };
+        // The engine never marks a flow that shares a port.
+        let offload = if self.shares_port { Offload::Engine } else { self.ownership.offload };
+        record.set_ownership(Ownership { offload, ..self.ownership });
+        record.state = if self.transport == Transport::Tcp { self.tcp as u8 } else { ESTABLISHED };
         record.live_until(Tick::after(now, self.expires_ms));
+        if self.quarantined {
+            record.quarantine();
+        }
         record
     }
 
     pub(crate) fn of(record: &Session, now: Instant) -> Saved {
         let inside = record.inside();
+        let has_state = inside.transport == Transport::Tcp && record.is_session();
         Saved {
             instance: record.instance,
             pool6: record.pool6,
@@ -317,10 +325,11 @@ impl Saved {
             inside: (inside.addr, inside.port),
             outside: record.outside(),
             remote: record.remote(),
-            tcp: record.tcp_state(),
+            tcp: if has_state { record.tcp_state() } else { TcpState::Established },
             expires_ms: record.expires().left_ms(now),
             shares_port: record.is_overloaded(),
             ownership: record.ownership(),
+            quarantined: record.is_quarantined(),
         }
     }
 }

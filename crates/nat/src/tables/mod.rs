@@ -3,6 +3,7 @@
 pub(crate) mod bib;
 pub mod eamt;
 pub mod event;
+pub mod feed;
 pub mod fragment;
 pub mod icmp_limit;
 pub(crate) mod ident;

@@ -11,6 +11,7 @@
 //! Flags, from the lowest bit on: the session shares a port; its binding is static; two bits of [`Offload`].
 //! This is layout 2 of [`crate::kept`]. In layout 1, the second flag was a byte of its own at the place of
 //! the epoch (decision 0037).
+//! `state` is a [`TcpState`]; sessions of other protocols are established, or lack a number of packets.
 //! A binding (RFC 6146's BIB entry) has no record of its own: it is the ring of the sessions that share
 //! inside and outside transport addresses, linked by `next` and `prev`; see [`crate::tables::bib`]. A static
 //! binding's ring contains a [`Kind::Anchor`], which is not a session.
@@ -40,6 +41,8 @@ pub(crate) enum Kind {
     Session = 1,
     /// Anchor of a static binding.
     Anchor = 2,
+    /// A session that has ended while a fast path may have its flow: it keeps the public port.
+    Quarantined = 3,
 }
 
 /// One session, or the anchor of a static binding.
@@ -73,6 +76,11 @@ const _: () = assert!(size_of::<Session>() == 64);
 const SHARES_PORT: u8 = 1;
 const OF_STATIC: u8 = 2;
 const OFFLOAD_AT: u32 = 2;
+
+/// State of an established session, of any protocol.
+pub(crate) const ESTABLISHED: u8 = TcpState::Established as u8;
+/// State of a UDP or ICMP session that is not established yet, plus the number of packets that it lacks.
+const COUNTING: u8 = 0x80;
 
 /// Owner of the translation of an established session's packets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -180,7 +188,7 @@ impl Session {
             subscriber,
             address_ix,
             kind: kind as u8,
-            state: 0,
+            state: ESTABLISHED,
             transport: inside.transport as u8,
             instance: inside.instance,
             pool6: 0,
@@ -246,6 +254,52 @@ impl Session {
         self.flags = self.flags & !(3 << OFFLOAD_AT) | (ownership.offload as u8) << OFFLOAD_AT;
     }
 
+    /// Returns whether a fast path may have its flow.
+    #[inline]
+    pub(crate) fn is_marked(&self) -> bool {
+        self.flags >> OFFLOAD_AT & 3 != Offload::Engine as u8
+    }
+
+    /// Returns whether it has ended, and keeps its public port for a fast path.
+    #[inline]
+    pub(crate) fn is_quarantined(&self) -> bool {
+        self.kind == Kind::Quarantined as u8
+    }
+
+    /// Returns whether the next process has to know of it.
+    pub(crate) fn is_kept(&self) -> bool {
+        self.is_session() || self.is_quarantined()
+    }
+
+    /// Ends it, but for its public port.
+    pub(crate) fn quarantine(&mut self) {
+        self.kind = Kind::Quarantined as u8;
+    }
+
+    #[inline]
+    pub(crate) fn is_established(&self) -> bool {
+        self.state == ESTABLISHED
+    }
+
+    /// Makes it established by `packets` more packets.
+    pub(crate) fn count_packets(&mut self, packets: u8) {
+        self.state = if packets == 0 { ESTABLISHED } else { COUNTING | packets };
+    }
+
+    /// Returns whether it is not established by its next packet either, but by a later one.
+    pub(crate) fn counts_on(&self) -> bool {
+        self.state > COUNTING + 1
+    }
+
+    /// Counts a packet of a UDP or ICMP session. Returns whether it establishes the session.
+    pub(crate) fn count_packet(&mut self) -> bool {
+        if self.counts_on() {
+            self.state -= 1;
+            return false;
+        }
+        core::mem::replace(&mut self.state, ESTABLISHED) != ESTABLISHED
+    }
+
     /// Converts a record of layout 1 to the current layout.
     pub(crate) fn of_layout_1(self) -> Session {
         let [of_static, _spare] = self.epoch.to_ne_bytes();
@@ -298,6 +352,11 @@ impl Session {
     /// Returns whether it gets a probe before it is deleted at its timeout (RFC 6146 3.5.2.2).
     pub(crate) fn waits_for_probe(&self) -> bool {
         self.transport() == Transport::Tcp && on_timeout(self.tcp_state()) == OnTimeout::Probe
+    }
+
+    /// Returns whether it may live on when its time is up: until its probe, or until a fast path answers.
+    pub(crate) fn outlives_its_time(&self) -> bool {
+        self.is_marked() || self.waits_for_probe()
     }
 
     /// Identity of the counters for its packets.

@@ -343,6 +343,7 @@ fn a_subscriber_restores_no_more_ports_than_its_counter_holds() {
         expires_ms: 300_000,
         shares_port: false,
         ownership: Ownership::default(),
+        quarantined: false,
     };
     let sessions: Vec<Saved> = (0..70_000).map(session).collect();
     let file = File::from(memfd_create("sessions", MemfdFlags::CLOEXEC).unwrap());

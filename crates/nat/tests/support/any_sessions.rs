@@ -14,7 +14,7 @@ use gatun_nat::inspect::{Selection, SessionCursor};
 use gatun_nat::kept::{self, Kept, Legacy, Mine, Numbers, Offload, Ownership, Saved};
 use gatun_nat::plan::*;
 use gatun_nat::tcp_fsm::TcpState;
-use gatun_nat::{Instant, Nat, Plan};
+use gatun_nat::{FeedCursor, Instant, Nat, Plan};
 use gatun_wire::Prefix64;
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use std::collections::BTreeSet;
@@ -107,6 +107,7 @@ fn saved(bytes: &[u8; SAVED_LEN]) -> Saved {
         expires_ms: u32::from_be_bytes([bytes[13], bytes[14], bytes[15], bytes[16]]),
         shares_port: bytes[17] & 1 == 1,
         ownership: Ownership { epoch: u16::from(bytes[18]), offload: OFFLOADS[usize::from(bytes[19] & 3)] },
+        quarantined: bytes[19] & 4 != 0,
     }
 }
 
@@ -178,16 +179,19 @@ pub(crate) fn run(input: &[u8]) -> usize {
     let offered: BTreeSet<Ends> = found.iter().map(ends).collect();
     let restored = sessions(&nat);
     assert!(restored.is_subset(&offered), "{restored:?}");
-    assert_eq!(restored.len() as u64, progress.restored, "two sessions are the same");
+    let quarantined = nat.occupancy().quarantined;
+    assert_eq!((restored.len() + quarantined) as u64, progress.restored, "two sessions are the same");
     assert_eq!(nat.occupancy().sessions, restored.len());
     assert!(nat.conserved_by_instance());
+    // No fast path has any of them.
+    nat.release_all(now, &mut FeedCursor::default(), usize::MAX);
     // Whatever their remaining lifetime, they expire. Only the static binding stays. An established TCP
     // connection is probed first (RFC 6146 3.5.2.2).
     for day in 1..4 {
         nat.expire(now.plus_ms(day << 40), 1 << 16);
     }
     let left = nat.occupancy();
-    assert_eq!((left.sessions, left.bindings), (0, 1), "{restored:?}");
+    assert_eq!((left.sessions, left.bindings, left.quarantined), (0, 1, 0), "{restored:?}");
     assert!(nat.conserved_by_instance());
     restored.len()
 }

@@ -269,6 +269,8 @@ impl Model {
     /// Expected occupancy.
     pub fn occupancy(&self) -> Occupancy {
         Occupancy {
+            // The model has no fast path.
+            quarantined: 0,
             sessions: self.session_count(),
             bindings: self.bindings.iter().filter(|b| b.shared.is_none()).count(),
             subscribers: self.subscribers.len(),

@@ -9,7 +9,8 @@
 //!   new static bindings      sessions that use their port, or their inside address and port, end first
 //! ```
 //! Invariant: from the moment that the new rules apply, nothing is created against them, so a checked entry
-//! stays valid. A port that becomes free here is given by the new rules only.
+//! stays valid. A port that becomes free here is given by the new rules only. Blocks are released, and the
+//! change is over, only after fast paths have released the flows of ended sessions ([`crate::feed`]).
 
 use super::statics_of;
 use crate::base::plan::{Plan, StaticBinding, Transport};
@@ -54,6 +55,8 @@ pub(crate) struct Transition {
     /// Subscribers that have moved to another worker, in order.
     pub(crate) moved: Vec<SubscriberKey>,
     task: Task,
+    /// True if a fast path has to release a flow before the next thing can be done.
+    waits: bool,
     done: Settled,
 }
 
@@ -61,6 +64,8 @@ pub(crate) struct Transition {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Task {
     Added(usize),
+    /// Sessions through a static binding that goes.
+    StaticSessions(usize),
     StaticGone(usize),
     /// Bindings of a removed address, from a transport and port on.
     Bindings(usize, usize, u16),
@@ -68,8 +73,23 @@ enum Task {
     Blocks(usize, u32),
     Recheck(RecordId),
     StaticNew(usize),
+    /// The release of flows that fast paths have, of what has ended so far; then the next thing.
+    Released(Next),
     #[default]
     Done,
+}
+
+/// The next thing to do after a wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Next {
+    Blocks,
+    Done,
+}
+
+/// Waits for fast paths that may have flows of what has ended.
+fn wait(tables: &mut Tables, next: Next) -> Task {
+    tables.begin_wait();
+    Task::Released(next)
 }
 
 impl Transition {
@@ -111,7 +131,8 @@ impl Transition {
         self.done
     }
 
-    /// Does a part of the work, and ends at most about `budget` sessions. Returns whether any work is left.
+    /// Does a part of the work, and ends at most about `budget` sessions. Returns whether more can be done at
+    /// once.
     #[inline]
     pub(crate) fn advance(&mut self, tables: &mut Tables, rules: &Rules, budget: usize) -> bool {
         self.is_under_way() && self.advance_some(tables, rules, budget)
@@ -119,17 +140,24 @@ impl Transition {
 
     #[cold]
     fn advance_some(&mut self, tables: &mut Tables, rules: &Rules, budget: usize) -> bool {
-        let mut budget = tables.events.budget(tables.now, budget);
+        let mut budget = tables.end_budget(budget);
         let before = (tables.session_count(), tables.binding_count());
+        self.waits = false;
         while budget > 0 && self.task != Task::Done {
             self.task = match self.task {
                 Task::Added(n) => self.open_added(tables, n, &mut budget),
+                Task::StaticSessions(n) => self.end_static_sessions(tables, n, &mut budget),
                 Task::StaticGone(n) => self.end_static(tables, n, &mut budget),
                 Task::Bindings(n, t, port) => self.end_bindings(tables, (n, t, port), &mut budget),
                 Task::Blocks(n, from) => self.end_blocks(tables, n, from, &mut budget),
                 Task::Recheck(id) => self.recheck(tables, rules, id, &mut budget),
                 Task::StaticNew(n) => self.make_static(tables, n, &mut budget),
-                Task::Done => Task::Done,
+                Task::Released(_) if tables.is_waiting() => {
+                    self.wait_for_release(&mut budget);
+                    self.task
+                }
+                Task::Released(Next::Blocks) => Task::Blocks(0, 0),
+                Task::Released(Next::Done) | Task::Done => Task::Done,
             };
         }
         let ended = |before: usize, now: usize| before.saturating_sub(now) as u64;
@@ -138,11 +166,16 @@ impl Transition {
         if self.task == Task::Done {
             tables.pools.iter_mut().for_each(|pool| pool.settled());
         }
-        self.is_under_way()
+        self.is_under_way() && !self.waits
+    }
+
+    fn wait_for_release(&mut self, budget: &mut usize) {
+        self.waits = true;
+        *budget = 0;
     }
 
     fn open_added(&mut self, tables: &mut Tables, n: usize, budget: &mut usize) -> Task {
-        let Some(&(pool, ix)) = self.added.get(n) else { return Task::StaticGone(0) };
+        let Some(&(pool, ix)) = self.added.get(n) else { return Task::StaticSessions(0) };
         *budget = budget.saturating_sub(ADDRESS_COST);
         if let Some(pool) = tables.pools.get_mut(pool) {
             pool.open_address(ix);
@@ -150,13 +183,28 @@ impl Transition {
         Task::Added(n + 1)
     }
 
-    /// Ends a removed static binding, after its sessions.
-    fn end_static(&mut self, tables: &mut Tables, n: usize, budget: &mut usize) -> Task {
-        let Some((instance, b)) = self.statics_gone.get(n) else { return Task::Bindings(0, 0, 0) };
+    /// Primary record of a removed static binding.
+    fn static_gone(&self, tables: &Tables, n: usize) -> Option<(Inside, Option<RecordId>)> {
+        let (instance, b) = self.statics_gone.get(n)?;
         let ((addr, port), transport) = (b.inside, b.transport);
         let inside = Inside { addr, port, transport, instance: *instance };
-        let Some(primary) = tables.binding_of(&inside).filter(|&id| tables.get(id).outside() == b.outside)
-        else {
+        let primary = tables.binding_of(&inside).filter(|&id| tables.get(id).outside() == b.outside);
+        Some((inside, primary))
+    }
+
+    /// Ends the sessions through a binding of the configuration.
+    fn end_static_sessions(&mut self, tables: &mut Tables, n: usize, budget: &mut usize) -> Task {
+        let Some((_, primary)) = self.static_gone(tables, n) else { return Task::StaticGone(0) };
+        match primary {
+            Some(primary) if !tables.end_ring(primary, budget) => Task::StaticSessions(n),
+            _ => Task::StaticSessions(n + 1),
+        }
+    }
+
+    /// Ends a binding of the configuration, and sessions that were opened through it meanwhile.
+    fn end_static(&mut self, tables: &mut Tables, n: usize, budget: &mut usize) -> Task {
+        let Some((inside, primary)) = self.static_gone(tables, n) else { return Task::Bindings(0, 0, 0) };
+        let (Inside { transport, instance, .. }, Some(primary)) = (inside, primary) else {
             return Task::StaticGone(n + 1);
         };
         if !tables.end_ring(primary, budget) {
@@ -166,8 +214,12 @@ impl Transition {
             return Task::StaticGone(n + 1);
         };
         let record = *tables.get(anchor);
+        if record.next != anchor {
+            self.wait_for_release(budget);
+            return Task::StaticGone(n);
+        }
         tables.unlink(anchor, false);
-        let pool = tables.pool_of(*instance);
+        let pool = tables.pool_of(instance);
         if let Some(pool) = tables.pools.get_mut(pool) {
             pool.unbar(transport, record.address_ix, record.outside_port);
         }
@@ -181,11 +233,13 @@ impl Transition {
         (n, t, port): (usize, usize, u16),
         budget: &mut usize,
     ) -> Task {
-        let Some(&at) = self.leaving.get(n) else { return Task::Recheck(1) };
+        let Some(&at) = self.leaving.get(n) else {
+            return if self.leaving.is_empty() { Task::Recheck(1) } else { wait(tables, Next::Blocks) };
+        };
         let next = |t, port: u16| port.checked_add(1).map_or((t + 1, 0), |port| (t, port));
         let (mut t, mut port) = (t, port);
         while *budget > 0 {
-            let Some(&transport) = Transport::ALL.get(t) else { return Task::Blocks(n, 0) };
+            let Some(&transport) = Transport::ALL.get(t) else { return Task::Bindings(n + 1, 0, 0) };
             let used = tables.pools.get(at.0).and_then(|pool| pool.next_used(transport, at.1, port));
             let Some(used) = used else {
                 (t, port) = (t + 1, 0);
@@ -230,7 +284,7 @@ impl Transition {
             let Some(owner) = pool.next_eviction(ix, &mut from) else {
                 pool.open_address(ix);
                 *budget = budget.saturating_sub(ADDRESS_COST);
-                return Task::Bindings(n + 1, 0, 0);
+                return Task::Blocks(n + 1, 0);
             };
             // A subscriber with a block keeps its record.
             let Some(s) = tables.subscribers.get_mut(owner) else {
@@ -302,7 +356,9 @@ impl Transition {
 
     /// Creates a new static binding. Sessions and blocks in its way end first.
     fn make_static(&mut self, tables: &mut Tables, n: usize, budget: &mut usize) -> Task {
-        let Some((instance, b)) = self.statics_new.get(n).copied() else { return Task::Done };
+        let Some((instance, b)) = self.statics_new.get(n).copied() else {
+            return if self.may_end_any() { wait(tables, Next::Done) } else { Task::Done };
+        };
         *budget -= 1;
         let ((addr, port), transport) = (b.inside, b.transport);
         let inside = Inside { addr, port, transport, instance };
@@ -346,6 +402,10 @@ impl Transition {
                     |id: &RecordId| tables.get(*id).is_of_static() && (t, used) != (transport, port);
                 let holder = tables.binding_at(place, t, used).filter(|id| !is_static(id));
                 if holder.is_some_and(|id| !tables.end_ring(id, budget)) {
+                    return false;
+                }
+                if tables.is_held(place, t, used) {
+                    self.wait_for_release(budget);
                     return false;
                 }
                 let Some(next) = used.checked_add(1) else { break };

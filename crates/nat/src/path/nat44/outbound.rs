@@ -52,9 +52,11 @@ pub(crate) fn decide(
     let to = match session_of(cx, nat, inside, remote) {
         Some(id) => {
             let session = cx.state.tables.get_mut(id);
-            nat.policy.update(session, Side::V6, query, cx.now);
+            let turn = nat.policy.update(session, Side::V6, query, cx.now);
             cx.attribution.sent_by(session.party());
-            outbound_of(session, query.transport)
+            let to = outbound_of(session, query.transport);
+            cx.state.tables.feed_turn(id, turn);
+            to
         }
         None => without_session(cx, nat, (inside, remote), query)?,
     };

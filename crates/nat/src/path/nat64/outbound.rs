@@ -103,12 +103,14 @@ fn check_prefix(nat: &Nat64, tables: &Tables, from: &Outbound6, id: RecordId) ->
 #[inline(always)]
 fn by_session(cx: &mut PacketContext<'_>, nat: &Nat64, from: &Outbound6, query: &Query, id: RecordId) -> To4 {
     let session = cx.state.tables.get_mut(id);
-    nat.policy.update(session, Side::V6, query, cx.now);
+    let turn = nat.policy.update(session, Side::V6, query, cx.now);
     cx.attribution.sent_by(session.party());
     if session.pool6 != from.pool6 {
         set_prefix(session, from.pool6, nat.prefix(from.pool6));
     }
-    exact(nat, from, outbound_of(session, query.transport))
+    let to = outbound_of(session, query.transport);
+    cx.state.tables.feed_turn(id, turn);
+    exact(nat, from, to)
 }
 
 #[inline(always)]

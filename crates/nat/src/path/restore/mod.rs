@@ -12,7 +12,7 @@ use super::state::Core;
 use crate::base::time::Instant;
 use crate::tables::bib::restore::Restoring;
 use crate::tables::inheritance::{Finder, Inheritance, InheritedId};
-use crate::tables::kept::Saved;
+use crate::tables::kept::{Offload, Saved};
 use crate::tables::not_restored::NotRestored;
 use crate::tables::subscriber::SubscriberKey;
 use alloc::vec::Vec;
@@ -37,16 +37,23 @@ pub(crate) fn one(core: &mut Core, now: Instant, saved: &Saved) -> Result<(), No
 /// # Errors
 /// Returns an error if its lifetime is over, or if no instance serves it.
 fn restoring(rules: &Rules, now: Instant, saved: &Saved) -> Result<Restoring, NotRestored> {
-    if saved.expires_ms == 0 {
+    // A fast path may have gone on with its flow meanwhile, and keeps its port until it has been asked.
+    let is_marked = saved.ownership.offload != Offload::Engine && !saved.shares_port;
+    if saved.expires_ms == 0 && !is_marked {
         return Err(NotRestored::Over);
     }
     let instance = rules.get(saved.instance).ok_or(NotRestored::NotServed)?;
-    if !serves(instance, saved) {
+    let is_served = serves(instance, saved);
+    if !is_served && !is_marked {
         return Err(NotRestored::NotServed);
     }
     let policy = instance.policy();
     let mut record = saved.record_of(policy.instance, now);
-    instance.mark(&mut record, saved.pool6);
+    if saved.quarantined || !is_served {
+        record.quarantine();
+    } else {
+        instance.mark(&mut record, saved.pool6);
+    }
     Ok(Restoring { record, subscriber: policy.subscriber(saved.inside.0) })
 }
 

@@ -57,8 +57,10 @@ pub(crate) fn admit<'c>(
     if policy.forbids_reopening(session, &inbound.query) {
         return Err(DropReason::ExternalSynPolicy.into());
     }
-    policy.update(session, Side::V4, &inbound.query, cx.now);
+    let turn = policy.update(session, Side::V4, &inbound.query, cx.now);
     cx.attribution.meant_for(Party { address_ix: inbound.at.address_ix, ..session.party() });
+    tables.feed_turn(id, turn);
+    let session = tables.get(id);
     if session.outside_port != inbound.query.dst_port || session.address_ix != inbound.at.address_ix {
         let pool6 = session.pool6;
         return beside_its_flow(instance, tables, inbound, pool6);
@@ -189,7 +191,9 @@ fn enter<'c>(
     if let Some(end) = bound {
         session.live_no_longer_than(end);
     }
-    Ok((instance, instance.inbound(session, query.transport)))
+    let to = instance.inbound(session, query.transport);
+    tables.feed_opened(id);
+    Ok((instance, to))
 }
 
 /// Returns the reason why a remote endpoint without a session may not send to a binding; `None` if it may.
@@ -222,8 +226,8 @@ fn knows_peer(tables: &mut Tables, primary: RecordId, remote: Endpoint4, now: In
         let Some(id) = tables.find_peer(&inside, remote.0) else { return false };
         let session = tables.get(id);
         // The packet is not one of that session. An established session whose lifetime is over still waits
-        // for its probe.
-        if !session.expires().has_come(Tick::at(now)) || session.waits_for_probe() {
+        // for its probe, and a marked one for its fast path.
+        if !session.expires().has_come(Tick::at(now)) || session.outlives_its_time() {
             return true;
         }
         tables.close(id);

@@ -10,6 +10,7 @@ use crate::path::query::Query;
 use crate::path::rules::Instance;
 use crate::path::state::EngineState;
 use crate::tables::bib::{SessionRequest, Tables};
+use crate::tables::feed::Turn;
 use crate::tables::session::{Endpoint4, Inside, RecordId};
 use crate::tables::syn_store::SynStore;
 use gatun_wire::DropReason;
@@ -55,11 +56,14 @@ pub(crate) fn open_with(
     let session = state.tables.get_mut(id);
     instance.mark(session, pool6);
     policy.begin(session, Side::V6, query.transport, now);
+    let mut turn = Turn::None;
     if answered.is_some() {
         // The held SYN began the connection: its state is V4_INIT, and now the inside's SYN follows.
         session.state = TcpState::V4Init as u8;
-        policy.update(session, Side::V6, query, now);
+        turn = policy.update(session, Side::V6, query, now);
     }
+    state.tables.feed_opened(id);
+    state.tables.feed_turn(id, turn);
     Ok(id)
 }
 

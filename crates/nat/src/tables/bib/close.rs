@@ -1,6 +1,6 @@
 //! End of sessions and bindings: their removal from every table, and the return of the port to its pool.
 
-use super::{PoolAddress, Tables};
+use super::Tables;
 use crate::tables::event::EventKind;
 use crate::tables::session::{NONE, RecordId, Session, key};
 
@@ -24,27 +24,45 @@ impl Tables {
                 false => self.forget_peer(id, &record),
             }
         }
-        if record.next == id {
+        let is_last = self.is_last(id, &record);
+        let keeps_port = record.is_session() && record.is_marked() && !record.is_overloaded();
+        if is_last && (keeps_port || record.next != id) {
+            self.leave_held(id, &record);
+        } else if is_last {
             self.end_binding(id, &record, counted);
-        } else {
-            self.get_mut(record.prev).next = record.next;
-            self.get_mut(record.next).prev = record.prev;
-            if record.is_overloaded() {
-                let place =
-                    PoolAddress { pool: self.pool_of(record.instance), address_ix: record.address_ix };
-                if self.binding_at(place, record.transport(), record.outside_port) == Some(id) {
-                    self.point_outside(&record, record.prev);
-                }
-            } else if self.binding_of(&inside) == Some(id) {
-                self.make_primary(id, record.prev);
-            }
         }
-        self.notify_deleted(&record, record.next == id);
+        if !(is_last && keeps_port) {
+            self.leave_ring(id, &record);
+        }
+        self.feed_ended(id, &record);
+        self.notify_deleted(&record, is_last);
+        if keeps_port {
+            self.quarantine(id, is_last);
+        }
         if let Some(s) = self.subscribers.get_mut(record.subscriber) {
             s.sessions -= 1;
             self.subscribers.release_if_idle(record.subscriber);
         }
-        self.free.put(&mut self.records, id);
+        if !keeps_port {
+            self.free.put(&mut self.records, id);
+        }
+    }
+
+    /// Unlinks a record from its ring. Another one becomes the primary if it was that.
+    fn leave_ring(&mut self, id: RecordId, record: &Session) {
+        if record.next == id {
+            return;
+        }
+        self.get_mut(record.prev).next = record.next;
+        self.get_mut(record.next).prev = record.prev;
+        if record.is_overloaded() {
+            let place = self.place_of(record);
+            if self.binding_at(place, record.transport(), record.outside_port) == Some(id) {
+                self.point_outside(record, record.prev);
+            }
+        } else if self.binding_of(&record.inside()) == Some(id) {
+            self.make_primary(id, record.prev);
+        }
     }
 
     fn end_binding(&mut self, id: RecordId, record: &Session, counted: bool) {
@@ -52,6 +70,11 @@ impl Tables {
             let hash = key::binding(&self.hasher, &record.inside());
             self.bindings.remove(hash, id);
         }
+        self.release_port(record, counted);
+    }
+
+    /// Returns a record's port to its pool. With `counted`, it counts for its subscriber.
+    pub(super) fn release_port(&mut self, record: &Session, counted: bool) {
         self.point_outside(record, NONE);
         let pool = self.pool_of(record.instance);
         let mut subscriber = self.subscribers.get_mut(record.subscriber);
@@ -96,24 +119,21 @@ impl Tables {
 
     /// Ends the sessions of a binding within the budget. Returns `false` if some are left. An anchor stays.
     pub(crate) fn end_ring(&mut self, member: RecordId, budget: &mut usize) -> bool {
-        let mut id = member;
-        loop {
-            let record = *self.get(id);
-            // The previous record stays linked to the rest of the ring when this one is gone.
-            let before = if record.prev == id { NONE } else { record.prev };
-            if record.is_session() {
-                if *budget == 0 {
-                    return false;
-                }
-                *budget -= 1;
-                self.close(id);
-            } else if before == NONE || !record.is_anchor() || !self.get(before).is_session() {
+        let of = *self.get(member);
+        let place = self.place_of(&of);
+        // The primary is a session if the ring has one, unless the anchor is: then one is before it.
+        while let Some(primary) = self.binding_at(place, of.transport(), of.outside_port) {
+            let is_anchor = self.get(primary).is_anchor();
+            let id = if is_anchor { self.get(primary).prev } else { primary };
+            if !self.get(id).is_session() {
                 return true;
             }
-            if before == NONE {
-                return true;
+            if *budget == 0 {
+                return false;
             }
-            id = before;
+            *budget -= 1;
+            self.close(id);
         }
+        true
     }
 }

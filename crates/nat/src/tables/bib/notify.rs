@@ -1,6 +1,6 @@
 //! Events for changes of the tables, and for gauges that cross their threshold.
 
-use super::Tables;
+use super::{Tables, feed};
 use crate::base::plan::{Plan, Transport};
 use crate::base::time::Instant;
 use crate::tables::event::{Event, EventKind, Gauge};
@@ -75,6 +75,9 @@ impl Tables {
             t.of_mut(&mut lives.sessions).begun += u64::from(record.is_session());
             t.of_mut(&mut lives.bindings).begun += u64::from(new_binding && !record.is_overloaded());
         }
+        if new_binding {
+            self.feed_binding(record, true);
+        }
         if !record.is_session() {
             return;
         }
@@ -114,6 +117,9 @@ impl Tables {
             t.of_mut(&mut lives.sessions).ended += u64::from(record.is_session());
             t.of_mut(&mut lives.bindings).ended += u64::from(binding_too && !record.is_overloaded());
         }
+        if binding_too {
+            self.feed_binding(record, false);
+        }
         if !record.is_session() {
             return;
         }
@@ -134,12 +140,15 @@ impl Tables {
         subscriber: SubscriberKey,
         ended: &PortBlock,
     ) {
-        if !self.events.wants(kind) {
+        if !self.events.wants(kind) && self.feed.is_none() {
             return;
         }
         let number = self.pool_of(instance);
         let address = self.pools.get(number).map_or(Ipv4Addr::UNSPECIFIED, |p| p.address(ended.address_ix));
-        self.events.push(block(kind, number, subscriber, address, ended));
+        feed::block(&mut self.feed, kind, subscriber, address, ended);
+        if self.events.wants(kind) {
+            self.events.push(block(kind, number, subscriber, address, ended));
+        }
     }
 
     /// Reports the quota or the pool for which a subscriber was refused a session.

@@ -1,6 +1,6 @@
 //! Restored sessions of another engine, with the public address and port that they had.
 
-use super::{Hashes, Tables};
+use super::{HELD, Hashes, NO_SUBSCRIBER, Tables};
 use crate::tables::event::{EventKind, EventKinds};
 use crate::tables::not_restored::NotRestored;
 use crate::tables::pool4::{PortBlock, PortRequest};
@@ -16,11 +16,11 @@ pub(crate) struct Restoring {
 }
 
 /// Restored session.
-struct Restored {
-    id: RecordId,
+pub(super) struct Restored {
+    pub(super) id: RecordId,
     /// Block of its port, if its subscriber had no other port there.
-    block: Option<PortBlock>,
-    is_new_binding: bool,
+    pub(super) block: Option<PortBlock>,
+    pub(super) is_new_binding: bool,
 }
 
 /// Kinds of events that a restore does not repeat, because every log has them already.
@@ -30,7 +30,7 @@ const KNOWN: EventKinds = EventKinds::NONE
     .with(EventKind::BlockAssigned);
 
 impl Tables {
-    fn hashes_to_restore(&self, r: &Restoring) -> Hashes {
+    pub(super) fn hashes_to_restore(&self, r: &Restoring) -> Hashes {
         let inside = r.record.inside();
         self.request_hashes(&inside, r.subscriber, self.session_hash(&inside, r.record.remote()))
     }
@@ -62,6 +62,7 @@ impl Tables {
             let record = *self.get(restored.id);
             self.notify_binding(EventKind::BindingKept, self.pool_of(record.instance), &record);
         }
+        self.feed_restored(restored.id);
         Ok(restored.id)
     }
 
@@ -74,6 +75,9 @@ impl Tables {
     }
 
     fn restore_silently(&mut self, r: &Restoring) -> Result<Restored, NotRestored> {
+        if r.record.is_quarantined() {
+            return self.restore_quarantined(r);
+        }
         self.room().map_err(|_| NotRestored::Full)?;
         let hashes = self.hashes_to_restore(r);
         if self.find_session(hashes.session, r.record.inside(), r.record.remote()).is_some() {
@@ -116,11 +120,10 @@ impl Tables {
         if shares_port && self.overload.is_none() {
             return Err(NotRestored::NotInPool);
         }
-        // The counter of a subscriber's ports is at its maximum. Another configuration may put more hosts into
-        // one subscriber.
-        let full = |ports| *inside.transport.of(ports) == u16::MAX;
-        if self.subscribers.get(subscriber).is_none_or(|s| full(&s.ports)) {
-            return Err(NotRestored::Full);
+        let held = self.held_at(place, &record).filter(|&held| self.get(held).is_inside(&inside));
+        if let Some(held) = held.filter(|_| !shares_port) {
+            let id = self.insert(&record, Some(HELD | held), hashes).map_err(|_| NotRestored::Full)?;
+            return Ok(Restored { id, block: None, is_new_binding: true });
         }
         let block = self.claim_again(r, subscriber)?;
         let id = self.insert(&record, None, hashes).map_err(|_| NotRestored::Full)?;
@@ -128,14 +131,69 @@ impl Tables {
         Ok(Restored { id, block, is_new_binding: true })
     }
 
+    /// Restores the quarantine of a session that had ended in another process.
+    fn restore_quarantined(&mut self, r: &Restoring) -> Result<Restored, NotRestored> {
+        let hashes = self.hashes_to_restore(r);
+        let subscriber = self.subscribers.find_or_insert_by(hashes.subscriber, r.subscriber);
+        let subscriber = subscriber.map_err(|_| NotRestored::Full)?;
+        let restored = self.quarantine_for(r, subscriber);
+        self.subscribers.release_if_idle(subscriber);
+        restored
+    }
+
+    fn quarantine_for(&mut self, r: &Restoring, subscriber: u32) -> Result<Restored, NotRestored> {
+        let (inside, outside) = (r.record.inside(), r.record.outside());
+        let place = self.locate(outside.0).filter(|place| place.pool == self.pool_of(inside.instance));
+        let place = place.ok_or(NotRestored::NotInPool)?;
+        let mut record = r.record;
+        (record.address_ix, record.subscriber) = (place.address_ix, subscriber);
+        record.state = self.quarantine_phase();
+        let primary = self.binding_of(&inside).filter(|&primary| {
+            let binding = self.get(primary);
+            binding.outside() == outside && !binding.is_overloaded()
+        });
+        let held = || self.held_at(place, &record).filter(|&held| self.get(held).is_inside(&inside));
+        let before = primary.or_else(held);
+        if !self.free.is_some(&self.records) {
+            return Err(NotRestored::Full);
+        }
+        let block = if before.is_some() { None } else { self.claim_again(r, subscriber)? };
+        let id = self.free.take(&self.records).ok_or(NotRestored::Full)?;
+        if let Some(before) = before
+            && self.get(before).is_of_static()
+        {
+            record.set_of_static(true);
+            record.subscriber = NO_SUBSCRIBER;
+        }
+        *self.get_mut(id) = record.sealed(id);
+        match before {
+            Some(before) => self.link_after(id, before),
+            None => {
+                self.point_outside(&record, HELD | id);
+                self.has_one_more_port(subscriber, inside.transport, place.address_ix);
+            }
+        }
+        self.phase_mut(record.state).into_iter().for_each(|n| *n += 1);
+        Ok(Restored { id, block, is_new_binding: false })
+    }
+
     /// Takes the port of a binding, and the block of that port, for the subscriber that had it. Returns the
     /// block if the subscriber had nothing in it yet.
-    fn claim_again(&mut self, r: &Restoring, subscriber: u32) -> Result<Option<PortBlock>, NotRestored> {
+    pub(super) fn claim_again(
+        &mut self,
+        r: &Restoring,
+        subscriber: u32,
+    ) -> Result<Option<PortBlock>, NotRestored> {
         let inside = r.record.inside();
         let pool = self.pool_of(inside.instance);
         let (Some(pool), Some(s)) = (self.pools.get_mut(pool), self.subscribers.get_mut(subscriber)) else {
             return Err(NotRestored::NotInPool);
         };
+        // The counter of a subscriber's ports is at its maximum. Another configuration may put more hosts
+        // into one subscriber.
+        if *inside.transport.of(&s.ports) == u16::MAX {
+            return Err(NotRestored::Full);
+        }
         let request = PortRequest {
             transport: inside.transport,
             inside_port: inside.port,

@@ -1,0 +1,66 @@
+//! The engine's part in a fast path: its state feed, commands, and the state that a consumer reads.
+
+use super::Nat;
+use crate::base::time::Instant;
+use crate::lifecycle::offload::{self, FeedCursor};
+use crate::tables::event::Sequence;
+use crate::tables::feed::{Command, Feed, FeedPolicy, SessionRecord};
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+
+/// State feed and fast path.
+impl Nat {
+    /// Attaches a feed for a consumer, or detaches it. Returns the previous one, which should be dropped
+    /// where no packet waits. Marks stay: sessions that have one wait for [`Action::Released`], and
+    /// [`release_all`](Self::release_all) does the same for all.
+    ///
+    /// The stream begins with the next change. The consumer reads what there is already with
+    /// [`read_feed`](Self::read_feed).
+    ///
+    /// [`Action::Released`]: crate::feed::Action::Released
+    pub fn attach_feed(&mut self, feed: Option<Box<Feed>>) -> Option<Box<Feed>> {
+        self.core.state.tables.attach_feed(feed)
+    }
+
+    /// Handles commands of a consumer in their order, and writes their [`outcome`](Command::outcome)s. A
+    /// command costs about as much as a packet, so a caller with many gives some at a time between bursts.
+    pub fn offload(&mut self, now: Instant, commands: &mut [Command]) {
+        let now = self.at(now);
+        offload::commands(&mut self.core, now, commands);
+    }
+
+    /// Adds records of the present sessions to `found`, as the policy's stream would have had them, up to its
+    /// capacity, and looks at about `budget` records. Sessions with a mark are always included, those that
+    /// are no longer offered as [`SessionChange::Closing`]; ended sessions whose port waits for a release are
+    /// [`SessionChange::Ended`].
+    ///
+    /// Returns the place of the next record of the stream, if a feed is attached. A record of the stream is
+    /// newer than one found here if its number is not smaller.
+    ///
+    /// [`SessionChange::Closing`]: crate::feed::SessionChange::Closing
+    /// [`SessionChange::Ended`]: crate::feed::SessionChange::Ended
+    pub fn read_feed(
+        &self,
+        at: &mut FeedCursor,
+        policy: &FeedPolicy,
+        budget: usize,
+        found: &mut Vec<SessionRecord>,
+    ) -> Option<Sequence> {
+        offload::read(&self.core.state.tables, at, policy, budget, found)
+    }
+
+    /// Releases sessions with a mark and ports of ended ones, as [`Action::Released`] does for one, and looks
+    /// at about `budget` records. Returns the number of those released. Call it only if no fast path has an
+    /// entry.
+    ///
+    /// [`Action::Released`]: crate::feed::Action::Released
+    pub fn release_all(&mut self, now: Instant, at: &mut FeedCursor, budget: usize) -> u64 {
+        self.at(now);
+        offload::release_all(&mut self.core.state.tables, at, budget)
+    }
+
+    /// Records of the feed that were lost because its ring was full.
+    pub fn feed_lost(&self) -> u64 {
+        self.core.state.tables.feed_lost()
+    }
+}

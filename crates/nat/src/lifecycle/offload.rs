@@ -1,0 +1,174 @@
+//! Commands of a fast path's manager, and the state that it reads.
+//!
+//! Both run between bursts. Commands are handled in their order; memory that a group of them touches is
+//! prefetched first. The state is read by record number, some records at a time: what is there throughout a
+//! walk is seen once, what comes or goes meanwhile at most once, or is in the stream.
+
+use crate::base::time::{Instant, Tick};
+use crate::lifecycle::inspect::LOOK;
+use crate::path::policy::Policy;
+use crate::path::rules::Rules;
+use crate::path::state::{Core, EngineState};
+use crate::tables::bib::Tables;
+use crate::tables::event::Sequence;
+use crate::tables::feed::{
+    Action, Command, CommandOutcome, FeedPolicy, Offload, Ownership, SessionId, SessionRecord,
+};
+use crate::tables::session::{RecordId, Session};
+use alloc::vec::Vec;
+
+/// Commands whose memory is asked for together.
+const GROUP: usize = 8;
+/// Cost of a record that is given out, or released, beside the look at it.
+const FOUND: usize = 3;
+
+/// Position of a walk over the sessions and quarantined ports of an engine.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FeedCursor {
+    /// Number of the record that was looked at last.
+    next: RecordId,
+    /// True if there is no further one.
+    done: bool,
+}
+
+impl FeedCursor {
+    /// Returns whether the walk is at its end.
+    pub fn is_done(&self) -> bool {
+        self.done
+    }
+
+    /// Number of the next record, if there is one.
+    fn advance(&mut self, tables: &Tables) -> Option<RecordId> {
+        let id = self.next.saturating_add(1);
+        if id >= tables.high() {
+            self.done = true;
+            return None;
+        }
+        self.next = id;
+        Some(id)
+    }
+}
+
+/// Handles commands in their order, and writes their results.
+pub(crate) fn commands(core: &mut Core, now: Instant, commands: &mut [Command]) {
+    for group in commands.chunks_mut(GROUP) {
+        group.iter().for_each(|command| core.state.tables.prefetch_record(command.id.record));
+        for command in group {
+            command.outcome = one(core, now, command);
+        }
+    }
+}
+
+fn one(core: &mut Core, now: Instant, command: &Command) -> CommandOutcome {
+    let Core { rules, state, .. } = core;
+    let Some(session) = find(&state.tables, &command.id) else { return CommandOutcome::Gone };
+    let id = command.id.record;
+    match command.action {
+        Action::Mark(ownership) => mark(rules, &mut state.tables, id, ownership),
+        Action::Seen(ago_ms) => match rules.get(session.instance) {
+            _ if session.is_quarantined() => CommandOutcome::Gone,
+            Some(instance) => seen(instance.policy(), state.tables.get_mut(id), ago_ms, now),
+            None => CommandOutcome::Gone,
+        },
+        Action::Credit(traffic) => {
+            let EngineState { counters, tally, tables, .. } = state;
+            tally.credit(session.instance, traffic, counters);
+            tables.credit(session.party(), traffic);
+            CommandOutcome::Done
+        }
+        Action::Released => release(&mut state.tables, id),
+    }
+}
+
+/// The session or the quarantined record that an id names.
+fn find(tables: &Tables, id: &SessionId) -> Option<Session> {
+    let record = *tables.get(id.record);
+    let is_there = record.is_session() || record.is_quarantined();
+    (is_there && record.identity() == id.flow).then_some(record)
+}
+
+fn mark(rules: &Rules, tables: &mut Tables, id: RecordId, ownership: Ownership) -> CommandOutcome {
+    let session = tables.get(id);
+    if session.is_quarantined() {
+        return CommandOutcome::Gone;
+    }
+    let may = match ownership.offload {
+        Offload::Engine => false,
+        // Another worker's pool address makes it a hairpin, too.
+        Offload::Pending | Offload::Fast => {
+            tables.is_offered(session) && !rules.is_pooled(session.remote().0)
+        }
+        Offload::Draining => session.is_marked(),
+    };
+    if !may {
+        return CommandOutcome::Refused;
+    }
+    tables.get_mut(id).set_ownership(ownership);
+    CommandOutcome::Done
+}
+
+/// Extends a life as packets would have at their time.
+fn seen(policy: &Policy, session: &mut Session, ago_ms: [Option<u32>; 2], now: Instant) -> CommandOutcome {
+    // Other states end soon, or by a packet that the engine sees.
+    if !session.is_marked() || !session.is_established() {
+        return CommandOutcome::Refused;
+    }
+    let [outbound, inbound] = ago_ms;
+    let inbound = inbound.filter(|_| policy.inbound_refresh);
+    if let Some(ago_ms) = outbound.into_iter().chain(inbound).min() {
+        let at = Instant(now.0.saturating_sub(ago_ms.into()));
+        let end = Tick::after(at, policy.established_ms(session.transport()));
+        session.live_until(session.expires().later(end));
+    }
+    CommandOutcome::Done
+}
+
+fn release(tables: &mut Tables, id: RecordId) -> CommandOutcome {
+    let session = tables.get_mut(id);
+    if session.is_quarantined() {
+        tables.release_quarantined(id);
+        return CommandOutcome::Done;
+    }
+    if !session.is_marked() {
+        return CommandOutcome::Refused;
+    }
+    session.set_ownership(Ownership { offload: Offload::Engine, ..session.ownership() });
+    CommandOutcome::Done
+}
+
+/// Adds records of the sessions and quarantined ports that a policy asks for to `found`, up to its capacity,
+/// and looks at about `budget` records. Returns the place of the next record in the stream.
+pub(crate) fn read(
+    tables: &Tables,
+    at: &mut FeedCursor,
+    policy: &FeedPolicy,
+    mut budget: usize,
+    found: &mut Vec<SessionRecord>,
+) -> Option<Sequence> {
+    while budget > 0 && found.len() < found.capacity() {
+        let Some(id) = at.advance(tables) else { break };
+        budget = budget.saturating_sub(LOOK);
+        if let Some(record) = tables.state_record(id, policy) {
+            budget = budget.saturating_sub(FOUND);
+            found.push(record);
+        }
+    }
+    tables.feed_sequence()
+}
+
+/// Releases every session and quarantined port, and looks at about `budget` records. Returns the number of
+/// released ones.
+pub(crate) fn release_all(tables: &mut Tables, at: &mut FeedCursor, mut budget: usize) -> u64 {
+    let mut released = 0;
+    while budget > 0 {
+        let Some(id) = at.advance(tables) else { break };
+        budget = budget.saturating_sub(LOOK);
+        let record = tables.get(id);
+        let is_marked = record.is_session() && record.is_marked();
+        if (is_marked || record.is_quarantined()) && release(tables, id) == CommandOutcome::Done {
+            released += 1;
+            budget = budget.saturating_sub(FOUND);
+        }
+    }
+    released
+}

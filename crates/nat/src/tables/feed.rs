@@ -1,0 +1,397 @@
+//! State feed: an ordered stream of an engine's records for one consumer, such as a fast path's manager.
+//!
+//! ```text
+//!   engine --(ring: sessions, bindings, blocks, each with a number)--> FeedReader
+//!   engine <--(Nat::offload: Command)--------------------------------- consumer
+//! ```
+//! A consumer makes a feed with [`channel`] and attaches its [`Feed`] to the engine
+//! ([`Nat::attach_feed`](crate::Nat::attach_feed)). The engine makes only the records that the [`FeedPolicy`]
+//! asks for, and those of sessions that have a mark. A packet never waits: if the ring is full, the record is
+//! lost, and [`Record::Lost`] reports the number of lost records as soon as there is room. The consumer then
+//! reads all state again with [`Nat::read_feed`](crate::Nat::read_feed), which gives the same records while
+//! the stream goes on.
+//!
+//! **Marks.** A session has a mark ([`Offload`]) as long as a fast path may have an entry for its flow. The
+//! consumer sets the mark before it installs the entry, and sends [`Action::Released`] after the entry is
+//! gone. A session with a mark does not end when its time is up: the engine asks ([`SessionChange::Asked`])
+//! until the consumer answers with [`Action::Seen`] or [`Action::Released`]. If such a session ends for
+//! another reason (clear, reload, a closed connection), its public port stays taken until
+//! [`Action::Released`], so that no other flow gets a port that an entry still translates to.
+//!
+//! **What is offered.** [`SessionChange::Established`] is never sent for flows that share a port
+//! ([`Pool4::overload`](crate::plan::Pool4::overload)), nor for hairpins: only the engine translates these.
+//! It is sent for ICMP sessions, too.
+//!
+//! Units: times are milliseconds relative to the moment at which a record or command is handled, never
+//! readings of a clock. Packets are counted as the engine counts them: a super-packet is one, and bytes are
+//! those of the packet as received, from the IP header on. IPv4 addresses of inside hosts are written as
+//! ::ffff:a.b.c.d.
+
+use crate::base::counters::Traffic;
+use crate::base::plan::Transport;
+use crate::base::tcp_fsm::TcpState;
+use crate::base::time::Instant;
+use crate::tables::event::Sequence;
+use core::net::{Ipv4Addr, Ipv6Addr};
+use rtrb::{Consumer, Producer, RingBuffer};
+
+pub use crate::tables::session::{Offload, Ownership};
+
+/// Sessions that a consumer wants to know of. Sessions with a mark are always included.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum SessionScope {
+    /// None.
+    #[default]
+    None,
+    /// Sessions that become established; no record of their end.
+    Established,
+    /// All sessions, from their first packet to their end.
+    All,
+}
+
+/// Records that a consumer wants.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FeedPolicy {
+    /// Sessions.
+    pub sessions: SessionScope,
+    /// Bindings, static ones too.
+    pub bindings: bool,
+    /// Port blocks.
+    pub blocks: bool,
+    /// Number of packets, both directions together, after which a UDP or ICMP session counts as established;
+    /// at most [`FeedPolicy::PACKETS_MAX`]. 0 and 1 mean the first packet. It applies to sessions that begin
+    /// while the feed is attached; earlier ones count as established.
+    pub packets: u8,
+}
+
+impl FeedPolicy {
+    /// Largest value of [`FeedPolicy::packets`].
+    pub const PACKETS_MAX: u8 = 128;
+}
+
+/// Identity of a flow: the addresses and ports on both sides of the translator.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Flow {
+    /// Inside address and port (ICMP: identifier).
+    pub inside: (Ipv6Addr, u16),
+    /// Public address and port (ICMP: identifier).
+    pub outside: (Ipv4Addr, u16),
+    /// Remote address and port (ICMP: 0).
+    pub remote: (Ipv4Addr, u16),
+    /// Protocol.
+    pub transport: Transport,
+    /// Number of the instance: NAT64's first, then NAT44's.
+    pub instance: u8,
+}
+
+/// Name of a session in records and commands: its record and its flow. A record can have another session
+/// later, so a command names both.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SessionId {
+    /// Number of its record in this engine, from 1 on. A session keeps its record; after a restart it has
+    /// another.
+    pub record: u32,
+    /// Its flow.
+    pub flow: Flow,
+}
+
+/// Change of a session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum SessionChange {
+    /// It began ([`SessionScope::All`] only).
+    Opened,
+    /// It is established: TCP has seen SYNs from both sides, UDP and ICMP enough packets. A fast path may
+    /// have it. A TCP session can become established more than once.
+    Established,
+    /// FIN or RST was seen, or the session is no longer offered: a fast path should give it back. Sent for
+    /// sessions with a mark only.
+    Closing,
+    /// Its time is up by what the engine has seen. Sent for sessions with a mark only, and again every few
+    /// seconds until [`Action::Seen`] or [`Action::Released`].
+    Asked,
+    /// It has ended. If it has a mark, its public port stays taken until [`Action::Released`].
+    Ended,
+}
+
+/// Record of a session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SessionRecord {
+    /// The session.
+    pub id: SessionId,
+    /// Change that the record reports.
+    pub change: SessionChange,
+    /// State of a TCP session.
+    pub tcp: Option<TcpState>,
+    /// Number of the prefix that the inside host uses, an index of
+    /// [`Nat::prefixes`](crate::Nat::prefixes); 0 for NAT44.
+    pub pool6: u8,
+    /// True if its binding is a static one of the configuration.
+    pub of_static: bool,
+    /// Its epoch and mark.
+    pub ownership: Ownership,
+    /// Number of its subscriber.
+    pub subscriber: u32,
+    /// Remaining lifetime without another packet, ms.
+    pub expires_ms: u32,
+}
+
+/// Record of a binding, or of a public port that flows share.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BindingRecord {
+    /// True if it begins, false if it ends.
+    pub begins: bool,
+    /// True for a static binding of the configuration.
+    pub is_static: bool,
+    /// True for a port that flows of one subscriber share; `inside` is that of one of them.
+    pub is_shared: bool,
+    /// Number of the instance.
+    pub instance: u8,
+    /// Protocol.
+    pub transport: Transport,
+    /// Inside address and port.
+    pub inside: (Ipv6Addr, u16),
+    /// Public address and port.
+    pub outside: (Ipv4Addr, u16),
+}
+
+/// Record of a port block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BlockRecord {
+    /// True if it begins, false if it ends.
+    pub begins: bool,
+    /// Number of the instance.
+    pub instance: u8,
+    /// First inside address of its subscriber.
+    pub subscriber: Ipv6Addr,
+    /// Public address.
+    pub outside: Ipv4Addr,
+    /// First and last port.
+    pub ports: (u16, u16),
+    /// Protocols, in the order of [`Transport`].
+    pub transports: [bool; 3],
+}
+
+/// Record of the feed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Record {
+    /// Change of a session.
+    Session(SessionRecord),
+    /// Change of a binding.
+    Binding(BindingRecord),
+    /// Change of a port block.
+    Block(BlockRecord),
+    /// Another plan is in place: prefixes, MTUs, pools and the sessions that are offered may have changed.
+    /// Read all state again.
+    PlanChanged,
+    /// Number of records lost before this one because the ring was full. Read all state again.
+    Lost(u64),
+}
+
+const _: () = assert!(size_of::<Record>() <= 56);
+
+/// Sign of life or change of a mark, from the consumer to the engine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Sets the mark and the epoch. [`Offload::Pending`] and [`Offload::Fast`] need a session that is
+    /// offered: established, not a hairpin, without a shared port. [`Offload::Draining`] needs a session with
+    /// a mark.
+    /// [`Offload::Engine`] is refused; send [`Action::Released`].
+    Mark(Ownership),
+    /// The fast path has seen packets so many milliseconds ago, by direction: from inside, to the inside. The
+    /// session lives on as if the engine had seen them, so packets to the inside count only if the instance
+    /// has `inbound_refresh`. It never shortens a life.
+    Seen([Option<u32>; 2]),
+    /// The fast path has translated these packets since the last credit. They count as received and
+    /// forwarded, for the instance, the pool, the public address and the subscriber. Works for a session that
+    /// has ended, until it is released.
+    Credit(Traffic),
+    /// The fast path has no entry for the flow any more, and will make none. The mark is gone; a session
+    /// whose time is up ends as any other, and the port of one that has ended goes back.
+    Released,
+}
+
+/// Result of a command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CommandOutcome {
+    /// It is done.
+    Done,
+    /// The session has ended, and is not waiting for a release.
+    Gone,
+    /// The session has no mark, or cannot get this one now.
+    Refused,
+}
+
+/// Command of a consumer for one session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Command {
+    /// The session.
+    pub id: SessionId,
+    /// Action to take.
+    pub action: Action,
+    /// Result, written by the engine.
+    pub outcome: CommandOutcome,
+}
+
+impl Command {
+    /// Creates a command without a result yet.
+    pub fn new(id: SessionId, action: Action) -> Command {
+        Command { id, action, outcome: CommandOutcome::Gone }
+    }
+}
+
+/// Change of a session by a packet, as far as the feed has to know.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Turn {
+    None,
+    Established,
+    Closing,
+}
+
+/// Engine's end of a feed.
+pub struct Feed {
+    ring: Producer<(u64, Record)>,
+    policy: FeedPolicy,
+    generation: u64,
+    /// Number of the next record.
+    next: u64,
+    /// Records lost since the last [`Record::Lost`].
+    unreported: u64,
+    lost: u64,
+    /// Start of the wait for the reader, and the room there was then.
+    waits: Option<(Instant, usize)>,
+}
+
+/// Consumer's end of a feed, on any thread.
+pub struct FeedReader {
+    ring: Consumer<(u64, Record)>,
+    generation: u64,
+}
+
+/// Smallest length of a ring.
+const LEN_MIN: usize = 4;
+/// Maximum wait for a reader that takes nothing: it may hang, and sessions have to end.
+const PATIENCE_MS: u64 = 1_000;
+/// Maximum number of records at the end of one session: those of session, binding and block.
+const RECORDS_OF_AN_END: usize = 3;
+
+/// Makes a feed with room for `len` records of 64 bytes. `generation` distinguishes it from other feeds of
+/// the same or another engine; records are numbered from 0 on.
+pub fn channel(policy: FeedPolicy, len: usize, generation: u64) -> (Feed, FeedReader) {
+    let (ring, reader) = RingBuffer::new(len.max(LEN_MIN));
+    let policy = FeedPolicy { packets: policy.packets.min(FeedPolicy::PACKETS_MAX), ..policy };
+    let feed = Feed { ring, policy, generation, next: 0, unreported: 0, lost: 0, waits: None };
+    (feed, FeedReader { ring: reader, generation })
+}
+
+impl FeedReader {
+    /// Returns the next record and its place. A missing number is a lost record. [`Record::Lost`] has the
+    /// number of the record that follows it.
+    #[allow(clippy::should_implement_trait)]
+    pub fn next(&mut self) -> Option<(Sequence, Record)> {
+        let (number, record) = self.ring.pop().ok()?;
+        Some((Sequence { generation: self.generation, number }, record))
+    }
+
+    /// Number of records that wait.
+    pub fn waiting(&self) -> usize {
+        self.ring.slots()
+    }
+
+    /// Returns whether the engine is gone or has another feed, so that no further records will come.
+    pub fn is_abandoned(&self) -> bool {
+        self.ring.is_abandoned()
+    }
+}
+
+impl Feed {
+    /// Number of records lost so far.
+    pub fn lost(&self) -> u64 {
+        self.lost
+    }
+
+    pub(crate) fn policy(&self) -> &FeedPolicy {
+        &self.policy
+    }
+
+    /// Place of the next record.
+    pub(crate) fn sequence(&self) -> Sequence {
+        Sequence { generation: self.generation, number: self.next }
+    }
+
+    /// Returns whether a record fits now.
+    pub(crate) fn has_room(&self) -> bool {
+        self.ring.slots() > usize::from(self.unreported > 0)
+    }
+
+    #[inline]
+    pub(crate) fn push(&mut self, record: Record) {
+        if self.unreported > 0 {
+            self.report_loss();
+        }
+        let is_there = self.unreported == 0 && self.ring.push((self.next, record)).is_ok();
+        // A lost record uses up its number, so the gap shows it.
+        self.next += 1;
+        if !is_there {
+            self.unreported += 1;
+            self.lost += 1;
+        }
+    }
+
+    /// Reports lost records if there were any and there is room.
+    pub(crate) fn report_loss(&mut self) {
+        if self.unreported > 0 && self.ring.push((self.next, Record::Lost(self.unreported))).is_ok() {
+            self.unreported = 0;
+        }
+    }
+
+    /// Returns the part of a budget of ends that loses no record. It is zero if the reader has fallen behind
+    /// by half the ring. After a second without progress it ignores the reader.
+    pub(crate) fn budget(&mut self, now: Instant, ends: usize) -> usize {
+        let spare = self.ring.slots().saturating_sub(self.ring.buffer().capacity() / 2);
+        if spare / RECORDS_OF_AN_END >= ends || self.ring.is_abandoned() {
+            self.waits = None;
+            return ends;
+        }
+        let (since, room) = *self.waits.get_or_insert((now, spare));
+        let since = if spare > room { now } else { since };
+        self.waits = Some((since, spare));
+        if now.since_ms(since) >= PATIENCE_MS { ends } else { spare / RECORDS_OF_AN_END }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lost_records_are_counted_and_reported_once_there_is_room() {
+        let (mut feed, mut reader) = channel(FeedPolicy::default(), 4, 9);
+        (0..10).for_each(|_| feed.push(Record::PlanChanged));
+        assert_eq!((feed.lost(), feed.has_room(), reader.waiting()), (6, false, 4));
+        let mut next = || reader.next().map(|(at, record)| (at.generation, at.number, record));
+        (0..3).for_each(|n| assert_eq!(next(), Some((9, n, Record::PlanChanged))));
+        feed.report_loss();
+        feed.push(Record::PlanChanged);
+        assert_eq!(next(), Some((9, 3, Record::PlanChanged)));
+        assert_eq!(next(), Some((9, 10, Record::Lost(6))), "with the number of the one behind it");
+        assert_eq!((next(), next()), (Some((9, 10, Record::PlanChanged)), None));
+        assert_eq!(feed.sequence(), Sequence { generation: 9, number: 11 });
+        drop(feed);
+        assert!(reader.is_abandoned());
+    }
+
+    #[test]
+    fn ends_stop_at_half_a_ring_but_not_for_a_reader_that_hangs_or_is_gone() {
+        let (mut feed, mut reader) = channel(FeedPolicy::default(), 60, 0);
+        assert_eq!(feed.budget(Instant(0), 1_000), 10);
+        (0..30).for_each(|_| feed.push(Record::PlanChanged));
+        assert_eq!(feed.budget(Instant(10), 100), 0);
+        assert_eq!(feed.budget(Instant(900), 100), 0);
+        (0..12).for_each(|_| assert!(reader.next().is_some()));
+        assert_eq!(feed.budget(Instant(1_100), 100), 4, "it has read some");
+        assert_eq!(feed.budget(Instant(2_100), 100), 100, "it has hung for a second");
+        drop(reader);
+        assert_eq!(feed.budget(Instant(2_101), 100), 100);
+    }
+}

@@ -1,0 +1,152 @@
+//! Commands of a fast path's manager for a worker's engine, and the state that it reads.
+//!
+//! ```text
+//!   Handle::offload -> bounded queue -> some commands after each burst, in their order -> done(commands)
+//! ```
+//! Commands are not jobs: their order counts, and they do not wait for sessions that are still to be
+//! restored. A batch brings the memory for its results: the worker allocates nothing.
+
+use crate::jobs::{Job, SubmitError};
+use gatun_io::{BURST_MAX, Mailbox, PutError};
+use gatun_nat::feed::{Command, FeedPolicy, SessionRecord};
+use gatun_nat::{FeedCursor, Instant, Nat, Sequence};
+
+/// Largest number of queued batches.
+pub const BATCHES_MAX: usize = 256;
+/// Commands after a burst while packets arrive: about the cost of a burst.
+const SLICE: usize = 64;
+/// Commands after a full burst: more packets are waiting.
+const SLICE_BEHIND: usize = 16;
+/// Commands if no packet arrived.
+const SLICE_IDLE: usize = 512;
+
+/// Commands, and the function that receives their results.
+struct Batch {
+    commands: Vec<Command>,
+    /// Number of commands handled.
+    handled: usize,
+    done: Box<dyn FnOnce(Vec<Command>) + Send>,
+}
+
+/// Submits commands from other threads.
+#[derive(Clone)]
+pub(crate) struct CommandSubmitter {
+    queue: Mailbox<Batch>,
+}
+
+/// Commands of a worker.
+pub(crate) struct CommandQueue {
+    queue: Mailbox<Batch>,
+    at_hand: Option<Batch>,
+}
+
+pub(crate) fn pair() -> (CommandSubmitter, CommandQueue) {
+    let queue = Mailbox::new(BATCHES_MAX);
+    (CommandSubmitter { queue: queue.clone() }, CommandQueue { queue, at_hand: None })
+}
+
+impl CommandSubmitter {
+    pub(crate) fn submit(
+        &self,
+        commands: Vec<Command>,
+        done: impl FnOnce(Vec<Command>) + Send + 'static,
+    ) -> Result<(), SubmitError> {
+        let batch = Batch { commands, handled: 0, done: Box::new(done) };
+        match self.queue.put(batch) {
+            Ok(_) => Ok(()),
+            Err(PutError::Full(_)) => Err(SubmitError::Busy),
+            Err(PutError::Closed(_)) => Err(SubmitError::Ended),
+        }
+    }
+}
+
+impl Drop for CommandQueue {
+    fn drop(&mut self) {
+        self.queue.close();
+    }
+}
+
+impl CommandQueue {
+    /// Handles some commands after a burst of this many packets. Returns whether there were any.
+    #[inline]
+    pub(crate) fn work(&mut self, nat: &mut Nat, now: Instant, received: usize) -> bool {
+        if self.at_hand.is_none() {
+            self.at_hand = self.queue.next();
+        }
+        if self.at_hand.is_none() {
+            return false;
+        }
+        let budget = match received {
+            0 => SLICE_IDLE,
+            1..BURST_MAX => SLICE,
+            BURST_MAX.. => SLICE_BEHIND,
+        };
+        self.slice(nat, now, budget);
+        true
+    }
+
+    #[cold]
+    fn slice(&mut self, nat: &mut Nat, now: Instant, mut budget: usize) {
+        while budget > 0
+            && let Some(mut batch) = self.at_hand.take().or_else(|| self.queue.next())
+        {
+            let end = batch.commands.len().min(batch.handled + budget);
+            // An empty batch costs something, too.
+            budget -= (end - batch.handled).max(1);
+            nat.offload(now, &mut batch.commands[batch.handled..end]);
+            batch.handled = end;
+            if end == batch.commands.len() {
+                (batch.done)(batch.commands);
+            } else {
+                self.at_hand = Some(batch);
+            }
+        }
+    }
+}
+
+/// Reads the sessions that a policy of the state feed asks for, until the list is full or all are read
+/// ([`Nat::read_feed`]).
+pub struct ReadFeed {
+    /// Filter.
+    pub policy: FeedPolicy,
+    /// Start position. Afterwards, the position after the last session.
+    pub at: FeedCursor,
+    /// Result: at most its capacity.
+    pub found: Vec<SessionRecord>,
+    /// Place of the next record of the stream when the first records were found. A record of the stream is
+    /// newer than all that was found if its number is not smaller than that of `until`.
+    pub since: Option<Sequence>,
+    /// The same when the last records were found.
+    pub until: Option<Sequence>,
+}
+
+impl ReadFeed {
+    /// Creates a job that reads up to `len` sessions from a position on.
+    pub fn new(policy: FeedPolicy, at: FeedCursor, len: usize) -> ReadFeed {
+        ReadFeed { policy, at, found: Vec::with_capacity(len), since: None, until: None }
+    }
+}
+
+impl Job for ReadFeed {
+    fn step(&mut self, nat: &mut Nat, _: Instant, budget: usize) -> bool {
+        self.until = nat.read_feed(&mut self.at, &self.policy, budget, &mut self.found);
+        self.since = self.since.or(self.until);
+        self.at.is_done() || self.found.len() == self.found.capacity()
+    }
+}
+
+/// Releases all sessions and ports that fast paths have ([`Nat::release_all`]).
+#[derive(Default)]
+pub struct ReleaseAll {
+    /// Position.
+    pub at: FeedCursor,
+    /// Number of released sessions and ports.
+    pub released: u64,
+}
+
+impl Job for ReleaseAll {
+    fn step(&mut self, nat: &mut Nat, now: Instant, budget: usize) -> bool {
+        self.released += nat.release_all(now, &mut self.at, budget);
+        self.at.is_done()
+    }
+}

@@ -257,7 +257,7 @@ pub(super) fn describe(pages: &TablePages, needs: &Needs) -> Vec<String> {
     let tables = needs.of_tables();
     if pages.set_aside_bytes > 0 && missing > 0 {
         lines.push(format!(
-            "for all tables, {} more needed: sysctl -w vm.nr_hugepages={wanted}",
+            "reserved huge pages do not hold all tables, {} are missing: sysctl -w vm.nr_hugepages={wanted}",
             counted(missing, "huge page")
         ));
     } else if tables > LARGE && pages.small_bytes > tables / 2 {
@@ -340,7 +340,11 @@ mod tests {
             TableBytes { indexes: 1 << 30, huge_pages: 512, record_huge_pages: 100, ..TableBytes::default() };
         let needs = |keeps| Needs { tables: vec![table.clone()], keeps, ..Needs::default() };
         let said = |pages: &TablePages, keeps| describe(pages, &needs(keeps))[1..].join("\n");
-        assert!(said(&pages, true).starts_with("511 more huge pages"), "{}", said(&pages, true));
+        assert!(
+            said(&pages, true).contains("all tables, 511 huge pages are missing"),
+            "{}",
+            said(&pages, true)
+        );
         assert!(said(&pages, false).ends_with("vm.nr_hugepages=612"), "{}", said(&pages, false));
         let small = TablePages { small_bytes: 1 << 30, ..TablePages::default() };
         assert!(said(&small, true).contains("vm.nr_hugepages=512,"), "{}", said(&small, true));

@@ -203,7 +203,7 @@ fn a_collector_that_cannot_be_had_changes_nothing_and_one_that_goes_keeps_its_sp
             // A log needs a restart.
             let told = daemon
                 .reload(&format!("{one}[log]\ndirectory = \"/run/gatun-log\"\n"), "nothing has changed");
-            assert!(told.contains("needs a restart: [log]: whether there is one"), "{told}");
+            assert!(told.contains("needs a restart: [log]: on, off or its directory"), "{told}");
             assert!(fs::metadata("/run/gatun-log").is_err());
             // An absent collector with a spool beside the configuration. The next collector of its name gets
             // the spool.

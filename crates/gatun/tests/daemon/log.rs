@@ -273,7 +273,7 @@ import socket, sys
 for n in range(int(sys.argv[1])):
     s = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)
     s.setsockopt(socket.IPPROTO_IPV6, 78, 1)  # IPV6_FREEBIND
-    s.bind(('2001:db8:1::%x' % (0x10000 + n), 0))
+    s.bind(('2001:db8:1::1:%x' % n, 0))
     s.sendto(b'x', (sys.argv[2], 9))
 ";
     net.client.ip("-6 route add local 2001:db8:1::1:0/112 dev lo").unwrap();

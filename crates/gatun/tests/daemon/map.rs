@@ -115,7 +115,9 @@ fn an_address_mapping_is_rolled_back_and_the_log_level_applies() {
         has("GET /v1/status: 200 in ");
         assert!(said("map add 2001:db8:1::99 192.0.2.9 --yes").0);
         has("config: read after ");
-        assert!(said("log-level error").0 && said("log-level loud").1.contains("none of error, info, debug"));
+        assert!(
+            said("log-level error").0 && said("log-level loud").1.contains("not one of error, info, debug")
+        );
         let before = daemon.stderr().len();
         assert!(said("map remove 2001:db8:1::99 192.0.2.9 --yes").0);
         assert_eq!(daemon.stderr().len(), before, "{}", daemon.stderr());

@@ -114,7 +114,7 @@ fn made(net: &Topology) {
 fn taken_over(daemon: &Daemon) -> Option<usize> {
     let said = daemon.says(GO_ON);
     let line = said.lines().find(|line| line.contains(GO_ON))?;
-    line.split_whitespace().find_map(|word| word.parse().ok())
+    line.split_whitespace().find_map(|word| word.replace(',', "").parse().ok())
 }
 
 fn kill(mut daemon: Daemon) {
@@ -270,7 +270,7 @@ fn sessions_that_cannot_be_restored_are_reported_and_do_not_prevent_a_start() {
         kill(daemon);
         let other = config.replace("192.0.2.1", "192.0.2.7");
         let daemon = Daemon::start(&net, &other);
-        daemon.says("301 sessions whose public address or port is not their pool's any more");
+        daemon.says("301 sessions whose public address or port is no longer in its pool");
         kill(daemon);
         // An unreadable names.json is ignored.
         fs::write(format!("{STATE}/names.json"), b"{").unwrap();

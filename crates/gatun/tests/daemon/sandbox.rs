@@ -134,7 +134,7 @@ fn links_in_place_of_logs_and_sockets_lead_root_nowhere() {
         let net = network();
         for section in [
             "[events]\nfile = \"/run/planted/events\"\n",
-            "[api]\nsocket = \"/run/planted/api.sock\"\n",
+            "[api]\nlisten = \"unix:/run/planted/api.sock\"\n",
             "[log]\ndirectory = \"/run/planted/log\"\n",
             "[[export]]\nto = \"tcp:198.51.100.2:4739\"\nspool = \"/run/planted/spool\"\n",
         ] {

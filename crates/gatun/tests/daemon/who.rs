@@ -41,7 +41,7 @@ fn who(arguments: &[&str]) -> (i32, String) {
     (output.status.code().unwrap(), String::from_utf8(text).unwrap())
 }
 
-/// Asks the log once it has the configuration.
+/// Asks the log once it has the configuration. (That there is no holder is proven only for the time before its last receipt.)
 fn who_had(end: &str) -> (i32, String) {
     let deadline = Instant::now() + Duration::from_secs(20);
     loop {
@@ -77,14 +77,16 @@ fn the_daemon_and_its_log_name_the_same_holder() {
                 "mapped one to one to 2001:db8:6:0:4000::/67 (siit `dc`)",
                 "2001:db8:6:0:4000::/67",
             ),
-            ("192.0.2.2:40000", 1, "port 40000 is not in use", "nobody had it"),
-            ("203.0.113.1:80", 1, "203.0.113.1 is not in a pool, and no mapping covers it", "nobody had it"),
+            ("192.0.2.2:40000", 1, "port 40000 is not in use", ""),
+            ("203.0.113.1:80", 1, "203.0.113.1 is not in a pool, and no mapping covers it", ""),
         ] {
             let (live_code, live) = who(&[end]);
             assert!(live.contains(now), "{end}: {live}");
-            let (past_code, past) = who_had(end);
-            assert!(past.contains(then), "{end}: {past}");
-            assert_eq!((live_code, past_code), (code, code), "{end}: {live}{past}");
+            assert_eq!(live_code, code, "{end}: {live}");
+            if code == 0 {
+                let (past_code, past) = who_had(end);
+                assert!(past_code == 0 && past.contains(then), "{end}: {past}");
+            }
         }
         // Only the daemon's configuration gives these answers, so another one gives others.
         daemon.reload(&config().replace("2001:db8:5::9", "2001:db8:5::10"), "reload: done");

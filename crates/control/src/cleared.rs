@@ -96,7 +96,7 @@ impl Sum {
             1 => line(who, first, cleared),
             _ => line(
                 who,
-                &format!("by {}, {first} to {last}", counted((*requests).into(), "request")),
+                &format!("by {}, {first} to {last}", counted(*requests, "request")),
                 cleared,
             ),
         }

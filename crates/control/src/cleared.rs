@@ -94,11 +94,7 @@ impl Sum {
         let Sum { who, requests, first, last, cleared } = self;
         match requests {
             1 => line(who, first, cleared),
-            _ => line(
-                who,
-                &format!("by {}, {first} to {last}", counted(*requests, "request")),
-                cleared,
-            ),
+            _ => line(who, &format!("by {}, {first} to {last}", counted(*requests, "request")), cleared),
         }
     }
 }

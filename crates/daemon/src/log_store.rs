@@ -277,10 +277,8 @@ impl StoreThread {
                 if store.pending() >= WAITING_MAX {
                     let lost = store.discard_pending();
                     self.mark_lost(store, lost);
-                    self.output.error(&format!(
-                        "log: lost {}: too many are waiting",
-                        counted(lost as u64, "record")
-                    ));
+                    self.output
+                        .error(&format!("log: lost {}: too many are waiting", counted(lost, "record")));
                 }
             }
         }

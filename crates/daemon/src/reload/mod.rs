@@ -288,7 +288,7 @@ impl Reload {
 fn notes(ended: &Settled) -> Vec<String> {
     match ended.static_bindings_refused {
         0 => Vec::new(),
-        n => vec![format!("{} not created: the table is full", counted(n as u64, "static binding"))],
+        n => vec![format!("{} not created: the table is full", counted(n, "static binding"))],
     }
 }
 

@@ -163,7 +163,7 @@ fn outcome(packet: &TracedPacket) -> String {
     }
     match &packet.becomes {
         Some(becomes) => out + ": " + &ends(becomes),
-        None if !packet.after.is_empty() => out + &": " + &counted(packet.after_bytes.into(), "byte"),
+        None if !packet.after.is_empty() => out + ": " + &counted(packet.after_bytes.into(), "byte"),
         None => out,
     }
 }

@@ -257,7 +257,7 @@ mod tests {
         for alert in alerts.split("- alert: ").skip(1).map(|alert| alert.split_whitespace().next().unwrap()) {
             let fires =
                 |case: &&str| case.split_whitespace().next() == Some(alert) && case.contains("exp_labels");
-            assert!(cases.iter().any(|case| fires(&case)), "no case of alerts_test.yml lets {alert} fire");
+            assert!(cases.iter().any(fires), "no case of alerts_test.yml lets {alert} fire");
         }
         let text = render(&scrape(), false);
         let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_';

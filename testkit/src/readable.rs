@@ -73,7 +73,7 @@ fn fault_of_numbers(text: &str) -> Option<String> {
     })
 }
 
-/// Whether a text ends in the name of a type.
+/// Returns true if a text ends in the name of a type.
 fn is_struct(text: &str) -> bool {
     let word = text.rsplit(|c: char| !c.is_ascii_alphanumeric()).next().unwrap_or_default();
     word.starts_with(|c: char| c.is_ascii_uppercase()) && word.chars().any(|c| c.is_ascii_lowercase())

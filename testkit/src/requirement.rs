@@ -1,8 +1,8 @@
 //! Programs, rights and namespaces that a test needs.
 //!
-//! A test that lacks one of them fails. With `GATUN_ALLOW_SKIP=1` in the environment it is skipped instead: it ends at once,
-//! prints why, and appends a line to the file that `GATUN_LACKING` names. `scripts/run-tests` sets that variable and counts
-//! such a test as skipped, never as passed.
+//! A test that lacks one of them fails. With `GATUN_ALLOW_SKIP=1` in the environment it is skipped instead:
+//! it ends at once, prints why, and appends a line to the file that `GATUN_LACKING` names.
+//! `scripts/run-tests` sets that variable and counts such a test as skipped, never as passed.
 
 use std::env;
 use std::fs::File;

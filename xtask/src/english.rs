@@ -1,7 +1,7 @@
 //! Plain English: greppable patterns that readers stumble over.
 //!
-//! `cargo xtask english` counts them for each folder, `--list` prints each, and `--check` compares the counts with
-//! `xtask/english.toml`, which only shrinks.
+//! `cargo xtask english` counts them for each folder, `--list` prints each, and `--check` compares the counts
+//! with `xtask/english.toml`, which only shrinks.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;

@@ -4,10 +4,11 @@
 //! has a hole. `--check --ran FILE` also fails if a cited test has not passed in the run that wrote FILE
 //! (`scripts/record-tests`). `--write` writes `docs/rfc/matrix.md`.
 //!
-//! `cargo xtask structure` compares the code with `xtask/structure.toml`: layers, cycles, sizes, columns; `--write` draws the
-//! map in ARCHITECTURE.md; `--list` prints the violations as entries of that file.
+//! `cargo xtask structure` compares the code with `xtask/structure.toml`: layers, cycles, sizes, columns;
+//! `--write` draws the map in ARCHITECTURE.md; `--list` prints the violations as entries of that file.
 //!
-//! `cargo xtask english` counts patterns of unclear English; `--check` compares them with `xtask/english.toml`.
+//! `cargo xtask english` counts patterns of unclear English; `--check` compares them with
+//! `xtask/english.toml`.
 
 #![forbid(unsafe_code)]
 

@@ -105,7 +105,7 @@ impl Away {
 /// Measures `rounds` pairs of rounds, with and without churn.
 ///
 /// # Errors
-/// If a translated packet is wrong.
+/// Returns an error if a translated packet is wrong.
 pub(super) fn measure(driver: &mut Driver, kills_per_second: u64, rounds: u64) -> anyhow::Result<Report> {
     let mut away = Away::new(driver.flows().count)?;
     let rate = kills_per_second as f64;

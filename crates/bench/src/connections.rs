@@ -131,7 +131,7 @@ struct Report {
 /// Runs `gatun-bench connections`.
 ///
 /// # Errors
-/// If an engine cannot be built, a translated packet is wrong, or a file cannot be written.
+/// Returns an error if an engine cannot be built, a translated packet is wrong, or a file cannot be written.
 pub(super) fn execute(args: &Args) -> anyhow::Result<()> {
     anyhow::ensure!(!args.kind.contains(&Kind::Siit), "siit tracks no connections");
     let sizes = args.sizes();

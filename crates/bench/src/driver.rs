@@ -61,7 +61,7 @@ impl Setup {
     /// Plan of the engine.
     ///
     /// # Errors
-    /// If no plan can serve so many flows.
+    /// Returns an error if no plan can serve so many flows.
     pub(super) fn plan(&self) -> anyhow::Result<Plan> {
         let mut plan = match self.kind {
             Kind::Nat64 => plans::nat64(self.flows, self.ports)?,
@@ -86,7 +86,7 @@ impl Prepared {
     /// Allocates buffers and notes.
     ///
     /// # Errors
-    /// If memory is short.
+    /// Returns an error if memory is short.
     pub(super) fn new(setup: Setup) -> anyhow::Result<Self> {
         let outside = vec![(Ipv4Addr::BROADCAST, 0); usize::try_from(setup.flows.count)?];
         Ok(Prepared { setup, ring: Ring::new(usize::try_from(setup.buffers)?)?, outside })
@@ -95,7 +95,7 @@ impl Prepared {
     /// Adds an engine without sessions.
     ///
     /// # Errors
-    /// If the engine cannot be built.
+    /// Returns an error if the engine cannot be built.
     pub(super) fn start(self, line: Arc<StartingLine>) -> anyhow::Result<Driver> {
         let Prepared { setup, ring, outside } = self;
         let plan = setup.plan()?;
@@ -385,7 +385,7 @@ impl Driver {
     /// Checks the counters and returns the tally.
     ///
     /// # Errors
-    /// If the counters do not add up, or an event was lost.
+    /// Returns an error if the counters do not add up, or an event was lost.
     pub(super) fn finish(self) -> anyhow::Result<Tally> {
         let counters = self.nat.counters();
         anyhow::ensure!(counters.conserved(), "the counters do not add up: {counters:?}");

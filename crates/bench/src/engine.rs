@@ -154,7 +154,7 @@ struct Report {
 /// Runs `gatun-bench engine`.
 ///
 /// # Errors
-/// If the engine cannot be built, or a translated packet is wrong.
+/// Returns an error if the engine cannot be built, or a translated packet is wrong.
 pub(super) fn execute(args: &Args) -> anyhow::Result<()> {
     anyhow::ensure!(args.sessions >= args.workers, "fewer sessions than workers");
     anyhow::ensure!(args.kills_per_second == 0 || args.is_stateful(), "siit has no sessions to end");

@@ -310,7 +310,7 @@ fn stay_on(core: Option<usize>) {
 /// Runs `gatun-bench handover`.
 ///
 /// # Errors
-/// If memory is short, there is only one processor, or a packet is lost.
+/// Returns an error if memory is short, there is only one processor, or a packet is lost.
 pub(super) fn execute(args: &Args) -> anyhow::Result<()> {
     ensure!(processors().len() >= WORKERS, "two workers need two processors");
     let report = measure(args)?;

@@ -61,7 +61,7 @@ fn main() -> ExitCode {
 /// Runs a command.
 ///
 /// # Errors
-/// If the engine cannot be built, or its output is wrong.
+/// Returns an error if the engine cannot be built, or its output is wrong.
 fn execute(command: Command) -> anyhow::Result<()> {
     match command {
         Command::Engine(args) => engine::execute(&args),

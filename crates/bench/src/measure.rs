@@ -101,7 +101,7 @@ pub(super) struct Clock {
 
 impl Clock {
     /// # Errors
-    /// If the machine has no such counter.
+    /// Returns an error if the machine has no such counter.
     pub(super) fn new() -> anyhow::Result<Clock> {
         const LONG: Duration = Duration::from_millis(50);
         let (start, first) = (Instant::now(), ticks()?);
@@ -122,7 +122,7 @@ impl Clock {
     /// Measures the ticks of `work`.
     ///
     /// # Errors
-    /// If the machine has no such counter.
+    /// Returns an error if the machine has no such counter.
     #[inline(always)]
     pub(super) fn time(&self, work: impl FnOnce()) -> anyhow::Result<f64> {
         let start = ticks()?;

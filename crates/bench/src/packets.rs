@@ -102,7 +102,7 @@ impl Ring {
     /// Allocates `count` buffers and touches their pages.
     ///
     /// # Errors
-    /// If memory is short.
+    /// Returns an error if memory is short.
     pub(super) fn new(count: usize) -> Result<Ring, OutOfMemory> {
         let mut memory = HugeVec::new(count * STRIDE)?;
         memory.fill(0xa5);

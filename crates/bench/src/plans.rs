@@ -26,8 +26,8 @@ fn pool6() -> anyhow::Result<Prefix64> {
 pub(super) struct Ports {
     /// Ports of a block. `None` allocates single random ports over the whole address.
     pub(super) block_size: Option<u16>,
-    /// Used ports at the end, percent. With blocks, the pool has as many addresses as the subscribers' blocks
-    /// need.
+    /// Used ports at the end, percent. With blocks, the pool has as many addresses as the subscribers'
+    /// blocks need.
     pub(super) fill_percent: u64,
 }
 

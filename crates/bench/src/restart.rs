@@ -57,7 +57,7 @@ struct Report {
 /// Runs `gatun-bench restart`.
 ///
 /// # Errors
-/// If memory is short, or a session is missing.
+/// Returns an error if memory is short, or a session is missing.
 pub(super) fn execute(args: &Args) -> anyhow::Result<()> {
     ensure!(args.kind != Kind::Siit, "siit has no sessions");
     let setup = Setup {

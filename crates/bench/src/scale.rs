@@ -157,7 +157,7 @@ struct Report {
 /// Runs `gatun-bench scale`.
 ///
 /// # Errors
-/// If an engine cannot be built, or a translated packet is wrong.
+/// Returns an error if an engine cannot be built, or a translated packet is wrong.
 pub(super) fn execute(args: &Args) -> anyhow::Result<()> {
     anyhow::ensure!(args.kind != Kind::Siit, "siit has neither sessions nor ports");
     let all: u64 = args.sizes().iter().sum();

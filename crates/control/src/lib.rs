@@ -87,7 +87,8 @@ pub struct Facts {
     pub planned: PlannedHolders,
 }
 
-/// Holders of a public port by the configuration alone, and the reasons why there may be one if there are none.
+/// Holders of a public port by the configuration alone, and the reasons why there may be one if there are
+/// none.
 pub type Planned = (Vec<types::Holder>, Vec<String>);
 
 /// Look-up of the holders that the configuration alone determines.

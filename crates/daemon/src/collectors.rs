@@ -25,7 +25,7 @@ struct Known {
 /// Creates the thread of a collector, which does not start yet.
 ///
 /// # Errors
-/// If its spool cannot be used. A missing collector is not an error.
+/// Returns an error if its spool cannot be used. A missing collector is not an error.
 pub(super) fn prepare(export: &Export, connect: &Connect, output: &Output) -> io::Result<PreparedSink> {
     let output = output.clone();
     Sink::prepare(settings(export), Arc::clone(connect), move |line| output.log(line))

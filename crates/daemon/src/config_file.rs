@@ -118,7 +118,7 @@ impl Past {
     /// Reads the text.
     ///
     /// # Errors
-    /// If the file cannot be read.
+    /// Returns an error if the file cannot be read.
     pub(super) fn text(&self) -> Result<String, String> {
         fs::read_to_string(&self.path).map_err(|e| format!("{} cannot be read: {e}", self.path.display()))
     }
@@ -153,7 +153,7 @@ impl ConfigFile {
     /// Writes a text next to the file, so that only a name has to change later.
     ///
     /// # Errors
-    /// If it cannot be written.
+    /// Returns an error if it cannot be written.
     pub(super) fn stage(&self, text: &str) -> Result<Staged, String> {
         match self.write_new(&self.new, text.as_bytes()) {
             Ok(()) => Ok(Staged { text: text.to_owned() }),
@@ -173,7 +173,7 @@ impl ConfigFile {
     /// Replaces the file by the staged text, if the file still has the active text.
     ///
     /// # Errors
-    /// If the file has another text or cannot be replaced. Then it is unchanged.
+    /// Returns an error if the file has another text or cannot be replaced. Then it is unchanged.
     pub(super) fn replace(&self, staged: &Staged, ran: &Ran<'_>) -> Result<Replaced, NotReplaced> {
         let failed = |what: &Path, error: io::Error| {
             self.discard();
@@ -217,7 +217,7 @@ impl ConfigFile {
     /// Adds a text to the history.
     ///
     /// # Errors
-    /// If it cannot be written.
+    /// Returns an error if it cannot be written.
     pub(super) fn remember(&self, text: &[u8], ran: &Ran<'_>) -> io::Result<()> {
         if !self.history.is_dir() {
             fs::DirBuilder::new().mode(0o700).create(&self.history)?;

@@ -17,7 +17,7 @@ struct Request {
 /// entered.
 ///
 /// # Errors
-/// If no thread can be started.
+/// Returns an error if no thread can be started.
 pub(super) fn start(sandbox: &Sandbox) -> anyhow::Result<Connect> {
     if !sandbox.is_wanted() {
         return Ok(connect_directly());

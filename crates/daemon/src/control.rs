@@ -80,8 +80,8 @@ impl Sockets {
     /// Opens the sockets.
     ///
     /// # Errors
-    /// If a configured socket cannot be opened. If only the default socket cannot be opened, a line is
-    /// logged.
+    /// Returns an error if a configured socket cannot be opened. If only the default socket cannot be opened,
+    /// a line is logged.
     pub(super) fn open(settings: &ControlSettings) -> anyhow::Result<Sockets> {
         let mut sockets = Sockets::default();
         let (path, is_usual) = match &settings.api.socket {
@@ -139,7 +139,7 @@ impl Sockets {
     /// Starts serving. The socket's file exists as long as the returned guard.
     ///
     /// # Errors
-    /// If no thread can be started.
+    /// Returns an error if no thread can be started.
     pub(super) fn serve(
         self,
         settings: &Settings,

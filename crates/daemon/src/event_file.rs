@@ -16,7 +16,7 @@ impl EventFile {
     /// Opens the destination.
     ///
     /// # Errors
-    /// If the file cannot be opened or created.
+    /// Returns an error if the file cannot be opened or created.
     pub(super) fn open(sink: &EventSink) -> io::Result<EventFile> {
         match sink {
             EventSink::Stdout => Ok(EventFile::Stdout(io::stdout())),
@@ -35,7 +35,7 @@ impl EventFile {
     /// Reopens the file if its path leads to another file or to none. Returns true if it did.
     ///
     /// # Errors
-    /// If the file cannot be opened or created. Then the old one is still written.
+    /// Returns an error if the file cannot be opened or created. Then the old one is still written.
     pub(super) fn follow(&mut self) -> io::Result<bool> {
         let EventFile::File { path, file } = self else { return Ok(false) };
         let same = |a: &Metadata, b: &Metadata| (a.dev(), a.ino()) == (b.dev(), b.ino());

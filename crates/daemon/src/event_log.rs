@@ -106,7 +106,7 @@ impl EventLog {
     /// lines at `tap`.
     ///
     /// # Errors
-    /// If no thread can be started.
+    /// Returns an error if no thread can be started.
     pub(super) fn start(
         begin: Change,
         readers: Vec<EventReader>,
@@ -160,7 +160,7 @@ impl EventLog {
 /// Opens the destination of lines.
 ///
 /// # Errors
-/// If it cannot be written.
+/// Returns an error if it cannot be written.
 pub(super) fn open(sink: &EventSink) -> anyhow::Result<EventFile> {
     match (EventFile::open(sink), sink) {
         (Err(error), EventSink::File(path)) => {

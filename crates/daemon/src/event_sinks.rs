@@ -47,7 +47,7 @@ impl EventSinks {
     /// process were restored.
     ///
     /// # Errors
-    /// If a file cannot be opened or a spool cannot be used.
+    /// Returns an error if a file cannot be opened or a spool cannot be used.
     pub(super) fn start(
         settings: &Settings,
         engines: &mut [Nat],

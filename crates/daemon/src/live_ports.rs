@@ -28,7 +28,7 @@ impl LivePorts {
     /// Prepares new settings of the ports.
     ///
     /// # Errors
-    /// If settings contradict each other. The error names the correction.
+    /// Returns an error if settings contradict each other. The error names the correction.
     pub(super) fn prepare(&self, old: &PortSettings, new: &PortSettings) -> anyhow::Result<NextPorts> {
         let next = self.ethernet.as_ref().map(|live| live.prepare(old, new)).transpose()?;
         Ok(NextPorts { ethernet: next.flatten() })
@@ -37,7 +37,7 @@ impl LivePorts {
     /// Admits packets that are translated once the engines have changed.
     ///
     /// # Errors
-    /// If the kernel refuses; then nothing has changed.
+    /// Returns an error if the kernel refuses; then nothing has changed.
     pub(super) fn begin(&self, next: &NextPorts) -> io::Result<()> {
         self.both(next).map_or(Ok(()), |(live, next)| live.begin(next))
     }

@@ -26,7 +26,7 @@ impl LogQueries {
     /// Starts the thread that answers from the log in `directory`.
     ///
     /// # Errors
-    /// If no thread can be started.
+    /// Returns an error if no thread can be started.
     pub(crate) fn start(directory: &Path, log: LogSender, output: &Output) -> std::io::Result<LogQueries> {
         let (sender, questions) = sync_channel(WAITING_MAX);
         let reading = Reading { directory: directory.to_owned(), log, output: output.clone() };

@@ -62,7 +62,7 @@ impl LogStore {
     /// `goes_on`, sessions of the previous process were restored.
     ///
     /// # Errors
-    /// If the directory cannot be created, or belongs to another daemon.
+    /// Returns an error if the directory cannot be created, or belongs to another daemon.
     pub(super) fn start(
         log: &Log,
         configuration: (&str, &Plan),

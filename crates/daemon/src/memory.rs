@@ -86,7 +86,7 @@ pub(super) enum Fits {
 /// `None` if sessions are not saved.
 ///
 /// # Errors
-/// If the machine, the control group or a limit of the process has less memory than needed.
+/// Returns an error if the machine, the control group or a limit of the process has less memory than needed.
 pub(super) fn check(plans: &[&Plan], ports: &PortSettings, left: Option<u64>) -> anyhow::Result<Fits> {
     let (keeps, left) = (left.is_some(), left.unwrap_or(0));
     let needed = Needs::of(plans, ports, keeps).total();
@@ -175,7 +175,8 @@ fn mem_available(meminfo: &str) -> Option<u64> {
     Some((value("MemAvailable:")? * 1024).saturating_add(set_aside))
 }
 
-/// Bytes left of the limits of the control group (version 2) and its ancestors, if any has one. `root` is the root directory.
+/// Bytes left of the limits of the control group (version 2) and its ancestors, if any has one. `root` is the
+/// root directory.
 fn group_limit(root: &Path) -> Option<u64> {
     let text = fs::read_to_string(root.join("proc/self/cgroup")).ok()?;
     let group = text.lines().find_map(|line| line.strip_prefix("0::"))?.trim_matches('/');

@@ -26,7 +26,7 @@ enum Message {
 /// Writes to standard output. A closed pipe (`| head`) is not an error.
 ///
 /// # Errors
-/// If standard output cannot be written for another reason.
+/// Returns an error if standard output cannot be written for another reason.
 pub fn print_bytes(bytes: &[u8]) -> std::io::Result<()> {
     let mut out = std::io::stdout().lock();
     match out.write_all(bytes).and_then(|()| out.flush()) {
@@ -47,7 +47,7 @@ impl OutputStream {
     /// Creates a stream. A thread called `name` passes the texts to `write`, which may block.
     ///
     /// # Errors
-    /// If the process has reached its limit of threads.
+    /// Returns an error if the process has reached its limit of threads.
     pub(super) fn new(
         name: &str,
         write: impl FnMut(&str) -> io::Result<()> + Send + 'static,
@@ -87,7 +87,7 @@ impl OutputStream {
     /// Waits until all queued texts are written.
     ///
     /// # Errors
-    /// If the last text could not be written, or is not written within `timeout`.
+    /// Returns an error if the last text could not be written, or is not written within `timeout`.
     pub(super) fn flush(&self, timeout: Duration) -> io::Result<()> {
         let (answer, answers) = channel();
         let _ = self.messages.send(Message::Flush(answer));
@@ -112,7 +112,7 @@ impl Output {
     /// Opens standard output and standard error.
     ///
     /// # Errors
-    /// If the process has reached its limit of threads.
+    /// Returns an error if the process has reached its limit of threads.
     pub(super) fn new() -> io::Result<Self> {
         let stderr =
             OutputStream::new("log", |line| io::Write::write_all(&mut io::stderr(), line.as_bytes()))?;

@@ -8,7 +8,7 @@ use std::path::Path;
 /// Writes the content of a new file to disk.
 ///
 /// # Errors
-/// If it cannot be written. The file may then have a part of it.
+/// Returns an error if it cannot be written. The file may then have a part of it.
 pub fn fill(mut file: &File, bytes: &[u8]) -> io::Result<()> {
     file.write_all(bytes)?;
     file.sync_all()
@@ -17,8 +17,8 @@ pub fn fill(mut file: &File, bytes: &[u8]) -> io::Result<()> {
 /// Renames a written file to its final name, on disk.
 ///
 /// # Errors
-/// If it cannot be renamed, or the directory cannot be synced: after a power failure, the old file may be
-/// back.
+/// Returns an error if it cannot be renamed, or the directory cannot be synced: after a power failure, the
+/// old file may be back.
 pub fn take_place(new: &Path, place: &Path) -> io::Result<()> {
     fs::rename(new, place)?;
     sync_directory_of(place)
@@ -27,7 +27,7 @@ pub fn take_place(new: &Path, place: &Path) -> io::Result<()> {
 /// Syncs the directory that contains a file.
 ///
 /// # Errors
-/// If the directory cannot be synced.
+/// Returns an error if the directory cannot be synced.
 pub fn sync_directory_of(path: &Path) -> io::Result<()> {
     let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
     File::open(directory.unwrap_or(Path::new(".")))?.sync_all()

@@ -128,7 +128,7 @@ impl Sandbox {
 /// socket, if it exists, and keeps no capability.
 ///
 /// # Errors
-/// If privileges cannot be dropped.
+/// Returns an error if privileges cannot be dropped.
 pub fn serve_page_only(socket: &Path) -> anyhow::Result<()> {
     let owner = std::fs::metadata(socket).ok().filter(|_| rustix::process::geteuid().is_root());
     let user = owner.map(|owner| privileges::User::new(owner.uid(), owner.gid()));

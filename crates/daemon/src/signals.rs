@@ -21,7 +21,7 @@ impl Watched {
     /// Starts to collect signals. It creates a pair of sockets, which the sandbox forbids.
     ///
     /// # Errors
-    /// If signals cannot be watched.
+    /// Returns an error if signals cannot be watched.
     pub(super) fn new() -> anyhow::Result<Watched> {
         let signals = Signals::new([SIGTERM, SIGINT, SIGUSR1, SIGHUP]).context("cannot watch signals")?;
         Ok(Watched(signals))
@@ -30,7 +30,7 @@ impl Watched {
     /// Starts the thread that sends an event for each signal.
     ///
     /// # Errors
-    /// If no thread can be started.
+    /// Returns an error if no thread can be started.
     pub(super) fn listen(mut self, events: Sender<Event>) -> anyhow::Result<()> {
         let body = move || {
             for signal in self.0.forever() {

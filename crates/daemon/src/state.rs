@@ -98,7 +98,7 @@ pub struct Directory {
 /// the default directory cannot be used.
 ///
 /// # Errors
-/// If the configured directory cannot be used.
+/// Returns an error if the configured directory cannot be used.
 pub(crate) fn open(
     settings: &StateDir,
     bytes: u64,
@@ -120,7 +120,7 @@ pub(crate) fn open(
 /// earlier processes that have sessions.
 ///
 /// # Errors
-/// If the directory has no saved sessions.
+/// Returns an error if the directory has no saved sessions.
 pub fn read(path: &Path) -> Result<Vec<(Names, Vec<File>)>, String> {
     let none = |e: &dyn std::fmt::Display| format!("{}: no saved sessions of gatun ({e})", path.display());
     let directory = open_directory(path).map_err(|e| none(&e))?;
@@ -177,7 +177,7 @@ impl Directory {
     /// Creates the directory if needed and locks it, for records of `bytes`. `user` will write to it later.
     ///
     /// # Errors
-    /// If the directory cannot be created or locked.
+    /// Returns an error if the directory cannot be created or locked.
     pub fn open(path: &Path, bytes: u64, user: Option<&User>) -> Result<Directory, String> {
         let shown = path.display();
         // The API's socket may be next to it, for other users too.
@@ -210,7 +210,7 @@ impl Directory {
     /// Replaces the names for the next process.
     ///
     /// # Errors
-    /// If they cannot be written. The next process then finds the previous names.
+    /// Returns an error if they cannot be written. The next process then finds the previous names.
     pub fn set_names(&self, names: &Names) -> io::Result<()> {
         let mut new = make_in(&self.directory, "names.new")?;
         new.write_all(serde_json::to_string(names)?.as_bytes())?;
@@ -259,7 +259,7 @@ impl Directory {
     /// missing later would end the process.
     ///
     /// # Errors
-    /// If the file system has no room. Then no file is left.
+    /// Returns an error if the file system has no room. Then no file is left.
     pub fn new_records(&self, generation: u64, worker: usize, bytes: u64) -> Result<File, NoRoom> {
         let name = records(generation, worker);
         let made = self.allocated(&name, bytes);

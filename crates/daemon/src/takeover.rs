@@ -60,8 +60,8 @@ pub fn clock_ms() -> u64 {
 /// the engines'. `None` if no sessions are saved. With `forget`, saved sessions are ignored.
 ///
 /// # Errors
-/// If the configured directory cannot be used. If only the default directory cannot be used, `said` gets a
-/// line.
+/// Returns an error if the configured directory cannot be used. If only the default directory cannot be used,
+/// `said` gets a line.
 pub(super) fn open(
     settings: &Settings,
     user: Option<&User>,
@@ -136,7 +136,7 @@ impl SessionStore {
     /// Creates the storage for the sessions of one worker's engine.
     ///
     /// # Errors
-    /// If there is no room.
+    /// Returns an error if there is no room.
     pub(super) fn keep(&mut self, plan: &Plan) -> anyhow::Result<Keep> {
         let no_room = |e: NoRoom| {
             let fit = match Keep::sessions_in(plan, e.free) {
@@ -233,7 +233,7 @@ impl SessionStore {
     /// process finds. If sessions must be restored before the first packet, this is done here.
     ///
     /// # Errors
-    /// If the names cannot be written.
+    /// Returns an error if the names cannot be written.
     pub(super) fn begin(&mut self, plan: &Plan, engines: &mut [Nat], clock: Clock) -> anyhow::Result<()> {
         self.names.instances = instances(plan);
         self.drain_again(engines);
@@ -271,7 +271,7 @@ impl SessionStore {
     /// Sets the addresses that get no new bindings.
     ///
     /// # Errors
-    /// If the names cannot be written.
+    /// Returns an error if the names cannot be written.
     pub(super) fn drained(&mut self, addresses: Vec<Ipv4Addr>) -> anyhow::Result<()> {
         let drained = ranges(addresses);
         if drained == self.names.drained {
@@ -284,7 +284,7 @@ impl SessionStore {
     /// Records that all sessions of previous processes are restored.
     ///
     /// # Errors
-    /// If the names cannot be written. Then the next process searches the files in vain.
+    /// Returns an error if the names cannot be written. Then the next process searches the files in vain.
     pub(super) fn all_are_back(&mut self) -> anyhow::Result<()> {
         self.names.earlier = Vec::new();
         self.write()?;
@@ -332,7 +332,7 @@ fn ranges(mut addresses: Vec<Ipv4Addr>) -> Vec<(Ipv4Addr, Ipv4Addr)> {
 /// Reads the records of a worker.
 ///
 /// # Errors
-/// If they cannot be read.
+/// Returns an error if they cannot be read.
 pub fn read(file: &File) -> Result<Kept, String> {
     Kept::read(file.as_fd(), clock_ms()).map_err(|e| e.to_string())
 }
@@ -402,7 +402,7 @@ impl RestoredSessions {
     /// Starts a thread that logs when all sessions are restored, and calls `done`.
     ///
     /// # Errors
-    /// If no thread can be started.
+    /// Returns an error if no thread can be started.
     pub(super) fn watch(
         self,
         workers: Vec<Handle>,

@@ -5,11 +5,11 @@
 //!   start                     + 1 s                     + 3 s                     then every 60 s
 //!   groups; "is it free?"     groups; "it is mine"      groups; "it is mine"      groups
 //! ```
-//! At start, a probe checks whether another host has the addresses (RFC 5227 2.1.1, RFC 4862 5.4.2). Gatun uses
-//! the addresses at once, as a router must; an answer is counted as a conflict and reported to the operator
-//! (docs/decisions/0062). A take-over begins with the announcement. Groups are reported every 60 s, because
-//! queries may go to the kernel that has the same device, and a switch forgets silent listeners after 260 s
-//! (RFC 3810 9.4).
+//! At start, a probe checks whether another host has the addresses (RFC 5227 2.1.1, RFC 4862 5.4.2). Gatun
+//! uses the addresses at once, as a router must; an answer is counted as a conflict and reported to the
+//! operator (docs/decisions/0062). A take-over begins with the announcement. Groups are reported every 60 s,
+//! because queries may go to the kernel that has the same device, and a switch forgets silent listeners after
+//! 260 s (RFC 3810 9.4).
 
 use crate::address::Key;
 use crate::port::Port;

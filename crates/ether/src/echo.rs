@@ -26,7 +26,7 @@ pub(crate) fn is_request4(packet: &[u8]) -> bool {
 /// Turns the request into its reply (RFC 792, RFC 1122 3.2.2.6).
 ///
 /// # Errors
-/// If the request is malformed. It is unchanged then.
+/// Returns an error if the request is malformed. It is unchanged then.
 pub(crate) fn answer4(packet: &mut [u8]) -> Result<(), Dropped> {
     let malformed = Dropped::EchoMalformed;
     let head: [u8; ipv4::LEN] = array(packet, 0).ok_or(malformed)?;
@@ -59,7 +59,7 @@ pub(crate) fn is_request6(packet: &[u8]) -> bool {
 /// Turns the request into its reply (RFC 4443 4.2).
 ///
 /// # Errors
-/// If the request is malformed. It is unchanged then.
+/// Returns an error if the request is malformed. It is unchanged then.
 pub(crate) fn answer6(packet: &mut [u8]) -> Result<(), Dropped> {
     let malformed = Dropped::EchoMalformed;
     let head: [u8; ipv6::LEN] = array(packet, 0).ok_or(malformed)?;

@@ -50,7 +50,7 @@ impl Ether {
     /// collide in the neighbour cache. All memory is allocated here.
     ///
     /// # Errors
-    /// If settings are invalid: all of them, with corrections.
+    /// Returns an error if settings are invalid: all of them, with corrections.
     pub fn new(settings: &Settings, limits: &Limits, seed: [u64; 4]) -> Result<Ether, Vec<Problem>> {
         check::check(settings, limits)?;
         let mut neighbours = NeighbourCache::new(limits, seed);
@@ -78,9 +78,9 @@ impl Ether {
         })
     }
 
-    /// Handles a frame received from `device`. `frame` begins with the Ethernet header. The buffer should have
-    /// [`ANSWER_ROOM`](crate::ANSWER_ROOM) bytes after the frame, and enough room before it that the payload of
-    /// the frame has [`gatun_wire::HEADROOM`].
+    /// Handles a frame received from `device`. `frame` begins with the Ethernet header. The buffer should
+    /// have [`ANSWER_ROOM`](crate::ANSWER_ROOM) bytes after the frame, and enough room before it that the
+    /// payload of the frame has [`gatun_wire::HEADROOM`].
     #[inline]
     pub fn receive(&mut self, now_ms: u64, device: u8, frame: &mut Packet<'_>) -> Received {
         self.stats.received = self.stats.received.wrapping_add(1);
@@ -490,8 +490,8 @@ fn prefixes(settings: &Settings, realm: u8, neighbours: &mut NeighbourCache) -> 
     routes
 }
 
-/// Destinations without a route: multicast and broadcast; ::ffff:0:0/96, which never appears on a wire; link-local
-/// addresses, which exist on every link and therefore need a port.
+/// Destinations without a route: multicast and broadcast; ::ffff:0:0/96, which never appears on a wire;
+/// link-local addresses, which exist on every link and therefore need a port.
 const UNROUTABLE: [Prefix; 5] = [
     Prefix { addr: IpAddr::V4(Ipv4Addr::new(224, 0, 0, 0)), len: 4 },
     Prefix { addr: IpAddr::V4(Ipv4Addr::BROADCAST), len: 32 },

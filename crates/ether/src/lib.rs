@@ -1,9 +1,9 @@
 //! Host functions on Ethernet for backends: ARP and neighbour discovery in both directions, ping, VLAN tags,
 //! next hops.
 //!
-//! The packets of `gatun_io::Backend` begin with their IP header. A backend of Ethernet devices (AF_XDP, DPDK)
-//! puts an [`Ether`] between these packets and the device's frames. An `Ether` knows no device, no clock and no
-//! thread, and it allocates nothing after its construction:
+//! The packets of `gatun_io::Backend` begin with their IP header. A backend of Ethernet devices (AF_XDP,
+//! DPDK) puts an [`Ether`] between these packets and the device's frames. An `Ether` knows no device, no
+//! clock and no thread, and it allocates nothing after its construction:
 //!
 //! ```text
 //!    device                          Ether                                    engine
@@ -26,8 +26,8 @@
 //! # For backends
 //!
 //! - A frame is a [`gatun_wire::Packet`] that begins with the Ethernet header. After [`Received::Packet`] it
-//!   begins with the IP header, as [`gatun_wire::HEADROOM`] requires; padding may follow. After [`Sent::Frame`]
-//!   it begins with the Ethernet header again. The device pads frames shorter than 60 bytes.
+//!   begins with the IP header, as [`gatun_wire::HEADROOM`] requires; padding may follow. After
+//!   [`Sent::Frame`] it begins with the Ethernet header again. The device pads frames shorter than 60 bytes.
 //! - Leave [`ANSWER_ROOM`] bytes after a received frame: an advertisement may be longer than its
 //!   solicitation.
 //! - Tags are part of the frame: the device must not strip or insert them.
@@ -42,10 +42,10 @@
 //!
 //! # Limits
 //!
-//! Router advertisements and redirects are not obeyed: addresses and routes come from the configuration, and a
-//! host that can send such a message must not be able to move traffic. None are sent. Multicast is not
-//! forwarded; groups are reported so that snooping switches let solicitations through. A packet whose next hop
-//! does not answer is dropped and counted; its sender gets no ICMP error (decision 0062).
+//! Router advertisements and redirects are not obeyed: addresses and routes come from the configuration, and
+//! a host that can send such a message must not be able to move traffic. None are sent. Multicast is not
+//! forwarded; groups are reported so that snooping switches let solicitations through. A packet whose next
+//! hop does not answer is dropped and counted; its sender gets no ICMP error (decision 0062).
 #![no_std]
 #![forbid(unsafe_code)]
 #![cfg_attr(

@@ -1,9 +1,9 @@
 //! Multicast listener discovery (RFC 3810), as far as snooping switches need it.
 //!
 //! A snooping switch forwards a group's packets only to hosts that reported the group. Solicitations go to
-//! groups, so a host that reports nothing cannot be found through such a switch. Groups are reported at start,
-//! on take-over and in reply to a query. Not implemented: timers of single groups, and version 1 (snooping
-//! switches understand reports of version 2 while they send queries of version 1).
+//! groups, so a host that reports nothing cannot be found through such a switch. Groups are reported at
+//! start, on take-over and in reply to a query. Not implemented: timers of single groups, and version 1
+//! (snooping switches understand reports of version 2 while they send queries of version 1).
 //!
 //! ```text
 //!   query:   IPv6, hop limit 1 | hop-by-hop: router alert, 8 | 0 type 130 | 4 maximum response delay | 8 group | 24
@@ -50,7 +50,7 @@ pub(crate) fn is_query(packet: &[u8]) -> bool {
 /// Reads the maximum response delay of a query, in milliseconds.
 ///
 /// # Errors
-/// If the query is not from the link or is malformed (RFC 3810 5.1.14, 6.2).
+/// Returns an error if the query is not from the link or is malformed (RFC 3810 5.1.14, 6.2).
 pub(crate) fn read_query(packet: &[u8]) -> Result<u64, Dropped> {
     let head: [u8; ipv6::LEN] = array(packet, 0).ok_or(Dropped::MldMalformed)?;
     let len = get16(&head, ipv6::PAYLOAD_LEN).map_or(0, usize::from);

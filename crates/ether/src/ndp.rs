@@ -107,8 +107,8 @@ impl Message {
             // "If the IP Destination Address is a multicast address the Solicited flag is zero."
             return is_host6(self.src) && !(dst.is_multicast() && self.solicited);
         }
-        // "If the IP source address is the unspecified address, the IP destination address is a solicited-node
-        // multicast address" and "there is no source link-layer address option".
+        // "If the IP source address is the unspecified address, the IP destination address is a
+        // solicited-node multicast address" and "there is no source link-layer address option".
         match self.src.is_unspecified() {
             true => dst == solicited_node(self.target) && self.mac.is_none(),
             false => is_host6(self.src),

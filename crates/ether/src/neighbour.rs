@@ -1,5 +1,5 @@
-//! Neighbour cache: the MAC of each neighbour and its reachability (RFC 4861 7.3; the same for ARP, as RFC 1122
-//! 2.3.2.1 requires).
+//! Neighbour cache: the MAC of each neighbour and its reachability (RFC 4861 7.3; the same for ARP, as RFC
+//! 1122 2.3.2.1 requires).
 //!
 //! ```text
 //!              packet to it                        answer
@@ -101,8 +101,8 @@ pub(crate) enum NextHopAction {
     Drop(Unsent),
 }
 
-/// Update of a neighbour's MAC for the other workers at the same ports. An answer arrives at one queue, but all
-/// workers may have asked.
+/// Update of a neighbour's MAC for the other workers at the same ports. An answer arrives at one queue, but
+/// all workers may have asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NeighbourUpdate {
     pub(crate) port: u8,
@@ -268,7 +268,7 @@ impl NeighbourCache {
     /// Returns the entry for a packet to a neighbour on the link, creating it if needed.
     ///
     /// # Errors
-    /// If the cache, or its limit of unresolved entries, is full.
+    /// Returns an error if the cache, or its limit of unresolved entries, is full.
     pub(crate) fn want(&mut self, now_ms: u64, port: u8, key: Key) -> Result<u32, Unsent> {
         match self.find(port, key) {
             Some(neighbour) => Ok(neighbour),
@@ -329,13 +329,14 @@ impl NeighbourCache {
         }
         let unresolved =
             matches!(n.state, NeighbourState::Unknown | NeighbourState::Incomplete | NeighbourState::Failed);
-        // Only an answer to a solicitation confirms reachability. A message that merely claims to be solicited
-        // does not.
+        // Only an answer to a solicitation confirms reachability. A message that merely claims to be
+        // solicited does not.
         let answers =
             info.solicited && (matches!(n.state, NeighbourState::Incomplete | NeighbourState::Probe));
         let (mac, moved) = match info.mac {
             Some(mac) => (mac, !unresolved && mac != n.mac),
-            // "If no RouteTarget Link-Layer Address option is included, the receiving node SHOULD silently discard".
+            // "If no RouteTarget Link-Layer Address option is included, the receiving node SHOULD silently
+            // discard".
             None if unresolved => return MacChange::Unchanged,
             None => (n.mac, false),
         };
@@ -535,8 +536,8 @@ impl NeighbourCache {
         self.hasher.hash4([what, 0, now_ms, 2])
     }
 
-    /// RFC 4861 6.3.2: between half and one and a half times the base, so that neighbours are not all solicited
-    /// at once.
+    /// RFC 4861 6.3.2: between half and one and a half times the base, so that neighbours are not all
+    /// solicited at once.
     fn reachable_ms(&self, now_ms: u64, key: Key) -> u64 {
         let random = self.hasher.hash4([(key.0 >> 64) as u64, key.0 as u64, now_ms, 1]);
         REACHABLE_MS / 2 + random % (REACHABLE_MS + 1)

@@ -1,8 +1,8 @@
 //! Packets that wait for address resolution: a few per neighbour, and a fixed number in total.
 //!
-//! A new packet replaces the oldest one: of its neighbour, if that neighbour has its share, otherwise of all. A
-//! flood to neighbours that do not exist can fill the store, but a neighbour that answers within a millisecond
-//! still gets its packets.
+//! A new packet replaces the oldest one: of its neighbour, if that neighbour has its share, otherwise of all.
+//! A flood to neighbours that do not exist can fill the store, but a neighbour that answers within a
+//! millisecond still gets its packets.
 
 use crate::Limits;
 use crate::frame::LEN_MAX;

@@ -9,8 +9,8 @@ use crate::{Mac, Prefix, Settings, arp, mld, ndp, settings};
 use alloc::vec::Vec;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// Largest number of addresses that a port announces one by one. Addresses of larger prefixes are only answered
-/// for.
+/// Largest number of addresses that a port announces one by one. Addresses of larger prefixes are only
+/// answered for.
 pub(crate) const ANNOUNCED_MAX: usize = 1024;
 
 /// Shortest Ethernet frame without its checksum.
@@ -26,8 +26,8 @@ pub(crate) type Emit<'a> = dyn FnMut(u8, &[u8], FrameOrigin) + 'a;
 /// Port.
 pub(crate) struct Port {
     pub(crate) device: u8,
-    /// Device number for the fast path. Larger than any device number if the realm of packets has to be looked
-    /// up.
+    /// Device number for the fast path. Larger than any device number if the realm of packets has to be
+    /// looked up.
     short_device: u16,
     /// Realms of IPv4 and IPv6 packets.
     realms: [u8; 2],

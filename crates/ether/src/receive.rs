@@ -117,7 +117,8 @@ impl Ether {
                 self.note_conflict(number, target, message.sender_mac);
             }
         } else {
-            // "If the pair <protocol type, sender protocol address> is already in my translation table, update".
+            // "If the pair <protocol type, sender protocol address> is already in my translation table,
+            // update".
             let solicited = ours && !message.is_request;
             let info = LinkLayerInfo { mac: Some(message.sender_mac), solicited, overrides: true };
             self.publish_update(now_ms, NeighbourUpdate { port: number, key: sender, info });

@@ -1,7 +1,7 @@
 //! Routes: longest prefix match.
 //!
-//! [`Prefixes`] holds the configured routes. [`Routes`] of one family are made from them: the address space is
-//! cut wherever the answer changes, so that a look-up is one binary search, whatever the prefixes.
+//! [`Prefixes`] holds the configured routes. [`Routes`] of one family are made from them: the address space
+//! is cut wherever the answer changes, so that a look-up is one binary search, whatever the prefixes.
 //!
 //! ```text
 //!   0.0.0.0/0 -> A, 10.0.0.0/8 -> B:     first   0.0.0.0   10.0.0.0   11.0.0.0

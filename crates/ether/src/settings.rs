@@ -11,11 +11,11 @@ use core::net::IpAddr;
 pub struct Settings {
     /// Ports. A single port is one-armed operation.
     pub ports: Vec<PortSettings>,
-    /// Addresses that the engine answers for itself: its own addresses, pools, prefixes. Packets to them go to
-    /// the engine, including pings, even if a port has the same address.
+    /// Addresses that the engine answers for itself: its own addresses, pools, prefixes. Packets to them go
+    /// to the engine, including pings, even if a port has the same address.
     pub engine: Vec<Prefix>,
-    /// Announces the ports' addresses, defends them and reports multicast groups. One of several workers at the
-    /// same ports does this.
+    /// Announces the ports' addresses, defends them and reports multicast groups. One of several workers at
+    /// the same ports does this.
     pub announces: bool,
     /// Records neighbour updates for other workers ([`Ether::next_update`](crate::Ether::next_update)).
     pub shares: bool,
@@ -34,18 +34,18 @@ pub struct PortSettings {
     pub tags: Vec<Tag>,
     /// Largest IP packet of the link, bytes: at least 68 (RFC 791), with IPv6 1280.
     pub mtu: u32,
-    /// Addresses of this host on the link, with the prefix length of the link. If there is no link-local IPv6
-    /// address, one is made from the MAC.
+    /// Addresses of this host on the link, with the prefix length of the link. If there is no link-local
+    /// IPv6 address, one is made from the MAC.
     pub addresses: Vec<Prefix>,
-    /// More addresses that ARP and neighbour discovery answer for: pool addresses, prefixes. Must not contain
-    /// neighbours.
+    /// More addresses that ARP and neighbour discovery answer for: pool addresses, prefixes. Must not
+    /// contain neighbours.
     pub answers: Vec<Prefix>,
     /// Routes to destinations that are not on the link.
     pub routes: Vec<Route>,
     /// Neighbours with a configured MAC, which is neither resolved nor changed by messages.
     pub neighbours: Vec<StaticNeighbour>,
-    /// Realms of its IPv4 and its IPv6 packets ([`gatun_wire::Packet::realm`]). The port's addresses and routes
-    /// belong to these realms only. Ports of different realms may have the same addresses.
+    /// Realms of its IPv4 and its IPv6 packets ([`gatun_wire::Packet::realm`]). The port's addresses and
+    /// routes belong to these realms only. Ports of different realms may have the same addresses.
     pub realms: [u8; 2],
 }
 

@@ -280,8 +280,8 @@ impl Messages {
         }
     }
 
-    /// Builds a message from the first records. Returns it and the number of records in it. Consecutive records
-    /// with the same template share a set.
+    /// Builds a message from the first records. Returns it and the number of records in it. Consecutive
+    /// records with the same template share a set.
     pub(crate) fn data(&mut self, now_ms: u64, records: &[Record]) -> (Vec<u8>, usize) {
         let mut message = self.begin(now_ms);
         let (mut count, mut set) = (0, None);

@@ -8,8 +8,8 @@
 //!   transport  UDP, TCP, a Unix socket; never blocks
 //!   spool      records on disk while the collector is away
 //! ```
-//! No collector can block the translator: data that a collector does not accept is spooled, if there is a spool.
-//! Otherwise it is lost and counted, and the stream reports the loss when it continues.
+//! No collector can block the translator: data that a collector does not accept is spooled, if there is a
+//! spool. Otherwise it is lost and counted, and the stream reports the loss when it continues.
 #![forbid(unsafe_code)]
 
 mod event;

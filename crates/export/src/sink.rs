@@ -91,8 +91,8 @@ struct SharedCounters {
     is_ending: AtomicBool,
 }
 
-/// Handle of a collector. Its thread ends when it is told to, or when the last handle is dropped. It then sends
-/// or spools what it holds.
+/// Handle of a collector. Its thread ends when it is told to, or when the last handle is dropped. It then
+/// sends or spools what it holds.
 #[derive(Clone)]
 pub struct Sink {
     name: String,
@@ -135,7 +135,8 @@ impl Sink {
     /// Checks the spool and creates the thread. `connect` opens connections.
     ///
     /// # Errors
-    /// If the spool cannot be used, or no thread can be created. A missing collector is not an error.
+    /// Returns an error if the spool cannot be used, or no thread can be created. A missing collector is not
+    /// an error.
     pub fn prepare(
         settings: SinkSettings,
         connect: Connect,
@@ -236,8 +237,8 @@ impl Sink {
     }
 }
 
-/// Message that is being sent: its bytes, the number of bytes sent, and the number of its records at the front
-/// of the queue.
+/// Message that is being sent: its bytes, the number of bytes sent, and the number of its records at the
+/// front of the queue.
 struct Message {
     bytes: Vec<u8>,
     gone: usize,
@@ -346,8 +347,8 @@ impl SinkThread {
         self.message.is_some()
     }
 
-    /// Waits until the collector accepts data, at most `wait` and not so long that batches pile up. Returns the
-    /// time to wait for the next batch afterwards.
+    /// Waits until the collector accepts data, at most `wait` and not so long that batches pile up. Returns
+    /// the time to wait for the next batch afterwards.
     fn wait_for_room(&self, wait: Duration) -> Duration {
         match &self.transport {
             Some(transport) => {
@@ -506,7 +507,8 @@ impl SinkThread {
         }
     }
 
-    /// Handles the loss of the connection. Records that were not completely sent are kept, if there is a spool.
+    /// Handles the loss of the connection. Records that were not completely sent are kept, if there is a
+    /// spool.
     fn disconnected(&mut self, why: &str) {
         let SinkSettings { name, target, .. } = &self.settings;
         if self.shared.is_connected.swap(false, Ordering::Relaxed) {

@@ -28,7 +28,7 @@ impl Spool {
     /// Creates the directory if needed and checks that a file can be written in it.
     ///
     /// # Errors
-    /// If the directory cannot be used.
+    /// Returns an error if the directory cannot be used.
     pub(crate) fn check(directory: &Path, name: &str) -> io::Result<()> {
         fs::create_dir_all(directory)?;
         fs::read_dir(directory)?;
@@ -40,7 +40,7 @@ impl Spool {
     /// Opens the spool of a sink in a directory, which is created if needed. Continues with existing files.
     ///
     /// # Errors
-    /// If the directory cannot be used.
+    /// Returns an error if the directory cannot be used.
     pub(crate) fn open(directory: &Path, name: &str, len_max: u64) -> io::Result<Spool> {
         fs::create_dir_all(directory)?;
         let mut files = Vec::new();
@@ -126,7 +126,7 @@ impl Spool {
     /// Reads the records of the oldest file. [`Spool::drop_oldest`] deletes it.
     ///
     /// # Errors
-    /// If the file cannot be read.
+    /// Returns an error if the file cannot be read.
     pub(crate) fn oldest(&mut self) -> io::Result<Vec<Record>> {
         let Some((number, _)) = self.files.front() else { return Ok(Vec::new()) };
         let bytes = fs::read(self.path(*number))?;

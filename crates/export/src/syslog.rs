@@ -1,4 +1,5 @@
-//! Events as syslog messages: RFC 5424 with structured data, and octet-counting frames on TCP (RFC 6587 3.4.1).
+//! Events as syslog messages: RFC 5424 with structured data, and octet-counting frames on TCP (RFC 6587
+//! 3.4.1).
 
 use crate::event::{PlanNames, TimedEvent, rfc3339};
 use crate::json::EventFields;

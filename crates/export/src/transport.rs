@@ -59,7 +59,8 @@ pub(crate) enum SendResult {
     Later,
 }
 
-/// Function that connects to a collector. If sending threads may not connect, another thread does it for them.
+/// Function that connects to a collector. If sending threads may not connect, another thread does it for
+/// them.
 pub type Connect = Arc<dyn Fn(&CollectorAddress) -> io::Result<Transport> + Send + Sync>;
 
 /// Connects in the calling thread.
@@ -71,7 +72,7 @@ impl Transport {
     /// Connects to a collector, waiting at most two seconds.
     ///
     /// # Errors
-    /// If the connection fails.
+    /// Returns an error if the connection fails.
     pub fn open(target: &CollectorAddress) -> io::Result<Transport> {
         let socket = match target {
             CollectorAddress::Udp(address) => {
@@ -100,7 +101,7 @@ impl Transport {
     /// Received data is ignored.
     ///
     /// # Errors
-    /// If the connection is closed.
+    /// Returns an error if the connection is closed.
     pub(crate) fn check(&mut self) -> io::Result<()> {
         let Socket::Tcp(stream) = &mut self.0 else { return Ok(()) };
         match stream.read(&mut [0; 64]) {
@@ -127,7 +128,7 @@ impl Transport {
     /// Sends as much as the socket accepts.
     ///
     /// # Errors
-    /// If the collector is gone.
+    /// Returns an error if the collector is gone.
     pub(crate) fn send(&mut self, bytes: &[u8]) -> io::Result<SendResult> {
         let sent = match &mut self.0 {
             Socket::Udp(socket) => socket.send(bytes),

@@ -159,7 +159,8 @@ fn every_command_has_completions_and_a_manual_page() {
     std::fs::remove_dir_all(dir).unwrap();
 }
 
-/// Tests run programs by `gatun_testkit::output` or `run`, which check that the texts of `gatun` are for people.
+/// Tests run programs by `gatun_testkit::output` or `run`, which check that the texts of `gatun` are for
+/// people.
 #[test]
 fn every_output_that_a_test_reads_is_checked() {
     fn sources(dir: &std::path::Path, found: &mut Vec<PathBuf>) {

@@ -122,7 +122,8 @@ impl Device {
             pools: pointers.as_ptr(),
         };
         let mut done = SetupResult::default();
-        // SAFETY: an existing device that nobody uses yet, and as many pools as queues; pools are never freed.
+        // SAFETY: an existing device that nobody uses yet, and as many pools as queues; pools are never
+        // freed.
         let error = unsafe { sys::gatun_device_setup(self.port, &setup, &mut done) };
         match error {
             0 => Ok(done),

@@ -86,8 +86,8 @@ pub(crate) fn start(
     let words: Result<Vec<CString>, _> = words.into_iter().map(CString::new).collect();
     let words = words.map_err(|_| DpdkError::Environment("an argument has a zero byte".to_owned()))?;
     let mut pointers: Vec<_> = words.into_iter().map(CString::into_raw).collect();
-    // SAFETY: the given number of pointers to strings. The environment may keep and change them: they are never
-    // freed.
+    // SAFETY: the given number of pointers to strings. The environment may keep and change them: they are
+    // never freed.
     let error = unsafe { sys::gatun_eal_init(pointers.len() as c_int, pointers.as_mut_ptr()) };
     if error != 0 {
         return Err(DpdkError::Environment(text(error)));
@@ -106,8 +106,8 @@ pub(crate) fn settle() {
     unsafe { sys::gatun_interrupts_settle(SETTLE_MAX_MS) }
 }
 
-/// Keeps the files of packet buffers open, and restores the descriptor numbers that the environment knows if a
-/// driver has closed them. Call it once all pools exist, and before and after a memif client connects.
+/// Keeps the files of packet buffers open, and restores the descriptor numbers that the environment knows if
+/// a driver has closed them. Call it once all pools exist, and before and after a memif client connects.
 pub(crate) fn keep_files() {
     // SAFETY: the environment is running; one thread does this.
     unsafe { sys::gatun_memory_files() }

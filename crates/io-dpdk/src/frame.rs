@@ -89,9 +89,9 @@ impl Pool {
         Some(frame)
     }
 
-    /// Recovers the buffers that a device has forgotten with its peer: those it was to send and, if the pool is
-    /// its `own`, those it was to receive into. No frame of this pool may be staged. Returns the number of
-    /// buffers.
+    /// Recovers the buffers that a device has forgotten with its peer: those it was to send and, if the pool
+    /// is its `own`, those it was to receive into. No frame of this pool may be staged. Returns the
+    /// number of buffers.
     pub(crate) fn recover(self, queue: &Queue, own: bool) -> u32 {
         // SAFETY: only this thread uses the pool and the queue, whose device has no peer; the pool's device
         // marks buffers that it takes (`Device::marks_buffers`), so nobody owns the buffers found.
@@ -122,8 +122,8 @@ impl Queue {
     pub(crate) fn receive(&mut self, frames: &mut ArrayVec<Frame, BURST_MAX>) -> usize {
         let (before, room) = (frames.len(), frames.remaining_capacity());
         // SAFETY: there is room for `room` frames after the first `before`, `Frame` is a `RawFrame`, and the
-        // function writes as many whole ones as it returns. The device was started with this queue, and nobody
-        // else uses it.
+        // function writes as many whole ones as it returns. The device was started with this queue, and
+        // nobody else uses it.
         unsafe {
             let place = frames.as_mut_ptr().add(before).cast();
             let count = usize::from(sys::gatun_receive(self.port, self.number, place, room as u16));

@@ -91,8 +91,8 @@ pub struct Dpdk {
     pub guard: Guard,
 }
 
-/// Keeps the devices open. When it is dropped, all of them are closed once the last worker's ports are dropped.
-/// The environment stays until the process ends.
+/// Keeps the devices open. When it is dropped, all of them are closed once the last worker's ports are
+/// dropped. The environment stays until the process ends.
 pub struct Guard {
     stop: Option<Sender<()>>,
     thread: Option<JoinHandle<()>>,
@@ -152,8 +152,8 @@ struct OpenedDevices {
     others: OtherProcessors,
 }
 
-/// Bytes of a frame after the headroom: what most drivers expect, or a larger MTU with its Ethernet header, two
-/// tags, and room for a reply.
+/// Bytes of a frame after the headroom: what most drivers expect, or a larger MTU with its Ethernet header,
+/// two tags, and room for a reply.
 fn room(mtu: Option<u16>) -> u16 {
     const LEAST: u16 = 2048;
     (mtu.unwrap_or(0) + 14 + 2 * 4 + 64).next_multiple_of(64).max(LEAST)

@@ -4,8 +4,8 @@
 //!   device -> receive -> burst, in the driver's buffers -> staged -> device
 //!                           '--- not forwarded: freed
 //! ```
-//! Frames to be forwarded are recorded while the burst is processed, and given to the devices after nobody uses
-//! its buffers any more.
+//! Frames to be forwarded are recorded while the burst is processed, and given to the devices after nobody
+//! uses its buffers any more.
 
 use crate::device;
 use crate::eal::Registration;

@@ -69,8 +69,8 @@ pub(crate) struct DeviceCounters {
     pub(crate) tx_errors: u64,
 }
 
-/// Defines for each function of the shim a pointer in [`Functions`], in the order of `struct gatun_shim`, and a
-/// function that calls it.
+/// Defines for each function of the shim a pointer in [`Functions`], in the order of `struct gatun_shim`, and
+/// a function that calls it.
 macro_rules! functions {
     ($($name:ident($($argument:ident: $type:ty),*) $(-> $result:ty)?;)*) => {
         /// `struct gatun_shim`.
@@ -142,7 +142,7 @@ pub(crate) fn load() -> Result<(), DpdkError> {
 /// Checks whether the processor supports the instructions that DPDK's libraries use.
 ///
 /// # Errors
-/// If instructions are missing. The error names them.
+/// Returns an error if instructions are missing. The error names them.
 pub fn supported() -> Result<(), DpdkError> {
     #[cfg(target_arch = "x86_64")]
     if !(is_x86_feature_detected!("sse4.2") && is_x86_feature_detected!("popcnt")) {
@@ -154,9 +154,9 @@ pub fn supported() -> Result<(), DpdkError> {
 fn open_shim() -> Result<&'static Functions, String> {
     let file = shim_file().map_err(|e| format!("creating a file in memory: {e}"))?;
     let path = format!("/proc/self/fd/{}\0", file.as_raw_fd());
-    // SAFETY: the path ends with a zero. The loaded object is the shim, whose libraries are trusted like those
-    // of the linker. Drivers that are loaded later must find its symbols before the environment's: hence
-    // RTLD_GLOBAL.
+    // SAFETY: the path ends with a zero. The loaded object is the shim, whose libraries are trusted like
+    // those of the linker. Drivers that are loaded later must find its symbols before the environment's:
+    // hence RTLD_GLOBAL.
     let shim = unsafe { libc::dlopen(path.as_ptr().cast(), libc::RTLD_NOW | libc::RTLD_GLOBAL) };
     if shim.is_null() {
         return Err(dl_error());
@@ -171,8 +171,8 @@ fn open_shim() -> Result<&'static Functions, String> {
 /// Creates an anonymous file that contains the shim.
 fn shim_file() -> std::io::Result<File> {
     let create = |flags| memfd_create(c"gatun-dpdk-shim", MemfdFlags::CLOEXEC | flags);
-    // Nobody executes it as a program, and if vm.memfd_noexec is 2 the kernel requires this flag. Before Linux
-    // 6.3 the flag does not exist.
+    // Nobody executes it as a program, and if vm.memfd_noexec is 2 the kernel requires this flag. Before
+    // Linux 6.3 the flag does not exist.
     let file = create(MemfdFlags::NOEXEC_SEAL).or_else(|_| create(MemfdFlags::empty()))?;
     let mut file = File::from(file);
     file.write_all(SHIM)?;

@@ -145,8 +145,8 @@ impl Watch {
 
 impl Drop for Watch {
     fn drop(&mut self) {
-        // A worker that does not release its queues would use freed memory: then everything is left to the end
-        // of the process.
+        // A worker that does not release its queues would use freed memory: then everything is left to the
+        // end of the process.
         if Arc::strong_count(&self.alive) == 1 {
             eal::settle();
             self.devices.iter().for_each(|watched| watched.device.close());

@@ -108,8 +108,8 @@ fn assert_all_return(generator: &mut Ends) {
     assert_eq!((stage.lost(), stage.tally.damaged(), stage.refused), (0, 0, 0), "{stage:?}");
 }
 
-/// Waits for events and calls a function meanwhile: devices are left alone until the workers have handled their
-/// events.
+/// Waits for events and calls a function meanwhile: devices are left alone until the workers have handled
+/// their events.
 fn until(events: &std::sync::mpsc::Receiver<LinkEvent>, wanted: &[LinkEvent], mut meanwhile: impl FnMut()) {
     let (mut missing, deadline) = (wanted.to_vec(), Instant::now() + Duration::from_secs(20));
     while !missing.is_empty() {

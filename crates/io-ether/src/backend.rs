@@ -51,7 +51,7 @@ struct Host {
 /// which may deliver unfinished checksums (see [`partial`]).
 ///
 /// # Errors
-/// If the number of workers and the number of `Ether`s differ.
+/// Returns an error if the number of workers and the number of `Ether`s differ.
 pub fn backends<F: Frames>(
     workers: Vec<F>,
     devices: &[(&str, bool)],

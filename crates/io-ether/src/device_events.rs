@@ -21,12 +21,13 @@ impl<T> DeviceEvents<T> {
     /// Creates an empty queue of events.
     ///
     /// # Errors
-    /// If no [`Waker`] can be created.
+    /// Returns an error if no [`Waker`] can be created.
     pub fn new() -> io::Result<Self> {
         Ok(DeviceEvents { news: Mailbox::new(usize::MAX), waker: Waker::new()? })
     }
 
-    /// Sends an event of a device and wakes the worker. [`is_done`](Self::is_done) accepts the returned number.
+    /// Sends an event of a device and wakes the worker. [`is_done`](Self::is_done) accepts the returned
+    /// number.
     pub fn put(&self, device: usize, news: T) -> u64 {
         // There is always room, and the mailbox is never closed.
         let number = self.news.put((device, news)).unwrap_or(0);

@@ -1,4 +1,5 @@
-//! Plain forwarder that replaces the translator in measurements: shows the cost of a backend without an engine.
+//! Plain forwarder that replaces the translator in measurements: shows the cost of a backend without an
+//! engine.
 
 use crate::{FrameSink as _, Frames};
 use gatun_io::Waker;
@@ -12,7 +13,7 @@ const PATIENCE: Duration = Duration::from_millis(10);
 /// returns true. `go_on` is called before each burst with the number of frames of the previous one.
 ///
 /// # Errors
-/// If the system call that waits fails.
+/// Returns an error if the system call that waits fails.
 pub fn forward(frames: &mut impl Frames, mut go_on: impl FnMut(usize) -> bool) -> io::Result<()> {
     let waker = Waker::new()?;
     let mut received = 0;

@@ -6,8 +6,8 @@
 //!                                     Ether (ARP, neighbour discovery, ping, routes)
 //! ```
 //! A driver implements [`Frames`]: it receives a burst and sends frames through its [`FrameSink`].
-//! [`EtherQueues`] puts `gatun_ether::Ether` on top, exchanges neighbour updates between workers, and completes
-//! checksums that the sender left unfinished ([`partial`]).
+//! [`EtherQueues`] puts `gatun_ether::Ether` on top, exchanges neighbour updates between workers, and
+//! completes checksums that the sender left unfinished ([`partial`]).
 #![forbid(unsafe_code)]
 
 pub mod backend;
@@ -35,8 +35,8 @@ pub trait Frames: Send {
     type Out: FrameSink;
 
     /// Receives up to a burst ([`gatun_io::BURST_MAX`]) of waiting frames. `admit` gets each frame, which
-    /// begins with its Ethernet header, and the number of its device, and returns whether the frame belongs to
-    /// the burst passed to `handle`. `admit` may send other frames by [`FrameSink::relay`] or
+    /// begins with its Ethernet header, and the number of its device, and returns whether the frame belongs
+    /// to the burst passed to `handle`. `admit` may send other frames by [`FrameSink::relay`] or
     /// [`FrameSink::answer`]. Returns the number of frames.
     fn receive(
         &mut self,
@@ -51,16 +51,16 @@ pub trait Frames: Send {
     /// Blocks until a frame waits, `waker` is woken, a device changes, or `timeout` expires.
     ///
     /// # Errors
-    /// If the system call that waits fails.
+    /// Returns an error if the system call that waits fails.
     fn wait(&mut self, waker: &Waker, timeout: Option<Duration>) -> io::Result<()>;
 
     /// Counters of received, sent and refused frames of all devices.
     fn stats(&self) -> Stats;
 }
 
-/// Sending half of [`Frames`]. A frame begins with its Ethernet header. If a device does not accept one of the
-/// backend's own frames, it is counted as [`tx_own_refused`](Stats::tx_own_refused) and not as an error of the
-/// device.
+/// Sending half of [`Frames`]. A frame begins with its Ethernet header. If a device does not accept one of
+/// the backend's own frames, it is counted as [`tx_own_refused`](Stats::tx_own_refused) and not as an error
+/// of the device.
 pub trait FrameSink {
     /// Sends packet `index` of the burst on a device, in its present form.
     fn forward(&mut self, index: usize, device: usize, packet: &Packet<'_>);

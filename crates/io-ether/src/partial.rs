@@ -1,12 +1,12 @@
 //! Checksums that the sender's kernel left to a device that does not exist.
 //!
-//! Packets from a veth have often never been on a wire: the sender's kernel writes the sum of the pseudo-header
-//! into the checksum field of TCP and UDP and leaves the rest to the device. AF_XDP (or a packet socket)
-//! delivers these bytes without a hint. Between containers nearly every packet is like this, unless somebody
-//! ran `ethtool -K eth0 tx off`.
+//! Packets from a veth have often never been on a wire: the sender's kernel writes the sum of the
+//! pseudo-header into the checksum field of TCP and UDP and leaves the rest to the device. AF_XDP (or a
+//! packet socket) delivers these bytes without a hint. Between containers nearly every packet is like this,
+//! unless somebody ran `ethtool -K eth0 tx off`.
 //!
-//! Such a field holds the folded sum of the pseudo-header, not complemented. By chance, a complete checksum has
-//! the same value once in 65536 packets: then the sum over the whole packet is right, and the field stays
+//! Such a field holds the folded sum of the pseudo-header, not complemented. By chance, a complete checksum
+//! has the same value once in 65536 packets: then the sum over the whole packet is right, and the field stays
 //! unchanged. A wrong checksum stays wrong, unless it has exactly this value.
 
 use gatun_wire::{Checksum, Packet, checksum, proto};
@@ -101,7 +101,8 @@ fn place(
 mod tests {
     use super::*;
 
-    /// IPv6 or IPv4 packet with a TCP or UDP header whose checksum field holds `field`, and the right checksum.
+    /// IPv6 or IPv4 packet with a TCP or UDP header whose checksum field holds `field`, and the right
+    /// checksum.
     fn packet(six: bool, tcp: bool, field: Option<u16>) -> (Vec<u8>, u16, u16) {
         let transport_len = if tcp { 20 } else { 8 } + 101;
         let protocol = if tcp { proto::TCP } else { proto::UDP };

@@ -59,7 +59,7 @@ impl Attachment {
     /// Attaches the program to the device of the same name that has come back.
     ///
     /// # Errors
-    /// If the kernel refuses.
+    /// Returns an error if the kernel refuses.
     pub fn attach_again(&mut self) -> Result<(), FastPathError> {
         if self.wanted != Some(Hook::Clsact) {
             match self.attach_tcx() {
@@ -128,7 +128,7 @@ impl Attachment {
     /// Detaches the program and removes everything.
     ///
     /// # Errors
-    /// If a pin cannot be removed.
+    /// Returns an error if a pin cannot be removed.
     pub fn detach(self) -> Result<(), FastPathError> {
         detach(&self.device, self.pins.as_deref())
     }
@@ -152,7 +152,7 @@ fn unpin(pin: &Path) -> Result<(), FastPathError> {
 /// Detaches the program from a device, and removes all pins.
 ///
 /// # Errors
-/// If a pin cannot be removed.
+/// Returns an error if a pin cannot be removed.
 pub fn detach(device: &str, pins: Option<&Path>) -> Result<(), FastPathError> {
     if let Some(pins) = pins {
         for name in [LINK].into_iter().chain(crate::maps::NAMES) {

@@ -212,7 +212,7 @@ impl Pair {
     }
 }
 
-/// Whether the translator chooses the identification of the packet that it made of `from`.
+/// Returns true if the translator chooses the identification of the packet that it made of `from`.
 fn chooses_ident(from: &[u8], to: &[u8]) -> bool {
     let may_be_cut = from[6] & 0x40 == 0;
     to[0] >> 4 == 4 && (from[0] >> 4 == 6 || from[12..16] == PRIVATE.octets() && may_be_cut)
@@ -394,7 +394,7 @@ impl Made {
         bytes
     }
 
-    /// Whether the program has to translate the packet, if its session is established and it fits.
+    /// Returns true if the program has to translate the packet, if its session is established and it fits.
     fn is_plain(&self) -> bool {
         let odd = matches!(self.odd, Odd::Nothing | Odd::WrongChecksum | Odd::FlowLabel);
         odd && self.ttl > 1 && !(self.tcp && self.flags & 7 != 0) && (self.tcp || self.gso_size == 0)
@@ -537,7 +537,7 @@ fn property_config() -> ProptestConfig {
     ProptestConfig { cases, failure_persistence: None, ..ProptestConfig::default() }
 }
 
-/// Whether a flow is that of a packet.
+/// Returns true if a packet belongs to a flow.
 fn is_of(flow: &Flow, made: &Made, outside: (Ipv4Addr, u16)) -> bool {
     let protocol = if made.tcp { Protocol::Tcp } else { Protocol::Udp };
     flow.protocol == protocol
@@ -571,7 +571,7 @@ fn install_one(table: &mut Table, flow: Flow) -> SlotId {
 }
 
 impl Pair {
-    /// Whether the program translates a plain packet of [`lone_flow`].
+    /// Returns true if the program translates a plain packet of [`lone_flow`].
     fn translates(&mut self, made: &Made) -> bool {
         let bytes = made.bytes(&self.prefix, (POOL, 40_000 + u16::from(made.port)));
         self.run(&bytes, 0).0 == TRANSLATED

@@ -28,7 +28,7 @@ impl Maps {
     /// Of files in the order of [`NAMES`].
     ///
     /// # Errors
-    /// If a map's type or sizes are not those that this version makes.
+    /// Returns an error if a map's type or sizes are not those that this version makes.
     pub(crate) fn from_files(files: [OwnedFd; 7]) -> Result<Maps, FastPathError> {
         let [flows6, flows4, sessions, instances, control, idents, reasons] = files;
         let maps = Maps { flows6, flows4, sessions, instances, control, idents, reasons };

@@ -40,7 +40,7 @@ impl FastPath {
     /// Loads and attaches the program. The lease is left as it is: zero at first.
     ///
     /// # Errors
-    /// If the kernel refuses, or another Gatun runs on the device.
+    /// Returns an error if the kernel refuses, or another Gatun runs on the device.
     pub fn open(config: &FastPathConfig) -> Result<FastPath, FastPathError> {
         let lock = lock(&config.device)?;
         create_pins(config)?;
@@ -127,7 +127,7 @@ fn lock(device: &str) -> Result<UnixDatagram, FastPathError> {
 /// Mounts a bpffs at a folder, which is created, unless there is one.
 ///
 /// # Errors
-/// If the kernel refuses.
+/// Returns an error if the kernel refuses.
 pub fn mount_bpffs(at: &Path) -> Result<(), FastPathError> {
     const BPF_FS_MAGIC: i64 = 0xcafe_4a11;
     std::fs::create_dir_all(at).map_err(step("creating the folder of the bpffs"))?;

@@ -39,7 +39,7 @@ pub struct DirectionUse {
     /// Time of the last one, exact to a tick of the kernel (10 ms at most); at first the time of the
     /// installation.
     pub seen: KernelTime,
-    /// Whether packets still go to the engine, because others of the session may be on their way through it.
+    /// True while packets still go to the engine, because earlier packets of the session may be queued there.
     pub is_pending: bool,
 }
 
@@ -50,7 +50,7 @@ pub struct FlowUse {
     pub outbound: DirectionUse,
     /// To the inside.
     pub inbound: DirectionUse,
-    /// Whether a FIN or RST went to the engine, and all packets after it.
+    /// True after a FIN or RST: it and all later packets go to the engine.
     pub is_closing: bool,
 }
 
@@ -122,7 +122,7 @@ impl Table {
         self.fresh - self.free.len() as u32
     }
 
-    /// Whether no session is installed.
+    /// Returns true if no session is installed.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -145,7 +145,7 @@ impl Table {
     /// Sets the settings of an instance. Sessions that are installed follow at once.
     ///
     /// # Errors
-    /// If the kernel refuses.
+    /// Returns an error if the kernel refuses.
     pub fn set_instance(&self, number: u8, instance: Instance) -> Result<(), FastPathError> {
         let set = sys::update(&self.maps.instances, &u32::from(number), &instance.0);
         set.map_err(step("setting an instance"))
@@ -241,7 +241,7 @@ impl Table {
     /// Counters of an instance; `None` means packets of no known instance.
     ///
     /// # Errors
-    /// If the kernel refuses.
+    /// Returns an error if the kernel refuses.
     pub fn counters(&self, instance: Option<u8>) -> Result<Counters, FastPathError> {
         let row = instance.map_or(INSTANCES_MAX, u32::from);
         let mut processors = vec![0; self.processors * REASONS];

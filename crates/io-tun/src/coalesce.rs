@@ -197,7 +197,8 @@ impl Bytes<'_> {
     /// Writes the datagrams of a train in one packet and counts them.
     ///
     /// # Errors
-    /// If the device does not accept the packet. The datagrams are then unchanged and not counted.
+    /// Returns an error if the device does not accept the packet. The datagrams are then unchanged and not
+    /// counted.
     fn write_together<'w>(
         &mut self,
         train: &DatagramTrain,

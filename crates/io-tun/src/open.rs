@@ -18,8 +18,8 @@ pub struct TunConfig {
     pub mode: Mode,
     /// Number of queues: one per worker.
     pub queues: usize,
-    /// True if the kernel may leave checksums and segmentation to the far end. Switch it off only to find out
-    /// if offloads cause a fault.
+    /// True if the kernel may leave checksums and segmentation to the far end. Switch it off only to find
+    /// out if offloads cause a fault.
     pub offload: bool,
     /// True to write UDP datagrams of one flow together. Has no effect if the kernel does not support it.
     pub udp_gro: bool,
@@ -31,8 +31,8 @@ pub struct TunConfig {
     pub addresses: Vec<Prefix>,
     /// Networks to route to the device.
     pub routes: Vec<Prefix>,
-    /// True to route them to the device even if the host has routes to the same networks. The device's routes
-    /// come first.
+    /// True to route them to the device even if the host has routes to the same networks. The device's
+    /// routes come first.
     pub precede_routes: bool,
 }
 
@@ -71,7 +71,8 @@ pub struct Tun {
     pub queues: Vec<TunQueue>,
     /// Offloads that the kernel accepted.
     pub offloads: Offloads,
-    /// True if UDP datagrams of one flow are written together: it was configured, and the kernel supports it.
+    /// True if UDP datagrams of one flow are written together: it was configured, and the kernel supports
+    /// it.
     pub udp_gro: bool,
     /// True if the device existed before.
     pub attached: bool,

@@ -59,7 +59,7 @@ impl Header {
 /// keeps it right, and TUN does not accept the flag in the other direction. `hdr_len` is a hint and not used.
 ///
 /// # Errors
-/// If the header contradicts itself or the packet.
+/// Returns an error if the header contradicts itself or the packet.
 pub fn decode(header: [u8; LEN], packet: &[u8]) -> Result<Offload, RxError> {
     let header = Header::read(header);
     let checksum = match header.flags & F_NEEDS_CSUM {
@@ -91,8 +91,8 @@ pub fn decode(header: [u8; LEN], packet: &[u8]) -> Result<Offload, RxError> {
 /// Writes the header before a packet. Returns the header's position in the packet's buffer.
 ///
 /// # Errors
-/// If there is no room before the packet, or it is not an IP packet with the transport header that its
-/// offload requires.
+/// Returns an error if there is no room before the packet, or it is not an IP packet with the transport
+/// header that its offload requires.
 pub fn prepend(packet: &mut Packet<'_>) -> Result<usize, TxError> {
     let header = encode(packet.offload, packet.bytes())?.write();
     let start = packet.start();

@@ -102,7 +102,8 @@ impl LinkWatch {
     /// Watches open devices.
     ///
     /// # Errors
-    /// If the kernel sends no notifications, or a device does not exist or is not a TUN device.
+    /// Returns an error if the kernel sends no notifications, or a device does not exist or is not a TUN
+    /// device.
     pub fn new(devices: impl IntoIterator<Item = WatchedDevice>) -> Result<Self, TunError> {
         // Error messages need it, and its file may be out of reach later.
         gatun_netlink::has_ipv6();
@@ -122,7 +123,7 @@ impl LinkWatch {
     /// readable does not delay the work for devices.
     ///
     /// # Errors
-    /// If the kernel sends no more notifications.
+    /// Returns an error if the kernel sends no more notifications.
     pub fn wait(&mut self, other: impl AsFd) -> io::Result<Woken> {
         let mut is_other_ready = false;
         loop {

@@ -180,7 +180,8 @@ impl Assembler {
     /// Returns the code with all jumps resolved.
     ///
     /// # Panics
-    /// If a jump target was never set or is too far. This is a defect of the program, independent of its input.
+    /// If a jump target was never set or is too far. This is a defect of the program, independent of its
+    /// input.
     pub(crate) fn finish(mut self) -> Vec<Insn> {
         for (at, label) in self.jumps {
             let to = self.labels[label.0].expect("a label that is jumped to is set");

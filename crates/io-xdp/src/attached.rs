@@ -79,7 +79,8 @@ const FLAG_NATIVE: u32 = 1 << 2;
 /// Checks that a frame holds a packet of the interface's MTU.
 ///
 /// # Errors
-/// If the worker's frames are too short for the interface's MTU: it came back with a larger one.
+/// Returns an error if the worker's frames are too short for the interface's MTU: it came back with a larger
+/// one.
 pub(crate) fn cut_off(interface: &Interface, frame_len: usize) -> Result<(), XdpError> {
     if frame_len == FRAME_LEN_SMALL && interface.mtu > MTU_OF_SMALL_FRAMES_MAX {
         let (interface, mtu) = (interface.name.clone(), interface.mtu);
@@ -91,7 +92,7 @@ pub(crate) fn cut_off(interface: &Interface, frame_len: usize) -> Result<(), Xdp
 /// Checks that an interface is usable with this number of queues.
 ///
 /// # Errors
-/// If its MTU is too large or its number of queues differs.
+/// Returns an error if its MTU is too large or its number of queues differs.
 pub(crate) fn check(interface: &Interface, queues: u32) -> Result<(), XdpError> {
     if interface.mtu > MTU_MAX {
         return Err(XdpError::Mtu { interface: interface.name.clone(), mtu: interface.mtu });

@@ -1,7 +1,7 @@
 //! The bpf(2) system call, with the few commands that are used: maps, a program, a link.
 //!
-//! Layouts follow `union bpf_attr` in `linux/bpf.h`, one struct per command. The kernel treats missing bytes at
-//! the end as zero.
+//! Layouts follow `union bpf_attr` in `linux/bpf.h`, one struct per command. The kernel treats missing bytes
+//! at the end as zero.
 
 use crate::asm::Insn;
 use std::ffi::{CStr, CString, c_long};
@@ -106,8 +106,8 @@ fn named(name: &str) -> [u8; NAME_LEN] {
 }
 
 /// # Safety
-/// `T` is the layout of `command`. Every address in it points to memory that the kernel may read (or write, if
-/// the command writes) for the length given in the adjacent field.
+/// `T` is the layout of `command`. Every address in it points to memory that the kernel may read (or write,
+/// if the command writes) for the length given in the adjacent field.
 unsafe fn bpf<T>(command: c_long, attr: &mut T) -> io::Result<c_long> {
     // SAFETY: `attr` is live, exclusively borrowed and has the given size. The caller guarantees the memory
     // that it points to.
@@ -152,8 +152,8 @@ pub(crate) fn update<const K: usize>(map: impl AsFd, key: [u8; K], value: u32) -
         value: std::ptr::from_ref(&value) as u64,
         flags: 0,
     };
-    // SAFETY: the layout of MAP_UPDATE_ELEM; key and value outlive the call. Every map of this crate has values
-    // of four bytes, and `Maps` and `Steering` use keys of each map's size.
+    // SAFETY: the layout of MAP_UPDATE_ELEM; key and value outlive the call. Every map of this crate has
+    // values of four bytes, and `Maps` and `Steering` use keys of each map's size.
     unsafe { bpf(MAP_UPDATE_ELEM, &mut attr) }.map(drop)
 }
 

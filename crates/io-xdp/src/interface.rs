@@ -19,8 +19,8 @@ pub struct Interface {
     pub mtu: u32,
     /// True if the interface is up.
     pub up: bool,
-    /// True if it is software of the kernel (a veth, a bridge, a VLAN) rather than a device: packets from its
-    /// other end may have unfinished checksums.
+    /// True if it is software of the kernel (a veth, a bridge, a VLAN) rather than a device: packets from
+    /// its other end may have unfinished checksums.
     pub software: bool,
 }
 
@@ -28,7 +28,7 @@ impl Interface {
     /// Looks up an interface by name.
     ///
     /// # Errors
-    /// If it does not exist or has no MAC address.
+    /// Returns an error if it does not exist or has no MAC address.
     pub fn find(name: &str) -> Result<Interface, XdpError> {
         let failed = |error| XdpError::Step { interface: name.to_owned(), step: "ip link show", error };
         let link = query::link(name).map_err(failed)?.ok_or_else(|| XdpError::Missing(name.to_owned()))?;
@@ -92,7 +92,7 @@ pub(crate) fn rx_queues(name: &str) -> u32 {
 /// drop frames of neighbour discovery.
 ///
 /// # Errors
-/// If the process lacks CAP_NET_RAW.
+/// Returns an error if the process lacks CAP_NET_RAW.
 pub(crate) fn receive_multicast(index: u32) -> io::Result<OwnedFd> {
     // Protocol 0: this socket receives no packets.
     let socket =

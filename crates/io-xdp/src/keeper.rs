@@ -14,13 +14,13 @@ pub trait Privileged: Send {
     /// Attaches a program to the interface of a port.
     ///
     /// # Errors
-    /// If the interface does not exist, or the kernel refuses.
+    /// Returns an error if the interface does not exist, or the kernel refuses.
     fn attach(&mut self, port: usize) -> Result<AttachedParts, XdpError>;
 
     /// Opens an AF_XDP socket for the interface of a port.
     ///
     /// # Errors
-    /// If the kernel refuses.
+    /// Returns an error if the kernel refuses.
     fn open_socket(&mut self, port: usize) -> Result<OwnedFd, XdpError>;
 }
 

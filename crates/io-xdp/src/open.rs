@@ -36,8 +36,8 @@ pub struct Xdp {
 }
 
 impl Xdp {
-    /// Opens the interfaces. Requires CAP_NET_ADMIN, CAP_NET_RAW and CAP_BPF, and CAP_IPC_LOCK or a sufficient
-    /// limit of locked memory.
+    /// Opens the interfaces. Requires CAP_NET_ADMIN, CAP_NET_RAW and CAP_BPF, and CAP_IPC_LOCK or a
+    /// sufficient limit of locked memory.
     ///
     /// # Errors
     /// Each error says what to do.

@@ -1,12 +1,12 @@
-//! Queues of all ports of a worker, and their shared memory: a frame received on one port is sent on another by
-//! passing its address on.
+//! Queues of all ports of a worker, and their shared memory: a frame received on one port is sent on another
+//! by passing its address on.
 //!
 //! ```text
 //!   free -> fill ring -> (kernel receives) -> receive ring -> burst -> transmit ring -> (kernel sends) -> completion -> free
 //!                                                               '--- not forwarded ----------------------------> free
 //! ```
-//! A port has at most `RING_LEN` frames for receiving and as many for sending, and there are enough frames for
-//! all ports. So receiving never starves sending, and one port never starves another.
+//! A port has at most `RING_LEN` frames for receiving and as many for sending, and there are enough frames
+//! for all ports. So receiving never starves sending, and one port never starves another.
 
 use crate::RING_LEN;
 use crate::interface::Interface;

@@ -9,8 +9,8 @@
 //!                                  not there:  source -> from4 +-> not there -> kernel
 //!     ARP:                                      target -> to4 -'
 //! ```
-//! The tables are longest-prefix-match tries that can be changed while the program runs. Frames that cannot be
-//! parsed (too short, unknown type) go to the kernel.
+//! The tables are longest-prefix-match tries that can be changed while the program runs. Frames that cannot
+//! be parsed (too short, unknown type) go to the kernel.
 //!
 //! A neighbour solicitation goes to a group derived from the last 24 bits of its target (RFC 4291 2.7.1).
 //! Addresses of the kernel and of the translator often have the same last bits, so the target decides.
@@ -230,8 +230,8 @@ impl CodeWriter {
     /// Copies an address from the packet after the key length, and looks the key up. R0 is the address of the
     /// value, or zero.
     ///
-    /// The key is written in whole stack slots, two words together. Linux 6.1's verifier refuses a second store
-    /// to a slot ("attempt to corrupt spilled pointer on stack") if the loader lacks CAP_PERFMON.
+    /// The key is written in whole stack slots, two words together. Linux 6.1's verifier refuses a second
+    /// store to a slot ("attempt to corrupt spilled pointer on stack") if the loader lacks CAP_PERFMON.
     fn look_up(&mut self, map: RawFd, at: i16, len: i16) {
         self.asm.mov(Reg::R2, i32::from(len) * 8);
         self.asm.load(Width::Four, Reg::R3, Reg::R7, at);
@@ -482,7 +482,8 @@ mod tests {
             for tags in 0..=2 {
                 let frame = frame(tags, kind, &packet);
                 assert_eq!(takes(&program, &frame), ours, "{tags} tags, {kind:#x}, {packet:02x?}");
-                // Truncated anywhere, the frame goes to the kernel, or its readable part is treated as before.
+                // Truncated anywhere, the frame goes to the kernel, or its readable part is treated as
+                // before.
                 for len in 14..frame.len() {
                     assert!(ours || !takes(&program, &frame[..len]), "{len} bytes of {frame:02x?}");
                 }

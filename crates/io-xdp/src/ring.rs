@@ -65,8 +65,8 @@ impl<T: RingEntry> Ring<T> {
     }
 
     fn word(&self, offset: u64) -> &AtomicU32 {
-        // SAFETY: the kernel's offsets are of aligned words inside the mapping, which lives as long as `self`.
-        // The kernel also accesses them only as words.
+        // SAFETY: the kernel's offsets are of aligned words inside the mapping, which lives as long as
+        // `self`. The kernel also accesses them only as words.
         unsafe { self.mapping.add(offset as usize).cast::<AtomicU32>().as_ref() }
     }
 
@@ -137,15 +137,15 @@ impl<T: RingEntry> Producer<T> {
         self.room()
     }
 
-    /// Writes an entry, invisible to the kernel before [`publish`](Self::publish). Returns false if the ring is
-    /// full.
+    /// Writes an entry, invisible to the kernel before [`publish`](Self::publish). Returns false if the ring
+    /// is full.
     #[inline]
     pub(crate) fn push(&mut self, value: T) -> bool {
         if self.room() == 0 {
             return false;
         }
-        // SAFETY: the pointer is to an entry of the mapping. It is not published, so the kernel does not access
-        // it.
+        // SAFETY: the pointer is to an entry of the mapping. It is not published, so the kernel does not
+        // access it.
         unsafe { self.ring.entry(self.written).write(value) };
         self.written = self.written.wrapping_add(1);
         true

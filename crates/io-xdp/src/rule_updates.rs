@@ -24,8 +24,8 @@ pub struct RuleChange {
 }
 
 impl RuleChange {
-    /// Computes the change between two lists in two parts: the part that gives more packets to the translator,
-    /// and the part that gives it fewer. If a prefix is listed twice, the later entry counts.
+    /// Computes the change between two lists in two parts: the part that gives more packets to the
+    /// translator, and the part that gives it fewer. If a prefix is listed twice, the later entry counts.
     pub fn between(old: &[(PrefixRule, Owner)], new: &[(PrefixRule, Owner)]) -> (RuleChange, RuleChange) {
         let (old, new) = (BTreeMap::from_iter(old.iter().copied()), BTreeMap::from_iter(new.iter().copied()));
         let (mut more, mut less) = (RuleChange::default(), RuleChange::default());
@@ -79,7 +79,7 @@ impl RuleUpdates {
     /// Changes the rules and waits until they are active.
     ///
     /// # Errors
-    /// If the kernel refuses a prefix (earlier ones stay changed), or if no answer arrives.
+    /// Returns an error if the kernel refuses a prefix (earlier ones stay changed), or if no answer arrives.
     pub fn change(&self, change: RuleChange, timeout: Duration) -> io::Result<()> {
         let (done, answer) = sync_channel(1);
         self.waiting().push_back(RuleUpdate { change, done });

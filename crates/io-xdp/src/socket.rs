@@ -64,8 +64,8 @@ impl Socket {
         for mode in modes {
             let flags = *mode | SocketAddrXdpFlags::XDP_USE_NEED_WAKEUP;
             let address = SocketAddrXdp::new(flags, index, queue);
-            // The kernel releases a queue some time after its socket was closed, for example when a process has
-            // just ended.
+            // The kernel releases a queue some time after its socket was closed, for example when a process
+            // has just ended.
             let deadline = Instant::now() + QUEUE_FREE_MAX;
             loop {
                 // A socket that could not be bound cannot be bound later.
@@ -129,7 +129,7 @@ impl Socket {
     /// Makes the kernel send what is in the transmit ring, as far as it accepts it now.
     ///
     /// # Errors
-    /// If the interface is gone (ENXIO) or down (ENETDOWN).
+    /// Returns an error if the interface is gone (ENXIO) or down (ENETDOWN).
     pub(crate) fn send_waiting(&mut self) -> Result<(), Errno> {
         let waiting = self.tx.waiting();
         if waiting == 0 || !self.tx.needs_wakeup() {

@@ -4,9 +4,9 @@
 //!   frame:  [ 256 bytes that the kernel leaves | packet ........................ ]     2048 or 4096 bytes
 //!             '-- room in front, HEADROOM and more
 //! ```
-//! A [`Frame`] is the exclusive right to a frame's bytes. It is created once, cannot be copied, and is consumed
-//! when the frame goes into a ring and becomes the kernel's. A frame that comes out of a ring is a [`Frame`]
-//! again. It knows its [`Umem`], and no other one accepts it.
+//! A [`Frame`] is the exclusive right to a frame's bytes. It is created once, cannot be copied, and is
+//! consumed when the frame goes into a ring and becomes the kernel's. A frame that comes out of a ring is a
+//! [`Frame`] again. It knows its [`Umem`], and no other one accepts it.
 
 use gatun_wire::HEADROOM;
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
@@ -97,8 +97,8 @@ impl Umem {
     /// Frame that contains an address from a ring, and the offset in it.
     ///
     /// # Safety
-    /// No [`Frame`] of it may exist: it was put into a ring of this umem's sockets, and the kernel has returned
-    /// it.
+    /// No [`Frame`] of it may exist: it was put into a ring of this umem's sockets, and the kernel has
+    /// returned it.
     #[inline]
     pub(crate) unsafe fn frame_at(&self, address: u64) -> Option<(Frame, usize)> {
         let number = u32::try_from(address >> self.shift).ok().filter(|number| *number < self.frames)?;

@@ -4,8 +4,8 @@
 //!   set down:  nothing can be sent; the program stays          set up again: as before
 //!   removed:   its workers let go of their sockets             one of its name comes: a new program, new sockets
 //! ```
-//! Meanwhile workers continue with their other ports. The program leaves the kernel's own IPv4 addresses to the
-//! kernel, even for packets from subscribers. The list of these addresses is read again when it changes.
+//! Meanwhile workers continue with their other ports. The program leaves the kernel's own IPv4 addresses to
+//! the kernel, even for packets from subscribers. The list of these addresses is read again when it changes.
 
 use crate::XdpError;
 use crate::attached::{self, Attached, Mode, Opened, PortConfig, cut_off};
@@ -115,7 +115,7 @@ impl Watch {
     /// Makes the program take the packets of another prefix.
     ///
     /// # Errors
-    /// If the kernel refuses it.
+    /// Returns an error if the kernel refuses it.
     pub fn take_more(&self, entry: PrefixRule) -> io::Result<()> {
         self.tables.set(entry, Owner::Gatun)
     }
@@ -123,7 +123,7 @@ impl Watch {
     /// Parts for a [`Keeper`](crate::Keeper) in another process.
     ///
     /// # Errors
-    /// If the process reaches its limit of open files.
+    /// Returns an error if the process reaches its limit of open files.
     pub fn keeper_parts(&self) -> io::Result<KeeperParts> {
         let port = |port: &WatchedInterface| PortConfig { interface: port.name.clone(), mode: port.mode };
         let ports = self.ports.iter().map(port).collect();
@@ -143,7 +143,7 @@ impl Watch {
     /// Blocks until an interface event occurs. Applies rule changes meanwhile.
     ///
     /// # Errors
-    /// If the kernel's notifications end. The programs stay as long as `self`.
+    /// Returns an error if the kernel's notifications end. The programs stay as long as `self`.
     pub fn wait(&mut self) -> io::Result<InterfaceEvent> {
         loop {
             if let Some(event) = self.events.pop_front() {

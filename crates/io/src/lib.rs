@@ -1,7 +1,7 @@
 //! Packet I/O: the interface between workers and devices.
 //!
-//! A [`Backend`] is everything that one worker receives from and sends to: one queue of a TUN device, or queue
-//! n of every port of a network card. It lends its own buffers to the engine for one burst, as
+//! A [`Backend`] is everything that one worker receives from and sends to: one queue of a TUN device, or
+//! queue n of every port of a network card. It lends its own buffers to the engine for one burst, as
 //! [`gatun_wire::Packet`]s, and accepts packets to send through [`Transmit`]:
 //!
 //! ```text
@@ -20,9 +20,9 @@
 //!   describe in [`gatun_wire::Offload`] exactly what the device has left undone. A device without offloads
 //!   uses the default: complete checksums, one packet each.
 //! - The buffers remain the backend's. DPDK builds the `Packet` over its mbuf; [`Transmit::forward`] moves
-//!   the mbuf's data offset to [`Packet::start`] and puts the mbuf itself on the transmit ring. AF_XDP does the
-//!   same with its frame. Buffers that were not forwarded when `handle` returns are freed. [`Transmit::send`]
-//!   takes a new buffer and copies.
+//!   the mbuf's data offset to [`Packet::start`] and puts the mbuf itself on the transmit ring. AF_XDP does
+//!   the same with its frame. Buffers that were not forwarded when `handle` returns are freed.
+//!   [`Transmit::send`] takes a new buffer and copies.
 //! - A backend with several ports (inside, outside) chooses the port of a packet to send by its IP version or
 //!   by a route: the worker does not know ports.
 //! - A backend of Ethernet devices puts a `gatun_ether::Ether` between its frames and these packets. The
@@ -53,13 +53,13 @@ pub use waker::Waker;
 /// Largest number of packets in a burst.
 pub const BURST_MAX: usize = 64;
 
-/// Largest packet in bytes: a super-packet's IPv4 length field has 16 bits, and an IPv6 packet may be 40 bytes
-/// longer.
+/// Largest packet in bytes: a super-packet's IPv4 length field has 16 bits, and an IPv6 packet may be 40
+/// bytes longer.
 pub const PACKET_MAX: usize = 65_535 + 40;
 
 /// Distance in bytes between the buffers of a burst, if they hold the largest packet. The odd 704 bytes keep
-/// the first cache lines of the buffers in different cache sets and leave room after a packet for a reply that
-/// pads.
+/// the first cache lines of the buffers in different cache sets and leave room after a packet for a reply
+/// that pads.
 pub const STRIDE: usize = 65_536 + 704;
 
 const _: () = assert!(STRIDE >= HEADROOM + PACKET_MAX + 256 && 256 >= TAILROOM);
@@ -82,8 +82,8 @@ pub trait Backend: Send {
     /// Sending half, for packets outside a burst.
     fn transmit(&mut self) -> &mut dyn Transmit;
 
-    /// Blocks until a packet waits, `waker` is woken, or `timeout` expires (`None`: never). A wake-up ends one
-    /// wait and is reset here.
+    /// Blocks until a packet waits, `waker` is woken, or `timeout` expires (`None`: never). A wake-up ends
+    /// one wait and is reset here.
     ///
     /// # Errors
     /// Only if the device cannot be used any more.

@@ -59,7 +59,7 @@ impl Memory {
     /// Creates a backend and its other end.
     ///
     /// # Errors
-    /// If the process has reached its limit of open files.
+    /// Returns an error if the process has reached its limit of open files.
     pub fn new(name: &str) -> io::Result<(Memory, MemoryPeer)> {
         let wire = Arc::new(Mutex::new(Wire::default()));
         let waker = Waker::new()?;

@@ -3,8 +3,8 @@
 //! ```text
 //!   frame:  [ link header ......... protocol field ] [ IP packet ......... ]
 //! ```
-//! A translated packet keeps the link header of the original packet, with the protocol field changed. Times are
-//! kept to the nanosecond if the file has them.
+//! A translated packet keeps the link header of the original packet, with the protocol field changed. Times
+//! are kept to the nanosecond if the file has them.
 
 use pcap_file::pcap::{PcapHeader, PcapReader, PcapWriter, RawPcapPacket};
 use pcap_file::pcapng::blocks::interface_description::{
@@ -168,7 +168,7 @@ impl<R: Read> Reader<R> {
     /// Opens a capture file and detects its format from its first bytes.
     ///
     /// # Errors
-    /// If the file is not a capture file, or its link layer carries no IP.
+    /// Returns an error if the file is not a capture file, or its link layer carries no IP.
     pub fn new(mut input: R) -> io::Result<Self> {
         let mut magic = Vec::new();
         input.by_ref().take(4).read_to_end(&mut magic)?;
@@ -218,7 +218,7 @@ impl<R: Read> Reader<R> {
     /// Reads the next frame.
     ///
     /// # Errors
-    /// If the file is damaged, or a frame is longer than [`FRAME_MAX`]. The error kind is
+    /// Returns an error if the file is damaged, or a frame is longer than [`FRAME_MAX`]. The error kind is
     /// [`io::ErrorKind::UnexpectedEof`] if the file ends inside a record, as it does when its writer was
     /// killed; all frames before it are valid.
     pub fn next_frame(&mut self) -> io::Result<Option<Frame>> {
@@ -304,7 +304,7 @@ impl<W: Write> Writer<W> {
     /// Starts a file with times in nanoseconds or microseconds.
     ///
     /// # Errors
-    /// If `output` cannot be written.
+    /// Returns an error if `output` cannot be written.
     pub fn new(output: W, link: Link, nanoseconds: bool) -> io::Result<Self> {
         let header = PcapHeader {
             version_major: 2,
@@ -319,11 +319,11 @@ impl<W: Write> Writer<W> {
         Ok(Writer { file: PcapWriter::with_header(output, header).map_err(broken)?, link })
     }
 
-    /// Writes an IP packet with the link header of the frame that it came from. With `answer`, it goes back to
-    /// the frame's sender.
+    /// Writes an IP packet with the link header of the frame that it came from. With `answer`, it goes back
+    /// to the frame's sender.
     ///
     /// # Errors
-    /// If the output cannot be written.
+    /// Returns an error if the output cannot be written.
     pub fn write(
         &mut self,
         time: Duration,
@@ -351,7 +351,7 @@ impl<W: Write> Writer<W> {
     /// Finishes the file.
     ///
     /// # Errors
-    /// If the output cannot be written.
+    /// Returns an error if the output cannot be written.
     pub fn finish(self) -> io::Result<()> {
         self.file.into_writer().flush()
     }
@@ -366,7 +366,7 @@ impl<W: Write> CommentedWriter<W> {
     /// Starts a file with one interface per name.
     ///
     /// # Errors
-    /// If `output` cannot be written.
+    /// Returns an error if `output` cannot be written.
     pub fn new(output: W, link: Link, interfaces: &[&str]) -> io::Result<Self> {
         let mut file = pcap_file::pcapng::PcapNgWriter::new(output).map_err(broken)?;
         for &name in interfaces {
@@ -382,7 +382,7 @@ impl<W: Write> CommentedWriter<W> {
     /// Writes a frame of an interface, by its number; `original_len` is its length before it was cut.
     ///
     /// # Errors
-    /// If the output cannot be written.
+    /// Returns an error if the output cannot be written.
     pub fn write(
         &mut self,
         interface: u32,
@@ -406,7 +406,7 @@ impl<W: Write> CommentedWriter<W> {
     /// Finishes the file.
     ///
     /// # Errors
-    /// If the output cannot be written.
+    /// Returns an error if the output cannot be written.
     pub fn finish(self) -> io::Result<()> {
         self.file.into_inner().flush()
     }

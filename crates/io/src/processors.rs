@@ -12,7 +12,7 @@ impl Processor {
     /// Pins the calling thread to this processor.
     ///
     /// # Errors
-    /// If the system refuses; the affinity of the thread stays unchanged.
+    /// Returns an error if the system refuses; the affinity of the thread stays unchanged.
     pub fn pin_thread(&self) -> io::Result<()> {
         let mut set = CpuSet::new();
         set.set(self.0);
@@ -28,7 +28,7 @@ impl OtherProcessors {
     /// Keeps the calling thread, and threads that it starts, off the workers' processors.
     ///
     /// # Errors
-    /// If the system refuses.
+    /// Returns an error if the system refuses.
     pub fn pin_thread(&self) -> io::Result<()> {
         Ok(sched_setaffinity(None, &self.0)?)
     }
@@ -49,11 +49,11 @@ pub struct Processors {
 }
 
 impl Processors {
-    /// Divides the processors that the process may use. `named` are the workers' processors, one each. If it is
-    /// empty, workers get the last ones, because the first one handles most of the system's own work.
+    /// Divides the processors that the process may use. `named` are the workers' processors, one each. If it
+    /// is empty, workers get the last ones, because the first one handles most of the system's own work.
     ///
     /// # Errors
-    /// If `named` has the wrong length or contains an unavailable processor.
+    /// Returns an error if `named` has the wrong length or contains an unavailable processor.
     pub fn divide(named: &[u16], workers: usize) -> Result<Processors, ProcessorError> {
         let allowed = sched_getaffinity(None).map_err(|error| ProcessorError::System(error.into()))?;
         if !named.is_empty() && named.len() != workers {

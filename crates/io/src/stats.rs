@@ -66,8 +66,8 @@ pub struct Stats {
     pub tx_last_os_error: Option<i32>,
     /// Sent frames that the backend made itself.
     pub tx_own: u64,
-    /// Frames that the backend made itself and the device did not accept. Not included in `tx_errors`, as far
-    /// as the device reports it immediately.
+    /// Frames that the backend made itself and the device did not accept. Not included in `tx_errors`, as
+    /// far as the device reports it immediately.
     pub tx_own_refused: u64,
     /// Packets that were given to the backend and reached no device: dropped, or queued. `named` has the
     /// reasons.

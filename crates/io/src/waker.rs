@@ -16,7 +16,7 @@ impl Waker {
     /// Creates a waker in the idle state.
     ///
     /// # Errors
-    /// If the process has reached its limit of open files.
+    /// Returns an error if the process has reached its limit of open files.
     pub fn new() -> io::Result<Self> {
         let fd = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         Ok(Waker { fd: Arc::new(fd) })

@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 
 /// Directory of files.
 ///
-/// Written bytes survive a power failure once [`Disk::sync`] has returned; created, renamed or removed names once
-/// [`Disk::sync_names`] has.
+/// Written bytes survive a power failure once [`Disk::sync`] has returned; created, renamed or removed names
+/// once [`Disk::sync_names`] has.
 pub trait Disk: Send {
     /// Lists the names of all files.
     ///

@@ -74,7 +74,8 @@ impl History {
         }
         self.started = true;
         let end = stopped.map_or(End::Between(self.last_ms.min(at_ms), at_ms), End::At);
-        // Records that the earlier daemon never wrote may have waited in memory all its life; it may restore those holdings.
+        // Records that the earlier daemon never wrote may have waited in memory all its life; it may restore
+        // those holdings.
         self.before.extend(self.open.drain(..).map(|holding| Holding { end, ..holding }));
         if !keeps_state {
             self.ended.append(&mut self.before);

@@ -5,8 +5,9 @@
 //!   frame  "FRAM", bytes of the payload, SHA-256 of the head or frame before, payload, SHA-256 of all this
 //!   payload  bytes of the marks, marks, chunk
 //! ```
-//! A killed writer leaves complete frames and at most one incomplete one at the end, which was never acknowledged. If frames
-//! follow an incomplete one, the file was changed. An incomplete last frame was changed if a receipt (`receipt.rs`) covers it.
+//! A killed writer leaves complete frames and at most one incomplete one at the end, which was never
+//! acknowledged. If frames follow an incomplete one, the file was changed. An incomplete last frame was
+//! changed if a receipt (`receipt.rs`) covers it.
 
 use crate::chunk;
 use crate::hash::Hash;
@@ -109,7 +110,8 @@ pub(crate) fn scan(bytes: &[u8], number: Option<u64>) -> Scan {
         state: State::Whole,
     };
     let Some(head) = head else {
-        // Frames follow once the head is on disk: a file without frames may stem from a writer killed in its first write.
+        // Frames follow once the head is on disk: a file without frames may stem from a writer killed in its
+        // first write.
         salvage(bytes, 0, &mut scan);
         if bytes.len() > JOURNAL_HEAD_LEN {
             scan.state = State::Damaged(0);

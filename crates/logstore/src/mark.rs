@@ -69,7 +69,8 @@ pub enum Mark {
         #[serde(default, skip_serializing_if = "String::is_empty")]
         what: String,
     },
-    /// Last write before this start without a receipt: the process was killed between the two, or the write was added.
+    /// Last write before this start without a receipt: the process was killed between the two, or the write
+    /// was added.
     NoReceipt {
         /// Time of detection.
         at_ms: u64,

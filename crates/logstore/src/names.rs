@@ -90,7 +90,8 @@ impl Names {
         Ok(names)
     }
 
-    /// Highest number of any present, removed or damaged segment; 0 without one. The journal has the next number.
+    /// Highest number of any present, removed or damaged segment; 0 without one. The journal has the next
+    /// number.
     pub(crate) fn highest(&self) -> u64 {
         self.highest
     }

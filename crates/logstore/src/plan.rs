@@ -1,5 +1,5 @@
-//! The part of a configuration that determines holders of ports. The log stores it, so that answers about the past use the
-//! configuration of that time. Holders in deterministic pools (RFC 7422) are computed.
+//! The part of a configuration that determines holders of ports. The log stores it, so that answers about the
+//! past use the configuration of that time. Holders in deterministic pools (RFC 7422) are computed.
 
 use gatun_nat::plan::{
     Allocation, Blocks, Deterministic, Net6, Plan, Pool4, PoolRange, Siit, StaticBinding, Transport,
@@ -218,7 +218,8 @@ impl PlanInForce {
         let has = |t: &Transport| map.covers(*t, address, port);
         let transports = Transport::bits(Transport::ALL.into_iter().filter(has));
         let is_v4 = inside.to_ipv4_mapped().is_some();
-        // Private IPv4 hosts belong to NAT44, others to NAT64; a deterministic pool has at most one instance of each.
+        // Private IPv4 hosts belong to NAT44, others to NAT64; a deterministic pool has at most one instance
+        // of each.
         let fits = |i: &InstanceInForce| i.pool == number && (i.subscriber_len <= 32) == is_v4;
         let instance = self.instances.iter().position(fits).unwrap_or(0) as u8;
         Some(ByConfiguration { transports, instance, pool: number as u8, ports, inside, inside_port: None })

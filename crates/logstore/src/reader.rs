@@ -189,7 +189,8 @@ impl Reader {
         Ok(())
     }
 
-    /// Loads holdings that were open when older files were removed; older files still present are about to be removed.
+    /// Loads holdings that were open when older files were removed; older files still present are about to be
+    /// removed.
     fn load_carried(&mut self) -> Result<()> {
         let Some(first) = self.parts.iter().rev().find_map(|part| retired(&part.marks)) else {
             return Ok(());
@@ -252,8 +253,8 @@ impl Reader {
         Ok(Found { records, damage })
     }
 
-    /// Visits all entries from `from_ms` up to `to_ms` (exclusive), for each file records, then marks, in chronological
-    /// order. Returns the damage found.
+    /// Visits all entries from `from_ms` up to `to_ms` (exclusive), for each file records, then marks, in
+    /// chronological order. Returns the damage found.
     ///
     /// Returns errors of `each`, or an error if files cannot be read.
     /// Errors of `each`, or files that cannot be read.

@@ -85,8 +85,8 @@ pub struct Record {
 /// Class of blocks with 2^16 ports or an irregular range, which are searched for every port of their address.
 pub(crate) const IRREGULAR: u8 = 16;
 
-/// Sort key in a segment. Records with the same size, address and ports are neighbours, so a port is found by one exact
-/// look-up per size.
+/// Sort key in a segment. Records with the same size, address and ports are neighbours, so a port is found by
+/// one exact look-up per size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub(crate) struct Key {
     /// Block size, as a power of two; 0 is a single port.

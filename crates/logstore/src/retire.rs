@@ -11,7 +11,8 @@ use std::iter::Peekable;
 /// Maximum number of carried-over loss marks.
 const LOSSES_MAX: usize = 100;
 
-/// Writes holdings open at the end of `segment` to `name`: from `old`, carried over earlier, and from `segment`.
+/// Writes holdings open at the end of `segment` to `name`: from `old`, carried over earlier, and from
+/// `segment`.
 pub(crate) fn carry(
     disk: &mut dyn Disk,
     old: Option<&Segment>,
@@ -33,8 +34,8 @@ pub(crate) fn carry(
 
 type Source<'a> = Peekable<Box<dyn Iterator<Item = Result<Record>> + 'a>>;
 
-/// Merges the sorted records and keeps holdings without an end. If a daemon `begins` with the segment, older holdings need a
-/// record of their restoration.
+/// Merges the sorted records and keeps holdings without an end. If a daemon `begins` with the segment, older
+/// holdings need a record of their restoration.
 fn open_at_end(
     disk: &dyn Disk,
     old: Option<&Segment>,

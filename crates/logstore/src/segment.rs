@@ -8,8 +8,8 @@
 //!   tail   number, SHA-256 of the segment before, of the journal's last frame, records, first and last time,
 //!          lengths and SHA-256 of marks and index, SHA-256 of head and tail, "GATUNEND"
 //! ```
-//! The last hash covers every byte, directly or through the hashes of index, marks and chunks. A reader of one chunk checks
-//! that chunk, the index and the tail only. Numbers are little-endian.
+//! The last hash covers every byte, directly or through the hashes of index, marks and chunks. A reader of
+//! one chunk checks that chunk, the index and the tail only. Numbers are little-endian.
 
 use crate::chunk;
 use crate::disk::{Disk, read};
@@ -336,8 +336,8 @@ pub(crate) struct Salvage {
 
 /// Reads the intact chunks and marks of a changed file.
 ///
-/// The index is before the tail. If the tail does not give its length, every length is tried until the first or last chunk
-/// matches its hash.
+/// The index is before the tail. If the tail does not give its length, every length is tried until the first
+/// or last chunk matches its hash.
 ///
 /// Nothing is read from an intact file with another number than `number`.
 pub(crate) fn salvage(disk: &dyn Disk, name: &str, number: u64) -> Result<Salvage> {

@@ -4,8 +4,9 @@
 //!   append, mark -> commit: one frame, acknowledged: on disk when it returns
 //!   maintain: journal -> segment (sorted, compressed) -> ... -> removed, with open holdings carried over
 //! ```
-//! [`Store::open`] continues from the files of any step at which the process was killed. A segment is valid once it has its
-//! name, and replaces its journal; a carried-over file is valid once a mark names it. See decision 0071.
+//! [`Store::open`] continues from the files of any step at which the process was killed. A segment is valid
+//! once it has its name, and replaces its journal; a carried-over file is valid once a mark names it. See
+//! decision 0071.
 
 use crate::disk::{Disk, read};
 use crate::error::{LogError, Result};

@@ -35,8 +35,8 @@ pub fn rfc3339(ms: u64) -> String {
 
 const FORMS: &str = "write it as 2026-01-31T13:05:59Z, with an offset (+01:00) if it is not UTC, as @SECONDS since 1970, \"now\", or \"2h ago\"";
 
-/// Parses a time: RFC 3339, possibly without fraction, seconds or clock, `@` and seconds since 1970, `now`, or a time ago
-/// (`90s ago`, `2h ago`, `3d ago`). Without an offset it is UTC.
+/// Parses a time: RFC 3339, possibly without fraction, seconds or clock, `@` and seconds since 1970, `now`,
+/// or a time ago (`90s ago`, `2h ago`, `3d ago`). Without an offset it is UTC.
 ///
 /// # Errors
 /// Returns the accepted forms if the text has none of them.

@@ -1,5 +1,5 @@
-//! Variable-length integers (LEB128): seven bits a byte, the lowest first; the sign of a difference is its lowest bit
-//! (zigzag). These are the integers of postcard's wire format, which is stable.
+//! Variable-length integers (LEB128): seven bits a byte, the lowest first; the sign of a difference is its
+//! lowest bit (zigzag). These are the integers of postcard's wire format, which is stable.
 
 use serde::Serialize;
 

@@ -17,7 +17,8 @@ use gatun_nat::plan::Transport;
 use gatun_wire::text::counted;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// Range before and after the time in which other holders are reported as well, in case the asker's clock is wrong.
+/// Range before and after the time in which other holders are reported as well, in case the asker's clock is
+/// wrong.
 const NEAR_MS: u64 = 60_000;
 
 const ENDS: &str = "the log ends before that time";

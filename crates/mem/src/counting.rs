@@ -23,8 +23,8 @@ fn note() {
     }
 }
 
-// SAFETY: every call passes the caller's arguments to the inner allocator and returns its result unchanged, so
-// each side's guarantees hold for the other.
+// SAFETY: every call passes the caller's arguments to the inner allocator and returns its result unchanged,
+// so each side's guarantees hold for the other.
 unsafe impl<A: GlobalAlloc> GlobalAlloc for Counting<A> {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         note();

@@ -1,7 +1,8 @@
 //! Keyed hash of 32 bytes.
 //!
-//! Without the key, nobody can choose inputs that collide more often than by chance: a client must not be able
-//! to fill one bucket of a table. This is not a cipher and not a signature: outputs must not be disclosed.
+//! Without the key, nobody can choose inputs that collide more often than by chance: a client must not be
+//! able to fill one bucket of a table. This is not a cipher and not a signature: outputs must not be
+//! disclosed.
 //!
 //! With AES instructions (AES-NI), the two halves `x`, `y` of the input go through three AES rounds each, in
 //! parallel and with separate keys. Their sum goes through two more:
@@ -13,11 +14,11 @@
 //! ```
 //!
 //! Two inputs collide before the last two rounds only if the differences of the halves cancel out after three
-//! rounds. A differential trail over three AES rounds passes at least 9 active S-boxes, each with a probability
-//! of at most 2^-6; over two rounds, as a bound without trails, no difference has an expected probability above
-//! 2^-28. Both are below the chance collisions of a table with 2^26 buckets. The permutation of the last two
-//! rounds then spreads every bit over all 128. SipHash derives the keys from the seed. On other processors, the
-//! hash is SipHash-1-3 of the same 32 bytes.
+//! rounds. A differential trail over three AES rounds passes at least 9 active S-boxes, each with a
+//! probability of at most 2^-6; over two rounds, as a bound without trails, no difference has an expected
+//! probability above 2^-28. Both are below the chance collisions of a table with 2^26 buckets. The
+//! permutation of the last two rounds then spreads every bit over all 128. SipHash derives the keys from the
+//! seed. On other processors, the hash is SipHash-1-3 of the same 32 bytes.
 
 /// Keyed hash of four words.
 #[derive(Clone, Copy)]
@@ -40,7 +41,8 @@ impl Hasher64 {
         hasher
     }
 
-    /// Like [`Hasher64::new`], without special instructions. Its hashes differ from those of the other variant.
+    /// Like [`Hasher64::new`], without special instructions. Its hashes differ from those of the other
+    /// variant.
     pub fn portable(seed: [u64; 4]) -> Self {
         let [a, b, c, d] = seed;
         let word = |key: [u64; 2], i: usize| siphash13(key, [i as u64, a, b, c ^ d.rotate_left(32)]);
@@ -71,7 +73,8 @@ impl core::fmt::Debug for Hasher64 {
 
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 fn has_aes() -> bool {
-    // Leaf 1, ECX bit 25. The legacy encoding only needs SSE2 support from the system, which is always present.
+    // Leaf 1, ECX bit 25. The legacy encoding only needs SSE2 support from the system, which is always
+    // present.
     core::arch::x86_64::__cpuid(1).ecx & (1 << 25) != 0
 }
 
@@ -137,8 +140,8 @@ fn siphash13(key: [u64; 2], words: [u64; 4]) -> u64 {
         key[0] ^ 0x6c79_6765_6e65_7261,
         key[1] ^ 0x7465_6462_7974_6573,
     ];
-    // The last block of a message has the length in its top byte after the remaining bytes, of which there are
-    // none here.
+    // The last block of a message has the length in its top byte after the remaining bytes, of which there
+    // are none here.
     for m in words.into_iter().chain([32 << 56]) {
         v[3] ^= m;
         sip_round(&mut v);

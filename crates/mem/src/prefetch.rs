@@ -25,8 +25,8 @@ pub fn prefetch_read<T>(table: &[T], index: usize) {
 #[inline(always)]
 pub fn prefetch_write<T>(table: &[T], index: usize) {
     let Some(at) = table.get(index) else { return };
-    // The compiler's intrinsic prefetches for reading unless the target is a newer processor. Older processors
-    // treat this instruction as a no-op.
+    // The compiler's intrinsic prefetches for reading unless the target is a newer processor. Older
+    // processors treat this instruction as a no-op.
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     // SAFETY: the address comes from a live reference; a prefetch only changes the cache.
     unsafe {

@@ -1,9 +1,9 @@
 //! Translation engine: bursts in, verdicts out.
 //!
-//! The engine processes a burst in passes: it prefetches the index lines, prefetches the records, then parses,
-//! decides and rewrites packet by packet. The results of the first passes are only hints. The last pass looks
-//! again, because an earlier packet of the burst may have changed the tables. Nothing parsed is kept from one
-//! pass to the next: reading a header again is cheaper than storing it.
+//! The engine processes a burst in passes: it prefetches the index lines, prefetches the records, then
+//! parses, decides and rewrites packet by packet. The results of the first passes are only hints. The last
+//! pass looks again, because an earlier packet of the burst may have changed the tables. Nothing parsed is
+//! kept from one pass to the next: reading a header again is cheaper than storing it.
 //!
 //! Operations between bursts are in `operations`.
 
@@ -68,7 +68,7 @@ pub struct Nat {
     spent: Option<Spent>,
 }
 
-/// Longest time between two looks at a change that waits.
+/// Longest interval between two checks of a pending change, ms.
 const WAIT_MS: u32 = 100;
 
 /// Gauges in addition to the counters.
@@ -87,8 +87,8 @@ pub struct Occupancy {
 }
 
 impl Nat {
-    /// Builds an engine for `plan` and allocates all memory. `seed` keys the hashes and the choice of ports, so
-    /// it must not be guessable.
+    /// Builds an engine for `plan` and allocates all memory. `seed` keys the hashes and the choice of ports,
+    /// so it must not be guessable.
     ///
     /// # Errors
     ///
@@ -105,8 +105,8 @@ impl Nat {
         Self::build(plan, seed, SiitState::all(plan)?, keep)
     }
 
-    /// Builds another worker's engine for the plan of this one. The new engine has its own state and shares all
-    /// constant tables: a million mappings are in memory once.
+    /// Builds another worker's engine for the plan of this one. The new engine has its own state and shares
+    /// all constant tables: a million mappings are in memory once.
     ///
     /// # Errors
     /// Same as [`new`](Self::new).
@@ -114,9 +114,9 @@ impl Nat {
         Self::build(plan, seed, Arc::clone(&self.core.rules.siit), keep)
     }
 
-    /// Sets the number of this engine's worker (from 0) among `workers` that translate for the same addresses,
-    /// so that their IPv4 identifications are disjoint (RFC 6864). Call it before the first packet; it works
-    /// for up to 256 workers.
+    /// Sets the number of this engine's worker (from 0) among `workers` that translate for the same
+    /// addresses, so that their IPv4 identifications are disjoint (RFC 6864). Call it before the first
+    /// packet; it works for up to 256 workers.
     pub fn set_worker(&mut self, worker: usize, workers: usize) {
         self.core.state.idents.share(worker, workers);
     }
@@ -142,9 +142,9 @@ impl Nat {
         })
     }
 
-    /// Translates up to [`BURST`] packets in place and writes a verdict for each. Returns the number of packets
-    /// processed. It is less than given only if the buffers for emitted packets are full: send the emitted
-    /// packets, then call again with the rest.
+    /// Translates up to [`BURST`] packets in place and writes a verdict for each. Returns the number of
+    /// packets processed. It is less than given only if the buffers for emitted packets are full: send
+    /// the emitted packets, then call again with the rest.
     pub fn process(&mut self, now: Instant, burst: &mut [Packet<'_>], verdicts: &mut [Verdict]) -> usize {
         let n = burst.len().min(verdicts.len()).min(BURST);
         let now = self.clock.at(now);

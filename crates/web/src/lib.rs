@@ -55,8 +55,8 @@ const FILES: &[File] = files! {
     "/web/watch.js" "watch.js" JS;
 };
 
-/// Content-Security-Policy of every answer: load and run only what this server has, no framing, no markup from
-/// text.
+/// Content-Security-Policy of every answer: load and run only what this server has, no framing, no markup
+/// from text.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; \
     base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; \
     trusted-types 'none'";

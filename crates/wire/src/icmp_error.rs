@@ -31,10 +31,10 @@ impl Message {
     }
 }
 
-/// Checks whether RFC 4443 2.4 (e) allows an error about this packet: it must not be an ICMP error, a redirect
-/// or multicast (the translator does not need the exceptions), and its source must name exactly one host.
-/// Fragments other than the first get no error either: RFC 7915 5.4 does not mention them, and the first
-/// fragment gets one.
+/// Checks whether RFC 4443 2.4 (e) allows an error about this packet: it must not be an ICMP error, a
+/// redirect or multicast (the translator does not need the exceptions), and its source must name exactly one
+/// host. Fragments other than the first get no error either: RFC 7915 5.4 does not mention them, and the
+/// first fragment gets one.
 pub fn may_answer6(view: &Ipv6View, l4: L4) -> bool {
     let answers = match l4 {
         L4::IcmpError { .. } | L4::LaterFragment => false,
@@ -148,7 +148,8 @@ fn as_on_the_wire(packet: &mut Packet<'_>) {
     packet.offload = Offload::default();
 }
 
-/// Turns an echo request into its reply: swaps the addresses, sets hop limit 64 and removes extension headers.
+/// Turns an echo request into its reply: swaps the addresses, sets hop limit 64 and removes extension
+/// headers.
 ///
 /// # Errors
 /// `bad_l4csum`, `frag_icmp`, `l4_truncated`. The packet is unchanged then.

@@ -31,8 +31,8 @@ pub(crate) fn clamp(packet: &mut Packet<'_>, l4_at: usize, l4: L4, max: u16, par
     }
 }
 
-/// Lowers the MSS that a packet announces to `max` bytes if the packet is a SYN, whatever its IP version after
-/// translation.
+/// Lowers the MSS that a packet announces to `max` bytes if the packet is a SYN, whatever its IP version
+/// after translation.
 pub fn lower(packet: &mut Packet<'_>, max: u16) {
     let Some((l4_at, l4)) = transport(packet.bytes()) else { return };
     let partial = packet.offload.partial_field(l4_at).is_ok_and(|field| field.is_some());

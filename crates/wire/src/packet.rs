@@ -13,16 +13,16 @@ use crate::{DropReason, checksum};
 /// header (+28) or the headers of an ICMP error (+48), with [`DEVICE_ROOM`] before them.
 pub const HEADROOM: usize = 128;
 
-/// Bytes before a packet to be sent, for the device's own header. No translation uses them. Each backend checks
-/// at compile time that its header fits.
+/// Bytes before a packet to be sent, for the device's own header. No translation uses them. Each backend
+/// checks at compile time that its header fits.
 pub const DEVICE_ROOM: usize = 32;
 
 /// Bytes after a received packet, for packets that grow by more than the headroom.
 pub const TAILROOM: usize = 64;
 
 /// Largest growth of a packet by translation. An ICMPv4 error that quotes only a header, followed by an
-/// extension, has its quotation padded to 128 bytes in the ICMPv6 error (RFC 4884 4): 28 + 20 bytes become 48 +
-/// 128.
+/// extension, has its quotation padded to 128 bytes in the ICMPv6 error (RFC 4884 4): 28 + 20 bytes become 48
+/// + 128.
 pub const GROWTH_MAX: usize = 128;
 
 const _: () = assert!(HEADROOM >= DEVICE_ROOM + 48 && HEADROOM - DEVICE_ROOM + TAILROOM >= GROWTH_MAX);
@@ -100,8 +100,8 @@ pub struct Packet<'b> {
     end: usize,
     /// Work that is left for a device.
     pub offload: Offload,
-    /// Address realm (RFC 2663 2.1) that the packet came from or, after translation, goes to. 0 is the common
-    /// realm of all links that do not reuse each other's addresses.
+    /// Address realm (RFC 2663 2.1) that the packet came from or, after translation, goes to. 0 is the
+    /// common realm of all links that do not reuse each other's addresses.
     pub realm: u8,
 }
 
@@ -152,8 +152,8 @@ impl<'b> Packet<'b> {
         self.buf
     }
 
-    /// Moves the start by `delta` bytes: negative uses headroom, positive returns it. Added bytes have whatever
-    /// value the buffer held.
+    /// Moves the start by `delta` bytes: negative uses headroom, positive returns it. Added bytes have
+    /// whatever value the buffer held.
     ///
     /// # Errors
     /// [`DropReason::NoHeadroom`] if the buffer ends there. The packet is unchanged then.
@@ -195,8 +195,8 @@ impl<'b> Packet<'b> {
         }
     }
 
-    /// Replaces the whole packet by `new` and clears its offloads. If `new` is longer, it uses headroom first,
-    /// except [`DEVICE_ROOM`], then tailroom.
+    /// Replaces the whole packet by `new` and clears its offloads. If `new` is longer, it uses headroom
+    /// first, except [`DEVICE_ROOM`], then tailroom.
     ///
     /// # Errors
     /// [`DropReason::NoHeadroom`] if the buffer is too short. The packet is unchanged then.

@@ -98,8 +98,8 @@ pub fn count(packet: &Packet<'_>) -> usize {
 }
 
 /// Writes packet `index` of the super-packet to `out`, with lengths, identification (counted up), sequence
-/// number, flags and checksums, and returns its length in bytes. A packet that is not a super-packet is copied
-/// and its checksum completed.
+/// number, flags and checksums, and returns its length in bytes. A packet that is not a super-packet is
+/// copied and its checksum completed.
 ///
 /// # Errors
 /// `no_headroom` if `out` is too short, `mtu_unfragmentable` if the headers contradict the segmentation or

@@ -31,8 +31,8 @@ pub struct Ipv4View {
     pub dont_fragment: bool,
     /// Identification.
     pub id: u16,
-    /// Total Length. Padding after it is not part of the packet. For a segmented super-packet, this is the true
-    /// length, because a device may leave the 16-bit field short.
+    /// Total Length. Padding after it is not part of the packet. For a segmented super-packet, this is the
+    /// true length, because a device may leave the 16-bit field short.
     pub total_len: u32,
     /// Header length including options: the offset of the transport header.
     pub l4_offset: u16,
@@ -241,7 +241,8 @@ impl Ipv6View {
     /// Reads an IPv6 header, walks a bounded number of extension headers and checks lengths.
     ///
     /// # Errors
-    /// `short_l3`, `bad_version`, `bad_len`, `v6_ext_chain_too_long`, `v6_rh_segleft`, `v6_ext_after_frag`, `v6_ah`.
+    /// `short_l3`, `bad_version`, `bad_len`, `v6_ext_chain_too_long`, `v6_rh_segleft`, `v6_ext_after_frag`,
+    /// `v6_ah`.
     #[inline]
     pub fn parse(packet: &[u8]) -> Result<Self, DropReason> {
         let (h, total_len) = fixed_header(packet)?;
@@ -263,8 +264,8 @@ impl Ipv6View {
         Ok(Self::read(h, total_len, Chain::none(h[ipv6::NEXT_HEADER])))
     }
 
-    /// Offset of the Segments Left byte that made [`parse`](Self::parse) refuse a packet with `v6_rh_segleft`:
-    /// the pointer of the ICMPv6 4/0 that answers it (RFC 7915 5.1).
+    /// Offset of the Segments Left byte that made [`parse`](Self::parse) refuse a packet with
+    /// `v6_rh_segleft`: the pointer of the ICMPv6 4/0 that answers it (RFC 7915 5.1).
     pub fn segments_left_at(packet: &[u8]) -> Option<u32> {
         let (h, _) = fixed_header(packet).ok()?;
         match walk(packet, h[ipv6::NEXT_HEADER]) {

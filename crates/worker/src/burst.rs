@@ -55,8 +55,8 @@ impl<'a> BurstOutput<'a> {
         BurstOutput { tx, exchange: Some(exchange), indices: None }
     }
 
-    /// Gives other workers their packets of a device's burst, and moves the rest to the front in order. Returns
-    /// the number of remaining packets.
+    /// Gives other workers their packets of a device's burst, and moves the rest to the front in order.
+    /// Returns the number of remaining packets.
     fn sort_out(&mut self, burst: &mut [Packet<'_>]) -> usize {
         let (Some(exchange), Some(indices)) = (&mut self.exchange, &mut self.indices) else {
             return burst.len();
@@ -239,7 +239,8 @@ mod tests {
     use gatun_nat::Reply;
     use gatun_wire::{DropReason, HEADROOM};
 
-    /// Reads its script from the packets: byte 0 is the verdict, byte 1 the number of packets to emit after it.
+    /// Reads its script from the packets: byte 0 is the verdict, byte 1 the number of packets to emit after
+    /// it.
     #[derive(Default)]
     struct Script {
         emitted: Vec<(usize, u8)>,

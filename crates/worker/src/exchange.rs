@@ -98,7 +98,7 @@ pub struct Exchange {
 /// Creates an exchange among this many workers, one part for each.
 ///
 /// # Errors
-/// If the process has reached its limit of open files.
+/// Returns an error if the process has reached its limit of open files.
 pub fn exchange(workers: usize, steering: &Arc<Steering>) -> io::Result<Vec<Exchange>> {
     let mut shares = Vec::new();
     for _ in 0..workers {
@@ -178,8 +178,9 @@ impl Exchange {
         self.publish();
         for link in self.links.iter_mut().flatten().filter(|link| link.written) {
             link.written = false;
-            // The packet is in the ring before the flag is read, and a sleeping worker sets the flag before it
-            // reads the ring, so at least one side sees the other. The flag of an awake worker is not written.
+            // The packet is in the ring before the flag is read, and a sleeping worker sets the flag before
+            // it reads the ring, so at least one side sees the other. The flag of an awake worker
+            // is not written.
             fence(Ordering::SeqCst);
             if link.sleep_flag.asleep.load(Ordering::Relaxed)
                 && link.sleep_flag.asleep.swap(false, Ordering::Relaxed)

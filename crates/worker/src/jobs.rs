@@ -4,8 +4,8 @@
 //! ```text
 //!   Handle::submit -> bounded queue -> a few active jobs, in turn, one slice after each burst -> done(job)
 //! ```
-//! A job brings the memory for its result: the worker allocates nothing. A job whose [`JobTicket`] was dropped
-//! is abandoned. The queue is bounded: if it is full, the caller gets an error immediately.
+//! A job brings the memory for its result: the worker allocates nothing. A job whose [`JobTicket`] was
+//! dropped is abandoned. The queue is bounded: if it is full, the caller gets an error immediately.
 
 use gatun_io::{BURST_MAX, Mailbox, PutError};
 use gatun_nat::inspect::{BindingInfo, BlockInfo, PortCursor, Selection, SessionCursor, SessionInfo};

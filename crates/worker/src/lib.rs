@@ -1,9 +1,9 @@
 //! Worker: the loop of one core. It receives a burst, translates it, sends it, expires due state, and sleeps
 //! when idle.
 //!
-//! A [`Worker`] owns one engine and one backend and shares nothing. Other threads use its [`Handle`]: a mailbox
-//! that is read between bursts, so that no request delays packets. Long requests are [`jobs`], and a fast
-//! path's manager sends commands ([`offload`]). If several
+//! A [`Worker`] owns one engine and one backend and shares nothing. Other threads use its [`Handle`]: a
+//! mailbox that is read between bursts, so that no request delays packets. Long requests are [`jobs`], and a
+//! fast path's manager sends commands ([`offload`]). If several
 //! workers share a stateful translator, an [`exchange`] moves each packet to the worker that has its session.
 #![forbid(unsafe_code)]
 
@@ -29,8 +29,8 @@ pub use stats::{Snapshot, WorkerStats};
 
 /// Number of records examined for expiry after each burst.
 const EXPIRE_BUDGET: usize = 256;
-/// Number of saved records examined for restoring sessions after a burst (a restored one costs 8): if no packet
-/// arrived, and per packet that did.
+/// Number of saved records examined for restoring sessions after a burst (a restored one costs 8): if no
+/// packet arrived, and per packet that did.
 const PUT_BACK_IDLE: usize = 1024;
 const PUT_BACK_BUSY: usize = 32;
 
@@ -80,7 +80,7 @@ impl Worker {
     /// Creates a worker, to be moved to its thread, and its handle.
     ///
     /// # Errors
-    /// If the process has reached its limit of open files.
+    /// Returns an error if the process has reached its limit of open files.
     pub fn new(nat: Nat, backend: Box<dyn Backend>, clock: Clock) -> io::Result<(Worker, Handle)> {
         Ok(Self::build(nat, backend, clock, Waker::new()?, None))
     }
@@ -121,8 +121,8 @@ impl Worker {
         (worker, handle)
     }
 
-    /// Runs until it is told to stop. Returns the final counters, and the error that ended it, if any: only the
-    /// loss of the device.
+    /// Runs until it is told to stop. Returns the final counters, and the error that ended it, if any: only
+    /// the loss of the device.
     pub fn run(mut self) -> (Snapshot, Option<io::Error>) {
         let ended = loop {
             match self.turn() {

@@ -115,7 +115,8 @@ impl Handle {
     /// worker's thread, so `done` must not block.
     ///
     /// # Errors
-    /// If [`BATCHES_MAX`](offload::BATCHES_MAX) lists wait, or the worker has ended. Nothing was done then.
+    /// Returns an error if [`BATCHES_MAX`](offload::BATCHES_MAX) lists wait, or the worker has ended. Nothing
+    /// was done then.
     pub fn offload(
         &self,
         commands: Vec<Command>,
@@ -136,11 +137,11 @@ impl Handle {
         self.answer(timeout, Request::RestoreStatus)
     }
 
-    /// Submits a job. The worker does a slice of it after each burst and passes it to `done` at the end, in the
-    /// worker's thread, so `done` must not block. Dropping the ticket abandons the job.
+    /// Submits a job. The worker does a slice of it after each burst and passes it to `done` at the end, in
+    /// the worker's thread, so `done` must not block. Dropping the ticket abandons the job.
     ///
     /// # Errors
-    /// If too many jobs wait, or the worker has ended.
+    /// Returns an error if too many jobs wait, or the worker has ended.
     pub fn submit<J: Job + 'static>(
         &self,
         job: J,

@@ -56,9 +56,9 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
-    /// Checks that no packet was lost between backend, worker and engine: each received packet has one fate or
-    /// went to another worker, and each packet to send was accepted by the device, was refused or withheld for
-    /// a named reason, or went to another worker.
+    /// Checks that no packet was lost between backend, worker and engine: each received packet has one fate
+    /// or went to another worker, and each packet to send was accepted by the device, was refused or
+    /// withheld for a named reason, or went to another worker.
     pub fn conserved(&self) -> bool {
         let (w, h) = (&self.worker, &self.worker.handed);
         let fates = w.forward + w.pass + w.reply + w.drop + w.held;

@@ -263,8 +263,8 @@ fn a_new_plan_for_sharing_workers_ends_only_affected_sessions() {
     assert_eq!(endpoint(&bed, 0, second), map[&inside(second)]);
     assert!([POOL[1], added[1]].contains(&endpoint(&bed, 0, first).0), "a subscriber has one worker");
 
-    // The first address is removed: its subscribers get another one of the same worker, and all other sessions
-    // stay.
+    // The first address is removed: its subscribers get another one of the same worker, and all other
+    // sessions stay.
     let mut narrower = bound.clone();
     narrower.pools[0].ranges[1].first = POOL[1];
     let (_, ended) = reload(&mut bed, &plans, &narrower);

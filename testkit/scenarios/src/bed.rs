@@ -1,4 +1,5 @@
-//! The network of a scenario: a translator between two cables, with generator and reflector at the other ends.
+//! The network of a scenario: a translator between two cables, with generator and reflector at the other
+//! ends.
 //!
 //! ```text
 //!   this process, in the sandbox's own namespace                        namespace "middle"

@@ -1,4 +1,5 @@
-//! The two ends of a bed: the testkit's generator on the scenario's devices, with a sample of the counts every half second.
+//! The two ends of a bed: the testkit's generator on the scenario's devices, with a sample of the counts
+//! every half second.
 
 use crate::bed::Bed;
 use crate::wire::Wire;

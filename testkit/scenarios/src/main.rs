@@ -33,8 +33,9 @@ use std::process::ExitCode;
 #[derive(Debug, Parser)]
 #[command(name = "lab/run", arg_required_else_help = true)]
 struct Args {
-    /// desk: iperf3, Gatun beside other translators; carrier: millions of sessions, every packet accounted for; ladder: the cost
-    /// of a packet at each step; rfc8219: throughput without loss, latency, frame loss, connection rate; demo: see `demo --help`
+    /// desk: iperf3, Gatun beside other translators; carrier: millions of sessions, every packet accounted
+    /// for; ladder: the cost of a packet at each step; rfc8219: throughput without loss, latency, frame
+    /// loss, connection rate; demo: see `demo --help`
     scenario: String,
     /// Length of the main stage; each scenario has its own default
     #[arg(long, value_name = "N")]

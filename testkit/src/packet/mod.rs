@@ -1,7 +1,7 @@
 //! IP packets for tests, built and checked by etherparse, which shares no code with Gatun.
 //!
-//! [`Message`] is what follows the IP header; [`V4`] and [`V6`] are the headers, with every field that tests vary.
-//! [`text`] has one-line forms with addresses as text, and [`in_place`] writes packets at a generator's
+//! [`Message`] is what follows the IP header; [`V4`] and [`V6`] are the headers, with every field that tests
+//! vary. [`text`] has one-line forms with addresses as text, and [`in_place`] writes packets at a generator's
 //! speed.
 //!
 //! ```

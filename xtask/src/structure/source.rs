@@ -1,6 +1,7 @@
 //! One source file: its functions, its size, its place in the module tree, and the modules that it uses.
 //!
-//! Files are found through `mod` items, from the root file of each target. Items behind `#[cfg(test)]` are left out.
+//! Files are found through `mod` items, from the root file of each target. Items behind `#[cfg(test)]` are
+//! left out.
 
 use super::crates::Crate;
 use proc_macro2::{LineColumn, TokenStream, TokenTree};

@@ -133,7 +133,7 @@ const ENTRANTS: [Entrant; 12] = [
 /// Runs `gatun-bench study`.
 ///
 /// # Errors
-/// If a structure gives a wrong answer, or a file cannot be written.
+/// Returns an error if a structure gives a wrong answer, or a file cannot be written.
 pub(super) fn execute(args: &Args) -> anyhow::Result<()> {
     anyhow::ensure!(!args.sizes().is_empty(), "--smallest is larger than --largest");
     let report = measure(args)?;

@@ -68,7 +68,7 @@ pub(super) fn shuffled(n: u32) -> Vec<u32> {
 /// Measures a structure.
 ///
 /// # Errors
-/// If memory is short, or an answer is wrong.
+/// Returns an error if memory is short, or an answer is wrong.
 pub(super) fn measure<T: Table>(job: &Job<'_>) -> anyhow::Result<Sample> {
     let repeats = (job.effort.creations_min / job.entries).clamp(1, 64);
     let mut times = vec![Vec::new(); job.order.len().div_ceil(SLICE)];

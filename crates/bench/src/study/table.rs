@@ -79,7 +79,7 @@ pub(super) trait Table: Sized + Send {
     /// Creates a structure for `n` translations. If it allocates its own memory, all of it is touched.
     ///
     /// # Errors
-    /// If memory is short.
+    /// Returns an error if memory is short.
     fn new(n: u32, hasher: Hasher64) -> Result<Self, OutOfMemory>;
 
     /// Memory of `n` translations in bytes.

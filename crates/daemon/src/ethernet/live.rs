@@ -55,7 +55,7 @@ impl LiveEthernet {
     /// Creates new settings. `None` if nothing differs.
     ///
     /// # Errors
-    /// If settings contradict each other. The error names the correction.
+    /// Returns an error if settings contradict each other. The error names the correction.
     pub(crate) fn prepare(
         &self,
         old: &PortSettings,
@@ -97,7 +97,7 @@ impl LiveEthernet {
     /// Admits packets that are translated once the engines have changed.
     ///
     /// # Errors
-    /// If the kernel refuses. Then nothing has changed.
+    /// Returns an error if the kernel refuses. Then nothing has changed.
     pub(crate) fn begin(&self, next: &NextEthernet) -> io::Result<()> {
         #[cfg(feature = "xdp")]
         if let Some(program) = self.program.as_ref().filter(|_| !next.program.more.is_empty()) {

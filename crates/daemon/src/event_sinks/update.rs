@@ -45,7 +45,7 @@ impl SinkUpdater {
     /// Checks that the sinks of `new` can start while those of `old` run. Leaves no files.
     ///
     /// # Errors
-    /// If a sink cannot start.
+    /// Returns an error if a sink cannot start.
     pub(crate) fn check(&self, old: &Settings, new: &Settings) -> Result<(), Refusal> {
         for export in starting(old, new) {
             if let Some((directory, _)) = &export.spool {
@@ -64,7 +64,7 @@ impl SinkUpdater {
     /// Creates the sinks of `new` that `old` lacks.
     ///
     /// # Errors
-    /// If a sink cannot start; nothing has changed.
+    /// Returns an error if a sink cannot start; nothing has changed.
     pub(crate) fn prepare(&self, old: &Settings, new: &Settings) -> Result<Prepared, Refusal> {
         let mut sinks = Vec::new();
         for export in starting(old, new) {

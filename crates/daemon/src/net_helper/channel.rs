@@ -32,7 +32,7 @@ impl Channel {
     /// Takes over the end that another process created.
     ///
     /// # Errors
-    /// If it is not such a socket.
+    /// Returns an error if it is not such a socket.
     pub(super) fn inherited(socket: OwnedFd) -> io::Result<Channel> {
         let is_pair = sockopt::socket_type(&socket)? == SocketType::SEQPACKET
             && sockopt::socket_domain(&socket)? == AddressFamily::UNIX;
@@ -62,7 +62,7 @@ impl Channel {
     /// Waits for the next message; `None` once the other end is closed.
     ///
     /// # Errors
-    /// If a message is too long, carries too many descriptors, or cannot be read.
+    /// Returns an error if a message is too long, carries too many descriptors, or cannot be read.
     pub(super) fn receive<T: DeserializeOwned>(&self) -> io::Result<Option<(T, Vec<OwnedFd>)>> {
         let mut bytes = vec![0; MESSAGE_MAX];
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FDS_MAX))];

@@ -85,7 +85,7 @@ pub(super) struct Started {
 /// not need. Its reports become events.
 ///
 /// # Errors
-/// If the helper cannot start or cannot drop its rights.
+/// Returns an error if the helper cannot start or cannot drop its rights.
 pub(crate) fn for_devices(
     devices: &[WatchedDevice],
     (user, sandbox): (Option<User>, &Sandbox),

@@ -42,7 +42,7 @@ impl From<XdpMode> for Mode {
 /// need.
 ///
 /// # Errors
-/// If the helper cannot start or cannot drop its rights.
+/// Returns an error if the helper cannot start or cannot drop its rights.
 pub(crate) fn for_interfaces(
     parts: &KeeperParts,
     (user, sandbox): (Option<User>, &Sandbox),

@@ -33,7 +33,7 @@ impl Hosts {
     /// of the translator itself.
     ///
     /// # Errors
-    /// If settings contradict each other. The error names the correction.
+    /// Returns an error if settings contradict each other. The error names the correction.
     pub(crate) fn ethers(
         &self,
         workers: usize,

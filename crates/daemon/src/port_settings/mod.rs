@@ -58,7 +58,7 @@ impl PortSettings {
     /// Processors of the workers and of other threads. `None` if the system or DPDK assigns them.
     ///
     /// # Errors
-    /// If the processors do not fit. The error says what to write.
+    /// Returns an error if the processors do not fit. The error says what to write.
     pub(crate) fn processors(&self, cores: &[u16]) -> anyhow::Result<Option<Processors>> {
         let takes_them_itself = match self {
             PortSettings::Tun(_) => false,

@@ -146,7 +146,7 @@ impl Reload {
     /// Starts the thread, which processes one request after another.
     ///
     /// # Errors
-    /// If the thread cannot start.
+    /// Returns an error if the thread cannot start.
     pub(super) fn start(self, requests: Receiver<Request>) -> anyhow::Result<()> {
         // Removes a file of a process that was killed before a confirmation.
         self.file.discard();
@@ -209,7 +209,7 @@ impl Reload {
     /// Changes to the configuration in the file.
     ///
     /// # Errors
-    /// If the change fails; then nothing has changed.
+    /// Returns an error if the change fails; then nothing has changed.
     fn reload(&mut self) -> Result<(), Rejected> {
         let read = (self.read)(Source::File);
         let lines: Vec<String> = read.problems.iter().flat_map(in_lines).collect();

@@ -345,7 +345,7 @@ impl Reload {
     /// Checks that the active configuration is the one that the caller expects.
     ///
     /// # Errors
-    /// If another configuration is active.
+    /// Returns an error if another configuration is active.
     pub(super) fn expect(&self, revision: &str) -> Result<(), Refused> {
         let running = &self.running().revision;
         match running == revision {
@@ -361,7 +361,7 @@ impl Reload {
     /// changes. Another configuration may read files as they are now.
     ///
     /// # Errors
-    /// If a file has changed.
+    /// Returns an error if a file has changed.
     fn expect_other_mappings(&self, new: &Settings, text: NewText<'_>) -> Result<(), Refused> {
         if matches!(text, NewText::Config(_)) {
             return Ok(());

@@ -72,7 +72,7 @@ impl Reload {
     /// Prepares new state of the engines.
     ///
     /// # Errors
-    /// If the change is not possible.
+    /// Returns an error if the change is not possible.
     pub(super) fn make_ready(&self, new: &Settings, review: &Review) -> Result<Option<Ready>, NotPossible> {
         if !review.difference.restarts.is_empty() {
             return Err(NotPossible::restart(review.difference.restarts.clone()));
@@ -83,7 +83,7 @@ impl Reload {
     /// Prepares ports and event sinks too.
     ///
     /// # Errors
-    /// If the ports or event sinks cannot change.
+    /// Returns an error if the ports or event sinks cannot change.
     pub(super) fn with_rest(&self, engines: Option<Ready>, new: &Settings) -> Result<AllReady, NotPossible> {
         let ports = self.next_ports(new)?;
         let event_sinks = self.sink_updater.prepare(&self.settings, new).map_err(NotPossible::from)?;
@@ -93,7 +93,7 @@ impl Reload {
     /// Prepares new settings of the ports.
     ///
     /// # Errors
-    /// If the ports cannot change.
+    /// Returns an error if the ports cannot change.
     pub(super) fn next_ports(&self, new: &Settings) -> Result<NextPorts, NotPossible> {
         let next = self.ports.prepare(&self.settings.ports, &new.ports);
         next.map_err(|error| NotPossible::why(format!("{error:#}")))
@@ -102,7 +102,7 @@ impl Reload {
     /// Applies a prepared change. Returns the previous settings and the number of ended sessions.
     ///
     /// # Errors
-    /// If the change fails; then nothing has changed.
+    /// Returns an error if the change fails; then nothing has changed.
     pub(super) fn put_in_place(
         &mut self,
         new: Settings,

@@ -146,7 +146,7 @@ impl Calls {
     /// Restricts the calling thread of the process `own`.
     ///
     /// # Errors
-    /// If the kernel refuses a filter.
+    /// Returns an error if the kernel refuses a filter.
     pub(super) fn restrict(self, own: u32) -> Result<(), Error> {
         // The strictest result of all filters applies. The last filter forbids further ones.
         for filter in self.filters(own)? {

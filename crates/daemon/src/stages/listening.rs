@@ -15,7 +15,7 @@ impl Listening {
     /// Opens the API's sockets and drops all privileges except those that devices need.
     ///
     /// # Errors
-    /// If a socket cannot be opened, or privileges cannot be dropped.
+    /// Returns an error if a socket cannot be opened, or privileges cannot be dropped.
     pub(super) fn new(prepared: Prepared) -> anyhow::Result<Listening> {
         let Start { settings, user, .. } = &prepared.start;
         let sockets = Sockets::open(&settings.control)?;

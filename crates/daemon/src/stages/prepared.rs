@@ -27,7 +27,7 @@ impl Prepared {
     /// leaves no trace.
     ///
     /// # Errors
-    /// If memory is short, or the directory of sessions cannot be used.
+    /// Returns an error if memory is short, or the directory of sessions cannot be used.
     pub(super) fn new(setup: Setup) -> anyhow::Result<Prepared> {
         let (mut start, forget) = Start::new(setup);
         let Start { settings, user, clock, notes, .. } = &mut start;

@@ -46,7 +46,7 @@ impl Running {
     /// Opens event sinks, starts workers, and serves the API.
     ///
     /// # Errors
-    /// If a file cannot be opened, or a thread cannot start.
+    /// Returns an error if a file cannot be opened, or a thread cannot start.
     pub(super) fn new(sandboxed: Sandboxed) -> anyhow::Result<Running> {
         let Sandboxed { opened, connect, signals, in_force } = sandboxed;
         let Opened { listening: Listening { prepared, sockets }, mut ports, processors } = opened;
@@ -214,7 +214,8 @@ fn supervise(
                 if let Some(error) = error {
                     output.error(&format!("worker {worker}: {error}"));
                     success = false;
-                    // Without this device the daemon does not run as configured. It stops to alert the operator.
+                    // Without this device the daemon does not run as configured. It stops to alert the
+                    // operator.
                     workers.iter().for_each(|w| w.handle.stop());
                 }
             }

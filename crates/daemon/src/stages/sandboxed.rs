@@ -18,7 +18,7 @@ impl Sandboxed {
     /// Restricts this thread by Landlock and seccomp, and with it all threads that start later.
     ///
     /// # Errors
-    /// If the thread that connects to collectors cannot start, or signals cannot be watched.
+    /// Returns an error if the thread that connects to collectors cannot start, or signals cannot be watched.
     pub(super) fn new(mut opened: Opened) -> anyhow::Result<Sandboxed> {
         let Prepared { start, .. } = &mut opened.listening.prepared;
         let connect = connector::start(&start.sandbox)?;

@@ -1,5 +1,5 @@
-//! The kernel's own stack as the neighbour: a veth pair whose other end is a packet socket with an `Ether` and
-//! a host that echoes every UDP datagram.
+//! The kernel's own stack as the neighbour: a veth pair whose other end is a packet socket with an `Ether`
+//! and a host that echoes every UDP datagram.
 //!
 //! Each test runs itself again inside a sandbox of `gatun_testkit`.
 

@@ -72,8 +72,8 @@ fn pending_packets_survive_a_take_over() {
     let expected: Vec<_> = packets.iter().map(|p| frame(PEER_MAC, OUR_MAC, &[], 0x0800, p)).collect();
     assert_eq!(host.poll(), expected, "in order");
 
-    // A neighbour with a newly configured MAC gets its packets at once. One that never answers loses them, and
-    // that is counted.
+    // A neighbour with a newly configured MAC gets its packets at once. One that never answers loses them,
+    // and that is counted.
     let silent = Ipv4Addr::new(198, 51, 100, 77);
     packets.iter().for_each(|_| assert_eq!(host.send(&udp4(POOL4, silent, b"x")).0, Sent::Held));
     let mut other = settings();

@@ -27,8 +27,8 @@ fn ports(lines: &[String]) -> Vec<u64> {
         .collect()
 }
 
-/// The kernel queues about ten datagrams of a Unix socket. Pausing whenever it was full limited the rate to 115
-/// events a second.
+/// The kernel queues about ten datagrams of a Unix socket. Pausing whenever it was full limited the rate to
+/// 115 events a second.
 #[test]
 fn a_unix_socket_gets_events_as_fast_as_its_reader_takes_them() {
     const EVENTS: u16 = 5_000;

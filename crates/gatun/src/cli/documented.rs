@@ -1,5 +1,5 @@
-//! Tests of the documents against the command line: docs/reference/cli.md is generated from it, and every command that a
-//! document shows exists.
+//! Tests of the documents against the command line: docs/reference/cli.md is generated from it, and every
+//! command that a document shows exists.
 
 use super::Cli;
 use clap::error::{ContextKind, ContextValue, ErrorKind};

@@ -33,8 +33,8 @@ use std::io::{IsTerminal as _, Write as _};
 use std::os::unix::fs::{MetadataExt as _, fchown};
 use std::path::Path;
 
-/// Changes the owner of a file created by root to that of its directory, so that the daemon's user can read files in
-/// /etc/gatun.
+/// Changes the owner of a file created by root to that of its directory, so that the daemon's user can read
+/// files in /etc/gatun.
 pub(crate) fn give_to_owner_of_directory(file: &File, path: &Path) {
     let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     if let Ok(owner) = directory.metadata()

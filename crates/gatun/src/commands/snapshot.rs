@@ -1,4 +1,5 @@
-//! `gatun snapshot`: saves the sessions of a daemon to a file, and loads them for the next daemon, possibly on another host.
+//! `gatun snapshot`: saves the sessions of a daemon to a file, and loads them for the next daemon, possibly
+//! on another host.
 //!
 //! ```text
 //!   {"gatun_snapshot": 1, "names": {...}, "sessions": N}      names of the numbers in sessions
@@ -93,7 +94,8 @@ fn save(at: &Where) -> anyhow::Result<()> {
     let names = &sources.first().with_context(|| format!("{} is empty", at.state.display()))?.0;
     let mut sessions = Vec::new();
     let mut seen = HashSet::new();
-    // A session that moves from an earlier process's files to the daemon's meanwhile is found twice, never missed.
+    // A session that moves from an earlier process's files to the daemon's meanwhile is found twice, never
+    // missed.
     for (of, files) in sources.iter().rev() {
         let numbers = takeover::numbers(&of.instances, &names.instances);
         for file in files {

@@ -1,4 +1,5 @@
-//! `gatun who` and `gatun where`: the current or past holder of a public port, and the public side of an inside host.
+//! `gatun who` and `gatun where`: the current or past holder of a public port, and the public side of an
+//! inside host.
 
 use super::ask::Daemon;
 use super::log::{StoreArgs, UNKNOWN, or_unknown};

@@ -1,5 +1,5 @@
-//! Netfilter rules that drop packets between a TUN device and other interfaces. Packets of AF_XDP and DPDK bypass
-//! netfilter.
+//! Netfilter rules that drop packets between a TUN device and other interfaces. Packets of AF_XDP and DPDK
+//! bypass netfilter.
 
 use super::{Finding, Host, mtu, steering};
 use gatun_config::Config;

@@ -75,8 +75,9 @@ fn forwarding(config: &Config, port: &Port) -> Vec<Finding> {
     findings
 }
 
-/// Finding about a strict reverse path filter (RFC 3704). It drops replies of NAT44: their sources are remote hosts, which
-/// are not routed to the TUN device. IPv4 packets of NAT64 and SIIT come from addresses that are.
+/// Finding about a strict reverse path filter (RFC 3704). It drops replies of NAT44: their sources are remote
+/// hosts, which are not routed to the TUN device. IPv4 packets of NAT64 and SIIT come from addresses that
+/// are.
 fn reverse_path(config: &Config, port: &Port) -> Option<Finding> {
     const CHECK: &str = "rp_filter";
     let own =

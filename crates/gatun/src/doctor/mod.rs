@@ -103,8 +103,8 @@ impl Host {
 const REMOTE4: [Ipv4Addr; 3] =
     [Ipv4Addr::new(9, 9, 9, 9), Ipv4Addr::new(1, 1, 1, 1), Ipv4Addr::new(8, 8, 8, 8)];
 
-/// Runs the checks that take milliseconds and need neither a daemon nor the network, for the log of a starting daemon.
-/// `runs` is true if a daemon runs.
+/// Runs the checks that take milliseconds and need neither a daemon nor the network, for the log of a
+/// starting daemon. `runs` is true if a daemon runs.
 pub(crate) fn quick(config: &Config, runs: bool) -> Vec<Finding> {
     let mut findings = kernel::examine(config);
     match Host::read() {

@@ -19,7 +19,8 @@ pub(super) fn examine(config: &Config, host: &Host) -> Vec<Finding> {
     findings
 }
 
-/// Findings about interfaces with a smaller MTU than the configuration assumes: packets are fragmented or lost.
+/// Findings about interfaces with a smaller MTU than the configuration assumes: packets are fragmented or
+/// lost.
 fn sides(config: &Config, host: &Host) -> Vec<Finding> {
     let plan = &config.plan;
     let of64 = plan.nat64.iter().map(|n| (&n.name, n.settings.mtu4, Some(n.settings.mtu6)));

@@ -1,5 +1,5 @@
-//! Policy rules of NAT44 on a TUN device. They send packets of inside hosts to the device, whatever the destination;
-//! without them, packets leave untranslated through the uplink.
+//! Policy rules of NAT44 on a TUN device. They send packets of inside hosts to the device, whatever the
+//! destination; without them, packets leave untranslated through the uplink.
 
 use super::paths::one_of;
 use super::{Finding, Host, REMOTE4};

@@ -42,7 +42,8 @@ fn sigusr1_prints_the_counters_and_drop_reasons() {
         let text = daemon.stdout();
         assert!(counter(&text, "forwarded, IPv6 to IPv4") >= 3, "{text}");
         assert!(text.contains("what it means"), "{text}");
-        // The configuration does not name the instance. A packet to an address in no mapping belongs to no instance.
+        // The configuration does not name the instance. A packet to an address in no mapping belongs to no
+        // instance.
         assert!(counter(&text, "siit ") >= 3 && counter(&text, "(no instance)") == 0, "{text}");
         assert!(ping(&net.client, 3, SERVER, ""), "it goes on");
         daemon.stop(Signal::TERM);

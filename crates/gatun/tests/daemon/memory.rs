@@ -97,7 +97,8 @@ fn a_daemon_after_a_killed_one_uses_no_more_memory() {
         first.process.signal(Signal::KILL).unwrap();
         let _ = first.process.wait(std::time::Duration::from_secs(5)).unwrap();
         let second = Daemon::start(&net, &config);
-        // The one before had no session: a thread beside the workers removes its file, which counts until then.
+        // The one before had no session: a thread beside the workers removes its file, which counts until
+        // then.
         gatun_testkit::wait_until(
             "the files of the one before go",
             std::time::Duration::from_secs(5),

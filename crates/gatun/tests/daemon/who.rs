@@ -41,7 +41,8 @@ fn who(arguments: &[&str]) -> (i32, String) {
     (output.status.code().unwrap(), String::from_utf8(text).unwrap())
 }
 
-/// Asks the log once it has the configuration. (That there is no holder is proven only for the time before its last receipt.)
+/// Asks the log once it has the configuration. (That there is no holder is proven only for the time before
+/// its last receipt.)
 fn who_had(end: &str) -> (i32, String) {
     let deadline = Instant::now() + Duration::from_secs(20);
     loop {

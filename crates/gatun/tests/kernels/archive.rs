@@ -1,4 +1,5 @@
-//! An archive as the kernel unpacks it for the first process: cpio, "newc" (Documentation/driver-api/early-userspace/buffer-format).
+//! An archive as the kernel unpacks it for the first process: cpio, "newc"
+//! (Documentation/driver-api/early-userspace/buffer-format).
 
 use std::collections::BTreeSet;
 use std::path::Path;

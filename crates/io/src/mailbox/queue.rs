@@ -54,7 +54,7 @@ impl<T> Mailbox<T> {
     /// Appends a message. Returns its number, counted from 1.
     ///
     /// # Errors
-    /// If the mailbox is full or its reader is gone.
+    /// Returns an error if the mailbox is full or its reader is gone.
     pub fn put(&self, message: T) -> Result<u64, PutError<T>> {
         self.locked(|queue| {
             if queue.closed {

@@ -8,8 +8,8 @@ use rustix::mm::{Advice, madvise};
 
 static AT_ONCE: AtomicBool = AtomicBool::new(false);
 
-/// Makes this process allocate the pages of a table when the table is created, not at the first access. Applies
-/// to the whole process, like an allocator.
+/// Makes this process allocate the pages of a table when the table is created, not at the first access.
+/// Applies to the whole process, like an allocator.
 pub fn take_at_once() {
     AT_ONCE.store(true, Relaxed);
 }

@@ -1,5 +1,5 @@
-//! Packets that the engine makes itself: further fragments, released packets, probes and late errors. They stay
-//! in one arena until the caller has drained them.
+//! Packets that the engine makes itself: further fragments, released packets, probes and late errors. They
+//! stay in one arena until the caller has drained them.
 
 use alloc::boxed::Box;
 use alloc::vec;
@@ -17,8 +17,8 @@ const ENTRIES_WORST_CASE: usize = ENTRIES / 4;
 /// Packet made by the engine: a further fragment, a released packet, a probe or a late ICMP error.
 #[derive(Debug)]
 pub struct Emitted<'a> {
-    /// Index in the burst of the packet after which this one is sent, so that a flow keeps its order. It is 0
-    /// for packets from [`crate::Nat::expire`].
+    /// Index in the burst of the packet after which this one is sent, so that a flow keeps its order. It is
+    /// 0 for packets from [`crate::Nat::expire`].
     pub after: usize,
     /// The packet, with [`gatun_wire::HEADROOM`] in front.
     pub packet: Packet<'a>,
@@ -77,8 +77,8 @@ impl Emit {
         Ok(())
     }
 
-    /// Cuts a translated packet into fragments of at most `max` bytes. The first stays in `packet`; the others
-    /// are added. Returns the number of the others.
+    /// Cuts a translated packet into fragments of at most `max` bytes. The first stays in `packet`; the
+    /// others are added. Returns the number of the others.
     ///
     /// # Errors
     ///

@@ -7,11 +7,11 @@
 //!  22  passed (u16)           how many entries had to go past this bucket because it was full
 //!  24  ids (10 x u32)         numbers of records
 //! ```
-//! An entry lies in its home bucket (from the hash's upper half). If that bucket is full, the entry lies in one
-//! of the next buckets, and `passed` counts it. Removing an entry moves an entry that had passed its bucket
-//! back into the free slot. There are no tombstones, so the table does not degrade over time. With at most half
-//! of the slots used, 99.5 % of the entries lie at home, and 98.6 % of the look-ups that find nothing end
-//! there.
+//! An entry lies in its home bucket (from the hash's upper half). If that bucket is full, the entry lies in
+//! one of the next buckets, and `passed` counts it. Removing an entry moves an entry that had passed its
+//! bucket back into the free slot. There are no tombstones, so the table does not degrade over time. With at
+//! most half of the slots used, 99.5 % of the entries lie at home, and 98.6 % of the look-ups that find
+//! nothing end there.
 //!
 //! The record has the key, so the caller compares keys. Hashes must be keyed. Otherwise a client could fill a
 //! bucket and its neighbours, and insertions there would fail at the bound on the distance from home.
@@ -136,8 +136,8 @@ impl Index {
         slots(bucket.matches(tag(hash, 0))).next().map(|slot| bucket.id(slot))
     }
 
-    /// Finds the entry of this hash for which `eq` holds. The code that is not inlined gets a copy of `eq`, so
-    /// that the compared values may stay in registers.
+    /// Finds the entry of this hash for which `eq` holds. The code that is not inlined gets a copy of `eq`,
+    /// so that the compared values may stay in registers.
     #[inline(always)]
     pub fn find(&self, hash: u64, eq: impl Fn(u32) -> bool + Copy) -> Option<u32> {
         let bucket = self.buckets.get(self.home(hash))?;
@@ -259,8 +259,8 @@ impl Index {
 
     #[inline(always)]
     fn home(&self, hash: u64) -> usize {
-        // This scales the upper 32 bits to the number of buckets, because the tag uses the lower ones. It needs
-        // no division and works for any number of buckets.
+        // This scales the upper 32 bits to the number of buckets, because the tag uses the lower ones. It
+        // needs no division and works for any number of buckets.
         (((hash >> 32) * self.buckets.len() as u64) >> 32) as usize
     }
 

@@ -27,8 +27,8 @@ pub struct Plan {
     pub own6: Option<Ipv6Addr>,
     /// The pools that instances refer to by index.
     pub pools: Vec<Pool4>,
-    /// First and last addresses of the pools that several workers share, including those of other workers. If
-    /// an own address is in one of them, the worker that has the address handles its packets.
+    /// First and last addresses of the pools that several workers share, including those of other workers.
+    /// If an own address is in one of them, the worker that has the address handles its packets.
     pub pooled: Vec<(Ipv4Addr, Ipv4Addr)>,
     /// Stateful instances that translate between IPv6 and IPv4.
     pub nat64: Vec<Nat64>,
@@ -152,8 +152,8 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// Number of sessions open to every subscriber. The rest, up to `sessions_max`, is reserved for subscribers
-    /// with few sessions.
+    /// Number of sessions open to every subscriber. The rest, up to `sessions_max`, is reserved for
+    /// subscribers with few sessions.
     #[inline]
     pub fn sessions_for_all(&self) -> u32 {
         let open = 100 - u64::from(self.sessions_reserved.min(100));

@@ -40,7 +40,7 @@ impl Rng {
 }
 
 impl core::fmt::Debug for Rng {
-    /// Hides the key and the numbers to come.
+    /// Debug output without the key and the state.
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         f.debug_struct("Rng").finish_non_exhaustive()
     }

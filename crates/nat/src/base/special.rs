@@ -4,8 +4,8 @@ use core::net::{Ipv4Addr, Ipv6Addr};
 use gatun_wire::Prefix64;
 
 /// Returns whether an IPv4 address is illegal as a source: 0/8, 127/8, 169.254/16, 224/4 and the limited
-/// broadcast (RFC 1812 5.3.7, RFC 3927 2.7). RFC 7915 4.1 requires that such packets are dropped silently, but
-/// not ICMP errors with such an outer source.
+/// broadcast (RFC 1812 5.3.7, RFC 3927 2.7). RFC 7915 4.1 requires that such packets are dropped silently,
+/// but not ICMP errors with such an outer source.
 ///
 /// The rest of 240/4 is reserved, not illegal: hosts in the field use it as unicast.
 #[inline(always)]
@@ -43,8 +43,8 @@ fn illegal_among_suspect4(a: Ipv4Addr) -> bool {
     matches!(first, 0 | 127 | 224..=239) || (first == 169 && second == 254) || a == Ipv4Addr::BROADCAST
 }
 
-/// Returns whether an IPv4 address is illegal as a destination. The set is the same, because translation is for
-/// unicast (RFC 7915 1.2).
+/// Returns whether an IPv4 address is illegal as a destination. The set is the same, because translation is
+/// for unicast (RFC 7915 1.2).
 #[inline(always)]
 pub fn illegal_destination4(a: Ipv4Addr) -> bool {
     illegal_source4(a)

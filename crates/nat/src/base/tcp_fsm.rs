@@ -3,7 +3,8 @@
 //! NAT44 uses the same machine: V6 stands for its inside, V4 for its outside.
 //!
 //! CLOSED has no variant: it is the absence of a session. [`open`] leaves it, and [`on_timeout`] defines the
-//! end of a state. State and lifetime are separate results, because RFC 6146 changes either without the other.
+//! end of a state. State and lifetime are separate results, because RFC 6146 changes either without the
+//! other.
 
 use gatun_wire::DropReason;
 
@@ -89,8 +90,8 @@ const URG: u8 = 0x20;
 /// # Errors
 ///
 /// [`DropReason::TcpInvalidFlags`] for combinations that only scanners send: SYN with FIN, SYN with RST, no
-/// flag at all, and FIN, PSH, URG without ACK ("Xmas"). They must never create state. See [`classify_existing`]
-/// for existing sessions.
+/// flag at all, and FIN, PSH, URG without ACK ("Xmas"). They must never create state. See
+/// [`classify_existing`] for existing sessions.
 pub const fn classify(flags: u8) -> Result<Segment, DropReason> {
     const SYN_FIN: u8 = SYN | FIN;
     const SYN_RST: u8 = SYN | RST;
@@ -122,8 +123,8 @@ pub const fn classify_existing(flags: u8) -> Segment {
     }
 }
 
-/// RFC 6146 3.5.2.2, CLOSED: returns the state after a SYN that creates a session. If filtering requires that a
-/// SYN from IPv4 is held, its lifetime is [`Lifetime::IncomingSyn`] instead.
+/// RFC 6146 3.5.2.2, CLOSED: returns the state after a SYN that creates a session. If filtering requires that
+/// a SYN from IPv4 is held, its lifetime is [`Lifetime::IncomingSyn`] instead.
 pub const fn open(side: Side) -> (TcpState, Lifetime) {
     match side {
         // "V6 SYN: ... The state of the session is moved to V6 INIT", lifetime TCP_TRANS.
@@ -133,8 +134,8 @@ pub const fn open(side: Side) -> (TcpState, Lifetime) {
     }
 }
 
-/// RFC 6146 3.5.2.2: handles a segment of an existing session. `rst_during_fin` is not part of the RFC: a reset
-/// after one FIN then moves the session to TRANS, so that it ends soon.
+/// RFC 6146 3.5.2.2: handles a segment of an existing session. `rst_during_fin` is not part of the RFC: a
+/// reset after one FIN then moves the session to TRANS, so that it ends soon.
 pub const fn step(
     state: TcpState,
     side: Side,
@@ -171,7 +172,8 @@ pub const fn step(
         (V4FinRcv, V6, Fin) => (V4FinV6FinRcv, Lifetime::Closing),
         // Deviates if configured (A61-42): RFC 6146 gives a session that was reset here TCP_EST.
         (V4FinRcv | V6FinRcv, V4 | V6, Rst) if rst_during_fin => (Trans, Lifetime::Transitory),
-        // Deviates (decision 0034): RFC 6146 gives it TCP_EST; under RFC 7857 7.1 a reset extends no lifetime.
+        // Deviates (decision 0034): RFC 6146 gives it TCP_EST; under RFC 7857 7.1 a reset extends no
+        // lifetime.
         (V4FinRcv | V6FinRcv, V4 | V6, Rst) => (state, Lifetime::Keep),
         // Deviates (decision 0034): RFC 6146 leaves the state unchanged. The endpoints open the connection
         // again, and the FIN seen does not belong to the new connection.
@@ -186,8 +188,8 @@ pub const fn step(
         (V6FinRcv, V4, Other) => (V6FinRcv, Lifetime::Established),
         (V6FinRcv, V6, Fin | Other) => (V6FinRcv, Lifetime::Established),
 
-        // Deviates (decision 0034): RFC 6146 leaves state and lifetime unchanged, and would cut the connection
-        // that is opened again (RFC 9293 3.10.7.4, TIME-WAIT; RFC 5382 REQ-2).
+        // Deviates (decision 0034): RFC 6146 leaves state and lifetime unchanged, and would cut the
+        // connection that is opened again (RFC 9293 3.10.7.4, TIME-WAIT; RFC 5382 REQ-2).
         (V4FinV6FinRcv, V4 | V6, Syn) => open(side),
         // V4 FIN + V6 FIN RCV: "All packets are translated and forwarded", nothing else.
         (V4FinV6FinRcv, V4 | V6, Fin | Rst | Other) => (V4FinV6FinRcv, Lifetime::Keep),

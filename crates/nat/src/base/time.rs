@@ -1,7 +1,7 @@
 //! Engine time.
 
-/// Milliseconds since a point that the caller chose. The engine gets the time as an argument and never reads a
-/// clock.
+/// Milliseconds since a point that the caller chose. The engine gets the time as an argument and never reads
+/// a clock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Instant(pub u64);
 
@@ -19,8 +19,8 @@ impl Instant {
     }
 }
 
-/// Clock that never goes back and never leaps far, based on a clock that may. If the given time is earlier than
-/// the last one, this clock goes on from its last value at the new clock's pace.
+/// Clock that never goes back and never leaps far, based on a clock that may. If the given time is earlier
+/// than the last one, this clock goes on from its last value at the new clock's pace.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Steady {
     given: Instant,

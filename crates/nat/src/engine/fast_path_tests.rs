@@ -360,8 +360,8 @@ fn records(nat: &Nat) -> std::string::String {
     (1..tables.high()).map(|id| std::format!("{:?}\n", tables.get(id))).collect()
 }
 
-/// Checks that plain packets take the fast path. If every packet took the slow path, the test above would prove
-/// nothing.
+/// Checks that plain packets take the fast path. If every packet took the slow path, the test above would
+/// prove nothing.
 #[test]
 fn plain_packets_of_a_live_session_take_the_fast_path() {
     for (tcp, private) in [(false, false), (true, false), (false, true), (true, true)] {

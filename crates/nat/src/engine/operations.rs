@@ -106,7 +106,8 @@ impl Nat {
     }
 
     /// Counters of packets of no instance, and of packets to an unused port of an address that several
-    /// instances share. These, the instances' own counters and the held packets add up to all received packets.
+    /// instances share. These, the instances' own counters and the held packets add up to all received
+    /// packets.
     pub fn unattributed(&self) -> &InstanceCounters {
         self.core.state.tally.unattributed()
     }
@@ -141,8 +142,8 @@ impl Nat {
         report::subscribers(&self.core, numbers)
     }
 
-    /// Length of the inside networks that an instance counts as one subscriber each. IPv4 addresses are written
-    /// in ::ffff:0:0/96.
+    /// Length of the inside networks that an instance counts as one subscriber each. IPv4 addresses are
+    /// written in ::ffff:0:0/96.
     pub fn subscriber_len(&self, instance: u8) -> u8 {
         report::subscriber_len(&self.core, instance)
     }
@@ -156,17 +157,17 @@ impl Nat {
     }
 
     /// Ends sessions now, and returns the number of sessions ended. A call with many sessions is faster than
-    /// many calls, because cache misses overlap. A caller with many sessions should end some at a time between
-    /// bursts.
+    /// many calls, because cache misses overlap. A caller with many sessions should end some at a time
+    /// between bursts.
     pub fn end_sessions(&mut self, now: Instant, keys: &[SessionKey]) -> usize {
         self.at(now);
         clear::end_sessions(&mut self.core.state, keys)
     }
 
-    /// Drains a public address, or ends the drain: the `n`th address of a pool, if it lies in `net`. A drained
-    /// address gets no new bindings. Returns whether that is a change. Existing bindings keep working;
-    /// subscribers that are paired with the address get another one for new bindings. The drain lasts as long
-    /// as the pool has the address.
+    /// Drains a public address, or ends the drain: the `n`th address of a pool, if it lies in `net`. A
+    /// drained address gets no new bindings. Returns whether that is a change. Existing bindings keep
+    /// working; subscribers that are paired with the address get another one for new bindings. The drain
+    /// lasts as long as the pool has the address.
     pub fn set_drained(&mut self, pool: usize, n: u32, net: Option<Net4>, drained: bool) -> bool {
         clear::set_drained(&mut self.core.state.tables, pool, n, net, drained)
     }
@@ -176,8 +177,9 @@ impl Nat {
         clear::drain(&mut self.core.state.tables, address)
     }
 
-    /// Ends the selected sessions, or their whole bindings, some at a time. It looks at about `budget` records
-    /// and ends an eighth as many. A complete walk has met all records that existed when it began.
+    /// Ends the selected sessions, or their whole bindings, some at a time. It looks at about `budget`
+    /// records and ends an eighth as many. A complete walk has met all records that existed when it
+    /// began.
     pub fn clear(
         &mut self,
         now: Instant,
@@ -198,8 +200,8 @@ impl Nat {
         reconfigure::outline(&self.core, self.generation)
     }
 
-    /// Counts the sessions that a change would end, and looks at no more than `budget` records. Returns whether
-    /// the count is complete. It counts no further if the engine has changed since.
+    /// Counts the sessions that a change would end, and looks at no more than `budget` records. Returns
+    /// whether the count is complete. It counts no further if the engine has changed since.
     pub fn forecast(&self, forecast: &mut Forecast, change: &Change, budget: usize) -> bool {
         forecast.count(change, &self.core.state.tables, self.generation, budget)
     }
@@ -245,8 +247,8 @@ impl Nat {
         restore::one(&mut self.core, now, saved)
     }
 
-    /// Prefixes of a NAT64 instance, past and present, in the order of the numbers that sessions use for them.
-    /// Empty for NAT44.
+    /// Prefixes of a NAT64 instance, past and present, in the order of the numbers that sessions use for
+    /// them. Empty for NAT44.
     pub fn prefixes(&self, instance: u8) -> &[Prefix64] {
         self.core.rules.nat64(instance).map_or(&[], |nat| &nat.pool6)
     }
@@ -256,8 +258,8 @@ impl Nat {
         restore::finder(&self.core)
     }
 
-    /// Takes over the sessions of other processes, with the latest process first. From now on they count as the
-    /// engine's own. The caller calls [`put_back`](Self::put_back) until all are restored.
+    /// Takes over the sessions of other processes, with the latest process first. From now on they count as
+    /// the engine's own. The caller calls [`put_back`](Self::put_back) until all are restored.
     pub fn inherit(&mut self, now: Instant, found: Vec<Found>) {
         let inheritance = Inheritance::new(found, self.clock.at(now));
         self.core.state.tables.inheritance = Some(Box::new(inheritance));
@@ -269,7 +271,8 @@ impl Nat {
         self.core.state.tables.inheritance.is_some()
     }
 
-    /// Restores some of these sessions, and looks at about `budget` records. Returns whether all are restored.
+    /// Restores some of these sessions, and looks at about `budget` records. Returns whether all are
+    /// restored.
     ///
     /// It leaves a reader of events enough time, so that events of restored and of lost sessions are not lost
     /// in bulk.

@@ -27,7 +27,8 @@ const TOLD: usize = 3;
 /// Additional cost of a binding or a block, which is in other cache lines.
 const FOUND: usize = 8;
 
-/// Filter for sessions or bindings. A record matches if it meets every condition; an empty filter matches all.
+/// Filter for sessions or bindings. A record matches if it meets every condition; an empty filter matches
+/// all.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Selection {
     /// Number of the instance.

@@ -6,14 +6,14 @@
 //! costs one array element and one record. Other sessions are found by their session key, which the primary
 //! supplies.
 //!
-//! If an instance filters by address, sessions of one ring with the same remote address are adjacent. The index
-//! of peers has one entry for each such group: its last session. The primary is also the last of its group, so
-//! a session linked after it splits no group.
+//! If an instance filters by address, sessions of one ring with the same remote address are adjacent. The
+//! index of peers has one entry for each such group: its last session. The primary is also the last of its
+//! group, so a session linked after it splits no group.
 //!
 //! Flows that share a port ([`overload`]) form rings of another kind.
 //!
-//! Invariants: a record is in `sessions` iff it is a session; `bindings` and the pool's outside table agree; a
-//! port is allocated iff a ring exists for it.
+//! Invariants: a record is in `sessions` iff it is a session; `bindings` and the pool's outside table agree;
+//! a port is allocated iff a ring exists for it.
 
 mod close;
 mod feed;
@@ -467,9 +467,9 @@ impl Tables {
         self.further_session(primary, remote)
     }
 
-    /// Same as [`session_of_binding`](Self::session_of_binding), for a binding that has several sessions. With
-    /// shared ports, the session may be a flow of the same inside end: it has sent to `remote`, and RFC 4787 5
-    /// filters by the two ends.
+    /// Same as [`session_of_binding`](Self::session_of_binding), for a binding that has several sessions.
+    /// With shared ports, the session may be a flow of the same inside end: it has sent to `remote`, and
+    /// RFC 4787 5 filters by the two ends.
     #[inline(never)]
     fn further_session(&self, primary: RecordId, remote: Endpoint4) -> Option<RecordId> {
         let first = self.get(primary);
@@ -520,8 +520,8 @@ impl Tables {
         self.pool_of_instance.get(usize::from(instance)).copied().unwrap_or(0)
     }
 
-    /// Ends port blocks that have lingered, and the hold-down of returned ports and blocks, at most `budget` of
-    /// each. Returns whether any still waits.
+    /// Ends port blocks that have lingered, and the hold-down of returned ports and blocks, at most `budget`
+    /// of each. Returns whether any still waits.
     pub(crate) fn expire_ports(&mut self, budget: usize) -> bool {
         let mut waiting = false;
         for (number, pool) in self.pools.iter_mut().enumerate() {
@@ -569,8 +569,8 @@ impl Tables {
     }
 
     /// Puts a record into a ring and into all tables. If `primary` is none, the record is a new binding whose
-    /// port is already allocated. A number with [`HELD`] is that of a quarantined record of the same inside end.
-    /// On `Err`, the port of a new binding has been released.
+    /// port is already allocated. A number with [`HELD`] is that of a quarantined record of the same inside
+    /// end. On `Err`, the port of a new binding has been released.
     fn insert(
         &mut self,
         record: &Session,

@@ -13,10 +13,10 @@
 //!   tag:    seven bits of the key's hash, or empty                                      1 byte
 //!   slot:   v6 prefix 16 | v4 prefix 4 | shift 1 | v4 suffix bits 1 | padding 2        24 bytes
 //! ```
-//! Tags are stored apart from slots. A million entries have 1.6 MB of tags per side, which fits a core's cache.
-//! So an address without an entry (every Internet host behind pool6) rarely costs a line from memory, and an
-//! address with an entry costs one. The slot holds the result itself. Tables are 5/8 full: an entry costs
-//! [`BYTES_PER_ENTRY`], 1,000,000 of them 80 MB; the bits below are 8 KB.
+//! Tags are stored apart from slots. A million entries have 1.6 MB of tags per side, which fits a core's
+//! cache. So an address without an entry (every Internet host behind pool6) rarely costs a line from memory,
+//! and an address with an entry costs one. The slot holds the result itself. Tables are 5/8 full: an entry
+//! costs [`BYTES_PER_ENTRY`], 1,000,000 of them 80 MB; the bits below are 8 KB.
 //!
 //! A bit for each /16 of IPv4 tells if any entry overlaps it. That bit alone separates most Internet hosts
 //! from mapped ones, with any number of prefix lengths.
@@ -143,8 +143,8 @@ impl Eamt {
             + size_of_val(&*self.blocks.0)
     }
 
-    /// Returns the IPv6 address for an IPv4 address: the entry's IPv6 prefix, the IPv4 suffix, zeroes (RFC 7757
-    /// 3.3.1).
+    /// Returns the IPv6 address for an IPv4 address: the entry's IPv6 prefix, the IPv4 suffix, zeroes (RFC
+    /// 7757 3.3.1).
     #[inline]
     pub fn v4_to_v6(&self, a: Ipv4Addr) -> Option<Ipv6Addr> {
         let bits = u32::from(a);
@@ -334,7 +334,8 @@ impl Look {
         (self.0 & !0xffff == Look::NO_SLOT).then_some(self.0 as u16)
     }
 
-    /// Makes a result for the slot of the most likely entry. No entry with a longer prefix covers the address.
+    /// Makes a result for the slot of the most likely entry. No entry with a longer prefix covers the
+    /// address.
     fn at(table: u8, slot: usize) -> Look {
         Look(u64::from(table) << 48 | slot as u64)
     }
@@ -456,8 +457,8 @@ fn tag(hash: u64) -> u64 {
 
 const LOW_BITS: u64 = 0x0101_0101_0101_0101;
 
-/// Returns the high bit of each zero byte. Bytes above a zero byte may be reported too, so the lowest is exact
-/// and the others are candidates.
+/// Returns the high bit of each zero byte. Bytes above a zero byte may be reported too, so the lowest is
+/// exact and the others are candidates.
 #[inline]
 fn zero_bytes(word: u64) -> u64 {
     word.wrapping_sub(LOW_BITS) & !word & (LOW_BITS << 7)
@@ -499,8 +500,8 @@ fn insert6(tables: &mut [Table], prefix_len: u8, slot: Slot) -> bool {
     })
 }
 
-/// Hashes a key. Keys come from the configuration, not from packets, so the hash needs no secret: a sender can
-/// hit the longest probe sequence, but cannot create one.
+/// Hashes a key. Keys come from the configuration, not from packets, so the hash needs no secret: a sender
+/// can hit the longest probe sequence, but cannot create one.
 #[inline]
 fn hash4(key: u32) -> u64 {
     fold_multiply(u64::from(key) ^ 0x9e37_79b9_7f4a_7c15, 0xd6e8_feb8_6659_fd93)

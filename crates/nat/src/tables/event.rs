@@ -5,9 +5,9 @@
 //!   sessions  all others. Each has the number of the state record that it comes before
 //! ```
 //! A packet never waits. If a ring is full, the event is lost and counted. Once there is room again, a record
-//! reports the number of lost events before the next event. Work that can wait (sweep, clear, reload) stops at
-//! a half-full ring until the reader has caught up (`Events::budget`), so that many ends at once lose no event.
-//! Kinds that no reader wants are not made.
+//! reports the number of lost events before the next event. Work that can wait (sweep, clear, reload) stops
+//! at a half-full ring until the reader has caught up (`Events::budget`), so that many ends at once lose no
+//! event. Kinds that no reader wants are not made.
 //!
 //! Events report a destination (the remote end of a session) only if the plan says so: RFC 6888 REQ-12.
 

@@ -189,7 +189,8 @@ pub struct Fragments<M> {
     unaccepted: u32,
     unaccepted_max: u32,
     held: u64,
-    /// Drops that are not reported yet, at most one per datagram, because none is reopened between two calls.
+    /// Drops that are not reported yet, at most one per datagram, because none is reopened between two
+    /// calls.
     ended: Vec<Ended>,
     /// Record where the next sweep begins.
     cursor: usize,
@@ -248,7 +249,8 @@ impl<M: Copy> Fragments<M> {
         };
         let (direction, reason, count) = (key.direction, DropReason::BadLength, Count::default());
         let nothing = Ended { direction, instance: 0, reason, count };
-        // The write makes the kernel provide the memory now. Memory that is only reserved may be missing later.
+        // The write makes the kernel provide the memory now. Memory that is only reserved may be missing
+        // later.
         let mut ended = alloc::vec![nothing; n as usize];
         ended.clear();
         Ok(Fragments {
@@ -335,14 +337,14 @@ impl<M: Copy> Fragments<M> {
         Ok(self.entry(at).is_some_and(|e| e.pieces.complete()))
     }
 
-    /// Notes that a first fragment was dropped. The other fragments of its datagram, held or still to come, are
-    /// then useless (`frag_orphan`).
+    /// Notes that a first fragment was dropped. The other fragments of its datagram, held or still to come,
+    /// are then useless (`frag_orphan`).
     pub fn refuse(&mut self, now: Instant, fragment: &Fragment, lifetime_ms: u32) {
         let reason = DropReason::FragmentOrphan;
         match self.find(now, &fragment.key) {
             Some(at) => self.poison(at, reason),
-            // Without room for the refusal, the other fragments wait until they time out, which does no further
-            // harm.
+            // Without room for the refusal, the other fragments wait until they time out, which does no
+            // further harm.
             None => drop(self.open(now, fragment, lifetime_ms, DatagramState::Refused(reason))),
         }
     }
@@ -376,8 +378,8 @@ impl<M: Copy> Fragments<M> {
         }
     }
 
-    /// Releases the held fragments of a datagram, in the order of offsets, if its first fragment was accepted.
-    /// A collected datagram must also be complete.
+    /// Releases the held fragments of a datagram, in the order of offsets, if its first fragment was
+    /// accepted. A collected datagram must also be complete.
     pub fn release(&mut self, now: Instant, fragment: &Fragment, mut give: impl FnMut(Released<'_, M>)) {
         let Some(at) = self.find(now, &fragment.key) else { return };
         let Some(entry) = self.entries.get_mut(at as usize) else { return };
@@ -433,8 +435,8 @@ impl<M: Copy> Fragments<M> {
         }
     }
 
-    /// Notes a fragment: finds its datagram or opens it in `state`, checks if it fits, and accepts the datagram
-    /// if `state` says so.
+    /// Notes a fragment: finds its datagram or opens it in `state`, checks if it fits, and accepts the
+    /// datagram if `state` says so.
     fn note(
         &mut self,
         now: Instant,

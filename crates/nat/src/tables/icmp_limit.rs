@@ -1,9 +1,9 @@
 //! Rate limits of ICMP errors (RFC 4443 2.4 f, RFC 1812 4.3.2.8): a bucket for each source, then one for all.
 //!
-//! Each source has a bucket of its own, so one host cannot use up the errors of others. The last part of every
-//! bucket is reserved for Packet Too Big and Fragmentation Needed, without which connections hang (RFC 2923).
-//! The table of sources has a fixed size and is hashed with the engine's secret. A source that is not in the
-//! table has a full bucket, so a new source replaces the one whose bucket is closest to full.
+//! Each source has a bucket of its own, so one host cannot use up the errors of others. The last part of
+//! every bucket is reserved for Packet Too Big and Fragmentation Needed, without which connections hang (RFC
+//! 2923). The table of sources has a fixed size and is hashed with the engine's secret. A source that is not
+//! in the table has a full bucket, so a new source replaces the one whose bucket is closest to full.
 
 use crate::base::plan::IcmpPolicy;
 use crate::base::time::Instant;

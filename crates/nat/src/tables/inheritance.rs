@@ -1,5 +1,5 @@
-//! Inherited sessions of another process that are not restored yet. They are found by subscriber, and by public
-//! address and port.
+//! Inherited sessions of another process that are not restored yet. They are found by subscriber, and by
+//! public address and port.
 //!
 //! ```text
 //!   by_subscriber[hash]      the newest record of such a subscriber    \
@@ -363,7 +363,8 @@ fn put_first(lists: &mut [u32], list: usize, number: u32) -> u32 {
     if before == NOBODY { LAST } else { before }
 }
 
-/// Hash of a public port and its neighbours. Gatun itself has given out these ports, so the hash needs no key.
+/// Hash of a public port and its neighbours. Gatun itself has given out these ports, so the hash needs no
+/// key.
 fn near(address: Ipv4Addr, port: u16) -> u64 {
     let place = u64::from(u32::from(address)) << 16 | u64::from(port >> NEAR);
     place.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 24

@@ -8,8 +8,8 @@
 //! the check of each record tells if it was written completely. A restart loses only harmless state: ports
 //! held down, blocks without a session, learnt path MTUs, held SYNs and fragments.
 //!
-//! An engine that inherits sessions ([`Nat::inherit`](crate::Nat::inherit)) translates at once. Gatun restores
-//! a session when the first packet asks for it (`path/restore`), and the others between bursts.
+//! An engine that inherits sessions ([`Nat::inherit`](crate::Nat::inherit)) translates at once. Gatun
+//! restores a session when the first packet asks for it (`path/restore`), and the others between bursts.
 
 use crate::base::plan::{Plan, Transport};
 use crate::base::tcp_fsm::TcpState;
@@ -85,8 +85,8 @@ pub fn bytes_of(sessions: usize) -> u64 {
     RECORDS_AT + (sessions as u64 + 1) * size_of::<Session>() as u64
 }
 
-/// Writes sessions to `file`, as an engine killed at `clock_ms` would leave them. The file must be [`bytes_of`]
-/// them long and all zeroes.
+/// Writes sessions to `file`, as an engine killed at `clock_ms` would leave them. The file must be
+/// [`bytes_of`] them long and all zeroes.
 ///
 /// # Errors
 /// Same as [`Keep::new`].

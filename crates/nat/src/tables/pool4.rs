@@ -168,8 +168,8 @@ impl Pool4State {
         Ok(bindings * 3 + ports)
     }
 
-    /// Number of ports that a pool's allocation can give out, for all transports. With blocks, only whole ones
-    /// count.
+    /// Number of ports that a pool's allocation can give out, for all transports. With blocks, only whole
+    /// ones count.
     ///
     /// # Errors
     /// Same as [`Pool4State::new`].
@@ -227,7 +227,8 @@ impl Pool4State {
         self.overload.contains(&(transport, remote_port))
     }
 
-    /// Number of addresses. If the pool still has its original addresses, their numbers run from 0 to one less.
+    /// Number of addresses. If the pool still has its original addresses, their numbers run from 0 to one
+    /// less.
     pub fn addresses(&self) -> u32 {
         self.map.addresses()
     }
@@ -269,9 +270,9 @@ impl Pool4State {
     /// Finds a port for a subscriber and marks it as used.
     ///
     /// The pool uses the address that the subscriber is paired with (RFC 4787 REQ-2, RFC 6888 REQ-2). An
-    /// unpaired subscriber gets an address by its hash, so that a subscriber that comes back finds its address
-    /// again. If the paired address has nothing left, soft pairing uses the next address that has, and counts
-    /// it.
+    /// unpaired subscriber gets an address by its hash, so that a subscriber that comes back finds its
+    /// address again. If the paired address has nothing left, soft pairing uses the next address that
+    /// has, and counts it.
     ///
     /// The port is random. If the pool is configured so, it keeps class and parity of the inside port.
     ///
@@ -279,8 +280,8 @@ impl Pool4State {
     ///
     /// [`DropReason::PoolEmpty`] if the pool has no port for this transport at all;
     /// [`DropReason::PortsExhausted`], [`DropReason::BlockNone`] or [`DropReason::HoldDownAll`] if nothing is
-    /// left that this subscriber may have; [`DropReason::SubscriberBlockQuota`] if it has its maximum number of
-    /// blocks.
+    /// left that this subscriber may have; [`DropReason::SubscriberBlockQuota`] if it has its maximum number
+    /// of blocks.
     #[inline]
     pub fn allocate(
         &mut self,
@@ -413,8 +414,8 @@ impl Pool4State {
         Some(ended)
     }
 
-    /// Returns the number of the subscriber whose block has lingered long enough; [`Pool4State::end_lingering`]
-    /// ends it.
+    /// Returns the number of the subscriber whose block has lingered long enough;
+    /// [`Pool4State::end_lingering`] ends it.
     pub fn lingered(&self, now: Instant) -> Option<u32> {
         match &self.ports {
             Ports::Single(_) => None,
@@ -467,8 +468,8 @@ impl Pool4State {
         self.drained.iter().map(|&ix| self.address(ix))
     }
 
-    /// Drains an address, by its number, or ends the drain. Returns whether that is a change. Existing bindings
-    /// keep working, and may get further sessions.
+    /// Drains an address, by its number, or ends the drain. Returns whether that is a change. Existing
+    /// bindings keep working, and may get further sessions.
     pub(crate) fn set_drained(&mut self, ix: u32, drained: bool) -> bool {
         match (self.drained.binary_search(&ix), drained) {
             (Err(at), true) => self.drained.insert(at, ix),

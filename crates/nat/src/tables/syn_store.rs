@@ -192,8 +192,8 @@ impl SynStore {
             .last()
     }
 
-    /// Forgets the oldest SYN if its time is up, and returns it. SYNs leave in the order in which they came: a
-    /// SYN with a shorter time waits for an earlier one with a longer time.
+    /// Forgets the oldest SYN if its time is up, and returns it. SYNs leave in the order in which they came:
+    /// a SYN with a shorter time waits for an earlier one with a longer time.
     pub fn pop_expired(&mut self, now: Instant) -> Option<StoredSyn<'_>> {
         let now = self.clock.at(now);
         let number = self.oldest;

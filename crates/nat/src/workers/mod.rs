@@ -42,8 +42,8 @@ pub struct Shares {
     pub plans: Vec<Plan>,
     /// Steering of packets.
     pub steering: Steering,
-    /// Indexed by worker: subscribers that it had under the previous plan and that another worker has now, in
-    /// order.
+    /// Indexed by worker: subscribers that it had under the previous plan and that another worker has now,
+    /// in order.
     pub moved: Vec<Vec<SubscriberKey>>,
 }
 

@@ -139,7 +139,8 @@ impl Bed {
         outcome
     }
 
-    /// Sends a packet that has to be forwarded. Checks nothing else: the checks of [`Bed::send`] look at all subscribers.
+    /// Sends a packet that has to be forwarded. Checks nothing else: the checks of [`Bed::send`] look at all
+    /// subscribers.
     pub fn forward_unchecked(&mut self, packet: &[u8]) {
         let mut buf = [0u8; HEADROOM + 256];
         buf[HEADROOM..HEADROOM + packet.len()].copy_from_slice(packet);

@@ -1,6 +1,6 @@
-//! ICMPv4 errors (RFC 3022 4.3, RFC 5508 4). The quoted packet is rewritten as far as it was quoted. Type, code
-//! and second word of the error stay. Sizes do not change, so MTU values stay valid and extensions (RFC 4884)
-//! stay in place.
+//! ICMPv4 errors (RFC 3022 4.3, RFC 5508 4). The quoted packet is rewritten as far as it was quoted. Type,
+//! code and second word of the error stay. Sizes do not change, so MTU values stay valid and extensions (RFC
+//! 4884) stay in place.
 
 use super::{Rewrite, check_header, rewrite_header, rewrite_transport, write_addresses};
 use crate::checksum::{self, Delta};

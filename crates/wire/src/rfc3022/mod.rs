@@ -1,9 +1,9 @@
 //! RFC 3022 4: IPv4 to IPv4, in place. The caller decides on addresses, ports and identification. The rest of
 //! the packet stays unchanged, except for the TTL, which decreases by one (RFC 1812 5.3.1).
 //!
-//! Nothing moves, and no sum is recomputed: header and transport checksums change by difference (RFC 3022 4.2),
-//! so a wrong transport checksum stays wrong by the same amount. Options stay (RFC 5508 REQ-3 only requires
-//! that options of quoted packets are skipped).
+//! Nothing moves, and no sum is recomputed: header and transport checksums change by difference (RFC 3022
+//! 4.2), so a wrong transport checksum stays wrong by the same amount. Options stay (RFC 5508 REQ-3 only
+//! requires that options of quoted packets are skipped).
 
 pub mod icmp_error;
 
@@ -22,8 +22,8 @@ pub struct Rewrite {
     pub dst: Ipv4Addr,
     /// Ports.
     pub ports: Ports,
-    /// New identification, or `None` to keep the old one. Many hosts share one address after translation, and
-    /// that address must not repeat identifications (RFC 6864 5.3.1).
+    /// New identification, or `None` to keep the old one. Many hosts share one address after translation,
+    /// and that address must not repeat identifications (RFC 6864 5.3.1).
     pub id: Option<u16>,
     /// Change of a checksum that covers the two addresses: see [`address_delta`].
     pub addresses: Delta,

@@ -34,7 +34,8 @@ pub fn translate(
         L4::Udp { no_checksum: true, .. } if partial.is_none() => must_compute(*view, packet, settings)?,
         _ => false,
     };
-    // RFC 7915 4: a Fragment header only if the packet is a fragment or is cut (RFC 8021: no atomic fragments).
+    // RFC 7915 4: a Fragment header only if the packet is a fragment or is cut (RFC 8021: no atomic
+    // fragments).
     let fragment = match (view.fragment, fit.whole) {
         (Some(f), _) => Some(f),
         (None, Whole::Split(_)) => Some(FragmentInfo { offset: 0, more: false, id: u32::from(view.id) }),

@@ -1,7 +1,7 @@
 //! Fragmentation of translated packets.
 //!
-//! A packet that is already a fragment is cut in the same way: offsets continue from its own offset, and if it
-//! was not the last fragment of its datagram, its last part is not the last one either.
+//! A packet that is already a fragment is cut in the same way: offsets continue from its own offset, and if
+//! it was not the last fragment of its datagram, its last part is not the last one either.
 
 use crate::hdr::{self, get16, ipv4, ipv6, put16};
 use crate::{DropReason, FragmentInfo, Offload, Packet, proto};

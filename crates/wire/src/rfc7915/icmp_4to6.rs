@@ -56,8 +56,8 @@ pub(crate) fn quoted(packet: &[u8], view: &Ipv4View) -> Result<Embedded4, DropRe
     Ok(Embedded4 { view: inner, l4, at: view.l4_offset + icmpv4::LEN as u16 })
 }
 
-/// Turns the ICMPv4 error into an ICMPv6 error from `outer.0` to `outer.1`, and translates the quoted packet by
-/// `inner`.
+/// Turns the ICMPv4 error into an ICMPv6 error from `outer.0` to `outer.1`, and translates the quoted packet
+/// by `inner`.
 ///
 /// # Errors
 /// `ttl`, `icmp_unknown_type`, `icmp_ptr_untranslatable`, `icmp_inner_untranslatable`, ... The packet is

@@ -29,8 +29,8 @@ pub struct Settings {
     pub lowest_ipv6_mtu: u32,
     /// Handling of IPv4 UDP packets whose checksum is zero.
     pub udp_zero_checksum: ZeroChecksum,
-    /// Largest segment size that a SYN may announce, in either direction, bytes. Larger values are lowered to
-    /// it. [`mss::ANY`] means no limit.
+    /// Largest segment size that a SYN may announce, in either direction, bytes. Larger values are lowered
+    /// to it. [`mss::ANY`] means no limit.
     pub mss_max: u16,
     /// Longest ICMPv4 error made by translation, bytes (RFC 1812 4.3.2.3: 576).
     pub icmp4_error_max: u16,

@@ -27,8 +27,8 @@ pub fn fragmentation_needed(view: &Ipv4View, settings: &Settings) -> u16 {
     u16::try_from(mtu).unwrap_or(u16::MAX)
 }
 
-/// MTU of the ICMPv6 Packet Too Big made from an ICMPv4 Fragmentation Needed with the MTU `advertised` about a
-/// packet whose Total Length was `total_len` (RFC 7915 4.2).
+/// MTU of the ICMPv6 Packet Too Big made from an ICMPv4 Fragmentation Needed with the MTU `advertised` about
+/// a packet whose Total Length was `total_len` (RFC 7915 4.2).
 pub fn advertised_4to6(advertised: u16, total_len: u32, settings: &Settings) -> u32 {
     path_mtu(advertised, total_len)
         .saturating_add(GROWTH)
@@ -57,8 +57,8 @@ pub fn narrow(packet: &mut Packet<'_>, view: &Ipv4View, path: u32) -> Whole {
     fit.whole
 }
 
-/// MTU of the ICMPv4 Fragmentation Needed made from an ICMPv6 Packet Too Big with the MTU `advertised` about a
-/// packet with or without Fragment header (RFC 7915 5.2).
+/// MTU of the ICMPv4 Fragmentation Needed made from an ICMPv6 Packet Too Big with the MTU `advertised` about
+/// a packet with or without Fragment header (RFC 7915 5.2).
 pub fn advertised_6to4(advertised: u32, has_fragment_header: bool, settings: &Settings) -> u16 {
     let mtu = advertised.min(settings.mtu6).saturating_sub(overhead(has_fragment_header)).min(settings.mtu4);
     // Zero would mean "unknown" (RFC 1191 4). Every IPv4 link carries at least 68.
@@ -121,7 +121,8 @@ pub(super) fn fit_6to4(
     cut(wire_len, ipv4::LEN as u32, settings.mtu4, l4_bytes(packet, at, len), packet.offload.segmentation)
 }
 
-/// Measures an IPv4 packet as an IPv6 packet. `wire_len` does not include a Fragment header that cutting adds.
+/// Measures an IPv4 packet as an IPv6 packet. `wire_len` does not include a Fragment header that cutting
+/// adds.
 #[inline(always)]
 pub(super) fn fit_4to6(
     view: &Ipv4View,

@@ -3,8 +3,8 @@
 //! ```text
 //!   | ICMP header, with the length of: | datagram, zero-padded | extension structure |
 //! ```
-//! A length of zero means that the whole body is the datagram. RFC 4884 requires at least 128 bytes. A smaller
-//! length is accepted as it is, and the translated error is compliant.
+//! A length of zero means that the whole body is the datagram. RFC 4884 requires at least 128 bytes. A
+//! smaller length is accepted as it is, and the translated error is compliant.
 
 use super::transport;
 use super::{Ports, Settings, To4, To6, six_to_four};
@@ -129,7 +129,8 @@ pub(super) fn write4(
     let header = ipv4::Header {
         tos: settings.tos_6to4.unwrap_or(view.traffic_class),
         total_len: u16::try_from(total_len).unwrap_or(u16::MAX),
-        id: view.fragment.map_or(0, |f| f.id as u16), // the identification of the IPv4 packet is no longer known
+        id: view.fragment.map_or(0, |f| f.id as u16), /* the identification of the IPv4 packet is no longer
+                                                       * known */
         flags: six_to_four::flags(view, total_len),
         ttl: view.hop_limit,
         proto,
@@ -146,8 +147,8 @@ pub(super) fn write4(
 }
 
 /// Rewrites the quoted transport header as far as it was quoted. A checksum that covers cut-off bytes is
-/// adjusted like any other. The checksum of a fragmented echo message depends on a length that is unknown here;
-/// it is adjusted as if the fragment were the whole message. Receivers verify neither.
+/// adjusted like any other. The checksum of a fragmented echo message depends on a length that is unknown
+/// here; it is adjusted as if the fragment were the whole message. Receivers verify neither.
 fn rewrite(bytes: &mut [u8], l4: L4, echo: (u8, u8), ports: Ports, addresses: Delta, pseudo: Delta) {
     match l4 {
         L4::Echo { request, id } => {

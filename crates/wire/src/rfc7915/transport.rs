@@ -1,4 +1,5 @@
-//! Ports, identifiers and checksums of transport headers: code shared by both directions and by quoted packets.
+//! Ports, identifiers and checksums of transport headers: code shared by both directions and by quoted
+//! packets.
 //!
 //! Checksums change only by difference, so a wrong one stays wrong by the same amount. A header that a
 //! quotation cut off is changed as far as it is present.
@@ -55,8 +56,8 @@ fn sum_after(field: u16, addresses: Delta, ports: u32) -> u16 {
     checksum::fold32(u32::from(!field) + u32::from(addresses.0) + ports) // below 6 * 65,536
 }
 
-/// Changes an echo message to type `kind`. `pseudo` is the change by the pseudo-header, which only ICMPv6 has:
-/// its sum if it is added, the inverse if it is removed.
+/// Changes an echo message to type `kind`. `pseudo` is the change by the pseudo-header, which only ICMPv6
+/// has: its sum if it is added, the inverse if it is removed.
 #[inline]
 pub(crate) fn rewrite_echo(bytes: &mut [u8], kind: u8, id: u16, ports: Ports, pseudo: Delta) {
     let Some(head) = bytes.first_chunk_mut::<8>() else { return };
@@ -72,8 +73,8 @@ pub(crate) fn rewrite_echo(bytes: &mut [u8], kind: u8, id: u16, ports: Ports, ps
     icmpv4::sum_of_nothing(bytes);
 }
 
-/// Computes the checksum of a UDP datagram that had none (RFC 7915 4.5). `pseudo_addresses` is the sum of both
-/// addresses.
+/// Computes the checksum of a UDP datagram that had none (RFC 7915 4.5). `pseudo_addresses` is the sum of
+/// both addresses.
 pub(super) fn compute_udp(bytes: &mut [u8], pseudo_addresses: u16) {
     let Ok(len) = udp_len(bytes) else { return };
     let Some(datagram) = bytes.get_mut(..usize::from(len)) else { return };

@@ -96,9 +96,9 @@ pub fn inbound6() -> V6 {
     V6 { src: SERVER6, dst: CLIENT6, ..header6() }
 }
 
-/// Runs `f` on `bytes` as a packet in a marked buffer with the least room that a backend may leave. Returns the
-/// result of `f`, the packet and its offloads. Whatever `f` does, the device's own header has to fit before the
-/// packet.
+/// Runs `f` on `bytes` as a packet in a marked buffer with the least room that a backend may leave. Returns
+/// the result of `f`, the packet and its offloads. Whatever `f` does, the device's own header has to fit
+/// before the packet.
 pub fn in_buffer<R>(
     bytes: &[u8],
     offload: Offload,

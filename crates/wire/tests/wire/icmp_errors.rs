@@ -88,8 +88,8 @@ fn all_65536_types_and_codes_of_icmpv4_come_out_by_the_table() {
             let (result, out) = four(kind, code, 0, &body4);
             match table_4to6(kind, code) {
                 Some((k, c)) => {
-                    // An MTU of zero: the plateau below 68 is 68, and 1280 is the minimum. For 3/2, the word is
-                    // the pointer.
+                    // An MTU of zero: the plateau below 68 is 68, and 1280 is the minimum. For 3/2, the word
+                    // is the pointer.
                     let word = match (k, c) {
                         (2, _) => 1280,
                         (4, 1) => 6,
@@ -536,7 +536,8 @@ fn a_long_datagram_is_cut_for_its_extension_and_a_wrong_length_is_refused() {
     assert_eq!(four(3, 1, 50 << 16, &body4[..200]), (Ok(()), outer6(1, 0, 0, &body6[..220])));
 }
 
-/// A header alone, or with a few more bytes, and an extension after it. The extension has to begin at byte 128.
+/// A header alone, or with a few more bytes, and an extension after it. The extension has to begin at byte
+/// 128.
 // proves: A79-38
 #[test]
 fn an_error_of_maximum_growth_leaves_room_for_the_device_header() {

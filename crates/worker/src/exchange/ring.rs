@@ -4,7 +4,8 @@
 //!   put: copied after the other packets of the burst, in the writer's own memory --publish--> ring --take-->
 //!   buffers
 //! ```
-//! The writer updates the ring's positions once per burst, and the reader once after it has taken all packets.
+//! The writer updates the ring's positions once per burst, and the reader once after it has taken all
+//! packets.
 
 use arrayvec::ArrayVec;
 use gatun_io::{BURST_MAX, PACKET_MAX, STRIDE};
@@ -267,8 +268,8 @@ mod tests {
             TestReader { inbox, taken, expected: vec![0; STRIDE] }
         }
 
-        /// Takes a burst, after `before` packets from another ring, and compares it with `numbers`: every byte,
-        /// in order. Returns the number of packets.
+        /// Takes a burst, after `before` packets from another ring, and compares it with `numbers`: every
+        /// byte, in order. Returns the number of packets.
         fn take(&mut self, before: usize, mut numbers: impl FnMut() -> u64) -> usize {
             self.taken.clear();
             for _ in 0..before {

@@ -1,5 +1,5 @@
-//! `lab/run demo`: Gatun between network namespaces of this machine, with the kernel's own stacks and real programs at
-//! both ends.
+//! `lab/run demo`: Gatun between network namespaces of this machine, with the kernel's own stacks and real
+//! programs at both ends.
 //!
 //! The demo runs in a sandbox of [`gatun_testkit`]. The kernel removes the whole sandbox when the demo ends
 //! for any reason.

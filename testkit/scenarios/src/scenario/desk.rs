@@ -1,5 +1,5 @@
-//! `desk`: iperf3 between two of the kernel's own stacks, through Gatun on a TUN device and on AF_XDP, tayga, the kernel's
-//! masquerading, and forwarding without translation.
+//! `desk`: iperf3 between two of the kernel's own stacks, through Gatun on a TUN device and on AF_XDP, tayga,
+//! the kernel's masquerading, and forwarding without translation.
 
 use super::Wishes;
 use crate::middle::{Gatun, Place};

@@ -1,5 +1,6 @@
-//! `rfc8219`: benchmarks of RFC 8219 (transition technologies) and RFC 9693 (stateful translators), as far as one machine
-//! can: throughput without loss by binary search, latency at that rate, frame loss, and the rate of new connections.
+//! `rfc8219`: benchmarks of RFC 8219 (transition technologies) and RFC 9693 (stateful translators), as far as
+//! one machine can: throughput without loss by binary search, latency at that rate, frame loss, and the rate
+//! of new connections.
 
 mod dual;
 

@@ -1,5 +1,5 @@
-//! Full-screen terminal: the alternate screen without a cursor, and keys one by one. The terminal is restored at exit, at
-//! a panic (also one that aborts the process), and while the process is suspended.
+//! Full-screen terminal: the alternate screen without a cursor, and keys one by one. The terminal is restored
+//! at exit, at a panic (also one that aborts the process), and while the process is suspended.
 
 use crate::commands::colour;
 use rustix::event::{PollFd, PollFlags, poll};

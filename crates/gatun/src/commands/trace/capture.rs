@@ -1,5 +1,5 @@
-//! Traced packets as a capture file: pcapng with a comment on each packet, one interface for packets before translation
-//! and one for packets after it.
+//! Traced packets as a capture file: pcapng with a comment on each packet, one interface for packets before
+//! translation and one for packets after it.
 
 use super::outcome;
 use gatun_api::types::TracedPacket;

@@ -17,8 +17,8 @@ pub struct Pool4 {
     pub pairing: Pairing,
     /// True if Gatun keeps the parity of the inside port (RFC 4787 REQ-4).
     pub port_parity: bool,
-    /// True if Gatun keeps the class of the inside port: below 1024, or 1024 and above (RFC 4787 REQ-3). This
-    /// applies to single ports, as long as such a port is free. Blocks have no class.
+    /// True if Gatun keeps the class of the inside port: below 1024, or 1024 and above (RFC 4787 REQ-3).
+    /// This applies to single ports, as long as such a port is free. Blocks have no class.
     pub port_class: bool,
     /// Allocation of ports.
     pub allocation: Allocation,

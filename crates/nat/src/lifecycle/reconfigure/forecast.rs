@@ -22,7 +22,8 @@ pub struct Forecast {
     next: RecordId,
     /// A bit for each number of a subscriber that was counted.
     met: Vec<u64>,
-    /// Removed static bindings with their public ends, and new ones by their inside and by their public ends.
+    /// Removed static bindings with their public ends, and new ones by their inside and by their public
+    /// ends.
     gone: Vec<(InsideEnd, (Ipv4Addr, u16))>,
     come_inside: Vec<InsideEnd>,
     come_outside: Vec<(Ipv4Addr, u16, Transport)>,

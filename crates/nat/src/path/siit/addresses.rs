@@ -37,10 +37,11 @@ pub(super) struct Addresses {
     prefixes: Vec<Prefix64>,
     /// The prefix for IPv4 addresses without mapping, or [`NO_PREFIX`].
     first: PrefixIx,
-    /// True if no mapping has an IPv6 address inside one of the prefixes. Then prefixes can be checked first,
-    /// which is faster.
+    /// True if no mapping has an IPv6 address inside one of the prefixes. Then prefixes can be checked
+    /// first, which is faster.
     prefixes_apart: bool,
-    /// The well-known prefix if it must not represent addresses that are not global, otherwise [`NO_PREFIX`].
+    /// The well-known prefix if it must not represent addresses that are not global, otherwise
+    /// [`NO_PREFIX`].
     restricted: PrefixIx,
     denied4: Ranges<u32>,
     denied6: Ranges<u128>,

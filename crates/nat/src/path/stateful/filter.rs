@@ -68,9 +68,9 @@ pub(crate) fn admit<'c>(
     Ok((instance, instance.inbound(session, inbound.query.transport)))
 }
 
-/// Admits a packet to a binding whose inside end has a flow with the sender from a shared port. The flow is
-/// the session of both ends (RFC 4787 5: filters check the inside end), but the packet gets the rewrite of
-/// the binding.
+/// Admits a packet to a binding if its inside host already has a flow with this sender through a shared port.
+/// The flow is the session of both ends (RFC 4787 5: filters check the inside end), but the packet gets the
+/// rewrite of the binding.
 #[cold]
 fn beside_its_flow<'r>(
     instance: Instance<'r>,

@@ -3,8 +3,8 @@
 use super::{NONE, RecordId, Session};
 use gatun_mem::{HugeVec, prefetch_read};
 
-/// Number of free lists. Records are taken from them in turn, so the heads of all lists are the next records to
-/// be taken. With a single list, the second record is known only after the first has come from memory.
+/// Number of free lists. Records are taken from them in turn, so the heads of all lists are the next records
+/// to be taken. With a single list, the second record is known only after the first has come from memory.
 const LISTS: usize = 16;
 
 /// Free records, linked by `next`; the last one freed is taken first.

@@ -54,8 +54,8 @@ pub(super) fn block(
     Event { pool: pool as u8, ..event.with_outside(address, block.first, block.last) }
 }
 
-/// Returns the kind of a crossing, if `used` of `total` crosses the threshold: up at `percent`, down a tenth of
-/// the total below it.
+/// Returns the kind of a crossing, if `used` of `total` crosses the threshold: up at `percent`, down a tenth
+/// of the total below it.
 fn crossing(high: &mut bool, used: u64, total: u64, percent: u64) -> Option<EventKind> {
     let crossed = match *high {
         false => total > 0 && used * 100 >= total * percent,
@@ -210,7 +210,8 @@ impl Tables {
 }
 
 impl Gauges {
-    /// Returns whether the exhaustion of a pool is due for a report, and blocks further reports for some time.
+    /// Returns whether the exhaustion of a pool is due for a report, and blocks further reports for some
+    /// time.
     fn exhausted_due(&mut self, pool: usize, transport: Transport, now: Instant) -> bool {
         debug_assert!(Transport::ALL.contains(&transport));
         let Some(last) = self.exhausted.get_mut(pool).map(|p| transport.of_mut(p)) else {

@@ -8,8 +8,8 @@
 //! primary. But they share the outside transport address, not the inside one. So the ring is not in the index
 //! of bindings. Each flow is in a separate index, by outside and remote transport addresses.
 //!
-//! Each subscriber has a short list of its newest shared ports, so that the search for a port is bounded. Ports
-//! that leave the list serve until their last flow ends.
+//! Each subscriber has a short list of its newest shared ports, so that the search for a port is bounded.
+//! Ports that leave the list serve until their last flow ends.
 
 use super::{SessionRequest, Tables};
 use crate::base::build_error::BuildError;

@@ -44,7 +44,8 @@ mod tests {
     use super::*;
     use std::vec;
 
-    /// Checks the counts of 256 numbers against equal shares: within 5 standard deviations of the chance value.
+    /// Checks the counts of 256 numbers against equal shares: within 5 standard deviations of the chance
+    /// value.
     fn are_equal_shares(counts: &[u32]) {
         let mean = f64::from(counts.iter().sum::<u32>()) / 256.0;
         let chi: f64 = counts.iter().map(|&c| (f64::from(c) - mean).powi(2) / mean).sum();

@@ -9,8 +9,8 @@ use crate::tables::subscriber::SubscriberKey;
 
 /// Session to be restored.
 pub(crate) struct Restoring {
-    /// Record without the numbers of its address and its subscriber. It is written to the table as a whole or
-    /// not at all, even if the process is killed.
+    /// Record without the numbers of its address and its subscriber. It is written to the table as a whole
+    /// or not at all, even if the process is killed.
     pub(crate) record: Session,
     pub(crate) subscriber: SubscriberKey,
 }

@@ -109,7 +109,8 @@ fn each_side_resolves_overlaps_by_its_own_longest_prefix() {
     let t = Eamt::build(&list).unwrap();
     assert_eq!(t.v4_to_v6(v4("192.0.2.7")), Some(v6("2001:db8:ffff::7")));
     assert_eq!(t.v4_to_v6(v4("192.0.2.8")), Some(v6("2001:db8:0:1:800::")));
-    // 192.0.2.0 maps back through the /64; all addresses under 2001:db8:0:1:7::/80 map through the other entry.
+    // 192.0.2.0 maps back through the /64; all addresses under 2001:db8:0:1:7::/80 map through the other
+    // entry.
     assert_eq!(t.v6_to_v4(v6("2001:db8:0:1::")), Some(v4("192.0.2.0")));
     assert_eq!(t.v6_to_v4(v6("2001:db8:0:1:7:900::")), Some(v4("198.51.100.9")));
     // This is asymmetric by design: the /32 has taken 192.0.2.7 from the /24 on one side only.

@@ -356,8 +356,8 @@ impl AddressMap {
     }
 }
 
-/// Returns the rows that may contain the number `ix`. Rows are in the order of their first numbers; most pools
-/// have one row.
+/// Returns the rows that may contain the number `ix`. Rows are in the order of their first numbers; most
+/// pools have one row.
 #[inline]
 fn of_number<T>(rows: &[T], ix: u32, first: impl Fn(&T) -> u32) -> Option<&T> {
     match rows {

@@ -1,5 +1,5 @@
-//! Chunk: 256 ports of one transport, with the used ones marked, in one cache line. A block of ports is one or
-//! more consecutive chunks, or the beginning of one if it is smaller.
+//! Chunk: 256 ports of one transport, with the used ones marked, in one cache line. A block of ports is one
+//! or more consecutive chunks, or the beginning of one if it is smaller.
 
 use super::{EVEN, Parity};
 use crate::base::rng::Rng;

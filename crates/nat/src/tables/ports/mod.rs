@@ -1,10 +1,10 @@
 //! Ports of one public address and one transport: those that exist, and those in use.
 //!
-//! A [`Layout`] has the existing ports and is shared by all addresses with the same rule. A [`PortSet`] has the
-//! used ports. All zeroes means "none used", so the sets of unused addresses cost no memory. Both count by
-//! group of 1,024 ports and by parity, so that the choice of a free port looks at a bounded number of words at
-//! any fill level; see [`random`]. Group 0 has the well-known ports, which is enough for port classes (RFC 4787
-//! REQ-3).
+//! A [`Layout`] has the existing ports and is shared by all addresses with the same rule. A [`PortSet`] has
+//! the used ports. All zeroes means "none used", so the sets of unused addresses cost no memory. Both count
+//! by group of 1,024 ports and by parity, so that the choice of a free port looks at a bounded number of
+//! words at any fill level; see [`random`]. Group 0 has the well-known ports, which is enough for port
+//! classes (RFC 4787 REQ-3).
 
 pub(crate) mod address_map;
 pub(crate) mod blocks;

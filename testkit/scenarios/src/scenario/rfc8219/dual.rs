@@ -94,7 +94,8 @@ mtu6 = {mtu}
     )
 }
 
-/// Measures throughput without loss, latency and new connections a second for each size, with IPv4 at both ends.
+/// Measures throughput without loss, latency and new connections a second for each size, with IPv4 at both
+/// ends.
 pub(super) fn run(
     bed: &mut Bed,
     wishes: &Wishes,

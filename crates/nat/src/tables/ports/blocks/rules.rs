@@ -1,7 +1,7 @@
 //! Use of each block of a pool, and the change of a running pool to other rules.
 //!
-//! A block is *ordinary* (given on demand), a subscriber's *own* by formula, or not in the pool. When the rules
-//! change, an address adopts the new ones some blocks at a time. Bindings that may not stay are ended
+//! A block is *ordinary* (given on demand), a subscriber's *own* by formula, or not in the pool. When the
+//! rules change, an address adopts the new ones some blocks at a time. Bindings that may not stay are ended
 //! ([`BlockPorts::may_keep`]). Blocks are taken from owners who may not keep them
 //! ([`BlockPorts::next_eviction`]). Then the ordinary unused blocks can be given
 //! ([`BlockPorts::open_address`]). Until then no port comes from a block that is not ordinary under the new
@@ -282,8 +282,8 @@ impl BlockPorts {
         None
     }
 
-    /// Returns the owner of the next block of an address that its owner may not keep, from number `from` of all
-    /// groups' blocks on. It ends the hold-down of held blocks on the way, and closes free ones.
+    /// Returns the owner of the next block of an address that its owner may not keep, from number `from` of
+    /// all groups' blocks on. It ends the hold-down of held blocks on the way, and closes free ones.
     pub(crate) fn next_eviction(&mut self, ix: u32, from: &mut u32) -> Option<u32> {
         let all = self.slots * self.open.len() as u32;
         while *from < all {

@@ -106,7 +106,8 @@ impl BlockPorts {
         (block >> self.slots.trailing_zeros()).checked_div(self.room).unwrap_or(0) as usize
     }
 
-    /// Returns the chunk of port number `at` of a block. Chunks are by transport, so the group does not matter.
+    /// Returns the chunk of port number `at` of a block. Chunks are by transport, so the group does not
+    /// matter.
     #[inline(always)]
     pub(super) fn chunk_ix(&self, block: BlockId, at: usize) -> usize {
         let place = ((self.address_of(block) * self.slots) | u32::from(self.slot_of(block))) as usize;

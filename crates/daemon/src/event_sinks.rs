@@ -64,7 +64,11 @@ impl EventSinks {
         let queries = queries.transpose()?;
         let prepare = |export| {
             let prepared = collectors::prepare(export, &means.connect, output);
-            prepared.with_context(|| format!("[[export]] {}: cannot use its spool", export.name))
+            prepared.with_context(|| {
+                let spool =
+                    export.spool.as_ref().map_or(String::new(), |(path, _)| format!(" {}", path.display()));
+                format!("[[export]] {}: cannot use its spool{spool}", export.name)
+            })
         };
         let prepared = settings.exports.iter().map(prepare).collect::<anyhow::Result<_>>()?;
         let lines = settings.events.as_ref().map(event_log::open).transpose()?;

@@ -35,6 +35,8 @@ listen_tls = "[2001:db8:1::1]:8443"
 certificate = "/run/api.crt"
 key = "/run/api.key"
 tokens = "/run/tokens"
+[log]
+directory = "/run/gatun-web-log"
 "#;
 
 /// Number of further addresses of the client; each is a subscriber.
@@ -166,7 +168,7 @@ fn the_page_shows_the_answers_of_the_daemon_and_its_absence() {
     gatun_testkit::run_test("web::the_page_shows_the_answers_of_the_daemon_and_its_absence", refusal, || {
         let net = network();
         gatun("token certificate 127.0.0.1 --certificate /run/api.crt --key /run/api.key");
-        let tokens = ["reads --read-only", "writes --write"].map(token);
+        let tokens = ["reads --read-only", "writes --write", "asks --audit"].map(token);
         let config = format!("{CREATE}{CONFIG}");
         let daemon = Daemon::start(&net, &config);
         let _traffic = traffic(&net);
@@ -587,7 +589,11 @@ fn way_to_the_daemon(net: &Topology) -> [Process; 2] {
     both
 }
 
-fn the_role_of_a_token_limits_the_page(browser: &Browser, net: &Topology, [reads, writes]: &[String; 2]) {
+fn the_role_of_a_token_limits_the_page(
+    browser: &Browser,
+    net: &Topology,
+    [reads, writes, asks]: &[String; 3],
+) {
     let _way = way_to_the_daemon(net);
     browser.open("https://127.0.0.1:8443/");
     browser.wait(
@@ -611,6 +617,7 @@ fn the_role_of_a_token_limits_the_page(browser: &Browser, net: &Topology, [reads
         "return document.querySelector('#access').textContent.includes('Signed in as reads at')",
     );
     assert!(!shows(browser, "#clear") && !shows(browser, "#drain-form") && !shows(browser, "#key"));
+    assert!(!shows(browser, "#who-at"), "questions about the past need a token made with --audit");
     browser.run("document.querySelector('#other-key').click()");
     give(browser, writes);
     browser.wait("what may be done", 10, "return !document.querySelector('#clear').hidden");
@@ -632,8 +639,30 @@ fn the_role_of_a_token_limits_the_page(browser: &Browser, net: &Topology, [reads
     let drained = "return /^Drained: [0-9]+ address(es)? of pool homes[.]$/.test(document.querySelector('#drained').textContent)";
     browser.wait("a drained pool", 10, drained);
     assert!(told("show addresses").as_array().unwrap().iter().all(|address| address["drained"] == true));
+    questions_about_the_past_are_answered_and_logged(browser, asks);
     let complaints = complaints(browser, "(Unauthorized)");
     assert!(complaints.is_empty(), "{complaints:?}");
+}
+
+fn questions_about_the_past_are_answered_and_logged(browser: &Browser, asks: &str) {
+    browser.run("document.querySelector('#other-key').click()");
+    give(browser, asks);
+    browser.wait("a field for the time", 10, "return !document.querySelector('#who-at').hidden");
+    let fields = [("outside", "192.0.2.1:40000"), ("at", "2001-01-01T00:00:00Z")];
+    ask(browser, "who-form", &fields, "#look-up-answer", "UNKNOWN");
+    assert!(
+        browser.text("#look-up-answer").contains("the log begins at"),
+        "{}",
+        browser.text("#look-up-answer")
+    );
+    let kept = || {
+        let logged = gatun("log show --store /run/gatun-web-log").stdout;
+        String::from_utf8(logged)
+            .unwrap()
+            .lines()
+            .any(|line| line.contains("asks") && line.contains("192.0.2.1:40000"))
+    };
+    wait_until("the question in the log", Duration::from_secs(5), kept).unwrap();
 }
 
 fn sessions_end_after_a_confirmation(browser: &Browser) {

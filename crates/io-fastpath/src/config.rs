@@ -10,8 +10,7 @@ pub struct FastPathConfig {
     /// Name of the TUN device.
     pub device: String,
     /// Folder on a bpffs ([`mount_bpffs`](crate::mount_bpffs)) where maps and link are pinned, so that they
-    /// outlive the process. It is created.
-    /// Without one, nothing is taken over.
+    /// outlive the process. It is created. Without one, nothing is taken over.
     pub pins: Option<PathBuf>,
     /// Number of sessions that there is room for. Each takes about 400 bytes of kernel memory.
     pub capacity: u32,

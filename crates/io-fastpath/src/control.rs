@@ -86,8 +86,7 @@ impl Control {
     }
 
     /// Publishes that every packet that was enqueued to a worker's queue before `time` has been read and
-    /// sent. A worker calls
-    /// it after a burst with the time before the read, if that read emptied the queue.
+    /// sent. A worker calls it after a burst with the time before the read, if that read emptied the queue.
     pub fn set_drained(&self, worker: usize, time: KernelTime) {
         if let Some(drained) = self.shared().drained.get(worker % WORKERS_MAX) {
             drained.store(time.0, Release);

@@ -1,8 +1,6 @@
 //! The program against the engine, by BPF_PROG_TEST_RUN: sessions are opened in an engine by packets, and
-//! those that are
-//! established are installed. Every packet is given to both. The program writes the same bytes as the engine,
-//! or leaves the
-//! packet as it is.
+//! those that are established are installed. Every packet is given to both. The program writes the same bytes
+//! as the engine, or leaves the packet as it is.
 
 use crate::config::FastPathConfig;
 use crate::control::{IdentRange, KernelTime};

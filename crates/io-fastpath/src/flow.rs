@@ -41,8 +41,7 @@ impl Protocol {
 /// A session that the kernel translates.
 ///
 /// Not for flows that share a public port, for hairpins, for exempt destinations, and for instances of realms
-/// other than 0: the
-/// kernel knows packets by addresses and ports alone.
+/// other than 0: the kernel knows packets by addresses and ports alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Flow {
     /// Addresses of the inside.
@@ -67,8 +66,7 @@ pub struct Flow {
     /// Largest IPv4 packet to the remote host in bytes, if the path's MTU is known.
     pub path_mtu: Option<u16>,
     /// Chooses the counter of identifications. Flows of the same public address, remote host and protocol
-    /// that may leave
-    /// without DF should have the same: any hash of these three.
+    /// that may leave without DF should have the same: any hash of these three.
     pub ident: u16,
 }
 

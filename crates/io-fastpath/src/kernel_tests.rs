@@ -1,6 +1,5 @@
 //! The program on the kernels that users have: Debian 12's and its newer one boot in a virtual machine, where
-//! this test program runs
-//! the [exactness tests](crate::exactness_tests) again.
+//! this test program runs the [exactness tests](crate::exactness_tests) again.
 
 #[path = "../../gatun/tests/kernels/archive.rs"]
 mod archive;

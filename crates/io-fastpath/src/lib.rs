@@ -1,6 +1,5 @@
 //! Kernel fast path: an eBPF program at the egress of the TUN device translates established sessions and
-//! hands the packets to
-//! the device's ingress. All other packets go on to the engine.
+//! hands the packets to the device's ingress. All other packets go on to the engine.
 //!
 //! ```text
 //!   open       loads the program, takes over the maps of a former process, attaches it    needs capabilities

@@ -14,8 +14,7 @@ const OBJECT: &[u8] = aya::include_bytes_aligned!("../bpf/fastpath.o");
 pub(crate) const NAME: &str = "gatun_fastpath";
 
 /// Loads the program with maps for `capacity` sessions. With `pins`, maps that are pinned there are used, and
-/// others are
-/// pinned there. `mac_len`: bytes before the IP header.
+/// others are pinned there. `mac_len`: bytes before the IP header.
 pub(crate) fn load(capacity: u32, mac_len: u32, pins: Option<&Path>) -> Result<Ebpf, FastPathError> {
     let mut loader = EbpfLoader::new();
     for name in NAMES {

@@ -53,8 +53,7 @@ pub(crate) struct MapInfo {
 
 /// # Safety
 /// `T` is the layout of `command`. Every address in it points to memory that the kernel may read (or write,
-/// if the command
-/// writes) for the length that the command implies.
+/// if the command writes) for the length that the command implies.
 unsafe fn bpf<T>(command: libc::c_long, attr: &mut T) -> io::Result<()> {
     // SAFETY: `attr` is live, exclusively borrowed and has the given size. The caller guarantees the memory
     // that it points to.
@@ -75,8 +74,7 @@ pub(crate) fn map_info(map: impl AsFd) -> io::Result<MapInfo> {
         info: std::ptr::from_mut(&mut info) as u64,
     };
     // SAFETY: the layout of OBJ_GET_INFO_BY_FD. The kernel writes at most `len` bytes, which `info` has; for
-    // a file that is no
-    // map, too: `MapInfo` has no invalid values.
+    // a file that is no map, too: `MapInfo` has no invalid values.
     unsafe { bpf(OBJ_GET_INFO_BY_FD, &mut attr) }?;
     Ok(info)
 }
@@ -95,8 +93,7 @@ pub(crate) fn update<K: IntoBytes + Immutable, V: IntoBytes + Immutable>(
         flags: 0,
     };
     // SAFETY: the layout of MAP_UPDATE_ELEM. Key and value outlive the call, and have the sizes of the map:
-    // `Maps` checks
-    // those of each map against the types that are used with it.
+    // `Maps` checks those of each map against the types that are used with it.
     unsafe { bpf(MAP_UPDATE_ELEM, &mut attr) }
 }
 
@@ -153,8 +150,7 @@ fn change_batch<K: IntoBytes + Immutable>(
         flags: 0,
     };
     // SAFETY: the layout of MAP_UPDATE_BATCH and MAP_DELETE_BATCH. The arrays have `count` elements of the
-    // map's sizes, as in
-    // `update`, and outlive the call.
+    // map's sizes, as in `update`, and outlive the call.
     let result = unsafe { bpf(command, &mut attr) };
     // Where the kernel refuses the whole command, it does not write the count.
     let done = match &result {
@@ -187,8 +183,7 @@ pub(crate) fn walk<K: FromBytes + Copy>(map: impl AsFd, mut each: impl FnMut(K, 
             flags: 0,
         };
         // SAFETY: the layout of MAP_LOOKUP_BATCH. The kernel writes at most `count` keys and values of the
-        // map's sizes, as in
-        // `update`, and a position of four bytes.
+        // map's sizes, as in `update`, and a position of four bytes.
         let result = unsafe { bpf(MAP_LOOKUP_BATCH, &mut attr) };
         let end = match result {
             Ok(()) => false,

@@ -1,8 +1,7 @@
 //! Sessions that the kernel translates: installed, read, removed.
 //!
 //! The sessions are memory that the program shares, so that reading and clearing counters, and ending a
-//! session, take no system
-//! call. The program finds a session by two hash maps, which are changed in batches.
+//! session, take no system call. The program finds a session by two hash maps, which are changed in batches.
 
 use crate::control::{Control, KernelTime};
 use crate::counters::Counters;
@@ -152,8 +151,8 @@ impl Table {
     }
 
     /// Installs sessions, and adds a result for each to `placed`. They are pending at first. A session whose
-    /// addresses, ports
-    /// and protocol are those of an installed one takes its packets over: remove that one before.
+    /// addresses, ports and protocol are those of an installed one takes its packets over: remove that one
+    /// before.
     pub fn install(&mut self, flows: &[Flow], placed: &mut Vec<Result<SlotId, Refusal>>) {
         let now = KernelTime::now();
         let begin = placed.len();
@@ -186,8 +185,8 @@ impl Table {
     }
 
     /// Removes sessions, and adds what they were used for since it was last taken to `used`, in order: `None`
-    /// for one that was
-    /// removed before. When this returns, no packet that arrives is translated by them any more.
+    /// for one that was removed before. When this returns, no packet that arrives is translated by them any
+    /// more.
     pub fn remove(&mut self, ids: &[SlotId], used: &mut Vec<Option<FlowUse>>) {
         let mut keys = Keys::default();
         let begin = used.len();
@@ -250,8 +249,7 @@ impl Table {
     }
 
     /// Takes over what is in the maps of a former process: every session that both its keys lead to stays,
-    /// and everything else
-    /// is removed. Returns the number of sessions that stay.
+    /// and everything else is removed. Returns the number of sessions that stay.
     pub(crate) fn adopt(&mut self) -> Result<u32, FastPathError> {
         self.fresh = self.capacity;
         let mut found = vec![0u8; self.capacity as usize];
@@ -398,8 +396,7 @@ impl Keys {
 }
 
 /// Deletes keys. One that is not there, or that the kernel does not delete, does no harm: it leads to a slot
-/// that has another
-/// session or none, and its packets go to the engine.
+/// that has another session or none, and its packets go to the engine.
 fn delete<K: IntoBytes + Immutable>(map: &OwnedFd, keys: &[K]) {
     let mut at = 0;
     while at < keys.len() {

@@ -179,8 +179,8 @@ impl Exchange {
         for link in self.links.iter_mut().flatten().filter(|link| link.written) {
             link.written = false;
             // The packet is in the ring before the flag is read, and a sleeping worker sets the flag before
-            // it reads the ring, so at least one side sees the other. The flag of an awake worker
-            // is not written.
+            // it reads the ring, so at least one side sees the other. The flag of an awake worker is not
+            // written.
             fence(Ordering::SeqCst);
             if link.sleep_flag.asleep.load(Ordering::Relaxed)
                 && link.sleep_flag.asleep.swap(false, Ordering::Relaxed)

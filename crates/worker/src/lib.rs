@@ -3,8 +3,8 @@
 //!
 //! A [`Worker`] owns one engine and one backend and shares nothing. Other threads use its [`Handle`]: a
 //! mailbox that is read between bursts, so that no request delays packets. Long requests are [`jobs`], and a
-//! fast path's manager sends commands ([`offload`]). If several
-//! workers share a stateful translator, an [`exchange`] moves each packet to the worker that has its session.
+//! fast path's manager sends commands ([`offload`]). If several workers share a stateful translator, an
+//! [`exchange`] moves each packet to the worker that has its session.
 #![forbid(unsafe_code)]
 
 mod burst;

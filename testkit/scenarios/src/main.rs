@@ -1,6 +1,5 @@
 //! `lab/run`: one command runs a scenario or the demo in network namespaces of this machine, and leaves
-//! nothing behind.
-//! `testkit/README.md` explains the reports.
+//! nothing behind. `testkit/README.md` explains the reports.
 #![forbid(unsafe_code)]
 
 mod bed;

@@ -195,8 +195,7 @@ const _: () = assert!(size_of::<Record>() <= 56);
 pub enum Action {
     /// Sets the mark and the epoch. [`Offload::Pending`] and [`Offload::Fast`] need a session that is
     /// offered: established, not a hairpin, without a shared port. [`Offload::Draining`] needs a session with
-    /// a mark.
-    /// [`Offload::Engine`] is refused; send [`Action::Released`].
+    /// a mark. [`Offload::Engine`] is refused; send [`Action::Released`].
     Mark(Ownership),
     /// The fast path has seen packets so many milliseconds ago, by direction: from inside, to the inside. The
     /// session lives on as if the engine had seen them, so packets to the inside count only if the instance

@@ -10,11 +10,10 @@
 //! ```
 //! Flags, from the lowest bit on: the session shares a port; its binding is static; two bits of [`Offload`].
 //! This is layout 2 of [`crate::kept`]. In layout 1, the second flag was a byte of its own at the place of
-//! the epoch (decision 0037).
-//! `state` is a [`TcpState`]; sessions of other protocols are established, or lack a number of packets.
-//! A binding (RFC 6146's BIB entry) has no record of its own: it is the ring of the sessions that share
-//! inside and outside transport addresses, linked by `next` and `prev`; see [`crate::tables::bib`]. A static
-//! binding's ring contains a [`Kind::Anchor`], which is not a session.
+//! the epoch (decision 0037). `state` is a [`TcpState`]; sessions of other protocols are established, or lack
+//! a number of packets. A binding (RFC 6146's BIB entry) has no record of its own: it is the ring of the
+//! sessions that share inside and outside transport addresses, linked by `next` and `prev`; see
+//! [`crate::tables::bib`]. A static binding's ring contains a [`Kind::Anchor`], which is not a session.
 
 use crate::base::attribution::Party;
 use crate::base::plan::Transport;

@@ -241,18 +241,17 @@ impl Control {
         let sessions = self.page(&Sessions(of()), Cursor::default(), TOLD_MAX).await?;
         let blocks = self.page(&Blocks(of()), Cursor::default(), TOLD_MAX).await?.items;
         let bindings = self.page(&Bindings(of()), Cursor::default(), TOLD_MAX).await?.items;
-        let (planned, unknown) = match blocks.is_empty() && bindings.is_empty() && sessions.items.is_empty() {
-            true => {
+        let has_state = !(blocks.is_empty() && bindings.is_empty() && sessions.items.is_empty());
+        let (planned, unknown) = match has_state {
+            true => Planned::default(),
+            false => {
                 self.setup.facts.get().planned.of(address, port, which.transport.map(conversion::protocol))
             }
-            false => Planned::default(),
         };
-        let has_none =
-            blocks.is_empty() && bindings.is_empty() && sessions.items.is_empty() && planned.is_empty();
-        let outcome = match (has_none, unknown.is_empty()) {
-            (false, _) => api::Outcome::Who,
-            (true, true) => api::Outcome::Nobody,
-            (true, false) => api::Outcome::Unknown,
+        let outcome = match (has_state || !planned.is_empty(), unknown.is_empty()) {
+            (true, _) => api::Outcome::Who,
+            (false, true) => api::Outcome::Nobody,
+            (false, false) => api::Outcome::Unknown,
         };
         Ok(api::Who {
             outcome,

@@ -20,12 +20,8 @@ use std::sync::{Arc, Weak};
 pub const WAITING_MAX: usize = 64;
 /// Largest number of active jobs.
 const AT_HAND_MAX: usize = 8;
-/// Budget of a slice while packets arrive, in examined records: about the cost of a burst.
-const SLICE: usize = 512;
-/// Budget after a full burst: more packets are waiting.
-const SLICE_BEHIND: usize = 64;
-/// Budget if no packet arrived.
-const SLICE_IDLE: usize = 4096;
+/// Budgets of a slice, in examined records.
+const SLICES: Slices = Slices { idle: 4096, busy: 512, behind: 64 };
 /// Cost of ending one session.
 const END: usize = 9;
 
@@ -48,6 +44,36 @@ pub enum SubmitError {
     Busy,
     /// The worker has ended.
     Ended,
+}
+
+impl<T> From<PutError<T>> for SubmitError {
+    fn from(error: PutError<T>) -> Self {
+        match error {
+            PutError::Full(_) => SubmitError::Busy,
+            PutError::Closed(_) => SubmitError::Ended,
+        }
+    }
+}
+
+/// Budgets of work between bursts, by the number of packets that arrived.
+pub(crate) struct Slices {
+    /// No packet.
+    pub(crate) idle: usize,
+    /// Some packets: about the cost of a burst.
+    pub(crate) busy: usize,
+    /// A full burst: more packets are waiting.
+    pub(crate) behind: usize,
+}
+
+impl Slices {
+    #[inline]
+    pub(crate) fn after(&self, received: usize) -> usize {
+        match received {
+            0 => self.idle,
+            1..BURST_MAX => self.busy,
+            BURST_MAX.. => self.behind,
+        }
+    }
 }
 
 /// Queued job with the function that receives its result.
@@ -91,11 +117,8 @@ impl JobSubmitter {
     ) -> Result<JobTicket, SubmitError> {
         let ticket = JobTicket { _wanted: Arc::new(()) };
         let errand = Box::new(JobWithCallback { job, done, wanted: Arc::downgrade(&ticket._wanted) });
-        match self.queue.put(errand) {
-            Ok(_) => Ok(ticket),
-            Err(PutError::Full(_)) => Err(SubmitError::Busy),
-            Err(PutError::Closed(_)) => Err(SubmitError::Ended),
-        }
+        self.queue.put(errand)?;
+        Ok(ticket)
     }
 }
 
@@ -128,12 +151,7 @@ impl JobQueue {
         if self.at_hand.is_empty() {
             return false;
         }
-        let budget = match received {
-            0 => SLICE_IDLE,
-            1..BURST_MAX => SLICE,
-            BURST_MAX.. => SLICE_BEHIND,
-        };
-        self.slice(nat, now, budget);
+        self.slice(nat, now, SLICES.after(received));
         true
     }
 

@@ -6,19 +6,15 @@
 //! Commands are not jobs: their order counts, and they do not wait for sessions that are still to be
 //! restored. A batch brings the memory for its results: the worker allocates nothing.
 
-use crate::jobs::{Job, SubmitError};
-use gatun_io::{BURST_MAX, Mailbox, PutError};
+use crate::jobs::{Job, Slices, SubmitError};
+use gatun_io::Mailbox;
 use gatun_nat::feed::{Command, FeedPolicy, SessionRecord};
 use gatun_nat::{FeedCursor, Instant, Nat, Sequence};
 
 /// Largest number of queued batches.
 pub const BATCHES_MAX: usize = 256;
-/// Commands after a burst while packets arrive: about the cost of a burst.
-const SLICE: usize = 64;
-/// Commands after a full burst: more packets are waiting.
-const SLICE_BEHIND: usize = 16;
-/// Commands if no packet arrived.
-const SLICE_IDLE: usize = 512;
+/// Commands between bursts.
+const SLICES: Slices = Slices { idle: 512, busy: 64, behind: 16 };
 
 /// Commands, and the function that receives their results.
 struct Batch {
@@ -52,11 +48,8 @@ impl CommandSubmitter {
         done: impl FnOnce(Vec<Command>) + Send + 'static,
     ) -> Result<(), SubmitError> {
         let batch = Batch { commands, handled: 0, done: Box::new(done) };
-        match self.queue.put(batch) {
-            Ok(_) => Ok(()),
-            Err(PutError::Full(_)) => Err(SubmitError::Busy),
-            Err(PutError::Closed(_)) => Err(SubmitError::Ended),
-        }
+        self.queue.put(batch)?;
+        Ok(())
     }
 }
 
@@ -76,12 +69,7 @@ impl CommandQueue {
         if self.at_hand.is_none() {
             return false;
         }
-        let budget = match received {
-            0 => SLICE_IDLE,
-            1..BURST_MAX => SLICE,
-            BURST_MAX.. => SLICE_BEHIND,
-        };
-        self.slice(nat, now, budget);
+        self.slice(nat, now, SLICES.after(received));
         true
     }
 

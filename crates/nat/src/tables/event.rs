@@ -13,6 +13,7 @@
 
 use crate::base::plan::EventPlan;
 use crate::base::time::Instant;
+use crate::tables::reader_wait::{self, ReaderWait};
 use crate::tables::session::Session;
 use crate::tables::subscriber::SubscriberKey;
 use core::net::{Ipv4Addr, Ipv6Addr};
@@ -220,11 +221,6 @@ impl Ring {
             self.unreported = 0;
         }
     }
-
-    /// Number of places for work that can wait: half of the ring is reserved for packets.
-    fn spare(&self) -> usize {
-        self.ring.slots().saturating_sub(self.ring.buffer().capacity() / 2)
-    }
 }
 
 /// Engine's end of the rings.
@@ -237,14 +233,11 @@ pub(crate) struct Events {
     /// Number of the next state record.
     next: u64,
     lost: u64,
-    /// Start of the wait for the reader, and the free room at that time.
-    waits: Option<(Instant, usize)>,
+    wait: ReaderWait,
 }
 
 /// Maximum number of events at the end of one session: those of the session, its binding and its block.
 const EVENTS_OF_AN_END: usize = 4;
-/// Maximum wait for a reader that takes nothing. The reader may hang, and sessions have to end.
-const PATIENCE_MS: u64 = 1_000;
 
 /// Lengths of the two rings: state records, and all other events.
 fn lens(plan: &EventPlan) -> (u32, u32) {
@@ -277,7 +270,7 @@ impl Events {
             reader: Some(EventReader { state: state_out, sessions: sessions_out, generation }),
             next: 0,
             lost: 0,
-            waits: None,
+            wait: ReaderWait::default(),
         }
     }
 
@@ -336,20 +329,13 @@ impl Events {
         let wants = |kinds: EventKinds| kinds.iter().any(|kind| self.wants(kind));
         let mut spare = usize::MAX;
         if wants(state) {
-            spare = self.state.spare();
+            spare = reader_wait::spare(&self.state.ring);
         }
         if wants(EventKinds::NONE.with(EventKind::SessionDeleted)) {
-            spare = spare.min(self.sessions.spare());
+            spare = spare.min(reader_wait::spare(&self.sessions.ring));
         }
-        if spare / EVENTS_OF_AN_END >= ends || !self.is_read() {
-            self.waits = None;
-            return ends;
-        }
-        let (since, room) = *self.waits.get_or_insert((now, spare));
-        // Packets and ends take room. More room than at the last time means that the reader reads.
-        let since = if spare > room { now } else { since };
-        self.waits = Some((since, spare));
-        if now.since_ms(since) >= PATIENCE_MS { ends } else { spare / EVENTS_OF_AN_END }
+        let is_read = self.is_read();
+        self.wait.budget(now, ends, (spare, EVENTS_OF_AN_END), is_read)
     }
 
     /// Reports a session, or its binding.

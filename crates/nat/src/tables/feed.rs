@@ -32,6 +32,7 @@ use crate::base::plan::Transport;
 use crate::base::tcp_fsm::TcpState;
 use crate::base::time::Instant;
 use crate::tables::event::Sequence;
+use crate::tables::reader_wait::{self, ReaderWait};
 use core::net::{Ipv4Addr, Ipv6Addr};
 use rtrb::{Consumer, Producer, RingBuffer};
 
@@ -257,8 +258,7 @@ pub struct Feed {
     /// Records lost since the last [`Record::Lost`].
     unreported: u64,
     lost: u64,
-    /// Start of the wait for the reader, and the room there was then.
-    waits: Option<(Instant, usize)>,
+    wait: ReaderWait,
 }
 
 /// Consumer's end of a feed, on any thread.
@@ -269,8 +269,6 @@ pub struct FeedReader {
 
 /// Smallest length of a ring.
 const LEN_MIN: usize = 4;
-/// Maximum wait for a reader that takes nothing: it may hang, and sessions have to end.
-const PATIENCE_MS: u64 = 1_000;
 /// Maximum number of records at the end of one session: those of session, binding and block.
 const RECORDS_OF_AN_END: usize = 3;
 
@@ -279,7 +277,8 @@ const RECORDS_OF_AN_END: usize = 3;
 pub fn channel(policy: FeedPolicy, len: usize, generation: u64) -> (Feed, FeedReader) {
     let (ring, reader) = RingBuffer::new(len.max(LEN_MIN));
     let policy = FeedPolicy { packets: policy.packets.min(FeedPolicy::PACKETS_MAX), ..policy };
-    let feed = Feed { ring, policy, generation, next: 0, unreported: 0, lost: 0, waits: None };
+    let feed =
+        Feed { ring, policy, generation, next: 0, unreported: 0, lost: 0, wait: ReaderWait::default() };
     (feed, FeedReader { ring: reader, generation })
 }
 
@@ -347,15 +346,8 @@ impl Feed {
     /// Returns the part of a budget of ends that loses no record. It is zero if the reader has fallen behind
     /// by half the ring. After a second without progress it ignores the reader.
     pub(crate) fn budget(&mut self, now: Instant, ends: usize) -> usize {
-        let spare = self.ring.slots().saturating_sub(self.ring.buffer().capacity() / 2);
-        if spare / RECORDS_OF_AN_END >= ends || self.ring.is_abandoned() {
-            self.waits = None;
-            return ends;
-        }
-        let (since, room) = *self.waits.get_or_insert((now, spare));
-        let since = if spare > room { now } else { since };
-        self.waits = Some((since, spare));
-        if now.since_ms(since) >= PATIENCE_MS { ends } else { spare / RECORDS_OF_AN_END }
+        let is_read = !self.ring.is_abandoned();
+        self.wait.budget(now, ends, (reader_wait::spare(&self.ring), RECORDS_OF_AN_END), is_read)
     }
 }
 

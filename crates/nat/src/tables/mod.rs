@@ -15,6 +15,7 @@ pub(crate) mod path_mtu;
 pub mod pool4;
 pub(crate) mod ports;
 pub(crate) mod prefixes;
+pub(crate) mod reader_wait;
 pub(crate) mod session;
 pub(crate) mod sizes;
 pub mod subscriber;

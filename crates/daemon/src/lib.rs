@@ -47,6 +47,7 @@ use signals::Signal;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 pub use control::ControlSettings;
@@ -72,7 +73,7 @@ const ANSWER_MAX: Duration = Duration::from_secs(2);
 #[derive(Clone)]
 pub struct Settings {
     /// Plan of all engines together.
-    pub plan: Plan,
+    pub plan: Arc<Plan>,
     /// Destination of JSON events.
     pub events: Option<EventSink>,
     /// Kinds of JSON events.

@@ -13,6 +13,7 @@ use gatun_logstore::{self as logstore, Answer, Directory, Mark, PlanInForce, Rea
 use gatun_nat::plan::{Plan, Transport};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, OnceLock};
 use std::time::SystemTime;
 
 /// Largest number of waiting queries.
@@ -118,10 +119,13 @@ pub fn told(answer: &Answer) -> WhoAt {
 }
 
 /// Holders that a plan alone determines, for the API.
-pub fn planned_holders(plan: &Plan) -> PlannedHolders {
-    let plan = PlanInForce::of(plan);
+///
+/// Its copy of large tables of mappings is made for the first question, not at the start.
+pub fn planned_holders(plan: Arc<Plan>) -> PlannedHolders {
+    let in_force = OnceLock::new();
     PlannedHolders::new(move |address, port, protocol| {
-        let (holders, unknown) = logstore::planned(&plan, address, port, protocol.and_then(transport));
+        let in_force = in_force.get_or_init(|| PlanInForce::of(&plan));
+        let (holders, unknown) = logstore::planned(in_force, address, port, protocol.and_then(transport));
         (holders.iter().map(holder).collect(), unknown)
     })
 }

@@ -160,7 +160,7 @@ impl Reload {
     fn prepare(&self, new: &Settings) -> Result<Ready, NotPossible> {
         let Some(shared_plans) = &self.shared_plans else {
             let workers = self.workers.len();
-            let (old, new) = (vec![&self.settings.plan; workers], vec![&new.plan; workers]);
+            let (old, new) = (vec![&*self.settings.plan; workers], vec![&*new.plan; workers]);
             return Ok(Ready { changes: self.prepare_each(&old, &new)?, shared_plans: None, moved: 0 });
         };
         let mut shares = Shares::after(&shared_plans.steering, &new.plan)?;

@@ -59,7 +59,7 @@ fn build(
     mut session_store: Option<&mut SessionStore>,
     notes: &mut Vec<String>,
 ) -> anyhow::Result<Built> {
-    let (plan, ports, workers) = (&settings.plan, &settings.ports, settings.ports.workers());
+    let (plan, ports, workers) = (&*settings.plan, &settings.ports, settings.ports.workers());
     if workers <= 1 || !plan.is_stateful() {
         let plans = vec![plan; workers];
         find_memory(&plans, ports, session_store.as_deref_mut(), notes)?;

@@ -6,7 +6,7 @@ use crate::doctor::{self, Finding, State};
 use anyhow::anyhow;
 use gatun_api::types::{self, ConfigProblem};
 use gatun_config::{Config, DeviceMode, Driver, Located, Network, Port, Routes, Severity, StateDir};
-use gatun_control::Facts;
+use gatun_control::{Facts, PlannedHolders};
 use gatun_daemon::log_queries::planned_holders;
 use gatun_daemon::{ControlSettings, Costs, Look, Needs, PortSettings, Read, Settings, Setup, Source, User};
 use gatun_io_tun::{Mode, Prefix, TunConfig};
@@ -14,6 +14,7 @@ use gatun_nat::workers::Shares;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::Instant;
 
 const SIGNALS: &str = "\
@@ -166,10 +167,11 @@ fn settings(config: Config, file: &str) -> anyhow::Result<Settings> {
     let facts = facts(&config, file, &ports);
     let needs = needs(&config, &ports);
     let costs = costs(&config, &needs);
+    let plan = Arc::new(config.plan);
+    let facts = Facts { planned: planned_holders(Arc::clone(&plan)), ..facts };
     let control = ControlSettings { api: config.api, metrics: config.metrics, facts };
-    let Config {
-        plan, cores, events, json_kinds, json_destinations, exports, log, state, mapping_files, ..
-    } = config;
+    let Config { cores, events, json_kinds, json_destinations, exports, log, state, mapping_files, .. } =
+        config;
     Ok(Settings {
         plan,
         events,
@@ -249,7 +251,7 @@ fn facts(config: &Config, file: &str, opened: &PortSettings) -> Facts {
         pages: types::TablePages::default(),
         sessions_max: max(config.plan.limits.sessions_max),
         subscribers_max: max(config.plan.limits.subscribers_max),
-        planned: planned_holders(&config.plan),
+        planned: PlannedHolders::default(),
     }
 }
 

@@ -1,6 +1,8 @@
 //! Web page in a real browser with real traffic: it shows the same as `gatun show`, and reports when it
 //! cannot.
 
+mod tokens;
+
 use crate::browser::{self, Browser};
 use crate::harness::{CREATE, Daemon, NAT64, in_lab, network, status_line};
 use gatun_testkit::topology::{CLIENT, SERVER, SERVER4};
@@ -192,7 +194,7 @@ fn the_page_shows_the_answers_of_the_daemon_and_its_absence() {
         plots_start_with_the_history(&browser);
         let daemon = a_stopped_daemon_is_reported(&browser, daemon, || Daemon::start(&net, &config));
         the_page_contacts_no_other_host(&browser, &url);
-        the_role_of_a_token_limits_the_page(&browser, &net, &tokens);
+        tokens::the_role_of_a_token_limits_the_page(&browser, &net, &tokens);
         daemon.stop(Signal::TERM);
         requests_without_a_key_are_refused(&url);
     });
@@ -563,124 +565,6 @@ fn a_stopped_daemon_is_reported(browser: &Browser, daemon: Daemon, again: impl F
     let complaints = complaints(browser, "(Bad Gateway)");
     assert!(complaints.is_empty(), "{complaints:?}");
     daemon
-}
-
-/// Enters another token.
-fn give(browser: &Browser, token: &str) {
-    browser.run(&format!("document.querySelector('#key-text').value = {token:?}"));
-    browser.run("document.querySelector('#key button').click()");
-}
-
-/// True if the page shows an element.
-fn shows(browser: &Browser, selector: &str) -> bool {
-    browser.run(&format!("return document.querySelector('{selector}').checkVisibility()")) == true
-}
-
-/// Forwards connections from the browser's network to the daemon's TLS port.
-fn way_to_the_daemon(net: &Topology) -> [Process; 2] {
-    let mut there = net.translator.command("socat");
-    let there = there.args(["UNIX-LISTEN:/run/tls,fork", "TCP6:[2001:db8:1::1]:8443"]);
-    let mut here = Command::new("socat");
-    let here = here.args(["TCP4-LISTEN:8443,bind=127.0.0.1,fork,reuseaddr", "UNIX-CONNECT:/run/tls"]);
-    let both = [Process::start(there).unwrap(), Process::start(here).unwrap()];
-    let is_there =
-        || Path::new("/run/tls").exists() && std::net::TcpStream::connect("127.0.0.1:8443").is_ok();
-    wait_until("the way to the daemon", Duration::from_secs(5), is_there).unwrap();
-    both
-}
-
-fn the_role_of_a_token_limits_the_page(
-    browser: &Browser,
-    net: &Topology,
-    [reads, writes, asks]: &[String; 3],
-) {
-    let _way = way_to_the_daemon(net);
-    browser.open("https://127.0.0.1:8443/");
-    browser.wait(
-        "that the token is missing",
-        10,
-        "return document.querySelector('#key-why').textContent.includes('missing token')",
-    );
-    assert!(shows(browser, "#key"));
-    let seen = ["#now", "#plot-bits", "#drops", "#events", "nav"].map(|part| shows(browser, part));
-    assert_eq!(seen, [false; 5], "charts and lists without a token are empty");
-    give(browser, "gatun_wrong");
-    browser.wait(
-        "that it is wrong",
-        10,
-        "return document.querySelector('#key-why').textContent.includes('unknown token')",
-    );
-    give(browser, reads);
-    browser.wait(
-        "who reads",
-        10,
-        "return document.querySelector('#access').textContent.includes('Signed in as reads at')",
-    );
-    assert!(!shows(browser, "#clear") && !shows(browser, "#drain-form") && !shows(browser, "#key"));
-    assert!(!shows(browser, "#who-at"), "questions about the past need a token made with --audit");
-    browser.run("document.querySelector('#other-key').click()");
-    give(browser, writes);
-    browser.wait("what may be done", 10, "return !document.querySelector('#clear').hidden");
-    assert!(browser.text("#access").contains("Signed in as writes at"), "{}", browser.text("#access"));
-    sessions_end_after_a_confirmation(browser);
-
-    browser.run("document.querySelector('#drain-form').elements.address.value = '192.0.2.2'");
-    browser.run("document.querySelector('#drain-form button[value=drain]').click()");
-    let drained = "return document.querySelector('#drained').textContent === 'Drained: 1 address.'";
-    browser.wait("a drained address", 10, drained);
-    let addresses = told("show addresses");
-    let of = |address: &str| addresses.as_array().unwrap().iter().find(|a| a["address"] == address).unwrap();
-    assert_eq!((&of("192.0.2.2")["drained"], &of("192.0.2.1")["drained"]), (&json!(true), &json!(false)));
-    browser.run("document.querySelector('#drain-form').elements.address.value = ''");
-    browser.run("document.querySelector('#drain-form').elements.pool.value = 'homes'");
-    browser.run("document.querySelector('#drain-form button[value=drain]').click()");
-    assert_eq!(browser.text("#sure-text"), "Drain all addresses of pool homes?");
-    browser.run("document.querySelector('#sure button[value=yes]').click()");
-    let drained = "return /^Drained: [0-9]+ address(es)? of pool homes[.]$/.test(document.querySelector('#drained').textContent)";
-    browser.wait("a drained pool", 10, drained);
-    assert!(told("show addresses").as_array().unwrap().iter().all(|address| address["drained"] == true));
-    questions_about_the_past_are_answered_and_logged(browser, asks);
-    let complaints = complaints(browser, "(Unauthorized)");
-    assert!(complaints.is_empty(), "{complaints:?}");
-}
-
-fn questions_about_the_past_are_answered_and_logged(browser: &Browser, asks: &str) {
-    browser.run("document.querySelector('#other-key').click()");
-    give(browser, asks);
-    browser.wait("a field for the time", 10, "return !document.querySelector('#who-at').hidden");
-    let fields = [("outside", "192.0.2.1:40000"), ("at", "2001-01-01T00:00:00Z")];
-    ask(browser, "who-form", &fields, "#look-up-answer", "UNKNOWN");
-    assert!(
-        browser.text("#look-up-answer").contains("the log begins at"),
-        "{}",
-        browser.text("#look-up-answer")
-    );
-    let kept = || {
-        let logged = gatun("log show --store /run/gatun-web-log").stdout;
-        String::from_utf8(logged)
-            .unwrap()
-            .lines()
-            .any(|line| line.contains("asks") && line.contains("192.0.2.1:40000"))
-    };
-    wait_until("the question in the log", Duration::from_secs(5), kept).unwrap();
-}
-
-fn sessions_end_after_a_confirmation(browser: &Browser) {
-    browser.run("document.querySelector('#clear').click()");
-    assert!(browser.text("#cleared").contains("Enter a filter first") && !shows(browser, "#sure"));
-    browser.run("document.querySelector('#sessions-form').elements.inside.value = '2001:db8:1::15'");
-    browser.run("document.querySelector('#clear').click()");
-    assert_eq!(browser.text("#sure-text"), "End all sessions with inside 2001:db8:1::15?");
-    browser.run("document.querySelector('#sure button[value=no]').click()");
-    browser.wait(
-        "nothing",
-        5,
-        "return document.querySelector('#cleared').textContent === 'No session was ended.'",
-    );
-    browser.run("document.querySelector('#clear').click()");
-    browser.run("document.querySelector('#sure button[value=yes]').click()");
-    let ended = "return /^Ended [1-9][0-9]* sessions?/.test(document.querySelector('#cleared').textContent)";
-    browser.wait("sessions that ended", 10, ended);
 }
 
 fn the_page_contacts_no_other_host(browser: &Browser, url: &str) {

@@ -1,0 +1,192 @@
+//! Sessions in the program alone: moves, closing, sizes, a full table, adoption and identifications.
+
+use super::*;
+
+/// A UDP session between the client and the server that no engine knows.
+fn lone_flow(port: u8) -> Flow {
+    let (host, inside_port) = Made { port, ..PLAIN }.client();
+    Flow {
+        inside: Inside::Six { host, remote: well_known().embed(SERVER.0) },
+        inside_port,
+        outside: (POOL, 40_000 + u16::from(port)),
+        remote: SERVER,
+        protocol: Protocol::Udp,
+        instance: 0,
+        worker: 0,
+        epoch: 0,
+        record: 77,
+        path_mtu: None,
+        ident: 0,
+    }
+}
+
+fn install_one(table: &mut Table, flow: Flow) -> SlotId {
+    let mut placed = Vec::new();
+    table.install(&[flow], &mut placed);
+    placed.remove(0).unwrap()
+}
+
+impl Pair {
+    /// Returns true if the program translates a plain packet of [`lone_flow`].
+    fn translates(&mut self, made: &Made) -> bool {
+        let bytes = made.bytes(&self.prefix, (POOL, 40_000 + u16::from(made.port)));
+        self.run(&bytes, 0).0 == TRANSLATED
+    }
+}
+
+#[test]
+fn a_session_moves_when_its_worker_has_sent_everything_or_after_a_bound() {
+    if let Some(why) = refusal() {
+        return gatun_testkit::skip(&why);
+    }
+    let mut pair = Pair::new(well_known(), Settings::default());
+    let control = pair.table.control();
+    control.set_drained(0, KernelTime(0));
+    let id = install_one(&mut pair.table, lone_flow(0));
+    let (outbound, inbound) = (PLAIN, Made { outbound: false, ..PLAIN });
+    assert!(!pair.translates(&outbound) && !pair.translates(&inbound));
+    let before_the_next = KernelTime::now();
+    assert!(!pair.translates(&outbound));
+    assert_eq!(pair.packets_of(Reason::Pending), 3);
+    // The queue was empty before the last packet from inside: that one may still be on its way, no answer is.
+    control.set_drained(0, before_the_next);
+    assert!(!pair.translates(&outbound) && pair.translates(&inbound));
+    let used = pair.table.peek(id).unwrap();
+    assert_eq!((used.outbound.is_pending, used.inbound.is_pending), (true, false));
+    control.set_drained(0, KernelTime::now());
+    assert!(pair.translates(&outbound));
+    assert_eq!(pair.packets_of(Reason::MovedLate), 0);
+    // A worker that never gets through.
+    control.set_drained(0, KernelTime(0));
+    control.set(IdentRange::beside(1), Duration::from_millis(20));
+    pair.table.remove(&[id], &mut Vec::new());
+    install_one(&mut pair.table, lone_flow(0));
+    assert!(!pair.translates(&outbound));
+    std::thread::sleep(Duration::from_millis(30));
+    assert!(pair.translates(&outbound));
+    assert_eq!(pair.packets_of(Reason::MovedLate), 1);
+}
+
+#[test]
+fn a_fin_or_rst_closes_both_directions_and_a_syn_none() {
+    if let Some(why) = refusal() {
+        return gatun_testkit::skip(&why);
+    }
+    for (flags, closes) in [(1u8, true), (4, true), (0x11, true), (SYN, false)] {
+        for closed_outbound in [true, false] {
+            let mut pair = Pair::new(well_known(), Settings::default());
+            let id = install_one(&mut pair.table, Flow { protocol: Protocol::Tcp, ..lone_flow(0) });
+            let of = |outbound, flags| Made { outbound, flags, tcp: true, ..PLAIN };
+            assert!(pair.translates(&of(true, ACK)) && pair.translates(&of(false, ACK)));
+            assert!(!pair.translates(&of(closed_outbound, flags)));
+            assert_eq!(pair.table.peek(id).unwrap().is_closing, closes);
+            assert_eq!(pair.translates(&of(true, ACK)), !closes);
+            assert_eq!(pair.translates(&of(false, ACK)), !closes);
+        }
+    }
+}
+
+#[test]
+fn sizes_beyond_the_path_or_the_instance_go_to_the_engine() {
+    if let Some(why) = refusal() {
+        return gatun_testkit::skip(&why);
+    }
+    let mut pair = Pair::new(well_known(), Settings::default());
+    let id = install_one(&mut pair.table, lone_flow(0));
+    // 28 bytes of headers behind the translation.
+    let of = |payload| Made { payload, ..PLAIN };
+    assert!(pair.translates(&of(1000)));
+    pair.table.set_path_mtu(id, Some(1000));
+    assert!(!pair.translates(&of(973)) && pair.translates(&of(972)));
+    pair.table.set_path_mtu(id, None);
+    let settings = Settings { mtu4: 900, ..Settings::default() };
+    pair.table.set_instance(0, Instance::nat64(&settings)).unwrap();
+    assert!(!pair.translates(&of(873)) && pair.translates(&of(872)));
+    assert_eq!(pair.packets_of(Reason::TooLarge), 2);
+}
+
+#[test]
+fn a_full_table_refuses_and_a_removed_session_frees_its_slot() {
+    if let Some(why) = refusal() {
+        return gatun_testkit::skip(&why);
+    }
+    let mut pair = Pair::new(well_known(), Settings::default());
+    let flows: Vec<Flow> = (0..66).map(lone_flow).collect();
+    let mut placed = Vec::new();
+    pair.table.install(&flows, &mut placed);
+    assert!(placed[..64].iter().all(Result::is_ok));
+    assert!(placed[64..].iter().all(|result| matches!(result, Err(crate::Refusal::Full))));
+    let ids: Vec<SlotId> = placed.into_iter().take(64).map(Result::unwrap).collect();
+    assert!(pair.translates(&Made { port: 63, ..PLAIN }) && !pair.translates(&Made { port: 64, ..PLAIN }));
+    let listed: Vec<(SlotId, Flow)> = pair.table.iter().collect();
+    assert_eq!(listed, ids.iter().copied().zip(flows.iter().copied()).collect::<Vec<_>>());
+    let mut used = Vec::new();
+    pair.table.remove(&[ids[63], ids[63], ids[5]], &mut used);
+    let packets: Vec<_> = used.iter().map(|used| used.map(|used| used.outbound.packets)).collect();
+    assert_eq!(packets, [Some(1), None, Some(0)]);
+    assert!(!pair.translates(&Made { port: 63, ..PLAIN }));
+    assert_eq!((pair.table.len(), pair.table.peek(ids[63])), (62, None));
+    let id = install_one(&mut pair.table, lone_flow(64));
+    assert!(pair.translates(&Made { port: 64, ..PLAIN }));
+    // Its slot is that of a removed one, whose handle means nothing any more.
+    assert!([ids[63], ids[5]].iter().any(|former| former.index == id.index && *former != id));
+    assert_eq!(pair.table.take(ids[5]), None);
+}
+
+#[test]
+fn a_next_process_takes_over_whole_sessions_alone() {
+    if let Some(why) = refusal() {
+        return gatun_testkit::skip(&why);
+    }
+    let mut pair = Pair::new(well_known(), Settings::default());
+    let inside = Inside::Four(PRIVATE);
+    let private = Flow { inside, outside: (POOL, 50_000), instance: 1, ..lone_flow(9) };
+    let mut placed = Vec::new();
+    pair.table.install(&[lone_flow(0), lone_flow(1), lone_flow(2), private], &mut placed);
+    let ids: Vec<SlotId> = placed.into_iter().map(Result::unwrap).collect();
+    // A kill left the second without its key from outside, and keys of a free slot and of none at all.
+    let maps = Maps::from_files(pair.table.files().map(|file| file.try_clone().unwrap())).unwrap();
+    let key = lone_flow(1).identity().inbound_key();
+    assert!(crate::sys::delete_batch(&maps.flows4, &[key]).1.is_ok());
+    for (port, slot) in [(20, 40u32), (21, 4000)] {
+        let key = lone_flow(port).identity().inbound_key();
+        crate::sys::update(&maps.flows4, &key, &slot).unwrap();
+    }
+    let (mut next, is_fresh) = open::table(maps, &config()).unwrap();
+    assert!(!is_fresh);
+    assert_eq!(next.adopt().unwrap(), 3);
+    let taken_over: Vec<(SlotId, Flow)> = next.iter().collect();
+    let expected = [(ids[0], lone_flow(0)), (ids[2], lone_flow(2)), (ids[3], private)];
+    assert_eq!(taken_over, expected);
+    let mut keys = 0;
+    crate::sys::walk(next.files()[1], |_: crate::layout::Key4, _| keys += 1).unwrap();
+    assert_eq!(keys, 4, "two of the NAT44 session, one of each other");
+    assert!(!pair.translates(&Made { port: 1, ..PLAIN }) && pair.translates(&Made { port: 2, ..PLAIN }));
+    let id = install_one(&mut next, lone_flow(1));
+    assert_eq!((id.index, next.len()), (ids[1].index, 4));
+}
+
+#[test]
+fn identifications_count_up_and_leave_room_for_what_is_cut_from_a_super_packet() {
+    if let Some(why) = refusal() {
+        return gatun_testkit::skip(&why);
+    }
+    let mut pair = Pair::new(well_known(), Settings::default());
+    install_one(&mut pair.table, Flow { protocol: Protocol::Tcp, ..lone_flow(0) });
+    let mut ident_of = |payload: usize, gso_size: u32| {
+        let made = Made { tcp: true, payload, ..PLAIN };
+        let (result, packet, _) = pair.run(&made.bytes(&well_known(), (POOL, 0)), gso_size);
+        assert_eq!(result, TRANSLATED);
+        // DF is for what is larger than 1,260 bytes on the wire.
+        let wire = 40 + if gso_size > 0 { payload.min(gso_size as usize) } else { payload };
+        assert_eq!(packet[6] & 0x40 != 0, wire > 1260, "{payload} {gso_size}");
+        u16::from_be_bytes([packet[4], packet[5]])
+    };
+    let first = ident_of(10, 0);
+    // One of two workers: every second number. Five segments use up six.
+    let next: Vec<u16> = [(10, 0), (2500, 500), (10, 0), (400, 500), (1221, 0), (1220, 0)]
+        .iter()
+        .map(|(payload, gso_size)| ident_of(*payload, *gso_size).wrapping_sub(first))
+        .collect();
+    assert_eq!(next, [2, 4, 10, 12, 14, 16]);
+}

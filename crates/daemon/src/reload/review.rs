@@ -107,7 +107,7 @@ mod tests {
         let state = gatun_config::StateDir::Off;
         let (json_destinations, exports) = (false, Vec::new());
         Settings {
-            plan,
+            plan: plan.into(),
             events: None,
             json_kinds,
             json_destinations,

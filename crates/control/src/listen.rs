@@ -124,6 +124,7 @@ fn open_socket(path: &Path) -> io::Result<File> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::time::{Duration, Instant};
 
     #[test]
     fn only_a_socket_without_listener_is_replaced() {
@@ -134,6 +135,11 @@ mod tests {
         assert!(matches!(unix(&path, |_| Ok(())), Err(Error::Taken(_))));
         drop(listener);
         std::mem::forget(file);
+        // A process that another test starts has a copy of the listener until it executes its program.
+        let end = Instant::now() + Duration::from_secs(10);
+        while UnixStream::connect(&path).is_ok() && Instant::now() < end {
+            std::thread::sleep(Duration::from_millis(1));
+        }
         let (_listener, file) = unix(&path, |_| Ok(())).unwrap();
         UnixStream::connect(&path).unwrap();
         drop(file);

@@ -553,7 +553,8 @@ proptest! {
                 }
                 Action::Later { source, id, offset, units, more } => {
                     let given = part(source, id, offset, more, &data[..usize::from(units) * 8]);
-                    if matches!(given.later(&mut table, now), FragmentAction::Held | FragmentAction::Complete) {
+                    let action = given.later(&mut table, now);
+                    if matches!(action, FragmentAction::Held | FragmentAction::Complete) {
                         taken.add(given.bytes.len());
                     }
                 }

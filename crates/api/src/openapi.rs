@@ -1,6 +1,6 @@
 //! The OpenAPI 3.1 document, generated from the list of paths and the types.
 
-use crate::paths::{ENDPOINTS, Endpoint, Needs, Parameter, What};
+use crate::paths::{ENDPOINTS, Endpoint, Operation, Parameter, Permission};
 use crate::schema::Schema as _;
 use crate::types::Problem;
 use serde_json::{Map, Value, json};
@@ -60,9 +60,9 @@ fn operation(endpoint: &Endpoint) -> Value {
     });
     let Some(fields) = operation.as_object_mut() else { return operation };
     let forbidden = match endpoint.needs() {
-        Needs::Read => None,
-        Needs::Write => Some("On TCP: the token's role allows no changes."),
-        Needs::Audit => Some("On TCP: the token's role allows no questions to the log."),
+        Permission::Read => None,
+        Permission::Write => Some("On TCP: the token's role allows no changes."),
+        Permission::Audit => Some("On TCP: the token's role allows no questions to the log."),
     };
     if let Some(forbidden) = forbidden
         && let Some(responses) = fields.get_mut("responses").and_then(Value::as_object_mut)
@@ -74,13 +74,13 @@ fn operation(endpoint: &Endpoint) -> Value {
         fields.insert("parameters".into(), parameters.into());
     }
     let changes = [
-        What::ApplyConfig,
-        What::ConfirmConfig,
-        What::RollBackConfig,
-        What::ReplaceMaps,
-        What::EditMaps,
-        What::PlanReplaceMaps,
-        What::PlanEditMaps,
+        Operation::ApplyConfig,
+        Operation::ConfirmConfig,
+        Operation::RollBackConfig,
+        Operation::ReplaceMaps,
+        Operation::EditMaps,
+        Operation::PlanReplaceMaps,
+        Operation::PlanEditMaps,
     ];
     if changes.contains(&endpoint.what) {
         let mut add = |status: &str, what: &str| {
@@ -114,7 +114,7 @@ fn answer(endpoint: &Endpoint) -> Value {
             }
             content.insert("application/json".into(), json!({ "schema": schema }));
         }
-        (None, What::OpenApi) => drop(content.insert("application/json".into(), json!({}))),
+        (None, Operation::OpenApi) => drop(content.insert("application/json".into(), json!({}))),
         (None, _) => drop(content.insert("text/plain".into(), json!({ "schema": { "type": "string" } }))),
     }
     json!({ "description": endpoint.help, "content": content })
@@ -192,23 +192,23 @@ mod tests {
     fn serialized_types_match_the_document() {
         let document = document();
         let page = Page { items: vec![session()], next: Some("0-7".into()) };
-        let lived = || Lived { now: 1, begun: 2 };
-        let lives = || Lives { sessions: lived(), bindings: lived() };
+        let entry_count = || EntryCount { now: 1, created: 2 };
+        let entries = || ProtocolEntries { sessions: entry_count(), bindings: entry_count() };
         let count = || Count { packets: 1, bytes: 2 };
         let instance = Instance {
             kind: Kind::Nat44,
             name: Name("cgn".into()),
             outbound: count(),
             inbound: count(),
-            choice: Choice { sources: vec!["10.0.0.0/8".into()], ..Choice::default() },
-            chosen: count(),
+            selectors: Selectors { sources: vec!["10.0.0.0/8".into()], ..Selectors::default() },
+            matched: count(),
             hairpinned: count(),
             passed: count(),
             echoes: count(),
             dropped: count(),
-            tcp: lives(),
-            udp: lives(),
-            icmp: lives(),
+            tcp: entries(),
+            udp: entries(),
+            icmp: entries(),
             subscribers: 3,
             drops: vec![Counter { name: "no_bib".into(), value: 4, help: "x".into() }],
         };

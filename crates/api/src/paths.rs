@@ -36,7 +36,7 @@ impl Method {
 /// Operation of an endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]
-pub enum What {
+pub enum Operation {
     Status,
     History,
     Ports,
@@ -84,7 +84,7 @@ pub enum What {
 
 /// Right that a token needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Needs {
+pub enum Permission {
     /// Read.
     Read,
     /// Change the translator, or see packets' contents.
@@ -112,7 +112,7 @@ pub struct Endpoint {
     /// Its path.
     pub path: &'static str,
     /// Operation.
-    pub what: What,
+    pub what: Operation,
     /// Description of the operation.
     pub help: &'static str,
     /// Parameters of its query.
@@ -291,7 +291,7 @@ const CONFIRMED: &[Parameter] = &[Parameter {
 const BACK_TO: &[Parameter] =
     &[optional("to", String::reference, "Revision, or the beginning of it; default: the previous one.")];
 
-const fn get(path: &'static str, what: What, answer: Described, help: &'static str) -> Endpoint {
+const fn get(path: &'static str, what: Operation, answer: Described, help: &'static str) -> Endpoint {
     Endpoint { method: Method::Get, path, what, help, parameters: &[], body: None, answer: Some(answer) }
 }
 
@@ -317,12 +317,12 @@ impl Endpoint {
     }
 
     /// Returns the right that a token needs.
-    pub fn needs(&self) -> Needs {
+    pub fn needs(&self) -> Permission {
         match self.what {
-            What::WhoAt => Needs::Audit,
-            What::Trace => Needs::Write,
-            _ if self.method != Method::Get => Needs::Write,
-            _ => Needs::Read,
+            Operation::WhoAt => Permission::Audit,
+            Operation::Trace => Permission::Write,
+            _ if self.method != Method::Get => Permission::Write,
+            _ => Permission::Read,
         }
     }
 
@@ -345,96 +345,96 @@ impl Parameter {
 
 /// All endpoints.
 pub const ENDPOINTS: &[Endpoint] = &[
-    get("/v1/status", What::Status, Described::of::<Status>(), "Summary of the daemon."),
-    get("/v1/history", What::History, Described::of::<History>(), "The last hour, in steps of a few seconds: packets, sessions, subscribers."),
-    get("/v1/ports", What::Ports, Described::of::<Vec<Port>>(), "The ports of the configuration."),
-    get("/v1/workers", What::Workers, Described::of::<Vec<Worker>>(), "The workers and their counters."),
-    get("/v1/instances", What::Instances, Described::of::<Vec<Instance>>(), "The instances: packets, state, drops."),
-    get("/v1/pools", What::Pools, Described::of::<Vec<Pool>>(), "The pools: usage and counters."),
-    get("/v1/addresses", What::Addresses, Described::of::<Page<Address>>(), "Public addresses and their usage.")
+    get("/v1/status", Operation::Status, Described::of::<Status>(), "Summary of the daemon."),
+    get("/v1/history", Operation::History, Described::of::<History>(), "The last hour, in steps of a few seconds: packets, sessions, subscribers."),
+    get("/v1/ports", Operation::Ports, Described::of::<Vec<Port>>(), "The ports of the configuration."),
+    get("/v1/workers", Operation::Workers, Described::of::<Vec<Worker>>(), "The workers and their counters."),
+    get("/v1/instances", Operation::Instances, Described::of::<Vec<Instance>>(), "The instances: packets, state, drops."),
+    get("/v1/pools", Operation::Pools, Described::of::<Vec<Pool>>(), "The pools: usage and counters."),
+    get("/v1/addresses", Operation::Addresses, Described::of::<Page<Address>>(), "Public addresses and their usage.")
         .with(&[POOL_OR_NETWORK, PAGE]),
-    get("/v1/blocks", What::Blocks, Described::of::<Page<Block>>(), "Port blocks allocated to subscribers.")
+    get("/v1/blocks", Operation::Blocks, Described::of::<Page<Block>>(), "Port blocks allocated to subscribers.")
         .with(&[FILTER, PAGE]),
-    get("/v1/subscribers", What::Subscribers, Described::of::<Page<Subscriber>>(), "Subscribers with state. The filter uses instance, pool and inside address only.")
+    get("/v1/subscribers", Operation::Subscribers, Described::of::<Page<Subscriber>>(), "Subscribers with state. The filter uses instance, pool and inside address only.")
         .with(&[FILTER, PAGE]),
-    get("/v1/bindings", What::Bindings, Described::of::<Page<Binding>>(), "Bindings (BIB entries), sorted by public address and port.")
+    get("/v1/bindings", Operation::Bindings, Described::of::<Page<Binding>>(), "Bindings (BIB entries), sorted by public address and port.")
         .with(&[FILTER, PAGE]),
-    get("/v1/sessions", What::Sessions, Described::of::<Page<Session>>(), "Sessions. A session that exists while a list is read is in it once; one that begins or ends meanwhile, at most once.")
+    get("/v1/sessions", Operation::Sessions, Described::of::<Page<Session>>(), "Sessions. A session that exists while a list is read is in it once; one that begins or ends meanwhile, at most once.")
         .with(&[FILTER, REMOTE, PAGE]),
-    get("/v1/counters", What::Counters, Described::of::<Vec<Counter>>(), "All counters of the engine, summed over the workers."),
-    get("/v1/drops", What::Drops, Described::of::<Vec<Drop>>(), "Drop reasons with their meaning, and dropped packets of each."),
-    get("/v1/access", What::Access, Described::of::<Access>(), "Identity and rights of the client, by socket or token."),
-    get("/v1/config", What::Config, Described::of::<Config>(), "The running configuration or an earlier one.")
+    get("/v1/counters", Operation::Counters, Described::of::<Vec<Counter>>(), "All counters of the engine, summed over the workers."),
+    get("/v1/drops", Operation::Drops, Described::of::<Vec<Drop>>(), "Drop reasons with their meaning, and dropped packets of each."),
+    get("/v1/access", Operation::Access, Described::of::<Access>(), "Identity and rights of the client, by socket or token."),
+    get("/v1/config", Operation::Config, Described::of::<Config>(), "The running configuration or an earlier one.")
         .with(&[OF_PAST]),
-    get("/v1/config/history", What::ConfigHistory, Described::of::<Vec<ConfigPast>>(), "Earlier configurations, the latest first."),
-    get("/v1/config/plan", What::PlanConfig, Described::of::<ConfigPlan>(), "Previews a configuration; changes nothing.")
+    get("/v1/config/history", Operation::ConfigHistory, Described::of::<Vec<ConfigPast>>(), "Earlier configurations, the latest first."),
+    get("/v1/config/plan", Operation::PlanConfig, Described::of::<ConfigPlan>(), "Previews a configuration; changes nothing.")
         .by(Method::Post)
         .of_body::<ConfigText>(),
-    get("/v1/config/apply", What::ApplyConfig, Described::of::<ConfigApplied>(), "Applies a configuration, as a whole or not at all: in the running daemon, and in its file.")
+    get("/v1/config/apply", Operation::ApplyConfig, Described::of::<ConfigApplied>(), "Applies a configuration, as a whole or not at all: in the running daemon, and in its file.")
         .by(Method::Post)
         .with(&[INSTEAD_OF, CONFIRM])
         .of_body::<ConfigText>(),
-    get("/v1/config/confirm", What::ConfirmConfig, Described::of::<ConfigApplied>(), "Confirms the pending configuration and writes it to the file.")
+    get("/v1/config/confirm", Operation::ConfirmConfig, Described::of::<ConfigApplied>(), "Confirms the pending configuration and writes it to the file.")
         .by(Method::Post)
         .with(&[CONFIRMED]),
-    get("/v1/config/rollback", What::RollBackConfig, Described::of::<ConfigApplied>(), "Rolls back a pending configuration; otherwise applies an earlier one again.")
+    get("/v1/config/rollback", Operation::RollBackConfig, Described::of::<ConfigApplied>(), "Rolls back a pending configuration; otherwise applies an earlier one again.")
         .by(Method::Post)
         .with(&[INSTEAD_OF, BACK_TO, CONFIRM]),
-    get("/v1/maps", What::Maps, Described::of::<Page<StaticMap>>(), "Static bindings and explicit address mappings of the configuration.")
+    get("/v1/maps", Operation::Maps, Described::of::<Page<StaticMap>>(), "Static bindings and explicit address mappings of the configuration.")
         .with(&[OF_INSTANCE, PAGE]),
-    get("/v1/maps", What::ReplaceMaps, Described::of::<ConfigApplied>(), "Replaces all mappings of an instance, as a whole or not at all: in the running daemon, and in its configuration or the file that `eam_file` names.")
+    get("/v1/maps", Operation::ReplaceMaps, Described::of::<ConfigApplied>(), "Replaces all mappings of an instance, as a whole or not at all: in the running daemon, and in its configuration or the file that `eam_file` names.")
         .by(Method::Put)
         .with(&[TABLE_OF, INSTEAD_OF_ANY, CONFIRM])
         .of_body::<MapsTable>(),
-    get("/v1/maps", What::EditMaps, Described::of::<ConfigApplied>(), "Adds mappings to an instance and removes others, all or none. Sessions of removed mappings end.")
+    get("/v1/maps", Operation::EditMaps, Described::of::<ConfigApplied>(), "Adds mappings to an instance and removes others, all or none. Sessions of removed mappings end.")
         .by(Method::Patch)
         .with(&[TABLE_OF, INSTEAD_OF_ANY, CONFIRM])
         .of_body::<MapsEdit>(),
-    get("/v1/maps/plan", What::PlanReplaceMaps, Described::of::<ConfigPlan>(), "Previews `PUT /v1/maps`; changes nothing.")
+    get("/v1/maps/plan", Operation::PlanReplaceMaps, Described::of::<ConfigPlan>(), "Previews `PUT /v1/maps`; changes nothing.")
         .by(Method::Put)
         .with(&[TABLE_OF])
         .of_body::<MapsTable>(),
-    get("/v1/maps/plan", What::PlanEditMaps, Described::of::<ConfigPlan>(), "Previews `PATCH /v1/maps`; changes nothing.")
+    get("/v1/maps/plan", Operation::PlanEditMaps, Described::of::<ConfigPlan>(), "Previews `PATCH /v1/maps`; changes nothing.")
         .by(Method::Patch)
         .with(&[TABLE_OF])
         .of_body::<MapsEdit>(),
-    get("/v1/exports", What::Exports, Described::of::<Vec<Export>>(), "Collectors of events and their counters."),
-    get("/v1/log", What::Log, Described::of::<LogStore>(), "The log of public port owners: contents and losses."),
-    get("/v1/log-level", What::LogLevel, Described::of::<Logged>(), "Log level of the daemon's standard error."),
-    get("/v1/log-level", What::SetLogLevel, Described::of::<Logged>(), "Sets the log level until the daemon ends.")
+    get("/v1/exports", Operation::Exports, Described::of::<Vec<Export>>(), "Collectors of events and their counters."),
+    get("/v1/log", Operation::Log, Described::of::<LogStore>(), "The log of public port owners: contents and losses."),
+    get("/v1/log-level", Operation::LogLevel, Described::of::<LogLevelSetting>(), "Log level of the daemon's standard error."),
+    get("/v1/log-level", Operation::SetLogLevel, Described::of::<LogLevelSetting>(), "Sets the log level until the daemon ends.")
         .by(Method::Post)
         .with(&[LEVEL]),
-    get("/v1/who", What::Who, Described::of::<Who>(), "Present owner of a public address and port.")
+    get("/v1/who", Operation::Who, Described::of::<PortHolder>(), "Present owner of a public address and port.")
         .with(&[PUBLIC_END]),
-    get("/v1/log/who", What::WhoAt, Described::of::<WhoAt>(), "Owner of a public address and port at a past time, from the log. The log records each question and its author.")
+    get("/v1/log/who", Operation::WhoAt, Described::of::<PastHolders>(), "Owner of a public address and port at a past time, from the log. The log records each question and its author.")
         .with(&[PUBLIC_END, AT]),
-    get("/v1/where", What::Where, Described::of::<Where>(), "Present public addresses and ports of an inside host.")
+    get("/v1/where", Operation::Where, Described::of::<HostPorts>(), "Present public addresses and ports of an inside host.")
         .with(&[INSIDE_HOST]),
-    get("/v1/explain", What::Explain, Described::of::<Explanation>(), "Predicts the outcome of a packet, with the reasons; changes nothing.")
+    get("/v1/explain", Operation::Explain, Described::of::<Explanation>(), "Predicts the outcome of a packet, with the reasons; changes nothing.")
         .with(&[FLOW]),
-    get("/v1/top", What::Top, Described::of::<Vec<Subscriber>>(), "The subscribers with most sessions, or by another sort key.")
+    get("/v1/top", Operation::Top, Described::of::<Vec<Subscriber>>(), "The subscribers with most sessions, or by another sort key.")
         .with(&[TOP]),
-    get("/v1/events", What::Events, Described::of::<String>(), "Stream of events from now on, of the kinds in the [events] section: one JSON object per line; empty lines keep it alive.")
+    get("/v1/events", Operation::Events, Described::of::<String>(), "Stream of events from now on, of the kinds in the [events] section: one JSON object per line; empty lines keep it alive.")
         .of_text(),
-    get("/v1/trace", What::Trace, Described::of::<Page<TracedPacket>>(), "Stream of packets from now on, before and after translation: one per line. One trace at a time.")
+    get("/v1/trace", Operation::Trace, Described::of::<Page<TracedPacket>>(), "Stream of packets from now on, before and after translation: one per line. One trace at a time.")
         .with(&[TRACE]),
-    get("/v1/addresses/drain", What::Drain, Described::of::<Drained>(), "Drains public addresses: no new bindings; existing ones continue.")
+    get("/v1/addresses/drain", Operation::Drain, Described::of::<Drained>(), "Drains public addresses: no new bindings; existing ones continue.")
         .by(Method::Post)
         .with(&[ADDRESSES]),
-    get("/v1/addresses/undrain", What::Undrain, Described::of::<Drained>(), "Undrains public addresses: allows new bindings again.")
+    get("/v1/addresses/undrain", Operation::Undrain, Described::of::<Drained>(), "Undrains public addresses: allows new bindings again.")
         .by(Method::Post)
         .with(&[ADDRESSES]),
-    get("/v1/sessions", What::ClearSessions, Described::of::<Cleared>(), "Ends sessions. The next packet from inside opens a new one.")
+    get("/v1/sessions", Operation::ClearSessions, Described::of::<Cleared>(), "Ends sessions. The next packet from inside opens a new one.")
         .by(Method::Delete)
         .with(&[FILTER, REMOTE, ALL]),
-    get("/v1/bindings", What::ClearBindings, Described::of::<Cleared>(), "Ends bindings and all of their sessions; static bindings stay.")
+    get("/v1/bindings", Operation::ClearBindings, Described::of::<Cleared>(), "Ends bindings and all of their sessions; static bindings stay.")
         .by(Method::Delete)
         .with(&[FILTER, ALL]),
-    get("/v1/sessions/end", What::EndSessions, Described::of::<Cleared>(), "Ends the sessions of a list. Sessions that do not exist are not counted.")
+    get("/v1/sessions/end", Operation::EndSessions, Described::of::<Cleared>(), "Ends the sessions of a list. Sessions that do not exist are not counted.")
         .by(Method::Post)
         .of_body::<SessionKeys>(),
-    get("/metrics", What::Metrics, Described::of::<String>(), "Metrics for Prometheus.").of_text(),
-    get("/openapi.json", What::OpenApi, Described::of::<String>(), "This document.").of_text(),
+    get("/metrics", Operation::Metrics, Described::of::<String>(), "Metrics for Prometheus.").of_text(),
+    get("/openapi.json", Operation::OpenApi, Described::of::<String>(), "This document.").of_text(),
 ];
 
 const POOL_OR_NETWORK: &[Parameter] = &[
@@ -444,7 +444,7 @@ const POOL_OR_NETWORK: &[Parameter] = &[
 
 /// Error of a request without an endpoint.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Unknown {
+pub enum NoEndpoint {
     /// Unknown path.
     Path,
     /// The path exists, with these methods only.
@@ -455,13 +455,13 @@ pub enum Unknown {
 ///
 /// # Errors
 /// Returns an error if the path is unknown or does not have the method.
-pub fn find(method: &str, path: &str) -> Result<&'static Endpoint, Unknown> {
+pub fn find(method: &str, path: &str) -> Result<&'static Endpoint, NoEndpoint> {
     let of_path = || ENDPOINTS.iter().filter(|endpoint| endpoint.path == path);
     let methods: Vec<&str> = of_path().map(|endpoint| endpoint.method.name()).collect();
     match of_path().find(|endpoint| endpoint.method.name() == method) {
         Some(endpoint) => Ok(endpoint),
-        None if methods.is_empty() => Err(Unknown::Path),
-        None => Err(Unknown::Method(methods)),
+        None if methods.is_empty() => Err(NoEndpoint::Path),
+        None => Err(NoEndpoint::Method(methods)),
     }
 }
 
@@ -550,7 +550,7 @@ mod tests {
             names.dedup();
             assert_eq!(names.len(), one.all_parameters().count(), "{}", one.path);
         }
-        assert_eq!(find("PUT", "/v1/sessions").err(), Some(Unknown::Method(vec!["GET", "DELETE"])));
-        assert_eq!(find("GET", "/v2/sessions").err(), Some(Unknown::Path));
+        assert_eq!(find("PUT", "/v1/sessions").err(), Some(NoEndpoint::Method(vec!["GET", "DELETE"])));
+        assert_eq!(find("GET", "/v2/sessions").err(), Some(NoEndpoint::Path));
     }
 }

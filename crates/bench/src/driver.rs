@@ -9,8 +9,10 @@ use super::plans::{self, Logged, Ports};
 use cpu_time::ThreadTime;
 use gatun_nat::engine::BURST;
 use gatun_nat::feed::{self, FeedPolicy, FeedReader};
-use gatun_nat::kept::{Keep, Kept, Legacy, Mine, NotRestored, Numbers};
 use gatun_nat::plan::Transport;
+use gatun_nat::session_file::{
+    InheritedSessions, Renumbering, RestoreError, SavedSessions, SessionFile, SessionFilter,
+};
 use gatun_nat::{EventReader, Instant, Nat, Plan, SessionKey, Verdict};
 use gatun_wire::{DropReason, Packet};
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
@@ -25,7 +27,7 @@ const ENDED_AT_A_TIME: usize = 64;
 /// Number of records examined by one call of the sweep, as by a worker between two bursts.
 const SWEEP_BUDGET: u64 = 256;
 /// Number of saved records examined by one call when sessions are restored.
-const PUT_BACK: usize = 4096;
+const RESTORE_AT_ONCE: usize = 4096;
 
 /// Kind of translation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, clap::ValueEnum)]
@@ -296,32 +298,33 @@ impl Driver {
     ) -> anyhow::Result<(OwnedFd, Duration, Duration)> {
         let plan = self.setup.plan()?;
         let next = memfd_create("sessions", MemfdFlags::CLOEXEC)?;
-        ftruncate(&next, Keep::bytes(&plan))?;
-        let keep = Keep::new(next.as_fd(), &plan, 0)?;
+        ftruncate(&next, SessionFile::bytes(&plan))?;
+        let file_of_sessions = SessionFile::new(next.as_fd(), &plan, 0)?;
         let seed = std::array::from_fn(|i| self.random + i as u64);
         self.random += 4;
-        let keeping = Nat::keeping(&plan, seed, Some(keep));
-        self.nat = keeping.map_err(|error| anyhow::anyhow!("{}", error.0))?;
+        let with_session_file = Nat::with_session_file(&plan, seed, Some(file_of_sessions));
+        self.nat = with_session_file.map_err(|error| anyhow::anyhow!("{}", error.0))?;
         self.events = self.nat.take_events().filter(|_| self.setup.events != Logged::None);
         let start = ThreadTime::now();
         let mut found = Duration::ZERO;
         if let Some(file) = file {
-            let kept =
-                Kept::take_over(file.as_fd(), self.now.0, 1).map_err(|why| anyhow::anyhow!("{why}"))?;
+            let records = SavedSessions::take_over(file.as_fd(), self.now.0, 1)
+                .map_err(|why| anyhow::anyhow!("{why}"))?;
             let prefixes = |prefixes: usize| (0..prefixes).map(|n| u8::try_from(n).ok()).collect();
             let of64 = plan.nat64.iter().map(|nat| prefixes(nat.pool6.len()));
             let all = of64.chain(plan.nat44.iter().map(|_| Vec::new()));
-            let numbers = Numbers { instances: (0..).zip(all).map(Some).collect() };
-            let legacies = kept.into_iter().map(|kept| Legacy { kept, numbers: numbers.clone() });
-            let parts = legacies.map(|legacy| self.nat.finder().find(legacy, &Mine::All));
+            let numbers = Renumbering { instances: (0..).zip(all).map(Some).collect() };
+            let inherited =
+                records.into_iter().map(|records| InheritedSessions { records, numbers: numbers.clone() });
+            let parts = inherited.map(|inherited| self.nat.finder().find(inherited, &SessionFilter::All));
             let parts = parts.collect::<Result<_, _>>()?;
             self.nat.inherit(self.now, parts);
             found = start.elapsed();
-            while !self.nat.put_back(self.now, PUT_BACK) {
+            while !self.nat.restore_some(self.now, RESTORE_AT_ONCE) {
                 self.read_events();
             }
             if let Some(why) = self.nat.progress().not.iter().position(|n| *n > 0) {
-                anyhow::bail!("a session {}", NotRestored::ALL[why].help());
+                anyhow::bail!("a session {}", RestoreError::ALL[why].help());
             }
         }
         Ok((next, found, start.elapsed()))

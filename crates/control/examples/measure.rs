@@ -4,7 +4,7 @@
 //! what does not fit into its queue. The API listens on a Unix socket. `scripts/bench-api` runs it.
 
 use gatun_api::client::Client;
-use gatun_api::types::{Bound, Cleared, Sandbox, Session, SessionKey, SessionKeys};
+use gatun_api::types::{Cleared, Sandbox, SandboxExtent, Session, SessionKey, SessionKeys};
 use gatun_control::{ClientTimeouts, Facts, Listeners, Setup, SharedFacts, listen};
 use gatun_io::{Backend, Handler, Stats, Transmit, Waker};
 use gatun_nat::plan::{Limits, Nat64, Plan, Pool4, PoolRange};
@@ -291,7 +291,7 @@ impl Measured {
                 ..Facts::default()
             }),
             workers: vec![handle.clone()],
-            sandbox: Sandbox { state: Bound::Not, missing: Vec::new() },
+            sandbox: Sandbox { state: SandboxExtent::Not, missing: Vec::new() },
             events: None,
             remote_access: None,
             auditor: None,

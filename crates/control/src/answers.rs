@@ -1,16 +1,16 @@
 //! Dispatch of requests, and their answers.
 
-use crate::cleared::{Note, SUMMED_UP_FOR};
+use crate::cleared::{LogTreatment, SUMMED_UP_FOR};
 use crate::configure;
 use crate::conversion::{self, Names};
-use crate::lists::{Addresses, Bindings, Blocks, Cursor, List, Of, Sessions, Subscribers};
+use crate::lists::{Addresses, Bindings, Blocks, Cursor, List, ListScope, Sessions, Subscribers};
 use crate::metrics::{self, Scrape};
 use crate::query::{BadRequest, LIMIT_MAX, Query, address4, transport};
-use crate::response::{Answer, Asked, Refusal, json};
+use crate::response::{Answer, ApiRequest, Refusal, json};
 use crate::troubles;
-use crate::worker_requests::NoAnswer;
+use crate::worker_requests::WorkerError;
 use crate::{Control, Planned};
-use gatun_api::paths::{self, Endpoint, What};
+use gatun_api::paths::{self, Endpoint, Operation};
 use gatun_api::request;
 use gatun_api::types as api;
 use gatun_nat::inspect::Selection;
@@ -43,13 +43,14 @@ impl Job for PoolOf {
 
 impl Control {
     /// Longest body of a request that has one.
-    pub(crate) fn body_max(asked: &Asked<'_>) -> Option<usize> {
+    pub(crate) fn body_max(asked: &ApiRequest<'_>) -> Option<usize> {
         let endpoint = paths::find(asked.method, asked.path).ok().filter(|endpoint| endpoint.has_body())?;
         Some(match endpoint.what {
-            What::PlanConfig | What::ApplyConfig => configure::BODY_MAX,
-            What::ReplaceMaps | What::EditMaps | What::PlanReplaceMaps | What::PlanEditMaps => {
-                configure::MAPS_BODY_MAX
-            }
+            Operation::PlanConfig | Operation::ApplyConfig => configure::BODY_MAX,
+            Operation::ReplaceMaps
+            | Operation::EditMaps
+            | Operation::PlanReplaceMaps
+            | Operation::PlanEditMaps => configure::MAPS_BODY_MAX,
             _ => configure::SHORT_BODY_MAX,
         })
     }
@@ -57,67 +58,70 @@ impl Control {
     /// Performs a request.
     pub(crate) async fn answer(
         self: &Arc<Self>,
-        asked: &Asked<'_>,
+        asked: &ApiRequest<'_>,
         body: Vec<u8>,
     ) -> Result<Answer, Refusal> {
-        let endpoint = paths::find(asked.method, asked.path).map_err(Refusal::Unknown)?;
+        let endpoint = paths::find(asked.method, asked.path).map_err(Refusal::NoEndpoint)?;
         let query = Query::read(endpoint, asked.query)?;
         let facts = self.setup.facts.get();
         Ok(match endpoint.what {
-            What::Status => json(&self.status().await),
-            What::History => json(&self.history.told()),
-            What::Ports => json(&facts.ports),
-            What::Workers => {
+            Operation::Status => json(&self.status().await),
+            Operation::History => json(&self.history.told()),
+            Operation::Ports => json(&facts.ports),
+            Operation::Workers => {
                 let all = self.snapshots().await;
                 let told =
                     all.iter().enumerate().map(|(n, snapshot)| conversion::worker(n, snapshot.as_ref()));
                 json(&told.collect::<Vec<_>>())
             }
-            What::Instances => {
+            Operation::Instances => {
                 let all = self.total().await?.instances;
-                json(&all.iter().map(|stats| conversion::instance(stats, &facts.choices)).collect::<Vec<_>>())
+                let told = all.iter().map(|stats| conversion::instance(stats, &facts.selectors));
+                json(&told.collect::<Vec<_>>())
             }
-            What::Pools => json(&self.total().await?.pools.iter().map(conversion::pool).collect::<Vec<_>>()),
-            What::Counters => json(&conversion::counters(&self.total().await?)),
-            What::Drops => json(&conversion::drops(&self.total().await?)),
-            What::Access => {
+            Operation::Pools => {
+                json(&self.total().await?.pools.iter().map(conversion::pool).collect::<Vec<_>>())
+            }
+            Operation::Counters => json(&conversion::counters(&self.total().await?)),
+            Operation::Drops => json(&conversion::drops(&self.total().await?)),
+            Operation::Access => {
                 let (may_write, may_audit) = (asked.may_write, asked.may_audit);
                 json(&api::Access { name: asked.who.to_owned(), may_write, may_audit })
             }
-            What::Config => json(&self.config(&query).await?),
-            What::ConfigHistory
-            | What::PlanConfig
-            | What::ApplyConfig
-            | What::ConfirmConfig
-            | What::RollBackConfig
-            | What::ReplaceMaps
-            | What::EditMaps
-            | What::PlanReplaceMaps
-            | What::PlanEditMaps => self.configure(endpoint.what, &query, body, asked).await?,
-            What::Maps => self.maps(&query).await?,
-            What::Addresses => self.list(&query, Addresses).await?,
-            What::Blocks => self.list(&query, Blocks).await?,
-            What::Subscribers => self.list(&query, Subscribers).await?,
-            What::Bindings => self.list(&query, Bindings).await?,
-            What::Sessions => self.list(&query, Sessions).await?,
-            What::Who => json(&self.who(&query).await?),
-            What::WhoAt => json(&self.who_at(&query, asked).await?),
-            What::Where => json(&self.whereabouts(&query).await?),
-            What::Explain => json(&self.explain(&query).await?),
-            What::Top => json(&self.top(&query).await?),
-            What::Events => Answer::Lines(self.events()?),
-            What::Trace => Answer::Lines(self.trace(&query).await?),
-            What::Drain => json(&self.drain(&query, true, asked).await?),
-            What::Undrain => json(&self.drain(&query, false, asked).await?),
-            What::ClearSessions => json(&self.clear(endpoint, &query, Extent::Session, asked).await?),
-            What::ClearBindings => json(&self.clear(endpoint, &query, Extent::Binding, asked).await?),
-            What::EndSessions => json(&self.end(&body, asked).await?),
-            What::Exports => json(&conversion::exports(&(self.setup.figures)())),
-            What::Log => json(&conversion::log_store(&(self.setup.figures)())),
-            What::LogLevel => json(&api::Logged { level: self.setup.level.get() }),
-            What::SetLogLevel => json(&self.set_level(&query, asked)?),
-            What::Metrics => self.metrics(asked.openmetrics).await,
-            What::OpenApi => json(&gatun_api::openapi::document()),
+            Operation::Config => json(&self.config(&query).await?),
+            Operation::ConfigHistory
+            | Operation::PlanConfig
+            | Operation::ApplyConfig
+            | Operation::ConfirmConfig
+            | Operation::RollBackConfig
+            | Operation::ReplaceMaps
+            | Operation::EditMaps
+            | Operation::PlanReplaceMaps
+            | Operation::PlanEditMaps => self.configure(endpoint.what, &query, body, asked).await?,
+            Operation::Maps => self.maps(&query).await?,
+            Operation::Addresses => self.list(&query, Addresses).await?,
+            Operation::Blocks => self.list(&query, Blocks).await?,
+            Operation::Subscribers => self.list(&query, Subscribers).await?,
+            Operation::Bindings => self.list(&query, Bindings).await?,
+            Operation::Sessions => self.list(&query, Sessions).await?,
+            Operation::Who => json(&self.who(&query).await?),
+            Operation::WhoAt => json(&self.who_at(&query, asked).await?),
+            Operation::Where => json(&self.whereabouts(&query).await?),
+            Operation::Explain => json(&self.explain(&query).await?),
+            Operation::Top => json(&self.top(&query).await?),
+            Operation::Events => Answer::Lines(self.events()?),
+            Operation::Trace => Answer::Lines(self.trace(&query).await?),
+            Operation::Drain => json(&self.drain(&query, true, asked).await?),
+            Operation::Undrain => json(&self.drain(&query, false, asked).await?),
+            Operation::ClearSessions => json(&self.clear(endpoint, &query, Extent::Session, asked).await?),
+            Operation::ClearBindings => json(&self.clear(endpoint, &query, Extent::Binding, asked).await?),
+            Operation::EndSessions => json(&self.end(&body, asked).await?),
+            Operation::Exports => json(&conversion::exports(&(self.setup.figures)())),
+            Operation::Log => json(&conversion::log_store(&(self.setup.figures)())),
+            Operation::LogLevel => json(&api::LogLevelSetting { level: self.setup.level.get() }),
+            Operation::SetLogLevel => json(&self.set_level(&query, asked)?),
+            Operation::Metrics => self.metrics(asked.openmetrics).await,
+            Operation::OpenApi => json(&gatun_api::openapi::document()),
         })
     }
 
@@ -129,11 +133,11 @@ impl Control {
             facts: self.setup.facts.get(),
             workers: self.snapshots().await,
             figures: (self.setup.figures)(),
-            turned: self
+            clients_refused: self
                 .setup
                 .remote_access
                 .iter()
-                .flat_map(|remote_access| remote_access.all_turned())
+                .flat_map(|remote_access| remote_access.all_refused())
                 .collect(),
             subscribers: self.subscribers().await,
         };
@@ -157,7 +161,7 @@ impl Control {
         let [sessions, bindings, subscribers] = conversion::state_of(&total);
         let engine = &total.engine;
         let facts = self.setup.facts.get();
-        let adds_up = all.iter().flatten().all(Snapshot::conserved);
+        let packets_accounted = all.iter().flatten().all(Snapshot::conserved);
         api::Status {
             version: self.setup.version.to_owned(),
             pid: std::process::id(),
@@ -181,10 +185,10 @@ impl Control {
             rejected: conversion::count(engine.rejected()),
             dropped_silently: conversion::count(engine.dropped),
             held: engine.held,
-            adds_up,
+            packets_accounted,
             troubles: troubles::of(
                 all.len(),
-                (silent, adds_up),
+                (silent, packets_accounted),
                 &(self.setup.figures)(),
                 (self.setup.troubles)(),
             ),
@@ -192,28 +196,28 @@ impl Control {
     }
 
     /// The counters of all workers, or an error if one does not answer.
-    pub(crate) async fn total(&self) -> Result<Snapshot, NoAnswer> {
+    pub(crate) async fn total(&self) -> Result<Snapshot, WorkerError> {
         let all = self.snapshots().await;
         match all.iter().all(Option::is_some) {
             true => Ok(sum(all.iter().flatten())),
-            false => Err(NoAnswer::Silent),
+            false => Err(WorkerError::Silent),
         }
     }
 
     /// Names of instances and pools.
-    pub(crate) async fn names(&self) -> Result<Names, NoAnswer> {
+    pub(crate) async fn names(&self) -> Result<Names, WorkerError> {
         let all = self.snapshots().await;
-        all.iter().flatten().next().map(Names::of).ok_or(NoAnswer::Silent)
+        all.iter().flatten().next().map(Names::of).ok_or(WorkerError::Silent)
     }
 
     async fn list<L: List>(
         self: &Arc<Self>,
         query: &Query,
-        make: impl Fn(Of) -> L,
+        make: impl Fn(ListScope) -> L,
     ) -> Result<Answer, Refusal> {
         let names = self.names().await?;
         let which = query.selection(&names)?;
-        let list = make(Of { which, names });
+        let list = make(ListScope { which, names });
         let wrong = || BadRequest::new("cursor: not a cursor of this list", "give `next` of the page before");
         let cursor = query.get("cursor").map(|text| text.parse::<Cursor>().map_err(|()| wrong()));
         let cursor = cursor.transpose()?.unwrap_or_default();
@@ -226,7 +230,7 @@ impl Control {
         Ok(json(&self.page(&list, cursor, limit).await?))
     }
 
-    async fn who(&self, query: &Query) -> Result<api::Who, Refusal> {
+    async fn who(&self, query: &Query) -> Result<api::PortHolder, Refusal> {
         let names = self.names().await?;
         let address = address4(query.get("address").unwrap_or_default())?;
         let port = query.parse("port", "a port")?.unwrap_or_default();
@@ -237,7 +241,7 @@ impl Control {
             ..Selection::default()
         };
         let pools = self.all(|| PoolOf { address, pool: None }).await?;
-        let of = || Of { which, names: names.clone() };
+        let of = || ListScope { which, names: names.clone() };
         let sessions = self.page(&Sessions(of()), Cursor::default(), TOLD_MAX).await?;
         let blocks = self.page(&Blocks(of()), Cursor::default(), TOLD_MAX).await?.items;
         let bindings = self.page(&Bindings(of()), Cursor::default(), TOLD_MAX).await?.items;
@@ -253,7 +257,7 @@ impl Control {
             (false, true) => api::Outcome::Nobody,
             (false, false) => api::Outcome::Unknown,
         };
-        Ok(api::Who {
+        Ok(api::PortHolder {
             outcome,
             unknown,
             address,
@@ -267,7 +271,7 @@ impl Control {
         })
     }
 
-    async fn whereabouts(&self, query: &Query) -> Result<api::Where, Refusal> {
+    async fn whereabouts(&self, query: &Query) -> Result<api::HostPorts, Refusal> {
         let names = self.names().await?;
         let address: IpAddr = query.parse("address", "an address")?.unwrap_or(Ipv4Addr::UNSPECIFIED.into());
         let inside = match address {
@@ -275,9 +279,9 @@ impl Control {
             IpAddr::V4(address) => address.to_ipv6_mapped(),
         };
         let which = Selection { inside: Net6::new(inside, 128), ..Selection::default() };
-        let of = || Of { which, names: names.clone() };
+        let of = || ListScope { which, names: names.clone() };
         let bindings = self.page(&Bindings(of()), Cursor::default(), TOLD_MAX).await?;
-        Ok(api::Where {
+        Ok(api::HostPorts {
             address,
             subscribers: self.page(&Subscribers(of()), Cursor::default(), TOLD_MAX).await?.items,
             blocks: self.page(&Blocks(of()), Cursor::default(), LIMIT_MAX).await?.items,
@@ -291,7 +295,7 @@ impl Control {
         endpoint: &Endpoint,
         query: &Query,
         extent: Extent,
-        asked: &Asked<'_>,
+        asked: &ApiRequest<'_>,
     ) -> Result<api::Cleared, Refusal> {
         let which = query.selection(&self.names().await?)?;
         let all = query.parse("all", "true or false")?.unwrap_or(false);
@@ -307,7 +311,7 @@ impl Control {
         Ok(cleared)
     }
 
-    async fn end(self: &Arc<Self>, body: &[u8], asked: &Asked<'_>) -> Result<api::Cleared, Refusal> {
+    async fn end(self: &Arc<Self>, body: &[u8], asked: &ApiRequest<'_>) -> Result<api::Cleared, Refusal> {
         let named: api::SessionKeys = request::read(body)
             .map_err(|error| BadRequest::new(format!("the body is not a list of sessions: {error}"), ""))?;
         let names = self.names().await?;
@@ -339,23 +343,23 @@ impl Control {
         Ok(cleared)
     }
 
-    fn set_level(&self, query: &Query, asked: &Asked<'_>) -> Result<api::Logged, Refusal> {
+    fn set_level(&self, query: &Query, asked: &ApiRequest<'_>) -> Result<api::LogLevelSetting, Refusal> {
         let level = query.get("level").unwrap_or_default().parse::<api::LogLevel>();
         let level = level.map_err(|what| BadRequest::new(format!("level: {what}"), ""))?;
         (self.setup.log)(&format!("api: {} sets the log level to {level}", asked.who));
         self.setup.level.set(level);
-        Ok(api::Logged { level })
+        Ok(api::LogLevelSetting { level })
     }
 
-    fn log_cleared(self: &Arc<Self>, asked: &Asked<'_>, what: &str, cleared: &api::Cleared) {
+    fn log_cleared(self: &Arc<Self>, asked: &ApiRequest<'_>, what: &str, cleared: &api::Cleared) {
         let each = self.setup.level.has(api::LogLevel::Debug);
         match self.cleared.note(asked.who, what, cleared, each) {
-            Note::Line(line) => (self.setup.log)(&line),
-            Note::LineAndMore(line) => {
+            LogTreatment::Line(line) => (self.setup.log)(&line),
+            LogTreatment::LineAndMore(line) => {
                 (self.setup.log)(&line);
                 tokio::spawn(Arc::clone(self).log_more_cleared());
             }
-            Note::Summed => {}
+            LogTreatment::Summed => {}
         }
     }
 

@@ -35,7 +35,7 @@ struct Sum {
 
 /// Treatment of a request in the log.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Note {
+pub(crate) enum LogTreatment {
     /// Write this line.
     Line(String),
     /// Write this line, and those of [`ClearedLog::sums`] a second later, repeatedly until there are none.
@@ -46,17 +46,17 @@ pub(crate) enum Note {
 
 impl ClearedLog {
     /// Records that `who` ended `what`. With `each`, every request has a line.
-    pub(crate) fn note(&self, who: &str, what: &str, cleared: &Cleared, each: bool) -> Note {
+    pub(crate) fn note(&self, who: &str, what: &str, cleared: &Cleared, each: bool) -> LogTreatment {
         if each {
-            return Note::Line(line(who, what, cleared));
+            return LogTreatment::Line(line(who, what, cleared));
         }
         let mut waiting = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if !waiting.is_recent {
             waiting.is_recent = true;
-            return Note::LineAndMore(line(who, what, cleared));
+            return LogTreatment::LineAndMore(line(who, what, cleared));
         }
         waiting.add(who, what, cleared);
-        Note::Summed
+        LogTreatment::Summed
     }
 
     /// The lines about the last second. If there are none, the next request is logged at once.
@@ -118,12 +118,12 @@ mod tests {
         let note = |who: &str, what: &str| log.note(who, what, &one(), false);
         assert_eq!(
             note("uid 0", "a"),
-            Note::LineAndMore("api: uid 0 cleared a: 2 sessions, 1 binding".into())
+            LogTreatment::LineAndMore("api: uid 0 cleared a: 2 sessions, 1 binding".into())
         );
         for what in ["b", "c", "d"] {
-            assert_eq!(note("uid 0", what), Note::Summed);
+            assert_eq!(note("uid 0", what), LogTreatment::Summed);
         }
-        assert_eq!(note("uid 7", "e"), Note::Summed);
+        assert_eq!(note("uid 7", "e"), LogTreatment::Summed);
         assert_eq!(
             log.sums(),
             [
@@ -133,10 +133,10 @@ mod tests {
         );
         // Requests after those lines are summed up too; after a second without any, a request is logged at
         // once.
-        assert_eq!(note("uid 7", "f"), Note::Summed);
+        assert_eq!(note("uid 7", "f"), LogTreatment::Summed);
         assert_eq!(log.sums().len(), 1);
         assert_eq!(log.sums(), [""; 0]);
-        assert!(matches!(note("uid 7", "g"), Note::LineAndMore(_)));
+        assert!(matches!(note("uid 7", "g"), LogTreatment::LineAndMore(_)));
     }
 
     #[test]
@@ -158,7 +158,7 @@ mod tests {
         let log = ClearedLog::default();
         for _ in 0..3 {
             let line = "api: uid 0 cleared a: 2 sessions, 1 binding".to_owned();
-            assert_eq!(log.note("uid 0", "a", &one(), true), Note::Line(line));
+            assert_eq!(log.note("uid 0", "a", &one(), true), LogTreatment::Line(line));
         }
         assert_eq!(log.sums(), [""; 0]);
     }

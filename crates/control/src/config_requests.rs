@@ -2,11 +2,11 @@
 //! outcome a response.
 
 use crate::Control;
-use crate::configure::{ApplyOptions, Done, MapsBody, Order, Refused, Why};
+use crate::configure::{ApplyOptions, MapsBody, Order, OrderResult, RefusalKind, Refused};
 use crate::query::{BadRequest, Query};
-use crate::response::{Answer, Asked, Refusal, json};
-use crate::worker_requests::NoAnswer;
-use gatun_api::paths::What;
+use crate::response::{Answer, ApiRequest, Refusal, json};
+use crate::worker_requests::WorkerError;
+use gatun_api::paths::Operation;
 use gatun_api::request;
 use gatun_api::types as api;
 use std::time::{Duration, Instant};
@@ -22,8 +22,8 @@ impl Control {
         match query.get("revision") {
             Some(revision) if !facts.config.revision.starts_with(revision) || revision.is_empty() => {
                 match self.order(Order::Past(revision.to_owned())).await? {
-                    Done::Past(config) => Ok(config),
-                    _ => Err(NoAnswer::Silent.into()),
+                    OrderResult::Past(config) => Ok(config),
+                    _ => Err(WorkerError::Silent.into()),
                 }
             }
             _ => {
@@ -39,10 +39,10 @@ impl Control {
     /// Changes or previews the configuration.
     pub(crate) async fn configure(
         &self,
-        what: What,
+        what: Operation,
         query: &Query,
         body: Vec<u8>,
-        asked: &Asked<'_>,
+        asked: &ApiRequest<'_>,
     ) -> Result<Answer, Refusal> {
         let who = || asked.who.to_owned();
         let maps =
@@ -60,38 +60,38 @@ impl Control {
             Ok(ApplyOptions { revision: revision(), confirm, who: who() })
         };
         let order = match what {
-            What::PlanConfig => Order::Plan(text_of(&body)?),
-            What::ApplyConfig => Order::Apply(instead()?, text_of(&body)?),
-            What::ConfirmConfig => Order::Confirm { revision: revision(), who: who() },
-            What::RollBackConfig => Order::RollBack(instead()?, query.get("to").map(str::to_owned)),
-            What::PlanReplaceMaps => Order::PlanMaps(maps(true, body)),
-            What::PlanEditMaps => Order::PlanMaps(maps(false, body)),
-            What::ReplaceMaps => Order::ChangeMaps(instead()?, maps(true, body)),
-            What::EditMaps => Order::ChangeMaps(instead()?, maps(false, body)),
+            Operation::PlanConfig => Order::Plan(text_of(&body)?),
+            Operation::ApplyConfig => Order::Apply(instead()?, text_of(&body)?),
+            Operation::ConfirmConfig => Order::Confirm { revision: revision(), who: who() },
+            Operation::RollBackConfig => Order::RollBack(instead()?, query.get("to").map(str::to_owned)),
+            Operation::PlanReplaceMaps => Order::PlanMaps(maps(true, body)),
+            Operation::PlanEditMaps => Order::PlanMaps(maps(false, body)),
+            Operation::ReplaceMaps => Order::ChangeMaps(instead()?, maps(true, body)),
+            Operation::EditMaps => Order::ChangeMaps(instead()?, maps(false, body)),
             _ => Order::History,
         };
         Ok(match self.order(order).await? {
-            Done::Planned(plan) => json(&plan),
-            Done::Applied(applied) => json(&applied),
-            Done::History(past) => json(&past),
-            Done::Past(config) => json(&config),
-            Done::Kept | Done::Maps { .. } => return Err(NoAnswer::Silent.into()),
+            OrderResult::Planned(plan) => json(&plan),
+            OrderResult::Applied(applied) => json(&applied),
+            OrderResult::History(past) => json(&past),
+            OrderResult::Past(config) => json(&config),
+            OrderResult::Kept | OrderResult::Maps { .. } => return Err(WorkerError::Silent.into()),
         })
     }
 
-    pub(crate) async fn order(&self, order: Order) -> Result<Done, Refusal> {
+    pub(crate) async fn order(&self, order: Order) -> Result<OrderResult, Refusal> {
         let Some(orders) = &self.setup.configure else {
             return Err(Refusal::Configure(Refused::new(
-                Why::Failed,
+                RefusalKind::Failed,
                 "this daemon cannot change its configuration",
                 "",
             )));
         };
         let (sender, answer) = oneshot::channel();
         if !orders(order, Box::new(move |done| drop(sender.send(done)))) {
-            return Err(NoAnswer::Silent.into());
+            return Err(WorkerError::Silent.into());
         }
-        answer.await.map_err(|_| NoAnswer::Silent)?.map_err(Refusal::Configure)
+        answer.await.map_err(|_| WorkerError::Silent)?.map_err(Refusal::Configure)
     }
 }
 

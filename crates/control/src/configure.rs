@@ -97,7 +97,7 @@ impl MapsBody {
         };
         let form = if replaces { "{\"maps\": [...]}" } else { "{\"add\": [...], \"remove\": [...]}" };
         let change = change.map_err(|error| {
-            Refused::new(Why::Malformed, format!("invalid body: {error}"), format!("send {form}"))
+            Refused::new(RefusalKind::Malformed, format!("invalid body: {error}"), format!("send {form}"))
         })?;
         let lists = match &change {
             MapsChange::Replace(maps) => [("maps", maps), ("", &Vec::new())],
@@ -109,7 +109,7 @@ impl MapsBody {
                 if instance.get_or_insert_with(|| name.clone()) != name {
                     let what = format!("mapping {} of `{list}` is of instance `{name}`", n + 1);
                     let hint = "change the mappings of one instance at a time";
-                    return Err(Refused::new(Why::Malformed, what, hint));
+                    return Err(Refused::new(RefusalKind::Malformed, what, hint));
                 }
             }
         }
@@ -154,7 +154,7 @@ pub struct ApplyOptions {
 
 /// Result of an order.
 #[derive(Debug)]
-pub enum Done {
+pub enum OrderResult {
     /// Result of [`Order::Plan`].
     Planned(api::ConfigPlan),
     /// Result of a change.
@@ -176,7 +176,7 @@ pub enum Done {
 
 /// Class of a refusal. Nothing has changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Why {
+pub enum RefusalKind {
     /// The request is wrong.
     Malformed,
     /// Nothing has this name.
@@ -191,15 +191,15 @@ pub enum Why {
     Busy,
 }
 
-impl Why {
+impl RefusalKind {
     pub(crate) const fn status(self) -> StatusCode {
         match self {
-            Why::Malformed => StatusCode::BAD_REQUEST,
-            Why::Unknown => StatusCode::NOT_FOUND,
-            Why::Conflict => StatusCode::CONFLICT,
-            Why::Unusable => StatusCode::UNPROCESSABLE_ENTITY,
-            Why::Failed => StatusCode::INTERNAL_SERVER_ERROR,
-            Why::Busy => StatusCode::SERVICE_UNAVAILABLE,
+            RefusalKind::Malformed => StatusCode::BAD_REQUEST,
+            RefusalKind::Unknown => StatusCode::NOT_FOUND,
+            RefusalKind::Conflict => StatusCode::CONFLICT,
+            RefusalKind::Unusable => StatusCode::UNPROCESSABLE_ENTITY,
+            RefusalKind::Failed => StatusCode::INTERNAL_SERVER_ERROR,
+            RefusalKind::Busy => StatusCode::SERVICE_UNAVAILABLE,
         }
     }
 }
@@ -208,7 +208,7 @@ impl Why {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refused {
     /// Class of the refusal.
-    pub why: Why,
+    pub why: RefusalKind,
     /// The error.
     pub error: String,
     /// Advice on how to correct it.
@@ -217,13 +217,13 @@ pub struct Refused {
 
 impl Refused {
     /// Builds a refusal.
-    pub fn new(why: Why, error: impl Into<String>, hint: impl Into<String>) -> Refused {
+    pub fn new(why: RefusalKind, error: impl Into<String>, hint: impl Into<String>) -> Refused {
         Refused { why, error: error.into(), hint: hint.into() }
     }
 }
 
 /// Callback for the result of an order.
-pub type Reply = Box<dyn FnOnce(Result<Done, Refused>) + Send>;
+pub type Reply = Box<dyn FnOnce(Result<OrderResult, Refused>) + Send>;
 
 /// Accepts orders; returns `false` if the receiver has ended. Does not block.
 pub type ConfigOrders = Box<dyn Fn(Order, Reply) -> bool + Send + Sync>;

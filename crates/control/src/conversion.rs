@@ -1,14 +1,14 @@
 //! Conversion of the engine's types to the API's.
 
 use crate::{ExportFigures, LogFigures, StoreFigures};
-use gatun_api::types::{self as api, Choice, Count, Counter, Kind, Name, Protocol, State};
+use gatun_api::types::{self as api, Count, Counter, Kind, Name, Protocol, Selectors, State};
 use gatun_io::{RxError, TxError};
 use gatun_nat::Counters;
 use gatun_nat::counters::{self, Direction};
 use gatun_nat::inspect::{BindingInfo, BlockInfo, SessionInfo};
 use gatun_nat::plan::{Net6, Transport};
 use gatun_nat::report::{
-    AddressStats, InstanceCounters, InstanceKind, InstanceStats, Lived, PoolStats, SubscriberStats,
+    AddressStats, EntryCount, InstanceCounters, InstanceKind, InstanceStats, PoolStats, SubscriberStats,
 };
 use gatun_nat::tcp_fsm::TcpState;
 use gatun_wire::DropReason;
@@ -176,10 +176,13 @@ fn usage(usage: gatun_nat::pool4::Usage) -> api::Usage {
     api::Usage { used: usage.used, total: usage.total }
 }
 
-fn lives(stats: &InstanceStats, transport: Transport) -> api::Lives {
-    let lived = |lived: &Lived| api::Lived { now: lived.now(), begun: lived.begun };
+fn entries(stats: &InstanceStats, transport: Transport) -> api::ProtocolEntries {
+    let count = |count: &EntryCount| api::EntryCount { now: count.now(), created: count.created };
     let at = transport as usize;
-    api::Lives { sessions: lived(&stats.lives.sessions[at]), bindings: lived(&stats.lives.bindings[at]) }
+    api::ProtocolEntries {
+        sessions: count(&stats.entries.sessions[at]),
+        bindings: count(&stats.entries.bindings[at]),
+    }
 }
 
 /// Drops of an instance or of no instance, without zeros.
@@ -197,22 +200,22 @@ pub(crate) fn kind(kind: InstanceKind) -> Kind {
 }
 
 /// Converts an instance, with the criteria that choose it.
-pub(crate) fn instance(stats: &InstanceStats, choices: &[(Kind, String, Choice)]) -> api::Instance {
-    let is_it = |(of, name, _): &&(Kind, String, Choice)| *of == kind(stats.kind) && **name == *stats.name;
+pub(crate) fn instance(stats: &InstanceStats, selectors: &[(Kind, String, Selectors)]) -> api::Instance {
+    let is_it = |(of, name, _): &&(Kind, String, Selectors)| *of == kind(stats.kind) && **name == *stats.name;
     api::Instance {
         kind: kind(stats.kind),
         name: Name(Arc::clone(&stats.name)),
-        choice: choices.iter().find(is_it).map(|(.., choice)| choice.clone()).unwrap_or_default(),
-        chosen: count(stats.counters.all()),
+        selectors: selectors.iter().find(is_it).map(|(.., selectors)| selectors.clone()).unwrap_or_default(),
+        matched: count(stats.counters.all()),
         outbound: count(stats.counters.outbound),
         inbound: count(stats.counters.inbound),
         hairpinned: count(stats.counters.hairpinned),
         passed: count(stats.counters.passed),
         echoes: count(stats.counters.echoes),
         dropped: count(stats.counters.dropped()),
-        tcp: lives(stats, Transport::Tcp),
-        udp: lives(stats, Transport::Udp),
-        icmp: lives(stats, Transport::Icmp),
+        tcp: entries(stats, Transport::Tcp),
+        udp: entries(stats, Transport::Udp),
+        icmp: entries(stats, Transport::Icmp),
         subscribers: stats.subscribers.into(),
         drops: drops_of(&stats.counters),
     }
@@ -234,10 +237,10 @@ pub(crate) fn pool(stats: &PoolStats) -> api::Pool {
             held: blocks.held,
         }),
         subscribers: stats.subscribers.into(),
-        ports_given: stats.counters.ports_given,
-        ports_returned: stats.counters.ports_returned,
-        blocks_given: stats.counters.blocks_given,
-        blocks_returned: stats.counters.blocks_returned,
+        ports_allocated: stats.counters.ports_allocated,
+        ports_released: stats.counters.ports_released,
+        blocks_allocated: stats.counters.blocks_allocated,
+        blocks_released: stats.counters.blocks_released,
         refused: stats.counters.refused,
         pairing_broken: stats.counters.pairing_broken,
         outbound: count(stats.counters.traffic.outbound),
@@ -247,11 +250,11 @@ pub(crate) fn pool(stats: &PoolStats) -> api::Pool {
 
 /// Numbers of sessions, bindings and subscribers.
 pub(crate) fn state_of(snapshot: &Snapshot) -> [u64; 3] {
-    let now = |of: fn(&InstanceStats) -> &[Lived; 3]| {
-        snapshot.instances.iter().flat_map(|stats| of(stats).iter().map(Lived::now)).sum()
+    let now = |of: fn(&InstanceStats) -> &[EntryCount; 3]| {
+        snapshot.instances.iter().flat_map(|stats| of(stats).iter().map(EntryCount::now)).sum()
     };
     let subscribers = snapshot.instances.iter().map(|stats| u64::from(stats.subscribers)).sum();
-    [now(|stats| &stats.lives.sessions), now(|stats| &stats.lives.bindings), subscribers]
+    [now(|stats| &stats.entries.sessions), now(|stats| &stats.entries.bindings), subscribers]
 }
 
 pub(crate) fn worker(number: usize, snapshot: Option<&Snapshot>) -> api::Worker {
@@ -384,7 +387,15 @@ pub(crate) fn exports(figures: &LogFigures) -> Vec<api::Export> {
 
 /// The log on disk.
 pub(crate) fn log_store(figures: &LogFigures) -> api::LogStore {
-    let StoreFigures { records, bytes, lost, waiting, is_well, error } =
+    let StoreFigures { records, bytes, lost, waiting, is_writable, error } =
         figures.store.clone().unwrap_or_default();
-    api::LogStore { kept: figures.store.is_some(), well: is_well, error, records, bytes, waiting, lost }
+    api::LogStore {
+        kept: figures.store.is_some(),
+        writable: is_writable,
+        error,
+        records,
+        bytes,
+        waiting,
+        lost,
+    }
 }

@@ -3,7 +3,7 @@
 use crate::Control;
 use crate::configure::Order;
 use crate::query::{BadRequest, Query, network4};
-use crate::response::{Asked, Refusal};
+use crate::response::{ApiRequest, Refusal};
 use gatun_api::types as api;
 use gatun_nat::plan::Net4;
 use gatun_nat::{Instant, Nat};
@@ -45,7 +45,7 @@ impl Control {
         &self,
         query: &Query,
         drained: bool,
-        asked: &Asked<'_>,
+        asked: &ApiRequest<'_>,
     ) -> Result<api::Drained, Refusal> {
         let names = self.names().await?;
         let pool = query.get("pool").map(|name| query.pool(&names, name)).transpose()?;

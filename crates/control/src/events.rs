@@ -4,7 +4,7 @@
 use crate::Control;
 use crate::query::BadRequest;
 use crate::response::Refusal;
-use crate::worker_requests::NoAnswer;
+use crate::worker_requests::WorkerError;
 use bytes::Bytes;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -56,13 +56,13 @@ impl EventTap {
 
 impl Control {
     /// Streams events from now on.
-    pub(crate) fn events(&self) -> Result<mpsc::Receiver<Result<Bytes, NoAnswer>>, Refusal> {
+    pub(crate) fn events(&self) -> Result<mpsc::Receiver<Result<Bytes, WorkerError>>, Refusal> {
         let Some(tap) = self.setup.events.as_ref().filter(|tap| tap.is_on()) else {
             let hint = "write an [events] section: file = \"stdout\", and the kinds of events";
             return Err(BadRequest::new("events are switched off", hint).into());
         };
         if tap.lines.receiver_count() >= READERS_MAX {
-            return Err(NoAnswer::Busy.into());
+            return Err(WorkerError::Busy.into());
         }
         let (out, lines) = mpsc::channel(2);
         tokio::spawn(send(tap.lines.subscribe(), out));
@@ -70,7 +70,7 @@ impl Control {
     }
 }
 
-async fn send(mut events: broadcast::Receiver<Bytes>, out: mpsc::Sender<Result<Bytes, NoAnswer>>) {
+async fn send(mut events: broadcast::Receiver<Bytes>, out: mpsc::Sender<Result<Bytes, WorkerError>>) {
     let mut text = Vec::new();
     loop {
         match timeout(KEEP_ALIVE, events.recv()).await {

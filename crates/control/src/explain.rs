@@ -6,9 +6,9 @@ use crate::flow::Flow;
 use crate::query::{self, BadRequest, Query};
 use crate::response::Refusal;
 use crate::rules;
-use crate::worker_requests::NoAnswer;
+use crate::worker_requests::WorkerError;
 use gatun_api::types as api;
-use gatun_api::types::{Fate as Told, PortFrom};
+use gatun_api::types::{Fate as Outcome, PortFrom};
 use gatun_nat::explain::{self as nat, Explanation, Fate, Opening, PortSource, Rule};
 use gatun_nat::{Instant, Nat};
 use gatun_wire::text::{counted, group};
@@ -18,14 +18,14 @@ use std::net::IpAddr;
 use tokio::sync::oneshot;
 
 /// Job that asks an engine about a packet; afterwards the buffer holds the translated one.
-struct Ask {
+struct ExplainJob {
     buffer: Vec<u8>,
     len: usize,
     realm: u8,
     told: Option<(Explanation, Vec<u8>)>,
 }
 
-impl Job for Ask {
+impl Job for ExplainJob {
     fn step(&mut self, nat: &mut Nat, _: Instant, _: usize) -> bool {
         if let Some(mut packet) = Packet::new(&mut self.buffer, HEADROOM, self.len) {
             packet.realm = self.realm;
@@ -37,13 +37,13 @@ impl Job for Ask {
 }
 
 /// Job that finds the prefix of an IPv4 destination and the realm of an instance's packets.
-struct Origin {
+struct FlowOriginJob {
     instance: Option<u8>,
     prefix: Option<Prefix64>,
     realm: u8,
 }
 
-impl Job for Origin {
+impl Job for FlowOriginJob {
     fn step(&mut self, nat: &mut Nat, _: Instant, _: usize) -> bool {
         self.prefix = nat.first_pool6(self.instance);
         self.realm = self.instance.map_or(0, |instance| nat.realm_of(instance));
@@ -56,8 +56,8 @@ impl Control {
         let mut flow = Flow::read(query)?;
         let names = self.names().await?;
         let instance = query.selection(&names)?.instance;
-        let origin = Origin { instance, prefix: None, realm: 0 };
-        let Origin { prefix, realm, .. } = self.hand_in(0, origin)?.done().await?;
+        let origin = FlowOriginJob { instance, prefix: None, realm: 0 };
+        let FlowOriginJob { prefix, realm, .. } = self.hand_in(0, origin)?.done().await?;
         if flow.needs_prefix() {
             let hint = "give the destination as an IPv6 address in a translation prefix";
             let prefix = prefix.ok_or_else(|| BadRequest::new("there is no nat64 instance", hint))?;
@@ -68,27 +68,27 @@ impl Control {
         let mut buffer = vec![0; HEADROOM];
         buffer.extend(&packet);
         buffer.resize(buffer.len() + TAILROOM, 0);
-        let ask = Ask { buffer, len: packet.len(), realm, told: None };
+        let ask = ExplainJob { buffer, len: packet.len(), realm, told: None };
         let told = self.hand_in(worker, ask)?.done().await?.told;
-        let (explanation, after) = told.ok_or(NoAnswer::Silent)?;
+        let (explanation, after) = told.ok_or(WorkerError::Silent)?;
         let worker = u32::try_from(worker).unwrap_or(u32::MAX);
-        Ok(Telling { names: &names, e: &explanation }.whole(&packet, &after, worker))
+        Ok(NamedExplanation { names: &names, e: &explanation }.whole(&packet, &after, worker))
     }
 
     /// Number of the worker that owns a packet.
-    async fn owner(&self, packet: Vec<u8>, realm: u8) -> Result<usize, NoAnswer> {
-        let first = self.setup.workers.first().ok_or(NoAnswer::Silent)?;
+    async fn owner(&self, packet: Vec<u8>, realm: u8) -> Result<usize, WorkerError> {
+        let first = self.setup.workers.first().ok_or(WorkerError::Silent)?;
         let (sender, answer) = oneshot::channel();
         first.request_owner(packet, realm, move |owner| {
             let _ = sender.send(owner);
         });
         let answered = tokio::time::timeout(crate::worker_requests::SNAPSHOT_MAX, answer).await;
-        answered.ok().and_then(Result::ok).map(Option::unwrap_or_default).ok_or(NoAnswer::Silent)
+        answered.ok().and_then(Result::ok).map(Option::unwrap_or_default).ok_or(WorkerError::Silent)
     }
 }
 
 /// Source, destination, protocol and ports of a packet, if it parses.
-pub(crate) fn ends(packet: &[u8]) -> Option<api::Ends> {
+pub(crate) fn ends(packet: &[u8]) -> Option<api::PacketEndpoints> {
     let (source, destination, l4): (IpAddr, IpAddr, L4) = match packet.first()? >> 4 {
         4 => {
             let view = Ipv4View::parse(packet).ok()?;
@@ -105,7 +105,7 @@ pub(crate) fn ends(packet: &[u8]) -> Option<api::Ends> {
         L4::Echo { id, .. } => (api::Protocol::Icmp, id, id),
         _ => return None,
     };
-    Some(api::Ends {
+    Some(api::PacketEndpoints {
         protocol,
         source,
         source_port: Some(source_port),
@@ -116,15 +116,15 @@ pub(crate) fn ends(packet: &[u8]) -> Option<api::Ends> {
 }
 
 /// An explanation, and the names of its numbers.
-pub(crate) struct Telling<'e> {
+pub(crate) struct NamedExplanation<'e> {
     pub(crate) names: &'e Names,
     pub(crate) e: &'e Explanation,
 }
 
-impl Telling<'_> {
+impl NamedExplanation<'_> {
     pub(crate) fn whole(&self, packet: &[u8], after: &[u8], worker: u32) -> api::Explanation {
         let e = self.e;
-        let no_packet = || api::Ends {
+        let no_packet = || api::PacketEndpoints {
             protocol: api::Protocol::Udp,
             source: IpAddr::from([0, 0, 0, 0]),
             source_port: None,
@@ -134,12 +134,12 @@ impl Telling<'_> {
         };
         let packet = ends(packet).unwrap_or_else(no_packet);
         let (fate, reason, answer) = match e.fate {
-            Fate::Forward { .. } => (Told::Forwarded, None, None),
-            Fate::Pass => (Told::Passed, None, None),
-            Fate::Echo => (Told::Echo, None, None),
-            Fate::Held => (Told::Held, None, None),
-            Fate::Drop(reason, answer) => (Told::Dropped, Some(reason), answer),
-            Fate::Untold => (Told::Unknown, None, None),
+            Fate::Forward { .. } => (Outcome::Forwarded, None, None),
+            Fate::Pass => (Outcome::Passed, None, None),
+            Fate::Echo => (Outcome::Echo, None, None),
+            Fate::Held => (Outcome::Held, None, None),
+            Fate::Drop(reason, answer) => (Outcome::Dropped, Some(reason), answer),
+            Fate::Untold => (Outcome::Unknown, None, None),
         };
         let cut_to = match e.fate {
             Fate::Forward { cut_to } => cut_to,
@@ -147,7 +147,7 @@ impl Telling<'_> {
         };
         let instance = e.instance.and_then(|number| self.names.any_instance(number));
         let mut told = api::Explanation {
-            becomes: self.becomes(after).filter(|_| fate == Told::Forwarded),
+            becomes: self.becomes(after).filter(|_| fate == Outcome::Forwarded),
             fate,
             reason: reason.map(|reason| reason.name().to_owned()),
             help: reason.map(|reason| reason.help().to_owned()),
@@ -157,7 +157,7 @@ impl Telling<'_> {
             instance: instance.map(|(_, name)| name.clone()),
             worker,
             pool: e.pool.map(|pool| self.names.pool(pool)),
-            subscriber: e.subscriber.map(|standing| self.standing(&standing, packet.protocol)),
+            subscriber: e.subscriber.map(|usage| self.usage(&usage, packet.protocol)),
             session: e.session.map(|session| self.names.session(&session)),
             binding: e.binding.map(|binding| self.names.binding(&binding)),
             opening: e.opening.map(opening),
@@ -173,7 +173,7 @@ impl Telling<'_> {
     }
 
     /// The packet as it leaves; a port chosen at random is left out.
-    fn becomes(&self, after: &[u8]) -> Option<api::Ends> {
+    fn becomes(&self, after: &[u8]) -> Option<api::PacketEndpoints> {
         let mut ends = ends(after)?;
         let by_chance = matches!(self.e.opening, Some(Opening::Port(port)) if port.port.is_none());
         if by_chance {
@@ -183,9 +183,9 @@ impl Telling<'_> {
         Some(ends)
     }
 
-    fn standing(&self, s: &nat::Standing, protocol: api::Protocol) -> api::Standing {
+    fn usage(&self, s: &nat::SubscriberUsage, protocol: api::Protocol) -> api::SubscriberUsage {
         let transport = query::transport(protocol).ok();
-        api::Standing {
+        api::SubscriberUsage {
             subscriber: conversion::network(s.network),
             known: s.is_known,
             address: s.address,
@@ -267,7 +267,7 @@ impl Telling<'_> {
     }
 }
 
-fn subscriber(s: &api::Standing) -> String {
+fn subscriber(s: &api::SubscriberUsage) -> String {
     let mut text = format!("it counts for subscriber {}, ", s.subscriber);
     if !s.known {
         text += "which has no state yet: ";
@@ -352,21 +352,21 @@ fn icmp_error(message: nat::Message) -> api::IcmpError {
 /// Sentences about the outcome.
 fn fate(told: &api::Explanation) -> Vec<String> {
     match told.fate {
-        Told::Forwarded => told
+        Outcome::Forwarded => told
             .cut_to
             .map(|max| format!("it is fragmented into packets of up to {}", counted(max.into(), "byte")))
             .into_iter()
             .collect(),
-        Told::Passed => vec!["it is passed on without translation".into()],
-        Told::Echo => vec!["it is a ping to Gatun itself, which answers".into()],
-        Told::Held => vec![
+        Outcome::Passed => vec!["it is passed on without translation".into()],
+        Outcome::Echo => vec!["it is a ping to Gatun itself, which answers".into()],
+        Outcome::Held => vec![
             "it waits six seconds for the inside host to open the connection itself (RFC 6146 3.5.2.2)"
                 .into(),
         ],
-        Told::Unknown | Told::Other => {
+        Outcome::Unknown | Outcome::Other => {
             vec!["the outcome depends on a random choice, or packets of this kind are not predicted".into()]
         }
-        Told::Dropped => {
+        Outcome::Dropped => {
             let (reason, help) = (told.reason.as_deref(), told.help.as_deref());
             let mut all =
                 vec![format!("it is dropped ({}): {}", reason.unwrap_or_default(), help.unwrap_or_default())];

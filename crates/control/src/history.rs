@@ -2,7 +2,7 @@
 
 use crate::Control;
 use gatun_api::types as api;
-use gatun_nat::report::{InstanceStats, Lived};
+use gatun_nat::report::{EntryCount, InstanceStats};
 use gatun_worker::Snapshot;
 use std::collections::VecDeque;
 use std::sync::{Mutex, PoisonError};
@@ -20,7 +20,7 @@ struct Counts {
     forwarded: [u64; 2],
     /// With an ICMP error, and silently.
     dropped: [u64; 2],
-    begun: u64,
+    created: u64,
     sessions: u64,
     subscribers: u64,
 }
@@ -28,14 +28,15 @@ struct Counts {
 impl Counts {
     fn of(total: &Snapshot) -> Counts {
         let engine = &total.engine;
-        let begun =
-            |stats: &InstanceStats| stats.lives.sessions.iter().map(|lived: &Lived| lived.begun).sum::<u64>();
+        let created = |stats: &InstanceStats| {
+            stats.entries.sessions.iter().map(|count: &EntryCount| count.created).sum::<u64>()
+        };
         let [sessions, _, subscribers] = crate::conversion::state_of(total);
         Counts {
             received: engine.rx.packets,
             forwarded: [engine.forwarded.packets, engine.forwarded.bytes],
             dropped: [engine.rejected().packets, engine.dropped.packets],
-            begun: total.instances.iter().map(begun).sum(),
+            created: total.instances.iter().map(created).sum(),
             sessions,
             subscribers,
         }
@@ -67,7 +68,7 @@ impl Ring {
             received: now.received.saturating_sub(before.received),
             forwarded: [0, 1].map(|n: usize| now.forwarded[n].saturating_sub(before.forwarded[n])),
             dropped: [0, 1].map(|n: usize| now.dropped[n].saturating_sub(before.dropped[n])),
-            begun: now.begun.saturating_sub(before.begun),
+            created: now.created.saturating_sub(before.created),
             ..now
         };
         self.points.push_back(Point { at, took: at.duration_since(from), more });
@@ -84,7 +85,7 @@ impl Ring {
             dropped_packets: more.dropped[0] + more.dropped[1],
             rejected_packets: more.dropped[0],
             dropped_silently_packets: more.dropped[1],
-            sessions_begun: more.begun,
+            sessions_created: more.created,
             sessions: more.sessions,
             subscribers: more.subscribers,
         });
@@ -139,7 +140,7 @@ mod tests {
             received: n * 10,
             forwarded: [n * 8, n * 800],
             dropped: [n, n],
-            begun: n * 3,
+            created: n * 3,
             sessions: n,
             subscribers: 7,
         };
@@ -153,7 +154,7 @@ mod tests {
         );
         assert!(told.iter().all(|p| (p.length_ms, p.received_packets, p.forwarded_packets) == (5000, 10, 8)));
         let last = &told[POINTS_MAX - 1];
-        assert_eq!((last.forwarded_bytes, last.dropped_packets, last.sessions_begun), (800, 2, 3));
+        assert_eq!((last.forwarded_bytes, last.dropped_packets, last.sessions_created), (800, 2, 3));
         assert_eq!((last.sessions, last.subscribers), (many, 7));
         // A gap has no point; its counts belong to no single moment.
         ring.take(begin + EVERY * (many as u32 + 10), counts(many + 1000), gap);

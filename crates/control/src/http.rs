@@ -5,9 +5,9 @@ use crate::Control;
 use crate::configure;
 use crate::connections::{Busy, Connections, Entry, Source};
 use crate::idle_timeout::IdleTimeout;
-use crate::remote_access::{Denied, RemoteAccess, TurnedAway};
-use crate::response::{Asked, Body, UNKNOWN_PATH, problem};
-use gatun_api::paths::{self, Needs};
+use crate::remote_access::{ClientRefusal, Denied, RemoteAccess};
+use crate::response::{ApiRequest, Body, UNKNOWN_PATH, problem};
+use gatun_api::paths::{self, Permission};
 use gatun_api::types::LogLevel;
 use hyper::body::{Body as _, Incoming};
 use hyper::header::{ACCEPT, AUTHORIZATION, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE};
@@ -111,7 +111,7 @@ async fn shake_hands(stream: TcpStream, remote_access: Arc<RemoteAccess>, client
     let acceptor = TlsAcceptor::from(Arc::clone(&remote_access.secure().tls));
     match timeout(client.control.setup.patience.request, acceptor.accept(stream)).await {
         Ok(Ok(stream)) => talk(stream, client, entry).await,
-        Ok(Err(_)) | Err(_) => remote_access.turn_away(TurnedAway::Handshake),
+        Ok(Err(_)) | Err(_) => remote_access.refuse_client(ClientRefusal::Handshake),
     }
 }
 
@@ -168,7 +168,7 @@ async fn respond(request: Request<Incoming>, client: &Client, busy: Busy) -> Res
     let (head, body) = request.into_parts();
     let (method, path) = (head.method.as_str().to_owned(), head.uri.path().to_owned());
     let accepts = head.headers.get(ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or_default();
-    let mut asked = Asked {
+    let mut asked = ApiRequest {
         method: &method,
         path: &path,
         query: head.uri.query().unwrap_or_default(),
@@ -197,8 +197,8 @@ async fn respond(request: Request<Incoming>, client: &Client, busy: Busy) -> Res
                     busy.by_token(admitted.hash);
                     by_token = format!("{} at {address}", admitted.name);
                     asked.who = &by_token;
-                    asked.may_write = admitted.role.allows(Needs::Write);
-                    asked.may_audit = admitted.role.allows(Needs::Audit);
+                    asked.may_write = admitted.role.allows(Permission::Write);
+                    asked.may_audit = admitted.role.allows(Permission::Audit);
                 }
                 Err(denied) => return deny(denied, client, busy),
             }
@@ -228,8 +228,8 @@ async fn respond(request: Request<Incoming>, client: &Client, busy: Busy) -> Res
 }
 
 /// Returns the right that a request needs.
-fn needs_of(method: &str, path: &str) -> Needs {
-    paths::find(method, path).map_or(Needs::Read, |endpoint| endpoint.needs())
+fn needs_of(method: &str, path: &str) -> Permission {
+    paths::find(method, path).map_or(Permission::Read, |endpoint| endpoint.needs())
 }
 
 fn deny(denied: Denied, client: &Client, busy: Busy) -> Response<Body> {
@@ -237,17 +237,17 @@ fn deny(denied: Denied, client: &Client, busy: Busy) -> Response<Body> {
         (client.control.setup.log)(line);
     }
     let (status, error, hint) = match denied.why {
-        TurnedAway::Role => (
+        ClientRefusal::Role => (
             StatusCode::FORBIDDEN,
             "the role of this token does not allow this request",
             "`gatun token add NAME` makes another token: --write for changes, --audit for questions to the log",
         ),
-        TurnedAway::ManyWrong => (
+        ClientRefusal::ManyWrong => (
             StatusCode::TOO_MANY_REQUESTS,
             "too many wrong tokens from this address",
             "wait; the Unix socket takes no tokens",
         ),
-        TurnedAway::WrongToken => {
+        ClientRefusal::WrongToken => {
             (StatusCode::UNAUTHORIZED, "unknown token", "`gatun token list` lists the names of known tokens")
         }
         _ => (StatusCode::UNAUTHORIZED, "missing token", "send `authorization: Bearer TOKEN`"),

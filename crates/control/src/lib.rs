@@ -58,7 +58,7 @@ pub use events::EventTap;
 use gatun_api::types;
 use gatun_worker::Handle;
 pub use level::Level;
-pub use remote_access::{RemoteAccess, TurnedAway};
+pub use remote_access::{ClientRefusal, RemoteAccess};
 use std::io;
 use std::net::{Ipv4Addr, TcpListener};
 use std::os::unix::net::UnixListener;
@@ -76,7 +76,7 @@ pub struct Facts {
     /// Its ports.
     pub ports: Vec<types::Port>,
     /// Criteria that choose each instance, by the kind and name of the instance.
-    pub choices: Vec<(types::Kind, String, types::Choice)>,
+    pub selectors: Vec<(types::Kind, String, types::Selectors)>,
     /// Page sizes of the daemon's memory.
     pub pages: types::TablePages,
     /// Session limit.
@@ -180,7 +180,7 @@ pub struct StoreFigures {
     /// Records that wait to be written.
     pub waiting: u64,
     /// True if the last attempt to write succeeded.
-    pub is_well: bool,
+    pub is_writable: bool,
     /// Error of the last attempt to write it.
     pub error: Option<String>,
 }

@@ -2,7 +2,7 @@
 
 use crate::Control;
 use crate::conversion::Names;
-use crate::worker_requests::{NoAnswer, Pending};
+use crate::worker_requests::{Pending, WorkerError};
 use bytes::Bytes;
 use gatun_api::types as api;
 use gatun_nat::inspect::{PortCursor, Selection, SessionCursor};
@@ -56,17 +56,17 @@ pub(crate) trait List: Send + Sync + 'static {
 }
 
 /// Filter of a list, and the names for its entries.
-pub(crate) struct Of {
+pub(crate) struct ListScope {
     pub(crate) which: Selection,
     pub(crate) names: Names,
 }
 
-pub(crate) struct Sessions(pub(crate) Of);
-pub(crate) struct Bindings(pub(crate) Of);
-pub(crate) struct Blocks(pub(crate) Of);
-pub(crate) struct Subscribers(pub(crate) Of);
+pub(crate) struct Sessions(pub(crate) ListScope);
+pub(crate) struct Bindings(pub(crate) ListScope);
+pub(crate) struct Blocks(pub(crate) ListScope);
+pub(crate) struct Subscribers(pub(crate) ListScope);
 /// Addresses of one pool or of all.
-pub(crate) struct Addresses(pub(crate) Of);
+pub(crate) struct Addresses(pub(crate) ListScope);
 
 fn narrow<T: TryFrom<u64>>(number: u64, otherwise: T) -> T {
     T::try_from(number).unwrap_or(otherwise)
@@ -170,7 +170,7 @@ impl List for Addresses {
 }
 
 impl Control {
-    fn read<L: List>(&self, list: &L, at: Cursor, room: usize) -> Result<Pending<L::Job>, NoAnswer> {
+    fn read<L: List>(&self, list: &L, at: Cursor, room: usize) -> Result<Pending<L::Job>, WorkerError> {
         self.hand_in(at.worker, list.job(at.place, room))
     }
 
@@ -189,7 +189,7 @@ impl Control {
         list: &L,
         from: Cursor,
         limit: usize,
-    ) -> Result<api::Page<L::Item>, NoAnswer> {
+    ) -> Result<api::Page<L::Item>, WorkerError> {
         let mut items = Vec::new();
         let mut next = Some(from).filter(|from| from.worker < self.workers());
         while let Some(at) = next.filter(|_| items.len() < limit) {
@@ -206,7 +206,7 @@ impl Control {
         self: Arc<Self>,
         list: L,
         from: Cursor,
-        out: mpsc::Sender<Result<Bytes, NoAnswer>>,
+        out: mpsc::Sender<Result<Bytes, WorkerError>>,
     ) {
         let mut next = Some(from).filter(|from| from.worker < self.workers());
         let mut pending = next.map(|at| (at, self.read(&list, at, STREAMED_AT_ONCE)));

@@ -1,11 +1,11 @@
 //! Mappings of the configuration as a page or a stream of lines, read by orders ([`crate::configure`]).
 
 use crate::Control;
-use crate::configure::{Done, MapCursor, Order};
+use crate::configure::{MapCursor, Order, OrderResult};
 use crate::lists::STREAMED_AT_ONCE;
 use crate::query::{BadRequest, Query};
 use crate::response::{Answer, Refusal, json};
-use crate::worker_requests::NoAnswer;
+use crate::worker_requests::WorkerError;
 use bytes::Bytes;
 use gatun_api::types as api;
 use std::sync::Arc;
@@ -36,7 +36,7 @@ impl Control {
         self: Arc<Self>,
         instance: Option<String>,
         first: Maps,
-        out: mpsc::Sender<Result<Bytes, NoAnswer>>,
+        out: mpsc::Sender<Result<Bytes, WorkerError>>,
     ) {
         let mut some = first;
         loop {
@@ -48,7 +48,7 @@ impl Control {
                 Ok(some) => some,
                 Err(_) => {
                     // The connection breaks off, so the client sees that the list is incomplete.
-                    let _ = out.send(Err(NoAnswer::Silent)).await;
+                    let _ = out.send(Err(WorkerError::Silent)).await;
                     return;
                 }
             };
@@ -62,8 +62,8 @@ impl Control {
         limit: usize,
     ) -> Result<Maps, Refusal> {
         match self.order(Order::Maps { instance, from, limit }).await? {
-            Done::Maps { maps, next } => Ok(Maps { maps, next }),
-            _ => Err(NoAnswer::Silent.into()),
+            OrderResult::Maps { maps, next } => Ok(Maps { maps, next }),
+            _ => Err(WorkerError::Silent.into()),
         }
     }
 }

@@ -20,8 +20,8 @@ pub(crate) struct Scrape {
     /// By worker; `None` for a worker that does not answer.
     pub(crate) workers: Vec<Option<Snapshot>>,
     pub(crate) figures: LogFigures,
-    /// Clients turned away over TCP, if it is configured: reason and number.
-    pub(crate) turned: Vec<(&'static str, u64)>,
+    /// Clients refused over TCP, if it is configured: reason and number.
+    pub(crate) clients_refused: Vec<(&'static str, u64)>,
     /// `None` if a worker does not answer.
     pub(crate) subscribers: Option<Subscribers>,
 }
@@ -181,7 +181,7 @@ mod tests {
             facts: Arc::new(facts),
             workers,
             figures,
-            turned: vec![("role", 3)],
+            clients_refused: vec![("role", 3)],
             subscribers: Some(Subscribers { names: Names::default(), totals: SubscriberTotals::default() }),
         }
     }
@@ -204,13 +204,13 @@ mod tests {
             "{text}"
         );
         assert!(
-            text.contains(r#"gatun_device_packets_total{worker="0",device="a\"b\\",way="sent"} 0"#),
+            text.contains(r#"gatun_device_packets_total{worker="0",device="a\"b\\",direction="sent"} 0"#),
             "{text}"
         );
         assert!(text.contains("gatun_drops_total{direction=\"6to4\",reason=\"no_bib\"} 0\n"));
         assert!(text.contains("gatun_export_lost_events_total{export=\"siem\"} 2\n"), "{text}");
-        assert!(text.contains("gatun_log_records 9\n") && text.contains("gatun_log_well 0\n"), "{text}");
-        assert!(text.contains("gatun_api_turned_away_total{reason=\"role\"} 3\n"), "{text}");
+        assert!(text.contains("gatun_log_records 9\n") && text.contains("gatun_log_writable 0\n"), "{text}");
+        assert!(text.contains("gatun_api_clients_refused_total{reason=\"role\"} 3\n"), "{text}");
         let buckets = "gatun_subscriber_sessions_bucket{le=\"+Inf\"} 0\ngatun_subscriber_sessions_sum 0\n";
         assert!(text.contains(buckets), "{text}");
         assert!(text.contains("gatun_sessions_max 7\n") && !text.contains("# EOF"));

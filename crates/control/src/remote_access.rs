@@ -4,7 +4,7 @@ use crate::connections::{Connections, Source};
 use crate::rate_limit::RateLimiter;
 use crate::secure::Secure;
 use crate::tokens::{Hash, Role};
-use gatun_api::paths::Needs;
+use gatun_api::paths::Permission;
 use std::fmt;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -23,7 +23,7 @@ const TELL_EVERY: Duration = Duration::from_secs(1);
 
 /// Reason for turning a client away.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TurnedAway {
+pub enum ClientRefusal {
     /// The source opens connections too fast.
     Rate,
     /// All connections are busy.
@@ -40,34 +40,34 @@ pub enum TurnedAway {
     Role,
 }
 
-impl TurnedAway {
+impl ClientRefusal {
     /// All reasons.
-    pub const ALL: [TurnedAway; 7] = [
-        TurnedAway::Rate,
-        TurnedAway::Full,
-        TurnedAway::Handshake,
-        TurnedAway::NoToken,
-        TurnedAway::WrongToken,
-        TurnedAway::ManyWrong,
-        TurnedAway::Role,
+    pub const ALL: [ClientRefusal; 7] = [
+        ClientRefusal::Rate,
+        ClientRefusal::Full,
+        ClientRefusal::Handshake,
+        ClientRefusal::NoToken,
+        ClientRefusal::WrongToken,
+        ClientRefusal::ManyWrong,
+        ClientRefusal::Role,
     ];
 
     /// Returns the reason's name as a metric label.
     pub const fn name(self) -> &'static str {
         match self {
-            TurnedAway::Rate => "pace",
-            TurnedAway::Full => "full",
-            TurnedAway::Handshake => "handshake",
-            TurnedAway::NoToken => "no_token",
-            TurnedAway::WrongToken => "wrong_token",
-            TurnedAway::ManyWrong => "many_wrong_tokens",
-            TurnedAway::Role => "role",
+            ClientRefusal::Rate => "rate",
+            ClientRefusal::Full => "full",
+            ClientRefusal::Handshake => "handshake",
+            ClientRefusal::NoToken => "no_token",
+            ClientRefusal::WrongToken => "wrong_token",
+            ClientRefusal::ManyWrong => "many_wrong_tokens",
+            ClientRefusal::Role => "role",
         }
     }
 }
 
 /// Last log line about wrong tokens.
-struct Told {
+struct TokenWarning {
     at: Instant,
     /// Wrong tokens since that line.
     since: u64,
@@ -79,8 +79,8 @@ pub struct RemoteAccess {
     pub(crate) connections: Arc<Connections>,
     handshakes: Mutex<RateLimiter>,
     wrong: Mutex<RateLimiter>,
-    turned: [AtomicU64; TurnedAway::ALL.len()],
-    told: Mutex<Option<Told>>,
+    clients_refused: [AtomicU64; ClientRefusal::ALL.len()],
+    told: Mutex<Option<TokenWarning>>,
 }
 
 /// Accepted client.
@@ -93,7 +93,7 @@ pub(crate) struct Admitted {
 /// Refused client.
 #[derive(Debug)]
 pub(crate) struct Denied {
-    pub(crate) why: TurnedAway,
+    pub(crate) why: ClientRefusal,
     /// Time to wait before the next attempt.
     pub(crate) wait: Option<Duration>,
     /// Line for the log.
@@ -112,7 +112,7 @@ impl RemoteAccess {
             connections: Arc::default(),
             handshakes: Mutex::new(RateLimiter::new(HANDSHAKES_AT_ONCE, HANDSHAKE_EVERY)),
             wrong: Mutex::new(RateLimiter::new(WRONG_AT_ONCE, WRONG_EVERY)),
-            turned: Default::default(),
+            clients_refused: Default::default(),
             told: Mutex::default(),
         }
     }
@@ -128,17 +128,17 @@ impl RemoteAccess {
         Arc::clone(&self.secure.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Returns the number of clients turned away for a reason.
-    pub fn turned(&self, why: TurnedAway) -> u64 {
-        self.turned.get(why as usize).map_or(0, |count| count.load(Ordering::Relaxed))
+    /// Returns the number of clients refused for a reason.
+    pub fn clients_refused(&self, why: ClientRefusal) -> u64 {
+        self.clients_refused.get(why as usize).map_or(0, |count| count.load(Ordering::Relaxed))
     }
 
-    pub(crate) fn all_turned(&self) -> impl Iterator<Item = (&'static str, u64)> {
-        TurnedAway::ALL.into_iter().map(|why| (why.name(), self.turned(why)))
+    pub(crate) fn all_refused(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        ClientRefusal::ALL.into_iter().map(|why| (why.name(), self.clients_refused(why)))
     }
 
-    pub(crate) fn turn_away(&self, why: TurnedAway) {
-        if let Some(count) = self.turned.get(why as usize) {
+    pub(crate) fn refuse_client(&self, why: ClientRefusal) {
+        if let Some(count) = self.clients_refused.get(why as usize) {
             count.fetch_add(1, Ordering::Relaxed);
         }
     }
@@ -146,12 +146,12 @@ impl RemoteAccess {
     /// Returns true if a source may open a connection now and one is free.
     pub(crate) fn may_connect(&self, source: Source) -> bool {
         if !locked(&self.handshakes).take(source, Instant::now()) {
-            self.turn_away(TurnedAway::Rate);
+            self.refuse_client(ClientRefusal::Rate);
             return false;
         }
         let has_room = self.connections.make_room();
         if !has_room {
-            self.turn_away(TurnedAway::Full);
+            self.refuse_client(ClientRefusal::Full);
         }
         has_room
     }
@@ -162,26 +162,26 @@ impl RemoteAccess {
         &self,
         from: (Source, IpAddr),
         authorization: Option<&[u8]>,
-        needs: Needs,
+        needs: Permission,
     ) -> Result<Admitted, Denied> {
         let denied = |why, wait, log| {
-            self.turn_away(why);
+            self.refuse_client(why);
             Err(Denied { why, wait, log })
         };
         let Some(secret) = authorization.and_then(bearer) else {
-            return denied(TurnedAway::NoToken, None, None);
+            return denied(ClientRefusal::NoToken, None, None);
         };
         let now = Instant::now();
         if let Some(wait) = locked(&self.wrong).wait(from.0, now) {
-            return denied(TurnedAway::ManyWrong, Some(wait), None);
+            return denied(ClientRefusal::ManyWrong, Some(wait), None);
         }
         let secure = self.secure();
         match secure.tokens.find(secret) {
             None => {
                 locked(&self.wrong).count(from.0, now);
-                denied(TurnedAway::WrongToken, None, self.tell_wrong(from.1, now))
+                denied(ClientRefusal::WrongToken, None, self.tell_wrong(from.1, now))
             }
-            Some(token) if !token.role.allows(needs) => denied(TurnedAway::Role, None, None),
+            Some(token) if !token.role.allows(needs) => denied(ClientRefusal::Role, None, None),
             Some(token) => Ok(Admitted { name: token.name.clone(), hash: token.hash, role: token.role }),
         }
     }
@@ -197,7 +197,7 @@ impl RemoteAccess {
             Some(last) => last.since,
             None => 0,
         };
-        *told = Some(Told { at: now, since: 0 });
+        *told = Some(TokenWarning { at: now, since: 0 });
         let others = if since > 0 { format!(", and {since} more before") } else { String::new() };
         Some(format!("api: a wrong token from {from}{others}"))
     }
@@ -237,7 +237,7 @@ mod tests {
 
     #[test]
     fn each_reason_has_its_own_count() {
-        for (n, why) in TurnedAway::ALL.into_iter().enumerate() {
+        for (n, why) in ClientRefusal::ALL.into_iter().enumerate() {
             assert_eq!(why as usize, n, "{}", why.name());
         }
     }

@@ -3,9 +3,9 @@
 use crate::configure;
 use crate::connections::Busy;
 use crate::query::BadRequest;
-use crate::worker_requests::NoAnswer;
+use crate::worker_requests::WorkerError;
 use bytes::Bytes;
-use gatun_api::paths::Unknown;
+use gatun_api::paths::NoEndpoint;
 use gatun_api::types as api;
 use hyper::body::{Frame, SizeHint};
 use hyper::header::{ALLOW, CONTENT_TYPE, HeaderValue};
@@ -22,7 +22,7 @@ pub(crate) const UNKNOWN_PATH: &str = "unknown path";
 const NO_ANSWER: &str = "a worker does not answer";
 
 /// A request.
-pub(crate) struct Asked<'r> {
+pub(crate) struct ApiRequest<'r> {
     pub(crate) method: &'r str,
     pub(crate) path: &'r str,
     pub(crate) query: &'r str,
@@ -39,8 +39,8 @@ pub(crate) struct Asked<'r> {
 /// Refusal of a request.
 pub(crate) enum Refusal {
     BadRequest(BadRequest),
-    Unknown(Unknown),
-    NoAnswer(NoAnswer),
+    NoEndpoint(NoEndpoint),
+    Worker(WorkerError),
     Configure(configure::Refused),
 }
 
@@ -50,9 +50,9 @@ impl From<BadRequest> for Refusal {
     }
 }
 
-impl From<NoAnswer> for Refusal {
-    fn from(unanswered: NoAnswer) -> Self {
-        Refusal::NoAnswer(unanswered)
+impl From<WorkerError> for Refusal {
+    fn from(unanswered: WorkerError) -> Self {
+        Refusal::Worker(unanswered)
     }
 }
 
@@ -60,7 +60,7 @@ impl From<NoAnswer> for Refusal {
 pub(crate) enum Answer {
     Json(Vec<u8>),
     Text(&'static str, String),
-    Lines(mpsc::Receiver<Result<Bytes, NoAnswer>>),
+    Lines(mpsc::Receiver<Result<Bytes, WorkerError>>),
 }
 
 pub(crate) fn json<T: Serialize>(value: &T) -> Answer {
@@ -86,23 +86,23 @@ impl Refusal {
         let mut allow = None;
         let (status, error, hint) = match self {
             Refusal::BadRequest(wrong) => (StatusCode::BAD_REQUEST, wrong.what, wrong.hint),
-            Refusal::Unknown(Unknown::Path) => (
+            Refusal::NoEndpoint(NoEndpoint::Path) => (
                 StatusCode::NOT_FOUND,
                 UNKNOWN_PATH.to_owned(),
                 "GET /openapi.json lists all paths".to_owned(),
             ),
-            Refusal::Unknown(Unknown::Method(methods)) => {
+            Refusal::NoEndpoint(NoEndpoint::Method(methods)) => {
                 let methods = methods.join(", ");
                 allow = HeaderValue::from_str(&methods).ok();
                 let error = "method not allowed".to_owned();
                 (StatusCode::METHOD_NOT_ALLOWED, error, format!("allowed: {methods}"))
             }
             Refusal::Configure(configure::Refused { why, error, hint }) => (why.status(), error, hint),
-            Refusal::NoAnswer(NoAnswer::Busy) => {
+            Refusal::Worker(WorkerError::Busy) => {
                 let error = "too many requests to the workers".to_owned();
                 (StatusCode::SERVICE_UNAVAILABLE, error, "try again in a moment".to_owned())
             }
-            Refusal::NoAnswer(NoAnswer::Silent) => {
+            Refusal::Worker(WorkerError::Silent) => {
                 let error = NO_ANSWER.to_owned();
                 (StatusCode::SERVICE_UNAVAILABLE, error, "see the daemon's log".to_owned())
             }
@@ -130,7 +130,7 @@ pub(crate) struct Body {
 
 enum Content {
     Whole(Option<Bytes>),
-    Lines(mpsc::Receiver<Result<Bytes, NoAnswer>>),
+    Lines(mpsc::Receiver<Result<Bytes, WorkerError>>),
 }
 
 impl Body {
@@ -139,36 +139,36 @@ impl Body {
         Body { content: Content::Whole(text), _busy: busy }
     }
 
-    pub(crate) fn lines(lines: mpsc::Receiver<Result<Bytes, NoAnswer>>, busy: Busy) -> Body {
+    pub(crate) fn lines(lines: mpsc::Receiver<Result<Bytes, WorkerError>>, busy: Busy) -> Body {
         Body { content: Content::Lines(lines), _busy: busy }
     }
 }
 
 /// Error of an interrupted list: the connection breaks off, so that no client takes the list for complete.
 #[derive(Debug)]
-pub(crate) struct BrokenOff;
+pub(crate) struct ListInterrupted;
 
-impl fmt::Display for BrokenOff {
+impl fmt::Display for ListInterrupted {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(NO_ANSWER)
     }
 }
 
-impl std::error::Error for BrokenOff {}
+impl std::error::Error for ListInterrupted {}
 
 impl hyper::body::Body for Body {
     type Data = Bytes;
-    type Error = BrokenOff;
+    type Error = ListInterrupted;
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, BrokenOff>>> {
+    ) -> Poll<Option<Result<Frame<Bytes>, ListInterrupted>>> {
         match &mut self.content {
             Content::Whole(text) => Poll::Ready(text.take().map(|text| Ok(Frame::data(text)))),
             Content::Lines(lines) => {
                 let some = ready!(lines.poll_recv(cx));
-                Poll::Ready(some.map(|some| some.map(Frame::data).map_err(|_| BrokenOff)))
+                Poll::Ready(some.map(|some| some.map(Frame::data).map_err(|_| ListInterrupted)))
             }
         }
     }

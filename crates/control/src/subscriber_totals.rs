@@ -1,7 +1,7 @@
 //! Distributions over subscribers and those with the largest values, found in one walk over all.
 
 use crate::Control;
-use crate::worker_requests::NoAnswer;
+use crate::worker_requests::WorkerError;
 use gatun_nat::inspect::Selection;
 use gatun_nat::report::SubscriberStats;
 use gatun_nat::{Instant, Nat};
@@ -161,7 +161,7 @@ impl Job for Count {
 
 impl Control {
     /// Figures of all workers' subscribers.
-    pub(crate) async fn subscriber_totals(&self) -> Result<SubscriberTotals, NoAnswer> {
+    pub(crate) async fn subscriber_totals(&self) -> Result<SubscriberTotals, WorkerError> {
         let room = || [(); Measure::ALL.len()].map(|()| Vec::with_capacity(TOP + 1));
         let job = || Count {
             next: Some(0),

@@ -8,7 +8,7 @@
 //! daemon.
 
 use gatun_api::hex;
-use gatun_api::paths::Needs;
+use gatun_api::paths::Permission;
 use ring::digest::{SHA256, digest};
 use ring::rand::{SecureRandom as _, SystemRandom};
 use std::fmt;
@@ -47,11 +47,11 @@ impl Role {
     }
 
     /// Returns true if the role is sufficient.
-    pub(crate) fn allows(self, needs: Needs) -> bool {
+    pub(crate) fn allows(self, needs: Permission) -> bool {
         match needs {
-            Needs::Read => true,
-            Needs::Write => self == Role::Write,
-            Needs::Audit => self == Role::Audit,
+            Permission::Read => true,
+            Permission::Write => self == Role::Write,
+            Permission::Audit => self == Role::Audit,
         }
     }
 }

@@ -2,10 +2,10 @@
 
 use crate::Control;
 use crate::conversion::Names;
-use crate::explain::{Telling, ends};
+use crate::explain::{NamedExplanation, ends};
 use crate::query::{BadRequest, Query, network};
 use crate::response::Refusal;
-use crate::worker_requests::{NoAnswer, SNAPSHOT_MAX};
+use crate::worker_requests::{SNAPSHOT_MAX, WorkerError};
 use bytes::Bytes;
 use gatun_api::{hex, types as api};
 use gatun_nat::{Reply, Verdict};
@@ -36,7 +36,7 @@ impl Control {
     pub(crate) async fn trace(
         self: &Arc<Self>,
         query: &Query,
-    ) -> Result<mpsc::Receiver<Result<Bytes, NoAnswer>>, Refusal> {
+    ) -> Result<mpsc::Receiver<Result<Bytes, WorkerError>>, Refusal> {
         let order = order(query)?;
         let names = self.names().await?;
         let (seen, packets) = mpsc::channel(WAITING_MAX);
@@ -59,7 +59,7 @@ impl Control {
                     let hint = "wait for its end: only one trace runs at a time";
                     return Err(BadRequest::new("another trace is running", hint).into());
                 }
-                _ => return Err(NoAnswer::Silent.into()),
+                _ => return Err(WorkerError::Silent.into()),
             }
         }
         let (out, lines) = mpsc::channel(2);
@@ -99,7 +99,7 @@ async fn send(
     names: Names,
     (count, until): (u32, Instant),
     watchers: Vec<TraceGuard>,
-    out: mpsc::Sender<Result<Bytes, NoAnswer>>,
+    out: mpsc::Sender<Result<Bytes, WorkerError>>,
 ) {
     let mut gone = pin!(out.closed());
     let mut told = 0;
@@ -135,7 +135,7 @@ fn packet(names: &Names, worker: u32, time: SystemTime, traced: &TracedPacket) -
     let whole = |bytes: &[u8], len| [bytes, &vec![0; usize::saturating_sub(len, bytes.len())]].concat();
     let before = whole(&traced.before, traced.before_len);
     let after = whole(&traced.after, traced.after_len);
-    let explained = Telling { names, e: &traced.explanation }.whole(&before, &after, worker);
+    let explained = NamedExplanation { names, e: &traced.explanation }.whole(&before, &after, worker);
     let micros = time.duration_since(UNIX_EPOCH).map_or(0, |passed| passed.as_micros());
     api::TracedPacket {
         time_us: u64::try_from(micros).unwrap_or(u64::MAX),

@@ -8,7 +8,7 @@ use gatun_wire::text::{counted, group};
 /// already known.
 pub(crate) fn of(
     workers: usize,
-    (silent, adds_up): (usize, bool),
+    (silent, packets_accounted): (usize, bool),
     figures: &LogFigures,
     others: Vec<Trouble>,
 ) -> Vec<Trouble> {
@@ -18,7 +18,7 @@ pub(crate) fn of(
         let (of, verb) = (counted(workers as u64, "worker"), if silent == 1 { "does" } else { "do" });
         let what = format!("{silent} of {of} {verb} not answer: the figures are incomplete");
         add(Urgency::Bad, Part::Workers, what);
-    } else if !adds_up {
+    } else if !packets_accounted {
         let what = "some packets are not accounted for: this is a defect, please report it";
         add(Urgency::Bad, Part::Account, what.to_owned());
     }
@@ -57,7 +57,7 @@ mod tests {
 
     #[test]
     fn troubles_name_their_cause_and_the_worst_is_first() {
-        let well = StoreFigures { is_well: true, records: 9, ..StoreFigures::default() };
+        let well = StoreFigures { is_writable: true, records: 9, ..StoreFigures::default() };
         let taken =
             ExportFigures { name: "siem".into(), is_connected: true, sent: 5, ..ExportFigures::default() };
         let figures = LogFigures { exports: vec![taken.clone()], store: Some(well.clone()) };
@@ -67,7 +67,7 @@ mod tests {
         assert_eq!(of(1, (0, true), &starting, Vec::new()), []);
         let full = StoreFigures {
             error: Some("No space left on device (os error 28)".into()),
-            is_well: false,
+            is_writable: false,
             waiting: 1234,
             lost: 1,
             ..well

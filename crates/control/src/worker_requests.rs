@@ -13,7 +13,7 @@ pub(crate) const SNAPSHOT_MAX: Duration = Duration::from_secs(2);
 
 /// Failure of a request to a worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum NoAnswer {
+pub(crate) enum WorkerError {
     /// Too many requests at the same time.
     Busy,
     /// The worker does not answer in time or has ended.
@@ -28,10 +28,10 @@ pub(crate) struct Pending<J> {
 
 impl<J> Pending<J> {
     /// Waits for the result.
-    pub(crate) async fn done(self) -> Result<J, NoAnswer> {
+    pub(crate) async fn done(self) -> Result<J, WorkerError> {
         match timeout(JOB_MAX, self.answer).await {
             Ok(Ok(job)) => Ok(job),
-            Ok(Err(_)) | Err(_) => Err(NoAnswer::Silent),
+            Ok(Err(_)) | Err(_) => Err(WorkerError::Silent),
         }
     }
 }
@@ -42,19 +42,19 @@ impl Control {
     }
 
     /// Gives a worker a job.
-    pub(crate) fn hand_in<J: Job + 'static>(&self, worker: usize, job: J) -> Result<Pending<J>, NoAnswer> {
+    pub(crate) fn hand_in<J: Job + 'static>(&self, worker: usize, job: J) -> Result<Pending<J>, WorkerError> {
         let (sender, answer) = oneshot::channel();
-        let handle = self.setup.workers.get(worker).ok_or(NoAnswer::Silent)?;
+        let handle = self.setup.workers.get(worker).ok_or(WorkerError::Silent)?;
         let ticket = handle.submit(job, move |job| drop(sender.send(job)));
         let _ticket = ticket.map_err(|refused| match refused {
-            SubmitError::Busy => NoAnswer::Busy,
-            SubmitError::Ended => NoAnswer::Silent,
+            SubmitError::Busy => WorkerError::Busy,
+            SubmitError::Ended => WorkerError::Silent,
         })?;
         Ok(Pending { answer, _ticket })
     }
 
     /// Gives each worker a job, and waits for all of them.
-    pub(crate) async fn all<J: Job + 'static>(&self, job: impl Fn() -> J) -> Result<Vec<J>, NoAnswer> {
+    pub(crate) async fn all<J: Job + 'static>(&self, job: impl Fn() -> J) -> Result<Vec<J>, WorkerError> {
         let pending = (0..self.workers()).map(|worker| self.hand_in(worker, job()));
         let pending = pending.collect::<Result<Vec<_>, _>>()?;
         let mut done = Vec::with_capacity(pending.len());

@@ -1,7 +1,7 @@
 //! Tables with counters and state of each instance and each pool.
 
 use crate::tables::{Table, group, table};
-use gatun_nat::report::{InstanceCounters, InstanceKind, InstanceStats, Lived, PoolStats};
+use gatun_nat::report::{EntryCount, InstanceCounters, InstanceKind, InstanceStats, PoolStats};
 use gatun_wire::DropReason;
 use gatun_worker::Snapshot;
 
@@ -40,10 +40,10 @@ fn traffic(snapshot: &Snapshot) -> Table {
 fn state(snapshot: &Snapshot) -> Table {
     let mut table = table(["instance", "sessions", "sessions created", "bindings", "subscribers"]);
     for stats in snapshot.instances.iter().filter(|stats| stats.kind != InstanceKind::Siit) {
-        let now = |lived: &[Lived; 3]| group(lived.iter().map(Lived::now).sum());
-        let begun = group(stats.lives.sessions.iter().map(|lived| lived.begun).sum());
-        let (sessions, bindings) = (now(&stats.lives.sessions), now(&stats.lives.bindings));
-        table.add_row([name(stats), sessions, begun, bindings, group(stats.subscribers.into())]);
+        let now = |count: &[EntryCount; 3]| group(count.iter().map(EntryCount::now).sum());
+        let created = group(stats.entries.sessions.iter().map(|count| count.created).sum());
+        let (sessions, bindings) = (now(&stats.entries.sessions), now(&stats.entries.bindings));
+        table.add_row([name(stats), sessions, created, bindings, group(stats.subscribers.into())]);
     }
     table
 }
@@ -85,11 +85,11 @@ fn pools(snapshot: &Snapshot) -> Table {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use gatun_nat::report::Lives;
+    use gatun_nat::report::EntryCounts;
 
     fn instance(kind: InstanceKind, name: &str) -> InstanceStats {
-        let (counters, lives) = (InstanceCounters::default(), Lives::default());
-        InstanceStats { kind, name: name.into(), counters, lives, subscribers: 0 }
+        let (counters, entries) = (InstanceCounters::default(), EntryCounts::default());
+        InstanceStats { kind, name: name.into(), counters, entries, subscribers: 0 }
     }
 
     #[test]
@@ -97,7 +97,7 @@ mod tests {
         let mut home = instance(InstanceKind::Nat64, "home");
         home.counters.outbound.packets = 12_345;
         home.counters.drops[DropReason::NoBib as usize].packets = 6;
-        home.lives.sessions[1] = Lived { begun: 1_500, ended: 800 };
+        home.entries.sessions[1] = EntryCount { created: 1_500, ended: 800 };
         let mut snapshot = Snapshot { instances: vec![home], ..Snapshot::default() };
         let text = render(&snapshot);
         for wanted in ["nat64 home", "12,345", " 700 ", "1,500"] {

@@ -13,10 +13,10 @@ use std::time::Duration;
 
 /// Running collectors.
 #[derive(Clone, Default)]
-pub(super) struct Collectors(Arc<Mutex<Known>>);
+pub(super) struct Collectors(Arc<Mutex<CollectorList>>);
 
 #[derive(Default)]
-struct Known {
+struct CollectorList {
     sinks: Arc<Vec<Sink>>,
     /// Removed collectors that still send waiting events, by name.
     going: Vec<(String, ThreadEnd)>,

@@ -66,7 +66,7 @@ pub(super) struct Replaced {
 
 /// Reason why the file was not replaced.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum NotReplaced {
+pub(super) enum ReplaceError {
     /// Somebody else has changed the file.
     Changed,
     /// Description of the failure.
@@ -75,7 +75,7 @@ pub(super) enum NotReplaced {
 
 /// Knowledge about a text that was active.
 #[derive(Clone, Copy)]
-pub(super) enum Known<'t> {
+pub(super) enum KnownText<'t> {
     /// The whole text.
     Text(&'t str),
     /// The hash of a file of mappings.
@@ -84,19 +84,19 @@ pub(super) enum Known<'t> {
     Nothing,
 }
 
-impl Known<'_> {
+impl KnownText<'_> {
     fn may_be(self, text: &[u8]) -> bool {
         match self {
-            Known::Text(known) => known.as_bytes() == text,
-            Known::Hash(file) => file.is(text),
-            Known::Nothing => true,
+            KnownText::Text(known) => known.as_bytes() == text,
+            KnownText::Hash(file) => file.is(text),
+            KnownText::Nothing => true,
         }
     }
 }
 
 /// Text that was active.
-pub(super) struct Ran<'t> {
-    pub(super) text: Known<'t>,
+pub(super) struct ActiveText<'t> {
+    pub(super) text: KnownText<'t>,
     pub(super) revision: &'t str,
     /// User who replaced it.
     pub(super) who: &'t str,
@@ -104,7 +104,7 @@ pub(super) struct Ran<'t> {
 
 /// Text in the history.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Past {
+pub(super) struct HistoryEntry {
     number: u64,
     /// Time of the replacement, seconds since 1970.
     pub(super) at_s: u64,
@@ -114,7 +114,7 @@ pub(super) struct Past {
     path: PathBuf,
 }
 
-impl Past {
+impl HistoryEntry {
     /// Reads the text.
     ///
     /// # Errors
@@ -123,14 +123,14 @@ impl Past {
         fs::read_to_string(&self.path).map_err(|e| format!("{} cannot be read: {e}", self.path.display()))
     }
 
-    fn of(entry: &fs::DirEntry) -> Option<Past> {
+    fn of(entry: &fs::DirEntry) -> Option<HistoryEntry> {
         let name = entry.file_name().into_string().ok()?;
         let mut fields = name.splitn(4, '.');
         let (number, at_s) = (fields.next()?.parse().ok()?, fields.next()?.parse().ok()?);
         let (revision, who) = (fields.next()?.to_owned(), fields.next()?.to_owned());
         let is_revision = revision.len() == REVISION_LEN && revision.bytes().all(|b| b.is_ascii_hexdigit());
         let bytes = entry.metadata().ok()?.len();
-        is_revision.then(|| Past { number, at_s, revision, who, bytes, path: entry.path() })
+        is_revision.then(|| HistoryEntry { number, at_s, revision, who, bytes, path: entry.path() })
     }
 }
 
@@ -174,10 +174,10 @@ impl ConfigFile {
     ///
     /// # Errors
     /// Returns an error if the file has another text or cannot be replaced. Then it is unchanged.
-    pub(super) fn replace(&self, staged: &Staged, ran: &Ran<'_>) -> Result<Replaced, NotReplaced> {
+    pub(super) fn replace(&self, staged: &Staged, ran: &ActiveText<'_>) -> Result<Replaced, ReplaceError> {
         let failed = |what: &Path, error: io::Error| {
             self.discard();
-            NotReplaced::Failed(format!("{}: {error}", what.display()))
+            ReplaceError::Failed(format!("{}: {error}", what.display()))
         };
         let before = match fs::read(&self.path) {
             Ok(text) => Some(text),
@@ -187,11 +187,11 @@ impl ConfigFile {
         let is_known = |text: &Vec<u8>| ran.text.may_be(text) || text == staged.text.as_bytes();
         if before.as_ref().is_some_and(|text| !is_known(text)) {
             self.discard();
-            return Err(NotReplaced::Changed);
+            return Err(ReplaceError::Changed);
         }
         let kept = match (ran.text, &before) {
-            (Known::Text(text), _) => self.remember(text.as_bytes(), ran),
-            (Known::Hash(file), Some(text)) if file.is(text) => self.remember(text, ran),
+            (KnownText::Text(text), _) => self.remember(text.as_bytes(), ran),
+            (KnownText::Hash(file), Some(text)) if file.is(text) => self.remember(text, ran),
             _ => Ok(()),
         };
         kept.map_err(|error| failed(&self.history, error))?;
@@ -218,7 +218,7 @@ impl ConfigFile {
     ///
     /// # Errors
     /// Returns an error if it cannot be written.
-    pub(super) fn remember(&self, text: &[u8], ran: &Ran<'_>) -> io::Result<()> {
+    pub(super) fn remember(&self, text: &[u8], ran: &ActiveText<'_>) -> io::Result<()> {
         if !self.history.is_dir() {
             fs::DirBuilder::new().mode(0o700).create(&self.history)?;
             sync_directory_of(&self.history)?;
@@ -236,9 +236,9 @@ impl ConfigFile {
     }
 
     /// Texts in the history, the latest first.
-    pub(super) fn history(&self) -> Vec<Past> {
+    pub(super) fn history(&self) -> Vec<HistoryEntry> {
         let entries = fs::read_dir(&self.history).into_iter().flatten().flatten();
-        let mut all: Vec<Past> = entries.filter_map(|entry| Past::of(&entry)).collect();
+        let mut all: Vec<HistoryEntry> = entries.filter_map(|entry| HistoryEntry::of(&entry)).collect();
         all.sort_unstable_by_key(|past| std::cmp::Reverse(past.number));
         all
     }
@@ -287,8 +287,8 @@ mod tests {
     use std::os::unix::fs::PermissionsExt as _;
     use std::panic::{AssertUnwindSafe, catch_unwind};
 
-    fn ran<'t>(text: &'t str, revision: &'t str) -> Ran<'t> {
-        Ran { text: Known::Text(text), revision, who: "uid 0" }
+    fn ran<'t>(text: &'t str, revision: &'t str) -> ActiveText<'t> {
+        ActiveText { text: KnownText::Text(text), revision, who: "uid 0" }
     }
 
     fn place(name: &str, text: &str) -> PathBuf {
@@ -334,7 +334,7 @@ mod tests {
         let staged = file.stage("new").unwrap();
         fs::write(&path, "an editor's").unwrap();
         let refused = file.replace(&staged, &ran("old", &revision('a')));
-        assert_eq!(refused.unwrap_err(), NotReplaced::Changed);
+        assert_eq!(refused.unwrap_err(), ReplaceError::Changed);
         assert_eq!(fs::read_to_string(&path).unwrap(), "an editor's");
         assert!(file.history().is_empty() && !file.new.exists());
         // Applying the text of a file that an operator has edited works.

@@ -54,7 +54,7 @@ pub(super) enum Order {
 
 /// Settings that a reload changes.
 pub(super) struct Change {
-    terms: Terms,
+    terms: OutputSettings,
     /// Another file, or none. `None` keeps the present one.
     lines: Option<Option<EventFile>>,
     sinks: Arc<Vec<Sink>>,
@@ -63,7 +63,7 @@ pub(super) struct Change {
 impl Change {
     /// Change to `settings` with these collectors, and to another file or none if `lines` is set.
     pub(super) fn to(settings: &Settings, lines: Option<Option<EventFile>>, sinks: Arc<Vec<Sink>>) -> Change {
-        Change { terms: Terms::of(settings), lines, sinks }
+        Change { terms: OutputSettings::of(settings), lines, sinks }
     }
 }
 
@@ -171,7 +171,7 @@ pub(super) fn open(sink: &EventSink) -> anyhow::Result<EventFile> {
 }
 
 /// Settings of event output.
-struct Terms {
+struct OutputSettings {
     names: Arc<PlanNames>,
     /// Kinds of events written as lines.
     json_kinds: EventKinds,
@@ -181,9 +181,9 @@ struct Terms {
     log_bindings: bool,
 }
 
-impl Terms {
-    fn of(settings: &Settings) -> Terms {
-        Terms {
+impl OutputSettings {
+    fn of(settings: &Settings) -> OutputSettings {
+        OutputSettings {
             names: Arc::new(PlanNames::of(&settings.plan)),
             json_kinds: settings.json_kinds.with(EventKind::EventsLost),
             json_destinations: settings.json_destinations,
@@ -284,7 +284,7 @@ impl Lines {
 /// State of the thread.
 struct EventThread {
     readers: Vec<EventReader>,
-    terms: Terms,
+    terms: OutputSettings,
     times: TimeOfDay,
     lines: Option<Lines>,
     tap: EventTap,

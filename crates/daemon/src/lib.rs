@@ -52,7 +52,7 @@ use std::time::{Duration, Instant};
 
 pub use control::ControlSettings;
 pub use event_sinks::difference::{Changes, SinkSettings};
-pub use memory::{LARGE, Needs, by_pages};
+pub use memory::{LARGE, MemoryNeeds, by_pages};
 pub use net_helper::{is_network_helper, serve_as_network_helper};
 pub use output::print_bytes;
 #[cfg(feature = "dpdk")]
@@ -97,7 +97,7 @@ pub struct Settings {
     /// Memory and disk space of a fully used daemon.
     pub costs: Costs,
     /// Memory by table.
-    pub needs: Needs,
+    pub needs: MemoryNeeds,
 }
 
 /// Memory and disk space of a configuration if all tables are full.
@@ -133,7 +133,7 @@ pub struct Read {
 pub type Reader = Box<dyn Fn(Source<'_>) -> Read + Send>;
 
 /// Function that examines this machine and returns lines for the log.
-pub type Look = Box<dyn FnOnce() -> Vec<String> + Send>;
+pub type HostCheck = Box<dyn FnOnce() -> Vec<String> + Send>;
 
 /// Arguments of [`run`].
 pub struct Setup {
@@ -150,7 +150,7 @@ pub struct Setup {
     /// True to enter the sandbox.
     pub sandboxed: bool,
     /// Examines, once the devices are open, if this machine keeps packets from being translated.
-    pub look: Look,
+    pub look: HostCheck,
     /// Start of the process, for the time in the log.
     pub started: Instant,
 }

@@ -5,8 +5,8 @@
 
 use crate::log_store::LogSender;
 use crate::output::Output;
-use gatun_api::types::{Evidence, Holder, Outcome, PastConfiguration, Protocol, WhoAt};
-use gatun_control::configure::{Refused, Why};
+use gatun_api::types::{Evidence, Holder, Outcome, PastConfiguration, PastHolders, Protocol};
+use gatun_control::configure::{RefusalKind, Refused};
 use gatun_control::{AuditQuestion, AuditReply, Auditor, PlannedHolders, protocol};
 use gatun_logstore::time::{parse, since_1970_ms};
 use gatun_logstore::{self as logstore, Answer, Directory, Mark, PlanInForce, Reader};
@@ -30,7 +30,7 @@ impl LogQueries {
     /// Returns an error if no thread can be started.
     pub(crate) fn start(directory: &Path, log: LogSender, output: &Output) -> std::io::Result<LogQueries> {
         let (sender, questions) = sync_channel(WAITING_MAX);
-        let reading = Reading { directory: directory.to_owned(), log, output: output.clone() };
+        let reading = QueryThread { directory: directory.to_owned(), log, output: output.clone() };
         std::thread::Builder::new()
             .name("log-questions".to_owned())
             .spawn(move || reading.run(&questions))?;
@@ -44,34 +44,36 @@ impl LogQueries {
     }
 }
 
-struct Reading {
+struct QueryThread {
     directory: PathBuf,
     log: LogSender,
     output: Output,
 }
 
-impl Reading {
+impl QueryThread {
     fn run(&self, questions: &Receiver<(AuditQuestion, AuditReply)>) {
         for (question, reply) in questions {
             reply(self.answer(&question));
         }
     }
 
-    fn answer(&self, question: &AuditQuestion) -> Result<WhoAt, Refused> {
+    fn answer(&self, question: &AuditQuestion) -> Result<PastHolders, Refused> {
         let AuditQuestion { address, port, at, who, .. } = question;
         let now_ms = since_1970_ms(SystemTime::now());
-        let span = parse(at, now_ms).map_err(|why| Refused::new(Why::Unusable, format!("at: {why}"), ""))?;
-        if !self.log.is_well() {
+        let span =
+            parse(at, now_ms).map_err(|why| Refused::new(RefusalKind::Unusable, format!("at: {why}"), ""))?;
+        if !self.log.is_writable() {
             let hint = "see the daemon's log; `gatun who --at` on the host reads it without a record";
             return Err(Refused::new(
-                Why::Failed,
+                RefusalKind::Failed,
                 "the log cannot be written, so no question can be recorded",
                 hint,
             ));
         }
         let reader = Reader::open(Box::new(Directory::to_read(&self.directory)));
-        let reader =
-            reader.map_err(|error| Refused::new(Why::Failed, format!("cannot read the log: {error}"), ""))?;
+        let reader = reader.map_err(|error| {
+            Refused::new(RefusalKind::Failed, format!("cannot read the log: {error}"), "")
+        })?;
         let answer = told(&reader.who(*address, *port, span, question.protocol.and_then(transport)));
         let (question, outcome) = (format!("{address}:{port} at {}", answer.at), answer.outcome);
         self.log.mark(Mark::Asked {
@@ -96,9 +98,9 @@ pub fn transport(protocol: Protocol) -> Option<Transport> {
 }
 
 /// Converts an answer of the log to the API's type.
-pub fn told(answer: &Answer) -> WhoAt {
+pub fn told(answer: &Answer) -> PastHolders {
     let configuration = answer.configuration.as_ref();
-    WhoAt {
+    PastHolders {
         outcome: match answer.outcome {
             logstore::Outcome::Who => Outcome::Who,
             logstore::Outcome::Nobody => Outcome::Nobody,

@@ -76,7 +76,7 @@ impl LogStore {
         let (batches, received) = sync_channel(BATCHES_MAX);
         let (running, ended) = sync_channel(0);
         // The log counts as working until the first write fails.
-        let figures = Mutex::new(StoreFigures { is_well: true, ..StoreFigures::default() });
+        let figures = Mutex::new(StoreFigures { is_writable: true, ..StoreFigures::default() });
         let shared = Arc::new(Shared { figures, ..Shared::default() });
         let sender = LogSender { batches, shared: Arc::clone(&shared) };
         let (at_ms, version) = (now_ms(), env!("CARGO_PKG_VERSION").to_owned());
@@ -128,8 +128,8 @@ impl LogSender {
     }
 
     /// Returns true if the last write succeeded.
-    pub(super) fn is_well(&self) -> bool {
-        self.figures().is_well
+    pub(super) fn is_writable(&self) -> bool {
+        self.figures().is_writable
     }
 
     /// Figures of the log.
@@ -299,20 +299,20 @@ impl StoreThread {
             bytes: status.bytes,
             lost: self.lost,
             waiting: store.pending() as u64,
-            is_well: self.failing.is_none(),
+            is_writable: self.failing.is_none(),
             error: self.failing.clone(),
         };
         *self.shared.figures.lock().unwrap_or_else(PoisonError::into_inner) = figures;
     }
 
     fn failed(&mut self, error: &str) {
-        self.shared.figures.lock().unwrap_or_else(PoisonError::into_inner).is_well = false;
+        self.shared.figures.lock().unwrap_or_else(PoisonError::into_inner).is_writable = false;
         if self.failing.as_deref() != Some(error) {
             self.output.error(&format!("log: {error}; translation continues, records wait"));
             self.failing = Some(error.to_owned());
             // While the store cannot be opened, `account` is not called.
             let mut figures = self.shared.figures.lock().unwrap_or_else(PoisonError::into_inner);
-            (figures.is_well, figures.error) = (false, Some(error.to_owned()));
+            (figures.is_writable, figures.error) = (false, Some(error.to_owned()));
         }
     }
 

@@ -7,8 +7,8 @@ use super::PortSettings;
 use gatun_api::types::TablePages;
 use gatun_config::{Bytes, Memory};
 use gatun_nat::Plan;
-use gatun_nat::kept::RECORDS_AT;
 use gatun_nat::memory::TableBytes;
+use gatun_nat::session_file::RECORDS_AT;
 use gatun_wire::text::counted;
 use gatun_worker::exchange;
 use std::fs::{self, File};
@@ -25,7 +25,7 @@ const STEPS: u64 = 1000;
 
 /// Memory needs of a daemon.
 #[derive(Clone, Debug, Default)]
-pub struct Needs {
+pub struct MemoryNeeds {
     /// Tables of each worker.
     pub tables: Vec<TableBytes>,
     /// Explicit address mappings, which all workers share.
@@ -38,15 +38,15 @@ pub struct Needs {
     keeps: bool,
 }
 
-impl Needs {
+impl MemoryNeeds {
     /// Needs of a daemon whose workers have these plans. `keeps` is true if it saves sessions in files.
-    pub fn of(plans: &[&Plan], ports: &PortSettings, keeps: bool) -> Needs {
+    pub fn of(plans: &[&Plan], ports: &PortSettings, keeps: bool) -> MemoryNeeds {
         let each: Vec<Memory> = plans.iter().copied().map(Memory::of).collect();
         let shared = plans.len() > 1 && plans.iter().any(|plan| plan.is_stateful());
         let keeps = keeps && plans.iter().any(|plan| plan.is_stateful());
         let heads = if keeps { plans.len() as u64 * RECORDS_AT } else { 0 };
         let exchange = if shared { exchange::memory_bytes(plans.len()) as u64 } else { 0 };
-        Needs {
+        MemoryNeeds {
             mappings: each.first().map_or(0, |memory| memory.mappings),
             tables: each.into_iter().map(|memory| memory.tables).collect(),
             packets: exchange + ports.memory_bytes(),
@@ -75,7 +75,7 @@ impl Needs {
 
 /// Result of a successful check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Fits {
+pub(super) enum MemoryFit {
     /// There is enough memory together with the previous process's sessions.
     Beside,
     /// There is enough memory only if these are given up.
@@ -87,15 +87,15 @@ pub(super) enum Fits {
 ///
 /// # Errors
 /// Returns an error if the machine, the control group or a limit of the process has less memory than needed.
-pub(super) fn check(plans: &[&Plan], ports: &PortSettings, left: Option<u64>) -> anyhow::Result<Fits> {
+pub(super) fn check(plans: &[&Plan], ports: &PortSettings, left: Option<u64>) -> anyhow::Result<MemoryFit> {
     let (keeps, left) = (left.is_some(), left.unwrap_or(0));
-    let needed = Needs::of(plans, ports, keeps).total();
-    let Some((available, whose)) = available() else { return Ok(Fits::Beside) };
+    let needed = MemoryNeeds::of(plans, ports, keeps).total();
+    let Some((available, whose)) = available() else { return Ok(MemoryFit::Beside) };
     if needed <= available {
-        return Ok(Fits::Beside);
+        return Ok(MemoryFit::Beside);
     }
     if needed <= available.saturating_add(left) {
-        return Ok(Fits::WithoutPrevious);
+        return Ok(MemoryFit::WithoutPrevious);
     }
     let instead = match sessions_that_fit(plans, (ports, keeps), available.saturating_add(left)) {
         Some(n) => format!("`sessions_max = {n}` in [limits] would fit"),
@@ -126,7 +126,7 @@ fn sessions_that_fit(plans: &[&Plan], (ports, keeps): (&PortSettings, bool), ava
     };
     let fits = |step: u64| {
         let (fewer, all) = with(step);
-        let needed = Needs::of(&fewer.iter().collect::<Vec<_>>(), ports, keeps).total();
+        let needed = MemoryNeeds::of(&fewer.iter().collect::<Vec<_>>(), ports, keeps).total();
         (needed <= available && all > 0).then_some(all)
     };
     let (mut low, mut high) = (0, STEPS);
@@ -251,7 +251,7 @@ pub fn by_pages(pages: &TablePages) -> String {
 }
 
 /// Log lines about the pages of the tables, and how to get better ones if that matters.
-pub(super) fn describe(pages: &TablePages, needs: &Needs) -> Vec<String> {
+pub(super) fn describe(pages: &TablePages, needs: &MemoryNeeds) -> Vec<String> {
     let mut lines = vec![format!("memory: {}", by_pages(pages))];
     let wanted = needs.huge_pages();
     let missing = wanted.saturating_sub(pages.set_aside_bytes / HUGE_PAGE);
@@ -321,13 +321,13 @@ mod tests {
         let (config, _) = gatun_config::load_str(text, "t.toml").unwrap();
         let ports = PortSettings::Tun(Vec::new());
         let plans = [&config.plan];
-        let whole = Needs::of(&plans, &ports, true).total();
+        let whole = MemoryNeeds::of(&plans, &ports, true).total();
         assert_eq!(sessions_that_fit(&plans, (&ports, true), 1 << 20), None);
         let half = sessions_that_fit(&plans, (&ports, true), whole / 2).unwrap();
         assert!((300_000..500_000).contains(&half), "{half}");
         let mut fewer = config.plan.clone();
         fewer.limits.sessions_max = half as u32;
-        assert!(Needs::of(&[&fewer], &ports, true).total() <= whole / 2);
+        assert!(MemoryNeeds::of(&[&fewer], &ports, true).total() <= whole / 2);
     }
 
     #[test]
@@ -339,7 +339,7 @@ mod tests {
         assert_eq!(figures, (2 << 20, 4 << 20, 2 << 20));
         let table =
             TableBytes { indexes: 1 << 30, huge_pages: 512, record_huge_pages: 100, ..TableBytes::default() };
-        let needs = |keeps| Needs { tables: vec![table.clone()], keeps, ..Needs::default() };
+        let needs = |keeps| MemoryNeeds { tables: vec![table.clone()], keeps, ..MemoryNeeds::default() };
         let said = |pages: &TablePages, keeps| describe(pages, &needs(keeps))[1..].join("\n");
         assert!(
             said(&pages, true).contains("all tables, 511 huge pages are missing"),

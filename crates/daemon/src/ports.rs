@@ -9,7 +9,7 @@ use super::privileges;
 use super::sandbox::Sandbox;
 use anyhow::Context as _;
 use gatun_io::Backend;
-use gatun_io_tun::{Guard, Mode, OnKill, Tun, TunConfig, TunError, WatchedDevice};
+use gatun_io_tun::{Guard, KillBehaviour, Mode, Tun, TunConfig, TunError, WatchedDevice};
 use std::any::Any;
 use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
@@ -46,7 +46,7 @@ impl Ports {
     /// Returns an error that says what to do, if a port cannot be opened.
     pub(super) fn open(
         settings: &PortSettings,
-        killed: OnKill,
+        killed: KillBehaviour,
         (user, sandbox): (Option<privileges::User>, &Sandbox),
         events: &Sender<Event>,
     ) -> anyhow::Result<Ports> {
@@ -75,7 +75,7 @@ impl Ports {
 /// Longest time that a killed process may take to release its device.
 const LET_GO_MAX: Duration = Duration::from_millis(500);
 
-fn open_device(config: &TunConfig, killed: OnKill) -> Result<Tun, TunError> {
+fn open_device(config: &TunConfig, killed: KillBehaviour) -> Result<Tun, TunError> {
     let begin = Instant::now();
     loop {
         match Tun::open(config, killed) {
@@ -96,7 +96,7 @@ fn watched((name, config): (&String, &TunConfig)) -> WatchedDevice {
 
 fn open_tun(
     configs: &[TunConfig],
-    killed: OnKill,
+    killed: KillBehaviour,
     (user, sandbox): (Option<privileges::User>, &Sandbox),
     events: &Sender<Event>,
 ) -> anyhow::Result<Ports> {

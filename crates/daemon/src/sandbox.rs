@@ -10,7 +10,7 @@ mod calls;
 mod files;
 
 use super::{Settings, privileges};
-use gatun_api::types::{self, Bound};
+use gatun_api::types::{self, SandboxExtent};
 use gatun_config::{ApiSocket, EventSink, LOG_DIRECTORY, StateDir};
 use std::fmt;
 use std::fs::DirBuilder;
@@ -160,13 +160,13 @@ impl Enforced {
     /// Result for the API. `helper` are the missing parts of the network helper's sandbox.
     pub(super) fn told_with(&self, helper: &[String]) -> types::Sandbox {
         if self.0.is_none() {
-            return types::Sandbox { state: Bound::Not, missing: vec!["--no-sandbox".to_owned()] };
+            return types::Sandbox { state: SandboxExtent::Not, missing: vec!["--no-sandbox".to_owned()] };
         }
         let mut missing = self.missing();
         let state = match missing.iter().filter(|less| less.starts_with("no ")).count() {
-            2 => Bound::Not,
-            0 if missing.is_empty() && helper.is_empty() => Bound::Whole,
-            _ => Bound::Partly,
+            2 => SandboxExtent::Not,
+            0 if missing.is_empty() && helper.is_empty() => SandboxExtent::Whole,
+            _ => SandboxExtent::Partly,
         };
         // A part that the kernel lacks is missing in both; it is listed once.
         let only_helper = helper.iter().filter(|part| !missing.contains(part));

@@ -4,7 +4,7 @@
 //!   lock                   held by the daemon that uses the directory
 //!   names.json             names behind the numbers in records, and the generation of the files; replaced
 //!   atomically
-//!   sessions.GEN.WORKER    the records of each worker's engine (gatun_nat::kept)
+//!   sessions.GEN.WORKER    the records of each worker's engine (gatun_nat::session_file)
 //! ```
 //! The next process restores the old files until `names.json` names new ones, so a process that is killed
 //! while it starts loses nothing. `names.json` also names the old files until all of their sessions are in
@@ -13,7 +13,7 @@
 use crate::privileges::User;
 use gatun_config::{Bytes, StateDir};
 use gatun_mem::bytes_written;
-use gatun_nat::workers::Dealt;
+use gatun_nat::workers::AddressShare;
 use rustix::fs::{
     AtFlags, FallocateFlags, FlockOperation, Gid, Mode, OFlags, Uid, fallocate, fchown, flock, fstatfs,
     ftruncate, openat, renameat, unlinkat,
@@ -57,8 +57,8 @@ pub struct Names {
     /// Key that distributes subscribers over workers.
     pub steering: [u64; 4],
     /// Public addresses of each worker.
-    #[serde(default)]
-    pub dealt: Vec<Dealt>,
+    #[serde(default, alias = "dealt")]
+    pub address_shares: Vec<AddressShare>,
     /// Ranges of public addresses that get no new bindings, each with its first and last one, in order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub drained: Vec<(Ipv4Addr, Ipv4Addr)>,

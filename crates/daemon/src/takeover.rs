@@ -3,7 +3,10 @@
 use super::output::Output;
 use super::state::{self, Directory, InstanceNames, Names, NoRoom};
 use super::{ANSWER_MAX, Settings, User};
-use gatun_nat::kept::{Finder, Found, Keep, Kept, Legacy, Mine, NotRestored, Numbers, Progress, Unreadable};
+use gatun_nat::session_file::{
+    FoundSessions, InheritedSessions, Renumbering, RestoreError, RestoreProgress, SavedSessions, SessionFile,
+    SessionFileError, SessionFilter, SessionFinder,
+};
 use gatun_nat::workers::{Shares, Steering};
 use gatun_nat::{BuildError, Nat, Plan};
 use gatun_wire::Prefix64;
@@ -73,7 +76,7 @@ pub(super) fn open(
         return Ok(None);
     }
     // The workers' shares together are larger than the whole.
-    let bytes = Keep::bytes(plan).saturating_mul(if workers > 1 { 2 } else { 1 });
+    let bytes = SessionFile::bytes(plan).saturating_mul(if workers > 1 { 2 } else { 1 });
     match state::open(&settings.state, bytes, user)? {
         None => Ok(None),
         Some(Ok(directory)) => Ok(Some(SessionStore::new(directory, clock, forget))),
@@ -127,9 +130,9 @@ impl SessionStore {
     ) -> Result<Shares, BuildError> {
         let before = self.before.as_ref().filter(|before| before.workers == workers);
         self.names.steering = before.map_or(seed, |before| before.steering);
-        let dealt = before.map_or(&[][..], |before| &before.dealt);
-        let shares = Shares::as_before(plan, workers, self.names.steering, dealt)?;
-        self.names.dealt = shares.steering.dealt();
+        let address_shares = before.map_or(&[][..], |before| &before.address_shares);
+        let shares = Shares::as_before(plan, workers, self.names.steering, address_shares)?;
+        self.names.address_shares = shares.steering.address_shares();
         Ok(shares)
     }
 
@@ -137,9 +140,9 @@ impl SessionStore {
     ///
     /// # Errors
     /// Returns an error if there is no room.
-    pub(super) fn keep(&mut self, plan: &Plan) -> anyhow::Result<Keep> {
+    pub(super) fn session_file(&mut self, plan: &Plan) -> anyhow::Result<SessionFile> {
         let no_room = |e: NoRoom| {
-            let fit = match Keep::sessions_in(plan, e.free) {
+            let fit = match SessionFile::sessions_in(plan, e.free) {
                 0 => String::new(),
                 n => format!("write sessions_max in [limits] so that each worker has no more than {n}, "),
             };
@@ -147,11 +150,11 @@ impl SessionStore {
                 "{e}: {fit}give the file system more room, or write directory = \"off\" in [state]"
             )
         };
-        let bytes = Keep::bytes(plan);
+        let bytes = SessionFile::bytes(plan);
         let file = self.directory.new_records(self.names.generation, self.names.workers, bytes);
         let file = file.map_err(no_room)?;
         self.names.workers += 1;
-        Ok(Keep::new(file.as_fd(), plan, self.zero_ms)?)
+        Ok(SessionFile::new(file.as_fd(), plan, self.zero_ms)?)
     }
 
     /// Gives the new engines the sessions of the previous process. `steering` determines the owner of each
@@ -168,13 +171,13 @@ impl SessionStore {
         let (left, mut unread) = self.left(before, plan);
         let mut found = Vec::new();
         for (worker, nat) in engines.iter().enumerate() {
-            let is_mine = |instance, inside, outside| {
+            let is_own = |instance, inside, outside| {
                 // The first worker refuses sessions without an owner.
                 let owner = steering.and_then(|all| all.owner_of_session(instance, inside, outside));
                 owner.unwrap_or(0) == worker
             };
-            let mine = Mine::Of { is_mine: &is_mine, strangers: worker == 0 };
-            found.push(find_all(nat.finder(), &left, &mine, &mut unread));
+            let filter = SessionFilter::Of { is_own: &is_own, unserved: worker == 0 };
+            found.push(find_all(nat.finder(), &left, &filter, &mut unread));
         }
         for (nat, found) in engines.iter_mut().zip(found) {
             nat.inherit(clock.now(), found);
@@ -186,7 +189,7 @@ impl SessionStore {
 
     /// Sessions of previous processes, split into one part per processor, and the reasons why some cannot be
     /// read.
-    fn left(&self, before: &Names, plan: &Plan) -> (Vec<Legacy>, BTreeSet<String>) {
+    fn left(&self, before: &Names, plan: &Plan) -> (Vec<InheritedSessions>, BTreeSet<String>) {
         let processors = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
         let now = instances(plan);
         let (mut left, mut unread) = (Vec::new(), BTreeSet::new());
@@ -194,10 +197,15 @@ impl SessionStore {
             let numbers = numbers(&names.instances, &now);
             for worker in 0..names.workers {
                 let file = self.directory.records(names.generation, worker).map_err(|e| e.to_string());
-                let kept = file.and_then(|file| self.kept(&file, processors).map_err(|e| e.to_string()));
-                match kept {
+                let records =
+                    file.and_then(|file| self.records(&file, processors).map_err(|e| e.to_string()));
+                match records {
                     Ok(parts) => {
-                        left.extend(parts.into_iter().map(|kept| Legacy { kept, numbers: numbers.clone() }));
+                        left.extend(
+                            parts
+                                .into_iter()
+                                .map(|records| InheritedSessions { records, numbers: numbers.clone() }),
+                        );
                     }
                     Err(why) => {
                         unread.insert(why);
@@ -209,12 +217,12 @@ impl SessionStore {
     }
 
     /// Records of a previous process, in up to `parts` parts.
-    fn kept(&self, file: &File, parts: usize) -> Result<Vec<Kept>, Unreadable> {
-        let copied = || Ok(vec![Kept::read(file.as_fd(), clock_ms())?]);
+    fn records(&self, file: &File, parts: usize) -> Result<Vec<SavedSessions>, SessionFileError> {
+        let copied = || Ok(vec![SavedSessions::read(file.as_fd(), clock_ms())?]);
         match self.is_gradual() {
             // A child of that process may hold the file open without using it.
-            true => match Kept::take_over(file.as_fd(), clock_ms(), parts) {
-                Err(Unreadable::InUse) => copied(),
+            true => match SavedSessions::take_over(file.as_fd(), clock_ms(), parts) {
+                Err(SessionFileError::InUse) => copied(),
                 parts => parts,
             },
             false => copied(),
@@ -247,7 +255,7 @@ impl SessionStore {
             }
             _ => {
                 for nat in engines {
-                    while !nat.put_back(clock.now(), AT_ONCE) {
+                    while !nat.restore_some(clock.now(), AT_ONCE) {
                         std::thread::yield_now();
                     }
                 }
@@ -285,7 +293,7 @@ impl SessionStore {
     ///
     /// # Errors
     /// Returns an error if the names cannot be written. Then the next process searches the files in vain.
-    pub(super) fn all_are_back(&mut self) -> anyhow::Result<()> {
+    pub(super) fn all_restored(&mut self) -> anyhow::Result<()> {
         self.names.earlier = Vec::new();
         self.write()?;
         self.directory.remove_all_but(&self.names);
@@ -295,7 +303,7 @@ impl SessionStore {
     /// Adds the names of another plan before engines change to it. `steering` is the next one, if there are
     /// several workers.
     pub(super) fn add(&mut self, plan: &Plan, steering: Option<&Steering>) -> anyhow::Result<()> {
-        self.names.dealt = steering.map(Steering::dealt).unwrap_or_default();
+        self.names.address_shares = steering.map(Steering::address_shares).unwrap_or_default();
         for new in instances(plan) {
             let same = |old: &&mut InstanceNames| (&old.kind, &old.name) == (&new.kind, &new.name);
             match self.names.instances.iter_mut().find(same) {
@@ -333,8 +341,8 @@ fn ranges(mut addresses: Vec<Ipv4Addr>) -> Vec<(Ipv4Addr, Ipv4Addr)> {
 ///
 /// # Errors
 /// Returns an error if they cannot be read.
-pub fn read(file: &File) -> Result<Kept, String> {
-    Kept::read(file.as_fd(), clock_ms()).map_err(|e| e.to_string())
+pub fn read(file: &File) -> Result<SavedSessions, String> {
+    SavedSessions::read(file.as_fd(), clock_ms()).map_err(|e| e.to_string())
 }
 
 fn instances(plan: &Plan) -> Vec<InstanceNames> {
@@ -348,13 +356,13 @@ fn instances(plan: &Plan) -> Vec<InstanceNames> {
 
 /// Finds an engine's sessions in each part, in parallel.
 fn find_all(
-    finder: Finder<'_>,
-    parts: &[Legacy],
-    mine: &Mine<'_>,
+    finder: SessionFinder<'_>,
+    parts: &[InheritedSessions],
+    filter: &SessionFilter<'_>,
     unread: &mut BTreeSet<String>,
-) -> Vec<Found> {
+) -> Vec<FoundSessions> {
     std::thread::scope(|scope| {
-        let each = parts.iter().map(|part| scope.spawn(move || finder.find(part.clone(), mine)));
+        let each = parts.iter().map(|part| scope.spawn(move || finder.find(part.clone(), filter)));
         let threads: Vec<_> = each.collect();
         let mut found = Vec::new();
         for thread in threads {
@@ -373,7 +381,7 @@ fn find_all(
 }
 
 /// Mapping of a previous process's numbers to the present ones.
-pub fn numbers(before: &[InstanceNames], now: &[InstanceNames]) -> Numbers {
+pub fn numbers(before: &[InstanceNames], now: &[InstanceNames]) -> Renumbering {
     let of = |old: &InstanceNames| {
         let same = |new: &InstanceNames| (&new.kind, &new.name) == (&old.kind, &old.name);
         let number = now.iter().position(same)?;
@@ -381,7 +389,7 @@ pub fn numbers(before: &[InstanceNames], now: &[InstanceNames]) -> Numbers {
         let place = |prefix| u8::try_from(has.iter().position(|has| has == prefix)?).ok();
         Some((u8::try_from(number).ok()?, old.prefixes.iter().map(place).collect()))
     };
-    Numbers { instances: before.iter().map(of).collect() }
+    Renumbering { instances: before.iter().map(of).collect() }
 }
 
 impl RestoredSessions {
@@ -410,7 +418,7 @@ impl RestoredSessions {
         done: impl FnOnce() + Send + 'static,
     ) -> std::io::Result<()> {
         let body = move || {
-            let mut all = Progress::default();
+            let mut all = RestoreProgress::default();
             for worker in &workers {
                 match wait_for(worker) {
                     Some(one) => all += one,
@@ -420,9 +428,9 @@ impl RestoredSessions {
             let ms = self.begin.elapsed().as_secs_f64() * 1e3;
             let n = all.restored;
             output.log(&format!("restored {} of the previous process in {ms:.1} ms", counted(n, "session")));
-            for (why, n) in NotRestored::ALL.into_iter().zip(all.not).filter(|(_, n)| *n > 0) {
+            for (why, n) in RestoreError::ALL.into_iter().zip(all.not).filter(|(_, n)| *n > 0) {
                 // A process killed between two stores leaves a session in two files. The session continues.
-                if why != NotRestored::There {
+                if why != RestoreError::Exists {
                     output.log(&format!("not restored: {} {}", counted(n, "session"), why.help()));
                 }
             }
@@ -433,12 +441,12 @@ impl RestoredSessions {
 }
 
 /// Waits until a worker has restored its sessions; `None` if the worker has ended.
-fn wait_for(worker: &Handle) -> Option<Progress> {
+fn wait_for(worker: &Handle) -> Option<RestoreProgress> {
     let mut silent = 0;
     while silent < SILENT_MAX {
         match worker.restore_status(ANSWER_MAX) {
-            Some(RestoreStatus { progress, over: Some(spent) }) => {
-                drop(spent);
+            Some(RestoreStatus { progress, over: Some(finished) }) => {
+                drop(finished);
                 return Some(progress);
             }
             Some(_) => {

@@ -43,7 +43,7 @@ pub(super) fn open(
     };
     let ethers = ports.hosts.ethers(xdp.workers.len(), |port| device(&xdp.opened, port), own)?;
     let (privileged, helper, started) =
-        net_helper::for_interfaces(&xdp.watch.keeper_parts()?, (user, sandbox), events)?;
+        net_helper::for_interfaces(&xdp.watch.helper_parts()?, (user, sandbox), events)?;
     xdp.watch.delegate(privileged);
     let said = xdp.opened.iter();
     let said = said

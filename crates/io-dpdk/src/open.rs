@@ -207,9 +207,9 @@ fn free_socket(device: &str) -> Result<(), DpdkError> {
     Ok(())
 }
 
-/// Checks whether a process has a socket open, which does not notice: a connection of another type than its own
-/// is refused by the kernel before it reaches the process. A connection to a DPDK server (22.11) that disappears
-/// again can abort it, or keep it from greeting the next client.
+/// Checks whether a process has a socket open, which does not notice: the kernel refuses a connection of
+/// another type than the socket's before it reaches the process. A connection to a DPDK server (22.11) that
+/// disappears again can abort it, or keep it from greeting the next client.
 fn is_served(path: &Path) -> bool {
     let connection = SocketAddrUnix::new(path).and_then(|address| {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;

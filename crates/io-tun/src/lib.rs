@@ -20,6 +20,6 @@ mod writer;
 
 pub use error::TunError;
 pub use gatun_netlink::Prefix;
-pub use open::{Guard, Mode, Offloads, OnKill, Tun, TunConfig};
+pub use open::{Guard, KillBehaviour, Mode, Offloads, Tun, TunConfig};
 pub use queue::{QUEUE_BYTES, TunQueue};
-pub use watch::{LinkEvent, LinkWatch, Rerouted, Restored, WatchedDevice, Woken};
+pub use watch::{LinkEvent, LinkWatch, Rerouted, Restored, WatchEvent, WatchedDevice};

@@ -101,7 +101,7 @@ impl Drop for Guard {
 
 /// Fate of a created device when its process is killed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum OnKill {
+pub enum KillBehaviour {
     /// The device is deleted.
     #[default]
     Goes,
@@ -157,7 +157,7 @@ impl Tun {
     ///
     /// # Errors
     /// Returns an error that says what to do, if the device cannot be opened or set up as configured.
-    pub fn open(config: &TunConfig, killed: OnKill) -> Result<Tun, TunError> {
+    pub fn open(config: &TunConfig, killed: KillBehaviour) -> Result<Tun, TunError> {
         let name = &config.name;
         let legal = |b: u8| b.is_ascii_graphic() && b != b'/';
         if name.is_empty() || name.len() > ioctl::NAME_MAX || !name.bytes().all(legal) {
@@ -269,11 +269,11 @@ fn is_own(device: &mut Device) -> bool {
 
 /// Makes a created device persistent or not, by `killed`. Returns a queue with which an orderly end deletes a
 /// persistent device.
-fn last(first: &OwnedFd, killed: OnKill) -> io::Result<Option<OwnedFd>> {
-    ioctl::set_persist(first, killed == OnKill::Stays)?;
+fn last(first: &OwnedFd, killed: KillBehaviour) -> io::Result<Option<OwnedFd>> {
+    ioctl::set_persist(first, killed == KillBehaviour::Stays)?;
     match killed {
-        OnKill::Goes => Ok(None),
-        OnKill::Stays => first.try_clone().map(Some),
+        KillBehaviour::Goes => Ok(None),
+        KillBehaviour::Stays => first.try_clone().map(Some),
     }
 }
 

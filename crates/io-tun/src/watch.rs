@@ -74,7 +74,7 @@ pub struct WatchedDevice {
 
 /// Result of [`LinkWatch::wait`].
 #[derive(Debug)]
-pub enum Woken {
+pub enum WatchEvent {
     /// The link of a device has changed, or its routes were restored.
     Link(LinkEvent),
     /// The other descriptor is readable.
@@ -124,29 +124,29 @@ impl LinkWatch {
     ///
     /// # Errors
     /// Returns an error if the kernel sends no more notifications.
-    pub fn wait(&mut self, other: impl AsFd) -> io::Result<Woken> {
+    pub fn wait(&mut self, other: impl AsFd) -> io::Result<WatchEvent> {
         let mut is_other_ready = false;
         loop {
             while let Some(device) = self.devices.iter_mut().find(|d| d.missed) {
                 if let Some(event) = device.ask()? {
-                    return Ok(Woken::Link(event));
+                    return Ok(WatchEvent::Link(event));
                 }
             }
             self.devices.retain(|d| !d.gone);
             if let Some(notice) = self.monitor.next_notice() {
                 if let Some(event) = self.take(&notice) {
-                    return Ok(Woken::Link(event));
+                    return Ok(WatchEvent::Link(event));
                 }
                 continue;
             }
             if is_other_ready {
-                return Ok(Woken::Other);
+                return Ok(WatchEvent::Other);
             }
             let now = Instant::now();
             let due = self.devices.iter().filter_map(|device| device.repair.due()).min();
             if due.is_some_and(|due| due <= now) {
                 if let Some(event) = self.devices.iter_mut().find_map(|device| device.repair_if_due(now)) {
-                    return Ok(Woken::Link(event));
+                    return Ok(WatchEvent::Link(event));
                 }
                 continue;
             }

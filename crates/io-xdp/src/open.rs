@@ -2,7 +2,7 @@
 
 use crate::attached::{Attached, FRAME_LEN_LARGE, FRAME_LEN_SMALL, Opened, PortConfig, check};
 use crate::interface::Interface;
-use crate::keeper::{Keeper, KeeperParts};
+use crate::interface_helper::{InterfaceHelper, InterfaceHelperParts};
 use crate::ports::Ports;
 use crate::program::{Owner, PrefixRule, PrefixTables};
 use crate::socket::{open_unbound, step};
@@ -79,12 +79,12 @@ impl Xdp {
         let watched = watched
             .map(|((interface, port), attached)| WatchedInterface::new(interface, port.mode, attached));
         let failed = |e| step(&interfaces[0].name, "watching interfaces", e);
-        let parts = KeeperParts {
+        let parts = InterfaceHelperParts {
             ports: config.ports.clone(),
             queues: config.queues,
             tables: tables.files().map_err(failed)?,
         };
-        let privileged = Box::new(Keeper::new(parts));
+        let privileged = Box::new(InterfaceHelper::new(parts));
         let watch = Watch::new((watched.collect(), watching), tables, &config.entries, locks, privileged);
         let watch = watch.map_err(failed)?;
         Ok(Xdp { workers, opened, watch })

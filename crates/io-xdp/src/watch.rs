@@ -10,7 +10,7 @@
 use crate::XdpError;
 use crate::attached::{self, Attached, Mode, Opened, PortConfig, cut_off};
 use crate::interface::Interface;
-use crate::keeper::{KeeperParts, Privileged};
+use crate::interface_helper::{InterfaceHelperParts, Privileged};
 use crate::ports::PortEvent;
 use crate::program::{Owner, PrefixRule, PrefixTables};
 use crate::rule_updates::{RuleChange, RuleUpdates};
@@ -120,14 +120,14 @@ impl Watch {
         self.tables.set(entry, Owner::Gatun)
     }
 
-    /// Parts for a [`Keeper`](crate::Keeper) in another process.
+    /// Parts for a [`InterfaceHelper`](crate::InterfaceHelper) in another process.
     ///
     /// # Errors
     /// Returns an error if the process reaches its limit of open files.
-    pub fn keeper_parts(&self) -> io::Result<KeeperParts> {
+    pub fn helper_parts(&self) -> io::Result<InterfaceHelperParts> {
         let port = |port: &WatchedInterface| PortConfig { interface: port.name.clone(), mode: port.mode };
         let ports = self.ports.iter().map(port).collect();
-        Ok(KeeperParts { ports, queues: self.workers.len() as u32, tables: self.tables.files()? })
+        Ok(InterfaceHelperParts { ports, queues: self.workers.len() as u32, tables: self.tables.files()? })
     }
 
     /// Makes `privileged` do all further steps that need capabilities.

@@ -75,7 +75,7 @@ impl Part {
 }
 
 /// Records found, and the reason for possibly missing ones.
-pub(crate) struct Found {
+pub(crate) struct FoundRecords {
     pub(crate) records: Vec<Record>,
     pub(crate) damage: Option<String>,
 }
@@ -230,7 +230,7 @@ impl Reader {
     }
 
     /// Finds the records of a part under `keys` (ascending), in the order of events for each key.
-    pub(crate) fn find(&self, part: &Part, keys: &[Key]) -> Result<Found> {
+    pub(crate) fn find(&self, part: &Part, keys: &[Key]) -> Result<FoundRecords> {
         let mut records = Vec::new();
         let wanted = |r: &&Record| keys.binary_search(&r.key()).is_ok();
         let mut damage = None;
@@ -250,7 +250,7 @@ impl Reader {
             }
             Source::Missing(_) => damage = Some("the file is missing".to_owned()),
         }
-        Ok(Found { records, damage })
+        Ok(FoundRecords { records, damage })
     }
 
     /// Visits all entries from `from_ms` up to `to_ms` (exclusive), for each file records, then marks, in

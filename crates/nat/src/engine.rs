@@ -22,11 +22,11 @@ use crate::base::emit::{Emit, Emitted};
 use crate::base::plan::{Limits, Plan};
 use crate::base::rng::Rng;
 use crate::base::tally::Tally;
-use crate::base::time::{Instant, Steady};
+use crate::base::time::{Instant, SteadyClock};
 use crate::base::verdict::Verdict;
 use crate::lifecycle::reconfigure::transition::Transition;
 use crate::lifecycle::sweep::Sweep;
-use crate::lifecycle::take_over::Spent;
+use crate::lifecycle::take_over::FinishedInheritance;
 use crate::path::look_ahead::{self, Hint, SessionOpens};
 use crate::path::rules::Rules;
 use crate::path::siit::SiitState;
@@ -37,10 +37,10 @@ use crate::tables::event::EventReader;
 use crate::tables::fragment::Fragments;
 use crate::tables::icmp_limit::IcmpLimit;
 use crate::tables::ident::Idents;
-use crate::tables::inheritance::Progress;
-use crate::tables::kept::Keep;
+use crate::tables::inheritance::RestoreProgress;
 use crate::tables::path_mtu::Paths;
 use crate::tables::pool4::Pool4State;
+use crate::tables::session_file::SessionFile;
 use crate::tables::sizes::filters_by_address;
 use crate::tables::subscriber::Subscribers;
 use crate::tables::syn_store::SynStore;
@@ -56,7 +56,7 @@ pub use crate::base::verdict::BURST;
 pub struct Nat {
     core: Core,
     sweep: Sweep,
-    clock: Steady,
+    clock: SteadyClock,
     hints: Box<[Hint; BURST]>,
     opens: Box<SessionOpens>,
     /// Number of changes of the plan so far.
@@ -64,8 +64,8 @@ pub struct Nat {
     /// Work that the last change of the plan has left.
     transition: Transition,
     /// Results of inherited sessions, and the number of those that wait.
-    progress: Progress,
-    spent: Option<Spent>,
+    progress: RestoreProgress,
+    finished: Option<FinishedInheritance>,
 }
 
 /// Longest interval between two checks of a pending change, ms.
@@ -101,8 +101,12 @@ impl Nat {
     ///
     /// # Errors
     /// Same as [`new`](Self::new).
-    pub fn keeping(plan: &Plan, seed: [u64; 4], keep: Option<Keep>) -> Result<Self, BuildError> {
-        Self::build(plan, seed, SiitState::all(plan)?, keep)
+    pub fn with_session_file(
+        plan: &Plan,
+        seed: [u64; 4],
+        file: Option<SessionFile>,
+    ) -> Result<Self, BuildError> {
+        Self::build(plan, seed, SiitState::all(plan)?, file)
     }
 
     /// Builds another worker's engine for the plan of this one. The new engine has its own state and shares
@@ -110,8 +114,13 @@ impl Nat {
     ///
     /// # Errors
     /// Same as [`new`](Self::new).
-    pub fn sibling(&self, plan: &Plan, seed: [u64; 4], keep: Option<Keep>) -> Result<Self, BuildError> {
-        Self::build(plan, seed, Arc::clone(&self.core.rules.siit), keep)
+    pub fn sibling(
+        &self,
+        plan: &Plan,
+        seed: [u64; 4],
+        file: Option<SessionFile>,
+    ) -> Result<Self, BuildError> {
+        Self::build(plan, seed, Arc::clone(&self.core.rules.siit), file)
     }
 
     /// Sets the number of this engine's worker (from 0) among `workers` that translate for the same
@@ -125,20 +134,20 @@ impl Nat {
         plan: &Plan,
         seed: [u64; 4],
         siit: Arc<[SiitState]>,
-        keep: Option<Keep>,
+        file: Option<SessionFile>,
     ) -> Result<Self, BuildError> {
         let rules = Rules::new(plan, siit, &[])?;
-        let state = build_state(plan, seed, keep)?;
+        let state = build_state(plan, seed, file)?;
         Ok(Nat {
             core: Core { rules, state, scratch: Scratch::new() },
             sweep: Sweep::default(),
-            clock: Steady::default(),
+            clock: SteadyClock::default(),
             hints: Box::new([Hint::None; BURST]),
             opens: Box::default(),
             generation: 0,
             transition: Transition::default(),
-            progress: Progress::default(),
-            spent: None,
+            progress: RestoreProgress::default(),
+            finished: None,
         })
     }
 
@@ -223,11 +232,11 @@ impl Nat {
 }
 
 /// Builds an engine's state for a plan: all its tables, empty except for static bindings.
-fn build_state(plan: &Plan, seed: [u64; 4], keep: Option<Keep>) -> Result<EngineState, BuildError> {
+fn build_state(plan: &Plan, seed: [u64; 4], file: Option<SessionFile>) -> Result<EngineState, BuildError> {
     let mut rng = Rng::new([seed[3], seed[0], seed[1], seed[2]]);
     let hasher = Hasher64::new(seed);
     let filters = filters_by_address(plan);
-    let mut tables = Tables::new(plan, hasher, Rng::new(seed), filters, keep.map(|keep| keep.records))?;
+    let mut tables = Tables::new(plan, hasher, Rng::new(seed), filters, file.map(|file| file.records))?;
     add_static_bindings(plan, &mut tables)?;
     let syns_max = if plan.is_stateful() { plan.limits.syn_store_max } else { 0 };
     Ok(EngineState {

@@ -23,7 +23,7 @@ mod lifecycle;
 mod path;
 mod tables;
 
-pub use base::build_error::{BuildError, NotBound};
+pub use base::build_error::{BuildError, StaticBindingError};
 pub use base::counters::Counters;
 pub use base::emit::Emitted;
 pub use base::plan::Plan;
@@ -34,7 +34,7 @@ pub use base::{counters, index, plan, rng, special, step, tcp_fsm, time, verdict
 pub use engine::{BURST, Nat, Occupancy};
 pub use lifecycle::clear::{ClearCursor, Cleared, Extent, SessionKey};
 pub use lifecycle::offload::FeedCursor;
-pub use lifecycle::{inspect, kept, memory, reconfigure, report};
+pub use lifecycle::{inspect, memory, reconfigure, report, session_file};
 pub use path::{explain, siit};
 pub use tables::event::{Event, EventKind, EventKinds, EventReader, Sequence};
 pub use tables::{eamt, event, feed, fragment, icmp_limit, pool4, subscriber, syn_store};

@@ -63,7 +63,7 @@ fn truncated_packets_and_wrong_lengths_do_no_harm() {
 #[test]
 fn session_files_found_by_fuzzing_do_no_harm() {
     assert!(
-        replay("kept_sessions", |input| {
+        replay("session_file", |input| {
             any_sessions::run(input);
         }) > 0
     );
@@ -73,7 +73,7 @@ fn session_files_found_by_fuzzing_do_no_harm() {
 /// every kind.
 #[test]
 fn truncated_or_damaged_session_files_do_no_harm() {
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/regressions/kept_sessions/all_kinds");
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/regressions/session_file/all_kinds");
     let input = std::fs::read(path).expect("the file is part of the repository");
     for kind in (0..32u8).step_by(4) {
         let with = |bytes: &[u8]| any_sessions::run(&[&[kind | 1], bytes].concat());

@@ -126,7 +126,7 @@ function instances(watch) {
     const more = all.length > SHOWN ? ` and ${all.length - SHOWN} more` : "";
     return all.length ? [`${what} ${all.slice(0, SHOWN).join(" ")}${more}`] : [];
   };
-  const choice = ({ ports, sources, pool6, pool }) =>
+  const selectors = ({ ports, sources, pool6, pool }) =>
     [...some("port", ports), ...some("from", sources), ...some("to", pool6), ...some("pool", pool ? [pool] : [])].join(", ");
   const lives = (one) => ["tcp", "udp", "icmp"].map((name) => one[name].sessions.now);
   let rates;
@@ -135,9 +135,9 @@ function instances(watch) {
     nothing: "No instances configured.",
     key: (one) => `${one.kind} ${one.name}`,
     columns: [
-      { title: "Instance", kind: "wide", fill: (cell, one) => twoLines(cell, one.name, `${one.kind}: ${choice(one.choice)}`) },
+      { title: "Instance", kind: "wide", fill: (cell, one) => twoLines(cell, one.name, `${one.kind}: ${selectors(one.selectors)}`) },
       { title: "Matched packets", kind: "num", fill: (cell, one) => {
-        twoLines(cell, perSecond(rates.ofNamed("instances", "name", one.name, (i) => i.chosen.packets)), `${count(one.chosen.packets)} in total`);
+        twoLines(cell, perSecond(rates.ofNamed("instances", "name", one.name, (i) => i.matched.packets)), `${count(one.matched.packets)} in total`);
       } },
       { title: "Outbound", kind: "num", fill: (cell, one) => twoLines(cell, ...way(rates, one, "outbound")) },
       { title: "Inbound", kind: "num", fill: (cell, one) => twoLines(cell, ...way(rates, one, "inbound")) },

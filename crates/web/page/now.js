@@ -50,9 +50,9 @@ export class Now {
     say("lost-sub", `${count(dropped.packets)} since the start (${percent(dropped.packets, received.packets)})`);
     say("lost-how", `${count(rejected.packets)} with an ICMP error, ${count(silently.packets)} silently`);
     say("sessions-now", count(status.sessions));
-    const begun = last.begun === null ? "–" : rate(last.begun);
+    const created = last.created === null ? "–" : rate(last.created);
     const full = status.sessions_max ? `, ${percent(status.sessions, status.sessions_max)} of the limit` : "";
-    say("sessions-sub", `${begun} new${full}`);
+    say("sessions-sub", `${created} new${full}`);
     say("subscribers-now", count(status.subscribers));
     say("subscribers-sub", `${count(status.bindings)} bindings`);
     this.plots.forEach((plot) => plot.show(points, now.time));

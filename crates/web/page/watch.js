@@ -12,7 +12,7 @@ export const SPAN_MS = 3_600_000;
 
 export const notForwarded = (drop) => drop.six_to_four.packets + drop.four_to_six.packets + drop.four_to_four.packets;
 const total = (list, of) => list.reduce((sum, one) => sum + of(one), 0);
-const begun = (instance) => instance.tcp.sessions.begun + instance.udp.sessions.begun + instance.icmp.sessions.begun;
+const created = (instance) => instance.tcp.sessions.created + instance.udp.sessions.created + instance.icmp.sessions.created;
 
 // Rates between two samples, per second. `null` if unknown.
 export class Between {
@@ -137,7 +137,7 @@ export class Watch extends EventTarget {
           bits: per(point.forwarded_bytes * 8),
           packets: per(point.forwarded_packets),
           lost: per(point.dropped_packets),
-          begun: per(point.sessions_begun),
+          created: per(point.sessions_created),
           sessions: point.sessions,
         },
       });
@@ -180,7 +180,7 @@ export class Watch extends EventTarget {
           bits: rates.of((s) => s.status.forwarded.bytes * 8),
           packets: rates.of((s) => s.status.forwarded.packets),
           lost: rates.of((s) => total(s.drops, notForwarded)),
-          begun: rates.of((s) => total(s.instances, begun)),
+          created: rates.of((s) => total(s.instances, created)),
         }),
         sessions: sample.status.sessions,
       },

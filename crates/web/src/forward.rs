@@ -8,7 +8,7 @@
 
 use crate::{file, guard};
 use bytes::Bytes;
-use gatun_api::paths::{self, Method, Needs, Unknown, What};
+use gatun_api::paths::{self, Method, NoEndpoint, Operation, Permission};
 use gatun_api::types::{Access, Problem};
 use hyper::body::{Body, Frame, Incoming, SizeHint};
 use hyper::header::{ALLOW, AUTHORIZATION, CACHE_CONTROL, CONTENT_TYPE, HOST, HeaderMap, HeaderValue};
@@ -182,14 +182,14 @@ fn judge(method: &str, path: &str, headers: &HeaderMap, setup: &Setup) -> Result
     }
     let nothing = || Refusal::new(StatusCode::NOT_FOUND, "not found", "");
     match paths::find(Method::Get.name(), path) {
-        Ok(endpoint) if endpoint.what == What::Access => Ok(Wanted::Access),
-        Ok(endpoint) if endpoint.needs() == Needs::Read => Ok(Wanted::Daemon),
-        Ok(endpoint) if endpoint.needs() == Needs::Audit => {
+        Ok(endpoint) if endpoint.what == Operation::Access => Ok(Wanted::Access),
+        Ok(endpoint) if endpoint.needs() == Permission::Read => Ok(Wanted::Daemon),
+        Ok(endpoint) if endpoint.needs() == Permission::Audit => {
             let hint = "use `gatun who --at` on the host, or the page served by the API (listen_tls)";
             Err(Refusal::new(StatusCode::FORBIDDEN, "the log is not available here", hint))
         }
-        Ok(_) | Err(Unknown::Method(_)) => Err(only_reads()),
-        Err(Unknown::Path) => Err(nothing()),
+        Ok(_) | Err(NoEndpoint::Method(_)) => Err(only_reads()),
+        Err(NoEndpoint::Path) => Err(nothing()),
     }
 }
 
@@ -335,9 +335,9 @@ mod tests {
         }
         for one in paths::ENDPOINTS {
             let may = match one.needs() {
-                Needs::Read => Ok(true),
-                Needs::Write => Err(405),
-                Needs::Audit => Err(403),
+                Permission::Read => Ok(true),
+                Permission::Write => Err(405),
+                Permission::Audit => Err(403),
             };
             assert_eq!(judged(one.method.name(), one.path, &[host, key]), may, "{}", one.path);
         }

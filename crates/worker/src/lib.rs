@@ -31,8 +31,8 @@ pub use stats::{Snapshot, WorkerStats};
 const EXPIRE_BUDGET: usize = 256;
 /// Number of saved records examined for restoring sessions after a burst (a restored one costs 8): if no
 /// packet arrived, and per packet that did.
-const PUT_BACK_IDLE: usize = 1024;
-const PUT_BACK_BUSY: usize = 32;
+const RESTORE_IDLE: usize = 1024;
+const RESTORE_BUSY: usize = 32;
 
 /// Clock of all workers of a process: milliseconds since its creation.
 #[derive(Clone, Copy, Debug)]
@@ -167,7 +167,7 @@ impl Worker {
             exchange.flush();
         }
         let has_commands = self.mailbox.commands.work(&mut self.nat, now, received);
-        let is_at_work = self.put_back(now, received) || {
+        let is_at_work = self.restore_some(now, received) || {
             let (jobs, nat) = (&mut self.mailbox.jobs, &mut self.nat);
             jobs.work(nat, now, received)
         };
@@ -180,12 +180,12 @@ impl Worker {
     /// Restores saved sessions of the previous process, if any are left: jobs wait until all are restored.
     /// Returns whether some are left.
     #[inline]
-    fn put_back(&mut self, now: Instant, received: usize) -> bool {
+    fn restore_some(&mut self, now: Instant, received: usize) -> bool {
         if !self.nat.is_inheriting() {
             return false;
         }
-        let budget = if received == 0 { PUT_BACK_IDLE } else { PUT_BACK_BUSY };
-        !self.nat.put_back(now, budget)
+        let budget = if received == 0 { RESTORE_IDLE } else { RESTORE_BUSY };
+        !self.nat.restore_some(now, budget)
     }
 
     fn sleep(&mut self, leave_alone_ms: u32) -> io::Result<()> {
@@ -233,8 +233,8 @@ impl Worker {
                 let _ = answer.send(Applied { result, change, steering });
             }
             Request::RestoreStatus(answer) => {
-                let spent = if self.nat.is_inheriting() { None } else { Some(self.nat.take_spent()) };
-                let _ = answer.send(RestoreStatus { progress: self.nat.progress(), over: spent });
+                let finished = if self.nat.is_inheriting() { None } else { Some(self.nat.take_finished()) };
+                let _ = answer.send(RestoreStatus { progress: self.nat.progress(), over: finished });
             }
             Request::SettlingProgress(answer) => {
                 let (goes_on, ended) = (self.nat.is_settling(), self.nat.settled());

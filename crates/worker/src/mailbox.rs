@@ -6,8 +6,8 @@ use crate::offload::{self, CommandQueue, CommandSubmitter};
 use crate::trace::{self, TraceGuard, TraceRequest, TraceSink, Tracer};
 use gatun_io::{Mailbox, Waker};
 use gatun_nat::feed::{Command, Feed};
-use gatun_nat::kept::{Progress, Spent};
-use gatun_nat::reconfigure::{Change, NotNow, Outline, Settled};
+use gatun_nat::reconfigure::{ApplyError, Change, Outline, Settled};
+use gatun_nat::session_file::{FinishedInheritance, RestoreProgress};
 use gatun_nat::workers::Steering;
 use std::sync::Arc;
 use std::sync::mpsc::{SyncSender, sync_channel};
@@ -29,7 +29,7 @@ pub(crate) enum Request {
 /// Result of applying a change.
 pub struct Applied {
     /// `Ok` if the change is active.
-    pub result: Result<(), NotNow>,
+    pub result: Result<(), ApplyError>,
     /// The change, or the engine's old state, which is freed when this is dropped.
     pub change: Box<Change>,
     /// The new steering, or the worker's old one.
@@ -48,9 +48,9 @@ pub struct SettlingProgress {
 /// Progress of restoring the previous process's sessions.
 pub struct RestoreStatus {
     /// Numbers of restored and waiting sessions.
-    pub progress: Progress,
+    pub progress: RestoreProgress,
     /// Set once no session waits. The remaining data is freed when this is dropped.
-    pub over: Option<Option<Spent>>,
+    pub over: Option<Option<FinishedInheritance>>,
 }
 
 /// Handle of a running worker for other threads.

@@ -2,8 +2,8 @@
 
 use crate::exchange::ExchangeCounters;
 use gatun_nat::Counters;
-use gatun_nat::kept::Progress;
 use gatun_nat::report::{InstanceCounters, InstanceStats, PoolStats};
+use gatun_nat::session_file::RestoreProgress;
 use std::ops::AddAssign;
 
 /// Counters of a worker in packets. A super-packet counts as one.
@@ -48,7 +48,7 @@ pub struct Snapshot {
     /// Pools, in the order of the plan.
     pub pools: Vec<PoolStats>,
     /// Progress of restoring the previous process's sessions.
-    pub restore: Progress,
+    pub restore: RestoreProgress,
     /// Counters of the worker.
     pub worker: WorkerStats,
     /// Counters of the backend.

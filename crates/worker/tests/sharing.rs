@@ -172,7 +172,7 @@ fn mappings_do_not_depend_on_the_receiving_device() {
     assert_eq!(total.engine.rx.packets as usize, 4 * SUBSCRIBERS);
     assert_eq!(total.engine.dropped.packets, 0);
     assert_eq!(total.pools[0].addresses, 2, "one of each worker");
-    let sessions: u64 = total.instances[0].lives.sessions.iter().map(|lived| lived.now()).sum();
+    let sessions: u64 = total.instances[0].entries.sessions.iter().map(|count| count.now()).sum();
     assert_eq!(sessions, 2 * SUBSCRIBERS as u64);
 }
 

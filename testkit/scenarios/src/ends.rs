@@ -52,7 +52,7 @@ pub(crate) fn quantile_us(histogram: &Histogram<u64>, share: f64) -> Option<f64>
 
 /// Processor time of the middle for packets.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Spent {
+pub(crate) struct ProcessorTime {
     /// Processor time for each packet, ns; both directions count.
     pub(crate) ns_each: f64,
     /// Share of the processor's time.
@@ -68,7 +68,7 @@ pub(crate) struct StageResult {
     pub(crate) rx: u64,
     pub(crate) latency: Histogram<u64>,
     /// Processor time of the middle, if it is known.
-    pub(crate) middle: Option<Spent>,
+    pub(crate) middle: Option<ProcessorTime>,
     /// Share of the time in which more packets waited for the generator than one burst.
     pub(crate) generator_behind: f64,
 }

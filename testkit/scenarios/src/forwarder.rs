@@ -86,19 +86,19 @@ fn tell(stats: &Stats) {
 }
 
 /// Output of a forwarder at its end.
-pub(crate) struct Told {
+pub(crate) struct ForwarderOutput {
     /// Packets that it could not forward, by reason.
     pub(crate) drops: BTreeMap<String, u64>,
     /// Time of the turns with packets, divided by the packets, ns; on DPDK only.
     pub(crate) busy_ns_each: Option<f64>,
 }
 
-impl Told {
-    pub(crate) fn read(said: &str) -> Told {
+impl ForwarderOutput {
+    pub(crate) fn read(said: &str) -> ForwarderOutput {
         let words = || said.lines().filter_map(|line| line.split_once(' '));
         let drops = words().filter_map(|(name, count)| Some((name.to_owned(), count.parse().ok()?)));
         let busy = words().find(|(name, _)| *name == BUSY_NS_EACH);
-        Told {
+        ForwarderOutput {
             drops: drops.filter(|(name, _)| name != BUSY_NS_EACH).collect(),
             busy_ns_each: busy.and_then(|(_, ns)| ns.parse().ok()),
         }
@@ -111,9 +111,10 @@ mod tests {
 
     #[test]
     fn the_output_has_drops_and_the_time_per_packet() {
-        let told = Told::read("EAL: Detected CPU lcores: 2\nforwarding\ntx_full 12\nbusy_ns_each 61.5\n");
+        let told =
+            ForwarderOutput::read("EAL: Detected CPU lcores: 2\nforwarding\ntx_full 12\nbusy_ns_each 61.5\n");
         assert_eq!(told.drops.into_iter().collect::<Vec<_>>(), [("tx_full".to_owned(), 12)]);
         assert_eq!(told.busy_ns_each, Some(61.5));
-        assert_eq!(Told::read("rx_other 1\nbusy_ns_each 61\n").drops.len(), 1);
+        assert_eq!(ForwarderOutput::read("rx_other 1\nbusy_ns_each 61\n").drops.len(), 1);
     }
 }

@@ -32,7 +32,7 @@ use std::process::ExitCode;
 #[derive(Debug, Parser)]
 #[command(name = "lab/run", arg_required_else_help = true)]
 struct Args {
-    /// desk: iperf3, Gatun beside other translators; carrier: millions of sessions, every packet accounted
+    /// iperf: iperf3, Gatun beside other translators; carrier: millions of sessions, every packet accounted
     /// for; ladder: the cost of a packet at each step; rfc8219: throughput without loss, latency, frame
     /// loss, connection rate; demo: see `demo --help`
     scenario: String,
@@ -63,7 +63,7 @@ struct Args {
     /// IPv4 inside: NAT44 in place of NAT64
     #[arg(long)]
     nat44: bool,
-    /// desk: numbers of parallel streams of iperf3, one table column each
+    /// iperf: numbers of parallel streams of iperf3, one table column each
     #[arg(long, value_name = "N,N", value_delimiter = ',')]
     streams: Option<Vec<u32>>,
     /// Run as little as possible, to show that a scenario works; its results mean nothing

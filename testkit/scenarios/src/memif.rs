@@ -139,9 +139,9 @@ impl Memif {
     }
 
     /// Lends the devices to a run.
-    pub(crate) fn lend(&self) -> Lent {
+    pub(crate) fn lend(&self) -> GeneratorDevices {
         let shared = Rc::clone(&self.shared);
-        let mut lent = Lent { shared, reflector: self.reflector, before: Default::default() };
+        let mut lent = GeneratorDevices { shared, reflector: self.reflector, before: Default::default() };
         lent.before = lent.stats();
         lent
     }
@@ -297,13 +297,13 @@ neighbours = ["198.51.100.2 at {reflector}"]
 }
 
 /// The generator's devices, lent to a run.
-pub(crate) struct Lent {
+pub(crate) struct GeneratorDevices {
     shared: Rc<RefCell<Shared>>,
     reflector: Reflector,
     before: [Stats; 2],
 }
 
-impl Lent {
+impl GeneratorDevices {
     pub(crate) fn send(&mut self, frame: &[u8]) {
         self.shared.borrow_mut().ports.outbox().send(0, frame);
     }

@@ -196,10 +196,10 @@ impl Forwarder {
     }
 
     /// Ends the forwarder, and returns its output.
-    pub(crate) fn stop(self) -> Result<forwarder::Told, Error> {
+    pub(crate) fn stop(self) -> Result<forwarder::ForwarderOutput, Error> {
         self.process.stop()?;
         let said = fs::read_to_string(&self.log).map_err(|e| Error(e.to_string()))?;
-        Ok(forwarder::Told::read(&said))
+        Ok(forwarder::ForwarderOutput::read(&said))
     }
 }
 

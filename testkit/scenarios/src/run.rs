@@ -2,7 +2,7 @@
 
 use crate::bed::{Bed, Link};
 use crate::counters::Counters;
-use crate::ends::{Ends, Load, Spent, StageResult, Until};
+use crate::ends::{Ends, Load, ProcessorTime, StageResult, Until};
 use crate::killer;
 use crate::middle::{Forwarder, Gatun, Place, Programs, Work};
 use crate::processors::stay_on_first_processor;
@@ -171,7 +171,7 @@ impl<'a> Run<'a> {
         result.middle = self.spent().zip(before).map(|(after, before)| {
             let (ns, counted) = (after.busy_ns - before.busy_ns, after.packets - before.packets);
             let packets = if counted > 0 { counted } else { 2 * result.rx };
-            Spent { ns_each: ns as f64 / packets.max(1) as f64, share: ns as f64 / elapsed_ns }
+            ProcessorTime { ns_each: ns as f64 / packets.max(1) as f64, share: ns as f64 / elapsed_ns }
         });
         result
     }

@@ -13,7 +13,7 @@ pub(crate) enum Wire {
     Veth(Box<Veth>),
     /// Shared memory, through DPDK.
     #[cfg(feature = "dpdk")]
-    Memif(Box<crate::memif::Lent>),
+    Memif(Box<crate::memif::GeneratorDevices>),
 }
 
 pub(crate) struct Veth {

@@ -214,11 +214,11 @@ fn rfc8219_searches_a_rate_without_loss() {
 }
 
 #[test]
-fn desk_transfers_data_over_every_path() {
+fn iperf_transfers_data_over_every_path() {
     if let Some(why) = gatun_testkit::missing(&[("iperf3", "iperf3")]) {
         return gatun_testkit::skip(&why);
     }
-    let Some(report) = report("desk", "desk --brief") else { return };
+    let Some(report) = report("iperf", "iperf --brief") else { return };
     let results = report["throughput"].as_array().unwrap();
     assert_eq!(results.len(), 4);
     assert!(results.iter().all(|result| result["gbit_s"].as_f64().unwrap() > 0.0), "{report}");

@@ -153,7 +153,7 @@ structs! {
     }
 
     /// Log level.
-    pub struct Logged {
+    pub struct LogLevelSetting {
         /// Highest level that is logged.
         pub level: LogLevel,
     }

@@ -110,7 +110,7 @@ structs! {
     }
 
     /// Owner of a public address and port at this moment.
-    pub struct Who {
+    pub struct PortHolder {
         /// Outcome: an owner, none, or not known.
         pub outcome: Outcome,
         /// Reasons why the owner is not known, if it is not.
@@ -135,7 +135,7 @@ structs! {
     }
 
     /// Public addresses and ports of an inside host at this moment.
-    pub struct Where {
+    pub struct HostPorts {
         /// Address of the request.
         pub address: IpAddr,
         /// Subscribers that the address belongs to, in each instance.

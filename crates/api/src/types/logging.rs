@@ -24,7 +24,7 @@ structs! {
         /// True if a log is kept; if not, all other values are zero.
         pub kept: bool,
         /// True if the last attempt to write it succeeded.
-        pub well: bool,
+        pub writable: bool,
         /// Error of the last attempt to write it; none if that succeeded.
         pub error: Option<String>,
         /// Records on disk.

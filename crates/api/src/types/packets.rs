@@ -16,7 +16,7 @@ structs! {
     }
 
     /// State of a subscriber, and its limits.
-    pub struct Standing {
+    pub struct SubscriberUsage {
         /// Its inside network.
         pub subscriber: String,
         /// True if it has state.
@@ -58,7 +58,7 @@ structs! {
     }
 
     /// Source and destination of a packet.
-    pub struct Ends {
+    pub struct PacketEndpoints {
         /// Protocol.
         pub protocol: Protocol,
         /// Source address.
@@ -76,11 +76,11 @@ structs! {
     /// Prediction for a packet at this moment, with the reasons. Nothing is changed.
     pub struct Explanation {
         /// The packet.
-        pub packet: Ends,
+        pub packet: PacketEndpoints,
         /// Outcome.
         pub fate: Fate,
         /// The packet as it would leave.
-        pub becomes: Option<Ends>,
+        pub becomes: Option<PacketEndpoints>,
         /// Drop reason, by its name in `/v1/drops`.
         pub reason: Option<String>,
         /// Meaning of the drop reason.
@@ -98,7 +98,7 @@ structs! {
         /// Pool of public addresses.
         pub pool: Option<Name>,
         /// Subscriber of the inside host.
-        pub subscriber: Option<Standing>,
+        pub subscriber: Option<SubscriberUsage>,
         /// Existing session.
         pub session: Option<Session>,
         /// Existing binding.
@@ -134,9 +134,9 @@ structs! {
         /// Instance of the packet.
         pub instance: Option<Name>,
         /// Source and destination; none if it is not a whole TCP, UDP or ping packet.
-        pub packet: Option<Ends>,
+        pub packet: Option<PacketEndpoints>,
         /// Source and destination of the packet that was sent.
-        pub becomes: Option<Ends>,
+        pub becomes: Option<PacketEndpoints>,
         /// Facts known before translation, in sentences.
         pub why: Vec<String>,
         /// First bytes as received, hexadecimal.

@@ -30,7 +30,7 @@ words! {
 
 structs! {
     /// Holders of a public address and port at a time, by the log.
-    pub struct WhoAt {
+    pub struct PastHolders {
         /// Outcome.
         pub outcome: Outcome,
         /// Reasons why the log cannot answer, or not completely.

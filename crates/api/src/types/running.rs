@@ -4,7 +4,7 @@ use crate::schema::{structs, words};
 
 words! {
     /// Extent to which the sandbox is in force.
-    pub enum Bound {
+    pub enum SandboxExtent {
         /// In force.
         Whole = "on",
         /// Partly in force: `missing` lists the rest.
@@ -70,7 +70,7 @@ structs! {
     /// Sandbox of the daemon.
     pub struct Sandbox {
         /// Extent to which it is in force.
-        pub state: Bound,
+        pub state: SandboxExtent,
         /// Parts that are not in force, with the reasons.
         pub missing: Vec<String>,
     }
@@ -134,7 +134,7 @@ structs! {
         /// Packets held at this moment.
         pub held: u64,
         /// True if every received packet is accounted for.
-        pub adds_up: bool,
+        pub packets_accounted: bool,
         /// Conditions that need attention, the most urgent first.
         pub troubles: Vec<Trouble>,
     }
@@ -158,7 +158,7 @@ structs! {
         /// Packets dropped without an answer during it.
         pub dropped_silently_packets: u64,
         /// Sessions opened.
-        pub sessions_begun: u64,
+        pub sessions_created: u64,
         /// Sessions at the end.
         pub sessions: u64,
         /// Subscribers with state at the end.

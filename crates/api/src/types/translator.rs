@@ -6,24 +6,24 @@ use std::net::Ipv4Addr;
 
 structs! {
     /// A current number and a total.
-    pub struct Lived {
+    pub struct EntryCount {
         /// Number at this moment.
         pub now: u64,
         /// Number since the start.
-        pub begun: u64,
+        pub created: u64,
     }
 
     /// Sessions and bindings of one protocol.
-    pub struct Lives {
+    pub struct ProtocolEntries {
         /// Sessions.
-        pub sessions: Lived,
+        pub sessions: EntryCount,
         /// Bindings.
-        pub bindings: Lived,
+        pub bindings: EntryCount,
     }
 
     /// Criteria by which packets are assigned to an instance: all of them must match.
     #[derive(Default)]
-    pub struct Choice {
+    pub struct Selectors {
         /// The ports of its hosts; if empty, those that no other instance of its kind names.
         pub ports: Vec<String>,
         /// Translation prefixes that IPv6 hosts send to.
@@ -42,9 +42,9 @@ structs! {
         /// Name of the instance.
         pub name: Name,
         /// Criteria by which packets are assigned to it.
-        pub choice: Choice,
+        pub selectors: Selectors,
         /// Packets matched to it, in either direction: translated, passed, answered or dropped.
-        pub chosen: Count,
+        pub matched: Count,
         /// Packets from inside (for a stateless instance, from IPv6), translated and sent on.
         pub outbound: Count,
         /// Packets in the other direction.
@@ -58,11 +58,11 @@ structs! {
         /// Packets dropped, with an ICMP error or silently.
         pub dropped: Count,
         /// State of TCP.
-        pub tcp: Lives,
+        pub tcp: ProtocolEntries,
         /// State of UDP.
-        pub udp: Lives,
+        pub udp: ProtocolEntries,
         /// State of ICMP.
-        pub icmp: Lives,
+        pub icmp: ProtocolEntries,
         /// Subscribers with state.
         pub subscribers: u64,
         /// Dropped packets by reason, without zeros.
@@ -108,13 +108,13 @@ structs! {
         /// Subscribers with state, of all instances that use it.
         pub subscribers: u64,
         /// Ports allocated to bindings.
-        pub ports_given: u64,
+        pub ports_allocated: u64,
         /// Ports freed.
-        pub ports_returned: u64,
+        pub ports_released: u64,
         /// Blocks allocated to subscribers.
-        pub blocks_given: u64,
+        pub blocks_allocated: u64,
         /// Blocks freed.
-        pub blocks_returned: u64,
+        pub blocks_released: u64,
         /// Failed port allocations.
         pub refused: u64,
         /// Ports allocated from another address than the subscriber's paired one.

@@ -15,14 +15,14 @@ struct Node {
     next: u32,
 }
 
-pub(super) struct Chained {
+pub(super) struct ChainedTable {
     heads: HugeVec<u32>,
     nodes: HugeVec<Node>,
     used: u32,
     hasher: Hasher64,
 }
 
-impl Places for Chained {
+impl Places for ChainedTable {
     fn places(&self) -> usize {
         self.heads.len()
     }
@@ -63,10 +63,10 @@ impl Places for Chained {
     }
 }
 
-impl Table for Chained {
+impl Table for ChainedTable {
     fn new(n: u32, hasher: Hasher64) -> Result<Self, OutOfMemory> {
         let nodes = touched(n as usize + 1)?;
-        Ok(Chained { heads: touched(n as usize)?, nodes, used: 0, hasher })
+        Ok(ChainedTable { heads: touched(n as usize)?, nodes, used: 0, hasher })
     }
 
     fn bytes(n: u32) -> u64 {

@@ -10,13 +10,13 @@ use gatun_mem::{HugeVec, OutOfMemory};
 /// Number of keys compared without a branch in between.
 const TOGETHER: usize = 16;
 
-pub(super) struct Linear {
+pub(super) struct LinearProbing {
     keys: HugeVec<u64>,
     records: HugeVec<Record>,
     len: usize,
 }
 
-impl Linear {
+impl LinearProbing {
     fn position(&self, key: Key) -> Option<usize> {
         let wanted = key.bits();
         let (groups, rest) = self.keys[..self.len].as_chunks::<TOGETHER>();
@@ -29,9 +29,9 @@ impl Linear {
     }
 }
 
-impl Table for Linear {
+impl Table for LinearProbing {
     fn new(n: u32, _: Hasher64) -> Result<Self, OutOfMemory> {
-        Ok(Linear { keys: touched(n as usize)?, records: touched(n as usize)?, len: 0 })
+        Ok(LinearProbing { keys: touched(n as usize)?, records: touched(n as usize)?, len: 0 })
     }
 
     fn bytes(n: u32) -> u64 {

@@ -9,10 +9,10 @@
 
 mod binary_tree;
 mod chained;
+mod gatun_index;
 mod linear;
 mod lines;
 mod ordered_map;
-mod own;
 mod red_black;
 mod report;
 mod run;
@@ -20,7 +20,7 @@ mod table;
 mod tree;
 
 use super::measure::{Clock, available_bytes, cpu_model, progress};
-use report::{Point, Report, Together};
+use report::{ParallelPoint, Point, Report};
 use run::{Effort, Job, Sample, shuffled};
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -116,18 +116,18 @@ impl Entrant {
 
 /// Structures in the order of the report.
 const ENTRANTS: [Entrant; 12] = [
-    Entrant::new::<linear::Linear>("linear search", false).up_to(1 << 16),
+    Entrant::new::<linear::LinearProbing>("linear search", false).up_to(1 << 16),
     Entrant::new::<binary_tree::BinaryTree>("binary tree", false),
     Entrant::new::<red_black::RedBlackTree>("red-black tree", false),
     Entrant::new::<ordered_map::OrderedMap>("BTreeMap", false),
-    Entrant::new::<chained::Chained>("chained hash", false),
-    Entrant::new::<chained::Chained>("chained hash, bursts", true),
+    Entrant::new::<chained::ChainedTable>("chained hash", false),
+    Entrant::new::<chained::ChainedTable>("chained hash, bursts", true),
     Entrant::new::<lines::Lines<2>>("lines of 2", false),
     Entrant::new::<lines::Lines<2>>("lines of 2, bursts", true),
     Entrant::new::<lines::Lines<3>>("lines of 3", false),
     Entrant::new::<lines::Lines<3>>("lines of 3, bursts", true),
-    Entrant::new::<own::Own>("Gatun", false),
-    Entrant::new::<own::Own>("Gatun, bursts", true),
+    Entrant::new::<gatun_index::GatunIndex>("Gatun", false),
+    Entrant::new::<gatun_index::GatunIndex>("Gatun, bursts", true),
 ];
 
 /// Runs `gatun-bench study`.
@@ -182,7 +182,7 @@ fn compare_threads(
     clock: Clock,
     bar: &indicatif::ProgressBar,
     left_out: &mut BTreeSet<String>,
-) -> anyhow::Result<Vec<Together>> {
+) -> anyhow::Result<Vec<ParallelPoint>> {
     let entries = args.entries_per_thread.unwrap_or(if args.quick { 4096 } else { 1 << 20 });
     let order = shuffled(entries);
     let mut together = Vec::new();
@@ -196,7 +196,7 @@ fn compare_threads(
             }
             let job = Job { entries, order: &order, bursts: entrant.bursts, effort: args.effort(), clock };
             let millions = (entrant.threads)(&job, threads).map_err(|e| e.context(entrant.name))?;
-            together.push(Together::new(entrant.name, threads, entries, millions));
+            together.push(ParallelPoint::new(entrant.name, threads, entries, millions));
         }
     }
     Ok(together)

@@ -46,16 +46,21 @@ impl Point {
 
 /// Look-ups of a structure with several threads.
 #[derive(Clone, Debug, Serialize)]
-pub(super) struct Together {
+pub(super) struct ParallelPoint {
     structure: &'static str,
     threads: u64,
     entries_per_thread: u32,
     millions_per_second: f64,
 }
 
-impl Together {
-    pub(super) fn new(structure: &'static str, threads: u64, entries: u32, millions: f64) -> Together {
-        Together { structure, threads, entries_per_thread: entries, millions_per_second: round(millions) }
+impl ParallelPoint {
+    pub(super) fn new(structure: &'static str, threads: u64, entries: u32, millions: f64) -> ParallelPoint {
+        ParallelPoint {
+            structure,
+            threads,
+            entries_per_thread: entries,
+            millions_per_second: round(millions),
+        }
     }
 }
 
@@ -66,7 +71,7 @@ pub(super) struct Report {
     /// Frequency of the clock that counts cycles.
     pub(super) ghz: f64,
     pub(super) points: Vec<Point>,
-    pub(super) together: Vec<Together>,
+    pub(super) together: Vec<ParallelPoint>,
     pub(super) left_out: BTreeSet<String>,
 }
 
@@ -265,7 +270,7 @@ mod tests {
             cpu: "a <processor> & more".into(),
             ghz: 2.0,
             points: vec![point("tree", 16, 20.0), point("tree", 64, 40.0), point("tree, bursts", 16, 10.0)],
-            together: vec![Together::new("tree", 1, 64, 10.0), Together::new("tree", 2, 64, 19.0)],
+            together: vec![ParallelPoint::new("tree", 1, 64, 10.0), ParallelPoint::new("tree", 2, 64, 19.0)],
             left_out: BTreeSet::new(),
         }
     }

@@ -227,13 +227,13 @@ mod tests {
     #[test]
     fn a_translation_is_created_once() {
         use crate::study::*;
-        twice::<linear::Linear>();
+        twice::<linear::LinearProbing>();
         twice::<binary_tree::BinaryTree>();
         twice::<red_black::RedBlackTree>();
         twice::<ordered_map::OrderedMap>();
-        twice::<chained::Chained>();
+        twice::<chained::ChainedTable>();
         twice::<lines::Lines<2>>();
         twice::<lines::Lines<3>>();
-        twice::<own::Own>();
+        twice::<gatun_index::GatunIndex>();
     }
 }

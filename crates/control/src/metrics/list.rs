@@ -1,14 +1,14 @@
 //! List of all metrics.
 
 use super::read::{
-    DIRECTIONS, by_export, by_instance, by_life, by_pool, by_pool_blocks, by_pool_protocol, by_pool_way,
+    DIRECTIONS, by_export, by_instance, by_pool, by_pool_blocks, by_pool_protocol, by_pool_way, by_protocol,
     by_way, by_worker, distribution, engine_counter, fates, of_log, top,
 };
 use super::{Kind, Metric, Samples, View};
 use crate::conversion::{self, LIMITED, LIMITED_PER_SOURCE};
 use crate::subscriber_totals::Measure;
 use gatun_io::{RxError, TxError};
-use gatun_nat::kept::NotRestored;
+use gatun_nat::session_file::RestoreError;
 use gatun_wire::DropReason;
 
 const fn counter(
@@ -67,7 +67,7 @@ pub(super) const METRICS: &[Metric] = &[
         "1 if the worker answers.",
     ),
     gauge(
-        "worker_adds_up",
+        "worker_packets_accounted",
         WORKER,
         |v, s| by_worker(v, s, |w| u64::from(w.conserved())),
         "1 if every packet that the worker received is accounted for; 0 is a defect: please report it.",
@@ -138,7 +138,7 @@ pub(super) const METRICS: &[Metric] = &[
     ),
     counter(
         "device_packets",
-        &["worker", "device", "way"],
+        &["worker", "device", "direction"],
         |v, s| {
             v.workers().for_each(|(n, w)| {
                 s.add(&[&n, &w.backend_name, "received"], w.backend.rx_packets);
@@ -149,7 +149,7 @@ pub(super) const METRICS: &[Metric] = &[
     ),
     counter(
         "device_bytes",
-        &["worker", "device", "way"],
+        &["worker", "device", "direction"],
         |v, s| {
             v.workers().for_each(|(n, w)| {
                 s.add(&[&n, &w.backend_name, "received"], w.backend.rx_bytes);
@@ -160,7 +160,7 @@ pub(super) const METRICS: &[Metric] = &[
     ),
     counter(
         "device_super_packets",
-        &["worker", "device", "way"],
+        &["worker", "device", "direction"],
         |v, s| {
             v.workers().for_each(|(n, w)| {
                 s.add(&[&n, &w.backend_name, "received"], w.backend.rx_super_packets);
@@ -262,18 +262,18 @@ pub(super) const METRICS: &[Metric] = &[
     ),
     counter(
         "instance_packets",
-        &["kind", "name", "way"],
+        &["kind", "name", "direction"],
         |v, s| by_way(v, s, |c| c.packets),
         "Packets forwarded by an instance, by direction.",
     ),
     counter(
         "instance_bytes",
-        &["kind", "name", "way"],
+        &["kind", "name", "direction"],
         |v, s| by_way(v, s, |c| c.bytes),
         "Bytes forwarded by an instance, by direction.",
     ),
     counter(
-        "instance_chosen_packets",
+        "instance_matched_packets",
         INSTANCE,
         |v, s| by_instance(v, |who, i| s.add(&who, i.counters.all().packets)),
         "Packets matched to an instance by port, prefix, source or pool, in either direction: translated, passed, answered or dropped.",
@@ -305,25 +305,25 @@ pub(super) const METRICS: &[Metric] = &[
     gauge(
         "instance_sessions",
         INSTANCE_PROTOCOL,
-        |v, s| by_life(v, s, |i, at| i.lives.sessions[at].now()),
+        |v, s| by_protocol(v, s, |i, at| i.entries.sessions[at].now()),
         "Current sessions.",
     ),
     counter(
-        "instance_sessions_begun",
+        "instance_sessions_created",
         INSTANCE_PROTOCOL,
-        |v, s| by_life(v, s, |i, at| i.lives.sessions[at].begun),
+        |v, s| by_protocol(v, s, |i, at| i.entries.sessions[at].created),
         "Sessions opened.",
     ),
     gauge(
         "instance_bindings",
         INSTANCE_PROTOCOL,
-        |v, s| by_life(v, s, |i, at| i.lives.bindings[at].now()),
+        |v, s| by_protocol(v, s, |i, at| i.entries.bindings[at].now()),
         "Current bindings, including static ones.",
     ),
     counter(
-        "instance_bindings_begun",
+        "instance_bindings_created",
         INSTANCE_PROTOCOL,
-        |v, s| by_life(v, s, |i, at| i.lives.bindings[at].begun),
+        |v, s| by_protocol(v, s, |i, at| i.entries.bindings[at].created),
         "Bindings created.",
     ),
     gauge(
@@ -333,24 +333,24 @@ pub(super) const METRICS: &[Metric] = &[
         "Subscribers with state.",
     ),
     gauge(
-        "sessions_inherited_waiting",
+        "sessions_waiting_restore",
         &[],
         |v, s| s.add(&[], v.total.restore.left),
         "Sessions of the previous process that wait to be restored: at their first packet, or in turn.",
     ),
     counter(
-        "sessions_inherited",
+        "sessions_restored",
         &[],
         |v, s| s.add(&[], v.total.restore.restored),
         "Sessions restored from the previous process.",
     ),
     counter(
-        "sessions_inherited_lost",
+        "sessions_not_restored",
         &["reason"],
         |v, s| {
-            let not = NotRestored::ALL.into_iter().zip(v.total.restore.not);
+            let not = RestoreError::ALL.into_iter().zip(v.total.restore.not);
             // A session that was found twice has been restored.
-            not.filter(|(why, _)| *why != NotRestored::There).for_each(|(why, n)| s.add(&[why.name()], n));
+            not.filter(|(why, _)| *why != RestoreError::Exists).for_each(|(why, n)| s.add(&[why.name()], n));
         },
         "Sessions of the previous process that were not restored, by reason.",
     ),
@@ -381,12 +381,12 @@ pub(super) const METRICS: &[Metric] = &[
     ),
     gauge("pool_ports_held", POOL, |v, s| by_pool(v, s, |p| p.ports_held), "Single ports in hold-down."),
     counter(
-        "pool_ports_given",
+        "pool_ports_allocated",
         POOL,
-        |v, s| by_pool(v, s, |p| p.counters.ports_given),
+        |v, s| by_pool(v, s, |p| p.counters.ports_allocated),
         "Ports allocated to bindings.",
     ),
-    counter("pool_ports_returned", POOL, |v, s| by_pool(v, s, |p| p.counters.ports_returned), "Ports freed."),
+    counter("pool_ports_released", POOL, |v, s| by_pool(v, s, |p| p.counters.ports_released), "Ports freed."),
     counter(
         "pool_refused",
         POOL,
@@ -424,15 +424,15 @@ pub(super) const METRICS: &[Metric] = &[
         "Freed port blocks in hold-down.",
     ),
     counter(
-        "pool_blocks_given",
+        "pool_blocks_allocated",
         POOL,
-        |v, s| by_pool(v, s, |p| p.counters.blocks_given),
+        |v, s| by_pool(v, s, |p| p.counters.blocks_allocated),
         "Port blocks allocated.",
     ),
     counter(
-        "pool_blocks_returned",
+        "pool_blocks_released",
         POOL,
-        |v, s| by_pool(v, s, |p| p.counters.blocks_returned),
+        |v, s| by_pool(v, s, |p| p.counters.blocks_released),
         "Port blocks freed.",
     ),
     gauge(
@@ -486,9 +486,9 @@ pub(super) const METRICS: &[Metric] = &[
         "Events missing in the log because the disk or a worker's ring was full.",
     ),
     gauge(
-        "log_well",
+        "log_writable",
         &[],
-        |v, s| of_log(v, s, |l| l.is_well.into()),
+        |v, s| of_log(v, s, |l| l.is_writable.into()),
         "1 if the last attempt to write the log succeeded.",
     ),
     histogram(
@@ -526,9 +526,9 @@ pub(super) const METRICS: &[Metric] = &[
         "Bytes of the ten subscribers with most bytes, both directions together, since each last began to have state.",
     ),
     counter(
-        "api_turned_away",
+        "api_clients_refused",
         &["reason"],
-        |v, s| v.scrape.turned.iter().for_each(|(reason, count)| s.add(&[reason], *count)),
-        "Connections and requests over TCP that were not served: `pace` (too many connections from a source), `full` (all connections are busy), `handshake` (TLS failed), `no_token`, `wrong_token`, `many_wrong_tokens`, `role` (the token's role does not allow the request). Absent if the API does not listen on TCP.",
+        |v, s| v.scrape.clients_refused.iter().for_each(|(reason, count)| s.add(&[reason], *count)),
+        "Connections and requests over TCP that were not served: `rate` (too many connections from a source), `full` (all connections are busy), `handshake` (TLS failed), `no_token`, `wrong_token`, `many_wrong_tokens`, `role` (the token's role does not allow the request). Absent if the API does not listen on TCP.",
     ),
 ];

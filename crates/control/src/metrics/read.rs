@@ -57,7 +57,7 @@ pub(super) fn by_pool_blocks(v: &View<'_>, s: &mut Samples<'_>, of: impl Fn(&Blo
     }
 }
 
-pub(super) fn by_life(v: &View<'_>, s: &mut Samples<'_>, of: impl Fn(&InstanceStats, usize) -> u64) {
+pub(super) fn by_protocol(v: &View<'_>, s: &mut Samples<'_>, of: impl Fn(&InstanceStats, usize) -> u64) {
     by_instance(v, |[kind, name], stats| {
         for transport in Transport::ALL.into_iter().filter(|_| kind != "siit") {
             s.add(&[kind, name, transport.name()], of(stats, transport as usize));

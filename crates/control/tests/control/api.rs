@@ -85,7 +85,7 @@ fn every_get_endpoint_answers() {
         }
     }
     let status: Status = bed.client.get("/v1/status").unwrap();
-    assert_eq!((status.workers, status.workers_silent, status.adds_up), (2, 0, true));
+    assert_eq!((status.workers, status.workers_silent, status.packets_accounted), (2, 0, true));
     assert_eq!((status.sessions, status.received.packets, status.forwarded.packets), (20, 20, 20));
     assert_eq!(status.config_file, "/etc/gatun.toml");
     let workers: Vec<Worker> = bed.client.get("/v1/workers").unwrap();
@@ -94,7 +94,7 @@ fn every_get_endpoint_answers() {
     assert_eq!((pools[0].addresses, pools[0].udp.used, pools[0].subscribers), (2, 20, 1));
     let instances: Vec<Instance> = bed.client.get("/v1/instances").unwrap();
     assert_eq!((instances[0].kind, instances[0].udp.sessions.now), (Kind::Nat64, 20));
-    assert_eq!((instances[0].chosen.packets, instances[0].choice.pool.as_deref()), (20, Some("p")));
+    assert_eq!((instances[0].matched.packets, instances[0].selectors.pool.as_deref()), (20, Some("p")));
     let drops: Vec<Drop> = bed.client.get("/v1/drops").unwrap();
     assert!(drops.iter().all(|drop| !drop.help.is_empty()) && drops.len() > 20);
     let addresses: Page<Address> = bed.client.get("/v1/addresses").unwrap();
@@ -135,16 +135,17 @@ fn who_and_where_agree() {
     bed.open_for(5, 1000..1010);
     for session in stream(&bed, "&inside_port=1003") {
         let target = format!("/v1/who?address={}&port={}", session.outside, session.outside_port);
-        let who: Who = bed.client.get(&target).unwrap();
+        let who: PortHolder = bed.client.get(&target).unwrap();
         assert_eq!((who.sessions.len(), who.bindings.len(), who.more_sessions), (1, 1, false));
         assert_eq!(SessionKey::of(&who.sessions[0]), SessionKey::of(&session));
         assert_eq!(who.pool, Some(Name("p".into())));
-        let whereabouts: Where = bed.client.get(&format!("/v1/where?address={}", session.inside)).unwrap();
+        let whereabouts: HostPorts =
+            bed.client.get(&format!("/v1/where?address={}", session.inside)).unwrap();
         assert_eq!((whereabouts.bindings.len(), whereabouts.subscribers.len()), (10, 1));
         assert!(whereabouts.bindings.contains(&who.bindings[0]));
         assert_eq!(whereabouts.subscribers[0].address, Some(session.outside));
     }
-    let nobody: Who = bed.client.get("/v1/who?address=192.0.2.77&port=1").unwrap();
+    let nobody: PortHolder = bed.client.get("/v1/who?address=192.0.2.77&port=1").unwrap();
     assert_eq!((nobody.pool, nobody.sessions.len(), nobody.outcome), (None, 0, Outcome::Nobody));
 }
 
@@ -456,7 +457,7 @@ fn the_history_is_recorded_without_requests() {
     until("points", &|history| history.points.len() >= 3);
     bed.open_for(2, 1..11);
     let sum = |history: &History, of: fn(&HistoryPoint) -> u64| history.points.iter().map(of).sum::<u64>();
-    until("the sessions", &|history| sum(history, |point| point.sessions_begun) == 20);
+    until("the sessions", &|history| sum(history, |point| point.sessions_created) == 20);
     let told = history();
     assert_eq!(told.every_ms, HISTORY_EVERY.as_millis() as u64);
     assert_eq!(sum(&told, |point| point.forwarded_packets), 20);

@@ -2,8 +2,8 @@
 #![allow(missing_docs, unreachable_pub)]
 
 use gatun_api::client::Client;
-use gatun_api::types::{self, Bound, Choice, Config, Kind, Port, Sandbox, StaticMap, Status};
-use gatun_control::configure::{Done, MapCursor, Order, Refused, Why};
+use gatun_api::types::{self, Config, Kind, Port, Sandbox, SandboxExtent, Selectors, StaticMap, Status};
+use gatun_control::configure::{MapCursor, Order, OrderResult, RefusalKind, Refused};
 use gatun_control::secure::{Files, Secure};
 use gatun_control::tokens::{Role, Tokens};
 use gatun_control::{
@@ -76,11 +76,11 @@ pub fn rest(mut stream: impl Read) -> String {
 
 /// Asserts that another client is served.
 pub fn is_served(client: &Client) {
-    assert!(client.get::<Status>("/v1/status").unwrap().adds_up);
+    assert!(client.get::<Status>("/v1/status").unwrap().packets_accounted);
 }
 
 /// A part of the mappings, as a daemon lists them.
-fn maps(from: Option<MapCursor>, limit: usize) -> Done {
+fn maps(from: Option<MapCursor>, limit: usize) -> OrderResult {
     let at = from.map_or(0, |from| from.at);
     let map = |n: usize| StaticMap {
         instance: Some("n".into()),
@@ -89,7 +89,7 @@ fn maps(from: Option<MapCursor>, limit: usize) -> Done {
         outside: format!("198.18.{}.{}", n >> 8, n & 0xff),
     };
     let next = (at + limit < MAPS).then(|| MapCursor { revision: "r".into(), at: at + limit });
-    Done::Maps { maps: (at..MAPS.min(at + limit)).map(map).collect(), next }
+    OrderResult::Maps { maps: (at..MAPS.min(at + limit)).map(map).collect(), next }
 }
 
 /// A new certificate in PEM, and two tokens: `reads` and `writes`.
@@ -111,8 +111,8 @@ pub fn secure() -> (Secure, String, [String; 2]) {
 }
 
 /// Answer of a log without records.
-fn past(question: &AuditQuestion) -> types::WhoAt {
-    types::WhoAt {
+fn past(question: &AuditQuestion) -> types::PastHolders {
+    types::PastHolders {
         outcome: types::Outcome::Unknown,
         unknown: vec!["there is nothing in the log".to_owned()],
         address: question.address,
@@ -191,7 +191,11 @@ impl Bed {
                 mtu: Some(1500),
                 addresses: vec![],
             }],
-            choices: vec![(Kind::Nat64, "n".into(), Choice { pool: Some("p".into()), ..Choice::default() })],
+            selectors: vec![(
+                Kind::Nat64,
+                "n".into(),
+                Selectors { pool: Some("p".into()), ..Selectors::default() },
+            )],
             sessions_max: 1000,
             subscribers_max: 10,
             ..Facts::default()
@@ -202,7 +206,7 @@ impl Bed {
             version: "1.2.3",
             facts: SharedFacts::new(facts),
             workers: handles.clone(),
-            sandbox: Sandbox { state: Bound::Partly, missing: vec!["no landlock".into()] },
+            sandbox: Sandbox { state: SandboxExtent::Partly, missing: vec!["no landlock".into()] },
             events: None,
             auditor: Some(Box::new(|question, reply| {
                 reply(Ok(past(&question)));
@@ -210,13 +214,13 @@ impl Bed {
             })),
             configure: Some(Box::new(|order, reply| {
                 reply(match order {
-                    Order::History => Ok(Done::History(Vec::new())),
+                    Order::History => Ok(OrderResult::History(Vec::new())),
                     Order::Maps { from, limit, .. } => Ok(maps(from, limit)),
                     Order::PlanMaps(body) | Order::ChangeMaps(_, body) => match body.read() {
-                        Ok(read) => Err(Refused::new(Why::Conflict, format!("{read:?}"), "")),
+                        Ok(read) => Err(Refused::new(RefusalKind::Conflict, format!("{read:?}"), "")),
                         Err(refused) => Err(refused),
                     },
-                    other => Err(Refused::new(Why::Conflict, format!("{other:?}"), "")),
+                    other => Err(Refused::new(RefusalKind::Conflict, format!("{other:?}"), "")),
                 });
                 true
             })),

@@ -3,7 +3,7 @@
 use crate::bed::{Bed, IDLE, LONG, is_served, rest, secure};
 use gatun_api::client::{Client, Error, Trust};
 use gatun_api::types::{Cleared, Session, Status};
-use gatun_control::TurnedAway;
+use gatun_control::ClientRefusal;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
@@ -100,11 +100,11 @@ fn tokens_allow_what_their_role_allows_and_nothing_works_without() {
         assert!(answer.contains("www-authenticate: Bearer realm=\"gatun\"\r\n"), "{answer}");
     }
     let remote_access = &bed.tls.remote_access;
-    let turned =
-        [TurnedAway::Role, TurnedAway::NoToken, TurnedAway::WrongToken].map(|why| remote_access.turned(why));
-    assert_eq!(turned, [5, 6, 2]);
+    let clients_refused = [ClientRefusal::Role, ClientRefusal::NoToken, ClientRefusal::WrongToken]
+        .map(|why| remote_access.clients_refused(why));
+    assert_eq!(clients_refused, [5, 6, 2]);
     let metrics = rest(reads.open("GET", "/metrics", &[]).unwrap());
-    assert!(metrics.contains("gatun_api_turned_away_total{reason=\"role\"} 5\n"), "{metrics}");
+    assert!(metrics.contains("gatun_api_clients_refused_total{reason=\"role\"} 5\n"), "{metrics}");
     assert!(bed.log().iter().any(|line| line == "api: a wrong token from 127.0.0.1"), "{:?}", bed.log());
 }
 
@@ -220,14 +220,14 @@ fn thousands_of_unfinished_handshakes_leave_others_alone() {
             open.pop_front();
         }
         if n % 200 == 0 {
-            assert!(bed.client.get::<Status>("/v1/status").unwrap().adds_up);
+            assert!(bed.client.get::<Status>("/v1/status").unwrap().packets_accounted);
         }
     }
     // The source has opened too many: refusing the rest costs nothing.
     assert!(
-        bed.tls.remote_access.turned(TurnedAway::Rate) > 1000,
+        bed.tls.remote_access.clients_refused(ClientRefusal::Rate) > 1000,
         "{}",
-        bed.tls.remote_access.turned(TurnedAway::Rate)
+        bed.tls.remote_access.clients_refused(ClientRefusal::Rate)
     );
     drop(open);
     let deadline = Instant::now() + LONG;

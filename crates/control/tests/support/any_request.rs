@@ -8,8 +8,8 @@
 //! ```
 
 use gatun_api::paths::{self, ENDPOINTS};
-use gatun_api::types::{Bound, Config, Sandbox, Status};
-use gatun_control::configure::{Refused, Why};
+use gatun_api::types::{Config, Sandbox, SandboxExtent, Status};
+use gatun_control::configure::{RefusalKind, Refused};
 use gatun_control::{ClientTimeouts, Facts, Listeners, Setup, SharedFacts, listen};
 use gatun_io::Memory;
 use gatun_nat::Nat;
@@ -83,13 +83,13 @@ fn socket() -> &'static PathBuf {
             version: "1.2.3",
             facts: SharedFacts::new(facts),
             workers: vec![handle],
-            sandbox: Sandbox { state: Bound::Not, missing: Vec::new() },
+            sandbox: Sandbox { state: SandboxExtent::Not, missing: Vec::new() },
             events: None,
             // The receiver of orders refuses them with a conflict, as a daemon that cannot change its
             // configuration.
             auditor: None,
             configure: Some(Box::new(|order, reply| {
-                reply(Err(Refused::new(Why::Conflict, format!("{order:?}"), "")));
+                reply(Err(Refused::new(RefusalKind::Conflict, format!("{order:?}"), "")));
                 true
             })),
             patience: ClientTimeouts { request: PATIENCE, idle: PATIENCE },
@@ -151,7 +151,7 @@ pub(crate) fn run(input: &[u8]) -> u16 {
     let next = answer_to(next, true);
     let at = next.windows(4).position(|four| four == b"\r\n\r\n").expect("the next one has an answer");
     let told: Status = serde_json::from_slice(&next[at + 4..]).expect("a status");
-    assert!(told.adds_up && told.workers_silent == 0, "{told:?}");
+    assert!(told.packets_accounted && told.workers_silent == 0, "{told:?}");
     status
 }
 

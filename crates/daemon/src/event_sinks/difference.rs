@@ -38,7 +38,7 @@ impl<'c> From<&'c Config> for SinkSettings<'c> {
 
 /// Effect of a reload on a collector.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Fate {
+pub(super) enum CollectorChange {
     /// It keeps running, possibly with other kinds of events or another queue length.
     Continues,
     /// It starts, and replaces a collector of the same name.
@@ -46,10 +46,10 @@ pub(super) enum Fate {
 }
 
 /// Effect of a reload on the collector `new`.
-pub(super) fn fate(old: &[Export], new: &Export) -> Fate {
+pub(super) fn fate(old: &[Export], new: &Export) -> CollectorChange {
     match old.iter().find(|old| old.name == new.name) {
-        Some(old) if anew(old, new).is_empty() => Fate::Continues,
-        _ => Fate::Starts,
+        Some(old) if anew(old, new).is_empty() => CollectorChange::Continues,
+        _ => CollectorChange::Starts,
     }
 }
 
@@ -232,7 +232,15 @@ mod tests {
             ]
         );
         let fates = new.each_ref().map(|new| fate(&old, new));
-        assert_eq!(fates, [Fate::Starts, Fate::Continues, Fate::Continues, Fate::Starts]);
+        assert_eq!(
+            fates,
+            [
+                CollectorChange::Starts,
+                CollectorChange::Continues,
+                CollectorChange::Continues,
+                CollectorChange::Starts
+            ]
+        );
     }
 
     #[test]

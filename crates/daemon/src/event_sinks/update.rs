@@ -1,7 +1,7 @@
 //! Changes of event sinks by a reload: steps that can fail come first and change nothing.
 
 use super::SinkRights;
-use super::difference::{Fate, fate};
+use super::difference::{CollectorChange, fate};
 use crate::Settings;
 use crate::collectors::{self, Collectors};
 use crate::event_file::EventFile;
@@ -133,7 +133,7 @@ impl SinkUpdater {
 
 /// Collectors that start.
 fn starting<'s>(old: &Settings, new: &'s Settings) -> impl Iterator<Item = &'s Export> {
-    new.exports.iter().filter(|new| fate(&old.exports, new) == Fate::Starts)
+    new.exports.iter().filter(|new| fate(&old.exports, new) == CollectorChange::Starts)
 }
 
 /// Checks with a temporary file that a directory, or the parent in which it would be created, is writable.

@@ -123,7 +123,7 @@ pub(super) fn start(
     let state = HelperState { has_ended: Arc::default(), missing };
     let said = messages::started(child.id(), &state.missing, sandbox.is_wanted());
     let channel = Arc::new(channel);
-    let reading = Reading {
+    let reading = ReportReader {
         channel: Arc::clone(&channel),
         child,
         state: state.clone(),
@@ -156,7 +156,7 @@ fn wait_until_ready(channel: &Channel) -> anyhow::Result<Vec<String>> {
 
 /// Starts the thread that reads reports. The thread drops its capabilities itself, because it starts before
 /// the main thread drops them.
-fn read_reports(reading: Reading, user: Option<User>, sandbox: Sandbox) -> anyhow::Result<()> {
+fn read_reports(reading: ReportReader, user: Option<User>, sandbox: Sandbox) -> anyhow::Result<()> {
     let (ready, readiness) = channel();
     let body = move || {
         let dropped = privileges::drop_all(user.as_ref());
@@ -174,7 +174,7 @@ fn read_reports(reading: Reading, user: Option<User>, sandbox: Sandbox) -> anyho
 }
 
 /// State of the thread that reads the helper's reports and reaps the helper.
-struct Reading {
+struct ReportReader {
     channel: Arc<Channel>,
     child: Child,
     state: HelperState,
@@ -182,7 +182,7 @@ struct Reading {
     events: Sender<Event>,
 }
 
-impl Reading {
+impl ReportReader {
     fn run(mut self) {
         let why = self.read();
         self.state.has_ended.store(true, Ordering::Relaxed);

@@ -8,7 +8,9 @@ use crate::Event;
 use crate::privileges::User;
 use crate::sandbox::Sandbox;
 use anyhow::{Context as _, anyhow, bail};
-use gatun_io_xdp::{AttachedParts, Keeper, KeeperParts, Mode, PortConfig, Privileged, XdpError};
+use gatun_io_xdp::{
+    AttachedParts, InterfaceHelper, InterfaceHelperParts, Mode, PortConfig, Privileged, XdpError,
+};
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::Arc;
@@ -44,7 +46,7 @@ impl From<XdpMode> for Mode {
 /// # Errors
 /// Returns an error if the helper cannot start or cannot drop its rights.
 pub(crate) fn for_interfaces(
-    parts: &KeeperParts,
+    parts: &InterfaceHelperParts,
     (user, sandbox): (Option<User>, &Sandbox),
     events: &Sender<Event>,
 ) -> anyhow::Result<(Box<dyn Privileged>, HelperState, String)> {
@@ -106,27 +108,27 @@ fn unexpected() -> XdpError {
 }
 
 /// Keeper with the parts in the daemon's message.
-pub(super) fn keeper(
+pub(super) fn helper(
     ports: Vec<(String, XdpMode)>,
     queues: u32,
     tables: Vec<OwnedFd>,
-) -> anyhow::Result<Keeper> {
+) -> anyhow::Result<InterfaceHelper> {
     let tables = tables.try_into().map_err(|_| anyhow!("not three tables"))?;
     let ports = ports.into_iter().map(|(interface, mode)| PortConfig { interface, mode: mode.into() });
-    Ok(Keeper::new(KeeperParts { ports: ports.collect(), queues, tables }))
+    Ok(InterfaceHelper::new(InterfaceHelperParts { ports: ports.collect(), queues, tables }))
 }
 
 /// Serves the daemon until it ends.
-pub(super) fn serve(mut keeper: Keeper, channel: &Channel) -> anyhow::Result<()> {
+pub(super) fn serve(mut helper: InterfaceHelper, channel: &Channel) -> anyhow::Result<()> {
     while let Some((request, _)) = channel.receive()? {
         match request {
-            Request::Attach { port } => match keeper.attach(port) {
+            Request::Attach { port } => match helper.attach(port) {
                 Ok(AttachedParts { index, native, files }) => {
                     send(channel, &Report::Attached { index, native }, &files)
                 }
                 Err(error) => refuse(channel, &error),
             },
-            Request::OpenSocket { port } => match keeper.open_socket(port) {
+            Request::OpenSocket { port } => match helper.open_socket(port) {
                 Ok(socket) => send(channel, &Report::Socket, &[socket]),
                 Err(error) => refuse(channel, &error),
             },

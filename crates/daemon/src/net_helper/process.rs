@@ -8,7 +8,7 @@ use super::protocol::{ARGUMENT, DEVICES_MAX, PREFIXES_MAX, Report, Request, deco
 use crate::privileges::{self, User};
 use crate::sandbox::{Calls, Sandbox};
 use anyhow::{Context as _, anyhow, bail};
-use gatun_io_tun::{LinkEvent, LinkWatch, Prefix, WatchedDevice, Woken};
+use gatun_io_tun::{LinkEvent, LinkWatch, Prefix, WatchEvent, WatchedDevice};
 use rustix::process::{Signal, set_parent_process_death_signal};
 use std::os::fd::AsFd as _;
 use std::process::ExitCode;
@@ -72,7 +72,7 @@ struct Plan {
     sandboxed: bool,
     devices: Vec<(WatchedDevice, Prefixes)>,
     #[cfg(feature = "xdp")]
-    interfaces: Option<gatun_io_xdp::Keeper>,
+    interfaces: Option<gatun_io_xdp::InterfaceHelper>,
 }
 
 impl Plan {
@@ -95,7 +95,7 @@ impl Plan {
                 }
                 #[cfg(feature = "xdp")]
                 Request::Interfaces { ports, queues } if plan.interfaces.is_none() => {
-                    plan.interfaces = Some(interfaces::keeper(ports, queues, _files)?);
+                    plan.interfaces = Some(interfaces::helper(ports, queues, _files)?);
                 }
                 Request::Start => return Ok(plan),
                 _ => bail!("unexpected message before Start"),
@@ -108,7 +108,7 @@ impl Plan {
 enum Work {
     Devices(Devices),
     #[cfg(feature = "xdp")]
-    Interfaces(gatun_io_xdp::Keeper),
+    Interfaces(gatun_io_xdp::InterfaceHelper),
 }
 
 /// Receives the task, drops all other rights, and reports readiness.
@@ -137,8 +137,8 @@ impl Plan {
     /// Work and the system calls that it needs.
     fn work(self) -> anyhow::Result<(Work, Calls)> {
         #[cfg(feature = "xdp")]
-        if let Some(keeper) = self.interfaces {
-            return Ok((Work::Interfaces(keeper), Calls::InterfaceHelper));
+        if let Some(helper) = self.interfaces {
+            return Ok((Work::Interfaces(helper), Calls::InterfaceHelper));
         }
         let names: Vec<String> = self.devices.iter().map(|(device, _)| device.name.clone()).collect();
         let devices = self.devices.into_iter();
@@ -159,7 +159,7 @@ impl Work {
         match self {
             Work::Devices(devices) => devices.serve(channel),
             #[cfg(feature = "xdp")]
-            Work::Interfaces(keeper) => interfaces::serve(keeper, channel),
+            Work::Interfaces(helper) => interfaces::serve(helper, channel),
         }
     }
 }
@@ -176,8 +176,8 @@ impl Devices {
     fn serve(mut self, channel: &Channel) -> anyhow::Result<()> {
         loop {
             let event = match self.links.wait(channel).context("the kernel sends no more notifications")? {
-                Woken::Link(event) => Some(event),
-                Woken::Other => match channel.receive()? {
+                WatchEvent::Link(event) => Some(event),
+                WatchEvent::Other => match channel.receive()? {
                     Some((request, _)) => self.obey(request)?,
                     None => return Ok(()),
                 },

@@ -1,7 +1,7 @@
 //! Forecast of the sessions that a change would end. Each worker counts between bursts, in slices, so that no
 //! packet waits.
 
-use super::swap::Ready;
+use super::swap::PreparedEngines;
 use gatun_nat::reconfigure::{Change, Forecast};
 use gatun_nat::{Instant, Nat};
 use gatun_worker::Handle;
@@ -14,7 +14,7 @@ const COUNT_MAX: Duration = Duration::from_secs(3);
 
 /// Sessions that end, and subscribers that lose some.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Expected {
+pub(super) struct EndingSessions {
     pub(super) sessions: u64,
     pub(super) subscribers: u64,
 }
@@ -30,9 +30,9 @@ impl Job for Count {
     }
 }
 
-impl Ready {
+impl PreparedEngines {
     /// Counts ending sessions. `None` if the count does not finish in time.
-    pub(super) fn expected(self, workers: &[Handle]) -> Option<Expected> {
+    pub(super) fn expected(self, workers: &[Handle]) -> Option<EndingSessions> {
         let until = time::Instant::now() + COUNT_MAX;
         let (sender, counted) = channel();
         let mut tickets = Vec::new();
@@ -42,7 +42,7 @@ impl Ready {
             let done = move |count: Count| drop(sender.send(count));
             tickets.push(worker.submit(Count { forecast: Forecast::new(&change), change }, done).ok()?);
         }
-        let mut all = Expected::default();
+        let mut all = EndingSessions::default();
         for _ in &tickets {
             let left = until.saturating_duration_since(time::Instant::now());
             let Count { forecast, .. } = counted.recv_timeout(left).ok()?;

@@ -5,7 +5,9 @@ use super::Reload;
 use super::orders::NewText;
 use gatun_api::types::{ConfigApplied, ConfigPlan, StaticMap};
 use gatun_config::{Edited, Mapping, MappingChange, edit_mappings};
-use gatun_control::configure::{ApplyOptions, Done, MapCursor, MapsBody, MapsChange, Refused, Why};
+use gatun_control::configure::{
+    ApplyOptions, MapCursor, MapsBody, MapsChange, OrderResult, RefusalKind, Refused,
+};
 use gatun_nat::Plan;
 use gatun_nat::plan::{Eam, StaticBinding};
 use std::net::{SocketAddrV4, SocketAddrV6};
@@ -17,28 +19,28 @@ impl Reload {
         instance: Option<&str>,
         from: Option<MapCursor>,
         limit: usize,
-    ) -> Result<Done, Refused> {
+    ) -> Result<OrderResult, Refused> {
         let revision = &self.running().revision;
         let plan = &self.settings.plan;
         if let Some(wanted) = instance
             && !names(plan).any(|name| name == wanted)
         {
             let hint = format!("instances: {}", names(plan).collect::<Vec<_>>().join(", "));
-            return Err(Refused::new(Why::Unknown, format!("unknown instance `{wanted}`"), hint));
+            return Err(Refused::new(RefusalKind::Unknown, format!("unknown instance `{wanted}`"), hint));
         }
         let at = match from {
             None => 0,
             Some(from) if from.revision == *revision => from.at,
             Some(_) => {
                 let what = "the configuration has changed since the page before";
-                return Err(Refused::new(Why::Conflict, what, "read the list from its beginning"));
+                return Err(Refused::new(RefusalKind::Conflict, what, "read the list from its beginning"));
             }
         };
         let mut all = mapped(plan).filter(|(name, _)| instance.is_none_or(|wanted| wanted == *name)).skip(at);
         let maps: Vec<_> = all.by_ref().take(limit).map(|(name, one)| one.told(name)).collect();
         let behind = at.saturating_add(maps.len());
         let next = all.next().map(|_| MapCursor { revision: revision.clone(), at: behind });
-        Ok(Done::Maps { maps, next })
+        Ok(OrderResult::Maps { maps, next })
     }
 
     /// Preview of the change.
@@ -73,7 +75,7 @@ impl Reload {
         if running.text.is_empty() {
             let what = "the configuration is too long to be edited here";
             let hint = "move its mappings to a file (`eam_file`), or edit it and reload";
-            return Err(Refused::new(Why::Unusable, what, hint));
+            return Err(Refused::new(RefusalKind::Unusable, what, hint));
         }
         // Until a change is confirmed, the file of mappings differs from the active one.
         self.expect_confirmed()?;
@@ -85,7 +87,7 @@ impl Reload {
             }
         };
         let edited = edit_mappings(&running.text, &running.file, instance.as_deref(), &change);
-        edited.map_err(|not| Refused::new(Why::Unusable, not.what, not.instead))
+        edited.map_err(|not| Refused::new(RefusalKind::Unusable, not.what, not.instead))
     }
 }
 
@@ -100,16 +102,16 @@ pub fn mapping(map: StaticMap) -> Mapping {
 }
 
 /// Mapping of the engine.
-enum Mapped<'p> {
+enum EngineMapping<'p> {
     Binding(&'p StaticBinding),
     Eam(&'p Eam),
 }
 
-impl Mapped<'_> {
+impl EngineMapping<'_> {
     fn told(&self, instance: &str) -> StaticMap {
         match self {
-            Mapped::Binding(one) => binding(instance, one),
-            Mapped::Eam(eam) => StaticMap {
+            EngineMapping::Binding(one) => binding(instance, one),
+            EngineMapping::Eam(eam) => StaticMap {
                 instance: Some(instance.to_owned()),
                 protocol: None,
                 inside: prefix(eam.v6.addr, eam.v6.len, 128),
@@ -120,11 +122,12 @@ impl Mapped<'_> {
 }
 
 /// All mappings, each with its instance's name.
-fn mapped(plan: &Plan) -> impl Iterator<Item = (&str, Mapped<'_>)> {
+fn mapped(plan: &Plan) -> impl Iterator<Item = (&str, EngineMapping<'_>)> {
     let of_nat64 = plan.nat64.iter().flat_map(|i| i.static_bindings.iter().map(|one| (&i.name[..], one)));
     let of_nat44 = plan.nat44.iter().flat_map(|i| i.static_bindings.iter().map(|one| (&i.name[..], one)));
-    let of_siit = plan.siit.iter().flat_map(|i| i.eamt.iter().map(|eam| (&i.name[..], Mapped::Eam(eam))));
-    of_nat64.chain(of_nat44).map(|(name, one)| (name, Mapped::Binding(one))).chain(of_siit)
+    let of_siit =
+        plan.siit.iter().flat_map(|i| i.eamt.iter().map(|eam| (&i.name[..], EngineMapping::Eam(eam))));
+    of_nat64.chain(of_nat44).map(|(name, one)| (name, EngineMapping::Binding(one))).chain(of_siit)
 }
 
 fn names(plan: &Plan) -> impl Iterator<Item = &str> {

@@ -17,7 +17,7 @@ mod orders;
 mod review;
 mod swap;
 
-use super::config_file::{ConfigFile, Known, Ran};
+use super::config_file::{ActiveText, ConfigFile, KnownText};
 use super::control::TlsFiles;
 use super::event_sinks::SinkUpdater;
 use super::live_ports::LivePorts;
@@ -50,7 +50,7 @@ pub(super) enum Request {
     /// Request of the API, with the channel for the reply.
     Order(Order, Reply),
     /// Forget the previous process's files: all of its sessions are restored.
-    AllAreBack,
+    AllRestored,
 }
 
 /// Channel for the API's requests.
@@ -92,38 +92,38 @@ pub(super) struct Reload {
 }
 
 /// Reason why the running daemon cannot change to a configuration.
-struct NotPossible {
+struct ReloadRefusal {
     /// Changes that need a restart.
     restarts: Vec<String>,
     /// Summary.
     why: String,
 }
 
-impl NotPossible {
-    fn restart(restarts: Vec<String>) -> NotPossible {
-        NotPossible { restarts, why: "the new configuration needs a restart".to_owned() }
+impl ReloadRefusal {
+    fn restart(restarts: Vec<String>) -> ReloadRefusal {
+        ReloadRefusal { restarts, why: "the new configuration needs a restart".to_owned() }
     }
 
-    fn why(why: String) -> NotPossible {
-        NotPossible { restarts: Vec::new(), why }
+    fn why(why: String) -> ReloadRefusal {
+        ReloadRefusal { restarts: Vec::new(), why }
     }
 }
 
 /// Failed reload by SIGHUP.
-struct Rejected {
+struct ReloadError {
     /// Errors in the configuration, or changes that need a restart.
     details: Vec<String>,
     /// Summary.
     why: String,
 }
 
-impl From<String> for Rejected {
-    fn from(why: String) -> Rejected {
-        Rejected { details: Vec::new(), why }
+impl From<String> for ReloadError {
+    fn from(why: String) -> ReloadError {
+        ReloadError { details: Vec::new(), why }
     }
 }
 
-impl Rejected {
+impl ReloadError {
     /// Lines for the log, at any log level.
     fn lines(&self) -> Vec<String> {
         let mut lines = shortened("", &self.details);
@@ -184,8 +184,8 @@ impl Reload {
                     }
                 }
                 Ok(Request::Order(order, reply)) => reply(self.carry_out(order)),
-                Ok(Request::AllAreBack) => {
-                    if let Some(Err(why)) = self.session_store.as_mut().map(SessionStore::all_are_back) {
+                Ok(Request::AllRestored) => {
+                    if let Some(Err(why)) = self.session_store.as_mut().map(SessionStore::all_restored) {
                         self.output.error(&format!("{why:#}"));
                     }
                 }
@@ -210,11 +210,11 @@ impl Reload {
     ///
     /// # Errors
     /// Returns an error if the change fails; then nothing has changed.
-    fn reload(&mut self) -> Result<(), Rejected> {
+    fn reload(&mut self) -> Result<(), ReloadError> {
         let read = (self.read)(Source::File);
         let lines: Vec<String> = read.problems.iter().flat_map(in_lines).collect();
         let Some(new) = read.settings else {
-            return Err(Rejected { details: lines, why: "the configuration has errors".to_owned() });
+            return Err(ReloadError { details: lines, why: "the configuration has errors".to_owned() });
         };
         self.log("", &lines);
         let review = Review::of(&self.settings, &new);
@@ -223,14 +223,14 @@ impl Reload {
             self.output.log("reload: no changes");
             return Ok(());
         }
-        let ready = self.make_ready(&new, &review).and_then(|ready| self.with_rest(ready, &new));
-        let ready = ready.map_err(|NotPossible { restarts, why }| {
+        let ready = self.prepare_engines(&new, &review).and_then(|ready| self.prepare_reload(ready, &new));
+        let ready = ready.map_err(|ReloadRefusal { restarts, why }| {
             let details = restarts.iter().map(|what| format!("needs a restart: {what}")).collect();
-            Rejected { details, why }
+            ReloadError { details, why }
         })?;
         self.log("", &review.changes(&new));
         self.log("these end: ", &review.difference.ends);
-        let (before, ended) = self.put_in_place(new, &review, ready)?;
+        let (before, ended) = self.apply_reload(new, &review, ready)?;
         self.remember(&before);
         self.keep_confirmed();
         match review.is_empty() {
@@ -250,7 +250,8 @@ impl Reload {
         if config.text.is_empty() {
             return;
         }
-        let ran = Ran { text: Known::Text(&config.text), revision: &config.revision, who: "SIGHUP" };
+        let ran =
+            ActiveText { text: KnownText::Text(&config.text), revision: &config.revision, who: "SIGHUP" };
         if let Err(error) = self.file.remember(config.text.as_bytes(), &ran) {
             self.output
                 .log(&format!("reload: cannot save the previous configuration in the history: {error}"));
@@ -263,11 +264,11 @@ impl Reload {
             waits.file.discard();
         }
         self.sink_updater.keep(&self.settings);
-        self.tell();
+        self.publish();
     }
 
     /// Publishes the active configuration for the API.
-    fn tell(&self) {
+    fn publish(&self) {
         let unconfirmed = self.unconfirmed.as_ref().map(|waits| (waits.until, waits.before_revision()));
         let pages = self.pages.clone();
         self.facts.set(Facts { unconfirmed, pages, ..self.settings.control.facts.clone() });

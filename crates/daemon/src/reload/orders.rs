@@ -4,13 +4,13 @@
 //! the file. Then the file is replaced, and the workers change, which cannot fail any more. An unconfirmed
 //! text stays next to the file until it is confirmed.
 
-use super::forecast::Expected;
-use super::swap::Ready;
-use super::{NotPossible, Ran, Reload, Review, in_lines, notes};
-use crate::config_file::{ConfigFile, Known, NotReplaced, Past, Staged};
+use super::forecast::EndingSessions;
+use super::swap::PreparedEngines;
+use super::{ActiveText, Reload, ReloadRefusal, Review, in_lines, notes};
+use crate::config_file::{ConfigFile, HistoryEntry, KnownText, ReplaceError, Staged};
 use crate::{Read, Settings, Source};
 use gatun_api::types::{self, ConfigApplied, ConfigPast, ConfigPlan, ConfigProblem, Figure, Severity};
-use gatun_control::configure::{ApplyOptions, Done, Order, Refused, Why};
+use gatun_control::configure::{ApplyOptions, Order, OrderResult, RefusalKind, Refused};
 use gatun_logstore::time::rfc3339;
 use gatun_nat::reconfigure::Settled;
 use std::path::{Path, PathBuf};
@@ -70,7 +70,7 @@ impl Unconfirmed {
 }
 
 fn conflict(error: impl Into<String>, hint: &str) -> Refused {
-    Refused::new(Why::Conflict, error, hint)
+    Refused::new(RefusalKind::Conflict, error, hint)
 }
 
 fn changed_meanwhile(file: &Path) -> Refused {
@@ -81,31 +81,31 @@ fn changed_meanwhile(file: &Path) -> Refused {
 }
 
 fn failed(error: impl Into<String>) -> Refused {
-    Refused::new(Why::Failed, error, "nothing has changed")
+    Refused::new(RefusalKind::Failed, error, "nothing has changed")
 }
 
 impl Reload {
-    pub(super) fn carry_out(&mut self, order: Order) -> Result<Done, Refused> {
+    pub(super) fn carry_out(&mut self, order: Order) -> Result<OrderResult, Refused> {
         match order {
-            Order::Plan(text) => Ok(Done::Planned(self.plan(NewText::Config(&text)))),
+            Order::Plan(text) => Ok(OrderResult::Planned(self.plan(NewText::Config(&text)))),
             Order::Apply(instead, text) => {
-                self.apply_text(&instead, NewText::Config(&text)).map(Done::Applied)
+                self.apply_text(&instead, NewText::Config(&text)).map(OrderResult::Applied)
             }
-            Order::Confirm { revision, who } => self.confirm(&revision, &who).map(Done::Applied),
-            Order::RollBack(instead, to) => self.roll_back(&instead, to.as_deref()).map(Done::Applied),
-            Order::PlanMaps(body) => self.plan_maps(body).map(Done::Planned),
-            Order::ChangeMaps(instead, body) => self.change_maps(instead, body).map(Done::Applied),
+            Order::Confirm { revision, who } => self.confirm(&revision, &who).map(OrderResult::Applied),
+            Order::RollBack(instead, to) => self.roll_back(&instead, to.as_deref()).map(OrderResult::Applied),
+            Order::PlanMaps(body) => self.plan_maps(body).map(OrderResult::Planned),
+            Order::ChangeMaps(instead, body) => self.change_maps(instead, body).map(OrderResult::Applied),
             Order::Maps { instance, from, limit } => self.maps(instance.as_deref(), from, limit),
-            Order::KeepDrained => self.keep_drained().map(|()| Done::Kept),
-            Order::History => Ok(Done::History(self.file.history().iter().map(past).collect())),
-            Order::Past(revision) => self.past_text(&revision).map(Done::Past),
+            Order::KeepDrained => self.keep_drained().map(|()| OrderResult::Kept),
+            Order::History => Ok(OrderResult::History(self.file.history().iter().map(past).collect())),
+            Order::Past(revision) => self.past_text(&revision).map(OrderResult::Past),
         }
     }
 
     /// Saves the drained addresses for the next process.
     fn keep_drained(&mut self) -> Result<(), Refused> {
         let hint = "the change is in effect, but will be lost at the next restart";
-        self.write_drained().map_err(|why| Refused::new(Why::Failed, why, hint))
+        self.write_drained().map_err(|why| Refused::new(RefusalKind::Failed, why, hint))
     }
 
     pub(super) fn running(&self) -> &types::Config {
@@ -145,21 +145,22 @@ impl Reload {
             plan.revision.clone_from(&new.control.facts.config.revision);
             plan.changes = review.changes(new);
             plan.ends.clone_from(&review.difference.ends);
-            let heard = || self.sink_updater.check(&self.settings, new).map_err(NotPossible::from);
-            let rest = || heard().and_then(|()| self.next_ports(new).map(drop));
-            match self.make_ready(new, &review).and_then(|ready| rest().map(|()| ready)) {
+            let check_sinks = || self.sink_updater.check(&self.settings, new).map_err(ReloadRefusal::from);
+            let rest = || check_sinks().and_then(|()| self.next_ports(new).map(drop));
+            match self.prepare_engines(new, &review).and_then(|ready| rest().map(|()| ready)) {
                 Ok(ready) => {
                     plan.applicable = true;
-                    plan.ends.extend(ready.as_ref().and_then(Ready::moved_in_words));
+                    plan.ends.extend(ready.as_ref().and_then(PreparedEngines::moved_in_words));
                     // Without a change for the engines, no session ends.
-                    let expected = ready.map_or(Some(Expected::default()), |r| r.expected(&self.workers));
+                    let expected =
+                        ready.map_or(Some(EndingSessions::default()), |r| r.expected(&self.workers));
                     (plan.sessions, plan.subscribers) =
                         (expected.map(|e| e.sessions), expected.map(|e| e.subscribers));
                 }
-                Err(NotPossible { restarts, why }) if restarts.is_empty() => {
+                Err(ReloadRefusal { restarts, why }) if restarts.is_empty() => {
                     problems.push(of_whole(&self.running().file, why));
                 }
-                Err(NotPossible { restarts, .. }) => plan.restarts = restarts,
+                Err(ReloadRefusal { restarts, .. }) => plan.restarts = restarts,
             }
         }
         plan.problems = problems;
@@ -185,7 +186,7 @@ impl Reload {
             let notes = vec!["this configuration is already running".to_owned()];
             return Ok(applied(&name, (&before, &before), &Settled::default(), notes));
         }
-        let ready = self.make_ready(&new, &review).and_then(|ready| self.with_rest(ready, &new));
+        let ready = self.prepare_engines(&new, &review).and_then(|ready| self.prepare_reload(ready, &new));
         let ready = ready.map_err(not_possible)?;
         let made = begin.elapsed();
         self.expect_other_mappings(&new, text)?;
@@ -198,7 +199,7 @@ impl Reload {
             Some(_) => None,
             None => Some(self.replace((&file, text.mappings()), &staged, &instead.who)?),
         };
-        let (old, ended) = self.put_in_place(new, &review, ready).map_err(|why| {
+        let (old, ended) = self.apply_reload(new, &review, ready).map_err(|why| {
             replaced.iter().for_each(|replaced| file.take_back(replaced));
             file.discard();
             failed(why)
@@ -220,7 +221,7 @@ impl Reload {
             let seconds = within.as_secs();
             self.output.log(&format!("config: automatic rollback in {seconds} s unless confirmed"));
         }
-        self.tell();
+        self.publish();
         self.log_ended(&ended);
         Ok(done)
     }
@@ -235,17 +236,17 @@ impl Reload {
         let before = self.unconfirmed.as_ref().map_or(&self.settings, |waits| &waits.before);
         let config = &before.control.facts.config;
         let text = match mappings {
-            None if config.text.is_empty() => Known::Nothing,
-            None => Known::Text(&config.text),
+            None if config.text.is_empty() => KnownText::Nothing,
+            None => KnownText::Text(&config.text),
             Some(path) => {
                 let read = before.mapping_files.iter().find(|file| file.path == path);
-                read.map_or(Known::Nothing, Known::Hash)
+                read.map_or(KnownText::Nothing, KnownText::Hash)
             }
         };
-        let ran = Ran { text, revision: &config.revision, who };
+        let ran = ActiveText { text, revision: &config.revision, who };
         file.replace(staged, &ran).map_err(|not| match not {
-            NotReplaced::Changed => changed_meanwhile(mappings.unwrap_or(Path::new(&config.file))),
-            NotReplaced::Failed(why) => failed(why),
+            ReplaceError::Changed => changed_meanwhile(mappings.unwrap_or(Path::new(&config.file))),
+            ReplaceError::Failed(why) => failed(why),
         })
     }
 
@@ -268,7 +269,7 @@ impl Reload {
             .map_or_else(|| self.running().file.clone(), |path| path.display().to_string());
         self.unconfirmed = None;
         self.sink_updater.keep(&self.settings);
-        self.tell();
+        self.publish();
         self.output.log(&format!("config: confirmed by {who}"));
         Ok(applied(&name, (&before, &self.running().revision), &Settled::default(), Vec::new()))
     }
@@ -291,12 +292,9 @@ impl Reload {
         }
         let past = match to {
             Some(to) => self.find_past(to)?,
-            None => self
-                .file
-                .history()
-                .into_iter()
-                .next()
-                .ok_or_else(|| Refused::new(Why::Unknown, "no previous configuration is known", ""))?,
+            None => self.file.history().into_iter().next().ok_or_else(|| {
+                Refused::new(RefusalKind::Unknown, "no previous configuration is known", "")
+            })?,
         };
         let text = past.text().map_err(failed)?;
         self.apply_text(instead, NewText::Config(&text))
@@ -323,14 +321,14 @@ impl Reload {
         let before = waits.before.clone();
         let review = Review::of(&self.settings, &before);
         let done = self
-            .make_ready(&before, &review)
-            .and_then(|ready| self.with_rest(ready, &before))
+            .prepare_engines(&before, &review)
+            .and_then(|ready| self.prepare_reload(ready, &before))
             .map_err(|not| not.why)
-            .and_then(|ready| self.put_in_place(before, &review, ready));
+            .and_then(|ready| self.apply_reload(before, &review, ready));
         match done {
             Ok((_, ended)) => {
                 waits.file.discard();
-                self.tell();
+                self.publish();
                 self.log_ended(&ended);
                 let running = self.running();
                 Ok(applied(&running.file, (&after, &running.revision), &ended, notes(&ended)))
@@ -386,7 +384,7 @@ impl Reload {
         }
     }
 
-    fn find_past(&self, revision: &str) -> Result<Past, Refused> {
+    fn find_past(&self, revision: &str) -> Result<HistoryEntry, Refused> {
         let mut found = self.file.history();
         found.retain(|past| past.revision.starts_with(revision));
         match found.first() {
@@ -400,7 +398,7 @@ impl Reload {
                 "give more characters of the revision",
             )),
             None => Err(Refused::new(
-                Why::Unknown,
+                RefusalKind::Unknown,
                 format!("no earlier revision begins with '{}'", short(revision)),
                 "`gatun config history` lists them",
             )),
@@ -432,7 +430,7 @@ fn applied(file: &str, (before, after): (&str, &str), ended: &Settled, notes: Ve
     }
 }
 
-fn past(past: &Past) -> ConfigPast {
+fn past(past: &HistoryEntry) -> ConfigPast {
     ConfigPast {
         revision: past.revision.clone(),
         replaced_at: rfc3339(past.at_s.saturating_mul(1000)),
@@ -457,11 +455,11 @@ fn wrong(problems: &[ConfigProblem]) -> Refused {
     let errors: Vec<&ConfigProblem> = problems.iter().filter(|p| p.severity == Severity::Error).collect();
     let (n, s) = (errors.len(), if errors.len() == 1 { "" } else { "s" });
     let lines: Vec<String> = errors.into_iter().take(TOLD_MAX).flat_map(in_lines).collect();
-    Refused::new(Why::Unusable, format!("the configuration has {n} error{s}"), lines.join("\n"))
+    Refused::new(RefusalKind::Unusable, format!("the configuration has {n} error{s}"), lines.join("\n"))
 }
 
-fn not_possible(NotPossible { restarts, why }: NotPossible) -> Refused {
-    Refused::new(Why::Unusable, why, restarts.join("\n"))
+fn not_possible(ReloadRefusal { restarts, why }: ReloadRefusal) -> Refused {
+    Refused::new(RefusalKind::Unusable, why, restarts.join("\n"))
 }
 
 /// First characters of a revision, for people.

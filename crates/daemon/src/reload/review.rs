@@ -10,7 +10,7 @@ pub(super) struct Review {
     /// Difference of the plans, with everything that needs a restart.
     pub(super) difference: Difference,
     /// Changes of the event sinks.
-    pub(super) heard: Vec<String>,
+    pub(super) sink_changes: Vec<String>,
     /// Numbers of devices that get other addresses or routes.
     pub(super) rerouted: Vec<usize>,
     /// Changes of Ethernet ports.
@@ -21,16 +21,16 @@ impl Review {
     pub(super) fn of(old: &Settings, new: &Settings) -> Review {
         let mut difference = Difference::between(&old.plan, &new.plan);
         difference.restarts.extend(outside_engine(old, new));
-        let heard = SinkSettings::from(old).changes_to(&SinkSettings::from(new));
-        difference.restarts.extend(heard.restarts);
+        let sink_changes = SinkSettings::from(old).changes_to(&SinkSettings::from(new));
+        difference.restarts.extend(sink_changes.restarts);
         let ports = PortSettings::changes(&old.ports, &new.ports);
-        Review { difference, heard: heard.changes, rerouted: rerouted(old, new), ports }
+        Review { difference, sink_changes: sink_changes.changes, rerouted: rerouted(old, new), ports }
     }
 
     /// Returns true if nothing would change, neither for packets nor for event sinks.
     pub(super) fn is_empty(&self) -> bool {
         self.difference.is_empty()
-            && self.heard.is_empty()
+            && self.sink_changes.is_empty()
             && self.rerouted.is_empty()
             && self.ports.is_empty()
     }
@@ -40,7 +40,7 @@ impl Review {
         let devices = new.ports.devices();
         let rerouted = self.rerouted.iter().filter_map(|&number| devices.get(number));
         let of = |device: &TunConfig| format!("device {}: its addresses or routes", device.name);
-        let told = self.difference.changes.iter().chain(&self.heard).chain(&self.ports).cloned();
+        let told = self.difference.changes.iter().chain(&self.sink_changes).chain(&self.ports).cloned();
         told.chain(rerouted.map(of)).collect()
     }
 }

@@ -1,11 +1,11 @@
 //! Transition to another configuration: prepared for every worker, applied between two bursts, and awaited.
 
-use super::{NotPossible, Reload, Review};
+use super::{Reload, ReloadRefusal, Review};
 use crate::event_sinks::{Prepared, Refusal};
 use crate::live_ports::NextPorts;
 use crate::{ANSWER_MAX, Settings, memory};
 use gatun_nat::Plan;
-use gatun_nat::reconfigure::{Change, NotNow, Refused, Settled};
+use gatun_nat::reconfigure::{ApplyError, Change, Refused, Settled};
 use gatun_nat::workers::{Shares, Steering};
 use gatun_wire::text::counted;
 use gatun_worker::jobs::ReadDrained;
@@ -36,7 +36,7 @@ impl SharedPlans {
 }
 
 /// Change that is prepared for every worker.
-pub(super) struct Ready {
+pub(super) struct PreparedEngines {
     pub(super) changes: Vec<Box<Change>>,
     /// Plans after the change, if workers share a translator.
     shared_plans: Option<SharedPlans>,
@@ -45,14 +45,14 @@ pub(super) struct Ready {
 }
 
 /// Change that is prepared for all parts of the daemon.
-pub(super) struct AllReady {
+pub(super) struct PreparedReload {
     /// `None` if the engines do not change.
-    engines: Option<Ready>,
+    engines: Option<PreparedEngines>,
     ports: NextPorts,
     event_sinks: Prepared,
 }
 
-impl Ready {
+impl PreparedEngines {
     /// Text about moved subscribers, if any move.
     pub(super) fn moved_in_words(&self) -> Option<String> {
         in_words(self.moved)
@@ -73,41 +73,49 @@ impl Reload {
     ///
     /// # Errors
     /// Returns an error if the change is not possible.
-    pub(super) fn make_ready(&self, new: &Settings, review: &Review) -> Result<Option<Ready>, NotPossible> {
+    pub(super) fn prepare_engines(
+        &self,
+        new: &Settings,
+        review: &Review,
+    ) -> Result<Option<PreparedEngines>, ReloadRefusal> {
         if !review.difference.restarts.is_empty() {
-            return Err(NotPossible::restart(review.difference.restarts.clone()));
+            return Err(ReloadRefusal::restart(review.difference.restarts.clone()));
         }
-        if review.difference.is_empty() { Ok(None) } else { self.prepare(new).map(Some) }
+        if review.difference.is_empty() { Ok(None) } else { self.prepare_changes(new).map(Some) }
     }
 
     /// Prepares ports and event sinks too.
     ///
     /// # Errors
     /// Returns an error if the ports or event sinks cannot change.
-    pub(super) fn with_rest(&self, engines: Option<Ready>, new: &Settings) -> Result<AllReady, NotPossible> {
+    pub(super) fn prepare_reload(
+        &self,
+        engines: Option<PreparedEngines>,
+        new: &Settings,
+    ) -> Result<PreparedReload, ReloadRefusal> {
         let ports = self.next_ports(new)?;
-        let event_sinks = self.sink_updater.prepare(&self.settings, new).map_err(NotPossible::from)?;
-        Ok(AllReady { engines, ports, event_sinks })
+        let event_sinks = self.sink_updater.prepare(&self.settings, new).map_err(ReloadRefusal::from)?;
+        Ok(PreparedReload { engines, ports, event_sinks })
     }
 
     /// Prepares new settings of the ports.
     ///
     /// # Errors
     /// Returns an error if the ports cannot change.
-    pub(super) fn next_ports(&self, new: &Settings) -> Result<NextPorts, NotPossible> {
+    pub(super) fn next_ports(&self, new: &Settings) -> Result<NextPorts, ReloadRefusal> {
         let next = self.ports.prepare(&self.settings.ports, &new.ports);
-        next.map_err(|error| NotPossible::why(format!("{error:#}")))
+        next.map_err(|error| ReloadRefusal::why(format!("{error:#}")))
     }
 
     /// Applies a prepared change. Returns the previous settings and the number of ended sessions.
     ///
     /// # Errors
     /// Returns an error if the change fails; then nothing has changed.
-    pub(super) fn put_in_place(
+    pub(super) fn apply_reload(
         &mut self,
         new: Settings,
         review: &Review,
-        AllReady { engines: ready, ports, event_sinks }: AllReady,
+        PreparedReload { engines: ready, ports, event_sinks }: PreparedReload,
     ) -> Result<(Settings, Settled), String> {
         if let Some(session_store) = &mut self.session_store {
             // If the engines do not change, their plans stay.
@@ -118,7 +126,7 @@ impl Reload {
         self.ports.begin(&ports).map_err(|error| format!("cannot change the XDP program: {error}"))?;
         let settles = ready.is_some();
         if let Some(ready) = ready {
-            self.apply(ready).inspect_err(|_| self.ports.undo(&ports))?;
+            self.apply_to_engines(ready).inspect_err(|_| self.ports.undo(&ports))?;
         }
         for said in self.ports.finish(ports, &self.workers) {
             self.output.error(&format!("reload: {said}"));
@@ -157,11 +165,15 @@ impl Reload {
     }
 
     /// Prepares the changes of all workers' engines, or fails as a whole.
-    fn prepare(&self, new: &Settings) -> Result<Ready, NotPossible> {
+    fn prepare_changes(&self, new: &Settings) -> Result<PreparedEngines, ReloadRefusal> {
         let Some(shared_plans) = &self.shared_plans else {
             let workers = self.workers.len();
             let (old, new) = (vec![&*self.settings.plan; workers], vec![&*new.plan; workers]);
-            return Ok(Ready { changes: self.prepare_each(&old, &new)?, shared_plans: None, moved: 0 });
+            return Ok(PreparedEngines {
+                changes: self.prepare_each(&old, &new)?,
+                shared_plans: None,
+                moved: 0,
+            });
         };
         let mut shares = Shares::after(&shared_plans.steering, &new.plan)?;
         let old: Vec<&Plan> = shared_plans.plans.iter().collect();
@@ -170,29 +182,29 @@ impl Reload {
         for (change, moved) in changes.iter_mut().zip(std::mem::take(&mut shares.moved)) {
             change.end_moved(moved);
         }
-        Ok(Ready { changes, shared_plans: Some(SharedPlans::new(shares)), moved })
+        Ok(PreparedEngines { changes, shared_plans: Some(SharedPlans::new(shares)), moved })
     }
 
-    fn prepare_each(&self, old: &[&Plan], new: &[&Plan]) -> Result<Vec<Box<Change>>, NotPossible> {
-        memory::check_more(old, new).map_err(NotPossible::why)?;
+    fn prepare_each(&self, old: &[&Plan], new: &[&Plan]) -> Result<Vec<Box<Change>>, ReloadRefusal> {
+        memory::check_more(old, new).map_err(ReloadRefusal::why)?;
         let mut changes: Vec<Box<Change>> = Vec::new();
         for (worker, (old, new)) in self.workers.iter().zip(old.iter().zip(new)) {
             let outline = worker
                 .outline(ANSWER_MAX)
-                .ok_or_else(|| NotPossible::why("a worker does not answer".to_owned()))?;
+                .ok_or_else(|| ReloadRefusal::why("a worker does not answer".to_owned()))?;
             let made = match changes.first() {
                 None => Change::prepare(&outline, old, new),
                 Some(first) => first.sibling(&outline, old, new),
             };
-            changes.push(Box::new(made.map_err(NotPossible::from)?));
+            changes.push(Box::new(made.map_err(ReloadRefusal::from)?));
         }
         Ok(changes)
     }
 
     /// Applies the changes. Only this thread changes engines, and each engine has settled since the last
     /// change: only the first worker can refuse.
-    fn apply(&mut self, ready: Ready) -> Result<(), String> {
-        let Ready { changes, shared_plans, moved } = ready;
+    fn apply_to_engines(&mut self, ready: PreparedEngines) -> Result<(), String> {
+        let PreparedEngines { changes, shared_plans, moved } = ready;
         if let Some(what) = in_words(moved) {
             self.output.log(&format!("reload: these end: {what}"));
         }
@@ -202,11 +214,13 @@ impl Reload {
                 match worker.apply(change, steering, ANSWER_MAX) {
                     Some(applied) => match applied.result {
                         Ok(()) => break,
-                        Err(NotNow::Settling) => {
+                        Err(ApplyError::Settling) => {
                             change = applied.change;
                             std::thread::sleep(LOOK_EVERY);
                         }
-                        Err(NotNow::Outdated) => return Err("the engine has changed meanwhile".to_owned()),
+                        Err(ApplyError::Outdated) => {
+                            return Err("the engine has changed meanwhile".to_owned());
+                        }
                     },
                     None => {
                         let what =
@@ -240,20 +254,20 @@ impl Reload {
     }
 }
 
-impl From<Refusal> for NotPossible {
-    fn from(refused: Refusal) -> NotPossible {
+impl From<Refusal> for ReloadRefusal {
+    fn from(refused: Refusal) -> ReloadRefusal {
         match refused.needs_restart {
-            true => NotPossible::restart(vec![refused.why]),
-            false => NotPossible::why(refused.why),
+            true => ReloadRefusal::restart(vec![refused.why]),
+            false => ReloadRefusal::why(refused.why),
         }
     }
 }
 
-impl From<Refused> for NotPossible {
-    fn from(refused: Refused) -> NotPossible {
+impl From<Refused> for ReloadRefusal {
+    fn from(refused: Refused) -> ReloadRefusal {
         match refused {
-            Refused::Restart(restarts) => NotPossible::restart(restarts),
-            Refused::Build(error) => NotPossible::why(error.to_string()),
+            Refused::Restart(restarts) => ReloadRefusal::restart(restarts),
+            Refused::Build(error) => ReloadRefusal::why(error.to_string()),
         }
     }
 }

@@ -16,7 +16,7 @@ mod sandboxed;
 
 use crate::notify::Notifier;
 use crate::sandbox::Sandbox;
-use crate::{Event, Look, Reader, Settings, Setup, User};
+use crate::{Event, HostCheck, Reader, Settings, Setup, User};
 use gatun_worker::Clock;
 use listening::Listening;
 use opened::Opened;
@@ -48,7 +48,7 @@ struct Start {
     read: Reader,
     user: Option<User>,
     sandbox: Sandbox,
-    look: Option<Look>,
+    look: Option<HostCheck>,
     started: Instant,
     clock: Clock,
     notifier: Notifier,

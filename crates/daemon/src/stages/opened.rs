@@ -6,7 +6,7 @@ use crate::ports::Ports;
 use crate::privileges;
 use anyhow::Context as _;
 use gatun_io::Processors;
-use gatun_io_tun::OnKill;
+use gatun_io_tun::KillBehaviour;
 
 /// Process with open devices and without privileges.
 pub(super) struct Opened {
@@ -23,7 +23,7 @@ impl Opened {
     pub(super) fn new(mut listening: Listening) -> anyhow::Result<Opened> {
         let Prepared { start, session_store, .. } = &listening.prepared;
         // If the next process restores sessions, packets must reach it too.
-        let killed = if session_store.is_some() { OnKill::Stays } else { OnKill::Goes };
+        let killed = if session_store.is_some() { KillBehaviour::Stays } else { KillBehaviour::Goes };
         let processors = start.settings.ports.processors(&start.settings.cores)?;
         if let Some(processors) = &processors {
             // Before other threads start, because they inherit the processors.

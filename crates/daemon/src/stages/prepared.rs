@@ -89,7 +89,7 @@ fn find_memory(
     notes: &mut Vec<String>,
 ) -> anyhow::Result<()> {
     let left = session_store.as_ref().map(|session_store| session_store.left_bytes());
-    if memory::check(plans, ports, left)? == memory::Fits::WithoutPrevious
+    if memory::check(plans, ports, left)? == memory::MemoryFit::WithoutPrevious
         && let Some(session_store) = session_store
     {
         session_store.give_up();
@@ -105,10 +105,11 @@ fn find_memory(
 fn build_engines(plans: &[&Plan], mut session_store: Option<&mut SessionStore>) -> anyhow::Result<Vec<Nat>> {
     let mut engines: Vec<Nat> = Vec::new();
     for plan in plans {
-        let keep = session_store.as_mut().map(|session_store| session_store.keep(plan)).transpose()?;
+        let session_file =
+            session_store.as_mut().map(|session_store| session_store.session_file(plan)).transpose()?;
         let nat = match engines.first() {
-            None => Nat::keeping(plan, seed()?, keep),
-            Some(first) => first.sibling(plan, seed()?, keep),
+            None => Nat::with_session_file(plan, seed()?, session_file),
+            Some(first) => first.sibling(plan, seed()?, session_file),
         };
         engines.push(nat.map_err(|e| anyhow::anyhow!("cannot build the engine: {}", e.0))?);
     }

@@ -70,7 +70,7 @@ impl Running {
         let (orders, requests) = channel();
         if let Some(restored) = restored {
             let (orders, output) = (orders.clone(), output.clone());
-            restored.watch(handles.clone(), output, move || drop(orders.send(Request::AllAreBack)))?;
+            restored.watch(handles.clone(), output, move || drop(orders.send(Request::AllRestored)))?;
         }
         let (told, config_orders) =
             (in_force.told_with(&ports.helper.missing), reload::config_orders(&orders));

@@ -5,13 +5,13 @@ mod blocks;
 
 use super::volume::Volume;
 use advice::{Advice, Uplink};
-use blocks::Served;
+use blocks::ServedSubscribers;
 use gatun_config::{
     Bytes, Config, Driver, Located, Network, PoolSize, Port, Report, Routes, Severity, Warnings,
     subscribers_that_fill,
 };
 use gatun_daemon::tables::{counted, group};
-use gatun_daemon::{LARGE, Needs, PortSettings, SinkSettings};
+use gatun_daemon::{LARGE, MemoryNeeds, PortSettings, SinkSettings};
 use gatun_nat::memory::TableBytes;
 use gatun_nat::reconfigure::{Difference, Refused};
 use gatun_nat::workers::Shares;
@@ -192,7 +192,7 @@ fn summary(config: &Config) -> String {
             counted(addresses, "address"),
             counted(ports, "port")
         );
-        if let Some(served) = Served::by(pool) {
+        if let Some(served) = ServedSubscribers::by(pool) {
             let _ = writeln!(out, "          {}", served.in_words());
         }
     }
@@ -326,7 +326,7 @@ fn program() -> String {
 }
 
 /// Memory of the daemon, by table of a worker.
-fn memory(config: &Config, needs: &Needs) -> String {
+fn memory(config: &Config, needs: &MemoryNeeds) -> String {
     let plan = config.plan_of_worker();
     let (none, limits) = (TableBytes::default(), &plan.limits);
     let tables = needs.tables.first().unwrap_or(&none);
@@ -419,7 +419,7 @@ fn json_of<'a>(
     let summary = config.map(|config| {
         let pools = config.plan.pools.iter().map(|p| {
             let size = PoolSize::of(p);
-            let blocks = Served::by(p).map(|served| served.json());
+            let blocks = ServedSubscribers::by(p).map(|served| served.json());
             json!({ "name": p.name, "addresses": size.addresses, "ports": size.ports, "blocks": blocks })
         });
         let ports = config.ports.iter().map(|port| {
@@ -454,7 +454,7 @@ fn exports_of(config: &Config, volume: &Volume) -> serde_json::Map<String, serde
 }
 
 /// Memory by table of a worker; mappings, packets and program of all workers together.
-fn json_of_memory(needs: &Needs) -> serde_json::Value {
+fn json_of_memory(needs: &MemoryNeeds) -> serde_json::Value {
     let none = TableBytes::default();
     let t = needs.tables.first().unwrap_or(&none);
     json!({
@@ -466,7 +466,7 @@ fn json_of_memory(needs: &Needs) -> serde_json::Value {
 }
 
 /// Memory of a daemon; without that of its ports if this program lacks their backend.
-fn needs(config: &Config) -> Needs {
+fn needs(config: &Config) -> MemoryNeeds {
     let ports = super::run::ports(config).unwrap_or(PortSettings::Tun(Vec::new()));
     super::run::needs(config, &ports)
 }

@@ -20,7 +20,7 @@ Examples:
 
 /// Kind of state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-enum What {
+enum Resource {
     /// Sessions; a binding ends with its last session
     Sessions,
     /// Bindings and all of their sessions
@@ -32,7 +32,7 @@ enum What {
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
     /// Kind of state to end
-    what: What,
+    what: Resource,
     #[command(flatten)]
     filter: Filter,
     /// Select everything, without a filter
@@ -49,8 +49,8 @@ pub(crate) struct Args {
 /// Returns an error if the daemon does not answer or refuses the request.
 pub(crate) fn execute(args: Args) -> anyhow::Result<ExitCode> {
     let (path, what) = match args.what {
-        What::Sessions => ("/v1/sessions", "sessions"),
-        What::Bindings => ("/v1/bindings", "bindings"),
+        Resource::Sessions => ("/v1/sessions", "sessions"),
+        Resource::Bindings => ("/v1/bindings", "bindings"),
     };
     let mut query = args.filter.query();
     if query.is_empty() && !args.all {

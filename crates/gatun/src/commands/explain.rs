@@ -4,7 +4,7 @@ use super::ask::Daemon;
 use crate::show::{self, Output};
 use anyhow::{anyhow, bail};
 use gatun_api::paths::with_query;
-use gatun_api::types::{Ends, Explanation, Fate, Protocol};
+use gatun_api::types::{Explanation, Fate, PacketEndpoints, Protocol};
 use gatun_daemon::tables::counted;
 use std::fmt::Write as _;
 use std::net::{IpAddr, SocketAddr};
@@ -121,14 +121,14 @@ fn text(told: &Explanation) -> anyhow::Result<String> {
 }
 
 /// Source and destination of a packet, on one line.
-pub(crate) fn ends(ends: &Ends) -> String {
+pub(crate) fn ends(ends: &PacketEndpoints) -> String {
     let end = |address: IpAddr, port: Option<u16>| match (address, port) {
         (IpAddr::V6(address), Some(port)) => format!("[{address}]:{port}"),
         (IpAddr::V6(address), None) => format!("[{address}]:?"),
         (IpAddr::V4(address), Some(port)) => format!("{address}:{port}"),
         (IpAddr::V4(address), None) => format!("{address}:?"),
     };
-    let Ends { protocol, bytes, .. } = ends;
+    let PacketEndpoints { protocol, bytes, .. } = ends;
     let (from, to) = (end(ends.source, ends.source_port), end(ends.destination, ends.destination_port));
     format!("{protocol} {from} -> {to}, {}", counted((*bytes).into(), "byte"))
 }

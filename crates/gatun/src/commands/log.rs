@@ -64,11 +64,11 @@ pub(crate) fn time(text: &str) -> Result<Span, String> {
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
     #[command(subcommand)]
-    what: What,
+    what: Command,
 }
 
 #[derive(Debug, clap::Subcommand)]
-enum What {
+enum Command {
     /// Check that the log is unchanged
     Verify(VerifyArgs),
     /// Print records, one JSON object per line
@@ -106,8 +106,8 @@ struct ShowArgs {
 /// Returns an error if the log cannot be read.
 pub(crate) fn execute(args: Args) -> anyhow::Result<ExitCode> {
     match args.what {
-        What::Verify(args) => Ok(or_unknown(verify(&args))),
-        What::Show(args) => show(&args),
+        Command::Verify(args) => Ok(or_unknown(verify(&args))),
+        Command::Show(args) => show(&args),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::ask::Daemon;
 use gatun_api::paths::with_query;
-use gatun_api::types::{LogLevel, Logged};
+use gatun_api::types::{LogLevel, LogLevelSetting};
 use std::process::ExitCode;
 
 const EXAMPLES: &str = "\
@@ -27,7 +27,7 @@ pub(crate) struct Args {
 /// Returns an error if the daemon does not answer or refuses the request.
 pub(crate) fn execute(args: Args) -> anyhow::Result<ExitCode> {
     let client = args.daemon.client()?;
-    let is: Logged = match args.level {
+    let is: LogLevelSetting = match args.level {
         None => client.get("/v1/log-level")?,
         Some(level) => {
             client.ask("POST", &with_query("/v1/log-level", &[("level", level.to_string())]), &[])?

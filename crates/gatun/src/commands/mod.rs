@@ -2,7 +2,6 @@
 
 pub(crate) mod ask;
 pub(crate) mod check;
-mod choices;
 pub(crate) mod clear;
 mod colour;
 pub(crate) mod completions;
@@ -16,6 +15,7 @@ pub(crate) mod log_level;
 pub(crate) mod man;
 pub(crate) mod map;
 pub(crate) mod run;
+mod selectors;
 pub(crate) mod show;
 pub(crate) mod snapshot;
 pub(crate) mod token;

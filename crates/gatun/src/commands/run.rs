@@ -1,6 +1,6 @@
 //! `gatun run`: runs the translator.
 
-use super::choices;
+use super::selectors;
 use super::volume::Volume;
 use crate::doctor::{self, Finding, State};
 use anyhow::anyhow;
@@ -8,7 +8,9 @@ use gatun_api::types::{self, ConfigProblem};
 use gatun_config::{Config, DeviceMode, Driver, Located, Network, Port, Routes, Severity, StateDir};
 use gatun_control::{Facts, PlannedHolders};
 use gatun_daemon::log_queries::planned_holders;
-use gatun_daemon::{ControlSettings, Costs, Look, Needs, PortSettings, Read, Settings, Setup, Source, User};
+use gatun_daemon::{
+    ControlSettings, Costs, HostCheck, MemoryNeeds, PortSettings, Read, Settings, Setup, Source, User,
+};
 use gatun_io_tun::{Mode, Prefix, TunConfig};
 use gatun_nat::workers::Shares;
 use std::net::IpAddr;
@@ -92,7 +94,7 @@ pub(crate) fn execute(args: Args) -> anyhow::Result<ExitCode> {
 }
 
 /// Problems found by the quick checks of `gatun doctor`.
-fn look(config: &mut Config) -> Look {
+fn look(config: &mut Config) -> HostCheck {
     let config = without_mappings(config);
     let line = |finding: Finding| {
         let fix = finding.fix.map(|fix| format!("; fix: {fix}")).unwrap_or_default();
@@ -190,7 +192,7 @@ fn settings(config: Config, file: &str) -> anyhow::Result<Settings> {
 }
 
 /// Memory of a daemon with this configuration.
-pub(super) fn needs(config: &Config, ports: &PortSettings) -> Needs {
+pub(super) fn needs(config: &Config, ports: &PortSettings) -> MemoryNeeds {
     let (plan, workers) = (&config.plan, ports.workers());
     let keeps = config.state != StateDir::Off;
     let shares = match plan.is_stateful() && workers > 1 {
@@ -198,13 +200,13 @@ pub(super) fn needs(config: &Config, ports: &PortSettings) -> Needs {
         false => None,
     };
     match &shares {
-        Some(shares) => Needs::of(&shares.plans.iter().collect::<Vec<_>>(), ports, keeps),
-        None => Needs::of(&vec![plan; workers], ports, keeps),
+        Some(shares) => MemoryNeeds::of(&shares.plans.iter().collect::<Vec<_>>(), ports, keeps),
+        None => MemoryNeeds::of(&vec![plan; workers], ports, keeps),
     }
 }
 
 /// Memory and log volume at full tables.
-fn costs(config: &Config, needs: &Needs) -> Costs {
+fn costs(config: &Config, needs: &MemoryNeeds) -> Costs {
     let volume = Volume::of(config);
     Costs {
         memory_bytes: needs.total(),
@@ -247,7 +249,7 @@ fn facts(config: &Config, file: &str, opened: &PortSettings) -> Facts {
         },
         unconfirmed: None,
         ports: config.ports.iter().enumerate().map(port).collect(),
-        choices: choices::of(config),
+        selectors: selectors::of(config),
         pages: types::TablePages::default(),
         sessions_max: max(config.plan.limits.sessions_max),
         subscribers_max: max(config.plan.limits.subscribers_max),

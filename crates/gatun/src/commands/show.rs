@@ -25,7 +25,7 @@ millions of sessions need no memory. Listing does not delay packets.
 
 /// Resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-enum What {
+enum Resource {
     /// Overview of the daemon
     Status,
     /// Ports of the configuration
@@ -65,7 +65,7 @@ enum What {
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
     /// Resource to show
-    what: What,
+    what: Resource,
     #[command(flatten)]
     filter: Filter,
     /// Output format
@@ -109,7 +109,7 @@ impl From<DropsArgs> for Args {
     fn from(args: DropsArgs) -> Args {
         let DropsArgs { output, zeros, watch, daemon } = args;
         Args {
-            what: What::Drops,
+            what: Resource::Drops,
             filter: Filter::default(),
             output,
             limit: 0,
@@ -140,24 +140,24 @@ pub(crate) fn execute(args: Args) -> anyhow::Result<ExitCode> {
 
 fn show_once(args: &Args) -> anyhow::Result<ExitCode> {
     match args.what {
-        What::Status => status(args),
-        What::Config => config(args),
-        What::Ports => all::<Port>(args, "/v1/ports", |_| true),
-        What::Workers => all::<Worker>(args, "/v1/workers", |_| true),
-        What::Instances => all::<Instance>(args, "/v1/instances", |_| true),
-        What::Pools => all::<Pool>(args, "/v1/pools", |_| true),
-        What::Counters => all::<Counter>(args, "/v1/counters", |counter| counter.value > 0),
-        What::Drops => all::<Drop>(args, "/v1/drops", |drop| {
+        Resource::Status => status(args),
+        Resource::Config => config(args),
+        Resource::Ports => all::<Port>(args, "/v1/ports", |_| true),
+        Resource::Workers => all::<Worker>(args, "/v1/workers", |_| true),
+        Resource::Instances => all::<Instance>(args, "/v1/instances", |_| true),
+        Resource::Pools => all::<Pool>(args, "/v1/pools", |_| true),
+        Resource::Counters => all::<Counter>(args, "/v1/counters", |counter| counter.value > 0),
+        Resource::Drops => all::<Drop>(args, "/v1/drops", |drop| {
             drop.six_to_four.packets + drop.four_to_six.packets + drop.four_to_four.packets > 0
         }),
-        What::Events => events(args),
-        What::Export => all::<Export>(args, "/v1/exports", |_| true),
-        What::Log => one::<LogStore>(args, "/v1/log"),
-        What::Addresses => list::<Address>(args, "/v1/addresses"),
-        What::Blocks => list::<Block>(args, "/v1/blocks"),
-        What::Subscribers => list::<Subscriber>(args, "/v1/subscribers"),
-        What::Bindings => list::<Binding>(args, "/v1/bindings"),
-        What::Sessions => list::<Session>(args, "/v1/sessions"),
+        Resource::Events => events(args),
+        Resource::Export => all::<Export>(args, "/v1/exports", |_| true),
+        Resource::Log => one::<LogStore>(args, "/v1/log"),
+        Resource::Addresses => list::<Address>(args, "/v1/addresses"),
+        Resource::Blocks => list::<Block>(args, "/v1/blocks"),
+        Resource::Subscribers => list::<Subscriber>(args, "/v1/subscribers"),
+        Resource::Bindings => list::<Binding>(args, "/v1/bindings"),
+        Resource::Sessions => list::<Session>(args, "/v1/sessions"),
     }
 }
 

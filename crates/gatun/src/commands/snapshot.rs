@@ -10,8 +10,8 @@ use anyhow::{Context as _, anyhow, bail, ensure};
 use gatun_daemon::state::{self, Directory, Names};
 use gatun_daemon::tables::{counted, group};
 use gatun_daemon::takeover;
-use gatun_nat::kept::{self, Ownership, Saved};
 use gatun_nat::plan::Transport;
+use gatun_nat::session_file::{self, Ownership, SavedSession};
 use gatun_nat::tcp_fsm::TcpState;
 use gatun_nat::workers::WORKERS_MAX;
 use serde::{Deserialize, Serialize};
@@ -38,11 +38,11 @@ Examples:
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
     #[command(subcommand)]
-    what: What,
+    what: Command,
 }
 
 #[derive(Debug, clap::Subcommand)]
-enum What {
+enum Command {
     /// Save sessions to a file; the daemon keeps running
     Save(Where),
     /// Load sessions for the next daemon, as far as its configuration allows
@@ -83,8 +83,8 @@ struct Line {
 /// Returns an error if there is nothing to save, or if the snapshot is invalid.
 pub(crate) fn execute(args: Args) -> anyhow::Result<ExitCode> {
     match args.what {
-        What::Save(at) => save(&at)?,
-        What::Load(at) => load(&at)?,
+        Command::Save(at) => save(&at)?,
+        Command::Load(at) => load(&at)?,
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -102,7 +102,7 @@ fn save(at: &Where) -> anyhow::Result<()> {
             let kept = takeover::read(file).map_err(|why| anyhow!("{}: {why}", at.state.display()))?;
             let live = kept.sessions().filter(|saved| !saved.quarantined);
             let found = live.filter_map(|saved| numbers.translate(saved));
-            let is_new = |s: &Saved| seen.insert((s.instance, s.transport as u8, s.inside, s.remote));
+            let is_new = |s: &SavedSession| seen.insert((s.instance, s.transport as u8, s.inside, s.remote));
             match sources.len() {
                 1 => sessions.extend(found),
                 _ => sessions.extend(found.filter(is_new)),
@@ -144,15 +144,15 @@ fn load(at: &Where) -> anyhow::Result<()> {
     let n = sessions.len();
     names.workers = names.workers.max(1);
     // The next daemon distributes the sessions: the first worker holds all of them.
-    let bytes = kept::bytes_of(n) + (names.workers as u64 - 1) * kept::bytes_of(0);
+    let bytes = session_file::bytes_of(n) + (names.workers as u64 - 1) * session_file::bytes_of(0);
     let directory = hold(&at.state, bytes)?;
     let there = directory.names();
     names.generation = there.as_ref().map_or(0, |there| there.generation + 1);
     let now_ms = takeover::clock_ms();
     let written = (0..names.workers).try_for_each(|worker| {
         let some = if worker == 0 { &sessions[..] } else { &[] };
-        let file = directory.new_records(names.generation, worker, kept::bytes_of(some.len()))?;
-        anyhow::Ok(kept::write(file.as_fd(), some, now_ms)?)
+        let file = directory.new_records(names.generation, worker, session_file::bytes_of(some.len()))?;
+        anyhow::Ok(session_file::write(file.as_fd(), some, now_ms)?)
     });
     if let Err(error) = written.and_then(|()| Ok(directory.set_names(&names)?)) {
         directory.remove_all_but(&there.unwrap_or_default());
@@ -169,7 +169,7 @@ fn hold(path: &Path, bytes: u64) -> anyhow::Result<Directory> {
 }
 
 /// Parses a snapshot.
-fn parse(name: &str, text: impl std::io::BufRead) -> anyhow::Result<(Names, Vec<Saved>)> {
+fn parse(name: &str, text: impl std::io::BufRead) -> anyhow::Result<(Names, Vec<SavedSession>)> {
     let mut lines = text.lines().enumerate();
     let (_, first) = lines.next().with_context(|| format!("{name} is empty"))?;
     let head: Head = serde_json::from_str(&first?).with_context(|| format!("{name}:1: not a snapshot"))?;
@@ -202,7 +202,7 @@ fn parse(name: &str, text: impl std::io::BufRead) -> anyhow::Result<(Names, Vec<
 }
 
 impl Line {
-    fn of(saved: &Saved) -> Line {
+    fn of(saved: &SavedSession) -> Line {
         Line {
             instance: saved.instance,
             pool6: saved.pool6,
@@ -216,10 +216,10 @@ impl Line {
         }
     }
 
-    fn saved(self) -> anyhow::Result<Saved> {
+    fn saved(self) -> anyhow::Result<SavedSession> {
         let transport = Transport::named(&self.protocol);
         let tcp = TcpState::ALL.into_iter().find(|state| state.name() == self.state);
-        Ok(Saved {
+        Ok(SavedSession {
             instance: self.instance,
             pool6: self.pool6,
             transport: transport.with_context(|| format!("unknown protocol {:?}", self.protocol))?,

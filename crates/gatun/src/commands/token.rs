@@ -31,11 +31,11 @@ another host, with the token in a file:
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
     #[command(subcommand)]
-    what: What,
+    what: Command,
 }
 
 #[derive(Debug, clap::Subcommand)]
-enum What {
+enum Command {
     /// Create a token and print it; only its hash is stored
     Add(Add),
     /// List tokens and their roles
@@ -101,10 +101,10 @@ struct Certificate {
 /// Returns an error if a file cannot be read or written.
 pub(crate) fn execute(args: Args) -> anyhow::Result<ExitCode> {
     match args.what {
-        What::Add(args) => add(&args)?,
-        What::List(args) => list(&args)?,
-        What::Remove(args) => remove(&args)?,
-        What::Certificate(args) => certificate(&args)?,
+        Command::Add(args) => add(&args)?,
+        Command::List(args) => list(&args)?,
+        Command::Remove(args) => remove(&args)?,
+        Command::Certificate(args) => certificate(&args)?,
     }
     Ok(ExitCode::SUCCESS)
 }

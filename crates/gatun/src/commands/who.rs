@@ -6,7 +6,7 @@ use super::log::{StoreArgs, UNKNOWN, or_unknown};
 use crate::show::{self, Output};
 use anyhow::bail;
 use gatun_api::paths::with_query;
-use gatun_api::types::{Outcome, Protocol, Where, Who, WhoAt};
+use gatun_api::types::{HostPorts, Outcome, PastHolders, PortHolder, Protocol};
 use gatun_daemon::log_queries::{told, transport};
 use gatun_logstore::time::Span;
 use std::net::{IpAddr, SocketAddrV4};
@@ -84,7 +84,7 @@ pub(crate) fn execute(args: Args) -> anyhow::Result<ExitCode> {
 
 /// Answers from the daemon's present state.
 fn execute_now(args: &Args) -> anyhow::Result<Outcome> {
-    let who: Who = args.daemon.client()?.get(&with_query("/v1/who", &end_query(args)))?;
+    let who: PortHolder = args.daemon.client()?.get(&with_query("/v1/who", &end_query(args)))?;
     match args.output {
         Output::Table => super::print_bytes(show::who(&who)?.as_bytes())?,
         output => super::print_bytes(&show::as_json(&who, output)?)?,
@@ -100,7 +100,7 @@ fn end_query(args: &Args) -> Vec<(&'static str, String)> {
 
 /// Answers from the log.
 fn execute_at(args: &Args, Time(text, at): &Time) -> anyhow::Result<Outcome> {
-    let answer: WhoAt = if args.daemon.is_named() {
+    let answer: PastHolders = if args.daemon.is_named() {
         let mut query = end_query(args);
         query.push(("at", text.clone()));
         args.daemon.client()?.get(&with_query("/v1/log/who", &query))?
@@ -131,7 +131,7 @@ pub(crate) struct WhereArgs {
 /// Returns an error if the daemon does not answer.
 pub(crate) fn execute_where(args: WhereArgs) -> anyhow::Result<ExitCode> {
     let query = [("address", args.address.to_string())];
-    let found: Where = args.daemon.client()?.get(&with_query("/v1/where", &query))?;
+    let found: HostPorts = args.daemon.client()?.get(&with_query("/v1/where", &query))?;
     match args.output {
         Output::Table => super::print_bytes(show::whereabouts(&found)?.as_bytes())?,
         Output::Csv => bail!("CSV is for lists only; use -o json or -o table"),

@@ -2,7 +2,7 @@
 
 use super::Finding;
 use gatun_api::client::{Client, Error};
-use gatun_api::types::{Bound, Export, Part, Sandbox, Status, Urgency, Worker};
+use gatun_api::types::{Export, Part, Sandbox, SandboxExtent, Status, Urgency, Worker};
 use gatun_config::{Config, ExportTarget};
 use gatun_daemon::tables::counted;
 use std::fs;
@@ -28,7 +28,7 @@ pub(super) fn examine(client: &Client, config: Option<&Config>) -> (Vec<Finding>
     if status.workers_silent > 0 {
         let what = format!("workers that do not answer: {} of {}", status.workers_silent, status.workers);
         findings.push(Finding::wrong(CHECK, what, "see the daemon's log; restart it, and report the defect"));
-    } else if !status.adds_up {
+    } else if !status.packets_accounted {
         let what = "some packets are not accounted for";
         findings.push(Finding::wrong(CHECK, what, "report it, with `gatun show counters --zeros`"));
     }
@@ -124,13 +124,13 @@ fn collectors(client: &Client, config: Option<&Config>) -> Vec<Finding> {
 fn sandbox(sandbox: &Sandbox) -> Finding {
     let missing = sandbox.missing.join("; ");
     match sandbox.state {
-        Bound::Whole => Finding::ok(CHECK, "the sandbox is on".to_owned()),
-        Bound::Partly | Bound::Other => Finding::note(
+        SandboxExtent::Whole => Finding::ok(CHECK, "the sandbox is on".to_owned()),
+        SandboxExtent::Partly | SandboxExtent::Other => Finding::note(
             CHECK,
             format!("the sandbox is incomplete on this kernel: {missing}"),
             "use Linux 6.12 for a complete sandbox; see docs/reference/kernels.md",
         ),
-        Bound::Not => Finding::note(
+        SandboxExtent::Not => Finding::note(
             CHECK,
             format!("the daemon runs without a sandbox: {missing}"),
             "start it without --no-sandbox, on a kernel with seccomp and Landlock, in a container that allows both",

@@ -9,7 +9,7 @@ pub(crate) use past::who_had;
 use anyhow::Context as _;
 use csv::Csv;
 use gatun_api::schema::Schema;
-use gatun_api::types::{Outcome, Where, Who};
+use gatun_api::types::{HostPorts, Outcome, PortHolder};
 use gatun_daemon::tables::{counted, table_of, table_of_fields};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -162,7 +162,7 @@ fn write_list<T: Shown>(
 }
 
 /// Text about the holder of a public port.
-pub(crate) fn who(who: &Who) -> anyhow::Result<String> {
+pub(crate) fn who(who: &PortHolder) -> anyhow::Result<String> {
     let (address, port) = (who.address, who.port);
     let mut text = String::new();
     if let Some(pool) = &who.pool {
@@ -204,7 +204,7 @@ pub(crate) fn who(who: &Who) -> anyhow::Result<String> {
 }
 
 /// Text about the public addresses and ports of an inside host.
-pub(crate) fn whereabouts(found: &Where) -> anyhow::Result<String> {
+pub(crate) fn whereabouts(found: &HostPorts) -> anyhow::Result<String> {
     let mut text = String::new();
     if found.subscribers.is_empty() {
         text += &format!("{} has no sessions or bindings\n", found.address);

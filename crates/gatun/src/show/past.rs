@@ -1,10 +1,10 @@
 //! Text of answers from the port log.
 
-use gatun_api::types::{Evidence, Holder, Outcome, WhoAt};
+use gatun_api::types::{Evidence, Holder, Outcome, PastHolders};
 use std::net::Ipv4Addr;
 
 /// Text of an answer.
-pub(crate) fn who_had(answer: &WhoAt) -> String {
+pub(crate) fn who_had(answer: &PastHolders) -> String {
     let pool = answer.pool.as_ref().map_or_else(String::new, |pool| format!(", of pool {pool}"));
     let mut out = format!("{}:{}{pool}, at {}", answer.address, answer.port, answer.at);
     out += match answer.precision_ms {

@@ -74,7 +74,7 @@ impl Shown for Status {
             0 => sessions,
             waiting => format!("{sessions}, and {} to restore", group(waiting)),
         };
-        let adds_up = if self.adds_up { "yes" } else { "NO: please report this defect" };
+        let packets_accounted = if self.packets_accounted { "yes" } else { "NO: please report this defect" };
         vec![
             self.version.clone(),
             self.pid.to_string(),
@@ -95,7 +95,7 @@ impl Shown for Status {
             packets(&self.rejected),
             packets(&self.dropped_silently),
             group(self.held),
-            adds_up.to_owned(),
+            packets_accounted.to_owned(),
         ]
     }
 }
@@ -133,7 +133,7 @@ impl Shown for LogStore {
         &["log", "records on disk", "bytes", "records waiting", "events lost"];
 
     fn cells(&self) -> Vec<String> {
-        let state = match (self.kept, self.well, &self.error) {
+        let state = match (self.kept, self.writable, &self.error) {
             (false, ..) => "not configured ([log])".to_owned(),
             (true, true, _) => "written".to_owned(),
             (true, false, None) => "not written yet".to_owned(),
@@ -221,7 +221,7 @@ impl Shown for Instance {
         let bindings = [&self.tcp, &self.udp, &self.icmp].map(|lives| lives.bindings.now).iter().sum();
         vec![
             format!("{} {}", self.kind, self.name),
-            group(self.chosen.packets),
+            group(self.matched.packets),
             group(self.outbound.packets),
             group(self.inbound.packets),
             group(self.dropped.packets),
@@ -230,13 +230,13 @@ impl Shown for Instance {
             group(self.icmp.sessions.now),
             group(bindings),
             group(self.subscribers),
-            in_words(&self.choice),
+            in_words(&self.selectors),
         ]
     }
 }
 
 /// Criteria that select an instance; long lists are shortened.
-fn in_words(Choice { ports, pool6, sources, pool }: &Choice) -> String {
+fn in_words(Selectors { ports, pool6, sources, pool }: &Selectors) -> String {
     const SHOWN: usize = 3;
     let list = |what: &str, all: &[String]| {
         let more = all.len().saturating_sub(SHOWN);

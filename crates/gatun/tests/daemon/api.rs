@@ -84,7 +84,11 @@ fn the_api_works_without_configuration() {
         assert!(ping(&net.client, 1, SERVER, ""));
         wait_for_sessions(51);
         let status = json("show status");
-        assert_eq!((&status["sessions"], &status["adds_up"]), (&51.into(), &true.into()), "{status}");
+        assert_eq!(
+            (&status["sessions"], &status["packets_accounted"]),
+            (&51.into(), &true.into()),
+            "{status}"
+        );
         let instance = &json("show instances")[0];
         let choice =
             serde_json::json!({ "ports": [], "pool6": ["2001:db8:64::/96"], "sources": [], "pool": "pool1" });
@@ -367,7 +371,7 @@ fn prometheus_reads_metrics_on_the_socket_and_on_tcp() {
         for line in [
             "gatun_instance_sessions{kind=\"nat64\",name=\"lab\",protocol=\"udp\"} 10\n",
             "gatun_translated_packets_total{direction=\"6to4\"} 10\n",
-            "gatun_worker_adds_up{worker=\"0\"} 1\n",
+            "gatun_worker_packets_accounted{worker=\"0\"} 1\n",
         ] {
             assert!(at_socket.contains(line), "{line} in {at_socket}");
         }

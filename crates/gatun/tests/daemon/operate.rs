@@ -401,7 +401,7 @@ fn an_address_stays_drained_over_a_restart_while_it_is_in_a_pool() {
         assert_eq!(json("show status")["sessions_waiting"], 0);
         let mut scrape = Command::new("curl");
         scrape.args(["--silent", "--unix-socket", "/run/gatun/api.sock", "http://localhost/metrics"]);
-        assert!(gatun_testkit::run(&mut scrape).unwrap().contains("gatun_sessions_inherited_total 1\n"));
+        assert!(gatun_testkit::run(&mut scrape).unwrap().contains("gatun_sessions_restored_total 1\n"));
         assert!(ping(&net.client, 1, SERVER, ""));
         // In one of eight cases, the first session is there as well.
         let there = 1 + usize::from(paired == "192.0.2.4");

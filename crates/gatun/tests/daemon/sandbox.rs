@@ -3,7 +3,7 @@
 
 use crate::harness::{CREATE, Daemon, NAT64, in_lab, network, ping, status_line, succeeds};
 use gatun_api::client::Client;
-use gatun_api::types::{Bound, Sandbox, Status};
+use gatun_api::types::{Sandbox, SandboxExtent, Status};
 use gatun_testkit::topology::SERVER;
 use rustix::process::Signal;
 use std::fs;
@@ -56,7 +56,11 @@ fn every_thread_is_sandboxed_and_none_has_a_capability() {
         // The API reports the same as the log.
         let told = status().sandbox;
         let has_landlock = line.contains("sandbox: landlock, ");
-        assert_eq!(told.state, if has_landlock { Bound::Whole } else { Bound::Partly }, "{line}");
+        assert_eq!(
+            told.state,
+            if has_landlock { SandboxExtent::Whole } else { SandboxExtent::Partly },
+            "{line}"
+        );
         assert!(
             told.missing.iter().all(|what| line.contains(what)) && told.missing.is_empty() == has_landlock
         );
@@ -77,7 +81,10 @@ fn a_daemon_without_a_sandbox_reports_it() {
         assert!(daemon.stderr().contains("sandbox: off (--no-sandbox)"), "{}", daemon.stderr());
         assert_eq!(status_line(daemon.process.id(), "Seccomp"), "0");
         assert!(doctor().contains("without a sandbox"), "{}", doctor());
-        assert_eq!(status().sandbox, Sandbox { state: Bound::Not, missing: vec!["--no-sandbox".to_owned()] });
+        assert_eq!(
+            status().sandbox,
+            Sandbox { state: SandboxExtent::Not, missing: vec!["--no-sandbox".to_owned()] }
+        );
         daemon.stop(Signal::TERM);
     });
 }

@@ -80,13 +80,13 @@ fn other_hosts_connect_with_a_trusted_certificate_and_a_token() {
         let at = |path: &str| format!("{URL}{path}");
         // With curl.
         let (status, body) = curl(client, &reads, &at("/v1/status"));
-        assert!(status == "200" && body.contains("\"adds_up\":true"), "{status} {body}");
+        assert!(status == "200" && body.contains("\"packets_accounted\":true"), "{status} {body}");
         assert_eq!(curl(client, "", &at("/v1/status")).0, "401");
         assert_eq!(curl(client, "gatun_1", &at("/v1/status")).0, "401");
         let (status, body) = curl(client, &reads, &format!("-X DELETE {}", at("/v1/sessions?all=true")));
         assert!(status == "403" && body.contains("the role of this token does not allow"), "{status} {body}");
         assert_eq!(curl(client, &writes, &format!("-X DELETE {}", at("/v1/sessions?all=true"))).0, "200");
-        assert!(curl(client, &reads, &at("/metrics")).1.contains("gatun_api_turned_away_total"));
+        assert!(curl(client, &reads, &at("/metrics")).1.contains("gatun_api_clients_refused_total"));
         let plain = gatun_testkit::output(client.command("curl").args([
             "--silent",
             "--globoff",
@@ -237,7 +237,7 @@ fn a_flood_of_connections_affects_neither_packets_nor_other_clients() {
         assert!(grown < 32 << 10, "{grown} KB more");
         let (_, metrics) = curl(&net.translator, &reads, "https://[::1]:8443/metrics -k");
         let turned =
-            metrics.lines().find(|line| line.contains("turned_away_total{reason=\"pace\"}")).unwrap();
+            metrics.lines().find(|line| line.contains("clients_refused_total{reason=\"rate\"}")).unwrap();
         let turned: u64 = turned.rsplit(' ').next().unwrap().parse().unwrap();
         assert!(turned > 100 && answers > 0, "{turned}");
         drop(flood);

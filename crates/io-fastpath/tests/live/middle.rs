@@ -6,7 +6,7 @@ use gatun_io_fastpath::{
     Control, FastPath, FastPathConfig, Flow, Hook, IdentRange, Inside, Instance, KernelTime, Protocol,
     Reason, SlotId, mount_bpffs,
 };
-use gatun_io_tun::{OnKill, Prefix, Tun, TunConfig};
+use gatun_io_tun::{KillBehaviour, Prefix, Tun, TunConfig};
 use gatun_nat::inspect::{Selection, SessionCursor, SessionInfo};
 use gatun_nat::plan::{self, Plan, Pool4, PoolRange, Transport};
 use gatun_nat::tcp_fsm::TcpState;
@@ -114,7 +114,7 @@ impl Middle {
             ],
             ..TunConfig::default()
         };
-        let tun = Tun::open(&tun, OnKill::Goes).unwrap();
+        let tun = Tun::open(&tun, KillBehaviour::Goes).unwrap();
         // Private hosts are translated wherever they send to.
         let _ = run(Command::new("ip").args("rule del iif in0 lookup 100".split_whitespace()));
         ip("rule add iif in0 lookup 100");

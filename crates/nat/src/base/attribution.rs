@@ -55,7 +55,7 @@ impl Parties {
 
 impl Attribution {
     /// Attribution of a packet that belongs to no instance.
-    pub(crate) const NOBODY: Attribution =
+    pub(crate) const NONE: Attribution =
         Attribution { account: Account::Nobody, is_inbound: false, parties: Parties::NONE };
 
     /// Attributes a packet from the inside. For a stateless instance: a packet from IPv6.

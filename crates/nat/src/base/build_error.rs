@@ -24,7 +24,7 @@ impl From<OutOfMemory> for BuildError {
 
 /// Reason why a binding of the configuration cannot be made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum NotBound {
+pub enum StaticBindingError {
     /// The port is in use, or the inside host has another port.
     Taken,
     /// The address is in no pool of the instance.
@@ -33,15 +33,15 @@ pub enum NotBound {
     Full,
 }
 
-impl NotBound {
+impl StaticBindingError {
     /// One sentence for an operator.
     pub const fn help(self) -> &'static str {
         match self {
-            NotBound::Taken => {
+            StaticBindingError::Taken => {
                 "The port belongs to another static binding, or the inside end has one already."
             }
-            NotBound::NotInPool => "The outside address is not in the instance's pool.",
-            NotBound::Full => "The table of sessions has no room for it.",
+            StaticBindingError::NotInPool => "The outside address is not in the instance's pool.",
+            StaticBindingError::Full => "The table of sessions has no room for it.",
         }
     }
 }

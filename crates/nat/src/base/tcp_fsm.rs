@@ -71,7 +71,7 @@ pub enum Lifetime {
 
 /// Action for a session whose lifetime expired.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum OnTimeout {
+pub enum TimeoutAction {
     /// Gatun deletes the session.
     Delete,
     /// Gatun sends a probe to the endpoints, and the session goes on as [`after_probe`] defines.
@@ -208,13 +208,13 @@ pub const fn reopens(state: TcpState, segment: Segment) -> bool {
 }
 
 /// RFC 6146 3.5.2.2: returns the action for a session whose lifetime expired.
-pub const fn on_timeout(state: TcpState) -> OnTimeout {
+pub const fn on_timeout(state: TcpState) -> TimeoutAction {
     use TcpState::{Established, Trans, V4FinRcv, V4FinV6FinRcv, V4Init, V6FinRcv, V6Init};
     match state {
         // "If the lifetime expires ... a probe packet SHOULD be sent to at least one of the endpoints."
-        Established => OnTimeout::Probe,
+        Established => TimeoutAction::Probe,
         // The others are deleted; a SYN held for V4 INIT also gets an answer.
-        V4Init | V6Init | V4FinRcv | V6FinRcv | V4FinV6FinRcv | Trans => OnTimeout::Delete,
+        V4Init | V6Init | V4FinRcv | V6FinRcv | V4FinV6FinRcv | Trans => TimeoutAction::Delete,
     }
 }
 
@@ -331,8 +331,8 @@ mod diagram {
         for state in TcpState::ALL {
             let from = state.name();
             out += &match on_timeout(state) {
-                OnTimeout::Delete => format!("    {from} --> [*]: time is up\n"),
-                OnTimeout::Probe => {
+                TimeoutAction::Delete => format!("    {from} --> [*]: time is up\n"),
+                TimeoutAction::Probe => {
                     let (to, life) = after_probe();
                     format!("    {from} --> {}: time is up, probe sent / {}\n", to.name(), lifetime(life))
                 }
@@ -372,7 +372,7 @@ mod tests {
         let stay = (S::V4Init, L::Keep);
         let est = (S::Established, L::Established);
         assert_eq!(row(S::V4Init), [est, stay, stay, stay, stay, stay, stay, stay]);
-        assert_eq!(on_timeout(S::V4Init), OnTimeout::Delete);
+        assert_eq!(on_timeout(S::V4Init), TimeoutAction::Delete);
     }
 
     // proves: T61-V6_INIT
@@ -381,7 +381,7 @@ mod tests {
         let stay = (S::V6Init, L::Keep);
         let est = (S::Established, L::Established);
         assert_eq!(row(S::V6Init), [(S::V6Init, L::PartialOpen), stay, stay, stay, est, stay, stay, stay]);
-        assert_eq!(on_timeout(S::V6Init), OnTimeout::Delete);
+        assert_eq!(on_timeout(S::V6Init), TimeoutAction::Delete);
     }
 
     // proves: T61-ESTABLISHED
@@ -391,7 +391,7 @@ mod tests {
         let (fin6, fin4) = ((S::V6FinRcv, L::Keep), (S::V4FinRcv, L::Keep));
         let rst = (S::Trans, L::Transitory);
         assert_eq!(row(S::Established), [renew, fin6, rst, renew, renew, fin4, rst, renew]);
-        assert_eq!(on_timeout(S::Established), OnTimeout::Probe);
+        assert_eq!(on_timeout(S::Established), TimeoutAction::Probe);
         assert_eq!(after_probe(), (S::Trans, L::Transitory));
     }
 
@@ -401,7 +401,7 @@ mod tests {
         let (renew, stay) = ((S::V4FinRcv, L::Established), (S::V4FinRcv, L::Keep));
         let (both, again) = ((S::V4FinV6FinRcv, L::Closing), (S::Established, L::Established));
         assert_eq!(row(S::V4FinRcv), [again, both, stay, renew, again, renew, stay, renew]);
-        assert_eq!(on_timeout(S::V4FinRcv), OnTimeout::Delete);
+        assert_eq!(on_timeout(S::V4FinRcv), TimeoutAction::Delete);
     }
 
     // proves: T61-V6_FIN_RCV
@@ -410,7 +410,7 @@ mod tests {
         let (renew, stay) = ((S::V6FinRcv, L::Established), (S::V6FinRcv, L::Keep));
         let (both, again) = ((S::V4FinV6FinRcv, L::Closing), (S::Established, L::Established));
         assert_eq!(row(S::V6FinRcv), [again, renew, stay, renew, again, both, stay, renew]);
-        assert_eq!(on_timeout(S::V6FinRcv), OnTimeout::Delete);
+        assert_eq!(on_timeout(S::V6FinRcv), TimeoutAction::Delete);
     }
 
     // proves: T61-V4_FIN_V6_FIN_RCV
@@ -419,7 +419,7 @@ mod tests {
         let stay = (S::V4FinV6FinRcv, L::Keep);
         let (again6, again4) = (open(Side::V6), open(Side::V4));
         assert_eq!(row(S::V4FinV6FinRcv), [again6, stay, stay, stay, again4, stay, stay, stay]);
-        assert_eq!(on_timeout(S::V4FinV6FinRcv), OnTimeout::Delete);
+        assert_eq!(on_timeout(S::V4FinV6FinRcv), TimeoutAction::Delete);
     }
 
     // proves: T61-TRANS
@@ -428,7 +428,7 @@ mod tests {
         let back = (S::Established, L::Established);
         let stay = (S::Trans, L::Keep);
         assert_eq!(row(S::Trans), [back, back, stay, back, back, back, stay, back]);
-        assert_eq!(on_timeout(S::Trans), OnTimeout::Delete);
+        assert_eq!(on_timeout(S::Trans), TimeoutAction::Delete);
     }
 
     // proves: A61-42

@@ -22,12 +22,12 @@ impl Instant {
 /// Clock that never goes back and never leaps far, based on a clock that may. If the given time is earlier
 /// than the last one, this clock goes on from its last value at the new clock's pace.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Steady {
+pub struct SteadyClock {
     given: Instant,
     steady: Instant,
 }
 
-impl Steady {
+impl SteadyClock {
     /// Upper bound of one leap ahead: longer than any lifetime, short enough for ticks of 32 bits.
     const LEAP_MAX_MS: u64 = u32::MAX as u64;
 
@@ -88,7 +88,7 @@ mod tests {
 
     #[test]
     fn steady_time_continues_after_a_clock_jump_back() {
-        let mut steady = Steady::default();
+        let mut steady = SteadyClock::default();
         let given = [5, 10, 10, 3, 4, 0, 100, 99];
         let expected = [5, 10, 10, 10, 11, 11, 111, 111];
         assert_eq!(given.map(|ms| steady.at(Instant(ms)).0), expected);
@@ -96,7 +96,7 @@ mod tests {
 
     #[test]
     fn a_leap_ahead_counts_as_the_longest_lifetime() {
-        let mut steady = Steady::default();
+        let mut steady = SteadyClock::default();
         let leap = u64::from(u32::MAX);
         assert_eq!(steady.at(Instant(u64::MAX)).0, leap);
         assert_eq!(steady.at(Instant(0)).0, leap);

@@ -278,8 +278,8 @@ fn outside_of(packet: &[u8]) -> (Ipv4Addr, u16) {
 
 /// Gives the packet to one engine after the usual look-ahead, and to the other without any look-ahead.
 fn compare(
-    short: &mut Nat,
-    general: &mut Nat,
+    with_fast_path: &mut Nat,
+    without: &mut Nat,
     now: Instant,
     (made, realm): (&Made, u8),
     bytes: Vec<u8>,
@@ -288,9 +288,9 @@ fn compare(
     let (mut verdict_a, mut verdict_b) = (Verdict::Pass, Verdict::Pass);
     let (mut a, mut b) = ([made.packet(&mut a)], [made.packet(&mut b)]);
     (a[0].realm, b[0].realm) = (realm, realm);
-    short.process(now, &mut a, core::slice::from_mut(&mut verdict_a));
+    with_fast_path.process(now, &mut a, core::slice::from_mut(&mut verdict_a));
     let verdict = core::slice::from_mut(&mut verdict_b);
-    let (core, mut none) = (&mut general.core, SessionOpens::default());
+    let (core, mut none) = (&mut without.core, SessionOpens::default());
     match core.rules.ruled {
         true => translate::<true>(core, now, &mut b, (&[Hint::None], &mut none), verdict),
         false => translate::<false>(core, now, &mut b, (&[Hint::None], &mut none), verdict),
@@ -299,11 +299,11 @@ fn compare(
     prop_assert_eq!(verdict_a, verdict_b, "{:?}", made);
     prop_assert_eq!(seen(&a), seen(&b), "{:?}", made);
     let counters = |nat: &Nat| std::format!("{:?} {:?}", nat.counters(), nat.occupancy());
-    prop_assert_eq!(counters(short), counters(general));
-    prop_assert!(short.instance_stats().eq(general.instance_stats()));
-    prop_assert!(short.conserved_by_instance() && short.conserved_by_address());
-    prop_assert!(short.pool_stats().eq(general.pool_stats()));
-    prop_assert!(short.subscriber_stats(0..u32::MAX).eq(general.subscriber_stats(0..u32::MAX)));
+    prop_assert_eq!(counters(with_fast_path), counters(without));
+    prop_assert!(with_fast_path.instance_stats().eq(without.instance_stats()));
+    prop_assert!(with_fast_path.conserved_by_instance() && with_fast_path.conserved_by_address());
+    prop_assert!(with_fast_path.pool_stats().eq(without.pool_stats()));
+    prop_assert!(with_fast_path.subscriber_stats(0..u32::MAX).eq(without.subscriber_stats(0..u32::MAX)));
     Ok((verdict_a, a.bytes().to_vec()))
 }
 
@@ -330,8 +330,8 @@ proptest! {
             mss_max,
             ..Settings::default()
         };
-        let mut short = engine(prefix_len, settings, inbound_refresh, ports_max, realm);
-        let mut general = engine(prefix_len, settings, inbound_refresh, ports_max, realm);
+        let mut with_fast_path = engine(prefix_len, settings, inbound_refresh, ports_max, realm);
+        let mut without = engine(prefix_len, settings, inbound_refresh, ports_max, realm);
         let mut outside = [(POOL, 2000u16); 12];
         let mut now = Instant(1_000);
         for (number, made) in history.into_iter().enumerate() {
@@ -345,8 +345,8 @@ proptest! {
                 (true, true) => made.four_between((PRIVATE, made.client().1), made.server()),
                 (false, _) => made.four(*known),
             };
-            let (verdict, sent) = compare(&mut short, &mut general, now, (&made, from), bytes)?;
-            prop_assert_eq!(records(&short), records(&general), "{:?}", made);
+            let (verdict, sent) = compare(&mut with_fast_path, &mut without, now, (&made, from), bytes)?;
+            prop_assert_eq!(records(&with_fast_path), records(&without), "{:?}", made);
             if verdict == Verdict::Forward && made.outbound {
                 *known = outside_of(&sent);
             }
@@ -491,15 +491,15 @@ proptest! {
             ..Plan::default()
         };
         plan.siit.iter_mut().for_each(|siit| siit.settings.mss_max = mss_max);
-        let mut short = Nat::new(&plan, [1, 2, 3, 4]).unwrap();
-        let mut general = Nat::new(&plan, [1, 2, 3, 4]).unwrap();
+        let mut with_fast_path = Nat::new(&plan, [1, 2, 3, 4]).unwrap();
+        let mut without = Nat::new(&plan, [1, 2, 3, 4]).unwrap();
         for (made, src4, dst4, src6, dst6) in history {
             let bytes = if made.outbound {
                 made.six_between((src6, 5), (dst6, 6))
             } else {
                 made.four_between((src4, 5), (dst4, 6))
             };
-            let _ = compare(&mut short, &mut general, Instant(1_000), (&made, 0), bytes)?;
+            let _ = compare(&mut with_fast_path, &mut without, Instant(1_000), (&made, 0), bytes)?;
         }
     }
 }

@@ -9,15 +9,15 @@ use crate::lifecycle::clear::{self, ClearCursor, Cleared, Extent, SessionKey};
 use crate::lifecycle::inspect::{
     self, BindingInfo, BlockInfo, PortCursor, Selection, SessionCursor, SessionInfo,
 };
-use crate::lifecycle::reconfigure::{self, Change, Forecast, NotNow, Outline, Settled};
+use crate::lifecycle::reconfigure::{self, ApplyError, Change, Forecast, Outline, Settled};
 use crate::lifecycle::report::{self, AddressStats, InstanceStats, PoolStats, SubscriberStats};
-use crate::lifecycle::take_over::{self, Spent};
+use crate::lifecycle::take_over::{self, FinishedInheritance};
 use crate::path::explain::{self, Explanation};
 use crate::path::restore;
 use crate::path::rules::nat64::Nat64;
-use crate::tables::inheritance::{Finder, Found, Inheritance, Progress};
-use crate::tables::kept::Saved;
-use crate::tables::not_restored::NotRestored;
+use crate::tables::inheritance::{FoundSessions, Inheritance, RestoreProgress, SessionFinder};
+use crate::tables::restore_error::RestoreError;
+use crate::tables::session_file::SavedSession;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::net::Ipv4Addr;
@@ -213,9 +213,9 @@ impl Nat {
     ///
     /// Returns an error if the previous change has not settled, or if this one was prepared for another
     /// state.
-    pub fn apply(&mut self, now: Instant, change: &mut Change) -> Result<(), NotNow> {
+    pub fn apply(&mut self, now: Instant, change: &mut Change) -> Result<(), ApplyError> {
         if self.is_settling() {
-            return Err(NotNow::Settling);
+            return Err(ApplyError::Settling);
         }
         self.at(now);
         reconfigure::apply(&mut self.core, &mut self.transition, self.generation, change)?;
@@ -242,7 +242,7 @@ impl Nat {
     /// # Errors
     ///
     /// Returns the reason if the session cannot be restored; nothing has changed then.
-    pub fn restore(&mut self, now: Instant, saved: &Saved) -> Result<(), NotRestored> {
+    pub fn restore(&mut self, now: Instant, saved: &SavedSession) -> Result<(), RestoreError> {
         let now = self.clock.at(now);
         restore::one(&mut self.core, now, saved)
     }
@@ -254,13 +254,13 @@ impl Nat {
     }
 
     /// Returns a finder of the engine's sessions among those that other processes left.
-    pub fn finder(&self) -> Finder<'_> {
+    pub fn finder(&self) -> SessionFinder<'_> {
         restore::finder(&self.core)
     }
 
     /// Takes over the sessions of other processes, with the latest process first. From now on they count as
-    /// the engine's own. The caller calls [`put_back`](Self::put_back) until all are restored.
-    pub fn inherit(&mut self, now: Instant, found: Vec<Found>) {
+    /// the engine's own. The caller calls [`restore_some`](Self::restore_some) until all are restored.
+    pub fn inherit(&mut self, now: Instant, found: Vec<FoundSessions>) {
         let inheritance = Inheritance::new(found, self.clock.at(now));
         self.core.state.tables.inheritance = Some(Box::new(inheritance));
     }
@@ -276,13 +276,13 @@ impl Nat {
     ///
     /// It leaves a reader of events enough time, so that events of restored and of lost sessions are not lost
     /// in bulk.
-    pub fn put_back(&mut self, now: Instant, budget: usize) -> bool {
+    pub fn restore_some(&mut self, now: Instant, budget: usize) -> bool {
         let Some(mut inheritance) = self.core.state.tables.inheritance.take() else { return true };
         let now = self.at(now);
         let has_all = take_over::some(&mut self.core, &mut inheritance, now, budget);
         if has_all {
             self.progress = inheritance.progress();
-            self.spent = Some(Spent(inheritance));
+            self.finished = Some(FinishedInheritance(inheritance));
         } else {
             self.core.state.tables.inheritance = Some(inheritance);
         }
@@ -290,12 +290,12 @@ impl Nat {
     }
 
     /// Progress of the restore.
-    pub fn progress(&self) -> Progress {
+    pub fn progress(&self) -> RestoreProgress {
         self.core.state.tables.inheritance.as_ref().map_or(self.progress, |all| all.progress())
     }
 
     /// Takes the finished part of the last inheritance, so that another thread can drop it.
-    pub fn take_spent(&mut self) -> Option<Spent> {
-        self.spent.take()
+    pub fn take_finished(&mut self) -> Option<FinishedInheritance> {
+        self.finished.take()
     }
 }

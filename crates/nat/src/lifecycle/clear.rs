@@ -44,12 +44,12 @@ pub struct ClearCursor {
     /// True if there are no further records.
     all_met: bool,
     /// Binding of which only some sessions have ended.
-    rest: Option<Rest>,
+    rest: Option<BindingRest>,
 }
 
 /// Place of that binding: its records may change, its public address and port do not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Rest {
+struct BindingRest {
     place: PoolAddress,
     transport: Transport,
     port: u16,
@@ -200,7 +200,7 @@ fn clear_group(
             let record = tables.get(id);
             let place = PoolAddress { pool: tables.pool_of(record.instance), address_ix: record.address_ix };
             let (transport, port) = (record.transport(), record.outside_port);
-            end_rest(tables, at, Rest { place, transport, port }, budget);
+            end_rest(tables, at, BindingRest { place, transport, port }, budget);
         }
         if *budget == 0 || at.rest.is_some() {
             return;
@@ -211,7 +211,7 @@ fn clear_group(
 
 /// Ends the sessions of the binding at a public address and port, within the budget. The remaining sessions
 /// are found there again, even if their records have changed.
-fn end_rest(tables: &mut Tables, at: &mut ClearCursor, rest: Rest, budget: &mut usize) {
+fn end_rest(tables: &mut Tables, at: &mut ClearCursor, rest: BindingRest, budget: &mut usize) {
     let Some(member) = tables.binding_at(rest.place, rest.transport, rest.port) else { return };
     let mut ends = (*budget / END).max(1);
     let had = ends;

@@ -2,11 +2,11 @@
 
 pub(crate) mod clear;
 pub mod inspect;
-pub mod kept;
 pub mod memory;
 pub(crate) mod offload;
 pub(crate) mod probe;
 pub mod reconfigure;
 pub mod report;
+pub mod session_file;
 pub(crate) mod sweep;
 pub(crate) mod take_over;

@@ -28,8 +28,8 @@ use crate::path::rules::Rules;
 use crate::path::siit::SiitState;
 use crate::path::state::Core;
 use crate::tables::bib::{Gauges, TableRules, Tables};
+use crate::tables::entry_counts::EntryCounts;
 use crate::tables::feed::Record;
-use crate::tables::lives::Lives;
 use crate::tables::pool4::Pool4State;
 use crate::tables::pool4::change::{PoolChange, PoolOutline};
 use crate::tables::ports::address_map::{AddressMap, AddressOwners};
@@ -71,7 +71,7 @@ pub enum Refused {
 
 /// Reason why a change cannot be applied at this moment. The change itself is not modified.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum NotNow {
+pub enum ApplyError {
     /// The previous change has not ended all its sessions yet: try again soon.
     Settling,
     /// The engine has changed since the outline was made: prepare it again.
@@ -208,7 +208,7 @@ impl TablesChange {
             rules: TableRules {
                 limits: new.limits,
                 addresses,
-                lives: vec![Lives::default(); pool_of_instance.len()],
+                entries: vec![EntryCounts::default(); pool_of_instance.len()],
                 pool_of_instance,
                 gauges: Gauges::new(new),
                 traffic,
@@ -313,9 +313,9 @@ pub(crate) fn apply(
     transition: &mut Transition,
     generation: u64,
     change: &mut Change,
-) -> Result<(), NotNow> {
+) -> Result<(), ApplyError> {
     if change.generation != generation {
-        return Err(NotNow::Outdated);
+        return Err(ApplyError::Outdated);
     }
     core::mem::swap(&mut core.rules, &mut change.rules);
     let state = &mut core.state;

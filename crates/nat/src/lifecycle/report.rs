@@ -17,7 +17,7 @@ use core::net::{Ipv4Addr, Ipv6Addr};
 use core::ops::Range;
 
 pub use crate::base::tally::{InstanceCounters, InstanceKind};
-pub use crate::tables::lives::{Lived, Lives};
+pub use crate::tables::entry_counts::{EntryCount, EntryCounts};
 pub use crate::tables::subscriber::Refusals;
 
 /// Statistics of an instance.
@@ -30,7 +30,7 @@ pub struct InstanceStats {
     /// Its packets.
     pub counters: InstanceCounters,
     /// Counts of its sessions and bindings; zero for a stateless instance.
-    pub lives: Lives,
+    pub entries: EntryCounts,
     /// Subscribers with state.
     pub subscribers: u32,
 }
@@ -39,7 +39,7 @@ impl InstanceStats {
     /// Adds the statistics of the same instance from another worker.
     pub fn add(&mut self, other: &InstanceStats) {
         self.counters.add(&other.counters);
-        self.lives.add(&other.lives);
+        self.entries.add(&other.entries);
         self.subscribers += other.subscribers;
     }
 }
@@ -121,7 +121,7 @@ pub(crate) fn instances(state: &EngineState) -> impl Iterator<Item = InstanceSta
         kind: who.kind,
         name: Arc::clone(&who.name),
         counters: counters.clone(),
-        lives: state.tables.lives(number),
+        entries: state.tables.entries(number),
         subscribers: u8::try_from(number).map_or(0, |n| state.tables.subscribers.of_instance(n)),
     })
 }
@@ -129,10 +129,11 @@ pub(crate) fn instances(state: &EngineState) -> impl Iterator<Item = InstanceSta
 /// Returns whether the counters of all instances, plus the unattributed ones, equal the engine's totals:
 /// every packet and byte, every drop by its reason, every session, binding and subscriber.
 pub(crate) fn is_conserved(state: &EngineState) -> bool {
-    let (mut packets, mut lives, mut subscribers) = (state.tally.unattributed().clone(), Lives::default(), 0);
+    let (mut packets, mut entries, mut subscribers) =
+        (state.tally.unattributed().clone(), EntryCounts::default(), 0);
     for stats in instances(state) {
         packets.add(&stats.counters);
-        lives.add(&stats.lives);
+        entries.add(&stats.entries);
         subscribers += stats.subscribers as usize;
     }
     let (c, tables) = (&state.counters, &state.tables);
@@ -141,14 +142,14 @@ pub(crate) fn is_conserved(state: &EngineState) -> bool {
         c.drops.iter().filter_map(|by_reason| by_reason.get(reason)).for_each(|&count| all += count);
         all
     };
-    let now = |lived: &[Lived; 3]| lived.iter().map(Lived::now).sum::<u64>() as usize;
+    let now = |count: &[EntryCount; 3]| count.iter().map(EntryCount::now).sum::<u64>() as usize;
     let mut forwarded = packets.outbound;
     forwarded += packets.inbound;
     (forwarded, packets.hairpinned, packets.passed) == (c.forwarded, c.hairpinned, c.passed)
         && packets.echoes.packets == c.echo_replies
         && packets.drops.iter().enumerate().all(|(reason, count)| *count == dropped(reason))
-        && now(&lives.sessions) == tables.session_count()
-        && now(&lives.bindings) == tables.binding_count()
+        && now(&entries.sessions) == tables.session_count()
+        && now(&entries.bindings) == tables.binding_count()
         && subscribers == tables.subscribers.len()
 }
 

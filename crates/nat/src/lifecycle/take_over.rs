@@ -11,7 +11,7 @@ use alloc::vec::Vec;
 const COST: usize = 8;
 
 /// Finished part of an inheritance. Its drop frees the memory, which takes some time.
-pub struct Spent(#[allow(dead_code)] pub(crate) Box<Inheritance>);
+pub struct FinishedInheritance(#[allow(dead_code)] pub(crate) Box<Inheritance>);
 
 /// Restores some sessions, and looks at about `budget` records. Returns whether these were the last ones.
 pub(crate) fn some(core: &mut Core, inheritance: &mut Inheritance, now: Instant, mut budget: usize) -> bool {

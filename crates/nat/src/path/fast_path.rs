@@ -145,7 +145,7 @@ pub(crate) fn stateless6(
     if plain.is_syn() || !plain.fits4(siit.settings()) {
         return false;
     }
-    let Some(to) = siit.short6(src, dst, &hint.looks) else { return false };
+    let Some(to) = siit.plain6(src, dst, &hint.looks) else { return false };
     if core.state.paths.is_too_large(now, to.dst, plain.len4()) {
         return false;
     }
@@ -163,7 +163,7 @@ pub(crate) fn stateless4(core: &mut Core, packet: &mut Packet<'_>, hint: &Statel
     if plain.is_syn() || !plain.fits6(packet, siit.settings()) {
         return false;
     }
-    let Some(to) = siit.short4(src.0, dst.0, &hint.looks) else { return false };
+    let Some(to) = siit.plain4(src.0, dst.0, &hint.looks) else { return false };
     plain.write6(packet, UNCHANGED, &to, siit.settings());
     true
 }

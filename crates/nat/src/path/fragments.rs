@@ -8,7 +8,7 @@ use super::rewrite::{DatagramRewrite, InboundRewrite, OutboundRewrite};
 use super::rules::nat64::Nat64;
 use super::rules::{Instance, Rules, nat44};
 use super::state::{EngineState, count_forwarded};
-use super::stateful::filter::NotAdmitted;
+use super::stateful::filter::InboundRefusal;
 use super::stateful::unsolicited::{self, Unsolicited};
 use super::stateful::{hairpin, inbound};
 use super::{nat44 as path44, nat64 as path64};
@@ -17,7 +17,7 @@ use crate::base::counters::{Count, Counters};
 use crate::base::emit::Emit;
 use crate::base::outcome::{Outcome, Refusal};
 use crate::base::step::Step;
-use crate::tables::fragment::{Datagram, Fragment, Later, Released};
+use crate::tables::fragment::{Datagram, Fragment, FragmentAction, Released};
 use gatun_wire::checksum::{add, pseudo};
 use gatun_wire::proto::{ICMP, ICMPV6, TCP, UDP};
 use gatun_wire::rfc3022::{self, Rewrite};
@@ -167,8 +167,8 @@ impl FragmentPath<'_, '_> {
                 let (out, parties) = ((instance, to), self.parties());
                 self.decided(packet, l4, DatagramRewrite::Hairpin { out, back, parties })
             }
-            Err(NotAdmitted::Drop(refusal)) => self.first(packet, Err(refusal)),
-            Err(NotAdmitted::Hold) => {
+            Err(InboundRefusal::Drop(refusal)) => self.first(packet, Err(refusal)),
+            Err(InboundRefusal::Hold) => {
                 self.hold_syn(packet, &Unsolicited::hairpinned(self.cx.rules, (instance, &to), at))
             }
         }
@@ -185,8 +185,8 @@ impl FragmentPath<'_, '_> {
     fn first_inbound(&mut self, packet: &mut Packet<'_>, from: &Inbound, query: &Query) -> Outcome {
         let (instance, to) = match inbound::decide(self.cx, from, query) {
             Ok(decided) => decided,
-            Err(NotAdmitted::Drop(refusal)) => return self.first(packet, Err(refusal)),
-            Err(NotAdmitted::Hold) => return self.hold_syn(packet, &inbound::unsolicited(from, query)),
+            Err(InboundRefusal::Drop(refusal)) => return self.first(packet, Err(refusal)),
+            Err(InboundRefusal::Hold) => return self.hold_syn(packet, &inbound::unsolicited(from, query)),
         };
         let (instance, parties) = (instance.policy().instance, self.parties());
         self.decided(packet, from.l4, DatagramRewrite::Inbound { instance, to, parties })
@@ -252,13 +252,13 @@ impl FragmentPath<'_, '_> {
     fn later(&mut self, packet: &mut Packet<'_>) -> Outcome {
         let (state, now) = (&mut *self.cx.state, self.cx.now);
         match state.fragments.later(now, &self.fragment, self.lifetime_ms, packet) {
-            Later::Known(rewrite) => {
+            FragmentAction::Known(rewrite) => {
                 let attribution = rewrite.attribution(&state.tables).unwrap_or(self.cx.attribution);
                 return Outcome::new(attribution, follow(self.cx.rules, packet, &rewrite, None));
             }
-            Later::Drop(reason) => return self.cx.outcome(Err(reason)),
-            Later::Held => state.counters.held += 1,
-            Later::Complete => {
+            FragmentAction::Drop(reason) => return self.cx.outcome(Err(reason)),
+            FragmentAction::Held => state.counters.held += 1,
+            FragmentAction::Complete => {
                 state.counters.held += 1;
                 self.release();
             }

@@ -6,7 +6,7 @@ mod session_opens;
 
 use super::rules::Rules;
 use super::rules::nat44::{self, Nat44};
-use super::siit::{General, Looks, SiitState};
+use super::siit::{MappingLookups, NeedsSlowPath, SiitState};
 use super::state::Core;
 use crate::base::plan::Transport;
 use crate::tables::bib::{PoolAddress, Tables};
@@ -56,7 +56,7 @@ pub(crate) struct BindingHint {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct StatelessHint {
     pub(crate) instance: u8,
-    pub(crate) looks: Looks,
+    pub(crate) looks: MappingLookups,
 }
 
 /// Number of packets that are read together. A prefetch ends only when its page is known, and the processor
@@ -236,7 +236,7 @@ fn four<const RULED: bool>(bytes: &[u8], realm: u8, core: &Core, hint: &mut Hint
 #[inline(always)]
 fn stateless(
     rules: &Rules,
-    look: impl Fn(&SiitState) -> Result<Option<Looks>, General>,
+    look: impl Fn(&SiitState) -> Result<Option<MappingLookups>, NeedsSlowPath>,
 ) -> Option<StatelessHint> {
     for (instance, siit) in (0u8..).zip(rules.siit.iter()) {
         if let Some(looks) = look(siit).ok()? {

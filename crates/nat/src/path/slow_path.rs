@@ -24,7 +24,7 @@ impl Core {
 /// Translates a packet from `realm`. It leaves for realm 0 unless an instance sets another one.
 #[inline(never)]
 pub(crate) fn translate(core: &mut Core, now: Instant, packet: &mut Packet<'_>, realm: u8) -> Outcome {
-    let refused = |reason| Outcome::new(Attribution::NOBODY, Err(reason));
+    let refused = |reason| Outcome::new(Attribution::NONE, Err(reason));
     match packet.bytes().first().map(|b| b >> 4) {
         Some(6) => six(core, now, packet, realm).unwrap_or_else(refused),
         Some(4) => four(core, now, packet, realm).unwrap_or_else(refused),

@@ -9,7 +9,7 @@ use crate::base::tally::Tally;
 use crate::base::time::Instant;
 use crate::tables::bib::Tables;
 use crate::tables::fragment::Fragments;
-use crate::tables::icmp_limit::{IcmpLimit, Limited, Source};
+use crate::tables::icmp_limit::{IcmpLimit, LimitReason, Source};
 use crate::tables::ident::Idents;
 use crate::tables::path_mtu::Paths;
 use crate::tables::session::Endpoint4;
@@ -64,8 +64,8 @@ impl EngineState {
     pub(crate) fn may_send_error(&mut self, now: Instant, to: Source, too_big: bool) -> bool {
         match self.icmp_limit.allow(now, to, too_big) {
             Ok(()) => return true,
-            Err(Limited::Source) => self.counters.icmp_errors_limited_per_source += 1,
-            Err(Limited::All) => self.counters.icmp_errors_limited += 1,
+            Err(LimitReason::Source) => self.counters.icmp_errors_limited_per_source += 1,
+            Err(LimitReason::All) => self.counters.icmp_errors_limited += 1,
         }
         false
     }

@@ -34,7 +34,7 @@ fn each_datagram(
     scratch: &mut Scratch,
 ) -> Outcome {
     let Scratch { datagram: room, first } = scratch;
-    let mut attribution = Attribution::NOBODY;
+    let mut attribution = Attribution::NONE;
     let (mut first_len, mut to_realm) = (0, 0);
     for index in 0..segment::count(packet) {
         let written = write_datagram(packet, index, room);

@@ -35,10 +35,10 @@ use crate::base::plan::{Limits, Plan, Pool4, Transport};
 use crate::base::rng::Rng;
 use crate::base::time::Instant;
 use crate::base::time::Tick;
+use crate::tables::entry_counts::EntryCounts;
 use crate::tables::event::{EventKind, Events};
 use crate::tables::feed::Feed;
 use crate::tables::inheritance::Inheritance;
-use crate::tables::lives::Lives;
 use crate::tables::pool4::{Holdings, Pool4State};
 use crate::tables::ports::address_map::AddressOwners;
 use crate::tables::session::{Endpoint4, Inside, NONE, RecordId, Session, key};
@@ -101,7 +101,7 @@ pub(crate) struct TableRules {
     pub(crate) gauges: Gauges,
     pub(crate) traffic: TrafficChange,
     /// Indexed by instance.
-    pub(crate) lives: Vec<Lives>,
+    pub(crate) entries: Vec<EntryCounts>,
 }
 
 /// All bindings and sessions of one engine.
@@ -133,7 +133,7 @@ pub(crate) struct Tables {
     pub(crate) inheritance: Option<Box<Inheritance>>,
     gauges: Gauges,
     /// Indexed by instance.
-    lives: Vec<Lives>,
+    entries: Vec<EntryCounts>,
     /// Start time of the current burst or sweep.
     pub(crate) now: Instant,
 }
@@ -169,7 +169,7 @@ impl Tables {
                 Some(records) => records,
                 None => HugeVec::new(records_len)?,
             },
-            no_record: Session::NOBODY,
+            no_record: Session::EMPTY,
             free: FreeRecords::new(),
             sessions: Index::with_capacity(records_max)?,
             bindings: Index::with_capacity(bindings_max)?,
@@ -190,7 +190,7 @@ impl Tables {
             quarantined: Quarantined::default(),
             inheritance: None,
             gauges: Gauges::new(plan),
-            lives: vec![Lives::default(); plan.pools_of_instances().count()],
+            entries: vec![EntryCounts::default(); plan.pools_of_instances().count()],
             now: Instant::default(),
         })
     }
@@ -224,8 +224,8 @@ impl Tables {
         rules.traffic.apply(&mut self.address_traffic);
         core::mem::swap(&mut self.gauges, &mut rules.gauges);
         // Counts carry over, because the numbers of instances stay the same.
-        rules.lives.iter_mut().zip(&self.lives).for_each(|(new, old)| *new = *old);
-        core::mem::swap(&mut self.lives, &mut rules.lives);
+        rules.entries.iter_mut().zip(&self.entries).for_each(|(new, old)| *new = *old);
+        core::mem::swap(&mut self.entries, &mut rules.entries);
         self.subscribers.set_max(self.limits.subscribers_max);
     }
 
@@ -306,8 +306,8 @@ impl Tables {
     }
 
     /// Sessions and bindings of one instance.
-    pub(crate) fn lives(&self, instance: usize) -> Lives {
-        self.lives.get(instance).copied().unwrap_or_default()
+    pub(crate) fn entries(&self, instance: usize) -> EntryCounts {
+        self.entries.get(instance).copied().unwrap_or_default()
     }
 
     /// Number of subscribers with state, over all instances that use a pool.

@@ -176,25 +176,25 @@ impl Eamt {
 
     /// Finds the most likely place of an IPv4 address and prefetches its slot.
     #[inline(always)]
-    pub fn look4(&self, a: Ipv4Addr) -> Look {
+    pub fn look4(&self, a: Ipv4Addr) -> TagLookup {
         if !self.blocks.may_hold(a.into()) {
-            return Look::ABSENT;
+            return TagLookup::ABSENT;
         }
         look(&self.by_v4, |t| hash4(u32::from(a) & t.mask4))
     }
 
     /// Finds the most likely place of an IPv6 address and prefetches its slot.
     #[inline(always)]
-    pub fn look6(&self, a: Ipv6Addr) -> Look {
+    pub fn look6(&self, a: Ipv6Addr) -> TagLookup {
         look(&self.by_v6, |t| hash6(halves(u128::from(a) & t.mask6)))
     }
 
     /// Same as [`v4_to_v6`](Self::v4_to_v6), for an address that has been looked up.
     #[inline(always)]
-    pub(crate) fn v4_to_v6_at(&self, look: Look, a: Ipv4Addr) -> Option<Ipv6Addr> {
+    pub(crate) fn v4_to_v6_at(&self, look: TagLookup, a: Ipv4Addr) -> Option<Ipv6Addr> {
         let bits = u32::from(a);
         match look.slot(&self.by_v4) {
-            _ if look == Look::ABSENT => None,
+            _ if look == TagLookup::ABSENT => None,
             Some((table, slot)) if slot.v4 == bits & table.mask4 => Some(slot.v6_of(bits)),
             _ => self.search_v4(a),
         }
@@ -202,10 +202,10 @@ impl Eamt {
 
     /// Same as [`v6_to_v4`](Self::v6_to_v4), for an address that has been looked up.
     #[inline(always)]
-    pub(crate) fn v6_to_v4_at(&self, look: Look, a: Ipv6Addr) -> Option<Ipv4Addr> {
+    pub(crate) fn v6_to_v4_at(&self, look: TagLookup, a: Ipv6Addr) -> Option<Ipv4Addr> {
         let bits = u128::from(a);
         match look.slot(&self.by_v6) {
-            _ if look == Look::ABSENT => None,
+            _ if look == TagLookup::ABSENT => None,
             Some((table, slot)) if slot.v6 == halves(bits & table.mask6) => Some(slot.v4_of(bits)),
             _ => self.search_v6(a),
         }
@@ -312,32 +312,32 @@ impl Slot {
 /// Result of a look at the tags alone: no entry, a translation prefix, unknown without a search, or the most
 /// likely place of the entry. It is one word, so that it stays in a register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Look(u64);
+pub struct TagLookup(u64);
 
-impl Look {
+impl TagLookup {
     /// No entry covers the address.
-    pub const ABSENT: Look = Look(u64::MAX);
+    pub const ABSENT: TagLookup = TagLookup(u64::MAX);
     /// Only a search can tell.
-    pub const UNKNOWN: Look = Look(u64::MAX - 1);
+    pub const UNKNOWN: TagLookup = TagLookup(u64::MAX - 1);
     /// First value that does not denote a slot.
     const NO_SLOT: u64 = 0xffff << 48;
 
     /// Makes a result for the translation prefix of this number, which is not in the table.
     #[inline(always)]
-    pub(crate) const fn prefix(number: u16) -> Look {
-        Look(Look::NO_SLOT | number as u64)
+    pub(crate) const fn prefix(number: u16) -> TagLookup {
+        TagLookup(TagLookup::NO_SLOT | number as u64)
     }
 
     /// Returns the number of the translation prefix, if any.
     #[inline(always)]
     pub(crate) fn prefix_number(self) -> Option<u16> {
-        (self.0 & !0xffff == Look::NO_SLOT).then_some(self.0 as u16)
+        (self.0 & !0xffff == TagLookup::NO_SLOT).then_some(self.0 as u16)
     }
 
     /// Makes a result for the slot of the most likely entry. No entry with a longer prefix covers the
     /// address.
-    fn at(table: u8, slot: usize) -> Look {
-        Look(u64::from(table) << 48 | slot as u64)
+    fn at(table: u8, slot: usize) -> TagLookup {
+        TagLookup(u64::from(table) << 48 | slot as u64)
     }
 
     #[inline(always)]
@@ -349,7 +349,7 @@ impl Look {
 
 /// Looks at the tags of each table, longest prefixes first.
 #[inline(always)]
-fn look(tables: &[Table], hash: impl Fn(&Table) -> u64) -> Look {
+fn look(tables: &[Table], hash: impl Fn(&Table) -> u64) -> TagLookup {
     for (number, table) in (0u8..).zip(tables) {
         let hash = hash(table);
         let home = table.home(hash);
@@ -358,13 +358,13 @@ fn look(tables: &[Table], hash: impl Fn(&Table) -> u64) -> Look {
         if candidates != 0 {
             let slot = home * 8 + candidates.trailing_zeros() as usize / 8;
             prefetch_read(table.slots.as_flattened(), slot);
-            return Look::at(number, slot);
+            return TagLookup::at(number, slot);
         }
         if zero_bytes(tags) == 0 {
-            return Look::UNKNOWN;
+            return TagLookup::UNKNOWN;
         }
     }
-    Look::ABSENT
+    TagLookup::ABSENT
 }
 
 /// Error: bucket without a free slot. An entry that is not in it may be in the next one.

@@ -130,7 +130,7 @@ impl Fragment {
 /// Action for a fragment that is not the first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
-pub enum Later<M> {
+pub enum FragmentAction<M> {
     /// Translate it in the same way as the first one.
     Known(M),
     /// The table keeps a copy.
@@ -356,24 +356,24 @@ impl<M: Copy> Fragments<M> {
         fragment: &Fragment,
         lifetime_ms: u32,
         packet: &Packet<'_>,
-    ) -> Later<M> {
+    ) -> FragmentAction<M> {
         let at = match self.note(now, fragment, lifetime_ms, DatagramState::Waiting) {
             Ok(at) => at,
-            Err(reason) => return Later::Drop(reason),
+            Err(reason) => return FragmentAction::Drop(reason),
         };
-        let Some(entry) = self.entry(at) else { return Later::Drop(DropReason::FragmentMemory) };
+        let Some(entry) = self.entry(at) else { return FragmentAction::Drop(DropReason::FragmentMemory) };
         let complete = entry.pieces.complete();
         match entry.state {
             DatagramState::Known(memo) => {
                 if complete && entry.held_count == 0 {
                     self.close(at);
                 }
-                Later::Known(memo)
+                FragmentAction::Known(memo)
             }
             state => match self.hold(at, fragment, packet) {
-                Ok(()) if complete && state.accepted() => Later::Complete,
-                Ok(()) => Later::Held,
-                Err(reason) => Later::Drop(reason),
+                Ok(()) if complete && state.accepted() => FragmentAction::Complete,
+                Ok(()) => FragmentAction::Held,
+                Err(reason) => FragmentAction::Drop(reason),
             },
         }
     }

@@ -20,7 +20,7 @@ const RESERVED: u32 = 4;
 
 /// Reason why an error may not be sent now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Limited {
+pub enum LimitReason {
     /// Its receiver has reached `icmp.rate_per_source`.
     Source,
     /// All errors together have reached `icmp.rate`.
@@ -101,7 +101,7 @@ impl IcmpLimit {
     /// # Errors
     ///
     /// Returns an error if the ICMP error may not be sent; it is not counted then.
-    pub fn allow(&mut self, now: Instant, source: Source, too_big: bool) -> Result<(), Limited> {
+    pub fn allow(&mut self, now: Instant, source: Source, too_big: bool) -> Result<(), LimitReason> {
         let Some(each_ns) = 1_000_000_000u64.checked_div(self.rate_per_source.into()) else {
             return self.all.take(now, too_big);
         };
@@ -112,7 +112,7 @@ impl IcmpLimit {
         let before_ns = if place.hash == hash { place.due_ns } else { 0 };
         let due_ns = before_ns.max(now_ns).saturating_add(each_ns);
         if due_ns - now_ns > each_ns.saturating_mul(burst.into()) {
-            return Err(Limited::Source);
+            return Err(LimitReason::Source);
         }
         self.all.take(now, too_big)?;
         if let Some(place) = self.place(hash) {
@@ -169,14 +169,14 @@ impl Bucket {
     }
 
     /// Takes a token; the reserved ones are for `too_big`.
-    fn take(&mut self, now: Instant, too_big: bool) -> Result<(), Limited> {
+    fn take(&mut self, now: Instant, too_big: bool) -> Result<(), LimitReason> {
         let gained = now.since_ms(self.last).saturating_mul(u64::from(self.rate_per_s));
         let burst_milli = u64::from(self.burst) * TOKEN;
         self.tokens_milli = self.tokens_milli.saturating_add(gained).min(burst_milli);
         self.last = now;
-        let left = (self.tokens_milli.checked_sub(TOKEN)).ok_or(Limited::All)?;
+        let left = (self.tokens_milli.checked_sub(TOKEN)).ok_or(LimitReason::All)?;
         if left < u64::from(kept_for_others(self.burst, too_big)) * TOKEN {
-            return Err(Limited::All);
+            return Err(LimitReason::All);
         }
         self.tokens_milli = left;
         Ok(())
@@ -240,7 +240,7 @@ mod tests {
         let mut tries = |n, too_big| -> Vec<_> { (0..60).map(|_| limit.allow(now, n, too_big)).collect() };
         let first = tries(source(1), false);
         assert_eq!(first.iter().filter(|r| r.is_ok()).count(), 30);
-        assert!(first[30..].iter().all(|r| *r == Err(Limited::Source)));
+        assert!(first[30..].iter().all(|r| *r == Err(LimitReason::Source)));
         assert_eq!(tries(source(1), true).iter().filter(|r| r.is_ok()).count(), 10);
         assert_eq!(tries(source(2), false).iter().filter(|r| r.is_ok()).count(), 30);
     }
@@ -251,7 +251,7 @@ mod tests {
         let now = Instant(1_000_000);
         let others = (0..1000).filter(|&n| limit.allow(now, source(n), false).is_ok()).count();
         assert_eq!(others, 150);
-        assert_eq!(limit.allow(now, source(5000), false), Err(Limited::All));
+        assert_eq!(limit.allow(now, source(5000), false), Err(LimitReason::All));
         let too_big = (1000..2000).filter(|&n| limit.allow(now, source(n), true).is_ok()).count();
         assert_eq!(too_big, 50);
     }

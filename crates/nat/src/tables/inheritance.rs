@@ -10,7 +10,7 @@
 //! else. Threads walk over the parts in parallel. A record that is restored, or cannot be, is cleared in
 //! place, so that the next process does not find it again.
 
-use super::kept::{Kept, Numbers, Saved};
+use super::session_file::{Renumbering, SavedSession, SavedSessions};
 use crate::base::time::Instant;
 use crate::tables::ports::reserved::Reservations;
 use crate::tables::session::{Session, key};
@@ -21,7 +21,7 @@ use core::ops::RangeInclusive;
 use gatun_mem::hash::Hasher64;
 use gatun_mem::{HugeVec, OutOfMemory, prefetch_read};
 
-use crate::tables::not_restored::NotRestored;
+use crate::tables::restore_error::RestoreError;
 
 /// Identity of a record: the number of its part, and its own number there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,8 +31,8 @@ pub(crate) struct InheritedId {
 }
 
 /// No record.
-const NOBODY: u32 = 0;
-/// End of a list. A record that is in no list has [`NOBODY`] after it.
+const NO_RECORD: u32 = 0;
+/// End of a list. A record that is in no list has [`NO_RECORD`] after it.
 const LAST: u32 = u32::MAX;
 /// Number of records whose lists are prefetched together.
 const GROUP: usize = 16;
@@ -43,50 +43,50 @@ const NEAR: u32 = 6;
 
 /// Sessions of a previous process, or part of them, with a mapping of its numbers to the current ones.
 #[derive(Clone)]
-pub struct Legacy {
+pub struct InheritedSessions {
     /// Its records.
-    pub kept: Kept,
+    pub records: SavedSessions,
     /// Mapping of its instance and prefix numbers to the engine's.
-    pub numbers: Numbers,
+    pub numbers: Renumbering,
 }
 
 /// Filter for the sessions that belong to an engine.
 #[derive(Clone, Copy)]
-pub enum Mine<'a> {
+pub enum SessionFilter<'a> {
     /// All sessions.
     All,
-    /// Sessions that the function accepts, by instance, inside and public address. With `strangers`, also the
+    /// Sessions that the function accepts, by instance, inside and public address. With `unserved`, also the
     /// sessions of instances that no longer exist, to be refused and counted.
     Of {
         /// Returns whether a session belongs to the engine.
-        is_mine: &'a (dyn Fn(u8, Ipv6Addr, Ipv4Addr) -> bool + Sync),
+        is_own: &'a (dyn Fn(u8, Ipv6Addr, Ipv4Addr) -> bool + Sync),
         /// True to count the sessions of instances that no longer exist.
-        strangers: bool,
+        unserved: bool,
     },
 }
 
 /// Progress of the restore.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Progress {
+pub struct RestoreProgress {
     /// Sessions that wait.
     pub left: u64,
     /// Sessions that are restored.
     pub restored: u64,
-    /// Sessions that cannot be restored, in the order of [`NotRestored::ALL`].
-    pub not: [u64; NotRestored::ALL.len()],
+    /// Sessions that cannot be restored, in the order of [`RestoreError::ALL`].
+    pub not: [u64; RestoreError::ALL.len()],
 }
 
-impl Progress {
+impl RestoreProgress {
     /// Counts further sessions that cannot be restored.
-    fn count(&mut self, why: NotRestored, n: u64) {
+    fn count(&mut self, why: RestoreError, n: u64) {
         if let Some(count) = self.not.get_mut(why as usize) {
             *count += n;
         }
     }
 }
 
-impl core::ops::AddAssign for Progress {
-    fn add_assign(&mut self, other: Progress) {
+impl core::ops::AddAssign for RestoreProgress {
+    fn add_assign(&mut self, other: RestoreProgress) {
         self.left += other.left;
         self.restored += other.restored;
         self.not.iter_mut().zip(other.not).for_each(|(one, other)| *one += other);
@@ -96,15 +96,15 @@ impl core::ops::AddAssign for Progress {
 /// Finder of an engine's sessions among those of previous processes. Threads can search several parts at a
 /// time.
 #[derive(Clone, Copy)]
-pub struct Finder<'a> {
+pub struct SessionFinder<'a> {
     /// Indexed by instance: length of a subscriber's inside network.
     pub(crate) subscriber_lens: &'a [u8],
     pub(crate) hasher: &'a Hasher64,
 }
 
 /// Part of the sessions of a previous process, with the engine's sessions in lists.
-pub struct Found {
-    legacy: Legacy,
+pub struct FoundSessions {
+    inherited: InheritedSessions,
     by_subscriber: HugeVec<u32>,
     at_outside: HugeVec<u32>,
     links: HugeVec<[u32; 2]>,
@@ -114,55 +114,59 @@ pub struct Found {
 
 /// All sessions that an engine has inherited and not yet restored.
 pub(crate) struct Inheritance {
-    parts: Vec<Found>,
+    parts: Vec<FoundSessions>,
     /// Record up to which all are restored.
     walked: InheritedId,
     /// Engine time at which the parts were read.
     read_at: Instant,
-    progress: Progress,
+    progress: RestoreProgress,
 }
 
-impl Finder<'_> {
+impl SessionFinder<'_> {
     /// Returns the subscriber of an instance's inside address.
     fn subscriber(&self, instance: u8, inside: Ipv6Addr) -> Option<SubscriberKey> {
         let len = self.subscriber_lens.get(usize::from(instance))?;
         Some(SubscriberKey::of(instance, inside, *len))
     }
 
-    /// Finds the sessions of `legacy` that belong to the engine.
+    /// Finds the sessions of `inherited` that belong to the engine.
     ///
     /// # Errors
     ///
     /// Returns an error if there is no memory for the lists, or if there are more records than numbers.
-    pub fn find(self, legacy: Legacy, mine: &Mine<'_>) -> Result<Found, OutOfMemory> {
-        let records = legacy.kept.len();
+    pub fn find(
+        self,
+        inherited: InheritedSessions,
+        filter: &SessionFilter<'_>,
+    ) -> Result<FoundSessions, OutOfMemory> {
+        let records = inherited.records.len();
         if records >= LAST as usize {
             return Err(OutOfMemory { bytes: usize::MAX });
         }
         let lists = (records / SHARE).next_power_of_two();
         let (by_subscriber, at_outside) = (HugeVec::new(lists)?, HugeVec::new(lists)?);
         let links = HugeVec::new(records + 1)?;
-        let mut found = Found { legacy, by_subscriber, at_outside, links, left: 0, not_served: 0 };
+        let mut found = FoundSessions { inherited, by_subscriber, at_outside, links, left: 0, not_served: 0 };
         for first in (0..records).step_by(GROUP) {
-            found.enter_group(first, self, mine);
+            found.enter_group(first, self, filter);
         }
         Ok(found)
     }
 }
 
-impl Found {
+impl FoundSessions {
     #[inline]
-    fn enter_group(&mut self, first: usize, finder: Finder<'_>, mine: &Mine<'_>) {
-        let (mut lists, mut strangers) = ([None; GROUP], 0);
+    fn enter_group(&mut self, first: usize, finder: SessionFinder<'_>, filter: &SessionFilter<'_>) {
+        let (mut lists, mut unserved) = ([None; GROUP], 0);
         for (number, lists) in (first..).zip(&mut lists) {
-            if let Some(record) = self.legacy.kept.session(number).filter(Session::is_whole) {
-                *lists = self.lists_of(&record, finder, mine);
-                strangers +=
-                    u64::from(lists.is_none() && self.legacy.numbers.instance(record.instance).is_none());
+            if let Some(record) = self.inherited.records.session(number).filter(Session::is_whole) {
+                *lists = self.lists_of(&record, finder, filter);
+                unserved +=
+                    u64::from(lists.is_none() && self.inherited.numbers.instance(record.instance).is_none());
             }
         }
-        if matches!(mine, Mine::All | Mine::Of { strangers: true, .. }) {
-            self.not_served += strangers;
+        if matches!(filter, SessionFilter::All | SessionFilter::Of { unserved: true, .. }) {
+            self.not_served += unserved;
         }
         for (number, lists) in (first + 1..).zip(lists) {
             lists.into_iter().for_each(|lists| self.enter(number, lists));
@@ -171,11 +175,16 @@ impl Found {
 
     /// Prefetches and returns the lists of a session; `None` if it does not belong to the engine.
     #[inline]
-    fn lists_of(&self, record: &Session, finder: Finder<'_>, mine: &Mine<'_>) -> Option<[usize; 2]> {
-        let instance = self.legacy.numbers.instance(record.instance)?;
+    fn lists_of(
+        &self,
+        record: &Session,
+        finder: SessionFinder<'_>,
+        filter: &SessionFilter<'_>,
+    ) -> Option<[usize; 2]> {
+        let instance = self.inherited.numbers.instance(record.instance)?;
         let (inside, outside) = (record.inside_addr(), record.outside());
-        if let Mine::Of { is_mine, .. } = mine
-            && !is_mine(instance, inside, outside.0)
+        if let SessionFilter::Of { is_own, .. } = filter
+            && !is_own(instance, inside, outside.0)
         {
             return None;
         }
@@ -202,7 +211,7 @@ impl Found {
     fn along(&self, at: u32, list: usize) -> impl Iterator<Item = (u32, Session)> {
         let mut at = at;
         core::iter::from_fn(move || {
-            while at != NOBODY && at != LAST {
+            while at != NO_RECORD && at != LAST {
                 let number = at;
                 at = self
                     .links
@@ -219,7 +228,7 @@ impl Found {
     }
 
     fn waiting(&self, number: u32) -> Option<Session> {
-        self.legacy.kept.session((number as usize).checked_sub(1)?)
+        self.inherited.records.session((number as usize).checked_sub(1)?)
     }
 
     fn near(&self, outside: (Ipv4Addr, u16)) -> impl Iterator<Item = (u32, Session)> {
@@ -229,13 +238,14 @@ impl Found {
 
 impl Inheritance {
     /// Creates an inheritance from the parts found, with the latest process first.
-    pub(crate) fn new(parts: Vec<Found>, now: Instant) -> Inheritance {
-        let mut progress = Progress { left: parts.iter().map(|part| part.left).sum(), ..Progress::default() };
-        progress.count(NotRestored::NotServed, parts.iter().map(|part| part.not_served).sum());
+    pub(crate) fn new(parts: Vec<FoundSessions>, now: Instant) -> Inheritance {
+        let mut progress =
+            RestoreProgress { left: parts.iter().map(|part| part.left).sum(), ..RestoreProgress::default() };
+        progress.count(RestoreError::NotServed, parts.iter().map(|part| part.not_served).sum());
         Inheritance { parts, walked: InheritedId { part: 0, number: 0 }, read_at: now, progress }
     }
 
-    pub(crate) fn progress(&self) -> Progress {
+    pub(crate) fn progress(&self) -> RestoreProgress {
         self.progress
     }
 
@@ -243,13 +253,13 @@ impl Inheritance {
     pub(crate) fn of_subscriber(
         &self,
         subscriber: SubscriberKey,
-        finder: Finder<'_>,
+        finder: SessionFinder<'_>,
         found: &mut Vec<InheritedId>,
     ) {
         let hash = key::subscriber(finder.hasher, subscriber);
         for (number, part) in (0..).zip(&self.parts) {
             let whose = |record: &Session| {
-                let instance = part.legacy.numbers.instance(record.instance)?;
+                let instance = part.inherited.numbers.instance(record.instance)?;
                 finder.subscriber(instance, record.inside_addr())
             };
             let all = part.along(first(&part.by_subscriber, hash), 0);
@@ -264,7 +274,7 @@ impl Inheritance {
         self.parts.iter().flat_map(move |part| {
             let its = part.near(outside).filter(move |(_, record)| record.outside() == outside);
             its.filter_map(|(_, record)| {
-                Some((part.legacy.numbers.instance(record.instance)?, record.inside_addr()))
+                Some((part.inherited.numbers.instance(record.instance)?, record.inside_addr()))
             })
         })
     }
@@ -280,8 +290,8 @@ impl Inheritance {
                 continue;
             }
             at.number += 1;
-            let is_mine = part.links.get(at.number as usize).is_some_and(|links| links[0] != NOBODY);
-            if is_mine && part.waiting(at.number).is_some() {
+            let is_own = part.links.get(at.number as usize).is_some_and(|links| links[0] != NO_RECORD);
+            if is_own && part.waiting(at.number).is_some() {
                 found.push(*at);
                 if found.len() == some {
                     return false;
@@ -296,30 +306,30 @@ impl Inheritance {
     /// # Errors
     ///
     /// Returns an error if the session no longer waits, or if its prefix no longer exists.
-    pub(crate) fn session(&self, id: InheritedId, now: Instant) -> Result<Saved, NotRestored> {
-        let part = self.parts.get(id.part as usize).ok_or(NotRestored::There)?;
-        let record = part.waiting(id.number).ok_or(NotRestored::There)?;
+    pub(crate) fn session(&self, id: InheritedId, now: Instant) -> Result<SavedSession, RestoreError> {
+        let part = self.parts.get(id.part as usize).ok_or(RestoreError::Exists)?;
+        let record = part.waiting(id.number).ok_or(RestoreError::Exists)?;
         let since_ms = now.since_ms(self.read_at);
-        let saved = Saved::of(&record, part.legacy.kept.now().plus_ms(since_ms));
-        part.legacy.numbers.translate(saved).ok_or(NotRestored::NotServed)
+        let saved = SavedSession::of(&record, part.inherited.records.now().plus_ms(since_ms));
+        part.inherited.numbers.translate(saved).ok_or(RestoreError::NotServed)
     }
 
     /// Returns a waiting record, with the current number of its instance.
     pub(crate) fn record(&self, id: InheritedId) -> Option<Session> {
         let part = self.parts.get(id.part as usize)?;
         let mut record = part.waiting(id.number)?;
-        record.instance = part.legacy.numbers.instance(record.instance)?;
+        record.instance = part.inherited.numbers.instance(record.instance)?;
         Some(record)
     }
 
     /// Notes that a record is restored or cannot be, so that it no longer waits.
-    pub(crate) fn settle(&mut self, id: InheritedId, became: Result<(), NotRestored>) {
+    pub(crate) fn settle(&mut self, id: InheritedId, became: Result<(), RestoreError>) {
         let (Some(part), Some(at)) =
             (self.parts.get_mut(id.part as usize), (id.number as usize).checked_sub(1))
         else {
             return;
         };
-        if part.legacy.kept.clear(at) {
+        if part.inherited.records.clear(at) {
             let progress = &mut self.progress;
             progress.left = progress.left.saturating_sub(1);
             match became {
@@ -353,14 +363,14 @@ fn list(lists: &[u32], hash: u64) -> usize {
 }
 
 fn first(lists: &[u32], hash: u64) -> u32 {
-    lists.get(list(lists, hash)).copied().unwrap_or(NOBODY)
+    lists.get(list(lists, hash)).copied().unwrap_or(NO_RECORD)
 }
 
 /// Puts a record at the head of a list, before the previous head.
 #[inline]
 fn put_first(lists: &mut [u32], list: usize, number: u32) -> u32 {
-    let before = lists.get_mut(list).map_or(NOBODY, |head| core::mem::replace(head, number));
-    if before == NOBODY { LAST } else { before }
+    let before = lists.get_mut(list).map_or(NO_RECORD, |head| core::mem::replace(head, number));
+    if before == NO_RECORD { LAST } else { before }
 }
 
 /// Hash of a public port and its neighbours. Gatun itself has given out these ports, so the hash needs no

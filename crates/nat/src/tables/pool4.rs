@@ -18,7 +18,7 @@ pub(crate) mod preview;
 #[cfg(test)]
 mod tests;
 
-use crate::base::build_error::NotBound;
+use crate::base::build_error::StaticBindingError;
 use crate::base::counters::Traffic;
 use crate::base::plan::{Allocation, BlockProtocols, Blocks, HoldDown, Pool4, Transport};
 use crate::base::rng::Rng;
@@ -44,13 +44,13 @@ pub use crate::tables::ports::holdings::{BlockUsage, Holdings, PortBlock, PortRe
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PoolCounters {
     /// Ports given to bindings; static ones are not counted.
-    pub ports_given: u64,
+    pub ports_allocated: u64,
     /// Ports returned.
-    pub ports_returned: u64,
+    pub ports_released: u64,
     /// Blocks given to subscribers.
-    pub blocks_given: u64,
+    pub blocks_allocated: u64,
     /// Blocks returned.
-    pub blocks_returned: u64,
+    pub blocks_released: u64,
     /// Ports refused, for any reason.
     pub refused: u64,
     /// Ports given from another address than the subscriber's own.
@@ -61,10 +61,10 @@ pub struct PoolCounters {
 
 impl AddAssign for PoolCounters {
     fn add_assign(&mut self, other: PoolCounters) {
-        self.ports_given += other.ports_given;
-        self.ports_returned += other.ports_returned;
-        self.blocks_given += other.blocks_given;
-        self.blocks_returned += other.blocks_returned;
+        self.ports_allocated += other.ports_allocated;
+        self.ports_released += other.ports_released;
+        self.blocks_allocated += other.blocks_allocated;
+        self.blocks_released += other.blocks_released;
         self.refused += other.refused;
         self.pairing_broken += other.pairing_broken;
         self.traffic += other.traffic;
@@ -324,8 +324,8 @@ impl Pool4State {
     }
 
     fn counted(&mut self, grant: Grant) -> Grant {
-        self.counters.ports_given += 1;
-        self.counters.blocks_given += u64::from(grant.new_block.is_some());
+        self.counters.ports_allocated += 1;
+        self.counters.blocks_allocated += u64::from(grant.new_block.is_some());
         grant
     }
 
@@ -386,9 +386,14 @@ impl Pool4State {
     /// # Errors
     ///
     /// Returns an error if the address is not the pool's, or the port is in use.
-    pub fn reserve(&mut self, transport: Transport, address: Ipv4Addr, port: u16) -> Result<(), NotBound> {
-        let ix = self.address_ix(address).ok_or(NotBound::NotInPool)?;
-        if self.claim(transport, ix, port) { Ok(()) } else { Err(NotBound::Taken) }
+    pub fn reserve(
+        &mut self,
+        transport: Transport,
+        address: Ipv4Addr,
+        port: u16,
+    ) -> Result<(), StaticBindingError> {
+        let ix = self.address_ix(address).ok_or(StaticBindingError::NotInPool)?;
+        if self.claim(transport, ix, port) { Ok(()) } else { Err(StaticBindingError::Taken) }
     }
 
     /// Returns a port to the pool and forgets its binding; `None` if it was free already. If blocks do not
@@ -409,8 +414,8 @@ impl Pool4State {
             }
             Ports::Blocks(blocks) => blocks.release(now, transport, ix, port, holdings),
         }?;
-        self.counters.ports_returned += 1;
-        self.counters.blocks_returned += u64::from(ended.is_some());
+        self.counters.ports_released += 1;
+        self.counters.blocks_released += u64::from(ended.is_some());
         Some(ended)
     }
 
@@ -429,7 +434,7 @@ impl Pool4State {
             Ports::Single(_) => None,
             Ports::Blocks(blocks) => {
                 let ended = blocks.end_lingering(now, holdings);
-                self.counters.blocks_returned += u64::from(ended.is_some());
+                self.counters.blocks_released += u64::from(ended.is_some());
                 ended
             }
         }

@@ -17,7 +17,7 @@
 
 use crate::base::attribution::Party;
 use crate::base::plan::Transport;
-use crate::base::tcp_fsm::{OnTimeout, TcpState, on_timeout};
+use crate::base::tcp_fsm::{TcpState, TimeoutAction, on_timeout};
 use crate::base::time::Tick;
 use crate::tables::prefixes::PrefixOwner;
 use crate::tables::subscriber::SubscriberKey;
@@ -145,7 +145,7 @@ impl Session {
     pub(crate) const KIND_WORD: usize = core::mem::offset_of!(Session, kind) / 8;
 
     /// Placeholder for a missing record.
-    pub(crate) const NOBODY: Session = Session {
+    pub(crate) const EMPTY: Session = Session {
         inside_addr: [0; 16],
         flow: 0,
         outside_addr: 0,
@@ -350,7 +350,7 @@ impl Session {
 
     /// Returns whether it gets a probe before it is deleted at its timeout (RFC 6146 3.5.2.2).
     pub(crate) fn waits_for_probe(&self) -> bool {
-        self.transport() == Transport::Tcp && on_timeout(self.tcp_state()) == OnTimeout::Probe
+        self.transport() == Transport::Tcp && on_timeout(self.tcp_state()) == TimeoutAction::Probe
     }
 
     /// Returns whether it may live on when its time is up: until its probe, or until a fast path answers.

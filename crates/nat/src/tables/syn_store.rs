@@ -10,7 +10,7 @@
 //! chain also gives the number of SYNs per source. No source may hold more than a sixteenth of the store.
 
 use crate::base::time::Instant;
-use crate::base::time::Steady;
+use crate::base::time::SteadyClock;
 use core::net::Ipv4Addr;
 use gatun_mem::hash::Hasher64;
 use gatun_mem::{Footprint, HugeVec, OutOfMemory};
@@ -82,7 +82,7 @@ pub struct SynStore {
     free: u32,
     len: usize,
     per_source_max: usize,
-    clock: Steady,
+    clock: SteadyClock,
 }
 
 impl SynStore {
@@ -105,7 +105,7 @@ impl SynStore {
             free: if max > 0 { 1 } else { NONE },
             len: 0,
             per_source_max: (max as usize / 16).max(4),
-            clock: Steady::default(),
+            clock: SteadyClock::default(),
         })
     }
 

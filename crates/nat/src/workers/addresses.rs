@@ -1,6 +1,6 @@
 //! Distribution of public addresses among workers.
 
-use super::Dealt;
+use super::AddressShare;
 use crate::base::build_error::BuildError;
 use crate::base::plan::{Plan, Pool4, PoolRange};
 use alloc::format;
@@ -61,8 +61,8 @@ impl Addresses {
 
     /// Restores an earlier distribution. Ignores entries of workers that do not exist, and entries that
     /// overlap an earlier one.
-    pub(super) fn as_dealt(dealt: &[Dealt], workers: usize) -> Self {
-        let mut all: Vec<Dealt> = dealt.to_vec();
+    pub(super) fn as_before(address_shares: &[AddressShare], workers: usize) -> Self {
+        let mut all: Vec<AddressShare> = address_shares.to_vec();
         all.retain(|(first, last, worker)| first <= last && usize::from(*worker) < workers);
         all.sort_unstable();
         let mut spans: Vec<Span> = Vec::new();
@@ -76,7 +76,7 @@ impl Addresses {
     }
 
     /// Returns the distribution.
-    pub(super) fn dealt(&self) -> Vec<Dealt> {
+    pub(super) fn address_shares(&self) -> Vec<AddressShare> {
         self.spans.iter().map(|span| (span.first.into(), span.last.into(), span.worker)).collect()
     }
 

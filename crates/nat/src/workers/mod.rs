@@ -33,7 +33,7 @@ pub use steering::Steering;
 pub const WORKERS_MAX: usize = 256;
 
 /// First and last of consecutive public addresses, and the number of their worker.
-pub type Dealt = (Ipv4Addr, Ipv4Addr, u16);
+pub type AddressShare = (Ipv4Addr, Ipv4Addr, u16);
 
 /// Plan of each worker, and the steering of packets to workers.
 pub struct Shares {
@@ -78,12 +78,12 @@ impl Shares {
         plan: &Plan,
         workers: usize,
         seed: [u64; 4],
-        dealt: &[Dealt],
+        address_shares: &[AddressShare],
     ) -> Result<Shares, BuildError> {
-        if dealt.is_empty() {
+        if address_shares.is_empty() {
             return Self::new(plan, workers, seed);
         }
-        let addresses = Addresses::as_dealt(dealt, workers);
+        let addresses = Addresses::as_before(address_shares, workers);
         let before = Steering::new(plan, workers, addresses, Default::default(), seed)?;
         match Self::after(&before, plan) {
             Ok(shares) => Ok(Shares { moved: Vec::new(), ..shares }),

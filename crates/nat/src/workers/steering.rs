@@ -1,7 +1,7 @@
 //! Steering: the worker of a packet, by its first bytes.
 
+use super::AddressShare;
 use super::Addresses;
-use super::Dealt;
 use crate::base::build_error::BuildError;
 use crate::base::plan::Plan;
 use crate::path::classify::flow::{self, FlowOwner};
@@ -67,8 +67,8 @@ impl Steering {
     }
 
     /// Returns the distribution of public addresses, for [`Shares::as_before`](super::Shares::as_before).
-    pub fn dealt(&self) -> Vec<Dealt> {
-        self.addresses.dealt()
+    pub fn address_shares(&self) -> Vec<AddressShare> {
+        self.addresses.address_shares()
     }
 
     /// Number of workers.

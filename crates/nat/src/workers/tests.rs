@@ -320,16 +320,19 @@ fn a_new_process_keeps_the_distribution_of_addresses_if_possible() {
         let has = owners(now, ranges);
         before.iter().filter(|(address, worker)| has.get(address) == Some(worker)).count()
     };
-    assert!(alike(&had, &Shares::new(&plan(new.clone()), 2, [3; 4]).unwrap(), &new) < 8, "dealt out anew");
-    let dealt = first.steering.dealt();
-    let second = Shares::as_before(&plan(new.clone()), 2, [3; 4], &dealt).unwrap();
+    assert!(
+        alike(&had, &Shares::new(&plan(new.clone()), 2, [3; 4]).unwrap(), &new) < 8,
+        "address_shares out anew"
+    );
+    let address_shares = first.steering.address_shares();
+    let second = Shares::as_before(&plan(new.clone()), 2, [3; 4], &address_shares).unwrap();
     assert_eq!(alike(&had, &second, &new), 8);
     assert_eq!(alike(&owners(&second, &new), &second, &new), 32);
     // Only addresses of one worker are left: the other would have none.
     let few: Vec<PoolRange> =
         old.iter().map(|r| PoolRange { last: Ipv4Addr::new(192, 0, 2, 9), ..*r }).collect();
     assert!(Shares::after(&first.steering, &plan(few.clone())).is_err());
-    let anew = Shares::as_before(&plan(few.clone()), 2, [3; 4], &dealt).unwrap();
+    let anew = Shares::as_before(&plan(few.clone()), 2, [3; 4], &address_shares).unwrap();
     assert_eq!(owners(&anew, &few).values().collect::<Vec<_>>(), [&0, &1]);
     // Invalid entries of the distribution are ignored.
     let a = |n| Ipv4Addr::new(192, 0, 2, n);

@@ -1,13 +1,14 @@
 //! Sessions of another engine that are restored while packets arrive.
 
 use crate::common::*;
-use crate::kept::*;
+use crate::session_file::*;
 use crate::{A, B, POOL6, ROUTER, SERVER};
 use gatun_nat::inspect::{Selection, SessionInfo};
-use gatun_nat::kept::{
-    self, Kept, Legacy, Mine, NotRestored, Numbers, Ownership, Progress, Saved, Unreadable,
-};
 use gatun_nat::plan::Transport;
+use gatun_nat::session_file::{
+    self, InheritedSessions, Ownership, Renumbering, RestoreError, RestoreProgress, SavedSession,
+    SavedSessions, SessionFileError, SessionFilter,
+};
 use gatun_nat::tcp_fsm::TcpState;
 use gatun_nat::{ClearCursor, EventKind, EventKinds, Extent, Instant, Plan, Verdict};
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
@@ -16,41 +17,45 @@ use std::fs::File;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 /// Numbers of both instances, unchanged.
-fn as_before() -> Numbers {
-    Numbers { instances: vec![Some((0, vec![Some(0)])), Some((1, vec![]))] }
+fn as_before() -> Renumbering {
+    Renumbering { instances: vec![Some((0, vec![Some(0)])), Some((1, vec![]))] }
 }
 
 /// Returns the sessions in a file at the time of `bed`. They stay in the file.
-fn legacy(file: &File, bed: &Bed) -> Legacy {
-    Legacy { kept: Kept::read(fd(file), ZERO_MS + bed.now.0).unwrap(), numbers: as_before() }
+fn inherited(file: &File, bed: &Bed) -> InheritedSessions {
+    InheritedSessions {
+        records: SavedSessions::read(fd(file), ZERO_MS + bed.now.0).unwrap(),
+        numbers: as_before(),
+    }
 }
 
-fn inherit(bed: &mut Bed, sources: impl IntoIterator<Item = Legacy>, mine: &Mine) {
-    let found = sources.into_iter().map(|legacy| bed.nat.finder().find(legacy, mine).unwrap()).collect();
+fn inherit(bed: &mut Bed, sources: impl IntoIterator<Item = InheritedSessions>, filter: &SessionFilter) {
+    let found =
+        sources.into_iter().map(|inherited| bed.nat.finder().find(inherited, filter).unwrap()).collect();
     bed.nat.inherit(bed.now, found);
 }
 
 /// Returns an engine with sessions, and their file.
 fn lived(plan: &Plan) -> (Bed, File) {
     let file = file(plan);
-    let mut bed = keeping(plan, &file, 1);
+    let mut bed = with_session_file(plan, &file, 1);
     live(&mut bed);
     (bed, file)
 }
 
 /// Returns another engine that inherits the sessions, with none restored yet.
 fn heir(plan: &Plan, file_before: &File, before: &Bed) -> Bed {
-    let mut after = keeping(plan, &file(plan), 9);
+    let mut after = with_session_file(plan, &file(plan), 9);
     after.now = Instant(77);
-    inherit(&mut after, [legacy(file_before, before)], &Mine::All);
+    inherit(&mut after, [inherited(file_before, before)], &SessionFilter::All);
     after
 }
 
-fn put_all_back(bed: &mut Bed) -> Progress {
+fn put_all_back(bed: &mut Bed) -> RestoreProgress {
     for _ in 0..100_000 {
-        if bed.nat.put_back(bed.now, 50) {
-            assert!(!bed.nat.is_inheriting() && bed.nat.put_back(bed.now, 50));
-            assert!(bed.nat.take_spent().is_some() && bed.nat.take_spent().is_none());
+        if bed.nat.restore_some(bed.now, 50) {
+            assert!(!bed.nat.is_inheriting() && bed.nat.restore_some(bed.now, 50));
+            assert!(bed.nat.take_finished().is_some() && bed.nat.take_finished().is_none());
             return bed.nat.progress();
         }
     }
@@ -77,10 +82,13 @@ fn all_sessions_are_restored_in_slices() {
         let (before, first) = lived(&plan);
         let had = sessions(&before.nat);
         let mut after = heir(&plan, &first, &before);
-        assert!(after.nat.is_inheriting() && !after.nat.put_back(after.now, 50));
+        assert!(after.nat.is_inheriting() && !after.nat.restore_some(after.now, 50));
         assert_eq!(after.nat.progress().left + after.nat.progress().restored, had.len() as u64);
         let progress = put_all_back(&mut after);
-        assert_eq!(progress, Progress { left: 0, restored: had.len() as u64, ..Progress::default() });
+        assert_eq!(
+            progress,
+            RestoreProgress { left: 0, restored: had.len() as u64, ..RestoreProgress::default() }
+        );
         assert_eq!(
             sessions(&after.nat).iter().map(timeless).collect::<Vec<_>>(),
             had.iter().map(timeless).collect::<Vec<_>>()
@@ -149,7 +157,10 @@ fn ports_and_blocks_of_waiting_sessions_are_not_allocated() {
         assert!(new.len() >= 400, "{}", new.len());
         assert!(after.nat.is_inheriting());
         let progress = put_all_back(&mut after);
-        assert_eq!(progress, Progress { left: 0, restored: had.len() as u64, ..Progress::default() });
+        assert_eq!(
+            progress,
+            RestoreProgress { left: 0, restored: had.len() as u64, ..RestoreProgress::default() }
+        );
         assert_eq!(sessions(&after.nat).len(), had.len() + new.len());
     }
 }
@@ -165,7 +176,10 @@ fn a_drained_address_keeps_restored_sessions_and_gets_no_new_ones() {
             drained.iter().all(|&address| after.nat.drain(address)) && !after.nat.drain(v4("192.0.2.99"))
         );
         let progress = put_all_back(&mut after);
-        assert_eq!(progress, Progress { left: 0, restored: had.len() as u64, ..Progress::default() });
+        assert_eq!(
+            progress,
+            RestoreProgress { left: 0, restored: had.len() as u64, ..RestoreProgress::default() }
+        );
         assert_eq!(after.nat.occupancy(), before.nat.occupancy());
         let now_drained: BTreeSet<Ipv4Addr> =
             after.nat.pools().iter().flat_map(|pool| pool.drained()).collect();
@@ -241,25 +255,31 @@ fn each_session_is_in_exactly_one_file_at_any_time() {
     let (before, first) = lived(plan);
     let had = sessions(&before.nat).len();
     let second = file(plan);
-    let mut after = keeping(plan, &second, 9);
+    let mut after = with_session_file(plan, &second, 9);
     let clock_ms = ZERO_MS + before.now.0;
     // While an engine writes to its records, no other process can take them over.
-    assert_eq!(Kept::take_over(fd(&first), clock_ms, 3).map(|_| ()), Err(Unreadable::InUse));
+    assert_eq!(SavedSessions::take_over(fd(&first), clock_ms, 3).map(|_| ()), Err(SessionFileError::InUse));
     drop(before);
-    let parts = Kept::take_over(fd(&first), clock_ms, 3).unwrap();
+    let parts = SavedSessions::take_over(fd(&first), clock_ms, 3).unwrap();
     assert_eq!(parts.len(), 3);
-    inherit(&mut after, parts.into_iter().map(|kept| Legacy { kept, numbers: as_before() }), &Mine::All);
-    let count = |file: &File| Kept::read(fd(file), clock_ms).unwrap().sessions().count();
+    inherit(
+        &mut after,
+        parts.into_iter().map(|records| InheritedSessions { records, numbers: as_before() }),
+        &SessionFilter::All,
+    );
+    let count = |file: &File| SavedSessions::read(fd(file), clock_ms).unwrap().sessions().count();
     loop {
         assert_eq!(count(&first) + count(&second), had);
         // The process is killed here. The next one has both files, and a session that was ended meanwhile
         // does not return.
-        let mut last = keeping(plan, &file(plan), 10);
-        let sources = [&second, &first]
-            .map(|file| Legacy { kept: Kept::read(fd(file), clock_ms).unwrap(), numbers: as_before() });
-        inherit(&mut last, sources, &Mine::All);
+        let mut last = with_session_file(plan, &file(plan), 10);
+        let sources = [&second, &first].map(|file| InheritedSessions {
+            records: SavedSessions::read(fd(file), clock_ms).unwrap(),
+            numbers: as_before(),
+        });
+        inherit(&mut last, sources, &SessionFilter::All);
         assert_eq!(put_all_back(&mut last).restored, had as u64);
-        if after.nat.put_back(after.now, 300) {
+        if after.nat.restore_some(after.now, 300) {
             break;
         }
     }
@@ -273,13 +293,13 @@ fn engines_that_share_a_file_restore_each_session_once() {
     let had = sessions(&before.nat);
     let clock_ms = ZERO_MS + before.now.0;
     drop(before);
-    let parts = Kept::take_over(fd(&first), clock_ms, 2).unwrap();
+    let parts = SavedSessions::take_over(fd(&first), clock_ms, 2).unwrap();
     let heirs = [0, 1].map(|worker| {
-        let is_mine = move |_, inside: Ipv6Addr, _| u128::from(inside) as usize % 2 == worker;
-        let mine = Mine::Of { is_mine: &is_mine, strangers: worker == 0 };
-        let mut heir = keeping(plan, &file(plan), 9);
-        let parts = parts.iter().cloned().map(|kept| Legacy { kept, numbers: as_before() });
-        inherit(&mut heir, parts, &mine);
+        let is_own = move |_, inside: Ipv6Addr, _| u128::from(inside) as usize % 2 == worker;
+        let filter = SessionFilter::Of { is_own: &is_own, unserved: worker == 0 };
+        let mut heir = with_session_file(plan, &file(plan), 9);
+        let parts = parts.iter().cloned().map(|records| InheritedSessions { records, numbers: as_before() });
+        inherit(&mut heir, parts, &filter);
         heir
     });
     let restored = std::thread::scope(|scope| {
@@ -289,7 +309,11 @@ fn engines_that_share_a_file_restore_each_session_once() {
     assert!(restored.iter().all(|&n| n > 0), "{restored:?}");
     assert_eq!(restored.iter().sum::<u64>(), had.len() as u64);
     drop(parts);
-    assert_eq!(Kept::read(fd(&first), clock_ms).unwrap().sessions().count(), 0, "no session is left");
+    assert_eq!(
+        SavedSessions::read(fd(&first), clock_ms).unwrap().sessions().count(),
+        0,
+        "no session is left"
+    );
 }
 
 #[test]
@@ -297,33 +321,33 @@ fn waiting_sessions_expire_and_each_reason_is_counted() {
     let plan = &plans()[0];
     let (before, first) = lived(plan);
     let had = sessions(&before.nat).len() as u64;
-    let not = |progress: Progress, why: NotRestored| progress.not[why as usize];
+    let not = |progress: RestoreProgress, why: RestoreError| progress.not[why as usize];
     let mut after = heir(plan, &first, &before);
     after.now = after.now.plus_ms(1_000_000_000);
     let progress = put_all_back(&mut after);
-    assert_eq!((progress.restored, not(progress, NotRestored::Over)), (0, had));
+    assert_eq!((progress.restored, not(progress, RestoreError::Expired)), (0, had));
 
     let mut fewer = plan.clone();
     fewer.limits.sessions_max = 100;
     let progress = put_all_back(&mut heir(&fewer, &first, &before));
-    assert_eq!((progress.restored, not(progress, NotRestored::Full)), (100, had - 100));
+    assert_eq!((progress.restored, not(progress, RestoreError::Full)), (100, had - 100));
 
-    let mut after = keeping(plan, &file(plan), 9);
-    let numbers = Numbers { instances: vec![None, Some((1, vec![]))] };
-    let kept = Kept::read(fd(&first), ZERO_MS + before.now.0).unwrap();
-    inherit(&mut after, [Legacy { kept, numbers }], &Mine::All);
+    let mut after = with_session_file(plan, &file(plan), 9);
+    let numbers = Renumbering { instances: vec![None, Some((1, vec![]))] };
+    let records = SavedSessions::read(fd(&first), ZERO_MS + before.now.0).unwrap();
+    inherit(&mut after, [InheritedSessions { records, numbers }], &SessionFilter::All);
     let progress = put_all_back(&mut after);
-    assert!(progress.restored > 0 && not(progress, NotRestored::NotServed) > 0);
-    assert_eq!(progress.restored + not(progress, NotRestored::NotServed), had);
+    assert!(progress.restored > 0 && not(progress, RestoreError::NotServed) > 0);
+    assert_eq!(progress.restored + not(progress, RestoreError::NotServed), had);
 
     // Each of two engines takes its own sessions, and one of them counts those that belong to neither.
     let of_four = |instance: u8, _, _| instance == 1;
-    let mine = Mine::Of { is_mine: &of_four, strangers: false };
-    let mut after = keeping(plan, &file(plan), 9);
-    inherit(&mut after, [legacy(&first, &before)], &mine);
+    let filter = SessionFilter::Of { is_own: &of_four, unserved: false };
+    let mut after = with_session_file(plan, &file(plan), 9);
+    inherit(&mut after, [inherited(&first, &before)], &filter);
     let of_44 = put_all_back(&mut after);
     assert!(sessions(&after.nat).iter().all(|s| s.instance == 1));
-    assert_eq!((of_44.restored, of_44.not), (progress.restored, Progress::default().not));
+    assert_eq!((of_44.restored, of_44.not), (progress.restored, RestoreProgress::default().not));
 }
 
 #[test]
@@ -332,7 +356,7 @@ fn a_subscriber_restores_no_more_ports_than_its_counter_holds() {
     plan.limits.sessions_max = 80_000;
     plan.nat64[0].static_bindings.clear();
     plan.pools = vec![pool("192.0.2.1", "192.0.2.2", (1, 65535))];
-    let session = |n: u32| Saved {
+    let session = |n: u32| SavedSession {
         instance: 0,
         pool6: 0,
         transport: Transport::Udp,
@@ -345,26 +369,26 @@ fn a_subscriber_restores_no_more_ports_than_its_counter_holds() {
         ownership: Ownership::default(),
         quarantined: false,
     };
-    let sessions: Vec<Saved> = (0..70_000).map(session).collect();
+    let sessions: Vec<SavedSession> = (0..70_000).map(session).collect();
     let file = File::from(memfd_create("sessions", MemfdFlags::CLOEXEC).unwrap());
-    ftruncate(&file, kept::bytes_of(sessions.len())).unwrap();
-    kept::write(fd(&file), &sessions, 0).unwrap();
+    ftruncate(&file, session_file::bytes_of(sessions.len())).unwrap();
+    session_file::write(fd(&file), &sessions, 0).unwrap();
     let mut bed = Bed::new(&plan);
-    let kept = Kept::read(fd(&file), 0).unwrap();
-    inherit(&mut bed, [Legacy { kept, numbers: as_before() }], &Mine::All);
+    let records = SavedSessions::read(fd(&file), 0).unwrap();
+    inherit(&mut bed, [InheritedSessions { records, numbers: as_before() }], &SessionFilter::All);
     let progress = put_all_back(&mut bed);
-    assert_eq!((progress.restored, progress.not[NotRestored::Full as usize]), (65_535, 70_000 - 65_535));
+    assert_eq!((progress.restored, progress.not[RestoreError::Full as usize]), (65_535, 70_000 - 65_535));
 }
 
 #[test]
 fn a_plan_is_not_changed_before_all_sessions_are_restored() {
-    use gatun_nat::reconfigure::NotNow;
+    use gatun_nat::reconfigure::ApplyError;
     let plan = &plans()[0];
     let (before, first) = lived(plan);
     let mut after = heir(plan, &first, &before);
     let outline = after.nat.outline();
     let mut change = gatun_nat::reconfigure::Change::prepare(&outline, plan, plan).unwrap();
-    assert_eq!(after.nat.apply(after.now, &mut change), Err(NotNow::Settling));
+    assert_eq!(after.nat.apply(after.now, &mut change), Err(ApplyError::Settling));
     put_all_back(&mut after);
     assert_eq!(after.nat.apply(after.now, &mut change), Ok(()));
 }
@@ -374,14 +398,14 @@ fn events_of_restored_sessions_wait_for_their_reader() {
     let mut plan = plans()[1].clone();
     (plan.events.ring_len, plan.events.state_ring_len) = (64, 64);
     let (before, first) = lived(&plan);
-    let mut after = keeping(&plan, &file(&plan), 9);
+    let mut after = with_session_file(&plan, &file(&plan), 9);
     let mut events = after.nat.take_events().unwrap();
     let kinds = &mut std::collections::BTreeMap::new();
-    inherit(&mut after, [legacy(&first, &before)], &Mine::All);
+    inherit(&mut after, [inherited(&first, &before)], &SessionFilter::All);
     for _ in 0..100 {
-        assert!(!after.nat.put_back(after.now, 10_000), "no event has been read");
+        assert!(!after.nat.restore_some(after.now, 10_000), "no event has been read");
     }
-    while !after.nat.put_back(after.now, 10_000) {
+    while !after.nat.restore_some(after.now, 10_000) {
         std::iter::from_fn(|| events.next()).for_each(|e| *kinds.entry(e.kind).or_insert(0) += 1);
     }
     std::iter::from_fn(|| events.next()).for_each(|e| *kinds.entry(e.kind).or_insert(0) += 1);
@@ -418,13 +442,13 @@ fn the_end_of_each_session_that_is_not_restored_is_reported_once() {
         after.now = after.now.plus_ms(later_ms);
         let mut reader = after.nat.take_events().unwrap();
         assert!(
-            later_ms == 0 || (0..9).all(|_| !after.nat.put_back(after.now, 10_000)),
+            later_ms == 0 || (0..9).all(|_| !after.nat.restore_some(after.now, 10_000)),
             "no event has been read"
         );
         let mut told: Vec<Told> = Vec::new();
         let mut is_over = false;
         while !is_over {
-            is_over = after.nat.put_back(after.now, 500);
+            is_over = after.nat.restore_some(after.now, 500);
             for event in std::iter::from_fn(|| reader.next()) {
                 assert_eq!((event.kind, event.at), (EventKind::SessionDeleted, after.now));
                 assert_eq!((event.remote_port, event.remote()), (0, Ipv4Addr::UNSPECIFIED));

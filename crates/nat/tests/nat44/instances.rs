@@ -41,7 +41,7 @@ fn of(bed: &Bed, name: &str) -> InstanceStats {
 /// Returns the packets out, the packets in, and the current sessions of an instance.
 fn traffic(bed: &Bed, name: &str) -> (u64, u64, u64) {
     let stats = of(bed, name);
-    let sessions = stats.lives.sessions.iter().map(|lived| lived.now()).sum();
+    let sessions = stats.entries.sessions.iter().map(|count| count.now()).sum();
     (stats.counters.outbound.packets, stats.counters.inbound.packets, sessions)
 }
 
@@ -76,7 +76,7 @@ fn each_instance_has_its_own_packets_bytes_and_sessions_in_each_direction() {
     bed.through(&tcp4(SERVER, 80, T2, port, "SA", b""));
     bed.through(&echo6(CLIENT, &behind(OTHER6, SERVER), true, 7, b""));
     assert_eq!(traffic(&bed, "second"), (2, 1, 2));
-    assert_eq!(of(&bed, "second").lives.sessions.map(|lived| lived.now()), [1, 0, 1]);
+    assert_eq!(of(&bed, "second").entries.sessions.map(|count| count.now()), [1, 0, 1]);
 
     let port = bed.through(&udp4(A, 1000, SERVER, 9, b"x")).sport;
     bed.through(&udp4(SERVER, 9, T, port, b"x"));
@@ -90,9 +90,9 @@ fn each_instance_has_its_own_packets_bytes_and_sessions_in_each_direction() {
 
     assert_eq!(traffic(&bed, "default"), (4, 1, 1), "packets of other instances do not count");
     bed.pass_ms(400_000);
-    assert_eq!(of(&bed, "default").lives.sessions[1].begun, 1, "ended sessions stay counted");
+    assert_eq!(of(&bed, "default").entries.sessions[1].created, 1, "ended sessions stay counted");
     assert_eq!(traffic(&bed, "default"), (4, 1, 0));
-    assert_eq!(of(&bed, "default").lives.bindings[1].ended, 1);
+    assert_eq!(of(&bed, "default").entries.bindings[1].ended, 1);
 }
 
 #[test]
@@ -102,7 +102,7 @@ fn a_hairpin_between_instances_counts_for_its_sender() {
     bed.through(&udp6(CLIENT, 1000, &behind(POOL6, T), at, b"x"));
     let stats = of(&bed, "default").counters;
     assert_eq!((stats.outbound.packets, stats.hairpinned.packets), (1, 1));
-    let sessions = |name| of(&bed, name).lives.sessions[1].now();
+    let sessions = |name| of(&bed, name).entries.sessions[1].now();
     assert_eq!((traffic(&bed, "cgn").1, sessions("cgn"), sessions("default")), (0, 2, 1));
 }
 
@@ -159,7 +159,7 @@ fn a_pool_reports_its_ports_subscribers_failures_and_addresses() {
     let pools: Vec<_> = bed.nat.pool_stats().collect();
     assert_eq!((pools[0].addresses, pools[0].subscribers, pools[1].subscribers), (4, 11, 0));
     assert_eq!(pools[0].ports.map(|p| (p.used, p.total)), [(0, 512), (11, 512), (0, 512)]);
-    assert_eq!((pools[0].counters.ports_given, pools[0].counters.refused), (11, 0));
+    assert_eq!((pools[0].counters.ports_allocated, pools[0].counters.refused), (11, 0));
     let addresses: Vec<_> = bed.nat.address_stats(0, 0..u32::MAX).collect();
     assert_eq!(addresses.len(), 4);
     assert_eq!(addresses[3].address, v4("192.0.2.4"));

@@ -11,11 +11,11 @@ mod hairpin;
 mod icmp;
 mod inherit;
 mod instances;
-mod kept;
 mod lifetimes;
 mod mapping;
 mod overload;
 mod realms;
+mod session_file;
 
 use common::{OWN4, OWN6, nat64, pool, v4, v6};
 use gatun_nat::Plan;

@@ -95,7 +95,7 @@ fn two_customers_with_the_same_addresses_have_sessions_and_pools_of_their_own() 
         let stats = bed.counted(name);
         assert_eq!((stats.counters.outbound.packets, stats.counters.inbound.packets), (6, 6), "{name}");
         assert_eq!(stats.counters.all().packets, 12);
-        assert_eq!((stats.lives.sessions.map(|lived| lived.now()), stats.subscribers), ([1, 1, 1], 1));
+        assert_eq!((stats.entries.sessions.map(|count| count.now()), stats.subscribers), ([1, 1, 1], 1));
     }
     assert_eq!(bed.counted("cgn").counters, Default::default());
 }
@@ -288,6 +288,6 @@ fn ipv6_sources_and_ports_choose_among_instances_of_one_prefix() {
     assert!(matches!(refused, Verdict::Reply(Reply::Error(DropReason::SourceNotAllowed))), "{refused:?}");
     let refused = bed.drop_from(SECOND, &stranger);
     assert!(matches!(refused, Verdict::Reply(Reply::Error(DropReason::DestinationNotPool6))), "{refused:?}");
-    let sessions = |name| bed.counted(name).lives.sessions[1].now();
+    let sessions = |name| bed.counted(name).entries.sessions[1].now();
     assert_eq!([sessions("north"), sessions("south"), sessions("customer")], [1, 1, 2]);
 }

@@ -314,7 +314,7 @@ impl World {
         }
         assert_eq!(pool.block_usage(), fresh.block_usage(), "seed {seed}: as a new one");
         let counters = pool.counters();
-        assert_eq!(counters.blocks_given, counters.blocks_returned, "seed {seed}");
+        assert_eq!(counters.blocks_allocated, counters.blocks_released, "seed {seed}");
     }
 }
 

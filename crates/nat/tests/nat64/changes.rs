@@ -4,7 +4,7 @@ use crate::common::*;
 use crate::{POOL6, SERVER6, T};
 use gatun_nat::plan::{Allocation, Blocks, Deterministic, EventPlan, HoldDown, Net6, PoolRange, Transport};
 use gatun_nat::pool4::DeterministicMap;
-use gatun_nat::reconfigure::{Change, NotNow, Refused};
+use gatun_nat::reconfigure::{ApplyError, Change, Refused};
 use gatun_nat::{Event, EventKind, EventKinds, EventReader, Plan, Reply, Verdict};
 use gatun_wire::DropReason;
 use std::collections::BTreeSet;
@@ -562,11 +562,11 @@ fn only_one_current_change_is_applied_at_a_time() {
     plan.pools[0].ranges = vec![range(T, T, (1024, 65_535))];
     let (mut first, mut late) = (live.prepare(&plan), live.prepare(&plan));
     live.bed.nat.apply(live.bed.now, &mut first).unwrap();
-    assert_eq!(live.bed.nat.apply(live.bed.now, &mut late), Err(NotNow::Settling));
+    assert_eq!(live.bed.nat.apply(live.bed.now, &mut late), Err(ApplyError::Settling));
     while live.bed.nat.is_settling() {
         live.bed.nat.expire(live.bed.now, 100);
     }
-    assert_eq!(live.bed.nat.apply(live.bed.now, &mut late), Err(NotNow::Outdated));
+    assert_eq!(live.bed.nat.apply(live.bed.now, &mut late), Err(ApplyError::Outdated));
     // The address returns as a new one.
     live.plan = plan;
     live.changed(|plan| plan.pools[0].ranges = vec![range(T, T2, (1024, 65_535))]);

@@ -255,7 +255,7 @@ fn forecasts_agree_with_outcomes() {
             let at = format!("plan {number}, step {step}");
             let (told, after) = ask(&bed.nat, &packet);
             let before = counted(&bed.nat);
-            let given_before = bed.nat.pools()[0].counters().ports_given;
+            let given_before = bed.nat.pools()[0].counters().ports_allocated;
             let happened = bed.send_any(&packet);
             let was = counted(&bed.nat);
             let whose = before.iter().zip(&was).position(|(a, b)| b > a);
@@ -265,7 +265,7 @@ fn forecasts_agree_with_outcomes() {
                     if cut_to.is_none() {
                         same_but_for_a_new_port(&told, &after, &happened.bytes, &at);
                     }
-                    let given = bed.nat.pools()[0].counters().ports_given - given_before;
+                    let given = bed.nat.pools()[0].counters().ports_allocated - given_before;
                     let new = matches!(told.opening, Some(Opening::Port(_)));
                     assert_eq!(given, u64::from(new), "{at}: {told:?}");
                 }
@@ -366,8 +366,8 @@ fn explanations_report_the_rule_and_the_subscriber() {
     assert_eq!(ends(&after), sent);
     let session = told.session.unwrap();
     assert_eq!(session.outside, (v4("192.0.2.1"), sent.sport));
-    let standing = told.subscriber.unwrap();
-    assert_eq!((standing.sessions, standing.ports, standing.address), (1, [0, 1, 0], Some(v4("192.0.2.1"))));
+    let usage = told.subscriber.unwrap();
+    assert_eq!((usage.sessions, usage.ports, usage.address), (1, [0, 1, 0], Some(v4("192.0.2.1"))));
     let (told, _) = ask(&bed.nat, &udp6(CLIENT, 5000, "64:ff9b::808:404", 53, b"x"));
     assert!(matches!(told.opening, Some(Opening::Binding(b)) if b.outside == session.outside), "{told:?}");
     assert_eq!(told.mtu, Some(1520), "{told:?}");

@@ -5,7 +5,7 @@
 //! an entry is given to another inside end.
 
 use crate::common::*;
-use crate::restart::{file, heir_of, keeping};
+use crate::restart::{file, heir_of, with_session_file};
 use crate::*;
 use gatun_nat::feed::Flow;
 use gatun_nat::inspect::{Selection, SessionCursor, SessionInfo};
@@ -136,7 +136,7 @@ impl World {
     fn new(blocks: bool, filtering: Filtering) -> World {
         let plans = plans(blocks, filtering);
         let file = file(&plans[0]);
-        let mut bed = keeping(&plans[0], &file, 1);
+        let mut bed = with_session_file(&plans[0], &file, 1);
         let manager = Manager::attach(&mut bed, 0);
         World { bed, plans, file, manager, target: BTreeSet::new(), generation: 0 }
     }
@@ -174,7 +174,7 @@ impl World {
             }
             Op::Reload => self.reload(),
             Op::Restart => self.restart(),
-            Op::PutBack => _ = self.bed.nat.put_back(self.bed.now, 5),
+            Op::PutBack => _ = self.bed.nat.restore_some(self.bed.now, 5),
             Op::Read { records, alive } => self.read(records.into(), alive),
             Op::Handle { commands } => self.handle(commands.into()),
             Op::Kill => self.kill(),
@@ -361,7 +361,7 @@ impl World {
     /// The manager does its work, and everything is there again.
     fn end(&mut self) {
         while self.bed.nat.is_inheriting() {
-            self.bed.nat.put_back(self.bed.now, 100);
+            self.bed.nat.restore_some(self.bed.now, 100);
         }
         for _ in 0..4 {
             self.bed.now = self.bed.now.plus_ms(7_500_000);

@@ -3,10 +3,10 @@
 use crate::common::*;
 use crate::*;
 use gatun_nat::plan::{Allocation, Blocks, EventPlan, StaticBinding};
-use gatun_nat::reconfigure::{Change, NotNow};
+use gatun_nat::reconfigure::{ApplyError, Change};
 use gatun_nat::{EventKind, EventKinds};
 
-fn apply(bed: &mut Bed, old: &Plan, new: &Plan) -> Result<(), NotNow> {
+fn apply(bed: &mut Bed, old: &Plan, new: &Plan) -> Result<(), ApplyError> {
     let mut change = Change::prepare(&bed.nat.outline(), old, new).unwrap();
     bed.nat.apply(bed.now, &mut change)
 }
@@ -62,7 +62,11 @@ fn a_reload_that_ends_flows_is_over_when_the_fast_path_has_released_them() {
         let told: Vec<_> = std::iter::from_fn(|| events.next()).map(|e| e.kind).collect();
         assert_eq!(told, vec![EventKind::SessionDeleted; gone.len()], "no block yet");
         assert!(bed.nat.is_settling() && bed.nat.expire(bed.now, 64) > 0);
-        assert_eq!(apply(&mut bed, &fewer, &plan), Err(NotNow::Settling), "the address may not come back");
+        assert_eq!(
+            apply(&mut bed, &fewer, &plan),
+            Err(ApplyError::Settling),
+            "the address may not come back"
+        );
         for session in &gone {
             assert!(bed.nat.is_settling());
             assert_eq!(order(&mut bed, session.id, Action::Released), CommandOutcome::Done);

@@ -3,8 +3,10 @@
 use crate::common::*;
 use crate::*;
 use gatun_mem::BorrowedFd;
-use gatun_nat::kept::{Keep, Kept, Legacy, Mine, Numbers, Progress};
 use gatun_nat::plan::StaticBinding;
+use gatun_nat::session_file::{
+    InheritedSessions, Renumbering, RestoreProgress, SavedSessions, SessionFile, SessionFilter,
+};
 use gatun_nat::{Nat, SessionKey};
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use std::fs::File;
@@ -15,7 +17,7 @@ const ZERO_MS: u64 = 5_000_000;
 /// File of an engine's sessions.
 pub(crate) fn file(plan: &Plan) -> File {
     let fd = memfd_create("sessions", MemfdFlags::CLOEXEC).unwrap();
-    ftruncate(&fd, Keep::bytes(plan)).unwrap();
+    ftruncate(&fd, SessionFile::bytes(plan)).unwrap();
     File::from(fd)
 }
 
@@ -23,24 +25,24 @@ fn fd(file: &File) -> BorrowedFd<'_> {
     file.as_fd()
 }
 
-pub(crate) fn keeping(plan: &Plan, file: &File, seed: u64) -> Bed {
-    let keep = Keep::new(fd(file), plan, ZERO_MS).unwrap();
-    Bed { nat: Nat::keeping(plan, [seed, 2, 3, 4], Some(keep)).unwrap(), ..Bed::new(plan) }
+pub(crate) fn with_session_file(plan: &Plan, file: &File, seed: u64) -> Bed {
+    let records = SessionFile::new(fd(file), plan, ZERO_MS).unwrap();
+    Bed { nat: Nat::with_session_file(plan, [seed, 2, 3, 4], Some(records)).unwrap(), ..Bed::new(plan) }
 }
 
 /// Another engine that inherits what one has left in its file, at the same time.
 pub(crate) fn heir_of(plan: &Plan, (left, before): (&File, &Bed), file: &File) -> Bed {
-    let mut bed = keeping(plan, file, before.now.0 | 1);
+    let mut bed = with_session_file(plan, file, before.now.0 | 1);
     bed.now = before.now;
-    let kept = Kept::read(fd(left), ZERO_MS + before.now.0).unwrap();
-    let numbers = Numbers { instances: vec![Some((0, vec![Some(0)])), Some((1, vec![]))] };
-    let found = bed.nat.finder().find(Legacy { kept, numbers }, &Mine::All).unwrap();
+    let records = SavedSessions::read(fd(left), ZERO_MS + before.now.0).unwrap();
+    let numbers = Renumbering { instances: vec![Some((0, vec![Some(0)])), Some((1, vec![]))] };
+    let found = bed.nat.finder().find(InheritedSessions { records, numbers }, &SessionFilter::All).unwrap();
     bed.nat.inherit(bed.now, vec![found]);
     bed
 }
 
-fn put_all_back(bed: &mut Bed) -> Progress {
-    while !bed.nat.put_back(bed.now, 5) {}
+fn put_all_back(bed: &mut Bed) -> RestoreProgress {
+    while !bed.nat.restore_some(bed.now, 5) {}
     bed.nat.progress()
 }
 
@@ -56,7 +58,7 @@ fn end(bed: &mut Bed, id: &SessionId) {
 
 /// A host with a binding of three sessions: the first has a mark, the second has one and has ended.
 fn lived(plan: &Plan, file: &File) -> (Bed, Vec<SessionId>) {
-    let mut bed = keeping(plan, file, 1);
+    let mut bed = with_session_file(plan, file, 1);
     let mut reader = attach(&mut bed, FeedPolicy { packets: 1, ..ESTABLISHED }, 100);
     for server in ["198.51.100.1", "198.51.100.2", "198.51.100.3"] {
         bed.through(&udp4(A, 4000, server, 53, b"x"));
@@ -137,7 +139,7 @@ fn a_binding_comes_back_beside_the_quarantined_records_of_its_port_in_any_order(
         // The quarantined record comes first, last, and between the others.
         for ended in 0..3 {
             let (first, second) = (file(&plan), file(&plan));
-            let mut before = keeping(&plan, &first, 1);
+            let mut before = with_session_file(&plan, &first, 1);
             let mut reader = attach(&mut before, FeedPolicy { packets: 1, ..ESTABLISHED }, 100);
             for server in ["198.51.100.1", "198.51.100.2", "198.51.100.3"] {
                 before.through(&udp4(A, 4000, server, 53, b"x"));

@@ -11,8 +11,10 @@
 
 use gatun_mem::BorrowedFd;
 use gatun_nat::inspect::{Selection, SessionCursor};
-use gatun_nat::kept::{self, Kept, Legacy, Mine, Numbers, Offload, Ownership, Saved};
 use gatun_nat::plan::*;
+use gatun_nat::session_file::{
+    self, InheritedSessions, Offload, Ownership, Renumbering, SavedSession, SavedSessions, SessionFilter,
+};
 use gatun_nat::tcp_fsm::TcpState;
 use gatun_nat::{FeedCursor, Instant, Nat, Plan};
 use gatun_wire::Prefix64;
@@ -23,7 +25,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use std::os::fd::AsFd as _;
 use std::os::unix::fs::FileExt as _;
 
-/// Offset of the records, and length of each, in layout `kept::LAYOUT`.
+/// Offset of the records, and length of each, in layout `session_file::LAYOUT`.
 const RECORDS_AT: u64 = 2 << 20;
 const RECORD_LEN: usize = 64;
 const HEADER_LEN: usize = 32;
@@ -85,7 +87,7 @@ fn plan(kind: u8) -> Plan {
 }
 
 /// Makes a session that is often valid: of few hosts, at addresses and ports inside and outside the pool.
-fn saved(bytes: &[u8; SAVED_LEN]) -> Saved {
+fn saved(bytes: &[u8; SAVED_LEN]) -> SavedSession {
     let number = |at: usize| u16::from_be_bytes([bytes[at], bytes[at + 1]]);
     let states = [TcpState::Established, TcpState::V6Init, TcpState::V4Init, TcpState::Trans];
     let instance = bytes[0] & 3;
@@ -93,7 +95,7 @@ fn saved(bytes: &[u8; SAVED_LEN]) -> Saved {
         1 => Ipv4Addr::new(100, 64, bytes[1] & 1, bytes[2] & 7).to_ipv6_mapped(),
         _ => Ipv6Addr::new(0x2001, 0xdb8, 0, (bytes[1] & 7).into(), 0, 0, 0, (bytes[2] & 3).into()),
     };
-    Saved {
+    SavedSession {
         instance,
         pool6: bytes[0] >> 2 & 1,
         transport: Transport::ALL[usize::from(bytes[0] >> 3) % 3],
@@ -126,10 +128,10 @@ fn file(kind: u8, clock_ms: u64, bytes: &[u8]) -> File {
     }
     let (chunks, _) = bytes.as_chunks::<SAVED_LEN>();
     let whole = chunks.iter().take_while(|chunk| chunk[0] != 0xff).count();
-    let sessions: Vec<Saved> = chunks[..whole].iter().map(saved).collect();
-    let len = kept::bytes_of(sessions.len());
+    let sessions: Vec<SavedSession> = chunks[..whole].iter().map(saved).collect();
+    let len = session_file::bytes_of(sessions.len());
     ftruncate(&file, len).expect("memory");
-    kept::write(file.as_fd(), &sessions, clock_ms).expect("the file is long enough");
+    session_file::write(file.as_fd(), &sessions, clock_ms).expect("the file is long enough");
     for damage in bytes[whole * SAVED_LEN..].chunks_exact(3).skip(1) {
         let place = u64::from(u16::from_be_bytes([damage[0], damage[1]]));
         let at = if place < HEADER_LEN as u64 { place } else { RECORDS_AT + place };
@@ -164,18 +166,21 @@ pub(crate) fn run(input: &[u8]) -> usize {
     let clock_ms = (1u64 << (clock % 64)) >> 1;
     let file = file(*kind, clock_ms, bytes);
     let fd: BorrowedFd<'_> = file.as_fd();
-    let Ok(kept) = Kept::read(fd, clock_ms) else { return 0 };
+    let Ok(records) = SavedSessions::read(fd, clock_ms) else { return 0 };
     let mut nat = Nat::new(&plan(*kind), [1, 2, 3, 4]).expect("the plan is right");
     let now = Instant(1_000);
-    let found: Vec<Saved> = kept.sessions().collect();
-    let numbers = Numbers { instances: vec![Some((0, vec![Some(0)])), Some((1, vec![]))] };
-    let part = nat.finder().find(Legacy { kept, numbers }, &Mine::All).expect("there is memory");
+    let found: Vec<SavedSession> = records.sessions().collect();
+    let numbers = Renumbering { instances: vec![Some((0, vec![Some(0)])), Some((1, vec![]))] };
+    let part = nat
+        .finder()
+        .find(InheritedSessions { records, numbers }, &SessionFilter::All)
+        .expect("there is memory");
     nat.inherit(now, vec![part]);
-    while !nat.put_back(now, 7) {}
+    while !nat.restore_some(now, 7) {}
     let progress = nat.progress();
     assert_eq!(progress.left, 0);
     assert_eq!(progress.restored + progress.not.iter().sum::<u64>(), found.len() as u64);
-    let ends = |s: &Saved| (s.instance, s.transport as u8, s.inside, s.outside, s.remote);
+    let ends = |s: &SavedSession| (s.instance, s.transport as u8, s.inside, s.outside, s.remote);
     let offered: BTreeSet<Ends> = found.iter().map(ends).collect();
     let restored = sessions(&nat);
     assert!(restored.is_subset(&offered), "{restored:?}");

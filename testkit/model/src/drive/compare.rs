@@ -4,7 +4,7 @@ use super::change::changed;
 use super::history::Op;
 use super::universe::universe;
 use crate::coverage::Coverage;
-use crate::model::{Model, Parcel, Seen};
+use crate::model::{Model, Observed, Parcel};
 use gatun_nat::counters::Counters;
 use gatun_nat::event::EventKinds;
 use gatun_nat::plan::Transport;
@@ -74,7 +74,7 @@ pub(super) struct Pair {
     burst: usize,
     pub(super) waiting: Vec<Parcel>,
     /// Packets and results of the last flush, for a run with several workers.
-    pub(super) handled: Vec<(Parcel, Seen)>,
+    pub(super) handled: Vec<(Parcel, Observed)>,
     pub(super) received: VecDeque<Parcel>,
     /// Packets forwarded lately, as they came out: IPv4, IPv6.
     pub(super) sent: [VecDeque<Parcel>; 2],
@@ -183,7 +183,7 @@ impl Pair {
     }
 
     /// Runs a burst through the engine; returns the results and the number of unprocessed packets.
-    fn burst(&mut self, packets: &[Parcel]) -> Result<(Vec<Seen>, usize), String> {
+    fn burst(&mut self, packets: &[Parcel]) -> Result<(Vec<Observed>, usize), String> {
         let now = Instant(self.now as u64);
         let (seen, left) = run_burst(&mut self.nat, &mut self.memory, now, packets);
         if let Some(silent) = &mut self.silent {
@@ -195,7 +195,7 @@ impl Pair {
         Ok((seen, left))
     }
 
-    fn remember(&mut self, packet: &Parcel, seen: &Seen) {
+    fn remember(&mut self, packet: &Parcel, seen: &Observed) {
         self.received.push_front(packet.clone());
         self.received.truncate(LATELY);
         self.handled.push((packet.clone(), seen.clone()));
@@ -357,7 +357,7 @@ impl Pair {
 }
 
 /// Runs a burst through an engine; returns the results and the number of unprocessed packets.
-fn run_burst(nat: &mut Nat, memory: &mut [u8], now: Instant, packets: &[Parcel]) -> (Vec<Seen>, usize) {
+fn run_burst(nat: &mut Nat, memory: &mut [u8], now: Instant, packets: &[Parcel]) -> (Vec<Observed>, usize) {
     let mut burst: Vec<Packet<'_>> = Vec::with_capacity(packets.len());
     for (buffer, Parcel { realm, bytes }) in memory.chunks_exact_mut(BUFFER).zip(packets) {
         let len = bytes.len().min(BUFFER - HEADROOM);
@@ -371,9 +371,9 @@ fn run_burst(nat: &mut Nat, memory: &mut [u8], now: Instant, packets: &[Parcel])
     let seen = burst.iter().zip(verdicts).take(done);
     let of = |(p, verdict): (&Packet<'_>, _)| {
         let Parcel { realm, bytes } = parcel(p);
-        Seen { verdict, realm, bytes, emitted: Vec::new() }
+        Observed { verdict, realm, bytes, emitted: Vec::new() }
     };
-    let mut seen: Vec<Seen> = seen.map(of).collect();
+    let mut seen: Vec<Observed> = seen.map(of).collect();
     nat.drain_emitted(|e| seen[e.after].emitted.push(parcel(&e.packet)));
     (seen, packets.len() - done)
 }

@@ -7,7 +7,7 @@ use super::compare::{Failure, Pair};
 use super::history::Op;
 use super::universe::{POOLS, universe};
 use crate::coverage::Coverage;
-use crate::model::{Parcel, Seen};
+use crate::model::{Observed, Parcel};
 use gatun_nat::plan::{Allocation, Pool4};
 use gatun_nat::reconfigure::Refused;
 use gatun_nat::workers::{Shares, Steering};
@@ -171,7 +171,7 @@ impl Crew {
     }
 
     /// Hands over packets that a worker sent to a public address of another one.
-    fn hand_on(&mut self, from: usize, seen: &Seen) {
+    fn hand_on(&mut self, from: usize, seen: &Observed) {
         for packet in seen.sent() {
             if let Some(owner) = self.steering.owner_after(&packet.bytes)
                 && owner != from
@@ -183,7 +183,7 @@ impl Crew {
     }
 
     /// Checks that no other worker has state for a packet that this worker has none for.
-    fn is_nobody_elses(&self, worker: usize, packet: &Parcel, seen: &Seen) -> Result<(), String> {
+    fn is_nobody_elses(&self, worker: usize, packet: &Parcel, seen: &Observed) -> Result<(), String> {
         let (Verdict::Drop(reason) | Verdict::Reply(Reply::Error(reason))) = seen.verdict else {
             return Ok(());
         };

@@ -552,8 +552,8 @@ impl World {
         let counters = self.nat.pools()[0].counters();
         let nothing =
             there == Default::default() && (blocks.owned, blocks.lingering, blocks.held) == (0, 0, 0);
-        let balanced = counters.ports_given == counters.ports_returned
-            && counters.blocks_given == counters.blocks_returned;
+        let balanced = counters.ports_allocated == counters.ports_released
+            && counters.blocks_allocated == counters.blocks_released;
         let mut back = Promise::default();
         back.hold(nothing && balanced, || format!("after silence: {there:?}, {blocks:?}, {counters:?}"));
         back.hold(self.ledger.occupancy() == (0, 0, 0), || {

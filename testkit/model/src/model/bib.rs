@@ -304,7 +304,7 @@ impl Model {
         for s in &self.subscribers {
             out += &format!("  {s:x?}\n");
         }
-        for told in &self.heard {
+        for told in &self.events {
             out += &format!("  unread event {told:?}\n");
         }
         for s in &self.syns {

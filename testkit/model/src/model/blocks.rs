@@ -4,7 +4,7 @@ use super::Model;
 use super::Result;
 use super::bib::Binding;
 use super::ends::{End4, ICMP, TCP};
-use super::heard::Told;
+use super::events::EventContent;
 use super::subscribers::Owner;
 use super::time::session_end;
 use gatun_nat::EventKind;
@@ -423,15 +423,15 @@ impl Model {
     fn tell_block(&mut self, kind: EventKind, pool: usize, owner: Owner, n: usize) {
         let b = self.pools[pool].blocks.all[n].clone();
         // While a change settles, only the engine knows which of its ports follow the old rules.
-        let told = self.heard.front().filter(|_| self.settling.is_some()).map(|told| told.transports);
+        let told = self.events.front().filter(|_| self.settling.is_some()).map(|told| told.transports);
         let transports = told
             .unwrap_or(std::array::from_fn(|t| b.for_transports[t] && self.block_ports_total(pool, t) > 0));
-        self.tell(Told {
+        self.tell(EventContent {
             outside: (b.address, b.first),
             last: b.last,
             transports,
             pool,
-            ..Told::nothing(kind, self.now).of_owner(owner)
+            ..EventContent::nothing(kind, self.now).of_owner(owner)
         });
     }
 

@@ -4,7 +4,7 @@ use super::ends::{End4, ICMP, TCP};
 use super::from_outside::Passage;
 use super::query::Query;
 use super::rules::Kind;
-use super::{Model, Result, Seen};
+use super::{Model, Observed, Result};
 use crate::tcp::State;
 use gatun_nat::Verdict;
 use gatun_nat::plan::Filtering;
@@ -24,7 +24,7 @@ impl Model {
         q: Query,
         remote: End4,
         (opens, filtered): (bool, Option<DropReason>),
-        seen: &Seen,
+        seen: &Observed,
     ) -> Result<Passage> {
         let rules = &self.rules[self.bindings[b].instance];
         if q.transport == TCP && opens && !rules.external_tcp {
@@ -93,7 +93,7 @@ impl Model {
         instance: usize,
         a: Ipv4Addr,
         at: usize,
-        seen: &Seen,
+        seen: &Observed,
     ) -> Result<Option<usize>> {
         if self.kind(instance) == Kind::Four {
             return Ok(None);

@@ -5,7 +5,7 @@ use super::ends::{End4, End6, ICMP, TCP};
 use super::from_outside::{Arrival, Passage};
 use super::query::{Query, query_out};
 use super::rules::{Kind, unseen_link};
-use super::{Fate, Model, Result, Seen};
+use super::{Fate, Model, Observed, Result};
 use crate::tcp::{self, State};
 use crate::wire::{Header, L4, get16, parse, proto, to4, to44};
 use gatun_wire::DropReason;
@@ -27,7 +27,7 @@ pub(super) struct Sent<'p> {
 
 impl Model {
     /// Handles an IPv6 packet.
-    pub(super) fn six(&mut self, packet: &[u8], realm: u8, seen: &Seen) -> Result<Fate> {
+    pub(super) fn six(&mut self, packet: &[u8], realm: u8, seen: &Observed) -> Result<Fate> {
         let h = parse::parse6(packet, false)?;
         let (src, dst) = (v6(h.src), v6(h.dst));
         let l4 = parse::l4(&h, false)?;
@@ -51,13 +51,13 @@ impl Model {
         h: &Header<'_>,
         l4: L4,
         instance: usize,
-        seen: &Seen,
+        seen: &Observed,
     ) -> Result<Fate> {
         let src = v4(h.src).to_ipv6_mapped();
         self.out(&Sent { packet, h, l4, instance, src, prefix: 0, remote: v4(h.dst) }, seen)
     }
 
-    fn out(&mut self, s: &Sent<'_>, seen: &Seen) -> Result<Fate> {
+    fn out(&mut self, s: &Sent<'_>, seen: &Observed) -> Result<Fate> {
         if !s.h.is_whole() {
             return self.piece_out(s, seen);
         }
@@ -76,7 +76,7 @@ impl Model {
     }
 
     /// Outside end of a query; for a hairpinned one, also its receiver.
-    pub(super) fn decide_out(&mut self, s: &Sent<'_>, seen: &Seen) -> Result<(End4, Option<Passage>)> {
+    pub(super) fn decide_out(&mut self, s: &Sent<'_>, seen: &Observed) -> Result<(End4, Option<Passage>)> {
         let (query, inside, remote) = query_out(s.h, s.l4, s.src, s.remote)?;
         if s.h.ttl <= 1 {
             return Err(DropReason::TtlExceeded); // and no state
@@ -203,7 +203,7 @@ impl Model {
         q: Query,
         outside: End4,
         remote: End4,
-        seen: &Seen,
+        seen: &Observed,
     ) -> Result<Passage> {
         let (there, back) = match q.transport {
             // The only identifier is the sender's outside one.

@@ -4,7 +4,7 @@ use super::addresses::{illegal4, v4};
 use super::ends::{End4, End6, TCP};
 use super::query::{Query, query_back};
 use super::rules::{Kind, unseen_link};
-use super::{Fate, Model, Result, Seen};
+use super::{Fate, Model, Observed, Result};
 use crate::tcp::{self, State};
 use crate::wire::{Header, L4, parse, to6, to44};
 use gatun_wire::DropReason;
@@ -32,7 +32,7 @@ impl Model {
         h: &Header<'_>,
         l4: L4,
         pool: usize,
-        seen: &Seen,
+        seen: &Observed,
     ) -> Result<Fate> {
         if !h.is_whole() {
             return self.piece_in(packet, h, l4, pool, seen);
@@ -57,7 +57,7 @@ impl Model {
         h: &Header<'_>,
         l4: L4,
         pool: usize,
-        seen: &Seen,
+        seen: &Observed,
     ) -> Result<(Passage, End4)> {
         let (q, outside, remote) = query_back(h, l4)?;
         // A packet whose last hop is here changes no state. One to a port outside the pool gets no answer,
@@ -77,7 +77,7 @@ impl Model {
         q: Query,
         outside: End4,
         remote: End4,
-        seen: &Seen,
+        seen: &Observed,
     ) -> Result<Passage> {
         let found = self.binding_outside(q.transport, outside).and_then(|b| self.session_with(b, remote));
         if let Some((b, at)) = found
@@ -120,7 +120,7 @@ impl Model {
     }
 
     /// Prefix of a session; if the engine chose it, learns it from the packet that the engine sends.
-    pub(super) fn prefix_of(&mut self, b: usize, s: usize, at: usize, seen: &Seen) -> Option<usize> {
+    pub(super) fn prefix_of(&mut self, b: usize, s: usize, at: usize, seen: &Observed) -> Option<usize> {
         let (instance, remote) = (self.bindings[b].instance, self.bindings[b].sessions[s].remote.0);
         if self.bindings[b].sessions[s].prefix.is_none() && self.kind(instance) == Kind::Six {
             self.bindings[b].sessions[s].prefix = self.prefix_for(instance, remote, at, seen).unwrap_or(None);

@@ -4,7 +4,7 @@ use super::addresses::{extract, illegal4, v4, v6};
 use super::ends::{End4, End6, ICMP, TCP, UDP};
 use super::from_inside::Sent;
 use super::rules::{Kind, unseen_link};
-use super::{Fate, Model, Result, Seen};
+use super::{Fate, Model, Observed, Result};
 use crate::wire::to44::Out44;
 use crate::wire::{Header, L4, get16, get32, parse, to4, to6, to44};
 use gatun_nat::plan::IcmpErrorSource;
@@ -25,7 +25,7 @@ struct About {
 
 impl Model {
     /// Handles an error from inside about a packet from outside.
-    pub(super) fn error_out(&mut self, s: &Sent<'_>, seen: &Seen) -> Result<Fate> {
+    pub(super) fn error_out(&mut self, s: &Sent<'_>, seen: &Observed) -> Result<Fate> {
         if self.kind(s.instance) == Kind::Six {
             return self.error_out_of_six(s, seen);
         }
@@ -44,7 +44,7 @@ impl Model {
         }
     }
 
-    fn error_out_of_six(&mut self, s: &Sent<'_>, seen: &Seen) -> Result<Fate> {
+    fn error_out_of_six(&mut self, s: &Sent<'_>, seen: &Observed) -> Result<Fate> {
         self.check_origin(s.src)?;
         let n = self.plan.nat64[s.instance].clone();
         if !matches!(s.h.payload[0], 1..=4) {
@@ -78,7 +78,7 @@ impl Model {
     }
 
     /// RFC 5508 REQ-5: an error of any sender leaves from the outside address of the inner packet's host.
-    fn error_out_of_four(&mut self, s: &Sent<'_>, seen: &Seen) -> Result<Fate> {
+    fn error_out_of_four(&mut self, s: &Sent<'_>, seen: &Observed) -> Result<Fate> {
         kind_is_for_hosts(s.h)?;
         let (inner, l4) = inner_of(s.h)?;
         let (transport, far, near) = inner_ports(l4)?;
@@ -106,7 +106,7 @@ impl Model {
 
     /// Checks that an inside host, seen by `peer` as `sender`, sent the packet that an error of `peer` is
     /// about. To the peer, an echo message has the peer's identifier.
-    fn receiver_of(&self, transport: usize, sender: End4, peer: End4, seen: &Seen) -> Result<()> {
+    fn receiver_of(&self, transport: usize, sender: End4, peer: End4, seen: &Observed) -> Result<()> {
         let sender = if transport == ICMP { (sender.0, peer.1) } else { sender };
         let remote = (peer.0, if transport == ICMP { 0 } else { peer.1 });
         let (b, _) = self.inside_of(transport, sender, remote).ok_or(DropReason::IcmpErrorNoState)?;
@@ -117,7 +117,7 @@ impl Model {
     }
 
     /// Handles the second half of an error between inside hosts.
-    fn turn_error(&mut self, packet: &[u8], seen: &Seen) -> Result<Fate> {
+    fn turn_error(&mut self, packet: &[u8], seen: &Observed) -> Result<Fate> {
         let h = parse::parse4(packet, false)?;
         match self.error_back(packet, &h, true, seen) {
             Ok(Fate::Forward { packets, realm, .. }) => {
@@ -134,7 +134,7 @@ impl Model {
         packet: &[u8],
         h: &Header<'_>,
         hairpin: bool,
-        seen: &Seen,
+        seen: &Observed,
     ) -> Result<Fate> {
         kind_is_for_hosts(h)?;
         let about = self.about(h);
@@ -171,7 +171,7 @@ impl Model {
         h: &Header<'_>,
         &About { binding, inside, remote, ports }: &About,
         hairpin: bool,
-        seen: &Seen,
+        seen: &Observed,
     ) -> Result<Fate> {
         let instance = self.bindings[binding].instance;
         // Without this session, any prefix is right: the inner packet's destination shows it.

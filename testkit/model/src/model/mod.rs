@@ -2,7 +2,7 @@
 //! vectors, every query searches them, and every packet is built anew.
 //!
 //! If the rules leave the translator a choice (a port, an identification, the moment at which a dead session
-//! is swept), the model does not predict it. It reads what the engine did ([`Seen`]) and reported
+//! is swept), the model does not predict it. It reads what the engine did ([`Observed`]) and reported
 //! ([`Model::hear`]: every universe enables all events), checks that the rules allow it, and continues from
 //! there. So its state is exact at any time, and so are the events it expects.
 //!
@@ -14,10 +14,10 @@ mod bib;
 mod blocks;
 mod datagrams;
 mod ends;
+mod events;
 mod filter;
 mod from_inside;
 mod from_outside;
-mod heard;
 mod icmp;
 mod own;
 mod pieces;
@@ -37,10 +37,10 @@ use crate::wire::{L4, parse};
 use addresses::v4;
 use bib::Binding;
 use ends::{ICMP, TCP, UDP};
+use events::{EventContent, GaugeStates};
 use gatun_nat::counters::Counters;
 use gatun_nat::{Plan, Verdict};
 use gatun_wire::DropReason;
-use heard::{High, Told};
 use rules::{Kind, Rules};
 use std::collections::{BTreeMap, VecDeque};
 use std::net::Ipv4Addr;
@@ -61,7 +61,7 @@ pub struct Parcel {
 
 /// The engine's result for a packet.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Seen {
+pub struct Observed {
     /// Its verdict.
     pub verdict: Verdict,
     /// Realm that the packet's buffer goes to.
@@ -72,7 +72,7 @@ pub struct Seen {
     pub emitted: Vec<Parcel>,
 }
 
-impl Seen {
+impl Observed {
     /// All packets that left.
     pub fn sent(&self) -> impl Iterator<Item = Parcel> + '_ {
         let first = matches!(self.verdict, Verdict::Forward | Verdict::Reply(_))
@@ -83,7 +83,7 @@ impl Seen {
 
 /// The model's expected result for a packet.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Said {
+pub struct Expected {
     /// The verdict.
     pub verdict: Verdict,
     /// Realm that the packet goes to, if it is sent.
@@ -94,8 +94,8 @@ pub struct Said {
     pub emitted: Vec<Parcel>,
 }
 
-impl Said {
-    fn explains(&self, seen: &Seen) -> bool {
+impl Expected {
+    fn explains(&self, seen: &Observed) -> bool {
         self.verdict == seen.verdict
             && self.realm.is_none_or(|realm| realm == seen.realm)
             && self.bytes.as_ref().is_none_or(|b| *b == seen.bytes)
@@ -153,10 +153,10 @@ pub struct Model {
     turned_mtu: Option<u32>,
     emitted: Vec<Parcel>,
     /// Events of the engine that the model has not reached yet.
-    heard: VecDeque<Told>,
+    events: VecDeque<EventContent>,
     /// The first wrong event, or the first choice that no rule allows.
     misheard: Option<String>,
-    high: High,
+    high: GaugeStates,
     /// Remaining work of the last change; `settled` counts what it had ended when it was done.
     settling: Option<reload::Settling>,
     settled: (u64, u64),
@@ -184,9 +184,9 @@ impl Model {
             counters: Counters::default(),
             turned_mtu: None,
             emitted: Vec::new(),
-            heard: VecDeque::new(),
+            events: VecDeque::new(),
             misheard: None,
-            high: High::none(pools),
+            high: GaugeStates::none(pools),
             settling: None,
             settled: (0, 0),
             coverage: Coverage::default(),
@@ -204,12 +204,12 @@ impl Model {
     ///
     /// # Errors
     /// Returns the expected result if it differs.
-    pub fn packet(&mut self, parcel: &Parcel, seen: &Seen) -> std::result::Result<(), Box<Said>> {
+    pub fn packet(&mut self, parcel: &Parcel, seen: &Observed) -> std::result::Result<(), Box<Expected>> {
         let said = self.handle(parcel, seen);
         if said.explains(seen) { Ok(()) } else { Err(Box::new(said)) }
     }
 
-    fn handle(&mut self, parcel: &Parcel, seen: &Seen) -> Said {
+    fn handle(&mut self, parcel: &Parcel, seen: &Observed) -> Expected {
         let Parcel { realm, bytes: packet } = parcel;
         self.emitted.clear();
         self.counters.rx.add(packet.len());
@@ -221,11 +221,11 @@ impl Model {
             Some(_) => Err(DropReason::BadVersion),
         };
         let said = self.settle(way, parcel, fate.unwrap_or_else(Fate::Refused), seen);
-        Said { emitted: std::mem::take(&mut self.emitted), ..said }
+        Expected { emitted: std::mem::take(&mut self.emitted), ..said }
     }
 
     /// Handles an IPv4 packet: from a NAT44 host, to a pool, or neither.
-    fn four(&mut self, packet: &[u8], realm: u8, seen: &Seen) -> Result<Fate> {
+    fn four(&mut self, packet: &[u8], realm: u8, seen: &Observed) -> Result<Fate> {
         let h = parse::parse4(packet, false)?;
         let (src, dst) = (v4(h.src), v4(h.dst));
         let l4 = parse::l4(&h, false)?;
@@ -302,10 +302,10 @@ impl Model {
     }
 
     /// Counts a fate, and answers the packet if an answer is due.
-    fn settle(&mut self, way: Way, parcel: &Parcel, fate: Fate, seen: &Seen) -> Said {
+    fn settle(&mut self, way: Way, parcel: &Parcel, fate: Fate, seen: &Observed) -> Expected {
         let Parcel { realm: from, bytes: packet } = parcel;
-        let plain = |verdict, bytes| Said { verdict, realm: None, bytes, emitted: Vec::new() };
-        let sent = |verdict, realm, bytes| Said { realm: Some(realm), ..plain(verdict, Some(bytes)) };
+        let plain = |verdict, bytes| Expected { verdict, realm: None, bytes, emitted: Vec::new() };
+        let sent = |verdict, realm, bytes| Expected { realm: Some(realm), ..plain(verdict, Some(bytes)) };
         match fate {
             Fate::Forward { mut packets, realm, hairpinned } => {
                 self.count_forwarded(way, packet.len(), hairpinned);

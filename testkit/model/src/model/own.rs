@@ -2,7 +2,7 @@
 
 use super::addresses::{v4, v6};
 use super::ends::{ICMP, TCP, UDP};
-use super::{Fate, Model, Parcel, Result, Seen, Way};
+use super::{Fate, Model, Observed, Parcel, Result, Way};
 use crate::wire::sum::adjusted;
 use crate::wire::to4::Header4;
 use crate::wire::to6::{self, Header6};
@@ -27,7 +27,7 @@ impl Model {
         way: Way,
         reason: DropReason,
         parcel: &Parcel,
-        seen: &Seen,
+        seen: &Observed,
     ) -> Option<Vec<u8>> {
         let packet = &parcel.bytes[..];
         let s = self.settings_for(way, parcel);
@@ -150,7 +150,7 @@ impl Model {
         h: &Header<'_>,
         l4: L4,
         (address, from_inside): (Option<Ipv4Addr>, bool),
-        seen: &Seen,
+        seen: &Observed,
     ) -> Option<Result<Fate>> {
         let may_answer = match h.src {
             IpAddr::V4(_) => errors::may_answer4(packet),
@@ -194,7 +194,7 @@ impl Model {
     }
 
     /// RFC 1122 3.2.2.6, RFC 4443 4.2: the sender must be a single host.
-    pub(super) fn answer_ping(&self, h: &Header<'_>, may: bool, seen: &Seen) -> Result<Fate> {
+    pub(super) fn answer_ping(&self, h: &Header<'_>, may: bool, seen: &Observed) -> Result<Fate> {
         if !may {
             return Err(DropReason::SourceMartian);
         }
@@ -208,7 +208,7 @@ impl Model {
     }
 
     /// Reply to an echo request to an own address: addresses swapped, type changed, a fresh TTL.
-    fn echo_reply(&self, h: &Header<'_>, seen: &Seen) -> Vec<u8> {
+    fn echo_reply(&self, h: &Header<'_>, seen: &Observed) -> Vec<u8> {
         let mut p = h.payload.to_vec();
         let old = p[..2].to_vec();
         p[0] = if h.src.is_ipv4() { 0 } else { 129 };

@@ -8,7 +8,7 @@ use super::from_inside::{Sent, ident_of};
 use super::from_outside::{Arrival, Passage};
 use super::query::query_back;
 use super::rules::Kind;
-use super::{Fate, Model, Parcel, Result, Seen, Way};
+use super::{Fate, Model, Observed, Parcel, Result, Way};
 use crate::wire::sum::{pseudo, sum, sum_from};
 use crate::wire::{Header, L4, parse, proto, put16, to4, to6, to44};
 use gatun_nat::Verdict;
@@ -32,7 +32,7 @@ fn key(h: &Header<'_>, table: Table, way: Way) -> Key {
 
 impl Model {
     /// Handles a fragment from inside.
-    pub(super) fn piece_out(&mut self, s: &Sent<'_>, seen: &Seen) -> Result<Fate> {
+    pub(super) fn piece_out(&mut self, s: &Sent<'_>, seen: &Observed) -> Result<Fate> {
         let six = self.kind(s.instance) == Kind::Six;
         self.check_source(s)?;
         check_protocol(s.h)?;
@@ -82,7 +82,7 @@ impl Model {
         h: &Header<'_>,
         l4: L4,
         pool: usize,
-        seen: &Seen,
+        seen: &Observed,
     ) -> Result<Fate> {
         check_protocol(h)?;
         // Only the first fragment shows the instance. Choice: until then, the datagram counts for the pool's
@@ -129,7 +129,7 @@ impl Model {
     }
 
     /// Handles the first fragment of a datagram that must be complete.
-    fn collect(&mut self, p: &Piece<'_>, memo: Memo, seen: &Seen) -> Result<Fate> {
+    fn collect(&mut self, p: &Piece<'_>, memo: Memo, seen: &Observed) -> Result<Fate> {
         let at = self.note(p, State::Collecting(memo))?;
         self.hold(at, p)?;
         if self.datagram(at).is_complete() {
@@ -139,7 +139,7 @@ impl Model {
     }
 
     /// Handles a first fragment after the decision on it.
-    fn first(&mut self, p: &Piece<'_>, decided: Result<Memo>, seen: &Seen) -> Result<Fate> {
+    fn first(&mut self, p: &Piece<'_>, decided: Result<Memo>, seen: &Observed) -> Result<Fate> {
         let memo = match decided {
             Ok(memo) => memo,
             Err(reason) => {
@@ -158,7 +158,7 @@ impl Model {
     }
 
     /// Handles a fragment without transport header.
-    fn later(&mut self, p: &Piece<'_>, seen: &Seen) -> Result<Fate> {
+    fn later(&mut self, p: &Piece<'_>, seen: &Observed) -> Result<Fate> {
         let at = self.note(p, State::Waiting)?;
         if let State::Known(_) = self.datagram(at).state {
             let fate = self.follow(at, p.packet, false, seen);
@@ -176,7 +176,7 @@ impl Model {
 
     /// Translates a fragment like its datagram's first one. `done` is true if its payload is translated
     /// already.
-    fn follow(&mut self, at: usize, packet: &[u8], done: bool, seen: &Seen) -> Result<Fate> {
+    fn follow(&mut self, at: usize, packet: &[u8], done: bool, seen: &Observed) -> Result<Fate> {
         self.learn(at, seen);
         let (State::Known(memo) | State::Collecting(memo)) = self.datagram(at).state else {
             return Err(DropReason::FragmentOrphan);
@@ -194,7 +194,7 @@ impl Model {
     }
 
     /// Learns the engine's choices for a datagram from the first packet that leaves.
-    fn learn(&mut self, at: usize, seen: &Seen) {
+    fn learn(&mut self, at: usize, seen: &Observed) {
         let at_hand = Some(&seen.bytes).filter(|_| seen.verdict == Verdict::Forward);
         let left: Vec<&Vec<u8>> =
             at_hand.into_iter().chain(seen.emitted.iter().map(|sent| &sent.bytes)).collect();
@@ -287,7 +287,7 @@ impl Model {
     }
 
     /// Sends held fragments in order of offsets, after the current packet.
-    fn release(&mut self, at: usize, seen: &Seen) -> Result<()> {
+    fn release(&mut self, at: usize, seen: &Observed) -> Result<()> {
         self.learn(at, seen);
         let (collected, memo) = match self.datagram(at).state {
             State::Known(memo) => (false, memo),

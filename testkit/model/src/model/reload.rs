@@ -5,7 +5,7 @@
 use super::Model;
 use super::bib::Binding;
 use super::ends::{End4, End6};
-use super::heard::High;
+use super::events::GaugeStates;
 use super::rules::{self, Kind, Rules};
 use gatun_nat::plan::StaticBinding;
 use gatun_nat::{EventKind, Plan};
@@ -53,7 +53,7 @@ impl Model {
         let after = fixed_of(&self.rules);
         self.error_tokens = self.error_tokens.min(u64::from(new.icmp.burst) * 1000);
         // Choice: thresholds are reported anew.
-        self.high = High::none(new.pools.len());
+        self.high = GaugeStates::none(new.pools.len());
         for pool in 0..new.pools.len() {
             self.pools[pool].change_terms(&old.pools[pool], &new.pools[pool], &self.rules, pool);
             self.pools[pool].blocks.change(&new.pools[pool]);
@@ -132,7 +132,7 @@ impl Model {
 
     /// The unused block that the engine reports as taken away next.
     fn told_eviction(&self) -> Option<(usize, usize)> {
-        let told = self.heard.front().filter(|e| e.kind == EventKind::BlockReleased)?;
+        let told = self.events.front().filter(|e| e.kind == EventKind::BlockReleased)?;
         let transport = told.transports.iter().position(|&on| on).unwrap_or(0);
         let n = self.block_at(told.pool, transport, told.outside)?;
         (self.is_unused(told.pool, n) && self.block_has_to_go(told.pool, n)).then_some((told.pool, n))

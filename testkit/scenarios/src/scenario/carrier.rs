@@ -3,7 +3,7 @@
 
 use super::{Over, Wishes};
 use crate::bed::Bed;
-use crate::ends::{Latency, Load, Sample, Spent, StageResult, Until, quantile_us};
+use crate::ends::{Latency, Load, ProcessorTime, Sample, StageResult, Until, quantile_us};
 use crate::middle::on_the_bed;
 use crate::report::{Report, Table, group};
 use crate::run::{Middle, Run};
@@ -146,7 +146,7 @@ fn plain_stage(
     report.samples.extend(samples.map(|sample| Sample { at_s: before_s + sample.at_s, ..sample.clone() }));
     if let Some(ns_each) = accounts.ns_each {
         let share = ns_each * stage.pps() / 1e9;
-        stage.middle = Some(Spent { ns_each, share });
+        stage.middle = Some(ProcessorTime { ns_each, share });
     }
     Ok((stage, accounts.balance()))
 }

@@ -1,7 +1,7 @@
 //! The scenarios.
 
 pub(crate) mod carrier;
-pub(crate) mod desk;
+pub(crate) mod iperf;
 pub(crate) mod ladder;
 pub(crate) mod rfc8219;
 
@@ -84,7 +84,7 @@ pub(crate) type Scenario = (&'static str, fn(&Wishes) -> anyhow::Result<Report>)
 
 /// All scenarios.
 pub(crate) const ALL: [Scenario; 4] =
-    [("desk", desk::run), ("carrier", carrier::run), ("ladder", ladder::run), ("rfc8219", rfc8219::run)];
+    [("iperf", iperf::run), ("carrier", carrier::run), ("ladder", ladder::run), ("rfc8219", rfc8219::run)];
 
 /// Share of the time from which on a translator with packets is the limit; even then it polls between
 /// packets.

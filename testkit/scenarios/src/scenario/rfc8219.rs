@@ -30,7 +30,7 @@ const SHARES_BRIEF: [f64; 1] = [0.5];
 const SUBSCRIBERS: u32 = 1024;
 
 /// Results for a frame size.
-struct Found {
+struct FrameSizeResult {
     frame: usize,
     /// Packets a second, both directions.
     throughput: f64,
@@ -86,7 +86,7 @@ fn one_size(
     frame: usize,
     length: Duration,
     report: &mut Report,
-) -> anyhow::Result<Found> {
+) -> anyhow::Result<FrameSizeResult> {
     let config = carrier::config(bed, traffic);
     let mut run = carrier::begin(bed, wishes, Middle::Gatun(&config), traffic)?;
     let build_up = carrier::build_up(&mut run, Load::InFlight(bed.in_flight()), traffic.flows().into());
@@ -101,7 +101,7 @@ fn one_size(
     let (accounts, ends) = run.finish()?;
     report.account(&accounts);
     report.samples = ends.samples().to_vec();
-    Ok(Found { frame, throughput: 2.0 * rate, latency, connections, loss })
+    Ok(FrameSizeResult { frame, throughput: 2.0 * rate, latency, connections, loss })
 }
 
 /// Searches the highest rate at which a trial loses nothing. Returns the sent packets a second and the
@@ -134,8 +134,8 @@ fn search(
     best
 }
 
-fn throughput_table(all: &[Found]) -> Table {
-    let row = |found: &Found| {
+fn throughput_table(all: &[FrameSizeResult]) -> Table {
+    let row = |found: &FrameSizeResult| {
         let us =
             |of: fn(&Latency) -> f64| found.latency.as_ref().map_or("-".into(), |l| format!("{:.0}", of(l)));
         vec![
@@ -160,10 +160,10 @@ fn throughput_table(all: &[Found]) -> Table {
     }
 }
 
-fn loss_table(all: &[Found]) -> Table {
+fn loss_table(all: &[FrameSizeResult]) -> Table {
     let shares = all.first().map(|found| found.loss.as_slice()).unwrap_or_default();
     let header = shares.iter().map(|(share, _)| format!("{:.0} %", 100.0 * share));
-    let row = |found: &Found| {
+    let row = |found: &FrameSizeResult| {
         let cells = found.loss.iter().map(|(_, lost)| format!("{lost:.2}"));
         std::iter::once(found.frame.to_string()).chain(cells).collect()
     };

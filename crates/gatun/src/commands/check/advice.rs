@@ -81,7 +81,7 @@ fn only_address(config: &Config, uplink: &Uplink) -> Option<Advice> {
 
 /// Addresses in documentation prefixes, by section.
 fn documentation(config: &Config) -> Vec<Advice> {
-    let (plan, mut found) = (&config.plan, Found::default());
+    let (plan, mut found) = (&config.plan, DocumentationUse::default());
     for pool in &plan.pools {
         let name = format!("pool `{}`", pool.name);
         pool.ranges.iter().for_each(|range| found.range(&name, range));
@@ -139,11 +139,11 @@ struct Section {
 }
 
 #[derive(Default)]
-struct Found {
+struct DocumentationUse {
     sections: Vec<Section>,
 }
 
-impl Found {
+impl DocumentationUse {
     fn add(&mut self, name: &str, what: String, prefix: String) {
         match self.sections.last_mut().filter(|last| last.name == name) {
             Some(last) if last.first == what => {}

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 /// Blocks of a pool and the number of subscribers that they suffice for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Served {
+pub(crate) enum ServedSubscribers {
     /// Blocks on demand.
     OnDemand {
         size: u16,
@@ -20,9 +20,9 @@ pub(crate) enum Served {
     ByFormula { size: u16, blocks: u64, subscribers: u64, overflow: u64 },
 }
 
-impl Served {
+impl ServedSubscribers {
     /// Capacity of a pool; none if it allocates single ports.
-    pub(crate) fn by(pool: &Pool4) -> Option<Served> {
+    pub(crate) fn by(pool: &Pool4) -> Option<ServedSubscribers> {
         match &pool.allocation {
             Allocation::Random(_) => None,
             Allocation::Blocks(Blocks { size, per_subscriber, protocols, .. }) => {
@@ -33,9 +33,9 @@ impl Served {
                         each.into_iter().filter(|blocks| *blocks > 0).min().unwrap_or(0)
                     }
                 };
-                Some(Served::OnDemand { size: *size, blocks, per_subscriber: *per_subscriber })
+                Some(ServedSubscribers::OnDemand { size: *size, blocks, per_subscriber: *per_subscriber })
             }
-            Allocation::Deterministic(formula) => Some(Served::ByFormula {
+            Allocation::Deterministic(formula) => Some(ServedSubscribers::ByFormula {
                 size: formula.blocks.size,
                 blocks: shared_blocks(pool, formula.blocks.size),
                 subscribers: subscribers(formula),
@@ -47,7 +47,7 @@ impl Served {
     /// Text, one line.
     pub(crate) fn in_words(&self) -> String {
         match *self {
-            Served::OnDemand { size, blocks, per_subscriber } => {
+            ServedSubscribers::OnDemand { size, blocks, per_subscriber } => {
                 let most = blocks / u64::from(per_subscriber.max(1));
                 let with_all = match per_subscriber {
                     0 | 1 => String::new(),
@@ -60,7 +60,7 @@ impl Served {
                     counted(blocks, "subscriber")
                 )
             }
-            Served::ByFormula { size, blocks, subscribers, overflow } => format!(
+            ServedSubscribers::ByFormula { size, blocks, subscribers, overflow } => format!(
                 "{} of {}: one for each of {}, {} for overflow",
                 counted(blocks, "block"),
                 counted(size.into(), "port"),
@@ -73,11 +73,11 @@ impl Served {
     /// JSON.
     pub(crate) fn json(&self) -> Value {
         match *self {
-            Served::OnDemand { size, blocks, per_subscriber } => json!({
+            ServedSubscribers::OnDemand { size, blocks, per_subscriber } => json!({
                 "size": size, "blocks": blocks, "subscribers_with_one_block": blocks,
                 "subscribers_with_all_blocks": blocks / u64::from(per_subscriber.max(1)),
             }),
-            Served::ByFormula { size, blocks, subscribers, overflow } => json!({
+            ServedSubscribers::ByFormula { size, blocks, subscribers, overflow } => json!({
                 "size": size, "blocks": blocks, "subscribers": subscribers, "overflow_blocks": overflow,
             }),
         }
@@ -118,13 +118,13 @@ fn subscribers(formula: &Deterministic) -> u64 {
 mod tests {
     use super::*;
 
-    fn of(prefixes: &str, allocation: &str) -> Option<Served> {
+    fn of(prefixes: &str, allocation: &str) -> Option<ServedSubscribers> {
         let text = format!(
             "[[pool]]\nprefixes = \"{prefixes}\"\nallocation = {allocation}\n[[nat64]]\npool6 = \"64:ff9b::/96\"\n\
              subscriber = \"/56\"\n"
         );
         let (config, _) = gatun_config::load_str(&text, "t.toml").unwrap();
-        Served::by(&config.plan.pools[0])
+        ServedSubscribers::by(&config.plan.pools[0])
     }
 
     #[test]
@@ -133,7 +133,7 @@ mod tests {
         // Ports 1024 to 65535 of four addresses.
         let served =
             of("9.9.9.0/30", "{ kind = \"blocks\", size = 1024, blocks_per_subscriber = 4 }").unwrap();
-        assert_eq!(served, Served::OnDemand { size: 1024, blocks: 252, per_subscriber: 4 });
+        assert_eq!(served, ServedSubscribers::OnDemand { size: 1024, blocks: 252, per_subscriber: 4 });
         let said = served.in_words();
         assert_eq!(
             said,
@@ -144,14 +144,17 @@ mod tests {
             "9.9.9.0/30",
             "{ kind = \"blocks\", size = 1024, blocks_per_subscriber = 1, protocols = \"split\" }",
         );
-        assert_eq!(split, Some(Served::OnDemand { size: 1024, blocks: 252, per_subscriber: 1 }));
+        assert_eq!(split, Some(ServedSubscribers::OnDemand { size: 1024, blocks: 252, per_subscriber: 1 }));
         assert!(!split.unwrap().in_words().contains("blocks_per_subscriber"));
         let formula = of(
             "9.9.9.0/30",
             "{ kind = \"deterministic\", size = 1024, overflow = 3, inside = [\"2a00::/49\"] }",
         );
         let served = formula.unwrap();
-        assert_eq!(served, Served::ByFormula { size: 1024, blocks: 252, subscribers: 128, overflow: 12 });
+        assert_eq!(
+            served,
+            ServedSubscribers::ByFormula { size: 1024, blocks: 252, subscribers: 128, overflow: 12 }
+        );
         assert_eq!(
             served.in_words(),
             "252 blocks of 1,024 ports: one for each of 128 subscribers, 12 for overflow"
@@ -165,7 +168,10 @@ mod tests {
         let (config, _) = gatun_config::load_str(text, "t.toml").unwrap();
         let nat = gatun_nat::Nat::new(&config.plan, [1; 4]).unwrap();
         let total = nat.pools()[0].block_usage().unwrap().total;
-        let Some(Served::OnDemand { blocks, .. }) = Served::by(&config.plan.pools[0]) else { panic!() };
+        let Some(ServedSubscribers::OnDemand { blocks, .. }) = ServedSubscribers::by(&config.plan.pools[0])
+        else {
+            panic!()
+        };
         assert_eq!((blocks, total), (15, 15));
     }
 }

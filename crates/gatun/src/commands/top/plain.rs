@@ -53,7 +53,7 @@ pub(super) fn picture(before: &Sample, now: &Sample) -> anyhow::Result<String> {
         group(s.sessions),
         group(s.bindings),
         group(s.subscribers),
-        if s.adds_up { "every packet is accounted for" } else { "PACKETS ARE MISSING" }
+        if s.packets_accounted { "every packet is accounted for" } else { "PACKETS ARE MISSING" }
     )?;
     for (name, now, before) in [
         ("received", &s.received, &b.received),

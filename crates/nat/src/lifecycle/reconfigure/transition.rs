@@ -40,13 +40,13 @@ pub struct Settled {
 const ADDRESS_COST: usize = 8;
 
 /// Address: its pool, and its number there.
-pub(crate) type At = (usize, u32);
+pub(crate) type PoolAddressNumber = (usize, u32);
 
 /// Work that follows a change of the configuration, prepared in advance, and its progress.
 #[derive(Default)]
 pub(crate) struct Transition {
-    pub(crate) added: Vec<At>,
-    pub(crate) leaving: Vec<At>,
+    pub(crate) added: Vec<PoolAddressNumber>,
+    pub(crate) leaving: Vec<PoolAddressNumber>,
     /// Removed and new static bindings, with the numbers of their instances.
     pub(crate) statics_gone: Vec<(u8, StaticBinding)>,
     pub(crate) statics_new: Vec<(u8, StaticBinding)>,
@@ -262,7 +262,7 @@ impl Transition {
 
     /// Returns whether a used port of an address may stay in use. Held ports and those of static bindings
     /// may.
-    fn may_stay(&self, tables: &Tables, at: At, transport: Transport, port: u16) -> bool {
+    fn may_stay(&self, tables: &Tables, at: PoolAddressNumber, transport: Transport, port: u16) -> bool {
         let place = PoolAddress { pool: at.0, address_ix: at.1 };
         let Some(id) = tables.binding_at(place, transport, port) else { return true };
         if tables.get(id).is_of_static() {

@@ -92,13 +92,13 @@ impl<'r> Classifier<'r, '_> {
         if rules.own6 == Some(view.dst)
             && let Some(answer) = self.own6_answer(&OwnPacket::six(view, l4))
         {
-            return (Class6::Own { answer, behind: None }, Attribution::NOBODY);
+            return (Class6::Own { answer, behind: None }, Attribution::NONE);
         }
         match rules.siit.iter().enumerate().find(|(_, siit)| siit.claims6(view.dst)) {
             Some((number, siit)) => {
                 (Class6::Siit(number, siit), Attribution::outbound(Account::Stateless(number)))
             }
-            None => (Class6::Nobody(DropReason::DestinationNotPool6), Attribution::NOBODY),
+            None => (Class6::Nobody(DropReason::DestinationNotPool6), Attribution::NONE),
         }
     }
 
@@ -109,7 +109,7 @@ impl<'r> Classifier<'r, '_> {
         if rules.own4 == Some(view.dst)
             && let Some(answer) = self.own_answer(&OwnPacket::four(view, l4), view.dst, inside.is_some())
         {
-            return (Class4::Own(answer), Attribution::NOBODY);
+            return (Class4::Own(answer), Attribution::NONE);
         }
         let siit = rules.siit.iter().enumerate().find(|(_, siit)| siit.claims4(view.dst));
         let siit = siit.map(|(number, siit)| {
@@ -134,7 +134,7 @@ impl<'r> Classifier<'r, '_> {
     /// Classifies a packet to an inside host: from an exempt destination, or from any other.
     fn returning(&self, view: &Ipv4View, l4: L4, realm: u8) -> (Class4<'r>, Attribution) {
         let Some(nat) = self.rules.first44(view.dst) else {
-            return (Class4::Nobody(DropReason::NotInPool), Attribution::NOBODY);
+            return (Class4::Nobody(DropReason::NotInPool), Attribution::NONE);
         };
         let class = match nat.lets_back(realm, view.src, view.proto, nat44::remote_port(l4, false)) {
             true => Class4::Exempt { to_realm: nat.policy.realm },

@@ -10,7 +10,7 @@ use crate::path::query::Query;
 use crate::path::rewrite::InboundRewrite;
 use crate::path::rules::Instance;
 use crate::path::state::Core;
-use crate::path::stateful::filter::{InboundQuery, NotAdmitted};
+use crate::path::stateful::filter::{InboundQuery, InboundRefusal};
 use crate::tables::bib::info::{self, BindingInfo};
 use crate::tables::session::{Endpoint4, RecordId};
 use core::net::Ipv4Addr;
@@ -42,8 +42,8 @@ pub(super) fn query<'r>(
         return Err(inbound.expired(tables).into());
     }
     admit(core, &inbound, e).map_err(|refused| match refused {
-        NotAdmitted::Drop(refusal) => refusal.into(),
-        NotAdmitted::Hold => would_hold(core, from.view.dst, &inbound),
+        InboundRefusal::Drop(refusal) => refusal.into(),
+        InboundRefusal::Hold => would_hold(core, from.view.dst, &inbound),
     })
 }
 
@@ -68,14 +68,14 @@ pub(super) fn admit<'r>(
     core: &'r Core,
     inbound: &InboundQuery,
     e: &mut Explanation,
-) -> Result<(Instance<'r>, InboundRewrite), NotAdmitted> {
+) -> Result<(Instance<'r>, InboundRewrite), InboundRefusal> {
     let (tables, InboundQuery { at, query, remote }) = (&core.state.tables, inbound);
     let remote = *remote;
     let Some(primary) = inbound.primary(tables) else { return Err(inbound.unbound(tables)) };
     e.binding = Some(info::binding(tables, primary));
     let record = tables.get(primary);
     let instance = core.rules.get(record.instance).ok_or(DropReason::NoBib)?;
-    outward::standing(core, instance.policy(), &record.inside(), e);
+    outward::usage(core, instance.policy(), &record.inside(), e);
     let session = tables.session_of_binding(primary, remote);
     if let Some(id) = session.filter(|&id| instance.policy().would_live(tables, id)) {
         let session = tables.get(id);
@@ -105,7 +105,7 @@ fn without_session<'n>(
     primary: RecordId,
     query: &Query,
     remote: Endpoint4,
-) -> Result<(Instance<'n>, InboundRewrite), NotAdmitted> {
+) -> Result<(Instance<'n>, InboundRewrite), InboundRefusal> {
     let tables = &core.state.tables;
     let (policy, record) = (instance.policy(), tables.get(primary));
     if special::illegal_source4(remote.0) {
@@ -115,7 +115,7 @@ fn without_session<'n>(
     let filtered = filtered(core, policy, primary, remote);
     match (query.transport, filtered) {
         (Transport::Tcp, _) if opens && !policy.external_tcp => Err(DropReason::ExternalSynPolicy.into()),
-        (Transport::Tcp, Some(_)) if opens => Err(NotAdmitted::Hold),
+        (Transport::Tcp, Some(_)) if opens => Err(InboundRefusal::Hold),
         (Transport::Icmp, _) if opens && !policy.icmp_queries => Err(DropReason::IcmpUnknownType.into()),
         (Transport::Icmp, _) if !opens => Err(DropReason::NoSession.into()),
         (_, Some(reason)) => Err(reason.into()),

@@ -19,7 +19,7 @@ use super::context::{Inbound, Outbound4, Outbound6};
 use super::query::Query;
 use super::rewrite::OutboundRewrite;
 use super::state::Core;
-use super::stateful::filter::{InboundQuery, NotAdmitted};
+use super::stateful::filter::{InboundQuery, InboundRefusal};
 use super::stateful::hairpin;
 use super::super_packet::has_to_be_cut;
 use super::{answer, icmp_reply, query};
@@ -33,7 +33,7 @@ use core::net::Ipv4Addr;
 use gatun_wire::rfc7915::mtu;
 use gatun_wire::{DropReason, Ipv4View, Ipv6View, L4, Packet, Prefix64, Whole};
 
-pub use crate::tables::pool4::preview::{PortOutlook, PortSource};
+pub use crate::tables::pool4::preview::{PortPreview, PortSource};
 pub use gatun_wire::icmp_error::Message;
 
 /// Reason why a packet belongs to an instance, or why it does not.
@@ -58,7 +58,7 @@ pub enum Rule {
 
 /// Usage and limits of a subscriber.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Standing {
+pub struct SubscriberUsage {
     /// Its inside network; IPv4 networks are written as ::ffff:a.b.c.d.
     pub network: Net6,
     /// True if it has state.
@@ -89,7 +89,7 @@ pub enum Opening {
     /// A public port that it shares with other flows.
     Shared(BindingInfo),
     /// A new port.
-    Port(PortOutlook),
+    Port(PortPreview),
 }
 
 /// Outcome that the packet would have.
@@ -127,7 +127,7 @@ pub struct Explanation {
     /// Number of the pool whose addresses count.
     pub pool: Option<usize>,
     /// The inside host's subscriber.
-    pub subscriber: Option<Standing>,
+    pub subscriber: Option<SubscriberUsage>,
     /// The existing session.
     pub session: Option<SessionInfo>,
     /// The existing binding at the public address and port.
@@ -163,7 +163,7 @@ impl From<Refusal> for End {
     }
 }
 
-type Outlook = Result<Whole, End>;
+type Prediction = Result<Whole, End>;
 
 /// Forecasts the outcome of a packet that arrives now: at the time of the last burst or sweep. The buffer is
 /// the caller's copy. If the packet would be forwarded, it contains the translated packet afterwards.
@@ -215,7 +215,7 @@ fn answer_to(core: &Core, packet: &Packet<'_>, e: &Explanation, refusal: Refusal
 }
 
 /// Same as [`crate::path::slow_path`], for IPv6.
-fn six(core: &Core, packet: &mut Packet<'_>, e: &mut Explanation) -> Outlook {
+fn six(core: &Core, packet: &mut Packet<'_>, e: &mut Explanation) -> Prediction {
     let view = Ipv6View::parse(packet.bytes())?;
     let l4 = view.l4(packet.bytes())?;
     match core.classifier().six(packet.bytes(), &view, l4, packet.realm).0 {
@@ -246,7 +246,7 @@ fn outbound6(
     class: &Nat64Class<'_>,
     from: Outbound6,
     e: &mut Explanation,
-) -> Outlook {
+) -> Prediction {
     if from.view.fragment.is_some_and(|f| !f.is_atomic()) {
         return Err(End::Fate(Fate::Untold));
     }
@@ -264,7 +264,7 @@ fn outbound6(
 }
 
 /// Same as [`crate::path::slow_path`], for IPv4.
-fn four(core: &Core, packet: &mut Packet<'_>, e: &mut Explanation) -> Outlook {
+fn four(core: &Core, packet: &mut Packet<'_>, e: &mut Explanation) -> Prediction {
     let view = Ipv4View::parse(packet.bytes())?;
     let l4 = view.l4(packet.bytes())?;
     let (class, attribution) = core.classifier().four(&view, l4, packet.realm);
@@ -304,7 +304,7 @@ fn four(core: &Core, packet: &mut Packet<'_>, e: &mut Explanation) -> Outlook {
 }
 
 /// Forecasts a packet to a pool address.
-fn to_pool(core: &Core, packet: &mut Packet<'_>, from: &Inbound, e: &mut Explanation) -> Outlook {
+fn to_pool(core: &Core, packet: &mut Packet<'_>, from: &Inbound, e: &mut Explanation) -> Prediction {
     let query = whole_query(&from.view, from.l4, false)?;
     let (instance, to) = inward::query(core, from, &query, e)?;
     e.mtu = Some(inward::mtu(instance, &from.view));
@@ -340,10 +340,10 @@ fn hairpinned(
     inbound: &InboundQuery,
     out: (u8, &OutboundRewrite),
     e: &mut Explanation,
-) -> Outlook {
+) -> Prediction {
     e.hairpinned = true;
     // An echo request arrives with a random identifier, which may be bound or not.
-    let by_chance = matches!(e.opening, Some(Opening::Port(PortOutlook { port: None, .. })));
+    let by_chance = matches!(e.opening, Some(Opening::Port(PortPreview { port: None, .. })));
     if by_chance && inbound.query.transport == Transport::Icmp {
         return Err(End::Fate(Fate::Untold));
     }
@@ -354,8 +354,8 @@ fn hairpinned(
     // The explanation reports the subscriber and the opening of the sender, not those of the receiver.
     let (instance, back) = match inward::admit(core, inbound, &mut receiver) {
         Ok(admitted) => admitted,
-        Err(NotAdmitted::Drop(refusal)) => return Err(refusal.into()),
-        Err(NotAdmitted::Hold) => return Err(inward::would_hold(core, out.1.addresses().1, inbound)),
+        Err(InboundRefusal::Drop(refusal)) => return Err(refusal.into()),
+        Err(InboundRefusal::Hold) => return Err(inward::would_hold(core, out.1.addresses().1, inbound)),
     };
     if let Some(refusal) = hairpin::too_big(packet, instance) {
         return Err(refusal.into());
@@ -365,7 +365,7 @@ fn hairpinned(
 }
 
 /// Converts a step of the packet path to the packet's fate.
-fn step(done: Step, e: &mut Explanation) -> Outlook {
+fn step(done: Step, e: &mut Explanation) -> Prediction {
     match done {
         Step::Forward { whole, hairpinned } => {
             e.hairpinned = hairpinned;

@@ -1,7 +1,7 @@
 //! Packets from inside: the decisions of [`crate::path::nat64::outbound`], [`crate::path::nat44::outbound`]
 //! and [`crate::path::stateful::outbound`], without changes.
 
-use super::{End, Explanation, Opening, Outlook, Standing};
+use super::{End, Explanation, Opening, Prediction, SubscriberUsage};
 use crate::base::plan::{Net6, Transport};
 use crate::base::special;
 use crate::path::context::{Outbound4, Outbound6};
@@ -30,9 +30,9 @@ pub(super) fn from6(
     from: &Outbound6,
     query: &Query,
     e: &mut Explanation,
-) -> Outlook {
+) -> Prediction {
     let (inside, remote) = outbound::endpoints(nat, from, query);
-    standing(core, &nat.policy, &inside, e);
+    usage(core, &nat.policy, &inside, e);
     if from.view.hop_limit <= 1 {
         return Err(DropReason::TtlExceeded.into());
     }
@@ -71,11 +71,11 @@ pub(super) fn from4(
     from: &Outbound4<'_>,
     query: &Query,
     e: &mut Explanation,
-) -> Outlook {
+) -> Prediction {
     let &Outbound4 { nat, ref view, l4 } = from;
     let inside = nat44::inside_of(nat, view.src, query.src_port, query.transport);
     let remote = (view.dst, query.dst_port);
-    standing(core, &nat.policy, &inside, e);
+    usage(core, &nat.policy, &inside, e);
     if view.ttl <= 1 {
         return Err(DropReason::TtlExceeded.into());
     }
@@ -171,7 +171,7 @@ fn without_session(
 }
 
 /// Usage and limits of the inside host's subscriber.
-pub(super) fn standing(core: &Core, policy: &Policy, inside: &Inside, e: &mut Explanation) {
+pub(super) fn usage(core: &Core, policy: &Policy, inside: &Inside, e: &mut Explanation) {
     let tables = &core.state.tables;
     let key = policy.subscriber(inside.addr);
     let limits = tables.limits();
@@ -180,7 +180,7 @@ pub(super) fn standing(core: &Core, policy: &Policy, inside: &Inside, e: &mut Ex
     let (blocks_max, shared) = pool.and_then(|pool| pool.blocks_each()).unwrap_or_default();
     let counts = known.map_or([0; 3], |s| s.holdings.blocks());
     let blocks = if shared { counts.first() } else { counts.get(inside.transport as usize) };
-    e.subscriber = Some(Standing {
+    e.subscriber = Some(SubscriberUsage {
         network: Net6 { addr: Ipv6Addr::from(key.prefix), len: policy.subscriber_len },
         is_known: known.is_some(),
         address: known.and_then(|s| s.holdings.paired()).and_then(|ix| pool.map(|pool| pool.address(ix))),

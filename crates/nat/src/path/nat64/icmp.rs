@@ -76,7 +76,7 @@ pub(crate) fn inbound(cx: &mut PacketContext<'_>, packet: &mut Packet<'_>, from:
 }
 
 /// The inside host that an error from outside is for.
-struct Found<'r> {
+struct QuotedHost<'r> {
     nat: &'r Nat64,
     embedded: Embedded4,
     query: Query,
@@ -88,7 +88,7 @@ fn receiver_of<'c>(
     cx: &PacketContext<'c>,
     packet: &Packet<'_>,
     from: &Inbound,
-) -> Result<Found<'c>, DropReason> {
+) -> Result<QuotedHost<'c>, DropReason> {
     let (rules, tables) = (cx.rules, &cx.state.tables);
     let embedded = icmp_4to6::embedded(packet.bytes(), &from.view)?;
     // It quotes a packet that Gatun sent: from a pool address to the remote host.
@@ -103,16 +103,16 @@ fn receiver_of<'c>(
     let primary = primary.and_then(|id| tables.owner_at(id, (about.dst, query.dst_port)));
     let primary = primary.ok_or(DropReason::IcmpErrorNoState)?;
     let nat = rules.nat64(tables.get(primary).instance).ok_or(DropReason::IcmpErrorNoState)?;
-    Ok(Found { nat, embedded, query, primary })
+    Ok(QuotedHost { nat, embedded, query, primary })
 }
 
 fn to_inside(
     cx: &PacketContext<'_>,
     packet: &mut Packet<'_>,
     from: &Inbound,
-    found: &Found<'_>,
+    found: &QuotedHost<'_>,
 ) -> Result<Step, DropReason> {
-    let Found { nat, embedded, query, primary } = found;
+    let QuotedHost { nat, embedded, query, primary } = found;
     let (about, p) = (embedded.view, cx.state.tables.get(*primary));
     let pool6 = prefix_towards(nat, &cx.state.tables, *primary, (about.dst, query.dst_port))?;
     let prefix = nat.prefix(pool6);

@@ -11,9 +11,9 @@ use super::rules::{Instance, Rules};
 use super::state::Core;
 use crate::base::time::Instant;
 use crate::tables::bib::restore::Restoring;
-use crate::tables::inheritance::{Finder, Inheritance, InheritedId};
-use crate::tables::kept::{Offload, Saved};
-use crate::tables::not_restored::NotRestored;
+use crate::tables::inheritance::{Inheritance, InheritedId, SessionFinder};
+use crate::tables::restore_error::RestoreError;
+use crate::tables::session_file::{Offload, SavedSession};
 use crate::tables::subscriber::SubscriberKey;
 use alloc::vec::Vec;
 use core::net::IpAddr;
@@ -26,7 +26,7 @@ pub(crate) const GROUP: usize = 16;
 ///
 /// # Errors
 /// Returns the reason why the session cannot be restored; nothing has changed then.
-pub(crate) fn one(core: &mut Core, now: Instant, saved: &Saved) -> Result<(), NotRestored> {
+pub(crate) fn one(core: &mut Core, now: Instant, saved: &SavedSession) -> Result<(), RestoreError> {
     let restoring = restoring(&core.rules, now, saved)?;
     core.state.tables.now = now;
     core.state.tables.restore(&restoring).map(drop)
@@ -36,16 +36,16 @@ pub(crate) fn one(core: &mut Core, now: Instant, saved: &Saved) -> Result<(), No
 ///
 /// # Errors
 /// Returns an error if its lifetime is over, or if no instance serves it.
-fn restoring(rules: &Rules, now: Instant, saved: &Saved) -> Result<Restoring, NotRestored> {
+fn restoring(rules: &Rules, now: Instant, saved: &SavedSession) -> Result<Restoring, RestoreError> {
     // A fast path may have gone on with its flow meanwhile, and keeps its port until it has been asked.
     let is_marked = saved.ownership.offload != Offload::Engine && !saved.shares_port;
     if saved.expires_ms == 0 && !is_marked {
-        return Err(NotRestored::Over);
+        return Err(RestoreError::Expired);
     }
-    let instance = rules.get(saved.instance).ok_or(NotRestored::NotServed)?;
+    let instance = rules.get(saved.instance).ok_or(RestoreError::NotServed)?;
     let is_served = serves(instance, saved);
     if !is_served && !is_marked {
-        return Err(NotRestored::NotServed);
+        return Err(RestoreError::NotServed);
     }
     let policy = instance.policy();
     let mut record = saved.record_of(policy.instance, now);
@@ -58,7 +58,7 @@ fn restoring(rules: &Rules, now: Instant, saved: &Saved) -> Result<Restoring, No
 }
 
 /// Returns whether an instance serves a session's inside host and prefix.
-fn serves(instance: Instance<'_>, saved: &Saved) -> bool {
+fn serves(instance: Instance<'_>, saved: &SavedSession) -> bool {
     let inside = saved.inside.0;
     match instance {
         Instance::Nat64(nat) => nat.accepts(inside) && nat.is_served(saved.pool6),
@@ -67,8 +67,8 @@ fn serves(instance: Instance<'_>, saved: &Saved) -> bool {
 }
 
 /// Returns the finder for an engine's sessions among those of other processes.
-pub(crate) fn finder(core: &Core) -> Finder<'_> {
-    Finder { subscriber_lens: core.rules.subscriber_lens(), hasher: core.state.tables.hasher() }
+pub(crate) fn finder(core: &Core) -> SessionFinder<'_> {
+    SessionFinder { subscriber_lens: core.rules.subscriber_lens(), hasher: core.state.tables.hasher() }
 }
 
 /// Restores all sessions of all subscribers that a packet names.
@@ -124,7 +124,7 @@ pub(crate) fn these(
         }
         for (id, restoring) in group.drain(..) {
             let became = restoring.and_then(|restoring| state.tables.restore(&restoring));
-            if became.is_err_and(|why| why != NotRestored::There) {
+            if became.is_err_and(|why| why != RestoreError::Exists) {
                 // A reader that got the event of its beginning would otherwise never see its end.
                 inheritance.record(id).iter().for_each(|record| state.tables.notify_not_back(record));
             }

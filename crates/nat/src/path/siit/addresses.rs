@@ -2,7 +2,7 @@
 
 use crate::base::plan::{Net4, Net6, Siit};
 use crate::base::special::non_global4;
-use crate::tables::eamt::{Eamt, Look};
+use crate::tables::eamt::{Eamt, TagLookup};
 use alloc::vec::Vec;
 use core::net::{Ipv4Addr, Ipv6Addr};
 use gatun_wire::{DropReason, Prefix64};
@@ -15,7 +15,7 @@ const NO_PREFIX: PrefixIx = PrefixIx::MAX;
 
 /// Rule that maps one address to the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Via {
+pub(super) enum MappingRule {
     /// An explicit mapping.
     Eam,
     /// RFC 6052, with this prefix.
@@ -26,7 +26,7 @@ pub(super) enum Via {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Mapped<A> {
     pub(super) address: A,
-    pub(super) via: Via,
+    pub(super) via: MappingRule,
 }
 
 /// Mappings, prefixes, and addresses that must not be translated.
@@ -87,7 +87,7 @@ impl Addresses {
     #[inline]
     pub(super) fn to4(&self, a: Ipv6Addr, missing: DropReason) -> Result<Mapped<Ipv4Addr>, DropReason> {
         let mapped = self.ipv4_of(a).ok_or(missing)?;
-        if let Via::Prefix(ix) = mapped.via {
+        if let MappingRule::Prefix(ix) = mapped.via {
             self.check_well_known(ix, mapped.address)?;
         }
         self.check_denied(mapped.address, a)?;
@@ -103,9 +103,9 @@ impl Addresses {
             _ => self.eamt.v6_to_v4(a),
         };
         match (by_mapping, by_prefix) {
-            (Some(address), _) => Some(Mapped { address, via: Via::Eam }),
+            (Some(address), _) => Some(Mapped { address, via: MappingRule::Eam }),
             (None, Some((ix, prefix))) => {
-                Some(Mapped { address: prefix.extract_unchecked(a), via: Via::Prefix(ix) })
+                Some(Mapped { address: prefix.extract_unchecked(a), via: MappingRule::Prefix(ix) })
             }
             (None, None) => None,
         }
@@ -121,7 +121,7 @@ impl Addresses {
             return self.embed(self.first().ok_or(missing)?, a);
         };
         self.check_denied(a, address)?;
-        Ok(Mapped { address, via: Via::Eam })
+        Ok(Mapped { address, via: MappingRule::Eam })
     }
 
     /// Returns the IPv6 address for an IPv4 address by the first prefix, even if the table has an entry. Uses
@@ -145,30 +145,30 @@ impl Addresses {
         self.check_well_known(ix, a)?;
         let address = prefix.embed(a);
         self.check_denied(a, address)?;
-        Ok(Mapped { address, via: Via::Prefix(ix) })
+        Ok(Mapped { address, via: MappingRule::Prefix(ix) })
     }
 
     /// Looks up an IPv6 address: its place in the mapping table, or the prefix that contains it.
     #[inline(always)]
-    pub(super) fn look6(&self, a: Ipv6Addr) -> Look {
+    pub(super) fn look6(&self, a: Ipv6Addr) -> TagLookup {
         if self.prefixes_apart {
             return self.look_prefixes(a).unwrap_or_else(|| self.eamt.look6(a));
         }
         match self.eamt.look6(a) {
-            Look::ABSENT => self.look_prefixes(a).unwrap_or(Look::ABSENT),
+            TagLookup::ABSENT => self.look_prefixes(a).unwrap_or(TagLookup::ABSENT),
             look => look,
         }
     }
 
     #[inline(always)]
-    fn look_prefixes(&self, a: Ipv6Addr) -> Option<Look> {
-        self.prefix_of(a).map(|(number, _)| Look::prefix(number))
+    fn look_prefixes(&self, a: Ipv6Addr) -> Option<TagLookup> {
+        self.prefix_of(a).map(|(number, _)| TagLookup::prefix(number))
     }
 
     /// Same as [`to4`](Self::to4), for an address that has been looked up: returns the IPv4 address, and true
     /// if a mapping gave it. Returns `None` if there is no usable one.
     #[inline(always)]
-    pub(super) fn short4(&self, a: Ipv6Addr, look: Look) -> Option<(Ipv4Addr, bool)> {
+    pub(super) fn plain4(&self, a: Ipv6Addr, look: TagLookup) -> Option<(Ipv4Addr, bool)> {
         if let Some(number) = look.prefix_number() {
             let address = self.prefixes.get(usize::from(number))?.extract_unchecked(a);
             self.check_well_known(number, address).ok()?;
@@ -185,10 +185,10 @@ impl Addresses {
     /// Same as [`to6`](Self::to6), for an address that has been looked up. Returns `None` for an address
     /// without a mapping that `may_be` an own one.
     #[inline(always)]
-    pub(super) fn short6(
+    pub(super) fn plain6(
         &self,
         a: Ipv4Addr,
-        look: Look,
+        look: TagLookup,
         may_be: impl FnOnce(Ipv4Addr) -> bool,
     ) -> Option<Ipv6Addr> {
         let address = match self.eamt.v4_to_v6_at(look, a) {

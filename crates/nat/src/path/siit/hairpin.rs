@@ -11,7 +11,7 @@
 //! All checks of the second half that can fail happen before the first half changes a byte.
 
 use super::SiitState;
-use super::addresses::{Mapped, PrefixIx, Via};
+use super::addresses::{Mapped, MappingRule, PrefixIx};
 use crate::base::plan::Hairpin;
 use crate::base::step::Step;
 use core::net::{Ipv4Addr, Ipv6Addr};
@@ -41,7 +41,7 @@ impl SiitState {
     #[inline]
     pub(super) fn turns_round(&self, a: &Mapped<Ipv4Addr>) -> Option<PrefixIx> {
         match a.via {
-            Via::Prefix(prefix)
+            MappingRule::Prefix(prefix)
                 if self.hairpin == Hairpin::Intrinsic && self.addresses.eamt.covers_v4(a.address) =>
             {
                 Some(prefix)

@@ -11,10 +11,10 @@
 //! known.
 
 mod addresses;
+mod fast_path;
 mod hairpin;
 mod own;
 mod rfc6791;
-mod short;
 #[cfg(test)]
 mod tests;
 
@@ -24,16 +24,16 @@ use crate::base::special::{illegal_destination4, illegal_destination6, illegal_s
 use crate::base::step::Step;
 use crate::path::own_address::OwnPacket;
 use crate::tables::eamt::{Eamt, EamtError};
-use addresses::{Addresses, Mapped, Via};
+use addresses::{Addresses, Mapped, MappingRule};
 use alloc::format;
 use alloc::sync::Arc;
 use core::net::{Ipv4Addr, Ipv6Addr};
+pub(crate) use fast_path::{MappingLookups, NeedsSlowPath};
 use gatun_wire::rfc7915::icmp_6to4::{self, OuterHeader};
 use gatun_wire::rfc7915::{four_to_six, icmp_4to6, six_to_four};
 use gatun_wire::{DropReason, Ipv4View, Ipv6View, L4, Packet, Ports, Settings, To4, To6, Whole};
 use own::OwnAddresses;
 use rfc6791::ErrorSources;
-pub(crate) use short::{General, Looks};
 
 /// Stateless instance. It has tables but no state: packets do not change it.
 #[derive(Debug)]
@@ -245,7 +245,7 @@ impl SiitState {
         dst: &Mapped<Ipv6Addr>,
         missing: DropReason,
     ) -> Result<Mapped<Ipv6Addr>, DropReason> {
-        if self.hairpin == Hairpin::Simple && dst.via == Via::Eam {
+        if self.hairpin == Hairpin::Simple && dst.via == MappingRule::Eam {
             return self.addresses.to6_by_prefix(src, missing);
         }
         self.addresses.to6(src, missing)

@@ -1,7 +1,7 @@
 //! The translator's own addresses in the form that an instance sees: IPv4 addresses (see
 //! [`crate::path::own_address`]).
 
-use super::addresses::{Addresses, Via};
+use super::addresses::{Addresses, MappingRule};
 use crate::base::special::{FirstOctets, illegal_destination4};
 use core::net::{Ipv4Addr, Ipv6Addr};
 
@@ -25,7 +25,7 @@ impl OwnAddresses {
         let of6 = own6.and_then(|own6| addresses.ipv4_of(own6));
         let all = [own4, of6.map(|mapped| mapped.address)];
         let is_mapped = own4.is_some_and(|own4| addresses.eamt.covers_v4(own4))
-            || of6.is_some_and(|mapped| mapped.via == Via::Eam);
+            || of6.is_some_and(|mapped| mapped.via == MappingRule::Eam);
         // The broadcast address is no valid destination.
         let [a, b] = match all {
             [Some(a), Some(b)] => [a, b],

@@ -24,22 +24,22 @@ pub(crate) struct InboundQuery {
 }
 
 /// Result for a packet from outside that is not admitted.
-pub(crate) enum NotAdmitted {
+pub(crate) enum InboundRefusal {
     /// It is dropped.
     Drop(Refusal),
     /// It is an unsolicited SYN, which is held for six seconds (RFC 6146 3.5.2.2, RFC 5382 REQ-4).
     Hold,
 }
 
-impl From<DropReason> for NotAdmitted {
+impl From<DropReason> for InboundRefusal {
     fn from(reason: DropReason) -> Self {
-        NotAdmitted::Drop(reason.into())
+        InboundRefusal::Drop(reason.into())
     }
 }
 
-impl From<Refusal> for NotAdmitted {
+impl From<Refusal> for InboundRefusal {
     fn from(refusal: Refusal) -> Self {
-        NotAdmitted::Drop(refusal)
+        InboundRefusal::Drop(refusal)
     }
 }
 
@@ -50,7 +50,7 @@ pub(crate) type Admitted<'r> = (Instance<'r>, InboundRewrite);
 pub(crate) fn admit<'c>(
     cx: &mut PacketContext<'c>,
     inbound: &InboundQuery,
-) -> Result<Admitted<'c>, NotAdmitted> {
+) -> Result<Admitted<'c>, InboundRefusal> {
     let Some((instance, id)) = session_at(cx, inbound) else { return without_session(cx, inbound) };
     let (tables, policy) = (&mut cx.state.tables, instance.policy());
     let session = tables.get_mut(id);
@@ -77,7 +77,7 @@ fn beside_its_flow<'r>(
     tables: &Tables,
     inbound: &InboundQuery,
     pool6: u8,
-) -> Result<Admitted<'r>, NotAdmitted> {
+) -> Result<Admitted<'r>, InboundRefusal> {
     let primary = inbound.primary(tables).ok_or(DropReason::NoBib)?;
     Ok((instance, instance.inbound_by_binding(tables.get(primary), pool6, inbound.remote)))
 }
@@ -100,7 +100,7 @@ impl InboundQuery {
 
     /// Returns the result for a query to an unbound port (RFC 6146 3.5.1, 3.5.2.2, 3.5.3).
     #[cold]
-    pub(crate) fn unbound(&self, tables: &Tables) -> NotAdmitted {
+    pub(crate) fn unbound(&self, tables: &Tables) -> InboundRefusal {
         if special::illegal_source4(self.remote.0) {
             return DropReason::SourceMartian.into();
         }
@@ -108,7 +108,7 @@ impl InboundQuery {
             return DropReason::NotInPool.into();
         }
         if self.query.transport == Transport::Tcp && classify(self.query.flags) == Ok(Segment::Syn) {
-            return NotAdmitted::Hold;
+            return InboundRefusal::Hold;
         }
         DropReason::NoBib.into()
     }
@@ -132,7 +132,7 @@ impl InboundQuery {
 fn without_session<'c>(
     cx: &mut PacketContext<'c>,
     inbound: &InboundQuery,
-) -> Result<Admitted<'c>, NotAdmitted> {
+) -> Result<Admitted<'c>, InboundRefusal> {
     let InboundQuery { query, remote, .. } = inbound;
     let (rules, tables) = (cx.rules, &mut cx.state.tables);
     // An expired session may have ended its binding.
@@ -149,7 +149,7 @@ fn without_session<'c>(
     let Some(primary) = inbound.primary(tables) else { return Err(inbound.unbound(tables)) };
     match (query.transport, filtered) {
         (Transport::Tcp, _) if opens && !policy.external_tcp => Err(DropReason::ExternalSynPolicy.into()),
-        (Transport::Tcp, Some(_)) if opens => Err(NotAdmitted::Hold),
+        (Transport::Tcp, Some(_)) if opens => Err(InboundRefusal::Hold),
         (Transport::Icmp, _) if opens && !policy.icmp_queries => Err(DropReason::IcmpUnknownType.into()),
         (Transport::Icmp, _) if !opens => Err(DropReason::NoSession.into()),
         (_, Some(reason)) => Err(reason.into()),
@@ -165,7 +165,7 @@ fn enter<'c>(
     primary: RecordId,
     inbound: &InboundQuery,
     opens: bool,
-) -> Result<Admitted<'c>, NotAdmitted> {
+) -> Result<Admitted<'c>, InboundRefusal> {
     let policy = instance.policy();
     let (query, remote) = (&inbound.query, inbound.remote);
     let binding = *cx.state.tables.get(primary);

@@ -3,7 +3,7 @@
 //! outside address and port as its source. The hop limit falls by two, as at a translator and a router behind
 //! it. Each end may be of either kind.
 
-use super::filter::{self, InboundQuery, NotAdmitted};
+use super::filter::{self, InboundQuery, InboundRefusal};
 use super::unsolicited::{self, Unsolicited};
 use crate::base::outcome::Refusal;
 use crate::base::plan::Transport;
@@ -29,8 +29,8 @@ pub(crate) fn query(
 ) -> Result<Step, Refusal> {
     match decide(cx, packet, query, out.1, at) {
         Ok((receiver, back)) => Ok(turn(cx.rules, packet, out, (receiver, &back))?),
-        Err(NotAdmitted::Drop(refusal)) => Err(refusal),
-        Err(NotAdmitted::Hold) => {
+        Err(InboundRefusal::Drop(refusal)) => Err(refusal),
+        Err(InboundRefusal::Hold) => {
             let syn = Unsolicited::hairpinned(cx.rules, out, at);
             Ok(unsolicited::hold(cx, packet, &syn)?)
         }
@@ -44,7 +44,7 @@ pub(crate) fn decide(
     query: &Query,
     out: &OutboundRewrite,
     at: PoolAddress,
-) -> Result<(u8, InboundRewrite), NotAdmitted> {
+) -> Result<(u8, InboundRewrite), InboundRefusal> {
     if hops(packet.bytes()) <= 2 {
         return Err(DropReason::TtlExceeded.into());
     }

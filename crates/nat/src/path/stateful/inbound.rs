@@ -1,7 +1,7 @@
 //! Packets from outside: IPv4 packets to a pool address, for instances of both kinds (RFC 6146 3.5, 3.6.2,
 //! 3.7).
 
-use super::filter::{self, Admitted, InboundQuery, NotAdmitted};
+use super::filter::{self, Admitted, InboundQuery, InboundRefusal};
 use super::unsolicited::{self, Unsolicited};
 use crate::base::outcome::Refusal;
 use crate::base::step::Step;
@@ -24,8 +24,8 @@ pub(crate) fn query(
 ) -> Result<Step, Refusal> {
     match decide(cx, from, query) {
         Ok((instance, to)) => Ok(Step::forward(instance.write_inbound(packet, &from.view, from.l4, &to)?)),
-        Err(NotAdmitted::Drop(refusal)) => Err(refusal),
-        Err(NotAdmitted::Hold) => Ok(unsolicited::hold(cx, packet, &unsolicited(from, query))?),
+        Err(InboundRefusal::Drop(refusal)) => Err(refusal),
+        Err(InboundRefusal::Hold) => Ok(unsolicited::hold(cx, packet, &unsolicited(from, query))?),
     }
 }
 
@@ -34,7 +34,7 @@ pub(crate) fn decide<'c>(
     cx: &mut PacketContext<'c>,
     from: &Inbound,
     query: &Query,
-) -> Result<Admitted<'c>, NotAdmitted> {
+) -> Result<Admitted<'c>, InboundRefusal> {
     let inbound = InboundQuery { at: from.at, query: *query, remote: (from.view.src, query.src_port) };
     // A packet whose TTL expires here changes no state.
     if from.view.ttl <= 1 {

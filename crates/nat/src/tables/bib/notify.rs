@@ -70,10 +70,10 @@ fn crossing(high: &mut bool, used: u64, total: u64, percent: u64) -> Option<Even
 
 impl Tables {
     pub(super) fn notify_created(&mut self, record: &Session, new_binding: bool) {
-        if let Some(lives) = self.lives.get_mut(usize::from(record.instance)) {
+        if let Some(entries) = self.entries.get_mut(usize::from(record.instance)) {
             let t = record.transport();
-            t.of_mut(&mut lives.sessions).begun += u64::from(record.is_session());
-            t.of_mut(&mut lives.bindings).begun += u64::from(new_binding && !record.is_overloaded());
+            t.of_mut(&mut entries.sessions).created += u64::from(record.is_session());
+            t.of_mut(&mut entries.bindings).created += u64::from(new_binding && !record.is_overloaded());
         }
         if new_binding {
             self.feed_binding(record, true);
@@ -112,10 +112,10 @@ impl Tables {
     }
 
     pub(super) fn notify_deleted(&mut self, record: &Session, binding_too: bool) {
-        if let Some(lives) = self.lives.get_mut(usize::from(record.instance)) {
+        if let Some(entries) = self.entries.get_mut(usize::from(record.instance)) {
             let t = record.transport();
-            t.of_mut(&mut lives.sessions).ended += u64::from(record.is_session());
-            t.of_mut(&mut lives.bindings).ended += u64::from(binding_too && !record.is_overloaded());
+            t.of_mut(&mut entries.sessions).ended += u64::from(record.is_session());
+            t.of_mut(&mut entries.bindings).ended += u64::from(binding_too && !record.is_overloaded());
         }
         if binding_too {
             self.feed_binding(record, false);

@@ -1,7 +1,7 @@
 //! New sessions and bindings: quotas and port allocation.
 
 use super::{Hashes, NO_SUBSCRIBER, SessionRequest, Tables};
-use crate::base::build_error::NotBound;
+use crate::base::build_error::StaticBindingError;
 use crate::base::plan::{StaticBinding, Transport};
 use crate::tables::event::EventKind;
 use crate::tables::pool4::PortRequest;
@@ -155,22 +155,22 @@ impl Tables {
     ///
     /// Returns an error if the port is not free, the address is in no pool of the instance, or a table is
     /// full.
-    pub(crate) fn add_binding(&mut self, instance: u8, b: &StaticBinding) -> Result<(), NotBound> {
+    pub(crate) fn add_binding(&mut self, instance: u8, b: &StaticBinding) -> Result<(), StaticBindingError> {
         let (addr, port) = b.inside;
         let inside = &Inside { addr, port, transport: b.transport, instance };
         let outside = b.outside;
         if self.binding_of(inside).is_some() {
-            return Err(NotBound::Taken);
+            return Err(StaticBindingError::Taken);
         }
         let pool = self.pool_of(inside.instance);
-        let pool = self.pools.get_mut(pool).ok_or(NotBound::NotInPool)?;
-        let address_ix = pool.address_ix(outside.0).ok_or(NotBound::NotInPool)?;
+        let pool = self.pools.get_mut(pool).ok_or(StaticBindingError::NotInPool)?;
+        let address_ix = pool.address_ix(outside.0).ok_or(StaticBindingError::NotInPool)?;
         if !pool.claim_static(inside.transport, address_ix, outside.1) {
-            return Err(NotBound::Taken);
+            return Err(StaticBindingError::Taken);
         }
         let nobody = (Ipv4Addr::UNSPECIFIED, 0);
         let anchor = Session::new(Kind::Anchor, inside, outside, address_ix, nobody, NO_SUBSCRIBER);
-        self.insert(&anchor, None, self.hashes_of(&anchor)).map(|_| ()).map_err(|_| NotBound::Full)
+        self.insert(&anchor, None, self.hashes_of(&anchor)).map(|_| ()).map_err(|_| StaticBindingError::Full)
     }
 
     /// Hashes of a record with a known subscriber.

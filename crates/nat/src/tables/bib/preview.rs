@@ -2,7 +2,7 @@
 
 use super::{SessionRequest, Tables};
 use crate::base::plan::{Limits, Transport};
-use crate::tables::pool4::preview::PortOutlook;
+use crate::tables::pool4::preview::PortPreview;
 use crate::tables::pool4::{Holdings, PortRequest};
 use crate::tables::session::{NONE, RecordId, key};
 use crate::tables::subscriber::{Subscriber, SubscriberKey};
@@ -15,7 +15,7 @@ pub(crate) enum SessionPreview {
     /// Shared port of this primary record.
     Shared(RecordId),
     /// New port.
-    Port(PortOutlook),
+    Port(PortPreview),
 }
 
 impl Tables {
@@ -79,7 +79,7 @@ impl Tables {
         o: &SessionRequest,
         number: Option<u32>,
         subscriber: &Subscriber,
-    ) -> Result<PortOutlook, DropReason> {
+    ) -> Result<PortPreview, DropReason> {
         let pool = self.pools.get(self.pool_of(o.inside.instance)).ok_or(DropReason::PoolEmpty)?;
         let mut holdings: Holdings = subscriber.holdings;
         pool.check_pairing(&mut holdings);

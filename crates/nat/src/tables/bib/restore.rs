@@ -2,8 +2,8 @@
 
 use super::{HELD, Hashes, NO_SUBSCRIBER, Tables};
 use crate::tables::event::{EventKind, EventKinds};
-use crate::tables::not_restored::NotRestored;
 use crate::tables::pool4::{PortBlock, PortRequest};
+use crate::tables::restore_error::RestoreError;
 use crate::tables::session::{RecordId, Session, key};
 use crate::tables::subscriber::SubscriberKey;
 
@@ -50,7 +50,7 @@ impl Tables {
     }
 
     /// Restores a session. Limits of subscribers do not apply, because the session was admitted before.
-    pub(crate) fn restore(&mut self, r: &Restoring) -> Result<RecordId, NotRestored> {
+    pub(crate) fn restore(&mut self, r: &Restoring) -> Result<RecordId, RestoreError> {
         let kinds = self.events.all_but(KNOWN);
         let restored = self.restore_silently(r);
         self.events.want(kinds);
@@ -74,17 +74,17 @@ impl Tables {
         }
     }
 
-    fn restore_silently(&mut self, r: &Restoring) -> Result<Restored, NotRestored> {
+    fn restore_silently(&mut self, r: &Restoring) -> Result<Restored, RestoreError> {
         if r.record.is_quarantined() {
             return self.restore_quarantined(r);
         }
-        self.room().map_err(|_| NotRestored::Full)?;
+        self.room().map_err(|_| RestoreError::Full)?;
         let hashes = self.hashes_to_restore(r);
         if self.find_session(hashes.session, r.record.inside(), r.record.remote()).is_some() {
-            return Err(NotRestored::There);
+            return Err(RestoreError::Exists);
         }
         let subscriber = self.subscribers.find_or_insert_by(hashes.subscriber, r.subscriber);
-        let subscriber = subscriber.map_err(|_| NotRestored::Full)?;
+        let subscriber = subscriber.map_err(|_| RestoreError::Full)?;
         let restored = self.restore_for(r, subscriber, hashes);
         if restored.is_err() {
             self.subscribers.release_if_idle(subscriber);
@@ -97,11 +97,11 @@ impl Tables {
         r: &Restoring,
         subscriber: u32,
         hashes: Hashes,
-    ) -> Result<Restored, NotRestored> {
+    ) -> Result<Restored, RestoreError> {
         let (inside, outside, shares_port) =
             (r.record.inside(), r.record.outside(), r.record.is_overloaded());
         let place = self.locate(outside.0).filter(|place| place.pool == self.pool_of(inside.instance));
-        let place = place.ok_or(NotRestored::NotInPool)?;
+        let place = place.ok_or(RestoreError::NotInPool)?;
         let mut record = r.record;
         (record.address_ix, record.subscriber) = (place.address_ix, subscriber);
         let there = match shares_port {
@@ -112,39 +112,39 @@ impl Tables {
             let of = self.get(primary);
             let fits = of.outside() == outside && of.is_overloaded() == shares_port;
             if !fits || (shares_port && of.subscriber != subscriber) {
-                return Err(NotRestored::Taken);
+                return Err(RestoreError::Conflict);
             }
-            let id = self.insert(&record, Some(primary), hashes).map_err(|_| NotRestored::Full)?;
+            let id = self.insert(&record, Some(primary), hashes).map_err(|_| RestoreError::Full)?;
             return Ok(Restored { id, block: None, is_new_binding: false });
         }
         if shares_port && self.overload.is_none() {
-            return Err(NotRestored::NotInPool);
+            return Err(RestoreError::NotInPool);
         }
         let held = self.held_at(place, &record).filter(|&held| self.get(held).is_inside(&inside));
         if let Some(held) = held.filter(|_| !shares_port) {
-            let id = self.insert(&record, Some(HELD | held), hashes).map_err(|_| NotRestored::Full)?;
+            let id = self.insert(&record, Some(HELD | held), hashes).map_err(|_| RestoreError::Full)?;
             return Ok(Restored { id, block: None, is_new_binding: true });
         }
         let block = self.claim_again(r, subscriber)?;
-        let id = self.insert(&record, None, hashes).map_err(|_| NotRestored::Full)?;
+        let id = self.insert(&record, None, hashes).map_err(|_| RestoreError::Full)?;
         self.has_one_more_port(subscriber, inside.transport, place.address_ix);
         Ok(Restored { id, block, is_new_binding: true })
     }
 
     /// Restores the quarantine of a session that had ended in another process.
-    fn restore_quarantined(&mut self, r: &Restoring) -> Result<Restored, NotRestored> {
+    fn restore_quarantined(&mut self, r: &Restoring) -> Result<Restored, RestoreError> {
         let hashes = self.hashes_to_restore(r);
         let subscriber = self.subscribers.find_or_insert_by(hashes.subscriber, r.subscriber);
-        let subscriber = subscriber.map_err(|_| NotRestored::Full)?;
+        let subscriber = subscriber.map_err(|_| RestoreError::Full)?;
         let restored = self.quarantine_for(r, subscriber);
         self.subscribers.release_if_idle(subscriber);
         restored
     }
 
-    fn quarantine_for(&mut self, r: &Restoring, subscriber: u32) -> Result<Restored, NotRestored> {
+    fn quarantine_for(&mut self, r: &Restoring, subscriber: u32) -> Result<Restored, RestoreError> {
         let (inside, outside) = (r.record.inside(), r.record.outside());
         let place = self.locate(outside.0).filter(|place| place.pool == self.pool_of(inside.instance));
-        let place = place.ok_or(NotRestored::NotInPool)?;
+        let place = place.ok_or(RestoreError::NotInPool)?;
         let mut record = r.record;
         (record.address_ix, record.subscriber) = (place.address_ix, subscriber);
         record.state = self.quarantine_phase();
@@ -155,10 +155,10 @@ impl Tables {
         let held = || self.held_at(place, &record).filter(|&held| self.get(held).is_inside(&inside));
         let before = primary.or_else(held);
         if !self.free.is_some(&self.records) {
-            return Err(NotRestored::Full);
+            return Err(RestoreError::Full);
         }
         let block = if before.is_some() { None } else { self.claim_again(r, subscriber)? };
-        let id = self.free.take(&self.records).ok_or(NotRestored::Full)?;
+        let id = self.free.take(&self.records).ok_or(RestoreError::Full)?;
         if let Some(before) = before
             && self.get(before).is_of_static()
         {
@@ -183,16 +183,16 @@ impl Tables {
         &mut self,
         r: &Restoring,
         subscriber: u32,
-    ) -> Result<Option<PortBlock>, NotRestored> {
+    ) -> Result<Option<PortBlock>, RestoreError> {
         let inside = r.record.inside();
         let pool = self.pool_of(inside.instance);
         let (Some(pool), Some(s)) = (self.pools.get_mut(pool), self.subscribers.get_mut(subscriber)) else {
-            return Err(NotRestored::NotInPool);
+            return Err(RestoreError::NotInPool);
         };
         // The counter of a subscriber's ports is at its maximum. Another configuration may put more hosts
         // into one subscriber.
         if *inside.transport.of(&s.ports) == u16::MAX {
-            return Err(NotRestored::Full);
+            return Err(RestoreError::Full);
         }
         let request = PortRequest {
             transport: inside.transport,
@@ -203,6 +203,6 @@ impl Tables {
             draws: [0; 2],
         };
         let claimed = pool.claim_again(self.now, r.record.outside(), &request, &mut s.holdings);
-        claimed.map(|grant| grant.new_block).ok_or(NotRestored::NotInPool)
+        claimed.map(|grant| grant.new_block).ok_or(RestoreError::NotInPool)
     }
 }

@@ -78,7 +78,7 @@ impl Given {
         f(&Packet::new(&mut buf, HEADROOM, self.bytes.len()).unwrap())
     }
 
-    fn later(&self, table: &mut Fragments<Memo>, now: Instant) -> Later<Memo> {
+    fn later(&self, table: &mut Fragments<Memo>, now: Instant) -> FragmentAction<Memo> {
         self.with_packet(|p| table.later(now, &self.fragment, LIFETIME_MS, p))
     }
 
@@ -150,11 +150,11 @@ fn four_fragments_in_each_of_their_orders_all_get_the_firsts_translation() {
                     }
                 } else {
                     match part.later(&mut table, NOW) {
-                        Later::Known(memo) => {
+                        FragmentAction::Known(memo) => {
                             assert_eq!(memo, 42);
                             out.push(part.bytes.clone());
                         }
-                        Later::Held => assert!(!out.iter().any(|o| offset_of(v6, o) == 0)),
+                        FragmentAction::Held => assert!(!out.iter().any(|o| offset_of(v6, o) == 0)),
                         other => panic!("{other:?}"),
                     }
                 }
@@ -199,7 +199,11 @@ fn a_datagram_without_checksum_is_held_until_it_is_whole_and_comes_with_its_sum(
             if i == 0 {
                 assert_eq!(parts[0].collect(&mut table, 9), Ok(last));
             } else {
-                let expected = if last && order[..n].contains(&0) { Later::Complete } else { Later::Held };
+                let expected = if last && order[..n].contains(&0) {
+                    FragmentAction::Complete
+                } else {
+                    FragmentAction::Held
+                };
                 assert_eq!(parts[i].later(&mut table, NOW), expected);
             }
             assert_eq!(table.held(), n as u64 + 1);
@@ -223,10 +227,10 @@ fn a_datagram_without_checksum_that_finds_no_room_is_dropped_as_a_whole() {
     let mut table = table(|l| l.fragment_bytes_max = 8 * 512);
     let parts = cut(false, 1, 77, &datagram(4_800), 1_200);
     assert_eq!(parts[0].collect(&mut table, 9), Ok(false));
-    assert_eq!(parts[1].later(&mut table, NOW), Later::Held);
-    assert_eq!(parts[2].later(&mut table, NOW), Later::Drop(DropReason::FragmentMemory));
+    assert_eq!(parts[1].later(&mut table, NOW), FragmentAction::Held);
+    assert_eq!(parts[2].later(&mut table, NOW), FragmentAction::Drop(DropReason::FragmentMemory));
     assert_eq!(ended(&mut table), [(DropReason::FragmentMemory, 2)]);
-    assert_eq!(parts[3].later(&mut table, NOW), Later::Drop(DropReason::FragmentMemory));
+    assert_eq!(parts[3].later(&mut table, NOW), FragmentAction::Drop(DropReason::FragmentMemory));
     assert_eq!(table.held(), 0);
     table.expire(NOW.plus_ms(LIFETIME_MS.into()), usize::MAX);
     assert_empty(&table);
@@ -244,24 +248,24 @@ fn an_overlap_ends_the_whole_datagram_until_its_time_is_up() {
     let mut known = table(|_| ());
     assert_eq!(part(1, 7, 0, true, &data[..800]).first(&mut known, 1), Ok(0));
     let overlapping = part(1, 7, 792, true, &data[..80]);
-    assert_eq!(overlapping.later(&mut known, NOW), Later::Drop(DropReason::FragmentOverlap));
+    assert_eq!(overlapping.later(&mut known, NOW), FragmentAction::Drop(DropReason::FragmentOverlap));
     let good = part(1, 7, 800, false, &data[..800]);
-    assert_eq!(good.later(&mut known, NOW), Later::Drop(DropReason::FragmentOverlap));
+    assert_eq!(good.later(&mut known, NOW), FragmentAction::Drop(DropReason::FragmentOverlap));
     assert_eq!(part(1, 7, 0, true, &data[..800]).first(&mut known, 1), Err(DropReason::FragmentOverlap));
     // Afterwards the identification may be used again.
     let after = NOW.plus_ms(LIFETIME_MS.into());
-    assert_eq!(good.later(&mut known, after), Later::Held);
+    assert_eq!(good.later(&mut known, after), FragmentAction::Held);
 
     // The first fragment is not known yet: the held fragments are dropped, and the first one too.
     let mut waiting = table(|_| ());
-    assert_eq!(part(1, 7, 800, false, &data[..800]).later(&mut waiting, NOW), Later::Held);
+    assert_eq!(part(1, 7, 800, false, &data[..800]).later(&mut waiting, NOW), FragmentAction::Held);
     assert_eq!(part(1, 7, 0, true, &data[..808]).first(&mut waiting, 1), Err(DropReason::FragmentOverlap));
     assert_eq!(ended(&mut waiting), [(DropReason::FragmentOverlap, 1)]);
     // Two last fragments that disagree are an overlap too.
     let mut ends = table(|_| ());
-    assert_eq!(part(1, 7, 800, false, &data[..100]).later(&mut ends, NOW), Later::Held);
+    assert_eq!(part(1, 7, 800, false, &data[..100]).later(&mut ends, NOW), FragmentAction::Held);
     let other_end = part(1, 7, 1_600, false, &data[..100]);
-    assert_eq!(other_end.later(&mut ends, NOW), Later::Drop(DropReason::FragmentOverlap));
+    assert_eq!(other_end.later(&mut ends, NOW), FragmentAction::Drop(DropReason::FragmentOverlap));
 }
 
 // proves: A61-9
@@ -269,12 +273,12 @@ fn an_overlap_ends_the_whole_datagram_until_its_time_is_up() {
 fn a_fragment_that_the_network_doubled_does_no_harm() {
     let parts = cut(false, 1, 7, &datagram(3_000), 1_000);
     let mut table = table(|_| ());
-    assert_eq!(parts[1].later(&mut table, NOW), Later::Held);
-    assert_eq!(parts[1].later(&mut table, NOW), Later::Drop(DropReason::FragmentOverlap));
+    assert_eq!(parts[1].later(&mut table, NOW), FragmentAction::Held);
+    assert_eq!(parts[1].later(&mut table, NOW), FragmentAction::Drop(DropReason::FragmentOverlap));
     assert_eq!(parts[0].first(&mut table, 5), Ok(1));
     assert_eq!(parts[0].first(&mut table, 5), Err(DropReason::FragmentOverlap));
     assert_eq!(parts[0].release(&mut table).len(), 1);
-    assert_eq!(parts[2].later(&mut table, NOW), Later::Known(5));
+    assert_eq!(parts[2].later(&mut table, NOW), FragmentAction::Known(5));
     assert_empty(&table);
 }
 
@@ -289,10 +293,10 @@ fn a_fragment_of_wrong_length_is_dropped_alone() {
     };
     let mut table = table(|_| ());
     assert_eq!(wrong(0, true, 804).first(&mut table, 1), Err(DropReason::BadLength));
-    assert_eq!(wrong(8, true, 0).later(&mut table, NOW), Later::Drop(DropReason::BadLength));
-    assert_eq!(wrong(65_528, false, 8).later(&mut table, NOW), Later::Drop(DropReason::BadLength));
+    assert_eq!(wrong(8, true, 0).later(&mut table, NOW), FragmentAction::Drop(DropReason::BadLength));
+    assert_eq!(wrong(65_528, false, 8).later(&mut table, NOW), FragmentAction::Drop(DropReason::BadLength));
     assert_empty(&table);
-    assert_eq!(wrong(65_528, false, 7).later(&mut table, NOW), Later::Held);
+    assert_eq!(wrong(65_528, false, 7).later(&mut table, NOW), FragmentAction::Held);
 }
 
 // proves: A61-7
@@ -312,9 +316,9 @@ fn datagrams_that_differ_in_any_part_of_the_key_are_apart() {
     others.push(keyed(|k| k.instance = 1));
     others.push(keyed(|k| k.direction = Direction::SixToFour));
     let mut table = table(|_| ());
-    assert_eq!(base.later(&mut table, NOW), Later::Held);
+    assert_eq!(base.later(&mut table, NOW), FragmentAction::Held);
     for (n, other) in others.iter().enumerate() {
-        assert_eq!(other.later(&mut table, NOW), Later::Held, "{n}");
+        assert_eq!(other.later(&mut table, NOW), FragmentAction::Held, "{n}");
         assert_eq!(table.len(), n + 2);
     }
 }
@@ -333,12 +337,12 @@ fn fragments_may_come_over_the_whole_of_their_time_and_not_later() {
     let mut table = table(|_| ());
     let last_moment = NOW.plus_ms(u64::from(LIFETIME_MS) - 1);
     assert_eq!(parts[0].first(&mut table, 5), Ok(0));
-    assert_eq!(parts[1].later(&mut table, last_moment), Later::Known(5));
+    assert_eq!(parts[1].later(&mut table, last_moment), FragmentAction::Known(5));
     table.expire(last_moment, 1_000);
     assert_eq!(table.len(), 1);
     // Without a sweep, a datagram whose time is up counts as a new one.
     let over = NOW.plus_ms(LIFETIME_MS.into());
-    assert_eq!(parts[2].later(&mut table, over), Later::Held);
+    assert_eq!(parts[2].later(&mut table, over), FragmentAction::Held);
     assert_eq!(ended(&mut table), []);
     table.expire(over.plus_ms(LIFETIME_MS.into()), 1_000);
     assert_eq!(ended(&mut table), [(DropReason::FragmentTimeout, 1)]);
@@ -349,7 +353,7 @@ fn fragments_may_come_over_the_whole_of_their_time_and_not_later() {
 fn a_sweep_looks_at_no_more_records_than_its_budget() {
     let mut table = table(|l| l.fragment_entries_max = 100);
     for id in 0..50 {
-        assert_eq!(part(id, 1, 8, true, &[0; 8]).later(&mut table, NOW), Later::Held);
+        assert_eq!(part(id, 1, 8, true, &[0; 8]).later(&mut table, NOW), FragmentAction::Held);
     }
     let over = NOW.plus_ms(LIFETIME_MS.into());
     let mut sweeps = 0;
@@ -368,9 +372,9 @@ fn a_sweep_looks_at_no_more_records_than_its_budget() {
 fn fragments_of_a_refused_first_fragment_are_dropped() {
     let parts = cut(true, 1, 7, &datagram(3_000), 1_000);
     let mut table = table(|_| ());
-    assert_eq!(parts[1].later(&mut table, NOW), Later::Held);
+    assert_eq!(parts[1].later(&mut table, NOW), FragmentAction::Held);
     table.refuse(NOW, &parts[0].fragment, LIFETIME_MS);
-    assert_eq!(parts[2].later(&mut table, NOW), Later::Drop(DropReason::FragmentOrphan));
+    assert_eq!(parts[2].later(&mut table, NOW), FragmentAction::Drop(DropReason::FragmentOrphan));
     let mut told = Vec::new();
     table.take_ended(|e| told.push(e));
     let count = Count { packets: 1, bytes: parts[1].bytes.len() as u64 };
@@ -385,7 +389,7 @@ fn a_refused_first_fragment_is_remembered_before_the_others_come() {
     let mut table = table(|_| ());
     table.refuse(NOW, &parts[0].fragment, LIFETIME_MS);
     for part in &parts[1..] {
-        assert_eq!(part.later(&mut table, NOW), Later::Drop(DropReason::FragmentOrphan));
+        assert_eq!(part.later(&mut table, NOW), FragmentAction::Drop(DropReason::FragmentOrphan));
     }
 }
 
@@ -395,12 +399,12 @@ fn a_flood_from_many_sources_leaves_room_for_datagrams_that_begin_with_their_fir
     let mut table = table(|_| ());
     // A datagram of another source is waiting before the flood begins.
     let early = cut(false, 9_999, 1, &datagram(2_000), 1_000);
-    assert_eq!(early[1].later(&mut table, NOW), Later::Held);
+    assert_eq!(early[1].later(&mut table, NOW), FragmentAction::Held);
     let mut dropped = 0;
     for source in 0..1_000 {
         match part(source, 1, 8, true, &[0; 8]).later(&mut table, NOW) {
-            Later::Held => {}
-            Later::Drop(DropReason::FragmentMemory) => dropped += 1,
+            FragmentAction::Held => {}
+            FragmentAction::Drop(DropReason::FragmentMemory) => dropped += 1,
             other => panic!("{other:?}"),
         }
         let (held, size) = (table.held(), table.entries.len());
@@ -408,7 +412,7 @@ fn a_flood_from_many_sources_leaves_room_for_datagrams_that_begin_with_their_fir
         // Other sources go on, in order, at every moment of the flood.
         let parts = cut(false, 20_000 + source, 1, &datagram(2_000), 1_000);
         assert_eq!(parts[0].first(&mut table, 3), Ok(0));
-        assert_eq!(parts[1].later(&mut table, NOW), Later::Known(3));
+        assert_eq!(parts[1].later(&mut table, NOW), FragmentAction::Known(3));
     }
     assert_eq!(dropped, 1_000 - 11);
     assert_eq!(early[0].first(&mut table, 4), Ok(1));
@@ -434,12 +438,12 @@ fn a_flood_from_one_source_takes_no_more_than_its_share() {
         let refused = part(1, id, 0, true, &[0; 8]).first(&mut table, 1);
         assert_eq!(refused, Err(DropReason::FragmentTooMany));
     }
-    assert_eq!(part(2, 1, 8, true, &[0; 8]).later(&mut table, NOW), Later::Held);
+    assert_eq!(part(2, 1, 8, true, &[0; 8]).later(&mut table, NOW), FragmentAction::Held);
     // The source can use its share again when the time is up.
     let over = NOW.plus_ms(LIFETIME_MS.into());
     table.expire(over, 1_000);
     assert_empty(&table);
-    assert_eq!(part(1, 1, 8, true, &[0; 8]).later(&mut table, over), Later::Held);
+    assert_eq!(part(1, 1, 8, true, &[0; 8]).later(&mut table, over), FragmentAction::Held);
 }
 
 #[test]
@@ -447,10 +451,10 @@ fn the_number_of_fragments_of_one_datagram_is_bounded() {
     let mut table = table(|l| l.fragments_per_source = 10_000);
     assert_eq!(part(1, 7, 0, true, &[0; 8]).first(&mut table, 1), Ok(0));
     for i in 1..128 {
-        assert_eq!(part(1, 7, i * 16, true, &[0; 8]).later(&mut table, NOW), Later::Known(1));
+        assert_eq!(part(1, 7, i * 16, true, &[0; 8]).later(&mut table, NOW), FragmentAction::Known(1));
     }
     let one_more = part(1, 7, 128 * 16, true, &[0; 8]).later(&mut table, NOW);
-    assert_eq!(one_more, Later::Drop(DropReason::FragmentTooMany));
+    assert_eq!(one_more, FragmentAction::Drop(DropReason::FragmentTooMany));
 }
 
 #[test]
@@ -463,7 +467,7 @@ fn fragments_of_every_size_come_back_byte_by_byte() {
                 Part { v6, source: 1, id: id as u32, offset: 0, more: true, data: &data[..8] }.build(),
                 Part { v6, source: 1, id: id as u32, offset: 8, more: false, data: &data }.build(),
             ];
-            assert_eq!(parts[1].later(&mut table, NOW), Later::Held);
+            assert_eq!(parts[1].later(&mut table, NOW), FragmentAction::Held);
             assert_eq!(parts[0].first(&mut table, 1), Ok(1));
             let released = parts[0].release(&mut table);
             assert_eq!(released.len(), 1);
@@ -480,7 +484,7 @@ fn a_table_without_room_at_all_refuses_everything() {
         l.fragment_bytes_max = 0;
     });
     let given = part(1, 1, 8, true, &[0; 8]);
-    assert_eq!(given.later(&mut table, NOW), Later::Drop(DropReason::FragmentMemory));
+    assert_eq!(given.later(&mut table, NOW), FragmentAction::Drop(DropReason::FragmentMemory));
     assert_eq!(part(1, 1, 0, true, &[0; 8]).first(&mut table, 1), Err(DropReason::FragmentMemory));
     table.expire(NOW, 10);
     assert_empty(&table);
@@ -549,7 +553,8 @@ proptest! {
                 }
                 Action::Later { source, id, offset, units, more } => {
                     let given = part(source, id, offset, more, &data[..usize::from(units) * 8]);
-                    if matches!(given.later(&mut table, now), Later::Held | Later::Complete) {
+                    let action = given.later(&mut table, now);
+                    if matches!(action, FragmentAction::Held | FragmentAction::Complete) {
                         taken.add(given.bytes.len());
                     }
                 }

@@ -189,7 +189,7 @@ impl Pool4State {
         match &mut self.ports {
             Ports::Single(_) => None,
             Ports::Blocks(blocks) => {
-                self.counters.blocks_returned += 1;
+                self.counters.blocks_released += 1;
                 Some(blocks.evict(now, ix, from, holdings))
             }
         }
@@ -239,7 +239,7 @@ impl Pool4State {
             Ports::Single(_) => None,
             Ports::Blocks(blocks) => {
                 let ended = blocks.clear_block(now, (transport as usize, ix, port), holdings);
-                self.counters.blocks_returned += u64::from(ended.is_some());
+                self.counters.blocks_released += u64::from(ended.is_some());
                 ended
             }
         }

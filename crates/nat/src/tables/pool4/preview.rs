@@ -8,7 +8,7 @@ pub use crate::tables::ports::holdings::PortSource;
 
 /// Preview of the port for a new binding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PortOutlook {
+pub struct PortPreview {
     /// The public address.
     pub address: Ipv4Addr,
     /// The port, if it can be known in advance.
@@ -31,16 +31,16 @@ impl Pool4State {
         &self,
         wanted: &PortRequest,
         holdings: &Holdings,
-    ) -> Result<PortOutlook, DropReason> {
+    ) -> Result<PortPreview, DropReason> {
         match &self.ports {
             Ports::Blocks(blocks) => {
                 let (ix, source, block, free) = blocks.preview(wanted, holdings)?;
-                Ok(PortOutlook { address: self.address(ix), port: None, block, source, free })
+                Ok(PortPreview { address: self.address(ix), port: None, block, source, free })
             }
             Ports::Single(single) => {
                 let (ix, free) = single.preview(&self.map, wanted, holdings.paired())?;
                 let source = PortSource::Address;
-                Ok(PortOutlook { address: self.address(ix), port: None, block: None, source, free })
+                Ok(PortPreview { address: self.address(ix), port: None, block: None, source, free })
             }
         }
     }
@@ -51,7 +51,7 @@ impl Pool4State {
         (address, port): (Ipv4Addr, u16),
         wanted: &PortRequest,
         holdings: &Holdings,
-    ) -> Option<PortOutlook> {
+    ) -> Option<PortPreview> {
         let ix = self.address_ix(address).filter(|&ix| !self.is_drained(ix))?;
         let free = match &self.ports {
             Ports::Blocks(blocks) => blocks.could_claim_for(ix, port, wanted, holdings),
@@ -61,7 +61,7 @@ impl Pool4State {
             }
         };
         let source = PortSource::HeldSyn;
-        free.then_some(PortOutlook { address, port: Some(port), block: None, source, free: 1 })
+        free.then_some(PortPreview { address, port: Some(port), block: None, source, free: 1 })
     }
 
     /// Returns the maximum number of blocks of a subscriber, and whether all protocols share them; `None`

@@ -241,9 +241,9 @@ fn reserved_ports_are_not_allocated() {
     pool.reserve(Transport::Tcp, address, 443).unwrap();
     assert!(!pool.covers(Transport::Tcp, 0, 443));
     assert_eq!(pool.usage(Transport::Tcp), Usage { used: 1, total: 4 });
-    assert_eq!(pool.reserve(Transport::Tcp, address, 443), Err(NotBound::Taken));
+    assert_eq!(pool.reserve(Transport::Tcp, address, 443), Err(StaticBindingError::Taken));
     let elsewhere = "192.0.2.2".parse().unwrap();
-    assert_eq!(pool.reserve(Transport::Tcp, elsewhere, 443), Err(NotBound::NotInPool));
+    assert_eq!(pool.reserve(Transport::Tcp, elsewhere, 443), Err(StaticBindingError::NotInPool));
     let mut rng = rng();
     let given: Set<u16> =
         (0..3).map(|_| allocate(&mut pool, &mut rng, Transport::Tcp, None, 0, 443).unwrap().1).collect();

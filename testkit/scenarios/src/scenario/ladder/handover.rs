@@ -16,7 +16,7 @@ const BRIEF: &str = "--sessions 4096 --subscribers 256 --packets 10000 --rounds 
 
 /// The part of the bench's JSON that is used here.
 #[derive(Deserialize)]
-struct Told {
+struct HandoverReport {
     sessions: u64,
     ns_own: f64,
     ns_handed_over: f64,
@@ -46,7 +46,7 @@ pub(super) fn rows(wishes: &Wishes, report: &mut Report) -> anyhow::Result<Vec<V
     Ok(vec![row("own packets", told.ns_own), row("each handed over", told.ns_handed_over)])
 }
 
-fn measure(wishes: &Wishes) -> anyhow::Result<Told> {
+fn measure(wishes: &Wishes) -> anyhow::Result<HandoverReport> {
     // This thread, and so its children, are pinned to one processor.
     let mut command = Command::new("taskset");
     command.args(["--cpu-list", &all_processors()]).arg(wishes.programs.gatun.with_file_name("gatun-bench"));

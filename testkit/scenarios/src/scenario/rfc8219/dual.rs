@@ -7,7 +7,7 @@
 //! With veth, both translators share the last processor. With memif, each has a processor of its own if
 //! there are three.
 
-use super::{Found, TRIALS_BRIEF, TRIALS_MAX, search};
+use super::{FrameSizeResult, TRIALS_BRIEF, TRIALS_MAX, search};
 use crate::bed::Bed;
 use crate::ends::{Load, Until};
 use crate::ports::Pair;
@@ -126,7 +126,7 @@ pub(super) fn run(
         report.account(&run.finish()?.0);
         let (rate, latency) = found.unwrap_or((0.0, None));
         let connections = build_up.rx as f64 / build_up.seconds;
-        all.push(Found { frame, throughput: 2.0 * rate, latency, connections, loss: Vec::new() });
+        all.push(FrameSizeResult { frame, throughput: 2.0 * rate, latency, connections, loss: Vec::new() });
     }
     let Table { header, rows, .. } = super::throughput_table(&all);
     report.tables.push(Table { title: "Dual translation: 464XLAT, both ends IPv4".into(), header, rows });

@@ -1,5 +1,5 @@
 use crate::Instant;
-use crate::NotBound;
+use crate::StaticBindingError;
 use crate::base::plan::*;
 use crate::base::rng::Rng;
 use crate::tables::pool4::*;
@@ -258,7 +258,7 @@ fn a_static_port_keeps_its_whole_block_from_subscribers() {
     bed.pool.reserve(Transport::Tcp, address, 1100).unwrap();
     bed.pool.reserve(Transport::Tcp, address, 1101).unwrap();
     bed.pool.reserve(UDP, address, 443).unwrap();
-    assert_eq!(bed.pool.reserve(UDP, address, 443), Err(NotBound::Taken));
+    assert_eq!(bed.pool.reserve(UDP, address, 443), Err(StaticBindingError::Taken));
     assert_eq!(bed.pool.usage(UDP), Usage { used: 0, total: 3 * 64 });
     for subscriber in 0..3 {
         let grant = bed.take(subscriber, UDP).unwrap();
@@ -440,8 +440,8 @@ proptest! {
         bed.pass_ms(40_000);
         bed.pass_ms(40_000);
         let counters = *bed.pool.counters();
-        prop_assert_eq!(counters.ports_given, counters.ports_returned);
-        prop_assert_eq!(counters.blocks_given, counters.blocks_returned);
+        prop_assert_eq!(counters.ports_allocated, counters.ports_released);
+        prop_assert_eq!(counters.blocks_allocated, counters.blocks_released);
         let total = bed.blocks().total;
         prop_assert_eq!(bed.blocks(), BlockUsage { total, ..BlockUsage::default() });
         prop_assert!(bed.holdings.iter().all(|h| h.blocks() == [0; 3]));

@@ -1,10 +1,10 @@
 //! Criteria by which packets select each instance, as types of the API (decision 0051).
 
-use gatun_api::types::{Choice, Kind};
+use gatun_api::types::{Kind, Selectors};
 use gatun_config::Config;
 use std::net::IpAddr;
 
-pub(crate) fn of(config: &Config) -> Vec<(Kind, String, Choice)> {
+pub(crate) fn of(config: &Config) -> Vec<(Kind, String, Selectors)> {
     let plan = &config.plan;
     // Realm of a port: IPv4's, IPv6's.
     let ports = |family: usize, realm: u8| {
@@ -16,26 +16,27 @@ pub(crate) fn of(config: &Config) -> Vec<(Kind, String, Choice)> {
     let pool = |number: usize| plan.pools.get(number).map(|pool| pool.name.clone());
     let net = |address: IpAddr, len: u8| format!("{address}/{len}");
     let of64 = plan.nat64.iter().map(|n| {
-        let choice = Choice {
+        let selectors = Selectors {
             ports: ports(1, n.realm),
             pool6: n.pool6.iter().map(ToString::to_string).collect(),
             sources: n.sources.iter().map(|s| net(s.addr.into(), s.len)).collect(),
             pool: pool(n.pool),
         };
-        (Kind::Nat64, n.name.clone(), choice)
+        (Kind::Nat64, n.name.clone(), selectors)
     });
     let of44 = plan.nat44.iter().map(|n| {
-        let choice = Choice {
+        let selectors = Selectors {
             ports: ports(0, n.realm),
             sources: n.inside.iter().map(|s| net(s.addr.into(), s.len)).collect(),
             pool: pool(n.pool),
-            ..Choice::default()
+            ..Selectors::default()
         };
-        (Kind::Nat44, n.name.clone(), choice)
+        (Kind::Nat44, n.name.clone(), selectors)
     });
     let stateless = plan.siit.iter().map(|n| {
-        let choice = Choice { pool6: n.pool6.iter().map(ToString::to_string).collect(), ..Choice::default() };
-        (Kind::Siit, n.name.clone(), choice)
+        let selectors =
+            Selectors { pool6: n.pool6.iter().map(ToString::to_string).collect(), ..Selectors::default() };
+        (Kind::Siit, n.name.clone(), selectors)
     });
     of64.chain(of44).chain(stateless).collect()
 }

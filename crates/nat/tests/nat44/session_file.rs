@@ -4,8 +4,10 @@ use crate::common::*;
 use crate::{A, B, OTHER, POOL6, SERVER, both_kinds};
 use gatun_mem::BorrowedFd;
 use gatun_nat::inspect::{Selection, SessionCursor, SessionInfo};
-use gatun_nat::kept::{Keep, Kept, LAYOUT, NotRestored, Offload, Ownership, Saved, Unreadable};
 use gatun_nat::plan::{Allocation, Blocks, EventPlan, Filtering, StaticBinding, Transport};
+use gatun_nat::session_file::{
+    LAYOUT, Offload, Ownership, RestoreError, SavedSession, SavedSessions, SessionFile, SessionFileError,
+};
 use gatun_nat::tcp_fsm::TcpState;
 use gatun_nat::{EventKind, EventKinds, Instant, Nat, Plan, Verdict};
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
@@ -20,7 +22,7 @@ pub(crate) const ZERO_MS: u64 = 5_000_000;
 
 pub(crate) fn file(plan: &Plan) -> File {
     let fd = memfd_create("sessions", MemfdFlags::CLOEXEC).unwrap();
-    ftruncate(&fd, Keep::bytes(plan)).unwrap();
+    ftruncate(&fd, SessionFile::bytes(plan)).unwrap();
     File::from(fd)
 }
 
@@ -28,15 +30,15 @@ pub(crate) fn fd(file: &File) -> BorrowedFd<'_> {
     file.as_fd()
 }
 
-pub(crate) fn keeping(plan: &Plan, file: &File, seed: u64) -> Bed {
-    let keep = Keep::new(fd(file), plan, ZERO_MS).unwrap();
-    Bed { nat: Nat::keeping(plan, [seed, 2, 3, 4], Some(keep)).unwrap(), ..Bed::new(plan) }
+pub(crate) fn with_session_file(plan: &Plan, file: &File, seed: u64) -> Bed {
+    let records = SessionFile::new(fd(file), plan, ZERO_MS).unwrap();
+    Bed { nat: Nat::with_session_file(plan, [seed, 2, 3, 4], Some(records)).unwrap(), ..Bed::new(plan) }
 }
 
 /// Returns the sessions in a file `later_ms` after the time of `bed`.
-fn saved(file: &File, bed: &Bed, later_ms: u64) -> Vec<Saved> {
-    let kept = Kept::read(fd(file), ZERO_MS + bed.now.0 + later_ms).unwrap();
-    kept.sessions().collect()
+fn saved(file: &File, bed: &Bed, later_ms: u64) -> Vec<SavedSession> {
+    let records = SavedSessions::read(fd(file), ZERO_MS + bed.now.0 + later_ms).unwrap();
+    records.sessions().collect()
 }
 
 pub(crate) fn sessions(nat: &Nat) -> Vec<SessionInfo> {
@@ -131,19 +133,19 @@ pub(crate) fn both_ways(bed: &mut Bed, s: &SessionInfo) -> (Ends, Ends) {
 fn every_session_continues_in_the_next_engine_with_few_events() {
     for plan in plans() {
         let first = file(&plan);
-        let mut before = keeping(&plan, &first, 1);
+        let mut before = with_session_file(&plan, &first, 1);
         live(&mut before);
         let had = sessions(&before.nat);
         assert!(had.len() > 280, "{}", had.len());
 
         let second = file(&plan);
-        let mut after = keeping(&plan, &second, 9);
+        let mut after = with_session_file(&plan, &second, 9);
         after.now = Instant(77);
         let mut events = after.nat.take_events().unwrap();
         while events.next().is_some() {}
         for saved in saved(&first, &before, 0) {
             assert_eq!(after.nat.restore(after.now, &saved), Ok(()), "{saved:?}");
-            assert_eq!(after.nat.restore(after.now, &saved), Err(NotRestored::There));
+            assert_eq!(after.nat.restore(after.now, &saved), Err(RestoreError::Exists));
         }
         // A log reader gets events for restored state only.
         let told: Vec<EventKind> = std::iter::from_fn(|| events.next()).map(|e| e.kind).collect();
@@ -165,7 +167,7 @@ fn every_session_continues_in_the_next_engine_with_few_events() {
         }
         // The third engine takes them over from the second one.
         let third = file(&plan);
-        let mut last = keeping(&plan, &third, 10);
+        let mut last = with_session_file(&plan, &third, 10);
         for saved in saved(&second, &after, 0) {
             assert_eq!(last.nat.restore(last.now, &saved), Ok(()));
         }
@@ -187,9 +189,9 @@ fn every_session_continues_in_the_next_engine_with_few_events() {
 fn new_bindings_take_no_port_of_an_old_one() {
     for plan in plans() {
         let first = file(&plan);
-        let mut before = keeping(&plan, &first, 1);
+        let mut before = with_session_file(&plan, &first, 1);
         live(&mut before);
-        let mut after = keeping(&plan, &file(&plan), 9);
+        let mut after = with_session_file(&plan, &file(&plan), 9);
         for saved in saved(&first, &before, 0) {
             after.nat.restore(after.now, &saved).unwrap();
         }
@@ -206,12 +208,12 @@ fn new_bindings_take_no_port_of_an_old_one() {
 fn sessions_against_a_changed_plan_are_not_restored_for_a_reason() {
     let plan = &plans()[1];
     let first = file(plan);
-    let mut before = keeping(plan, &first, 1);
+    let mut before = with_session_file(plan, &first, 1);
     live(&mut before);
     let reasons = |plan: &Plan, later_ms: u64| {
-        let mut after = keeping(plan, &file(plan), 9);
+        let mut after = with_session_file(plan, &file(plan), 9);
         let all = saved(&first, &before, later_ms);
-        let mut why: Vec<NotRestored> =
+        let mut why: Vec<RestoreError> =
             all.iter().filter_map(|s| after.nat.restore(after.now, s).err()).collect();
         assert!(after.nat.occupancy().sessions + why.len() == all.len());
         let subscribers = after.nat.occupancy().subscribers;
@@ -221,33 +223,33 @@ fn sessions_against_a_changed_plan_are_not_restored_for_a_reason() {
         why
     };
     assert_eq!(reasons(plan, 0), []);
-    assert_eq!(reasons(plan, 1_000_000_000), [NotRestored::Over]);
+    assert_eq!(reasons(plan, 1_000_000_000), [RestoreError::Expired]);
     let with = |change: &dyn Fn(&mut Plan)| {
         let mut plan = plan.clone();
         change(&mut plan);
         reasons(&plan, 0)
     };
-    assert_eq!(with(&|plan| plan.limits.sessions_max = 100), [NotRestored::Full]);
-    assert_eq!(with(&|plan| plan.limits.subscribers_max = 1), [NotRestored::Full]);
+    assert_eq!(with(&|plan| plan.limits.sessions_max = 100), [RestoreError::Full]);
+    assert_eq!(with(&|plan| plan.limits.subscribers_max = 1), [RestoreError::Full]);
     let elsewhere = |plan: &mut Plan| {
         plan.nat64[0].static_bindings.clear();
         plan.pools[0].ranges[0].first = v4("192.0.2.7");
         plan.pools[0].ranges[0].last = v4("192.0.2.7");
     };
-    assert_eq!(with(&elsewhere), [NotRestored::NotInPool]);
-    assert_eq!(with(&|plan| plan.nat44.clear()), [NotRestored::NotServed]);
+    assert_eq!(with(&elsewhere), [RestoreError::NotInPool]);
+    assert_eq!(with(&|plan| plan.nat44.clear()), [RestoreError::NotServed]);
     let others = |plan: &mut Plan| plan.nat44[0].inside = vec![crate::net("10.0.0.0", 8)];
-    assert_eq!(with(&others), [NotRestored::NotServed]);
+    assert_eq!(with(&others), [RestoreError::NotServed]);
     assert_eq!(
         with(
             &|plan| plan.nat64[0].sources = vec![gatun_nat::plan::Net6::new(v6("2001:db8:2::"), 48).unwrap()]
         ),
-        [NotRestored::NotServed]
+        [RestoreError::NotServed]
     );
     // An expired session is not restored, so an outside host cannot use it.
-    let mut after = keeping(plan, &file(plan), 9);
-    let over = Saved { expires_ms: 0, ..saved(&first, &before, 0)[0] };
-    assert_eq!(after.nat.restore(after.now, &over), Err(NotRestored::Over));
+    let mut after = with_session_file(plan, &file(plan), 9);
+    let over = SavedSession { expires_ms: 0, ..saved(&first, &before, 0)[0] };
+    assert_eq!(after.nat.restore(after.now, &over), Err(RestoreError::Expired));
     let back = udp4(&over.remote.0.to_string(), over.remote.1, "192.0.2.1", over.outside.1, b"y");
     assert_ne!(after.send(&back).verdict, Verdict::Forward);
 }
@@ -256,7 +258,7 @@ fn sessions_against_a_changed_plan_are_not_restored_for_a_reason() {
 fn a_half_written_record_is_ignored() {
     let plan = &plans()[0];
     let first = file(plan);
-    let mut bed = keeping(plan, &first, 1);
+    let mut bed = with_session_file(plan, &first, 1);
     bed.through(&udp4(A, 4000, SERVER, 53, b"x"));
     bed.through(&udp4(A, 4000, OTHER, 53, b"x"));
     // This is after record number zero and the record of the static binding.
@@ -279,13 +281,13 @@ fn a_half_written_record_is_ignored() {
 fn sessions_of_the_previous_layout_are_restored() {
     for plan in plans() {
         let first = file(&plan);
-        let mut bed = keeping(&plan, &first, 1);
+        let mut bed = with_session_file(&plan, &first, 1);
         live(&mut bed);
         let had = saved(&first, &bed, 0);
         // Layout 1 had a byte for each of two flags, and an unused one, at the place of flags and epoch.
         first.write_all_at(&1u32.to_ne_bytes(), 8).unwrap();
         let mut shared = 0;
-        for at in (2 << 20..Keep::bytes(&plan)).step_by(64) {
+        for at in (2 << 20..SessionFile::bytes(&plan)).step_by(64) {
             let mut flags = [0; 3];
             first.read_exact_at(&mut flags, at + 57).unwrap();
             let [shares_port, of_static] = [flags[0] & 1, flags[0] >> 1 & 1];
@@ -295,7 +297,7 @@ fn sessions_of_the_previous_layout_are_restored() {
         assert_eq!(shared > 0, !plan.pools[0].overload.is_empty());
         assert_eq!(saved(&first, &bed, 0), had);
         drop(bed.nat);
-        let parts = Kept::take_over(fd(&first), ZERO_MS, 2).unwrap();
+        let parts = SavedSessions::take_over(fd(&first), ZERO_MS, 2).unwrap();
         assert_eq!(parts.iter().map(|part| part.sessions().count()).sum::<usize>(), had.len());
     }
 }
@@ -304,15 +306,15 @@ fn sessions_of_the_previous_layout_are_restored() {
 fn the_ownership_of_a_session_is_restored() {
     let plan = &plans()[0];
     let first = file(plan);
-    let mut bed = keeping(plan, &first, 1);
+    let mut bed = with_session_file(plan, &first, 1);
     bed.through(&udp4(A, 4000, SERVER, 53, b"x"));
     let new = saved(&first, &bed, 0)[0];
     assert_eq!(new.ownership, Ownership::default());
     for offload in [Offload::Engine, Offload::Pending, Offload::Fast, Offload::Draining] {
         let ownership = Ownership { epoch: 0xfffe, offload };
         let next = file(plan);
-        let mut after = keeping(plan, &next, 9);
-        after.nat.restore(after.now, &Saved { ownership, ..new }).unwrap();
+        let mut after = with_session_file(plan, &next, 9);
+        after.nat.restore(after.now, &SavedSession { ownership, ..new }).unwrap();
         assert_eq!(saved(&next, &after, 0)[0].ownership, ownership);
         assert_eq!(saved(&next, &after, 0)[0].shares_port, new.shares_port);
         // A packet does not change the ownership.
@@ -325,8 +327,8 @@ fn the_ownership_of_a_session_is_restored() {
 fn a_file_of_an_unknown_layout_is_refused() {
     let plan = &plans()[0];
     let first = file(plan);
-    let bed = keeping(plan, &first, 1);
-    let read = || Kept::read(fd(&first), bed.now.0).map(|_| ());
+    let bed = with_session_file(plan, &first, 1);
+    let read = || SavedSessions::read(fd(&first), bed.now.0).map(|_| ());
     assert_eq!(read(), Ok(()));
     let edited = |at: u64, bytes: &[u8]| {
         let mut was = vec![0; bytes.len()];
@@ -336,14 +338,14 @@ fn a_file_of_an_unknown_layout_is_refused() {
         first.write_all_at(&was, at).unwrap();
         result
     };
-    assert_eq!(edited(0, b"x"), Err(Unreadable::NotOurs));
+    assert_eq!(edited(0, b"x"), Err(SessionFileError::NotOurs));
     for has in [0, LAYOUT + 1] {
-        assert_eq!(edited(8, &has.to_ne_bytes()), Err(Unreadable::Layout { has }));
+        assert_eq!(edited(8, &has.to_ne_bytes()), Err(SessionFileError::Layout { has }));
     }
-    assert_eq!(edited(12, &65u32.to_ne_bytes()), Err(Unreadable::Layout { has: LAYOUT }));
-    assert_eq!(edited(16, &u64::MAX.to_ne_bytes()), Err(Unreadable::Short));
-    assert_eq!(edited(16, &100_000u64.to_ne_bytes()), Err(Unreadable::Short));
+    assert_eq!(edited(12, &65u32.to_ne_bytes()), Err(SessionFileError::Layout { has: LAYOUT }));
+    assert_eq!(edited(16, &u64::MAX.to_ne_bytes()), Err(SessionFileError::Short));
+    assert_eq!(edited(16, &100_000u64.to_ne_bytes()), Err(SessionFileError::Short));
     let empty = memfd_create("empty", MemfdFlags::CLOEXEC).unwrap();
-    assert_eq!(Kept::read(empty.as_fd(), 0).map(|_| ()), Err(Unreadable::NotOurs));
-    assert!(Keep::new(empty.as_fd(), plan, 0).is_err());
+    assert_eq!(SavedSessions::read(empty.as_fd(), 0).map(|_| ()), Err(SessionFileError::NotOurs));
+    assert!(SessionFile::new(empty.as_fd(), plan, 0).is_err());
 }

@@ -14,14 +14,14 @@ struct Session {
     record: Record,
 }
 
-pub(super) struct Own {
+pub(super) struct GatunIndex {
     index: Index,
     sessions: HugeVec<Session>,
     used: u32,
     hasher: Hasher64,
 }
 
-impl Own {
+impl GatunIndex {
     #[inline(always)]
     fn find(&mut self, hash: u64, key: Key) -> Option<&mut Record> {
         let sessions = &self.sessions;
@@ -54,10 +54,10 @@ impl Own {
     }
 }
 
-impl Table for Own {
+impl Table for GatunIndex {
     fn new(n: u32, hasher: Hasher64) -> Result<Self, OutOfMemory> {
         let mut own =
-            Own { index: Index::with_capacity(n)?, sessions: touched(n as usize)?, used: 0, hasher };
+            GatunIndex { index: Index::with_capacity(n)?, sessions: touched(n as usize)?, used: 0, hasher };
         // Using the index once touches its pages.
         for i in 0..n {
             let hash = Key::new(i, 0, 0).hash(&own.hasher);

@@ -1,5 +1,5 @@
-//! `desk`: iperf3 between two of the kernel's own stacks, through Gatun on a TUN device and on AF_XDP, tayga,
-//! the kernel's masquerading, and forwarding without translation.
+//! `iperf`: iperf3 between two of the kernel's own stacks, through Gatun on a TUN device and on AF_XDP,
+//! tayga, the kernel's masquerading, and forwarding without translation.
 
 use super::Wishes;
 use crate::middle::{Gatun, Place};
@@ -45,7 +45,7 @@ const MASQUERADE: &str = "add table ip peer; \
 add chain ip peer post { type nat hook postrouting priority 100; }; \
 add rule ip peer post ip saddr 100.64.0.0/10 oifname \"outside\" masquerade";
 
-struct Desk {
+struct IperfRuns {
     net: Topology,
     seconds: u32,
     streams: Vec<u32>,
@@ -59,7 +59,7 @@ struct Desk {
 
 pub(crate) fn run(wishes: &Wishes) -> anyhow::Result<Report> {
     anyhow::ensure!(has_program("iperf3"), "iperf3 is not installed (Debian: iperf3)");
-    let mut report = Report::new("desk", ABOUT);
+    let mut report = Report::new("iperf", ABOUT);
     let net = network()?;
     let style = ProgressStyle::with_template("{msg:44} {wide_bar} {pos}/{len}")?;
     let all_streams = if wishes.brief { vec![1] } else { vec![1, 10, 20, 50] };
@@ -72,28 +72,28 @@ pub(crate) fn run(wishes: &Wishes) -> anyhow::Result<Report> {
     let datagrams = combinations.iter().filter(|(protocol, ..)| *protocol == "UDP").count();
     let bar = ProgressBar::new((paths * combinations.len() + 2 * datagrams) as u64).with_style(style);
     let seconds = wishes.length(2.0).as_secs().max(1) as u32;
-    let mut desk =
-        Desk { net, seconds, streams, combinations, results: Vec::new(), failures: Vec::new(), bar };
+    let mut iperf =
+        IperfRuns { net, seconds, streams, combinations, results: Vec::new(), failures: Vec::new(), bar };
     if wishes.brief {
         report.not_run.push("everything but Gatun, with one stream: brief run".into());
     } else {
-        desk.others(&mut report)?;
+        iperf.others(&mut report)?;
     }
-    desk.gatun_tun(wishes)?;
-    desk.gatun_xdp(wishes)?;
-    desk.bar.finish_and_clear();
+    iperf.gatun_tun(wishes)?;
+    iperf.gatun_xdp(wishes)?;
+    iperf.bar.finish_and_clear();
 
     for protocol in ["TCP", "UDP"] {
-        report.tables.push(desk.table(protocol));
+        report.tables.push(iperf.table(protocol));
     }
-    let all = desk.failures.is_empty() && desk.results.iter().all(|result| result.gbit_s > 0.0);
+    let all = iperf.failures.is_empty() && iperf.results.iter().all(|result| result.gbit_s > 0.0);
     report.check(all, "every run of iperf3 transferred data".into());
-    report.not_run.append(&mut desk.failures);
+    report.not_run.append(&mut iperf.failures);
     report.notes.push("UDP has 1400 bytes of payload; lost packets in per cent in brackets.".into());
     report
         .notes
         .push("tayga is stateless, with one fixed address for the client: less work than NAT64.".into());
-    report.throughput = desk.results;
+    report.throughput = iperf.results;
     Ok(report)
 }
 
@@ -110,7 +110,7 @@ fn combinations(streams: &[u32]) -> Vec<(&'static str, u32, &'static str)> {
     ways.flat_map(|(protocol, n)| ["upload", "download"].map(|direction| (protocol, n, direction))).collect()
 }
 
-impl Desk {
+impl IperfRuns {
     fn others(&mut self, report: &mut Report) -> Result<(), Error> {
         self.kernel("kernel, untranslated")?;
         match has_program("nft") {

@@ -12,7 +12,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 
 /// Content of an event.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Told {
+pub(super) struct EventContent {
     pub(super) kind: EventKind,
     pub(super) at: u64,
     pub(super) value: u64,
@@ -28,9 +28,9 @@ pub(super) struct Told {
     pub(super) gauge: Option<Gauge>,
 }
 
-impl Told {
-    fn of(e: &Event) -> Told {
-        Told {
+impl EventContent {
+    fn of(e: &Event) -> EventContent {
+        EventContent {
             kind: e.kind,
             at: e.at.0,
             value: e.value,
@@ -47,9 +47,9 @@ impl Told {
         }
     }
 
-    pub(super) fn nothing(kind: EventKind, at: u64) -> Told {
+    pub(super) fn nothing(kind: EventKind, at: u64) -> EventContent {
         let nobody = (Ipv4Addr::UNSPECIFIED, 0);
-        Told {
+        EventContent {
             kind,
             at,
             value: 0,
@@ -66,15 +66,15 @@ impl Told {
         }
     }
 
-    pub(super) fn of_owner(self, (instance, prefix): Owner) -> Told {
-        Told { instance, inside: (Ipv6Addr::from(prefix), 0), ..self }
+    pub(super) fn of_owner(self, (instance, prefix): Owner) -> EventContent {
+        EventContent { instance, inside: (Ipv6Addr::from(prefix), 0), ..self }
     }
 }
 
 impl Model {
     /// Takes the engine's events of the next burst or sweep.
     pub fn hear(&mut self, events: impl IntoIterator<Item = Event>) {
-        self.heard.extend(events.into_iter().map(|e| Told::of(&e)));
+        self.events.extend(events.into_iter().map(|e| EventContent::of(&e)));
     }
 
     /// Checks the events at the end of a burst or sweep.
@@ -85,15 +85,15 @@ impl Model {
         if let Some(what) = self.misheard.take() {
             return Err(what);
         }
-        match self.heard.pop_front() {
+        match self.events.pop_front() {
             Some(event) => Err(format!("unexpected event: {event:?}")),
             None => Ok(()),
         }
     }
 
     /// Expects an event next.
-    pub(super) fn tell(&mut self, must: Told) {
-        let told = self.heard.pop_front();
+    pub(super) fn tell(&mut self, must: EventContent) {
+        let told = self.events.pop_front();
         if told.as_ref() != Some(&must) && self.misheard.is_none() {
             self.misheard = Some(format!("event\n  engine {told:?}\n  model  {must:?}"));
         }
@@ -106,20 +106,20 @@ impl Model {
 
     /// Port that the engine has chosen for the next binding.
     pub(super) fn chosen(&self) -> Option<End4> {
-        let next = self.heard.iter().find(|e| e.kind != EventKind::BlockAssigned)?;
+        let next = self.events.iter().find(|e| e.kind != EventKind::BlockAssigned)?;
         (next.kind == EventKind::BindingCreated).then_some(next.outside)
     }
 
     /// Outside end of this session, if the engine made it next, without a new port.
     pub(super) fn joined(&self, inside: (Ipv6Addr, u16), remote: End4) -> Option<End4> {
-        let next = self.heard.front()?;
+        let next = self.events.front()?;
         let is_it = next.kind == EventKind::SessionCreated && (next.inside, next.remote) == (inside, remote);
         is_it.then_some(next.outside)
     }
 
     /// Outside end, and perhaps remote end, of the session that the engine ended next.
     pub(super) fn next_ended(&self) -> Option<(usize, End4, End4)> {
-        let mut all = self.heard.iter();
+        let mut all = self.events.iter();
         // If blocks do not linger, the block of the session's port is released first.
         let event = all.find(|e| e.kind != EventKind::BlockReleased)?;
         let transport = event.transports.iter().position(|&on| on)?;
@@ -129,7 +129,7 @@ impl Model {
     pub(super) fn tell_session(&mut self, kind: EventKind, b: &Binding, s: &Session) {
         let of_session = matches!(kind, EventKind::SessionCreated | EventKind::SessionDeleted);
         let nobody = (Ipv4Addr::UNSPECIFIED, 0);
-        self.tell(Told {
+        self.tell(EventContent {
             inside: if of_session { s.inside } else { b.inside },
             outside: b.outside,
             last: b.outside.1,
@@ -137,7 +137,7 @@ impl Model {
             transports: only(b.transport),
             instance: b.instance,
             pool: self.rules[b.instance].pool,
-            ..Told::nothing(kind, self.now)
+            ..EventContent::nothing(kind, self.now)
         });
     }
 
@@ -168,9 +168,10 @@ impl Model {
             }
             *high = !*high;
             let kind = if *high { EventKind::ThresholdHigh } else { EventKind::ThresholdLow };
-            let told = Told { value, total, gauge: Some(gauge), ..Told::nothing(kind, self.now) };
+            let told =
+                EventContent { value, total, gauge: Some(gauge), ..EventContent::nothing(kind, self.now) };
             self.tell(match gauge {
-                Gauge::PoolPorts => Told { pool, transports: only(transport), ..told },
+                Gauge::PoolPorts => EventContent { pool, transports: only(transport), ..told },
                 _ => told,
             });
         }
@@ -179,8 +180,8 @@ impl Model {
     /// While a change settles, only the engine knows which addresses it counts by the old rules. Its
     /// threshold events are accepted.
     fn adopt_thresholds(&mut self) {
-        let crosses = |e: &Told| matches!(e.kind, EventKind::ThresholdHigh | EventKind::ThresholdLow);
-        while let Some(told) = self.heard.pop_front_if(|e| crosses(e)) {
+        let crosses = |e: &EventContent| matches!(e.kind, EventKind::ThresholdHigh | EventKind::ThresholdLow);
+        while let Some(told) = self.events.pop_front_if(|e| crosses(e)) {
             let high = match told.gauge {
                 Some(Gauge::PoolPorts) => {
                     let transport = told.transports.iter().position(|&on| on).unwrap_or(0);
@@ -216,25 +217,29 @@ impl Model {
             _ => return,
         };
         if due {
-            let told = Told::nothing(kind, now).of_owner(owner);
-            self.tell(Told { pool, reason: Some(reason), transports: only(transport), ..told });
+            let told = EventContent::nothing(kind, now).of_owner(owner);
+            self.tell(EventContent { pool, reason: Some(reason), transports: only(transport), ..told });
         }
     }
 }
 
 /// Reported states of gauges.
 #[derive(Clone, Debug, Default)]
-pub(super) struct High {
+pub(super) struct GaugeStates {
     pub(super) pools: Vec<[bool; 3]>,
     pub(super) sessions: bool,
     pub(super) subscribers: bool,
     pub(super) exhausted: Vec<[Option<u64>; 3]>,
 }
 
-impl High {
+impl GaugeStates {
     /// Nothing reported yet.
-    pub(super) fn none(pools: usize) -> High {
-        High { pools: vec![[false; 3]; pools], exhausted: vec![[None; 3]; pools], ..High::default() }
+    pub(super) fn none(pools: usize) -> GaugeStates {
+        GaugeStates {
+            pools: vec![[false; 3]; pools],
+            exhausted: vec![[None; 3]; pools],
+            ..GaugeStates::default()
+        }
     }
 }
 

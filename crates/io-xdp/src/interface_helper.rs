@@ -24,8 +24,8 @@ pub trait Privileged: Send {
     fn open_socket(&mut self, port: usize) -> Result<OwnedFd, XdpError>;
 }
 
-/// Parts of a [`Keeper`].
-pub struct KeeperParts {
+/// Parts of a [`InterfaceHelper`].
+pub struct InterfaceHelperParts {
     /// Interfaces.
     pub ports: Vec<PortConfig>,
     /// Number of queues served on each interface.
@@ -35,16 +35,16 @@ pub struct KeeperParts {
 }
 
 /// Privileged steps done in the process that keeps the capabilities.
-pub struct Keeper {
+pub struct InterfaceHelper {
     ports: Vec<PortConfig>,
     queues: u32,
     tables: PrefixTables,
 }
 
-impl Keeper {
-    /// Creates a keeper for the interfaces of these parts.
-    pub fn new(KeeperParts { ports, queues, tables }: KeeperParts) -> Keeper {
-        Keeper { ports, queues, tables: PrefixTables::from_files(tables) }
+impl InterfaceHelper {
+    /// Creates a interface_helper for the interfaces of these parts.
+    pub fn new(InterfaceHelperParts { ports, queues, tables }: InterfaceHelperParts) -> InterfaceHelper {
+        InterfaceHelper { ports, queues, tables: PrefixTables::from_files(tables) }
     }
 
     fn port(&self, port: usize) -> Result<&PortConfig, XdpError> {
@@ -52,7 +52,7 @@ impl Keeper {
     }
 }
 
-impl Privileged for Keeper {
+impl Privileged for InterfaceHelper {
     fn attach(&mut self, port: usize) -> Result<AttachedParts, XdpError> {
         let PortConfig { interface, mode } = self.port(port)?;
         let interface = Interface::find(interface)?;

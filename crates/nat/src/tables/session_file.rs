@@ -48,11 +48,11 @@ struct Header {
 }
 
 /// File for an engine's sessions.
-pub struct Keep {
+pub struct SessionFile {
     pub(crate) records: HugeVec<Session>,
 }
 
-impl Keep {
+impl SessionFile {
     /// Required length of the file for this plan's engine, bytes.
     pub fn bytes(plan: &Plan) -> u64 {
         RECORDS_AT + record_room(plan) as u64 * size_of::<Session>() as u64
@@ -67,16 +67,16 @@ impl Keep {
         u32::try_from(records.saturating_sub(beside)).unwrap_or(u32::MAX)
     }
 
-    /// Makes `file` the place of an engine's sessions, and locks it. The file must be [`Keep::bytes`] long
-    /// and all zeroes. `zero_ms` is the engine's time zero on a clock that continues after the process has
-    /// ended.
+    /// Makes `file` the place of an engine's sessions, and locks it. The file must be [`SessionFile::bytes`]
+    /// long and all zeroes. `zero_ms` is the engine's time zero on a clock that continues after the process
+    /// has ended.
     ///
     /// # Errors
     /// Returns an error if the file is too short, if another engine uses it, or if there is no address space.
-    pub fn new(file: BorrowedFd<'_>, plan: &Plan, zero_ms: u64) -> Result<Keep, NotMapped> {
+    pub fn new(file: BorrowedFd<'_>, plan: &Plan, zero_ms: u64) -> Result<SessionFile, NotMapped> {
         let len = record_room(plan);
         Header::new(len, zero_ms).write(file)?;
-        Ok(Keep { records: HugeVec::in_file(file, RECORDS_AT, len)? })
+        Ok(SessionFile { records: HugeVec::in_file(file, RECORDS_AT, len)? })
     }
 }
 
@@ -89,8 +89,8 @@ pub fn bytes_of(sessions: usize) -> u64 {
 /// [`bytes_of`] them long and all zeroes.
 ///
 /// # Errors
-/// Same as [`Keep::new`].
-pub fn write(file: BorrowedFd<'_>, sessions: &[Saved], clock_ms: u64) -> Result<(), NotMapped> {
+/// Same as [`SessionFile::new`].
+pub fn write(file: BorrowedFd<'_>, sessions: &[SavedSession], clock_ms: u64) -> Result<(), NotMapped> {
     let len = sessions.len() + 1;
     Header::new(len, clock_ms).write(file)?;
     let mut records = HugeVec::<Session>::in_file(file, RECORDS_AT, len)?;
@@ -115,7 +115,7 @@ impl Header {
 
 /// Reason why a file's sessions cannot be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Unreadable {
+pub enum SessionFileError {
     /// The file is not Gatun's, or the process was killed before it began the file.
     NotOurs,
     /// The file has the format of another version.
@@ -129,18 +129,18 @@ pub enum Unreadable {
     InUse,
 }
 
-impl fmt::Display for Unreadable {
+impl fmt::Display for SessionFileError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Unreadable::NotOurs => write!(f, "the file has no session records"),
-            Unreadable::Layout { has } => {
+            SessionFileError::NotOurs => write!(f, "the file has no session records"),
+            SessionFileError::Layout { has } => {
                 write!(
                     f,
                     "unsupported layout {has} (this version reads layouts {LAYOUT_READ_MIN} to {LAYOUT})"
                 )
             }
-            Unreadable::Short => write!(f, "the file is truncated"),
-            Unreadable::InUse => write!(f, "another process uses the file"),
+            SessionFileError::Short => write!(f, "the file is truncated"),
+            SessionFileError::InUse => write!(f, "another process uses the file"),
         }
     }
 }
@@ -148,7 +148,7 @@ impl fmt::Display for Unreadable {
 /// Records of another process, or a part of them. Clones share the records: if one of them clears a session,
 /// the others lose it too.
 #[derive(Clone)]
-pub struct Kept {
+pub struct SavedSessions {
     records: Arc<SharedRecords<Session>>,
     /// Number of the part's first record.
     first: usize,
@@ -162,31 +162,31 @@ pub struct Kept {
 
 /// Mapping of another engine's instance and prefix numbers to this one's.
 #[derive(Clone, Debug, Default)]
-pub struct Numbers {
+pub struct Renumbering {
     /// Indexed by the old instance number: the current number, and those of its prefixes (none for NAT44).
     /// `None` for an instance or prefix that no longer exists.
     pub instances: Vec<Option<(u8, Vec<Option<u8>>)>>,
 }
 
-impl Numbers {
+impl Renumbering {
     pub(crate) fn instance(&self, number: u8) -> Option<u8> {
         self.instances.get(usize::from(number))?.as_ref().map(|(number, _)| *number)
     }
 
     /// Converts a session to current numbers; `None` if its instance or prefix no longer exists.
-    pub fn translate(&self, saved: Saved) -> Option<Saved> {
+    pub fn translate(&self, saved: SavedSession) -> Option<SavedSession> {
         let (instance, prefixes) = self.instances.get(usize::from(saved.instance))?.as_ref()?;
         let pool6 = match prefixes.is_empty() {
             true => 0,
             false => (*prefixes.get(usize::from(saved.pool6))?)?,
         };
-        Some(Saved { instance: *instance, pool6, ..saved })
+        Some(SavedSession { instance: *instance, pool6, ..saved })
     }
 }
 
 /// Session with all data that an engine needs to restore it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Saved {
+pub struct SavedSession {
     /// Number of the instance.
     pub instance: u8,
     /// Number of the prefix that its inside host uses; 0 for NAT44.
@@ -211,13 +211,13 @@ pub struct Saved {
     pub quarantined: bool,
 }
 
-impl Kept {
-    /// Reads a file without writing to it. `clock_ms` is the reading of the clock that its [`Keep`] was made
-    /// with.
+impl SavedSessions {
+    /// Reads a file without writing to it. `clock_ms` is the reading of the clock that its [`SessionFile`]
+    /// was made with.
     ///
     /// # Errors
     /// Returns the reason if the file cannot be read.
-    pub fn read(file: BorrowedFd<'_>, clock_ms: u64) -> Result<Kept, Unreadable> {
+    pub fn read(file: BorrowedFd<'_>, clock_ms: u64) -> Result<SavedSessions, SessionFileError> {
         Self::opened(file, clock_ms, |len| Ok(HugeVec::copy_of(file, RECORDS_AT, len)?.into()))
     }
 
@@ -227,11 +227,17 @@ impl Kept {
     /// # Errors
     ///
     /// Returns the reason if the file cannot be read.
-    pub fn take_over(file: BorrowedFd<'_>, clock_ms: u64, parts: usize) -> Result<Vec<Kept>, Unreadable> {
+    pub fn take_over(
+        file: BorrowedFd<'_>,
+        clock_ms: u64,
+        parts: usize,
+    ) -> Result<Vec<SavedSessions>, SessionFileError> {
         let all = Self::opened(file, clock_ms, |len| SharedRecords::in_file(file, RECORDS_AT, len))?;
         let each = all.used.div_ceil(parts.max(1)).max(1);
         let firsts = (0..all.used).step_by(each);
-        Ok(firsts.map(|first| Kept { first, used: each.min(all.used - first), ..all.clone() }).collect())
+        Ok(firsts
+            .map(|first| SavedSessions { first, used: each.min(all.used - first), ..all.clone() })
+            .collect())
     }
 
     /// Reads the header, and gets the records from `records`, which is called with their number.
@@ -239,24 +245,24 @@ impl Kept {
         file: BorrowedFd<'_>,
         clock_ms: u64,
         records: impl FnOnce(usize) -> Result<SharedRecords<Session>, NotMapped>,
-    ) -> Result<Kept, Unreadable> {
+    ) -> Result<SavedSessions, SessionFileError> {
         let header = HugeVec::<Header>::copy_of(file, 0, 1);
         let header = header.ok().and_then(|header| header.first().copied());
-        let header = header.filter(|header| header.magic == MAGIC).ok_or(Unreadable::NotOurs)?;
+        let header = header.filter(|header| header.magic == MAGIC).ok_or(SessionFileError::NotOurs)?;
         let is_known = (LAYOUT_READ_MIN..=LAYOUT).contains(&header.layout);
         if !is_known || header.record_bytes as usize != size_of::<Session>() {
-            return Err(Unreadable::Layout { has: header.layout });
+            return Err(SessionFileError::Layout { has: header.layout });
         }
-        let len = usize::try_from(header.records).map_err(|_| Unreadable::Short)?;
+        let len = usize::try_from(header.records).map_err(|_| SessionFileError::Short)?;
         let records = records(len).map_err(|why| match why {
-            NotMapped::InUse => Unreadable::InUse,
-            NotMapped::Memory(_) | NotMapped::Refused(_) => Unreadable::Short,
+            NotMapped::InUse => SessionFileError::InUse,
+            NotMapped::Memory(_) | NotMapped::Refused(_) => SessionFileError::Short,
         })?;
         let written = bytes_written(file).map_or(u64::MAX, |bytes| bytes.saturating_sub(RECORDS_AT));
         let used = written.div_ceil(size_of::<Session>() as u64);
         let used = usize::try_from(used).unwrap_or(usize::MAX).min(len);
         let now = Instant(clock_ms.saturating_sub(header.zero_ms));
-        Ok(Kept { records: Arc::new(records), first: 0, used, layout: header.layout, now })
+        Ok(SavedSessions { records: Arc::new(records), first: 0, used, layout: header.layout, now })
     }
 
     /// Number of records that can contain sessions.
@@ -284,13 +290,13 @@ impl Kept {
     }
 
     /// Sessions and quarantined ports, with the instance and prefix numbers of the other engine.
-    pub fn sessions(&self) -> impl Iterator<Item = Saved> + '_ {
+    pub fn sessions(&self) -> impl Iterator<Item = SavedSession> + '_ {
         let sessions = (0..self.used).filter_map(|number| self.session(number));
-        sessions.filter(Session::is_whole).map(|record| Saved::of(&record, self.now))
+        sessions.filter(Session::is_whole).map(|record| SavedSession::of(&record, self.now))
     }
 }
 
-impl Saved {
+impl SavedSession {
     /// Makes the record for an engine whose time begins at zero.
     fn record(&self) -> Session {
         let mut record = self.record_of(self.instance, Instant(0));
@@ -315,10 +321,10 @@ impl Saved {
         record
     }
 
-    pub(crate) fn of(record: &Session, now: Instant) -> Saved {
+    pub(crate) fn of(record: &Session, now: Instant) -> SavedSession {
         let inside = record.inside();
         let has_state = inside.transport == Transport::Tcp && record.is_session();
-        Saved {
+        SavedSession {
             instance: record.instance,
             pool6: record.pool6,
             transport: inside.transport,

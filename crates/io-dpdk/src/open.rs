@@ -8,7 +8,6 @@ use crate::ports::{Port, Ports};
 use crate::watch::{self, LinkEvent, Watch};
 use crate::{MTU_MAX, RING_LEN};
 use gatun_io::{BURST_MAX, OtherProcessors, Processors};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 use std::fs;
 use std::os::unix::fs::FileTypeExt as _;
@@ -16,9 +15,6 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
-
-/// Longest wait for the greeting of a memif server.
-const GREETING_TIMEOUT: Timespec = Timespec { tv_sec: 3, tv_nsec: 0 };
 
 /// Configuration of the backend.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -217,20 +213,17 @@ fn free_socket(device: &str) -> Result<(), DpdkError> {
     Ok(())
 }
 
-/// Checks whether a process listens on a socket. The connection waits for the greeting, because a DPDK server
-/// (22.11) aborts if a connection disappears before it has greeted.
+/// Checks whether a process has a socket open, which does not notice: a connection of another type than its own
+/// is refused by the kernel before it reaches the process. A connection to a DPDK server (22.11) that disappears
+/// again can abort it, or keep it from greeting the next client.
 fn is_served(path: &Path) -> bool {
     let connection = SocketAddrUnix::new(path).and_then(|address| {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
-        connect(&socket, &address)?;
-        Ok(socket)
+        let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+        connect(&socket, &address)
     });
-    if let Ok(socket) = &connection {
-        // A listener that sends nothing is not a memif, but it exists.
-        let _ = poll(&mut [PollFd::new(socket, PollFlags::IN)], Some(&GREETING_TIMEOUT));
-    }
-    !matches!(connection, Err(rustix::io::Errno::CONNREFUSED))
+    // EPROTOTYPE is the answer of a memif server.
+    connection != Err(rustix::io::Errno::CONNREFUSED)
 }
 
 fn open(config: &DpdkConfig) -> Result<(Watch, OpenedDevices), DpdkError> {

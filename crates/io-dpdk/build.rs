@@ -16,6 +16,8 @@ fn build() {
         panic!("libdpdk 22.11 or later is needed (Debian: apt install libdpdk-dev pkg-config): {e}")
     });
     let mut shim = cc::Build::new();
+    // Under AddressSanitizer the program has Rust's runtime of it; the C compiler's would be a second one.
+    shim.inherit_rustflags(false);
     shim.includes(&library.include_paths).opt_level(3).pic(true).cargo_metadata(false);
     // pkg-config's flags of these two kinds are not passed through: the header that every DPDK file includes,
     // and the processor for which its inline functions are compiled.

@@ -76,7 +76,7 @@ fn fill(nat: &mut Nat, plan: &Plan) {
 #[test]
 fn a_full_engine_takes_the_predicted_memory_within_five_percent() {
     // As the daemon does.
-    gatun_mem::take_at_once();
+    gatun_mem::take_at_once(2);
     for allocation in ["\"random\"", "{ kind = \"blocks\", size = 32, blocks_per_subscriber = 3 }"] {
         let text = format!(
             r#"

@@ -32,6 +32,8 @@ pub struct MemoryNeeds {
     pub mappings: u64,
     /// Packets in flight between workers, and receive buffers of ports.
     pub packets: u64,
+    /// Huge pages for packets.
+    packet_huge_pages: u64,
     /// Headers of session files, and the program.
     pub program: u64,
     /// True if sessions are saved in files.
@@ -46,10 +48,12 @@ impl MemoryNeeds {
         let keeps = keeps && plans.iter().any(|plan| plan.is_stateful());
         let heads = if keeps { plans.len() as u64 * RECORDS_AT } else { 0 };
         let exchange = if shared { exchange::memory_bytes(plans.len()) as u64 } else { 0 };
+        let of_ports = ports.memory_bytes();
         MemoryNeeds {
             mappings: each.first().map_or(0, |memory| memory.mappings),
             tables: each.into_iter().map(|memory| memory.tables).collect(),
-            packets: exchange + ports.memory_bytes(),
+            packets: exchange + of_ports,
+            packet_huge_pages: if ports.wants_huge_pages() { of_ports.div_ceil(HUGE_PAGE) } else { 0 },
             program: PROGRAM + heads,
             keeps,
         }
@@ -66,8 +70,17 @@ impl MemoryNeeds {
         self.tables.iter().map(TableBytes::total).sum()
     }
 
-    /// Huge pages to reserve for the tables. Sessions in files are on other pages.
+    /// Huge pages to reserve for tables and packets. Sessions in files are on other pages.
     pub fn huge_pages(&self) -> u64 {
+        self.huge_pages_of_tables() + self.packet_huge_pages
+    }
+
+    /// True if huge pages make packets much faster.
+    pub fn wants_huge_pages(&self) -> bool {
+        self.huge_pages() > 0 && (self.of_tables() > LARGE || self.packet_huge_pages > 0)
+    }
+
+    fn huge_pages_of_tables(&self) -> u64 {
         let of = |t: &TableBytes| t.huge_pages + if self.keeps { 0 } else { t.record_huge_pages };
         self.tables.iter().map(of).sum()
     }
@@ -253,9 +266,9 @@ pub fn by_pages(pages: &TablePages) -> String {
 /// Log lines about the pages of the tables, and how to get better ones if that matters.
 pub(super) fn describe(pages: &TablePages, needs: &MemoryNeeds) -> Vec<String> {
     let mut lines = vec![format!("memory: {}", by_pages(pages))];
-    let wanted = needs.huge_pages();
-    let missing = wanted.saturating_sub(pages.set_aside_bytes / HUGE_PAGE);
-    let tables = needs.of_tables();
+    // Packets get theirs later.
+    let missing = needs.huge_pages_of_tables().saturating_sub(pages.set_aside_bytes / HUGE_PAGE);
+    let (wanted, tables) = (needs.huge_pages(), needs.of_tables());
     if pages.set_aside_bytes > 0 && missing > 0 {
         lines.push(format!(
             "reserved huge pages do not hold all tables, {} are missing: sysctl -w vm.nr_hugepages={wanted}",

@@ -34,6 +34,11 @@ pub enum HugePages {
 /// Memory in MB for the environment and its drivers, in addition to packet buffers.
 const OVERHEAD_MB: u64 = 48;
 
+/// Memory in MB of an environment whose packet buffers have this size.
+pub(crate) fn needed_mb(buffers_mb: u64) -> u64 {
+    buffers_mb + OVERHEAD_MB
+}
+
 /// Text of an error of a system call or of DPDK.
 pub(crate) fn text(error: c_int) -> String {
     // SAFETY: the function accepts any number, and its text stays valid until the thread's next call.
@@ -57,7 +62,7 @@ pub(crate) fn start(
 ) -> Result<bool, DpdkError> {
     static STARTED: AtomicBool = AtomicBool::new(false);
     sys::load()?;
-    let needed_mb = buffers_mb + OVERHEAD_MB;
+    let needed_mb = needed_mb(buffers_mb);
     let free_mb = free_huge_mb();
     let huge = match config.huge_pages {
         HugePages::Always if free_mb < needed_mb => return Err(DpdkError::HugePages { needed_mb, free_mb }),

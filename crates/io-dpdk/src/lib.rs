@@ -22,7 +22,7 @@ mod watch;
 
 pub use eal::{EalConfig, HugePages};
 pub use error::DpdkError;
-pub use open::{DeviceConfig, Dpdk, DpdkConfig, Guard, Opened};
+pub use open::{DeviceConfig, Dpdk, DpdkConfig, Guard, Opened, memory_bytes};
 pub use ports::{DpdkTransmit, Ports};
 pub use sys::supported;
 pub use watch::LinkEvent;

@@ -172,6 +172,12 @@ fn buffers(rx_ring: u16, devices: usize) -> u32 {
     u32::from(rx_ring) + devices as u32 * u32::from(RING_LEN.max(rx_ring)) + CACHE + 4 * BURST_MAX as u32
 }
 
+/// Memory in bytes of the environment with all packet buffers. A device without configured MTU counts with
+/// Ethernet's usual one.
+pub fn memory_bytes(config: &DpdkConfig) -> u64 {
+    eal::needed_mb(buffers_mb(config)) << 20
+}
+
 /// Size in MB of all buffers, as far as it is known before the devices exist.
 fn buffers_mb(config: &DpdkConfig) -> u64 {
     // DPDK's own header of each buffer, and the pool's gap between buffers.

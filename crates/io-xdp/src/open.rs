@@ -59,8 +59,7 @@ impl Xdp {
         for (interface, port) in interfaces.iter().zip(&config.ports) {
             attached.push(Attached::new(interface, port.mode, &tables, config.queues)?);
         }
-        let mtu = interfaces.iter().map(|interface| interface.mtu).max().unwrap_or(0);
-        let frame_len = if mtu <= MTU_OF_SMALL_FRAMES_MAX { FRAME_LEN_SMALL } else { FRAME_LEN_LARGE };
+        let frame_len = frame_len(interfaces.iter().map(|interface| interface.mtu));
         let mut workers = Vec::new();
         for queue in 0..config.queues {
             workers.push(open_queue(queue, frame_len, &interfaces, &attached)?);
@@ -91,9 +90,19 @@ impl Xdp {
     }
 }
 
-/// Memory in bytes for packets of one queue of every interface, with the usual MTU of Ethernet.
+/// Memory in bytes for packets of one queue of every interface. It depends on the interfaces' MTU: a missing
+/// interface counts with the usual one of Ethernet.
 pub fn queue_bytes(config: &XdpConfig) -> u64 {
-    u64::from(Ports::frames(config.ports.len())) * FRAME_LEN_SMALL as u64
+    let mtus = config.ports.iter().filter_map(|port| Some(Interface::find(&port.interface).ok()?.mtu));
+    u64::from(Ports::frames(config.ports.len())) * frame_len(mtus) as u64
+}
+
+/// Size of a frame that holds packets of all these MTUs.
+fn frame_len(mut mtus: impl Iterator<Item = u32>) -> usize {
+    match mtus.all(|mtu| mtu <= MTU_OF_SMALL_FRAMES_MAX) {
+        true => FRAME_LEN_SMALL,
+        false => FRAME_LEN_LARGE,
+    }
 }
 
 /// Opens one queue of every interface, and the memory for it.

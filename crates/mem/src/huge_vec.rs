@@ -6,7 +6,7 @@ mod in_file;
 mod shared;
 mod wrapping;
 
-pub use at_once::{is_taken_at_once, take_at_once};
+pub use at_once::{is_taken_at_once, take_at_once, take_room};
 pub use footprint::Footprint;
 pub use in_file::{NotMapped, bytes_written};
 pub use shared::SharedRecords;

@@ -7,6 +7,7 @@
 //! - [`SharedRecords`]: records of such a file, read and cleared word by word by several threads;
 //! - [`WrappingTable`]: table whose index wraps round, so that a lookup needs no branch;
 //! - [`prefetch_read`], [`prefetch_write`]: request a cache line before it is needed;
+//! - [`take_at_once`], [`take_room`]: memory that is allocated before it is needed;
 //! - [`find16`]: finds one of sixteen tags in a few instructions;
 //! - [`Counting`]: counting allocator, for the bench that shows that nothing is allocated;
 //! - [`cycles`]: cycle counter of the processor, for the bench;
@@ -14,7 +15,6 @@
 //!
 //! The tests also run under AddressSanitizer: `make nightly`.
 #![no_std]
-#[cfg(test)]
 extern crate std;
 
 mod counting;
@@ -29,7 +29,7 @@ pub use cycles::cycles;
 pub use find16::find16;
 pub use huge_vec::{
     Footprint, HugeVec, NotMapped, OutOfMemory, SharedRecords, WrappingTable, bytes_written,
-    is_taken_at_once, pages_set_aside, take_at_once,
+    is_taken_at_once, pages_set_aside, take_at_once, take_room,
 };
 pub use prefetch::{prefetch_read, prefetch_write};
 pub use rustix::fd::BorrowedFd;

@@ -44,14 +44,25 @@ impl PortSettings {
         }
     }
 
-    /// Memory in bytes for received packets. DPDK has its own.
+    /// Memory in bytes for packets.
     pub fn memory_bytes(&self) -> u64 {
         match self {
             PortSettings::Tun(_) => self.workers() as u64 * gatun_io_tun::QUEUE_BYTES,
             #[cfg(feature = "xdp")]
             PortSettings::Xdp(ports) => self.workers() as u64 * gatun_io_xdp::queue_bytes(&ports.config),
             #[cfg(feature = "dpdk")]
-            PortSettings::Dpdk(_) => 0,
+            PortSettings::Dpdk(ports) => gatun_io_dpdk::memory_bytes(&ports.config),
+        }
+    }
+
+    /// True if packets are on huge pages if enough are free.
+    pub(crate) fn wants_huge_pages(&self) -> bool {
+        match self {
+            PortSettings::Tun(_) => false,
+            #[cfg(feature = "xdp")]
+            PortSettings::Xdp(_) => false,
+            #[cfg(feature = "dpdk")]
+            PortSettings::Dpdk(ports) => ports.config.eal.huge_pages != gatun_io_dpdk::HugePages::Never,
         }
     }
 

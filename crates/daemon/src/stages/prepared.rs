@@ -10,6 +10,10 @@ use gatun_nat::workers::Shares;
 use gatun_nat::{Nat, Plan};
 use gatun_worker::exchange::{Exchange, exchange};
 use std::fs::File;
+use std::thread;
+
+/// Largest number of threads that allocate memory: more wait for each other in the kernel.
+const THREADS_MAX: usize = 8;
 
 /// Process with memory, engines and the sessions of the previous process.
 pub(super) struct Prepared {
@@ -32,9 +36,11 @@ impl Prepared {
         let (mut start, forget) = Start::new(setup);
         let Start { settings, user, clock, notes, .. } = &mut start;
         // Page faults could fail or delay packets later.
-        gatun_mem::take_at_once();
+        gatun_mem::take_at_once(thread::available_parallelism().map_or(1, |n| n.get().min(THREADS_MAX)));
         let mut session_store = takeover::open(settings, user.as_ref(), (*clock, forget), notes)?;
         let mut built = build(settings, session_store.as_mut(), notes)?;
+        // A reload leaves the other processors to the workers.
+        gatun_mem::take_at_once(1);
         let records = session_store.as_ref().map(SessionStore::files).unwrap_or_default();
         let pages = memory::pages(&records).unwrap_or_default();
         settings.control.facts.pages = pages.clone();

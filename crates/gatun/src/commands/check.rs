@@ -11,7 +11,7 @@ use gatun_config::{
     subscribers_that_fill,
 };
 use gatun_daemon::tables::{counted, group};
-use gatun_daemon::{LARGE, MemoryNeeds, PortSettings, SinkSettings};
+use gatun_daemon::{MemoryNeeds, PortSettings, SinkSettings};
 use gatun_nat::memory::TableBytes;
 use gatun_nat::reconfigure::{Difference, Refused};
 use gatun_nat::workers::Shares;
@@ -358,11 +358,8 @@ fn memory(config: &Config, needs: &MemoryNeeds) -> String {
         // Writing to a String does not fail.
         let _ = writeln!(out, "          {what}: {}", Bytes(bytes));
     }
-    if config.ports.iter().any(|port| backend(port) == "dpdk") {
-        out += "          DPDK's packet buffers are not included: DPDK reserves huge pages for them\n";
-    }
     let huge_pages = needs.huge_pages();
-    if needs.of_tables() > LARGE && huge_pages > 0 {
+    if needs.wants_huge_pages() {
         let _ = writeln!(out, "          huge pages to set aside: sysctl -w vm.nr_hugepages={huge_pages}");
     }
     out

@@ -80,7 +80,7 @@ pub(crate) fn steps(text: &str) -> Vec<Step> {
             marks.push((line, Mark::NotRun(reason.to_owned())));
         } else if text == "until interrupted" {
             marks.push((line, Mark::Interrupted));
-        } else if !text.starts_with("structure:") {
+        } else if !text.starts_with("structure:") && !text.starts_with("figures:") {
             panic!("line {line}: unknown comment: {text}");
         }
     }

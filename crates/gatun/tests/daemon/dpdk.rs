@@ -2,6 +2,7 @@
 //! other end in this process.
 
 use crate::harness::{Daemon, counter, network, ping, tcp_copy};
+use crate::memory::difference;
 use crate::processors::{are_several, assert_alone};
 use gatun_ether::Mac;
 use gatun_io_dpdk::{DeviceConfig, Dpdk, DpdkConfig, EalConfig, HugePages, Ports};
@@ -65,6 +66,15 @@ fn silent_network() -> Topology {
     net.client.ip("route add default via 100.64.0.64").unwrap();
     net.server.ip("route add 192.0.2.0/24 via 198.51.100.64").unwrap();
     net
+}
+
+/// Packet buffers are part of the figure.
+#[test]
+fn a_ready_daemon_on_dpdk_uses_the_memory_that_check_predicts() {
+    in_dpdk_lab("dpdk::a_ready_daemon_on_dpdk_uses_the_memory_that_check_predicts", || {
+        let net = silent_network();
+        assert_eq!(difference(&net, "DPDK", PACKET_SOCKETS), None);
+    });
 }
 
 fn copy(from: &Namespace, to: &Namespace, port: u16, server: &str) {

@@ -7,6 +7,11 @@ use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
+/// The program. Scripts that measure name a release build.
+pub(crate) fn program() -> String {
+    std::env::var("GATUN_PROGRAM").unwrap_or_else(|_| env!("CARGO_BIN_EXE_gatun").to_owned())
+}
+
 /// Runs `body` in its own sandbox. `test` is the test's full name.
 pub(crate) fn in_lab(test: &str, body: fn()) {
     in_lab_with(test, || None, body);
@@ -87,7 +92,7 @@ impl Daemon {
         (out, err): (Option<Stdio>, Option<Stdio>),
         environment: &[(&str, &str)],
     ) -> Daemon {
-        let mut command = network.translator.command(env!("CARGO_BIN_EXE_gatun"));
+        let mut command = network.translator.command(program());
         command.envs(environment.iter().copied());
         Daemon::spawn_by(command, config, flags, (out, err))
     }
@@ -95,7 +100,7 @@ impl Daemon {
     /// As [`Daemon::spawn`], started by a wrapper program.
     pub(crate) fn spawn_under(network: &Topology, wrapper: &[&str], config: &str) -> Daemon {
         let mut command = network.translator.command(wrapper[0]);
-        command.args(&wrapper[1..]).arg(env!("CARGO_BIN_EXE_gatun"));
+        command.args(&wrapper[1..]).arg(program());
         Daemon::spawn_by(command, config, &[], (None, None))
     }
 
@@ -173,7 +178,7 @@ impl Daemon {
 
 /// Runs a command of `gatun` with these arguments.
 pub(crate) fn gatun<'a>(arguments: impl IntoIterator<Item = &'a str>) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_gatun"));
+    let mut command = Command::new(program());
     gatun_testkit::output(command.args(arguments).stdin(Stdio::null())).unwrap()
 }
 

@@ -1,7 +1,7 @@
 //! Tables of mappings over the API and the command line: replaced as a whole and changed in batches, in the
 //! configuration and in the file of `eam_file`, also with failures.
 
-use crate::harness::{CREATE, Daemon, in_lab, network, ping};
+use crate::harness::{CREATE, Daemon, in_lab, network, ping, program};
 use crate::tls::API;
 use gatun_api::client::{Client, Error};
 use gatun_api::paths::with_query;
@@ -380,7 +380,7 @@ fn a_million_mappings_are_replaced_within_seconds_from_another_host_too() {
         let lines = on_disk().replace("2001:db8:2::1:", "2001:db8:2::2:");
         fs::write("/run/million.txt", &lines).unwrap();
         let begin = Instant::now();
-        let mut command = net.client.command(env!("CARGO_BIN_EXE_gatun"));
+        let mut command = net.client.command(program());
         command.args(
             "map replace /run/million.txt --instance dc --yes --server https://[2001:db8:1::1]:8443"
                 .split(' '),

@@ -1,6 +1,6 @@
 //! Sessions over restarts: after a kill or a stop, with another configuration, and with several workers.
 
-use crate::harness::{CREATE, Daemon, NAT64, in_lab, network, ping};
+use crate::harness::{CREATE, Daemon, NAT64, in_lab, network, ping, program};
 use gatun_testkit::topology::SERVER;
 use gatun_testkit::{Namespace, Process, Topology};
 use rustix::process::Signal;
@@ -89,10 +89,8 @@ fn echo(net: &Topology) -> Process {
 
 /// Sessions: inside, outside and remote endpoints.
 fn sessions() -> BTreeSet<String> {
-    let output = gatun_testkit::output(
-        Command::new(env!("CARGO_BIN_EXE_gatun")).args(["show", "sessions", "-o", "ndjson"]),
-    )
-    .unwrap();
+    let output =
+        gatun_testkit::output(Command::new(program()).args(["show", "sessions", "-o", "ndjson"])).unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
     assert!(output.status.success(), "{text}");
     let all = text.lines().map(|line| {
@@ -305,8 +303,7 @@ fn many(count: u32) -> String {
 
 fn load(snapshot: &str) {
     fs::write("/run/many", snapshot).unwrap();
-    gatun_testkit::run(Command::new(env!("CARGO_BIN_EXE_gatun")).args(["snapshot", "load", "/run/many"]))
-        .unwrap();
+    gatun_testkit::run(Command::new(program()).args(["snapshot", "load", "/run/many"])).unwrap();
 }
 
 /// Configuration for these sessions.
@@ -316,9 +313,7 @@ const FOR_MANY: &str = "[[port]]\ndevice = \"nat64\"\n[[pool]]\nprefixes = \"192
 
 /// Session counter, without a list of sessions.
 fn session_count() -> u64 {
-    let gatun = |args: &[&str]| {
-        gatun_testkit::output(Command::new(env!("CARGO_BIN_EXE_gatun")).args(args)).unwrap().stdout
-    };
+    let gatun = |args: &[&str]| gatun_testkit::output(Command::new(program()).args(args)).unwrap().stdout;
     let status: Value = serde_json::from_slice(&gatun(&["show", "status", "-o", "json"])).unwrap();
     status["sessions"].as_u64().unwrap()
 }
@@ -379,7 +374,7 @@ fn daemons_killed_during_a_restore_lose_no_session() {
         }
         assert!(at_once > 1, "too few were killed while they restored sessions");
         let save = ["snapshot", "save", "/run/saved"];
-        let saved = gatun_testkit::output(Command::new(env!("CARGO_BIN_EXE_gatun")).args(save)).unwrap();
+        let saved = gatun_testkit::output(Command::new(program()).args(save)).unwrap();
         assert_eq!(String::from_utf8_lossy(&saved.stderr), "300,000 sessions saved\n");
         let daemon = Daemon::start(&net, FOR_MANY);
         assert_eq!(taken_over(&daemon), Some(300_000), "{}", daemon.stderr());
@@ -423,9 +418,7 @@ fn a_snapshot_moves_sessions_to_another_host() {
         let net = network();
         let config = format!("{CREATE}{NAT64}");
         let gatun = |args: &str| {
-            let output =
-                gatun_testkit::output(Command::new(env!("CARGO_BIN_EXE_gatun")).args(args.split(' ')))
-                    .unwrap();
+            let output = gatun_testkit::output(Command::new(program()).args(args.split(' '))).unwrap();
             (output.status.success(), String::from_utf8(output.stderr).unwrap())
         };
         assert!(gatun("snapshot save /run/snapshot").1.contains("no saved sessions of gatun"));

@@ -28,7 +28,7 @@ s.recv(100)
 print(time.monotonic(), flush=True)
 ";
 
-/// Prints the figure; `scripts/bench-start` runs it with a release build. The goal is 50 ms. A busy test
+/// Prints the figure; `scripts/bench-start` measures release builds. The goal is 50 ms. A busy test
 /// machine does not measure it reliably, so the test only requires that the packet arrives.
 #[test]
 fn the_first_packet_is_translated_after_start() {

@@ -185,7 +185,7 @@ impl Tables {
             rng,
             limits: plan.limits,
             sessions_made_for: if stateful { plan.limits.sessions_max } else { 0 },
-            events: Events::new(&plan.events, hasher.hash4([0; 4])),
+            events: Events::new(&plan.events, hasher.hash4([0; 4]))?,
             feed: None,
             quarantined: Quarantined::default(),
             inheritance: None,

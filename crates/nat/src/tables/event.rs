@@ -17,6 +17,7 @@ use crate::tables::reader_wait::{self, ReaderWait};
 use crate::tables::session::Session;
 use crate::tables::subscriber::SubscriberKey;
 use core::net::{Ipv4Addr, Ipv6Addr};
+use gatun_mem::OutOfMemory;
 use gatun_wire::DropReason;
 use rtrb::{Consumer, Producer, RingBuffer};
 
@@ -252,26 +253,24 @@ impl Events {
     }
 
     /// Allocates the rings even if no kind is wanted yet, because a reader may want some later.
-    pub(crate) fn new(plan: &EventPlan, generation: u64) -> Self {
+    pub(crate) fn new(plan: &EventPlan, generation: u64) -> Result<Self, OutOfMemory> {
         let (state, sessions) = lens(plan);
         let (state, state_out) = RingBuffer::new(state as usize);
         let (sessions, sessions_out) = RingBuffer::new(sessions as usize);
         let ring = |mut ring| {
-            if gatun_mem::is_taken_at_once() {
-                take_memory(&mut ring);
-            }
-            Ring { ring, unreported: 0 }
+            take_memory(&mut ring)?;
+            Ok(Ring { ring, unreported: 0 })
         };
-        Events {
+        Ok(Events {
             kinds: plan.kinds,
             destinations: plan.destinations,
-            state: ring(state),
-            sessions: ring(sessions),
+            state: ring(state)?,
+            sessions: ring(sessions)?,
             reader: Some(EventReader { state: state_out, sessions: sessions_out, generation }),
             next: 0,
             lost: 0,
             wait: ReaderWait::default(),
-        }
+        })
     }
 
     /// Sets the wanted kinds.
@@ -371,15 +370,11 @@ impl Events {
     }
 }
 
-/// Writes to each place of an empty ring so that its memory is there, and leaves it empty.
-fn take_memory(ring: &mut Producer<Numbered>) {
-    let nothing = (Event::new(EventKind::EventsLost, Instant(0)), 0);
-    let Ok(mut places) = ring.write_chunk_uninit(ring.slots()) else { return };
-    let (first, second) = places.as_mut_slices();
-    for place in first.iter_mut().chain(second) {
-        place.write(nothing);
-    }
-    // Dropping it without a commit leaves the ring empty.
+/// Allocates the memory of an empty ring if the process allocates tables at once.
+fn take_memory(ring: &mut Producer<Numbered>) -> Result<(), OutOfMemory> {
+    let Ok(mut places) = ring.write_chunk_uninit(ring.slots()) else { return Ok(()) };
+    // An empty ring is in one piece. Dropping it without a commit leaves it empty.
+    gatun_mem::take_room(places.as_mut_slices().0)
 }
 
 #[cfg(test)]
@@ -389,7 +384,7 @@ mod tests {
 
     fn events(ring_len: u32) -> (Events, EventReader) {
         let kinds = EventKinds::FEW;
-        let mut events = Events::new(&EventPlan { kinds, ring_len, ..EventPlan::default() }, 7);
+        let mut events = Events::new(&EventPlan { kinds, ring_len, ..EventPlan::default() }, 7).unwrap();
         let reader = events.take_reader().unwrap();
         assert!(events.take_reader().is_none());
         (events, reader)
@@ -478,7 +473,7 @@ mod tests {
 
     #[test]
     fn a_kind_of_event_can_be_enabled_later() {
-        let mut events = Events::new(&EventPlan::default(), 7);
+        let mut events = Events::new(&EventPlan::default(), 7).unwrap();
         assert!(EventKind::ALL.iter().all(|&kind| !events.wants(kind)));
         let mut reader = events.take_reader().unwrap();
         events.set(&EventPlan { kinds: EventKinds::FEW, ..EventPlan::default() });

@@ -175,6 +175,33 @@ fn sessions_of_a_removed_address_end_with_their_events_and_all_others_go_on() {
 }
 
 #[test]
+fn a_reload_of_every_pool_loses_no_event_with_a_slow_reader() {
+    const SUBSCRIBERS: u32 = 2_024;
+    let mut start = plan("192.0.2.4", (1024, 65_535));
+    start.pools[0].allocation = Allocation::Blocks(blocks());
+    (start.events.ring_len, start.events.state_ring_len) = (512, 512);
+    let mut live = Live::new(start);
+    for n in 0..SUBSCRIBERS {
+        live.out(n, 3000);
+        live.told();
+    }
+    let mut other = live.plan.clone();
+    other.pools[0].ranges = vec![range("198.51.100.0", "198.51.100.3", (1024, 65_535))];
+    live.apply(other);
+    let mut events = Vec::new();
+    while live.bed.nat.is_settling() {
+        // Asks for more at once than the rings hold.
+        live.bed.nat.expire(live.bed.now, 1 << 16);
+        events.extend(std::iter::from_fn(|| live.events.next()).take(100));
+    }
+    events.extend(live.told());
+    for kind in [EventKind::SessionDeleted, EventKind::BindingDeleted, EventKind::BlockReleased] {
+        assert_eq!(of(&events, kind), SUBSCRIBERS as usize, "{kind:?}");
+    }
+    assert_eq!((of(&events, EventKind::EventsLost), live.bed.nat.events_lost()), (0, 0));
+}
+
+#[test]
 fn the_last_port_that_was_given_on_a_removed_address_was_given_before() {
     let mut live = Live::new(plan(T2, (1024, 65_535)));
     let flows: Vec<Ends> = (0..600).map(|n| live.out(n, 3000)).collect();

@@ -78,7 +78,7 @@ impl Needs {
 pub(super) enum Fits {
     /// There is enough memory together with the previous process's sessions.
     Beside,
-    /// There is enough memory only if these are given up.
+    /// There is enough memory only if the previous process's sessions are discarded.
     WithoutPrevious,
 }
 
@@ -145,7 +145,7 @@ fn sessions_that_fit(plans: &[&Plan], (ports, keeps): (&PortSettings, bool), ava
 /// Like [`check`], for the additional memory of new tables of all workers.
 ///
 /// # Errors
-/// As [`check`].
+/// Like [`check`].
 pub(super) fn check_more(old: &[&Plan], new: &[&Plan]) -> Result<(), String> {
     let more = Memory::of_workers(new).saturating_sub(Memory::of_workers(old));
     match available() {

@@ -111,7 +111,7 @@ pub(super) fn keeper(
     queues: u32,
     tables: Vec<OwnedFd>,
 ) -> anyhow::Result<Keeper> {
-    let tables = tables.try_into().map_err(|_| anyhow!("not three tables"))?;
+    let tables = tables.try_into().map_err(|_| anyhow!("the reply does not have three tables"))?;
     let ports = ports.into_iter().map(|(interface, mode)| PortConfig { interface, mode: mode.into() });
     Ok(Keeper::new(KeeperParts { ports: ports.collect(), queues, tables }))
 }

@@ -90,7 +90,7 @@ impl Plan {
                     plan.devices.push((device, Prefixes::default()));
                 }
                 Request::Prefixes { device, routes, prefixes } => {
-                    let (_, list) = plan.devices.get_mut(device).context("no such device")?;
+                    let (_, list) = plan.devices.get_mut(device).context("unknown device number")?;
                     list.add(routes, &prefixes)?;
                 }
                 #[cfg(feature = "xdp")]
@@ -175,7 +175,7 @@ impl Devices {
     /// Restores routes and applies changes until the daemon ends.
     fn serve(mut self, channel: &Channel) -> anyhow::Result<()> {
         loop {
-            let event = match self.links.wait(channel).context("the kernel sends no more notifications")? {
+            let event = match self.links.wait(channel).context("cannot read the kernel's notifications")? {
                 Woken::Link(event) => Some(event),
                 Woken::Other => match channel.receive()? {
                     Some((request, _)) => self.obey(request)?,
@@ -193,12 +193,12 @@ impl Devices {
     fn obey(&mut self, request: Request) -> anyhow::Result<Option<LinkEvent>> {
         match request {
             Request::Prefixes { device, routes, prefixes } => {
-                let (_, list) = self.devices.get_mut(device).context("no such device")?;
+                let (_, list) = self.devices.get_mut(device).context("unknown device number")?;
                 list.add(routes, &prefixes)?;
                 Ok(None)
             }
             Request::Apply { device } => {
-                let (name, list) = self.devices.get_mut(device).context("no such device")?;
+                let (name, list) = self.devices.get_mut(device).context("unknown device number")?;
                 let Prefixes { addresses, routes } = std::mem::take(list);
                 Ok(self.links.set(name, addresses, routes))
             }

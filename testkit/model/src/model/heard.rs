@@ -176,8 +176,8 @@ impl Model {
         }
     }
 
-    /// While a change settles, only the engine knows which addresses it counts by the old rules. Its
-    /// threshold events are accepted.
+    /// Accepts the engine's threshold events while a change settles: only the engine knows which addresses it
+    /// still counts by the old rules.
     fn adopt_thresholds(&mut self) {
         let crosses = |e: &Told| matches!(e.kind, EventKind::ThresholdHigh | EventKind::ThresholdLow);
         while let Some(told) = self.heard.pop_front_if(|e| crosses(e)) {

@@ -5,47 +5,47 @@ SECONDS ?= 60
 
 .PHONY: help setup demo check test test-kernels deny book bench instructions fuzz model isp rfc nightly
 
-help: ## This list
+help: ## List the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
 
-setup: ## Install what demo and test need from Debian's packages, where it is missing
+setup: ## Install the Debian packages that demo and test need
 	@scripts/setup
 
-demo: ## An IPv6-only client reaches an IPv4-only server through Gatun, tayga and the kernel
+demo: ## Run an IPv6-only client against an IPv4-only server, through Gatun, tayga and the kernel
 	@scripts/setup demo
 	$(CARGO) build --release --package gatun --package gatun-scenarios
 	target/release/gatun-scenarios demo
 
-check: ## Format, lints and unit tests: after each change
+check: ## Check format, lints and unit tests: after each change
 	@scripts/check
 
-test: setup ## Everything that has to hold: format, lints, documents, tests, requirements, oracles
+test: setup ## Run all checks: format, lints, documents, tests, requirements, oracles
 	@scripts/test
 
-deny: ## Licences, duplicates, sources and advisories of dependencies, by cargo-deny
+deny: ## Check licences, duplicates, sources and advisories of dependencies, by cargo-deny
 	@scripts/deny
 
-test-kernels: setup ## The release binary on Debian 12's kernels, 6.1 and 6.12, in virtual machines
+test-kernels: setup ## Test the release binary on Debian 12's kernels, 6.1 and 6.12, in virtual machines
 	@scripts/test-kernels
 
-book: ## The documents as a book, by mdBook: target/book/docs/index.html
+book: ## Build the documents as a book, by mdBook: target/book/docs/index.html
 	@scripts/book
 
-bench: ## The engine in RAM: one flow, ten thousand, two million
+bench: ## Measure the engine in RAM: one flow, ten thousand, two million
 	$(CARGO) build --release --package gatun-bench
 	@scripts/bench
 
-instructions: ## Instructions per packet, counted by callgrind
+instructions: ## Count instructions per packet, by callgrind
 	@scripts/instructions
 
-fuzz: ## Each fuzz target for SECONDS=60 seconds
+fuzz: ## Run each fuzz target for SECONDS=60 seconds
 	@scripts/fuzz $(SECONDS)
 
 PACKETS ?= 100000000
 model: ## Compare the engine with the naive model: PACKETS=100000000 packets of seeded histories
 	$(CARGO) run --release --package gatun-model --bin gatun-model -- --packets $(PACKETS)
 
-nightly: ## What is too long for make test: AddressSanitizer, long fuzzing, a long run of the model (scripts/nightly)
+nightly: ## Run what is too long for make test: AddressSanitizer, long fuzzing, a long run of the model
 	@PACKETS=$(PACKETS) scripts/nightly
 
 isp: ## Simulate two evening hours of a provider with ten thousand subscribers

@@ -214,7 +214,7 @@ async fn within<T>(limit: Duration, step: impl Future<Output = hyper::Result<T>>
     match timeout(limit, step).await {
         Ok(done) => done.map_err(broken),
         Err(_) => {
-            let what = format!("nothing came for {} s", limit.as_secs());
+            let what = format!("no data for {} s", limit.as_secs());
             Err(io::Error::new(io::ErrorKind::TimedOut, what))
         }
     }

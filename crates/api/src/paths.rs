@@ -158,7 +158,7 @@ pub const FILTER: &[Parameter] = &[
     optional("outside_port", u16::reference, "Public port or identifier."),
 ];
 
-/// As [`FILTER`], for lists with remote hosts.
+/// Parameters of [`FILTER`], and those for remote hosts.
 pub const REMOTE: &[Parameter] = &[
     optional("remote", String::reference, "Remote address or prefix."),
     optional("remote_port", u16::reference, "Remote port."),
@@ -399,16 +399,16 @@ pub const ENDPOINTS: &[Endpoint] = &[
         .with(&[TABLE_OF])
         .of_body::<MapsEdit>(),
     get("/v1/exports", Operation::Exports, Described::of::<Vec<Export>>(), "Collectors of events and their counters."),
-    get("/v1/log", Operation::Log, Described::of::<LogStore>(), "The log of public port owners: contents and losses."),
+    get("/v1/log", Operation::Log, Described::of::<LogStore>(), "The log of public port holders: contents and losses."),
     get("/v1/log-level", Operation::LogLevel, Described::of::<LogLevelSetting>(), "Log level of the daemon's standard error."),
     get("/v1/log-level", Operation::SetLogLevel, Described::of::<LogLevelSetting>(), "Sets the log level until the daemon ends.")
         .by(Method::Post)
         .with(&[LEVEL]),
-    get("/v1/who", Operation::Who, Described::of::<PortHolder>(), "Present owner of a public address and port.")
+    get("/v1/who", Operation::Who, Described::of::<PortHolder>(), "Current holder of a public address and port.")
         .with(&[PUBLIC_END]),
-    get("/v1/log/who", Operation::WhoAt, Described::of::<PastHolders>(), "Owner of a public address and port at a past time, from the log. The log records each question and its author.")
+    get("/v1/log/who", Operation::WhoAt, Described::of::<PastHolders>(), "Holder of a public address and port at a past time, from the log. The log records each question and its author.")
         .with(&[PUBLIC_END, AT]),
-    get("/v1/where", Operation::Where, Described::of::<HostPorts>(), "Present public addresses and ports of an inside host.")
+    get("/v1/where", Operation::Where, Described::of::<HostPorts>(), "Current public addresses and ports of an inside host.")
         .with(&[INSIDE_HOST]),
     get("/v1/explain", Operation::Explain, Described::of::<Explanation>(), "Predicts the outcome of a packet, with the reasons; changes nothing.")
         .with(&[FLOW]),

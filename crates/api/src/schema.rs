@@ -143,7 +143,8 @@ macro_rules! words {
     )*) => {
         $(
             $(#[doc = $doc])*
-            #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
+            #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+            #[derive(serde::Serialize, serde::Deserialize)]
             pub enum $name {
                 $($(#[doc = $variant_doc])* #[serde(rename = $word)] $variant,)*
                 /// A word that this version does not know.

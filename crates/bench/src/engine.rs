@@ -25,9 +25,11 @@ pub(super) enum Allocation {
 const EXAMPLES: &str = "\
 Examples:
   gatun-bench engine --sessions 2097152 --subscribers 131072
-  gatun-bench engine --kind nat44 --sessions 2097152 --subscribers 131072 --pool-fill 100 --json
-  gatun-bench engine --sessions 2097152 --subscribers 131072 --kills-per-second 70000
-On a busy machine, `taskset --cpu-list 1` in front keeps it on one core.
+  gatun-bench engine --kind nat44 --sessions 2097152 --subscribers 131072 \\
+    --pool-fill 100
+  gatun-bench engine --sessions 2097152 --kills-per-second 70000 --json
+
+On a busy machine, run it as `taskset --cpu-list 1 gatun-bench engine ...` to keep it on one core.
 ";
 
 /// `gatun-bench engine`.
@@ -71,12 +73,12 @@ pub(super) struct Args {
     /// State feed with a consumer, whose records are read between the rounds
     #[arg(long, value_enum, default_value = "none")]
     feed: FeedScope,
-    /// Send from outside the replies to the packets just sent from inside, in order; otherwise packets of
-    /// randomly chosen sessions, whose memory is not in a cache
+    /// Send replies from outside to the packets just sent from inside, in order; by default, packets of
+    /// random sessions, whose memory is not in a cache
     #[arg(long)]
     replies: bool,
-    /// Also measure rounds in which this many random sessions per second end and are opened again by their
-    /// next packet, in turn with rounds without this
+    /// Also measure rounds in which this many random sessions per second end and reopen with their next
+    /// packet, alternating with rounds without churn
     #[arg(long, default_value_t = 0)]
     kills_per_second: u64,
     /// Print one JSON object instead of a table
@@ -142,8 +144,8 @@ struct Report {
     /// Memory of the engines divided by the number of sessions. With few sessions, it is mostly their fixed
     /// part.
     bytes_per_session: Option<f64>,
-    /// From the counting allocator, over all measured packets. Only with one worker, because it counts all
-    /// threads.
+    /// Allocations counted by the allocator over all measured packets. Only with one worker, because it
+    /// counts all threads.
     allocations_per_packet: Option<f64>,
     verified_packets: u64,
     /// Churn of the first worker. `None` if no sessions are ended.
@@ -186,10 +188,10 @@ fn print_table(r: &Report) {
     println!("  v6>v4                  {:>10.1} ns/packet", r.ns_outbound);
     println!("  v4>v6                  {:>10.1} ns/packet", r.ns_inbound);
     println!("  new session            {:>10} ns", optional(r.ns_new_session));
-    println!("    again                {:>10} ns", optional(r.ns_new_session_again));
-    println!("  session's end          {:>10} ns", optional(r.ns_delete));
+    println!("    opened again         {:>10} ns", optional(r.ns_new_session_again));
+    println!("  end of a session       {:>10} ns", optional(r.ns_delete));
     println!("  memory                 {:>10} bytes/session", optional(r.bytes_per_session));
-    println!("  allocations            {:>10} a packet", optional(r.allocations_per_packet));
+    println!("  allocations            {:>10} per packet", optional(r.allocations_per_packet));
     if let Some(churn) = &r.churn {
         churn.print();
     }

@@ -91,7 +91,7 @@ enum Steered {
 /// State shared by the workers and the measuring thread.
 #[derive(Default)]
 struct Board {
-    /// By worker.
+    /// Lanes, by worker.
     lanes: [Lane; WORKERS],
 }
 

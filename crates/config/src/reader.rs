@@ -80,7 +80,7 @@ impl<'a> Table<'a> {
         self.node(name).and_then(|node| self.read_node(name, node, problems, read))
     }
 
-    /// As [`Table::get`], but a missing key is an error.
+    /// Like [`Table::get`], but a missing key is an error.
     pub(crate) fn require<T>(
         &self,
         name: &'static str,

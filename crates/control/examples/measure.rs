@@ -78,7 +78,7 @@ struct Gauge {
 /// Packets of random sessions at a rate.
 struct Device {
     gauge: Arc<Gauge>,
-    /// For each session, the first bytes of its packets: addresses, ports and checksums.
+    /// First bytes of each session's packets: addresses, ports and checksums.
     templates: Vec<u8>,
     buffers: Vec<u8>,
     random: u64,

@@ -179,7 +179,7 @@ pub enum OrderResult {
 pub enum RefusalKind {
     /// The request is wrong.
     Malformed,
-    /// Nothing has this name.
+    /// No item has this name.
     Unknown,
     /// Another configuration runs than the client expects.
     Conflict,

@@ -18,7 +18,7 @@ pub const POINTS_MAX: usize = 720;
 struct Counts {
     received: u64,
     forwarded: [u64; 2],
-    /// With an ICMP error, and silently.
+    /// Dropped packets: with an ICMP error, and silently.
     dropped: [u64; 2],
     created: u64,
     sessions: u64,

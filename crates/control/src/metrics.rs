@@ -17,7 +17,7 @@ pub(crate) struct Scrape {
     pub(crate) version: &'static str,
     pub(crate) uptime_seconds: u64,
     pub(crate) facts: Arc<Facts>,
-    /// By worker; `None` for a worker that does not answer.
+    /// Counters by worker; `None` for a worker that does not answer.
     pub(crate) workers: Vec<Option<Snapshot>>,
     pub(crate) figures: LogFigures,
     /// Clients refused over TCP, if it is configured: reason and number.

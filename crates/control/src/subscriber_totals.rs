@@ -92,9 +92,9 @@ impl Distribution {
 /// The figures of all subscribers.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct SubscriberTotals {
-    /// By measure, in the order of [`Measure::ALL`].
+    /// Distributions by measure, in the order of [`Measure::ALL`].
     pub(crate) distributions: [Distribution; Measure::ALL.len()],
-    /// By measure: subscribers with the largest values, without zeros.
+    /// Subscribers with the largest values by measure, without zeros.
     pub(crate) top: [Vec<SubscriberStats>; Measure::ALL.len()],
 }
 

@@ -89,10 +89,10 @@ impl Tokens {
     /// Creates a token and returns its secret, which is not stored.
     ///
     /// # Errors
-    /// Returns an error if the name is taken or invalid, or if the system gives no random numbers.
+    /// Returns an error if the name is taken or invalid, or if there are no random numbers.
     pub fn add(&mut self, name: &str, role: Role) -> Result<String, String> {
         let mut random = [0; 32];
-        SystemRandom::new().fill(&mut random).map_err(|_| "the system gives no random numbers")?;
+        SystemRandom::new().fill(&mut random).map_err(|_| "cannot get random numbers")?;
         let secret = format!("{PREFIX}{}", hex::encode(&random));
         self.push(Token { name: name.to_owned(), role, hash: hash(&secret) })?;
         Ok(secret)

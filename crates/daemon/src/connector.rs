@@ -34,7 +34,7 @@ pub(super) fn start(sandbox: &Sandbox) -> anyhow::Result<Connect> {
         .context("cannot start the connecting thread")?;
     Ok(Arc::new(move |target| {
         let (answer, answers) = channel();
-        let gone = |_| io::Error::other("this process cannot connect");
+        let gone = |_| io::Error::other("the connecting thread has ended");
         requests.send(Request { target: target.clone(), answer }).map_err(|_| gone(()))?;
         answers.recv().map_err(|_| gone(()))?
     }))

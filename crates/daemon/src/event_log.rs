@@ -149,7 +149,7 @@ impl EventLog {
     pub(super) fn finish(self, has_lines: bool) {
         let _ = self.orders.send(Order::Look);
         if self.ended.recv_timeout(LAST_WRITES_MAX) == Err(RecvTimeoutError::Timeout) {
-            self.output.error("events: the last ones were not written: nobody reads them");
+            self.output.error("events: lost the last events: nobody reads the destination");
         }
         if has_lines {
             self.output.settle();

@@ -162,7 +162,7 @@ enum Event {
     Line(String),
     /// Log line about a failure.
     Failure(String),
-    /// The kernel sends no more notifications about interfaces.
+    /// The kernel's notifications about interfaces cannot be read.
     #[cfg(feature = "xdp")]
     LinksUnwatched(io::Error),
     WorkerEnded {

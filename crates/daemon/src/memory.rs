@@ -91,7 +91,7 @@ impl MemoryNeeds {
 pub(super) enum MemoryFit {
     /// There is enough memory together with the previous process's sessions.
     Beside,
-    /// There is enough memory only if these are given up.
+    /// There is enough memory only if the previous process's sessions are discarded.
     WithoutPrevious,
 }
 
@@ -158,7 +158,7 @@ fn sessions_that_fit(plans: &[&Plan], (ports, keeps): (&PortSettings, bool), ava
 /// Like [`check`], for the additional memory of new tables of all workers.
 ///
 /// # Errors
-/// As [`check`].
+/// Like [`check`].
 pub(super) fn check_more(old: &[&Plan], new: &[&Plan]) -> Result<(), String> {
     let more = Memory::of_workers(new).saturating_sub(Memory::of_workers(old));
     match available() {

@@ -107,7 +107,7 @@ impl SessionStore {
         all.filter_map(|worker| self.directory.records(self.names.generation, worker).ok()).collect()
     }
 
-    /// Memory in bytes that is freed if the sessions of previous processes are given up.
+    /// Memory in bytes that is freed if the sessions of previous processes are discarded.
     pub(super) fn left_bytes(&self) -> u64 {
         self.left_bytes
     }
@@ -121,7 +121,7 @@ impl SessionStore {
     /// Divides a plan among workers. If their number is unchanged, each gets the share that has its sessions.
     ///
     /// # Errors
-    /// As [`Shares::new`].
+    /// Like [`Shares::new`].
     pub(super) fn share(
         &mut self,
         plan: &Plan,
@@ -292,7 +292,7 @@ impl SessionStore {
     /// Records that all sessions of previous processes are restored.
     ///
     /// # Errors
-    /// Returns an error if the names cannot be written. Then the next process searches the files in vain.
+    /// Returns an error if the names cannot be written. Then the next process does not find the sessions.
     pub(super) fn all_restored(&mut self) -> anyhow::Result<()> {
         self.names.earlier = Vec::new();
         self.write()?;
@@ -372,7 +372,10 @@ fn find_all(
                     unread.insert(error.to_string());
                 }
                 Err(_) => {
-                    unread.insert("a thread that searched them has panicked".to_owned());
+                    unread.insert(
+                        "a thread that searched for them panicked: this is a defect, please report it"
+                            .to_owned(),
+                    );
                 }
             }
         }

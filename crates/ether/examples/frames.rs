@@ -32,7 +32,7 @@ enum Way {
     /// Through a default route.
     Route4,
     Route6,
-    /// To neighbours, each packet to another one.
+    /// Packets to IPv6 neighbours, each to another one.
     Link6,
 }
 

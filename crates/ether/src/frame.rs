@@ -40,7 +40,7 @@ pub(crate) struct Header {
     pub(crate) len: usize,
 }
 
-/// At most two tags.
+/// VLAN tags of a frame, at most two.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Tags {
     tags: [Option<(u16, u16)>; TAGS_MAX],

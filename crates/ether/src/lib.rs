@@ -19,8 +19,8 @@
 //!                     Held -------------|      route, next hop, MAC
 //!                     Drop -------------'
 //!
-//!    frames <-------- poll(now, emit)   when now >= due_ms(): solicitations, packets whose next hop answered,
-//!                                       announcements
+//!    frames <-------- poll(now, emit)   when now >= due_ms(): solicitations, announcements, packets whose
+//!                                       next hop answered
 //! ```
 //!
 //! # For backends

@@ -6,9 +6,10 @@
 //! (snooping switches understand reports of version 2 while they send queries of version 1).
 //!
 //! ```text
-//!   query:   IPv6, hop limit 1 | hop-by-hop: router alert, 8 | 0 type 130 | 4 maximum response delay | 8 group | 24
-//!   report:  IPv6, hop limit 1 | hop-by-hop: router alert, 8 | 0 type 143 | 6 records | 8 record, 20 bytes each
-//!            record: 0 kind (exclude nothing: 2 as an answer, 4 when it is new) | 4 group
+//!   both:    IPv6, hop limit 1 | hop-by-hop: router alert, 8 bytes | ICMPv6
+//!   query:   0 type 130 | 4 maximum response delay | 8 group | 24
+//!   report:  0 type 143 | 6 number of records | 8 records of 20 bytes
+//!   record:  0 kind (exclude nothing: 2 in a reply, 4 for a new group) | 4 group
 //! ```
 
 use crate::Dropped;

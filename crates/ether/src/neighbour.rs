@@ -61,7 +61,7 @@ pub enum NeighbourState {
     Reachable,
     /// The MAC is known, but from long ago or from an unsolicited message.
     Stale,
-    /// In use while stale: it will be solicited unless it answers by itself.
+    /// In use while stale. It is solicited unless it sends something itself.
     Delay,
     /// Being solicited at the known MAC.
     Probe,

@@ -15,7 +15,7 @@ pub enum Received {
     Reply(Answer),
     /// The frame was consumed. Check [`Ether::due_ms`](crate::Ether::due_ms): waiting packets may be ready.
     Consumed(Consumed),
-    /// Not for us, and unchanged. The backend may pass it to the kernel.
+    /// The frame is not for us, and unchanged. The backend may pass it to the kernel.
     Foreign(Foreign),
     /// Dropped, with the reason.
     Drop(Dropped),

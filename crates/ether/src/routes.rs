@@ -148,7 +148,10 @@ mod tests {
                 prefixes.add(Key(*address), *len, RouteTarget::OnLink { port });
             }
             let (mut table, list) = (prefixes.routes(Key(0), |n| n), list_of(&routes));
-            let edges = list.iter().flat_map(|r| [r.0, r.0.wrapping_sub(1), r.0 | !mask(r.1), (r.0 | !mask(r.1)).wrapping_add(1)]);
+            let edges = list.iter().flat_map(|r| {
+                let last = r.0 | !mask(r.1);
+                [r.0, r.0.wrapping_sub(1), last, last.wrapping_add(1)]
+            });
             for address in wanted.into_iter().map(spread).chain(edges).chain([0, u128::MAX]) {
                 prop_assert_eq!(table.find(address), naive(&list, address), "{:x}", address);
             }
@@ -166,7 +169,9 @@ mod tests {
                 prefixes.add(Key(*address), *len, RouteTarget::OnLink { port });
             }
             let (mut table, list) = (prefixes.routes(key(0), |n| n as u32), list_of(&routes));
-            let edges = list.iter().flat_map(|r| [r.0 as u32, (r.0 as u32).wrapping_sub(1), (r.0 | !mask(r.1)) as u32]);
+            let edges = list.iter().flat_map(|r| {
+                [r.0 as u32, (r.0 as u32).wrapping_sub(1), (r.0 | !mask(r.1)) as u32]
+            });
             for address in wanted.into_iter().chain(edges).chain([0, u32::MAX]) {
                 prop_assert_eq!(table.find(address), naive(&list, key(address).0), "{:x}", address);
             }

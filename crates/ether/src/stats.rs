@@ -124,19 +124,19 @@ counted! {
 pub struct Stats {
     /// Frames received.
     pub received: u64,
-    /// Of these: IP packets for the engine.
+    /// Received frames whose IP packet went to the engine.
     pub packets: u64,
     /// Answered, by [`Answer`].
     pub answers: [u64; Answer::COUNT],
     /// Consumed, by [`Consumed`].
     pub consumed: [u64; Consumed::COUNT],
-    /// Not for us, by [`Foreign`].
+    /// Received frames that are not for us, by [`Foreign`].
     pub foreign: [u64; Foreign::COUNT],
     /// Dropped, by [`Dropped`].
     pub dropped: [u64; Dropped::COUNT],
     /// Packets to send.
     pub to_send: u64,
-    /// Of these: sent immediately.
+    /// Packets to send that were sent immediately.
     pub sent: u64,
     /// Sent after waiting for the next hop.
     pub released: u64,

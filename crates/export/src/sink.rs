@@ -127,7 +127,7 @@ impl Sink {
     /// Starts a sink that opens connections itself. `log` receives lines for operators.
     ///
     /// # Errors
-    /// As [`Sink::prepare`].
+    /// Like [`Sink::prepare`].
     pub fn start(settings: SinkSettings, log: impl Fn(&str) + Send + 'static) -> io::Result<Sink> {
         Ok(Sink::prepare(settings, connect_directly(), log)?.begin(Vec::new()))
     }

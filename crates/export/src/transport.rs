@@ -53,7 +53,7 @@ enum Socket {
 /// Result of sending a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SendResult {
-    /// This many bytes were accepted.
+    /// The collector accepted this many bytes.
     Bytes(usize),
     /// No data is accepted now.
     Later,

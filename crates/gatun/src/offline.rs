@@ -92,9 +92,9 @@ impl<W: Write, D: Write> Offline<W, D> {
             self.pass_time(self.now.plus_ms(100))?;
         }
         self.outcome.counters = self.nat.counters().clone();
-        self.output.finish().context("writing the output")?;
+        self.output.finish().context("cannot write the output")?;
         if let Some(drops) = self.drops {
-            drops.finish().context("writing the dropped packets")?;
+            drops.finish().context("cannot write the dropped packets")?;
         }
         Ok(self.outcome)
     }
@@ -106,7 +106,7 @@ impl<W: Write, D: Write> Offline<W, D> {
                 self.outcome.cut_off = true;
                 Ok(None)
             }
-            other => other.context("reading the capture"),
+            other => other.context("cannot read the capture"),
         }
     }
 
@@ -141,7 +141,7 @@ impl<W: Write, D: Write> Offline<W, D> {
         let len = packet.len();
         self.buffer[HEADROOM..HEADROOM + len].copy_from_slice(packet);
         let packet =
-            Packet::new(&mut self.buffer, HEADROOM, len).context("a frame longer than the buffer")?;
+            Packet::new(&mut self.buffer, HEADROOM, len).context("a frame is longer than the buffer")?;
         let mut burst = [packet];
         let mut verdicts = [Verdict::Pass];
         // There are enough buffers for the packets emitted for one packet.
@@ -153,7 +153,7 @@ impl<W: Write, D: Write> Offline<W, D> {
                 let packet = burst[0].bytes();
                 self.output
                     .write(frame.time, &frame, layout, packet, answer)
-                    .context("writing the output")?;
+                    .context("cannot write the output")?;
                 self.outcome.written += 1;
             }
             Verdict::Drop(_) | Verdict::Held => {}
@@ -164,7 +164,7 @@ impl<W: Write, D: Write> Offline<W, D> {
             let comment = format!("{}: {}", reason.name(), reason.help());
             drops
                 .write(0, &frame, frame.bytes.len() as u32, &comment)
-                .context("writing the dropped packets")?;
+                .context("cannot write the dropped packets")?;
         }
         self.last = Some((frame, layout));
         self.write_emitted()
@@ -182,6 +182,6 @@ impl<W: Write, D: Write> Offline<W, D> {
                 *written += 1;
             }
         });
-        result.context("writing the output")
+        result.context("cannot write the output")
     }
 }

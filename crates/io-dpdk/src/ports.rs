@@ -48,9 +48,9 @@ struct StagedFrame {
 
 /// Location of a frame.
 enum FrameSource {
-    /// In the burst: its number, and its position in its buffer.
+    /// A frame of the current burst: its number, and its position in its buffer.
     Arrival { number: u8, start: u16, len: u16 },
-    /// In a buffer of its own.
+    /// A frame in its own buffer.
     Copy(Frame),
 }
 

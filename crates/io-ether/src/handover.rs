@@ -37,13 +37,13 @@ impl EthernetHandover {
         self.next.is_done(self.last.load(Ordering::Acquire))
     }
 
-    /// For the worker: checks whether an `Ether` is queued.
+    /// Returns whether an `Ether` is queued. Called by the worker.
     #[inline]
     pub(crate) fn waits(&self) -> bool {
         self.next.has_any()
     }
 
-    /// For the worker: lets the queued `Ether`s take over from its own.
+    /// Lets the queued `Ether`s take over from the current ones. Called by the worker.
     #[cold]
     pub(crate) fn take_over(&self, now_ms: u64, own: &mut Ether) {
         while let Some(mut next) = self.next.next() {

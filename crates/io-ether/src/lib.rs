@@ -1,9 +1,9 @@
 //! Common code of backends with Ethernet devices.
 //!
 //! ```text
-//!   worker  <- gatun_io::Backend -  EtherQueues  - Frames, FrameSink ->  AF_XDP, DPDK: a queue of every device
-//!                                        |
-//!                                     Ether (ARP, neighbour discovery, ping, routes)
+//!   worker <- gatun_io::Backend - EtherQueues - Frames, FrameSink -> AF_XDP, DPDK: a queue of every device
+//!                                      |
+//!                                   Ether (ARP, neighbour discovery, ping, routes)
 //! ```
 //! A driver implements [`Frames`]: it receives a burst and sends frames through its [`FrameSink`].
 //! [`EtherQueues`] puts `gatun_ether::Ether` on top, exchanges neighbour updates between workers, and

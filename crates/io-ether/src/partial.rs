@@ -70,7 +70,8 @@ fn place4(bytes: &[u8]) -> Option<ChecksumField> {
     place(bytes, &header[12..20], header[9], transport, end)
 }
 
-/// After extension headers, no kernel leaves a checksum to a device that does not announce support for it.
+/// Finds the checksum field of TCP or UDP directly after the IPv6 header: after extension headers, no kernel
+/// leaves a checksum to a device that does not announce support for it.
 fn place6(bytes: &[u8]) -> Option<ChecksumField> {
     const LEN: usize = 40;
     let header: &[u8; LEN] = bytes.first_chunk()?;

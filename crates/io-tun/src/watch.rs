@@ -123,7 +123,7 @@ impl LinkWatch {
     /// readable does not delay the work for devices.
     ///
     /// # Errors
-    /// Returns an error if the kernel sends no more notifications.
+    /// Returns an error if the kernel's notifications cannot be read.
     pub fn wait(&mut self, other: impl AsFd) -> io::Result<WatchEvent> {
         let mut is_other_ready = false;
         loop {

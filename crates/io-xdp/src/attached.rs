@@ -21,12 +21,12 @@ pub struct PortConfig {
 /// Mode of the XDP program of an interface.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mode {
-    /// In the driver if it supports this, otherwise before the kernel's stack.
+    /// XDP in the driver if it supports that, otherwise before the kernel's stack.
     #[default]
     Auto,
-    /// In the driver.
+    /// XDP in the driver.
     Native,
-    /// Before the kernel's stack, on the kernel's packets (skb): slower, but works with every driver.
+    /// XDP before the kernel's stack, on the kernel's packets (skb): slower, but available with every driver.
     Skb,
 }
 

@@ -2,8 +2,9 @@
 //! by passing its address on.
 //!
 //! ```text
-//!   free -> fill ring -> (kernel receives) -> receive ring -> burst -> transmit ring -> (kernel sends) -> completion -> free
-//!                                                               '--- not forwarded ----------------------------> free
+//!   free -> fill ring -> (kernel receives) -> receive ring -> burst
+//!   burst, forwarded     -> transmit ring -> (kernel sends) -> completion ring -> free
+//!   burst, not forwarded -> free
 //! ```
 //! A port has at most `RING_LEN` frames for receiving and as many for sending, and there are enough frames
 //! for all ports. So receiving never starves sending, and one port never starves another.
@@ -75,7 +76,7 @@ pub struct Ports {
 pub struct XdpTransmit {
     ports: Vec<Port>,
     free: Vec<Frame>,
-    /// By frame: the port whose socket holds it.
+    /// Port whose socket holds each frame.
     held: Box<[u8]>,
     /// Frame number of each received frame of the burst.
     numbers: ArrayVec<u32, BURST_MAX>,

@@ -1,8 +1,8 @@
 //! Watch over interfaces in use, for a thread of its own.
 //!
 //! ```text
-//!   set down:  nothing can be sent; the program stays          set up again: as before
-//!   removed:   its workers let go of their sockets             one of its name comes: a new program, new sockets
+//!   set down:  nothing can be sent; the program stays    set up again:  as before
+//!   removed:   its workers close their sockets           returns:       a new program, new sockets
 //! ```
 //! Meanwhile workers continue with their other ports. The program leaves the kernel's own IPv4 addresses to
 //! the kernel, even for packets from subscribers. The list of these addresses is read again when it changes.

@@ -122,7 +122,9 @@ impl Reader {
             let marks = segment.marks(&*self.disk)?;
             match segment.tail.number == number {
                 true => Ok((segment, marks)),
-                false => Err(LogError::damaged(name, "wrong number: it is another file")),
+                false => {
+                    Err(LogError::damaged(name, "it contains another segment number: the file was replaced"))
+                }
             }
         });
         let part = match opened {
@@ -202,9 +204,9 @@ impl Reader {
                 self.load_sealed(number, &name, FileKind::Carried)?;
                 self.parts.rotate_right(1);
             }
-            None => {
-                self.faults.push(format!("the file with holdings open before segment {first} is missing"))
-            }
+            None => self
+                .faults
+                .push(format!("the file with the holdings that were open before segment {first} is missing")),
         }
         Ok(())
     }

@@ -3,7 +3,8 @@
 //!
 //! ```text
 //!   file   slot, slot: written in turn, in place; both lie in one sector
-//!   slot   "GATUNACK", sequence, number of the journal, bytes, digest of its last frame or head, SHA-256 of these
+//!   slot   "GATUNACK", sequence, number of the journal, bytes, digest of its last frame or head, and the
+//!          SHA-256 of these
 //! ```
 //! A frame is synced first, then its receipt; only then is the frame acknowledged. A journal is never shorter
 //! than its receipt says, and at most one frame longer. See decision 0079.

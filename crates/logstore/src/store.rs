@@ -141,7 +141,7 @@ impl Store {
     fn open_segment(&self, number: u64, name: &str) -> Result<Segment> {
         let segment = Segment::open(&*self.disk, name, FileKind::Segment)?;
         if segment.tail.number != number {
-            return Err(LogError::damaged(name, "wrong number: it is another file"));
+            return Err(LogError::damaged(name, "it contains another segment number: the file was replaced"));
         }
         segment.marks(&*self.disk)?;
         segment.index(&*self.disk)?;

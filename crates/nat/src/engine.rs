@@ -170,7 +170,7 @@ impl Nat {
         }
     }
 
-    /// Ends state whose time is up, and looks at no more than `budget` records. Call it repeatedly, with or
+    /// Ends expired state, and examines at most `budget` records. Call it repeatedly, with or
     /// without bursts. Returns the number of milliseconds until the latest time for the next call.
     pub fn expire(&mut self, now: Instant, budget: usize) -> u32 {
         let now = self.at(now);

@@ -44,7 +44,7 @@ impl Client {
         Ok(answers)
     }
 
-    /// As [`Client::ask`], for answers that may be too many to collect.
+    /// Like [`Client::ask`], for answers that may be too many to collect.
     pub(crate) fn ask_each(
         &mut self,
         message: RouteNetlinkMessage,

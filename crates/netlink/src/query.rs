@@ -39,7 +39,7 @@ pub struct Link {
 pub enum RouteResult {
     /// Through the interface with this number.
     By(u32),
-    /// To a socket of this host: the address is local.
+    /// The address is local: packets go to a socket of this host.
     Host,
     /// No route, or one that refuses.
     Nowhere,

@@ -41,15 +41,15 @@ pub fn memory_bytes(workers: usize) -> usize {
 /// Packets exchanged between workers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ExchangeCounters {
-    /// Received here and given to the worker that has their session.
+    /// Packets received here and handed to the worker that has their session.
     pub before: u64,
-    /// As above, but its ring was full: dropped.
+    /// Packets handed over before translation that were dropped because the other worker's ring was full.
     pub before_lost: u64,
-    /// Translated here and given to the worker that owns the destination address.
+    /// Packets translated here and handed to the worker that owns the destination address.
     pub after: u64,
-    /// As above, but its ring was full: dropped.
+    /// Packets handed over after translation that were dropped because the other worker's ring was full.
     pub after_lost: u64,
-    /// Taken from other workers.
+    /// Packets taken over from other workers.
     pub taken: u64,
 }
 
@@ -84,7 +84,7 @@ struct PeerLink {
 /// One worker's part of the exchange.
 pub struct Exchange {
     steering: Arc<Steering>,
-    /// By worker; `None` for itself.
+    /// Links by worker; `None` for the worker itself.
     links: Vec<Option<PeerLink>>,
     inboxes: Vec<RingReader>,
     /// Ring that is read first.

@@ -11,9 +11,9 @@ use gatun_io::Mailbox;
 use gatun_nat::feed::{Command, FeedPolicy, SessionRecord};
 use gatun_nat::{FeedCursor, Instant, Nat, Sequence};
 
-/// Largest number of queued batches.
+/// Maximum number of queued batches.
 pub const BATCHES_MAX: usize = 256;
-/// Commands between bursts.
+/// Maximum number of commands between bursts.
 const SLICES: Slices = Slices { idle: 512, busy: 64, behind: 16 };
 
 /// Commands, and the function that receives their results.
@@ -79,7 +79,7 @@ impl CommandQueue {
             && let Some(mut batch) = self.at_hand.take().or_else(|| self.queue.next())
         {
             let end = batch.commands.len().min(batch.handled + budget);
-            // An empty batch costs something, too.
+            // An empty batch has a cost, too.
             budget -= (end - batch.handled).max(1);
             nat.offload(now, &mut batch.commands[batch.handled..end]);
             batch.handled = end;

@@ -1,4 +1,4 @@
-//! A fast path's manager beside a running worker: its feed, its commands, and what it reads.
+//! Manager of a fast path with a running worker: feed, commands, and reading of the state.
 
 use gatun_io::{Memory, memory::MemoryPeer};
 use gatun_nat::feed::{
@@ -108,7 +108,7 @@ fn commands_are_handled_in_their_order_while_packets_go_on() {
     }
     let ports: Vec<u16> = ids.iter().map(|id| id.flow.inside.1).collect();
     assert!(ports.iter().copied().eq(1000..4000), "in the order of their packets");
-    // A session has one fate a batch: the mark comes before the release however they are cut.
+    // The outcomes of a session keep their order in any batches: the mark comes before the release.
     bed.open(10_000..11_000);
     let mark = |offload| Action::Mark(Ownership { epoch: 1, offload });
     let outcomes = |done: Vec<Command>| {
@@ -159,7 +159,7 @@ fn all_are_released_by_one_job() {
 #[test]
 fn a_full_queue_says_so_and_nothing_of_the_batch_is_done() {
     let bed = Bed::start();
-    // The worker waits in `done` until it is let go.
+    // The worker waits in `done` until the test continues.
     let (go, wait) = answers::<()>();
     let (begun, has_begun) = answers::<()>();
     let block = move |_| {

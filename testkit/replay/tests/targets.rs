@@ -31,7 +31,7 @@ targets! {
     api_request "../../../fuzz/fuzz_targets/api_request.rs"
     config "../../../fuzz/fuzz_targets/config.rs"
     ether_frame "../../../fuzz/fuzz_targets/ether_frame.rs"
-    kept_sessions "../../../fuzz/fuzz_targets/kept_sessions.rs"
+    session_file "../../../fuzz/fuzz_targets/session_file.rs"
     log_reader "../../../fuzz/fuzz_targets/log_reader.rs"
     packet_4to6 "../../../fuzz/fuzz_targets/packet_4to6.rs"
     packet_6to4 "../../../fuzz/fuzz_targets/packet_6to4.rs"

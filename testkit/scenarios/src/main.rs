@@ -28,13 +28,20 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-/// Runs a scenario, and reports the fate of every packet; `lab/run demo` runs the demo
+const SCENARIOS: &str = "\
+Scenarios:
+  desk     iperf3 through Gatun and through other translators
+  carrier  millions of sessions, every packet accounted for
+  ladder   cost of a packet at each step
+  rfc8219  throughput without loss, latency, frame loss, connection rate
+  demo     see `lab/run demo --help`
+";
+
+/// Run a scenario and report the fate of every packet
 #[derive(Debug, Parser)]
-#[command(name = "lab/run", arg_required_else_help = true)]
+#[command(name = "lab/run", arg_required_else_help = true, after_help = SCENARIOS)]
 struct Args {
-    /// iperf: iperf3, Gatun beside other translators; carrier: millions of sessions, every packet accounted
-    /// for; ladder: the cost of a packet at each step; rfc8219: throughput without loss, latency, frame
-    /// loss, connection rate; demo: see `demo --help`
+    /// Scenario: iperf, carrier, ladder, rfc8219 or demo
     scenario: String,
     /// Length of the main stage; each scenario has its own default
     #[arg(long, value_name = "N")]
@@ -54,25 +61,25 @@ struct Args {
     /// Bytes of a frame, 64 to 9000, or imix
     #[arg(long, value_name = "BYTES", value_parser = sizes)]
     frame: Option<Sizes>,
-    /// Packets a second that the generator sends [default: a window of packets in flight]
+    /// Packets per second that the generator sends [default: a window of packets in flight]
     #[arg(long, value_name = "N")]
     rate: Option<f64>,
-    /// carrier: random sessions ended each second through Gatun's API; 0 for none
+    /// carrier: random sessions ended per second through Gatun's API; 0 for none
     #[arg(long, value_name = "N")]
     kills: Option<f64>,
-    /// IPv4 inside: NAT44 in place of NAT64
+    /// Use NAT44 instead of NAT64: IPv4 hosts inside
     #[arg(long)]
     nat44: bool,
     /// iperf: numbers of parallel streams of iperf3, one table column each
     #[arg(long, value_name = "N,N", value_delimiter = ',')]
     streams: Option<Vec<u32>>,
-    /// Run as little as possible, to show that a scenario works; its results mean nothing
+    /// Run as little as possible, to show that a scenario works (its figures are meaningless)
     #[arg(long)]
     brief: bool,
     /// carrier, ladder, rfc8219: type of the cables, veth through AF_XDP or memory shared by DPDK programs
     #[arg(long, value_name = "TYPE", default_value = "veth")]
     over: Over,
-    /// With memif: the reflector [default: testpmd with three processors, own with fewer]
+    /// Reflector with memif [default: testpmd with three processors, own with fewer]
     #[cfg(feature = "dpdk")]
     #[arg(long, value_name = "PROGRAM")]
     reflector: Option<memif::Reflector>,

@@ -34,7 +34,7 @@ pub(crate) struct Gatun {
 /// Processors that a program may use.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Place {
-    /// Not the generator's, if there is more than one processor.
+    /// The last processor: another one than the generator's, if there is more than one.
     LastProcessor,
     /// Any; the kernel chooses.
     Anywhere,

@@ -123,7 +123,7 @@ impl<'a> Run<'a> {
         self.observed(name, load, until, &AtomicU64::new(0))
     }
 
-    /// As [`stage`](Self::stage), while Gatun's API ends this many random sessions a second. Also returns
+    /// Like [`stage`](Self::stage), while Gatun's API ends this many random sessions a second. Also returns
     /// how many of these sessions existed.
     ///
     /// # Errors

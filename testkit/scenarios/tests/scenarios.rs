@@ -108,7 +108,7 @@ fn a_small_carrier_accounts_for_every_packet() {
     assert!(report["samples"].as_array().unwrap().len() > 1);
 }
 
-/// As `report`, for a scenario that runs testpmd.
+/// Like `report`, for a scenario that runs testpmd.
 #[cfg(feature = "dpdk")]
 fn report_with_testpmd(name: &str, words: &str) -> Option<Value> {
     match gatun_testkit::missing(&[(gatun_testkit::testpmd::PROGRAM, "dpdk-dev")]) {

@@ -10,7 +10,7 @@ use std::process::{Command, ExitStatus, Stdio};
 /// already is in the sandbox.
 ///
 /// # Errors
-/// As [`refusal`], or if the sandbox's mounts or loopback device cannot be set up.
+/// Like [`refusal`], or if the sandbox's mounts or loopback device cannot be set up.
 pub fn enter(name: &str, args: &[OsString]) -> Result<Option<ExitStatus>, Error> {
     if std::env::var_os(INSIDE).is_some() {
         furnish()?;
@@ -48,7 +48,7 @@ pub fn run_test(test: &str, refusal: impl FnOnce() -> Option<String>, body: fn()
     }
 }
 
-/// As [`refusal`], for a test that does `what` and so needs root outside any user namespace.
+/// Like [`refusal`], for a test that does `what` and so needs root outside any user namespace.
 pub fn refusal_but_to_root(what: &str) -> Option<String> {
     let needs_root = || format!("{what} needs root outside any user namespace");
     refusal().or_else(|| (!rustix::process::geteuid().is_root()).then(needs_root))

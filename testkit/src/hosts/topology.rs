@@ -30,7 +30,7 @@ pub struct Topology {
     pub client: Namespace,
     /// Forwards; a test starts the translator here.
     pub translator: Namespace,
-    /// Between the translator and the far address of the server.
+    /// Router between the translator and the far address of the server.
     pub router: Namespace,
     /// Has only IPv4.
     pub server: Namespace,

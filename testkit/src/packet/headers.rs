@@ -55,7 +55,7 @@ impl V4 {
     /// The packet with a message.
     ///
     /// # Panics
-    /// As [`raw`](Self::raw).
+    /// Like [`raw`](Self::raw).
     pub fn packet(&self, message: &Message) -> Vec<u8> {
         self.raw(message.proto4(), &message.to_bytes4(self.src, self.dst))
     }
@@ -126,7 +126,7 @@ impl V6 {
     /// The packet with a message.
     ///
     /// # Panics
-    /// As [`raw`](Self::raw).
+    /// Like [`raw`](Self::raw).
     pub fn packet(&self, message: &Message) -> Vec<u8> {
         self.raw(message.proto6(), &message.to_bytes6(self.src, self.dst))
     }

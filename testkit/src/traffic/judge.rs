@@ -11,9 +11,9 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 /// Position of the judge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum View {
-    /// At the inside hosts: packets come back from the servers, in the hosts' own family.
+    /// At the inside hosts: packets that the servers returned, in the hosts' own family.
     Returned,
-    /// At the servers: packets have this family, and the inside host's address may be translated.
+    /// At the servers: packets in this family, in which the inside host's address may be translated.
     Arrived(Family),
 }
 

@@ -12,7 +12,7 @@ pub const LAYER_2: usize = 18;
 pub enum Sizes {
     /// All frames have this size, 64 to 9000.
     Fixed(usize),
-    /// Of twelve frames, seven have 64 bytes, four 594 and one 1518 ("simple IMIX").
+    /// Simple IMIX: of twelve frames, seven have 64 bytes, four 594 and one 1518.
     Imix,
 }
 

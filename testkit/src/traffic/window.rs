@@ -8,7 +8,7 @@ const BITS: u64 = 1 << 26;
 pub(crate) enum Arrival {
     First,
     Again,
-    /// Too far behind to tell if it is the first of its number.
+    /// The number is too old to tell if it came before.
     TooLate,
 }
 

@@ -16,11 +16,11 @@ words! {
 words! {
     /// Log level of the daemon's standard error.
     pub enum LogLevel {
-        /// Errors.
+        /// Failures only.
         Error = "error",
-        /// Changes as well.
+        /// Also changes: configuration, links, cleared sessions.
         Info = "info",
-        /// Requests to the API and durations of reload steps as well.
+        /// Also requests to the API and durations of reload steps.
         Debug = "debug",
     }
 }
@@ -55,23 +55,23 @@ structs! {
 
     /// An error in a configuration, or a warning.
     pub struct ConfigProblem {
-        /// Severity.
+        /// An error, with which the configuration is refused, or a warning.
         pub severity: Severity,
-        /// File.
+        /// Path of the file with the problem: the configuration, or a mapping file that it names.
         pub file: String,
         /// Line, from 1.
         pub line: u64,
         /// Column in characters, from 1.
         pub column: u64,
-        /// Error or warning.
+        /// The problem in a sentence.
         pub message: String,
-        /// Correction.
+        /// Text to write instead, if there is a suggestion.
         pub help: Option<String>,
     }
 
     /// A figure of the running and of the proposed configuration.
     pub struct Figure {
-        /// Value now.
+        /// Value with the running configuration.
         pub before: u64,
         /// Value with the proposed configuration.
         pub after: u64,
@@ -87,7 +87,7 @@ structs! {
         pub applicable: bool,
         /// Errors and warnings.
         pub problems: Vec<ConfigProblem>,
-        /// Changes.
+        /// Differences from the running configuration, one per line.
         pub changes: Vec<String>,
         /// Sessions and bindings that end, and subscribers that move.
         pub ends: Vec<String>,
@@ -110,9 +110,9 @@ structs! {
     pub struct ConfigApplied {
         /// The changed file: the configuration, or a mapping file that it names.
         pub file: String,
-        /// Running revision.
+        /// Revision that runs now.
         pub revision: String,
-        /// Previous revision.
+        /// Revision that ran before.
         pub before: String,
         /// Sessions ended by the change.
         pub sessions: u64,
@@ -120,7 +120,8 @@ structs! {
         pub bindings: u64,
         /// Port blocks freed by the change.
         pub blocks: u64,
-        /// Seconds left to confirm it, if it needs confirmation; the file stays the old one until then.
+        /// Seconds left to confirm it; none if no confirmation is needed. Until it is confirmed, the file
+        /// contains the previous configuration.
         pub confirm_within_seconds: Option<u64>,
         /// Notes for the operator.
         pub notes: Vec<String>,
@@ -160,13 +161,13 @@ structs! {
 
     /// An earlier configuration.
     pub struct ConfigPast {
-        /// Revision.
+        /// Revision, for `/v1/config` and `/v1/config/rollback`.
         pub revision: String,
         /// Time when it was replaced, RFC 3339.
         pub replaced_at: String,
         /// Client that replaced it.
         pub replaced_by: String,
-        /// Length in bytes.
+        /// Length of its text in bytes.
         pub bytes: u64,
     }
 }

@@ -7,15 +7,15 @@ use std::net::{IpAddr, Ipv4Addr};
 structs! {
     /// A port block of a subscriber.
     pub struct Block {
-        /// Its pool.
+        /// Pool of the public address.
         pub pool: Name,
-        /// Public address.
+        /// Public address of the block.
         pub address: Ipv4Addr,
-        /// First port.
+        /// First public port of the block.
         pub first_port: u16,
-        /// Last port.
+        /// Last public port of the block.
         pub last_port: u16,
-        /// Protocols.
+        /// Protocols for which the subscriber has these ports.
         pub protocols: Vec<Protocol>,
         /// Instance of its subscriber.
         pub instance: Name,
@@ -25,21 +25,21 @@ structs! {
 
     /// A subscriber with state.
     pub struct Subscriber {
-        /// Its instance.
+        /// Instance of the subscriber.
         pub instance: Name,
-        /// Its inside network.
+        /// Inside network of the subscriber, as a prefix.
         pub subscriber: String,
         /// Public address paired with the subscriber.
         pub address: Option<Ipv4Addr>,
-        /// Sessions.
+        /// Current sessions of all protocols.
         pub sessions: u32,
-        /// Ports of TCP: its bindings without static ones.
+        /// Public TCP ports in use, without static bindings.
         pub tcp_ports: u16,
-        /// Ports of UDP.
+        /// Public UDP ports in use, without static bindings.
         pub udp_ports: u16,
-        /// Identifiers of ICMP.
+        /// Public ICMP identifiers in use, without static bindings.
         pub icmp_ids: u16,
-        /// Port blocks.
+        /// Port blocks that the subscriber has.
         pub blocks: u32,
         /// Sessions refused by the session limit.
         pub refused_sessions: u32,
@@ -49,31 +49,31 @@ structs! {
         pub refused_ports: u32,
         /// Sessions refused by the block limit.
         pub refused_blocks: u32,
-        /// Packets that it sent, since it last began to have state.
+        /// Packets that its hosts sent, since it last began to have state.
         pub outbound: Count,
-        /// Packets that it received.
+        /// Packets that its hosts received in that time.
         pub inbound: Count,
     }
 
     /// A binding (BIB entry), or a public port shared by several flows.
     pub struct Binding {
-        /// Its instance.
+        /// Instance of the binding.
         pub instance: Name,
-        /// Its pool.
+        /// Pool of the public address.
         pub pool: Name,
-        /// Protocol.
+        /// Transport protocol of the binding.
         pub protocol: Protocol,
         /// Inside address; for a shared port, that of one of its flows.
         pub inside: IpAddr,
         /// Inside port or identifier.
         pub inside_port: u16,
-        /// Public address.
+        /// Public address of the binding.
         pub outside: Ipv4Addr,
         /// Public port or identifier.
         pub outside_port: u16,
-        /// Sessions, up to a limit.
+        /// Current sessions of the binding, counted up to a limit.
         pub sessions: u32,
-        /// True if there are more sessions.
+        /// True if there are more sessions than counted.
         pub more_sessions: bool,
         /// True if it is a static binding.
         pub configured: bool,
@@ -81,25 +81,25 @@ structs! {
         pub shared: bool,
     }
 
-    /// A session.
+    /// A session: one flow of a binding.
     pub struct Session {
-        /// Its instance.
+        /// Instance of the session.
         pub instance: Name,
-        /// Protocol.
+        /// Transport protocol of the session.
         pub protocol: Protocol,
-        /// Inside address.
+        /// Address of the inside host.
         pub inside: IpAddr,
         /// Inside port or identifier.
         pub inside_port: u16,
-        /// Public address.
+        /// Public address of the session.
         pub outside: Ipv4Addr,
         /// Public port or identifier.
         pub outside_port: u16,
-        /// Remote address.
+        /// Address of the remote host, in IPv4.
         pub remote: Ipv4Addr,
         /// Remote port; 0 for ICMP.
         pub remote_port: u16,
-        /// State.
+        /// State of the TCP connection; `open` for other protocols.
         pub state: State,
         /// Milliseconds until it ends without traffic.
         pub expires_ms: u32,
@@ -109,11 +109,11 @@ structs! {
         pub shared: bool,
     }
 
-    /// Owner of a public address and port at this moment.
+    /// Current holder of a public address and port.
     pub struct PortHolder {
-        /// Outcome: an owner, none, or not known.
+        /// Outcome: a holder, none, or not known.
         pub outcome: Outcome,
-        /// Reasons why the owner is not known, if it is not.
+        /// Reasons why the holder is not known, if it is not.
         pub unknown: Vec<String>,
         /// Address of the request.
         pub address: Ipv4Addr,
@@ -129,12 +129,12 @@ structs! {
         pub sessions: Vec<Session>,
         /// True if there are more sessions.
         pub more_sessions: bool,
-        /// Owners by the configuration alone, if no block or binding names one: the formula of a deterministic pool, or an
-        /// address mapping.
+        /// Holders by the configuration alone, if no block or binding names one: the formula of a
+        /// deterministic pool, or an address mapping.
         pub planned: Vec<Holder>,
     }
 
-    /// Public addresses and ports of an inside host at this moment.
+    /// Current public addresses and ports of an inside host.
     pub struct HostPorts {
         /// Address of the request.
         pub address: IpAddr,
@@ -152,13 +152,13 @@ structs! {
     pub struct SessionKey {
         /// Name of its instance.
         pub instance: Name,
-        /// Protocol.
+        /// Transport protocol of the session.
         pub protocol: Protocol,
-        /// Inside address.
+        /// Address of the inside host.
         pub inside: IpAddr,
         /// Inside port or identifier.
         pub inside_port: u16,
-        /// Remote address.
+        /// Address of the remote host, in IPv4.
         pub remote: Ipv4Addr,
         /// Remote port; 0 for ICMP.
         pub remote_port: u16,
@@ -172,9 +172,9 @@ structs! {
 
     /// Result of ending sessions and bindings.
     pub struct Cleared {
-        /// Sessions ended.
+        /// Number of sessions ended.
         pub sessions: u64,
-        /// Bindings ended with them.
+        /// Number of bindings ended with them.
         pub bindings: u64,
     }
 }

@@ -7,7 +7,7 @@ structs! {
     pub struct Export {
         /// Name of the collector.
         pub name: String,
-        /// True if it took the last message.
+        /// True if the collector accepted the last message.
         pub connected: bool,
         /// Events given to the transport.
         pub sent: u64,
@@ -19,7 +19,7 @@ structs! {
         pub spooled_bytes: u64,
     }
 
-    /// The log of public port owners.
+    /// The log of public port holders.
     pub struct LogStore {
         /// True if a log is kept; if not, all other values are zero.
         pub kept: bool,

@@ -86,7 +86,7 @@ words! {
         Echo = "echo",
         /// A SYN from outside that waits six seconds for the inside host to open the connection.
         Held = "held",
-        /// Not predictable.
+        /// The outcome cannot be predicted.
         Unknown = "unknown",
     }
 

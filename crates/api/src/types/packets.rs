@@ -7,37 +7,37 @@ use std::net::{IpAddr, Ipv4Addr};
 structs! {
     /// An ICMP error.
     pub struct IcmpError {
-        /// Type: ICMPv6 for an IPv6 packet, else ICMP.
+        /// ICMPv6 type for an IPv6 packet, ICMPv4 type for an IPv4 packet.
         pub kind: u8,
-        /// Code.
+        /// Code of that type.
         pub code: u8,
-        /// Reported MTU, bytes.
+        /// Reported MTU in bytes; none for other types.
         pub mtu: Option<u32>,
     }
 
     /// State of a subscriber, and its limits.
     pub struct SubscriberUsage {
-        /// Its inside network.
+        /// Inside network of the subscriber, as a prefix.
         pub subscriber: String,
-        /// True if it has state.
+        /// True if the subscriber has state.
         pub known: bool,
         /// Public address paired with the subscriber.
         pub address: Option<Ipv4Addr>,
-        /// Sessions.
+        /// Current sessions of the subscriber.
         pub sessions: u32,
-        /// Session limit.
+        /// Session limit of a subscriber (`sessions_per_subscriber`).
         pub sessions_max: u32,
-        /// Ports of all protocols.
+        /// Public ports in use, of all protocols.
         pub ports: u32,
-        /// Port limit.
+        /// Limit of public ports, of all protocols.
         pub ports_max: u32,
-        /// Ports of the packet's protocol.
+        /// Public ports in use, of the packet's protocol.
         pub ports_of_protocol: u32,
-        /// Port limit of the packet's protocol.
+        /// Limit of public ports of the packet's protocol.
         pub ports_of_protocol_max: u32,
-        /// Port blocks.
+        /// Port blocks that the subscriber has.
         pub blocks: u32,
-        /// Block limit; 0 if its pool has no blocks.
+        /// Limit of port blocks; 0 if its pool has no blocks.
         pub blocks_max: u32,
     }
 
@@ -45,13 +45,13 @@ structs! {
     pub struct Opening {
         /// Source of its public port.
         pub from: PortFrom,
-        /// Public address.
+        /// Public address of the new session.
         pub address: Ipv4Addr,
-        /// Public port; none if it is chosen at random.
+        /// Public port of the new session; none if it is chosen at random.
         pub port: Option<u16>,
-        /// First port of the block.
+        /// First port of the block; none without blocks.
         pub first_port: Option<u16>,
-        /// Last port of the block.
+        /// Last port of the block; none without blocks.
         pub last_port: Option<u16>,
         /// Free ports to choose from at random; for a new block, free blocks.
         pub free: u32,
@@ -59,25 +59,25 @@ structs! {
 
     /// Source and destination of a packet.
     pub struct PacketEndpoints {
-        /// Protocol.
+        /// Transport protocol of the packet.
         pub protocol: Protocol,
-        /// Source address.
+        /// Source address of the packet.
         pub source: IpAddr,
         /// Source port or identifier; none if it is chosen at random.
         pub source_port: Option<u16>,
-        /// Destination address.
+        /// Destination address of the packet.
         pub destination: IpAddr,
         /// Destination port or identifier.
         pub destination_port: Option<u16>,
-        /// Length from the IP header on.
+        /// Length in bytes, from the IP header on.
         pub bytes: u32,
     }
 
     /// Prediction for a packet at this moment, with the reasons. Nothing is changed.
     pub struct Explanation {
-        /// The packet.
+        /// The packet in question.
         pub packet: PacketEndpoints,
-        /// Outcome.
+        /// Predicted outcome of the packet.
         pub fate: Fate,
         /// The packet as it would leave.
         pub becomes: Option<PacketEndpoints>,
@@ -99,17 +99,17 @@ structs! {
         pub pool: Option<Name>,
         /// Subscriber of the inside host.
         pub subscriber: Option<SubscriberUsage>,
-        /// Existing session.
+        /// Existing session to which the packet belongs.
         pub session: Option<Session>,
-        /// Existing binding.
+        /// Existing binding that the packet uses.
         pub binding: Option<Binding>,
-        /// Allocation of a new session.
+        /// Allocation for the session that the packet would open.
         pub opening: Option<Opening>,
         /// True if it would be hairpinned to an inside host.
         pub hairpinned: bool,
         /// Largest packet of this flow without fragmentation, bytes.
         pub mtu: Option<u32>,
-        /// MTU of its path, if a router reported one below the minimum of IPv6.
+        /// MTU of its path in bytes, if a router reported one below the minimum of IPv6.
         pub path_mtu: Option<u32>,
         /// Maximum size of the fragments that it would become, bytes; none if it is not fragmented.
         pub cut_to: Option<u32>,
@@ -123,9 +123,9 @@ structs! {
         pub time_us: u64,
         /// Number of its worker.
         pub worker: u32,
-        /// Outcome.
+        /// Outcome of the packet.
         pub fate: Fate,
-        /// Drop reason.
+        /// Drop reason, by its name in `/v1/drops`; none if it was not dropped.
         pub reason: Option<String>,
         /// Meaning of the drop reason.
         pub help: Option<String>,
@@ -141,11 +141,11 @@ structs! {
         pub why: Vec<String>,
         /// First bytes as received, hexadecimal.
         pub before: String,
-        /// Length as received.
+        /// Length as received, in bytes from the IP header on.
         pub before_bytes: u32,
         /// First bytes of the packet that was sent, hexadecimal.
         pub after: String,
-        /// Length of the packet that was sent.
+        /// Length of the packet that was sent, in bytes from the IP header on.
         pub after_bytes: u32,
         /// Packets lost before this one because the client reads too slowly.
         pub lost: u64,

@@ -1,4 +1,4 @@
-//! Owners of a public port at a past time, from the log.
+//! Holders of a public port at a past time, from the log.
 
 use super::{Name, Protocol};
 use crate::schema::{structs, words};
@@ -31,7 +31,7 @@ words! {
 structs! {
     /// Holders of a public address and port at a time, by the log.
     pub struct PastHolders {
-        /// Outcome.
+        /// Outcome: a holder, none, or not known.
         pub outcome: Outcome,
         /// Reasons why the log cannot answer, or not completely.
         pub unknown: Vec<String>,
@@ -65,13 +65,13 @@ structs! {
 
     /// Holder of a public port for a time.
     pub struct Holder {
-        /// Evidence.
+        /// Evidence for this holder.
         pub by: Evidence,
-        /// Protocols.
+        /// Protocols for which it had the ports.
         pub protocols: Vec<Protocol>,
-        /// Instance.
+        /// Instance of the holder; none if the record does not name it.
         pub instance: Option<Name>,
-        /// Pool.
+        /// Pool of the public address; none for an address mapping.
         pub pool: Option<Name>,
         /// Prefix of the subscriber; none for a binding of one host.
         pub subscriber: Option<String>,
@@ -83,11 +83,11 @@ structs! {
         pub first_port: u16,
         /// Last public port.
         pub last_port: u16,
-        /// Beginning, RFC 3339; none if it is before the log or the record was lost.
+        /// Time when it got the ports, RFC 3339; none if that was before the log or the record was lost.
         pub from: Option<String>,
-        /// End, RFC 3339; none if there is no record of it.
+        /// Time when it released the ports, RFC 3339; none if there is no record of that.
         pub to: Option<String>,
-        /// Bounds of the end if there is no record of it.
+        /// Bounds of that time in words, if there is no record of it.
         pub end: Option<String>,
         /// True if it had the port for the whole time of the question.
         pub certain: bool,

@@ -5,7 +5,7 @@ use crate::schema::{structs, words};
 words! {
     /// Extent to which the sandbox is in force.
     pub enum SandboxExtent {
-        /// In force.
+        /// Wholly in force.
         Whole = "on",
         /// Partly in force: `missing` lists the rest.
         Partly = "partly",
@@ -19,17 +19,17 @@ words! {
     pub enum Urgency {
         /// Something is lost, or will be.
         Bad = "bad",
-        /// Needs a look.
+        /// The operator should look at it.
         Warning = "warn",
     }
 
     /// Part of the daemon with a problem.
     pub enum Part {
-        /// A worker.
+        /// A worker thread.
         Workers = "workers",
         /// The account of packets.
         Account = "account",
-        /// The log of public port owners.
+        /// The log of public port holders.
         Log = "log",
         /// A collector of events.
         Export = "export",
@@ -41,7 +41,7 @@ words! {
 structs! {
     /// A condition that needs attention.
     pub struct Trouble {
-        /// Urgency.
+        /// Urgency of the condition.
         pub urgency: Urgency,
         /// Part of the daemon.
         pub part: Part,
@@ -90,13 +90,13 @@ structs! {
     pub struct Status {
         /// Version of the daemon.
         pub version: String,
-        /// Process number.
+        /// Process ID of the daemon.
         pub pid: u32,
         /// Seconds since translation began.
         pub uptime_seconds: u64,
         /// The configuration file.
         pub config_file: String,
-        /// Workers.
+        /// Number of workers.
         pub workers: u32,
         /// Workers that did not answer in time: the figures lack theirs.
         pub workers_silent: u32,
@@ -104,7 +104,7 @@ structs! {
         pub sandbox: Sandbox,
         /// Page types of its memory at start.
         pub pages: TablePages,
-        /// Current sessions.
+        /// Current sessions of all workers.
         pub sessions: u64,
         /// Sessions of the previous process that wait to be restored.
         pub sessions_waiting: u64,
@@ -114,11 +114,11 @@ structs! {
         pub bindings: u64,
         /// Subscribers with state.
         pub subscribers: u64,
-        /// Packets received.
+        /// Packets received from all devices.
         pub received: Count,
         /// Packets translated and handed to the device.
         pub forwarded: Count,
-        /// Packets handed to a device that did not send them, forwarded ones and answers: `device_counters` of `/v1/workers` has
+        /// Forwarded packets and answers that a device did not send; `device_counters` of `/v1/workers` has
         /// the reasons.
         pub refused_by_device: u64,
         /// Echo replies sent for Gatun's own addresses.
@@ -143,25 +143,25 @@ structs! {
     pub struct HistoryPoint {
         /// Milliseconds from the end of the interval to this answer.
         pub age_ms: u64,
-        /// Length in milliseconds.
+        /// Length of the interval in milliseconds.
         pub length_ms: u64,
-        /// Packets received.
+        /// Packets received in the interval.
         pub received_packets: u64,
-        /// Packets translated and sent on.
+        /// Packets translated and sent on in the interval.
         pub forwarded_packets: u64,
-        /// Their bytes, as received.
+        /// Bytes of the forwarded packets, as received.
         pub forwarded_bytes: u64,
-        /// Packets dropped, with an ICMP error or silently.
+        /// Packets dropped in the interval, with an ICMP error or silently.
         pub dropped_packets: u64,
-        /// Packets dropped and answered with an ICMP error during it.
+        /// Packets dropped in the interval and answered with an ICMP error.
         pub rejected_packets: u64,
-        /// Packets dropped without an answer during it.
+        /// Packets dropped in the interval without an answer.
         pub dropped_silently_packets: u64,
-        /// Sessions opened.
+        /// Sessions opened in the interval.
         pub sessions_created: u64,
-        /// Sessions at the end.
+        /// Sessions at the end of the interval.
         pub sessions: u64,
-        /// Subscribers with state at the end.
+        /// Subscribers with state at the end of the interval.
         pub subscribers: u64,
     }
 
@@ -191,17 +191,17 @@ structs! {
 
     /// A named count.
     pub struct Counter {
-        /// Name.
+        /// Name of the counter.
         pub name: String,
-        /// The count.
+        /// Count since the start.
         pub value: u64,
-        /// Meaning.
+        /// Meaning of the counter.
         pub help: String,
     }
 
     /// A worker: one thread, one share of the state.
     pub struct Worker {
-        /// Number, from 0.
+        /// Number of the worker, from 0.
         pub number: u32,
         /// Device that it receives from.
         pub device: String,
@@ -213,7 +213,7 @@ structs! {
         pub forwarded: Count,
         /// Packets dropped, with an ICMP error or silently.
         pub dropped: Count,
-        /// Bursts received.
+        /// Bursts of packets received from its device.
         pub bursts: u64,
         /// Times that it went to sleep because there were no packets.
         pub idle_waits: u64,
@@ -225,9 +225,9 @@ structs! {
         pub handed_after: u64,
         /// Packets lost because another worker did not keep up.
         pub handed_lost: u64,
-        /// Current sessions.
+        /// Current sessions of the worker.
         pub sessions: u64,
-        /// Subscribers with state.
+        /// Subscribers with state at the worker.
         pub subscribers: u64,
         /// Errors and further counters of its device, without zeros.
         pub device_counters: Vec<Counter>,
@@ -235,9 +235,9 @@ structs! {
 
     /// Refusal of a request.
     pub struct Problem {
-        /// Error.
+        /// The error in a sentence.
         pub error: String,
-        /// Advice.
+        /// Advice: the correction, or another request.
         pub hint: String,
     }
 }

@@ -15,9 +15,9 @@ structs! {
 
     /// Sessions and bindings of one protocol.
     pub struct ProtocolEntries {
-        /// Sessions.
+        /// Sessions, now and since the start.
         pub sessions: EntryCount,
-        /// Bindings.
+        /// Bindings, now and since the start.
         pub bindings: EntryCount,
     }
 
@@ -71,21 +71,21 @@ structs! {
 
     /// Usage of a resource.
     pub struct Usage {
-        /// In use.
+        /// Units in use.
         pub used: u64,
-        /// Total.
+        /// Units in total.
         pub total: u64,
     }
 
     /// Port blocks of a pool.
     pub struct BlockUsage {
-        /// Total.
+        /// Number of blocks in the pool.
         pub total: u64,
-        /// Allocated to subscribers.
+        /// Blocks allocated to subscribers.
         pub owned: u64,
-        /// Allocated, without a port in use.
+        /// Allocated blocks without a port in use.
         pub lingering: u64,
-        /// In hold-down after their release.
+        /// Blocks in hold-down after their release.
         pub held: u64,
     }
 
@@ -93,7 +93,7 @@ structs! {
     pub struct Pool {
         /// Name of the pool.
         pub name: Name,
-        /// Public addresses.
+        /// Number of public addresses.
         pub addresses: u32,
         /// Ports of TCP.
         pub tcp: Usage,
@@ -107,15 +107,15 @@ structs! {
         pub blocks: Option<BlockUsage>,
         /// Subscribers with state, of all instances that use it.
         pub subscribers: u64,
-        /// Ports allocated to bindings.
+        /// Ports allocated to bindings, since the start.
         pub ports_allocated: u64,
-        /// Ports freed.
+        /// Ports freed, since the start.
         pub ports_released: u64,
-        /// Blocks allocated to subscribers.
+        /// Blocks allocated to subscribers, since the start.
         pub blocks_allocated: u64,
-        /// Blocks freed.
+        /// Blocks freed, since the start.
         pub blocks_released: u64,
-        /// Failed port allocations.
+        /// Failed port allocations, since the start.
         pub refused: u64,
         /// Ports allocated from another address than the subscriber's paired one.
         pub pairing_broken: u64,
@@ -127,9 +127,9 @@ structs! {
 
     /// A public address.
     pub struct Address {
-        /// Its pool.
+        /// Pool of the address.
         pub pool: Name,
-        /// The address.
+        /// The public address.
         pub address: Ipv4Addr,
         /// True if it gets no new bindings.
         pub drained: bool,
@@ -141,7 +141,7 @@ structs! {
         pub icmp: Usage,
         /// Packets sent from it, since it has been in the pool.
         pub outbound: Count,
-        /// Packets to the inside that arrived at it.
+        /// Packets to the inside that arrived at it, since it has been in the pool.
         pub inbound: Count,
     }
 
@@ -153,15 +153,15 @@ structs! {
 
     /// Packets dropped for one reason.
     pub struct Drop {
-        /// The reason's name.
+        /// Name of the drop reason.
         pub reason: String,
         /// Meaning of the drop reason.
         pub help: String,
-        /// From IPv6 to IPv4.
+        /// Packets from IPv6 to IPv4.
         pub six_to_four: Count,
-        /// From IPv4 to IPv6.
+        /// Packets from IPv4 to IPv6.
         pub four_to_six: Count,
-        /// From IPv4 to IPv4.
+        /// Packets from IPv4 to IPv4.
         pub four_to_four: Count,
     }
 }

@@ -34,7 +34,8 @@ Examples:
   gatun-bench study --svg study.svg --csv study.csv      some minutes
   gatun-bench study --quick                              seconds
   gatun-bench study --largest 1048576 --threads 4
-Cycles are those of the time stamp counter. Figures are medians; nevertheless, run nothing else meanwhile.
+
+Cycles are those of the time stamp counter. Figures are medians. Run nothing else meanwhile.
 ";
 
 /// `gatun-bench study`.

@@ -165,7 +165,7 @@ fn ask_slice<T: Table>(table: &mut T, keys: &[Key], found: &mut [Option<Outside>
 /// Millions of look-ups per second by this many threads, each with its own table.
 ///
 /// # Errors
-/// As [`measure`].
+/// Like [`measure`].
 pub(super) fn threads<T: Table>(job: &Job<'_>, count: u64) -> anyhow::Result<f64> {
     let tables = each((0..count).collect(), |i| fill::<T>(job, i, &mut vec![Vec::new(); job.order.len()]))?;
     let line = StartingLine::new(count);

@@ -22,9 +22,8 @@ pub(super) fn written(keys: &[Key]) -> String {
 /// Returns the text of a file without some mappings, and with others at its end.
 pub(super) fn edited(path: &Path, add: &[Key], remove: &[Key]) -> Result<String, EditError> {
     let place = path.display().to_string();
-    let before = read_text(path).map_err(|error| {
-        not(format!("{place} cannot be read: {error}"), "put the file in order, and reload")
-    })?;
+    let before = read_text(path)
+        .map_err(|error| not(format!("{place} cannot be read: {error}"), "correct the file, then reload"))?;
     let mut check = BatchCheck::new(add, remove, &place);
     let mut text = String::with_capacity(before.len() + add.len() * LINE_LEN);
     for line in before.split_inclusive('\n') {

@@ -16,7 +16,7 @@ pub enum ApiSocket {
     /// The default path if possible, else none.
     #[default]
     Usual,
-    /// This path.
+    /// Unix socket at this path.
     Path(PathBuf),
     /// No socket.
     Off,

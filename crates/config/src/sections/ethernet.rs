@@ -41,12 +41,12 @@ pub enum Driver {
 /// Hook of the XDP program of an interface.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum XdpMode {
-    /// In the driver if it supports XDP, else before the kernel's stack.
+    /// XDP in the driver if it supports that, otherwise before the kernel's stack.
     #[default]
     Auto,
-    /// In the driver.
+    /// XDP in the driver.
     Native,
-    /// Before the kernel's stack.
+    /// XDP before the kernel's stack.
     Skb,
 }
 

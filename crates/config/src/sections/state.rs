@@ -12,7 +12,7 @@ pub enum StateDir {
     /// The default directory if possible, else none.
     #[default]
     Usual,
-    /// This directory.
+    /// Directory at this path.
     Path(PathBuf),
     /// No directory.
     Off,

@@ -90,7 +90,7 @@ impl Plan {
                     plan.devices.push((device, Prefixes::default()));
                 }
                 Request::Prefixes { device, routes, prefixes } => {
-                    let (_, list) = plan.devices.get_mut(device).context("no such device")?;
+                    let (_, list) = plan.devices.get_mut(device).context("unknown device number")?;
                     list.add(routes, &prefixes)?;
                 }
                 #[cfg(feature = "xdp")]
@@ -193,12 +193,12 @@ impl Devices {
     fn obey(&mut self, request: Request) -> anyhow::Result<Option<LinkEvent>> {
         match request {
             Request::Prefixes { device, routes, prefixes } => {
-                let (_, list) = self.devices.get_mut(device).context("no such device")?;
+                let (_, list) = self.devices.get_mut(device).context("unknown device number")?;
                 list.add(routes, &prefixes)?;
                 Ok(None)
             }
             Request::Apply { device } => {
-                let (name, list) = self.devices.get_mut(device).context("no such device")?;
+                let (name, list) = self.devices.get_mut(device).context("unknown device number")?;
                 let Prefixes { addresses, routes } = std::mem::take(list);
                 Ok(self.links.set(name, addresses, routes))
             }

@@ -80,11 +80,11 @@ pub(super) enum Request {
 /// Mode of an XDP program, see `gatun_io_xdp::Mode`.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(super) enum XdpMode {
-    /// In the driver if possible, otherwise before the kernel's stack.
+    /// XDP in the driver if possible, otherwise before the kernel's stack.
     Auto,
-    /// In the driver.
+    /// XDP in the driver.
     Native,
-    /// Before the kernel's stack.
+    /// XDP before the kernel's stack.
     Skb,
 }
 

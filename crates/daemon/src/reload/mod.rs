@@ -152,7 +152,10 @@ impl Reload {
         self.file.discard();
         self.settings.mapping_files.iter().for_each(|file| ConfigFile::new(&file.path).discard());
         let body = move || self.serve(&requests);
-        std::thread::Builder::new().name("reload".into()).spawn(body).context("no thread to reload")?;
+        std::thread::Builder::new()
+            .name("reload".into())
+            .spawn(body)
+            .context("cannot start the reload thread")?;
         Ok(())
     }
 

@@ -86,7 +86,7 @@ fn outside_engine(old: &Settings, new: &Settings) -> Vec<String> {
         let none = |config: &TunConfig| config.routes.is_empty() && config.addresses.is_empty();
         if old.iter().all(none) && !(addresses.is_empty() && routes.is_empty()) {
             restarts.push(format!(
-                "device {name}: its first routes or addresses: the right to set them was given up at the start"
+                "device {name}: its first routes or addresses: Gatun dropped the right to set them at start-up"
             ));
         }
     }
@@ -132,7 +132,7 @@ mod tests {
         };
         assert_eq!(refused(&with, &with), Vec::<String>::new());
         assert_eq!(refused(&with, &TunConfig::default()), Vec::<String>::new());
-        assert!(refused(&TunConfig::default(), &with)[0].contains("given up at the start"));
+        assert!(refused(&TunConfig::default(), &with)[0].contains("dropped the right to set them"));
         for other in [
             TunConfig { name: "other".into(), ..with.clone() },
             TunConfig { queues: 7, ..with.clone() },

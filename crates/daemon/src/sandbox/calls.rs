@@ -37,12 +37,12 @@ pub(crate) enum Calls {
 /// of the user.
 #[rustfmt::skip]
 const FILES: &[c_long] = &[
-    SYS_read, SYS_write, SYS_readv, SYS_writev, SYS_pread64, SYS_pwrite64, SYS_preadv, SYS_pwritev, SYS_preadv2,
-    SYS_pwritev2, SYS_lseek, SYS_close, SYS_close_range, SYS_fstat, SYS_newfstatat, SYS_statx, SYS_fstatfs,
-    SYS_statfs, SYS_faccessat, SYS_faccessat2, SYS_readlinkat, SYS_getdents64, SYS_getcwd, SYS_mkdirat,
-    SYS_unlinkat, SYS_renameat, SYS_renameat2, SYS_ftruncate, SYS_fallocate, SYS_fsync, SYS_fdatasync,
-    SYS_sync_file_range, SYS_fchown, SYS_flock, SYS_fadvise64, SYS_dup, SYS_dup3, SYS_pipe2, SYS_copy_file_range,
-    SYS_sendfile, SYS_splice, SYS_umask,
+    SYS_read, SYS_write, SYS_readv, SYS_writev, SYS_pread64, SYS_pwrite64, SYS_preadv, SYS_pwritev,
+    SYS_preadv2, SYS_pwritev2, SYS_lseek, SYS_close, SYS_close_range, SYS_fstat, SYS_newfstatat, SYS_statx,
+    SYS_fstatfs, SYS_statfs, SYS_faccessat, SYS_faccessat2, SYS_readlinkat, SYS_getdents64, SYS_getcwd,
+    SYS_mkdirat, SYS_unlinkat, SYS_renameat, SYS_renameat2, SYS_ftruncate, SYS_fallocate, SYS_fsync,
+    SYS_fdatasync, SYS_sync_file_range, SYS_fchown, SYS_flock, SYS_fadvise64, SYS_dup, SYS_dup3, SYS_pipe2,
+    SYS_copy_file_range, SYS_sendfile, SYS_splice, SYS_umask,
 ];
 
 /// Existing sockets.
@@ -58,11 +58,12 @@ const SOCKETS: &[c_long] = &[
 const PROCESS: &[c_long] = &[
     SYS_brk, SYS_munmap, SYS_mremap, SYS_madvise, SYS_mincore, SYS_mlock, SYS_munlock, SYS_mlock2, SYS_msync,
     SYS_memfd_create, SYS_membarrier, SYS_futex, SYS_set_robust_list, SYS_get_robust_list, SYS_rseq,
-    SYS_set_tid_address, SYS_clone3, SYS_exit, SYS_exit_group, SYS_gettid, SYS_getpid, SYS_getppid, SYS_getuid,
-    SYS_geteuid, SYS_getgid, SYS_getegid, SYS_sched_yield, SYS_sched_getaffinity, SYS_getcpu, SYS_getpriority,
-    SYS_nanosleep, SYS_clock_nanosleep, SYS_clock_gettime, SYS_clock_getres, SYS_gettimeofday, SYS_times,
-    SYS_getrusage, SYS_sysinfo, SYS_uname, SYS_getrandom, SYS_rt_sigaction, SYS_rt_sigprocmask, SYS_rt_sigreturn,
-    SYS_rt_sigtimedwait, SYS_rt_sigsuspend, SYS_sigaltstack, SYS_restart_syscall, SYS_capget,
+    SYS_set_tid_address, SYS_clone3, SYS_exit, SYS_exit_group, SYS_gettid, SYS_getpid, SYS_getppid,
+    SYS_getuid, SYS_geteuid, SYS_getgid, SYS_getegid, SYS_sched_yield, SYS_sched_getaffinity, SYS_getcpu,
+    SYS_getpriority, SYS_nanosleep, SYS_clock_nanosleep, SYS_clock_gettime, SYS_clock_getres,
+    SYS_gettimeofday, SYS_times, SYS_getrusage, SYS_sysinfo, SYS_uname, SYS_getrandom, SYS_rt_sigaction,
+    SYS_rt_sigprocmask, SYS_rt_sigreturn, SYS_rt_sigtimedwait, SYS_rt_sigsuspend, SYS_sigaltstack,
+    SYS_restart_syscall, SYS_capget,
 ];
 
 /// Calls of the network helper other than netlink sockets and the channel to the daemon: it opens no file,
@@ -71,8 +72,9 @@ const PROCESS: &[c_long] = &[
 const HELPER: &[c_long] = &[
     SYS_read, SYS_write, SYS_close, SYS_bind, SYS_connect, SYS_getsockname, SYS_getsockopt, SYS_setsockopt,
     SYS_recvfrom, SYS_recvmsg, SYS_ppoll, SYS_brk, SYS_munmap, SYS_mremap, SYS_madvise, SYS_futex, SYS_exit,
-    SYS_exit_group, SYS_gettid, SYS_getpid, SYS_getppid, SYS_sched_yield, SYS_clock_gettime, SYS_clock_nanosleep, SYS_getrandom,
-    SYS_rt_sigaction, SYS_rt_sigprocmask, SYS_rt_sigreturn, SYS_sigaltstack, SYS_restart_syscall,
+    SYS_exit_group, SYS_gettid, SYS_getpid, SYS_getppid, SYS_sched_yield, SYS_clock_gettime,
+    SYS_clock_nanosleep, SYS_getrandom, SYS_rt_sigaction, SYS_rt_sigprocmask, SYS_rt_sigreturn,
+    SYS_sigaltstack, SYS_restart_syscall,
 ];
 #[cfg(target_arch = "x86_64")]
 const HELPER_OLDER: &[c_long] = &[SYS_poll];
@@ -95,10 +97,10 @@ const OLDER: &[c_long] = &[SYS_accept];
 const NEVER: &[c_long] = &[
     SYS_execve, SYS_execveat, SYS_ptrace, SYS_process_vm_readv, SYS_process_vm_writev, SYS_mount, SYS_umount2,
     SYS_move_mount, SYS_fsopen, SYS_fsmount, SYS_open_tree, SYS_pivot_root, SYS_chroot, SYS_init_module,
-    SYS_finit_module, SYS_delete_module, SYS_kexec_load, SYS_kexec_file_load, SYS_reboot, SYS_swapon, SYS_swapoff,
-    SYS_unshare, SYS_setns, SYS_keyctl, SYS_add_key, SYS_request_key, SYS_userfaultfd, SYS_perf_event_open,
-    SYS_open_by_handle_at, SYS_io_uring_setup, SYS_personality, SYS_pidfd_getfd, SYS_settimeofday,
-    SYS_clock_settime, SYS_sethostname,
+    SYS_finit_module, SYS_delete_module, SYS_kexec_load, SYS_kexec_file_load, SYS_reboot, SYS_swapon,
+    SYS_swapoff, SYS_unshare, SYS_setns, SYS_keyctl, SYS_add_key, SYS_request_key, SYS_userfaultfd,
+    SYS_perf_event_open, SYS_open_by_handle_at, SYS_io_uring_setup, SYS_personality, SYS_pidfd_getfd,
+    SYS_settimeofday, SYS_clock_settime, SYS_sethostname,
 ];
 
 /// Flag of clone(2) that allows threads but no processes.

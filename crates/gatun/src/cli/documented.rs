@@ -46,6 +46,23 @@ fn the_page_of_commands_is_up_to_date() {
     );
 }
 
+/// Width of a terminal on which help reads well.
+const COLUMNS: usize = 80;
+
+/// Indented lines, such as examples, do not survive a wrap; paragraphs are one line each.
+#[test]
+fn indented_lines_of_help_fit_a_terminal() {
+    fn visit(command: &clap::Command, wide: &mut Vec<String>) {
+        let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+        let lines = help.lines().filter(|line| line.starts_with(' ') && line.len() > COLUMNS);
+        wide.extend(lines.map(|line| format!("{}: {line}", command.get_name())));
+        command.get_subcommands().for_each(|command| visit(command, wide));
+    }
+    let mut wide = Vec::new();
+    visit(&Cli::command(), &mut wide);
+    assert_eq!(wide, [""; 0], "lines of help wider than {COLUMNS} columns");
+}
+
 /// Help and documents name the capabilities that the daemon uses for AF_XDP, and no others.
 #[cfg(feature = "xdp")]
 #[test]

@@ -9,7 +9,7 @@ use gatun_daemon::tables::counted;
 use std::process::ExitCode;
 
 const EXAMPLES: &str = "\
-Cleared sessions end as if they had expired: events are logged and ports are released. The next packet
+Cleared sessions end as if they had expired: events are logged and ports are released. The next packet \
 from inside opens a new session, possibly with another port. Static bindings stay.
 
 Examples:

@@ -18,17 +18,17 @@ use std::process::ExitCode;
 
 const EXAMPLES: &str = "\
 Examples:
-  gatun config diff new.toml                   preview it
-  gatun config apply new.toml --confirm 60s    try it: roll back after 60 s unless confirmed
-  gatun config confirm                         keep it
-  gatun config rollback                        return to the previous configuration
+  gatun config diff new.toml                 preview it
+  gatun config apply new.toml --confirm 60s  try it for 60 seconds
+  gatun config confirm                       keep it
+  gatun config rollback                      return to the previous one
   gatun config history
   gatun config show --revision 5f2c > old.toml
 
-The daemon checks the whole configuration, compares it with the running one, and applies
-all of it between two packets or nothing. It then replaces its file as a whole; with
---confirm, only once the configuration is confirmed: until then, a restart runs the
-previous one. If the running configuration is not the one that was compared, or if the
+The daemon checks the whole configuration, compares it with the running one, and applies \
+all of it between two packets or nothing. It then replaces its file as a whole; with \
+--confirm, only once the configuration is confirmed: until then, a restart runs the \
+previous configuration. If the running configuration is not the one that was compared, or if the \
 file was edited meanwhile, nothing changes.
 
 Exit status of diff: 0 if the configuration can be applied, 1 if not.

@@ -11,15 +11,15 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 const EXAMPLES: &str = "\
-Checks forwarding, firewall rules, routes, policy rules, reverse path filters, MTUs, offloads,
-addresses of pools, disks, huge pages, limits, the daemon with its log and collectors, and a
-name server's answer for ipv4only.arpa (RFC 7050). It works with and without a running daemon,
+Checks forwarding, firewall rules, routes, policy rules, reverse path filters, MTUs, offloads, \
+addresses of pools, disks, huge pages, limits, the daemon with its log and collectors, and a \
+name server's answer for ipv4only.arpa (RFC 7050). It works with and without a running daemon, \
 and changes nothing. Reading firewall rules needs CAP_NET_ADMIN.
 
 Examples:
   gatun doctor                                 with the running configuration
   gatun doctor /etc/gatun.toml                 before the daemon starts
-  gatun doctor --dns64 2001:db8::53            is this name server a DNS64 for our prefix?
+  gatun doctor --dns64 2001:db8::53            check a name server's DNS64
 
 Exit status: 0 if nothing is wrong, 1 otherwise.
 ";

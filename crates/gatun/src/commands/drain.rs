@@ -8,12 +8,12 @@ use gatun_daemon::tables::counted;
 use std::process::ExitCode;
 
 const EXAMPLES: &str = "\
-Existing bindings, and new sessions on them, keep working; `gatun show bindings --outside ADDRESS`
-lists those that are left. Subscribers paired with a drained address get another one for new bindings.
+Existing bindings, and new sessions on them, keep working; `gatun show bindings --outside ADDRESS` \
+lists those that are left. Subscribers paired with a drained address get another one for new bindings. \
 An address stays drained, across restarts too, until `gatun undrain` or until it leaves its pool.
 
 Examples:
-  gatun drain 192.0.2.7                 before removing the address from the pool
+  gatun drain 192.0.2.7                 before its removal from the pool
   gatun drain --pool old                all addresses of a pool
   gatun undrain 192.0.2.0/28
   gatun show addresses                  drained addresses, and how full each is

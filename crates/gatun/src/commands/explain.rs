@@ -12,13 +12,13 @@ use std::process::ExitCode;
 use std::str::FromStr;
 
 const EXAMPLES: &str = "\
-Queries a running daemon and changes nothing: no session is opened, no counter changes.
+Queries a running daemon. It opens no session and changes no counter.
 
 Examples:
-  gatun explain 2001:db8:1::5 198.51.100.7 udp        a new session of this host, and its public address
+  gatun explain 2001:db8:1::5 198.51.100.7 udp
   gatun explain '[2001:db8:1::5]:5000' '[64:ff9b::c633:6407]:443' tcp
   gatun explain 100.64.0.9:5000 198.51.100.7:443 tcp --bytes 1500
-  gatun explain 198.51.100.7:443 192.0.2.1:41822 tcp --flags A   a reply from outside
+  gatun explain 198.51.100.7:443 192.0.2.1:41822 tcp --flags A
 
 Exit status: 0 if the packet would be forwarded, 1 if not.
 ";

@@ -10,11 +10,11 @@ const EXAMPLES: &str = "\
 On a terminal, missing values are asked for. Elsewhere, the defaults in brackets apply.
 
 Examples:
-  gatun init                                          ask questions, write gatun.toml
+  gatun init                                    ask questions, write gatun.toml
   gatun init --pool4 192.0.2.0/28 --output /etc/gatun.toml
   gatun init --mode nat44 --inside 100.64.0.0/10 --pool4 192.0.2.0/28
   gatun init --mode siit --pool6 2001:db8:46::/96 --eam 203.0.113.5=2001:db8::5
-  gatun init --pool4 192.0.2.0/28 --output -          to standard output
+  gatun init --pool4 192.0.2.0/28 --output -    to standard output
 ";
 
 /// Arguments.

@@ -16,16 +16,17 @@ use std::time::{Duration, SystemTime};
 const EXAMPLES: &str = "\
 Examples:
   gatun log verify
-  gatun log verify --anchor 9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08
+  gatun log verify --anchor 9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b82...
   gatun log show --from 2026-01-31 --to 2026-02-01 --outside 203.0.113.7
 
-`verify` reads every byte. Each file contains the SHA-256 of the previous file, and
-receipts record how far the last file was written. To detect a log that was rewritten
+`verify` reads every byte. Each file contains the SHA-256 of the previous file, and \
+receipts record how far the last file was written. To detect a log that was rewritten \
 as a whole, pass a hash that was kept elsewhere (the daemon logs each): --anchor.
 
-Exit status of `verify`: 0: unchanged; 1: FAULT, the log was changed or damaged, now
-or earlier; 3: UNKNOWN, caused by a killed process or by a change, or the log
-cannot be read.
+Exit status of `verify`:
+  0  unchanged
+  1  FAULT: the log was changed or damaged, now or earlier
+  3  UNKNOWN: the log cannot be read, or a killed process or a change damaged it
 ";
 
 /// Location of the log.

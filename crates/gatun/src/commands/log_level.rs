@@ -6,11 +6,12 @@ use gatun_api::types::{LogLevel, LogLevelSetting};
 use std::process::ExitCode;
 
 const EXAMPLES: &str = "\
+Levels:
   error   failures
-  info    also changes: configuration, links, sessions ended and by whom (default)
+  info    also changes: configuration, links, cleared sessions (default)
   debug   also each API request, and the duration of each step of a reload
 
-The level holds until the daemon stops. Packets are not logged: see `gatun trace`.
+The level applies until the daemon stops. Gatun never logs packets: see `gatun trace`.
 ";
 
 /// Arguments.

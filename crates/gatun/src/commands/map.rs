@@ -15,19 +15,19 @@ use std::process::ExitCode;
 const EXAMPLES: &str = "\
 Examples:
   gatun map list
-  gatun map add --protocol tcp '[2001:db8::5]:443' 203.0.113.5:443   forward a public port
+  gatun map add --protocol tcp '[2001:db8::5]:443' 203.0.113.5:443
   gatun map add --protocol udp 100.64.0.7:5000-5009 203.0.113.5:7000-7009
-  gatun map add 2001:db8::5 203.0.113.5                              map one address (siit)
-  gatun map add --file new.txt                                       all mappings of a file
+  gatun map add 2001:db8::5 203.0.113.5      one address, for siit
+  gatun map add --file new.txt               all mappings of a file
   gatun map remove 2001:db8::5 203.0.113.5 --confirm 60s
-  gatun map replace eam.txt --instance dc                            replace all of `dc`
+  gatun map replace eam.txt --instance dc    all mappings of `dc`
 
-Each line of a file is an address mapping as in an eam_file, `203.0.113.5 2001:db8::5`, a
-binding, `tcp [2001:db8::5]:443 203.0.113.5:443`, or JSON as `gatun map list -o ndjson`
+Each line of a file is an address mapping as in an eam_file, `203.0.113.5 2001:db8::5`, a \
+binding, `tcp [2001:db8::5]:443 203.0.113.5:443`, or JSON as `gatun map list -o ndjson` \
 prints it. `#` begins a comment.
 
-The daemon changes its running mappings and its configuration, or the file that `eam_file`
-names. Other text in these files stays the same. A command is applied as a whole or not at
+The daemon changes its running mappings and its configuration, or the file that `eam_file` \
+names. Other text in these files stays the same. A command is applied as a whole or not at \
 all. It shows the same preview as `gatun config`.
 ";
 
@@ -86,7 +86,7 @@ struct Maps {
     inside: Option<String>,
     /// Public address and port; for an address mapping, the IPv4 address or prefix
     outside: Option<String>,
-    /// Protocol of a binding: tcp, udp or icmp; without it, add an address mapping
+    /// Protocol of a static binding: tcp, udp or icmp; an address mapping has none
     #[arg(long, short, value_name = "PROTOCOL")]
     protocol: Option<Protocol>,
     /// File with mappings; `-` is standard input

@@ -25,35 +25,39 @@ Signals:
   SIGUSR1            print the counters, with drop reasons
   SIGHUP             reload the configuration
 
-A reload checks the whole file. If the file has an error or needs a restart, nothing
-changes and the log says why. Otherwise the log lists the changes and the sessions
-they end: those on public addresses and ports that left their pool. All others go on.
-Routes and addresses of the device are updated. `gatun check --against OLD NEW`
+A reload checks the whole file. If the file has an error or needs a restart, nothing \
+changes and the log says why. Otherwise the log lists the changes and the sessions \
+they end: those on public addresses and ports that left their pool. All others go on. \
+Routes and addresses of the device are updated. `gatun check --against OLD NEW` \
 previews a reload.
 
-If nobody reads standard output, a stop takes up to two more seconds, and the final
+If nobody reads standard output, a stop takes up to two more seconds, and the final \
 counters are one line on standard error.
 
-Exit status: 0 after a signal; 1 if it could not start, lost a device, or could not
-print the final counters.
+Exit status:
+  0  after a signal
+  1  start failed, a device was lost, or the final counters could not be printed
 
-The kernel removes the device's routes when gatun stops or when its link is set down.
+The kernel removes the device's routes when gatun stops or when its link is set down. \
 Gatun logs that and restores its routes when the link is up again.
 
-Sessions are kept in memory that outlives the process ([state] in the configuration):
-the next process restores them, even after a crash. A clean stop removes a device that
+Sessions are kept in memory that outlives the process ([state] in the configuration): \
+the next process restores them, even after a crash. A clean stop removes a device that \
 gatun created; after a crash it stays for the next process.
 
-Rights: CAP_NET_ADMIN to create a device and set it up. Gatun drops it after start-up,
-except in the network helper, a separate process that restores routes; with routes =
-false and no addresses, the helper drops it too. A persistent device that belongs to
-the user (ip tuntap add dev NAME mode tun user USER) needs none. Interfaces through
-AF_XDP: also CAP_NET_RAW, CAP_BPF, and CAP_IPC_LOCK or a sufficient limit of locked
-memory; only the network helper keeps them, for an interface that comes back.
-DPDK ports: root at start (docs/how-to/dpdk.md).
+Rights at start:
+  TUN device   CAP_NET_ADMIN; none for a persistent device of the user
+               (ip tuntap add dev NAME mode tun user USER)
+  AF_XDP       also CAP_NET_RAW, CAP_BPF, and CAP_IPC_LOCK or a sufficient limit
+               of locked memory
+  DPDK         root (docs/how-to/dpdk.md)
 
-Sandbox: after start-up Gatun restricts itself with Landlock and seccomp, as far as the
-kernel supports them. It then reads the directories of its configuration, writes those
+Gatun drops them after start-up, except in the network helper, a separate process that \
+restores routes and interfaces. With routes = false and no addresses, the helper drops \
+CAP_NET_ADMIN too.
+
+Sandbox: after start-up Gatun restricts itself with Landlock and seccomp, as far as the \
+kernel supports them. It then reads the directories of its configuration, writes those \
 that the configuration names, and starts no other program.
 ";
 

@@ -19,8 +19,8 @@ Examples:
   gatun show drops --watch
   gatun show events --follow
 
-`json` is the answer of the API (docs/reference/api.md), a list as one array. `ndjson` and `csv` are streamed, so
-millions of sessions need no memory. Listing does not delay packets.
+`json` is the answer of the API (docs/reference/api.md), a list as one array. `ndjson` and `csv` are streamed, so \
+a list of millions of sessions needs little memory. Listing does not delay packets.
 ";
 
 /// Resource.

@@ -28,8 +28,8 @@ const VERSION: u32 = 1;
 
 const EXAMPLES: &str = "\
 Examples:
-  gatun snapshot save sessions.json              from the running daemon, or the last one
-  gatun snapshot load sessions.json              before starting the next daemon
+  gatun snapshot save sessions.json      of the running daemon, or the last one
+  gatun snapshot load sessions.json      before the next daemon starts
   gatun snapshot save - | ssh other gatun snapshot load -
 ";
 

@@ -16,14 +16,15 @@ use std::process::ExitCode;
 
 const EXAMPLES: &str = "\
 Examples:
-  gatun token certificate gatun.example 2001:db8::1    self-signed certificate for names and addresses
-  gatun token add grafana                              print a token that may read
-  gatun token add noc --write                          print a token that may make changes
+  gatun token certificate gatun.example 2001:db8::1
+  gatun token add grafana          print a token that may read
+  gatun token add noc --write      print a token that may make changes
   gatun token remove noc
 
-The daemon reads the files at start and at each reload (systemctl reload gatun). On
+The daemon reads the files at start and at each reload (systemctl reload gatun). On \
 another host, with the token in a file:
-  gatun show status --server https://gatun.example:8443 --token-file token --fingerprint HASH
+  gatun show status --server https://gatun.example:8443 --token-file token \\
+    --fingerprint HASH
 ";
 
 /// Arguments.

@@ -24,10 +24,15 @@ use std::time::{Duration, Instant};
 use view::{Order, Trends, View};
 
 const EXAMPLES: &str = "\
-Keys: q quits, space refreshes, s p b r t a sort subscribers by sessions, ports, blocks,
-refusals, traffic and address, i inverts the order, + and - change the interval. NO_COLOR turns
-colours off. Rates cover the time since the previous refresh. Without a terminal, or
-with TERM=dumb, it prints one snapshot as plain text.
+Keys:
+  q              quit
+  space          refresh
+  s p b r t a    sort by sessions, ports, blocks, refusals, traffic, address
+  i              invert the order
+  + -            change the interval
+
+Rates cover the time since the previous refresh. NO_COLOR turns colours off. Without a \
+terminal, or with TERM=dumb, it prints one snapshot as plain text.
 
 Examples:
   gatun top

@@ -16,16 +16,16 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 const EXAMPLES: &str = "\
-A packet must match all filters; an address may be source or destination, before or after translation.
+A packet must match all filters; an address may be source or destination, before or after translation. \
 Subscriber, session and drop reason are determined before translation.
 
-An active trace sends each packet through the slow path, one by one. It stops after --count packets or
+An active trace sends each packet through the slow path, one by one. It stops after --count packets or \
 --seconds. Without a trace, there is no cost.
 
 Examples:
   gatun trace --subscriber 2001:db8:1::/64 --protocol tcp
   gatun trace --remote 198.51.100.7 --port 443 --count 10
-  gatun trace --outside 192.0.2.7 --one-in 100 --seconds 600 --write trace.pcapng
+  gatun trace --outside 192.0.2.7 --one-in 100 --seconds 600 --write t.pcapng
   gatun trace --inside 100.64.0.9 -o ndjson | jq .why
 ";
 

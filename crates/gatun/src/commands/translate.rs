@@ -15,19 +15,20 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 const EXAMPLES: &str = "\
-Rules and timers are those of `gatun run`. Timestamps of the packets are the clock,
-so sessions expire as they would on the wire. Sessions that began before the capture
+Rules and timers are those of `gatun run`. Timestamps of the packets are the clock, \
+so sessions expire as they would on the wire. Sessions that began before the capture \
 are unknown: their packets are dropped or open new sessions.
 
-INPUT is pcap or pcapng with raw IP, Ethernet (VLAN tags are kept), loopback
-or Linux cooked frames. OUTPUT is pcap with the same frames around the
+INPUT is pcap or pcapng with raw IP, Ethernet (VLAN tags are kept), loopback \
+or Linux cooked frames. OUTPUT is pcap with the same frames around the \
 translated packets.
 
 Exit status:
   0  all frames of INPUT were read
-  3  INPUT is truncated inside a record (its writer was killed): the frames before it
+  3  INPUT ends inside a record (its writer was killed): the frames before it
      are translated, OUTPUT and counters are complete, and a warning is printed
-  1  failure, OUTPUT may be incomplete;  2  wrong command line
+  1  failure; OUTPUT can be incomplete
+  2  wrong command line
 
 Examples:
   gatun translate client.pcap server.pcap --config gatun.toml

@@ -57,7 +57,7 @@ impl Day {
 pub(crate) struct Volume {
     pub(crate) log: Option<u64>,
     pub(crate) json: Option<u64>,
-    /// By collector, in the order of the configuration.
+    /// Bytes per day by collector, in the order of the configuration.
     pub(crate) exports: Vec<u64>,
 }
 

@@ -9,10 +9,10 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 const EXAMPLES: &str = "\
-The page is read-only. The printed address contains a new key each time; whoever has it
+The page is read-only. The printed address contains a new key each time; whoever has it \
 can read what `gatun show` prints. Ctrl-C stops it and does not affect the daemon.
 
-From another computer, use SSH: ssh -L 8642:127.0.0.1:8642 HOST, then open the address
+From another computer, use SSH: ssh -L 8642:127.0.0.1:8642 HOST, then open the address \
 that gatun web prints on HOST.
 
 Examples:

@@ -13,10 +13,12 @@ use std::net::{IpAddr, SocketAddrV4};
 use std::process::ExitCode;
 
 const EXAMPLES: &str = "\
-Without --at, it asks the daemon for the current holder. With --at, it reads the port
-log ([log] in the configuration), whether a daemon runs or not. With --server or
---socket, the daemon reads its log; this needs a token with --audit, and the daemon
-records the question. Times without an offset are UTC: 2026-01-31T13:05:59Z,
+Without --at, it asks the daemon for the current holder. With --at, it reads the port \
+log ([log] in the configuration), whether a daemon runs or not. With --server or \
+--socket, the daemon reads its log; this needs a token with --audit, and the daemon \
+records the question.
+
+Times without an offset are UTC: 2026-01-31T13:05:59Z, \
 \"2026-01-31 13:05\", 2026-01-31T14:05:59+01:00, @1769864759, \"2h ago\".
 
 Examples:
@@ -25,8 +27,11 @@ Examples:
   gatun who 192.0.2.7:41822 --protocol udp -o json
   gatun who 192.0.2.7:41822 --at \"2h ago\" --server https://gw1.example.net:8443
 
-Exit status: 0: holder found; 1: proven that there is none; 3: UNKNOWN, with the reason
-(no answer from the daemon, a damaged file, a log that begins later, ...).
+Exit status:
+  0  holder found
+  1  proven: no holder
+  3  UNKNOWN, with the reason: no answer from the daemon, a damaged file, a log
+     that begins later, ...
 ";
 
 /// Time as text, for a daemon with a clock of its own, and as parsed on this host.

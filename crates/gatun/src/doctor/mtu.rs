@@ -62,7 +62,8 @@ pub(super) fn uplink<'h>(config: &Config, host: &'h Host) -> Option<&'h Link> {
 
 /// Interfaces with global IPv6 addresses, except the one to the IPv6 Internet.
 pub(super) fn inside<'h>(config: &Config, host: &'h Host) -> Vec<&'h Link> {
-    let is_global = |address: &IpAddr| matches!(address, IpAddr::V6(a) if a.segments()[0] & 0xffc0 != 0xfe80 && !a.is_loopback());
+    let is_global =
+        |address: &IpAddr| matches!(address, IpAddr::V6(a) if !a.is_unicast_link_local() && !a.is_loopback());
     let six =
         |link: &&Link| host.addresses.iter().any(|(index, p)| *index == link.index && is_global(&p.addr));
     let out = by(host, IpAddr::V6(REMOTE6)).map(|link| link.index);

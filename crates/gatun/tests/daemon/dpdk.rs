@@ -36,7 +36,8 @@ pool6 = "2001:db8:64::/96"
 inside = ["100.64.0.0/10"]
 "#;
 
-/// As `in_lab`, if DPDK can run. One test at a time, because DPDK workers use their processors alone.
+/// Like `in_lab`, if DPDK can run. One test at a time, because DPDK workers need their processors
+/// exclusively.
 fn in_dpdk_lab(test: &str, body: fn()) {
     static ONE: Mutex<()> = Mutex::new(());
     let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);

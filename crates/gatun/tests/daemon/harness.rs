@@ -17,7 +17,7 @@ pub(crate) fn in_lab(test: &str, body: fn()) {
     in_lab_with(test, || None, body);
 }
 
-/// As `in_lab`; `missing` returns a reason why the test cannot run.
+/// Like `in_lab`; `missing` returns a reason why the test cannot run.
 pub(crate) fn in_lab_with(test: &str, missing: fn() -> Option<String>, body: fn()) {
     gatun_testkit::run_test(test, || gatun_testkit::refusal().or_else(missing), body);
 }
@@ -84,7 +84,7 @@ impl Daemon {
         Daemon::spawn_in(network, config, flags, (out, err), &[])
     }
 
-    /// As [`Daemon::spawn_to`], with further environment variables.
+    /// Like [`Daemon::spawn_to`], with further environment variables.
     pub(crate) fn spawn_in(
         network: &Topology,
         config: &str,
@@ -97,7 +97,7 @@ impl Daemon {
         Daemon::spawn_by(command, config, flags, (out, err))
     }
 
-    /// As [`Daemon::spawn`], started by a wrapper program.
+    /// Like [`Daemon::spawn`], started by a wrapper program.
     pub(crate) fn spawn_under(network: &Topology, wrapper: &[&str], config: &str) -> Daemon {
         let mut command = network.translator.command(wrapper[0]);
         command.args(&wrapper[1..]).arg(program());

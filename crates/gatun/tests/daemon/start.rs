@@ -38,7 +38,8 @@ fn the_first_packet_is_translated_after_start() {
     });
 }
 
-/// As above, with tables of the default limits, which are allocated before the first packet.
+/// A stateful start has the same goal with tables of the default limits, which are allocated before the first
+/// packet.
 #[test]
 fn the_first_packet_is_translated_after_a_stateful_start() {
     in_lab("start::the_first_packet_is_translated_after_a_stateful_start", || {
@@ -47,7 +48,7 @@ fn the_first_packet_is_translated_after_a_stateful_start() {
     });
 }
 
-/// As above; the goal is two seconds.
+/// The goal with a million mappings is two seconds.
 #[test]
 fn a_million_mappings_are_read_and_the_first_packet_translated() {
     in_lab("start::a_million_mappings_are_read_and_the_first_packet_translated", || {

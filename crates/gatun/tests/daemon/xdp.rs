@@ -43,7 +43,7 @@ inside = ["100.64.0.0/10"]
 exempt = [{ prefixes = ["198.51.100.9"] }]
 "#;
 
-/// As `in_lab`, if AF_XDP is possible: it needs root of the initial user namespace.
+/// Like `in_lab`, if AF_XDP is possible: it needs root of the initial user namespace.
 pub(crate) fn in_xdp_lab(test: &str, body: fn()) {
     gatun_testkit::run_test(test, || gatun_testkit::refusal_but_to_root("AF_XDP"), body);
 }

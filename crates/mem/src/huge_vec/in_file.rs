@@ -32,7 +32,7 @@ impl core::fmt::Display for NotMapped {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         match self {
             NotMapped::Memory(short) => short.fmt(f),
-            NotMapped::InUse => write!(f, "another process, or another part of this one, uses the file"),
+            NotMapped::InUse => write!(f, "the file is already in use, by this process or another one"),
             NotMapped::Refused(error) => write!(f, "cannot open and lock the file: {error}"),
         }
     }

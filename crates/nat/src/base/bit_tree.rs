@@ -85,13 +85,14 @@ impl BitTree {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+    use proptest::sample::Index;
     use std::collections::BTreeSet;
 
     proptest! {
         #[test]
         fn bit_tree_agrees_with_a_set(
             bound in prop_oneof![1..70usize, 4000..4200usize, 300_000..300_001usize],
-            steps in prop::collection::vec((any::<bool>(), any::<prop::sample::Index>(), any::<prop::sample::Index>()), 0..200),
+            steps in prop::collection::vec((any::<bool>(), any::<Index>(), any::<Index>()), 0..200),
         ) {
             let mut tree = BitTree::new(bound);
             let mut model = BTreeSet::new();

@@ -47,9 +47,9 @@ impl Count {
 /// outbound for its sender and inbound for its receiver.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, zerocopy::FromZeros)]
 pub struct Traffic {
-    /// From inside.
+    /// Packets from inside.
     pub outbound: Count,
-    /// To the inside.
+    /// Packets to the inside.
     pub inbound: Count,
 }
 
@@ -57,7 +57,7 @@ pub struct Traffic {
 /// apart: side by side, a compiler adds them as a vector, which takes more than twice the instructions.
 #[derive(Clone, Copy, Debug, Default, zerocopy::FromZeros)]
 pub(crate) struct TrafficTotals {
-    /// From inside, and to the inside; `bytes` has the same order.
+    /// Packets from inside, and to the inside; `bytes` has the same order.
     packets: [u64; 2],
     bytes: [u64; 2],
 }
@@ -117,11 +117,11 @@ impl Traffic {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Direction {
-    /// From IPv6 to IPv4.
+    /// Packets from IPv6 to IPv4.
     SixToFour = 0,
-    /// From IPv4 to IPv6.
+    /// Packets from IPv4 to IPv6.
     FourToSix = 1,
-    /// From IPv4 to IPv4, in either direction.
+    /// Packets from IPv4 to IPv4, in either direction.
     FourToFour = 2,
 }
 

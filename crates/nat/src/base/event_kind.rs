@@ -31,7 +31,7 @@ event_kinds! {
     QuotaHit, "quota_hit", "A limit of a subscriber refused it a session or a port.";
     PoolExhausted, "pool_exhausted", "A pool had no free port for a subscriber.";
     ThresholdHigh, "threshold_high", "A pool or table has become fuller than its threshold.";
-    ThresholdLow, "threshold_low", "A pool or table that was fuller than its threshold is a tenth below it.";
+    ThresholdLow, "threshold_low", "A pool or table has fallen a tenth below its threshold.";
     EventsLost, "events_lost", "Events were lost because the ring was full.";
 }
 

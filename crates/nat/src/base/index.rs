@@ -425,7 +425,8 @@ mod tests {
             let mut index = Index::with_capacity(150).unwrap();
             let mut model: BTreeMap<u8, u32> = BTreeMap::new();
             let mut keys: Vec<u8> = vec![];
-            let hash = |k: u8| [0u64, 1 << 62, 3 << 62, 0xffff_ffff << 32][k as usize % 4] | u64::from(k / 4 % 2);
+            let high = [0u64, 1 << 62, 3 << 62, 0xffff_ffff << 32];
+            let hash = |k: u8| high[k as usize % 4] | u64::from(k / 4 % 2);
             for op in ops {
                 // A number is the index of its key in `keys`.
                 match op {

@@ -32,9 +32,9 @@ pub enum TcpState {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum Side {
-    /// From the inside host.
+    /// Packets from the inside host.
     V6 = 0,
-    /// From the remote host.
+    /// Packets from the remote host.
     V4 = 1,
 }
 
@@ -512,8 +512,8 @@ mod tests {
         let text = format!(
             "# The TCP state machine of stateful sessions\n\n\
              RFC 6146 3.5.2.2, drawn from `crates/nat/src/base/tcp_fsm.rs` by its tests; do not edit.\n\
-             `UPDATE_DOCS=1 cargo test -p gatun-nat the_published_diagram` writes it anew.\n\n\
-             An edge says: segment / what the session's lifetime is set to. CLOSED is `[*]`.\n\n\
+             `UPDATE_DOCS=1 cargo test -p gatun-nat published_tcp_state_diagram` updates it.\n\n\
+             Label of an edge: segment / new lifetime of the session. CLOSED is `[*]`.\n\n\
              ```mermaid\n{}```\n",
             diagram::mermaid()
         );

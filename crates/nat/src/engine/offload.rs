@@ -1,4 +1,4 @@
-//! The engine's part in a fast path: its state feed, commands, and the state that a consumer reads.
+//! Interface of a fast path to the engine: state feed, commands, and the current state for a consumer.
 
 use super::Nat;
 use crate::base::time::Instant;
@@ -10,12 +10,11 @@ use alloc::vec::Vec;
 
 /// State feed and fast path.
 impl Nat {
-    /// Attaches a feed for a consumer, or detaches it. Returns the previous one, which should be dropped
-    /// where no packet waits. Marks stay: sessions that have one wait for [`Action::Released`], and
-    /// [`release_all`](Self::release_all) does the same for all.
+    /// Attaches a feed for a consumer, or detaches it. Returns the previous feed; drop it in a thread that
+    /// handles no packets. Marks stay: each marked session waits for [`Action::Released`];
+    /// [`release_all`](Self::release_all) releases all.
     ///
-    /// The stream begins with the next change. The consumer reads what there is already with
-    /// [`read_feed`](Self::read_feed).
+    /// The stream begins with the next change. [`read_feed`](Self::read_feed) returns what exists already.
     ///
     /// [`Action::Released`]: crate::feed::Action::Released
     pub fn attach_feed(&mut self, feed: Option<Box<Feed>>) -> Option<Box<Feed>> {
@@ -23,15 +22,15 @@ impl Nat {
     }
 
     /// Handles commands of a consumer in their order, and writes their [`outcome`](Command::outcome)s. A
-    /// command costs about as much as a packet, so a caller with many gives some at a time between bursts.
+    /// command costs about as much as a packet, so pass only some between two bursts.
     pub fn offload(&mut self, now: Instant, commands: &mut [Command]) {
         let now = self.at(now);
         offload::commands(&mut self.core, now, commands);
     }
 
-    /// Adds records of the present sessions to `found`, as the policy's stream would have had them, up to its
-    /// capacity, and looks at about `budget` records. Sessions with a mark are always included, those that
-    /// are no longer offered as [`SessionChange::Closing`]; ended sessions whose port waits for a release are
+    /// Adds records of the current sessions to `found`, as the stream would have contained them, up to its
+    /// capacity. Examines about `budget` records. Marked sessions are always included: those that are no
+    /// longer offered as [`SessionChange::Closing`], and ended ones whose port waits for a release as
     /// [`SessionChange::Ended`].
     ///
     /// Returns the place of the next record of the stream, if a feed is attached. A record of the stream is
@@ -49,9 +48,9 @@ impl Nat {
         offload::read(&self.core.state.tables, at, policy, budget, found)
     }
 
-    /// Releases sessions with a mark and ports of ended ones, as [`Action::Released`] does for one, and looks
-    /// at about `budget` records. Returns the number of those released. Call it only if no fast path has an
-    /// entry.
+    /// Releases marked sessions and the ports of ended ones, as [`Action::Released`] does for one, and
+    /// examines about `budget` records. Returns the number of those released. Call it only if no fast path
+    /// has an entry.
     ///
     /// [`Action::Released`]: crate::feed::Action::Released
     pub fn release_all(&mut self, now: Instant, at: &mut FeedCursor, budget: usize) -> u64 {
@@ -59,7 +58,7 @@ impl Nat {
         offload::release_all(&mut self.core.state.tables, at, budget)
     }
 
-    /// Records of the feed that were lost because its ring was full.
+    /// Returns the number of records that the feed lost because its ring was full.
     pub fn feed_lost(&self) -> u64 {
         self.core.state.tables.feed_lost()
     }

@@ -1,8 +1,9 @@
 //! Commands of a fast path's manager, and the state that it reads.
 //!
-//! Both run between bursts. Commands are handled in their order; memory that a group of them touches is
-//! prefetched first. The state is read by record number, some records at a time: what is there throughout a
-//! walk is seen once, what comes or goes meanwhile at most once, or is in the stream.
+//! Both run between bursts. Commands are handled in their order, and the memory of a group of commands is
+//! prefetched first. The state is read by record number, some records at a time. A walk finds everything that
+//! exists throughout the walk exactly once; what begins or ends meanwhile, it finds at most once, or the
+//! stream has it.
 
 use crate::base::time::{Instant, Tick};
 use crate::lifecycle::inspect::LOOK;
@@ -17,17 +18,17 @@ use crate::tables::feed::{
 use crate::tables::session::{RecordId, Session};
 use alloc::vec::Vec;
 
-/// Commands whose memory is asked for together.
+/// Number of commands whose memory is prefetched together.
 const GROUP: usize = 8;
-/// Cost of a record that is given out, or released, beside the look at it.
+/// Additional cost of a record that is returned or released.
 const FOUND: usize = 3;
 
 /// Position of a walk over the sessions and quarantined ports of an engine.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FeedCursor {
-    /// Number of the record that was looked at last.
+    /// Number of the last examined record.
     next: RecordId,
-    /// True if there is no further one.
+    /// True if there are no further records.
     done: bool,
 }
 
@@ -37,7 +38,7 @@ impl FeedCursor {
         self.done
     }
 
-    /// Number of the next record, if there is one.
+    /// Returns the number of the next record, if any.
     fn advance(&mut self, tables: &Tables) -> Option<RecordId> {
         let id = self.next.saturating_add(1);
         if id >= tables.high() {
@@ -80,7 +81,7 @@ fn one(core: &mut Core, now: Instant, command: &Command) -> CommandOutcome {
     }
 }
 
-/// The session or the quarantined record that an id names.
+/// Returns the session or the quarantined record that an ID names.
 fn find(tables: &Tables, id: &SessionId) -> Option<Session> {
     let record = *tables.get(id.record);
     let is_there = record.is_session() || record.is_quarantined();
@@ -94,7 +95,7 @@ fn mark(rules: &Rules, tables: &mut Tables, id: RecordId, ownership: Ownership) 
     }
     let may = match ownership.offload {
         Offload::Engine => false,
-        // Another worker's pool address makes it a hairpin, too.
+        // An address of another worker's share of the pool makes it a hairpin, too.
         Offload::Pending | Offload::Fast => {
             tables.is_offered(session) && !rules.is_pooled(session.remote().0)
         }
@@ -107,9 +108,9 @@ fn mark(rules: &Rules, tables: &mut Tables, id: RecordId, ownership: Ownership) 
     CommandOutcome::Done
 }
 
-/// Extends a life as packets would have at their time.
+/// Extends a lifetime as packets would have done at their time.
 fn seen(policy: &Policy, session: &mut Session, ago_ms: [Option<u32>; 2], now: Instant) -> CommandOutcome {
-    // Other states end soon, or by a packet that the engine sees.
+    // Other states end soon, or with a packet that the engine sees.
     if !session.is_marked() || !session.is_established() {
         return CommandOutcome::Refused;
     }
@@ -136,8 +137,8 @@ fn release(tables: &mut Tables, id: RecordId) -> CommandOutcome {
     CommandOutcome::Done
 }
 
-/// Adds records of the sessions and quarantined ports that a policy asks for to `found`, up to its capacity,
-/// and looks at about `budget` records. Returns the place of the next record in the stream.
+/// Adds records of the sessions and quarantined ports that a policy selects to `found`, up to its capacity,
+/// and examines about `budget` records. Returns the place of the next record in the stream.
 pub(crate) fn read(
     tables: &Tables,
     at: &mut FeedCursor,
@@ -156,8 +157,8 @@ pub(crate) fn read(
     tables.feed_sequence()
 }
 
-/// Releases every session and quarantined port, and looks at about `budget` records. Returns the number of
-/// released ones.
+/// Releases every session and quarantined port, and examines about `budget` records. Returns the number of
+/// those released.
 pub(crate) fn release_all(tables: &mut Tables, at: &mut FeedCursor, mut budget: usize) -> u64 {
     let mut released = 0;
     while budget > 0 {

@@ -1,4 +1,4 @@
-//! Sweep: ends state whose time is up. There is no timer wheel: a packet only updates the expiry time of its
+//! Sweep: ends expired state. There is no timer wheel: a packet only updates the expiry time of its
 //! session, and the sweep looks at a few records at a time and ends expired sessions. If a packet finds an
 //! expired session before the sweep, it treats the session as ended. A binding whose sessions are all expired
 //! exists until the sweep or a packet has found them.
@@ -37,7 +37,7 @@ pub(crate) struct Sweep {
 }
 
 impl Sweep {
-    /// Ends state whose time is up, and looks at no more than `budget` records. `settling` is true if a
+    /// Ends expired state, and examines at most `budget` records. `settling` is true if a
     /// change of the rules has left work. Returns the number of milliseconds until the next call is needed.
     pub(crate) fn run(&mut self, core: &mut Core, settling: bool, now: Instant, budget: usize) -> u32 {
         let Core { rules, state, .. } = core;

@@ -15,7 +15,7 @@ const HEADERS: u16 = 40;
 
 /// A packet's note for its path, taken before it is translated.
 pub(crate) enum PathNote {
-    /// Nothing to do.
+    /// No action is needed.
     Nothing,
     /// An IPv6 packet, if any small path MTU is known.
     Six,

@@ -10,9 +10,9 @@ use gatun_wire::{Ports, To4, To6};
 /// Rewrite of a packet from inside.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum OutboundRewrite {
-    /// From an IPv6 host.
+    /// Translation of a packet from an IPv6 host.
     From6(To4),
-    /// From an IPv4 host.
+    /// Translation of a packet from an IPv4 host.
     From4(Rewrite),
 }
 

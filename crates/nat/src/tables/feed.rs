@@ -4,28 +4,27 @@
 //!   engine --(ring: sessions, bindings, blocks, each with a number)--> FeedReader
 //!   engine <--(Nat::offload: Command)--------------------------------- consumer
 //! ```
-//! A consumer makes a feed with [`channel`] and attaches its [`Feed`] to the engine
-//! ([`Nat::attach_feed`](crate::Nat::attach_feed)). The engine makes only the records that the [`FeedPolicy`]
-//! asks for, and those of sessions that have a mark. A packet never waits: if the ring is full, the record is
-//! lost, and [`Record::Lost`] reports the number of lost records as soon as there is room. The consumer then
-//! reads all state again with [`Nat::read_feed`](crate::Nat::read_feed), which gives the same records while
-//! the stream goes on.
+//! A consumer creates a feed with [`channel`] and attaches its [`Feed`] to the engine
+//! ([`Nat::attach_feed`](crate::Nat::attach_feed)). The engine creates only the records that the
+//! [`FeedPolicy`] selects, and those of marked sessions. A packet never waits: if the ring is full, the
+//! record is lost, and [`Record::Lost`] reports the number of lost records as soon as there is room. The
+//! consumer then reads all state again with [`Nat::read_feed`](crate::Nat::read_feed), which returns the same
+//! kind of records while the stream continues.
 //!
 //! **Marks.** A session has a mark ([`Offload`]) as long as a fast path may have an entry for its flow. The
-//! consumer sets the mark before it installs the entry, and sends [`Action::Released`] after the entry is
-//! gone. A session with a mark does not end when its time is up: the engine asks ([`SessionChange::Asked`])
-//! until the consumer answers with [`Action::Seen`] or [`Action::Released`]. If such a session ends for
-//! another reason (clear, reload, a closed connection), its public port stays taken until
-//! [`Action::Released`], so that no other flow gets a port that an entry still translates to.
+//! consumer sets the mark before it installs the entry, and sends [`Action::Released`] after it has removed
+//! the entry. A marked session does not end when its lifetime expires: the engine asks
+//! ([`SessionChange::Asked`]) until the consumer answers with [`Action::Seen`] or [`Action::Released`]. If
+//! such a session ends for another reason (clear, reload, a closed connection), its public port stays
+//! reserved until [`Action::Released`], so that no other flow gets a port of an existing entry.
 //!
-//! **What is offered.** [`SessionChange::Established`] is never sent for flows that share a port
+//! **Offered sessions.** [`SessionChange::Established`] is never sent for flows that share a port
 //! ([`Pool4::overload`](crate::plan::Pool4::overload)), nor for hairpins: only the engine translates these.
 //! It is sent for ICMP sessions, too.
 //!
 //! Units: times are milliseconds relative to the moment at which a record or command is handled, never
-//! readings of a clock. Packets are counted as the engine counts them: a super-packet is one, and bytes are
-//! those of the packet as received, from the IP header on. IPv4 addresses of inside hosts are written as
-//! ::ffff:a.b.c.d.
+//! readings of a clock. A super-packet counts as one packet. Bytes are those of the packet as received, from
+//! the IP header on. IPv4 addresses of inside hosts are written as ::ffff:a.b.c.d.
 
 use crate::base::counters::Traffic;
 use crate::base::plan::Transport;
@@ -38,10 +37,10 @@ use rtrb::{Consumer, Producer, RingBuffer};
 
 pub use crate::tables::session::{Offload, Ownership};
 
-/// Sessions that a consumer wants to know of. Sessions with a mark are always included.
+/// Sessions that a consumer selects. Marked sessions are always included.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum SessionScope {
-    /// None.
+    /// No other sessions.
     #[default]
     None,
     /// Sessions that become established; no record of their end.
@@ -50,14 +49,14 @@ pub enum SessionScope {
     All,
 }
 
-/// Records that a consumer wants.
+/// Records that a consumer selects.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FeedPolicy {
-    /// Sessions.
+    /// Selected sessions.
     pub sessions: SessionScope,
-    /// Bindings, static ones too.
+    /// True for records of bindings, including static ones.
     pub bindings: bool,
-    /// Port blocks.
+    /// True for records of port blocks.
     pub blocks: bool,
     /// Number of packets, both directions together, after which a UDP or ICMP session counts as established;
     /// at most [`FeedPolicy::PACKETS_MAX`]. 0 and 1 mean the first packet. It applies to sessions that begin
@@ -85,12 +84,11 @@ pub struct Flow {
     pub instance: u8,
 }
 
-/// Name of a session in records and commands: its record and its flow. A record can have another session
+/// Identity of a session in records and commands: its record and its flow. A record can get another session
 /// later, so a command names both.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SessionId {
-    /// Number of its record in this engine, from 1 on. A session keeps its record; after a restart it has
-    /// another.
+    /// Number of its record in this engine, from 1 on. A session keeps its record until a restart.
     pub record: u32,
     /// Its flow.
     pub flow: Flow,
@@ -100,18 +98,18 @@ pub struct SessionId {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum SessionChange {
-    /// It began ([`SessionScope::All`] only).
+    /// It began. Sent only with [`SessionScope::All`].
     Opened,
     /// It is established: TCP has seen SYNs from both sides, UDP and ICMP enough packets. A fast path may
-    /// have it. A TCP session can become established more than once.
+    /// translate it. A TCP session can become established more than once.
     Established,
-    /// FIN or RST was seen, or the session is no longer offered: a fast path should give it back. Sent for
-    /// sessions with a mark only.
+    /// A FIN or RST was seen, or the session is no longer offered: a fast path should release it. Sent for
+    /// marked sessions only.
     Closing,
-    /// Its time is up by what the engine has seen. Sent for sessions with a mark only, and again every few
-    /// seconds until [`Action::Seen`] or [`Action::Released`].
+    /// Its lifetime has expired according to the packets that the engine has seen. Sent for marked sessions
+    /// only, and repeated every few seconds until [`Action::Seen`] or [`Action::Released`].
     Asked,
-    /// It has ended. If it has a mark, its public port stays taken until [`Action::Released`].
+    /// It has ended. If it is marked, its public port stays reserved until [`Action::Released`].
     Ended,
 }
 
@@ -129,7 +127,7 @@ pub struct SessionRecord {
     pub pool6: u8,
     /// True if its binding is a static one of the configuration.
     pub of_static: bool,
-    /// Its epoch and mark.
+    /// Epoch and mark of the session.
     pub ownership: Ownership,
     /// Number of its subscriber.
     pub subscriber: u32,
@@ -182,8 +180,8 @@ pub enum Record {
     Binding(BindingRecord),
     /// Change of a port block.
     Block(BlockRecord),
-    /// Another plan is in place: prefixes, MTUs, pools and the sessions that are offered may have changed.
-    /// Read all state again.
+    /// Another plan is in force: prefixes, MTUs, pools and the offered sessions may have changed. Read all
+    /// state again.
     PlanChanged,
     /// Number of records lost before this one because the ring was full. Read all state again.
     Lost(u64),
@@ -191,32 +189,32 @@ pub enum Record {
 
 const _: () = assert!(size_of::<Record>() <= 56);
 
-/// Sign of life or change of a mark, from the consumer to the engine.
+/// Report or request of the consumer about one session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// Sets the mark and the epoch. [`Offload::Pending`] and [`Offload::Fast`] need a session that is
-    /// offered: established, not a hairpin, without a shared port. [`Offload::Draining`] needs a session with
-    /// a mark. [`Offload::Engine`] is refused; send [`Action::Released`].
+    /// Sets the mark and the epoch. [`Offload::Pending`] and [`Offload::Fast`] need an offered session:
+    /// established, not a hairpin, without a shared port. [`Offload::Draining`] needs a marked session.
+    /// [`Offload::Engine`] is refused; send [`Action::Released`] instead.
     Mark(Ownership),
-    /// The fast path has seen packets so many milliseconds ago, by direction: from inside, to the inside. The
-    /// session lives on as if the engine had seen them, so packets to the inside count only if the instance
-    /// has `inbound_refresh`. It never shortens a life.
+    /// The fast path has seen packets these numbers of milliseconds ago, by direction: from inside, to the
+    /// inside. The lifetime is extended as if the engine had seen them, so packets to the inside count only
+    /// if the instance has `inbound_refresh`. A lifetime is never shortened.
     Seen([Option<u32>; 2]),
     /// The fast path has translated these packets since the last credit. They count as received and
-    /// forwarded, for the instance, the pool, the public address and the subscriber. Works for a session that
-    /// has ended, until it is released.
+    /// forwarded, for the instance, the pool, the public address and the subscriber. Accepted for an ended
+    /// session until it is released.
     Credit(Traffic),
-    /// The fast path has no entry for the flow any more, and will make none. The mark is gone; a session
-    /// whose time is up ends as any other, and the port of one that has ended goes back.
+    /// The fast path has no entry for the flow, and will not install one. The mark is removed. A session
+    /// whose lifetime has expired ends, and the port of an ended session is freed.
     Released,
 }
 
 /// Result of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CommandOutcome {
-    /// It is done.
+    /// The command was executed.
     Done,
-    /// The session has ended, and is not waiting for a release.
+    /// The session has ended, and does not wait for a release.
     Gone,
     /// The session has no mark, or cannot get this one now.
     Refused,
@@ -240,7 +238,7 @@ impl Command {
     }
 }
 
-/// Change of a session by a packet, as far as the feed has to know.
+/// Change of a session by a packet, as far as it matters to the feed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Turn {
     None,
@@ -272,8 +270,8 @@ const LEN_MIN: usize = 4;
 /// Maximum number of records at the end of one session: those of session, binding and block.
 const RECORDS_OF_AN_END: usize = 3;
 
-/// Makes a feed with room for `len` records of 64 bytes. `generation` distinguishes it from other feeds of
-/// the same or another engine; records are numbered from 0 on.
+/// Creates a feed with room for `len` records of 64 bytes. `generation` distinguishes it from other feeds of
+/// the same or another engine. Records are numbered from 0 on.
 pub fn channel(policy: FeedPolicy, len: usize, generation: u64) -> (Feed, FeedReader) {
     let (ring, reader) = RingBuffer::new(len.max(LEN_MIN));
     let policy = FeedPolicy { packets: policy.packets.min(FeedPolicy::PACKETS_MAX), ..policy };
@@ -283,7 +281,7 @@ pub fn channel(policy: FeedPolicy, len: usize, generation: u64) -> (Feed, FeedRe
 }
 
 impl FeedReader {
-    /// Returns the next record and its place. A missing number is a lost record. [`Record::Lost`] has the
+    /// Returns the next record and its place. A gap in the numbers is a lost record. [`Record::Lost`] has the
     /// number of the record that follows it.
     #[allow(clippy::should_implement_trait)]
     pub fn next(&mut self) -> Option<(Sequence, Record)> {
@@ -291,19 +289,19 @@ impl FeedReader {
         Some((Sequence { generation: self.generation, number }, record))
     }
 
-    /// Number of records that wait.
+    /// Returns the number of waiting records.
     pub fn waiting(&self) -> usize {
         self.ring.slots()
     }
 
-    /// Returns whether the engine is gone or has another feed, so that no further records will come.
+    /// Returns whether the engine has ended or has another feed, so that no further records will come.
     pub fn is_abandoned(&self) -> bool {
         self.ring.is_abandoned()
     }
 }
 
 impl Feed {
-    /// Number of records lost so far.
+    /// Returns the number of records lost so far.
     pub fn lost(&self) -> u64 {
         self.lost
     }
@@ -312,7 +310,7 @@ impl Feed {
         &self.policy
     }
 
-    /// Place of the next record.
+    /// Returns the place of the next record.
     pub(crate) fn sequence(&self) -> Sequence {
         Sequence { generation: self.generation, number: self.next }
     }
@@ -328,7 +326,7 @@ impl Feed {
             self.report_loss();
         }
         let is_there = self.unreported == 0 && self.ring.push((self.next, record)).is_ok();
-        // A lost record uses up its number, so the gap shows it.
+        // A lost record uses up its number, so the gap shows the loss.
         self.next += 1;
         if !is_there {
             self.unreported += 1;
@@ -336,15 +334,15 @@ impl Feed {
         }
     }
 
-    /// Reports lost records if there were any and there is room.
+    /// Reports lost records, if there are any and if there is room.
     pub(crate) fn report_loss(&mut self) {
         if self.unreported > 0 && self.ring.push((self.next, Record::Lost(self.unreported))).is_ok() {
             self.unreported = 0;
         }
     }
 
-    /// Returns the part of a budget of ends that loses no record. It is zero if the reader has fallen behind
-    /// by half the ring. After a second without progress it ignores the reader.
+    /// Returns the part of a budget of ending sessions that loses no record. It is zero if the reader is
+    /// behind by half the ring. After a second without progress of the reader it is the whole budget.
     pub(crate) fn budget(&mut self, now: Instant, ends: usize) -> usize {
         let is_read = !self.ring.is_abandoned();
         self.wait.budget(now, ends, (reader_wait::spare(&self.ring), RECORDS_OF_AN_END), is_read)

@@ -150,7 +150,7 @@ pub struct Released<'a, M> {
     pub info: FragmentInfo,
     /// Memo of the first fragment.
     pub memo: M,
-    /// For a collected datagram: the data that the first fragment needs for its checksum.
+    /// Data of a collected datagram that the first fragment needs for its checksum.
     pub datagram: Option<Datagram>,
 }
 
@@ -406,7 +406,7 @@ impl<M: Copy> Fragments<M> {
         }
     }
 
-    /// Ends datagrams whose time is up. Looks at `budget` records.
+    /// Ends expired datagrams. Examines `budget` records.
     pub fn expire(&mut self, now: Instant, budget: usize) {
         for _ in 0..budget.min(self.entries.len()) {
             self.cursor = if self.cursor + 1 < self.entries.len() { self.cursor + 1 } else { 0 };

@@ -19,7 +19,7 @@ use gatun_wire::{Packet, Segmentation};
 
 const COUNTERS: usize = 2048;
 
-/// If there are more workers than this, they share identifications. With this many, each has 256 of its own.
+/// Number of workers with 256 identifications each. Further workers share identifications with others.
 const WORKERS_MAX: usize = 256;
 
 pub(crate) struct Idents {

@@ -270,7 +270,7 @@ impl Pool4State {
     /// Finds a port for a subscriber and marks it as used.
     ///
     /// The pool uses the address that the subscriber is paired with (RFC 4787 REQ-2, RFC 6888 REQ-2). An
-    /// unpaired subscriber gets an address by its hash, so that a subscriber that comes back finds its
+    /// unpaired subscriber gets an address by its hash, so that a returning subscriber finds its
     /// address again. If the paired address has nothing left, soft pairing uses the next address that
     /// has, and counts it.
     ///
@@ -440,7 +440,7 @@ impl Pool4State {
         }
     }
 
-    /// Frees at most `budget` held ports or blocks whose time is over. Returns whether any are still waiting.
+    /// Frees at most `budget` ports or blocks whose hold-down has ended. Returns whether any others are held down.
     pub fn expire(&mut self, now: Instant, budget: usize) -> bool {
         match &mut self.ports {
             Ports::Single(single) => single.expire(&self.map, now, budget, bound(&self.bindings)),

@@ -1,9 +1,9 @@
-//! Wait for the reader of a ring: work that can wait stops at a half-full ring until the reader has caught up.
+//! Wait for the reader of a ring: deferrable work stops while the ring is more than half full.
 
 use crate::base::time::Instant;
 use rtrb::Producer;
 
-/// Maximum wait for a reader that takes nothing. The reader may hang, and sessions have to end.
+/// Maximum wait for a reader that makes no progress: it can hang, and sessions have to end.
 const PATIENCE_MS: u64 = 1_000;
 
 /// Start of the wait for a reader, and the free room at that time.
@@ -11,8 +11,8 @@ const PATIENCE_MS: u64 = 1_000;
 pub(crate) struct ReaderWait(Option<(Instant, usize)>);
 
 impl ReaderWait {
-    /// Returns the part of a budget of `ends` for which there is room: `spare` places, of which an end takes up
-    /// to `each`. After one second without progress it ignores the reader, as it does if there is none.
+    /// Returns how many of `ends` sessions can end: the ring has `spare` places, and each end needs up to
+    /// `each`. After one second without progress of the reader, or without a reader, all can.
     pub(crate) fn budget(
         &mut self,
         now: Instant,

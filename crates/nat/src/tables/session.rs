@@ -353,7 +353,7 @@ impl Session {
         self.transport() == Transport::Tcp && on_timeout(self.tcp_state()) == TimeoutAction::Probe
     }
 
-    /// Returns whether it may live on when its time is up: until its probe, or until a fast path answers.
+    /// Returns whether it can stay after its expiry: until its probe, or until a fast path answers.
     pub(crate) fn outlives_its_time(&self) -> bool {
         self.is_marked() || self.waits_for_probe()
     }

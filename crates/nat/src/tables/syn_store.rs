@@ -26,7 +26,7 @@ const NONE: u32 = 0;
 /// An IPv4 address and a port.
 type Endpoint = (Ipv4Addr, u16);
 
-/// Held SYN whose time is up.
+/// Held SYN that has expired.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StoredSyn<'a> {
     /// Its destination.

@@ -23,7 +23,7 @@ pub(super) struct Addresses {
     /// First address of all, and the distance of the last from it: one comparison excludes most addresses.
     first: u32,
     width: u32,
-    /// In order of address.
+    /// Spans in the order of their addresses.
     spans: Vec<Span>,
 }
 

@@ -37,20 +37,20 @@ enum Kind {
 
 #[derive(Clone, Debug)]
 enum Op {
-    /// From a client's port to a server.
+    /// Packet from a client's port to a server.
     Out {
         client: u8,
         port: u8,
         server: u8,
         kind: Kind,
     },
-    /// From a server to an outside port.
+    /// Packet from a server to a public port.
     In {
         server: u8,
         port: u8,
         kind: Kind,
     },
-    /// From a client to an outside port.
+    /// Packet from a client to a public port.
     Hairpin {
         client: u8,
         port: u8,

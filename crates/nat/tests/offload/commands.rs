@@ -1,11 +1,11 @@
-//! Marks, signs of life, credit, and the question before an end.
+//! Marks, reports of seen packets, credits, and the question before an end.
 
 use crate::common::*;
 use crate::*;
 use gatun_nat::counters::{Count, Traffic};
 use gatun_nat::{Verdict, feed::Flow};
 
-/// Lets time pass a second at a time, so that the sweep comes round.
+/// Advances time in steps of a second, so that the sweep visits every record.
 fn pass(bed: &mut Bed, ms: u64) {
     bed.pass_ms(ms);
 }
@@ -93,7 +93,7 @@ fn a_session_with_a_mark_is_asked_for_and_ends_only_after_its_release() {
     assert!(asked.iter().all(|&change| change == SessionChange::Asked), "{asked:?}");
     assert!((5..=8).contains(&asked.len()), "once in four seconds: {}", asked.len());
     assert_eq!(bed.nat.occupancy().sessions, 1);
-    // A packet finds it, though it is late.
+    // The packet is late, but it finds the session.
     bed.through(&udp4(SERVER, 53, T, id.flow.outside.1, b"y"));
     assert_eq!(bed.nat.occupancy().sessions, 1);
     assert_eq!(order(&mut bed, id, Action::Released), CommandOutcome::Done);
@@ -115,7 +115,7 @@ fn a_packet_that_finds_a_late_session_with_a_mark_keeps_its_port() {
             bed.through(&udp4(SERVER, 53, T, port, b"y"));
         }
         assert_eq!(bed.nat.occupancy().sessions, 1);
-        // From inside it lives on by that; from outside it does not (RFC 4787 REQ-6).
+        // A packet from inside extends the lifetime; one from outside does not (RFC 4787 REQ-6).
         assert_eq!(order(&mut bed, id, Action::Released), CommandOutcome::Done);
         pass(&mut bed, 5_000);
         assert_eq!(bed.nat.occupancy().sessions, usize::from(outbound));
@@ -149,7 +149,7 @@ fn what_a_fast_path_has_seen_extends_a_life_as_a_packet_would_have() {
             ([Some(10_000), None], 290_000),
             ([Some(10_000), Some(1_000)], if inbound_refresh { 299_000 } else { 290_000 }),
             ([None, Some(10_000)], if inbound_refresh { 290_000 } else { 100_000 }),
-            // Longer ago than the engine's own packet.
+            // The fast path's packet is older than the engine's own.
             ([Some(250_000), None], 100_000),
             ([None, None], 100_000),
             ([Some(u32::MAX), Some(u32::MAX)], 100_000),
@@ -160,7 +160,7 @@ fn what_a_fast_path_has_seen_extends_a_life_as_a_packet_would_have() {
             let left_ms = left_ms(&bed);
             assert!((life_ms..life_ms + 64).contains(&left_ms), "{seen:?}: {left_ms}");
         }
-        // When its time is up already.
+        // The lifetime has expired already.
         let (mut bed, mut reader, id) = marked(&plan, Offload::Fast);
         pass(&mut bed, UDP_MS + 20_000);
         assert!(!changes(&mut reader).is_empty());

@@ -1,4 +1,4 @@
-//! Records of the feed: which are made, in which order, and what they say.
+//! Records of the feed: selection, order and contents.
 
 use crate::common::*;
 use crate::*;
@@ -27,11 +27,11 @@ fn a_connection_is_reported_when_both_sides_have_sent_a_syn() {
     assert!((7_440_000..=7_440_064).contains(&session.expires_ms), "{}", session.expires_ms);
     let subscriber = bed.nat.subscribers().get(session.subscriber).unwrap();
     assert_eq!(subscriber.key().prefix, u128::from(v4(A).to_ipv6_mapped()));
-    // Data is no news, and without a mark neither is the end.
+    // Data causes no record, nor does the end of an unmarked session.
     bed.through(&tcp4(A, 4000, SERVER, 80, "A", b"x"));
     bed.through(&tcp4(A, 4000, SERVER, 80, "FA", b""));
     assert_eq!(changes(&mut reader), []);
-    // An IPv6 host's, with the number of its prefix.
+    // Session of an IPv6 host, with the number of its prefix.
     let out = bed.through(&tcp6(CLIENT, 4000, &behind(POOL6, SERVER), 80, "S", b""));
     bed.through(&tcp4(SERVER, 80, T, out.sport, "SA", b""));
     let told = sessions(&mut reader);
@@ -93,7 +93,7 @@ fn flows_of_shared_ports_and_hairpins_are_never_established() {
     let port = datagram(&mut bed, "10.0.0.6", 5000);
     assert_eq!(changes(&mut reader).len(), 1, "not the one of the shared port");
     for _ in 0..5 {
-        // The session of the sender, and that of the receiver.
+        // Sessions of the sender and of the receiver.
         bed.through(&udp4(A, 4001, T, port, b"x"));
     }
     assert_eq!(bed.nat.occupancy().sessions, 4);
@@ -160,7 +160,7 @@ fn lost_records_are_counted_and_a_walk_gives_what_they_said() {
     let (at, lost) = reader.next().unwrap();
     assert_eq!((at.number, lost), (30, Record::Lost(22)));
     assert_eq!(reader.next().unwrap().0.number, 30);
-    // The stream goes on during the walk, and the numbers say which is newer.
+    // The stream continues during the walk, and the numbers tell which record is newer.
     let (mut cursor, mut found) = (FeedCursor::default(), Vec::with_capacity(100));
     let first = bed.nat.read_feed(&mut cursor, &ESTABLISHED, 20, &mut found).unwrap();
     datagram(&mut bed, A, 5001);

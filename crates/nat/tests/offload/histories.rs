@@ -1,8 +1,8 @@
-//! Random histories of packets, time, ends, reloads and restarts beside a manager whose records and commands
-//! are late, get lost, or die with it.
+//! Random histories of packets, time, ends, reloads and restarts with a manager that handles records and
+//! commands late, loses them, or dies.
 //!
-//! Invariants: an entry of the target has a session with a mark, or the quarantined port of one; no port of
-//! an entry is given to another inside end.
+//! Invariants: each entry of the target has a marked session, or its quarantined port; no other inside end
+//! gets the port of an entry.
 
 use crate::common::*;
 use crate::restart::{file, heir_of, with_session_file};
@@ -20,14 +20,14 @@ const FLAGS: [&str; 5] = ["S", "SA", "A", "FA", "R"];
 
 #[derive(Clone, Debug)]
 enum Op {
-    /// From a client's port to a server; `flags` of TCP, or UDP.
+    /// Packet from a client's port to a server: TCP with `flags`, or UDP.
     Out {
         client: u8,
         port: u8,
         server: u8,
         flags: Option<u8>,
     },
-    /// From a server to an outside port.
+    /// Packet from a server to a public port.
     In {
         server: u8,
         port: u8,
@@ -37,18 +37,18 @@ enum Op {
         ms: u32,
     },
     Sweep,
-    /// Ends the sessions of a client's port, or of all.
+    /// Ends the sessions of a client's port, or all sessions.
     Clear {
         port: Option<u8>,
         bindings: bool,
     },
-    /// The other plan is put in place, or a little of what it left is done.
+    /// Applies the other plan, or continues its application.
     Reload,
-    /// The engine dies, and another one inherits its sessions.
+    /// Kills the engine; another one inherits its sessions.
     Restart,
-    /// A little of the inheritance is put back.
+    /// Restores some inherited sessions.
     PutBack,
-    /// The manager reads some records; flows that it is asked for are alive or not.
+    /// The manager reads some records; the flows that it is asked about are alive or not.
     Read {
         records: u8,
         alive: bool,
@@ -57,7 +57,7 @@ enum Op {
     Handle {
         commands: u8,
     },
-    /// The manager dies, with what was on its way to the engine, and another one begins.
+    /// Kills the manager and its unsent commands, and starts another one.
     Kill,
 }
 
@@ -80,12 +80,12 @@ fn op() -> impl Strategy<Value = Op> {
     ]
 }
 
-/// Manager's belief about a session.
+/// State of a session for the manager.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Known {
-    /// It has asked for a mark.
+    /// A mark was requested.
     Wanted,
-    /// The target has its entry.
+    /// The target has an entry.
     Installed,
 }
 
@@ -93,7 +93,7 @@ struct Manager {
     reader: FeedReader,
     known: BTreeMap<SessionId, Known>,
     commands: VecDeque<Command>,
-    /// Records of the stream before this place are older than what was read.
+    /// Place in the stream before which records are older than the state read.
     read_until: Option<Sequence>,
     resync: bool,
 }
@@ -103,12 +103,12 @@ struct World {
     plans: [Plan; 2],
     file: File,
     manager: Manager,
-    /// Entries of the fast path: they outlive every process.
+    /// Entries of the fast path, which survive every process.
     target: BTreeSet<Flow>,
     generation: u64,
 }
 
-/// Two addresses with few ports, or one, with a static binding that comes and goes.
+/// One or two addresses with few ports, with or without a static binding.
 fn plans(blocks: bool, filtering: Filtering) -> [Plan; 2] {
     let mut plan = both_kinds();
     plan.pools = vec![pool(T, "192.0.2.2", (2048, if blocks { 2048 + 127 } else { 2048 + 3 }))];
@@ -167,7 +167,7 @@ impl World {
                 let which = Selection { inside_port, ..Selection::default() };
                 let extent = if bindings { Extent::Binding } else { Extent::Session };
                 let mut at = ClearCursor::default();
-                // It waits for a reader that has fallen behind.
+                // The end waits for a slow reader.
                 for _ in 0..50 {
                     self.bed.nat.clear(self.bed.now, &mut at, &which, extent, 1000);
                 }
@@ -226,12 +226,12 @@ impl World {
     }
 
     fn read(&mut self, records: usize, alive: bool) {
-        // The worker does no jobs before all is put back.
+        // The worker does no jobs before all sessions are restored.
         if self.manager.resync && !self.bed.nat.is_inheriting() {
             self.resync();
         }
         for _ in 0..records {
-            // What the stream says can be understood only with what there was before.
+            // Records of the stream are only meaningful with the state before them.
             if self.manager.resync {
                 break;
             }
@@ -262,7 +262,7 @@ impl World {
         }
     }
 
-    /// First the entry goes, then the port.
+    /// Removes the entry first, then releases the port.
     fn remove(&mut self, id: SessionId) {
         if self.manager.known.remove(&id) != Some(Known::Wanted) {
             self.target.remove(&id.flow);
@@ -270,7 +270,7 @@ impl World {
         self.manager.order(id, Action::Released);
     }
 
-    /// Reads all state, and makes the target agree with it.
+    /// Reads all state, and makes the target consistent with it.
     fn resync(&mut self) {
         let (mut at, mut all, mut until) = (FeedCursor::default(), Vec::new(), None);
         while !at.is_done() {
@@ -293,7 +293,7 @@ impl World {
                 (SessionChange::Established, true) if self.target.contains(&id.flow) => {
                     self.manager.known.insert(id, Known::Installed);
                 }
-                // Its command may be on its way.
+                // The command may not have arrived yet.
                 (SessionChange::Established, _) if self.manager.known.get(&id) == Some(&Known::Wanted) => {}
                 (SessionChange::Established, false) => self.told(session, false),
                 (_, true) => {
@@ -313,7 +313,7 @@ impl World {
             let (id, is_done) = (command.id, command.outcome == CommandOutcome::Done);
             let Action::Mark(_) = command.action else { continue };
             match self.manager.known.get(&id) {
-                // The flow's earlier session may be there yet: then the engine translates this one.
+                // The earlier session of the flow may still exist; the engine then translates this one.
                 Some(Known::Wanted) if is_done && !self.clashes(id.flow) => {
                     self.manager.known.insert(id, Known::Installed);
                     self.target.insert(id.flow);
@@ -358,7 +358,7 @@ impl World {
         assert_eq!(sessions.len(), nat.occupancy().sessions);
     }
 
-    /// The manager does its work, and everything is there again.
+    /// Lets the manager finish its work. Then no session, port or subscriber is left.
     fn end(&mut self) {
         while self.bed.nat.is_inheriting() {
             self.bed.nat.restore_some(self.bed.now, 100);
@@ -388,7 +388,7 @@ impl World {
 
 impl Manager {
     fn attach(bed: &mut Bed, generation: u64) -> Manager {
-        // So short that records are lost.
+        // The ring is so short that records are lost.
         let (feed, reader) = channel(POLICY, 12, generation);
         bed.nat.attach_feed(Some(feed.into()));
         let (known, commands) = (BTreeMap::new(), VecDeque::new());

@@ -49,7 +49,7 @@ fn records(reader: &mut FeedReader) -> Vec<Record> {
     std::iter::from_fn(|| reader.next()).map(|(_, record)| record).collect()
 }
 
-/// Session records that wait, and no others.
+/// Returns the waiting session records; no others may wait.
 fn sessions(reader: &mut FeedReader) -> Vec<SessionRecord> {
     let session = |record| match record {
         Record::Session(session) => session,
@@ -62,7 +62,7 @@ fn changes(reader: &mut FeedReader) -> Vec<SessionChange> {
     sessions(reader).iter().map(|session| session.change).collect()
 }
 
-/// Has one command handled.
+/// Executes one command, and returns its outcome.
 fn order(bed: &mut Bed, id: SessionId, action: Action) -> CommandOutcome {
     let mut commands = [Command::new(id, action)];
     bed.nat.offload(bed.now, &mut commands);
@@ -73,7 +73,7 @@ fn mark(bed: &mut Bed, id: SessionId, offload: Offload) -> CommandOutcome {
     order(bed, id, Action::Mark(Ownership { epoch: 5, offload }))
 }
 
-/// All records that a consumer reads at once.
+/// Returns all records that a consumer reads at once.
 fn present(bed: &Bed, policy: &FeedPolicy) -> Vec<SessionRecord> {
     let (mut at, mut all) = (FeedCursor::default(), Vec::new());
     while !at.is_done() {
@@ -96,7 +96,7 @@ fn datagram(bed: &mut Bed, host: &str, port: u16) -> u16 {
     bed.through(&udp4(host, port, SERVER, 53, b"x")).sport
 }
 
-/// An engine with one established UDP session of a host that has a mark.
+/// Returns an engine with one established, marked UDP session.
 fn marked(plan: &Plan, offload: Offload) -> (Bed, FeedReader, SessionId) {
     let mut bed = Bed::new(plan);
     let mut reader = attach(&mut bed, FeedPolicy { packets: 1, ..ESTABLISHED }, 1000);

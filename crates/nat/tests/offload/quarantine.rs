@@ -32,7 +32,7 @@ fn bindings(bed: &Bed) -> usize {
     found.len()
 }
 
-/// Four ports.
+/// Plan with four ports.
 fn few_ports() -> Plan {
     let mut plan = both_kinds();
     plan.pools = vec![pool(T, T, (2000, 2003))];
@@ -54,7 +54,7 @@ fn the_port_of_an_ended_session_is_given_to_nobody_until_its_release() {
         let there = bed.nat.occupancy();
         assert_eq!((there.sessions, there.bindings, there.quarantined, bindings(&bed)), (0, 0, 1, 0));
         let port = id.flow.outside.1;
-        // Nothing from outside finds it, and nobody gets it: not others, and not its host.
+        // No packet from outside finds the port, and no host gets it, its own one included.
         let back = bed.send(&udp4(SERVER, 53, T, port, b"y")).verdict;
         assert_eq!(back, Verdict::Drop(DropReason::NoBib));
         let mut ports: Vec<u16> = (0..3).map(|n| datagram(&mut bed, A, 4000 + n)).collect();
@@ -88,13 +88,13 @@ fn a_binding_lives_on_with_its_other_sessions_and_its_port_until_all_are_release
         for session in told.iter().step_by(2) {
             mark(&mut bed, session.id, Offload::Fast);
         }
-        // In an order that takes first ones, last ones, and those between.
+        // The order removes first, last and middle records.
         let order_of_ends = [0, 11, 4, 6, 1, 2, 10, 3, 9, 8, 5];
         for (n, &at) in order_of_ends.iter().enumerate() {
             assert_eq!(bed.nat.end_sessions(bed.now, &[key(&told[at].id)]), 1);
             assert_eq!(bed.nat.occupancy().sessions, 11 - n);
             assert_eq!(bindings(&bed), 1);
-            // The last one is still there, and new sessions use the binding.
+            // The last record is still there, and new sessions use the binding.
             let left = told[7].id.flow.remote;
             bed.through(&udp4(&left.0.to_string(), left.1, T, port, b"y"));
             assert_eq!(to(&mut bed, "198.51.100.77", 100 + n as u16), port);
@@ -175,7 +175,7 @@ fn a_static_binding_stays_and_its_port_is_never_its_subscribers() {
     clear(&mut bed);
     let there = bed.nat.occupancy();
     assert_eq!((there.sessions, there.bindings, there.quarantined, there.subscribers), (0, 1, 2, 0));
-    // Sessions come and go beside them.
+    // Other sessions begin and end meanwhile.
     for n in 0..6 {
         bed.through(&udp4("198.51.100.1", 53 + n % 3, T, 2001, b"x"));
         bed.through(&udp4(A, 5353, "198.51.100.3", 53, b"x"));
@@ -217,7 +217,7 @@ fn quarantined_records_fill_the_table_but_go_with_their_release() {
     let mut bed = Bed::new(&plan);
     let mut reader = attach(&mut bed, FeedPolicy { packets: 1, ..ESTABLISHED }, 10_000);
     let mut held = Vec::new();
-    // 4 sessions, and as many records as are for static bindings: then none is free.
+    // The table has 4 sessions and the records for static bindings: then it is full.
     while bed.send(&udp4(A, 4000, SERVER, 53, b"x")).verdict == Verdict::Forward {
         let id = sessions(&mut reader)[0].id;
         mark(&mut bed, id, Offload::Fast);

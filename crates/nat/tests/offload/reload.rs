@@ -1,4 +1,4 @@
-//! Another plan while a fast path has flows.
+//! A reload while a fast path has flows.
 
 use crate::common::*;
 use crate::*;
@@ -11,7 +11,7 @@ fn apply(bed: &mut Bed, old: &Plan, new: &Plan) -> Result<(), ApplyError> {
     bed.nat.apply(bed.now, &mut change)
 }
 
-/// Does what can be done without any time passing.
+/// Does everything that needs no time to pass.
 fn settle(bed: &mut Bed) {
     for _ in 0..100 {
         bed.nat.expire(bed.now, 64);
@@ -56,7 +56,7 @@ fn a_reload_that_ends_flows_is_over_when_the_fast_path_has_released_them() {
 
         apply(&mut bed, &plan, &fewer).unwrap();
         settle(&mut bed);
-        // All end at once; what waits, waits without work for the processor.
+        // All end at once; waiting costs no processor time.
         assert_eq!(bed.nat.settled().sessions, gone.len() as u64);
         assert_eq!(bed.nat.occupancy().quarantined, gone.len());
         let told: Vec<_> = std::iter::from_fn(|| events.next()).map(|e| e.kind).collect();

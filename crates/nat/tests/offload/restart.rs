@@ -30,7 +30,7 @@ pub(crate) fn with_session_file(plan: &Plan, file: &File, seed: u64) -> Bed {
     Bed { nat: Nat::with_session_file(plan, [seed, 2, 3, 4], Some(records)).unwrap(), ..Bed::new(plan) }
 }
 
-/// Another engine that inherits what one has left in its file, at the same time.
+/// Returns another engine that inherits the sessions in a file, at the same time.
 pub(crate) fn heir_of(plan: &Plan, (left, before): (&File, &Bed), file: &File) -> Bed {
     let mut bed = with_session_file(plan, file, before.now.0 | 1);
     bed.now = before.now;
@@ -56,7 +56,7 @@ fn end(bed: &mut Bed, id: &SessionId) {
     assert_eq!(bed.nat.end_sessions(bed.now, &[key]), 1);
 }
 
-/// A host with a binding of three sessions: the first has a mark, the second has one and has ended.
+/// Returns a host with a binding of three sessions: the first is marked, the second is marked and has ended.
 fn lived(plan: &Plan, file: &File) -> (Bed, Vec<SessionId>) {
     let mut bed = with_session_file(plan, file, 1);
     let mut reader = attach(&mut bed, FeedPolicy { packets: 1, ..ESTABLISHED }, 100);
@@ -85,7 +85,7 @@ fn a_session_with_a_mark_comes_back_with_it_though_its_time_was_up() {
     let owned = |offload| Ownership { epoch: 5, offload };
     assert!(told.contains(&(SessionChange::Established, ids[0].flow, owned(Offload::Fast))), "{told:?}");
     assert!(told.contains(&(SessionChange::Ended, ids[1].flow, owned(Offload::Pending))), "{told:?}");
-    // It is asked for, and lives on by the answer.
+    // The engine asks about it, and the answer extends its lifetime.
     after.pass_ms(5_000);
     let asked = sessions(&mut reader);
     assert!(asked.iter().all(|s| (s.change, s.id.flow) == (SessionChange::Asked, ids[0].flow)));
@@ -108,7 +108,7 @@ fn a_quarantined_port_is_given_to_nobody_in_the_next_process_either() {
     assert_eq!((before.nat.occupancy().sessions, before.nat.occupancy().quarantined), (0, 2));
     let held = ids[0].flow.outside.1;
     let mut after = heir_of(&plan, (&first, &before), &second);
-    // While it waits to be put back, and afterwards.
+    // Both before and after it is restored.
     assert_ne!(datagram(&mut after, "10.0.0.6", 5000), held);
     assert_eq!(put_all_back(&mut after).restored, 2);
     assert_eq!((after.nat.occupancy().quarantined, after.nat.occupancy().bindings), (2, 1));
@@ -136,7 +136,7 @@ fn a_binding_comes_back_beside_the_quarantined_records_of_its_port_in_any_order(
             let binding = StaticBinding { transport: Transport::Udp, inside, outside: (v4(T), 4000) };
             plan.nat44[0].static_bindings = vec![binding];
         }
-        // The quarantined record comes first, last, and between the others.
+        // The quarantined record is first, last, and between the others.
         for ended in 0..3 {
             let (first, second) = (file(&plan), file(&plan));
             let mut before = with_session_file(&plan, &first, 1);

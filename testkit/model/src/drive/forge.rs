@@ -244,7 +244,7 @@ pub fn router4(n: u8) -> Ipv4Addr {
     }
 }
 
-/// As [`router4`].
+/// Returns the IPv6 form of [`router4`].
 pub fn router6(n: u8) -> Ipv6Addr {
     match n % 8 {
         7 => Ipv6Addr::LOCALHOST,

@@ -41,7 +41,7 @@ pub enum Flood {
     Ports,
     /// One inside port, many ports of a remote host: a scan.
     Scan,
-    /// From a remote host to many outside ports.
+    /// Packets from a remote host to many public ports.
     FromOutside,
     /// Many inside hosts of one prefix.
     Hosts,

@@ -24,7 +24,7 @@ impl Rng {
         ((u128::from(self.any()) * u128::from(n)) >> 64) as u64
     }
 
-    /// As [`below`](Self::below), as a byte.
+    /// Like [`below`](Self::below), as a byte.
     pub fn small(&mut self, n: u8) -> u8 {
         self.below(n.into()) as u8
     }

@@ -8,7 +8,7 @@ pub fn shrink(world: u64, seed: u64, ops: &[Op]) -> (Vec<Op>, Failure) {
     shrink_with(ops, |ops| run(world, seed, ops).map(|_| ()))
 }
 
-/// As [`shrink`], with another function that runs a history.
+/// Like [`shrink`], with another function that runs a history.
 pub fn shrink_with(ops: &[Op], run: impl Fn(&[Op]) -> Result<(), Failure>) -> (Vec<Op>, Failure) {
     let mut failure = match run(ops) {
         Err(failure) => failure,

@@ -62,13 +62,13 @@ struct Flow {
 /// Cause of a packet, and its expected fate.
 #[derive(Clone, Copy, Debug)]
 enum Sent {
-    /// Of a flow, from inside: it leaves.
+    /// Packet of a flow from inside: it must leave.
     Out(u32),
-    /// Of a flow, to inside: it arrives.
+    /// Packet of a flow to the inside: it must arrive.
     In(u32),
-    /// Of an attacker: any fate.
+    /// Packet of an attacker: any fate is right.
     Attack,
-    /// Of an outside host: any fate.
+    /// Packet of an outside host: any fate is right.
     Stranger,
 }
 

@@ -18,7 +18,8 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 pub(super) struct Binding {
     pub(super) instance: usize,
     pub(super) transport: usize,
-    /// For a shared port, the subscriber's first address and port 0: each flow has an inside end of its own.
+    /// Inside address and port. For a shared port, the subscriber's first address and port 0: each flow has
+    /// its own inside end.
     pub(super) inside: End6,
     pub(super) outside: End4,
     /// True if it comes from the configuration.
@@ -104,7 +105,7 @@ impl Model {
 
     /// Handles a packet that has found its session. If the session's lifetime is over, the session ends, and
     /// its binding with the last one (A61-24). An established one goes to TRANS as after a probe, because
-    /// the packet answers the question of a probe. Returns true if the session lives on.
+    /// the packet answers the question of a probe. Returns true if the session stays.
     pub(super) fn lives_on(&mut self, (binding, session): (usize, usize)) -> bool {
         let s = self.bindings[binding].sessions[session];
         if s.ends > self.now {

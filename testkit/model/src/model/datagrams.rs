@@ -35,8 +35,8 @@ pub(super) enum Table {
 /// Translation of the first fragment.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Memo {
-    /// From an instance's host, to this outside end; if hairpinned, with its receiver. The first packet that
-    /// leaves shows the datagram's identification.
+    /// Datagram of an instance's host to this outside end; if hairpinned, with its receiver. The first packet
+    /// that leaves shows the datagram's identification.
     Out {
         instance: usize,
         outside: End4,
@@ -256,7 +256,7 @@ impl Model {
     pub(super) fn refuse(&mut self, p: &Piece<'_>) {
         match self.find_datagram(&p.key) {
             Some(at) => self.poison(at, DropReason::FragmentOrphan),
-            // If there is no room, other fragments wait in vain.
+            // If there is no room, other fragments wait until they expire.
             None => drop(self.open_datagram(p, State::Refused(DropReason::FragmentOrphan))),
         }
     }

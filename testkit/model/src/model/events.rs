@@ -177,8 +177,8 @@ impl Model {
         }
     }
 
-    /// While a change settles, only the engine knows which addresses it counts by the old rules. Its
-    /// threshold events are accepted.
+    /// Accepts the engine's threshold events while a change settles: only the engine knows which addresses it
+    /// still counts by the old rules.
     fn adopt_thresholds(&mut self) {
         let crosses = |e: &EventContent| matches!(e.kind, EventKind::ThresholdHigh | EventKind::ThresholdLow);
         while let Some(told) = self.events.pop_front_if(|e| crosses(e)) {

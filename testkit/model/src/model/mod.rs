@@ -112,7 +112,7 @@ enum Fate {
     Echo(Vec<u8>),
     /// Held, and counted so.
     Held,
-    /// Not for the translator: passed unchanged to a realm.
+    /// The packet is not for the translator: it passes unchanged to a realm.
     Passed { realm: u8 },
     /// Dropped, perhaps with an answer.
     Refused(DropReason),

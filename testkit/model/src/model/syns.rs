@@ -93,7 +93,7 @@ impl Model {
         self.count_dropped(Way::FourToSix, DropReason::SynWasAnswered, syn.len);
     }
 
-    /// As [`syn_was_answered`](Self::syn_was_answered), if a SYN is held.
+    /// Like [`syn_was_answered`](Self::syn_was_answered), if a SYN is held.
     pub(super) fn answer_held_syn(&mut self, outside: End4, remote: End4) {
         if let Some(at) = self.syns.iter().position(|s| (s.outside, s.remote) == (outside, remote)) {
             self.syn_was_answered(at);

@@ -57,7 +57,7 @@ pub struct Header<'a> {
     pub payload: &'a [u8],
     /// Bytes of the payload by the length fields: more than present in a packet that an ICMP error quotes.
     pub length: usize,
-    /// For fragments, and for IPv6 packets with a Fragment header.
+    /// Position of a fragment; IPv6 packets with a Fragment header have one too.
     pub piece: Option<Piece>,
     /// Don't Fragment.
     pub df: bool,

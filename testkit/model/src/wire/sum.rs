@@ -7,7 +7,7 @@ pub fn sum(bytes: &[u8]) -> u16 {
     sum_from(0, bytes)
 }
 
-/// As [`sum`], starting from another sum.
+/// Like [`sum`], starting from another sum.
 pub fn sum_from(start: u16, bytes: &[u8]) -> u16 {
     let mut total = u64::from(start);
     for pair in bytes.chunks(2) {

@@ -12,7 +12,7 @@ pub(crate) enum ServedSubscribers {
     /// Blocks on demand.
     OnDemand {
         size: u16,
-        /// Of the protocol with the fewest, if protocols have separate blocks.
+        /// Blocks of the pool: if protocols have separate blocks, of the protocol with the fewest.
         blocks: u64,
         per_subscriber: u16,
     },

@@ -26,7 +26,7 @@ pub(super) struct PoolDifference<'p> {
     new: &'p Pool4,
     added: Vec<Run>,
     removed: Vec<Run>,
-    /// In both pools, with different ports.
+    /// Addresses in both pools with different ports.
     changed: Vec<Run>,
 }
 

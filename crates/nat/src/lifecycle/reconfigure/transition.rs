@@ -64,7 +64,7 @@ pub(crate) struct Transition {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Task {
     Added(usize),
-    /// Sessions through a static binding that goes.
+    /// Sessions through a removed static binding.
     StaticSessions(usize),
     StaticGone(usize),
     /// Bindings of a removed address, from a transport and port on.

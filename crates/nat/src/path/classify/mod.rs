@@ -28,13 +28,13 @@ use gatun_wire::{DropReason, Ipv4View, Ipv6View, L4, Packet, Prefix64, Settings}
 
 /// Class of an IPv6 packet.
 pub(crate) enum Class6<'r> {
-    /// To a translation prefix of a NAT64 instance.
+    /// A packet to a translation prefix of a NAT64 instance.
     Nat64(Nat64Class<'r>),
-    /// To an own address, or to an address behind a translation prefix that represents one.
+    /// A packet to an own address, or to an address behind a translation prefix that represents one.
     Own { answer: OwnAnswer, behind: Option<Nat64Class<'r>> },
-    /// To a stateless instance, by its number.
+    /// A packet to a stateless instance, by its number.
     Siit(usize, &'r SiitState),
-    /// For no instance.
+    /// A packet for no instance.
     Nobody(DropReason),
 }
 
@@ -48,18 +48,18 @@ pub(crate) struct Nat64Class<'r> {
 
 /// Class of an IPv4 packet.
 pub(crate) enum Class4<'r> {
-    /// To the own address.
+    /// A packet to the own address.
     Own(OwnAnswer),
-    /// From the inside of a NAT44 instance.
+    /// A packet from the inside of a NAT44 instance.
     Nat44(&'r Nat44),
-    /// From the inside of a NAT44 instance or on its way back there, exempt from translation; it leaves for
-    /// this realm.
+    /// A packet from the inside of a NAT44 instance or to it, exempt from translation. It leaves for this
+    /// realm.
     Exempt { to_realm: u8 },
-    /// To a pool's address, from outside.
+    /// A packet from outside to a pool's address.
     Pool(PoolAddress),
-    /// To a stateless instance, by its number.
+    /// A packet to a stateless instance, by its number.
     Siit(usize, &'r SiitState),
-    /// To an inside address of a NAT44 instance and not exempt, or for no instance at all.
+    /// A packet to an inside address of a NAT44 instance that is not exempt, or for no instance at all.
     Nobody(DropReason),
 }
 

@@ -19,11 +19,11 @@ use gatun_wire::{DropReason, Packet};
 
 /// Result of a packet that may open a session.
 pub(crate) enum SessionOpen {
-    /// It has opened one, and is translated.
+    /// The packet has opened a session and is translated.
     Done,
     /// A quota, a table or a pool is exhausted; the packet is unchanged.
     Refused(DropReason),
-    /// It has to take the slow path; nothing has been done.
+    /// The packet has to take the slow path; nothing has changed.
     SlowPath,
 }
 

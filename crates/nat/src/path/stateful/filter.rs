@@ -25,9 +25,9 @@ pub(crate) struct InboundQuery {
 
 /// Result for a packet from outside that is not admitted.
 pub(crate) enum InboundRefusal {
-    /// It is dropped.
+    /// The packet is dropped.
     Drop(Refusal),
-    /// It is an unsolicited SYN, which is held for six seconds (RFC 6146 3.5.2.2, RFC 5382 REQ-4).
+    /// The packet is an unsolicited SYN, which is held for six seconds (RFC 6146 3.5.2.2, RFC 5382 REQ-4).
     Hold,
 }
 

@@ -29,7 +29,7 @@ impl Session {
     }
 }
 
-/// As [`Tables::end_budget`].
+/// Same as [`Tables::end_budget`], for parts of the tables.
 pub(super) fn end_budget(
     events: &mut Events,
     feed: &mut Option<Box<Feed>>,

@@ -23,9 +23,9 @@ pub(super) const HELD: RecordId = 1 << 31;
 /// Numbers of quarantined records.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Quarantined {
-    /// Those of before the last [`Tables::begin_wait`], and those of after it.
+    /// Numbers before and after the last [`Tables::begin_wait`], by phase.
     by_phase: [usize; 2],
-    /// Index of the present one.
+    /// Phase of records that are quarantined now.
     phase: u8,
 }
 
@@ -36,35 +36,35 @@ impl Quarantined {
 }
 
 impl Tables {
-    /// Number of quarantined records.
+    /// Returns the number of quarantined records.
     pub(crate) fn quarantined(&self) -> usize {
         self.quarantined.all()
     }
 
-    /// Begins to wait for the release of all records that are quarantined now, unless a wait goes on.
+    /// Begins to wait for the release of all records that are quarantined now, unless a wait is in progress.
     pub(crate) fn begin_wait(&mut self) {
         if !self.is_waiting() {
             self.quarantined.phase ^= 1;
         }
     }
 
-    /// Returns whether records that were quarantined before the wait began are still to be released.
+    /// Returns whether records that were quarantined before the wait are not released yet.
     pub(crate) fn is_waiting(&self) -> bool {
         let before = usize::from(self.quarantined.phase ^ 1);
         self.quarantined.by_phase.get(before).is_some_and(|&n| n > 0)
     }
 
-    /// Phase of a record that is quarantined now.
+    /// Returns the phase of a record that is quarantined now.
     pub(super) fn quarantine_phase(&self) -> u8 {
         self.quarantined.phase
     }
 
-    /// Number of quarantined records of a phase.
+    /// Returns the number of quarantined records of a phase.
     pub(super) fn phase_mut(&mut self, phase: u8) -> Option<&mut usize> {
         self.quarantined.by_phase.get_mut(usize::from(phase))
     }
 
-    /// Returns whether quarantined records keep this port, and no binding has it.
+    /// Returns whether quarantined records keep this port and no binding has it.
     pub(crate) fn is_held(&self, place: PoolAddress, transport: Transport, port: u16) -> bool {
         self.held_by(place, transport, port).is_some()
     }
@@ -79,8 +79,8 @@ impl Tables {
         (number & HELD != 0).then_some(number & !HELD)
     }
 
-    /// Quarantines the record of an ended session. If its binding has ended with it, the record is alone or
-    /// with its like in the ring; otherwise it has left the ring.
+    /// Quarantines the record of an ended session. If its binding has ended too, the ring contains only
+    /// quarantined records; otherwise the record is no longer in the ring.
     pub(super) fn quarantine(&mut self, id: RecordId, with_binding: bool) {
         let record = *self.get(id);
         if with_binding {
@@ -92,7 +92,7 @@ impl Tables {
         let quarantined = self.get_mut(id);
         quarantined.quarantine();
         quarantined.state = phase;
-        // The port of a static binding is not its subscriber's, who may be gone before the release.
+        // The port of a static binding does not belong to the subscriber, who may be gone before the release.
         if record.is_of_static() {
             quarantined.subscriber = NO_SUBSCRIBER;
         }
@@ -114,7 +114,7 @@ impl Tables {
             || self.get(record.prev).is_quarantined() && self.binding_of(&record.inside()) == Some(id)
     }
 
-    /// Ends a quarantine: the port goes back with its last record.
+    /// Ends a quarantine. The port is freed with its last record.
     pub(crate) fn release_quarantined(&mut self, id: RecordId) {
         let record = *self.get(id);
         if !record.is_quarantined() {
@@ -135,12 +135,12 @@ impl Tables {
         self.free.put(&mut self.records, id);
     }
 
-    /// Pool and number of a record's public address.
+    /// Returns the pool, and the number of a record's public address.
     pub(crate) fn place_of(&self, record: &Session) -> PoolAddress {
         PoolAddress { pool: self.pool_of(record.instance), address_ix: record.address_ix }
     }
 
-    /// Ends the binding of a session that leaves only quarantined records in its ring.
+    /// Ends the binding of a session after which its ring has only quarantined records.
     pub(super) fn leave_held(&mut self, id: RecordId, record: &Session) {
         self.bindings.remove(key::binding(&self.hasher, &record.inside()), id);
         let held = if record.next == id { NONE } else { HELD | record.prev };

@@ -29,9 +29,9 @@ pub(super) struct Pieces {
 
 #[derive(Clone, Copy, Debug)]
 struct Piece {
-    /// In units of 8 bytes.
+    /// Start in units of 8 bytes.
     start: u16,
-    /// In bytes.
+    /// Length in bytes.
     len: u16,
 }
 

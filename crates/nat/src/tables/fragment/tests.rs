@@ -340,7 +340,7 @@ fn fragments_may_come_over_the_whole_of_their_time_and_not_later() {
     assert_eq!(parts[1].later(&mut table, last_moment), FragmentAction::Known(5));
     table.expire(last_moment, 1_000);
     assert_eq!(table.len(), 1);
-    // Without a sweep, a datagram whose time is up counts as a new one.
+    // Without a sweep, an expired datagram counts as a new one.
     let over = NOW.plus_ms(LIFETIME_MS.into());
     assert_eq!(parts[2].later(&mut table, over), FragmentAction::Held);
     assert_eq!(ended(&mut table), []);

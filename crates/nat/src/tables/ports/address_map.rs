@@ -110,7 +110,7 @@ pub(crate) struct AddressOwners {
     /// First address of all, and the distance of the last from it: one comparison excludes most addresses.
     first: u32,
     width: u32,
-    /// In order of address, with the number of the pool.
+    /// Spans in the order of their addresses, with the numbers of their pools.
     spans: Vec<(Span, usize)>,
 }
 
@@ -159,11 +159,11 @@ struct Section {
 /// the numbers of the addresses that stay; new addresses get free numbers.
 #[derive(Debug)]
 pub(crate) struct AddressMap {
-    /// In order of address.
+    /// Spans in the order of their addresses.
     spans: Vec<Span>,
     /// The same spans, in order of number.
     numbers: Vec<Span>,
-    /// In order of address.
+    /// Sections in the order of their addresses.
     sections: Vec<Section>,
     /// The same sections, in order of number.
     section_numbers: Vec<Section>,

@@ -325,7 +325,8 @@ mod tests {
             intervals in prop::collection::vec((any::<u16>(), 0u16..2_000), 0..4),
             adjoining in any::<bool>(),
         ) {
-            let mut intervals: Vec<_> = intervals.into_iter().map(|(a, n)| (a, a.saturating_add(n))).collect();
+            let ends = intervals.into_iter().map(|(a, n)| (a, a.saturating_add(n)));
+            let mut intervals: Vec<_> = ends.collect();
             if adjoining {
                 intervals.push((1_024, 2_047));
                 intervals.push((2_048, 4_095));

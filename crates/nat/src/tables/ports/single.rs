@@ -324,7 +324,7 @@ impl SinglePorts {
         true
     }
 
-    /// Frees up to `budget` held ports whose time is over. Returns whether some are still held. Ports that
+    /// Frees up to `budget` ports whose hold-down has ended. Returns whether any others are held down. Ports that
     /// are `bound` again, by a static binding, stay in use.
     pub(crate) fn expire(
         &mut self,

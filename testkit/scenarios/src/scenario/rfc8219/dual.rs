@@ -52,7 +52,8 @@ eam = [{{ v4 = "100.64.0.0/10", v6 = "{HOSTS}" }}]
     )
 }
 
-/// For the PLAT a host is a subscriber, because one CLAT has all hosts behind it.
+/// Returns the PLAT's configuration. For the PLAT a host is a subscriber, because one CLAT has all hosts
+/// behind it.
 fn plat(pair: &Pair, traffic: &Traffic, mtu: usize) -> String {
     let [clat, internet] = &pair.plat;
     let flows = u64::from(traffic.flows());

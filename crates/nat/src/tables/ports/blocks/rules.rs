@@ -30,7 +30,7 @@ struct Area {
 
 /// Use of each block.
 pub(super) struct BlockRules {
-    /// In order of the addresses' numbers.
+    /// Areas in the order of the addresses' numbers.
     areas: Vec<Area>,
     addresses: u32,
     pub(super) formula: Option<Formula>,

@@ -90,12 +90,12 @@ fn the_api_works_without_configuration() {
             "{status}"
         );
         let instance = &json("show instances")[0];
-        let choice =
+        let selectors =
             serde_json::json!({ "ports": [], "pool6": ["2001:db8:64::/96"], "sources": [], "pool": "pool1" });
-        assert_eq!(instance["choice"], choice);
+        assert_eq!(instance["selectors"], selectors);
         let counted = |name: &str| instance[name]["packets"].as_u64().unwrap();
         let all = ["outbound", "inbound", "passed", "echoes", "dropped"].map(counted);
-        assert!(counted("outbound") >= 51 && counted("chosen") == all.iter().sum::<u64>(), "{instance}");
+        assert!(counted("outbound") >= 51 && counted("matched") == all.iter().sum::<u64>(), "{instance}");
         for what in [
             "ports",
             "workers",

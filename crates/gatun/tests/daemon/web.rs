@@ -238,13 +238,13 @@ fn figures_change_and_match_the_command_line(browser: &Browser) {
     // Criteria that select an instance, and the number of packets that matched.
     let instance = &told("show instances")[0];
     let row = browser.text("#instances-list tbody tr:first-child");
-    for part in [&instance["choice"]["pool6"][0], &instance["choice"]["pool"]] {
+    for part in [&instance["selectors"]["pool6"][0], &instance["selectors"]["pool"]] {
         assert!(row.contains(part.as_str().unwrap()), "{row}");
     }
-    let chosen = number(browser, "#instances-list tbody tr:first-child td:nth-child(2) small");
+    let matched = number(browser, "#instances-list tbody tr:first-child td:nth-child(2) small");
     assert!(
-        (1..=told("show instances")[0]["chosen"]["packets"].as_u64().unwrap()).contains(&chosen),
-        "{chosen}"
+        (1..=told("show instances")[0]["matched"]["packets"].as_u64().unwrap()).contains(&matched),
+        "{matched}"
     );
     for (list, what) in
         [("#workers-list", "workers"), ("#instances-list", "instances"), ("#ports-list", "ports")]

@@ -8,6 +8,7 @@
 #include <linux/membarrier.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -76,10 +77,35 @@ int rte_intr_callback_unregister(const struct rte_intr_handle *handle, rte_intr_
 	return unregister(handle, callback, argument);
 }
 
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23
+#endif
+
+/* Takes the pages of ordinary memory, which the environment only maps: a later access could end the process. */
+static int populate(const struct rte_memseg_list *list, void *unused)
+{
+	(void)unused;
+	while (madvise(list->base_va, list->len, MADV_POPULATE_WRITE) != 0) {
+		/* Linux before 5.14 does not support this advice. */
+		if (errno == EINVAL) {
+			for (size_t at = 0; at < list->len; at += sysconf(_SC_PAGESIZE))
+				(void)__atomic_fetch_or((char *)list->base_va + at, 0, __ATOMIC_RELAXED);
+			return 0;
+		}
+		if (errno != EINTR && errno != EAGAIN) {
+			rte_errno = ENOMEM;
+			return -1;
+		}
+	}
+	return 0;
+}
+
 static int gatun_eal_init(int argc, char **argv)
 {
 	(void)syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0);
-	return rte_eal_init(argc, argv) < 0 ? (rte_errno ? rte_errno : EINVAL) : 0;
+	if (rte_eal_init(argc, argv) < 0)
+		return rte_errno ? rte_errno : EINVAL;
+	return !rte_eal_has_hugepages() && rte_memseg_list_walk(populate, NULL) < 0 ? rte_errno : 0;
 }
 
 static int settled;

@@ -172,10 +172,12 @@ fn buffers(rx_ring: u16, devices: usize) -> u32 {
     u32::from(rx_ring) + devices as u32 * u32::from(RING_LEN.max(rx_ring)) + CACHE + 4 * BURST_MAX as u32
 }
 
-/// Memory in bytes of the environment with all packet buffers. A device without configured MTU counts with
-/// Ethernet's usual one.
+/// Memory in bytes of the environment with all packet buffers, and of DPDK's libraries. A device without
+/// configured MTU counts with Ethernet's usual one.
 pub fn memory_bytes(config: &DpdkConfig) -> u64 {
-    eal::needed_mb(buffers_mb(config)) << 20
+    // As measured with DPDK 22.11: relocated pages, tables, and stacks of threads.
+    const LIBRARIES_MB: u64 = 6;
+    (eal::needed_mb(buffers_mb(config)) + LIBRARIES_MB) << 20
 }
 
 /// Size in MB of all buffers, as far as it is known before the devices exist.

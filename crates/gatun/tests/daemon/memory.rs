@@ -14,14 +14,22 @@ use std::process::{Command, Output};
 
 const STATE: &str = "/run/gatun/state";
 
-/// Bytes used by the daemon alone: private memory, reserved huge pages, and its files in memory.
+/// Bytes used by the daemon alone: private memory, reserved huge pages, its files in memory, and DPDK's.
 fn taken(pid: u32) -> u64 {
     let text = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).unwrap();
     let value = |name: &str| -> u64 {
         let line = text.lines().find_map(|line| line.strip_prefix(name)).unwrap();
         line.split_whitespace().next().unwrap().parse::<u64>().unwrap() * 1024
     };
-    value("Anonymous:") + value("Private_Hugetlb:") + files()
+    value("Anonymous:") + value("Private_Hugetlb:") + files() + files_without_names(pid)
+}
+
+/// Bytes of mapped memory files without a name in the file system.
+fn files_without_names(pid: u32) -> u64 {
+    let text = fs::read_to_string(format!("/proc/{pid}/smaps")).unwrap();
+    let mappings = text.split_inclusive("VmFlags:").filter(|mapping| mapping.contains("/memfd:"));
+    let resident = mappings.filter_map(|mapping| mapping.split_once("Rss:")?.1.split_whitespace().next());
+    resident.map(|kilobytes| kilobytes.parse::<u64>().unwrap() * 1024).sum()
 }
 
 /// Bytes of memory of the session files.

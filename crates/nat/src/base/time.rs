@@ -59,7 +59,7 @@ impl Tick {
     /// Returns the first tick by which `lifetime_ms` have passed since `now`.
     #[inline]
     pub(crate) fn after(now: Instant, lifetime_ms: u32) -> Tick {
-        let end = now.0.saturating_add(u64::from(lifetime_ms) + (1 << Self::SHIFT) - 1);
+        let end = now.0.wrapping_add((1 << Self::SHIFT) - 1).wrapping_add(lifetime_ms.into());
         Tick((end >> Self::SHIFT) as u32)
     }
 
@@ -101,5 +101,17 @@ mod tests {
         assert_eq!(steady.at(Instant(u64::MAX)).0, leap);
         assert_eq!(steady.at(Instant(0)).0, leap);
         assert_eq!(steady.at(Instant(7)).0, leap + 7);
+    }
+
+    #[test]
+    fn a_lifetime_is_never_shorter_than_given_also_where_ticks_wrap() {
+        for now in [0, 63, 64, (1 << 38) - 1, 1 << 38, u64::MAX - 100_000, u64::MAX] {
+            for lifetime_ms in [0u32, 1, 64, 1_000, 4_000_000_000] {
+                let end = Tick::after(Instant(now), lifetime_ms);
+                let at = |ms: u64| Tick::at(Instant(now.wrapping_add(ms)));
+                assert!(lifetime_ms == 0 || !end.has_come(at(u64::from(lifetime_ms) - 1)));
+                assert!(end.has_come(at(u64::from(lifetime_ms) + 63)));
+            }
+        }
     }
 }

@@ -27,6 +27,8 @@ pub(crate) struct Policy {
     /// Prefix length of a subscriber in keys, where IPv4 prefixes are 96 bits longer.
     pub(crate) subscriber_len: u8,
     pub(crate) timeouts: Timeouts,
+    /// Lifetimes of established sessions, by transport: one load for the fast path.
+    pub(crate) established_ms: [u32; Transport::ALL.len()],
 }
 
 impl Policy {
@@ -55,11 +57,7 @@ impl Policy {
     /// Returns the lifetime of a session of which only its use is known.
     #[inline]
     pub(crate) fn established_ms(&self, transport: Transport) -> u32 {
-        match transport {
-            Transport::Tcp => self.timeouts.tcp_established_ms,
-            Transport::Udp => self.timeouts.udp_ms,
-            Transport::Icmp => self.timeouts.icmp_ms,
-        }
+        self.established_ms.get(transport as usize).copied().unwrap_or_default()
     }
 
     /// Returns whether a packet from `side` that changes nothing else extends its session's life: yes from

@@ -39,8 +39,10 @@ pub(crate) fn translate<const RULED: bool>(
     verdicts: &mut [Verdict],
 ) -> usize {
     let mut done = 0;
+    // The fast path emits nothing.
+    let mut has_room = core.state.emit.has_room();
     for ((packet, hint), verdict) in burst.iter_mut().zip(hints).zip(verdicts) {
-        if !core.state.emit.has_room() {
+        if !has_room {
             break;
         }
         let bytes = packet.len();
@@ -56,7 +58,9 @@ pub(crate) fn translate<const RULED: bool>(
             None => {
                 core.state.emit.after = done;
                 let request = opens.take(done, &core.state.tables);
-                not_at_once::<RULED>(core, now, packet, (hint, request))
+                let verdict = not_at_once::<RULED>(core, now, packet, (hint, request));
+                has_room = core.state.emit.has_room();
+                verdict
             }
         };
         done += 1;

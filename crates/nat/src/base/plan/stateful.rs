@@ -207,6 +207,17 @@ pub struct Timeouts {
     pub fragment_ms: u32,
 }
 
+impl Timeouts {
+    /// Lifetime of an established session.
+    pub(crate) fn established_ms(&self, transport: Transport) -> u32 {
+        match transport {
+            Transport::Tcp => self.tcp_established_ms,
+            Transport::Udp => self.udp_ms,
+            Transport::Icmp => self.icmp_ms,
+        }
+    }
+}
+
 impl Default for Timeouts {
     fn default() -> Self {
         Timeouts {

@@ -33,6 +33,7 @@ impl Nat44 {
             icmp_queries: plan.icmp_queries,
             subscriber_len: plan.key_len(),
             timeouts: plan.timeouts,
+            established_ms: Transport::ALL.map(|transport| plan.timeouts.established_ms(transport)),
         };
         let link = Link { mtu: plan.mtu, mss_max: plan.mss_max };
         Nat44 { policy, inside: plan.inside.clone(), exempt: plan.exempt.clone(), link }

@@ -50,6 +50,7 @@ impl Nat64 {
             icmp_queries: plan.icmp_queries,
             subscriber_len: plan.subscriber_len,
             timeouts: plan.timeouts,
+            established_ms: Transport::ALL.map(|transport| plan.timeouts.established_ms(transport)),
         };
         Ok(Nat64 {
             policy,

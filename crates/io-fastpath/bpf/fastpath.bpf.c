@@ -6,9 +6,8 @@
  * which is where a packet of the engine arrives, too. Every packet that is not plain, and every packet without a
  * session, goes on to the engine unchanged.
  *
- * The maps flows6 and flows4 give the slot of a session in `sessions`. Another session may take a slot over while
- * a program reads it: an element of a hash map is used again as soon as it is deleted. So the packet is compared
- * with the session itself, and the session's generation is read before and after.
+ * Each direction of a session has an entry in `entries`, a hash table that the process writes without a system call.
+ * Another session may take an entry over while a program reads it: its generation is read before and after.
  */
 #include <linux/bpf.h>
 #include <linux/if_ether.h>
@@ -38,26 +37,12 @@
 const volatile __u32 mac_len = 0;
 
 struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, 1);
-	__type(key, struct key6);
-	__type(value, __u32);
-} flows6 SEC(".maps");
-
-struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, 1);
-	__type(key, struct key4);
-	__type(value, __u32);
-} flows4 SEC(".maps");
-
-struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);
 	__uint(max_entries, 1);
 	__type(key, __u32);
-	__type(value, struct session);
-} sessions SEC(".maps");
+	__type(value, struct entry);
+} entries SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -99,18 +84,26 @@ struct plain {
 	__be16 sport, dport;
 };
 
-/* What is read of a session before the packet changes. */
+/* What is read of an entry before the packet changes. */
 struct target {
-	struct direction *direction;
 	__u8 src[16], dst[16];
 	__be16 sport, dport;
 	__u16 delta;
 	__u32 ident;
 	struct instance *instance;
 	__u32 row;
-	bool six;   /* becomes IPv6 */
-	bool renumber;
+	__u8 way;
 };
+
+/* Both ports as a word, in the order of the packet. */
+static __always_inline __be32 ports(struct plain *p)
+{
+	__be16 both[2] = {p->sport, p->dport};
+	__be32 word;
+
+	__builtin_memcpy(&word, both, sizeof(word));
+	return word;
+}
 
 static __always_inline void note(enum reason reason, __u32 row)
 {
@@ -179,35 +172,82 @@ static __always_inline int transport(struct __sk_buff *skb, void *l4, void *end,
 	return HIT;
 }
 
+static __always_inline struct entry *entry_at(__u32 index)
+{
+	return bpf_map_lookup_elem(&entries, &index);
+}
+
+/*
+ * Orders all reads and writes before it with all behind it, on every processor: an atomic operation that returns
+ * a value.
+ */
+static __always_inline void full_barrier(void)
+{
+	__u64 word = 0, was;
+
+	asm volatile("" : : "r"(&word) : "memory");
+	was = __sync_fetch_and_add(&word, 1);
+	asm volatile("" : : "r"(was) : "memory");
+}
+
+static __always_inline __u32 begin(struct entry *e)
+{
+	__u32 generation = *(volatile __u32 *)&e->generation;
+
+	full_barrier();
+	return generation;
+}
+
+/* False if another session has taken the entry over: what was read since `begin` is worth nothing. */
+static __always_inline bool is_still(struct entry *e, __u32 generation)
+{
+	full_barrier();
+	return *(volatile __u32 *)&e->generation == generation;
+}
+
+/* Lets the engine have all later packets of both directions. */
+static __always_inline void close_both(struct entry *e, __u32 generation)
+{
+	__u32 index = e->partner, of = e->partner_generation;
+	struct entry *partner;
+
+	if (!is_still(e, generation))
+		return;
+	e->closing = generation;
+	partner = entry_at(index);
+	if (partner)
+		partner->closing = of;
+}
+
 /* Whether the session's packets are translated now: HIT, or the reason why this one goes to the engine. */
-static __always_inline int admit(struct session *s, struct direction *d, struct control *c, struct plain *p, __u32 row)
+static __always_inline int admit(struct entry *e, __u32 generation, struct control *c, struct plain *p, __u32 row)
 {
 	__u64 now;
 
-	if (s->epoch != c->epoch)
+	if (e->epoch != c->epoch)
 		return OTHER_EPOCH;
 	if (p->flags & TCP_FIN_RST) {
-		s->state = STATE_CLOSING;
+		close_both(e, generation);
 		return TCP_FLAGS;
 	}
-	if (s->state == STATE_CLOSING)
+	if (e->closing == generation)
 		return CLOSING;
 	if (p->flags & TCP_SYN)
 		return TCP_FLAGS;
 	/* Each direction moves by itself: its packets may go on while those of the other wait in a queue. */
-	if (d->sent_up == 0)
+	if (e->sent_up == 0)
 		return HIT;
 	now = bpf_ktime_get_ns();
-	if (d->sent_up < c->drained[s->worker & (WORKERS_MAX - 1)]) {
-		d->sent_up = 0;
+	if (e->sent_up < c->drained[e->worker & (WORKERS_MAX - 1)]) {
+		e->sent_up = 0;
 		return HIT;
 	}
-	if (now - d->installed > c->pending_max) {
-		d->sent_up = 0;
+	if (now - e->installed > c->pending_max) {
+		e->sent_up = 0;
 		note(MOVED_LATE, row);
 		return HIT;
 	}
-	d->sent_up = now;
+	e->sent_up = now;
 	return PENDING;
 }
 
@@ -246,10 +286,9 @@ static __always_inline int write_l4(struct __sk_buff *skb, struct target *t, str
 	bool udp = p->proto == IPPROTO_UDP;
 	__u32 at = l4 + (udp ? offsetof(struct udphdr, check) : offsetof(struct tcphdr, check));
 	__u64 zero = udp ? BPF_F_MARK_MANGLED_0 : 0;
-	__be16 was[2] = {p->sport, p->dport}, is[2] = {t->sport, t->dport};
-	__u32 from, to;
+	__be16 is[2] = {t->sport, t->dport};
+	__u32 from = ports(p), to;
 
-	__builtin_memcpy(&from, was, sizeof(from));
 	__builtin_memcpy(&to, is, sizeof(to));
 	/* A checksum that a device completes covers the ports later, and the addresses already. */
 	if (bpf_l4_csum_replace(skb, at, 0, t->delta, BPF_F_PSEUDO_HDR | zero))
@@ -323,7 +362,7 @@ static __always_inline int write44(struct __sk_buff *skb, struct target *t, stru
 				   struct iphdr *ip)
 {
 	/* RFC 6864 5.3.1: the identifications of many hosts become those of one. */
-	if (t->renumber && !p->df)
+	if (t->way == WAY_4_OUTWARD && !p->df)
 		ip->id = identification(c, t->ident, p->segments);
 	ip->ttl = p->ttl - 1;
 	__builtin_memcpy(&ip->saddr, t->src, 4);
@@ -336,25 +375,25 @@ static __always_inline int write44(struct __sk_buff *skb, struct target *t, stru
 }
 
 /* Largest packet that the session's packet may become, bytes with the IP header. */
-static __always_inline __u32 limit(struct session *s, struct instance *in, struct plain *p, bool six, bool outbound)
+static __always_inline __u32 limit(struct entry *e, struct instance *in, struct plain *p)
 {
 	__u32 max = in->mtu4;
 
-	if (six)
+	if (e->way == WAY_4_TO_6)
 		return p->df ? in->mtu6 : in->mtu6_without_df;
-	if (outbound && s->path_mtu && s->path_mtu < max)
-		max = s->path_mtu;
+	/* Entries of packets to the inside have no path MTU. */
+	if (e->path_mtu && e->path_mtu < max)
+		max = e->path_mtu;
 	return max;
 }
 
-/* Checks that a session translates a packet, and reads what is written. */
-static __always_inline int aim(struct session *s, struct control *c, struct plain *p, struct target *t, bool outbound)
+/* Checks that an entry translates a packet, and reads what is written. */
+static __always_inline int aim(struct entry *e, __u32 generation, struct control *c, struct plain *p, struct target *t)
 {
-	__u32 number = s->instance;
-	bool six = !outbound && s->kind == KIND_NAT64;
-	struct direction *d = outbound ? &s->direction[OUTBOUND] : &s->direction[INBOUND];
+	__u32 number = e->instance;
+	bool six = e->way == WAY_4_TO_6;
 	__u32 header = six ? sizeof(struct ipv6hdr) : sizeof(struct iphdr);
-	int reason = admit(s, d, c, p, number);
+	int reason = admit(e, generation, c, p, number);
 
 	t->row = number;
 	if (reason != HIT)
@@ -362,71 +401,84 @@ static __always_inline int aim(struct session *s, struct control *c, struct plai
 	t->instance = bpf_map_lookup_elem(&instances, &number);
 	if (!t->instance)
 		return NO_ENTRY;
-	if (p->wire_len + header > limit(s, t->instance, p, six, outbound) || (!six && p->len + header > 65535))
+	if (p->wire_len + header > limit(e, t->instance, p) || (!six && p->len + header > 65535))
 		return TOO_LARGE;
-	t->direction = d;
-	t->six = six;
-	t->ident = s->ident;
-	t->renumber = outbound;
-	if (outbound) {
-		__builtin_memcpy(t->src, &s->outside, 4);
-		__builtin_memcpy(t->dst, &s->remote, 4);
-		t->sport = s->outside_port;
-		t->dport = s->remote_port;
-		t->delta = s->delta;
+	t->way = e->way;
+	t->ident = e->ident;
+	t->sport = e->new_ports[0];
+	t->dport = e->new_ports[1];
+	t->delta = e->delta;
+	if (six) {
+		__builtin_memcpy(t->src, &e->six[0], 16);
+		__builtin_memcpy(t->dst, &e->six[4], 16);
+	} else if (e->way == WAY_6_TO_4) {
+		__builtin_memcpy(t->src, &e->four[0], 4);
+		__builtin_memcpy(t->dst, &e->four[1], 4);
 	} else {
-		if (six)
-			__builtin_memcpy(t->src, s->remote6, 16);
-		else
-			__builtin_memcpy(t->src, &s->remote, 4);
-		__builtin_memcpy(t->dst, s->inside, 16);
-		t->sport = s->remote_port;
-		t->dport = s->inside_port;
-		t->delta = ~s->delta;
+		__builtin_memcpy(t->src, &e->six[0], 4);
+		__builtin_memcpy(t->dst, &e->six[1], 4);
 	}
 	return HIT;
 }
 
-static __always_inline bool same6(const void *a, const void *b)
+/* Counts the packet. False if another session has taken the entry over meanwhile. */
+static __always_inline bool commit(struct entry *e, __u32 generation, __u64 bytes, __u64 now)
 {
-	const __u32 *x = a, *y = b;
-
-	return x[0] == y[0] && x[1] == y[1] && x[2] == y[2] && x[3] == y[3];
+	if (!is_still(e, generation))
+		return false;
+	__sync_fetch_and_add(&e->packets, 1);
+	__sync_fetch_and_add(&e->bytes, bytes);
+	e->seen = now;
+	return true;
 }
 
 /*
- * Orders all reads and writes before it with all behind it, on every processor: an atomic operation that returns
- * a value.
+ * Hash of `count` words: multilinear, so that without the secret nobody chooses packets with the same home more
+ * often than by chance. (D. Lemire, O. Kaser: Strongly universal string hashing is fast, 2013.)
  */
-static __always_inline void full_barrier(void)
+static __always_inline __u32 home_of(struct control *c, const __u32 *words, int count)
 {
-	__u64 word = 0, was;
+	__u64 sum = c->hash[0];
 
-	asm volatile("" : : "r"(&word) : "memory");
-	was = __sync_fetch_and_add(&word, 1);
-	asm volatile("" : : "r"(was) : "memory");
+#pragma unroll
+	for (int i = 0; i < count; i++)
+		sum += c->hash[i + 1] * words[i];
+	return (sum >> 32) * c->homes >> 32;
 }
 
-static __always_inline __u32 begin(struct session *s)
+static __always_inline bool is_of6(struct entry *e, const struct key6 *key)
 {
-	__u32 generation = *(volatile __u32 *)&s->generation;
+	const __u32 *a = e->six, *b = key->addresses;
 
-	full_barrier();
-	return generation;
+	return *(__u32 *)e->ports == key->ports && a[3] == b[3] && a[7] == b[7] && e->proto == key->proto &&
+	       e->way == WAY_6_TO_4 && a[0] == b[0] && a[1] == b[1] && a[2] == b[2] && a[4] == b[4] && a[5] == b[5] &&
+	       a[6] == b[6];
 }
 
-/* Counts the packet. False if another session has taken the slot over meanwhile: what was read is worth nothing. */
-static __always_inline bool commit(struct session *s, struct target *t, __u32 generation, __u64 bytes, __u64 now)
+static __always_inline bool is_of4(struct entry *e, const struct key4 *key)
 {
-	struct direction *d = t->direction;
+	return *(__u32 *)e->ports == key->ports && e->four[0] == key->addresses[0] &&
+	       e->four[1] == key->addresses[1] && e->proto == key->proto && e->way != WAY_6_TO_4;
+}
 
-	full_barrier();
-	if (*(volatile __u32 *)&s->generation != generation)
-		return false;
-	__sync_fetch_and_add(&d->packets, 1);
-	__sync_fetch_and_add(&d->bytes, bytes);
-	d->seen = now;
-	return true;
+/* The entry of a packet, and its generation before anything else of it was read. */
+static __always_inline struct entry *find(__u32 home, const void *key, bool six, __u32 *generation)
+{
+	struct entry *e = entry_at(home);
+	__u64 near;
+
+	if (!e)
+		return NULL;
+	near = *(volatile __u64 *)&e->near;
+	for (int i = 0; i < NEAR_MAX && near; i++, near >>= 8) {
+		e = entry_at(home + (near & 0xff) - 1);
+		if (!e)
+			return NULL;
+		*generation = begin(e);
+		if ((*generation & 1) && (six ? is_of6(e, key) : is_of4(e, key)))
+			return e;
+	}
+	return NULL;
 }
 
 static __always_inline int from6(struct __sk_buff *skb, struct control *c, __u64 now)
@@ -436,8 +488,8 @@ static __always_inline int from6(struct __sk_buff *skb, struct control *c, __u64
 	struct plain p = {};
 	struct key6 key = {};
 	struct target t = {};
-	struct session *s;
-	__u32 *slot, generation;
+	struct entry *e;
+	__u32 generation;
 	int reason;
 
 	pull(skb, mac_len + sizeof(*ip6) + sizeof(struct tcphdr));
@@ -457,44 +509,18 @@ static __always_inline int from6(struct __sk_buff *skb, struct control *c, __u64
 		return up(reason, INSTANCES_MAX);
 	if (p.ttl <= 1)
 		return up(HOP_LIMIT, INSTANCES_MAX);
-	__builtin_memcpy(key.src, &ip6->saddr, 16);
-	__builtin_memcpy(key.dst, &ip6->daddr, 16);
-	key.sport = p.sport;
-	key.dport = p.dport;
+	__builtin_memcpy(key.addresses, &ip6->saddr, 32);
+	key.ports = ports(&p);
 	key.proto = p.proto;
-	slot = bpf_map_lookup_elem(&flows6, &key);
-	if (!slot)
+	e = find(home_of(c, (__u32 *)&key, sizeof(key) / 4), &key, true, &generation);
+	if (!e)
 		return up(NO_ENTRY, INSTANCES_MAX);
-	s = bpf_map_lookup_elem(&sessions, slot);
-	if (!s)
-		return up(NO_ENTRY, INSTANCES_MAX);
-	generation = begin(s);
-	if (!(generation & 1) || s->kind != KIND_NAT64 || s->proto != p.proto || s->inside_port != p.sport ||
-	    s->remote_port != p.dport || !same6(s->inside, key.src) || !same6(s->remote6, key.dst))
-		return up(NO_ENTRY, INSTANCES_MAX);
-	reason = aim(s, c, &p, &t, true);
+	reason = aim(e, generation, c, &p, &t);
 	if (reason != HIT)
 		return up(reason, t.row);
-	if (!commit(s, &t, generation, skb->len - mac_len, now))
+	if (!commit(e, generation, skb->len - mac_len, now))
 		return up(NO_ENTRY, INSTANCES_MAX);
 	return write4(skb, &t, c, &p);
-}
-
-/* The direction of an IPv4 packet of a session: OUTBOUND, INBOUND, or -1 if it is none of its packets. */
-static __always_inline int direction4(struct session *s, struct key4 *key)
-{
-	__be32 inside;
-
-	if (s->proto != key->proto)
-		return -1;
-	if (s->remote == key->src && s->outside == key->dst && s->remote_port == key->sport &&
-	    s->outside_port == key->dport)
-		return INBOUND;
-	__builtin_memcpy(&inside, s->inside, 4);
-	if (s->kind == KIND_NAT44 && inside == key->src && s->remote == key->dst && s->inside_port == key->sport &&
-	    s->remote_port == key->dport)
-		return OUTBOUND;
-	return -1;
 }
 
 static __always_inline int from4(struct __sk_buff *skb, struct control *c, __u64 now)
@@ -504,9 +530,9 @@ static __always_inline int from4(struct __sk_buff *skb, struct control *c, __u64
 	struct plain p = {};
 	struct key4 key = {};
 	struct target t = {};
-	struct session *s;
-	__u32 *slot, generation;
-	int reason, direction;
+	struct entry *e;
+	__u32 generation;
+	int reason;
 
 	pull(skb, mac_len + sizeof(ip) + sizeof(struct tcphdr));
 	data = (void *)(long)skb->data;
@@ -529,29 +555,21 @@ static __always_inline int from4(struct __sk_buff *skb, struct control *c, __u64
 		return up(reason, INSTANCES_MAX);
 	if (p.ttl <= 1)
 		return up(HOP_LIMIT, INSTANCES_MAX);
-	key.src = ip.saddr;
-	key.dst = ip.daddr;
-	key.sport = p.sport;
-	key.dport = p.dport;
+	key.addresses[0] = ip.saddr;
+	key.addresses[1] = ip.daddr;
+	key.ports = ports(&p);
 	key.proto = p.proto;
-	slot = bpf_map_lookup_elem(&flows4, &key);
-	if (!slot)
-		return up(NO_ENTRY, INSTANCES_MAX);
-	s = bpf_map_lookup_elem(&sessions, slot);
-	if (!s)
-		return up(NO_ENTRY, INSTANCES_MAX);
-	generation = begin(s);
-	direction = direction4(s, &key);
-	if (!(generation & 1) || direction < 0)
+	e = find(home_of(c, (__u32 *)&key, sizeof(key) / 4), &key, false, &generation);
+	if (!e)
 		return up(NO_ENTRY, INSTANCES_MAX);
 	if (header_sum(&ip) != 0xffff)
-		return up(NOT_PLAIN, s->instance);
-	reason = aim(s, c, &p, &t, direction == OUTBOUND);
+		return up(NOT_PLAIN, e->instance);
+	reason = aim(e, generation, c, &p, &t);
 	if (reason != HIT)
 		return up(reason, t.row);
-	if (!commit(s, &t, generation, skb->len - mac_len, now))
+	if (!commit(e, generation, skb->len - mac_len, now))
 		return up(NO_ENTRY, INSTANCES_MAX);
-	if (t.six)
+	if (t.way == WAY_4_TO_6)
 		return write6(skb, &t, &p);
 	return write44(skb, &t, c, &p, &ip);
 }

@@ -3,63 +3,64 @@
 #ifndef GATUN_LAYOUT_H
 #define GATUN_LAYOUT_H
 
-#define LAYOUT 1
+#define LAYOUT 2
 
-#define STATE_OPEN 0
-#define STATE_CLOSING 1 /* a FIN or RST went to the engine, and what follows goes there, too */
-
-#define KIND_NAT64 0
-#define KIND_NAT44 1
-
-#define OUTBOUND 0
-#define INBOUND 1
+/* Translation of an entry. */
+#define WAY_6_TO_4 0   /* NAT64, from inside */
+#define WAY_4_TO_6 1   /* NAT64, to the inside */
+#define WAY_4_OUTWARD 2 /* NAT44, from inside */
+#define WAY_4_INWARD 3 /* NAT44, to the inside */
 
 #define WORKERS_MAX 64
 #define INSTANCES_MAX 256
 #define IDENTS 2048
 
+#define NEAR_MAX 8     /* entries with the same home */
+#define REACH 255      /* an entry is less than this behind its home */
+#define HASH_WORDS 11
+
 struct key6 {
-	__u8 src[16];
-	__u8 dst[16];
-	__be16 sport, dport;
+	__be32 addresses[8]; /* source, destination */
+	__be32 ports;	     /* source, destination */
 	__u32 proto;
 };
 
 struct key4 {
-	__be32 src, dst;
-	__be16 sport, dport;
+	__be32 addresses[2];
+	__be32 ports;
 	__u32 proto;
 };
 
-/* One direction of a session: a cache line of its own, because the directions often have a processor each. */
-struct direction {
+/*
+ * One direction of a session: two adjacent cache lines. A look-up reads the first line of the entry's home, which is
+ * chosen by a hash of the packet, and of the entries near it that have the same home. The second line belongs
+ * to those who translate.
+ */
+struct entry {
+	__u64 near;	     /* of the entries whose home is here, one in each byte: 1 + the distance from here */
+	__u32 generation;    /* odd: in use; even: free, or being written */
+	__be32 four[2];	     /* source and destination of the IPv4 packet; NAT44: as received */
+	__be32 six[8];	     /* source and destination of the IPv6 packet; NAT44: as sent, in the first two words */
+	__be16 ports[2];     /* source and destination port as received */
+	__be16 new_ports[2]; /* the same as sent */
+	__be16 delta;	     /* change of the sum of the addresses */
+	__u8 proto;
+	__u8 way;
+
 	__u64 seen;	 /* ns: the last packet that was translated, at first the installation */
 	__u64 sent_up;	 /* ns: the last packet to the engine, at first the installation; 0: translated */
 	__u64 installed; /* ns */
 	__u64 packets;
 	__u64 bytes;
-	__u32 record; /* number of the session in its engine: not read here */
-	__u32 spare[5];
-};
-
-struct session {
-	__u32 generation; /* odd: in use; even: free, or being written */
-	__u8 inside[16];  /* NAT44: the first four bytes */
-	__u8 remote6[16]; /* NAT64: the remote host as the inside host sees it */
-	__be32 outside;
-	__be32 remote;
-	__be16 inside_port, outside_port, remote_port;
-	__be16 delta; /* change of the sum of the addresses, outbound */
+	__u32 closing;		  /* the generation of which a FIN or RST went to the engine: what follows goes there, too */
+	__u32 partner;		  /* the entry of the other direction */
+	__u32 partner_generation; /* its generation */
+	__u32 record;		  /* number of the session in its engine: not read here */
 	__u16 epoch;
 	__u16 path_mtu; /* largest IPv4 packet to the remote host, bytes; 0: not known */
 	__u16 ident;	/* number of a counter of identifications */
-	__u8 proto;
-	__u8 kind;
 	__u8 instance;
 	__u8 worker;
-	__u8 spare;
-	__u8 state; /* the only field here that the program writes */
-	struct direction direction[2];
 };
 
 /* Settings of an instance. */
@@ -76,9 +77,12 @@ struct control {
 	__u16 epoch;
 	__u16 ident_step; /* a power of two; identifications of this target are ident_first modulo ident_step */
 	__u16 ident_first;
-	__u16 spare[3];
+	__u16 spare;
+	__u32 homes;	   /* entries that are a home: those behind the last are only near */
 	__u64 lease;	   /* ns: from this time on everything goes to the engine */
 	__u64 pending_max; /* ns that a session stays pending at most */
+	__u64 hash[HASH_WORDS]; /* secret */
+	__u64 spare_line;
 	__u64 drained[WORKERS_MAX]; /* ns: packets from before this time have left the engine */
 };
 
@@ -109,9 +113,9 @@ struct counters {
 
 _Static_assert(sizeof(struct key6) == 40, "key6");
 _Static_assert(sizeof(struct key4) == 16, "key4");
-_Static_assert(sizeof(struct direction) == 64, "direction");
-_Static_assert(sizeof(struct session) == 192, "session");
+_Static_assert(sizeof(struct entry) == 128, "entry");
+_Static_assert(__builtin_offsetof(struct entry, seen) == 64, "entry");
 _Static_assert(sizeof(struct instance) == 16, "instance");
-_Static_assert(sizeof(struct control) == 32 + 8 * WORKERS_MAX, "control");
+_Static_assert(sizeof(struct control) == 128 + 8 * WORKERS_MAX, "control");
 _Static_assert(sizeof(struct counters) == 128, "counters");
 #endif

@@ -12,7 +12,7 @@ pub struct FastPathConfig {
     /// Folder on a bpffs ([`mount_bpffs`](crate::mount_bpffs)) where maps and link are pinned, so that they
     /// outlive the process. It is created. Without one, nothing is taken over.
     pub pins: Option<PathBuf>,
-    /// Number of sessions that there is room for. Each takes about 400 bytes of kernel memory.
+    /// Number of sessions that there is room for. Each takes 384 bytes of kernel memory.
     pub capacity: u32,
     /// The only way to attach the program; `None`: tcx, or clsact where the kernel has no tcx.
     pub hook: Option<Hook>,
@@ -20,7 +20,8 @@ pub struct FastPathConfig {
     pub idents: IdentRange,
     /// Longest time that a session stays pending.
     pub pending_max: Duration,
-    /// Random numbers, from which identifications begin.
+    /// Random numbers, which must be unpredictable: identifications begin from them, and the secret of the
+    /// table's hash is made of them.
     pub seed: u64,
 }
 

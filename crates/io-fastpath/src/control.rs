@@ -1,6 +1,6 @@
 //! Words that the program reads for each packet: the lease, the epoch, and how far each worker is.
 
-use crate::layout::{LAYOUT, SharedControl, WORKERS_MAX};
+use crate::layout::{HASH_WORDS, LAYOUT, SharedControl, WORKERS_MAX};
 use crate::sys::Mapping;
 use rustix::time::{ClockId, clock_gettime};
 use std::io;
@@ -68,6 +68,19 @@ impl Control {
         shared.ident_first.store(idents.first, Relaxed);
         shared.pending_max.store(pending_max.as_nanos() as u64, Relaxed);
         shared.layout.store(LAYOUT, Release);
+    }
+
+    /// Sets the secret of the hash, and the number of homes.
+    pub(crate) fn set_hash(&self, secret: [u64; HASH_WORDS], homes: u32) {
+        let shared = self.shared();
+        shared.hash.iter().zip(secret).for_each(|(to, word)| to.store(word, Relaxed));
+        shared.homes.store(homes, Relaxed);
+    }
+
+    /// The secret of the hash, and the number of homes.
+    pub(crate) fn hash(&self) -> ([u64; HASH_WORDS], u32) {
+        let shared = self.shared();
+        (shared.hash.each_ref().map(|word| word.load(Relaxed)), shared.homes.load(Relaxed))
     }
 
     /// Lets the program translate until `until`. Zero stops it at once.

@@ -1,6 +1,6 @@
 //! A session as the kernel translates it: its ends, and what it became.
 
-use crate::layout::{Identity, KIND_NAT44, KIND_NAT64, Key4, Key6};
+use crate::layout::{Translation, WAY_4_INWARD, WAY_4_OUTWARD, WAY_4_TO_6, WAY_6_TO_4};
 use gatun_wire::proto;
 use gatun_wire::rfc3022::address_delta;
 use gatun_wire::rfc7915::address_delta_6to4;
@@ -71,86 +71,163 @@ pub struct Flow {
 }
 
 impl Flow {
-    pub(crate) fn identity(&self) -> Identity {
-        let (mut inside, mut remote6) = ([0; 16], [0; 16]);
-        let (kind, delta) = match self.inside {
-            Inside::Six { host, remote } => {
-                (inside, remote6) = (host.octets(), remote.octets());
-                (KIND_NAT64, address_delta_6to4((host, remote), (self.outside.0, self.remote.0)))
-            }
+    /// Translation of packets from inside.
+    pub(crate) fn outbound(&self) -> Translation {
+        let (outside, remote) = (self.outside.0, self.remote.0);
+        let (way, four, six, delta) = match self.inside {
+            Inside::Six { host, remote: remote6 } => (
+                WAY_6_TO_4,
+                [outside.octets(), remote.octets()],
+                [host.octets(), remote6.octets()],
+                address_delta_6to4((host, remote6), (outside, remote)),
+            ),
             Inside::Four(host) => {
-                inside[..4].copy_from_slice(&host.octets());
-                let remote = self.remote.0;
-                (KIND_NAT44, address_delta((host, remote), (self.outside.0, remote)))
+                let mut sent = [[0; 16]; 2];
+                let [first, ..] = &mut sent;
+                first[..4].copy_from_slice(&outside.octets());
+                first[4..8].copy_from_slice(&remote.octets());
+                let delta = address_delta((host, remote), (outside, remote));
+                (WAY_4_OUTWARD, [host.octets(), remote.octets()], sent, delta)
             }
         };
-        Identity {
-            inside,
-            remote6,
-            outside: self.outside.0.octets(),
-            remote: self.remote.0.octets(),
-            inside_port: self.inside_port.to_be_bytes(),
-            outside_port: self.outside.1.to_be_bytes(),
-            remote_port: self.remote.1.to_be_bytes(),
+        let [inside_port, outside_port, remote_port] =
+            [self.inside_port, self.outside.1, self.remote.1].map(u16::to_be_bytes);
+        Translation {
+            four,
+            six,
+            ports: [inside_port, remote_port],
+            new_ports: [outside_port, remote_port],
             delta: delta.0.to_be_bytes(),
-            epoch: self.epoch,
-            path_mtu: self.path_mtu.unwrap_or(0),
-            ident: self.ident % crate::layout::IDENTS as u16,
             proto: self.protocol.number(),
-            kind,
-            instance: self.instance,
-            worker: self.worker,
-            spare: 0,
-            state: 0,
+            way,
         }
     }
 
-    /// The flow of a slot. `None` if no flow has such an identity.
-    pub(crate) fn of(identity: &Identity, record: u32) -> Option<Flow> {
-        let [a, b, c, d, ..] = identity.inside;
+    /// The flow with this translation of packets from inside, and without what the translation does not have.
+    /// `None` if no flow has it.
+    pub(crate) fn of(outbound: &Translation) -> Option<Flow> {
+        let ([a, b], sent) = (outbound.four, outbound.sent());
+        let (inside, outside, remote) = match outbound.way {
+            WAY_6_TO_4 => {
+                let [host, remote6] = outbound.six;
+                (Inside::Six { host: host.into(), remote: remote6.into() }, a, b)
+            }
+            WAY_4_OUTWARD => (Inside::Four(a.into()), sent[0], b),
+            _ => return None,
+        };
+        let port = u16::from_be_bytes;
+        let ([inside_port, remote_port], [outside_port, _]) = (outbound.ports, outbound.new_ports);
         Some(Flow {
-            inside: match identity.kind {
-                KIND_NAT64 => Inside::Six { host: identity.inside.into(), remote: identity.remote6.into() },
-                KIND_NAT44 => Inside::Four([a, b, c, d].into()),
-                _ => return None,
-            },
-            inside_port: u16::from_be_bytes(identity.inside_port),
-            outside: (identity.outside.into(), u16::from_be_bytes(identity.outside_port)),
-            remote: (identity.remote.into(), u16::from_be_bytes(identity.remote_port)),
-            protocol: match identity.proto {
+            inside,
+            inside_port: port(inside_port),
+            outside: (outside.into(), port(outside_port)),
+            remote: (remote.into(), port(remote_port)),
+            protocol: match outbound.proto {
                 proto::TCP => Protocol::Tcp,
                 proto::UDP => Protocol::Udp,
                 _ => return None,
             },
-            instance: identity.instance,
-            worker: identity.worker,
-            epoch: identity.epoch,
-            record,
-            path_mtu: Some(identity.path_mtu).filter(|mtu| *mtu > 0),
-            ident: identity.ident,
+            instance: 0,
+            worker: 0,
+            epoch: 0,
+            record: 0,
+            path_mtu: None,
+            ident: 0,
         })
     }
 }
 
-/// Key of the packets from inside.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum OutboundKey {
-    Six(Key6),
-    Four(Key4),
-}
+impl Translation {
+    /// NAT44: the addresses that are sent.
+    fn sent(&self) -> [[u8; 4]; 2] {
+        let [[a, b, c, d, e, f, g, h, ..], _] = self.six;
+        [[a, b, c, d], [e, f, g, h]]
+    }
 
-impl Identity {
-    pub(crate) fn outbound_key(&self) -> OutboundKey {
-        let (ports, proto) = ([self.inside_port, self.remote_port], self.proto.into());
-        let [a, b, c, d, ..] = self.inside;
-        match self.kind {
-            KIND_NAT44 => OutboundKey::Four(Key4 { src: [a, b, c, d], dst: self.remote, ports, proto }),
-            _ => OutboundKey::Six(Key6 { src: self.inside, dst: self.remote6, ports, proto }),
+    /// Translation of the other direction.
+    pub(crate) fn reverse(&self) -> Translation {
+        let swapped = |[a, b]: [[u8; 4]; 2]| [b, a];
+        let (way, four, six) = match self.way {
+            WAY_6_TO_4 | WAY_4_TO_6 => {
+                (self.way ^ WAY_4_TO_6, swapped(self.four), [self.six[1], self.six[0]])
+            }
+            _ => {
+                let mut six = [[0; 16]; 2];
+                let [a, b] = swapped(self.four);
+                six[0][..4].copy_from_slice(&a);
+                six[0][4..8].copy_from_slice(&b);
+                (self.way ^ WAY_4_OUTWARD ^ WAY_4_INWARD, swapped(self.sent()), six)
+            }
+        };
+        let swapped = |[a, b]: [[u8; 2]; 2]| [b, a];
+        Translation {
+            four,
+            six,
+            ports: swapped(self.new_ports),
+            new_ports: swapped(self.ports),
+            delta: self.delta.map(|byte| !byte),
+            proto: self.proto,
+            way,
         }
     }
 
-    pub(crate) fn inbound_key(&self) -> Key4 {
-        let ports = [self.remote_port, self.outside_port];
-        Key4 { src: self.remote, dst: self.outside, ports, proto: self.proto.into() }
+    /// Words of the key by which the program finds it: `struct key6` and `struct key4`.
+    pub(crate) fn key(&self) -> ([u32; 10], usize) {
+        let mut key = [0; 10];
+        let word = u32::from_ne_bytes;
+        let addresses = match self.way {
+            WAY_6_TO_4 => {
+                let (words, _) = self.six.as_flattened().as_chunks::<4>();
+                key.iter_mut().zip(words).for_each(|(to, from)| *to = word(*from));
+                8
+            }
+            _ => {
+                key[0] = word(self.four[0]);
+                key[1] = word(self.four[1]);
+                2
+            }
+        };
+        let [[a, b], [c, d]] = self.ports;
+        key[addresses] = word([a, b, c, d]);
+        key[addresses + 1] = self.proto.into();
+        (key, addresses + 2)
+    }
+
+    /// Returns true if both are found by the same packets.
+    pub(crate) fn has_key_of(&self, other: &Translation) -> bool {
+        (self.way == WAY_6_TO_4) == (other.way == WAY_6_TO_4) && self.key() == other.key()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_other_direction_of_the_other_direction_is_the_first() {
+        let six = Inside::Six { host: "2001:db8::5".parse().unwrap(), remote: "64:ff9b::1".parse().unwrap() };
+        for inside in [six, Inside::Four([10, 0, 0, 5].into())] {
+            let flow = Flow {
+                inside,
+                inside_port: 5000,
+                outside: ([192, 0, 2, 1].into(), 40_000),
+                remote: ([198, 51, 100, 7].into(), 443),
+                protocol: Protocol::Tcp,
+                instance: 0,
+                worker: 0,
+                epoch: 0,
+                record: 0,
+                path_mtu: None,
+                ident: 0,
+            };
+            let outbound = flow.outbound();
+            assert_eq!(outbound.reverse().reverse(), outbound);
+            assert_eq!(Flow::of(&outbound), Some(flow));
+            assert_eq!(Flow::of(&outbound.reverse()), None);
+            let inbound = outbound.reverse();
+            assert_eq!(inbound.four, [[198, 51, 100, 7], [192, 0, 2, 1]]);
+            assert_eq!((inbound.ports, inbound.new_ports), ([[1, 187], [156, 64]], [[1, 187], [19, 136]]));
+            assert!(!inbound.has_key_of(&outbound) && outbound.has_key_of(&outbound));
+        }
     }
 }

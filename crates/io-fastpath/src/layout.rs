@@ -1,10 +1,10 @@
 //! Layout of the maps, as `bpf/layout.h` has it. A test compares the two.
 
-use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64};
+use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// Number of this layout.
-pub(crate) const LAYOUT: u32 = 1;
+pub(crate) const LAYOUT: u32 = 2;
 
 /// Workers that can publish how far they are.
 pub const WORKERS_MAX: usize = 64;
@@ -15,75 +15,58 @@ pub(crate) const IDENTS: u32 = 2048;
 /// Counters of a row of the map `reasons`.
 pub(crate) const REASONS: usize = 16;
 
-pub(crate) const STATE_CLOSING: u8 = 1;
-pub(crate) const KIND_NAT64: u8 = 0;
-pub(crate) const KIND_NAT44: u8 = 1;
+/// Entries with the same home.
+pub(crate) const NEAR_MAX: u32 = 8;
+/// An entry is less than this behind its home.
+pub(crate) const REACH: u32 = 255;
+/// Words of the hash's secret.
+pub(crate) const HASH_WORDS: usize = 11;
 
-/// Key of the map `flows6`.
+pub(crate) const WAY_6_TO_4: u8 = 0;
+pub(crate) const WAY_4_TO_6: u8 = 1;
+pub(crate) const WAY_4_OUTWARD: u8 = 2;
+pub(crate) const WAY_4_INWARD: u8 = 3;
+
+/// Translation by an entry: what it is found by, and what is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
-pub(crate) struct Key6 {
-    pub(crate) src: [u8; 16],
-    pub(crate) dst: [u8; 16],
+pub(crate) struct Translation {
+    /// Source and destination of the IPv4 packet; NAT44: as received.
+    pub(crate) four: [[u8; 4]; 2],
+    /// Source and destination of the IPv6 packet; NAT44: the IPv4 addresses that are sent, at the beginning.
+    pub(crate) six: [[u8; 16]; 2],
     pub(crate) ports: [[u8; 2]; 2],
-    pub(crate) proto: u32,
-}
-
-/// Key of the map `flows4`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
-#[repr(C)]
-pub(crate) struct Key4 {
-    pub(crate) src: [u8; 4],
-    pub(crate) dst: [u8; 4],
-    pub(crate) ports: [[u8; 2]; 2],
-    pub(crate) proto: u32,
-}
-
-/// First cache line of a session behind its generation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
-#[repr(C)]
-pub(crate) struct Identity {
-    pub(crate) inside: [u8; 16],
-    pub(crate) remote6: [u8; 16],
-    pub(crate) outside: [u8; 4],
-    pub(crate) remote: [u8; 4],
-    pub(crate) inside_port: [u8; 2],
-    pub(crate) outside_port: [u8; 2],
-    pub(crate) remote_port: [u8; 2],
+    pub(crate) new_ports: [[u8; 2]; 2],
     pub(crate) delta: [u8; 2],
-    pub(crate) epoch: u16,
-    pub(crate) path_mtu: u16,
-    pub(crate) ident: u16,
     pub(crate) proto: u8,
-    pub(crate) kind: u8,
-    pub(crate) instance: u8,
-    pub(crate) worker: u8,
-    pub(crate) spare: u8,
-    pub(crate) state: u8,
+    pub(crate) way: u8,
 }
 
-/// Words of an [`Identity`].
-pub(crate) const IDENTITY_WORDS: usize = size_of::<Identity>() / 4;
+/// Words of a [`Translation`].
+pub(crate) const TRANSLATION_WORDS: usize = size_of::<Translation>() / 4;
 
 /// One direction of a session, in memory that the program shares.
 #[repr(C)]
-pub(crate) struct Direction {
+pub(crate) struct Entry {
+    /// Of the entries whose home is here, one in each byte: 1 + the distance from here.
+    pub(crate) near: AtomicU64,
+    /// Odd: in use.
+    pub(crate) generation: AtomicU32,
+    pub(crate) translation: [AtomicU32; TRANSLATION_WORDS],
     pub(crate) seen: AtomicU64,
     pub(crate) sent_up: AtomicU64,
     pub(crate) installed: AtomicU64,
     pub(crate) packets: AtomicU64,
     pub(crate) bytes: AtomicU64,
+    pub(crate) closing: AtomicU32,
+    pub(crate) partner: AtomicU32,
+    pub(crate) partner_generation: AtomicU32,
     pub(crate) record: AtomicU32,
-    spare: [AtomicU32; 5],
-}
-
-/// A slot of the map `sessions`, in memory that the program shares.
-#[repr(C)]
-pub(crate) struct Session {
-    /// Odd: in use.
-    pub(crate) generation: AtomicU32,
-    pub(crate) identity: [AtomicU32; IDENTITY_WORDS],
-    pub(crate) directions: [Direction; 2],
+    pub(crate) epoch: AtomicU16,
+    pub(crate) path_mtu: AtomicU16,
+    pub(crate) ident: AtomicU16,
+    pub(crate) instance: AtomicU8,
+    pub(crate) worker: AtomicU8,
 }
 
 /// Value of the map `instances`.
@@ -104,13 +87,15 @@ pub(crate) struct SharedControl {
     pub(crate) epoch: AtomicU16,
     pub(crate) ident_step: AtomicU16,
     pub(crate) ident_first: AtomicU16,
-    spare: [AtomicU16; 3],
+    spare: AtomicU16,
+    pub(crate) homes: AtomicU32,
     pub(crate) lease: AtomicU64,
     pub(crate) pending_max: AtomicU64,
+    pub(crate) hash: [AtomicU64; HASH_WORDS],
+    spare_line: AtomicU64,
     pub(crate) drained: [AtomicU64; WORKERS_MAX],
 }
 
-const _: () = assert!(size_of::<Key6>() == 40 && size_of::<Key4>() == 16);
-const _: () = assert!(size_of::<Identity>() == 60 && size_of::<Direction>() == 64);
-const _: () = assert!(size_of::<Session>() == 192 && size_of::<InstanceSettings>() == 16);
-const _: () = assert!(size_of::<SharedControl>() == 32 + 8 * WORKERS_MAX);
+const _: () = assert!(size_of::<Translation>() == 52 && size_of::<Entry>() == 128);
+const _: () = assert!(std::mem::offset_of!(Entry, seen) == 64 && size_of::<InstanceSettings>() == 16);
+const _: () = assert!(size_of::<SharedControl>() == 128 + 8 * WORKERS_MAX);

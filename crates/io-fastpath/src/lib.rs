@@ -7,6 +7,7 @@
 //!   control    lease, epoch, and how far each worker is                                 needs none
 //!   counters   packets by reason
 //!   flow       a session, and what the maps hold of it
+//!   entries    the hash table of the sessions, in memory that the program shares
 //!   program, attach, maps, layout, sys    below these
 //! ```
 //! The program is C (`bpf/`). Its object is in the repository, so that a build needs no compiler for it;
@@ -17,6 +18,7 @@ mod attach;
 mod config;
 mod control;
 mod counters;
+mod entries;
 mod error;
 mod flow;
 mod layout;

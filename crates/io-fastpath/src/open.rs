@@ -4,6 +4,7 @@ use crate::attach::{Attachment, detach};
 use crate::config::FastPathConfig;
 use crate::control::Control;
 use crate::counters::processors;
+use crate::entries::{entries_of, homes_of};
 use crate::error::{FastPathError, step};
 use crate::layout::{IDENTS, LAYOUT};
 use crate::maps::Maps;
@@ -56,7 +57,7 @@ impl FastPath {
         let adoption = match replaced {
             Some(why) => Adoption::Replaced(why),
             None if is_fresh => Adoption::Fresh,
-            None => Adoption::Adopted(table.adopt()?),
+            None => Adoption::Adopted(table.adopt()),
         };
         let attachment = Attachment::new(ebpf, lock, config)?;
         Ok(FastPath { table, adoption, attachment })
@@ -72,9 +73,10 @@ fn create_pins(config: &FastPathConfig) -> Result<(), FastPathError> {
 fn load(config: &FastPathConfig) -> Result<(aya::Ebpf, Table, bool), FastPathError> {
     let ebpf = program::load(config.capacity, 0, config.pins.as_deref())?;
     let maps = Maps::from_files(program::files(&ebpf)?)?;
-    if maps.capacity()? != config.capacity {
-        let why = format!("room for {} sessions instead of {}", maps.capacity()?, config.capacity);
-        return Err(FastPathError::Map { name: "sessions", why });
+    let (is, wanted) = (maps.entries()?, entries_of(config.capacity));
+    if is != wanted {
+        let why = format!("{is} entries instead of {wanted} for {} sessions", config.capacity);
+        return Err(FastPathError::Map { name: "entries", why });
     }
     let (table, is_fresh) = table(maps, config)?;
     Ok((ebpf, table, is_fresh))
@@ -90,29 +92,35 @@ pub(crate) fn table(maps: Maps, config: &FastPathConfig) -> Result<(Table, bool)
     }
     if layout == 0 {
         set_idents(&maps, config.seed)?;
+        let secret = std::array::from_fn(|n| split_mix(config.seed, u64::from(IDENTS) + n as u64));
+        control.set_hash(secret, homes_of(config.capacity));
+    }
+    let (is, wanted) = (control.hash().1, homes_of(config.capacity));
+    if is != wanted {
+        let why = format!("{is} homes instead of {wanted} for {} sessions", config.capacity);
+        return Err(FastPathError::Map { name: "control", why });
     }
     control.set(config.idents, config.pending_max);
     let possible = std::fs::read_to_string("/sys/devices/system/cpu/possible");
     let possible = possible.map_err(step("reading the number of processors"))?;
     let unreadable = || FastPathError::Program(format!("possible processors {possible:?}"));
     let processors = processors(&possible).ok_or_else(unreadable)?;
-    Ok((Table::new(maps, control, processors)?, layout == 0))
+    Ok((Table::new(maps, control, config.capacity, processors)?, layout == 0))
 }
 
 /// Lets each counter of identifications begin at random.
 fn set_idents(maps: &Maps, seed: u64) -> Result<(), FastPathError> {
     let keys: Vec<u32> = (0..IDENTS).collect();
-    let values: Vec<u32> = keys.iter().map(|key| split_mix(seed, u64::from(*key))).collect();
-    let (_, result) = sys::update_batch(&maps.idents, &keys, &values);
-    result.map_err(step("setting identifications"))
+    let values: Vec<u32> = keys.iter().map(|key| split_mix(seed, u64::from(*key)) as u32).collect();
+    sys::update_batch(&maps.idents, &keys, &values).map_err(step("setting identifications"))
 }
 
 /// SplitMix64: number `n` of a sequence.
-fn split_mix(seed: u64, n: u64) -> u32 {
+fn split_mix(seed: u64, n: u64) -> u64 {
     let z = seed.wrapping_add((n + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
     let z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-    ((z ^ z >> 31) >> 32) as u32
+    z ^ z >> 31
 }
 
 fn lock(device: &str) -> Result<UnixDatagram, FastPathError> {

@@ -1,7 +1,8 @@
 //! Loading the program.
 
+use crate::entries;
 use crate::error::FastPathError;
-use crate::maps::{self, NAMES};
+use crate::maps::NAMES;
 use aya::maps::Map;
 use aya::programs::{ProgramError, SchedClassifier};
 use aya::{Ebpf, EbpfLoader};
@@ -22,10 +23,7 @@ pub(crate) fn load(capacity: u32, mac_len: u32, pins: Option<&Path>) -> Result<E
             loader.map_pin_path(name, pins.join(name));
         }
     }
-    let entries4 = maps::entries4(capacity);
-    for (name, entries) in [("flows6", capacity), ("flows4", entries4), ("sessions", capacity)] {
-        loader.map_max_entries(name, entries);
-    }
+    loader.map_max_entries("entries", entries::entries_of(capacity));
     loader.override_global("mac_len", &mac_len, true);
     let mut ebpf = loader.load(OBJECT).map_err(|e| FastPathError::Program(in_words(&e)))?;
     program(&mut ebpf)?.load().map_err(|e| match e {
@@ -46,11 +44,11 @@ pub(crate) fn program(ebpf: &mut Ebpf) -> Result<&mut SchedClassifier, FastPathE
 }
 
 /// Files of the maps of a loaded object.
-pub(crate) fn files(ebpf: &Ebpf) -> Result<[OwnedFd; 7], FastPathError> {
+pub(crate) fn files(ebpf: &Ebpf) -> Result<[OwnedFd; 5], FastPathError> {
     let mut files = Vec::new();
     for name in NAMES {
         let data = match ebpf.map(name) {
-            Some(Map::HashMap(data) | Map::Array(data) | Map::PerCpuArray(data)) => data,
+            Some(Map::Array(data) | Map::PerCpuArray(data)) => data,
             _ => return Err(FastPathError::Map { name, why: "the object has no such map".to_owned() }),
         };
         let file = data.fd().as_fd().try_clone_to_owned();

@@ -2,14 +2,12 @@
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
-use zerocopy::{FromBytes, Immutable, IntoBytes};
+use zerocopy::{Immutable, IntoBytes};
 
 const MAP_LOOKUP_ELEM: libc::c_long = 1;
 const MAP_UPDATE_ELEM: libc::c_long = 2;
 const OBJ_GET_INFO_BY_FD: libc::c_long = 15;
-const MAP_LOOKUP_BATCH: libc::c_long = 24;
 const MAP_UPDATE_BATCH: libc::c_long = 26;
-const MAP_DELETE_BATCH: libc::c_long = 27;
 
 #[repr(C)]
 struct Element {
@@ -115,91 +113,29 @@ pub(crate) fn look_up<K: IntoBytes + Immutable>(
     unsafe { bpf(MAP_LOOKUP_ELEM, &mut attr) }
 }
 
-/// Sets values in order, up to the first that fails. Returns the number of those before it, and its error.
-pub(crate) fn update_batch<K: IntoBytes + Immutable>(
+/// Sets values in order, up to the first that fails. Keys and values must have the sizes of the map.
+pub(crate) fn update_batch<K: IntoBytes + Immutable, V: IntoBytes + Immutable>(
     map: impl AsFd,
     keys: &[K],
-    values: &[u32],
-) -> (usize, io::Result<()>) {
+    values: &[V],
+) -> io::Result<()> {
     assert_eq!(keys.len(), values.len());
-    change_batch(MAP_UPDATE_BATCH, map.as_fd(), keys, values.as_ptr() as u64)
-}
-
-/// Deletes keys in order, up to the first that fails: as [`update_batch`].
-pub(crate) fn delete_batch<K: IntoBytes + Immutable>(map: impl AsFd, keys: &[K]) -> (usize, io::Result<()>) {
-    change_batch(MAP_DELETE_BATCH, map.as_fd(), keys, 0)
-}
-
-fn change_batch<K: IntoBytes + Immutable>(
-    command: libc::c_long,
-    map: BorrowedFd<'_>,
-    keys: &[K],
-    values: u64,
-) -> (usize, io::Result<()>) {
     if keys.is_empty() {
-        return (0, Ok(()));
+        return Ok(());
     }
     let mut attr = Batch {
         in_batch: 0,
         out_batch: 0,
         keys: keys.as_ptr() as u64,
-        values,
+        values: values.as_ptr() as u64,
         count: keys.len() as u32,
-        map_fd: number(map),
+        map_fd: number(map.as_fd()),
         elem_flags: 0,
         flags: 0,
     };
-    // SAFETY: the layout of MAP_UPDATE_BATCH and MAP_DELETE_BATCH. The arrays have `count` elements of the
-    // map's sizes, as in `update`, and outlive the call.
-    let result = unsafe { bpf(command, &mut attr) };
-    // Where the kernel refuses the whole command, it does not write the count.
-    let done = match &result {
-        Ok(()) => keys.len(),
-        Err(_) if attr.count as usize == keys.len() => 0,
-        Err(_) => attr.count as usize,
-    };
-    (done, result)
-}
-
-/// Passes every key of a hash map, with its value, to `each`.
-pub(crate) fn walk<K: FromBytes + Copy>(map: impl AsFd, mut each: impl FnMut(K, u32)) -> io::Result<()> {
-    let map = map.as_fd();
-    // A batch holds whole buckets: one that is too small for a bucket is refused.
-    let mut room = 1024usize;
-    let mut position = 0u32;
-    let mut begun = false;
-    loop {
-        let mut keys: Vec<K> = std::iter::repeat_with(K::new_zeroed).take(room).collect();
-        let mut values = vec![0u32; room];
-        let mut next = 0u32;
-        let mut attr = Batch {
-            in_batch: if begun { std::ptr::from_ref(&position) as u64 } else { 0 },
-            out_batch: std::ptr::from_mut(&mut next) as u64,
-            keys: keys.as_mut_ptr() as u64,
-            values: values.as_mut_ptr() as u64,
-            count: room as u32,
-            map_fd: number(map),
-            elem_flags: 0,
-            flags: 0,
-        };
-        // SAFETY: the layout of MAP_LOOKUP_BATCH. The kernel writes at most `count` keys and values of the
-        // map's sizes, as in `update`, and a position of four bytes.
-        let result = unsafe { bpf(MAP_LOOKUP_BATCH, &mut attr) };
-        let end = match result {
-            Ok(()) => false,
-            Err(e) if e.kind() == io::ErrorKind::NotFound => true,
-            Err(e) if e.raw_os_error() == Some(libc::ENOSPC) && room < 1 << 20 => {
-                room *= 4;
-                continue;
-            }
-            Err(e) => return Err(e),
-        };
-        keys.iter().zip(&values).take(attr.count as usize).for_each(|(key, value)| each(*key, *value));
-        if end {
-            return Ok(());
-        }
-        (position, begun) = (next, true);
-    }
+    // SAFETY: the layout of MAP_UPDATE_BATCH. The arrays have `count` elements of the map's sizes, as in
+    // `update`, and outlive the call.
+    unsafe { bpf(MAP_UPDATE_BATCH, &mut attr) }
 }
 
 /// The values of an array map, as memory that programs share.

@@ -1,6 +1,8 @@
 //! Sessions in the program alone: moves, closing, sizes, a full table, adoption and identifications.
 
 use super::*;
+use std::collections::HashSet;
+use std::sync::atomic::Ordering;
 
 /// A UDP session between the client and the server that no engine knows.
 fn lone_flow(port: u8) -> Flow {
@@ -118,19 +120,90 @@ fn a_full_table_refuses_and_a_removed_session_frees_its_slot() {
     assert!(placed[64..].iter().all(|result| matches!(result, Err(crate::Refusal::Full))));
     let ids: Vec<SlotId> = placed.into_iter().take(64).map(Result::unwrap).collect();
     assert!(pair.translates(&Made { port: 63, ..PLAIN }) && !pair.translates(&Made { port: 64, ..PLAIN }));
-    let listed: Vec<(SlotId, Flow)> = pair.table.iter().collect();
-    assert_eq!(listed, ids.iter().copied().zip(flows.iter().copied()).collect::<Vec<_>>());
+    let listed: BTreeMap<u32, (SlotId, Flow)> =
+        pair.table.iter().map(|(id, flow)| (id.index, (id, flow))).collect();
+    let installed = ids.iter().map(|id| id.index).zip(ids.iter().copied().zip(flows.iter().copied()));
+    assert_eq!(listed, installed.collect());
     let mut used = Vec::new();
     pair.table.remove(&[ids[63], ids[63], ids[5]], &mut used);
     let packets: Vec<_> = used.iter().map(|used| used.map(|used| used.outbound.packets)).collect();
     assert_eq!(packets, [Some(1), None, Some(0)]);
     assert!(!pair.translates(&Made { port: 63, ..PLAIN }));
     assert_eq!((pair.table.len(), pair.table.peek(ids[63])), (62, None));
-    let id = install_one(&mut pair.table, lone_flow(64));
+    install_one(&mut pair.table, lone_flow(64));
     assert!(pair.translates(&Made { port: 64, ..PLAIN }));
-    // Its slot is that of a removed one, whose handle means nothing any more.
-    assert!([ids[63], ids[5]].iter().any(|former| former.index == id.index && *former != id));
-    assert_eq!(pair.table.take(ids[5]), None);
+    // The same session again: in the same place, but the former handle means nothing any more.
+    let id = install_one(&mut pair.table, lone_flow(63));
+    assert!(id.index == ids[63].index && id != ids[63]);
+    assert_eq!(pair.table.take(ids[63]), None);
+    assert!(pair.translates(&Made { port: 63, ..PLAIN }));
+}
+
+#[test]
+fn a_session_with_the_packets_of_another_is_refused() {
+    if let Some(why) = refusal() {
+        return gatun_testkit::skip(&why);
+    }
+    let mut pair = Pair::new(well_known(), Settings::default());
+    let id = install_one(&mut pair.table, lone_flow(0));
+    let another_host = Flow { inside_port: 9, ..lone_flow(0) };
+    let another_outside = Flow { outside: (POOL, 9), ..lone_flow(0) };
+    let mut placed = Vec::new();
+    pair.table.install(&[lone_flow(0), another_host, another_outside, lone_flow(1)], &mut placed);
+    let exists = Err(crate::Refusal::Exists(id));
+    assert_eq!(placed[..3], [exists, exists, exists]);
+    assert!(placed[3].is_ok());
+    pair.table.remove(&[id], &mut Vec::new());
+    install_one(&mut pair.table, another_host);
+}
+
+#[test]
+fn a_table_of_random_sessions_holds_as_many_as_it_has_room_for_and_loses_none() {
+    if let Some(why) = refusal() {
+        return gatun_testkit::skip(&why);
+    }
+    const COUNT: u32 = 20_000;
+    let config = FastPathConfig { capacity: COUNT, ..config() };
+    let ebpf = program::load(COUNT, 14, None).unwrap();
+    let maps = Maps::from_files(program::files(&ebpf).unwrap()).unwrap();
+    let (mut table, _) = open::table(maps, &config).unwrap();
+    let flow = |n: u32| {
+        let port = 1024 + (n % 60_000) as u16;
+        let private = Inside::Four(Ipv4Addr::from(0x0a00_0000 + n));
+        let inside = if n.is_multiple_of(3) { private } else { lone_flow(0).inside };
+        let remote = (Ipv4Addr::from(0xc633_6400 + n / 60_000), 443);
+        Flow { inside, inside_port: port, outside: (POOL, port), remote, record: n, ..lone_flow(0) }
+    };
+    let mut placed = Vec::new();
+    let flows: Vec<Flow> = (0..COUNT).map(flow).collect();
+    table.install(&flows, &mut placed);
+    let mut ids: Vec<SlotId> = placed.into_iter().map(Result::unwrap).collect();
+    // Half of them change places with others, several times.
+    let mut next = COUNT;
+    for round in 0..6 {
+        let chosen: Vec<usize> = (0..ids.len()).filter(|i| (i * 7 + round) % 2 == 0).collect();
+        let gone: Vec<SlotId> = chosen.iter().map(|i| ids[*i]).collect();
+        let mut used = Vec::new();
+        table.remove(&gone, &mut used);
+        assert!(used.iter().all(Option::is_some));
+        let flows: Vec<Flow> = chosen.iter().map(|_| (flow(next), next += 1).0).collect();
+        let mut placed = Vec::new();
+        table.install(&flows, &mut placed);
+        chosen.iter().zip(placed).for_each(|(i, id)| ids[*i] = id.unwrap());
+    }
+    assert_eq!((table.len(), table.iter().count()), (COUNT, COUNT as usize));
+    let all: HashSet<SlotId> = ids.iter().copied().collect();
+    for (id, of) in table.iter() {
+        assert_eq!(flow(of.record), of);
+        assert!(all.contains(&id));
+    }
+    let maps = Maps::from_files(table.files().map(|file| file.try_clone().unwrap())).unwrap();
+    let (mut next, _) = open::table(maps, &config).unwrap();
+    assert_eq!(next.adopt(), COUNT);
+    assert!(next.iter().eq(table.iter()));
+    table.remove(&ids, &mut Vec::new());
+    assert!(table.is_empty() && table.iter().next().is_none());
+    assert!(!table.entries().all().iter().any(|entry| entry.near.load(Ordering::Relaxed) != 0));
 }
 
 #[test]
@@ -144,26 +217,29 @@ fn a_next_process_takes_over_whole_sessions_alone() {
     let mut placed = Vec::new();
     pair.table.install(&[lone_flow(0), lone_flow(1), lone_flow(2), private], &mut placed);
     let ids: Vec<SlotId> = placed.into_iter().map(Result::unwrap).collect();
-    // A kill left the second without its key from outside, and keys of a free slot and of none at all.
+    // A kill left the second without the way to its entry of packets from outside, and one entry of a fifth.
     let maps = Maps::from_files(pair.table.files().map(|file| file.try_clone().unwrap())).unwrap();
-    let key = lone_flow(1).identity().inbound_key();
-    assert!(crate::sys::delete_batch(&maps.flows4, &[key]).1.is_ok());
-    for (port, slot) in [(20, 40u32), (21, 4000)] {
-        let key = lone_flow(port).identity().inbound_key();
-        crate::sys::update(&maps.flows4, &key, &slot).unwrap();
-    }
+    let entries = pair.table.entries();
+    let inbound = lone_flow(1).outbound().reverse();
+    entries.withdraw(entries.find(&inbound).unwrap());
+    assert_eq!(entries.find(&inbound), None);
+    let alone = lone_flow(20).outbound();
+    let free = entries.all().iter().position(|entry| entry.next_generation() == 1).unwrap() as u32;
+    entries.at(free).write(&alone, &lone_flow(20), (free + 1, 1), KernelTime(1));
     let (mut next, is_fresh) = open::table(maps, &config()).unwrap();
     assert!(!is_fresh);
-    assert_eq!(next.adopt().unwrap(), 3);
-    let taken_over: Vec<(SlotId, Flow)> = next.iter().collect();
+    assert_eq!(next.adopt(), 3);
+    let mut taken_over: Vec<(SlotId, Flow)> = next.iter().collect();
+    taken_over.sort_by_key(|(id, _)| ids.iter().position(|of| of == id));
     let expected = [(ids[0], lone_flow(0)), (ids[2], lone_flow(2)), (ids[3], private)];
     assert_eq!(taken_over, expected);
-    let mut keys = 0;
-    crate::sys::walk(next.files()[1], |_: crate::layout::Key4, _| keys += 1).unwrap();
-    assert_eq!(keys, 4, "two of the NAT44 session, one of each other");
+    let in_use =
+        next.entries().all().iter().filter(|entry| entry.generation.load(Ordering::Relaxed) & 1 == 1);
+    assert_eq!(in_use.count(), 6);
     assert!(!pair.translates(&Made { port: 1, ..PLAIN }) && pair.translates(&Made { port: 2, ..PLAIN }));
     let id = install_one(&mut next, lone_flow(1));
-    assert_eq!((id.index, next.len()), (ids[1].index, 4));
+    assert_eq!((next.peek(id).is_some(), next.len()), (true, 4));
+    assert!(pair.translates(&Made { port: 1, ..PLAIN }));
 }
 
 #[test]

@@ -1,0 +1,170 @@
+//! Sessions that the manager has marked or installed: records with an index by worker and record number.
+
+use gatun_nat::feed::SessionId;
+use hashbrown::HashTable;
+
+/// Number of an entry.
+pub(crate) type Slot = u32;
+
+/// State of an entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum State {
+    /// The place is free.
+    Free,
+    /// The mark was requested.
+    Marking,
+    /// The session is marked. The flow waits for its installation.
+    Waiting,
+    /// The target has an entry.
+    Installed,
+    /// The target has an entry, which waits for its removal.
+    Removing,
+}
+
+/// A session that is marked or will be.
+pub(crate) struct Entry<I> {
+    pub(crate) id: SessionId,
+    /// Place in the target, if it has one.
+    pub(crate) place: Option<I>,
+    /// Distinguishes the occupants of this number.
+    pub(crate) life: u32,
+    /// Time when it was offered: microseconds, modulo 2^32.
+    pub(crate) offered_us: u32,
+    pub(crate) epoch: u16,
+    pub(crate) worker: u8,
+    pub(crate) pool6: u8,
+    /// Plan under which `pool6` is valid.
+    pub(crate) plan: u8,
+    /// Last walk of the worker that has found the session, or that it need not find it.
+    pub(crate) walk: u8,
+    /// Rounds of credits without a packet.
+    pub(crate) idle_rounds: u8,
+    pub(crate) state: State,
+    /// True if it is to be released as soon as its mark is confirmed.
+    pub(crate) unwanted: bool,
+    /// True if it is to be installed again after its removal.
+    pub(crate) renew: bool,
+    /// True if the session is known. An entry of an earlier process is not bound until it has been compared.
+    pub(crate) bound: bool,
+    /// True if a question waits.
+    pub(crate) asked: bool,
+    /// Directions with packets that the engine does not know of.
+    pub(crate) active: [bool; 2],
+}
+
+/// An entry and its occupant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Token {
+    pub(crate) slot: Slot,
+    pub(crate) life: u32,
+}
+
+/// All entries.
+pub(crate) struct Entries<I> {
+    list: Vec<Entry<I>>,
+    free: Vec<Slot>,
+    index: HashTable<Slot>,
+}
+
+fn hash(worker: u8, record: u32) -> u64 {
+    // Records are numbered by the engine: nobody can choose them.
+    let key = u64::from(record) << 8 | u64::from(worker);
+    let mixed = key.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    mixed ^ mixed >> 32
+}
+
+impl<I: Copy> Entries<I> {
+    pub(crate) fn new() -> Self {
+        Entries { list: Vec::new(), free: Vec::new(), index: HashTable::new() }
+    }
+
+    /// Number of entries in use.
+    pub(crate) fn len(&self) -> usize {
+        self.list.len() - self.free.len()
+    }
+
+    /// Upper bound of the numbers.
+    pub(crate) fn high(&self) -> usize {
+        self.list.len()
+    }
+
+    pub(crate) fn get(&self, slot: Slot) -> &Entry<I> {
+        &self.list[slot as usize]
+    }
+
+    pub(crate) fn get_mut(&mut self, slot: Slot) -> &mut Entry<I> {
+        &mut self.list[slot as usize]
+    }
+
+    pub(crate) fn token(&self, slot: Slot) -> Token {
+        Token { slot, life: self.get(slot).life }
+    }
+
+    /// The entry of a token, if it is still the same one.
+    pub(crate) fn of(&mut self, token: Token) -> Option<&mut Entry<I>> {
+        let entry = self.list.get_mut(token.slot as usize)?;
+        (entry.state != State::Free && entry.life == token.life).then_some(entry)
+    }
+
+    /// Adds an entry. Only a bound one is found by its record.
+    pub(crate) fn add(&mut self, mut entry: Entry<I>) -> Slot {
+        let slot = match self.free.pop() {
+            Some(slot) => {
+                entry.life = self.get(slot).life.wrapping_add(1);
+                *self.get_mut(slot) = entry;
+                slot
+            }
+            None => {
+                let slot = self.list.len() as Slot;
+                self.list.push(entry);
+                slot
+            }
+        };
+        if self.get(slot).bound {
+            self.enter(slot);
+        }
+        slot
+    }
+
+    /// Makes a bound entry the one of its record. An earlier one is not found any more.
+    pub(crate) fn enter(&mut self, slot: Slot) {
+        let Entry { worker, id, .. } = *self.get(slot);
+        if let Some(old) = self.at_record(worker, id.record) {
+            self.leave(old);
+        }
+        let list = &self.list;
+        self.index.insert_unique(hash(worker, id.record), slot, |&slot| {
+            let entry = &list[slot as usize];
+            hash(entry.worker, entry.id.record)
+        });
+    }
+
+    fn leave(&mut self, slot: Slot) {
+        let Entry { worker, id, .. } = *self.get(slot);
+        if let Ok(found) = self.index.find_entry(hash(worker, id.record), |&other| other == slot) {
+            found.remove();
+        }
+    }
+
+    /// Returns the entry of a record, whatever its flow.
+    pub(crate) fn at_record(&self, worker: u8, record: u32) -> Option<Slot> {
+        let is_it = |&slot: &Slot| {
+            let entry = self.get(slot);
+            (entry.worker, entry.id.record) == (worker, record)
+        };
+        self.index.find(hash(worker, record), is_it).copied()
+    }
+
+    /// Returns the entry of a session.
+    pub(crate) fn find(&self, worker: u8, id: &SessionId) -> Option<Slot> {
+        self.at_record(worker, id.record).filter(|&slot| self.get(slot).id.flow == id.flow)
+    }
+
+    /// Frees an entry.
+    pub(crate) fn free(&mut self, slot: Slot) {
+        self.leave(slot);
+        let entry = self.get_mut(slot);
+        (entry.state, entry.bound, entry.place) = (State::Free, false, None);
+        self.free.push(slot);
+    }
+}

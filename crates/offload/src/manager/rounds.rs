@@ -1,0 +1,105 @@
+//! Rounds over all entries: credits once a second, and comparisons after a change of the settings.
+
+use super::{Manager, Walk, Worker};
+use crate::engine::Engine;
+use crate::entries::{Slot, State};
+use crate::orders::{Order, Report};
+use crate::target::Target;
+use std::time::Duration;
+
+/// Duration of a round of credits.
+const ROUND: Duration = Duration::from_secs(1);
+/// Maximum number of entries of one part of a round.
+const CREDITS: usize = 8192;
+/// Maximum number of entries that are compared with the settings in one turn.
+const AUDITED: usize = 4096;
+
+impl<E: Engine, T: Target> Manager<E, T> {
+    /// Takes the use of some entries. A round over all takes a second, or longer if that is too much for the
+    /// turns in it.
+    pub(super) fn credit_some(&mut self, now: Duration) {
+        let (at, began, last) = self.round;
+        let high = self.entries.high();
+        if at >= high {
+            if now.saturating_sub(began) >= ROUND || high == 0 {
+                self.round = (0, now, now);
+            } else {
+                self.round.2 = now;
+            }
+            return;
+        }
+        let part = now.saturating_sub(last).as_secs_f64() / ROUND.as_secs_f64();
+        let n = ((high as f64 * part).ceil() as usize).clamp(1, CREDITS);
+        let end = high.min(at + n);
+        let can_credit = |slot: &Slot| {
+            let entry = self.entries.get(*slot);
+            let has_room = |worker: &Worker<E>| worker.orders.has_room();
+            let is_open = self.workers.get(usize::from(entry.worker)).is_some_and(has_room);
+            entry.state == State::Installed && entry.bound && is_open
+        };
+        let slots = (at as Slot..end as Slot).filter(can_credit).collect();
+        for (slot, used) in self.use_of(slots) {
+            let Some(used) = used else {
+                self.retire(slot);
+                continue;
+            };
+            let report = self.taken(slot, &used);
+            self.report(slot, Report { seen: [None, None], ..report });
+            let entry = self.entries.get_mut(slot);
+            let is_idle = report.traffic.total().packets == 0;
+            entry.idle_rounds = if is_idle { entry.idle_rounds.saturating_add(1) } else { 0 };
+            if used.is_closing {
+                self.retire(slot);
+            }
+        }
+        if end == high {
+            self.status.round_ms = now.saturating_sub(began).as_millis() as u64;
+        }
+        self.round = (end, began, now);
+    }
+
+    /// Compares some entries with the settings and with the walks.
+    pub(super) fn audit_some(&mut self) {
+        let Some(at) = self.audit else { return };
+        let end = self.entries.high().min(at + AUDITED);
+        for slot in at as Slot..end as Slot {
+            self.audit_one(slot);
+        }
+        self.audit = (end < self.entries.high()).then_some(end);
+    }
+
+    fn audit_one(&mut self, slot: Slot) {
+        let entry = self.entries.get(slot);
+        if matches!(entry.state, State::Free | State::Removing) {
+            return;
+        }
+        let flow = entry.id.flow;
+        if !entry.bound {
+            let is_over = self.workers.iter().all(|worker| worker.walk == Walk::Over || worker.ended);
+            if is_over && self.rules.reconcile {
+                self.adopted.remove(&flow);
+                self.status.adopted_removed += 1;
+                self.retire(slot);
+            }
+            return;
+        }
+        let worker = &self.workers[usize::from(entry.worker)];
+        // A marked session stays in the engine until its release, so the walk should have found it.
+        let is_missing = worker.walk == Walk::Over && entry.walk != worker.walks && !worker.ended;
+        let is_installed = entry.state == State::Installed;
+        let is_excess = is_installed && self.entries.len() - self.removals.len() > self.limit() as usize;
+        if worker.ended && entry.state == State::Marking {
+            // No answer will come.
+            self.marking -= 1;
+            self.entries.free(slot);
+        } else if !self.allows(&flow) || is_excess {
+            self.retire(slot);
+        } else if is_installed && entry.epoch != self.settings.epoch {
+            self.retire(slot);
+            self.entries.get_mut(slot).renew = true;
+        } else if is_missing && is_installed {
+            self.entries.get_mut(slot).walk = worker.walks;
+            self.order(slot, Order::Mark(self.settings.epoch));
+        }
+    }
+}

@@ -1,0 +1,258 @@
+//! Work on the target: installations, removals, questions, and the take-over of its entries.
+
+use super::Manager;
+use super::feeds::micros;
+use crate::engine::Engine;
+use crate::entries::{Entry, Slot, State};
+use crate::orders::{Order, Report};
+use crate::target::{EntryUse, Refusal, Target};
+use std::time::Duration;
+
+/// Maximum numbers of entries in one turn.
+const INSTALLS: usize = 512;
+const REMOVALS: usize = 1024;
+const QUESTIONS: usize = 1024;
+/// Number of entries that are considered for an eviction.
+const LOOK: usize = 64;
+/// Rounds of credits without a packet after which an entry is idle.
+const IDLE_ROUNDS: u8 = 2;
+/// Time after which the state is read again because flows were refused and there is room now.
+const RETRY: Duration = Duration::from_secs(30);
+
+impl<E: Engine, T: Target> Manager<E, T> {
+    /// Takes over the entries that the target has.
+    pub(super) fn adopt(&mut self) {
+        let Manager { target, entries, adopted, placed, .. } = self;
+        target.entries(&mut |place, flow| {
+            *placed += 1;
+            let entry = Entry {
+                id: flow.session,
+                place: Some(place),
+                life: 0,
+                offered_us: 0,
+                epoch: flow.epoch,
+                worker: flow.worker,
+                pool6: 0,
+                plan: 0,
+                walk: 0,
+                idle_rounds: 0,
+                state: State::Installed,
+                unwanted: false,
+                renew: false,
+                bound: false,
+                asked: false,
+                active: [false; 2],
+            };
+            adopted.insert(flow.session.flow, (entries.add(entry), flow.remote6));
+        });
+    }
+
+    /// Returns whether there is a place for another flow. If not, evicts an idle entry, if one is found.
+    pub(super) fn has_place(&mut self) -> bool {
+        let taken = self.entries.len() - self.removals.len();
+        taken < self.limit() as usize || self.evict()
+    }
+
+    fn evict(&mut self) -> bool {
+        let high = self.entries.high();
+        let looked = (0..LOOK.min(high)).map(|i| ((self.hand + i) % high) as Slot);
+        let is_idle = |slot: &Slot| {
+            let entry = self.entries.get(*slot);
+            entry.state == State::Installed && entry.bound && entry.idle_rounds >= IDLE_ROUNDS
+        };
+        let found = looked.filter(is_idle).max_by_key(|slot| self.entries.get(*slot).idle_rounds);
+        self.hand = (self.hand + LOOK) % high.max(1);
+        if let Some(slot) = found {
+            self.status.evicted += 1;
+            self.refused += 1;
+            self.retire(slot);
+        }
+        found.is_some()
+    }
+
+    /// Installs flows whose mark is confirmed.
+    pub(super) fn install_some(&mut self, clock: &dyn Fn() -> Duration) {
+        let room = self.target.capacity().saturating_sub(self.placed) as usize;
+        let n = self.installs.len().min(INSTALLS).min(room);
+        if self.paused || self.installs.is_empty() {
+            return;
+        }
+        let (mut flows, mut slots) = (Vec::with_capacity(n), Vec::with_capacity(n));
+        // Those that are not wanted any more need no room.
+        for _ in 0..self.installs.len().min(INSTALLS) {
+            let Some(slot) = self.installs.pop_front() else { break };
+            let entry = self.entries.get(slot);
+            let (id, worker, pool6) = (entry.id, entry.worker, entry.pool6);
+            let is_wanted = self.is_wanted(slot);
+            match self.flow(id, worker, pool6) {
+                Some(_) if is_wanted && flows.len() == n => {
+                    self.installs.push_front(slot);
+                    break;
+                }
+                Some(flow) if is_wanted => {
+                    flows.push(flow);
+                    slots.push(slot);
+                }
+                _ => self.drop_marked(slot),
+            }
+        }
+        if flows.is_empty() {
+            return;
+        }
+        let mut placed = Vec::with_capacity(n);
+        self.target.install(&flows, &mut placed);
+        let now = micros(clock());
+        let mut placed = placed.into_iter();
+        for slot in slots {
+            let result = placed.next().unwrap_or_else(|| Err(Refusal::Other("no answer".to_owned())));
+            self.installed(slot, result, now);
+        }
+    }
+
+    fn installed(&mut self, slot: Slot, result: Result<T::Id, Refusal>, now: u32) {
+        match result {
+            Ok(place) => {
+                self.placed += 1;
+                self.status.installed += 1;
+                let epoch = self.settings.epoch;
+                let entry = self.entries.get_mut(slot);
+                (entry.state, entry.place, entry.epoch) = (State::Installed, Some(place), epoch);
+                let waited = u64::from(now.wrapping_sub(entry.offered_us));
+                self.latency.saturating_record(waited);
+                self.latency_sum += waited;
+                return;
+            }
+            // An earlier session of the same hosts and ports still has its entry.
+            Err(Refusal::Exists) if !self.removals.is_empty() => return self.installs.push_back(slot),
+            Err(Refusal::Exists) => self.status.refused_exists += 1,
+            Err(Refusal::Full) => self.status.refused_full += 1,
+            Err(Refusal::Crowded) => self.status.refused_crowded += 1,
+            Err(Refusal::Other(reason)) => {
+                self.status.refused_other += 1;
+                self.status.last_refusal = reason;
+            }
+        }
+        self.refused += 1;
+        self.drop_marked(slot);
+    }
+
+    /// Removes entries, and then releases their sessions.
+    pub(super) fn remove_some(&mut self) {
+        let n = self.removals.len().min(REMOVALS);
+        if n == 0 {
+            return;
+        }
+        let slots: Vec<Slot> = self.removals.drain(..n).collect();
+        let places: Vec<T::Id> = slots.iter().filter_map(|&slot| self.entries.get(slot).place).collect();
+        let mut used = Vec::with_capacity(n);
+        self.target.remove(&places, &mut used);
+        used.resize(slots.len(), None);
+        for (slot, used) in slots.into_iter().zip(used) {
+            self.removed(slot, used);
+        }
+    }
+
+    fn removed(&mut self, slot: Slot, used: Option<EntryUse>) {
+        self.placed -= 1;
+        self.status.removed += 1;
+        self.status.vanished += u64::from(used.is_none());
+        let Entry { bound, renew, .. } = *self.entries.get(slot);
+        if bound {
+            let mut report = self.taken(slot, &used.unwrap_or_default());
+            if !self.rules.credit_removed {
+                report.traffic = Default::default();
+            }
+            if !self.rules.report_last {
+                report.seen = [None, None];
+            }
+            if renew {
+                self.report(slot, report);
+                return self.renew(slot);
+            }
+            self.order(slot, Order::Release(report));
+        } else if let Some(used) = used {
+            self.status.uncredited_packets += used.traffic.total().packets;
+        }
+        self.entries.free(slot);
+    }
+
+    /// Installs a removed entry again, with the present epoch.
+    fn renew(&mut self, slot: Slot) {
+        let entry = self.entries.get_mut(slot);
+        (entry.state, entry.place, entry.active) = (State::Marking, None, [false; 2]);
+        self.marking += 1;
+        self.order(slot, Order::Mark(self.settings.epoch));
+    }
+
+    /// Takes note of an entry's use. Returns what its engine does not know.
+    pub(super) fn taken(&mut self, slot: Slot, used: &EntryUse) -> Report {
+        let entry = self.entries.get_mut(slot);
+        let packets = [used.traffic.outbound.packets, used.traffic.inbound.packets];
+        for (active, packets) in entry.active.iter_mut().zip(packets) {
+            *active |= packets > 0;
+        }
+        let ms = |ago: Duration| u32::try_from(ago.as_millis()).unwrap_or(u32::MAX);
+        let [out, back] = entry.active;
+        let [out_ago, back_ago] = used.seen_ago.map(ms);
+        Report { traffic: used.traffic, seen: [out.then_some(out_ago), back.then_some(back_ago)] }
+    }
+
+    /// Answers questions of the engines: by the last packets of an entry, or by its removal.
+    pub(super) fn answer_questions(&mut self) {
+        let n = self.asked.len().min(QUESTIONS);
+        if n == 0 {
+            return;
+        }
+        let is_asked = |slot: &Slot| {
+            let entry = self.entries.get(*slot);
+            entry.state == State::Installed && entry.asked
+        };
+        let slots: Vec<Slot> = self.asked.drain(..n).filter(is_asked).collect();
+        for (slot, used) in self.use_of(slots) {
+            self.entries.get_mut(slot).asked = false;
+            let Some(used) = used else {
+                self.retire(slot);
+                continue;
+            };
+            let report = self.taken(slot, &used);
+            if used.is_closing || self.rules.ask_target && !self.extends(slot) {
+                // What it was used for goes along with the release.
+                self.report(slot, Report { seen: [None, None], ..report });
+                self.retire(slot);
+                continue;
+            }
+            self.entries.get_mut(slot).active = [false; 2];
+            self.status.seen += 1;
+            let seen = if self.rules.ask_target { report.seen } else { [Some(0), Some(0)] };
+            self.order(slot, Order::Report(Report { seen, ..report }));
+        }
+    }
+
+    /// Returns whether packets since the last answer extend the lifetime of a session.
+    fn extends(&self, slot: Slot) -> bool {
+        let entry = self.entries.get(slot);
+        let instance = self.settings.instances.get(usize::from(entry.id.flow.instance));
+        let [out, back] = entry.active;
+        out || back && instance.is_some_and(|instance| instance.inbound_refresh)
+    }
+
+    /// Takes the use of installed entries.
+    pub(super) fn use_of(&mut self, slots: Vec<Slot>) -> Vec<(Slot, Option<EntryUse>)> {
+        let places: Vec<T::Id> = slots.iter().filter_map(|&slot| self.entries.get(slot).place).collect();
+        let mut used = Vec::with_capacity(places.len());
+        self.target.take_use(&places, &mut used);
+        used.resize(slots.len(), None);
+        slots.into_iter().zip(used).collect()
+    }
+
+    /// Reads all state again if flows were refused, some time ago, and there is room now.
+    pub(super) fn retry_refused(&mut self, now: Duration) {
+        let limit = self.limit() as usize;
+        let has_room = self.entries.len() + limit / 8 < limit;
+        let is_time = now.saturating_sub(self.walked_at) >= RETRY;
+        if self.settings.enabled && self.refused > 0 && has_room && is_time {
+            (self.refused, self.walked_at) = (0, now);
+            (0..self.workers.len()).for_each(|worker| self.walk_again(worker));
+        }
+    }
+}

@@ -1,0 +1,75 @@
+//! Interface of a fast path's table.
+
+use gatun_nat::counters::Traffic;
+use gatun_nat::feed::SessionId;
+use std::net::Ipv6Addr;
+use std::time::Duration;
+
+/// A session to be translated outside the engine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OffloadedFlow {
+    /// The session in its engine.
+    pub session: SessionId,
+    /// Number of the engine's worker.
+    pub worker: u8,
+    /// Epoch of the ownership. The fast path does not translate flows of another epoch.
+    pub epoch: u16,
+    /// Remote host as the inside host sees it, behind a translation prefix. `None` for NAT44.
+    pub remote6: Option<Ipv6Addr>,
+    /// Largest IPv4 packet to the remote host in bytes, if the path's MTU is known.
+    pub path_mtu: Option<u16>,
+}
+
+/// Reason why a flow was not installed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// The table is full.
+    Full,
+    /// The table has no place for this flow.
+    Crowded,
+    /// Another entry has the same packets in at least one direction.
+    Exists,
+    /// Any other reason.
+    Other(String),
+}
+
+/// Use of an entry since it was last taken.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct EntryUse {
+    /// Translated packets. A super-packet is one. Bytes as received, from the IP header on.
+    pub traffic: Traffic,
+    /// Time since the last packet from inside, and to the inside; at first the time since the installation.
+    pub seen_ago: [Duration; 2],
+    /// True after a FIN or RST: it and all later packets go to the engine.
+    pub is_closing: bool,
+    /// True while packets still go to the engine because earlier ones may be queued there.
+    pub is_pending: bool,
+}
+
+/// Table of a fast path.
+///
+/// Entries and their use survive the process. An entry translates packets only while the lease lasts.
+pub trait Target {
+    /// An entry and its occupant: a removed entry's place can be used again under another ID.
+    type Id: Copy;
+
+    /// Returns the number of entries that there is room for.
+    fn capacity(&self) -> u32;
+
+    /// Installs flows, and adds a result for each to `placed`. A flow is refused as [`Refusal::Exists`] if an
+    /// entry already has its packets.
+    fn install(&mut self, flows: &[OffloadedFlow], placed: &mut Vec<Result<Self::Id, Refusal>>);
+
+    /// Removes entries, and adds their use since it was last taken to `used`; `None` for one that was removed
+    /// before. When this returns, none of them translates a packet any more.
+    fn remove(&mut self, ids: &[Self::Id], used: &mut Vec<Option<EntryUse>>);
+
+    /// Takes the use of entries; packets and bytes begin anew. `None` for a removed entry.
+    fn take_use(&mut self, ids: &[Self::Id], used: &mut Vec<Option<EntryUse>>);
+
+    /// Passes every entry to `each`.
+    fn entries(&mut self, each: &mut dyn FnMut(Self::Id, &OffloadedFlow));
+
+    /// Lets the fast path translate for this time from now on.
+    fn renew_lease(&mut self, time: Duration);
+}

@@ -23,6 +23,7 @@ use anyhow::Context as _;
 use clap::Parser;
 use gatun_testkit::traffic::{Family, Sizes};
 use middle::Programs;
+use scenario::iperf::Part;
 use scenario::{Over, Wishes};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -30,7 +31,7 @@ use std::process::ExitCode;
 
 const SCENARIOS: &str = "\
 Scenarios:
-  desk     iperf3 through Gatun and through other translators
+  iperf    iperf3 through Gatun and through other translators
   carrier  millions of sessions, every packet accounted for
   ladder   cost of a packet at each step
   rfc8219  throughput without loss, latency, frame loss, connection rate
@@ -73,6 +74,18 @@ struct Args {
     /// iperf: numbers of parallel streams of iperf3, one table column each
     #[arg(long, value_name = "N,N", value_delimiter = ',')]
     streams: Option<Vec<u32>>,
+    /// iperf: kinds of measurement [default: all]
+    #[arg(long, value_name = "PART,PART", value_delimiter = ',')]
+    parts: Option<Vec<Part>>,
+    /// iperf: alternated runs, whose medians are reported [default: 5]
+    #[arg(long, value_name = "N")]
+    runs: Option<u32>,
+    /// iperf: only rows whose names have one of these texts
+    #[arg(long, value_name = "TEXT,TEXT", value_delimiter = ',')]
+    rows: Vec<String>,
+    /// iperf: another translator as a row, set up by a command (testkit/README.md)
+    #[arg(long, value_name = "NAME=COMMAND", value_parser = beside)]
+    beside: Vec<(String, PathBuf)>,
     /// Run as little as possible, to show that a scenario works (its figures are meaningless)
     #[arg(long)]
     brief: bool,
@@ -86,6 +99,12 @@ struct Args {
     /// Gatun program to measure
     #[arg(long, value_name = "FILE", default_value = "target/release/gatun")]
     gatun: PathBuf,
+}
+
+fn beside(text: &str) -> Result<(String, PathBuf), String> {
+    let (name, command) = text.split_once('=').ok_or("expected NAME=COMMAND")?;
+    let command = Path::new(command).canonicalize().map_err(|e| format!("{command}: {e}"))?;
+    Ok((name.to_owned(), command))
 }
 
 fn sizes(text: &str) -> Result<Sizes, String> {
@@ -154,6 +173,10 @@ fn inside(args: &Args, run: fn(&Wishes) -> anyhow::Result<report::Report>) -> an
         kills: args.kills,
         brief: args.brief,
         streams: args.streams.clone(),
+        parts: args.parts.clone(),
+        runs: args.runs,
+        rows: args.rows.clone(),
+        beside: args.beside.clone(),
         over: args.over,
         #[cfg(feature = "dpdk")]
         reflector: args.reflector.unwrap_or_else(memif::Reflector::of_this_machine),

@@ -94,14 +94,14 @@ impl Gatun {
         command.arg(&programs.gatun).arg("run").arg(file("toml"));
         command.stdout(File::create(&stdout).map_err(wrote)?).stderr(File::create(&stderr).map_err(wrote)?);
         let mut process = Process::start(&mut command)?;
-        wait_for(&mut process, &stderr, "translating with", 1)?;
+        wait_for(&mut process, &stderr, "translating with", 1, READY_MAX)?;
         Ok(Gatun { process, stdout, stderr })
     }
 
     /// Waits until `count` of its devices have logged that their link is up.
     #[cfg(feature = "dpdk")]
     pub(crate) fn wait_for_links(&mut self, count: usize) -> Result<(), Error> {
-        wait_for(&mut self.process, &self.stderr, ": link is up", count)
+        wait_for(&mut self.process, &self.stderr, ": link is up", count, READY_MAX)
     }
 
     pub(crate) fn id(&self) -> u32 {
@@ -187,7 +187,7 @@ impl Forwarder {
         let file = File::create(&log).map_err(|e| Error(format!("{}: {e}", log.display())))?;
         command.arg(this).args(words).stdout(Stdio::null()).stderr(file);
         let mut process = Process::start(&mut command)?;
-        wait_for(&mut process, &log, forwarder::READY, 1)?;
+        wait_for(&mut process, &log, forwarder::READY, 1, READY_MAX)?;
         Ok(Forwarder { process, log })
     }
 
@@ -217,9 +217,15 @@ fn on_all_processors(host: &Namespace) -> Command {
     command
 }
 
-/// Waits until a log contains a text `times` times.
-fn wait_for(process: &mut Process, log: &Path, text: &str, times: usize) -> Result<(), Error> {
-    let deadline = Instant::now() + READY_MAX;
+/// Waits until a log contains a text `times` times, at most `max`.
+pub(crate) fn wait_for(
+    process: &mut Process,
+    log: &Path,
+    text: &str,
+    times: usize,
+    max: Duration,
+) -> Result<(), Error> {
+    let deadline = Instant::now() + max;
     loop {
         let said = fs::read_to_string(log).unwrap_or_default();
         if said.matches(text).count() >= times {

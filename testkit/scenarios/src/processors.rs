@@ -48,3 +48,29 @@ pub(crate) fn stay_on_first_processor() {
         let _ = rustix::thread::sched_setaffinity(None, &set);
     }
 }
+
+/// Time in which the machine's processors were busy since its start, seconds; `None` if /proc/stat cannot be
+/// read. Includes all programs and the kernel, and excludes time that the host took.
+pub(crate) fn busy_s() -> Option<f64> {
+    busy_ticks(&std::fs::read_to_string("/proc/stat").ok()?)
+        .map(|ticks| ticks as f64 / rustix::param::clock_ticks_per_second() as f64)
+}
+
+/// Sum of the columns user, nice, system, irq and softirq (proc(5)).
+fn busy_ticks(stat: &str) -> Option<u64> {
+    let columns = stat.lines().next()?.strip_prefix("cpu ")?;
+    let ticks: Vec<u64> = columns.split_whitespace().map(str::parse).collect::<Result<_, _>>().ok()?;
+    [0, 1, 2, 5, 6].iter().map(|column| ticks.get(*column).copied()).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn idle_and_stolen_time_is_not_busy() {
+        let stat = "cpu  1 20 300 4000 50000 600000 7000000 80000000 0 0\ncpu0 1 1 1 1 1 1 1 1 1 1\n";
+        assert_eq!(busy_ticks(stat), Some(7_600_321));
+        assert_eq!(busy_ticks("intr 1\n"), None);
+    }
+}

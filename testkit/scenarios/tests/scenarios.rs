@@ -5,6 +5,7 @@
 use gatun_testkit::{processes_about, wait_until};
 use serde_json::Value;
 use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::sync::{Mutex, PoisonError};
@@ -213,15 +214,77 @@ fn rfc8219_searches_a_rate_without_loss() {
     assert_eq!(report["tables"].as_array().unwrap().len(), 3);
 }
 
-#[test]
-fn iperf_transfers_data_over_every_path() {
-    if let Some(why) = gatun_testkit::missing(&[("iperf3", "iperf3")]) {
-        return gatun_testkit::skip(&why);
+/// Like `report`, for `iperf`.
+fn report_with_iperf(name: &str, words: &str) -> Option<Value> {
+    match gatun_testkit::missing(&[("iperf3", "iperf3")]) {
+        Some(why) => {
+            gatun_testkit::skip(&why);
+            None
+        }
+        None => report(name, words),
     }
-    let Some(report) = report("iperf", "iperf --brief") else { return };
+}
+
+/// The results of a row, each with a rate.
+fn row<'r>(report: &'r Value, path: &str) -> Vec<&'r Value> {
     let results = report["throughput"].as_array().unwrap();
-    assert_eq!(results.len(), 4);
-    assert!(results.iter().all(|result| result["gbit_s"].as_f64().unwrap() > 0.0), "{report}");
+    let of_row: Vec<&Value> = results.iter().filter(|result| result["path"] == path).collect();
+    assert!(!of_row.is_empty(), "no {path} in {report}");
+    assert!(of_row.iter().all(|result| result["gbit_s"].as_f64().unwrap() > 0.0), "{report}");
+    of_row
+}
+
+#[test]
+fn iperf_transfers_data_over_every_path_of_gatun() {
+    let Some(report) = report_with_iperf("iperf", "iperf --brief") else { return };
+    for path in ["NAT64: Gatun, TUN", "NAT44: Gatun, TUN", "NAT64: Gatun, AF_XDP", "NAT44: Gatun, AF_XDP"] {
+        let of_row = row(&report, path);
+        assert_eq!(of_row.len(), 1, "{report}");
+        assert!(of_row[0]["processor_ms_per_gbit"].as_f64().unwrap() > 0.0, "{report}");
+    }
+}
+
+#[test]
+fn runs_of_iperf_alternate_and_are_compared_with_a_translator_of_the_user() {
+    let output = Output::new("beside");
+    fs::create_dir_all(&output.0).unwrap();
+    let script = output.0.join("plain");
+    // The kernel forwards already; the command only has to name the address.
+    fs::write(
+        &script,
+        "#!/bin/sh\nip link show inside >/dev/null && echo ready 198.51.100.2\nexec sleep 60\n",
+    )
+    .unwrap();
+    fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).unwrap();
+    let words =
+        format!("iperf --brief --runs 2 --rows untranslated,TUN,bare --beside bare={}", script.display());
+    let Some(report) = report_with_iperf("alternating", &words) else { return };
+    for path in ["kernel, untranslated", "NAT64: Gatun, TUN", "bare"] {
+        assert_eq!(row(&report, path)[0]["runs_gbit_s"].as_array().unwrap().len(), 2, "{report}");
+    }
+    let tables = report["tables"].as_array().unwrap();
+    let ratios = tables.iter().find(|table| table["title"] == "Ratios, TCP").unwrap();
+    let pairs: Vec<&str> =
+        ratios["rows"].as_array().unwrap().iter().filter_map(|row| row[0].as_str()).collect();
+    for pair in [
+        "NAT64: Gatun, TUN / kernel, untranslated",
+        "NAT64: Gatun, TUN / bare",
+        "bare / kernel, untranslated",
+    ] {
+        assert!(pairs.contains(&pair), "{pairs:?}");
+    }
+    let is_other = |result: &Value| result["path"].as_str().unwrap().contains("AF_XDP");
+    assert!(!report["throughput"].as_array().unwrap().iter().any(is_other), "{report}");
+}
+
+#[test]
+fn iperf_searches_the_highest_rate_of_datagrams_with_little_loss() {
+    let words = "iperf --brief --rows untranslated --parts offered";
+    let Some(report) = report_with_iperf("offered", words) else { return };
+    let results = report["throughput"].as_array().unwrap();
+    assert_eq!((results.len(), &results[0]["protocol"]), (1, &Value::from("UDP offered")), "{report}");
+    // A busy machine may have no such rate.
+    assert!(results[0]["lost_percent"].as_f64().unwrap() <= 0.1, "{report}");
 }
 
 /// Time limit of each wait.

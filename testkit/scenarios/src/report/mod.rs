@@ -19,18 +19,23 @@ pub(crate) struct Table {
     pub(crate) rows: Vec<Vec<String>>,
 }
 
-/// One run of iperf3.
+/// Medians of the runs of iperf3 through one translator.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Throughput {
     /// The translator.
-    pub(crate) path: &'static str,
+    pub(crate) path: String,
+    /// `TCP`, `UDP`, or `UDP offered` for the highest offered rate with at most 0.1 % of loss.
     pub(crate) protocol: &'static str,
     pub(crate) streams: u32,
     pub(crate) direction: &'static str,
-    /// Rate at the receiver.
+    /// Rate at the receiver; the offered rate for `UDP offered`.
     pub(crate) gbit_s: f64,
     /// Lost datagrams in per cent; `None` for TCP.
     pub(crate) lost_percent: Option<f64>,
+    /// Time of all processors of the machine for a received Gbit, ms.
+    pub(crate) processor_ms_per_gbit: Option<f64>,
+    /// Rate of each run.
+    pub(crate) runs_gbit_s: Vec<f64>,
 }
 
 /// A condition that a good run meets.

@@ -38,6 +38,14 @@ pub(crate) struct Wishes {
     pub(crate) brief: bool,
     /// Parallel streams of iperf3.
     pub(crate) streams: Option<Vec<u32>>,
+    /// Measurements by iperf3.
+    pub(crate) parts: Option<Vec<iperf::Part>>,
+    /// Runs whose medians are reported.
+    pub(crate) runs: Option<u32>,
+    /// Texts in the names of the wanted rows; all rows if empty.
+    pub(crate) rows: Vec<String>,
+    /// Names and commands of further translators.
+    pub(crate) beside: Vec<(String, std::path::PathBuf)>,
     pub(crate) over: Over,
     #[cfg(feature = "dpdk")]
     pub(crate) reflector: crate::memif::Reflector,

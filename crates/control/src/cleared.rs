@@ -1,7 +1,7 @@
 //! Log lines about cleared sessions and bindings.
 //!
-//! The first request is logged at once. Requests within the second after it are summed up in one line per
-//! client, so a client that sends thousands of requests a second writes one line a second, and every ended
+//! The first request is logged at once. Requests within the next second are summed up in one line per client.
+//! A client that sends thousands of requests a second therefore causes one line a second, and every ended
 //! session is counted. At `debug`, each request has its line.
 
 use gatun_api::types::Cleared;

@@ -207,7 +207,7 @@ mod tests {
             text.contains(r#"gatun_device_packets_total{worker="0",device="a\"b\\",direction="sent"} 0"#),
             "{text}"
         );
-        assert!(text.contains("gatun_drops_total{direction=\"6to4\",reason=\"no_bib\"} 0\n"));
+        assert!(text.contains("gatun_drops_total{direction=\"v6>v4\",reason=\"no_bib\"} 0\n"));
         assert!(text.contains("gatun_export_lost_events_total{export=\"siem\"} 2\n"), "{text}");
         assert!(text.contains("gatun_log_records 9\n") && text.contains("gatun_log_writable 0\n"), "{text}");
         assert!(text.contains("gatun_api_clients_refused_total{reason=\"role\"} 3\n"), "{text}");

@@ -132,7 +132,7 @@ fn raw_ip_is_translated_and_its_time_is_kept() {
     let output = scratch.translate(&input, &["--json"]);
     assert_ok(&output);
     let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
-    assert_eq!((json["rx"].as_u64(), json["translated_6to4"].as_u64()), (Some(1), Some(1)), "{json}");
+    assert_eq!((json["rx"].as_u64(), json["translated_v6_to_v4"].as_u64()), (Some(1), Some(1)), "{json}");
     if let Some(read) = tshark(&scratch.file("out.pcap"), FIELDS) {
         // encap 7 is raw IP. tshark does not decode port 53 as data, so the payload is checked below.
         assert_eq!(read.trim_end(), "1700000000.123456789|7|198.51.100.7|63|1|53|1|", "{read}");

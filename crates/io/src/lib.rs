@@ -15,10 +15,10 @@
 //!
 //! Create a crate `io-<name>`, implement [`Backend`], and keep all `unsafe` code of the driver inside it.
 //!
-//! - Leave [`gatun_wire::HEADROOM`] bytes before each received packet and [`gatun_wire::TAILROOM`] after one
-//!   that may grow, check at compile time that the device's header fits [`gatun_wire::DEVICE_ROOM`], and
-//!   describe in [`gatun_wire::Offload`] exactly what the device has left undone. A device without offloads
-//!   uses the default: complete checksums, one packet each.
+//! - Leave [`gatun_wire::HEADROOM`] bytes before each received packet, and [`gatun_wire::TAILROOM`] after one
+//!   that may grow. Check at compile time that the device's header fits [`gatun_wire::DEVICE_ROOM`]. Describe
+//!   in [`gatun_wire::Offload`] the work that is left to the device. A device without offloads uses the
+//!   default: complete checksums, one packet each.
 //! - The buffers remain the backend's. DPDK builds the `Packet` over its mbuf; [`Transmit::forward`] moves
 //!   the mbuf's data offset to [`Packet::start`] and puts the mbuf itself on the transmit ring. AF_XDP does
 //!   the same with its frame. Buffers that were not forwarded when `handle` returns are freed.

@@ -178,8 +178,8 @@ impl Exchange {
         self.publish();
         for link in self.links.iter_mut().flatten().filter(|link| link.written) {
             link.written = false;
-            // The packet is in the ring before the flag is read, and a sleeping worker sets the flag before
-            // it reads the ring, so at least one side sees the other. The flag of an awake worker is not
+            // The packet is in the ring before the flag is read. A sleeping worker sets the flag before it
+            // reads the ring. So at least one side sees the other. The flag of an awake worker is not
             // written.
             fence(Ordering::SeqCst);
             if link.sleep_flag.asleep.load(Ordering::Relaxed)

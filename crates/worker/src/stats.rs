@@ -57,8 +57,8 @@ pub struct Snapshot {
 
 impl Snapshot {
     /// Checks that no packet was lost between backend, worker and engine: each received packet has one fate
-    /// or went to another worker, and each packet to send was accepted by the device, was refused or
-    /// withheld for a named reason, or went to another worker.
+    /// or went to another worker. The device accepted each packet to send, or refused or withheld it for a
+    /// named reason, or the packet went to another worker.
     pub fn conserved(&self) -> bool {
         let (w, h) = (&self.worker, &self.worker.handed);
         let fates = w.forward + w.pass + w.reply + w.drop + w.held;

@@ -3,8 +3,7 @@
 //! [`model`] implements the stateful behaviour of `gatun-nat` again from the RFCs, for clarity and never for
 //! speed. [`drive`] makes seeded histories of packets and clock steps, gives them to both, and compares
 //! verdicts, every byte sent, events, counters and state. It shrinks a history that shows a difference, and
-//! prints it as a regression test. one is made shorter as long as it still does, and printed as a regression
-//! test.
+//! prints it as a regression test.
 #![forbid(unsafe_code)]
 
 pub mod coverage;

@@ -1,6 +1,6 @@
-//! `gatun-bench study`: comparison of data structures for translations. It repeats the question of "Analysis
-//! of high performance software NAT design approaches" (Plotnikov, 2015) with its candidates, from linear
-//! search to buckets of a cache line, and Gatun's own table, on the present machine.
+//! `gatun-bench study`: comparison of data structures for translations. It repeats "Analysis of high
+//! performance software NAT design approaches" (Plotnikov, 2015) on this machine. The candidates are those of
+//! 2015, from linear search to buckets of a cache line, and Gatun's own table.
 //!
 //! The cost of a packet here is the cost of its table: find the translation, note the time, and get the
 //! outside address; or find that there is none, and insert it. Headers and checksums cost the same for every

@@ -11,7 +11,7 @@ use gatun_nat::report::{InstanceStats, PoolStats};
 use gatun_worker::Snapshot;
 
 pub(super) const DIRECTIONS: [(Direction, &str); 3] =
-    [(Direction::SixToFour, "6to4"), (Direction::FourToSix, "4to6"), (Direction::FourToFour, "4to4")];
+    [(Direction::SixToFour, "v6>v4"), (Direction::FourToSix, "v4>v6"), (Direction::FourToFour, "v4>v4")];
 
 pub(super) fn fates(snapshot: &Snapshot) -> [(&'static str, Count); 6] {
     let e = &snapshot.engine;

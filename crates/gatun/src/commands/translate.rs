@@ -178,7 +178,7 @@ fn json_of(outcome: &Outcome) -> String {
     let drops: Vec<_> = drops(outcome)
         .into_iter()
         .map(|(direction, reason, count)| {
-            let direction = if direction == Direction::SixToFour { "6to4" } else { "4to6" };
+            let direction = if direction == Direction::SixToFour { "v6>v4" } else { "v4>v6" };
             json!({ "direction": direction, "reason": reason.name(), "packets": count.packets, "bytes": count.bytes })
         })
         .collect();
@@ -186,7 +186,7 @@ fn json_of(outcome: &Outcome) -> String {
         "frames": outcome.frames, "not_ip": outcome.not_ip, "cut": outcome.cut, "cut_off": outcome.cut_off, "written": outcome.written,
         "rx": c.rx.packets, "forwarded": c.forwarded.packets, "passed": c.passed.packets,
         "replied": c.replied.packets, "dropped": c.dropped.packets, "held": c.held,
-        "translated_6to4": c.translated[0].packets, "translated_4to6": c.translated[1].packets,
+        "translated_v6_to_v4": c.translated[0].packets, "translated_v4_to_v6": c.translated[1].packets,
         "hairpinned": c.hairpinned.packets, "icmp_errors_sent": c.icmp_errors_sent,
         "fragments_made": c.fragments_made, "probes_sent": c.probes_sent, "drops": drops,
     });

@@ -370,7 +370,7 @@ fn prometheus_reads_metrics_on_the_socket_and_on_tcp() {
         let at_socket = curl(&format!("--unix-socket {SOCKET} http://localhost/metrics"));
         for line in [
             "gatun_instance_sessions{kind=\"nat64\",name=\"lab\",protocol=\"udp\"} 10\n",
-            "gatun_translated_packets_total{direction=\"6to4\"} 10\n",
+            "gatun_translated_packets_total{direction=\"v6>v4\"} 10\n",
             "gatun_worker_packets_accounted{worker=\"0\"} 1\n",
         ] {
             assert!(at_socket.contains(line), "{line} in {at_socket}");

@@ -4,7 +4,6 @@
 //! ports and blocks. Reading changes nothing. Long lists are read in slices, by numbers that stay valid while
 //! the entries exist, so that a hundred thousand subscribers delay no packet. A walk returns an entry once if
 //! it exists throughout, and at most once if it begins or ends meanwhile.
-//! throughout is seen once, one that begins or ends meanwhile at most once.
 
 use crate::base::counters::{Count, Traffic};
 use crate::base::plan::Transport;

@@ -16,7 +16,7 @@
 //! the entry. A marked session does not end when its lifetime expires: the engine asks
 //! ([`SessionChange::Asked`]) until the consumer answers with [`Action::Seen`] or [`Action::Released`]. If
 //! such a session ends for another reason (clear, reload, a closed connection), its public port stays
-//! reserved until [`Action::Released`], so that no other flow gets a port of an existing entry.
+//! reserved until [`Action::Released`]. No other flow gets a port of an existing entry.
 //!
 //! **Offered sessions.** [`SessionChange::Established`] is never sent for flows that share a port
 //! ([`Pool4::overload`](crate::plan::Pool4::overload)), nor for hairpins: only the engine translates these.

@@ -115,8 +115,8 @@ impl Fragment {
     ///
     /// # Errors
     ///
-    /// Returns `bad_len` if the fragment has no data, is not the last one and does not end at a multiple of 8
-    /// bytes, or reaches beyond 65,535 bytes (RFC 8200 4.5, RFC 791 3.2).
+    /// Returns `bad_len` if the fragment has no data or reaches beyond 65,535 bytes (RFC 8200 4.5, RFC 791
+    /// 3.2). Returns it also if a fragment other than the last does not end at a multiple of 8 bytes.
     fn payload_len(&self) -> Result<u16, DropReason> {
         let len = self.total_len.saturating_sub(self.header_len);
         let ends = u32::from(self.info.offset) + len;

@@ -53,8 +53,8 @@ impl Shares {
     /// Tables are divided evenly, with an eighth more for each worker, because hashes are not exactly even.
     ///
     /// # Errors
-    /// Returns an error if a pool has fewer addresses than there are workers, if a pool is deterministic, or
-    /// if the static bindings of one subscriber cannot all be on one worker.
+    /// Returns an error if a pool is deterministic or has fewer addresses than there are workers, or if the
+    /// static bindings of one subscriber need several workers.
     pub fn new(plan: &Plan, workers: usize, seed: [u64; 4]) -> Result<Shares, BuildError> {
         if !(1..=WORKERS_MAX).contains(&workers) {
             return Err(BuildError(format!("{workers} workers: expected 1 to {WORKERS_MAX}")));

@@ -423,12 +423,12 @@ fn the_end_of_each_session_that_is_not_restored_is_reported_once() {
     let (before, first) = lived(&plan);
     let had = sessions(&before.nat);
     // Sessions in the form of events, without their remote ends.
-    type Told = (u8, [bool; 3], (Ipv6Addr, u16), (Ipv4Addr, u16));
-    let of = |s: &SessionInfo| -> Told {
+    type Reported = (u8, [bool; 3], (Ipv6Addr, u16), (Ipv4Addr, u16));
+    let of = |s: &SessionInfo| -> Reported {
         (s.instance, Transport::ALL.map(|t| t == s.transport), s.inside, s.outside)
     };
-    let all_but = |these: &[SessionInfo]| -> Vec<Told> {
-        let mut left: Vec<Told> = had.iter().map(of).collect();
+    let all_but = |these: &[SessionInfo]| -> Vec<Reported> {
+        let mut left: Vec<Reported> = had.iter().map(of).collect();
         for gone in these.iter().map(of) {
             left.swap_remove(left.iter().position(|one| *one == gone).unwrap());
         }
@@ -445,7 +445,7 @@ fn the_end_of_each_session_that_is_not_restored_is_reported_once() {
             later_ms == 0 || (0..9).all(|_| !after.nat.restore_some(after.now, 10_000)),
             "no event has been read"
         );
-        let mut told: Vec<Told> = Vec::new();
+        let mut reported: Vec<Reported> = Vec::new();
         let mut is_over = false;
         while !is_over {
             is_over = after.nat.restore_some(after.now, 500);
@@ -454,10 +454,10 @@ fn the_end_of_each_session_that_is_not_restored_is_reported_once() {
                 assert_eq!((event.remote_port, event.remote()), (0, Ipv4Addr::UNSPECIFIED));
                 let (inside, outside) = (event.inside(), event.outside());
                 let (inside, outside) = ((inside, event.inside_port), (outside, event.outside_port));
-                told.push((event.instance, event.transports(), inside, outside));
+                reported.push((event.instance, event.transports(), inside, outside));
             }
         }
-        told.sort_unstable();
+        reported.sort_unstable();
         let back = sessions(&after.nat);
         assert_eq!(after.nat.events_lost(), 0);
         assert_eq!(

@@ -16,8 +16,8 @@ struct Line {
 }
 
 impl Line {
-    /// Plays a history: `6SA` is a segment with SYN and ACK from IPv6, `4F` one with FIN from IPv4, `+9`
-    /// nine seconds, `x` a SYN from the client's port to another server, which makes its binding. All
+    /// Plays a history: `6SA` is a segment with SYN and ACK from IPv6, `4F` one with FIN from IPv4, and `+9`
+    /// is nine seconds. `x` is a SYN from the client's port to another server, which makes its binding. All
     /// segments must pass, and nothing else must be sent.
     fn play(plan: &Plan, history: &str) -> Line {
         let mut line = Line { bed: Bed::new(plan), port: 0 };

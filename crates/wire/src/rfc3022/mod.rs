@@ -56,9 +56,12 @@ pub struct Link {
 /// Rewrites the packet in place.
 ///
 /// # Errors
-/// `ttl`, `v4_opt_srcroute`, `v6_ah`, `too_big4` for a packet with DF above the MTU, `icmp_unknown_type` for
-/// ICMP errors (see [`icmp_error`]) and other messages that are not echo messages, `mtu_unfragmentable` for a
-/// super-packet of datagrams that [`crate::segment`] has to cut first. The packet is unchanged then.
+/// The packet is unchanged after an error:
+///
+/// - `ttl`, `v4_opt_srcroute`, `v6_ah`;
+/// - `too_big4` for a packet with DF above the MTU;
+/// - `icmp_unknown_type` for ICMP errors (see [`icmp_error`]) and other messages that are not echo messages;
+/// - `mtu_unfragmentable` for a super-packet of datagrams, which [`crate::segment`] has to cut first.
 #[inline]
 pub fn translate(
     packet: &mut Packet<'_>,

@@ -3,8 +3,8 @@
 //! Nothing changes: no session or port is created, no counter is incremented, no lifetime is extended. So the
 //! decisions of `crate::path::stateful` that also change state are duplicated here as read-only checks.
 //! Everything else (parsing, classification, header translation, the choice of the ICMP error) is the packet
-//! path's own code. A test compares the two over random histories. One difference remains: if the lifetime of
-//! a session is over and the sweep has not found it yet (within four seconds), only the session itself counts
+//! path's own code. A test compares the two over random histories. One difference remains: a session can have
+//! expired without the sweep having found it yet (within four seconds). Then only the session itself counts
 //! as ended, not the state that ends with it.
 //!
 //! - this file: the class of the packet, and its fate.

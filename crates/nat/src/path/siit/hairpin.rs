@@ -2,7 +2,7 @@
 //! in pool6. Both translations happen here, one after the other, so the hop limit falls by 2.
 //!
 //! ```text
-//!   A6 -> pool6:B4     --6to4-->   A4 -> B4     --4to6-->   pool6:A4 -> B6
+//!   A6 -> pool6:B4     --v6>v4-->  A4 -> B4     --v4>v6-->  pool6:A4 -> B6
 //!                                                ^ source by pool6 although it is mapped: B6 answers there
 //! ```
 //! The source gets the prefix that the sender used for the destination. So if there are several prefixes, an

@@ -10,8 +10,8 @@
 //!   ring without a binding      quarantined records; the outside table has HELD | one of them
 //! ```
 //! Invariants: quarantined records follow the primary directly and in a row, so they split no group of
-//! sessions with one remote address, and the record before the primary is quarantined only if no other
-//! session is left. A number with [`HELD`] is that of no record, so a packet to such a port finds nothing.
+//! sessions with one remote address. The record before the primary is quarantined only if no other session is
+//! left. A number with [`HELD`] is that of no record, so a packet to such a port finds nothing.
 
 use super::{NO_SUBSCRIBER, PoolAddress, Tables};
 use crate::base::plan::Transport;

@@ -3,6 +3,8 @@
 //! `cargo xtask english` counts them for each folder, `--list` prints each, and `--check` compares the counts
 //! with `xtask/english.toml`, which only shrinks.
 
+mod sentences;
+
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs;
@@ -37,6 +39,25 @@ const WORDS: [(&str, &str); 8] = [
     ("that is no name", "invalid name"),
     ("is told of", "is reported, is logged"),
     ("are told of", "are reported, are logged"),
+];
+
+/// Nouns that say nothing about a translator, as names of types, traits and modules. The replacements are the
+/// names that the project chose for such things.
+const NOUNS: [(&str, &str); 14] = [
+    ("Estate", "StateDir"),
+    ("Taking", "StateLock"),
+    ("Hearers", "EventSinks"),
+    ("Roster", "Subscribers"),
+    ("Knock", "InboundQuery"),
+    ("Letterbox", "DeviceEvents"),
+    ("Succession", "EthernetHandover"),
+    ("Speech", "Announcements"),
+    ("Saying", "LogLine"),
+    ("Desk", "the noun of the RFC"),
+    ("Told", "Reported"),
+    ("Kept", "Persisted"),
+    ("Herald", "Announcements"),
+    ("Heirs", "the next process"),
 ];
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -111,7 +132,10 @@ fn table(counts: &BTreeMap<String, usize>) -> String {
 }
 
 fn read(root: &Path) -> Result<Vec<Finding>, String> {
-    let output = Command::new("git").args(["ls-files", "*.rs", "*.md"]).current_dir(root).output();
+    let output = Command::new("git")
+        .args(["ls-files", "*.rs", "*.md", "*.c", "*.h", "scripts/*"])
+        .current_dir(root)
+        .output();
     let output = output.map_err(|error| format!("git: {error}"))?;
     let mut findings = Vec::new();
     for file in String::from_utf8_lossy(&output.stdout).lines().filter(|file| is_read(file)) {
@@ -123,7 +147,7 @@ fn read(root: &Path) -> Result<Vec<Finding>, String> {
 
 /// Returns true if a file is searched: this one lists the words, and the change log has old names.
 fn is_read(file: &str) -> bool {
-    file != "xtask/src/english.rs" && file != "CHANGELOG.md" && !file.starts_with("docs/rfc/")
+    file != "xtask/src/english/mod.rs" && file != "CHANGELOG.md" && !file.starts_with("docs/rfc/")
 }
 
 fn look(file: &str, text: &str) -> Vec<Finding> {
@@ -151,11 +175,24 @@ fn look(file: &str, text: &str) -> Vec<Finding> {
             }
             in_comment = comment.is_some();
         }
+        if is_named_by_allegory(trimmed) {
+            add("name", line);
+        }
         for (word, _) in WORDS.iter().filter(|(word, _)| has_word(line, word) && !line.contains("3056")) {
             add("word", &format!("{word}: {trimmed}"));
         }
     }
+    let long = sentences::long(file, text).into_iter();
+    findings.extend(long.map(|(line, text)| Finding { file: file.into(), line, rule: "length", text }));
     findings
+}
+
+/// Returns true if a line defines a type, a trait or a module whose name is one of the [`NOUNS`].
+fn is_named_by_allegory(line: &str) -> bool {
+    let mut words = line.split(|c: char| !c.is_alphanumeric() && c != '_').filter(|word| !word.is_empty());
+    let is_definition = words.any(|word| ["struct", "enum", "trait", "type", "mod"].contains(&word));
+    let name = words.next().filter(|_| is_definition && !line.starts_with("//")).unwrap_or_default();
+    NOUNS.iter().any(|(noun, _)| name.eq_ignore_ascii_case(noun))
 }
 
 fn is_clause(text: &str) -> bool {
@@ -195,6 +232,12 @@ mod tests {
     #[test]
     fn a_word_is_found_but_not_in_names_and_not_beside_its_rfc() {
         assert_eq!(rules("a.md", "the 6to4 column\n6to4 (RFC 3056)\n`icmp_6to4.rs`\n"), [(1, "word")]);
+    }
+
+    #[test]
+    fn a_type_with_an_allegorical_name_is_found() {
+        assert_eq!(rules("a.rs", "pub(crate) struct Estate {\nmod letterbox;\n"), [(1, "name"), (2, "name")]);
+        assert_eq!(rules("a.rs", "/// The mod estate.\nstruct StateDir;\nlet estate = 1;\n"), []);
     }
 
     #[test]

@@ -96,7 +96,7 @@ impl Sandbox {
         self.0.is_some()
     }
 
-    /// Returns true if the sandbox allows to write files in a directory.
+    /// Returns true if the sandbox allows writing files in a directory.
     pub(super) fn knows(&self, directory: &Path) -> bool {
         let Some(allowed) = &self.0 else { return true };
         allowed.write.iter().chain(&allowed.usual).any(|known| directory.starts_with(known))

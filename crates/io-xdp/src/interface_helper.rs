@@ -42,7 +42,7 @@ pub struct InterfaceHelper {
 }
 
 impl InterfaceHelper {
-    /// Creates a interface_helper for the interfaces of these parts.
+    /// Creates a helper for the interfaces of these parts.
     pub fn new(InterfaceHelperParts { ports, queues, tables }: InterfaceHelperParts) -> InterfaceHelper {
         InterfaceHelper { ports, queues, tables: PrefixTables::from_files(tables) }
     }

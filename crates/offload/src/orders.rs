@@ -29,7 +29,7 @@ impl Report {
     }
 }
 
-/// What an engine shall do.
+/// Orders for an engine.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Order {
     /// Mark a session with this epoch.

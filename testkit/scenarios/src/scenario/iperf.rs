@@ -1,5 +1,5 @@
-//! `iperf`: iperf3 between two of the kernel's own stacks, through Gatun on a TUN device, with its kernel
-//! fast path and on AF_XDP, tayga, the kernel's masquerading, forwarding without translation, and programs
+//! `iperf`: iperf3 between two of the kernel's stacks: through Gatun on a TUN device, with its kernel fast
+//! path and on AF_XDP; through tayga, the kernel's masquerading, forwarding without translation, and programs
 //! that the user names. Runs alternate between them.
 
 mod measure;

@@ -461,7 +461,7 @@ fn the_end_of_each_session_that_is_not_restored_is_reported_once() {
         let back = sessions(&after.nat);
         assert_eq!(after.nat.events_lost(), 0);
         assert_eq!(
-            (told.len() as u64, told),
+            (reported.len() as u64, reported),
             (had.len() as u64 - after.nat.progress().restored, all_but(&back))
         );
         assert_eq!(back.len() == had.len(), later_ms == 0 && plan.limits.sessions_max > 100);

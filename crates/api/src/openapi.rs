@@ -185,6 +185,7 @@ mod tests {
             expires_ms: 7_200_000,
             configured: false,
             shared: false,
+            offloaded: false,
         }
     }
 

@@ -63,6 +63,7 @@ pub enum Operation {
     PlanReplaceMaps,
     PlanEditMaps,
     Exports,
+    FastPath,
     Log,
     LogLevel,
     SetLogLevel,
@@ -399,6 +400,7 @@ pub const ENDPOINTS: &[Endpoint] = &[
         .with(&[TABLE_OF])
         .of_body::<MapsEdit>(),
     get("/v1/exports", Operation::Exports, Described::of::<Vec<Export>>(), "Collectors of events and their counters."),
+    get("/v1/fastpath", Operation::FastPath, Described::of::<FastPath>(), "The kernel fast path: sessions, packets by reason, refusals."),
     get("/v1/log", Operation::Log, Described::of::<LogStore>(), "The log of public port holders: contents and losses."),
     get("/v1/log-level", Operation::LogLevel, Described::of::<LogLevelSetting>(), "Log level of the daemon's standard error."),
     get("/v1/log-level", Operation::SetLogLevel, Described::of::<LogLevelSetting>(), "Sets the log level until the daemon ends.")

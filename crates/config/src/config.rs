@@ -8,6 +8,7 @@ use crate::sections::api::Api;
 use crate::sections::dpdk::Dpdk;
 use crate::sections::events::EventSink;
 use crate::sections::export::Export;
+use crate::sections::fastpath::FastPath;
 use crate::sections::log::Log;
 use crate::sections::port::Port;
 use crate::sections::state::StateDir;
@@ -44,6 +45,8 @@ pub struct Config {
     pub metrics: Option<SocketAddr>,
     /// Directory of sessions that outlive the process.
     pub state: StateDir,
+    /// Kernel fast path. `kernel` is false if the ports or instances have no use for it.
+    pub fastpath: FastPath,
     /// Mapping files that were read, by their names in `eam_file`.
     pub mapping_files: Vec<MappingFile>,
     /// The text of the configuration; empty if it is longer than 40 MiB.

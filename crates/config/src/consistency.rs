@@ -4,6 +4,7 @@
 mod addresses;
 mod allocation;
 mod ethernet;
+mod fastpath;
 mod log;
 mod pools;
 mod realms;
@@ -57,6 +58,7 @@ pub(crate) fn assemble(mut read: Sections, problems: &mut Problems) -> Config {
     };
     let exports = log::exports(mem::take(&mut read.exports), problems);
     let (raw_log, raw_events) = (read.log.take(), read.events.take());
+    let (fastpath, fastpath_span) = fastpath::settings(&read);
     let instances = Instances { names: instance_names, pools: pool_of, realms };
     let mut plan = build_plan(&mut read, instances, pools, (own4, own6));
     let log = raw_log.map(|raw| log::build(&raw, &plan, problems));
@@ -67,7 +69,7 @@ pub(crate) fn assemble(mut read: Sections, problems: &mut Problems) -> Config {
     let dpdk = read.dpdk.map(|dpdk| dpdk.settings).unwrap_or_default();
     let (api, metrics, state) = (read.api, read.metrics, read.state);
     let (text, revision) = (String::new(), String::new());
-    let config = Config {
+    let mut config = Config {
         plan,
         ports,
         cores,
@@ -80,12 +82,14 @@ pub(crate) fn assemble(mut read: Sections, problems: &mut Problems) -> Config {
         api,
         metrics,
         state,
+        fastpath,
         mapping_files: problems.mapping_files(),
         text,
         revision,
     };
     ethernet::check(&config, &port_spans, problems);
     ethernet::check_dpdk(&config, dpdk_span, problems);
+    fastpath::check(&mut config, fastpath_span, problems);
     check_workers(&config, &port_spans, problems);
     check_cores(&config, workers_span, problems);
     config

@@ -46,6 +46,7 @@ pub use sections::dpdk::Dpdk;
 pub use sections::ethernet::{Answers, Driver, Ethernet, XdpMode};
 pub use sections::events::EventSink;
 pub use sections::export::{Export, ExportTarget};
+pub use sections::fastpath::{FASTPATH_DIRECTORY, FastPath};
 pub use sections::log::{LOG_DIRECTORY, Log};
 pub use sections::port::{DeviceMode, Port, Routes};
 pub use sections::state::StateDir;

@@ -1,7 +1,7 @@
 //! Valid files and the exact plans made from them.
 
 use gatun_config::{
-    Api, ApiSocket, ApiTls, Config, DeviceMode, EventSink, Network, Routes, StateDir, load_str,
+    Api, ApiSocket, ApiTls, Config, DeviceMode, EventSink, FastPath, Network, Routes, StateDir, load_str,
 };
 use gatun_nat::plan::*;
 use gatun_nat::{EventKind, EventKinds};
@@ -690,4 +690,55 @@ fn hosts_behind_a_clat_are_the_joined_mappings_beside_a_prefix() {
     };
     assert_eq!(hosts(&format!("pool6 = \"2001:db8:64::/96\"\n{eam}")), ["100.64.0.0/10", "192.0.2.1/32"]);
     assert!(hosts(eam).is_empty(), "without a prefix they speak to mapped addresses alone");
+}
+
+#[test]
+fn the_fast_path_is_off_by_default_and_its_keys_are_read() {
+    let text = r#"
+[[pool]]
+prefixes = ["192.0.2.0/28"]
+[[nat64]]
+pool6 = "64:ff9b::/96"
+[[nat64]]
+pool6 = "2001:db8:64::/96"
+fastpath = false
+[[nat44]]
+inside = "100.64.0.0/10"
+fastpath = false
+"#;
+    let (config, _) = load(text);
+    assert!(!config.fastpath.kernel && config.fastpath.memory_bytes() == 0);
+    let section = r#"
+[fastpath]
+kernel = "auto"
+directory = "/run/other"
+sessions_max = 1000
+udp_packets = 7
+lease = "3s"
+on_stop = "keep"
+"#;
+    let (config, warnings) = load(&format!("{text}{section}"));
+    assert_eq!(warnings, "");
+    let expected = FastPath {
+        kernel: true,
+        directory: "/run/other".into(),
+        sessions_max: 1000,
+        udp_packets: 7,
+        lease_ms: 3000,
+        keeps_at_stop: true,
+        excluded: vec![1, 2],
+    };
+    assert_eq!(config.fastpath, expected);
+    assert_eq!(config.fastpath.memory_bytes(), 384_000);
+}
+
+#[test]
+fn a_fast_path_without_a_use_is_off_with_a_warning() {
+    let siit = "[fastpath]\nkernel = \"auto\"\n[[siit]]\npool6 = \"2001:db8:46::/96\"\neam = [{ v4 = \"203.0.113.5\", v6 = \"2001:db8::5\" }]\n[translator]\nown4 = \"192.0.2.14\"\nown6 = \"2001:db8:ffff::1\"\n";
+    let (config, warnings) = load(siit);
+    assert!(!config.fastpath.kernel);
+    assert!(
+        warnings.contains("[fastpath] has no effect: the kernel translates stateful sessions only"),
+        "{warnings}"
+    );
 }

@@ -299,6 +299,7 @@ impl Measured {
             patience: ClientTimeouts::default(),
             history_every: gatun_control::history::EVERY,
             figures: Box::new(Default::default),
+            fastpath: Box::new(gatun_api::types::FastPath::default),
             troubles: Box::new(Vec::new),
             level: Default::default(),
             log: Box::new(|_| ()),

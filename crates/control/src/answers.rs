@@ -117,6 +117,7 @@ impl Control {
             Operation::ClearBindings => json(&self.clear(endpoint, &query, Extent::Binding, asked).await?),
             Operation::EndSessions => json(&self.end(&body, asked).await?),
             Operation::Exports => json(&conversion::exports(&(self.setup.figures)())),
+            Operation::FastPath => json(&(self.setup.fastpath)()),
             Operation::Log => json(&conversion::log_store(&(self.setup.figures)())),
             Operation::LogLevel => json(&api::LogLevelSetting { level: self.setup.level.get() }),
             Operation::SetLogLevel => json(&self.set_level(&query, asked)?),
@@ -133,6 +134,7 @@ impl Control {
             facts: self.setup.facts.get(),
             workers: self.snapshots().await,
             figures: (self.setup.figures)(),
+            fastpath: (self.setup.fastpath)(),
             clients_refused: self
                 .setup
                 .remote_access
@@ -178,6 +180,7 @@ impl Control {
             subscribers,
             received: conversion::count(engine.rx),
             forwarded: conversion::count(engine.forwarded),
+            offloaded: conversion::count(engine.offloaded),
             refused_by_device: all.iter().flatten().map(conversion::refused_by_device).sum(),
             echo_replies: conversion::count(engine.echoes()),
             passed: conversion::count(engine.passed),

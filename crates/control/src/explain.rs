@@ -251,8 +251,14 @@ impl NamedExplanation<'_> {
     fn state(&self, told: &api::Explanation) -> Option<String> {
         if let Some(s) = &told.session {
             let seconds = s.expires_ms / 1000;
+            let by_kernel = match s.offloaded {
+                true => {
+                    "; the kernel translates its packets, except SYN, FIN, RST, fragments and those with options"
+                }
+                false => "",
+            };
             return Some(format!(
-                "it belongs to a session: {}, {} port {} mapped to {} port {}, expires in {seconds} s without traffic",
+                "it belongs to a session: {}, {} port {} mapped to {} port {}, expires in {seconds} s without traffic{by_kernel}",
                 s.state, s.inside, s.inside_port, s.outside, s.outside_port
             ));
         }

@@ -209,6 +209,8 @@ pub struct Setup {
     pub remote_access: Option<Arc<RemoteAccess>>,
     /// Figures of event sinks.
     pub figures: Box<dyn Fn() -> LogFigures + Send + Sync>,
+    /// State of the kernel fast path.
+    pub fastpath: Box<dyn Fn() -> types::FastPath + Send + Sync>,
     /// Troubles beside workers, log and collectors.
     pub troubles: Box<dyn Fn() -> Vec<types::Trouble> + Send + Sync>,
     /// Log level; with `debug`, each request is logged.

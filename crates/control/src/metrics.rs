@@ -20,6 +20,7 @@ pub(crate) struct Scrape {
     /// Counters by worker; `None` for a worker that does not answer.
     pub(crate) workers: Vec<Option<Snapshot>>,
     pub(crate) figures: LogFigures,
+    pub(crate) fastpath: gatun_api::types::FastPath,
     /// Clients refused over TCP, if it is configured: reason and number.
     pub(crate) clients_refused: Vec<(&'static str, u64)>,
     /// `None` if a worker does not answer.
@@ -181,6 +182,7 @@ mod tests {
             facts: Arc::new(facts),
             workers,
             figures,
+            fastpath: gatun_api::types::FastPath::default(),
             clients_refused: vec![("role", 3)],
             subscribers: Some(Subscribers { names: Names::default(), totals: SubscriberTotals::default() }),
         }
@@ -324,6 +326,7 @@ mod tests {
             "Workers",
             "Ports",
             "Log and collectors",
+            "Kernel fast path",
         ] {
             assert!(rows.iter().any(|row| *row == wanted), "{wanted}");
         }

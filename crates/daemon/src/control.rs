@@ -5,7 +5,7 @@ use super::event_sinks::EventSinks;
 use super::net_helper::HelperState;
 use super::output::Output;
 use anyhow::{Context as _, anyhow};
-use gatun_api::types::{Part, Sandbox, Trouble, Urgency};
+use gatun_api::types::{FastPath, FastPathState, Part, Sandbox, Trouble, Urgency};
 use gatun_config::{Api, ApiSocket, ApiTls};
 use gatun_control::configure::ConfigOrders;
 use gatun_control::listen::{self, SocketFile};
@@ -33,10 +33,30 @@ pub(super) struct Process {
     pub(super) workers: Vec<Handle>,
     pub(super) sandbox: Sandbox,
     pub(super) helper: HelperState,
+    pub(super) fastpath: FastPathStatus,
 }
+
+/// State of the kernel fast path, for each request.
+type FastPathStatus = Arc<dyn Fn() -> FastPath + Send + Sync>;
 
 fn network(what: &str) -> Trouble {
     Trouble { urgency: Urgency::Bad, part: Part::Network, what: what.to_owned() }
+}
+
+/// Troubles of the network helper and of the kernel fast path.
+fn troubles(helper: HelperState, fastpath: FastPathStatus) -> impl Fn() -> Vec<Trouble> + Send + Sync {
+    move || {
+        let state = fastpath();
+        let lacks = (state.state == FastPathState::Unavailable).then(|| Trouble {
+            urgency: Urgency::Warning,
+            part: Part::FastPath,
+            what: format!(
+                "the kernel does not translate sessions, and Gatun translates all packets itself: {}",
+                state.why.unwrap_or_default()
+            ),
+        });
+        helper.trouble().map(network).into_iter().chain(lacks).collect()
+    }
 }
 
 /// Open sockets.
@@ -143,7 +163,7 @@ impl Sockets {
     pub(super) fn serve(
         self,
         settings: &Settings,
-        Process { workers, sandbox, helper }: Process,
+        Process { workers, sandbox, helper, fastpath }: Process,
         event_sinks: &EventSinks,
         configure: ConfigOrders,
         output: &Output,
@@ -163,7 +183,8 @@ impl Sockets {
             history_every: gatun_control::history::EVERY,
             remote_access: self.tls.map(|tls| tls.remote_access),
             figures: event_sinks.figures(),
-            troubles: Box::new(move || helper.trouble().map(network).into_iter().collect()),
+            troubles: Box::new(troubles(helper, Arc::clone(&fastpath))),
+            fastpath: Box::new(move || fastpath()),
             level: output.level.clone(),
             log: Box::new(move |line| log.log(line)),
         };

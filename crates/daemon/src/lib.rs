@@ -16,6 +16,7 @@ mod ethernet;
 mod event_file;
 mod event_log;
 mod event_sinks;
+mod fastpath;
 mod live_ports;
 pub mod log_queries;
 mod log_store;
@@ -39,7 +40,7 @@ mod xdp;
 
 use anyhow::{Context as _, bail};
 use gatun_api::types::ConfigProblem;
-use gatun_config::{EventSink, Export, Log, MappingFile, StateDir};
+use gatun_config::{EventSink, Export, FastPath, Log, MappingFile, StateDir};
 use gatun_nat::{EventKinds, Plan};
 use gatun_worker::Snapshot;
 use rustix::rand::{GetRandomFlags, getrandom};
@@ -52,6 +53,7 @@ use std::time::{Duration, Instant};
 
 pub use control::ControlSettings;
 pub use event_sinks::difference::{Changes, SinkSettings};
+pub use fastpath::{changes as fastpath_changes, detach as detach_fastpath, restarts as fastpath_restarts};
 pub use memory::{LARGE, MemoryNeeds, by_pages};
 pub use net_helper::{is_network_helper, serve_as_network_helper};
 pub use output::print_bytes;
@@ -60,9 +62,9 @@ pub use port_settings::DpdkPorts;
 pub use port_settings::PortSettings;
 #[cfg(feature = "xdp")]
 pub use port_settings::XdpPorts;
-pub use privileges::User;
 #[cfg(any(feature = "xdp", feature = "dpdk"))]
 pub use privileges::capabilities_of_xdp;
+pub use privileges::{User, capabilities_of_fastpath};
 pub use reload::maps::mapping;
 pub use sandbox::serve_page_only;
 
@@ -92,6 +94,8 @@ pub struct Settings {
     pub control: ControlSettings,
     /// Directory of saved sessions.
     pub state: StateDir,
+    /// Kernel fast path.
+    pub fastpath: FastPath,
     /// Files of mappings that the configuration names.
     pub mapping_files: Vec<MappingFile>,
     /// Memory and disk space of a fully used daemon.

@@ -34,6 +34,8 @@ pub struct MemoryNeeds {
     pub packets: u64,
     /// Huge pages for packets.
     packet_huge_pages: u64,
+    /// Kernel memory of the fast path's table.
+    pub fastpath: u64,
     /// Headers of session files, and the program.
     pub program: u64,
     /// True if sessions are saved in files.
@@ -54,15 +56,21 @@ impl MemoryNeeds {
             tables: each.into_iter().map(|memory| memory.tables).collect(),
             packets: exchange + of_ports,
             packet_huge_pages: if ports.wants_huge_pages() { of_ports.div_ceil(HUGE_PAGE) } else { 0 },
+            fastpath: 0,
             program: PROGRAM + heads,
             keeps,
         }
     }
 
+    /// Adds kernel memory of the fast path's table, bytes.
+    pub fn with_fastpath(self, bytes: u64) -> MemoryNeeds {
+        MemoryNeeds { fastpath: bytes, ..self }
+    }
+
     /// Total memory.
     pub fn total(&self) -> u64 {
         let tables: u64 = self.tables.iter().map(TableBytes::total).sum();
-        tables + self.mappings + self.packets + self.program
+        tables + self.mappings + self.packets + self.fastpath + self.program
     }
 
     /// Bytes of the tables.
@@ -100,9 +108,13 @@ pub(super) enum MemoryFit {
 ///
 /// # Errors
 /// Returns an error if the machine, the control group or a limit of the process has less memory than needed.
-pub(super) fn check(plans: &[&Plan], ports: &PortSettings, left: Option<u64>) -> anyhow::Result<MemoryFit> {
+pub(super) fn check(
+    plans: &[&Plan],
+    (ports, fastpath): (&PortSettings, u64),
+    left: Option<u64>,
+) -> anyhow::Result<MemoryFit> {
     let (keeps, left) = (left.is_some(), left.unwrap_or(0));
-    let needed = MemoryNeeds::of(plans, ports, keeps).total();
+    let needed = MemoryNeeds::of(plans, ports, keeps).with_fastpath(fastpath).total();
     let Some((available, whose)) = available() else { return Ok(MemoryFit::Beside) };
     if needed <= available {
         return Ok(MemoryFit::Beside);
@@ -110,7 +122,11 @@ pub(super) fn check(plans: &[&Plan], ports: &PortSettings, left: Option<u64>) ->
     if needed <= available.saturating_add(left) {
         return Ok(MemoryFit::WithoutPrevious);
     }
-    let instead = match sessions_that_fit(plans, (ports, keeps), available.saturating_add(left)) {
+    let instead = match sessions_that_fit(
+        plans,
+        (ports, keeps),
+        available.saturating_add(left).saturating_sub(fastpath),
+    ) {
         Some(n) => format!("`sessions_max = {n}` in [limits] would fit"),
         None => {
             "lower subscribers_max in [limits] or the size of the pools as well as sessions_max".to_owned()

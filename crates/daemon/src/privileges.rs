@@ -76,6 +76,15 @@ fn find_user(passwd: &str, name: &str) -> Option<User> {
     })
 }
 
+/// Capabilities of the kernel fast path: attaching a program, loading it, and its use of kernel memory.
+const FASTPATH: CapabilitySet =
+    CapabilitySet::NET_ADMIN.union(CapabilitySet::BPF).union(CapabilitySet::PERFMON);
+
+/// Names of the capabilities that the kernel fast path needs, for help texts.
+pub fn capabilities_of_fastpath() -> impl Iterator<Item = String> {
+    FASTPATH.iter_names().map(|(name, _)| format!("CAP_{name}"))
+}
+
 /// Capabilities of AF_XDP and of software drivers: attaching a program, opening sockets, loading a program,
 /// locking packet memory.
 #[cfg(any(feature = "xdp", feature = "dpdk"))]
@@ -90,8 +99,9 @@ pub fn capabilities_of_xdp() -> impl Iterator<Item = String> {
     XDP.iter_names().map(|(name, _)| format!("CAP_{name}"))
 }
 
-/// Drops all capabilities except those needed to open devices, and to switch users if `switch` is set.
-pub(super) fn keep_for_start(switch: bool, rights: Rights) -> anyhow::Result<()> {
+/// Drops all capabilities except those needed to open devices, to switch users if `switch` is set, and to
+/// load the program of the kernel fast path if `fastpath` is set.
+pub(super) fn keep_for_start(switch: bool, rights: Rights, fastpath: bool) -> anyhow::Result<()> {
     let mut wanted = match rights {
         Rights::Tun => CapabilitySet::NET_ADMIN,
         #[cfg(feature = "xdp")]
@@ -102,6 +112,9 @@ pub(super) fn keep_for_start(switch: bool, rights: Rights) -> anyhow::Result<()>
         #[cfg(feature = "dpdk")]
         Rights::All => return Ok(()),
     };
+    if fastpath {
+        wanted |= FASTPATH;
+    }
     if switch {
         wanted |= CapabilitySet::SETUID | CapabilitySet::SETGID;
     }

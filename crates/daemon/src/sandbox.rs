@@ -82,6 +82,8 @@ impl Sandbox {
             StateDir::Path(path) => Some(path.clone()),
             StateDir::Off => None,
         });
+        // The pins are removed at the end.
+        allowed.usual.extend(settings.fastpath.kernel.then(|| settings.fastpath.directory.clone()));
         // The API's socket is removed at the end.
         allowed.write.extend(match &settings.control.api.socket {
             ApiSocket::Usual => directory(Path::new(gatun_api::SOCKET)),

@@ -62,6 +62,9 @@ pub struct Names {
     /// Ranges of public addresses that get no new bindings, each with its first and last one, in order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub drained: Vec<(Ipv4Addr, Ipv4Addr)>,
+    /// Hash of the stateful instances and pools whose sessions the kernel may have. `None` while they change.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub offloaded: Option<u64>,
     /// Previous processes whose sessions are not all restored, the latest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub earlier: Vec<Names>,
@@ -132,6 +135,17 @@ pub fn read(path: &Path) -> Result<Vec<(Names, Vec<File>)>, String> {
     names.sources().map(|names| Ok((names.clone(), files(names)?))).collect()
 }
 
+/// Changes the owner of an open directory.
+fn give(directory: &File, user: &User) -> io::Result<()> {
+    let (uid, gid) = (Uid::from_raw(user.uid()), Gid::from_raw(user.gid()));
+    Ok(fchown(directory, Some(uid), Some(gid))?)
+}
+
+/// Changes the owner of a directory.
+pub(crate) fn chown_to(path: &Path, user: &User) -> io::Result<()> {
+    give(&open_directory(path)?, user)
+}
+
 fn open_directory(path: &Path) -> io::Result<File> {
     File::options().read(true).custom_flags((OFlags::DIRECTORY | OFlags::NOFOLLOW).bits() as i32).open(path)
 }
@@ -196,8 +210,7 @@ impl Directory {
         let lock = lock(&directory, path)?;
         if let Some(user) = user {
             // The later user has to write to it when the configuration changes.
-            let (uid, gid) = (Uid::from_raw(user.uid()), Gid::from_raw(user.gid()));
-            fchown(&directory, Some(uid), Some(gid)).map_err(|e| format!("{shown}: {e}"))?;
+            give(&directory, user).map_err(|e| format!("{shown}: {e}"))?;
         }
         Ok(Directory { path: path.to_owned(), directory, is_own: mounted, _lock: lock })
     }

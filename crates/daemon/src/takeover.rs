@@ -16,6 +16,7 @@ use gatun_worker::{Clock, Handle};
 use rustix::time::{ClockId, clock_gettime};
 use std::collections::BTreeSet;
 use std::fs::File;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::net::Ipv4Addr;
 use std::num::NonZeroUsize;
 use std::os::fd::AsFd as _;
@@ -105,6 +106,35 @@ impl SessionStore {
     pub(super) fn files(&self) -> Vec<File> {
         let all = 0..self.names.workers;
         all.filter_map(|worker| self.directory.records(self.names.generation, worker).ok()).collect()
+    }
+
+    /// Returns true if the kernel's sessions of the previous process can be sessions of these instances and
+    /// pools.
+    pub(super) fn fits(&self, plan: &Plan) -> bool {
+        let before = self.before.as_ref().and_then(|before| before.offloaded);
+        before == Some(self.hash(plan))
+    }
+
+    /// Hash of everything that gives a session in the kernel its meaning.
+    fn hash(&self, plan: &Plan) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        // All settings are in this text. One that does not matter costs a new start of the kernel's table.
+        let plan = format!("{:?} {:?} {:?}", plan.pools, plan.nat64, plan.nat44);
+        (plan, self.names.workers).hash(&mut hasher);
+        hasher.finish()
+    }
+
+    /// Records that the kernel has sessions of these instances and pools only. `None`: of unknown ones.
+    ///
+    /// # Errors
+    /// Returns an error if the names cannot be written.
+    pub(super) fn set_offloaded(&mut self, plan: Option<&Plan>) -> anyhow::Result<()> {
+        let offloaded = plan.map(|plan| self.hash(plan));
+        if offloaded == self.names.offloaded {
+            return Ok(());
+        }
+        self.names.offloaded = offloaded;
+        self.write()
     }
 
     /// Memory in bytes that is freed if the sessions of previous processes are discarded.

@@ -1,8 +1,8 @@
 //! Grammar of the command line. Each command has a file in `commands/` with its arguments and implementation.
 
 use crate::commands::{
-    check, clear, completions, config, doctor, drain, explain, init, log, log_level, man, map, run, show,
-    snapshot, token, top, trace, translate, web, who,
+    check, clear, completions, config, doctor, drain, explain, fastpath, init, log, log_level, man, map, run,
+    show, snapshot, token, top, trace, translate, web, who,
 };
 use clap::{CommandFactory as _, Parser, Subcommand};
 use std::process::ExitCode;
@@ -77,6 +77,8 @@ pub(crate) enum Command {
     LogLevel(log_level::Args),
     /// Check a configuration file and summarise it
     Check(check::Args),
+    /// Remove the kernel fast path without a daemon
+    Fastpath(fastpath::Args),
     /// Create a configuration file
     Init(init::Args),
     /// Translate a capture file
@@ -97,6 +99,7 @@ impl Command {
         match self {
             Command::Run(args) => run::execute(args),
             Command::Show(args) => show::execute(args),
+            Command::Fastpath(args) => fastpath::execute(args),
             Command::Explain(args) => explain::execute(args),
             Command::Doctor(args) => doctor::execute(args),
             Command::Top(args) => top::execute(args),

@@ -22,6 +22,8 @@ pub struct TunQueue {
     name: String,
     /// [`BURST_MAX`] buffers of [`STRIDE`] bytes.
     buffers: Box<[u8]>,
+    /// True if the last read found no packet.
+    is_emptied: bool,
     tx: TunTx,
 }
 
@@ -52,7 +54,7 @@ impl TunQueue {
         // Only saves time: writing to the buffers allocates their memory before the first packet.
         let _ = gatun_mem::take_room(buffers.spare_capacity_mut());
         buffers.resize(BURST_MAX * STRIDE, UNUSED);
-        TunQueue { name, buffers: buffers.into_boxed_slice(), tx: TunTx::new(fd, udp_gro) }
+        TunQueue { name, buffers: buffers.into_boxed_slice(), is_emptied: false, tx: TunTx::new(fd, udp_gro) }
     }
 
     /// Reads waiting packets into the buffers and returns the number of filled entries in `received`. A
@@ -60,11 +62,15 @@ impl TunQueue {
     fn fill(&mut self, received: &mut [Received; BURST_MAX]) -> io::Result<usize> {
         let stats = &mut self.tx.device.stats;
         let (mut count, mut bytes) = (0, 0);
+        self.is_emptied = false;
         for (index, buffer) in self.buffers.chunks_exact_mut(STRIDE).enumerate() {
             let space = &mut buffer[HEADROOM - vnet::LEN..HEADROOM + PACKET_MAX + 1];
             let n = match rustix::io::read(&self.tx.device.fd, &mut *space) {
                 Ok(n) => n,
-                Err(Errno::AGAIN | Errno::INTR) => break,
+                Err(error @ (Errno::AGAIN | Errno::INTR)) => {
+                    self.is_emptied = error == Errno::AGAIN;
+                    break;
+                }
                 // The packets read before are handled first. The next call gets the error again.
                 Err(_) if count > 0 => break,
                 Err(e) => return Err(gone(&self.name, e)),
@@ -133,6 +139,10 @@ impl Backend for TunQueue {
             coalescer.end(&mut self.buffers, &mut self.tx.device);
         }
         Ok(count)
+    }
+
+    fn is_emptied(&self) -> bool {
+        self.is_emptied
     }
 
     fn transmit(&mut self) -> &mut dyn Transmit {

@@ -79,6 +79,12 @@ pub trait Backend: Send {
     /// Only if the device cannot be used any more.
     fn receive(&mut self, handle: &mut Handler<'_>) -> io::Result<usize>;
 
+    /// Returns true if the last [`receive`](Backend::receive) found no further packet waiting. False if that
+    /// is unknown.
+    fn is_emptied(&self) -> bool {
+        false
+    }
+
     /// Sending half, for packets outside a burst.
     fn transmit(&mut self) -> &mut dyn Transmit;
 

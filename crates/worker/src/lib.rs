@@ -70,6 +70,8 @@ pub struct Worker {
     mailbox: RequestQueue,
     waker: Waker,
     exchange: Option<Exchange>,
+    /// Receives how far the worker is.
+    progress: Option<Box<dyn Fn(std::time::Instant) + Send>>,
     idle_waits: u64,
     /// Start of the present turn, if it had packets.
     busy_since: Option<Duration>,
@@ -114,11 +116,19 @@ impl Worker {
             mailbox,
             waker,
             exchange,
+            progress: None,
             idle_waits: 0,
             busy_since: None,
             busy: Duration::ZERO,
         };
         (worker, handle)
+    }
+
+    /// Has the worker call `publish` after each turn that took all packets that were waiting, with the time
+    /// at which the turn began: what arrived before has been sent, or was handed to another worker. `publish`
+    /// must take nanoseconds.
+    pub fn publish_progress(&mut self, publish: impl Fn(std::time::Instant) + Send + 'static) {
+        self.progress = Some(Box::new(publish));
     }
 
     /// Runs until it is told to stop. Returns the final counters, and the error that ended it, if any: only
@@ -153,11 +163,13 @@ impl Worker {
                 bursts.handle(nat, now, burst, BurstOutput::device(tx, exchange.as_mut()));
             })?
         };
+        let mut handed_over = 0;
         if let Some(exchange) = &mut self.exchange {
             let (nat, bursts, tx) = (&mut self.nat, &mut self.bursts, self.backend.transmit());
-            received += exchange.take(|burst, exchange| {
+            handed_over = exchange.take(|burst, exchange| {
                 bursts.handle(nat, now, burst, BurstOutput::handed_over(tx, exchange));
             });
+            received += handed_over;
         }
         self.busy_since = (received > 0).then_some(turn);
         let leave_alone_ms = self.nat.expire(now, EXPIRE_BUDGET);
@@ -165,6 +177,12 @@ impl Worker {
         self.bursts.send_emitted(&mut self.nat, way);
         if let Some(exchange) = &mut self.exchange {
             exchange.flush();
+        }
+        if let Some(publish) = &self.progress
+            && self.backend.is_emptied()
+            && handed_over < gatun_io::BURST_MAX
+        {
+            publish(self.clock.start + turn);
         }
         let has_commands = self.mailbox.commands.work(&mut self.nat, now, received);
         let is_at_work = self.restore_some(now, received) || {

@@ -63,7 +63,7 @@ impl Snapshot {
         let (w, h) = (&self.worker, &self.worker.handed);
         let fates = w.forward + w.pass + w.reply + w.drop + w.held;
         self.engine.conserved()
-            && self.engine.rx.packets == fates
+            && self.engine.rx.packets == fates + self.engine.offloaded.packets
             && self.backend.rx_packets + h.taken == fates + w.stalled + h.before + h.before_lost
             && self.backend.tx_given() + h.after + h.after_lost == w.forward + w.pass + w.reply + w.emitted
     }
@@ -108,6 +108,7 @@ fn add_counters(a: &mut Counters, b: &Counters) {
     a.replied += b.replied;
     a.dropped += b.dropped;
     a.hairpinned += b.hairpinned;
+    a.offloaded += b.offloaded;
     a.translated.iter_mut().zip(b.translated).for_each(|(x, y)| *x += y);
     a.drops.iter_mut().flatten().zip(b.drops.iter().flatten()).for_each(|(x, y)| *x += *y);
     a.held += b.held;

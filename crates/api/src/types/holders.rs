@@ -107,6 +107,8 @@ structs! {
         pub configured: bool,
         /// True if it shares its public port with other flows.
         pub shared: bool,
+        /// True if the kernel translates its packets, or is about to.
+        pub offloaded: bool,
     }
 
     /// Current holder of a public address and port.

@@ -3,6 +3,7 @@
 //! start unless stated otherwise.
 
 mod config;
+mod fastpath;
 mod holders;
 mod logging;
 mod packets;
@@ -12,6 +13,7 @@ mod translator;
 
 use crate::schema::{Schema, words};
 pub use config::*;
+pub use fastpath::*;
 pub use holders::*;
 pub use logging::*;
 pub use packets::*;

@@ -35,6 +35,8 @@ words! {
         Export = "export",
         /// The process that restores routes.
         Network = "network",
+        /// The kernel fast path.
+        FastPath = "fastpath",
     }
 }
 
@@ -118,6 +120,8 @@ structs! {
         pub received: Count,
         /// Packets translated and handed to the device.
         pub forwarded: Count,
+        /// Part of `forwarded`: packets translated in the kernel.
+        pub offloaded: Count,
         /// Forwarded packets and answers that a device did not send; `device_counters` of `/v1/workers` has
         /// the reasons.
         pub refused_by_device: u64,

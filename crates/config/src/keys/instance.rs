@@ -21,6 +21,7 @@ pub(crate) const NAT64: &[Key] = &[
     key("inbound_refresh", Kind::Flag, "true", "Lets packets from outside keep a session alive (RFC 6146 3.5.1; RFC 7857 7 recommends `false`).").default("true"),
     key("rst_during_fin", Kind::Flag, "false", "Lets a RST after one side's FIN shorten the lifetime of the session (not in RFC 6146).").default("false"),
     key("icmp_queries", Kind::Flag, "true", "Translates ping.").default("true"),
+    key("fastpath", Kind::Flag, "true", "Lets the kernel translate established sessions of this instance, if `[fastpath]` is on.").default("true"),
     key("wkp_non_global", Kind::Flag, "false", "Allows `64:ff9b::/96` to embed private IPv4 addresses, against RFC 6052 3.1.").default("false"),
     key("timeouts", Kind::Table(TIMEOUTS), "{ udp = \"2m\" }", "Timeouts of this instance; keys as in `[timeouts]`.").default("those of `[timeouts]`"),
     MTU4, MTU6, LOWEST_MTU6, MSS_MAX, TOS, TRAFFIC_CLASS, ZERO_UDP, ERROR4_MAX,
@@ -39,6 +40,7 @@ pub(crate) const NAT44: &[Key] = &[
     key("static", Kind::Tables(STATIC4), "[{ protocol = \"tcp\", inside = \"100.64.0.2:80\", outside = \"192.0.2.1:80\" }]", "Static bindings. Their outside ports need not be among the pool's `ports`."),
     key("inbound_refresh", Kind::Flag, "false", "Lets packets from outside keep a session alive (allowed by RFC 4787 REQ-6; RFC 7857 7 recommends `false`).").default("false"),
     key("icmp_queries", Kind::Flag, "true", "Translates ping.").default("true"),
+    key("fastpath", Kind::Flag, "true", "Lets the kernel translate established sessions of this instance, if `[fastpath]` is on.").default("true"),
     key("timeouts", Kind::Table(TIMEOUTS), "{ udp = \"2m\" }", "Timeouts of this instance; keys as in `[timeouts]`.").default("those of `[timeouts]`"),
     MTU4, MSS_MAX,
 ];

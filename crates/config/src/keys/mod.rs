@@ -15,7 +15,7 @@ mod port;
 mod translator;
 mod words;
 
-use daemon::{API, EVENTS, EXPORT, LOG, METRICS, STATE};
+use daemon::{API, EVENTS, EXPORT, FASTPATH, LOG, METRICS, STATE};
 use instance::{NAT44, NAT64, SIIT};
 use kind::key;
 use limits::{ICMP, LIMITS};
@@ -27,7 +27,8 @@ pub(crate) use kind::{Key, Kind, find};
 pub(crate) use limits::TIMEOUTS;
 pub(crate) use words::{
     ALLOCATION, Allocation, BACKEND, BLOCK_PROTOCOLS, Backend, ERROR_SOURCE, EXPORT_FORMAT, FILTERING,
-    HAIRPIN, HUGE_PAGES, MODE, Mode, PAIRING, POOL_MODE, PROTOCOL, SUBSCRIBER, SUBSCRIBER4, ZERO_CHECKSUM,
+    HAIRPIN, HUGE_PAGES, KERNEL, MODE, Mode, ON_STOP, PAIRING, POOL_MODE, PROTOCOL, SUBSCRIBER, SUBSCRIBER4,
+    ZERO_CHECKSUM,
 };
 pub use words::{ExportFormat, HugePages};
 
@@ -132,5 +133,11 @@ pub(crate) const FILE_KEYS: &[Key] = &[
         Kind::Table(STATE),
         "{ directory = \"/run/gatun/state\" }",
         "Sessions that outlive the process: after a stop or a kill, the next process continues them (see docs/how-to/restart.md).",
+    ),
+    key(
+        "fastpath",
+        Kind::Table(FASTPATH),
+        "{ kernel = \"auto\" }",
+        "Translation of established sessions in the kernel, for TUN devices and stateful instances (see docs/how-to/fastpath.md).",
     ),
 ];

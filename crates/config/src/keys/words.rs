@@ -18,6 +18,8 @@ pub(crate) const HUGE_PAGES: &[(&str, HugePages)] =
     &[("auto", HugePages::Auto), ("always", HugePages::Always), ("never", HugePages::Never)];
 pub(crate) const EXPORT_FORMAT: &[(&str, ExportFormat)] =
     &[("ipfix", ExportFormat::Ipfix), ("syslog", ExportFormat::Syslog), ("json", ExportFormat::Json)];
+pub(crate) const KERNEL: &[(&str, bool)] = &[("auto", true), ("off", false)];
+pub(crate) const ON_STOP: &[(&str, bool)] = &[("detach", false), ("keep", true)];
 pub(crate) const PROTOCOL: &[(&str, Transport)] =
     &[named(Transport::Tcp), named(Transport::Udp), named(Transport::Icmp)];
 const fn named(transport: Transport) -> (&'static str, Transport) {

@@ -8,6 +8,7 @@ pub(crate) mod eam;
 pub(crate) mod ethernet;
 pub(crate) mod events;
 pub(crate) mod export;
+pub(crate) mod fastpath;
 pub(crate) mod log;
 pub(crate) mod nat44;
 pub(crate) mod nat64;
@@ -46,6 +47,7 @@ pub(crate) struct Sections {
     pub(crate) api: api::Api,
     pub(crate) metrics: Option<SocketAddr>,
     pub(crate) state: state::StateDir,
+    pub(crate) fastpath: Option<fastpath::RawFastPath>,
 }
 
 /// Reads all sections.
@@ -84,6 +86,7 @@ pub(crate) fn read(root: &DeTable<'_>, files: &Files<'_>, problems: &mut Problem
     let workers = file.table("workers", problems).map(|t| workers::read(&t, problems));
     let dpdk = file.table("dpdk", problems).map(|t| dpdk::read(&t, problems));
     let state = file.table("state", problems).map(|t| state::read(&t, problems)).unwrap_or_default();
+    let fastpath = file.table("fastpath", problems).map(|t| fastpath::read(&t, problems));
     Sections {
         ports,
         workers,
@@ -101,6 +104,7 @@ pub(crate) fn read(root: &DeTable<'_>, files: &Files<'_>, problems: &mut Problem
         api,
         metrics,
         state,
+        fastpath,
     }
 }
 

@@ -29,6 +29,7 @@ pub(crate) struct RawNat64 {
     pub(crate) inbound_refresh: bool,
     pub(crate) rst_during_fin: bool,
     pub(crate) icmp_queries: bool,
+    pub(crate) fastpath: bool,
     pub(crate) wkp_non_global: Spanned<bool>,
     pub(crate) timeouts: Timeouts,
     pub(crate) settings: Settings,
@@ -78,6 +79,7 @@ pub(crate) fn read(
         inbound_refresh: table.flag("inbound_refresh", problems).unwrap_or(true),
         rst_during_fin: table.flag("rst_during_fin", problems).unwrap_or(false),
         icmp_queries: table.flag("icmp_queries", problems).unwrap_or(true),
+        fastpath: table.flag("fastpath", problems).unwrap_or(true),
         wkp_non_global: Spanned::new(table.span_of("wkp_non_global"), refused),
         timeouts: match table.table("timeouts", problems) {
             Some(own) => super::read_timeouts(&own, timeouts, problems),

@@ -100,3 +100,23 @@ pub(super) fn top(v: &View<'_>, s: &mut Samples<'_>, measure: Measure) {
         s.add(&[&who.instance.0, &who.subscriber], measure.of(stats));
     }
 }
+
+/// Packets at the kernel fast path.
+pub(super) fn of_fastpath(v: &View<'_>, s: &mut Samples<'_>) {
+    for instance in &v.scrape.fastpath.instances {
+        s.add(&[&instance.name, "hit"], instance.translated);
+        s.add(&[&instance.name, "dropped"], instance.dropped);
+        instance.passed.iter().for_each(|reason| s.add(&[&instance.name, &reason.name], reason.value));
+    }
+}
+
+/// Milliseconds as seconds.
+pub(super) fn seconds(ms: u64) -> String {
+    format!("{}.{:03}", ms / 1000, ms % 1000)
+}
+
+/// Sessions that were not given to the kernel.
+pub(super) fn refused_by_kernel(v: &View<'_>, s: &mut Samples<'_>) {
+    s.add(&["full"], v.scrape.fastpath.refused_full);
+    s.add(&["other"], v.scrape.fastpath.refused_other);
+}

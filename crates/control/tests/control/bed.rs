@@ -228,6 +228,7 @@ impl Bed {
             history_every: HISTORY_EVERY,
             remote_access: Some(remote_access),
             figures: Box::new(Default::default),
+            fastpath: Box::new(gatun_api::types::FastPath::default),
             troubles: Box::new(Vec::new),
             level: Default::default(),
             log: Box::new(move |line| lines.lock().unwrap().push(line.to_owned())),

@@ -96,6 +96,7 @@ fn socket() -> &'static PathBuf {
             history_every: gatun_control::history::EVERY,
             remote_access: None,
             figures: Box::new(Default::default),
+            fastpath: Box::new(gatun_api::types::FastPath::default),
             troubles: Box::new(Vec::new),
             level: Default::default(),
             log: Box::new(|_| ()),

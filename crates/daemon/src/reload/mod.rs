@@ -20,12 +20,13 @@ mod swap;
 use super::config_file::{ActiveText, ConfigFile, KnownText};
 use super::control::TlsFiles;
 use super::event_sinks::SinkUpdater;
+use super::fastpath::FastPathOrders;
 use super::live_ports::LivePorts;
 use super::net_helper::Routes;
 use super::notify::Notifier;
 use super::output::Output;
 use super::takeover::SessionStore;
-use super::{Reader, Settings, Source};
+use super::{ANSWER_MAX, Reader, Settings, Source};
 use crate::tables::counted;
 use anyhow::Context as _;
 use gatun_api::types::{self, ConfigProblem, TablePages};
@@ -33,6 +34,7 @@ use gatun_control::configure::{ConfigOrders, Order, Reply};
 use gatun_control::{Facts, SharedFacts};
 use gatun_nat::reconfigure::Settled;
 use gatun_worker::Handle;
+use gatun_worker::offload::ReleaseAll;
 use orders::Unconfirmed;
 use review::Review;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
@@ -86,6 +88,8 @@ pub(super) struct Reload {
     pub(super) sink_updater: SinkUpdater,
     /// Session state for the next process.
     pub(super) session_store: Option<SessionStore>,
+    /// Orders to the manager of the kernel's sessions, if the kernel has a table.
+    pub(super) fastpath: Option<FastPathOrders>,
     /// Notifications to systemd.
     pub(super) notifier: Notifier,
     pub(super) output: Output,
@@ -188,6 +192,7 @@ impl Reload {
                 }
                 Ok(Request::Order(order, reply)) => reply(self.carry_out(order)),
                 Ok(Request::AllRestored) => {
+                    self.release_without_fastpath();
                     if let Some(Err(why)) = self.session_store.as_mut().map(SessionStore::all_restored) {
                         self.output.error(&format!("{why:#}"));
                     }
@@ -198,11 +203,30 @@ impl Reload {
         }
     }
 
+    /// Releases restored sessions that the kernel had, if it has no table any more.
+    fn release_without_fastpath(&self) {
+        if self.fastpath.is_some() {
+            return;
+        }
+        for worker in &self.workers {
+            // Work that takes longer goes on in slices: the job is only asked for again.
+            let mut job = Some(ReleaseAll::default());
+            while let Some(at) = job.take() {
+                job = worker.work(at, ANSWER_MAX).filter(|job| !job.at.is_done());
+            }
+        }
+    }
+
     fn wait(&self, requests: &Receiver<Request>) -> Result<Request, RecvTimeoutError> {
         match &self.unconfirmed {
             None => requests.recv().map_err(|_| RecvTimeoutError::Disconnected),
             Some(waits) => requests.recv_timeout(waits.until.saturating_duration_since(Instant::now())),
         }
+    }
+
+    /// Compares settings with the active ones.
+    fn review(&self, new: &Settings) -> Review {
+        Review::of(&self.settings, new, self.fastpath.is_some())
     }
 
     fn log(&self, what: &str, lines: &[String]) {
@@ -220,7 +244,7 @@ impl Reload {
             return Err(ReloadError { details: lines, why: "the configuration has errors".to_owned() });
         };
         self.log("", &lines);
-        let review = Review::of(&self.settings, &new);
+        let review = self.review(&new);
         if review.is_empty() && new.control.facts.config == self.settings.control.facts.config {
             self.keep_confirmed();
             self.output.log("reload: no changes");

@@ -6,7 +6,7 @@
 
 use super::forecast::EndingSessions;
 use super::swap::PreparedEngines;
-use super::{ActiveText, Reload, ReloadRefusal, Review, in_lines, notes};
+use super::{ActiveText, Reload, ReloadRefusal, in_lines, notes};
 use crate::config_file::{ConfigFile, HistoryEntry, KnownText, ReplaceError, Staged};
 use crate::{Read, Settings, Source};
 use gatun_api::types::{self, ConfigApplied, ConfigPast, ConfigPlan, ConfigProblem, Figure, Severity};
@@ -141,7 +141,7 @@ impl Reload {
             events_bytes_a_day: figure(now.events_bytes_a_day, costs.events_bytes_a_day),
         };
         if let Some(new) = &settings {
-            let review = Review::of(&self.settings, new);
+            let review = self.review(new);
             plan.revision.clone_from(&new.control.facts.config.revision);
             plan.changes = review.changes(new);
             plan.ends.clone_from(&review.difference.ends);
@@ -178,7 +178,7 @@ impl Reload {
         let Read { settings, problems } = self.read_new(text);
         let read = begin.elapsed();
         let new = settings.ok_or_else(|| wrong(&problems))?;
-        let review = Review::of(&self.settings, &new);
+        let review = self.review(&new);
         let before = self.running().revision.clone();
         let name =
             text.mappings().map_or_else(|| self.running().file.clone(), |path| path.display().to_string());
@@ -319,7 +319,7 @@ impl Reload {
         let waits = self.unconfirmed.take().ok_or("no configuration awaits confirmation")?;
         let after = self.running().revision.clone();
         let before = waits.before.clone();
-        let review = Review::of(&self.settings, &before);
+        let review = self.review(&before);
         let done = self
             .prepare_engines(&before, &review)
             .and_then(|ready| self.prepare_reload(ready, &before))

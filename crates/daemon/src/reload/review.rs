@@ -1,6 +1,7 @@
 //! Comparison of two configurations of a daemon: the engine's plan and everything else.
 
 use crate::event_sinks::difference::SinkSettings;
+use crate::fastpath;
 use crate::{PortSettings, Settings};
 use gatun_io_tun::{Prefix, TunConfig};
 use gatun_nat::reconfigure::Difference;
@@ -15,16 +16,27 @@ pub(super) struct Review {
     pub(super) rerouted: Vec<usize>,
     /// Changes of Ethernet ports.
     pub(super) ports: Vec<String>,
+    /// Changes of the kernel fast path.
+    pub(super) fastpath: Vec<String>,
 }
 
 impl Review {
-    pub(super) fn of(old: &Settings, new: &Settings) -> Review {
+    /// Compares settings. `has_fastpath`: the kernel has a table.
+    pub(super) fn of(old: &Settings, new: &Settings, has_fastpath: bool) -> Review {
         let mut difference = Difference::between(&old.plan, &new.plan);
         difference.restarts.extend(outside_engine(old, new));
+        difference.restarts.extend(fastpath::differ(&old.fastpath, &new.fastpath, has_fastpath));
+        let fastpath = fastpath::changes(&old.fastpath, &new.fastpath);
         let sink_changes = SinkSettings::from(old).changes_to(&SinkSettings::from(new));
         difference.restarts.extend(sink_changes.restarts);
         let ports = PortSettings::changes(&old.ports, &new.ports);
-        Review { difference, sink_changes: sink_changes.changes, rerouted: rerouted(old, new), ports }
+        Review {
+            difference,
+            sink_changes: sink_changes.changes,
+            rerouted: rerouted(old, new),
+            ports,
+            fastpath,
+        }
     }
 
     /// Returns true if nothing would change, neither for packets nor for event sinks.
@@ -33,6 +45,7 @@ impl Review {
             && self.sink_changes.is_empty()
             && self.rerouted.is_empty()
             && self.ports.is_empty()
+            && self.fastpath.is_empty()
     }
 
     /// Lists all changes, including event sinks and devices.
@@ -40,7 +53,14 @@ impl Review {
         let devices = new.ports.devices();
         let rerouted = self.rerouted.iter().filter_map(|&number| devices.get(number));
         let of = |device: &TunConfig| format!("device {}: its addresses or routes", device.name);
-        let told = self.difference.changes.iter().chain(&self.sink_changes).chain(&self.ports).cloned();
+        let told = self
+            .difference
+            .changes
+            .iter()
+            .chain(&self.sink_changes)
+            .chain(&self.ports)
+            .chain(&self.fastpath)
+            .cloned();
         told.chain(rerouted.map(of)).collect()
     }
 }
@@ -117,6 +137,7 @@ mod tests {
             cores: Vec::new(),
             control,
             state,
+            fastpath: Default::default(),
             costs: Default::default(),
             needs: Default::default(),
             mapping_files: Vec::new(),

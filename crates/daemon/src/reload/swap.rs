@@ -126,7 +126,12 @@ impl Reload {
         self.ports.begin(&ports).map_err(|error| format!("cannot change the XDP program: {error}"))?;
         let settles = ready.is_some();
         if let Some(ready) = ready {
-            self.apply_to_engines(ready).inspect_err(|_| self.ports.undo(&ports))?;
+            self.pause_fastpath()?;
+            if let Err(why) = self.apply_to_engines(ready) {
+                self.ports.undo(&ports);
+                self.resume_fastpath();
+                return Err(why);
+            }
         }
         for said in self.ports.finish(ports, &self.workers) {
             self.output.error(&format!("reload: {said}"));
@@ -140,11 +145,37 @@ impl Reload {
             }
         }
         let before = std::mem::replace(&mut self.settings, new);
+        self.resume_fastpath();
         let settled = if settles { self.wait_until_settled() } else { Settled::default() };
-        if let Err(why) = self.write_drained() {
+        if let Err(why) = self.write_drained().and_then(|()| self.write_offloaded(true)) {
             self.output.error(&format!("reload: {why}"));
         }
         Ok((before, settled))
+    }
+
+    /// Keeps the kernel from getting sessions while the engines change. If the daemon is killed meanwhile,
+    /// the next one removes all sessions from the kernel.
+    fn pause_fastpath(&mut self) -> Result<(), String> {
+        let Some(fastpath) = &self.fastpath else { return Ok(()) };
+        fastpath.pause();
+        self.write_offloaded(false)
+    }
+
+    /// Tells the manager of the kernel's sessions the settings in force.
+    fn resume_fastpath(&self) {
+        if let Some(fastpath) = &self.fastpath {
+            fastpath.set(&self.settings.fastpath, &self.settings.plan);
+        }
+    }
+
+    /// Saves whether the kernel's sessions are those of the present plan.
+    fn write_offloaded(&mut self, are: bool) -> Result<(), String> {
+        match (&self.fastpath, &mut self.session_store) {
+            (Some(_), Some(store)) => {
+                store.set_offloaded(are.then_some(&*self.settings.plan)).map_err(|e| e.to_string())
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Saves the drained addresses for the next process.

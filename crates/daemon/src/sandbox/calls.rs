@@ -17,6 +17,8 @@ pub(crate) enum Calls {
     /// The same, if threads call a DPDK driver.
     #[cfg_attr(not(feature = "dpdk"), allow(dead_code))]
     Dpdk,
+    /// The thread that manages the sessions in the kernel.
+    FastPath,
     /// The thread that connects to collectors.
     Connector,
     /// `gatun web`, which connects to the daemon's Unix socket.
@@ -127,12 +129,15 @@ const SIOCETHTOOL: u64 = 0x8946;
 /// Mask of a socket's type without its flags.
 const SOCKET_KIND: u64 = 0xf;
 
+/// Commands of bpf(2) that read and write existing maps: single entries, several, and a map's sizes.
+const MAP_COMMANDS: [u64; 9] = [1, 2, 3, 4, 15, 24, 25, 26, 27];
+
 type Rules = BTreeMap<i64, Vec<SeccompRule>>;
 
 impl Calls {
     /// Returns true if the thread opens files.
     pub(super) fn needs_files(self) -> bool {
-        matches!(self, Calls::Daemon | Calls::Dpdk)
+        matches!(self, Calls::Daemon | Calls::Dpdk | Calls::FastPath)
     }
 
     /// Returns true if the thread reads the system files that every daemon reads.
@@ -160,7 +165,7 @@ impl Calls {
     fn filters(self, own: u32) -> Result<[BpfProgram; 3], Error> {
         let allow = self.allowed(own)?;
         let mut never = plain(NEVER);
-        if !matches!(self, Calls::Interfaces | Calls::InterfaceHelper) {
+        if !matches!(self, Calls::Interfaces | Calls::InterfaceHelper | Calls::FastPath) {
             never.insert(SYS_bpf, Vec::new());
         }
         // A filter cannot read the arguments of clone3. If it seems to be missing, the C library uses clone.
@@ -185,6 +190,7 @@ impl Calls {
         self.sockets(&mut rules)?;
         match self {
             Calls::Interfaces => drop(rules.insert(SYS_bpf, Vec::new())),
+            Calls::FastPath => drop(rules.insert(SYS_bpf, one_of(0, &MAP_COMMANDS)?)),
             Calls::HelperClient => rules.extend(plain(&[SYS_wait4, SYS_waitid])),
             _ => {}
         }
@@ -195,7 +201,7 @@ impl Calls {
     /// Unix socket of root.
     fn sockets(self, rules: &mut Rules) -> Result<(), Error> {
         let families: &[c_int] = match self {
-            Calls::Daemon | Calls::HelperClient => &[],
+            Calls::Daemon | Calls::FastPath | Calls::HelperClient => &[],
             Calls::Connector => &[AF_UNIX, AF_INET, AF_INET6],
             Calls::Page => &[AF_UNIX],
             Calls::NetworkHelper | Calls::InterfaceHelper => &[AF_NETLINK],
@@ -376,6 +382,11 @@ mod tests {
         let own = 4711;
         let [.., daemon] = Calls::Daemon.filters(own).unwrap();
         let [.., interfaces] = Calls::Interfaces.filters(own).unwrap();
+        let [_, never, fastpath] = Calls::FastPath.filters(own).unwrap();
+        let maps = |command| answer(&fastpath, SYS_bpf, [command, 0, 0, 0, 0, 0]) == ALLOW;
+        assert_eq!(answer(&never, SYS_bpf, [1, 0, 0, 0, 0, 0]), ALLOW);
+        // Looks up; but creates no map, loads no program, opens no pin, attaches nothing.
+        assert!(maps(1) && maps(27) && [0, 5, 6, 7, 8, 28, 29].into_iter().all(|command| !maps(command)));
         let is = |call, arguments: &[u64], wanted| {
             let mut all = [0; 6];
             all[..arguments.len()].copy_from_slice(arguments);

@@ -19,7 +19,7 @@ impl Listening {
     pub(super) fn new(prepared: Prepared) -> anyhow::Result<Listening> {
         let Start { settings, user, .. } = &prepared.start;
         let sockets = Sockets::open(&settings.control)?;
-        privileges::keep_for_start(user.is_some(), settings.ports.rights())?;
+        privileges::keep_for_start(user.is_some(), settings.ports.rights(), settings.fastpath.kernel)?;
         Ok(Listening { prepared, sockets })
     }
 }

@@ -2,6 +2,7 @@
 
 use super::listening::Listening;
 use super::prepared::Prepared;
+use crate::fastpath::{self, FastPathDirectory, OpenedFastPath};
 use crate::ports::Ports;
 use crate::privileges;
 use anyhow::Context as _;
@@ -13,6 +14,7 @@ pub(super) struct Opened {
     pub(super) listening: Listening,
     pub(super) ports: Ports,
     pub(super) processors: Option<Processors>,
+    pub(super) fastpath: OpenedFastPath,
 }
 
 impl Opened {
@@ -30,10 +32,15 @@ impl Opened {
             processors.others.pin_thread().context("cannot pin the daemon's other threads")?;
         }
         let ports = Ports::open(&start.settings.ports, killed, (start.user, &start.sandbox), &start.sender)?;
+        let Prepared { start, session_store, fastpath: (directory, fits), .. } = &mut listening.prepared;
+        let (kept, user) = ((session_store.is_some(), *fits), start.user.as_ref());
+        let directory = std::mem::replace(directory, FastPathDirectory::Unwanted);
+        let fastpath = fastpath::open(&start.settings, ports.names.first(), directory, kept, user);
         // The check needs the devices, and the right to read netfilter's rules.
         let start = &mut listening.prepared.start;
+        start.notes.extend(fastpath.notes());
         start.notes.extend(start.look.take().map(|look| look()).unwrap_or_default());
         privileges::drop_all(start.user.as_ref())?;
-        Ok(Opened { listening, ports, processors })
+        Ok(Opened { listening, ports, processors, fastpath })
     }
 }

@@ -1,9 +1,10 @@
 //! Stage 1: memory, engines, and the sessions of the previous process.
 
 use super::Start;
+use crate::fastpath::{self, FastPathDirectory};
 use crate::reload::SharedPlans;
 use crate::takeover::{self, RestoredSessions, SessionStore};
-use crate::{PortSettings, Settings, Setup, memory, seed};
+use crate::{Settings, Setup, memory, seed};
 use anyhow::Context as _;
 use gatun_api::types::TablePages;
 use gatun_nat::workers::Shares;
@@ -24,6 +25,8 @@ pub(super) struct Prepared {
     /// Files of the session records.
     pub(super) records: Vec<File>,
     pub(super) pages: TablePages,
+    /// Directory of the kernel fast path, and whether its sessions can be those of the previous process.
+    pub(super) fastpath: (FastPathDirectory, bool),
 }
 
 impl Prepared {
@@ -45,11 +48,13 @@ impl Prepared {
         let pages = memory::pages(&records).unwrap_or_default();
         settings.control.facts.pages = pages.clone();
         notes.extend(memory::describe(&pages, &settings.needs));
+        let directory = fastpath::prepare(&settings.fastpath, user.as_ref());
+        let fits = session_store.as_ref().is_some_and(|store| store.fits(&settings.plan));
         let restored = session_store.as_ref().and_then(|session_store| {
             let steering = built.shared_plans.as_ref().map(|shared_plans| &*shared_plans.steering);
             session_store.take_over(&settings.plan, &mut built.engines, steering, *clock)
         });
-        Ok(Prepared { start, built, session_store, restored, records, pages })
+        Ok(Prepared { start, built, session_store, restored, records, pages, fastpath: (directory, fits) })
     }
 }
 
@@ -65,10 +70,10 @@ fn build(
     mut session_store: Option<&mut SessionStore>,
     notes: &mut Vec<String>,
 ) -> anyhow::Result<Built> {
-    let (plan, ports, workers) = (&*settings.plan, &settings.ports, settings.ports.workers());
+    let (plan, workers) = (&*settings.plan, settings.ports.workers());
     if workers <= 1 || !plan.is_stateful() {
         let plans = vec![plan; workers];
-        find_memory(&plans, ports, session_store.as_deref_mut(), notes)?;
+        find_memory(&plans, settings, session_store.as_deref_mut(), notes)?;
         let engines = build_engines(&plans, session_store)?;
         return Ok(Built { engines, exchange: Vec::new(), shared_plans: None });
     }
@@ -78,7 +83,7 @@ fn build(
     };
     let shares = shares.map_err(|e| anyhow::anyhow!("{}", e.0))?;
     let plans: Vec<&Plan> = shares.plans.iter().collect();
-    find_memory(&plans, ports, session_store.as_deref_mut(), notes)?;
+    find_memory(&plans, settings, session_store.as_deref_mut(), notes)?;
     let engines = build_engines(&plans, session_store)?;
     let shared_plans = SharedPlans::new(shares);
     let exchange =
@@ -90,12 +95,13 @@ fn build(
 /// there is not enough for both.
 fn find_memory(
     plans: &[&Plan],
-    ports: &PortSettings,
+    settings: &Settings,
     session_store: Option<&mut SessionStore>,
     notes: &mut Vec<String>,
 ) -> anyhow::Result<()> {
     let left = session_store.as_ref().map(|session_store| session_store.left_bytes());
-    if memory::check(plans, ports, left)? == memory::MemoryFit::WithoutPrevious
+    if memory::check(plans, (&settings.ports, settings.fastpath.memory_bytes()), left)?
+        == memory::MemoryFit::WithoutPrevious
         && let Some(session_store) = session_store
     {
         session_store.give_up();

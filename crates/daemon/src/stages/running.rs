@@ -8,20 +8,22 @@ use super::sandboxed::Sandboxed;
 use crate::config_file::ConfigFile;
 use crate::control::Process;
 use crate::event_sinks::{EventSinks, SinkRights};
+use crate::fastpath::FastPathManager;
 use crate::notify::Notifier;
 use crate::output::Output;
 use crate::ports::Ports;
 use crate::reload::{self, Reload, Request};
 use crate::signals::Signal;
-use crate::takeover::RestoredSessions;
+use crate::takeover::{RestoredSessions, SessionStore};
 use crate::{ANSWER_MAX, Event, counters, state, translating};
 use gatun_control::listen::SocketFile;
 use gatun_io::{Backend, Processors};
-use gatun_nat::Nat;
+use gatun_nat::{Nat, Plan};
 use gatun_worker::exchange::Exchange;
 use gatun_worker::{Clock, Handle, Snapshot, Worker};
 use std::fs::File;
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Instant;
@@ -32,6 +34,7 @@ pub(super) struct Running {
     events: Receiver<Event>,
     reload: Sender<Request>,
     event_sinks: EventSinks,
+    fastpath: FastPathManager,
     /// Files of the session records.
     records: Vec<File>,
     output: Output,
@@ -48,9 +51,9 @@ impl Running {
     /// # Errors
     /// Returns an error if a file cannot be opened, or a thread cannot start.
     pub(super) fn new(sandboxed: Sandboxed) -> anyhow::Result<Running> {
-        let Sandboxed { opened, connect, signals, in_force } = sandboxed;
-        let Opened { listening: Listening { prepared, sockets }, mut ports, processors } = opened;
-        let Prepared { start, built, mut session_store, restored, records, pages } = prepared;
+        let Sandboxed { opened, connect, signals, in_force, fastpath } = sandboxed;
+        let Opened { listening: Listening { prepared, sockets }, mut ports, processors, .. } = opened;
+        let Prepared { start, built, mut session_store, restored, records, pages, .. } = prepared;
         let Built { mut engines, exchange, shared_plans } = built;
         let Start { settings, sandbox, clock, notifier, sender, .. } = start;
         let output = begin_log(&ports, &start.notes, restored.as_ref())?;
@@ -60,21 +63,26 @@ impl Running {
         let means = SinkRights { connect, sandbox };
         let event_sinks = EventSinks::start(&settings, &mut engines, (clock, goes_on), means, &output)?;
         if let Some(session_store) = &mut session_store {
-            session_store.begin(&settings.plan, &mut engines, clock)?;
+            save_sessions(session_store, &settings.plan, &mut engines, (clock, &fastpath))?;
         }
         let backends = std::mem::take(&mut ports.backends);
-        let workers = start_workers(engines, backends, exchange, (clock, processors), &sender)?;
+        let workers = start_workers(engines, backends, exchange, (clock, processors), (&sender, &fastpath))?;
         let count = workers.len();
         let handles: Vec<Handle> = workers.iter().map(|worker| worker.handle.clone()).collect();
+        fastpath.begin(handles.clone());
         let tls = sockets.tls();
         let (orders, requests) = channel();
         if let Some(restored) = restored {
             let (orders, output) = (orders.clone(), output.clone());
             restored.watch(handles.clone(), output, move || drop(orders.send(Request::AllRestored)))?;
         }
-        let (told, config_orders) =
-            (in_force.told_with(&ports.helper.missing), reload::config_orders(&orders));
-        let process = Process { workers: handles.clone(), sandbox: told, helper: ports.helper.clone() };
+        let config_orders = reload::config_orders(&orders);
+        let process = Process {
+            workers: handles.clone(),
+            sandbox: in_force.told_with(&ports.helper.missing),
+            helper: ports.helper.clone(),
+            fastpath: Arc::new(fastpath.status()),
+        };
         let (facts, socket) = sockets.serve(&settings, process, &event_sinks, config_orders, &output)?;
         let ms = start.started.elapsed().as_secs_f64() * 1e3;
         output.log(&format!("{}, {ms:.1} ms after start", translating(count)));
@@ -93,6 +101,7 @@ impl Running {
             orders: ports.routes.take(),
             sink_updater: event_sinks.sink_updater(),
             session_store,
+            fastpath: fastpath.orders(),
             notifier: notifier.clone(),
             output: output.clone(),
         };
@@ -103,6 +112,7 @@ impl Running {
             events: start.events,
             reload: orders,
             event_sinks,
+            fastpath,
             records,
             output,
             notifier,
@@ -113,9 +123,10 @@ impl Running {
 
     /// Handles signals until every worker has ended, and writes the remaining output.
     pub(super) fn supervise(self) -> ExitCode {
-        let Running { workers, events, reload, event_sinks, records, output, notifier, _socket, _ports } =
-            self;
-        let exit = supervise(workers, &events, &reload, (&output, &notifier));
+        let Running { workers, events, reload, event_sinks, fastpath, .. } = self;
+        let Running { records, output, notifier, _socket, _ports, .. } = self;
+        let stop = || fastpath.stop();
+        let exit = supervise(workers, &events, &reload, (&output, &notifier, &stop));
         event_sinks.finish(&output);
         records.iter().for_each(state::give_back_unwritten);
         exit
@@ -126,6 +137,17 @@ impl Running {
 struct Thread {
     handle: Handle,
     thread: JoinHandle<()>,
+}
+
+/// Lets the next process find the sessions.
+fn save_sessions(
+    store: &mut SessionStore,
+    plan: &Plan,
+    engines: &mut [Nat],
+    (clock, fastpath): (Clock, &FastPathManager),
+) -> anyhow::Result<()> {
+    store.begin(plan, engines, clock)?;
+    store.set_offloaded(fastpath.is_open().then_some(plan))
 }
 
 /// Opens the log and writes the lines that start-up has collected.
@@ -142,17 +164,23 @@ fn start_workers(
     backends: Vec<Box<dyn Backend>>,
     exchange: Vec<Exchange>,
     (clock, processors): (Clock, Option<Processors>),
-    events: &Sender<Event>,
+    (events, fastpath): (&Sender<Event>, &FastPathManager),
 ) -> anyhow::Result<Vec<Thread>> {
     let mut built = Vec::new();
     let workers = engines.len();
     let mut exchange = exchange.into_iter();
+    let progress = fastpath.progress();
     for (worker, (mut nat, backend)) in engines.into_iter().zip(backends).enumerate() {
-        nat.set_worker(worker, workers);
-        built.push(match exchange.next() {
+        // The kernel has identifications of its own.
+        nat.set_worker(worker, workers + usize::from(progress.is_some()));
+        let mut made = match exchange.next() {
             Some(exchange) => Worker::sharing(nat, backend, clock, exchange),
             None => Worker::new(nat, backend, clock)?,
-        });
+        };
+        if let Some(progress) = progress {
+            made.0.publish_progress(progress.publisher(worker));
+        }
+        built.push(made);
     }
     let mut running = Vec::new();
     for (index, (worker, handle)) in built.into_iter().enumerate() {
@@ -176,7 +204,7 @@ fn supervise(
     workers: Vec<Thread>,
     events: &Receiver<Event>,
     reload: &Sender<Request>,
-    (output, notifier): (&Output, &Notifier),
+    (output, notifier, stop): (&Output, &Notifier, &dyn Fn() -> Result<(), String>),
 ) -> ExitCode {
     let mut total = Snapshot::default();
     let mut success = true;
@@ -192,6 +220,10 @@ fn supervise(
         match event {
             Ok(Event::Signal(Signal::Stop)) => {
                 notifier.stopping();
+                // The workers release the kernel's sessions.
+                if let Err(why) = stop() {
+                    output.error(&why);
+                }
                 workers.iter().for_each(|w| w.handle.stop());
             }
             Ok(Event::Signal(Signal::Report)) => {

@@ -2,6 +2,7 @@
 
 use super::opened::Opened;
 use super::prepared::Prepared;
+use crate::fastpath::{FastPathManager, OpenedFastPath};
 use crate::sandbox::Enforced;
 use crate::{connector, signals};
 use gatun_export::Connect;
@@ -12,6 +13,7 @@ pub(super) struct Sandboxed {
     pub(super) connect: Connect,
     pub(super) signals: signals::Watched,
     pub(super) in_force: Enforced,
+    pub(super) fastpath: FastPathManager,
 }
 
 impl Sandboxed {
@@ -22,9 +24,11 @@ impl Sandboxed {
     pub(super) fn new(mut opened: Opened) -> anyhow::Result<Sandboxed> {
         let Prepared { start, .. } = &mut opened.listening.prepared;
         let connect = connector::start(&start.sandbox)?;
+        let fastpath = std::mem::replace(&mut opened.fastpath, OpenedFastPath::Off);
+        let fastpath = FastPathManager::start(fastpath, &start.settings, &start.sandbox)?;
         let signals = signals::Watched::new()?;
         let in_force = start.sandbox.enter(start.settings.ports.calls());
         start.notes.push(in_force.to_string());
-        Ok(Sandboxed { opened, connect, signals, in_force })
+        Ok(Sandboxed { opened, connect, signals, in_force, fastpath })
     }
 }

@@ -63,7 +63,8 @@ fn indented_lines_of_help_fit_a_terminal() {
     assert_eq!(wide, [""; 0], "lines of help wider than {COLUMNS} columns");
 }
 
-/// Help and documents name the capabilities that the daemon uses for AF_XDP, and no others.
+/// Help and documents name the capabilities that the daemon uses for AF_XDP and for the kernel fast path, and
+/// no others.
 #[cfg(feature = "xdp")]
 #[test]
 fn the_rights_that_help_and_documents_name_are_those_that_the_daemon_uses() {
@@ -74,9 +75,12 @@ fn the_rights_that_help_and_documents_name_are_those_that_the_daemon_uses() {
     };
     let cli = Cli::command();
     let help = cli.find_subcommand("run").unwrap().get_after_help().unwrap().to_string();
-    assert_eq!(named(&help), used, "{help}");
+    let fastpath: std::collections::BTreeSet<String> = gatun_daemon::capabilities_of_fastpath().collect();
+    assert_eq!(named(&help), &used | &fastpath, "{help}");
     let page = fs::read_to_string(docs().join("how-to/xdp.md")).unwrap();
     assert_eq!(named(&page), used, "docs/how-to/xdp.md");
+    let page = fs::read_to_string(docs().join("how-to/fastpath.md")).unwrap();
+    assert_eq!(named(&page), fastpath, "docs/how-to/fastpath.md");
     for backend in ["AF_XDP", "DPDK"] {
         assert!(help.contains(backend), "{backend}");
     }

@@ -153,6 +153,8 @@ fn difference(old: &Config, new: &Config) -> String {
         }
     }
     let fixed = |config: &Config| config.ports.iter().map(Port::fixed).collect::<Vec<_>>();
+    difference.changes.extend(gatun_daemon::fastpath_changes(&old.fastpath, &new.fastpath));
+    difference.restarts.extend(gatun_daemon::fastpath_restarts(&old.fastpath, &new.fastpath));
     let restarts = [
         ("[[port]]: settings other than routes, addresses, neighbours and answers", fixed(old) != fixed(new)),
         ("[workers]: processors", old.cores != new.cores),
@@ -348,6 +350,7 @@ fn memory(config: &Config, needs: &MemoryNeeds) -> String {
     }
     lines.push(("mappings of all workers".to_owned(), needs.mappings));
     lines.push(("packet buffers of all workers".to_owned(), needs.packets));
+    lines.push((count(config.fastpath.sessions_max, "sessions in the kernel"), needs.fastpath));
     lines.push(("program".to_owned(), needs.program));
     let all = Bytes(needs.total());
     let mut out = match needs.tables.len() {

@@ -9,6 +9,7 @@ pub(crate) mod config;
 pub(crate) mod doctor;
 pub(crate) mod drain;
 pub(crate) mod explain;
+pub(crate) mod fastpath;
 pub(crate) mod init;
 pub(crate) mod log;
 pub(crate) mod log_level;

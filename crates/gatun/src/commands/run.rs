@@ -50,6 +50,7 @@ Rights at start:
                (ip tuntap add dev NAME mode tun user USER)
   AF_XDP       also CAP_NET_RAW, CAP_BPF, and CAP_IPC_LOCK or a sufficient limit
                of locked memory
+  [fastpath]   also CAP_BPF and CAP_PERFMON
   DPDK         root (docs/how-to/dpdk.md)
 
 Gatun drops them after start-up, except in the network helper, a separate process that \
@@ -176,8 +177,8 @@ fn settings(config: Config, file: &str) -> anyhow::Result<Settings> {
     let plan = Arc::new(config.plan);
     let facts = Facts { planned: planned_holders(Arc::clone(&plan)), ..facts };
     let control = ControlSettings { api: config.api, metrics: config.metrics, facts };
-    let Config { cores, events, json_kinds, json_destinations, exports, log, state, mapping_files, .. } =
-        config;
+    let Config { cores, events, json_kinds, json_destinations, exports, log, state, .. } = config;
+    let (fastpath, mapping_files) = (config.fastpath, config.mapping_files);
     Ok(Settings {
         plan,
         events,
@@ -189,6 +190,7 @@ fn settings(config: Config, file: &str) -> anyhow::Result<Settings> {
         cores,
         control,
         state,
+        fastpath,
         costs,
         needs,
         mapping_files,
@@ -203,10 +205,11 @@ pub(super) fn needs(config: &Config, ports: &PortSettings) -> MemoryNeeds {
         true => Shares::new(plan, workers, [0; 4]).ok(),
         false => None,
     };
-    match &shares {
+    let needs = match &shares {
         Some(shares) => MemoryNeeds::of(&shares.plans.iter().collect::<Vec<_>>(), ports, keeps),
         None => MemoryNeeds::of(&vec![plan; workers], ports, keeps),
-    }
+    };
+    needs.with_fastpath(config.fastpath.memory_bytes())
 }
 
 /// Memory and log volume at full tables.

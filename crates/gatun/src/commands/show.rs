@@ -54,6 +54,8 @@ enum Resource {
     Events,
     /// Event collectors and their counters
     Export,
+    /// Kernel fast path: sessions, packets by reason
+    Fastpath,
     /// Port log: records, size, losses
     Log,
     /// Running configuration
@@ -152,6 +154,7 @@ fn show_once(args: &Args) -> anyhow::Result<ExitCode> {
         }),
         Resource::Events => events(args),
         Resource::Export => all::<Export>(args, "/v1/exports", |_| true),
+        Resource::Fastpath => one::<FastPath>(args, "/v1/fastpath"),
         Resource::Log => one::<LogStore>(args, "/v1/log"),
         Resource::Addresses => list::<Address>(args, "/v1/addresses"),
         Resource::Blocks => list::<Block>(args, "/v1/blocks"),

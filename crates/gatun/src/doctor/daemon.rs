@@ -2,7 +2,9 @@
 
 use super::Finding;
 use gatun_api::client::{Client, Error};
-use gatun_api::types::{Export, Part, Sandbox, SandboxExtent, Status, Urgency, Worker};
+use gatun_api::types::{
+    Export, FastPath, FastPathState, Part, Sandbox, SandboxExtent, Status, Urgency, Worker,
+};
 use gatun_config::{Config, ExportTarget};
 use gatun_daemon::tables::counted;
 use std::fs;
@@ -34,6 +36,7 @@ pub(super) fn examine(client: &Client, config: Option<&Config>) -> (Vec<Finding>
     }
     findings.extend(log(&status));
     findings.extend(network_helper(&status));
+    findings.extend(fastpath(client));
     findings.push(sandbox(&status.sandbox));
     findings.push(super::system::pages(&status.pages));
     findings.extend(losses(client));
@@ -79,6 +82,32 @@ fn network_helper(status: &Status) -> impl Iterator<Item = Finding> {
     troubles.map(|trouble| {
         Finding::wrong(CHECK, trouble.what.clone(), "systemctl restart gatun; sessions are restored")
     })
+}
+
+/// Finding about the kernel fast path of the daemon, if it is configured.
+fn fastpath(client: &Client) -> Option<Finding> {
+    const CHECK: &str = "fastpath";
+    let fastpath: FastPath = client.get("/v1/fastpath").ok()?;
+    match fastpath.state {
+        FastPathState::Off | FastPathState::Other => None,
+        FastPathState::On => Some(Finding::ok(
+            CHECK,
+            format!(
+                "the kernel translates {} at {} ({})",
+                counted(fastpath.sessions, "session"),
+                fastpath.device,
+                fastpath.hook
+            ),
+        )),
+        FastPathState::Unavailable => Some(Finding::wrong(
+            CHECK,
+            format!(
+                "the kernel does not translate sessions, and Gatun translates all packets itself: {}",
+                fastpath.why.unwrap_or_default()
+            ),
+            "restart gatun after the cause is gone, or write `kernel = \"off\"` in [fastpath]",
+        )),
+    }
 }
 
 /// Findings about collectors.

@@ -9,6 +9,7 @@
 //!   mtu       MTUs on both sides
 //!   disk      free space for the log, events and spools
 //!   system    devices, huge pages, process limits
+//!   fastpath  the kernel's support of the fast path
 //!   dns64     answers of a name server for the translation prefix
 //! ```
 //! The checks change nothing. They send DNS queries, and connect to a collector that is silent.
@@ -16,6 +17,7 @@
 mod daemon;
 mod disk;
 mod dns64;
+mod fastpath;
 mod firewall;
 mod kernel;
 mod mtu;
@@ -120,6 +122,7 @@ pub(crate) fn quick(config: &Config, runs: bool) -> Vec<Finding> {
         }
     }
     findings.extend(disk::examine(config));
+    findings.extend(fastpath::examine(config));
     findings
 }
 

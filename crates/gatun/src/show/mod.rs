@@ -235,7 +235,7 @@ mod tests {
     use super::*;
     use gatun_api::types::Session;
 
-    const LINE: &str = r#"{"instance":"a,b","protocol":"tcp","inside":"2001:db8::1","inside_port":5000,"outside":"192.0.2.1","outside_port":40000,"remote":"198.51.100.7","remote_port":443,"state":"established","expires_ms":61000,"configured":false,"shared":false}"#;
+    const LINE: &str = r#"{"instance":"a,b","protocol":"tcp","inside":"2001:db8::1","inside_port":5000,"outside":"192.0.2.1","outside_port":40000,"remote":"198.51.100.7","remote_port":443,"state":"established","expires_ms":61000,"configured":false,"shared":false,"offloaded":false}"#;
 
     fn written(lines: &str, output: Output, limit: usize) -> (String, bool) {
         let mut out = Vec::new();
@@ -252,9 +252,8 @@ mod tests {
         assert_eq!(serde_json::from_str::<Vec<Session>>(&json).unwrap().len(), 3);
         assert_eq!(written("", Output::Json, 3), ("[]\n".into(), true));
         let (csv, is_whole) = written(&three, Output::Csv, 1);
-        let header = "instance,protocol,inside,inside_port,outside,outside_port,remote,remote_port,state,expires_ms,configured,shared";
-        let row =
-            "\"a,b\",tcp,2001:db8::1,5000,192.0.2.1,40000,198.51.100.7,443,established,61000,false,false";
+        let header = "instance,protocol,inside,inside_port,outside,outside_port,remote,remote_port,state,expires_ms,configured,shared,offloaded";
+        let row = "\"a,b\",tcp,2001:db8::1,5000,192.0.2.1,40000,198.51.100.7,443,established,61000,false,false,false";
         assert_eq!((csv.as_str(), is_whole), (format!("{header}\n{row}\n").as_str(), false));
         assert_eq!(written("", Output::Csv, 1).0, format!("{header}\n"));
         let (table, _) = written(&three, Output::Table, 3);

@@ -54,6 +54,7 @@ impl Shown for Status {
         "subscribers",
         "received",
         "forwarded",
+        "  in the kernel",
         "  refused by the device",
         "echo replies",
         "passed",
@@ -88,6 +89,7 @@ impl Shown for Status {
             group(self.subscribers),
             packets(&self.received),
             packets(&self.forwarded),
+            packets(&self.offloaded),
             group(self.refused_by_device),
             packets(&self.echo_replies),
             packets(&self.passed),
@@ -141,6 +143,62 @@ impl Shown for LogStore {
         };
         let counts = [self.records, self.bytes, self.waiting, self.lost].map(group);
         std::iter::once(state).chain(counts).collect()
+    }
+}
+
+impl Shown for FastPath {
+    const COLUMNS: &'static [&'static str] = &[
+        "kernel fast path",
+        "device",
+        "hook",
+        "lease",
+        "sessions",
+        "given to the kernel",
+        "removed",
+        "refused",
+        "taken over at the start",
+        "records waiting, lost",
+        "translated",
+        "dropped",
+        "passed to the device",
+    ];
+
+    fn cells(&self) -> Vec<String> {
+        let state = match &self.why {
+            Some(why) => format!("{}: {why}", self.state),
+            None => self.state.to_string(),
+        };
+        let refused = match (self.refused_full + self.refused_other, &self.error) {
+            (0, _) => "0".to_owned(),
+            (_, None) => format!("{} (the table is full)", group(self.refused_full)),
+            (_, Some(error)) => {
+                format!("{} (full), {} (last: {error})", group(self.refused_full), group(self.refused_other))
+            }
+        };
+        let mut passed: Vec<(&str, u64)> = Vec::new();
+        for reason in self.instances.iter().flat_map(|instance| &instance.passed) {
+            match passed.iter_mut().find(|(name, _)| *name == reason.name) {
+                Some((_, sum)) => *sum += reason.value,
+                None => passed.push((&reason.name, reason.value)),
+            }
+        }
+        let some = passed.iter().filter(|(_, sum)| *sum > 0);
+        let passed = some.map(|(name, sum)| format!("{name} {}", group(*sum))).collect::<Vec<_>>().join(", ");
+        vec![
+            state,
+            self.device.clone(),
+            self.hook.clone(),
+            format!("{}.{} s", self.lease_ms / 1000, self.lease_ms / 100 % 10),
+            of(&Usage { used: self.sessions, total: self.sessions_max }),
+            format!("{}, {} per second", group(self.installed), group(self.installed_per_second)),
+            group(self.removed),
+            refused,
+            group(self.adopted),
+            format!("{}, {}", group(self.waiting_records), group(self.lost_records)),
+            counted(self.instances.iter().map(|instance| instance.translated).sum(), "packet"),
+            counted(self.instances.iter().map(|instance| instance.dropped).sum(), "packet"),
+            if passed.is_empty() { "0".to_owned() } else { passed },
+        ]
     }
 }
 
@@ -395,7 +453,7 @@ impl Shown for Session {
             end(self.inside, self.inside_port),
             end(self.outside, self.outside_port),
             end(self.remote, self.remote_port),
-            self.state.to_string(),
+            if self.offloaded { format!("{} (in the kernel)", self.state) } else { self.state.to_string() },
             time(u64::from(self.expires_ms) / 1000),
         ]
     }

@@ -66,6 +66,7 @@ pages! {
     operations_go_as_the_page_says: "docs/how-to/operations.md", ["ping"];
     a_reload_goes_as_the_page_says: "docs/how-to/reload.md", ["ping"];
     a_restart_goes_as_the_page_says: "docs/how-to/restart.md", ["ping"];
+    the_fast_path_works_as_the_page_says: "docs/how-to/fastpath.md", ["ping"];
     the_log_answers_as_the_page_says: "docs/how-to/logging.md", ["ping"];
     the_service_is_bound_as_the_page_says: "docs/how-to/service.md", ["ping"];
     the_web_page_starts_as_the_page_says: "docs/how-to/web.md", ["ping"];

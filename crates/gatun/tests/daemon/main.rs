@@ -11,6 +11,7 @@ mod doctor;
 mod dpdk;
 mod events;
 mod export;
+mod fastpath;
 mod harness;
 mod leftover;
 mod lifecycle;

@@ -152,6 +152,8 @@ pub struct Counters {
     pub translated: [Count; Direction::COUNT],
     /// Part of `forwarded`: hairpinned packets, from an inside host to an inside host.
     pub hairpinned: Count,
+    /// Part of `rx` and of `forwarded`: packets that a fast path outside the engine has translated.
+    pub offloaded: Count,
     /// Part of `replied`: echo replies.
     pub echo_replies: u64,
     /// ICMP errors sent by the translator.
@@ -186,6 +188,7 @@ impl Default for Counters {
             drops: [[Count::default(); DropReason::COUNT]; Direction::COUNT],
             translated: [Count::default(); Direction::COUNT],
             hairpinned: Count::default(),
+            offloaded: Count::default(),
             echo_replies: 0,
             icmp_errors_sent: 0,
             icmp_errors_limited: 0,
@@ -216,6 +219,7 @@ impl Counters {
     pub(crate) fn credit(&mut self, direction: Direction, count: Count) {
         self.rx += count;
         self.forwarded += count;
+        self.offloaded += count;
         if let Some(translated) = self.translated.get_mut(direction as usize) {
             *translated += count;
         }

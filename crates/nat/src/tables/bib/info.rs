@@ -32,6 +32,8 @@ pub struct SessionInfo {
     pub of_static: bool,
     /// True if it shares its public port with flows of other inside ends.
     pub shares_port: bool,
+    /// True if a fast path translates its packets, or is about to.
+    pub is_offloaded: bool,
 }
 
 /// Binding, or a public port that flows share.
@@ -71,6 +73,7 @@ pub(crate) fn session(tables: &Tables, record: &Session) -> SessionInfo {
         expires_ms: record.expires().left_ms(tables.now),
         of_static: record.is_of_static(),
         shares_port: record.is_overloaded(),
+        is_offloaded: record.is_marked(),
     }
 }
 

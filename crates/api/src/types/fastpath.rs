@@ -1,0 +1,83 @@
+//! Kernel fast path.
+
+use super::running::Counter;
+use crate::schema::{structs, words};
+
+words! {
+    /// State of the kernel fast path.
+    pub enum FastPathState {
+        /// Not configured, or switched off: Gatun translates all packets itself.
+        Off = "off",
+        /// The kernel translates established sessions.
+        On = "on",
+        /// Configured, but the kernel does not support it: `why` has the reason, and Gatun translates all
+        /// packets itself.
+        Unavailable = "unavailable",
+    }
+}
+
+// `words!` defines the enum, without this trait.
+#[allow(clippy::derivable_impls)]
+impl Default for FastPathState {
+    fn default() -> Self {
+        FastPathState::Off
+    }
+}
+
+structs! {
+    /// Packets of an instance at the kernel fast path.
+    pub struct FastPathInstance {
+        /// Name of the instance; empty for packets of no session in the kernel.
+        pub name: String,
+        /// Packets translated in the kernel.
+        pub translated: u64,
+        /// Packets dropped in the kernel, because it refused to write to them.
+        pub dropped: u64,
+        /// Part of `translated`: packets that may have overtaken earlier ones of their session, because the
+        /// device's queue was not empty for too long.
+        pub moved_late: u64,
+        /// Packets passed to the device, by reason.
+        pub passed: Vec<Counter>,
+    }
+
+    /// The kernel fast path: a program in the kernel that translates packets of established sessions.
+    #[derive(Default)]
+    pub struct FastPath {
+        /// State.
+        pub state: FastPathState,
+        /// Reason why it is not available.
+        pub why: Option<String>,
+        /// Device at whose egress the program is.
+        pub device: String,
+        /// Way in which the program is attached: tcx or clsact; empty if it is not attached.
+        pub hook: String,
+        /// Milliseconds for which the kernel translates without a renewal by the daemon.
+        pub lease_ms: u64,
+        /// Sessions in the kernel.
+        pub sessions: u64,
+        /// Sessions that the kernel has room for.
+        pub sessions_max: u64,
+        /// Sessions of the previous process that were taken over at the start.
+        pub adopted: u64,
+        /// Sessions given to the kernel.
+        pub installed: u64,
+        /// Sessions given to the kernel per second, over the last seconds.
+        pub installed_per_second: u64,
+        /// Sessions removed from the kernel.
+        pub removed: u64,
+        /// Sessions not given to the kernel because its table was full.
+        pub refused_full: u64,
+        /// Sessions not given to the kernel because it refused.
+        pub refused_other: u64,
+        /// Last refusal of the kernel.
+        pub error: Option<String>,
+        /// Records of the engines that wait to be read.
+        pub waiting_records: u64,
+        /// Records of the engines that were lost because too many waited; the state was read again.
+        pub lost_records: u64,
+        /// Microseconds from a session's offer to its entry in the kernel, 99th percentile.
+        pub install_p99_us: u64,
+        /// Packets by instance, since the kernel's tables were created.
+        pub instances: Vec<FastPathInstance>,
+    }
+}

@@ -1,0 +1,89 @@
+//! `[fastpath]`: translation of established sessions in the kernel.
+
+use crate::keys;
+use crate::problem::Problems;
+use crate::reader::Table;
+use crate::sections::log;
+use crate::value;
+use std::ops::Range;
+use std::path::PathBuf;
+
+/// Default directory.
+pub const FASTPATH_DIRECTORY: &str = "/run/gatun/fastpath";
+
+/// Shortest lease, ms: the daemon renews it several times within.
+const LEASE_MIN_MS: u32 = 1_000;
+
+/// Settings of the kernel fast path.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FastPath {
+    /// True if the kernel translates established sessions, as far as it can.
+    pub kernel: bool,
+    /// Directory with a bpffs, where the kernel's tables outlive the process.
+    pub directory: PathBuf,
+    /// Number of sessions that the kernel has room for.
+    pub sessions_max: u32,
+    /// Number of packets after which a UDP session is given to the kernel.
+    pub udp_packets: u8,
+    /// Time in ms for which the kernel translates without a renewal by the daemon.
+    pub lease_ms: u32,
+    /// True if the kernel keeps its sessions when the daemon is stopped.
+    pub keeps_at_stop: bool,
+    /// Stateful instances whose sessions stay out of the kernel, by number: NAT64's first, then NAT44's.
+    pub excluded: Vec<u8>,
+}
+
+impl Default for FastPath {
+    fn default() -> Self {
+        FastPath {
+            kernel: false,
+            directory: FASTPATH_DIRECTORY.into(),
+            sessions_max: 65_536,
+            udp_packets: 10,
+            lease_ms: 10_000,
+            keeps_at_stop: false,
+            excluded: Vec::new(),
+        }
+    }
+}
+
+impl FastPath {
+    /// Kernel memory of the table in bytes.
+    pub fn memory_bytes(&self) -> u64 {
+        if self.kernel { u64::from(self.sessions_max) * SESSION_BYTES } else { 0 }
+    }
+}
+
+/// Kernel memory of a session: its share of a table with free places.
+const SESSION_BYTES: u64 = 384;
+
+/// The section as in the file, and its place.
+pub(crate) struct RawFastPath {
+    pub(crate) settings: FastPath,
+    pub(crate) span: Range<usize>,
+}
+
+pub(crate) fn read(table: &Table<'_>, problems: &mut Problems) -> RawFastPath {
+    let defaults = FastPath::default();
+    let lease_ms = table.get("lease", problems, value::duration_ms).unwrap_or(defaults.lease_ms);
+    if lease_ms < LEASE_MIN_MS {
+        problems.error(
+            table.span_of("lease"),
+            "`lease` is below one second",
+            "write `lease = \"1s\"` or more",
+        );
+    }
+    let directory = table.get("directory", problems, log::directory);
+    let settings = FastPath {
+        kernel: table.get("kernel", problems, |v| value::choice(v, keys::KERNEL)).unwrap_or_default(),
+        directory: directory.unwrap_or(defaults.directory),
+        sessions_max: table.integer("sessions_max", problems).unwrap_or(defaults.sessions_max),
+        udp_packets: table.integer("udp_packets", problems).map_or(defaults.udp_packets, |n| n as u8),
+        lease_ms,
+        keeps_at_stop: table
+            .get("on_stop", problems, |v| value::choice(v, keys::ON_STOP))
+            .unwrap_or_default(),
+        excluded: Vec::new(),
+    };
+    RawFastPath { settings, span: table.span.clone() }
+}

@@ -1,0 +1,346 @@
+//! Thread that manages the sessions in the kernel.
+
+use super::opening::{self, OpenTable, OpenedFastPath};
+use super::progress::Progress;
+use super::status::{Shared, Watch};
+use super::target::KernelTarget;
+use crate::sandbox::{Calls, Sandbox};
+use crate::{ANSWER_MAX, Settings};
+use anyhow::Context as _;
+use gatun_api::types;
+use gatun_config::FastPath as FastPathSettings;
+use gatun_io_fastpath::{Control, KernelTime};
+use gatun_nat::Plan;
+use gatun_offload::{InstanceSettings, Manager, Target as _, WorkerEngine, feed_policy};
+use gatun_worker::Handle;
+use gatun_worker::offload::ReleaseAll;
+use std::fs::File;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel, sync_channel};
+use std::time::{Duration, Instant};
+
+/// Records that wait for the manager, per worker.
+const RING: usize = 65_536;
+/// Epoch of all sessions: only one daemon owns them.
+const EPOCH: u16 = 1;
+/// Longest time to remove all sessions from the kernel.
+const DRAIN_MAX: Duration = Duration::from_secs(5);
+/// Longest time for an order that the thread executes between two turns.
+const ORDER_MAX: Duration = Duration::from_secs(2);
+/// Interval of publishing the state.
+const PUBLISH_EVERY: Duration = Duration::from_millis(200);
+
+/// Order to the thread. It answers when the order is executed.
+enum Order {
+    /// The workers run.
+    Begin(Vec<Handle>),
+    /// Give the kernel no further sessions until `Set`.
+    Pause(SyncSender<()>),
+    /// Other settings and another plan; if the fast path is off, all sessions are removed before the answer.
+    Set(Box<gatun_offload::Settings>, Arc<Plan>, SyncSender<()>),
+    /// End. Remove all sessions before, unless they are to stay for a lease.
+    Stop { keeps: bool, done: SyncSender<()> },
+}
+
+/// The thread and its program.
+pub(crate) struct FastPathManager {
+    /// `None` if there is no table.
+    on: Option<On>,
+    status: Shared,
+}
+
+struct On {
+    orders: FastPathOrders,
+    control: Arc<Control>,
+    progress: Progress,
+    /// Held until the end: it keeps other daemons from the device, and the program loaded.
+    _attachment: gatun_io_fastpath::Attachment,
+    /// Tells other daemons that the directory of the pins is taken.
+    _lock: File,
+    device: String,
+    pins: Option<PathBuf>,
+}
+
+/// Orders to the thread, for a reload.
+#[derive(Clone)]
+pub(crate) struct FastPathOrders {
+    orders: Sender<Order>,
+    /// True if the kernel keeps its sessions when the daemon is stopped.
+    keeps_at_stop: Arc<AtomicBool>,
+}
+
+impl FastPathManager {
+    /// Starts the thread, which enters its own sandbox and waits for the workers.
+    ///
+    /// # Errors
+    /// Returns an error if the thread cannot start.
+    pub(crate) fn start(
+        opened: OpenedFastPath,
+        settings: &Settings,
+        sandbox: &Sandbox,
+    ) -> anyhow::Result<FastPathManager> {
+        let open = match opened {
+            OpenedFastPath::Off => return Ok(FastPathManager { on: None, status: Shared::off() }),
+            OpenedFastPath::Unavailable(why) => {
+                return Ok(FastPathManager { on: None, status: Shared::unavailable(why) });
+            }
+            OpenedFastPath::On(open) => open,
+        };
+        let OpenTable { table, attachment, lock, device, pins, adopted, notes: _ } = *open;
+        let status = Shared::on(&device, opening::hook_name(attachment.hook()), adopted.into());
+        let control = table.control();
+        let progress = Progress::new(Arc::clone(&control), settings.ports.workers());
+        let (orders, received) = channel();
+        let thread = Thread {
+            target: KernelTarget::new(table),
+            progress: progress.clone(),
+            plan: Arc::clone(&settings.plan),
+            settings: settings_of(&settings.fastpath, &settings.plan),
+            udp_packets: settings.fastpath.udp_packets,
+            status: status.clone(),
+        };
+        let sandbox = sandbox.clone();
+        let body = move || {
+            sandbox.enter(Calls::FastPath);
+            thread.run(&received);
+        };
+        std::thread::Builder::new()
+            .name("fastpath".into())
+            .spawn(body)
+            .context("cannot start the thread of the kernel fast path")?;
+        let keeps_at_stop = Arc::new(AtomicBool::new(settings.fastpath.keeps_at_stop));
+        let orders = FastPathOrders { orders, keeps_at_stop };
+        let on = On { orders, control, progress, _attachment: attachment, _lock: lock, device, pins };
+        Ok(FastPathManager { on: Some(on), status })
+    }
+
+    /// True if the kernel has a table.
+    pub(crate) fn is_open(&self) -> bool {
+        self.on.is_some()
+    }
+
+    /// Progress of workers that share the table. `None` without a table.
+    pub(crate) fn progress(&self) -> Option<&Progress> {
+        self.on.as_ref().map(|on| &on.progress)
+    }
+
+    /// Passes the running workers to the thread.
+    pub(crate) fn begin(&self, workers: Vec<Handle>) {
+        if let Some(on) = &self.on {
+            on.orders.send(Order::Begin(workers));
+        }
+    }
+
+    /// Orders for a reload. `None` without a table.
+    pub(crate) fn orders(&self) -> Option<FastPathOrders> {
+        self.on.as_ref().map(|on| on.orders.clone())
+    }
+
+    /// State for the API.
+    pub(crate) fn status(&self) -> impl Fn() -> types::FastPath + Send + Sync + 'static {
+        let status = self.status.clone();
+        move || status.get()
+    }
+
+    /// Ends the fast path, while the workers still run.
+    ///
+    /// # Errors
+    /// Returns an error that says what to do, if the program cannot be detached.
+    pub(crate) fn stop(&self) -> Result<(), String> {
+        let Some(on) = &self.on else { return Ok(()) };
+        let keeps = on.orders.keeps_at_stop.load(Relaxed);
+        on.orders.wait(DRAIN_MAX + ORDER_MAX, |done| Order::Stop { keeps, done });
+        if keeps && on.pins.is_some() {
+            return Ok(());
+        }
+        // Also if the thread does not answer: from here on, the program passes all packets on.
+        on.control.set_lease(KernelTime(0));
+        let detached = gatun_io_fastpath::detach(&on.device, on.pins.as_deref());
+        detached.map_err(|error| format!("kernel fast path: {error}: run `gatun fastpath detach`"))
+    }
+}
+
+impl FastPathOrders {
+    fn send(&self, order: Order) {
+        // If the thread has ended, its table translates nothing.
+        let _ = self.orders.send(order);
+    }
+
+    fn wait(&self, at_most: Duration, order: impl FnOnce(SyncSender<()>) -> Order) {
+        let (done, is_done) = sync_channel(1);
+        self.send(order(done));
+        let _ = is_done.recv_timeout(at_most);
+    }
+
+    /// Keeps the thread from giving sessions to the kernel, before another plan is applied.
+    pub(crate) fn pause(&self) {
+        self.wait(ORDER_MAX, Order::Pause);
+    }
+
+    /// Sets another configuration after its plan was applied.
+    pub(crate) fn set(&self, settings: &FastPathSettings, plan: &Arc<Plan>) {
+        self.keeps_at_stop.store(settings.keeps_at_stop, Relaxed);
+        let own = Box::new(settings_of(settings, plan));
+        self.wait(DRAIN_MAX + ORDER_MAX, |done| Order::Set(own, Arc::clone(plan), done));
+    }
+}
+
+/// Settings of the manager.
+fn settings_of(settings: &FastPathSettings, plan: &Plan) -> gatun_offload::Settings {
+    let of64 = plan.nat64.iter().map(|nat64| (nat64.pool6.clone(), nat64.inbound_refresh, nat64.realm));
+    let all = of64.chain(plan.nat44.iter().map(|nat44| (Vec::new(), nat44.inbound_refresh, nat44.realm)));
+    let instances = (0..=u8::MAX).zip(all).map(|(number, (prefixes, inbound_refresh, realm))| {
+        let offloaded = realm == 0 && !settings.excluded.contains(&number);
+        InstanceSettings { offloaded, prefixes, inbound_refresh }
+    });
+    gatun_offload::Settings {
+        enabled: settings.kernel,
+        entries_max: settings.sessions_max,
+        epoch: EPOCH,
+        lease: Duration::from_millis(settings.lease_ms.into()),
+        instances: instances.collect(),
+    }
+}
+
+/// State of the thread before the workers run.
+struct Thread {
+    target: KernelTarget,
+    progress: Progress,
+    plan: Arc<Plan>,
+    settings: gatun_offload::Settings,
+    udp_packets: u8,
+    status: Shared,
+}
+
+/// Ends translation in the kernel if the thread panics: the engines get all packets and ports back.
+struct EndOfPanic {
+    control: Arc<Control>,
+    workers: Vec<Handle>,
+    status: Shared,
+}
+
+impl Drop for EndOfPanic {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            return;
+        }
+        self.control.set_lease(KernelTime(0));
+        self.status.set_unavailable("its manager has panicked: this is a defect, please report it");
+        for worker in &self.workers {
+            let _ = worker.attach_feed(None, ANSWER_MAX);
+            let _ = worker.work(ReleaseAll::default(), ANSWER_MAX);
+        }
+    }
+}
+
+impl Thread {
+    fn run(self, orders: &Receiver<Order>) {
+        let Thread { target, progress, plan, settings, udp_packets, status } = self;
+        let workers = loop {
+            match orders.recv() {
+                Ok(Order::Begin(workers)) => break workers,
+                Ok(Order::Pause(done) | Order::Set(_, _, done) | Order::Stop { done, .. }) => {
+                    let _ = done.send(());
+                }
+                Err(_) => return,
+            }
+        };
+        let control = target.table.control();
+        control.set_epoch(EPOCH);
+        let guard = EndOfPanic { control, workers: workers.clone(), status: status.clone() };
+        let policy = feed_policy(udp_packets);
+        let generation = crate::takeover::clock_ms();
+        let engines = (generation..)
+            .zip(workers)
+            .map(|(generation, worker)| WorkerEngine::attach(worker, policy, RING, generation, ANSWER_MAX));
+        let Some(engines) = engines.collect::<Option<Vec<_>>>() else {
+            guard.control.set_lease(KernelTime(0));
+            status.set_unavailable("a worker did not answer at the start");
+            return;
+        };
+        let lease = settings.lease;
+        let watch = Watch::new(status, plan, settings.clone());
+        let manager = Manager::new(engines, target, settings);
+        Running { manager, progress, watch, lease, began: Instant::now() }.run(orders);
+        drop(guard);
+    }
+}
+
+/// State of the thread while the workers run.
+struct Running {
+    manager: Manager<WorkerEngine, KernelTarget>,
+    progress: Progress,
+    watch: Watch,
+    lease: Duration,
+    began: Instant,
+}
+
+impl Running {
+    fn run(mut self, orders: &Receiver<Order>) {
+        loop {
+            let wait = self.turn();
+            match orders.recv_timeout(wait.min(PUBLISH_EVERY)) {
+                Ok(Order::Begin(_)) | Err(RecvTimeoutError::Timeout) => {}
+                Ok(Order::Pause(done)) => {
+                    self.manager.pause();
+                    let _ = done.send(());
+                }
+                Ok(Order::Set(settings, plan, done)) => {
+                    self.set(*settings, plan);
+                    let _ = done.send(());
+                }
+                Ok(Order::Stop { keeps, done }) => {
+                    self.stop(keeps);
+                    let _ = done.send(());
+                    return;
+                }
+                Err(RecvTimeoutError::Disconnected) => return,
+            }
+        }
+    }
+
+    /// Bounded work. Returns the time that it need not be called for.
+    fn turn(&mut self) -> Duration {
+        let began = self.began;
+        let wait = self.manager.turn(&|| began.elapsed());
+        self.progress.publish();
+        self.watch.publish(|| self.manager.status(), self.manager.target(), PUBLISH_EVERY);
+        wait
+    }
+
+    fn set(&mut self, settings: gatun_offload::Settings, plan: Arc<Plan>) {
+        if let Err(error) = opening::set_instances(&self.manager.target().table, &plan) {
+            self.watch.fail(&error.to_string());
+        }
+        self.lease = settings.lease;
+        let is_off = !settings.enabled;
+        self.manager.set_settings(settings.clone());
+        self.watch.set(settings, plan);
+        if is_off {
+            self.drain();
+        }
+    }
+
+    /// Removes all sessions from the kernel.
+    fn drain(&mut self) {
+        let begin = Instant::now();
+        while !self.manager.is_drained() && begin.elapsed() < DRAIN_MAX {
+            let wait = self.turn();
+            std::thread::sleep(wait.min(Duration::from_millis(1)));
+        }
+    }
+
+    fn stop(&mut self, keeps: bool) {
+        if keeps {
+            self.manager.target_mut().renew_lease(self.lease);
+            return;
+        }
+        let settings = gatun_offload::Settings { enabled: false, ..self.watch.settings.clone() };
+        self.manager.set_settings(settings);
+        self.drain();
+        self.manager.target_mut().end_lease();
+    }
+}

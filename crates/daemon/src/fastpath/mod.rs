@@ -1,0 +1,73 @@
+//! Kernel fast path of the daemon: a program in the kernel translates established sessions, as the engines
+//! have decided, and a thread manages them.
+//!
+//! ```text
+//!   opening    at start: bpffs, program, table, while the process has the rights for them
+//!   manager    thread with the offload manager: turns, reloads, stop
+//!   target     the kernel's table as the manager's target
+//!   progress   how far the workers are, for sessions that move to the kernel
+//!   status     state for the API
+//! ```
+
+mod manager;
+mod opening;
+mod progress;
+mod status;
+mod target;
+
+pub(crate) use manager::{FastPathManager, FastPathOrders};
+pub(crate) use opening::{FastPathDirectory, OpenedFastPath, open, prepare};
+
+use gatun_config::FastPath as FastPathSettings;
+
+/// Detaches the program from devices and removes the tables, without a daemon. Returns a line for each
+/// device.
+///
+/// # Errors
+/// Returns an error if a table cannot be removed.
+pub fn detach(settings: &FastPathSettings, devices: &[String]) -> anyhow::Result<Vec<String>> {
+    let one = |device: &String| {
+        let pins = opening::pins(&settings.directory, device);
+        let had = pins.is_dir();
+        gatun_io_fastpath::detach(device, Some(&pins))
+            .map_err(|error| anyhow::anyhow!("{device}: {error}"))?;
+        Ok(match had {
+            true => format!("{device}: the program is detached, and its tables are removed"),
+            false => format!("{device}: there are no tables in {}", settings.directory.display()),
+        })
+    };
+    devices.iter().map(one).collect()
+}
+
+/// Lists differences between two configurations that need a restart.
+pub(crate) fn differ(old: &FastPathSettings, new: &FastPathSettings, is_open: bool) -> Vec<String> {
+    let mut restarts = Vec::new();
+    if new.kernel && !is_open {
+        restarts
+            .push("[fastpath] kernel: the program needs rights that Gatun dropped at start-up".to_owned());
+    }
+    let fixed = |settings: &FastPathSettings| {
+        (settings.directory.clone(), settings.sessions_max, settings.udp_packets)
+    };
+    if is_open && fixed(old) != fixed(new) {
+        restarts.push("[fastpath]: directory, sessions_max or udp_packets".to_owned());
+    }
+    restarts
+}
+
+/// Lists differences that a daemon with `old` cannot apply.
+pub fn restarts(old: &FastPathSettings, new: &FastPathSettings) -> Vec<String> {
+    differ(old, new, old.kernel)
+}
+
+/// Lists differences that a running daemon applies.
+pub fn changes(old: &FastPathSettings, new: &FastPathSettings) -> Vec<String> {
+    let mut changes = Vec::new();
+    if old.kernel != new.kernel {
+        changes.push(format!("[fastpath] kernel: {}", if new.kernel { "on" } else { "off" }));
+    }
+    if (old.lease_ms, old.keeps_at_stop, &old.excluded) != (new.lease_ms, new.keeps_at_stop, &new.excluded) {
+        changes.push("[fastpath]: lease, on_stop or the instances in the kernel".to_owned());
+    }
+    changes
+}

@@ -1,0 +1,239 @@
+//! Start-up of the kernel fast path: its directory, its program and its table, while the process still has
+//! the rights for them.
+
+use super::super::Settings;
+use super::super::privileges::User;
+use super::super::state::chown_to;
+use gatun_config::FastPath as FastPathSettings;
+use gatun_io_fastpath::{
+    Adoption, Attachment, FastPath, FastPathConfig, FastPathError, Hook, IdentRange, Instance, KernelTime,
+    Table, WORKERS_MAX, mount_bpffs,
+};
+use gatun_nat::Plan;
+use gatun_wire::text::counted;
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// Longest time that a killed process may take to release the directory.
+const LET_GO_MAX: Duration = Duration::from_millis(1_000);
+
+/// Longest time that a session stays pending: the queue of a device is read in far less.
+const PENDING_MAX: Duration = Duration::from_millis(250);
+
+/// Kernel fast path as the start-up found it.
+pub(crate) enum OpenedFastPath {
+    /// Not configured.
+    Off,
+    /// Configured, but this machine does not support it.
+    Unavailable(String),
+    /// Program and table.
+    On(Box<OpenTable>),
+}
+
+/// Table of an attached program.
+pub(crate) struct OpenTable {
+    pub(super) table: Table,
+    pub(super) attachment: Attachment,
+    pub(super) lock: File,
+    pub(super) device: String,
+    pub(super) pins: Option<PathBuf>,
+    /// Sessions of the previous process.
+    pub(super) adopted: u32,
+    /// Lines for the log.
+    pub(super) notes: Vec<String>,
+}
+
+/// State of the directory of the kernel's tables.
+pub(crate) enum FastPathDirectory {
+    /// No fast path is configured.
+    Unwanted,
+    /// It can be used, by this process alone as long as the file is open.
+    Ready(File),
+    /// It cannot be used, with the reason.
+    Unusable(String),
+}
+
+impl OpenedFastPath {
+    /// Lines for the log.
+    pub(crate) fn notes(&self) -> Vec<String> {
+        match self {
+            OpenedFastPath::Off => Vec::new(),
+            OpenedFastPath::Unavailable(why) => {
+                vec![format!("kernel fast path: not available, Gatun translates all packets itself: {why}")]
+            }
+            OpenedFastPath::On(open) => open.notes.clone(),
+        }
+    }
+}
+
+/// Creates the directory, and mounts a bpffs there if there is none.
+pub(crate) fn prepare(settings: &FastPathSettings, user: Option<&User>) -> FastPathDirectory {
+    if !settings.kernel {
+        return FastPathDirectory::Unwanted;
+    }
+    let directory = &settings.directory;
+    let prepared = mount_bpffs(directory).map_err(|error| error.to_string());
+    let locked = prepared.and_then(|()| {
+        if let Some(user) = user {
+            chown_to(directory, user).map_err(|error| format!("changing its owner: {error}"))?;
+        }
+        lock(directory)
+    });
+    match locked {
+        Ok(lock) => FastPathDirectory::Ready(lock),
+        Err(why) => {
+            FastPathDirectory::Unusable(format!("[fastpath] directory {}: {why}", directory.display()))
+        }
+    }
+}
+
+/// Locks the directory.
+fn lock(directory: &Path) -> Result<File, String> {
+    let open = File::open(directory).map_err(|error| format!("cannot open it: {error}"))?;
+    let begin = Instant::now();
+    while let Err(error) = flock(&open, FlockOperation::NonBlockingLockExclusive) {
+        if error != Errno::WOULDBLOCK {
+            return Err(format!("cannot lock it: {error}"));
+        }
+        if begin.elapsed() > LET_GO_MAX {
+            return Err("another daemon uses it: write another `directory` in [fastpath]".to_owned());
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    Ok(open)
+}
+
+/// Opens the fast path of a device. `fits`: the instances and pools of the previous process were the same, so
+/// its sessions in the kernel may stay. `keeps`: sessions outlive the process.
+pub(crate) fn open(
+    settings: &Settings,
+    device: Option<&String>,
+    directory: FastPathDirectory,
+    (keeps, fits): (bool, bool),
+    user: Option<&User>,
+) -> OpenedFastPath {
+    let why = match (directory, device) {
+        (FastPathDirectory::Unwanted, device) => {
+            remove_left(&settings.fastpath.directory, device);
+            return OpenedFastPath::Off;
+        }
+        (FastPathDirectory::Unusable(why), _) => why,
+        (FastPathDirectory::Ready(_), None) => "there is no TUN device".to_owned(),
+        (FastPathDirectory::Ready(lock), Some(device)) => {
+            match open_table(settings, (device, lock), (keeps, fits), user) {
+                Ok(open) => return OpenedFastPath::On(Box::new(open)),
+                Err(error) => advice(&error),
+            }
+        }
+    };
+    OpenedFastPath::Unavailable(why)
+}
+
+/// Detaches the program of a previous process that had a fast path.
+fn remove_left(directory: &Path, device: Option<&String>) {
+    if let Some(device) = device
+        && pins(directory, device).is_dir()
+    {
+        // If it fails, the program stops translating when its lease has run out.
+        let _ = gatun_io_fastpath::detach(device, Some(&pins(directory, device)));
+    }
+}
+
+/// Folder of the pins of a device.
+pub(super) fn pins(directory: &Path, device: &str) -> PathBuf {
+    directory.join(device)
+}
+
+fn open_table(
+    settings: &Settings,
+    (device, lock): (&str, File),
+    (keeps, fits): (bool, bool),
+    user: Option<&User>,
+) -> Result<OpenTable, FastPathError> {
+    let workers = settings.ports.workers();
+    if workers > WORKERS_MAX {
+        return Err(FastPathError::Attach(format!("{workers} queues; at most {WORKERS_MAX} are supported")));
+    }
+    let pins = keeps.then(|| pins(&settings.fastpath.directory, device));
+    let mut seed = [0; 8];
+    let _ = rustix::rand::getrandom(&mut seed, rustix::rand::GetRandomFlags::empty());
+    let config = FastPathConfig {
+        device: device.to_owned(),
+        pins: pins.clone(),
+        capacity: settings.fastpath.sessions_max,
+        hook: None,
+        idents: IdentRange::beside(workers as u16),
+        pending_max: PENDING_MAX,
+        seed: u64::from_ne_bytes(seed),
+    };
+    let FastPath { mut table, adoption, attachment } = FastPath::open(&config)?;
+    if let (Some(pins), Some(user)) = (&pins, user) {
+        // Without this, the daemon cannot remove the pins at its end; `gatun fastpath detach` can.
+        let _ = chown_to(pins, user);
+    }
+    let mut notes = Vec::new();
+    let adopted = match adoption {
+        Adoption::Fresh => 0,
+        Adoption::Adopted(0) => 0,
+        Adoption::Adopted(count) if fits => {
+            let sessions = counted(count.into(), "session");
+            notes.push(format!("kernel fast path: {sessions} of the previous process stay in the kernel"));
+            count
+        }
+        Adoption::Adopted(count) => {
+            remove_all(&mut table);
+            let sessions = counted(count.into(), "session");
+            notes.push(format!(
+                "kernel fast path: {sessions} of the previous process removed, because instances, pools or workers have changed"
+            ));
+            0
+        }
+        Adoption::Replaced(why) => {
+            notes.push(format!("kernel fast path: the tables of the previous process are replaced: {why}"));
+            0
+        }
+    };
+    set_instances(&table, &settings.plan)?;
+    let hook = hook_name(attachment.hook());
+    let room = counted(table.capacity().into(), "session");
+    notes.push(format!("kernel fast path: attached to {device} by {hook}, with room for {room}"));
+    Ok(OpenTable { table, attachment, lock, device: device.to_owned(), pins, adopted, notes })
+}
+
+/// Removes every session.
+pub(super) fn remove_all(table: &mut Table) {
+    table.control().set_lease(KernelTime(0));
+    let all: Vec<_> = table.iter().map(|(id, _)| id).collect();
+    table.remove(&all, &mut Vec::new());
+}
+
+/// Sets what the program needs to know about the instances of a plan.
+pub(super) fn set_instances(table: &Table, plan: &Plan) -> Result<(), FastPathError> {
+    let of64 = plan.nat64.iter().map(|nat64| Instance::nat64(&nat64.settings));
+    let all = of64.chain(plan.nat44.iter().map(|nat44| Instance::nat44(nat44.mtu)));
+    (0..=u8::MAX).zip(all).try_for_each(|(number, instance)| table.set_instance(number, instance))
+}
+
+pub(super) fn hook_name(hook: Hook) -> &'static str {
+    match hook {
+        Hook::Tcx => "tcx",
+        Hook::Clsact => "clsact",
+    }
+}
+
+/// Text of an error, with what to do.
+fn advice(error: &FastPathError) -> String {
+    let instead = match error {
+        FastPathError::SecondInstance(_) => "stop the other one, or write `kernel = \"off\"` in [fastpath]",
+        FastPathError::Program(_) => {
+            "a kernel of Linux 6.1 or later, built with BPF and BTF, accepts it; lockdown may forbid it; `gatun doctor` tells more"
+        }
+        FastPathError::Attach(_) | FastPathError::Step { .. } | FastPathError::Map { .. } => {
+            "`gatun doctor` tells what the kernel lacks"
+        }
+    };
+    format!("{error}: {instead}")
+}

@@ -1,0 +1,172 @@
+//! State of the kernel fast path for the API, published by the manager's thread.
+
+use super::target::KernelTarget;
+use gatun_api::types::{self, Counter, FastPathInstance, FastPathState};
+use gatun_io_fastpath::{Counters, Reason};
+use gatun_nat::Plan;
+use gatun_offload::Status;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// State that the thread writes and the API reads.
+#[derive(Clone)]
+pub(super) struct Shared(Arc<Mutex<types::FastPath>>);
+
+impl Shared {
+    fn new(state: types::FastPath) -> Shared {
+        Shared(Arc::new(Mutex::new(state)))
+    }
+
+    pub(super) fn off() -> Shared {
+        Shared::new(types::FastPath::default())
+    }
+
+    pub(super) fn unavailable(why: String) -> Shared {
+        let state = FastPathState::Unavailable;
+        Shared::new(types::FastPath { state, why: Some(why), ..types::FastPath::default() })
+    }
+
+    pub(super) fn on(device: &str, hook: &str, adopted: u64) -> Shared {
+        let (state, device, hook) = (FastPathState::On, device.to_owned(), hook.to_owned());
+        Shared::new(types::FastPath { state, device, hook, adopted, ..types::FastPath::default() })
+    }
+
+    pub(super) fn get(&self) -> types::FastPath {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn change(&self, change: impl FnOnce(&mut types::FastPath)) {
+        change(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner));
+    }
+
+    pub(super) fn set_unavailable(&self, why: &str) {
+        self.change(|state| {
+            (state.state, state.why) = (FastPathState::Unavailable, Some(why.to_owned()));
+        });
+    }
+}
+
+/// Publishes the state.
+pub(super) struct Watch {
+    shared: Shared,
+    plan: Arc<Plan>,
+    /// Settings in force.
+    pub(super) settings: gatun_offload::Settings,
+    published: Option<Instant>,
+    /// Time and number of installed sessions at the last measurement of their rate.
+    measured: (Instant, u64),
+    /// Sessions per second.
+    rate: u64,
+    /// Error of the kernel.
+    error: Option<String>,
+}
+
+/// Interval of measuring the rate.
+const MEASURE_EVERY: Duration = Duration::from_secs(2);
+
+impl Watch {
+    pub(super) fn new(shared: Shared, plan: Arc<Plan>, settings: gatun_offload::Settings) -> Watch {
+        let measured = (Instant::now(), 0);
+        Watch { shared, plan, settings, published: None, measured, rate: 0, error: None }
+    }
+
+    /// Notes another plan, and settings that have been applied.
+    pub(super) fn set(&mut self, settings: gatun_offload::Settings, plan: Arc<Plan>) {
+        (self.settings, self.plan, self.published) = (settings, plan, None);
+    }
+
+    /// Notes an error of the kernel.
+    pub(super) fn fail(&mut self, error: &str) {
+        self.error = Some(error.to_owned());
+    }
+
+    /// Publishes the state, if the last time is `every` ago.
+    pub(super) fn publish(
+        &mut self,
+        status: impl FnOnce() -> Status,
+        target: &KernelTarget,
+        every: Duration,
+    ) {
+        if self.published.is_some_and(|published| published.elapsed() < every) {
+            return;
+        }
+        self.published = Some(Instant::now());
+        let status = status();
+        let since = self.measured.0.elapsed();
+        if since >= MEASURE_EVERY {
+            let more = status.installed.saturating_sub(self.measured.1);
+            self.rate = (more as f64 / since.as_secs_f64()).round() as u64;
+            self.measured = (Instant::now(), status.installed);
+        }
+        let instances = self.instances(target);
+        let lease_ms = target.lease_left().as_millis() as u64;
+        let refused = Some(&status.last_refusal).filter(|why| !why.is_empty()).cloned();
+        self.shared.change(|state| {
+            state.state = if self.settings.enabled { FastPathState::On } else { FastPathState::Off };
+            state.lease_ms = lease_ms;
+            (state.sessions, state.sessions_max) = (status.entries.into(), status.capacity.into());
+            (state.installed, state.installed_per_second) = (status.installed, self.rate);
+            state.removed = status.removed + status.evicted;
+            state.refused_full = status.refused_full + status.refused_crowded;
+            state.refused_other = status.refused_exists + status.refused_other;
+            state.error = self.error.clone().or(refused);
+            (state.waiting_records, state.lost_records) =
+                (status.waiting_records as u64, status.lost_records);
+            state.adopted = status.adopted;
+            state.install_p99_us = status.latency.p99;
+            if let Some(instances) = instances {
+                state.instances = instances;
+            }
+        });
+    }
+
+    /// Packets by instance. `None` if the kernel does not tell.
+    fn instances(&mut self, target: &KernelTarget) -> Option<Vec<FastPathInstance>> {
+        let names = self.plan.nat64.iter().map(|nat64| &nat64.name);
+        let names = names.chain(self.plan.nat44.iter().map(|nat44| &nat44.name));
+        let numbered = (0..=u8::MAX).zip(names).map(|(number, name)| (Some(number), name.clone()));
+        let all = numbered.chain([(None, String::new())]).map(|(number, name)| {
+            let counters = target.table.counters(number)?;
+            Ok(instance(name, &counters))
+        });
+        let all: Result<Vec<_>, gatun_io_fastpath::FastPathError> = all.collect();
+        all.inspect_err(|error| self.error = Some(error.to_string())).ok()
+    }
+}
+
+/// Packets of an instance by reason.
+fn instance(name: String, counters: &Counters) -> FastPathInstance {
+    let is_passed = |reason: &Reason| !matches!(reason, Reason::Hit | Reason::Dropped | Reason::MovedLate);
+    let passed = Reason::ALL.into_iter().filter(is_passed).map(|reason| Counter {
+        name: reason.name().to_owned(),
+        value: counters.of(reason),
+        help: help(reason).to_owned(),
+    });
+    FastPathInstance {
+        name,
+        translated: counters.of(Reason::Hit),
+        dropped: counters.of(Reason::Dropped),
+        moved_late: counters.of(Reason::MovedLate),
+        passed: passed.collect(),
+    }
+}
+
+/// Meaning of a reason for which packets are passed to the device.
+fn help(reason: Reason) -> &'static str {
+    match reason {
+        Reason::Hit | Reason::Dropped | Reason::MovedLate => "",
+        Reason::NoEntry => "No session in the kernel has its addresses and ports.",
+        Reason::LeaseOver => "The daemon has not renewed the lease.",
+        Reason::OtherEpoch => "The session is of another owner.",
+        Reason::Pending => "Earlier packets of the session may still be on their way through Gatun.",
+        Reason::Closing => "A FIN or RST went before.",
+        Reason::NotPlain => "Neither TCP nor UDP behind a header of fixed length.",
+        Reason::Fragment => "A fragment.",
+        Reason::HopLimit => "TTL or hop limit at its end.",
+        Reason::TcpFlags => "A SYN, FIN or RST.",
+        Reason::NoChecksum => "UDP without a checksum.",
+        Reason::SuperDatagram => "Several UDP datagrams in one packet.",
+        Reason::TooLarge => "Larger than the way out.",
+        Reason::Refused => "The kernel refused to make room for the new header.",
+    }
+}

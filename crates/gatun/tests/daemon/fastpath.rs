@@ -1,0 +1,301 @@
+//! Kernel fast path: established sessions are translated in the kernel, and everything else stays true.
+
+use crate::harness::{CREATE, Daemon, NAT64, gatun, in_lab, network, program, tcp_copy};
+use gatun_testkit::topology::SERVER;
+use gatun_testkit::{Namespace, Process, Topology};
+use rustix::process::Signal;
+use serde_json::Value;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+const FASTPATH: &str = "[fastpath]\nkernel = \"auto\"\nudp_packets = 3\n";
+
+/// Server that returns each datagram, port 7777.
+const ECHO: &str = "
+import socket
+u = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+u.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 8 << 20)
+u.bind(('', 7777))
+while True:
+    d, a = u.recvfrom(2048)
+    u.sendto(d, a)
+";
+
+/// Sends numbered datagrams from one port, one per millisecond, for a number of seconds. Prints how many were
+/// sent, and how many came back.
+const NUMBERED: &str = "
+import socket, sys, threading, time
+server, seconds, port = sys.argv[1], float(sys.argv[2]), int(sys.argv[3])
+u = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)
+u.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 8 << 20)
+u.bind(('', port)); u.settimeout(1)
+back, sent = set(), 0
+def receive():
+    while True:
+        try: back.add(int(u.recvfrom(2048)[0]))
+        except TimeoutError:
+            if done: return
+done = False
+receiver = threading.Thread(target=receive); receiver.start()
+end = time.monotonic() + seconds
+while time.monotonic() < end:
+    u.sendto(b'%d' % sent, (server, 7777)); sent += 1; time.sleep(0.001)
+done = True
+receiver.join()
+print(sent, len(back))
+";
+
+/// Sends datagrams from many ports, several from each, and counts the answers.
+const MANY: &str = "
+import socket, sys, time
+all = []
+for port in range(40):
+    s = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)
+    s.bind(('', 20000 + port)); s.settimeout(2); all.append(s)
+back = 0
+for round in range(20):
+    for s in all:
+        s.sendto(b'%d' % round, (sys.argv[1], 7777)); s.recvfrom(100); back += 1
+    time.sleep(0.02)
+print(back)
+";
+
+fn python(host: &Namespace, script: &str, args: &[&str]) -> Command {
+    let mut command = host.command("python3");
+    command.args(["-c", script]).args(args);
+    command
+}
+
+fn echo(net: &Topology) -> Process {
+    let server = Process::start(python(&net.server, ECHO, &[]).stdout(Stdio::null())).unwrap();
+    gatun_testkit::wait_until("the echo server", Duration::from_secs(5), || {
+        net.server.run("ss -Hlun").unwrap().contains(":7777 ")
+    })
+    .unwrap();
+    server
+}
+
+/// Starts a flow of numbered datagrams from a port.
+fn numbered(net: &Topology, seconds: &str, port: &str) -> Process {
+    let mut command = python(&net.client, NUMBERED, &[SERVER, seconds, port]);
+    Process::start(command.stdout(Stdio::piped())).unwrap()
+}
+
+/// Numbers of datagrams sent and returned.
+fn counts(flow: Process) -> (u64, u64) {
+    let (status, said) = flow.output(Duration::from_secs(20)).unwrap();
+    assert!(status.success(), "{said}");
+    let numbers: Vec<u64> = said.split_whitespace().map(|word| word.parse().unwrap()).collect();
+    (numbers[0], numbers[1])
+}
+
+fn show(what: &str) -> Value {
+    let output = gatun(["show", what, "-o", "json"]);
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success(), "{text}");
+    serde_json::from_str(&text).unwrap()
+}
+
+/// Sum over the instances of the packets that are translated, or of those that were passed for a reason.
+fn packets(of: &str) -> u64 {
+    let fastpath = show("fastpath");
+    let instances = fastpath["instances"].as_array().unwrap();
+    let one = |instance: &Value| match of {
+        "translated" => instance["translated"].as_u64().unwrap(),
+        reason => {
+            let passed = instance["passed"].as_array().unwrap().iter();
+            passed
+                .filter(|counter| counter["name"] == reason)
+                .map(|counter| counter["value"].as_u64().unwrap())
+                .sum()
+        }
+    };
+    instances.iter().map(one).sum()
+}
+
+fn sessions() -> u64 {
+    show("fastpath")["sessions"].as_u64().unwrap()
+}
+
+fn wait(what: &str, seconds: u64, is: impl Fn() -> bool) {
+    let waited = gatun_testkit::wait_until(what, Duration::from_secs(seconds), is);
+    assert!(waited.is_ok(), "{what}: {}", show("fastpath"));
+}
+
+fn kill(mut daemon: Daemon) {
+    daemon.process.signal(Signal::KILL).unwrap();
+    daemon.process.wait(Duration::from_secs(10)).unwrap();
+}
+
+fn config() -> String {
+    format!("{CREATE}{FASTPATH}{NAT64}")
+}
+
+/// Checks that the kernel's packets are in every count.
+fn is_accounted() {
+    let packets_of = |value: &Value| value["packets"].as_u64().unwrap();
+    let status = show("status");
+    assert_eq!(status["packets_accounted"], true, "{status}");
+    assert!(packets_of(&status["offloaded"]) > 0, "{status}");
+    let instances = show("instances");
+    let sum: u64 = instances
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|i| packets_of(&i["outbound"]) + packets_of(&i["inbound"]))
+        .sum();
+    assert_eq!(sum, packets_of(&status["forwarded"]), "{instances}");
+}
+
+#[test]
+fn established_sessions_are_translated_in_the_kernel_until_they_end() {
+    in_lab("fastpath::established_sessions_are_translated_in_the_kernel_until_they_end", || {
+        let net = network();
+        let _server = echo(&net);
+        let daemon = Daemon::start(&net, &config());
+        daemon.says("kernel fast path: attached to nat64 by tcx");
+        tcp_copy(&net.client, &net.server, "TCP4-LISTEN:5001", &format!("TCP6:[{SERVER}]:5001"));
+        let of_tcp = packets("translated");
+        assert!(of_tcp > 100, "{}", show("fastpath"));
+        assert!(packets("tcp_flags") >= 2, "FIN and SYN are the engine's: {}", show("fastpath"));
+        wait("the end of the connection", 5, || sessions() == 0);
+        let (sent, back) = counts(numbered(&net, "2", "5151"));
+        assert_eq!(sent, back);
+        wait("the datagrams", 2, || packets("translated") > of_tcp + sent);
+        assert_eq!(sessions(), 1, "{}", show("fastpath"));
+        let listed = show("sessions");
+        let udp = listed.as_array().unwrap().iter().find(|session| session["protocol"] == "udp");
+        assert_eq!(udp.unwrap()["offloaded"], true, "{listed}");
+        let explained = gatun(["explain", "[2001:db8:1::2]:5151", &format!("[{SERVER}]:7777"), "udp"]);
+        let explained = String::from_utf8(explained.stdout).unwrap();
+        assert!(explained.contains("the kernel translates its packets"), "{explained}");
+        // Packets are credited in rounds.
+        std::thread::sleep(Duration::from_millis(1500));
+        is_accounted();
+        daemon.stop(Signal::TERM);
+    });
+}
+
+#[test]
+fn a_killed_daemons_flow_loses_no_packet() {
+    in_lab("fastpath::a_killed_daemons_flow_loses_no_packet", || {
+        let net = network();
+        let _server = echo(&net);
+        let mut daemon = Daemon::start(&net, &config());
+        let flow = numbered(&net, "6", "5151");
+        for _ in 0..3 {
+            wait("the flow in the kernel", 5, || sessions() == 1 && packets("translated") > 100);
+            kill(daemon);
+            std::thread::sleep(Duration::from_millis(300));
+            daemon = Daemon::start(&net, &config());
+            daemon.says("1 session of the previous process stay");
+        }
+        let (sent, back) = counts(flow);
+        assert!(sent > 1000 && sent == back, "{back} of {sent}");
+        daemon.stop(Signal::TERM);
+    });
+}
+
+#[test]
+fn a_stopped_process_does_not_translate_after_its_lease() {
+    in_lab("fastpath::a_stopped_process_does_not_translate_after_its_lease", || {
+        let net = network();
+        let _server = echo(&net);
+        let config = format!("{CREATE}{FASTPATH}lease = \"1s\"\n{NAT64}");
+        let daemon = Daemon::start(&net, &config);
+        let flow = numbered(&net, "6", "5151");
+        wait("the flow in the kernel", 5, || packets("translated") > 100);
+        daemon.process.signal(Signal::STOP).unwrap();
+        std::thread::sleep(Duration::from_millis(2500));
+        daemon.process.signal(Signal::CONT).unwrap();
+        wait("counted packets", 2, || packets("lease_over") > 500);
+        let before = packets("translated");
+        wait("the kernel again", 5, || packets("translated") > before + 100);
+        counts(flow);
+        daemon.stop(Signal::TERM);
+    });
+}
+
+#[test]
+fn sessions_leave_the_kernel_when_they_are_cleared_or_their_pool_changes() {
+    in_lab("fastpath::sessions_leave_the_kernel_when_they_are_cleared_or_their_pool_changes", || {
+        let net = network();
+        let _server = echo(&net);
+        let daemon = Daemon::start(&net, &config());
+        let flow = numbered(&net, "9", "5151");
+        wait("the flow in the kernel", 5, || packets("translated") > 100);
+        // A cleared session begins again with its next packet, and has to be established again.
+        let removed = show("fastpath")["removed"].as_u64().unwrap();
+        let cleared = gatun(["clear", "sessions", "--inside-port", "5151", "--yes"]);
+        assert!(cleared.status.success(), "{}", String::from_utf8_lossy(&cleared.stderr));
+        wait("the removal", 1, || show("fastpath")["removed"].as_u64().unwrap() > removed);
+        wait("the flow in the kernel again", 5, || sessions() == 1);
+        let removed = show("fastpath")["removed"].as_u64().unwrap();
+        let other = config()
+            .replace("prefixes = \"192.0.2.1\"", "prefixes = \"192.0.2.9\"")
+            .replace("outside = \"192.0.2.1:5002\"", "outside = \"192.0.2.9:5002\"");
+        daemon.reload(&other, "reload: done");
+        wait("the removal", 1, || show("fastpath")["removed"].as_u64().unwrap() > removed);
+        wait("the flow with its new address", 5, || sessions() == 1);
+        // Off and on again.
+        let off = other.replace("kernel = \"auto\"", "kernel = \"off\"");
+        daemon.reload(&off, "reload: done");
+        wait("no session in the kernel", 1, || sessions() == 0 && show("fastpath")["state"] == "off");
+        let before = packets("translated");
+        std::thread::sleep(Duration::from_millis(300));
+        assert_eq!(packets("translated"), before);
+        daemon.reload(&other, "reload: done");
+        wait("the flow in the kernel once more", 5, || packets("translated") > before + 100);
+        counts(flow);
+        daemon.stop(Signal::TERM);
+    });
+}
+
+#[test]
+fn flows_beyond_a_full_table_are_translated_by_the_engine() {
+    in_lab("fastpath::flows_beyond_a_full_table_are_translated_by_the_engine", || {
+        let net = network();
+        let _server = echo(&net);
+        let daemon = Daemon::start(&net, &format!("{CREATE}{FASTPATH}sessions_max = 16\n{NAT64}"));
+        let said = gatun_testkit::run(&mut python(&net.client, MANY, &[SERVER])).unwrap();
+        assert_eq!(said.trim(), "800");
+        wait("refusals", 2, || show("fastpath")["refused_full"].as_u64().unwrap() > 0);
+        assert_eq!(sessions(), 16);
+        daemon.stop(Signal::TERM);
+    });
+}
+
+#[test]
+fn a_program_that_is_left_is_detached_by_a_command() {
+    in_lab("fastpath::a_program_that_is_left_is_detached_by_a_command", || {
+        let net = network();
+        let daemon = Daemon::start(&net, &config());
+        let file = daemon.file();
+        kill(daemon);
+        let detach = |file: &str| {
+            let mut command = net.translator.command(program());
+            gatun_testkit::output(command.args(["fastpath", "detach", file])).unwrap()
+        };
+        let first = detach(file.to_str().unwrap());
+        assert!(String::from_utf8_lossy(&first.stdout).contains("the program is detached"), "{first:?}");
+        let second = detach(file.to_str().unwrap());
+        assert!(String::from_utf8_lossy(&second.stdout).contains("there are no tables"), "{second:?}");
+    });
+}
+
+#[test]
+fn a_daemon_without_rights_says_why_and_translates_itself() {
+    in_lab("fastpath::a_daemon_without_rights_says_why_and_translates_itself", || {
+        let net = network();
+        let wrapper = ["setpriv", "--bounding-set", "-bpf,-perfmon,-sys_admin"];
+        let daemon = Daemon::spawn_under(&net, &wrapper, &config());
+        let said = daemon.says("translating with");
+        assert!(
+            said.contains("kernel fast path: not available, Gatun translates all packets itself"),
+            "{said}"
+        );
+        assert_eq!(show("fastpath")["state"], "unavailable");
+        tcp_copy(&net.client, &net.server, "TCP4-LISTEN:5001", &format!("TCP6:[{SERVER}]:5001"));
+        daemon.stop(Signal::TERM);
+    });
+}

@@ -3,7 +3,7 @@
 CARGO ?= cargo
 SECONDS ?= 60
 
-.PHONY: help setup demo check test test-kernels deny book bench instructions fuzz model isp rfc nightly
+.PHONY: help setup demo check test test-kernels deny book bench instructions fuzz model offload isp rfc nightly
 
 help: ## List the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
@@ -44,6 +44,10 @@ fuzz: ## Run each fuzz target for SECONDS=60 seconds
 PACKETS ?= 100000000
 model: ## Compare the engine with the naive model: PACKETS=100000000 packets of seeded histories
 	$(CARGO) run --release --package gatun-model --bin gatun-model -- --packets $(PACKETS)
+
+HISTORIES ?= 100000
+offload: ## Check the offload manager: HISTORIES=100000 seeded histories of engines, manager and a table
+	$(CARGO) run --release --package gatun-model --bin gatun-offload-model -- --histories $(HISTORIES)
 
 nightly: ## Run what is too long for make test: AddressSanitizer, long fuzzing, a long run of the model
 	@PACKETS=$(PACKETS) scripts/nightly

@@ -33,8 +33,6 @@ pub(crate) struct Entry<I> {
     pub(crate) epoch: u16,
     pub(crate) worker: u8,
     pub(crate) pool6: u8,
-    /// Plan under which `pool6` is valid.
-    pub(crate) plan: u8,
     /// Last walk of the worker that has found the session, or that it need not find it.
     pub(crate) walk: u8,
     /// Rounds of credits without a packet.

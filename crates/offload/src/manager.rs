@@ -52,8 +52,6 @@ struct Worker<E> {
     walks: u8,
     /// True if another walk has to follow.
     again: bool,
-    /// True if the pages of the present walk are worthless.
-    outdated: bool,
     /// True if a part of the walk was requested.
     reading: bool,
     page: Option<Page>,
@@ -82,8 +80,6 @@ pub struct Manager<E, T: Target> {
     placed: u32,
     /// Number of entries in state `Marking`.
     marking: usize,
-    /// Number of the present plan.
-    plan: u8,
     paused: bool,
     /// Next entry that is compared with the settings, if any.
     audit: Option<usize>,
@@ -119,7 +115,6 @@ impl<E: Engine, T: Target> Manager<E, T> {
             walk: Walk::Due,
             walks: 0,
             again: false,
-            outdated: false,
             reading: false,
             page: None,
             since: 0,
@@ -139,7 +134,6 @@ impl<E: Engine, T: Target> Manager<E, T> {
             asked: VecDeque::new(),
             placed: 0,
             marking: 0,
-            plan: 0,
             paused: false,
             audit: None,
             round: (0, Duration::ZERO, Duration::ZERO),
@@ -211,7 +205,7 @@ impl<E: Engine, T: Target> Manager<E, T> {
     }
 
     /// Stops installing, until [`set_settings`](Self::set_settings). Call it before the engines get another
-    /// plan: the numbers of instances and prefixes can change with it.
+    /// plan, if the target needs other settings for it.
     pub fn pause(&mut self) {
         self.paused = true;
     }
@@ -219,17 +213,10 @@ impl<E: Engine, T: Target> Manager<E, T> {
     /// Sets other settings. Call it after the engines have another plan, too, even if the settings are the
     /// same. Entries that they exclude are removed within the next turns, and all sessions are read again.
     pub fn set_settings(&mut self, settings: Settings) {
-        if std::mem::take(&mut self.paused) || self.settings.instances != settings.instances {
-            self.plan = self.plan.wrapping_add(1);
-        }
         self.settings = settings;
+        self.paused = false;
         self.audit = Some(0);
-        for worker in &mut self.workers {
-            match worker.walk {
-                Walk::First | Walk::Further => worker.outdated = true,
-                Walk::Due | Walk::Over => worker.walk = Walk::Due,
-            }
-        }
+        (0..self.workers.len()).for_each(|worker| self.walk_again(worker));
     }
 
     /// Present settings.
@@ -293,9 +280,7 @@ impl<E: Engine, T: Target> Manager<E, T> {
     /// Returns whether an entry is still to be installed.
     fn is_wanted(&self, slot: Slot) -> bool {
         let entry = self.entries.get(slot);
-        // The numbers of instances and prefixes are those of the record's plan.
-        let is_current = entry.plan == self.plan || !self.rules.order;
-        !entry.unwanted && is_current && self.allows(&entry.id.flow)
+        !entry.unwanted && self.allows(&entry.id.flow)
     }
 
     /// The flow of an entry, as the target needs it. `None` if the settings have no such instance or prefix.
@@ -327,7 +312,6 @@ impl<E: Engine, T: Target> Manager<E, T> {
             epoch: self.settings.epoch,
             worker: worker as u8,
             pool6: record.pool6,
-            plan: self.plan,
             walk: self.workers[worker].walks,
             idle_rounds: 0,
             state: State::Marking,

@@ -29,7 +29,8 @@ pub struct Settings {
 pub struct InstanceSettings {
     /// True if its flows may be installed.
     pub offloaded: bool,
-    /// Prefixes of a NAT64 instance, in the order of its plan. Empty for NAT44.
+    /// Prefixes of a NAT64 instance by number, as [`Nat::prefixes`](gatun_nat::Nat::prefixes) has them: with
+    /// those that it had earlier. Empty for NAT44.
     pub prefixes: Vec<Prefix64>,
     /// True if packets to the inside extend the lifetime of a session.
     pub inbound_refresh: bool,
@@ -53,8 +54,6 @@ pub struct Rules {
     pub resync: bool,
     /// Compares entries of an earlier process with the sessions.
     pub reconcile: bool,
-    /// Ignores records of the stream that are older than the walk, and marks from before a new plan.
-    pub order: bool,
 }
 
 impl Default for Rules {
@@ -67,7 +66,6 @@ impl Default for Rules {
             report_last: true,
             resync: true,
             reconcile: true,
-            order: true,
         }
     }
 }

@@ -10,5 +10,6 @@ pub mod coverage;
 pub mod drive;
 pub mod isp;
 pub mod model;
+pub mod offload;
 pub mod tcp;
 pub mod wire;

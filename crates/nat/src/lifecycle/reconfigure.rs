@@ -60,6 +60,13 @@ pub struct Outline {
     static_bindings_max: u32,
 }
 
+impl Outline {
+    /// Returns all prefixes that a NAT64 instance has had, by number.
+    pub fn prefixes(&self, instance: u8) -> &[Prefix64] {
+        self.pool6.get(usize::from(instance)).map_or(&[], Vec::as_slice)
+    }
+}
+
 /// Reason why a running engine cannot change to a plan.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Refused {

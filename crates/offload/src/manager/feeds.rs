@@ -101,7 +101,6 @@ impl<E: Engine, T: Target> Manager<E, T> {
         let Some(page) = worker.engine.page() else { return };
         worker.reading = false;
         match (page.since, page.until) {
-            _ if worker.outdated => (worker.walk, worker.outdated) = (Walk::Due, false),
             (Some(since), Some(_)) => {
                 if worker.walk == Walk::First {
                     (worker.walk, worker.since) = (Walk::Further, since.number);
@@ -129,7 +128,7 @@ impl<E: Engine, T: Target> Manager<E, T> {
                 return is_busy;
             };
             from.next = at.number + u64::from(!matches!(record, Record::Lost(_)));
-            let is_old = at.number < from.since && self.rules.order;
+            let is_old = at.number < from.since;
             is_busy = true;
             match record {
                 Record::Session(session) if !is_old => self.session(worker, &session, offered_us),
@@ -163,7 +162,6 @@ impl<E: Engine, T: Target> Manager<E, T> {
             let entry = self.entries.get_mut(slot);
             if entry.id == record.id {
                 entry.walk = self.workers[worker].walks;
-                (entry.pool6, entry.plan) = (record.pool6, self.plan);
                 match entry.state {
                     // The engine has lost the mark, or has not got it yet.
                     State::Installed if !is_marked => self.order(slot, Order::Mark(self.settings.epoch)),
@@ -213,7 +211,7 @@ impl<E: Engine, T: Target> Manager<E, T> {
         let is_same = flow.is_some_and(|flow| flow.remote6 == remote6)
             && (entry.worker, entry.epoch) == (same.worker, same.epoch);
         (entry.id, entry.worker, entry.pool6) = (same.id, same.worker, same.pool6);
-        (entry.plan, entry.walk, entry.bound) = (same.plan, same.walk, true);
+        (entry.walk, entry.bound) = (same.walk, true);
         // What it has translated meanwhile, the engine does not know.
         entry.active = [true; 2];
         self.entries.enter(slot);
@@ -265,7 +263,7 @@ impl<E: Engine, T: Target> Manager<E, T> {
             Walk::Over => return,
             Walk::Due => {
                 from.walks = from.walks.wrapping_add(1);
-                (from.again, from.outdated) = (false, false);
+                from.again = false;
                 FeedCursor::default()
             }
             Walk::First | Walk::Further => {
@@ -297,10 +295,6 @@ impl<E: Engine, T: Target> Manager<E, T> {
     /// Uses the present page, if it is its time.
     fn page(&mut self, worker: usize, now: Duration) -> Option<Page> {
         let from = &mut self.workers[worker];
-        if from.outdated {
-            (from.walk, from.outdated, from.page) = (Walk::Due, false, None);
-            return None;
-        }
         let until = from.page.as_ref()?.until.map_or(0, |until| until.number);
         let is_read = from.next >= until || from.engine.waiting() == 0;
         if !is_read || self.marking >= MARKING_MAX || !from.orders.has_room() {

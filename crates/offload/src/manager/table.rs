@@ -33,7 +33,6 @@ impl<E: Engine, T: Target> Manager<E, T> {
                 epoch: flow.epoch,
                 worker: flow.worker,
                 pool6: 0,
-                plan: 0,
                 walk: 0,
                 idle_rounds: 0,
                 state: State::Installed,
@@ -83,11 +82,18 @@ impl<E: Engine, T: Target> Manager<E, T> {
             let Some(slot) = self.installs.pop_front() else { break };
             let entry = self.entries.get(slot);
             let (id, worker, pool6) = (entry.id, entry.worker, entry.pool6);
+            let is_current = entry.epoch == self.settings.epoch;
             let is_wanted = self.is_wanted(slot);
             match self.flow(id, worker, pool6) {
                 Some(_) if is_wanted && flows.len() == n => {
                     self.installs.push_front(slot);
                     break;
+                }
+                Some(_) if is_wanted && !is_current => self.renew(slot),
+                // The limit has become smaller.
+                Some(_) if is_wanted && self.staying() + flows.len() >= self.limit() as usize => {
+                    self.refuse(slot);
+                    self.status.refused_full += 1;
                 }
                 Some(flow) if is_wanted => {
                     flows.push(flow);
@@ -114,9 +120,8 @@ impl<E: Engine, T: Target> Manager<E, T> {
             Ok(place) => {
                 self.placed += 1;
                 self.status.installed += 1;
-                let epoch = self.settings.epoch;
                 let entry = self.entries.get_mut(slot);
-                (entry.state, entry.place, entry.epoch) = (State::Installed, Some(place), epoch);
+                (entry.state, entry.place) = (State::Installed, Some(place));
                 let waited = u64::from(now.wrapping_sub(entry.offered_us));
                 self.latency.saturating_record(waited);
                 self.latency_sum += waited;
@@ -132,6 +137,16 @@ impl<E: Engine, T: Target> Manager<E, T> {
                 self.status.last_refusal = reason;
             }
         }
+        self.refuse(slot);
+    }
+
+    /// Number of entries in the target that are not to be removed.
+    fn staying(&self) -> usize {
+        (self.placed as usize).saturating_sub(self.removals.len())
+    }
+
+    /// Releases a session that has no place.
+    fn refuse(&mut self, slot: Slot) {
         self.refused += 1;
         self.drop_marked(slot);
     }
@@ -176,10 +191,11 @@ impl<E: Engine, T: Target> Manager<E, T> {
         self.entries.free(slot);
     }
 
-    /// Installs a removed entry again, with the present epoch.
+    /// Marks a session again, with the present epoch, and installs it then.
     fn renew(&mut self, slot: Slot) {
         let entry = self.entries.get_mut(slot);
         (entry.state, entry.place, entry.active) = (State::Marking, None, [false; 2]);
+        entry.epoch = self.settings.epoch;
         self.marking += 1;
         self.order(slot, Order::Mark(self.settings.epoch));
     }

@@ -6,7 +6,7 @@
 
 mod chance;
 mod ledger;
-mod packets;
+pub(crate) mod packets;
 mod people;
 mod plan;
 mod report;

@@ -7,7 +7,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// Type of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(crate) enum Kind {
     /// TCP with these flags.
     Tcp(u8),
     /// UDP.
@@ -19,16 +19,16 @@ pub(super) enum Kind {
 }
 
 /// An end of a packet: address and port.
-pub(super) type End = (IpAddr, u16);
+pub(crate) type End = (IpAddr, u16);
 
 /// An IPv4 address as IPv6-only hosts reach it.
-pub(super) fn behind_prefix(a: Ipv4Addr) -> Ipv6Addr {
+pub(crate) fn behind_prefix(a: Ipv4Addr) -> Ipv6Addr {
     Prefix64::WELL_KNOWN.embed(a)
 }
 
 /// Writes a packet and returns its length. Both ends are of one family; an echo message has `from`'s port as
 /// its identifier.
-pub(super) fn write(buf: &mut [u8], kind: Kind, from: End, to: End) -> usize {
+pub(crate) fn write(buf: &mut [u8], kind: Kind, from: End, to: End) -> usize {
     let four = from.0.is_ipv4();
     let mut l4 = [0u8; 28];
     let (number, len, field) = match kind {
@@ -107,7 +107,7 @@ fn header(buf: &mut [u8], kind: Kind, number: u8, ends: (IpAddr, IpAddr), len: u
 }
 
 /// Ends of a packet; `None` if its checksums are wrong.
-pub(super) fn read(bytes: &[u8]) -> Option<(End, End)> {
+pub(crate) fn read(bytes: &[u8]) -> Option<(End, End)> {
     let (at, number, src, dst) = if bytes.first()? >> 4 == 4 {
         if sum(bytes.get(..20)?) != 0xffff {
             return None;

@@ -1,0 +1,170 @@
+//! Histories: made from a seed, played, and shortened.
+
+use super::world::World;
+use crate::drive::rng::Rng;
+use gatun_offload::Rules;
+
+/// A step of a history. `shard` chooses an engine.
+#[allow(missing_docs)] // The fields are what their names say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Op {
+    /// Packet from an inside host: TCP with these flags, or UDP. `six` chooses NAT64 and its prefix.
+    Out { shard: u8, host: u8, port: u8, server: u8, flags: Option<u8>, six: Option<u8> },
+    /// Answer to a session, by its number.
+    Back { shard: u8, session: u8, flags: u8 },
+    /// Packet of a host outside to a public port.
+    In { shard: u8, server: u8, port: u8, flags: Option<u8> },
+    /// Some packets in both directions of every entry.
+    Busy { packets: u8 },
+    /// Time passes, and nobody does anything.
+    Pass { ms: u32 },
+    /// The engines end what has expired, for some seconds.
+    Sweep,
+    /// An operator ends the sessions of a port, or all of them.
+    Clear { shard: u8, port: Option<u8>, bindings: bool },
+    /// The manager hangs while sessions begin and all end, so that records are lost.
+    Storm { shard: u8 },
+    /// The other plan, for all engines.
+    Reload,
+    /// A turn of the manager.
+    Turn,
+    /// A worker handles commands, and does a part of a walk.
+    Work { shard: u8, commands: u8 },
+    /// A worker restores sessions.
+    Restore { shard: u8 },
+    /// Everybody works until nothing is left to do.
+    Settle,
+    /// Kills the manager. `stray` leaves an entry without a session.
+    KillManager { stray: bool },
+    /// Kills the manager and the engines; the next ones take over.
+    KillAll { stray: bool },
+    /// Flows that the table refuses.
+    Refuse { flows: u8 },
+    /// Room in a worker's queue, in batches.
+    Room { shard: u8, batches: u8 },
+    /// Switches offload on or off.
+    Enable(bool),
+    /// An instance takes part, or does not.
+    Instance { number: u8, offloaded: bool },
+    /// Another limit.
+    Limit(u8),
+    /// Another epoch.
+    Epoch(u8),
+}
+
+/// A broken promise.
+#[derive(Clone, Debug)]
+pub struct Failure {
+    /// Number of the step.
+    pub step: usize,
+    /// Description.
+    pub what: String,
+}
+
+const SYN: u8 = 2;
+const ACK: u8 = 0x10;
+
+/// The history of a seed.
+pub fn history(seed: u64, steps: usize) -> Vec<Op> {
+    let mut rng = Rng::new(seed ^ 0x0ff1_0ad0);
+    let kills = !seed.is_multiple_of(3);
+    (0..steps).map(|_| op(&mut rng, kills)).collect()
+}
+
+fn flags(rng: &mut Rng) -> u8 {
+    match rng.below(12) {
+        0 => ACK | 1,
+        1 => 4,
+        2..6 => SYN,
+        _ => ACK,
+    }
+}
+
+fn op(rng: &mut Rng, kills: bool) -> Op {
+    let shard = rng.small(2);
+    match rng.below(112) {
+        0..26 => {
+            let is_udp = rng.one_in(2);
+            let is_six = rng.one_in(2);
+            let six = rng.small(2);
+            Op::Out {
+                shard,
+                host: rng.small(3),
+                port: rng.small(3),
+                server: rng.small(2),
+                flags: (!is_udp).then(|| flags(rng)),
+                six: is_six.then_some(six),
+            }
+        }
+        26..42 => {
+            let flags = if rng.one_in(2) { SYN | ACK } else { flags(rng) };
+            Op::Back { shard, session: rng.small(12), flags }
+        }
+        42..46 => {
+            let is_udp = rng.one_in(2);
+            let flags = (!is_udp).then(|| flags(rng));
+            Op::In { shard, server: rng.small(2), port: rng.small(8), flags }
+        }
+        46..54 => Op::Busy { packets: 1 + rng.small(5) },
+        54..58 => {
+            let most = rng.of(&[3, 1_500, 12_000, 400_000, 7_500_000]);
+            Op::Pass { ms: rng.below(most) as u32 }
+        }
+        58..62 => Op::Sweep,
+        62..65 => {
+            let port = if rng.one_in(2) { Some(rng.small(3)) } else { None };
+            Op::Clear { shard, port, bindings: rng.one_in(2) }
+        }
+        65..67 => Op::Reload,
+        67..80 => Op::Turn,
+        80..93 => Op::Work { shard, commands: 1 + rng.small(12) },
+        93..95 => Op::Restore { shard },
+        95..99 => Op::Settle,
+        99 if kills => Op::KillManager { stray: rng.one_in(2) },
+        100 if kills => Op::KillAll { stray: rng.one_in(2) },
+        101 => Op::Refuse { flows: rng.small(4) },
+        102..104 => Op::Room { shard, batches: rng.of(&[0, 1, 100]) },
+        104..106 => Op::Enable(!rng.one_in(3)),
+        106 => Op::Instance { number: rng.small(2), offloaded: !rng.one_in(3) },
+        107 => Op::Limit(rng.of(&[0, 2, 6, 200])),
+        108 => Op::Epoch(rng.small(3)),
+        109 => Op::Storm { shard },
+        _ => Op::Turn,
+    }
+}
+
+/// Plays a history, and lets everything end. Returns the numbers of its world.
+///
+/// # Errors
+/// Returns the first broken promise.
+pub fn run(seed: u64, ops: &[Op], rules: Rules) -> Result<World, Failure> {
+    let mut world = World::new(seed, rules);
+    for (step, op) in ops.iter().enumerate() {
+        world.play(op).map_err(|what| Failure { step, what })?;
+    }
+    world.end().map_err(|what| Failure { step: ops.len(), what })?;
+    Ok(world)
+}
+
+/// Returns the shortest history found that still fails, and its failure.
+pub fn shrink(seed: u64, ops: &[Op], rules: Rules) -> Option<(Vec<Op>, Failure)> {
+    let mut failure = run(seed, ops, rules).err()?;
+    let mut ops = ops[..ops.len().min(failure.step + 1)].to_vec();
+    let mut size = ops.len().div_ceil(2);
+    while size > 0 {
+        let mut at = 0;
+        while at < ops.len() {
+            let end = (at + size).min(ops.len());
+            let candidate = [&ops[..at], &ops[end..]].concat();
+            match run(seed, &candidate, rules) {
+                Err(other) => {
+                    ops = candidate[..candidate.len().min(other.step + 1)].to_vec();
+                    failure = other;
+                }
+                Ok(_) => at += size,
+            }
+        }
+        size /= 2;
+    }
+    Some((ops, failure))
+}

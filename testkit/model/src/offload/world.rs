@@ -1,0 +1,419 @@
+//! The world of a history: engines, manager, table, and time.
+
+use super::check;
+use super::engine::{Link, Shard, prefix, public};
+use super::history::Op;
+use super::table::{Entries, Entry, Key, Table};
+use crate::isp::packets::{Kind, write};
+use gatun_nat::counters::Traffic;
+use gatun_nat::feed::Flow;
+use gatun_nat::inspect::{Selection, SessionCursor, SessionInfo};
+use gatun_nat::plan::Transport;
+use gatun_nat::reconfigure::Change;
+use gatun_nat::{ClearCursor, Extent, Instant, Verdict};
+use gatun_offload::{InstanceSettings, Manager, OffloadedFlow, Rules, Settings};
+use gatun_wire::{HEADROOM, Packet};
+use std::cell::RefCell;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::rc::Rc;
+use std::time::Duration;
+
+/// Number of engines.
+const SHARDS: u8 = 2;
+/// Entries of the table.
+const CAPACITY: u32 = 12;
+/// Turns within which everything comes to rest.
+const TURNS: usize = 2_000;
+const SYN_FIN_RST: u8 = 7;
+
+/// Engines, manager and table.
+pub struct World {
+    pub(super) shards: Vec<Rc<RefCell<Shard>>>,
+    pub(super) table: Rc<RefCell<Entries>>,
+    pub(super) manager: Manager<Link, Table>,
+    settings: Settings,
+    rules: Rules,
+    now: u64,
+    generation: u64,
+    /// Packets whose credits were lost with a manager or an engine.
+    pub(super) lost: u64,
+    /// Packets credited to earlier engines, and those that they refused.
+    pub(super) credited_before: u64,
+    pub(super) refused_before: u64,
+    /// Managers that ended.
+    pub killed: u64,
+    /// Entries that all managers have installed.
+    pub installed: u64,
+    /// Records that the feeds have lost.
+    pub lost_records: u64,
+    /// Questions answered with a later end.
+    pub seen: u64,
+    /// Entries evicted.
+    pub evicted: u64,
+    /// Entries taken over by another manager.
+    pub adopted: u64,
+}
+
+fn remote(server: u8) -> Ipv4Addr {
+    Ipv4Addr::new(198, 51, 100, 1 + server)
+}
+
+fn transport(flags: Option<u8>) -> (Transport, Kind) {
+    flags.map_or((Transport::Udp, Kind::Udp), |flags| (Transport::Tcp, Kind::Tcp(flags)))
+}
+
+impl World {
+    /// Creates the world of a seed, with a manager that follows these rules.
+    pub fn new(seed: u64, rules: Rules) -> World {
+        let now = 1_000_000;
+        let shard = |n| Rc::new(RefCell::new(Shard::new(n, seed, Instant(now))));
+        let shards: Vec<_> = (0..SHARDS).map(shard).collect();
+        let entries = Entries { now, epoch: 1, capacity: CAPACITY, ..Entries::default() };
+        let table = Rc::new(RefCell::new(entries));
+        let inbound_refresh = shards[0].borrow().plans[0].nat44[0].inbound_refresh;
+        let instance = InstanceSettings { offloaded: true, prefixes: vec![], inbound_refresh };
+        let settings = Settings {
+            enabled: true,
+            entries_max: 200,
+            epoch: 1,
+            lease: Duration::from_secs(10),
+            instances: vec![instance.clone(), instance],
+        };
+        let links = shards.iter().map(|shard| Shard::attach(shard, 0)).collect();
+        let manager = Manager::with_rules(links, Table(Rc::clone(&table)), settings.clone(), rules);
+        let mut world = World {
+            shards,
+            table,
+            manager,
+            settings,
+            rules,
+            now,
+            generation: 0,
+            lost: 0,
+            credited_before: 0,
+            refused_before: 0,
+            killed: 0,
+            installed: 0,
+            lost_records: 0,
+            seen: 0,
+            evicted: 0,
+            adopted: 0,
+        };
+        world.set_settings();
+        world
+    }
+
+    /// Plays a step.
+    ///
+    /// # Errors
+    /// Returns the broken promise.
+    pub fn play(&mut self, op: &Op) -> Result<(), String> {
+        match *op {
+            Op::Out { shard, host, port, server, flags, six } => {
+                self.out(shard, (host, port), server, flags, six);
+            }
+            Op::Back { shard, session, flags } => self.back(shard, session.into(), flags),
+            Op::In { shard, server, port, flags } => {
+                let (transport, kind) = transport(flags);
+                let to = (IpAddr::V4(public(shard, port % 2)), 2048 + u16::from(port / 2));
+                self.packet(shard, ((IpAddr::V4(remote(server)), 80), to, transport), kind);
+            }
+            Op::Busy { packets } => self.busy(packets),
+            Op::Pass { ms } => self.pass(ms.into()),
+            Op::Sweep => (0..5).for_each(|_| self.sweep()),
+            Op::Clear { shard, port, bindings } => self.clear(shard, port, bindings),
+            Op::Storm { shard } => self.storm(shard),
+            Op::Reload => self.reload(),
+            Op::Turn => _ = self.turn(),
+            Op::Work { shard, commands } => self.work(shard, commands.into())?,
+            Op::Restore { shard } => {
+                let shard = &mut *self.shards[usize::from(shard)].borrow_mut();
+                shard.nat.restore_some(shard.now, 5);
+            }
+            Op::Settle => self.settle()?,
+            Op::KillManager { stray } => self.kill_manager(stray),
+            Op::KillAll { stray } => self.kill_all(stray),
+            Op::Refuse { flows } => self.table.borrow_mut().refusals = flows,
+            Op::Room { shard, batches } => {
+                self.shards[usize::from(shard)].borrow_mut().room = batches.into();
+            }
+            ref setting => self.set(setting),
+        }
+        check::holds(self)
+    }
+
+    fn set(&mut self, op: &Op) {
+        match *op {
+            Op::Enable(enabled) => self.settings.enabled = enabled,
+            Op::Instance { number, offloaded } => {
+                self.settings.instances[usize::from(number)].offloaded = offloaded;
+            }
+            Op::Limit(limit) => self.settings.entries_max = limit.into(),
+            Op::Epoch(epoch) => {
+                self.settings.epoch = epoch.into();
+                self.table.borrow_mut().epoch = epoch.into();
+            }
+            _ => return,
+        }
+        self.set_settings();
+    }
+
+    fn set_settings(&mut self) {
+        // All engines have had the same plans in the same order.
+        self.settings.instances[0].prefixes = self.shards[0].borrow().nat.outline().prefixes(0).to_vec();
+        self.manager.set_settings(self.settings.clone());
+    }
+
+    /// Sends a packet to the table, and to the engine if the table does not translate it.
+    fn packet(&mut self, shard: u8, key: Key, kind: Kind) {
+        let ends = matches!(kind, Kind::Tcp(flags) if flags & SYN_FIN_RST != 0);
+        let mut buf = [0xa5; HEADROOM + 256];
+        let len = write(&mut buf[HEADROOM..], kind, key.0, key.1);
+        if self.table.borrow_mut().translate(&key, len as u64, ends) {
+            return;
+        }
+        let shard = &mut *self.shards[usize::from(shard)].borrow_mut();
+        let Some(packet) = Packet::new(&mut buf, HEADROOM, len) else { return };
+        let (mut burst, mut verdicts) = ([packet], [Verdict::Pass]);
+        shard.nat.process(shard.now, &mut burst, &mut verdicts);
+        shard.direct += 1;
+        shard.nat.drain_emitted(|_| ());
+    }
+
+    fn out(&mut self, shard: u8, (host, port): (u8, u8), server: u8, flags: Option<u8>, six: Option<u8>) {
+        let (transport, kind) = transport(flags);
+        let port = 5000 + u16::from(port);
+        let (from, to) = match six {
+            Some(n) => {
+                let host = Ipv6Addr::new(0x2001, 0xdb8, 1, shard.into(), 0, 0, 0, 1 + u16::from(host));
+                (IpAddr::V6(host), IpAddr::V6(prefix(n).embed(remote(server))))
+            }
+            None => (IpAddr::V4(Ipv4Addr::new(10, 0, shard, host)), IpAddr::V4(remote(server))),
+        };
+        self.packet(shard, ((from, port), (to, 80), transport), kind);
+    }
+
+    fn back(&mut self, shard: u8, session: usize, flags: u8) {
+        let sessions = sessions(&self.shards[usize::from(shard)].borrow());
+        let Some(found) = sessions.get(session % sessions.len().max(1)) else { return };
+        let (from, to) = (found.remote, found.outside);
+        let kind = if found.transport == Transport::Tcp { Kind::Tcp(flags) } else { Kind::Udp };
+        let key = ((IpAddr::V4(from.0), from.1), (IpAddr::V4(to.0), to.1), found.transport);
+        self.packet(shard, key, kind);
+    }
+
+    fn busy(&mut self, packets: u8) {
+        let all: Vec<Entry> = self.table.borrow().all.values().cloned().collect();
+        for entry in all.iter().filter(|entry| !entry.is_stray) {
+            let kind = match entry.flow.session.flow.transport {
+                Transport::Tcp => Kind::Tcp(0x10),
+                _ => Kind::Udp,
+            };
+            for n in 0..packets {
+                let key = if n % 3 == 2 { entry.inbound() } else { entry.outbound() };
+                self.packet(entry.flow.worker, key, kind);
+            }
+        }
+    }
+
+    fn pass(&mut self, ms: u64) {
+        self.now += ms;
+        self.table.borrow_mut().now = self.now;
+        for shard in &self.shards {
+            shard.borrow_mut().now = Instant(self.now);
+        }
+    }
+
+    fn sweep(&mut self) {
+        self.pass(1_000);
+        for shard in &self.shards {
+            let shard = &mut *shard.borrow_mut();
+            shard.nat.expire(shard.now, 1_000);
+            shard.nat.drain_emitted(|_| ());
+        }
+    }
+
+    fn clear(&mut self, shard: u8, port: Option<u8>, bindings: bool) {
+        let shard = &mut *self.shards[usize::from(shard)].borrow_mut();
+        let inside_port = port.map(|port| 5000 + u16::from(port));
+        let which = Selection { inside_port, ..Selection::default() };
+        let extent = if bindings { Extent::Binding } else { Extent::Session };
+        let mut at = ClearCursor::default();
+        // The end waits for a slow reader.
+        for _ in 0..50 {
+            shard.nat.clear(shard.now, &mut at, &which, extent, 1_000);
+        }
+    }
+
+    fn storm(&mut self, shard: u8) {
+        for n in 0..12 {
+            self.out(shard, (n % 3, n / 3 % 3), n % 2, None, None);
+            self.out(shard, (n % 3, n / 3 % 3), n % 2, None, None);
+        }
+        // Ends wait for a reader that hangs, but not for longer than a second.
+        for _ in 0..3 {
+            self.sweep();
+            self.clear(shard, None, true);
+        }
+    }
+
+    fn reload(&mut self) {
+        if self.shards.iter().any(|shard| shard.borrow().nat.is_settling()) {
+            return;
+        }
+        self.manager.pause();
+        for shard in &self.shards {
+            let shard = &mut *shard.borrow_mut();
+            let [now, then] = &shard.plans;
+            let mut change = Change::prepare(&shard.nat.outline(), now, then).expect("the plans fit");
+            shard.nat.apply(shard.now, &mut change).expect("the change is new");
+            shard.plans.swap(0, 1);
+        }
+        self.set_settings();
+    }
+
+    /// A turn of the manager. Returns whether it has nothing to do.
+    fn turn(&mut self) -> bool {
+        // Packets that were queued before an installation have left.
+        self.table.borrow_mut().all.values_mut().for_each(|entry| entry.is_pending = false);
+        let now = Duration::from_millis(self.now);
+        self.manager.turn(&|| now) >= Duration::from_millis(5)
+    }
+
+    fn work(&mut self, shard: u8, commands: usize) -> Result<(), String> {
+        let (mut broken, mut table) = (Ok(()), self.table.borrow_mut());
+        let shard = &mut *self.shards[usize::from(shard)].borrow_mut();
+        shard.handle(commands, &mut |shard, command| {
+            if broken.is_ok() {
+                broken = check::released(&mut table, shard, command);
+            }
+        });
+        shard.walk();
+        broken
+    }
+
+    /// Lets everybody work until nothing is left to do.
+    fn settle(&mut self) -> Result<(), String> {
+        for shard in &self.shards {
+            let shard = &mut *shard.borrow_mut();
+            while !shard.nat.restore_some(shard.now, 100) {}
+            shard.room = 100;
+        }
+        for _ in 0..TURNS {
+            let is_idle = self.turn();
+            let is_at_rest = self.shards.iter().all(|shard| shard.borrow().is_at_rest());
+            if is_idle && is_at_rest && self.manager.status().waiting_records == 0 {
+                return check::at_rest(self, &self.settings);
+            }
+            for shard in 0..SHARDS {
+                self.work(shard, 1_000)?;
+                let shard = &mut *self.shards[usize::from(shard)].borrow_mut();
+                // Reports lost records.
+                shard.nat.expire(shard.now, 1);
+                shard.nat.drain_emitted(|_| ());
+            }
+            self.pass(1);
+        }
+        Err(format!("no rest after {TURNS} turns: {:?}", self.manager.status()))
+    }
+
+    fn kill_manager(&mut self, stray: bool) {
+        if self.manager.status().reconciling {
+            return;
+        }
+        self.note();
+        self.lost = check::missing(self);
+        self.table.borrow_mut().last.clear();
+        if stray {
+            self.leave_stray();
+        }
+        self.generation += 1;
+        let links = self.shards.iter().map(|shard| Shard::attach(shard, self.generation)).collect();
+        let table = Table(Rc::clone(&self.table));
+        self.manager = Manager::with_rules(links, table, self.settings.clone(), self.rules);
+        self.set_settings();
+        self.killed += 1;
+    }
+
+    fn kill_all(&mut self, stray: bool) {
+        let is_ready = |shard: &Rc<RefCell<Shard>>| {
+            let shard = shard.borrow();
+            !shard.nat.is_settling() && !shard.nat.is_inheriting()
+        };
+        if self.manager.status().reconciling || !self.shards.iter().all(is_ready) {
+            return;
+        }
+        for shard in &self.shards {
+            let shard = &mut *shard.borrow_mut();
+            self.credited_before += shard.credited;
+            self.refused_before += shard.refused;
+            shard.refused = 0;
+            shard.restart();
+        }
+        self.kill_manager(stray);
+    }
+
+    /// Adds the numbers of a manager that ends.
+    fn note(&mut self) {
+        let status = self.manager.status();
+        self.installed += status.installed;
+        self.lost_records += status.lost_records;
+        self.seen += status.seen;
+        self.evicted += status.evicted;
+        self.adopted += status.adopted;
+    }
+
+    /// Leaves an entry without a session in the table, as of an engine that has not restored it.
+    fn leave_stray(&self) {
+        let flow = Flow {
+            inside: (Ipv4Addr::new(10, 0, 0, 99).to_ipv6_mapped(), 9),
+            outside: (public(0, 0), 9),
+            remote: (remote(0), 80),
+            transport: Transport::Udp,
+            instance: 1,
+        };
+        let session = gatun_nat::feed::SessionId { record: 1, flow };
+        let flow = OffloadedFlow { session, worker: 0, epoch: 1, remote6: None, path_mtu: None };
+        let mut table = self.table.borrow_mut();
+        if table.all.values().any(|entry| entry.is_stray) {
+            return;
+        }
+        let now = table.now;
+        table.insert(Entry {
+            flow,
+            traffic: Traffic::default(),
+            seen: [now; 2],
+            is_used: false,
+            is_closing: false,
+            is_pending: false,
+            is_stray: true,
+        });
+    }
+
+    /// Lets all sessions end. Then nothing is left.
+    ///
+    /// # Errors
+    /// Returns the broken promise.
+    pub fn end(&mut self) -> Result<(), String> {
+        self.settings.enabled = true;
+        self.set_settings();
+        self.settle()?;
+        for _ in 0..4 {
+            self.pass(7_500_000);
+            for _ in 0..8 {
+                self.sweep();
+                self.settle()?;
+                check::holds(self)?;
+            }
+        }
+        self.note();
+        check::nothing_left(self)
+    }
+}
+
+/// Sessions of an engine.
+pub(super) fn sessions(shard: &Shard) -> Vec<SessionInfo> {
+    let (mut at, mut all) = (SessionCursor::default(), Vec::with_capacity(1_000));
+    shard.nat.read_sessions(&mut at, &Selection::default(), usize::MAX, &mut all);
+    all
+}

@@ -1,0 +1,51 @@
+//! Short histories of a fast path. Long ones are a command: `make offload HISTORIES=100000`.
+#![allow(missing_docs)]
+
+use gatun_model::offload::{history, run, shrink};
+use gatun_offload::Rules;
+
+const STEPS: usize = 250;
+const SEEDS: u64 = 600;
+
+#[test]
+fn no_entry_outlives_its_binding_and_every_packet_has_one_fate() {
+    let (mut installed, mut lost_records, mut seen, mut evicted, mut adopted) = (0, 0, 0, 0, 0);
+    for seed in 0..SEEDS {
+        let ops = history(seed, STEPS);
+        let world = match run(seed, &ops, Rules::default()) {
+            Ok(world) => world,
+            Err(_) => {
+                let (ops, failure) = shrink(seed, &ops, Rules::default()).unwrap();
+                panic!("seed {seed}: {} after {ops:?}", failure.what);
+            }
+        };
+        installed += world.installed;
+        lost_records += world.lost_records;
+        seen += world.seen;
+        evicted += world.evicted;
+        adopted += world.adopted;
+    }
+    // The histories reach what they are for.
+    let reached = (installed, lost_records, seen, evicted, adopted);
+    assert!(installed > 1000 && lost_records > 100 && seen > 50 && adopted > 50, "{reached:?}");
+}
+
+/// Leaves out one rule at a time. Each must have a history that breaks a promise.
+#[test]
+fn each_rule_of_the_manager_matters() {
+    let all = Rules::default();
+    let without = [
+        ("confirm_mark", Rules { confirm_mark: false, ..all }, "outlived"),
+        ("remove_first", Rules { remove_first: false, ..all }, "outlived"),
+        ("ask_target", Rules { ask_target: false, ..all }, "are left"),
+        ("credit_removed", Rules { credit_removed: false, ..all }, "not credited"),
+        ("report_last", Rules { report_last: false, ..all }, "is released with"),
+        ("resync", Rules { resync: false, ..all }, "has not been released"),
+        ("reconcile", Rules { reconcile: false, ..all }, "without a session"),
+    ];
+    for (name, rules, promise) in without {
+        let breaks = |seed| run(seed, &history(seed, STEPS), rules).err();
+        let is_broken = (0..SEEDS).filter_map(breaks).any(|failure| failure.what.contains(promise));
+        assert!(is_broken, "without {name}, nothing breaks: {promise:?}");
+    }
+}

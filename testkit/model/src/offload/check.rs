@@ -5,7 +5,6 @@ use super::table::Entries;
 use super::world::{World, sessions};
 use gatun_nat::feed::{Action, Command, Flow, Offload, SessionChange};
 use gatun_nat::plan::Transport;
-use gatun_offload::Settings;
 use std::collections::BTreeSet;
 
 /// Result of a check: the broken promise.
@@ -18,137 +17,149 @@ fn promise(is_kept: bool, what: impl FnOnce() -> String) -> Broken {
     if is_kept { Ok(()) } else { Err(what()) }
 }
 
-/// Promises after each step.
-pub(super) fn holds(world: &World) -> Broken {
-    let table = world.table.borrow();
-    for (worker, shard) in (0u8..).zip(&world.shards) {
-        let shard = shard.borrow();
-        let nat = &shard.nat;
-        promise(nat.counters().conserved() && nat.conserved_by_instance(), || {
-            format!("the counters of engine {worker} do not add up: {:?}", nat.counters())
-        })?;
-        let (rx, direct, credited) = (nat.counters().rx.packets, shard.direct, shard.credited);
-        promise(rx == direct + credited, || {
-            format!(
-                "engine {worker} counts {rx} packets, and got {direct} directly and {credited} by credits"
-            )
-        })?;
-        let kept: BTreeSet<Flow> = shard.marked().iter().map(|record| record.id.flow).collect();
-        let all = sessions(&shard);
-        for entry in table.all.values().filter(|entry| entry.flow.worker == worker && !entry.is_stray) {
-            let flow = entry.flow.session.flow;
-            promise(kept.contains(&flow) || nat.is_inheriting(), || {
-                format!("the entry of {flow:?} has outlived its session's mark")
+impl World {
+    /// Promises after each step.
+    pub(super) fn holds(&self) -> Broken {
+        let table = self.table.borrow();
+        for (worker, shard) in (0u8..).zip(&self.shards) {
+            let shard = shard.borrow();
+            let nat = &shard.nat;
+            promise(nat.counters().conserved() && nat.conserved_by_instance(), || {
+                format!("the counters of engine {worker} do not add up: {:?}", nat.counters())
             })?;
-            let is_other = |other: &&gatun_nat::inspect::SessionInfo| {
-                (other.transport, other.outside) == (flow.transport, flow.outside)
-                    && (other.instance, other.inside) != (flow.instance, flow.inside)
-            };
-            promise(!all.iter().any(|other| is_other(&other)), || {
-                format!("the port of {flow:?} belongs to another host, and its entry exists")
+            let (rx, direct, credited) = (nat.counters().rx.packets, shard.direct, shard.credited);
+            promise(rx == direct + credited, || {
+                format!(
+                    "engine {worker} counts {rx} packets, and got {direct} directly and {credited} by credits"
+                )
             })?;
-        }
-    }
-    Ok(())
-}
-
-/// Checks a command before an engine gets it: the lifetime of a released session includes its last packet
-/// from inside.
-pub(super) fn released(table: &mut Entries, shard: &Shard, command: &Command) -> Broken {
-    if command.action != Action::Released {
-        return Ok(());
-    }
-    let last = table.last.remove(&command.id.flow);
-    let found = shard.marked().into_iter().find(|record| record.id == command.id);
-    let Some(record) = found.filter(|record| record.change == SessionChange::Established) else {
-        return Ok(());
-    };
-    let timeouts = &shard.plans[0].nat44[0].timeouts;
-    let lifetime = match record.id.flow.transport {
-        Transport::Tcp => timeouts.tcp_established_ms,
-        _ => timeouts.udp_ms,
-    };
-    let Some(last) = last else { return Ok(()) };
-    let left = (last + u64::from(lifetime)).saturating_sub(shard.now.0 + TOLERANCE);
-    promise(u64::from(record.expires_ms) >= left, || {
-        format!(
-            "the session {:?} is released with {} ms left, and its last packet allows {left} ms",
-            command.id, record.expires_ms
-        )
-    })
-}
-
-/// Packets that the managers have taken from the table and that no engine has, nor will get.
-pub(super) fn missing(world: &World) -> u64 {
-    let (mut credited, mut queued) = (world.credited_before + world.refused_before, 0);
-    for shard in &world.shards {
-        let shard = shard.borrow();
-        credited += shard.credited + shard.refused;
-        queued += shard.queued();
-    }
-    // Those of earlier managers are in the number, too. Restarted engines have empty queues.
-    world.table.borrow().taken.saturating_sub(credited + queued)
-}
-
-/// Promises when nobody has anything to do.
-pub(super) fn at_rest(world: &World, settings: &Settings) -> Broken {
-    let table = world.table.borrow();
-    let missing = missing(world).abs_diff(world.lost + in_hands(world));
-    promise(missing == 0, || format!("{missing} translated packets were not credited"))?;
-    promise(!table.all.values().any(|entry| entry.is_stray), || {
-        "an entry without a session is still there".into()
-    })?;
-    let mut marks = BTreeSet::new();
-    for shard in &world.shards {
-        for record in shard.borrow().marked() {
-            promise(record.change == SessionChange::Established, || {
-                format!("{:?} has not been released: {:?}", record.id, record.change)
-            })?;
-            if record.ownership.offload != Offload::Engine {
-                marks.insert((record.id.flow, record.ownership.epoch));
+            let kept: BTreeSet<Flow> = shard.marked().iter().map(|record| record.id.flow).collect();
+            let all = sessions(&shard);
+            for entry in table.all.values().filter(|entry| entry.flow.worker == worker && !entry.is_stray) {
+                let flow = entry.flow.session.flow;
+                promise(kept.contains(&flow) || nat.is_inheriting(), || {
+                    format!("the entry of {flow:?} has outlived its session's mark")
+                })?;
+                let is_other = |other: &&gatun_nat::inspect::SessionInfo| {
+                    (other.transport, other.outside) == (flow.transport, flow.outside)
+                        && (other.instance, other.inside) != (flow.instance, flow.inside)
+                };
+                promise(!all.iter().any(|other| is_other(&other)), || {
+                    format!("the port of {flow:?} belongs to another host, and its entry exists")
+                })?;
             }
         }
+        Ok(())
     }
-    let entries: BTreeSet<_> =
-        table.all.values().map(|entry| (entry.flow.session.flow, entry.flow.epoch)).collect();
-    promise(entries == marks, || format!("entries {entries:?}, marks {marks:?}"))?;
-    let limit = table.capacity.min(settings.entries_max) as usize;
-    let limit = if settings.enabled { limit } else { 0 };
-    promise(entries.len() <= limit, || format!("{} entries, {limit} are allowed", entries.len()))?;
-    promise(settings.enabled || world.manager.is_drained(), || "it is not drained".into())?;
-    for entry in table.all.values() {
-        let (flow, shard) = (&entry.flow, &world.shards[usize::from(entry.flow.worker)]);
-        let instance = usize::from(flow.session.flow.instance);
-        promise(settings.instances[instance].offloaded, || format!("{flow:?} is excluded"))?;
-        let remote6 = flow.remote6.map(|remote6| remote6.octets()[..12].to_vec());
-        let shard = shard.borrow();
-        let mut served = shard.nat.prefixes(0).iter().map(|prefix| prefix.address().octets()[..12].to_vec());
-        let is_known = remote6.is_none_or(|remote6| served.any(|prefix| prefix == remote6));
-        promise(is_known && flow.remote6.is_some() == (instance == 0), || format!("wrong prefix: {flow:?}"))?;
-    }
-    Ok(())
 }
 
-/// Packets that the manager itself will not credit, because their session was unknown.
-fn in_hands(world: &World) -> u64 {
-    let refused: u64 = world.shards.iter().map(|shard| shard.borrow().refused).sum();
-    world.manager.status().uncredited_packets.saturating_sub(refused)
+impl Entries {
+    /// Checks a command before an engine gets it: the lifetime of a released session includes its last packet
+    /// from inside.
+    pub(super) fn released(&mut self, shard: &Shard, command: &Command) -> Broken {
+        if command.action != Action::Released {
+            return Ok(());
+        }
+        let last = self.last.remove(&command.id.flow);
+        let found = shard.marked().into_iter().find(|record| record.id == command.id);
+        let Some(record) = found.filter(|record| record.change == SessionChange::Established) else {
+            return Ok(());
+        };
+        let timeouts = &shard.plans[0].nat44[0].timeouts;
+        let lifetime = match record.id.flow.transport {
+            Transport::Tcp => timeouts.tcp_established_ms,
+            _ => timeouts.udp_ms,
+        };
+        let Some(last) = last else { return Ok(()) };
+        let left = (last + u64::from(lifetime)).saturating_sub(shard.now.0 + TOLERANCE);
+        promise(u64::from(record.expires_ms) >= left, || {
+            format!(
+                "the session {:?} is released with {} ms left, and its last packet allows {left} ms",
+                command.id, record.expires_ms
+            )
+        })
+    }
 }
 
-/// Promises at the end.
-pub(super) fn nothing_left(world: &World) -> Broken {
-    let table = world.table.borrow();
-    promise(table.all.is_empty(), || format!("entries are left: {:?}", table.all))?;
-    promise(table.translated == table.taken, || "packets of the table were never taken".into())?;
-    for shard in &world.shards {
-        let shard = shard.borrow();
-        let there = shard.nat.occupancy();
-        let statics = shard.plans[0].nat44[0].static_bindings.len();
-        promise((there.sessions, there.quarantined, there.bindings) == (0, 0, statics), || {
-            format!("sessions or ports are left: {there:?}")
+impl World {
+    /// Packets that the managers have taken from the table and that no engine has, nor will get.
+    pub(super) fn missing(&self) -> u64 {
+        let (mut credited, mut queued) = (self.credited_before + self.refused_before, 0);
+        for shard in &self.shards {
+            let shard = shard.borrow();
+            credited += shard.credited + shard.refused;
+            queued += shard.queued();
+        }
+        // Those of earlier managers are in the number, too. Restarted engines have empty queues.
+        self.table.borrow().taken.saturating_sub(credited + queued)
+    }
+
+    /// Promises when nobody has anything to do.
+    pub(super) fn at_rest(&self) -> Broken {
+        let settings = &self.settings;
+        let table = self.table.borrow();
+        let missing = self.missing().abs_diff(self.lost + self.in_hands());
+        promise(missing == 0, || format!("{missing} translated packets were not credited"))?;
+        promise(!table.all.values().any(|entry| entry.is_stray), || {
+            "an entry without a session is still there".into()
         })?;
-        promise(!shard.nat.is_settling(), || "the reload has not ended".into())?;
-        promise(shard.refused == 0, || format!("{} packets had no session for their credit", shard.refused))?;
+        let mut marks = BTreeSet::new();
+        for shard in &self.shards {
+            for record in shard.borrow().marked() {
+                promise(record.change == SessionChange::Established, || {
+                    format!("{:?} has not been released: {:?}", record.id, record.change)
+                })?;
+                if record.ownership.offload != Offload::Engine {
+                    marks.insert((record.id.flow, record.ownership.epoch));
+                }
+            }
+        }
+        let entries: BTreeSet<_> =
+            table.all.values().map(|entry| (entry.flow.session.flow, entry.flow.epoch)).collect();
+        promise(entries == marks, || format!("entries {entries:?}, marks {marks:?}"))?;
+        let limit = table.capacity.min(settings.entries_max) as usize;
+        let limit = if settings.enabled { limit } else { 0 };
+        promise(entries.len() <= limit, || format!("{} entries, {limit} are allowed", entries.len()))?;
+        promise(settings.enabled || self.manager.is_drained(), || "it is not drained".into())?;
+        for entry in table.all.values() {
+            let (flow, shard) = (&entry.flow, &self.shards[usize::from(entry.flow.worker)]);
+            let instance = usize::from(flow.session.flow.instance);
+            promise(settings.instances[instance].offloaded, || format!("{flow:?} is excluded"))?;
+            let remote6 = flow.remote6.map(|remote6| remote6.octets()[..12].to_vec());
+            let shard = shard.borrow();
+            let mut served =
+                shard.nat.prefixes(0).iter().map(|prefix| prefix.address().octets()[..12].to_vec());
+            let is_known = remote6.is_none_or(|remote6| served.any(|prefix| prefix == remote6));
+            promise(is_known && flow.remote6.is_some() == (instance == 0), || {
+                format!("wrong prefix: {flow:?}")
+            })?;
+        }
+        Ok(())
     }
-    Ok(())
+
+    /// Packets that the manager itself will not credit, because their session was unknown.
+    fn in_hands(&self) -> u64 {
+        let refused: u64 = self.shards.iter().map(|shard| shard.borrow().refused).sum();
+        self.manager.status().uncredited_packets.saturating_sub(refused)
+    }
+
+    /// Promises at the end.
+    pub(super) fn nothing_left(&self) -> Broken {
+        let table = self.table.borrow();
+        promise(table.all.is_empty(), || format!("entries are left: {:?}", table.all))?;
+        promise(table.translated == table.taken, || "packets of the table were never taken".into())?;
+        for shard in &self.shards {
+            let shard = shard.borrow();
+            let there = shard.nat.occupancy();
+            let statics = shard.plans[0].nat44[0].static_bindings.len();
+            promise((there.sessions, there.quarantined, there.bindings) == (0, 0, statics), || {
+                format!("sessions or ports are left: {there:?}")
+            })?;
+            promise(!shard.nat.is_settling(), || "the reload has not ended".into())?;
+            promise(shard.refused == 0, || {
+                format!("{} packets had no session for their credit", shard.refused)
+            })?;
+        }
+        Ok(())
+    }
 }

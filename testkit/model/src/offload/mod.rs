@@ -18,8 +18,10 @@
 mod check;
 mod engine;
 mod history;
+mod step;
 mod table;
 mod world;
 
-pub use history::{Failure, Op, history, run, shrink};
+pub use history::{Failure, history, run, shrink};
+pub use step::Op;
 pub use world::World;

@@ -1,8 +1,7 @@
 //! The world of a history: engines, manager, table, and time.
 
-use super::check;
 use super::engine::{Link, Shard, prefix, public};
-use super::history::Op;
+use super::step::Op;
 use super::table::{Entries, Entry, Key, Table};
 use crate::isp::packets::{Kind, write};
 use gatun_nat::counters::Traffic;
@@ -31,7 +30,7 @@ pub struct World {
     pub(super) shards: Vec<Rc<RefCell<Shard>>>,
     pub(super) table: Rc<RefCell<Entries>>,
     pub(super) manager: Manager<Link, Table>,
-    settings: Settings,
+    pub(super) settings: Settings,
     rules: Rules,
     now: u64,
     generation: u64,
@@ -139,7 +138,7 @@ impl World {
             }
             ref setting => self.set(setting),
         }
-        check::holds(self)
+        self.holds()
     }
 
     fn set(&mut self, op: &Op) {
@@ -285,7 +284,7 @@ impl World {
         let shard = &mut *self.shards[usize::from(shard)].borrow_mut();
         shard.handle(commands, &mut |shard, command| {
             if broken.is_ok() {
-                broken = check::released(&mut table, shard, command);
+                broken = table.released(shard, command);
             }
         });
         shard.walk();
@@ -303,7 +302,7 @@ impl World {
             let is_idle = self.turn();
             let is_at_rest = self.shards.iter().all(|shard| shard.borrow().is_at_rest());
             if is_idle && is_at_rest && self.manager.status().waiting_records == 0 {
-                return check::at_rest(self, &self.settings);
+                return self.at_rest();
             }
             for shard in 0..SHARDS {
                 self.work(shard, 1_000)?;
@@ -322,7 +321,7 @@ impl World {
             return;
         }
         self.note();
-        self.lost = check::missing(self);
+        self.lost = self.missing();
         self.table.borrow_mut().last.clear();
         if stray {
             self.leave_stray();
@@ -403,11 +402,11 @@ impl World {
             for _ in 0..8 {
                 self.sweep();
                 self.settle()?;
-                check::holds(self)?;
+                self.holds()?;
             }
         }
         self.note();
-        check::nothing_left(self)
+        self.nothing_left()
     }
 }
 

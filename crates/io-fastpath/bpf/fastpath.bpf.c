@@ -6,6 +6,8 @@
  * which is where a packet of the engine arrives, too. Every packet that is not plain, and every packet without a
  * session, goes on to the engine unchanged.
  *
+ * Packets without a session may have a stateless translation (siit.h).
+ *
  * Each direction of a session has an entry in `entries`, a hash table that the process writes without a system call.
  * Another session may take an entry over while a program reads it: its generation is read before and after.
  */
@@ -69,7 +71,7 @@ struct {
 
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, INSTANCES_MAX + 1);
+	__uint(max_entries, ROW_NONE + 1);
 	__type(key, __u32);
 	__type(value, struct counters);
 } reasons SEC(".maps");
@@ -190,12 +192,16 @@ static __always_inline void full_barrier(void)
 	asm volatile("" : : "r"(was) : "memory");
 }
 
-static __always_inline __u32 begin(struct entry *e)
+/*
+ * Reads the generation before anything else of an entry: the address of what is read through the result depends
+ * on it, so that no processor reads that earlier. A barrier would also wait for the entry's memory.
+ */
+static __always_inline struct entry *begin(struct entry *e, __u32 *generation)
 {
-	__u32 generation = *(volatile __u32 *)&e->generation;
+	__u64 zero = *generation = *(volatile __u32 *)&e->generation;
 
-	full_barrier();
-	return generation;
+	asm volatile("%0 &= 0" : "+r"(zero));
+	return (void *)e + zero;
 }
 
 /* False if another session has taken the entry over: what was read since `begin` is worth nothing. */
@@ -436,14 +442,19 @@ static __always_inline bool commit(struct entry *e, __u32 generation, __u64 byte
  * Hash of `count` words: multilinear, so that without the secret nobody chooses packets with the same home more
  * often than by chance. (D. Lemire, O. Kaser: Strongly universal string hashing is fast, 2013.)
  */
-static __always_inline __u32 home_of(struct control *c, const __u32 *words, int count)
+static __always_inline __u32 hash_of(struct control *c, const __u32 *words, int count)
 {
 	__u64 sum = c->hash[0];
 
 #pragma unroll
 	for (int i = 0; i < count; i++)
 		sum += c->hash[i + 1] * words[i];
-	return (sum >> 32) * c->homes >> 32;
+	return sum >> 32;
+}
+
+static __always_inline __u32 home_of(struct control *c, const __u32 *words, int count)
+{
+	return (__u64)hash_of(c, words, count) * c->homes >> 32;
 }
 
 static __always_inline bool is_of6(struct entry *e, const struct key6 *key)
@@ -470,16 +481,20 @@ static __always_inline struct entry *find(__u32 home, const void *key, bool six,
 	if (!e)
 		return NULL;
 	near = *(volatile __u64 *)&e->near;
+	/* The second line of the likely entry arrives together with the first. */
+	(void)*(volatile __u64 *)&e->packets;
 	for (int i = 0; i < NEAR_MAX && near; i++, near >>= 8) {
 		e = entry_at(home + (near & 0xff) - 1);
 		if (!e)
 			return NULL;
-		*generation = begin(e);
+		e = begin(e, generation);
 		if ((*generation & 1) && (six ? is_of6(e, key) : is_of4(e, key)))
 			return e;
 	}
 	return NULL;
 }
+
+#include "siit.h"
 
 static __always_inline int from6(struct __sk_buff *skb, struct control *c, __u64 now)
 {
@@ -497,29 +512,29 @@ static __always_inline int from6(struct __sk_buff *skb, struct control *c, __u64
 	end = (void *)(long)skb->data_end;
 	ip6 = data + mac_len;
 	if ((void *)(ip6 + 1) > end || ip6->version != 6)
-		return up(NOT_PLAIN, INSTANCES_MAX);
+		return up(NOT_PLAIN, ROW_NONE);
 	p.len = bpf_ntohs(ip6->payload_len);
 	if (skb->len != mac_len + sizeof(*ip6) + p.len)
-		return up(NOT_PLAIN, INSTANCES_MAX);
+		return up(NOT_PLAIN, ROW_NONE);
 	p.tos = ip6->priority << 4 | ip6->flow_lbl[0] >> 4;
 	p.ttl = ip6->hop_limit;
 	p.proto = ip6->nexthdr;
 	reason = transport(skb, ip6 + 1, end, &p);
 	if (reason != HIT)
-		return up(reason, INSTANCES_MAX);
+		return up(reason, ROW_NONE);
 	if (p.ttl <= 1)
-		return up(HOP_LIMIT, INSTANCES_MAX);
+		return up(HOP_LIMIT, ROW_NONE);
 	__builtin_memcpy(key.addresses, &ip6->saddr, 32);
 	key.ports = ports(&p);
 	key.proto = p.proto;
 	e = find(home_of(c, (__u32 *)&key, sizeof(key) / 4), &key, true, &generation);
 	if (!e)
-		return up(NO_ENTRY, INSTANCES_MAX);
+		return c->siit ? stateless6(skb, c, &p, &key) : up(NO_ENTRY, ROW_NONE);
 	reason = aim(e, generation, c, &p, &t);
 	if (reason != HIT)
 		return up(reason, t.row);
 	if (!commit(e, generation, skb->len - mac_len, now))
-		return up(NO_ENTRY, INSTANCES_MAX);
+		return up(NO_ENTRY, ROW_NONE);
 	return write4(skb, &t, c, &p);
 }
 
@@ -539,36 +554,36 @@ static __always_inline int from4(struct __sk_buff *skb, struct control *c, __u64
 	end = (void *)(long)skb->data_end;
 	at = data + mac_len;
 	if ((void *)(at + 1) > end || at->version != 4 || at->ihl != 5)
-		return up(NOT_PLAIN, INSTANCES_MAX);
+		return up(NOT_PLAIN, ROW_NONE);
 	ip = *at;
 	if (ip.frag_off & bpf_htons(IP_FRAGMENT))
-		return up(FRAGMENT, INSTANCES_MAX);
+		return up(FRAGMENT, ROW_NONE);
 	p.len = bpf_ntohs(ip.tot_len) - sizeof(ip);
 	if (bpf_ntohs(ip.tot_len) < sizeof(ip) || skb->len != mac_len + bpf_ntohs(ip.tot_len))
-		return up(NOT_PLAIN, INSTANCES_MAX);
+		return up(NOT_PLAIN, ROW_NONE);
 	p.tos = ip.tos;
 	p.ttl = ip.ttl;
 	p.proto = ip.protocol;
 	p.df = ip.frag_off & bpf_htons(IP_DF);
 	reason = transport(skb, at + 1, end, &p);
 	if (reason != HIT)
-		return up(reason, INSTANCES_MAX);
+		return up(reason, ROW_NONE);
 	if (p.ttl <= 1)
-		return up(HOP_LIMIT, INSTANCES_MAX);
+		return up(HOP_LIMIT, ROW_NONE);
 	key.addresses[0] = ip.saddr;
 	key.addresses[1] = ip.daddr;
 	key.ports = ports(&p);
 	key.proto = p.proto;
 	e = find(home_of(c, (__u32 *)&key, sizeof(key) / 4), &key, false, &generation);
 	if (!e)
-		return up(NO_ENTRY, INSTANCES_MAX);
+		return c->siit ? stateless4(skb, c, &p, &ip) : up(NO_ENTRY, ROW_NONE);
 	if (header_sum(&ip) != 0xffff)
 		return up(NOT_PLAIN, e->instance);
 	reason = aim(e, generation, c, &p, &t);
 	if (reason != HIT)
 		return up(reason, t.row);
 	if (!commit(e, generation, skb->len - mac_len, now))
-		return up(NO_ENTRY, INSTANCES_MAX);
+		return up(NO_ENTRY, ROW_NONE);
 	if (t.way == WAY_4_TO_6)
 		return write6(skb, &t, &p);
 	return write44(skb, &t, c, &p, &ip);
@@ -583,12 +598,12 @@ int gatun_fastpath(struct __sk_buff *skb)
 
 	c = bpf_map_lookup_elem(&control, &zero);
 	if (!c || now >= c->lease)
-		return up(LEASE_OVER, INSTANCES_MAX);
+		return up(LEASE_OVER, ROW_NONE);
 	if (skb->protocol == bpf_htons(ETH_P_IPV6))
 		return from6(skb, c, now);
 	if (skb->protocol == bpf_htons(ETH_P_IP))
 		return from4(skb, c, now);
-	return up(NOT_PLAIN, INSTANCES_MAX);
+	return up(NOT_PLAIN, ROW_NONE);
 }
 
 char _license[] SEC("license") = "Dual MIT/GPL";

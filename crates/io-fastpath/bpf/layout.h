@@ -3,7 +3,7 @@
 #ifndef GATUN_LAYOUT_H
 #define GATUN_LAYOUT_H
 
-#define LAYOUT 2
+#define LAYOUT 3
 
 /* Translation of an entry. */
 #define WAY_6_TO_4 0   /* NAT64, from inside */
@@ -12,7 +12,10 @@
 #define WAY_4_INWARD 3 /* NAT44, to the inside */
 
 #define WORKERS_MAX 64
-#define INSTANCES_MAX 256
+#define STATEFUL_MAX 256
+#define STATELESS_MAX 256
+#define INSTANCES_MAX (STATEFUL_MAX + STATELESS_MAX)
+#define ROW_NONE INSTANCES_MAX
 #define IDENTS 2048
 
 #define NEAR_MAX 8     /* entries with the same home */
@@ -63,7 +66,48 @@ struct entry {
 	__u8 worker;
 };
 
-/* Settings of an instance. */
+#define MAPPINGS_MAX 4194304
+
+/* Meaning of an address. */
+#define LEFT 0	    /* the engine decides */
+#define MAPPED 1    /* an explicit mapping */
+#define BY_PREFIX 2 /* a translation prefix */
+
+struct trie_key6 {
+	__u32 len; /* bits */
+	__be32 address[4];
+};
+
+struct trie_key4 {
+	__u32 len;
+	__be32 address;
+};
+
+struct mapping6 {
+	__u8 kind;
+	__u8 instance; /* a stateless one */
+	__u8 shift;    /* MAPPED: bits of the IPv6 address behind the IPv4 suffix; BY_PREFIX: length of the prefix */
+	__u8 spare;
+	__be32 mask; /* bits of the IPv4 suffix */
+	__be32 four; /* its other bits */
+};
+
+struct mapping4 {
+	__u8 kind;
+	__u8 instance;
+	__u8 shift;
+	__u8 one_way; /* only IPv6 packets are translated */
+	__be32 mask;
+	__be32 six[4]; /* suffix zero */
+};
+
+/* Packets of a stateless instance, and their bytes as received: from IPv6, from IPv4. */
+struct traffic {
+	__u64 packets[2];
+	__u64 bytes[2];
+};
+
+/* Settings of an instance; stateless ones are behind the stateful ones. */
 struct instance {
 	__u32 mtu4;	     /* largest IPv4 packet */
 	__u32 mtu6;	     /* largest IPv6 packet */
@@ -82,7 +126,8 @@ struct control {
 	__u64 lease;	   /* ns: from this time on everything goes to the engine */
 	__u64 pending_max; /* ns that a session stays pending at most */
 	__u64 hash[HASH_WORDS]; /* secret */
-	__u64 spare_line;
+	__u32 siit;	     /* the tries of stateless instances: 0 none, 1 the first, 2 the second */
+	__u32 smallest_path; /* bytes: no known path MTU of an IPv4 host is smaller; of packets without DF */
 	__u64 drained[WORKERS_MAX]; /* ns: packets from before this time have left the engine */
 };
 
@@ -106,7 +151,7 @@ enum reason {
 	REASONS,
 };
 
-/* Of an instance; those of no known instance are in row INSTANCES_MAX. */
+/* Of an instance; those of no known instance are in row ROW_NONE. */
 struct counters {
 	__u64 count[REASONS];
 };
@@ -115,6 +160,11 @@ _Static_assert(sizeof(struct key6) == 40, "key6");
 _Static_assert(sizeof(struct key4) == 16, "key4");
 _Static_assert(sizeof(struct entry) == 128, "entry");
 _Static_assert(__builtin_offsetof(struct entry, seen) == 64, "entry");
+_Static_assert(sizeof(struct trie_key6) == 20, "trie_key6");
+_Static_assert(sizeof(struct trie_key4) == 8, "trie_key4");
+_Static_assert(sizeof(struct mapping6) == 12, "mapping6");
+_Static_assert(sizeof(struct mapping4) == 24, "mapping4");
+_Static_assert(sizeof(struct traffic) == 32, "traffic");
 _Static_assert(sizeof(struct instance) == 16, "instance");
 _Static_assert(sizeof(struct control) == 128 + 8 * WORKERS_MAX, "control");
 _Static_assert(sizeof(struct counters) == 128, "counters");

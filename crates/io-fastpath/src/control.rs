@@ -67,6 +67,9 @@ impl Control {
         shared.ident_step.store(idents.step, Relaxed);
         shared.ident_first.store(idents.first, Relaxed);
         shared.pending_max.store(pending_max.as_nanos() as u64, Relaxed);
+        if shared.smallest_path.load(Relaxed) == 0 {
+            shared.smallest_path.store(u16::MAX.into(), Relaxed);
+        }
         shared.layout.store(LAYOUT, Release);
     }
 
@@ -81,6 +84,21 @@ impl Control {
     pub(crate) fn hash(&self) -> ([u64; HASH_WORDS], u32) {
         let shared = self.shared();
         (shared.hash.each_ref().map(|word| word.load(Relaxed)), shared.homes.load(Relaxed))
+    }
+
+    /// Number of the tries in use; 0: none.
+    pub(crate) fn siit(&self) -> u32 {
+        self.shared().siit.load(Relaxed)
+    }
+
+    pub(crate) fn set_siit(&self, number: u32) {
+        self.shared().siit.store(number, Release);
+    }
+
+    /// Sets the smallest path MTU to an IPv4 host that the engine knows, in bytes: larger packets of
+    /// stateless instances go to the engine, which fragments them. Packets that leave with DF do not.
+    pub fn set_smallest_path(&self, mtu: Option<u16>) {
+        self.shared().smallest_path.store(mtu.unwrap_or(u16::MAX).into(), Relaxed);
     }
 
     /// Lets the program translate until `until`. Zero stops it at once.

@@ -3,15 +3,17 @@
 //! as the engine, or leaves the packet as it is.
 
 mod sessions;
+mod stateless;
 
 use crate::config::FastPathConfig;
 use crate::control::{IdentRange, KernelTime};
 use crate::counters::Reason;
 use crate::flow::{Flow, Inside, Protocol};
+use crate::instance::Instance;
 use crate::maps::Maps;
 use crate::open;
 use crate::program;
-use crate::table::{Instance, SlotId, Table};
+use crate::table::{SlotId, Table};
 use aya::programs::{TestRun as _, TestRunOptions};
 use gatun_nat::inspect::{Selection, SessionCursor, SessionInfo};
 use gatun_nat::plan::{self, Plan, Pool4, PoolRange, Transport};
@@ -61,26 +63,34 @@ fn config() -> FastPathConfig {
     }
 }
 
+/// A NAT64 and a NAT44 instance with the same pool.
+fn plan(prefix: Prefix64, settings: Settings) -> Plan {
+    let range = PoolRange { first: POOL, last: POOL, ports: (1024, 65_535), transports: [true; 3] };
+    Plan {
+        pools: vec![Pool4 { name: "p".into(), ranges: vec![range], ..Pool4::default() }],
+        nat64: vec![plan::Nat64 {
+            name: "n".into(),
+            pool6: vec![prefix],
+            settings,
+            ..plan::Nat64::default()
+        }],
+        nat44: vec![plan::Nat44 {
+            name: "p".into(),
+            inside: vec![plan::Net4 { addr: Ipv4Addr::new(10, 0, 0, 0), len: 8 }],
+            mtu: settings.mtu4,
+            ..plan::Nat44::default()
+        }],
+        ..Plan::default()
+    }
+}
+
 impl Pair {
     fn new(prefix: Prefix64, settings: Settings) -> Pair {
-        let range = PoolRange { first: POOL, last: POOL, ports: (1024, 65_535), transports: [true; 3] };
-        let plan = Plan {
-            pools: vec![Pool4 { name: "p".into(), ranges: vec![range], ..Pool4::default() }],
-            nat64: vec![plan::Nat64 {
-                name: "n".into(),
-                pool6: vec![prefix],
-                settings,
-                ..plan::Nat64::default()
-            }],
-            nat44: vec![plan::Nat44 {
-                name: "p".into(),
-                inside: vec![plan::Net4 { addr: Ipv4Addr::new(10, 0, 0, 0), len: 8 }],
-                mtu: settings.mtu4,
-                ..plan::Nat44::default()
-            }],
-            ..Plan::default()
-        };
-        let mut nat = Nat::new(&plan, [1, 2, 3, 4]).unwrap();
+        Pair::of(&plan(prefix, settings), prefix, settings)
+    }
+
+    fn of(plan: &Plan, prefix: Prefix64, settings: Settings) -> Pair {
+        let mut nat = Nat::new(plan, [1, 2, 3, 4]).unwrap();
         nat.set_worker(0, 2);
         let ebpf = program::load(64, MAC.len() as u32 + 2, None).unwrap();
         let maps = Maps::from_files(program::files(&ebpf).unwrap()).unwrap();
@@ -186,7 +196,9 @@ impl Pair {
 
     fn packets_of(&self, reason: Reason) -> u64 {
         let rows = [Some(0), Some(1), None];
-        rows.iter().map(|row| self.table.counters(*row).unwrap().of(reason)).sum()
+        let stateful: u64 = rows.iter().map(|row| self.table.counters(*row).unwrap().of(reason)).sum();
+        let stateless = [0, 1].map(|row| self.table.stateless_counters(row).unwrap().of(reason));
+        stateful + stateless.iter().sum::<u64>()
     }
 
     /// Gives a packet to both, and returns whether the program translated it, and what the engine sent.
@@ -215,7 +227,7 @@ impl Pair {
 /// Returns true if the translator chooses the identification of the packet that it made of `from`.
 fn chooses_ident(from: &[u8], to: &[u8]) -> bool {
     let may_be_cut = from[6] & 0x40 == 0;
-    to[0] >> 4 == 4 && (from[0] >> 4 == 6 || from[12..16] == PRIVATE.octets() && may_be_cut)
+    to[0] >> 4 == 4 && (from[0] >> 4 == 6 || from[12] == PRIVATE.octets()[0] && may_be_cut)
 }
 
 /// The packet with its identification zero, if the translator chose it, and with the checksum that belongs to
@@ -328,9 +340,12 @@ impl Made {
         if self.odd == Odd::OtherPrefix {
             dst[1] ^= 1;
         }
-        let (client, port) = self.client();
-        let addresses = [client.octets(), dst].concat();
-        let l4 = self.l4(port, SERVER.1, &addresses);
+        self.six_between(self.client(), (dst.into(), SERVER.1))
+    }
+
+    fn six_between(&self, from: (Ipv6Addr, u16), to: (Ipv6Addr, u16)) -> Vec<u8> {
+        let addresses = [from.0.octets(), to.0.octets()].concat();
+        let l4 = self.l4(from.1, to.1, &addresses);
         let label = if self.odd == Odd::FlowLabel { [0xa, 0xbc, 0xde] } else { [0; 3] };
         let mut p = vec![0x60 | self.tos >> 4, self.tos << 4 | label[0], label[1], label[2]];
         p.extend((l4.len() as u16).to_be_bytes());

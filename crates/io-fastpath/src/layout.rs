@@ -4,12 +4,20 @@ use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// Number of this layout.
-pub(crate) const LAYOUT: u32 = 2;
+pub(crate) const LAYOUT: u32 = 3;
 
 /// Workers that can publish how far they are.
 pub const WORKERS_MAX: usize = 64;
-/// Instances.
-pub(crate) const INSTANCES_MAX: u32 = 256;
+/// Stateful instances.
+pub(crate) const STATEFUL_MAX: u32 = 256;
+/// Stateless instances.
+pub(crate) const STATELESS_MAX: u32 = 256;
+/// Instances: stateless ones are behind the stateful ones.
+pub(crate) const INSTANCES_MAX: u32 = STATEFUL_MAX + STATELESS_MAX;
+/// Row of counters of no known instance.
+pub(crate) const ROW_NONE: u32 = INSTANCES_MAX;
+/// Entries of a trie.
+pub(crate) const MAPPINGS_MAX: u32 = 4_194_304;
 /// Counters of identifications.
 pub(crate) const IDENTS: u32 = 2048;
 /// Counters of a row of the map `reasons`.
@@ -69,6 +77,50 @@ pub(crate) struct Entry {
     pub(crate) worker: AtomicU8,
 }
 
+/// Kinds of a mapping; zero: the engine decides.
+pub(crate) const MAPPED: u8 = 1;
+pub(crate) const BY_PREFIX: u8 = 2;
+
+/// Key of the tries `siit6_first` and `siit6_second`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub(crate) struct TrieKey6 {
+    pub(crate) len: u32,
+    pub(crate) address: [u8; 16],
+}
+
+/// Key of the tries `siit4_first` and `siit4_second`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub(crate) struct TrieKey4 {
+    pub(crate) len: u32,
+    pub(crate) address: [u8; 4],
+}
+
+/// Meaning of an IPv6 address.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub(crate) struct Mapping6 {
+    pub(crate) kind: u8,
+    pub(crate) instance: u8,
+    pub(crate) shift: u8,
+    pub(crate) spare: u8,
+    pub(crate) mask: [u8; 4],
+    pub(crate) four: [u8; 4],
+}
+
+/// Meaning of an IPv4 address.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub(crate) struct Mapping4 {
+    pub(crate) kind: u8,
+    pub(crate) instance: u8,
+    pub(crate) shift: u8,
+    pub(crate) one_way: u8,
+    pub(crate) mask: [u8; 4],
+    pub(crate) six: [u8; 16],
+}
+
 /// Value of the map `instances`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
@@ -92,10 +144,13 @@ pub(crate) struct SharedControl {
     pub(crate) lease: AtomicU64,
     pub(crate) pending_max: AtomicU64,
     pub(crate) hash: [AtomicU64; HASH_WORDS],
-    spare_line: AtomicU64,
+    pub(crate) siit: AtomicU32,
+    pub(crate) smallest_path: AtomicU32,
     pub(crate) drained: [AtomicU64; WORKERS_MAX],
 }
 
 const _: () = assert!(size_of::<Translation>() == 52 && size_of::<Entry>() == 128);
 const _: () = assert!(std::mem::offset_of!(Entry, seen) == 64 && size_of::<InstanceSettings>() == 16);
+const _: () = assert!(size_of::<TrieKey6>() == 20 && size_of::<TrieKey4>() == 8);
+const _: () = assert!(size_of::<Mapping6>() == 12 && size_of::<Mapping4>() == 24);
 const _: () = assert!(size_of::<SharedControl>() == 128 + 8 * WORKERS_MAX);

@@ -8,6 +8,7 @@
 //!   counters   packets by reason
 //!   flow       a session, and what the maps hold of it
 //!   entries    the hash table of the sessions, in memory that the program shares
+//!   stateless, stateless_maps   mappings of stateless instances, in tries
 //!   program, attach, maps, layout, sys    below these
 //! ```
 //! The program is C (`bpf/`). Its object is in the repository, so that a build needs no compiler for it;
@@ -21,10 +22,13 @@ mod counters;
 mod entries;
 mod error;
 mod flow;
+mod instance;
 mod layout;
 mod maps;
 mod open;
 mod program;
+mod stateless;
+mod stateless_maps;
 mod sys;
 mod table;
 
@@ -39,6 +43,8 @@ pub use control::{Control, IdentRange, KernelTime};
 pub use counters::{Counters, Reason};
 pub use error::FastPathError;
 pub use flow::{Flow, Inside, Protocol};
+pub use instance::Instance;
 pub use layout::WORKERS_MAX;
 pub use open::{Adoption, FastPath, mount_bpffs};
-pub use table::{DirectionUse, FlowUse, Instance, Refusal, SlotId, Table};
+pub use stateless::{Mapping, Network, Stateless, StatelessPlan, StatelessSet, Ways};
+pub use table::{DirectionUse, FlowUse, Refusal, SlotId, StatelessTraffic, Table, Traffic};

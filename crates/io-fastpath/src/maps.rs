@@ -1,15 +1,32 @@
 //! The maps of the program.
 
 use crate::error::{FastPathError, step};
-use crate::layout::{Entry, IDENTS, INSTANCES_MAX, InstanceSettings, REASONS, SharedControl};
+use crate::layout::{
+    Entry, IDENTS, INSTANCES_MAX, InstanceSettings, MAPPINGS_MAX, Mapping4, Mapping6, REASONS, ROW_NONE,
+    STATELESS_MAX, SharedControl, TrieKey4, TrieKey6,
+};
 use crate::sys::{self, MapInfo};
 use std::os::fd::OwnedFd;
 
 /// Names of the maps, in the order of [`Maps::files`].
-pub(crate) const NAMES: [&str; 5] = ["entries", "instances", "control", "idents", "reasons"];
+pub(crate) const NAMES: [&str; MAPS] = [
+    "entries",
+    "instances",
+    "control",
+    "idents",
+    "reasons",
+    "stateless",
+    "siit4_first",
+    "siit4_second",
+    "siit6_first",
+    "siit6_second",
+];
+/// Number of the maps.
+pub(crate) const MAPS: usize = 10;
 
 const ARRAY: u32 = 2;
 const PERCPU_ARRAY: u32 = 6;
+const LPM_TRIE: u32 = 11;
 
 /// Files of the maps, whose sizes have been checked.
 pub(crate) struct Maps {
@@ -18,6 +35,10 @@ pub(crate) struct Maps {
     pub(crate) control: OwnedFd,
     pub(crate) idents: OwnedFd,
     pub(crate) reasons: OwnedFd,
+    pub(crate) stateless: OwnedFd,
+    /// Both generations.
+    pub(crate) siit4: [OwnedFd; 2],
+    pub(crate) siit6: [OwnedFd; 2],
 }
 
 impl Maps {
@@ -25,9 +46,10 @@ impl Maps {
     ///
     /// # Errors
     /// Returns an error if a map's type or sizes are not those that this version makes.
-    pub(crate) fn from_files(files: [OwnedFd; 5]) -> Result<Maps, FastPathError> {
-        let [entries, instances, control, idents, reasons] = files;
-        let maps = Maps { entries, instances, control, idents, reasons };
+    pub(crate) fn from_files(files: [OwnedFd; MAPS]) -> Result<Maps, FastPathError> {
+        let [entries, instances, control, idents, reasons, stateless, a4, b4, a6, b6] = files;
+        let (siit4, siit6) = ([a4, b4], [a6, b6]);
+        let maps = Maps { entries, instances, control, idents, reasons, stateless, siit4, siit6 };
         let entries = maps.entries()?;
         for ((file, name), expected) in maps.files().into_iter().zip(NAMES).zip(expected(entries)) {
             let info = sys::map_info(file).map_err(step("reading a map's sizes"))?;
@@ -46,20 +68,29 @@ impl Maps {
         Ok(info.entries_max)
     }
 
-    pub(crate) fn files(&self) -> [&OwnedFd; 5] {
-        let Maps { entries, instances, control, idents, reasons } = self;
-        [entries, instances, control, idents, reasons]
+    pub(crate) fn files(&self) -> [&OwnedFd; MAPS] {
+        let Maps { entries, instances, control, idents, reasons, stateless, siit4, siit6 } = self;
+        let ([a4, b4], [a6, b6]) = (siit4, siit6);
+        [entries, instances, control, idents, reasons, stateless, a4, b4, a6, b6]
     }
 }
 
 /// Type, sizes of key and value, and number of entries of each map.
-fn expected(entries: u32) -> [(u32, u32, u32, u32); 5] {
+fn expected(entries: u32) -> [(u32, u32, u32, u32); MAPS] {
     let size = |bytes: usize| bytes as u32;
+    let trie = |key: usize, value: usize| (LPM_TRIE, size(key), size(value), MAPPINGS_MAX);
+    let four = trie(size_of::<TrieKey4>(), size_of::<Mapping4>());
+    let six = trie(size_of::<TrieKey6>(), size_of::<Mapping6>());
     [
         (ARRAY, 4, size(size_of::<Entry>()), entries),
         (ARRAY, 4, size(size_of::<InstanceSettings>()), INSTANCES_MAX),
         (ARRAY, 4, size(size_of::<SharedControl>()), 1),
         (ARRAY, 4, 4, IDENTS),
-        (PERCPU_ARRAY, 4, size(REASONS * 8), INSTANCES_MAX + 1),
+        (PERCPU_ARRAY, 4, size(REASONS * 8), ROW_NONE + 1),
+        (PERCPU_ARRAY, 4, 4 * 8, STATELESS_MAX),
+        four,
+        four,
+        six,
+        six,
     ]
 }

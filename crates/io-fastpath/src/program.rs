@@ -2,7 +2,7 @@
 
 use crate::entries;
 use crate::error::FastPathError;
-use crate::maps::NAMES;
+use crate::maps::{MAPS, NAMES};
 use aya::maps::Map;
 use aya::programs::{ProgramError, SchedClassifier};
 use aya::{Ebpf, EbpfLoader};
@@ -44,11 +44,11 @@ pub(crate) fn program(ebpf: &mut Ebpf) -> Result<&mut SchedClassifier, FastPathE
 }
 
 /// Files of the maps of a loaded object.
-pub(crate) fn files(ebpf: &Ebpf) -> Result<[OwnedFd; 5], FastPathError> {
+pub(crate) fn files(ebpf: &Ebpf) -> Result<[OwnedFd; MAPS], FastPathError> {
     let mut files = Vec::new();
     for name in NAMES {
         let data = match ebpf.map(name) {
-            Some(Map::Array(data) | Map::PerCpuArray(data)) => data,
+            Some(Map::Array(data) | Map::PerCpuArray(data) | Map::LpmTrie(data)) => data,
             _ => return Err(FastPathError::Map { name, why: "the object has no such map".to_owned() }),
         };
         let file = data.fd().as_fd().try_clone_to_owned();

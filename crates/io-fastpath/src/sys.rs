@@ -2,12 +2,14 @@
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
-use zerocopy::{Immutable, IntoBytes};
+use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 const MAP_LOOKUP_ELEM: libc::c_long = 1;
 const MAP_UPDATE_ELEM: libc::c_long = 2;
 const OBJ_GET_INFO_BY_FD: libc::c_long = 15;
+const MAP_LOOKUP_BATCH: libc::c_long = 24;
 const MAP_UPDATE_BATCH: libc::c_long = 26;
+const MAP_DELETE_BATCH: libc::c_long = 27;
 
 #[repr(C)]
 struct Element {
@@ -136,6 +138,49 @@ pub(crate) fn update_batch<K: IntoBytes + Immutable, V: IntoBytes + Immutable>(
     // SAFETY: the layout of MAP_UPDATE_BATCH. The arrays have `count` elements of the map's sizes, as in
     // `update`, and outlive the call.
     unsafe { bpf(MAP_UPDATE_BATCH, &mut attr) }
+}
+
+/// Deletes keys, which must be there. Keys must have the size of the map's.
+pub(crate) fn delete_batch<K: IntoBytes + Immutable>(map: impl AsFd, keys: &[K]) -> io::Result<()> {
+    let mut attr = Batch {
+        in_batch: 0,
+        out_batch: 0,
+        keys: keys.as_ptr() as u64,
+        values: 0,
+        count: keys.len() as u32,
+        map_fd: number(map.as_fd()),
+        elem_flags: 0,
+        flags: 0,
+    };
+    // SAFETY: the layout of MAP_DELETE_BATCH. The keys have the size of the map's, as in `update`, and
+    // outlive the call.
+    unsafe { bpf(MAP_DELETE_BATCH, &mut attr) }
+}
+
+/// Keys of a trie, `max` at most; none if it is empty. They must have the size of the map's keys, and values
+/// must have 32 bytes at most.
+pub(crate) fn first_keys<K: FromBytes + Copy>(map: impl AsFd, max: usize) -> io::Result<Vec<K>> {
+    let mut keys: Vec<K> = std::iter::repeat_with(K::new_zeroed).take(max).collect();
+    let mut values = vec![[0u64; 4]; max];
+    let mut next = K::new_zeroed();
+    let mut attr = Batch {
+        in_batch: 0,
+        out_batch: std::ptr::from_mut(&mut next) as u64,
+        keys: keys.as_mut_ptr() as u64,
+        values: values.as_mut_ptr() as u64,
+        count: max as u32,
+        map_fd: number(map.as_fd()),
+        elem_flags: 0,
+        flags: 0,
+    };
+    // SAFETY: the layout of MAP_LOOKUP_BATCH. The kernel writes at most `count` keys and values, and a key to
+    // `next`; all have room for the map's sizes, as in `update`.
+    match unsafe { bpf(MAP_LOOKUP_BATCH, &mut attr) } {
+        Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
+        // There are no more.
+        _ => keys.truncate(attr.count as usize),
+    }
+    Ok(keys)
 }
 
 /// The values of an array map, as memory that programs share.

@@ -7,10 +7,12 @@ use crate::counters::Counters;
 use crate::entries::Entries;
 use crate::error::{FastPathError, step};
 use crate::flow::Flow;
-use crate::layout::{Entry, INSTANCES_MAX, InstanceSettings, REASONS, WAY_4_OUTWARD, WAY_6_TO_4};
-use crate::maps::Maps;
+use crate::instance::Instance;
+use crate::layout::{Entry, REASONS, ROW_NONE, STATEFUL_MAX, WAY_4_OUTWARD, WAY_6_TO_4};
+use crate::maps::{MAPS, Maps};
+use crate::stateless::{StatelessPlan, StatelessSet};
+use crate::stateless_maps;
 use crate::sys::{self, Mapping};
-use gatun_wire::Settings;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -61,27 +63,22 @@ pub enum Refusal {
     Exists(SlotId),
 }
 
-/// Settings of an instance that the program needs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Instance(InstanceSettings);
+/// Packets of one direction.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Traffic {
+    /// Packets; a super-packet is one.
+    pub packets: u64,
+    /// Their bytes as received, from the IP header on.
+    pub bytes: u64,
+}
 
-impl Instance {
-    /// Of a NAT64 instance.
-    pub fn nat64(settings: &Settings) -> Instance {
-        let constant = |value: Option<u8>| value.map_or(-1, i16::from);
-        Instance(InstanceSettings {
-            mtu4: settings.mtu4,
-            mtu6: settings.mtu6,
-            mtu6_without_df: settings.lowest_ipv6_mtu.min(settings.mtu6).max(1280),
-            tos: constant(settings.tos_6to4),
-            traffic_class: constant(settings.traffic_class_4to6),
-        })
-    }
-
-    /// Of a NAT44 instance with this MTU.
-    pub fn nat44(mtu: u32) -> Instance {
-        Instance(InstanceSettings { mtu4: mtu, mtu6: 0, mtu6_without_df: 0, tos: -1, traffic_class: -1 })
-    }
+/// Packets of a stateless instance.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StatelessTraffic {
+    /// IPv6 packets that became IPv4 packets.
+    pub from_ipv6: Traffic,
+    /// IPv4 packets that became IPv6 packets.
+    pub from_ipv4: Traffic,
 }
 
 /// Table of the sessions that the kernel translates. No method needs a capability.
@@ -129,7 +126,7 @@ impl Table {
     }
 
     /// Files of the maps, for a process that loads the program again.
-    pub fn files(&self) -> [&OwnedFd; 5] {
+    pub fn files(&self) -> [&OwnedFd; MAPS] {
         self.maps.files()
     }
 
@@ -149,7 +146,7 @@ impl Table {
     /// # Errors
     /// Returns an error if the kernel refuses.
     pub fn set_instance(&self, number: u8, instance: Instance) -> Result<(), FastPathError> {
-        let set = sys::update(&self.maps.instances, &u32::from(number), &instance.0);
+        let set = sys::update(&self.maps.instances, &u32::from(number), &instance.settings());
         set.map_err(step("setting an instance"))
     }
 
@@ -253,12 +250,47 @@ impl Table {
         })
     }
 
-    /// Counters of an instance; `None` means packets of no known instance.
+    /// Counters of a stateful instance; `None` means packets of no known instance.
     ///
     /// # Errors
     /// Returns an error if the kernel refuses.
     pub fn counters(&self, instance: Option<u8>) -> Result<Counters, FastPathError> {
-        let row = instance.map_or(INSTANCES_MAX, u32::from);
+        self.row(instance.map_or(ROW_NONE, u32::from))
+    }
+
+    /// Counters of a stateless instance.
+    ///
+    /// # Errors
+    /// Returns an error if the kernel refuses.
+    pub fn stateless_counters(&self, instance: u8) -> Result<Counters, FastPathError> {
+        self.row(STATEFUL_MAX + u32::from(instance))
+    }
+
+    /// Packets that the program has translated for a stateless instance since the maps were made.
+    ///
+    /// # Errors
+    /// Returns an error if the kernel refuses.
+    pub fn stateless_traffic(&self, instance: u8) -> Result<StatelessTraffic, FastPathError> {
+        let mut processors = vec![0; self.processors * 4];
+        let read = sys::look_up(&self.maps.stateless, &u32::from(instance), &mut processors);
+        read.map_err(step("reading the counters of a stateless instance"))?;
+        let sum = |at: usize| processors.iter().skip(at).step_by(4).sum();
+        let traffic = |direction: usize| Traffic { packets: sum(direction), bytes: sum(2 + direction) };
+        Ok(StatelessTraffic { from_ipv6: traffic(0), from_ipv4: traffic(1) })
+    }
+
+    /// Replaces all stateless instances at once. No packet is translated by a part of the former ones and a
+    /// part of the new ones. It takes a few microseconds for each mapping. A process that has taken over the
+    /// maps of a former one has to call it before it renews the lease.
+    ///
+    /// # Errors
+    /// Returns an error if there are too many instances or mappings, or if the kernel refuses. The engine has
+    /// all stateless packets then.
+    pub fn set_stateless(&mut self, plan: &StatelessPlan) -> Result<StatelessSet, FastPathError> {
+        stateless_maps::replace(&self.maps, &self.control, plan)
+    }
+
+    fn row(&self, row: u32) -> Result<Counters, FastPathError> {
         let mut processors = vec![0; self.processors * REASONS];
         sys::look_up(&self.maps.reasons, &row, &mut processors).map_err(step("reading counters"))?;
         Ok(Counters::sum(&processors))

@@ -27,7 +27,7 @@ mod status;
 mod target;
 
 pub use engine::{Engine, Page, WorkerEngine};
-pub use manager::Manager;
+pub use manager::{FlowFilter, Manager};
 pub use settings::{InstanceSettings, Rules, Settings, feed_policy};
 pub use status::{LATENCY_BOUNDS, Latency, Status};
 pub use target::{EntryUse, OffloadedFlow, Refusal, Target};

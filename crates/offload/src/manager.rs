@@ -30,6 +30,9 @@ const BUSY: Duration = Duration::from_millis(1);
 /// Part of the lease after which it is renewed.
 const LEASE_PART: u32 = 8;
 
+/// Filter of flows that stay with the engines.
+pub type FlowFilter = Box<dyn Fn(&Flow) -> bool + Send>;
+
 /// Progress of the walk over an engine's sessions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Walk {
@@ -69,6 +72,7 @@ pub struct Manager<E, T: Target> {
     workers: Vec<Worker<E>>,
     target: T,
     settings: Settings,
+    excluded: Option<FlowFilter>,
     rules: Rules,
     entries: Entries<T::Id>,
     /// Entries of an earlier process that have not been compared with sessions, with their remote host.
@@ -126,6 +130,7 @@ impl<E: Engine, T: Target> Manager<E, T> {
             workers: engines.into_iter().map(worker).collect(),
             target,
             settings,
+            excluded: None,
             rules,
             entries: Entries::new(),
             adopted: HashMap::new(),
@@ -219,6 +224,16 @@ impl<E: Engine, T: Target> Manager<E, T> {
         (0..self.workers.len()).for_each(|worker| self.walk_again(worker));
     }
 
+    /// Leaves matching flows to the engines: their entries are removed within the next turns, and none is
+    /// installed. `None` offers them to the target again. It replaces an earlier filter.
+    pub fn exclude(&mut self, filter: Option<FlowFilter>) {
+        if self.excluded.is_some() {
+            (0..self.workers.len()).for_each(|worker| self.walk_again(worker));
+        }
+        self.excluded = filter;
+        self.audit = Some(0);
+    }
+
     /// Present settings.
     pub fn settings(&self) -> &Settings {
         &self.settings
@@ -269,12 +284,13 @@ impl<E: Engine, T: Target> Manager<E, T> {
         self.settings.entries_max.min(self.target.capacity())
     }
 
-    /// Returns whether the settings allow entries for a flow.
+    /// Returns whether the settings and the filter allow entries for a flow.
     fn allows(&self, flow: &Flow) -> bool {
         let instance = self.settings.instances.get(usize::from(flow.instance));
         self.settings.enabled
             && flow.transport != Transport::Icmp
             && instance.is_some_and(|instance| instance.offloaded)
+            && self.excluded.as_ref().is_none_or(|is_excluded| !is_excluded(flow))
     }
 
     /// Returns whether an entry is still to be installed.

@@ -284,6 +284,15 @@ fn switched_off_it_removes_and_releases_all_and_switched_on_it_installs_them_aga
     };
     bed.until(&mut manager, all);
     assert_eq!(manager.status().released, released);
+    // A filter of flows.
+    manager.exclude(Some(Box::new(|flow| flow.inside.1 < 1500)));
+    bed.until(&mut manager, entries(600));
+    assert!(bed.table.ports().iter().all(|&port| port >= 1500));
+    bed.send(1000..1100, PACKETS);
+    manager.exclude(Some(Box::new(|flow| flow.inside.1 == 1000)));
+    bed.until(&mut manager, entries(1099));
+    manager.exclude(None);
+    bed.until(&mut manager, entries(1100));
     // An instance that opts out.
     let mut without = Settings { epoch: 5, ..settings() };
     without.instances[0].offloaded = false;

@@ -44,7 +44,9 @@ export class Now {
     const { received } = status;
     const rates = this.watch.rates();
     const arriving = rates.of((s) => s.status.received.packets);
-    say("bits-sub", `${quantity(status.forwarded.bytes, "B")} since the start`);
+    const { forwarded, offloaded } = status;
+    const inKernel = offloaded?.bytes ? `, ${percent(offloaded.bytes, forwarded.bytes)} in the kernel` : "";
+    say("bits-sub", `${quantity(forwarded.bytes, "B")} since the start${inKernel}`);
     say("packets-sub", `of ${arriving === null ? "–" : rate(arriving)} received`);
     const { dropped, rejected, dropped_silently: silently } = status;
     say("lost-sub", `${count(dropped.packets)} since the start (${percent(dropped.packets, received.packets)})`);

@@ -58,6 +58,7 @@ pub(super) fn picture(before: &Sample, now: &Sample) -> anyhow::Result<String> {
     for (name, now, before) in [
         ("received", &s.received, &b.received),
         ("forwarded", &s.forwarded, &b.forwarded),
+        ("in the kernel", &s.offloaded, &b.offloaded),
         ("dropped", &s.dropped, &b.dropped),
         ("with an ICMP error", &s.rejected, &b.rejected),
         ("silently", &s.dropped_silently, &b.dropped_silently),

@@ -156,7 +156,12 @@ impl View<'_> {
         }
         let answered = self.per_second(s.rejected.packets, b.map(|b| b.rejected.packets));
         let silently = self.per_second(s.dropped_silently.packets, b.map(|b| b.dropped_silently.packets));
-        let how = format!("  with an ICMP error {answered}/s, silently {silently}/s");
+        let by_kernel = self.per_second(s.offloaded.packets, b.map(|b| b.offloaded.packets));
+        let by_kernel = match s.offloaded.packets {
+            0 => String::new(),
+            _ => format!("; of the forwarded in the kernel {by_kernel}/s"),
+        };
+        let how = format!("  with an ICMP error {answered}/s, silently {silently}/s{by_kernel}");
         lines.push(line(Style::Plain, how));
         lines
     }

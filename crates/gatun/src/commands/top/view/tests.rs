@@ -27,7 +27,7 @@ fn status(n: u64) -> Status {
         subscribers: 30,
         received: count(n * 3000),
         forwarded: count(n * 2000),
-        offloaded: count(n * 500),
+        offloaded: count(0),
         refused_by_device: 0,
         echo_replies: count(0),
         passed: count(0),

@@ -115,6 +115,10 @@ pub(super) fn keep_for_start(switch: bool, rights: Rights, fastpath: bool) -> an
     if fastpath {
         wanted |= FASTPATH;
     }
+    if fastpath && switch {
+        // Root creates the tables in a directory of the later user.
+        wanted |= CapabilitySet::CHOWN | CapabilitySet::DAC_OVERRIDE;
+    }
     if switch {
         wanted |= CapabilitySet::SETUID | CapabilitySet::SETGID;
     }

@@ -70,18 +70,13 @@ impl OpenedFastPath {
 }
 
 /// Creates the directory, and mounts a bpffs there if there is none.
-pub(crate) fn prepare(settings: &FastPathSettings, user: Option<&User>) -> FastPathDirectory {
+pub(crate) fn prepare(settings: &FastPathSettings) -> FastPathDirectory {
     if !settings.kernel {
         return FastPathDirectory::Unwanted;
     }
     let directory = &settings.directory;
     let prepared = mount_bpffs(directory).map_err(|error| error.to_string());
-    let locked = prepared.and_then(|()| {
-        if let Some(user) = user {
-            chown_to(directory, user).map_err(|error| format!("changing its owner: {error}"))?;
-        }
-        lock(directory)
-    });
+    let locked = prepared.and_then(|()| lock(directory));
     match locked {
         Ok(lock) => FastPathDirectory::Ready(lock),
         Err(why) => {
@@ -172,7 +167,7 @@ fn open_table(
     let FastPath { mut table, adoption, attachment } = FastPath::open(&config)?;
     if let (Some(pins), Some(user)) = (&pins, user) {
         // Without this, the daemon cannot remove the pins at its end; `gatun fastpath detach` can.
-        let _ = chown_to(pins, user);
+        let _ = chown_to(&settings.fastpath.directory, user).and_then(|()| chown_to(pins, user));
     }
     let mut notes = Vec::new();
     let adopted = match adoption {

@@ -48,7 +48,7 @@ impl Prepared {
         let pages = memory::pages(&records).unwrap_or_default();
         settings.control.facts.pages = pages.clone();
         notes.extend(memory::describe(&pages, &settings.needs));
-        let directory = fastpath::prepare(&settings.fastpath, user.as_ref());
+        let directory = fastpath::prepare(&settings.fastpath);
         let fits = session_store.as_ref().is_some_and(|store| store.fits(&settings.plan));
         let restored = session_store.as_ref().and_then(|session_store| {
             let steering = built.shared_plans.as_ref().map(|shared_plans| &*shared_plans.steering);

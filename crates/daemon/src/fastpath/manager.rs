@@ -11,6 +11,7 @@ use gatun_api::types;
 use gatun_config::FastPath as FastPathSettings;
 use gatun_io_fastpath::{Control, KernelTime};
 use gatun_nat::Plan;
+use gatun_nat::reconfigure::Outline;
 use gatun_offload::{InstanceSettings, Manager, Target as _, WorkerEngine, feed_policy};
 use gatun_worker::Handle;
 use gatun_worker::offload::ReleaseAll;
@@ -181,9 +182,13 @@ impl FastPathOrders {
     }
 
     /// Sets another configuration after its plan was applied.
-    pub(crate) fn set(&self, settings: &FastPathSettings, plan: &Arc<Plan>) {
+    /// `outline` is that of an engine that has the plan.
+    pub(crate) fn set(&self, settings: &FastPathSettings, plan: &Arc<Plan>, outline: &Outline) {
         self.keeps_at_stop.store(settings.keeps_at_stop, Relaxed);
-        let own = Box::new(settings_of(settings, plan));
+        let mut own = Box::new(settings_of(settings, plan));
+        // Prefixes are not numbered again when some are removed.
+        let numbered = (0..=u8::MAX).zip(&mut own.instances).take(plan.nat64.len());
+        numbered.for_each(|(number, instance)| instance.prefixes = outline.prefixes(number).to_vec());
         self.wait(DRAIN_MAX + ORDER_MAX, |done| Order::Set(own, Arc::clone(plan), done));
     }
 }

@@ -163,8 +163,12 @@ impl Reload {
 
     /// Tells the manager of the kernel's sessions the settings in force.
     fn resume_fastpath(&self) {
-        if let Some(fastpath) = &self.fastpath {
-            fastpath.set(&self.settings.fastpath, &self.settings.plan);
+        let (Some(fastpath), Some(worker)) = (&self.fastpath, self.workers.first()) else { return };
+        match worker.outline(ANSWER_MAX) {
+            Some(outline) => fastpath.set(&self.settings.fastpath, &self.settings.plan, &outline),
+            None => {
+                self.output.error("reload: a worker does not answer: the kernel gets no further sessions")
+            }
         }
     }
 

@@ -8,6 +8,10 @@ use gatun_testkit::traffic::{Generator, Tally, Traffic, latencies};
 pub(crate) use gatun_testkit::traffic::{Load, Until};
 use hdrhistogram::Histogram;
 use serde::Serialize;
+use std::time::Duration;
+
+/// Time limit for the first packet to return.
+const OPEN_MAX: Duration = Duration::from_secs(20);
 
 /// An interval of a run.
 #[derive(Clone, Debug, Serialize)]
@@ -98,8 +102,23 @@ pub(crate) struct Ends {
 impl Ends {
     /// Opens both ends of a bed.
     pub(crate) fn new(bed: &Bed, traffic: Traffic) -> anyhow::Result<Ends> {
-        let (wire, mac) = Wire::open(bed, traffic.spec().family)?;
+        Ends::open(bed, traffic, None)
+    }
+
+    /// Like [`new`](Self::new), with a generator that sleeps for `pause` when it has nothing to do, so that
+    /// its polling takes little processor time.
+    pub(crate) fn with_pause(bed: &Bed, traffic: Traffic, pause: Duration) -> anyhow::Result<Ends> {
+        Ends::open(bed, traffic, Some(pause))
+    }
+
+    fn open(bed: &Bed, traffic: Traffic, pause: Option<Duration>) -> anyhow::Result<Ends> {
+        let (wire, mac) = Wire::open(bed, traffic.spec().family, pause)?;
         Ok(Ends { generator: Generator::new(wire, traffic, mac, bed.middle_macs[0]), samples: Vec::new() })
+    }
+
+    /// Sends probes, which no counter includes, until one returns; returns true if one did.
+    pub(crate) fn wait_until_open(&mut self) -> bool {
+        self.generator.wait_until_open(OPEN_MAX)
     }
 
     /// Packets sent so far, without those that the device refused.
@@ -139,13 +158,39 @@ impl Ends {
         until: Until,
         mut tell: impl FnMut(f64) -> (Option<u64>, u64),
     ) -> StageResult {
+        self.run(name, load, until, |share| (tell(share), false))
+    }
+
+    /// Sends until `is_over` returns true, then waits for packets in flight.
+    pub(crate) fn stage_until(
+        &mut self,
+        name: &'static str,
+        load: Load,
+        is_over: impl Fn() -> bool,
+    ) -> StageResult {
+        self.run(name, load, Until::Packets(u64::MAX), |_| ((None, 0), is_over()))
+    }
+
+    /// Runs a stage. `tell` also returns true to end it.
+    fn run(
+        &mut self,
+        name: &'static str,
+        load: Load,
+        until: Until,
+        mut tell: impl FnMut(f64) -> ((Option<u64>, u64), bool),
+    ) -> StageResult {
         let Ends { generator, samples } = self;
         let mut sampler = Sampler::new(generator, samples, name);
         let stage = generator.stage(load, until, |generator, now_ns, share| {
-            sampler.sample(generator, now_ns, || tell(share));
-            true
+            let mut is_over = false;
+            sampler.sample(generator, now_ns, || {
+                let (told, over) = tell(share);
+                is_over = over;
+                told
+            });
+            !is_over
         });
-        let latency = sampler.finish(generator, tell(1.0));
+        let latency = sampler.finish(generator, tell(1.0).0);
         StageResult {
             seconds: stage.seconds,
             tx: stage.tx,

@@ -35,6 +35,7 @@ Scenarios:
   carrier  millions of sessions, every packet accounted for
   ladder   cost of a packet at each step
   rfc8219  throughput without loss, latency, frame loss, connection rate
+  fastpath the kernel fast path: cost of new connections, faults under load
   demo     see `lab/run demo --help`
 ";
 
@@ -42,7 +43,7 @@ Scenarios:
 #[derive(Debug, Parser)]
 #[command(name = "lab/run", arg_required_else_help = true, after_help = SCENARIOS)]
 struct Args {
-    /// Scenario: iperf, carrier, ladder, rfc8219 or demo
+    /// Scenario: iperf, carrier, ladder, rfc8219, fastpath or demo
     scenario: String,
     /// Length of the main stage; each scenario has its own default
     #[arg(long, value_name = "N")]
@@ -77,7 +78,7 @@ struct Args {
     /// iperf: kinds of measurement [default: all]
     #[arg(long, value_name = "PART,PART", value_delimiter = ',')]
     parts: Option<Vec<Part>>,
-    /// iperf: alternated runs, whose medians are reported [default: 5]
+    /// iperf, fastpath: alternated runs, whose medians are reported [default: 5]
     #[arg(long, value_name = "N")]
     runs: Option<u32>,
     /// iperf: only rows whose names have one of these texts

@@ -27,7 +27,6 @@ pub(crate) struct Programs {
 pub(crate) struct Gatun {
     process: Process,
     stdout: PathBuf,
-    #[cfg_attr(not(feature = "dpdk"), expect(dead_code, reason = "read for links of memifs"))]
     stderr: PathBuf,
 }
 
@@ -106,6 +105,37 @@ impl Gatun {
 
     pub(crate) fn id(&self) -> u32 {
         self.process.id()
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) -> Result<(), Error> {
+        self.process.signal(signal)
+    }
+
+    /// Kills Gatun by SIGKILL, and waits for its end.
+    pub(crate) fn kill(mut self) -> Result<(), Error> {
+        self.process.signal(Signal::KILL)?;
+        self.process.wait(READY_MAX).map(drop)
+    }
+
+    /// Replaces the configuration of the same name, reloads it, and waits until it is in use.
+    pub(crate) fn reload(&self, programs: &Programs, name: &str, config: &str) -> Result<(), Error> {
+        let failed = |e: std::io::Error| Error(format!("{}: {e}", self.stderr.display()));
+        let logged = || fs::read_to_string(&self.stderr).map_err(failed);
+        let before = logged()?.len();
+        fs::write(programs.output.join(format!("{name}.toml")), config).map_err(failed)?;
+        self.process.signal(Signal::HUP)?;
+        let deadline = Instant::now() + READY_MAX;
+        loop {
+            let log = logged()?;
+            let new = log.get(before..).unwrap_or_default();
+            if new.contains("reload: done") || new.contains("reload: no changes") {
+                return Ok(());
+            }
+            if new.contains("nothing has changed") || Instant::now() > deadline {
+                return Err(Error(format!("Gatun did not reload:\n{new}")));
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
     }
 
     /// Requests its counters, and waits for them.

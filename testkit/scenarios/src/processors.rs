@@ -49,6 +49,14 @@ pub(crate) fn stay_on_first_processor() {
     }
 }
 
+/// Allows this thread all processors again: a thread starts with the pin of the one that made it.
+pub(crate) fn leave_first_processor() {
+    let mut set = rustix::thread::CpuSet::new();
+    processors().iter().for_each(|processor| set.set(*processor));
+    // With the pin, the results are worse but still true.
+    let _ = rustix::thread::sched_setaffinity(None, &set);
+}
+
 /// Time in which the machine's processors were busy since its start, seconds; `None` if /proc/stat cannot be
 /// read. Includes all programs and the kernel, and excludes time that the host took.
 pub(crate) fn busy_s() -> Option<f64> {

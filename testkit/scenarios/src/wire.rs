@@ -6,6 +6,7 @@ use gatun_io_ether::{FrameSink as _, Frames as _};
 use gatun_io_xdp::{Mode, Owner, PortConfig, Ports, PrefixRule, Watch, Xdp, XdpConfig};
 use gatun_testkit::traffic::{Devices, Family, POOL6, Received, SERVERS, SERVERS_LEN};
 use std::net::{Ipv4Addr, Ipv6Addr};
+use std::time::Duration;
 
 /// Devices at both ends of the bed.
 pub(crate) enum Wire {
@@ -20,6 +21,8 @@ pub(crate) struct Veth {
     inside: Ports,
     outside: Ports,
     _watches: [Watch; 2],
+    /// Sleep while there is nothing to do; without it, the generator polls.
+    pause: Option<Duration>,
 }
 
 fn entries(family: Family) -> [Vec<PrefixRule>; 2] {
@@ -49,13 +52,18 @@ fn open(interface: &str, entries: &[PrefixRule]) -> anyhow::Result<(Ports, Watch
 
 impl Wire {
     /// Opens the devices of a bed; also returns the MAC address of the generator's.
-    pub(crate) fn open(bed: &Bed, family: Family) -> anyhow::Result<(Wire, [u8; 6])> {
+    /// On veth, a generator with a pause sleeps for that time when it has nothing to do, and polls otherwise.
+    pub(crate) fn open(
+        bed: &Bed,
+        family: Family,
+        pause: Option<Duration>,
+    ) -> anyhow::Result<(Wire, [u8; 6])> {
         match &bed.link {
             Link::Veth => {
                 let [inside_entries, outside_entries] = entries(family);
                 let (inside, inside_watch, mac) = open(ENDS[0], &inside_entries)?;
                 let (outside, outside_watch, _) = open(ENDS[1], &outside_entries)?;
-                let veth = Veth { inside, outside, _watches: [inside_watch, outside_watch] };
+                let veth = Veth { inside, outside, _watches: [inside_watch, outside_watch], pause };
                 Ok((Wire::Veth(Box::new(veth)), mac))
             }
             #[cfg(feature = "dpdk")]
@@ -112,7 +120,10 @@ impl Devices for Wire {
 
     fn give_way(&self) {
         match self {
-            Wire::Veth(_) => std::thread::yield_now(),
+            Wire::Veth(veth) => match veth.pause {
+                Some(pause) => std::thread::sleep(pause),
+                None => std::thread::yield_now(),
+            },
             #[cfg(feature = "dpdk")]
             Wire::Memif(memif) => memif.give_way(),
         }

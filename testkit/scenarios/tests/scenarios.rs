@@ -287,6 +287,18 @@ fn iperf_searches_the_highest_rate_of_datagrams_with_little_loss() {
     assert!(results[0]["lost_percent"].as_f64().unwrap() <= 0.1, "{report}");
 }
 
+#[test]
+fn faults_under_load_lose_and_reorder_no_packet_of_the_fast_path() {
+    let Some(report) = report("fastpath", "fastpath --brief") else { return };
+    let tables = report["tables"].as_array().unwrap();
+    let faults = tables.iter().find(|table| table["title"] == "Faults under load").unwrap();
+    let rows = faults["rows"].as_array().unwrap();
+    for name in ["kill -9 and restart", "device down and up", "all sessions ended at once"] {
+        let row = rows.iter().find(|row| row[0] == name).unwrap_or_else(|| panic!("no {name} in {report}"));
+        assert_ne!(row[1], "0", "{report}");
+    }
+}
+
 /// Time limit of each wait.
 const PATIENCE: Duration = Duration::from_secs(20);
 

@@ -193,6 +193,17 @@ pub(crate) fn group(n: u64) -> String {
     out
 }
 
+/// Median; of an even number of values, the mean of the two in the middle.
+pub(crate) fn median(mut values: Vec<f64>) -> Option<f64> {
+    values.sort_by(f64::total_cmp);
+    let middle = values.len() / 2;
+    let upper = *values.get(middle)?;
+    match values.len() % 2 {
+        1 => Some(upper),
+        _ => Some((values[middle - 1] + upper) / 2.0),
+    }
+}
+
 /// Key figures of a report, with their names.
 fn figures(report: &Report) -> Vec<(&'static str, String)> {
     let mut rows = Vec::new();

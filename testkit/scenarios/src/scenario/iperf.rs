@@ -14,6 +14,7 @@ pub(crate) use measure::Part;
 use measure::{Cell, Client, Measured};
 use results::Results;
 use translator::Row;
+pub(crate) use translator::has_fast_path;
 
 const ABOUT: &str = "iperf3 between a client and a server, each a network namespace with the kernel's own stack, through different \
 translators. All share the processors of this machine. Upload is from the client, which is inside. The translators alternate within each \

@@ -1,6 +1,7 @@
 //! The scenarios.
 
 pub(crate) mod carrier;
+pub(crate) mod fastpath;
 pub(crate) mod iperf;
 pub(crate) mod ladder;
 pub(crate) mod rfc8219;
@@ -91,8 +92,13 @@ impl Wishes {
 pub(crate) type Scenario = (&'static str, fn(&Wishes) -> anyhow::Result<Report>);
 
 /// All scenarios.
-pub(crate) const ALL: [Scenario; 4] =
-    [("iperf", iperf::run), ("carrier", carrier::run), ("ladder", ladder::run), ("rfc8219", rfc8219::run)];
+pub(crate) const ALL: [Scenario; 5] = [
+    ("iperf", iperf::run),
+    ("carrier", carrier::run),
+    ("ladder", ladder::run),
+    ("rfc8219", rfc8219::run),
+    ("fastpath", fastpath::run),
+];
 
 /// Share of the time from which on a translator with packets is the limit; even then it polls between
 /// packets.

@@ -2,7 +2,7 @@
 
 use super::measure::{Cell, Measured, Part};
 use super::translator::{MASQUERADE, PLAIN, TAYGA};
-use crate::report::{Table, Throughput};
+use crate::report::{Table, Throughput, median};
 
 /// All measurements of a scenario.
 #[derive(Default)]
@@ -188,17 +188,6 @@ fn header(cells: &[Cell]) -> Vec<String> {
         format!("{} {direction}", cell.streams)
     };
     std::iter::once(String::new()).chain(cells.iter().map(name)).collect()
-}
-
-/// Median; of an even number of values, the mean of the two in the middle.
-fn median(mut values: Vec<f64>) -> Option<f64> {
-    values.sort_by(f64::total_cmp);
-    let middle = values.len() / 2;
-    let upper = *values.get(middle)?;
-    match values.len() % 2 {
-        1 => Some(upper),
-        _ => Some((values[middle - 1] + upper) / 2.0),
-    }
 }
 
 #[cfg(test)]

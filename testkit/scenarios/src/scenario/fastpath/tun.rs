@@ -1,0 +1,222 @@
+//! Gatun on a TUN device between the cables of a bed; the kernel routes to the device and from it.
+
+use crate::bed::Bed;
+use crate::middle::{Gatun, Place, Programs, SOCKET};
+use gatun_api::client::Client;
+use gatun_testkit::traffic::{Family, Traffic};
+use gatun_testkit::{Error, Namespace};
+use rustix::process::Signal;
+use std::time::{Duration, Instant};
+
+/// Time limit for a state to be reached.
+const PATIENCE: Duration = Duration::from_secs(20);
+const STATE: &str = "/run/gatun-lab-state";
+
+/// Settings of Gatun.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Settings {
+    /// Value of `kernel` in `[fastpath]`; `None` if this Gatun has no such section.
+    pub(super) kernel: Option<&'static str>,
+    /// Sessions that the kernel has room for.
+    pub(super) kernel_sessions_max: u32,
+    pub(super) lease: Duration,
+}
+
+/// Counts of the fast path, as the API answers them; zero without a fast path.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Offloaded {
+    /// Sessions in the kernel.
+    pub(super) sessions: u64,
+    pub(super) installed: u64,
+    pub(super) removed: u64,
+    pub(super) refused_full: u64,
+    pub(super) install_p99_us: u64,
+    /// Packets translated in the kernel.
+    pub(super) translated: u64,
+}
+
+/// Gatun, running or killed.
+pub(super) struct Tun<'a> {
+    /// Namespace of the device.
+    host: &'a Namespace,
+    programs: &'a Programs,
+    traffic: &'a Traffic,
+    settings: Settings,
+    gatun: Option<Gatun>,
+}
+
+impl<'a> Tun<'a> {
+    /// Starts Gatun, and routes the generator's packets to its device.
+    pub(super) fn start(
+        bed: &'a Bed,
+        programs: &'a Programs,
+        traffic: &'a Traffic,
+        settings: Settings,
+    ) -> anyhow::Result<Tun<'a>> {
+        // Sessions of an earlier run.
+        let _ = std::fs::remove_dir_all(STATE);
+        route(bed)?;
+        let mut tun = Tun { host: &bed.middle, programs, traffic, settings, gatun: None };
+        tun.start_again()?;
+        if traffic.spec().family == Family::V4 {
+            // Packets from private addresses go to the device; packets from the device follow the main table.
+            bed.middle.ip("rule add priority 100 iif nat64 lookup main")?;
+            bed.middle.ip("rule add priority 101 from 100.64.0.0/10 lookup 4464")?;
+            bed.middle.ip("route add default dev nat64 table 4464")?;
+        }
+        Ok(tun)
+    }
+
+    /// Starts Gatun after it was killed.
+    pub(super) fn start_again(&mut self) -> Result<(), Error> {
+        let config = self.config();
+        self.gatun = Some(Gatun::start(self.host, Place::Anywhere, self.programs, "gatun", &config)?);
+        Ok(())
+    }
+
+    /// Kills Gatun.
+    pub(super) fn kill(&mut self) -> Result<(), Error> {
+        match self.gatun.take() {
+            Some(gatun) => gatun.kill(),
+            None => Err(Error("Gatun does not run".into())),
+        }
+    }
+
+    pub(super) fn signal(&self, signal: Signal) -> Result<(), Error> {
+        self.running()?.signal(signal)
+    }
+
+    /// Runs `ip` in the namespace of the device.
+    pub(super) fn ip(&self, line: &str) -> Result<(), Error> {
+        self.host.ip(line)
+    }
+
+    /// Switches the fast path on or off by a reload.
+    pub(super) fn switch(&mut self, kernel: &'static str) -> Result<(), Error> {
+        self.settings.kernel = Some(kernel);
+        let config = self.config();
+        self.running()?.reload(self.programs, "gatun", &config)
+    }
+
+    /// Ends all sessions.
+    pub(super) fn clear(&self) -> Result<u64, Error> {
+        let cleared: gatun_api::types::Cleared =
+            client().ask("DELETE", "/v1/sessions?all=true", &[]).map_err(|e| Error(e.to_string()))?;
+        Ok(cleared.sessions)
+    }
+
+    /// Sessions of the engine.
+    pub(super) fn sessions(&self) -> Result<u64, Error> {
+        self.running()?.counters().map(|counters| counters.sessions)
+    }
+
+    /// Counts of the fast path.
+    pub(super) fn offloaded(&self) -> Result<Offloaded, Error> {
+        if self.settings.kernel.is_none() {
+            return Ok(Offloaded::default());
+        }
+        let answer: serde_json::Value =
+            client().get("/v1/fastpath").map_err(|e| Error(format!("/v1/fastpath: {e}")))?;
+        let number = |key: &str| {
+            answer[key].as_u64().ok_or_else(|| Error(format!("/v1/fastpath has no {key}: {answer}")))
+        };
+        let instances = answer["instances"].as_array().map(Vec::as_slice).unwrap_or_default();
+        Ok(Offloaded {
+            sessions: number("sessions")?,
+            installed: number("installed")?,
+            removed: number("removed")?,
+            refused_full: number("refused_full")?,
+            install_p99_us: number("install_p99_us")?,
+            translated: instances.iter().filter_map(|of| of["translated"].as_u64()).sum(),
+        })
+    }
+
+    /// Waits until the fast path's counts are as wanted; returns the time that it took, `None` if they were
+    /// not in time.
+    pub(super) fn wait_until(
+        &self,
+        is_reached: impl Fn(&Offloaded) -> bool,
+    ) -> Result<Option<Duration>, Error> {
+        let begin = Instant::now();
+        while !is_reached(&self.offloaded()?) {
+            if begin.elapsed() > PATIENCE {
+                return Ok(None);
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        Ok(Some(begin.elapsed()))
+    }
+
+    /// Ends Gatun.
+    pub(super) fn stop(mut self) -> Result<(), Error> {
+        if self.traffic.spec().family == Family::V4 {
+            for priority in [100, 101] {
+                self.host.ip(&format!("rule del priority {priority}"))?;
+            }
+        }
+        match self.gatun.take() {
+            Some(gatun) => gatun.stop().map(drop),
+            None => Ok(()),
+        }
+    }
+
+    fn running(&self) -> Result<&Gatun, Error> {
+        self.gatun.as_ref().ok_or_else(|| Error("Gatun does not run".into()))
+    }
+
+    fn config(&self) -> String {
+        let spec = self.traffic.spec();
+        let flows = u64::from(self.traffic.flows());
+        let addresses = (2 * flows).div_ceil(64_512).next_power_of_two();
+        let pool = format!("198.18.0.0/{}", 32 - addresses.ilog2());
+        let (prefix, instance) = match spec.family {
+            Family::V6 => ("\"2001:db8:64::/96\", ", "[[nat64]]\npool6 = \"2001:db8:64::/96\""),
+            Family::V4 => ("", "[[nat44]]\ninside = \"100.64.0.0/10\""),
+        };
+        let Settings { kernel, kernel_sessions_max, lease } = self.settings;
+        let fast_path = kernel.map(|kernel| {
+            format!(
+                "[fastpath]\nkernel = \"{kernel}\"\nsessions_max = {kernel_sessions_max}\nlease = \"{}s\"\n",
+                lease.as_secs()
+            )
+        });
+        format!(
+            "[api]\nlisten = \"unix:{SOCKET}\"\n[state]\ndirectory = \"{STATE}\"\n\
+             [[port]]\ndevice = \"nat64\"\nroutes = [{prefix}\"{pool}\"]\n\
+             [[pool]]\nprefixes = \"{pool}\"\n{instance}\n\
+             [limits]\nsessions_max = {}\nsubscribers_max = {}\n{}",
+            // The rest of a table is reserved for subscribers with few sessions.
+            (2 * flows).max(1024),
+            spec.subscribers.max(1024),
+            fast_path.unwrap_or_default(),
+        )
+    }
+}
+
+fn client() -> Client {
+    Client::new(SOCKET)
+}
+
+/// Routes of the generator's hosts and of the servers.
+fn route(bed: &Bed) -> Result<(), Error> {
+    bed.middle.forward()?;
+    for route in [
+        "-6 route replace 2001:db8:8000::/33 via 2001:db8:1::2",
+        "route replace 100.64.0.0/10 via 10.1.0.2",
+        "route replace 198.19.0.0/16 via 198.51.100.2",
+    ] {
+        bed.middle.ip(route)?;
+    }
+    Ok(())
+}
+
+/// Lets the kernel forward the generator's packets untranslated.
+pub(super) fn route_plain(bed: &Bed) -> Result<(), Error> {
+    route(bed)?;
+    bed.middle.ip("-6 route replace 2001:db8:64::/96 via 2001:db8:2::2")
+}
+
+/// Removes the route of [`route_plain`].
+pub(super) fn unroute_plain(bed: &Bed) -> Result<(), Error> {
+    bed.middle.ip("-6 route del 2001:db8:64::/96")
+}

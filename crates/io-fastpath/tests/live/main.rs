@@ -9,7 +9,7 @@ mod middle;
 
 use gatun_io_fastpath::{Adoption, FastPath, FastPathError, Hook, KernelTime, Reason};
 use gatun_testkit::{Namespace, Process, find_program, missing, refusal_but_to_root, run, run_test};
-use middle::{Middle, Net, config};
+use middle::{ClientLink, Middle, Net, config};
 use std::process::Command;
 use std::time::Duration;
 
@@ -140,7 +140,7 @@ fn traffic(net: &Net, middle: &Middle) {
 }
 
 fn both_hooks(hook: Hook) {
-    let net = Net::new();
+    let net = Net::new(ClientLink::Plain);
     let _server = serve(&net);
     let middle = Middle::start(Some(hook), None);
     assert_eq!(middle.hook(), hook);
@@ -175,7 +175,7 @@ fn streams_and_datagrams_pass_by_clsact() {
 #[test]
 fn without_a_lease_or_with_another_epoch_the_engine_has_every_packet() {
     in_lab("without_a_lease_or_with_another_epoch_the_engine_has_every_packet", || {
-        let net = Net::new();
+        let net = Net::new(ClientLink::Plain);
         let _server = serve(&net);
         let middle = Middle::start(None, None);
         let hits = || middle.packets_of(Some(0), Reason::Hit);
@@ -203,7 +203,7 @@ fn without_a_lease_or_with_another_epoch_the_engine_has_every_packet() {
 #[test]
 fn established_flows_outlive_the_process_and_are_taken_over() {
     in_lab("established_flows_outlive_the_process_and_are_taken_over", || {
-        let net = Net::new();
+        let net = Net::new(ClientLink::Plain);
         let _server = serve(&net);
         for hook in [Hook::Tcx, Hook::Clsact] {
             let pins = middle::bpffs();
@@ -244,7 +244,7 @@ fn established_flows_outlive_the_process_and_are_taken_over() {
 #[test]
 fn connection_tracking_finds_no_packet_invalid() {
     in_lab("connection_tracking_finds_no_packet_invalid", || {
-        let net = Net::new();
+        let net = Net::new(ClientLink::Plain);
         let _server = serve(&net);
         let middle = Middle::start(None, None);
         let rules = "add table inet t
@@ -263,7 +263,7 @@ fn connection_tracking_finds_no_packet_invalid() {
 #[test]
 fn a_program_behind_sees_what_is_not_translated() {
     in_lab("a_program_behind_sees_what_is_not_translated", || {
-        let net = Net::new();
+        let net = Net::new(ClientLink::Plain);
         let _server = serve(&net);
         let middle = Middle::start(Some(Hook::Clsact), None);
         numbered(&net, NAT64_SERVER, 100, 1000);

@@ -27,6 +27,15 @@ const POOL: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
 /// Lease of the program.
 const LEASE: Duration = Duration::from_secs(600);
 
+/// Link between the client and the translator's host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ClientLink {
+    /// A veth pair.
+    Plain,
+    /// A VLAN on a bond of one veth pair.
+    VlanOnBond,
+}
+
 /// The hosts.
 pub(crate) struct Net {
     pub(crate) client: Namespace,
@@ -39,20 +48,33 @@ fn ip(line: &str) {
 
 impl Net {
     /// Makes both hosts, and connects each with this process's own namespace.
-    pub(crate) fn new() -> Net {
+    pub(crate) fn new(link: ClientLink) -> Net {
         let net =
             Net { client: Namespace::new("client").unwrap(), server: Namespace::new("server").unwrap() };
-        for (device, host) in [("in0", "client"), ("out0", "server")] {
+        let (device, at_client) = match link {
+            ClientLink::Plain => ("in0", "eth0"),
+            ClientLink::VlanOnBond => ("card0", "vlan7"),
+        };
+        for (device, host) in [(device, "client"), ("out0", "server")] {
             ip(&format!("link add {device} type veth peer name eth0 netns {host}"));
+            if link == ClientLink::VlanOnBond && host == "client" {
+                ip("link add bond7 type bond mode active-backup");
+                ip("link set card0 master bond7");
+                ip("link set bond7 up");
+                ip("link add link bond7 name in0 type vlan id 7");
+                ip("link set in0 up");
+                ip("-n client link add link eth0 name vlan7 type vlan id 7");
+            }
             ip(&format!("link set {device} up"));
             ip(&format!("-n {host} link set eth0 up"));
         }
+        ip(&format!("-n client link set {at_client} up"));
         ip("link set lo up");
         ip("address add 2001:db8:1::1/64 dev in0 nodad");
         ip("address add 10.9.0.1/24 dev in0");
         ip("address add 198.51.100.1/24 dev out0");
-        net.client.address("eth0", "2001:db8:1::2/64").unwrap();
-        net.client.address("eth0", "10.9.0.2/24").unwrap();
+        net.client.address(at_client, "2001:db8:1::2/64").unwrap();
+        net.client.address(at_client, "10.9.0.2/24").unwrap();
         net.server.address("eth0", "198.51.100.2/24").unwrap();
         net.client.ip("-6 route add default via 2001:db8:1::1").unwrap();
         net.client.ip("route add default via 10.9.0.1").unwrap();
@@ -180,6 +202,9 @@ fn engine() -> (Nat, Settings) {
     let settings = Settings { mtu4: 1500, mtu6: 1500, ..Settings::default() };
     let range = PoolRange { first: POOL, last: POOL, ports: (1024, 65_535), transports: [true; 3] };
     let plan = Plan {
+        // Sources of ICMP errors.
+        own4: Some(Ipv4Addr::new(203, 0, 113, 2)),
+        own6: Some("2001:db8:2::2".parse().unwrap()),
         pools: vec![Pool4 { name: "p".into(), ranges: vec![range], ..Pool4::default() }],
         nat64: vec![plan::Nat64 {
             name: "n".into(),

@@ -95,6 +95,8 @@ pub struct Manager<E, T: Target> {
     refused: u64,
     walked_at: Duration,
     leased_at: Option<Duration>,
+    /// Time of the last turn.
+    now: Duration,
     latency: Histogram<u64>,
     latency_sum: u64,
     status: Status,
@@ -146,6 +148,7 @@ impl<E: Engine, T: Target> Manager<E, T> {
             refused: 0,
             walked_at: Duration::ZERO,
             leased_at: None,
+            now: Duration::ZERO,
             latency: crate::status::histogram(),
             latency_sum: 0,
             status: Status::default(),
@@ -158,6 +161,7 @@ impl<E: Engine, T: Target> Manager<E, T> {
     /// left. `clock` returns the time since any moment, and never goes back.
     pub fn turn(&mut self, clock: &dyn Fn() -> Duration) -> Duration {
         let now = clock();
+        self.now = now;
         if self.leased_at.is_none_or(|at| now.saturating_sub(at) >= self.settings.lease / LEASE_PART) {
             self.target.renew_lease(self.settings.lease);
             self.leased_at = Some(now);
@@ -216,12 +220,15 @@ impl<E: Engine, T: Target> Manager<E, T> {
     }
 
     /// Sets other settings. Call it after the engines have another plan, too, even if the settings are the
-    /// same. Entries that they exclude are removed within the next turns, and all sessions are read again.
+    /// same. Entries that they exclude are removed within the next turns, and others are installed.
     pub fn set_settings(&mut self, settings: Settings) {
         self.settings = settings;
         self.paused = false;
         self.audit = Some(0);
-        (0..self.workers.len()).for_each(|worker| self.walk_again(worker));
+        // Without entries to install, what is known is enough.
+        if self.settings.enabled {
+            (0..self.workers.len()).for_each(|worker| self.walk_again(worker));
+        }
     }
 
     /// Leaves matching flows to the engines: their entries are removed within the next turns, and none is
@@ -259,7 +266,7 @@ impl<E: Engine, T: Target> Manager<E, T> {
     /// Numbers for operators and metrics.
     pub fn status(&self) -> Status {
         let orders = |worker: &Worker<E>| worker.orders.len();
-        let now = self.round.2;
+        let now = self.now;
         let waited = |worker: &Worker<E>| worker.orders.oldest().map(|at| now.saturating_sub(at));
         let slowest = self.workers.iter().filter_map(waited).max().unwrap_or_default();
         Status {

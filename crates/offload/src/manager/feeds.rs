@@ -15,7 +15,7 @@ const RECORDS: usize = 4096;
 /// Maximum number of handled batches in one turn.
 const BATCHES: usize = 32;
 /// Number of sessions that a part of a walk reads.
-const PAGE: usize = 1024;
+const PAGE: usize = 4096;
 /// Maximum number of sessions whose mark is not confirmed.
 const MARKING_MAX: usize = 32_768;
 
@@ -176,7 +176,9 @@ impl<E: Engine, T: Target> Manager<E, T> {
         if let Some(slot) = self.bind(worker, record) {
             return self.order(slot, Order::Mark(self.settings.epoch));
         }
-        if !self.allows(&record.id.flow) {
+        if record.expires_ms == 0 {
+            // It has been released, and is about to end.
+        } else if !self.allows(&record.id.flow) {
             self.status.not_wanted += 1;
         } else if self.has_place() {
             let entry = self.entry(worker, record, offered_us);

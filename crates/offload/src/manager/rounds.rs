@@ -9,8 +9,8 @@ use std::time::Duration;
 
 /// Duration of a round of credits.
 const ROUND: Duration = Duration::from_secs(1);
-/// Maximum number of entries of one part of a round.
-const CREDITS: usize = 8192;
+/// Minimum and maximum number of entries of one part of a round. Each part wakes the workers.
+const CREDITS: (usize, usize) = (512, 8192);
 /// Maximum number of entries that are compared with the settings in one turn.
 const AUDITED: usize = 4096;
 
@@ -23,13 +23,14 @@ impl<E: Engine, T: Target> Manager<E, T> {
         if at >= high {
             if now.saturating_sub(began) >= ROUND || high == 0 {
                 self.round = (0, now, now);
-            } else {
-                self.round.2 = now;
             }
             return;
         }
         let part = now.saturating_sub(last).as_secs_f64() / ROUND.as_secs_f64();
-        let n = ((high as f64 * part).ceil() as usize).clamp(1, CREDITS);
+        let n = ((high as f64 * part).ceil() as usize).min(CREDITS.1);
+        if n < CREDITS.0.min(high - at) {
+            return;
+        }
         let end = high.min(at + n);
         let can_credit = |slot: &Slot| {
             let entry = self.entries.get(*slot);

@@ -21,7 +21,7 @@ use std::rc::Rc;
 /// Number of packets after which a UDP session is offered.
 const PACKETS: u8 = 2;
 /// Records of a ring, by seed: so few that some are lost.
-const RINGS: [usize; 3] = [4, 6, 12];
+const RINGS: [usize; 3] = [6, 8, 12];
 /// Records of a page: so few that a walk takes several.
 const PAGE: usize = 5;
 /// Time of day at the engine's time 0, ms.

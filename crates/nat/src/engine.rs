@@ -164,10 +164,7 @@ impl Nat {
         if look_ahead::look(core, burst, hints) {
             look_ahead::session_opens(core, burst, hints, opens);
         }
-        match core.rules.ruled {
-            false => translate::<false>(core, now, burst, (hints, opens), verdicts),
-            true => translate::<true>(core, now, burst, (hints, opens), verdicts),
-        }
+        translate(core, now, burst, (hints, opens), verdicts)
     }
 
     /// Ends expired state, and examines at most `budget` records. Call it repeatedly, with or

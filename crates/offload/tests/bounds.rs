@@ -87,6 +87,7 @@ impl Engine for ScriptedEngine {
                 Action::Seen(_) => 1,
                 Action::Credit(_) => 2,
                 Action::Released => 3,
+                Action::Count(_) => panic!("the manager does not count packets"),
             };
             script.counts[kind] += 1;
         }

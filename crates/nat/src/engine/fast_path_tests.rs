@@ -6,7 +6,9 @@ use crate::Verdict;
 use crate::base::plan::{self, Plan, Pool4, PoolRange, Transport};
 use crate::path::fast_path::{self, SessionOpen};
 use crate::path::look_ahead::{self, Hint, SessionOpens};
+use crate::path::state::Core;
 use crate::path::translate::translate;
+use crate::tables::feed::{FeedPolicy, FeedReader, SessionScope, channel};
 use core::net::{Ipv4Addr, Ipv6Addr};
 use gatun_wire::hdr::ipv4;
 use gatun_wire::{Checksum, Packet, Prefix64, Settings, checksum, proto};
@@ -291,10 +293,8 @@ fn compare(
     with_fast_path.process(now, &mut a, core::slice::from_mut(&mut verdict_a));
     let verdict = core::slice::from_mut(&mut verdict_b);
     let (core, mut none) = (&mut without.core, SessionOpens::default());
-    match core.rules.ruled {
-        true => translate::<true>(core, now, &mut b, (&[Hint::None], &mut none), verdict),
-        false => translate::<false>(core, now, &mut b, (&[Hint::None], &mut none), verdict),
-    };
+    core.state.tables.now = now;
+    translate(core, now, &mut b, (&[Hint::None], &mut none), verdict);
     let ([a], [b]) = (a, b);
     prop_assert_eq!(verdict_a, verdict_b, "{:?}", made);
     prop_assert_eq!(seen(&a), seen(&b), "{:?}", made);
@@ -320,6 +320,7 @@ proptest! {
         ports_max in prop::sample::select(vec![2u32, 1000]),
         realm in prop::sample::select(vec![0u8, 3]),
         stray in 0usize..60,
+        counted in prop::option::of((0u8..4, 0u8..4)),
         history in prop::collection::vec(made(), 1..60),
     ) {
         let settings = Settings {
@@ -332,6 +333,9 @@ proptest! {
         };
         let mut with_fast_path = engine(prefix_len, settings, inbound_refresh, ports_max, realm);
         let mut without = engine(prefix_len, settings, inbound_refresh, ports_max, realm);
+        let mut readers = counted.map(|(packets, tcp_packets)| {
+            [&mut with_fast_path, &mut without].map(|nat| attach(nat, packets, tcp_packets))
+        });
         let mut outside = [(POOL, 2000u16); 12];
         let mut now = Instant(1_000);
         for (number, made) in history.into_iter().enumerate() {
@@ -347,10 +351,32 @@ proptest! {
             };
             let (verdict, sent) = compare(&mut with_fast_path, &mut without, now, (&made, from), bytes)?;
             prop_assert_eq!(records(&with_fast_path), records(&without), "{:?}", made);
+            if let Some([fast, slow]) = &mut readers {
+                prop_assert!(std::iter::from_fn(|| fast.next()).eq(std::iter::from_fn(|| slow.next())));
+            }
             if verdict == Verdict::Forward && made.outbound {
                 *known = outside_of(&sent);
             }
         }
+    }
+}
+
+/// Attaches a feed of established sessions.
+fn attach(nat: &mut Nat, packets: u8, tcp_packets: u8) -> FeedReader {
+    let sessions = SessionScope::Established;
+    let policy = FeedPolicy { sessions, packets, tcp_packets, ..FeedPolicy::default() };
+    let (feed, reader) = channel(policy, 1000, 0);
+    nat.attach_feed(Some(feed.into()));
+    reader
+}
+
+/// Handles a packet by the fast path. Returns whether it has.
+fn fast<const FED: bool>(core: &mut Core, now: Instant, packet: &mut Packet<'_>, hint: &Hint) -> bool {
+    match hint {
+        Hint::Session(hint) => fast_path::outbound6::<FED>(core, now, packet, hint),
+        Hint::Session44(hint) => fast_path::outbound4::<FED>(core, now, packet, hint),
+        Hint::Binding(hint) => fast_path::inbound::<FED>(core, now, packet, hint).is_some(),
+        other => panic!("no hint of a session: {other:?}"),
     }
 }
 
@@ -364,8 +390,11 @@ fn records(nat: &Nat) -> std::string::String {
 /// prove nothing.
 #[test]
 fn plain_packets_of_a_live_session_take_the_fast_path() {
-    for (tcp, private) in [(false, false), (true, false), (false, true), (true, true)] {
+    let kinds = [(false, false), (true, false), (false, true), (true, true)];
+    for ((tcp, private), is_counted) in kinds.into_iter().flat_map(|kind| [(kind, false), (kind, true)]) {
         let mut nat = engine(96, Settings::default(), true, 10, 0);
+        // Packets that are counted for the feed take the fast path, too.
+        let _reader = is_counted.then(|| attach(&mut nat, 100, 100));
         let now = Instant(1_000);
         let (mut hints, mut verdicts) = ([Hint::None], [Verdict::Pass]);
         let mut outside = (POOL, 0);
@@ -398,16 +427,14 @@ fn plain_packets_of_a_live_session_take_the_fast_path() {
                     assert!(matches!(opened, SessionOpen::Done), "{made:?}");
                     false
                 }
-                (Hint::Session(hint), _) => fast_path::outbound6(&mut nat.core, now, packet, hint),
-                (Hint::Session44(hint), _) => fast_path::outbound4(&mut nat.core, now, packet, hint),
-                (Hint::Binding(hint), _) => fast_path::inbound(&mut nat.core, now, packet, hint).is_some(),
-                _ => panic!("{made:?} was not even looked at"),
+                (hint, _) if is_counted => fast::<true>(&mut nat.core, now, packet, hint),
+                (hint, _) => fast::<false>(&mut nat.core, now, packet, hint),
             };
             assert_eq!(done, is_plain, "{made:?}");
             assert_eq!(opens, outbound && flags == SYN);
             if !done && !opens {
                 let mut none = SessionOpens::default();
-                translate::<false>(&mut nat.core, now, &mut burst, (&[Hint::None], &mut none), &mut verdicts);
+                translate(&mut nat.core, now, &mut burst, (&[Hint::None], &mut none), &mut verdicts);
                 assert_eq!(verdicts, [Verdict::Forward]);
             }
             if outbound {

@@ -77,6 +77,7 @@ fn one(core: &mut Core, now: Instant, command: &Command) -> CommandOutcome {
             tables.credit(session.party(), traffic);
             CommandOutcome::Done
         }
+        Action::Count(packets) => count(rules, &mut state.tables, id, packets),
         Action::Released => release(&mut state.tables, id),
     }
 }
@@ -95,16 +96,32 @@ fn mark(rules: &Rules, tables: &mut Tables, id: RecordId, ownership: Ownership) 
     }
     let may = match ownership.offload {
         Offload::Engine => false,
-        // An address of another worker's share of the pool makes it a hairpin, too.
-        Offload::Pending | Offload::Fast => {
-            tables.is_offered(session) && !rules.is_pooled(session.remote().0)
-        }
+        Offload::Pending | Offload::Fast => may_leave(rules, tables, session),
         Offload::Draining => session.is_marked(),
     };
     if !may {
         return CommandOutcome::Refused;
     }
     tables.get_mut(id).set_ownership(ownership);
+    CommandOutcome::Done
+}
+
+/// Returns whether a fast path may have a session. An address of another worker's share of the pool makes it
+/// a hairpin, too.
+fn may_leave(rules: &Rules, tables: &Tables, session: &Session) -> bool {
+    tables.is_offered(session) && !rules.is_pooled(session.remote().0)
+}
+
+/// Counts packets of a session until it is offered again.
+fn count(rules: &Rules, tables: &mut Tables, id: RecordId, packets: u8) -> CommandOutcome {
+    let session = tables.get(id);
+    if session.is_quarantined() {
+        return CommandOutcome::Gone;
+    }
+    if session.is_marked() || !may_leave(rules, tables, session) {
+        return CommandOutcome::Refused;
+    }
+    tables.get_mut(id).count_packets(packets.clamp(1, FeedPolicy::PACKETS_MAX));
     CommandOutcome::Done
 }
 

@@ -29,7 +29,6 @@ use crate::path::siit::SiitState;
 use crate::path::state::Core;
 use crate::tables::bib::{Gauges, TableRules, Tables};
 use crate::tables::entry_counts::EntryCounts;
-use crate::tables::feed::Record;
 use crate::tables::pool4::Pool4State;
 use crate::tables::pool4::change::{PoolChange, PoolOutline};
 use crate::tables::ports::address_map::{AddressMap, AddressOwners};
@@ -333,7 +332,7 @@ pub(crate) fn apply(
     core::mem::swap(&mut state.tally, &mut change.tally);
     change.tables.apply(&mut state.tables);
     core::mem::swap(transition, &mut change.transition);
-    state.tables.feed_push(Record::PlanChanged);
+    state.tables.feed_plan_changed();
     transition.begin();
     // A part is done at once, so that a few new addresses give ports from the next packet on.
     transition.advance(&mut state.tables, &core.rules, FIRST_BUDGET);

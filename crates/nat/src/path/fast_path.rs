@@ -18,6 +18,7 @@ use crate::base::plan::Transport;
 use crate::base::tcp_fsm::Side;
 use crate::base::time::{Instant, Tick};
 use crate::tables::session::{Endpoint4, Session};
+use crate::tables::traffic::Accounts;
 use core::net::{Ipv4Addr, Ipv6Addr};
 use gatun_wire::Packet;
 use gatun_wire::hdr::{ipv4, ipv6, tcp};
@@ -26,7 +27,12 @@ use gatun_wire::rfc3022::Rewrite;
 
 /// Translates an IPv6 packet from inside. Returns `false` if it has to take the slow path.
 #[inline(always)]
-pub(crate) fn outbound6(core: &mut Core, now: Instant, packet: &mut Packet<'_>, hint: &SessionHint) -> bool {
+pub(crate) fn outbound6<const FED: bool>(
+    core: &mut Core,
+    now: Instant,
+    packet: &mut Packet<'_>,
+    hint: &SessionHint,
+) -> bool {
     let Some(plain) = Plain::six(packet) else { return false };
     let Some(nat) = core.rules.nat64(hint.owner.instance) else { return false };
     let state = &mut core.state;
@@ -38,9 +44,9 @@ pub(crate) fn outbound6(core: &mut Core, now: Instant, packet: &mut Packet<'_>, 
     {
         return false;
     }
-    let (session, accounts) = state.tables.with_accounts(hint.record);
+    let (session, mut accounts) = state.tables.with_accounts(hint.record);
     if !session.is_of(packet.bytes(), hint.flow, hint.transport, hint.owner)
-        || !goes_on(&nat.policy, session, Side::V6, &plain, hint.transport, now)
+        || !goes_on::<FED>(&nat.policy, (session, &mut accounts), &plain, (Side::V6, hint.transport), now)
     {
         return false;
     }
@@ -56,7 +62,7 @@ pub(crate) fn outbound6(core: &mut Core, now: Instant, packet: &mut Packet<'_>, 
 /// Translates a packet to a pool address. Returns the number of its instance; `None` if it has to take the
 /// slow path.
 #[inline(always)]
-pub(crate) fn inbound(
+pub(crate) fn inbound<const FED: bool>(
     core: &mut Core,
     now: Instant,
     packet: &mut Packet<'_>,
@@ -64,15 +70,15 @@ pub(crate) fn inbound(
 ) -> Option<u8> {
     let plain = Plain::four(packet)?;
     let (remote, outside) = endpoints(packet.bytes())?;
-    let (session, accounts) = core.state.tables.with_accounts(hint.record);
+    let (session, mut accounts) = core.state.tables.with_accounts(hint.record);
     let instance = session.instance;
     let Some(nat) = core.rules.nat64(instance) else {
-        let done = inbound4(core, now, packet, &plain, hint, (remote, outside));
+        let done = inbound4::<FED>(core, now, packet, &plain, hint, (remote, outside));
         return done.then_some(instance);
     };
     if !session.is_at(outside, remote, hint.transport)
         || !plain.fits6(packet, &nat.settings)
-        || !goes_on(&nat.policy, session, Side::V4, &plain, hint.transport, now)
+        || !goes_on::<FED>(&nat.policy, (session, &mut accounts), &plain, (Side::V4, hint.transport), now)
     {
         return None;
     }
@@ -84,7 +90,7 @@ pub(crate) fn inbound(
 
 /// Same as [`inbound`], if the binding belongs to a NAT44 instance.
 #[inline(always)]
-fn inbound4(
+fn inbound4<const FED: bool>(
     core: &mut Core,
     now: Instant,
     packet: &mut Packet<'_>,
@@ -92,11 +98,11 @@ fn inbound4(
     hint: &BindingHint,
     (remote, outside): (Endpoint4, Endpoint4),
 ) -> bool {
-    let (session, accounts) = core.state.tables.with_accounts(hint.record);
+    let (session, mut accounts) = core.state.tables.with_accounts(hint.record);
     let Some(nat) = core.rules.nat44(session.instance) else { return false };
     if !session.is_at(outside, remote, hint.transport)
         || !plain.fits44(nat.link.mtu)
-        || !goes_on(&nat.policy, session, Side::V4, plain, hint.transport, now)
+        || !goes_on::<FED>(&nat.policy, (session, &mut accounts), plain, (Side::V4, hint.transport), now)
     {
         return false;
     }
@@ -108,7 +114,12 @@ fn inbound4(
 
 /// Translates an IPv4 packet from inside. Returns `false` if it has to take the slow path.
 #[inline(always)]
-pub(crate) fn outbound4(core: &mut Core, now: Instant, packet: &mut Packet<'_>, hint: &SessionHint) -> bool {
+pub(crate) fn outbound4<const FED: bool>(
+    core: &mut Core,
+    now: Instant,
+    packet: &mut Packet<'_>,
+    hint: &SessionHint,
+) -> bool {
     let Some(plain) = Plain::four(packet) else { return false };
     let Some(nat) = core.rules.nat44(hint.owner.instance) else { return false };
     let state = &mut core.state;
@@ -116,9 +127,9 @@ pub(crate) fn outbound4(core: &mut Core, now: Instant, packet: &mut Packet<'_>, 
     if !plain.fits44(nat.link.mtu) || state.tables.locate(remote.0).is_some() {
         return false;
     }
-    let (session, accounts) = state.tables.with_accounts(hint.record);
+    let (session, mut accounts) = state.tables.with_accounts(hint.record);
     if !session.is_of44(packet.bytes(), hint.flow, hint.transport, hint.owner)
-        || !goes_on(&nat.policy, session, Side::V6, &plain, hint.transport, now)
+        || !goes_on::<FED>(&nat.policy, (session, &mut accounts), &plain, (Side::V6, hint.transport), now)
     {
         return false;
     }
@@ -168,20 +179,26 @@ pub(crate) fn stateless4(core: &mut Core, packet: &mut Packet<'_>, hint: &Statel
     true
 }
 
-/// Returns whether a session is alive and stays in its state. If so, updates its expiry time for the packet.
+/// Returns whether a session is alive and stays in its state. If so, updates its expiry time for the packet,
+/// and counts it if the state feed waits for more of them.
 #[inline(always)]
-fn goes_on(
+fn goes_on<const FED: bool>(
     policy: &Policy,
-    session: &mut Session,
-    side: Side,
+    (session, accounts): (&mut Session, &mut Accounts<'_>),
     plain: &Plain,
-    transport: Transport,
+    (side, transport): (Side, Transport),
     now: Instant,
 ) -> bool {
     const CHANGES: u8 = tcp::SYN | tcp::FIN | tcp::RST;
     // Datagrams have no flags.
-    if session.expires().has_come(Tick::at(now)) || plain.flags & CHANGES != 0 || !session.is_established() {
+    if session.expires().has_come(Tick::at(now))
+        || plain.flags & CHANGES != 0
+        || !(session.is_established() || FED && session.is_counting())
+    {
         return false;
+    }
+    if FED && session.count_packet() {
+        accounts.established();
     }
     if policy.refreshes(side) {
         session.live_until(Tick::after(now, policy.established_ms(transport)));

@@ -74,7 +74,7 @@ impl Policy {
         let (lifetime, turn) = if query.transport == Transport::Tcp {
             self.update_tcp(session, side, query.flags)
         } else {
-            let turn = if session.count_packet() { Turn::Established } else { Turn::None };
+            let turn = if session.count_packet() { Turn::Counted } else { Turn::None };
             (if self.refreshes(side) { Lifetime::Established } else { Lifetime::Keep }, turn)
         };
         if let Some(ms) = self.lifetime_ms(query.transport, lifetime) {
@@ -87,6 +87,7 @@ impl Policy {
         let (state, segment) = (session.tcp_state(), tcp_fsm::classify_existing(flags));
         let (next, lifetime) = tcp_fsm::step(state, side, segment, self.rst_during_fin);
         let turn = match (state, next) {
+            _ if next == state && session.count_packet() => Turn::Counted,
             _ if next == state => Turn::None,
             (_, TcpState::Established) => Turn::Established,
             (TcpState::Established, _) => Turn::Closing,

@@ -16,7 +16,7 @@ use crate::base::tally::Slot;
 use crate::base::time::Instant;
 use crate::base::verdict::{Reply, Verdict};
 use crate::tables::bib::SessionRequest;
-use crate::tables::session::{ESTABLISHED, NONE};
+use crate::tables::session::NONE;
 use gatun_wire::{DropReason, Packet, Whole};
 
 /// Direction, received length, and attribution of a packet, to be counted at its end.
@@ -28,10 +28,42 @@ struct Received {
 }
 
 /// The last pass over a burst: translates each packet to its counted verdict. Returns the number of processed
-/// packets. `RULED` has the same meaning as in the look-ahead: without realms, the fast path does not touch
-/// them.
+/// packets.
+#[inline(always)]
+pub(crate) fn translate(
+    core: &mut Core,
+    now: Instant,
+    burst: &mut [Packet<'_>],
+    (hints, opens): (&[Hint], &mut SessionOpens),
+    verdicts: &mut [Verdict],
+) -> usize {
+    if !core.rules.ruled && !core.state.tables.is_fed() {
+        return translate_as::<false, false>(core, now, burst, (hints, opens), verdicts);
+    }
+    translate_specially(core, now, burst, (hints, opens), verdicts)
+}
+
+// Not inlined: more calls in `Nat::process` cost all bursts ten instructions.
 #[inline(never)]
-pub(crate) fn translate<const RULED: bool>(
+fn translate_specially(
+    core: &mut Core,
+    now: Instant,
+    burst: &mut [Packet<'_>],
+    hints: (&[Hint], &mut SessionOpens),
+    verdicts: &mut [Verdict],
+) -> usize {
+    match (core.rules.ruled, core.state.tables.is_fed()) {
+        (false, _) => translate_as::<false, true>(core, now, burst, hints, verdicts),
+        (true, false) => translate_as::<true, false>(core, now, burst, hints, verdicts),
+        (true, true) => translate_as::<true, true>(core, now, burst, hints, verdicts),
+    }
+}
+
+/// Same as [`translate`]. `RULED` has the same meaning as in the look-ahead: without realms, the fast path
+/// does not touch them. Without `FED`, the state feed has no consumer, and the fast path has no code that
+/// counts packets of a session.
+#[inline(never)]
+fn translate_as<const RULED: bool, const FED: bool>(
     core: &mut Core,
     now: Instant,
     burst: &mut [Packet<'_>],
@@ -47,7 +79,7 @@ pub(crate) fn translate<const RULED: bool>(
         }
         let bytes = packet.len();
         core.state.counters.receive(bytes);
-        *verdict = match fast(core, now, packet, hint) {
+        *verdict = match fast::<FED>(core, now, packet, hint) {
             Some(slot) => {
                 if RULED {
                     packet.realm = realm_of(&core.rules, slot);
@@ -68,25 +100,33 @@ pub(crate) fn translate<const RULED: bool>(
     let EngineState { tally, counters, tables, .. } = &mut core.state;
     tally.end_burst(counters, |instance, traffic| tables.count_pooled(instance, traffic));
     core.state.counters.end_burst(done);
+    if FED {
+        core.state.tables.feed_counted();
+    }
     done
 }
 
 /// Translates a packet of a live session or of a stateless instance. Returns its slot of the counters; `None`
 /// if it has to take the slow path.
 #[inline(always)]
-fn fast(core: &mut Core, now: Instant, packet: &mut Packet<'_>, hint: &Hint) -> Option<Slot> {
+fn fast<const FED: bool>(
+    core: &mut Core,
+    now: Instant,
+    packet: &mut Packet<'_>,
+    hint: &Hint,
+) -> Option<Slot> {
     match hint {
         // Without a record, no session can continue.
         Hint::Session(SessionHint { record: NONE, .. })
         | Hint::Session44(SessionHint { record: NONE, .. })
         | Hint::None => None,
         Hint::Session(hint) => {
-            fast_path::outbound6(core, now, packet, hint).then(|| Slot::outbound(hint.owner.instance))
+            fast_path::outbound6::<FED>(core, now, packet, hint).then(|| Slot::outbound(hint.owner.instance))
         }
         Hint::Session44(hint) => {
-            fast_path::outbound4(core, now, packet, hint).then(|| Slot::outbound(hint.owner.instance))
+            fast_path::outbound4::<FED>(core, now, packet, hint).then(|| Slot::outbound(hint.owner.instance))
         }
-        Hint::Binding(hint) => fast_path::inbound(core, now, packet, hint).map(Slot::inbound),
+        Hint::Binding(hint) => fast_path::inbound::<FED>(core, now, packet, hint).map(Slot::inbound),
         Hint::Stateless6(hint) => {
             fast_path::stateless6(core, now, packet, hint).then(|| Slot::stateless6(hint.instance))
         }
@@ -94,28 +134,6 @@ fn fast(core: &mut Core, now: Instant, packet: &mut Packet<'_>, hint: &Hint) -> 
             fast_path::stateless4(core, packet, hint).then(|| Slot::stateless4(hint.instance))
         }
     }
-}
-
-/// Handles a plain packet of a session that is established only after more packets: the fast path handles it
-/// like one of an established session.
-#[inline(never)]
-fn counted(core: &mut Core, now: Instant, packet: &mut Packet<'_>, hint: &Hint) -> Option<Slot> {
-    let id = match hint {
-        Hint::Session(hint) | Hint::Session44(hint) => hint.record,
-        Hint::Binding(hint) => hint.record,
-        Hint::Stateless6(_) | Hint::Stateless4(_) | Hint::None => return None,
-    };
-    if !core.state.tables.get(id).counts_on() {
-        return None;
-    }
-    let before = core::mem::replace(&mut core.state.tables.get_mut(id).state, ESTABLISHED);
-    let slot = fast(core, now, packet, hint);
-    let session = core.state.tables.get_mut(id);
-    session.state = before;
-    if slot.is_some() {
-        session.count_packet();
-    }
-    slot
 }
 
 /// Handles a packet without a live session: it opens one, or takes the slow path.
@@ -127,15 +145,6 @@ fn not_at_once<const RULED: bool>(
     (hint, request): (&Hint, Option<&SessionRequest>),
 ) -> Verdict {
     let bytes = packet.len();
-    if core.state.tables.is_fed()
-        && let Some(slot) = counted(core, now, packet, hint)
-    {
-        if RULED {
-            packet.realm = realm_of(&core.rules, slot);
-        }
-        core.state.tally.add(slot, bytes);
-        return Verdict::Forward;
-    }
     if core.state.tables.inheritance.is_some() {
         restore::for_packet(core, now, packet.bytes());
         return slow(core, now, packet);

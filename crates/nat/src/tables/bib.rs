@@ -37,7 +37,7 @@ use crate::base::time::Instant;
 use crate::base::time::Tick;
 use crate::tables::entry_counts::EntryCounts;
 use crate::tables::event::{EventKind, Events};
-use crate::tables::feed::Feed;
+use crate::tables::feed::{CountedSessions, Feed};
 use crate::tables::inheritance::Inheritance;
 use crate::tables::pool4::{Holdings, Pool4State};
 use crate::tables::ports::address_map::AddressOwners;
@@ -128,6 +128,8 @@ pub(crate) struct Tables {
     pub(crate) events: Events,
     /// The state feed, if there is a consumer.
     feed: Option<Box<Feed>>,
+    /// Sessions that packets of the current burst have established by their number.
+    counted: CountedSessions,
     quarantined: Quarantined,
     /// Sessions of another process that are not restored yet.
     pub(crate) inheritance: Option<Box<Inheritance>>,
@@ -187,6 +189,7 @@ impl Tables {
             sessions_made_for: if stateful { plan.limits.sessions_max } else { 0 },
             events: Events::new(&plan.events, hasher.hash4([0; 4]))?,
             feed: None,
+            counted: CountedSessions::default(),
             quarantined: Quarantined::default(),
             inheritance: None,
             gauges: Gauges::new(plan),
@@ -232,9 +235,9 @@ impl Tables {
     /// Returns the record `id`, as [`get_mut`](Self::get_mut) does, with the counters of its packets.
     #[inline(always)]
     pub(crate) fn with_accounts(&mut self, id: RecordId) -> (&mut Session, Accounts<'_>) {
-        let Tables { records, no_record, subscribers, address_traffic, .. } = self;
+        let Tables { records, no_record, subscribers, address_traffic, counted, .. } = self;
         let session = records.get_mut(id as usize).unwrap_or(no_record);
-        (session, Accounts { subscribers, addresses: address_traffic })
+        (session, Accounts { id, subscribers, addresses: address_traffic, counted })
     }
 
     /// Stores the inside hosts of a datagram, so that its later fragments find them.

@@ -26,13 +26,21 @@
 //! readings of a clock. A super-packet counts as one packet. Bytes are those of the packet as received, from
 //! the IP header on. IPv4 addresses of inside hosts are written as ::ffff:a.b.c.d.
 
+mod entry;
+
 use crate::base::counters::Traffic;
 use crate::base::plan::Transport;
 use crate::base::tcp_fsm::TcpState;
 use crate::base::time::Instant;
+use crate::base::verdict::BURST;
 use crate::tables::event::Sequence;
+use crate::tables::pool4::PortBlock;
 use crate::tables::reader_wait::{self, ReaderWait};
+use crate::tables::session::{RecordId, Session};
+use crate::tables::subscriber::SubscriberKey;
+use arrayvec::ArrayVec;
 use core::net::{Ipv4Addr, Ipv6Addr};
+use entry::Entry;
 use rtrb::{Consumer, Producer, RingBuffer};
 
 pub use crate::tables::session::{Offload, Ownership};
@@ -62,10 +70,13 @@ pub struct FeedPolicy {
     /// at most [`FeedPolicy::PACKETS_MAX`]. 0 and 1 mean the first packet. It applies to sessions that begin
     /// while the feed is attached; earlier ones count as established.
     pub packets: u8,
+    /// The same for TCP connections: number of packets that follow the second SYN, the one that establishes
+    /// the connection; 0 means this SYN. So short connections are not reported.
+    pub tcp_packets: u8,
 }
 
 impl FeedPolicy {
-    /// Largest value of [`FeedPolicy::packets`].
+    /// Largest value of [`FeedPolicy::packets`], [`FeedPolicy::tcp_packets`] and [`Action::Count`].
     pub const PACKETS_MAX: u8 = 128;
 }
 
@@ -100,8 +111,8 @@ pub struct SessionId {
 pub enum SessionChange {
     /// It began. Sent only with [`SessionScope::All`].
     Opened,
-    /// It is established: TCP has seen SYNs from both sides, UDP and ICMP enough packets. A fast path may
-    /// translate it. A TCP session can become established more than once.
+    /// It is established: TCP has seen SYNs from both sides, and each protocol enough packets. A fast path
+    /// may translate it. A session can become established more than once, see [`Action::Count`].
     Established,
     /// A FIN or RST was seen, or the session is no longer offered: a fast path should release it. Sent for
     /// marked sessions only.
@@ -187,8 +198,6 @@ pub enum Record {
     Lost(u64),
 }
 
-const _: () = assert!(size_of::<Record>() <= 56);
-
 /// Report or request of the consumer about one session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
@@ -204,6 +213,10 @@ pub enum Action {
     /// forwarded, for the instance, the pool, the public address and the subscriber. Accepted for an ended
     /// session until it is released.
     Credit(Traffic),
+    /// Offers the session again after this number of further packets, from 1 to [`FeedPolicy::PACKETS_MAX`]:
+    /// the consumer has no room for it now, or has released it. [`SessionChange::Established`] then reports
+    /// it. Refused for a session that is marked or not offered.
+    Count(u8),
     /// The fast path has no entry for the flow, and will not install one. The mark is removed. A session
     /// whose lifetime has expired ends, and the port of an ended session is freed.
     Released,
@@ -242,14 +255,45 @@ impl Command {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Turn {
     None,
+    /// A TCP connection is established by a SYN.
     Established,
+    /// The session is established by its number of packets.
+    Counted,
     Closing,
+}
+
+/// Sessions that packets of a burst have established by their number, for a report after the burst.
+#[derive(Default)]
+pub(crate) struct CountedSessions(ArrayVec<RecordId, BURST>);
+
+impl CountedSessions {
+    /// Adds a session. There is room for one of each packet.
+    #[inline(always)]
+    pub(crate) fn add(&mut self, id: RecordId) {
+        let _ = self.0.try_push(id);
+    }
+
+    /// Returns the session at a place, in the order of their packets.
+    pub(crate) fn get(&self, place: usize) -> Option<RecordId> {
+        self.0.get(place).copied()
+    }
+
+    #[inline(always)]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub(crate) fn clear(&mut self) {
+        self.0.clear();
+    }
 }
 
 /// Engine's end of a feed.
 pub struct Feed {
-    ring: Producer<(u64, Record)>,
+    ring: Producer<Entry>,
     policy: FeedPolicy,
+    first_state: u8,
+    reports_first: bool,
     generation: u64,
     /// Number of the next record.
     next: u64,
@@ -261,8 +305,10 @@ pub struct Feed {
 
 /// Consumer's end of a feed, on any thread.
 pub struct FeedReader {
-    ring: Consumer<(u64, Record)>,
+    ring: Consumer<Entry>,
     generation: u64,
+    /// Number of the next record.
+    next: u64,
 }
 
 /// Smallest length of a ring.
@@ -274,10 +320,23 @@ const RECORDS_OF_AN_END: usize = 3;
 /// the same or another engine. Records are numbered from 0 on.
 pub fn channel(policy: FeedPolicy, len: usize, generation: u64) -> (Feed, FeedReader) {
     let (ring, reader) = RingBuffer::new(len.max(LEN_MIN));
-    let policy = FeedPolicy { packets: policy.packets.min(FeedPolicy::PACKETS_MAX), ..policy };
-    let feed =
-        Feed { ring, policy, generation, next: 0, unreported: 0, lost: 0, wait: ReaderWait::default() };
-    (feed, FeedReader { ring: reader, generation })
+    let max = FeedPolicy::PACKETS_MAX;
+    let (packets, tcp_packets) = (policy.packets.min(max), policy.tcp_packets.min(max));
+    let policy = FeedPolicy { packets, tcp_packets, ..policy };
+    let counts = policy.sessions > SessionScope::None;
+    let first_state = Session::established_after(if counts { policy.packets.saturating_sub(1) } else { 0 });
+    let feed = Feed {
+        ring,
+        policy,
+        first_state,
+        reports_first: policy.sessions == SessionScope::All || counts && policy.packets <= 1,
+        generation,
+        next: 0,
+        unreported: 0,
+        lost: 0,
+        wait: ReaderWait::default(),
+    };
+    (feed, FeedReader { ring: reader, generation, next: 0 })
 }
 
 impl FeedReader {
@@ -285,8 +344,12 @@ impl FeedReader {
     /// number of the record that follows it.
     #[allow(clippy::should_implement_trait)]
     pub fn next(&mut self) -> Option<(Sequence, Record)> {
-        let (number, record) = self.ring.pop().ok()?;
-        Some((Sequence { generation: self.generation, number }, record))
+        let record = self.ring.pop().ok()?.record();
+        // Lost records have used up their numbers.
+        self.next += if let Record::Lost(records) = record { records } else { 0 };
+        let at = Sequence { generation: self.generation, number: self.next };
+        self.next += u64::from(!matches!(record, Record::Lost(_)));
+        Some((at, record))
     }
 
     /// Returns the number of waiting records.
@@ -320,23 +383,70 @@ impl Feed {
         self.ring.slots() > usize::from(self.unreported > 0)
     }
 
+    /// State of a new UDP or ICMP session.
     #[inline]
-    pub(crate) fn push(&mut self, record: Record) {
+    pub(crate) fn first_state(&self) -> u8 {
+        self.first_state
+    }
+
+    /// Returns whether the first packet of a session may cause a record.
+    #[inline]
+    pub(crate) fn reports_first(&self) -> bool {
+        self.reports_first
+    }
+
+    /// Reports a change of a session.
+    #[inline]
+    pub(crate) fn push_session(
+        &mut self,
+        id: RecordId,
+        session: &Session,
+        change: SessionChange,
+        now: Instant,
+    ) {
+        self.push(Entry::session(id, session, change, now));
+    }
+
+    /// Reports a binding.
+    #[inline(never)]
+    pub(crate) fn push_binding(&mut self, record: &Session, begins: bool) {
+        self.push(Entry::binding(record, begins));
+    }
+
+    /// Reports a port block at a public address.
+    #[inline(never)]
+    pub(crate) fn push_block(
+        &mut self,
+        begins: bool,
+        owner: SubscriberKey,
+        outside: Ipv4Addr,
+        block: &PortBlock,
+    ) {
+        self.push(Entry::block(begins, owner, outside, block));
+    }
+
+    /// Reports another plan.
+    pub(crate) fn push_plan_changed(&mut self) {
+        self.push(Entry::plan_changed());
+    }
+
+    #[inline]
+    fn push(&mut self, entry: Entry) {
         if self.unreported > 0 {
             self.report_loss();
         }
-        let is_there = self.unreported == 0 && self.ring.push((self.next, record)).is_ok();
         // A lost record uses up its number, so the gap shows the loss.
         self.next += 1;
-        if !is_there {
+        if self.unreported > 0 || self.ring.push(entry).is_err() {
             self.unreported += 1;
             self.lost += 1;
         }
     }
 
     /// Reports lost records, if there are any and if there is room.
+    #[cold]
     pub(crate) fn report_loss(&mut self) {
-        if self.unreported > 0 && self.ring.push((self.next, Record::Lost(self.unreported))).is_ok() {
+        if self.unreported > 0 && self.ring.push(Entry::lost(self.unreported)).is_ok() {
             self.unreported = 0;
         }
     }
@@ -356,12 +466,12 @@ mod tests {
     #[test]
     fn lost_records_are_counted_and_reported_once_there_is_room() {
         let (mut feed, mut reader) = channel(FeedPolicy::default(), 4, 9);
-        (0..10).for_each(|_| feed.push(Record::PlanChanged));
+        (0..10).for_each(|_| feed.push_plan_changed());
         assert_eq!((feed.lost(), feed.has_room(), reader.waiting()), (6, false, 4));
         let mut next = || reader.next().map(|(at, record)| (at.generation, at.number, record));
         (0..3).for_each(|n| assert_eq!(next(), Some((9, n, Record::PlanChanged))));
         feed.report_loss();
-        feed.push(Record::PlanChanged);
+        feed.push_plan_changed();
         assert_eq!(next(), Some((9, 3, Record::PlanChanged)));
         assert_eq!(next(), Some((9, 10, Record::Lost(6))), "with the number of the one behind it");
         assert_eq!((next(), next()), (Some((9, 10, Record::PlanChanged)), None));
@@ -374,7 +484,7 @@ mod tests {
     fn ends_stop_at_half_a_ring_but_not_for_a_reader_that_hangs_or_is_gone() {
         let (mut feed, mut reader) = channel(FeedPolicy::default(), 60, 0);
         assert_eq!(feed.budget(Instant(0), 1_000), 10);
-        (0..30).for_each(|_| feed.push(Record::PlanChanged));
+        (0..30).for_each(|_| feed.push_plan_changed());
         assert_eq!(feed.budget(Instant(10), 100), 0);
         assert_eq!(feed.budget(Instant(900), 100), 0);
         (0..12).for_each(|_| assert!(reader.next().is_some()));

@@ -10,10 +10,11 @@
 //! ```
 //! Flags, from the lowest bit on: the session shares a port; its binding is static; two bits of [`Offload`].
 //! This is layout 2 of [`crate::kept`]. In layout 1, the second flag was a byte of its own at the place of
-//! the epoch (decision 0037). `state` is a [`TcpState`]; sessions of other protocols are established, or lack
-//! a number of packets. A binding (RFC 6146's BIB entry) has no record of its own: it is the ring of the
-//! sessions that share inside and outside transport addresses, linked by `next` and `prev`; see
-//! [`crate::tables::bib`]. A static binding's ring contains a [`Kind::Anchor`], which is not a session.
+//! the epoch (decision 0037). `state` is a [`TcpState`], and established for sessions of other protocols; a
+//! session that the state feed counts lacks a number of packets instead. A binding (RFC 6146's BIB entry) has
+//! no record of its own: it is the ring of the sessions that share inside and outside transport addresses,
+//! linked by `next` and `prev`; see [`crate::tables::bib`]. A static binding's ring contains a
+//! [`Kind::Anchor`], which is not a session.
 
 use crate::base::attribution::Party;
 use crate::base::plan::Transport;
@@ -67,7 +68,7 @@ pub(crate) struct Session {
     /// [`Ownership::epoch`].
     epoch: u16,
     /// Checksum of the record's identity, see [`Session::is_whole`].
-    check: u32,
+    pub(super) check: u32,
 }
 
 const _: () = assert!(size_of::<Session>() == 64);
@@ -78,8 +79,8 @@ const OFFLOAD_AT: u32 = 2;
 
 /// State of an established session, of any protocol.
 pub(crate) const ESTABLISHED: u8 = TcpState::Established as u8;
-/// State of a UDP or ICMP session that is not established yet, plus the number of packets that it lacks.
-const COUNTING: u8 = 0x80;
+/// State of a session that is established for the state feed only after more packets, plus their number.
+const COUNTING: u8 = 0x7f;
 
 /// Owner of the translation of an established session's packets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -280,23 +281,34 @@ impl Session {
         self.state == ESTABLISHED
     }
 
+    /// State of a session that is established by `packets` more packets.
+    pub(crate) const fn established_after(packets: u8) -> u8 {
+        if packets == 0 { ESTABLISHED } else { COUNTING.saturating_add(packets) }
+    }
+
     /// Makes it established by `packets` more packets.
     pub(crate) fn count_packets(&mut self, packets: u8) {
-        self.state = if packets == 0 { ESTABLISHED } else { COUNTING | packets };
+        self.state = Session::established_after(packets);
     }
 
-    /// Returns whether it is not established by its next packet either, but by a later one.
-    pub(crate) fn counts_on(&self) -> bool {
-        self.state > COUNTING + 1
+    /// Returns whether it is established by more packets.
+    #[inline(always)]
+    pub(crate) fn is_counting(&self) -> bool {
+        self.state > COUNTING
     }
 
-    /// Counts a packet of a UDP or ICMP session. Returns whether it establishes the session.
+    /// Counts a packet, if the session is counting. Returns whether the packet establishes the session.
+    #[inline(always)]
     pub(crate) fn count_packet(&mut self) -> bool {
-        if self.counts_on() {
-            self.state -= 1;
+        if !self.is_counting() {
             return false;
         }
-        core::mem::replace(&mut self.state, ESTABLISHED) != ESTABLISHED
+        self.state -= 1;
+        if self.is_counting() {
+            return false;
+        }
+        self.state = ESTABLISHED;
+        true
     }
 
     /// Converts a record of layout 1 to the current layout.
@@ -345,6 +357,9 @@ impl Session {
     /// State of a TCP session.
     #[inline]
     pub(crate) fn tcp_state(&self) -> TcpState {
+        if self.is_counting() {
+            return TcpState::Established;
+        }
         TcpState::from_u8(self.state).unwrap_or(TcpState::Trans)
     }
 

@@ -8,6 +8,8 @@
 
 use crate::base::attribution::Party;
 use crate::base::counters::{Traffic, TrafficTotals};
+use crate::tables::feed::CountedSessions;
+use crate::tables::session::RecordId;
 use crate::tables::subscriber::Subscribers;
 use alloc::vec::Vec;
 use gatun_mem::{Footprint, OutOfMemory, WrappingTable};
@@ -86,11 +88,19 @@ impl AddressTraffic {
 
 /// Counters of a session's packets, for the fast path.
 pub(crate) struct Accounts<'a> {
+    pub(super) id: RecordId,
     pub(super) subscribers: &'a mut Subscribers,
     pub(super) addresses: &'a mut AddressTraffic,
+    pub(super) counted: &'a mut CountedSessions,
 }
 
 impl Accounts<'_> {
+    /// Notes that the packet has established its session by the number of packets.
+    #[inline(always)]
+    pub(crate) fn established(&mut self) {
+        self.counted.add(self.id);
+    }
+
     /// Counts a packet from inside for its subscriber and its public address.
     #[inline(always)]
     pub(crate) fn count_outbound(self, of: Party, bytes: usize) {

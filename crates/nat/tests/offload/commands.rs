@@ -3,7 +3,9 @@
 use crate::common::*;
 use crate::*;
 use gatun_nat::counters::{Count, Traffic};
+use gatun_nat::inspect::{Selection, SessionCursor};
 use gatun_nat::{Verdict, feed::Flow};
+use gatun_wire::{HEADROOM, Packet};
 
 /// Advances time in steps of a second, so that the sweep visits every record.
 fn pass(bed: &mut Bed, ms: u64) {
@@ -81,6 +83,61 @@ fn closing_is_reported_for_a_mark_alone_and_so_is_its_opening_again() {
         CommandOutcome::Refused,
         "it is to end soon"
     );
+}
+
+#[test]
+fn a_session_is_offered_again_after_as_many_packets_as_the_consumer_asks_for() {
+    let mut bed = Bed::new(&both_kinds());
+    let mut reader = attach(&mut bed, FeedPolicy { packets: 1, ..ESTABLISHED }, 100);
+    let port = connect(&mut bed, A, 4000, SERVER);
+    datagram(&mut bed, A, 4000);
+    let ids: Vec<SessionId> = sessions(&mut reader).iter().map(|session| session.id).collect();
+    for (given, packets) in [(0, 1), (1, 1), (2, 2), (128, 128), (255, 128)] {
+        for &id in &ids {
+            assert_eq!(order(&mut bed, id, Action::Count(given)), CommandOutcome::Done);
+            assert_eq!(order(&mut bed, id, Action::Count(given)), CommandOutcome::Refused, "it counts");
+            assert_eq!(mark(&mut bed, id, Offload::Pending), CommandOutcome::Refused);
+        }
+        assert_eq!(present(&bed, &ESTABLISHED), []);
+        for n in 1..=packets {
+            assert_eq!(changes(&mut reader), [], "{n} of {packets}");
+            bed.through(&tcp4(SERVER, 80, T, port, "A", b"x"));
+            bed.through(&udp4(A, 4000, SERVER, 53, b"x"));
+        }
+        assert_eq!(changes(&mut reader), [SessionChange::Established; 2]);
+        assert_eq!(present(&bed, &ESTABLISHED).len(), 2);
+    }
+    for &id in &ids {
+        assert_eq!(mark(&mut bed, id, Offload::Fast), CommandOutcome::Done);
+        assert_eq!(order(&mut bed, id, Action::Count(9)), CommandOutcome::Refused, "it has a mark");
+        assert_eq!(order(&mut bed, id, Action::Released), CommandOutcome::Done);
+        assert_eq!(order(&mut bed, id, Action::Count(9)), CommandOutcome::Done);
+    }
+    // The connection closes while it counts.
+    bed.through(&tcp4(A, 4000, SERVER, 80, "FA", b""));
+    (0..20).for_each(|_| _ = bed.through(&tcp4(A, 4000, SERVER, 80, "A", b"x")));
+    assert_eq!(changes(&mut reader), []);
+    let other = SessionId { record: ids[0].record + 100, ..ids[0] };
+    assert_eq!(order(&mut bed, other, Action::Count(1)), CommandOutcome::Gone);
+}
+
+#[test]
+fn lists_and_explanations_show_the_mark() {
+    let (mut bed, _reader, id) = marked(&both_kinds(), Offload::Fast);
+    datagram(&mut bed, A, 4001);
+    let (mut at, mut found) = (SessionCursor::default(), Vec::with_capacity(10));
+    while !at.done {
+        bed.nat.read_sessions(&mut at, &Selection::default(), 1000, &mut found);
+    }
+    let marks: Vec<_> = found.iter().map(|s| (s.inside.1, s.is_offloaded)).collect();
+    assert_eq!(marks, [(4000, true), (4001, false)]);
+    for bytes in [udp4(A, 4000, SERVER, 53, b"x"), udp4(SERVER, 53, T, id.flow.outside.1, b"x")] {
+        let mut buf = [vec![0; HEADROOM], bytes].concat();
+        let len = buf.len() - HEADROOM;
+        let explained = bed.nat.explain(&mut Packet::new(&mut buf, HEADROOM, len).unwrap());
+        let session = explained.session.expect("the session of the packet");
+        assert_eq!((session.is_offloaded, session.inside.1), (true, 4000));
+    }
 }
 
 #[test]

@@ -2,9 +2,11 @@
 
 use crate::common::*;
 use crate::*;
+use gatun_nat::engine::BURST;
 use gatun_nat::plan::{Allocation, Blocks, StaticBinding};
 use gatun_nat::tcp_fsm::TcpState;
-use gatun_nat::{ClearCursor, Extent, inspect::Selection};
+use gatun_nat::{ClearCursor, Extent, Verdict, inspect::Selection};
+use gatun_wire::{HEADROOM, Packet};
 
 #[test]
 fn a_connection_is_reported_when_both_sides_have_sent_a_syn() {
@@ -68,6 +70,84 @@ fn a_datagram_flow_is_reported_after_so_many_packets_of_either_side() {
 }
 
 #[test]
+fn a_connection_is_reported_after_so_many_packets_of_either_side() {
+    for tcp_packets in [0, 1, 2, 7, 128, 255] {
+        let mut bed = Bed::new(&both_kinds());
+        let policy = FeedPolicy { tcp_packets, ..ESTABLISHED };
+        let mut reader = attach(&mut bed, policy, 100);
+        let port = connect(&mut bed, A, 4000, SERVER);
+        let out6 = bed.through(&tcp6(CLIENT, 4000, &behind(POOL6, SERVER), 80, "S", b""));
+        bed.through(&tcp4(SERVER, 80, T, out6.sport, "SA", b""));
+        let mut sent = 0u16;
+        let mut told = sessions(&mut reader);
+        while told.is_empty() {
+            assert!(sent < 200);
+            assert_eq!(present(&bed, &policy), [], "not offered yet");
+            match sent % 3 {
+                0 => _ = bed.through(&tcp4(SERVER, 80, T, port, "A", b"y")),
+                _ => _ = bed.through(&tcp4(A, 4000, SERVER, 80, "A", b"x")),
+            }
+            bed.through(&tcp4(SERVER, 80, T, out6.sport, "A", b"y"));
+            sent += 1;
+            told = sessions(&mut reader);
+        }
+        assert_eq!(sent, u16::from(tcp_packets).min(128));
+        let established = |s: &SessionRecord| {
+            (s.change, s.tcp) == (SessionChange::Established, Some(TcpState::Established))
+        };
+        assert!(told.len() == 2 && told.iter().all(established), "{told:?}");
+        assert_eq!(present(&bed, &policy).len(), 2);
+        bed.through(&tcp4(A, 4000, SERVER, 80, "A", b"x"));
+        assert_eq!(changes(&mut reader), [], "once");
+    }
+}
+
+#[test]
+fn a_short_connection_is_never_reported_and_one_that_opens_again_is_counted_again() {
+    let mut bed = Bed::new(&both_kinds());
+    let mut reader = attach(&mut bed, FeedPolicy { tcp_packets: 4, ..ESTABLISHED }, 100);
+    let data = tcp4(A, 4000, SERVER, 80, "A", b"x");
+    let port = connect(&mut bed, A, 4000, SERVER);
+    (0..3).for_each(|_| _ = bed.through(&data));
+    bed.through(&tcp4(A, 4000, SERVER, 80, "FA", b""));
+    bed.through(&tcp4(SERVER, 80, T, port, "FA", b""));
+    (0..9).for_each(|_| _ = bed.through(&data));
+    assert_eq!(changes(&mut reader), []);
+    assert_eq!(connect(&mut bed, A, 4000, SERVER), port);
+    (0..3).for_each(|_| _ = bed.through(&data));
+    assert_eq!(changes(&mut reader), []);
+    bed.through(&data);
+    assert_eq!(changes(&mut reader), [SessionChange::Established]);
+}
+
+#[test]
+fn packets_of_a_burst_are_counted_one_by_one_and_reported_in_their_order() {
+    let mut bed = Bed::new(&both_kinds());
+    let mut reader = attach(&mut bed, FeedPolicy { tcp_packets: 5, ..ESTABLISHED }, 1000);
+    let mut packets = Vec::new();
+    for host in [7, 3, 9] {
+        let host = format!("10.0.0.{host}");
+        (4000..4010).for_each(|port| _ = connect(&mut bed, &host, port, SERVER));
+        let of = |port| tcp4(&host, port, SERVER, 80, "A", b"x");
+        packets.extend((4000..4010).flat_map(|port| vec![of(port); 6]));
+    }
+    let mut buffers: Vec<Vec<u8>> =
+        packets.iter().map(|p| [vec![0; HEADROOM].as_slice(), p].concat()).collect();
+    let lens = packets.iter().map(Vec::len);
+    let mut burst: Vec<Packet<'_>> =
+        buffers.iter_mut().zip(lens).map(|(b, len)| Packet::new(b, HEADROOM, len).unwrap()).collect();
+    let mut verdicts = [Verdict::Pass; BURST];
+    for some in burst.chunks_mut(BURST) {
+        assert_eq!(bed.nat.process(bed.now, some, &mut verdicts), some.len());
+        assert!(verdicts[..some.len()].iter().all(|verdict| *verdict == Verdict::Forward));
+    }
+    let told = sessions(&mut reader);
+    let hosts: Vec<u8> = told.iter().map(|s| s.id.flow.inside.0.octets()[15]).collect();
+    assert_eq!(hosts, [[7; 10], [3; 10], [9; 10]].concat());
+    assert!(told.iter().all(|s| s.change == SessionChange::Established));
+}
+
+#[test]
 fn without_a_consumer_nothing_is_counted_and_a_later_one_finds_all_established() {
     let mut bed = Bed::new(&both_kinds());
     datagram(&mut bed, A, 4000);
@@ -117,7 +197,7 @@ fn a_consumer_of_all_gets_beginnings_and_ends_with_bindings_and_blocks() {
     };
     plan.nat44[0].static_bindings = vec![binding];
     let mut bed = Bed::new(&plan);
-    let policy = FeedPolicy { sessions: SessionScope::All, bindings: true, blocks: true, packets: 3 };
+    let policy = FeedPolicy { sessions: SessionScope::All, bindings: true, blocks: true, ..ESTABLISHED };
     let mut reader = attach(&mut bed, policy, 100);
     let port = datagram(&mut bed, A, 4000);
     bed.through(&udp4(SERVER, 999, T, 40_000, b"through the static binding"));

@@ -129,8 +129,7 @@ fn plans(blocks: bool, filtering: Filtering) -> [Plan; 2] {
     [plan, other]
 }
 
-const POLICY: FeedPolicy =
-    FeedPolicy { sessions: SessionScope::Established, bindings: false, blocks: false, packets: 2 };
+const POLICY: FeedPolicy = FeedPolicy { packets: 2, tcp_packets: 1, ..ESTABLISHED };
 
 impl World {
     fn new(blocks: bool, filtering: Filtering) -> World {

@@ -35,8 +35,13 @@ fn both_kinds() -> Plan {
     Plan { nat44: vec![nat44], ..plan_with(POOL6) }
 }
 
-const ESTABLISHED: FeedPolicy =
-    FeedPolicy { sessions: SessionScope::Established, bindings: false, blocks: false, packets: 3 };
+const ESTABLISHED: FeedPolicy = FeedPolicy {
+    sessions: SessionScope::Established,
+    bindings: false,
+    blocks: false,
+    packets: 3,
+    tcp_packets: 0,
+};
 
 /// Attaches a feed to an engine.
 fn attach(bed: &mut Bed, policy: FeedPolicy, len: usize) -> FeedReader {

@@ -62,7 +62,7 @@ impl<E: Engine, T: Target> Manager<E, T> {
                 }
             }
             Action::Released => self.status.released += u64::from(is_done),
-            Action::Credit(_) | Action::Seen(_) => {}
+            Action::Credit(_) | Action::Seen(_) | Action::Count(_) => {}
         }
     }
 

@@ -6,10 +6,7 @@ use crate::base::counters::Traffic;
 use crate::base::plan::Transport;
 use crate::base::time::Instant;
 use crate::tables::event::{EventKind, Events, Sequence};
-use crate::tables::feed::{
-    BindingRecord, BlockRecord, Feed, FeedPolicy, Flow, Record, SessionChange, SessionId, SessionRecord,
-    SessionScope, Turn,
-};
+use crate::tables::feed::{Feed, FeedPolicy, Flow, SessionChange, SessionRecord, SessionScope, Turn};
 use crate::tables::pool4::PortBlock;
 use crate::tables::session::{RecordId, Session};
 use crate::tables::subscriber::SubscriberKey;
@@ -54,14 +51,7 @@ pub(super) fn block(
     if let Some(feed) = feed
         && feed.policy().blocks
     {
-        feed.push(Record::Block(BlockRecord {
-            begins: kind != EventKind::BlockReleased,
-            instance: owner.instance,
-            subscriber: owner.prefix.into(),
-            outside,
-            ports: (block.first, block.last),
-            transports: block.transports,
-        }));
+        feed.push_block(kind != EventKind::BlockReleased, owner, outside, block);
     }
 }
 
@@ -104,25 +94,52 @@ impl Tables {
     /// Reports a new session, and begins the count of its packets. Call it after its state is set.
     #[inline]
     pub(crate) fn feed_opened(&mut self, id: RecordId) {
-        if let Some(feed) = &self.feed {
-            let policy = *feed.policy();
-            self.feed_first(id, &policy);
+        if self.feed.is_some() {
+            self.feed_first(id);
+        }
+    }
+
+    // Not inlined, and without rare work: an engine without a consumer has the call alone in its code.
+    #[inline(never)]
+    fn feed_first(&mut self, id: RecordId) {
+        let Tables { records, feed: Some(feed), .. } = self else { return };
+        let Some(session) = records.get_mut(id as usize) else { return };
+        if session.transport() != Transport::Tcp {
+            session.state = feed.first_state();
+        }
+        if feed.reports_first() {
+            self.feed_first_record(id);
         }
     }
 
     #[inline(never)]
-    fn feed_first(&mut self, id: RecordId, policy: &FeedPolicy) {
-        let session = self.get_mut(id);
-        let counts = session.transport() != Transport::Tcp;
-        if counts && policy.sessions > SessionScope::None {
-            session.count_packets(policy.packets.saturating_sub(1));
+    fn feed_first_record(&mut self, id: RecordId) {
+        let Tables { records, feed: Some(feed), now, .. } = self else { return };
+        let Some(session) = records.get(id as usize) else { return };
+        if feed.policy().sessions == SessionScope::All {
+            feed.push_session(id, session, SessionChange::Opened, *now);
         }
-        if policy.sessions == SessionScope::All {
-            self.feed_session(id, SessionChange::Opened);
+        if session.transport() != Transport::Tcp && session.is_established() {
+            self.feed_turned(id, Turn::Counted);
         }
-        if counts && self.get(id).is_established() {
-            self.feed_turn(id, Turn::Established);
+    }
+
+    /// Reports the sessions that packets of the current burst have established by their number.
+    #[inline(always)]
+    pub(crate) fn feed_counted(&mut self) {
+        if !self.counted.is_empty() {
+            self.feed_all_counted();
         }
+    }
+
+    #[cold]
+    fn feed_all_counted(&mut self) {
+        let mut place = 0;
+        while let Some(id) = self.counted.get(place) {
+            self.feed_turn(id, Turn::Counted);
+            place += 1;
+        }
+        self.counted.clear();
     }
 
     /// Reports the change of a session by a packet.
@@ -135,10 +152,15 @@ impl Tables {
 
     #[cold]
     fn feed_turned(&mut self, id: RecordId, turn: Turn) {
+        let Some(policy) = self.feed.as_ref().map(|feed| *feed.policy()) else { return };
+        let wanted = policy.sessions > SessionScope::None;
+        if turn == Turn::Established && wanted && policy.tcp_packets > 0 {
+            self.get_mut(id).count_packets(policy.tcp_packets);
+            return;
+        }
         let session = self.get(id);
-        let wanted = self.feed.as_ref().map_or(SessionScope::None, |feed| feed.policy().sessions);
         let change = match turn {
-            Turn::Established if wanted > SessionScope::None && self.is_offered(session) => {
+            Turn::Established | Turn::Counted if wanted && self.is_offered(session) => {
                 SessionChange::Established
             }
             Turn::Closing if session.is_marked() => SessionChange::Closing,
@@ -157,66 +179,57 @@ impl Tables {
     /// Reports the end of a session, which is not in the tables any more.
     #[inline]
     pub(super) fn feed_ended(&mut self, id: RecordId, was: &Session) {
-        let Some(feed) = &self.feed else { return };
+        let Some(feed) = &mut self.feed else { return };
         if was.is_session() && (was.is_marked() || feed.policy().sessions == SessionScope::All) {
-            let record = self.session_record(id, was, SessionChange::Ended);
-            self.feed_push(Record::Session(record));
+            feed.push_session(id, was, SessionChange::Ended, self.now);
         }
     }
 
     /// Reports a session as a reader of all sessions gets it.
     pub(crate) fn feed_restored(&mut self, id: RecordId) {
         if let Some(feed) = &self.feed
-            && let Some(record) = self.state_record(id, feed.policy())
+            && let Some(change) = self.state_change(id, feed.policy())
         {
-            self.feed_push(Record::Session(record));
+            self.feed_session(id, change);
         }
     }
 
     /// Record of a session's state, if a policy asks for it.
     pub(crate) fn state_record(&self, id: RecordId, policy: &FeedPolicy) -> Option<SessionRecord> {
+        let change = self.state_change(id, policy)?;
+        Some(SessionRecord::of(id, self.get(id), change, self.now))
+    }
+
+    /// Change that stands for a session's state, if a policy asks for it.
+    fn state_change(&self, id: RecordId, policy: &FeedPolicy) -> Option<SessionChange> {
         let session = self.get(id);
-        let change = if session.is_quarantined() {
-            SessionChange::Ended
+        if session.is_quarantined() {
+            Some(SessionChange::Ended)
         } else if !session.is_session() {
-            return None;
+            None
         } else if self.is_offered(session) && policy.sessions > SessionScope::None {
-            SessionChange::Established
+            Some(SessionChange::Established)
         } else if session.is_marked() {
-            SessionChange::Closing
+            Some(SessionChange::Closing)
         } else if policy.sessions == SessionScope::All {
-            SessionChange::Opened
+            Some(SessionChange::Opened)
         } else {
-            return None;
-        };
-        Some(self.session_record(id, session, change))
-    }
-
-    #[inline]
-    fn feed_session(&mut self, id: RecordId, change: SessionChange) {
-        let record = self.session_record(id, self.get(id), change);
-        self.feed_push(Record::Session(record));
-    }
-
-    #[inline]
-    fn session_record(&self, id: RecordId, session: &Session, change: SessionChange) -> SessionRecord {
-        let is_tcp = session.transport() == Transport::Tcp;
-        SessionRecord {
-            id: SessionId { record: id, flow: session.identity() },
-            change,
-            tcp: is_tcp.then(|| session.tcp_state()),
-            pool6: session.pool6,
-            of_static: session.is_of_static(),
-            ownership: session.ownership(),
-            subscriber: session.subscriber,
-            expires_ms: session.expires().left_ms(self.now),
+            None
         }
     }
 
     #[inline]
-    pub(crate) fn feed_push(&mut self, record: Record) {
+    fn feed_session(&mut self, id: RecordId, change: SessionChange) {
+        let Tables { records, feed: Some(feed), now, .. } = self else { return };
+        if let Some(session) = records.get(id as usize) {
+            feed.push_session(id, session, change, *now);
+        }
+    }
+
+    /// Reports another plan.
+    pub(crate) fn feed_plan_changed(&mut self) {
         if let Some(feed) = &mut self.feed {
-            feed.push(record);
+            feed.push_plan_changed();
         }
     }
 
@@ -230,16 +243,10 @@ impl Tables {
     /// Reports a binding.
     #[inline]
     pub(super) fn feed_binding(&mut self, record: &Session, begins: bool) {
-        if self.feed.as_ref().is_some_and(|feed| feed.policy().bindings) {
-            self.feed_push(Record::Binding(BindingRecord {
-                begins,
-                is_static: record.is_of_static(),
-                is_shared: record.is_overloaded(),
-                instance: record.instance,
-                transport: record.transport(),
-                inside: (record.inside_addr(), record.inside_port()),
-                outside: record.outside(),
-            }));
+        if let Some(feed) = &mut self.feed
+            && feed.policy().bindings
+        {
+            feed.push_binding(record, begins);
         }
     }
 

@@ -93,7 +93,8 @@ impl Engine for WorkerEngine {
     fn submit(&mut self, commands: Vec<Command>) -> Result<(), SubmitError> {
         let sender = self.handled.0.clone();
         // The manager may have ended meanwhile.
-        self.handle.offload(commands, move |commands| drop(sender.send(commands)))
+        let submitted = self.handle.offload(commands, move |commands| drop(sender.send(commands)));
+        submitted.map_err(|refused| refused.error)
     }
 
     fn handled(&mut self) -> Option<Vec<Command>> {

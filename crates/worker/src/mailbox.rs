@@ -2,7 +2,7 @@
 
 use crate::Snapshot;
 use crate::jobs::{self, Job, JobQueue, JobSubmitter, JobTicket, SubmitError};
-use crate::offload::{self, CommandQueue, CommandSubmitter};
+use crate::offload::{self, CommandQueue, CommandSubmitter, RefusedCommands};
 use crate::trace::{self, TraceGuard, TraceRequest, TraceSink, Tracer};
 use gatun_io::{Mailbox, Waker};
 use gatun_nat::feed::{Command, Feed};
@@ -115,13 +115,12 @@ impl Handle {
     /// worker's thread, so `done` must not block.
     ///
     /// # Errors
-    /// Returns an error if [`BATCHES_MAX`](offload::BATCHES_MAX) lists wait, or the worker has ended. Nothing
-    /// was done then.
+    /// Returns the commands if [`BATCHES_MAX`](offload::BATCHES_MAX) lists wait, or the worker has ended.
     pub fn offload(
         &self,
         commands: Vec<Command>,
         done: impl FnOnce(Vec<Command>) + Send + 'static,
-    ) -> Result<(), SubmitError> {
+    ) -> Result<(), RefusedCommands> {
         self.commands.submit(commands, done)?;
         self.waker.wake();
         Ok(())

@@ -7,7 +7,7 @@
 //! restored. A batch brings the memory for its results: the worker allocates nothing.
 
 use crate::jobs::{Job, Slices, SubmitError};
-use gatun_io::Mailbox;
+use gatun_io::{Mailbox, PutError};
 use gatun_nat::feed::{Command, FeedPolicy, SessionRecord};
 use gatun_nat::{FeedCursor, Instant, Nat, Sequence};
 
@@ -22,6 +22,15 @@ struct Batch {
     /// Number of commands handled.
     handled: usize,
     done: Box<dyn FnOnce(Vec<Command>) + Send>,
+}
+
+/// Commands that were not accepted, and the reason.
+#[derive(Debug, PartialEq, Eq)]
+pub struct RefusedCommands {
+    /// Reason.
+    pub error: SubmitError,
+    /// The commands, none of which was handled.
+    pub commands: Vec<Command>,
 }
 
 /// Submits commands from other threads.
@@ -46,10 +55,17 @@ impl CommandSubmitter {
         &self,
         commands: Vec<Command>,
         done: impl FnOnce(Vec<Command>) + Send + 'static,
-    ) -> Result<(), SubmitError> {
+    ) -> Result<(), RefusedCommands> {
         let batch = Batch { commands, handled: 0, done: Box::new(done) };
-        self.queue.put(batch)?;
-        Ok(())
+        match self.queue.put(batch) {
+            Ok(_) => Ok(()),
+            Err(PutError::Full(batch)) => {
+                Err(RefusedCommands { error: SubmitError::Busy, commands: batch.commands })
+            }
+            Err(PutError::Closed(batch)) => {
+                Err(RefusedCommands { error: SubmitError::Ended, commands: batch.commands })
+            }
+        }
     }
 }
 

@@ -1,11 +1,12 @@
 //! Manager of a fast path with a running worker: feed, commands, and reading of the state.
 
 use gatun_io::{Memory, memory::MemoryPeer};
+use gatun_nat::counters::{Count, Traffic};
 use gatun_nat::feed::{
-    Action, Command, CommandOutcome, FeedPolicy, FeedReader, Offload, Ownership, Record, SessionChange,
+    Action, Command, CommandOutcome, FeedPolicy, FeedReader, Flow, Offload, Ownership, Record, SessionChange,
     SessionId, SessionScope, channel,
 };
-use gatun_nat::plan::{Nat64, Plan, Pool4, PoolRange};
+use gatun_nat::plan::{Nat64, Plan, Pool4, PoolRange, Transport};
 use gatun_nat::{FeedCursor, Nat};
 use gatun_testkit::packet::{Message, V6};
 use gatun_wire::Prefix64;
@@ -20,8 +21,13 @@ use std::time::Duration;
 const LONG: Duration = Duration::from_secs(10);
 const REMOTE: Ipv4Addr = Ipv4Addr::new(203, 0, 113, 7);
 const INSIDE: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 5);
-const POLICY: FeedPolicy =
-    FeedPolicy { sessions: SessionScope::Established, bindings: false, blocks: false, packets: 1 };
+const POLICY: FeedPolicy = FeedPolicy {
+    sessions: SessionScope::Established,
+    bindings: false,
+    blocks: false,
+    packets: 1,
+    tcp_packets: 0,
+};
 
 struct Bed {
     peer: MemoryPeer,
@@ -124,6 +130,13 @@ fn commands_are_handled_in_their_order_while_packets_go_on() {
     assert_eq!(outcomes(bed.order(&ids[..], Action::Released, 20)), CommandOutcome::Done);
     assert_eq!(bed.read(FeedPolicy::default()), []);
     assert_eq!(bed.read(POLICY).len(), 4000);
+    // Credited packets have a fate in the engine, but the worker has not seen them.
+    let count = |packets| Count { packets, bytes: 100 * packets };
+    let credit = Action::Credit(Traffic { outbound: count(3), inbound: count(2) });
+    let unknown = SessionId { record: u32::MAX, ..ids[0] };
+    assert_eq!(bed.order(&[ids[0], unknown, ids[1]], credit, 2)[1].outcome, CommandOutcome::Gone);
+    let snapshot = bed.handle.snapshot(LONG).unwrap();
+    assert!(snapshot.conserved() && snapshot.engine.offloaded.packets == 10, "{snapshot:?}");
     // An empty batch is answered, too.
     let (sender, receiver) = answers();
     bed.handle.offload(Vec::new(), move |done| drop(sender.send(done))).unwrap();
@@ -132,7 +145,8 @@ fn commands_are_handled_in_their_order_while_packets_go_on() {
     let (snapshot, error) = bed.thread.join().unwrap();
     assert!(error.is_none() && snapshot.conserved());
     assert!(reader.is_abandoned());
-    assert_eq!(bed.handle.offload(Vec::new(), drop), Err(SubmitError::Ended));
+    let refused = bed.handle.offload(Vec::new(), drop).unwrap_err();
+    assert_eq!((refused.error, refused.commands), (SubmitError::Ended, Vec::new()));
 }
 
 #[test]
@@ -171,7 +185,16 @@ fn a_full_queue_says_so_and_nothing_of_the_batch_is_done() {
     for _ in 0..BATCHES_MAX {
         bed.handle.offload(Vec::new(), drop).unwrap();
     }
-    assert_eq!(bed.handle.offload(Vec::new(), |_| panic!("refused")), Err(SubmitError::Busy));
+    let flow = Flow {
+        inside: (INSIDE, 1),
+        outside: (REMOTE, 1),
+        remote: (REMOTE, 1),
+        transport: Transport::Udp,
+        instance: 0,
+    };
+    let some = vec![Command::new(SessionId { record: 1, flow }, Action::Released)];
+    let refused = bed.handle.offload(some.clone(), |_| panic!("refused")).unwrap_err();
+    assert_eq!((refused.error, refused.commands), (SubmitError::Busy, some));
     go.send(()).unwrap();
     let (sender, receiver) = answers();
     while bed

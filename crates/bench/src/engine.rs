@@ -73,6 +73,9 @@ pub(super) struct Args {
     /// State feed with a consumer, whose records are read between the rounds
     #[arg(long, value_enum, default_value = "none")]
     feed: FeedScope,
+    /// Packets of a UDP session until the feed reports it as established
+    #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u8).range(1..=128))]
+    feed_packets: u8,
     /// Send replies from outside to the packets just sent from inside, in order; by default, packets of
     /// random sessions, whose memory is not in a cache
     #[arg(long)]
@@ -101,7 +104,7 @@ impl Args {
             frame: self.frame as usize,
             buffers: self.buffers,
             events: self.events,
-            feed: self.feed.policy(),
+            feed: self.feed.policy(self.feed_packets),
             seed: number + 1,
         }
     }

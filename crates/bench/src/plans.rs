@@ -95,20 +95,20 @@ pub(super) fn nat44(flows: Flows, ports: Ports) -> anyhow::Result<Plan> {
 pub(super) enum FeedScope {
     /// No consumer
     None,
-    /// Established sessions, those of UDP after 8 packets: what a fast path needs
+    /// Established sessions: what a fast path needs
     Established,
     /// All sessions, from their first packet to their end
     All,
 }
 
 impl FeedScope {
-    pub(super) fn policy(self) -> Option<FeedPolicy> {
+    pub(super) fn policy(self, packets: u8) -> Option<FeedPolicy> {
         let sessions = match self {
             FeedScope::None => return None,
             FeedScope::Established => SessionScope::Established,
             FeedScope::All => SessionScope::All,
         };
-        Some(FeedPolicy { sessions, packets: 8, ..FeedPolicy::default() })
+        Some(FeedPolicy { sessions, packets, ..FeedPolicy::default() })
     }
 }
 

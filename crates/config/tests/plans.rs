@@ -727,6 +727,7 @@ on_stop = "keep"
         lease_ms: 3000,
         keeps_at_stop: true,
         excluded: vec![1, 2],
+        excluded_siit: Vec::new(),
     };
     assert_eq!(config.fastpath, expected);
     assert_eq!(config.fastpath.memory_bytes(), 384_000);
@@ -734,11 +735,26 @@ on_stop = "keep"
 
 #[test]
 fn a_fast_path_without_a_use_is_off_with_a_warning() {
-    let siit = "[fastpath]\nkernel = \"auto\"\n[[siit]]\npool6 = \"2001:db8:46::/96\"\neam = [{ v4 = \"203.0.113.5\", v6 = \"2001:db8::5\" }]\n[translator]\nown4 = \"192.0.2.14\"\nown6 = \"2001:db8:ffff::1\"\n";
+    let siit = r#"
+[fastpath]
+kernel = "auto"
+[[port]]
+device = "a"
+routes = false
+[[port]]
+device = "b"
+routes = false
+[[siit]]
+pool6 = "2001:db8:46::/96"
+fastpath = false
+[translator]
+own4 = "192.0.2.14"
+own6 = "2001:db8:ffff::1"
+"#;
     let (config, warnings) = load(siit);
-    assert!(!config.fastpath.kernel);
+    assert!(!config.fastpath.kernel && config.fastpath.excluded_siit == [0]);
     assert!(
-        warnings.contains("[fastpath] has no effect: the kernel translates stateful sessions only"),
+        warnings.contains("[fastpath] has no effect: the kernel translates at one device only"),
         "{warnings}"
     );
 }

@@ -300,6 +300,7 @@ impl Measured {
             history_every: gatun_control::history::EVERY,
             figures: Box::new(Default::default),
             fastpath: Box::new(gatun_api::types::FastPath::default),
+            traced_sessions: Box::new(drop),
             troubles: Box::new(Vec::new),
             level: Default::default(),
             log: Box::new(|_| ()),

@@ -211,6 +211,8 @@ pub struct Setup {
     pub figures: Box<dyn Fn() -> LogFigures + Send + Sync>,
     /// State of the kernel fast path.
     pub fastpath: Box<dyn Fn() -> types::FastPath + Send + Sync>,
+    /// Leaves sessions that match to the engines while a packet trace runs; `None`: the trace has ended.
+    pub traced_sessions: Box<dyn Fn(Option<SessionFilter>) + Send + Sync>,
     /// Troubles beside workers, log and collectors.
     pub troubles: Box<dyn Fn() -> Vec<types::Trouble> + Send + Sync>,
     /// Log level; with `debug`, each request is logged.
@@ -218,6 +220,9 @@ pub struct Setup {
     /// Writes a line to the log.
     pub log: Box<dyn Fn(&str) + Send + Sync>,
 }
+
+/// Filter of sessions.
+pub type SessionFilter = Box<dyn Fn(&gatun_nat::feed::Flow) -> bool + Send>;
 
 /// Timeouts of clients.
 #[derive(Clone, Copy, Debug)]

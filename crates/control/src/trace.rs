@@ -1,13 +1,14 @@
 //! Stream of traced packets.
 
-use crate::Control;
 use crate::conversion::Names;
 use crate::explain::{NamedExplanation, ends};
 use crate::query::{BadRequest, Query, network};
 use crate::response::Refusal;
 use crate::worker_requests::{SNAPSHOT_MAX, WorkerError};
+use crate::{Control, SessionFilter};
 use bytes::Bytes;
 use gatun_api::{hex, types as api};
+use gatun_nat::plan::Net6;
 use gatun_nat::{Reply, Verdict};
 use gatun_worker::trace::{TraceDelivery, TraceFilter, TraceGuard, TraceRequest, TracedPacket};
 use std::future::{Future as _, poll_fn};
@@ -62,11 +63,50 @@ impl Control {
                 _ => return Err(WorkerError::Silent.into()),
             }
         }
+        // A fast path would hide their packets.
+        (self.setup.traced_sessions)(Some(sessions_of(query, &order.which)?));
+        let guards = Guards { _watchers: watchers, control: Arc::clone(self) };
         let (out, lines) = mpsc::channel(2);
         let (count, until) = (order.count, order.until);
-        tokio::spawn(send(packets, names, (count, until), watchers, out));
+        tokio::spawn(send(packets, names, (count, until), guards, out));
         Ok(lines)
     }
+}
+
+/// Ends a trace when it is dropped.
+struct Guards {
+    _watchers: Vec<TraceGuard>,
+    control: Arc<Control>,
+}
+
+impl Drop for Guards {
+    fn drop(&mut self) {
+        (self.control.setup.traced_sessions)(None);
+    }
+}
+
+/// Filter of the sessions that can have packets that match.
+fn sessions_of(query: &Query, which: &TraceFilter) -> Result<SessionFilter, BadRequest> {
+    let mut networks = Vec::new();
+    for name in ["inside", "outside", "remote"] {
+        let net = query.get(name).map(|text| network(name, text)).transpose()?;
+        // An IPv6 address of a remote host is behind a prefix, which is not a part of the session.
+        networks.extend(net.filter(|net| name != "remote" || is_ipv4(net)));
+    }
+    let (port, transport) = (which.port, which.transport);
+    Ok(Box::new(move |flow| {
+        let (outside, remote) = (flow.outside.0.to_ipv6_mapped(), flow.remote.0.to_ipv6_mapped());
+        let has = |net: &Net6| [flow.inside.0, outside, remote].into_iter().any(|end| net.contains(end));
+        let ports = [flow.inside.1, flow.outside.1, flow.remote.1];
+        networks.iter().all(has)
+            && port.is_none_or(|port| ports.contains(&port))
+            && transport.is_none_or(|transport| transport == flow.transport)
+    }))
+}
+
+/// True for an IPv4 network, written as ::ffff:a.b.c.d.
+fn is_ipv4(net: &Net6) -> bool {
+    net.len >= 96 && net.addr.to_ipv4_mapped().is_some()
 }
 
 /// # Errors
@@ -98,7 +138,7 @@ async fn send(
     mut packets: mpsc::Receiver<Seen>,
     names: Names,
     (count, until): (u32, Instant),
-    watchers: Vec<TraceGuard>,
+    guards: Guards,
     out: mpsc::Sender<Result<Bytes, WorkerError>>,
 ) {
     let mut gone = pin!(out.closed());
@@ -118,7 +158,7 @@ async fn send(
         }
     }
     // Ends tracing at the workers.
-    drop(watchers);
+    drop(guards);
 }
 
 fn packet(names: &Names, worker: u32, time: SystemTime, traced: &TracedPacket) -> api::TracedPacket {

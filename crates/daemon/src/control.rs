@@ -2,6 +2,7 @@
 
 use super::Settings;
 use super::event_sinks::EventSinks;
+use super::fastpath::FastPathOrders;
 use super::net_helper::HelperState;
 use super::output::Output;
 use anyhow::{Context as _, anyhow};
@@ -34,6 +35,7 @@ pub(super) struct Process {
     pub(super) sandbox: Sandbox,
     pub(super) helper: HelperState,
     pub(super) fastpath: FastPathStatus,
+    pub(super) fastpath_orders: Option<FastPathOrders>,
 }
 
 /// State of the kernel fast path, for each request.
@@ -163,7 +165,7 @@ impl Sockets {
     pub(super) fn serve(
         self,
         settings: &Settings,
-        Process { workers, sandbox, helper, fastpath }: Process,
+        Process { workers, sandbox, helper, fastpath, fastpath_orders }: Process,
         event_sinks: &EventSinks,
         configure: ConfigOrders,
         output: &Output,
@@ -185,6 +187,11 @@ impl Sockets {
             figures: event_sinks.figures(),
             troubles: Box::new(troubles(helper, Arc::clone(&fastpath))),
             fastpath: Box::new(move || fastpath()),
+            traced_sessions: Box::new(move |filter| {
+                if let Some(orders) = &fastpath_orders {
+                    orders.exclude(filter);
+                }
+            }),
             level: output.level.clone(),
             log: Box::new(move |line| log.log(line)),
         };

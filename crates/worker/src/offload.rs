@@ -8,6 +8,7 @@
 
 use crate::jobs::{Job, Slices, SubmitError};
 use gatun_io::{Mailbox, PutError};
+use gatun_nat::counters::Traffic;
 use gatun_nat::feed::{Command, FeedPolicy, SessionRecord};
 use gatun_nat::{FeedCursor, Instant, Nat, Sequence};
 
@@ -136,6 +137,16 @@ impl Job for ReadFeed {
         self.until = nat.read_feed(&mut self.at, &self.policy, budget, &mut self.found);
         self.since = self.since.or(self.until);
         self.at.is_done() || self.found.len() == self.found.capacity()
+    }
+}
+
+/// Counts packets of stateless instances that a fast path has translated ([`Nat::credit_stateless`]).
+pub struct CreditStateless(pub Vec<Traffic>);
+
+impl Job for CreditStateless {
+    fn step(&mut self, nat: &mut Nat, _: Instant, _: usize) -> bool {
+        self.0.iter().enumerate().for_each(|(number, traffic)| nat.credit_stateless(number, *traffic));
+        true
     }
 }
 

@@ -138,6 +138,6 @@ pub(crate) const FILE_KEYS: &[Key] = &[
         "fastpath",
         Kind::Table(FASTPATH),
         "{ kernel = \"auto\" }",
-        "Translation of established sessions in the kernel, for TUN devices and stateful instances (see docs/how-to/fastpath.md).",
+        "Translation of established sessions, and of stateless instances, in the kernel, for a TUN device (see docs/how-to/fastpath.md).",
     ),
 ];

@@ -31,6 +31,8 @@ pub struct FastPath {
     pub keeps_at_stop: bool,
     /// Stateful instances whose sessions stay out of the kernel, by number: NAT64's first, then NAT44's.
     pub excluded: Vec<u8>,
+    /// Stateless instances that stay out of the kernel, by number.
+    pub excluded_siit: Vec<u8>,
 }
 
 impl Default for FastPath {
@@ -43,6 +45,7 @@ impl Default for FastPath {
             lease_ms: 10_000,
             keeps_at_stop: false,
             excluded: Vec::new(),
+            excluded_siit: Vec::new(),
         }
     }
 }
@@ -84,6 +87,7 @@ pub(crate) fn read(table: &Table<'_>, problems: &mut Problems) -> RawFastPath {
             .get("on_stop", problems, |v| value::choice(v, keys::ON_STOP))
             .unwrap_or_default(),
         excluded: Vec::new(),
+        excluded_siit: Vec::new(),
     };
     RawFastPath { settings, span: table.span.clone() }
 }

@@ -25,6 +25,7 @@ pub(crate) struct RawSiit {
     pub(crate) icmp_pool4_mode: IcmpPoolMode,
     pub(crate) icmp_pool6: Vec<Net6>,
     pub(crate) wkp_non_global: Spanned<bool>,
+    pub(crate) fastpath: bool,
     pub(crate) settings: Settings,
     pub(crate) span: Range<usize>,
 }
@@ -66,6 +67,7 @@ pub(crate) fn read(
             .unwrap_or_default(),
         icmp_pool6: nets6("icmp_pool6", problems),
         wkp_non_global: Spanned::new(table.span_of("wkp_non_global"), non_global),
+        fastpath: table.flag("fastpath", problems).unwrap_or(true),
         settings: defaults.settings(table, problems),
         span: table.span.clone(),
     }

@@ -229,6 +229,7 @@ impl Bed {
             remote_access: Some(remote_access),
             figures: Box::new(Default::default),
             fastpath: Box::new(gatun_api::types::FastPath::default),
+            traced_sessions: Box::new(drop),
             troubles: Box::new(Vec::new),
             level: Default::default(),
             log: Box::new(move |line| lines.lock().unwrap().push(line.to_owned())),

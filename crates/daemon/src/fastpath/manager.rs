@@ -2,6 +2,7 @@
 
 use super::opening::{self, OpenTable, OpenedFastPath};
 use super::progress::Progress;
+use super::stateless::{self, Credits};
 use super::status::{Shared, Watch};
 use super::target::KernelTarget;
 use crate::sandbox::{Calls, Sandbox};
@@ -12,15 +13,16 @@ use gatun_config::FastPath as FastPathSettings;
 use gatun_io_fastpath::{Control, KernelTime};
 use gatun_nat::Plan;
 use gatun_nat::reconfigure::Outline;
-use gatun_offload::{InstanceSettings, Manager, Target as _, WorkerEngine, feed_policy};
+use gatun_offload::{FlowFilter, InstanceSettings, Manager, Target as _, WorkerEngine, feed_policy};
 use gatun_worker::Handle;
-use gatun_worker::offload::ReleaseAll;
+use gatun_worker::jobs::JobTicket;
+use gatun_worker::offload::{CreditStateless, ReleaseAll};
 use std::fs::File;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, TryRecvError, channel, sync_channel};
 use std::time::{Duration, Instant};
 
 /// Records that wait for the manager, per worker.
@@ -31,6 +33,8 @@ const EPOCH: u16 = 1;
 const DRAIN_MAX: Duration = Duration::from_secs(5);
 /// Longest time for an order that the thread executes between two turns.
 const ORDER_MAX: Duration = Duration::from_secs(2);
+/// Interval of crediting packets of stateless instances.
+const CREDIT_EVERY: Duration = Duration::from_secs(1);
 /// Interval of publishing the state.
 const PUBLISH_EVERY: Duration = Duration::from_millis(200);
 
@@ -41,9 +45,19 @@ enum Order {
     /// Give the kernel no further sessions until `Set`.
     Pause(SyncSender<()>),
     /// Other settings and another plan; if the fast path is off, all sessions are removed before the answer.
-    Set(Box<gatun_offload::Settings>, Arc<Plan>, SyncSender<()>),
+    Set(Box<Change>, SyncSender<()>),
+    /// Leave flows that match to the engines, and all stateless packets. `None`: no longer.
+    Exclude(Option<FlowFilter>),
     /// End. Remove all sessions before, unless they are to stay for a lease.
     Stop { keeps: bool, done: SyncSender<()> },
+}
+
+/// Other settings.
+struct Change {
+    settings: gatun_offload::Settings,
+    plan: Arc<Plan>,
+    /// Stateless instances that stay out of the kernel, by number.
+    excluded_siit: Vec<u8>,
 }
 
 /// The thread and its program.
@@ -99,6 +113,7 @@ impl FastPathManager {
             target: KernelTarget::new(table),
             progress: progress.clone(),
             plan: Arc::clone(&settings.plan),
+            excluded_siit: settings.fastpath.excluded_siit.clone(),
             settings: settings_of(&settings.fastpath, &settings.plan),
             udp_packets: settings.fastpath.udp_packets,
             status: status.clone(),
@@ -181,15 +196,22 @@ impl FastPathOrders {
         self.wait(ORDER_MAX, Order::Pause);
     }
 
+    /// Leaves flows that match to the engines, and all stateless packets, until it is called with `None`.
+    pub(crate) fn exclude(&self, filter: Option<FlowFilter>) {
+        self.send(Order::Exclude(filter));
+    }
+
     /// Sets another configuration after its plan was applied.
     /// `outline` is that of an engine that has the plan.
     pub(crate) fn set(&self, settings: &FastPathSettings, plan: &Arc<Plan>, outline: &Outline) {
         self.keeps_at_stop.store(settings.keeps_at_stop, Relaxed);
-        let mut own = Box::new(settings_of(settings, plan));
+        let mut own = settings_of(settings, plan);
         // Prefixes are not numbered again when some are removed.
         let numbered = (0..=u8::MAX).zip(&mut own.instances).take(plan.nat64.len());
         numbered.for_each(|(number, instance)| instance.prefixes = outline.prefixes(number).to_vec());
-        self.wait(DRAIN_MAX + ORDER_MAX, |done| Order::Set(own, Arc::clone(plan), done));
+        let (plan, excluded_siit) = (Arc::clone(plan), settings.excluded_siit.clone());
+        let change = Box::new(Change { settings: own, plan, excluded_siit });
+        self.wait(DRAIN_MAX + ORDER_MAX, |done| Order::Set(change, done));
     }
 }
 
@@ -215,6 +237,7 @@ struct Thread {
     target: KernelTarget,
     progress: Progress,
     plan: Arc<Plan>,
+    excluded_siit: Vec<u8>,
     settings: gatun_offload::Settings,
     udp_packets: u8,
     status: Shared,
@@ -243,11 +266,12 @@ impl Drop for EndOfPanic {
 
 impl Thread {
     fn run(self, orders: &Receiver<Order>) {
-        let Thread { target, progress, plan, settings, udp_packets, status } = self;
+        let Thread { target, progress, plan, excluded_siit, settings, udp_packets, status } = self;
         let workers = loop {
             match orders.recv() {
                 Ok(Order::Begin(workers)) => break workers,
-                Ok(Order::Pause(done) | Order::Set(_, _, done) | Order::Stop { done, .. }) => {
+                Ok(Order::Exclude(_)) => {}
+                Ok(Order::Pause(done) | Order::Set(_, done) | Order::Stop { done, .. }) => {
                     let _ = done.send(());
                 }
                 Err(_) => return,
@@ -267,9 +291,24 @@ impl Thread {
             return;
         };
         let lease = settings.lease;
-        let watch = Watch::new(status, plan, settings.clone());
+        let watch = Watch::new(status, (plan, excluded_siit), settings.clone());
+        let credits = Credits::new(&target.table, watch.plan().siit.len());
+        let first = guard.workers.first().cloned();
         let manager = Manager::new(engines, target, settings);
-        Running { manager, progress, watch, lease, began: Instant::now() }.run(orders);
+        let began = Instant::now();
+        Running {
+            manager,
+            progress,
+            watch,
+            lease,
+            began,
+            first,
+            credits,
+            credited: began,
+            crediting: None,
+            is_traced: false,
+        }
+        .run(orders);
         drop(guard);
     }
 }
@@ -281,6 +320,14 @@ struct Running {
     watch: Watch,
     lease: Duration,
     began: Instant,
+    /// Worker whose engine counts the packets of stateless instances.
+    first: Option<Handle>,
+    credits: Credits,
+    credited: Instant,
+    /// Credit that a worker has not counted yet.
+    crediting: Option<(JobTicket, Receiver<()>)>,
+    /// True while a packet trace runs.
+    is_traced: bool,
 }
 
 impl Running {
@@ -291,10 +338,15 @@ impl Running {
                 Ok(Order::Begin(_)) | Err(RecvTimeoutError::Timeout) => {}
                 Ok(Order::Pause(done)) => {
                     self.manager.pause();
+                    // They may change, and the engine knows the present ones.
+                    if self.watch.has_siit() {
+                        stateless::clear(&mut self.manager.target_mut().table);
+                    }
                     let _ = done.send(());
                 }
-                Ok(Order::Set(settings, plan, done)) => {
-                    self.set(*settings, plan);
+                Ok(Order::Exclude(filter)) => self.exclude(filter),
+                Ok(Order::Set(change, done)) => {
+                    self.set(*change);
                     let _ = done.send(());
                 }
                 Ok(Order::Stop { keeps, done }) => {
@@ -312,18 +364,66 @@ impl Running {
         let began = self.began;
         let wait = self.manager.turn(&|| began.elapsed());
         self.progress.publish();
+        if self.credited.elapsed() >= CREDIT_EVERY {
+            self.credit_stateless();
+        }
         self.watch.publish(|| self.manager.status(), self.manager.target(), PUBLISH_EVERY);
         wait
     }
 
-    fn set(&mut self, settings: gatun_offload::Settings, plan: Arc<Plan>) {
+    /// Credits packets of stateless instances.
+    fn credit_stateless(&mut self) {
+        self.credited = Instant::now();
+        let is_at_work = |(_, done): &(JobTicket, Receiver<()>)| done.try_recv() == Err(TryRecvError::Empty);
+        if self.crediting.as_ref().is_some_and(is_at_work) {
+            return;
+        }
+        let (instances, before) = (self.watch.plan().siit.len(), self.credits.clone());
+        let more = self.credits.take(&self.manager.target().table, instances);
+        let has_any = more.iter().any(|traffic| traffic.outbound.packets + traffic.inbound.packets > 0);
+        let Some(worker) = self.first.as_ref().filter(|_| has_any) else { return };
+        let (done, is_done) = sync_channel(1);
+        match worker.submit(CreditStateless(more), move |_| {
+            let _ = done.send(());
+        }) {
+            Ok(ticket) => self.crediting = Some((ticket, is_done)),
+            // The worker has too much to do, or has ended.
+            Err(_) => self.credits = before,
+        }
+    }
+
+    fn exclude(&mut self, filter: Option<FlowFilter>) {
+        self.is_traced = filter.is_some();
+        self.manager.exclude(filter);
+        self.set_stateless();
+    }
+
+    /// Gives the kernel the stateless instances, unless the engines are to have their packets.
+    fn set_stateless(&mut self) {
+        if !self.watch.has_siit() {
+            return;
+        }
+        let table = &mut self.manager.target_mut().table;
+        if self.is_traced || !self.watch.settings.enabled {
+            return stateless::clear(table);
+        }
+        if let Err(error) = stateless::set(table, self.watch.plan(), &self.watch.excluded_siit) {
+            self.watch.fail(&error.to_string());
+        }
+    }
+
+    fn set(&mut self, Change { settings, plan, excluded_siit }: Change) {
+        // Before the numbers of instances change.
+        self.credit_stateless();
         if let Err(error) = opening::set_instances(&self.manager.target().table, &plan) {
             self.watch.fail(&error.to_string());
         }
         self.lease = settings.lease;
         let is_off = !settings.enabled;
         self.manager.set_settings(settings.clone());
-        self.watch.set(settings, plan);
+        self.watch.set(settings, plan, excluded_siit);
+        self.set_stateless();
+        self.credits = Credits::new(&self.manager.target().table, self.watch.plan().siit.len());
         if is_off {
             self.drain();
         }
@@ -343,6 +443,8 @@ impl Running {
             self.manager.target_mut().renew_lease(self.lease);
             return;
         }
+        stateless::clear(&mut self.manager.target_mut().table);
+        self.credit_stateless();
         let settings = gatun_offload::Settings { enabled: false, ..self.watch.settings.clone() };
         self.manager.set_settings(settings);
         self.drain();

@@ -6,12 +6,14 @@
 //!   manager    thread with the offload manager: turns, reloads, stop
 //!   target     the kernel's table as the manager's target
 //!   progress   how far the workers are, for sessions that move to the kernel
+//!   stateless  stateless instances, and credits for them
 //!   status     state for the API
 //! ```
 
 mod manager;
 mod opening;
 mod progress;
+mod stateless;
 mod status;
 mod target;
 
@@ -66,7 +68,11 @@ pub fn changes(old: &FastPathSettings, new: &FastPathSettings) -> Vec<String> {
     if old.kernel != new.kernel {
         changes.push(format!("[fastpath] kernel: {}", if new.kernel { "on" } else { "off" }));
     }
-    if (old.lease_ms, old.keeps_at_stop, &old.excluded) != (new.lease_ms, new.keeps_at_stop, &new.excluded) {
+    let live = |settings: &FastPathSettings| {
+        let FastPathSettings { lease_ms, keeps_at_stop, excluded, excluded_siit, .. } = settings.clone();
+        (lease_ms, keeps_at_stop, excluded, excluded_siit)
+    };
+    if live(old) != live(new) {
         changes.push("[fastpath]: lease, on_stop or the instances in the kernel".to_owned());
     }
     changes

@@ -4,6 +4,7 @@
 use super::super::Settings;
 use super::super::privileges::User;
 use super::super::state::chown_to;
+use super::stateless;
 use gatun_config::FastPath as FastPathSettings;
 use gatun_io_fastpath::{
     Adoption, Attachment, FastPath, FastPathConfig, FastPathError, Hook, IdentRange, Instance, KernelTime,
@@ -192,6 +193,7 @@ fn open_table(
         }
     };
     set_instances(&table, &settings.plan)?;
+    stateless::set(&mut table, &settings.plan, &settings.fastpath.excluded_siit)?;
     let hook = hook_name(attachment.hook());
     let room = counted(table.capacity().into(), "session");
     notes.push(format!("kernel fast path: attached to {device} by {hook}, with room for {room}"));

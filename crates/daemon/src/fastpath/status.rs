@@ -50,6 +50,8 @@ impl Shared {
 pub(super) struct Watch {
     shared: Shared,
     plan: Arc<Plan>,
+    /// Stateless instances that stay out of the kernel, by number.
+    pub(super) excluded_siit: Vec<u8>,
     /// Settings in force.
     pub(super) settings: gatun_offload::Settings,
     published: Option<Instant>,
@@ -65,14 +67,29 @@ pub(super) struct Watch {
 const MEASURE_EVERY: Duration = Duration::from_secs(2);
 
 impl Watch {
-    pub(super) fn new(shared: Shared, plan: Arc<Plan>, settings: gatun_offload::Settings) -> Watch {
+    pub(super) fn new(
+        shared: Shared,
+        (plan, excluded_siit): (Arc<Plan>, Vec<u8>),
+        settings: gatun_offload::Settings,
+    ) -> Watch {
         let measured = (Instant::now(), 0);
-        Watch { shared, plan, settings, published: None, measured, rate: 0, error: None }
+        Watch { shared, plan, excluded_siit, settings, published: None, measured, rate: 0, error: None }
+    }
+
+    /// Plan in force.
+    pub(super) fn plan(&self) -> &Plan {
+        &self.plan
+    }
+
+    /// True if there are stateless instances.
+    pub(super) fn has_siit(&self) -> bool {
+        !self.plan.siit.is_empty()
     }
 
     /// Notes another plan, and settings that have been applied.
-    pub(super) fn set(&mut self, settings: gatun_offload::Settings, plan: Arc<Plan>) {
-        (self.settings, self.plan, self.published) = (settings, plan, None);
+    pub(super) fn set(&mut self, settings: gatun_offload::Settings, plan: Arc<Plan>, excluded_siit: Vec<u8>) {
+        (self.settings, self.plan, self.excluded_siit, self.published) =
+            (settings, plan, excluded_siit, None);
     }
 
     /// Notes an error of the kernel.
@@ -129,7 +146,11 @@ impl Watch {
             let counters = target.table.counters(number)?;
             Ok(instance(name, &counters))
         });
-        let all: Result<Vec<_>, gatun_io_fastpath::FastPathError> = all.collect();
+        let siit = (0..=u8::MAX).zip(&self.plan.siit).map(|(number, siit)| {
+            let counters = target.table.stateless_counters(number)?;
+            Ok(instance(siit.name.clone(), &counters))
+        });
+        let all: Result<Vec<_>, gatun_io_fastpath::FastPathError> = all.chain(siit).collect();
         all.inspect_err(|error| self.error = Some(error.to_string())).ok()
     }
 }

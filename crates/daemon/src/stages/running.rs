@@ -82,6 +82,7 @@ impl Running {
             sandbox: in_force.told_with(&ports.helper.missing),
             helper: ports.helper.clone(),
             fastpath: Arc::new(fastpath.status()),
+            fastpath_orders: fastpath.orders(),
         };
         let (facts, socket) = sockets.serve(&settings, process, &event_sinks, config_orders, &output)?;
         let ms = start.started.elapsed().as_secs_f64() * 1e3;

@@ -20,7 +20,8 @@ A packet must match all filters; an address may be source or destination, before
 Subscriber, session and drop reason are determined before translation.
 
 An active trace sends each packet through the slow path, one by one. It stops after --count packets or \
---seconds. Without a trace, there is no cost.
+--seconds. Without a trace, there is no cost. During a trace, Gatun itself translates matching sessions and \
+all stateless packets, also if the kernel does so otherwise ([fastpath]).
 
 Examples:
   gatun trace --subscriber 2001:db8:1::/64 --protocol tcp

@@ -1,6 +1,6 @@
 //! Kernel fast path: established sessions are translated in the kernel, and everything else stays true.
 
-use crate::harness::{CREATE, Daemon, NAT64, gatun, in_lab, network, program, tcp_copy};
+use crate::harness::{CREATE, Daemon, NAT64, SIIT, gatun, in_lab, network, program, tcp_copy};
 use crate::nat44::{NAT44, private, steer};
 use gatun_testkit::topology::SERVER;
 use gatun_testkit::{Namespace, Process, Topology};
@@ -370,6 +370,56 @@ fn private_ipv4_is_translated_in_the_kernel_and_an_instance_can_be_left_out() {
         daemon.reload(&with("fastpath = false\n"), "reload: done");
         copy();
         assert_eq!(packets("translated"), translated, "{}", show("fastpath"));
+        daemon.stop(Signal::TERM);
+    });
+}
+
+#[test]
+fn a_stateless_instance_is_translated_in_the_kernel_and_counted() {
+    in_lab("fastpath::a_stateless_instance_is_translated_in_the_kernel_and_counted", || {
+        let net = network();
+        let with = |more: &str| {
+            let siit = SIIT.replace("[[siit]]\n", &format!("[[siit]]\nname = \"lab\"\n{more}"));
+            format!("[[port]]\ndevice = \"nat64\"\nqueues = 1\n{FASTPATH}{siit}")
+        };
+        let daemon = Daemon::start(&net, &with(""));
+        let copy = || {
+            tcp_copy(&net.client, &net.server, "TCP4-LISTEN:5001,reuseaddr", &format!("TCP6:[{SERVER}]:5001"))
+        };
+        copy();
+        let translated = packets("translated");
+        assert!(translated > 100, "{}", show("fastpath"));
+        std::thread::sleep(Duration::from_millis(1500));
+        is_accounted();
+        daemon.reload(&with("fastpath = false\n"), "reload: done");
+        copy();
+        assert_eq!(packets("translated"), translated, "{}", show("fastpath"));
+        daemon.reload(&with(""), "reload: done");
+        copy();
+        wait("the packets", 2, || packets("translated") > translated + 100);
+        daemon.stop(Signal::TERM);
+    });
+}
+
+#[test]
+fn a_trace_sees_the_packets_of_a_session_that_the_kernel_had() {
+    in_lab("fastpath::a_trace_sees_the_packets_of_a_session_that_the_kernel_had", || {
+        let net = network();
+        let _server = echo(&net);
+        let daemon = Daemon::start(&net, &config());
+        let flow = numbered(&net, "8", "5151");
+        let other = numbered(&net, "8", "5152");
+        wait("the flows in the kernel", 5, || sessions() == 2 && packets("translated") > 200);
+        let traced = gatun(["trace", "--inside", "2001:db8:1::2", "--port", "5151", "--count", "300"]);
+        assert!(traced.status.success(), "{}", String::from_utf8_lossy(&traced.stderr));
+        let traced = String::from_utf8(traced.stdout).unwrap();
+        assert!(traced.matches("5151").count() >= 300, "{traced}");
+        assert!(!traced.contains("5152"), "{traced}");
+        wait("the traced flow in the kernel again", 5, || sessions() == 2);
+        for flow in [flow, other] {
+            let (sent, back) = counts(flow);
+            assert_eq!(sent, back);
+        }
         daemon.stop(Signal::TERM);
     });
 }

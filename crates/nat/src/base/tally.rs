@@ -273,6 +273,16 @@ impl Tally {
         }
     }
 
+    /// Counts packets of a stateless instance that a fast path outside the engine has received and translated.
+    pub(crate) fn credit_stateless(&mut self, number: usize, traffic: Traffic, counters: &mut Counters) {
+        let at = usize::from(self.first_siit) + number;
+        let (Some(who), Some(row)) = (self.identities.get(at), self.rows.get_mut(at)) else { return };
+        row.outbound += traffic.outbound;
+        row.inbound += traffic.inbound;
+        let counts = [traffic.outbound, traffic.inbound];
+        who.kind.directions().into_iter().zip(counts).for_each(|(way, count)| counters.credit(way, count));
+    }
+
     /// Counts a packet that was translated.
     pub(crate) fn translated(&mut self, attribution: Attribution, bytes: usize, hairpinned: bool) {
         let row = self.row_mut(attribution.account);

@@ -1,8 +1,10 @@
 //! Interface of a fast path to the engine: state feed, commands, and the current state for a consumer.
 
 use super::Nat;
+use crate::base::counters::Traffic;
 use crate::base::time::Instant;
 use crate::lifecycle::offload::{self, FeedCursor};
+use crate::path::state::EngineState;
 use crate::tables::event::Sequence;
 use crate::tables::feed::{Command, Feed, FeedPolicy, SessionRecord};
 use alloc::boxed::Box;
@@ -26,6 +28,12 @@ impl Nat {
     pub fn offload(&mut self, now: Instant, commands: &mut [Command]) {
         let now = self.at(now);
         offload::commands(&mut self.core, now, commands);
+    }
+
+    /// Counts packets that a fast path has translated for a stateless instance, by its number among those.
+    pub fn credit_stateless(&mut self, number: usize, traffic: Traffic) {
+        let EngineState { counters, tally, .. } = &mut self.core.state;
+        tally.credit_stateless(number, traffic, counters);
     }
 
     /// Adds records of the current sessions to `found`, as the stream would have contained them, up to its

@@ -85,8 +85,7 @@ impl Running {
             fastpath_orders: fastpath.orders(),
         };
         let (facts, socket) = sockets.serve(&settings, process, &event_sinks, config_orders, &output)?;
-        let ms = start.started.elapsed().as_secs_f64() * 1e3;
-        output.log(&format!("{}, {ms:.1} ms after start", translating(count)));
+        log_start(&output, count, start.started);
         let reload = Reload {
             settings,
             shared_plans,
@@ -138,6 +137,11 @@ impl Running {
 struct Thread {
     handle: Handle,
     thread: JoinHandle<()>,
+}
+
+fn log_start(output: &Output, workers: usize, started: Instant) {
+    let ms = started.elapsed().as_secs_f64() * 1e3;
+    output.log(&format!("{}, {ms:.1} ms after start", translating(workers)));
 }
 
 /// Lets the next process find the sessions.

@@ -273,7 +273,7 @@ impl Tally {
         }
     }
 
-    /// Counts packets of a stateless instance that a fast path outside the engine has received and translated.
+    /// Counts packets of a stateless instance that a fast path outside the engine has translated.
     pub(crate) fn credit_stateless(&mut self, number: usize, traffic: Traffic, counters: &mut Counters) {
         let at = usize::from(self.first_siit) + number;
         let (Some(who), Some(row)) = (self.identities.get(at), self.rows.get_mut(at)) else { return };

@@ -36,6 +36,7 @@ Scenarios:
   ladder   cost of a packet at each step
   rfc8219  throughput without loss, latency, frame loss, connection rate
   fastpath the kernel fast path: cost of new connections, faults under load
+  backends small packets, delays and memory of TUN, the fast path and AF_XDP
   demo     see `lab/run demo --help`
 ";
 
@@ -43,7 +44,7 @@ Scenarios:
 #[derive(Debug, Parser)]
 #[command(name = "lab/run", arg_required_else_help = true, after_help = SCENARIOS)]
 struct Args {
-    /// Scenario: iperf, carrier, ladder, rfc8219, fastpath or demo
+    /// Scenario: iperf, carrier, ladder, rfc8219, fastpath, backends or demo
     scenario: String,
     /// Length of the main stage; each scenario has its own default
     #[arg(long, value_name = "N")]
@@ -51,6 +52,9 @@ struct Args {
     /// Another file for the report in JSON
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
+    /// Page between whose marks for this scenario the report's tables are written
+    #[arg(long, value_name = "FILE")]
+    write: Option<PathBuf>,
     /// Folder for the report (Markdown, HTML, JSON), configurations and logs
     #[arg(long, value_name = "DIR", default_value = "target/lab")]
     output: PathBuf,
@@ -78,7 +82,7 @@ struct Args {
     /// iperf: kinds of measurement [default: all]
     #[arg(long, value_name = "PART,PART", value_delimiter = ',')]
     parts: Option<Vec<Part>>,
-    /// iperf, fastpath: alternated runs, whose medians are reported [default: 5]
+    /// iperf, fastpath, backends: alternated runs, whose medians are reported [default: 5]
     #[arg(long, value_name = "N")]
     runs: Option<u32>,
     /// iperf: only rows whose names have one of these texts
@@ -190,6 +194,10 @@ fn inside(args: &Args, run: fn(&Wishes) -> anyhow::Result<report::Report>) -> an
         report.machine.push((name, time));
     }
     report.write(&output, args.json.as_deref())?;
+    if let Some(page) = &args.write {
+        anyhow::ensure!(!args.brief, "figures of a brief run are not written");
+        report.write_tables(page)?;
+    }
     println!("{}", report.markdown());
     println!("{}", output.join(format!("{}.html", report.scenario)).display());
     Ok(if report.is_good() { ExitCode::SUCCESS } else { ExitCode::FAILURE })

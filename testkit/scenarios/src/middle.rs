@@ -107,6 +107,13 @@ impl Gatun {
         self.process.id()
     }
 
+    /// Its resident memory, MiB.
+    pub(crate) fn memory_mib(&self) -> Option<f64> {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.id())).ok()?;
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+        line.split_whitespace().next()?.parse::<f64>().ok().map(|kib| kib / 1024.0)
+    }
+
     pub(crate) fn signal(&self, signal: Signal) -> Result<(), Error> {
         self.process.signal(signal)
     }

@@ -193,6 +193,14 @@ impl<'a> Run<'a> {
         }
     }
 
+    /// Resident memory of Gatun, MiB, if Gatun is in the middle.
+    pub(crate) fn memory_mib(&self) -> Option<f64> {
+        match &self.middle {
+            Running::Gatun(gatun) => gatun.memory_mib(),
+            _ => None,
+        }
+    }
+
     /// Packets sent so far.
     pub(crate) fn sent(&self) -> u64 {
         self.ends.tx()

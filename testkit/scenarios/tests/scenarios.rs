@@ -299,6 +299,19 @@ fn faults_under_load_lose_and_reorder_no_packet_of_the_fast_path() {
     }
 }
 
+#[test]
+fn small_packets_pass_every_backend() {
+    let Some(report) = report("backends", "backends --brief") else { return };
+    let rows = report["tables"][0]["rows"].as_array().unwrap();
+    for frame in [64, 128] {
+        for way in ["kernel, untranslated", "TUN", "TUN + fast path", "AF_XDP on veth"] {
+            let name = format!("{frame} bytes: {way}");
+            let row = rows.iter().find(|row| row[0] == name.as_str());
+            assert_ne!(row.unwrap_or_else(|| panic!("no {name} in {report}"))[1], "0", "{report}");
+        }
+    }
+}
+
 /// Time limit of each wait.
 const PATIENCE: Duration = Duration::from_secs(20);
 

@@ -40,6 +40,16 @@ pub(super) fn page(report: &Report) -> String {
     out
 }
 
+/// The tables alone, with their titles as paragraphs.
+pub(super) fn tables(report: &Report) -> String {
+    let mut out = String::new();
+    for Table { title, header, rows } in &report.tables {
+        let _ = writeln!(out, "\n{title}:");
+        table(&mut out, header, rows.clone());
+    }
+    out
+}
+
 /// A table whose columns also line up in plain text.
 fn table(out: &mut String, header: &[String], rows: Vec<Vec<String>>) {
     let width = |column: usize| {

@@ -142,6 +142,23 @@ impl Report {
         markdown::page(self)
     }
 
+    /// Writes the tables and the machine into a page, between `<!-- NAME: begin -->` and
+    /// `<!-- NAME: end -->`.
+    pub(crate) fn write_tables(&self, page: &Path) -> anyhow::Result<()> {
+        let text = std::fs::read_to_string(page).with_context(|| page.display().to_string())?;
+        let marks = ["begin", "end"].map(|mark| format!("<!-- {}: {mark} -->", self.scenario));
+        let begin = text.find(&marks[0]).map(|at| at + marks[0].len());
+        let (begin, end) = begin
+            .zip(text.find(&marks[1]))
+            .filter(|(begin, end)| begin <= end)
+            .with_context(|| format!("{} lacks the lines {} and {}", page.display(), marks[0], marks[1]))?;
+        let machine: Vec<String> =
+            self.machine.iter().map(|(name, value)| format!("{name}: {value}")).collect();
+        let new = format!("\n{}\nMeasured on: {}.\n\n", markdown::tables(self), machine.join("; "));
+        std::fs::write(page, format!("{}{new}{}", &text[..begin], &text[end..]))
+            .with_context(|| page.display().to_string())
+    }
+
     /// Writes `NAME.md`, `NAME.html` and `NAME.json` into a folder, and the JSON into another file if one is
     /// given.
     pub(crate) fn write(&self, folder: &Path, json: Option<&Path>) -> anyhow::Result<()> {
@@ -289,6 +306,23 @@ mod tests {
         assert!(report.is_good());
         report.check(false, "does not".into());
         assert!(!report.is_good() && report.markdown().contains("does not"));
+    }
+
+    #[test]
+    fn tables_are_written_between_the_marks_of_their_scenario() {
+        let page = std::env::temp_dir().join(format!("gatun-report-{}.md", std::process::id()));
+        std::fs::write(&page, "before\n<!-- carrier: begin -->\nold\n<!-- carrier: end -->\nafter\n")
+            .unwrap();
+        report().write_tables(&page).unwrap();
+        let text = std::fs::read_to_string(&page).unwrap();
+        std::fs::write(&page, "no marks").unwrap();
+        assert!(report().write_tables(&page).is_err());
+        std::fs::remove_file(&page).unwrap();
+        assert!(
+            text.starts_with("before\n<!-- carrier: begin -->\n") && text.ends_with("-->\nafter\n"),
+            "{text}"
+        );
+        assert!(text.contains("a & b") && !text.contains("old"), "{text}");
     }
 
     #[test]

@@ -26,6 +26,11 @@ const KILLS_PER_S: f64 = 27_000.0;
 
 /// Configuration sized for the flows: 64,512 ports for each address and protocol, half of them free.
 pub(super) fn config(bed: &Bed, traffic: &Traffic) -> String {
+    config_with_room(bed, traffic, u64::from(traffic.flows()))
+}
+
+/// Like [`config`], for a table with room for more sessions than flows.
+pub(super) fn config_with_room(bed: &Bed, traffic: &Traffic, sessions_max: u64) -> String {
     let spec = traffic.spec();
     let flows = u64::from(traffic.flows());
     let addresses = (flows.div_ceil(2) * 2).div_ceil(64_512).next_power_of_two();
@@ -40,7 +45,7 @@ pub(super) fn config(bed: &Bed, traffic: &Traffic) -> String {
             "[[pool]]\nprefixes = \"198.18.0.0/{}\"\n{instance}\n[limits]\nsessions_max = {}\nsubscribers_max = {}\n\
          [translator]\nmtu4 = {mtu}\n{}",
             32 - addresses.ilog2(),
-            flows.max(1024),
+            sessions_max.max(1024),
             spec.subscribers.max(1024),
             if spec.family == Family::V6 { format!("mtu6 = {mtu}\n") } else { String::new() },
         ),

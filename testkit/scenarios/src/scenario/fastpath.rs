@@ -2,7 +2,7 @@
 
 mod connections;
 mod faults;
-mod tun;
+pub(super) mod tun;
 
 use super::Wishes;
 use super::iperf::has_fast_path;

@@ -1,5 +1,6 @@
 //! The scenarios.
 
+pub(crate) mod backends;
 pub(crate) mod carrier;
 pub(crate) mod fastpath;
 pub(crate) mod iperf;
@@ -92,12 +93,13 @@ impl Wishes {
 pub(crate) type Scenario = (&'static str, fn(&Wishes) -> anyhow::Result<Report>);
 
 /// All scenarios.
-pub(crate) const ALL: [Scenario; 5] = [
+pub(crate) const ALL: [Scenario; 6] = [
     ("iperf", iperf::run),
     ("carrier", carrier::run),
     ("ladder", ladder::run),
     ("rfc8219", rfc8219::run),
     ("fastpath", fastpath::run),
+    ("backends", backends::run),
 ];
 
 /// Share of the time from which on a translator with packets is the limit; even then it polls between

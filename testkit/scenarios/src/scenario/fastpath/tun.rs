@@ -14,29 +14,29 @@ const STATE: &str = "/run/gatun-lab-state";
 
 /// Settings of Gatun.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Settings {
+pub(crate) struct Settings {
     /// Value of `kernel` in `[fastpath]`; `None` if this Gatun has no such section.
-    pub(super) kernel: Option<&'static str>,
+    pub(crate) kernel: Option<&'static str>,
     /// Sessions that the kernel has room for.
-    pub(super) kernel_sessions_max: u32,
-    pub(super) lease: Duration,
+    pub(crate) kernel_sessions_max: u32,
+    pub(crate) lease: Duration,
 }
 
 /// Counts of the fast path, as the API answers them; zero without a fast path.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Offloaded {
+pub(crate) struct Offloaded {
     /// Sessions in the kernel.
-    pub(super) sessions: u64,
-    pub(super) installed: u64,
-    pub(super) removed: u64,
-    pub(super) refused_full: u64,
-    pub(super) install_p99_us: u64,
+    pub(crate) sessions: u64,
+    pub(crate) installed: u64,
+    pub(crate) removed: u64,
+    pub(crate) refused_full: u64,
+    pub(crate) install_p99_us: u64,
     /// Packets translated in the kernel.
-    pub(super) translated: u64,
+    pub(crate) translated: u64,
 }
 
 /// Gatun, running or killed.
-pub(super) struct Tun<'a> {
+pub(crate) struct Tun<'a> {
     /// Namespace of the device.
     host: &'a Namespace,
     programs: &'a Programs,
@@ -47,7 +47,7 @@ pub(super) struct Tun<'a> {
 
 impl<'a> Tun<'a> {
     /// Starts Gatun, and routes the generator's packets to its device.
-    pub(super) fn start(
+    pub(crate) fn start(
         bed: &'a Bed,
         programs: &'a Programs,
         traffic: &'a Traffic,
@@ -68,50 +68,55 @@ impl<'a> Tun<'a> {
     }
 
     /// Starts Gatun after it was killed.
-    pub(super) fn start_again(&mut self) -> Result<(), Error> {
+    pub(crate) fn start_again(&mut self) -> Result<(), Error> {
         let config = self.config();
         self.gatun = Some(Gatun::start(self.host, Place::Anywhere, self.programs, "gatun", &config)?);
         Ok(())
     }
 
     /// Kills Gatun.
-    pub(super) fn kill(&mut self) -> Result<(), Error> {
+    pub(crate) fn kill(&mut self) -> Result<(), Error> {
         match self.gatun.take() {
             Some(gatun) => gatun.kill(),
             None => Err(Error("Gatun does not run".into())),
         }
     }
 
-    pub(super) fn signal(&self, signal: Signal) -> Result<(), Error> {
+    pub(crate) fn signal(&self, signal: Signal) -> Result<(), Error> {
         self.running()?.signal(signal)
     }
 
     /// Runs `ip` in the namespace of the device.
-    pub(super) fn ip(&self, line: &str) -> Result<(), Error> {
+    pub(crate) fn ip(&self, line: &str) -> Result<(), Error> {
         self.host.ip(line)
     }
 
     /// Switches the fast path on or off by a reload.
-    pub(super) fn switch(&mut self, kernel: &'static str) -> Result<(), Error> {
+    pub(crate) fn switch(&mut self, kernel: &'static str) -> Result<(), Error> {
         self.settings.kernel = Some(kernel);
         let config = self.config();
         self.running()?.reload(self.programs, "gatun", &config)
     }
 
     /// Ends all sessions.
-    pub(super) fn clear(&self) -> Result<u64, Error> {
+    pub(crate) fn clear(&self) -> Result<u64, Error> {
         let cleared: gatun_api::types::Cleared =
             client().ask("DELETE", "/v1/sessions?all=true", &[]).map_err(|e| Error(e.to_string()))?;
         Ok(cleared.sessions)
     }
 
     /// Sessions of the engine.
-    pub(super) fn sessions(&self) -> Result<u64, Error> {
+    pub(crate) fn sessions(&self) -> Result<u64, Error> {
         self.running()?.counters().map(|counters| counters.sessions)
     }
 
+    /// Resident memory of Gatun, MiB.
+    pub(crate) fn memory_mib(&self) -> Option<f64> {
+        self.gatun.as_ref().and_then(Gatun::memory_mib)
+    }
+
     /// Counts of the fast path.
-    pub(super) fn offloaded(&self) -> Result<Offloaded, Error> {
+    pub(crate) fn offloaded(&self) -> Result<Offloaded, Error> {
         if self.settings.kernel.is_none() {
             return Ok(Offloaded::default());
         }
@@ -133,7 +138,7 @@ impl<'a> Tun<'a> {
 
     /// Waits until the fast path's counts are as wanted; returns the time that it took, `None` if they were
     /// not in time.
-    pub(super) fn wait_until(
+    pub(crate) fn wait_until(
         &self,
         is_reached: impl Fn(&Offloaded) -> bool,
     ) -> Result<Option<Duration>, Error> {
@@ -148,7 +153,7 @@ impl<'a> Tun<'a> {
     }
 
     /// Ends Gatun.
-    pub(super) fn stop(mut self) -> Result<(), Error> {
+    pub(crate) fn stop(mut self) -> Result<(), Error> {
         if self.traffic.spec().family == Family::V4 {
             for priority in [100, 101] {
                 self.host.ip(&format!("rule del priority {priority}"))?;
@@ -211,12 +216,12 @@ fn route(bed: &Bed) -> Result<(), Error> {
 }
 
 /// Lets the kernel forward the generator's packets untranslated.
-pub(super) fn route_plain(bed: &Bed) -> Result<(), Error> {
+pub(crate) fn route_plain(bed: &Bed) -> Result<(), Error> {
     route(bed)?;
     bed.middle.ip("-6 route replace 2001:db8:64::/96 via 2001:db8:2::2")
 }
 
 /// Removes the route of [`route_plain`].
-pub(super) fn unroute_plain(bed: &Bed) -> Result<(), Error> {
+pub(crate) fn unroute_plain(bed: &Bed) -> Result<(), Error> {
     bed.middle.ip("-6 route del 2001:db8:64::/96")
 }

@@ -104,9 +104,11 @@ impl Lab<'_> {
         let (running, target) = row.start(&self.net, &self.wishes.programs)?;
         let client = Client { net: &self.net, target: &target, seconds: self.seconds, trials };
         let measured = client.measure(cell);
+        let used = running.has_used_fast_path(row);
         let stopped = running.stop(&self.net);
         self.bar.inc(1);
         let measured = measured?;
+        used?;
         stopped?;
         // A search may find no rate without loss.
         match measured.gbit_s > 0.0 || cell.part == Part::Offered {

@@ -80,6 +80,11 @@ impl<'a> Lab<'a> {
         settings: Settings,
     ) -> anyhow::Result<Lab<'a>> {
         let tun = Tun::start(bed, programs, traffic, settings)?;
+        if settings.kernel == Some("auto")
+            && let Some(why) = tun.unavailable()?
+        {
+            anyhow::bail!("the kernel fast path is not available here: {why}");
+        }
         stay_on_first_processor();
         let mut ends = Ends::with_pause(bed, traffic.clone(), Duration::from_micros(50))?;
         anyhow::ensure!(ends.wait_until_open(), "no packet returned");

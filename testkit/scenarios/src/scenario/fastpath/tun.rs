@@ -110,6 +110,14 @@ impl<'a> Tun<'a> {
         self.running()?.counters().map(|counters| counters.sessions)
     }
 
+    /// Reason why the kernel has no fast path although it is configured, if it has none.
+    pub(crate) fn unavailable(&self) -> Result<Option<String>, Error> {
+        let answer: serde_json::Value =
+            client().get("/v1/fastpath").map_err(|e| Error(format!("/v1/fastpath: {e}")))?;
+        let is_unavailable = answer["state"] == "unavailable";
+        Ok(is_unavailable.then(|| answer["why"].as_str().unwrap_or("no reason given").to_owned()))
+    }
+
     /// Resident memory of Gatun, MiB.
     pub(crate) fn memory_mib(&self) -> Option<f64> {
         self.gatun.as_ref().and_then(Gatun::memory_mib)

@@ -1,7 +1,7 @@
 //! Translators between the client and the server. Each is set up for one measurement and removed after it, so
 //! that measurements of different translators alternate.
 
-use crate::middle::{Gatun, Place, Programs, wait_for};
+use crate::middle::{Gatun, Place, Programs, SOCKET, wait_for};
 use gatun_testkit::topology::{SERVER, SERVER4};
 use gatun_testkit::{Error, Process, Topology, has_program, tayga};
 use std::fs::{self, File};
@@ -163,6 +163,22 @@ pub(super) enum Running {
 }
 
 impl Running {
+    /// Checks that the kernel has translated packets, if this is Gatun with its fast path.
+    pub(super) fn has_used_fast_path(&self, row: &Row) -> Result<(), Error> {
+        match row.kind {
+            Kind::Tun { fast_path: Some("auto"), .. } => {}
+            _ => return Ok(()),
+        }
+        let answer: serde_json::Value =
+            gatun_api::client::Client::new(SOCKET).get("/v1/fastpath").map_err(|e| Error(e.to_string()))?;
+        let instances = answer["instances"].as_array().map(Vec::as_slice).unwrap_or_default();
+        let translated: u64 = instances.iter().filter_map(|of| of["translated"].as_u64()).sum();
+        match translated {
+            0 => Err(Error(format!("the kernel translated nothing: {answer}"))),
+            _ => Ok(()),
+        }
+    }
+
     /// Removes the translator.
     pub(super) fn stop(self, net: &Topology) -> Result<(), Error> {
         match self {
@@ -193,7 +209,7 @@ impl Running {
 }
 
 fn fast_path_section(kernel: &str) -> String {
-    format!("[fastpath]\nkernel = \"{kernel}\"\n")
+    format!("[fastpath]\nkernel = \"{kernel}\"\n[api]\nlisten = \"unix:{SOCKET}\"\n")
 }
 
 /// The reason why Gatun has no fast path, if it has none.

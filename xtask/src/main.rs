@@ -20,7 +20,7 @@ mod requirements;
 mod structure;
 
 use matrix::Matrix;
-use ran::Ran;
+use ran::RecordedTests;
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -37,7 +37,7 @@ fn main() -> ExitCode {
         ["rfc"] => Matrix::read(root).map(|matrix| print!("{}", matrix.table())),
         ["rfc", "--check"] => check(root, None),
         ["rfc", "--check", "--ran", file] => {
-            Ran::read(Path::new(file)).and_then(|ran| check(root, Some(&ran)))
+            RecordedTests::read(Path::new(file)).and_then(|ran| check(root, Some(&ran)))
         }
         ["rfc", "--write"] => write(root),
         ["english"] => english::print(root, false),
@@ -57,7 +57,7 @@ fn main() -> ExitCode {
     }
 }
 
-fn check(root: &Path, ran: Option<&Ran>) -> Result<(), String> {
+fn check(root: &Path, ran: Option<&RecordedTests>) -> Result<(), String> {
     let mut matrix = Matrix::read(root)?;
     let mut faults = matrix.faults(root);
     let mut unproved = Vec::new();

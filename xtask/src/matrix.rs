@@ -1,7 +1,7 @@
 //! The matrix: every requirement with the tests that prove it, or with the reason why none does.
 
 use crate::citations;
-use crate::ran::{Outcome, Ran};
+use crate::ran::{Outcome, RecordedTests};
 use crate::requirements::{self, List, REASONS, Requirement, State};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
@@ -59,7 +59,7 @@ impl Matrix {
     }
 
     /// Removes each cited test that has not passed. Returns the faults, and the ids without a passed test.
-    pub(crate) fn keep_passed(&mut self, root: &Path, ran: &Ran) -> (Vec<String>, Vec<String>) {
+    pub(crate) fn keep_passed(&mut self, root: &Path, ran: &RecordedTests) -> (Vec<String>, Vec<String>) {
         let mut faults = BTreeSet::new();
         for test in self.tests.values().flatten() {
             let how = match ran.outcome(root, test) {
@@ -257,7 +257,7 @@ mod tests {
         ] {
             fs::write(&list, format!("{line}\n")).unwrap();
             let mut matrix = Matrix::read(&tree.0).unwrap();
-            let (found, without) = matrix.keep_passed(&tree.0, &Ran::read(&list).unwrap());
+            let (found, without) = matrix.keep_passed(&tree.0, &RecordedTests::read(&list).unwrap());
             assert_eq!(
                 (found, without),
                 (faults, unproved.iter().map(|&id| id.to_owned()).collect()),

@@ -23,26 +23,26 @@ struct Line {
 }
 
 /// All tests of one run.
-pub(crate) struct Ran {
+pub(crate) struct RecordedTests {
     /// Lines by the package's folder and the function's name.
     lines: BTreeMap<(String, String), Vec<Line>>,
 }
 
-impl Ran {
-    pub(crate) fn read(file: &Path) -> Result<Ran, String> {
+impl RecordedTests {
+    pub(crate) fn read(file: &Path) -> Result<RecordedTests, String> {
         let text = fs::read_to_string(file).map_err(|error| format!("{}: {error}", file.display()))?;
-        Ran::parse(&text)
+        RecordedTests::parse(&text)
             .map_err(|line| format!("{}: expected RESULT, FOLDER, TARGET, TEST: {line}", file.display()))
     }
 
-    fn parse(text: &str) -> Result<Ran, String> {
+    fn parse(text: &str) -> Result<RecordedTests, String> {
         let mut lines: BTreeMap<(String, String), Vec<Line>> = BTreeMap::new();
         for text in text.lines() {
             let line = Line::parse(text).ok_or(text)?;
             let function = line.test.rsplit("::").next().unwrap_or_default().to_owned();
             lines.entry((line.folder.clone(), function)).or_default().push(line);
         }
-        Ok(Ran { lines })
+        Ok(RecordedTests { lines })
     }
 
     /// Outcome of a cited test, `path/to/file.rs::function`; `None` if it did not run.
@@ -115,7 +115,7 @@ mod tests {
     fn a_cited_test_is_found_by_its_file_with_its_outcome() {
         // The packages must exist, so the test uses this repository's tree.
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
-        let ran = Ran::parse(RAN).unwrap();
+        let ran = RecordedTests::parse(RAN).unwrap();
         for (cited, outcome) in [
             ("crates/wire/src/rfc6052.rs::vectors", Some(Outcome::Passed)),
             ("crates/wire/src/rfc7915.rs::vectors", None),
@@ -138,7 +138,7 @@ mod tests {
     #[test]
     fn a_malformed_line_is_refused() {
         for line in ["passed\ta\tb\tc", "ok\ta\tb", ""] {
-            assert_eq!(Ran::parse(&format!("{line}\n")).err().as_deref(), Some(line));
+            assert_eq!(RecordedTests::parse(&format!("{line}\n")).err().as_deref(), Some(line));
         }
     }
 }

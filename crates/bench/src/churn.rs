@@ -47,7 +47,7 @@ impl Round {
 }
 
 /// Flows that have no session at present.
-struct Away {
+struct EndedFlows {
     is_away: Vec<bool>,
     rounds: VecDeque<Vec<u64>>,
     /// Fraction of a session that is still to be ended.
@@ -56,11 +56,11 @@ struct Away {
     reopened: u64,
 }
 
-impl Away {
+impl EndedFlows {
     fn new(flows: u64) -> anyhow::Result<Self> {
         let is_away = vec![false; usize::try_from(flows)?];
         let rounds = (0..AWAY_ROUNDS).map(|_| Vec::new()).collect();
-        Ok(Away { is_away, rounds, owed: 0.0, killed: 0, reopened: 0 })
+        Ok(EndedFlows { is_away, rounds, owed: 0.0, killed: 0, reopened: 0 })
     }
 
     /// Random flow with a session.
@@ -107,7 +107,7 @@ impl Away {
 /// # Errors
 /// Returns an error if a translated packet is wrong.
 pub(super) fn measure(driver: &mut Driver, kills_per_second: u64, rounds: u64) -> anyhow::Result<Report> {
-    let mut away = Away::new(driver.flows().count)?;
+    let mut away = EndedFlows::new(driver.flows().count)?;
     let rate = kills_per_second as f64;
     let mut last = churned(driver, &mut away, 0.0)?;
     // In the first rounds no session returns, so they are not measured.
@@ -145,7 +145,7 @@ pub(super) fn measure(driver: &mut Driver, kills_per_second: u64, rounds: u64) -
 }
 
 /// Runs a round in both directions.
-fn plain(driver: &mut Driver, away: &Away) -> anyhow::Result<Round> {
+fn plain(driver: &mut Driver, away: &EndedFlows) -> anyhow::Result<Round> {
     driver.now = driver.now.plus_ms(1);
     let chosen = away.choose(driver);
     let outbound_ns = driver.outbound(&chosen, &[])?.as_nanos() as f64;
@@ -157,7 +157,7 @@ fn plain(driver: &mut Driver, away: &Away) -> anyhow::Result<Round> {
 
 /// Runs a round with churn: `kills` sessions end between packets from outside, and as many that ended some
 /// rounds ago open again among packets from inside.
-fn churned(driver: &mut Driver, away: &mut Away, kills: f64) -> anyhow::Result<Round> {
+fn churned(driver: &mut Driver, away: &mut EndedFlows, kills: f64) -> anyhow::Result<Round> {
     driver.now = driver.now.plus_ms(1);
     let mut chosen = away.choose(driver);
     let back_now = away.rounds.pop_front().unwrap_or_default();

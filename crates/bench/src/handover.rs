@@ -90,15 +90,15 @@ enum Steered {
 
 /// State shared by the workers and the measuring thread.
 #[derive(Default)]
-struct Board {
+struct SharedState {
     /// Lanes, by worker.
-    lanes: [Lane; WORKERS],
+    lanes: [WorkerState; WORKERS],
 }
 
 /// State of one worker, on its own cache lines, because two workers write to the board all the time.
 #[derive(Default)]
 #[repr(align(128))]
-struct Lane {
+struct WorkerState {
     /// Packets to receive so far, and their table in the lowest bit.
     order: AtomicU64,
     /// Packets sent so far.
@@ -110,7 +110,7 @@ struct Lane {
 /// Device that repeats the packets of a table and discards the sent ones.
 struct Source {
     worker: usize,
-    board: Arc<Board>,
+    board: Arc<SharedState>,
     /// Packets in sequence: of its own subscribers, and of the other's.
     tables: [Vec<u8>; 2],
     /// Position of the next packet in each table.
@@ -204,7 +204,7 @@ impl Backend for Source {
 
 /// Two running workers.
 struct Bed {
-    board: Arc<Board>,
+    board: Arc<SharedState>,
     handles: Vec<Handle>,
     threads: Vec<JoinHandle<(Snapshot, Option<io::Error>)>>,
     /// Packets that each worker was ordered to receive so far.
@@ -232,7 +232,7 @@ impl Bed {
             tables[owner].extend_from_slice(&packet[..len]);
         }
         ensure!(tables.iter().all(|table| !table.is_empty()), "one worker has all subscribers");
-        let (board, clock) = (Arc::new(Board::default()), Clock::new());
+        let (board, clock) = (Arc::new(SharedState::default()), Clock::new());
         let flows_max = tables.iter().map(|table| table.len() / len).max().unwrap_or(0) as u64;
         let mut bed = Bed { board, handles: vec![], threads: vec![], ordered: 0, flows_max };
         let cores = processors();

@@ -135,7 +135,7 @@ impl Backend for Device {
             .take(n)
             .filter_map(|buffer| Packet::new(buffer, HEADROOM, PACKET))
             .collect();
-        let mut nowhere = Nowhere(0);
+        let mut nowhere = CountingTransmit(0);
         handle(&mut packets, &mut nowhere);
         self.stats.rx_packets += n as u64;
         self.stats.tx_packets += nowhere.0;
@@ -159,9 +159,9 @@ impl Backend for Device {
 }
 
 /// Counts what is sent.
-struct Nowhere(u64);
+struct CountingTransmit(u64);
 
-impl Transmit for Nowhere {
+impl Transmit for CountingTransmit {
     fn forward(&mut self, _: usize, _: &mut Packet<'_>) {
         self.0 += 1;
     }

@@ -66,7 +66,7 @@ impl Control {
         let facts = self.setup.facts.get();
         Ok(match endpoint.what {
             Operation::Status => json(&self.status().await),
-            Operation::History => json(&self.history.told()),
+            Operation::History => json(&self.history.answer()),
             Operation::Ports => json(&facts.ports),
             Operation::Workers => {
                 let all = self.snapshots().await;
@@ -106,7 +106,7 @@ impl Control {
             Operation::Sessions => self.list(&query, Sessions).await?,
             Operation::Who => json(&self.who(&query).await?),
             Operation::WhoAt => json(&self.who_at(&query, asked).await?),
-            Operation::Where => json(&self.whereabouts(&query).await?),
+            Operation::Where => json(&self.host_ports(&query).await?),
             Operation::Explain => json(&self.explain(&query).await?),
             Operation::Top => json(&self.top(&query).await?),
             Operation::Events => Answer::Lines(self.events()?),
@@ -274,7 +274,7 @@ impl Control {
         })
     }
 
-    async fn whereabouts(&self, query: &Query) -> Result<api::HostPorts, Refusal> {
+    async fn host_ports(&self, query: &Query) -> Result<api::HostPorts, Refusal> {
         let names = self.names().await?;
         let address: IpAddr = query.parse("address", "an address")?.unwrap_or(Ipv4Addr::UNSPECIFIED.into());
         let inside = match address {

@@ -74,9 +74,9 @@ impl Ring {
         self.points.push_back(Point { at, took: at.duration_since(from), more });
     }
 
-    fn told(&self, now: Instant) -> Vec<api::HistoryPoint> {
+    fn points_at(&self, now: Instant) -> Vec<api::HistoryPoint> {
         let ms = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
-        let told = self.points.iter().map(|Point { at, took, more }| api::HistoryPoint {
+        let points = self.points.iter().map(|Point { at, took, more }| api::HistoryPoint {
             age_ms: ms(now.saturating_duration_since(*at)),
             length_ms: ms(*took),
             received_packets: more.received,
@@ -89,7 +89,7 @@ impl Ring {
             sessions: more.sessions,
             subscribers: more.subscribers,
         });
-        told.collect()
+        points.collect()
     }
 }
 
@@ -106,10 +106,10 @@ impl History {
         History { every, ring: Mutex::new(ring) }
     }
 
-    pub(crate) fn told(&self) -> api::History {
+    pub(crate) fn answer(&self) -> api::History {
         let ring = self.ring.lock().unwrap_or_else(PoisonError::into_inner);
         let every_ms = u64::try_from(self.every.as_millis()).unwrap_or(u64::MAX);
-        api::History { every_ms, points: ring.told(Instant::now()) }
+        api::History { every_ms, points: ring.points_at(Instant::now()) }
     }
 }
 
@@ -147,19 +147,21 @@ mod tests {
         let mut ring = Ring::default();
         let many = POINTS_MAX as u64 + 10;
         (0..=many).for_each(|n| ring.take(begin + EVERY * n as u32, counts(n), gap));
-        let told = ring.told(begin + EVERY * many as u32 + Duration::from_millis(9));
+        let points = ring.points_at(begin + EVERY * many as u32 + Duration::from_millis(9));
         assert_eq!(
-            (told.len(), told[0].age_ms, told[POINTS_MAX - 1].age_ms),
+            (points.len(), points[0].age_ms, points[POINTS_MAX - 1].age_ms),
             (POINTS_MAX, 719 * 5000 + 9, 9)
         );
-        assert!(told.iter().all(|p| (p.length_ms, p.received_packets, p.forwarded_packets) == (5000, 10, 8)));
-        let last = &told[POINTS_MAX - 1];
+        assert!(
+            points.iter().all(|p| (p.length_ms, p.received_packets, p.forwarded_packets) == (5000, 10, 8))
+        );
+        let last = &points[POINTS_MAX - 1];
         assert_eq!((last.forwarded_bytes, last.dropped_packets, last.sessions_created), (800, 2, 3));
         assert_eq!((last.sessions, last.subscribers), (many, 7));
         // A gap has no point; its counts belong to no single moment.
         ring.take(begin + EVERY * (many as u32 + 10), counts(many + 1000), gap);
         ring.take(begin + EVERY * (many as u32 + 11), counts(many + 1001), gap);
-        let told = ring.told(begin + EVERY * (many as u32 + 11));
-        assert_eq!((told[POINTS_MAX - 1].received_packets, told[POINTS_MAX - 2].age_ms), (10, 11 * 5000));
+        let points = ring.points_at(begin + EVERY * (many as u32 + 11));
+        assert_eq!((points[POINTS_MAX - 1].received_packets, points[POINTS_MAX - 2].age_ms), (10, 11 * 5000));
     }
 }

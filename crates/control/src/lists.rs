@@ -52,7 +52,7 @@ pub(crate) trait List: Send + Sync + 'static {
     fn job(&self, from: Place, room: usize) -> Self::Job;
 
     /// Entries of a finished job, and the position of the next one at this worker.
-    fn told(&self, job: Self::Job) -> (Vec<Self::Item>, Option<Place>);
+    fn results(&self, job: Self::Job) -> (Vec<Self::Item>, Option<Place>);
 }
 
 /// Filter of a list, and the names for its entries.
@@ -96,7 +96,7 @@ impl List for Sessions {
         ReadSessions { which: self.0.which, at, found: Vec::with_capacity(room) }
     }
 
-    fn told(&self, job: ReadSessions) -> (Vec<api::Session>, Option<Place>) {
+    fn results(&self, job: ReadSessions) -> (Vec<api::Session>, Option<Place>) {
         let items = job.found.iter().map(|session| self.0.names.session(session)).collect();
         (items, (!job.at.done).then_some([job.at.next.into(), 0, 0, 0]))
     }
@@ -110,7 +110,7 @@ impl List for Bindings {
         ReadBindings { which: self.0.which, at: port_cursor(from), found: Vec::with_capacity(room) }
     }
 
-    fn told(&self, job: ReadBindings) -> (Vec<api::Binding>, Option<Place>) {
+    fn results(&self, job: ReadBindings) -> (Vec<api::Binding>, Option<Place>) {
         (job.found.iter().map(|binding| self.0.names.binding(binding)).collect(), place(job.at))
     }
 }
@@ -123,7 +123,7 @@ impl List for Blocks {
         ReadBlocks { which: self.0.which, at: port_cursor(from), found: Vec::with_capacity(room) }
     }
 
-    fn told(&self, job: ReadBlocks) -> (Vec<api::Block>, Option<Place>) {
+    fn results(&self, job: ReadBlocks) -> (Vec<api::Block>, Option<Place>) {
         (job.found.iter().map(|block| self.0.names.block(block)).collect(), place(job.at))
     }
 }
@@ -137,7 +137,7 @@ impl List for Subscribers {
         ReadSubscribers { which: self.0.which, next, found: Vec::with_capacity(room) }
     }
 
-    fn told(&self, job: ReadSubscribers) -> (Vec<api::Subscriber>, Option<Place>) {
+    fn results(&self, job: ReadSubscribers) -> (Vec<api::Subscriber>, Option<Place>) {
         let items = job.found.iter().map(|stats| self.0.names.subscriber(stats)).collect();
         (items, job.next.map(|next| [next.into(), 0, 0, 0]))
     }
@@ -158,7 +158,7 @@ impl List for Addresses {
         }
     }
 
-    fn told(&self, job: ReadAddresses) -> (Vec<api::Address>, Option<Place>) {
+    fn results(&self, job: ReadAddresses) -> (Vec<api::Address>, Option<Place>) {
         let items = job.found.iter().map(|stats| self.0.names.address(job.pool, stats)).collect();
         let next_pool = || {
             let next = job.pool.saturating_add(1);
@@ -194,7 +194,7 @@ impl Control {
         let mut next = Some(from).filter(|from| from.worker < self.workers());
         while let Some(at) = next.filter(|_| items.len() < limit) {
             let job = self.read(list, at, limit - items.len())?.done().await?;
-            let (some, place) = list.told(job);
+            let (some, place) = list.results(job);
             items.extend(some);
             next = self.behind(at.worker, place);
         }
@@ -223,7 +223,7 @@ impl Control {
                     return;
                 }
             };
-            let (items, place) = list.told(job);
+            let (items, place) = list.results(job);
             next = self.behind(at.worker, place);
             pending = next.map(|at| (at, self.read(&list, at, STREAMED_AT_ONCE)));
             if items.is_empty() {

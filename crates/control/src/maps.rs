@@ -23,7 +23,7 @@ impl Control {
         let limit = query.limit()?;
         let instance = query.get("instance").map(str::to_owned);
         if !query.is_stream()? {
-            return Ok(json(&self.some_maps(instance, from, limit).await?.told()));
+            return Ok(json(&self.some_maps(instance, from, limit).await?.into_page()));
         }
         // An invalid request is answered with an error, not with a broken stream.
         let first = self.some_maps(instance.clone(), from, STREAMED_AT_ONCE).await?;
@@ -75,7 +75,7 @@ struct Maps {
 }
 
 impl Maps {
-    fn told(self) -> api::Page<api::StaticMap> {
+    fn into_page(self) -> api::Page<api::StaticMap> {
         api::Page { items: self.maps, next: self.next.map(|next| next.to_string()) }
     }
 

@@ -80,7 +80,7 @@ pub struct RemoteAccess {
     handshakes: Mutex<RateLimiter>,
     wrong: Mutex<RateLimiter>,
     clients_refused: [AtomicU64; ClientRefusal::ALL.len()],
-    told: Mutex<Option<TokenWarning>>,
+    last_warning: Mutex<Option<TokenWarning>>,
 }
 
 /// Accepted client.
@@ -113,7 +113,7 @@ impl RemoteAccess {
             handshakes: Mutex::new(RateLimiter::new(HANDSHAKES_AT_ONCE, HANDSHAKE_EVERY)),
             wrong: Mutex::new(RateLimiter::new(WRONG_AT_ONCE, WRONG_EVERY)),
             clients_refused: Default::default(),
-            told: Mutex::default(),
+            last_warning: Mutex::default(),
         }
     }
 
@@ -179,7 +179,7 @@ impl RemoteAccess {
         match secure.tokens.find(secret) {
             None => {
                 locked(&self.wrong).count(from.0, now);
-                denied(ClientRefusal::WrongToken, None, self.tell_wrong(from.1, now))
+                denied(ClientRefusal::WrongToken, None, self.wrong_token_line(from.1, now))
             }
             Some(token) if !token.role.allows(needs) => denied(ClientRefusal::Role, None, None),
             Some(token) => Ok(Admitted { name: token.name.clone(), hash: token.hash, role: token.role }),
@@ -187,9 +187,9 @@ impl RemoteAccess {
     }
 
     /// Log line about a wrong token, unless there was one a moment ago.
-    fn tell_wrong(&self, from: IpAddr, now: Instant) -> Option<String> {
-        let mut told = locked(&self.told);
-        let since = match told.as_mut() {
+    fn wrong_token_line(&self, from: IpAddr, now: Instant) -> Option<String> {
+        let mut last_warning = locked(&self.last_warning);
+        let since = match last_warning.as_mut() {
             Some(last) if now.saturating_duration_since(last.at) < TELL_EVERY => {
                 last.since += 1;
                 return None;
@@ -197,7 +197,7 @@ impl RemoteAccess {
             Some(last) => last.since,
             None => 0,
         };
-        *told = Some(TokenWarning { at: now, since: 0 });
+        *last_warning = Some(TokenWarning { at: now, since: 0 });
         let others = if since > 0 { format!(", and {since} more before") } else { String::new() };
         Some(format!("api: a wrong token from {from}{others}"))
     }

@@ -142,8 +142,8 @@ async fn send(
     out: mpsc::Sender<Result<Bytes, WorkerError>>,
 ) {
     let mut gone = pin!(out.closed());
-    let mut told = 0;
-    while told < count {
+    let mut sent = 0;
+    while sent < count {
         let seen = poll_fn(|cx| match gone.as_mut().poll(cx) {
             Poll::Ready(()) => Poll::Ready(None),
             Poll::Pending => packets.poll_recv(cx),
@@ -152,7 +152,7 @@ async fn send(
         let Ok(Some((worker, time, traced))) = seen else { break };
         let mut line = serde_json::to_vec(&packet(&names, worker, time, &traced)).unwrap_or_default();
         line.push(b'\n');
-        told += 1;
+        sent += 1;
         if out.send(Ok(line.into())).await.is_err() {
             break;
         }

@@ -42,7 +42,7 @@ fn of_log(store: &StoreFigures, add: &mut impl FnMut(Urgency, Part, String)) {
 fn of_export(export: &ExportFigures, add: &mut impl FnMut(Urgency, Part, String)) {
     let ExportFigures { name, lost, waiting, .. } = export;
     if !export.is_connected && (*waiting > 0 || export.spooled_bytes > 0) {
-        let what = format!("collector {name} does not take events: {} waiting in memory", group(*waiting));
+        let what = format!("collector {name} does not accept events: {} waiting in memory", group(*waiting));
         add(Urgency::Warning, Part::Export, what);
     }
     if *lost > 0 {
@@ -75,9 +75,9 @@ mod tests {
         let away = ExportFigures { is_connected: false, waiting: 7, lost: 2, ..taken };
         let figures = LogFigures { exports: vec![away], store: Some(full) };
         let found = of(3, (1, false), &figures, Vec::new());
-        let said: Vec<_> = found.iter().map(|t| (t.urgency, t.part, &t.what[..])).collect();
+        let texts: Vec<_> = found.iter().map(|t| (t.urgency, t.part, &t.what[..])).collect();
         assert_eq!(
-            said,
+            texts,
             [
                 (Urgency::Bad, Part::Workers, "1 of 3 workers does not answer: the figures are incomplete"),
                 (
@@ -86,7 +86,11 @@ mod tests {
                     "the log cannot be written: No space left on device (os error 28); 1,234 records waiting"
                 ),
                 (Urgency::Warning, Part::Log, "the log has lost 1 event since the start"),
-                (Urgency::Warning, Part::Export, "collector siem does not take events: 7 waiting in memory"),
+                (
+                    Urgency::Warning,
+                    Part::Export,
+                    "collector siem does not accept events: 7 waiting in memory"
+                ),
                 (Urgency::Warning, Part::Export, "collector siem has missed 2 events since the start"),
             ]
         );

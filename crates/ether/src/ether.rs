@@ -413,12 +413,12 @@ impl Ether {
             Announcement::Defend { port, .. } => (port, EtherEvent::Defence),
         };
         let Some(port) = self.ports.get(usize::from(number)) else { return };
-        let said = match announcement {
+        let is_sent = match announcement {
             Announcement::Groups { asked, .. } => port.report_groups(asked, emit),
             Announcement::Probe { key, .. } => port.probe(key, emit),
             Announcement::Announce { key, .. } | Announcement::Defend { key, .. } => port.announce(key, emit),
         };
-        if said {
+        if is_sent {
             self.stats.events.count(note);
         }
     }

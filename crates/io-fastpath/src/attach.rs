@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 
 /// Name of the pinned link in the folder of pins.
 const LINK: &str = "link";
-/// Place of the filter, which no other program uses: whatever is there is of another version of Gatun.
+/// Priority of the filter. No other program uses it, so a filter there is one of another version of Gatun.
 const PRIORITY: u16 = 0x6761;
 const HANDLE: TcHandle = TcHandle::new(0, 1);
 
@@ -20,14 +20,14 @@ const HANDLE: TcHandle = TcHandle::new(0, 1);
 /// without pins.
 pub struct Attachment {
     hook: Hook,
-    /// The only way to be tried.
+    /// The only way to try.
     wanted: Option<Hook>,
     device: String,
     pins: Option<PathBuf>,
     ebpf: Ebpf,
-    /// Of tcx without pins: the program is detached with it.
+    /// Link of tcx without pins. Dropping it detaches the program.
     link: Option<FdLink>,
-    /// Tells a second process that the device is taken.
+    /// Shows a second process that this one uses the device.
     _lock: UnixDatagram,
 }
 
@@ -111,7 +111,8 @@ impl Attachment {
         let (device, egress) = (&self.device, TcAttachType::Egress);
         let former = SchedClassifierLink::attached(device, egress, PRIORITY, HANDLE, None);
         let former = former.map_err(step("finding the device"))?;
-        // In place of a former one at once, so that no packet misses both. If there is none, it is refused.
+        // Replaces a former filter in one step, so that no packet misses both. The kernel refuses this if
+        // there is none.
         let replaced = program.attach_to_link(former);
         let id = replaced.or_else(|_| {
             // It exists already if another program uses it.

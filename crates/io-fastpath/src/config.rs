@@ -12,7 +12,7 @@ pub struct FastPathConfig {
     /// Folder on a bpffs ([`mount_bpffs`](crate::mount_bpffs)) where maps and link are pinned, so that they
     /// outlive the process. It is created. Without one, nothing is taken over.
     pub pins: Option<PathBuf>,
-    /// Number of sessions that there is room for. Each takes 384 bytes of kernel memory.
+    /// Capacity in sessions. Each takes 384 bytes of kernel memory.
     pub capacity: u32,
     /// The only way to attach the program; `None`: tcx, or clsact where the kernel has no tcx.
     pub hook: Option<Hook>,
@@ -20,15 +20,14 @@ pub struct FastPathConfig {
     pub idents: IdentRange,
     /// Longest time that a session stays pending.
     pub pending_max: Duration,
-    /// Random numbers, which must be unpredictable: identifications begin from them, and the secret of the
-    /// table's hash is made of them.
+    /// Unpredictable random numbers: the first identifications, and the secret of the table's hash.
     pub seed: u64,
 }
 
 /// Way to attach the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Hook {
-    /// A link of tcx (Linux 6.6). It is gone with its last file or pin.
+    /// A link of tcx (Linux 6.6). It ends with its last file descriptor or pin.
     Tcx,
     /// A filter of the clsact qdisc. It stays until it is deleted.
     Clsact,

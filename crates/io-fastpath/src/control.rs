@@ -1,4 +1,4 @@
-//! Words that the program reads for each packet: the lease, the epoch, and how far each worker is.
+//! Words that the program reads for each packet: the lease, the epoch, and the progress of each worker.
 
 use crate::layout::{HASH_WORDS, LAYOUT, SharedControl, WORKERS_MAX};
 use crate::sys::Mapping;

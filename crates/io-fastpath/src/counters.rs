@@ -10,19 +10,19 @@ pub enum Reason {
     Hit,
     /// No session has its addresses and ports.
     NoEntry,
-    /// The lease has run out.
+    /// The lease has expired.
     LeaseOver,
     /// The session is of another epoch.
     OtherEpoch,
-    /// Packets of the session may be on their way through the engine.
+    /// The engine may still have packets of the session.
     Pending,
-    /// A FIN or RST went before.
+    /// An earlier packet was a FIN or RST.
     Closing,
     /// Neither TCP nor UDP behind an IP header of fixed length, or headers that contradict the packet.
     NotPlain,
     /// A fragment.
     Fragment,
-    /// TTL or hop limit at its end.
+    /// The TTL or hop limit expires.
     HopLimit,
     /// A SYN, FIN or RST.
     TcpFlags,
@@ -30,11 +30,11 @@ pub enum Reason {
     NoChecksum,
     /// A super-packet of UDP datagrams.
     SuperDatagram,
-    /// Larger than the way out.
+    /// Larger than the MTU of the next hop or of the path.
     TooLarge,
     /// The kernel refused to make room for the new header.
     Refused,
-    /// Beside a hit: the session was pending for so long that order was given up.
+    /// In addition to a hit: the session was pending for `pending_max`, so packets may be reordered.
     MovedLate,
     /// Dropped because the kernel refused to write.
     Dropped,

@@ -41,7 +41,7 @@ pub(crate) struct Entries {
     used: Vec<u64>,
 }
 
-/// Place of an entry, and generation.
+/// Position of an entry, and its generation.
 pub(crate) type Place = (u32, u32);
 
 impl Entries {
@@ -59,7 +59,7 @@ impl Entries {
         &self.all()[index as usize]
     }
 
-    /// The entry of a place, if it is still that one.
+    /// Entry at a position, if its generation is still the same.
     pub(crate) fn get(&self, (index, generation): Place) -> Option<&Entry> {
         let entry = self.all().get(index as usize)?;
         (generation & 1 == 1 && entry.generation.load(Acquire) == generation).then_some(entry)
@@ -87,7 +87,7 @@ impl Entries {
         })
     }
 
-    /// Places for both directions of a session. `None` if there is none near one of their homes.
+    /// Free positions for both directions of a session. `None` if there is none near one of their homes.
     pub(crate) fn places(&mut self, both: [&Translation; 2]) -> Option<[u32; 2]> {
         let [a, b] = both.map(|translation| self.home(translation));
         let room = |home: u32, count: usize| self.near(home).count() + count <= NEAR_MAX as usize;
@@ -102,7 +102,7 @@ impl Entries {
         Some([first, second?])
     }
 
-    /// First free entry behind a home, which is free no longer.
+    /// Takes the first free entry behind a home.
     fn take_free(&mut self, home: u32) -> Option<u32> {
         let end = home + REACH;
         let mut index = home;
@@ -141,7 +141,7 @@ impl Entries {
         self.give_back(index);
     }
 
-    /// Lets packets find an entry no longer.
+    /// Stops packets from finding an entry.
     pub(crate) fn withdraw(&self, index: u32) {
         let home = self.home(&self.at(index).translation());
         let near = &self.at(home).near;
@@ -164,8 +164,8 @@ impl Entries {
         })
     }
 
-    /// Takes over what a former process has written. Entries without a whole session end, and `near` of each
-    /// home becomes what it has to be. Returns the number of sessions.
+    /// Takes over the entries of a former process. Ends entries without a whole session, and corrects `near`
+    /// of each home. Returns the number of sessions.
     pub(crate) fn adopt(&mut self) -> u32 {
         let mut near = vec![0u64; self.homes as usize];
         let mut count = 0;
@@ -199,7 +199,7 @@ impl Entries {
         count / 2
     }
 
-    /// Returns true if an entry is what packets find, and its partner is the other direction of its session.
+    /// Returns true if packets find an entry, and its partner is the other direction of its session.
     fn is_whole(&self, place: Place) -> bool {
         let Some(entry) = self.get(place) else { return false };
         let partner_place = entry.partner();
@@ -234,8 +234,8 @@ impl Entry {
     /// Writes one direction of a session into a free entry.
     pub(crate) fn write(&self, translation: &Translation, flow: &Flow, partner: Place, now: KernelTime) {
         let generation = self.next_generation();
-        // A free entry has an even generation. Whoever sees a word of the new session sees that one, too, or
-        // a later one.
+        // A free entry has an even generation. A reader that sees a word of the new session sees that
+        // generation, too, or a later one.
         fence(Release);
         let (words, _) = translation.as_bytes().as_chunks::<4>();
         for (to, from) in self.translation.iter().zip(words) {

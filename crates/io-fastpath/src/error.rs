@@ -3,7 +3,7 @@
 use std::fmt;
 use std::io;
 
-/// Reason why the kernel fast path cannot be used. The slow path goes on in every case.
+/// Reason why the kernel fast path cannot be used. The engine translates in every case.
 #[derive(Debug)]
 pub enum FastPathError {
     /// A step failed.
@@ -19,7 +19,7 @@ pub enum FastPathError {
     Attach(String),
     /// Another Gatun runs on the device.
     SecondInstance(String),
-    /// A map is not what this version makes.
+    /// A map differs from those of this version.
     Map {
         /// Name of the map.
         name: &'static str,

@@ -1,4 +1,4 @@
-//! A session as the kernel translates it: its ends, and what it became.
+//! A session as the kernel translates it: its endpoints, and their translations.
 
 use crate::layout::{Translation, WAY_4_INWARD, WAY_4_OUTWARD, WAY_4_TO_6, WAY_6_TO_4};
 use gatun_wire::proto;
@@ -61,7 +61,7 @@ pub struct Flow {
     /// Epoch of the ownership. Packets go to the engine where it is not
     /// [`Control::set_epoch`](crate::Control::set_epoch)'s.
     pub epoch: u16,
-    /// Number of the session's record in its engine: kept for the caller.
+    /// Number of the session's record in its engine. The program does not use it.
     pub record: u32,
     /// Largest IPv4 packet to the remote host in bytes, if the path's MTU is known.
     pub path_mtu: Option<u16>,
@@ -171,7 +171,7 @@ impl Translation {
         }
     }
 
-    /// Words of the key by which the program finds it: `struct key6` and `struct key4`.
+    /// Words of the key in the table: `struct key6` and `struct key4`.
     pub(crate) fn key(&self) -> ([u32; 10], usize) {
         let mut key = [0; 10];
         let word = u32::from_ne_bytes;

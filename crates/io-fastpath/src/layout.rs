@@ -6,7 +6,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 /// Number of this layout.
 pub(crate) const LAYOUT: u32 = 3;
 
-/// Workers that can publish how far they are.
+/// Maximum number of workers that publish their progress.
 pub const WORKERS_MAX: usize = 64;
 /// Stateful instances.
 pub(crate) const STATEFUL_MAX: u32 = 256;
@@ -35,7 +35,7 @@ pub(crate) const WAY_4_TO_6: u8 = 1;
 pub(crate) const WAY_4_OUTWARD: u8 = 2;
 pub(crate) const WAY_4_INWARD: u8 = 3;
 
-/// Translation by an entry: what it is found by, and what is written.
+/// Translation by an entry: its key, and the new header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub(crate) struct Translation {
@@ -56,7 +56,7 @@ pub(crate) const TRANSLATION_WORDS: usize = size_of::<Translation>() / 4;
 /// One direction of a session, in memory that the program shares.
 #[repr(C)]
 pub(crate) struct Entry {
-    /// Of the entries whose home is here, one in each byte: 1 + the distance from here.
+    /// Entries whose home is here, one in each byte: 1 + the distance from here.
     pub(crate) near: AtomicU64,
     /// Odd: in use.
     pub(crate) generation: AtomicU32,

@@ -23,7 +23,7 @@ pub enum Adoption {
     Fresh,
     /// Number of sessions taken over. They are translated as long as the lease lasts.
     Adopted(u32),
-    /// It was of another layout or size, and is gone, with the reason.
+    /// The former maps had another layout or size and were removed; the text gives the reason.
     Replaced(String),
 }
 
@@ -33,7 +33,7 @@ pub struct FastPath {
     pub table: Table,
     /// Result of taking over the maps of a former process.
     pub adoption: Adoption,
-    /// The program: for the process that keeps the capabilities.
+    /// The attached program, for the process that keeps the capabilities.
     pub attachment: Attachment,
 }
 

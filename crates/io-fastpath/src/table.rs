@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// An installed session: a place in the table, and which of its occupants.
+/// Handle of an installed session: position and generation of its entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct SlotId {
     /// Number of the entry of packets from inside. There are three times as many as sessions, and a few more.
@@ -54,10 +54,10 @@ pub struct FlowUse {
 /// Reason why a session was not installed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// There are as many sessions as there is room for.
+    /// The table has as many sessions as its capacity.
     Full,
-    /// No place is free near the session's own. Below the table's capacity, one of a million sessions meets
-    /// this. It may fit later.
+    /// No entry is free near the session's home. Below the table's capacity, this happens to one of a million
+    /// sessions. It may fit later.
     Crowded,
     /// An installed session has the same packets: its handle. It has to be removed before.
     Exists(SlotId),
@@ -110,7 +110,7 @@ impl Table {
         Arc::clone(&self.control)
     }
 
-    /// Number of sessions that there is room for.
+    /// Capacity in sessions.
     pub fn capacity(&self) -> u32 {
         self.capacity
     }
@@ -174,7 +174,7 @@ impl Table {
         in_entry.write(&inbound, flow, out_place, now);
         out_entry.write(&outbound, flow, in_place, now);
         out_entry.path_mtu.store(flow.path_mtu.unwrap_or(0), Relaxed);
-        // Last: what nothing leads to is never found.
+        // Last, because packets find an entry only through `near`.
         self.entries.publish(in_index, &inbound);
         self.entries.publish(out_index, &outbound);
         self.len += 1;
@@ -191,9 +191,8 @@ impl Table {
         SlotId { index, generation }
     }
 
-    /// Removes sessions, and adds what they were used for since it was last taken to `used`, in order: `None`
-    /// for one that was removed before. When this returns, no packet that arrives is translated by them any
-    /// more.
+    /// Removes sessions. Appends their use since it was last taken to `used`, in order; `None` for a session
+    /// that was removed before. After the return, the program translates no arriving packet by them.
     pub fn remove(&mut self, ids: &[SlotId], used: &mut Vec<Option<FlowUse>>) {
         let begin = used.len();
         let mut ended = Vec::with_capacity(ids.len());
@@ -296,8 +295,8 @@ impl Table {
         Ok(Counters::sum(&processors))
     }
 
-    /// Takes over what is in the maps of a former process: every whole session stays, and everything else is
-    /// removed. Returns the number of sessions that stay.
+    /// Takes over the maps of a former process: keeps every whole session, and removes everything else.
+    /// Returns the number of kept sessions.
     pub(crate) fn adopt(&mut self) -> u32 {
         self.len = self.entries.adopt();
         self.len

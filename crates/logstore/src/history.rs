@@ -79,7 +79,7 @@ impl History {
         self.before.extend(self.open.drain(..).map(|holding| Holding { end, ..holding }));
         if !keeps_state {
             self.ended.append(&mut self.before);
-            self.told(7, at_ms);
+            self.end_gaps(7, at_ms);
         }
     }
 
@@ -99,7 +99,7 @@ impl History {
     }
 
     /// Handles a record of these transports.
-    pub(crate) fn told(&mut self, transports: u8, at_ms: u64) {
+    pub(crate) fn end_gaps(&mut self, transports: u8, at_ms: u64) {
         for transport in (0..3).filter(|transport| transports & 1 << transport != 0) {
             if let Some(gap) = self.gaps[transport].take() {
                 let to_ms = at_ms.max(gap.from_ms);
@@ -112,7 +112,7 @@ impl History {
         let at_ms = record.at_ms;
         let gap_end_ms = self.gaps.iter().flatten().map(|gap| gap.to_ms).max();
         let possible_from_ms = self.gaps.iter().flatten().map(|gap| gap.from_ms).min().unwrap_or(0);
-        self.told(record.transports, at_ms);
+        self.end_gaps(record.transports, at_ms);
         let same = self.open.iter().position(|holding| holding.record.has_same_ports(&record));
         let same = same.map(|at| self.open.remove(at));
         if !record.kind.begins() {
@@ -157,7 +157,7 @@ impl History {
 
     /// Holdings and unknown times. Holdings without an end are open, or ended with the daemon.
     pub(crate) fn all(mut self) -> (Vec<Holding>, Vec<Unknown>) {
-        self.told(7, u64::MAX);
+        self.end_gaps(7, u64::MAX);
         let end = self.stopped_ms.map_or(End::Open(self.last_ms), End::At);
         // After a gap, no record confirms a holding that no record ends.
         let unconfirmed =

@@ -329,7 +329,7 @@ impl Entry {
 
 /// Intact chunks and marks of a changed file.
 #[derive(Debug, Default)]
-pub(crate) struct Salvage {
+pub(crate) struct IntactParts {
     pub(crate) records: Vec<Record>,
     pub(crate) marks: Vec<Mark>,
 }
@@ -340,13 +340,13 @@ pub(crate) struct Salvage {
 /// or last chunk matches its hash.
 ///
 /// Nothing is read from an intact file with another number than `number`.
-pub(crate) fn salvage(disk: &dyn Disk, name: &str, number: u64) -> Result<Salvage> {
+pub(crate) fn salvage(disk: &dyn Disk, name: &str, number: u64) -> Result<IntactParts> {
     let len = disk.len(name).map_err(LogError::io(name))?;
     let bytes = read(disk, name, 0, len as usize).map_err(LogError::io(name))?;
     let Some((body, end)) =
         len.checked_sub(TAIL_LEN as u64).and_then(|at| bytes.split_at_checked(at as usize))
     else {
-        return Ok(Salvage::default());
+        return Ok(IntactParts::default());
     };
     let tail = Tail::read(end).map(|(tail, _)| tail);
     let is_other = |tail: &Tail| {
@@ -354,24 +354,24 @@ pub(crate) fn salvage(disk: &dyn Disk, name: &str, number: u64) -> Result<Salvag
         tail.number != number && Hash::of(&[head, &tail.fields()]) == tail.hash
     };
     if tail.as_ref().is_some_and(is_other) {
-        return Ok(Salvage::default());
+        return Ok(IntactParts::default());
     }
-    let told = tail.iter().map(|tail| (tail.index.0 as usize, Some(tail.marks.0 as usize)));
+    let recorded = tail.iter().map(|tail| (tail.index.0 as usize, Some(tail.marks.0 as usize)));
     let tried = (1..=INDEX_TRIES).map(|entries| (entries * ENTRY_LEN, None));
-    for (index_len, marks_len) in told.chain(tried) {
+    for (index_len, marks_len) in recorded.chain(tried) {
         let Some((before, index)) = body.len().checked_sub(index_len).map(|at| body.split_at(at)) else {
             break;
         };
         let records = whole_chunks(before, index, marks_len);
         if !records.is_empty() {
             let marks = tail.as_ref().and_then(|tail| whole_marks(before, tail)).unwrap_or_default();
-            return Ok(Salvage { records, marks });
+            return Ok(IntactParts { records, marks });
         }
     }
     let marks = tail
         .as_ref()
         .and_then(|tail| whole_marks(body.get(..body.len().checked_sub(tail.index.0 as usize)?)?, tail));
-    Ok(Salvage { records: Vec::new(), marks: marks.unwrap_or_default() })
+    Ok(IntactParts { records: Vec::new(), marks: marks.unwrap_or_default() })
 }
 
 /// Records of the chunks that match the hashes of an index, from the front and from the back.

@@ -298,10 +298,10 @@ impl Reader {
             Transport::of_bits(holding.record.transports)
                 .any(|transport| question.asks_for(transport as usize))
         }) {
-            let told = || holder_of(holding, at, last_ms, &times);
+            let holder = || holder_of(holding, at, last_ms, &times);
             match overlap(holding, at) {
-                Overlap::At => holders.push(told()),
-                Overlap::Near => near.push(told()),
+                Overlap::At => holders.push(holder()),
+                Overlap::Near => near.push(holder()),
                 Overlap::No => {}
             }
         }
@@ -481,11 +481,11 @@ fn holder_of(holding: &Holding, at: Span, last_ms: u64, times: &Times<'_>) -> Ho
     let len = instance.map_or(128, |i| i.subscriber_len);
     // A shared port belongs to its subscriber, not to one inside port.
     let is_binding = !r.kind.is_block() && r.inside_port != 0;
-    let (certain_to, to, said) = match *end {
+    let (certain_to, to, end_text) = match *end {
         End::At(ms) => (ms, Some(ms), None),
         End::Between(a, b) => {
-            let said = format!("between {} and {}: no record of the end", rfc3339(a), rfc3339(b));
-            (a, None, Some(said))
+            let end_text = format!("between {} and {}: no record of the end", rfc3339(a), rfc3339(b));
+            (a, None, Some(end_text))
         }
         // A running daemon writes a sign of life every minute.
         End::Open(last) => (
@@ -506,7 +506,7 @@ fn holder_of(holding: &Holding, at: Span, last_ms: u64, times: &Times<'_>) -> Ho
         ports: (r.first, r.last),
         from: from_ms.map(rfc3339),
         to: to.map(rfc3339),
-        end: said,
+        end: end_text,
         certain: is_sure && *known_from_ms <= at.from_ms && certain_to > at.last_ms(),
         known: is_sure && *known_from_ms <= at.last_ms() && certain_to.max(known_from_ms + 1) > at.from_ms,
     }

@@ -24,7 +24,7 @@ use clap::Parser;
 use gatun_testkit::traffic::{Family, Sizes};
 use middle::Programs;
 use scenario::iperf::Part;
-use scenario::{Over, Wishes};
+use scenario::{Over, RunOptions};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -160,14 +160,14 @@ fn main() -> anyhow::Result<ExitCode> {
 }
 
 /// Inside the sandbox: runs the scenario and writes its report.
-fn inside(args: &Args, run: fn(&Wishes) -> anyhow::Result<report::Report>) -> anyhow::Result<ExitCode> {
+fn inside(args: &Args, run: fn(&RunOptions) -> anyhow::Result<report::Report>) -> anyhow::Result<ExitCode> {
     let absolute = |path: &Path| std::path::absolute(path).with_context(|| path.display().to_string());
     let (output, gatun) = (absolute(&args.output)?, absolute(&args.gatun)?);
     // Before any thread is pinned to one processor.
     processors::processors_count();
     std::fs::create_dir_all(&output).with_context(|| output.display().to_string())?;
     anyhow::ensure!(gatun.is_file(), "{} is missing: cargo build --release --package gatun", gatun.display());
-    let wishes = Wishes {
+    let options = RunOptions {
         programs: Programs { gatun, output: output.clone() },
         seconds: args.seconds,
         subscribers: args.subscribers,
@@ -187,7 +187,7 @@ fn inside(args: &Args, run: fn(&Wishes) -> anyhow::Result<report::Report>) -> an
         reflector: args.reflector.unwrap_or_else(memif::Reflector::of_this_machine),
     };
     let before = distance::line_round_trip();
-    let mut report = run(&wishes)?;
+    let mut report = run(&options)?;
     for (when, time) in [("start", before), ("end", distance::line_round_trip())] {
         let time = time.map_or("unknown".into(), |time| format!("{} ns", time.as_nanos()));
         let name = format!("round trip of a cache line between the processors, at the {when}");

@@ -209,7 +209,7 @@ impl<D: Devices> Generator<D> {
             Load::InFlight(_) => None,
         };
         let mut pace = Pace::new(rate, begin_ns);
-        let mut behind = Behind::default();
+        let mut behind = BehindTime::default();
         let mut last_arrival_ns = begin_ns;
         let end_ns = loop {
             // Reading the clock is a good part of a packet's cost here, so the turn reads it once.
@@ -337,7 +337,7 @@ impl<D: Devices> Generator<D> {
 /// Time in which more packets waited for the generator than one burst: the generator was the limit. The time
 /// with any packet waiting would say less, because frequent polling finds a few packets in most turns.
 #[derive(Default)]
-struct Behind {
+struct BehindTime {
     total_ns: u64,
     /// Start of the current turn.
     since_ns: u64,
@@ -345,7 +345,7 @@ struct Behind {
     is: bool,
 }
 
-impl Behind {
+impl BehindTime {
     /// Begins another turn.
     fn turn(&mut self, now_ns: u64) {
         if std::mem::take(&mut self.is) {

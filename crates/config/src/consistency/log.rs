@@ -39,8 +39,8 @@ pub(super) fn exports(raw: Vec<RawExport>, problems: &mut Problems) -> Vec<Expor
 }
 
 /// Events that the engine makes: the union for all sinks.
-pub(super) fn events(told: Option<&Events>, exports: &[Export], log: Option<&Log>) -> EventPlan {
-    let told = told.map(|events| events.plan).unwrap_or_default();
+pub(super) fn events(configured: Option<&Events>, exports: &[Export], log: Option<&Log>) -> EventPlan {
+    let configured = configured.map(|events| events.plan).unwrap_or_default();
     let of_log = match log {
         None => EventKinds::NONE,
         Some(log) => {
@@ -50,7 +50,7 @@ pub(super) fn events(told: Option<&Events>, exports: &[Export], log: Option<&Log
             if log.bindings { blocks.and(bindings) } else { blocks }
         }
     };
-    let kinds = exports.iter().fold(told.kinds.and(of_log), |kinds, export| kinds.and(export.kinds));
-    let destinations = told.destinations || exports.iter().any(|export| export.destinations);
-    EventPlan { kinds, destinations, ..told }
+    let kinds = exports.iter().fold(configured.kinds.and(of_log), |kinds, export| kinds.and(export.kinds));
+    let destinations = configured.destinations || exports.iter().any(|export| export.destinations);
+    EventPlan { kinds, destinations, ..configured }
 }

@@ -256,7 +256,7 @@ impl Reload {
             ReloadError { details, why }
         })?;
         self.log("", &review.changes(&new));
-        self.log("these end: ", &review.difference.ends);
+        self.log("ends: ", &review.difference.ends);
         let (before, ended) = self.apply_reload(new, &review, ready)?;
         self.remember(&before);
         self.keep_confirmed();

@@ -194,7 +194,7 @@ impl Reload {
         let staged = file.stage(text.text()).map_err(failed)?;
         self.output.log(&format!("config: {} changes {name}", instead.who));
         self.log("", &review.changes(&new));
-        self.log("these end: ", &review.difference.ends);
+        self.log("ends: ", &review.difference.ends);
         let replaced = match instead.confirm {
             Some(_) => None,
             None => Some(self.replace((&file, text.mappings()), &staged, &instead.who)?),

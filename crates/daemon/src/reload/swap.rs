@@ -241,7 +241,7 @@ impl Reload {
     fn apply_to_engines(&mut self, ready: PreparedEngines) -> Result<(), String> {
         let PreparedEngines { changes, shared_plans, moved } = ready;
         if let Some(what) = in_words(moved) {
-            self.output.log(&format!("reload: these end: {what}"));
+            self.output.log(&format!("reload: ends: {what}"));
         }
         for (number, (worker, mut change)) in self.workers.iter().zip(changes).enumerate() {
             loop {

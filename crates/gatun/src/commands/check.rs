@@ -165,15 +165,15 @@ fn difference(old: &Config, new: &Config) -> String {
         difference.changes.push("[[port]]: routes, addresses, neighbours or answers".to_owned());
     }
     if difference.is_empty() {
-        return "nothing changes\n".to_owned();
+        return "no changes\n".to_owned();
     }
     let list = |title: &str, lines: &[String]| match lines {
         [] => String::new(),
         lines => format!("{title}\n  {}\n", lines.join("\n  ")),
     };
     list("changes:", &difference.changes)
-        + &list("these end:", &difference.ends)
-        + &list("needs a restart (until then a SIGHUP changes nothing):", &difference.restarts)
+        + &list("ends:", &difference.ends)
+        + &list("needs a restart (a reload is refused):", &difference.restarts)
 }
 
 /// Summary of a configuration.
@@ -435,7 +435,7 @@ fn json_of<'a>(
             "memory_bytes": needs.total(),
             "memory_by_table": json_of_memory(&needs),
             "huge_pages": needs.huge_pages(),
-            "greedy_subscribers_that_fill": subscribers_that_fill(&config.plan_of_worker().limits),
+            "subscribers_that_fill_the_table": subscribers_that_fill(&config.plan_of_worker().limits),
             "ports": ports.collect::<Vec<_>>(),
             "workers": needs.tables.len(),
             "backends": BACKENDS.iter().filter(|(_, built)| *built).map(|(name, _)| name).collect::<Vec<_>>(),
@@ -490,7 +490,7 @@ mod tests {
         let lines = "  limits  262,144 sessions, the last 25 % for subscribers with fewer than 64\n          \
                      1,036 subscribers (/56 each) at their session limit fill the table\n";
         assert_eq!(text, lines);
-        assert!(json.contains("\"greedy_subscribers_that_fill\": 1036"), "{json}");
+        assert!(json.contains("\"subscribers_that_fill_the_table\": 1036"), "{json}");
         let (text, _) = said("sessions_reserved = 0\n");
         assert!(text.contains("none reserved") && text.contains(" 16 subscribers "), "{text}");
         let (text, _) = said("subscribers_max = 1000\n");
@@ -503,7 +503,7 @@ mod tests {
             addresses = [\"192.0.2.1/24\", \"2001:db8:1::1/64\"]\n[[siit]]\npool6 = \"2001:db8::/96\"\n";
         let load = |text: &str| gatun_config::load_str(text, "t.toml").map(|(config, _)| config).unwrap();
         let against = |from: &str, to: &str| difference(&load(TEXT), &load(&TEXT.replace(from, to)));
-        assert_eq!(against("", ""), "nothing changes\n");
+        assert_eq!(against("", ""), "no changes\n");
         let told = against("192.0.2.1/24", "192.0.2.2/24");
         assert_eq!(told, "changes:\n  [[port]]: routes, addresses, neighbours or answers\n");
         for (from, to, what) in [
@@ -512,12 +512,7 @@ mod tests {
             ("cores = [1]", "cores = [2]", "[workers]: "),
         ] {
             let told = against(from, to);
-            assert!(
-                told.starts_with(&format!(
-                    "needs a restart (until then a SIGHUP changes nothing):\n  {what}"
-                )),
-                "{told}"
-            );
+            assert!(told.starts_with(&format!("needs a restart (a reload is refused):\n  {what}")), "{told}");
         }
     }
 }

@@ -326,7 +326,7 @@ fn in_words(plan: &ConfigPlan, (own, name): (&str, &str)) -> String {
     if plan.revision == plan.running && !plan.revision.is_empty() {
         let _ = writeln!(
             out,
-            "nothing changes: {name} is the running configuration (revision {})",
+            "no changes: {name} is the running configuration (revision {})",
             short(&plan.running)
         );
         return out;
@@ -344,10 +344,10 @@ fn in_words(plan: &ConfigPlan, (own, name): (&str, &str)) -> String {
         }
     };
     list("changes:", &plan.changes);
-    list("these end:", &plan.ends);
-    list("needs a restart, so nothing can be applied now:", &plan.restarts);
+    list("ends:", &plan.ends);
+    list("needs a restart, so `apply` is refused:", &plan.restarts);
     if plan.applicable && plan.changes.is_empty() && plan.ends.is_empty() {
-        let _ = writeln!(out, "nothing changes except the text");
+        let _ = writeln!(out, "no changes except the text");
     }
     let mut figure = |what: &str, Figure { before, after }: &Figure| {
         if before != after {

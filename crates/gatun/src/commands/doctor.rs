@@ -21,7 +21,7 @@ Examples:
   gatun doctor /etc/gatun.toml                 before the daemon starts
   gatun doctor --dns64 2001:db8::53            check a name server's DNS64
 
-Exit status: 0 if nothing is wrong, 1 otherwise.
+Exit status: 0 if it finds no problem, 1 otherwise.
 ";
 
 /// Arguments.
@@ -92,9 +92,9 @@ fn text(findings: &[Finding]) -> anyhow::Result<String> {
     }
     let wrong = findings.iter().filter(|finding| finding.state == State::Wrong).count();
     match wrong {
-        0 => writeln!(out, "nothing is wrong")?,
-        1 => writeln!(out, "one thing is wrong")?,
-        n => writeln!(out, "{n} things are wrong")?,
+        0 => writeln!(out, "no problems found")?,
+        1 => writeln!(out, "1 problem found")?,
+        n => writeln!(out, "{n} problems found")?,
     }
     Ok(out)
 }

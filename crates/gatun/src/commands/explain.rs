@@ -93,28 +93,28 @@ pub(crate) fn execute(args: Args) -> anyhow::Result<ExitCode> {
     query.extend(args.bytes.map(|bytes| ("bytes", bytes.to_string())));
     query.extend(args.hops.map(|hops| ("hops", hops.to_string())));
     query.extend(args.fragments.then(|| ("fragments", "true".to_owned())));
-    let told: Explanation = args.daemon.client()?.get(&with_query("/v1/explain", &query))?;
+    let explanation: Explanation = args.daemon.client()?.get(&with_query("/v1/explain", &query))?;
     match args.output {
-        Output::Table => super::print_bytes(text(&told)?.as_bytes())?,
+        Output::Table => super::print_bytes(text(&explanation)?.as_bytes())?,
         Output::Csv => bail!("CSV is for lists only; use -o json or -o table"),
-        output => super::print_bytes(&show::as_json(&told, output)?)?,
+        output => super::print_bytes(&show::as_json(&explanation, output)?)?,
     }
-    Ok(if told.fate == Fate::Forwarded { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(if explanation.fate == Fate::Forwarded { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 /// Text: the packet, its fate and the reasons.
-fn text(told: &Explanation) -> anyhow::Result<String> {
-    let mut out = format!("{}\n", ends(&told.packet));
-    match &told.becomes {
-        Some(becomes) => writeln!(out, "{}: {}", told.fate, ends(becomes))?,
+fn text(explanation: &Explanation) -> anyhow::Result<String> {
+    let mut out = format!("{}\n", ends(&explanation.packet));
+    match &explanation.becomes {
+        Some(becomes) => writeln!(out, "{}: {}", explanation.fate, ends(becomes))?,
         None => writeln!(
             out,
             "{}{}",
-            told.fate,
-            told.reason.as_ref().map_or(String::new(), |r| format!(": {r}"))
+            explanation.fate,
+            explanation.reason.as_ref().map_or(String::new(), |r| format!(": {r}"))
         )?,
     }
-    for sentence in &told.why {
+    for sentence in &explanation.why {
         writeln!(out, "  - {sentence}")?;
     }
     Ok(out)

@@ -44,13 +44,13 @@ pub(crate) struct Args {
 #[derive(Debug, clap::Subcommand)]
 enum Command {
     /// Save sessions to a file; the daemon keeps running
-    Save(Where),
+    Save(StateArgs),
     /// Load sessions for the next daemon, as far as its configuration allows
-    Load(Where),
+    Load(StateArgs),
 }
 
 #[derive(Debug, clap::Args)]
-struct Where {
+struct StateArgs {
     /// File; `-` is standard output or input
     file: PathBuf,
     /// State directory, as in `[state] directory`
@@ -89,7 +89,7 @@ pub(crate) fn execute(args: Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn save(at: &Where) -> anyhow::Result<()> {
+fn save(at: &StateArgs) -> anyhow::Result<()> {
     let sources = state::read(&at.state).map_err(|why| anyhow!("{why}"))?;
     let names = &sources.first().with_context(|| format!("{} is empty", at.state.display()))?.0;
     let mut sessions = Vec::new();
@@ -133,7 +133,7 @@ fn save(at: &Where) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn load(at: &Where) -> anyhow::Result<()> {
+fn load(at: &StateArgs) -> anyhow::Result<()> {
     let (mut names, sessions) = match at.file.as_os_str() == "-" {
         true => parse("standard input", BufReader::new(std::io::stdin().lock()))?,
         false => {
@@ -191,11 +191,11 @@ fn parse(name: &str, text: impl std::io::BufRead) -> anyhow::Result<(Names, Vec<
         let line: Line = serde_json::from_str(&line.with_context(at)?).with_context(at)?;
         sessions.push(line.saved().with_context(at)?);
     }
-    let (has, said) = (sessions.len(), head.sessions);
+    let (has, announced) = (sessions.len(), head.sessions);
     ensure!(
-        has == said,
+        has == announced,
         "{name}: {} expected, {} found: the file is truncated or was changed",
-        counted(said as u64, "session"),
+        counted(announced as u64, "session"),
         group(has as u64)
     );
     Ok((head.names, sessions))

@@ -138,7 +138,7 @@ pub(crate) fn execute_where(args: WhereArgs) -> anyhow::Result<ExitCode> {
     let query = [("address", args.address.to_string())];
     let found: HostPorts = args.daemon.client()?.get(&with_query("/v1/where", &query))?;
     match args.output {
-        Output::Table => super::print_bytes(show::whereabouts(&found)?.as_bytes())?,
+        Output::Table => super::print_bytes(show::host_ports(&found)?.as_bytes())?,
         Output::Csv => bail!("CSV is for lists only; use -o json or -o table"),
         output => super::print_bytes(&show::as_json(&found, output)?)?,
     }

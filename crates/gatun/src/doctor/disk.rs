@@ -27,11 +27,11 @@ fn room(what: &str, path: &Path) -> Option<Finding> {
     let system = path.ancestors().find_map(|place| statvfs(place).ok())?;
     let (free, all) = (system.f_bavail * system.f_frsize, system.f_blocks * system.f_frsize);
     let shown = path.display();
-    let told = format!("{what} in {shown} has {} left of {}", Bytes(free), Bytes(all));
+    let what = format!("{what} in {shown} has {} left of {}", Bytes(free), Bytes(all));
     let fix = format!("make room on the file system of {shown}; df {shown}");
     Some(match (free < FULL, free < all / LOW) {
-        (true, _) => Finding::wrong(CHECK, format!("{told}: data is lost"), fix),
-        (false, true) => Finding::note(CHECK, told, fix),
-        (false, false) => Finding::ok(CHECK, told),
+        (true, _) => Finding::wrong(CHECK, format!("{what}: data is lost"), fix),
+        (false, true) => Finding::note(CHECK, what, fix),
+        (false, false) => Finding::ok(CHECK, what),
     })
 }

@@ -97,7 +97,7 @@ fn locked_memory(pid: Option<u32>) -> Option<Finding> {
 pub(super) fn pages(pages: &TablePages) -> Finding {
     const CHECK: &str = "pages";
     let huge = pages.set_aside_bytes + pages.transparent_bytes;
-    let told = format!(
+    let what = format!(
         "the daemon has {} on huge pages set aside, {} on transparent huge pages, {} on small pages",
         Bytes(pages.set_aside_bytes),
         Bytes(pages.transparent_bytes),
@@ -106,10 +106,10 @@ pub(super) fn pages(pages: &TablePages) -> Finding {
     match pages.small_bytes > LARGE && pages.small_bytes > huge {
         true => Finding::note(
             CHECK,
-            format!("{told}: look-ups on small pages take several times as long"),
+            format!("{what}: look-ups on small pages take several times as long"),
             "sysctl -w vm.nr_hugepages=N before a restart, with N from gatun check",
         ),
-        false => Finding::ok(CHECK, told),
+        false => Finding::ok(CHECK, what),
     }
 }
 

@@ -204,7 +204,7 @@ pub(crate) fn who(who: &PortHolder) -> anyhow::Result<String> {
 }
 
 /// Text about the public addresses and ports of an inside host.
-pub(crate) fn whereabouts(found: &HostPorts) -> anyhow::Result<String> {
+pub(crate) fn host_ports(found: &HostPorts) -> anyhow::Result<String> {
     let mut text = String::new();
     if found.subscribers.is_empty() {
         text += &format!("{} has no sessions or bindings\n", found.address);

@@ -9,8 +9,8 @@ pub(crate) fn who_had(answer: &PastHolders) -> String {
     let mut out = format!("{}:{}{pool}, at {}", answer.address, answer.port, answer.at);
     out += match answer.precision_ms {
         0 | 1 => "\n",
-        1000 => " or in the second after\n",
-        60_000 => " or in the minute after\n",
+        1000 => " or up to one second later\n",
+        60_000 => " or up to one minute later\n",
         _ => " or within its precision\n",
     };
     match answer.outcome {

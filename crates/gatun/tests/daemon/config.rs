@@ -120,7 +120,7 @@ fn a_configuration_is_applied_and_rolled_back_while_sessions_continue() {
         assert!(
             said(&["config", "apply", &file, "--yes"])
                 .1
-                .contains("nothing changes: /run/two.toml is the running configuration")
+                .contains("no changes: /run/two.toml is the running configuration")
         );
         // Errors are reported with their line and a correction, and nothing changes.
         let wrong = file_of("wrong", &two.replace("300", "\"many\"").replace("pool6", "pol6"));
@@ -138,7 +138,7 @@ fn a_configuration_is_applied_and_rolled_back_while_sessions_continue() {
         let moved = file_of("moved", &config("[\"192.0.2.4\"]", "[limits]\nsubscribers_max = 300\n"));
         let (good, text) = said(&["config", "apply", &moved, "--yes"]);
         assert!(
-            good && text.contains("these end:\n  pool \"res\": all sessions and bindings of 192.0.2.1"),
+            good && text.contains("ends:\n  pool \"res\": all sessions and bindings of 192.0.2.1"),
             "{text}"
         );
         assert!(!text.contains(" 0 sessions"), "{text}");

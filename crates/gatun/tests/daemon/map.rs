@@ -65,7 +65,7 @@ fn a_binding_is_added_and_removed_in_the_file_while_sessions_continue() {
         assert_eq!(fs::read_to_string("/run/got").unwrap(), "hello\n");
         assert!(said(&format!("map add {MAP} --yes")).1.contains("already"));
         let (good, text_of) = said(&format!("map remove {MAP} --yes"));
-        assert!(good && text_of.contains("these end:"), "{text_of}");
+        assert!(good && text_of.contains("ends:"), "{text_of}");
         assert_eq!((listed("5003"), fs::read_to_string(daemon.file()).unwrap()), (false, text));
         let (good, text_of) = said(&format!("map remove {MAP} --yes"));
         assert!(!good && text_of.contains("has no mapping"), "{text_of}");

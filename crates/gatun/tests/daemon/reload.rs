@@ -46,7 +46,7 @@ fn flows_continue_over_a_reload_and_those_of_a_removed_address_end() {
         assert!(text.contains("150 received"), "{text}");
         // Its address is removed: it ends, and starts again from the other one.
         let said = daemon.reload(&config("[\"192.0.2.4\"]", ""), "reload: done");
-        assert!(said.contains("these end: pool \"res\": all sessions and bindings of 192.0.2.1"), "{said}");
+        assert!(said.contains("ends: pool \"res\": all sessions and bindings of 192.0.2.1"), "{said}");
         assert!(!said.contains(" 0 sessions"), "{said}");
         assert!(routed("192.0.2.4") && !routed("192.0.2.1"));
         assert!(ping(&net.client, 3, SERVER, ""));

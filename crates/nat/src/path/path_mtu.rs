@@ -58,8 +58,8 @@ fn advertised(message: &[u8]) -> Option<PathNote> {
     let quoted = message.get(8..)?;
     let total_len = u32::from(u16::from_be_bytes(*quoted.get(2..)?.first_chunk()?));
     let remote = Ipv4Addr::from(*quoted.get(16..)?.first_chunk::<4>()?);
-    let said = u16::from_be_bytes(*message.get(6..)?.first_chunk()?);
-    let mtu = mtu::path_mtu(said, total_len);
+    let advertised = u16::from_be_bytes(*message.get(6..)?.first_chunk()?);
+    let mtu = mtu::path_mtu(advertised, total_len);
     // Routers do not refuse packets that fit.
     if mtu >= mtu::DF_CLEAR_MAX || total_len <= mtu {
         return None;

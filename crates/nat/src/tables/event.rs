@@ -313,8 +313,8 @@ impl Events {
     /// Returns whether this many events of a restore fit without loss: either the reader has caught up, or no
     /// reader wants them.
     pub(crate) fn has_room_for(&self, events: usize) -> bool {
-        let told = [EventKind::BlockKept, EventKind::BindingKept, EventKind::SessionDeleted];
-        if !told.iter().any(|&kind| self.wants(kind)) || !self.is_read() {
+        let reported = [EventKind::BlockKept, EventKind::BindingKept, EventKind::SessionDeleted];
+        if !reported.iter().any(|&kind| self.wants(kind)) || !self.is_read() {
             return true;
         }
         let has_room = |ring: &Ring| ring.ring.slots() >= events.min(ring.ring.buffer().capacity());

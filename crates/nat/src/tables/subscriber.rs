@@ -45,14 +45,14 @@ pub struct Subscriber {
     pub ports: [u16; 3],
     instance: u8,
     flags: u8,
-    /// Time of the last quota event, in units of [`TOLD_EVERY_MS`], from 1 on.
-    told: u32,
+    /// Time of the last quota event, in units of [`QUOTA_EVENT_EVERY_MS`], from 1 on.
+    quota_event_at: u32,
     /// Time at which its next session is due under its rate limit, ns.
     due_ns: u64,
 }
 
 /// Minimum time between two quota events of a subscriber.
-const TOLD_EVERY_MS: u64 = 10_000;
+const QUOTA_EVENT_EVERY_MS: u64 = 10_000;
 
 const _: () = assert!(size_of::<Subscriber>() == 64);
 
@@ -72,7 +72,7 @@ impl Subscriber {
             ports: [0; 3],
             instance: key.instance,
             flags: LIVE,
-            told: 0,
+            quota_event_at: 0,
             due_ns: 0,
         }
     }
@@ -105,8 +105,8 @@ impl Subscriber {
 
     /// Returns whether a quota event is due, and blocks further ones for some time.
     pub(crate) fn notify_quota(&mut self, now: Instant) -> bool {
-        let at = (now.0 / TOLD_EVERY_MS) as u32 + 1;
-        core::mem::replace(&mut self.told, at) != at
+        let at = (now.0 / QUOTA_EVENT_EVERY_MS) as u32 + 1;
+        core::mem::replace(&mut self.quota_event_at, at) != at
     }
 }
 
@@ -453,8 +453,8 @@ mod tests {
         let mut table = table(1);
         let id = table.find_or_insert(key(0)).unwrap();
         let s = table.get_mut(id).unwrap();
-        let told: Vec<u64> = (0..60).map(|s| s * 500).filter(|&ms| s.notify_quota(Instant(ms))).collect();
-        assert_eq!(told, [0, 10_000, 20_000]);
+        let events: Vec<u64> = (0..60).map(|s| s * 500).filter(|&ms| s.notify_quota(Instant(ms))).collect();
+        assert_eq!(events, [0, 10_000, 20_000]);
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! `carrier`: the traffic of many subscribers. All flows open once, then continue in random order. At the
 //! end, the number of packets that did not return equals the sum of all drop counters.
 
-use super::{Over, Wishes};
+use super::{Over, RunOptions};
 use crate::bed::Bed;
 use crate::ends::{Latency, Load, ProcessorTime, Sample, StageResult, Until, quantile_us};
 use crate::middle::on_the_bed;
@@ -52,19 +52,19 @@ pub(super) fn config_with_room(bed: &Bed, traffic: &Traffic, sessions_max: u64) 
     )
 }
 
-pub(crate) fn run(wishes: &Wishes) -> anyhow::Result<Report> {
-    let traffic = wishes.traffic(131_072, 16, Sizes::Fixed(128));
+pub(crate) fn run(options: &RunOptions) -> anyhow::Result<Report> {
+    let traffic = options.traffic(131_072, 16, Sizes::Fixed(128));
     let flows = u64::from(traffic.flows());
-    let length = wishes.length(600.0);
+    let length = options.length(600.0);
     let mut report = Report::new("carrier", ABOUT);
-    let bed = wishes.bed(&traffic)?;
-    let load = wishes.rate.map_or(Load::InFlight(bed.in_flight()), Load::Rate);
+    let bed = options.bed(&traffic)?;
+    let load = options.rate.map_or(Load::InFlight(bed.in_flight()), Load::Rate);
 
     let config = config(&bed, &traffic);
-    let mut run = begin(&bed, wishes, Middle::Gatun(&config), &traffic)?;
+    let mut run = begin(&bed, options, Middle::Gatun(&config), &traffic)?;
     let build_up = build_up(&mut run, load, flows);
     let sessions_built = run.counters()?.map(|counters| counters.sessions);
-    let kills = wishes.kills.unwrap_or(if wishes.brief { 200.0 } else { KILLS_PER_S });
+    let kills = options.kills.unwrap_or(if options.brief { 200.0 } else { KILLS_PER_S });
     let (steady, killed) = match kills > 0.0 {
         true => run.stage_with_kills("steady", load, Until::Elapsed(length), kills)?,
         false => (run.stage("steady", load, Until::Elapsed(length)), 0),
@@ -79,7 +79,7 @@ pub(crate) fn run(wishes: &Wishes) -> anyhow::Result<Report> {
 
     // Separate runs: testpmd reports the cost of its packets at its end.
     let mut plain = |name, load, length| {
-        plain_stage(&bed, wishes, &traffic, name, (load, Until::Elapsed(length)), &mut report)
+        plain_stage(&bed, options, &traffic, name, (load, Until::Elapsed(length)), &mut report)
     };
     let plain_calm = plain("plain, the same rate", Load::Rate(calm_rate), length / 4);
     let plain = plain_calm.and_then(|calm| Ok((calm, plain("plain forwarder", load, length / 4)?)));
@@ -107,13 +107,13 @@ pub(crate) fn run(wishes: &Wishes) -> anyhow::Result<Report> {
         Err(error) => report.check(false, format!("the plain forwarder in Gatun's place: {error}")),
     }
     report.check(killed > 0 || kills <= 0.0, format!("{} sessions were ended on request", group(killed)));
-    tell_costs(wishes, &steady, plain.as_ref().ok().map(|(_, (plain, _))| plain), &mut report);
+    tell_costs(options, &steady, plain.as_ref().ok().map(|(_, (plain, _))| plain), &mut report);
     Ok(report)
 }
 
 /// Reports the cost of packets in the middle, and the method of measurement.
-fn tell_costs(wishes: &Wishes, steady: &StageResult, plain: Option<&StageResult>, report: &mut Report) {
-    match wishes.over {
+fn tell_costs(options: &RunOptions, steady: &StageResult, plain: Option<&StageResult>, report: &mut Report) {
+    match options.over {
         Over::Veth => {
             report.not_run.push(
                 "over memif (--over memif): this run uses AF_XDP on veth in copy mode, whose cost is the kernel's"
@@ -127,7 +127,7 @@ fn tell_costs(wishes: &Wishes, steady: &StageResult, plain: Option<&StageResult>
             report.core_ns = steady.ns_per_packet();
             report.reference_core_ns = plain.and_then(StageResult::ns_per_packet);
             let share = steady.middle.map_or(0.0, |middle| middle.share);
-            wishes.tell_limits(report, share, steady.generator_behind);
+            options.tell_limits(report, share, steady.generator_behind);
         }
     }
     report.notes.push("Times are round trips: generator, translator, reflector, translator, judge; at 80 % of the steady rate, where queues are short.".into());
@@ -136,13 +136,13 @@ fn tell_costs(wishes: &Wishes, steady: &StageResult, plain: Option<&StageResult>
 /// A stage with the plain forwarder in Gatun's place.
 fn plain_stage(
     bed: &Bed,
-    wishes: &Wishes,
+    options: &RunOptions,
     traffic: &Traffic,
     name: &'static str,
     (load, until): (Load, Until),
     report: &mut Report,
 ) -> anyhow::Result<(StageResult, bool)> {
-    let mut run = begin(bed, wishes, Middle::Forwarder, traffic)?;
+    let mut run = begin(bed, options, Middle::Forwarder, traffic)?;
     let mut stage = run.stage(name, load, until);
     let (accounts, ends) = run.finish()?;
     // After the earlier samples: each run has a clock of its own.
@@ -181,13 +181,13 @@ fn delays(gatun: &StageResult, plain: &StageResult) -> Table {
 /// is about to send (decision 0064): then it is restarted.
 pub(super) fn begin<'b>(
     bed: &'b Bed,
-    wishes: &Wishes,
+    options: &RunOptions,
     middle: Middle<'_>,
     traffic: &Traffic,
 ) -> anyhow::Result<Run<'b>> {
-    let may_fail = wishes.over == Over::Memif && matches!(middle, Middle::Forwarder);
+    let may_fail = options.over == Over::Memif && matches!(middle, Middle::Forwarder);
     for _ in 1..STARTS_MAX {
-        match Run::new(bed, &wishes.programs, middle, traffic.clone()) {
+        match Run::new(bed, &options.programs, middle, traffic.clone()) {
             Ok(mut run) => {
                 if warm_up(&mut run) || !may_fail {
                     return Ok(run);
@@ -200,7 +200,7 @@ pub(super) fn begin<'b>(
         }
         std::thread::sleep(Duration::from_millis(500));
     }
-    Run::new(bed, &wishes.programs, middle, traffic.clone())
+    Run::new(bed, &options.programs, middle, traffic.clone())
 }
 
 /// Returns true if any packet returned.

@@ -6,7 +6,7 @@ mod measure;
 mod results;
 mod translator;
 
-use super::Wishes;
+use super::RunOptions;
 use crate::report::Report;
 use gatun_testkit::{Error, Topology, has_program};
 use indicatif::{ProgressBar, ProgressStyle};
@@ -30,27 +30,27 @@ const TRIALS_BRIEF: u32 = 2;
 /// Parallel streams without `--streams`.
 const STREAMS: [u32; 4] = [1, 10, 20, 50];
 
-pub(crate) fn run(wishes: &Wishes) -> anyhow::Result<Report> {
+pub(crate) fn run(options: &RunOptions) -> anyhow::Result<Report> {
     anyhow::ensure!(has_program("iperf3"), "iperf3 is not installed (Debian: iperf3)");
     let mut report = Report::new("iperf", ABOUT);
-    let (rows, missing) = Row::all(&wishes.programs, &wishes.beside);
+    let (rows, missing) = Row::all(&options.programs, &options.beside);
     report.not_run.extend(missing);
-    let rows: Vec<Row> = rows.into_iter().filter(|row| is_wanted(wishes, row)).collect();
+    let rows: Vec<Row> = rows.into_iter().filter(|row| is_wanted(options, row)).collect();
     anyhow::ensure!(
         !rows.is_empty(),
         "no row has one of these texts in its name: {}",
-        wishes.rows.join(", ")
+        options.rows.join(", ")
     );
-    if wishes.brief {
+    if options.brief {
         report.not_run.push("other translators, more streams, downloads: brief run".into());
     }
-    let runs = wishes.runs.unwrap_or(if wishes.brief { 1 } else { RUNS }).max(1);
-    let seconds = wishes.length(SECONDS).as_secs().max(1) as u32;
-    let cells = cells(wishes);
+    let runs = options.runs.unwrap_or(if options.brief { 1 } else { RUNS }).max(1);
+    let seconds = options.length(SECONDS).as_secs().max(1) as u32;
+    let cells = cells(options);
     let steps: u64 = cells.iter().map(|cell| rows.iter().filter(|row| has(row, *cell)).count() as u64).sum();
     let style = ProgressStyle::with_template("{msg:60} {wide_bar} {pos}/{len}")?;
     let bar = ProgressBar::new(u64::from(runs) * steps).with_style(style);
-    let lab = Lab { wishes, net: network()?, seconds, bar };
+    let lab = Lab { options, net: network()?, seconds, bar };
 
     let names = rows.iter().map(|row| row.name.clone()).collect();
     let mut results = Results::new(names, cells.clone());
@@ -90,7 +90,7 @@ fn notes(runs: u32, seconds: u32) -> [String; 4] {
 }
 
 struct Lab<'a> {
-    wishes: &'a Wishes,
+    options: &'a RunOptions,
     net: Topology,
     seconds: u32,
     bar: ProgressBar,
@@ -100,8 +100,8 @@ impl Lab<'_> {
     /// Sets up a translator, measures through it, and removes it.
     fn measure(&self, row: &Row, cell: Cell, run: u32) -> Result<Measured, Error> {
         self.bar.set_message(format!("run {run}, {}", title(row, cell)));
-        let trials = if self.wishes.brief { TRIALS_BRIEF } else { TRIALS };
-        let (running, target) = row.start(&self.net, &self.wishes.programs)?;
+        let trials = if self.options.brief { TRIALS_BRIEF } else { TRIALS };
+        let (running, target) = row.start(&self.net, &self.options.programs)?;
         let client = Client { net: &self.net, target: &target, seconds: self.seconds, trials };
         let measured = client.measure(cell);
         let used = running.has_used_fast_path(row);
@@ -130,10 +130,10 @@ fn network() -> Result<Topology, Error> {
 }
 
 /// Returns true if a row's name has one of the texts; a brief run has Gatun's rows alone.
-fn is_wanted(wishes: &Wishes, row: &Row) -> bool {
-    match wishes.rows.is_empty() {
-        true => !wishes.brief || row.name.contains("Gatun") && !row.is_for_udp_only(),
-        false => wishes.rows.iter().any(|text| row.name.contains(text)),
+fn is_wanted(options: &RunOptions, row: &Row) -> bool {
+    match options.rows.is_empty() {
+        true => !options.brief || row.name.contains("Gatun") && !row.is_for_udp_only(),
+        false => options.rows.iter().any(|text| row.name.contains(text)),
     }
 }
 
@@ -142,15 +142,15 @@ fn has(row: &Row, cell: Cell) -> bool {
 }
 
 /// Columns: each number of streams, in each direction. The search takes one stream.
-fn cells(wishes: &Wishes) -> Vec<Cell> {
-    if wishes.brief {
+fn cells(options: &RunOptions) -> Vec<Cell> {
+    if options.brief {
         let cell = |part| Cell { part, streams: 1, direction: "upload" };
-        return wishes.parts.clone().unwrap_or(vec![Part::Tcp]).into_iter().map(cell).collect();
+        return options.parts.clone().unwrap_or(vec![Part::Tcp]).into_iter().map(cell).collect();
     }
-    let streams = wishes.streams.clone().unwrap_or(STREAMS.into());
+    let streams = options.streams.clone().unwrap_or(STREAMS.into());
     let first = streams.first().copied().unwrap_or(1);
     let mut cells = Vec::new();
-    for part in wishes.parts.clone().unwrap_or(Part::ALL.into()) {
+    for part in options.parts.clone().unwrap_or(Part::ALL.into()) {
         let streams = if part == Part::Offered { vec![first] } else { streams.clone() };
         for streams in streams {
             cells.extend(["upload", "download"].map(|direction| Cell { part, streams, direction }));

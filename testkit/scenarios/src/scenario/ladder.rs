@@ -2,7 +2,7 @@
 
 mod handover;
 
-use super::{Over, Wishes, carrier};
+use super::{Over, RunOptions, carrier};
 use crate::bed::Bed;
 use crate::ends::{Latency, Load, StageResult, Until};
 use crate::middle::on_the_bed;
@@ -38,17 +38,17 @@ const SUBSCRIBERS: u32 = 256;
 /// Subscribers of the large step.
 const SUBSCRIBERS_MANY: u32 = 131_072;
 
-fn rungs(wishes: &Wishes) -> Vec<Rung> {
+fn rungs(options: &RunOptions) -> Vec<Rung> {
     let rung = |name: &str, family, what| Rung { name: name.into(), family, flows: SUBSCRIBERS, what };
     let mut rungs = vec![
         rung("plain forwarder, IPv6", Family::V6, What::Forwarder),
         rung("SIIT, 256 mappings", Family::V6, What::Siit),
         rung("NAT64, 4,096 sessions", Family::V6, What::Stateful),
     ];
-    if wishes.over == Over::Memif {
+    if options.over == Over::Memif {
         rungs.insert(1, rung("Gatun's backend without translation, IPv6", Family::V6, What::Backend));
     }
-    if !wishes.brief {
+    if !options.brief {
         rungs.insert(1, rung("plain forwarder, IPv4", Family::V4, What::Forwarder));
         rungs.push(rung("NAT44, 4,096 sessions", Family::V4, What::Stateful));
         rungs.push(Rung {
@@ -58,7 +58,7 @@ fn rungs(wishes: &Wishes) -> Vec<Rung> {
             what: What::Stateful,
         });
     }
-    if wishes.over == Over::Veth {
+    if options.over == Over::Veth {
         // Last, because it leaves routes behind.
         rungs.push(rung("kernel, IPv6 untranslated", Family::V6, What::Kernel));
     }
@@ -83,13 +83,13 @@ fn siit(bed: &Bed, traffic: &Traffic) -> String {
     )
 }
 
-pub(crate) fn run(wishes: &Wishes) -> anyhow::Result<Report> {
+pub(crate) fn run(options: &RunOptions) -> anyhow::Result<Report> {
     let mut report = Report::new("ladder", ABOUT);
-    let length = wishes.length(5.0);
-    let bed = wishes.bed(&wishes.traffic(SUBSCRIBERS, 16, Sizes::Fixed(128)))?;
+    let length = options.length(5.0);
+    let bed = options.bed(&options.traffic(SUBSCRIBERS, 16, Sizes::Fixed(128)))?;
     let mut rows = Vec::new();
-    for rung in rungs(wishes) {
-        let of_family = Wishes { family: rung.family, ..wishes.clone() };
+    for rung in rungs(options) {
+        let of_family = RunOptions { family: rung.family, ..options.clone() };
         let traffic = of_family.traffic(rung.flows, 16, Sizes::Fixed(128));
         let config = match rung.what {
             What::Siit => siit(&bed, &traffic),
@@ -103,7 +103,7 @@ pub(crate) fn run(wishes: &Wishes) -> anyhow::Result<Report> {
             What::Siit | What::Stateful => Middle::Gatun(&config),
         };
         let flows = u64::from(traffic.flows());
-        let mut run = carrier::begin(&bed, wishes, middle, &traffic)?;
+        let mut run = carrier::begin(&bed, options, middle, &traffic)?;
         let load = Load::InFlight(bed.in_flight());
         carrier::build_up(&mut run, load, flows);
         let steady = run.stage("steady", load, Until::Elapsed(length));
@@ -119,9 +119,9 @@ pub(crate) fn run(wishes: &Wishes) -> anyhow::Result<Report> {
             (report.reference_pps, report.reference_latency_us) =
                 (Some(steady.pps()), Latency::of(&steady.latency));
         }
-        rows.push(row(wishes, &rung, &accounts, &steady, &mut report));
+        rows.push(row(options, &rung, &accounts, &steady, &mut report));
     }
-    rows.extend(handover::rows(wishes, &mut report)?);
+    rows.extend(handover::rows(options, &mut report)?);
     report.tables.push(Table {
         title: "Cost of a packet".into(),
         header: ["step", "packets a second", "ns of processor time", "busy", "generator behind", "lost"]
@@ -129,12 +129,12 @@ pub(crate) fn run(wishes: &Wishes) -> anyhow::Result<Report> {
             .into(),
         rows,
     });
-    if wishes.over == Over::Veth {
+    if options.over == Over::Veth {
         report.notes.push("The plain forwarder is Gatun's backend without an engine.".into());
         let what = "over memif with testpmd as the baseline (--over memif): this run uses AF_XDP on veth in copy mode, whose cost is the kernel's";
         report.not_run.push(what.into());
     }
-    if wishes.brief {
+    if options.brief {
         report.not_run.push("IPv4, and two million sessions: brief run".into());
     }
     Ok(report)
@@ -142,7 +142,7 @@ pub(crate) fn run(wishes: &Wishes) -> anyhow::Result<Report> {
 
 /// A step's row of the table. Adds the processor time of the first step of each kind to the report.
 fn row(
-    wishes: &Wishes,
+    options: &RunOptions,
     rung: &Rung,
     accounts: &Accounts,
     steady: &StageResult,
@@ -151,11 +151,11 @@ fn row(
     let ns_each = accounts.ns_each.or(steady.ns_per_packet());
     let share = ns_each.map(|ns| steady.pps() * ns / 1e9);
     match rung.what {
-        _ if wishes.over != Over::Memif => {}
+        _ if options.over != Over::Memif => {}
         What::Forwarder if report.reference_core_ns.is_none() => report.reference_core_ns = ns_each,
         What::Stateful if report.core_ns.is_none() => {
             report.core_ns = ns_each;
-            wishes.tell_limits(report, share.unwrap_or(0.0), steady.generator_behind);
+            options.tell_limits(report, share.unwrap_or(0.0), steady.generator_behind);
         }
         _ => {}
     }

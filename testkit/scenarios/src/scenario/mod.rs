@@ -24,7 +24,7 @@ pub(crate) enum Over {
 
 /// Settings of the command line; each scenario has its own defaults.
 #[derive(Clone, Debug)]
-pub(crate) struct Wishes {
+pub(crate) struct RunOptions {
     pub(crate) programs: Programs,
     /// Length of the main stage.
     pub(crate) seconds: Option<f64>,
@@ -53,7 +53,7 @@ pub(crate) struct Wishes {
     pub(crate) reflector: crate::memif::Reflector,
 }
 
-impl Wishes {
+impl RunOptions {
     /// Length of the main stage.
     fn length(&self, default_s: f64) -> Duration {
         let default_s = if self.brief { 1.0 } else { default_s };
@@ -90,7 +90,7 @@ impl Wishes {
 }
 
 /// A scenario: its name and its function.
-pub(crate) type Scenario = (&'static str, fn(&Wishes) -> anyhow::Result<Report>);
+pub(crate) type Scenario = (&'static str, fn(&RunOptions) -> anyhow::Result<Report>);
 
 /// All scenarios.
 pub(crate) const ALL: [Scenario; 6] = [
@@ -108,7 +108,7 @@ const BUSY: f64 = 0.9;
 /// Share of the time from which on a generator that is behind is the limit.
 const BEHIND: f64 = 0.5;
 
-impl Wishes {
+impl RunOptions {
     /// Notes which of the two processors limits the rate, from the share of the time in which the translator
     /// had packets, and the share in which the generator was behind. One thread is generator and judge,
     /// perhaps reflector too, and so can be the limit.

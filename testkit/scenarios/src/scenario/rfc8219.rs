@@ -4,7 +4,7 @@
 
 mod dual;
 
-use super::{Wishes, carrier};
+use super::{RunOptions, carrier};
 use crate::bed::Bed;
 use crate::ends::{Latency, Load, Until};
 use crate::report::{Report, Table, group};
@@ -41,59 +41,59 @@ struct FrameSizeResult {
     loss: Vec<(f64, f64)>,
 }
 
-pub(crate) fn run(wishes: &Wishes) -> anyhow::Result<Report> {
+pub(crate) fn run(options: &RunOptions) -> anyhow::Result<Report> {
     let mut report = Report::new("rfc8219", ABOUT);
-    let length = if wishes.brief { Duration::from_millis(300) } else { wishes.length(5.0) };
-    let mut bed = wishes.bed(&wishes.traffic(SUBSCRIBERS, 16, Sizes::Fixed(1518)))?;
-    let frames: Vec<usize> = match (wishes.sizes, wishes.brief) {
+    let length = if options.brief { Duration::from_millis(300) } else { options.length(5.0) };
+    let mut bed = options.bed(&options.traffic(SUBSCRIBERS, 16, Sizes::Fixed(1518)))?;
+    let frames: Vec<usize> = match (options.sizes, options.brief) {
         (Some(Sizes::Fixed(frame)), _) => vec![frame],
         (_, true) => vec![128],
         _ => FRAMES.into(),
     };
     let mut all = Vec::new();
     for &frame in &frames {
-        let sized = Wishes { sizes: Some(Sizes::Fixed(frame)), ..wishes.clone() };
+        let sized = RunOptions { sizes: Some(Sizes::Fixed(frame)), ..options.clone() };
         let traffic = sized.traffic(SUBSCRIBERS, 16, Sizes::Fixed(frame));
-        all.push(one_size(&bed, wishes, &traffic, frame, length, &mut report)?);
+        all.push(one_size(&bed, options, &traffic, frame, length, &mut report)?);
     }
     if let Some(first) = all.first() {
         (report.pps, report.latency_us) = (Some(first.throughput), first.latency);
-        let sized = Wishes { sizes: Some(Sizes::Fixed(first.frame)), ..wishes.clone() };
+        let sized = RunOptions { sizes: Some(Sizes::Fixed(first.frame)), ..options.clone() };
         let traffic = sized.traffic(SUBSCRIBERS, 16, Sizes::Fixed(first.frame));
-        let mut run = carrier::begin(&bed, wishes, Middle::Forwarder, &traffic)?;
+        let mut run = carrier::begin(&bed, options, Middle::Forwarder, &traffic)?;
         report.reference_pps =
-            search(&mut run, bed.in_flight(), length, trials(wishes)).map(|(rate, _)| 2.0 * rate);
+            search(&mut run, bed.in_flight(), length, trials(options)).map(|(rate, _)| 2.0 * rate);
         report.account(&run.finish()?.0);
     }
     // On a busy machine, a brief search may end before it reaches such a rate.
-    let found = wishes.brief || all.iter().all(|found| found.throughput > 0.0);
+    let found = options.brief || all.iter().all(|found| found.throughput > 0.0);
     report.check(found, "each size has a rate without loss".into());
     report.tables.push(throughput_table(&all));
     report.tables.push(loss_table(&all));
-    dual::run(&mut bed, wishes, &frames, length, &mut report)?;
+    dual::run(&mut bed, options, &frames, length, &mut report)?;
     report.not_run.push("trials of 60 s (RFC 8219 7.1), repeated 20 times for latency: see --seconds".into());
     Ok(report)
 }
 
-fn trials(wishes: &Wishes) -> usize {
-    if wishes.brief { TRIALS_BRIEF } else { TRIALS_MAX }
+fn trials(options: &RunOptions) -> usize {
+    if options.brief { TRIALS_BRIEF } else { TRIALS_MAX }
 }
 
 fn one_size(
     bed: &Bed,
-    wishes: &Wishes,
+    options: &RunOptions,
     traffic: &Traffic,
     frame: usize,
     length: Duration,
     report: &mut Report,
 ) -> anyhow::Result<FrameSizeResult> {
     let config = carrier::config(bed, traffic);
-    let mut run = carrier::begin(bed, wishes, Middle::Gatun(&config), traffic)?;
+    let mut run = carrier::begin(bed, options, Middle::Gatun(&config), traffic)?;
     let build_up = carrier::build_up(&mut run, Load::InFlight(bed.in_flight()), traffic.flows().into());
     let connections = build_up.rx as f64 / build_up.seconds;
-    let (rate, latency) = search(&mut run, bed.in_flight(), length, trials(wishes)).unwrap_or((0.0, None));
+    let (rate, latency) = search(&mut run, bed.in_flight(), length, trials(options)).unwrap_or((0.0, None));
     let mut loss = Vec::new();
-    let shares = if wishes.brief { &SHARES_BRIEF[..] } else { &SHARES };
+    let shares = if options.brief { &SHARES_BRIEF[..] } else { &SHARES };
     for &share in shares {
         let trial = run.stage("frame loss", Load::Rate((rate * share).max(100.0)), Until::Elapsed(length));
         loss.push((share, 100.0 * trial.lost() as f64 / trial.tx.max(1) as f64));

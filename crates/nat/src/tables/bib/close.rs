@@ -108,10 +108,10 @@ impl Tables {
         }
         let before = self.get(record.prev);
         let same = record.prev != id && before.is_session() && before.remote().0 == remote;
-        let heir = same.then_some(record.prev);
+        let successor = same.then_some(record.prev);
         if let Some(peers) = &mut self.peers {
-            match heir {
-                Some(heir) => peers.replace(hash, id, heir),
+            match successor {
+                Some(successor) => peers.replace(hash, id, successor),
                 None => peers.remove(hash, id),
             };
         }

@@ -126,10 +126,10 @@ impl Tables {
     /// Removes a flow from its index. If it was its port's primary, another flow or none replaces it.
     pub(super) fn forget_flow(&mut self, id: RecordId, record: &Session) {
         let hash = key::flow(&self.hasher, record.outside(), record.remote(), record.transport());
-        let heir = if record.next == id { NONE } else { record.prev };
+        let successor = if record.next == id { NONE } else { record.prev };
         if let Some(overload) = &mut self.overload {
             overload.flows.remove(hash, id);
-            overload.replace(record, id, heir);
+            overload.replace(record, id, successor);
         }
     }
 

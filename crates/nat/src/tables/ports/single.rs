@@ -382,9 +382,9 @@ impl SinglePorts {
         if enough || free(self.address_usage(map, transport, second)) <= free(usage) { first } else { second }
     }
 
-    /// Wishes for a port, best first: as similar to the inside port as possible (RFC 6146 3.5.1.1, RFC 4787
-    /// REQ-3, REQ-4). ICMP identifiers have neither class nor parity.
-    fn wishes(&self, transport: Transport, inside_port: u16) -> [Wanted; 3] {
+    /// Preferences for a port, best first: as similar to the inside port as possible (RFC 6146 3.5.1.1, RFC
+    /// 4787 REQ-3, REQ-4). ICMP identifiers have neither class nor parity.
+    fn preferences(&self, transport: Transport, inside_port: u16) -> [Wanted; 3] {
         let like = |parity| self.like(transport, inside_port, parity);
         [like(self.port_parity), like(false), Wanted::ANY]
     }
@@ -462,8 +462,8 @@ impl SinglePorts {
     ) -> Option<u16> {
         let transport = request.transport;
         let set = transport.of(&self.sets).get(ix as usize)?;
-        let wishes = self.wishes(transport, request.inside_port);
-        let mut draw = || wishes.into_iter().find_map(|wanted| set.random_free(layout, wanted, rng));
+        let preferences = self.preferences(transport, request.inside_port);
+        let mut draw = || preferences.into_iter().find_map(|wanted| set.random_free(layout, wanted, rng));
         let may_be_given = |port: &u16| !reserved.any(ix, *port..=*port, transport.alone());
         (0..=DRAWS_MAX).map_while(|_| draw()).find(may_be_given)
     }

@@ -3,7 +3,7 @@
 
 use crate::processors::{all_processors, processors_count};
 use crate::report::{Report, group};
-use crate::scenario::Wishes;
+use crate::scenario::RunOptions;
 use anyhow::Context as _;
 use serde::Deserialize;
 use std::process::Command;
@@ -25,12 +25,12 @@ struct HandoverReport {
 }
 
 /// Runs the bench, and returns two rows for the table: packets at their own worker, and at the other one.
-pub(super) fn rows(wishes: &Wishes, report: &mut Report) -> anyhow::Result<Vec<Vec<String>>> {
+pub(super) fn rows(options: &RunOptions, report: &mut Report) -> anyhow::Result<Vec<Vec<String>>> {
     if processors_count() < 2 {
         report.not_run.push("hand-over between workers: they need two processors".into());
         return Ok(Vec::new());
     }
-    let told = measure(wishes)?;
+    let told = measure(options)?;
     report.handover_ns = Some(told.ns_more);
     report.notes.push(format!(
         "The steps in RAM are of `gatun-bench handover`, in this run and without generator or cables: {} packets, of which each came in \
@@ -46,12 +46,12 @@ pub(super) fn rows(wishes: &Wishes, report: &mut Report) -> anyhow::Result<Vec<V
     Ok(vec![row("own packets", told.ns_own), row("each handed over", told.ns_handed_over)])
 }
 
-fn measure(wishes: &Wishes) -> anyhow::Result<HandoverReport> {
+fn measure(options: &RunOptions) -> anyhow::Result<HandoverReport> {
     // This thread, and so its children, are pinned to one processor.
     let mut command = Command::new("taskset");
-    command.args(["--cpu-list", &all_processors()]).arg(wishes.programs.gatun.with_file_name("gatun-bench"));
+    command.args(["--cpu-list", &all_processors()]).arg(options.programs.gatun.with_file_name("gatun-bench"));
     command.args(["handover", "--json"]);
-    if wishes.brief {
+    if options.brief {
         command.args(BRIEF.split(' '));
     }
     let (status, said) = gatun_testkit::run_for(&mut command, TIME_MAX)?;

@@ -13,7 +13,7 @@ use crate::ends::{Load, Until};
 use crate::ports::Pair;
 use crate::report::{Report, Table, group};
 use crate::run::Middle;
-use crate::scenario::{Over, Wishes, carrier};
+use crate::scenario::{Over, RunOptions, carrier};
 use gatun_testkit::traffic::{Family, Sizes, Traffic};
 use std::time::Duration;
 
@@ -99,7 +99,7 @@ mtu6 = {mtu}
 /// ends.
 pub(super) fn run(
     bed: &mut Bed,
-    wishes: &Wishes,
+    options: &RunOptions,
     frames: &[usize],
     length: Duration,
     report: &mut Report,
@@ -113,13 +113,13 @@ pub(super) fn run(
     let mut all = Vec::new();
     for &frame in frames {
         let sizes = Some(Sizes::Fixed(frame));
-        let wishes = Wishes { family: Family::V4, sizes, ..wishes.clone() };
-        let traffic = wishes.traffic(super::SUBSCRIBERS, 16, Sizes::Fixed(frame));
+        let options = RunOptions { family: Family::V4, sizes, ..options.clone() };
+        let traffic = options.traffic(super::SUBSCRIBERS, 16, Sizes::Fixed(frame));
         let (clat, plat) = (clat(&pair, mtu), plat(&pair, &traffic, mtu));
         let flows = traffic.flows().into();
-        let mut run = carrier::begin(bed, &wishes, Middle::Pair([&clat, &plat]), &traffic)?;
+        let mut run = carrier::begin(bed, &options, Middle::Pair([&clat, &plat]), &traffic)?;
         let build_up = carrier::build_up(&mut run, Load::InFlight(bed.in_flight()), flows);
-        let trials = if wishes.brief { TRIALS_BRIEF } else { TRIALS_MAX };
+        let trials = if options.brief { TRIALS_BRIEF } else { TRIALS_MAX };
         let found = search(&mut run, bed.in_flight(), length, trials);
         if found.is_none() {
             run.stage("frame loss", Load::Rate(1000.0), Until::Elapsed(length / 2));
@@ -139,7 +139,7 @@ pub(super) fn run(
         group(best),
         group(2 * best)
     ));
-    if wishes.over == Over::Memif && shares_processor {
+    if options.over == Over::Memif && shares_processor {
         report.notes.push(
             "Two translators that poll without a pause on one processor alternate in time slices of some milliseconds: \
              these determine the rate and the delays of dual translation here."

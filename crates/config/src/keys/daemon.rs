@@ -59,7 +59,7 @@ pub(crate) const STATE: &[Key] = &[
 /// `[fastpath]`
 pub(crate) const FASTPATH: &[Key] = &[
     key("kernel", Kind::Words(|| words(KERNEL)), "\"auto\"", "`auto`: a program in the kernel translates packets of established TCP and UDP sessions, if the kernel supports it; otherwise the log and `gatun doctor` give the reason, and Gatun translates all packets itself. `off`: Gatun translates all packets itself. A reload switches it off, and on again if it was on at the start.").default("\"off\""),
-    key("directory", FOLDER, "\"/run/gatun/fastpath\"", "Directory of the kernel's tables, one for each daemon. Gatun creates it and, if permitted, mounts a bpffs there. The tables outlive the process: a killed daemon's sessions go on.").default("\"/run/gatun/fastpath\""),
+    key("directory", FOLDER, "\"/run/gatun/fastpath\"", "Directory of the kernel's tables, one for each daemon. Gatun creates it and, if permitted, mounts a bpffs there. The tables outlive the process: the sessions of a killed daemon continue.").default("\"/run/gatun/fastpath\""),
     key("sessions_max", Kind::Integer { min: 16, max: 1 << 24 }, "65_536", "Number of sessions that the kernel has room for, each about 400 bytes of kernel memory. Gatun translates further sessions itself.").default("65_536"),
     key("udp_packets", Kind::Integer { min: 1, max: 128 }, "10", "Number of packets, both directions together, after which a UDP session is given to the kernel. TCP sessions are given to it when both sides have sent a SYN.").default("10"),
     key("lease", Kind::Duration, "\"10s\"", "Time for which the kernel translates without the daemon, at least one second. A running daemon renews it. After it, the program passes all packets to the device.").default("\"10s\""),

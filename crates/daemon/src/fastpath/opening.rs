@@ -226,10 +226,10 @@ fn advice(error: &FastPathError) -> String {
     let instead = match error {
         FastPathError::SecondInstance(_) => "stop the other one, or write `kernel = \"off\"` in [fastpath]",
         FastPathError::Program(_) => {
-            "a kernel of Linux 6.1 or later, built with BPF and BTF, accepts it; lockdown may forbid it; `gatun doctor` tells more"
+            "a kernel of Linux 6.1 or later, built with BPF and BTF, accepts it; lockdown may forbid it; `gatun doctor` has details"
         }
         FastPathError::Attach(_) | FastPathError::Step { .. } | FastPathError::Map { .. } => {
-            "`gatun doctor` tells what the kernel lacks"
+            "`gatun doctor` lists what the kernel lacks"
         }
     };
     format!("{error}: {instead}")

@@ -177,17 +177,17 @@ fn help(reason: Reason) -> &'static str {
     match reason {
         Reason::Hit | Reason::Dropped | Reason::MovedLate => "",
         Reason::NoEntry => "No session in the kernel has its addresses and ports.",
-        Reason::LeaseOver => "The daemon has not renewed the lease.",
-        Reason::OtherEpoch => "The session is of another owner.",
-        Reason::Pending => "Earlier packets of the session may still be on their way through Gatun.",
-        Reason::Closing => "A FIN or RST went before.",
+        Reason::LeaseOver => "The lease has expired: the daemon has not renewed it.",
+        Reason::OtherEpoch => "Another daemon owns the session.",
+        Reason::Pending => "Gatun may still have earlier packets of the session.",
+        Reason::Closing => "An earlier packet was a FIN or RST.",
         Reason::NotPlain => "Neither TCP nor UDP behind a header of fixed length.",
         Reason::Fragment => "A fragment.",
-        Reason::HopLimit => "TTL or hop limit at its end.",
+        Reason::HopLimit => "The TTL or hop limit expires.",
         Reason::TcpFlags => "A SYN, FIN or RST.",
         Reason::NoChecksum => "UDP without a checksum.",
         Reason::SuperDatagram => "Several UDP datagrams in one packet.",
-        Reason::TooLarge => "Larger than the way out.",
+        Reason::TooLarge => "Larger than the MTU of the next hop or of the path.",
         Reason::Refused => "The kernel refused to make room for the new header.",
     }
 }

@@ -4,7 +4,7 @@ mod connections;
 mod faults;
 pub(super) mod tun;
 
-use super::Wishes;
+use super::RunOptions;
 use super::iperf::has_fast_path;
 use crate::bed::Bed;
 use crate::report::Report;
@@ -12,10 +12,10 @@ use crate::report::Report;
 const ABOUT: &str = "Numbered packets of many flows pass Gatun on a TUN device, whose kernel fast path translates established sessions. A reflector \
 sends every packet back. The scenario measures what new connections cost, and causes faults under load.";
 
-pub(crate) fn run(wishes: &Wishes) -> anyhow::Result<Report> {
+pub(crate) fn run(options: &RunOptions) -> anyhow::Result<Report> {
     let mut report = Report::new("fastpath", ABOUT);
     let bed = Bed::new(1500)?;
-    let fast_path = has_fast_path(&wishes.programs);
+    let fast_path = has_fast_path(&options.programs);
     let (on, off) = match &fast_path {
         Ok(()) => (Some("auto"), Some("off")),
         Err(why) => {
@@ -23,14 +23,14 @@ pub(crate) fn run(wishes: &Wishes) -> anyhow::Result<Report> {
             (None, None)
         }
     };
-    let size = match wishes.brief {
+    let size = match options.brief {
         true => faults::Size { flows: 256, cleared: 2048, switches: 2 },
         false => faults::Size { flows: 1024, cleared: 1 << 20, switches: 25 },
     };
-    let seconds = wishes.length(10.0).as_secs_f64();
-    let runs = wishes.runs.unwrap_or(if wishes.brief { 1 } else { 5 }).max(1);
-    connections::measure(&bed, &wishes.programs, (runs, seconds), off, &mut report)?;
-    faults::run(&bed, &wishes.programs, size, on, &mut report)?;
+    let seconds = options.length(10.0).as_secs_f64();
+    let runs = options.runs.unwrap_or(if options.brief { 1 } else { 5 }).max(1);
+    connections::measure(&bed, &options.programs, (runs, seconds), off, &mut report)?;
+    faults::run(&bed, &options.programs, size, on, &mut report)?;
     report.notes.push(
         "Processor time includes the generator, which sleeps between its packets, and all other programs."
             .into(),

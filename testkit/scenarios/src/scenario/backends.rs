@@ -2,7 +2,7 @@
 
 use super::fastpath::tun::{Settings, Tun, route_plain, unroute_plain};
 use super::iperf::has_fast_path;
-use super::{Wishes, carrier};
+use super::{RunOptions, carrier};
 use crate::bed::Bed;
 use crate::ends::{Ends, Latency, Load, StageResult, Until};
 use crate::processors::stay_on_first_processor;
@@ -59,24 +59,24 @@ struct Outcome {
     damaged: u64,
 }
 
-pub(crate) fn run(wishes: &Wishes) -> anyhow::Result<Report> {
+pub(crate) fn run(options: &RunOptions) -> anyhow::Result<Report> {
     let mut report = Report::new("backends", ABOUT);
     let bed = Bed::new(1500)?;
-    let fast_path = has_fast_path(&wishes.programs);
+    let fast_path = has_fast_path(&options.programs);
     let mut ways = vec![Way::Plain, Way::Tun, Way::Xdp];
     match &fast_path {
         Ok(()) => ways.insert(2, Way::FastPath),
         Err(why) => report.not_run.push(format!("the kernel fast path: {why}")),
     }
     let off = fast_path.is_ok().then_some("off");
-    let runs = wishes.runs.unwrap_or(if wishes.brief { 1 } else { RUNS }).max(1);
+    let runs = options.runs.unwrap_or(if options.brief { 1 } else { RUNS }).max(1);
     let mut outcomes = Vec::new();
     for run in 0..runs {
         if run > 0 {
             ways.reverse();
         }
         for (frame, family) in FRAMES {
-            let subscribers = if wishes.brief { 64 } else { 1024 };
+            let subscribers = if options.brief { 64 } else { 1024 };
             let traffic = Traffic::new(Spec {
                 family,
                 subscribers,
@@ -86,7 +86,7 @@ pub(crate) fn run(wishes: &Wishes) -> anyhow::Result<Report> {
                 seed: 0x736d_616c,
             });
             for way in &ways {
-                outcomes.push(one(&bed, wishes, &traffic, (*way, frame), off)?);
+                outcomes.push(one(&bed, options, &traffic, (*way, frame), off)?);
             }
         }
     }
@@ -96,13 +96,13 @@ pub(crate) fn run(wishes: &Wishes) -> anyhow::Result<Report> {
 
 fn one(
     bed: &Bed,
-    wishes: &Wishes,
+    options: &RunOptions,
     traffic: &Traffic,
     (way, frame): (Way, usize),
     off: Option<&'static str>,
 ) -> anyhow::Result<Outcome> {
     if way == Way::Xdp {
-        return on_xdp(bed, wishes, traffic, frame);
+        return on_xdp(bed, options, traffic, frame);
     }
     let kernel = if way == Way::FastPath { Some("auto") } else { off };
     let settings = Settings {
@@ -115,7 +115,7 @@ fn one(
             route_plain(bed)?;
             None
         }
-        _ => Some(Tun::start(bed, &wishes.programs, traffic, settings)?),
+        _ => Some(Tun::start(bed, &options.programs, traffic, settings)?),
     };
     stay_on_first_processor();
     let mut ends = Ends::new(bed, traffic.clone())?;
@@ -129,7 +129,7 @@ fn one(
         let has_all = tun.wait_until(|offloaded| offloaded.sessions >= flows)?.is_some();
         anyhow::ensure!(has_all, "the kernel was not given all sessions: {:?}", tun.offloaded()?);
     }
-    let length = wishes.length(5.0);
+    let length = options.length(5.0);
     let steady = stage(&mut ends, "steady", load, Until::Elapsed(length));
     let calm = stage(&mut ends, "calm", Load::Rate(CALM), Until::Elapsed(length / 2));
     let memory_mib = tun.as_ref().and_then(Tun::memory_mib);
@@ -149,16 +149,16 @@ fn one(
 }
 
 /// AF_XDP on the ports of the bed.
-fn on_xdp(bed: &Bed, wishes: &Wishes, traffic: &Traffic, frame: usize) -> anyhow::Result<Outcome> {
+fn on_xdp(bed: &Bed, options: &RunOptions, traffic: &Traffic, frame: usize) -> anyhow::Result<Outcome> {
     // The rest of a table is reserved for subscribers with few sessions.
     let config = carrier::config_with_room(bed, traffic, 2 * u64::from(traffic.flows()));
-    let of_family = Wishes { family: traffic.spec().family, ..wishes.clone() };
+    let of_family = RunOptions { family: traffic.spec().family, ..options.clone() };
     let mut run: Run<'_> = carrier::begin(bed, &of_family, Middle::Gatun(&config), traffic)?;
     let flows = u64::from(traffic.flows());
     let load = Load::InFlight(IN_FLIGHT);
     let build_up = carrier::build_up(&mut run, load, flows);
     run.stage("more packets", load, Until::Packets(ROUNDS * flows));
-    let length = wishes.length(5.0);
+    let length = options.length(5.0);
     let steady = run.stage("steady", load, Until::Elapsed(length));
     let calm = run.stage("calm", Load::Rate(CALM), Until::Elapsed(length / 2));
     let memory_mib = run.memory_mib();

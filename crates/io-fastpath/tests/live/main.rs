@@ -6,6 +6,7 @@
 //! ```
 
 mod middle;
+mod stacks;
 
 use gatun_io_fastpath::{Adoption, FastPath, FastPathError, Hook, KernelTime, Reason};
 use gatun_testkit::{Namespace, Process, find_program, missing, refusal_but_to_root, run, run_test};
@@ -95,7 +96,7 @@ fn python(host: &Namespace, script: &str, arguments: &[&str]) -> Command {
 fn serve(net: &Net) -> Process {
     let server = Process::start(&mut python(&net.server, SERVE, &[])).unwrap();
     let listens = || net.server.run("ss -Hlnu").is_ok_and(|sockets| sockets.contains(":7000 "));
-    gatun_testkit::wait_until("the server", Duration::from_secs(10), listens).unwrap();
+    gatun_testkit::wait_until("the server", Duration::from_secs(60), listens).unwrap();
     server
 }
 

@@ -714,6 +714,7 @@ kernel = "auto"
 directory = "/run/other"
 sessions_max = 1000
 udp_packets = 7
+tcp_packets = 0
 lease = "3s"
 on_stop = "keep"
 "#;
@@ -724,6 +725,7 @@ on_stop = "keep"
         directory: "/run/other".into(),
         sessions_max: 1000,
         udp_packets: 7,
+        tcp_packets: 0,
         lease_ms: 3000,
         keeps_at_stop: true,
         excluded: vec![1, 2],

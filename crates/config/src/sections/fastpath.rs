@@ -25,6 +25,8 @@ pub struct FastPath {
     pub sessions_max: u32,
     /// Number of packets after which a UDP session is given to the kernel.
     pub udp_packets: u8,
+    /// Number of packets after the second SYN after which a TCP session is given to the kernel.
+    pub tcp_packets: u8,
     /// Time in ms for which the kernel translates without a renewal by the daemon.
     pub lease_ms: u32,
     /// True if the kernel keeps its sessions when the daemon is stopped.
@@ -42,6 +44,7 @@ impl Default for FastPath {
             directory: FASTPATH_DIRECTORY.into(),
             sessions_max: 65_536,
             udp_packets: 10,
+            tcp_packets: 10,
             lease_ms: 10_000,
             keeps_at_stop: false,
             excluded: Vec::new(),
@@ -82,6 +85,7 @@ pub(crate) fn read(table: &Table<'_>, problems: &mut Problems) -> RawFastPath {
         directory: directory.unwrap_or(defaults.directory),
         sessions_max: table.integer("sessions_max", problems).unwrap_or(defaults.sessions_max),
         udp_packets: table.integer("udp_packets", problems).map_or(defaults.udp_packets, |n| n as u8),
+        tcp_packets: table.integer("tcp_packets", problems).map_or(defaults.tcp_packets, |n| n as u8),
         lease_ms,
         keeps_at_stop: table
             .get("on_stop", problems, |v| value::choice(v, keys::ON_STOP))

@@ -12,6 +12,7 @@ use gatun_api::types;
 use gatun_config::FastPath as FastPathSettings;
 use gatun_io_fastpath::{Control, KernelTime};
 use gatun_nat::Plan;
+use gatun_nat::feed::FeedPolicy;
 use gatun_nat::reconfigure::Outline;
 use gatun_offload::{FlowFilter, InstanceSettings, Manager, Target as _, WorkerEngine, feed_policy};
 use gatun_worker::Handle;
@@ -115,7 +116,10 @@ impl FastPathManager {
             plan: Arc::clone(&settings.plan),
             excluded_siit: settings.fastpath.excluded_siit.clone(),
             settings: settings_of(&settings.fastpath, &settings.plan),
-            udp_packets: settings.fastpath.udp_packets,
+            policy: FeedPolicy {
+                tcp_packets: settings.fastpath.tcp_packets,
+                ..feed_policy(settings.fastpath.udp_packets)
+            },
             status: status.clone(),
         };
         let sandbox = sandbox.clone();
@@ -239,7 +243,7 @@ struct Thread {
     plan: Arc<Plan>,
     excluded_siit: Vec<u8>,
     settings: gatun_offload::Settings,
-    udp_packets: u8,
+    policy: FeedPolicy,
     status: Shared,
 }
 
@@ -266,7 +270,7 @@ impl Drop for EndOfPanic {
 
 impl Thread {
     fn run(self, orders: &Receiver<Order>) {
-        let Thread { target, progress, plan, excluded_siit, settings, udp_packets, status } = self;
+        let Thread { target, progress, plan, excluded_siit, settings, policy, status } = self;
         let workers = loop {
             match orders.recv() {
                 Ok(Order::Begin(workers)) => break workers,
@@ -280,7 +284,6 @@ impl Thread {
         let control = target.table.control();
         control.set_epoch(EPOCH);
         let guard = EndOfPanic { control, workers: workers.clone(), status: status.clone() };
-        let policy = feed_policy(udp_packets);
         let generation = crate::takeover::clock_ms();
         let engines = (generation..)
             .zip(workers)

@@ -6,6 +6,8 @@ mod bed;
 mod counters;
 mod demo;
 mod distance;
+#[cfg(test)]
+mod documented;
 mod ends;
 mod forwarder;
 mod killer;
@@ -29,20 +31,9 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-const SCENARIOS: &str = "\
-Scenarios:
-  iperf    iperf3 through Gatun and through other translators
-  carrier  millions of sessions, every packet accounted for
-  ladder   cost of a packet at each step
-  rfc8219  throughput without loss, latency, frame loss, connection rate
-  fastpath the kernel fast path: cost of new connections, faults under load
-  backends small packets, delays and memory of TUN, the fast path and AF_XDP
-  demo     see `lab/run demo --help`
-";
-
 /// Run a scenario and report the fate of every packet
 #[derive(Debug, Parser)]
-#[command(name = "lab/run", arg_required_else_help = true, after_help = SCENARIOS)]
+#[command(name = "lab/run", arg_required_else_help = true, after_help = scenario::list())]
 struct Args {
     /// Scenario: iperf, carrier, ladder, rfc8219, fastpath, backends or demo
     scenario: String,
@@ -144,9 +135,8 @@ fn main() -> anyhow::Result<ExitCode> {
         return demo::command::execute(demo::command::Args::parse_from(&words));
     }
     let args = Args::parse();
-    let known = scenario::ALL.iter().find(|(name, _)| *name == args.scenario);
-    let Some((_, run)) = known else {
-        let names: Vec<&str> = scenario::ALL.iter().map(|(name, _)| *name).collect();
+    let Some(scenario) = scenario::ALL.iter().find(|known| known.name == args.scenario) else {
+        let names: Vec<&str> = scenario::ALL.iter().map(|known| known.name).collect();
         anyhow::bail!("unknown scenario `{}`: expected {} or demo", args.scenario, names.join(", "));
     };
     if let Some(why) = gatun_testkit::refusal_but_to_root("AF_XDP") {
@@ -155,7 +145,7 @@ fn main() -> anyhow::Result<ExitCode> {
     match gatun_testkit::enter("lab", &words).context("scenarios cannot run here")? {
         Some(status) if status.success() => Ok(ExitCode::SUCCESS),
         Some(_) => Ok(ExitCode::FAILURE),
-        None => inside(&args, *run),
+        None => inside(&args, scenario.run),
     }
 }
 

@@ -89,18 +89,38 @@ impl RunOptions {
     }
 }
 
-/// A scenario: its name and its function.
-pub(crate) type Scenario = (&'static str, fn(&RunOptions) -> anyhow::Result<Report>);
+/// A scenario.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Scenario {
+    pub(crate) name: &'static str,
+    /// Its line in the help.
+    summary: &'static str,
+    pub(crate) run: fn(&RunOptions) -> anyhow::Result<Report>,
+}
+
+const fn scenario(
+    name: &'static str,
+    summary: &'static str,
+    run: fn(&RunOptions) -> anyhow::Result<Report>,
+) -> Scenario {
+    Scenario { name, summary, run }
+}
 
 /// All scenarios.
 pub(crate) const ALL: [Scenario; 6] = [
-    ("iperf", iperf::run),
-    ("carrier", carrier::run),
-    ("ladder", ladder::run),
-    ("rfc8219", rfc8219::run),
-    ("fastpath", fastpath::run),
-    ("backends", backends::run),
+    scenario("iperf", "iperf3 through Gatun and through other translators", iperf::run),
+    scenario("carrier", "millions of sessions, every packet accounted for", carrier::run),
+    scenario("ladder", "cost of a packet at each step", ladder::run),
+    scenario("rfc8219", "throughput without loss, latency, frame loss, connection rate", rfc8219::run),
+    scenario("fastpath", "the kernel fast path: cost of new connections, faults under load", fastpath::run),
+    scenario("backends", "small packets, delays and memory of TUN, the fast path and AF_XDP", backends::run),
 ];
+
+/// List of the scenarios for the help.
+pub(crate) fn list() -> String {
+    let lines = ALL.iter().map(|scenario| format!("  {:8}  {}\n", scenario.name, scenario.summary));
+    format!("Scenarios:\n{}  demo      see `lab/run demo --help`\n", lines.collect::<String>())
+}
 
 /// Share of the time from which on a translator with packets is the limit; even then it polls between
 /// packets.

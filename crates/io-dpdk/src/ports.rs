@@ -349,36 +349,7 @@ impl Frames for Ports {
 
 impl FrameSink for DpdkTransmit {
     #[inline]
-    fn forward(&mut self, index: usize, device: usize, packet: &Packet<'_>) {
-        self.stage(index, device, packet, false);
-    }
-
-    fn relay(&mut self, device: usize, packet: &Packet<'_>) {
-        self.stage(self.arrivals.len().wrapping_sub(1), device, packet, false);
-    }
-
-    fn answer(&mut self, device: usize, packet: &Packet<'_>) {
-        self.stage(self.arrivals.len().wrapping_sub(1), device, packet, true);
-    }
-
-    fn send(&mut self, device: usize, bytes: &[u8]) {
-        self.copy(device, bytes, false);
-    }
-
-    fn send_own(&mut self, device: usize, bytes: &[u8]) {
-        self.copy(device, bytes, true);
-    }
-
-    fn take_returned(&mut self) -> Option<Vec<(usize, Mac)>> {
-        // The link of the same device has come up.
-        std::mem::take(&mut self.returned).then(Vec::new)
-    }
-}
-
-impl DpdkTransmit {
-    /// Records that packet `index` of the burst is to be sent.
-    #[inline]
-    fn stage(&mut self, index: usize, device: usize, packet: &Packet<'_>, is_own: bool) {
+    fn send_frame(&mut self, index: usize, device: usize, packet: &Packet<'_>, is_own: bool) {
         let Some(&number) = self.arrivals.get(index) else { return };
         let Some(port) = self.ports.get_mut(device) else { return };
         if self.sent & 1 << number != 0 {
@@ -392,8 +363,7 @@ impl DpdkTransmit {
         self.staged = true;
     }
 
-    /// Records that a copy of a frame is to be sent.
-    fn copy(&mut self, device: usize, bytes: &[u8], is_own: bool) {
+    fn send_copy(&mut self, device: usize, bytes: &[u8], is_own: bool) {
         let Some(port) = self.ports.get_mut(device) else { return };
         let Some(frame) = port.pool.copy(bytes) else {
             return port.stats.refuse(TxError::NoMemory, is_own);
@@ -410,6 +380,17 @@ impl DpdkTransmit {
         }
     }
 
+    fn admitted(&self) -> usize {
+        self.arrivals.len().wrapping_sub(1)
+    }
+
+    fn take_returned(&mut self) -> Option<Vec<(usize, Mac)>> {
+        // The link of the same device has come up.
+        std::mem::take(&mut self.returned).then(Vec::new)
+    }
+}
+
+impl DpdkTransmit {
     /// Recovers the buffers that a device has forgotten, its own and those of others.
     #[cold]
     fn recover(&mut self, device: usize) {

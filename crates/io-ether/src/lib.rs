@@ -62,21 +62,42 @@ pub trait Frames: Send {
 /// the backend's own frames, it is counted as [`tx_own_refused`](Stats::tx_own_refused) and not as an error
 /// of the device.
 pub trait FrameSink {
-    /// Sends packet `index` of the burst on a device, in its present form.
-    fn forward(&mut self, index: usize, device: usize, packet: &Packet<'_>);
+    /// Sends frame `index` of the burst on a device, in its present form. `is_own`: a frame of the backend
+    /// itself.
+    fn send_frame(&mut self, index: usize, device: usize, packet: &Packet<'_>, is_own: bool);
 
-    /// Sends the frame that is being admitted on a device, in its present form.
-    fn relay(&mut self, device: usize, packet: &Packet<'_>);
+    /// Sends a copy of a frame on a device. `is_own`: a frame of the backend itself.
+    fn send_copy(&mut self, device: usize, frame: &[u8], is_own: bool);
 
-    /// Sends the frame that is being admitted and has become a reply of the backend.
-    fn answer(&mut self, device: usize, packet: &Packet<'_>);
-
-    /// Sends a copy of a frame outside a burst on a device.
-    fn send(&mut self, device: usize, frame: &[u8]);
-
-    /// Sends a copy of a frame of the backend itself.
-    fn send_own(&mut self, device: usize, frame: &[u8]);
+    /// Number of the frame that is being admitted.
+    fn admitted(&self) -> usize;
 
     /// Returns whether a device, its link or a new MAC has appeared since the last call, with the new MACs.
     fn take_returned(&mut self) -> Option<Vec<(usize, Mac)>>;
+
+    /// Sends packet `index` of the burst on a device, in its present form.
+    #[inline]
+    fn forward(&mut self, index: usize, device: usize, packet: &Packet<'_>) {
+        self.send_frame(index, device, packet, false);
+    }
+
+    /// Sends the frame that is being admitted on a device, in its present form.
+    fn relay(&mut self, device: usize, packet: &Packet<'_>) {
+        self.send_frame(self.admitted(), device, packet, false);
+    }
+
+    /// Sends the frame that is being admitted and has become a reply of the backend.
+    fn answer(&mut self, device: usize, packet: &Packet<'_>) {
+        self.send_frame(self.admitted(), device, packet, true);
+    }
+
+    /// Sends a copy of a frame outside a burst on a device.
+    fn send(&mut self, device: usize, frame: &[u8]) {
+        self.send_copy(device, frame, false);
+    }
+
+    /// Sends a copy of a frame of the backend itself.
+    fn send_own(&mut self, device: usize, frame: &[u8]) {
+        self.send_copy(device, frame, true);
+    }
 }

@@ -272,36 +272,8 @@ fn add_kernel_counts(stats: &mut Stats, socket: &Socket) {
 }
 
 impl FrameSink for XdpTransmit {
-    fn take_returned(&mut self) -> Option<Vec<(usize, Mac)>> {
-        self.returned.take()
-    }
-
     #[inline]
-    fn forward(&mut self, index: usize, port: usize, packet: &Packet<'_>) {
-        self.pass_on(index, port, packet, false);
-    }
-
-    fn relay(&mut self, port: usize, packet: &Packet<'_>) {
-        self.pass_on(self.arrivals.len().wrapping_sub(1), port, packet, false);
-    }
-
-    fn answer(&mut self, port: usize, packet: &Packet<'_>) {
-        self.pass_on(self.arrivals.len().wrapping_sub(1), port, packet, true);
-    }
-
-    fn send(&mut self, port: usize, bytes: &[u8]) {
-        self.copy(port, bytes, false);
-    }
-
-    fn send_own(&mut self, port: usize, bytes: &[u8]) {
-        self.copy(port, bytes, true);
-    }
-}
-
-impl XdpTransmit {
-    /// Sends packet `index` of the burst, in its frame.
-    #[inline]
-    fn pass_on(&mut self, index: usize, port: usize, packet: &Packet<'_>, is_own: bool) {
+    fn send_frame(&mut self, index: usize, port: usize, packet: &Packet<'_>, is_own: bool) {
         let arrival = self.arrivals.get(index).map(|arrival| usize::from(*arrival));
         let number = arrival.and_then(|arrival| Some((arrival, *self.numbers.get(arrival)?)));
         let Some((arrival, number)) = number else { return };
@@ -315,8 +287,7 @@ impl XdpTransmit {
         }
     }
 
-    /// Sends a copy of a frame.
-    fn copy(&mut self, port: usize, bytes: &[u8], is_own: bool) {
+    fn send_copy(&mut self, port: usize, bytes: &[u8], is_own: bool) {
         let Some(mut frame) = self.free.pop() else {
             self.refuse(port, TxError::Full, is_own);
             return;
@@ -337,6 +308,16 @@ impl XdpTransmit {
         }
     }
 
+    fn admitted(&self) -> usize {
+        self.arrivals.len().wrapping_sub(1)
+    }
+
+    fn take_returned(&mut self) -> Option<Vec<(usize, Mac)>> {
+        self.returned.take()
+    }
+}
+
+impl XdpTransmit {
     /// Number of ports.
     pub fn ports(&self) -> usize {
         self.ports.len()

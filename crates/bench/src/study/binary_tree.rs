@@ -1,43 +1,26 @@
 //! Binary tree without balancing: its depth depends on the order of insertion.
 
-use super::table::{Full, Key, Outside, Record, Table, touched};
-use super::tree::{self, NONE, Place};
+use super::table::{Full, Key, Outside, Record, Table};
+use super::tree::Tree;
+use gatun_mem::OutOfMemory;
 use gatun_mem::hash::Hasher64;
-use gatun_mem::{HugeVec, OutOfMemory};
 
-type Node = tree::Node<()>;
-
-pub(super) struct BinaryTree {
-    nodes: HugeVec<Node>,
-    root: u32,
-    used: u32,
-}
+pub(super) struct BinaryTree(Tree<()>);
 
 impl Table for BinaryTree {
     fn new(n: u32, _: Hasher64) -> Result<Self, OutOfMemory> {
-        Ok(BinaryTree { nodes: touched(n as usize + 1)?, root: NONE, used: 0 })
+        Tree::new(n).map(BinaryTree)
     }
 
     fn bytes(n: u32) -> u64 {
-        u64::from(n) * size_of::<Node>() as u64
+        Tree::<()>::bytes(n)
     }
 
     fn create(&mut self, key: Key, to: Outside, now: u32) -> Result<bool, Full> {
-        let Place::Below(parent, side) = tree::place_of(&self.nodes, self.root, key) else {
-            return Ok(false);
-        };
-        let new = self.used + 1;
-        let node = self.nodes.get_mut(new as usize).ok_or(Full)?;
-        *node = Node { record: Record::new(key, to, now), child: [NONE; 2], up: () };
-        self.used = new;
-        match parent {
-            NONE => self.root = new,
-            _ => self.nodes[parent as usize].child[side] = new,
-        }
-        Ok(true)
+        Ok(self.0.create(Record::new(key, to, now), |_| ())?.is_some())
     }
 
     fn look_up(&mut self, key: Key, now: u32) -> Option<Outside> {
-        tree::look_up(&mut self.nodes, self.root, key, now)
+        self.0.look_up(key, now)
     }
 }

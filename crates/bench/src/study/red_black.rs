@@ -3,29 +3,25 @@
 //! The root is black, no red node has a red child, and all paths from the root to a leaf have the same number
 //! of black nodes. So no path is more than twice as long as another.
 
-use super::table::{Full, Key, Outside, Record, Table, touched};
-use super::tree::{self, NONE, Place};
+use super::table::{Full, Key, Outside, Record, Table};
+use super::tree::{self, NONE, Tree};
+use gatun_mem::OutOfMemory;
 use gatun_mem::hash::Hasher64;
-use gatun_mem::{HugeVec, OutOfMemory};
 
 /// Flag of a record whose node is red.
 const RED: u16 = 1;
 
 type Node = tree::Node<u32>;
 
-pub(super) struct RedBlackTree {
-    nodes: HugeVec<Node>,
-    root: u32,
-    used: u32,
-}
+pub(super) struct RedBlackTree(Tree<u32>);
 
 impl RedBlackTree {
     fn node(&mut self, at: u32) -> &mut Node {
-        &mut self.nodes[at as usize]
+        &mut self.0.nodes[at as usize]
     }
 
     fn is_red(&self, at: u32) -> bool {
-        self.nodes[at as usize].record.flags & RED != 0
+        self.0.nodes[at as usize].record.flags & RED != 0
     }
 
     fn paint(&mut self, at: u32, red: bool) {
@@ -34,8 +30,8 @@ impl RedBlackTree {
 
     /// Index of a node among its parent's children.
     fn side(&self, at: u32) -> usize {
-        let parent = self.nodes[at as usize].up;
-        usize::from(self.nodes[parent as usize].child[1] == at)
+        let parent = self.0.nodes[at as usize].up;
+        usize::from(self.0.nodes[parent as usize].child[1] == at)
     }
 
     /// Rotates: the child of `top` on the other side takes its place, and `top` becomes that node's child on
@@ -45,7 +41,7 @@ impl RedBlackTree {
         let riser = child[1 - side];
         let between = self.node(riser).child[side];
         match parent {
-            NONE => self.root = riser,
+            NONE => self.0.root = riser,
             _ => {
                 let place = self.side(top);
                 self.node(parent).child[place] = riser;
@@ -89,39 +85,30 @@ impl RedBlackTree {
             self.rotate(grandparent, 1 - side);
             break;
         }
-        let root = self.root;
+        let root = self.0.root;
         self.paint(root, false);
     }
 }
 
 impl Table for RedBlackTree {
     fn new(n: u32, _: Hasher64) -> Result<Self, OutOfMemory> {
-        Ok(RedBlackTree { nodes: touched(n as usize + 1)?, root: NONE, used: 0 })
+        Tree::new(n).map(RedBlackTree)
     }
 
     fn bytes(n: u32) -> u64 {
-        u64::from(n) * size_of::<Node>() as u64
+        Tree::<u32>::bytes(n)
     }
 
     fn create(&mut self, key: Key, to: Outside, now: u32) -> Result<bool, Full> {
-        let Place::Below(parent, side) = tree::place_of(&self.nodes, self.root, key) else {
-            return Ok(false);
-        };
-        let new = self.used + 1;
-        let node = self.nodes.get_mut(new as usize).ok_or(Full)?;
-        *node = Node { record: Record::new(key, to, now), child: [NONE; 2], up: parent };
-        self.used = new;
-        match parent {
-            NONE => self.root = new,
-            _ => self.node(parent).child[side] = new,
-        }
+        let record = Record::new(key, to, now);
+        let Some(new) = self.0.create(record, |parent| parent)? else { return Ok(false) };
         self.paint(new, true);
         self.balance(new);
         Ok(true)
     }
 
     fn look_up(&mut self, key: Key, now: u32) -> Option<Outside> {
-        tree::look_up(&mut self.nodes, self.root, key, now)
+        self.0.look_up(key, now)
     }
 }
 
@@ -135,11 +122,11 @@ mod tests {
             if at == NONE {
                 return 1;
             }
-            let node = &self.nodes[at as usize];
+            let node = &self.0.nodes[at as usize];
             for (side, &child) in node.child.iter().enumerate().filter(|&(_, &child)| child != NONE) {
                 assert!(!(self.is_red(at) && self.is_red(child)), "a red node has a red child");
-                assert_eq!(self.nodes[child as usize].up, at);
-                assert_eq!(usize::from(self.nodes[child as usize].record.key() > node.record.key()), side);
+                assert_eq!(self.0.nodes[child as usize].up, at);
+                assert_eq!(usize::from(self.0.nodes[child as usize].record.key() > node.record.key()), side);
             }
             let [left, right] = node.child.map(|child| self.black_height(child));
             assert_eq!(left, right, "paths with different numbers of black nodes");
@@ -156,8 +143,8 @@ mod tests {
                 let key = Key::new(1 + order(i), 7, 17);
                 assert_eq!(tree.create(key, Outside { address: 1, port: 1 }, 0), Ok(true));
                 if i % 50 == 0 || i > 990 {
-                    assert!(!tree.is_red(tree.root) && !tree.is_red(NONE));
-                    assert!(tree.black_height(tree.root) <= 11);
+                    assert!(!tree.is_red(tree.0.root) && !tree.is_red(NONE));
+                    assert!(tree.black_height(tree.0.root) <= 11);
                 }
             }
         }

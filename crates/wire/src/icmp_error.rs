@@ -2,7 +2,7 @@
 //! They are built in the packet's own buffer. The quoted bytes do not move.
 
 use crate::checksum::{self, Delta};
-use crate::hdr::{get16, icmpv4, icmpv6, ipv4, ipv6, put16};
+use crate::hdr::{get16, get32, icmpv4, icmpv6, ipv4, ipv6, put16};
 use crate::{Checksum, DropReason, Ipv4View, Ipv6View, L4, Offload, Packet, proto, segment};
 use core::net::{Ipv4Addr, Ipv6Addr};
 
@@ -24,6 +24,14 @@ pub struct Message {
 }
 
 impl Message {
+    /// Reads the beginning of a message of either ICMP.
+    pub(crate) fn read(icmp: &[u8]) -> Result<Self, DropReason> {
+        match (icmp, get32(icmp, 4)) {
+            ([kind, code, ..], Some(word)) => Ok(Message { kind: *kind, code: *code, word }),
+            _ => Err(DropReason::L4Truncated),
+        }
+    }
+
     /// The eight bytes before the quotation, with a zero checksum.
     pub(crate) fn to_bytes(self) -> [u8; 8] {
         let [a, b, c, d] = self.word.to_be_bytes();

@@ -4,7 +4,7 @@ use super::quote::{self, Quote};
 use super::{Settings, To6, mtu};
 use crate::hdr::icmpv4::{self, unreachable as v4};
 use crate::hdr::icmpv6::{self, parameter, unreachable as v6};
-use crate::hdr::{get32, ipv6};
+use crate::hdr::ipv6;
 use crate::icmp_error::Message;
 use crate::{DropReason, Ipv4View, L4, Packet, checksum, proto};
 use core::net::Ipv6Addr;
@@ -33,7 +33,7 @@ pub struct Embedded4 {
 /// `icmp_unknown_type`, `icmp_single_hop`, `icmp_ptr_untranslatable`, `frag_icmp`, `bad_l4csum`,
 /// `bad_l3csum`, `icmp_inner_short`, `icmp_double_error`, `icmp_inner_untranslatable`, `icmp_ext_bad`.
 pub fn embedded(packet: &[u8], view: &Ipv4View) -> Result<Embedded4, DropReason> {
-    translated_type(read(message(packet, view)?)?)?;
+    translated_type(Message::read(message(packet, view)?)?)?;
     quoted(packet, view)
 }
 
@@ -48,11 +48,7 @@ pub(crate) fn quoted(packet: &[u8], view: &Ipv4View) -> Result<Embedded4, DropRe
         DropReason::IcmpInnerShort | DropReason::BadL3Checksum => reason,
         _ => DropReason::IcmpInnerUntranslatable,
     })?;
-    let l4 = match inner.l4_inner(datagram)? {
-        L4::IcmpError { .. } => return Err(DropReason::IcmpDoubleError),
-        L4::IcmpOther { .. } => return Err(DropReason::IcmpInnerUntranslatable),
-        l4 => l4,
-    };
+    let l4 = quote::translatable(inner.l4_inner(datagram)?)?;
     Ok(Embedded4 { view: inner, l4, at: view.l4_offset + icmpv4::LEN as u16 })
 }
 
@@ -71,7 +67,7 @@ pub fn translate(
     settings: &Settings,
 ) -> Result<(), DropReason> {
     let icmp = message(packet.bytes(), view)?;
-    let old = read(icmp)?;
+    let old = Message::read(icmp)?;
     let mut new = translated_type(old)?;
     if view.has_source_route(packet.bytes()) {
         return Err(DropReason::SourceRoute);
@@ -122,13 +118,6 @@ pub(crate) fn message<'p>(packet: &'p [u8], view: &Ipv4View) -> Result<&'p [u8],
         return Err(DropReason::FragmentIcmp);
     }
     packet.get(usize::from(view.l4_offset)..view.total_len as usize).ok_or(DropReason::L4Truncated)
-}
-
-fn read(icmp: &[u8]) -> Result<Message, DropReason> {
-    match (icmp, get32(icmp, 4)) {
-        ([kind, code, ..], Some(word)) => Ok(Message { kind: *kind, code: *code, word }),
-        _ => Err(DropReason::L4Truncated),
-    }
 }
 
 /// All translated types have the length attribute (RFC 4884 4.1).

@@ -4,7 +4,7 @@ use super::quote::{self, Quote};
 use super::{Settings, To4, mtu, six_to_four};
 use crate::hdr::icmpv4::{self, unreachable as v4};
 use crate::hdr::icmpv6::{self, parameter, unreachable as v6};
-use crate::hdr::{get32, ipv4, ipv6};
+use crate::hdr::{ipv4, ipv6};
 use crate::icmp_error::Message;
 use crate::{DropReason, Ipv6View, L4, Packet, checksum, proto};
 use core::net::Ipv4Addr;
@@ -45,7 +45,7 @@ pub struct OuterHeader {
 /// `icmp_double_error`, `icmp_inner_untranslatable`, `icmp_ext_bad`.
 pub fn embedded(packet: &[u8], view: &Ipv6View) -> Result<Embedded6, DropReason> {
     let icmp = message(packet, view)?;
-    translated_type(read(icmp)?)?;
+    translated_type(Message::read(icmp)?)?;
     let pseudo = super::icmpv6_pseudo((view.src, view.dst), icmp.len() as u32).0;
     if checksum::add(pseudo, checksum::sum(icmp)) != 0xffff {
         return Err(DropReason::BadL4Checksum);
@@ -55,11 +55,7 @@ pub fn embedded(packet: &[u8], view: &Ipv6View) -> Result<Embedded6, DropReason>
         DropReason::IcmpInnerShort => reason,
         _ => DropReason::IcmpInnerUntranslatable,
     })?;
-    let l4 = match inner.l4_inner(datagram)? {
-        L4::IcmpError { .. } => return Err(DropReason::IcmpDoubleError),
-        L4::IcmpOther { .. } => return Err(DropReason::IcmpInnerUntranslatable),
-        l4 => l4,
-    };
+    let l4 = quote::translatable(inner.l4_inner(datagram)?)?;
     Ok(Embedded6 { view: inner, l4, at: view.l4_offset + icmpv6::LEN as u16 })
 }
 
@@ -78,7 +74,7 @@ pub fn translate(
     settings: &Settings,
 ) -> Result<(), DropReason> {
     let icmp = message(packet.bytes(), view)?;
-    let old = read(icmp)?;
+    let old = Message::read(icmp)?;
     let mut new = translated_type(old)?;
     if view.hop_limit <= 1 {
         return Err(DropReason::TtlExceeded);
@@ -128,13 +124,6 @@ fn message<'p>(packet: &'p [u8], view: &Ipv6View) -> Result<&'p [u8], DropReason
         return Err(DropReason::FragmentIcmp);
     }
     packet.get(usize::from(view.l4_offset)..view.total_len as usize).ok_or(DropReason::L4Truncated)
-}
-
-fn read(icmp: &[u8]) -> Result<Message, DropReason> {
-    match (icmp, get32(icmp, 4)) {
-        ([kind, code, ..], Some(word)) => Ok(Message { kind: *kind, code: *code, word }),
-        _ => Err(DropReason::L4Truncated),
-    }
 }
 
 /// Only two types have the length attribute (RFC 4884 4.2).

@@ -15,6 +15,18 @@ use crate::{DropReason, Ipv4View, Ipv6View, L4, proto};
 /// Shortest datagram before an extension (RFC 4884 5).
 const DATAGRAM_MIN: usize = 128;
 
+/// Checks that a packet with this transport header can be translated inside an ICMP error.
+///
+/// # Errors
+/// `icmp_double_error`, `icmp_inner_untranslatable`.
+pub(super) fn translatable(l4: L4) -> Result<L4, DropReason> {
+    match l4 {
+        L4::IcmpError { .. } => Err(DropReason::IcmpDoubleError),
+        L4::IcmpOther { .. } => Err(DropReason::IcmpInnerUntranslatable),
+        l4 => Ok(l4),
+    }
+}
+
 /// The two parts of an ICMP error's body.
 #[derive(Clone, Copy)]
 pub(super) struct Quote<'a> {

@@ -2,15 +2,15 @@
 //! [`crate::path::stateful::inbound`], without changes.
 
 use super::{End, Explanation, Fate, Opening, outward};
-use crate::base::plan::{Filtering, Transport};
+use crate::base::plan::Transport;
 use crate::base::special;
 use crate::path::context::Inbound;
-use crate::path::policy::{self, Policy};
+use crate::path::policy;
 use crate::path::query::Query;
 use crate::path::rewrite::InboundRewrite;
 use crate::path::rules::Instance;
 use crate::path::state::Core;
-use crate::path::stateful::filter::{InboundQuery, InboundRefusal};
+use crate::path::stateful::filter::{self, InboundQuery, InboundRefusal};
 use crate::tables::bib::info::{self, BindingInfo};
 use crate::tables::session::{Endpoint4, RecordId};
 use core::net::Ipv4Addr;
@@ -112,37 +112,14 @@ fn without_session<'n>(
         return Err(DropReason::SourceMartian.into());
     }
     let opens = policy::may_open(query)?;
-    let filtered = filtered(core, policy, primary, remote);
-    match (query.transport, filtered) {
-        (Transport::Tcp, _) if opens && !policy.external_tcp => Err(DropReason::ExternalSynPolicy.into()),
-        (Transport::Tcp, Some(_)) if opens => Err(InboundRefusal::Hold),
-        (Transport::Icmp, _) if opens && !policy.icmp_queries => Err(DropReason::IcmpUnknownType.into()),
-        (Transport::Icmp, _) if !opens => Err(DropReason::NoSession.into()),
-        (_, Some(reason)) => Err(reason.into()),
-        (_, None) => {
-            let pool6 = instance.prefix_for(record.pool6, remote.0)?;
-            if opens {
-                tables.preview_from_outside(policy.subscriber(record.inside_addr()))?;
-            }
-            Ok((instance, instance.inbound_by_binding(record, pool6, remote)))
-        }
+    let filtered = filter::filtered(policy, record.is_overloaded(), || {
+        let peer = tables.find_peer(&record.inside(), remote.0);
+        peer.is_some_and(|id| tables.peers_live(id, |id| policy.would_live(tables, id)))
+    });
+    filter::decide(policy, query.transport, opens, filtered)?;
+    let pool6 = instance.prefix_for(record.pool6, remote.0)?;
+    if opens {
+        tables.preview_from_outside(policy.subscriber(record.inside_addr()))?;
     }
-}
-
-/// Returns the reason why a remote end without a session may not send to a binding (RFC 4787 5); `None` if it
-/// may.
-fn filtered(core: &Core, policy: &Policy, primary: RecordId, remote: Endpoint4) -> Option<DropReason> {
-    let tables = &core.state.tables;
-    if tables.get(primary).is_overloaded() {
-        return Some(DropReason::AddressPortDependentFilter);
-    }
-    match policy.filtering {
-        Filtering::EndpointIndependent => None,
-        Filtering::AddressDependent => {
-            let peer = tables.find_peer(&tables.get(primary).inside(), remote.0);
-            let lives = peer.is_some_and(|id| tables.peers_live(id, |id| policy.would_live(tables, id)));
-            (!lives).then_some(DropReason::AddressDependentFilter)
-        }
-        Filtering::AddressAndPortDependent => Some(DropReason::AddressPortDependentFilter),
-    }
+    Ok((instance, instance.inbound_by_binding(record, pool6, remote)))
 }

@@ -144,16 +144,28 @@ fn without_session<'c>(
         return Err(DropReason::SourceMartian.into());
     }
     let opens = policy::may_open(query)?;
-    let filtered = filtered(policy, tables, cx.now, primary, *remote);
+    let is_shared = tables.get(primary).is_overloaded();
+    let filtered = filtered(policy, is_shared, || knows_peer(tables, primary, *remote, cx.now));
     // An expired session that the filter found may have ended it too.
     let Some(primary) = inbound.primary(tables) else { return Err(inbound.unbound(tables)) };
-    match (query.transport, filtered) {
+    decide(policy, query.transport, opens, filtered)?;
+    enter(cx, instance, primary, inbound, opens)
+}
+
+/// Decides on a packet without a session: `opens` if it may open one, `filtered` by the result of the filter.
+pub(crate) fn decide(
+    policy: &Policy,
+    transport: Transport,
+    opens: bool,
+    filtered: Option<DropReason>,
+) -> Result<(), InboundRefusal> {
+    match (transport, filtered) {
         (Transport::Tcp, _) if opens && !policy.external_tcp => Err(DropReason::ExternalSynPolicy.into()),
         (Transport::Tcp, Some(_)) if opens => Err(InboundRefusal::Hold),
         (Transport::Icmp, _) if opens && !policy.icmp_queries => Err(DropReason::IcmpUnknownType.into()),
         (Transport::Icmp, _) if !opens => Err(DropReason::NoSession.into()),
         (_, Some(reason)) => Err(reason.into()),
-        (_, None) => enter(cx, instance, primary, inbound, opens),
+        (_, None) => Ok(()),
     }
 }
 
@@ -197,20 +209,19 @@ fn enter<'c>(
 }
 
 /// Returns the reason why a remote endpoint without a session may not send to a binding; `None` if it may.
-fn filtered(
+/// `knows_peer`: the binding has a live session with the remote address.
+pub(crate) fn filtered(
     policy: &Policy,
-    tables: &mut Tables,
-    now: Instant,
-    primary: RecordId,
-    remote: Endpoint4,
+    is_shared: bool,
+    knows_peer: impl FnOnce() -> bool,
 ) -> Option<DropReason> {
     // Decision 0041: a shared port admits only the remote ends of its flows.
-    if tables.get(primary).is_overloaded() {
+    if is_shared {
         return Some(DropReason::AddressPortDependentFilter);
     }
     match policy.filtering {
         Filtering::EndpointIndependent => None,
-        Filtering::AddressDependent if knows_peer(tables, primary, remote, now) => None,
+        Filtering::AddressDependent if knows_peer() => None,
         Filtering::AddressDependent => Some(DropReason::AddressDependentFilter),
         // A permitted remote end has a session.
         Filtering::AddressAndPortDependent => Some(DropReason::AddressPortDependentFilter),

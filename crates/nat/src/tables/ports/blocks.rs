@@ -191,20 +191,10 @@ impl BlockPorts {
     ) -> Option<Option<PortBlock>> {
         let group = self.group_number(wanted.transport as usize);
         let block = self.block_of(group, ix, port);
-        let header = self.header(block);
-        let own = self.own_block(wanted.prefix) == Some(block)
-            || (header.is(BlockState::Owned) && header.owner == wanted.subscriber);
-        if own {
+        if self.is_owned_by(block, wanted) {
             return self.take(wanted.transport, block, self.offset(port)).then_some(None);
         }
-        if self.gives_none(block) {
-            return None;
-        }
-        let strange = holdings.paired().is_some_and(|paired| paired != ix) && self.pairing == Pairing::Hard;
-        if strange
-            || holdings.block_count(group) >= self.plan.per_subscriber
-            || !self.is_free(group, ix, port)
-        {
+        if !self.could_give(group, ix, port, holdings) {
             return None;
         }
         self.give(group, ix, port >> self.shift, wanted.subscriber, holdings);

@@ -76,15 +76,24 @@ impl BlockPorts {
     ) -> bool {
         let group = self.group_number(wanted.transport as usize);
         let block = self.block_of(group, ix, port);
-        let header = self.header(block);
-        let own = self.own_block(wanted.prefix) == Some(block)
-            || (header.is(BlockState::Owned) && header.owner == wanted.subscriber);
-        if own {
+        if self.is_owned_by(block, wanted) {
             let chunk = wanted.transport.of(&self.chunks).get(self.chunk_ix(block, self.offset(port)));
             return chunk.is_some_and(|chunk| chunk.is_free(self.offset(port) % super::chunk::PORTS));
         }
+        self.could_give(group, ix, port, holdings)
+    }
+
+    /// Returns whether a block is the subscriber's: by the formula, or assigned.
+    pub(super) fn is_owned_by(&self, block: BlockId, wanted: &PortRequest) -> bool {
+        let header = self.header(block);
+        self.own_block(wanted.prefix) == Some(block)
+            || (header.is(BlockState::Owned) && header.owner == wanted.subscriber)
+    }
+
+    /// Returns whether the subscriber with these holdings may get the free block of a port.
+    pub(super) fn could_give(&self, group: usize, ix: u32, port: u16, holdings: &Holdings) -> bool {
         let strange = holdings.paired().is_some_and(|paired| paired != ix) && self.pairing == Pairing::Hard;
-        !self.gives_none(block)
+        !self.gives_none(self.block_of(group, ix, port))
             && !strange
             && holdings.block_count(group) < self.plan.per_subscriber
             && self.is_free(group, ix, port)

@@ -1,9 +1,10 @@
 //! Conversion of the engine's types to the API's.
 
+use crate::engine_counters::{self, EngineCounter};
 use crate::{ExportFigures, LogFigures, StoreFigures};
 use gatun_api::types::{self as api, Count, Counter, Kind, Name, Protocol, Selectors, State};
 use gatun_io::{RxError, TxError};
-use gatun_nat::Counters;
+
 use gatun_nat::counters::{self, Direction};
 use gatun_nat::inspect::{BindingInfo, BlockInfo, SessionInfo};
 use gatun_nat::plan::{Net6, Transport};
@@ -299,29 +300,6 @@ fn device_counters(snapshot: &Snapshot) -> Vec<Counter> {
     rx.chain(tx).chain(named).filter(|counter| counter.value > 0).collect()
 }
 
-pub(crate) const LIMITED: &str = "ICMP errors suppressed by `icmp.rate`.";
-pub(crate) const LIMITED_PER_SOURCE: &str = "ICMP errors suppressed by `icmp.rate_per_source`.";
-
-/// Engine counters other than packets: name, value, meaning.
-pub(crate) fn engine_counters(c: &Counters) -> [(&'static str, u64, &'static str); 10] {
-    [
-        ("echo_replies", c.echo_replies, "Echo replies sent for the translator's own addresses."),
-        ("icmp_errors_sent", c.icmp_errors_sent, "ICMP errors sent."),
-        ("icmp_errors_limited", c.icmp_errors_limited, LIMITED),
-        ("icmp_errors_limited_per_source", c.icmp_errors_limited_per_source, LIMITED_PER_SOURCE),
-        (
-            "icmp_errors_suppressed",
-            c.icmp_errors_suppressed,
-            "ICMP errors not sent: switched off, or not allowed for such a packet.",
-        ),
-        ("fragments_made", c.fragments_made, "Additional packets made by fragmentation."),
-        ("probes_sent", c.probes_sent, "Probes sent on established TCP sessions that timed out."),
-        ("sessions_cleared", c.sessions_cleared, "Sessions ended on request."),
-        ("path_mtus_learnt", c.path_mtus_learnt, "Learnt MTUs below 1,260 bytes of paths to IPv4 hosts."),
-        ("path_mtus_evicted", c.path_mtus_evicted, "Learnt path MTUs evicted for others."),
-    ]
-}
-
 /// All counters of a sum.
 pub(crate) fn counters(total: &Snapshot) -> Vec<Counter> {
     let e = &total.engine;
@@ -341,8 +319,8 @@ pub(crate) fn counters(total: &Snapshot) -> Vec<Counter> {
     both("passed", e.passed, "Not for the translator.");
     both("dropped", e.dropped, "Dropped without an answer.");
     all.push(counter("held_packets", e.held, "Held at this moment."));
-    for (name, value, help) in engine_counters(e) {
-        all.push(counter(name, value, help));
+    for EngineCounter { name, value, help } in engine_counters::ALL {
+        all.push(counter(name, value(e), help));
     }
     let handed = &total.worker.handed;
     all.push(counter("handed_before_packets", handed.before, "Handed to another worker, as received."));

@@ -28,6 +28,7 @@ pub mod configure;
 mod connections;
 mod conversion;
 mod drain;
+mod engine_counters;
 mod events;
 mod explain;
 mod flow;

@@ -16,6 +16,9 @@ const STEPS_MAX: u64 = 10_000;
 /// Time after the last packet, in which held packets are released or dropped.
 const LINGER_MS: u64 = 30_000;
 
+const OUTPUT_FAILED: &str = "cannot write the output";
+const DROPS_FAILED: &str = "cannot write the dropped packets";
+
 /// Result of a translation.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Outcome {
@@ -92,9 +95,9 @@ impl<W: Write, D: Write> Offline<W, D> {
             self.pass_time(self.now.plus_ms(100))?;
         }
         self.outcome.counters = self.nat.counters().clone();
-        self.output.finish().context("cannot write the output")?;
+        self.output.finish().context(OUTPUT_FAILED)?;
         if let Some(drops) = self.drops {
-            drops.finish().context("cannot write the dropped packets")?;
+            drops.finish().context(DROPS_FAILED)?;
         }
         Ok(self.outcome)
     }
@@ -151,9 +154,7 @@ impl<W: Write, D: Write> Offline<W, D> {
             // Passed packets are unchanged.
             Verdict::Forward | Verdict::Reply(_) | Verdict::Pass => {
                 let packet = burst[0].bytes();
-                self.output
-                    .write(frame.time, &frame, layout, packet, answer)
-                    .context("cannot write the output")?;
+                self.output.write(frame.time, &frame, layout, packet, answer).context(OUTPUT_FAILED)?;
                 self.outcome.written += 1;
             }
             Verdict::Drop(_) | Verdict::Held => {}
@@ -162,9 +163,7 @@ impl<W: Write, D: Write> Offline<W, D> {
             (&mut self.drops, verdicts[0])
         {
             let comment = format!("{}: {}", reason.name(), reason.help());
-            drops
-                .write(0, &frame, frame.bytes.len() as u32, &comment)
-                .context("cannot write the dropped packets")?;
+            drops.write(0, &frame, frame.bytes.len() as u32, &comment).context(DROPS_FAILED)?;
         }
         self.last = Some((frame, layout));
         self.write_emitted()
@@ -182,6 +181,6 @@ impl<W: Write, D: Write> Offline<W, D> {
                 *written += 1;
             }
         });
-        result.context("cannot write the output")
+        result.context(OUTPUT_FAILED)
     }
 }

@@ -6,7 +6,8 @@ use super::read::{
     top,
 };
 use super::{Kind, Metric, Samples, View};
-use crate::conversion::{self, LIMITED, LIMITED_PER_SOURCE};
+use crate::conversion;
+use crate::engine_counters::{self, EngineCounter};
 use crate::subscriber_totals::Measure;
 use gatun_api::types::FastPathState;
 use gatun_io::{RxError, TxError};
@@ -20,6 +21,10 @@ const fn counter(
     help: &'static str,
 ) -> Metric {
     Metric { name, kind: Kind::Counter, labels, help, read }
+}
+
+const fn engine(of: EngineCounter) -> Metric {
+    counter(of.name, &[], engine_counter, of.help)
 }
 
 const fn gauge(
@@ -224,21 +229,16 @@ pub(super) const METRICS: &[Metric] = &[
         },
         "Packets forwarded, by direction.",
     ),
-    counter("echo_replies", &[], engine_counter, "Echo replies sent for the translator's own addresses."),
-    counter("icmp_errors_sent", &[], engine_counter, "ICMP errors sent."),
-    counter("icmp_errors_limited", &[], engine_counter, LIMITED),
-    counter("icmp_errors_limited_per_source", &[], engine_counter, LIMITED_PER_SOURCE),
-    counter(
-        "icmp_errors_suppressed",
-        &[],
-        engine_counter,
-        "ICMP errors not sent: switched off, or not allowed for such a packet.",
-    ),
-    counter("fragments_made", &[], engine_counter, "Additional packets made by fragmentation."),
-    counter("probes_sent", &[], engine_counter, "Probes sent on established TCP sessions that timed out."),
-    counter("sessions_cleared", &[], engine_counter, "Sessions ended on request."),
-    counter("path_mtus_learnt", &[], engine_counter, "Learnt MTUs below 1,260 bytes of paths to IPv4 hosts."),
-    counter("path_mtus_evicted", &[], engine_counter, "Learnt path MTUs evicted for others."),
+    engine(engine_counters::ECHO_REPLIES),
+    engine(engine_counters::ICMP_ERRORS_SENT),
+    engine(engine_counters::ICMP_ERRORS_LIMITED),
+    engine(engine_counters::ICMP_ERRORS_LIMITED_PER_SOURCE),
+    engine(engine_counters::ICMP_ERRORS_SUPPRESSED),
+    engine(engine_counters::FRAGMENTS_MADE),
+    engine(engine_counters::PROBES_SENT),
+    engine(engine_counters::SESSIONS_CLEARED),
+    engine(engine_counters::PATH_MTUS_LEARNT),
+    engine(engine_counters::PATH_MTUS_EVICTED),
     gauge(
         "memory_bytes",
         &["pages"],

@@ -1,7 +1,7 @@
 //! Readers of values, shared by metrics.
 
 use super::{Samples, Subscribers, View};
-use crate::conversion::engine_counters;
+use crate::engine_counters;
 use crate::subscriber_totals::Measure;
 use crate::{ExportFigures, StoreFigures};
 use gatun_nat::counters::{Count, Direction};
@@ -83,8 +83,8 @@ pub(super) fn of_log(v: &View<'_>, s: &mut Samples<'_>, of: impl Fn(&StoreFigure
 
 pub(super) fn engine_counter(v: &View<'_>, s: &mut Samples<'_>) {
     let name = s.name.trim_start_matches("gatun_").trim_end_matches("_total").to_owned();
-    let found = engine_counters(&v.total.engine).into_iter().find(|(known, ..)| *known == name);
-    found.into_iter().for_each(|(_, value, _)| s.add(&[], value));
+    let found = engine_counters::ALL.iter().find(|counter| counter.name == name);
+    found.into_iter().for_each(|counter| s.add(&[], (counter.value)(&v.total.engine)));
 }
 
 pub(super) fn distribution(v: &View<'_>, s: &mut Samples<'_>, measure: Measure) {

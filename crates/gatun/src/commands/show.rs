@@ -1,7 +1,7 @@
 //! `gatun show`: state and counters of a running daemon.
 
 use super::ask::{Daemon, Filter};
-use crate::show::{self, Output, Shown};
+use crate::show::{self, CONNECTION_LOST, Output, Shown};
 use anyhow::{Context as _, bail};
 use gatun_api::paths::with_query;
 use gatun_api::types::*;
@@ -202,7 +202,7 @@ fn events(args: &Args) -> anyhow::Result<ExitCode> {
     }
     let body = args.daemon.client()?.open("GET", "/v1/events", &[])?;
     for line in BufReader::new(body).lines() {
-        let line = line.context("lost the connection to the daemon")?;
+        let line = line.context(CONNECTION_LOST)?;
         // An empty line: nothing has happened for a while.
         if line.is_empty() {
             continue;

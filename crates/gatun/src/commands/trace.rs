@@ -4,6 +4,7 @@ mod capture;
 
 use super::ask::Daemon;
 use super::explain::ends;
+use crate::show::CONNECTION_LOST;
 use anyhow::Context as _;
 use capture::Capture;
 use gatun_api::paths::with_query;
@@ -116,7 +117,7 @@ pub(crate) fn execute(args: Args) -> anyhow::Result<ExitCode> {
     let body = client.open("GET", &with_query("/v1/trace", &args.query()), &[])?;
     let mut packets = 0;
     for line in BufReader::new(body).lines() {
-        let line = line.context("lost the connection to the daemon")?;
+        let line = line.context(CONNECTION_LOST)?;
         let packet: TracedPacket = serde_json::from_str(&line)?;
         packets += 1;
         match (&mut capture, args.output) {

@@ -15,6 +15,9 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::io::{self, BufRead as _, BufReader, BufWriter, ErrorKind, Read, Write};
 
+/// Error of an answer that ends too early.
+pub(crate) const CONNECTION_LOST: &str = "lost the connection to the daemon";
+
 /// Output format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Output {
@@ -116,12 +119,11 @@ fn write_list<T: Shown>(
     limit: usize,
     out: &mut impl Write,
 ) -> anyhow::Result<bool> {
-    const BROKEN: &str = "lost the connection to the daemon";
     if output == Output::Ndjson && limit == usize::MAX {
         // Unchanged.
         let mut some = vec![0; 1 << 18];
         loop {
-            match lines.read(&mut some).context(BROKEN)? {
+            match lines.read(&mut some).context(CONNECTION_LOST)? {
                 0 => return Ok(true),
                 n => out.write_all(&some[..n])?,
             }
@@ -135,7 +137,7 @@ fn write_list<T: Shown>(
     }
     let is_whole = loop {
         line.clear();
-        if reader.read_until(b'\n', &mut line).context(BROKEN)? == 0 {
+        if reader.read_until(b'\n', &mut line).context(CONNECTION_LOST)? == 0 {
             break true;
         }
         if count == limit {

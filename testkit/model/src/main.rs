@@ -3,7 +3,7 @@
 #![forbid(unsafe_code)]
 
 use gatun_model::coverage::Coverage;
-use gatun_model::drive::{Op, crew, history, run, shrink};
+use gatun_model::drive::{Op, history, run, shrink, workers};
 use gatun_nat::counters::Counters;
 use gatun_wire::DropReason;
 use std::io::Write;
@@ -58,7 +58,7 @@ fn compare(packets: u64, seed: u64, workers: bool, world_of: impl Fn(u64, u64) -
         for &by_workers in ways {
             let way = |ops: &[Op]| match by_workers {
                 false => run(world, world, ops).map(Some),
-                true => crew::run(world, world, ops),
+                true => workers::run(world, world, ops),
             };
             match way(&ops) {
                 Ok(None) => {}

@@ -2,7 +2,7 @@
 #![allow(missing_docs)]
 
 use gatun_model::coverage::Coverage;
-use gatun_model::drive::{crew, history, run, shrink};
+use gatun_model::drive::{history, run, shrink, workers};
 use gatun_model::tcp::{Segment, State};
 use gatun_wire::DropReason::{self, *};
 
@@ -135,8 +135,8 @@ fn workers_and_their_models_agree_and_are_one_translator() {
     let (mut coverage, mut shared) = (Coverage::default(), 0);
     for seed in 0..60 {
         let steps = history(seed, 2_000);
-        let outcome = crew::run(seed, seed, &steps).unwrap_or_else(|_| {
-            let (short, failure) = shrink::shrink_with(&steps, |ops| crew::run(seed, seed, ops).map(drop));
+        let outcome = workers::run(seed, seed, &steps).unwrap_or_else(|_| {
+            let (short, failure) = shrink::shrink_with(&steps, |ops| workers::run(seed, seed, ops).map(drop));
             panic!("\n{}", shrink::as_test(seed, seed, &short, &failure))
         });
         if let Some(outcome) = outcome {

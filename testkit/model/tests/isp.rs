@@ -48,7 +48,7 @@ fn too_few_blocks_break_the_promise_to_other_subscribers() {
     let crowded = Options { subscribers: 2_000, per_address: 2_000, simulated_ms: 5 * 60_000, ..small() };
     let report = run(crowded);
     let broken: Vec<_> =
-        report.promises.iter().filter(|(_, p)| p.broken > 0).map(|(what, _)| *what).collect();
+        report.invariants.iter().filter(|(_, p)| p.broken > 0).map(|(what, _)| *what).collect();
     assert_eq!(broken, ["attackers cost other subscribers no packet"], "{report}");
     assert!(report.refused.iter().any(|r| (r.0, r.1) == ("subscribers", "block_none")), "{report}");
 }

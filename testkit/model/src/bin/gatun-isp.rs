@@ -17,7 +17,7 @@ Simulates a provider: subscribers, attackers and strangers, through one engine w
   --seed N          seed of the random numbers (1)
   --json            print the report as one JSON object
 
-The exit status is 1 if a promise was broken.";
+The exit status is 1 if an invariant was broken.";
 
 fn main() -> ExitCode {
     let mut options = Options::default();

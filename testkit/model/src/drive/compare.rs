@@ -4,7 +4,7 @@ use super::change::changed;
 use super::history::Op;
 use super::universe::universe;
 use crate::coverage::Coverage;
-use crate::model::{Model, Observed, Parcel};
+use crate::model::{Model, Observed, RealmPacket};
 use gatun_nat::counters::Counters;
 use gatun_nat::event::EventKinds;
 use gatun_nat::plan::Transport;
@@ -72,12 +72,12 @@ pub(super) struct Pair {
     pub(super) now: i64,
     /// Packets in a burst.
     burst: usize,
-    pub(super) waiting: Vec<Parcel>,
+    pub(super) waiting: Vec<RealmPacket>,
     /// Packets and results of the last flush, for a run with several workers.
-    pub(super) handled: Vec<(Parcel, Observed)>,
-    pub(super) received: VecDeque<Parcel>,
+    pub(super) handled: Vec<(RealmPacket, Observed)>,
+    pub(super) received: VecDeque<RealmPacket>,
     /// Packets forwarded lately, as they came out: IPv4, IPv6.
-    pub(super) sent: [VecDeque<Parcel>; 2],
+    pub(super) sent: [VecDeque<RealmPacket>; 2],
     memory: Vec<u8>,
 }
 
@@ -183,7 +183,7 @@ impl Pair {
     }
 
     /// Runs a burst through the engine; returns the results and the number of unprocessed packets.
-    fn burst(&mut self, packets: &[Parcel]) -> Result<(Vec<Observed>, usize), String> {
+    fn burst(&mut self, packets: &[RealmPacket]) -> Result<(Vec<Observed>, usize), String> {
         let now = Instant(self.now as u64);
         let (seen, left) = run_burst(&mut self.nat, &mut self.memory, now, packets);
         if let Some(silent) = &mut self.silent {
@@ -195,7 +195,7 @@ impl Pair {
         Ok((seen, left))
     }
 
-    fn remember(&mut self, packet: &Parcel, seen: &Observed) {
+    fn remember(&mut self, packet: &RealmPacket, seen: &Observed) {
         self.received.push_front(packet.clone());
         self.received.truncate(LATELY);
         self.handled.push((packet.clone(), seen.clone()));
@@ -217,7 +217,7 @@ impl Pair {
         let now = Instant(self.now as u64);
         let mut emitted = Vec::new();
         self.nat.expire(now, budget);
-        self.nat.drain_emitted(|e| emitted.push(parcel(&e.packet)));
+        self.nat.drain_emitted(|e| emitted.push(in_realm(&e.packet)));
         if let Some(silent) = &mut self.silent {
             silent.expire(now, budget);
             silent.drain_emitted(|_| ());
@@ -357,9 +357,14 @@ impl Pair {
 }
 
 /// Runs a burst through an engine; returns the results and the number of unprocessed packets.
-fn run_burst(nat: &mut Nat, memory: &mut [u8], now: Instant, packets: &[Parcel]) -> (Vec<Observed>, usize) {
+fn run_burst(
+    nat: &mut Nat,
+    memory: &mut [u8],
+    now: Instant,
+    packets: &[RealmPacket],
+) -> (Vec<Observed>, usize) {
     let mut burst: Vec<Packet<'_>> = Vec::with_capacity(packets.len());
-    for (buffer, Parcel { realm, bytes }) in memory.chunks_exact_mut(BUFFER).zip(packets) {
+    for (buffer, RealmPacket { realm, bytes }) in memory.chunks_exact_mut(BUFFER).zip(packets) {
         let len = bytes.len().min(BUFFER - HEADROOM);
         buffer[HEADROOM..HEADROOM + len].copy_from_slice(&bytes[..len]);
         let mut packet = Packet::new(buffer, HEADROOM, len);
@@ -370,16 +375,16 @@ fn run_burst(nat: &mut Nat, memory: &mut [u8], now: Instant, packets: &[Parcel])
     let done = nat.process(now, &mut burst, &mut verdicts);
     let seen = burst.iter().zip(verdicts).take(done);
     let of = |(p, verdict): (&Packet<'_>, _)| {
-        let Parcel { realm, bytes } = parcel(p);
+        let RealmPacket { realm, bytes } = in_realm(p);
         Observed { verdict, realm, bytes, emitted: Vec::new() }
     };
     let mut seen: Vec<Observed> = seen.map(of).collect();
-    nat.drain_emitted(|e| seen[e.after].emitted.push(parcel(&e.packet)));
+    nat.drain_emitted(|e| seen[e.after].emitted.push(in_realm(&e.packet)));
     (seen, packets.len() - done)
 }
 
-fn parcel(packet: &Packet<'_>) -> Parcel {
-    Parcel { realm: packet.realm, bytes: packet.bytes().to_vec() }
+fn in_realm(packet: &Packet<'_>) -> RealmPacket {
+    RealmPacket { realm: packet.realm, bytes: packet.bytes().to_vec() }
 }
 
 /// The same plan, without events.
@@ -448,7 +453,7 @@ fn hex(bytes: &[u8]) -> String {
     format!("{} bytes {shown}{more}", bytes.len())
 }
 
-fn all_hex(all: &[Parcel]) -> String {
+fn all_hex(all: &[RealmPacket]) -> String {
     if all.is_empty() {
         return "nothing".into();
     }

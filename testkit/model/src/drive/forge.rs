@@ -1,6 +1,6 @@
 //! Packets as hosts send them, and malformed ones.
 
-use super::history::{Cut, Form, Odd, Proto, Twist};
+use super::history::{Cut, Form, FragmentDefect, PacketDefect, Proto};
 use crate::wire::errors::Message;
 use crate::wire::put16;
 use crate::wire::sum::{pseudo, sum, sum_from};
@@ -17,7 +17,7 @@ pub fn forge(proto: Proto, src: IpAddr, dst: IpAddr, ports: (u16, u16), form: &F
             _ => sum_from(sum(&pseudo(src, dst, l4.len(), number)), &l4),
         };
         let checksum = if checksum == 0 && number == 17 { 0xffff } else { checksum };
-        let wrong = if let Twist::BadSum(n) = form.twist { n } else { 0 };
+        let wrong = if let PacketDefect::BadSum(n) = form.twist { n } else { 0 };
         put16(&mut l4, at, checksum ^ wrong);
     }
     twisted(whole(number, src, dst, &l4, form), form.twist)
@@ -76,7 +76,7 @@ fn icmp(
 pub fn error(src: IpAddr, dst: IpAddr, message: Message, quote: &[u8], form: &Form) -> Vec<u8> {
     let (number, mut l4, _) = icmp(src.is_ipv4(), message, quote.iter().copied());
     let start = if number == 1 { 0 } else { sum(&pseudo(src, dst, l4.len(), number)) };
-    let wrong = if let Twist::BadSum(n) = form.twist { n } else { 0 };
+    let wrong = if let PacketDefect::BadSum(n) = form.twist { n } else { 0 };
     let checksum = !sum_from(start, &l4) ^ wrong;
     put16(&mut l4, 2, checksum);
     twisted(whole(number, src, dst, &l4, form), form.twist)
@@ -111,14 +111,14 @@ pub fn cut(packet: &[u8], &Cut { id, size, order, odd }: &Cut) -> Vec<Vec<u8>> {
         let mut at = n * usize::from(size);
         let mut more = n + 1 < count;
         match odd {
-            Odd::Missing(which) if odd_here(which) => continue,
-            Odd::Only(which) if !odd_here(which) => continue,
-            Odd::Shifted(which) if odd_here(which) => at = at.saturating_sub(8),
-            Odd::Last(which) if odd_here(which) => more = false,
+            FragmentDefect::Missing(which) if odd_here(which) => continue,
+            FragmentDefect::Only(which) if !odd_here(which) => continue,
+            FragmentDefect::Shifted(which) if odd_here(which) => at = at.saturating_sub(8),
+            FragmentDefect::Last(which) if odd_here(which) => more = false,
             _ => {}
         }
         let piece = piece(head, at as u16, more, id, part);
-        if matches!(odd, Odd::Doubled(which) if odd_here(which)) {
+        if matches!(odd, FragmentDefect::Doubled(which) if odd_here(which)) {
             pieces.push(piece.clone());
         }
         pieces.push(piece);
@@ -155,11 +155,11 @@ fn piece(head: &[u8], at: u16, more: bool, id: u8, part: &[u8]) -> Vec<u8> {
 }
 
 /// The packet with a defect.
-pub fn twisted(mut packet: Vec<u8>, twist: Twist) -> Vec<u8> {
+pub fn twisted(mut packet: Vec<u8>, twist: PacketDefect) -> Vec<u8> {
     match twist {
-        Twist::Truncate(n) => packet.truncate(n.into()),
-        Twist::Pad(n) => packet.extend(std::iter::repeat_n(0xee, n.into())),
-        Twist::Byte { at, value, mend } => {
+        PacketDefect::Truncate(n) => packet.truncate(n.into()),
+        PacketDefect::Pad(n) => packet.extend(std::iter::repeat_n(0xee, n.into())),
+        PacketDefect::Byte { at, value, mend } => {
             if packet.is_empty() {
                 return packet;
             }
@@ -171,8 +171,8 @@ pub fn twisted(mut packet: Vec<u8>, twist: Twist) -> Vec<u8> {
                 put16(&mut packet, 10, checksum);
             }
         }
-        Twist::Options(n) => packet = with_options(packet, n),
-        Twist::None | Twist::BadSum(_) => {}
+        PacketDefect::Options(n) => packet = with_options(packet, n),
+        PacketDefect::None | PacketDefect::BadSum(_) => {}
     }
     packet
 }

@@ -21,7 +21,7 @@ pub enum Op {
     /// An ICMP error about a recently forwarded packet, cut to `keep` bytes.
     Error { inside: bool, about: u8, kind: u8, code: u8, word: u32, router: u8, keep: u16, form: Form },
     /// A recently received packet again, perhaps from `astray` realms further on.
-    Again { back: u8, astray: u8, twist: Twist },
+    Again { back: u8, astray: u8, twist: PacketDefect },
     /// The clock moves forwards or backwards.
     Clock { ms: i64 },
     /// The engine ends what is due.
@@ -89,7 +89,7 @@ pub struct Form {
     /// Realms between its own one and the one it comes from.
     pub astray: u8,
     /// Defect.
-    pub twist: Twist,
+    pub twist: PacketDefect,
     /// Fragmentation, if it is fragmented.
     pub cut: Option<Cut>,
 }
@@ -124,7 +124,7 @@ impl Op {
 
 /// Defect of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Twist {
+pub enum PacketDefect {
     /// No defect.
     None,
     /// Truncated to so many bytes.
@@ -149,12 +149,12 @@ pub struct Cut {
     /// Number of the order in which fragments arrive.
     pub order: u8,
     /// Defect of the fragments.
-    pub odd: Odd,
+    pub odd: FragmentDefect,
 }
 
 /// Defect of a datagram's fragments, by fragment number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Odd {
+pub enum FragmentDefect {
     /// No defect.
     Nothing,
     /// This fragment is missing.
@@ -172,7 +172,7 @@ pub enum Odd {
 impl Form {
     /// No defect.
     pub const PLAIN: Form =
-        Form { ttl: 64, tos: 0, len: 5, df: false, door: 0, astray: 0, twist: Twist::None, cut: None };
+        Form { ttl: 64, tos: 0, len: 5, df: false, door: 0, astray: 0, twist: PacketDefect::None, cut: None };
 }
 
 const FLAGS: [u8; 12] = [2, 2, 2, 18, 16, 17, 4, 20, 24, 1, 16, 2];
@@ -258,7 +258,7 @@ fn op(r: &mut Rng, f: &Focus) -> Op {
         _ => Op::Again {
             back: r.small(4),
             astray: if r.one_in(3) { r.small(4) } else { 0 },
-            twist: if r.one_in(4) { wild(r) } else { Twist::None },
+            twist: if r.one_in(4) { wild(r) } else { PacketDefect::None },
         },
     }
 }
@@ -327,12 +327,12 @@ fn form(r: &mut Rng, f: &Focus) -> Form {
 fn cut(r: &mut Rng) -> Cut {
     let n = r.small(5);
     let odd = match r.below(16) {
-        0..3 => Odd::Missing(n),
-        3..7 => Odd::Only(n),
-        7 => Odd::Doubled(n),
-        8 => Odd::Shifted(n),
-        9 => Odd::Last(n),
-        _ => Odd::Nothing,
+        0..3 => FragmentDefect::Missing(n),
+        3..7 => FragmentDefect::Only(n),
+        7 => FragmentDefect::Doubled(n),
+        8 => FragmentDefect::Shifted(n),
+        9 => FragmentDefect::Last(n),
+        _ => FragmentDefect::Nothing,
     };
     Cut {
         id: r.small(4),
@@ -342,14 +342,14 @@ fn cut(r: &mut Rng) -> Cut {
     }
 }
 
-fn wild(r: &mut Rng) -> Twist {
+fn wild(r: &mut Rng) -> PacketDefect {
     match r.below(8) {
-        0 | 1 => Twist::Truncate(r.below(80) as u16),
-        2 => Twist::Pad(r.small(40)),
-        3 => Twist::Byte { at: r.below(80) as u16, value: r.any() as u8, mend: false },
-        4 => Twist::Byte { at: r.below(80) as u16, value: r.any() as u8, mend: true },
-        5 | 6 => Twist::Options(r.any() as u8),
-        _ => Twist::BadSum(r.any() as u16),
+        0 | 1 => PacketDefect::Truncate(r.below(80) as u16),
+        2 => PacketDefect::Pad(r.small(40)),
+        3 => PacketDefect::Byte { at: r.below(80) as u16, value: r.any() as u8, mend: false },
+        4 => PacketDefect::Byte { at: r.below(80) as u16, value: r.any() as u8, mend: true },
+        5 | 6 => PacketDefect::Options(r.any() as u8),
+        _ => PacketDefect::BadSum(r.any() as u16),
     }
 }
 

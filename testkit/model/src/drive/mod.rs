@@ -2,7 +2,6 @@
 
 pub mod change;
 pub mod compare;
-pub mod crew;
 pub mod forge;
 pub mod history;
 mod packets;
@@ -10,7 +9,8 @@ mod realms;
 pub mod rng;
 pub mod shrink;
 pub mod universe;
+pub mod workers;
 
 pub use compare::{Failure, Outcome, run};
-pub use history::{Cut, Form, Odd, Op, Proto, Target, Twist, history};
+pub use history::{Cut, Form, FragmentDefect, Op, PacketDefect, Proto, Target, history};
 pub use universe::universe;

@@ -4,47 +4,47 @@ use super::compare::Pair;
 use super::forge::{cut, error, forge, router4, router6, twisted};
 use super::history::{Flood, Form, Op, Proto, Target};
 use super::universe::{HOST_PORTS, OWN6, POOLS, REMOTE_PORTS, host, host4, remote};
-use crate::model::Parcel;
+use crate::model::RealmPacket;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// Number of realms that packets come from, with or without an instance.
 const REALMS: u8 = 5;
 
 impl Pair {
-    pub(super) fn packets_in_pieces(&self, op: &Op) -> Vec<Parcel> {
-        let mut parcels = self.packets(op);
+    pub(super) fn packets_in_pieces(&self, op: &Op) -> Vec<RealmPacket> {
+        let mut in_realms = self.packets(op);
         if let Some(how) = op.form().and_then(|form| form.cut) {
-            let pieces = |Parcel { realm, bytes }: Parcel| {
-                cut(&bytes, &how).into_iter().map(move |bytes| Parcel { realm, bytes })
+            let pieces = |RealmPacket { realm, bytes }: RealmPacket| {
+                cut(&bytes, &how).into_iter().map(move |bytes| RealmPacket { realm, bytes })
             };
-            parcels = parcels.into_iter().flat_map(pieces).collect();
+            in_realms = in_realms.into_iter().flat_map(pieces).collect();
         }
         let astray = match (op, op.form()) {
             (Op::Again { astray, .. }, _) => *astray,
             (_, form) => form.map_or(0, |form| form.astray),
         };
-        parcels.iter_mut().for_each(|parcel| self.lead_astray(parcel, astray));
-        parcels
+        in_realms.iter_mut().for_each(|in_realm| self.lead_astray(in_realm, astray));
+        in_realms
     }
 
     /// Moves a packet to another realm, if the plan has realms.
-    fn lead_astray(&self, parcel: &mut Parcel, by: u8) {
-        let has_realms = match parcel.bytes.first().map(|b| b >> 4) {
+    fn lead_astray(&self, in_realm: &mut RealmPacket, by: u8) {
+        let has_realms = match in_realm.bytes.first().map(|b| b >> 4) {
             Some(6) => self.plan.nat64.iter().any(|n| n.realm != 0),
             _ => self.plan.nat44.iter().any(|n| n.realm != 0),
         };
         if has_realms {
-            parcel.realm = (parcel.realm + by) % REALMS;
+            in_realm.realm = (in_realm.realm + by) % REALMS;
         }
     }
 
     /// The packets of a step.
-    fn packets(&self, op: &Op) -> Vec<Parcel> {
+    fn packets(&self, op: &Op) -> Vec<RealmPacket> {
         match *op {
             Op::Clock { .. } | Op::Expire { .. } | Op::Settle | Op::Flush | Op::Reload { .. } => Vec::new(),
             Op::Again { back, twist, .. } => match self.received.get(usize::from(back)) {
-                Some(Parcel { realm, bytes }) => {
-                    vec![Parcel { realm: *realm, bytes: twisted(bytes.clone(), twist) }]
+                Some(RealmPacket { realm, bytes }) => {
+                    vec![RealmPacket { realm: *realm, bytes: twisted(bytes.clone(), twist) }]
                 }
                 None => Vec::new(),
             },
@@ -110,13 +110,20 @@ impl Pair {
     }
 
     /// A packet in the realm of an instance's hosts.
-    fn sent_by(&self, door: u8, bytes: Vec<u8>) -> Parcel {
+    fn sent_by(&self, door: u8, bytes: Vec<u8>) -> RealmPacket {
         let of64 = self.plan.nat64.iter().flat_map(|n| n.pool6.iter().map(|_| n.realm));
         let all: Vec<u8> = of64.chain(self.plan.nat44.iter().map(|n| n.realm)).collect();
-        Parcel { realm: all[usize::from(door) % all.len()], bytes }
+        RealmPacket { realm: all[usize::from(door) % all.len()], bytes }
     }
 
-    fn of_flood(&self, flood: Flood, proto: Proto, (door, h, r): (u8, u8, u8), first: u16, n: u8) -> Parcel {
+    fn of_flood(
+        &self,
+        flood: Flood,
+        proto: Proto,
+        (door, h, r): (u8, u8, u8),
+        first: u16,
+        n: u8,
+    ) -> RealmPacket {
         let port = first.wrapping_add(n.into());
         let form = &Form { door, ..Form::PLAIN };
         let (from, to) = self.through(door, if flood == Flood::Hosts { n } else { h }, remote(r));
@@ -167,8 +174,9 @@ impl Pair {
         router: u8,
         keep: u16,
         form: &Form,
-    ) -> Vec<Parcel> {
-        let Some(Parcel { realm, bytes: packet }) = self.sent[usize::from(inside)].get(usize::from(about))
+    ) -> Vec<RealmPacket> {
+        let Some(RealmPacket { realm, bytes: packet }) =
+            self.sent[usize::from(inside)].get(usize::from(about))
         else {
             return Vec::new();
         };
@@ -197,13 +205,13 @@ impl Pair {
             _ => word,
         };
         // The error comes from the realm to which that packet went.
-        vec![Parcel { realm: *realm, bytes: error(src, dst, (kind, code, word), quote, form) }]
+        vec![RealmPacket { realm: *realm, bytes: error(src, dst, (kind, code, word), quote, form) }]
     }
 }
 
 /// A packet from outside.
-fn outside(bytes: Vec<u8>) -> Parcel {
-    Parcel { realm: 0, bytes }
+fn outside(bytes: Vec<u8>) -> RealmPacket {
+    RealmPacket { realm: 0, bytes }
 }
 
 fn host_port(n: u8) -> u16 {

@@ -1,7 +1,7 @@
 //! Shrinking of a failing history: steps are removed as long as it still fails.
 
 use super::compare::{Failure, run};
-use super::history::{Cut, Form, Odd, Op, Twist};
+use super::history::{Cut, Form, FragmentDefect, Op, PacketDefect};
 
 /// Returns the shortest history found that still shows a difference, and that difference.
 pub fn shrink(world: u64, seed: u64, ops: &[Op]) -> (Vec<Op>, Failure) {
@@ -41,9 +41,12 @@ pub fn shrink_with(ops: &[Op], run: impl Fn(&[Op]) -> Result<(), Failure>) -> (V
         let Some(&form) = ops.get(at).and_then(Op::form) else { continue };
         let plain = Form { door: form.door, ..Form::PLAIN };
         let whole = Form { cut: None, ..form };
-        let in_order = Form { cut: form.cut.map(|cut| Cut { order: 0, odd: Odd::Nothing, ..cut }), ..form };
+        let in_order =
+            Form { cut: form.cut.map(|cut| Cut { order: 0, odd: FragmentDefect::Nothing, ..cut }), ..form };
         let there = Form { astray: 0, ..form };
-        for simpler in [Form::PLAIN, plain, whole, in_order, there, Form { twist: Twist::None, ..form }] {
+        for simpler in
+            [Form::PLAIN, plain, whole, in_order, there, Form { twist: PacketDefect::None, ..form }]
+        {
             let Some(candidate) = ops.get(at).map(|op| op.with_form(simpler)) else { break };
             let all = [&ops[..at], &[candidate], &ops[at + 1..]].concat();
             if attempt(&mut ops, all) {

@@ -11,9 +11,9 @@ pub(super) type Owner = (u8, u128);
 /// Outside address, port, transport.
 pub(super) type Outside = (u32, u16, u8);
 
-/// A promise with its numbers of checks and violations, and its first violation.
+/// An invariant with its numbers of checks and violations, and its first violation.
 #[derive(Clone, Debug, Default)]
-pub struct Promise {
+pub struct Invariant {
     /// Number of checks.
     pub checks: u64,
     /// Number of violations.
@@ -22,8 +22,8 @@ pub struct Promise {
     pub first: Option<String>,
 }
 
-impl Promise {
-    /// Checks the promise once.
+impl Invariant {
+    /// Checks the invariant once.
     pub(super) fn hold(&mut self, holds: bool, what: impl FnOnce() -> String) {
         self.checks += 1;
         if !holds {
@@ -63,17 +63,17 @@ pub(super) struct Ledger {
     pub(super) events: [u64; EventKind::ALL.len()],
     sessions: u64,
     /// No outside address and port has two owners at a time.
-    pub(super) unshared: Promise,
+    pub(super) unshared: Invariant,
     /// Every port lies in a block of its subscriber.
-    pub(super) in_own_block: Promise,
+    pub(super) in_own_block: Invariant,
     /// A subscriber has one public address.
-    pub(super) paired: Promise,
+    pub(super) paired: Invariant,
     /// Sessions, ports and blocks are within their limits.
-    pub(super) quotas: Promise,
+    pub(super) quotas: Invariant,
     /// A released block goes to nobody else for two minutes.
-    pub(super) held_down: Promise,
+    pub(super) held_down: Invariant,
     /// Only existing state ends, and blocks end only when empty.
-    pub(super) in_order: Promise,
+    pub(super) in_order: Invariant,
 }
 
 impl Ledger {

@@ -1,6 +1,6 @@
 //! Simulation of a provider: subscribers who read, play and share, routers that restart, attackers, and
 //! outside hosts, all through one engine with NAT44 and NAT64 side by side. Time is an argument, so hours
-//! pass in minutes. Promises are checked all the time.
+//! pass in minutes. Invariants are checked all the time.
 
 #![allow(missing_docs)] // field names say it
 
@@ -12,7 +12,7 @@ mod plan;
 mod report;
 mod world;
 
-pub use ledger::Promise;
+pub use ledger::Invariant;
 pub use report::Report;
 pub use world::World;
 

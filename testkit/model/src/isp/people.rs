@@ -6,20 +6,20 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// Activity of a subscriber besides reading pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Habit {
+pub(super) enum Activity {
     /// No other activity.
     Reads,
     /// Shares files with many peers, from one port.
     Shares,
     /// Plays: one long flow of datagrams.
     Plays,
-    /// Attacks in one of the ways of [`Harm`].
-    Harms(Harm),
+    /// Attacks in one of the ways of [`AttackKind`].
+    Harms(AttackKind),
 }
 
 /// Type of an attack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Harm {
+pub(super) enum AttackKind {
     /// SYNs from ever new ports to one victim.
     SynFlood,
     /// SYNs to all ports of all hosts.
@@ -31,7 +31,8 @@ pub(super) enum Harm {
 }
 
 /// All attacks.
-pub(super) const HARMS: [Harm; 4] = [Harm::SynFlood, Harm::Scan, Harm::RandomPorts, Harm::Fragments];
+pub(super) const HARMS: [AttackKind; 4] =
+    [AttackKind::SynFlood, AttackKind::Scan, AttackKind::RandomPorts, AttackKind::Fragments];
 
 /// A subscriber.
 #[derive(Clone, Debug)]
@@ -39,7 +40,7 @@ pub(super) struct Subscriber {
     /// True if it has only IPv6.
     pub(super) six: bool,
     number: u32,
-    pub(super) habit: Habit,
+    pub(super) habit: Activity,
     /// Number of restarts of its router: flows of an earlier epoch are dead.
     pub(super) epoch: u16,
     next_port: u16,
@@ -47,7 +48,7 @@ pub(super) struct Subscriber {
 
 impl Subscriber {
     /// Subscriber `number`.
-    pub(super) fn new(number: u32, six: bool, habit: Habit, r: &mut Rng) -> Self {
+    pub(super) fn new(number: u32, six: bool, habit: Activity, r: &mut Rng) -> Self {
         Subscriber { six, number, habit, epoch: 0, next_port: 1024 + r.below(60_000) as u16 }
     }
 

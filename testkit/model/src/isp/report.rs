@@ -1,7 +1,7 @@
 //! Report of a run: a table for people, JSON for programs.
 
 use super::Options;
-use super::ledger::{Ledger, Promise};
+use super::ledger::{Invariant, Ledger};
 use gatun_nat::pool4::BlockUsage;
 use gatun_nat::{EventKind, Occupancy};
 use std::fmt::{self, Write};
@@ -18,19 +18,19 @@ pub struct Report {
     pub restarts: u64,
     pub real_s: f64,
     /// Maxima, sampled once a minute.
-    pub peak: Peak,
+    pub peak: Maxima,
     pub sessions_end: usize,
     pub events: [u64; EventKind::ALL.len()],
     /// Refused packets: sender, reason, number.
     pub refused: Vec<(&'static str, &'static str, u64)>,
     /// Ports of subscribers with ports in the busiest minute: median, 99th percentile, maximum.
     pub ports_each: [u32; 3],
-    pub promises: Vec<(&'static str, Promise)>,
+    pub invariants: Vec<(&'static str, Invariant)>,
 }
 
 /// Maxima of the gauges.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Peak {
+pub struct Maxima {
     pub sessions: usize,
     pub ports: usize,
     pub blocks: u64,
@@ -55,14 +55,14 @@ impl Report {
         peak.subscribers = peak.subscribers.max(there.subscribers);
     }
 
-    /// Adds a promise with its result.
-    pub(super) fn promise(&mut self, what: &'static str, promise: Promise) {
-        self.promises.push((what, promise));
+    /// Adds an invariant with its result.
+    pub(super) fn invariant(&mut self, what: &'static str, invariant: Invariant) {
+        self.invariants.push((what, invariant));
     }
 
-    /// Returns true if all promises were checked and kept.
+    /// Returns true if all invariants were checked and hold.
     pub fn is_good(&self) -> bool {
-        self.promises.iter().all(|(_, p)| p.broken == 0 && p.checks > 0)
+        self.invariants.iter().all(|(_, p)| p.broken == 0 && p.checks > 0)
     }
 
     /// Records of these kinds in a day of simulated time.
@@ -116,11 +116,11 @@ impl Report {
         let refused =
             refused.map(|(w, r, n)| format!("{{\"whose\":\"{w}\",\"reason\":\"{r}\",\"packets\":{n}}}"));
         out += &refused.collect::<Vec<_>>().join(",");
-        out += "],\"promises\":[";
-        let promises = self.promises.iter();
-        let promises = promises
+        out += "],\"invariants\":[";
+        let invariants = self.invariants.iter();
+        let invariants = invariants
             .map(|(w, p)| format!("{{\"what\":\"{w}\",\"checks\":{},\"broken\":{}}}", p.checks, p.broken));
-        out += &promises.collect::<Vec<_>>().join(",");
+        out += &invariants.collect::<Vec<_>>().join(",");
         let _ = write!(out, "],\"ok\":{}}}", self.is_good());
         out
     }
@@ -161,7 +161,7 @@ impl fmt::Display for Report {
             writeln!(f, "  {whose:<12} {why:<22} {n:>12}")?;
         }
         writeln!(f, "\nPromises")?;
-        for (what, p) in &self.promises {
+        for (what, p) in &self.invariants {
             let verdict = if p.broken == 0 && p.checks > 0 { "kept" } else { "BROKEN" };
             writeln!(f, "  {verdict:<7}{what:<55} {:>12} checks", p.checks)?;
             if let Some(first) = &p.first {

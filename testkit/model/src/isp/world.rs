@@ -2,9 +2,9 @@
 
 use super::Options;
 use super::chance::{busy, exponential};
-use super::ledger::{Ledger, Promise};
+use super::ledger::{Invariant, Ledger};
 use super::packets::{End, Kind, behind_prefix, read, write};
-use super::people::{App, HARMS, Habit, Harm, Shape, Subscriber, anybody, game, page, peer};
+use super::people::{Activity, App, AttackKind, HARMS, Shape, Subscriber, anybody, game, page, peer};
 use super::plan::{POOL, addresses, plan};
 use super::report::Report;
 use crate::drive::rng::Rng;
@@ -36,7 +36,7 @@ enum Task {
     /// A subscriber reads a page.
     Page(u32),
     /// A subscriber continues its other activity.
-    Habit(u32),
+    Activity(u32),
     /// A router restarts.
     Restart(u32),
     /// A flow continues.
@@ -96,10 +96,10 @@ pub struct World {
     packets: u64,
     report: Report,
     refused: HashMap<(&'static str, &'static str), u64>,
-    arrives: Promise,
-    conserved: Promise,
-    books: Promise,
-    others: Promise,
+    arrives: Invariant,
+    conserved: Invariant,
+    books: Invariant,
+    others: Invariant,
 }
 
 impl World {
@@ -113,10 +113,10 @@ impl World {
         let mut r = Rng::new(options.seed);
         let attackers = options.attackers;
         let habit = |n: u32, r: &mut Rng| match r.below(20) {
-            _ if n < attackers => Habit::Harms(HARMS[n as usize % HARMS.len()]),
-            0 => Habit::Shares,
-            1 | 2 => Habit::Plays,
-            _ => Habit::Reads,
+            _ if n < attackers => Activity::Harms(HARMS[n as usize % HARMS.len()]),
+            0 => Activity::Shares,
+            1 | 2 => Activity::Plays,
+            _ => Activity::Reads,
         };
         let people = (0..options.subscribers)
             .map(|n| {
@@ -143,10 +143,10 @@ impl World {
             packets: 0,
             report: Report::default(),
             refused: HashMap::new(),
-            arrives: Promise::default(),
-            conserved: Promise::default(),
-            books: Promise::default(),
-            others: Promise::default(),
+            arrives: Invariant::default(),
+            conserved: Invariant::default(),
+            books: Invariant::default(),
+            others: Invariant::default(),
             options,
         };
         world.begin();
@@ -160,8 +160,8 @@ impl World {
         for n in 0..self.options.subscribers {
             let first = self.r.below(300_000);
             self.after(first, Task::Page(n));
-            if self.people[n as usize].habit != Habit::Reads {
-                self.after(first + 10_000, Task::Habit(n));
+            if self.people[n as usize].habit != Activity::Reads {
+                self.after(first + 10_000, Task::Activity(n));
             }
             if self.r.one_in(8) {
                 // One router in eight restarts, within six hours.
@@ -225,7 +225,7 @@ impl World {
                 let next = exponential(&mut self.r, mean) as u64 + 1_000;
                 self.after(next, Task::Page(n));
             }
-            Task::Habit(n) => self.habit(n),
+            Task::Activity(n) => self.habit(n),
             Task::Restart(n) => {
                 self.people[n as usize].epoch += 1;
                 // All devices reconnect at once.
@@ -242,38 +242,38 @@ impl World {
 
     fn habit(&mut self, n: u32) {
         match self.people[n as usize].habit {
-            Habit::Reads => {}
-            Habit::Shares => {
+            Activity::Reads => {}
+            Activity::Shares => {
                 let shape = peer(&mut self.r);
                 self.open(n, shape, 0);
                 let next = exponential(&mut self.r, 4_000.0) as u64;
-                self.after(next, Task::Habit(n));
+                self.after(next, Task::Activity(n));
             }
-            Habit::Plays => {
+            Activity::Plays => {
                 let shape = game(&mut self.r);
                 self.open(n, shape, 0);
                 let next = exponential(&mut self.r, 3_600_000.0) as u64;
-                self.after(shape.life_ms + next, Task::Habit(n));
+                self.after(shape.life_ms + next, Task::Activity(n));
             }
-            Habit::Harms(harm) => {
+            Activity::Harms(harm) => {
                 for _ in 0..20 {
                     self.harm(n, harm);
                 }
-                self.after(100, Task::Habit(n));
+                self.after(100, Task::Activity(n));
             }
         }
     }
 
     /// Sends one packet of an attack.
-    fn harm(&mut self, n: u32, harm: Harm) {
+    fn harm(&mut self, n: u32, harm: AttackKind) {
         let device = self.r.any() as u8;
         let port = self.people[n as usize].port();
         let random = 1024 + self.r.below(64_000) as u16;
         let (kind, port, to) = match harm {
-            Harm::SynFlood => (Kind::Tcp(SYN), port, (Ipv4Addr::new(151, 101, 1, 1), 80)),
-            Harm::Scan => (Kind::Tcp(SYN), port, (anybody(&mut self.r), random % 1024)),
-            Harm::RandomPorts => (Kind::Udp, random, (anybody(&mut self.r), self.r.any() as u16 | 1)),
-            Harm::Fragments => (Kind::Piece(self.r.any() as u16), 0, (anybody(&mut self.r), 0)),
+            AttackKind::SynFlood => (Kind::Tcp(SYN), port, (Ipv4Addr::new(151, 101, 1, 1), 80)),
+            AttackKind::Scan => (Kind::Tcp(SYN), port, (anybody(&mut self.r), random % 1024)),
+            AttackKind::RandomPorts => (Kind::Udp, random, (anybody(&mut self.r), self.r.any() as u16 | 1)),
+            AttackKind::Fragments => (Kind::Piece(self.r.any() as u16), 0, (anybody(&mut self.r), 0)),
         };
         let from = (self.people[n as usize].address(device), port);
         self.send(kind, from, self.towards(n, to), Sent::Attack);
@@ -471,7 +471,7 @@ impl World {
 
     fn whose(&self, flow: u32) -> &'static str {
         let person = &self.people[self.flows[flow as usize].subscriber as usize];
-        if matches!(person.habit, Habit::Harms(_)) { "attackers" } else { "subscribers" }
+        if matches!(person.habit, Activity::Harms(_)) { "attackers" } else { "subscribers" }
     }
 
     /// Checks a packet of a flow that has left: its outside end is the earlier one, and the one of the
@@ -554,16 +554,16 @@ impl World {
             there == Default::default() && (blocks.owned, blocks.lingering, blocks.held) == (0, 0, 0);
         let balanced = counters.ports_allocated == counters.ports_released
             && counters.blocks_allocated == counters.blocks_released;
-        let mut back = Promise::default();
+        let mut back = Invariant::default();
         back.hold(nothing && balanced, || format!("after silence: {there:?}, {blocks:?}, {counters:?}"));
         back.hold(self.ledger.occupancy() == (0, 0, 0), || {
             format!("by the events: {:?}", self.ledger.occupancy())
         });
-        self.report.promise("every port and block comes back", back);
+        self.report.invariant("every port and block comes back", back);
     }
 
     fn finish(mut self) -> Report {
-        let mut had = Promise::default();
+        let mut had = Invariant::default();
         for &(at_ms, address, port, n) in &self.seen {
             let person = &self.people[n as usize];
             let truth = Some((if person.six { 0 } else { 1 }, person.prefix()));
@@ -574,17 +574,17 @@ impl World {
         }
         let Ledger { unshared, in_own_block, paired, quotas, held_down, in_order, events, .. } = self.ledger;
         let mut report = self.report;
-        report.promise("the block log names the owner of ADDRESS:PORT at a time", had);
-        report.promise("no outside address and port has two owners at a time", unshared);
-        report.promise("every port lies in a block of its subscriber", in_own_block);
-        report.promise("a subscriber has one public address", paired);
-        report.promise("quotas of sessions, ports and blocks hold", quotas);
-        report.promise("released blocks are held down for two minutes", held_down);
-        report.promise("events come in order, and none is lost", in_order);
-        report.promise("packets arrive unchanged at their destination", self.arrives);
-        report.promise("every packet has one fate", self.conserved);
-        report.promise("replayed events equal the engine's state", self.books);
-        report.promise("attackers cost other subscribers no packet", self.others);
+        report.invariant("the block log names the owner of ADDRESS:PORT at a time", had);
+        report.invariant("no outside address and port has two owners at a time", unshared);
+        report.invariant("every port lies in a block of its subscriber", in_own_block);
+        report.invariant("a subscriber has one public address", paired);
+        report.invariant("quotas of sessions, ports and blocks hold", quotas);
+        report.invariant("released blocks are held down for two minutes", held_down);
+        report.invariant("events come in order, and none is lost", in_order);
+        report.invariant("packets arrive unchanged at their destination", self.arrives);
+        report.invariant("every packet has one fate", self.conserved);
+        report.invariant("replayed events equal the engine's state", self.books);
+        report.invariant("attackers cost other subscribers no packet", self.others);
         report.events = events;
         report.packets = self.packets;
         let mut refused: Vec<_> = self.refused.drain().map(|((whose, why), n)| (whose, why, n)).collect();

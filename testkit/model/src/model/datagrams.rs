@@ -81,7 +81,7 @@ pub(super) struct Datagram {
 }
 
 /// Reason why a fragment does not fit; it is dropped alone, or with its whole datagram.
-enum Misfit {
+enum FragmentRefusal {
     Alone(DropReason),
     WithAll(DropReason),
 }
@@ -93,12 +93,12 @@ impl Datagram {
     }
 
     /// Notes a fragment.
-    fn fit(&mut self, begin: usize, end: usize, more: bool) -> std::result::Result<(), Misfit> {
-        let overlap = Err(Misfit::WithAll(DropReason::FragmentOverlap)); // RFC 5722
+    fn fit(&mut self, begin: usize, end: usize, more: bool) -> std::result::Result<(), FragmentRefusal> {
+        let overlap = Err(FragmentRefusal::WithAll(DropReason::FragmentOverlap)); // RFC 5722
         if self.seen.contains(&(begin, end)) {
             // RFC 8200 4.5: an exact duplicate from the network does not harm the other fragments.
             let same = (self.total == Some(end)) != more;
-            return if same { Err(Misfit::Alone(DropReason::FragmentOverlap)) } else { overlap };
+            return if same { Err(FragmentRefusal::Alone(DropReason::FragmentOverlap)) } else { overlap };
         }
         let touches = self.seen.iter().any(|&(b, e)| b < end && begin < e);
         let beyond = self.total.is_some_and(|total| !more || end > total);
@@ -107,7 +107,7 @@ impl Datagram {
             return overlap;
         }
         if self.seen.len() == PIECES_MAX {
-            return Err(Misfit::WithAll(DropReason::FragmentTooMany));
+            return Err(FragmentRefusal::WithAll(DropReason::FragmentTooMany));
         }
         self.seen.push((begin, end));
         if !more {
@@ -222,8 +222,8 @@ impl Model {
                 }
                 Ok(at)
             }
-            Err(Misfit::Alone(reason)) => Err(reason),
-            Err(Misfit::WithAll(reason)) => {
+            Err(FragmentRefusal::Alone(reason)) => Err(reason),
+            Err(FragmentRefusal::WithAll(reason)) => {
                 self.poison(at, reason);
                 Err(reason)
             }

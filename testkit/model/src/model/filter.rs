@@ -1,7 +1,7 @@
 //! Filtering of packets from outside that find a binding without a session (RFC 6146 3.5, RFC 4787 5).
 
 use super::ends::{End4, ICMP, TCP};
-use super::from_outside::Passage;
+use super::from_outside::FilterResult;
 use super::query::Query;
 use super::rules::Kind;
 use super::{Model, Observed, Result};
@@ -25,14 +25,14 @@ impl Model {
         remote: End4,
         (opens, filtered): (bool, Option<DropReason>),
         seen: &Observed,
-    ) -> Result<Passage> {
+    ) -> Result<FilterResult> {
         let rules = &self.rules[self.bindings[b].instance];
         if q.transport == TCP && opens && !rules.external_tcp {
             return Err(DropReason::ExternalSynPolicy);
         }
         if q.transport == TCP && opens && filtered.is_some() {
             // RFC 6146 3.5.2.2, CLOSED: the SYN is held, because the inside host may be about to open.
-            return Ok(Passage::Hold);
+            return Ok(FilterResult::Hold);
         }
         if q.transport == ICMP && opens && !rules.icmp_queries {
             return Err(DropReason::IcmpUnknownType);

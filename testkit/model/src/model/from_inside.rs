@@ -2,7 +2,7 @@
 
 use super::addresses::{embed, extract, illegal4, illegal6, v4, v6};
 use super::ends::{End4, End6, ICMP, TCP};
-use super::from_outside::{Arrival, Passage};
+use super::from_outside::{Arrival, FilterResult};
 use super::query::{Query, query_out};
 use super::rules::{Kind, unseen_link};
 use super::{Fate, Model, Observed, Result};
@@ -68,15 +68,19 @@ impl Model {
             self.check_source(s)?;
         }
         let (outside, turned) = match self.decide_out(s, seen)? {
-            (outside, Some(Passage::Hold)) => return self.hold_turned(s, outside),
-            (outside, Some(Passage::Pass(arrival))) => (outside, Some(arrival)),
+            (outside, Some(FilterResult::Hold)) => return self.hold_turned(s, outside),
+            (outside, Some(FilterResult::Pass(arrival))) => (outside, Some(arrival)),
             (outside, None) => (outside, None),
         };
         self.send_out(s, outside, turned, ident_of(&seen.bytes).unwrap_or(0))
     }
 
     /// Outside end of a query; for a hairpinned one, also its receiver.
-    pub(super) fn decide_out(&mut self, s: &Sent<'_>, seen: &Observed) -> Result<(End4, Option<Passage>)> {
+    pub(super) fn decide_out(
+        &mut self,
+        s: &Sent<'_>,
+        seen: &Observed,
+    ) -> Result<(End4, Option<FilterResult>)> {
         let (query, inside, remote) = query_out(s.h, s.l4, s.src, s.remote)?;
         if s.h.ttl <= 1 {
             return Err(DropReason::TtlExceeded); // and no state
@@ -204,7 +208,7 @@ impl Model {
         outside: End4,
         remote: End4,
         seen: &Observed,
-    ) -> Result<Passage> {
+    ) -> Result<FilterResult> {
         let (there, back) = match q.transport {
             // The only identifier is the sender's outside one.
             ICMP => ((s.remote, outside.1), (outside.0, 0)),
@@ -213,8 +217,8 @@ impl Model {
         if s.h.ttl <= 2 {
             return Err(DropReason::TtlExceeded); // the second translation's hop
         }
-        let Passage::Pass(arrival) = self.filter_back(pool, q, there, back, seen)? else {
-            return Ok(Passage::Hold);
+        let FilterResult::Pass(arrival) = self.filter_back(pool, q, there, back, seen)? else {
+            return Ok(FilterResult::Hold);
         };
         let mtu = match self.kind(arrival.instance) {
             Kind::Six => self.plan.nat64[arrival.instance].settings.mtu6 as usize,
@@ -224,7 +228,7 @@ impl Model {
             self.turned_mtu = Some(fits as u32);
             return Err(reason);
         }
-        Ok(Passage::Pass(arrival))
+        Ok(FilterResult::Pass(arrival))
     }
 
     /// RFC 5382 REQ-4, REQ-8: an inside host's SYN to another's public address is held like one from

@@ -19,7 +19,7 @@ pub(super) struct Arrival {
 }
 
 /// Result of the filter.
-pub(super) enum Passage {
+pub(super) enum FilterResult {
     Pass(Arrival),
     /// A SYN is held until the inside host sends its own.
     Hold,
@@ -42,8 +42,8 @@ impl Model {
         }
         let remote = query_back(h, l4)?.2;
         match self.decide_in(h, l4, pool, seen)? {
-            (Passage::Hold, outside) => self.hold_syn(packet, pool, (outside, remote), 0),
-            (Passage::Pass(arrival), _) => {
+            (FilterResult::Hold, outside) => self.hold_syn(packet, pool, (outside, remote), 0),
+            (FilterResult::Pass(arrival), _) => {
                 let packets = self.write_back(packet, arrival, false)?;
                 let realm = self.realm_of(arrival.instance);
                 Ok(Fate::Forward { packets, realm, hairpinned: false })
@@ -58,7 +58,7 @@ impl Model {
         l4: L4,
         pool: usize,
         seen: &Observed,
-    ) -> Result<(Passage, End4)> {
+    ) -> Result<(FilterResult, End4)> {
         let (q, outside, remote) = query_back(h, l4)?;
         // A packet whose last hop is here changes no state. One to a port outside the pool gets no answer,
         // because it would not have been forwarded (A61-3).
@@ -78,7 +78,7 @@ impl Model {
         outside: End4,
         remote: End4,
         seen: &Observed,
-    ) -> Result<Passage> {
+    ) -> Result<FilterResult> {
         let found = self.binding_outside(q.transport, outside).and_then(|b| self.session_with(b, remote));
         if let Some((b, at)) = found
             && self.lives_on((b, at))
@@ -109,12 +109,12 @@ impl Model {
     }
 
     /// Handles a packet to a port without binding.
-    fn nobody_there(&self, pool: usize, q: Query, outside: End4) -> Result<Passage> {
+    fn nobody_there(&self, pool: usize, q: Query, outside: End4) -> Result<FilterResult> {
         if !self.pool_has(pool, q.transport, outside.0, outside.1) {
             return Err(DropReason::NotInPool);
         }
         if q.transport == TCP && q.opens() == Ok(true) {
-            return Ok(Passage::Hold);
+            return Ok(FilterResult::Hold);
         }
         Err(DropReason::NoBib)
     }
@@ -128,8 +128,8 @@ impl Model {
         self.bindings[b].sessions[s].prefix
     }
 
-    pub(super) fn arrival(&self, binding: usize, inside: End6, prefix: Option<usize>) -> Passage {
-        Passage::Pass(Arrival { instance: self.bindings[binding].instance, inside, prefix })
+    pub(super) fn arrival(&self, binding: usize, inside: End6, prefix: Option<usize>) -> FilterResult {
+        FilterResult::Pass(Arrival { instance: self.bindings[binding].instance, inside, prefix })
     }
 
     /// RFC 6146 3.6.2, 3.7, RFC 3022 4: the packet for the inside host. `unseen`: its IPv4 form was on no
@@ -166,7 +166,7 @@ impl Model {
         q: Query,
         remote: End4,
         prefix: Option<usize>,
-    ) -> Result<Passage> {
+    ) -> Result<FilterResult> {
         let instance = self.bindings[b].instance;
         let owner = self.owner_of(&self.bindings[b]);
         if let Err(reason) = self.within_limits(owner) {

@@ -16,7 +16,7 @@ const ANY_MTU: usize = u16::MAX as usize;
 
 /// Packet that an error from outside is about: its binding or shared port, its ends, and its new ports.
 #[derive(Clone, Copy)]
-struct About {
+struct QuotedFlow {
     binding: usize,
     inside: End6,
     remote: End4,
@@ -141,9 +141,9 @@ impl Model {
         if !about.is_ok_and(|about| self.kind(self.bindings[about.binding].instance) == Kind::Four) {
             translated_type(h)?;
         }
-        let About { binding, inside, remote, ports } = about?;
+        let QuotedFlow { binding, inside, remote, ports } = about?;
         match self.kind(self.bindings[binding].instance) {
-            Kind::Six => self.error_to_six(h, &About { binding, inside, remote, ports }, hairpin, seen),
+            Kind::Six => self.error_to_six(h, &QuotedFlow { binding, inside, remote, ports }, hairpin, seen),
             Kind::Four => {
                 let n = self.nat44(self.bindings[binding].instance);
                 let mtu = if hairpin { ANY_MTU } else { n.mtu as usize };
@@ -155,7 +155,7 @@ impl Model {
     }
 
     /// The packet from inside that an error is about. The error's receiver must have sent it.
-    fn about(&self, h: &Header<'_>) -> Result<About> {
+    fn about(&self, h: &Header<'_>) -> Result<QuotedFlow> {
         let (inner, l4) = inner_of(h)?;
         let (transport, near, far) = inner_ports(l4)?;
         let remote = (v4(inner.dst), if transport == ICMP { 0 } else { far });
@@ -163,13 +163,13 @@ impl Model {
         let (binding, inside) = sender.filter(|_| inner.src == h.dst).ok_or(DropReason::IcmpErrorNoState)?;
         let port = inside.1;
         let ports = Some(if transport == ICMP { (port, port) } else { (port, far) });
-        Ok(About { binding, inside, remote, ports })
+        Ok(QuotedFlow { binding, inside, remote, ports })
     }
 
     fn error_to_six(
         &mut self,
         h: &Header<'_>,
-        &About { binding, inside, remote, ports }: &About,
+        &QuotedFlow { binding, inside, remote, ports }: &QuotedFlow,
         hairpin: bool,
         seen: &Observed,
     ) -> Result<Fate> {

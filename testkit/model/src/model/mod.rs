@@ -52,7 +52,7 @@ use time::Clock;
 /// A packet with its realm (decision 0051), where it comes from or goes to. Realm 0 is the one that no
 /// instance names.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Parcel {
+pub struct RealmPacket {
     /// The realm.
     pub realm: u8,
     /// The packet.
@@ -69,14 +69,14 @@ pub struct Observed {
     /// Bytes of that buffer.
     pub bytes: Vec<u8>,
     /// Other packets that the engine sent.
-    pub emitted: Vec<Parcel>,
+    pub emitted: Vec<RealmPacket>,
 }
 
 impl Observed {
     /// All packets that left.
-    pub fn sent(&self) -> impl Iterator<Item = Parcel> + '_ {
+    pub fn sent(&self) -> impl Iterator<Item = RealmPacket> + '_ {
         let first = matches!(self.verdict, Verdict::Forward | Verdict::Reply(_))
-            .then(|| Parcel { realm: self.realm, bytes: self.bytes.clone() });
+            .then(|| RealmPacket { realm: self.realm, bytes: self.bytes.clone() });
         first.into_iter().chain(self.emitted.iter().cloned())
     }
 }
@@ -91,7 +91,7 @@ pub struct Expected {
     /// The packet, if it is forwarded or answered.
     pub bytes: Option<Vec<u8>>,
     /// Other packets to send.
-    pub emitted: Vec<Parcel>,
+    pub emitted: Vec<RealmPacket>,
 }
 
 impl Expected {
@@ -151,7 +151,7 @@ pub struct Model {
     counters: Counters,
     /// Size that fits the receiver of a hairpinned packet that was too big.
     turned_mtu: Option<u32>,
-    emitted: Vec<Parcel>,
+    emitted: Vec<RealmPacket>,
     /// Events of the engine that the model has not reached yet.
     events: VecDeque<EventContent>,
     /// The first wrong event, or the first choice that no rule allows.
@@ -204,13 +204,17 @@ impl Model {
     ///
     /// # Errors
     /// Returns the expected result if it differs.
-    pub fn packet(&mut self, parcel: &Parcel, seen: &Observed) -> std::result::Result<(), Box<Expected>> {
-        let said = self.handle(parcel, seen);
+    pub fn packet(
+        &mut self,
+        in_realm: &RealmPacket,
+        seen: &Observed,
+    ) -> std::result::Result<(), Box<Expected>> {
+        let said = self.handle(in_realm, seen);
         if said.explains(seen) { Ok(()) } else { Err(Box::new(said)) }
     }
 
-    fn handle(&mut self, parcel: &Parcel, seen: &Observed) -> Expected {
-        let Parcel { realm, bytes: packet } = parcel;
+    fn handle(&mut self, in_realm: &RealmPacket, seen: &Observed) -> Expected {
+        let RealmPacket { realm, bytes: packet } = in_realm;
         self.emitted.clear();
         self.counters.rx.add(packet.len());
         let way = self.way(packet, *realm);
@@ -220,7 +224,7 @@ impl Model {
             Some(6) => self.six(packet, *realm, seen),
             Some(_) => Err(DropReason::BadVersion),
         };
-        let said = self.settle(way, parcel, fate.unwrap_or_else(Fate::Refused), seen);
+        let said = self.settle(way, in_realm, fate.unwrap_or_else(Fate::Refused), seen);
         Expected { emitted: std::mem::take(&mut self.emitted), ..said }
     }
 
@@ -302,8 +306,8 @@ impl Model {
     }
 
     /// Counts a fate, and answers the packet if an answer is due.
-    fn settle(&mut self, way: Way, parcel: &Parcel, fate: Fate, seen: &Observed) -> Expected {
-        let Parcel { realm: from, bytes: packet } = parcel;
+    fn settle(&mut self, way: Way, in_realm: &RealmPacket, fate: Fate, seen: &Observed) -> Expected {
+        let RealmPacket { realm: from, bytes: packet } = in_realm;
         let plain = |verdict, bytes| Expected { verdict, realm: None, bytes, emitted: Vec::new() };
         let sent = |verdict, realm, bytes| Expected { realm: Some(realm), ..plain(verdict, Some(bytes)) };
         match fate {
@@ -312,7 +316,7 @@ impl Model {
                 self.counters.fragments_made += packets.len() as u64 - 1;
                 let first = packets.remove(0);
                 // Choice: packets released because of it precede its further fragments.
-                self.emitted.extend(packets.drain(..).map(|bytes| Parcel { realm, bytes }));
+                self.emitted.extend(packets.drain(..).map(|bytes| RealmPacket { realm, bytes }));
                 self.mark_crossing(*from, realm, hairpinned);
                 sent(Verdict::Forward, realm, first)
             }
@@ -330,7 +334,7 @@ impl Model {
                 self.count_dropped(way, reason, packet.len());
                 plain(Verdict::Drop(reason), None)
             }
-            Fate::Refused(reason) => match self.answer(way, reason, parcel, seen) {
+            Fate::Refused(reason) => match self.answer(way, reason, in_realm, seen) {
                 Some(error) => {
                     self.counters.replied.add(packet.len());
                     self.counters.drops[way as usize][reason as usize].add(packet.len());

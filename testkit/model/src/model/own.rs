@@ -2,7 +2,7 @@
 
 use super::addresses::{v4, v6};
 use super::ends::{ICMP, TCP, UDP};
-use super::{Fate, Model, Observed, Parcel, Result, Way};
+use super::{Fate, Model, Observed, RealmPacket, Result, Way};
 use crate::wire::sum::adjusted;
 use crate::wire::to4::Header4;
 use crate::wire::to6::{self, Header6};
@@ -26,17 +26,17 @@ impl Model {
         &mut self,
         way: Way,
         reason: DropReason,
-        parcel: &Parcel,
+        in_realm: &RealmPacket,
         seen: &Observed,
     ) -> Option<Vec<u8>> {
-        let packet = &parcel.bytes[..];
-        let s = self.settings_for(way, parcel);
+        let packet = &in_realm.bytes[..];
+        let s = self.settings_for(way, in_realm);
         let turned_mtu = self.turned_mtu.take();
         let (message, may) = match way {
             Way::SixToFour => (errors::for_ipv6(reason, packet, &s)?, errors::may_answer6(packet)),
             Way::FourToSix => (errors::for_ipv4(reason, packet, &s)?, errors::may_answer4(packet)),
             Way::FourToFour => {
-                (errors::for_nat44(reason, packet, self.mtu44(parcel), &s)?, errors::may_answer4(packet))
+                (errors::for_nat44(reason, packet, self.mtu44(in_realm), &s)?, errors::may_answer4(packet))
             }
         };
         if self.plan.icmp.suppressed.contains(&reason) || !may {
@@ -44,7 +44,7 @@ impl Model {
             return None;
         }
         let too_big = matches!(reason, DropReason::TooBig6 | DropReason::TooBig4);
-        if !self.take_error_token(self.error_source(way, parcel), too_big) {
+        if !self.take_error_token(self.error_source(way, in_realm), too_big) {
             return None;
         }
         let (kind, mut code, mut word) = message;
@@ -71,17 +71,17 @@ impl Model {
     }
 
     /// MTU of the NAT44 instance that a packet comes from or goes to.
-    fn mtu44(&self, parcel: &Parcel) -> u32 {
-        let ends = parse::parse4(&parcel.bytes, false).map(|h| (v4(h.src), v4(h.dst))).ok();
-        let inside = ends.and_then(|(src, _)| self.inside44(parcel.realm, src)).map(|i| self.nat44(i).mtu);
+    fn mtu44(&self, in_realm: &RealmPacket) -> u32 {
+        let ends = parse::parse4(&in_realm.bytes, false).map(|h| (v4(h.src), v4(h.dst))).ok();
+        let inside = ends.and_then(|(src, _)| self.inside44(in_realm.realm, src)).map(|i| self.nat44(i).mtu);
         let pool = ends.and_then(|(_, dst)| self.pool_of(dst));
         let of_pool = || self.plan.nat44.iter().find(|n| Some(n.pool) == pool).map(|n| n.mtu);
         inside.or_else(of_pool).or(self.plan.nat44.first().map(|n| n.mtu)).unwrap_or(0)
     }
 
     /// Source for whose error rate a packet counts: its subscriber, otherwise its /64 or its IPv4 address.
-    fn error_source(&self, way: Way, parcel: &Parcel) -> ErrorSource {
-        let Parcel { realm, bytes: packet } = parcel;
+    fn error_source(&self, way: Way, in_realm: &RealmPacket) -> ErrorSource {
+        let RealmPacket { realm, bytes: packet } = in_realm;
         let len_of = |instance: usize| self.rules[instance].subscriber_len;
         if way == Way::SixToFour {
             let at = |at: usize| packet.get(at..at + 16).and_then(|b| <[u8; 16]>::try_from(b).ok());
@@ -126,8 +126,8 @@ impl Model {
     }
 
     /// Settings of the NAT64 instance that a packet is for, or of the first one.
-    fn settings_for(&self, way: Way, parcel: &Parcel) -> Settings {
-        let Parcel { realm, bytes: packet } = parcel;
+    fn settings_for(&self, way: Way, in_realm: &RealmPacket) -> Settings {
+        let RealmPacket { realm, bytes: packet } = in_realm;
         let instance = match way {
             Way::SixToFour => address(packet, 8)
                 .zip(address(packet, 24))

@@ -5,10 +5,10 @@ use super::addresses::{extract, v4, v6};
 use super::datagrams::{Key, Memo, Piece, State, Table};
 use super::ends::End4;
 use super::from_inside::{Sent, ident_of};
-use super::from_outside::{Arrival, Passage};
+use super::from_outside::{Arrival, FilterResult};
 use super::query::query_back;
 use super::rules::Kind;
-use super::{Fate, Model, Observed, Parcel, Result, Way};
+use super::{Fate, Model, Observed, RealmPacket, Result, Way};
 use crate::wire::sum::{pseudo, sum, sum_from};
 use crate::wire::{Header, L4, parse, proto, put16, to4, to6, to44};
 use gatun_nat::Verdict;
@@ -59,11 +59,11 @@ impl Model {
         }
         let instance = s.instance;
         let (outside, turned) = match self.decide_out(s, seen) {
-            Ok((outside, Some(Passage::Hold))) => {
+            Ok((outside, Some(FilterResult::Hold))) => {
                 self.refuse(p);
                 return self.hold_turned(s, outside);
             }
-            Ok((outside, Some(Passage::Pass(arrival)))) => (outside, Some(arrival)),
+            Ok((outside, Some(FilterResult::Pass(arrival)))) => (outside, Some(arrival)),
             Ok((outside, None)) => (outside, None),
             Err(reason) => return self.first(p, Err(reason), seen),
         };
@@ -103,9 +103,9 @@ impl Model {
             return self.first(p, Err(DropReason::FragmentIcmp), seen);
         }
         let arrival = match self.decide_in(h, l4, pool, seen) {
-            Ok((Passage::Pass(arrival), _)) => arrival,
+            Ok((FilterResult::Pass(arrival), _)) => arrival,
             // Choice: of a fragmented SYN, the first fragment is held.
-            Ok((Passage::Hold, outside)) => {
+            Ok((FilterResult::Hold, outside)) => {
                 let remote = query_back(h, l4)?.2;
                 self.refuse(p);
                 return self.hold_syn(packet, pool, (outside, remote), 0);
@@ -315,11 +315,11 @@ impl Model {
                 Ok(Fate::Forward { packets, realm, hairpinned }) => {
                     self.count_forwarded(way, len, hairpinned);
                     self.counters.fragments_made += packets.len() as u64 - 1;
-                    self.emitted.extend(packets.into_iter().map(|bytes| Parcel { realm, bytes }));
+                    self.emitted.extend(packets.into_iter().map(|bytes| RealmPacket { realm, bytes }));
                 }
                 Ok(Fate::Passed { realm }) => {
                     self.counters.passed.add(len);
-                    self.emitted.push(Parcel { realm, bytes: packet });
+                    self.emitted.push(RealmPacket { realm, bytes: packet });
                 }
                 Ok(Fate::Lost(reason)) | Err(reason) => self.count_dropped(way, reason, len),
                 Ok(fate) => unreachable!("{fate:?}"),

@@ -2,7 +2,7 @@
 //! gone, and learns the rest from sent packets and counts.
 
 use super::rules::Kind;
-use super::{Model, Parcel};
+use super::{Model, RealmPacket};
 use crate::tcp::State;
 use crate::wire::sum::{pseudo, sum, sum_from};
 use crate::wire::to4::Header4;
@@ -15,7 +15,7 @@ impl Model {
     ///
     /// # Errors
     /// Returns the packets that it should have sent.
-    pub fn expired(&mut self, budget: usize, emitted: &[Parcel]) -> Result<(), Vec<Parcel>> {
+    pub fn expired(&mut self, budget: usize, emitted: &[RealmPacket]) -> Result<(), Vec<RealmPacket>> {
         self.emitted.clear();
         // Remaining work of a change comes first.
         self.settle_change();
@@ -28,7 +28,7 @@ impl Model {
             let realm = self.realm_of(self.bindings[b].instance);
             self.go_to_trans(b, s);
             self.counters.probes_sent += 1;
-            self.emitted.push(Parcel { realm, bytes: probe.bytes.clone() });
+            self.emitted.push(RealmPacket { realm, bytes: probe.bytes.clone() });
         }
         while let Some((transport, outside, remote)) = self.next_ended() {
             let found = self.binding_outside(transport, outside).and_then(|b| {
@@ -50,7 +50,7 @@ impl Model {
     }
 
     /// The established session with an expired lifetime that a probe belongs to.
-    fn probed(&self, probe: &Parcel) -> Option<(usize, usize)> {
+    fn probed(&self, probe: &RealmPacket) -> Option<(usize, usize)> {
         for (b, binding) in self.bindings.iter().enumerate() {
             for (s, session) in binding.sessions.iter().enumerate() {
                 let due = session.state == Some(State::Established) && session.ends <= self.now;

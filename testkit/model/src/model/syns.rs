@@ -2,7 +2,7 @@
 
 use super::ends::{End4, TCP};
 use super::own::{ErrorSource, error_source};
-use super::{Fate, Model, Parcel, Result, Way};
+use super::{Fate, Model, RealmPacket, Result, Way};
 use crate::wire::errors;
 use gatun_wire::DropReason;
 use std::net::Ipv4Addr;
@@ -101,7 +101,7 @@ impl Model {
     }
 
     /// Answers SYNs whose wait is over: at most `budget`, the earliest first.
-    pub(super) fn expire_syns(&mut self, budget: usize, seen: &mut std::slice::Iter<'_, Parcel>) {
+    pub(super) fn expire_syns(&mut self, budget: usize, seen: &mut std::slice::Iter<'_, RealmPacket>) {
         for _ in 0..budget {
             // Choice: in order of arrival; with different lifetimes, one may wait for another.
             if self.syns.first().is_none_or(|s| s.ends > self.now) {
@@ -128,7 +128,7 @@ impl Model {
                     let ident = told.map_or(0, |e| crate::wire::get16(&e.bytes, 4));
                     errors::error4(&syn.bytes, syn.outside.0, (3, 3, 0), ident, 576)
                 };
-                self.emitted.push(Parcel { realm: syn.realm, bytes });
+                self.emitted.push(RealmPacket { realm: syn.realm, bytes });
             } else {
                 self.count_dropped(Way::FourToSix, DropReason::SynExpired, syn.len);
             }

@@ -7,7 +7,7 @@ use super::compare::{Failure, Pair};
 use super::history::Op;
 use super::universe::{POOLS, universe};
 use crate::coverage::Coverage;
-use crate::model::{Observed, Parcel};
+use crate::model::{Observed, RealmPacket};
 use gatun_nat::plan::{Allocation, Pool4};
 use gatun_nat::reconfigure::Refused;
 use gatun_nat::workers::{Shares, Steering};
@@ -28,13 +28,13 @@ pub fn run(world: u64, seed: u64, ops: &[Op]) -> Result<Option<Outcome>, Failure
     let workers = 2 + (world % 2) as usize;
     let Ok(shares) = Shares::new(&plan, workers, [seed, 5, 6, 7]) else { return Ok(None) };
     let failure = |step| move |what| Failure { step, what };
-    let mut crew = Crew::new(plan, shares, seed, world).map_err(failure(0))?;
+    let mut group = WorkerGroup::new(plan, shares, seed, world).map_err(failure(0))?;
     for (step, op) in ops.iter().enumerate() {
-        crew.step(op).map_err(failure(step))?;
+        group.step(op).map_err(failure(step))?;
     }
-    crew.end().map_err(failure(ops.len()))?;
+    group.end().map_err(failure(ops.len()))?;
     let mut all = Outcome::default();
-    for pair in &crew.pairs {
+    for pair in &group.pairs {
         let counters = pair.nat.counters();
         all.counters.rx += counters.rx;
         for (sums, way) in all.counters.drops.iter_mut().zip(&counters.drops) {
@@ -42,7 +42,7 @@ pub fn run(world: u64, seed: u64, ops: &[Op]) -> Result<Option<Outcome>, Failure
         }
         all.coverage.add(&pair.model.coverage);
     }
-    all.coverage.add(&crew.coverage);
+    all.coverage.add(&group.coverage);
     Ok(Some(all))
 }
 
@@ -64,7 +64,7 @@ fn widen(pool: &mut Pool4, first: Ipv4Addr, addresses: u32) {
     }
 }
 
-struct Crew {
+struct WorkerGroup {
     /// Plan that the workers were made for; `plan` is their current one.
     first: Plan,
     plan: Plan,
@@ -75,7 +75,7 @@ struct Crew {
     turn: usize,
 }
 
-impl Crew {
+impl WorkerGroup {
     fn new(plan: Plan, shares: Shares, seed: u64, world: u64) -> Result<Self, String> {
         let workers = shares.plans.len();
         let mut pairs = Vec::new();
@@ -85,7 +85,7 @@ impl Crew {
             pairs.push(pair);
         }
         let (first, steering) = (plan.clone(), shares.steering);
-        Ok(Crew { first, plan, pairs, steering, coverage: Coverage::default(), turn: 0 })
+        Ok(WorkerGroup { first, plan, pairs, steering, coverage: Coverage::default(), turn: 0 })
     }
 
     fn step(&mut self, op: &Op) -> Result<(), String> {
@@ -183,7 +183,7 @@ impl Crew {
     }
 
     /// Checks that no other worker has state for a packet that this worker has none for.
-    fn is_nobody_elses(&self, worker: usize, packet: &Parcel, seen: &Observed) -> Result<(), String> {
+    fn is_nobody_elses(&self, worker: usize, packet: &RealmPacket, seen: &Observed) -> Result<(), String> {
         let (Verdict::Drop(reason) | Verdict::Reply(Reply::Error(reason))) = seen.verdict else {
             return Ok(());
         };

@@ -9,11 +9,14 @@
 //!
 //! `cargo xtask english` counts patterns of unclear English; `--check` compares them with
 //! `xtask/english.toml`.
+//!
+//! `cargo xtask glossary` compares the words in the names of types and metrics with the glossary.
 
 #![forbid(unsafe_code)]
 
 mod citations;
 mod english;
+mod glossary;
 mod matrix;
 mod ran;
 mod requirements;
@@ -26,7 +29,8 @@ use std::process::ExitCode;
 
 const USAGE: &str = "usage: cargo xtask rfc [--check [--ran FILE] | --write]
        cargo xtask structure [--write | --list]
-       cargo xtask english [--list | --check]";
+       cargo xtask english [--list | --check]
+       cargo xtask glossary";
 
 fn main() -> ExitCode {
     let folder = std::env::var_os("CARGO_MANIFEST_DIR").unwrap_or_else(|| env!("CARGO_MANIFEST_DIR").into());
@@ -43,6 +47,7 @@ fn main() -> ExitCode {
         ["english"] => english::print(root, false),
         ["english", "--list"] => english::print(root, true),
         ["english", "--check"] => english::check(root),
+        ["glossary"] => glossary::check(root),
         ["structure"] => structure::check(root),
         ["structure", "--write"] => structure::write(root),
         ["structure", "--list"] => structure::list(root),

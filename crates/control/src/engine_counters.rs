@@ -17,7 +17,7 @@ macro_rules! counters {
                 EngineCounter { name: stringify!($name), value: |c| c.$name, help: $help };
         )*
 
-        /// All of them, in the order in which they are shown.
+        /// The counters, in the order of the output.
         pub(crate) const ALL: &[EngineCounter] = &[$($constant),*];
     };
 }

@@ -34,6 +34,16 @@ impl Facts {
     }
 }
 
+/// Names of all types and traits outside tests, with their files.
+pub(crate) fn types(root: &Path) -> Result<Vec<(String, String)>, String> {
+    let sources = Facts::read(root)?.sources.into_iter();
+    let named = sources.flat_map(|source| {
+        let path = source.path;
+        source.types.into_iter().map(move |name| (name, path.clone())).collect::<Vec<_>>()
+    });
+    Ok(named.collect())
+}
+
 /// Compares the tree with the rules.
 pub(crate) fn check(root: &Path) -> Result<(), String> {
     let rules = Rules::read(root)?;

@@ -34,6 +34,8 @@ pub(crate) struct Source {
     pub(crate) text: String,
     /// Lines with a string literal.
     pub(crate) literals: BTreeSet<usize>,
+    /// Names of types and traits, also those that a macro defines.
+    pub(crate) types: BTreeSet<String>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -110,10 +112,13 @@ fn parse(source: &mut Source) -> Result<Vec<(String, Option<String>)>, String> {
         }
     }
     reader.visit_file(&file);
-    let mut lines = BTreeSet::new();
-    code_lines(tokens, &mut lines, &mut source.literals);
+    let mut code = Code::default();
+    code.read(tokens);
     let tested = |line: &usize| reader.tests.iter().any(|(first, last)| (first..=last).contains(&line));
-    source.lines = lines.iter().filter(|line| !tested(line)).count();
+    source.lines = code.lines.iter().filter(|line| !tested(line)).count();
+    source.literals = code.literals;
+    let types = code.types.into_iter().filter(|(_, line)| !tested(line));
+    source.types = types.map(|(name, _)| name).collect();
     source.children = reader.children;
     source.functions = reader.functions;
     source.paths = reader.paths;
@@ -165,39 +170,61 @@ fn span_lines(of: &impl syn::spanned::Spanned) -> (usize, usize) {
     (first, last)
 }
 
-/// Lines of code tokens without doc comments, and lines of string literals.
-fn code_lines(tokens: TokenStream, lines: &mut BTreeSet<usize>, literals: &mut BTreeSet<usize>) {
-    let mut tokens = tokens.into_iter().peekable();
-    while let Some(token) = tokens.next() {
-        if let TokenTree::Punct(punct) = &token
-            && punct.as_char() == '#'
-        {
-            // A doc comment becomes `#[doc = ..]` or `#![doc = ..]`.
-            if let Some(TokenTree::Punct(inner)) = tokens.peek()
-                && inner.as_char() == '!'
+/// Facts about the tokens of a file, without doc comments.
+#[derive(Debug, Default)]
+struct Code {
+    /// Lines with code.
+    lines: BTreeSet<usize>,
+    /// Lines with a string literal.
+    literals: BTreeSet<usize>,
+    /// Names of types and traits, with their lines.
+    types: Vec<(String, usize)>,
+}
+
+impl Code {
+    fn read(&mut self, tokens: TokenStream) {
+        let mut tokens = tokens.into_iter().peekable();
+        while let Some(token) = tokens.next() {
+            if let TokenTree::Punct(punct) = &token
+                && punct.as_char() == '#'
             {
-                tokens.next();
+                // A doc comment becomes `#[doc = ..]` or `#![doc = ..]`.
+                if let Some(TokenTree::Punct(inner)) = tokens.peek()
+                    && inner.as_char() == '!'
+                {
+                    tokens.next();
+                }
+                if let Some(TokenTree::Group(group)) = tokens.peek()
+                    && group.stream().into_iter().next().is_some_and(|first| first.to_string() == "doc")
+                {
+                    tokens.next();
+                    continue;
+                }
             }
-            if let Some(TokenTree::Group(group)) = tokens.peek()
-                && group.stream().into_iter().next().is_some_and(|first| first.to_string() == "doc")
+            if let TokenTree::Ident(keyword) = &token
+                && ["struct", "enum", "union", "trait"].iter().any(|known| keyword == known)
+                && let Some(TokenTree::Ident(name)) = tokens.peek()
             {
-                tokens.next();
-                continue;
+                self.types.push((name.to_string(), name.span().start().line));
             }
+            self.token(token);
         }
+    }
+
+    fn token(&mut self, token: TokenTree) {
         let (first, last) = (token.span().start().line, token.span().end().line);
         match token {
             TokenTree::Group(group) => {
-                lines.extend([first, last]);
-                code_lines(group.stream(), lines, literals);
+                self.lines.extend([first, last]);
+                self.read(group.stream());
             }
             TokenTree::Literal(literal) => {
-                lines.extend(first..=last);
+                self.lines.extend(first..=last);
                 if literal.to_string().contains('"') {
-                    literals.extend(first..=last);
+                    self.literals.extend(first..=last);
                 }
             }
-            _ => lines.extend([first]),
+            _ => self.lines.extend([first]),
         }
     }
 }

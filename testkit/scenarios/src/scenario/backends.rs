@@ -109,6 +109,7 @@ fn one(
         kernel,
         kernel_sessions_max: (2 * traffic.flows()).next_power_of_two(),
         lease: Duration::from_secs(10),
+        tcp_packets: None,
     };
     let tun = match way {
         Way::Plain => {

@@ -20,6 +20,8 @@ pub(crate) struct Settings {
     /// Sessions that the kernel has room for.
     pub(crate) kernel_sessions_max: u32,
     pub(crate) lease: Duration,
+    /// Packets after which a TCP session is given to the kernel; `None` for Gatun's default.
+    pub(crate) tcp_packets: Option<u8>,
 }
 
 /// Counts of the fast path, as the API answers them; zero without a fast path.
@@ -110,6 +112,18 @@ impl<'a> Tun<'a> {
         self.running()?.counters().map(|counters| counters.sessions)
     }
 
+    /// Packets that the device's queue and the cables dropped so far, because they were full.
+    pub(crate) fn queue_drops(&self) -> Result<u64, Error> {
+        let mut dropped = 0;
+        for device in ["nat64", "a0", "b0"] {
+            let json = self.host.run(&format!("ip -j -s link show dev {device}"))?;
+            let value: serde_json::Value = serde_json::from_str(&json).map_err(|e| Error(e.to_string()))?;
+            let count = value[0]["stats64"]["tx"]["dropped"].as_u64();
+            dropped += count.ok_or_else(|| Error(format!("{device} has no count of drops: {json}")))?;
+        }
+        Ok(dropped)
+    }
+
     /// Reason why the kernel has no fast path although it is configured, if it has none.
     pub(crate) fn unavailable(&self) -> Result<Option<String>, Error> {
         let answer: serde_json::Value =
@@ -186,10 +200,11 @@ impl<'a> Tun<'a> {
             Family::V6 => ("\"2001:db8:64::/96\", ", "[[nat64]]\npool6 = \"2001:db8:64::/96\""),
             Family::V4 => ("", "[[nat44]]\ninside = \"100.64.0.0/10\""),
         };
-        let Settings { kernel, kernel_sessions_max, lease } = self.settings;
+        let Settings { kernel, kernel_sessions_max, lease, tcp_packets } = self.settings;
+        let tcp_packets = tcp_packets.map(|count| format!("tcp_packets = {count}\n")).unwrap_or_default();
         let fast_path = kernel.map(|kernel| {
             format!(
-                "[fastpath]\nkernel = \"{kernel}\"\nsessions_max = {kernel_sessions_max}\nlease = \"{}s\"\n",
+                "[fastpath]\nkernel = \"{kernel}\"\nsessions_max = {kernel_sessions_max}\nlease = \"{}s\"\n{tcp_packets}",
                 lease.as_secs()
             )
         });

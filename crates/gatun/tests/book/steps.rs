@@ -65,6 +65,9 @@ pub(crate) enum Step {
     Block(Block, Option<Mark>),
 }
 
+/// Beginnings of comments around parts that programs write.
+const GENERATED_PARTS: [&str; 4] = ["structure:", "figures:", "iperf:", "backends:"];
+
 /// Steps of a text.
 pub(crate) fn steps(text: &str) -> Vec<Step> {
     let mut found: Vec<(usize, Step)> = Vec::new();
@@ -80,7 +83,7 @@ pub(crate) fn steps(text: &str) -> Vec<Step> {
             marks.push((line, Mark::NotRun(reason.to_owned())));
         } else if text == "until interrupted" {
             marks.push((line, Mark::Interrupted));
-        } else if !text.starts_with("structure:") && !text.starts_with("figures:") {
+        } else if !GENERATED_PARTS.iter().any(|part| text.starts_with(part)) {
             panic!("line {line}: unknown comment: {text}");
         }
     }

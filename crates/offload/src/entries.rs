@@ -40,8 +40,11 @@ pub(crate) struct Entry<I> {
     pub(crate) state: State,
     /// True if it is to be released as soon as its mark is confirmed.
     pub(crate) unwanted: bool,
-    /// True if it is to be installed again after its removal.
+    /// True if it is to be installed again after its removal; while its mark is not confirmed, if it had one
+    /// before.
     pub(crate) renew: bool,
+    /// True if another flow gets its place.
+    pub(crate) is_evicted: bool,
     /// True if the session is known. An entry of an earlier process is not bound until it has been compared.
     pub(crate) bound: bool,
     /// True if a question waits.

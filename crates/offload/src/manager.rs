@@ -91,9 +91,6 @@ pub struct Manager<E, T: Target> {
     round: (usize, Duration, Duration),
     /// Next entry to be considered for eviction.
     hand: usize,
-    /// Flows refused since the last walk, and its time.
-    refused: u64,
-    walked_at: Duration,
     leased_at: Option<Duration>,
     /// Time of the last turn.
     now: Duration,
@@ -145,8 +142,6 @@ impl<E: Engine, T: Target> Manager<E, T> {
             audit: None,
             round: (0, Duration::ZERO, Duration::ZERO),
             hand: 0,
-            refused: 0,
-            walked_at: Duration::ZERO,
             leased_at: None,
             now: Duration::ZERO,
             latency: crate::status::histogram(),
@@ -175,7 +170,6 @@ impl<E: Engine, T: Target> Manager<E, T> {
         self.install_some(clock);
         self.audit_some();
         self.credit_some(now);
-        self.retry_refused(now);
         for worker in 0..self.workers.len() {
             self.send(worker, now);
         }
@@ -340,6 +334,7 @@ impl<E: Engine, T: Target> Manager<E, T> {
             state: State::Marking,
             unwanted: false,
             renew: false,
+            is_evicted: false,
             bound: true,
             asked: false,
             active: [false; 2],
@@ -365,10 +360,15 @@ impl<E: Engine, T: Target> Manager<E, T> {
         }
     }
 
+    /// Queues an order for a session that has no entry here.
+    fn order_of(&mut self, worker: usize, id: SessionId, order: Order) {
+        let token = crate::entries::Token { slot: Slot::MAX, life: 0 };
+        self.workers[worker].orders.push(id, token, order);
+    }
+
     /// Releases a session that has no entry here.
     fn release(&mut self, worker: usize, id: SessionId) {
-        let token = crate::entries::Token { slot: Slot::MAX, life: 0 };
-        self.workers[worker].orders.push(id, token, Order::Release(Report::default()));
+        self.order_of(worker, id, Order::Release(Report::default()));
     }
 
     /// Releases the session of an entry without a place in the target, and forgets it.

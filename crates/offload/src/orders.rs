@@ -38,6 +38,8 @@ pub(crate) enum Order {
     Report(Report),
     /// Take note of its use, and release it.
     Release(Report),
+    /// Offer it again after this number of packets.
+    Count(u8),
 }
 
 /// Orders of one engine.
@@ -106,7 +108,7 @@ impl Orders {
     pub(crate) fn clear(&mut self) -> u64 {
         let packets = |(_, _, order): &(SessionId, Token, Order)| match order {
             Order::Report(report) | Order::Release(report) => report.traffic.total().packets,
-            Order::Mark(_) => 0,
+            Order::Mark(_) | Order::Count(_) => 0,
         };
         let lost = self.waiting.iter().map(packets).sum();
         *self = Orders::default();
@@ -120,6 +122,7 @@ fn expand(id: SessionId, order: &Order, commands: &mut Vec<Command>) {
             let mark = Ownership { epoch: *epoch, offload: Offload::Fast };
             return commands.push(Command::new(id, Action::Mark(mark)));
         }
+        Order::Count(packets) => return commands.push(Command::new(id, Action::Count(*packets))),
         Order::Report(report) | Order::Release(report) => report,
     };
     if report.traffic.total().packets > 0 {

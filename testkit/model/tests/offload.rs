@@ -49,3 +49,9 @@ fn each_rule_of_the_manager_matters() {
         assert!(is_broken, "without {name}, nothing breaks: {promise:?}");
     }
 }
+
+/// A session that ends while it is marked again, for another epoch, is released nevertheless.
+#[test]
+fn a_history_that_once_failed_does_not_fail_again() {
+    assert!(run(101_635, &history(101_635, 400), Rules::default()).is_ok());
+}

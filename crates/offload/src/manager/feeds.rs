@@ -6,7 +6,9 @@ use crate::entries::{Entry, Slot, State, Token};
 use crate::orders::{Order, Report};
 use crate::target::Target;
 use gatun_nat::FeedCursor;
-use gatun_nat::feed::{Action, Command, CommandOutcome, Offload, Record, SessionChange, SessionRecord};
+use gatun_nat::feed::{
+    Action, Command, CommandOutcome, FeedPolicy, Offload, Record, SessionChange, SessionRecord,
+};
 use gatun_worker::jobs::SubmitError;
 use std::time::Duration;
 
@@ -18,6 +20,9 @@ const BATCHES: usize = 32;
 const PAGE: usize = 4096;
 /// Maximum number of sessions whose mark is not confirmed.
 const MARKING_MAX: usize = 32_768;
+
+/// Number of packets after which a flow that found no place is offered again: the busiest flows come first.
+pub(super) const LATER: u8 = FeedPolicy::PACKETS_MAX;
 
 /// Microseconds, modulo 2^32.
 pub(super) fn micros(time: Duration) -> u32 {
@@ -181,7 +186,7 @@ impl<E: Engine, T: Target> Manager<E, T> {
         } else if !self.allows(&record.id.flow) {
             self.status.not_wanted += 1;
         } else if self.has_place() {
-            let entry = self.entry(worker, record, offered_us);
+            let entry = Entry { renew: is_marked, ..self.entry(worker, record, offered_us) };
             let slot = self.entries.add(entry);
             self.marking += 1;
             self.order(slot, Order::Mark(self.settings.epoch));
@@ -193,7 +198,10 @@ impl<E: Engine, T: Target> Manager<E, T> {
             return;
         } else {
             self.status.refused_full += 1;
-            self.refused += 1;
+            if is_marked {
+                self.release(worker, record.id);
+            }
+            return self.order_of(worker, record.id, Order::Count(LATER));
         }
         if is_marked {
             self.release(worker, record.id);
@@ -281,7 +289,7 @@ impl<E: Engine, T: Target> Manager<E, T> {
             Ok(()) => {
                 from.reading = true;
                 if from.walk == Walk::Due {
-                    (from.walk, self.walked_at, self.refused) = (Walk::First, now, 0);
+                    from.walk = Walk::First;
                     self.status.walks += 1;
                 }
             }

@@ -1,7 +1,7 @@
 //! Work on the target: installations, removals, questions, and the take-over of its entries.
 
 use super::Manager;
-use super::feeds::micros;
+use super::feeds::{LATER, micros};
 use crate::engine::Engine;
 use crate::entries::{Entry, Slot, State};
 use crate::orders::{Order, Report};
@@ -16,8 +16,6 @@ const QUESTIONS: usize = 1024;
 const LOOK: usize = 64;
 /// Rounds of credits without a packet after which an entry is idle.
 const IDLE_ROUNDS: u8 = 2;
-/// Time after which the state is read again because flows were refused and there is room now.
-const RETRY: Duration = Duration::from_secs(30);
 
 impl<E: Engine, T: Target> Manager<E, T> {
     /// Takes over the entries that the target has.
@@ -38,6 +36,7 @@ impl<E: Engine, T: Target> Manager<E, T> {
                 state: State::Installed,
                 unwanted: false,
                 renew: false,
+                is_evicted: false,
                 bound: false,
                 asked: false,
                 active: [false; 2],
@@ -63,8 +62,8 @@ impl<E: Engine, T: Target> Manager<E, T> {
         self.hand = (self.hand + LOOK) % high.max(1);
         if let Some(slot) = found {
             self.status.evicted += 1;
-            self.refused += 1;
             self.retire(slot);
+            self.entries.get_mut(slot).is_evicted = true;
         }
         found.is_some()
     }
@@ -147,8 +146,9 @@ impl<E: Engine, T: Target> Manager<E, T> {
 
     /// Releases a session that has no place.
     fn refuse(&mut self, slot: Slot) {
-        self.refused += 1;
-        self.drop_marked(slot);
+        self.order(slot, Order::Release(Report::default()));
+        self.order(slot, Order::Count(LATER));
+        self.entries.free(slot);
     }
 
     /// Removes entries, and then releases their sessions.
@@ -171,7 +171,7 @@ impl<E: Engine, T: Target> Manager<E, T> {
         self.placed -= 1;
         self.status.removed += 1;
         self.status.vanished += u64::from(used.is_none());
-        let Entry { bound, renew, .. } = *self.entries.get(slot);
+        let Entry { bound, renew, is_evicted, .. } = *self.entries.get(slot);
         if bound {
             let mut report = self.taken(slot, &used.unwrap_or_default());
             if !self.rules.credit_removed {
@@ -185,6 +185,9 @@ impl<E: Engine, T: Target> Manager<E, T> {
                 return self.renew(slot);
             }
             self.order(slot, Order::Release(report));
+            if is_evicted {
+                self.order(slot, Order::Count(LATER));
+            }
         } else if let Some(used) = used {
             self.status.uncredited_packets += used.traffic.total().packets;
         }
@@ -195,7 +198,7 @@ impl<E: Engine, T: Target> Manager<E, T> {
     fn renew(&mut self, slot: Slot) {
         let entry = self.entries.get_mut(slot);
         (entry.state, entry.place, entry.active) = (State::Marking, None, [false; 2]);
-        entry.epoch = self.settings.epoch;
+        (entry.epoch, entry.renew) = (self.settings.epoch, true);
         self.marking += 1;
         self.order(slot, Order::Mark(self.settings.epoch));
     }
@@ -259,16 +262,5 @@ impl<E: Engine, T: Target> Manager<E, T> {
         self.target.take_use(&places, &mut used);
         used.resize(slots.len(), None);
         slots.into_iter().zip(used).collect()
-    }
-
-    /// Reads all state again if flows were refused, some time ago, and there is room now.
-    pub(super) fn retry_refused(&mut self, now: Duration) {
-        let limit = self.limit() as usize;
-        let has_room = self.entries.len() + limit / 8 < limit;
-        let is_time = now.saturating_sub(self.walked_at) >= RETRY;
-        if self.settings.enabled && self.refused > 0 && has_room && is_time {
-            (self.refused, self.walked_at) = (0, now);
-            (0..self.workers.len()).for_each(|worker| self.walk_again(worker));
-        }
     }
 }

@@ -2,12 +2,12 @@
 
 use gatun_nat::feed::{
     Action, Command, CommandOutcome, FeedPolicy, FeedReader, Record, SessionChange, SessionId, SessionRecord,
-    channel,
+    SessionScope, channel,
 };
 use gatun_nat::plan::{self, PoolRange, StaticBinding, Transport};
 use gatun_nat::session_file::{InheritedSessions, Renumbering, SavedSessions, SessionFile, SessionFilter};
 use gatun_nat::{FeedCursor, Instant, Nat, Plan, Sequence};
-use gatun_offload::{Engine, Page, feed_policy};
+use gatun_offload::{Engine, Page};
 use gatun_wire::Prefix64;
 use gatun_worker::jobs::SubmitError;
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
@@ -18,8 +18,14 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use std::os::fd::AsFd;
 use std::rc::Rc;
 
-/// Number of packets after which a UDP session is offered.
-const PACKETS: u8 = 2;
+/// Sessions are offered after few packets.
+const POLICY: FeedPolicy = FeedPolicy {
+    sessions: SessionScope::Established,
+    bindings: false,
+    blocks: false,
+    packets: 2,
+    tcp_packets: 1,
+};
 /// Records of a ring, by seed: so few that some are lost.
 const RINGS: [usize; 3] = [6, 8, 12];
 /// Records of a page: so few that a walk takes several.
@@ -208,8 +214,8 @@ impl Shard {
         }
         if let Some(mut at) = self.read.take() {
             let mut found = Vec::with_capacity(PAGE);
-            let since = self.nat.read_feed(&mut at, &feed_policy(PACKETS), 2, &mut found);
-            let until = self.nat.read_feed(&mut at, &feed_policy(PACKETS), 7, &mut found);
+            let since = self.nat.read_feed(&mut at, &POLICY, 2, &mut found);
+            let until = self.nat.read_feed(&mut at, &POLICY, 7, &mut found);
             self.page = Some(Page { at, found, since, until });
         }
     }
@@ -233,14 +239,14 @@ impl Shard {
 
     fn is_offered(&self, id: SessionId) -> bool {
         let (mut at, mut found) = (FeedCursor::default(), Vec::with_capacity(1000));
-        self.nat.read_feed(&mut at, &feed_policy(PACKETS), usize::MAX, &mut found);
+        self.nat.read_feed(&mut at, &POLICY, usize::MAX, &mut found);
         found.iter().any(|record| record.id == id && record.change == SessionChange::Established)
     }
 
     /// Attaches the feed of another manager.
     pub(super) fn attach(shard: &Rc<RefCell<Shard>>, generation: u64) -> Link {
         let mut this = shard.borrow_mut();
-        let (feed, reader) = channel(feed_policy(PACKETS), this.ring, generation);
+        let (feed, reader) = channel(POLICY, this.ring, generation);
         this.nat.attach_feed(Some(feed.into()));
         (this.generation, this.read, this.page) = (generation, None, None);
         this.handled.clear();

@@ -91,7 +91,17 @@ impl Model {
 
     /// A52-5: 64:ff9b::/96 does not represent private addresses.
     pub(super) fn is_barred(&self, instance: usize, prefix: usize, a: Ipv4Addr) -> bool {
-        let Some(n) = self.plan.nat64.get(instance) else { return false };
-        !n.wkp_non_global && n.pool6[prefix] == Prefix64::WELL_KNOWN && non_global(a)
+        !self.wkp_non_global(instance) && self.is_non_global(instance, prefix, a)
+    }
+
+    /// Returns true if an instance has 64:ff9b::/96 represent private addresses too.
+    pub(super) fn wkp_non_global(&self, instance: usize) -> bool {
+        self.plan.nat64.get(instance).is_some_and(|n| n.wkp_non_global)
+    }
+
+    /// Returns true if a prefix is 64:ff9b::/96 and an address is private.
+    pub(super) fn is_non_global(&self, instance: usize, prefix: usize, a: Ipv4Addr) -> bool {
+        let n = self.plan.nat64.get(instance);
+        n.is_some_and(|n| n.pool6[prefix] == Prefix64::WELL_KNOWN) && non_global(a)
     }
 }

@@ -36,6 +36,8 @@ pub(super) struct Session {
     /// Number of the prefix that the inside host uses for this remote address. `None` in NAT44, and if the
     /// engine has chosen a prefix that no packet has shown yet.
     pub(super) prefix: Option<usize>,
+    /// True if the well-known prefix was allowed for all addresses when the engine chose that prefix.
+    pub(super) wkp_non_global: bool,
     /// `None` for UDP and ICMP.
     pub(super) state: Option<State>,
     pub(super) ends: u64,
@@ -232,6 +234,7 @@ impl Model {
         prefix: Option<usize>,
         state: Option<State>,
     ) {
+        let wkp_non_global = self.wkp_non_global(self.bindings[binding].instance);
         let b = &mut self.bindings[binding];
         let t = &self.rules[b.instance].timeouts;
         let ms = match (state, b.transport) {
@@ -242,7 +245,7 @@ impl Model {
         };
         let ends = session_end(self.now, ms);
         let speaks_for_address = !b.sessions.iter().any(|s| s.remote.0 == remote.0);
-        let session = Session { inside, remote, prefix, state, ends, speaks_for_address };
+        let session = Session { inside, remote, prefix, wkp_non_global, state, ends, speaks_for_address };
         let new = b.sessions.is_empty() && !b.fixed;
         b.sessions.push(session);
         let b = b.clone();

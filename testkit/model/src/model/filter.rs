@@ -95,13 +95,28 @@ impl Model {
         at: usize,
         seen: &Observed,
     ) -> Result<Option<usize>> {
+        self.prefix_under(self.wkp_non_global(instance), instance, a, at, seen)
+    }
+
+    /// The same under a value of `wkp_non_global`, perhaps of an earlier plan.
+    pub(super) fn prefix_under(
+        &self,
+        wkp_non_global: bool,
+        instance: usize,
+        a: Ipv4Addr,
+        at: usize,
+        seen: &Observed,
+    ) -> Result<Option<usize>> {
         if self.kind(instance) == Kind::Four {
             return Ok(None);
         }
         let all = 0..self.plan.nat64[instance].pool6.len();
-        let allowed: Vec<usize> = all.filter(|&p| !self.is_barred(instance, p, a)).collect();
-        if allowed.is_empty() {
-            return Err(DropReason::WellKnownNonGlobal);
+        let is_allowed = |&p: &usize| wkp_non_global || !self.is_non_global(instance, p, a);
+        let allowed: Vec<usize> = all.filter(is_allowed).collect();
+        match allowed[..] {
+            [] => return Err(DropReason::WellKnownNonGlobal),
+            [only] => return Ok(Some(only)),
+            _ => {}
         }
         let shown = seen.bytes.get(at..at + 16).filter(|_| seen.verdict == Verdict::Forward);
         let shown = allowed

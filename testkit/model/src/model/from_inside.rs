@@ -8,6 +8,7 @@ use super::rules::{Kind, unseen_link};
 use super::{Fate, Model, Observed, Result};
 use crate::tcp::{self, State};
 use crate::wire::{Header, L4, get16, parse, proto, to4, to44};
+use gatun_nat::{Reply, Verdict};
 use gatun_wire::DropReason;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -85,7 +86,7 @@ impl Model {
         if s.h.ttl <= 1 {
             return Err(DropReason::TtlExceeded); // and no state
         }
-        let outside = self.filter_out(s, query, inside, remote)?;
+        let outside = self.filter_out(s, query, inside, remote, seen)?;
         let turned = match self.pool_of(s.remote) {
             Some(pool) => Some(self.turned(s, pool, query, outside, remote, seen)?),
             None => None,
@@ -116,13 +117,19 @@ impl Model {
     }
 
     /// RFC 6146 3.5: finds or makes binding and session. Returns the outside address and port.
-    fn filter_out(&mut self, s: &Sent<'_>, q: Query, inside: End6, remote: End4) -> Result<End4> {
+    fn filter_out(
+        &mut self,
+        s: &Sent<'_>,
+        q: Query,
+        inside: End6,
+        remote: End4,
+        seen: &Observed,
+    ) -> Result<End4> {
         if let Some((b, at)) = self.session_inside(s.instance, q.transport, inside, remote)
             && self.lives_on((b, at))
         {
-            // A session continues with the prefix through which it was opened.
-            let other = self.bindings[b].sessions[at].prefix != Some(s.prefix);
-            if other && self.is_barred(s.instance, s.prefix, remote.0) {
+            if self.is_barred(s.instance, s.prefix, remote.0) && !self.continues_with((b, at), s.prefix, seen)
+            {
                 return Err(DropReason::WellKnownNonGlobal);
             }
             self.bindings[b].sessions[at].prefix = Some(s.prefix);
@@ -151,6 +158,20 @@ impl Model {
             None if q.transport == TCP => Err(DropReason::NonSynClosed),
             None => Err(DropReason::NoSession),
         }
+    }
+
+    /// Returns true if a session continues with a prefix that new sessions may not use: it does with the one
+    /// through which it was opened. The verdict shows a choice of the engine that no packet has shown.
+    fn continues_with(&mut self, (b, at): (usize, usize), prefix: usize, seen: &Observed) -> bool {
+        use DropReason::WellKnownNonGlobal;
+        let session = &mut self.bindings[b].sessions[at];
+        if session.prefix.is_some() || !session.wkp_non_global {
+            return session.prefix == Some(prefix);
+        }
+        let refused = [Verdict::Drop(WellKnownNonGlobal), Verdict::Reply(Reply::Error(WellKnownNonGlobal))];
+        // After a refusal, the choice was another prefix: one that new sessions may use as well.
+        session.wkp_non_global = !refused.contains(&seen.verdict);
+        session.wkp_non_global
     }
 
     fn open_out(

@@ -121,9 +121,10 @@ impl Model {
 
     /// Prefix of a session; if the engine chose it, learns it from the packet that the engine sends.
     pub(super) fn prefix_of(&mut self, b: usize, s: usize, at: usize, seen: &Observed) -> Option<usize> {
-        let (instance, remote) = (self.bindings[b].instance, self.bindings[b].sessions[s].remote.0);
-        if self.bindings[b].sessions[s].prefix.is_none() && self.kind(instance) == Kind::Six {
-            self.bindings[b].sessions[s].prefix = self.prefix_for(instance, remote, at, seen).unwrap_or(None);
+        let (instance, session) = (self.bindings[b].instance, self.bindings[b].sessions[s]);
+        if session.prefix.is_none() && self.kind(instance) == Kind::Six {
+            let shown = self.prefix_under(session.wkp_non_global, instance, session.remote.0, at, seen);
+            self.bindings[b].sessions[s].prefix = shown.unwrap_or(None);
         }
         self.bindings[b].sessions[s].prefix
     }

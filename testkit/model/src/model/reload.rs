@@ -9,6 +9,7 @@ use super::events::GaugeStates;
 use super::rules::{self, Kind, Rules};
 use gatun_nat::plan::StaticBinding;
 use gatun_nat::{EventKind, Plan};
+use std::collections::VecDeque;
 use std::rc::Rc;
 
 /// A static binding with its instance.
@@ -17,9 +18,11 @@ type Fixed = (usize, StaticBinding);
 /// Remaining work of a change.
 #[derive(Clone, Debug)]
 pub(super) struct Settling {
-    /// Static bindings that end, in their order; `new` ones begin when all else is done.
+    /// Static bindings that end, in their order.
     gone: Vec<Fixed>,
-    new: Vec<Fixed>,
+    /// Static bindings that begin when all else is done, in their order: each takes its port and block before
+    /// the state in the way of the next one ends.
+    new: VecDeque<Fixed>,
     /// True if the change removes hosts, or exempts further destinations.
     judges: bool,
     /// Numbers of ended sessions, and of blocks taken from their owners.
@@ -92,13 +95,13 @@ impl Model {
                 && self.has_to_go(b, s)
             {
                 self.end_by_change((b, s));
-            } else {
+            } else if self.is_left_over().is_some() {
+                return;
+            } else if !self.begin_static_binding() {
                 break;
             }
         }
-        if self.is_left_over().is_none() {
-            self.finish_change();
-        }
+        self.finish_change();
     }
 
     /// Ends a static binding, after its sessions; returns false if sessions are left.
@@ -146,15 +149,15 @@ impl Model {
         self.take_block_away(pool, n);
     }
 
-    /// Returns true if the owner must lose a block: it no longer exists, or a static binding gets it.
+    /// Returns true if the owner must lose a block: it no longer exists, or the next static binding gets it.
     fn block_has_to_go(&self, pool: usize, n: usize) -> bool {
-        let new = self.settling.iter().flat_map(|s| &s.new);
-        let mut new = new.filter(|(instance, _)| self.rules[*instance].pool == pool);
+        let next = self.settling.as_ref().and_then(|s| s.new.front());
+        let next = next.filter(|(instance, _)| self.rules[*instance].pool == pool);
         self.is_leaving(pool, n)
-            || new.any(|(_, b)| self.block_at(pool, b.transport as usize, b.outside) == Some(n))
+            || next.is_some_and(|(_, b)| self.block_at(pool, b.transport as usize, b.outside) == Some(n))
     }
 
-    /// Returns true if the new rules do not allow a session.
+    /// Returns true if the new rules do not allow a session, or it is in the way of the next static binding.
     fn has_to_go(&self, b: usize, s: usize) -> bool {
         let Some(settling) = &self.settling else { return false };
         let (binding, session) = (&self.bindings[b], &self.bindings[b].sessions[s]);
@@ -165,7 +168,7 @@ impl Model {
             let inside = if binding.shared.is_some() { session.inside } else { binding.inside };
             !self.is_served(binding.instance, inside) || self.is_exempt_now(binding, session.remote)
         };
-        let in_the_way = settling.new.iter().any(|(instance, new)| {
+        let in_the_way = settling.new.front().is_some_and(|(instance, new)| {
             let same_pool = self.rules[*instance].pool == pool;
             let block = |t: usize, outside: End4| self.block_at(pool, t, outside).filter(|_| same_pool);
             let same_transport = binding.transport == new.transport as usize;
@@ -219,19 +222,30 @@ impl Model {
         None
     }
 
-    /// Adds new static bindings, and removes what was left of the old rules.
-    fn finish_change(&mut self) {
-        let Some(settling) = self.settling.take() else { return };
+    /// Adds the next new static binding, after all in its way has ended. Returns false if there is none.
+    fn begin_static_binding(&mut self) -> bool {
+        self.forget_old_rules();
+        let Some((instance, b)) = self.settling.as_mut().and_then(|s| s.new.pop_front()) else {
+            return false;
+        };
+        self.coverage.mark("a static binding begins");
+        self.add_static_binding(instance, &b);
+        true
+    }
+
+    /// Removes what was left of the old rules.
+    fn forget_old_rules(&mut self) {
         for pool in 0..self.pools.len() {
             self.pools[pool].blocks.forget_leaving();
             let ranges = &self.plan.pools[pool].ranges;
             self.pools[pool].forget_left(|a| ranges.iter().any(|r| r.first <= a && a <= r.last));
         }
-        for (instance, b) in settling.new {
-            self.coverage.mark("a static binding begins");
-            self.add_static_binding(instance, &b);
+    }
+
+    fn finish_change(&mut self) {
+        if let Some(settling) = self.settling.take() {
+            self.settled = settling.ended;
         }
-        self.settled = settling.ended;
     }
 
     /// Numbers of sessions and blocks that the last change has ended.

@@ -1,0 +1,273 @@
+//! A running switch: pipeline, ports, controller's port.
+
+use crate::environment::Environment;
+use crate::error::SwitchError;
+use crate::layout::{self, Layout, check};
+use crate::object::Object;
+use crate::sys::{self, Mempool, Pipeline, Port, Ring};
+use std::ffi::CString;
+use std::fmt::Write as _;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// Frames that wait in a ring between the pipeline and a port.
+const RING: u32 = 1024;
+/// Instructions of the pipeline between two bursts of the devices.
+const TURN: u32 = 4096;
+/// Ports that a program may send to. The pipeline does not check a port's number.
+pub const PORTS_MAX: usize = 256;
+/// Longest frame, bytes.
+const FRAME_MAX: usize = 2048;
+
+/// Port of a switch.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PortConfig {
+    /// Name of the device in DPDK, as "net_memif0". `None`: frames only come and go by [`Switch::put`] and
+    /// [`Switch::take`].
+    pub device: Option<String>,
+    /// Arguments of the device, as "role=client,socket=/run/a".
+    pub arguments: String,
+}
+
+/// Configuration of a switch.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SwitchConfig {
+    /// Ports from number 0 on, up to [`PORTS_MAX`]. Number 0 is the controller's. Frames to other ports are
+    /// dropped.
+    pub ports: Vec<PortConfig>,
+    /// Packet buffers.
+    pub buffers: u32,
+}
+
+/// Counters of a port.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PortCounters {
+    /// Frames received.
+    pub received: u64,
+    /// Frames sent by the device.
+    pub sent: u64,
+    /// Frames shorter than their headers say, which the controller got.
+    pub truncated: u64,
+    /// Frames without a whole Ethernet header, or in several buffers.
+    pub runts: u64,
+    /// Frames lost between the port and the pipeline.
+    pub lost_in: u64,
+    /// Frames that the device did not take.
+    pub lost_out: u64,
+}
+
+/// A switch. It belongs to the thread that made it.
+pub struct Switch {
+    pub(crate) pipeline: *mut Pipeline,
+    pub(crate) layouts: Vec<Layout>,
+    pub(crate) unsettled: bool,
+    ports: Vec<Port>,
+    pool: *mut Mempool,
+}
+
+impl Switch {
+    /// Makes a switch of a compiled program.
+    ///
+    /// # Errors
+    /// The pipeline or a device cannot be made.
+    pub fn new(_: Environment, object: &Object, config: &SwitchConfig) -> Result<Switch, SwitchError> {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let name = format!("gatun{}", NEXT.fetch_add(1, Ordering::Relaxed));
+        let pool = make(&format!("{name}-pool"), "making its buffers", |name| {
+            // SAFETY: the environment runs; a name that ends with a zero.
+            unsafe { sys::pool(name, config.buffers) }
+        })?;
+        let mut specification = String::new();
+        // The pipeline wants a power of two.
+        let inputs = config.ports.len().next_power_of_two();
+        let rings = (0..inputs).map(|number| rings(&name, number, config.ports.len(), &mut specification));
+        let rings = rings.collect::<Result<Vec<_>, _>>()?;
+        for number in config.ports.len()..PORTS_MAX {
+            let _ = writeln!(specification, "port out {number} sink file none");
+        }
+        let pipeline = build(&name, object, &specification)?;
+        let mut switch = Switch { pipeline, layouts: Vec::new(), unsettled: false, ports: Vec::new(), pool };
+        // SAFETY: the pipeline has just been made.
+        switch.layouts = unsafe { layout::read(pipeline) }?;
+        for (port, (input, output)) in config.ports.iter().zip(rings) {
+            let device = port.device.as_ref().map_or(Ok(-1), |device| open(device, &port.arguments, pool))?;
+            switch.ports.push(Port {
+                device,
+                input,
+                output,
+                received: 0,
+                sent: 0,
+                truncated: 0,
+                runts: 0,
+                lost_in: 0,
+                lost_out: 0,
+            });
+        }
+        Ok(switch)
+    }
+
+    /// Moves frames from the devices through the pipeline and out again.
+    pub fn turn(&mut self) {
+        let count = self.ports.len() as u32;
+        // SAFETY: the ports are alive, the first is the controller's.
+        unsafe { sys::receive(self.ports.as_mut_ptr(), count, 0) };
+        self.run(TURN);
+        // SAFETY: as above.
+        unsafe { sys::send(self.ports.as_mut_ptr(), count) };
+    }
+
+    /// Lets the pipeline execute instructions, and send what it has collected.
+    pub fn run(&mut self, instructions: u32) {
+        // SAFETY: the pipeline is alive. A port sends at the second flush after a frame.
+        unsafe {
+            sys::run(self.pipeline, instructions);
+            sys::flush(self.pipeline);
+            sys::flush(self.pipeline);
+        }
+    }
+
+    /// Gives a frame to the pipeline as if `port` had received it.
+    ///
+    /// # Errors
+    /// No buffer is free, or the frame is longer than one.
+    pub fn put(&mut self, port: usize, frame: &[u8]) -> Result<(), SwitchError> {
+        let len = u16::try_from(frame.len()).unwrap_or(u16::MAX);
+        let ports = self.ports.as_mut_ptr();
+        assert!(port < self.ports.len(), "the switch has no port {port}");
+        let status = match frame.len() <= FRAME_MAX {
+            // SAFETY: the ports and the pool are alive, and the frame has `len` bytes.
+            true => unsafe { sys::admit(ports, port as u32, 0, self.pool, frame.as_ptr(), len) },
+            false => -libc::EMSGSIZE,
+        };
+        check("port", "receiving a frame", status)
+    }
+
+    /// Takes the next frame that the pipeline sent to `port`, which has no device.
+    pub fn take(&mut self, port: usize) -> Option<Vec<u8>> {
+        let mut frame = vec![0; FRAME_MAX];
+        // SAFETY: the ring is alive, and the buffer has this length.
+        let len = unsafe { sys::take(self.ports.get(port)?.output, frame.as_mut_ptr(), FRAME_MAX as u16) };
+        frame.truncate(usize::try_from(len).ok()?);
+        Some(frame)
+    }
+
+    /// Counters of the ports, in their order.
+    pub fn counters(&self) -> Vec<PortCounters> {
+        let of = |p: &Port| PortCounters {
+            received: p.received,
+            sent: p.sent,
+            truncated: p.truncated,
+            runts: p.runts,
+            lost_in: p.lost_in,
+            lost_out: p.lost_out,
+        };
+        self.ports.iter().map(of).collect()
+    }
+
+    /// Reads a register or counter of the program.
+    ///
+    /// # Errors
+    /// The program has no such register.
+    pub fn register(&self, name: &str, index: u32) -> Result<u64, SwitchError> {
+        let mut value = 0;
+        let text = CString::new(name).unwrap_or_default();
+        // SAFETY: the pipeline is alive, and the name ends with a zero.
+        match unsafe { sys::read_register(self.pipeline, text.as_ptr(), index, &mut value) } {
+            0 => Ok(value),
+            _ => Err(SwitchError::Missing { kind: "register", name: format!("{name}[{index}]") }),
+        }
+    }
+
+    /// Writes a register or counter of the program.
+    ///
+    /// # Errors
+    /// The program has no such register.
+    pub fn set_register(&mut self, name: &str, index: u32, value: u64) -> Result<(), SwitchError> {
+        let text = CString::new(name).unwrap_or_default();
+        // SAFETY: the pipeline is alive, and the name ends with a zero.
+        match unsafe { sys::write_register(self.pipeline, text.as_ptr(), index, value) } {
+            0 => Ok(()),
+            _ => Err(SwitchError::Missing { kind: "register", name: format!("{name}[{index}]") }),
+        }
+    }
+
+    /// Sets a meter of the program: units per second, and units at once.
+    ///
+    /// # Errors
+    /// The program has no such meter, or the rates are impossible.
+    pub fn set_meter(&mut self, name: &str, index: u32, rate: u64, burst: u64) -> Result<(), SwitchError> {
+        let text = CString::new(name).unwrap_or_default();
+        let profile = CString::new(format!("{rate}/{burst}")).unwrap_or_default();
+        // SAFETY: the pipeline is alive, and the names end with a zero.
+        let status =
+            unsafe { sys::limit(self.pipeline, text.as_ptr(), index, profile.as_ptr(), rate, burst) };
+        check(name, "setting its rate", status)
+    }
+}
+
+impl Drop for Switch {
+    fn drop(&mut self) {
+        for port in self.ports.iter().filter(|port| port.device >= 0) {
+            // SAFETY: the device was opened by this switch.
+            unsafe { sys::device_close(port.device) };
+        }
+        // SAFETY: nothing uses the pipeline any more.
+        unsafe { sys::free(self.pipeline) };
+    }
+}
+
+/// Makes an object of DPDK by its name.
+fn make<T>(
+    name: &str,
+    step: &'static str,
+    new: impl FnOnce(*const std::ffi::c_char) -> *mut T,
+) -> Result<*mut T, SwitchError> {
+    let text = CString::new(name).unwrap_or_default();
+    match new(text.as_ptr()) {
+        made if made.is_null() => Err(SwitchError::step(name, step, -libc::ENOMEM)),
+        made => Ok(made),
+    }
+}
+
+/// Rings of a port, and its lines of the specification. Inputs beyond the number of ports fill up a power
+/// of two.
+fn rings(
+    name: &str,
+    number: usize,
+    ports: usize,
+    specification: &mut String,
+) -> Result<(*mut Ring, *mut Ring), SwitchError> {
+    let ring = |suffix: &str| {
+        // SAFETY: the environment runs; a name that ends with a zero.
+        make(&format!("{name}-{number}{suffix}"), "making a ring", |name| unsafe { sys::ring(name, RING) })
+    };
+    let input = ring("i")?;
+    let _ = writeln!(specification, "port in {number} ring {name}-{number}i bsz 32");
+    if number >= ports {
+        return Ok((input, std::ptr::null_mut()));
+    }
+    let output = ring("o")?;
+    let _ = writeln!(specification, "port out {number} ring {name}-{number}o bsz 32");
+    Ok((input, output))
+}
+
+fn build(name: &str, object: &Object, specification: &str) -> Result<*mut Pipeline, SwitchError> {
+    let path = object.path();
+    let text = [name, &path.to_string_lossy()].map(|text| CString::new(text).unwrap_or_default());
+    let mut pipeline = std::ptr::null_mut();
+    let mut bytes = specification.as_bytes().to_vec();
+    // SAFETY: strings that end with a zero, and a buffer of this length.
+    let status = unsafe {
+        sys::build(&mut pipeline, text[0].as_ptr(), text[1].as_ptr(), bytes.as_mut_ptr().cast(), bytes.len())
+    };
+    check(name, "building the pipeline", status)?;
+    Ok(pipeline)
+}
+
+fn open(device: &str, arguments: &str, pool: *mut Mempool) -> Result<i32, SwitchError> {
+    let text = [device, arguments].map(|text| CString::new(text).unwrap_or_default());
+    // SAFETY: the environment runs; strings that end with a zero, and a pool that is never freed.
+    match unsafe { sys::device(text[0].as_ptr(), text[1].as_ptr(), pool) } {
+        number if number >= 0 => Ok(number),
+        error => Err(SwitchError::step(device, "opening it", error)),
+    }
+}

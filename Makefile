@@ -3,7 +3,7 @@
 CARGO ?= cargo
 SECONDS ?= 60
 
-.PHONY: help setup demo check test test-kernels deny book bench instructions fuzz model offload isp rfc nightly
+.PHONY: help setup demo check test test-kernels deny book bench instructions fuzz model offload isp p4 rfc nightly
 
 help: ## List the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
@@ -54,6 +54,9 @@ nightly: ## Run what is too long for make test: AddressSanitizer, long fuzzing, 
 
 isp: ## Simulate two evening hours of a provider with ten thousand subscribers
 	$(CARGO) run --release --package gatun-model --bin gatun-isp
+
+p4: ## Compile the P4 program, and compare the results with the committed ones: needs p4c and jq
+	@p4/build.sh --check
 
 rfc: ## Print the requirements and the tests that prove them, and write docs/rfc/matrix.md
 	@$(CARGO) xtask rfc --write

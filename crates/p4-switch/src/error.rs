@@ -28,6 +28,13 @@ pub enum SwitchError {
         /// Message of DPDK.
         message: String,
     },
+    /// The program's metadata are longer than instructions reach.
+    Metadata {
+        /// Length, bytes.
+        bytes: u32,
+        /// Bytes that instructions reach.
+        reach: u32,
+    },
     /// The headers of the generated code are missing, or of another version than the library.
     Headers {
         /// The directory.
@@ -100,6 +107,10 @@ impl fmt::Display for SwitchError {
             SwitchError::Program { path, line, message } => {
                 write!(f, "{}:{line}: {message}", path.display())
             }
+            SwitchError::Metadata { bytes, reach } => write!(
+                f,
+                "the program's metadata take {bytes} bytes, and DPDK's instructions reach {reach}: use less"
+            ),
             SwitchError::Headers { path, version } => write!(
                 f,
                 "{} does not have the headers of DPDK {version}: run scripts/dpdk-headers, or give their \

@@ -16,6 +16,7 @@ mod entries;
 mod environment;
 mod error;
 mod layout;
+mod metadata;
 mod object;
 mod switch;
 mod sys;

@@ -2,6 +2,7 @@
 
 use crate::environment::Environment;
 use crate::error::SwitchError;
+use crate::metadata;
 use crate::sys;
 use std::ffi::{CString, OsString, c_char};
 use std::os::unix::ffi::OsStrExt as _;
@@ -40,7 +41,8 @@ impl Object {
         let text = std::fs::read_to_string(spec).map_err(SwitchError::file(spec))?;
         let object = Object { directory: directory()? };
         let resized = object.directory.join("program.spec");
-        std::fs::write(&resized, resize(&text, &config.sizes)?).map_err(SwitchError::file(&resized))?;
+        std::fs::write(&resized, resize(&metadata::fit(&text)?, &config.sizes)?)
+            .map_err(SwitchError::file(&resized))?;
         let code = object.directory.join("program.c");
         translate(spec, &resized, &code)?;
         compile(&code, &object.path(), config)?;

@@ -1,0 +1,14 @@
+//! The P4 program against the engine. Frames open sessions in an engine, and the sessions become entries of the
+//! switch. Both get every frame. The switch sends the bytes of the engine and its Ethernet host, or gives the
+//! frame to the controller as it is, with a reason.
+//!
+//! ```text
+//!             +--> Ether -> Nat -> Ether --> frame
+//!    frame ---|                                == ?
+//!             +--> switch: p4/gatun.spec --> frame, or controller
+//! ```
+
+mod entries;
+mod packets;
+mod pair;
+mod sessions;

@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+// One's complement sums (RFC 1071) in 64 bits, as macros: actions with parameters are copied into each place anyway.
+//
+// A sum has to begin with a value that the action of a table has written. Otherwise the compilers put the expression of
+// each step into the next one: each step would double the code.
+
+#define ADD32(s, x) s = s + (bit<64>)(x)
+#define ADD64(s, x) \
+    s = s + ((x) & 0xffffffff); \
+    s = s + ((x) >> 32)
+// `x` is the high byte of a word.
+#define ADD8(s, x) s = s + ((bit<64>)(x) << 8)
+// Adds the complement of a 16-bit value.
+#define SUBTRACT16(s, x) s = s + ((bit<64>)(x) ^ 0xffff)
+// Folds a sum below 2^40 to 16 bits. The result is zero only if the sum is.
+#define FOLD(s) \
+    s = (s & 0xffff) + (s >> 16); \
+    s = (s & 0xffff) + (s >> 16); \
+    s = (s & 0xffff) + (s >> 16)

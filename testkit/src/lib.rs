@@ -3,7 +3,7 @@
 //! | module | contents |
 //! |---|---|
 //! | [`hosts`] | a sandbox with network namespaces, and processes in them |
-//! | [`peers`] | programs of other projects: iperf3, tayga, testpmd |
+//! | [`peers`] | programs that take part: an echo server, iperf3, tayga, testpmd |
 //! | [`packet`] | single packets, built and checked by etherparse |
 //! | [`traffic`] | packets of many subscribers, a generator of them, and the judge of what arrives |
 //! | [`plot`] | charts as SVG |
@@ -41,7 +41,7 @@ pub use hosts::{
     Namespace, Process, Topology, enter, output, processes_about, refusal, refusal_but_to_root, run, run_for,
     run_test, topology, wait_until,
 };
-pub use peers::{Iperf, tayga, testpmd};
+pub use peers::{ECHO_PORT, Iperf, echo, tayga, testpmd};
 pub use readable::unreadable;
 pub use requirement::{find_program, missing, skip};
 

@@ -116,10 +116,12 @@ impl EventSinks {
 
     /// Writes remaining events, within a time limit.
     pub(super) fn finish(self, output: &Output) {
-        self.log.finish(self.tap.is_on());
+        self.log.finish();
         self.collectors.finish(LAST_WRITES_MAX);
         if let Some(store) = self.store {
             store.finish(output, LAST_WRITES_MAX);
         }
+        // The sinks report in the log what they have written last.
+        output.settle();
     }
 }

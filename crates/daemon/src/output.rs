@@ -7,7 +7,7 @@ use gatun_control::Level;
 use gatun_wire::text::counted;
 use std::io::{self, ErrorKind, Write as _};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::Duration;
 
@@ -41,6 +41,8 @@ pub(super) struct OutputStream {
     messages: Sender<Message>,
     waiting: Arc<AtomicUsize>,
     lost: Arc<AtomicUsize>,
+    /// True if the last wait for the reader was in vain.
+    is_unread: Arc<AtomicBool>,
 }
 
 impl OutputStream {
@@ -53,7 +55,8 @@ impl OutputStream {
         write: impl FnMut(&str) -> io::Result<()> + Send + 'static,
     ) -> io::Result<Self> {
         let (messages, queue) = channel();
-        let output = OutputStream { messages, waiting: Arc::default(), lost: Arc::default() };
+        let (waiting, lost, is_unread) = Default::default();
+        let output = OutputStream { messages, waiting, lost, is_unread };
         let waiting = Arc::clone(&output.waiting);
         std::thread::Builder::new().name(name.to_owned()).spawn(move || drain(&queue, &waiting, write))?;
         Ok(output)
@@ -91,7 +94,10 @@ impl OutputStream {
     pub(super) fn flush(&self, timeout: Duration) -> io::Result<()> {
         let (answer, answers) = channel();
         let _ = self.messages.send(Message::Flush(answer));
-        match answers.recv_timeout(timeout) {
+        let answer = answers.recv_timeout(timeout);
+        let is_unread = matches!(answer, Err(RecvTimeoutError::Timeout));
+        self.is_unread.store(is_unread, Ordering::Relaxed);
+        match answer {
             Ok(result) => result,
             Err(RecvTimeoutError::Timeout) => Err(io::Error::new(io::ErrorKind::TimedOut, "nobody reads it")),
             Err(RecvTimeoutError::Disconnected) => Err(io::ErrorKind::BrokenPipe.into()),
@@ -150,9 +156,12 @@ impl Output {
         }
     }
 
-    /// Waits until logged lines are written, at most [`FINISH_MAX`].
+    /// Waits until logged lines are written, at most [`FINISH_MAX`]; not for a reader that did not read
+    /// before.
     pub(super) fn settle(&self) {
-        let _ = self.stderr.flush(FINISH_MAX);
+        if !self.stderr.is_unread.load(Ordering::Relaxed) {
+            let _ = self.stderr.flush(FINISH_MAX);
+        }
     }
 
     /// Prints a text to standard output, unless nobody reads it.

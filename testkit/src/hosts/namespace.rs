@@ -39,6 +39,13 @@ impl Namespace {
         command
     }
 
+    /// A command that will run a Python script in the namespace.
+    pub fn python(&self, script: &str, arguments: &[&str]) -> Command {
+        let mut command = self.command("python3");
+        command.args(["-c", script]).args(arguments);
+        command
+    }
+
     /// Runs a command line to its end and returns its standard output.
     ///
     /// # Errors

@@ -1,7 +1,9 @@
-//! Peers: programs of other projects that take part in tests.
+//! Peers: an echo server, and programs of other projects that take part in tests.
 
+mod echo;
 mod iperf;
 pub mod tayga;
 pub mod testpmd;
 
+pub use echo::{ECHO_PORT, echo};
 pub use iperf::Iperf;

@@ -94,6 +94,7 @@ fn the_holder_of_a_port_is_known_while_a_daemon_runs_after_it_was_killed_and_aft
             };
             kept();
             let daemon = Daemon::start(&net, &config(store, "/64"));
+            daemon.says("restored 1 session of the previous process");
             kept();
             let ended = daemon.stop(Signal::TERM);
             assert!(ended.stderr.contains("sealed, SHA-256"), "{}", ended.stderr);

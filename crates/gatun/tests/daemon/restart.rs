@@ -2,7 +2,7 @@
 
 use crate::harness::{CREATE, Daemon, NAT64, in_lab, network, ping, program};
 use gatun_testkit::topology::SERVER;
-use gatun_testkit::{Namespace, Process, Topology};
+use gatun_testkit::{Process, Topology, echo};
 use rustix::process::Signal;
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -12,24 +12,6 @@ use std::time::{Duration, Instant};
 
 const STATE: &str = "/run/gatun/state";
 const GO_ON: &str = "of the previous process in";
-
-/// Echo server on TCP and UDP, port 7777.
-const ECHO: &str = "
-import socket, threading
-def tcp():
-    s = socket.create_server(('', 7777))
-    while True:
-        c, _ = s.accept()
-        threading.Thread(target=serve, args=(c,), daemon=True).start()
-def serve(c):
-    while d := c.recv(4096): c.sendall(d)
-threading.Thread(target=tcp, daemon=True).start()
-u = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-u.bind(('', 7777))
-while True:
-    d, a = u.recvfrom(2048)
-    u.sendto(d, a)
-";
 
 /// For a number of seconds, sends a datagram per millisecond, and lines through a TCP connection, each after
 /// the echo of the previous one. Prints the longest time without an answer to a datagram, and the number of
@@ -72,21 +54,6 @@ for port in range(300):
     s.bind(('', 20000 + port)); s.sendto(b'hello', (sys.argv[1], 9000 + port % 7))
 ";
 
-fn python(host: &Namespace, script: &str, args: &[&str]) -> Command {
-    let mut command = host.command("python3");
-    command.args(["-c", script]).args(args);
-    command
-}
-
-fn echo(net: &Topology) -> Process {
-    let server = Process::start(python(&net.server, ECHO, &[]).stdout(Stdio::null())).unwrap();
-    gatun_testkit::wait_until("the echo server", Duration::from_secs(5), || {
-        net.server.run("ss -Hltn").unwrap().contains(":7777 ")
-    })
-    .unwrap();
-    server
-}
-
 /// Sessions: inside, outside and remote endpoints.
 fn sessions() -> BTreeSet<String> {
     let output =
@@ -104,7 +71,7 @@ fn sessions() -> BTreeSet<String> {
 }
 
 fn made(net: &Topology) {
-    gatun_testkit::run(&mut python(&net.client, SESSIONS, &[SERVER])).unwrap();
+    gatun_testkit::run(&mut net.client.python(SESSIONS, &[SERVER])).unwrap();
     assert!(ping(&net.client, 2, SERVER, ""));
 }
 
@@ -124,10 +91,10 @@ fn kill(mut daemon: Daemon) {
 fn the_daemon_after_a_killed_one_restores_every_session() {
     in_lab("restart::the_daemon_after_a_killed_one_restores_every_session", || {
         let net = network();
-        let _server = echo(&net);
+        let _server = echo(&net.server).unwrap();
         let mut daemon = Daemon::start(&net, &format!("{CREATE}{NAT64}"));
         made(&net);
-        let talk = Process::start(python(&net.client, TALK, &[SERVER, "4"]).stdout(Stdio::piped())).unwrap();
+        let talk = Process::start(net.client.python(TALK, &[SERVER, "4"]).stdout(Stdio::piped())).unwrap();
         gatun_testkit::wait_until("the connection", Duration::from_secs(5), || sessions().len() >= 303)
             .unwrap();
         for round in 0..3 {
@@ -327,11 +294,11 @@ fn packets_pass_while_other_sessions_are_restored() {
             Err(_) => 200_000,
         };
         let net = network();
-        let _server = echo(&net);
+        let _server = echo(&net.server).unwrap();
         load(&many(many_sessions));
         let mut daemon = Daemon::start(&net, FOR_MANY);
         assert_eq!(taken_over(&daemon), Some(many_sessions as usize));
-        let talk = Process::start(python(&net.client, TALK, &[SERVER, "8"]).stdout(Stdio::piped())).unwrap();
+        let talk = Process::start(net.client.python(TALK, &[SERVER, "8"]).stdout(Stdio::piped())).unwrap();
         let all = u64::from(many_sessions) + 2;
         gatun_testkit::wait_until("the connection", Duration::from_secs(5), || session_count() >= all)
             .unwrap();

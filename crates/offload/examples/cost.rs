@@ -3,9 +3,9 @@
 //! `cargo run --release -p gatun-offload --example cost -- [FLOWS] [PACKETS]`
 
 use gatun_nat::counters::Traffic;
-use gatun_nat::feed::{Command, FeedReader, Record, channel};
+use gatun_nat::feed::{Command, FeedReader, channel};
 use gatun_nat::plan::{Nat44, Net4, Plan, Pool4, PoolRange};
-use gatun_nat::{ClearCursor, Extent, FeedCursor, Instant, Nat, Sequence, Verdict};
+use gatun_nat::{ClearCursor, Extent, FeedCursor, Instant, Nat, Verdict};
 use gatun_offload::{
     Engine, EntryUse, InstanceSettings, Manager, OffloadedFlow, Page, Refusal, Settings, Target, feed_policy,
 };
@@ -34,16 +34,10 @@ struct OwnEngine {
 }
 
 impl Engine for OwnEngine {
-    fn next_record(&mut self) -> Option<(Sequence, Record)> {
-        self.reader.next()
-    }
+    type Stream = FeedReader;
 
-    fn waiting(&self) -> usize {
-        self.reader.waiting()
-    }
-
-    fn is_abandoned(&self) -> bool {
-        self.reader.is_abandoned()
+    fn stream(&mut self) -> &mut FeedReader {
+        &mut self.reader
     }
 
     fn submit(&mut self, mut commands: Vec<Command>) -> Result<(), SubmitError> {

@@ -21,16 +21,39 @@ pub struct Page {
     pub until: Option<Sequence>,
 }
 
-/// The engine of one worker. No method blocks.
-pub trait Engine {
-    /// Returns the next record of the feed, and its place.
-    fn next_record(&mut self) -> Option<(Sequence, Record)>;
+/// Stream of an engine's records: [`FeedReader`], except in tests.
+pub trait RecordStream {
+    /// Returns the next record, and its place.
+    fn next(&mut self) -> Option<(Sequence, Record)>;
 
     /// Returns the number of records that wait.
     fn waiting(&self) -> usize;
 
     /// Returns whether the engine has ended or another consumer has its feed.
     fn is_abandoned(&self) -> bool;
+}
+
+impl RecordStream for FeedReader {
+    fn next(&mut self) -> Option<(Sequence, Record)> {
+        FeedReader::next(self)
+    }
+
+    fn waiting(&self) -> usize {
+        FeedReader::waiting(self)
+    }
+
+    fn is_abandoned(&self) -> bool {
+        FeedReader::is_abandoned(self)
+    }
+}
+
+/// The engine of one worker. No method blocks.
+pub trait Engine {
+    /// Its records.
+    type Stream: RecordStream;
+
+    /// Returns the stream of its records.
+    fn stream(&mut self) -> &mut Self::Stream;
 
     /// Submits commands. The engine handles them in the order of the calls and of the lists.
     ///
@@ -78,16 +101,10 @@ impl WorkerEngine {
 }
 
 impl Engine for WorkerEngine {
-    fn next_record(&mut self) -> Option<(Sequence, Record)> {
-        self.reader.next()
-    }
+    type Stream = FeedReader;
 
-    fn waiting(&self) -> usize {
-        self.reader.waiting()
-    }
-
-    fn is_abandoned(&self) -> bool {
-        self.reader.is_abandoned()
+    fn stream(&mut self) -> &mut FeedReader {
+        &mut self.reader
     }
 
     fn submit(&mut self, commands: Vec<Command>) -> Result<(), SubmitError> {

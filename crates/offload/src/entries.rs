@@ -31,6 +31,8 @@ pub(crate) struct Entry<I> {
     /// Time when it was offered: microseconds, modulo 2^32.
     pub(crate) offered_us: u32,
     pub(crate) epoch: u16,
+    /// Path MTU of the target's entry, bytes; 0 if it has none.
+    pub(crate) path_mtu: u16,
     pub(crate) worker: u8,
     pub(crate) pool6: u8,
     /// Last walk of the worker that has found the session, or that it need not find it.

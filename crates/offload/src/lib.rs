@@ -22,11 +22,12 @@ mod engine;
 mod entries;
 mod manager;
 mod orders;
+mod paths;
 mod settings;
 mod status;
 mod target;
 
-pub use engine::{Engine, Page, WorkerEngine};
+pub use engine::{Engine, Page, RecordStream, WorkerEngine};
 pub use manager::{FlowFilter, Manager};
 pub use settings::{InstanceSettings, Rules, Settings, feed_policy};
 pub use status::{LATENCY_BOUNDS, Latency, Status};

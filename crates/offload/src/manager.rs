@@ -10,9 +10,10 @@ mod feeds;
 mod rounds;
 mod table;
 
-use crate::engine::{Engine, Page};
+use crate::engine::{Engine, Page, RecordStream};
 use crate::entries::{Entries, Entry, Slot, State};
 use crate::orders::{Order, Orders, Report};
+use crate::paths::Paths;
 use crate::settings::{Rules, Settings};
 use crate::status::{Latency, Status};
 use crate::target::{OffloadedFlow, Target};
@@ -62,6 +63,8 @@ struct Worker<E> {
     since: u64,
     /// Number of the next record of the stream.
     next: u64,
+    /// Number of records that waited at the end of the last turn.
+    waiting: usize,
     /// Last time when no record waited.
     empty_at: Duration,
     ended: bool,
@@ -74,6 +77,11 @@ pub struct Manager<E, T: Target> {
     settings: Settings,
     excluded: Option<FlowFilter>,
     rules: Rules,
+    paths: Paths,
+    /// Time of the last look at the paths.
+    paths_at: Duration,
+    /// Path MTU that the target has for packets without sessions.
+    smallest_path: Option<u16>,
     entries: Entries<T::Id>,
     /// Entries of an earlier process that have not been compared with sessions, with their remote host.
     adopted: HashMap<Flow, (Slot, Option<Ipv6Addr>)>,
@@ -87,6 +95,8 @@ pub struct Manager<E, T: Target> {
     paused: bool,
     /// Next entry that is compared with the settings, if any.
     audit: Option<usize>,
+    /// Number of removals after which those are gone that the last comparison has excluded.
+    excluded_at: u64,
     /// Next entry of the round of credits, the time when the round began, and the time of the last part.
     round: (usize, Duration, Duration),
     /// Next entry to be considered for eviction.
@@ -122,6 +132,7 @@ impl<E: Engine, T: Target> Manager<E, T> {
             page: None,
             since: 0,
             next: 0,
+            waiting: 0,
             empty_at: Duration::ZERO,
             ended: false,
         };
@@ -131,6 +142,9 @@ impl<E: Engine, T: Target> Manager<E, T> {
             settings,
             excluded: None,
             rules,
+            paths: Paths::default(),
+            paths_at: Duration::ZERO,
+            smallest_path: None,
             entries: Entries::new(),
             adopted: HashMap::new(),
             installs: VecDeque::new(),
@@ -140,6 +154,7 @@ impl<E: Engine, T: Target> Manager<E, T> {
             marking: 0,
             paused: false,
             audit: None,
+            excluded_at: 0,
             round: (0, Duration::ZERO, Duration::ZERO),
             hand: 0,
             leased_at: None,
@@ -149,6 +164,7 @@ impl<E: Engine, T: Target> Manager<E, T> {
             status: Status::default(),
         };
         manager.adopt();
+        manager.target.set_smallest_path(None);
         manager
     }
 
@@ -170,9 +186,11 @@ impl<E: Engine, T: Target> Manager<E, T> {
         self.install_some(clock);
         self.audit_some();
         self.credit_some(now);
+        self.set_smallest_path(now);
         for worker in 0..self.workers.len() {
             self.send(worker, now);
         }
+        self.workers.iter_mut().for_each(|worker| worker.waiting = worker.engine.stream().waiting());
         self.next_turn(is_busy)
     }
 
@@ -183,8 +201,7 @@ impl<E: Engine, T: Target> Manager<E, T> {
             || self.audit.is_some()
             || self.workers.iter().any(|worker| {
                 let has_room = worker.orders.has_room();
-                has_room
-                    && (!self.asked.is_empty() || worker.walk != Walk::First && worker.engine.waiting() > 0)
+                has_room && (!self.asked.is_empty() || worker.walk != Walk::First && worker.waiting > 0)
             });
         let is_waiting = |worker: &Worker<E>| worker.orders.len() > 0 || worker.walk != Walk::Over;
         match is_left {
@@ -247,6 +264,12 @@ impl<E: Engine, T: Target> Manager<E, T> {
         !self.settings.enabled && self.entries.len() == 0 && self.workers.iter().all(is_idle)
     }
 
+    /// Returns whether the target has no more of the entries that the last settings or the last filter
+    /// exclude.
+    pub fn is_settled(&self) -> bool {
+        self.audit.is_none() && self.status.removed >= self.excluded_at
+    }
+
     /// The target.
     pub fn target(&self) -> &T {
         &self.target
@@ -268,7 +291,7 @@ impl<E: Engine, T: Target> Manager<E, T> {
             capacity: self.limit(),
             ended_workers: self.workers.iter().filter(|worker| worker.ended).count() as u32,
             slowest_worker_ms: slowest.as_millis() as u64,
-            waiting_records: self.workers.iter().map(|worker| worker.engine.waiting()).sum(),
+            waiting_records: self.workers.iter().map(|worker| worker.waiting).sum(),
             marking: self.marking,
             waiting_installs: self.installs.len(),
             waiting_removals: self.removals.len(),
@@ -307,7 +330,15 @@ impl<E: Engine, T: Target> Manager<E, T> {
             [] => None,
             prefixes => Some(prefixes.get(usize::from(pool6))?.embed(id.flow.remote.0)),
         };
-        Some(OffloadedFlow { session: id, worker, epoch: self.settings.epoch, remote6, path_mtu: None })
+        let path_mtu = self.path_mtu(worker, &id.flow);
+        Some(OffloadedFlow { session: id, worker, epoch: self.settings.epoch, remote6, path_mtu })
+    }
+
+    /// Path MTU of a flow, as its engine knows it. NAT44 needs none: its hosts can send smaller packets.
+    fn path_mtu(&self, worker: u8, flow: &Flow) -> Option<u16> {
+        let instance = self.settings.instances.get(usize::from(flow.instance))?;
+        let is_nat64 = !instance.prefixes.is_empty();
+        is_nat64.then(|| self.paths.of(worker, flow.remote.0)).flatten()
     }
 
     /// Requests another walk over the sessions of an engine.
@@ -327,6 +358,7 @@ impl<E: Engine, T: Target> Manager<E, T> {
             life: 0,
             offered_us,
             epoch: self.settings.epoch,
+            path_mtu: 0,
             worker: worker as u8,
             pool6: record.pool6,
             walk: self.workers[worker].walks,

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 /// Records that the manager needs of each engine. UDP sessions are offered after this number of packets.
 pub fn feed_policy(packets: u8) -> FeedPolicy {
-    FeedPolicy { sessions: SessionScope::Established, packets, ..FeedPolicy::default() }
+    FeedPolicy { sessions: SessionScope::Established, packets, paths: true, ..FeedPolicy::default() }
 }
 
 /// Settings of the manager. [`Manager::set_settings`](crate::Manager::set_settings) changes them.

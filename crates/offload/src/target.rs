@@ -72,4 +72,11 @@ pub trait Target {
 
     /// Lets the fast path translate for this time from now on.
     fn renew_lease(&mut self, time: Duration);
+
+    /// Sets the path MTU of an entry, see [`OffloadedFlow::path_mtu`]. Larger packets to the remote host go
+    /// to the engine. A target that cannot tell them apart translates them: routers fragment them.
+    fn set_path_mtu(&mut self, _id: Self::Id, _mtu: Option<u16>) {}
+
+    /// Sets the smallest path MTU that an engine knows, for targets that translate packets without sessions.
+    fn set_smallest_path(&mut self, _mtu: Option<u16>) {}
 }

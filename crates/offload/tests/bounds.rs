@@ -9,7 +9,7 @@ use gatun_nat::feed::{
 use gatun_nat::plan::Transport;
 use gatun_nat::{FeedCursor, Sequence};
 use gatun_offload::{
-    Engine, EntryUse, InstanceSettings, Manager, OffloadedFlow, Page, Refusal, Settings, Target,
+    Engine, EntryUse, InstanceSettings, Manager, OffloadedFlow, Page, RecordStream, Refusal, Settings, Target,
 };
 use gatun_worker::jobs::SubmitError;
 use std::cell::RefCell;
@@ -60,8 +60,8 @@ fn record(n: u32, change: SessionChange) -> SessionRecord {
     }
 }
 
-impl Engine for ScriptedEngine {
-    fn next_record(&mut self) -> Option<(Sequence, Record)> {
+impl RecordStream for ScriptedEngine {
+    fn next(&mut self) -> Option<(Sequence, Record)> {
         let script = &mut *self.0.borrow_mut();
         let record = script.stream.pop_front()?;
         script.next += 1;
@@ -74,6 +74,14 @@ impl Engine for ScriptedEngine {
 
     fn is_abandoned(&self) -> bool {
         false
+    }
+}
+
+impl Engine for ScriptedEngine {
+    type Stream = ScriptedEngine;
+
+    fn stream(&mut self) -> &mut ScriptedEngine {
+        self
     }
 
     fn submit(&mut self, commands: Vec<Command>) -> Result<(), SubmitError> {

@@ -25,6 +25,7 @@ const POLICY: FeedPolicy = FeedPolicy {
     sessions: SessionScope::Established,
     bindings: false,
     blocks: false,
+    paths: false,
     packets: 1,
     tcp_packets: 0,
 };

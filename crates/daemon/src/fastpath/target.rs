@@ -149,6 +149,14 @@ impl Target for KernelTarget {
         self.lease = KernelTime(KernelTime::now().0.saturating_add(time.as_nanos() as u64));
         self.table.control().set_lease(self.lease);
     }
+
+    fn set_path_mtu(&mut self, id: SlotId, mtu: Option<u16>) {
+        self.table.set_path_mtu(id, mtu);
+    }
+
+    fn set_smallest_path(&mut self, mtu: Option<u16>) {
+        self.table.control().set_smallest_path(mtu);
+    }
 }
 
 fn refusal(refusal: TableRefusal) -> Refusal {

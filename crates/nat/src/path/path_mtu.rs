@@ -4,7 +4,8 @@
 use super::state::EngineState;
 use crate::base::step::Step;
 use crate::base::time::Instant;
-use crate::tables::path_mtu::Paths;
+use crate::tables::feed::PathRecord;
+use crate::tables::path_mtu::{LIFETIME_MS, Paths};
 use core::net::Ipv4Addr;
 use gatun_wire::hdr::tcp;
 use gatun_wire::rfc7915::mtu;
@@ -105,6 +106,9 @@ fn is_ipv6(packet: &Packet<'_>) -> bool {
 fn learn(state: &mut EngineState, now: Instant, remote: Ipv4Addr, mtu: u16) {
     state.counters.path_mtus_learnt += 1;
     state.counters.path_mtus_evicted += u64::from(state.paths.learn(now, remote, mtu));
+    if let Some(mtu) = state.paths.of(now, remote) {
+        state.tables.feed_path(&PathRecord { remote, mtu, expires_ms: LIFETIME_MS });
+    }
 }
 
 /// Returns how a packet that was IPv6 and is IPv4 now leaves. If necessary, lowers its segment size, or the

@@ -66,6 +66,8 @@ pub struct FeedPolicy {
     pub bindings: bool,
     /// True for records of port blocks.
     pub blocks: bool,
+    /// True for records of path MTUs.
+    pub paths: bool,
     /// Number of packets, both directions together, after which a UDP or ICMP session counts as established;
     /// at most [`FeedPolicy::PACKETS_MAX`]. 0 and 1 mean the first packet. It applies to sessions that begin
     /// while the feed is attached; earlier ones count as established.
@@ -182,6 +184,19 @@ pub struct BlockRecord {
     pub transports: [bool; 3],
 }
 
+/// Record of a path MTU that the engine has learnt, or learnt again. A lost record is not repeated: the next
+/// message about the path brings another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PathRecord {
+    /// IPv4 host at the end of the path.
+    pub remote: Ipv4Addr,
+    /// Largest packet that passes, bytes: below 1260. The engine fragments larger packets that leave without
+    /// DF.
+    pub mtu: u16,
+    /// Time for which the engine remembers it, ms.
+    pub expires_ms: u32,
+}
+
 /// Record of the feed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Record {
@@ -191,6 +206,8 @@ pub enum Record {
     Binding(BindingRecord),
     /// Change of a port block.
     Block(BlockRecord),
+    /// A path MTU.
+    Path(PathRecord),
     /// Another plan is in force: prefixes, MTUs, pools and the offered sessions may have changed. Read all
     /// state again.
     PlanChanged,
@@ -425,6 +442,11 @@ impl Feed {
         self.push(Entry::block(begins, owner, outside, block));
     }
 
+    /// Reports a path MTU.
+    pub(crate) fn push_path(&mut self, path: &PathRecord) {
+        self.push(Entry::path(path));
+    }
+
     /// Reports another plan.
     pub(crate) fn push_plan_changed(&mut self) {
         self.push(Entry::plan_changed());
@@ -478,6 +500,14 @@ mod tests {
         assert_eq!(feed.sequence(), Sequence { generation: 9, number: 11 });
         drop(feed);
         assert!(reader.is_abandoned());
+    }
+
+    #[test]
+    fn a_path_is_the_same_on_both_sides() {
+        let (mut feed, mut reader) = channel(FeedPolicy::default(), 4, 0);
+        let path = PathRecord { remote: Ipv4Addr::new(203, 0, 113, 255), mtu: 1259, expires_ms: 600_000 };
+        feed.push_path(&path);
+        assert_eq!(reader.next().map(|(_, record)| record), Some(Record::Path(path)));
     }
 
     #[test]

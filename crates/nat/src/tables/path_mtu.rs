@@ -21,7 +21,7 @@ use gatun_mem::hash::Hasher64;
 use gatun_mem::{Footprint, HugeVec, OutOfMemory};
 
 /// Lifetime of a known path MTU (RFC 1191 6.3).
-const LIFETIME_MS: u64 = 10 * 60 * 1000;
+pub(crate) const LIFETIME_MS: u32 = 10 * 60 * 1000;
 /// Lower bound of a learnt path MTU, so that forged messages cannot cause tiny fragments. If a real path is
 /// smaller, its routers cut further.
 const MTU_MIN: u16 = 552;
@@ -106,7 +106,7 @@ impl Paths {
         let soonest = || set.iter().enumerate().min_by_key(|(_, path)| path.until_ms).map(|(at, _)| at);
         let Some(place) = known.or_else(soonest).and_then(|at| set.get_mut(at)) else { return false };
         let evicted = place.remote != remote && place.until_ms > now.0;
-        let until = now.plus_ms(LIFETIME_MS);
+        let until = now.plus_ms(LIFETIME_MS.into());
         *place = Path { remote, mtu, _unused: 0, until_ms: until.0 };
         self.smallest = self.smallest.min(mtu.into());
         self.until = self.until.max(until);
@@ -141,7 +141,7 @@ mod tests {
     #[test]
     fn a_path_is_known_for_ten_minutes_from_the_last_message_on() {
         let mut paths = paths(16);
-        let at = |ms| Instant(5_000 + ms);
+        let at = |ms: u32| Instant(5_000 + u64::from(ms));
         assert!(paths.is_empty() && !paths.learn(at(0), host(1), 905) && !paths.is_empty());
         assert!(!paths.learn(at(1_000), host(1), 900));
         assert_eq!(paths.of(at(1_000 + LIFETIME_MS - 1), host(1)), Some(900));

@@ -39,6 +39,7 @@ const ESTABLISHED: FeedPolicy = FeedPolicy {
     sessions: SessionScope::Established,
     bindings: false,
     blocks: false,
+    paths: false,
     packets: 3,
     tcp_packets: 0,
 };

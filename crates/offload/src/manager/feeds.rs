@@ -1,7 +1,7 @@
 //! Records, pages and results that come from the engines.
 
 use super::{Manager, Walk};
-use crate::engine::{Engine, Page};
+use crate::engine::{Engine, Page, RecordStream};
 use crate::entries::{Entry, Slot, State, Token};
 use crate::orders::{Order, Report};
 use crate::target::Target;
@@ -127,9 +127,9 @@ impl<E: Engine, T: Target> Manager<E, T> {
             if from.walk == Walk::First || from.ended || is_full || !from.orders.has_room() {
                 return is_busy;
             }
-            let Some((at, record)) = from.engine.next_record() else {
+            let Some((at, record)) = from.engine.stream().next() else {
                 from.empty_at = now;
-                from.ended |= from.engine.is_abandoned();
+                from.ended |= from.engine.stream().is_abandoned();
                 return is_busy;
             };
             from.next = at.number + u64::from(!matches!(record, Record::Lost(_)));
@@ -144,6 +144,7 @@ impl<E: Engine, T: Target> Manager<E, T> {
                     }
                 }
                 Record::PlanChanged if !is_old => self.walk_again(worker),
+                Record::Path(path) => self.paths.learn(worker as u8, &path, now),
                 _ => {}
             }
         }
@@ -306,7 +307,7 @@ impl<E: Engine, T: Target> Manager<E, T> {
     fn page(&mut self, worker: usize, now: Duration) -> Option<Page> {
         let from = &mut self.workers[worker];
         let until = from.page.as_ref()?.until.map_or(0, |until| until.number);
-        let is_read = from.next >= until || from.engine.waiting() == 0;
+        let is_read = from.next >= until || from.engine.stream().waiting() == 0;
         if !is_read || self.marking >= MARKING_MAX || !from.orders.has_room() {
             return None;
         }

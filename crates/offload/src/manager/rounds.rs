@@ -2,7 +2,7 @@
 
 use super::{Manager, Walk, Worker};
 use crate::engine::Engine;
-use crate::entries::{Slot, State};
+use crate::entries::{Entry, Slot, State};
 use crate::orders::{Order, Report};
 use crate::target::Target;
 use std::time::Duration;
@@ -51,12 +51,40 @@ impl<E: Engine, T: Target> Manager<E, T> {
             entry.idle_rounds = if is_idle { entry.idle_rounds.saturating_add(1) } else { 0 };
             if used.is_closing {
                 self.retire(slot);
+            } else {
+                self.set_path_mtu(slot);
             }
         }
         if end == high {
             self.status.round_ms = now.saturating_sub(began).as_millis() as u64;
         }
         self.round = (end, began, now);
+    }
+
+    /// Forgets old path MTUs once a second, and tells the target the smallest one.
+    pub(super) fn set_smallest_path(&mut self, now: Duration) {
+        if now.saturating_sub(self.paths_at) < ROUND {
+            return;
+        }
+        self.paths_at = now;
+        self.paths.expire(now);
+        let smallest = self.paths.smallest();
+        if smallest != self.smallest_path {
+            self.smallest_path = smallest;
+            self.target.set_smallest_path(smallest);
+        }
+    }
+
+    /// Tells the target the path MTU of an entry, if it has changed.
+    fn set_path_mtu(&mut self, slot: Slot) {
+        let Entry { worker, id, place, path_mtu, .. } = self.entries.get(slot);
+        let known = self.path_mtu(*worker, &id.flow);
+        if known.unwrap_or(0) != *path_mtu
+            && let Some(place) = *place
+        {
+            self.target.set_path_mtu(place, known);
+            self.entries.get_mut(slot).path_mtu = known.unwrap_or(0);
+        }
     }
 
     /// Compares some entries with the settings and with the walks.
@@ -67,6 +95,7 @@ impl<E: Engine, T: Target> Manager<E, T> {
             self.audit_one(slot);
         }
         self.audit = (end < self.entries.high()).then_some(end);
+        self.excluded_at = self.status.removed + self.removals.len() as u64;
     }
 
     fn audit_one(&mut self, slot: Slot) {

@@ -29,6 +29,7 @@ impl<E: Engine, T: Target> Manager<E, T> {
                 life: 0,
                 offered_us: 0,
                 epoch: flow.epoch,
+                path_mtu: flow.path_mtu.unwrap_or(0),
                 worker: flow.worker,
                 pool6: 0,
                 walk: 0,
@@ -95,6 +96,7 @@ impl<E: Engine, T: Target> Manager<E, T> {
                     self.status.refused_full += 1;
                 }
                 Some(flow) if is_wanted => {
+                    self.entries.get_mut(slot).path_mtu = flow.path_mtu.unwrap_or(0);
                     flows.push(flow);
                     slots.push(slot);
                 }

@@ -1,12 +1,12 @@
 //! Engines with their workers' queues, and the manager's access to them.
 
 use gatun_nat::feed::{
-    Action, Command, CommandOutcome, FeedPolicy, FeedReader, Record, SessionChange, SessionId, SessionRecord,
+    Action, Command, CommandOutcome, FeedPolicy, FeedReader, SessionChange, SessionId, SessionRecord,
     SessionScope, channel,
 };
 use gatun_nat::plan::{self, PoolRange, StaticBinding, Transport};
 use gatun_nat::session_file::{InheritedSessions, Renumbering, SavedSessions, SessionFile, SessionFilter};
-use gatun_nat::{FeedCursor, Instant, Nat, Plan, Sequence};
+use gatun_nat::{FeedCursor, Instant, Nat, Plan};
 use gatun_offload::{Engine, Page};
 use gatun_wire::Prefix64;
 use gatun_worker::jobs::SubmitError;
@@ -23,6 +23,7 @@ const POLICY: FeedPolicy = FeedPolicy {
     sessions: SessionScope::Established,
     bindings: false,
     blocks: false,
+    paths: false,
     packets: 2,
     tcp_packets: 1,
 };
@@ -260,16 +261,10 @@ impl Shard {
 }
 
 impl Engine for Link {
-    fn next_record(&mut self) -> Option<(Sequence, Record)> {
-        self.reader.next()
-    }
+    type Stream = FeedReader;
 
-    fn waiting(&self) -> usize {
-        self.reader.waiting()
-    }
-
-    fn is_abandoned(&self) -> bool {
-        self.reader.is_abandoned()
+    fn stream(&mut self) -> &mut FeedReader {
+        &mut self.reader
     }
 
     fn submit(&mut self, commands: Vec<Command>) -> Result<(), SubmitError> {

@@ -6,7 +6,9 @@ use crate::base::counters::Traffic;
 use crate::base::plan::Transport;
 use crate::base::time::Instant;
 use crate::tables::event::{EventKind, Events, Sequence};
-use crate::tables::feed::{Feed, FeedPolicy, Flow, SessionChange, SessionRecord, SessionScope, Turn};
+use crate::tables::feed::{
+    Feed, FeedPolicy, Flow, PathRecord, SessionChange, SessionRecord, SessionScope, Turn,
+};
 use crate::tables::pool4::PortBlock;
 use crate::tables::session::{RecordId, Session};
 use crate::tables::subscriber::SubscriberKey;
@@ -223,6 +225,15 @@ impl Tables {
         let Tables { records, feed: Some(feed), now, .. } = self else { return };
         if let Some(session) = records.get(id as usize) {
             feed.push_session(id, session, change, *now);
+        }
+    }
+
+    /// Reports a path MTU.
+    pub(crate) fn feed_path(&mut self, path: &PathRecord) {
+        if let Some(feed) = &mut self.feed
+            && feed.policy().paths
+        {
+            feed.push_path(path);
         }
     }
 

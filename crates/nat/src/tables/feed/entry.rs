@@ -5,7 +5,7 @@
 //! entry, and `prev` with `address_ix` the time of the entry. Records of blocks and losses use the same
 //! fields.
 
-use super::{BindingRecord, BlockRecord, Record, SessionChange, SessionId, SessionRecord};
+use super::{BindingRecord, BlockRecord, PathRecord, Record, SessionChange, SessionId, SessionRecord};
 use crate::base::plan::Transport;
 use crate::base::time::Instant;
 use crate::tables::pool4::PortBlock;
@@ -20,6 +20,7 @@ const BLOCK_BEGINS: u32 = 10;
 const BLOCK_ENDS: u32 = 11;
 const PLAN_CHANGED: u32 = 12;
 const LOST: u32 = 13;
+const PATH: u32 = 14;
 
 /// Entry of the ring.
 #[derive(Clone, Copy)]
@@ -63,6 +64,13 @@ impl Entry {
         Entry::of(&record, if begins { BLOCK_BEGINS } else { BLOCK_ENDS }, 0, 0)
     }
 
+    /// Creates the entry of a path MTU. `subscriber` has the time.
+    pub(super) fn path(path: &PathRecord) -> Entry {
+        let mut record = Session::EMPTY;
+        record.subscriber = path.expires_ms;
+        Entry::of(&record, PATH, 0, u64::from(u32::from(path.remote)) << 16 | u64::from(path.mtu))
+    }
+
     /// Creates the entry of another plan.
     pub(super) fn plan_changed() -> Entry {
         Entry::of(&Session::EMPTY, PLAN_CHANGED, 0, 0)
@@ -82,6 +90,10 @@ impl Entry {
             BLOCK_BEGINS | BLOCK_ENDS => return self.block_record(),
             PLAN_CHANGED => return Record::PlanChanged,
             LOST => return Record::Lost(number),
+            PATH => {
+                let (remote, mtu) = (Ipv4Addr::from((number >> 16) as u32), number as u16);
+                return Record::Path(PathRecord { remote, mtu, expires_ms: session.subscriber });
+            }
             change => SessionChange::of_number(change),
         };
         Record::Session(SessionRecord::of(session.next, session, change, Instant(number)))

@@ -251,12 +251,13 @@ impl Model {
         self.used_in(pool, n).next().is_none()
     }
 
-    /// A change takes an unused block from its owner. A block for a static binding is not held down.
+    /// A change takes an unused block from its owner, without a hold-down: it is for a static binding, or
+    /// leaves the pool.
     pub(super) fn take_block_away(&mut self, pool: usize, n: usize) {
         let State::Owned(owner) = self.pools[pool].blocks.all[n].state else { return };
         self.pools[pool].blocks.lingering.retain(|l| l.0 != n);
-        self.end_block(pool, owner, n);
-        self.let_go(pool, n);
+        self.tell_block(EventKind::BlockReleased, pool, owner, n);
+        self.pools[pool].blocks.all[n].state = State::Free;
         self.forget_if_idle(owner);
     }
 

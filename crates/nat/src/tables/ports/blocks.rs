@@ -432,8 +432,26 @@ impl BlockPorts {
         block
     }
 
-    /// Takes a block without used ports from its owner and updates the owner's holdings.
+    /// Takes a block without used ports from its owner, and begins its hold-down.
     fn end(&mut self, now: Instant, block: BlockId, holdings: &mut Holdings) -> PortBlock {
+        let description = self.disown(now, block, holdings);
+        // RFC 6888 REQ-8 A: TCP connections are followed to their end.
+        let tcp_alone = self.open.len() > 1 && self.group_of(block) == Transport::Tcp as usize;
+        if self.held.ms == 0 || self.held_max == 0 || tcp_alone || self.is_leaving(block) {
+            self.free_block(block);
+            return description;
+        }
+        if self.held.len >= self.held_max {
+            self.free_oldest_held();
+        }
+        self.header_mut(block).state = BlockState::Held as u16;
+        self.push(now, block, |ports| &mut ports.held);
+        description
+    }
+
+    /// Takes a block without used ports from its owner and updates the owner's holdings. The caller sets the
+    /// block's next state.
+    fn disown(&mut self, now: Instant, block: BlockId, holdings: &mut Holdings) -> PortBlock {
         let group = self.group_of(block);
         let description = self.describe(block, now);
         let next = self.header(block).next;
@@ -450,17 +468,6 @@ impl BlockPorts {
         }
         holdings.set_block_count(group, holdings.block_count(group).saturating_sub(1));
         self.blocks.owned = self.blocks.owned.saturating_sub(1);
-        // RFC 6888 REQ-8 A: TCP connections are followed to their end.
-        let tcp_alone = self.open.len() > 1 && group == Transport::Tcp as usize;
-        if self.held.ms == 0 || self.held_max == 0 || tcp_alone || self.is_leaving(block) {
-            self.free_block(block);
-            return description;
-        }
-        if self.held.len >= self.held_max {
-            self.free_oldest_held();
-        }
-        self.header_mut(block).state = BlockState::Held as u16;
-        self.push(now, block, |ports| &mut ports.held);
         description
     }
 

@@ -313,10 +313,14 @@ impl BlockPorts {
     }
 
     fn take_back(&mut self, now: Instant, block: BlockId, holdings: &mut Holdings) -> PortBlock {
+        self.end_linger(block);
+        self.end(now, block, holdings)
+    }
+
+    fn end_linger(&mut self, block: BlockId) {
         if self.is_lingering(block) {
             self.unqueue(block, |ports| &mut ports.lingering);
         }
-        self.end(now, block, holdings)
     }
 
     /// Returns the owner of the block of a port, if it has one. A new static binding has to wait until the
@@ -341,17 +345,21 @@ impl BlockPorts {
         holdings: Option<&mut Holdings>,
     ) -> Option<PortBlock> {
         let block = self.block_of(self.group_number(transport), ix, port);
-        let ended = match holdings {
+        match holdings {
             Some(holdings) if self.header(block).is(BlockState::Owned) => {
-                Some(self.take_back(now, block, holdings))
+                self.end_linger(block);
+                let ended = self.disown(now, block, holdings);
+                self.free_block(block);
+                Some(ended)
             }
-            _ => None,
-        };
-        if self.header(block).is(BlockState::Held) {
-            self.unqueue(block, |ports| &mut ports.held);
-            self.free_block(block);
+            _ => {
+                if self.header(block).is(BlockState::Held) {
+                    self.unqueue(block, |ports| &mut ports.held);
+                    self.free_block(block);
+                }
+                None
+            }
         }
-        ended
     }
 
     /// Makes the block of a returned static port available again, unless another port of the block is in use.

@@ -169,6 +169,23 @@ fn no_more_ports_are_held_down_than_the_list_has_room_for() {
     }
 }
 
+#[test]
+fn a_block_for_a_static_binding_ends_no_hold_down_of_another() {
+    let few = HoldDown { ms: 120_000, ports_max: 2 * 64 };
+    let mut bed = Bed::new(&plan(1, (1024, 65_535), Blocks { linger_ms: 0, hold: few, ..terms() }));
+    for subscriber in 0..2 {
+        let grant = bed.take(subscriber, UDP).unwrap();
+        bed.give_back(subscriber, UDP, 0, grant.port);
+    }
+    let owned = bed.take(2, UDP).unwrap();
+    let held = bed.blocks().held;
+    assert!(bed.pool.release(bed.now, UDP, 0, owned.port, None).is_some());
+    let place = (UDP, 0, owned.port);
+    assert!(bed.pool.clear_block(bed.now, place, Some(&mut bed.holdings[2])).is_some());
+    assert_eq!((held, bed.blocks().held, bed.blocks().owned), (2, 2, 0));
+    assert_eq!(bed.holdings[2].blocks(), [0; 3]);
+}
+
 // proves: R68-13, R68-3
 #[test]
 fn every_port_of_a_pool_of_odd_ranges_is_given_before_the_first_failure() {

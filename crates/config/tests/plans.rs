@@ -707,7 +707,7 @@ inside = "100.64.0.0/10"
 fastpath = false
 "#;
     let (config, _) = load(text);
-    assert!(!config.fastpath.kernel && config.fastpath.memory_bytes() == 0);
+    assert!(!config.fastpath.kernel && config.fastpath.session_bytes() == 0);
     let section = r#"
 [fastpath]
 kernel = "auto"
@@ -732,7 +732,7 @@ on_stop = "keep"
         excluded_siit: Vec::new(),
     };
     assert_eq!(config.fastpath, expected);
-    assert_eq!(config.fastpath.memory_bytes(), 384_000);
+    assert_eq!(config.fastpath.session_bytes(), 384_000);
 }
 
 #[test]

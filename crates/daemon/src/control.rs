@@ -47,18 +47,22 @@ fn network(what: &str) -> Trouble {
 
 /// Troubles of the network helper and of the kernel fast path.
 fn troubles(helper: HelperState, fastpath: FastPathStatus) -> impl Fn() -> Vec<Trouble> + Send + Sync {
-    move || {
-        let state = fastpath();
-        let lacks = (state.state == FastPathState::Unavailable).then(|| Trouble {
-            urgency: Urgency::Warning,
-            part: Part::FastPath,
-            what: format!(
-                "the kernel does not translate sessions, and Gatun translates all packets itself: {}",
-                state.why.unwrap_or_default()
-            ),
-        });
-        helper.trouble().map(network).into_iter().chain(lacks).collect()
-    }
+    move || helper.trouble().map(network).into_iter().chain(fastpath_trouble(fastpath())).collect()
+}
+
+/// Trouble of the kernel fast path. Packets are translated in any case.
+fn fastpath_trouble(state: FastPath) -> Option<Trouble> {
+    let what = match (state.state, state.why, state.error) {
+        (FastPathState::Unavailable, why, _) => format!(
+            "the kernel does not translate sessions, and Gatun translates all packets itself: {}",
+            why.unwrap_or_default()
+        ),
+        (FastPathState::On, _, Some(error)) => {
+            format!("the kernel has refused a part of its fast path: {error}")
+        }
+        _ => return None,
+    };
+    Some(Trouble { urgency: Urgency::Warning, part: Part::FastPath, what })
 }
 
 /// Open sockets.

@@ -3,9 +3,9 @@
 //! All memory is allocated before the first packet: memory that is only promised is refused on the busiest
 //! day, and ends the process.
 
-use super::PortSettings;
+use super::{PortSettings, Settings};
 use gatun_api::types::TablePages;
-use gatun_config::{Bytes, Memory};
+use gatun_config::{Bytes, FastPath, Memory};
 use gatun_nat::Plan;
 use gatun_nat::memory::TableBytes;
 use gatun_nat::session_file::RECORDS_AT;
@@ -34,8 +34,10 @@ pub struct MemoryNeeds {
     pub packets: u64,
     /// Huge pages for packets.
     packet_huge_pages: u64,
-    /// Kernel memory of the fast path's table.
-    pub fastpath: u64,
+    /// Kernel memory of the fast path: its sessions.
+    pub fastpath_sessions: u64,
+    /// Kernel memory of the fast path: mappings of stateless instances.
+    pub fastpath_mappings: u64,
     /// Headers of session files, and the program.
     pub program: u64,
     /// True if sessions are saved in files.
@@ -56,21 +58,24 @@ impl MemoryNeeds {
             tables: each.into_iter().map(|memory| memory.tables).collect(),
             packets: exchange + of_ports,
             packet_huge_pages: if ports.wants_huge_pages() { of_ports.div_ceil(HUGE_PAGE) } else { 0 },
-            fastpath: 0,
+            fastpath_sessions: 0,
+            fastpath_mappings: 0,
             program: PROGRAM + heads,
             keeps,
         }
     }
 
-    /// Adds kernel memory of the fast path's table, bytes.
-    pub fn with_fastpath(self, bytes: u64) -> MemoryNeeds {
-        MemoryNeeds { fastpath: bytes, ..self }
+    /// Adds kernel memory of a fast path for the whole plan.
+    pub fn with_fastpath(self, fastpath: &FastPath, plan: &Plan) -> MemoryNeeds {
+        let (fastpath_sessions, fastpath_mappings) = (fastpath.session_bytes(), fastpath.mapping_bytes(plan));
+        MemoryNeeds { fastpath_sessions, fastpath_mappings, ..self }
     }
 
     /// Total memory.
     pub fn total(&self) -> u64 {
         let tables: u64 = self.tables.iter().map(TableBytes::total).sum();
-        tables + self.mappings + self.packets + self.fastpath + self.program
+        let fastpath = self.fastpath_sessions + self.fastpath_mappings;
+        tables + self.mappings + self.packets + fastpath + self.program
     }
 
     /// Bytes of the tables.
@@ -108,13 +113,11 @@ pub(super) enum MemoryFit {
 ///
 /// # Errors
 /// Returns an error if the machine, the control group or a limit of the process has less memory than needed.
-pub(super) fn check(
-    plans: &[&Plan],
-    (ports, fastpath): (&PortSettings, u64),
-    left: Option<u64>,
-) -> anyhow::Result<MemoryFit> {
+pub(super) fn check(plans: &[&Plan], settings: &Settings, left: Option<u64>) -> anyhow::Result<MemoryFit> {
     let (keeps, left) = (left.is_some(), left.unwrap_or(0));
-    let needed = MemoryNeeds::of(plans, ports, keeps).with_fastpath(fastpath).total();
+    let ports = &settings.ports;
+    let needs = MemoryNeeds::of(plans, ports, keeps).with_fastpath(&settings.fastpath, &settings.plan);
+    let (needed, fastpath) = (needs.total(), needs.fastpath_sessions + needs.fastpath_mappings);
     let Some((available, whose)) = available() else { return Ok(MemoryFit::Beside) };
     if needed <= available {
         return Ok(MemoryFit::Beside);

@@ -5,6 +5,7 @@ use crate::problem::Problems;
 use crate::reader::Table;
 use crate::sections::log;
 use crate::value;
+use gatun_nat::Plan;
 use std::ops::Range;
 use std::path::PathBuf;
 
@@ -54,14 +55,24 @@ impl Default for FastPath {
 }
 
 impl FastPath {
-    /// Kernel memory of the table in bytes.
-    pub fn memory_bytes(&self) -> u64 {
+    /// Kernel memory of the table of sessions, bytes.
+    pub fn session_bytes(&self) -> u64 {
         if self.kernel { u64::from(self.sessions_max) * SESSION_BYTES } else { 0 }
+    }
+
+    /// Kernel memory of the mappings of stateless instances, bytes. A reload needs it twice for a moment.
+    pub fn mapping_bytes(&self, plan: &Plan) -> u64 {
+        let numbered = (0..=u8::MAX).zip(&plan.siit);
+        let mappings = numbered.filter(|(number, _)| self.kernel && !self.excluded_siit.contains(number));
+        mappings.map(|(_, siit)| siit.eamt.len() as u64).sum::<u64>() * MAPPING_BYTES
     }
 }
 
 /// Kernel memory of a session: its share of a table with free places.
 const SESSION_BYTES: u64 = 384;
+/// Kernel memory of a mapping: in the trie of each family, a node of 64 bytes and another one where it
+/// branches.
+const MAPPING_BYTES: u64 = 256;
 
 /// The section as in the file, and its place.
 pub(crate) struct RawFastPath {

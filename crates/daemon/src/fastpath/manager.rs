@@ -1,5 +1,6 @@
 //! Thread that manages the sessions in the kernel.
 
+use super::attachment::AttachmentCheck;
 use super::opening::{self, OpenTable, OpenedFastPath};
 use super::progress::Progress;
 use super::stateless::{self, Credits};
@@ -45,7 +46,7 @@ enum Order {
     Begin(Vec<Handle>),
     /// Give the kernel no further sessions until `Set`.
     Pause(SyncSender<()>),
-    /// Other settings and another plan; if the fast path is off, all sessions are removed before the answer.
+    /// Other settings and another plan. Sessions that they exclude are removed before the answer.
     Set(Box<Change>, SyncSender<()>),
     /// Leave flows that match to the engines, and all stateless packets. `None`: no longer.
     Exclude(Option<FlowFilter>),
@@ -294,7 +295,12 @@ impl Thread {
             return;
         };
         let lease = settings.lease;
-        let watch = Watch::new(status, (plan, excluded_siit), settings.clone());
+        let watch = Watch::new(
+            status,
+            (plan, excluded_siit),
+            settings.clone(),
+            AttachmentCheck::new(guard.workers.clone()),
+        );
         let credits = Credits::new(&target.table, watch.plan().siit.len());
         let first = guard.workers.first().cloned();
         let manager = Manager::new(engines, target, settings);
@@ -406,36 +412,38 @@ impl Running {
         if !self.watch.has_siit() {
             return;
         }
+        let is_on = self.manager.settings().enabled && !self.is_traced;
         let table = &mut self.manager.target_mut().table;
-        if self.is_traced || !self.watch.settings.enabled {
+        if !is_on {
             return stateless::clear(table);
         }
-        if let Err(error) = stateless::set(table, self.watch.plan(), &self.watch.excluded_siit) {
-            self.watch.fail(&error.to_string());
-        }
+        let set = stateless::set(table, self.watch.plan(), &self.watch.excluded_siit);
+        let error =
+            set.err().map(|error| format!("{error}: Gatun translates the packets of [[siit]] itself"));
+        self.watch.set_error(error);
     }
 
     fn set(&mut self, Change { settings, plan, excluded_siit }: Change) {
         // Before the numbers of instances change.
         self.credit_stateless();
-        if let Err(error) = opening::set_instances(&self.manager.target().table, &plan) {
-            self.watch.fail(&error.to_string());
-        }
+        let instances = opening::set_instances(&self.manager.target().table, &plan);
+        let broken = instances.err().map(|error| format!("{error}: reload again, or restart gatun"));
         self.lease = settings.lease;
-        let is_off = !settings.enabled;
-        self.manager.set_settings(settings.clone());
+        // With the settings of another plan, the kernel would translate wrongly.
+        let is_off = !settings.enabled || broken.is_some();
+        self.manager.set_settings(gatun_offload::Settings { enabled: !is_off, ..settings.clone() });
         self.watch.set(settings, plan, excluded_siit);
+        self.watch.set_broken(broken);
         self.set_stateless();
         self.credits = Credits::new(&self.manager.target().table, self.watch.plan().siit.len());
-        if is_off {
-            self.drain();
-        }
+        // The answer follows when the kernel has no more of the sessions that the settings exclude.
+        self.turn_until(if is_off { Manager::is_drained } else { Manager::is_settled });
     }
 
-    /// Removes all sessions from the kernel.
-    fn drain(&mut self) {
+    /// Works until something holds, at most [`DRAIN_MAX`].
+    fn turn_until(&mut self, holds: impl Fn(&Manager<WorkerEngine, KernelTarget>) -> bool) {
         let begin = Instant::now();
-        while !self.manager.is_drained() && begin.elapsed() < DRAIN_MAX {
+        while !holds(&self.manager) && begin.elapsed() < DRAIN_MAX {
             let wait = self.turn();
             std::thread::sleep(wait.min(Duration::from_millis(1)));
         }
@@ -450,7 +458,7 @@ impl Running {
         self.credit_stateless();
         let settings = gatun_offload::Settings { enabled: false, ..self.watch.settings.clone() };
         self.manager.set_settings(settings);
-        self.drain();
+        self.turn_until(Manager::is_drained);
         self.manager.target_mut().end_lease();
     }
 }

@@ -5,11 +5,13 @@
 //!   opening    at start: bpffs, program, table, while the process has the rights for them
 //!   manager    thread with the offload manager: turns, reloads, stop
 //!   target     the kernel's table as the manager's target
+//!   attachment whether the program is still at its device
 //!   progress   how far the workers are, for sessions that move to the kernel
 //!   stateless  stateless instances, and credits for them
 //!   status     state for the API
 //! ```
 
+mod attachment;
 mod manager;
 mod opening;
 mod progress;

@@ -121,11 +121,29 @@ pub(crate) fn open(
         (FastPathDirectory::Ready(lock), Some(device)) => {
             match open_table(settings, (device, lock), (keeps, fits), user) {
                 Ok(open) => return OpenedFastPath::On(Box::new(open)),
-                Err(error) => advice(&error),
+                Err(error) => {
+                    // A program of the previous process would translate until its lease expires. But its
+                    // ports are the engines' from now on.
+                    if !matches!(error, FastPathError::SecondInstance(_)) {
+                        remove_left(&settings.fastpath.directory, Some(device));
+                    }
+                    advice(&error)
+                }
             }
         }
     };
     OpenedFastPath::Unavailable(why)
+}
+
+/// Checks that the program and this process have the same clock.
+fn check_clock(offsets: &str) -> Result<(), FastPathError> {
+    let monotonic = offsets.lines().find_map(|line| line.trim_start().strip_prefix("monotonic"));
+    match monotonic.is_some_and(|offset| offset.split_whitespace().any(|number| number != "0")) {
+        false => Ok(()),
+        true => Err(FastPathError::Attach(
+            "a time namespace has set this process's clock apart from the kernel's".to_owned(),
+        )),
+    }
 }
 
 /// Detaches the program of a previous process that had a fast path.
@@ -149,6 +167,7 @@ fn open_table(
     (keeps, fits): (bool, bool),
     user: Option<&User>,
 ) -> Result<OpenTable, FastPathError> {
+    check_clock(&std::fs::read_to_string("/proc/self/timens_offsets").unwrap_or_default())?;
     let workers = settings.ports.workers();
     if workers > WORKERS_MAX {
         return Err(FastPathError::Attach(format!("{workers} queues; at most {WORKERS_MAX} are supported")));
@@ -233,4 +252,18 @@ fn advice(error: &FastPathError) -> String {
         }
     };
     format!("{error}: {instead}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_clock_apart_from_the_kernels_is_refused() {
+        assert!(check_clock("").is_ok(), "a kernel without time namespaces");
+        assert!(check_clock("monotonic           0         0\nboottime            0         0\n").is_ok());
+        assert!(check_clock("monotonic           0         0\nboottime         5000         0\n").is_ok());
+        assert!(check_clock("monotonic      100000         0\nboottime            0         0\n").is_err());
+        assert!(check_clock("monotonic           0        -1\nboottime            0         0\n").is_err());
+    }
 }

@@ -1,5 +1,6 @@
 //! State of the kernel fast path for the API, published by the manager's thread.
 
+use super::attachment::AttachmentCheck;
 use super::target::KernelTarget;
 use gatun_api::types::{self, Counter, FastPathInstance, FastPathState};
 use gatun_io_fastpath::{Counters, Reason};
@@ -8,13 +9,13 @@ use gatun_offload::Status;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// State that the thread writes and the API reads.
+/// State that the thread writes and the API reads, and the time when it was written.
 #[derive(Clone)]
-pub(super) struct Shared(Arc<Mutex<types::FastPath>>);
+pub(super) struct Shared(Arc<Mutex<(types::FastPath, Instant)>>);
 
 impl Shared {
     fn new(state: types::FastPath) -> Shared {
-        Shared(Arc::new(Mutex::new(state)))
+        Shared(Arc::new(Mutex::new((state, Instant::now()))))
     }
 
     pub(super) fn off() -> Shared {
@@ -31,12 +32,22 @@ impl Shared {
         Shared::new(types::FastPath { state, device, hook, adopted, ..types::FastPath::default() })
     }
 
+    /// The state. The lease continues to run if the thread does not write.
     pub(super) fn get(&self) -> types::FastPath {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        let (mut state, written) = self.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let had_lease = state.lease_ms > 0;
+        state.lease_ms = state.lease_ms.saturating_sub(written.elapsed().as_millis() as u64);
+        if had_lease && state.lease_ms == 0 && state.state == FastPathState::On {
+            let why = "its manager does not renew the lease: the machine is overloaded, or this is a defect";
+            (state.state, state.why) = (FastPathState::Unavailable, Some(why.to_owned()));
+        }
+        state
     }
 
     fn change(&self, change: impl FnOnce(&mut types::FastPath)) {
-        change(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner));
+        let (state, written) = &mut *self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        change(state);
+        *written = Instant::now();
     }
 
     pub(super) fn set_unavailable(&self, why: &str) {
@@ -59,9 +70,17 @@ pub(super) struct Watch {
     measured: (Instant, u64),
     /// Sessions per second.
     rate: u64,
-    /// Error of the kernel.
+    attachment: AttachmentCheck,
+    /// Packets that the program has passed to the device.
+    passed: u64,
+    /// Reason why the kernel must not translate with the present settings.
+    broken: Option<String>,
+    /// Error of the kernel about stateless instances, which the engines have meanwhile.
     error: Option<String>,
 }
+
+/// Reason if the program is not at its device.
+const DETACHED: &str = "the program is not at its device any more: somebody has detached it";
 
 /// Interval of measuring the rate.
 const MEASURE_EVERY: Duration = Duration::from_secs(2);
@@ -71,9 +90,21 @@ impl Watch {
         shared: Shared,
         (plan, excluded_siit): (Arc<Plan>, Vec<u8>),
         settings: gatun_offload::Settings,
+        attachment: AttachmentCheck,
     ) -> Watch {
-        let measured = (Instant::now(), 0);
-        Watch { shared, plan, excluded_siit, settings, published: None, measured, rate: 0, error: None }
+        Watch {
+            shared,
+            plan,
+            excluded_siit,
+            settings,
+            published: None,
+            measured: (Instant::now(), 0),
+            rate: 0,
+            attachment,
+            passed: 0,
+            broken: None,
+            error: None,
+        }
     }
 
     /// Plan in force.
@@ -92,9 +123,14 @@ impl Watch {
             (settings, plan, excluded_siit, None);
     }
 
-    /// Notes an error of the kernel.
-    pub(super) fn fail(&mut self, error: &str) {
-        self.error = Some(error.to_owned());
+    /// Notes whether the kernel must not translate with the present settings, and why.
+    pub(super) fn set_broken(&mut self, why: Option<String>) {
+        self.broken = why;
+    }
+
+    /// Notes the result of giving the kernel the stateless instances.
+    pub(super) fn set_error(&mut self, error: Option<String>) {
+        self.error = error;
     }
 
     /// Publishes the state, if the last time is `every` ago.
@@ -116,10 +152,17 @@ impl Watch {
             self.measured = (Instant::now(), status.installed);
         }
         let instances = self.instances(target);
+        let is_detached = self.attachment.is_detached(self.passed);
+        let why = self.broken.clone().or(is_detached.then(|| DETACHED.to_owned()));
         let lease_ms = target.lease_left().as_millis() as u64;
         let refused = Some(&status.last_refusal).filter(|why| !why.is_empty()).cloned();
         self.shared.change(|state| {
-            state.state = if self.settings.enabled { FastPathState::On } else { FastPathState::Off };
+            state.state = match &why {
+                _ if !self.settings.enabled => FastPathState::Off,
+                Some(_) => FastPathState::Unavailable,
+                None => FastPathState::On,
+            };
+            state.why = why;
             state.lease_ms = lease_ms;
             (state.sessions, state.sessions_max) = (status.entries.into(), status.capacity.into());
             (state.installed, state.installed_per_second) = (status.installed, self.rate);
@@ -151,7 +194,10 @@ impl Watch {
             Ok(instance(siit.name.clone(), &counters))
         });
         let all: Result<Vec<_>, gatun_io_fastpath::FastPathError> = all.chain(siit).collect();
-        all.inspect_err(|error| self.error = Some(error.to_string())).ok()
+        let all = all.inspect_err(|error| self.error = Some(error.to_string())).ok()?;
+        let passed = all.iter().flat_map(|instance| &instance.passed).map(|reason| reason.value);
+        self.passed = passed.sum();
+        Some(all)
     }
 }
 

@@ -100,8 +100,7 @@ fn find_memory(
     notes: &mut Vec<String>,
 ) -> anyhow::Result<()> {
     let left = session_store.as_ref().map(|session_store| session_store.left_bytes());
-    if memory::check(plans, (&settings.ports, settings.fastpath.memory_bytes()), left)?
-        == memory::MemoryFit::WithoutPrevious
+    if memory::check(plans, settings, left)? == memory::MemoryFit::WithoutPrevious
         && let Some(session_store) = session_store
     {
         session_store.give_up();

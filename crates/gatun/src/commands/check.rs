@@ -350,7 +350,8 @@ fn memory(config: &Config, needs: &MemoryNeeds) -> String {
     }
     lines.push(("mappings of all workers".to_owned(), needs.mappings));
     lines.push(("packet buffers of all workers".to_owned(), needs.packets));
-    lines.push((count(config.fastpath.sessions_max, "sessions in the kernel"), needs.fastpath));
+    lines.push((count(config.fastpath.sessions_max, "sessions in the kernel"), needs.fastpath_sessions));
+    lines.push(("mappings in the kernel".to_owned(), needs.fastpath_mappings));
     lines.push(("program".to_owned(), needs.program));
     let all = Bytes(needs.total());
     let mut out = match needs.tables.len() {

@@ -209,7 +209,7 @@ pub(super) fn needs(config: &Config, ports: &PortSettings) -> MemoryNeeds {
         Some(shares) => MemoryNeeds::of(&shares.plans.iter().collect::<Vec<_>>(), ports, keeps),
         None => MemoryNeeds::of(&vec![plan; workers], ports, keeps),
     };
-    needs.with_fastpath(config.fastpath.memory_bytes())
+    needs.with_fastpath(&config.fastpath, &config.plan)
 }
 
 /// Memory and log volume at full tables.

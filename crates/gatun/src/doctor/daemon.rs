@@ -90,6 +90,11 @@ fn fastpath(client: &Client) -> Option<Finding> {
     let fastpath: FastPath = client.get("/v1/fastpath").ok()?;
     match fastpath.state {
         FastPathState::Off | FastPathState::Other => None,
+        FastPathState::On if fastpath.error.is_some() => Some(Finding::wrong(
+            CHECK,
+            format!("the kernel has refused a part of its fast path: {}", fastpath.error.unwrap_or_default()),
+            "reload, or restart gatun; `gatun show fastpath` has the numbers",
+        )),
         FastPathState::On => Some(Finding::ok(
             CHECK,
             format!(

@@ -164,16 +164,14 @@ impl Shown for FastPath {
     ];
 
     fn cells(&self) -> Vec<String> {
-        let state = match &self.why {
+        let state = match self.why.as_ref().or(self.error.as_ref()) {
             Some(why) => format!("{}: {why}", self.state),
             None => self.state.to_string(),
         };
-        let refused = match (self.refused_full + self.refused_other, &self.error) {
-            (0, _) => "0".to_owned(),
-            (_, None) => format!("{} (the table is full)", group(self.refused_full)),
-            (_, Some(error)) => {
-                format!("{} (full), {} (last: {error})", group(self.refused_full), group(self.refused_other))
-            }
+        let refused = match (self.refused_full, self.refused_other) {
+            (0, 0) => "0".to_owned(),
+            (full, 0) => format!("{} (the table is full)", group(full)),
+            (full, other) => format!("{} (the table is full), {} (other)", group(full), group(other)),
         };
         let mut passed: Vec<(&str, u64)> = Vec::new();
         for reason in self.instances.iter().flat_map(|instance| &instance.passed) {

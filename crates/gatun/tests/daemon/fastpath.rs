@@ -3,24 +3,13 @@
 use crate::harness::{CREATE, Daemon, NAT64, SIIT, gatun, in_lab, network, program, tcp_copy};
 use crate::nat44::{NAT44, private, steer};
 use gatun_testkit::topology::SERVER;
-use gatun_testkit::{Namespace, Process, Topology};
+use gatun_testkit::{Process, Topology, echo};
 use rustix::process::Signal;
 use serde_json::Value;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::time::Duration;
 
-const FASTPATH: &str = "[fastpath]\nkernel = \"auto\"\nudp_packets = 3\n";
-
-/// Server that returns each datagram, port 7777.
-const ECHO: &str = "
-import socket
-u = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-u.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 8 << 20)
-u.bind(('', 7777))
-while True:
-    d, a = u.recvfrom(2048)
-    u.sendto(d, a)
-";
+pub(crate) const FASTPATH: &str = "[fastpath]\nkernel = \"auto\"\nudp_packets = 3\n";
 
 /// Sends numbered datagrams from one port, one per millisecond, for a number of seconds. Prints how many were
 /// sent, and how many came back.
@@ -61,36 +50,21 @@ for round in range(20):
 print(back)
 ";
 
-fn python(host: &Namespace, script: &str, args: &[&str]) -> Command {
-    let mut command = host.command("python3");
-    command.args(["-c", script]).args(args);
-    command
-}
-
-fn echo(net: &Topology) -> Process {
-    let server = Process::start(python(&net.server, ECHO, &[]).stdout(Stdio::null())).unwrap();
-    gatun_testkit::wait_until("the echo server", Duration::from_secs(5), || {
-        net.server.run("ss -Hlun").unwrap().contains(":7777 ")
-    })
-    .unwrap();
-    server
-}
-
 /// Starts a flow of numbered datagrams from a port.
-fn numbered(net: &Topology, seconds: &str, port: &str) -> Process {
-    let mut command = python(&net.client, NUMBERED, &[SERVER, seconds, port]);
+pub(crate) fn numbered(net: &Topology, seconds: &str, port: &str) -> Process {
+    let mut command = net.client.python(NUMBERED, &[SERVER, seconds, port]);
     Process::start(command.stdout(Stdio::piped())).unwrap()
 }
 
 /// Numbers of datagrams sent and returned.
-fn counts(flow: Process) -> (u64, u64) {
+pub(crate) fn counts(flow: Process) -> (u64, u64) {
     let (status, said) = flow.output(Duration::from_secs(20)).unwrap();
     assert!(status.success(), "{said}");
     let numbers: Vec<u64> = said.split_whitespace().map(|word| word.parse().unwrap()).collect();
     (numbers[0], numbers[1])
 }
 
-fn show(what: &str) -> Value {
+pub(crate) fn show(what: &str) -> Value {
     let output = gatun(["show", what, "-o", "json"]);
     let text = String::from_utf8(output.stdout).unwrap();
     assert!(output.status.success(), "{text}");
@@ -98,7 +72,7 @@ fn show(what: &str) -> Value {
 }
 
 /// Sum over the instances of the packets that are translated, or of those that were passed for a reason.
-fn packets(of: &str) -> u64 {
+pub(crate) fn packets(of: &str) -> u64 {
     let fastpath = show("fastpath");
     let instances = fastpath["instances"].as_array().unwrap();
     let one = |instance: &Value| match of {
@@ -114,50 +88,61 @@ fn packets(of: &str) -> u64 {
     instances.iter().map(one).sum()
 }
 
-fn sessions() -> u64 {
+pub(crate) fn sessions() -> u64 {
     show("fastpath")["sessions"].as_u64().unwrap()
 }
 
-fn wait(what: &str, seconds: u64, is: impl Fn() -> bool) {
+/// Number of translated packets, more than a number, once no more follow. The daemon reads it from the kernel
+/// a few times a second.
+pub(crate) fn translated_beyond(at_least: u64) -> u64 {
+    let is_settled = || {
+        let before = packets("translated");
+        std::thread::sleep(Duration::from_millis(500));
+        before > at_least && packets("translated") == before
+    };
+    wait("the packets in the kernel, and their end", 10, is_settled);
+    packets("translated")
+}
+
+pub(crate) fn wait(what: &str, seconds: u64, is: impl Fn() -> bool) {
     let waited = gatun_testkit::wait_until(what, Duration::from_secs(seconds), is);
     assert!(waited.is_ok(), "{what}: {}", show("fastpath"));
 }
 
-fn kill(mut daemon: Daemon) {
+pub(crate) fn kill(mut daemon: Daemon) {
     daemon.process.signal(Signal::KILL).unwrap();
     daemon.process.wait(Duration::from_secs(10)).unwrap();
 }
 
-fn config() -> String {
+pub(crate) fn config() -> String {
     format!("{CREATE}{FASTPATH}{NAT64}")
 }
 
-/// Checks that the kernel's packets are in every count.
-fn is_accounted() {
+/// Waits until the kernel's packets are in every count. They are credited in rounds of a second.
+pub(crate) fn is_accounted() {
     let packets_of = |value: &Value| value["packets"].as_u64().unwrap();
-    let status = show("status");
-    assert_eq!(status["packets_accounted"], true, "{status}");
-    assert!(packets_of(&status["offloaded"]) > 0, "{status}");
-    let instances = show("instances");
-    let sum: u64 = instances
-        .as_array()
-        .unwrap()
-        .iter()
-        .map(|i| packets_of(&i["outbound"]) + packets_of(&i["inbound"]))
-        .sum();
-    assert_eq!(sum, packets_of(&status["forwarded"]), "{instances}");
+    let is_so = || {
+        let (status, instances) = (show("status"), show("instances"));
+        let each = instances.as_array().unwrap().iter();
+        let sum: u64 = each.map(|i| packets_of(&i["outbound"]) + packets_of(&i["inbound"])).sum();
+        let offloaded = packets_of(&status["offloaded"]);
+        status["packets_accounted"] == true
+            && offloaded == packets("translated")
+            && sum == packets_of(&status["forwarded"])
+    };
+    let waited = gatun_testkit::wait_until("every packet in the counts", Duration::from_secs(10), is_so);
+    assert!(waited.is_ok(), "{} {} {}", show("status"), show("instances"), show("fastpath"));
 }
 
 #[test]
 fn established_sessions_are_translated_in_the_kernel_until_they_end() {
     in_lab("fastpath::established_sessions_are_translated_in_the_kernel_until_they_end", || {
         let net = network();
-        let _server = echo(&net);
+        let _server = echo(&net.server).unwrap();
         let daemon = Daemon::start(&net, &config());
         daemon.says("kernel fast path: attached to nat64 by tcx");
         tcp_copy(&net.client, &net.server, "TCP4-LISTEN:5001", &format!("TCP6:[{SERVER}]:5001"));
-        let of_tcp = packets("translated");
-        assert!(of_tcp > 100, "{}", show("fastpath"));
+        let of_tcp = translated_beyond(100);
         assert!(packets("tcp_flags") >= 1, "a FIN is the engine's: {}", show("fastpath"));
         wait("the end of the connection", 5, || sessions() == 0);
         let (sent, back) = counts(numbered(&net, "2", "5151"));
@@ -170,8 +155,6 @@ fn established_sessions_are_translated_in_the_kernel_until_they_end() {
         let explained = gatun(["explain", "[2001:db8:1::2]:5151", &format!("[{SERVER}]:7777"), "udp"]);
         let explained = String::from_utf8(explained.stdout).unwrap();
         assert!(explained.contains("the kernel translates its packets"), "{explained}");
-        // Packets are credited in rounds.
-        std::thread::sleep(Duration::from_millis(1500));
         is_accounted();
         daemon.stop(Signal::TERM);
     });
@@ -181,7 +164,7 @@ fn established_sessions_are_translated_in_the_kernel_until_they_end() {
 fn a_killed_daemons_flow_loses_no_packet() {
     in_lab("fastpath::a_killed_daemons_flow_loses_no_packet", || {
         let net = network();
-        let _server = echo(&net);
+        let _server = echo(&net.server).unwrap();
         let mut daemon = Daemon::start(&net, &config());
         let flow = numbered(&net, "6", "5151");
         for _ in 0..3 {
@@ -201,7 +184,7 @@ fn a_killed_daemons_flow_loses_no_packet() {
 fn a_stopped_process_does_not_translate_after_its_lease() {
     in_lab("fastpath::a_stopped_process_does_not_translate_after_its_lease", || {
         let net = network();
-        let _server = echo(&net);
+        let _server = echo(&net.server).unwrap();
         let config = format!("{CREATE}{FASTPATH}lease = \"1s\"\n{NAT64}");
         let daemon = Daemon::start(&net, &config);
         let flow = numbered(&net, "6", "5151");
@@ -221,7 +204,7 @@ fn a_stopped_process_does_not_translate_after_its_lease() {
 fn sessions_leave_the_kernel_when_they_are_cleared_or_their_pool_changes() {
     in_lab("fastpath::sessions_leave_the_kernel_when_they_are_cleared_or_their_pool_changes", || {
         let net = network();
-        let _server = echo(&net);
+        let _server = echo(&net.server).unwrap();
         let daemon = Daemon::start(&net, &config());
         let flow = numbered(&net, "9", "5151");
         wait("the flow in the kernel", 5, || packets("translated") > 100);
@@ -256,12 +239,12 @@ fn sessions_leave_the_kernel_when_they_are_cleared_or_their_pool_changes() {
 fn flows_beyond_a_full_table_are_translated_by_the_engine() {
     in_lab("fastpath::flows_beyond_a_full_table_are_translated_by_the_engine", || {
         let net = network();
-        let _server = echo(&net);
+        let _server = echo(&net.server).unwrap();
         let daemon = Daemon::start(&net, &format!("{CREATE}{FASTPATH}sessions_max = 16\n{NAT64}"));
-        let said = gatun_testkit::run(&mut python(&net.client, MANY, &[SERVER])).unwrap();
+        let said = gatun_testkit::run(&mut net.client.python(MANY, &[SERVER])).unwrap();
         assert_eq!(said.trim(), "800");
         wait("refusals", 2, || show("fastpath")["refused_full"].as_u64().unwrap() > 0);
-        assert_eq!(sessions(), 16);
+        wait("a full table", 2, || sessions() == 16);
         daemon.stop(Signal::TERM);
     });
 }
@@ -305,7 +288,7 @@ fn a_daemon_without_rights_says_why_and_translates_itself() {
 fn sessions_of_several_workers_move_to_the_kernel() {
     in_lab("fastpath::sessions_of_several_workers_move_to_the_kernel", || {
         let net = network();
-        let _server = echo(&net);
+        let _server = echo(&net.server).unwrap();
         let config = format!(
             "[[port]]\ndevice = \"nat64\"\nqueues = 2\n{FASTPATH}{}",
             NAT64.replace("\"192.0.2.1\"", "\"192.0.2.0/30\"").replace("192.0.2.1:5002", "192.0.2.2:5002")
@@ -317,7 +300,7 @@ fn sessions_of_several_workers_move_to_the_kernel() {
         let from = |n: u32| {
             let script =
                 NUMBERED.replace("u.bind(('', port))", &format!("u.bind(('2001:db8:1::{n:x}', port))"));
-            let mut command = python(&net.client, &script, &[SERVER, "3", "5151"]);
+            let mut command = net.client.python(&script, &[SERVER, "3", "5151"]);
             Process::start(command.stdout(Stdio::piped())).unwrap()
         };
         let flows: Vec<Process> = (3..11).map(from).collect();
@@ -328,7 +311,6 @@ fn sessions_of_several_workers_move_to_the_kernel() {
             let (sent, back) = counts(flow);
             assert_eq!(sent, back);
         }
-        std::thread::sleep(Duration::from_millis(1500));
         is_accounted();
         daemon.stop(Signal::TERM);
     });
@@ -338,7 +320,7 @@ fn sessions_of_several_workers_move_to_the_kernel() {
 fn a_device_that_was_down_translates_in_the_kernel_again() {
     in_lab("fastpath::a_device_that_was_down_translates_in_the_kernel_again", || {
         let net = network();
-        let _server = echo(&net);
+        let _server = echo(&net.server).unwrap();
         let daemon = Daemon::start(&net, &config());
         let flow = numbered(&net, "4", "5151");
         wait("the flow in the kernel", 5, || packets("translated") > 100);
@@ -365,10 +347,11 @@ fn private_ipv4_is_translated_in_the_kernel_and_an_instance_can_be_left_out() {
         let copy =
             || tcp_copy(&net.client, &net.server, "TCP4-LISTEN:5001,reuseaddr", "TCP4:198.51.100.2:5001");
         copy();
-        let translated = packets("translated");
-        assert!(translated > 100, "{}", show("fastpath"));
+        let translated = translated_beyond(100);
         daemon.reload(&with("fastpath = false\n"), "reload: done");
+        let passed = packets("no_entry");
         copy();
+        wait("the packets beside the kernel", 5, || packets("no_entry") > passed + 100);
         assert_eq!(packets("translated"), translated, "{}", show("fastpath"));
         daemon.stop(Signal::TERM);
     });
@@ -387,12 +370,12 @@ fn a_stateless_instance_is_translated_in_the_kernel_and_counted() {
             tcp_copy(&net.client, &net.server, "TCP4-LISTEN:5001,reuseaddr", &format!("TCP6:[{SERVER}]:5001"))
         };
         copy();
-        let translated = packets("translated");
-        assert!(translated > 100, "{}", show("fastpath"));
-        std::thread::sleep(Duration::from_millis(1500));
+        let translated = translated_beyond(100);
         is_accounted();
         daemon.reload(&with("fastpath = false\n"), "reload: done");
+        let passed = packets("no_entry");
         copy();
+        wait("the packets beside the kernel", 5, || packets("no_entry") > passed + 100);
         assert_eq!(packets("translated"), translated, "{}", show("fastpath"));
         daemon.reload(&with(""), "reload: done");
         copy();
@@ -405,7 +388,7 @@ fn a_stateless_instance_is_translated_in_the_kernel_and_counted() {
 fn a_trace_sees_the_packets_of_a_session_that_the_kernel_had() {
     in_lab("fastpath::a_trace_sees_the_packets_of_a_session_that_the_kernel_had", || {
         let net = network();
-        let _server = echo(&net);
+        let _server = echo(&net.server).unwrap();
         let daemon = Daemon::start(&net, &config());
         let flow = numbered(&net, "8", "5151");
         let other = numbered(&net, "8", "5152");
@@ -428,7 +411,7 @@ fn a_trace_sees_the_packets_of_a_session_that_the_kernel_had() {
 fn the_next_daemon_removes_sessions_that_are_not_its_own() {
     in_lab("fastpath::the_next_daemon_removes_sessions_that_are_not_its_own", || {
         let net = network();
-        let _server = echo(&net);
+        let _server = echo(&net.server).unwrap();
         let daemon = Daemon::start(&net, &config());
         let flow = numbered(&net, "6", "5151");
         wait("the flow in the kernel", 5, || packets("translated") > 100);
@@ -456,7 +439,7 @@ fn the_next_daemon_removes_sessions_that_are_not_its_own() {
 fn sessions_stay_in_the_kernel_over_a_stop_if_configured() {
     in_lab("fastpath::sessions_stay_in_the_kernel_over_a_stop_if_configured", || {
         let net = network();
-        let _server = echo(&net);
+        let _server = echo(&net.server).unwrap();
         net.translator.ip("tuntap add dev nat64 mode tun").unwrap();
         let attach = "[[port]]\ndevice = \"nat64\"\nmode = \"attach\"\nqueues = 1\n";
         let config = format!("{attach}{FASTPATH}on_stop = \"keep\"\n{NAT64}");
@@ -504,7 +487,7 @@ fn a_second_daemon_leaves_the_tables_of_the_first() {
         second.says("another daemon uses it");
         second.stop(Signal::TERM);
         tcp_copy(&net.client, &net.server, "TCP4-LISTEN:5001", &format!("TCP6:[{SERVER}]:5001"));
-        assert!(packets("translated") > 100);
+        translated_beyond(100);
         daemon.stop(Signal::TERM);
     });
 }

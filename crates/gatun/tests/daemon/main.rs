@@ -12,6 +12,8 @@ mod dpdk;
 mod events;
 mod export;
 mod fastpath;
+mod fastpath_faults;
+mod fastpath_paths;
 mod harness;
 mod leftover;
 mod lifecycle;

@@ -14,14 +14,15 @@ use std::process::{Command, Output};
 
 const STATE: &str = "/run/gatun/state";
 
-/// Bytes used by the daemon alone: private memory, reserved huge pages, its files in memory, and DPDK's.
+/// Bytes used by the daemon alone: private memory, reserved huge pages, its files in memory, DPDK's, and the
+/// kernel's maps.
 fn taken(pid: u32) -> u64 {
     let text = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).unwrap();
     let value = |name: &str| -> u64 {
         let line = text.lines().find_map(|line| line.strip_prefix(name)).unwrap();
         line.split_whitespace().next().unwrap().parse::<u64>().unwrap() * 1024
     };
-    value("Anonymous:") + value("Private_Hugetlb:") + files() + files_without_names(pid)
+    value("Anonymous:") + value("Private_Hugetlb:") + files() + files_without_names(pid) + maps(pid)
 }
 
 /// Bytes of mapped memory files without a name in the file system.
@@ -30,6 +31,23 @@ fn files_without_names(pid: u32) -> u64 {
     let mappings = text.split_inclusive("VmFlags:").filter(|mapping| mapping.contains("/memfd:"));
     let resident = mappings.filter_map(|mapping| mapping.split_once("Rss:")?.1.split_whitespace().next());
     resident.map(|kilobytes| kilobytes.parse::<u64>().unwrap() * 1024).sum()
+}
+
+/// Bytes of kernel memory of the daemon's maps.
+fn maps(pid: u32) -> u64 {
+    let files = fs::read_dir(format!("/proc/{pid}/fdinfo")).unwrap().flatten();
+    // A file may be closed meanwhile.
+    let texts: Vec<String> = files.filter_map(|file| fs::read_to_string(file.path()).ok()).collect();
+    // Several files can be the same map.
+    let of_map = |text: &String| {
+        let value = |name: &str| -> Option<u64> {
+            let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
+            line.trim().parse().ok()
+        };
+        Some((value("map_id")?, value("memlock")?))
+    };
+    let maps: std::collections::BTreeMap<u64, u64> = texts.iter().filter_map(of_map).collect();
+    maps.values().sum()
 }
 
 /// Bytes of memory of the session files.
@@ -67,6 +85,7 @@ fn configurations() -> Vec<(&'static str, String)> {
         ("two workers", format!("{two}{pool}{nat64}{large}")),
         ("blocks", format!("{CREATE}{blocks}{large}")),
         ("siit", format!("{CREATE}{}", SIIT)),
+        ("fast path", format!("{CREATE}{NAT64}[fastpath]\nkernel = \"auto\"\nsessions_max = 300000\n")),
     ]
 }
 

@@ -1,0 +1,284 @@
+//! Faults of the kernel fast path: refusals of the kernel, other programs at the device, changes while
+//! packets pass. Packets are translated in every case, and each fault is reported.
+
+use crate::fastpath::{
+    FASTPATH, config, counts, kill, numbered, packets, sessions, show, translated_beyond, wait,
+};
+use crate::harness::{CREATE, Daemon, NAT64, SIIT, gatun, in_lab, network, program, tcp_copy};
+use crate::nat44::{NAT44, private, steer};
+use gatun_testkit::topology::SERVER;
+use gatun_testkit::{Process, Topology, echo};
+use rustix::process::Signal;
+use std::process::Command;
+use std::time::Instant;
+
+const PINS: &str = "/run/gatun/fastpath/nat64";
+
+/// Freezes maps, so that the kernel refuses every later change by a process.
+const FREEZE: &str = "
+import ctypes, os, platform, struct, sys
+BPF = {'x86_64': 321, 'aarch64': 280}[platform.machine()]
+libc = ctypes.CDLL(None, use_errno=True)
+def bpf(command, attributes):
+    buffer = ctypes.create_string_buffer(attributes, 128)
+    got = libc.syscall(BPF, command, buffer, 128)
+    if got < 0: raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+    return got
+for name in sys.argv[1:]:
+    path = ctypes.create_string_buffer(name.encode())
+    get, freeze = 7, 22
+    bpf(freeze, struct.pack('I', bpf(get, struct.pack('Q', ctypes.addressof(path)))))
+";
+
+fn freeze(maps: &[&str]) {
+    let files: Vec<String> = maps.iter().map(|map| format!("{PINS}/{map}")).collect();
+    gatun_testkit::run(Command::new("python3").args(["-c", FREEZE]).args(files)).unwrap();
+}
+
+/// Checks that every place that an operator looks at reports a text.
+fn is_reported(text: &str) {
+    let troubles = &show("status")["troubles"];
+    assert!(troubles[0]["part"] == "fastpath", "{troubles}");
+    assert!(troubles[0]["what"].as_str().unwrap().contains(text), "{troubles}");
+    let (shown, doctor) = (gatun(["show", "fastpath"]), gatun(["doctor", "--quiet"]));
+    let shown = String::from_utf8(shown.stdout).unwrap();
+    assert!(shown.contains(text), "{shown}");
+    let said = String::from_utf8(doctor.stdout).unwrap();
+    assert!(!doctor.status.success() && said.contains("WRONG fastpath: ") && said.contains(text), "{said}");
+}
+
+/// Value of `gatun_fastpath_up` in the metrics.
+fn is_up() -> bool {
+    let mut curl = Command::new("curl");
+    curl.args(["-sS", "--unix-socket", "/run/gatun/api.sock", "http://localhost/metrics"]);
+    let metrics = gatun_testkit::run(&mut curl).unwrap();
+    let line = metrics.lines().find(|line| line.starts_with("gatun_fastpath_up "));
+    line.unwrap_or_else(|| panic!("{metrics}")).ends_with(" 1")
+}
+
+fn copy(net: &Topology) {
+    tcp_copy(&net.client, &net.server, "TCP4-LISTEN:5001,reuseaddr", &format!("TCP6:[{SERVER}]:5001"));
+}
+
+fn detach(net: &Topology, daemon: &Daemon) {
+    let mut command = net.translator.command(program());
+    let output = gatun_testkit::output(command.args(["fastpath", "detach"]).arg(daemon.file())).unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+#[test]
+fn a_program_that_is_detached_meanwhile_is_reported() {
+    in_lab("fastpath_faults::a_program_that_is_detached_meanwhile_is_reported", || {
+        let net = network();
+        let _server = echo(&net.server).unwrap();
+        let daemon = Daemon::start(&net, &config());
+        let flow = numbered(&net, "8", "5151");
+        wait("the flow in the kernel", 5, || packets("translated") > 100);
+        assert!(is_up());
+        detach(&net, &daemon);
+        wait("the report", 5, || show("fastpath")["state"] == "unavailable");
+        is_reported("somebody has detached it");
+        assert!(!is_up());
+        let (sent, back) = counts(flow);
+        assert_eq!(sent, back);
+        daemon.stop(Signal::TERM);
+    });
+}
+
+#[test]
+fn a_kernel_that_refuses_the_program_is_reported() {
+    in_lab("fastpath_faults::a_kernel_that_refuses_the_program_is_reported", || {
+        let net = network();
+        let _server = echo(&net.server).unwrap();
+        let flow = {
+            let daemon = Daemon::start(&net, &config());
+            let flow = numbered(&net, "6", "5151");
+            wait("the flow in the kernel", 5, || packets("translated") > 100);
+            kill(daemon);
+            flow
+        };
+        // Without CAP_PERFMON, the verifier allows no arithmetic with pointers.
+        let wrapper = ["setpriv", "--bounding-set", "-perfmon,-sys_admin"];
+        let daemon = Daemon::spawn_under(&net, &wrapper, &config());
+        let said = daemon.says("translating with");
+        let line = "kernel fast path: not available, Gatun translates all packets itself: ";
+        assert!(said.contains(line) && said.contains("the kernel refuses the program"), "{said}");
+        is_reported("the kernel refuses the program");
+        // The former program would have translated until the end of its lease.
+        let links = net.translator.run("ls /run/gatun/fastpath").unwrap();
+        assert!(!links.contains("nat64"), "{links}");
+        let (sent, back) = counts(flow);
+        assert_eq!(sent, back);
+        copy(&net);
+        daemon.stop(Signal::TERM);
+    });
+}
+
+#[test]
+fn a_kernel_that_refuses_other_settings_translates_nothing_by_the_former_ones() {
+    in_lab(
+        "fastpath_faults::a_kernel_that_refuses_other_settings_translates_nothing_by_the_former_ones",
+        || {
+            let net = network();
+            let _server = echo(&net.server).unwrap();
+            let daemon = Daemon::start(&net, &config());
+            let flow = numbered(&net, "6", "5151");
+            wait("the flow in the kernel", 5, || packets("translated") > 100);
+            freeze(&["instances"]);
+            let other = config().replace("name = \"lab\"\n", "name = \"lab\"\nmtu4 = 1400\n");
+            daemon.reload(&other, "reload: done");
+            wait("the report", 1, || show("fastpath")["state"] == "unavailable" && sessions() == 0);
+            is_reported("setting an instance");
+            let before = packets("translated");
+            let (sent, back) = counts(flow);
+            assert_eq!(sent, back);
+            assert_eq!(packets("translated"), before);
+            daemon.stop(Signal::TERM);
+        },
+    );
+}
+
+#[test]
+fn a_kernel_that_refuses_mappings_leaves_them_to_the_engine() {
+    in_lab("fastpath_faults::a_kernel_that_refuses_mappings_leaves_them_to_the_engine", || {
+        let net = network();
+        // Only tables with sessions are pinned.
+        let sessions = "[[pool]]\nprefixes = \"192.0.2.33\"\n[[nat64]]\npool6 = \"2001:db8:65::/96\"\n";
+        let with = |more: &str| {
+            let siit = SIIT.replace("eam = [", &format!("eam = [{more}"));
+            format!("{CREATE}{FASTPATH}{siit}{sessions}")
+        };
+        let daemon = Daemon::start(&net, &with(""));
+        copy(&net);
+        let translated = translated_beyond(100);
+        freeze(&["siit4_first", "siit4_second", "siit6_first", "siit6_second"]);
+        daemon.reload(&with("{ v4 = \"192.0.2.3\", v6 = \"2001:db8:1::3\" }, "), "reload: done");
+        wait("the report", 2, || show("fastpath")["error"].is_string());
+        is_reported("Gatun translates the packets of [[siit]] itself");
+        copy(&net);
+        wait("packets beside the kernel", 5, || packets("no_entry") > 100);
+        assert_eq!(packets("translated"), translated, "{}", show("fastpath"));
+        daemon.stop(Signal::TERM);
+    });
+}
+
+#[test]
+fn another_filter_of_the_device_stays_and_gets_what_is_not_translated() {
+    in_lab("fastpath_faults::another_filter_of_the_device_stays_and_gets_what_is_not_translated", || {
+        let net = network();
+        let _server = echo(&net.server).unwrap();
+        net.translator.ip("tuntap add dev nat64 mode tun").unwrap();
+        net.translator.run("tc qdisc add dev nat64 clsact").unwrap();
+        let attach = "[[port]]\ndevice = \"nat64\"\nmode = \"attach\"\nqueues = 1\n";
+        let daemon = Daemon::start(&net, &format!("{attach}{FASTPATH}{NAT64}"));
+        let flow = numbered(&net, "4", "5151");
+        wait("the flow in the kernel", 5, || packets("translated") > 100);
+        // A program of one instruction: it returns TC_ACT_SHOT.
+        let mut filter = net.translator.command("tc");
+        filter.args("filter add dev nat64 egress pref 60000 bpf da bytecode".split_whitespace());
+        gatun_testkit::run(filter.arg("1,6 0 0 2")).unwrap();
+        assert_eq!(counts(numbered(&net, "0.5", "5152")).1, 0, "a new flow meets the filter");
+        let (sent, back) = counts(flow);
+        assert_eq!(sent, back);
+        daemon.stop(Signal::TERM);
+        let filters = net.translator.run("tc filter show dev nat64 egress").unwrap();
+        assert!(filters.contains("pref 60000") && !filters.contains("gatun"), "{filters}");
+    });
+}
+
+#[test]
+fn switching_off_and_on_under_load_loses_no_packet() {
+    in_lab("fastpath_faults::switching_off_and_on_under_load_loses_no_packet", || {
+        let net = network();
+        let _server = echo(&net.server).unwrap();
+        let on = config();
+        let off = on.replace("kernel = \"auto\"", "kernel = \"off\"");
+        let daemon = Daemon::start(&net, &on);
+        let flows: Vec<Process> = (0..8).map(|n| numbered(&net, "8", &(5151 + n).to_string())).collect();
+        for _ in 0..4 {
+            let before = packets("translated");
+            wait("the flows in the kernel", 5, || sessions() == 8 && packets("translated") > before + 100);
+            daemon.reload(&off, "reload: done");
+            wait("no session in the kernel", 1, || sessions() == 0);
+            daemon.reload(&on, "reload: done");
+        }
+        for flow in flows {
+            let (sent, back) = counts(flow);
+            assert!(sent > 1000 && sent == back, "{back} of {sent}");
+        }
+        daemon.stop(Signal::TERM);
+    });
+}
+
+#[test]
+fn a_host_that_is_no_longer_served_is_not_translated_by_the_kernel() {
+    in_lab("fastpath_faults::a_host_that_is_no_longer_served_is_not_translated_by_the_kernel", || {
+        const SEND: &str = "
+import socket, time
+u = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+u.bind(('', 5151))
+end = time.monotonic() + 6
+while time.monotonic() < end: u.sendto(b'x', ('198.51.100.2', 7777)); time.sleep(0.001)
+";
+        let (net, _second) = private();
+        let _server = echo(&net.server).unwrap();
+        let with = |inside: &str| {
+            let nat44 = NAT44.replace("\"100.64.0.0/10\"", inside).replace("100.64.0.2:", "100.64.1.2:");
+            format!("{CREATE}{FASTPATH}{nat44}")
+        };
+        let daemon = Daemon::start(&net, &with("\"100.64.0.0/24\", \"100.64.1.0/24\""));
+        steer(&net);
+        let _flow = Process::start(&mut net.client.python(SEND, &[])).unwrap();
+        wait("the flow in the kernel", 5, || packets("translated") > 100);
+        daemon.reload(&with("\"100.64.1.0/24\""), "reload: done");
+        let begin = Instant::now();
+        wait("no session in the kernel", 1, || sessions() == 0);
+        println!("{:.1?} after the answer", begin.elapsed());
+        let (translated, passed) = (packets("translated"), packets("no_entry"));
+        wait("its packets", 2, || packets("no_entry") > passed + 100);
+        assert_eq!(packets("translated"), translated);
+        daemon.stop(Signal::TERM);
+    });
+}
+
+#[test]
+fn limits_and_drained_addresses_hold_for_new_sessions_and_the_kernel_keeps_the_others() {
+    in_lab(
+        "fastpath_faults::limits_and_drained_addresses_hold_for_new_sessions_and_the_kernel_keeps_the_others",
+        || {
+            let net = network();
+            let _server = echo(&net.server).unwrap();
+            let daemon = Daemon::start(&net, &config());
+            let flow = numbered(&net, "7", "5151");
+            wait("the flow in the kernel", 5, || packets("translated") > 100);
+            let stays = |what: &str| {
+                let before = packets("translated");
+                let (_, back) = counts(numbered(&net, "0.5", "5152"));
+                assert_eq!(back, 0, "{what}");
+                wait(what, 2, || sessions() == 1 && packets("translated") > before + 100);
+            };
+            let drained = gatun(["drain", "192.0.2.1"]);
+            assert!(drained.status.success(), "{}", String::from_utf8_lossy(&drained.stderr));
+            stays("the flow of a drained address");
+            assert!(gatun(["undrain", "192.0.2.1"]).status.success());
+            daemon.reload(&format!("{}[limits]\nsessions_per_subscriber = 1\n", config()), "reload: done");
+            stays("the flow of a subscriber at its limit");
+            let (sent, back) = counts(flow);
+            assert_eq!(sent, back);
+            daemon.stop(Signal::TERM);
+        },
+    );
+}
+
+#[test]
+fn a_daemon_with_a_clock_of_its_own_translates_without_the_kernel() {
+    in_lab("fastpath_faults::a_daemon_with_a_clock_of_its_own_translates_without_the_kernel", || {
+        let net = network();
+        let wrapper = ["unshare", "--time", "--monotonic", "100000"];
+        let daemon = Daemon::spawn_under(&net, &wrapper, &config());
+        daemon.says("translating with");
+        is_reported("a time namespace");
+        copy(&net);
+        daemon.stop(Signal::TERM);
+    });
+}

@@ -9,6 +9,8 @@
 //! ```
 
 mod entries;
+mod host;
 mod packets;
 mod pair;
 mod sessions;
+mod siit;

@@ -135,6 +135,8 @@ impl Made {
         };
         let wrong = if self.odd == Odd::WrongChecksum { 0x0101 } else { 0 };
         let sum = !checksum::add(pseudo, checksum::sum(&l4)) ^ wrong;
+        // RFC 768: zero would mean that there is none.
+        let sum = if sum == 0 && self.protocol == Protocol::Udp { 0xffff } else { sum };
         l4[at..at + 2].copy_from_slice(&sum.to_be_bytes());
         l4
     }

@@ -13,8 +13,10 @@ use gatun_p4_switch::{
 };
 use gatun_wire::hdr::ipv4;
 use gatun_wire::{HEADROOM, Packet, Prefix64, Settings, checksum};
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::ops::{Deref, DerefMut};
 use std::path::Path;
 use std::sync::OnceLock;
 
@@ -55,7 +57,7 @@ pub(crate) enum Fate {
 pub(crate) struct Pair {
     pub(crate) nat: Nat,
     ether: Ether,
-    pub(crate) switch: Switch,
+    pub(crate) switch: Lent,
     installed: BTreeMap<String, Installed>,
     pub(crate) prefix: Prefix64,
     settings: Settings,
@@ -231,6 +233,50 @@ fn switch() -> Switch {
     switch
 }
 
+/// The switch of a thread. Its buffers are never freed, so the cases of a property share one.
+pub(crate) struct Lent(Option<Switch>);
+
+thread_local! {
+    static SPARE: RefCell<Option<Switch>> = const { RefCell::new(None) };
+}
+
+impl Lent {
+    fn new() -> Lent {
+        Lent(Some(SPARE.take().unwrap_or_else(switch)))
+    }
+}
+
+impl Deref for Lent {
+    type Target = Switch;
+
+    fn deref(&self) -> &Switch {
+        self.0.as_ref().unwrap()
+    }
+}
+
+impl DerefMut for Lent {
+    fn deref_mut(&mut self) -> &mut Switch {
+        self.0.as_mut().unwrap()
+    }
+}
+
+impl Drop for Lent {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            SPARE.set(self.0.take());
+        }
+    }
+}
+
+impl Drop for Pair {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            let all = std::mem::take(&mut self.installed);
+            all.into_values().for_each(|installed| self.remove(installed));
+        }
+    }
+}
+
 impl Pair {
     pub(crate) fn new(prefix: Prefix64, settings: Settings) -> Pair {
         Pair::of(&plan(prefix, settings), prefix, settings)
@@ -239,7 +285,7 @@ impl Pair {
     pub(crate) fn of(plan: &Plan, prefix: Prefix64, settings: Settings) -> Pair {
         let mut nat = Nat::new(plan, [1, 2, 3, 4]).unwrap();
         nat.set_worker(0, 2);
-        let (ether, switch) = (ether(plan), switch());
+        let (ether, switch) = (ether(plan), Lent::new());
         Pair { nat, ether, switch, installed: BTreeMap::new(), prefix, settings, now: Instant(1_000) }
     }
 
@@ -257,18 +303,21 @@ impl Pair {
             .collect();
         let gone: Vec<String> =
             self.installed.keys().filter(|key| !wanted.contains_key(*key)).cloned().collect();
-        for installed in gone.iter().filter_map(|key| self.installed.remove(key)) {
-            for (name, key) in installed {
-                let table = self.switch.table(name).unwrap();
-                self.switch.remove(table, &[&key]).unwrap();
-            }
-        }
+        let gone: Vec<Installed> = gone.iter().filter_map(|key| self.installed.remove(key)).collect();
+        gone.into_iter().for_each(|installed| self.remove(installed));
         for (name, session) in wanted {
             if !self.installed.contains_key(&name) {
                 let flows = entries::of_session(session, &self.prefix, &self.settings);
                 let installed = flows.into_iter().map(|flow| self.insert(flow)).collect();
                 self.installed.insert(name, installed);
             }
+        }
+    }
+
+    fn remove(&mut self, installed: Installed) {
+        for (name, key) in installed {
+            let table = self.switch.table(name).unwrap();
+            self.switch.remove(table, &[&key]).unwrap();
         }
     }
 

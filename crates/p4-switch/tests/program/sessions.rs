@@ -238,7 +238,7 @@ proptest! {
     }
 }
 
-fn property_config() -> ProptestConfig {
+pub(crate) fn property_config() -> ProptestConfig {
     let cases = std::env::var("PROPTEST_CASES").ok().and_then(|text| text.parse().ok()).unwrap_or(24);
     ProptestConfig { cases, failure_persistence: None, ..ProptestConfig::default() }
 }

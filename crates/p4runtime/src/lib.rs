@@ -1,8 +1,8 @@
 //! Protocol P4Runtime 1.4: messages, client and server stubs.
 //!
 //! The definitions in `proto/` follow the specification
-//! (<https://p4.org/p4-spec/p4runtime/main/P4Runtime-Spec.html>): names and numbers are the standard's, so that
-//! any controller and any switch understand each other. The modules have the names of the packages.
+//! (<https://p4.org/p4-spec/p4runtime/main/P4Runtime-Spec.html>): names and numbers are the standard's, so
+//! that any controller and any switch understand each other. The modules have the names of the packages.
 //!
 //! ```
 //! use gatun_p4runtime::p4::v1::{CapabilitiesRequest, p4_runtime_client::P4RuntimeClient};

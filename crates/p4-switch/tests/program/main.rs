@@ -1,4 +1,4 @@
-//! The P4 program against the engine. Frames open sessions in an engine, and the sessions become entries of the
+//! The P4 program against the engine. Frames open sessions in an engine, which become entries of the
 //! switch. Both get every frame. The switch sends the bytes of the engine and its Ethernet host, or gives the
 //! frame to the controller as it is, with a reason.
 //!

@@ -3,8 +3,8 @@
 //!
 //! Tables with masks have one order, by priority. The engine has another: what it keeps for itself, then the
 //! longest mapping, then prefixes. So a rule's kind is the greater part of its priority. An address behind a
-//! prefix can be one that the engine keeps, or that has a mapping. Entries of the embedded addresses give those
-//! packets to the controller.
+//! prefix can be one that the engine keeps, or that has a mapping. Entries of the embedded addresses give
+//! those packets to the controller.
 
 use crate::entries::{action, halves, mask6, tos};
 use crate::packets::*;

@@ -35,7 +35,7 @@ use std::process::ExitCode;
 #[derive(Debug, Parser)]
 #[command(name = "lab/run", arg_required_else_help = true, after_help = scenario::list())]
 struct Args {
-    /// Scenario: iperf, carrier, ladder, rfc8219, fastpath, backends or demo
+    /// Scenario: iperf, carrier, ladder, rfc8219, fastpath, backends, thesis or demo
     scenario: String,
     /// Length of the main stage; each scenario has its own default
     #[arg(long, value_name = "N")]
@@ -67,16 +67,16 @@ struct Args {
     /// Use NAT44 instead of NAT64: IPv4 hosts inside
     #[arg(long)]
     nat44: bool,
-    /// iperf: numbers of parallel streams of iperf3, one table column each
+    /// iperf, thesis: numbers of parallel streams of iperf3, one table column each
     #[arg(long, value_name = "N,N", value_delimiter = ',')]
     streams: Option<Vec<u32>>,
-    /// iperf: kinds of measurement [default: all]
+    /// iperf, thesis: kinds of measurement [default: all]
     #[arg(long, value_name = "PART,PART", value_delimiter = ',')]
     parts: Option<Vec<Part>>,
-    /// iperf, fastpath, backends: alternated runs, whose medians are reported [default: 5]
+    /// iperf, fastpath, backends, thesis: alternated runs [default: 5; thesis: 3]
     #[arg(long, value_name = "N")]
     runs: Option<u32>,
-    /// iperf: only rows whose names have one of these texts
+    /// iperf, thesis: only rows whose names have one of these texts
     #[arg(long, value_name = "TEXT,TEXT", value_delimiter = ',')]
     rows: Vec<String>,
     /// iperf: another translator as a row, set up by a command (testkit/README.md)

@@ -64,6 +64,13 @@ pub(crate) fn busy_s() -> Option<f64> {
         .map(|ticks| ticks as f64 / rustix::param::clock_ticks_per_second() as f64)
 }
 
+/// Number of the machine's processors, which [`busy_s`] counts.
+pub(crate) fn machine_processors() -> usize {
+    let stat = std::fs::read_to_string("/proc/stat").unwrap_or_default();
+    let is_processor = |line: &&str| line.starts_with("cpu") && !line.starts_with("cpu ");
+    stat.lines().filter(is_processor).count().max(1)
+}
+
 /// Sum of the columns user, nice, system, irq and softirq (proc(5)).
 fn busy_ticks(stat: &str) -> Option<u64> {
     let columns = stat.lines().next()?.strip_prefix("cpu ")?;

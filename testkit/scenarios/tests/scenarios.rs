@@ -288,6 +288,19 @@ fn iperf_searches_the_highest_rate_of_datagrams_with_little_loss() {
 }
 
 #[test]
+fn both_sides_open_connections_in_the_benchmark_of_the_thesis() {
+    let Some(report) = report_with_iperf("thesis", "thesis --brief") else { return };
+    for way in ["TUN, stateful", "TUN, stateless", "fast path, stateful", "fast path, stateless"] {
+        for opener in ["IPv6", "IPv4"] {
+            let of_row = row(&report, &format!("Gatun, {way}, opened from {opener}"));
+            assert_eq!(of_row.len(), 2, "TCP and UDP: {report}");
+        }
+    }
+    // Rates and loads.
+    assert_eq!(report["tables"].as_array().unwrap().len(), 2 * 4, "{report}");
+}
+
+#[test]
 fn faults_under_load_lose_and_reorder_no_packet_of_the_fast_path() {
     let Some(report) = report("fastpath", "fastpath --brief") else { return };
     let tables = report["tables"].as_array().unwrap();

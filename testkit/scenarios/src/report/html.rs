@@ -36,7 +36,7 @@ pub(super) fn page(report: &Report) -> String {
     }
     let rows = figures(report).into_iter().map(|(name, value)| vec![name.to_owned(), value]).collect();
     table(&mut out, &[], rows);
-    charts(&report.samples).iter().for_each(|chart| out.push_str(&chart.svg()));
+    charts(&report.samples).iter().chain(&report.charts).for_each(|chart| out.push_str(&chart.svg()));
     if !report.explained_by.is_empty() {
         out.push_str("<h2>Lost packets</h2>\n");
         let rows = report.explained_by.iter().map(|(name, n)| vec![name.clone(), group(*n)]).collect();

@@ -6,6 +6,7 @@ mod markdown;
 use crate::ends::{Latency, Sample};
 use crate::run::Accounts;
 use anyhow::Context as _;
+use gatun_testkit::plot::Chart;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -86,6 +87,9 @@ pub(crate) struct Report {
     /// Measurements by iperf3.
     pub(crate) throughput: Vec<Throughput>,
     pub(crate) tables: Vec<Table>,
+    /// Charts of the page.
+    #[serde(skip)]
+    pub(crate) charts: Vec<Chart>,
     pub(crate) checks: Vec<Check>,
     /// Parts that could not run here, with the reason.
     pub(crate) not_run: Vec<String>,

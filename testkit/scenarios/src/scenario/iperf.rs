@@ -2,9 +2,9 @@
 //! path and on AF_XDP; through tayga, the kernel's masquerading, forwarding without translation, and programs
 //! that the user names. Runs alternate between them.
 
-mod measure;
+pub(super) mod measure;
 mod results;
-mod translator;
+pub(super) mod translator;
 
 use super::RunOptions;
 use crate::report::Report;
@@ -102,7 +102,14 @@ impl Lab<'_> {
         self.bar.set_message(format!("run {run}, {}", title(row, cell)));
         let trials = if self.options.brief { TRIALS_BRIEF } else { TRIALS };
         let (running, target) = row.start(&self.net, &self.options.programs)?;
-        let client = Client { net: &self.net, target: &target, seconds: self.seconds, trials };
+        let client = Client {
+            client: &self.net.client,
+            server: &self.net.server,
+            target: &target,
+            seconds: self.seconds,
+            warm_up: 0,
+            trials,
+        };
         let measured = client.measure(cell);
         let used = running.has_used_fast_path(row);
         let stopped = running.stop(&self.net);
@@ -122,7 +129,7 @@ fn title(row: &Row, cell: Cell) -> String {
     format!("{}, {}, {}, {}", row.name, cell.part.name(), cell.streams, cell.direction)
 }
 
-fn network() -> Result<Topology, Error> {
+pub(super) fn network() -> Result<Topology, Error> {
     let net = Topology::new()?;
     net.client.address("eth0", "100.64.0.2/24")?;
     net.translator.address("inside", "100.64.0.1/24")?;

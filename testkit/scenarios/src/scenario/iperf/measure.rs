@@ -1,8 +1,8 @@
 //! Measurements by iperf3: rate, loss, processor time, and the highest rate without loss.
 
-use crate::processors::busy_s;
-use gatun_testkit::{Error, Iperf, Topology};
-use std::time::Duration;
+use crate::processors::{busy_s, machine_processors};
+use gatun_testkit::{Error, Iperf, Namespace};
+use std::time::{Duration, Instant};
 
 /// Highest loss of an offered rate, per cent.
 const LOST_MAX: f64 = 0.1;
@@ -28,7 +28,7 @@ impl Part {
     pub(crate) const ALL: [Part; 3] = [Part::Tcp, Part::Udp, Part::Offered];
 
     /// Name in the report.
-    pub(super) fn name(self) -> &'static str {
+    pub(in crate::scenario) fn name(self) -> &'static str {
         match self {
             Part::Tcp => "TCP",
             Part::Udp => "UDP",
@@ -39,37 +39,44 @@ impl Part {
 
 /// A column of a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Cell {
-    pub(super) part: Part,
-    pub(super) streams: u32,
+pub(in crate::scenario) struct Cell {
+    pub(in crate::scenario) part: Part,
+    pub(in crate::scenario) streams: u32,
     /// `upload` or `download`.
-    pub(super) direction: &'static str,
+    pub(in crate::scenario) direction: &'static str,
 }
 
 /// Result of a measurement.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Measured {
+pub(in crate::scenario) struct Measured {
     /// Rate at the receiver.
-    pub(super) gbit_s: f64,
+    pub(in crate::scenario) gbit_s: f64,
     /// Rate of the sender.
-    pub(super) offered_gbit_s: f64,
+    pub(in crate::scenario) offered_gbit_s: f64,
     /// Lost datagrams; `None` for TCP.
-    pub(super) lost_percent: Option<f64>,
+    pub(in crate::scenario) lost_percent: Option<f64>,
     /// Time of all processors of the machine for a received Gbit, ms; `None` for a search.
-    pub(super) processor_ms_per_gbit: Option<f64>,
+    pub(in crate::scenario) processor_ms_per_gbit: Option<f64>,
+    /// Share of the time in which the processors were busy, 0 to 1, with the warm-up; `None` for a search.
+    pub(in crate::scenario) busy_share: Option<f64>,
 }
 
-/// iperf3 from the client to a target.
-pub(super) struct Client<'a> {
-    pub(super) net: &'a Topology,
-    pub(super) target: &'a str,
-    pub(super) seconds: u32,
+/// iperf3 between two hosts, one of which opens the connections.
+pub(in crate::scenario) struct Client<'a> {
+    /// Host that opens the connections.
+    pub(in crate::scenario) client: &'a Namespace,
+    pub(in crate::scenario) server: &'a Namespace,
+    /// Address of the server, as the client sees it.
+    pub(in crate::scenario) target: &'a str,
+    pub(in crate::scenario) seconds: u32,
+    /// Seconds before the measurement that do not count.
+    pub(in crate::scenario) warm_up: u32,
     /// Trials of a search.
-    pub(super) trials: u32,
+    pub(in crate::scenario) trials: u32,
 }
 
 impl Client<'_> {
-    pub(super) fn measure(&self, cell: Cell) -> Result<Measured, Error> {
+    pub(in crate::scenario) fn measure(&self, cell: Cell) -> Result<Measured, Error> {
         match cell.part {
             Part::Tcp | Part::Udp => self.once(cell, self.seconds, None),
             Part::Offered => {
@@ -91,35 +98,42 @@ impl Client<'_> {
             }
         };
         let reverse = if cell.direction == "download" { "-R" } else { "" };
-        let Client { net, target, .. } = self;
+        let Client { server, client, target, warm_up, .. } = *self;
         let streams = cell.streams;
-        let arguments =
-            format!("-c {target} -t {seconds} -P {streams} --connect-timeout 3000 {datagrams} {reverse}");
-        let max = Duration::from_secs(u64::from(seconds)) + GRACE;
-        let before_s = busy_s();
-        let iperf =
-            Iperf { program: "iperf3", server: &net.server, client: &net.client, arguments: &arguments, max };
-        let text = iperf.measure()?;
+        let arguments = format!(
+            "-c {target} -t {seconds} -O {warm_up} -P {streams} --connect-timeout 3000 {datagrams} {reverse}"
+        );
+        let max = Duration::from_secs(u64::from(warm_up + seconds)) + GRACE;
+        let (before_s, begin) = (busy_s(), Instant::now());
+        let text = Iperf { program: "iperf3", server, client, arguments: &arguments, max }.measure()?;
         let busy_s = busy_s().zip(before_s).map(|(after, before)| after - before);
+        let available_s = begin.elapsed().as_secs_f64() * machine_processors() as f64;
         let failed =
             |why: &dyn std::fmt::Display| Error(format!("iperf3, {}, to {target}: {why}", cell.part.name()));
         let json: serde_json::Value = serde_json::from_str(&text).map_err(|e| failed(&e))?;
-        read(&json, cell.part, busy_s).ok_or_else(|| failed(&json["error"]))
+        let counted = f64::from(seconds) / f64::from(warm_up + seconds);
+        let measured = read(&json, cell.part, busy_s.map(|busy_s| busy_s * counted));
+        let measured = measured.ok_or_else(|| failed(&json["error"]))?;
+        Ok(Measured { busy_share: busy_s.map(|busy_s| busy_s / available_s), ..measured })
     }
 }
 
 /// Reads iperf3's report of a run that took `busy_s` of processor time.
+///
+/// iperf3 3.12 counts datagrams that were lost during the warm-up among the lost ones, but does not count the
+/// bytes of the warm-up. So the loss is computed from the bytes of both ends.
 fn read(json: &serde_json::Value, part: Part, busy_s: Option<f64>) -> Option<Measured> {
-    let end = &json["end"];
-    let sum = if part == Part::Tcp { &end["sum_received"] } else { &end["sum"] };
-    let gbit_s = sum["bits_per_second"].as_f64()? / 1e9;
-    let seconds = sum["seconds"].as_f64()?;
-    let lost_percent = (part != Part::Tcp).then(|| sum["lost_percent"].as_f64()).flatten();
-    // For UDP, iperf3 reports the rate of the sender, and the lost share.
-    let received = gbit_s * (1.0 - lost_percent.unwrap_or(0.0) / 100.0);
-    let gbit = received * seconds;
-    let each = busy_s.filter(|_| gbit > 0.0).map(|busy_s| 1e3 * busy_s / gbit);
-    Some(Measured { gbit_s: received, offered_gbit_s: gbit_s, lost_percent, processor_ms_per_gbit: each })
+    let (sent, received) = (&json["end"]["sum_sent"], &json["end"]["sum_received"]);
+    let rate = |sum: &serde_json::Value| sum["bits_per_second"].as_f64().map(|rate| rate / 1e9);
+    let bytes = |sum: &serde_json::Value| sum["bytes"].as_f64();
+    let (gbit_s, offered_gbit_s) = (rate(received)?, rate(sent)?);
+    let lost_percent = match part {
+        Part::Tcp => None,
+        Part::Udp | Part::Offered => Some(100.0 * (1.0 - bytes(received)? / bytes(sent)?.max(1.0)).max(0.0)),
+    };
+    let gbit = 8e-9 * bytes(received)?;
+    let processor_ms_per_gbit = busy_s.filter(|_| gbit > 0.0).map(|busy_s| 1e3 * busy_s / gbit);
+    Some(Measured { gbit_s, offered_gbit_s, lost_percent, processor_ms_per_gbit, busy_share: None })
 }
 
 /// Searches the highest offered rate, Gbit/s, of which at most [`LOST_MAX`] is lost. A trial without a rate
@@ -130,15 +144,20 @@ fn search(
 ) -> Result<Measured, Error> {
     let is_good = |measured: &Measured| measured.lost_percent.is_none_or(|lost| lost <= LOST_MAX);
     let full = trial(None)?;
-    let whole = |measured: Measured| Measured { processor_ms_per_gbit: None, ..measured };
+    let whole = |measured: Measured| Measured { processor_ms_per_gbit: None, busy_share: None, ..measured };
     if is_good(&full) {
         return Ok(whole(full));
     }
     let (mut low, mut high) = (0.0, full.offered_gbit_s);
     // What arrived at full speed is a good guess.
     let mut rate = full.gbit_s.clamp(0.1 * high, 0.9 * high);
-    let nothing =
-        Measured { gbit_s: 0.0, offered_gbit_s: 0.0, lost_percent: Some(0.0), processor_ms_per_gbit: None };
+    let nothing = Measured {
+        gbit_s: 0.0,
+        offered_gbit_s: 0.0,
+        lost_percent: Some(0.0),
+        processor_ms_per_gbit: None,
+        busy_share: None,
+    };
     let mut best = nothing;
     for _ in 0..trials {
         let measured = trial(Some(rate))?;
@@ -174,8 +193,23 @@ mod tests {
                 offered_gbit_s: offered,
                 lost_percent,
                 processor_ms_per_gbit: Some(1.0),
+                busy_share: Some(0.5),
             })
         }
+    }
+
+    #[test]
+    fn datagrams_that_were_lost_during_the_warm_up_do_not_count() {
+        // 2 s after a warm-up of 1 s, by iperf3 3.12: more lost than sent.
+        let json = serde_json::json!({"end": {
+            "sum": {"bits_per_second": 1.23e9, "lost_percent": 124.4, "seconds": 2.0},
+            "sum_sent": {"bytes": 308_980_000u64, "bits_per_second": 1.23e9},
+            "sum_received": {"bytes": 60_188_800u64, "bits_per_second": 0.24e9, "lost_percent": 124.4},
+        }});
+        let measured = read(&json, Part::Udp, Some(2.0)).unwrap();
+        assert_eq!((measured.gbit_s, measured.offered_gbit_s), (0.24, 1.23));
+        assert!((80.5..80.6).contains(&measured.lost_percent.unwrap()), "{measured:?}");
+        assert_eq!(measured.processor_ms_per_gbit.map(f64::round), Some(4154.0));
     }
 
     #[test]
@@ -205,6 +239,7 @@ mod tests {
                 offered_gbit_s: offered,
                 lost_percent: Some(10.0),
                 processor_ms_per_gbit: None,
+                busy_share: None,
             })
         };
         assert_eq!(search(5, lossy).unwrap().offered_gbit_s, 0.0);
@@ -212,13 +247,16 @@ mod tests {
 
     #[test]
     fn the_report_of_iperf3_gives_rate_loss_and_processor_time() {
-        let udp = serde_json::json!({ "end": { "sum": {
-            "bits_per_second": 4e9, "seconds": 2.0, "lost_percent": 50.0 } } });
-        let read_udp = read(&udp, Part::Udp, Some(1.0)).unwrap();
+        let end = |sent_bytes: u64| {
+            serde_json::json!({ "end": {
+                "sum_sent": { "bits_per_second": 4e9, "bytes": sent_bytes },
+                "sum_received": { "bits_per_second": 2e9, "bytes": 500_000_000u64 },
+            } })
+        };
+        let read_udp = read(&end(1_000_000_000), Part::Udp, Some(1.0)).unwrap();
         assert_eq!((read_udp.gbit_s, read_udp.offered_gbit_s), (2.0, 4.0));
-        assert_eq!(read_udp.processor_ms_per_gbit, Some(250.0));
-        let tcp =
-            serde_json::json!({ "end": { "sum_received": { "bits_per_second": 1e9, "seconds": 1.0 } } });
+        assert_eq!((read_udp.lost_percent, read_udp.processor_ms_per_gbit), (Some(50.0), Some(250.0)));
+        let tcp = end(500_000_000);
         assert_eq!(read(&tcp, Part::Tcp, None).unwrap().lost_percent, None);
         assert_eq!(read(&serde_json::json!({ "error": "busy" }), Part::Tcp, None), None);
     }

@@ -9,11 +9,11 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// Rows that others are compared with.
-pub(super) const PLAIN: &str = "kernel, untranslated";
-pub(super) const MASQUERADE: &str = "NAT44: kernel, masquerade";
-pub(super) const TAYGA: &str = "NAT64: tayga";
+pub(in crate::scenario) const PLAIN: &str = "kernel, untranslated";
+pub(in crate::scenario) const MASQUERADE: &str = "NAT44: kernel, masquerade";
+pub(in crate::scenario) const TAYGA: &str = "NAT64: tayga";
 
-/// Port on a TUN device. The first line must begin the port, because `udp_gro` is inserted after it.
+/// Gatun on a TUN device. The first line must begin the port, because `udp_gro` is inserted after it.
 const TUN: &str = r#"[[port]]
 device = "nat64"
 routes = ["2001:db8:64::/96", "192.0.2.0/28"]
@@ -52,7 +52,7 @@ const BESIDE_END_MAX: Duration = Duration::from_secs(10);
 
 /// Translator of a row.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(in crate::scenario) enum Kind {
     /// Forwarding by the kernel.
     Plain,
     /// The kernel's NAT44, by nftables.
@@ -60,6 +60,8 @@ pub(super) enum Kind {
     Tayga,
     /// Gatun on a TUN device.
     Tun {
+        /// The configuration; its first line begins the port.
+        config: &'static str,
         udp_gro: bool,
         /// Value of `kernel` in `[fastpath]`; `None` if this Gatun has no such section.
         fast_path: Option<&'static str>,
@@ -72,20 +74,24 @@ pub(super) enum Kind {
 
 /// A row of the tables.
 #[derive(Clone, Debug)]
-pub(super) struct Row {
-    pub(super) name: String,
-    pub(super) kind: Kind,
+pub(in crate::scenario) struct Row {
+    pub(in crate::scenario) name: String,
+    pub(in crate::scenario) kind: Kind,
     /// Address that the client connects to; a command of `--beside` prints its own.
     target: &'static str,
 }
 
 impl Row {
-    fn new(name: &str, kind: Kind, target: &'static str) -> Row {
+    /// A row whose client connects to `target`.
+    pub(in crate::scenario) fn new(name: &str, kind: Kind, target: &'static str) -> Row {
         Row { name: name.into(), kind, target }
     }
 
     /// All rows of this machine, in the order of the tables, and the reason for each that is missing.
-    pub(super) fn all(programs: &Programs, beside: &[(String, PathBuf)]) -> (Vec<Row>, Vec<String>) {
+    pub(in crate::scenario) fn all(
+        programs: &Programs,
+        beside: &[(String, PathBuf)],
+    ) -> (Vec<Row>, Vec<String>) {
         let mut missing = Vec::new();
         let mut rows = vec![Row::new(PLAIN, Kind::Plain, SERVER4)];
         match has_program("nft") {
@@ -103,10 +109,10 @@ impl Row {
         };
         let fast_path = has_fast_path(programs);
         let off = fast_path.is_ok().then_some("off");
-        gatun("TUN", Kind::Tun { udp_gro: false, fast_path: off });
-        gatun("TUN, udp_gro", Kind::Tun { udp_gro: true, fast_path: off });
+        gatun("TUN", Kind::Tun { config: TUN, udp_gro: false, fast_path: off });
+        gatun("TUN, udp_gro", Kind::Tun { config: TUN, udp_gro: true, fast_path: off });
         match fast_path {
-            Ok(()) => gatun("fast path", Kind::Tun { udp_gro: false, fast_path: Some("auto") }),
+            Ok(()) => gatun("fast path", Kind::Tun { config: TUN, udp_gro: false, fast_path: Some("auto") }),
             Err(why) => missing.push(format!("the kernel fast path: {why}")),
         }
         gatun("AF_XDP", Kind::Xdp);
@@ -115,12 +121,16 @@ impl Row {
     }
 
     /// Returns true if only UDP differs from another row.
-    pub(super) fn is_for_udp_only(&self) -> bool {
+    pub(in crate::scenario) fn is_for_udp_only(&self) -> bool {
         matches!(self.kind, Kind::Tun { udp_gro: true, .. })
     }
 
     /// Sets up the translator. Returns it with the address that the client connects to.
-    pub(super) fn start(&self, net: &Topology, programs: &Programs) -> Result<(Running, String), Error> {
+    pub(in crate::scenario) fn start(
+        &self,
+        net: &Topology,
+        programs: &Programs,
+    ) -> Result<(Running, String), Error> {
         if !matches!(self.kind, Kind::Xdp) {
             net.client.ip("route replace default via 100.64.0.1")?;
         }
@@ -146,14 +156,14 @@ impl Row {
     }
 
     fn config(&self) -> String {
-        let Kind::Tun { udp_gro, fast_path } = self.kind else { return XDP.into() };
-        let config = if udp_gro { TUN.replacen('\n', "\nudp_gro = true\n", 1) } else { TUN.into() };
+        let Kind::Tun { config, udp_gro, fast_path } = self.kind else { return XDP.into() };
+        let config = if udp_gro { config.replacen('\n', "\nudp_gro = true\n", 1) } else { config.into() };
         fast_path.map_or(config.clone(), |kernel| config + &fast_path_section(kernel))
     }
 }
 
 /// A translator that is set up.
-pub(super) enum Running {
+pub(in crate::scenario) enum Running {
     Plain,
     Masquerade,
     Tayga { _tayga: Process },
@@ -164,7 +174,7 @@ pub(super) enum Running {
 
 impl Running {
     /// Checks that the kernel has translated packets, if this is Gatun with its fast path.
-    pub(super) fn has_used_fast_path(&self, row: &Row) -> Result<(), Error> {
+    pub(in crate::scenario) fn has_used_fast_path(&self, row: &Row) -> Result<(), Error> {
         match row.kind {
             Kind::Tun { fast_path: Some("auto"), .. } => {}
             _ => return Ok(()),
@@ -180,7 +190,7 @@ impl Running {
     }
 
     /// Removes the translator.
-    pub(super) fn stop(self, net: &Topology) -> Result<(), Error> {
+    pub(in crate::scenario) fn stop(self, net: &Topology) -> Result<(), Error> {
         match self {
             Running::Plain => Ok(()),
             Running::Masquerade => nft(net, "delete table ip peer"),

@@ -1,0 +1,271 @@
+//! `thesis`: the benchmark of "High speed NAT64 with P4" (2019) with the translators of this machine.
+//!
+//! iperf3 sends over TCP and UDP, in both directions. The IPv6 or the IPv4 side opens the connections.
+
+mod tables;
+
+use super::RunOptions;
+use super::iperf::has_fast_path;
+use super::iperf::measure::{Cell, Client, Measured, Part};
+use super::iperf::translator::{Kind, PLAIN, Row};
+use crate::report::Report;
+use gatun_testkit::topology::{SERVER, SERVER4};
+use gatun_testkit::{Error, Topology, has_program, tayga};
+use indicatif::{ProgressBar, ProgressStyle};
+use tables::Results;
+
+const ABOUT: &str = "The benchmark of the thesis \"High speed NAT64 with P4\" (2019) between two network namespaces of this machine. \
+All programs share its processors. The translators alternate within each column and each run.";
+
+/// Runs without `--runs`, as in the thesis.
+const RUNS: u32 = 3;
+/// Seconds of a measurement without `--seconds`.
+const SECONDS: f64 = 10.0;
+/// Seconds of a measurement in the thesis, after [`FULL_WARM_UP`].
+const FULL_SECONDS: u32 = 180;
+/// Warm-up of the thesis, seconds.
+const FULL_WARM_UP: u32 = 10;
+/// Parallel streams without `--streams`, as in the thesis.
+const STREAMS: [u32; 4] = [1, 10, 20, 50];
+/// Time to set up a translator, iperf3's server and its client, seconds.
+const SET_UP_S: u32 = 1;
+
+/// Gatun with state: a static binding lets the IPv4 side open connections.
+const STATEFUL: &str = r#"[[port]]
+device = "nat64"
+routes = ["2001:db8:64::/96", "192.0.2.0/28"]
+[[pool]]
+prefixes = "192.0.2.1"
+[[nat64]]
+pool6 = "2001:db8:64::/96"
+static = [
+  { protocol = "tcp", inside = "[2001:db8:1::2]:5201", outside = "192.0.2.1:5201" },
+  { protocol = "udp", inside = "[2001:db8:1::2]:5201", outside = "192.0.2.1:5201" },
+]
+"#;
+
+/// Gatun without state: an explicit mapping of the client's address.
+const STATELESS: &str = r#"[[port]]
+device = "nat64"
+routes = ["2001:db8:64::/96", "192.0.2.0/28"]
+[translator]
+own4 = "192.0.2.14"
+[[siit]]
+pool6 = "2001:db8:64::/96"
+eam = [{ v4 = "192.0.2.1", v6 = "2001:db8:1::2" }]
+"#;
+
+/// The client's public address through Gatun, and through tayga.
+const PUBLIC: &str = gatun_testkit::topology::PUBLIC;
+const PUBLIC_OF_TAYGA: &str = "192.0.2.17";
+/// The client's own IPv4 address, for forwarding without translation.
+const CLIENT4: &str = "100.64.0.2";
+
+/// Side that opens the connections.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum OpeningSide {
+    Ipv6,
+    Ipv4,
+}
+
+/// A column of a table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Column {
+    opening: OpeningSide,
+    cell: Cell,
+}
+
+impl Column {
+    /// Returns true if the IPv6 side sends the data.
+    fn is_from_ipv6(self) -> bool {
+        (self.opening == OpeningSide::Ipv6) == (self.cell.direction == "upload")
+    }
+}
+
+/// A translator, and the client's address as the IPv4 side sees it.
+struct Translator {
+    row: Row,
+    outside: &'static str,
+}
+
+pub(crate) fn run(options: &RunOptions) -> anyhow::Result<Report> {
+    anyhow::ensure!(has_program("iperf3"), "iperf3 is not installed (Debian: iperf3)");
+    let mut report = Report::new("thesis", ABOUT);
+    let (translators, missing) = translators(options);
+    report.not_run.extend(missing);
+    anyhow::ensure!(
+        !translators.is_empty(),
+        "no row has one of these texts in its name: {}",
+        options.rows.join(", ")
+    );
+    let columns = columns(options);
+    let runs = options.runs.unwrap_or(if options.brief { 1 } else { RUNS }).max(1);
+    let seconds = options.length(SECONDS).as_secs().max(1) as u32;
+    let style = ProgressStyle::with_template("{msg:60} {wide_bar} {pos}/{len}")?;
+    let steps = u64::from(runs) * (columns.len() * translators.len()) as u64;
+    let bar = ProgressBar::new(steps).with_style(style);
+    let lab = Lab { options, net: super::iperf::network()?, seconds, warm_up: warm_up(seconds), bar };
+
+    let mut results = Results::new(translators.iter().map(|of| of.row.name.clone()).collect());
+    let mut failures = Vec::new();
+    for run in 1..=runs {
+        for column in &columns {
+            let mut turns: Vec<&Translator> = translators.iter().collect();
+            if run % 2 == 0 {
+                turns.reverse();
+            }
+            for translator in turns {
+                match lab.measure(translator, *column) {
+                    Ok(measured) => results.add(&translator.row.name, *column, measured),
+                    Err(why) => failures.push(format!("run {run}, {}: {why}", title(translator, *column))),
+                }
+            }
+        }
+    }
+    lab.bar.finish_and_clear();
+
+    report.tables = results.tables();
+    report.throughput = results.throughput();
+    report.charts = results.charts();
+    report.check(failures.is_empty(), "every run of iperf3 transferred data".into());
+    report.not_run.append(&mut failures);
+    let full_s =
+        u64::from(RUNS) * columns_of(options, &STREAMS).len() as u64 * translators.len() as u64 * FULL_S;
+    report.notes.extend(notes(runs, seconds, full_s));
+    Ok(report)
+}
+
+/// Seconds of a cell at full length.
+const FULL_S: u64 = (FULL_SECONDS + FULL_WARM_UP + SET_UP_S) as u64;
+
+/// Warm-up before a measurement, seconds: the thesis' share.
+fn warm_up(seconds: u32) -> u32 {
+    (seconds * FULL_WARM_UP).div_ceil(FULL_SECONDS).min(FULL_WARM_UP)
+}
+
+fn notes(runs: u32, seconds: u32, full_s: u64) -> [String; 5] {
+    let hours = full_s.div_ceil(3600);
+    [
+        format!("{runs} runs of {seconds} s for each cell, after {} s of warm-up.", warm_up(seconds)),
+        format!(
+            "At full length, as in the thesis, these are {RUNS} runs of {FULL_SECONDS} s after {FULL_WARM_UP} s of warm-up, with 1, 10, 20 and 50 \
+             streams: `lab/run thesis --seconds {FULL_SECONDS} --runs {RUNS}` takes {hours} hours for these rows. Shorter runs show the \
+             order of the translators, not their limits."
+        ),
+        "Rows that begin with `2019` are figures of the thesis, from two other machines with cards of 10 Gbit/s."
+            .into(),
+        "UDP is sent as fast as the sockets can, in datagrams of 1400 bytes.".into(),
+        "The load is that of all processors of the machine: both ends, the translator and the kernel.".into(),
+    ]
+}
+
+struct Lab<'a> {
+    options: &'a RunOptions,
+    net: Topology,
+    seconds: u32,
+    warm_up: u32,
+    bar: ProgressBar,
+}
+
+impl Lab<'_> {
+    /// Sets up a translator, measures through it, and removes it.
+    fn measure(&self, translator: &Translator, column: Column) -> Result<Measured, Error> {
+        self.bar.set_message(title(translator, column));
+        let Translator { row, outside } = translator;
+        let Topology { client: inside_host, server: outside_host, .. } = &self.net;
+        let (running, inside) = row.start(&self.net, &self.options.programs)?;
+        let (client, server, target) = match column.opening {
+            OpeningSide::Ipv6 => (inside_host, outside_host, inside.as_str()),
+            OpeningSide::Ipv4 => (outside_host, inside_host, *outside),
+        };
+        let Lab { seconds, warm_up, .. } = *self;
+        let measured = Client { client, server, target, seconds, warm_up, trials: 0 }.measure(column.cell);
+        let used = running.has_used_fast_path(row);
+        let stopped = running.stop(&self.net);
+        self.bar.inc(1);
+        let measured = measured?;
+        used?;
+        stopped?;
+        match measured.gbit_s > 0.0 {
+            true => Ok(measured),
+            false => Err(Error("nothing arrived".into())),
+        }
+    }
+}
+
+fn title(translator: &Translator, column: Column) -> String {
+    let Cell { part, streams, direction } = column.cell;
+    let opening = if column.opening == OpeningSide::Ipv6 { "IPv6" } else { "IPv4" };
+    format!("{}, {}, {streams} streams, opened from {opening}, {direction}", translator.row.name, part.name())
+}
+
+/// The rows of this machine, and the reason for each that is missing.
+fn translators(options: &RunOptions) -> (Vec<Translator>, Vec<String>) {
+    let mut missing = Vec::new();
+    let mut all = vec![Translator { row: Row::new(PLAIN, Kind::Plain, SERVER4), outside: CLIENT4 }];
+    match has_program("tayga") {
+        true => {
+            let row = Row::new("tayga, stateless", Kind::Tayga, tayga::SERVER);
+            all.push(Translator { row, outside: PUBLIC_OF_TAYGA });
+        }
+        false => missing.push("tayga is not installed (Debian: tayga)".into()),
+    }
+    let fast_path = has_fast_path(&options.programs);
+    let off = fast_path.is_ok().then_some("off");
+    let mut ways = vec![("TUN", off)];
+    match fast_path {
+        Ok(()) => ways.push(("fast path", Some("auto"))),
+        Err(why) => missing.push(format!("the kernel fast path: {why}")),
+    }
+    for (way, fast_path) in ways {
+        for (state, config) in [("stateful", STATEFUL), ("stateless", STATELESS)] {
+            let kind = Kind::Tun { config, udp_gro: false, fast_path };
+            let row = Row::new(&format!("Gatun, {way}, {state}"), kind, SERVER);
+            all.push(Translator { row, outside: PUBLIC });
+        }
+    }
+    let is_wanted = |name: &str| match options.rows.is_empty() {
+        true => !options.brief || name.contains("Gatun"),
+        false => options.rows.iter().any(|text| name.contains(text)),
+    };
+    all.retain(|of| is_wanted(&of.row.name));
+    if options.brief {
+        missing.push("other translators, more streams, downloads: brief run".into());
+    }
+    (all, missing)
+}
+
+fn columns(options: &RunOptions) -> Vec<Column> {
+    let brief: &[u32] = &[1];
+    let streams = if options.brief { brief } else { options.streams.as_deref().unwrap_or(&STREAMS) };
+    columns_of(options, streams)
+}
+
+fn columns_of(options: &RunOptions, streams: &[u32]) -> Vec<Column> {
+    let wanted = |part: &Part| options.parts.as_ref().is_none_or(|parts| parts.contains(part));
+    let mut columns = Vec::new();
+    for part in [Part::Tcp, Part::Udp].into_iter().filter(wanted) {
+        for opening in [OpeningSide::Ipv6, OpeningSide::Ipv4] {
+            let directions: &[&'static str] =
+                if options.brief { &["upload"] } else { &["upload", "download"] };
+            for &direction in directions {
+                columns.extend(
+                    streams
+                        .iter()
+                        .map(|streams| Column { opening, cell: Cell { part, streams: *streams, direction } }),
+                );
+            }
+        }
+    }
+    columns
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_warm_up_has_the_thesis_share_and_at_least_a_second() {
+        assert_eq!([1, 10, 36, 180, 3600].map(warm_up), [1, 1, 2, 10, 10]);
+    }
+}

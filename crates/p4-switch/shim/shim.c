@@ -74,7 +74,10 @@ static int counts(struct rte_swx_pipeline *p, struct gatun_p4_counts *out)
 	int status = rte_swx_ctl_pipeline_info_get(p, &info);
 
 	if (status == 0)
-		*out = (struct gatun_p4_counts){.tables = info.n_tables, .actions = info.n_actions};
+		*out = (struct gatun_p4_counts){.tables = info.n_tables,
+					.actions = info.n_actions,
+					.arrays = info.n_regarrays,
+					.meters = info.n_metarrays};
 	return status;
 }
 
@@ -138,6 +141,30 @@ static int argument(struct rte_swx_pipeline *p, uint32_t number, uint32_t at, st
 	return 0;
 }
 
+static int array(struct rte_swx_pipeline *p, uint32_t number, struct gatun_p4_array *out)
+{
+	struct rte_swx_ctl_regarray_info info;
+	int status = rte_swx_ctl_regarray_info_get(p, number, &info);
+
+	if (status != 0)
+		return status;
+	out->size = info.size;
+	snprintf(out->name, sizeof(out->name), "%s", info.name);
+	return 0;
+}
+
+static int meter(struct rte_swx_pipeline *p, uint32_t number, struct gatun_p4_array *out)
+{
+	struct rte_swx_ctl_metarray_info info;
+	int status = rte_swx_ctl_metarray_info_get(p, number, &info);
+
+	if (status != 0)
+		return status;
+	out->size = info.size;
+	snprintf(out->name, sizeof(out->name), "%s", info.name);
+	return 0;
+}
+
 /* The table's operations and its place in the pipeline's state. */
 static int reach(struct rte_swx_pipeline *p, uint32_t number, struct rte_swx_table_ops *ops,
 		 struct rte_swx_table_state **state)
@@ -187,11 +214,12 @@ static int remove_entry(struct rte_swx_pipeline *p, uint32_t number, const struc
 	return status == 0 ? ops.del(state->obj, &old) : status;
 }
 
-/* Replaces a table without single changes (wildcard) by a new one. `discard` frees the old one. */
+/* Replaces a table by a new one: an empty one, or one without single changes (wildcard). `discard` frees the old one. */
 static int fill(struct rte_swx_pipeline *p, uint32_t number, const struct gatun_p4_shape *shape,
 		const struct gatun_p4_entry *entries, uint32_t count, void **old)
 {
-	struct rte_swx_table_params params = {.match_type = RTE_SWX_TABLE_MATCH_WILDCARD,
+	struct rte_swx_table_params params = {.match_type = shape->is_exact ? RTE_SWX_TABLE_MATCH_EXACT
+									    : RTE_SWX_TABLE_MATCH_WILDCARD,
 					      .key_size = shape->key_len,
 					      .key_offset = shape->key_offset,
 					      .key_mask0 = shape->key_mask,
@@ -232,10 +260,11 @@ static void discard(struct rte_swx_pipeline *p, uint32_t number, void *old)
 		ops.free(old);
 }
 
-static int limit(struct rte_swx_pipeline *p, const char *meter, uint32_t index, const char *profile, uint64_t rate,
-		 uint64_t burst)
+static int limit(struct rte_swx_pipeline *p, const char *meter, uint32_t index, const char *profile,
+		 const struct gatun_p4_rates *rates)
 {
-	struct rte_meter_trtcm_params params = {.cir = rate, .pir = rate, .cbs = burst, .pbs = burst};
+	struct rte_meter_trtcm_params params = {
+		.cir = rates->cir, .pir = rates->pir, .cbs = rates->cbs, .pbs = rates->pbs};
 	int status = rte_swx_ctl_meter_profile_add(p, profile, &params);
 
 	if (status != 0 && status != -EEXIST)
@@ -445,6 +474,8 @@ __attribute__((visibility("default"))) const struct gatun_p4_shim gatun_p4_shim 
 	.table_action = table_action,
 	.action = action,
 	.argument = argument,
+	.array = array,
+	.meter = meter,
 	.add = add,
 	.remove = remove_entry,
 	.fill = fill,
@@ -452,6 +483,7 @@ __attribute__((visibility("default"))) const struct gatun_p4_shim gatun_p4_shim 
 	.read_register = rte_swx_ctl_pipeline_regarray_read,
 	.write_register = rte_swx_ctl_pipeline_regarray_write,
 	.limit = limit,
+	.forget_limit = rte_swx_ctl_meter_profile_delete,
 	.pool = pool,
 	.ring = ring,
 	.device = device,

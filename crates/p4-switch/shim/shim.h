@@ -14,7 +14,18 @@ struct rte_mempool;
 struct rte_ring;
 
 struct gatun_p4_counts {
-	uint32_t tables, actions;
+	uint32_t tables, actions, arrays, meters;
+};
+
+/* Array of registers or of meters. */
+struct gatun_p4_array {
+	char name[NAME];
+	uint32_t size;
+};
+
+/* Rates of a meter: units per second, and units at once. */
+struct gatun_p4_rates {
+	uint64_t cir, cbs, pir, pbs;
 };
 
 struct gatun_p4_table {
@@ -44,7 +55,7 @@ struct gatun_p4_entry {
 };
 
 struct gatun_p4_shape {
-	uint32_t key_len, key_offset, data_len, size;
+	uint32_t is_exact, key_len, key_offset, data_len, size;
 	uint8_t *key_mask;
 };
 
@@ -68,6 +79,8 @@ struct gatun_p4_shim {
 	int (*table_action)(struct rte_swx_pipeline *p, uint32_t table, uint32_t number, uint32_t *action);
 	int (*action)(struct rte_swx_pipeline *p, uint32_t action, struct gatun_p4_action *out);
 	int (*argument)(struct rte_swx_pipeline *p, uint32_t action, uint32_t number, struct gatun_p4_argument *out);
+	int (*array)(struct rte_swx_pipeline *p, uint32_t number, struct gatun_p4_array *out);
+	int (*meter)(struct rte_swx_pipeline *p, uint32_t number, struct gatun_p4_array *out);
 	int (*add)(struct rte_swx_pipeline *p, uint32_t table, const struct gatun_p4_entry *entry);
 	int (*remove)(struct rte_swx_pipeline *p, uint32_t table, const struct gatun_p4_entry *entry);
 	int (*fill)(struct rte_swx_pipeline *p, uint32_t table, const struct gatun_p4_shape *shape,
@@ -75,8 +88,9 @@ struct gatun_p4_shim {
 	void (*discard)(struct rte_swx_pipeline *p, uint32_t table, void *old);
 	int (*read_register)(struct rte_swx_pipeline *p, const char *name, uint32_t index, uint64_t *value);
 	int (*write_register)(struct rte_swx_pipeline *p, const char *name, uint32_t index, uint64_t value);
-	int (*limit)(struct rte_swx_pipeline *p, const char *meter, uint32_t index, const char *profile, uint64_t rate,
-		     uint64_t burst);
+	int (*limit)(struct rte_swx_pipeline *p, const char *meter, uint32_t index, const char *profile,
+		     const struct gatun_p4_rates *rates);
+	int (*forget_limit)(struct rte_swx_pipeline *p, const char *profile);
 	struct rte_mempool *(*pool)(const char *name, uint32_t buffers);
 	struct rte_ring *(*ring)(const char *name, uint32_t len);
 	int (*device)(const char *name, const char *arguments, struct rte_mempool *pool);

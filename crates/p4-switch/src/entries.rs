@@ -17,7 +17,7 @@ use std::collections::BTreeMap;
 struct Line<'a> {
     table: Table,
     key: Vec<(u64, u64)>,
-    priority: u16,
+    priority: u32,
     action: &'a str,
     data: Vec<u64>,
 }
@@ -39,7 +39,7 @@ impl Switch {
             count += 1;
             let at = |error: SwitchError| SwitchError::Line { number: number + 1, error: Box::new(error) };
             let line = self.parse(text).map_err(at)?;
-            if self.layouts[line.table.0].is_exact {
+            if self.objects.tables[line.table.0].is_exact {
                 let key: Vec<u64> = line.key.iter().map(|(value, _)| *value).collect();
                 self.insert(line.table, &Entry { key: &key, action: line.action, data: &line.data })
                     .map_err(at)?;
@@ -61,7 +61,7 @@ impl Switch {
     fn parse<'a>(&self, text: &'a str) -> Result<Line<'a>, SwitchError> {
         let mut words = text.split_whitespace().peekable();
         let table = self.table(words.next().unwrap_or_default())?;
-        let layout = &self.layouts[table.0];
+        let layout = &self.objects.tables[table.0];
         let fault = |fault| layout.fault(fault);
         let mut key = Vec::with_capacity(layout.width());
         for all in layout.largest() {
@@ -77,8 +77,8 @@ impl Switch {
         }
         let mut priority = 0;
         if words.next_if_eq(&"priority").is_some() {
-            let value = words.next().and_then(number).and_then(|n| u16::try_from(n).ok());
-            priority = value.ok_or_else(|| fault("a priority is a number up to 65535"))?;
+            let value = words.next().and_then(number).and_then(|n| u32::try_from(n).ok());
+            priority = value.ok_or_else(|| fault("a priority is a number up to 4294967295"))?;
         }
         let action = words.next().ok_or_else(|| fault("an entry needs an action"))?;
         let mut data = Vec::new();

@@ -1,7 +1,8 @@
 //! Layout of keys and of action data, as the pipeline's look-up reads them.
 
 use crate::error::SwitchError;
-use crate::sys::{self, Counts, Field, Pipeline, RawAction, RawArgument, RawTable};
+use crate::sys::{self, Counts, Field, Pipeline, RawAction, RawArgument, RawArray, RawTable};
+use std::ffi::c_int;
 
 /// Action of the program.
 #[derive(Clone, Debug)]
@@ -35,11 +36,47 @@ pub(crate) struct Layout {
     pub(crate) data_len: usize,
 }
 
-/// Reads the layouts of all tables.
+/// Description of a table.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TableInfo {
+    /// Name.
+    pub name: String,
+    /// Entries that it can hold.
+    pub size: u32,
+    /// The key has no masks.
+    pub is_exact: bool,
+    /// Bits of each field of the key.
+    pub fields: Vec<u32>,
+    /// Name of each action, with the names and bits of its arguments.
+    pub actions: Vec<(String, Vec<(String, u32)>)>,
+}
+
+/// Description of a program.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Description {
+    /// Tables.
+    pub tables: Vec<TableInfo>,
+    /// Name and size of each register array, which a counter is, too.
+    pub arrays: Vec<(String, u32)>,
+    /// Name and size of each array of meters.
+    pub meters: Vec<(String, u32)>,
+}
+
+/// Objects of a program.
+#[derive(Debug, Default)]
+pub(crate) struct Objects {
+    pub(crate) tables: Vec<Layout>,
+    /// Name and size of each register array.
+    pub(crate) arrays: Vec<(String, u32)>,
+    /// Name and size of each array of meters.
+    pub(crate) meters: Vec<(String, u32)>,
+}
+
+/// Reads the objects of a pipeline.
 ///
 /// # Safety
 /// The pipeline is alive.
-pub(crate) unsafe fn read(p: *mut Pipeline) -> Result<Vec<Layout>, SwitchError> {
+pub(crate) unsafe fn read(p: *mut Pipeline) -> Result<Objects, SwitchError> {
     let mut counts = Counts::default();
     // SAFETY: guaranteed by the caller; as everywhere here, the result has its type's layout.
     check("pipeline", "reading its size", unsafe { sys::counts(p, &mut counts) })?;
@@ -47,7 +84,24 @@ pub(crate) unsafe fn read(p: *mut Pipeline) -> Result<Vec<Layout>, SwitchError> 
     let actions = (0..counts.actions).map(|number| unsafe { action(p, number) });
     let actions = actions.collect::<Result<Vec<_>, _>>()?;
     // SAFETY: guaranteed by the caller.
-    (0..counts.tables).map(|number| unsafe { table(p, number, &actions) }).collect()
+    let tables = (0..counts.tables).map(|number| unsafe { table(p, number, &actions) });
+    Ok(Objects {
+        tables: tables.collect::<Result<_, _>>()?,
+        // SAFETY: guaranteed by the caller.
+        arrays: arrays(counts.arrays, |number, raw| unsafe { sys::array(p, number, raw) })?,
+        // SAFETY: guaranteed by the caller.
+        meters: arrays(counts.meters, |number, raw| unsafe { sys::meter(p, number, raw) })?,
+    })
+}
+
+/// Reads the names and sizes of arrays.
+fn arrays(count: u32, read: impl Fn(u32, &mut RawArray) -> c_int) -> Result<Vec<(String, u32)>, SwitchError> {
+    let one = |number| {
+        let mut raw = RawArray::default();
+        check("array", "reading it", read(number, &mut raw))?;
+        Ok((raw.text(), raw.size))
+    };
+    (0..count).map(one).collect()
 }
 
 /// # Safety
@@ -107,6 +161,19 @@ pub(crate) fn check(name: &str, step: &'static str, status: i32) -> Result<(), S
 }
 
 impl Layout {
+    /// Description for a controller.
+    pub(crate) fn describe(&self) -> TableInfo {
+        let arguments = |a: &Argument| (a.name.clone(), 8 * a.bytes as u32);
+        let action = |a: &Action| (a.name.clone(), a.arguments.iter().map(arguments).collect());
+        TableInfo {
+            name: self.name.clone(),
+            size: self.size,
+            is_exact: self.is_exact,
+            fields: self.fields.iter().map(|field| field.bits).collect(),
+            actions: self.actions.iter().map(action).collect(),
+        }
+    }
+
     /// Number of the key's fields.
     pub(crate) fn width(&self) -> usize {
         self.fields.len()
@@ -143,11 +210,15 @@ impl Layout {
         mask
     }
 
-    /// Number of an action and the bytes of its data, filled up to the length of the longest.
-    pub(crate) fn data(&self, action: &str, values: &[u64]) -> Result<(u64, Vec<u8>), SwitchError> {
-        let found = self.actions.iter().find(|a| a.name == action);
-        let action = found
-            .ok_or_else(|| SwitchError::Missing { kind: "action of the table", name: action.to_owned() })?;
+    /// Place of an action among the table's.
+    pub(crate) fn place(&self, action: &str) -> Result<usize, SwitchError> {
+        let found = self.actions.iter().position(|a| a.name == action);
+        found.ok_or_else(|| SwitchError::Missing { kind: "action of the table", name: action.to_owned() })
+    }
+
+    /// Number of the action at this place and the bytes of its data, filled up to the length of the longest.
+    pub(crate) fn data(&self, place: usize, values: &[u64]) -> Result<(u64, Vec<u8>), SwitchError> {
+        let action = self.actions.get(place).ok_or_else(|| self.fault("it has no such action"))?;
         if values.len() != action.arguments.len() {
             return Err(self.fault("an entry needs a value for each argument of its action"));
         }
@@ -205,12 +276,12 @@ mod tests {
     #[test]
     fn headers_are_in_network_order_and_metadata_in_the_hosts() {
         assert_eq!(layout().key(&[0x0102_0304, 0x0506]).unwrap(), [6, 5, 1, 2, 3, 4]);
-        assert_eq!(layout().data("long", &[0x0102, 0x0304_0506]).unwrap(), (4, vec![2, 1, 3, 4, 5, 6]));
+        assert_eq!(layout().data(1, &[0x0102, 0x0304_0506]).unwrap(), (4, vec![2, 1, 3, 4, 5, 6]));
     }
 
     #[test]
     fn data_are_as_long_as_those_of_the_longest_action() {
-        assert_eq!(layout().data("short", &[0x0102]).unwrap(), (3, vec![1, 2, 0, 0, 0, 0]));
+        assert_eq!(layout().data(0, &[0x0102]).unwrap(), (3, vec![1, 2, 0, 0, 0, 0]));
     }
 
     #[test]
@@ -218,9 +289,7 @@ mod tests {
         for (key, fault) in [(&[1][..], "each field"), (&[1, 1 << 16], "does not fit")] {
             assert!(layout().key(key).unwrap_err().to_string().contains(fault));
         }
-        assert!(
-            layout().data("none", &[]).unwrap_err().to_string().contains("no action of the table `none`")
-        );
-        assert!(layout().data("short", &[]).unwrap_err().to_string().contains("each argument"));
+        assert!(layout().place("none").unwrap_err().to_string().contains("no action of the table `none`"));
+        assert!(layout().data(0, &[]).unwrap_err().to_string().contains("each argument"));
     }
 }

@@ -24,6 +24,7 @@ mod tables;
 
 pub use environment::{Environment, EnvironmentConfig};
 pub use error::SwitchError;
+pub use layout::{Description, TableInfo};
 pub use object::{Object, ObjectConfig};
-pub use switch::{PORTS_MAX, PortConfig, PortCounters, Switch, SwitchConfig};
+pub use switch::{MeterRates, PORTS_MAX, PortConfig, PortCounters, Switch, SwitchConfig};
 pub use tables::{Entry, Match, Removal, Table};

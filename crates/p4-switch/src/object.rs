@@ -37,11 +37,24 @@ impl Object {
         spec: &Path,
         config: &ObjectConfig,
     ) -> Result<Object, SwitchError> {
-        check_headers(environment, &config.headers)?;
         let text = std::fs::read_to_string(spec).map_err(SwitchError::file(spec))?;
+        Object::compile_text(environment, spec, &text, config)
+    }
+
+    /// Compiles a program from its text. Errors name it `spec`.
+    ///
+    /// # Errors
+    /// As of [`Object::compile`].
+    pub fn compile_text(
+        environment: Environment,
+        spec: &Path,
+        text: &str,
+        config: &ObjectConfig,
+    ) -> Result<Object, SwitchError> {
+        check_headers(environment, &config.headers)?;
         let object = Object { directory: directory()? };
         let resized = object.directory.join("program.spec");
-        std::fs::write(&resized, resize(&metadata::fit(&text)?, &config.sizes)?)
+        std::fs::write(&resized, resize(&metadata::fit(text)?, &config.sizes)?)
             .map_err(SwitchError::file(&resized))?;
         let code = object.directory.join("program.c");
         translate(spec, &resized, &code)?;

@@ -2,9 +2,10 @@
 
 use crate::environment::Environment;
 use crate::error::SwitchError;
-use crate::layout::{self, Layout, check};
+use crate::layout::{self, Description, Layout, Objects, check};
 use crate::object::Object;
-use crate::sys::{self, Mempool, Pipeline, Port, Ring};
+use crate::sys::{self, Mempool, Pipeline, Port, RawRates, Ring};
+use std::collections::HashMap;
 use std::ffi::CString;
 use std::fmt::Write as _;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -13,6 +14,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 const RING: u32 = 1024;
 /// Instructions of the pipeline between two bursts of the devices.
 const TURN: u32 = 4096;
+/// Turns after which no frame is in the pipeline: the rings between it and the ports are empty by then.
+const DRAIN: u32 = 256;
 /// Ports that a program may send to. The pipeline does not check a port's number.
 pub const PORTS_MAX: usize = 256;
 /// Longest frame, bytes.
@@ -55,11 +58,52 @@ pub struct PortCounters {
     pub lost_out: u64,
 }
 
+/// Rates of a meter: units for each second, and units at once.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct MeterRates {
+    /// Committed rate.
+    pub cir: u64,
+    /// Committed burst.
+    pub cbs: u64,
+    /// Peak rate.
+    pub pir: u64,
+    /// Peak burst.
+    pub pbs: u64,
+}
+
+impl MeterRates {
+    /// More than any port carries.
+    pub const UNLIMITED: MeterRates = {
+        let most = 1_000_000_000_000;
+        MeterRates { cir: most, cbs: most, pir: most, pbs: most }
+    };
+}
+
+/// A pipeline that a switch does not run.
+struct Candidate {
+    pipeline: *mut Pipeline,
+    objects: Objects,
+}
+
+impl Drop for Candidate {
+    fn drop(&mut self) {
+        // SAFETY: nothing uses the pipeline any more.
+        unsafe { sys::free(self.pipeline) };
+    }
+}
+
 /// A switch. It belongs to the thread that made it.
 pub struct Switch {
     pub(crate) pipeline: *mut Pipeline,
-    pub(crate) layouts: Vec<Layout>,
+    pub(crate) objects: Objects,
     pub(crate) unsettled: bool,
+    candidate: Option<Candidate>,
+    /// Lines for the pipeline: its ports.
+    specification: String,
+    /// Profile of each cell of a meter.
+    profiles: HashMap<(String, u32), CString>,
+    /// Room for a frame that is taken.
+    frame: Box<[u8]>,
     ports: Vec<Port>,
     pool: *mut Mempool,
 }
@@ -70,8 +114,7 @@ impl Switch {
     /// # Errors
     /// The pipeline or a device cannot be made.
     pub fn new(_: Environment, object: &Object, config: &SwitchConfig) -> Result<Switch, SwitchError> {
-        static NEXT: AtomicU32 = AtomicU32::new(0);
-        let name = format!("gatun{}", NEXT.fetch_add(1, Ordering::Relaxed));
+        let name = unique_name();
         let pool = make(&format!("{name}-pool"), "making its buffers", |name| {
             // SAFETY: the environment runs; a name that ends with a zero.
             unsafe { sys::pool(name, config.buffers) }
@@ -85,9 +128,19 @@ impl Switch {
             let _ = writeln!(specification, "port out {number} sink file none");
         }
         let pipeline = build(&name, object, &specification)?;
-        let mut switch = Switch { pipeline, layouts: Vec::new(), unsettled: false, ports: Vec::new(), pool };
+        let mut switch = Switch {
+            pipeline,
+            objects: Objects::default(),
+            unsettled: false,
+            candidate: None,
+            specification,
+            profiles: HashMap::new(),
+            frame: vec![0; FRAME_MAX].into(),
+            ports: Vec::new(),
+            pool,
+        };
         // SAFETY: the pipeline has just been made.
-        switch.layouts = unsafe { layout::read(pipeline) }?;
+        switch.objects = unsafe { layout::read(pipeline) }?;
         for (port, (input, output)) in config.ports.iter().zip(rings) {
             let device = port.device.as_ref().map_or(Ok(-1), |device| open(device, &port.arguments, pool))?;
             switch.ports.push(Port {
@@ -125,6 +178,33 @@ impl Switch {
         }
     }
 
+    /// Makes a pipeline of another program, beside the running one. [`Switch::describe_next`] has its tables,
+    /// [`Switch::replace`] runs it.
+    ///
+    /// # Errors
+    /// The pipeline cannot be made: memory for both is needed.
+    pub fn prepare(&mut self, object: &Object) -> Result<(), SwitchError> {
+        self.candidate = None;
+        let pipeline = build(&unique_name(), object, &self.specification)?;
+        let mut candidate = Candidate { pipeline, objects: Objects::default() };
+        // SAFETY: the pipeline has just been made.
+        candidate.objects = unsafe { layout::read(pipeline) }?;
+        self.candidate = Some(candidate);
+        Ok(())
+    }
+
+    /// Runs the prepared pipeline. Ports and their waiting frames stay. False: there is none.
+    pub fn replace(&mut self) -> bool {
+        let Some(mut candidate) = self.candidate.take() else { return false };
+        // The frames inside would be lost with their buffers.
+        (0..DRAIN).for_each(|_| self.run(TURN));
+        std::mem::swap(&mut self.pipeline, &mut candidate.pipeline);
+        std::mem::swap(&mut self.objects, &mut candidate.objects);
+        self.profiles.clear();
+        self.unsettled = false;
+        true
+    }
+
     /// Gives a frame to the pipeline as if `port` had received it.
     ///
     /// # Errors
@@ -143,11 +223,10 @@ impl Switch {
 
     /// Takes the next frame that the pipeline sent to `port`, which has no device.
     pub fn take(&mut self, port: usize) -> Option<Vec<u8>> {
-        let mut frame = vec![0; FRAME_MAX];
+        let (ring, frame) = (self.ports.get(port)?.output, &mut self.frame);
         // SAFETY: the ring is alive, and the buffer has this length.
-        let len = unsafe { sys::take(self.ports.get(port)?.output, frame.as_mut_ptr(), FRAME_MAX as u16) };
-        frame.truncate(usize::try_from(len).ok()?);
-        Some(frame)
+        let len = unsafe { sys::take(ring, frame.as_mut_ptr(), FRAME_MAX as u16) };
+        frame.get(..usize::try_from(len).ok()?).map(<[u8]>::to_vec)
     }
 
     /// Counters of the ports, in their order.
@@ -190,17 +269,61 @@ impl Switch {
         }
     }
 
-    /// Sets a meter of the program: units per second, and units at once.
+    /// Sets a meter of the program.
     ///
     /// # Errors
-    /// The program has no such meter, or the rates are impossible.
-    pub fn set_meter(&mut self, name: &str, index: u32, rate: u64, burst: u64) -> Result<(), SwitchError> {
+    /// The program has no such meter, or the rates are impossible: no rate may be zero, nor the peak rate
+    /// below the committed one.
+    pub fn set_meter(&mut self, name: &str, index: u32, rates: &MeterRates) -> Result<(), SwitchError> {
         let text = CString::new(name).unwrap_or_default();
-        let profile = CString::new(format!("{rate}/{burst}")).unwrap_or_default();
-        // SAFETY: the pipeline is alive, and the names end with a zero.
-        let status =
-            unsafe { sys::limit(self.pipeline, text.as_ptr(), index, profile.as_ptr(), rate, burst) };
-        check(name, "setting its rate", status)
+        let MeterRates { cir, cbs, pir, pbs } = *rates;
+        let profile = CString::new(format!("{cir}/{cbs}/{pir}/{pbs}")).unwrap_or_default();
+        let raw = RawRates { cir, cbs, pir, pbs };
+        // SAFETY: the pipeline is alive, the names end with a zero, and the rates have the shim's layout.
+        let status = unsafe { sys::limit(self.pipeline, text.as_ptr(), index, profile.as_ptr(), &raw) };
+        check(name, "setting its rates", status)?;
+        let before = self.profiles.insert((name.to_owned(), index), profile.clone());
+        if let Some(before) = before.filter(|before| *before != profile) {
+            // SAFETY: as above. The library keeps a profile that another meter uses.
+            unsafe { sys::forget_limit(self.pipeline, before.as_ptr()) };
+        }
+        Ok(())
+    }
+
+    /// Descriptions of the prepared pipeline's tables, register arrays and arrays of meters.
+    pub fn describe_next(&self) -> Option<Description> {
+        let objects = &self.candidate.as_ref()?.objects;
+        Some(describe(objects))
+    }
+
+    /// Descriptions of the tables, register arrays and arrays of meters.
+    pub fn describe(&self) -> Description {
+        describe(&self.objects)
+    }
+
+    /// Empties all tables, sets all registers to zero, and takes the limits off all meters.
+    ///
+    /// # Errors
+    /// Memory for another empty table is lacking.
+    pub fn clear(&mut self) -> Result<(), SwitchError> {
+        for place in 0..self.objects.tables.len() {
+            self.empty(place)?;
+        }
+        for (name, size) in self.objects.arrays.clone() {
+            (0..size).try_for_each(|index| self.set_register(&name, index, 0))?;
+        }
+        self.lift_limits()
+    }
+
+    /// Takes the limits off all meters: DPDK's own limit is low.
+    ///
+    /// # Errors
+    /// DPDK refuses the rates.
+    pub fn lift_limits(&mut self) -> Result<(), SwitchError> {
+        for (name, size) in self.objects.meters.clone() {
+            (0..size).try_for_each(|index| self.set_meter(&name, index, &MeterRates::UNLIMITED))?;
+        }
+        Ok(())
     }
 }
 
@@ -213,6 +336,19 @@ impl Drop for Switch {
         // SAFETY: nothing uses the pipeline any more.
         unsafe { sys::free(self.pipeline) };
     }
+}
+
+fn describe(objects: &Objects) -> Description {
+    Description {
+        tables: objects.tables.iter().map(Layout::describe).collect(),
+        arrays: objects.arrays.clone(),
+        meters: objects.meters.clone(),
+    }
+}
+
+fn unique_name() -> String {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    format!("gatun{}", NEXT.fetch_add(1, Ordering::Relaxed))
 }
 
 /// Makes an object of DPDK by its name.

@@ -27,6 +27,22 @@ opaque!(Pipeline, Mempool, Ring);
 pub(crate) struct Counts {
     pub(crate) tables: u32,
     pub(crate) actions: u32,
+    pub(crate) arrays: u32,
+    pub(crate) meters: u32,
+}
+
+#[repr(C)]
+pub(crate) struct RawArray {
+    pub(crate) name: [c_char; NAME],
+    pub(crate) size: u32,
+}
+
+#[repr(C)]
+pub(crate) struct RawRates {
+    pub(crate) cir: u64,
+    pub(crate) cbs: u64,
+    pub(crate) pir: u64,
+    pub(crate) pbs: u64,
 }
 
 #[repr(C)]
@@ -70,6 +86,7 @@ pub(crate) struct RawEntry {
 
 #[repr(C)]
 pub(crate) struct Shape {
+    pub(crate) is_exact: u32,
     pub(crate) key_len: u32,
     pub(crate) key_offset: u32,
     pub(crate) data_len: u32,
@@ -109,7 +126,7 @@ macro_rules! text_of {
     )*};
 }
 
-text_of!(RawTable, RawAction, RawArgument);
+text_of!(RawTable, RawAction, RawArgument, RawArray);
 
 /// Defines for each function of the shim a pointer in [`Functions`], in the order of `struct
 /// gatun_p4_shim`, and a function that calls it.
@@ -151,6 +168,8 @@ functions! {
     table_action(p: *mut Pipeline, table: u32, number: u32, action: *mut u32) -> c_int;
     action(p: *mut Pipeline, action: u32, out: *mut RawAction) -> c_int;
     argument(p: *mut Pipeline, action: u32, number: u32, out: *mut RawArgument) -> c_int;
+    array(p: *mut Pipeline, number: u32, out: *mut RawArray) -> c_int;
+    meter(p: *mut Pipeline, number: u32, out: *mut RawArray) -> c_int;
     add(p: *mut Pipeline, table: u32, entry: *const RawEntry) -> c_int;
     remove(p: *mut Pipeline, table: u32, entry: *const RawEntry) -> c_int;
     fill(
@@ -161,8 +180,9 @@ functions! {
     read_register(p: *mut Pipeline, name: *const c_char, index: u32, value: *mut u64) -> c_int;
     write_register(p: *mut Pipeline, name: *const c_char, index: u32, value: u64) -> c_int;
     limit(
-        p: *mut Pipeline, meter: *const c_char, index: u32, profile: *const c_char, rate: u64, burst: u64
+        p: *mut Pipeline, meter: *const c_char, index: u32, profile: *const c_char, rates: *const RawRates
     ) -> c_int;
+    forget_limit(p: *mut Pipeline, profile: *const c_char) -> c_int;
     pool(name: *const c_char, buffers: u32) -> *mut Mempool;
     ring(name: *const c_char, len: u32) -> *mut Ring;
     device(name: *const c_char, arguments: *const c_char, pool: *mut Mempool) -> c_int;

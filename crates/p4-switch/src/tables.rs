@@ -14,6 +14,9 @@ use std::ptr::null_mut;
 /// the pipeline's threads need for one packet each.
 const SETTLE: u32 = 1 << 15;
 
+/// Different priorities in a table.
+const PRIORITIES_MAX: usize = 1 << 16;
+
 /// Number of a table in its switch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Table(pub(crate) usize);
@@ -35,7 +38,7 @@ pub struct Match {
     /// Value and mask of each field of the key.
     pub key: Vec<(u64, u64)>,
     /// The highest one wins.
-    pub priority: u16,
+    pub priority: u32,
     /// Name of the action.
     pub action: String,
     /// Values of the action's arguments.
@@ -51,13 +54,23 @@ impl Switch {
     /// # Errors
     /// The program has no such table.
     pub fn table(&self, name: &str) -> Result<Table, SwitchError> {
-        let found = self.layouts.iter().position(|layout| layout.name == name);
+        let found = self.objects.tables.iter().position(|layout| layout.name == name);
         found.map(Table).ok_or_else(|| SwitchError::Missing { kind: "table", name: name.to_owned() })
     }
 
     /// Names of the tables, and how many entries each can hold.
     pub fn tables(&self) -> impl Iterator<Item = (&str, u32)> {
-        self.layouts.iter().map(|layout| (layout.name.as_str(), layout.size))
+        self.objects.tables.iter().map(|layout| (layout.name.as_str(), layout.size))
+    }
+
+    /// The table at this place among the descriptions ([`Switch::describe`]).
+    pub fn table_at(&self, place: usize) -> Option<Table> {
+        (place < self.objects.tables.len()).then_some(Table(place))
+    }
+
+    /// Name of the action at this place among a table's actions.
+    pub fn action_at(&self, table: Table, place: usize) -> Option<&str> {
+        self.objects.tables[table.0].actions.get(place).map(|action| action.name.as_str())
     }
 
     /// Names of an action's arguments in a table, in the order of an entry's data.
@@ -65,7 +78,7 @@ impl Switch {
     /// # Errors
     /// The table has no such action.
     pub fn arguments(&self, table: Table, action: &str) -> Result<Vec<&str>, SwitchError> {
-        let mut actions = self.layouts[table.0].actions.iter();
+        let mut actions = self.objects.tables[table.0].actions.iter();
         let found =
             actions.find(|a| a.name == action).map(|a| a.arguments.iter().map(|x| x.name.as_str()).collect());
         found.ok_or_else(|| SwitchError::Missing { kind: "action of the table", name: action.to_owned() })
@@ -76,10 +89,25 @@ impl Switch {
     /// # Errors
     /// The entry does not fit the table, or the table is full.
     pub fn insert(&mut self, table: Table, entry: &Entry<'_>) -> Result<(), SwitchError> {
+        let action = self.exact(table)?.place(entry.action)?;
+        self.insert_call(table, entry.key, action, entry.data)
+    }
+
+    /// Adds an entry like [`Switch::insert`], with the place of its action among the table's.
+    ///
+    /// # Errors
+    /// As of [`Switch::insert`].
+    pub fn insert_call(
+        &mut self,
+        table: Table,
+        key: &[u64],
+        action: usize,
+        data: &[u64],
+    ) -> Result<(), SwitchError> {
         self.settle();
         let layout = self.exact(table)?;
-        let mut key = layout.key(entry.key)?;
-        let (action, mut data) = layout.data(entry.action, entry.data)?;
+        let mut key = layout.key(key)?;
+        let (action, mut data) = layout.data(action, data)?;
         let raw = RawEntry {
             key: key.as_mut_ptr(),
             mask: null_mut(),
@@ -122,30 +150,43 @@ impl Switch {
     /// # Errors
     /// An entry does not fit the table, or there are more than the table holds.
     pub fn fill(&mut self, table: Table, entries: &[Match]) -> Result<(), SwitchError> {
-        let layout = &self.layouts[table.0];
+        let layout = &self.objects.tables[table.0];
         if layout.is_exact {
             return Err(layout.fault("entries with masks do not fit an exact table"));
         }
         if entries.len() > layout.size as usize {
             return Err(SwitchError::Full(layout.name.clone()));
         }
-        let mut bytes = entries.iter().map(|entry| encode(layout, entry)).collect::<Result<Vec<_>, _>>()?;
+        let ranks = ranks(entries).ok_or_else(|| layout.fault("there are more than 65536 priorities"))?;
+        let encode = |entry| encode(layout, entry, &ranks);
+        let mut bytes = entries.iter().map(encode).collect::<Result<Vec<_>, _>>()?;
         let raw: Vec<RawEntry> = bytes.iter_mut().map(Encoded::raw).collect();
+        self.renew(table.0, &raw)
+    }
+
+    /// Removes all entries of a table.
+    pub(crate) fn empty(&mut self, place: usize) -> Result<(), SwitchError> {
+        // A table without a key has no entries.
+        if self.objects.tables[place].width() == 0 { Ok(()) } else { self.renew(place, &[]) }
+    }
+
+    /// Makes a table of these entries in place of the present one.
+    fn renew(&mut self, place: usize, entries: &[RawEntry]) -> Result<(), SwitchError> {
+        let layout = &self.objects.tables[place];
         let mut key_mask = layout.key_mask();
         let shape = Shape {
+            is_exact: layout.is_exact.into(),
             key_len: layout.key_len as u32,
             key_offset: layout.key_offset as u32,
             data_len: layout.data_len as u32,
             size: layout.size,
             key_mask: key_mask.as_mut_ptr(),
         };
+        let (number, count) = (layout.number, entries.len() as u32);
         let mut old = null_mut();
         // SAFETY: the pipeline is alive, and all entries have the table's lengths.
-        let status = unsafe {
-            sys::fill(self.pipeline, layout.number, &shape, raw.as_ptr(), raw.len() as u32, &mut old)
-        };
+        let status = unsafe { sys::fill(self.pipeline, number, &shape, entries.as_ptr(), count, &mut old) };
         check(&layout.name, "building it", status)?;
-        let number = layout.number;
         self.unsettled = true;
         self.settle();
         // SAFETY: no packet uses the old table any more.
@@ -154,7 +195,7 @@ impl Switch {
     }
 
     fn exact(&self, table: Table) -> Result<&Layout, SwitchError> {
-        let layout = &self.layouts[table.0];
+        let layout = &self.objects.tables[table.0];
         match layout.is_exact {
             true => Ok(layout),
             false => Err(layout.fault("single entries do not fit a table with masks")),
@@ -162,7 +203,8 @@ impl Switch {
     }
 
     /// After a removal, lets packets that found the entry be finished, before its place is used again.
-    fn settle(&mut self) {
+    /// Changes of tables do this themselves.
+    pub fn settle(&mut self) {
         if std::mem::take(&mut self.unsettled) {
             self.run(SETTLE);
         }
@@ -189,10 +231,17 @@ impl Encoded {
     }
 }
 
-fn encode(layout: &Layout, entry: &Match) -> Result<Encoded, SwitchError> {
+/// Different priorities, the highest first, which DPDK numbers from zero.
+fn ranks(entries: &[Match]) -> Option<Vec<u32>> {
+    let mut all: Vec<u32> = entries.iter().map(|entry| entry.priority).collect();
+    all.sort_unstable_by(|a, b| b.cmp(a));
+    all.dedup();
+    (all.len() <= PRIORITIES_MAX).then_some(all)
+}
+
+fn encode(layout: &Layout, entry: &Match, ranks: &[u32]) -> Result<Encoded, SwitchError> {
     let (values, masks): (Vec<u64>, Vec<u64>) = entry.key.iter().copied().unzip();
-    let (action, data) = layout.data(&entry.action, &entry.data)?;
-    // In DPDK zero is the highest priority.
-    let priority = u32::from(u16::MAX - entry.priority);
+    let (action, data) = layout.data(layout.place(&entry.action)?, &entry.data)?;
+    let priority = ranks.partition_point(|higher| *higher > entry.priority) as u32;
     Ok(Encoded { key: layout.key(&values)?, mask: layout.key(&masks)?, data, action, priority })
 }

@@ -1,0 +1,227 @@
+//! Controllers over the network: arbitration, packets, limits.
+
+#[allow(dead_code)]
+mod support;
+
+use gatun_p4_server::{CONNECTIONS_MAX, Device, MESSAGE_MAX, Memory, MemoryTarget, Program, Server, serve};
+use gatun_p4runtime::p4::v1::entity::Entity as Kind;
+use gatun_p4runtime::p4::v1::p4_runtime_client::P4RuntimeClient;
+use gatun_p4runtime::p4::v1::set_forwarding_pipeline_config_request::Action as ConfigAction;
+use gatun_p4runtime::p4::v1::stream_message_request::Update as FromController;
+use gatun_p4runtime::p4::v1::stream_message_response::Update as ToController;
+use gatun_p4runtime::p4::v1::update::Type;
+use gatun_p4runtime::p4::v1::{
+    CapabilitiesRequest, MasterArbitrationUpdate, PacketOut, ReadRequest, StreamMessageRequest,
+    StreamMessageResponse, TableEntry, Uint128,
+};
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
+use std::sync::mpsc::{SyncSender, sync_channel};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use support::*;
+use tokio::sync::mpsc;
+use tokio::time::timeout;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::transport::Channel;
+use tonic::{Code, Streaming};
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+struct Bench {
+    server: Server,
+    memory: Arc<Mutex<Memory>>,
+    frames: SyncSender<Vec<u8>>,
+}
+
+fn bench() -> Bench {
+    let target = MemoryTarget::new(SPEC.as_bytes(), Program::of(&p4info()));
+    let memory = target.memory();
+    let (frames, receiver) = sync_channel(16);
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let server = serve(listener, 1, Device::new(target), receiver).unwrap();
+    Bench { server, memory, frames }
+}
+
+struct Controller {
+    client: P4RuntimeClient<Channel>,
+    sender: mpsc::Sender<StreamMessageRequest>,
+    stream: Streaming<StreamMessageResponse>,
+}
+
+impl Controller {
+    /// Connects, and takes part in the arbitration.
+    async fn connect(bench: &Bench, election: u64) -> Controller {
+        let mut client =
+            P4RuntimeClient::connect(format!("http://{}", bench.server.address())).await.unwrap();
+        let (sender, receiver) = mpsc::channel(8);
+        let stream = client.stream_channel(ReceiverStream::new(receiver)).await.unwrap().into_inner();
+        let controller = Controller { client, sender, stream };
+        controller.arbitrate(election).await;
+        controller
+    }
+
+    async fn arbitrate(&self, election: u64) {
+        let election_id = Some(Uint128 { high: 0, low: election });
+        let update =
+            MasterArbitrationUpdate { device_id: 1, election_id, ..MasterArbitrationUpdate::default() };
+        self.send(FromController::Arbitration(update)).await;
+    }
+
+    async fn send(&self, update: FromController) {
+        self.sender.send(StreamMessageRequest { update: Some(update) }).await.unwrap();
+    }
+
+    async fn receive(&mut self) -> Result<ToController, tonic::Status> {
+        let message = timeout(PATIENCE, self.stream.message()).await.expect("an answer in time")?;
+        Ok(message.expect("the stream goes on").update.unwrap())
+    }
+
+    /// Code of the next arbitration message.
+    async fn status(&mut self) -> Code {
+        match self.receive().await.unwrap() {
+            ToController::Arbitration(update) => update.status.unwrap().code.into(),
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+fn run<T>(test: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(test)
+}
+
+#[test]
+fn only_the_primary_controller_writes() {
+    let bench = bench();
+    run(async {
+        let mut first = Controller::connect(&bench, 1).await;
+        assert_eq!(first.status().await, Code::Ok);
+        let mut second = Controller::connect(&bench, 2).await;
+        assert_eq!(second.status().await, Code::Ok);
+        assert_eq!(first.status().await, Code::AlreadyExists);
+        let pipeline = config(ConfigAction::VerifyAndCommit, SPEC);
+        let refused = first.client.set_forwarding_pipeline_config(pipeline.clone()).await.unwrap_err();
+        assert_eq!(refused.code(), Code::PermissionDenied);
+        // The second one leaves: nobody is the primary, until the first one comes with a higher number.
+        drop(second);
+        assert_eq!(first.status().await, Code::NotFound);
+        first.arbitrate(3).await;
+        assert_eq!(first.status().await, Code::Ok);
+        let election_id = Some(Uint128 { high: 0, low: 3 });
+        let pipeline =
+            gatun_p4runtime::p4::v1::SetForwardingPipelineConfigRequest { election_id, ..pipeline };
+        first.client.set_forwarding_pipeline_config(pipeline).await.unwrap();
+        let batch = write(vec![update(Type::Insert, known(1, 2, 3))]);
+        assert_eq!(first.client.write(batch.clone()).await.unwrap_err().code(), Code::PermissionDenied);
+        first.client.write(gatun_p4runtime::p4::v1::WriteRequest { election_id, ..batch }).await.unwrap();
+    });
+    assert_eq!(bench.memory.lock().unwrap().exact.len(), 1);
+    assert_eq!((bench.server.counters().connections, bench.server.counters().updates), (2, 1));
+}
+
+#[test]
+fn a_stream_ends_with_the_reason() {
+    let bench = bench();
+    run(async {
+        let mut first = Controller::connect(&bench, 1).await;
+        assert_eq!(first.status().await, Code::Ok);
+        let mut second = Controller::connect(&bench, 1).await;
+        assert_eq!(second.receive().await.unwrap_err().code(), Code::InvalidArgument);
+        let mut client =
+            P4RuntimeClient::connect(format!("http://{}", bench.server.address())).await.unwrap();
+        let packet = StreamMessageRequest { update: Some(FromController::Packet(PacketOut::default())) };
+        let stream = client.stream_channel(tokio_stream::iter([packet])).await.unwrap();
+        let refused = timeout(PATIENCE, stream.into_inner().message()).await.unwrap().unwrap_err();
+        assert_eq!(refused.code(), Code::FailedPrecondition);
+        let version = client.capabilities(CapabilitiesRequest {}).await.unwrap().into_inner();
+        assert_eq!(version.p4runtime_api_version, "1.4.0");
+    });
+}
+
+#[test]
+fn packets_go_to_the_primary_controller_and_lost_ones_are_counted() {
+    let bench = bench();
+    let counters = || bench.server.counters();
+    run(async {
+        bench.frames.send(vec![1, 0, 0, 7, 0xaa]).unwrap();
+        while counters().packets_in_lost == 0 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        let mut controller = Controller::connect(&bench, 1).await;
+        assert_eq!(controller.status().await, Code::Ok);
+        let pipeline = config(ConfigAction::VerifyAndCommit, SPEC);
+        controller.client.set_forwarding_pipeline_config(pipeline).await.unwrap();
+        bench.frames.send(vec![1, 0, 0, 7, 0xaa]).unwrap();
+        match controller.receive().await.unwrap() {
+            ToController::Packet(packet) => {
+                assert_eq!((packet.payload, packet.metadata.len()), (vec![0xaa], 3))
+            }
+            other => panic!("{other:?}"),
+        }
+        controller.send(FromController::Packet(PacketOut::default())).await;
+        match controller.receive().await.unwrap() {
+            ToController::Error(error) => assert_eq!(Code::from(error.canonical_code), Code::InvalidArgument),
+            other => panic!("{other:?}"),
+        }
+        // Nobody reads the stream: its queue and the network's buffers fill up, and the server goes on.
+        for _ in 0..20_000 {
+            bench.frames.send(vec![0; 1500]).unwrap();
+        }
+        while counters().packets_in + counters().packets_in_lost < 20_002 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        assert!(counters().packets_in_lost > 1);
+        controller.client.capabilities(CapabilitiesRequest {}).await.unwrap();
+    });
+    assert_eq!(counters().packets_out_refused, 1);
+}
+
+#[test]
+fn a_large_table_is_read_in_parts() {
+    let bench = bench();
+    run(async {
+        let mut controller = Controller::connect(&bench, 1).await;
+        assert_eq!(controller.status().await, Code::Ok);
+        let pipeline = config(ConfigAction::VerifyAndCommit, SPEC);
+        controller.client.set_forwarding_pipeline_config(pipeline).await.unwrap();
+        let updates = (0..64).map(|src| update(Type::Insert, known(1, src, 3))).collect();
+        controller.client.write(write(updates)).await.unwrap();
+        let all = |table_id| entity(Kind::TableEntry(TableEntry { table_id, ..TableEntry::default() }));
+        let entities = (0..20).map(|_| all(KNOWN)).collect();
+        let request = ReadRequest { device_id: 1, entities, ..ReadRequest::default() };
+        let mut parts = controller.client.read(request).await.unwrap().into_inner();
+        let mut sizes = Vec::new();
+        while let Some(part) = parts.message().await.unwrap() {
+            sizes.push(part.entities.len());
+        }
+        assert_eq!(sizes, [1000, 280]);
+    });
+}
+
+#[test]
+fn messages_connections_and_garbage_have_limits() {
+    let bench = bench();
+    run(async {
+        let mut controller = Controller::connect(&bench, 1).await;
+        assert_eq!(controller.status().await, Code::Ok);
+        let long = config(ConfigAction::Verify, &"x".repeat(MESSAGE_MAX + 1));
+        let refused = controller.client.set_forwarding_pipeline_config(long).await.unwrap_err();
+        assert_eq!(refused.code(), Code::OutOfRange);
+        for garbage in
+            [&b"GET / HTTP/1.1\r\n\r\n"[..], &[0xff; 4096], b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\xff\xff"]
+        {
+            let mut stream = TcpStream::connect(bench.server.address()).unwrap();
+            stream.set_read_timeout(Some(Duration::from_millis(300))).unwrap();
+            let _ = stream.write_all(garbage);
+            let _ = stream.read(&mut [0; 64]);
+        }
+        controller.client.capabilities(CapabilitiesRequest {}).await.unwrap();
+        let idle: Vec<TcpStream> =
+            (0..CONNECTIONS_MAX + 2).map(|_| TcpStream::connect(bench.server.address()).unwrap()).collect();
+        while bench.server.counters().connections_refused == 0 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        controller.client.capabilities(CapabilitiesRequest {}).await.unwrap();
+        drop(idle);
+    });
+}

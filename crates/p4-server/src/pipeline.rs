@@ -1,6 +1,7 @@
 //! Objects of a p4info, each with its counterpart in the switch's program.
 
 use crate::target::{Program, ProgramTable};
+use gatun_p4runtime::p4::config::v1::action_ref::Scope;
 use gatun_p4runtime::p4::config::v1::counter_spec::Unit;
 use gatun_p4runtime::p4::config::v1::match_field::{Match, MatchType};
 use gatun_p4runtime::p4::config::v1::{self as info, P4Info, Preamble};
@@ -35,7 +36,6 @@ pub(crate) struct Action {
     pub(crate) name: String,
     /// Place among the actions of the program's table.
     pub(crate) place: usize,
-    pub(crate) is_for_entries: bool,
     pub(crate) params: Vec<Param>,
 }
 
@@ -184,12 +184,24 @@ fn name_of(preamble: &Option<Preamble>) -> &str {
     preamble.as_ref().map_or("", |preamble| preamble.name.as_str())
 }
 
-/// Names that a compiler may give an object: its alias, the last part of its name, the whole name.
+/// Names that a compiler may give an object: its alias, and the end of its path, as `lookup_flows6` for
+/// "Main.lookup.flows6".
 fn names(preamble: &Option<Preamble>) -> Vec<String> {
     let Some(preamble) = preamble else { return Vec::new() };
-    let last = preamble.name.rsplit('.').next().unwrap_or_default();
-    let whole = preamble.name.trim_start_matches('.').replace('.', "_");
-    [preamble.alias.clone(), last.to_owned(), whole].into_iter().filter(|name| !name.is_empty()).collect()
+    let path: Vec<&str> = preamble.name.split('.').filter(|part| !part.is_empty()).collect();
+    let ends = (0..path.len()).map(|from| path[from..].join("_"));
+    ends.chain([preamble.alias.clone()]).filter(|name| !name.is_empty()).collect()
+}
+
+/// Place of an object among the program's names. The compiler adds a number to copies of an action.
+fn find<'a>(names: &[String], mut all: impl Iterator<Item = &'a String> + Clone) -> Option<usize> {
+    let without_number = |name: &'a str| {
+        let (start, number) = name.rsplit_once('_')?;
+        number.bytes().all(|byte| byte.is_ascii_digit()).then_some(start)
+    };
+    let is_copy =
+        |name: &'a String| without_number(name).is_some_and(|start| names.iter().any(|n| n == start));
+    all.clone().position(|name| names.contains(name)).or_else(|| all.position(is_copy))
 }
 
 fn width(bits: i32, name: &str) -> Result<u32, String> {
@@ -200,11 +212,13 @@ fn width(bits: i32, name: &str) -> Result<u32, String> {
 fn join_table(table: &info::Table, p4info: &P4Info, program: &Program) -> Result<Table, String> {
     let name = name_of(&table.preamble);
     let names = names(&table.preamble);
-    let place = program.tables.iter().position(|t| names.contains(&t.name));
+    let place = find(&names, program.tables.iter().map(|t| &t.name));
     let place = place.ok_or_else(|| format!("the program has no table {name}"))?;
     let ours = &program.tables[place];
     let fields = join_fields(table, name, ours)?;
-    let actions = table.action_refs.iter().map(|reference| join_action(reference, name, p4info, ours));
+    // The compiler leaves out a default action that the program's tables do not need.
+    let for_entries = table.action_refs.iter().filter(|one| one.scope() != Scope::DefaultOnly);
+    let actions = for_entries.map(|reference| join_action(reference, name, p4info, ours));
     let size = usize::try_from(table.size).unwrap_or(0).min(ours.size as usize);
     Ok(Table {
         id: table.preamble.as_ref().map_or(0, |p| p.id),
@@ -258,7 +272,7 @@ fn join_action(
     let action = action.ok_or_else(|| format!("table {table}: no action has number {}", reference.id))?;
     let name = name_of(&action.preamble);
     let names = names(&action.preamble);
-    let place = ours.actions.iter().position(|a| names.contains(&a.name));
+    let place = find(&names, ours.actions.iter().map(|a| &a.name));
     let place = place.ok_or_else(|| format!("the program's table {table} has no action {name}"))?;
     let arguments = &ours.actions[place].arguments;
     if arguments.len() != action.params.len() {
@@ -277,8 +291,7 @@ fn join_action(
         }
     };
     let params = action.params.iter().map(join).collect::<Result<_, String>>()?;
-    let is_for_entries = reference.scope() != info::action_ref::Scope::DefaultOnly;
-    Ok(Action { id: reference.id, name: name.to_owned(), place, is_for_entries, params })
+    Ok(Action { id: reference.id, name: name.to_owned(), place, params })
 }
 
 /// Finds an array of the program: name and size.

@@ -166,8 +166,7 @@ pub(crate) fn pack_action(table: &Table, entry: &TableEntry) -> Result<Stored, R
         }
         None => return Err(Refusal::invalid(format!("table {}: the action is missing", table.name))),
     };
-    let found =
-        table.actions.iter().enumerate().find(|(_, own)| own.id == action.action_id && own.is_for_entries);
+    let found = table.actions.iter().enumerate().find(|(_, own)| own.id == action.action_id);
     let (place, own) = found.ok_or_else(|| {
         Refusal::invalid(format!("table {} has no action {}", table.name, action.action_id))
     })?;

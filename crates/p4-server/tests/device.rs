@@ -301,6 +301,20 @@ fn a_p4info_of_another_program_is_refused_in_words() {
     }
 }
 
+/// p4c-dpdk puts the path before a name, and a number behind an action's.
+#[test]
+fn names_of_the_compiler_are_found() {
+    let mut program = Program::of(&p4info());
+    for table in &mut program.tables {
+        table.name = format!("ingress_{}", table.name);
+        table.actions.iter_mut().for_each(|action| action.name = format!("ingress_{}_0", action.name));
+    }
+    program.arrays.iter_mut().for_each(|(name, _)| *name = format!("ingress_{name}"));
+    let mut device = Device::new(MemoryTarget::new(b"", program));
+    device.set_config(&config(ConfigAction::VerifyAndCommit, "")).unwrap();
+    assert_eq!(one(&mut device, Type::Insert, known(1, 2, 3)), Code::Ok);
+}
+
 #[test]
 fn without_a_pipeline_requests_are_refused() {
     let mut device = Device::new(MemoryTarget::new(b"", Program::of(&p4info())));

@@ -137,6 +137,48 @@ fn a_program_on_dpdk_serves_controllers() {
     assert_eq!((end.ports[1].received, end.ports[2].sent, end.controller_lost), (3, 4, 0));
 }
 
+/// The project's own program, with smaller tables.
+#[test]
+fn gatuns_program_and_its_p4info_belong_together() {
+    let program = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../p4");
+    let p4info = std::fs::read_to_string(program.join("psa.p4info.txt")).unwrap();
+    let p4info = gatun_p4runtime::p4info_from_text(&p4info).unwrap();
+    let sizes = ["gatun_lookup_flows6", "gatun_lookup_flows4"].map(|table| (table.to_owned(), 1024)).into();
+    let config = HostConfig {
+        environment: EnvironmentConfig { memory_mb: 512, arguments: Vec::new() },
+        program: program.join("gatun.spec"),
+        object: ObjectConfig {
+            headers: program.join("../target/tools/dpdk-headers"),
+            sizes,
+            optimisation: 0,
+        },
+        ports: vec![PortConfig::default()],
+        buffers: 1024,
+        entries: None,
+    };
+    let (sender, _received) = sync_channel(64);
+    let (host, handle) = Host::start(&config, sender).unwrap();
+    let mut device = Device::new(host);
+    let id = |name: &str| {
+        let preambles =
+            p4info.tables.iter().map(|t| &t.preamble).chain(p4info.actions.iter().map(|a| &a.preamble));
+        let found = preambles.flatten().find(|preamble| preamble.alias == name);
+        found.unwrap_or_else(|| panic!("{name}")).id
+    };
+    let (flows4, controller) = (id("flows4"), id("controller"));
+    let mut request = config_of(ConfigAction::VerifyAndCommit);
+    request.config.as_mut().unwrap().p4info = Some(p4info);
+    request.config.as_mut().unwrap().p4_device_config.clear();
+    device.set_config(&request).unwrap();
+    let fields = (1..=5).map(|number| exact(number, 7)).collect();
+    let mut flow = entry(flows4, fields, 0, 0, 0);
+    flow.action = Some(action(controller, Vec::new()));
+    device.write(&write(vec![update(Type::Insert, flow.clone())])).unwrap();
+    let found = read(&mut device, Kind::TableEntry(TableEntry { table_id: flows4, ..TableEntry::default() }));
+    assert_eq!(found, [entity(Kind::TableEntry(flow))]);
+    handle.stop();
+}
+
 fn wait_for_frames(bench: &Bench, count: usize) {
     let end = Instant::now() + PATIENCE;
     while frames(&std::fs::read(&bench.out).unwrap_or_default()).len() < count && Instant::now() < end {

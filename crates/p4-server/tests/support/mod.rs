@@ -59,9 +59,12 @@ pub(crate) fn entry(
 ) -> TableEntry {
     let params =
         vec![Param { param_id: 1, value: bytes(port) }, Param { param_id: 2, value: bytes(counter) }];
-    let action = Action { action_id: FORWARD, params };
-    let action = Some(TableAction { r#type: Some(ActionType::Action(action)) });
+    let action = Some(action(FORWARD, params));
     TableEntry { table_id, r#match: fields, priority, action, ..TableEntry::default() }
+}
+
+pub(crate) fn action(action_id: u32, params: Vec<Param>) -> TableAction {
+    TableAction { r#type: Some(ActionType::Action(Action { action_id, params })) }
 }
 
 /// Entry of the exact table.

@@ -58,7 +58,8 @@ pub(crate) fn assemble(mut read: Sections, problems: &mut Problems) -> Config {
     };
     let exports = log::exports(mem::take(&mut read.exports), problems);
     let (raw_log, raw_events) = (read.log.take(), read.events.take());
-    let (fastpath, fastpath_span) = fastpath::settings(&read);
+    let fastpath = fastpath::settings(&read);
+    let raw_fastpath = read.fastpath.take();
     let instances = Instances { names: instance_names, pools: pool_of, realms };
     let mut plan = build_plan(&mut read, instances, pools, (own4, own6));
     let log = raw_log.map(|raw| log::build(&raw, &plan, problems));
@@ -89,7 +90,7 @@ pub(crate) fn assemble(mut read: Sections, problems: &mut Problems) -> Config {
     };
     ethernet::check(&config, &port_spans, problems);
     ethernet::check_dpdk(&config, dpdk_span, problems);
-    fastpath::check(&mut config, fastpath_span, problems);
+    fastpath::check(&mut config, raw_fastpath.as_ref(), problems);
     check_workers(&config, &port_spans, problems);
     check_cores(&config, workers_span, problems);
     config

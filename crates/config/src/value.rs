@@ -388,6 +388,19 @@ pub(crate) fn name(value: &DeValue<'_>) -> Read<String> {
     Ok(s.to_owned())
 }
 
+/// Name of a network interface.
+pub(crate) fn interface(value: &DeValue<'_>) -> Read<String> {
+    let s = text(value)?;
+    let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | '@');
+    if s.is_empty() || s.len() > 15 || !s.chars().all(fits) {
+        return Err(Invalid::with(
+            format!("invalid name of a network interface \"{}\"", shorten(s)),
+            "write a name that `ip link` shows",
+        ));
+    }
+    Ok(s.to_owned())
+}
+
 /// Shortens a text to a line, for messages.
 pub(crate) fn shorten(s: &str) -> String {
     let shown: String = s.chars().take(60).map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect();

@@ -711,6 +711,7 @@ fastpath = false
     let section = r#"
 [fastpath]
 kernel = "auto"
+xdp = ["eth0", "eth1"]
 directory = "/run/other"
 sessions_max = 1000
 udp_packets = 7
@@ -722,6 +723,7 @@ on_stop = "keep"
     assert_eq!(warnings, "");
     let expected = FastPath {
         kernel: true,
+        xdp: vec!["eth0".into(), "eth1".into()],
         directory: "/run/other".into(),
         sessions_max: 1000,
         udp_packets: 7,
@@ -759,4 +761,32 @@ own6 = "2001:db8:ffff::1"
         warnings.contains("[fastpath] has no effect: the kernel translates at one device only"),
         "{warnings}"
     );
+}
+
+#[test]
+fn an_interface_of_a_port_is_refused_for_xdp() {
+    let text = r#"
+[fastpath]
+kernel = "auto"
+xdp = ["eth0", "nat0", "eth1", "eth1"]
+[[port]]
+device = "nat0"
+[[port]]
+backend = "xdp"
+device = "eth0"
+addresses = "198.51.100.64/24"
+[[pool]]
+prefixes = ["192.0.2.0/28"]
+[[nat64]]
+pool6 = "64:ff9b::/96"
+"#;
+    let problems = load_str(text, "test.toml").unwrap_err().to_string();
+    let expected = [
+        "`xdp`: eth0 is a port of Gatun, which has an XDP program of its own",
+        "`xdp`: nat0 is the TUN device",
+        "`xdp`: eth1 is listed twice",
+    ];
+    for line in expected {
+        assert!(problems.contains(line), "{problems}");
+    }
 }

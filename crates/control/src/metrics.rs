@@ -1,6 +1,7 @@
 //! Metrics for Prometheus. One list has every name and its meaning; the scraped text and the reference page
 //! (docs/reference/metrics.md) are made from it. Names are stable.
 
+mod kinds;
 mod list;
 mod read;
 

@@ -11,6 +11,6 @@ clang=${CLANG:-clang-14}
 "${STRIP:-llvm-strip-14}" -g "$out/fastpath.o"
 {
 	"$clang" --version | head -n 1
-	sha256sum layout.h siit.h fastpath.bpf.c
+	sha256sum layout.h decide.h siit.h xdp.h fastpath.bpf.c
 	(cd "$out" && sha256sum fastpath.o)
 } > "$out/MANIFEST"

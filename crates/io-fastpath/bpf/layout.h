@@ -3,7 +3,7 @@
 #ifndef GATUN_LAYOUT_H
 #define GATUN_LAYOUT_H
 
-#define LAYOUT 3
+#define LAYOUT 4
 
 /* Translation of an entry. */
 #define WAY_6_TO_4 0   /* NAT64, from inside */
@@ -16,6 +16,8 @@
 #define STATELESS_MAX 256
 #define INSTANCES_MAX (STATEFUL_MAX + STATELESS_MAX)
 #define ROW_NONE INSTANCES_MAX
+#define ROWS (ROW_NONE + 1) /* of counters of a hook: those of XDP are behind those of the device */
+#define XDP_PORTS_MAX 64
 #define IDENTS 2048
 
 #define NEAR_MAX 8     /* entries with the same home */
@@ -116,6 +118,15 @@ struct instance {
 	__s16 traffic_class; /* same of IPv6 packets */
 };
 
+/* Interface with the XDP program. */
+struct xdp_port {
+	__u8 mac[6];
+	__u16 spare;
+	__u32 device; /* index of the TUN device: packets are routed as if they came from there */
+	__u32 more;
+	__u64 asked; /* ns: the last packet that went to the stack for the sake of neighbours */
+};
+
 struct control {
 	__u32 layout;
 	__u16 epoch;
@@ -148,6 +159,8 @@ enum reason {
 	REFUSED,     /* the kernel would not make room for the new header */
 	MOVED_LATE,  /* beside a hit */
 	DROPPED,     /* the kernel would not write: never seen */
+	NO_NEXT_HOP, /* XDP: the kernel knows none at an interface with the program */
+	NEIGHBOUR,   /* XDP: once a second, so that the kernel verifies its neighbours */
 	REASONS,
 };
 
@@ -167,5 +180,6 @@ _Static_assert(sizeof(struct mapping4) == 24, "mapping4");
 _Static_assert(sizeof(struct traffic) == 32, "traffic");
 _Static_assert(sizeof(struct instance) == 16, "instance");
 _Static_assert(sizeof(struct control) == 128 + 8 * WORKERS_MAX, "control");
-_Static_assert(sizeof(struct counters) == 128, "counters");
+_Static_assert(sizeof(struct counters) == 144, "counters");
+_Static_assert(sizeof(struct xdp_port) == 24, "xdp_port");
 #endif

@@ -159,69 +159,67 @@ static __always_inline bool is_default(__u32 generation, __be32 address, __u32 i
 	return !m || (m->kind == BY_PREFIX && m->instance == instance);
 }
 
-static __always_inline int stateless6(struct __sk_buff *skb, struct control *c, struct plain *p, struct key6 *key)
+static __always_inline int stateless6(struct control *c, struct plain *p, struct target *t, struct key6 *key)
 {
 	__u32 generation = c->siit, instance, max;
 	struct mapping6 *src, *dst;
-	struct target t = {.way = WAY_6_TO_4};
 	__be32 four[2];
 	int reason;
 
 	dst = mapping_of6(generation, &key->addresses[4]);
 	if (!dst || dst->kind == LEFT)
-		return up(NO_ENTRY, ROW_NONE);
+		return NO_ENTRY;
 	instance = dst->instance;
 	src = mapping_of6(generation, &key->addresses[0]);
 	if (!src || src->kind == LEFT || src->instance != instance)
-		return up(NO_ENTRY, ROW_NONE);
+		return NO_ENTRY;
 	four[0] = four_of(src, &key->addresses[0]);
 	four[1] = four_of(dst, &key->addresses[4]);
 	if ((src->kind == BY_PREFIX && !is_default(generation, four[0], instance)) ||
 	    (dst->kind == BY_PREFIX && !is_default(generation, four[1], instance)))
-		return up(NO_ENTRY, ROW_NONE);
-	reason = aim_stateless(p, &t, instance);
+		return NO_ENTRY;
+	reason = aim_stateless(p, t, instance);
 	if (reason != HIT)
-		return up(reason, t.row);
-	max = p->wire_len + sizeof(struct iphdr) > DF_CLEAR_MAX ? t.instance->mtu4 : min(t.instance->mtu4, c->smallest_path);
+		return reason;
+	max = p->wire_len + sizeof(struct iphdr) > DF_CLEAR_MAX ? t->instance->mtu4 : min(t->instance->mtu4, c->smallest_path);
 	if (p->wire_len + sizeof(struct iphdr) > max || p->len + sizeof(struct iphdr) > 65535)
-		return up(TOO_LARGE, t.row);
-	__builtin_memcpy(t.src, &four[0], 4);
-	__builtin_memcpy(t.dst, &four[1], 4);
-	t.delta = fold(bpf_csum_diff(key->addresses, 32, four, 8, 0));
-	t.ident = hash_of(c, key->addresses, 8) & (IDENTS - 1);
-	count_stateless(instance, false, skb->len - mac_len);
-	return write4(skb, &t, c, p);
+		return TOO_LARGE;
+	__builtin_memcpy(t->src, &four[0], 4);
+	__builtin_memcpy(t->dst, &four[1], 4);
+	t->delta = fold(bpf_csum_diff(key->addresses, 32, four, 8, 0));
+	t->ident = hash_of(c, key->addresses, 8) & (IDENTS - 1);
+	t->way = WAY_6_TO_4;
+	return HIT;
 }
 
-static __always_inline int stateless4(struct __sk_buff *skb, struct control *c, struct plain *p, struct iphdr *ip)
+static __always_inline int stateless4(struct control *c, struct plain *p, struct target *t, struct iphdr *ip)
 {
 	__u32 generation = c->siit, instance, max;
 	struct mapping4 *src, *dst;
-	struct target t = {.way = WAY_4_TO_6};
 	__be32 four[2] = {ip->saddr, ip->daddr}, six[8];
 	int reason;
 
 	dst = mapping_of4(generation, ip->daddr);
 	if (!dst || dst->kind == LEFT || dst->one_way)
-		return up(NO_ENTRY, ROW_NONE);
+		return NO_ENTRY;
 	instance = dst->instance;
 	src = mapping_of4(generation, ip->saddr);
 	if (!src || src->kind == LEFT || src->instance != instance)
-		return up(NO_ENTRY, ROW_NONE);
+		return NO_ENTRY;
 	six_of(src, ip->saddr, &six[0]);
 	six_of(dst, ip->daddr, &six[4]);
-	reason = aim_stateless(p, &t, instance);
+	reason = aim_stateless(p, t, instance);
 	if (reason != HIT)
-		return up(reason, t.row);
+		return reason;
 	if (header_sum(ip) != 0xffff)
-		return up(NOT_PLAIN, t.row);
-	max = p->df ? t.instance->mtu6 : t.instance->mtu6_without_df;
+		return NOT_PLAIN;
+	max = p->df ? t->instance->mtu6 : t->instance->mtu6_without_df;
 	if (p->wire_len + sizeof(struct ipv6hdr) > max)
-		return up(TOO_LARGE, t.row);
-	__builtin_memcpy(t.src, &six[0], 16);
-	__builtin_memcpy(t.dst, &six[4], 16);
-	t.delta = fold(bpf_csum_diff(four, 8, six, 32, 0));
-	count_stateless(instance, true, skb->len - mac_len);
-	return write6(skb, &t, p);
+		return TOO_LARGE;
+	__builtin_memcpy(t->src, &six[0], 16);
+	__builtin_memcpy(t->dst, &six[4], 16);
+	t->delta = fold(bpf_csum_diff(four, 8, six, 32, 0));
+	t->way = WAY_4_TO_6;
+	return HIT;
 }
 #endif

@@ -110,6 +110,7 @@ impl Side {
             pins: None,
             capacity: count,
             hook: None,
+            xdp: Vec::new(),
             idents: IdentRange::beside(1),
             pending_max: Duration::from_secs(1),
             seed: 0x0123_4567_89ab_cdef,

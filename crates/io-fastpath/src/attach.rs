@@ -2,7 +2,9 @@
 
 use crate::config::{FastPathConfig, Hook};
 use crate::error::{FastPathError, step};
+use crate::pins::unpin;
 use crate::program::{self, NAME, in_words};
+use crate::xdp::{self, XdpInterface};
 use aya::Ebpf;
 use aya::programs::links::{FdLink, PinnedLink};
 use aya::programs::tc::{self, NlOptions, SchedClassifierLink, TcAttachOptions, TcHandle};
@@ -27,6 +29,7 @@ pub struct Attachment {
     ebpf: Ebpf,
     /// Link of tcx without pins. Dropping it detaches the program.
     link: Option<FdLink>,
+    xdp: Vec<XdpInterface>,
     /// Shows a second process that this one uses the device.
     _lock: UnixDatagram,
 }
@@ -45,15 +48,23 @@ impl Attachment {
             pins: config.pins.clone(),
             ebpf,
             link: None,
+            xdp: Vec::new(),
             _lock: lock,
         };
         attachment.attach_again()?;
+        attachment.xdp =
+            xdp::attach(&mut attachment.ebpf, &config.device, &config.xdp, config.pins.as_deref());
         Ok(attachment)
     }
 
     /// Way in which the program is attached.
     pub fn hook(&self) -> Hook {
         self.hook
+    }
+
+    /// The network interfaces at which the program was to be, in the order of the configuration.
+    pub fn xdp(&self) -> &[XdpInterface] {
+        &self.xdp
     }
 
     /// Attaches the program to the device of the same name that has come back.
@@ -141,21 +152,13 @@ fn delete_filter(device: &str) {
     let _ = tc::qdisc_detach_program(device, TcAttachType::Egress, NAME);
 }
 
-fn unpin(pin: &Path) -> Result<(), FastPathError> {
-    match std::fs::remove_file(pin) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-            Err(FastPathError::Step { step: "removing a pin", error })
-        }
-        _ => Ok(()),
-    }
-}
-
-/// Detaches the program from a device, and removes all pins.
+/// Detaches the program from a device and from network interfaces, and removes all pins.
 ///
 /// # Errors
 /// Returns an error if a pin cannot be removed.
 pub fn detach(device: &str, pins: Option<&Path>) -> Result<(), FastPathError> {
     if let Some(pins) = pins {
+        xdp::unpin_all_but(pins, &[])?;
         for name in [LINK].into_iter().chain(crate::maps::NAMES) {
             unpin(&pins.join(name))?;
         }

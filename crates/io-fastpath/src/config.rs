@@ -16,6 +16,8 @@ pub struct FastPathConfig {
     pub capacity: u32,
     /// The only way to attach the program; `None`: tcx, or clsact where the kernel has no tcx.
     pub hook: Option<Hook>,
+    /// Network interfaces at which packets are translated before the network stack (XDP), too.
+    pub xdp: Vec<String>,
     /// Identifications that the kernel uses.
     pub idents: IdentRange,
     /// Longest time that a session stays pending.

@@ -38,6 +38,10 @@ pub enum Reason {
     MovedLate,
     /// Dropped because the kernel refused to write.
     Dropped,
+    /// XDP: the kernel knows no next hop at an interface with the program.
+    NoNextHop,
+    /// XDP: once a second, so that the kernel verifies its neighbours.
+    Neighbour,
 }
 
 impl Reason {
@@ -59,6 +63,8 @@ impl Reason {
         Reason::Refused,
         Reason::MovedLate,
         Reason::Dropped,
+        Reason::NoNextHop,
+        Reason::Neighbour,
     ];
 
     /// Name for metrics.
@@ -80,6 +86,8 @@ impl Reason {
             Reason::Refused => "refused",
             Reason::MovedLate => "moved_late",
             Reason::Dropped => "dropped",
+            Reason::NoNextHop => "no_next_hop",
+            Reason::Neighbour => "neighbour",
         }
     }
 }

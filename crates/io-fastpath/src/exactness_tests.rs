@@ -1,13 +1,15 @@
-//! The program against the engine, by BPF_PROG_TEST_RUN: sessions are opened in an engine by packets, and
-//! those that are established are installed. Every packet is given to both. The program writes the same bytes
+//! The programs against the engine, by BPF_PROG_TEST_RUN: sessions are opened in an engine by packets, and
+//! those that are established are installed. Every packet is given to both. A program writes the same bytes
 //! as the engine, or leaves the packet as it is.
 
+mod interface;
 mod sessions;
 mod stateless;
+mod wire;
 
 use crate::config::FastPathConfig;
 use crate::control::{IdentRange, KernelTime};
-use crate::counters::Reason;
+use crate::counters::{Counters, Reason};
 use crate::flow::{Flow, Inside, Protocol};
 use crate::instance::Instance;
 use crate::maps::Maps;
@@ -33,19 +35,33 @@ const ACK: u8 = 0x10;
 const MAC: [u8; 12] = [2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2];
 
 /// Result of TEST_RUN where the packet was translated (TC_ACT_REDIRECT), or passed on (TC_ACT_UNSPEC).
-const TRANSLATED: u32 = 7;
+pub(crate) const TRANSLATED: u32 = 7;
 const PASSED: u32 = u32::MAX;
 
-fn refusal() -> Option<String> {
+pub(crate) fn refusal() -> Option<String> {
     let is_root = rustix::process::geteuid().is_root();
     (!is_root).then(|| "loading an eBPF program needs root".to_owned())
 }
 
+/// Hook that packets are given to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum At {
+    /// Egress of the device.
+    Device,
+    /// XDP.
+    Interface,
+}
+
+impl At {
+    pub(crate) const ALL: [At; 2] = [At::Device, At::Interface];
+}
+
 /// An engine, and the program beside it.
-struct Pair {
+pub(crate) struct Pair {
+    pub(crate) at: At,
     nat: Nat,
     ebpf: aya::Ebpf,
-    table: Table,
+    pub(crate) table: Table,
     installed: BTreeMap<String, SlotId>,
     prefix: Prefix64,
     now: Instant,
@@ -57,6 +73,7 @@ fn config() -> FastPathConfig {
         pins: None,
         capacity: 64,
         hook: None,
+        xdp: Vec::new(),
         idents: IdentRange::beside(1),
         pending_max: Duration::from_secs(1),
         seed: 7,
@@ -64,7 +81,7 @@ fn config() -> FastPathConfig {
 }
 
 /// A NAT64 and a NAT44 instance with the same pool.
-fn plan(prefix: Prefix64, settings: Settings) -> Plan {
+pub(crate) fn plan(prefix: Prefix64, settings: Settings) -> Plan {
     let range = PoolRange { first: POOL, last: POOL, ports: (1024, 65_535), transports: [true; 3] };
     Plan {
         pools: vec![Pool4 { name: "p".into(), ranges: vec![range], ..Pool4::default() }],
@@ -86,13 +103,18 @@ fn plan(prefix: Prefix64, settings: Settings) -> Plan {
 
 impl Pair {
     fn new(prefix: Prefix64, settings: Settings) -> Pair {
-        Pair::of(&plan(prefix, settings), prefix, settings)
+        Pair::of(At::Device, &plan(prefix, settings), prefix, settings)
     }
 
-    fn of(plan: &Plan, prefix: Prefix64, settings: Settings) -> Pair {
+    pub(crate) fn of(at: At, plan: &Plan, prefix: Prefix64, settings: Settings) -> Pair {
         let mut nat = Nat::new(plan, [1, 2, 3, 4]).unwrap();
         nat.set_worker(0, 2);
-        let ebpf = program::load(64, MAC.len() as u32 + 2, None).unwrap();
+        // The engine's hop limits at both hooks.
+        let globals = [("mac_len", MAC.len() as u32 + 2), ("xdp_hops", 1)];
+        let ebpf = program::load(64, &globals, None).unwrap();
+        if at == At::Interface {
+            interface::enter_network(&ebpf);
+        }
         let maps = Maps::from_files(program::files(&ebpf).unwrap()).unwrap();
         let (table, is_fresh) = open::table(maps, &config()).unwrap();
         assert!(is_fresh);
@@ -102,7 +124,7 @@ impl Pair {
         control.renew_lease(Duration::from_secs(3600));
         // Nothing is on its way through the engine.
         control.set_drained(0, KernelTime(u64::MAX));
-        Pair { nat, ebpf, table, installed: BTreeMap::new(), prefix, now: Instant(1_000) }
+        Pair { at, nat, ebpf, table, installed: BTreeMap::new(), prefix, now: Instant(1_000) }
     }
 
     /// Ends what has expired in the engine, and makes the kernel's sessions those that are established.
@@ -155,10 +177,13 @@ impl Pair {
     }
 
     /// The program's result on a packet.
-    fn run(&mut self, packet: &[u8], gso_size: u32) -> (u32, Vec<u8>, u32) {
+    pub(crate) fn run(&mut self, packet: &[u8], gso_size: u32) -> (u32, Vec<u8>, u32) {
         let ethertype: [u8; 2] =
             if packet.first().is_some_and(|b| b >> 4 == 4) { [8, 0] } else { [0x86, 0xdd] };
         let frame = [&MAC[..], &ethertype, packet].concat();
+        if self.at == At::Interface {
+            return interface::run(&mut self.ebpf, &frame);
+        }
         let mut out = vec![0; frame.len() + 100];
         // struct __sk_buff: mark at 8, gso_size at 176.
         let (mut context, mut context_out) = ([0u8; 192], [0u8; 192]);
@@ -196,9 +221,21 @@ impl Pair {
 
     fn packets_of(&self, reason: Reason) -> u64 {
         let rows = [Some(0), Some(1), None];
-        let stateful: u64 = rows.iter().map(|row| self.table.counters(*row).unwrap().of(reason)).sum();
-        let stateless = [0, 1].map(|row| self.table.stateless_counters(row).unwrap().of(reason));
+        let stateful: u64 = rows.iter().map(|row| self.counters(*row).of(reason)).sum();
+        let stateless = [0, 1].map(|row| self.stateless_counters(row).of(reason));
         stateful + stateless.iter().sum::<u64>()
+    }
+
+    fn counters(&self, instance: Option<u8>) -> Counters {
+        let table = &self.table;
+        let read = if self.at == At::Device { Table::counters } else { Table::xdp_counters };
+        read(table, instance).unwrap()
+    }
+
+    fn stateless_counters(&self, instance: u8) -> Counters {
+        let read =
+            if self.at == At::Device { Table::stateless_counters } else { Table::xdp_stateless_counters };
+        read(&self.table, instance).unwrap()
     }
 
     /// Gives a packet to both, and returns whether the program translated it, and what the engine sent.
@@ -206,7 +243,9 @@ impl Pair {
         self.reconcile();
         let hits = self.packets_of(Reason::Hit);
         let (result, kernel, mark) = self.run(packet, made.gso_size);
-        let (verdict, engine, offload) = self.translate(packet, made.gso_size);
+        // The network stack cuts off padding.
+        let len = packet.len() - interface::padding(self.at, packet);
+        let (verdict, engine, offload) = self.translate(&packet[..len], made.gso_size);
         let is_hit = result == TRANSLATED;
         prop_assert_eq!(self.packets_of(Reason::Hit) - hits, u64::from(is_hit));
         if is_hit {
@@ -301,6 +340,12 @@ const PLAIN: Made = Made {
 const SERVER: (Ipv4Addr, u16) = (Ipv4Addr::new(198, 51, 100, 7), 443);
 
 impl Made {
+    /// The packet as it is at a hook: interfaces have no super-packets.
+    fn at(self, at: At) -> Made {
+        let gso_size = if at == At::Interface { 0 } else { self.gso_size };
+        Made { gso_size, ..self }
+    }
+
     fn client(&self) -> (Ipv6Addr, u16) {
         (Ipv6Addr::new(0x2001, 0xdb8, 1, 0, 0, 0, 0, 5), 5000 + u16::from(self.port))
     }
@@ -410,8 +455,9 @@ impl Made {
     }
 
     /// Returns true if the program has to translate the packet, if its session is established and it fits.
-    fn is_plain(&self) -> bool {
-        let odd = matches!(self.odd, Odd::Nothing | Odd::WrongChecksum | Odd::FlowLabel);
+    fn is_plain(&self, at: At) -> bool {
+        let odd = matches!(self.odd, Odd::Nothing | Odd::WrongChecksum | Odd::FlowLabel)
+            || at == At::Interface && self.odd == Odd::TrailingBytes;
         odd && self.ttl > 1 && !(self.tcp && self.flags & 7 != 0) && (self.tcp || self.gso_size == 0)
     }
 }
@@ -432,7 +478,7 @@ fn open_session(pair: &mut Pair, made: Made) -> (Ipv4Addr, u16) {
     outside
 }
 
-fn well_known() -> Prefix64 {
+pub(crate) fn well_known() -> Prefix64 {
     Prefix64::new(Ipv6Addr::new(0x2001, 0xdb8, 0x64, 0, 0, 0, 0, 0), 96).unwrap()
 }
 
@@ -441,7 +487,12 @@ fn plain_packets_of_every_kind_of_session_are_translated_both_ways() {
     if let Some(why) = refusal() {
         return gatun_testkit::skip(&why);
     }
-    let mut pair = Pair::new(well_known(), Settings::default());
+    At::ALL.into_iter().for_each(translates_plain_packets);
+}
+
+fn translates_plain_packets(at: At) {
+    let settings = Settings::default();
+    let mut pair = Pair::of(at, &plan(well_known(), settings), well_known(), settings);
     for (port, (private, tcp)) in (0u8..).zip([(false, false), (false, true), (true, false), (true, true)]) {
         let made = Made { private, tcp, port, ..PLAIN };
         let outside = open_session(&mut pair, made);
@@ -517,6 +568,7 @@ proptest! {
         tos in prop::option::of(any::<u8>()),
         mtu4 in prop::sample::select(vec![1500u32, 1260, 576]),
         mtu6 in prop::sample::select(vec![1500u32, 1280]),
+        at in prop::sample::select(At::ALL.to_vec()),
         history in prop::collection::vec(made(), 40..160),
     ) {
         if let Some(why) = refusal() {
@@ -526,9 +578,10 @@ proptest! {
         let (tos_6to4, traffic_class_4to6) = (tos, tos.map(|tos| !tos));
         let settings = Settings { tos_6to4, traffic_class_4to6, mtu4, mtu6, ..Settings::default() };
         let prefix = Prefix64::new(Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 0), prefix_len).unwrap();
-        let mut pair = Pair::new(prefix, settings);
+        let mut pair = Pair::of(at, &plan(prefix, settings), prefix, settings);
         let mut outside = [(POOL, 2000u16); 8];
         for made in history {
+            let made = made.at(at);
             pair.now = pair.now.plus_ms(made.later_ms);
             let flow = usize::from(made.port) * 4 + usize::from(made.tcp) * 2 + usize::from(made.private);
             let bytes = made.bytes(&prefix, outside[flow]);
@@ -536,7 +589,7 @@ proptest! {
             let too_large = pair.packets_of(Reason::TooLarge);
             let is_installed = pair.table.iter().any(|(_, of)| is_of(&of, &made, outside[flow]));
             let (hit, sent) = pair.compare(&made, &bytes)?;
-            if made.is_plain() && is_installed && pair.packets_of(Reason::TooLarge) == too_large {
+            if made.is_plain(at) && is_installed && pair.packets_of(Reason::TooLarge) == too_large {
                 prop_assert!(hit, "{:?} {:?}", made, Reason::ALL.map(|r| (r, pair.packets_of(r))));
             }
             if let Some(sent) = sent.filter(|_| made.outbound && made.odd == Odd::Nothing) {

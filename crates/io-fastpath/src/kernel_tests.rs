@@ -22,7 +22,7 @@ const INIT: &str = "#!/bin/busybox sh
 export PATH=/sbin:/bin
 mount -t proc proc /proc; mount -t sysfs sys /sys; mount -t devtmpfs dev /dev
 for round in 1 2 3 4; do for module in /modules/*; do insmod $module 2>/dev/null; done; done
-PROPTEST_CASES=4 tests exactness_tests:: >/dev/ttyS1 2>&1
+PROPTEST_CASES=4 tests exactness_tests:: --skip exactness_tests::wire:: >/dev/ttyS1 2>&1
 echo \"status $?\" >/dev/ttyS1
 export GATUN_LAB=guest GATUN_CLIENT_LINK=vlan-on-bond
 tests --test-threads=1 --nocapture link_tests:: >/dev/ttyS1 2>&1
@@ -89,7 +89,7 @@ fn check(series: &str) {
     }
     qemu.arg("-kernel").arg(kernel(series).join("vmlinuz")).arg("-initrd").arg(&initramfs);
     qemu.args(["-append", "console=ttyS0 quiet panic=-1"]).stdin(Stdio::null());
-    let ended = Process::start(&mut qemu).unwrap().wait(Duration::from_secs(300));
+    let ended = Process::start(&mut qemu).unwrap().wait(Duration::from_secs(600));
     let [console, report] = [console, report]
         .map(|port| String::from_utf8_lossy(&std::fs::read(port).unwrap_or_default()).replace('\r', ""));
     std::fs::remove_dir_all(&folder).unwrap();

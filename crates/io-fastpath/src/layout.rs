@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// Number of this layout.
-pub(crate) const LAYOUT: u32 = 3;
+pub(crate) const LAYOUT: u32 = 4;
 
 /// Maximum number of workers that publish their progress.
 pub const WORKERS_MAX: usize = 64;
@@ -16,12 +16,16 @@ pub(crate) const STATELESS_MAX: u32 = 256;
 pub(crate) const INSTANCES_MAX: u32 = STATEFUL_MAX + STATELESS_MAX;
 /// Row of counters of no known instance.
 pub(crate) const ROW_NONE: u32 = INSTANCES_MAX;
+/// Rows of counters of a hook: those of XDP are behind those of the device.
+pub(crate) const ROWS: u32 = ROW_NONE + 1;
+/// Maximum number of interfaces with the XDP program.
+pub(crate) const XDP_PORTS_MAX: u32 = 64;
 /// Entries of a trie.
 pub(crate) const MAPPINGS_MAX: u32 = 4_194_304;
 /// Counters of identifications.
 pub(crate) const IDENTS: u32 = 2048;
 /// Counters of a row of the map `reasons`.
-pub(crate) const REASONS: usize = 16;
+pub(crate) const REASONS: usize = 18;
 
 /// Entries with the same home.
 pub(crate) const NEAR_MAX: u32 = 8;
@@ -132,6 +136,17 @@ pub(crate) struct InstanceSettings {
     pub(crate) traffic_class: i16,
 }
 
+/// Value of the map `xdp_ports`: an interface with the XDP program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub(crate) struct XdpPort {
+    pub(crate) mac: [u8; 6],
+    pub(crate) spare: u16,
+    pub(crate) device: u32,
+    pub(crate) more: u32,
+    pub(crate) asked: [u32; 2],
+}
+
 /// The one value of the map `control`, in memory that the program shares.
 #[repr(C)]
 pub(crate) struct SharedControl {
@@ -153,4 +168,5 @@ const _: () = assert!(size_of::<Translation>() == 52 && size_of::<Entry>() == 12
 const _: () = assert!(std::mem::offset_of!(Entry, seen) == 64 && size_of::<InstanceSettings>() == 16);
 const _: () = assert!(size_of::<TrieKey6>() == 20 && size_of::<TrieKey4>() == 8);
 const _: () = assert!(size_of::<Mapping6>() == 12 && size_of::<Mapping4>() == 24);
+const _: () = assert!(size_of::<XdpPort>() == 24);
 const _: () = assert!(size_of::<SharedControl>() == 128 + 8 * WORKERS_MAX);

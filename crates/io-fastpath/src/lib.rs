@@ -9,7 +9,8 @@
 //!   flow       a session, and what the maps hold of it
 //!   entries    the hash table of the sessions, in memory that the program shares
 //!   stateless, stateless_maps   mappings of stateless instances, in tries
-//!   program, attach, maps, layout, sys    below these
+//!   xdp        the program at network interfaces
+//!   program, attach, pins, maps, layout, sys    below these
 //! ```
 //! The program is C (`bpf/`). Its object is in the repository, so that a build needs no compiler for it;
 //! `bpf/build.sh` makes it.
@@ -26,12 +27,18 @@ mod instance;
 mod layout;
 mod maps;
 mod open;
+mod pins;
 mod program;
 mod stateless;
 mod stateless_maps;
 mod sys;
 mod table;
+mod xdp;
 
+// The tests of `wire` use the module by this name.
+#[cfg(test)]
+#[path = "exactness_tests/beside_wire.rs"]
+mod common;
 #[cfg(test)]
 mod exactness_tests;
 #[cfg(test)]
@@ -54,3 +61,4 @@ pub use layout::WORKERS_MAX;
 pub use open::{Adoption, FastPath, mount_bpffs};
 pub use stateless::{Mapping, Network, Stateless, StatelessPlan, StatelessSet, Ways};
 pub use table::{DirectionUse, FlowUse, Refusal, SlotId, StatelessTraffic, Table, Traffic};
+pub use xdp::XdpInterface;

@@ -2,8 +2,8 @@
 
 use crate::error::{FastPathError, step};
 use crate::layout::{
-    Entry, IDENTS, INSTANCES_MAX, InstanceSettings, MAPPINGS_MAX, Mapping4, Mapping6, REASONS, ROW_NONE,
-    STATELESS_MAX, SharedControl, TrieKey4, TrieKey6,
+    Entry, IDENTS, INSTANCES_MAX, InstanceSettings, MAPPINGS_MAX, Mapping4, Mapping6, REASONS, ROWS,
+    STATELESS_MAX, SharedControl, TrieKey4, TrieKey6, XDP_PORTS_MAX, XdpPort,
 };
 use crate::sys::{self, MapInfo};
 use std::os::fd::OwnedFd;
@@ -20,10 +20,12 @@ pub(crate) const NAMES: [&str; MAPS] = [
     "siit4_second",
     "siit6_first",
     "siit6_second",
+    "xdp_ports",
 ];
 /// Number of the maps.
-pub(crate) const MAPS: usize = 10;
+pub(crate) const MAPS: usize = 11;
 
+const HASH: u32 = 1;
 const ARRAY: u32 = 2;
 const PERCPU_ARRAY: u32 = 6;
 const LPM_TRIE: u32 = 11;
@@ -39,6 +41,7 @@ pub(crate) struct Maps {
     /// Both generations.
     pub(crate) siit4: [OwnedFd; 2],
     pub(crate) siit6: [OwnedFd; 2],
+    pub(crate) xdp_ports: OwnedFd,
 }
 
 impl Maps {
@@ -47,9 +50,9 @@ impl Maps {
     /// # Errors
     /// Returns an error if a map's type or sizes are not those that this version makes.
     pub(crate) fn from_files(files: [OwnedFd; MAPS]) -> Result<Maps, FastPathError> {
-        let [entries, instances, control, idents, reasons, stateless, a4, b4, a6, b6] = files;
+        let [entries, instances, control, idents, reasons, stateless, a4, b4, a6, b6, xdp_ports] = files;
         let (siit4, siit6) = ([a4, b4], [a6, b6]);
-        let maps = Maps { entries, instances, control, idents, reasons, stateless, siit4, siit6 };
+        let maps = Maps { entries, instances, control, idents, reasons, stateless, siit4, siit6, xdp_ports };
         let entries = maps.entries()?;
         for ((file, name), expected) in maps.files().into_iter().zip(NAMES).zip(expected(entries)) {
             let info = sys::map_info(file).map_err(step("reading a map's sizes"))?;
@@ -69,9 +72,9 @@ impl Maps {
     }
 
     pub(crate) fn files(&self) -> [&OwnedFd; MAPS] {
-        let Maps { entries, instances, control, idents, reasons, stateless, siit4, siit6 } = self;
+        let Maps { entries, instances, control, idents, reasons, stateless, siit4, siit6, xdp_ports } = self;
         let ([a4, b4], [a6, b6]) = (siit4, siit6);
-        [entries, instances, control, idents, reasons, stateless, a4, b4, a6, b6]
+        [entries, instances, control, idents, reasons, stateless, a4, b4, a6, b6, xdp_ports]
     }
 }
 
@@ -86,11 +89,12 @@ fn expected(entries: u32) -> [(u32, u32, u32, u32); MAPS] {
         (ARRAY, 4, size(size_of::<InstanceSettings>()), INSTANCES_MAX),
         (ARRAY, 4, size(size_of::<SharedControl>()), 1),
         (ARRAY, 4, 4, IDENTS),
-        (PERCPU_ARRAY, 4, size(REASONS * 8), ROW_NONE + 1),
+        (PERCPU_ARRAY, 4, size(REASONS * 8), 2 * ROWS),
         (PERCPU_ARRAY, 4, 4 * 8, STATELESS_MAX),
         four,
         four,
         six,
         six,
+        (HASH, 4, size(size_of::<XdpPort>()), XDP_PORTS_MAX),
     ]
 }

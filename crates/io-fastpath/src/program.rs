@@ -4,7 +4,7 @@ use crate::entries;
 use crate::error::FastPathError;
 use crate::maps::{MAPS, NAMES};
 use aya::maps::Map;
-use aya::programs::{ProgramError, SchedClassifier};
+use aya::programs::{ProgramError, SchedClassifier, Xdp};
 use aya::{Ebpf, EbpfLoader};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
@@ -13,10 +13,16 @@ use std::path::Path;
 const OBJECT: &[u8] = aya::include_bytes_aligned!("../bpf/fastpath.o");
 /// Name of the program, and of its filter.
 pub(crate) const NAME: &str = "gatun_fastpath";
+/// Name of the program for network interfaces.
+const XDP_NAME: &str = "gatun_xdp";
 
 /// Loads the program with maps for `capacity` sessions. With `pins`, maps that are pinned there are used, and
-/// others are pinned there. `mac_len`: bytes before the IP header.
-pub(crate) fn load(capacity: u32, mac_len: u32, pins: Option<&Path>) -> Result<Ebpf, FastPathError> {
+/// others are pinned there. `globals`: other values of global variables, for tests.
+pub(crate) fn load(
+    capacity: u32,
+    globals: &[(&'static str, u32)],
+    pins: Option<&Path>,
+) -> Result<Ebpf, FastPathError> {
     let mut loader = EbpfLoader::new();
     for name in NAMES {
         if let Some(pins) = pins {
@@ -24,17 +30,34 @@ pub(crate) fn load(capacity: u32, mac_len: u32, pins: Option<&Path>) -> Result<E
         }
     }
     loader.map_max_entries("entries", entries::entries_of(capacity));
-    loader.override_global("mac_len", &mac_len, true);
+    globals.iter().for_each(|(name, value)| {
+        loader.override_global(name, value, true);
+    });
     let mut ebpf = loader.load(OBJECT).map_err(|e| FastPathError::Program(in_words(&e)))?;
-    program(&mut ebpf)?.load().map_err(|e| match e {
+    program(&mut ebpf)?.load().map_err(load_error)?;
+    Ok(ebpf)
+}
+
+fn load_error(error: ProgramError) -> FastPathError {
+    match error {
         ProgramError::LoadError { io_error, verifier_log } => {
             let log = verifier_log.to_string();
             let last: Vec<&str> = log.trim().lines().rev().take(3).collect();
             FastPathError::Program(format!("{io_error}; verifier log: {}", last.join(" <- ")))
         }
         other => FastPathError::Program(in_words(&other)),
-    })?;
-    Ok(ebpf)
+    }
+}
+
+/// The program for network interfaces. It is loaded when it is asked for the first time.
+pub(crate) fn xdp(ebpf: &mut Ebpf) -> Result<&mut Xdp, FastPathError> {
+    let program =
+        ebpf.program_mut(XDP_NAME).ok_or_else(|| FastPathError::Program(format!("no {XDP_NAME}")))?;
+    let program: &mut Xdp = program.try_into().map_err(|e| FastPathError::Program(in_words(&e)))?;
+    if program.fd().is_err() {
+        program.load().map_err(load_error)?;
+    }
+    Ok(program)
 }
 
 /// The program of a loaded object.
@@ -48,7 +71,7 @@ pub(crate) fn files(ebpf: &Ebpf) -> Result<[OwnedFd; MAPS], FastPathError> {
     let mut files = Vec::new();
     for name in NAMES {
         let data = match ebpf.map(name) {
-            Some(Map::Array(data) | Map::PerCpuArray(data) | Map::LpmTrie(data)) => data,
+            Some(Map::Array(data) | Map::PerCpuArray(data) | Map::LpmTrie(data) | Map::HashMap(data)) => data,
             _ => return Err(FastPathError::Map { name, why: "the object has no such map".to_owned() }),
         };
         let file = data.fd().as_fd().try_clone_to_owned();

@@ -8,7 +8,7 @@ use crate::entries::Entries;
 use crate::error::{FastPathError, step};
 use crate::flow::Flow;
 use crate::instance::Instance;
-use crate::layout::{Entry, REASONS, ROW_NONE, STATEFUL_MAX, WAY_4_OUTWARD, WAY_6_TO_4};
+use crate::layout::{Entry, REASONS, ROW_NONE, ROWS, STATEFUL_MAX, Translation, WAY_4_OUTWARD, WAY_6_TO_4};
 use crate::maps::{MAPS, Maps};
 use crate::stateless::{StatelessPlan, StatelessSet};
 use crate::stateless_maps;
@@ -153,13 +153,17 @@ impl Table {
     /// Installs sessions, and adds a result for each to `placed`. They are pending at first.
     pub fn install(&mut self, flows: &[Flow], placed: &mut Vec<Result<SlotId, Refusal>>) {
         let now = KernelTime::now();
-        placed.extend(flows.iter().map(|flow| self.install_one(flow, now)));
+        placed.extend(flows.iter().map(|flow| self.install_one(&flow.outbound(), flow, now)));
     }
 
-    fn install_one(&mut self, flow: &Flow, now: KernelTime) -> Result<SlotId, Refusal> {
-        let outbound = flow.outbound();
+    pub(crate) fn install_one(
+        &mut self,
+        outbound: &Translation,
+        flow: &Flow,
+        now: KernelTime,
+    ) -> Result<SlotId, Refusal> {
         let inbound = outbound.reverse();
-        for translation in [&outbound, &inbound] {
+        for translation in [outbound, &inbound] {
             if let Some(index) = self.entries.find(translation) {
                 return Err(Refusal::Exists(self.id_of(index)));
             }
@@ -167,16 +171,16 @@ impl Table {
         if self.len >= self.capacity {
             return Err(Refusal::Full);
         }
-        let [out_index, in_index] = self.entries.places([&outbound, &inbound]).ok_or(Refusal::Crowded)?;
+        let [out_index, in_index] = self.entries.places([outbound, &inbound]).ok_or(Refusal::Crowded)?;
         let (out_entry, in_entry) = (self.entries.at(out_index), self.entries.at(in_index));
         let (out_place, in_place) =
             ((out_index, out_entry.next_generation()), (in_index, in_entry.next_generation()));
         in_entry.write(&inbound, flow, out_place, now);
-        out_entry.write(&outbound, flow, in_place, now);
+        out_entry.write(outbound, flow, in_place, now);
         out_entry.path_mtu.store(flow.path_mtu.unwrap_or(0), Relaxed);
         // Last, because packets find an entry only through `near`.
         self.entries.publish(in_index, &inbound);
-        self.entries.publish(out_index, &outbound);
+        self.entries.publish(out_index, outbound);
         self.len += 1;
         Ok(SlotId { index: out_index, generation: out_place.1 })
     }
@@ -263,6 +267,23 @@ impl Table {
     /// Returns an error if the kernel refuses.
     pub fn stateless_counters(&self, instance: u8) -> Result<Counters, FastPathError> {
         self.row(STATEFUL_MAX + u32::from(instance))
+    }
+
+    /// Counters of a stateful instance at the network interfaces (XDP); `None` means packets of no known
+    /// instance. Packets that this program passes to the network stack may arrive at the device's program.
+    ///
+    /// # Errors
+    /// Returns an error if the kernel refuses.
+    pub fn xdp_counters(&self, instance: Option<u8>) -> Result<Counters, FastPathError> {
+        self.row(ROWS + instance.map_or(ROW_NONE, u32::from))
+    }
+
+    /// Counters of a stateless instance at the network interfaces (XDP).
+    ///
+    /// # Errors
+    /// Returns an error if the kernel refuses.
+    pub fn xdp_stateless_counters(&self, instance: u8) -> Result<Counters, FastPathError> {
+        self.row(ROWS + STATEFUL_MAX + u32::from(instance))
     }
 
     /// Packets that the program has translated for a stateless instance since the maps were made.

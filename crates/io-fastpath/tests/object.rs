@@ -26,7 +26,7 @@ fn the_object_is_of_these_sources() {
     let manifest = manifest();
     let listed: Vec<&str> =
         manifest.lines().skip(1).filter_map(|line| line.split_whitespace().nth(1)).collect();
-    assert_eq!(listed, ["layout.h", "siit.h", "fastpath.bpf.c", "fastpath.o"]);
+    assert_eq!(listed, ["layout.h", "decide.h", "siit.h", "xdp.h", "fastpath.bpf.c", "fastpath.o"]);
     for file in listed {
         let line = format!("{}  {file}", hash(file));
         assert!(manifest.contains(&line), "{file} has changed: run crates/io-fastpath/bpf/build.sh");

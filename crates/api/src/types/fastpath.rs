@@ -38,6 +38,21 @@ structs! {
         pub moved_late: u64,
         /// Packets passed to the device, by reason.
         pub passed: Vec<Counter>,
+        /// Part of `translated`: packets translated at network interfaces (XDP).
+        pub xdp_translated: u64,
+        /// Packets at network interfaces that were passed to the network stack, by reason. Those that are
+        /// routed to the device are counted there, too.
+        pub xdp_passed: Vec<Counter>,
+    }
+
+    /// Network interface at which the kernel is to translate before its network stack (XDP).
+    pub struct FastPathInterface {
+        /// Name.
+        pub name: String,
+        /// True if the program is attached.
+        pub attached: bool,
+        /// Reason why it is not.
+        pub why: Option<String>,
     }
 
     /// The kernel fast path: a program in the kernel that translates packets of established sessions.
@@ -51,6 +66,8 @@ structs! {
         pub device: String,
         /// Way in which the program is attached: tcx or clsact; empty if it is not attached.
         pub hook: String,
+        /// Network interfaces of `xdp` in the configuration.
+        pub xdp: Vec<FastPathInterface>,
         /// Milliseconds for which the kernel translates without a renewal by the daemon.
         pub lease_ms: u64,
         /// Sessions in the kernel.

@@ -1,7 +1,7 @@
 //! Keys of events, exports, the log, the API, metrics, state and the fast path.
 
 use super::forms::{
-    COLLECTOR, DIRECTORY, ENDPOINT, EVENT_KIND, FILE, FOLDER, GROUP, LISTEN, NAME, PATH, SIZE,
+    COLLECTOR, DIRECTORY, ENDPOINT, EVENT_KIND, FILE, FOLDER, GROUP, INTERFACE, LISTEN, NAME, PATH, SIZE,
 };
 use super::kind::{Key, Kind, key};
 use super::words::{EXPORT_FORMAT, KERNEL, ON_STOP, words};
@@ -59,6 +59,7 @@ pub(crate) const STATE: &[Key] = &[
 /// `[fastpath]`
 pub(crate) const FASTPATH: &[Key] = &[
     key("kernel", Kind::Words(|| words(KERNEL)), "\"auto\"", "`auto`: a program in the kernel translates packets of established TCP and UDP sessions, if the kernel supports it; otherwise the log and `gatun doctor` give the reason, and Gatun translates all packets itself. `off`: Gatun translates all packets itself. A reload switches it off, and on again if it was on at the start.").default("\"off\""),
+    key("xdp", Kind::List(&INTERFACE), "[\"eth0\", \"eth1\"]", "Network interfaces at which packets of sessions in the kernel are translated before the network stack, for routers that forward many small packets between cards. Such packets skip netfilter, connection tracking and the reverse-path filter (see docs/how-to/fastpath.md). The driver must support XDP. Not for interfaces of AF_XDP ports. A change needs a restart.").default("[]"),
     key("directory", FOLDER, "\"/run/gatun/fastpath\"", "Directory of the kernel's tables, one for each daemon. Gatun creates it and, if permitted, mounts a bpffs there. The tables outlive the process: the sessions of a killed daemon continue.").default("\"/run/gatun/fastpath\""),
     key("sessions_max", Kind::Integer { min: 16, max: 1 << 24 }, "65_536", "Number of sessions that the kernel has room for, each about 400 bytes of kernel memory. Gatun translates further sessions itself.").default("65_536"),
     key("udp_packets", Kind::Integer { min: 1, max: 128 }, "10", "Number of packets, both directions together, after which a UDP session is given to the kernel.").default("10"),

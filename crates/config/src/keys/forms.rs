@@ -9,6 +9,8 @@ pub(super) const DEVICE: Kind = Kind::Text {
     form: "device name",
     pattern: "^([A-Za-z0-9._@-]{1,15}|[0-9A-Fa-f:.]{7,12}|(net|eth)_[!-~]{1,251})$",
 };
+pub(super) const INTERFACE: Kind =
+    Kind::Text { form: "name of a network interface", pattern: "^[A-Za-z0-9._@-]{1,15}$" };
 pub(super) const ARGUMENT: Kind = Kind::Text { form: "argument", pattern: "^-[!-~]+$" };
 pub(super) const FILE: Kind = Kind::Text { form: "file name", pattern: "^.+$" };
 pub(super) const FOLDER: Kind = Kind::Text { form: "absolute path of a directory", pattern: "^/.*$" };

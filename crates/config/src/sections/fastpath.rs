@@ -8,6 +8,7 @@ use crate::value;
 use gatun_nat::Plan;
 use std::ops::Range;
 use std::path::PathBuf;
+use toml::Spanned;
 
 /// Default directory.
 pub const FASTPATH_DIRECTORY: &str = "/run/gatun/fastpath";
@@ -20,6 +21,8 @@ const LEASE_MIN_MS: u32 = 1_000;
 pub struct FastPath {
     /// True if the kernel translates established sessions, as far as it can.
     pub kernel: bool,
+    /// Network interfaces at which the kernel translates before its network stack (XDP).
+    pub xdp: Vec<String>,
     /// Directory with a bpffs, where the kernel's tables outlive the process.
     pub directory: PathBuf,
     /// Number of sessions that the kernel has room for.
@@ -42,6 +45,7 @@ impl Default for FastPath {
     fn default() -> Self {
         FastPath {
             kernel: false,
+            xdp: Vec::new(),
             directory: FASTPATH_DIRECTORY.into(),
             sessions_max: 65_536,
             udp_packets: 10,
@@ -77,6 +81,7 @@ const MAPPING_BYTES: u64 = 256;
 /// The section as in the file, and its place.
 pub(crate) struct RawFastPath {
     pub(crate) settings: FastPath,
+    pub(crate) xdp: Vec<Spanned<String>>,
     pub(crate) span: Range<usize>,
 }
 
@@ -91,7 +96,9 @@ pub(crate) fn read(table: &Table<'_>, problems: &mut Problems) -> RawFastPath {
         );
     }
     let directory = table.get("directory", problems, log::directory);
+    let xdp = table.list("xdp", problems, value::interface);
     let settings = FastPath {
+        xdp: xdp.iter().map(|name| name.get_ref().clone()).collect(),
         kernel: table.get("kernel", problems, |v| value::choice(v, keys::KERNEL)).unwrap_or_default(),
         directory: directory.unwrap_or(defaults.directory),
         sessions_max: table.integer("sessions_max", problems).unwrap_or(defaults.sessions_max),
@@ -104,5 +111,5 @@ pub(crate) fn read(table: &Table<'_>, problems: &mut Problems) -> RawFastPath {
         excluded: Vec::new(),
         excluded_siit: Vec::new(),
     };
-    RawFastPath { settings, span: table.span.clone() }
+    RawFastPath { settings, xdp, span: table.span.clone() }
 }

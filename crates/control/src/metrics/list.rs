@@ -1,44 +1,19 @@
 //! List of all metrics.
 
+use super::Metric;
+use super::kinds::{counter, engine, gauge, histogram};
 use super::read::{
     DIRECTIONS, by_export, by_instance, by_pool, by_pool_blocks, by_pool_protocol, by_pool_way, by_protocol,
-    by_way, by_worker, distribution, engine_counter, fates, of_fastpath, of_log, refused_by_kernel, seconds,
+    by_way, by_worker, distribution, fates, of_fastpath, of_fastpath_xdp, of_log, refused_by_kernel, seconds,
     top,
 };
-use super::{Kind, Metric, Samples, View};
 use crate::conversion;
-use crate::engine_counters::{self, EngineCounter};
+use crate::engine_counters;
 use crate::subscriber_totals::Measure;
 use gatun_api::types::FastPathState;
 use gatun_io::{RxError, TxError};
 use gatun_nat::session_file::RestoreError;
 use gatun_wire::DropReason;
-
-const fn counter(
-    name: &'static str,
-    labels: &'static [&'static str],
-    read: fn(&View<'_>, &mut Samples<'_>),
-    help: &'static str,
-) -> Metric {
-    Metric { name, kind: Kind::Counter, labels, help, read }
-}
-
-const fn engine(of: EngineCounter) -> Metric {
-    counter(of.name, &[], engine_counter, of.help)
-}
-
-const fn gauge(
-    name: &'static str,
-    labels: &'static [&'static str],
-    read: fn(&View<'_>, &mut Samples<'_>),
-    help: &'static str,
-) -> Metric {
-    Metric { name, kind: Kind::Gauge, labels, help, read }
-}
-
-const fn histogram(name: &'static str, read: fn(&View<'_>, &mut Samples<'_>), help: &'static str) -> Metric {
-    Metric { name, kind: Kind::Histogram, labels: &["le"], help, read }
-}
 
 const SUBSCRIBER: &[&str] = &["name", "subscriber"];
 const WORKER: &[&str] = &["worker"];
@@ -553,6 +528,12 @@ pub(super) const METRICS: &[Metric] = &[
         &["name", "reason"],
         of_fastpath,
         "Packets at the kernel fast path by instance and reason, since the kernel's tables were created: `hit` was translated in the kernel, `dropped` was dropped because the kernel refused to write to it. All others were passed to the device. Packets of no session in the kernel have an empty name.",
+    ),
+    counter(
+        "fastpath_xdp_packets",
+        &["name", "reason"],
+        of_fastpath_xdp,
+        "Packets at the network interfaces of `xdp` in `[fastpath]` by instance and reason, since the kernel's tables were created: `hit` was translated there, and is part of `gatun_fastpath_packets_total`. All others were passed to the network stack. Packets of no session in the kernel have an empty name.",
     ),
     counter(
         "fastpath_credited_packets",

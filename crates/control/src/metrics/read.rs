@@ -110,6 +110,15 @@ pub(super) fn of_fastpath(v: &View<'_>, s: &mut Samples<'_>) {
     }
 }
 
+/// Packets at the network interfaces of the kernel fast path.
+pub(super) fn of_fastpath_xdp(v: &View<'_>, s: &mut Samples<'_>) {
+    let fastpath = &v.scrape.fastpath;
+    for instance in fastpath.instances.iter().filter(|_| !fastpath.xdp.is_empty()) {
+        s.add(&[&instance.name, "hit"], instance.xdp_translated);
+        instance.xdp_passed.iter().for_each(|reason| s.add(&[&instance.name, &reason.name], reason.value));
+    }
+}
+
 /// Milliseconds as seconds.
 pub(super) fn seconds(ms: u64) -> String {
     format!("{}.{:03}", ms / 1000, ms % 1000)

@@ -107,7 +107,7 @@ impl FastPathManager {
             OpenedFastPath::On(open) => open,
         };
         let OpenTable { table, attachment, lock, device, pins, adopted, notes: _ } = *open;
-        let status = Shared::on(&device, opening::hook_name(attachment.hook()), adopted.into());
+        let status = Shared::on(&device, &attachment, adopted.into());
         let control = table.control();
         let progress = Progress::new(Arc::clone(&control), settings.ports.workers());
         let (orders, received) = channel();

@@ -51,10 +51,12 @@ pub(crate) fn differ(old: &FastPathSettings, new: &FastPathSettings, is_open: bo
             .push("[fastpath] kernel: the program needs rights that Gatun dropped at start-up".to_owned());
     }
     let fixed = |settings: &FastPathSettings| {
-        (settings.directory.clone(), settings.sessions_max, settings.udp_packets, settings.tcp_packets)
+        let FastPathSettings { directory, xdp, sessions_max, udp_packets, tcp_packets, .. } =
+            settings.clone();
+        (directory, xdp, sessions_max, udp_packets, tcp_packets)
     };
     if is_open && fixed(old) != fixed(new) {
-        restarts.push("[fastpath]: directory, sessions_max, udp_packets or tcp_packets".to_owned());
+        restarts.push("[fastpath]: xdp, directory, sessions_max, udp_packets or tcp_packets".to_owned());
     }
     restarts
 }

@@ -8,7 +8,7 @@ use super::stateless;
 use gatun_config::FastPath as FastPathSettings;
 use gatun_io_fastpath::{
     Adoption, Attachment, FastPath, FastPathConfig, FastPathError, Hook, IdentRange, Instance, KernelTime,
-    Table, WORKERS_MAX, mount_bpffs,
+    Table, WORKERS_MAX, XdpInterface, mount_bpffs,
 };
 use gatun_nat::Plan;
 use gatun_wire::text::counted;
@@ -180,6 +180,7 @@ fn open_table(
         pins: pins.clone(),
         capacity: settings.fastpath.sessions_max,
         hook: None,
+        xdp: settings.fastpath.xdp.clone(),
         idents: IdentRange::beside(workers as u16),
         pending_max: PENDING_MAX,
         seed: u64::from_ne_bytes(seed),
@@ -216,7 +217,16 @@ fn open_table(
     let hook = hook_name(attachment.hook());
     let room = counted(table.capacity().into(), "session");
     notes.push(format!("kernel fast path: attached to {device} by {hook}, with room for {room}"));
+    notes.extend(attachment.xdp().iter().map(xdp_note));
     Ok(OpenTable { table, attachment, lock, device: device.to_owned(), pins, adopted, notes })
+}
+
+/// Line for the log about a network interface.
+fn xdp_note(XdpInterface { name, refusal, .. }: &XdpInterface) -> String {
+    match refusal {
+        None => format!("kernel fast path: attached to {name} by XDP"),
+        Some(why) => format!("kernel fast path: no XDP at {name}: {why}; the device's program translates"),
+    }
 }
 
 /// Removes every session.

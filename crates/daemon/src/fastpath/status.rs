@@ -1,9 +1,10 @@
 //! State of the kernel fast path for the API, published by the manager's thread.
 
 use super::attachment::AttachmentCheck;
+use super::opening::hook_name;
 use super::target::KernelTarget;
-use gatun_api::types::{self, Counter, FastPathInstance, FastPathState};
-use gatun_io_fastpath::{Counters, Reason};
+use gatun_api::types::{self, Counter, FastPathInstance, FastPathInterface, FastPathState};
+use gatun_io_fastpath::{Attachment, Counters, FastPathError, Reason, Table};
 use gatun_nat::Plan;
 use gatun_offload::Status;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -27,9 +28,15 @@ impl Shared {
         Shared::new(types::FastPath { state, why: Some(why), ..types::FastPath::default() })
     }
 
-    pub(super) fn on(device: &str, hook: &str, adopted: u64) -> Shared {
-        let (state, device, hook) = (FastPathState::On, device.to_owned(), hook.to_owned());
-        Shared::new(types::FastPath { state, device, hook, adopted, ..types::FastPath::default() })
+    pub(super) fn on(device: &str, attachment: &Attachment, adopted: u64) -> Shared {
+        let hook = hook_name(attachment.hook()).to_owned();
+        let xdp = attachment.xdp().iter().map(|interface| FastPathInterface {
+            name: interface.name.clone(),
+            attached: interface.refusal.is_none(),
+            why: interface.refusal.as_ref().map(ToString::to_string),
+        });
+        let (state, device, xdp) = (FastPathState::On, device.to_owned(), xdp.collect());
+        Shared::new(types::FastPath { state, device, hook, xdp, adopted, ..types::FastPath::default() })
     }
 
     /// The state. The lease continues to run if the thread does not write.
@@ -77,6 +84,8 @@ pub(super) struct Watch {
     broken: Option<String>,
     /// Error of the kernel about stateless instances, which the engines have meanwhile.
     error: Option<String>,
+    /// True if the program is at network interfaces, too.
+    has_xdp: bool,
 }
 
 /// Reason if the program is not at its device.
@@ -92,6 +101,7 @@ impl Watch {
         settings: gatun_offload::Settings,
         attachment: AttachmentCheck,
     ) -> Watch {
+        let has_xdp = shared.get().xdp.iter().any(|interface| interface.attached);
         Watch {
             shared,
             plan,
@@ -104,6 +114,7 @@ impl Watch {
             passed: 0,
             broken: None,
             error: None,
+            has_xdp,
         }
     }
 
@@ -186,36 +197,57 @@ impl Watch {
         let names = names.chain(self.plan.nat44.iter().map(|nat44| &nat44.name));
         let numbered = (0..=u8::MAX).zip(names).map(|(number, name)| (Some(number), name.clone()));
         let all = numbered.chain([(None, String::new())]).map(|(number, name)| {
-            let counters = target.table.counters(number)?;
-            Ok(instance(name, &counters))
+            let xdp = self.of_xdp(&target.table, |table| table.xdp_counters(number))?;
+            Ok(instance(name, &target.table.counters(number)?, &xdp))
         });
         let siit = (0..=u8::MAX).zip(&self.plan.siit).map(|(number, siit)| {
-            let counters = target.table.stateless_counters(number)?;
-            Ok(instance(siit.name.clone(), &counters))
+            let xdp = self.of_xdp(&target.table, |table| table.xdp_stateless_counters(number))?;
+            Ok(instance(siit.name.clone(), &target.table.stateless_counters(number)?, &xdp))
         });
-        let all: Result<Vec<_>, gatun_io_fastpath::FastPathError> = all.chain(siit).collect();
+        let all: Result<Vec<_>, FastPathError> = all.chain(siit).collect();
         let all = all.inspect_err(|error| self.error = Some(error.to_string())).ok()?;
         let passed = all.iter().flat_map(|instance| &instance.passed).map(|reason| reason.value);
         self.passed = passed.sum();
         Some(all)
     }
+
+    /// Counters of the network interfaces; none if the program is not there.
+    fn of_xdp(
+        &self,
+        table: &Table,
+        read: impl FnOnce(&Table) -> Result<Counters, FastPathError>,
+    ) -> Result<Counters, FastPathError> {
+        if self.has_xdp { read(table) } else { Ok(Counters::default()) }
+    }
 }
 
 /// Packets of an instance by reason.
-fn instance(name: String, counters: &Counters) -> FastPathInstance {
+fn instance(name: String, device: &Counters, xdp: &Counters) -> FastPathInstance {
+    let both = |reason| device.of(reason) + xdp.of(reason);
+    FastPathInstance {
+        name,
+        translated: both(Reason::Hit),
+        dropped: both(Reason::Dropped),
+        moved_late: both(Reason::MovedLate),
+        passed: passed(device).filter(|counter| !is_of_xdp(&counter.name)).collect(),
+        xdp_translated: xdp.of(Reason::Hit),
+        xdp_passed: passed(xdp).collect(),
+    }
+}
+
+/// Packets that were passed on, by reason.
+fn passed(counters: &Counters) -> impl Iterator<Item = Counter> {
     let is_passed = |reason: &Reason| !matches!(reason, Reason::Hit | Reason::Dropped | Reason::MovedLate);
-    let passed = Reason::ALL.into_iter().filter(is_passed).map(|reason| Counter {
+    Reason::ALL.into_iter().filter(is_passed).map(|reason| Counter {
         name: reason.name().to_owned(),
         value: counters.of(reason),
         help: help(reason).to_owned(),
-    });
-    FastPathInstance {
-        name,
-        translated: counters.of(Reason::Hit),
-        dropped: counters.of(Reason::Dropped),
-        moved_late: counters.of(Reason::MovedLate),
-        passed: passed.collect(),
-    }
+    })
+}
+
+/// Returns true if the device's program never passes a packet for this reason.
+fn is_of_xdp(name: &str) -> bool {
+    [Reason::NoNextHop, Reason::Neighbour].iter().any(|reason| reason.name() == name)
 }
 
 /// Meaning of a reason for which packets are passed to the device.
@@ -231,9 +263,11 @@ fn help(reason: Reason) -> &'static str {
         Reason::Fragment => "A fragment.",
         Reason::HopLimit => "The TTL or hop limit expires.",
         Reason::TcpFlags => "A SYN, FIN or RST.",
-        Reason::NoChecksum => "UDP without a checksum.",
+        Reason::NoChecksum => "UDP without a checksum, or a checksum that a device is to complete.",
         Reason::SuperDatagram => "Several UDP datagrams in one packet.",
         Reason::TooLarge => "Larger than the MTU of the next hop or of the path.",
         Reason::Refused => "The kernel refused to make room for the new header.",
+        Reason::NoNextHop => "The kernel knows no next hop for it at an interface with the XDP program.",
+        Reason::Neighbour => "Once a second for each interface, so that the kernel verifies its neighbours.",
     }
 }

@@ -84,18 +84,26 @@ fn network_helper(status: &Status) -> impl Iterator<Item = Finding> {
     })
 }
 
-/// Finding about the kernel fast path of the daemon, if it is configured.
-fn fastpath(client: &Client) -> Option<Finding> {
+/// Findings about the kernel fast path of the daemon, if it is configured.
+fn fastpath(client: &Client) -> Vec<Finding> {
     const CHECK: &str = "fastpath";
-    let fastpath: FastPath = client.get("/v1/fastpath").ok()?;
-    match fastpath.state {
-        FastPathState::Off | FastPathState::Other => None,
-        FastPathState::On if fastpath.error.is_some() => Some(Finding::wrong(
+    let Ok(fastpath) = client.get::<FastPath>("/v1/fastpath") else { return Vec::new() };
+    let interfaces = fastpath.xdp.iter().map(|interface| match &interface.why {
+        None => Finding::ok(CHECK, format!("the kernel translates at {} by XDP", interface.name)),
+        Some(why) => Finding::note(
             CHECK,
-            format!("the kernel has refused a part of its fast path: {}", fastpath.error.unwrap_or_default()),
+            format!("no XDP at {}: {why}; packets take the way through {}", interface.name, fastpath.device),
+            "remove the cause and restart gatun, or remove the interface from `xdp` in [fastpath]",
+        ),
+    });
+    let own = match (fastpath.state, &fastpath.error) {
+        (FastPathState::Off | FastPathState::Other, _) => return Vec::new(),
+        (FastPathState::On, Some(error)) => Finding::wrong(
+            CHECK,
+            format!("the kernel has refused a part of its fast path: {error}"),
             "reload, or restart gatun; `gatun show fastpath` has the numbers",
-        )),
-        FastPathState::On => Some(Finding::ok(
+        ),
+        (FastPathState::On, None) => Finding::ok(
             CHECK,
             format!(
                 "the kernel translates {} at {} ({})",
@@ -103,16 +111,17 @@ fn fastpath(client: &Client) -> Option<Finding> {
                 fastpath.device,
                 fastpath.hook
             ),
-        )),
-        FastPathState::Unavailable => Some(Finding::wrong(
+        ),
+        (FastPathState::Unavailable, _) => Finding::wrong(
             CHECK,
             format!(
                 "the kernel does not translate sessions, and Gatun translates all packets itself: {}",
-                fastpath.why.unwrap_or_default()
+                fastpath.why.clone().unwrap_or_default()
             ),
             "restart gatun after the cause is gone, or write `kernel = \"off\"` in [fastpath]",
-        )),
-    }
+        ),
+    };
+    std::iter::once(own).chain(interfaces).collect()
 }
 
 /// Findings about collectors.

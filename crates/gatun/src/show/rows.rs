@@ -146,11 +146,26 @@ impl Shown for LogStore {
     }
 }
 
+/// Sums of counters by name, without zeros.
+fn sums<'a>(counters: impl Iterator<Item = &'a Counter>) -> String {
+    let mut sums: Vec<(&str, u64)> = Vec::new();
+    for counter in counters {
+        match sums.iter_mut().find(|(name, _)| *name == counter.name) {
+            Some((_, sum)) => *sum += counter.value,
+            None => sums.push((&counter.name, counter.value)),
+        }
+    }
+    let some = sums.iter().filter(|(_, sum)| *sum > 0);
+    let listed = some.map(|(name, sum)| format!("{name} {}", group(*sum))).collect::<Vec<_>>().join(", ");
+    if listed.is_empty() { "0".to_owned() } else { listed }
+}
+
 impl Shown for FastPath {
     const COLUMNS: &'static [&'static str] = &[
         "kernel fast path",
         "device",
         "hook",
+        "XDP",
         "lease",
         "sessions",
         "given to the kernel",
@@ -161,6 +176,8 @@ impl Shown for FastPath {
         "translated",
         "dropped",
         "passed to the device",
+        "translated by XDP",
+        "passed by XDP",
     ];
 
     fn cells(&self) -> Vec<String> {
@@ -173,19 +190,17 @@ impl Shown for FastPath {
             (full, 0) => format!("{} (the table is full)", group(full)),
             (full, other) => format!("{} (the table is full), {} (other)", group(full), group(other)),
         };
-        let mut passed: Vec<(&str, u64)> = Vec::new();
-        for reason in self.instances.iter().flat_map(|instance| &instance.passed) {
-            match passed.iter_mut().find(|(name, _)| *name == reason.name) {
-                Some((_, sum)) => *sum += reason.value,
-                None => passed.push((&reason.name, reason.value)),
-            }
-        }
-        let some = passed.iter().filter(|(_, sum)| *sum > 0);
-        let passed = some.map(|(name, sum)| format!("{name} {}", group(*sum))).collect::<Vec<_>>().join(", ");
+        let xdp = self.xdp.iter().map(|interface| match &interface.why {
+            Some(why) => format!("{}: {why}", interface.name),
+            None => interface.name.clone(),
+        });
+        let xdp = xdp.collect::<Vec<_>>().join(", ");
+        let instances = || self.instances.iter();
         vec![
             state,
             self.device.clone(),
             self.hook.clone(),
+            if xdp.is_empty() { "-".to_owned() } else { xdp },
             format!("{}.{} s", self.lease_ms / 1000, self.lease_ms / 100 % 10),
             of(&Usage { used: self.sessions, total: self.sessions_max }),
             format!("{}, {} per second", group(self.installed), group(self.installed_per_second)),
@@ -195,7 +210,9 @@ impl Shown for FastPath {
             format!("{}, {}", group(self.waiting_records), group(self.lost_records)),
             counted(self.instances.iter().map(|instance| instance.translated).sum(), "packet"),
             counted(self.instances.iter().map(|instance| instance.dropped).sum(), "packet"),
-            if passed.is_empty() { "0".to_owned() } else { passed },
+            sums(instances().flat_map(|instance| &instance.passed)),
+            counted(instances().map(|instance| instance.xdp_translated).sum(), "packet"),
+            sums(instances().flat_map(|instance| &instance.xdp_passed)),
         ]
     }
 }

@@ -14,6 +14,7 @@ mod export;
 mod fastpath;
 mod fastpath_faults;
 mod fastpath_paths;
+mod fastpath_xdp;
 mod harness;
 mod leftover;
 mod lifecycle;

@@ -75,10 +75,10 @@ fn contains6(net: &Net6, a: Ipv6Addr) -> bool {
 }
 
 impl Pair {
-    fn stateless(siit: Vec<Siit>, own6: Option<Ipv6Addr>) -> Pair {
+    fn stateless(at: At, siit: Vec<Siit>, own6: Option<Ipv6Addr>) -> Pair {
         let (prefix, settings) = (prefix("2001:db8:64::", 96), Settings::default());
         let plan = Plan { siit, own4: Some(OWN4), own6, ..plan(prefix, settings) };
-        let mut pair = Pair::of(&plan, prefix, settings);
+        let mut pair = Pair::of(at, &plan, prefix, settings);
         pair.table.set_stateless(&stateless_plan(&plan)).unwrap();
         pair
     }
@@ -172,9 +172,10 @@ fn packets_between_mapped_hosts_and_the_internet_are_translated_both_ways() {
     if let Some(why) = refusal() {
         return gatun_testkit::skip(&why);
     }
-    for len in [96u8, 64, 56, 48, 40, 32] {
+    let lengths = [96u8, 64, 56, 48, 40, 32];
+    for (len, at_hook) in lengths.into_iter().flat_map(|len| At::ALL.map(|at| (len, at))) {
         let siit = vec![siit(vec![prefix("2001:df0::", len)], eamt(), Hairpin::Intrinsic)];
-        let mut pair = Pair::stateless(siit.clone(), None);
+        let mut pair = Pair::stateless(at_hook, siit.clone(), None);
         let internet = End::Four(EMBEDDED[0], 0);
         let mut sum = StatelessTraffic::default();
         // The fourth are inside hosts of NAT44, and the eighth is illegal.
@@ -192,7 +193,7 @@ fn packets_between_mapped_hosts_and_the_internet_are_translated_both_ways() {
             }
         }
         assert_eq!(pair.table.stateless_traffic(0).unwrap(), sum);
-        assert_eq!(pair.table.stateless_counters(0).unwrap().of(Reason::Hit), 2 * sum.from_ipv6.packets);
+        assert_eq!(pair.stateless_counters(0).of(Reason::Hit), 2 * sum.from_ipv6.packets);
     }
 }
 
@@ -238,24 +239,26 @@ proptest! {
     fn random_stateless_packets_become_the_bytes_of_the_engine_or_stay_as_they_are(
         siit in instances(),
         own6 in prop::sample::select(vec![None, Some("2001:df0::c000:2fe"), Some("2001:db8:b::5")]),
+        at in prop::sample::select(At::ALL.to_vec()),
         history in prop::collection::vec((made(), end(), end()), 60..200),
     ) {
         if let Some(why) = refusal() {
             gatun_testkit::skip(&why);
             return Ok(());
         }
-        let mut pair = Pair::stateless(siit.clone(), own6.map(|own6| own6.parse().unwrap()));
+        let mut pair = Pair::stateless(at, siit.clone(), own6.map(|own6| own6.parse().unwrap()));
         let mut sum = StatelessTraffic::default();
         let hits = |pair: &Pair| {
-            let of = |number| pair.table.stateless_counters(number).unwrap().of(Reason::Hit);
+            let of = |number| pair.stateless_counters(number).of(Reason::Hit);
             of(0) + of(1)
         };
         for (made, from, to) in history {
+            let made = made.at(at);
             let packet = packet_between(&made, from, to, &siit);
             let before = hits(&pair);
             pair.compare(&made, &packet)?;
             if hits(&pair) > before {
-                add(&mut sum, &packet);
+                add(&mut sum, &packet[..packet.len() - interface::padding(at, &packet)]);
             }
         }
         let [a, b] = [0, 1].map(|number| pair.table.stateless_traffic(number).unwrap());
@@ -273,7 +276,7 @@ fn all_mappings_are_replaced_at_once() {
         return gatun_testkit::skip(&why);
     }
     let siit = |n: usize| vec![siit(vec![prefix("2001:df0::", 96)], eamt()[n..=n].to_vec(), Hairpin::Off)];
-    let mut pair = Pair::stateless(siit(0), None);
+    let mut pair = Pair::stateless(At::Device, siit(0), None);
     let (first, second) = (End::Mapped(0, 0), End::Mapped(4, 0));
     let internet = End::Four(EMBEDDED[0], 0);
     let translates = |pair: &mut Pair, host: End| {

@@ -5,6 +5,7 @@
 //!   client ---- in0 [ routes, gatun0, engine: this process ] out0 ---- server        all in one sandbox
 //! ```
 
+mod interfaces;
 mod middle;
 mod stacks;
 

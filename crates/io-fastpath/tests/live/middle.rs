@@ -3,8 +3,8 @@
 
 use gatun_io::{Backend as _, Transmit, Waker};
 use gatun_io_fastpath::{
-    Control, FastPath, FastPathConfig, Flow, Hook, IdentRange, Inside, Instance, KernelTime, Protocol,
-    Reason, SlotId, mount_bpffs,
+    Control, FastPath, FastPathConfig, Flow, Hook, IdentRange, Inside, Instance, KernelTime, Mapping,
+    Network, Protocol, Reason, SlotId, Stateless, StatelessPlan, Table, Ways, mount_bpffs,
 };
 use gatun_io_tun::{KillBehaviour, Prefix, Tun, TunConfig};
 use gatun_nat::inspect::{Selection, SessionCursor, SessionInfo};
@@ -24,6 +24,11 @@ use std::time::Duration;
 
 const PREFIX: &str = "2001:db8:64::";
 const POOL: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
+/// Prefix of the stateless instance, and its mapped host, which is the client.
+const SIIT_PREFIX: &str = "2001:db8:46::";
+const MAPPED: (Ipv4Addr, &str) = (Ipv4Addr::new(203, 0, 113, 9), "2001:db8:1::9");
+const OWN4: Ipv4Addr = Ipv4Addr::new(203, 0, 113, 2);
+const OWN6: &str = "2001:db8:2::2";
 /// Lease of the program.
 const LEASE: Duration = Duration::from_secs(600);
 
@@ -74,9 +79,13 @@ impl Net {
         ip("address add 10.9.0.1/24 dev in0");
         ip("address add 198.51.100.1/24 dev out0");
         net.client.address(at_client, "2001:db8:1::2/64").unwrap();
+        net.client.address(at_client, &format!("{}/64", MAPPED.1)).unwrap();
         net.client.address(at_client, "10.9.0.2/24").unwrap();
         net.server.address("eth0", "198.51.100.2/24").unwrap();
         net.client.ip("-6 route add default via 2001:db8:1::1").unwrap();
+        let (siit, host) = (SIIT_PREFIX, MAPPED.1);
+        net.client.ip(&format!("-6 route add {siit}/96 via 2001:db8:1::1 src {host}")).unwrap();
+        net.client.ip("-6 route replace default via 2001:db8:1::1 src 2001:db8:1::2").unwrap();
         net.client.ip("route add default via 10.9.0.1").unwrap();
         net.server.ip("route add default via 198.51.100.1").unwrap();
         let settings = ["ip_forward=1", "conf.all.rp_filter=0", "conf.default.rp_filter=0"];
@@ -101,6 +110,7 @@ pub(crate) fn config(hook: Option<Hook>, pins: Option<PathBuf>) -> FastPathConfi
         pins,
         capacity: 1000,
         hook,
+        xdp: Vec::new(),
         idents: IdentRange::beside(1),
         pending_max: Duration::from_secs(1),
         seed: 1,
@@ -127,12 +137,19 @@ pub(crate) struct Middle {
 impl Middle {
     /// Makes the device and starts the engine.
     pub(crate) fn start(hook: Option<Hook>, pins: Option<PathBuf>) -> Middle {
+        Middle::start_with(&config(hook, pins))
+    }
+
+    /// Makes the device and starts the engine, with this fast path.
+    pub(crate) fn start_with(config: &FastPathConfig) -> Middle {
         let tun = TunConfig {
             name: "gatun0".into(),
             up: true,
             routes: vec![
                 Prefix { addr: PREFIX.parse().unwrap(), len: 96 },
                 Prefix { addr: POOL.into(), len: 32 },
+                Prefix { addr: SIIT_PREFIX.parse().unwrap(), len: 96 },
+                Prefix { addr: MAPPED.0.into(), len: 32 },
             ],
             ..TunConfig::default()
         };
@@ -143,7 +160,8 @@ impl Middle {
         ip("route add default dev gatun0 table 100");
         let (mut nat, settings) = engine();
         nat.set_worker(0, 2);
-        let fast = FastPath::open(&config(hook, pins)).unwrap();
+        let mut fast = FastPath::open(config).unwrap();
+        fast.table.set_stateless(&stateless(settings)).unwrap();
         fast.table.set_instance(0, Instance::nat64(&settings)).unwrap();
         fast.table.set_instance(1, Instance::nat44(settings.mtu4)).unwrap();
         let control = fast.table.control();
@@ -163,6 +181,18 @@ impl Middle {
 
     pub(crate) fn hook(&self) -> Hook {
         self.state.lock().unwrap().fast.attachment.hook()
+    }
+
+    /// Network interfaces, and the reason why the program is not there.
+    pub(crate) fn xdp(&self) -> Vec<(String, Option<String>)> {
+        let state = self.state.lock().unwrap();
+        let all = state.fast.attachment.xdp().iter();
+        all.map(|it| (it.name.clone(), it.refusal.as_ref().map(ToString::to_string))).collect()
+    }
+
+    /// Reads something of the table.
+    pub(crate) fn read<T>(&self, read: impl FnOnce(&Table) -> T) -> T {
+        read(&self.state.lock().unwrap().fast.table)
     }
 
     pub(crate) fn packets_of(&self, instance: Option<u8>, reason: Reason) -> u64 {
@@ -203,8 +233,18 @@ fn engine() -> (Nat, Settings) {
     let range = PoolRange { first: POOL, last: POOL, ports: (1024, 65_535), transports: [true; 3] };
     let plan = Plan {
         // Sources of ICMP errors.
-        own4: Some(Ipv4Addr::new(203, 0, 113, 2)),
-        own6: Some("2001:db8:2::2".parse().unwrap()),
+        own4: Some(OWN4),
+        own6: Some(OWN6.parse().unwrap()),
+        siit: vec![plan::Siit {
+            name: "s".into(),
+            pool6: vec![Prefix64::new(SIIT_PREFIX.parse().unwrap(), 96).unwrap()],
+            eamt: vec![plan::Eam {
+                v4: plan::Net4 { addr: MAPPED.0, len: 32 },
+                v6: plan::Net6 { addr: MAPPED.1.parse().unwrap(), len: 128 },
+            }],
+            settings,
+            ..plan::Siit::default()
+        }],
         pools: vec![Pool4 { name: "p".into(), ranges: vec![range], ..Pool4::default() }],
         nat64: vec![plan::Nat64 {
             name: "n".into(),
@@ -221,6 +261,24 @@ fn engine() -> (Nat, Settings) {
         ..Plan::default()
     };
     (Nat::new(&plan, [1, 2, 3, 4]).unwrap(), settings)
+}
+
+/// The stateless instance as the program has it.
+fn stateless(settings: Settings) -> StatelessPlan {
+    let host4 = |address: Ipv4Addr| Network { address, len: 32 };
+    let net6 = |address: &str, len| Network { address: address.parse().unwrap(), len };
+    let instance = Stateless {
+        ways: Ways::Both,
+        settings,
+        pool6: vec![Prefix64::new(SIIT_PREFIX.parse().unwrap(), 96).unwrap()],
+        mappings: vec![Mapping { v4: host4(MAPPED.0), v6: net6(MAPPED.1, 128) }],
+        well_known_non_global: false,
+    };
+    StatelessPlan {
+        instances: vec![instance],
+        left4: vec![host4(OWN4), host4(POOL), Network { address: Ipv4Addr::new(10, 9, 0, 0), len: 24 }],
+        left6: vec![net6(OWN6, 128), net6(PREFIX, 96)],
+    }
 }
 
 /// Loop of the engine's thread, until it is told to stop.

@@ -29,15 +29,25 @@ enum Way {
     Plain,
     Tun,
     FastPath,
+    /// With the program at the interfaces, too.
+    FastPathXdp,
     Xdp,
 }
 
 impl Way {
+    const ALL: [Way; 5] = [Way::Plain, Way::Tun, Way::FastPath, Way::FastPathXdp, Way::Xdp];
+
+    /// Returns true if the kernel translates established sessions.
+    fn is_in_kernel(self) -> bool {
+        matches!(self, Way::FastPath | Way::FastPathXdp)
+    }
+
     fn name(self) -> &'static str {
         match self {
             Way::Plain => "kernel, untranslated",
             Way::Tun => "TUN",
             Way::FastPath => "TUN + fast path",
+            Way::FastPathXdp => "TUN + fast path, XDP",
             Way::Xdp => "AF_XDP on veth",
         }
     }
@@ -63,10 +73,10 @@ pub(crate) fn run(options: &RunOptions) -> anyhow::Result<Report> {
     let mut report = Report::new("backends", ABOUT);
     let bed = Bed::new(1500)?;
     let fast_path = has_fast_path(&options.programs);
-    let mut ways = vec![Way::Plain, Way::Tun, Way::Xdp];
-    match &fast_path {
-        Ok(()) => ways.insert(2, Way::FastPath),
-        Err(why) => report.not_run.push(format!("the kernel fast path: {why}")),
+    let mut ways = Way::ALL.to_vec();
+    if let Err(why) = &fast_path {
+        ways.retain(|way| !way.is_in_kernel());
+        report.not_run.push(format!("the kernel fast path: {why}"));
     }
     let off = fast_path.is_ok().then_some("off");
     let runs = options.runs.unwrap_or(if options.brief { 1 } else { RUNS }).max(1);
@@ -104,12 +114,13 @@ fn one(
     if way == Way::Xdp {
         return on_xdp(bed, options, traffic, frame);
     }
-    let kernel = if way == Way::FastPath { Some("auto") } else { off };
+    let kernel = if way.is_in_kernel() { Some("auto") } else { off };
     let settings = Settings {
         kernel,
         kernel_sessions_max: (2 * traffic.flows()).next_power_of_two(),
         lease: Duration::from_secs(10),
         tcp_packets: None,
+        xdp: way == Way::FastPathXdp,
     };
     let tun = match way {
         Way::Plain => {
@@ -126,12 +137,17 @@ fn one(
     let stage = |ends: &mut Ends, name, load, until| ends.stage(name, load, until, |_| (None, 0));
     let build_up = stage(&mut ends, "build-up", load, Until::Packets(flows));
     stage(&mut ends, "more packets", load, Until::Packets(ROUNDS * flows));
-    if let Some(tun) = tun.as_ref().filter(|_| way == Way::FastPath) {
+    if let Some(tun) = tun.as_ref().filter(|_| way.is_in_kernel()) {
         let has_all = tun.wait_until(|offloaded| offloaded.sessions >= flows)?.is_some();
         anyhow::ensure!(has_all, "the kernel was not given all sessions: {:?}", tun.offloaded()?);
     }
     let length = options.length(5.0);
     let steady = stage(&mut ends, "steady", load, Until::Elapsed(length));
+    if let Some(tun) = tun.as_ref().filter(|_| way == Way::FastPathXdp) {
+        let offloaded = tun.offloaded()?;
+        let is_at_interfaces = offloaded.xdp_translated > steady.rx;
+        anyhow::ensure!(is_at_interfaces, "the interfaces did not translate: {offloaded:?}");
+    }
     let calm = stage(&mut ends, "calm", Load::Rate(CALM), Until::Elapsed(length / 2));
     let memory_mib = tun.as_ref().and_then(Tun::memory_mib);
     match tun {
@@ -180,7 +196,7 @@ fn tell(outcomes: &[Outcome], report: &mut Report) {
     let mut rows = Vec::new();
     for (frame, _) in FRAMES {
         let pps = |way| median(of(way, frame).map(|o| o.steady.pps()).collect());
-        for way in [Way::Plain, Way::Tun, Way::FastPath, Way::Xdp] {
+        for way in Way::ALL {
             let Some(own) = pps(way) else { continue };
             let middle = |value: &dyn Fn(&Outcome) -> Option<f64>, digits: usize| {
                 median(of(way, frame).filter_map(value).collect())
@@ -218,6 +234,6 @@ fn tell(outcomes: &[Outcome], report: &mut Report) {
     report.check(damaged == 0, "nothing was corrupted, repeated or reordered".into());
     report.notes.extend([
         "64 bytes are NAT44, 128 bytes NAT64; times are round trips at 10,000 packets a second.".into(),
-        "The generator has the first processor; plain forwarding and the fast path run on it, too.".into(),
+        "The generator has the first processor; plain forwarding and the fast path, with and without XDP, run on it, too.".into(),
     ]);
 }

@@ -99,6 +99,7 @@ fn one(
         kernel_sessions_max: traffic.flows().next_power_of_two(),
         lease: Duration::from_secs(10),
         tcp_packets: (way == Way::AtOnce).then_some(0),
+        xdp: false,
     };
     let tun = match way {
         Way::Plain => {

@@ -221,6 +221,7 @@ fn faults(
         kernel_sessions_max: (2 * size.flows).next_power_of_two(),
         lease: LEASE,
         tcp_packets: None,
+        xdp: false,
     };
     let mut lab = Lab::start(bed, programs, &traffic, settings)?;
     let is_fast = lab.is_fast;
@@ -331,7 +332,8 @@ fn full(
     }
     let traffic = traffic(size.flows);
     let room = size.flows / 4;
-    let settings = Settings { kernel, kernel_sessions_max: room, lease: LEASE, tcp_packets: None };
+    let settings =
+        Settings { kernel, kernel_sessions_max: room, lease: LEASE, tcp_packets: None, xdp: false };
     let mut lab = Lab::start(bed, programs, &traffic, settings)?;
     let outcome = lab.during("the kernel's table is full", Load::Rate(RATE), |_| Ok(()))?;
     let (lost, refused) = (outcome.lost(), outcome.after.refused_full);
@@ -356,6 +358,7 @@ fn clear(
         kernel_sessions_max: size.cleared.next_power_of_two(),
         lease: LEASE,
         tcp_packets: None,
+        xdp: false,
     };
     let mut lab = Lab::start(bed, programs, &traffic, settings)?;
     let has_all = lab.wait_for_sessions(flows)?;

@@ -1,6 +1,6 @@
 //! Gatun on a TUN device between the cables of a bed; the kernel routes to the device and from it.
 
-use crate::bed::Bed;
+use crate::bed::{Bed, MIDDLE};
 use crate::middle::{Gatun, Place, Programs, SOCKET};
 use gatun_api::client::Client;
 use gatun_testkit::traffic::{Family, Traffic};
@@ -22,6 +22,8 @@ pub(crate) struct Settings {
     pub(crate) lease: Duration,
     /// Packets after which a TCP session is given to the kernel; `None` for Gatun's default.
     pub(crate) tcp_packets: Option<u8>,
+    /// Translates at the interfaces, too.
+    pub(crate) xdp: bool,
 }
 
 /// Counts of the fast path, as the API answers them; zero without a fast path.
@@ -35,6 +37,8 @@ pub(crate) struct Offloaded {
     pub(crate) install_p99_us: u64,
     /// Packets translated in the kernel.
     pub(crate) translated: u64,
+    /// Part of them: at the interfaces.
+    pub(crate) xdp_translated: u64,
 }
 
 /// Gatun, running or killed.
@@ -148,13 +152,15 @@ impl<'a> Tun<'a> {
             answer[key].as_u64().ok_or_else(|| Error(format!("/v1/fastpath has no {key}: {answer}")))
         };
         let instances = answer["instances"].as_array().map(Vec::as_slice).unwrap_or_default();
+        let sum = |key: &str| instances.iter().filter_map(|of| of[key].as_u64()).sum();
         Ok(Offloaded {
             sessions: number("sessions")?,
             installed: number("installed")?,
             removed: number("removed")?,
             refused_full: number("refused_full")?,
             install_p99_us: number("install_p99_us")?,
-            translated: instances.iter().filter_map(|of| of["translated"].as_u64()).sum(),
+            translated: sum("translated"),
+            xdp_translated: sum("xdp_translated"),
         })
     }
 
@@ -200,11 +206,12 @@ impl<'a> Tun<'a> {
             Family::V6 => ("\"2001:db8:64::/96\", ", "[[nat64]]\npool6 = \"2001:db8:64::/96\""),
             Family::V4 => ("", "[[nat44]]\ninside = \"100.64.0.0/10\""),
         };
-        let Settings { kernel, kernel_sessions_max, lease, tcp_packets } = self.settings;
+        let Settings { kernel, kernel_sessions_max, lease, tcp_packets, xdp } = self.settings;
         let tcp_packets = tcp_packets.map(|count| format!("tcp_packets = {count}\n")).unwrap_or_default();
+        let xdp = if xdp { format!("xdp = {MIDDLE:?}\n") } else { String::new() };
         let fast_path = kernel.map(|kernel| {
             format!(
-                "[fastpath]\nkernel = \"{kernel}\"\nsessions_max = {kernel_sessions_max}\nlease = \"{}s\"\n{tcp_packets}",
+                "[fastpath]\nkernel = \"{kernel}\"\nsessions_max = {kernel_sessions_max}\nlease = \"{}s\"\n{xdp}{tcp_packets}",
                 lease.as_secs()
             )
         });

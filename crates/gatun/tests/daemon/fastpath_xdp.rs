@@ -1,0 +1,94 @@
+//! Kernel fast path at network interfaces (XDP).
+
+use crate::fastpath::{FASTPATH, counts, kill, numbered, sessions, show, wait};
+use crate::harness::{CREATE, Daemon, NAT64, gatun, in_lab, network, program};
+use gatun_testkit::{Topology, echo};
+use rustix::process::Signal;
+use std::time::Duration;
+
+/// Sum over the instances of the packets that were translated at the interfaces.
+fn translated_by_xdp() -> u64 {
+    let fastpath = show("fastpath");
+    let instances = fastpath["instances"].as_array().unwrap().iter();
+    instances.map(|instance| instance["xdp_translated"].as_u64().unwrap()).sum()
+}
+
+fn config(interfaces: &str) -> String {
+    format!("{CREATE}{FASTPATH}xdp = {interfaces}\n{NAT64}")
+}
+
+/// The hosts take frames that a program sends, and finish checksums themselves.
+fn prepare(net: &Topology) {
+    for host in [&net.client, &net.server] {
+        host.run("ethtool -K eth0 gro on tx off").unwrap();
+    }
+}
+
+#[test]
+fn sessions_are_translated_at_interfaces_and_a_killed_daemons_flow_loses_no_packet() {
+    in_lab(
+        "fastpath_xdp::sessions_are_translated_at_interfaces_and_a_killed_daemons_flow_loses_no_packet",
+        || {
+            let net = network();
+            prepare(&net);
+            let _server = echo(&net.server);
+            let config = config("[\"inside\", \"outside\"]");
+            let mut daemon = Daemon::start(&net, &config);
+            daemon.says("kernel fast path: attached to inside by XDP");
+            let flow = numbered(&net, "6", "5151");
+            for _ in 0..2 {
+                let before = translated_by_xdp();
+                wait("the flow at the interfaces", 5, || {
+                    sessions() == 1 && translated_by_xdp() > before + 300
+                });
+                kill(daemon);
+                std::thread::sleep(Duration::from_millis(300));
+                daemon = Daemon::start(&net, &config);
+                daemon.says("1 session of the previous process stay");
+            }
+            let (sent, back) = counts(flow);
+            assert!(sent > 1000 && sent == back, "{back} of {sent}");
+            assert!(translated_by_xdp() > sent, "{}", show("fastpath"));
+            // This daemon's counters do not have the packets of those before it.
+            wait("the packets in the counters", 5, || {
+                let status = show("status");
+                status["packets_accounted"] == true && status["offloaded"]["packets"].as_u64().unwrap() > 0
+            });
+            let doctor = gatun(["doctor"]);
+            let doctor = String::from_utf8_lossy(&doctor.stdout).into_owned();
+            assert!(doctor.contains("the kernel translates at outside by XDP"), "{doctor}");
+            daemon.stop(Signal::TERM);
+            let links = net.translator.run("ip -d link show").unwrap();
+            assert!(!links.contains("prog/xdp"), "{links}");
+        },
+    );
+}
+
+#[test]
+fn an_interface_without_xdp_is_named_and_a_left_program_is_detached() {
+    in_lab("fastpath_xdp::an_interface_without_xdp_is_named_and_a_left_program_is_detached", || {
+        let net = network();
+        let daemon = Daemon::start(&net, &config("[\"inside\", \"missing\"]"));
+        daemon.says("kernel fast path: no XDP at missing: attaching the program: there is no such interface");
+        let interfaces = show("fastpath")["xdp"].clone();
+        assert_eq!(interfaces[0]["attached"], true, "{interfaces}");
+        assert_eq!(interfaces[1]["attached"], false, "{interfaces}");
+        let doctor = gatun(["doctor"]);
+        let doctor = String::from_utf8_lossy(&doctor.stdout).into_owned();
+        assert!(doctor.contains("no XDP at missing"), "{doctor}");
+        let file = daemon.file();
+        kill(daemon);
+        let has_program = || net.translator.run("ip -d link show inside").unwrap().contains("prog/xdp");
+        assert!(has_program());
+        let mut command = net.translator.command(program());
+        let detached =
+            gatun_testkit::output(command.args(["fastpath", "detach", file.to_str().unwrap()])).unwrap();
+        assert!(detached.status.success(), "{detached:?}");
+        wait_until_gone(has_program);
+    });
+}
+
+/// The kernel detaches a link some time after its last file and pin are gone.
+fn wait_until_gone(has_program: impl Fn() -> bool) {
+    gatun_testkit::wait_until("no program", Duration::from_secs(5), || !has_program()).unwrap();
+}

@@ -7,7 +7,8 @@ use gatun_nat::feed::{Command, FeedReader, channel};
 use gatun_nat::plan::{Nat44, Net4, Plan, Pool4, PoolRange};
 use gatun_nat::{ClearCursor, Extent, FeedCursor, Instant, Nat, Verdict};
 use gatun_offload::{
-    Engine, EntryUse, InstanceSettings, Manager, OffloadedFlow, Page, Refusal, Settings, Target, feed_policy,
+    Engine, EntryUse, InstanceSettings, Manager, OffloadedFlow, Page, Refusal, Removal, Settings, Target,
+    feed_policy,
 };
 use gatun_testkit::packet::in_place::write_udp;
 use gatun_wire::{HEADROOM, Packet};
@@ -88,10 +89,10 @@ impl Target for List {
         }));
     }
 
-    fn remove(&mut self, ids: &[usize], used: &mut Vec<Option<EntryUse>>) {
+    fn remove(&mut self, ids: &[usize], removals: &mut Vec<Removal>) {
         for &id in ids {
             self.free.push(id);
-            used.push(self.all[id].take().map(|_| EntryUse::default()));
+            removals.push(self.all[id].take().map(|_| EntryUse::default()).into());
         }
     }
 

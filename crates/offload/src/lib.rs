@@ -31,4 +31,4 @@ pub use engine::{Engine, Page, RecordStream, WorkerEngine};
 pub use manager::{FlowFilter, Manager};
 pub use settings::{InstanceSettings, Rules, Settings, feed_policy};
 pub use status::{LATENCY_BOUNDS, Latency, Status};
-pub use target::{EntryUse, OffloadedFlow, Refusal, Target};
+pub use target::{EntryUse, OffloadedFlow, Placement, Refusal, Removal, Target};

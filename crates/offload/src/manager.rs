@@ -11,7 +11,7 @@ mod rounds;
 mod table;
 
 use crate::engine::{Engine, Page, RecordStream};
-use crate::entries::{Entries, Entry, Slot, State};
+use crate::entries::{Entries, Entry, Slot, State, Token};
 use crate::orders::{Order, Orders, Report};
 use crate::paths::Paths;
 use crate::settings::{Rules, Settings};
@@ -87,6 +87,10 @@ pub struct Manager<E, T: Target> {
     adopted: HashMap<Flow, (Slot, Option<Ipv6Addr>)>,
     installs: VecDeque<Slot>,
     removals: VecDeque<Slot>,
+    /// Entries whose removal the target has not confirmed.
+    unremoved: VecDeque<Slot>,
+    /// Entries whose installation the target has not confirmed.
+    unconfirmed: VecDeque<Token>,
     asked: VecDeque<Slot>,
     /// Number of entries in the target.
     placed: u32,
@@ -149,6 +153,8 @@ impl<E: Engine, T: Target> Manager<E, T> {
             adopted: HashMap::new(),
             installs: VecDeque::new(),
             removals: VecDeque::new(),
+            unremoved: VecDeque::new(),
+            unconfirmed: VecDeque::new(),
             asked: VecDeque::new(),
             placed: 0,
             marking: 0,
@@ -177,12 +183,14 @@ impl<E: Engine, T: Target> Manager<E, T> {
             self.target.renew_lease(self.settings.lease);
             self.leased_at = Some(now);
         }
+        self.target.turn(now);
         let mut is_busy = false;
         for worker in 0..self.workers.len() {
             is_busy |= self.hear(worker, now);
         }
         self.answer_questions();
         self.remove_some();
+        self.confirm_some(clock);
         self.install_some(clock);
         self.audit_some();
         self.credit_some(now);
@@ -206,9 +214,14 @@ impl<E: Engine, T: Target> Manager<E, T> {
         let is_waiting = |worker: &Worker<E>| worker.orders.len() > 0 || worker.walk != Walk::Over;
         match is_left {
             true => Duration::ZERO,
-            false if is_busy || !self.installs.is_empty() || self.workers.iter().any(is_waiting) => BUSY,
+            false if is_busy || self.awaits_target() || self.workers.iter().any(is_waiting) => BUSY,
             false => IDLE,
         }
+    }
+
+    /// Returns whether the target has something to answer, or to make room for.
+    fn awaits_target(&self) -> bool {
+        !self.installs.is_empty() || !self.unremoved.is_empty() || !self.unconfirmed.is_empty()
     }
 
     /// Sends orders to an engine.
@@ -294,7 +307,8 @@ impl<E: Engine, T: Target> Manager<E, T> {
             waiting_records: self.workers.iter().map(|worker| worker.waiting).sum(),
             marking: self.marking,
             waiting_installs: self.installs.len(),
-            waiting_removals: self.removals.len(),
+            waiting_removals: self.removals.len() + self.unremoved.len(),
+            unconfirmed: self.unconfirmed.len(),
             waiting_orders: self.workers.iter().map(orders).sum(),
             reconciling: !self.adopted.is_empty(),
             enabled: self.settings.enabled,

@@ -59,6 +59,8 @@ pub struct Status {
     pub refused_crowded: u64,
     /// Flows not installed: another entry had the same packets.
     pub refused_exists: u64,
+    /// Flows not installed: the target did not take any.
+    pub refused_unready: u64,
     /// Flows not installed for another reason of the target.
     pub refused_other: u64,
     /// Last other reason of the target.
@@ -97,8 +99,10 @@ pub struct Status {
     pub marking: usize,
     /// Gauge: flows that wait for their installation.
     pub waiting_installs: usize,
-    /// Gauge: entries that wait for their removal.
+    /// Gauge: entries that wait for their removal, or for its confirmation by the target.
     pub waiting_removals: usize,
+    /// Gauge: entries whose installation the target has not confirmed.
+    pub unconfirmed: usize,
     /// Gauge: orders that wait for the engines, including those at hand.
     pub waiting_orders: usize,
     /// Gauge: duration of the last round of credits over all entries, ms.

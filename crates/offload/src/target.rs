@@ -33,6 +33,35 @@ pub enum Refusal {
     Other(String),
 }
 
+/// State of an installation that a target answers later.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Placement {
+    /// The entry translates.
+    Installed,
+    /// The flow was refused, and nothing of it is left. The ID is not valid any more. A part of it may have
+    /// translated packets.
+    Refused(Refusal, EntryUse),
+    /// No answer yet: ask again.
+    Waiting,
+}
+
+/// Result of a removal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Removal {
+    /// No packet is translated by the entry any more. Its use since it was last taken.
+    Removed(EntryUse),
+    /// There was no such entry.
+    Missing,
+    /// The removal was requested, and is not confirmed: ask again. Packets may still be translated.
+    Waiting,
+}
+
+impl From<Option<EntryUse>> for Removal {
+    fn from(used: Option<EntryUse>) -> Removal {
+        used.map_or(Removal::Missing, Removal::Removed)
+    }
+}
+
 /// Use of an entry since it was last taken.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct EntryUse {
@@ -48,21 +77,42 @@ pub struct EntryUse {
 
 /// Table of a fast path.
 ///
-/// Entries and their use survive the process. An entry translates packets only while the lease lasts.
+/// Entries and their use survive the process. A target in the same machine answers at once, and its entries
+/// translate packets only while the lease lasts. A target behind a network answers later, or not for a long
+/// time. It may have no lease: then a removal waits until the target has confirmed it.
 pub trait Target {
     /// An entry and its occupant: a removed entry's place can be used again under another ID.
     type Id: Copy;
+
+    /// True if an entry may not exist yet when [`install`](Self::install) returns.
+    const ANSWERS_LATER: bool = false;
+
+    /// Does regular work of the target, at the beginning of each turn of the manager.
+    fn turn(&mut self, now: Duration) {
+        let _ = now;
+    }
+
+    /// Returns whether the target takes flows at present. Otherwise none is installed or evicted.
+    fn is_ready(&self) -> bool {
+        true
+    }
 
     /// Returns the number of entries that there is room for.
     fn capacity(&self) -> u32;
 
     /// Installs flows, and adds a result for each to `placed`. A flow is refused as [`Refusal::Exists`] if an
-    /// entry already has its packets.
+    /// entry already has its packets. `Ok`: the entry translates packets, or with
+    /// [`ANSWERS_LATER`](Self::ANSWERS_LATER) it may do so from now on.
     fn install(&mut self, flows: &[OffloadedFlow], placed: &mut Vec<Result<Self::Id, Refusal>>);
 
-    /// Removes entries, and adds their use since it was last taken to `used`; `None` for one that was removed
-    /// before. When this returns, none of them translates a packet any more.
-    fn remove(&mut self, ids: &[Self::Id], used: &mut Vec<Option<EntryUse>>);
+    /// Adds the state of each installation to `placed`. Called for entries whose installation is not known to
+    /// have succeeded.
+    fn placed(&mut self, ids: &[Self::Id], placed: &mut Vec<Placement>) {
+        placed.resize(placed.len() + ids.len(), Placement::Installed);
+    }
+
+    /// Removes entries, and adds the result of each to `removals`. It is called again for those that wait.
+    fn remove(&mut self, ids: &[Self::Id], removals: &mut Vec<Removal>);
 
     /// Takes the use of entries; packets and bytes begin anew. `None` for a removed entry.
     fn take_use(&mut self, ids: &[Self::Id], used: &mut Vec<Option<EntryUse>>);

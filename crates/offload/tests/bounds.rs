@@ -9,7 +9,8 @@ use gatun_nat::feed::{
 use gatun_nat::plan::Transport;
 use gatun_nat::{FeedCursor, Sequence};
 use gatun_offload::{
-    Engine, EntryUse, InstanceSettings, Manager, OffloadedFlow, Page, RecordStream, Refusal, Settings, Target,
+    Engine, EntryUse, InstanceSettings, Manager, OffloadedFlow, Page, RecordStream, Refusal, Removal,
+    Settings, Target,
 };
 use gatun_worker::jobs::SubmitError;
 use std::cell::RefCell;
@@ -156,12 +157,12 @@ impl Target for CountingTable {
         }
     }
 
-    fn remove(&mut self, ids: &[u32], used: &mut Vec<Option<EntryUse>>) {
+    fn remove(&mut self, ids: &[u32], removals: &mut Vec<Removal>) {
         self.largest[1] = self.largest[1].max(ids.len());
         let packets = Count { packets: 1, bytes: 60 };
         let last =
             EntryUse { traffic: Traffic { outbound: packets, inbound: packets }, ..EntryUse::default() };
-        used.extend(ids.iter().map(|id| self.all.remove(id).map(|_| last)));
+        removals.extend(ids.iter().map(|id| Removal::from(self.all.remove(id).map(|_| last))));
     }
 
     fn take_use(&mut self, ids: &[u32], used: &mut Vec<Option<EntryUse>>) {

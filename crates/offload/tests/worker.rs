@@ -8,7 +8,8 @@ use gatun_nat::inspect::Selection;
 use gatun_nat::plan::{Nat64, Plan, Pool4, PoolRange};
 use gatun_nat::{ClearCursor, Cleared, Extent, Nat};
 use gatun_offload::{
-    EntryUse, InstanceSettings, Manager, OffloadedFlow, Refusal, Settings, Target, WorkerEngine, feed_policy,
+    EntryUse, InstanceSettings, Manager, OffloadedFlow, Refusal, Removal, Settings, Target, WorkerEngine,
+    feed_policy,
 };
 use gatun_testkit::packet::{Message, V6};
 use gatun_wire::Prefix64;
@@ -97,9 +98,11 @@ impl Target for Table {
         }
     }
 
-    fn remove(&mut self, ids: &[u64], uses: &mut Vec<Option<EntryUse>>) {
+    fn remove(&mut self, ids: &[u64], removals: &mut Vec<Removal>) {
         let mut entries = self.entries.lock().unwrap();
-        uses.extend(ids.iter().map(|id| entries.all.remove(id).map(|(_, traffic)| used(traffic))));
+        removals.extend(
+            ids.iter().map(|id| Removal::from(entries.all.remove(id).map(|(_, traffic)| used(traffic)))),
+        );
     }
 
     fn take_use(&mut self, ids: &[u64], uses: &mut Vec<Option<EntryUse>>) {

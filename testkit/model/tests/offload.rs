@@ -1,8 +1,9 @@
 //! Short histories of a fast path. Long ones are a command: `make offload HISTORIES=100000`.
 #![allow(missing_docs)]
 
-use gatun_model::offload::{history, run, shrink};
+use gatun_model::offload::{Setup, history, run, shrink, switch_history};
 use gatun_offload::Rules;
+use gatun_p4_controller::SwitchRules;
 
 const STEPS: usize = 250;
 const SEEDS: u64 = 600;
@@ -54,4 +55,45 @@ fn each_rule_of_the_manager_matters() {
 #[test]
 fn a_history_that_once_failed_does_not_fail_again() {
     assert!(run(101_635, &history(101_635, 400), Rules::default()).is_ok());
+}
+
+fn with_switches(switches: u8, rules: SwitchRules) -> Setup {
+    Setup { rules: Rules::default(), switches: Some((switches, rules)) }
+}
+
+#[test]
+fn no_entry_of_a_switch_outlives_its_binding_whatever_happens_to_the_switch() {
+    let (mut installed, mut adopted) = (0, 0);
+    for seed in 0..SEEDS {
+        let switches = 1 + (seed % 2) as u8;
+        let setup = with_switches(switches, SwitchRules::default());
+        let ops = switch_history(seed, STEPS, switches);
+        let world = match run(seed, &ops, setup) {
+            Ok(world) => world,
+            Err(_) => {
+                let (ops, failure) = shrink(seed, &ops, setup).unwrap();
+                panic!("seed {seed}: {} after {ops:?}", failure.what);
+            }
+        };
+        installed += world.installed;
+        adopted += world.adopted;
+    }
+    assert!(installed > 500 && adopted > 50, "{installed} {adopted}");
+}
+
+#[test]
+fn each_rule_of_the_account_of_switches_matters() {
+    let all = SwitchRules::default();
+    let without = [
+        ("await_delete", SwitchRules { await_delete: false, ..all }, "outlived"),
+        ("keep_unknown", SwitchRules { keep_unknown: false, ..all }, "outlived"),
+        ("count_removed", SwitchRules { count_removed: false, ..all }, "never taken"),
+        ("delete_strays", SwitchRules { delete_strays: false, ..all }, "without a session"),
+        ("write_missing", SwitchRules { write_missing: false, ..all }, "entries"),
+    ];
+    for (name, rules, promise) in without {
+        let breaks = |seed| run(seed, &switch_history(seed, STEPS, 1), with_switches(1, rules)).err();
+        let is_broken = (0..SEEDS).filter_map(breaks).any(|failure| failure.what.contains(promise));
+        assert!(is_broken, "without {name}, nothing breaks: {promise:?}");
+    }
 }

@@ -6,7 +6,7 @@ use gatun_io_fastpath::{
 use gatun_nat::counters::{Count, Traffic};
 use gatun_nat::feed::{self, SessionId};
 use gatun_nat::plan::Transport;
-use gatun_offload::{EntryUse, OffloadedFlow, Refusal, Target};
+use gatun_offload::{EntryUse, OffloadedFlow, Refusal, Removal, Target};
 use std::hash::{BuildHasher as _, RandomState};
 use std::time::Duration;
 
@@ -129,11 +129,12 @@ impl Target for KernelTarget {
         }));
     }
 
-    fn remove(&mut self, ids: &[SlotId], used: &mut Vec<Option<EntryUse>>) {
+    fn remove(&mut self, ids: &[SlotId], removals: &mut Vec<Removal>) {
         self.used.clear();
         self.table.remove(ids, &mut self.used);
         let now = KernelTime::now();
-        used.extend(self.used.iter().map(|used| used.map(|used| entry_use(used, now))));
+        let of = |used: &Option<FlowUse>| Removal::from(used.map(|used| entry_use(used, now)));
+        removals.extend(self.used.iter().map(of));
     }
 
     fn take_use(&mut self, ids: &[SlotId], used: &mut Vec<Option<EntryUse>>) {

@@ -198,7 +198,10 @@ impl<E: Engine, T: Target> Manager<E, T> {
             }
             return;
         } else {
-            self.status.refused_full += 1;
+            match self.target.is_ready() {
+                true => self.status.refused_full += 1,
+                false => self.status.refused_unready += 1,
+            }
             if is_marked {
                 self.release(worker, record.id);
             }

@@ -95,7 +95,7 @@ impl<E: Engine, T: Target> Manager<E, T> {
             self.audit_one(slot);
         }
         self.audit = (end < self.entries.high()).then_some(end);
-        self.excluded_at = self.status.removed + self.removals.len() as u64;
+        self.excluded_at = self.status.removed + (self.removals.len() + self.unremoved.len()) as u64;
     }
 
     fn audit_one(&mut self, slot: Slot) {
@@ -117,7 +117,8 @@ impl<E: Engine, T: Target> Manager<E, T> {
         // A marked session stays in the engine until its release, so the walk should have found it.
         let is_missing = worker.walk == Walk::Over && entry.walk != worker.walks && !worker.ended;
         let is_installed = entry.state == State::Installed;
-        let is_excess = is_installed && self.entries.len() - self.removals.len() > self.limit() as usize;
+        let ending = self.removals.len() + self.unremoved.len();
+        let is_excess = is_installed && self.entries.len() - ending > self.limit() as usize;
         if worker.ended && entry.state == State::Marking {
             // No answer will come.
             self.marking -= 1;

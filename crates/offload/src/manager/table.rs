@@ -3,14 +3,15 @@
 use super::Manager;
 use super::feeds::{LATER, micros};
 use crate::engine::Engine;
-use crate::entries::{Entry, Slot, State};
+use crate::entries::{Entry, Slot, State, Token};
 use crate::orders::{Order, Report};
-use crate::target::{EntryUse, Refusal, Target};
+use crate::target::{EntryUse, Placement, Refusal, Removal, Target};
 use std::time::Duration;
 
 /// Maximum numbers of entries in one turn.
 const INSTALLS: usize = 512;
 const REMOVALS: usize = 1024;
+const CONFIRMATIONS: usize = 1024;
 const QUESTIONS: usize = 1024;
 /// Number of entries that are considered for an eviction.
 const LOOK: usize = 64;
@@ -48,8 +49,12 @@ impl<E: Engine, T: Target> Manager<E, T> {
 
     /// Returns whether there is a place for another flow. If not, evicts an idle entry, if one is found.
     pub(super) fn has_place(&mut self) -> bool {
+        if !self.target.is_ready() {
+            return false;
+        }
         let taken = self.entries.len() - self.removals.len();
-        taken < self.limit() as usize || self.evict()
+        // A target that does not confirm removals makes no room by further ones.
+        taken < self.limit() as usize || self.unremoved.len() < REMOVALS && self.evict()
     }
 
     fn evict(&mut self) -> bool {
@@ -71,6 +76,9 @@ impl<E: Engine, T: Target> Manager<E, T> {
 
     /// Installs flows whose mark is confirmed.
     pub(super) fn install_some(&mut self, clock: &dyn Fn() -> Duration) {
+        if !self.target.is_ready() {
+            return self.refuse_some();
+        }
         let room = self.target.capacity().saturating_sub(self.placed) as usize;
         let n = self.installs.len().min(INSTALLS).min(room);
         if self.paused || self.installs.is_empty() {
@@ -120,30 +128,92 @@ impl<E: Engine, T: Target> Manager<E, T> {
         match result {
             Ok(place) => {
                 self.placed += 1;
-                self.status.installed += 1;
                 let entry = self.entries.get_mut(slot);
                 (entry.state, entry.place) = (State::Installed, Some(place));
-                let waited = u64::from(now.wrapping_sub(entry.offered_us));
-                self.latency.saturating_record(waited);
-                self.latency_sum += waited;
+                if T::ANSWERS_LATER {
+                    self.unconfirmed.push_back(self.entries.token(slot));
+                } else {
+                    self.confirmed(slot, now);
+                }
                 return;
             }
             // An earlier session of the same hosts and ports still has its entry.
-            Err(Refusal::Exists) if !self.removals.is_empty() => return self.installs.push_back(slot),
-            Err(Refusal::Exists) => self.status.refused_exists += 1,
-            Err(Refusal::Full) => self.status.refused_full += 1,
-            Err(Refusal::Crowded) => self.status.refused_crowded += 1,
-            Err(Refusal::Other(reason)) => {
-                self.status.refused_other += 1;
-                self.status.last_refusal = reason;
+            Err(Refusal::Exists) if !self.removals.is_empty() || !self.unremoved.is_empty() => {
+                return self.installs.push_back(slot);
             }
+            Err(refusal) => self.count_refusal(refusal),
         }
         self.refuse(slot);
     }
 
+    /// Counts an entry that translates.
+    fn confirmed(&mut self, slot: Slot, now: u32) {
+        self.status.installed += 1;
+        let waited = u64::from(now.wrapping_sub(self.entries.get(slot).offered_us));
+        self.latency.saturating_record(waited);
+        self.latency_sum += waited;
+    }
+
+    fn count_refusal(&mut self, refusal: Refusal) {
+        match refusal {
+            Refusal::Exists => self.status.refused_exists += 1,
+            Refusal::Full => self.status.refused_full += 1,
+            Refusal::Crowded => self.status.refused_crowded += 1,
+            Refusal::Other(reason) => {
+                self.status.refused_other += 1;
+                self.status.last_refusal = reason;
+            }
+        }
+    }
+
+    /// Asks the target for the results of installations.
+    pub(super) fn confirm_some(&mut self, clock: &dyn Fn() -> Duration) {
+        let n = self.unconfirmed.len().min(CONFIRMATIONS);
+        if n == 0 {
+            return;
+        }
+        let is_placed = |token: &Token| {
+            let place = self.entries.of(*token)?.place?;
+            Some((*token, place))
+        };
+        let asked: Vec<_> = self.unconfirmed.drain(..n).collect::<Vec<_>>();
+        let (tokens, places): (Vec<Token>, Vec<T::Id>) = asked.iter().filter_map(is_placed).unzip();
+        let mut placed = Vec::with_capacity(n);
+        self.target.placed(&places, &mut placed);
+        let now = micros(clock());
+        for (token, placement) in tokens.into_iter().zip(placed) {
+            let slot = token.slot;
+            match placement {
+                Placement::Installed => self.confirmed(slot, now),
+                Placement::Waiting => self.unconfirmed.push_back(token),
+                Placement::Refused(..) if self.entries.get(slot).state != State::Installed => {}
+                Placement::Refused(refusal, used) => {
+                    let report = self.taken(slot, &used);
+                    self.report(slot, report);
+                    self.placed -= 1;
+                    self.count_refusal(refusal);
+                    self.refuse(slot);
+                }
+            }
+        }
+    }
+
+    /// Releases sessions that wait for a target that takes no flows.
+    fn refuse_some(&mut self) {
+        for _ in 0..self.installs.len().min(INSTALLS) {
+            let Some(slot) = self.installs.pop_front() else { break };
+            if self.is_wanted(slot) {
+                self.status.refused_unready += 1;
+                self.refuse(slot);
+            } else {
+                self.drop_marked(slot);
+            }
+        }
+    }
+
     /// Number of entries in the target that are not to be removed.
     fn staying(&self) -> usize {
-        (self.placed as usize).saturating_sub(self.removals.len())
+        (self.placed as usize).saturating_sub(self.removals.len() + self.unremoved.len())
     }
 
     /// Releases a session that has no place.
@@ -153,19 +223,24 @@ impl<E: Engine, T: Target> Manager<E, T> {
         self.entries.free(slot);
     }
 
-    /// Removes entries, and then releases their sessions.
+    /// Removes entries, and then releases their sessions. Asks again for some whose removal is not confirmed.
     pub(super) fn remove_some(&mut self) {
-        let n = self.removals.len().min(REMOVALS);
-        if n == 0 {
+        let new = self.removals.len().min(REMOVALS);
+        let earlier = self.unremoved.len().min(REMOVALS);
+        if new + earlier == 0 {
             return;
         }
-        let slots: Vec<Slot> = self.removals.drain(..n).collect();
+        let slots: Vec<Slot> = self.removals.drain(..new).chain(self.unremoved.drain(..earlier)).collect();
         let places: Vec<T::Id> = slots.iter().filter_map(|&slot| self.entries.get(slot).place).collect();
-        let mut used = Vec::with_capacity(n);
-        self.target.remove(&places, &mut used);
-        used.resize(slots.len(), None);
-        for (slot, used) in slots.into_iter().zip(used) {
-            self.removed(slot, used);
+        let mut removals = Vec::with_capacity(slots.len());
+        self.target.remove(&places, &mut removals);
+        removals.resize(slots.len(), Removal::Missing);
+        for (slot, removal) in slots.into_iter().zip(removals) {
+            match removal {
+                Removal::Waiting => self.unremoved.push_back(slot),
+                Removal::Removed(used) => self.removed(slot, Some(used)),
+                Removal::Missing => self.removed(slot, None),
+            }
         }
     }
 

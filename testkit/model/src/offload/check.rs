@@ -35,8 +35,9 @@ impl World {
             })?;
             let kept: BTreeSet<Flow> = shard.marked().iter().map(|record| record.id.flow).collect();
             let all = sessions(&shard);
-            for entry in table.all.values().filter(|entry| entry.flow.worker == worker && !entry.is_stray) {
-                let flow = entry.flow.session.flow;
+            let entries = table.flows();
+            for (flow, _) in entries.iter().filter(|(flow, is_stray)| flow.worker == worker && !is_stray) {
+                let flow = flow.session.flow;
                 promise(kept.contains(&flow) || nat.is_inheriting(), || {
                     format!("the entry of {flow:?} has outlived its session's mark")
                 })?;
@@ -100,7 +101,7 @@ impl World {
         let table = self.table.borrow();
         let missing = self.missing().abs_diff(self.lost + self.in_hands());
         promise(missing == 0, || format!("{missing} translated packets were not credited"))?;
-        promise(!table.all.values().any(|entry| entry.is_stray), || {
+        promise(!table.flows().iter().any(|(_, is_stray)| *is_stray), || {
             "an entry without a session is still there".into()
         })?;
         let mut marks = BTreeSet::new();
@@ -115,14 +116,18 @@ impl World {
             }
         }
         let entries: BTreeSet<_> =
-            table.all.values().map(|entry| (entry.flow.session.flow, entry.flow.epoch)).collect();
+            table.flows().iter().map(|(flow, _)| (flow.session.flow, flow.epoch)).collect();
         promise(entries == marks, || format!("entries {entries:?}, marks {marks:?}"))?;
+        for switch in &table.switches {
+            let all = (switch.flows().count(), 2 * marks.len());
+            promise(all.0 == all.1, || format!("a switch has {} entries of {}", all.0, all.1))?;
+        }
         let limit = table.capacity.min(settings.entries_max) as usize;
         let limit = if settings.enabled { limit } else { 0 };
         promise(entries.len() <= limit, || format!("{} entries, {limit} are allowed", entries.len()))?;
         promise(settings.enabled || self.manager.is_drained(), || "it is not drained".into())?;
-        for entry in table.all.values() {
-            let (flow, shard) = (&entry.flow, &self.shards[usize::from(entry.flow.worker)]);
+        for (flow, _) in &table.flows() {
+            let shard = &self.shards[usize::from(flow.worker)];
             let instance = usize::from(flow.session.flow.instance);
             promise(settings.instances[instance].offloaded, || format!("{flow:?} is excluded"))?;
             let remote6 = flow.remote6.map(|remote6| remote6.octets()[..12].to_vec());
@@ -146,8 +151,12 @@ impl World {
     /// Promises at the end.
     pub(super) fn nothing_left(&self) -> Broken {
         let table = self.table.borrow();
-        promise(table.all.is_empty(), || format!("entries are left: {:?}", table.all))?;
-        promise(table.translated == table.taken, || "packets of the table were never taken".into())?;
+        promise(table.flows().is_empty(), || format!("entries are left: {:?}", table.flows()))?;
+        let (translated, taken) = (table.translated, table.taken);
+        promise(translated >= taken, || format!("{taken} of {translated} packets were taken"))?;
+        promise(table.is_uncounted && !table.switches.is_empty() || translated == taken, || {
+            format!("packets of the table were never taken: {taken} of {translated}")
+        })?;
         for shard in &self.shards {
             let shard = shard.borrow();
             let there = shard.nat.occupancy();

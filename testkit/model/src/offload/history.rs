@@ -1,9 +1,10 @@
 //! Histories: made from a seed, played, and shortened.
 
+use super::setup::Setup;
 use super::step::Op;
+use super::switch::SwitchFault;
 use super::world::World;
 use crate::drive::rng::Rng;
-use gatun_offload::Rules;
 
 /// A broken promise.
 #[derive(Clone, Debug)]
@@ -86,12 +87,38 @@ fn op(rng: &mut Rng, kills: bool) -> Op {
     }
 }
 
+/// The history of a seed with switches.
+pub fn switch_history(seed: u64, steps: usize, switches: u8) -> Vec<Op> {
+    let mut rng = Rng::new(seed ^ 0x5717_c4e5);
+    let faults = !seed.is_multiple_of(4);
+    let mut step = |op: Op| {
+        let switch = rng.small(switches);
+        match rng.below(20) {
+            0..7 => Op::Serve { switch, requests: 1 + rng.small(3) },
+            7 if faults => Op::Fault { switch, fault: fault(&mut rng) },
+            8 => Op::Fault { switch, fault: SwitchFault::Refuse(rng.small(4)) },
+            _ => op,
+        }
+    };
+    history(seed, steps).into_iter().map(&mut step).collect()
+}
+
+fn fault(rng: &mut Rng) -> SwitchFault {
+    match rng.below(12) {
+        0..4 => SwitchFault::Cut,
+        4..9 => SwitchFault::Heal,
+        9 => SwitchFault::Restart,
+        10 => SwitchFault::Reboot,
+        _ => SwitchFault::Meddle,
+    }
+}
+
 /// Plays a history, and lets everything end. Returns the numbers of its world.
 ///
 /// # Errors
 /// Returns the first broken promise.
-pub fn run(seed: u64, ops: &[Op], rules: Rules) -> Result<World, Failure> {
-    let mut world = World::new(seed, rules);
+pub fn run(seed: u64, ops: &[Op], setup: impl Into<Setup>) -> Result<World, Failure> {
+    let mut world = World::new(seed, setup.into());
     for (step, op) in ops.iter().enumerate() {
         world.play(op).map_err(|what| Failure { step, what })?;
     }
@@ -100,8 +127,9 @@ pub fn run(seed: u64, ops: &[Op], rules: Rules) -> Result<World, Failure> {
 }
 
 /// Returns the shortest history found that still fails, and its failure.
-pub fn shrink(seed: u64, ops: &[Op], rules: Rules) -> Option<(Vec<Op>, Failure)> {
-    let mut failure = run(seed, ops, rules).err()?;
+pub fn shrink(seed: u64, ops: &[Op], setup: impl Into<Setup>) -> Option<(Vec<Op>, Failure)> {
+    let setup = setup.into();
+    let mut failure = run(seed, ops, setup).err()?;
     let mut ops = ops[..ops.len().min(failure.step + 1)].to_vec();
     let mut size = ops.len().div_ceil(2);
     while size > 0 {
@@ -109,7 +137,7 @@ pub fn shrink(seed: u64, ops: &[Op], rules: Rules) -> Option<(Vec<Op>, Failure)>
         while at < ops.len() {
             let end = (at + size).min(ops.len());
             let candidate = [&ops[..at], &ops[end..]].concat();
-            match run(seed, &candidate, rules) {
+            match run(seed, &candidate, setup) {
                 Err(other) => {
                     ops = candidate[..candidate.len().min(other.step + 1)].to_vec();
                     failure = other;

@@ -18,10 +18,16 @@
 mod check;
 mod engine;
 mod history;
+mod setup;
 mod step;
+mod switch;
+mod switch_link;
 mod table;
+mod target;
 mod world;
 
-pub use history::{Failure, history, run, shrink};
+pub use history::{Failure, history, run, shrink, switch_history};
+pub use setup::Setup;
 pub use step::Op;
+pub use switch::SwitchFault;
 pub use world::World;

@@ -1,5 +1,7 @@
 //! Steps of a history.
 
+use super::switch::SwitchFault;
+
 /// A step of a history. `shard` chooses an engine.
 #[allow(missing_docs)] // The fields are what their names say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,6 +40,10 @@ pub enum Op {
     Refuse { flows: u8 },
     /// Room in a worker's queue, in batches.
     Room { shard: u8, batches: u8 },
+    /// A switch executes requests.
+    Serve { switch: u8, requests: u8 },
+    /// Something happens to a switch.
+    Fault { switch: u8, fault: SwitchFault },
     /// Switches offload on or off.
     Enable(bool),
     /// An instance takes part, or does not.

@@ -1,9 +1,10 @@
 //! The table of a fast path: entries that survive every process.
 
+use super::switch::ModelSwitch;
 use gatun_nat::counters::{Count, Traffic};
 use gatun_nat::feed::Flow;
 use gatun_nat::plan::Transport;
-use gatun_offload::{EntryUse, OffloadedFlow, Refusal, Target};
+use gatun_offload::{EntryUse, OffloadedFlow, Refusal, Removal, Target};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -45,29 +46,46 @@ pub(super) struct Entries {
     pub(super) taken: u64,
     /// Packets that came after the lease had expired.
     pub(super) unleased: u64,
+    /// Switches. If there are any, they translate instead of the table.
+    pub(super) switches: Vec<ModelSwitch>,
+    /// True once packets may have been counted by a switch that lost its counters, or its controller.
+    pub(super) is_uncounted: bool,
     /// Times of the last packets from inside, of removed entries.
     pub(super) last: BTreeMap<Flow, u64>,
 }
+
+/// Record of an entry that never had a session.
+pub(super) const STRAY: u32 = 1_000_000;
 
 /// The manager's access to the table.
 #[derive(Clone)]
 pub(super) struct Table(pub(super) Rc<RefCell<Entries>>);
 
+/// Packets of a flow from inside.
+pub(super) fn outbound(of: &OffloadedFlow) -> Key {
+    let flow = &of.session.flow;
+    let inside = match of.remote6 {
+        Some(_) => IpAddr::V6(flow.inside.0),
+        None => flow.inside.0.to_canonical(),
+    };
+    let remote = of.remote6.map_or(IpAddr::V4(flow.remote.0), IpAddr::V6);
+    ((inside, flow.inside.1), (remote, flow.remote.1), flow.transport)
+}
+
+/// Packets of a flow to the inside.
+pub(super) fn inbound(of: &OffloadedFlow) -> Key {
+    let flow = &of.session.flow;
+    let to = (IpAddr::V4(flow.outside.0), flow.outside.1);
+    ((IpAddr::V4(flow.remote.0), flow.remote.1), to, flow.transport)
+}
+
 impl Entry {
-    pub(super) fn outbound(&self) -> Key {
-        let flow = &self.flow.session.flow;
-        let inside = match self.flow.remote6 {
-            Some(_) => IpAddr::V6(flow.inside.0),
-            None => flow.inside.0.to_canonical(),
-        };
-        let remote = self.flow.remote6.map_or(IpAddr::V4(flow.remote.0), IpAddr::V6);
-        ((inside, flow.inside.1), (remote, flow.remote.1), flow.transport)
+    fn outbound(&self) -> Key {
+        outbound(&self.flow)
     }
 
-    pub(super) fn inbound(&self) -> Key {
-        let flow = &self.flow.session.flow;
-        let to = (IpAddr::V4(flow.outside.0), flow.outside.1);
-        ((IpAddr::V4(flow.remote.0), flow.remote.1), to, flow.transport)
+    fn inbound(&self) -> Key {
+        inbound(&self.flow)
     }
 
     fn take(&mut self, now: u64) -> EntryUse {
@@ -83,6 +101,9 @@ impl Entry {
 impl Entries {
     /// Translates a packet, if an entry has its flow. `ends` is true for SYN, FIN and RST.
     pub(super) fn translate(&mut self, key: &Key, bytes: u64, ends: bool) -> bool {
+        if !self.switches.is_empty() {
+            return self.translate_in_switch(key, bytes, ends);
+        }
         let direction = |entry: &Entry| match key {
             key if *key == entry.outbound() => Some(0),
             key if *key == entry.inbound() => Some(1),
@@ -107,6 +128,13 @@ impl Entries {
         entry.is_used |= direction == 0;
         self.translated += 1;
         true
+    }
+
+    /// Flows that packets may be translated by, and whether they never had a session.
+    pub(super) fn flows(&self) -> Vec<(OffloadedFlow, bool)> {
+        let of_table = self.all.values().map(|entry| (entry.flow, entry.is_stray));
+        let of_switches = self.switches.iter().flat_map(ModelSwitch::flows);
+        of_table.chain(of_switches.map(|flow| (*flow, flow.session.record == STRAY))).collect()
     }
 
     fn place(&mut self, flow: &OffloadedFlow) -> Result<u64, Refusal> {
@@ -155,19 +183,19 @@ impl Target for Table {
         placed.extend(flows.iter().map(|flow| entries.place(flow)));
     }
 
-    fn remove(&mut self, ids: &[u64], used: &mut Vec<Option<EntryUse>>) {
+    fn remove(&mut self, ids: &[u64], removals: &mut Vec<Removal>) {
         let mut entries = self.0.borrow_mut();
         let now = entries.now;
         for id in ids {
             let Some(mut entry) = entries.all.remove(id) else {
-                used.push(None);
+                removals.push(Removal::Missing);
                 continue;
             };
             if entry.is_used {
                 entries.last.insert(entry.flow.session.flow, entry.seen[0]);
             }
             entries.taken += entry.traffic.total().packets;
-            used.push(Some(entry.take(now)));
+            removals.push(Removal::Removed(entry.take(now)));
         }
     }
 

@@ -1,8 +1,12 @@
 //! The world of a history: engines, manager, table, and time.
 
 use super::engine::{Link, Shard, prefix, public};
+use super::setup::Setup;
 use super::step::Op;
-use super::table::{Entries, Entry, Key, Table};
+use super::switch::{ModelSwitch, SwitchFault};
+use super::switch_link::SwitchLink;
+use super::table::{Entries, Entry, Key, STRAY, Table, inbound, outbound};
+use super::target::ModelTarget;
 use crate::isp::packets::{Kind, write};
 use gatun_nat::counters::Traffic;
 use gatun_nat::feed::Flow;
@@ -10,7 +14,9 @@ use gatun_nat::inspect::{Selection, SessionCursor, SessionInfo};
 use gatun_nat::plan::Transport;
 use gatun_nat::reconfigure::Change;
 use gatun_nat::{ClearCursor, Extent, Instant, Verdict};
-use gatun_offload::{InstanceSettings, Manager, OffloadedFlow, Rules, Settings};
+use gatun_offload::{InstanceSettings, Manager, OffloadedFlow, Settings, Target as _};
+use gatun_p4_controller::Switches;
+use gatun_p4_controller::flow::{Direction, key};
 use gatun_wire::{HEADROOM, Packet};
 use std::cell::RefCell;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -29,9 +35,9 @@ const SYN_FIN_RST: u8 = 7;
 pub struct World {
     pub(super) shards: Vec<Rc<RefCell<Shard>>>,
     pub(super) table: Rc<RefCell<Entries>>,
-    pub(super) manager: Manager<Link, Table>,
+    pub(super) manager: Manager<Link, ModelTarget>,
     pub(super) settings: Settings,
-    rules: Rules,
+    setup: Setup,
     now: u64,
     generation: u64,
     /// Packets whose credits were lost with a manager or an engine.
@@ -62,12 +68,14 @@ fn transport(flags: Option<u8>) -> (Transport, Kind) {
 }
 
 impl World {
-    /// Creates the world of a seed, with a manager that follows these rules.
-    pub fn new(seed: u64, rules: Rules) -> World {
+    /// Creates the world of a seed.
+    pub fn new(seed: u64, setup: Setup) -> World {
         let now = 1_000_000;
         let shard = |n| Rc::new(RefCell::new(Shard::new(n, seed, Instant(now))));
         let shards: Vec<_> = (0..SHARDS).map(shard).collect();
-        let entries = Entries { now, epoch: 1, capacity: CAPACITY, ..Entries::default() };
+        let switches = (0..setup.switches.map_or(0, |switches| switches.0)).map(|_| ModelSwitch::new());
+        let switches = switches.collect();
+        let entries = Entries { now, epoch: 1, capacity: CAPACITY, switches, ..Entries::default() };
         let table = Rc::new(RefCell::new(entries));
         let inbound_refresh = shards[0].borrow().plans[0].nat44[0].inbound_refresh;
         let instance = InstanceSettings { offloaded: true, prefixes: vec![], inbound_refresh };
@@ -79,13 +87,14 @@ impl World {
             instances: vec![instance.clone(), instance],
         };
         let links = shards.iter().map(|shard| Shard::attach(shard, 0)).collect();
-        let manager = Manager::with_rules(links, Table(Rc::clone(&table)), settings.clone(), rules);
+        let target = target(&table, &setup);
+        let manager = Manager::with_rules(links, target, settings.clone(), setup.rules);
         let mut world = World {
             shards,
             table,
             manager,
             settings,
-            rules,
+            setup,
             now,
             generation: 0,
             lost: 0,
@@ -133,6 +142,11 @@ impl World {
             Op::KillManager { stray } => self.kill_manager(stray),
             Op::KillAll { stray } => self.kill_all(stray),
             Op::Refuse { flows } => self.table.borrow_mut().refusals = flows,
+            Op::Serve { switch, requests } => {
+                let switches = &mut self.table.borrow_mut().switches;
+                switches.get_mut(usize::from(switch)).iter_mut().for_each(|s| s.serve(requests.into()));
+            }
+            Op::Fault { switch, fault } => self.fault(switch, fault),
             Op::Room { shard, batches } => {
                 self.shards[usize::from(shard)].borrow_mut().room = batches.into();
             }
@@ -202,15 +216,15 @@ impl World {
     }
 
     fn busy(&mut self, packets: u8) {
-        let all: Vec<Entry> = self.table.borrow().all.values().cloned().collect();
-        for entry in all.iter().filter(|entry| !entry.is_stray) {
-            let kind = match entry.flow.session.flow.transport {
+        let all = self.table.borrow().flows();
+        for (flow, _) in all.iter().filter(|(_, is_stray)| !is_stray) {
+            let kind = match flow.session.flow.transport {
                 Transport::Tcp => Kind::Tcp(0x10),
                 _ => Kind::Udp,
             };
             for n in 0..packets {
-                let key = if n % 3 == 2 { entry.inbound() } else { entry.outbound() };
-                self.packet(entry.flow.worker, key, kind);
+                let key = if n % 3 == 2 { inbound(flow) } else { outbound(flow) };
+                self.packet(flow.worker, key, kind);
             }
         }
     }
@@ -298,13 +312,27 @@ impl World {
             while !shard.nat.restore_some(shard.now, 100) {}
             shard.room = 100;
         }
+        self.table.borrow_mut().switches.iter_mut().for_each(|switch| switch.fault(SwitchFault::Heal));
+        // A round over the counters of switches takes two seconds.
+        if self.setup.switches.is_some() {
+            self.pass(2_000);
+        }
+        let mut rests = 0;
         for turn in 0..TURNS {
             let is_idle = self.turn();
             let is_at_rest = self.shards.iter().all(|shard| shard.borrow().is_at_rest());
             // The first turn of the engines reports records that they have lost.
+            let is_at_rest = is_at_rest && self.table.borrow().switches.iter().all(ModelSwitch::is_at_rest);
             if turn > 0 && is_idle && is_at_rest && self.manager.status().waiting_records == 0 {
+                rests += 1;
+                // The next round of credits finds flows that the switches have lost.
+                if self.setup.switches.is_some() && rests < 5 {
+                    self.pass(1_100);
+                    continue;
+                }
                 return self.at_rest();
             }
+            self.table.borrow_mut().switches.iter_mut().for_each(|switch| switch.serve(1_000));
             for shard in 0..SHARDS {
                 self.work(shard, 1_000)?;
                 let shard = &mut *self.shards[usize::from(shard)].borrow_mut();
@@ -315,6 +343,14 @@ impl World {
             self.pass(1);
         }
         Err(format!("no rest after {TURNS} turns: {:?}", self.manager.status()))
+    }
+
+    fn fault(&mut self, number: u8, fault: SwitchFault) {
+        let table = &mut *self.table.borrow_mut();
+        let Some(switch) = table.switches.get_mut(usize::from(number)) else { return };
+        switch.fault(fault);
+        let is_harmless = matches!(fault, SwitchFault::Heal | SwitchFault::Refuse(_));
+        table.is_uncounted |= !is_harmless;
     }
 
     fn kill_manager(&mut self, stray: bool) {
@@ -329,8 +365,15 @@ impl World {
         }
         self.generation += 1;
         let links = self.shards.iter().map(|shard| Shard::attach(shard, self.generation)).collect();
-        let table = Table(Rc::clone(&self.table));
-        self.manager = Manager::with_rules(links, table, self.settings.clone(), self.rules);
+        let mut table = self.table.borrow_mut();
+        // What the account has counted and the manager has not taken is lost.
+        table.is_uncounted = true;
+        table.switches.iter_mut().for_each(ModelSwitch::forget_controller);
+        drop(table);
+        let target = target(&self.table, &self.setup);
+        // Nobody knows when the packets came that a switch has counted for a flow that was half removed.
+        self.table.borrow_mut().last.clear();
+        self.manager = Manager::with_rules(links, target, self.settings.clone(), self.setup.rules);
         self.set_settings();
         self.killed += 1;
     }
@@ -372,10 +415,18 @@ impl World {
             transport: Transport::Udp,
             instance: 1,
         };
-        let session = gatun_nat::feed::SessionId { record: 1, flow };
+        let session = gatun_nat::feed::SessionId { record: STRAY, flow };
         let flow = OffloadedFlow { session, worker: 0, epoch: 1, remote6: None, path_mtu: None };
         let mut table = self.table.borrow_mut();
-        if table.all.values().any(|entry| entry.is_stray) {
+        if table.flows().iter().any(|(_, is_stray)| *is_stray) {
+            return;
+        }
+        if let Some(switch) = table.switches.first_mut() {
+            // Every other time one entry of the two.
+            let n = 1 + self.generation as usize % 2;
+            for direction in Direction::ALL.into_iter().take(n) {
+                switch.entries.insert(key(&flow, direction), (11, direction, flow));
+            }
             return;
         }
         let now = table.now;
@@ -410,6 +461,22 @@ impl World {
         self.note();
         self.nothing_left()
     }
+}
+
+/// The manager's target. Switches are read first.
+fn target(table: &Rc<RefCell<Entries>>, setup: &Setup) -> ModelTarget {
+    let Some((n, rules)) = setup.switches else { return ModelTarget::Table(Table(Rc::clone(table))) };
+    let link = |number: u8| (format!("s{number}"), SwitchLink::new(table, number.into()));
+    let mut switches = Switches::with_rules((0..n).map(link).collect(), CAPACITY, rules);
+    let now = Duration::from_millis(table.borrow().now);
+    while !switches.is_settled() {
+        for switch in &mut table.borrow_mut().switches {
+            switch.fault(SwitchFault::Heal);
+            switch.serve(1_000);
+        }
+        switches.turn(now);
+    }
+    ModelTarget::Switches(switches, Rc::clone(table))
 }
 
 /// Sessions of an engine.

@@ -1,0 +1,15 @@
+//! Controller of P4 switches: a target of the offload manager.
+//!
+//! ```text
+//!   gatun_offload::Manager -> Switches (account: which switch has which flow) -> Link (connection)
+//! ```
+//! The account knows no network, no thread and no clock. It sends requests and gets answers, which can be
+//! late or lost. A switch has no lease: it translates whether the controller lives or not. So nothing is
+//! concluded from silence, and a switch is read in full after each connection.
+#![forbid(unsafe_code)]
+
+pub mod flow;
+pub mod link;
+mod switches;
+
+pub use switches::{BATCH, FlowId, Phase, SWITCHES_MAX, SwitchRules, SwitchStatus, Switches};

@@ -1,0 +1,208 @@
+//! Messages from switches: results of changes, counters, and the end of a connection.
+
+use super::{Phase, Sent, State, Switches};
+use crate::flow::Direction;
+use crate::link::{Counted, Event, Link, Request, WriteError};
+use gatun_nat::counters::Count;
+use gatun_offload::Refusal;
+
+type Written = Result<(), WriteError>;
+
+impl<L: Link> Switches<L> {
+    pub(super) fn event(&mut self, k: usize, event: Event) {
+        let phase = self.switches[k].phase;
+        match event {
+            Event::Connected { connection, is_empty, capacity } => {
+                self.connected(k, connection, is_empty, capacity);
+            }
+            Event::Down(reason) => self.down(k, reason),
+            Event::Found(found) if phase == Phase::Reading => self.found(k, &found),
+            Event::AllFound if phase == Phase::Reading => self.all_found(k),
+            Event::Counted { counters, .. } if phase == Phase::Reading => self.counted_at_start(k, &counters),
+            Event::Written(results) if phase == Phase::Ready => self.written(k, results),
+            Event::Counted { counters, is_last } if phase == Phase::Ready => {
+                counters.iter().for_each(|counted| self.counted(k, counted));
+                if is_last {
+                    self.all_counted(k);
+                }
+            }
+            // Of an earlier connection.
+            Event::Found(_) | Event::AllFound | Event::Written(_) | Event::Counted { .. } => {}
+        }
+    }
+
+    /// Closes a connection whose switch does not do what it should. Reading it again shows what it has.
+    pub(super) fn reconnect(&mut self, k: usize, reason: String) {
+        let switch = &mut self.switches[k];
+        switch.link.send(switch.connection, Request::Reconnect(reason.clone()));
+        self.down(k, reason);
+    }
+
+    fn down(&mut self, k: usize, reason: String) {
+        let switch = &mut self.switches[k];
+        switch.status.reason = Some(reason);
+        if matches!(switch.phase, Phase::Down | Phase::Gone) {
+            return;
+        }
+        switch.queue.clear();
+        switch.strays.clear();
+        switch.sent.clear();
+        switch.uncounted.clear();
+        switch.last_counted.clear();
+        switch.is_counting = false;
+        switch.found.clear();
+        self.enter_phase(k, Phase::Down);
+        if !self.rules.keep_unknown {
+            return self.all_absent(k);
+        }
+        for slot in 0..self.flows.len() as u32 {
+            match self.state(slot, k) {
+                State::Absent | State::Unknown => {}
+                // Nothing was sent, or nothing is left.
+                State::InsertQueued | State::Counting => self.set_state(slot, k, State::Absent),
+                _ => self.set_state(slot, k, State::Unknown),
+            }
+        }
+    }
+
+    /// Takes note that a switch has no flow.
+    pub(super) fn all_absent(&mut self, k: usize) {
+        for slot in 0..self.flows.len() as u32 {
+            if self.state(slot, k) != State::Absent {
+                self.set_state(slot, k, State::Absent);
+            }
+        }
+    }
+
+    fn written(&mut self, k: usize, results: Vec<Written>) {
+        let sent = std::mem::take(&mut self.switches[k].sent);
+        let expected: usize = sent.iter().map(|sent| if matches!(sent, Sent::Stray) { 1 } else { 2 }).sum();
+        if results.len() != expected {
+            return self.reconnect(k, format!("{} results for {expected} changes", results.len()));
+        }
+        let mut results = results.into_iter();
+        let mut next = || results.next().unwrap_or(Ok(()));
+        for sent in sent {
+            let done = match sent {
+                Sent::Stray => self.deleted(k, None, [next(), Ok(())]),
+                Sent::Insert(slot) => {
+                    self.inserted(k, slot, [next(), next()]);
+                    Ok(())
+                }
+                Sent::Delete(slot) => self.deleted(k, Some(slot), [next(), next()]),
+            };
+            if let Err(reason) = done {
+                return self.reconnect(k, reason);
+            }
+        }
+    }
+
+    fn inserted(&mut self, k: usize, slot: u32, results: [Written; 2]) {
+        let is_partly = results.iter().any(|result| matches!(result, Ok(()) | Err(WriteError::Exists)));
+        let error = results.into_iter().find_map(Result::err);
+        let Some(occupant) = self.flows[slot as usize].occupant.as_mut() else { return };
+        let is_unwanted = occupant.is_removing || occupant.refusal.is_some();
+        let Some(error) = error else {
+            self.switches[k].status.inserted += 1;
+            self.set_state(slot, k, State::Present);
+            if is_unwanted {
+                self.enqueue(slot, k, State::DeleteQueued);
+            }
+            return;
+        };
+        occupant.refusal.get_or_insert_with(|| Box::new(refusal(error)));
+        self.switches[k].status.refused += 1;
+        match is_partly {
+            true => self.enqueue(slot, k, State::DeleteQueued),
+            false => self.set_state(slot, k, State::Absent),
+        }
+        // All switches have the same flows.
+        self.withdraw(slot);
+    }
+
+    fn deleted(&mut self, k: usize, slot: Option<u32>, results: [Written; 2]) -> Result<(), String> {
+        let failed = results.into_iter().find_map(|result| match result {
+            Ok(()) | Err(WriteError::Missing) => None,
+            Err(error) => Some(error),
+        });
+        if let Some(error) = failed {
+            return Err(format!("an entry cannot be deleted: {}", describe(&error)));
+        }
+        match slot {
+            None => self.switches[k].status.strays += 1,
+            Some(slot) => {
+                self.switches[k].status.deleted += 1;
+                if self.rules.count_removed {
+                    self.set_state(slot, k, State::Counting);
+                    self.switches[k].uncounted.push_back(slot);
+                } else {
+                    self.set_state(slot, k, State::Absent);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes note of a counter of a switch in use.
+    pub(super) fn counted(&mut self, k: usize, counted: &Counted) {
+        let slot = counted.slot as usize;
+        if slot >= self.flows.len() {
+            return;
+        }
+        let counts = &mut self.switches[k].counts;
+        counts.resize(counts.len().max(slot + 1), [Count::default(); 2]);
+        let last = std::mem::replace(&mut counts[slot][counted.direction.index()], counted.count);
+        self.credit(k, counted, last);
+    }
+
+    /// Adds what a counter has grown by to the use of its flow, if the switch may have the flow.
+    pub(super) fn credit(&mut self, k: usize, counted: &Counted, last: Count) {
+        let now = self.now;
+        let Some(slot) = self.flows.get_mut(counted.slot as usize) else { return };
+        let Some(occupant) = slot.occupant.as_mut() else { return };
+        if matches!(occupant.states[k], State::Absent | State::InsertQueued) {
+            return;
+        }
+        // A switch that restarts begins at zero.
+        let base = if counted.count.packets < last.packets { Count::default() } else { last };
+        let grown = Count {
+            packets: counted.count.packets - base.packets,
+            bytes: counted.count.bytes.saturating_sub(base.bytes),
+        };
+        match counted.direction {
+            Direction::Outbound => occupant.untaken.outbound += grown,
+            Direction::Inbound => occupant.untaken.inbound += grown,
+        }
+        if grown.packets > 0 {
+            occupant.seen[counted.direction.index()] = now;
+        }
+    }
+
+    fn all_counted(&mut self, k: usize) {
+        let switch = &mut self.switches[k];
+        switch.is_counting = false;
+        for slot in std::mem::take(&mut switch.last_counted) {
+            if self.state(slot, k) == State::Counting {
+                self.set_state(slot, k, State::Absent);
+            }
+        }
+    }
+}
+
+fn refusal(error: WriteError) -> Refusal {
+    match error {
+        WriteError::Exists => Refusal::Exists,
+        WriteError::Full => Refusal::Full,
+        WriteError::Missing => Refusal::Other("the switch does not know the table".to_owned()),
+        WriteError::Other(reason) => Refusal::Other(reason),
+    }
+}
+
+fn describe(error: &WriteError) -> &str {
+    match error {
+        WriteError::Exists => "it exists",
+        WriteError::Missing => "it does not exist",
+        WriteError::Full => "the table is full",
+        WriteError::Other(reason) => reason,
+    }
+}

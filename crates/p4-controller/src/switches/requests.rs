@@ -1,0 +1,97 @@
+//! Requests to switches: changes in the order of their queue, and counters.
+
+use super::{BATCH, Phase, Sent, State, Switches};
+use crate::flow::{Direction, key};
+use crate::link::{Link, Request, Write};
+use std::time::Duration;
+
+/// Maximum number of flows whose counters are read by one request.
+const COUNTED: usize = BATCH / 2;
+/// Minimum duration of a round over all counters.
+const ROUND: Duration = Duration::from_secs(2);
+/// Maximum number of flows of a round per second.
+const COUNTED_PER_SECOND: u64 = 50_000;
+/// Maximum number of flows that one turn looks at for a request.
+const LOOK: usize = 8192;
+
+impl<L: Link> Switches<L> {
+    /// Sends the next changes, if the switch has answered the last ones.
+    pub(super) fn write_some(&mut self, k: usize) {
+        let switch = &mut self.switches[k];
+        if switch.phase != Phase::Ready || !switch.sent.is_empty() {
+            return;
+        }
+        let mut writes = Vec::new();
+        while writes.len() + 2 <= BATCH
+            && let Some(stray) = switch.strays.pop_front()
+        {
+            writes.push(Write::Delete(stray));
+            switch.sent.push(Sent::Stray);
+        }
+        while writes.len() + 2 <= BATCH
+            && let Some((slot, life)) = self.switches[k].queue.pop_front()
+        {
+            self.write_flow(k, slot, life, &mut writes);
+        }
+        let switch = &mut self.switches[k];
+        if !writes.is_empty() {
+            switch.link.send(switch.connection, Request::Write(writes));
+        }
+    }
+
+    fn write_flow(&mut self, k: usize, slot: u32, life: u32, writes: &mut Vec<Write>) {
+        let place = &self.flows[slot as usize];
+        let Some(occupant) = place.occupant.as_ref().filter(|_| place.life == life) else { return };
+        let flow = occupant.flow;
+        match occupant.states[k] {
+            State::InsertQueued => {
+                writes.extend(Direction::ALL.map(|direction| Write::Insert { slot, direction, flow }));
+                self.switches[k].sent.push(Sent::Insert(slot));
+                self.set_state(slot, k, State::InsertSent);
+            }
+            State::DeleteQueued => {
+                writes.extend(Direction::ALL.map(|direction| Write::Delete(key(&flow, direction))));
+                self.switches[k].sent.push(Sent::Delete(slot));
+                self.set_state(slot, k, State::DeleteSent);
+            }
+            _ => {}
+        }
+    }
+
+    /// Requests counters: of deleted flows first, and then those that are due.
+    pub(super) fn count_some(&mut self, k: usize) {
+        let switch = &mut self.switches[k];
+        if switch.phase != Phase::Ready || switch.is_counting {
+            return;
+        }
+        let n = switch.uncounted.len().min(COUNTED);
+        switch.last_counted = switch.uncounted.drain(..n).collect();
+        let mut slots = switch.last_counted.clone();
+        self.count_due(k, &mut slots);
+        let switch = &mut self.switches[k];
+        if !slots.is_empty() {
+            switch.is_counting = true;
+            switch.link.send(switch.connection, Request::Count(slots));
+        }
+    }
+
+    /// Adds flows of the present round whose turn has come.
+    fn count_due(&mut self, k: usize, slots: &mut Vec<u32>) {
+        let high = self.flows.len();
+        let pace = ROUND.max(Duration::from_secs(high as u64 / COUNTED_PER_SECOND));
+        let (mut at, mut began) = self.switches[k].round;
+        let passed = self.now.saturating_sub(began);
+        if at >= high && passed >= pace {
+            (at, began) = (0, self.now);
+        }
+        let part = self.now.saturating_sub(began).as_secs_f64() / pace.as_secs_f64();
+        let due = ((high as f64 * part.min(1.0)).ceil() as usize).min(at.saturating_add(LOOK));
+        while at < due && slots.len() < COUNTED {
+            if self.state(at as u32, k) == State::Present {
+                slots.push(at as u32);
+            }
+            at += 1;
+        }
+        self.switches[k].round = (at, began);
+    }
+}

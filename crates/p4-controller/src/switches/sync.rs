@@ -1,0 +1,132 @@
+//! Reconciliation: reads what a switch has after each connection, and writes the difference.
+
+use super::{Phase, Slot, State, Switches};
+use crate::flow::{Direction, key};
+use crate::link::{Counted, Found, Link};
+use gatun_nat::counters::Count;
+use gatun_offload::OffloadedFlow;
+
+const BOTH: u8 = 3;
+/// Maximum number of entries that belong to nobody. A switch with more gets no flows.
+const STRAYS_MAX: usize = 4_194_304;
+
+impl<L: Link> Switches<L> {
+    pub(super) fn connected(&mut self, k: usize, connection: u64, is_empty: bool, capacity: u32) {
+        let switch = &mut self.switches[k];
+        (switch.connection, switch.capacity) = (connection, capacity);
+        switch.status.connections += 1;
+        switch.read_counts.clear();
+        switch.strays.clear();
+        switch.found.clear();
+        if is_empty {
+            switch.counts.clear();
+        }
+        self.enter_phase(k, Phase::Reading);
+    }
+
+    /// Takes note of a counter while a switch is read. A flow that the switch may have kept has its packets
+    /// counted; other counters are only a beginning.
+    pub(super) fn counted_at_start(&mut self, k: usize, counters: &[Counted]) {
+        for counted in counters {
+            let slot = counted.slot as usize;
+            if slot >= self.flows_max as usize {
+                continue;
+            }
+            let switch = &mut self.switches[k];
+            let direction = counted.direction.index();
+            let last = switch.counts.get(slot).map_or_else(Count::default, |counts| counts[direction]);
+            let read = &mut switch.read_counts;
+            read.resize(read.len().max(slot + 1), [Count::default(); 2]);
+            read[slot][direction] = counted.count;
+            self.credit(k, counted, last);
+        }
+    }
+
+    pub(super) fn found(&mut self, k: usize, found: &[Found]) {
+        for entry in found {
+            let known = entry.entry.filter(|(slot, direction, flow)| {
+                *slot < self.flows_max && key(flow, *direction) == entry.key
+            });
+            let switch = &mut self.switches[k];
+            if let Some((slot, direction, flow)) = known {
+                let (of, directions) = switch.found.entry(slot).or_insert((flow, 0));
+                if of.session == flow.session && *of == flow {
+                    *directions |= direction.bit();
+                    continue;
+                }
+            }
+            switch.strays.push_back(entry.key);
+        }
+        if self.switches[k].strays.len() > STRAYS_MAX {
+            self.reconnect(k, format!("more than {STRAYS_MAX} entries of another controller"));
+        }
+    }
+
+    /// Compares what was found with the flows of the account, and queues the difference.
+    pub(super) fn all_found(&mut self, k: usize) {
+        let switch = &mut self.switches[k];
+        switch.counts = std::mem::take(&mut switch.read_counts);
+        let found = std::mem::take(&mut switch.found);
+        let mut directions = vec![0; self.flows.len()];
+        for (slot, (flow, bits)) in found {
+            let occupant = self.flows.get(slot as usize).and_then(|slot| slot.occupant.as_ref());
+            let is_same = occupant.is_some_and(|occupant| occupant.flow == flow);
+            if is_same || bits == BOTH && self.adopt(slot, &flow) {
+                directions.resize(directions.len().max(self.flows.len()), 0);
+                directions[slot as usize] = bits;
+            } else {
+                self.stray(k, &flow, bits);
+            }
+        }
+        if !self.rules.delete_strays {
+            self.switches[k].strays.clear();
+        }
+        self.enter_phase(k, Phase::Ready);
+        for (slot, bits) in (0u32..).zip(directions) {
+            self.reconcile(k, slot, bits);
+        }
+        self.switches[k].round = (0, self.now);
+    }
+
+    /// Queues the difference of a flow.
+    fn reconcile(&mut self, k: usize, slot: u32, bits: u8) {
+        let Some(occupant) = &self.flows[slot as usize].occupant else { return };
+        let is_wanted = !occupant.is_removing && occupant.refusal.is_none();
+        let flow = occupant.flow;
+        match (is_wanted, bits) {
+            (true, BOTH) => self.set_state(slot, k, State::Present),
+            (true, _) if !self.rules.write_missing => self.set_state(slot, k, State::Present),
+            (true, _) => {
+                self.stray(k, &flow, bits);
+                self.enqueue(slot, k, State::InsertQueued);
+            }
+            (false, 0) => self.set_state(slot, k, State::Absent),
+            (false, _) => self.enqueue(slot, k, State::DeleteQueued),
+        }
+    }
+
+    fn stray(&mut self, k: usize, flow: &OffloadedFlow, bits: u8) {
+        let found = Direction::ALL.into_iter().filter(|direction| bits & direction.bit() != 0);
+        self.switches[k].strays.extend(found.map(|direction| key(flow, direction)));
+    }
+
+    /// Takes over a flow of an earlier process, before the manager begins.
+    fn adopt(&mut self, slot: u32, flow: &OffloadedFlow) -> bool {
+        let is_known = Direction::ALL.iter().any(|direction| self.find(&key(flow, *direction)).is_some());
+        let occupied = self.flows.get(slot as usize).is_some_and(|slot| slot.occupant.is_some());
+        if self.is_started || is_known || occupied {
+            return false;
+        }
+        if self.flows.len() <= slot as usize {
+            self.flows.resize_with(slot as usize + 1, Slot::default);
+        }
+        self.occupy(slot, flow);
+        // All switches have the same flows.
+        for k in 0..self.switches.len() {
+            if self.switches[k].phase == Phase::Ready {
+                self.enqueue(slot, k, State::InsertQueued);
+            }
+        }
+        true
+    }
+}

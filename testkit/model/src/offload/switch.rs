@@ -1,0 +1,219 @@
+//! A P4 switch that translates, and its connection to the controller: slow, refusing, cut off, restarted.
+
+use gatun_nat::counters::Count;
+use gatun_nat::feed::Flow;
+use gatun_offload::OffloadedFlow;
+use gatun_p4_controller::flow::{self, Direction};
+use gatun_p4_controller::link::{Counted, Event, Found, Request, Write, WriteError};
+use std::collections::{BTreeMap, VecDeque};
+
+/// Flows that the tables of a switch have room for.
+const CAPACITY: u32 = 12;
+/// Entries in one message.
+const FOUND: usize = 3;
+/// Ethernet header, which the switch counts.
+const ETHERNET: u64 = 14;
+
+/// An event of a switch's life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SwitchFault {
+    /// The connection is cut. The switch goes on translating, and may execute requests that it has got.
+    Cut,
+    /// The connection can be opened again.
+    Heal,
+    /// It restarts without its program. The connection ends.
+    Restart,
+    /// It restarts with its program, and without entries.
+    Reboot,
+    /// It refuses this number of entries.
+    Refuse(u8),
+    /// Another controller removes an entry.
+    Meddle,
+}
+
+/// Counters of a direction of a flow.
+#[derive(Clone, Copy, Debug, Default)]
+struct Counter {
+    count: Count,
+    /// Time of the last packet, ms, and its flow.
+    last: Option<(u64, Flow)>,
+}
+
+/// A switch.
+#[derive(Debug, Default)]
+pub(super) struct ModelSwitch {
+    pub(super) entries: BTreeMap<flow::Key, (u32, Direction, OffloadedFlow)>,
+    counters: BTreeMap<(u32, Direction), Counter>,
+    has_program: bool,
+    is_reachable: bool,
+    /// Number of the open connection, and whether it is open.
+    connection: u64,
+    is_open: bool,
+    requests: VecDeque<(u64, Request)>,
+    events: VecDeque<Event>,
+    refusals: u8,
+}
+
+impl ModelSwitch {
+    pub(super) fn new() -> ModelSwitch {
+        ModelSwitch { is_reachable: true, ..ModelSwitch::default() }
+    }
+
+    /// Gets a request, unless the connection has ended.
+    pub(super) fn take(&mut self, connection: u64, request: Request) {
+        if self.is_open && self.connection == connection {
+            self.requests.push_back((connection, request));
+        }
+    }
+
+    /// Next message to the controller.
+    pub(super) fn next_event(&mut self) -> Option<Event> {
+        self.events.pop_front()
+    }
+
+    /// Time and flow of the last packet of a counter, if the controller has been told its present count.
+    pub(super) fn last(&self, counted: &Counted) -> Option<(u64, Flow)> {
+        let counter = self.counters.get(&(counted.slot, counted.direction))?;
+        let Count { packets, bytes } = counted.count;
+        let is_counted = counter.count == Count { packets, bytes: bytes + ETHERNET * packets };
+        counter.last.filter(|_| is_counted)
+    }
+
+    /// Translates a packet, if it has an entry for it.
+    pub(super) fn translate(&mut self, key: flow::Key, bytes: u64, ends: bool, now: u64) -> bool {
+        let Some(entry) = self.entries.get(&key).filter(|_| !ends) else { return false };
+        let counter = self.counters.entry((entry.0, entry.1)).or_default();
+        counter.count += Count { packets: 1, bytes: bytes + ETHERNET };
+        counter.last = Some((now, entry.2.session.flow));
+        true
+    }
+
+    /// Flows with at least one entry.
+    pub(super) fn flows(&self) -> impl Iterator<Item = &OffloadedFlow> {
+        self.entries.values().map(|entry| &entry.2)
+    }
+
+    /// Ends the connection. Requests that the switch has got stay with it.
+    pub(super) fn close(&mut self) {
+        if self.is_open {
+            self.is_open = false;
+            self.events.clear();
+            self.events.push_back(Event::Down("closed".into()));
+        }
+    }
+
+    /// Ends the connection of a controller that was killed.
+    pub(super) fn forget_controller(&mut self) {
+        self.is_open = false;
+        self.events.clear();
+    }
+
+    pub(super) fn fault(&mut self, fault: SwitchFault) {
+        match fault {
+            SwitchFault::Cut => {
+                self.close();
+                self.is_reachable = false;
+            }
+            SwitchFault::Heal => self.is_reachable = true,
+            SwitchFault::Restart | SwitchFault::Reboot => {
+                self.close();
+                self.entries.clear();
+                self.counters.clear();
+                self.requests.clear();
+                self.has_program = fault == SwitchFault::Reboot;
+            }
+            SwitchFault::Refuse(n) => self.refusals = n,
+            // The switch tells its controller that another one is the primary.
+            SwitchFault::Meddle => {
+                self.close();
+                self.entries.pop_first();
+            }
+        }
+    }
+
+    /// True if the switch has nothing to do.
+    pub(super) fn is_at_rest(&self) -> bool {
+        self.requests.is_empty() && self.events.is_empty() && self.is_open
+    }
+
+    /// Executes some requests, and opens the connection if that is possible.
+    pub(super) fn serve(&mut self, requests: usize) {
+        for _ in 0..requests {
+            let Some((connection, request)) = self.requests.pop_front() else { break };
+            // The switch refuses requests with an election ID that is not the primary's.
+            if connection == self.connection {
+                self.execute(request);
+            }
+        }
+        // A controller that was cut off hears of it before it connects again.
+        if !self.is_open && self.is_reachable && self.events.is_empty() {
+            self.open();
+        }
+    }
+
+    fn open(&mut self) {
+        self.connection += 1;
+        self.is_open = true;
+        let is_empty = !std::mem::replace(&mut self.has_program, true);
+        if is_empty {
+            self.entries.clear();
+        }
+        let connection = self.connection;
+        self.events.push_back(Event::Connected { connection, is_empty, capacity: CAPACITY });
+        // Only counters that have counted.
+        let counters =
+            self.counters.iter().map(|(&(slot, direction), counter)| counted(slot, direction, counter));
+        let counters: Vec<Counted> = counters.collect();
+        self.events.push_back(Event::Counted { counters, is_last: true });
+        let found: Vec<Found> =
+            self.entries.iter().map(|(&key, &entry)| Found { key, entry: Some(entry) }).collect();
+        self.events.extend(found.chunks(FOUND).map(|part| Event::Found(part.to_vec())));
+        self.events.push_back(Event::AllFound);
+    }
+
+    fn execute(&mut self, request: Request) {
+        let event = match request {
+            Request::Write(writes) => Event::Written(writes.iter().map(|write| self.write(write)).collect()),
+            Request::Count(slots) => {
+                let both = |slot| Direction::ALL.map(|direction| (slot, direction));
+                let counters = slots.into_iter().flat_map(both).map(|(slot, direction)| {
+                    let counter = self.counters.get(&(slot, direction)).copied().unwrap_or_default();
+                    counted(slot, direction, &counter)
+                });
+                Event::Counted { counters: counters.collect(), is_last: true }
+            }
+            Request::Reconnect(_) => {
+                self.is_open = false;
+                self.events.clear();
+                return;
+            }
+        };
+        if self.is_open {
+            self.events.push_back(event);
+        }
+    }
+
+    fn write(&mut self, write: &Write) -> Result<(), WriteError> {
+        match *write {
+            Write::Delete(key) => self.entries.remove(&key).map(drop).ok_or(WriteError::Missing),
+            Write::Insert { slot, direction, flow } => {
+                if self.refusals > 0 {
+                    self.refusals -= 1;
+                    let other = WriteError::Other("refused".into());
+                    return Err(if self.refusals.is_multiple_of(2) { WriteError::Full } else { other });
+                }
+                let key = flow::key(&flow, direction);
+                if self.entries.contains_key(&key) {
+                    return Err(WriteError::Exists);
+                }
+                self.entries.insert(key, (slot, direction, flow));
+                Ok(())
+            }
+        }
+    }
+}
+
+fn counted(slot: u32, direction: Direction, counter: &Counter) -> Counted {
+    let Count { packets, bytes } = counter.count;
+    Counted { slot, direction, count: Count { packets, bytes: bytes - ETHERNET * packets } }
+}

@@ -3,7 +3,7 @@
 CARGO ?= cargo
 SECONDS ?= 60
 
-.PHONY: help setup demo check test test-kernels deny book bench instructions fuzz model offload isp p4 rfc nightly
+.PHONY: help setup demo check test test-kernels deny book bench instructions fuzz model offload pair-model isp p4 rfc nightly
 
 help: ## List the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
@@ -48,6 +48,10 @@ model: ## Compare the engine with the naive model: PACKETS=100000000 packets of 
 HISTORIES ?= 100000
 offload: ## Check the offload manager: HISTORIES=100000 seeded histories of engines, manager and a table
 	$(CARGO) run --release --package gatun-model --bin gatun-offload-model -- --histories $(HISTORIES)
+
+STATES ?= 100000000
+pair-model: ## Visit the states of members that own ports together, at most STATES=100000000 of each scenario
+	$(CARGO) run --release --package gatun-pair-model -- --states $(STATES)
 
 nightly: ## Run what is too long for make test: AddressSanitizer, long fuzzing, a long run of the model
 	@PACKETS=$(PACKETS) scripts/nightly

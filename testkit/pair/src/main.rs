@@ -1,0 +1,105 @@
+//! All states of a pair or a cluster: `cargo run --release -p gatun-pair-model`.
+
+#![forbid(unsafe_code)]
+
+use gatun_pair_model::{Bounds, Scenario, check, explain};
+use gatun_peer::ownership::Rules;
+use std::process::ExitCode;
+
+const HELP: &str = "\
+gatun-pair-model [--scenario NAME] [--states N] [--without RULE] [--KIND N]...
+
+Visits the states of members that own public ports, and checks that no port has two users, that no
+acknowledged mapping is lost, and that a member gets the right to assign ports when the faults have ended.
+--scenario: pair, two-shards, cluster, three-nodes; all by default
+--states:   number of states, beyond which the search ends (100 million by default)
+--without:  leaves out a rule, to show that it matters; --without list prints their names
+--log:      records that a member keeps for a member that it cannot reach (2 by default)
+--ranges:   number of ports, one of each range: 1 to 3 (default)
+--KIND:     greatest number of events: ports, changes, grants, crashes, cuts, breaks, connects, losses, promises, drift
+The exit status is 1 if a promise was broken.";
+
+fn main() -> ExitCode {
+    let mut bounds = Bounds {
+        ports: 3,
+        changes: 1,
+        grants: 2,
+        crashes: 2,
+        cuts: 2,
+        breaks: 1,
+        connects: 6,
+        losses: 1,
+        promises: 1,
+        drift: 1,
+    };
+    let (mut name, mut states, mut rules) = (None, 100_000_000, Rules::default());
+    let (mut log, mut ranges) = (2, 3);
+    let mut args = std::env::args().skip(1);
+    while let Some(arg) = args.next() {
+        let value = args.next().unwrap_or_default();
+        let number: Option<usize> = value.replace('_', "").parse().ok();
+        match (arg.as_str(), number) {
+            ("--scenario", None) => name = Some(value),
+            ("--states", Some(n)) => states = n,
+            ("--ranges", Some(n)) => ranges = n.clamp(1, 3) as u8,
+            ("--log", Some(n)) => log = n.try_into().unwrap_or(u8::MAX),
+            ("--without", None) if value == "list" => {
+                println!("{}", Rules::NAMES.join("\n"));
+                return ExitCode::SUCCESS;
+            }
+            ("--without", None) if Rules::without(&value).is_some() => {
+                rules = Rules::without(&value).unwrap_or_default();
+            }
+            (kind, Some(n)) if set(&mut bounds, kind, n) => {}
+            _ => {
+                eprintln!("{HELP}");
+                return ExitCode::FAILURE;
+            }
+        }
+    }
+    let scenarios = [
+        ("pair", Scenario::pair(bounds)),
+        ("two-shards", Scenario::two_shards(bounds)),
+        ("cluster", Scenario::cluster(bounds)),
+        ("three-nodes", Scenario::three_nodes(bounds)),
+    ];
+    let wanted = |one: &str| name.as_deref().is_none_or(|name| name == one);
+    let mut is_good = false;
+    for (one, scenario) in scenarios.into_iter().filter(|(one, _)| wanted(one)) {
+        is_good = true;
+        let scenario = Scenario { log, ..scenario.with(rules).with_ports(ranges) };
+        let checked = check(scenario.clone(), states);
+        let extent = if checked.is_complete { "all" } else { "not all" };
+        println!(
+            "{one}: {} states ({extent}), {} steps, up to {} events in a row, {:.1} s",
+            checked.states,
+            checked.steps,
+            checked.depth,
+            checked.took.as_secs_f64()
+        );
+        if let Some((promise, actions)) = checked.broken {
+            println!("{one}: broken: {promise}");
+            explain(&scenario, &actions).iter().for_each(|line| println!("    {line}"));
+            return ExitCode::FAILURE;
+        }
+    }
+    if is_good { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn set(bounds: &mut Bounds, kind: &str, n: usize) -> bool {
+    let bound = match kind {
+        "--ports" => &mut bounds.ports,
+        "--changes" => &mut bounds.changes,
+        "--grants" => &mut bounds.grants,
+        "--crashes" => &mut bounds.crashes,
+        "--cuts" => &mut bounds.cuts,
+        "--breaks" => &mut bounds.breaks,
+        "--connects" => &mut bounds.connects,
+        "--losses" => &mut bounds.losses,
+        "--promises" => &mut bounds.promises,
+        "--drift" => &mut bounds.drift,
+        _ => return false,
+    };
+    *bound = n.try_into().unwrap_or(u8::MAX);
+    true
+}

@@ -72,29 +72,23 @@ control Gatun(inout headers_t h, inout metadata_t m) {
         m.ask = ASK_NOTHING;
         m.out_port = NO_PORT;
         m.vid = 0;
-        m.flags = 0;
-        m.sport = 0;
-        m.dport = 0;
         if (h.packet_out.isValid()) {
             m.out_port = (bit<32>)h.packet_out.port;
             h.packet_out.setInvalid();
-            m.counter_index = DROP_NO_PORT;
-            if (m.out_port > PORT_MAX) {
-                COUNT(dropped, m.counter_index);
-            }
         } else if (m.reason == REASON_NONE) {
             if (h.vlan.isValid()) {
                 m.vid = h.vlan.tci & 0x0fff;
             }
             interfaces.apply();
-            m.counter_index = DROP_FOREIGN;
             if (m.interface == 0) {
+                m.counter_index = DROP_FOREIGN;
                 COUNT(dropped, m.counter_index);
             } else if (h.ethernet.dst == m.mac) {
                 m.reason = REASON_NO_ENTRY;
             } else if ((h.ethernet.dst & GROUP_MAC) != 0) {
                 m.reason = REASON_GROUP;
             } else {
+                m.counter_index = DROP_FOREIGN;
                 COUNT(dropped, m.counter_index);
             }
             if (m.reason != REASON_NONE) {
@@ -151,6 +145,12 @@ control Gatun(inout headers_t h, inout metadata_t m) {
                 h.packet_in.reason = m.reason;
                 h.packet_in.reserved = 0;
                 h.packet_in.port = (bit<16>)m.in_port;
+            }
+        } else if (m.out_port > PORT_MAX) {
+            if (m.out_port != NO_PORT) {
+                m.counter_index = DROP_NO_PORT;
+                COUNT(dropped, m.counter_index);
+                m.out_port = NO_PORT;
             }
         }
     }

@@ -33,7 +33,7 @@ const bit<8> HOST_TTL = 64; // of answers
 
 const bit<16> IP_DF = 0x4000;
 const bit<16> IP_FRAGMENT = 0x3fff;
-const bit<32> DF_CLEAR_MAX = 1260; // RFC 7915 5.1
+const bit<16> DF_CLEAR_MAX = 1260 - 20; // RFC 7915 5.1, without the header
 const bit<8> TCP_SYN = 0x02;
 const bit<8> TCP_FIN_SYN_RST = 0x07;
 
@@ -64,7 +64,7 @@ const bit<8> REASON_TRUNCATED = 17;
 
 // Reasons why a frame is dropped.
 const bit<32> DROP_FOREIGN = 0; // not for this switch
-const bit<32> DROP_NO_PORT = 1; // packet_out names a port that does not exist
+const bit<32> DROP_NO_PORT = 1; // packet_out or a next hop names a port that does not exist
 #define DROPS 2
 
 // To the controller, before the frame, which is unchanged.
@@ -115,7 +115,9 @@ header ipv4_t {
 }
 
 header ipv6_t {
-    bit<32> version_class_flow;
+    bit<8> version_class;
+    bit<8> class_flow;
+    bit<16> flow;
     bit<16> payload_len;
     bit<8> next_header;
     bit<8> hop_limit;
@@ -219,14 +221,13 @@ struct metadata_t {
     bit<8> tos;
     bit<8> flags;
     bit<16> l4_len;
-    bit<16> checksum; // of the transport
+    bit<16> checksum; // complement of the transport's
+    bit<16> header_sum;
     // The packet to be sent.
     bit<16> new_sport;
     bit<16> new_dport;
     bit<16> new_id;
     bit<16> new_vid; // 0: without a tag
-    bit<48> new_dst;
-    bit<48> new_src;
     bit<32> new_len; // with the IP header
     bit<8> tos_keep;
     bit<8> tos_set;
@@ -240,10 +241,13 @@ struct metadata_t {
     bit<16> dst_instance;
     bit<16> next_hop;
     bit<32> counter_index;
+    bit<16> delta; // change of the transport checksum
     bit<64> sum;
-    bit<64> delta;
+    bit<64> sum4;
     bit<64> value;
 }
 
+const bit<8> VERSION6 = 0x60;
 const bit<32> NO_IDENT = 0xffff;
 const bit<32> NO_PORT = 0xffffffff;
+const bit<16> NO_CHECKSUM = 0xffff; // complement of zero

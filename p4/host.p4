@@ -5,11 +5,11 @@
 control Host(inout headers_t h, inout metadata_t m) {
     action own() {
         m.sum = 0;
-        m.delta = 0;
+        m.sum4 = 0;
     }
     action not_own() {
         m.sum = 0;
-        m.delta = 0;
+        m.sum4 = 0;
     }
 
     table own4 {
@@ -54,7 +54,9 @@ control Host(inout headers_t h, inout metadata_t m) {
         h.ipv6.dst_lo = h.ipv6.src_lo;
         h.ipv6.src_hi = m.dst_hi;
         h.ipv6.src_lo = m.dst_lo;
-        h.ipv6.version_class_flow = 0x60000000;
+        h.ipv6.version_class = VERSION6;
+        h.ipv6.class_flow = 0;
+        h.ipv6.flow = 0;
         h.icmp.type = ICMPV6_NEIGHBOUR_ADVERTISEMENT;
         h.icmp.id = 0xe000; // router, solicited, override
         h.icmp.sequence = 0;
@@ -88,7 +90,7 @@ control Host(inout headers_t h, inout metadata_t m) {
         h.ipv6.src_lo = m.dst_lo;
         h.ipv6.hop_limit = HOST_TTL;
         h.icmp.type = ICMPV6_ECHO_REPLY;
-        SUBTRACT16(m.sum, m.checksum);
+        m.sum = m.sum + (bit<64>)m.checksum;
         m.sum = m.sum + (0xffff - (128 << 8) + (129 << 8));
         FOLD(m.sum);
         m.sum = m.sum ^ 0xffff;
@@ -99,18 +101,18 @@ control Host(inout headers_t h, inout metadata_t m) {
         h.ipv4.dst = h.ipv4.src;
         h.ipv4.src = m.dst4;
         h.ipv4.ttl = HOST_TTL;
-        SUBTRACT16(m.sum, h.ipv4.checksum);
-        ADD8(m.sum, HOST_TTL);
-        SUBTRACT16(m.sum, (bit<16>)m.ttl << 8);
+        m.sum4 = m.sum4 + ((bit<64>)h.ipv4.checksum ^ 0xffff);
+        m.sum4 = m.sum4 + (64 << 8);
+        m.sum4 = m.sum4 + (((bit<64>)m.ttl << 8) ^ 0xffff);
+        FOLD(m.sum4);
+        m.sum4 = m.sum4 ^ 0xffff;
+        h.ipv4.checksum = (bit<16>)m.sum4;
+        h.icmp.type = ICMP_ECHO_REPLY;
+        m.sum = m.sum + (bit<64>)m.checksum;
+        m.sum = m.sum + (0xffff - (8 << 8));
         FOLD(m.sum);
         m.sum = m.sum ^ 0xffff;
-        h.ipv4.checksum = (bit<16>)m.sum;
-        h.icmp.type = ICMP_ECHO_REPLY;
-        SUBTRACT16(m.delta, m.checksum);
-        m.delta = m.delta + (0xffff - (8 << 8));
-        FOLD(m.delta);
-        m.delta = m.delta ^ 0xffff;
-        h.icmp.checksum = (bit<16>)m.delta;
+        h.icmp.checksum = (bit<16>)m.sum;
     }
 
     apply {

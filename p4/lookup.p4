@@ -7,12 +7,12 @@ control Lookup(inout headers_t h, inout metadata_t m) {
     action controller() {
         m.reason = REASON_REQUESTED;
         m.sum = 0;
-        m.delta = 0;
+        m.sum4 = 0;
     }
     action miss() {
         m.reason = REASON_NO_ENTRY;
         m.sum = 0;
-        m.delta = 0;
+        m.sum4 = 0;
     }
     // NAT64, from inside.
     action to_ipv4(bit<32> src, bit<32> dst, bit<16> sport, bit<16> dport, bit<16> delta, bit<16> max_len,
@@ -22,7 +22,7 @@ control Lookup(inout headers_t h, inout metadata_t m) {
         m.dst4 = dst;
         m.new_sport = sport;
         m.new_dport = dport;
-        m.delta = (bit<64>)delta;
+        m.delta = delta;
         m.max_len = max_len;
         m.max_len_df = max_len;
         m.ident = (bit<32>)ident;
@@ -43,7 +43,7 @@ control Lookup(inout headers_t h, inout metadata_t m) {
         m.dst_lo = dst_lo;
         m.new_sport = sport;
         m.new_dport = dport;
-        m.delta = (bit<64>)delta;
+        m.delta = delta;
         m.max_len = max_len;
         m.max_len_df = max_len_df;
         m.tos_keep = tos_keep;
@@ -60,7 +60,7 @@ control Lookup(inout headers_t h, inout metadata_t m) {
         m.dst4 = dst;
         m.new_sport = sport;
         m.new_dport = dport;
-        m.delta = (bit<64>)delta;
+        m.delta = delta;
         m.max_len = max_len;
         m.max_len_df = max_len;
         m.ident = (bit<32>)ident;
@@ -133,7 +133,7 @@ control Lookup(inout headers_t h, inout metadata_t m) {
         m.src4 = (bit<32>)m.value;
         m.instance = instance;
         m.sum = 0;
-        m.delta = 0;
+        m.sum4 = 0;
     }
     // SIIT, from IPv4. An IPv6 address is
     //   hi = base_hi | ((v4 & mask_hi) << left) >> right,  lo = base_lo | (v4 & mask_lo) << shift.
@@ -168,7 +168,7 @@ control Lookup(inout headers_t h, inout metadata_t m) {
         m.src_lo = m.value | base_lo;
         m.instance = instance;
         m.sum = 0;
-        m.delta = 0;
+        m.sum4 = 0;
     }
 
     table mapped_dst6 {
@@ -217,22 +217,23 @@ control Lookup(inout headers_t h, inout metadata_t m) {
                     mapped_src6.apply();
                 }
                 // A mapping changes no port. The addresses choose the counter of identifications.
-                ADD32(m.sum, m.src4);
-                ADD32(m.sum, m.dst4);
-                FOLD(m.sum);
-                m.ident = (bit<32>)m.sum & (IDENTS - 1);
-                ADD64(m.delta, h.ipv6.src_hi);
-                ADD64(m.delta, h.ipv6.src_lo);
-                ADD64(m.delta, h.ipv6.dst_hi);
-                ADD64(m.delta, h.ipv6.dst_lo);
+                ADD32(m.sum4, m.src4);
+                ADD32(m.sum4, m.dst4);
+                FOLD(m.sum4);
+                m.ident = (bit<32>)m.sum4 & (IDENTS - 1);
+                ADD64(m.sum, h.ipv6.src_hi);
+                ADD64(m.sum, h.ipv6.src_lo);
+                ADD64(m.sum, h.ipv6.dst_hi);
+                ADD64(m.sum, h.ipv6.dst_lo);
                 // ICMP has no pseudo-header.
                 if (m.proto == PROTO_ICMPV6) {
-                    m.sum = 0;
-                    m.delta = m.delta + 58;
+                    m.sum4 = 0;
+                    m.sum = m.sum + 58;
                 }
-                FOLD(m.delta);
-                m.delta = (m.delta ^ 0xffff) + m.sum;
-                FOLD(m.delta);
+                FOLD(m.sum);
+                m.sum = (m.sum ^ 0xffff) + m.sum4;
+                FOLD_STEP(m.sum);
+                m.delta = (bit<16>)m.sum;
                 m.new_sport = m.sport;
                 m.new_dport = m.dport;
                 if (m.reason == REASON_NONE) {
@@ -249,19 +250,21 @@ control Lookup(inout headers_t h, inout metadata_t m) {
                 if (m.reason == REASON_NONE) {
                     mapped_src4.apply();
                 }
-                ADD64(m.delta, m.src_hi);
-                ADD64(m.delta, m.src_lo);
-                ADD64(m.delta, m.dst_hi);
-                ADD64(m.delta, m.dst_lo);
+                ADD64(m.sum, m.src_hi);
+                ADD64(m.sum, m.src_lo);
+                ADD64(m.sum, m.dst_hi);
+                ADD64(m.sum, m.dst_lo);
                 if (m.proto == PROTO_ICMP) {
-                    m.delta = m.delta + 58;
+                    m.sum = m.sum + 58;
                 } else {
-                    ADD32(m.sum, h.ipv4.src);
-                    ADD32(m.sum, h.ipv4.dst);
-                    FOLD(m.sum);
-                    SUBTRACT16(m.delta, m.sum);
+                    ADD32(m.sum4, h.ipv4.src);
+                    ADD32(m.sum4, h.ipv4.dst);
+                    FOLD(m.sum4);
+                    m.sum4 = m.sum4 ^ 0xffff;
+                    m.sum = m.sum + m.sum4;
                 }
-                FOLD(m.delta);
+                FOLD(m.sum);
+                m.delta = (bit<16>)m.sum;
                 m.new_sport = m.sport;
                 m.new_dport = m.dport;
                 if (m.reason == REASON_NONE) {

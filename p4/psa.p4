@@ -21,6 +21,13 @@
     color = name.dpdk_execute(index, PSA_MeterColor_t.GREEN, m.new_len)
 #define COLOR PSA_MeterColor_t
 #define RED PSA_MeterColor_t.RED
+// The target's checksum is never zero.
+#define HEADER_CHECKSUM(name) InternetChecksum() name;
+#define HEADER_SUM(name, to) \
+    name.clear(); \
+    name.add(h.ipv4); \
+    to = name.get()
+#define HEADER_SUM_RIGHT 0xffff
 
 #include "headers.p4"
 #include "gatun.p4"
@@ -46,10 +53,10 @@ control Main(inout headers_t h, inout metadata_t m, in psa_ingress_input_metadat
         m.in_port = (bit<32>)(PortIdUint_t)standard.ingress_port;
         m.reason = REASON_NONE;
         gatun.apply(h, m);
-        if (m.out_port <= PORT_MAX) {
-            send_to_port(out_standard, (PortId_t)(PortIdUint_t)m.out_port);
-        } else {
-            ingress_drop(out_standard);
+        // Frames are dropped by default.
+        if (m.out_port != NO_PORT) {
+            out_standard.drop = false;
+            out_standard.egress_port = (PortId_t)(PortIdUint_t)m.out_port;
         }
     }
 }

@@ -9,39 +9,44 @@ control Read6(inout headers_t h, inout metadata_t m) {
         m.l4_len = h.ipv6.payload_len;
         m.ip_len = (bit<32>)h.ipv6.payload_len + 40;
         m.ttl = h.ipv6.hop_limit;
-        m.tos = (bit<8>)(h.ipv6.version_class_flow >> 20);
+        m.tos = h.ipv6.version_class << 4;
+        m.tos = m.tos | (h.ipv6.class_flow >> 4);
         m.proto = h.ipv6.next_header;
         m.src_hi = h.ipv6.src_hi;
         m.src_lo = h.ipv6.src_lo;
         m.dst_hi = h.ipv6.dst_hi;
         m.dst_lo = h.ipv6.dst_lo;
-        if ((h.ipv6.version_class_flow & 0xf0000000) != 0x60000000) {
+        if ((h.ipv6.version_class & 0xf0) != VERSION6) {
             m.reason = REASON_MALFORMED;
         } else if (h.tcp.isValid()) {
             m.sport = h.tcp.sport;
             m.dport = h.tcp.dport;
             m.flags = h.tcp.flags;
-            m.checksum = h.tcp.checksum;
+            m.checksum = h.tcp.checksum ^ 0xffff;
             if (m.l4_len < 20) {
                 m.reason = REASON_MALFORMED;
             }
         } else if (h.udp.isValid()) {
+            m.flags = 0;
             m.sport = h.udp.sport;
             m.dport = h.udp.dport;
-            m.checksum = h.udp.checksum;
+            m.checksum = h.udp.checksum ^ 0xffff;
             if (m.l4_len < 8) {
                 m.reason = REASON_MALFORMED;
             }
         } else if (h.icmp.isValid()) {
-            m.checksum = h.icmp.checksum;
+            m.flags = 0;
+            m.checksum = h.icmp.checksum ^ 0xffff;
             if (m.l4_len < 8) {
                 m.reason = REASON_MALFORMED;
             } else if (h.icmp.code != 0) {
                 m.reason = REASON_ICMP;
             } else if (h.icmp.type == ICMPV6_ECHO_REQUEST) {
                 m.sport = h.icmp.id;
+                m.dport = 0;
                 m.ask = ASK_ECHO6;
             } else if (h.icmp.type == ICMPV6_ECHO_REPLY) {
+                m.sport = 0;
                 m.dport = h.icmp.id;
             } else {
                 m.reason = REASON_ICMP;
@@ -92,7 +97,7 @@ control ReadSolicitation(inout headers_t h, inout metadata_t m) {
         if (m.sum != 0xffff) {
             m.ask = ASK_NOTHING;
         }
-        if ((h.ipv6.version_class_flow & 0xf0000000) != 0x60000000) {
+        if ((h.ipv6.version_class & 0xf0) != VERSION6) {
             m.ask = ASK_NOTHING;
         }
         if (h.ipv6.hop_limit != 255) {
@@ -129,6 +134,8 @@ control ReadSolicitation(inout headers_t h, inout metadata_t m) {
 }
 
 control Read4(inout headers_t h, inout metadata_t m) {
+    HEADER_CHECKSUM(header_check)
+
     apply {
         m.l4_len = h.ipv4.total_len - 20;
         m.ip_len = (bit<32>)h.ipv4.total_len;
@@ -137,24 +144,14 @@ control Read4(inout headers_t h, inout metadata_t m) {
         m.proto = h.ipv4.proto;
         m.src4 = h.ipv4.src;
         m.dst4 = h.ipv4.dst;
-        ADD8(m.sum, h.ipv4.version_ihl);
-        ADD32(m.sum, h.ipv4.tos);
-        ADD32(m.sum, h.ipv4.total_len);
-        ADD32(m.sum, h.ipv4.id);
-        ADD32(m.sum, h.ipv4.fragment);
-        ADD8(m.sum, h.ipv4.ttl);
-        ADD32(m.sum, h.ipv4.proto);
-        ADD32(m.sum, h.ipv4.checksum);
-        ADD32(m.sum, h.ipv4.src);
-        ADD32(m.sum, h.ipv4.dst);
-        FOLD(m.sum);
+        HEADER_SUM(header_check, m.header_sum);
         if ((h.ipv4.version_ihl & 0xf0) != 0x40) {
             m.reason = REASON_MALFORMED;
         } else if (h.ipv4.total_len < 20) {
             m.reason = REASON_MALFORMED;
         } else if (h.ipv4.version_ihl != 0x45) {
             m.reason = REASON_OPTIONS;
-        } else if (m.sum != 0xffff) {
+        } else if (m.header_sum != HEADER_SUM_RIGHT) {
             m.reason = REASON_MALFORMED;
         } else if ((h.ipv4.fragment & IP_FRAGMENT) != 0) {
             m.reason = REASON_FRAGMENT;
@@ -162,27 +159,31 @@ control Read4(inout headers_t h, inout metadata_t m) {
             m.sport = h.tcp.sport;
             m.dport = h.tcp.dport;
             m.flags = h.tcp.flags;
-            m.checksum = h.tcp.checksum;
+            m.checksum = h.tcp.checksum ^ 0xffff;
             if (m.l4_len < 20) {
                 m.reason = REASON_MALFORMED;
             }
         } else if (h.udp.isValid()) {
+            m.flags = 0;
             m.sport = h.udp.sport;
             m.dport = h.udp.dport;
-            m.checksum = h.udp.checksum;
+            m.checksum = h.udp.checksum ^ 0xffff;
             if (m.l4_len < 8) {
                 m.reason = REASON_MALFORMED;
             }
         } else if (h.icmp.isValid()) {
-            m.checksum = h.icmp.checksum;
+            m.flags = 0;
+            m.checksum = h.icmp.checksum ^ 0xffff;
             if (m.l4_len < 8) {
                 m.reason = REASON_MALFORMED;
             } else if (h.icmp.code != 0) {
                 m.reason = REASON_ICMP;
             } else if (h.icmp.type == ICMP_ECHO_REQUEST) {
                 m.sport = h.icmp.id;
+                m.dport = 0;
                 m.ask = ASK_ECHO4;
             } else if (h.icmp.type == ICMP_ECHO_REPLY) {
+                m.sport = 0;
                 m.dport = h.icmp.id;
             } else {
                 m.reason = REASON_ICMP;

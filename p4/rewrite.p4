@@ -6,7 +6,7 @@ control Check(inout headers_t h, inout metadata_t m) {
         // DF: received, or to be set (RFC 7915 5.1).
         m.new_len = (bit<32>)m.l4_len + 20;
         if (m.kind == TO_IPV4) {
-            if (m.new_len > DF_CLEAR_MAX) {
+            if (m.l4_len > DF_CLEAR_MAX) {
                 m.max_len = m.max_len_df;
             }
         } else {
@@ -16,7 +16,7 @@ control Check(inout headers_t h, inout metadata_t m) {
             if (m.kind == TO_IPV6) {
                 m.new_len = (bit<32>)m.l4_len + 40;
                 if (m.proto == PROTO_UDP) {
-                    if (m.checksum == 0) {
+                    if (m.checksum == NO_CHECKSUM) {
                         m.reason = REASON_NO_CHECKSUM;
                     }
                 }
@@ -37,42 +37,41 @@ control Check(inout headers_t h, inout metadata_t m) {
 // The transport checksum, by difference.
 control Sum(inout headers_t h, inout metadata_t m) {
     apply {
-        SUBTRACT16(m.delta, m.checksum);
-        if (h.icmp.isValid()) {
-            if (m.kind == TO_IPV4) {
-                SUBTRACT16(m.delta, m.l4_len);
-                if (h.icmp.type == ICMPV6_ECHO_REQUEST) {
-                    m.delta = m.delta + (0xffff - (128 << 8) + (8 << 8));
-                } else {
-                    m.delta = m.delta + (0xffff - (129 << 8));
-                }
-            } else if (m.kind == TO_IPV6) {
-                ADD32(m.delta, m.l4_len);
-                if (h.icmp.type == ICMP_ECHO_REQUEST) {
-                    m.delta = m.delta + (0xffff - (8 << 8) + (128 << 8));
-                } else {
-                    m.delta = m.delta + (129 << 8);
-                }
-            }
-        }
-        FOLD(m.delta);
-        m.delta = m.delta ^ 0xffff;
+        ADD16(m.delta, m.checksum);
         if (h.icmp.isValid()) {
             m.new_sport = m.new_sport | m.new_dport;
+            if (m.kind == TO_IPV4) {
+                m.header_sum = m.l4_len ^ 0xffff;
+                ADD16(m.delta, m.header_sum);
+                if (h.icmp.type == ICMPV6_ECHO_REQUEST) {
+                    ADD16(m.delta, 0xffff - (128 << 8) + (8 << 8));
+                } else {
+                    ADD16(m.delta, 0xffff - (129 << 8));
+                }
+            } else if (m.kind == TO_IPV6) {
+                ADD16(m.delta, m.l4_len);
+                if (h.icmp.type == ICMP_ECHO_REQUEST) {
+                    ADD16(m.delta, (128 << 8) - (8 << 8));
+                } else {
+                    ADD16(m.delta, 129 << 8);
+                }
+            }
             // A reply of zeroes alone has the checksum 0xffff. The payload is not known here.
-            if (m.delta == 0) {
+            if (m.delta == 0xffff) {
                 if (m.new_sport == 0) {
                     if (h.icmp.sequence == 0) {
                         m.reason = REASON_ICMP;
                     }
                 }
             }
-        } else if (m.proto == PROTO_UDP) {
+        }
+        m.delta = m.delta ^ 0xffff;
+        if (m.proto == PROTO_UDP) {
             if (m.delta == 0) {
                 m.delta = 0xffff;
             }
             // Without a checksum, none is made (RFC 768).
-            if (m.checksum == 0) {
+            if (m.checksum == NO_CHECKSUM) {
                 m.delta = 0;
             }
         }
@@ -85,7 +84,6 @@ control Way(inout headers_t h, inout metadata_t m) {
     }
     action no_route() {
         m.reason = REASON_NO_NEXT_HOP;
-        m.sum = 0;
     }
     table routes4 {
         key = {
@@ -108,9 +106,8 @@ control Way(inout headers_t h, inout metadata_t m) {
     action next_hop(bit<32> port, bit<16> vid, bit<48> mac, bit<48> own_mac) {
         m.out_port = port;
         m.new_vid = vid;
-        m.new_dst = mac;
-        m.new_src = own_mac;
-        m.sum = 0;
+        h.ethernet.dst = mac;
+        h.ethernet.src = own_mac;
     }
     table next_hops {
         key = {
@@ -133,25 +130,23 @@ control Way(inout headers_t h, inout metadata_t m) {
         if (m.reason == REASON_NONE) {
             next_hops.apply();
         }
-        if (m.out_port > PORT_MAX) {
-            m.reason = REASON_NO_NEXT_HOP;
-        }
     }
 }
 
 control Write(inout headers_t h, inout metadata_t m) {
     LENGTH_COUNTER(entry_packets, COUNTERS)
     REGISTER(identifications, IDENTS)
+    HEADER_CHECKSUM(header_sum)
 
     apply {
         LENGTH_COUNT(entry_packets, m.counter_index, m.ip_len);
-        h.ethernet.dst = m.new_dst;
-        h.ethernet.src = m.new_src;
         if (m.kind == TO_IPV6) {
             h.ipv6.setValid();
             m.tos = m.tos & m.tos_keep;
             m.tos = m.tos | m.tos_set;
-            h.ipv6.version_class_flow = ((bit<32>)m.tos << 20) | 0x60000000;
+            h.ipv6.version_class = (m.tos >> 4) | VERSION6;
+            h.ipv6.class_flow = m.tos << 4;
+            h.ipv6.flow = 0;
             h.ipv6.payload_len = m.l4_len;
             h.ipv6.next_header = m.proto;
             h.ipv6.hop_limit = m.ttl - 1;
@@ -176,10 +171,10 @@ control Write(inout headers_t h, inout metadata_t m) {
                 m.tos = m.tos & m.tos_keep;
                 m.tos = m.tos | m.tos_set;
                 h.ipv4.tos = m.tos;
-                h.ipv4.total_len = (bit<16>)m.new_len;
+                h.ipv4.total_len = m.l4_len + 20;
                 h.ipv4.proto = m.proto;
                 h.ipv4.fragment = 0;
-                if (m.new_len > DF_CLEAR_MAX) {
+                if (m.l4_len > DF_CLEAR_MAX) {
                     h.ipv4.fragment = IP_DF;
                 }
                 h.ipv6.setInvalid();
@@ -204,30 +199,23 @@ control Write(inout headers_t h, inout metadata_t m) {
             h.ipv4.ttl = m.ttl - 1;
             h.ipv4.src = m.src4;
             h.ipv4.dst = m.dst4;
-            ADD8(m.sum, h.ipv4.version_ihl);
-            ADD32(m.sum, h.ipv4.tos);
-            ADD32(m.sum, h.ipv4.total_len);
-            ADD32(m.sum, h.ipv4.id);
-            ADD32(m.sum, h.ipv4.fragment);
-            ADD8(m.sum, h.ipv4.ttl);
-            ADD32(m.sum, h.ipv4.proto);
-            ADD32(m.sum, m.src4);
-            ADD32(m.sum, m.dst4);
-            FOLD(m.sum);
-            m.sum = m.sum ^ 0xffff;
-            h.ipv4.checksum = (bit<16>)m.sum;
+            h.ipv4.checksum = 0;
+            HEADER_SUM(header_sum, h.ipv4.checksum);
+            if (h.ipv4.checksum == 0xffff) {
+                h.ipv4.checksum = 0;
+            }
         }
         if (h.tcp.isValid()) {
             h.tcp.sport = m.new_sport;
             h.tcp.dport = m.new_dport;
-            h.tcp.checksum = (bit<16>)m.delta;
+            h.tcp.checksum = m.delta;
         } else if (h.udp.isValid()) {
             h.udp.sport = m.new_sport;
             h.udp.dport = m.new_dport;
-            h.udp.checksum = (bit<16>)m.delta;
+            h.udp.checksum = m.delta;
         } else {
             h.icmp.id = m.new_sport;
-            h.icmp.checksum = (bit<16>)m.delta;
+            h.icmp.checksum = m.delta;
         }
         if (m.new_vid == 0) {
             h.vlan.setInvalid();

@@ -8,12 +8,18 @@
 #define ADD64(s, x) \
     s = s + ((x) & 0xffffffff); \
     s = s + ((x) >> 32)
-// `x` is the high byte of a word.
-#define ADD8(s, x) s = s + ((bit<64>)(x) << 8)
-// Adds the complement of a 16-bit value.
-#define SUBTRACT16(s, x) s = s + ((bit<64>)(x) ^ 0xffff)
 // Folds a sum below 2^40 to 16 bits. The result is zero only if the sum is.
+#define FOLD_STEP(s) \
+    m.value = s >> 16; \
+    s = s & 0xffff; \
+    s = s + m.value
 #define FOLD(s) \
-    s = (s & 0xffff) + (s >> 16); \
-    s = (s & 0xffff) + (s >> 16); \
-    s = (s & 0xffff) + (s >> 16)
+    FOLD_STEP(s); \
+    FOLD_STEP(s); \
+    FOLD_STEP(s)
+// Adds two folded sums.
+#define ADD16(s, x) \
+    s = s + (x); \
+    if (s < (x)) { \
+        s = s + 1; \
+    }

@@ -15,6 +15,12 @@
 #define METER_READ(name, index, color) name.execute_meter(index, color)
 #define COLOR bit<2>
 #define RED 2
+#define HEADER_CHECKSUM(name)
+#define HEADER_SUM(name, to) \
+    hash(to, HashAlgorithm.csum16, 16w0, \
+         {h.ipv4.version_ihl, h.ipv4.tos, h.ipv4.total_len, h.ipv4.id, h.ipv4.fragment, h.ipv4.ttl, h.ipv4.proto, \
+          h.ipv4.checksum, h.ipv4.src, h.ipv4.dst}, 32w65536)
+#define HEADER_SUM_RIGHT 0
 
 #include "headers.p4"
 #include "gatun.p4"
@@ -65,7 +71,7 @@ control Main(inout headers_t h, inout metadata_t m, inout standard_metadata_t st
                 truncate(m.new_len);
             }
         }
-        if (m.out_port <= PORT_MAX) {
+        if (m.out_port != NO_PORT) {
             standard.egress_spec = (bit<9>)m.out_port;
         } else {
             mark_to_drop(standard);

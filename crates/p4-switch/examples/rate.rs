@@ -1,0 +1,170 @@
+//! Measures the pipeline: processor time of a packet in the P4 program, among few and many sessions, beside
+//! plain forwarding by a table of the same pipeline. Rings and devices are not part of the time.
+//!
+//! ```text
+//!   cargo run --release -p gatun-p4-switch --features libdpdk --example rate -- [SESSIONS...]
+//! ```
+
+use gatun_p4_switch::{
+    Entry, Environment, EnvironmentConfig, Object, ObjectConfig, PortConfig, Switch, SwitchConfig,
+};
+use rustix::time::{ClockId, clock_gettime};
+use std::path::{Path, PathBuf};
+
+/// Frames of a round. The rings have room for them.
+const ROUND: usize = 256;
+const ROUNDS: usize = 400;
+const MAC: u64 = 0x0200_0000_0001;
+const INSIDE: usize = 1;
+const OUTSIDE: usize = 2;
+const CLIENTS: u64 = 0x2001_0db8_0001_0000;
+const PREFIX: u64 = 0x2001_0db8_0064_0000;
+const SERVER: u64 = 0xc633_6407;
+
+fn here(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(name)
+}
+
+fn switch(environment: Environment, spec: &str, sizes: Vec<(String, u32)>) -> Switch {
+    let headers = here("../../target/tools/dpdk-headers");
+    let object = Object::compile(environment, &here(spec), &ObjectConfig { headers, sizes, optimisation: 3 });
+    let config = SwitchConfig { ports: vec![PortConfig::default(); 4], buffers: 4096 };
+    Switch::new(environment, &object.unwrap(), &config).unwrap()
+}
+
+/// Time of the thread in seconds.
+fn processor_seconds() -> f64 {
+    let now = clock_gettime(ClockId::ThreadCPUTime);
+    now.tv_sec as f64 + now.tv_nsec as f64 / 1e9
+}
+
+/// Takes the frames that the pipeline has sent, and returns their number.
+fn sent(switch: &mut Switch) -> usize {
+    [INSIDE, OUTSIDE].map(|port| std::iter::from_fn(|| switch.take(port)).count()).iter().sum()
+}
+
+/// Steps of the pipeline that one packet takes, and nanoseconds of them: the median of the rounds.
+/// `frames(n)` are those of both directions, n below `count` in random order.
+fn measure(switch: &mut Switch, count: u64, frames: impl Fn(u64) -> [Vec<u8>; 2]) -> (u32, f64) {
+    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+    let mut round = |steps: u32| {
+        for _ in 0..ROUND {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            for (port, frame) in [INSIDE, OUTSIDE].into_iter().zip(frames((state >> 33) % count)) {
+                switch.put(port, &frame).unwrap();
+            }
+        }
+        let begin = processor_seconds();
+        switch.run(2 * ROUND as u32 * steps);
+        let time = (processor_seconds() - begin) * 1e9 / (2 * ROUND) as f64;
+        let in_time = sent(switch);
+        switch.run(ROUND as u32 * 128);
+        let late = sent(switch);
+        assert_eq!(in_time + late, 2 * ROUND, "packets that the program forwards");
+        (late == 0, time)
+    };
+    // Idle steps are not part of the time.
+    let steps = (4..100).find(|steps| round(*steps).0).unwrap();
+    let mut times: Vec<f64> = (0..ROUNDS).map(|_| round(steps).1).collect();
+    times.sort_by(f64::total_cmp);
+    (steps, times[ROUNDS / 2])
+}
+
+/// UDP over IPv6, 66 bytes, or over IPv4.
+fn frame(kind: [u8; 2], ip: &[u8], ports: [u16; 2]) -> Vec<u8> {
+    let mac = &MAC.to_be_bytes()[2..];
+    let udp =
+        [&ports[0].to_be_bytes()[..], &ports[1].to_be_bytes(), &[0, 12, 0x12, 0x34, 1, 2, 3, 4]].concat();
+    [mac, &[2, 0, 0, 0, 0, 9], &kind, ip, &udp].concat()
+}
+
+fn six(n: u64) -> Vec<u8> {
+    let addresses = [CLIENTS, n >> 8, PREFIX, SERVER].map(u64::to_be_bytes).concat();
+    frame(
+        [0x86, 0xdd],
+        &[&[0x60, 0, 0, 0, 0, 12, 17, 64][..], &addresses].concat(),
+        [5000 + (n & 0xff) as u16, 53],
+    )
+}
+
+/// Public address and port of a session.
+fn outside(n: u64) -> (u64, u64) {
+    (0xc000_0200 + n / 60_000, 1024 + n % 60_000)
+}
+
+fn four(n: u64) -> Vec<u8> {
+    let (address, port) = outside(n);
+    let pair = (SERVER << 32 | address).to_be_bytes();
+    let mut ip = [&[0x45, 0, 0, 32, 0, 0, 0, 0, 64, 17, 0, 0][..], &pair].concat();
+    let sum: u32 = ip.chunks(2).map(|b| u32::from(b[0]) << 8 | u32::from(b[1])).sum();
+    let sum = !((sum & 0xffff) + (sum >> 16)) as u16;
+    ip[10..12].copy_from_slice(&sum.to_be_bytes());
+    frame([8, 0], &ip, [53, port as u16])
+}
+
+fn sessions(environment: Environment, count: u64) -> Switch {
+    let room = u32::try_from(count).unwrap().next_power_of_two();
+    let sizes = ["flows6", "flows4"].map(|name| (format!("gatun_lookup_{name}"), room));
+    let mut switch = switch(environment, "../../p4/gatun.spec", sizes.into());
+    let text = format!(
+        "gatun_interfaces 1 0 gatun_interface_0 number=1 mac={MAC} ident_step=2 ident_first=1\n\
+         gatun_interfaces 2 0 gatun_interface_0 number=2 mac={MAC} ident_step=2 ident_first=1\n\
+         gatun_way_next_hops 1 gatun_way_next_hop_0 port=1 vid=0 mac=5 own_mac={MAC}\n\
+         gatun_way_next_hops 2 gatun_way_next_hop_0 port=2 vid=0 mac=6 own_mac={MAC}\n"
+    );
+    switch.load(&text).unwrap();
+    let tables = ["flows6", "flows4"].map(|name| switch.table(&format!("gatun_lookup_{name}")).unwrap());
+    for n in 0..count {
+        let (address, port) = outside(n);
+        let (host, inside_port) = (n >> 8, 5000 + (n & 0xff));
+        let out = [address, SERVER, port, 53, 0x1234, 1500, n % 2048, 0xff, 0, 2, 2 * n];
+        let back =
+            [PREFIX, SERVER, CLIENTS, host, 53, inside_port, 0xedcb, 1280, 1500, 0xff, 0, 1, 2 * n + 1];
+        for (table, key, action, data) in [
+            (
+                tables[0],
+                &[CLIENTS, host, PREFIX, SERVER, inside_port, 53, 17][..],
+                "gatun_lookup_to_ipv4_0",
+                &out[..],
+            ),
+            (tables[1], &[SERVER, address, 53, port, 17], "gatun_lookup_to_ipv6_0", &back),
+        ] {
+            switch.insert(table, &Entry { key, action, data }).unwrap();
+        }
+    }
+    switch
+}
+
+fn forwarding(environment: Environment, count: u64) -> Switch {
+    let room = u32::try_from(2 * count).unwrap().next_power_of_two();
+    let mut switch = switch(environment, "tests/forward.spec", vec![("known".into(), room)]);
+    let known = switch.table("known").unwrap();
+    for n in 0..2 * count {
+        let data = [1 + n % 2, 0x86dd];
+        switch.insert(known, &Entry { key: &[MAC, n], action: "forward", data: &data }).unwrap();
+    }
+    switch
+}
+
+/// The same frame, from two of the known senders.
+fn known(n: u64) -> [Vec<u8>; 2] {
+    [2 * n + 1, 2 * n].map(|n| {
+        let mut frame = six(0);
+        frame[6..12].copy_from_slice(&n.to_be_bytes()[2..]);
+        frame
+    })
+}
+
+fn main() {
+    let counts: Vec<u64> = std::env::args().skip(1).map(|count| count.parse().unwrap()).collect();
+    let counts = if counts.is_empty() { vec![1_024, 1_000_000] } else { counts };
+    let environment =
+        Environment::start(&EnvironmentConfig { memory_mb: 1024, arguments: Vec::new() }).unwrap();
+    println!("ns of processor time, and steps of the pipeline, for a packet; both directions at once");
+    println!("{:>9} {:>16} {:>16}  ratio", "sessions", "forwarding", "translation");
+    for count in counts {
+        let (plain_steps, plain) = measure(&mut forwarding(environment, count), count, known);
+        let (steps, time) = measure(&mut sessions(environment, count), count, |n| [six(n), four(n)]);
+        println!("{count:>9} {plain:>9.0} ({plain_steps:>4}) {time:>9.0} ({steps:>4})  {:.2}", plain / time);
+    }
+}

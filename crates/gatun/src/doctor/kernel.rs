@@ -15,6 +15,7 @@ pub(super) fn examine(config: &Config) -> Vec<Finding> {
     for port in config.ports.iter().filter(|port| port.ethernet.is_none()) {
         findings.extend(forwarding(config, port));
         findings.extend(reverse_path(config, port));
+        findings.extend(accept_local(config, port));
     }
     findings
 }
@@ -93,5 +94,27 @@ fn reverse_path(config: &Config, port: &Port) -> Option<Finding> {
             "sysctl -w net.ipv4.conf.all.rp_filter=2 net.ipv4.conf.{}.rp_filter=2 (loose: the larger one counts)",
             port.device
         ),
+    ))
+}
+
+/// Finding about ICMP errors of this host in front of NAT44. They enter the device with an address of this
+/// host as source, and return with it (RFC 5508 REQ-4). Without `accept_local`, the kernel drops them there.
+fn accept_local(config: &Config, port: &Port) -> Option<Finding> {
+    const CHECK: &str = "accept_local";
+    if config.plan.nat44.is_empty() {
+        return None;
+    }
+    // A device that does not exist yet gets the default.
+    let own = setting("ipv4", &port.device, CHECK).or_else(|| setting("ipv4", "default", CHECK))?;
+    if own.max(setting("ipv4", "all", CHECK)?) > 0 {
+        return Some(Finding::ok(CHECK, format!("{} accepts ICMP errors of this host", port.device)));
+    }
+    Some(Finding::note(
+        CHECK,
+        format!(
+            "ICMP errors of this host do not pass {}: hosts of NAT44 do not see it in a traceroute, and do not learn the MTU of its links",
+            port.device
+        ),
+        format!("sysctl -w net.ipv4.conf.{}.accept_local=1 (once gatun runs)", port.device),
     ))
 }

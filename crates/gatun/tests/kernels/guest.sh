@@ -242,6 +242,56 @@ steps_tun() {
   step "tun accounts" stop
 }
 
+# The kernel translates established sessions. The fetch is repeated until it has.
+in_kernel() { nat64_carries && gatun show fastpath -o json | grep -q '"translated": *[1-9]'; }
+attached() {
+  gatun show fastpath -o json >/tmp/fastpath && grep -q "\"hook\": *\"$1\"" /tmp/fastpath || fails "$(cat /tmp/fastpath)"
+}
+
+# Translated packets, over all instances.
+translated() { gatun show fastpath -o json | sed -n 's/.*"translated": *\([0-9]*\).*/\1/p' | awk '{ n += $1 } END { print n + 0 }'; }
+translates_more() {
+  local before
+  before=$(translated)
+  fetch "[$SERVER_NAT64]" && until_true 10 eval "[ \$(translated) -gt $((before + 10)) ]" || fails "$(gatun show fastpath)"
+}
+
+# The lease depends on no time of day.
+clock_jumps() {
+  for seconds in 86400 -172800 86400; do
+    date -s "@$(($(date +%s) + seconds))" && usleep 500000 && translates_more || return
+  done
+}
+
+# The daemon has no right to attach the program again, but it reports that the program is gone.
+detached() {
+  gatun fastpath detach /tmp/gatun.toml && nat64_carries && until_true 20 reported || fails "$(gatun show fastpath)"
+}
+reported() { fetch "[$SERVER_NAT64]" && gatun show status | grep -q "somebody has detached it"; }
+
+doctor_says() { gatun doctor >/tmp/doctor; grep -q "$1" /tmp/doctor || fails "$(cat /tmp/doctor)"; }
+
+steps_fastpath() {
+  local hook=tcx says="has tcx" configuration
+  case $(uname -r) in 6.1.*) hook=clsact says="has no tcx: the program is a filter of a clsact qdisc" ;; esac
+  configuration="$(tun 1)
+[fastpath]
+kernel = \"auto\""
+  network 1 1
+  step "fastpath starts" start "$configuration"
+  step "fastpath is attached" attached $hook
+  step "fastpath steers" steer
+  step "fastpath translates" until_true 10 in_kernel
+  step "fastpath doctor" doctor_says "$says"
+  step "fastpath nat44" nat44_carries
+  step "fastpath clock" clock_jumps
+  step "fastpath kill -9" killed
+  step "fastpath starts again" start "$configuration"
+  step "fastpath translates again" until_true 10 in_kernel
+  step "fastpath detached" detached
+  step "fastpath accounts" stop
+}
+
 steps_tun_queues() {
   network 1 1
   step "tun_queues starts" start "$(tun 2)"

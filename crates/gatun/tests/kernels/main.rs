@@ -47,6 +47,23 @@ const TUN_QUEUES: Group = Group {
     name: "tun_queues",
     steps: &["starts", "has two workers", "steers", "nat64", "nat44", "accounts"],
 };
+const FASTPATH: Group = Group {
+    name: "fastpath",
+    steps: &[
+        "starts",
+        "is attached",
+        "steers",
+        "translates",
+        "doctor",
+        "nat44",
+        "clock",
+        "kill -9",
+        "starts again",
+        "translates again",
+        "detached",
+        "accounts",
+    ],
+};
 const NATIVE: Group = Group {
     name: "native",
     steps: &[
@@ -108,7 +125,7 @@ fn linux_6_1_carries_traffic_through_tun_and_af_xdp_under_the_rights_that_the_da
         series: "6.1",
         processor: NEWEST,
         words: "",
-        groups: &[TUN, NATIVE, LIMIT],
+        groups: &[TUN, FASTPATH, NATIVE, LIMIT],
         further: &[TUN_QUEUES, SKB, QUEUES, AMBIENT, VIRTIO],
     }
     .check();
@@ -120,7 +137,7 @@ fn linux_6_12_does_so_on_an_old_processor() {
         series: "6.12",
         processor: OLD,
         words: "",
-        groups: &[TUN, QUEUES],
+        groups: &[TUN, FASTPATH, QUEUES],
         further: &[TUN_QUEUES, NATIVE, SKB, AMBIENT, VIRTIO],
     }
     .check();

@@ -133,7 +133,7 @@ mod tests {
         reasons.sort_unstable();
         reasons.dedup();
         assert_eq!(reasons.len(), all, "a reason has two rules");
-        assert_eq!(of(DropReason::EmitFull), None);
+        assert_eq!((of(DropReason::EmitFull), of(DropReason::KernelWrite)), (None, None));
         assert_eq!(of(DropReason::Denylist), None);
     }
 }

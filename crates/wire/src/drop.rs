@@ -112,6 +112,7 @@ counted_kinds! {
         NoHeadroom, "no_headroom", "The buffer has no room for the larger header. This is a defect of the backend: please report it.";
         // Output
         EmitFull, "emit_full", "The engine had no buffer for another packet that it originates.";
+        KernelWrite, "kernel_write", "The kernel fast path could not write the translated packet; the bytes of these packets are not counted.";
     }
 }
 

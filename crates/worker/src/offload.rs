@@ -140,12 +140,21 @@ impl Job for ReadFeed {
     }
 }
 
-/// Counts packets of stateless instances that a fast path has translated ([`Nat::credit_stateless`]).
-pub struct CreditStateless(pub Vec<Traffic>);
+/// Counts packets that a fast path has translated without a session, or dropped.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CreditInstances {
+    /// Translated packets of each stateless instance ([`Nat::credit_stateless`]).
+    pub stateless: Vec<Traffic>,
+    /// Dropped packets of each instance ([`Nat::credit_drops`]).
+    pub drops: Vec<u64>,
+}
 
-impl Job for CreditStateless {
+impl Job for CreditInstances {
     fn step(&mut self, nat: &mut Nat, _: Instant, _: usize) -> bool {
-        self.0.iter().enumerate().for_each(|(number, traffic)| nat.credit_stateless(number, *traffic));
+        let stateless = self.stateless.iter().enumerate();
+        stateless.for_each(|(number, traffic)| nat.credit_stateless(number, *traffic));
+        let drops = self.drops.iter().enumerate().filter(|(_, packets)| **packets > 0);
+        drops.for_each(|(number, packets)| nat.credit_drops(number, *packets));
         true
     }
 }

@@ -63,7 +63,7 @@ impl Snapshot {
         let (w, h) = (&self.worker, &self.worker.handed);
         let fates = w.forward + w.pass + w.reply + w.drop + w.held;
         self.engine.conserved()
-            && self.engine.rx.packets == fates + self.engine.offloaded.packets
+            && self.engine.rx.packets == fates + self.engine.received_outside()
             && self.backend.rx_packets + h.taken == fates + w.stalled + h.before + h.before_lost
             && self.backend.tx_given() + h.after + h.after_lost == w.forward + w.pass + w.reply + w.emitted
     }

@@ -37,7 +37,7 @@ pub(super) struct AttachmentCheck {
 }
 
 fn received(snapshot: &Snapshot) -> u64 {
-    snapshot.engine.rx.packets.saturating_sub(snapshot.engine.offloaded.packets)
+    snapshot.engine.rx.packets.saturating_sub(snapshot.engine.received_outside())
 }
 
 impl AttachmentCheck {

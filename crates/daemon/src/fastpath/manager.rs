@@ -18,7 +18,7 @@ use gatun_nat::reconfigure::Outline;
 use gatun_offload::{FlowFilter, InstanceSettings, Manager, Target as _, WorkerEngine, feed_policy};
 use gatun_worker::Handle;
 use gatun_worker::jobs::JobTicket;
-use gatun_worker::offload::{CreditStateless, ReleaseAll};
+use gatun_worker::offload::ReleaseAll;
 use std::fs::File;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -35,7 +35,7 @@ const EPOCH: u16 = 1;
 const DRAIN_MAX: Duration = Duration::from_secs(5);
 /// Longest time for an order that the thread executes between two turns.
 const ORDER_MAX: Duration = Duration::from_secs(2);
-/// Interval of crediting packets of stateless instances.
+/// Interval of crediting packets of instances.
 const CREDIT_EVERY: Duration = Duration::from_secs(1);
 /// Interval of publishing the state.
 const PUBLISH_EVERY: Duration = Duration::from_millis(200);
@@ -301,7 +301,7 @@ impl Thread {
             settings.clone(),
             AttachmentCheck::new(guard.workers.clone()),
         );
-        let credits = Credits::new(&target.table, watch.plan().siit.len());
+        let credits = Credits::new(&target.table, watch.plan());
         let first = guard.workers.first().cloned();
         let manager = Manager::new(engines, target, settings);
         let began = Instant::now();
@@ -329,7 +329,7 @@ struct Running {
     watch: Watch,
     lease: Duration,
     began: Instant,
-    /// Worker whose engine counts the packets of stateless instances.
+    /// Worker whose engine counts the packets of instances.
     first: Option<Handle>,
     credits: Credits,
     credited: Instant,
@@ -374,25 +374,24 @@ impl Running {
         let wait = self.manager.turn(&|| began.elapsed());
         self.progress.publish();
         if self.credited.elapsed() >= CREDIT_EVERY {
-            self.credit_stateless();
+            self.credit_instances();
         }
         self.watch.publish(|| self.manager.status(), self.manager.target(), PUBLISH_EVERY);
         wait
     }
 
-    /// Credits packets of stateless instances.
-    fn credit_stateless(&mut self) {
+    /// Credits translated packets of stateless instances, and dropped packets of all.
+    fn credit_instances(&mut self) {
         self.credited = Instant::now();
         let is_at_work = |(_, done): &(JobTicket, Receiver<()>)| done.try_recv() == Err(TryRecvError::Empty);
         if self.crediting.as_ref().is_some_and(is_at_work) {
             return;
         }
-        let (instances, before) = (self.watch.plan().siit.len(), self.credits.clone());
-        let more = self.credits.take(&self.manager.target().table, instances);
-        let has_any = more.iter().any(|traffic| traffic.outbound.packets + traffic.inbound.packets > 0);
-        let Some(worker) = self.first.as_ref().filter(|_| has_any) else { return };
+        let before = self.credits.clone();
+        let more = self.credits.take(&self.manager.target().table, self.watch.plan());
+        let Some((worker, more)) = self.first.as_ref().zip(more) else { return };
         let (done, is_done) = sync_channel(1);
-        match worker.submit(CreditStateless(more), move |_| {
+        match worker.submit(more, move |_| {
             let _ = done.send(());
         }) {
             Ok(ticket) => self.crediting = Some((ticket, is_done)),
@@ -425,7 +424,7 @@ impl Running {
 
     fn set(&mut self, Change { settings, plan, excluded_siit }: Change) {
         // Before the numbers of instances change.
-        self.credit_stateless();
+        self.credit_instances();
         let instances = opening::set_instances(&self.manager.target().table, &plan);
         let broken = instances.err().map(|error| format!("{error}: reload again, or restart gatun"));
         self.lease = settings.lease;
@@ -435,7 +434,7 @@ impl Running {
         self.watch.set(settings, plan, excluded_siit);
         self.watch.set_broken(broken);
         self.set_stateless();
-        self.credits = Credits::new(&self.manager.target().table, self.watch.plan().siit.len());
+        self.credits = Credits::new(&self.manager.target().table, self.watch.plan());
         // The answer follows when the kernel has no more of the sessions that the settings exclude.
         self.turn_until(if is_off { Manager::is_drained } else { Manager::is_settled });
     }
@@ -455,7 +454,7 @@ impl Running {
             return;
         }
         stateless::clear(&mut self.manager.target_mut().table);
-        self.credit_stateless();
+        self.credit_instances();
         let settings = gatun_offload::Settings { enabled: false, ..self.watch.settings.clone() };
         self.manager.set_settings(settings);
         self.turn_until(Manager::is_drained);

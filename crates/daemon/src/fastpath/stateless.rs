@@ -1,11 +1,13 @@
 //! Stateless instances (SIIT) for the kernel, and their packets for the engine's counters.
 
 use gatun_io_fastpath::{
-    FastPathError, Mapping, Network, Stateless, StatelessPlan, StatelessTraffic, Table, Traffic, Ways,
+    Counters, FastPathError, Mapping, Network, Reason, Stateless, StatelessPlan, StatelessTraffic, Table,
+    Traffic, Ways,
 };
 use gatun_nat::Plan;
 use gatun_nat::counters::{self, Count};
 use gatun_nat::plan::{Hairpin, Net4, Net6, PoolRange, Siit};
+use gatun_worker::offload::CreditInstances;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 /// Stateless instances of a plan. `excluded` are those that stay out of the kernel, by number.
@@ -81,36 +83,57 @@ pub(super) fn clear(table: &mut Table) {
     let _ = table.set_stateless(&StatelessPlan::default());
 }
 
-/// Packets of stateless instances that the kernel has translated.
-#[derive(Clone)]
+/// Packets that the kernel has translated for stateless instances, and dropped for all.
+#[derive(Clone, Default)]
 pub(super) struct Credits {
-    /// Total of each instance when it was last read.
-    before: Vec<StatelessTraffic>,
+    /// Totals of each stateless instance when they were last read.
+    translated: Vec<StatelessTraffic>,
+    /// Total of each instance.
+    dropped: Vec<u64>,
 }
 
 impl Credits {
     /// Begins with what the table has counted so far.
-    pub(super) fn new(table: &Table, instances: usize) -> Credits {
-        let mut credits = Credits { before: Vec::new() };
-        credits.take(table, instances);
+    pub(super) fn new(table: &Table, plan: &Plan) -> Credits {
+        let mut credits = Credits::default();
+        credits.take(table, plan);
         credits
     }
 
-    /// Packets of each instance since the last call.
-    pub(super) fn take(&mut self, table: &Table, instances: usize) -> Vec<counters::Traffic> {
-        let read = |number| table.stateless_traffic(number).unwrap_or_default();
-        let now: Vec<StatelessTraffic> = (0..=u8::MAX).take(instances).map(read).collect();
+    /// Packets since the last call, if there are any.
+    pub(super) fn take(&mut self, table: &Table, plan: &Plan) -> Option<CreditInstances> {
+        let stateful = (0..=u8::MAX).take(plan.nat64.len() + plan.nat44.len());
+        let stateless = || (0..=u8::MAX).take(plan.siit.len());
+        // At the device, and at network interfaces.
+        let of_stateful = stateful.map(|n| [table.counters(Some(n)), table.xdp_counters(Some(n))]);
+        let of_stateless =
+            stateless().map(|n| [table.stateless_counters(n), table.xdp_stateless_counters(n)]);
+        let drops = |counters: [Result<Counters, FastPathError>; 2]| {
+            counters.map(|counters| counters.unwrap_or_default().of(Reason::Dropped)).iter().sum()
+        };
+        let now = Credits {
+            translated: stateless().map(|n| table.stateless_traffic(n).unwrap_or_default()).collect(),
+            dropped: of_stateful.chain(of_stateless).map(drops).collect(),
+        };
+        let before = std::mem::replace(self, now);
+        let more = self.since(&before);
+        let has_any = more.drops.iter().any(|packets| *packets > 0)
+            || more.stateless.iter().any(|traffic| traffic.total().packets > 0);
+        has_any.then_some(more)
+    }
+
+    fn since(&self, before: &Credits) -> CreditInstances {
         let zero = StatelessTraffic::default();
-        let more = now.iter().enumerate().map(|(n, now)| {
-            let before = self.before.get(n).unwrap_or(&zero);
+        let translated = self.translated.iter().enumerate().map(|(n, now)| {
+            let before = before.translated.get(n).unwrap_or(&zero);
             counters::Traffic {
                 outbound: difference(&now.from_ipv6, &before.from_ipv6),
                 inbound: difference(&now.from_ipv4, &before.from_ipv4),
             }
         });
-        let more = more.collect();
-        self.before = now;
-        more
+        let dropped = self.dropped.iter().enumerate();
+        let dropped = dropped.map(|(n, now)| now.saturating_sub(before.dropped.get(n).copied().unwrap_or(0)));
+        CreditInstances { stateless: translated.collect(), drops: dropped.collect() }
     }
 }
 
@@ -124,6 +147,19 @@ fn difference(now: &Traffic, before: &Traffic) -> Count {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_packets_since_the_last_call_are_credited() {
+        let traffic = |packets| Traffic { packets, bytes: packets * 100 };
+        let of = |packets| StatelessTraffic { from_ipv6: traffic(packets), from_ipv4: traffic(1) };
+        let before = Credits { translated: vec![of(5)], dropped: vec![2, 0] };
+        let now = Credits { translated: vec![of(9), of(3)], dropped: vec![2, 4, 1] };
+        let more = now.since(&before);
+        assert_eq!(more.drops, [0, 4, 1]);
+        let outbound: Vec<_> = more.stateless.iter().map(|traffic| traffic.outbound.packets).collect();
+        let inbound: Vec<_> = more.stateless.iter().map(|traffic| traffic.inbound.packets).collect();
+        assert_eq!((outbound, inbound), (vec![4, 3], vec![0, 1]));
+    }
 
     #[test]
     fn a_range_is_made_of_networks() {

@@ -241,7 +241,7 @@ impl Machine {
         let words = format!("console=ttyS0 quiet panic=-1 {} gatun.steps={groups}", self.words);
         qemu.args(["-append", &words]).stdin(Stdio::null());
         let mut process = Process::start(&mut qemu).unwrap();
-        let ended = process.wait(Duration::from_secs(if is_full() { 900 } else { 300 }));
+        let ended = process.wait(Duration::from_secs(if is_full() { 900 } else { 420 }));
         let text =
             |file: &Path| String::from_utf8_lossy(&fs::read(file).unwrap_or_default()).replace('\r', "");
         let (report, console) = (text(&report), text(&console));

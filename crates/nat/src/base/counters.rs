@@ -225,6 +225,12 @@ impl Counters {
         }
     }
 
+    /// Packets that a fast path outside the engine has received: translated or dropped.
+    pub fn received_outside(&self) -> u64 {
+        let dropped = self.drops.iter().filter_map(|drops| drops.get(DropReason::KernelWrite as usize));
+        self.offloaded.packets + dropped.map(|count| count.packets).sum::<u64>()
+    }
+
     /// Counts packets that were not forwarded.
     pub(crate) fn add_dropped(&mut self, direction: Direction, reason: DropReason, count: Count) {
         let by_reason = self.drops.get_mut(direction as usize);

@@ -283,6 +283,20 @@ impl Tally {
         who.kind.directions().into_iter().zip(counts).for_each(|(way, count)| counters.credit(way, count));
     }
 
+    /// Counts packets that a fast path outside the engine has received and dropped, by the number of the
+    /// instance in the order of [`instances`](Self::instances).
+    pub(crate) fn credit_drops(&mut self, number: usize, packets: u64, counters: &mut Counters) {
+        let (Some(who), Some(row)) = (self.identities.get(number), self.rows.get_mut(number)) else { return };
+        let (reason, count) = (DropReason::KernelWrite, Count { packets, bytes: 0 });
+        if let Some(dropped) = row.drops.get_mut(reason as usize) {
+            *dropped += count;
+        }
+        let [direction, _] = who.kind.directions();
+        counters.rx += count;
+        counters.dropped += count;
+        counters.add_dropped(direction, reason, count);
+    }
+
     /// Counts a packet that was translated.
     pub(crate) fn translated(&mut self, attribution: Attribution, bytes: usize, hairpinned: bool) {
         let row = self.row_mut(attribution.account);

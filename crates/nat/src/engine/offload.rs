@@ -36,6 +36,13 @@ impl Nat {
         tally.credit_stateless(number, traffic, counters);
     }
 
+    /// Counts packets that a fast path has received and dropped, by the number of the instance: stateful ones
+    /// first, then stateless ones.
+    pub fn credit_drops(&mut self, number: usize, packets: u64) {
+        let EngineState { counters, tally, .. } = &mut self.core.state;
+        tally.credit_drops(number, packets, counters);
+    }
+
     /// Adds records of the current sessions to `found`, as the stream would have contained them, up to its
     /// capacity. Examines about `budget` records. Marked sessions are always included: those that are no
     /// longer offered as [`SessionChange::Closing`], and ended ones whose port waits for a release as

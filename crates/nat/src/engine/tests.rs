@@ -292,7 +292,18 @@ fn sizes() -> Raised {
         (UnsupportedProtocol, nat64_after(|_| (), &[other6(CLIENT, SERVER6, 132)])),
         (NoHeadroom, no_room),
         (EmitFull, no_buffer()),
+        (KernelWrite, dropped_outside()),
     ]
+}
+
+/// Test bed whose fast path has dropped packets.
+fn dropped_outside() -> Bed {
+    let mut bed = Bed::new(&siit());
+    bed.nat.credit_drops(0, 3);
+    bed.nat.credit_drops(9, 5);
+    let counters = bed.nat.counters();
+    assert!(counters.conserved() && counters.rx.packets == 3 && counters.received_outside() == 3);
+    bed
 }
 
 /// Test bed with a packet that has to be fragmented while there is no room to emit more.

@@ -6,10 +6,14 @@
 //! The account knows no network, no thread and no clock. It sends requests and gets answers, which can be
 //! late or lost. A switch has no lease: it translates whether the controller lives or not. So nothing is
 //! concluded from silence, and a switch is read in full after each connection.
+//!
+//! [`connection`] is the link over P4Runtime, [`program`] the form of entries in Gatun's P4 program.
 #![forbid(unsafe_code)]
 
+pub mod connection;
 pub mod flow;
 pub mod link;
+pub mod program;
 mod switches;
 
 pub use switches::{BATCH, FlowId, Phase, SWITCHES_MAX, SwitchRules, SwitchStatus, Switches};

@@ -1,0 +1,183 @@
+//! Connections to switches over P4Runtime, in a thread of their own.
+//!
+//! Each connection has its own election ID, higher than that of the last one. So a switch refuses requests
+//! of a connection that has ended, and a request that was on its way cannot undo what was read since.
+
+mod session;
+mod static_entries;
+
+use crate::link::{Event, Link, Request};
+use crate::program::Limits;
+use gatun_p4runtime::p4::config::v1::P4Info;
+use gatun_p4runtime::p4::v1::Uint128;
+use session::Session;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::sync::mpsc::{self, Receiver, Sender, error::TrySendError};
+use tokio::sync::watch;
+
+pub use static_entries::{KeyField, StaticEntry};
+
+/// Messages that wait for the account, of each switch.
+const EVENTS: usize = 64;
+/// Requests that wait for a connection. The account sends at most three before an answer.
+const REQUESTS: usize = 16;
+/// Packets that wait, in each direction.
+const PACKETS: usize = 256;
+/// Minimum and maximum time between two attempts to connect.
+const RETRY: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(5));
+/// Time of use after which a connection counts as good: the next attempt follows at once.
+const GOOD: Duration = Duration::from_secs(10);
+
+/// Program that a switch gets if it has none, or an earlier one of Gatun.
+#[derive(Clone, Debug)]
+pub struct Pipeline {
+    /// Description.
+    pub info: P4Info,
+    /// Program in the form of the switch.
+    pub device_config: Vec<u8>,
+    /// True if it replaces another program, too.
+    pub replaces: bool,
+}
+
+/// Settings of a connection.
+#[derive(Clone, Debug)]
+pub struct ConnectionConfig {
+    /// Name of the switch.
+    pub name: String,
+    /// Address: `host:port`.
+    pub address: String,
+    /// Number of the device there.
+    pub device_id: u64,
+    /// High half of election IDs: another controller with a higher one is preferred.
+    pub election: u64,
+    /// Program to load. `None`: the switch has to have Gatun's program already.
+    pub pipeline: Option<Arc<Pipeline>>,
+    /// Limits that entries contain.
+    pub limits: Limits,
+    /// Time after which a request without an answer ends the connection.
+    pub timeout: Duration,
+}
+
+/// A packet from a switch, or to it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SwitchPacket {
+    /// Reason why the switch sends it. Zero to a switch.
+    pub reason: u8,
+    /// Port where it arrived or leaves.
+    pub port: u16,
+    /// Ethernet frame.
+    pub frame: Vec<u8>,
+}
+
+/// Connection to a switch. It connects again by itself until it is dropped.
+#[derive(Debug)]
+pub struct Connection {
+    requests: Sender<(u64, Request)>,
+    events: Receiver<Event>,
+    entries: watch::Sender<Arc<Vec<StaticEntry>>>,
+    packets_out: Sender<SwitchPacket>,
+    packets_in: Receiver<SwitchPacket>,
+}
+
+/// The other half of a connection.
+struct Ends {
+    requests: Receiver<(u64, Request)>,
+    events: Sender<Event>,
+    entries: watch::Receiver<Arc<Vec<StaticEntry>>>,
+    packets_out: Receiver<SwitchPacket>,
+    packets_in: Sender<SwitchPacket>,
+}
+
+impl Link for Connection {
+    fn send(&mut self, connection: u64, request: Request) {
+        // A full queue belongs to a connection that has ended: its end is on the way.
+        let _ = self.requests.try_send((connection, request));
+    }
+
+    fn receive(&mut self) -> Option<Event> {
+        self.events.try_recv().ok()
+    }
+}
+
+impl Connection {
+    /// Sets the entries of tables other than those of flows: interfaces, own addresses, routes, next hops.
+    /// The switch gets the difference.
+    pub fn set_entries(&self, entries: Vec<StaticEntry>) {
+        self.entries.send_replace(Arc::new(entries));
+    }
+
+    /// Sends a frame by a port of the switch. Returns false if too many wait.
+    pub fn send_packet(&self, packet: SwitchPacket) -> bool {
+        !matches!(self.packets_out.try_send(packet), Err(TrySendError::Full(_)))
+    }
+
+    /// Returns the next frame that the switch has sent to its controller over P4Runtime.
+    pub fn receive_packet(&mut self) -> Option<SwitchPacket> {
+        self.packets_in.try_recv().ok()
+    }
+}
+
+/// Starts a thread with a connection to each of these switches, which ends after all of them are dropped.
+/// `prepare` runs in the thread first.
+///
+/// # Errors
+/// Returns an error if the thread cannot start.
+pub fn connect(
+    switches: Vec<ConnectionConfig>,
+    prepare: impl FnOnce() + Send + 'static,
+) -> std::io::Result<Vec<(String, Connection)>> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let (mut connections, mut tasks) = (Vec::new(), Vec::new());
+    for config in switches {
+        let (requests, requested) = mpsc::channel(REQUESTS);
+        let (events, happened) = mpsc::channel(EVENTS);
+        let (entries, wanted) = watch::channel(Arc::new(Vec::new()));
+        let (packets_out, outbound) = mpsc::channel(PACKETS);
+        let (inbound, packets_in) = mpsc::channel(PACKETS);
+        let name = config.name.clone();
+        connections.push((name, Connection { requests, events: happened, entries, packets_out, packets_in }));
+        let ends =
+            Ends { requests: requested, events, entries: wanted, packets_out: outbound, packets_in: inbound };
+        tasks.push(serve(config, ends));
+    }
+    std::thread::Builder::new().name("p4runtime".into()).spawn(move || {
+        prepare();
+        runtime.block_on(async {
+            let mut running = tokio::task::JoinSet::new();
+            tasks.into_iter().for_each(|task| drop(running.spawn(task)));
+            while running.join_next().await.is_some() {}
+        });
+    })?;
+    Ok(connections)
+}
+
+/// Connects again and again, until the other half is dropped.
+async fn serve(config: ConnectionConfig, mut ends: Ends) {
+    let (mut wait, mut number) = (RETRY.0, 0);
+    while !ends.events.is_closed() {
+        number += 1;
+        let began = Instant::now();
+        let reason = match Session::open(&config, number, &mut ends).await {
+            Ok(mut session) => session.run(&mut ends).await,
+            Err(reason) => reason,
+        };
+        if ends.events.send(Event::Down(reason)).await.is_err() {
+            return;
+        }
+        if began.elapsed() >= GOOD {
+            wait = RETRY.0;
+        }
+        tokio::time::sleep(wait).await;
+        wait = (wait * 2).min(RETRY.1);
+        // Requests on the connection that has ended.
+        while ends.requests.try_recv().is_ok() {}
+    }
+}
+
+impl ConnectionConfig {
+    /// Election ID of a connection.
+    fn election_id(&self, number: u64) -> Uint128 {
+        Uint128 { high: self.election, low: number }
+    }
+}

@@ -1,0 +1,482 @@
+//! One connection: arbitration, program, reading of all that the switch has, requests.
+
+use super::static_entries::{self, Entries};
+use super::{ConnectionConfig, Ends, Pipeline, SwitchPacket};
+use crate::link::{Event, Request, Write, WriteError};
+use crate::program::Program;
+use gatun_p4runtime::google::rpc;
+use gatun_p4runtime::p4::v1::p4_runtime_client::P4RuntimeClient;
+use gatun_p4runtime::p4::v1::set_forwarding_pipeline_config_request::Action as PipelineAction;
+use gatun_p4runtime::p4::v1::update::Type;
+use gatun_p4runtime::p4::v1::{
+    CounterEntry, Entity, Error, ForwardingPipelineConfig, GetForwardingPipelineConfigRequest,
+    MasterArbitrationUpdate, PacketIn, PacketMetadata, PacketOut, ReadRequest, ReadResponse,
+    SetForwardingPipelineConfigRequest, StreamMessageRequest, StreamMessageResponse, TableEntry, Uint128,
+    Update, WriteRequest, entity, forwarding_pipeline_config, get_forwarding_pipeline_config_request,
+    stream_message_request, stream_message_response,
+};
+use prost::Message as _;
+use std::future::Future;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::mpsc::{self, Sender};
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::transport::{Channel, Endpoint};
+use tonic::{Code, Status, Streaming};
+
+/// Largest message that is read: a part of a table.
+const MESSAGE_MAX: usize = 64 << 20;
+/// Intervals at which a silent switch is asked for a sign of life, and the time for its answer.
+const KEEP_ALIVE: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(3));
+/// Upper half of the cookie of Gatun's programs: "GATN".
+const COOKIE: u64 = 0x4741_544e;
+
+/// Reason why a connection ended.
+type Reason = String;
+type Client = P4RuntimeClient<Channel>;
+type Answer = Pin<Box<dyn Future<Output = Result<Event, Reason>> + Send>>;
+
+/// An open connection, on which Gatun is the primary controller.
+struct Primary {
+    client: Client,
+    device_id: u64,
+    election_id: Uint128,
+    timeout: Duration,
+    to_switch: Sender<StreamMessageRequest>,
+    from_switch: Streaming<StreamMessageResponse>,
+}
+
+/// An open connection to a switch that has the program.
+pub(super) struct Session {
+    primary: Primary,
+    number: u64,
+    program: Arc<Program>,
+    /// Entries of other tables that the switch has.
+    entries: Entries,
+    /// Requests without an answer: a change, and counters.
+    writing: Option<Answer>,
+    counting: Option<Answer>,
+}
+
+fn failed(what: &str, status: &Status) -> Reason {
+    let text = if status.message().is_empty() { status.code().description() } else { status.message() };
+    format!("{what}: {text}")
+}
+
+async fn within<T>(
+    timeout: Duration,
+    what: &str,
+    answer: impl Future<Output = Result<T, Status>>,
+) -> Result<T, Reason> {
+    match tokio::time::timeout(timeout, answer).await {
+        Ok(Ok(answer)) => Ok(answer),
+        Ok(Err(status)) => Err(failed(what, &status)),
+        Err(_) => Err(format!("{what}: no answer within {} s", timeout.as_secs_f64())),
+    }
+}
+
+impl Primary {
+    /// Connects, and becomes the primary controller.
+    async fn open(config: &ConnectionConfig, number: u64) -> Result<Primary, Reason> {
+        let address = &config.address;
+        let endpoint = Endpoint::from_shared(format!("http://{address}"));
+        let endpoint = endpoint.map_err(|_| format!("invalid address {address}"))?;
+        let endpoint = endpoint
+            .connect_timeout(config.timeout)
+            .http2_keep_alive_interval(KEEP_ALIVE.0)
+            .keep_alive_timeout(KEEP_ALIVE.1)
+            .keep_alive_while_idle(true);
+        let channel = endpoint.connect().await.map_err(|error| format!("{address}: {}", cause(&error)))?;
+        let mut client = P4RuntimeClient::new(channel).max_decoding_message_size(MESSAGE_MAX);
+        let (to_switch, outbound) = mpsc::channel(super::PACKETS);
+        let election_id = config.election_id(number);
+        let hello = stream_message_request::Update::Arbitration(MasterArbitrationUpdate {
+            device_id: config.device_id,
+            election_id: Some(election_id),
+            ..MasterArbitrationUpdate::default()
+        });
+        let _ = to_switch.try_send(StreamMessageRequest { update: Some(hello) });
+        let opened = client.stream_channel(ReceiverStream::new(outbound));
+        let from_switch = within(config.timeout, "stream channel", opened).await?.into_inner();
+        let (device_id, timeout) = (config.device_id, config.timeout);
+        let mut primary = Primary { client, device_id, election_id, timeout, to_switch, from_switch };
+        primary.arbitrate().await?;
+        Ok(primary)
+    }
+
+    /// Waits until the switch has answered the request to be its primary controller.
+    async fn arbitrate(&mut self) -> Result<(), Reason> {
+        loop {
+            let message = within(self.timeout, "arbitration", self.from_switch.message()).await?;
+            let message = message.ok_or("arbitration: the switch has closed the stream")?;
+            if let Some(stream_message_response::Update::Arbitration(update)) = message.update {
+                return self.check_primary(&update);
+            }
+        }
+    }
+
+    fn check_primary(&self, update: &MasterArbitrationUpdate) -> Result<(), Reason> {
+        let code = update.status.as_ref().map_or(0, |status| status.code);
+        if code == Code::Ok as i32 && update.election_id.is_none_or(|id| id == self.election_id) {
+            return Ok(());
+        }
+        let of = |id: Uint128| u128::from(id.high) << 64 | u128::from(id.low);
+        let other = update.election_id.map_or_else(String::new, |id| format!(" {}", of(id)));
+        Err(format!(
+            "another controller is the primary: its election ID{other} is higher than {}",
+            of(self.election_id)
+        ))
+    }
+
+    /// Makes sure that the switch has the program. Returns it, and whether the switch got it now.
+    async fn load(&mut self, config: &ConnectionConfig) -> Result<(Program, bool), Reason> {
+        let request = GetForwardingPipelineConfigRequest {
+            device_id: self.device_id,
+            response_type: get_forwarding_pipeline_config_request::ResponseType::P4infoAndCookie.into(),
+        };
+        let answer = tokio::time::timeout(self.timeout, self.client.get_forwarding_pipeline_config(request));
+        let found = match answer.await {
+            Ok(Ok(answer)) => answer.into_inner().config,
+            // It has no program.
+            Ok(Err(status)) if matches!(status.code(), Code::FailedPrecondition | Code::NotFound) => None,
+            Ok(Err(status)) => return Err(failed("program of the switch", &status)),
+            Err(_) => return Err("program of the switch: no answer".to_owned()),
+        };
+        let Some(pipeline) = &config.pipeline else {
+            let info = found.and_then(|found| found.p4info);
+            let info = info.ok_or("the switch has no program, and the configuration names none")?;
+            let program = Program::new(info, config.limits).map_err(|error| error.to_string())?;
+            return Ok((program, false));
+        };
+        let program =
+            Program::new(pipeline.info.clone(), config.limits).map_err(|error| error.to_string())?;
+        let cookie = cookie(pipeline);
+        let has = found.as_ref().map(|found| found.cookie.map_or(0, |cookie| cookie.cookie));
+        let is_empty = match has {
+            Some(has) if has == cookie => false,
+            // An earlier version of Gatun's program: entries stay if the switch can keep them.
+            Some(has) if has >> 32 == COOKIE => {
+                let kept = self.push(pipeline, PipelineAction::ReconcileAndCommit).await;
+                if kept.is_err() {
+                    self.push(pipeline, PipelineAction::VerifyAndCommit).await?;
+                }
+                kept.is_err()
+            }
+            Some(_) if !pipeline.replaces && found.is_some_and(|found| found.p4info.is_some()) => {
+                return Err("the switch has another program; write `replace = true` to replace it".to_owned());
+            }
+            _ => {
+                self.push(pipeline, PipelineAction::VerifyAndCommit).await?;
+                true
+            }
+        };
+        Ok((program, is_empty))
+    }
+
+    async fn push(&mut self, pipeline: &Pipeline, action: PipelineAction) -> Result<(), Reason> {
+        let request = SetForwardingPipelineConfigRequest {
+            device_id: self.device_id,
+            election_id: Some(self.election_id),
+            action: action.into(),
+            config: Some(ForwardingPipelineConfig {
+                p4info: Some(pipeline.info.clone()),
+                p4_device_config: pipeline.device_config.clone(),
+                cookie: Some(forwarding_pipeline_config::Cookie { cookie: cookie(pipeline) }),
+            }),
+            ..SetForwardingPipelineConfigRequest::default()
+        };
+        // Software switches compile it.
+        let timeout = self.timeout.max(Duration::from_secs(60));
+        let answer = self.client.set_forwarding_pipeline_config(request);
+        within(timeout, "loading the program", answer).await.map(drop)
+    }
+
+    async fn read(&mut self, entities: Vec<Entity>) -> Result<Streaming<ReadResponse>, Reason> {
+        let request = ReadRequest { device_id: self.device_id, entities, ..ReadRequest::default() };
+        Ok(within(self.timeout, "read", self.client.read(request)).await?.into_inner())
+    }
+
+    fn write_request(&self, updates: Vec<Update>) -> WriteRequest {
+        let (device_id, election_id) = (self.device_id, Some(self.election_id));
+        WriteRequest { device_id, election_id, updates, ..WriteRequest::default() }
+    }
+}
+
+impl Session {
+    /// Connects, becomes the primary controller, and reads all that the switch has.
+    pub(super) async fn open(
+        config: &ConnectionConfig,
+        number: u64,
+        ends: &mut Ends,
+    ) -> Result<Session, Reason> {
+        let mut primary = Primary::open(config, number).await?;
+        let (program, is_empty) = primary.load(config).await?;
+        let (connection, capacity) = (number, program.capacity());
+        let (program, entries) = (Arc::new(program), Entries::new());
+        let mut session = Session { primary, number, program, entries, writing: None, counting: None };
+        send(ends, Event::Connected { connection, is_empty, capacity }).await?;
+        session.read_counters(ends).await?;
+        session.read_flows(ends).await?;
+        session.read_entries().await?;
+        session.write_entries(ends).await?;
+        send(ends, Event::AllFound).await?;
+        Ok(session)
+    }
+
+    async fn read_counters(&mut self, ends: &Ends) -> Result<(), Reason> {
+        let counter_id = self.program.counter_id();
+        let all = CounterEntry { counter_id, ..CounterEntry::default() };
+        let mut answer = self.primary.read(vec![of_counter(all)]).await?;
+        while let Some(part) = within(self.primary.timeout, "read of counters", answer.message()).await? {
+            let counters = part.entities.iter().filter_map(|entity| match &entity.entity {
+                Some(entity::Entity::CounterEntry(entry)) => self.program.counted(entry),
+                _ => None,
+            });
+            // Those at zero need not be told.
+            let counters = counters.filter(|counted| counted.count.packets > 0).collect();
+            send(ends, Event::Counted { counters, is_last: false }).await?;
+        }
+        Ok(())
+    }
+
+    async fn read_flows(&mut self, ends: &Ends) -> Result<(), Reason> {
+        for table_id in self.program.flow_tables() {
+            let mut answer =
+                self.primary.read(vec![of_table(TableEntry { table_id, ..TableEntry::default() })]).await?;
+            while let Some(part) = within(self.primary.timeout, "read of a table", answer.message()).await? {
+                let entries = part.entities.iter().filter_map(table_entry);
+                let entries = entries.filter(|entry| !entry.is_default_action);
+                let found: Vec<_> = entries.map(|entry| self.program.found(entry)).collect();
+                if found.contains(&None) {
+                    return Err("the switch has entries that cannot be read".to_owned());
+                }
+                send(ends, Event::Found(found.into_iter().flatten().collect())).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads the entries of the other tables.
+    async fn read_entries(&mut self) -> Result<(), Reason> {
+        let tables = static_entries::tables(&self.program).map_err(|error| error.to_string())?;
+        let all =
+            tables.into_iter().map(|table_id| of_table(TableEntry { table_id, ..TableEntry::default() }));
+        let mut answer = self.primary.read(all.collect()).await?;
+        while let Some(part) = within(self.primary.timeout, "read of a table", answer.message()).await? {
+            let entries = part.entities.iter().filter_map(table_entry);
+            let entries = entries.filter(|entry| !entry.is_default_action);
+            self.entries.extend(entries.cloned().map(static_entries::plain));
+        }
+        Ok(())
+    }
+
+    /// Writes the difference of the other tables.
+    async fn write_entries(&mut self, ends: &mut Ends) -> Result<(), Reason> {
+        let wanted = Arc::clone(&ends.entries.borrow_and_update());
+        let wants = static_entries::encode(&self.program, &wanted).map_err(|error| error.to_string())?;
+        let updates = static_entries::difference(&self.entries, &wants);
+        if updates.is_empty() {
+            return Ok(());
+        }
+        let (client, request) = (self.primary.client.clone(), self.primary.write_request(updates));
+        let results = write(client, request, self.primary.timeout).await?;
+        if let Some(error) = results.into_iter().find_map(Result::err) {
+            return Err(format!("an interface, a route or a next hop was refused: {error:?}"));
+        }
+        self.entries = wants;
+        Ok(())
+    }
+
+    /// Serves requests until the connection ends. Returns the reason.
+    pub(super) async fn run(&mut self, ends: &mut Ends) -> Reason {
+        loop {
+            let step = tokio::select! {
+                Some((connection, request)) = ends.requests.recv() => self.begin(connection, request),
+                message = self.primary.from_switch.message() => self.message(message, ends),
+                answer = optional(&mut self.writing) => {
+                    self.writing = None;
+                    answered(answer, ends).await
+                }
+                answer = optional(&mut self.counting) => {
+                    self.counting = None;
+                    answered(answer, ends).await
+                }
+                Ok(()) = ends.entries.changed(), if self.writing.is_none() => self.write_entries(ends).await,
+                Some(packet) = ends.packets_out.recv() => self.packet_out(packet),
+                () = ends.events.closed() => Err("the controller ends".to_owned()),
+            };
+            if let Err(reason) = step {
+                return reason;
+            }
+        }
+    }
+
+    fn begin(&mut self, connection: u64, request: Request) -> Result<(), Reason> {
+        if connection != self.number {
+            return Ok(());
+        }
+        match request {
+            Request::Reconnect(reason) => return Err(reason),
+            Request::Write(writes) => {
+                let updates = writes.iter().map(|write| update(&self.program, write)).collect();
+                let (client, request, timeout) =
+                    (self.primary.client.clone(), self.primary.write_request(updates), self.primary.timeout);
+                self.writing =
+                    Some(Box::pin(async move { write(client, request, timeout).await.map(Event::Written) }));
+            }
+            Request::Count(slots) => {
+                let entries = slots.into_iter().flat_map(|slot| self.program.counters_of(slot));
+                let request = ReadRequest {
+                    device_id: self.primary.device_id,
+                    entities: entries.map(of_counter).collect(),
+                    ..ReadRequest::default()
+                };
+                let (client, program) = (self.primary.client.clone(), Arc::clone(&self.program));
+                self.counting = Some(Box::pin(count(client, program, request, self.primary.timeout)));
+            }
+        }
+        Ok(())
+    }
+
+    fn message(
+        &mut self,
+        message: Result<Option<StreamMessageResponse>, Status>,
+        ends: &Ends,
+    ) -> Result<(), Reason> {
+        let message = message.map_err(|status| failed("stream channel", &status))?;
+        match message.ok_or("the switch has closed the stream")?.update {
+            Some(stream_message_response::Update::Arbitration(update)) => self.primary.check_primary(&update),
+            Some(stream_message_response::Update::Packet(packet)) => {
+                // Above the limit, packets are dropped: the switch counts those that it sends.
+                let _ = ends.packets_in.try_send(packet_in(packet));
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn packet_out(&mut self, packet: SwitchPacket) -> Result<(), Reason> {
+        // Fields of the header `packet_out`: reserved, port.
+        let value = |metadata_id, value| PacketMetadata { metadata_id, value };
+        let metadata = vec![value(1, vec![0]), value(2, crate::program::shortest(packet.port.into()))];
+        let update = stream_message_request::Update::Packet(PacketOut { payload: packet.frame, metadata });
+        // A switch that reads too slowly loses packets, as any congested link.
+        let _ = self.primary.to_switch.try_send(StreamMessageRequest { update: Some(update) });
+        Ok(())
+    }
+}
+
+async fn send(ends: &Ends, event: Event) -> Result<(), Reason> {
+    ends.events.send(event).await.map_err(|_| "the controller ends".to_owned())
+}
+
+async fn answered(answer: Result<Event, Reason>, ends: &Ends) -> Result<(), Reason> {
+    send(ends, answer?).await
+}
+
+async fn optional(answer: &mut Option<Answer>) -> Result<Event, Reason> {
+    match answer {
+        Some(answer) => answer.await,
+        None => std::future::pending().await,
+    }
+}
+
+fn of_counter(entry: CounterEntry) -> Entity {
+    Entity { entity: Some(entity::Entity::CounterEntry(entry)) }
+}
+
+fn of_table(entry: TableEntry) -> Entity {
+    Entity { entity: Some(entity::Entity::TableEntry(entry)) }
+}
+
+fn table_entry(entity: &Entity) -> Option<&TableEntry> {
+    match &entity.entity {
+        Some(entity::Entity::TableEntry(entry)) => Some(entry),
+        _ => None,
+    }
+}
+
+fn update(program: &Program, write: &Write) -> Update {
+    let (kind, entry) = match write {
+        Write::Insert { slot, direction, flow } => (Type::Insert, program.entry(*slot, *direction, flow)),
+        Write::Delete(key) => (Type::Delete, program.entry_of_key(key)),
+    };
+    Update { r#type: kind.into(), entity: Some(of_table(entry)) }
+}
+
+/// Writes a batch. Returns the result of each change.
+async fn write(
+    mut client: Client,
+    request: WriteRequest,
+    timeout: Duration,
+) -> Result<Vec<Result<(), WriteError>>, Reason> {
+    let n = request.updates.len();
+    let status = match tokio::time::timeout(timeout, client.write(request)).await {
+        Ok(Ok(_)) => return Ok(vec![Ok(()); n]),
+        Ok(Err(status)) => status,
+        Err(_) => return Err(format!("write: no answer within {} s", timeout.as_secs_f64())),
+    };
+    // Errors of single changes are in the details of an unknown error.
+    let details = rpc::Status::decode(status.details()).map(|of| of.details).unwrap_or_default();
+    if details.is_empty() || details.len() != n {
+        return Err(failed("write", &status));
+    }
+    let error = |any: &prost_types::Any| Error::decode(any.value.as_slice()).unwrap_or_default();
+    Ok(details.iter().map(|any| result(error(any))).collect())
+}
+
+fn result(error: Error) -> Result<(), WriteError> {
+    match Code::from_i32(error.canonical_code) {
+        Code::Ok => Ok(()),
+        Code::AlreadyExists => Err(WriteError::Exists),
+        Code::NotFound => Err(WriteError::Missing),
+        Code::ResourceExhausted => Err(WriteError::Full),
+        code if error.message.is_empty() => Err(WriteError::Other(code.description().to_owned())),
+        _ => Err(WriteError::Other(error.message)),
+    }
+}
+
+async fn count(
+    mut client: Client,
+    program: Arc<Program>,
+    request: ReadRequest,
+    timeout: Duration,
+) -> Result<Event, Reason> {
+    let mut answer = within(timeout, "read of counters", client.read(request)).await?.into_inner();
+    let mut counters = Vec::new();
+    while let Some(part) = within(timeout, "read of counters", answer.message()).await? {
+        counters.extend(part.entities.iter().filter_map(|entity| match &entity.entity {
+            Some(entity::Entity::CounterEntry(entry)) => program.counted(entry),
+            _ => None,
+        }));
+    }
+    Ok(Event::Counted { counters, is_last: true })
+}
+
+fn packet_in(packet: PacketIn) -> SwitchPacket {
+    // Fields of the header `packet_in`: reason, reserved, port.
+    let of = |id| packet.metadata.iter().find(|metadata| metadata.metadata_id == id);
+    let value =
+        |id| of(id).map_or(0, |of| of.value.iter().fold(0u64, |sum, byte| sum << 8 | u64::from(*byte)));
+    SwitchPacket { reason: value(1) as u8, port: value(3) as u16, frame: packet.payload }
+}
+
+/// Cookie of a program: the same program has the same one.
+fn cookie(pipeline: &Pipeline) -> u64 {
+    // Fixed keys: the next process has to recognize it.
+    let mut hasher = DefaultHasher::new();
+    pipeline.info.encode_to_vec().hash(&mut hasher);
+    pipeline.device_config.hash(&mut hasher);
+    COOKIE << 32 | hasher.finish() & 0xffff_ffff
+}
+
+/// The innermost reason of an error.
+fn cause(error: &dyn std::error::Error) -> String {
+    let mut inner = error;
+    while let Some(source) = inner.source() {
+        inner = source;
+    }
+    inner.to_string()
+}

@@ -1,0 +1,382 @@
+//! The controller against the P4Runtime server, with a switch in memory.
+#![allow(missing_docs)]
+
+use gatun_nat::counters::Count;
+use gatun_nat::feed::{Flow, SessionId};
+use gatun_nat::plan::Transport;
+use gatun_offload::{OffloadedFlow, Placement, Refusal, Removal, Target as _};
+use gatun_p4_controller::connection::{
+    Connection, ConnectionConfig, KeyField, Pipeline, StaticEntry, connect,
+};
+use gatun_p4_controller::program::Limits;
+use gatun_p4_controller::{FlowId, Phase, Switches};
+use gatun_p4_server::{Device, Memory, MemoryTarget, Program, Server, serve};
+use gatun_p4runtime::p4::config::v1::P4Info;
+use gatun_p4runtime::p4info_from_text;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
+use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+
+const PROGRAM: &[u8] = b"gatun";
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Gatun's program, with small tables.
+fn info() -> P4Info {
+    let mut info = p4info_from_text(include_str!("../../../p4/psa.p4info.txt")).unwrap();
+    info.tables.iter_mut().for_each(|table| table.size = table.size.min(4096));
+    info.counters.iter_mut().for_each(|counter| counter.size = counter.size.min(4096));
+    info
+}
+
+struct MemorySwitch {
+    server: Option<Server>,
+    memory: Arc<Mutex<Memory>>,
+    address: SocketAddr,
+    _frames: Sender<Vec<u8>>,
+}
+
+impl MemorySwitch {
+    fn new() -> MemorySwitch {
+        Self::at(SocketAddr::from(([127, 0, 0, 1], 0)))
+    }
+
+    fn at(address: SocketAddr) -> MemorySwitch {
+        let target = MemoryTarget::new(PROGRAM, Program::of(&info()));
+        let memory = target.memory();
+        let (frames, received) = channel();
+        let listener = TcpListener::bind(address).unwrap();
+        let server = serve(listener, 1, Device::new(target), received).unwrap();
+        MemorySwitch { address: server.address(), server: Some(server), memory, _frames: frames }
+    }
+
+    fn memory(&self) -> MutexGuard<'_, Memory> {
+        self.memory.lock().unwrap()
+    }
+
+    /// Counts packets with a counter.
+    fn count(&self, counter: usize, packets: u64) {
+        let mut memory = self.memory();
+        memory.arrays.get_mut("entry_packets_packets").unwrap()[counter] += packets;
+        memory.arrays.get_mut("entry_packets_bytes").unwrap()[counter] += 100 * packets;
+    }
+
+    /// Ends the server, and starts an empty switch at the same address.
+    fn restart(&mut self) {
+        self.server = None;
+        *self = MemorySwitch::at(self.address);
+    }
+}
+
+fn config(switch: &MemorySwitch) -> ConnectionConfig {
+    let pipeline = Pipeline { info: info(), device_config: PROGRAM.to_vec(), replaces: false };
+    ConnectionConfig {
+        name: "edge".to_owned(),
+        address: switch.address.to_string(),
+        device_id: 1,
+        election: 7,
+        pipeline: Some(Arc::new(pipeline)),
+        limits: Limits::default(),
+        timeout: Duration::from_secs(5),
+    }
+}
+
+struct Controller {
+    switches: Switches<Connection>,
+    began: Instant,
+}
+
+impl Controller {
+    fn new(configs: Vec<ConnectionConfig>) -> Controller {
+        let links = connect(configs, || ()).unwrap();
+        Controller { switches: Switches::new(links, 1000), began: Instant::now() }
+    }
+
+    /// A controller whose switches have been read.
+    fn started(configs: Vec<ConnectionConfig>) -> Controller {
+        let mut controller = Controller::new(configs);
+        controller.until("settled", |switches| switches.is_settled());
+        controller.switches.entries(&mut |_, _| ());
+        controller
+    }
+
+    fn until(&mut self, what: &str, mut is_so: impl FnMut(&mut Switches<Connection>) -> bool) {
+        while !is_so(&mut self.switches) {
+            let status: Vec<_> = self.switches.status().collect();
+            assert!(self.began.elapsed() < PATIENCE, "not {what}: {status:?}");
+            std::thread::sleep(Duration::from_millis(1));
+            self.switches.turn(self.began.elapsed());
+        }
+    }
+
+    fn install(&mut self, flows: &[OffloadedFlow]) -> Vec<FlowId> {
+        let mut placed = Vec::new();
+        self.switches.install(flows, &mut placed);
+        let ids: Vec<FlowId> = placed.into_iter().map(|id| id.unwrap()).collect();
+        self.until("installed", |switches| {
+            placements(switches, &ids).iter().all(|p| *p == Placement::Installed)
+        });
+        ids
+    }
+
+    fn wait_down(&mut self) {
+        self.until("down", |switches| switches.status().any(|status| status.phase == Phase::Down));
+    }
+
+    fn wait_removed(&mut self, id: FlowId) {
+        self.until("removed", |switches| removal(switches, id) != Removal::Waiting);
+    }
+
+    fn phase(&self) -> (Phase, String) {
+        let status = self.switches.status().next().unwrap();
+        (status.phase, status.reason.clone().unwrap_or_default())
+    }
+}
+
+fn placements(switches: &mut Switches<Connection>, ids: &[FlowId]) -> Vec<Placement> {
+    let mut placed = Vec::new();
+    switches.placed(ids, &mut placed);
+    placed
+}
+
+fn removal(switches: &mut Switches<Connection>, id: FlowId) -> Removal {
+    let mut removals = Vec::new();
+    switches.remove(&[id], &mut removals);
+    removals[0]
+}
+
+/// Flow `n`: even numbers are of NAT64, odd ones of NAT44.
+fn flow(n: u32) -> OffloadedFlow {
+    let is_six = n.is_multiple_of(2);
+    let inside = match is_six {
+        true => Ipv6Addr::from_bits((0x2001_0db8 << 96) + u128::from(n)),
+        false => Ipv4Addr::from_bits(0x6440_0000 + n).to_ipv6_mapped(),
+    };
+    let flow = Flow {
+        inside: (inside, 5000),
+        outside: (Ipv4Addr::new(192, 0, 2, 1), 1024 + n as u16),
+        remote: (Ipv4Addr::new(198, 51, 100, 7), 443),
+        transport: if n.is_multiple_of(3) { Transport::Udp } else { Transport::Tcp },
+        instance: u8::from(!is_six),
+    };
+    let remote6 = is_six.then(|| "64:ff9b::c633:6407".parse().unwrap());
+    let session = SessionId { record: n + 1, flow };
+    OffloadedFlow { session, worker: 3, epoch: 5, remote6, path_mtu: (n == 4).then_some(1000) }
+}
+
+fn flows(n: u32) -> Vec<OffloadedFlow> {
+    (0..n).map(flow).collect()
+}
+
+#[test]
+fn flows_are_written_counted_and_removed() {
+    let switch = MemorySwitch::new();
+    let mut controller = Controller::started(vec![config(&switch)]);
+    let ids = controller.install(&flows(600));
+    assert_eq!(switch.memory().exact.len(), 1200);
+    let inside = flow(0).session.flow.inside.0.to_bits();
+    let key = [(inside >> 64) as u64, inside as u64, 0x0064_ff9b_0000_0000, 0xc633_6407, 5000, 443, 17];
+    let found = |key: &[u64]| {
+        let memory = switch.memory();
+        memory.exact.iter().find(|(place, _)| place.1 == key).map(|(_, call)| call.data.clone()).unwrap()
+    };
+    let data = found(&key);
+    assert_eq!(data[..4], [0xc000_0201, 0xc633_6407, 1024, 443]);
+    assert_eq!((data[5], &data[7..]), (1500, &[0xff, 0, 0, 0][..]));
+    let back = found(&[0xc633_6407, 0xc000_0201, 443, 1024, 17]);
+    assert_eq!(back[..6], [0x0064_ff9b_0000_0000, 0xc633_6407, key[0], key[1], 443, 5000]);
+    assert_eq!(back[7..], [1280, 1500, 0xff, 0, 0, 1]);
+
+    switch.count(0, 3);
+    switch.count(1, 2);
+    let mut total = Count::default();
+    controller.until("counted", |switches| {
+        let mut used = Vec::new();
+        switches.take_use(&ids[..1], &mut used);
+        let traffic = used[0].unwrap().traffic;
+        total += traffic.outbound;
+        total += traffic.inbound;
+        total.packets == 5
+    });
+    assert_eq!(total.bytes, 500);
+    // Packets after the last round are in the answer to the removal.
+    switch.count(0, 4);
+    controller.until("removed", |switches| match removal(switches, ids[0]) {
+        Removal::Removed(used) => {
+            assert_eq!(used.traffic.outbound, Count { packets: 4, bytes: 400 });
+            true
+        }
+        other => {
+            assert_eq!(other, Removal::Waiting);
+            false
+        }
+    });
+    assert_eq!(switch.memory().exact.len(), 1198);
+    assert_eq!(removal(&mut controller.switches, ids[0]), Removal::Missing);
+}
+
+#[test]
+fn a_switch_that_restarts_empty_gets_its_flows_again_and_a_removal_waits_for_it() {
+    let mut switch = MemorySwitch::new();
+    let mut controller = Controller::started(vec![config(&switch)]);
+    let ids = controller.install(&flows(100));
+    switch.server = None;
+    controller.wait_down();
+    assert!(!controller.switches.is_ready());
+    assert_eq!(removal(&mut controller.switches, ids[0]), Removal::Waiting);
+    std::thread::sleep(Duration::from_millis(100));
+    controller.switches.turn(controller.began.elapsed());
+    assert_eq!(removal(&mut controller.switches, ids[0]), Removal::Waiting, "silence is no answer");
+    switch.restart();
+    controller.wait_removed(ids[0]);
+    controller.until("present", |switches| switches.status().all(|status| status.flows == 99));
+    assert_eq!(switch.memory().exact.len(), 198);
+}
+
+#[test]
+fn a_switch_that_is_declared_gone_keeps_no_session() {
+    let mut switch = MemorySwitch::new();
+    let mut controller = Controller::started(vec![config(&switch)]);
+    let ids = controller.install(&flows(1));
+    switch.server = None;
+    controller.wait_down();
+    assert_eq!(removal(&mut controller.switches, ids[0]), Removal::Waiting);
+    controller.switches.set_gone(0);
+    assert!(matches!(removal(&mut controller.switches, ids[0]), Removal::Removed(_)));
+}
+
+#[test]
+fn the_next_controller_takes_over_the_entries_of_a_killed_one() {
+    let switch = MemorySwitch::new();
+    let mut first = Controller::started(vec![config(&switch)]);
+    first.install(&flows(100));
+    drop(first);
+    let changes = switch.memory().changes;
+    let later = ConnectionConfig { election: 8, ..config(&switch) };
+    let mut second = Controller::new(vec![later.clone()]);
+    second.until("settled", |switches| switches.is_settled());
+    let mut found = Vec::new();
+    second.switches.entries(&mut |_, flow| found.push(*flow));
+    found.sort_by_key(|flow| flow.session.record);
+    assert_eq!(found, flows(100));
+    assert_eq!(switch.memory().changes, changes, "nothing differs");
+    drop(second);
+    // Entries in another form are not those of the flows.
+    let limits = Limits { mtu4: 1400, ..Limits::default() };
+    let mut third = Controller::new(vec![ConnectionConfig { election: 9, limits, ..later }]);
+    third.until("settled", |switches| switches.is_settled());
+    third.switches.entries(&mut |_, flow| assert_eq!(flow.path_mtu, Some(1000), "{flow:?} has another MTU"));
+    assert!(switch.memory().exact.len() <= 2);
+}
+
+#[test]
+fn an_entry_that_the_switch_refuses_concerns_its_flow_only() {
+    let switch = MemorySwitch::new();
+    let mut controller = Controller::started(vec![config(&switch)]);
+    // The inbound entry of flow 1.
+    switch.memory().refused.push(vec![0xc633_6407, 0xc000_0201, 443, 1025, 6]);
+    let mut placed = Vec::new();
+    controller.switches.install(&flows(3), &mut placed);
+    let ids: Vec<FlowId> = placed.into_iter().map(|id| id.unwrap()).collect();
+    // A result is told once.
+    let mut results = vec![Placement::Waiting; 3];
+    controller.until("answered", |switches| {
+        for (result, id) in results.iter_mut().zip(&ids).filter(|(result, _)| **result == Placement::Waiting)
+        {
+            *result = placements(switches, &[*id]).remove(0);
+        }
+        !results.contains(&Placement::Waiting)
+    });
+    assert!(matches!(results[1], Placement::Refused(Refusal::Full, _)), "{results:?}");
+    assert_eq!((&results[0], &results[2]), (&Placement::Installed, &Placement::Installed));
+    assert_eq!(switch.memory().exact.len(), 4, "nothing of the refused flow is left");
+    let mut again = Vec::new();
+    controller.switches.install(&flows(1), &mut again);
+    assert_eq!(again, [Err(Refusal::Exists)]);
+}
+
+#[test]
+fn a_controller_with_a_higher_election_id_takes_the_switch() {
+    let switch = MemorySwitch::new();
+    let mut first = Controller::started(vec![config(&switch)]);
+    let mut second = Controller::new(vec![ConnectionConfig { election: 8, ..config(&switch) }]);
+    second.until("settled", |switches| switches.is_settled());
+    first.wait_down();
+    let (_, reason) = first.phase();
+    assert!(reason.contains("another controller is the primary"), "{reason}");
+    assert_eq!(second.phase().0, Phase::Ready);
+}
+
+#[test]
+fn a_program_that_is_not_gatuns_is_refused_in_words() {
+    let switch = MemorySwitch::new();
+    let mut other = info();
+    let mut names = other.tables.iter_mut().filter_map(|table| table.preamble.as_mut());
+    let table = names.find(|preamble| preamble.alias == "flows6").unwrap();
+    (table.name, table.alias) = ("other".to_owned(), "other".to_owned());
+    let pipeline = Pipeline { info: other, device_config: PROGRAM.to_vec(), replaces: false };
+    let wrong = ConnectionConfig { pipeline: Some(Arc::new(pipeline)), ..config(&switch) };
+    let none = ConnectionConfig { pipeline: None, ..config(&switch) };
+    for (config, reason) in [
+        (wrong, "the switch does not run Gatun's program: it has no table `flows6`"),
+        (none, "the switch has no program, and the configuration names none"),
+    ] {
+        let mut controller = Controller::new(vec![config]);
+        controller.until("refused", |switches| switches.status().all(|status| status.reason.is_some()));
+        assert_eq!(controller.phase(), (Phase::Down, reason.to_owned()));
+    }
+}
+
+fn next_hop(mac: u64) -> Vec<StaticEntry> {
+    let hop = StaticEntry {
+        table: "next_hops",
+        key: vec![("next_hop", KeyField::Exact(1))],
+        priority: 0,
+        action: "next_hop",
+        arguments: vec![("port", 2), ("vid", 0), ("mac", mac), ("own_mac", 0x0200_0000_0001)],
+    };
+    let route = StaticEntry {
+        table: "routes4",
+        key: vec![("dst", KeyField::Ternary { value: 0xc633_6400, mask: 0xffff_ff00 })],
+        priority: 24,
+        action: "route",
+        arguments: vec![("next_hop", 1)],
+    };
+    vec![hop, route]
+}
+
+#[test]
+fn other_tables_get_the_difference() {
+    let mut switch = MemorySwitch::new();
+    let mut controller = Controller::started(vec![config(&switch)]);
+    let hop = |switch: &MemorySwitch| switch.memory().exact.values().next().map(|call| call.data.clone());
+    let routes = |switch: &MemorySwitch| switch.memory().masked.values().map(Vec::len).sum::<usize>();
+    controller.switches.link(0).set_entries(next_hop(0x0200_0000_0099));
+    controller.until("written", |_| routes(&switch) == 1);
+    assert_eq!(hop(&switch), Some(vec![2, 0, 0x0200_0000_0099, 0x0200_0000_0001]));
+    controller.switches.link(0).set_entries(next_hop(0x0200_0000_0098));
+    controller.until("changed", |_| hop(&switch).is_some_and(|data| data[2] == 0x0200_0000_0098));
+    switch.restart();
+    controller.until("written again", |_| routes(&switch) == 1);
+    controller.switches.link(0).set_entries(Vec::new());
+    controller.until("removed", |_| hop(&switch).is_none() && routes(&switch) == 0);
+}
+
+#[test]
+fn two_switches_have_the_same_flows_and_a_removal_waits_for_both() {
+    let (one, mut other) = (MemorySwitch::new(), MemorySwitch::new());
+    let second = ConnectionConfig { name: "other".to_owned(), ..config(&other) };
+    let mut controller = Controller::started(vec![config(&one), second]);
+    let ids = controller.install(&flows(50));
+    assert_eq!((one.memory().exact.len(), other.memory().exact.len()), (100, 100));
+    other.server = None;
+    controller.wait_down();
+    assert!(controller.switches.is_ready(), "the first one takes flows");
+    controller.install(&[flow(50)]);
+    assert_eq!(removal(&mut controller.switches, ids[0]), Removal::Waiting);
+    controller.until("removed from one", |_| one.memory().exact.len() == 100);
+    assert_eq!(removal(&mut controller.switches, ids[0]), Removal::Waiting);
+    other.restart();
+    controller.wait_removed(ids[0]);
+    controller.until("same", |_| other.memory().exact.len() == 100);
+}

@@ -472,7 +472,7 @@ pub(super) const METRICS: &[Metric] = &[
         "fastpath_up",
         &[],
         |v, s| s.add(&[], u64::from(v.scrape.fastpath.state == FastPathState::On)),
-        "1 if the kernel translates established sessions; 0 if `[fastpath]` is off, or the kernel does not support it.",
+        "1 if the kernel translates established sessions; 0 if `[fastpath]` is off, or if it does not work: `gatun show fastpath` has the reason.",
     ),
     gauge(
         "fastpath_wanted",

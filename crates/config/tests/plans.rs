@@ -734,7 +734,7 @@ on_stop = "keep"
         excluded_siit: Vec::new(),
     };
     assert_eq!(config.fastpath, expected);
-    assert_eq!(config.fastpath.session_bytes(), 384_000);
+    assert_eq!(config.fastpath.session_bytes(), 384_000 + (384 << 10));
 }
 
 #[test]

@@ -3,7 +3,7 @@
 #ifndef GATUN_LAYOUT_H
 #define GATUN_LAYOUT_H
 
-#define LAYOUT 4
+#define LAYOUT 5
 
 /* Translation of an entry. */
 #define WAY_6_TO_4 0   /* NAT64, from inside */
@@ -83,6 +83,10 @@ struct trie_key6 {
 struct trie_key4 {
 	__u32 len;
 	__be32 address;
+};
+
+struct host6 {
+	__be32 address[4];
 };
 
 struct mapping6 {
@@ -175,6 +179,7 @@ _Static_assert(sizeof(struct entry) == 128, "entry");
 _Static_assert(__builtin_offsetof(struct entry, seen) == 64, "entry");
 _Static_assert(sizeof(struct trie_key6) == 20, "trie_key6");
 _Static_assert(sizeof(struct trie_key4) == 8, "trie_key4");
+_Static_assert(sizeof(struct host6) == 16, "host6");
 _Static_assert(sizeof(struct mapping6) == 12, "mapping6");
 _Static_assert(sizeof(struct mapping4) == 24, "mapping4");
 _Static_assert(sizeof(struct traffic) == 32, "traffic");

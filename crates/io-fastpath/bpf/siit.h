@@ -2,11 +2,13 @@
 /*
  * Stateless translation (SIIT): addresses by explicit mappings (RFC 7757) and translation prefixes (RFC 6052).
  *
- * There are two generations of mappings, each with a trie for either family. The process fills the one that is
- * not in use, and then changes the number of the one that is. A trie has both ends of a packet in it: what a
- * mapping or a prefix covers, and inside of that what only the engine can decide (LEFT): own addresses,
- * addresses of pools, inside hosts of NAT44, illegal and denied addresses. Packets between mapped hosts are the
- * engine's if a prefix leads to one of them (RFC 7757 4.2), and so are all ICMP messages (RFC 6791).
+ * There are two generations of mappings, each with a hash table of hosts and a trie of networks for either family.
+ * The process fills the one that is not in use, and then changes the number of the one that is. Both ends of a packet
+ * are in it: what a mapping or a prefix covers, and inside of that what only the engine can decide (LEFT): own
+ * addresses, addresses of pools, inside hosts of NAT44, illegal and denied addresses. Packets between mapped hosts are
+ * the engine's if a prefix leads to one of them (RFC 7757 4.2), and so are all ICMP messages (RFC 6791).
+ *
+ * A search in a trie of many hosts waits for memory many times, one in a hash table twice.
  */
 #ifndef GATUN_SIIT_H
 #define GATUN_SIIT_H
@@ -22,6 +24,20 @@
 		__type(value, struct value_type);                                                                      \
 	} name SEC(".maps")
 
+/* The process chooses the size. Hosts that do not fit are in the trie. */
+#define HOSTS(name, key_type, value_type)                                                                              \
+	struct {                                                                                                       \
+		__uint(type, BPF_MAP_TYPE_HASH);                                                                       \
+		__uint(map_flags, BPF_F_NO_PREALLOC);                                                                  \
+		__uint(max_entries, 1);                                                                                \
+		__type(key, key_type);                                                                                 \
+		__type(value, struct value_type);                                                                      \
+	} name SEC(".maps")
+
+HOSTS(hosts6_first, struct host6, mapping6);
+HOSTS(hosts6_second, struct host6, mapping6);
+HOSTS(hosts4_first, __be32, mapping4);
+HOSTS(hosts4_second, __be32, mapping4);
 TRIE(siit6_first, trie_key6, mapping6);
 TRIE(siit6_second, trie_key6, mapping6);
 TRIE(siit4_first, trie_key4, mapping4);
@@ -52,8 +68,15 @@ static __always_inline struct wide wide_of(const __be32 *a)
 static __always_inline struct mapping6 *mapping_of6(__u32 generation, const __be32 *address)
 {
 	struct trie_key6 key = {.len = 128};
+	struct mapping6 *host;
 
 	__builtin_memcpy(key.address, address, 16);
+	if (generation == 1)
+		host = bpf_map_lookup_elem(&hosts6_first, key.address);
+	else
+		host = bpf_map_lookup_elem(&hosts6_second, key.address);
+	if (host)
+		return host;
 	if (generation == 1)
 		return bpf_map_lookup_elem(&siit6_first, &key);
 	return bpf_map_lookup_elem(&siit6_second, &key);
@@ -62,7 +85,14 @@ static __always_inline struct mapping6 *mapping_of6(__u32 generation, const __be
 static __always_inline struct mapping4 *mapping_of4(__u32 generation, __be32 address)
 {
 	struct trie_key4 key = {.len = 32, .address = address};
+	struct mapping4 *host;
 
+	if (generation == 1)
+		host = bpf_map_lookup_elem(&hosts4_first, &key.address);
+	else
+		host = bpf_map_lookup_elem(&hosts4_second, &key.address);
+	if (host)
+		return host;
 	if (generation == 1)
 		return bpf_map_lookup_elem(&siit4_first, &key);
 	return bpf_map_lookup_elem(&siit4_second, &key);

@@ -109,6 +109,7 @@ impl Side {
             device: device.into(),
             pins: None,
             capacity: count,
+            hosts: 2 * count,
             hook: None,
             xdp: Vec::new(),
             idents: IdentRange::beside(1),

@@ -14,6 +14,10 @@ pub struct FastPathConfig {
     pub pins: Option<PathBuf>,
     /// Capacity in sessions. Each takes 384 bytes of kernel memory.
     pub capacity: u32,
+    /// Mapped hosts and single addresses of stateless instances that are found at once; further ones take the
+    /// kernel longer. Each takes 64 bytes of kernel memory when the maps are made, and two elements of 96
+    /// bytes when it is set. Maps that are taken over keep their size.
+    pub hosts: u32,
     /// The only way to attach the program; `None`: tcx, or clsact where the kernel has no tcx.
     pub hook: Option<Hook>,
     /// Network interfaces at which packets are translated before the network stack (XDP), too.

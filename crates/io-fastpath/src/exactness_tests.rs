@@ -2,7 +2,10 @@
 //! those that are established are installed. Every packet is given to both. A program writes the same bytes
 //! as the engine, or leaves the packet as it is.
 
+mod beside_nat;
 mod interface;
+mod nat44;
+mod nat64;
 mod sessions;
 mod stateless;
 mod wire;
@@ -72,6 +75,8 @@ fn config() -> FastPathConfig {
         device: String::new(),
         pins: None,
         capacity: 64,
+        // Fewer than the tests have, so that some are in the tries.
+        hosts: 3,
         hook: None,
         xdp: Vec::new(),
         idents: IdentRange::beside(1),
@@ -111,7 +116,7 @@ impl Pair {
         nat.set_worker(0, 2);
         // The engine's hop limits at both hooks.
         let globals = [("mac_len", MAC.len() as u32 + 2), ("xdp_hops", 1)];
-        let ebpf = program::load(64, &globals, None).unwrap();
+        let ebpf = program::load(64, config().hosts, &globals, None).unwrap();
         if at == At::Interface {
             interface::enter_network(&ebpf);
         }

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// Number of this layout.
-pub(crate) const LAYOUT: u32 = 4;
+pub(crate) const LAYOUT: u32 = 5;
 
 /// Maximum number of workers that publish their progress.
 pub const WORKERS_MAX: usize = 64;

@@ -21,9 +21,13 @@ pub(crate) const NAMES: [&str; MAPS] = [
     "siit6_first",
     "siit6_second",
     "xdp_ports",
+    "hosts4_first",
+    "hosts4_second",
+    "hosts6_first",
+    "hosts6_second",
 ];
 /// Number of the maps.
-pub(crate) const MAPS: usize = 11;
+pub(crate) const MAPS: usize = 15;
 
 const HASH: u32 = 1;
 const ARRAY: u32 = 2;
@@ -42,6 +46,9 @@ pub(crate) struct Maps {
     pub(crate) siit4: [OwnedFd; 2],
     pub(crate) siit6: [OwnedFd; 2],
     pub(crate) xdp_ports: OwnedFd,
+    /// Both generations.
+    pub(crate) hosts4: [OwnedFd; 2],
+    pub(crate) hosts6: [OwnedFd; 2],
 }
 
 impl Maps {
@@ -50,13 +57,43 @@ impl Maps {
     /// # Errors
     /// Returns an error if a map's type or sizes are not those that this version makes.
     pub(crate) fn from_files(files: [OwnedFd; MAPS]) -> Result<Maps, FastPathError> {
-        let [entries, instances, control, idents, reasons, stateless, a4, b4, a6, b6, xdp_ports] = files;
-        let (siit4, siit6) = ([a4, b4], [a6, b6]);
-        let maps = Maps { entries, instances, control, idents, reasons, stateless, siit4, siit6, xdp_ports };
+        let [
+            entries,
+            instances,
+            control,
+            idents,
+            reasons,
+            stateless,
+            a4,
+            b4,
+            a6,
+            b6,
+            xdp_ports,
+            c4,
+            d4,
+            c6,
+            d6,
+        ] = files;
+        let (siit4, siit6, hosts4, hosts6) = ([a4, b4], [a6, b6], [c4, d4], [c6, d6]);
+        let maps = Maps {
+            entries,
+            instances,
+            control,
+            idents,
+            reasons,
+            stateless,
+            siit4,
+            siit6,
+            xdp_ports,
+            hosts4,
+            hosts6,
+        };
         let entries = maps.entries()?;
         for ((file, name), expected) in maps.files().into_iter().zip(NAMES).zip(expected(entries)) {
             let info = sys::map_info(file).map_err(step("reading a map's sizes"))?;
-            let is = (info.kind, info.key_size, info.value_size, info.entries_max);
+            // The process that made the maps chose the number of hosts.
+            let entries_max = if name.starts_with("hosts") { 0 } else { info.entries_max };
+            let is = (info.kind, info.key_size, info.value_size, entries_max);
             if is != expected {
                 let why = format!("type and sizes are {is:?} instead of {expected:?}");
                 return Err(FastPathError::Map { name, why });
@@ -72,9 +109,21 @@ impl Maps {
     }
 
     pub(crate) fn files(&self) -> [&OwnedFd; MAPS] {
-        let Maps { entries, instances, control, idents, reasons, stateless, siit4, siit6, xdp_ports } = self;
-        let ([a4, b4], [a6, b6]) = (siit4, siit6);
-        [entries, instances, control, idents, reasons, stateless, a4, b4, a6, b6, xdp_ports]
+        let Maps {
+            entries,
+            instances,
+            control,
+            idents,
+            reasons,
+            stateless,
+            siit4,
+            siit6,
+            xdp_ports,
+            hosts4,
+            hosts6,
+        } = self;
+        let ([a4, b4], [a6, b6], [c4, d4], [c6, d6]) = (siit4, siit6, hosts4, hosts6);
+        [entries, instances, control, idents, reasons, stateless, a4, b4, a6, b6, xdp_ports, c4, d4, c6, d6]
     }
 }
 
@@ -84,6 +133,8 @@ fn expected(entries: u32) -> [(u32, u32, u32, u32); MAPS] {
     let trie = |key: usize, value: usize| (LPM_TRIE, size(key), size(value), MAPPINGS_MAX);
     let four = trie(size_of::<TrieKey4>(), size_of::<Mapping4>());
     let six = trie(size_of::<TrieKey6>(), size_of::<Mapping6>());
+    let hosts = |key: usize, value: usize| (HASH, size(key), size(value), 0);
+    let (hosts4, hosts6) = (hosts(4, size_of::<Mapping4>()), hosts(16, size_of::<Mapping6>()));
     [
         (ARRAY, 4, size(size_of::<Entry>()), entries),
         (ARRAY, 4, size(size_of::<InstanceSettings>()), INSTANCES_MAX),
@@ -96,5 +147,9 @@ fn expected(entries: u32) -> [(u32, u32, u32, u32); MAPS] {
         six,
         six,
         (HASH, 4, size(size_of::<XdpPort>()), XDP_PORTS_MAX),
+        hosts4,
+        hosts4,
+        hosts6,
+        hosts6,
     ]
 }

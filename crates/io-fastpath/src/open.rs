@@ -71,7 +71,7 @@ fn create_pins(config: &FastPathConfig) -> Result<(), FastPathError> {
 
 /// Loads the program. True: its maps are new.
 fn load(config: &FastPathConfig) -> Result<(aya::Ebpf, Table, bool), FastPathError> {
-    let ebpf = program::load(config.capacity, &[], config.pins.as_deref())?;
+    let ebpf = program::load(config.capacity, config.hosts, &[], config.pins.as_deref())?;
     let maps = Maps::from_files(program::files(&ebpf)?)?;
     let (is, wanted) = (maps.entries()?, entries_of(config.capacity));
     if is != wanted {

@@ -16,10 +16,11 @@ pub(crate) const NAME: &str = "gatun_fastpath";
 /// Name of the program for network interfaces.
 const XDP_NAME: &str = "gatun_xdp";
 
-/// Loads the program with maps for `capacity` sessions. With `pins`, maps that are pinned there are used, and
-/// others are pinned there. `globals`: other values of global variables, for tests.
+/// Loads the program with maps for `capacity` sessions and `hosts` mapped hosts. With `pins`, maps that are
+/// pinned there are used, and others are pinned there. `globals`: other values of global variables, for tests.
 pub(crate) fn load(
     capacity: u32,
+    hosts: u32,
     globals: &[(&'static str, u32)],
     pins: Option<&Path>,
 ) -> Result<Ebpf, FastPathError> {
@@ -30,6 +31,10 @@ pub(crate) fn load(
         }
     }
     loader.map_max_entries("entries", entries::entries_of(capacity));
+    let of_hosts = NAMES.into_iter().filter(|name| name.starts_with("hosts"));
+    of_hosts.for_each(|name| {
+        loader.map_max_entries(name, hosts.max(1));
+    });
     globals.iter().for_each(|(name, value)| {
         loader.override_global(name, value, true);
     });

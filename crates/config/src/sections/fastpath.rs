@@ -59,9 +59,9 @@ impl Default for FastPath {
 }
 
 impl FastPath {
-    /// Kernel memory of the table of sessions, bytes.
+    /// Kernel memory of the table of sessions, and of counters, bytes.
     pub fn session_bytes(&self) -> u64 {
-        if self.kernel { u64::from(self.sessions_max) * SESSION_BYTES } else { 0 }
+        if self.kernel { u64::from(self.sessions_max) * SESSION_BYTES + COUNTERS_BYTES } else { 0 }
     }
 
     /// Kernel memory of the mappings of stateless instances, bytes. A reload needs it twice for a moment.
@@ -74,9 +74,11 @@ impl FastPath {
 
 /// Kernel memory of a session: its share of a table with free places.
 const SESSION_BYTES: u64 = 384;
-/// Kernel memory of a mapping: in the trie of each family, a node of 64 bytes and another one where it
-/// branches.
-const MAPPING_BYTES: u64 = 256;
+/// Kernel memory of counters on two processors, and of small maps.
+const COUNTERS_BYTES: u64 = 384 << 10;
+/// Kernel memory of a mapping of a host: for each family, an element of 96 bytes and places in the hash
+/// tables of both generations. One of a network has nodes of tries instead, and needs less.
+const MAPPING_BYTES: u64 = 320;
 
 /// The section as in the file, and its place.
 pub(crate) struct RawFastPath {

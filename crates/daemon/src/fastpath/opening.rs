@@ -179,6 +179,7 @@ fn open_table(
         device: device.to_owned(),
         pins: pins.clone(),
         capacity: settings.fastpath.sessions_max,
+        hosts: hosts(&settings.plan),
         hook: None,
         xdp: settings.fastpath.xdp.clone(),
         idents: IdentRange::beside(workers as u16),
@@ -219,6 +220,14 @@ fn open_table(
     notes.push(format!("kernel fast path: attached to {device} by {hook}, with room for {room}"));
     notes.extend(attachment.xdp().iter().map(xdp_note));
     Ok(OpenTable { table, attachment, lock, device: device.to_owned(), pins, adopted, notes })
+}
+
+/// Mapped hosts that the kernel has room for: up to twice as many as there are now.
+fn hosts(plan: &Plan) -> u32 {
+    const AT_MOST: usize = 1 << 22;
+    let at_least = if plan.siit.is_empty() { 1 } else { 1024 };
+    let mappings: usize = plan.siit.iter().map(|siit| siit.eamt.len()).sum();
+    mappings.next_power_of_two().clamp(at_least, AT_MOST) as u32
 }
 
 /// Line for the log about a network interface.

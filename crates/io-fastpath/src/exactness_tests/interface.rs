@@ -216,7 +216,7 @@ fn packets_of_a_session_arrive_with_one_hop_limit_whichever_way_they_take() {
     let mut pair = pair();
     let packets = established(&mut pair);
     // As in production: the stack decrements the hop limit before and behind the device.
-    pair.ebpf = program::load(64, &[], None).unwrap();
+    pair.ebpf = program::load(64, 1, &[], None).unwrap();
     let maps = Maps::from_files(program::files(&pair.ebpf).unwrap()).unwrap();
     let flows: Vec<Flow> = pair.table.iter().map(|(_, flow)| flow).collect();
     (pair.table, _) = open::table(maps, &config()).unwrap();

@@ -164,7 +164,7 @@ fn a_table_of_random_sessions_holds_as_many_as_it_has_room_for_and_loses_none() 
     }
     const COUNT: u32 = 20_000;
     let config = FastPathConfig { capacity: COUNT, ..config() };
-    let ebpf = program::load(COUNT, &[], None).unwrap();
+    let ebpf = program::load(COUNT, 1, &[], None).unwrap();
     let maps = Maps::from_files(program::files(&ebpf).unwrap()).unwrap();
     let (mut table, _) = open::table(maps, &config).unwrap();
     let flow = |n: u32| {

@@ -109,6 +109,7 @@ pub(crate) fn config(hook: Option<Hook>, pins: Option<PathBuf>) -> FastPathConfi
         device: "gatun0".into(),
         pins,
         capacity: 1000,
+        hosts: 10,
         hook,
         xdp: Vec::new(),
         idents: IdentRange::beside(1),

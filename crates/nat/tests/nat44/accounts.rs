@@ -2,10 +2,10 @@
 //! [`Bed::send`] checks that the counters of pools equal those of instances, and that the counters of
 //! addresses equal those of their pool.
 
-use crate::changes::change;
-use crate::common::*;
-use crate::fragments::pieces;
-use crate::{A, B, POOL6, SERVER, T, both_kinds};
+use super::changes::change;
+use super::common::*;
+use super::fragments::pieces;
+use super::{A, B, POOL6, SERVER, T, both_kinds};
 use gatun_nat::counters::{Count, Traffic};
 use gatun_nat::plan::{Filtering, Pool4, PoolRange, StaticBinding, Transport};
 use gatun_nat::report::SubscriberStats;

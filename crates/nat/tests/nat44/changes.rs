@@ -1,7 +1,7 @@
 //! Changes of the plan of a running NAT44 engine.
 
-use crate::common::*;
-use crate::{A, B, SERVER, T, net, plan44};
+use super::common::*;
+use super::{A, B, SERVER, T, net, plan44};
 use gatun_nat::plan::{Exemption, Transport};
 use gatun_nat::reconfigure::Change;
 use gatun_nat::{Plan, Verdict};

@@ -1,7 +1,7 @@
 //! Filtering: RFC 4787 5, RFC 5382 REQ-3 and REQ-4, RFC 7857 6.
 
-use crate::common::*;
-use crate::{A, B, OTHER, SERVER, T, both_kinds, filtered, plan44};
+use super::common::*;
+use super::{A, B, OTHER, SERVER, T, both_kinds, filtered, plan44};
 use gatun_nat::plan::Filtering::{AddressAndPortDependent, AddressDependent, EndpointIndependent};
 use gatun_nat::plan::{StaticBinding, Transport};
 use gatun_nat::{Reply, Verdict};
@@ -39,10 +39,10 @@ fn nat64_has_address_and_port_dependent_filtering() {
     let mut plan = both_kinds();
     plan.nat64[0].filtering = AddressAndPortDependent;
     let mut bed = Bed::new(&plan);
-    let port = bed.through(&udp6(CLIENT, 5000, &behind(crate::POOL6, SERVER), 53, b"x")).sport;
+    let port = bed.through(&udp6(CLIENT, 5000, &behind(super::POOL6, SERVER), 53, b"x")).sport;
     bed.through(&udp4(SERVER, 53, T, port, b"x"));
     assert_eq!(bed.send(&udp4(SERVER, 54, T, port, b"x")).verdict, APDF);
-    let echo = bed.through(&echo6(CLIENT, &behind(crate::POOL6, SERVER), true, 9, b"x")).sport;
+    let echo = bed.through(&echo6(CLIENT, &behind(super::POOL6, SERVER), true, 9, b"x")).sport;
     bed.through(&echo4(SERVER, T, true, echo, b"x"));
     assert_eq!(bed.send(&echo4(OTHER, T, true, echo, b"x")).verdict, APDF);
 }

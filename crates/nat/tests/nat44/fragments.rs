@@ -1,7 +1,7 @@
 //! Fragments: RFC 4787 REQ-14, RFC 6864.
 
-use crate::common::*;
-use crate::{A, B, SERVER, T, plan44};
+use super::common::*;
+use super::{A, B, SERVER, T, plan44};
 use gatun_nat::Verdict;
 use gatun_nat::plan::{Exemption, Transport};
 use gatun_wire::DropReason;
@@ -137,7 +137,7 @@ fn datagrams_without_checksum_stay_without_and_hairpins_pass_in_pieces() {
 #[test]
 fn a_datagram_in_pieces_that_is_exempt_by_its_port_passes_whole() {
     let mut plan = plan44();
-    let net = crate::net(SERVER, 32);
+    let net = super::net(SERVER, 32);
     plan.nat44[0].exempt = vec![Exemption { net, transport: Some(Transport::Udp), ports: Some((53, 53)) }];
     for order in [[0, 1, 2], [2, 1, 0]] {
         let mut bed = Bed::new(&plan);
@@ -157,7 +157,7 @@ fn a_datagram_in_pieces_that_is_exempt_by_its_port_passes_whole() {
 #[test]
 fn pieces_of_an_exempt_datagram_that_waited_in_vain_are_counted_with_the_one_that_ended_it() {
     let mut plan = plan44();
-    let net = crate::net(SERVER, 32);
+    let net = super::net(SERVER, 32);
     plan.nat44[0].exempt = vec![Exemption { net, transport: Some(Transport::Udp), ports: Some((53, 53)) }];
     let mut bed = Bed::new(&plan);
     let mut sent = pieces(&udp4(A, 5000, SERVER, 53, &[3; 150]), 9);
@@ -193,8 +193,8 @@ fn a_flood_of_pieces_from_one_host_costs_that_host_alone() {
 #[test]
 fn a_hairpin_that_drops_the_first_fragment_drops_the_others() {
     for order in [[0, 1, 2], [2, 1, 0]] {
-        let mut bed = Bed::new(&crate::both_kinds());
-        let port = bed.through(&udp6(CLIENT, 2222, &behind(crate::POOL6, SERVER), 53, b"x")).sport;
+        let mut bed = Bed::new(&super::both_kinds());
+        let port = bed.through(&udp6(CLIENT, 2222, &behind(super::POOL6, SERVER), 53, b"x")).sport;
         let mut packet = udp4(A, 5000, T, port, &[3; 150]);
         packet[26..28].fill(0);
         let sent = pieces(&packet, 9);

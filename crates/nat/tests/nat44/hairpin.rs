@@ -1,7 +1,7 @@
 //! Hairpins: RFC 4787 REQ-9, RFC 5382 REQ-8, RFC 5508 REQ-7, RFC 7857 12; between kinds, too.
 
-use crate::common::*;
-use crate::{A, B, POOL6, SERVER, T, both_kinds, filtered, plan44};
+use super::common::*;
+use super::{A, B, POOL6, SERVER, T, both_kinds, filtered, plan44};
 use gatun_nat::plan::Filtering;
 use gatun_nat::{Plan, Verdict};
 use gatun_wire::DropReason;

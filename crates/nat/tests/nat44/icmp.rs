@@ -1,7 +1,7 @@
 //! ICMP: RFC 5508, RFC 4787 REQ-12 and REQ-13.
 
-use crate::common::*;
-use crate::{A, B, OTHER, ROUTER, SERVER, T, plan44};
+use super::common::*;
+use super::{A, B, OTHER, ROUTER, SERVER, T, plan44};
 use gatun_nat::Verdict;
 use gatun_wire::DropReason;
 
@@ -197,10 +197,10 @@ fn a_packet_too_large_for_the_link_is_answered_with_df_and_fragmented_without() 
 // proves: R55-4
 #[test]
 fn an_error_to_another_address_than_the_quoted_source_is_dropped() {
-    let mut plan = crate::both_kinds();
+    let mut plan = super::both_kinds();
     plan.pools[0] = pool(T, "192.0.2.2", (1024, 65_535));
     let mut bed = Bed::new(&plan);
-    for out in [udp4(A, 1000, SERVER, 9, b"x"), udp6(CLIENT, 1000, &behind(crate::POOL6, SERVER), 9, b"x")] {
+    for out in [udp4(A, 1000, SERVER, 9, b"x"), udp6(CLIENT, 1000, &behind(super::POOL6, SERVER), 9, b"x")] {
         let sent = bed.send(&out).forwarded().to_vec();
         let sender = ends(&sent).src.to_string();
         let other = if sender == T { "192.0.2.2" } else { T };

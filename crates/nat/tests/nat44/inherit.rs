@@ -1,8 +1,8 @@
 //! Sessions of another engine that are restored while packets arrive.
 
-use crate::common::*;
-use crate::session_file::*;
-use crate::{A, B, POOL6, ROUTER, SERVER};
+use super::common::*;
+use super::session_file::*;
+use super::{A, B, POOL6, ROUTER, SERVER};
 use gatun_nat::inspect::{Selection, SessionInfo};
 use gatun_nat::plan::Transport;
 use gatun_nat::session_file::{

@@ -1,13 +1,13 @@
 //! Counters by owner: instances, pools, addresses, subscribers.
 
-use crate::common::*;
-use crate::{A, B, SERVER, T, both_kinds, plan44};
+use super::common::*;
+use super::{A, B, SERVER, T, both_kinds, plan44};
 use gatun_nat::Plan;
 use gatun_nat::plan::{Allocation, Blocks, Eam, Net4, Net6, Siit, Transport};
 use gatun_nat::report::{InstanceKind, InstanceStats, Refusals};
 use gatun_wire::DropReason;
 
-const POOL6: &str = crate::POOL6;
+const POOL6: &str = super::POOL6;
 /// The prefix, the pool address and a host of the second NAT64 instance, which has its own pool.
 const OTHER6: &str = "2001:db8:65::/96";
 const T2: &str = "192.0.2.9";

@@ -1,7 +1,7 @@
 //! Lifetimes of mappings: RFC 4787 4.3, RFC 5382 5, RFC 5508 3.2, RFC 7857 2 and 7.
 
-use crate::common::*;
-use crate::{A, OTHER, ROUTER, SERVER, T, plan44};
+use super::common::*;
+use super::{A, OTHER, ROUTER, SERVER, T, plan44};
 use gatun_nat::plan::{Timeouts, Transport};
 use gatun_nat::{Plan, Verdict};
 use gatun_wire::DropReason;

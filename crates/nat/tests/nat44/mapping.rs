@@ -1,7 +1,7 @@
 //! Mappings: RFC 4787 4, RFC 5382 4, RFC 6888, RFC 6864.
 
-use crate::common::*;
-use crate::{A, B, OTHER, SERVER, T, net, plan44};
+use super::common::*;
+use super::{A, B, OTHER, SERVER, T, net, plan44};
 use gatun_nat::Verdict;
 use gatun_nat::plan::{Exemption, Pairing, Transport};
 use gatun_wire::DropReason;

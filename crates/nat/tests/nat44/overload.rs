@@ -1,7 +1,7 @@
 //! Ports that many flows share (decision 0041), for inside hosts of both families.
 
-use crate::common::*;
-use crate::{A, B, OTHER, POOL6, ROUTER, SERVER, T, both_kinds, plan44};
+use super::common::*;
+use super::{A, B, OTHER, POOL6, ROUTER, SERVER, T, both_kinds, plan44};
 use gatun_nat::event::EventKinds;
 use gatun_nat::plan::{Allocation, Blocks, Deterministic, EventPlan, Transport};
 use gatun_nat::{EventKind, Plan, Verdict};

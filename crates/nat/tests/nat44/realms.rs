@@ -1,8 +1,8 @@
 //! Choice of instances by the origin of a packet: customers on separate interfaces with the same addresses
 //! (RFC 2663 2.1), and IPv6 sources.
 
-use crate::common::*;
-use crate::{OTHER, ROUTER, SERVER, T, instance, net, plan44};
+use super::common::*;
+use super::{OTHER, ROUTER, SERVER, T, instance, net, plan44};
 use gatun_nat::explain::Fate;
 use gatun_nat::plan::{Exemption, Nat44, Nat64, Net6};
 use gatun_nat::report::InstanceStats;
@@ -12,7 +12,7 @@ use gatun_wire::{DropReason, HEADROOM, Packet};
 /// A host of both customers, and the public address of the second customer.
 const HOST: &str = "10.0.0.5";
 const T2: &str = "192.0.2.9";
-const POOL6: &str = crate::POOL6;
+const POOL6: &str = super::POOL6;
 /// Realms of the inside hosts.
 const HOME: u8 = 0;
 const FIRST: u8 = 1;
@@ -109,7 +109,7 @@ fn an_inside_address_is_never_a_remote_host() {
         (FIRST, HOST, "10.9.9.9"),
         (SECOND, HOST, "10.9.9.9"),
         (FIRST, "10.0.0.6", HOST),
-        (HOME, crate::A, "100.64.9.9"),
+        (HOME, super::A, "100.64.9.9"),
     ] {
         for packet in [udp4(from, 5000, to, 53, b"x"), tcp4(from, 5000, to, 80, "S", b"")] {
             assert_eq!(bed.drop_from(realm, &packet), Verdict::Pass, "{from} to {to}");
@@ -131,7 +131,7 @@ fn packets_from_another_realm_are_dropped() {
         assert_eq!(bed.drop_from(realm, &packet), Verdict::Drop(DropReason::NotInPool));
     }
     // The instance without a realm serves only hosts without a realm.
-    let other = udp4(crate::A, 5000, SERVER, 53, b"x");
+    let other = udp4(super::A, 5000, SERVER, 53, b"x");
     assert_eq!(bed.drop_from(FIRST, &other), Verdict::Drop(DropReason::NotInPool));
     assert_eq!(bed.from(HOME, &other).1.src, T);
 }

@@ -1,7 +1,7 @@
 //! Sessions that outlive their engine, as after a kill of its process.
 
-use crate::common::*;
-use crate::{A, B, OTHER, POOL6, SERVER, both_kinds};
+use super::common::*;
+use super::{A, B, OTHER, POOL6, SERVER, both_kinds};
 use gatun_mem::BorrowedFd;
 use gatun_nat::inspect::{Selection, SessionCursor, SessionInfo};
 use gatun_nat::plan::{Allocation, Blocks, EventPlan, Filtering, StaticBinding, Transport};
@@ -238,7 +238,7 @@ fn sessions_against_a_changed_plan_are_not_restored_for_a_reason() {
     };
     assert_eq!(with(&elsewhere), [RestoreError::NotInPool]);
     assert_eq!(with(&|plan| plan.nat44.clear()), [RestoreError::NotServed]);
-    let others = |plan: &mut Plan| plan.nat44[0].inside = vec![crate::net("10.0.0.0", 8)];
+    let others = |plan: &mut Plan| plan.nat44[0].inside = vec![super::net("10.0.0.0", 8)];
     assert_eq!(with(&others), [RestoreError::NotServed]);
     assert_eq!(
         with(

@@ -1,8 +1,8 @@
 //! Addresses that are translated, addresses that are not, and the translator's own (RFC 6146 3.4, 3.5, RFC
 //! 6052).
 
-use crate::common::*;
-use crate::{OTHER, POOL6, PREFIXES, SERVER6, T};
+use super::common::*;
+use super::{OTHER, POOL6, PREFIXES, SERVER6, T};
 use gatun_nat::plan::{Net6, Transport};
 use gatun_nat::{Plan, Reply, Verdict};
 use gatun_wire::DropReason;

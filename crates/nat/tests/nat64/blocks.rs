@@ -1,7 +1,7 @@
 //! Pools that allocate ports by blocks or by a formula, as seen from outside (RFC 6888 REQ-8, RFC 7422).
 
-use crate::common::*;
-use crate::{OTHER6, POOL6, SERVER6, T};
+use super::common::*;
+use super::{OTHER6, POOL6, SERVER6, T};
 use gatun_nat::plan::{Allocation, Blocks, Deterministic, HoldDown, Net6};
 use gatun_nat::pool4::DeterministicMap;
 use gatun_nat::{Plan, Reply, Verdict};

@@ -2,8 +2,8 @@
 //! test can keep a map of them beside the engine. No outside port has two bindings. No binding is made
 //! against the current rules. Bindings that a change does not concern exist after it. Every port returns.
 
-use crate::POOL6;
-use crate::common::*;
+use super::POOL6;
+use super::common::*;
 use gatun_nat::plan::{
     Allocation, Blocks, Deterministic, EventPlan, HoldDown, Net6, Pool4, PoolRange, StaticBinding, Transport,
 };

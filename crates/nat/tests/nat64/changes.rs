@@ -1,7 +1,7 @@
 //! Changes of the plan of a running engine: new ports, ended sessions, and sessions that are not affected.
 
-use crate::common::*;
-use crate::{POOL6, SERVER6, T};
+use super::common::*;
+use super::{POOL6, SERVER6, T};
 use gatun_nat::plan::{Allocation, Blocks, Deterministic, EventPlan, HoldDown, Net6, PoolRange, Transport};
 use gatun_nat::pool4::DeterministicMap;
 use gatun_nat::reconfigure::{ApplyError, Change, Refused};

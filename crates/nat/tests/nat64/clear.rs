@@ -1,7 +1,7 @@
 //! Sessions ended on request: the state that ends with them, the state that stays, and the events.
 
-use crate::common::*;
-use crate::{OTHER, OTHER6, POOL6, SERVER6, T};
+use super::common::*;
+use super::{OTHER, OTHER6, POOL6, SERVER6, T};
 use gatun_nat::plan::{EventPlan, Filtering, Transport};
 use gatun_nat::{EventKind, EventKinds, SessionKey, Verdict};
 use gatun_wire::DropReason;

@@ -1,7 +1,7 @@
 //! Events of sessions, bindings, port blocks, quotas and pools, and the data that they leave out.
 
-use crate::common::*;
-use crate::{OTHER6, POOL6, SERVER6, T};
+use super::common::*;
+use super::{OTHER6, POOL6, SERVER6, T};
 use gatun_nat::event::Gauge;
 use gatun_nat::plan::{Allocation, Blocks, EventPlan};
 use gatun_nat::{Event, EventKind, EventKinds, EventReader, Plan, Reply, Verdict};

@@ -1,7 +1,7 @@
 //! Forecasts equal outcomes: an engine is asked before every packet of random histories, over plans that make
 //! it reach every limit.
 
-use crate::common::*;
+use super::common::*;
 use gatun_nat::explain::{Explanation, Fate, Opening, PortSource, Rule};
 use gatun_nat::inspect::{PortCursor, Selection, SessionCursor};
 use gatun_nat::plan::*;

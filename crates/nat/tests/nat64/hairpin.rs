@@ -1,8 +1,8 @@
 //! Hairpins: packets from inside to inside through outside addresses (RFC 6146 3.8, RFC 4787 REQ-9, RFC 5382
 //! REQ-8, RFC 5508 REQ-7).
 
-use crate::common::*;
-use crate::{POOL6, PREFIXES, T};
+use super::common::*;
+use super::{POOL6, PREFIXES, T};
 use gatun_nat::plan::{Filtering, Transport};
 use gatun_nat::{Plan, Reply, Verdict};
 use gatun_wire::DropReason;

@@ -1,7 +1,7 @@
 //! Random histories of packets and time, with invariants that always hold.
 
-use crate::common::*;
-use crate::{POOL6, T};
+use super::common::*;
+use super::{POOL6, T};
 use gatun_nat::plan::Filtering;
 use gatun_nat::{Instant, Nat, Plan, Verdict};
 use gatun_wire::{HEADROOM, Packet};

@@ -1,7 +1,7 @@
 //! ICMP errors through a mapping, in both directions (RFC 6146 3.4 and 3.6, RFC 5508 4).
 
-use crate::common::*;
-use crate::{OTHER, POOL6, SERVER6, T};
+use super::common::*;
+use super::{OTHER, POOL6, SERVER6, T};
 use gatun_nat::Verdict;
 use gatun_nat::plan::{IcmpErrorSource, Net6};
 use gatun_wire::DropReason;

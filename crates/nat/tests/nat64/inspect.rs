@@ -1,7 +1,7 @@
 //! Sessions, bindings, blocks and subscribers, read in slices, and ended by a filter.
 
-use crate::common::*;
-use crate::{OTHER, OTHER6, POOL6, SERVER6, T};
+use super::common::*;
+use super::{OTHER, OTHER6, POOL6, SERVER6, T};
 use gatun_nat::inspect::{BindingInfo, BlockInfo, PortCursor, Selection, SessionCursor, SessionInfo};
 use gatun_nat::plan::{Allocation, Blocks, EventPlan, HoldDown, Net4, Net6, Transport};
 use gatun_nat::report::SubscriberStats;

@@ -1,7 +1,7 @@
 //! Mapping, filtering and lifetimes (RFC 6146 3.5.1 and 3.5.3, RFC 4787, RFC 5382, RFC 5508).
 
-use crate::common::*;
-use crate::{OTHER, OTHER6, POOL6, SERVER6, T};
+use super::common::*;
+use super::{OTHER, OTHER6, POOL6, SERVER6, T};
 use gatun_nat::plan::{Filtering, Transport};
 use gatun_nat::{Plan, Verdict};
 use gatun_wire::DropReason;

@@ -1,7 +1,7 @@
 //! Pools, pairing, quotas and full tables (RFC 6146 3.5.1.1, RFC 4787 REQ-2 to 4, RFC 6888).
 
-use crate::common::*;
-use crate::{OTHER6, POOL6, SERVER6, T};
+use super::common::*;
+use super::{OTHER6, POOL6, SERVER6, T};
 use gatun_nat::plan::{self, Pairing, PoolRange};
 use gatun_nat::{BURST, Plan, Reply, Verdict};
 use gatun_wire::{DropReason, HEADROOM, Packet};

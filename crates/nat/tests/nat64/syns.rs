@@ -1,7 +1,7 @@
 //! Unsolicited SYNs from outside, which wait six seconds (RFC 6146 3.5.2.2, RFC 5382 REQ-4).
 
-use crate::common::*;
-use crate::{OTHER6, POOL6, SERVER6, T};
+use super::common::*;
+use super::{OTHER6, POOL6, SERVER6, T};
 use gatun_nat::plan::Filtering;
 use gatun_nat::{Plan, Reply, Verdict};
 use gatun_wire::DropReason;

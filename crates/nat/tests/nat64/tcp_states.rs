@@ -1,7 +1,7 @@
 //! The TCP machine of RFC 6146 3.5.2.2, as seen from outside: which segments pass, and until when.
 
-use crate::common::*;
-use crate::{OTHER6, POOL6, SERVER6, T};
+use super::common::*;
+use super::{OTHER6, POOL6, SERVER6, T};
 use gatun_nat::plan::Filtering;
 use gatun_nat::{Plan, Verdict};
 use gatun_wire::DropReason;

@@ -1,7 +1,7 @@
 //! Clocks that jump, and sweeps that are rare.
 
-use crate::common::*;
-use crate::{OTHER6, POOL6, SERVER6, T};
+use super::common::*;
+use super::{OTHER6, POOL6, SERVER6, T};
 use gatun_nat::{Instant, Verdict};
 use gatun_wire::DropReason;
 

@@ -100,7 +100,7 @@ impl Host {
             let (Some(environment), Ok(object)) = (running, take_object.recv()) else {
                 return HostCounters::default();
             };
-            match build(environment, &object, &own) {
+            match build(environment, object, &own) {
                 Ok((switch, entries)) => {
                     let _ = built.send(Ok((switch.describe(), entries)));
                     Forwarder { switch, receiver, frames, lost: 0 }.run(&ending)
@@ -149,13 +149,14 @@ fn fault(error: SwitchError) -> TargetError {
     }
 }
 
+/// Makes the switch. The compiled program's files are not needed afterwards.
 fn build(
     environment: Environment,
-    object: &Object,
+    object: Object,
     config: &HostConfig,
 ) -> Result<(Switch, usize), SwitchError> {
     let ports = std::iter::once(PortConfig::default()).chain(config.ports.iter().cloned()).collect();
-    let mut switch = Switch::new(environment, object, &SwitchConfig { ports, buffers: config.buffers })?;
+    let mut switch = Switch::new(environment, &object, &SwitchConfig { ports, buffers: config.buffers })?;
     switch.lift_limits()?;
     let entries = config.entries.as_ref().map_or(Ok(0), |text| switch.load(text))?;
     Ok((switch, entries))

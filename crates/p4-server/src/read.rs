@@ -89,7 +89,11 @@ impl Device {
                 parts.extend(found);
                 Ok(())
             }
-            Some(_) => Err(Refusal::unimplemented("this switch has no entities of this kind")),
+            Some(Kind::RegisterEntry(_) | Kind::ExternEntry(_)) => {
+                Err(Refusal::unimplemented("this switch does not read registers and externs"))
+            }
+            // It has none, which a controller may ask for when it deletes everything.
+            Some(_) => Ok(()),
             None => Err(Refusal::invalid("the entity is missing")),
         }
     }

@@ -86,6 +86,10 @@ impl Device {
         let place =
             place.ok_or_else(|| Refusal::invalid(format!("no table has number {}", entry.table_id)))?;
         let table = &self.pipeline.tables[place];
+        if kind == Type::Modify && entry.is_default_action && entry.action.is_none() {
+            // The program's own default action, which is never another here.
+            return Ok(());
+        }
         check_entry(table, entry)?;
         let key = store::pack_key(table, entry)?;
         let stored = match kind {

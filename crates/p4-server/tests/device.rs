@@ -156,8 +156,10 @@ fn an_entry_that_breaks_a_rule_of_the_standard_is_refused() {
         TableEntry { idle_timeout_ns: 1, ..known(1, 1, 1) },
     ];
     for entry in unsupported {
-        assert_eq!(one(&mut device, Type::Insert, entry), Code::Unimplemented);
+        assert_eq!(one(&mut device, Type::Modify, entry), Code::Unimplemented);
     }
+    let reset = TableEntry { is_default_action: true, ..of(KNOWN) };
+    assert_eq!(one(&mut device, Type::Modify, reset), Code::Ok);
     assert_eq!(memory.lock().unwrap().changes, 0);
 }
 
@@ -215,6 +217,15 @@ fn counters_are_read_and_set_by_index() {
     let sizes: Vec<_> =
         std::iter::from_fn(|| device.read(&mut reading).unwrap()).map(|part| part.len()).collect();
     assert_eq!(sizes, [1000, 500]);
+}
+
+#[test]
+fn entities_that_a_switch_never_has_are_read_as_none() {
+    let (mut device, _) = device();
+    assert!(read(&mut device, Kind::DigestEntry(Default::default())).unwrap().is_empty());
+    assert!(read(&mut device, Kind::PacketReplicationEngineEntry(Default::default())).unwrap().is_empty());
+    let refused = read(&mut device, Kind::RegisterEntry(Default::default())).unwrap_err();
+    assert_eq!(refused.code, Code::Unimplemented);
 }
 
 #[test]

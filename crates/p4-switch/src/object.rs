@@ -5,10 +5,14 @@ use crate::error::SwitchError;
 use crate::metadata;
 use crate::sys;
 use std::ffi::{CString, OsString, c_char};
+use std::io::ErrorKind;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
+
+/// Directories that may exist already.
+const DIRECTORIES_MAX: u32 = 10_000;
 
 /// Settings of a compilation.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -87,14 +91,20 @@ fn check_headers(environment: Environment, headers: &Path) -> Result<(), SwitchE
     }
 }
 
-/// A new directory that only this user can enter.
+/// A new directory that only this user can enter. Another process can have the same number in a namespace of
+/// its own, and a killed one leaves its directory.
 fn directory() -> Result<PathBuf, SwitchError> {
     use std::os::unix::fs::DirBuilderExt as _;
     static NEXT: AtomicU32 = AtomicU32::new(0);
-    let number = NEXT.fetch_add(1, Ordering::Relaxed);
-    let path = std::env::temp_dir().join(format!("gatun-p4-{}-{number}", std::process::id()));
-    std::fs::DirBuilder::new().mode(0o700).create(&path).map_err(SwitchError::file(&path))?;
-    Ok(path)
+    loop {
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let path = std::env::temp_dir().join(format!("gatun-p4-{}-{number}", std::process::id()));
+        match std::fs::DirBuilder::new().mode(0o700).create(&path) {
+            Ok(()) => return Ok(path),
+            Err(error) if error.kind() == ErrorKind::AlreadyExists && number < DIRECTORIES_MAX => {}
+            Err(error) => return Err(SwitchError::File { path, error }),
+        }
+    }
 }
 
 /// Changes the sizes of tables in the text of a program.
@@ -175,6 +185,20 @@ mod tests {
     fn the_size_of_a_table_changes_and_no_other() {
         let text = resize(TEXT, &[("b".into(), 16)]).unwrap();
         assert_eq!(text, TEXT.replace("0x200", "0x10"));
+    }
+
+    #[test]
+    fn directories_of_earlier_processes_are_left_alone() {
+        let all = [(); 3].map(|()| directory().unwrap());
+        assert!(all[0] != all[1] && all[1] != all[2]);
+        let number = |path: &Path| path.to_str().unwrap().rsplit('-').next().unwrap().parse::<u32>().unwrap();
+        let next = format!("gatun-p4-{}-{}", std::process::id(), number(&all[2]) + 1);
+        let taken = std::env::temp_dir().join(next);
+        let made = std::fs::create_dir(&taken).is_ok();
+        let other = directory().unwrap();
+        assert!(other != taken && other.is_dir());
+        let all = all.into_iter().chain([other]).chain(made.then_some(taken));
+        all.for_each(|path| std::fs::remove_dir(path).unwrap());
     }
 
     #[test]

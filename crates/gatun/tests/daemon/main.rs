@@ -28,6 +28,8 @@ mod memory;
 mod nat44;
 mod network_helper;
 mod operate;
+#[cfg(feature = "dpdk")]
+mod p4;
 mod processors;
 mod reload;
 mod restart;

@@ -3,6 +3,7 @@
 use crate::packets::*;
 use crate::pair::*;
 use gatun_ether::Mac;
+use gatun_p4_switch::MeterRates;
 use gatun_wire::hdr::{icmpv4, icmpv6};
 use gatun_wire::{Settings, checksum};
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -233,7 +234,8 @@ fn a_meter_protects_the_controller_for_each_reason() {
     let arp = untagged(BROADCAST, CLIENT_MAC, [8, 6], &arp(1, (CLIENT_MAC, HOST4), HOST4));
     let no_entry = from_inside(&PLAIN.six_between((CLIENT, 1), (CLIENT, 2)));
     // Ten packets at once, and then one in ten seconds.
-    pair.switch.set_meter("gatun_controller_limit", 12, 1, 10).unwrap();
+    let rates = MeterRates { cir: 1, cbs: 10, pir: 1, pbs: 10 };
+    pair.switch.set_meter("gatun_controller_limit", 12, &rates).unwrap();
     let mut given = [0; 2];
     for _ in 0..50 {
         for (given, frame) in given.iter_mut().zip([&arp, &no_entry]) {

@@ -203,7 +203,7 @@ fn fill(switch: &mut Switch, name: &str, rules: Vec<Entry<'_>>) {
     let table = switch.table(name).unwrap();
     let entry = |(key, priority, translation): Entry<'_>| {
         let (of, data) = translation.unwrap_or(("gatun_lookup_controller", Vec::new()));
-        Match { key, priority, action: action(switch, name, of), data }
+        Match { key, priority: priority.into(), action: action(switch, name, of), data }
     };
     let entries: Vec<Match> = rules.into_iter().map(entry).collect();
     switch.fill(table, &entries).unwrap();

@@ -17,7 +17,8 @@ pub(crate) const NAME: &str = "gatun_fastpath";
 const XDP_NAME: &str = "gatun_xdp";
 
 /// Loads the program with maps for `capacity` sessions and `hosts` mapped hosts. With `pins`, maps that are
-/// pinned there are used, and others are pinned there. `globals`: other values of global variables, for tests.
+/// pinned there are used, and others are pinned there. `globals`: other values of global variables, for
+/// tests.
 pub(crate) fn load(
     capacity: u32,
     hosts: u32,

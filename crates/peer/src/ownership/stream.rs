@@ -90,9 +90,9 @@ impl<R> Outbound<R> {
 
     /// The other member has handled, and answered, all records up to a number. Returns whether that is new.
     pub fn acknowledge(&mut self, number: u64) -> bool {
-        self.drop_until(number);
         let is_new = number > self.acknowledged && number < self.next;
         if is_new {
+            self.drop_until(number);
             self.acknowledged = number;
         }
         is_new

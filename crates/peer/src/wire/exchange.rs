@@ -1,0 +1,386 @@
+//! Exchange of state between two members, without sockets and clocks: bytes in, records out, and back.
+//!
+//! The streams survive a connection. After a break, [`Exchange::open`] continues where the other member was,
+//! if the log has everything that it lacks. Otherwise [`Exchange::needs_walk`] asks for the whole state: the
+//! caller sends [`PeerRecord::StateBegins`], everything that exists, and [`PeerRecord::StateEnds`], while
+//! changes go on between them. Until the end, it also sends each mapping that it has received meanwhile, so
+//! that the other member does not take it for an ended one.
+//!
+//! Records are sent in groups, a few milliseconds at most after they were made. A group has a number, and the
+//! log keeps it until it is acknowledged. The log is bounded: if it is full, the whole state is sent again.
+
+use super::error::WireError;
+use super::frame::{Frame, Hello, Records, decode, put_records};
+use super::keys::{ConfigKey, KeyDifference, differences};
+use super::record::PeerRecord;
+use super::{FRAME_LEN_MAX, LAYOUTS};
+use crate::ownership::{Arrival, Inbound, Member, Outbound, Resumption, Rules};
+
+/// Properties of a member and of its connection. Times are ms of the clock that the caller passes.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Member that this one is.
+    pub member: Member,
+    /// Name of this box.
+    pub name: String,
+    /// Random number of this process, not 0.
+    pub process: u64,
+    /// Keys of the configuration that both must have in common, sorted by name.
+    pub keys: Vec<ConfigKey>,
+    /// Longest time for which a record waits for others.
+    pub batch_ms: u64,
+    /// Groups of records that the log keeps, of up to 32 KiB each.
+    pub log_max: usize,
+    /// Time without other frames, after which a sign of life is sent.
+    pub alive_ms: u64,
+}
+
+impl Settings {
+    /// Returns the usual settings: groups of 5 ms, a log of 512 of them, a sign of life each 100 ms.
+    pub fn new(member: Member, name: &str, process: u64, keys: Vec<ConfigKey>) -> Settings {
+        let name = name.to_owned();
+        Settings { member, name, process, keys, batch_ms: 5, log_max: 512, alive_ms: 100 }
+    }
+}
+
+/// Something that the other member has sent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Received {
+    /// It has greeted. Its stream goes on, or its state will follow.
+    Hello {
+        /// Name of its box.
+        name: String,
+        /// True if it has its state.
+        is_settled: bool,
+        /// Differences of its configuration.
+        differences: Vec<KeyDifference>,
+    },
+    /// Records, to be handled in their order.
+    Records(Records),
+    /// It has handled, and answered, the own groups up to this number.
+    Acknowledged(u64),
+}
+
+/// Bytes of records after which a group is sent at once.
+const GROUP_LEN: usize = 32 * 1024;
+const _: () = assert!(GROUP_LEN + 256 < FRAME_LEN_MAX);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Link {
+    Closed,
+    /// This side has greeted, and waits for the other's greeting.
+    Greeting,
+    Open,
+}
+
+/// Both streams between this member and the other one.
+pub struct Exchange {
+    settings: Settings,
+    rules: Rules,
+    out: Outbound<Box<[u8]>>,
+    inbound: Inbound,
+    /// Process that `inbound` belongs to.
+    peer_process: Option<u64>,
+    link: Link,
+    is_walking: bool,
+    /// Number of the group that ended the last walk. Before it is acknowledged, no end of a mapping is.
+    walk_end: u64,
+    /// Bytes of the records that wait for others.
+    group: Vec<u8>,
+    group_since_ms: u64,
+    /// Number that the other member has been told to be handled.
+    told_handled: u64,
+    sent_ms: u64,
+    input: Vec<u8>,
+    output: Vec<u8>,
+}
+
+impl Exchange {
+    /// Creates the streams of a new process.
+    pub fn new(settings: Settings) -> Exchange {
+        Exchange {
+            rules: Rules::default(),
+            out: Outbound::new(settings.log_max),
+            inbound: Inbound::default(),
+            peer_process: None,
+            link: Link::Closed,
+            is_walking: false,
+            group: Vec::new(),
+            walk_end: 0,
+            group_since_ms: 0,
+            told_handled: 0,
+            sent_ms: 0,
+            input: Vec::new(),
+            output: Vec::new(),
+            settings,
+        }
+    }
+
+    /// Begins a connection: greets the other member.
+    pub fn open(&mut self, now_ms: u64, is_settled: bool) {
+        self.close(now_ms);
+        self.link = Link::Greeting;
+        self.told_handled = 0;
+        let Settings { member, ref name, process, .. } = self.settings;
+        let hello = Hello {
+            resume: self.peer_process.map(|process| (process, self.inbound.next())),
+            is_settled,
+            keys: self.settings.keys.clone(),
+            ..Hello::new(member, name, process)
+        };
+        self.send(now_ms, &Frame::Hello(hello));
+    }
+
+    /// Ends a connection. The streams wait for the next one. A walk has to begin again.
+    pub fn close(&mut self, now_ms: u64) {
+        self.cut(now_ms);
+        if self.is_walking {
+            self.is_walking = false;
+            self.out.restart();
+        }
+        self.link = Link::Closed;
+        self.input.clear();
+        self.output.clear();
+    }
+
+    /// Closes the connection with a reason that the other side reports.
+    pub fn refuse(&mut self, now_ms: u64, reason: &str) {
+        self.send(now_ms, &Frame::Refused(reason.to_owned()));
+        self.link = Link::Closed;
+    }
+
+    /// Uses another configuration from the next connection on.
+    pub fn set_keys(&mut self, keys: Vec<ConfigKey>) {
+        self.settings.keys = keys;
+    }
+
+    /// Returns whether both sides have greeted.
+    pub fn is_open(&self) -> bool {
+        self.link == Link::Open
+    }
+
+    /// Returns whether the whole state has to be sent, and can be: the next record is then
+    /// [`PeerRecord::StateBegins`]. Other records are dropped until then, because that state contains them.
+    pub fn needs_walk(&self) -> bool {
+        self.link == Link::Open && self.out.needs_walk()
+    }
+
+    /// Returns whether the whole state is being sent.
+    pub fn is_walking(&self) -> bool {
+        self.is_walking
+    }
+
+    /// Number of groups for which the log has room. A walk leaves half of them to changes.
+    pub fn room(&self) -> usize {
+        self.settings.log_max.saturating_sub(self.out.log().len())
+    }
+
+    /// Appends a record to the stream. Returns the number of its group, or `None` if the whole state has to
+    /// be sent instead.
+    pub fn push(&mut self, now_ms: u64, record: PeerRecord) -> Option<u64> {
+        match record {
+            PeerRecord::StateBegins => {
+                self.group.clear();
+                record.put(&mut self.group);
+                self.is_walking = true;
+                self.out.push_walk(self.inbound.accepted(), Box::from(self.group.as_slice()));
+                self.group.clear();
+                self.send_last(now_ms);
+                return Some(self.out.last());
+            }
+            _ if self.out.needs_walk() => return None,
+            PeerRecord::StateEnds => {
+                self.is_walking = false;
+                self.walk_end = self.out.last() + 1;
+            }
+            _ => {}
+        }
+        if self.group.is_empty() {
+            // The group that begins has a place in the log, so its number is never given up.
+            if self.room() == 0 {
+                self.is_walking = false;
+                self.out.restart();
+                return None;
+            }
+            self.group_since_ms = now_ms;
+        }
+        let number = self.out.last() + 1;
+        record.put(&mut self.group);
+        if self.group.len() >= GROUP_LEN {
+            self.cut(now_ms);
+        }
+        Some(number)
+    }
+
+    /// Numbers and sends the waiting records.
+    fn cut(&mut self, now_ms: u64) {
+        if self.group.is_empty() {
+            return;
+        }
+        let is_kept = self.out.push(self.inbound.accepted(), Box::from(self.group.as_slice())).is_some();
+        self.group.clear();
+        match is_kept {
+            true => self.send_last(now_ms),
+            false => self.is_walking = false,
+        }
+    }
+
+    /// Sends the last group of the log, if there is a connection.
+    fn send_last(&mut self, now_ms: u64) {
+        if self.link == Link::Open
+            && let Some(entry) = self.out.log().next_back()
+        {
+            self.sent_ms = now_ms;
+            put_records(&mut self.output, entry.number, entry.seen, &entry.record);
+        }
+    }
+
+    /// Does what time demands. Returns the time until it has to be called again, ms.
+    pub fn turn(&mut self, now_ms: u64) -> u64 {
+        let waits = |since: u64, length: u64| (since + length).saturating_sub(now_ms);
+        if !self.group.is_empty() && waits(self.group_since_ms, self.settings.batch_ms) == 0 {
+            self.cut(now_ms);
+        }
+        if self.link == Link::Open {
+            self.acknowledge(now_ms);
+        }
+        if self.link != Link::Closed && waits(self.sent_ms, self.settings.alive_ms) == 0 {
+            self.send(now_ms, &Frame::Alive);
+        }
+        let alive = waits(self.sent_ms, self.settings.alive_ms);
+        match self.group.is_empty() {
+            true => alive,
+            false => alive.min(waits(self.group_since_ms, self.settings.batch_ms)),
+        }
+    }
+
+    /// All received records are handled, and the answers to them were pushed.
+    pub fn answered(&mut self) {
+        if !self.is_walking {
+            self.inbound.answered(&self.rules, &self.out);
+        }
+    }
+
+    /// Acknowledges, after the answers.
+    fn acknowledge(&mut self, now_ms: u64) {
+        let handled = self.inbound.handled();
+        if handled > self.told_handled && !self.is_walking && !self.out.needs_walk() {
+            self.cut(now_ms);
+            let after = self.out.last();
+            self.told_handled = handled;
+            self.send(now_ms, &Frame::Acknowledged { handled, after });
+        }
+    }
+
+    /// Takes bytes of the other member, and appends what they mean.
+    ///
+    /// # Errors
+    /// Returns the reason for which the connection has to be closed. The other member has been told, if it
+    /// can understand it.
+    pub fn receive(
+        &mut self,
+        now_ms: u64,
+        bytes: &[u8],
+        received: &mut Vec<Received>,
+    ) -> Result<(), WireError> {
+        self.input.extend_from_slice(bytes);
+        let mut input = std::mem::take(&mut self.input);
+        let mut used = 0;
+        let result = loop {
+            match decode(&input[used..]) {
+                Ok(None) => break Ok(()),
+                Ok(Some((frame, len))) => {
+                    used += len;
+                    if let Err(error) = self.handle(now_ms, frame, received) {
+                        break Err(error);
+                    }
+                }
+                Err(error) => break Err(error),
+            }
+        };
+        input.drain(..used);
+        self.input = input;
+        if let Err(error) = &result
+            && !matches!(error, WireError::Refused(_) | WireError::NotGatun)
+        {
+            self.refuse(now_ms, &error.to_string());
+        }
+        result
+    }
+
+    fn handle(&mut self, now_ms: u64, frame: Frame, received: &mut Vec<Received>) -> Result<(), WireError> {
+        match (self.link, frame) {
+            (_, Frame::Refused(reason)) => Err(WireError::Refused(reason)),
+            (Link::Greeting, Frame::Hello(hello)) => self.greeted(now_ms, hello, received),
+            (_, Frame::Hello(_)) => Err(WireError::OutOfTurn("greeting")),
+            (Link::Open, Frame::Records(records)) => self.accept(records, received),
+            (Link::Open, Frame::Acknowledged { handled, after }) => {
+                if !self.inbound.is_after(&self.rules, after) {
+                    let expected = self.inbound.next();
+                    return Err(WireError::Gap { expected, received: after });
+                }
+                let is_new = self.out.acknowledge(handled);
+                if is_new && !self.is_walking && !self.out.needs_walk() && handled >= self.walk_end {
+                    received.push(Received::Acknowledged(handled));
+                }
+                Ok(())
+            }
+            (Link::Open, Frame::Alive) => Ok(()),
+            (Link::Closed | Link::Greeting, _) => Err(WireError::OutOfTurn("frame before the greeting")),
+        }
+    }
+
+    fn greeted(&mut self, now_ms: u64, hello: Hello, received: &mut Vec<Received>) -> Result<(), WireError> {
+        let (lowest, highest) = hello.layouts;
+        if lowest > highest || highest < *LAYOUTS.start() || lowest > *LAYOUTS.end() {
+            return Err(WireError::Layouts { lowest, highest });
+        }
+        if hello.member == self.settings.member {
+            return Err(WireError::SameMember(format!("{:?}", hello.member).to_lowercase()));
+        }
+        if self.peer_process != Some(hello.process) {
+            self.peer_process = Some(hello.process);
+            self.inbound = Inbound::default();
+        }
+        self.link = Link::Open;
+        let next = hello.resume.filter(|(of, _)| *of == self.settings.process).map(|(_, next)| next);
+        if self.out.resume(next) == Resumption::Log {
+            self.sent_ms = now_ms;
+            for entry in self.out.log() {
+                put_records(&mut self.output, entry.number, entry.seen, &entry.record);
+            }
+        }
+        received.push(Received::Hello {
+            differences: differences(&self.settings.keys, &hello.keys),
+            name: hello.name,
+            is_settled: hello.is_settled,
+        });
+        Ok(())
+    }
+
+    fn accept(&mut self, records: Records, received: &mut Vec<Received>) -> Result<(), WireError> {
+        if records.seen > self.out.last() {
+            return Err(WireError::Malformed("it answers records that were never sent"));
+        }
+        let is_walk = records.records.first() == Some(&PeerRecord::StateBegins);
+        match self.inbound.accept(&self.rules, records.number, is_walk) {
+            Arrival::Next => received.push(Received::Records(records)),
+            Arrival::Known => {}
+            Arrival::Gap => {
+                let expected = self.inbound.next();
+                return Err(WireError::Gap { expected, received: records.number });
+            }
+        }
+        Ok(())
+    }
+
+    fn send(&mut self, now_ms: u64, frame: &Frame) {
+        self.sent_ms = now_ms;
+        frame.put(&mut self.output);
+    }
+
+    /// Moves the bytes to be sent to the end of `to`.
+    pub fn take_output(&mut self, to: &mut Vec<u8>) {
+        to.append(&mut self.output);
+    }
+}

@@ -1,0 +1,36 @@
+//! Frames between two members: their layout, and a connection without sockets.
+//!
+//! ```text
+//!   frame  = length (4 bytes, of what follows), kind (1 byte), body
+//!   body   = Hello: versions, process, position in the other stream, hashes of the configuration
+//!          | Records: number, seen, records
+//!          | Acknowledged: handled, after
+//!          | Alive | Refused: reason
+//! ```
+//! Integers have their most significant byte first. Every length is checked before it is used, and nothing
+//! that a peer sends makes this side allocate more than [`FRAME_LEN_MAX`] bytes for a frame.
+//!
+//! The layout of Hello never changes, except for fields at its end. Both sides then use the highest layout
+//! that both know ([`LAYOUTS`]); without one, each refuses the other with a reason.
+
+mod bytes;
+mod error;
+mod exchange;
+mod frame;
+mod keys;
+mod record;
+
+pub use error::WireError;
+pub use exchange::{Exchange, Received, Settings};
+pub use frame::{Frame, Hello, Records, decode};
+pub use keys::{ConfigKey, KeyDifference, differences, revision};
+pub use record::{PeerRecord, SessionEnd, SessionState};
+
+use std::ops::RangeInclusive;
+
+/// Layouts of frames that this build reads and writes.
+pub const LAYOUTS: RangeInclusive<u16> = 1..=1;
+/// Longest frame, in bytes, without its length.
+pub const FRAME_LEN_MAX: usize = 64 * 1024;
+/// Bytes before a frame.
+pub const LENGTH_LEN: usize = 4;

@@ -49,8 +49,8 @@ HISTORIES ?= 100000
 offload: ## Check the offload manager: HISTORIES=100000 seeded histories of engines, manager and a table
 	$(CARGO) run --release --package gatun-model --bin gatun-offload-model -- --histories $(HISTORIES)
 
-STATES ?= 100000000
-pair-model: ## Visit the states of members that own ports together, at most STATES=100000000 of each scenario
+STATES ?= 10000000
+pair-model: ## Visit the states of members that own ports together, at most STATES=10000000 of each scenario
 	$(CARGO) run --release --package gatun-pair-model -- --states $(STATES)
 
 nightly: ## Run what is too long for make test: AddressSanitizer, long fuzzing, a long run of the model

@@ -250,11 +250,15 @@ impl State {
         }
     }
 
-    /// Returns whether the other end of a member's connection is closed.
+    /// Returns whether a member closes its connection without another fault: its other end is closed, or an
+    /// acknowledgement does not come.
     fn is_broken(&self, scenario: &Scenario, shard: u8, side: u8) -> bool {
         let runs =
             matches!(self.life(scenario, shard, 1 - side), ProcessState::Alive | ProcessState::Stopped);
-        !runs || self.side(shard, side).link != self.side(shard, 1 - side).link
+        let is_half_open = self.side(shard, side).link != self.side(shard, 1 - side).link;
+        let is_overdue = self.side(shard, side).out.log().len() > 0
+            && self.shard(shard).queues.iter().all(|queue| queue.is_empty());
+        !runs || is_half_open || is_overdue
     }
 
     /// Returns whether an earlier packet of the same connection waits.

@@ -108,9 +108,10 @@ mod on_dpdk {
             println!("gatun: {} entries", handle.entries);
         }
         println!(
-            "gatun: {} on {} ports, P4Runtime on {}, device {}",
+            "gatun: {} on {} port{}, P4Runtime on {}, device {}",
             args.program.display(),
             args.ports.len(),
+            if args.ports.len() == 1 { "" } else { "s" },
             server.address(),
             args.device_id
         );
@@ -159,7 +160,7 @@ mod on_dpdk {
             );
         }
         println!(
-            "controllers: {} connections, {} refused, {} updates",
+            "controllers: {} accepted, {} refused, {} updates",
             server.connections, server.connections_refused, server.updates
         );
         println!(

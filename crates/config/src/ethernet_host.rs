@@ -29,9 +29,23 @@ pub fn host(
     let engine: Vec<Prefix> = networks.iter().copied().map(prefix).collect();
     let ports = ports.iter().filter_map(|port| {
         let ethernet = port.ethernet.as_ref()?;
-        Some(settings(port, ethernet, device(port), &engine))
+        let device = device(port);
+        let number = switch_device(ports, port).unwrap_or(device.number);
+        Some(settings(port, ethernet, Device { number, ..device }, &engine))
     });
     Settings { ports: ports.collect(), engine, announces: worker == 0, shares: workers > 1 }
+}
+
+/// Number of the first port of a P4 switch as a device.
+const SWITCH_DEVICES: usize = 128;
+
+/// Number as a device of the port of a P4 switch that a port of the configuration is. Ports that differ by
+/// their VLANs have the same one. `None` for any other port.
+pub fn switch_device(ports: &[Port], port: &Port) -> Option<u8> {
+    let place = |of: &Port| Some((of.ethernet.as_ref()?.switch_port?, of.device.clone()));
+    let wanted = place(port)?;
+    let first = ports.iter().position(|other| place(other).as_ref() == Some(&wanted))?;
+    u8::try_from(SWITCH_DEVICES + first).ok()
 }
 
 fn settings(

@@ -32,7 +32,7 @@ mod value;
 mod wrong_keys_tests;
 
 pub use config::Config;
-pub use ethernet_host::{Device, host};
+pub use ethernet_host::{Device, host, switch_device};
 pub use keys::{ExportFormat, HugePages};
 pub use manual::manual_page;
 pub use mappings::{EditError, Edited, Mapping, MappingChange, check_mapping, edit_mappings};

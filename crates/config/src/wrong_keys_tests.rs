@@ -82,6 +82,9 @@ fn file(place: &Place, key: &Key, line: &str) -> (String, usize) {
         text.push_str(needed);
         text.push('\n');
     }
+    if key.name == "switch_port" {
+        text.push_str("backend = \"dpdk\"\ndevice = \"net_null0\"\naddresses = [\"198.51.100.1/24\"]\n");
+    }
     if ["vlan", "answers", "neighbours"].contains(&key.name) {
         text.push_str("backend = \"xdp\"\ndevice = \"eth0\"\naddresses = [\"198.51.100.1/24\"]\n");
     }

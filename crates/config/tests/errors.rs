@@ -224,7 +224,7 @@ prefixes = "192.0.2.0/28"
 [[nat44]]
 inside = ["100.64.0.0/10"]
 "#;
-    let tun = "[[port]]\nvlan = 7\nmode = \"skb\"\nroutes = [\"0.0.0.0/0 via 192.0.2.1\"]\n";
+    let tun = "[[port]]\nvlan = 7\nswitch_port = 1\nmode = \"skb\"\nroutes = [\"0.0.0.0/0 via 192.0.2.1\"]\n";
     let mixed =
         "[[port]]\nbackend = \"xdp\"\ndevice = \"a\"\n[[port]]\n[[siit]]\npool6 = \"2001:db8::/96\"\n";
     let same =

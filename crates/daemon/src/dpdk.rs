@@ -39,7 +39,8 @@ pub(super) fn open(
         said.push("packet buffers are not on huge pages, which makes them slower: see [dpdk] in the configuration reference".to_owned());
     }
     let devices: Vec<_> = opened.iter().map(Opened::device).collect();
-    let (backends, handovers) = super::ethernet::backends(workers, &devices, ethers)?;
+    let switch_ports = ports.hosts.switch_ports(device);
+    let (backends, handovers) = super::ethernet::backends(workers, &devices, &switch_ports, ethers)?;
     let behind = |port: &Port| (port.device.clone(), device(port));
     let live = LiveEthernet {
         devices: ports.hosts.ports.iter().map(behind).collect(),

@@ -50,7 +50,7 @@ pub(super) fn open(
         .flat_map(|opened| [Some(describe(opened)), small_mtu(opened, &ports.hosts), super_packets(opened)]);
     let said = said.flatten().chain([started]).collect();
     let devices: Vec<_> = xdp.opened.iter().map(Opened::device).collect();
-    let (backends, handovers) = super::ethernet::backends(xdp.workers, &devices, ethers)?;
+    let (backends, handovers) = super::ethernet::backends(xdp.workers, &devices, &[], ethers)?;
     let behind = |port: &Port| (port.device.clone(), device(&xdp.opened, port));
     let devices = ports.hosts.ports.iter().map(behind).collect();
     let live = LiveEthernet { devices, handovers, program: Some(xdp.watch.rule_updates()) };

@@ -1,6 +1,7 @@
 //! Backend of one worker: its queue of every device, and the host functions of each port.
 
 use crate::prefetch::prefetch_headers;
+use crate::switch_ports::{SwitchPort, SwitchPorts};
 use crate::{EthernetHandover, FrameSink, Frames, partial};
 use gatun_ether::{Ether, FrameOrigin, NeighbourUpdate, Received, Sent};
 use gatun_io::{Backend, Handler, Mailbox, NamedCounter, Stats, Transmit, Waker};
@@ -41,6 +42,7 @@ pub struct EtherQueues<F> {
 struct Host {
     ether: Ether,
     handover: EthernetHandover,
+    switch_ports: SwitchPorts,
     clock: Clock,
     now_ms: u64,
     /// Frames of its own: replies, solicitations, announcements.
@@ -48,13 +50,15 @@ struct Host {
 }
 
 /// Creates the backends of all workers. `devices` has the name of each device, and true if it is software,
-/// which may deliver unfinished checksums (see [`partial`]).
+/// which may deliver unfinished checksums (see [`partial`]). `switch_ports` are those of P4 switches behind
+/// them, which the `Ether`s know as further devices.
 ///
 /// # Errors
 /// Returns an error if the number of workers and the number of `Ether`s differ.
 pub fn backends<F: Frames>(
     workers: Vec<F>,
     devices: &[(&str, bool)],
+    switch_ports: &[SwitchPort],
     ethers: Vec<Ether>,
 ) -> io::Result<Vec<EtherQueues<F>>> {
     if workers.len() != ethers.len() {
@@ -67,7 +71,14 @@ pub fn backends<F: Frames>(
     let backend = |(worker, (frames, ether)): (usize, (F, Ether))| EtherQueues {
         name: names.join(", "),
         frames,
-        host: Host { ether, handover: EthernetHandover::default(), clock, now_ms: 0, own_frames: 0 },
+        host: Host {
+            ether,
+            handover: EthernetHandover::default(),
+            switch_ports: SwitchPorts::new(switch_ports),
+            clock,
+            now_ms: 0,
+            own_frames: 0,
+        },
         software: devices.iter().map(|(_, software)| *software).collect(),
         rx_packets: 0,
         rx_bytes: 0,
@@ -86,7 +97,11 @@ impl Host {
             packet.complete_checksum();
         }
         match self.ether.transmit(self.now_ms, packet) {
-            Sent::Frame { device } => put(device.into(), packet),
+            Sent::Frame { device } => {
+                if let Some(device) = self.switch_ports.leave(device, packet) {
+                    put(device.into(), packet);
+                }
+            }
             Sent::Held | Sent::Drop(_) => {}
         }
     }
@@ -100,18 +115,22 @@ impl Host {
         }
         if let Some(devices) = out.take_returned() {
             for (device, mac) in devices {
-                self.ether.set_mac(device as u8, mac);
+                let all = self.switch_ports.behind(device as u8);
+                all.into_iter().for_each(|device| self.ether.set_mac(device, mac));
             }
             // The switch or the hosts on that link may have been replaced.
             self.ether.announce(self.now_ms);
         }
         if self.ether.due_ms() <= self.now_ms {
-            let own_frames = &mut self.own_frames;
-            self.ether.poll(self.now_ms, &mut |device, frame, whose| match whose {
-                FrameOrigin::Packet => out.send(device.into(), frame),
-                FrameOrigin::Own => {
-                    *own_frames += 1;
-                    out.send_own(device.into(), frame);
+            let (own_frames, switch_ports) = (&mut self.own_frames, &mut self.switch_ports);
+            self.ether.poll(self.now_ms, &mut |device, frame, whose| {
+                let (device, frame) = switch_ports.leave_copy(device, frame);
+                match whose {
+                    FrameOrigin::Packet => out.send(device.into(), frame),
+                    FrameOrigin::Own => {
+                        *own_frames += 1;
+                        out.send_own(device.into(), frame);
+                    }
                 }
             });
         }
@@ -183,7 +202,8 @@ impl<F: Frames> Backend for EtherQueues<F> {
         let host = std::cell::RefCell::new(host);
         let admit = |device: usize, frame: &mut Packet<'_>, out: &mut F::Out| {
             let host: &mut Host = &mut host.borrow_mut();
-            match host.ether.receive(host.now_ms, device as u8, frame) {
+            let Some(port) = host.switch_ports.enter(device as u8, frame) else { return false };
+            match host.ether.receive(host.now_ms, port, frame) {
                 Received::Packet => {
                     prefetch_headers(frame);
                     if software.get(device) == Some(&true) {
@@ -195,7 +215,9 @@ impl<F: Frames> Backend for EtherQueues<F> {
                 }
                 Received::Reply(_) => {
                     host.own_frames += 1;
-                    out.answer(device, frame);
+                    if let Some(device) = host.switch_ports.leave(port, frame) {
+                        out.answer(device.into(), frame);
+                    }
                     false
                 }
                 Received::Consumed(_) | Received::Foreign(_) | Received::Drop(_) => false,
@@ -237,6 +259,7 @@ impl<F: Frames> Backend for EtherQueues<F> {
         stats.named.push(named(("checksums_finished", help, self.checksums_finished)));
         let help = "Frames of the translator itself (ARP, neighbour discovery) that a device did not accept.";
         stats.named.push(named(("own_refused", help, stats.tx_own_refused)));
+        stats.named.extend(self.host.switch_ports.counters());
         stats.named.extend(of_devices);
         stats
     }

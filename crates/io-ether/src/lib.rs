@@ -16,12 +16,14 @@ mod forward;
 mod handover;
 pub mod partial;
 mod prefetch;
+mod switch_ports;
 
 pub use backend::{EtherQueues, backends};
 pub use device_events::DeviceEvents;
 pub use forward::forward;
 pub use handover::EthernetHandover;
 pub use prefetch::{prefetch_ahead, prefetch_frame};
+pub use switch_ports::SwitchPort;
 
 pub use gatun_ether::Mac;
 use gatun_io::{Stats, Waker};

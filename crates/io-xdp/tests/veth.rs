@@ -331,7 +331,7 @@ fn vlan_tags_are_removed_and_added_and_other_vlans_are_ignored() {
         let ether = gatun_ether::Ether::new(&settings, &Default::default(), [1; 4]).unwrap();
         let workers = std::mem::take(&mut xdp.workers);
         let devices = [xdp.opened[0].device()];
-        let mut backend = gatun_io_ether::backends(workers, &devices, vec![ether]).unwrap().remove(0);
+        let mut backend = gatun_io_ether::backends(workers, &devices, &[], vec![ether]).unwrap().remove(0);
         let (mut far, _watch) = open(&["far0"], Mode::Auto);
 
         let frame = |inner: u8, rest: &[u8]| {

@@ -408,7 +408,7 @@ impl Program {
         self.hasher.hash_one((of.outside.0, of.remote.0, of.transport as u8)) % IDENTS
     }
 
-    /// What an entry of the tables of flows is. `None` if it is of another table, or has no readable key.
+    /// Reads an entry of the tables of flows. `None` if it is of another table, or has no readable key.
     pub fn found(&self, entry: &TableEntry) -> Option<Found> {
         let (source, destination, ports) = if entry.table_id == self.flows6.id {
             let [src_hi, src_lo, dst_hi, dst_lo, sport, dport, proto] = key_values(&self.flows6, entry)?;
@@ -494,7 +494,7 @@ impl Program {
     }
 }
 
-/// What Gatun has to know of an entry when it reads it again.
+/// Metadata of an entry, for the next controller that reads it.
 fn metadata(flow: &OffloadedFlow) -> Vec<u8> {
     let mut bytes = METADATA.to_vec();
     bytes.extend([flow.worker, flow.session.flow.instance]);

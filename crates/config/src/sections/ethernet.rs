@@ -17,6 +17,8 @@ pub struct Ethernet {
     pub driver: Driver,
     /// Tags of its frames, outermost first; at most two.
     pub vlan: Vec<u16>,
+    /// Port of a P4 switch, if the device is connected to the switch's port for its controller.
+    pub switch_port: Option<u16>,
     /// Routes to destinations that are not on the link.
     pub routes: Vec<Route>,
     /// Static neighbours, with their MAC addresses.
@@ -97,6 +99,7 @@ pub(crate) fn read(backend: Backend, table: &Table<'_>, problems: &mut Problems)
     Some(Ethernet {
         driver,
         vlan,
+        switch_port: read_switch_port(driver, table, problems),
         routes: read_routes(table, problems),
         neighbours: table
             .list("neighbours", problems, neighbour)
@@ -107,6 +110,17 @@ pub(crate) fn read(backend: Backend, table: &Table<'_>, problems: &mut Problems)
         mtu: table.integer("mtu", problems),
         realms: [0; 2],
     })
+}
+
+fn read_switch_port(driver: Driver, table: &Table<'_>, problems: &mut Problems) -> Option<u16> {
+    let port = table.integer("switch_port", problems).map(|n| n as u16);
+    if port.is_some() && driver != Driver::Dpdk {
+        let what = "`switch_port` needs DPDK: the program of AF_XDP does not know the switch's header";
+        let instead =
+            "write `backend = \"dpdk\"` with `device = \"net_af_packet0,iface=...\"` or a memif device";
+        problems.error(table.span_of("switch_port"), what, instead);
+    }
+    port
 }
 
 fn read_mode(table: &Table<'_>, problems: &mut Problems) -> XdpMode {

@@ -2,6 +2,8 @@
 
 use crate::seed;
 use anyhow::anyhow;
+#[cfg(feature = "dpdk")]
+use gatun_config::switch_device;
 use gatun_config::{Config, Device, Network, Port, host};
 use gatun_ether::{Ether, Limits, Problem};
 use std::io;
@@ -52,6 +54,23 @@ impl Hosts {
             ethers.push(Ether::new(&settings, &Limits::default(), seed()?).map_err(problems)?);
         }
         Ok(ethers)
+    }
+
+    /// Ports of P4 switches. `device` gives the device of a port.
+    #[cfg(feature = "dpdk")]
+    pub(crate) fn switch_ports(&self, device: impl Fn(&Port) -> Device) -> Vec<gatun_io_ether::SwitchPort> {
+        let ports = self.ports.iter().filter_map(|port| {
+            let number = port.ethernet.as_ref()?.switch_port?;
+            let behind = device(port).number;
+            Some(gatun_io_ether::SwitchPort {
+                device: switch_device(&self.ports, port)?,
+                behind,
+                port: number,
+            })
+        });
+        let mut all: Vec<gatun_io_ether::SwitchPort> = ports.collect();
+        all.dedup();
+        all
     }
 
     /// Warns if the port drops larger packets without an ICMP error.

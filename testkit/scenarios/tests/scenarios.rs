@@ -317,7 +317,9 @@ fn small_packets_pass_every_backend() {
     let Some(report) = report("backends", "backends --brief") else { return };
     let rows = report["tables"][0]["rows"].as_array().unwrap();
     for frame in [64, 128] {
-        for way in ["kernel, untranslated", "TUN", "TUN + fast path", "AF_XDP on veth"] {
+        for way in
+            ["kernel, untranslated", "TUN", "TUN + fast path", "TUN + fast path, XDP", "AF_XDP on veth"]
+        {
             let name = format!("{frame} bytes: {way}");
             let row = rows.iter().find(|row| row[0] == name.as_str());
             assert_ne!(row.unwrap_or_else(|| panic!("no {name} in {report}"))[1], "0", "{report}");

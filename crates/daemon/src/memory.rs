@@ -16,7 +16,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
 /// Additional memory of program, heap and stacks, as measured with small configurations.
-const PROGRAM: u64 = 2 << 20;
+const PROGRAM: u64 = 3 << 20;
 /// Size of tables above which huge pages help much, bytes.
 pub const LARGE: u64 = 64 << 20;
 const HUGE_PAGE: u64 = 2 << 20;

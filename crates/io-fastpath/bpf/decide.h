@@ -91,7 +91,6 @@ struct target {
 struct hook {
 	__u32 rows;	/* first row of its counters */
 	__u32 hops;	/* difference of the hop limits before and behind it */
-	__u64 on_the_way; /* ns from here to the device's queue, at most */
 	bool is_frame; /* there may be padding behind the packet, and a partial checksum is not marked */
 };
 
@@ -227,8 +226,11 @@ static __always_inline int admit(const struct hook *at, struct entry *e, __u32 g
 	/* Each direction moves by itself: its packets may go on while those of the other wait in a queue. */
 	if (e->sent_up == 0)
 		return HIT;
+	/* The hook of the device sees this packet next, and decides when the session moves: it is at the queue. */
+	if (at->is_frame)
+		return PENDING;
 	now = bpf_ktime_get_ns();
-	if (e->sent_up + at->on_the_way < c->drained[e->worker & (WORKERS_MAX - 1)]) {
+	if (e->sent_up < c->drained[e->worker & (WORKERS_MAX - 1)]) {
 		e->sent_up = 0;
 		return HIT;
 	}

@@ -29,7 +29,7 @@
 /* Bytes before the IP header: none on a TUN device. BPF_PROG_TEST_RUN knows only Ethernet. */
 const volatile __u32 mac_len = 0;
 
-static const struct hook at_device = {.rows = 0, .hops = 1, .on_the_way = 0, .is_frame = false};
+static const struct hook at_device = {.rows = 0, .hops = 1, .is_frame = false};
 
 static __always_inline int up(enum reason reason, __u32 row)
 {

@@ -10,7 +10,6 @@
 #define FAMILY_4 2  /* AF_INET */
 #define FAMILY_6 10 /* AF_INET6 */
 #define SECOND 1000000000ull
-#define MILLISECOND 1000000ull
 
 /*
  * The stack decrements the hop limit before and behind the TUN device, and the engine between them: packets of a
@@ -132,7 +131,7 @@ static __always_inline bool resize(struct xdp_md *ctx, __u32 padding, int more)
 
 static __always_inline int xdp_from6(struct xdp_md *ctx, struct xdp_port *port, struct control *c, __u64 now)
 {
-	const struct hook at = {.rows = ROWS, .hops = xdp_hops, .on_the_way = MILLISECOND, .is_frame = true};
+	const struct hook at = {.rows = ROWS, .hops = xdp_hops, .is_frame = true};
 	void *ip6 = (void *)(long)ctx->data + sizeof(struct ethhdr), *end = (void *)(long)ctx->data_end;
 	__u32 room = ctx->data_end - ctx->data - sizeof(struct ethhdr);
 	struct bpf_fib_lookup fib = {};
@@ -156,7 +155,7 @@ static __always_inline int xdp_from6(struct xdp_md *ctx, struct xdp_port *port, 
 
 static __always_inline int xdp_from4(struct xdp_md *ctx, struct xdp_port *port, struct control *c, __u64 now)
 {
-	const struct hook at = {.rows = ROWS, .hops = xdp_hops, .on_the_way = MILLISECOND, .is_frame = true};
+	const struct hook at = {.rows = ROWS, .hops = xdp_hops, .is_frame = true};
 	void *header = (void *)(long)ctx->data + sizeof(struct ethhdr), *end = (void *)(long)ctx->data_end;
 	__u32 room = ctx->data_end - ctx->data - sizeof(struct ethhdr);
 	struct bpf_fib_lookup fib = {};

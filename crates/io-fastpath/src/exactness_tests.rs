@@ -153,9 +153,14 @@ impl Pair {
         self.table.remove(&ids, &mut Vec::new());
         wanted.retain(|key, _| !self.installed.contains_key(key));
         let flows: Vec<Flow> = wanted.values().copied().collect();
-        let mut placed = Vec::new();
-        self.table.install(&flows, &mut placed);
-        self.installed.extend(wanted.into_keys().zip(placed.into_iter().map(Result::unwrap)));
+        let placed = self.install(&flows);
+        self.installed.extend(wanted.into_keys().zip(placed));
+    }
+
+    /// Installs sessions that are not pending: the hook at interfaces does not end that.
+    pub(crate) fn install(&mut self, flows: &[Flow]) -> Vec<SlotId> {
+        let install = |flow: &Flow| self.table.install_one(&flow.outbound(), flow, KernelTime(0)).unwrap();
+        flows.iter().map(install).collect()
     }
 
     fn flow(&self, session: &SessionInfo) -> Flow {

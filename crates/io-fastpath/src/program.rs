@@ -40,8 +40,27 @@ pub(crate) fn load(
         loader.override_global(name, value, true);
     });
     let mut ebpf = loader.load(OBJECT).map_err(|e| FastPathError::Program(in_words(&e)))?;
-    program(&mut ebpf)?.load().map_err(load_error)?;
+    let program = program(&mut ebpf)?;
+    load_patiently(|| program.load())?;
     Ok(ebpf)
+}
+
+/// Attempts to load a program.
+const ATTEMPTS: u32 = 5;
+
+/// Loads a program again if a signal has interrupted the kernel's verifier, which then answers EAGAIN.
+fn load_patiently(mut load: impl FnMut() -> Result<(), ProgramError>) -> Result<(), FastPathError> {
+    let is_interrupted = |error: &ProgramError| match error {
+        ProgramError::LoadError { io_error, .. } => io_error.kind() == std::io::ErrorKind::WouldBlock,
+        _ => false,
+    };
+    for _ in 1..ATTEMPTS {
+        match load() {
+            Err(error) if is_interrupted(&error) => {}
+            other => return other.map_err(load_error),
+        }
+    }
+    load().map_err(load_error)
 }
 
 fn load_error(error: ProgramError) -> FastPathError {
@@ -61,7 +80,7 @@ pub(crate) fn xdp(ebpf: &mut Ebpf) -> Result<&mut Xdp, FastPathError> {
         ebpf.program_mut(XDP_NAME).ok_or_else(|| FastPathError::Program(format!("no {XDP_NAME}")))?;
     let program: &mut Xdp = program.try_into().map_err(|e| FastPathError::Program(in_words(&e)))?;
     if program.fd().is_err() {
-        program.load().map_err(load_error)?;
+        load_patiently(|| program.load())?;
     }
     Ok(program)
 }

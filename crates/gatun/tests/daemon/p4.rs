@@ -60,7 +60,7 @@ fn a_controller_of_another_project_runs_the_switch() {
         controller.env("PYTHONPATH", root().join("target/tools/p4-controllers")).arg(script);
         controller.arg(LISTEN).args([p4info, program]).args(["q1", "q2"]);
         // The script ends by itself.
-        let output = controller.output().unwrap();
+        let output = gatun_testkit::output(&mut controller).unwrap();
         let [stdout, stderr] = [output.stdout, output.stderr].map(|text| String::from_utf8(text).unwrap());
         assert!(output.status.success() && stdout.contains("entries stay until"), "{stdout}{stderr}");
 
@@ -95,7 +95,8 @@ fn a_switch_that_cannot_start_names_the_reason() {
             ),
         ];
         for (words, reason) in cases {
-            let output = Command::new(env!("CARGO_BIN_EXE_gatun")).args(words).output().unwrap();
+            let output =
+                gatun_testkit::output(Command::new(env!("CARGO_BIN_EXE_gatun")).args(words)).unwrap();
             let stderr = String::from_utf8_lossy(&output.stderr);
             assert!(output.status.code() == Some(1) && stderr.contains(reason), "{reason}: {stderr}");
         }

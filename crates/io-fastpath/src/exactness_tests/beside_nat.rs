@@ -100,7 +100,7 @@ impl Bed {
         let results = programs.each_mut().map(|pair| {
             let ids: Vec<SlotId> = pair.table.iter().map(|(id, _)| id).collect();
             pair.table.remove(&ids, &mut Vec::new());
-            pair.table.install(&flows, &mut Vec::new());
+            pair.install(&flows);
             pair.run(packet, 0)
         });
         let outcome = send(&mut self.bed);

@@ -77,7 +77,7 @@ fn beside(bytes: &[u8], ports: Ports, settings: &Settings, offload: Offload, wir
 
 fn compare(pair: &mut Pair, bytes: &[u8], translation: &Translation, settings: &Settings, wire: &Translated) {
     pair.table.set_instance(0, Instance::nat64(settings)).unwrap();
-    let id = pair.table.install_one(translation, &flow(translation.proto), KernelTime(1)).unwrap();
+    let id = pair.table.install_one(translation, &flow(translation.proto), KernelTime(0)).unwrap();
     let (result, kernel, _) = pair.run(bytes, 0);
     pair.table.remove(&[id], &mut Vec::new());
     if result == TRANSLATED {

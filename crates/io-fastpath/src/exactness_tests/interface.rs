@@ -224,7 +224,7 @@ fn packets_of_a_session_arrive_with_one_hop_limit_whichever_way_they_take() {
     pair.table.set_instance(1, Instance::nat44(1500)).unwrap();
     pair.table.control().renew_lease(Duration::from_secs(60));
     pair.table.control().set_drained(0, KernelTime(u64::MAX));
-    pair.table.install(&flows, &mut Vec::new());
+    pair.install(&flows);
     enter_network(&pair.ebpf);
     for (made, _) in packets {
         for ttl in [2, 3, 4, 64] {

@@ -64,7 +64,7 @@ fn report(name: &str, words: &str) -> Option<Value> {
     let scenario = words.split(' ').next().unwrap();
     let run = lab(&output, words).output().unwrap();
     let said = String::from_utf8_lossy(&run.stdout);
-    assert!(run.status.success(), "{said}\n{}", String::from_utf8_lossy(&run.stderr));
+    assert!(run.status.success(), "{}: {said}\n{}", run.status, String::from_utf8_lossy(&run.stderr));
     for ending in ["md", "html"] {
         let text = fs::read_to_string(output.0.join(format!("{scenario}.{ending}"))).unwrap();
         assert!(text.contains("Machine"), "{text}");

@@ -53,7 +53,8 @@ fn maps(pid: u32) -> u64 {
 /// Bytes of memory of the session files.
 fn files() -> u64 {
     let entries = fs::read_dir(STATE).map(|all| all.flatten().collect::<Vec<_>>()).unwrap_or_default();
-    entries.iter().map(|entry| entry.metadata().unwrap().blocks() * 512).sum()
+    // A file may be removed meanwhile.
+    entries.iter().filter_map(|entry| entry.metadata().ok()).map(|file| file.blocks() * 512).sum()
 }
 
 fn gatun(net: &Topology, args: &[&str]) -> Output {

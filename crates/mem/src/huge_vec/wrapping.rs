@@ -36,6 +36,12 @@ impl<T> WrappingTable<T> {
         unsafe { self.memory.get_unchecked(index & self.mask) }
     }
 
+    /// Prefetches the element at an index.
+    #[inline(always)]
+    pub fn prefetch(&self, index: usize) {
+        crate::prefetch_read(core::slice::from_ref(self.at(index)), 0);
+    }
+
     /// Mutable version of [`at`](Self::at).
     #[inline(always)]
     pub fn at_mut(&mut self, index: usize) -> &mut T {

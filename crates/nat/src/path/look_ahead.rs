@@ -74,19 +74,28 @@ const GROUP: usize = 16;
 pub(crate) fn look(core: &Core, burst: &[Packet<'_>], hints: &mut [Hint]) -> bool {
     let tables = &core.state.tables;
     let mut opens = false;
-    let mut before: &mut [Hint] = &mut [];
+    // Counters of few subscribers stay in the cache.
+    let counted = tables.has_many_subscribers();
+    let (mut before, mut earlier): (&mut [Hint], &mut [Hint]) = (&mut [], &mut []);
     for (packets, group) in burst.chunks(GROUP).zip(hints.chunks_mut(GROUP)) {
         match core.rules.ruled {
             false => read::<false>(core, packets, group),
             true => read::<true>(core, packets, group),
         }
         lines(tables, group);
+        if counted {
+            accounts(tables, earlier);
+        }
         opens |= candidates(tables, before);
         records(tables, before);
-        before = group;
+        earlier = core::mem::replace(&mut before, group);
     }
     opens |= candidates(tables, before);
     records(tables, before);
+    if counted {
+        accounts(tables, earlier);
+        accounts(tables, before);
+    }
     opens
 }
 
@@ -145,6 +154,19 @@ fn records(tables: &Tables, hints: &[Hint]) {
             Hint::Session(SessionHint { record, .. })
             | Hint::Session44(SessionHint { record, .. })
             | Hint::Binding(BindingHint { record, .. }) => tables.prefetch_record(*record),
+            Hint::None | Hint::Stateless6(_) | Hint::Stateless4(_) => {}
+        }
+    }
+}
+
+/// Prefetches the counters of the records' subscribers.
+#[inline(never)]
+fn accounts(tables: &Tables, hints: &[Hint]) {
+    for hint in hints {
+        match hint {
+            Hint::Session(SessionHint { record, .. })
+            | Hint::Session44(SessionHint { record, .. })
+            | Hint::Binding(BindingHint { record, .. }) => tables.prefetch_accounts(*record),
             Hint::None | Hint::Stateless6(_) | Hint::Stateless4(_) => {}
         }
     }

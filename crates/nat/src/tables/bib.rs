@@ -411,6 +411,18 @@ impl Tables {
         }
     }
 
+    /// Returns whether the counters of all subscribers may exceed a processor's own cache.
+    #[inline]
+    pub(crate) fn has_many_subscribers(&self) -> bool {
+        self.subscribers.len() > 4096
+    }
+
+    /// Prefetches the counters of the subscriber of a record's session.
+    #[inline]
+    pub(crate) fn prefetch_accounts(&self, id: RecordId) {
+        self.subscribers.prefetch_traffic(self.get(id).subscriber);
+    }
+
     /// Prefetches a record.
     #[inline]
     pub(crate) fn prefetch_record(&self, id: RecordId) {

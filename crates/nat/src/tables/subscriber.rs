@@ -318,6 +318,12 @@ impl Subscribers {
         self.traffic.at_mut(id as usize)
     }
 
+    /// Prefetches the counters of a session's subscriber.
+    #[inline(always)]
+    pub(crate) fn prefetch_traffic(&self, id: u32) {
+        self.traffic.prefetch(id as usize);
+    }
+
     /// Counts a refusal to a subscriber. Returns `false` if the reason is not a limit of the subscriber.
     #[cold]
     pub(crate) fn refused(&mut self, id: u32, reason: DropReason) -> bool {

@@ -46,7 +46,7 @@ pub(crate) fn load(
 }
 
 /// Attempts to load a program.
-const ATTEMPTS: u32 = 5;
+const ATTEMPTS: u32 = 100;
 
 /// Loads a program again if a signal has interrupted the kernel's verifier, which then answers EAGAIN.
 fn load_patiently(mut load: impl FnMut() -> Result<(), ProgramError>) -> Result<(), FastPathError> {

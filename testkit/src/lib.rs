@@ -8,6 +8,7 @@
 //! | [`traffic`] | packets of many subscribers, a generator of them, and the judge of what arrives |
 //! | [`plot`] | charts as SVG |
 //! | [`unreadable`] | check of the texts that Gatun prints |
+//! | [`Manifest`] | hashes of compiled files that are committed |
 //! | [`skip`], [`missing`] | tests that lack a program or a right |
 //!
 //! `testkit/scenarios` measures Gatun with these modules. `testkit/model` is the reference model that the
@@ -30,6 +31,7 @@
 #![forbid(unsafe_code)]
 
 pub mod hosts;
+mod manifest;
 pub mod packet;
 pub mod peers;
 pub mod plot;
@@ -41,6 +43,7 @@ pub use hosts::{
     Namespace, Process, Topology, enter, output, processes_about, refusal, refusal_but_to_root, run, run_for,
     run_test, topology, wait_until,
 };
+pub use manifest::Manifest;
 pub use peers::{ECHO_PORT, Iperf, echo, tayga, testpmd};
 pub use readable::unreadable;
 pub use requirement::{find_program, missing, skip};

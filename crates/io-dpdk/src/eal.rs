@@ -4,7 +4,7 @@ use crate::error::DpdkError;
 use crate::sys;
 use gatun_io::{OtherProcessors, Processor};
 use rustix::io::fcntl_dupfd_cloexec;
-use std::ffi::{CStr, CString, c_int, c_uint};
+use std::ffi::{CStr, c_int, c_uint};
 use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -29,6 +29,14 @@ pub enum HugePages {
     Always,
     /// Ordinary pages.
     Never,
+}
+
+/// Checks whether the processor supports the instructions that DPDK's libraries use.
+///
+/// # Errors
+/// Returns an error if instructions are missing. The error names them.
+pub fn supported() -> Result<(), DpdkError> {
+    Ok(gatun_dpdk_shim::supported()?)
 }
 
 /// Memory in MB for the environment and its drivers, in addition to packet buffers.
@@ -88,12 +96,11 @@ pub(crate) fn start(
         false => words.extend(pci.iter().flat_map(|address| ["-a".to_owned(), (*address).to_owned()])),
     }
     words.extend(config.arguments.iter().cloned());
-    let words: Result<Vec<CString>, _> = words.into_iter().map(CString::new).collect();
-    let words = words.map_err(|_| DpdkError::Environment("an argument has a zero byte".to_owned()))?;
-    let mut pointers: Vec<_> = words.into_iter().map(CString::into_raw).collect();
-    // SAFETY: the given number of pointers to strings. The environment may keep and change them: they are
-    // never freed.
-    let error = unsafe { sys::gatun_eal_init(pointers.len() as c_int, pointers.as_mut_ptr()) };
+    let arguments = gatun_dpdk_shim::arguments(words);
+    let zero = || DpdkError::Environment("an argument has a zero byte".to_owned());
+    let mut arguments = arguments.ok_or_else(zero)?;
+    // SAFETY: the given number of pointers to strings that are never freed.
+    let error = unsafe { sys::gatun_eal_init(arguments.len() as c_int, arguments.as_mut_ptr()) };
     if error != 0 {
         return Err(DpdkError::Environment(text(error)));
     }

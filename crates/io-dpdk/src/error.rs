@@ -1,5 +1,6 @@
 //! Errors of DPDK devices, with corrections.
 
+use gatun_dpdk_shim::LoadError;
 use gatun_io::ProcessorError;
 use gatun_wire::text::counted;
 use std::fmt;
@@ -7,10 +8,8 @@ use std::fmt;
 /// Reason why DPDK devices cannot be used.
 #[derive(Debug)]
 pub enum DpdkError {
-    /// The processor lacks instructions that DPDK's libraries use.
-    Instructions(&'static str),
     /// DPDK's libraries cannot be loaded.
-    Libraries(String),
+    Load(LoadError),
     /// DPDK's environment was started in this process before.
     SecondStart,
     /// DPDK's environment did not start; its messages are on standard error.
@@ -67,11 +66,11 @@ pub enum DpdkError {
 impl fmt::Display for DpdkError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            DpdkError::Instructions(missing) => write!(
+            DpdkError::Load(LoadError::Instructions(missing)) => write!(
                 f,
                 "this processor lacks {missing}, which DPDK's libraries need: write backend = \"xdp\" or \"tun\", or use a newer processor (for a virtual machine, a newer CPU model)"
             ),
-            DpdkError::Libraries(error) => write!(
+            DpdkError::Load(LoadError::Libraries(error)) => write!(
                 f,
                 "cannot load DPDK's libraries ({error}): install them (Debian: libdpdk-dev contains those that this build needs), or write backend = \"xdp\" or \"tun\""
             ),
@@ -120,6 +119,12 @@ impl fmt::Display for DpdkError {
 
 /// There is no `source`, because the text already contains the system's error.
 impl std::error::Error for DpdkError {}
+
+impl From<LoadError> for DpdkError {
+    fn from(error: LoadError) -> DpdkError {
+        DpdkError::Load(error)
+    }
+}
 
 impl From<ProcessorError> for DpdkError {
     fn from(error: ProcessorError) -> DpdkError {

@@ -20,11 +20,10 @@ pub mod ports;
 mod sys;
 mod watch;
 
-pub use eal::{EalConfig, HugePages};
+pub use eal::{EalConfig, HugePages, supported};
 pub use error::DpdkError;
 pub use open::{DeviceConfig, Dpdk, DpdkConfig, Guard, Opened, memory_bytes};
 pub use ports::{DpdkTransmit, Ports};
-pub use sys::supported;
 pub use watch::LinkEvent;
 
 /// Descriptors of each ring, if the device supports that many.

@@ -1,12 +1,6 @@
-//! Functions of the shim, as declared in `shim/shim.h`, and the code that loads the shim.
+//! Functions of the shim, as declared in `shim/shim.h`.
 
-use crate::error::DpdkError;
-use rustix::fs::{MemfdFlags, memfd_create};
-use std::ffi::{CStr, c_char, c_int, c_uint};
-use std::fs::File;
-use std::io::Write as _;
-use std::os::fd::AsRawFd as _;
-use std::sync::OnceLock;
+use std::ffi::{c_char, c_int, c_uint};
 
 /// Packet buffer of DPDK. Only the shim knows its contents.
 #[repr(C)]
@@ -69,29 +63,7 @@ pub(crate) struct DeviceCounters {
     pub(crate) tx_errors: u64,
 }
 
-/// Defines for each function of the shim a pointer in [`Functions`], in the order of `struct gatun_shim`, and
-/// a function that calls it.
-macro_rules! functions {
-    ($($name:ident($($argument:ident: $type:ty),*) $(-> $result:ty)?;)*) => {
-        /// `struct gatun_shim`.
-        #[repr(C)]
-        struct Functions {
-            $($name: unsafe extern "C" fn($($type),*) $(-> $result)?,)*
-        }
-
-        $(
-            /// # Safety
-            /// As documented in shim.c; [`load`] has succeeded.
-            #[inline]
-            pub(crate) unsafe fn $name($($argument: $type),*) $(-> $result)? {
-                // SAFETY: guaranteed by the caller.
-                unsafe { (loaded().$name)($($argument),*) }
-            }
-        )*
-    };
-}
-
-functions! {
+gatun_dpdk_shim::functions! { c"gatun_shim":
     gatun_eal_init(argc: c_int, argv: *mut *mut c_char) -> c_int;
     gatun_interrupts_settle(max_ms: c_uint);
     gatun_memory_files();
@@ -114,77 +86,6 @@ functions! {
     gatun_send(port: u16, queue: u16, frames: *const RawFrame, count: u16) -> u16;
     gatun_frame_new(pool: *mut Mempool, frame: *mut RawFrame) -> c_int;
     gatun_frames_free(frames: *const RawFrame, count: c_uint);
-}
-
-/// The shim as a shared object, which needs DPDK's libraries. It is embedded in the program, so that both
-/// always have the same version.
-static SHIM: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/shim.so"));
-
-static LOADED: OnceLock<&'static Functions> = OnceLock::new();
-
-fn loaded() -> &'static Functions {
-    LOADED.get().expect("the environment is started before anything of it is used")
-}
-
-/// Loads DPDK's libraries, unless they are loaded already. They execute code as soon as they are loaded, with
-/// instructions that older processors lack. So they are not loaded on such processors, or if no port needs
-/// them.
-pub(crate) fn load() -> Result<(), DpdkError> {
-    if LOADED.get().is_some() {
-        return Ok(());
-    }
-    supported()?;
-    let functions = open_shim().map_err(DpdkError::Libraries)?;
-    let _ = LOADED.set(functions);
-    Ok(())
-}
-
-/// Checks whether the processor supports the instructions that DPDK's libraries use.
-///
-/// # Errors
-/// Returns an error if instructions are missing. The error names them.
-pub fn supported() -> Result<(), DpdkError> {
-    #[cfg(target_arch = "x86_64")]
-    if !(is_x86_feature_detected!("sse4.2") && is_x86_feature_detected!("popcnt")) {
-        return Err(DpdkError::Instructions("SSE4.2 and POPCNT"));
-    }
-    Ok(())
-}
-
-fn open_shim() -> Result<&'static Functions, String> {
-    let file = shim_file().map_err(|e| format!("creating a file in memory: {e}"))?;
-    let path = format!("/proc/self/fd/{}\0", file.as_raw_fd());
-    // SAFETY: the path ends with a zero. The loaded object is the shim, whose libraries are trusted like
-    // those of the linker. Drivers that are loaded later must find its symbols before the environment's:
-    // hence RTLD_GLOBAL.
-    let shim = unsafe { libc::dlopen(path.as_ptr().cast(), libc::RTLD_NOW | libc::RTLD_GLOBAL) };
-    if shim.is_null() {
-        return Err(dl_error());
-    }
-    // SAFETY: an open object, and a name that ends with a zero.
-    let functions = unsafe { libc::dlsym(shim, c"gatun_shim".as_ptr()) };
-    // SAFETY: the shim was compiled with this crate, and `Functions` has the layout of its table. It is never
-    // closed.
-    unsafe { functions.cast::<Functions>().as_ref() }.ok_or_else(dl_error)
-}
-
-/// Creates an anonymous file that contains the shim.
-fn shim_file() -> std::io::Result<File> {
-    let create = |flags| memfd_create(c"gatun-dpdk-shim", MemfdFlags::CLOEXEC | flags);
-    // Nobody executes it as a program, and if vm.memfd_noexec is 2 the kernel requires this flag. Before
-    // Linux 6.3 the flag does not exist.
-    let file = create(MemfdFlags::NOEXEC_SEAL).or_else(|_| create(MemfdFlags::empty()))?;
-    let mut file = File::from(file);
-    file.write_all(SHIM)?;
-    Ok(file)
-}
-
-/// Error of the last call.
-fn dl_error() -> String {
-    // SAFETY: the text stays valid until the thread's next call of this kind.
-    let text = unsafe { libc::dlerror().as_ref() };
-    // SAFETY: as above; it ends with a zero.
-    text.map_or_else(String::new, |text| unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned())
 }
 
 #[cfg(test)]

@@ -1,7 +1,6 @@
 //! The committed object: it belongs to the sources beside it, and is what the compiler makes of them.
 
-use sha2::{Digest as _, Sha256};
-use std::fmt::Write as _;
+use gatun_testkit::Manifest;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -9,28 +8,10 @@ fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("bpf")
 }
 
-fn manifest() -> String {
-    std::fs::read_to_string(folder().join("MANIFEST")).unwrap()
-}
-
-fn hash(file: &str) -> String {
-    let bytes = std::fs::read(folder().join(file)).unwrap();
-    Sha256::digest(bytes).iter().fold(String::new(), |mut hex, byte| {
-        write!(hex, "{byte:02x}").unwrap();
-        hex
-    })
-}
-
 #[test]
 fn the_object_is_of_these_sources() {
-    let manifest = manifest();
-    let listed: Vec<&str> =
-        manifest.lines().skip(1).filter_map(|line| line.split_whitespace().nth(1)).collect();
-    assert_eq!(listed, ["layout.h", "decide.h", "siit.h", "xdp.h", "fastpath.bpf.c", "fastpath.o"]);
-    for file in listed {
-        let line = format!("{}  {file}", hash(file));
-        assert!(manifest.contains(&line), "{file} has changed: run crates/io-fastpath/bpf/build.sh");
-    }
+    let files = ["layout.h", "decide.h", "siit.h", "xdp.h", "fastpath.bpf.c", "fastpath.o"];
+    Manifest::read(&folder()).check(&files, "crates/io-fastpath/bpf/build.sh");
 }
 
 /// Missing parts of what compiles the object: the compiler of the manifest, and headers.
@@ -46,8 +27,8 @@ fn missing(compiler: &str) -> Option<String> {
 
 #[test]
 fn the_same_compiler_makes_the_same_object() {
-    let manifest = manifest();
-    if let Some(why) = missing(manifest.lines().next().unwrap()) {
+    let manifest = Manifest::read(&folder());
+    if let Some(why) = missing(manifest.compiler()) {
         return gatun_testkit::skip(&why);
     }
     let out = std::env::temp_dir().join(format!("gatun-bpf-{}", std::process::id()));
@@ -55,11 +36,11 @@ fn the_same_compiler_makes_the_same_object() {
     let built = Command::new(folder().join("build.sh")).arg(&out).output().unwrap();
     assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
     let again = std::fs::read(out.join("fastpath.o")).unwrap();
-    let manifest_again = std::fs::read_to_string(out.join("MANIFEST")).unwrap();
+    let manifest_again = Manifest::read(&out);
     std::fs::remove_dir_all(&out).unwrap();
     assert!(
         again == std::fs::read(folder().join("fastpath.o")).unwrap(),
         "run crates/io-fastpath/bpf/build.sh"
     );
-    assert_eq!(manifest_again, manifest);
+    assert_eq!(manifest_again.text(), manifest.text());
 }

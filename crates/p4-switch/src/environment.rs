@@ -2,7 +2,7 @@
 
 use crate::error::SwitchError;
 use crate::sys;
-use std::ffi::{CStr, CString, c_int};
+use std::ffi::{CStr, c_int};
 use std::sync::OnceLock;
 
 /// Configuration of the environment.
@@ -51,12 +51,9 @@ fn start(config: &EnvironmentConfig) -> Result<(), String> {
         words.extend(["--no-huge", "--no-pci", "--iova-mode=va"].map(str::to_owned));
     }
     words.extend(config.arguments.iter().cloned());
-    let words: Result<Vec<CString>, _> = words.into_iter().map(CString::new).collect();
-    let words = words.map_err(|_| "an argument has a zero byte".to_owned())?;
-    let mut pointers: Vec<_> = words.into_iter().map(CString::into_raw).collect();
-    // SAFETY: the given number of pointers to strings. The environment may keep and change them: they are
-    // never freed.
-    match unsafe { sys::start(pointers.len() as c_int, pointers.as_mut_ptr()) } {
+    let mut arguments = gatun_dpdk_shim::arguments(words).ok_or("an argument has a zero byte")?;
+    // SAFETY: the given number of pointers to strings that are never freed.
+    match unsafe { sys::start(arguments.len() as c_int, arguments.as_mut_ptr()) } {
         0 => Ok(()),
         error => Err(std::io::Error::from_raw_os_error(-error).to_string()),
     }

@@ -1,15 +1,14 @@
 //! Errors of the switch, with corrections.
 
+use gatun_dpdk_shim::LoadError;
 use std::fmt;
 use std::path::PathBuf;
 
 /// Reason why a switch cannot do something.
 #[derive(Debug)]
 pub enum SwitchError {
-    /// The processor lacks instructions that DPDK's libraries use.
-    Instructions(&'static str),
     /// DPDK's libraries cannot be loaded.
-    Libraries(String),
+    Load(LoadError),
     /// DPDK's environment did not start; its messages are on standard error.
     Environment(String),
     /// A file cannot be read or written.
@@ -95,10 +94,10 @@ impl SwitchError {
 impl fmt::Display for SwitchError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            SwitchError::Instructions(names) => {
+            SwitchError::Load(LoadError::Instructions(names)) => {
                 write!(f, "the processor lacks {names}, which DPDK's libraries use")
             }
-            SwitchError::Libraries(error) => {
+            SwitchError::Load(LoadError::Libraries(error)) => {
                 write!(f, "cannot load DPDK's libraries (Debian: apt install dpdk): {error}")
             }
             SwitchError::Environment(error) => write!(f, "DPDK's environment did not start: {error}"),
@@ -128,3 +127,9 @@ impl fmt::Display for SwitchError {
 }
 
 impl std::error::Error for SwitchError {}
+
+impl From<LoadError> for SwitchError {
+    fn from(error: LoadError) -> SwitchError {
+        SwitchError::Load(error)
+    }
+}

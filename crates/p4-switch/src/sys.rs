@@ -1,12 +1,6 @@
-//! Functions of the shim, as declared in `shim/shim.h`, and the code that loads the shim.
+//! Functions of the shim, as declared in `shim/shim.h`.
 
-use crate::error::SwitchError;
-use rustix::fs::{MemfdFlags, memfd_create};
-use std::ffi::{CStr, c_char, c_int, c_void};
-use std::fs::File;
-use std::io::Write as _;
-use std::os::fd::AsRawFd as _;
-use std::sync::OnceLock;
+use std::ffi::{c_char, c_int, c_void};
 
 const NAME: usize = 64;
 
@@ -128,29 +122,7 @@ macro_rules! text_of {
 
 text_of!(RawTable, RawAction, RawArgument, RawArray);
 
-/// Defines for each function of the shim a pointer in [`Functions`], in the order of `struct
-/// gatun_p4_shim`, and a function that calls it.
-macro_rules! functions {
-    ($($name:ident($($argument:ident: $type:ty),*) $(-> $result:ty)?;)*) => {
-        /// `struct gatun_p4_shim`.
-        #[repr(C)]
-        struct Functions {
-            $($name: unsafe extern "C" fn($($type),*) $(-> $result)?,)*
-        }
-
-        $(
-            /// # Safety
-            /// Pointers are valid, and objects of the pipeline alive; [`load`] has succeeded.
-            #[inline]
-            pub(crate) unsafe fn $name($($argument: $type),*) $(-> $result)? {
-                // SAFETY: guaranteed by the caller.
-                unsafe { (loaded().$name)($($argument),*) }
-            }
-        )*
-    };
-}
-
-functions! {
+gatun_dpdk_shim::functions! { c"gatun_p4_shim":
     start(argc: c_int, argv: *mut *mut c_char) -> c_int;
     version() -> *const c_char;
     translate(
@@ -193,64 +165,4 @@ functions! {
     admit(
         ports: *mut Port, number: u32, controller: u32, pool: *mut Mempool, frame: *const u8, len: u16
     ) -> c_int;
-}
-
-/// The shim as a shared object, which needs DPDK's libraries. It is embedded in the program, so that both
-/// always have the same version.
-static SHIM: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/shim.so"));
-
-static LOADED: OnceLock<&'static Functions> = OnceLock::new();
-
-fn loaded() -> &'static Functions {
-    LOADED.get().expect("the environment is started before anything of it is used")
-}
-
-/// Loads DPDK's libraries, unless they are loaded already. They execute code as soon as they are loaded, with
-/// instructions that older processors lack.
-pub(crate) fn load() -> Result<(), SwitchError> {
-    if LOADED.get().is_some() {
-        return Ok(());
-    }
-    #[cfg(target_arch = "x86_64")]
-    if !(is_x86_feature_detected!("sse4.2") && is_x86_feature_detected!("popcnt")) {
-        return Err(SwitchError::Instructions("SSE4.2 and POPCNT"));
-    }
-    let functions = open_shim().map_err(SwitchError::Libraries)?;
-    let _ = LOADED.set(functions);
-    Ok(())
-}
-
-fn open_shim() -> Result<&'static Functions, String> {
-    let file = shim_file().map_err(|e| format!("creating a file in memory: {e}"))?;
-    let path = format!("/proc/self/fd/{}\0", file.as_raw_fd());
-    // SAFETY: the path ends with a zero. The loaded object is the shim, whose libraries are trusted like
-    // those of the linker. The pipeline's object, which is loaded later, finds their symbols: hence
-    // RTLD_GLOBAL.
-    let shim = unsafe { libc::dlopen(path.as_ptr().cast(), libc::RTLD_NOW | libc::RTLD_GLOBAL) };
-    if shim.is_null() {
-        return Err(dl_error());
-    }
-    // SAFETY: an open object, and a name that ends with a zero.
-    let functions = unsafe { libc::dlsym(shim, c"gatun_p4_shim".as_ptr()) };
-    // SAFETY: the shim was compiled with this crate, and `Functions` has the layout of its table. It is
-    // never closed.
-    unsafe { functions.cast::<Functions>().as_ref() }.ok_or_else(dl_error)
-}
-
-/// Creates an anonymous file that contains the shim.
-fn shim_file() -> std::io::Result<File> {
-    let create = |flags| memfd_create(c"gatun-p4-shim", MemfdFlags::CLOEXEC | flags);
-    // Nobody executes it as a program. Before Linux 6.3 the flag does not exist.
-    let file = create(MemfdFlags::NOEXEC_SEAL).or_else(|_| create(MemfdFlags::empty()))?;
-    let mut file = File::from(file);
-    file.write_all(SHIM)?;
-    Ok(file)
-}
-
-/// Error of the last call.
-fn dl_error() -> String {
-    // SAFETY: the text stays valid until the thread's next call of this kind.
-    let text = unsafe { libc::dlerror().as_ref() };
-    // SAFETY: as above; it ends with a zero.
-    text.map_or_else(String::new, |text| unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned())
 }

@@ -14,8 +14,7 @@ use arrayvec::ArrayVec;
 use gatun_io::{BURST_MAX, NamedCounter, Processor, RxError, Stats, TxError, Waker};
 use gatun_io_ether::{DeviceEvents, FrameSink, Frames, Mac, prefetch_ahead, prefetch_frame};
 use gatun_wire::Packet;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::io::Errno;
+use rustix::event::{PollFd, PollFlags};
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -315,17 +314,9 @@ impl Frames for Ports {
             return Ok(());
         }
         let nap = timeout.map_or(IDLE_SLEEP, |timeout| timeout.min(IDLE_SLEEP));
-        let nap = Timespec::try_from(nap).ok();
         let mut fds =
             [PollFd::new(waker, PollFlags::IN), PollFd::new(self.device_events.waker(), PollFlags::IN)];
-        match poll(&mut fds, nap.as_ref()) {
-            Ok(_) | Err(Errno::INTR) => {}
-            Err(e) => return Err(e.into()),
-        }
-        if fds[0].revents().contains(PollFlags::IN) {
-            waker.reset();
-        }
-        Ok(())
+        waker.poll(&mut fds, Some(nap))
     }
 
     fn stats(&self) -> Stats {

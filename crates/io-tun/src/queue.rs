@@ -6,7 +6,7 @@ use crate::writer::DeviceWriter;
 use arrayvec::ArrayVec;
 use gatun_io::{BURST_MAX, Backend, Handler, PACKET_MAX, RxError, STRIDE, Stats, Transmit, Waker};
 use gatun_wire::{DEVICE_ROOM, HEADROOM, Offload, Packet, Segmentation};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 use std::io;
 use std::os::fd::OwnedFd;
@@ -150,17 +150,9 @@ impl Backend for TunQueue {
     }
 
     fn wait(&mut self, waker: &Waker, timeout: Option<Duration>) -> io::Result<()> {
-        let timeout = timeout.and_then(|t| Timespec::try_from(t).ok());
-        let mut fds = [PollFd::new(&self.tx.device.fd, PollFlags::IN), PollFd::new(waker, PollFlags::IN)];
-        match poll(&mut fds, timeout.as_ref()) {
-            Ok(_) | Err(Errno::INTR) => {}
-            Err(e) => return Err(e.into()),
-        }
-        let woken = fds[1].revents().contains(PollFlags::IN);
-        if woken {
-            waker.reset();
-        }
-        if fds[0].revents().intersects(PollFlags::ERR | PollFlags::NVAL | PollFlags::HUP) {
+        let mut fds = [PollFd::new(waker, PollFlags::IN), PollFd::new(&self.tx.device.fd, PollFlags::IN)];
+        waker.poll(&mut fds, timeout)?;
+        if fds[1].revents().intersects(PollFlags::ERR | PollFlags::NVAL | PollFlags::HUP) {
             return Err(gone(&self.name, Errno::BADFD));
         }
         Ok(())

@@ -18,7 +18,7 @@ use arrayvec::ArrayVec;
 use gatun_io::{BURST_MAX, RxError, Stats, TxError, Waker};
 use gatun_io_ether::{DeviceEvents, FrameSink, Frames, Mac, prefetch_ahead, prefetch_frame};
 use gatun_wire::Packet;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 use std::io;
 use std::sync::Arc;
@@ -231,20 +231,12 @@ impl Frames for Ports {
             true => Some(timeout.map_or(RETRY, |timeout| timeout.min(RETRY))),
             false => timeout,
         };
-        let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
         let mut fds: Vec<PollFd<'_>> = Vec::with_capacity(2 + self.out.ports.len());
         fds.push(PollFd::new(waker, PollFlags::IN));
         fds.push(PollFd::new(self.device_events.waker(), PollFlags::IN));
         let sockets = self.out.ports.iter().filter(|port| !port.down).filter_map(|port| port.socket.as_ref());
         fds.extend(sockets.map(|socket| PollFd::new(socket, PollFlags::IN)));
-        match poll(&mut fds, timeout.as_ref()) {
-            Ok(_) | Err(Errno::INTR) => {}
-            Err(e) => return Err(e.into()),
-        }
-        if fds[0].revents().contains(PollFlags::IN) {
-            waker.reset();
-        }
-        Ok(())
+        waker.poll(&mut fds, timeout)
     }
 
     fn stats(&self) -> Stats {

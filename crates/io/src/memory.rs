@@ -2,7 +2,7 @@
 
 use crate::{BURST_MAX, Backend, Handler, Stats, Transmit, TxError, Waker};
 use gatun_wire::{HEADROOM, Offload, Packet, Segmentation};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::{PollFd, PollFlags};
 use std::collections::VecDeque;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -145,17 +145,9 @@ impl Backend for Memory {
     }
 
     fn wait(&mut self, waker: &Waker, timeout: Option<Duration>) -> io::Result<()> {
-        let timeout = timeout.and_then(|t| Timespec::try_from(t).ok());
-        let mut fds = [PollFd::new(&self.tx.ready, PollFlags::IN), PollFd::new(waker, PollFlags::IN)];
-        match poll(&mut fds, timeout.as_ref()) {
-            Ok(_) | Err(rustix::io::Errno::INTR) => {}
-            Err(e) => return Err(e.into()),
-        }
-        let woken = fds[1].revents().contains(PollFlags::IN);
+        let mut fds = [PollFd::new(waker, PollFlags::IN), PollFd::new(&self.tx.ready, PollFlags::IN)];
+        waker.poll(&mut fds, timeout)?;
         self.tx.ready.reset();
-        if woken {
-            waker.reset();
-        }
         Ok(())
     }
 

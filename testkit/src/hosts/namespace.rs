@@ -116,4 +116,23 @@ impl Namespace {
         let nodad = if address.contains(':') { "nodad" } else { "" };
         self.ip(&format!("address add {address} dev {device} {nodad}"))
     }
+
+    /// Routes packets from the NAT44 inside, 100.64.0.0/10, to the TUN device "nat64"; packets from the
+    /// device follow the main table.
+    ///
+    /// # Errors
+    /// Returns an error if the kernel refuses it.
+    pub fn steer_private(&self) -> Result<(), Error> {
+        self.ip("rule add priority 100 iif nat64 lookup main")?;
+        self.ip("rule add priority 101 from 100.64.0.0/10 lookup 4464")?;
+        self.ip("route add default dev nat64 table 4464")
+    }
+
+    /// Removes the rules of [`Namespace::steer_private`]. The kernel removes the device's routes with it.
+    ///
+    /// # Errors
+    /// Returns an error if there are none.
+    pub fn unsteer_private(&self) -> Result<(), Error> {
+        [100, 101].iter().try_for_each(|priority| self.ip(&format!("rule del priority {priority}")))
+    }
 }

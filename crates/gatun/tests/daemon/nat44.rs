@@ -45,9 +45,7 @@ pub(crate) fn steer(net: &Topology) {
     // The translator's kernel is a router too. Its ICMP errors about packets from the device go into the
     // device and return, with an address of the kernel as source.
     net.translator.sysctl("net.ipv4.conf.nat64.accept_local", "1").unwrap();
-    net.translator.ip("rule add priority 100 iif nat64 lookup main").unwrap();
-    net.translator.ip("rule add priority 101 from 100.64.0.0/10 lookup 4464").unwrap();
-    net.translator.ip("route add default dev nat64 table 4464").unwrap();
+    net.translator.steer_private().unwrap();
 }
 
 fn ping4(from: &Namespace, to: &str, flags: &str) -> String {

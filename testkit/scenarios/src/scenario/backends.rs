@@ -2,7 +2,7 @@
 
 use super::fastpath::tun::{Settings, Tun, route_plain, unroute_plain};
 use super::iperf::has_fast_path;
-use super::{RunOptions, carrier};
+use super::{RunOptions, carrier, turns};
 use crate::bed::Bed;
 use crate::ends::{Ends, Latency, Load, StageResult, Until};
 use crate::processors::stay_on_first_processor;
@@ -81,24 +81,16 @@ pub(crate) fn run(options: &RunOptions) -> anyhow::Result<Report> {
     let off = fast_path.is_ok().then_some("off");
     let runs = options.runs.unwrap_or(if options.brief { 1 } else { RUNS }).max(1);
     let mut outcomes = Vec::new();
-    for run in 0..runs {
-        if run > 0 {
-            ways.reverse();
-        }
-        for (frame, family) in FRAMES {
-            let subscribers = if options.brief { 64 } else { 1024 };
-            let traffic = Traffic::new(Spec {
-                family,
-                subscribers,
-                flows_per_subscriber: 16,
-                protocols: Protocols::Udp,
-                sizes: Sizes::Fixed(frame),
-                seed: 0x736d_616c,
-            });
-            for way in &ways {
-                outcomes.push(one(&bed, options, &traffic, (*way, frame), off)?);
-            }
-        }
+    for (_, (frame, family), way) in turns(runs, &FRAMES, &ways) {
+        let traffic = Traffic::new(Spec {
+            family,
+            subscribers: if options.brief { 64 } else { 1024 },
+            flows_per_subscriber: 16,
+            protocols: Protocols::Udp,
+            sizes: Sizes::Fixed(frame),
+            seed: 0x736d_616c,
+        });
+        outcomes.push(one(&bed, options, &traffic, (*way, frame), off)?);
     }
     tell(&outcomes, &mut report);
     Ok(report)

@@ -7,14 +7,14 @@ mod results;
 pub(super) mod translator;
 
 use super::RunOptions;
+use super::turns;
 use crate::report::Report;
-use gatun_testkit::{Error, Topology, has_program};
-use indicatif::{ProgressBar, ProgressStyle};
+use gatun_testkit::has_program;
+use measure::Cell;
 pub(crate) use measure::Part;
-use measure::{Cell, Client, Measured};
 use results::Results;
-use translator::Row;
 pub(crate) use translator::has_fast_path;
+use translator::{Lab, Row};
 
 const ABOUT: &str = "iperf3 between a client and a server, each a network namespace with the kernel's own stack, through different \
 translators. All share the processors of this machine. Upload is from the client, which is inside. The translators alternate within each \
@@ -47,29 +47,21 @@ pub(crate) fn run(options: &RunOptions) -> anyhow::Result<Report> {
     let runs = options.runs.unwrap_or(if options.brief { 1 } else { RUNS }).max(1);
     let seconds = options.length(SECONDS).as_secs().max(1) as u32;
     let cells = cells(options);
-    let steps: u64 = cells.iter().map(|cell| rows.iter().filter(|row| has(row, *cell)).count() as u64).sum();
-    let style = ProgressStyle::with_template("{msg:60} {wide_bar} {pos}/{len}")?;
-    let bar = ProgressBar::new(u64::from(runs) * steps).with_style(style);
-    let lab = Lab { options, net: network()?, seconds, bar };
+    let turns = || turns(runs, &cells, &rows).filter(|(_, cell, row)| has(row, *cell));
+    let trials = if options.brief { TRIALS_BRIEF } else { TRIALS };
+    let lab = Lab::new(&options.programs, [seconds, 0, trials], turns().count())?;
 
     let names = rows.iter().map(|row| row.name.clone()).collect();
     let mut results = Results::new(names, cells.clone());
     let mut failures = Vec::new();
-    for run in 1..=runs {
-        for cell in &cells {
-            let mut turns: Vec<&Row> = rows.iter().filter(|row| has(row, *cell)).collect();
-            if run % 2 == 0 {
-                turns.reverse();
-            }
-            for row in turns {
-                match lab.measure(row, *cell, run) {
-                    Ok(measured) => results.add(&row.name, *cell, run, measured),
-                    Err(why) => failures.push(format!("run {run}, {}: {why}", title(row, *cell))),
-                }
-            }
+    for (run, cell, row) in turns() {
+        lab.show(format!("run {run}, {}", title(row, cell)));
+        match row.measure(&lab, cell, None) {
+            Ok(measured) => results.add(&row.name, cell, run, measured),
+            Err(why) => failures.push(format!("run {run}, {}: {why}", title(row, cell))),
         }
     }
-    lab.bar.finish_and_clear();
+    drop(lab);
 
     report.tables = results.tables();
     report.throughput = results.throughput();
@@ -89,51 +81,8 @@ fn notes(runs: u32, seconds: u32) -> [String; 4] {
     ]
 }
 
-struct Lab<'a> {
-    options: &'a RunOptions,
-    net: Topology,
-    seconds: u32,
-    bar: ProgressBar,
-}
-
-impl Lab<'_> {
-    /// Sets up a translator, measures through it, and removes it.
-    fn measure(&self, row: &Row, cell: Cell, run: u32) -> Result<Measured, Error> {
-        self.bar.set_message(format!("run {run}, {}", title(row, cell)));
-        let trials = if self.options.brief { TRIALS_BRIEF } else { TRIALS };
-        let (running, target) = row.start(&self.net, &self.options.programs)?;
-        let client = Client {
-            client: &self.net.client,
-            server: &self.net.server,
-            target: &target,
-            seconds: self.seconds,
-            warm_up: 0,
-            trials,
-        };
-        let measured = client.measure(cell);
-        let used = running.has_used_fast_path(row);
-        let stopped = running.stop(&self.net);
-        self.bar.inc(1);
-        let measured = measured?;
-        used?;
-        stopped?;
-        // A search may find no rate without loss.
-        match measured.gbit_s > 0.0 || cell.part == Part::Offered {
-            true => Ok(measured),
-            false => Err(Error("nothing arrived".into())),
-        }
-    }
-}
-
 fn title(row: &Row, cell: Cell) -> String {
     format!("{}, {}, {}, {}", row.name, cell.part.name(), cell.streams, cell.direction)
-}
-
-pub(super) fn network() -> Result<Topology, Error> {
-    let net = Topology::new()?;
-    net.client.address("eth0", "100.64.0.2/24")?;
-    net.translator.address("inside", "100.64.0.1/24")?;
-    Ok(net)
 }
 
 /// Returns true if a row's name has one of the texts; a brief run has Gatun's rows alone.

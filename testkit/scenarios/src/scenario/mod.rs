@@ -90,6 +90,23 @@ impl RunOptions {
     }
 }
 
+/// Measurements in an order in which neighbours in time share the column: each run measures each column
+/// through all rows, and every second run has the rows in reverse. So a machine that becomes slower or faster
+/// favours no row.
+fn turns<'a, C: Copy, R>(
+    runs: u32,
+    columns: &'a [C],
+    rows: &'a [R],
+) -> impl Iterator<Item = (u32, C, &'a R)> {
+    let last = rows.len().wrapping_sub(1);
+    (1..=runs).flat_map(move |run| {
+        columns.iter().flat_map(move |column| {
+            let nth = move |at: usize| if run % 2 == 0 { last - at } else { at };
+            (0..rows.len()).map(move |at| (run, *column, &rows[nth(at)]))
+        })
+    })
+}
+
 /// A scenario.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Scenario {
@@ -178,4 +195,16 @@ fn mtu_for(traffic: &Traffic) -> anyhow::Result<usize> {
         gatun_io_xdp::MTU_MAX as usize + gatun_testkit::traffic::LAYER_2 - 20,
     );
     Ok(mtu)
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn every_second_run_has_the_rows_in_reverse() {
+        let turns: Vec<_> = super::turns(2, &['x', 'y'], &["a", "b", "c"]).collect();
+        let shown: Vec<String> =
+            turns.iter().map(|(run, column, row)| format!("{run}{column}{row}")).collect();
+        let expected = "1xa 1xb 1xc 1ya 1yb 1yc 2xc 2xb 2xa 2yc 2yb 2ya";
+        assert_eq!(shown.join(" "), expected);
+    }
 }

@@ -4,14 +4,13 @@
 
 mod tables;
 
-use super::RunOptions;
 use super::iperf::has_fast_path;
-use super::iperf::measure::{Cell, Client, Measured, Part};
-use super::iperf::translator::{Kind, PLAIN, Row};
+use super::iperf::measure::{Cell, Part};
+use super::iperf::translator::{Kind, Lab, PLAIN, Row};
+use super::{RunOptions, turns};
 use crate::report::Report;
 use gatun_testkit::topology::{SERVER, SERVER4};
-use gatun_testkit::{Error, Topology, has_program, tayga};
-use indicatif::{ProgressBar, ProgressStyle};
+use gatun_testkit::{has_program, tayga};
 use tables::Results;
 
 const ABOUT: &str = "The benchmark of the thesis \"High speed NAT64 with P4\" (2019) between two network namespaces of this machine. \
@@ -31,10 +30,7 @@ const STREAMS: [u32; 4] = [1, 10, 20, 50];
 const SET_UP_S: u32 = 1;
 
 /// Gatun with state: a static binding lets the IPv4 side open connections.
-const STATEFUL: &str = r#"[[port]]
-device = "nat64"
-routes = ["2001:db8:64::/96", "192.0.2.0/28"]
-[[pool]]
+const STATEFUL: &str = r#"[[pool]]
 prefixes = "192.0.2.1"
 [[nat64]]
 pool6 = "2001:db8:64::/96"
@@ -45,10 +41,7 @@ static = [
 "#;
 
 /// Gatun without state: an explicit mapping of the client's address.
-const STATELESS: &str = r#"[[port]]
-device = "nat64"
-routes = ["2001:db8:64::/96", "192.0.2.0/28"]
-[translator]
+const STATELESS: &str = r#"[translator]
 own4 = "192.0.2.14"
 [[siit]]
 pool6 = "2001:db8:64::/96"
@@ -101,36 +94,27 @@ pub(crate) fn run(options: &RunOptions) -> anyhow::Result<Report> {
     let columns = columns(options);
     let runs = options.runs.unwrap_or(if options.brief { 1 } else { RUNS }).max(1);
     let seconds = options.length(SECONDS).as_secs().max(1) as u32;
-    let style = ProgressStyle::with_template("{msg:60} {wide_bar} {pos}/{len}")?;
-    let steps = u64::from(runs) * (columns.len() * translators.len()) as u64;
-    let bar = ProgressBar::new(steps).with_style(style);
-    let lab = Lab { options, net: super::iperf::network()?, seconds, warm_up: warm_up(seconds), bar };
+    let turns = || turns(runs, &columns, &translators);
+    let lab = Lab::new(&options.programs, [seconds, warm_up(seconds), 0], turns().count())?;
 
     let mut results = Results::new(translators.iter().map(|of| of.row.name.clone()).collect());
     let mut failures = Vec::new();
-    for run in 1..=runs {
-        for column in &columns {
-            let mut turns: Vec<&Translator> = translators.iter().collect();
-            if run % 2 == 0 {
-                turns.reverse();
-            }
-            for translator in turns {
-                match lab.measure(translator, *column) {
-                    Ok(measured) => results.add(&translator.row.name, *column, measured),
-                    Err(why) => failures.push(format!("run {run}, {}: {why}", title(translator, *column))),
-                }
-            }
+    for (run, column, translator) in turns() {
+        lab.show(title(translator, column));
+        let outside = (column.opening == OpeningSide::Ipv4).then_some(translator.outside);
+        match translator.row.measure(&lab, column.cell, outside) {
+            Ok(measured) => results.add(&translator.row.name, column, measured),
+            Err(why) => failures.push(format!("run {run}, {}: {why}", title(translator, column))),
         }
     }
-    lab.bar.finish_and_clear();
+    drop(lab);
 
     report.tables = results.tables();
     report.throughput = results.throughput();
     report.charts = results.charts();
     report.check(failures.is_empty(), "every run of iperf3 transferred data".into());
     report.not_run.append(&mut failures);
-    let full_s =
-        u64::from(RUNS) * columns_of(options, &STREAMS).len() as u64 * translators.len() as u64 * FULL_S;
+    let full_s = u64::from(RUNS) * full_columns(options).len() as u64 * translators.len() as u64 * FULL_S;
     report.notes.extend(notes(runs, seconds, full_s));
     Ok(report)
 }
@@ -157,40 +141,6 @@ fn notes(runs: u32, seconds: u32, full_s: u64) -> [String; 5] {
         "UDP is sent as fast as the sockets can, in datagrams of 1400 bytes.".into(),
         "The load is that of all processors of the machine: both ends, the translator and the kernel.".into(),
     ]
-}
-
-struct Lab<'a> {
-    options: &'a RunOptions,
-    net: Topology,
-    seconds: u32,
-    warm_up: u32,
-    bar: ProgressBar,
-}
-
-impl Lab<'_> {
-    /// Sets up a translator, measures through it, and removes it.
-    fn measure(&self, translator: &Translator, column: Column) -> Result<Measured, Error> {
-        self.bar.set_message(title(translator, column));
-        let Translator { row, outside } = translator;
-        let Topology { client: inside_host, server: outside_host, .. } = &self.net;
-        let (running, inside) = row.start(&self.net, &self.options.programs)?;
-        let (client, server, target) = match column.opening {
-            OpeningSide::Ipv6 => (inside_host, outside_host, inside.as_str()),
-            OpeningSide::Ipv4 => (outside_host, inside_host, *outside),
-        };
-        let Lab { seconds, warm_up, .. } = *self;
-        let measured = Client { client, server, target, seconds, warm_up, trials: 0 }.measure(column.cell);
-        let used = running.has_used_fast_path(row);
-        let stopped = running.stop(&self.net);
-        self.bar.inc(1);
-        let measured = measured?;
-        used?;
-        stopped?;
-        match measured.gbit_s > 0.0 {
-            true => Ok(measured),
-            false => Err(Error("nothing arrived".into())),
-        }
-    }
 }
 
 fn title(translator: &Translator, column: Column) -> String {
@@ -235,19 +185,26 @@ fn translators(options: &RunOptions) -> (Vec<Translator>, Vec<String>) {
     (all, missing)
 }
 
+/// Columns of this run.
 fn columns(options: &RunOptions) -> Vec<Column> {
-    let brief: &[u32] = &[1];
-    let streams = if options.brief { brief } else { options.streams.as_deref().unwrap_or(&STREAMS) };
-    columns_of(options, streams)
+    match options.brief {
+        true => columns_of(options, &[1], &["upload"]),
+        false => columns_of(options, options.streams.as_deref().unwrap_or(&STREAMS), &DIRECTIONS),
+    }
 }
 
-fn columns_of(options: &RunOptions, streams: &[u32]) -> Vec<Column> {
+/// Columns at full length.
+fn full_columns(options: &RunOptions) -> Vec<Column> {
+    columns_of(options, &STREAMS, &DIRECTIONS)
+}
+
+const DIRECTIONS: [&str; 2] = ["upload", "download"];
+
+fn columns_of(options: &RunOptions, streams: &[u32], directions: &[&'static str]) -> Vec<Column> {
     let wanted = |part: &Part| options.parts.as_ref().is_none_or(|parts| parts.contains(part));
     let mut columns = Vec::new();
     for part in [Part::Tcp, Part::Udp].into_iter().filter(wanted) {
         for opening in [OpeningSide::Ipv6, OpeningSide::Ipv4] {
-            let directions: &[&'static str] =
-                if options.brief { &["upload"] } else { &["upload", "download"] };
             for &direction in directions {
                 columns.extend(
                     streams

@@ -7,6 +7,7 @@ use crate::ends::{Ends, Load, Until};
 use crate::middle::Programs;
 use crate::processors::{busy_s, stay_on_first_processor};
 use crate::report::{Report, Table, group};
+use crate::scenario::turns;
 use gatun_testkit::traffic::{Protocols, Sizes, Spec, Traffic};
 use std::time::Duration;
 
@@ -75,13 +76,8 @@ pub(super) fn measure(
         ways.extend([Way::Fast, Way::AtOnce]);
     }
     let mut outcomes = Vec::new();
-    for run in 0..runs {
-        if run > 0 {
-            ways.reverse();
-        }
-        for way in &ways {
-            outcomes.push(one(bed, programs, &traffic, *way, off)?);
-        }
+    for (_, (), way) in turns(runs, &[()], &ways) {
+        outcomes.push(one(bed, programs, &traffic, *way, off)?);
     }
     tell(&outcomes, report);
     Ok(())

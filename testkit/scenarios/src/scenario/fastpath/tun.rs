@@ -65,10 +65,7 @@ impl<'a> Tun<'a> {
         let mut tun = Tun { host: &bed.middle, programs, traffic, settings, gatun: None };
         tun.start_again()?;
         if traffic.spec().family == Family::V4 {
-            // Packets from private addresses go to the device; packets from the device follow the main table.
-            bed.middle.ip("rule add priority 100 iif nat64 lookup main")?;
-            bed.middle.ip("rule add priority 101 from 100.64.0.0/10 lookup 4464")?;
-            bed.middle.ip("route add default dev nat64 table 4464")?;
+            bed.middle.steer_private()?;
         }
         Ok(tun)
     }
@@ -183,9 +180,7 @@ impl<'a> Tun<'a> {
     /// Ends Gatun.
     pub(crate) fn stop(mut self) -> Result<(), Error> {
         if self.traffic.spec().family == Family::V4 {
-            for priority in [100, 101] {
-                self.host.ip(&format!("rule del priority {priority}"))?;
-            }
+            self.host.unsteer_private()?;
         }
         match self.gatun.take() {
             Some(gatun) => gatun.stop().map(drop),

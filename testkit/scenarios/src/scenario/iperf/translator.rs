@@ -1,9 +1,11 @@
 //! Translators between the client and the server. Each is set up for one measurement and removed after it, so
 //! that measurements of different translators alternate.
 
+use super::measure::{Cell, Client, Measured, Part};
 use crate::middle::{Gatun, Place, Programs, SOCKET, wait_for};
 use gatun_testkit::topology::{SERVER, SERVER4};
 use gatun_testkit::{Error, Process, Topology, has_program, tayga};
+use indicatif::{ProgressBar, ProgressStyle};
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -13,11 +15,14 @@ pub(in crate::scenario) const PLAIN: &str = "kernel, untranslated";
 pub(in crate::scenario) const MASQUERADE: &str = "NAT44: kernel, masquerade";
 pub(in crate::scenario) const TAYGA: &str = "NAT64: tayga";
 
-/// Gatun on a TUN device. The first line must begin the port, because `udp_gro` is inserted after it.
-const TUN: &str = r#"[[port]]
+/// Gatun's TUN device.
+const TUN_PORT: &str = r#"[[port]]
 device = "nat64"
 routes = ["2001:db8:64::/96", "192.0.2.0/28"]
-[[pool]]
+"#;
+
+/// Gatun on a TUN device, after its port.
+const TUN: &str = r#"[[pool]]
 prefixes = "192.0.2.1"
 [[nat64]]
 pool6 = "2001:db8:64::/96"
@@ -60,7 +65,7 @@ pub(in crate::scenario) enum Kind {
     Tayga,
     /// Gatun on a TUN device.
     Tun {
-        /// The configuration; its first line begins the port.
+        /// The configuration after the port.
         config: &'static str,
         udp_gro: bool,
         /// Value of `kernel` in `[fastpath]`; `None` if this Gatun has no such section.
@@ -70,6 +75,46 @@ pub(in crate::scenario) enum Kind {
     Xdp,
     /// A command that sets up a translator in the namespaces.
     Beside(PathBuf),
+}
+
+/// Hosts, programs and lengths of all measurements of a report.
+pub(in crate::scenario) struct Lab<'a> {
+    net: Topology,
+    programs: &'a Programs,
+    /// Length of a measurement.
+    seconds: u32,
+    /// Seconds before it that do not count.
+    warm_up: u32,
+    /// Trials of a search.
+    trials: u32,
+    bar: ProgressBar,
+}
+
+impl<'a> Lab<'a> {
+    /// Makes the hosts, and a bar for this many measurements.
+    pub(in crate::scenario) fn new(
+        programs: &'a Programs,
+        [seconds, warm_up, trials]: [u32; 3],
+        measurements: usize,
+    ) -> anyhow::Result<Lab<'a>> {
+        let net = Topology::new()?;
+        net.client.address("eth0", "100.64.0.2/24")?;
+        net.translator.address("inside", "100.64.0.1/24")?;
+        let style = ProgressStyle::with_template("{msg:60} {wide_bar} {pos}/{len}")?;
+        let bar = ProgressBar::new(measurements as u64).with_style(style);
+        Ok(Lab { net, programs, seconds, warm_up, trials, bar })
+    }
+
+    /// Names the next measurement.
+    pub(in crate::scenario) fn show(&self, title: String) {
+        self.bar.set_message(title);
+    }
+}
+
+impl Drop for Lab<'_> {
+    fn drop(&mut self) {
+        self.bar.finish_and_clear();
+    }
 }
 
 /// A row of the tables.
@@ -126,11 +171,7 @@ impl Row {
     }
 
     /// Sets up the translator. Returns it with the address that the client connects to.
-    pub(in crate::scenario) fn start(
-        &self,
-        net: &Topology,
-        programs: &Programs,
-    ) -> Result<(Running, String), Error> {
+    fn start(&self, net: &Topology, programs: &Programs) -> Result<(Running, String), Error> {
         if !matches!(self.kind, Kind::Xdp) {
             net.client.ip("route replace default via 100.64.0.1")?;
         }
@@ -155,15 +196,45 @@ impl Row {
         Ok((running, target.to_owned()))
     }
 
+    /// Sets up the translator, measures a cell through it, and removes it. The client connects from inside,
+    /// or to `outside` from the other side.
+    pub(in crate::scenario) fn measure(
+        &self,
+        lab: &Lab<'_>,
+        cell: Cell,
+        outside: Option<&str>,
+    ) -> Result<Measured, Error> {
+        let Topology { client: inside_host, server: outside_host, .. } = &lab.net;
+        let (running, target) = self.start(&lab.net, lab.programs)?;
+        let (client, server, target) = match outside {
+            None => (inside_host, outside_host, target.as_str()),
+            Some(outside) => (outside_host, inside_host, outside),
+        };
+        let Lab { seconds, warm_up, trials, .. } = *lab;
+        let measured = Client { client, server, target, seconds, warm_up, trials }.measure(cell);
+        let used = running.has_used_fast_path(self);
+        let stopped = running.stop(&lab.net);
+        lab.bar.inc(1);
+        let measured = measured?;
+        used?;
+        stopped?;
+        // A search may find no rate without loss.
+        match measured.gbit_s > 0.0 || cell.part == Part::Offered {
+            true => Ok(measured),
+            false => Err(Error("nothing arrived".into())),
+        }
+    }
+
     fn config(&self) -> String {
         let Kind::Tun { config, udp_gro, fast_path } = self.kind else { return XDP.into() };
-        let config = if udp_gro { config.replacen('\n', "\nudp_gro = true\n", 1) } else { config.into() };
-        fast_path.map_or(config.clone(), |kernel| config + &fast_path_section(kernel))
+        let udp_gro = if udp_gro { "udp_gro = true\n" } else { "" };
+        let fast_path = fast_path.map(fast_path_section).unwrap_or_default();
+        format!("{TUN_PORT}{udp_gro}{config}{fast_path}")
     }
 }
 
 /// A translator that is set up.
-pub(in crate::scenario) enum Running {
+enum Running {
     Plain,
     Masquerade,
     Tayga { _tayga: Process },
@@ -174,7 +245,7 @@ pub(in crate::scenario) enum Running {
 
 impl Running {
     /// Checks that the kernel has translated packets, if this is Gatun with its fast path.
-    pub(in crate::scenario) fn has_used_fast_path(&self, row: &Row) -> Result<(), Error> {
+    fn has_used_fast_path(&self, row: &Row) -> Result<(), Error> {
         match row.kind {
             Kind::Tun { fast_path: Some("auto"), .. } => {}
             _ => return Ok(()),
@@ -190,7 +261,7 @@ impl Running {
     }
 
     /// Removes the translator.
-    pub(in crate::scenario) fn stop(self, net: &Topology) -> Result<(), Error> {
+    fn stop(self, net: &Topology) -> Result<(), Error> {
         match self {
             Running::Plain => Ok(()),
             Running::Masquerade => nft(net, "delete table ip peer"),
@@ -199,10 +270,7 @@ impl Running {
                 net.translator.run("tayga --rmtun -c /run/tayga.conf").map(drop)
             }
             Running::Tun(gatun) => {
-                // The kernel removes the device's own routes with it.
-                for priority in [100, 101] {
-                    net.translator.ip(&format!("rule del priority {priority}"))?;
-                }
+                net.translator.unsteer_private()?;
                 gatun.stop().map(drop)
             }
             Running::Xdp(gatun) => {
@@ -225,7 +293,7 @@ fn fast_path_section(kernel: &str) -> String {
 /// The reason why Gatun has no fast path, if it has none.
 pub(crate) fn has_fast_path(programs: &Programs) -> Result<(), String> {
     let file = programs.output.join("probe.toml");
-    fs::write(&file, format!("{TUN}{}", fast_path_section("auto"))).map_err(|e| e.to_string())?;
+    fs::write(&file, format!("{TUN_PORT}{TUN}{}", fast_path_section("auto"))).map_err(|e| e.to_string())?;
     let mut check = std::process::Command::new(&programs.gatun);
     match gatun_testkit::run(check.arg("check").arg(&file)) {
         Ok(_) => Ok(()),
@@ -240,10 +308,7 @@ fn nft(net: &Topology, rules: &str) -> Result<(), Error> {
 
 fn start_tun(net: &Topology, programs: &Programs, config: &str) -> Result<Gatun, Error> {
     let gatun = Gatun::start(&net.translator, Place::Anywhere, programs, "gatun", config)?;
-    // Packets from private addresses go to the device; packets from the device follow the main table.
-    net.translator.ip("rule add priority 100 iif nat64 lookup main")?;
-    net.translator.ip("rule add priority 101 from 100.64.0.0/10 lookup 4464")?;
-    net.translator.ip("route add default dev nat64 table 4464")?;
+    net.translator.steer_private()?;
     Ok(gatun)
 }
 

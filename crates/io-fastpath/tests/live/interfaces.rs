@@ -119,7 +119,7 @@ fn the_program_at_interfaces_outlives_the_process_and_is_taken_over() {
         prepare(&net);
         let pins = middle::bpffs();
         let middle = Middle::start_with(&with_xdp(Some(pins.clone())));
-        let mut command = python(&net.client, NUMBERED, &[NAT64_SERVER, "3000", "1000"]);
+        let mut command = python(&net.client, NUMBERED, &[NAT64_SERVER, "3000", "1000", "1"]);
         let flow = Process::start(command.stdout(std::process::Stdio::piped())).unwrap();
         let moved = || xdp_packets(&middle, Some(0), Reason::Hit) > 200;
         gatun_testkit::wait_until("translation at the interfaces", Duration::from_secs(5), moved).unwrap();

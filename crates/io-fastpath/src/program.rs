@@ -3,6 +3,7 @@
 use crate::entries;
 use crate::error::FastPathError;
 use crate::maps::{MAPS, NAMES};
+use crate::sys;
 use aya::maps::Map;
 use aya::programs::{ProgramError, SchedClassifier, Xdp};
 use aya::{Ebpf, EbpfLoader};
@@ -41,25 +42,14 @@ pub(crate) fn load(
     });
     let mut ebpf = loader.load(OBJECT).map_err(|e| FastPathError::Program(in_words(&e)))?;
     let program = program(&mut ebpf)?;
-    load_patiently(|| program.load())?;
+    load_undisturbed(|| program.load())?;
     Ok(ebpf)
 }
 
-/// Attempts to load a program.
-const ATTEMPTS: u32 = 100;
-
-/// Loads a program again if a signal has interrupted the kernel's verifier, which then answers EAGAIN.
-fn load_patiently(mut load: impl FnMut() -> Result<(), ProgramError>) -> Result<(), FastPathError> {
-    let is_interrupted = |error: &ProgramError| match error {
-        ProgramError::LoadError { io_error, .. } => io_error.kind() == std::io::ErrorKind::WouldBlock,
-        _ => false,
-    };
-    for _ in 1..ATTEMPTS {
-        match load() {
-            Err(error) if is_interrupted(&error) => {}
-            other => return other.map_err(load_error),
-        }
-    }
+/// Loads a program. The kernel's verifier, which takes a tenth of a second, gives up at each signal of its
+/// thread: one that a child has ended is enough. So signals wait.
+fn load_undisturbed(load: impl FnOnce() -> Result<(), ProgramError>) -> Result<(), FastPathError> {
+    let _waiting = sys::WaitingSignals::new();
     load().map_err(load_error)
 }
 
@@ -80,7 +70,7 @@ pub(crate) fn xdp(ebpf: &mut Ebpf) -> Result<&mut Xdp, FastPathError> {
         ebpf.program_mut(XDP_NAME).ok_or_else(|| FastPathError::Program(format!("no {XDP_NAME}")))?;
     let program: &mut Xdp = program.try_into().map_err(|e| FastPathError::Program(in_words(&e)))?;
     if program.fd().is_err() {
-        load_patiently(|| program.load())?;
+        load_undisturbed(|| program.load())?;
     }
     Ok(program)
 }
@@ -117,4 +107,39 @@ pub(crate) fn in_words(error: &dyn std::error::Error) -> String {
         next = cause.source();
     }
     words
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::time::Duration;
+
+    extern "C" fn ignore(_signal: libc::c_int) {}
+
+    #[test]
+    fn a_program_is_loaded_while_signals_arrive() {
+        if let Some(why) = crate::exactness_tests::refusal() {
+            return gatun_testkit::skip(&why);
+        }
+        // SAFETY: the handler does nothing. The thread that is signalled lives until the end of the scope.
+        let loader = unsafe {
+            libc::signal(libc::SIGUSR1, ignore as extern "C" fn(libc::c_int) as libc::sighandler_t);
+            libc::pthread_self()
+        };
+        let is_loaded = AtomicBool::new(false);
+        let loaded = std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !is_loaded.load(Ordering::Relaxed) {
+                    // SAFETY: as above.
+                    unsafe { libc::pthread_kill(loader, libc::SIGUSR1) };
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+            });
+            let loaded = load(64, 1, &[], None);
+            is_loaded.store(true, Ordering::Relaxed);
+            loaded
+        });
+        assert!(loaded.is_ok(), "{:?}", loaded.err());
+    }
 }

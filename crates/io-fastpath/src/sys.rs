@@ -1,6 +1,8 @@
 //! Commands of bpf(2) on maps, and shared memory: none needs a capability (since Linux 5.19).
 
 use std::io;
+use std::marker::PhantomData;
+use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
@@ -181,6 +183,34 @@ pub(crate) fn first_keys<K: FromBytes + Copy>(map: impl AsFd, max: usize) -> io:
         _ => keys.truncate(attr.count as usize),
     }
     Ok(keys)
+}
+
+/// All signals that the thread can block wait while this lives.
+pub(crate) struct WaitingSignals {
+    before: libc::sigset_t,
+    /// The mask is one of a thread.
+    _of_thread: PhantomData<*const ()>,
+}
+
+impl WaitingSignals {
+    pub(crate) fn new() -> WaitingSignals {
+        let mut before = MaybeUninit::zeroed();
+        let mut all = MaybeUninit::uninit();
+        // SAFETY: `sigfillset` initialises `all`, and a set of zeros is valid, should the call fail.
+        let before = unsafe {
+            libc::sigfillset(all.as_mut_ptr());
+            libc::pthread_sigmask(libc::SIG_BLOCK, all.as_ptr(), before.as_mut_ptr());
+            before.assume_init()
+        };
+        WaitingSignals { before, _of_thread: PhantomData }
+    }
+}
+
+impl Drop for WaitingSignals {
+    fn drop(&mut self) {
+        // SAFETY: a valid set.
+        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &self.before, std::ptr::null_mut()) };
+    }
 }
 
 /// The values of an array map, as memory that programs share.

@@ -1,6 +1,7 @@
 //! Tests of the documents: links, examples, and every block of commands.
 
 mod container;
+mod features;
 mod links;
 mod markdown;
 mod pages;

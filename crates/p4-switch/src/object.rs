@@ -11,6 +11,12 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+/// Comes before the generated code.
+const INSTRUCTIONS: &str = include_str!("../shim/instructions.h");
+
+/// Line of the generated code that begins each function.
+const THREAD: &str = "struct thread *t = &p->threads[p->thread_id];";
+
 /// Directories that may exist already.
 const DIRECTORIES_MAX: u32 = 10_000;
 
@@ -58,10 +64,16 @@ impl Object {
         check_headers(environment, &config.headers)?;
         let object = Object { directory: directory()? };
         let resized = object.directory.join("program.spec");
-        std::fs::write(&resized, resize(&metadata::fit(text)?, &config.sizes)?)
-            .map_err(SwitchError::file(&resized))?;
+        let text = resize(&metadata::fit(text)?, &config.sizes)?;
+        std::fs::write(&resized, &text).map_err(SwitchError::file(&resized))?;
         let code = object.directory.join("program.c");
         translate(spec, &resized, &code)?;
+        let instructions = object.directory.join("instructions.h");
+        let head = format!("#define GATUN_METADATA {}\n{INSTRUCTIONS}", metadata_structure(&text));
+        std::fs::write(&instructions, head).map_err(SwitchError::file(&instructions))?;
+        let generated = std::fs::read_to_string(&code).map_err(SwitchError::file(&code))?;
+        std::fs::write(&code, generated.replace(THREAD, "GATUN_STRUCTURES;"))
+            .map_err(SwitchError::file(&code))?;
         compile(&code, &object.path(), config)?;
         Ok(object)
     }
@@ -134,6 +146,15 @@ fn resize(text: &str, sizes: &[(String, u32)]) -> Result<String, SwitchError> {
     }
 }
 
+/// Number of the metadata among the structures of an instruction: number 0 is an entry's data, then there are
+/// external objects, headers and the metadata.
+fn metadata_structure(text: &str) -> usize {
+    let lines = text.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+    let structures =
+        lines.filter(|words| matches!(words.as_slice(), ["extobj" | "header", _, "instanceof", ..]));
+    1 + structures.count()
+}
+
 fn translate(named: &Path, spec: &Path, code: &Path) -> Result<(), SwitchError> {
     let [spec, code] = [spec, code].map(|path| CString::new(path.as_os_str().as_bytes()).unwrap_or_default());
     let mut line = 0;
@@ -164,6 +185,8 @@ fn compile(code: &Path, object: &Path, config: &ObjectConfig) -> Result<(), Swit
         .args(flags.split_whitespace().filter(|word| !word.starts_with("-march")))
         .arg("-I")
         .arg(&config.headers)
+        .arg("-include")
+        .arg(code.with_file_name("instructions.h"))
         .arg("-o")
         .args([object, code])
         .output()
@@ -199,6 +222,14 @@ mod tests {
         assert!(other != taken && other.is_dir());
         let all = all.into_iter().chain([other]).chain(made.then_some(taken));
         all.for_each(|path| std::fs::remove_dir(path).unwrap());
+    }
+
+    #[test]
+    fn metadata_come_behind_objects_and_headers() {
+        let text =
+            "struct header {\n}\nextobj s instanceof t\nheader a instanceof b\nheader c instanceof b\n";
+        assert_eq!(metadata_structure(text), 4);
+        assert_eq!(metadata_structure(TEXT), 1);
     }
 
     #[test]

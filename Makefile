@@ -3,10 +3,10 @@
 CARGO ?= cargo
 SECONDS ?= 60
 
-.PHONY: help setup demo check test test-kernels deny book bench instructions fuzz model offload pair-model isp p4 rfc nightly
+.PHONY: help setup demo check test test-kernels deny book bench instructions fuzz model offload pair-model isp p4 p4-bmv2 rfc nightly
 
 help: ## List the targets
-	@awk -F':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
+	@awk -F':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
 
 setup: ## Install the Debian packages that demo and test need
 	@scripts/setup
@@ -61,6 +61,10 @@ isp: ## Simulate two evening hours of a provider with ten thousand subscribers
 
 p4: ## Compile the P4 program, and compare the results with the committed ones: needs p4c and jq
 	@p4/build.sh --check
+
+p4-bmv2: ## Measure BMv2 with Gatun as its controller: needs simple_switch_grpc, and skips without it
+	@command -v simple_switch_grpc >/dev/null 2>&1 || { echo 'SKIPPED: simple_switch_grpc is not on PATH'; exit 0; }; \
+	  lab/run thesis --brief --rows BMv2
 
 rfc: ## Print the requirements and the tests that prove them, and write docs/rfc/matrix.md
 	@$(CARGO) xtask rfc --write

@@ -78,4 +78,19 @@ impl Topology {
         self.server.ip("route add default via 203.0.113.1 table 100")?;
         self.server.ip("rule add from 203.0.113.2 lookup 100")
     }
+
+    /// Turns checksum and segmentation offload of client and server on or off, if `ethtool` is installed.
+    ///
+    /// # Errors
+    /// Returns an error if the kernel refuses it.
+    pub fn set_offloads(&self, on: bool) -> Result<(), Error> {
+        if !crate::has_program("ethtool") {
+            return Ok(());
+        }
+        let state = if on { "on" } else { "off" };
+        for host in [&self.client, &self.server] {
+            host.run(&format!("ethtool -K eth0 tx {state} tso {state} gso {state} gro {state}"))?;
+        }
+        Ok(())
+    }
 }

@@ -1,6 +1,6 @@
 //! Checks with independent programs.
 
-use super::network::{self, Lab};
+use super::network::Lab;
 use super::report::{Check, Report};
 use super::screen::Screen;
 use gatun_testkit::topology::{FAR, PUBLIC, SERVER, SMALL_MTU};
@@ -45,7 +45,7 @@ pub(super) fn run_all(lab: &Lab, screen: &Screen, report: &mut Report) {
 pub(super) fn run_with_offloads(lab: &Lab, screen: &Screen, report: &mut Report) {
     let checks: [ToCheck; 4] = [
         ("TCP: upload in super-packets, hash compared", |lab| {
-            network::set_offloads(&lab.net, true)?;
+            lab.net.set_offloads(true)?;
             peer(&lab.net.client, &format!("tcp_send {SERVER} 5000 64000000"))
         }),
         ("TCP: download in super-packets, hash compared", |lab| {

@@ -42,7 +42,7 @@ impl Lab {
     pub(super) fn new(gatun: &Path, output: &Path) -> Result<Self, Error> {
         let net = Topology::new()?;
         // Without offloads at both ends, the captures show packets as on a wire.
-        set_offloads(&net, false)?;
+        net.set_offloads(false)?;
         let gatun = start_gatun(&net, gatun, output)?;
         let mut programs = start_peers(&net)?;
         let has_tayga = gatun_testkit::has_program("tayga");
@@ -56,18 +56,6 @@ impl Lab {
         urandom.truncate(64);
         Ok(Lab { net, gatun, has_tayga, file_hash: urandom, _programs: programs })
     }
-}
-
-/// Turns checksum and segmentation offload on or off at both ends, if `ethtool` is installed.
-pub(super) fn set_offloads(net: &Topology, on: bool) -> Result<(), Error> {
-    if !gatun_testkit::has_program("ethtool") {
-        return Ok(());
-    }
-    let state = if on { "on" } else { "off" };
-    for host in [&net.client, &net.server] {
-        host.run(&format!("ethtool -K eth0 tx {state} tso {state} gso {state} gro {state}"))?;
-    }
-    Ok(())
 }
 
 fn start_gatun(net: &Topology, program: &Path, output: &Path) -> Result<Process, Error> {

@@ -4,6 +4,7 @@
 
 pub(super) mod measure;
 mod results;
+pub(super) mod switch;
 pub(super) mod translator;
 
 use super::RunOptions;

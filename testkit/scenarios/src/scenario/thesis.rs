@@ -6,6 +6,7 @@ mod tables;
 
 use super::iperf::has_fast_path;
 use super::iperf::measure::{Cell, Part};
+use super::iperf::switch::SwitchProgram;
 use super::iperf::translator::{Kind, Lab, PLAIN, Row};
 use super::{RunOptions, turns};
 use crate::report::Report;
@@ -174,8 +175,19 @@ fn translators(options: &RunOptions) -> (Vec<Translator>, Vec<String>) {
             all.push(Translator { row, outside: PUBLIC });
         }
     }
+    for program in SwitchProgram::ALL {
+        match program.missing(&options.programs, STATEFUL) {
+            Some(why) => missing.push(why),
+            None => {
+                let kind = Kind::Switch { program, config: STATEFUL };
+                let row = Row::new(&format!("Gatun, {}, stateful", program.name()), kind, SERVER);
+                all.push(Translator { row, outside: PUBLIC });
+            }
+        }
+    }
     let is_wanted = |name: &str| match options.rows.is_empty() {
-        true => !options.brief || name.contains("Gatun"),
+        // A switch compiles its program at each start.
+        true => !options.brief || name.contains("Gatun") && !SwitchProgram::is_in(name),
         false => options.rows.iter().any(|text| name.contains(text)),
     };
     all.retain(|of| is_wanted(&of.row.name));

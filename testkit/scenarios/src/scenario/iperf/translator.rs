@@ -2,6 +2,7 @@
 //! that measurements of different translators alternate.
 
 use super::measure::{Cell, Client, Measured, Part};
+use super::switch::{RunningSwitch, SwitchProgram};
 use crate::middle::{Gatun, Place, Programs, SOCKET, wait_for};
 use gatun_testkit::topology::{SERVER, SERVER4};
 use gatun_testkit::{Error, Process, Topology, has_program, tayga};
@@ -73,6 +74,12 @@ pub(in crate::scenario) enum Kind {
     },
     /// Gatun on AF_XDP.
     Xdp,
+    /// A P4 switch that Gatun controls.
+    Switch {
+        program: SwitchProgram,
+        /// The configuration after the ports.
+        config: &'static str,
+    },
     /// A command that sets up a translator in the namespaces.
     Beside(PathBuf),
 }
@@ -188,6 +195,11 @@ impl Row {
             Kind::Tayga => Running::Tayga { _tayga: tayga::start(net)? },
             Kind::Tun { .. } => Running::Tun(start_tun(net, programs, &self.config())?),
             Kind::Xdp => Running::Xdp(start_xdp(net, programs)?),
+            Kind::Switch { program, config } => {
+                let running = RunningSwitch::start(net, programs, *program, config)?;
+                route_ethernet(net)?;
+                Running::Switch(running)
+            }
             Kind::Beside(script) => {
                 let (process, target) = start_beside(net, script, &programs.output)?;
                 return Ok((Running::Beside(process), target));
@@ -240,12 +252,16 @@ enum Running {
     Tayga { _tayga: Process },
     Tun(Gatun),
     Xdp(Gatun),
+    Switch(RunningSwitch),
     Beside(Process),
 }
 
 impl Running {
-    /// Checks that the kernel has translated packets, if this is Gatun with its fast path.
+    /// Checks that the kernel or the switch has translated packets, if it should.
     fn has_used_fast_path(&self, row: &Row) -> Result<(), Error> {
+        if let Running::Switch(running) = self {
+            return running.has_translated();
+        }
         match row.kind {
             Kind::Tun { fast_path: Some("auto"), .. } => {}
             _ => return Ok(()),
@@ -274,9 +290,12 @@ impl Running {
                 gatun.stop().map(drop)
             }
             Running::Xdp(gatun) => {
-                net.client.ip("-6 route del 2001:db8:64::/96")?;
-                net.server.ip("route del 192.0.2.0/24")?;
+                unroute_ethernet(net)?;
                 gatun.stop().map(drop)
+            }
+            Running::Switch(running) => {
+                unroute_ethernet(net)?;
+                running.stop(net)
             }
             Running::Beside(mut process) => {
                 process.signal(rustix::process::Signal::TERM)?;
@@ -315,9 +334,19 @@ fn start_tun(net: &Topology, programs: &Programs, config: &str) -> Result<Gatun,
 fn start_xdp(net: &Topology, programs: &Programs) -> Result<Gatun, Error> {
     let gatun = Gatun::start(&net.translator, Place::Anywhere, programs, "gatun", XDP)?;
     net.client.ip("route replace default via 100.64.0.64")?;
-    net.client.ip("-6 route replace 2001:db8:64::/96 via 2001:db8:1::64")?;
-    net.server.ip("route replace 192.0.2.0/24 via 198.51.100.64")?;
+    route_ethernet(net)?;
     Ok(gatun)
+}
+
+/// Routes translated addresses to Gatun's own addresses at its interfaces.
+fn route_ethernet(net: &Topology) -> Result<(), Error> {
+    net.client.ip("-6 route replace 2001:db8:64::/96 via 2001:db8:1::64")?;
+    net.server.ip("route replace 192.0.2.0/24 via 198.51.100.64")
+}
+
+fn unroute_ethernet(net: &Topology) -> Result<(), Error> {
+    net.client.ip("-6 route del 2001:db8:64::/96")?;
+    net.server.ip("route del 192.0.2.0/24")
 }
 
 /// Starts a command of `--beside` in the translator's namespace, and waits for its line `ready ADDRESS`.

@@ -206,7 +206,8 @@ fn silence(net: &Topology) -> Result<(), Error> {
     }
     net.translator.sysctl("net.ipv4.ip_forward", "0")?;
     net.translator.ip("link set lo up")?;
-    net.translator.ip("link add cpu0 type veth peer name cpu1")?;
+    // DPDK's packet sockets have a group number of process and interface, which must not meet another one's.
+    net.translator.ip("link add cpu0 index 32768 type veth peer name cpu1 index 16384")?;
     for device in ["cpu0", "cpu1"] {
         net.translator.sysctl(&format!("net.ipv6.conf.{device}.disable_ipv6"), "1")?;
         net.translator.run(&format!("ethtool -K {device} tso off gso off gro off"))?;

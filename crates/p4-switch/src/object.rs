@@ -180,7 +180,8 @@ fn compile(code: &Path, object: &Path, config: &ObjectConfig) -> Result<(), Swit
     let flags = String::from_utf8_lossy(&flags.stdout).into_owned();
     let compiler = std::env::var_os("CC").unwrap_or_else(|| OsString::from("cc"));
     let output = Command::new(compiler)
-        .args(["-shared", "-fPIC", "-march=native", "-w", "-DALLOW_EXPERIMENTAL_API"])
+        // A header is read and written as words of several lengths.
+        .args(["-shared", "-fPIC", "-march=native", "-fno-strict-aliasing", "-w", "-DALLOW_EXPERIMENTAL_API"])
         .arg(format!("-O{}", config.optimisation))
         .args(flags.split_whitespace().filter(|word| !word.starts_with("-march")))
         .arg("-I")

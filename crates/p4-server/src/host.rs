@@ -27,8 +27,10 @@ pub struct HostConfig {
     pub program: PathBuf,
     /// Compilation of programs.
     pub object: ObjectConfig,
-    /// Ports from number 1 on. Number 0 is the controller's.
+    /// Ports from number 1 on.
     pub ports: Vec<PortConfig>,
+    /// Port 0, the controller's. Without a device, its frames pass over P4Runtime.
+    pub controller_port: PortConfig,
     /// Packet buffers.
     pub buffers: u32,
     /// Entries of the first program's tables, as text.
@@ -103,7 +105,8 @@ impl Host {
             match build(environment, object, &own) {
                 Ok((switch, entries)) => {
                     let _ = built.send(Ok((switch.describe(), entries)));
-                    Forwarder { switch, receiver, frames, lost: 0 }.run(&ending)
+                    let has_controller_port = own.controller_port.device.is_some();
+                    Forwarder { switch, receiver, frames, lost: 0, has_controller_port }.run(&ending)
                 }
                 Err(error) => {
                     let _ = built.send(Err(error));
@@ -155,7 +158,7 @@ fn build(
     object: Object,
     config: &HostConfig,
 ) -> Result<(Switch, usize), SwitchError> {
-    let ports = std::iter::once(PortConfig::default()).chain(config.ports.iter().cloned()).collect();
+    let ports = std::iter::once(config.controller_port.clone()).chain(config.ports.iter().cloned()).collect();
     let mut switch = Switch::new(environment, &object, &SwitchConfig { ports, buffers: config.buffers })?;
     switch.lift_limits()?;
     let entries = config.entries.as_ref().map_or(Ok(0), |text| switch.load(text))?;
@@ -257,6 +260,8 @@ struct Forwarder {
     receiver: Receiver<Command>,
     frames: SyncSender<Vec<u8>>,
     lost: u64,
+    /// True if a device takes the frames for the controller.
+    has_controller_port: bool,
 }
 
 impl Forwarder {
@@ -280,6 +285,9 @@ impl Forwarder {
     /// Moves a burst of frames, those for the controller included.
     fn forward(&mut self) {
         self.switch.turn();
+        if self.has_controller_port {
+            return;
+        }
         for _ in 0..FRAMES {
             let Some(frame) = self.switch.take(0) else { break };
             self.lost += u64::from(self.frames.try_send(frame).is_err());

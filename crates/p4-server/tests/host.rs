@@ -74,6 +74,7 @@ fn bench(name: &str, given: &[Vec<u8>], entries: Option<&str>) -> Bench {
             sizes: Vec::new(),
             optimisation: 1,
         },
+        controller_port: PortConfig::default(),
         ports: vec![
             port("0", format!("rx_pcap={},tx_pcap={}", input.display(), other.display())),
             port(
@@ -153,6 +154,7 @@ fn gatuns_program_and_its_p4info_belong_together() {
             optimisation: 0,
         },
         ports: vec![PortConfig::default()],
+        controller_port: PortConfig::default(),
         buffers: 1024,
         entries: None,
     };

@@ -26,7 +26,8 @@ Examples:
     --port net_memif0,role=client,socket=/run/a \\
     --port net_af_packet0,iface=eth1
 
-Ports are numbered from 1, in the order of --port. Port 0 is the controller's.
+Ports are numbered from 1, in the order of --port. Port 0 is the controller's: give it a device if Gatun is \
+the controller.
 Whoever can connect to --listen controls the switch: there is no TLS.
 Needs root, a C compiler, and a gatun built with --features dpdk.
 ";
@@ -40,6 +41,10 @@ struct SwitchArgs {
     /// Device of DPDK with its arguments: memif, af_packet, pcap, null, or a network card
     #[arg(long = "port", value_name = "DEVICE[,ARGUMENTS]", required = true)]
     ports: Vec<String>,
+    /// Device to the controller's port in the daemon (`switch_port`); without it, its packets pass over
+    /// P4Runtime
+    #[arg(long, value_name = "DEVICE[,ARGUMENTS]")]
+    controller_port: Option<String>,
     /// Address for controllers
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:9559")]
     listen: SocketAddr,
@@ -74,7 +79,7 @@ pub(crate) fn execute(args: Args) -> anyhow::Result<ExitCode> {
 #[cfg(not(feature = "dpdk"))]
 fn switch(args: &SwitchArgs) -> anyhow::Result<ExitCode> {
     let _ = (&args.ports, args.listen, args.device_id, &args.entries, &args.sizes, &args.headers);
-    let _ = (args.memory, args.buffers, &args.environment);
+    let _ = (args.memory, args.buffers, &args.environment, &args.controller_port);
     anyhow::bail!(
         "{}: this gatun was built without DPDK: install libdpdk-dev, and build it with --features dpdk",
         args.program.display()
@@ -136,6 +141,7 @@ mod on_dpdk {
             program: args.program.clone(),
             object: ObjectConfig { headers: args.headers.clone(), sizes, optimisation: 3 },
             ports: args.ports.iter().map(|text| port(text)).collect(),
+            controller_port: args.controller_port.as_deref().map(port).unwrap_or_default(),
             buffers: args.buffers,
             entries: entries.transpose()?,
         })

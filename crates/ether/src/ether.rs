@@ -4,7 +4,7 @@ use crate::address::Key;
 use crate::announcements::{Announcement, Announcements};
 use crate::frame::{self, Header, kind};
 use crate::neighbour::{NeighbourCache, NeighbourState, NeighbourTask, NeighbourUpdate, NextHopAction};
-use crate::outcome::{Conflict, FrameOrigin, NeighbourReport, Received, Sent};
+use crate::outcome::{Conflict, FrameOrigin, NeighbourReport, Received, RouteReport, Sent, Way};
 use crate::pending::{PendingPackets, Queued};
 use crate::port::{Emit, Port};
 use crate::routes::{Prefixes, RouteTarget, Routes};
@@ -345,6 +345,12 @@ impl Ether {
         })
     }
 
+    /// Verifies known neighbours as if packets went to them, because a switch sends packets that this `Ether`
+    /// does not see. Those that do not answer are forgotten.
+    pub fn verify_neighbours(&mut self, now_ms: u64) {
+        self.neighbours.verify_all(now_ms);
+    }
+
     fn do_task(&mut self, task: NeighbourTask, emit: &mut Emit<'_>) {
         match task {
             NeighbourTask::SolicitMulticast { port, key } => self.ask(port, key, None, emit),
@@ -488,6 +494,27 @@ fn prefixes(settings: &Settings, realm: u8, neighbours: &mut NeighbourCache) -> 
         }
     }
     routes
+}
+
+/// Routes of packets without a realm, as an [`Ether`] with these settings uses them.
+pub fn route_reports(settings: &Settings) -> Vec<RouteReport> {
+    let mut neighbours = NeighbourCache::new(&Limits::default(), [0; 4]);
+    let both = prefixes(settings, 0, &mut neighbours);
+    let families = both.iter().zip([96, 0]);
+    let all = families.flat_map(|(prefixes, more)| prefixes.iter().map(move |route| (more, route)));
+    let report = |(more, (first, len, target)): (u8, (Key, u8, RouteTarget))| {
+        let way = match target {
+            RouteTarget::NoRoute | RouteTarget::Own | RouteTarget::Broadcast => Way::Nowhere,
+            RouteTarget::OnLink { port } => Way::OnLink { port: port.into() },
+            RouteTarget::Gateway { port, neighbour } => {
+                let gateway = neighbours.get(neighbour).map(|neighbour| neighbour.key.address());
+                gateway.map_or(Way::Nowhere, |gateway| Way::Via { port: port.into(), gateway })
+            }
+        };
+        let addr = if more == 0 { IpAddr::V6(Ipv6Addr::from(first.0)) } else { first.address() };
+        RouteReport { to: Prefix { addr, len: len.saturating_sub(more) }, way }
+    };
+    all.map(report).collect()
 }
 
 /// Destinations without a route: multicast and broadcast; ::ffff:0:0/96, which never appears on a wire;

@@ -78,9 +78,9 @@ mod stats;
 mod take_over;
 
 pub use address::{InvalidMac, Mac, Prefix};
-pub use ether::Ether;
+pub use ether::{Ether, route_reports};
 pub use neighbour::{NeighbourState, NeighbourUpdate};
-pub use outcome::{Conflict, FrameOrigin, NeighbourReport, Received, Sent};
+pub use outcome::{Conflict, FrameOrigin, NeighbourReport, Received, RouteReport, Sent, Way};
 pub use settings::{Limits, PortSettings, Problem, Route, Settings, StaticNeighbour, Tag};
 pub use stats::{Answer, Consumed, Count, Dropped, EtherEvent, Foreign, Stats, Unsent};
 

@@ -318,6 +318,20 @@ impl NeighbourCache {
         }
     }
 
+    /// Counts every neighbour with a known MAC as in use: the stale ones are verified.
+    pub(crate) fn verify_all(&mut self, now_ms: u64) {
+        for neighbour in 0..self.places.len() as u32 {
+            let Some(n) = self.places.get_mut(neighbour as usize).filter(|n| n.live) else { continue };
+            match n.state {
+                NeighbourState::Stale => drop(self.way(now_ms, neighbour)),
+                NeighbourState::Reachable | NeighbourState::Delay | NeighbourState::Probe => {
+                    n.used_ms = now_ms
+                }
+                NeighbourState::Unknown | NeighbourState::Incomplete | NeighbourState::Failed => {}
+            }
+        }
+    }
+
     /// Applies received link-layer information (RFC 4861 7.2.5 and 7.2.3; RFC 826 for ARP). Changes existing
     /// entries only.
     pub(crate) fn learn(&mut self, now_ms: u64, port: u8, key: Key, info: LinkLayerInfo) -> MacChange {

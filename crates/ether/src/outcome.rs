@@ -1,6 +1,6 @@
 //! Results of the calls of an [`Ether`](crate::Ether), and its reports to operators.
 
-use crate::address::Mac;
+use crate::address::{Mac, Prefix};
 use crate::neighbour::NeighbourState;
 use crate::stats::{Answer, Consumed, Dropped, Foreign, Unsent};
 use core::net::IpAddr;
@@ -45,6 +45,34 @@ pub struct Conflict {
     pub address: IpAddr,
     /// MAC of the other host.
     pub mac: Mac,
+}
+
+/// Route over all ports, for a switch that is to send packets as an [`Ether`](crate::Ether) would.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RouteReport {
+    /// Destination prefix. Of several prefixes that contain an address, the longest counts.
+    pub to: Prefix,
+    /// Way of its packets.
+    pub way: Way,
+}
+
+/// Way of packets to a prefix.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// They are not sent: own addresses, broadcast, groups.
+    Nowhere,
+    /// To the destination itself, on the link of a port.
+    OnLink {
+        /// Number of the port in the settings.
+        port: usize,
+    },
+    /// To a router.
+    Via {
+        /// Number of the port in the settings.
+        port: usize,
+        /// The router.
+        gateway: IpAddr,
+    },
 }
 
 /// Neighbour entry for operators.

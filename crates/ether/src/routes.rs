@@ -100,6 +100,15 @@ impl Prefixes {
         Routes { firsts: stretches.into_iter().map(|s| number(s.0)).collect(), targets, last: 0 }
     }
 
+    /// All prefixes with their lengths and targets.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (Key, u8, RouteTarget)> {
+        let of_length = |length: &PrefixesOfLength| {
+            let len = length.len;
+            length.routes.clone().into_iter().map(move |(first, target)| (Key(first), len, target))
+        };
+        self.lengths.iter().flat_map(of_length)
+    }
+
     fn find(&self, address: u128) -> RouteTarget {
         let found = self.lengths.iter().find_map(|length| {
             let place = length.routes.binary_search_by_key(&(address & mask(length.len)), |r| r.0).ok()?;

@@ -113,6 +113,9 @@ impl Host {
         if self.handover.waits() {
             self.handover.take_over(self.now_ms, &mut self.ether);
         }
+        if self.handover.neighbours().is_asked() {
+            self.handover.neighbours().answer(self.now_ms, &mut self.ether);
+        }
         if let Some(devices) = out.take_returned() {
             for (device, mac) in devices {
                 let all = self.switch_ports.behind(device as u8);

@@ -1,5 +1,6 @@
 //! Handover of an `Ether` with new settings to a running worker.
 
+use crate::NeighbourExchange;
 use gatun_ether::Ether;
 use gatun_io::Mailbox;
 use std::sync::Arc;
@@ -13,12 +14,18 @@ pub struct EthernetHandover {
     before: Mailbox<Box<Ether>>,
     /// Number of the last `Ether` that was put.
     last: Arc<AtomicU64>,
+    neighbours: NeighbourExchange,
 }
 
 impl Default for EthernetHandover {
     fn default() -> Self {
         let mailbox = || Mailbox::new(usize::MAX);
-        EthernetHandover { next: mailbox(), before: mailbox(), last: Arc::default() }
+        EthernetHandover {
+            next: mailbox(),
+            before: mailbox(),
+            last: Arc::default(),
+            neighbours: NeighbourExchange::default(),
+        }
     }
 }
 
@@ -29,6 +36,11 @@ impl EthernetHandover {
         if let Ok(number) = self.next.put(next) {
             self.last.fetch_max(number, Ordering::AcqRel);
         }
+    }
+
+    /// Neighbours of the worker's `Ether`.
+    pub fn neighbours(&self) -> &NeighbourExchange {
+        &self.neighbours
     }
 
     /// Checks whether all queued `Ether`s have taken over. Drops the old ones.

@@ -14,6 +14,7 @@ pub mod backend;
 mod device_events;
 mod forward;
 mod handover;
+mod neighbours;
 pub mod partial;
 mod prefetch;
 mod switch_ports;
@@ -22,6 +23,7 @@ pub use backend::{EtherQueues, backends};
 pub use device_events::DeviceEvents;
 pub use forward::forward;
 pub use handover::EthernetHandover;
+pub use neighbours::NeighbourExchange;
 pub use prefetch::{prefetch_ahead, prefetch_frame};
 pub use switch_ports::SwitchPort;
 

@@ -51,6 +51,9 @@ pub struct ConnectionConfig {
     pub device_id: u64,
     /// High half of election IDs: another controller with a higher one is preferred.
     pub election: u64,
+    /// Number of the first connection, the low half of its election ID. It has to be higher than those of
+    /// earlier processes.
+    pub first_connection: u64,
     /// Program to load. `None`: the switch has to have Gatun's program already.
     pub pipeline: Option<Arc<Pipeline>>,
     /// Limits that entries contain.
@@ -154,9 +157,8 @@ pub fn connect(
 
 /// Connects again and again, until the other half is dropped.
 async fn serve(config: ConnectionConfig, mut ends: Ends) {
-    let (mut wait, mut number) = (RETRY.0, 0);
+    let (mut wait, mut number) = (RETRY.0, config.first_connection);
     while !ends.events.is_closed() {
-        number += 1;
         let began = Instant::now();
         let reason = match Session::open(&config, number, &mut ends).await {
             Ok(mut session) => session.run(&mut ends).await,
@@ -165,6 +167,7 @@ async fn serve(config: ConnectionConfig, mut ends: Ends) {
         if ends.events.send(Event::Down(reason)).await.is_err() {
             return;
         }
+        number += 1;
         if began.elapsed() >= GOOD {
             wait = RETRY.0;
         }

@@ -16,4 +16,5 @@ pub mod link;
 pub mod program;
 mod switches;
 
+pub use gatun_p4runtime::p4info_from_text;
 pub use switches::{BATCH, FlowId, Phase, SWITCHES_MAX, SwitchRules, SwitchStatus, Switches};

@@ -195,6 +195,8 @@ pub struct Switches<L> {
     flows_max: u32,
     /// True once the manager has the account.
     is_started: bool,
+    /// True if flows of an earlier process are taken over.
+    adopts: bool,
     now: Duration,
     rules: SwitchRules,
 }
@@ -220,9 +222,15 @@ impl<L: Link> Switches<L> {
             hasher: RandomState::new(),
             flows_max,
             is_started: false,
+            adopts: true,
             now: Duration::ZERO,
             rules,
         }
+    }
+
+    /// Deletes all flows of an earlier process, whose sessions have ended, instead of taking them over.
+    pub fn discard_found(&mut self) {
+        self.adopts = false;
     }
 
     /// Returns whether every switch has been read and cleared of entries of nobody, or is declared gone. The
@@ -238,10 +246,17 @@ impl<L: Link> Switches<L> {
 
     /// Declares a switch gone: it has no entries and does not forward packets. Sessions that waited for it
     /// are released. It is used again when it answers. Only for a switch that is switched off or replaced.
-    pub fn set_gone(&mut self, switch: usize) {
-        if self.switches.get(switch).is_some_and(|switch| switch.phase == Phase::Down) {
-            self.enter_phase(switch, Phase::Gone);
-            self.all_absent(switch);
+    ///
+    /// Returns false, and does nothing, if it is connected.
+    pub fn set_gone(&mut self, switch: usize) -> bool {
+        match self.switches.get(switch).map(|switch| switch.phase) {
+            Some(Phase::Down) => {
+                self.enter_phase(switch, Phase::Gone);
+                self.all_absent(switch);
+                true
+            }
+            Some(Phase::Gone) => true,
+            Some(Phase::Reading | Phase::Ready) | None => false,
         }
     }
 

@@ -75,6 +75,7 @@ fn config(switch: &MemorySwitch) -> ConnectionConfig {
         address: switch.address.to_string(),
         device_id: 1,
         election: 7,
+        first_connection: 1,
         pipeline: Some(Arc::new(pipeline)),
         limits: Limits::default(),
         timeout: Duration::from_secs(5),
@@ -241,7 +242,7 @@ fn a_switch_that_is_declared_gone_keeps_no_session() {
     switch.server = None;
     controller.wait_down();
     assert_eq!(removal(&mut controller.switches, ids[0]), Removal::Waiting);
-    controller.switches.set_gone(0);
+    assert!(controller.switches.set_gone(0));
     assert!(matches!(removal(&mut controller.switches, ids[0]), Removal::Removed(_)));
 }
 

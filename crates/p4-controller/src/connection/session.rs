@@ -217,7 +217,10 @@ impl Session {
         let (program, entries) = (Arc::new(program), Entries::new());
         let mut session = Session { primary, number, program, entries, writing: None, counting: None };
         send(ends, Event::Connected { connection, is_empty, capacity }).await?;
-        session.read_counters(ends).await?;
+        // Those of a new program are zero.
+        if !is_empty {
+            session.read_counters(ends).await?;
+        }
         session.read_flows(ends).await?;
         session.read_entries().await?;
         session.write_entries(ends).await?;

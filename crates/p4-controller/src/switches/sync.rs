@@ -114,7 +114,7 @@ impl<L: Link> Switches<L> {
     fn adopt(&mut self, slot: u32, flow: &OffloadedFlow) -> bool {
         let is_known = Direction::ALL.iter().any(|direction| self.find(&key(flow, *direction)).is_some());
         let occupied = self.flows.get(slot as usize).is_some_and(|slot| slot.occupant.is_some());
-        if self.is_started || is_known || occupied {
+        if self.is_started || !self.adopts || is_known || occupied {
             return false;
         }
         if self.flows.len() <= slot as usize {

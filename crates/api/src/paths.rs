@@ -64,6 +64,8 @@ pub enum Operation {
     PlanEditMaps,
     Exports,
     FastPath,
+    Offload,
+    SwitchGone,
     Log,
     LogLevel,
     SetLogLevel,
@@ -278,6 +280,9 @@ const LEVEL: &[Parameter] = &[Parameter {
     ..optional("level", LogLevel::reference, "Highest level that is logged.")
 }];
 
+const SWITCH: &[Parameter] =
+    &[Parameter { required: true, ..optional("switch", String::reference, "Name of the switch.") }];
+
 const CONFIRM: &[Parameter] = &[optional(
     "confirm_seconds",
     u32::reference,
@@ -401,6 +406,10 @@ pub const ENDPOINTS: &[Endpoint] = &[
         .of_body::<MapsEdit>(),
     get("/v1/exports", Operation::Exports, Described::of::<Vec<Export>>(), "Collectors of events and their counters."),
     get("/v1/fastpath", Operation::FastPath, Described::of::<FastPath>(), "The kernel fast path: sessions, packets by reason, refusals."),
+    get("/v1/offload", Operation::Offload, Described::of::<Offload>(), "P4 switches that translate established sessions: their state, sessions, refusals."),
+    get("/v1/offload/gone", Operation::SwitchGone, Described::of::<Offload>(), "Declares a P4 switch gone: it has no entries and does not forward. Sessions that wait for it are released.")
+        .by(Method::Post)
+        .with(&[SWITCH]),
     get("/v1/log", Operation::Log, Described::of::<LogStore>(), "The log of public port holders: contents and losses."),
     get("/v1/log-level", Operation::LogLevel, Described::of::<LogLevelSetting>(), "Log level of the daemon's standard error."),
     get("/v1/log-level", Operation::SetLogLevel, Described::of::<LogLevelSetting>(), "Sets the log level until the daemon ends.")

@@ -10,6 +10,7 @@ use crate::sections::events::EventSink;
 use crate::sections::export::Export;
 use crate::sections::fastpath::FastPath;
 use crate::sections::log::Log;
+use crate::sections::offload::Offload;
 use crate::sections::port::Port;
 use crate::sections::state::StateDir;
 use gatun_nat::plan::Net4;
@@ -47,6 +48,8 @@ pub struct Config {
     pub state: StateDir,
     /// Kernel fast path. `kernel` is false if the ports or instances have no use for it.
     pub fastpath: FastPath,
+    /// P4 switches.
+    pub offload: Option<Offload>,
     /// Mapping files that were read, by their names in `eam_file`.
     pub mapping_files: Vec<MappingFile>,
     /// The text of the configuration; empty if it is longer than 40 MiB.

@@ -6,6 +6,7 @@ mod allocation;
 mod ethernet;
 mod fastpath;
 mod log;
+mod offload;
 mod pools;
 mod realms;
 
@@ -60,6 +61,8 @@ pub(crate) fn assemble(mut read: Sections, problems: &mut Problems) -> Config {
     let (raw_log, raw_events) = (read.log.take(), read.events.take());
     let fastpath = fastpath::settings(&read);
     let raw_fastpath = read.fastpath.take();
+    let offload = offload::settings(&read, problems);
+    let offload_span = read.offloads.first().map(|raw| raw.span.clone());
     let instances = Instances { names: instance_names, pools: pool_of, realms };
     let mut plan = build_plan(&mut read, instances, pools, (own4, own6));
     let log = raw_log.map(|raw| log::build(&raw, &plan, problems));
@@ -84,6 +87,7 @@ pub(crate) fn assemble(mut read: Sections, problems: &mut Problems) -> Config {
         metrics,
         state,
         fastpath,
+        offload,
         mapping_files: problems.mapping_files(),
         text,
         revision,
@@ -91,6 +95,7 @@ pub(crate) fn assemble(mut read: Sections, problems: &mut Problems) -> Config {
     ethernet::check(&config, &port_spans, problems);
     ethernet::check_dpdk(&config, dpdk_span, problems);
     fastpath::check(&mut config, raw_fastpath.as_ref(), problems);
+    offload::check(&config, offload_span, &port_spans, problems);
     check_workers(&config, &port_spans, problems);
     check_cores(&config, workers_span, problems);
     config

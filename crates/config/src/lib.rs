@@ -33,7 +33,7 @@ mod wrong_keys_tests;
 
 pub use config::Config;
 pub use ethernet_host::{Device, host, switch_device};
-pub use keys::{ExportFormat, HugePages};
+pub use keys::{ExportFormat, HugePages, P4Program};
 pub use manual::manual_page;
 pub use mappings::{EditError, Edited, Mapping, MappingChange, check_mapping, edit_mappings};
 pub use memory::{Bytes, Memory, PoolSize};
@@ -48,6 +48,7 @@ pub use sections::events::EventSink;
 pub use sections::export::{Export, ExportTarget};
 pub use sections::fastpath::{FASTPATH_DIRECTORY, FastPath};
 pub use sections::log::{LOG_DIRECTORY, Log};
+pub use sections::offload::{Offload, OffloadMtus, P4ProgramSource, P4Switch, SWITCHES_MAX};
 pub use sections::port::{DeviceMode, Port, Routes};
 pub use sections::state::StateDir;
 pub use session_share::subscribers_that_fill;

@@ -85,6 +85,14 @@ fn file(place: &Place, key: &Key, line: &str) -> (String, usize) {
     if key.name == "switch_port" {
         text.push_str("backend = \"dpdk\"\ndevice = \"net_null0\"\naddresses = [\"198.51.100.1/24\"]\n");
     }
+    for (one, other) in [("p4info", "program_file"), ("program_file", "p4info")] {
+        if key.name == one {
+            text.push_str(&format!("{other} = \"/etc/other\"\n"));
+        }
+    }
+    if key.name == "switch" {
+        text.push_str("switch_port = 1\nbackend = \"dpdk\"\ndevice = \"net_null0\"\naddresses = [\"198.51.100.1/24\"]\n");
+    }
     if ["vlan", "answers", "neighbours"].contains(&key.name) {
         text.push_str("backend = \"xdp\"\ndevice = \"eth0\"\naddresses = [\"198.51.100.1/24\"]\n");
     }

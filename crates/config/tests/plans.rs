@@ -1,7 +1,8 @@
 //! Valid files and the exact plans made from them.
 
 use gatun_config::{
-    Api, ApiSocket, ApiTls, Config, DeviceMode, EventSink, FastPath, Network, Routes, StateDir, load_str,
+    Api, ApiSocket, ApiTls, Config, DeviceMode, EventSink, FastPath, Network, Offload, OffloadMtus,
+    P4Program, P4ProgramSource, P4Switch, Routes, StateDir, load_str,
 };
 use gatun_nat::plan::*;
 use gatun_nat::{EventKind, EventKinds};
@@ -789,4 +790,150 @@ pool6 = "64:ff9b::/96"
     for line in expected {
         assert!(problems.contains(line), "{problems}");
     }
+}
+
+const SWITCH_PORTS: &str = r#"
+[[port]]
+name = "inside"
+backend = "dpdk"
+device = "net_memif0"
+switch_port = 1
+addresses = ["2001:db8:1::1/64"]
+[[port]]
+name = "outside"
+backend = "dpdk"
+device = "net_memif0"
+switch_port = 2
+addresses = ["198.51.100.1/24"]
+[[pool]]
+prefixes = ["192.0.2.0/28"]
+[[nat64]]
+pool6 = "64:ff9b::/96"
+mtu4 = 1400
+[[nat64]]
+pool6 = "2001:db8:64::/96"
+offload = false
+[[nat44]]
+inside = "100.64.0.0/10"
+mtu4 = 1300
+"#;
+
+#[test]
+fn p4_switches_are_read_with_their_ports_and_instances() {
+    let (config, _) = load(SWITCH_PORTS);
+    assert_eq!(config.offload, None, "the ports alone: somebody else controls the switch");
+    let (config, warnings) = load(&format!(
+        "{SWITCH_PORTS}[[offload]]\nkind = \"p4runtime\"\nswitches = \"edge at [::1]:9559 device 7\"\n"
+    ));
+    assert_eq!(warnings, "");
+    let offload = config.offload.unwrap();
+    let edge = P4Switch { name: "edge".into(), address: "[::1]:9559".parse().unwrap(), device_id: 7 };
+    let expected = Offload {
+        name: "p4".into(),
+        switches: vec![edge],
+        program: P4ProgramSource::Own(P4Program::Dpdk),
+        replaces_program: false,
+        election: 1,
+        timeout_ms: 5_000,
+        sessions_max: 1_048_576,
+        udp_packets: 10,
+        tcp_packets: 10,
+        keeps_at_stop: false,
+        excluded: vec![1],
+        mtus: OffloadMtus { mtu4: 1300, mtu6: 1500, mtu6_without_df: 1280 },
+    };
+    assert_eq!(offload, expected);
+    let section = r#"
+[[offload]]
+name = "core"
+kind = "p4runtime"
+switches = ["edge at 127.0.0.1:9559"]
+p4info = "/etc/gatun/p4info.txt"
+program_file = "/etc/gatun/gatun.spec"
+replace_program = true
+election = 9
+timeout = "1s"
+sessions_max = 1000
+udp_packets = 3
+tcp_packets = 0
+on_stop = "keep"
+"#;
+    let (config, _) = load(&format!("{SWITCH_PORTS}{section}"));
+    let other = config.offload.unwrap();
+    let program = P4ProgramSource::Files {
+        p4info: "/etc/gatun/p4info.txt".into(),
+        program: "/etc/gatun/gatun.spec".into(),
+    };
+    assert_eq!((&other.name[..], &other.program, other.replaces_program), ("core", &program, true));
+    assert_eq!((other.election, other.timeout_ms, other.sessions_max), (9, 1000, 1000));
+    assert_eq!((other.udp_packets, other.tcp_packets, other.keeps_at_stop), (3, 0, true));
+    let lives = Offload { sessions_max: 5, keeps_at_stop: false, excluded: Vec::new(), ..other.clone() };
+    assert_eq!(lives.fixed(), other.fixed());
+    assert_ne!(offload.fixed(), other.fixed());
+}
+
+#[test]
+fn switches_without_ports_and_ports_without_switches_are_refused() {
+    let refused = |ports: &str, section: &str| {
+        let text = format!("{ports}[[offload]]\nkind = \"p4runtime\"\n{section}");
+        load_str(&text, "test.toml").unwrap_err().to_string()
+    };
+    let two = "switches = [\"left at 127.0.0.1:1\", \"right at 127.0.0.1:2\"]\n";
+    let one = "switches = \"left at 127.0.0.1:1\"\n";
+    let named =
+        |name: &str| SWITCH_PORTS.replace("switch_port = ", &format!("switch = \"{name}\"\nswitch_port = "));
+    let without =
+        SWITCH_PORTS.replace("switch_port = 1\n", "vlan = 1\n").replace("switch_port = 2\n", "vlan = 2\n");
+    for (ports, section, what) in [
+        (SWITCH_PORTS.to_owned(), two, "this port does not say which of the switches it belongs to"),
+        (named("left"), two, "no [[port]] is a port of the switch \"right\""),
+        (named("other"), one, "[[offload]] has no switch \"other\""),
+        (without, one, "no [[port]] is a port of the switch \"left\""),
+        (SWITCH_PORTS.to_owned(), "switches = \"left 127.0.0.1:1\"\n", "is not NAME at ADDRESS:PORT"),
+        (SWITCH_PORTS.to_owned(), "switches = []\n", "`switches`"),
+        (
+            named("a"),
+            "switches = [\"a at 127.0.0.1:1\", \"a at 127.0.0.1:2\"]\n",
+            "the name \"a\" is taken already",
+        ),
+        (
+            named("a"),
+            "switches = [\"a at 127.0.0.1:1\", \"b at 127.0.0.1:1\"]\n",
+            "\"b\" is the device of another switch",
+        ),
+        (SWITCH_PORTS.to_owned(), &format!("{one}{one}"), "duplicate key"),
+        (
+            SWITCH_PORTS.to_owned(),
+            &format!("{one}[[offload]]\nkind = \"p4runtime\"\n{one}"),
+            "more than one [[offload]]",
+        ),
+        (SWITCH_PORTS.to_owned(), &format!("{one}p4info = \"/a\"\n"), "`p4info` needs `program_file`, too"),
+        (
+            SWITCH_PORTS.to_owned(),
+            &format!("{one}program = \"bmv2\"\np4info = \"/a\"\nprogram_file = \"/b\"\n"),
+            "`program` names Gatun's own program",
+        ),
+        (
+            SWITCH_PORTS.to_owned(),
+            &format!("{one}program = \"installed\"\nreplace_program = true\n"),
+            "`replace_program` needs a program",
+        ),
+        (
+            SWITCH_PORTS.replace("switch_port = 1\n", "switch_port = 1\nvlan = [1, 2]\n"),
+            one,
+            "a P4 switch knows one VLAN tag",
+        ),
+        (
+            SWITCH_PORTS.replace("switch_port = 1\n", "switch = \"left\"\n"),
+            one,
+            "`switch` needs `switch_port`",
+        ),
+    ] {
+        let problems = refused(&ports, section);
+        assert!(problems.contains(what), "no '{what}' in\n{problems}");
+    }
+    let tos = SWITCH_PORTS.replace("mtu4 = 1400", "tos = 0");
+    let (config, warnings) = load(&format!("{tos}[[offload]]\nkind = \"p4runtime\"\n{one}"));
+    assert_eq!(config.offload.unwrap().excluded, [0, 1]);
+    assert!(warnings.contains("the switches copy the traffic class"), "{warnings}");
 }

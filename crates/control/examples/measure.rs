@@ -300,6 +300,8 @@ impl Measured {
             history_every: gatun_control::history::EVERY,
             figures: Box::new(Default::default),
             fastpath: Box::new(gatun_api::types::FastPath::default),
+            offload: Box::new(gatun_api::types::Offload::default),
+            switch_gone: Box::new(|name| Err(format!("no switch '{name}'"))),
             traced_sessions: Box::new(drop),
             troubles: Box::new(Vec::new),
             level: Default::default(),

@@ -118,6 +118,7 @@ impl Control {
             Operation::EndSessions => json(&self.end(&body, asked).await?),
             Operation::Exports => json(&conversion::exports(&(self.setup.figures)())),
             Operation::FastPath => json(&(self.setup.fastpath)()),
+            Operation::Offload | Operation::SwitchGone => json(&self.offload(&query, asked).await?),
             Operation::Log => json(&conversion::log_store(&(self.setup.figures)())),
             Operation::LogLevel => json(&api::LogLevelSetting { level: self.setup.level.get() }),
             Operation::SetLogLevel => json(&self.set_level(&query, asked)?),
@@ -135,6 +136,7 @@ impl Control {
             workers: self.snapshots().await,
             figures: (self.setup.figures)(),
             fastpath: (self.setup.fastpath)(),
+            offload: (self.setup.offload)(),
             clients_refused: self
                 .setup
                 .remote_access
@@ -352,6 +354,20 @@ impl Control {
         (self.setup.log)(&format!("api: {} sets the log level to {level}", asked.who));
         self.setup.level.set(level);
         Ok(api::LogLevelSetting { level })
+    }
+
+    /// The P4 switches, after one was declared gone if the request names it.
+    async fn offload(
+        self: &Arc<Self>,
+        query: &Query,
+        asked: &ApiRequest<'_>,
+    ) -> Result<api::Offload, Refusal> {
+        let Some(name) = query.get("switch").map(str::to_owned) else { return Ok((self.setup.offload)()) };
+        (self.setup.log)(&format!("api: {} declares switch {name} gone", asked.who));
+        let control = Arc::clone(self);
+        let done = tokio::task::spawn_blocking(move || (control.setup.switch_gone)(&name)).await;
+        done.unwrap_or_else(|error| Err(error.to_string())).map_err(|why| BadRequest::new(why, ""))?;
+        Ok((self.setup.offload)())
     }
 
     fn log_cleared(self: &Arc<Self>, asked: &ApiRequest<'_>, what: &str, cleared: &api::Cleared) {

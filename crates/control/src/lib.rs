@@ -212,6 +212,10 @@ pub struct Setup {
     pub figures: Box<dyn Fn() -> LogFigures + Send + Sync>,
     /// State of the kernel fast path.
     pub fastpath: Box<dyn Fn() -> types::FastPath + Send + Sync>,
+    /// State of the P4 switches.
+    pub offload: Box<dyn Fn() -> types::Offload + Send + Sync>,
+    /// Declares a P4 switch gone, or says why not. It may take seconds.
+    pub switch_gone: SwitchGone,
     /// Leaves sessions that match to the engines while a packet trace runs; `None`: the trace has ended.
     pub traced_sessions: Box<dyn Fn(Option<SessionFilter>) + Send + Sync>,
     /// Troubles beside workers, log and collectors.
@@ -221,6 +225,9 @@ pub struct Setup {
     /// Writes a line to the log.
     pub log: Box<dyn Fn(&str) + Send + Sync>,
 }
+
+/// Declares a switch gone, by its name.
+pub type SwitchGone = Box<dyn Fn(&str) -> Result<(), String> + Send + Sync>;
 
 /// Filter of sessions.
 pub type SessionFilter = Box<dyn Fn(&gatun_nat::feed::Flow) -> bool + Send>;

@@ -1,6 +1,7 @@
 //! Metrics for Prometheus. One list has every name and its meaning; the scraped text and the reference page
 //! (docs/reference/metrics.md) are made from it. Names are stable.
 
+mod fast_paths;
 mod kinds;
 mod list;
 mod read;
@@ -8,6 +9,7 @@ mod read;
 use crate::conversion::Names;
 use crate::subscriber_totals::{BOUNDS, Distribution, SubscriberTotals};
 use crate::{Facts, LogFigures};
+use fast_paths::FAST_PATHS;
 use gatun_worker::Snapshot;
 use list::METRICS;
 use std::fmt::Write as _;
@@ -22,6 +24,7 @@ pub(crate) struct Scrape {
     pub(crate) workers: Vec<Option<Snapshot>>,
     pub(crate) figures: LogFigures,
     pub(crate) fastpath: gatun_api::types::FastPath,
+    pub(crate) offload: gatun_api::types::Offload,
     /// Clients refused over TCP, if it is configured: reason and number.
     pub(crate) clients_refused: Vec<(&'static str, u64)>,
     /// `None` if a worker does not answer.
@@ -124,13 +127,18 @@ impl Samples<'_> {
     }
 }
 
+/// All metrics.
+fn all() -> impl Iterator<Item = &'static Metric> {
+    METRICS.iter().chain(FAST_PATHS)
+}
+
 /// The text of a scrape.
 pub(crate) fn render(scrape: &Scrape, openmetrics: bool) -> String {
     let mut total = Snapshot::default();
     scrape.workers.iter().flatten().for_each(|snapshot| total += snapshot);
     let view = View { scrape, total };
     let mut text = String::with_capacity(64 << 10);
-    for metric in METRICS {
+    for metric in all() {
         let family = format!("gatun_{}", metric.name);
         let name = match metric.kind {
             Kind::Counter => format!("{family}_total"),
@@ -157,7 +165,7 @@ pub fn reference() -> String {
         missing from everything else.\n\n\
         | metric | type | labels | meaning |\n|---|---|---|---|\n"
         .to_owned();
-    for metric in METRICS {
+    for metric in all() {
         let end = if metric.kind == Kind::Counter { "_total" } else { "" };
         let kind = metric.kind.name(false);
         let labels = metric.labels.iter().map(|label| format!("`{label}`")).collect::<Vec<_>>().join(", ");
@@ -184,6 +192,7 @@ mod tests {
             workers,
             figures,
             fastpath: gatun_api::types::FastPath::default(),
+            offload: gatun_api::types::Offload::default(),
             clients_refused: vec![("role", 3)],
             subscribers: Some(Subscribers { names: Names::default(), totals: SubscriberTotals::default() }),
         }
@@ -191,13 +200,13 @@ mod tests {
 
     #[test]
     fn every_metric_is_written_once_with_its_help_and_type() {
-        let mut names: Vec<&str> = METRICS.iter().map(|metric| metric.name).collect();
+        let mut names: Vec<&str> = all().map(|metric| metric.name).collect();
         names.sort_unstable();
         names.dedup();
-        assert_eq!(names.len(), METRICS.len());
+        assert_eq!(names.len(), all().count());
         let scrape = scrape();
         let text = render(&scrape, false);
-        for metric in METRICS {
+        for metric in all() {
             let end = if metric.kind == Kind::Counter { "_total" } else { "" };
             let named = format!("# TYPE gatun_{}{end} ", metric.name);
             assert_eq!(text.matches(&named).count(), 1, "{named}");
@@ -328,6 +337,7 @@ mod tests {
             "Ports",
             "Log and collectors",
             "Kernel fast path",
+            "P4 switches",
         ] {
             assert!(rows.iter().any(|row| *row == wanted), "{wanted}");
         }
@@ -346,7 +356,7 @@ mod tests {
         }
         // Metrics of each kind are shown.
         let text = board.to_string();
-        for metric in METRICS.iter().filter(|metric| !metric.labels.is_empty()) {
+        for metric in all().filter(|metric| !metric.labels.is_empty()) {
             let group = metric.name.split('_').next().unwrap();
             assert!(
                 group == "api" || group == "build" || text.contains(&format!("gatun_{group}_")),

@@ -2,16 +2,19 @@
 
 use super::Settings;
 use super::event_sinks::EventSinks;
-use super::fastpath::FastPathOrders;
 use super::net_helper::HelperState;
+use super::offload_orders::OffloadOrders;
 use super::output::Output;
 use anyhow::{Context as _, anyhow};
-use gatun_api::types::{FastPath, FastPathState, Part, Sandbox, Trouble, Urgency};
+use gatun_api::types::{
+    FastPath, FastPathState, Offload, OffloadSwitch, Part, Sandbox, SwitchPhase, Trouble, Urgency,
+};
 use gatun_config::{Api, ApiSocket, ApiTls};
 use gatun_control::configure::ConfigOrders;
 use gatun_control::listen::{self, SocketFile};
 use gatun_control::secure::{Files, Secure};
 use gatun_control::{ClientTimeouts, Facts, Listeners, RemoteAccess, Setup, SharedFacts};
+use gatun_wire::text::counted;
 use gatun_worker::Handle;
 use std::net::{SocketAddr, TcpListener};
 use std::os::unix::fs::chown;
@@ -34,20 +37,52 @@ pub(super) struct Process {
     pub(super) workers: Vec<Handle>,
     pub(super) sandbox: Sandbox,
     pub(super) helper: HelperState,
-    pub(super) fastpath: FastPathStatus,
-    pub(super) fastpath_orders: Option<FastPathOrders>,
+    pub(super) fast_paths: FastPathStates,
+}
+
+/// States of fast paths, and orders to the one that is on.
+pub(super) struct FastPathStates {
+    pub(super) kernel: FastPathStatus,
+    pub(super) p4: OffloadStatus,
+    pub(super) orders: OffloadOrders,
 }
 
 /// State of the kernel fast path, for each request.
 type FastPathStatus = Arc<dyn Fn() -> FastPath + Send + Sync>;
 
+/// State of the P4 switches, for each request.
+type OffloadStatus = Arc<dyn Fn() -> Offload + Send + Sync>;
+
 fn network(what: &str) -> Trouble {
     Trouble { urgency: Urgency::Bad, part: Part::Network, what: what.to_owned() }
 }
 
-/// Troubles of the network helper and of the kernel fast path.
-fn troubles(helper: HelperState, fastpath: FastPathStatus) -> impl Fn() -> Vec<Trouble> + Send + Sync {
-    move || helper.trouble().map(network).into_iter().chain(fastpath_trouble(fastpath())).collect()
+/// Troubles of the network helper, of the kernel fast path and of P4 switches.
+fn troubles(
+    helper: HelperState,
+    fastpath: FastPathStatus,
+    p4: OffloadStatus,
+) -> impl Fn() -> Vec<Trouble> + Send + Sync {
+    move || {
+        let kernel = fastpath_trouble(fastpath());
+        helper.trouble().map(network).into_iter().chain(kernel).chain(switch_troubles(p4())).collect()
+    }
+}
+
+/// Troubles of P4 switches.
+fn switch_troubles(offload: Offload) -> Vec<Trouble> {
+    let is_off = offload.state == FastPathState::Off;
+    let down = offload.switches.into_iter().filter(|switch| !is_off && switch.phase == SwitchPhase::Down);
+    let trouble = |switch: OffloadSwitch| {
+        let why = switch.why.map_or_else(String::new, |why| format!(": {why}"));
+        let waits = match switch.unknown {
+            0 => String::new(),
+            n => format!("; it may still translate {}, whose ports stay reserved", counted(n, "session")),
+        };
+        let what = format!("switch {} is not in use{why}{waits}", switch.name);
+        Trouble { urgency: Urgency::Warning, part: Part::Offload, what }
+    };
+    down.map(trouble).collect()
 }
 
 /// Trouble of the kernel fast path. Packets are translated in any case.
@@ -169,7 +204,7 @@ impl Sockets {
     pub(super) fn serve(
         self,
         settings: &Settings,
-        Process { workers, sandbox, helper, fastpath, fastpath_orders }: Process,
+        Process { workers, sandbox, helper, fast_paths }: Process,
         event_sinks: &EventSinks,
         configure: ConfigOrders,
         output: &Output,
@@ -177,6 +212,8 @@ impl Sockets {
         self.said.iter().for_each(|line| output.log(line));
         let facts = SharedFacts::new(settings.control.facts.clone());
         let log = output.clone();
+        let FastPathStates { kernel: fastpath, p4, orders } = fast_paths;
+        let gone = orders.clone();
         let setup = Setup {
             version: env!("CARGO_PKG_VERSION"),
             facts: facts.clone(),
@@ -189,13 +226,11 @@ impl Sockets {
             history_every: gatun_control::history::EVERY,
             remote_access: self.tls.map(|tls| tls.remote_access),
             figures: event_sinks.figures(),
-            troubles: Box::new(troubles(helper, Arc::clone(&fastpath))),
+            troubles: Box::new(troubles(helper, Arc::clone(&fastpath), Arc::clone(&p4))),
             fastpath: Box::new(move || fastpath()),
-            traced_sessions: Box::new(move |filter| {
-                if let Some(orders) = &fastpath_orders {
-                    orders.exclude(filter);
-                }
-            }),
+            offload: Box::new(move || p4()),
+            switch_gone: Box::new(move |name| gone.set_gone(name)),
+            traced_sessions: Box::new(move |filter| orders.exclude(filter)),
             level: output.level.clone(),
             log: Box::new(move |line| log.log(line)),
         };

@@ -23,7 +23,14 @@ mod log_store;
 mod memory;
 mod net_helper;
 mod notify;
+mod offload;
+mod offload_orders;
 mod output;
+#[cfg(feature = "dpdk")]
+mod p4;
+#[cfg(not(feature = "dpdk"))]
+#[path = "p4/absent.rs"]
+mod p4;
 mod port_settings;
 mod ports;
 mod privileges;
@@ -40,7 +47,7 @@ mod xdp;
 
 use anyhow::{Context as _, bail};
 use gatun_api::types::ConfigProblem;
-use gatun_config::{EventSink, Export, FastPath, Log, MappingFile, StateDir};
+use gatun_config::{EventSink, Export, FastPath, Log, MappingFile, Offload, StateDir};
 use gatun_nat::{EventKinds, Plan};
 use gatun_worker::Snapshot;
 use rustix::rand::{GetRandomFlags, getrandom};
@@ -56,6 +63,7 @@ pub use event_sinks::difference::{Changes, SinkSettings};
 pub use fastpath::{changes as fastpath_changes, detach as detach_fastpath, restarts as fastpath_restarts};
 pub use memory::{LARGE, MemoryNeeds, by_pages};
 pub use net_helper::{is_network_helper, serve_as_network_helper};
+pub use offload_orders::{changes as offload_changes, restarts as offload_restarts};
 pub use output::print_bytes;
 #[cfg(feature = "dpdk")]
 pub use port_settings::DpdkPorts;
@@ -96,6 +104,8 @@ pub struct Settings {
     pub state: StateDir,
     /// Kernel fast path.
     pub fastpath: FastPath,
+    /// P4 switches.
+    pub offload: Option<Offload>,
     /// Files of mappings that the configuration names.
     pub mapping_files: Vec<MappingFile>,
     /// Memory and disk space of a fully used daemon.

@@ -1,8 +1,8 @@
 //! Grammar of the command line. Each command has a file in `commands/` with its arguments and implementation.
 
 use crate::commands::{
-    check, clear, completions, config, doctor, drain, explain, fastpath, init, log, log_level, man, map, p4,
-    run, show, snapshot, token, top, trace, translate, web, who,
+    check, clear, completions, config, doctor, drain, explain, fastpath, init, log, log_level, man, map,
+    offload, p4, run, show, snapshot, token, top, trace, translate, web, who,
 };
 use clap::{CommandFactory as _, Parser, Subcommand};
 use std::process::ExitCode;
@@ -79,6 +79,8 @@ pub(crate) enum Command {
     Check(check::Args),
     /// Remove the kernel fast path without a daemon
     Fastpath(fastpath::Args),
+    /// Declare a P4 switch gone
+    Offload(offload::Args),
     /// Run a P4 switch in software
     P4(p4::Args),
     /// Create a configuration file
@@ -120,6 +122,7 @@ impl Command {
             Command::Map(args) => map::execute(args),
             Command::LogLevel(args) => log_level::execute(args),
             Command::Check(args) => check::execute(args),
+            Command::Offload(args) => offload::execute(args),
             Command::P4(args) => p4::execute(args),
             Command::Init(args) => init::execute(args),
             Command::Translate(args) => translate::execute(args),

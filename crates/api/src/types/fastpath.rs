@@ -4,14 +4,13 @@ use super::running::Counter;
 use crate::schema::{structs, words};
 
 words! {
-    /// State of the kernel fast path.
+    /// State of the kernel fast path, or of P4 switches.
     pub enum FastPathState {
         /// Not configured, or switched off: Gatun translates all packets itself.
         Off = "off",
-        /// The kernel translates established sessions.
+        /// The kernel, or a switch, translates established sessions.
         On = "on",
-        /// Configured, but the kernel does not support it: `why` has the reason, and Gatun translates all
-        /// packets itself.
+        /// Configured, but not in use: `why` has the reason, and Gatun translates all packets that it gets.
         Unavailable = "unavailable",
     }
 }

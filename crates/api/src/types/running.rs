@@ -37,6 +37,8 @@ words! {
         Network = "network",
         /// The kernel fast path.
         FastPath = "fastpath",
+        /// P4 switches.
+        Offload = "offload",
     }
 }
 

@@ -16,7 +16,7 @@ pub(super) fn settings(read: &Sections) -> FastPath {
 }
 
 /// Numbers of the instances that are left out.
-fn left_out(all: impl Iterator<Item = bool>) -> Vec<u8> {
+pub(super) fn left_out(all: impl Iterator<Item = bool>) -> Vec<u8> {
     (0..=u8::MAX).zip(all).filter(|(_, is_in)| !is_in).map(|(number, _)| number).collect()
 }
 

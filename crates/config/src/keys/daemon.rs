@@ -2,9 +2,10 @@
 
 use super::forms::{
     COLLECTOR, DIRECTORY, ENDPOINT, EVENT_KIND, FILE, FOLDER, GROUP, INTERFACE, LISTEN, NAME, PATH, SIZE,
+    SWITCH,
 };
 use super::kind::{Key, Kind, key};
-use super::words::{EXPORT_FORMAT, KERNEL, ON_STOP, words};
+use super::words::{EXPORT_FORMAT, KERNEL, OFFLOAD_KIND, OFFLOAD_ON_STOP, ON_STOP, P4_PROGRAM, words};
 
 /// `[events]`
 pub(crate) const EVENTS: &[Key] = &[
@@ -66,4 +67,21 @@ pub(crate) const FASTPATH: &[Key] = &[
     key("tcp_packets", Kind::Integer { min: 0, max: 128 }, "10", "The same for a TCP session, after both sides have sent a SYN. 0: at once. Gatun translates short connections itself, which costs less.").default("10"),
     key("lease", Kind::Duration, "\"10s\"", "Time for which the kernel translates without the daemon, at least one second. A running daemon renews it. After it, the program passes all packets to the device.").default("\"10s\""),
     key("on_stop", Kind::Words(|| words(ON_STOP)), "\"detach\"", "When the daemon is stopped by SIGTERM: `detach` removes all sessions from the kernel, and the program. `keep` leaves them for the next daemon, until the lease ends; this is of use with `mode = \"attach\"` only, because Gatun removes a device that it created.").default("\"detach\""),
+];
+
+/// `[[offload]]`
+pub(crate) const OFFLOAD: &[Key] = &[
+    key("name", NAME, "\"edge\"", "Name for operators.").default("\"p4\""),
+    key("kind", Kind::Words(|| words(OFFLOAD_KIND)), "\"p4runtime\"", "Kind: `p4runtime`, switches with Gatun's P4 program (`p4/`).").required(),
+    key("switches", Kind::List(&SWITCH), "[\"edge at 192.0.2.7:9559\"]", "Switches, at most four: name, address of the P4Runtime server, and `device NUMBER` if it is not device 1. All of them have the same sessions, so any of them can fail. A port of the daemon with `switch_port` is connected to each switch's port for its controller. There is no TLS: use a network of your own. A change needs a restart.").required(),
+    key("program", Kind::Words(|| words(P4_PROGRAM)), "\"dpdk\"", "Program for a switch that has none: Gatun's for `dpdk` (`gatun p4 switch`) or for `bmv2` (`simple_switch_grpc`). `installed`: the switch has Gatun's program already. An earlier version of Gatun's program is replaced. A change needs a restart.").default("\"dpdk\""),
+    key("p4info", PATH, "\"/etc/gatun/gatun.p4info.txt\"", "Instead of `program`: description of the program, as p4c writes it. Needs `program_file`. A change needs a restart."),
+    key("program_file", PATH, "\"/etc/gatun/gatun.spec\"", "Instead of `program`: the program in the form of the switch. Needs `p4info`. A change needs a restart."),
+    key("replace_program", Kind::Flag, "false", "Replaces a program of somebody else in the switch, and removes all its entries. `false`: such a switch gets no sessions, and `gatun show offload` says why. A change needs a restart.").default("false"),
+    key("election", Kind::Integer { min: 1, max: u32::MAX }, "1", "Rank among controllers of the switches: the one with the highest number is the primary. Of two with the same number, the one that was started later is. A change needs a restart.").default("1"),
+    key("timeout", Kind::Duration, "\"5s\"", "Time for an answer of a switch, at least 100 ms. After it, Gatun connects again and reads all that the switch has. A change needs a restart.").default("\"5s\""),
+    key("sessions_max", Kind::Integer { min: 16, max: 1 << 24 }, "1_048_576", "Maximum number of sessions in the switches; the size of their tables is another limit. Gatun translates further sessions itself.").default("1_048_576"),
+    key("udp_packets", Kind::Integer { min: 1, max: 128 }, "10", "Number of packets, both directions together, after which a UDP session is given to the switches. A change needs a restart.").default("10"),
+    key("tcp_packets", Kind::Integer { min: 0, max: 128 }, "10", "The same for a TCP session, after both sides have sent a SYN. 0: at once. Gatun translates short connections itself, which costs less. A change needs a restart.").default("10"),
+    key("on_stop", Kind::Words(|| words(OFFLOAD_ON_STOP)), "\"remove\"", "When the daemon is stopped by SIGTERM: `remove` removes all sessions from the switches. `keep` leaves them for the next daemon. A switch has no lease: it translates them until a daemon comes.").default("\"remove\""),
 ];

@@ -26,6 +26,10 @@ pub(super) const ROUTE: Kind = Kind::Text {
 };
 pub(super) const NEIGHBOUR: Kind =
     Kind::Text { form: "address at MAC", pattern: "^[0-9A-Fa-f:.]+ at [0-9A-Fa-f]{2}(:[0-9A-Fa-f]{2}){5}$" };
+pub(super) const SWITCH: Kind = Kind::Text {
+    form: "name at address:port",
+    pattern: "^[A-Za-z0-9._-]{1,63} at ([0-9.]+|\\[[0-9A-Fa-f:.]+\\]):[0-9]+( device [0-9]+)?$",
+};
 pub(super) const NET4: Kind = Kind::Text { form: "IPv4 prefix", pattern: "^[0-9.]+(/[0-9]+)?$" };
 pub(super) const NET6: Kind = Kind::Text { form: "IPv6 prefix", pattern: "^[0-9A-Fa-f:.]+(/[0-9]+)?$" };
 pub(super) const NET: Kind =

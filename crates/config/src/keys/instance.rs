@@ -17,6 +17,13 @@ const FASTPATH: Key = key(
     "Lets the kernel translate established sessions of this instance, if `[fastpath]` is on.",
 )
 .default("true");
+const OFFLOAD: Key = key(
+    "offload",
+    Kind::Flag,
+    "true",
+    "Lets P4 switches translate established sessions of this instance, if there is an `[[offload]]`.",
+)
+.default("true");
 const WKP_NON_GLOBAL: Key = key(
     "wkp_non_global",
     Kind::Flag,
@@ -53,6 +60,7 @@ pub(crate) const NAT64: &[Key] = &[
     key("rst_during_fin", Kind::Flag, "false", "Lets a RST after one side's FIN shorten the lifetime of the session (not in RFC 6146).").default("false"),
     ICMP_QUERIES,
     FASTPATH,
+    OFFLOAD,
     WKP_NON_GLOBAL,
     INSTANCE_TIMEOUTS,
     MTU4, MTU6, LOWEST_MTU6, MSS_MAX, TOS, TRAFFIC_CLASS, ZERO_UDP, ERROR4_MAX,
@@ -72,6 +80,7 @@ pub(crate) const NAT44: &[Key] = &[
     key("inbound_refresh", Kind::Flag, "false", "Lets packets from outside keep a session alive (allowed by RFC 4787 REQ-6; RFC 7857 7 recommends `false`).").default("false"),
     ICMP_QUERIES,
     FASTPATH,
+    OFFLOAD,
     INSTANCE_TIMEOUTS,
     MTU4, MSS_MAX,
 ];

@@ -15,7 +15,7 @@ mod port;
 mod translator;
 mod words;
 
-use daemon::{API, EVENTS, EXPORT, FASTPATH, LOG, METRICS, STATE};
+use daemon::{API, EVENTS, EXPORT, FASTPATH, LOG, METRICS, OFFLOAD, STATE};
 use instance::{NAT44, NAT64, SIIT};
 use kind::key;
 use limits::{ICMP, LIMITS};
@@ -27,10 +27,10 @@ pub(crate) use kind::{Key, Kind, find};
 pub(crate) use limits::TIMEOUTS;
 pub(crate) use words::{
     ALLOCATION, Allocation, BACKEND, BLOCK_PROTOCOLS, Backend, ERROR_SOURCE, EXPORT_FORMAT, FILTERING,
-    HAIRPIN, HUGE_PAGES, KERNEL, MODE, Mode, ON_STOP, PAIRING, POOL_MODE, PROTOCOL, SUBSCRIBER, SUBSCRIBER4,
-    ZERO_CHECKSUM,
+    HAIRPIN, HUGE_PAGES, KERNEL, MODE, Mode, OFFLOAD_KIND, OFFLOAD_ON_STOP, ON_STOP, P4_PROGRAM, PAIRING,
+    POOL_MODE, PROTOCOL, SUBSCRIBER, SUBSCRIBER4, ZERO_CHECKSUM,
 };
-pub use words::{ExportFormat, HugePages};
+pub use words::{ExportFormat, HugePages, P4Program};
 
 /// Keys that a later version will read, and the present alternative.
 pub(crate) const LATER: &[(&str, &str)] = &[("pcp", "remove the section; `static` bindings open ports")];
@@ -139,5 +139,11 @@ pub(crate) const FILE_KEYS: &[Key] = &[
         Kind::Table(FASTPATH),
         "{ kernel = \"auto\" }",
         "Translation of established sessions, and of stateless instances, in the kernel, for a TUN device (see docs/how-to/fastpath.md).",
+    ),
+    key(
+        "offload",
+        Kind::Tables(OFFLOAD),
+        "[{ kind = \"p4runtime\", switches = [\"edge at 192.0.2.7:9559\"] }]",
+        "Translation of established sessions in P4 switches, which Gatun controls over P4Runtime (see docs/how-to/p4.md). At most one section.",
     ),
 ];

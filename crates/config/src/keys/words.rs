@@ -20,6 +20,10 @@ pub(crate) const EXPORT_FORMAT: &[(&str, ExportFormat)] =
     &[("ipfix", ExportFormat::Ipfix), ("syslog", ExportFormat::Syslog), ("json", ExportFormat::Json)];
 pub(crate) const KERNEL: &[(&str, bool)] = &[("auto", true), ("off", false)];
 pub(crate) const ON_STOP: &[(&str, bool)] = &[("detach", false), ("keep", true)];
+pub(crate) const OFFLOAD_KIND: &[(&str, ())] = &[("p4runtime", ())];
+pub(crate) const OFFLOAD_ON_STOP: &[(&str, bool)] = &[("remove", false), ("keep", true)];
+pub(crate) const P4_PROGRAM: &[(&str, P4Program)] =
+    &[("dpdk", P4Program::Dpdk), ("bmv2", P4Program::Bmv2), ("installed", P4Program::Installed)];
 pub(crate) const PROTOCOL: &[(&str, Transport)] =
     &[named(Transport::Tcp), named(Transport::Udp), named(Transport::Icmp)];
 const fn named(transport: Transport) -> (&'static str, Transport) {
@@ -101,6 +105,18 @@ pub enum HugePages {
     Always,
     /// Uses ordinary pages.
     Never,
+}
+
+/// Gatun's own P4 program, by kind of switch.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum P4Program {
+    /// DPDK's pipeline: `gatun p4 switch`.
+    #[default]
+    Dpdk,
+    /// BMv2: `simple_switch_grpc`.
+    Bmv2,
+    /// None is loaded: the switch has one already.
+    Installed,
 }
 
 /// Format of exported events.

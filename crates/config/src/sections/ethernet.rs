@@ -19,6 +19,8 @@ pub struct Ethernet {
     pub vlan: Vec<u16>,
     /// Port of a P4 switch, if the device is connected to the switch's port for its controller.
     pub switch_port: Option<u16>,
+    /// Name of that switch in `[[offload]]`. `None`: the only one.
+    pub switch: Option<String>,
     /// Routes to destinations that are not on the link.
     pub routes: Vec<Route>,
     /// Static neighbours, with their MAC addresses.
@@ -96,10 +98,15 @@ pub(crate) fn read(backend: Backend, table: &Table<'_>, problems: &mut Problems)
         .into_iter()
         .map(|v| v.into_inner() as u16)
         .collect();
+    if vlan.len() > 1 && table.node("switch_port").is_some() {
+        let what = "two `vlan`s: a P4 switch knows one VLAN tag";
+        problems.error(table.span_of("vlan"), what, "write one, or none");
+    }
     Some(Ethernet {
         driver,
         vlan,
         switch_port: read_switch_port(driver, table, problems),
+        switch: read_switch(table, problems),
         routes: read_routes(table, problems),
         neighbours: table
             .list("neighbours", problems, neighbour)
@@ -121,6 +128,15 @@ fn read_switch_port(driver: Driver, table: &Table<'_>, problems: &mut Problems) 
         problems.error(table.span_of("switch_port"), what, instead);
     }
     port
+}
+
+fn read_switch(table: &Table<'_>, problems: &mut Problems) -> Option<String> {
+    let switch = table.get("switch", problems, value::name);
+    if switch.is_some() && table.node("switch_port").is_none() {
+        let what = "`switch` needs `switch_port`: the number of the port there";
+        problems.error(table.span_of("switch"), what, table.example("switch_port"));
+    }
+    switch
 }
 
 fn read_mode(table: &Table<'_>, problems: &mut Problems) -> XdpMode {

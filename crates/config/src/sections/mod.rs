@@ -12,6 +12,7 @@ pub(crate) mod fastpath;
 pub(crate) mod log;
 pub(crate) mod nat44;
 pub(crate) mod nat64;
+pub(crate) mod offload;
 pub(crate) mod pool;
 pub(crate) mod port;
 pub(crate) mod siit;
@@ -48,6 +49,7 @@ pub(crate) struct Sections {
     pub(crate) metrics: Option<SocketAddr>,
     pub(crate) state: state::StateDir,
     pub(crate) fastpath: Option<fastpath::RawFastPath>,
+    pub(crate) offloads: Vec<offload::RawOffload>,
 }
 
 /// Reads all sections.
@@ -87,6 +89,8 @@ pub(crate) fn read(root: &DeTable<'_>, files: &Files<'_>, problems: &mut Problem
     let dpdk = file.table("dpdk", problems).map(|t| dpdk::read(&t, problems));
     let state = file.table("state", problems).map(|t| state::read(&t, problems)).unwrap_or_default();
     let fastpath = file.table("fastpath", problems).map(|t| fastpath::read(&t, problems));
+    let offloads =
+        each("offload", "[[offload]]", problems).iter().map(|t| offload::read(t, problems)).collect();
     Sections {
         ports,
         workers,
@@ -105,6 +109,7 @@ pub(crate) fn read(root: &DeTable<'_>, files: &Files<'_>, problems: &mut Problem
         metrics,
         state,
         fastpath,
+        offloads,
     }
 }
 

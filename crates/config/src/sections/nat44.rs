@@ -26,6 +26,7 @@ pub(crate) struct RawNat44 {
     pub(crate) inbound_refresh: bool,
     pub(crate) icmp_queries: bool,
     pub(crate) fastpath: bool,
+    pub(crate) offload: bool,
     pub(crate) timeouts: Timeouts,
     pub(crate) mtu: u32,
     pub(crate) mss_max: u16,
@@ -65,6 +66,7 @@ pub(crate) fn read(
         inbound_refresh: table.flag("inbound_refresh", problems).unwrap_or(false),
         icmp_queries: table.flag("icmp_queries", problems).unwrap_or(true),
         fastpath: table.flag("fastpath", problems).unwrap_or(true),
+        offload: table.flag("offload", problems).unwrap_or(true),
         timeouts: match table.table("timeouts", problems) {
             Some(own) => super::read_timeouts(&own, timeouts, problems),
             None => timeouts,

@@ -30,6 +30,7 @@ pub(crate) struct RawNat64 {
     pub(crate) rst_during_fin: bool,
     pub(crate) icmp_queries: bool,
     pub(crate) fastpath: bool,
+    pub(crate) offload: bool,
     pub(crate) wkp_non_global: Spanned<bool>,
     pub(crate) timeouts: Timeouts,
     pub(crate) settings: Settings,
@@ -80,6 +81,7 @@ pub(crate) fn read(
         rst_during_fin: table.flag("rst_during_fin", problems).unwrap_or(false),
         icmp_queries: table.flag("icmp_queries", problems).unwrap_or(true),
         fastpath: table.flag("fastpath", problems).unwrap_or(true),
+        offload: table.flag("offload", problems).unwrap_or(true),
         wkp_non_global: Spanned::new(table.span_of("wkp_non_global"), refused),
         timeouts: match table.table("timeouts", problems) {
             Some(own) => super::read_timeouts(&own, timeouts, problems),

@@ -122,8 +122,9 @@ pub(crate) fn read(table: &Table<'_>, problems: &mut Problems) -> RawPort {
         let name = if ethernet.driver == Driver::Dpdk { dpdk::device } else { device_name };
         return RawPort { ethernet: Some(ethernet), ..read_common(table, name, problems) };
     }
-    for key in
-        ["vlan", "switch_port", "answers", "neighbours"].into_iter().filter(|key| table.node(key).is_some())
+    for key in ["vlan", "switch_port", "switch", "answers", "neighbours"]
+        .into_iter()
+        .filter(|key| table.node(key).is_some())
     {
         let what = format!("`{key}` is for ports on an Ethernet");
         problems.error(table.span_of(key), what, "remove it, or write `backend = \"xdp\"` or \"dpdk\"");

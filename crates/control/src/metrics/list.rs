@@ -4,13 +4,11 @@ use super::Metric;
 use super::kinds::{counter, engine, gauge, histogram};
 use super::read::{
     DIRECTIONS, by_export, by_instance, by_pool, by_pool_blocks, by_pool_protocol, by_pool_way, by_protocol,
-    by_way, by_worker, distribution, fates, of_fastpath, of_fastpath_xdp, of_log, refused_by_kernel, seconds,
-    top,
+    by_way, by_worker, distribution, fates, of_log, top,
 };
 use crate::conversion;
 use crate::engine_counters;
 use crate::subscriber_totals::Measure;
-use gatun_api::types::FastPathState;
 use gatun_io::{RxError, TxError};
 use gatun_nat::session_file::RestoreError;
 use gatun_wire::DropReason;
@@ -24,7 +22,7 @@ const POOL: &[&str] = &["pool"];
 const POOL_WAY: &[&str] = &["pool", "direction"];
 const POOL_PROTOCOL: &[&str] = &["pool", "protocol"];
 
-/// All metrics. Transports are in the order of [`Transport`].
+/// Metrics except those of fast paths. Transports are in the order of [`Transport`].
 pub(super) const METRICS: &[Metric] = &[
     gauge(
         "build_info",
@@ -467,85 +465,6 @@ pub(super) const METRICS: &[Metric] = &[
         &[],
         |v, s| of_log(v, s, |l| l.is_writable.into()),
         "1 if the last attempt to write the log succeeded.",
-    ),
-    gauge(
-        "fastpath_up",
-        &[],
-        |v, s| s.add(&[], u64::from(v.scrape.fastpath.state == FastPathState::On)),
-        "1 if the kernel translates established sessions; 0 if `[fastpath]` is off, or if it does not work: `gatun show fastpath` has the reason.",
-    ),
-    gauge(
-        "fastpath_wanted",
-        &[],
-        |v, s| s.add(&[], u64::from(v.scrape.fastpath.state != FastPathState::Off)),
-        "1 if `[fastpath]` is on in the configuration.",
-    ),
-    gauge(
-        "fastpath_lease_seconds",
-        &[],
-        |v, s| s.add(&[], seconds(v.scrape.fastpath.lease_ms)),
-        "Seconds for which the kernel translates without a renewal by the daemon.",
-    ),
-    gauge("fastpath_sessions", &[], |v, s| s.add(&[], v.scrape.fastpath.sessions), "Sessions in the kernel."),
-    gauge(
-        "fastpath_sessions_max",
-        &[],
-        |v, s| s.add(&[], v.scrape.fastpath.sessions_max),
-        "Sessions that the kernel has room for.",
-    ),
-    counter(
-        "fastpath_installed_sessions",
-        &[],
-        |v, s| s.add(&[], v.scrape.fastpath.installed),
-        "Sessions given to the kernel.",
-    ),
-    counter(
-        "fastpath_removed_sessions",
-        &[],
-        |v, s| s.add(&[], v.scrape.fastpath.removed),
-        "Sessions removed from the kernel.",
-    ),
-    counter(
-        "fastpath_refused_sessions",
-        &["reason"],
-        refused_by_kernel,
-        "Sessions not given to the kernel: its table was `full`, or it refused for another reason (`gatun show fastpath` has the last one).",
-    ),
-    gauge(
-        "fastpath_waiting_records",
-        &[],
-        |v, s| s.add(&[], v.scrape.fastpath.waiting_records),
-        "Records of the engines about sessions that wait to be read.",
-    ),
-    counter(
-        "fastpath_lost_records",
-        &[],
-        |v, s| s.add(&[], v.scrape.fastpath.lost_records),
-        "Records of the engines about sessions that were lost because too many waited; the state was read again.",
-    ),
-    counter(
-        "fastpath_packets",
-        &["name", "reason"],
-        of_fastpath,
-        "Packets at the kernel fast path by instance and reason, since the kernel's tables were created: `hit` was translated in the kernel, `dropped` was dropped because the kernel refused to write to it. All others were passed to the device. Packets of no session in the kernel have an empty name.",
-    ),
-    counter(
-        "fastpath_xdp_packets",
-        &["name", "reason"],
-        of_fastpath_xdp,
-        "Packets at the network interfaces of `xdp` in `[fastpath]` by instance and reason, since the kernel's tables were created: `hit` was translated there, and is part of `gatun_fastpath_packets_total`. All others were passed to the network stack. Packets of no session in the kernel have an empty name.",
-    ),
-    counter(
-        "fastpath_credited_packets",
-        &[],
-        |v, s| s.add(&[], v.total.engine.offloaded.packets),
-        "Packets translated in the kernel and credited to their sessions; part of the forwarded ones.",
-    ),
-    counter(
-        "fastpath_credited_bytes",
-        &[],
-        |v, s| s.add(&[], v.total.engine.offloaded.bytes),
-        "Bytes of these packets.",
     ),
     histogram(
         "subscriber_sessions",

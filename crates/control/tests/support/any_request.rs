@@ -97,6 +97,8 @@ fn socket() -> &'static PathBuf {
             remote_access: None,
             figures: Box::new(Default::default),
             fastpath: Box::new(gatun_api::types::FastPath::default),
+            offload: Box::new(gatun_api::types::Offload::default),
+            switch_gone: Box::new(|name| Err(format!("no switch '{name}'"))),
             traced_sessions: Box::new(drop),
             troubles: Box::new(Vec::new),
             level: Default::default(),

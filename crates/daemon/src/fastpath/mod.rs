@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!   opening    at start: bpffs, program, table, while the process has the rights for them
-//!   manager    thread with the offload manager: turns, reloads, stop
+//!   manager    what the manager's thread (`crate::offload`) does for the kernel: reloads, credits, stop
 //!   target     the kernel's table as the manager's target
 //!   attachment whether the program is still at its device
 //!   progress   how far the workers are, for sessions that move to the kernel
@@ -21,6 +21,7 @@ mod target;
 
 pub(crate) use manager::{FastPathManager, FastPathOrders};
 pub(crate) use opening::{FastPathDirectory, OpenedFastPath, open, prepare};
+pub(crate) use progress::Progress;
 
 use gatun_config::FastPath as FastPathSettings;
 

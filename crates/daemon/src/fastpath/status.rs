@@ -3,20 +3,21 @@
 use super::attachment::AttachmentCheck;
 use super::opening::hook_name;
 use super::target::KernelTarget;
+use crate::offload::{InstallRate, SharedState};
 use gatun_api::types::{self, Counter, FastPathInstance, FastPathInterface, FastPathState};
 use gatun_io_fastpath::{Attachment, Counters, FastPathError, Reason, Table};
 use gatun_nat::Plan;
 use gatun_offload::Status;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// State that the thread writes and the API reads, and the time when it was written.
+/// State that the thread writes and the API reads.
 #[derive(Clone)]
-pub(super) struct Shared(Arc<Mutex<(types::FastPath, Instant)>>);
+pub(super) struct Shared(SharedState<types::FastPath>);
 
 impl Shared {
     fn new(state: types::FastPath) -> Shared {
-        Shared(Arc::new(Mutex::new((state, Instant::now()))))
+        Shared(SharedState::new(state))
     }
 
     pub(super) fn off() -> Shared {
@@ -41,9 +42,9 @@ impl Shared {
 
     /// The state. The lease continues to run if the thread does not write.
     pub(super) fn get(&self) -> types::FastPath {
-        let (mut state, written) = self.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let (mut state, age) = self.0.with_age();
         let had_lease = state.lease_ms > 0;
-        state.lease_ms = state.lease_ms.saturating_sub(written.elapsed().as_millis() as u64);
+        state.lease_ms = state.lease_ms.saturating_sub(age.as_millis() as u64);
         if had_lease && state.lease_ms == 0 && state.state == FastPathState::On {
             let why = "its manager does not renew the lease: the machine is overloaded, or this is a defect";
             (state.state, state.why) = (FastPathState::Unavailable, Some(why.to_owned()));
@@ -52,9 +53,7 @@ impl Shared {
     }
 
     fn change(&self, change: impl FnOnce(&mut types::FastPath)) {
-        let (state, written) = &mut *self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        change(state);
-        *written = Instant::now();
+        self.0.change(change);
     }
 
     pub(super) fn set_unavailable(&self, why: &str) {
@@ -73,10 +72,7 @@ pub(super) struct Watch {
     /// Settings in force.
     pub(super) settings: gatun_offload::Settings,
     published: Option<Instant>,
-    /// Time and number of installed sessions at the last measurement of their rate.
-    measured: (Instant, u64),
-    /// Sessions per second.
-    rate: u64,
+    rate: InstallRate,
     attachment: AttachmentCheck,
     /// Packets that the program has passed to the device.
     passed: u64,
@@ -90,9 +86,6 @@ pub(super) struct Watch {
 
 /// Reason if the program is not at its device.
 const DETACHED: &str = "the program is not at its device any more: somebody has detached it";
-
-/// Interval of measuring the rate.
-const MEASURE_EVERY: Duration = Duration::from_secs(2);
 
 impl Watch {
     pub(super) fn new(
@@ -108,8 +101,7 @@ impl Watch {
             excluded_siit,
             settings,
             published: None,
-            measured: (Instant::now(), 0),
-            rate: 0,
+            rate: InstallRate::new(),
             attachment,
             passed: 0,
             broken: None,
@@ -156,12 +148,7 @@ impl Watch {
         }
         self.published = Some(Instant::now());
         let status = status();
-        let since = self.measured.0.elapsed();
-        if since >= MEASURE_EVERY {
-            let more = status.installed.saturating_sub(self.measured.1);
-            self.rate = (more as f64 / since.as_secs_f64()).round() as u64;
-            self.measured = (Instant::now(), status.installed);
-        }
+        let rate = self.rate.of(&status);
         let instances = self.instances(target);
         let is_detached = self.attachment.is_detached(self.passed);
         let why = self.broken.clone().or(is_detached.then(|| DETACHED.to_owned()));
@@ -176,7 +163,7 @@ impl Watch {
             state.why = why;
             state.lease_ms = lease_ms;
             (state.sessions, state.sessions_max) = (status.entries.into(), status.capacity.into());
-            (state.installed, state.installed_per_second) = (status.installed, self.rate);
+            (state.installed, state.installed_per_second) = (status.installed, rate);
             state.removed = status.removed + status.evicted;
             state.refused_full = status.refused_full + status.refused_crowded;
             state.refused_other = status.refused_exists + status.refused_other;

@@ -20,10 +20,10 @@ mod swap;
 use super::config_file::{ActiveText, ConfigFile, KnownText};
 use super::control::TlsFiles;
 use super::event_sinks::SinkUpdater;
-use super::fastpath::FastPathOrders;
 use super::live_ports::LivePorts;
 use super::net_helper::Routes;
 use super::notify::Notifier;
+use super::offload_orders::OffloadOrders;
 use super::output::Output;
 use super::takeover::SessionStore;
 use super::{ANSWER_MAX, Reader, Settings, Source};
@@ -89,7 +89,7 @@ pub(super) struct Reload {
     /// Session state for the next process.
     pub(super) session_store: Option<SessionStore>,
     /// Orders to the manager of the kernel's sessions, if the kernel has a table.
-    pub(super) fastpath: Option<FastPathOrders>,
+    pub(super) offload: OffloadOrders,
     /// Notifications to systemd.
     pub(super) notifier: Notifier,
     pub(super) output: Output,
@@ -205,7 +205,7 @@ impl Reload {
 
     /// Releases restored sessions that the kernel had, if it has no table any more.
     fn release_without_fastpath(&self) {
-        if self.fastpath.is_some() {
+        if self.offload.has_any() {
             return;
         }
         for worker in &self.workers {
@@ -226,7 +226,7 @@ impl Reload {
 
     /// Compares settings with the active ones.
     fn review(&self, new: &Settings) -> Review {
-        Review::of(&self.settings, new, self.fastpath.is_some())
+        Review::of(&self.settings, new, &self.offload)
     }
 
     fn log(&self, what: &str, lines: &[String]) {

@@ -2,6 +2,7 @@
 
 use crate::event_sinks::difference::SinkSettings;
 use crate::fastpath;
+use crate::offload_orders::{self, OffloadOrders};
 use crate::{PortSettings, Settings};
 use gatun_io_tun::{Prefix, TunConfig};
 use gatun_nat::reconfigure::Difference;
@@ -16,17 +17,24 @@ pub(super) struct Review {
     pub(super) rerouted: Vec<usize>,
     /// Changes of Ethernet ports.
     pub(super) ports: Vec<String>,
-    /// Changes of the kernel fast path.
-    pub(super) fastpath: Vec<String>,
+    /// Changes of the kernel fast path, and of P4 switches.
+    pub(super) offload: Vec<String>,
 }
 
 impl Review {
-    /// Compares settings. `has_fastpath`: the kernel has a table.
-    pub(super) fn of(old: &Settings, new: &Settings, has_fastpath: bool) -> Review {
+    /// Compares settings. `orders` are those to the running fast path.
+    pub(super) fn of(old: &Settings, new: &Settings, orders: &OffloadOrders) -> Review {
         let mut difference = Difference::between(&old.plan, &new.plan);
         difference.restarts.extend(outside_engine(old, new));
-        difference.restarts.extend(fastpath::differ(&old.fastpath, &new.fastpath, has_fastpath));
-        let fastpath = fastpath::changes(&old.fastpath, &new.fastpath);
+        let is_open = matches!(orders, OffloadOrders::Kernel(_));
+        difference.restarts.extend(fastpath::differ(&old.fastpath, &new.fastpath, is_open));
+        let opened = match orders {
+            OffloadOrders::P4(orders) => Some(orders.opened()),
+            _ => None,
+        };
+        difference.restarts.extend(offload_orders::restarts(opened, new.offload.as_ref()));
+        let mut offload = fastpath::changes(&old.fastpath, &new.fastpath);
+        offload.extend(offload_orders::changes(old.offload.as_ref(), new.offload.as_ref()));
         let sink_changes = SinkSettings::from(old).changes_to(&SinkSettings::from(new));
         difference.restarts.extend(sink_changes.restarts);
         let ports = PortSettings::changes(&old.ports, &new.ports);
@@ -35,7 +43,7 @@ impl Review {
             sink_changes: sink_changes.changes,
             rerouted: rerouted(old, new),
             ports,
-            fastpath,
+            offload,
         }
     }
 
@@ -45,7 +53,7 @@ impl Review {
             && self.sink_changes.is_empty()
             && self.rerouted.is_empty()
             && self.ports.is_empty()
-            && self.fastpath.is_empty()
+            && self.offload.is_empty()
     }
 
     /// Lists all changes, including event sinks and devices.
@@ -59,7 +67,7 @@ impl Review {
             .iter()
             .chain(&self.sink_changes)
             .chain(&self.ports)
-            .chain(&self.fastpath)
+            .chain(&self.offload)
             .cloned();
         told.chain(rerouted.map(of)).collect()
     }
@@ -138,6 +146,7 @@ mod tests {
             control,
             state,
             fastpath: Default::default(),
+            offload: None,
             costs: Default::default(),
             needs: Default::default(),
             mapping_files: Vec::new(),

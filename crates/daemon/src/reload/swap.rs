@@ -156,26 +156,28 @@ impl Reload {
     /// Keeps the kernel from getting sessions while the engines change. If the daemon is killed meanwhile,
     /// the next one removes all sessions from the kernel.
     fn pause_fastpath(&mut self) -> Result<(), String> {
-        let Some(fastpath) = &self.fastpath else { return Ok(()) };
-        fastpath.pause();
+        if !self.offload.has_any() {
+            return Ok(());
+        }
+        self.offload.pause();
         self.write_offloaded(false)
     }
 
     /// Tells the manager of the kernel's sessions the settings in force.
     fn resume_fastpath(&self) {
-        let (Some(fastpath), Some(worker)) = (&self.fastpath, self.workers.first()) else { return };
+        let Some(worker) = self.workers.first().filter(|_| self.offload.has_any()) else { return };
         match worker.outline(ANSWER_MAX) {
-            Some(outline) => fastpath.set(&self.settings.fastpath, &self.settings.plan, &outline),
-            None => {
-                self.output.error("reload: a worker does not answer: the kernel gets no further sessions")
-            }
+            Some(outline) => self.offload.set(&self.settings, &outline),
+            None => self.output.error(
+                "reload: a worker does not answer: the kernel and the switches get no further sessions",
+            ),
         }
     }
 
     /// Saves whether the kernel's sessions are those of the present plan.
     fn write_offloaded(&mut self, are: bool) -> Result<(), String> {
-        match (&self.fastpath, &mut self.session_store) {
-            (Some(_), Some(store)) => {
+        match &mut self.session_store {
+            Some(store) if self.offload.has_any() => {
                 store.set_offloaded(are.then_some(&*self.settings.plan)).map_err(|e| e.to_string())
             }
             _ => Ok(()),

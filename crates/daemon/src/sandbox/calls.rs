@@ -21,6 +21,9 @@ pub(crate) enum Calls {
     FastPath,
     /// The thread that connects to collectors.
     Connector,
+    /// The thread that is connected to P4 switches.
+    #[cfg_attr(not(feature = "dpdk"), allow(dead_code))]
+    Controller,
     /// `gatun web`, which connects to the daemon's Unix socket.
     Page,
     /// The thread that reads the network helper's reports, and reaps it.
@@ -147,7 +150,7 @@ impl Calls {
 
     /// Returns true if the thread connects over TCP.
     pub(super) fn may_connect(self) -> bool {
-        matches!(self, Calls::Connector)
+        matches!(self, Calls::Connector | Calls::Controller)
     }
 
     /// Restricts the calling thread of the process `own`.
@@ -203,6 +206,7 @@ impl Calls {
         let families: &[c_int] = match self {
             Calls::Daemon | Calls::FastPath | Calls::HelperClient => &[],
             Calls::Connector => &[AF_UNIX, AF_INET, AF_INET6],
+            Calls::Controller => &[AF_INET, AF_INET6],
             Calls::Page => &[AF_UNIX],
             Calls::NetworkHelper | Calls::InterfaceHelper => &[AF_NETLINK],
             Calls::Interfaces => &[AF_INET, AF_NETLINK],

@@ -8,6 +8,7 @@
 //!   Running     event sinks, one thread per worker, the API, reload
 //! ```
 
+mod fast_paths;
 mod listening;
 mod opened;
 mod prepared;

@@ -1,6 +1,7 @@
 //! Stage 5: event sinks, workers, the API and reload run; signals and links until the end.
 
 use super::Start;
+use super::fast_paths::FastPaths;
 use super::listening::Listening;
 use super::opened::Opened;
 use super::prepared::{Built, Prepared};
@@ -8,7 +9,6 @@ use super::sandboxed::Sandboxed;
 use crate::config_file::ConfigFile;
 use crate::control::Process;
 use crate::event_sinks::{EventSinks, SinkRights};
-use crate::fastpath::FastPathManager;
 use crate::notify::Notifier;
 use crate::output::Output;
 use crate::ports::Ports;
@@ -23,7 +23,6 @@ use gatun_worker::exchange::Exchange;
 use gatun_worker::{Clock, Handle, Snapshot, Worker};
 use std::fs::File;
 use std::process::ExitCode;
-use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Instant;
@@ -34,7 +33,7 @@ pub(super) struct Running {
     events: Receiver<Event>,
     reload: Sender<Request>,
     event_sinks: EventSinks,
-    fastpath: FastPathManager,
+    fast_paths: FastPaths,
     /// Files of the session records.
     records: Vec<File>,
     output: Output,
@@ -51,7 +50,7 @@ impl Running {
     /// # Errors
     /// Returns an error if a file cannot be opened, or a thread cannot start.
     pub(super) fn new(sandboxed: Sandboxed) -> anyhow::Result<Running> {
-        let Sandboxed { opened, connect, signals, in_force, fastpath } = sandboxed;
+        let Sandboxed { opened, connect, signals, in_force, fast_paths } = sandboxed;
         let Opened { listening: Listening { prepared, sockets }, mut ports, processors, .. } = opened;
         let Prepared { start, built, mut session_store, restored, records, pages, .. } = prepared;
         let Built { mut engines, exchange, shared_plans } = built;
@@ -63,15 +62,16 @@ impl Running {
         let means = SinkRights { connect, sandbox };
         let event_sinks = EventSinks::start(&settings, &mut engines, (clock, goes_on), means, &output)?;
         if let Some(session_store) = &mut session_store {
-            save_sessions(session_store, &settings.plan, &mut engines, (clock, &fastpath))?;
+            save_sessions(session_store, &settings.plan, &mut engines, (clock, &fast_paths))?;
         }
+        fast_paths.wait_cleared(&output);
         let backends = std::mem::take(&mut ports.backends);
-        let workers = start_workers(engines, backends, exchange, (clock, processors), (&sender, &fastpath))?;
+        let workers =
+            start_workers(engines, backends, exchange, (clock, processors), (&sender, &fast_paths))?;
         let count = workers.len();
         let handles: Vec<Handle> = workers.iter().map(|worker| worker.handle.clone()).collect();
-        fastpath.begin(handles.clone());
-        let tls = sockets.tls();
-        let (orders, requests) = channel();
+        fast_paths.begin(&handles);
+        let (tls, (orders, requests)) = (sockets.tls(), channel());
         if let Some(restored) = restored {
             let (orders, output) = (orders.clone(), output.clone());
             restored.watch(handles.clone(), output, move || drop(orders.send(Request::AllRestored)))?;
@@ -81,8 +81,7 @@ impl Running {
             workers: handles.clone(),
             sandbox: in_force.told_with(&ports.helper.missing),
             helper: ports.helper.clone(),
-            fastpath: Arc::new(fastpath.status()),
-            fastpath_orders: fastpath.orders(),
+            fast_paths: fast_paths.shown(),
         };
         let (facts, socket) = sockets.serve(&settings, process, &event_sinks, config_orders, &output)?;
         log_start(&output, count, start.started);
@@ -101,7 +100,7 @@ impl Running {
             orders: ports.routes.take(),
             sink_updater: event_sinks.sink_updater(),
             session_store,
-            fastpath: fastpath.orders(),
+            offload: fast_paths.orders(),
             notifier: notifier.clone(),
             output: output.clone(),
         };
@@ -112,7 +111,7 @@ impl Running {
             events: start.events,
             reload: orders,
             event_sinks,
-            fastpath,
+            fast_paths,
             records,
             output,
             notifier,
@@ -123,9 +122,9 @@ impl Running {
 
     /// Handles signals until every worker has ended, and writes the remaining output.
     pub(super) fn supervise(self) -> ExitCode {
-        let Running { workers, events, reload, event_sinks, fastpath, .. } = self;
+        let Running { workers, events, reload, event_sinks, fast_paths, .. } = self;
         let Running { records, output, notifier, _socket, _ports, .. } = self;
-        let stop = || fastpath.stop();
+        let stop = || fast_paths.stop();
         let exit = supervise(workers, &events, &reload, (&output, &notifier, &stop));
         event_sinks.finish(&output);
         records.iter().for_each(state::give_back_unwritten);
@@ -149,10 +148,10 @@ fn save_sessions(
     store: &mut SessionStore,
     plan: &Plan,
     engines: &mut [Nat],
-    (clock, fastpath): (Clock, &FastPathManager),
+    (clock, fast_paths): (Clock, &FastPaths),
 ) -> anyhow::Result<()> {
     store.begin(plan, engines, clock)?;
-    store.set_offloaded(fastpath.is_open().then_some(plan))
+    store.set_offloaded(fast_paths.orders().has_any().then_some(plan))
 }
 
 /// Opens the log and writes the lines that start-up has collected.
@@ -169,15 +168,16 @@ fn start_workers(
     backends: Vec<Box<dyn Backend>>,
     exchange: Vec<Exchange>,
     (clock, processors): (Clock, Option<Processors>),
-    (events, fastpath): (&Sender<Event>, &FastPathManager),
+    (events, fast_paths): (&Sender<Event>, &FastPaths),
 ) -> anyhow::Result<Vec<Thread>> {
     let mut built = Vec::new();
     let workers = engines.len();
     let mut exchange = exchange.into_iter();
-    let progress = fastpath.progress();
+    let progress = fast_paths.progress();
+    let others = fast_paths.idents();
     for (worker, (mut nat, backend)) in engines.into_iter().zip(backends).enumerate() {
-        // The kernel has identifications of its own.
-        nat.set_worker(worker, workers + usize::from(progress.is_some()));
+        // The kernel and the switches have identifications of their own.
+        nat.set_worker(worker, workers + others);
         let mut made = match exchange.next() {
             Some(exchange) => Worker::sharing(nat, backend, clock, exchange),
             None => Worker::new(nat, backend, clock)?,

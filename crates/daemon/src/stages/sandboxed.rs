@@ -1,8 +1,9 @@
 //! Fourth: the sandbox.
 
+use super::fast_paths::FastPaths;
 use super::opened::Opened;
 use super::prepared::Prepared;
-use crate::fastpath::{FastPathManager, OpenedFastPath};
+use crate::fastpath::OpenedFastPath;
 use crate::sandbox::Enforced;
 use crate::{connector, signals};
 use gatun_export::Connect;
@@ -13,7 +14,7 @@ pub(super) struct Sandboxed {
     pub(super) connect: Connect,
     pub(super) signals: signals::Watched,
     pub(super) in_force: Enforced,
-    pub(super) fastpath: FastPathManager,
+    pub(super) fast_paths: FastPaths,
 }
 
 impl Sandboxed {
@@ -22,13 +23,13 @@ impl Sandboxed {
     /// # Errors
     /// Returns an error if the thread that connects to collectors cannot start, or signals cannot be watched.
     pub(super) fn new(mut opened: Opened) -> anyhow::Result<Sandboxed> {
-        let Prepared { start, .. } = &mut opened.listening.prepared;
+        let Prepared { start, fastpath: (_, fits), .. } = &mut opened.listening.prepared;
         let connect = connector::start(&start.sandbox)?;
         let fastpath = std::mem::replace(&mut opened.fastpath, OpenedFastPath::Off);
-        let fastpath = FastPathManager::start(fastpath, &start.settings, &start.sandbox)?;
+        let fast_paths = FastPaths::start(start, (fastpath, &opened.ports), *fits)?;
         let signals = signals::Watched::new()?;
         let in_force = start.sandbox.enter(start.settings.ports.calls());
         start.notes.push(in_force.to_string());
-        Ok(Sandboxed { opened, connect, signals, in_force, fastpath })
+        Ok(Sandboxed { opened, connect, signals, in_force, fast_paths })
     }
 }

@@ -155,6 +155,9 @@ fn difference(old: &Config, new: &Config) -> String {
     let fixed = |config: &Config| config.ports.iter().map(Port::fixed).collect::<Vec<_>>();
     difference.changes.extend(gatun_daemon::fastpath_changes(&old.fastpath, &new.fastpath));
     difference.restarts.extend(gatun_daemon::fastpath_restarts(&old.fastpath, &new.fastpath));
+    let offload = (old.offload.as_ref(), new.offload.as_ref());
+    difference.changes.extend(gatun_daemon::offload_changes(offload.0, offload.1));
+    difference.restarts.extend(gatun_daemon::offload_restarts(offload.0, offload.1));
     let restarts = [
         ("[[port]]: settings other than routes, addresses, neighbours and answers", fixed(old) != fixed(new)),
         ("[workers]: processors", old.cores != new.cores),

@@ -15,6 +15,7 @@ pub(crate) mod log;
 pub(crate) mod log_level;
 pub(crate) mod man;
 pub(crate) mod map;
+pub(crate) mod offload;
 pub(crate) mod p4;
 pub(crate) mod run;
 mod selectors;

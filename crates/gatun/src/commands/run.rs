@@ -178,7 +178,7 @@ fn settings(config: Config, file: &str) -> anyhow::Result<Settings> {
     let facts = Facts { planned: planned_holders(Arc::clone(&plan)), ..facts };
     let control = ControlSettings { api: config.api, metrics: config.metrics, facts };
     let Config { cores, events, json_kinds, json_destinations, exports, log, state, .. } = config;
-    let (fastpath, mapping_files) = (config.fastpath, config.mapping_files);
+    let (fastpath, offload, mapping_files) = (config.fastpath, config.offload, config.mapping_files);
     Ok(Settings {
         plan,
         events,
@@ -191,6 +191,7 @@ fn settings(config: Config, file: &str) -> anyhow::Result<Settings> {
         control,
         state,
         fastpath,
+        offload,
         costs,
         needs,
         mapping_files,

@@ -56,6 +56,8 @@ enum Resource {
     Export,
     /// Kernel fast path: sessions, packets by reason
     Fastpath,
+    /// P4 switches: state, sessions, refusals
+    Offload,
     /// Port log: records, size, losses
     Log,
     /// Running configuration
@@ -155,6 +157,7 @@ fn show_once(args: &Args) -> anyhow::Result<ExitCode> {
         Resource::Events => events(args),
         Resource::Export => all::<Export>(args, "/v1/exports", |_| true),
         Resource::Fastpath => one::<FastPath>(args, "/v1/fastpath"),
+        Resource::Offload => one::<Offload>(args, "/v1/offload"),
         Resource::Log => one::<LogStore>(args, "/v1/log"),
         Resource::Addresses => list::<Address>(args, "/v1/addresses"),
         Resource::Blocks => list::<Block>(args, "/v1/blocks"),

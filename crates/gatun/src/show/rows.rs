@@ -217,6 +217,67 @@ impl Shown for FastPath {
     }
 }
 
+impl Shown for Offload {
+    const COLUMNS: &'static [&'static str] = &[
+        "P4 switches",
+        "name",
+        "switches",
+        "sessions",
+        "given to the switches",
+        "removed",
+        "waiting for an answer",
+        "refused",
+        "taken over at the start",
+        "records waiting, lost",
+        "translated",
+    ];
+
+    fn cells(&self) -> Vec<String> {
+        let state = match self.why.as_ref().or(self.error.as_ref()) {
+            Some(why) => format!("{}: {why}", self.state),
+            None => self.state.to_string(),
+        };
+        let refused = [
+            (self.refused_full, "full"),
+            (self.refused_unready, "no switch in use"),
+            (self.refused_other, "other"),
+        ];
+        let refused = refused.iter().filter(|(count, _)| *count > 0);
+        let refused: Vec<String> = refused.map(|(count, why)| format!("{} ({why})", group(*count))).collect();
+        let switches: Vec<String> = self.switches.iter().map(describe).collect();
+        vec![
+            state,
+            self.name.clone(),
+            if switches.is_empty() { "-".to_owned() } else { switches.join("; ") },
+            of(&Usage { used: self.sessions, total: self.sessions_max }),
+            format!("{}, {} per second", group(self.installed), group(self.installed_per_second)),
+            group(self.removed),
+            group(self.waiting),
+            if refused.is_empty() { "0".to_owned() } else { refused.join(", ") },
+            group(self.adopted),
+            format!("{}, {}", group(self.waiting_records), group(self.lost_records)),
+            counted(self.packets, "packet"),
+        ]
+    }
+}
+
+/// A switch in words.
+fn describe(switch: &OffloadSwitch) -> String {
+    let OffloadSwitch { name, phase, address, .. } = switch;
+    let mut said = format!("{name} ({address}): {phase}, {}", counted(switch.sessions, "session"));
+    for (count, what) in [
+        (switch.changing, "changing"),
+        (switch.unknown, "unknown"),
+        (switch.refused, "refused"),
+        (switch.left_out, "routes or next hops without room"),
+    ] {
+        if count > 0 {
+            said += &format!(", {} {what}", group(count));
+        }
+    }
+    said + &format!(", {}", counted(switch.next_hops, "next hop"))
+}
+
 impl Shown for ConfigPast {
     const COLUMNS: &'static [&'static str] = &["revision", "replaced at", "by", "bytes"];
 

@@ -38,7 +38,7 @@ inside = ["100.64.0.0/10"]
 
 /// Like `in_lab`, if DPDK can run. One test at a time, because DPDK workers need their processors
 /// exclusively.
-fn in_dpdk_lab(test: &str, body: fn()) {
+pub(crate) fn in_dpdk_lab(test: &str, body: fn()) {
     static ONE: Mutex<()> = Mutex::new(());
     let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
     gatun_testkit::run_test(test, || gatun_testkit::refusal_but_to_root("DPDK"), body);
@@ -46,7 +46,7 @@ fn in_dpdk_lab(test: &str, body: fn()) {
 
 /// Default network with a silent kernel on the translator, because packet sockets pass all packets to the
 /// kernel, too.
-fn silent_network() -> Topology {
+pub(crate) fn silent_network() -> Topology {
     let net = network();
     for device in ["inside", "outside"] {
         net.translator.ip(&format!("address flush dev {device}")).unwrap();

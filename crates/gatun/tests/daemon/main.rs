@@ -30,6 +30,8 @@ mod network_helper;
 mod operate;
 #[cfg(feature = "dpdk")]
 mod p4;
+#[cfg(feature = "dpdk")]
+mod p4_offload;
 mod processors;
 mod reload;
 mod restart;

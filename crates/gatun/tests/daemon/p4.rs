@@ -9,12 +9,12 @@ use std::time::Duration;
 
 const LISTEN: &str = "127.0.0.1:9559";
 
-fn root() -> PathBuf {
+pub(crate) fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
 /// Arguments of a switch with small tables.
-fn switch(program: &Path, ports: &[&str]) -> Vec<String> {
+pub(crate) fn switch(program: &Path, ports: &[&str]) -> Vec<String> {
     let headers = root().join("target/tools/dpdk-headers");
     let mut words: Vec<String> =
         ["p4", "switch", "--memory", "256", "--buffers", "4096", "--headers"].map(str::to_owned).into();

@@ -1,0 +1,16 @@
+//! Common parts of all kinds of fast paths: the thread of their manager, and their state for the API.
+//!
+//! ```text
+//!   driver        thread with the offload manager: turns, reloads, stop
+//!   shared_state  state for the API
+//! ```
+
+mod driver;
+mod shared_state;
+
+pub(crate) use driver::{
+    Driver, EndOfPanic, FastPathKind, InstallRate, ManagerOf, Order, Orders, PUBLISH_EVERY, manager_settings,
+    number_prefixes,
+};
+
+pub(crate) use shared_state::SharedState;

@@ -1,0 +1,164 @@
+//! State of the P4 switches for the API, and their lines in the log.
+
+use super::entries::SwitchEntries;
+use crate::Event;
+use crate::offload::{InstallRate, PUBLISH_EVERY, SharedState};
+use gatun_api::types::{self, FastPathState, OffloadSwitch, SwitchPhase};
+use gatun_config::Offload;
+use gatun_offload::Status;
+use gatun_p4_controller::{Phase, SwitchStatus};
+use gatun_wire::text::counted;
+use std::sync::mpsc::Sender;
+use std::time::{Duration, Instant};
+
+/// Publishes the state.
+pub(super) struct Watch {
+    published: SharedState<types::Offload>,
+    last: Option<Instant>,
+    rate: InstallRate,
+    events: Sender<Event>,
+    /// Phase and reason of each switch, as the log has them.
+    logged: Vec<(Phase, Option<String>)>,
+    pub(super) enabled: bool,
+}
+
+/// The state before the switches answer.
+pub(super) fn initial(offload: &Offload) -> types::Offload {
+    let switch = |switch: &gatun_config::P4Switch| OffloadSwitch {
+        name: switch.name.clone(),
+        address: switch.address.to_string(),
+        device: switch.device_id,
+        ..OffloadSwitch::default()
+    };
+    types::Offload {
+        state: FastPathState::Unavailable,
+        name: offload.name.clone(),
+        switches: offload.switches.iter().map(switch).collect(),
+        ..types::Offload::default()
+    }
+}
+
+fn phase(phase: Phase) -> SwitchPhase {
+    match phase {
+        Phase::Down => SwitchPhase::Down,
+        Phase::Reading => SwitchPhase::Reading,
+        Phase::Ready => SwitchPhase::Ready,
+        Phase::Gone => SwitchPhase::Gone,
+    }
+}
+
+impl Watch {
+    pub(super) fn new(published: SharedState<types::Offload>, events: Sender<Event>, enabled: bool) -> Watch {
+        Watch { published, last: None, rate: InstallRate::new(), events, logged: Vec::new(), enabled }
+    }
+
+    pub(super) fn set_unavailable(&self, why: &str) {
+        self.published.change(|state| {
+            (state.state, state.why) = (FastPathState::Unavailable, Some(why.to_owned()));
+        });
+    }
+
+    pub(super) fn published(&self) -> SharedState<types::Offload> {
+        self.published.clone()
+    }
+
+    /// Publishes the state, if it is time. `status` is the manager's, if it has begun.
+    pub(super) fn publish<'a>(
+        &mut self,
+        status: impl FnOnce() -> Option<Status>,
+        switches: impl Iterator<Item = &'a SwitchStatus>,
+        (entries, now): (&[SwitchEntries], Duration),
+    ) {
+        if self.last.is_some_and(|last| last.elapsed() < PUBLISH_EVERY) {
+            return;
+        }
+        self.last = Some(Instant::now());
+        let switches: Vec<&SwitchStatus> = switches.collect();
+        self.log(&switches);
+        let status = status();
+        let has_begun = status.is_some();
+        let status = status.unwrap_or_default();
+        let rate = self.rate.of(&status);
+        let why = why_not(&switches, has_begun);
+        let refused = Some(&status.last_refusal).filter(|why| !why.is_empty()).cloned();
+        self.published.change(|state| {
+            state.state = match &why {
+                _ if !self.enabled => FastPathState::Off,
+                Some(_) => FastPathState::Unavailable,
+                None => FastPathState::On,
+            };
+            state.why = why.filter(|_| self.enabled);
+            (state.sessions, state.sessions_max) = (status.entries.into(), status.capacity.into());
+            (state.installed, state.installed_per_second) = (status.installed, rate);
+            state.removed = status.removed + status.evicted;
+            state.waiting = (status.unconfirmed + status.waiting_removals) as u64;
+            state.refused_full = status.refused_full + status.refused_crowded;
+            state.refused_unready = status.refused_unready;
+            state.refused_other = status.refused_exists + status.refused_other;
+            state.error = refused;
+            (state.packets, state.packets_uncredited) = (status.credited_packets, status.uncredited_packets);
+            (state.waiting_records, state.lost_records) =
+                (status.waiting_records as u64, status.lost_records);
+            (state.adopted, state.install_p99_us) = (status.adopted, status.latency.p99);
+            for (shown, (number, switch)) in state.switches.iter_mut().zip(switches.iter().enumerate()) {
+                show(shown, switch, (entries.get(number), now));
+            }
+        });
+    }
+
+    /// Writes a line for each switch whose phase or reason has changed.
+    fn log(&mut self, switches: &[&SwitchStatus]) {
+        self.logged.resize(switches.len(), (Phase::Down, None));
+        for (logged, switch) in self.logged.iter_mut().zip(switches) {
+            let reason = switch.reason.clone().filter(|_| switch.phase == Phase::Down);
+            let now = (switch.phase, reason);
+            if now == *logged || switch.phase == Phase::Reading {
+                continue;
+            }
+            let line = match (switch.phase, &now.1) {
+                (Phase::Down, None) => continue,
+                (Phase::Down, Some(reason)) => format!("switch {}: not in use: {reason}", switch.name),
+                (Phase::Gone, _) => format!("switch {}: declared gone; its sessions are free", switch.name),
+                _ => format!("switch {}: in use, {}", switch.name, counted(switch.flows.into(), "session")),
+            };
+            *logged = now;
+            let _ = self.events.send(Event::Line(line));
+        }
+    }
+}
+
+/// Reason why no switch is in use. `None` if one is.
+fn why_not(switches: &[&SwitchStatus], has_begun: bool) -> Option<String> {
+    if has_begun && switches.iter().any(|switch| switch.phase == Phase::Ready) {
+        return None;
+    }
+    let waits = |switch: &&&SwitchStatus| !matches!(switch.phase, Phase::Ready | Phase::Gone);
+    let describe = |switch: &&SwitchStatus| match &switch.reason {
+        Some(reason) => format!("{}: {reason}", switch.name),
+        None => format!("{}: being read", switch.name),
+    };
+    let all: Vec<String> = switches.iter().filter(waits).map(describe).collect();
+    Some(match all.is_empty() {
+        true if has_begun => "all switches are declared gone".to_owned(),
+        true => "the switches have been read, and the workers begin".to_owned(),
+        false => all.join("; "),
+    })
+}
+
+fn show(
+    shown: &mut OffloadSwitch,
+    switch: &SwitchStatus,
+    (entries, now): (Option<&SwitchEntries>, Duration),
+) {
+    shown.phase = phase(switch.phase);
+    shown.phase_s = now.saturating_sub(switch.since).as_secs();
+    shown.why.clone_from(&switch.reason);
+    shown.sessions = switch.flows.into();
+    shown.changing = switch.changing.into();
+    shown.unknown = switch.unknown.into();
+    (shown.inserted, shown.deleted) = (switch.inserted, switch.deleted);
+    (shown.refused, shown.strays) = (switch.refused, switch.strays);
+    shown.connections = switch.connections;
+    shown.next_hops = entries.map_or(0, |entries| entries.next_hops as u64);
+    shown.left_out = entries.map_or(0, |entries| entries.left_out as u64);
+}

@@ -1,0 +1,184 @@
+//! A daemon that controls a P4 switch, between kernel stacks:
+//!
+//! ```text
+//!   client - inside | gatun p4 switch | outside - server
+//!                          cpu1
+//!                           |
+//!                          cpu0
+//!                        gatun run
+//! ```
+
+use crate::dpdk::{in_dpdk_lab, silent_network};
+use crate::fastpath::{counts, numbered, show};
+use crate::harness::{Daemon, gatun, tcp_copy};
+use crate::p4::{root, switch};
+use gatun_testkit::topology::SERVER;
+use gatun_testkit::{Process, Topology, echo, wait_until};
+use rustix::process::Signal;
+use serde_json::Value;
+use std::fs;
+use std::path::Path;
+use std::process::Stdio;
+use std::time::Duration;
+
+const CONFIG: &str = r#"
+[dpdk]
+huge_pages = "never"
+[[port]]
+name = "inside"
+backend = "dpdk"
+device = "net_af_packet0,iface=cpu0"
+switch_port = 1
+addresses = ["2001:db8:1::64/64"]
+[[port]]
+name = "outside"
+backend = "dpdk"
+device = "net_af_packet0,iface=cpu0"
+switch_port = 2
+addresses = ["198.51.100.64/24"]
+[[pool]]
+prefixes = ["192.0.2.1"]
+[[nat64]]
+name = "lab"
+pool6 = "2001:db8:64::/96"
+[[offload]]
+kind = "p4runtime"
+switches = ["edge at 127.0.0.1:9559"]
+udp_packets = 3
+"#;
+
+/// The network, with a link between the switch and the daemon. Its frames have a header of four bytes more.
+fn network() -> Topology {
+    let net = silent_network();
+    // A switch changes checksums by their difference, so they have to be there.
+    for host in [&net.client, &net.server] {
+        host.run("ethtool -K eth0 tx off").unwrap();
+    }
+    net.translator.ip("link set lo up").unwrap();
+    net.translator.ip("link add cpu0 type veth peer name cpu1").unwrap();
+    for device in ["cpu0", "cpu1"] {
+        net.translator.sysctl(&format!("net.ipv6.conf.{device}.disable_ipv6"), "1").unwrap();
+        net.translator.run(&format!("ethtool -K {device} tso off gso off gro off")).unwrap();
+        net.translator.ip(&format!("link set {device} mtu 1600 up")).unwrap();
+    }
+    net
+}
+
+/// Starts the switch, and waits for its server.
+fn start_switch(net: &Topology) -> Process {
+    let log = "/run/switch.log";
+    let ports = ["net_af_packet0,iface=inside", "net_af_packet1,iface=outside"];
+    let mut command = net.translator.command(env!("CARGO_BIN_EXE_gatun"));
+    let program = root().join("p4/gatun.spec");
+    command
+        .args(switch(Path::new(&program), &ports))
+        .args(["--controller-port", "net_af_packet2,iface=cpu1"]);
+    for size in ["gatun_lookup_flows6=4096", "gatun_lookup_flows4=8192"] {
+        command.args(["--size", size]);
+    }
+    command.stdout(fs::File::create(log).unwrap()).stderr(Stdio::inherit());
+    let process = Process::start(&mut command).unwrap();
+    let is_up = || fs::read_to_string(log).unwrap().contains("P4Runtime on");
+    wait_until("the switch", Duration::from_secs(60), is_up).unwrap();
+    process
+}
+
+fn wait(what: &str, daemon: &Daemon, is: impl Fn() -> bool) {
+    let waited = wait_until(what, Duration::from_secs(20), is);
+    assert!(waited.is_ok(), "{what}: {} {}\n{}", show("offload"), show("status"), daemon.stderr());
+}
+
+fn number(of: &Value, name: &str) -> u64 {
+    of[name].as_u64().unwrap_or_else(|| panic!("no {name} in {of}"))
+}
+
+fn sessions() -> u64 {
+    number(&show("offload"), "sessions")
+}
+
+fn translated() -> u64 {
+    number(&show("offload"), "packets")
+}
+
+fn is_up(daemon: &Daemon) {
+    wait("the switch in use", daemon, || show("offload")["state"] == "on");
+}
+
+/// Waits until the switch's packets are in every count.
+fn is_accounted(daemon: &Daemon) {
+    wait("every packet in the counts", daemon, || {
+        let (status, instances) = (show("status"), show("instances"));
+        let packets_of = |value: &Value| number(value, "packets");
+        let each = instances.as_array().unwrap().iter();
+        let sum: u64 = each.map(|i| packets_of(&i["outbound"]) + packets_of(&i["inbound"])).sum();
+        status["packets_accounted"] == true
+            && packets_of(&status["offloaded"]) == translated()
+            && sum == packets_of(&status["forwarded"])
+    });
+}
+
+#[test]
+fn flows_move_into_a_switch_and_out_of_it() {
+    in_dpdk_lab("p4_offload::flows_move_into_a_switch_and_out_of_it", || {
+        let net = network();
+        let _switch = start_switch(&net);
+        let daemon = Daemon::start(&net, CONFIG);
+        is_up(&daemon);
+        let _echo = echo(&net.server).unwrap();
+        let flow = numbered(&net, "3", "20000");
+        wait("a session in the switch", &daemon, || sessions() == 1);
+        let (sent, back) = counts(flow);
+        // On a busy machine, a packet socket between the processes can overflow.
+        assert!(back * 100 >= sent * 90 && sent > 1000, "{sent} {back} {}", daemon.stderr());
+        // Nearly all packets of both directions.
+        wait("packets of the switch", &daemon, || translated() > (sent + back) * 8 / 10);
+        tcp_copy(&net.client, &net.server, "TCP4-LISTEN:5001,reuseaddr", &format!("TCP6:[{SERVER}]:5001"));
+        is_accounted(&daemon);
+        let cleared = gatun(["clear", "sessions", "--all", "--yes"]);
+        assert!(cleared.status.success(), "{cleared:?}");
+        wait("no session in the switch", &daemon, || sessions() == 0);
+        is_accounted(&daemon);
+        daemon.stop(Signal::TERM);
+    });
+}
+
+#[test]
+fn a_reload_switches_off_and_on_and_another_program_is_refused_in_words() {
+    in_dpdk_lab("p4_offload::a_reload_switches_off_and_on_and_another_program_is_refused_in_words", || {
+        let net = network();
+        let _switch = start_switch(&net);
+        let daemon = Daemon::start(&net, CONFIG);
+        is_up(&daemon);
+        let _echo = echo(&net.server).unwrap();
+        let flow = numbered(&net, "4", "20000");
+        wait("a session in the switch", &daemon, || sessions() == 1);
+        let (without, _) = CONFIG.split_once("[[offload]]").unwrap();
+        let said = daemon.reload(without, "reload: done");
+        assert!(said.contains("[[offload]]: off"), "{said}");
+        wait("no session in the switch", &daemon, || sessions() == 0 && show("offload")["state"] == "off");
+        daemon.reload(CONFIG, "reload: done");
+        wait("a session in the switch", &daemon, || sessions() == 1);
+        let (sent, back) = counts(flow);
+        assert!(back * 100 >= sent * 90 && sent > 1000, "{sent} {back} {}", daemon.stderr());
+        let out = CONFIG.replace("name = \"lab\"", "name = \"lab\"\noffload = false");
+        daemon.reload(&out, "reload: done");
+        wait("no session of the instance", &daemon, || sessions() == 0);
+        let said =
+            daemon.reload(&CONFIG.replace("udp_packets = 3", "udp_packets = 4"), "nothing has changed");
+        assert!(said.contains("needs a restart: [[offload]]"), "{said}");
+        is_accounted(&daemon);
+        daemon.stop(Signal::TERM);
+
+        let tests = root().join("crates/p4-server/tests");
+        let other = format!(
+            "{CONFIG}p4info = \"{0}/switch.p4info.txt\"\nprogram_file = \"{0}/switch.spec\"\n",
+            tests.canonicalize().unwrap().display()
+        );
+        let daemon = Daemon::start(&net, &other);
+        wait("a refusal", &daemon, || {
+            show("offload")["why"].as_str().is_some_and(|why| why.contains("does not run Gatun's program"))
+        });
+        assert!(show("status")["troubles"].to_string().contains("switch edge is not in use"));
+        daemon.stop(Signal::TERM);
+    });
+}

@@ -13,6 +13,8 @@ mod fragments;
 mod hairpin;
 #[path = "../../../nat/tests/nat44/icmp.rs"]
 mod icmp;
+#[path = "../../../nat/tests/nat44/instances.rs"]
+mod instances;
 #[path = "../../../nat/tests/nat44/lifetimes.rs"]
 mod lifetimes;
 #[path = "../../../nat/tests/nat44/mapping.rs"]

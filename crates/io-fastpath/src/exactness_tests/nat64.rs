@@ -10,10 +10,14 @@ mod hairpin;
 mod icmp_errors;
 #[path = "../../../nat/tests/nat64/mapping.rs"]
 mod mapping;
+#[path = "../../../nat/tests/nat64/pools.rs"]
+mod pools;
 #[path = "../../../nat/tests/nat64/syns.rs"]
 mod syns;
 #[path = "../../../nat/tests/nat64/tcp_states.rs"]
 mod tcp_states;
+#[path = "../../../nat/tests/nat64/time.rs"]
+mod time;
 
 const POOL6: &str = "2001:db8:64::/96";
 const SERVER6: &str = "2001:db8:64::c633:6407";

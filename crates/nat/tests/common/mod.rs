@@ -161,6 +161,11 @@ impl Bed {
         all
     }
 
+    /// Lets the engine expire state, with a budget.
+    pub fn expire(&mut self, budget: usize) -> u32 {
+        self.nat.expire(self.now, budget)
+    }
+
     /// Advances the clock by `ms` and lets the engine expire state. Returns the packets sent meanwhile.
     pub fn pass_ms(&mut self, ms: u64) -> Vec<Vec<u8>> {
         let end = self.now.plus_ms(ms);

@@ -348,7 +348,8 @@ fn opens(bed: &mut Bed, host: &str, first: u32, count: u32) -> u32 {
         let mut burst: Vec<Packet<'_>> =
             bufs.iter_mut().map(|buf| Packet::new(buf, HEADROOM, len).unwrap()).collect();
         let mut verdicts = [Verdict::Pass; BURST];
-        assert_eq!(bed.nat.process(bed.now, &mut burst, &mut verdicts), packets.len());
+        let now = bed.now;
+        assert_eq!(bed.nat.process(now, &mut burst, &mut verdicts), packets.len());
         forwarded += verdicts[..packets.len()].iter().filter(|v| **v == Verdict::Forward).count() as u32;
     }
     forwarded

@@ -52,7 +52,7 @@ fn the_last_instant_does_no_harm() {
     bed.through(&tcp6(CLIENT, 5000, SERVER6, 53, "S", b"x"));
     bed.through(&udp4(SERVER, 53, T, port, b"x"));
     assert_eq!(bed.send(&tcp4(SERVER, 80, T, 7000, "S", b"")).verdict, Verdict::Held);
-    bed.nat.expire(bed.now, usize::MAX);
+    bed.expire(usize::MAX);
     bed.now = Instant(0);
     bed.through(&udp4(SERVER, 53, T, port, b"x"));
     bed.pass_ms(306_000);
@@ -83,7 +83,7 @@ fn tiny_budgets_end_everything_in_the_end() {
         for _ in 0..2_000 {
             bed.now = bed.now.plus_ms(50);
             let before = bed.nat.occupancy().sessions;
-            bed.nat.expire(bed.now, budget);
+            bed.expire(budget);
             assert!(before - bed.nat.occupancy().sessions <= budget);
         }
         assert_eq!(bed.nat.occupancy(), Default::default(), "{budget}");
@@ -97,7 +97,7 @@ fn no_budget_ends_nothing_and_harms_nothing() {
     bed.now = bed.now.plus_ms(400_000);
     for _ in 0..10 {
         bed.now = bed.now.plus_ms(10_000);
-        bed.nat.expire(bed.now, 0);
+        bed.expire(0);
     }
     assert_eq!(bed.nat.occupancy().sessions, 1);
     let late = bed.send(&udp4(SERVER, 53, T, port, b"x"));
@@ -112,13 +112,13 @@ fn a_sweep_ends_expired_sessions_within_seconds_for_any_steps() {
             bed.through(&udp6(&client(n), 5000, SERVER6, 53, b"x"));
         }
         bed.now = bed.now.plus_ms(290_000);
-        bed.nat.expire(bed.now, usize::MAX);
+        bed.expire(usize::MAX);
         assert_eq!(bed.nat.occupancy().sessions, 200);
         let mut waited = 0;
         while waited < 15_000 {
             bed.now = bed.now.plus_ms(step_ms);
             waited += step_ms;
-            bed.nat.expire(bed.now, usize::MAX);
+            bed.expire(usize::MAX);
         }
         assert_eq!(bed.nat.occupancy(), Default::default(), "steps of {step_ms} ms");
     }
@@ -127,10 +127,10 @@ fn a_sweep_ends_expired_sessions_within_seconds_for_any_steps() {
 #[test]
 fn the_time_until_the_next_sweep_depends_on_the_state() {
     let mut bed = Bed::nat64(POOL6);
-    let idle = bed.nat.expire(bed.now, 100);
+    let idle = bed.expire(100);
     bed.through(&udp6(CLIENT, 5000, OTHER6, 53, b"x"));
-    let busy = bed.nat.expire(bed.now, 100);
+    let busy = bed.expire(100);
     assert_eq!(bed.send(&tcp4(SERVER, 80, T, 7000, "S", b"")).verdict, Verdict::Held);
-    let held = bed.nat.expire(bed.now, 100);
+    let held = bed.expire(100);
     assert!(held < busy && busy < idle, "{held} {busy} {idle}");
 }

@@ -37,4 +37,4 @@ pub use lifecycle::offload::FeedCursor;
 pub use lifecycle::{inspect, memory, reconfigure, report, session_file};
 pub use path::{explain, siit};
 pub use tables::event::{Event, EventKind, EventKinds, EventReader, Sequence};
-pub use tables::{eamt, event, feed, fragment, icmp_limit, pool4, subscriber, syn_store};
+pub use tables::{eamt, event, feed, fragment, icmp_limit, pool4, standby, subscriber, syn_store};

@@ -12,6 +12,7 @@ pub mod exchange;
 pub mod jobs;
 pub mod mailbox;
 pub mod offload;
+pub mod standby;
 pub mod stats;
 pub mod trace;
 
@@ -184,7 +185,8 @@ impl Worker {
         {
             publish(self.clock.start + turn);
         }
-        let has_commands = self.mailbox.commands.work(&mut self.nat, now, received);
+        let has_commands = self.mailbox.commands.work(&mut self.nat, now, received)
+            | self.mailbox.peer_commands.work(&mut self.nat, now, received);
         let is_at_work = self.restore_some(now, received) || {
             let (jobs, nat) = (&mut self.mailbox.jobs, &mut self.nat);
             jobs.work(nat, now, received)
@@ -241,6 +243,9 @@ impl Worker {
             }
             Request::AttachFeed(feed, answer) => {
                 let _ = answer.send(self.nat.attach_feed(feed));
+            }
+            Request::AttachPeerFeed(feed, answer) => {
+                let _ = answer.send(self.nat.attach_peer_feed(feed));
             }
             Request::Apply(mut change, mut steering, answer) => {
                 let result = self.nat.apply(self.clock.now(), &mut change);

@@ -8,6 +8,7 @@ use gatun_io::{Mailbox, Waker};
 use gatun_nat::feed::{Command, Feed};
 use gatun_nat::reconfigure::{ApplyError, Change, Outline, Settled};
 use gatun_nat::session_file::{FinishedInheritance, RestoreProgress};
+use gatun_nat::standby::PeerCommand;
 use gatun_nat::workers::Steering;
 use std::sync::Arc;
 use std::sync::mpsc::{SyncSender, sync_channel};
@@ -22,6 +23,7 @@ pub(crate) enum Request {
     SettlingProgress(SyncSender<SettlingProgress>),
     RestoreStatus(SyncSender<RestoreStatus>),
     AttachFeed(Option<Box<Feed>>, SyncSender<Option<Box<Feed>>>),
+    AttachPeerFeed(Option<Box<Feed>>, SyncSender<Option<Box<Feed>>>),
     Trace(Box<Tracer>, Box<dyn FnOnce(bool) + Send>),
     Owner((Vec<u8>, u8), Box<dyn FnOnce(Option<usize>) + Send>),
 }
@@ -59,6 +61,7 @@ pub struct Handle {
     requests: Mailbox<Request>,
     jobs: JobSubmitter,
     commands: CommandSubmitter,
+    peer_commands: CommandSubmitter<PeerCommand>,
     waker: Waker,
 }
 
@@ -67,14 +70,16 @@ pub(crate) struct RequestQueue {
     requests: Mailbox<Request>,
     pub(crate) jobs: JobQueue,
     pub(crate) commands: CommandQueue,
+    pub(crate) peer_commands: CommandQueue<PeerCommand>,
 }
 
 pub(crate) fn pair(waker: Waker) -> (Handle, RequestQueue) {
     let requests = Mailbox::new(usize::MAX);
     let (jobs, queue) = jobs::pair();
     let (commands, command_queue) = offload::pair();
-    let handle = Handle { requests: requests.clone(), jobs, commands, waker };
-    (handle, RequestQueue { requests, jobs: queue, commands: command_queue })
+    let (peer_commands, peer_queue) = offload::pair();
+    let handle = Handle { requests: requests.clone(), jobs, commands, peer_commands, waker };
+    (handle, RequestQueue { requests, jobs: queue, commands: command_queue, peer_commands: peer_queue })
 }
 
 impl Handle {
@@ -122,6 +127,26 @@ impl Handle {
         done: impl FnOnce(Vec<Command>) + Send + 'static,
     ) -> Result<(), RefusedCommands> {
         self.commands.submit(commands, done)?;
+        self.waker.wake();
+        Ok(())
+    }
+
+    /// Attaches the state feed of a member of a pair, or detaches it. Otherwise as
+    /// [`attach_feed`](Self::attach_feed).
+    pub fn attach_peer_feed(&self, feed: Option<Box<Feed>>, timeout: Duration) -> Option<Option<Box<Feed>>> {
+        self.answer(timeout, |sender| Request::AttachPeerFeed(feed, sender))
+    }
+
+    /// Has requests of a member of a pair executed, as [`offload`](Self::offload) does with commands.
+    ///
+    /// # Errors
+    /// Returns the requests if [`BATCHES_MAX`](offload::BATCHES_MAX) lists wait, or the worker has ended.
+    pub fn standby(
+        &self,
+        commands: Vec<PeerCommand>,
+        done: impl FnOnce(Vec<PeerCommand>) + Send + 'static,
+    ) -> Result<(), RefusedCommands<PeerCommand>> {
+        self.peer_commands.submit(commands, done)?;
         self.waker.wake();
         Ok(())
     }

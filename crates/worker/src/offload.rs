@@ -10,6 +10,7 @@ use crate::jobs::{Job, Slices, SubmitError};
 use gatun_io::{Mailbox, PutError};
 use gatun_nat::counters::Traffic;
 use gatun_nat::feed::{Command, FeedPolicy, SessionRecord};
+use gatun_nat::standby::PeerCommand;
 use gatun_nat::{FeedCursor, Instant, Nat, Sequence};
 
 /// Maximum number of queued batches.
@@ -17,46 +18,69 @@ pub const BATCHES_MAX: usize = 256;
 /// Maximum number of commands between bursts.
 const SLICES: Slices = Slices { idle: 512, busy: 64, behind: 16 };
 
+/// Command that an engine handles between bursts.
+pub trait EngineCommand: Send + Sized + 'static {
+    /// Handles commands in their order.
+    fn handle(nat: &mut Nat, now: Instant, commands: &mut [Self]);
+}
+
+impl EngineCommand for Command {
+    fn handle(nat: &mut Nat, now: Instant, commands: &mut [Command]) {
+        nat.offload(now, commands);
+    }
+}
+
+impl EngineCommand for PeerCommand {
+    fn handle(nat: &mut Nat, now: Instant, commands: &mut [PeerCommand]) {
+        nat.standby(now, commands);
+    }
+}
+
 /// Commands, and the function that receives their results.
-struct Batch {
-    commands: Vec<Command>,
+struct Batch<C> {
+    commands: Vec<C>,
     /// Number of commands handled.
     handled: usize,
-    done: Box<dyn FnOnce(Vec<Command>) + Send>,
+    done: Box<dyn FnOnce(Vec<C>) + Send>,
 }
 
 /// Commands that were not accepted, and the reason.
 #[derive(Debug, PartialEq, Eq)]
-pub struct RefusedCommands {
+pub struct RefusedCommands<C = Command> {
     /// Reason.
     pub error: SubmitError,
     /// The commands, none of which was handled.
-    pub commands: Vec<Command>,
+    pub commands: Vec<C>,
 }
 
 /// Submits commands from other threads.
-#[derive(Clone)]
-pub(crate) struct CommandSubmitter {
-    queue: Mailbox<Batch>,
+pub(crate) struct CommandSubmitter<C = Command> {
+    queue: Mailbox<Batch<C>>,
+}
+
+impl<C> Clone for CommandSubmitter<C> {
+    fn clone(&self) -> Self {
+        CommandSubmitter { queue: self.queue.clone() }
+    }
 }
 
 /// Commands of a worker.
-pub(crate) struct CommandQueue {
-    queue: Mailbox<Batch>,
-    at_hand: Option<Batch>,
+pub(crate) struct CommandQueue<C = Command> {
+    queue: Mailbox<Batch<C>>,
+    at_hand: Option<Batch<C>>,
 }
 
-pub(crate) fn pair() -> (CommandSubmitter, CommandQueue) {
+pub(crate) fn pair<C>() -> (CommandSubmitter<C>, CommandQueue<C>) {
     let queue = Mailbox::new(BATCHES_MAX);
     (CommandSubmitter { queue: queue.clone() }, CommandQueue { queue, at_hand: None })
 }
 
-impl CommandSubmitter {
+impl<C> CommandSubmitter<C> {
     pub(crate) fn submit(
         &self,
-        commands: Vec<Command>,
-        done: impl FnOnce(Vec<Command>) + Send + 'static,
-    ) -> Result<(), RefusedCommands> {
+        commands: Vec<C>,
+        done: impl FnOnce(Vec<C>) + Send + 'static,
+    ) -> Result<(), RefusedCommands<C>> {
         let batch = Batch { commands, handled: 0, done: Box::new(done) };
         match self.queue.put(batch) {
             Ok(_) => Ok(()),
@@ -70,13 +94,13 @@ impl CommandSubmitter {
     }
 }
 
-impl Drop for CommandQueue {
+impl<C> Drop for CommandQueue<C> {
     fn drop(&mut self) {
         self.queue.close();
     }
 }
 
-impl CommandQueue {
+impl<C: EngineCommand> CommandQueue<C> {
     /// Handles some commands after a burst of this many packets. Returns whether there were any.
     #[inline]
     pub(crate) fn work(&mut self, nat: &mut Nat, now: Instant, received: usize) -> bool {
@@ -98,7 +122,7 @@ impl CommandQueue {
             let end = batch.commands.len().min(batch.handled + budget);
             // An empty batch has a cost, too.
             budget -= (end - batch.handled).max(1);
-            nat.offload(now, &mut batch.commands[batch.handled..end]);
+            C::handle(nat, now, &mut batch.commands[batch.handled..end]);
             batch.handled = end;
             if end == batch.commands.len() {
                 (batch.done)(batch.commands);

@@ -231,6 +231,7 @@ impl Line {
             shares_port: self.shares_port,
             // Epochs and fast paths are the other host's.
             ownership: Ownership::default(),
+            replica: gatun_nat::session_file::Replica::None,
             quarantined: false,
         })
     }

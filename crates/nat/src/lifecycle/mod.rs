@@ -8,5 +8,6 @@ pub(crate) mod probe;
 pub mod reconfigure;
 pub mod report;
 pub mod session_file;
+pub(crate) mod standby;
 pub(crate) mod sweep;
 pub(crate) mod take_over;

@@ -21,7 +21,7 @@ use alloc::vec::Vec;
 /// Number of commands whose memory is prefetched together.
 const GROUP: usize = 8;
 /// Additional cost of a record that is returned or released.
-const FOUND: usize = 3;
+pub(crate) const FOUND: usize = 3;
 
 /// Position of a walk over the sessions and quarantined ports of an engine.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -39,7 +39,7 @@ impl FeedCursor {
     }
 
     /// Returns the number of the next record, if any.
-    fn advance(&mut self, tables: &Tables) -> Option<RecordId> {
+    pub(crate) fn advance(&mut self, tables: &Tables) -> Option<RecordId> {
         let id = self.next.saturating_add(1);
         if id >= tables.high() {
             self.done = true;
@@ -83,7 +83,7 @@ fn one(core: &mut Core, now: Instant, command: &Command) -> CommandOutcome {
 }
 
 /// Returns the session or the quarantined record that an ID names.
-fn find(tables: &Tables, id: &SessionId) -> Option<Session> {
+pub(crate) fn find(tables: &Tables, id: &SessionId) -> Option<Session> {
     let record = *tables.get(id.record);
     let is_there = record.is_session() || record.is_quarantined();
     (is_there && record.identity() == id.flow).then_some(record)
@@ -143,8 +143,11 @@ fn seen(policy: &Policy, session: &mut Session, ago_ms: [Option<u32>; 2], now: I
 
 fn release(tables: &mut Tables, id: RecordId) -> CommandOutcome {
     let session = tables.get_mut(id);
+    if session.is_quarantined() && !session.is_marked() {
+        return CommandOutcome::Gone;
+    }
     if session.is_quarantined() {
-        tables.release_quarantined(id);
+        tables.release_for_fast_path(id);
         return CommandOutcome::Done;
     }
     if !session.is_marked() {
@@ -182,8 +185,8 @@ pub(crate) fn release_all(tables: &mut Tables, at: &mut FeedCursor, mut budget: 
         let Some(id) = at.advance(tables) else { break };
         budget = budget.saturating_sub(LOOK);
         let record = tables.get(id);
-        let is_marked = record.is_session() && record.is_marked();
-        if (is_marked || record.is_quarantined()) && release(tables, id) == CommandOutcome::Done {
+        let is_held = (record.is_session() || record.is_quarantined()) && record.is_marked();
+        if is_held && release(tables, id) == CommandOutcome::Done {
             released += 1;
             budget = budget.saturating_sub(FOUND);
         }

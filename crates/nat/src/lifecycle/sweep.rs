@@ -12,6 +12,7 @@ use crate::path::rules::{Instance, Rules};
 use crate::path::state::{Core, EngineState};
 use crate::tables::icmp_limit::Source;
 use crate::tables::session::RecordId;
+use crate::tables::standby::PeerLink;
 use core::net::{Ipv4Addr, Ipv6Addr};
 use gatun_wire::hdr::{ipv4, ipv6};
 use gatun_wire::icmp_error::{self, Message};
@@ -52,7 +53,7 @@ impl Sweep {
             0
         } else if state.counters.held > 0 {
             IDLE_HELD_MS
-        } else if ports_wait || state.tables.session_count() > 0 {
+        } else if ports_wait || state.tables.session_count() > 0 || state.tables.quarantined() > 0 {
             IDLE_SESSIONS_MS
         } else {
             IDLE_MS
@@ -70,7 +71,8 @@ impl Sweep {
 
     fn sessions(&mut self, rules: &Rules, state: &mut EngineState, now: Instant, budget: usize) {
         let records = u64::from(state.tables.high()) - 1;
-        if records == 0 || state.tables.session_count() == 0 || now < self.done {
+        let is_empty = state.tables.session_count() == 0 && state.tables.quarantined() == 0;
+        if records == 0 || is_empty || now < self.done {
             self.done = now;
             return;
         }
@@ -102,9 +104,11 @@ impl Sweep {
         let before = self.cursor;
         let next =
             |cursor, state: &EngineState| if cursor >= state.tables.high() - 1 { 1 } else { cursor + 1 };
+        let is_live = state.tables.standby.link == PeerLink::Live;
         let is_due = |state: &EngineState, id| {
             let session = state.tables.get(id);
-            session.is_session() && session.expires().has_come(tick)
+            session.is_session() && session.expires().has_come(tick) && !(is_live && session.is_standby())
+                || session.is_quarantined() && state.tables.is_forgotten(session)
         };
         for _ in 0..records {
             self.cursor = next(self.cursor, state);
@@ -131,6 +135,17 @@ impl Sweep {
 #[cold]
 fn end_of_life(rules: &Rules, state: &mut EngineState, id: RecordId, now: Instant) {
     let session = *state.tables.get(id);
+    if session.is_quarantined() {
+        state.tables.release_for_peer(id);
+        return;
+    }
+    // The other member is away, so its sessions are those of this one.
+    if session.is_standby()
+        && let Some(instance) = rules.get(session.instance)
+    {
+        instance.policy().take_over(state.tables.get_mut(id), now);
+        return;
+    }
     // It ends only after a fast path has said that it has not seen the flow, and has given it up.
     if session.is_marked() {
         state.tables.feed_asked(id);

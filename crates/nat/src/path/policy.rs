@@ -7,7 +7,7 @@ use crate::base::time::Tick;
 use crate::path::query::Query;
 use crate::tables::bib::Tables;
 use crate::tables::feed::Turn;
-use crate::tables::session::{RecordId, Session};
+use crate::tables::session::{RecordId, Replica, Session};
 use crate::tables::subscriber::SubscriberKey;
 use core::net::Ipv6Addr;
 use gatun_wire::DropReason;
@@ -138,12 +138,23 @@ impl Policy {
         if session.is_marked() {
             return true;
         }
+        // The packets of the other member's session come here now.
+        if session.is_standby() {
+            self.take_over(session, now);
+            return true;
+        }
         if session.waits_for_probe() {
             self.after_probe(session, now);
             return true;
         }
         tables.close(id);
         false
+    }
+
+    /// Begins the lifetime of a session that another member had.
+    pub(crate) fn take_over(&self, session: &mut Session, now: Instant) {
+        session.set_replica(Replica::Told);
+        session.live_until(Tick::after(now, self.established_ms(session.transport())));
     }
 
     /// RFC 6146 3.5.2.2: moves an established connection whose lifetime expired to TRANS.

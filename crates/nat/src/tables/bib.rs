@@ -26,6 +26,7 @@ mod port_draws;
 mod preview;
 mod quarantine;
 pub(crate) mod restore;
+mod standby;
 
 use crate::base::attribution::{DatagramParties, Parties, Party};
 use crate::base::build_error::BuildError;
@@ -43,6 +44,7 @@ use crate::tables::pool4::{Holdings, Pool4State};
 use crate::tables::ports::address_map::AddressOwners;
 use crate::tables::session::{Endpoint4, Inside, NONE, RecordId, Session, key};
 use crate::tables::sizes::{filters_by_address, holds, record_room, records_max};
+use crate::tables::standby::Standby;
 use crate::tables::subscriber::{SubscriberKey, Subscribers};
 use crate::tables::traffic::{Accounts, AddressTraffic, TrafficChange};
 use alloc::boxed::Box;
@@ -131,6 +133,7 @@ pub(crate) struct Tables {
     /// Sessions that packets of the current burst have established by their number.
     counted: CountedSessions,
     quarantined: Quarantined,
+    pub(crate) standby: Standby,
     /// Sessions of another process that are not restored yet.
     pub(crate) inheritance: Option<Box<Inheritance>>,
     gauges: Gauges,
@@ -191,6 +194,7 @@ impl Tables {
             feed: None,
             counted: CountedSessions::default(),
             quarantined: Quarantined::default(),
+            standby: Standby::default(),
             inheritance: None,
             gauges: Gauges::new(plan),
             entries: vec![EntryCounts::default(); plan.pools_of_instances().count()],

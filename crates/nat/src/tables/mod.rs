@@ -18,6 +18,7 @@ pub(crate) mod restore_error;
 pub(crate) mod session;
 pub(crate) mod session_file;
 pub(crate) mod sizes;
+pub mod standby;
 pub mod subscriber;
 pub mod syn_store;
 pub(crate) mod traffic;

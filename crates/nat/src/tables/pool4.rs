@@ -14,6 +14,7 @@
 //! only [`Pool4State::release`] returns it.
 
 pub(crate) mod change;
+mod pair;
 pub(crate) mod preview;
 #[cfg(test)]
 mod tests;
@@ -28,7 +29,9 @@ use crate::tables::ports::address_map::AddressMap;
 use crate::tables::ports::blocks::{BlockPorts, BlockTerms};
 use crate::tables::ports::deterministic::{Formula, whole_blocks};
 use crate::tables::ports::reserved::{Reservations, ReservedPorts};
+use crate::tables::ports::rights::Rights;
 use crate::tables::ports::single::SinglePorts;
+use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::net::Ipv4Addr;
@@ -39,6 +42,7 @@ use gatun_wire::DropReason;
 pub use crate::tables::ports::address_map::PoolError;
 pub use crate::tables::ports::deterministic::DeterministicMap;
 pub use crate::tables::ports::holdings::{BlockUsage, Holdings, PortBlock, PortRequest, Usage};
+pub use crate::tables::ports::rights::PortRight;
 
 /// Counters of a pool since it was created.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -106,6 +110,8 @@ pub struct Pool4State {
     bindings: [HugeVec<u32>; 3],
     ports: Ports,
     counters: PoolCounters,
+    /// Ports that this member of a pair may assign; `None` for all.
+    rights: Option<Box<Rights>>,
 }
 
 impl Pool4State {
@@ -142,6 +148,7 @@ impl Pool4State {
             bindings,
             ports,
             counters,
+            rights: None,
         })
     }
 
@@ -314,9 +321,13 @@ impl Pool4State {
             Ports::Single(single) if wanted.transport.of(&single.usage).total == 0 => {
                 Err(DropReason::PoolEmpty)
             }
-            Ports::Single(single) => {
-                single.allocate(reserved, rng, wanted, paired).map(|(ix, port)| (ix, port, None))
-            }
+            Ports::Single(single) => match self.rights.as_deref() {
+                None => single.allocate(reserved, rng, wanted, paired).map(|(ix, port)| (ix, port, None)),
+                Some(rights) => {
+                    let found = single.allocate_within(reserved, rights, rng, wanted, paired);
+                    found.map(|(ix, port)| (ix, port, None))
+                }
+            },
         };
         let (address_ix, port, new_block) = granted.inspect_err(|_| self.counters.refused += 1)?;
         self.counters.pairing_broken += u64::from(paired.is_some_and(|paired| paired != address_ix));
@@ -339,6 +350,9 @@ impl Pool4State {
         holdings: &mut Holdings,
     ) -> Option<Grant> {
         let address_ix = self.address_ix(address).filter(|&ix| !self.is_drained(ix))?;
+        if self.rights.as_ref().is_some_and(|rights| !rights.allows(address_ix, &(port..=port))) {
+            return None;
+        }
         let new_block = match &mut self.ports {
             Ports::Blocks(blocks) => blocks.claim_for(now, address_ix, port, wanted, holdings)?,
             // The pool may have changed since the SYN was held.
@@ -361,11 +375,27 @@ impl Pool4State {
         holdings: &mut Holdings,
     ) -> Option<Grant> {
         let Some(drained) = self.address_ix(outside.0).filter(|&ix| self.is_drained(ix)) else {
-            return self.claim_for(now, outside, wanted, holdings);
+            return self.claim_admitted(now, outside, wanted, holdings);
         };
         self.set_drained(drained, false);
-        let grant = self.claim_for(now, outside, wanted, holdings);
+        let grant = self.claim_admitted(now, outside, wanted, holdings);
         self.set_drained(drained, true);
+        grant
+    }
+
+    /// Same as [`claim_for`](Self::claim_for), without regard to rights.
+    fn claim_admitted(
+        &mut self,
+        now: Instant,
+        outside: (Ipv4Addr, u16),
+        wanted: &PortRequest,
+        holdings: &mut Holdings,
+    ) -> Option<Grant> {
+        let (rights, mut of_blocks) = (self.rights.take(), None);
+        self.swap_block_rights(&mut of_blocks);
+        let grant = self.claim_for(now, outside, wanted, holdings);
+        self.swap_block_rights(&mut of_blocks);
+        self.rights = rights;
         grant
     }
 

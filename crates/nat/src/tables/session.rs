@@ -8,7 +8,8 @@
 //!  48  outside address number (4), kind, transport, instance, pool6, state, flags, epoch (2)
 //!  60  check (4)
 //! ```
-//! Flags, from the lowest bit on: the session shares a port; its binding is static; two bits of [`Offload`].
+//! Flags, from the lowest bit on: the session shares a port; its binding is static; two bits of [`Offload`];
+//! two bits of [`Replica`]; the walk of the other member that has confirmed it last.
 //! This is layout 2 of [`crate::kept`]. In layout 1, the second flag was a byte of its own at the place of
 //! the epoch (decision 0037). `state` is a [`TcpState`], and established for sessions of other protocols; a
 //! session that the state feed counts lacks a number of packets instead. A binding (RFC 6146's BIB entry) has
@@ -41,7 +42,8 @@ pub(crate) enum Kind {
     Session = 1,
     /// Anchor of a static binding.
     Anchor = 2,
-    /// A session that has ended while a fast path may have its flow: it keeps the public port.
+    /// A session that has ended while a fast path or another member may have its flow: it keeps the public
+    /// port.
     Quarantined = 3,
 }
 
@@ -76,6 +78,8 @@ const _: () = assert!(size_of::<Session>() == 64);
 const SHARES_PORT: u8 = 1;
 const OF_STATIC: u8 = 2;
 const OFFLOAD_AT: u32 = 2;
+const REPLICA_AT: u32 = 4;
+const WALK: u8 = 1 << 6;
 
 /// State of an established session, of any protocol.
 pub(crate) const ESTABLISHED: u8 = TcpState::Established as u8;
@@ -95,6 +99,19 @@ pub enum Offload {
     Fast = 2,
     /// The session is being removed from a fast path. The port is free only after the removal.
     Draining = 3,
+}
+
+/// Relation of a session to the other member of a pair (decision 0102).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Replica {
+    /// The other member does not know it.
+    #[default]
+    None = 0,
+    /// The other member may know it: its public port stays reserved until that one has acknowledged the end.
+    Told = 1,
+    /// The other member translates it. It does not expire here before it has had a packet.
+    Standby = 2,
 }
 
 /// The owner of a session among engines and fast paths.
@@ -260,6 +277,40 @@ impl Session {
         self.flags >> OFFLOAD_AT & 3 != Offload::Engine as u8
     }
 
+    /// Relation to the other member.
+    pub(crate) fn replica(&self) -> Replica {
+        match self.flags >> REPLICA_AT & 3 {
+            0 => Replica::None,
+            1 => Replica::Told,
+            _ => Replica::Standby,
+        }
+    }
+
+    pub(crate) fn set_replica(&mut self, replica: Replica) {
+        self.flags = self.flags & !(3 << REPLICA_AT) | (replica as u8) << REPLICA_AT;
+    }
+
+    /// Returns whether the other member may know it.
+    #[inline]
+    pub(crate) fn is_replicated(&self) -> bool {
+        self.flags >> REPLICA_AT & 3 != Replica::None as u8
+    }
+
+    /// Returns whether only the other member has had packets of it.
+    #[inline]
+    pub(crate) fn is_standby(&self) -> bool {
+        self.flags >> REPLICA_AT & 3 == Replica::Standby as u8
+    }
+
+    /// Returns whether the walk with this parity has confirmed it.
+    pub(crate) fn is_of_walk(&self, walk: bool) -> bool {
+        (self.flags & WALK != 0) == walk
+    }
+
+    pub(crate) fn set_walk(&mut self, walk: bool) {
+        self.set_flag(WALK, walk);
+    }
+
     /// Returns whether it has ended, and keeps its public port for a fast path.
     #[inline]
     pub(crate) fn is_quarantined(&self) -> bool {
@@ -368,9 +419,10 @@ impl Session {
         self.transport() == Transport::Tcp && on_timeout(self.tcp_state()) == TimeoutAction::Probe
     }
 
-    /// Returns whether it can stay after its expiry: until its probe, or until a fast path answers.
+    /// Returns whether it can stay after its expiry: until its probe, until a fast path answers, or because
+    /// another member has its packets.
     pub(crate) fn outlives_its_time(&self) -> bool {
-        self.is_marked() || self.waits_for_probe()
+        self.is_marked() || self.is_standby() || self.waits_for_probe()
     }
 
     /// Identity of the counters for its packets.

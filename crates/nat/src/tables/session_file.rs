@@ -24,7 +24,7 @@ use core::net::{Ipv4Addr, Ipv6Addr};
 use gatun_mem::{BorrowedFd, HugeVec, NotMapped, SharedRecords, bytes_written};
 use gatun_wire::checksum::Delta;
 
-pub use crate::tables::session::{Offload, Ownership};
+pub use crate::tables::session::{Offload, Ownership, Replica};
 
 /// Layout of the header and of a record. Any change of a record raises it. The previous layout can still be
 /// read.
@@ -207,7 +207,9 @@ pub struct SavedSession {
     pub shares_port: bool,
     /// Its owner among engines and fast paths.
     pub ownership: Ownership,
-    /// True if it has ended, and keeps its public port until a fast path has released it.
+    /// Its relation to the other member of a pair.
+    pub replica: Replica,
+    /// True if it has ended, and keeps its public port until a fast path or the other member has released it.
     pub quarantined: bool,
 }
 
@@ -313,6 +315,7 @@ impl SavedSession {
         // The engine never marks a flow that shares a port.
         let offload = if self.shares_port { Offload::Engine } else { self.ownership.offload };
         record.set_ownership(Ownership { offload, ..self.ownership });
+        record.set_replica(if self.shares_port { Replica::None } else { self.replica });
         record.state = if self.transport == Transport::Tcp { self.tcp as u8 } else { ESTABLISHED };
         record.live_until(Tick::after(now, self.expires_ms));
         if self.quarantined {
@@ -335,6 +338,7 @@ impl SavedSession {
             expires_ms: record.expires().left_ms(now),
             shares_port: record.is_overloaded(),
             ownership: record.ownership(),
+            replica: record.replica(),
             quarantined: record.is_quarantined(),
         }
     }

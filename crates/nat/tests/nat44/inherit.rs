@@ -367,6 +367,7 @@ fn a_subscriber_restores_no_more_ports_than_its_counter_holds() {
         expires_ms: 300_000,
         shares_port: false,
         ownership: Ownership::default(),
+        replica: gatun_nat::session_file::Replica::None,
         quarantined: false,
     };
     let sessions: Vec<SavedSession> = (0..70_000).map(session).collect();

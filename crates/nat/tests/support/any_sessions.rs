@@ -13,7 +13,8 @@ use gatun_mem::BorrowedFd;
 use gatun_nat::inspect::{Selection, SessionCursor};
 use gatun_nat::plan::*;
 use gatun_nat::session_file::{
-    self, InheritedSessions, Offload, Ownership, Renumbering, SavedSession, SavedSessions, SessionFilter,
+    self, InheritedSessions, Offload, Ownership, Renumbering, Replica, SavedSession, SavedSessions,
+    SessionFilter,
 };
 use gatun_nat::tcp_fsm::TcpState;
 use gatun_nat::{FeedCursor, Instant, Nat, Plan};
@@ -30,6 +31,7 @@ const RECORDS_AT: u64 = 2 << 20;
 const RECORD_LEN: usize = 64;
 const HEADER_LEN: usize = 32;
 const SAVED_LEN: usize = 20;
+const REPLICAS: [Replica; 3] = [Replica::None, Replica::Told, Replica::Standby];
 const OFFLOADS: [Offload; 4] = [Offload::Engine, Offload::Pending, Offload::Fast, Offload::Draining];
 
 fn net(addr: [u8; 4], len: u8) -> Net4 {
@@ -109,6 +111,7 @@ fn saved(bytes: &[u8; SAVED_LEN]) -> SavedSession {
         expires_ms: u32::from_be_bytes([bytes[13], bytes[14], bytes[15], bytes[16]]),
         shares_port: bytes[17] & 1 == 1,
         ownership: Ownership { epoch: u16::from(bytes[18]), offload: OFFLOADS[usize::from(bytes[19] & 3)] },
+        replica: REPLICAS[usize::from(bytes[19] >> 3 & 3) % 3],
         quarantined: bytes[19] & 4 != 0,
     }
 }

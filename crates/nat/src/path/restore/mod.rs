@@ -13,7 +13,7 @@ use crate::base::time::Instant;
 use crate::tables::bib::restore::Restoring;
 use crate::tables::inheritance::{Inheritance, InheritedId, SessionFinder};
 use crate::tables::restore_error::RestoreError;
-use crate::tables::session_file::{Offload, SavedSession};
+use crate::tables::session_file::{Offload, Replica, SavedSession};
 use crate::tables::subscriber::SubscriberKey;
 use alloc::vec::Vec;
 use core::net::IpAddr;
@@ -36,15 +36,22 @@ pub(crate) fn one(core: &mut Core, now: Instant, saved: &SavedSession) -> Result
 ///
 /// # Errors
 /// Returns an error if its lifetime is over, or if no instance serves it.
-fn restoring(rules: &Rules, now: Instant, saved: &SavedSession) -> Result<Restoring, RestoreError> {
+pub(crate) fn restoring(
+    rules: &Rules,
+    now: Instant,
+    saved: &SavedSession,
+) -> Result<Restoring, RestoreError> {
     // A fast path may have gone on with its flow meanwhile, and keeps its port until it has been asked.
     let is_marked = saved.ownership.offload != Offload::Engine && !saved.shares_port;
-    if saved.expires_ms == 0 && !is_marked {
+    // The other member of a pair translates it, or keeps the port of an ended one until it has heard of it.
+    let is_standby = saved.replica == Replica::Standby && !saved.shares_port;
+    let is_held = is_marked || saved.quarantined && saved.replica != Replica::None;
+    if saved.expires_ms == 0 && !is_held && !is_standby {
         return Err(RestoreError::Expired);
     }
     let instance = rules.get(saved.instance).ok_or(RestoreError::NotServed)?;
     let is_served = serves(instance, saved);
-    if !is_served && !is_marked {
+    if !is_served && !is_held {
         return Err(RestoreError::NotServed);
     }
     let policy = instance.policy();

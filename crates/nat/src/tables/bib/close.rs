@@ -25,7 +25,8 @@ impl Tables {
             }
         }
         let is_last = self.is_last(id, &record);
-        let keeps_port = record.is_session() && record.is_marked() && !record.is_overloaded();
+        let is_known = record.is_marked() || self.is_kept_for_peer(&record);
+        let keeps_port = record.is_session() && is_known && !record.is_overloaded();
         if is_last && (keeps_port || record.next != id) {
             self.leave_held(id, &record);
         } else if is_last {
@@ -35,6 +36,7 @@ impl Tables {
             self.leave_ring(id, &record);
         }
         self.feed_ended(id, &record);
+        self.peer_ended(id, &record);
         self.notify_deleted(&record, is_last);
         if keeps_port {
             self.quarantine(id, is_last);

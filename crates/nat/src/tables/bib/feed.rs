@@ -66,7 +66,7 @@ impl Tables {
     /// Returns whether there is a feed.
     #[inline]
     pub(crate) fn is_fed(&self) -> bool {
-        self.feed.is_some()
+        self.feed.is_some() || self.standby.feed.is_some()
     }
 
     /// Place of the next record.
@@ -81,7 +81,11 @@ impl Tables {
 
     /// Returns the part of a budget of ends that loses neither events nor records.
     pub(crate) fn end_budget(&mut self, ends: usize) -> usize {
-        end_budget(&mut self.events, &mut self.feed, self.now, ends)
+        let some = end_budget(&mut self.events, &mut self.feed, self.now, ends);
+        match &mut self.standby.feed {
+            Some(feed) => some.min(feed.budget(self.now, ends)),
+            None => some,
+        }
     }
 
     /// Returns whether a fast path may have a session's flow. Flows of a shared port are found by the remote
@@ -96,7 +100,7 @@ impl Tables {
     /// Reports a new session, and begins the count of its packets. Call it after its state is set.
     #[inline]
     pub(crate) fn feed_opened(&mut self, id: RecordId) {
-        if self.feed.is_some() {
+        if self.is_fed() {
             self.feed_first(id);
         }
     }
@@ -104,21 +108,24 @@ impl Tables {
     // Not inlined, and without rare work: an engine without a consumer has the call alone in its code.
     #[inline(never)]
     fn feed_first(&mut self, id: RecordId) {
-        let Tables { records, feed: Some(feed), .. } = self else { return };
+        let Tables { records, feed, standby, .. } = self;
+        let Some(first) = feed.as_ref().or(standby.feed.as_ref()) else { return };
         let Some(session) = records.get_mut(id as usize) else { return };
         if session.transport() != Transport::Tcp {
-            session.state = feed.first_state();
+            session.state = first.first_state();
         }
-        if feed.reports_first() {
+        if first.reports_first() {
             self.feed_first_record(id);
         }
     }
 
     #[inline(never)]
     fn feed_first_record(&mut self, id: RecordId) {
-        let Tables { records, feed: Some(feed), now, .. } = self else { return };
+        let Tables { records, feed, now, .. } = self;
         let Some(session) = records.get(id as usize) else { return };
-        if feed.policy().sessions == SessionScope::All {
+        if let Some(feed) = feed
+            && feed.policy().sessions == SessionScope::All
+        {
             feed.push_session(id, session, SessionChange::Opened, *now);
         }
         if session.transport() != Transport::Tcp && session.is_established() {
@@ -147,13 +154,16 @@ impl Tables {
     /// Reports the change of a session by a packet.
     #[inline]
     pub(crate) fn feed_turn(&mut self, id: RecordId, turn: Turn) {
-        if turn != Turn::None && self.feed.is_some() {
+        if turn != Turn::None && self.is_fed() {
             self.feed_turned(id, turn);
         }
     }
 
     #[cold]
     fn feed_turned(&mut self, id: RecordId, turn: Turn) {
+        if self.standby.feed.is_some() {
+            self.peer_turned(id, turn);
+        }
         let Some(policy) = self.feed.as_ref().map(|feed| *feed.policy()) else { return };
         let wanted = policy.sessions > SessionScope::None;
         if turn == Turn::Established && wanted && policy.tcp_packets > 0 {
@@ -206,7 +216,7 @@ impl Tables {
     fn state_change(&self, id: RecordId, policy: &FeedPolicy) -> Option<SessionChange> {
         let session = self.get(id);
         if session.is_quarantined() {
-            Some(SessionChange::Ended)
+            session.is_marked().then_some(SessionChange::Ended)
         } else if !session.is_session() {
             None
         } else if self.is_offered(session) && policy.sessions > SessionScope::None {
@@ -242,11 +252,18 @@ impl Tables {
         if let Some(feed) = &mut self.feed {
             feed.push_plan_changed();
         }
+        if let Some(feed) = &mut self.standby.feed {
+            feed.push_plan_changed();
+        }
+        // The numbers of addresses have another meaning. The member sets the rights again.
+        if self.standby.is_restricted {
+            self.pools.iter_mut().for_each(|pool| pool.set_restricted(true));
+        }
     }
 
     /// Reports lost records.
     pub(crate) fn feed_report_loss(&mut self) {
-        if let Some(feed) = &mut self.feed {
+        for feed in [&mut self.feed, &mut self.standby.feed].into_iter().flatten() {
             feed.report_loss();
         }
     }

@@ -73,6 +73,9 @@ impl Tables {
     fn allocate(&mut self, o: &SessionRequest, subscriber: u32) -> Result<(u32, Endpoint4), DropReason> {
         let pool = self.pool_of(o.inside.instance);
         let pool = self.pools.get_mut(pool).ok_or(DropReason::PoolEmpty)?;
+        if self.standby.is_restricted && !pool.is_restricted() {
+            return Err(DropReason::PortsExhausted);
+        }
         let s = self.subscribers.get_mut(subscriber).ok_or(DropReason::SubscriberTableFull)?;
         pool.check_pairing(&mut s.holdings);
         let request = PortRequest {

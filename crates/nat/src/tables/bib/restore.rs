@@ -125,6 +125,9 @@ impl Tables {
             let id = self.insert(&record, Some(HELD | held), hashes).map_err(|_| RestoreError::Full)?;
             return Ok(Restored { id, block: None, is_new_binding: true });
         }
+        if record.is_standby() {
+            self.make_way(r, place);
+        }
         let block = self.claim_again(r, subscriber)?;
         let id = self.insert(&record, None, hashes).map_err(|_| RestoreError::Full)?;
         self.has_one_more_port(subscriber, inside.transport, place.address_ix);
@@ -202,7 +205,10 @@ impl Tables {
             prefix: r.subscriber.prefix,
             draws: [0; 2],
         };
-        let claimed = pool.claim_again(self.now, r.record.outside(), &request, &mut s.holdings);
+        let claimed = match r.record.is_standby() {
+            true => pool.claim_of_other(self.now, r.record.outside(), &request, &mut s.holdings),
+            false => pool.claim_again(self.now, r.record.outside(), &request, &mut s.holdings),
+        };
         claimed.map(|grant| grant.new_block).ok_or(RestoreError::NotInPool)
     }
 }

@@ -14,6 +14,7 @@
 //! queues in order of arrival are also in order of expiry.
 
 mod preview;
+mod rights;
 mod rules;
 mod table;
 #[cfg(test)]
@@ -29,6 +30,7 @@ use crate::base::time::Tick;
 use crate::tables::ports::address_map::{AddressMap, PoolError};
 use crate::tables::ports::holdings::{BlockUsage, Holdings, NO_BLOCK, PortBlock, PortRequest, Usage};
 use crate::tables::ports::reserved::ReservedPorts;
+use crate::tables::ports::rights::Rights;
 use alloc::vec::Vec;
 use gatun_mem::{Footprint, HugeVec, OutOfMemory};
 use gatun_wire::DropReason;
@@ -78,6 +80,10 @@ pub(crate) struct BlockPorts {
     /// Addresses whose blocks give no ports, and their number.
     drained: BitTree,
     drained_len: u32,
+    /// Ports that this member of a pair may assign; `None` for all.
+    rights: Option<Rights>,
+    /// True while a subscriber gets a port that it had before, whatever its quota.
+    is_again: bool,
 }
 
 impl BlockPorts {
@@ -119,6 +125,8 @@ impl BlockPorts {
             changing: false,
             drained: BitTree::new(all),
             drained_len: 0,
+            rights: None,
+            is_again: false,
         };
         ports.set_totals();
         for (addresses, _) in map.sections() {
@@ -156,6 +164,7 @@ impl BlockPorts {
         let group = self.group_number(wanted.transport as usize);
         if let Some(own) = self.own_block(wanted.prefix)
             && !self.is_drained(self.address_of(own))
+            && self.rights.as_ref().is_none_or(|rights| rights.has_some())
             && let Some((ix, port)) = self.take_random(rng, own, wanted)
         {
             return Ok((ix, port, None));
@@ -365,6 +374,9 @@ impl BlockPorts {
         group: usize,
         holdings: &mut Holdings,
     ) -> Result<BlockId, DropReason> {
+        if self.rights.is_some() {
+            return self.new_block_within(reserved, rng, wanted, group, holdings);
+        }
         let ix = self.address_for_block(wanted, group, holdings)?;
         let none = if self.held.len > 0 { DropReason::HoldDownAll } else { DropReason::BlockNone };
         for _ in 0..TRIES_MAX {

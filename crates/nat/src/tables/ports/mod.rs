@@ -13,6 +13,7 @@ pub(crate) mod deterministic;
 pub(crate) mod holdings;
 pub(crate) mod random;
 pub(crate) mod reserved;
+pub(crate) mod rights;
 pub(crate) mod single;
 
 use alloc::vec;

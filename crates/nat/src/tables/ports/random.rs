@@ -7,6 +7,7 @@
 
 use super::{ByParity, Layout, PORTS_IN_GROUP, Parity, PortSet, WORDS_IN_GROUP, Wanted};
 use crate::base::rng::Rng;
+use core::ops::RangeInclusive;
 
 const DRAWS: usize = 4;
 
@@ -27,6 +28,38 @@ impl PortSet {
             }
         }
         self.nth_free(layout, wanted, rng.below(free))
+    }
+
+    /// Returns a free port of an interval, each with the same probability.
+    pub(crate) fn random_within(
+        &self,
+        layout: &Layout,
+        ports: RangeInclusive<u16>,
+        wanted: Wanted,
+        rng: &mut Rng,
+    ) -> Option<u16> {
+        let words = usize::from(*ports.start()) / 64..=usize::from(*ports.end()) / 64;
+        let free = |word: usize| {
+            let bit = |port: u16| port % 64;
+            let from = if word == *words.start() { u64::MAX << bit(*ports.start()) } else { u64::MAX };
+            let to = if word == *words.end() { u64::MAX >> (63 - bit(*ports.end())) } else { u64::MAX };
+            let (exist, used) = (layout.words.get(word)?, self.words.get(word)?);
+            Some(exist & !used & from & to & wanted.mask())
+        };
+        let all = words.clone().filter_map(free).map(u64::count_ones).sum();
+        let mut rank = if all == 0 { return None } else { rng.below(all) };
+        for word in words.clone() {
+            let mut bits = free(word)?;
+            if rank >= bits.count_ones() {
+                rank -= bits.count_ones();
+                continue;
+            }
+            for _ in 0..rank {
+                bits &= bits.wrapping_sub(1);
+            }
+            return u16::try_from(word * 64 + bits.trailing_zeros() as usize).ok();
+        }
+        None
     }
 
     /// Returns the free port with that rank among those wanted.

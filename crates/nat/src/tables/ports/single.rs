@@ -9,6 +9,7 @@ use crate::base::time::Tick;
 use crate::tables::ports::address_map::AddressMap;
 use crate::tables::ports::holdings::{PortRequest, Usage};
 use crate::tables::ports::reserved::ReservedPorts;
+use crate::tables::ports::rights::Rights;
 use gatun_mem::{Footprint, HugeVec, OutOfMemory};
 use gatun_wire::DropReason;
 
@@ -262,6 +263,45 @@ impl SinglePorts {
             }
         }
         Err(none)
+    }
+
+    /// Same as [`allocate`](Self::allocate), for a member of a pair that may assign only some ports.
+    #[cold]
+    pub(crate) fn allocate_within(
+        &mut self,
+        reserved: ReservedPorts<'_>,
+        rights: &Rights,
+        rng: &mut Rng,
+        wanted: &PortRequest,
+        paired: Option<u32>,
+    ) -> Result<(u32, u16), DropReason> {
+        let (t, map) = (wanted.transport, reserved.map());
+        let wish = paired.unwrap_or_else(|| self.first_address(map, t, wanted.spread));
+        let is_bound = paired.is_some() && self.pairing == Pairing::Hard;
+        for ix in rights.candidates(wish, paired.is_some(), is_bound) {
+            if self.drained.has(ix as usize) {
+                continue;
+            }
+            self.count(map, ix);
+            let (Some(layout), Some(set)) = (map.layout(t, ix), t.of(&self.sets).get(ix as usize)) else {
+                continue;
+            };
+            let preferences = self.preferences(t, wanted.inside_port);
+            let ports = rights.of(ix).ports();
+            let mut draw = || {
+                preferences
+                    .into_iter()
+                    .find_map(|wanted| set.random_within(layout, ports.clone(), wanted, rng))
+            };
+            let may_be_given = |port: &u16| !reserved.any(ix, *port..=*port, t.alone());
+            let port = (0..=DRAWS_MAX).map_while(|_| draw()).find(may_be_given);
+            if let Some(port) = port
+                && self.mark(t, ix, layout, port)
+            {
+                return Ok((ix, port));
+            }
+        }
+        Err(if self.held() > 0 { DropReason::HoldDownAll } else { DropReason::PortsExhausted })
     }
 
     /// Returns the address at which [`allocate`](Self::allocate) would find a port, and its number of free

@@ -93,9 +93,9 @@ impl BlockPorts {
     /// Returns whether the subscriber with these holdings may get the free block of a port.
     pub(super) fn could_give(&self, group: usize, ix: u32, port: u16, holdings: &Holdings) -> bool {
         let strange = holdings.paired().is_some_and(|paired| paired != ix) && self.pairing == Pairing::Hard;
+        let may_have = !strange && holdings.block_count(group) < self.plan.per_subscriber;
         !self.gives_none(self.block_of(group, ix, port))
-            && !strange
-            && holdings.block_count(group) < self.plan.per_subscriber
+            && (may_have || self.is_again)
             && self.is_free(group, ix, port)
     }
 

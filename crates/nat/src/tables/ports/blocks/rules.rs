@@ -207,10 +207,11 @@ impl BlockPorts {
             && !self.rules.is_ordinary(self.group_of(block), self.address_of(block), self.slot_of(block))
     }
 
-    /// Returns whether a block gives no new ports: by the rules, or because its address is drained.
+    /// Returns whether a block gives no new ports: by the rules, because its address is drained, or because
+    /// the other member assigns them.
     #[inline]
     pub(super) fn gives_none(&self, block: BlockId) -> bool {
-        self.is_leaving(block) || self.is_drained(self.address_of(block))
+        self.is_leaving(block) || self.is_drained(self.address_of(block)) || self.is_of_other(block)
     }
 
     /// Returns whether an address gives no ports.
@@ -235,7 +236,7 @@ impl BlockPorts {
     /// Frees a block; it can be given out if it is ordinary.
     pub(super) fn free_block(&mut self, block: BlockId) {
         self.header_mut(block).state = BlockState::Idle as u16;
-        if !self.gives_none(block) {
+        if !self.is_leaving(block) && !self.is_drained(self.address_of(block)) {
             self.mark_free(self.group_of(block), self.address_of(block), self.slot_of(block));
         }
     }

@@ -1,0 +1,65 @@
+//! Interface of a member of a pair to the engine.
+
+use super::Nat;
+use crate::base::time::Instant;
+use crate::lifecycle::offload::FeedCursor;
+use crate::lifecycle::standby;
+use crate::tables::event::Sequence;
+use crate::tables::feed::{Feed, SessionRecord};
+use crate::tables::standby::{PeerCommand, PeerLink};
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+
+/// Pair of members.
+impl Nat {
+    /// Makes the engine one of a pair: it assigns no port before it has a right, and ended sessions that the
+    /// other member may know keep their ports. Call it before the first packet.
+    pub fn begin_standby(&mut self) {
+        let tables = &mut self.core.state.tables;
+        tables.standby.link = PeerLink::Away;
+        tables.standby.is_restricted = true;
+        tables.pools.iter_mut().for_each(|pool| pool.set_restricted(true));
+    }
+
+    /// Attaches the feed of a member, beside that of a fast path. Returns the previous one; drop it in a
+    /// thread that handles no packets. The stream begins with the next change;
+    /// [`walk_standby`](Self::walk_standby) returns what exists already.
+    pub fn attach_peer_feed(&mut self, feed: Option<Box<Feed>>) -> Option<Box<Feed>> {
+        self.core.state.tables.attach_peer_feed(feed)
+    }
+
+    /// Executes requests of a member in their order, and writes their results. A request costs about as much
+    /// as a new session, so pass only some between two bursts.
+    pub fn standby(&mut self, now: Instant, commands: &mut [PeerCommand]) {
+        let now = self.at(now);
+        standby::commands(&mut self.core, now, commands);
+    }
+
+    /// Adds all sessions to `found`, up to its capacity, and the ended ones that the other member has not
+    /// acknowledged. From then on the other member counts as knowing them. Examines about `budget` records.
+    /// Returns the place of the next record of the stream.
+    pub fn walk_standby(
+        &mut self,
+        now: Instant,
+        at: &mut FeedCursor,
+        budget: usize,
+        found: &mut Vec<SessionRecord>,
+    ) -> Option<Sequence> {
+        self.core.state.tables.now = self.at(now);
+        standby::read(&mut self.core.state.tables, at, budget, found)
+    }
+
+    /// Tells the other member of all sessions that it does not know yet, before this member gives the right
+    /// to their ports away. It stops where the feed has no room; call it again.
+    pub fn tell_all(&mut self, now: Instant, at: &mut FeedCursor, budget: usize) {
+        self.core.state.tables.now = self.at(now);
+        standby::tell_all(&mut self.core.state.tables, at, budget);
+    }
+
+    /// Ends the sessions that the last walk of the other member has not confirmed. Those of which this member
+    /// has packets are told again. Returns the number of sessions.
+    pub fn end_unwalked(&mut self, now: Instant, at: &mut FeedCursor, budget: usize) -> u64 {
+        let now = self.at(now);
+        standby::end_unwalked(&mut self.core, now, at, budget)
+    }
+}

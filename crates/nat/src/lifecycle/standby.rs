@@ -1,0 +1,263 @@
+//! Requests of a member of a pair: the other member's sessions, acknowledged ends, rights, and walks.
+
+use crate::base::tcp_fsm::TcpState;
+use crate::base::time::Instant;
+use crate::lifecycle::inspect::LOOK;
+use crate::lifecycle::offload::{FOUND, FeedCursor, find};
+use crate::path::restore;
+use crate::path::state::Core;
+use crate::tables::bib::Tables;
+use crate::tables::event::Sequence;
+use crate::tables::feed::{Flow, SessionId, SessionRecord};
+use crate::tables::restore_error::RestoreError;
+use crate::tables::session::{Inside, Ownership, RecordId, Replica};
+use crate::tables::session_file::SavedSession;
+use crate::tables::standby::{
+    OutsideFlow, PeerAction, PeerCommand, PeerOutcome, PeerRefusal, PeerSession, PortRight,
+};
+use alloc::vec::Vec;
+use core::net::Ipv4Addr;
+
+/// Number of sessions whose memory is prefetched together.
+const GROUP: usize = 16;
+
+/// Executes requests in their order, and writes their results.
+pub(crate) fn commands(core: &mut Core, now: Instant, commands: &mut [PeerCommand]) {
+    core.state.tables.now = now;
+    for group in commands.chunks_mut(GROUP) {
+        for command in &*group {
+            if let PeerAction::Begin { session, .. } = &command.action
+                && let Ok(restoring) = restore::restoring(&core.rules, now, &saved(session))
+            {
+                core.state.tables.prefetch_restore(&restoring);
+            }
+        }
+        for command in group {
+            command.outcome = one(core, now, &command.action);
+        }
+    }
+}
+
+fn one(core: &mut Core, now: Instant, action: &PeerAction) -> PeerOutcome {
+    let tables = &mut core.state.tables;
+    match *action {
+        PeerAction::Begin { session, ended } => match begin(core, now, &session, ended) {
+            Ok(()) => PeerOutcome::Done,
+            Err(why) => PeerOutcome::Refused(why),
+        },
+        PeerAction::End(flow) => end(core, now, &flow),
+        PeerAction::Released(id) => released(tables, &id),
+        PeerAction::Unseen(id) => match find(tables, &id) {
+            Some(session) if session.is_session() => {
+                let walk = tables.standby.walk;
+                tables.get_mut(id.record).set_walk(walk);
+                PeerOutcome::Done
+            }
+            _ => PeerOutcome::Gone,
+        },
+        PeerAction::WalkBegins => {
+            tables.standby.walk ^= true;
+            PeerOutcome::Done
+        }
+        PeerAction::Link(link) => {
+            tables.standby.link = link;
+            PeerOutcome::Done
+        }
+        PeerAction::Right(first, last, right) => set_right(tables, (first, last), right),
+    }
+}
+
+/// The session as another process of this member would have kept it.
+fn saved(session: &PeerSession) -> SavedSession {
+    let Flow { inside, outside, remote, transport, instance } = session.flow;
+    SavedSession {
+        instance,
+        pool6: session.pool6,
+        transport,
+        inside,
+        outside,
+        remote,
+        tcp: session.tcp.unwrap_or(TcpState::Established),
+        expires_ms: 0,
+        shares_port: false,
+        ownership: Ownership { epoch: session.epoch, ..Ownership::default() },
+        replica: Replica::Standby,
+        quarantined: false,
+    }
+}
+
+fn begin(
+    core: &mut Core,
+    now: Instant,
+    session: &PeerSession,
+    ended: Option<RecordId>,
+) -> Result<(), PeerRefusal> {
+    let restoring = restore::restoring(&core.rules, now, &saved(session)).map_err(refusal)?;
+    let tables = &mut core.state.tables;
+    let Flow { inside: (addr, port), outside, remote, transport, instance } = session.flow;
+    let inside = Inside { addr, port, transport, instance };
+    let hash = tables.session_hash(&inside, remote);
+    if let Some(id) = tables.find_session(hash, inside, remote) {
+        return confirm(tables, id, session);
+    }
+    let waits = tables.ended_flow(&restoring);
+    if waits.is_some() && waits != ended {
+        return Err(PeerRefusal::Ending);
+    }
+    let place = tables.locate(outside.0).ok_or(PeerRefusal::NotInPool)?;
+    let walk = tables.standby.walk;
+    match tables.restore(&restoring) {
+        Ok(id) => tables.get_mut(id).set_walk(walk),
+        // A port that this member has is another host's here, or its block another subscriber's.
+        Err(RestoreError::NotInPool) if tables.covers(place, transport, outside.1) => {
+            return Err(PeerRefusal::Conflict);
+        }
+        Err(why) => return Err(refusal(why)),
+    }
+    if let Some(waits) = waits {
+        tables.release_for_peer(waits);
+    }
+    Ok(())
+}
+
+/// Notes that the other member has a session that exists here.
+fn confirm(tables: &mut Tables, id: RecordId, of_peer: &PeerSession) -> Result<(), PeerRefusal> {
+    let walk = tables.standby.walk;
+    let session = tables.get_mut(id);
+    if session.outside() != of_peer.flow.outside || session.is_overloaded() {
+        return Err(PeerRefusal::Conflict);
+    }
+    if !session.is_replicated() {
+        session.set_replica(Replica::Told);
+    }
+    if session.is_standby()
+        && let Some(state) = of_peer.tcp
+    {
+        session.state = state as u8;
+    }
+    session.set_walk(walk);
+    Ok(())
+}
+
+fn refusal(why: RestoreError) -> PeerRefusal {
+    match why {
+        RestoreError::NotServed | RestoreError::Expired => PeerRefusal::NotServed,
+        RestoreError::NotInPool => PeerRefusal::NotInPool,
+        RestoreError::Conflict | RestoreError::Exists => PeerRefusal::Conflict,
+        RestoreError::Full => PeerRefusal::Full,
+    }
+}
+
+/// Ends a session of the other member, unless this one has its packets. The sessions that its binding still
+/// has are told: otherwise the other member would give the port to another host.
+fn end(core: &mut Core, now: Instant, flow: &OutsideFlow) -> PeerOutcome {
+    let tables = &mut core.state.tables;
+    let Some(place) = tables.locate(flow.outside.0) else { return PeerOutcome::Gone };
+    let found = tables.find_outside(flow);
+    if let Some(id) = found {
+        end_here(core, id, now);
+    }
+    let tables = &mut core.state.tables;
+    match tables.tell_binding(place, flow.transport, flow.outside.1) {
+        true => PeerOutcome::Kept,
+        false if found.is_some() => PeerOutcome::Done,
+        false => PeerOutcome::Gone,
+    }
+}
+
+/// Ends a session that the other member does not have any more, or has it told again.
+fn end_here(core: &mut Core, id: RecordId, now: Instant) {
+    let Core { rules, state, .. } = core;
+    let session = *state.tables.get(id);
+    let lives = match rules.get(session.instance) {
+        _ if session.is_standby() => false,
+        Some(instance) => {
+            state.tables.now = now;
+            instance.policy().would_live(&state.tables, id)
+        }
+        None => false,
+    };
+    state.tables.get_mut(id).set_replica(Replica::None);
+    match lives {
+        // `tell_binding` tells it.
+        true => {}
+        false => state.tables.close_untold(id),
+    }
+}
+
+fn released(tables: &mut Tables, id: &SessionId) -> PeerOutcome {
+    match find(tables, id) {
+        Some(record) if record.is_quarantined() && record.is_replicated() => {
+            tables.release_for_peer(id.record);
+            PeerOutcome::Done
+        }
+        _ => PeerOutcome::Gone,
+    }
+}
+
+fn set_right(tables: &mut Tables, (first, last): (Ipv4Addr, Ipv4Addr), right: PortRight) -> PeerOutcome {
+    let mut outcome = PeerOutcome::Gone;
+    for pool in &mut tables.pools {
+        for n in 0..pool.addresses() {
+            let ix = pool.nth(n);
+            if (first..=last).contains(&pool.address(ix)) {
+                pool.set_right(ix, right);
+                outcome = PeerOutcome::Done;
+            }
+        }
+    }
+    outcome
+}
+
+/// Adds all sessions to `found` for a walk to the other member, and the ends that it has not acknowledged.
+/// Examines about `budget` records.
+pub(crate) fn read(
+    tables: &mut Tables,
+    at: &mut FeedCursor,
+    mut budget: usize,
+    found: &mut Vec<SessionRecord>,
+) -> Option<Sequence> {
+    while budget > 0 && found.len() < found.capacity() {
+        let Some(id) = at.advance(tables) else { break };
+        budget = budget.saturating_sub(LOOK);
+        if let Some(record) = tables.walk_record(id) {
+            budget = budget.saturating_sub(FOUND);
+            found.push(record);
+        }
+    }
+    tables.peer_sequence()
+}
+
+/// Tells the sessions that the other member does not know yet. Stops where the feed has no room.
+pub(crate) fn tell_all(tables: &mut Tables, at: &mut FeedCursor, mut budget: usize) {
+    while budget > 0 && tables.standby.feed.as_ref().is_some_and(|feed| feed.has_room()) {
+        let Some(id) = at.advance(tables) else { break };
+        budget = budget.saturating_sub(LOOK);
+        let record = tables.get(id);
+        if record.is_session() && !record.is_replicated() {
+            budget = budget.saturating_sub(FOUND);
+            tables.tell(id);
+        }
+    }
+}
+
+/// Ends the sessions that the last walk of the other member has not confirmed, or tells them again.
+pub(crate) fn end_unwalked(core: &mut Core, now: Instant, at: &mut FeedCursor, mut budget: usize) -> u64 {
+    let mut ended = 0;
+    while budget > 0 {
+        let tables = &mut core.state.tables;
+        tables.now = now;
+        let Some(id) = at.advance(tables) else { break };
+        budget = budget.saturating_sub(LOOK);
+        let record = *tables.get(id);
+        if !record.is_session() || !record.is_replicated() || record.is_of_walk(tables.standby.walk) {
+            continue;
+        }
+        budget = budget.saturating_sub(FOUND);
+        let place = tables.place_of(&record);
+        end_here(core, id, now);
+        core.state.tables.tell_binding(place, record.transport(), record.outside_port);
+        ended += 1;
+    }
+    ended
+}

@@ -1,0 +1,198 @@
+//! Sessions that two members of a pair have: what is told to the other member, and the sessions of that one.
+
+use super::restore::Restoring;
+use super::{NO_SUBSCRIBER, PoolAddress, Tables};
+use crate::base::plan::Transport;
+use crate::tables::event::Sequence;
+use crate::tables::feed::{Feed, SessionChange, SessionRecord, Turn};
+use crate::tables::session::{Offload, Ownership, RecordId, Replica, Session};
+use crate::tables::standby::{OutsideFlow, PeerLink};
+use alloc::boxed::Box;
+
+/// Maximum number of ended sessions of a binding among which one is looked for.
+const ENDED_MAX: usize = 256;
+/// Maximum number of sessions of a binding that are told together.
+const RING_MAX: usize = 1 << 16;
+
+impl Tables {
+    /// Replaces the feed of the member; returns the previous one.
+    pub(crate) fn attach_peer_feed(&mut self, feed: Option<Box<Feed>>) -> Option<Box<Feed>> {
+        core::mem::replace(&mut self.standby.feed, feed)
+    }
+
+    /// Place of the next record.
+    pub(crate) fn peer_sequence(&self) -> Option<Sequence> {
+        self.standby.feed.as_ref().map(|feed| feed.sequence())
+    }
+
+    /// Returns whether a session that ends keeps its public port for the other member.
+    pub(super) fn is_kept_for_peer(&self, record: &Session) -> bool {
+        record.is_replicated() && self.standby.link != PeerLink::None
+    }
+
+    /// Tells the other member of a session's change by a packet.
+    pub(super) fn peer_turned(&mut self, id: RecordId, turn: Turn) {
+        let is_new = !self.get(id).is_replicated();
+        // The state of an established connection replaces that of its first packet.
+        if turn == Turn::Established || turn == Turn::Counted && is_new {
+            self.tell(id);
+        }
+    }
+
+    /// Tells the other member of a session. Returns false if the record was lost; a walk follows then.
+    pub(crate) fn tell(&mut self, id: RecordId) -> bool {
+        let Tables { records, standby, now, .. } = self;
+        let (Some(feed), Some(session)) = (&mut standby.feed, records.get_mut(id as usize)) else {
+            return false;
+        };
+        if session.is_overloaded() {
+            return true;
+        }
+        let has_room = feed.has_room();
+        feed.push_session(id, session, SessionChange::Established, *now);
+        if has_room {
+            mark(session, standby.walk);
+        }
+        has_room
+    }
+
+    /// Reports the end of a told session.
+    pub(super) fn peer_ended(&mut self, id: RecordId, was: &Session) {
+        if was.is_session()
+            && was.is_replicated()
+            && let Some(feed) = &mut self.standby.feed
+        {
+            feed.push_session(id, was, SessionChange::Ended, self.now);
+        }
+    }
+
+    /// Returns the record of a session for a walk to the other member, which then may know it.
+    pub(crate) fn walk_record(&mut self, id: RecordId) -> Option<SessionRecord> {
+        let walk = self.standby.walk;
+        let session = *self.get(id);
+        if session.is_quarantined() {
+            let record = SessionRecord::of(id, &session, SessionChange::Ended, self.now);
+            return session.is_replicated().then_some(record);
+        }
+        if !session.is_session() || session.is_overloaded() {
+            return None;
+        }
+        mark(self.get_mut(id), walk);
+        Some(SessionRecord::of(id, &session, SessionChange::Established, self.now))
+    }
+
+    /// Tells all sessions of a binding that the other member does not know. Returns whether the binding has
+    /// sessions.
+    pub(crate) fn tell_binding(&mut self, place: PoolAddress, transport: Transport, port: u16) -> bool {
+        let Some(first) = self.binding_at(place, transport, port) else { return false };
+        let (mut id, mut has_session) = (first, false);
+        for _ in 0..RING_MAX {
+            let record = *self.get(id);
+            has_session |= record.is_session();
+            if record.is_session() && !record.is_replicated() {
+                self.tell(id);
+            }
+            id = record.next;
+            if id == first {
+                break;
+            }
+        }
+        has_session
+    }
+
+    /// Returns the session of a flow as seen from outside.
+    pub(crate) fn find_outside(&self, flow: &OutsideFlow) -> Option<RecordId> {
+        let place = self.locate(flow.outside.0)?;
+        let primary = self.binding_at(place, flow.transport, flow.outside.1)?;
+        if self.get(primary).is_overloaded() {
+            return None;
+        }
+        self.session_of_binding(primary, flow.remote).filter(|&id| self.get(id).is_session())
+    }
+
+    /// Returns the record of the same flow that has ended here and waits for the other member.
+    pub(crate) fn ended_flow(&self, r: &Restoring) -> Option<RecordId> {
+        let place = self.locate(r.record.outside().0)?;
+        let held = self.held_at(place, &r.record);
+        let inside = r.record.inside();
+        let primary = self.binding_at(place, inside.transport, r.record.outside_port);
+        let mut id = held.or_else(|| primary.map(|primary| self.get(primary).next))?;
+        let first = id;
+        for _ in 0..ENDED_MAX {
+            let record = self.get(id);
+            if !record.is_quarantined() {
+                return None;
+            }
+            if record.is_replicated() && record.identity() == r.record.identity() {
+                return Some(id);
+            }
+            id = record.next;
+            if id == first {
+                return None;
+            }
+        }
+        None
+    }
+
+    /// Ends a session that the other member has ended, or never had: nobody waits for its port.
+    pub(crate) fn close_untold(&mut self, id: RecordId) {
+        self.get_mut(id).set_replica(Replica::None);
+        self.close(id);
+    }
+
+    /// Ends the wait of a record for the other member. Its port is free if no fast path has its flow.
+    pub(crate) fn release_for_peer(&mut self, id: RecordId) {
+        self.get_mut(id).set_replica(Replica::None);
+        if !self.get(id).is_marked() {
+            self.release_quarantined(id);
+        }
+    }
+
+    /// Ends the wait of a quarantined record for a fast path. Its port is free if the other member has
+    /// acknowledged the end.
+    pub(crate) fn release_for_fast_path(&mut self, id: RecordId) {
+        let record = self.get_mut(id);
+        record.set_ownership(Ownership { offload: Offload::Engine, ..record.ownership() });
+        if !record.is_replicated() || self.standby.link == PeerLink::None {
+            self.release_quarantined(id);
+        }
+    }
+
+    /// Returns whether a quarantined record waits for nobody any more: only for a member that is gone, or for
+    /// one that is away while a change waits.
+    pub(crate) fn is_forgotten(&self, record: &Session) -> bool {
+        let is_over = match self.standby.link {
+            PeerLink::None => true,
+            PeerLink::Away => self.is_waiting(),
+            PeerLink::Live => false,
+        };
+        is_over && record.is_quarantined() && record.is_replicated() && !record.is_marked()
+    }
+
+    /// Frees an unused block that another subscriber had here, for a session of the other member.
+    pub(super) fn make_way(&mut self, r: &Restoring, place: PoolAddress) {
+        let (transport, port) = (r.record.transport(), r.record.outside_port);
+        let Some(pool) = self.pools.get_mut(place.pool) else { return };
+        let owner = pool.idle_owner(transport, place.address_ix, port).unwrap_or(NO_SUBSCRIBER);
+        let is_own = self.subscribers.get(owner).is_some_and(|s| s.key() == r.subscriber);
+        if is_own {
+            return;
+        }
+        let holdings = self.subscribers.get_mut(owner).map(|s| &mut s.holdings);
+        let ended = pool.end_idle(self.now, transport, place.address_ix, port, holdings);
+        if let Some(block) = ended
+            && let Some(key) = self.subscribers.get(owner).map(|s| s.key())
+        {
+            self.notify_block(crate::tables::event::EventKind::BlockReleased, r.record.instance, key, &block);
+            self.subscribers.release_if_idle(owner);
+        }
+    }
+}
+
+/// Notes that the other member may know a session.
+fn mark(session: &mut Session, walk: bool) {
+    if !session.is_replicated() {
+        session.set_replica(Replica::Told);
+        session.set_walk(walk);
+    }
+}

@@ -1,0 +1,160 @@
+//! Records and commands by which two members of a pair keep each other's sessions (decision 0102).
+//!
+//! ```text
+//!   engine --(its own feed: sessions that became established, ends of told ones)--> member --> other member
+//!   engine <--(Nat::standby: PeerCommand)------------------------------------------ member <-- other member
+//! ```
+//! A session that the other member may know is *told*: its public port stays reserved after its end until
+//! [`PeerAction::Released`]. A session that the other member has told is *standby* here: packets find it as
+//! any other, and its lifetime begins with the first one. It ends when the other member ends it.
+
+use crate::base::plan::Transport;
+use crate::base::tcp_fsm::TcpState;
+use crate::tables::feed::{Feed, Flow, SessionId};
+use alloc::boxed::Box;
+use core::net::Ipv4Addr;
+
+pub use crate::tables::pool4::PortRight;
+pub use crate::tables::session::Replica;
+
+/// Knowledge about the other member, as far as the engine needs it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum PeerLink {
+    /// There is none, or it has lost its state: ended sessions wait for nobody.
+    #[default]
+    None,
+    /// It may live, but has not been heard of for long: the lifetimes of its sessions begin.
+    Away,
+    /// It lives: its sessions do not expire here.
+    Live,
+}
+
+/// Session of the other member.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PeerSession {
+    /// Flow.
+    pub flow: Flow,
+    /// State of a TCP session.
+    pub tcp: Option<TcpState>,
+    /// Number of the prefix that the inside host uses; 0 for NAT44.
+    pub pool6: u8,
+    /// Generation of the ownership in which it was opened.
+    pub epoch: u16,
+}
+
+/// Session as seen from outside.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct OutsideFlow {
+    /// Protocol.
+    pub transport: Transport,
+    /// Public address and port.
+    pub outside: (Ipv4Addr, u16),
+    /// Remote address and port.
+    pub remote: (Ipv4Addr, u16),
+}
+
+/// Request of the member.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PeerAction {
+    /// The other member has a session. `ended` is the record of the same flow that has ended here, if the
+    /// other member goes on with it although it knows of the end.
+    Begin {
+        /// Session.
+        session: PeerSession,
+        /// Ended record.
+        ended: Option<u32>,
+    },
+    /// The other member has ended a session.
+    End(OutsideFlow),
+    /// The other member has acknowledged the end of a session: its port is free.
+    Released(SessionId),
+    /// The other member does not know a session yet, so its walk says nothing about it.
+    Unseen(SessionId),
+    /// The other member begins to send all that it has. The sessions that it does not send end with
+    /// [`Nat::end_unwalked`](crate::Nat::end_unwalked).
+    WalkBegins,
+    /// Sets the knowledge about the other member.
+    Link(PeerLink),
+    /// Sets the right to the ports of the addresses from the first to the last one.
+    Right(Ipv4Addr, Ipv4Addr, PortRight),
+}
+
+/// Reason why a session of the other member is not accepted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u8)]
+pub enum PeerRefusal {
+    /// No instance serves its inside host.
+    NotServed,
+    /// No pool of its instance has its public address or port.
+    NotInPool,
+    /// Its inside end has another public port, or its public port has another inside end.
+    Conflict,
+    /// A table is full.
+    Full,
+    /// The same session has ended here, and the other member has not acknowledged that.
+    Ending,
+}
+
+impl PeerRefusal {
+    /// All reasons.
+    pub const ALL: [PeerRefusal; 5] = [
+        PeerRefusal::NotServed,
+        PeerRefusal::NotInPool,
+        PeerRefusal::Conflict,
+        PeerRefusal::Full,
+        PeerRefusal::Ending,
+    ];
+
+    /// Returns the name for metrics.
+    pub fn name(self) -> &'static str {
+        match self {
+            PeerRefusal::NotServed => "not_served",
+            PeerRefusal::NotInPool => "not_in_pool",
+            PeerRefusal::Conflict => "conflict",
+            PeerRefusal::Full => "full",
+            PeerRefusal::Ending => "ending",
+        }
+    }
+}
+
+/// Result of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PeerOutcome {
+    /// It was executed.
+    Done,
+    /// The session goes on, because this member has packets of it, or its binding has other sessions. The
+    /// feed tells these.
+    Kept,
+    /// There is no such session.
+    Gone,
+    /// The session is not accepted.
+    Refused(PeerRefusal),
+}
+
+/// Request of the member, and its result.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PeerCommand {
+    /// Request.
+    pub action: PeerAction,
+    /// Result, written by the engine.
+    pub outcome: PeerOutcome,
+}
+
+impl PeerCommand {
+    /// Creates a request without a result yet.
+    pub fn new(action: PeerAction) -> PeerCommand {
+        PeerCommand { action, outcome: PeerOutcome::Gone }
+    }
+}
+
+/// State of the tables that concerns the other member.
+#[derive(Default)]
+pub(crate) struct Standby {
+    /// Feed of the member, if there is one.
+    pub(crate) feed: Option<Box<Feed>>,
+    pub(crate) link: PeerLink,
+    /// Parity of the other member's last walk.
+    pub(crate) walk: bool,
+    /// True if pools without rights give no ports.
+    pub(crate) is_restricted: bool,
+}

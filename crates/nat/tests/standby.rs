@@ -1,0 +1,296 @@
+//! Sessions of the other member of a pair: two engines, whose members hand their records over by hand.
+
+mod common;
+
+use common::*;
+use gatun_nat::feed::{FeedPolicy, FeedReader, Record, SessionChange, SessionRecord, SessionScope, channel};
+use gatun_nat::plan::{self, Allocation, Blocks, Net4, Plan, Transport};
+use gatun_nat::standby::{
+    OutsideFlow, PeerAction, PeerCommand, PeerLink, PeerOutcome, PeerRefusal, PeerSession, PortRight,
+};
+use gatun_nat::{FeedCursor, Reply, Verdict};
+use gatun_wire::DropReason;
+use std::net::Ipv4Addr;
+
+const T: &str = "192.0.2.1";
+const A: &str = "10.0.0.1";
+const B: &str = "10.0.0.2";
+const POLICY: FeedPolicy = FeedPolicy {
+    sessions: SessionScope::Established,
+    bindings: false,
+    blocks: false,
+    paths: false,
+    packets: 2,
+    tcp_packets: 0,
+};
+
+/// A NAT44 instance, with every allowed port of one address.
+fn nat44_plan() -> Plan {
+    let nat44 = plan::Nat44 {
+        name: "home".into(),
+        inside: vec![Net4::new(v4("10.0.0.0"), 8).unwrap()],
+        ..plan::Nat44::default()
+    };
+    Plan {
+        nat64: Vec::new(),
+        nat44: vec![nat44],
+        pools: vec![pool(T, T, (1024, 65_535))],
+        ..plan_with("2001:db8:64::/96")
+    }
+}
+
+struct Member {
+    bed: Bed,
+    reader: FeedReader,
+}
+
+fn public() -> Ipv4Addr {
+    T.parse().unwrap()
+}
+
+impl Member {
+    /// Creates a member that may assign some ports of the public address.
+    fn new(plan: &Plan, ports: (u16, u16)) -> Member {
+        let mut bed = Bed::new(plan);
+        bed.nat.begin_standby();
+        let (feed, reader) = channel(POLICY, 1000, 1);
+        assert!(bed.nat.attach_peer_feed(Some(Box::new(feed))).is_none());
+        let mut member = Member { bed, reader };
+        member.right(ports);
+        assert_eq!(member.order(PeerAction::Link(PeerLink::Live)), PeerOutcome::Done);
+        member
+    }
+
+    fn right(&mut self, (first, last): (u16, u16)) {
+        let right = PortRight { first, last, is_owner: first == 1024 };
+        assert_eq!(self.order(PeerAction::Right(public(), public(), right)), PeerOutcome::Done);
+    }
+
+    fn order(&mut self, action: PeerAction) -> PeerOutcome {
+        let mut commands = [PeerCommand::new(action)];
+        self.bed.nat.standby(self.bed.now, &mut commands);
+        commands[0].outcome
+    }
+
+    fn told(&mut self) -> Vec<SessionRecord> {
+        let records = std::iter::from_fn(|| self.reader.next());
+        let session = |(_, record)| match record {
+            Record::Session(session) => session,
+            other => panic!("unexpected {other:?}"),
+        };
+        records.map(session).collect()
+    }
+
+    fn connect(&mut self, host: &str, port: u16) -> u16 {
+        let out = self.bed.through(&tcp4(host, port, SERVER, 80, "S", b""));
+        self.bed.through(&tcp4(SERVER, 80, &out.src.to_string(), out.sport, "SA", b""));
+        out.sport
+    }
+
+    fn sweep(&mut self, ms: u64) {
+        self.bed.pass_ms(ms);
+    }
+}
+
+fn begin(record: &SessionRecord) -> PeerAction {
+    let session = PeerSession { flow: record.id.flow, tcp: record.tcp, pool6: record.pool6, epoch: 1 };
+    PeerAction::Begin { session, ended: None }
+}
+
+fn end(record: &SessionRecord) -> PeerAction {
+    let flow = record.id.flow;
+    PeerAction::End(OutsideFlow { transport: flow.transport, outside: flow.outside, remote: flow.remote })
+}
+
+/// An owner and its backup.
+fn pair(plan: &Plan) -> (Member, Member) {
+    (Member::new(plan, (1024, 60_000)), Member::new(plan, (64_512, 65_535)))
+}
+
+#[test]
+fn an_established_connection_of_one_member_passes_at_the_other_one_at_once() {
+    let (mut one, mut two) = pair(&nat44_plan());
+    let port = one.connect(A, 4000);
+    let records = one.told();
+    assert_eq!(records.len(), 1);
+    assert_eq!(two.order(begin(&records[0])), PeerOutcome::Done);
+    assert_eq!(two.bed.nat.occupancy().sessions, 1);
+    let out = tcp4(A, 4000, SERVER, 80, "A", b"data");
+    let back = tcp4(SERVER, 80, T, port, "A", b"answer");
+    assert_eq!(two.bed.send(&back).forwarded(), one.bed.send(&back).forwarded());
+    assert_eq!(two.bed.send(&out).forwarded(), one.bed.send(&out).forwarded());
+    assert!(two.told().is_empty(), "the other member knows it");
+}
+
+#[test]
+fn a_standby_session_does_not_expire_before_the_other_member_is_away() {
+    let (mut one, mut two) = pair(&nat44_plan());
+    one.connect(A, 4000);
+    let record = one.told()[0];
+    two.order(begin(&record));
+    two.sweep(40_000_000);
+    assert_eq!(two.bed.nat.occupancy().sessions, 1);
+    two.order(PeerAction::Link(PeerLink::Away));
+    two.sweep(7_000_000);
+    assert_eq!(two.bed.nat.occupancy().sessions, 1, "a normal lifetime has begun");
+    two.sweep(2_000_000);
+    assert_eq!(two.bed.nat.occupancy().sessions, 0);
+    // The other member may live, so it is told, and the port waits.
+    assert_eq!((two.told()[0].change, two.bed.nat.occupancy().quarantined), (SessionChange::Ended, 1));
+    two.order(PeerAction::Link(PeerLink::None));
+    two.sweep(8_000);
+    assert_eq!(two.bed.nat.occupancy().quarantined, 0);
+}
+
+#[test]
+fn a_port_stays_unused_until_the_end_is_acknowledged() {
+    let mut plan = nat44_plan();
+    plan.pools = vec![pool(T, T, (2000, 2000))];
+    let (mut one, mut two) = (Member::new(&plan, (1024, 60_000)), Member::new(&plan, (64_512, 65_535)));
+    let port = one.connect(A, 4000);
+    let record = one.told()[0];
+    two.order(begin(&record));
+    one.bed.send(&tcp4(A, 4000, SERVER, 80, "R", b""));
+    one.sweep(400_000);
+    let ended = one.told();
+    assert_eq!((ended.len(), ended[0].change), (1, SessionChange::Ended));
+    let refused = one.bed.send(&tcp4(B, 4000, SERVER, 80, "S", b"")).verdict;
+    assert_eq!(refused, Verdict::Reply(Reply::Error(DropReason::PortsExhausted)));
+    // The session is a standby one there: it ends, and nobody waits.
+    assert_eq!(two.order(end(&ended[0])), PeerOutcome::Done);
+    assert_eq!((two.bed.nat.occupancy().sessions, two.bed.nat.occupancy().quarantined), (0, 0));
+    assert_eq!(one.order(PeerAction::Released(ended[0].id)), PeerOutcome::Done);
+    assert_eq!(one.connect(B, 4000), port);
+    assert_eq!(two.order(begin(&one.told()[0])), PeerOutcome::Done, "for another host");
+}
+
+#[test]
+fn a_member_with_packets_keeps_a_session_that_the_other_one_ends() {
+    let (mut one, mut two) = pair(&nat44_plan());
+    one.connect(A, 4000);
+    let record = one.told()[0];
+    two.order(begin(&record));
+    two.bed.through(&tcp4(A, 4000, SERVER, 80, "A", b"data"));
+    assert_eq!(two.order(end(&record)), PeerOutcome::Kept);
+    let again = two.told();
+    assert_eq!((again.len(), again[0].id.flow), (1, record.id.flow));
+    // The first one has ended it meanwhile, and takes it back.
+    one.bed.send(&tcp4(A, 4000, SERVER, 80, "R", b""));
+    one.sweep(400_000);
+    let ended = one.told()[0];
+    assert_eq!(one.order(begin(&again[0])), PeerOutcome::Refused(PeerRefusal::Ending));
+    let PeerAction::Begin { session, .. } = begin(&again[0]) else { panic!() };
+    let again = PeerAction::Begin { session, ended: Some(ended.id.record) };
+    assert_eq!(one.order(again), PeerOutcome::Done);
+    assert_eq!((one.bed.nat.occupancy().sessions, one.bed.nat.occupancy().quarantined), (1, 0));
+}
+
+#[test]
+fn sessions_that_a_member_has_opened_through_an_ended_binding_are_told() {
+    let (mut one, mut two) = pair(&nat44_plan());
+    let port = one.connect(A, 4000);
+    let record = one.told()[0];
+    two.order(begin(&record));
+    // A connection to another server through the same binding, that is not established.
+    let out = two.bed.through(&tcp4(A, 4000, "198.51.100.77", 80, "S", b""));
+    assert_eq!(out.sport, port);
+    assert!(two.told().is_empty());
+    assert_eq!(two.order(end(&record)), PeerOutcome::Kept);
+    assert_eq!(two.told().len(), 1);
+    assert_eq!(two.bed.nat.occupancy().sessions, 1);
+}
+
+#[test]
+fn each_member_assigns_only_the_ports_that_it_has_a_right_to() {
+    let blocks = |size| {
+        let mut plan = nat44_plan();
+        plan.pools = vec![pool(T, T, (1024, 65_535))];
+        plan.pools[0].allocation =
+            Allocation::Blocks(Blocks { size, per_subscriber: 9, ..Blocks::default() });
+        plan
+    };
+    for plan in [nat44_plan(), blocks(128)] {
+        let (mut one, mut two) = pair(&plan);
+        for n in 0..500 {
+            let (host, port) = (format!("10.0.{}.{}", n % 7, n % 11), 2000 + n);
+            let mine = one.bed.through(&udp4(&host, port, SERVER, 53, b"x")).sport;
+            assert!((1024..=60_000).contains(&mine), "{mine}");
+            let its = two.bed.through(&udp4(&host, port, SERVER, 53, b"x")).sport;
+            assert!(its >= 64_512, "{its}");
+        }
+        two.right((1, 0));
+        let none = two.bed.send(&udp4("10.0.9.9", 1, SERVER, 53, b"x")).verdict;
+        let reasons = [DropReason::PortsExhausted, DropReason::BlockNone];
+        assert!(reasons.map(|reason| Verdict::Reply(Reply::Error(reason))).contains(&none), "{none:?}");
+    }
+}
+
+#[test]
+fn a_walk_ends_what_the_other_member_does_not_have() {
+    let (mut one, mut two) = pair(&nat44_plan());
+    for host in [A, B, "10.0.0.3"] {
+        one.connect(host, 4000);
+    }
+    let records = one.told();
+    records.iter().for_each(|record| assert_eq!(two.order(begin(record)), PeerOutcome::Done));
+    // The second one has packets of one of them, and the walk has one more.
+    two.bed.through(&tcp4(B, 4000, SERVER, 80, "A", b"data"));
+    two.order(PeerAction::WalkBegins);
+    two.order(begin(&records[2]));
+    let mut at = FeedCursor::default();
+    while !at.is_done() {
+        two.bed.nat.end_unwalked(two.bed.now, &mut at, 10);
+    }
+    assert_eq!(two.bed.nat.occupancy().sessions, 2);
+    let kept = two.told();
+    assert_eq!((kept.len(), kept[0].id.flow), (1, records[1].id.flow));
+    let (mut at, mut found) = (FeedCursor::default(), Vec::with_capacity(100));
+    two.bed.nat.walk_standby(two.bed.now, &mut at, 1000, &mut found);
+    assert_eq!(found.len(), 2);
+}
+
+#[test]
+fn contradictory_sessions_are_refused_with_a_reason() {
+    let (mut one, mut two) = pair(&nat44_plan());
+    one.connect(A, 4000);
+    let record = one.told()[0];
+    let with = |change: &dyn Fn(&mut PeerSession)| {
+        let PeerAction::Begin { mut session, .. } = begin(&record) else { panic!() };
+        change(&mut session);
+        PeerAction::Begin { session, ended: None }
+    };
+    let refused = |two: &mut Member, change: &dyn Fn(&mut PeerSession)| match two.order(with(change)) {
+        PeerOutcome::Refused(why) => why,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(refused(&mut two, &|s| s.flow.instance = 9), PeerRefusal::NotServed);
+    assert_eq!(
+        refused(&mut two, &|s| s.flow.inside.0 = "2001:db8::1".parse().unwrap()),
+        PeerRefusal::NotServed
+    );
+    assert_eq!(refused(&mut two, &|s| s.flow.outside.0 = [9, 9, 9, 9].into()), PeerRefusal::NotInPool);
+    assert_eq!(refused(&mut two, &|s| s.flow.outside.1 = 1), PeerRefusal::NotInPool);
+    two.order(begin(&record));
+    let other: std::net::Ipv4Addr = "10.0.0.9".parse().unwrap();
+    let taken = refused(&mut two, &|s| s.flow.inside.0 = other.to_ipv6_mapped());
+    assert_eq!(taken, PeerRefusal::Conflict, "another host has the port");
+    assert_eq!(refused(&mut two, &|s| s.flow.outside.1 += 1), PeerRefusal::Conflict);
+    assert_eq!(two.bed.nat.occupancy().sessions, 1);
+}
+
+#[test]
+fn an_unused_block_of_another_subscriber_makes_way() {
+    let mut plan = nat44_plan();
+    plan.pools = vec![pool(T, T, (1024, 65_535))];
+    plan.pools[0].allocation =
+        Allocation::Blocks(Blocks { size: 128, linger_ms: 600_000, ..Blocks::default() });
+    let (mut one, mut two) = pair(&plan);
+    one.connect(A, 4000);
+    let mut record = one.told()[0];
+    assert_eq!(two.order(begin(&record)), PeerOutcome::Done);
+    assert_eq!(two.order(end(&record)), PeerOutcome::Done);
+    let other: Ipv4Addr = "10.0.0.99".parse().unwrap();
+    record.id.flow.inside.0 = other.to_ipv6_mapped();
+    assert_eq!(two.order(begin(&record)), PeerOutcome::Done);
+    assert_eq!(record.id.flow.transport, Transport::Tcp);
+}

@@ -1,7 +1,7 @@
 //! Shims of DPDK: functions in C that use DPDK's headers, and are called from Rust.
 //!
 //! A crate with a shim has it in `shim/shim.c`. Its build script compiles it into a shared object
-//! ([`compile`]), which is embedded in the program and loaded when DPDK is needed ([`functions!`]). So
+//! (`compile`), which is embedded in the program and loaded when DPDK is needed (`functions!`). So
 //! programs start on machines without DPDK.
 
 #[cfg(feature = "compile")]

@@ -36,7 +36,7 @@ pub fn arguments(words: Vec<String>) -> Option<Vec<*mut c_char>> {
     Some(words.ok()?.into_iter().map(CString::into_raw).collect())
 }
 
-/// Shared object that is embedded in the program, and the table `F` of its functions. [`functions!`] makes
+/// Shared object that is embedded in the program, and the table `F` of its functions. `functions!` makes
 /// one.
 #[derive(Debug)]
 pub struct Shim<F: 'static> {
@@ -117,7 +117,7 @@ fn dl_error() -> String {
     text.map_or_else(String::new, |text| unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned())
 }
 
-/// Declares the functions of a crate's shim: `shim.so`, which [`compile`](crate::compile) made, with the
+/// Declares the functions of a crate's shim: `shim.so`, which `compile` made, with the
 /// given table of pointers to them, in this order. Defines `load`, and a function that calls each.
 #[macro_export]
 macro_rules! functions {

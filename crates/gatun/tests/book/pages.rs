@@ -10,7 +10,7 @@ use crate::{read, root};
 use std::path::Path;
 
 /// Number of blocks that are not run. It rises only with a reason in the page.
-const NOT_RUN_MAX: usize = 19;
+const NOT_RUN_MAX: usize = 20;
 
 /// Generated pages; their generators check the commands.
 const GENERATED: [&str; 2] = ["docs/reference/cli.md", "docs/reference/configuration.md"];

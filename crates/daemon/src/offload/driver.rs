@@ -85,6 +85,7 @@ pub(crate) enum Order<K: FastPathKind> {
     /// Leave flows that match to the engines. `None`: no longer.
     Exclude(Option<FlowFilter>),
     /// Do something with the target.
+    #[cfg_attr(not(feature = "dpdk"), expect(dead_code, reason = "only P4 switches need it"))]
     Target(TargetOrder<K>),
     /// End. Remove all sessions before, unless they are to stay.
     Stop { keeps: bool, done: SyncSender<()> },

@@ -8,8 +8,10 @@
 mod driver;
 mod shared_state;
 
+#[cfg(feature = "dpdk")]
+pub(crate) use driver::Order;
 pub(crate) use driver::{
-    Driver, EndOfPanic, FastPathKind, InstallRate, ManagerOf, Order, Orders, PUBLISH_EVERY, manager_settings,
+    Driver, EndOfPanic, FastPathKind, InstallRate, ManagerOf, Orders, PUBLISH_EVERY, manager_settings,
     number_prefixes,
 };
 

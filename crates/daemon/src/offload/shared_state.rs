@@ -24,6 +24,7 @@ impl<T: Clone> SharedState<T> {
     }
 
     /// The state.
+    #[cfg(feature = "dpdk")]
     pub(crate) fn get(&self) -> T {
         self.with_age().0
     }

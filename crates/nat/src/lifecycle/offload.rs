@@ -17,6 +17,7 @@ use crate::tables::feed::{
 };
 use crate::tables::session::{RecordId, Session};
 use alloc::vec::Vec;
+use core::ops::Deref;
 
 /// Number of commands whose memory is prefetched together.
 const GROUP: usize = 8;
@@ -47,6 +48,24 @@ impl FeedCursor {
         }
         self.next = id;
         Some(id)
+    }
+
+    /// Adds what `record` returns to `found`, up to its capacity. Examines about `budget` records.
+    pub(crate) fn collect<T: Deref<Target = Tables>>(
+        &mut self,
+        mut tables: T,
+        mut budget: usize,
+        found: &mut Vec<SessionRecord>,
+        record: impl Fn(&mut T, RecordId) -> Option<SessionRecord>,
+    ) {
+        while budget > 0 && found.len() < found.capacity() {
+            let Some(id) = self.advance(&tables) else { break };
+            budget = budget.saturating_sub(LOOK);
+            if let Some(record) = record(&mut tables, id) {
+                budget = budget.saturating_sub(FOUND);
+                found.push(record);
+            }
+        }
     }
 }
 
@@ -163,17 +182,10 @@ pub(crate) fn read(
     tables: &Tables,
     at: &mut FeedCursor,
     policy: &FeedPolicy,
-    mut budget: usize,
+    budget: usize,
     found: &mut Vec<SessionRecord>,
 ) -> Option<Sequence> {
-    while budget > 0 && found.len() < found.capacity() {
-        let Some(id) = at.advance(tables) else { break };
-        budget = budget.saturating_sub(LOOK);
-        if let Some(record) = tables.state_record(id, policy) {
-            budget = budget.saturating_sub(FOUND);
-            found.push(record);
-        }
-    }
+    at.collect(tables, budget, found, |tables, id| tables.state_record(id, policy));
     tables.feed_sequence()
 }
 

@@ -214,17 +214,10 @@ fn set_right(tables: &mut Tables, (first, last): (Ipv4Addr, Ipv4Addr), right: Po
 pub(crate) fn read(
     tables: &mut Tables,
     at: &mut FeedCursor,
-    mut budget: usize,
+    budget: usize,
     found: &mut Vec<SessionRecord>,
 ) -> Option<Sequence> {
-    while budget > 0 && found.len() < found.capacity() {
-        let Some(id) = at.advance(tables) else { break };
-        budget = budget.saturating_sub(LOOK);
-        if let Some(record) = tables.walk_record(id) {
-            budget = budget.saturating_sub(FOUND);
-            found.push(record);
-        }
-    }
+    at.collect(&mut *tables, budget, found, |tables, id| tables.walk_record(id));
     tables.peer_sequence()
 }
 

@@ -29,9 +29,7 @@ use crate::tables::ports::address_map::AddressMap;
 use crate::tables::ports::blocks::{BlockPorts, BlockTerms};
 use crate::tables::ports::deterministic::{Formula, whole_blocks};
 use crate::tables::ports::reserved::{Reservations, ReservedPorts};
-use crate::tables::ports::rights::Rights;
 use crate::tables::ports::single::SinglePorts;
-use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::net::Ipv4Addr;
@@ -110,8 +108,6 @@ pub struct Pool4State {
     bindings: [HugeVec<u32>; 3],
     ports: Ports,
     counters: PoolCounters,
-    /// Ports that this member of a pair may assign; `None` for all.
-    rights: Option<Box<Rights>>,
 }
 
 impl Pool4State {
@@ -148,7 +144,6 @@ impl Pool4State {
             bindings,
             ports,
             counters,
-            rights: None,
         })
     }
 
@@ -321,13 +316,9 @@ impl Pool4State {
             Ports::Single(single) if wanted.transport.of(&single.usage).total == 0 => {
                 Err(DropReason::PoolEmpty)
             }
-            Ports::Single(single) => match self.rights.as_deref() {
-                None => single.allocate(reserved, rng, wanted, paired).map(|(ix, port)| (ix, port, None)),
-                Some(rights) => {
-                    let found = single.allocate_within(reserved, rights, rng, wanted, paired);
-                    found.map(|(ix, port)| (ix, port, None))
-                }
-            },
+            Ports::Single(single) => {
+                single.allocate(reserved, rng, wanted, paired).map(|(ix, port)| (ix, port, None))
+            }
         };
         let (address_ix, port, new_block) = granted.inspect_err(|_| self.counters.refused += 1)?;
         self.counters.pairing_broken += u64::from(paired.is_some_and(|paired| paired != address_ix));
@@ -350,7 +341,7 @@ impl Pool4State {
         holdings: &mut Holdings,
     ) -> Option<Grant> {
         let address_ix = self.address_ix(address).filter(|&ix| !self.is_drained(ix))?;
-        if self.rights.as_ref().is_some_and(|rights| !rights.allows(address_ix, &(port..=port))) {
+        if self.rights().is_some_and(|rights| !rights.allows(address_ix, &(port..=port))) {
             return None;
         }
         let new_block = match &mut self.ports {
@@ -391,11 +382,9 @@ impl Pool4State {
         wanted: &PortRequest,
         holdings: &mut Holdings,
     ) -> Option<Grant> {
-        let (rights, mut of_blocks) = (self.rights.take(), None);
-        self.swap_block_rights(&mut of_blocks);
+        let rights = self.rights_mut().take();
         let grant = self.claim_for(now, outside, wanted, holdings);
-        self.swap_block_rights(&mut of_blocks);
-        self.rights = rights;
+        *self.rights_mut() = rights;
         grant
     }
 

@@ -7,35 +7,34 @@ use crate::tables::ports::rights::Rights;
 use core::net::Ipv4Addr;
 
 impl Pool4State {
+    /// Ports that this member may assign; `None` for all.
+    pub(super) fn rights(&self) -> Option<&Rights> {
+        match &self.ports {
+            Ports::Single(single) => single.rights.as_ref(),
+            Ports::Blocks(blocks) => blocks.rights.as_ref(),
+        }
+    }
+
+    pub(super) fn rights_mut(&mut self) -> &mut Option<Rights> {
+        match &mut self.ports {
+            Ports::Single(single) => &mut single.rights,
+            Ports::Blocks(blocks) => &mut blocks.rights,
+        }
+    }
+
     /// Sets the right to the ports of an address, by its number.
     pub(crate) fn set_right(&mut self, ix: u32, right: PortRight) {
-        self.rights.get_or_insert_default().set(ix, right);
-        if let Ports::Blocks(blocks) = &mut self.ports {
-            blocks.set_right(Some((ix, right)));
-        }
+        self.rights_mut().get_or_insert_default().set(ix, right);
     }
 
     /// Takes all rights away, or ends all restrictions.
     pub(crate) fn set_restricted(&mut self, is_restricted: bool) {
-        self.rights = None;
-        if let Ports::Blocks(blocks) = &mut self.ports {
-            blocks.set_right(None);
-        }
-        if is_restricted {
-            self.set_right(0, PortRight::NONE);
-        }
-    }
-
-    /// Takes the rights of blocks, or puts them back.
-    pub(super) fn swap_block_rights(&mut self, rights: &mut Option<Rights>) {
-        if let Ports::Blocks(blocks) = &mut self.ports {
-            blocks.swap_rights(rights);
-        }
+        *self.rights_mut() = is_restricted.then(Rights::default);
     }
 
     /// Returns whether rights restrict the assignment of ports.
     pub(crate) fn is_restricted(&self) -> bool {
-        self.rights.is_some()
+        self.rights().is_some()
     }
 
     /// Gives a port of the other member to its subscriber. Rights and quotas do not apply, and a hold-down

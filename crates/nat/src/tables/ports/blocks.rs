@@ -81,7 +81,7 @@ pub(crate) struct BlockPorts {
     drained: BitTree,
     drained_len: u32,
     /// Ports that this member of a pair may assign; `None` for all.
-    rights: Option<Rights>,
+    pub(crate) rights: Option<Rights>,
     /// True while a subscriber gets a port that it had before, whatever its quota.
     is_again: bool,
 }

@@ -68,6 +68,8 @@ pub(crate) struct SinglePorts {
     pairing: Pairing,
     port_parity: bool,
     port_class: bool,
+    /// Ports that this member of a pair may assign; `None` for all.
+    pub(crate) rights: Option<Rights>,
 }
 
 impl SinglePorts {
@@ -97,6 +99,7 @@ impl SinglePorts {
             pairing: plan.pairing,
             port_parity: plan.port_parity,
             port_class: plan.port_class,
+            rights: None,
         };
         for (addresses, _) in map.sections() {
             addresses.for_each(|ix| ports.open_where(map, ix));
@@ -244,6 +247,9 @@ impl SinglePorts {
         wanted: &PortRequest,
         paired: Option<u32>,
     ) -> Result<(u32, u16), DropReason> {
+        if self.rights.is_some() {
+            return self.allocate_within(reserved, rng, wanted, paired);
+        }
         let (t, map) = (wanted.transport, reserved.map());
         let wish = paired.unwrap_or_else(|| self.first_address(map, t, wanted.spread));
         if !self.drained.has(wish as usize)
@@ -267,10 +273,9 @@ impl SinglePorts {
 
     /// Same as [`allocate`](Self::allocate), for a member of a pair that may assign only some ports.
     #[cold]
-    pub(crate) fn allocate_within(
+    fn allocate_within(
         &mut self,
         reserved: ReservedPorts<'_>,
-        rights: &Rights,
         rng: &mut Rng,
         wanted: &PortRequest,
         paired: Option<u32>,
@@ -278,14 +283,14 @@ impl SinglePorts {
         let (t, map) = (wanted.transport, reserved.map());
         let wish = paired.unwrap_or_else(|| self.first_address(map, t, wanted.spread));
         let is_bound = paired.is_some() && self.pairing == Pairing::Hard;
-        for ix in rights.candidates(wish, paired.is_some(), is_bound) {
+        let none = if self.held() > 0 { DropReason::HoldDownAll } else { DropReason::PortsExhausted };
+        let rights = self.rights.take().ok_or(none)?;
+        let found = rights.candidates(wish, paired.is_some(), is_bound).find_map(|ix| {
             if self.drained.has(ix as usize) {
-                continue;
+                return None;
             }
             self.count(map, ix);
-            let (Some(layout), Some(set)) = (map.layout(t, ix), t.of(&self.sets).get(ix as usize)) else {
-                continue;
-            };
+            let (layout, set) = (map.layout(t, ix)?, t.of(&self.sets).get(ix as usize)?);
             let preferences = self.preferences(t, wanted.inside_port);
             let ports = rights.of(ix).ports();
             let mut draw = || {
@@ -294,14 +299,11 @@ impl SinglePorts {
                     .find_map(|wanted| set.random_within(layout, ports.clone(), wanted, rng))
             };
             let may_be_given = |port: &u16| !reserved.any(ix, *port..=*port, t.alone());
-            let port = (0..=DRAWS_MAX).map_while(|_| draw()).find(may_be_given);
-            if let Some(port) = port
-                && self.mark(t, ix, layout, port)
-            {
-                return Ok((ix, port));
-            }
-        }
-        Err(if self.held() > 0 { DropReason::HoldDownAll } else { DropReason::PortsExhausted })
+            let port = (0..=DRAWS_MAX).map_while(|_| draw()).find(may_be_given)?;
+            self.mark(t, ix, layout, port).then_some((ix, port))
+        });
+        self.rights = Some(rights);
+        found.ok_or(none)
     }
 
     /// Returns the address at which [`allocate`](Self::allocate) would find a port, and its number of free

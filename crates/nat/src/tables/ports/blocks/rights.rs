@@ -6,24 +6,11 @@ use crate::base::plan::{Pairing, Transport};
 use crate::base::rng::Rng;
 use crate::base::time::Instant;
 use crate::tables::ports::reserved::ReservedPorts;
-use crate::tables::ports::rights::{PortRight, Rights};
+use crate::tables::ports::rights::Rights;
 use core::ops::RangeInclusive;
 use gatun_wire::DropReason;
 
 impl BlockPorts {
-    /// Sets the right to the ports of an address; `None` ends all restrictions.
-    pub(crate) fn set_right(&mut self, right: Option<(u32, PortRight)>) {
-        match right {
-            Some((ix, right)) => self.rights.get_or_insert_default().set(ix, right),
-            None => self.rights = None,
-        }
-    }
-
-    /// Takes the rights, or puts them back.
-    pub(crate) fn swap_rights(&mut self, rights: &mut Option<Rights>) {
-        core::mem::swap(&mut self.rights, rights);
-    }
-
     /// Sets whether quotas do not apply, because the other member has admitted the subscriber.
     pub(crate) fn set_again(&mut self, is_again: bool) {
         self.is_again = is_again;

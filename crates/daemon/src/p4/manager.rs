@@ -341,18 +341,16 @@ impl FastPathKind for P4 {
     }
 
     fn give_up(start: &P4, _: &Switches<Connection>) {
-        start.watch.set_unavailable("a worker did not answer at the start");
+        status::set_unavailable(&start.watch.published(), "a worker did not answer at the start");
     }
 
     /// The switches go on with their entries, so the sessions stay reserved.
     fn end_of_panic(&self, _: &Switches<Connection>) -> EndOfPanic {
-        let status = self.watch.published();
+        let published = self.watch.published();
         Box::new(move || {
             let why = "its manager has panicked: this is a defect, please report it. The switches go on \
                        with their entries; restart gatun";
-            status.change(|state| {
-                (state.state, state.why) = (types::FastPathState::Unavailable, Some(why.to_owned()));
-            });
+            status::set_unavailable(&published, why);
         })
     }
 

@@ -38,6 +38,11 @@ pub(super) fn initial(offload: &Offload) -> types::Offload {
     }
 }
 
+/// Publishes that the switches are not in use.
+pub(super) fn set_unavailable(published: &SharedState<types::Offload>, why: &str) {
+    published.change(|state| (state.state, state.why) = (FastPathState::Unavailable, Some(why.to_owned())));
+}
+
 fn phase(phase: Phase) -> SwitchPhase {
     match phase {
         Phase::Down => SwitchPhase::Down,
@@ -50,12 +55,6 @@ fn phase(phase: Phase) -> SwitchPhase {
 impl Watch {
     pub(super) fn new(published: SharedState<types::Offload>, events: Sender<Event>, enabled: bool) -> Watch {
         Watch { published, last: None, rate: InstallRate::new(), events, logged: Vec::new(), enabled }
-    }
-
-    pub(super) fn set_unavailable(&self, why: &str) {
-        self.published.change(|state| {
-            (state.state, state.why) = (FastPathState::Unavailable, Some(why.to_owned()));
-        });
     }
 
     pub(super) fn published(&self) -> SharedState<types::Offload> {

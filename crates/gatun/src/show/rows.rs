@@ -40,6 +40,14 @@ fn bound(sandbox: &Sandbox) -> String {
     }
 }
 
+/// Formats the state of a fast path, with the reason why it is not in use or why it has refused something.
+fn state(state: FastPathState, why: Option<&String>) -> String {
+    match why {
+        Some(why) => format!("{state}: {why}"),
+        None => state.to_string(),
+    }
+}
+
 impl Shown for Status {
     const COLUMNS: &'static [&'static str] = &[
         "version",
@@ -181,10 +189,6 @@ impl Shown for FastPath {
     ];
 
     fn cells(&self) -> Vec<String> {
-        let state = match self.why.as_ref().or(self.error.as_ref()) {
-            Some(why) => format!("{}: {why}", self.state),
-            None => self.state.to_string(),
-        };
         let refused = match (self.refused_full, self.refused_other) {
             (0, 0) => "0".to_owned(),
             (full, 0) => format!("{} (the table is full)", group(full)),
@@ -197,7 +201,7 @@ impl Shown for FastPath {
         let xdp = xdp.collect::<Vec<_>>().join(", ");
         let instances = || self.instances.iter();
         vec![
-            state,
+            state(self.state, self.why.as_ref().or(self.error.as_ref())),
             self.device.clone(),
             self.hook.clone(),
             if xdp.is_empty() { "-".to_owned() } else { xdp },
@@ -233,10 +237,6 @@ impl Shown for Offload {
     ];
 
     fn cells(&self) -> Vec<String> {
-        let state = match self.why.as_ref().or(self.error.as_ref()) {
-            Some(why) => format!("{}: {why}", self.state),
-            None => self.state.to_string(),
-        };
         let refused = [
             (self.refused_full, "full"),
             (self.refused_unready, "no switch in use"),
@@ -246,7 +246,7 @@ impl Shown for Offload {
         let refused: Vec<String> = refused.map(|(count, why)| format!("{} ({why})", group(*count))).collect();
         let switches: Vec<String> = self.switches.iter().map(describe).collect();
         vec![
-            state,
+            state(self.state, self.why.as_ref().or(self.error.as_ref())),
             self.name.clone(),
             if switches.is_empty() { "-".to_owned() } else { switches.join("; ") },
             of(&Usage { used: self.sessions, total: self.sessions_max }),

@@ -79,6 +79,24 @@ impl Topology {
         self.server.ip("rule add from 203.0.113.2 lookup 100")
     }
 
+    /// Adds a link in the translator between a P4 switch, at "cpu1", and its controller, at "cpu0".
+    /// Its frames have a header of four bytes more.
+    ///
+    /// # Errors
+    /// Returns an error if the kernel refuses it.
+    pub fn connect_switch(&self) -> Result<(), Error> {
+        self.translator.ip("link set lo up")?;
+        // DPDK's packet sockets have a group number of process and interface, which must not meet another
+        // one's.
+        self.translator.ip("link add cpu0 index 32768 type veth peer name cpu1 index 16384")?;
+        for device in ["cpu0", "cpu1"] {
+            self.translator.sysctl(&format!("net.ipv6.conf.{device}.disable_ipv6"), "1")?;
+            self.translator.run(&format!("ethtool -K {device} tso off gso off gro off"))?;
+            self.translator.ip(&format!("link set {device} mtu 1600 up"))?;
+        }
+        Ok(())
+    }
+
     /// Turns checksum and segmentation offload of client and server on or off, if `ethtool` is installed.
     ///
     /// # Errors

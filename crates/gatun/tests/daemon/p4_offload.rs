@@ -47,20 +47,14 @@ switches = ["edge at 127.0.0.1:9559"]
 udp_packets = 3
 "#;
 
-/// The network, with a link between the switch and the daemon. Its frames have a header of four bytes more.
+/// The network, with a link between the switch and the daemon.
 fn network() -> Topology {
     let net = silent_network();
     // A switch changes checksums by their difference, so they have to be there.
     for host in [&net.client, &net.server] {
         host.run("ethtool -K eth0 tx off").unwrap();
     }
-    net.translator.ip("link set lo up").unwrap();
-    net.translator.ip("link add cpu0 type veth peer name cpu1").unwrap();
-    for device in ["cpu0", "cpu1"] {
-        net.translator.sysctl(&format!("net.ipv6.conf.{device}.disable_ipv6"), "1").unwrap();
-        net.translator.run(&format!("ethtool -K {device} tso off gso off gro off")).unwrap();
-        net.translator.ip(&format!("link set {device} mtu 1600 up")).unwrap();
-    }
+    net.connect_switch().unwrap();
     net
 }
 
@@ -104,6 +98,14 @@ fn is_up(daemon: &Daemon) {
     wait("the switch in use", daemon, || show("offload")["state"] == "on");
 }
 
+/// Waits for the end of a flow. Returns the numbers of datagrams sent and returned.
+fn arrived(flow: Process, daemon: &Daemon) -> (u64, u64) {
+    let (sent, back) = counts(flow);
+    // On a busy machine, a packet socket between the processes can overflow.
+    assert!(back * 100 >= sent * 90 && sent > 1000, "{sent} {back} {}", daemon.stderr());
+    (sent, back)
+}
+
 /// Waits until the switch's packets are in every count.
 fn is_accounted(daemon: &Daemon) {
     wait("every packet in the counts", daemon, || {
@@ -127,9 +129,7 @@ fn flows_move_into_a_switch_and_out_of_it() {
         let _echo = echo(&net.server).unwrap();
         let flow = numbered(&net, "3", "20000");
         wait("a session in the switch", &daemon, || sessions() == 1);
-        let (sent, back) = counts(flow);
-        // On a busy machine, a packet socket between the processes can overflow.
-        assert!(back * 100 >= sent * 90 && sent > 1000, "{sent} {back} {}", daemon.stderr());
+        let (sent, back) = arrived(flow, &daemon);
         // Nearly all packets of both directions.
         wait("packets of the switch", &daemon, || translated() > (sent + back) * 8 / 10);
         tcp_copy(&net.client, &net.server, "TCP4-LISTEN:5001,reuseaddr", &format!("TCP6:[{SERVER}]:5001"));
@@ -158,8 +158,7 @@ fn a_reload_switches_off_and_on_and_another_program_is_refused_in_words() {
         wait("no session in the switch", &daemon, || sessions() == 0 && show("offload")["state"] == "off");
         daemon.reload(CONFIG, "reload: done");
         wait("a session in the switch", &daemon, || sessions() == 1);
-        let (sent, back) = counts(flow);
-        assert!(back * 100 >= sent * 90 && sent > 1000, "{sent} {back} {}", daemon.stderr());
+        arrived(flow, &daemon);
         let out = CONFIG.replace("name = \"lab\"", "name = \"lab\"\noffload = false");
         daemon.reload(&out, "reload: done");
         wait("no session of the instance", &daemon, || sessions() == 0);

@@ -205,16 +205,7 @@ fn silence(net: &Topology) -> Result<(), Error> {
         net.translator.run(&format!("ethtool -K {device} tso off gso off gro off"))?;
     }
     net.translator.sysctl("net.ipv4.ip_forward", "0")?;
-    net.translator.ip("link set lo up")?;
-    // DPDK's packet sockets have a group number of process and interface, which must not meet another one's.
-    net.translator.ip("link add cpu0 index 32768 type veth peer name cpu1 index 16384")?;
-    for device in ["cpu0", "cpu1"] {
-        net.translator.sysctl(&format!("net.ipv6.conf.{device}.disable_ipv6"), "1")?;
-        net.translator.run(&format!("ethtool -K {device} tso off gso off gro off"))?;
-        // Frames have four bytes more there.
-        net.translator.ip(&format!("link set {device} mtu 1600 up"))?;
-    }
-    Ok(())
+    net.connect_switch()
 }
 
 /// Undoes [`silence`].

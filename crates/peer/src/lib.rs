@@ -7,7 +7,7 @@
 //!
 //! [`wire`] is the protocol by which they send each other their state, over TLS ([`tls`]).
 //!
-//! The rules know no socket, no thread and no clock. `testkit/model/src/peer` checks them: a model checker
+//! The rules know no socket, no thread and no clock. `testkit/pair` checks them: a model checker
 //! visits all states of two members that lose packets, each other, their state and their clocks.
 #![forbid(unsafe_code)]
 

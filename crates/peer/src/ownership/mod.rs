@@ -11,7 +11,7 @@
 //! | when a static mapping begins | [`Revision::may_begin`] |
 //! | which records are sent again | [`Outbound`] |
 //!
-//! Decision 0096 has the reasons. Units: ms of the member's own clock, as durations, never as readings.
+//! Decision 0100 has the reasons. Units: ms of the member's own clock, as durations, never as readings.
 
 mod port;
 mod rules;

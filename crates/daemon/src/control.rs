@@ -72,7 +72,8 @@ fn troubles(
 /// Troubles of P4 switches.
 fn switch_troubles(offload: Offload) -> Vec<Trouble> {
     let is_off = offload.state == FastPathState::Off;
-    let down = offload.switches.into_iter().filter(|switch| !is_off && switch.phase == SwitchPhase::Down);
+    let is_down =
+        |switch: &OffloadSwitch| !is_off && matches!(switch.phase, SwitchPhase::Down | SwitchPhase::Standby);
     let trouble = |switch: OffloadSwitch| {
         let why = switch.why.map_or_else(String::new, |why| format!(": {why}"));
         let waits = match switch.unknown {
@@ -82,7 +83,7 @@ fn switch_troubles(offload: Offload) -> Vec<Trouble> {
         let what = format!("switch {} is not in use{why}{waits}", switch.name);
         Trouble { urgency: Urgency::Warning, part: Part::Offload, what }
     };
-    down.map(trouble).collect()
+    offload.switches.into_iter().filter(is_down).map(trouble).collect()
 }
 
 /// Trouble of the kernel fast path. Packets are translated in any case.

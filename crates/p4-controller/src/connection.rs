@@ -157,10 +157,10 @@ pub fn connect(
 
 /// Connects again and again, until the other half is dropped.
 async fn serve(config: ConnectionConfig, mut ends: Ends) {
-    let (mut wait, mut number) = (RETRY.0, config.first_connection);
+    let (mut wait, mut number, mut floor) = (RETRY.0, config.first_connection, 0);
     while !ends.events.is_closed() {
         let began = Instant::now();
-        let reason = match Session::open(&config, number, &mut ends).await {
+        let reason = match Session::open(&config, (number, &mut floor), &mut ends).await {
             Ok(mut session) => session.run(&mut ends).await,
             Err(reason) => reason,
         };

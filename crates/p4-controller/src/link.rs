@@ -68,7 +68,7 @@ pub struct Counted {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
     /// A connection is open, Gatun is the primary controller, and the switch has the program.
-    /// [`Event::Counted`] and [`Event::Found`] follow with all that it has, and then [`Event::AllFound`].
+    /// [`Event::Found`] follows with all entries that it has, and then [`Event::AllFound`].
     Connected {
         /// Number of the connection.
         connection: u64,
@@ -79,7 +79,7 @@ pub enum Event {
     },
     /// Entries.
     Found(Vec<Found>),
-    /// All counters and entries have been read.
+    /// All entries have been read.
     AllFound,
     /// Results of a request, in its order.
     Written(Vec<Result<(), WriteError>>),
@@ -90,6 +90,8 @@ pub enum Event {
         /// True if no further part of the answer follows.
         is_last: bool,
     },
+    /// A connection is open, and another controller is the primary one, for this reason.
+    Standby(String),
     /// The connection has ended. Requests without an answer may have been executed.
     Down(String),
 }

@@ -336,11 +336,6 @@ impl Program {
         param(action(&self.info, of)?, name)
     }
 
-    /// Number of the counter of entries.
-    pub(crate) fn counter_id(&self) -> u32 {
-        self.counter
-    }
-
     /// Numbers of the tables of flows.
     pub(crate) fn flow_tables(&self) -> [u32; 2] {
         [self.flows6.id, self.flows4.id]

@@ -13,12 +13,14 @@
 //! [`BATCH`] changes, and a switch gets the next request after it has answered the last one.
 
 mod answers;
+mod counters;
 mod requests;
 mod sync;
 
 use crate::flow::{Direction, Key, key};
 use crate::link::Link;
-use gatun_nat::counters::{Count, Traffic};
+use counters::Counters;
+use gatun_nat::counters::Traffic;
 use gatun_nat::plan::Transport;
 use gatun_offload::{EntryUse, OffloadedFlow, Placement, Refusal, Removal, Target};
 use hashbrown::HashTable;
@@ -80,7 +82,10 @@ struct Slot {
 pub enum Phase {
     /// No connection. The switch may translate with the entries that it has.
     Down,
-    /// Entries and counters are being read.
+    /// Connected, and another controller is the primary one. The switch may translate with the entries that
+    /// it has.
+    Standby,
+    /// Its entries are being read.
     Reading,
     /// In use.
     Ready,
@@ -109,13 +114,15 @@ struct Switch<L> {
     /// Deleted flows whose counters are to be read for the last time, and those of the present request.
     uncounted: VecDeque<u32>,
     last_counted: Vec<u32>,
+    /// Flows whose counters are to be read for the first time, with their lives, and those of the present
+    /// request. An insertion waits for it.
+    unread: VecDeque<(u32, u32)>,
+    first_counted: Vec<(u32, u32)>,
     is_counting: bool,
     /// Next flow of the round of counters, and the time when the round began.
     round: (usize, Duration),
-    /// Counters by flow when they were last read.
-    counts: Vec<[Count; 2]>,
-    /// While a switch is read: its counters, and directions of flows that it has.
-    read_counts: Vec<[Count; 2]>,
+    counters: Counters,
+    /// While a switch is read: flows that it has, and their directions.
     found: BTreeMap<u32, (OffloadedFlow, u8)>,
     status: SwitchStatus,
 }
@@ -239,7 +246,7 @@ impl<L: Link> Switches<L> {
         let is_settled = |switch: &Switch<L>| match switch.phase {
             Phase::Gone => true,
             Phase::Ready => switch.strays.is_empty() && !switch.sent.iter().any(|s| matches!(s, Sent::Stray)),
-            Phase::Down | Phase::Reading => false,
+            Phase::Down | Phase::Standby | Phase::Reading => false,
         };
         self.switches.iter().all(is_settled)
     }
@@ -247,10 +254,10 @@ impl<L: Link> Switches<L> {
     /// Declares a switch gone: it has no entries and does not forward packets. Sessions that waited for it
     /// are released. It is used again when it answers. Only for a switch that is switched off or replaced.
     ///
-    /// Returns false, and does nothing, if it is connected.
+    /// Returns false, and does nothing, if this controller is its primary one.
     pub fn set_gone(&mut self, switch: usize) -> bool {
         match self.switches.get(switch).map(|switch| switch.phase) {
-            Some(Phase::Down) => {
+            Some(Phase::Down | Phase::Standby) => {
                 self.enter_phase(switch, Phase::Gone);
                 self.all_absent(switch);
                 true
@@ -481,7 +488,7 @@ impl<L: Link> Target for Switches<L> {
 
     fn is_ready(&self) -> bool {
         let mut ready = self.switches.iter().filter(|switch| switch.phase == Phase::Ready).peekable();
-        ready.peek().is_some() && ready.all(|switch| switch.queue.len() < QUEUE_MAX)
+        ready.peek().is_some() && ready.all(|switch| switch.queue.len() + switch.unread.len() < QUEUE_MAX)
     }
 
     fn capacity(&self) -> u32 {
@@ -538,10 +545,11 @@ impl<L: Link> Switch<L> {
             sent: Vec::new(),
             uncounted: VecDeque::new(),
             last_counted: Vec::new(),
+            unread: VecDeque::new(),
+            first_counted: Vec::new(),
             is_counting: false,
             round: (0, Duration::ZERO),
-            counts: Vec::new(),
-            read_counts: Vec::new(),
+            counters: Counters::default(),
             found: BTreeMap::new(),
             status: SwitchStatus {
                 name,

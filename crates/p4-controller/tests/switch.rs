@@ -300,12 +300,48 @@ fn an_entry_that_the_switch_refuses_concerns_its_flow_only() {
 fn a_controller_with_a_higher_election_id_takes_the_switch() {
     let switch = MemorySwitch::new();
     let mut first = Controller::started(vec![config(&switch)]);
+    first.install(&flows(3));
     let mut second = Controller::new(vec![ConnectionConfig { election: 8, ..config(&switch) }]);
     second.until("settled", |switches| switches.is_settled());
-    first.wait_down();
+    first.until("standby", |switches| switches.status().all(|status| status.phase == Phase::Standby));
     let (_, reason) = first.phase();
     assert!(reason.contains("another controller is the primary"), "{reason}");
     assert_eq!(second.phase().0, Phase::Ready);
+    assert!(first.switches.status().all(|status| (status.unknown, status.connections) == (3, 1)));
+    drop(second);
+    first.until("primary again", |switches| switches.status().all(|status| status.phase == Phase::Ready));
+    assert!(first.switches.status().all(|status| (status.flows, status.connections) == (3, 2)));
+    // Its election ID is higher now, and that of a later process is higher still.
+    let mut third =
+        Controller::new(vec![ConnectionConfig { election: 8, first_connection: 99, ..config(&switch) }]);
+    third.until("settled", |switches| switches.is_settled());
+}
+
+#[test]
+fn packets_of_earlier_controllers_are_not_counted_again() {
+    let switch = MemorySwitch::new();
+    let mut first = Controller::started(vec![config(&switch)]);
+    first.install(&flows(2));
+    (0..8).for_each(|counter| switch.count(counter, 7));
+    drop(first);
+    let mut second = Controller::started(vec![ConnectionConfig { election: 8, ..config(&switch) }]);
+    let mut ids = Vec::new();
+    second.switches.entries(&mut |id, _| ids.push(id));
+    ids.extend(second.install(&[flow(2)]));
+    assert_eq!(ids.len(), 3);
+    // The third flow was installed after the counters of all three were read.
+    switch.count(0, 3);
+    switch.count(4, 2);
+    let mut total = [0; 3];
+    second.until("counted", |switches| {
+        let mut used = Vec::new();
+        switches.take_use(&ids, &mut used);
+        for (total, used) in total.iter_mut().zip(used) {
+            *total += used.unwrap().traffic.total().packets;
+        }
+        total[0] >= 3 && total[2] >= 2
+    });
+    assert_eq!(total, [3, 0, 2]);
 }
 
 #[test]

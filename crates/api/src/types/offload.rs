@@ -8,7 +8,10 @@ words! {
     pub enum SwitchPhase {
         /// No connection: `why` has the reason. The switch may translate with the entries that it has.
         Down = "down",
-        /// Its entries and counters are being read.
+        /// Connected, and another controller is the primary one: `why` has its election ID. The switch may
+        /// translate with the entries that it has.
+        Standby = "standby",
+        /// Its entries are being read.
         Reading = "reading",
         /// In use.
         Ready = "ready",

@@ -165,6 +165,12 @@ pub(super) const FAST_PATHS: &[Metric] = &[
         "1 if the switch is connected, has been read, and is in use.",
     ),
     gauge(
+        "offload_switch_standby",
+        SWITCH,
+        |v, s| by_switch(v, s, |switch| u64::from(switch.phase == SwitchPhase::Standby)),
+        "1 if another controller is the primary one of the switch. Gatun waits until that one has gone.",
+    ),
+    gauge(
         "offload_switch_sessions",
         SWITCH,
         |v, s| by_switch(v, s, |switch| switch.sessions),

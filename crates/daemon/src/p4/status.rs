@@ -46,6 +46,7 @@ pub(super) fn set_unavailable(published: &SharedState<types::Offload>, why: &str
 fn phase(phase: Phase) -> SwitchPhase {
     match phase {
         Phase::Down => SwitchPhase::Down,
+        Phase::Standby => SwitchPhase::Standby,
         Phase::Reading => SwitchPhase::Reading,
         Phase::Ready => SwitchPhase::Ready,
         Phase::Gone => SwitchPhase::Gone,
@@ -109,14 +110,20 @@ impl Watch {
     fn log(&mut self, switches: &[&SwitchStatus]) {
         self.logged.resize(switches.len(), (Phase::Down, None));
         for (logged, switch) in self.logged.iter_mut().zip(switches) {
-            let reason = switch.reason.clone().filter(|_| switch.phase == Phase::Down);
+            let has_reason = matches!(switch.phase, Phase::Down | Phase::Standby);
+            let reason = switch.reason.clone().filter(|_| has_reason);
             let now = (switch.phase, reason);
             if now == *logged || switch.phase == Phase::Reading {
                 continue;
             }
+            // The reason is the same one: it was told when the connection ended.
+            let is_told = logged.1.is_some() && logged.1 == now.1;
             let line = match (switch.phase, &now.1) {
+                (Phase::Standby, _) if is_told => continue,
                 (Phase::Down, None) => continue,
-                (Phase::Down, Some(reason)) => format!("switch {}: not in use: {reason}", switch.name),
+                (Phase::Down | Phase::Standby, Some(reason)) => {
+                    format!("switch {}: not in use: {reason}", switch.name)
+                }
                 (Phase::Gone, _) => format!("switch {}: declared gone; its sessions are free", switch.name),
                 _ => format!("switch {}: in use, {}", switch.name, counted(switch.flows.into(), "session")),
             };

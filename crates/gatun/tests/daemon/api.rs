@@ -10,7 +10,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::process::{Command, Output};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-const SOCKET: &str = "/run/gatun/api.sock";
+pub(crate) const SOCKET: &str = "/run/gatun/api.sock";
 const BIN: &str = env!("CARGO_BIN_EXE_gatun");
 
 fn gatun(args: &str) -> Output {
@@ -37,7 +37,7 @@ fn refused(args: &str) -> String {
     String::from_utf8(output.stderr).unwrap()
 }
 
-fn curl(args: &str) -> String {
+pub(crate) fn curl(args: &str) -> String {
     gatun_testkit::run(
         Command::new("curl")
             .args(["--silent", "--show-error", "--max-time", "10"])

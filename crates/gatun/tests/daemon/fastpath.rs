@@ -11,10 +11,11 @@ use std::time::Duration;
 
 pub(crate) const FASTPATH: &str = "[fastpath]\nkernel = \"auto\"\nudp_packets = 3\n";
 
-/// Sends numbered datagrams from one port, one per millisecond, for a number of seconds. Prints how many were
+/// Sends numbered datagrams from one port, one per millisecond, for a number of seconds or until it gets a
+/// SIGTERM. Prints how many were
 /// sent, and how many came back.
 const NUMBERED: &str = "
-import socket, sys, threading, time
+import signal, socket, sys, threading, time
 server, seconds, port = sys.argv[1], float(sys.argv[2]), int(sys.argv[3])
 u = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)
 u.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 8 << 20)
@@ -28,6 +29,10 @@ def receive():
 done = False
 receiver = threading.Thread(target=receive); receiver.start()
 end = time.monotonic() + seconds
+def stop(*_):
+    global end
+    end = 0
+signal.signal(signal.SIGTERM, stop)
 while time.monotonic() < end:
     u.sendto(b'%d' % sent, (server, 7777)); sent += 1; time.sleep(0.001)
 done = True

@@ -31,6 +31,8 @@ mod operate;
 #[cfg(feature = "dpdk")]
 mod p4;
 #[cfg(feature = "dpdk")]
+mod p4_faults;
+#[cfg(feature = "dpdk")]
 mod p4_offload;
 mod processors;
 mod reload;

@@ -21,7 +21,7 @@ use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
 
-const CONFIG: &str = r#"
+pub(crate) const CONFIG: &str = r#"
 [dpdk]
 huge_pages = "never"
 [[port]]
@@ -48,7 +48,7 @@ udp_packets = 3
 "#;
 
 /// The network, with a link between the switch and the daemon.
-fn network() -> Topology {
+pub(crate) fn network() -> Topology {
     let net = silent_network();
     // A switch changes checksums by their difference, so they have to be there.
     for host in [&net.client, &net.server] {
@@ -59,7 +59,7 @@ fn network() -> Topology {
 }
 
 /// Starts the switch, and waits for its server.
-fn start_switch(net: &Topology) -> Process {
+pub(crate) fn start_switch(net: &Topology) -> Process {
     let log = "/run/switch.log";
     let ports = ["net_af_packet0,iface=inside", "net_af_packet1,iface=outside"];
     let mut command = net.translator.command(env!("CARGO_BIN_EXE_gatun"));
@@ -77,29 +77,29 @@ fn start_switch(net: &Topology) -> Process {
     process
 }
 
-fn wait(what: &str, daemon: &Daemon, is: impl Fn() -> bool) {
+pub(crate) fn wait(what: &str, daemon: &Daemon, is: impl Fn() -> bool) {
     let waited = wait_until(what, Duration::from_secs(20), is);
     assert!(waited.is_ok(), "{what}: {} {}\n{}", show("offload"), show("status"), daemon.stderr());
 }
 
-fn number(of: &Value, name: &str) -> u64 {
+pub(crate) fn number(of: &Value, name: &str) -> u64 {
     of[name].as_u64().unwrap_or_else(|| panic!("no {name} in {of}"))
 }
 
-fn sessions() -> u64 {
+pub(crate) fn sessions() -> u64 {
     number(&show("offload"), "sessions")
 }
 
-fn translated() -> u64 {
+pub(crate) fn translated() -> u64 {
     number(&show("offload"), "packets")
 }
 
-fn is_up(daemon: &Daemon) {
+pub(crate) fn is_up(daemon: &Daemon) {
     wait("the switch in use", daemon, || show("offload")["state"] == "on");
 }
 
 /// Waits for the end of a flow. Returns the numbers of datagrams sent and returned.
-fn arrived(flow: Process, daemon: &Daemon) -> (u64, u64) {
+pub(crate) fn arrived(flow: Process, daemon: &Daemon) -> (u64, u64) {
     let (sent, back) = counts(flow);
     // On a busy machine, a packet socket between the processes can overflow.
     assert!(back * 100 >= sent * 90 && sent > 1000, "{sent} {back} {}", daemon.stderr());
@@ -107,7 +107,7 @@ fn arrived(flow: Process, daemon: &Daemon) -> (u64, u64) {
 }
 
 /// Waits until the switch's packets are in every count.
-fn is_accounted(daemon: &Daemon) {
+pub(crate) fn is_accounted(daemon: &Daemon) {
     wait("every packet in the counts", daemon, || {
         let (status, instances) = (show("status"), show("instances"));
         let packets_of = |value: &Value| number(value, "packets");

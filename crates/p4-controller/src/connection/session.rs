@@ -1,4 +1,4 @@
-//! One connection: arbitration, program, reading of all that the switch has, requests.
+//! One connection: arbitration, program, reading of all entries, requests.
 
 use super::static_entries::{self, Entries};
 use super::{ConnectionConfig, Ends, Pipeline, SwitchPacket};
@@ -30,6 +30,10 @@ use tonic::{Code, Status, Streaming};
 const MESSAGE_MAX: usize = 64 << 20;
 /// Intervals at which a silent switch is asked for a sign of life, and the time for its answer.
 const KEEP_ALIVE: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(3));
+/// Time to wait for the end of another primary controller, which the switch tells.
+const FOREVER: Duration = Duration::from_secs(u32::MAX as u64);
+/// Time without a primary controller after which this one takes its place: the other one may restart.
+const VACANT: Duration = Duration::from_secs(3);
 /// Upper half of the cookie of Gatun's programs: "GATN".
 const COOKIE: u64 = 0x4741_544e;
 
@@ -48,6 +52,15 @@ struct Primary {
     from_switch: Streaming<StreamMessageResponse>,
 }
 
+/// Answer of a switch to the request to be its primary controller.
+enum Role {
+    Primary,
+    /// Another controller is the primary.
+    Standby(Reason),
+    /// No controller is. The election ID has to be higher than this one.
+    Vacant(u128),
+}
+
 /// An open connection to a switch that has the program.
 pub(super) struct Session {
     primary: Primary,
@@ -58,6 +71,24 @@ pub(super) struct Session {
     /// Requests without an answer: a change, and counters.
     writing: Option<Answer>,
     counting: Option<Answer>,
+}
+
+fn bits(id: Uint128) -> u128 {
+    u128::from(id.high) << 64 | u128::from(id.low)
+}
+
+fn of_bits(bits: u128) -> Uint128 {
+    Uint128 { high: (bits >> 64) as u64, low: bits as u64 }
+}
+
+/// Request to be the primary controller.
+fn hello(device_id: u64, election_id: Uint128) -> StreamMessageRequest {
+    let update = MasterArbitrationUpdate {
+        device_id,
+        election_id: Some(election_id),
+        ..MasterArbitrationUpdate::default()
+    };
+    StreamMessageRequest { update: Some(stream_message_request::Update::Arbitration(update)) }
 }
 
 fn failed(what: &str, status: &Status) -> Reason {
@@ -78,8 +109,12 @@ async fn within<T>(
 }
 
 impl Primary {
-    /// Connects, and becomes the primary controller.
-    async fn open(config: &ConnectionConfig, number: u64) -> Result<Primary, Reason> {
+    /// Connects, and becomes the primary controller, with an election ID above `floor`.
+    async fn open(
+        config: &ConnectionConfig,
+        (number, floor): (u64, u128),
+        ends: &mut Ends,
+    ) -> Result<Primary, Reason> {
         let address = &config.address;
         let endpoint = Endpoint::from_shared(format!("http://{address}"));
         let endpoint = endpoint.map_err(|_| format!("invalid address {address}"))?;
@@ -92,42 +127,61 @@ impl Primary {
         let mut client = P4RuntimeClient::new(channel).max_decoding_message_size(MESSAGE_MAX);
         let (to_switch, outbound) = mpsc::channel(super::PACKETS);
         let election_id = config.election_id(number);
-        let hello = stream_message_request::Update::Arbitration(MasterArbitrationUpdate {
-            device_id: config.device_id,
-            election_id: Some(election_id),
-            ..MasterArbitrationUpdate::default()
-        });
-        let _ = to_switch.try_send(StreamMessageRequest { update: Some(hello) });
+        let election_id = if bits(election_id) > floor { election_id } else { of_bits(floor + 1) };
+        let _ = to_switch.try_send(hello(config.device_id, election_id));
         let opened = client.stream_channel(ReceiverStream::new(outbound));
         let from_switch = within(config.timeout, "stream channel", opened).await?.into_inner();
         let (device_id, timeout) = (config.device_id, config.timeout);
         let mut primary = Primary { client, device_id, election_id, timeout, to_switch, from_switch };
-        primary.arbitrate().await?;
+        primary.arbitrate(ends).await?;
         Ok(primary)
     }
 
-    /// Waits until the switch has answered the request to be its primary controller.
-    async fn arbitrate(&mut self) -> Result<(), Reason> {
+    /// Waits until the switch has accepted this controller as its primary one. It does not compete with
+    /// another one: it waits until that one has gone.
+    async fn arbitrate(&mut self, ends: &mut Ends) -> Result<(), Reason> {
+        let mut at_most = self.timeout;
+        let mut vacant = None;
         loop {
-            let message = within(self.timeout, "arbitration", self.from_switch.message()).await?;
+            let answer = tokio::select! {
+                answer = tokio::time::timeout(at_most, self.from_switch.message()) => answer,
+                () = ends.events.closed() => return Err("the controller ends".to_owned()),
+            };
+            let Ok(message) = answer else {
+                let Some(highest) = vacant.take() else {
+                    return Err(format!("arbitration: no answer within {} s", at_most.as_secs_f64()));
+                };
+                self.election_id = of_bits(u128::saturating_add(highest, 1));
+                at_most = self.timeout;
+                let _ = self.to_switch.try_send(hello(self.device_id, self.election_id));
+                continue;
+            };
+            let message = message.map_err(|status| failed("arbitration", &status))?;
             let message = message.ok_or("arbitration: the switch has closed the stream")?;
-            if let Some(stream_message_response::Update::Arbitration(update)) = message.update {
-                return self.check_primary(&update);
+            let Some(stream_message_response::Update::Arbitration(update)) = message.update else { continue };
+            match self.role(&update) {
+                Role::Primary => return Ok(()),
+                Role::Standby(reason) => {
+                    (at_most, vacant) = (FOREVER, None);
+                    send(ends, Event::Standby(reason)).await?;
+                }
+                Role::Vacant(highest) => (at_most, vacant) = (VACANT, Some(highest)),
             }
         }
     }
 
-    fn check_primary(&self, update: &MasterArbitrationUpdate) -> Result<(), Reason> {
+    fn role(&self, update: &MasterArbitrationUpdate) -> Role {
         let code = update.status.as_ref().map_or(0, |status| status.code);
-        if code == Code::Ok as i32 && update.election_id.is_none_or(|id| id == self.election_id) {
-            return Ok(());
+        let highest = update.election_id.map(bits);
+        let own = bits(self.election_id);
+        if code == Code::Ok as i32 && highest.is_none_or(|highest| highest == own) {
+            return Role::Primary;
         }
-        let of = |id: Uint128| u128::from(id.high) << 64 | u128::from(id.low);
-        let other = update.election_id.map_or_else(String::new, |id| format!(" {}", of(id)));
-        Err(format!(
-            "another controller is the primary: its election ID{other} is higher than {}",
-            of(self.election_id)
-        ))
+        if code == Code::NotFound as i32 {
+            return Role::Vacant(highest.unwrap_or(own).max(own));
+        }
+        let other = highest.map_or_else(String::new, |highest| format!(" {highest}"));
+        Role::Standby(format!("another controller is the primary: its election ID{other} is higher"))
     }
 
     /// Makes sure that the switch has the program. Returns it, and whether the switch got it now.
@@ -205,43 +259,24 @@ impl Primary {
 }
 
 impl Session {
-    /// Connects, becomes the primary controller, and reads all that the switch has.
+    /// Connects, becomes the primary controller, and reads all entries of the switch.
     pub(super) async fn open(
         config: &ConnectionConfig,
-        number: u64,
+        (number, floor): (u64, &mut u128),
         ends: &mut Ends,
     ) -> Result<Session, Reason> {
-        let mut primary = Primary::open(config, number).await?;
+        let mut primary = Primary::open(config, (number, *floor), ends).await?;
+        *floor = bits(primary.election_id);
         let (program, is_empty) = primary.load(config).await?;
         let (connection, capacity) = (number, program.capacity());
         let (program, entries) = (Arc::new(program), Entries::new());
         let mut session = Session { primary, number, program, entries, writing: None, counting: None };
         send(ends, Event::Connected { connection, is_empty, capacity }).await?;
-        // Those of a new program are zero.
-        if !is_empty {
-            session.read_counters(ends).await?;
-        }
         session.read_flows(ends).await?;
         session.read_entries().await?;
         session.write_entries(ends).await?;
         send(ends, Event::AllFound).await?;
         Ok(session)
-    }
-
-    async fn read_counters(&mut self, ends: &Ends) -> Result<(), Reason> {
-        let counter_id = self.program.counter_id();
-        let all = CounterEntry { counter_id, ..CounterEntry::default() };
-        let mut answer = self.primary.read(vec![of_counter(all)]).await?;
-        while let Some(part) = within(self.primary.timeout, "read of counters", answer.message()).await? {
-            let counters = part.entities.iter().filter_map(|entity| match &entity.entity {
-                Some(entity::Entity::CounterEntry(entry)) => self.program.counted(entry),
-                _ => None,
-            });
-            // Those at zero need not be told.
-            let counters = counters.filter(|counted| counted.count.packets > 0).collect();
-            send(ends, Event::Counted { counters, is_last: false }).await?;
-        }
-        Ok(())
     }
 
     async fn read_flows(&mut self, ends: &Ends) -> Result<(), Reason> {
@@ -350,7 +385,11 @@ impl Session {
     ) -> Result<(), Reason> {
         let message = message.map_err(|status| failed("stream channel", &status))?;
         match message.ok_or("the switch has closed the stream")?.update {
-            Some(stream_message_response::Update::Arbitration(update)) => self.primary.check_primary(&update),
+            Some(stream_message_response::Update::Arbitration(update)) => match self.primary.role(&update) {
+                Role::Primary => Ok(()),
+                Role::Standby(reason) => Err(reason),
+                Role::Vacant(_) => Err("the switch has no primary controller any more".to_owned()),
+            },
             Some(stream_message_response::Update::Packet(packet)) => {
                 // Above the limit, packets are dropped: the switch counts those that it sends.
                 let _ = ends.packets_in.try_send(packet_in(packet));

@@ -16,9 +16,14 @@ impl<L: Link> Switches<L> {
                 self.connected(k, connection, is_empty, capacity);
             }
             Event::Down(reason) => self.down(k, reason),
+            Event::Standby(reason) => {
+                self.down(k, reason);
+                if phase != Phase::Gone {
+                    self.enter_phase(k, Phase::Standby);
+                }
+            }
             Event::Found(found) if phase == Phase::Reading => self.found(k, &found),
             Event::AllFound if phase == Phase::Reading => self.all_found(k),
-            Event::Counted { counters, .. } if phase == Phase::Reading => self.counted_at_start(k, &counters),
             Event::Written(results) if phase == Phase::Ready => self.written(k, results),
             Event::Counted { counters, is_last } if phase == Phase::Ready => {
                 counters.iter().for_each(|counted| self.counted(k, counted));
@@ -41,14 +46,18 @@ impl<L: Link> Switches<L> {
     fn down(&mut self, k: usize, reason: String) {
         let switch = &mut self.switches[k];
         switch.status.reason = Some(reason);
-        if matches!(switch.phase, Phase::Down | Phase::Gone) {
-            return;
+        match switch.phase {
+            Phase::Gone | Phase::Down => return,
+            Phase::Standby => return self.enter_phase(k, Phase::Down),
+            Phase::Reading | Phase::Ready => {}
         }
         switch.queue.clear();
         switch.strays.clear();
         switch.sent.clear();
         switch.uncounted.clear();
         switch.last_counted.clear();
+        switch.unread.clear();
+        switch.first_counted.clear();
         switch.is_counting = false;
         switch.found.clear();
         self.enter_phase(k, Phase::Down);
@@ -143,23 +152,15 @@ impl<L: Link> Switches<L> {
         Ok(())
     }
 
-    /// Takes note of a counter of a switch in use.
-    pub(super) fn counted(&mut self, k: usize, counted: &Counted) {
-        let slot = counted.slot as usize;
-        if slot >= self.flows.len() {
+    /// Takes note of a counter, and adds what it has grown by to the use of its flow.
+    fn counted(&mut self, k: usize, counted: &Counted) {
+        if counted.slot as usize >= self.flows.len() {
             return;
         }
-        let counts = &mut self.switches[k].counts;
-        counts.resize(counts.len().max(slot + 1), [Count::default(); 2]);
-        let last = std::mem::replace(&mut counts[slot][counted.direction.index()], counted.count);
-        self.credit(k, counted, last);
-    }
-
-    /// Adds what a counter has grown by to the use of its flow, if the switch may have the flow.
-    pub(super) fn credit(&mut self, k: usize, counted: &Counted, last: Count) {
+        let last = self.switches[k].counters.replace(counted.slot, counted.direction, counted.count);
+        let Some(last) = last else { return };
         let now = self.now;
-        let Some(slot) = self.flows.get_mut(counted.slot as usize) else { return };
-        let Some(occupant) = slot.occupant.as_mut() else { return };
+        let Some(occupant) = self.flows[counted.slot as usize].occupant.as_mut() else { return };
         if matches!(occupant.states[k], State::Absent | State::InsertQueued) {
             return;
         }
@@ -181,6 +182,11 @@ impl<L: Link> Switches<L> {
     fn all_counted(&mut self, k: usize) {
         let switch = &mut self.switches[k];
         switch.is_counting = false;
+        for (slot, life) in std::mem::take(&mut switch.first_counted) {
+            switch.counters.set_known(slot);
+            // Nothing happens if it no longer waits for its insertion.
+            switch.queue.push_back((slot, life));
+        }
         for slot in std::mem::take(&mut switch.last_counted) {
             if self.state(slot, k) == State::Counting {
                 self.set_state(slot, k, State::Absent);

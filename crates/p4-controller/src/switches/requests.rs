@@ -7,6 +7,8 @@ use std::time::Duration;
 
 /// Maximum number of flows whose counters are read by one request.
 const COUNTED: usize = BATCH / 2;
+/// Maximum number of them whose counters are read for the first time.
+const FIRST_COUNTED: usize = COUNTED * 3 / 4;
 /// Minimum duration of a round over all counters.
 const ROUND: Duration = Duration::from_secs(2);
 /// Maximum number of flows of a round per second.
@@ -44,6 +46,9 @@ impl<L: Link> Switches<L> {
         let Some(occupant) = place.occupant.as_ref().filter(|_| place.life == life) else { return };
         let flow = occupant.flow;
         match occupant.states[k] {
+            State::InsertQueued if !self.switches[k].counters.are_known(slot) => {
+                self.switches[k].unread.push_back((slot, life));
+            }
             State::InsertQueued => {
                 writes.extend(Direction::ALL.map(|direction| Write::Insert { slot, direction, flow }));
                 self.switches[k].sent.push(Sent::Insert(slot));
@@ -58,7 +63,8 @@ impl<L: Link> Switches<L> {
         }
     }
 
-    /// Requests counters: of deleted flows first, and then those that are due.
+    /// Requests counters: of deleted flows first, then of those that are read for the first time, and then
+    /// those that are due.
     pub(super) fn count_some(&mut self, k: usize) {
         let switch = &mut self.switches[k];
         if switch.phase != Phase::Ready || switch.is_counting {
@@ -67,6 +73,13 @@ impl<L: Link> Switches<L> {
         let n = switch.uncounted.len().min(COUNTED);
         switch.last_counted = switch.uncounted.drain(..n).collect();
         let mut slots = switch.last_counted.clone();
+        // An entry of nobody uses the counter of its slot until it is deleted.
+        let has_strays = !switch.strays.is_empty() || switch.sent.iter().any(|s| matches!(s, Sent::Stray));
+        if !has_strays {
+            let n = switch.unread.len().min(FIRST_COUNTED.min(COUNTED - n));
+            switch.first_counted = switch.unread.drain(..n).collect();
+            slots.extend(switch.first_counted.iter().map(|(slot, _)| slot));
+        }
         self.count_due(k, &mut slots);
         let switch = &mut self.switches[k];
         if !slots.is_empty() {

@@ -2,8 +2,7 @@
 
 use super::{Phase, Slot, State, Switches};
 use crate::flow::{Direction, key};
-use crate::link::{Counted, Found, Link};
-use gatun_nat::counters::Count;
+use crate::link::{Found, Link};
 use gatun_offload::OffloadedFlow;
 
 const BOTH: u8 = 3;
@@ -15,31 +14,16 @@ impl<L: Link> Switches<L> {
         let switch = &mut self.switches[k];
         (switch.connection, switch.capacity) = (connection, capacity);
         switch.status.connections += 1;
-        switch.read_counts.clear();
         switch.strays.clear();
         switch.found.clear();
         if is_empty {
-            switch.counts.clear();
+            switch.counters.begin();
+        } else {
+            let mut counters = std::mem::take(&mut switch.counters);
+            counters.keep(self.flows.len(), |slot| self.state(slot, k) != State::Absent);
+            self.switches[k].counters = counters;
         }
         self.enter_phase(k, Phase::Reading);
-    }
-
-    /// Takes note of a counter while a switch is read. A flow that the switch may have kept has its packets
-    /// counted; other counters are only a beginning.
-    pub(super) fn counted_at_start(&mut self, k: usize, counters: &[Counted]) {
-        for counted in counters {
-            let slot = counted.slot as usize;
-            if slot >= self.flows_max as usize {
-                continue;
-            }
-            let switch = &mut self.switches[k];
-            let direction = counted.direction.index();
-            let last = switch.counts.get(slot).map_or_else(Count::default, |counts| counts[direction]);
-            let read = &mut switch.read_counts;
-            read.resize(read.len().max(slot + 1), [Count::default(); 2]);
-            read[slot][direction] = counted.count;
-            self.credit(k, counted, last);
-        }
     }
 
     pub(super) fn found(&mut self, k: usize, found: &[Found]) {
@@ -64,9 +48,7 @@ impl<L: Link> Switches<L> {
 
     /// Compares what was found with the flows of the account, and queues the difference.
     pub(super) fn all_found(&mut self, k: usize) {
-        let switch = &mut self.switches[k];
-        switch.counts = std::mem::take(&mut switch.read_counts);
-        let found = std::mem::take(&mut switch.found);
+        let found = std::mem::take(&mut self.switches[k].found);
         let mut directions = vec![0; self.flows.len()];
         for (slot, (flow, bits)) in found {
             let occupant = self.flows.get(slot as usize).and_then(|slot| slot.occupant.as_ref());
@@ -94,14 +76,31 @@ impl<L: Link> Switches<L> {
         let is_wanted = !occupant.is_removing && occupant.refusal.is_none();
         let flow = occupant.flow;
         match (is_wanted, bits) {
-            (true, BOTH) => self.set_state(slot, k, State::Present),
+            (true, BOTH) => {
+                self.set_state(slot, k, State::Present);
+                self.read_first(slot, k);
+            }
             (true, _) if !self.rules.write_missing => self.set_state(slot, k, State::Present),
             (true, _) => {
                 self.stray(k, &flow, bits);
                 self.enqueue(slot, k, State::InsertQueued);
             }
+            // It was deleted after its counters were last read.
+            (false, 0) if self.rules.count_removed && self.switches[k].counters.are_known(slot) => {
+                self.set_state(slot, k, State::Counting);
+                self.switches[k].uncounted.push_back(slot);
+            }
             (false, 0) => self.set_state(slot, k, State::Absent),
             (false, _) => self.enqueue(slot, k, State::DeleteQueued),
+        }
+    }
+
+    /// Queues the first reading of a flow's counters, if they are not known.
+    fn read_first(&mut self, slot: u32, k: usize) {
+        let life = self.flows[slot as usize].life;
+        let switch = &mut self.switches[k];
+        if !switch.counters.are_known(slot) {
+            switch.unread.push_back((slot, life));
         }
     }
 

@@ -160,11 +160,6 @@ impl ModelSwitch {
         }
         let connection = self.connection;
         self.events.push_back(Event::Connected { connection, is_empty, capacity: CAPACITY });
-        // Only counters that have counted.
-        let counters =
-            self.counters.iter().map(|(&(slot, direction), counter)| counted(slot, direction, counter));
-        let counters: Vec<Counted> = counters.collect();
-        self.events.push_back(Event::Counted { counters, is_last: true });
         let found: Vec<Found> =
             self.entries.iter().map(|(&key, &entry)| Found { key, entry: Some(entry) }).collect();
         self.events.extend(found.chunks(FOUND).map(|part| Event::Found(part.to_vec())));

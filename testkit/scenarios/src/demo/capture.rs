@@ -89,6 +89,8 @@ fn examine(name: &str, file: &Path) -> Vec<Check> {
 fn faults(file: &Path, has_sums: bool) -> Result<String, Error> {
     let mut command = Command::new("tshark");
     command.arg("-r").arg(file).args(["-o", "ip.check_checksum:TRUE"]);
+    // Datagrams have random payloads, and tshark takes one in seventy for a damaged packet of RTCP.
+    command.args(["-d", "udp.port==1-65535,data"]);
     if has_sums {
         command.args(["-o", "tcp.check_checksum:TRUE", "-o", "udp.check_checksum:TRUE"]);
     }
@@ -99,5 +101,39 @@ fn faults(file: &Path, has_sums: bool) -> Result<String, Error> {
         (true, None) => Ok("headers".into()),
         (true, Some(first)) => Err(Error(format!("{} packets, the first: {first}", text.lines().count()))),
         (false, _) => Err(Error(format!("tshark failed ({status})"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::faults;
+    use gatun_io::pcap::{CommentedWriter, Frame, Link};
+    use gatun_testkit::packet::text::udp4;
+    use std::fs::File;
+    use std::time::Duration;
+
+    #[test]
+    fn a_payload_that_looks_like_a_damaged_message_is_no_fault_and_a_wrong_checksum_is_one() {
+        if let Some(why) = gatun_testkit::missing(&[("tshark", "tshark")]) {
+            return gatun_testkit::skip(&why);
+        }
+        // The first two bytes are those of a "goodbye" of RTCP with five sources.
+        let good =
+            udp4("192.0.2.1", 40_000, "198.51.100.2", 7000, &[&[0x85, 203], &[0xff; 200][..]].concat());
+        let mut damaged = good.clone();
+        *damaged.last_mut().unwrap() ^= 1;
+        let found = [good, damaged].map(|bytes| {
+            let file = std::env::temp_dir().join(format!("gatun-faults-{}.pcapng", std::process::id()));
+            let mut writer =
+                CommentedWriter::new(File::create(&file).unwrap(), Link::Raw, &["eth0"]).unwrap();
+            let len = bytes.len() as u32;
+            writer.write(0, &Frame { time: Duration::ZERO, bytes, cut: false }, len, "").unwrap();
+            writer.finish().unwrap();
+            let found = faults(&file, true);
+            std::fs::remove_file(file).unwrap();
+            found
+        });
+        assert!(found[0].is_ok(), "{found:?}");
+        assert!(found[1].as_ref().is_err_and(|e| e.0.starts_with("1 packets")), "{found:?}");
     }
 }

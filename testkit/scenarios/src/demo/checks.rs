@@ -84,7 +84,7 @@ fn ping(from: &Namespace, target: &str) -> Checked {
     let line = format!("-c 10 -i 0.05 -W 2 -q {target}");
     let text = output(from.command("ping").args(line.split_whitespace()))?;
     if !text.contains(" 0% packet loss") {
-        return Err(Error(last_line(&text).to_owned()));
+        return Err(Error(text.trim().lines().skip(1).collect::<Vec<_>>().join("; ")));
     }
     Ok(last_line(&text).to_owned())
 }

@@ -81,7 +81,8 @@ fn last_line(text: &str) -> &str {
 }
 
 fn ping(from: &Namespace, target: &str) -> Checked {
-    let line = format!("-c 10 -i 0.05 -W 2 -q {target}");
+    // After its last request, ping waits for one interval: two seconds here, however busy the machine is.
+    let line = format!("-c 10 -l 10 -i 2 -q {target}");
     let text = output(from.command("ping").args(line.split_whitespace()))?;
     if !text.contains(" 0% packet loss") {
         return Err(Error(text.trim().lines().skip(1).collect::<Vec<_>>().join("; ")));
@@ -130,7 +131,7 @@ fn path_mtu(lab: &Lab) -> Checked {
     if learnt != expected.to_string() {
         return Err(Error(format!("the client learned {learnt}, expected {expected}")));
     }
-    let fits = format!("-c 3 -i 0.05 -W 1 -q -M do -s {} {FAR}", expected - 48);
+    let fits = format!("-c 3 -l 3 -i 2 -q -M do -s {} {FAR}", expected - 48);
     output(client.command("ping").args(fits.split_whitespace()))?;
     Ok(format!("the client learned {learnt}: the link's {SMALL_MTU}, and 20 for the longer header"))
 }

@@ -5,12 +5,14 @@
 //! rules in [`ownership`] decide which of them may assign a port, and when a freed port may be used again, so
 //! that no port ever has two subscribers.
 //!
-//! [`wire`] is the protocol by which they send each other their state, over TLS ([`tls`]).
+//! [`wire`] is the protocol by which they send each other their state, over TLS ([`tls`]). [`link`] has the
+//! sockets, and no thread.
 //!
 //! The rules know no socket, no thread and no clock. `testkit/pair` checks them: a model checker
 //! visits all states of two members that lose packets, each other, their state and their clocks.
 #![forbid(unsafe_code)]
 
+pub mod link;
 pub mod ownership;
 pub mod tls;
 pub mod wire;

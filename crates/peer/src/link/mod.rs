@@ -1,0 +1,281 @@
+//! Connection between the two boxes: TCP and TLS, without threads. The caller polls, and calls
+//! [`Link::turn`] with the time.
+//!
+//! Both sides may listen and connect. One connection is used. If each side has opened one, the one that
+//! member [`Member::First`] has opened is kept:
+//!
+//! | connection is ready | First | Second |
+//! |---|---|---|
+//! | opened by First | used | used, in place of any other |
+//! | opened by Second | used, unless there is a living one | used, unless there is another one |
+//!
+//! A connection without bytes of the peer for some time, or with bytes that it does not take, is closed.
+
+mod connection;
+mod dial;
+mod files;
+mod validity;
+
+use crate::ownership::Member;
+use crate::wire::{Exchange, Received};
+use connection::{Connection, Flow, Side};
+use dial::Dial;
+pub use files::{Tls, TlsFiles};
+use rustix::event::PollFlags;
+use std::net::{SocketAddr, TcpListener};
+use std::os::fd::{AsFd as _, BorrowedFd};
+
+/// Time for a connection and its handshake, ms.
+const HANDSHAKE_MS: u64 = 3_000;
+/// Connections whose handshake goes on: strangers must not take memory.
+const HANDSHAKES_MAX: usize = 4;
+/// Time until the next attempt to connect, ms: after the first failure, and at most.
+const RETRY_MS: (u64, u64) = (50, 1_000);
+
+/// Settings of a link.
+pub struct LinkSettings {
+    /// Member that this one is.
+    pub member: Member,
+    /// Socket at which the peer connects.
+    pub listen: Option<TcpListener>,
+    /// Address of the peer.
+    pub connect: Option<SocketAddr>,
+    /// Certificates.
+    pub files: TlsFiles,
+    /// Time in ms without a byte of the peer after which a connection is closed.
+    pub dead_after_ms: u64,
+}
+
+/// State of a link.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LinkState {
+    /// True if there is a connection, and both sides have greeted.
+    pub is_up: bool,
+    /// Address of the connected peer.
+    pub remote: Option<SocketAddr>,
+    /// Reason why the last connection has ended, or why there is none.
+    pub why: Option<String>,
+    /// Number of connections so far.
+    pub connections: u64,
+    /// End of the own certificate, seconds since 1970.
+    pub certificate_end: i64,
+}
+
+/// Link to the other member.
+pub struct Link {
+    settings: LinkSettings,
+    tls: Tls,
+    state: LinkState,
+    used: Option<Connection>,
+    /// Connections whose handshake goes on, the oldest first.
+    handshakes: Vec<Connection>,
+    dial: Option<Dial>,
+    retry_at_ms: u64,
+    retry_ms: u64,
+    may_read: bool,
+}
+
+impl Link {
+    /// Creates a link, which connects at its first turn.
+    ///
+    /// # Errors
+    /// Names the unusable file, or says that the socket is unusable.
+    pub fn new(settings: LinkSettings) -> Result<Link, String> {
+        let tls = Tls::load(&settings.files)?;
+        if let Some(listener) = &settings.listen {
+            listener.set_nonblocking(true).map_err(|error| format!("cannot listen: {error}"))?;
+        }
+        let state = LinkState { certificate_end: tls.certificate_end, ..LinkState::default() };
+        Ok(Link {
+            settings,
+            tls,
+            state,
+            used: None,
+            handshakes: Vec::new(),
+            dial: None,
+            retry_at_ms: 0,
+            retry_ms: RETRY_MS.0,
+            may_read: true,
+        })
+    }
+
+    /// Reads the certificates again, for the next connection. The present one goes on.
+    ///
+    /// # Errors
+    /// Names the unusable file. The previous certificates stay in use.
+    pub fn reread(&mut self) -> Result<(), String> {
+        self.tls = Tls::load(&self.settings.files)?;
+        self.state.certificate_end = self.tls.certificate_end;
+        Ok(())
+    }
+
+    /// State of the link.
+    pub fn state(&self) -> &LinkState {
+        &self.state
+    }
+
+    /// Connects, and carries bytes in both directions, without waiting. `may_read` is false while the caller
+    /// cannot handle more records. Appends what was received.
+    pub fn turn(
+        &mut self,
+        now_ms: u64,
+        exchange: &mut Exchange,
+        is_settled: bool,
+        received: &mut Vec<Received>,
+        may_read: bool,
+    ) -> &LinkState {
+        self.may_read = may_read;
+        self.accept(now_ms);
+        self.connect(now_ms);
+        self.shake_hands(now_ms, exchange, is_settled);
+        self.carry(now_ms, exchange, received);
+        self.state.is_up = self.used.is_some() && exchange.is_open();
+        if self.state.is_up {
+            self.retry_ms = RETRY_MS.0;
+            self.state.why = None;
+        }
+        &self.state
+    }
+
+    /// Time until the next turn, if no descriptor is ready before.
+    pub fn timeout_ms(&self, now_ms: u64) -> u64 {
+        let dials = self.dial.is_none() && self.used.is_none() && self.settings.connect.is_some();
+        let retry = dials.then_some(self.retry_at_ms);
+        let dial = self.dial.as_ref().map(|dial| dial.began_ms + HANDSHAKE_MS);
+        let handshakes = self.handshakes.iter().map(|one| one.began_ms + HANDSHAKE_MS);
+        let used = self.used.iter().map(|used| used.deadline_ms(self.settings.dead_after_ms));
+        let first = used.chain(handshakes).chain(retry).chain(dial).min();
+        first.map_or(RETRY_MS.1, |at| at.saturating_sub(now_ms))
+    }
+
+    /// Descriptors to poll before the next turn.
+    pub fn descriptors(&self) -> Vec<(BorrowedFd<'_>, PollFlags)> {
+        let listen = self.settings.listen.iter().map(|socket| (socket.as_fd(), PollFlags::IN));
+        let dial = self.dial.iter().map(|dial| (dial.as_fd(), PollFlags::OUT));
+        let handshakes = self.handshakes.iter().map(|one| one.interest(true));
+        let used = self.used.iter().map(|used| used.interest(self.may_read));
+        listen.chain(dial).chain(handshakes).chain(used).collect()
+    }
+
+    /// Closes the connection, after the bytes that wait to be sent.
+    pub fn close(&mut self, now_ms: u64, exchange: &mut Exchange, reason: &str) {
+        if let Some(mut used) = self.used.take() {
+            used.finish(exchange);
+            self.ended(now_ms, exchange, reason.to_owned());
+        }
+        self.state.is_up = false;
+    }
+
+    fn accept(&mut self, now_ms: u64) {
+        let Some(listener) = &self.settings.listen else { return };
+        // Other errors are those of a connection that has ended, or of a process without descriptors.
+        for _ in 0..HANDSHAKES_MAX {
+            let Ok((socket, remote)) = listener.accept() else { return };
+            match Connection::accepted(socket, remote, &self.tls, now_ms) {
+                Ok(connection) => self.handshakes.push(connection),
+                Err(why) => self.state.why = Some(why),
+            }
+            if self.handshakes.len() > HANDSHAKES_MAX {
+                self.handshakes.remove(0);
+            }
+        }
+    }
+
+    /// Begins a connection to the peer, or finishes one that has begun.
+    fn connect(&mut self, now_ms: u64) {
+        let Some(address) = self.settings.connect else { return };
+        if self.used.is_some() || self.handshakes.iter().any(|one| one.side == Side::Opened) {
+            self.dial = None;
+            return;
+        }
+        let done = match self.dial.take() {
+            Some(dial) => dial.finish(now_ms, HANDSHAKE_MS),
+            None if now_ms < self.retry_at_ms => return,
+            None => Dial::begin(address, now_ms).and_then(|dial| dial.finish(now_ms, HANDSHAKE_MS)),
+        };
+        let opened = match done {
+            Ok(Err(dial)) => {
+                self.dial = Some(dial);
+                return;
+            }
+            Ok(Ok(socket)) => Connection::opened(socket, address, &self.tls, now_ms),
+            Err(error) => Err(format!("cannot connect to {address}: {error}")),
+        };
+        match opened {
+            Ok(connection) => self.handshakes.push(connection),
+            Err(why) => self.failed(now_ms, why),
+        }
+    }
+
+    fn failed(&mut self, now_ms: u64, why: String) {
+        self.retry_at_ms = now_ms + self.retry_ms;
+        self.retry_ms = (self.retry_ms * 2).min(RETRY_MS.1);
+        self.state.why = Some(why);
+    }
+
+    /// Goes on with handshakes, and uses a connection that is ready.
+    fn shake_hands(&mut self, now_ms: u64, exchange: &mut Exchange, is_settled: bool) {
+        for mut connection in std::mem::take(&mut self.handshakes) {
+            match connection.shake_hands() {
+                Err(why) if connection.side == Side::Opened => self.failed(now_ms, why),
+                // Somebody who is no peer must not hide the state of the peer's connection.
+                Err(why) if self.used.is_none() => self.state.why = Some(why),
+                Err(_) => {}
+                Ok(true) if self.is_better(now_ms, &connection) => {
+                    if self.used.is_some() {
+                        self.close(now_ms, exchange, "replaced by a newer connection");
+                    }
+                    exchange.open(now_ms, is_settled);
+                    self.state.connections += 1;
+                    self.state.remote = Some(connection.remote);
+                    connection.begin(now_ms);
+                    self.used = Some(connection);
+                }
+                Ok(true) => {}
+                Ok(false) if now_ms.saturating_sub(connection.began_ms) < HANDSHAKE_MS => {
+                    self.handshakes.push(connection);
+                }
+                Ok(false) => {
+                    let remote = connection.remote;
+                    let why = format!("{remote} does not finish the TLS handshake");
+                    self.failed(now_ms, why);
+                }
+            }
+        }
+        if self.used.is_some() {
+            self.handshakes.retain(|one| one.side == Side::Accepted);
+        }
+    }
+
+    /// Returns true if a connection that is ready is used in place of the present one.
+    fn is_better(&self, now_ms: u64, connection: &Connection) -> bool {
+        let Some(used) = &self.used else { return true };
+        match (self.settings.member, connection.side) {
+            (Member::Second, Side::Accepted) => true,
+            // The peer has opened another one, so it does not use a silent one.
+            (Member::First, Side::Accepted) => used.is_silent(now_ms, self.settings.dead_after_ms / 3),
+            (_, Side::Opened) => false,
+        }
+    }
+
+    fn carry(&mut self, now_ms: u64, exchange: &mut Exchange, received: &mut Vec<Received>) {
+        let Some(used) = &mut self.used else { return };
+        let may_read = self.may_read;
+        let why = match used.carry(now_ms, (exchange, may_read), received) {
+            Ok(Flow::GoesOn) => used.fault(now_ms, self.settings.dead_after_ms),
+            Ok(Flow::Ended) => Some("the peer has closed the connection".to_owned()),
+            Err(why) => Some(why),
+        };
+        if let Some(why) = why {
+            self.used = None;
+            self.ended(now_ms, exchange, why);
+        }
+    }
+
+    /// A connection has ended.
+    fn ended(&mut self, now_ms: u64, exchange: &mut Exchange, why: String) {
+        exchange.close(now_ms);
+        self.state.remote = None;
+        self.failed(now_ms, why);
+    }
+}

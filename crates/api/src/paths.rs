@@ -38,6 +38,7 @@ impl Method {
 #[allow(missing_docs)]
 pub enum Operation {
     Status,
+    Health,
     History,
     Ports,
     Workers,
@@ -352,6 +353,7 @@ impl Parameter {
 /// All endpoints.
 pub const ENDPOINTS: &[Endpoint] = &[
     get("/v1/status", Operation::Status, Described::of::<Status>(), "Summary of the daemon."),
+    get("/v1/health", Operation::Health, Described::of::<Health>(), "Health of the daemon with reasons, and announced routes."),
     get("/v1/history", Operation::History, Described::of::<History>(), "The last hour, in steps of a few seconds: packets, sessions, subscribers."),
     get("/v1/ports", Operation::Ports, Described::of::<Vec<Port>>(), "The ports of the configuration."),
     get("/v1/workers", Operation::Workers, Described::of::<Vec<Worker>>(), "The workers and their counters."),

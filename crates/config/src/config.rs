@@ -4,6 +4,7 @@ use crate::memory::Memory;
 use crate::network::Network;
 use crate::problem::MappingFile;
 use crate::routes;
+use crate::sections::announce::Announce;
 use crate::sections::api::Api;
 use crate::sections::dpdk::Dpdk;
 use crate::sections::events::EventSink;
@@ -50,6 +51,8 @@ pub struct Config {
     pub fastpath: FastPath,
     /// P4 switches.
     pub offload: Option<Offload>,
+    /// Announced routes.
+    pub announce: Option<Announce>,
     /// Mapping files that were read, by their names in `eam_file`.
     pub mapping_files: Vec<MappingFile>,
     /// The text of the configuration; empty if it is longer than 40 MiB.

@@ -13,6 +13,7 @@ mod realms;
 use crate::config::Config;
 use crate::problem::Problems;
 use crate::sections::Sections;
+use crate::sections::announce::Announce;
 use crate::sections::eam::RawEam;
 use crate::sections::nat44::RawNat44;
 use crate::sections::nat64::RawNat64;
@@ -71,7 +72,7 @@ pub(crate) fn assemble(mut read: Sections, problems: &mut Problems) -> Config {
     let cores = read.workers.map(|workers| workers.cores).unwrap_or_default();
     let dpdk_span = read.dpdk.as_ref().map(|dpdk| dpdk.span.clone());
     let dpdk = read.dpdk.map(|dpdk| dpdk.settings).unwrap_or_default();
-    let (api, metrics, state) = (read.api, read.metrics, read.state);
+    let (api, metrics, state, announce) = (read.api, read.metrics, read.state, read.announce);
     let (text, revision) = (String::new(), String::new());
     let mut config = Config {
         plan,
@@ -88,10 +89,12 @@ pub(crate) fn assemble(mut read: Sections, problems: &mut Problems) -> Config {
         state,
         fastpath,
         offload,
+        announce: None,
         mapping_files: problems.mapping_files(),
         text,
         revision,
     };
+    add_announce(&mut config, announce, problems);
     ethernet::check(&config, &port_spans, problems);
     ethernet::check_dpdk(&config, dpdk_span, problems);
     fastpath::check(&mut config, raw_fastpath.as_ref(), problems);
@@ -99,6 +102,16 @@ pub(crate) fn assemble(mut read: Sections, problems: &mut Problems) -> Config {
     check_workers(&config, &port_spans, problems);
     check_cores(&config, workers_span, problems);
     config
+}
+
+/// Adds the announced routes with their networks, and refuses a marker device that is a port.
+fn add_announce(config: &mut Config, raw: Option<(Announce, Range<usize>)>, problems: &mut Problems) {
+    let Some((announce, span)) = raw else { return };
+    if config.ports.iter().any(|port| port.device == announce.device) {
+        let what = format!("`device` of [announce] is the device of a port: {}", announce.device);
+        problems.error(span, what, "write another name, for example \"gatun-routes\"");
+    }
+    config.announce = Some(Announce { networks: config.routes(), ..announce });
 }
 
 fn check_instances(read: &Sections, problems: &mut Problems) {

@@ -41,6 +41,7 @@ pub use network::Network;
 pub use problem::{Located, MappingFile, Report, Severity, Warnings};
 pub use reference::reference_page;
 pub use schema::json_schema;
+pub use sections::announce::Announce;
 pub use sections::api::{Api, ApiSocket, ApiTls};
 pub use sections::dpdk::Dpdk;
 pub use sections::ethernet::{Answers, Driver, Ethernet, XdpMode};

@@ -66,6 +66,7 @@ impl Control {
         let facts = self.setup.facts.get();
         Ok(match endpoint.what {
             Operation::Status => json(&self.status().await),
+            Operation::Health => json(&(self.setup.health)()),
             Operation::History => json(&self.history.answer()),
             Operation::Ports => json(&facts.ports),
             Operation::Workers => {
@@ -84,10 +85,7 @@ impl Control {
             }
             Operation::Counters => json(&conversion::counters(&self.total().await?)),
             Operation::Drops => json(&conversion::drops(&self.total().await?)),
-            Operation::Access => {
-                let (may_write, may_audit) = (asked.may_write, asked.may_audit);
-                json(&api::Access { name: asked.who.to_owned(), may_write, may_audit })
-            }
+            Operation::Access => json(&access(asked)),
             Operation::Config => json(&self.config(&query).await?),
             Operation::ConfigHistory
             | Operation::PlanConfig
@@ -137,6 +135,7 @@ impl Control {
             figures: (self.setup.figures)(),
             fastpath: (self.setup.fastpath)(),
             offload: (self.setup.offload)(),
+            health: (self.setup.health)(),
             clients_refused: self
                 .setup
                 .remote_access
@@ -393,6 +392,12 @@ impl Control {
             }
         }
     }
+}
+
+/// Identity and rights of the client.
+fn access(asked: &ApiRequest<'_>) -> api::Access {
+    let (may_write, may_audit) = (asked.may_write, asked.may_audit);
+    api::Access { name: asked.who.to_owned(), may_write, may_audit }
 }
 
 fn sum<'s>(all: impl Iterator<Item = &'s Snapshot>) -> Snapshot {

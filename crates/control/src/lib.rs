@@ -214,6 +214,8 @@ pub struct Setup {
     pub fastpath: Box<dyn Fn() -> types::FastPath + Send + Sync>,
     /// State of the P4 switches.
     pub offload: Box<dyn Fn() -> types::Offload + Send + Sync>,
+    /// Health, and announced routes.
+    pub health: Box<dyn Fn() -> types::Health + Send + Sync>,
     /// Declares a P4 switch gone, or says why not. It may take seconds.
     pub switch_gone: SwitchGone,
     /// Leaves sessions that match to the engines while a packet trace runs; `None`: the trace has ended.

@@ -25,6 +25,7 @@ pub(crate) struct Scrape {
     pub(crate) figures: LogFigures,
     pub(crate) fastpath: gatun_api::types::FastPath,
     pub(crate) offload: gatun_api::types::Offload,
+    pub(crate) health: gatun_api::types::Health,
     /// Clients refused over TCP, if it is configured: reason and number.
     pub(crate) clients_refused: Vec<(&'static str, u64)>,
     /// `None` if a worker does not answer.
@@ -193,6 +194,7 @@ mod tests {
             figures,
             fastpath: gatun_api::types::FastPath::default(),
             offload: gatun_api::types::Offload::default(),
+            health: gatun_api::types::Health::default(),
             clients_refused: vec![("role", 3)],
             subscribers: Some(Subscribers { names: Names::default(), totals: SubscriberTotals::default() }),
         }
@@ -338,6 +340,7 @@ mod tests {
             "Log and collectors",
             "Kernel fast path",
             "P4 switches",
+            "Health and announced routes",
         ] {
             assert!(rows.iter().any(|row| *row == wanted), "{wanted}");
         }

@@ -2,12 +2,14 @@
 
 use super::Settings;
 use super::event_sinks::EventSinks;
+use super::health::HealthControl;
 use super::net_helper::HelperState;
 use super::offload_orders::OffloadOrders;
 use super::output::Output;
 use anyhow::{Context as _, anyhow};
 use gatun_api::types::{
-    FastPath, FastPathState, Offload, OffloadSwitch, Part, Sandbox, SwitchPhase, Trouble, Urgency,
+    AnnounceState, FastPath, FastPathState, Health, Offload, OffloadSwitch, Part, Sandbox, SwitchPhase,
+    Trouble, Urgency,
 };
 use gatun_config::{Api, ApiSocket, ApiTls};
 use gatun_control::configure::ConfigOrders;
@@ -38,6 +40,7 @@ pub(super) struct Process {
     pub(super) sandbox: Sandbox,
     pub(super) helper: HelperState,
     pub(super) fast_paths: FastPathStates,
+    pub(super) health: HealthControl,
 }
 
 /// States of fast paths, and orders to the one that is on.
@@ -57,15 +60,33 @@ fn network(what: &str) -> Trouble {
     Trouble { urgency: Urgency::Bad, part: Part::Network, what: what.to_owned() }
 }
 
-/// Troubles of the network helper, of the kernel fast path and of P4 switches.
+/// Troubles of the network helper, of the kernel fast path, of P4 switches and of announced routes.
 fn troubles(
     helper: HelperState,
-    fastpath: FastPathStatus,
-    p4: OffloadStatus,
+    (fastpath, p4): (FastPathStatus, OffloadStatus),
+    health: HealthControl,
 ) -> impl Fn() -> Vec<Trouble> + Send + Sync {
     move || {
-        let kernel = fastpath_trouble(fastpath());
-        helper.trouble().map(network).into_iter().chain(kernel).chain(switch_troubles(p4())).collect()
+        let outside = fastpath_trouble(fastpath()).into_iter().chain(switch_troubles(p4()));
+        let routes = announce_trouble(&health.state());
+        helper.trouble().map(network).into_iter().chain(outside).chain(routes).collect()
+    }
+}
+
+/// Trouble of announced routes.
+fn announce_trouble(health: &Health) -> Option<Trouble> {
+    let trouble = |urgency, what| Some(Trouble { urgency, part: Part::Announce, what });
+    match (health.announce, &health.error, health.reasons.iter().find(|reason| reason.withdraws)) {
+        (AnnounceState::Withdrawn, _, Some(reason)) => {
+            trouble(Urgency::Bad, format!("the announced routes are withdrawn: {}", reason.what))
+        }
+        (AnnounceState::Withdrawn, ..) => {
+            trouble(Urgency::Warning, "the announced routes are withdrawn, and will come back".to_owned())
+        }
+        (AnnounceState::Announced, Some(error), _) => {
+            trouble(Urgency::Bad, format!("not all routes are announced: {error}"))
+        }
+        _ => None,
     }
 }
 
@@ -205,7 +226,7 @@ impl Sockets {
     pub(super) fn serve(
         self,
         settings: &Settings,
-        Process { workers, sandbox, helper, fast_paths }: Process,
+        Process { workers, sandbox, helper, fast_paths, health }: Process,
         event_sinks: &EventSinks,
         configure: ConfigOrders,
         output: &Output,
@@ -227,9 +248,10 @@ impl Sockets {
             history_every: gatun_control::history::EVERY,
             remote_access: self.tls.map(|tls| tls.remote_access),
             figures: event_sinks.figures(),
-            troubles: Box::new(troubles(helper, Arc::clone(&fastpath), Arc::clone(&p4))),
+            troubles: Box::new(troubles(helper, (Arc::clone(&fastpath), Arc::clone(&p4)), health.clone())),
             fastpath: Box::new(move || fastpath()),
             offload: Box::new(move || p4()),
+            health: Box::new(move || health.state()),
             switch_gone: Box::new(move |name| gone.set_gone(name)),
             traced_sessions: Box::new(move |filter| orders.exclude(filter)),
             level: output.level.clone(),

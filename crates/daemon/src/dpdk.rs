@@ -1,5 +1,6 @@
 //! Ports on DPDK devices.
 
+use super::down_devices::DownDevices;
 use super::ethernet::Backends;
 use super::ethernet::live::LiveEthernet;
 use super::port_settings::DpdkPorts;
@@ -14,7 +15,7 @@ use std::sync::mpsc::{Receiver, Sender};
 pub(super) fn open(
     ports: &DpdkPorts,
     user: Option<privileges::User>,
-    events: &Sender<Event>,
+    (events, down): (&Sender<Event>, &DownDevices),
 ) -> anyhow::Result<(Backends, Vec<String>, Guard, LiveEthernet)> {
     let has_cards = ports.has_cards();
     let rights = move || match has_cards {
@@ -48,7 +49,8 @@ pub(super) fn open(
         #[cfg(feature = "xdp")]
         program: None,
     };
-    watch(links, events.clone())?;
+    opened.iter().for_each(|opened| down.set(&opened.name, opened.up));
+    watch(links, events.clone(), down.clone())?;
     Ok((backends, said, guard, live))
 }
 
@@ -64,10 +66,16 @@ fn describe(opened: &Opened, queues: usize) -> String {
 }
 
 /// Starts the thread that reports link changes.
-fn watch(links: Receiver<gatun_io_dpdk::LinkEvent>, events: Sender<Event>) -> anyhow::Result<()> {
+fn watch(
+    links: Receiver<gatun_io_dpdk::LinkEvent>,
+    events: Sender<Event>,
+    down: DownDevices,
+) -> anyhow::Result<()> {
     use gatun_io_dpdk::LinkEvent as Link;
     let body = move || {
         for event in links {
+            let (Link::Down(name) | Link::Up(name)) = &event;
+            down.set(name, matches!(event, Link::Up(_)));
             let what = match event {
                 Link::Down(name) => format!(
                     "device {name}: link is down, or the peer is gone; no packets pass until it is back. Sessions continue"

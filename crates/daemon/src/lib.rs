@@ -9,6 +9,7 @@ mod config_file;
 mod connector;
 mod control;
 mod counters;
+mod down_devices;
 #[cfg(feature = "dpdk")]
 mod dpdk;
 #[cfg(any(feature = "xdp", feature = "dpdk"))]
@@ -17,6 +18,7 @@ mod event_file;
 mod event_log;
 mod event_sinks;
 mod fastpath;
+mod health;
 mod live_ports;
 pub mod log_queries;
 mod log_store;
@@ -47,7 +49,7 @@ mod xdp;
 
 use anyhow::{Context as _, bail};
 use gatun_api::types::ConfigProblem;
-use gatun_config::{EventSink, Export, FastPath, Log, MappingFile, Offload, StateDir};
+use gatun_config::{Announce, EventSink, Export, FastPath, Log, MappingFile, Offload, StateDir};
 use gatun_nat::{EventKinds, Plan};
 use gatun_worker::Snapshot;
 use rustix::rand::{GetRandomFlags, getrandom};
@@ -106,6 +108,8 @@ pub struct Settings {
     pub fastpath: FastPath,
     /// P4 switches.
     pub offload: Option<Offload>,
+    /// Announced routes.
+    pub announce: Option<Announce>,
     /// Files of mappings that the configuration names.
     pub mapping_files: Vec<MappingFile>,
     /// Memory and disk space of a fully used daemon.

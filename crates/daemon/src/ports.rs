@@ -1,6 +1,7 @@
 //! Ports of the daemon: opens and watches them, and creates a backend for each worker.
 
 use super::Event;
+use super::down_devices::DownDevices;
 use super::live_ports::LivePorts;
 use super::net_helper::{self, HelperState, Routes};
 use super::output::Output;
@@ -32,6 +33,8 @@ pub(super) struct Ports {
     pub(super) routes: Option<Routes>,
     /// State of the network helper, if there is one.
     pub(super) helper: HelperState,
+    /// DPDK devices without a link.
+    pub(super) down: DownDevices,
     /// Lines for the log.
     said: Vec<String>,
     /// Locks of the devices' names, or DPDK's environment, kept until the last worker has ended.
@@ -60,9 +63,11 @@ impl Ports {
             }
             #[cfg(feature = "dpdk")]
             PortSettings::Dpdk(ports) => {
-                let (backends, said, guard, live) = dpdk::open(ports, user, events)?;
+                let down = DownDevices::default();
+                let (backends, said, guard, live) = dpdk::open(ports, user, (events, &down))?;
                 let live = LivePorts { ethernet: Some(live) };
-                Ok(Ports { backends, said, live, _guards: vec![Box::new(guard)], ..Ports::default() })
+                let _guards: Vec<Box<dyn Any>> = vec![Box::new(guard)];
+                Ok(Ports { backends, said, live, down, _guards, ..Ports::default() })
             }
         }
     }

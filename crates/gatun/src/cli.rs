@@ -1,8 +1,8 @@
 //! Grammar of the command line. Each command has a file in `commands/` with its arguments and implementation.
 
 use crate::commands::{
-    check, clear, completions, config, doctor, drain, explain, fastpath, init, log, log_level, man, map,
-    offload, p4, run, show, snapshot, token, top, trace, translate, web, who,
+    check, clear, completions, config, doctor, drain, explain, fastpath, health, init, log, log_level, man,
+    map, offload, p4, peer, run, show, snapshot, token, top, trace, translate, web, who,
 };
 use clap::{CommandFactory as _, Parser, Subcommand};
 use std::process::ExitCode;
@@ -45,6 +45,8 @@ pub(crate) enum Command {
     Explain(explain::Args),
     /// Diagnose why packets are not translated on this machine
     Doctor(doctor::Args),
+    /// Tell if a running daemon is healthy, by the exit status
+    Health(health::Args),
     /// Show a live view of a running daemon
     Top(top::Args),
     /// Serve the web page of a running daemon on this host
@@ -83,6 +85,8 @@ pub(crate) enum Command {
     Offload(offload::Args),
     /// Run a P4 switch in software
     P4(p4::Args),
+    /// Create and renew the certificates of a pair of boxes
+    Peer(peer::Args),
     /// Create a configuration file
     Init(init::Args),
     /// Translate a capture file
@@ -106,6 +110,7 @@ impl Command {
             Command::Fastpath(args) => fastpath::execute(args),
             Command::Explain(args) => explain::execute(args),
             Command::Doctor(args) => doctor::execute(args),
+            Command::Health(args) => health::execute(args),
             Command::Top(args) => top::execute(args),
             Command::Web(args) => web::execute(args),
             Command::Trace(args) => trace::execute(args),
@@ -124,6 +129,7 @@ impl Command {
             Command::Check(args) => check::execute(args),
             Command::Offload(args) => offload::execute(args),
             Command::P4(args) => p4::execute(args),
+            Command::Peer(args) => peer::execute(args),
             Command::Init(args) => init::execute(args),
             Command::Translate(args) => translate::execute(args),
             Command::Completions(args) => completions::execute(args, Cli::command()),

@@ -192,3 +192,77 @@ fn help_shows_examples_and_version_prints_the_version() {
     let version = String::from_utf8(gatun(&["--version"]).stdout).unwrap();
     assert_eq!(version, format!("gatun {}\n", env!("CARGO_PKG_VERSION")));
 }
+
+/// Files of a member, as `gatun peer init` writes them.
+fn member(directory: &std::path::Path) -> gatun_peer::link::TlsFiles {
+    let [authority, certificate, key] =
+        ["ca.pem", "certificate.pem", "key.pem"].map(|name| directory.join(name));
+    gatun_peer::link::TlsFiles { authority, certificate, key }
+}
+
+/// Returns true if members with these files connect, within some seconds.
+fn connect(first: &std::path::Path, second: &std::path::Path) -> bool {
+    use gatun_peer::link::{Link, LinkSettings};
+    use gatun_peer::ownership::Member;
+    use gatun_peer::wire::{Exchange, Settings};
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let dead_after_ms = 60_000;
+    let end = |member, directory: &std::path::Path, listen, connect| {
+        let files = self::member(directory);
+        let link = Link::new(LinkSettings { member, listen, connect, files, dead_after_ms });
+        (link.unwrap(), Exchange::new(Settings::new(member, "box", 1, vec![])))
+    };
+    let mut ends =
+        [end(Member::First, first, Some(listener), None), end(Member::Second, second, None, Some(address))];
+    for now_ms in 0..3_000 {
+        let mut are_up = true;
+        for (link, exchange) in &mut ends {
+            are_up &= link.turn(now_ms, exchange, true, &mut vec![], true).is_up;
+        }
+        if are_up {
+            return true;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+    false
+}
+
+#[test]
+fn members_of_a_pair_get_certificates_and_new_ones() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let dir = scratch("peer");
+    let (pair, other) = (dir.join("pair"), dir.join("other"));
+    for directory in [&pair, &other] {
+        let made = gatun(&["peer", "init", directory.to_str().unwrap(), "--days", "10"]);
+        assert!(made.status.success(), "{made:?}");
+    }
+    for key in ["authority/key.pem", "a/key.pem", "b/key.pem"] {
+        assert_eq!(std::fs::metadata(pair.join(key)).unwrap().permissions().mode() & 0o777, 0o600);
+    }
+    let (a, b) = (pair.join("a"), pair.join("b"));
+    assert!(connect(&a, &b) && connect(&b, &a));
+    assert!(!connect(&a, &other.join("b")));
+    let refused = gatun(&["peer", "init", pair.to_str().unwrap()]);
+    let said = String::from_utf8(refused.stderr).unwrap();
+    assert!(!refused.status.success() && said.contains("exists: choose another directory"), "{said}");
+    // A new certificate of one member, which the other one trusts.
+    let before = gatun_peer::link::Tls::load(&member(&a)).unwrap().certificate_end;
+    let renew = |authority: &std::path::Path| {
+        let authority = authority.join("authority");
+        gatun(&["peer", "renew", authority.to_str().unwrap(), a.to_str().unwrap(), "--days", "20"])
+    };
+    let renewed = renew(&pair);
+    let said = String::from_utf8(renewed.stdout).unwrap();
+    assert!(renewed.status.success() && said.contains("the daemon uses it after a reload"), "{said}");
+    let days = (gatun_peer::link::Tls::load(&member(&a)).unwrap().certificate_end - before) / 86_400;
+    assert_eq!(days, 10);
+    assert!(connect(&a, &b));
+    let refused = renew(&other);
+    let said = String::from_utf8(refused.stderr).unwrap();
+    assert!(!refused.status.success() && said.contains("is the certificate of another authority"), "{said}");
+    let refused = renew(&dir);
+    let said = String::from_utf8(refused.stderr).unwrap();
+    assert!(!refused.status.success() && said.contains("`gatun peer init` makes it"), "{said}");
+    std::fs::remove_dir_all(dir).unwrap();
+}

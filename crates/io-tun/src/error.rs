@@ -19,6 +19,8 @@ pub enum TunError {
     SecondInstance(String),
     /// The device was to be created, but exists.
     Exists(String),
+    /// A device of this name exists, and Gatun needs a new one.
+    Taken(String),
     /// The device to attach to does not exist.
     Missing(String),
     /// The process may not create the device or attach to it.
@@ -81,6 +83,10 @@ impl fmt::Display for TunError {
                 f,
                 "device '{name}' exists and was not created by gatun: write mode = \"attach\" to use it, delete it (ip link delete {name}), or choose \
                  another name for the device"
+            ),
+            TunError::Taken(name) => write!(
+                f,
+                "device '{name}' exists: delete it (ip link delete {name}), or choose another name for the device"
             ),
             TunError::Missing(name) => write!(
                 f,

@@ -11,6 +11,7 @@ mod coalesce;
 mod datagram;
 pub mod error;
 mod ioctl;
+mod marker;
 pub mod open;
 pub mod queue;
 mod repair;
@@ -20,6 +21,7 @@ mod writer;
 
 pub use error::TunError;
 pub use gatun_netlink::Prefix;
+pub use marker::MarkerDevice;
 pub use open::{Guard, KillBehaviour, Mode, Offloads, Tun, TunConfig};
 pub use queue::{QUEUE_BYTES, TunQueue};
 pub use watch::{LinkEvent, LinkWatch, Rerouted, Restored, WatchEvent, WatchedDevice};

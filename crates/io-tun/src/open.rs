@@ -251,7 +251,7 @@ fn configure(device: &mut Device, config: &TunConfig, compared: &Compared) -> Re
 
 /// Locks a device name by an abstract socket. The socket's name is unique in its network namespace, like the
 /// device's, and disappears with the process.
-fn lock(name: &str) -> Result<Guard, TunError> {
+pub(crate) fn lock(name: &str) -> Result<Guard, TunError> {
     SocketAddr::from_abstract_name(format!("gatun/tun/{name}"))
         .and_then(|address| UnixDatagram::bind_addr(&address))
         .map(|socket| Guard { _socket: socket, lasting: None })
@@ -277,7 +277,7 @@ fn last(first: &OwnedFd, killed: KillBehaviour) -> io::Result<Option<OwnedFd>> {
     }
 }
 
-fn open_device() -> Result<OwnedFd, TunError> {
+pub(crate) fn open_device() -> Result<OwnedFd, TunError> {
     let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NONBLOCK;
     rustix::fs::open("/dev/net/tun", flags, rustix::fs::Mode::empty()).map_err(|e| TunError::Open(e.into()))
 }
@@ -323,7 +323,7 @@ fn take_away_unless_fits(name: &str, queues: usize) -> Result<(), TunError> {
     ioctl::set_persist(&fd, false).map_err(|e| TunError::Ioctl("TUNSETPERSIST", name.to_owned(), e))
 }
 
-fn attach_error(name: &str, e: io::Error) -> TunError {
+pub(crate) fn attach_error(name: &str, e: io::Error) -> TunError {
     let name = name.to_owned();
     match e.raw_os_error().map(Errno::from_raw_os_error) {
         Some(Errno::BUSY) => TunError::Busy(name),

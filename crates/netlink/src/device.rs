@@ -84,6 +84,8 @@ impl std::error::Error for DeviceError {}
 pub struct Device {
     client: Client,
     name: String,
+    /// Table of its routes.
+    table: u32,
 }
 
 impl Device {
@@ -92,12 +94,23 @@ impl Device {
     /// # Errors
     /// Returns an error if the kernel gives no socket.
     pub fn open(name: &str) -> io::Result<Device> {
-        Ok(Device { client: Client::open()?, name: name.to_owned() })
+        let table = RouteHeader::RT_TABLE_MAIN.into();
+        Ok(Device { client: Client::open()?, name: name.to_owned(), table })
+    }
+
+    /// Uses another table than the main one for its routes from now on.
+    pub fn use_table(&mut self, table: u32) {
+        self.table = table;
     }
 
     /// Changes the name that the device is looked up by.
     pub fn rename(&mut self, name: &str) {
         name.clone_into(&mut self.name);
+    }
+
+    /// Name that the device is looked up by.
+    pub fn name(&self) -> &str {
+        &self.name
     }
 
     /// Returns true if the device exists in this network namespace.
@@ -185,8 +198,9 @@ impl Device {
     /// Returns an error if the kernel refuses one; those before it are removed.
     pub fn remove_routes(&mut self, index: u32, routes: &[Prefix]) -> Result<(), DeviceError> {
         for &route in routes {
-            let action = format!("route del {route} dev {}", self.name);
-            self.remove(RouteNetlinkMessage::DelRoute(route_message(index, route)), action)?;
+            let action = format!("route del {}", self.described(&route.to_string()));
+            let message = route_message(index, route, self.table);
+            self.remove(RouteNetlinkMessage::DelRoute(message), action)?;
         }
         Ok(())
     }
@@ -220,7 +234,7 @@ impl Device {
         let mut batch = Vec::new();
         for (i, &route) in routes.iter().enumerate() {
             let answer = if i + 1 == routes.len() { NLM_F_ACK } else { 0 };
-            let mut message = route_message(index, route);
+            let mut message = route_message(index, route, self.table);
             let how = match existing {
                 Existing::Keep => NLM_F_EXCL,
                 // Of IPv4 routes with one metric, the one set last without NLM_F_APPEND comes first.
@@ -239,8 +253,17 @@ impl Device {
         done.map_err(|(e, sequence)| {
             let route = routes.get((sequence - first) as usize).or(routes.last());
             let route = route.map_or(String::new(), Prefix::to_string);
-            self.error(format!("route add {route} dev {}", self.name), e)
+            self.error(format!("route add {}", self.described(&route)), e)
         })
+    }
+
+    /// Describes a route like ip(8).
+    fn described(&self, route: &str) -> String {
+        let table = match self.table == u32::from(RouteHeader::RT_TABLE_MAIN) {
+            true => String::new(),
+            false => format!(" table {}", self.table),
+        };
+        format!("{route} dev {}{table}", self.name)
     }
 
     /// Returns the state of the link.
@@ -294,11 +317,14 @@ fn address_message(index: u32, address: Prefix) -> AddressMessage {
     message
 }
 
-fn route_message(index: u32, route: Prefix) -> RouteMessage {
+fn route_message(index: u32, route: Prefix, table: u32) -> RouteMessage {
     let mut message = RouteMessage::default();
     message.header.address_family = route_family(route.addr);
     message.header.destination_prefix_length = route.len;
-    message.header.table = RouteHeader::RT_TABLE_MAIN;
+    match u8::try_from(table) {
+        Ok(table) => message.header.table = table,
+        Err(_) => message.attributes.push(RouteAttribute::Table(table)),
+    }
     message.header.protocol = RouteProtocol::Static;
     message.header.kind = RouteType::Unicast;
     message.header.scope = if route.addr.is_ipv4() { RouteScope::Link } else { RouteScope::Universe };

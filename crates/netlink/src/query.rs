@@ -22,6 +22,8 @@ pub struct Link {
     pub mtu: u32,
     /// True if it is set up.
     pub is_up: bool,
+    /// True if it is up and has a carrier: the cable is plugged in, or the other end is up.
+    pub is_running: bool,
     /// True if it is an Ethernet interface.
     pub is_ethernet: bool,
     /// Ethernet address; `None` if it has none of six bytes.
@@ -52,6 +54,7 @@ impl From<LinkMessage> for Link {
             name: String::new(),
             mtu: 0,
             is_up: message.header.flags.contains(LinkFlags::Up),
+            is_running: message.header.flags.contains(LinkFlags::Up | LinkFlags::LowerUp),
             is_ethernet: message.header.link_layer_type == LinkLayerType::Ether,
             mac: None,
             is_software: false,

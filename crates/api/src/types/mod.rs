@@ -4,6 +4,7 @@
 
 mod config;
 mod fastpath;
+mod health;
 mod holders;
 mod logging;
 mod offload;
@@ -15,6 +16,7 @@ mod translator;
 use crate::schema::{Schema, words};
 pub use config::*;
 pub use fastpath::*;
+pub use health::*;
 pub use holders::*;
 pub use logging::*;
 pub use offload::*;

@@ -39,6 +39,14 @@ words! {
         FastPath = "fastpath",
         /// P4 switches.
         Offload = "offload",
+        /// A port, or its link.
+        Ports = "ports",
+        /// A pool of public ports.
+        Pools = "pools",
+        /// The other box of a pair.
+        Peer = "peer",
+        /// Announced routes.
+        Announce = "announce",
     }
 }
 

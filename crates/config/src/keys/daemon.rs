@@ -1,4 +1,4 @@
-//! Keys of events, exports, the log, the API, metrics, state and the fast path.
+//! Keys of events, exports, the log, the API, metrics, state, the fast path and announced routes.
 
 use super::forms::{
     COLLECTOR, DIRECTORY, ENDPOINT, EVENT_KIND, FILE, FOLDER, GROUP, INTERFACE, LISTEN, NAME, PATH, SIZE,
@@ -55,6 +55,16 @@ pub(crate) const METRICS: &[Key] =
 /// `[state]`
 pub(crate) const STATE: &[Key] = &[
     key("directory", DIRECTORY, "\"/run/gatun/state\"", "Directory in memory (tmpfs), one for each daemon. Gatun creates it and, if permitted, mounts a file system with huge pages there. `\"off\"` disables it: a restart ends all sessions. If the default directory cannot be used, Gatun logs that and runs without.").default("\"/run/gatun/state\", if it can be used"),
+];
+
+/// `[announce]`
+pub(crate) const ANNOUNCE: &[Key] = &[
+    key("table", Kind::Integer { min: 1, max: u32::MAX }, "186", "Table of routes to the networks that Gatun translates: each `pool6`, each prefix of a `pool`, the IPv4 side of each mapping and the own addresses, as `routes = \"auto\"` of a port. Without a rule for this table, the kernel does not forward by it.").default("186"),
+    key("backup_table", Kind::Integer { min: 1, max: u32::MAX }, "187", "Table of the networks that the other box of a pair owns and this one backs.").default("187"),
+    key("device", INTERFACE, "\"gatun-routes\"", "Name of the device that the routes lead to. It carries no packets. Gatun creates it, and the kernel deletes it when the daemon ends in any way.").default("\"gatun-routes\""),
+    key("stall", Kind::Duration, "\"1s\"", "Time without an answer of a worker, or without a sign of life of the whole daemon, after which the routes are withdrawn; at least 200 ms.").default("\"1s\""),
+    key("return_after", Kind::Duration, "\"3s\"", "Time for which Gatun must be healthy before withdrawn routes come back.").default("\"3s\""),
+    key("withdraw_exhausted", Kind::Flag, "true", "Withdraws the routes while a pool has no free port. Existing sessions then lose their path, unless another box has them: use it only if others announce the same networks and have ports of their own.").default("false"),
 ];
 
 /// `[fastpath]`

@@ -15,7 +15,7 @@ mod port;
 mod translator;
 mod words;
 
-use daemon::{API, EVENTS, EXPORT, FASTPATH, LOG, METRICS, OFFLOAD, STATE};
+use daemon::{ANNOUNCE, API, EVENTS, EXPORT, FASTPATH, LOG, METRICS, OFFLOAD, STATE};
 use instance::{NAT44, NAT64, SIIT};
 use kind::key;
 use limits::{ICMP, LIMITS};
@@ -145,5 +145,11 @@ pub(crate) const FILE_KEYS: &[Key] = &[
         Kind::Tables(OFFLOAD),
         "[{ kind = \"p4runtime\", switches = [\"edge at 192.0.2.7:9559\"] }]",
         "Translation of established sessions in P4 switches, which Gatun controls over P4Runtime (see docs/how-to/p4.md). At most one section.",
+    ),
+    key(
+        "announce",
+        Kind::Table(ANNOUNCE),
+        "{ table = 186 }",
+        "Routes to the translated networks in tables of their own, for a routing daemon on this host to announce while Gatun is healthy (see docs/how-to/announce.md). They vanish with the daemon, even after `kill -9`. A change of this section needs a restart.",
     ),
 ];

@@ -2,6 +2,7 @@
 //! sections.
 
 pub(crate) mod allocation;
+pub(crate) mod announce;
 pub(crate) mod api;
 pub(crate) mod dpdk;
 pub(crate) mod eam;
@@ -28,6 +29,7 @@ use crate::value;
 use gatun_nat::plan::{IcmpPolicy, Limits, Timeouts};
 use gatun_wire::DropReason;
 use std::net::SocketAddr;
+use std::ops::Range;
 use toml::de::{DeTable, DeValue};
 
 /// All sections as read.
@@ -50,6 +52,7 @@ pub(crate) struct Sections {
     pub(crate) state: state::StateDir,
     pub(crate) fastpath: Option<fastpath::RawFastPath>,
     pub(crate) offloads: Vec<offload::RawOffload>,
+    pub(crate) announce: Option<(announce::Announce, Range<usize>)>,
 }
 
 /// Reads all sections.
@@ -91,6 +94,7 @@ pub(crate) fn read(root: &DeTable<'_>, files: &Files<'_>, problems: &mut Problem
     let fastpath = file.table("fastpath", problems).map(|t| fastpath::read(&t, problems));
     let offloads =
         each("offload", "[[offload]]", problems).iter().map(|t| offload::read(t, problems)).collect();
+    let announce = file.table("announce", problems).map(|t| (announce::read(&t, problems), t.span.clone()));
     Sections {
         ports,
         workers,
@@ -110,6 +114,7 @@ pub(crate) fn read(root: &DeTable<'_>, files: &Files<'_>, problems: &mut Problem
         state,
         fastpath,
         offloads,
+        announce,
     }
 }
 

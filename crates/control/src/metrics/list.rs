@@ -3,8 +3,8 @@
 use super::Metric;
 use super::kinds::{counter, engine, gauge, histogram};
 use super::read::{
-    DIRECTIONS, by_export, by_instance, by_pool, by_pool_blocks, by_pool_protocol, by_pool_way, by_protocol,
-    by_way, by_worker, distribution, fates, of_log, top,
+    DIRECTIONS, announced, by_export, by_instance, by_pool, by_pool_blocks, by_pool_protocol, by_pool_way,
+    by_protocol, by_way, by_worker, distribution, fates, of_log, top,
 };
 use crate::conversion;
 use crate::engine_counters;
@@ -35,6 +35,18 @@ pub(super) const METRICS: &[Metric] = &[
         &[],
         |v, s| s.add(&[], v.scrape.uptime_seconds),
         "Seconds since translation began.",
+    ),
+    gauge(
+        "healthy",
+        &[],
+        |v, s| s.add(&[], u64::from(v.scrape.health.healthy)),
+        "1 if the daemon is healthy; otherwise `gatun health` has the reasons.",
+    ),
+    gauge(
+        "announced_routes",
+        &["table", "role"],
+        announced,
+        "Routes in a table for a routing daemon, if `[announce]` is configured. `role` is `own`, or `backup` for networks of the other box of a pair.",
     ),
     gauge(
         "worker_up",

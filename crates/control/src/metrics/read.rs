@@ -25,6 +25,13 @@ pub(super) fn fates(snapshot: &Snapshot) -> [(&'static str, Count); 6] {
     ]
 }
 
+/// Routes of each table.
+pub(super) fn announced(v: &View<'_>, s: &mut Samples<'_>) {
+    for table in &v.scrape.health.tables {
+        s.add(&[&table.table.to_string(), &table.role.to_string()], table.routes);
+    }
+}
+
 pub(super) fn by_worker(v: &View<'_>, s: &mut Samples<'_>, of: impl Fn(&Snapshot) -> u64) {
     v.workers().for_each(|(worker, snapshot)| s.add(&[&worker], of(snapshot)));
 }

@@ -230,6 +230,7 @@ impl Bed {
             figures: Box::new(Default::default),
             fastpath: Box::new(gatun_api::types::FastPath::default),
             offload: Box::new(gatun_api::types::Offload::default),
+            health: Box::new(gatun_api::types::Health::default),
             switch_gone: Box::new(|name| Err(format!("no switch '{name}'"))),
             traced_sessions: Box::new(drop),
             troubles: Box::new(Vec::new),

@@ -98,6 +98,7 @@ fn socket() -> &'static PathBuf {
             figures: Box::new(Default::default),
             fastpath: Box::new(gatun_api::types::FastPath::default),
             offload: Box::new(gatun_api::types::Offload::default),
+            health: Box::new(gatun_api::types::Health::default),
             switch_gone: Box::new(|name| Err(format!("no switch '{name}'"))),
             traced_sessions: Box::new(drop),
             troubles: Box::new(Vec::new),

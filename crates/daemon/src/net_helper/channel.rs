@@ -47,6 +47,13 @@ impl Channel {
         Ok(())
     }
 
+    /// Sends a message, unless the other end is gone or has too many unread ones.
+    pub(super) fn try_send(&self, message: &impl Serialize) {
+        if let Ok(bytes) = encode(message) {
+            let _ = send(&self.socket, &bytes, SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
+        }
+    }
+
     /// Sends a message with descriptors.
     pub(super) fn send_with(&self, message: &impl Serialize, fds: &[BorrowedFd<'_>]) -> io::Result<()> {
         let bytes = encode(message)?;

@@ -24,6 +24,11 @@ pub(super) fn ended(why: &str) -> String {
     )
 }
 
+pub(super) fn announced_again(count: usize) -> String {
+    let routes = routes(count);
+    format!("announced routes: somebody set their device down; it is up again, with {routes}")
+}
+
 pub(super) fn not_rerouted(device: &str, error: &io::Error) -> String {
     format!(
         "device {device}: routes and addresses are unchanged: the network helper does not answer ({error}); restart gatun"

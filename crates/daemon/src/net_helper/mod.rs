@@ -10,8 +10,10 @@
 //! The daemon starts the helper while it opens its ports and sends it the list of devices. After
 //! `Request::Start` the helper accepts no other device, user or mode: docs/decisions/0011 lists what a
 //! compromised worker can ask for. Modules: `channel` carries messages, `protocol` defines them, `process` is
-//! the helper, `client` the daemon's side, `interfaces` both sides for AF_XDP; `messages` has the texts.
+//! the helper, `client` the daemon's side, `interfaces` both sides for AF_XDP, `announced` both sides for
+//! announced routes, which have a helper of their own; `messages` has the texts.
 
+mod announced;
 mod channel;
 mod client;
 #[cfg(feature = "xdp")]
@@ -20,6 +22,7 @@ mod messages;
 mod process;
 mod protocol;
 
+pub(crate) use announced::{AnnouncedRoutes, RoutesReport, for_routes};
 pub(crate) use client::{HelperState, Routes, for_devices};
 #[cfg(feature = "xdp")]
 pub(crate) use interfaces::for_interfaces;

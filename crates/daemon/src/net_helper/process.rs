@@ -1,10 +1,11 @@
 //! Process of the helper: start and main loop.
 
+use super::announced::RouteAnnouncer;
 use super::channel::Channel;
 #[cfg(feature = "xdp")]
 use super::interfaces;
 use super::messages;
-use super::protocol::{ARGUMENT, DEVICES_MAX, PREFIXES_MAX, Report, Request, decode};
+use super::protocol::{ARGUMENT, DEVICES_MAX, PREFIXES_MAX, Report, Request, TABLES_MAX, decode};
 use crate::privileges::{self, User};
 use crate::sandbox::{Calls, Sandbox};
 use anyhow::{Context as _, anyhow, bail};
@@ -71,6 +72,7 @@ struct Plan {
     user: Option<User>,
     sandboxed: bool,
     devices: Vec<(WatchedDevice, Prefixes)>,
+    announcer: Option<RouteAnnouncer>,
     #[cfg(feature = "xdp")]
     interfaces: Option<gatun_io_xdp::InterfaceHelper>,
 }
@@ -97,6 +99,11 @@ impl Plan {
                 Request::Interfaces { ports, queues } if plan.interfaces.is_none() => {
                     plan.interfaces = Some(interfaces::helper(ports, queues, _files)?);
                 }
+                Request::Announce { device, tables, lease_ms }
+                    if plan.announcer.is_none() && tables.len() <= TABLES_MAX =>
+                {
+                    plan.announcer = Some(RouteAnnouncer::new(&device, tables, lease_ms)?);
+                }
                 Request::Start => return Ok(plan),
                 _ => bail!("unexpected message before Start"),
             }
@@ -107,6 +114,7 @@ impl Plan {
 /// Work of the helper after its start.
 enum Work {
     Devices(Devices),
+    Announce(Box<RouteAnnouncer>),
     #[cfg(feature = "xdp")]
     Interfaces(gatun_io_xdp::InterfaceHelper),
 }
@@ -122,6 +130,7 @@ fn start(channel: &Channel) -> anyhow::Result<Work> {
     match &work {
         Work::Devices(devices) if devices.links.restores() => privileges::keep_net_admin(user)?,
         Work::Devices(_) => privileges::drop_all(user)?,
+        Work::Announce(_) => privileges::keep_net_admin(user)?,
         #[cfg(feature = "xdp")]
         Work::Interfaces(_) => privileges::keep_for_xdp(user)?,
     }
@@ -139,6 +148,9 @@ impl Plan {
         #[cfg(feature = "xdp")]
         if let Some(helper) = self.interfaces {
             return Ok((Work::Interfaces(helper), Calls::InterfaceHelper));
+        }
+        if let Some(announcer) = self.announcer {
+            return Ok((Work::Announce(Box::new(announcer)), Calls::NetworkHelper));
         }
         let names: Vec<String> = self.devices.iter().map(|(device, _)| device.name.clone()).collect();
         let devices = self.devices.into_iter();
@@ -158,6 +170,7 @@ impl Work {
     fn serve(self, channel: &Channel) -> anyhow::Result<()> {
         match self {
             Work::Devices(devices) => devices.serve(channel),
+            Work::Announce(announcer) => announcer.serve(channel),
             #[cfg(feature = "xdp")]
             Work::Interfaces(helper) => interfaces::serve(helper, channel),
         }

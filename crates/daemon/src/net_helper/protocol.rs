@@ -4,6 +4,10 @@
 //!   Begin, Device and Prefixes ..., Start          once, in this order; the helper replies with Ready
 //!   Prefixes ..., Apply                            later: new addresses and routes of a device
 //!
+//!   Begin, Announce, Start                         the same for announced routes
+//!   Prefixes ..., SetRoutes                        later: the routes of all tables; the reply is RoutesSet
+//!   Alive                                          later: the daemon runs
+//!
 //!   Begin, Interfaces, Start                       the same for AF_XDP
 //!   Attach, OpenSocket                             later: an interface has come back; the reply has files
 //! ```
@@ -20,6 +24,8 @@ pub(super) const PREFIXES_PER_MESSAGE: usize = 1024;
 pub(super) const PREFIXES_MAX: usize = 1 << 21;
 /// Largest number of devices.
 pub(super) const DEVICES_MAX: usize = 256;
+/// Largest number of tables of announced routes.
+pub(super) const TABLES_MAX: usize = 4;
 /// Longest log line in bytes.
 pub(super) const LINE_MAX: usize = 16 << 10;
 
@@ -57,8 +63,22 @@ pub(super) enum Request {
         /// Number of queues served on each interface.
         queues: u32,
     },
+    /// Replaces devices by tables of routes to a marker device.
+    Announce {
+        /// Name of the marker device.
+        device: String,
+        /// Numbers of the tables.
+        tables: Vec<u32>,
+        /// Time in ms without a message after which the routes are withdrawn.
+        lease_ms: u32,
+    },
     /// Ends the list of devices and starts the watch.
     Start,
+    /// Sets the routes of all tables to those of the preceding messages, and removes all others. `device` of
+    /// these messages is the number of the table in the list.
+    SetRoutes,
+    /// The daemon runs.
+    Alive,
     /// Sets a device's addresses and routes to those of the preceding messages, and removes its previous
     /// ones.
     Apply {
@@ -107,6 +127,15 @@ pub(super) enum Report {
         /// True if the program runs in the driver.
         native: bool,
     },
+    /// Reply to `SetRoutes`.
+    RoutesSet {
+        /// Number of routes in each table.
+        routes: Vec<usize>,
+        /// First error.
+        error: Option<String>,
+    },
+    /// All announced routes are withdrawn, because the daemon was silent.
+    Lapsed,
     /// Reply to `OpenSocket`, with the socket.
     Socket,
     /// Reason why a request failed.

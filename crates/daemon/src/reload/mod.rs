@@ -20,6 +20,7 @@ mod swap;
 use super::config_file::{ActiveText, ConfigFile, KnownText};
 use super::control::TlsFiles;
 use super::event_sinks::SinkUpdater;
+use super::health::HealthControl;
 use super::live_ports::LivePorts;
 use super::net_helper::Routes;
 use super::notify::Notifier;
@@ -90,6 +91,8 @@ pub(super) struct Reload {
     pub(super) session_store: Option<SessionStore>,
     /// Orders to the manager of the kernel's sessions, if the kernel has a table.
     pub(super) offload: OffloadOrders,
+    /// Networks to announce.
+    pub(super) health: HealthControl,
     /// Notifications to systemd.
     pub(super) notifier: Notifier,
     pub(super) output: Output,

@@ -97,6 +97,7 @@ fn outside_engine(old: &Settings, new: &Settings) -> Vec<String> {
     if old.cores != new.cores {
         restarts.push("[workers]: processors".to_owned());
     }
+    restarts.extend(crate::health::differ(old, new));
     restarts.extend(crate::control::differ(&old.control, &new.control));
     restarts.extend(PortSettings::differ(&old.ports, &new.ports));
     let (old, new) = (old.ports.devices(), new.ports.devices());
@@ -147,6 +148,7 @@ mod tests {
             state,
             fastpath: Default::default(),
             offload: None,
+            announce: None,
             costs: Default::default(),
             needs: Default::default(),
             mapping_files: Vec::new(),

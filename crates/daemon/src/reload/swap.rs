@@ -144,6 +144,7 @@ impl Reload {
                 orders.set(name.clone(), config.addresses.clone(), config.routes.clone());
             }
         }
+        self.health.set_networks(crate::health::networks(&new));
         let before = std::mem::replace(&mut self.settings, new);
         self.resume_fastpath();
         let settled = if settles { self.wait_until_settled() } else { Settled::default() };

@@ -3,6 +3,7 @@
 use super::listening::Listening;
 use super::prepared::Prepared;
 use crate::fastpath::{self, FastPathDirectory, OpenedFastPath};
+use crate::health::Health;
 use crate::ports::Ports;
 use crate::privileges;
 use anyhow::Context as _;
@@ -15,6 +16,7 @@ pub(super) struct Opened {
     pub(super) ports: Ports,
     pub(super) processors: Option<Processors>,
     pub(super) fastpath: OpenedFastPath,
+    pub(super) health: Health,
 }
 
 impl Opened {
@@ -39,8 +41,10 @@ impl Opened {
         // The check needs the devices, and the right to read netfilter's rules.
         let start = &mut listening.prepared.start;
         start.notes.extend(fastpath.notes());
+        let rights = (start.user, &start.sandbox);
+        let health = Health::open(&start.settings, &ports, rights, (&start.sender, &mut start.notes))?;
         start.notes.extend(start.look.take().map(|look| look()).unwrap_or_default());
         privileges::drop_all(start.user.as_ref())?;
-        Ok(Opened { listening, ports, processors, fastpath })
+        Ok(Opened { listening, ports, processors, fastpath, health })
     }
 }

@@ -51,7 +51,7 @@ impl Running {
     /// Returns an error if a file cannot be opened, or a thread cannot start.
     pub(super) fn new(sandboxed: Sandboxed) -> anyhow::Result<Running> {
         let Sandboxed { opened, connect, signals, in_force, fast_paths } = sandboxed;
-        let Opened { listening: Listening { prepared, sockets }, mut ports, processors, .. } = opened;
+        let Opened { listening: Listening { prepared, sockets }, mut ports, processors, health, .. } = opened;
         let Prepared { start, built, mut session_store, restored, records, pages, .. } = prepared;
         let Built { mut engines, exchange, shared_plans } = built;
         let Start { settings, sandbox, clock, notifier, sender, .. } = start;
@@ -72,16 +72,14 @@ impl Running {
         let handles: Vec<Handle> = workers.iter().map(|worker| worker.handle.clone()).collect();
         fast_paths.begin(&handles);
         let (tls, (orders, requests)) = (sockets.tls(), channel());
-        if let Some(restored) = restored {
-            let (orders, output) = (orders.clone(), output.clone());
-            restored.watch(handles.clone(), output, move || drop(orders.send(Request::AllRestored)))?;
-        }
+        watch_restored(restored, &handles, &orders, &output)?;
         let config_orders = reload::config_orders(&orders);
         let process = Process {
             workers: handles.clone(),
             sandbox: in_force.told_with(&ports.helper.missing),
             helper: ports.helper.clone(),
             fast_paths: fast_paths.shown(),
+            health: health.control(),
         };
         let (facts, socket) = sockets.serve(&settings, process, &event_sinks, config_orders, &output)?;
         log_start(&output, count, start.started);
@@ -101,9 +99,11 @@ impl Running {
             sink_updater: event_sinks.sink_updater(),
             session_store,
             offload: fast_paths.orders(),
+            health: health.control(),
             notifier: notifier.clone(),
             output: output.clone(),
         };
+        health.start(reload.workers.clone(), output.clone())?;
         reload.start(requests)?;
         notifier.ready(&translating(count));
         Ok(Running {
@@ -141,6 +141,18 @@ struct Thread {
 fn log_start(output: &Output, workers: usize, started: Instant) {
     let ms = started.elapsed().as_secs_f64() * 1e3;
     output.log(&format!("{}, {ms:.1} ms after start", translating(workers)));
+}
+
+/// Reports when all sessions of the previous process are restored.
+fn watch_restored(
+    restored: Option<RestoredSessions>,
+    workers: &[Handle],
+    orders: &Sender<Request>,
+    output: &Output,
+) -> anyhow::Result<()> {
+    let Some(restored) = restored else { return Ok(()) };
+    let (orders, output) = (orders.clone(), output.clone());
+    Ok(restored.watch(workers.to_vec(), output, move || drop(orders.send(Request::AllRestored)))?)
 }
 
 /// Lets the next process find the sessions.

@@ -192,6 +192,7 @@ fn settings(config: Config, file: &str) -> anyhow::Result<Settings> {
         state,
         fastpath,
         offload,
+        announce: config.announce,
         costs,
         needs,
         mapping_files,

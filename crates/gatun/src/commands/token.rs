@@ -1,16 +1,16 @@
 //! `gatun token`: manages tokens for API access over TCP (`[api] listen_tls`), and the API's certificate.
 
+use super::replacement::Replacement;
 use anyhow::{Context as _, anyhow, bail};
 use gatun_control::secure::{Files, Secure};
 use gatun_control::tokens::{Role, Tokens};
-use gatun_daemon::replace;
 use rcgen::{
     CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, KeyPair, KeyUsagePurpose,
 };
 use std::fmt::Write as _;
-use std::fs::{self, OpenOptions};
+use std::fs;
 use std::io;
-use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, fchown};
+use std::os::unix::fs::{MetadataExt as _, fchown};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -170,58 +170,9 @@ fn change(file: &Path, edit: impl FnOnce(&mut Tokens) -> anyhow::Result<()>) -> 
     if let Some(old) = &old
         && (old.uid(), old.gid()) != new.owner()?
     {
-        fchown(&new.file, Some(old.uid()), Some(old.gid())).context("cannot keep its owner")?;
+        fchown(new.file(), Some(old.uid()), Some(old.gid())).context("cannot keep its owner")?;
     }
     new.finish(tokens.to_string().as_bytes())
-}
-
-/// Replacement of a file, put in place once it is complete.
-struct Replacement<'p> {
-    path: PathBuf,
-    target: &'p Path,
-    file: fs::File,
-    is_done: bool,
-}
-
-impl<'p> Replacement<'p> {
-    fn begin(target: &'p Path, mode: u32) -> anyhow::Result<Replacement<'p>> {
-        let mut name = target.file_name().context("not a file name")?.to_owned();
-        name.push(".new");
-        let path = target.with_file_name(name);
-        let file = OpenOptions::new().write(true).create_new(true).mode(mode).open(&path);
-        let file = file.map_err(|error| match error.kind() {
-            io::ErrorKind::AlreadyExists => {
-                let path = path.display();
-                anyhow!(
-                    "{path} exists: another `gatun token` is running; if it was interrupted, remove the file"
-                )
-            }
-            _ => anyhow!("cannot write {}: {error}", path.display()),
-        })?;
-        super::give_to_owner_of_directory(&file, &path);
-        Ok(Replacement { path, target, file, is_done: false })
-    }
-
-    fn owner(&self) -> io::Result<(u32, u32)> {
-        let metadata = self.file.metadata()?;
-        Ok((metadata.uid(), metadata.gid()))
-    }
-
-    fn finish(mut self, bytes: &[u8]) -> anyhow::Result<()> {
-        let written = replace::fill(&self.file, bytes);
-        let moved = written.and_then(|()| replace::take_place(&self.path, self.target));
-        moved.with_context(|| format!("cannot write {}", self.target.display()))?;
-        self.is_done = true;
-        Ok(())
-    }
-}
-
-impl Drop for Replacement<'_> {
-    fn drop(&mut self) {
-        if !self.is_done {
-            let _ = fs::remove_file(&self.path);
-        }
-    }
 }
 
 fn certificate(args: &Certificate) -> anyhow::Result<()> {

@@ -4,11 +4,12 @@ use crate::{markdown, read, root};
 use std::process::Command;
 
 /// Checkers by the beginning of the file's name.
-const CHECKERS: [(&str, &[&str]); 4] = [
+const CHECKERS: [(&str, &[&str]); 5] = [
     ("unbound", &["unbound-checkconf"]),
     ("named", &["named-checkconf"]),
     ("radvd", &["radvd", "-c", "-C"]),
     ("bird", &["bird", "-p", "-c"]),
+    ("keepalived", &["keepalived", "-t", "-f"]),
 ];
 
 /// Result of a checker for a text; `None` if it is not installed.
@@ -33,17 +34,19 @@ fn check(checker: &[&str], name: &str, text: &str) -> Option<Result<(), String>>
 /// Checks all files for one program, and that its checker detects an error.
 fn all_of(kind: &str) {
     let (_, checker) = CHECKERS.iter().find(|(name, _)| *name == kind).expect("a checker");
-    let blocks = markdown::blocks(&read("docs/how-to/neighbours.md"));
+    let blocks =
+        ["docs/how-to/neighbours.md", "docs/how-to/announce.md"].map(|page| markdown::blocks(&read(page)));
+    let blocks = blocks.concat();
     let files: Vec<_> = blocks
         .iter()
         .filter_map(|block| Some((block.text.lines().next()?.strip_prefix("# ")?, block)))
         .filter(|(name, _)| name.starts_with(kind))
         .collect();
-    assert!(!files.is_empty(), "docs/how-to/neighbours.md has nothing for {kind}");
+    assert!(!files.is_empty(), "no page has anything for {kind}");
     for (name, block) in files {
         match check(checker, name, &block.text) {
             None => return gatun_testkit::skip(&format!("the program `{}` is missing", checker[0])),
-            Some(answer) => assert_eq!(answer, Ok(()), "docs/how-to/neighbours.md:{}", block.line),
+            Some(answer) => assert_eq!(answer, Ok(()), "{name}, line {}", block.line),
         }
         let broken = format!("{}\n}} nonsense {{\n", block.text);
         assert!(check(checker, name, &broken).is_some_and(|answer| answer.is_err()), "{kind} finds no fault");
@@ -68,6 +71,11 @@ fn radvd_accepts_its_settings() {
 #[test]
 fn bird_accepts_its_settings() {
     all_of("bird");
+}
+
+#[test]
+fn keepalived_accepts_its_settings() {
+    all_of("keepalived");
 }
 
 #[test]

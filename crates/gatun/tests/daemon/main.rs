@@ -2,6 +2,7 @@
 //!
 //! Each test runs itself again inside a sandbox of `gatun_testkit`.
 
+mod announce;
 mod api;
 mod attach;
 mod browser;

@@ -21,8 +21,8 @@ const NONE: &str = "0000000000000000";
 /// CAP_NET_ADMIN alone, in /proc/PID/status.
 const NET_ADMIN: &str = "0000000000001000";
 
-/// Helper of a daemon: its only child.
-fn helper_of(pid: u32) -> u32 {
+/// Children of a process.
+pub(crate) fn children_of(pid: u32) -> Vec<u32> {
     let processes = fs::read_dir("/proc").unwrap().filter_map(|entry| {
         let process: u32 = entry.unwrap().file_name().to_string_lossy().parse().ok()?;
         // The parent is the second field after the name.
@@ -30,7 +30,12 @@ fn helper_of(pid: u32) -> u32 {
         let parent: u32 = stat.rsplit(')').next()?.split_whitespace().nth(1)?.parse().ok()?;
         (parent == pid).then_some(process)
     });
-    let children: Vec<u32> = processes.collect();
+    processes.collect()
+}
+
+/// Helper of a daemon: its only child.
+fn helper_of(pid: u32) -> u32 {
+    let children = children_of(pid);
     assert_eq!(children.len(), 1, "{children:?}");
     assert_eq!(status_line(children[0], "Name"), "gatun-network");
     children[0]

@@ -1,0 +1,259 @@
+//! Health of the daemon, and the routes that tell a routing daemon about it ([announce]).
+//!
+//! ```text
+//!   observe   what the thread looks at: workers, links, pools
+//!   judge     decides, with hysteresis, if the routes are to be there; knows no clock
+//!   tables    which network goes into which table
+//!   announce  marker device and the helper that sets the routes
+//! ```
+//! A thread observes every [`TICK`]. Others read its result, and it never waits for a worker.
+
+mod announce;
+mod judge;
+mod observe;
+mod tables;
+
+use crate::Event;
+use crate::down_devices::DownDevices;
+use crate::output::Output;
+use crate::ports::Ports;
+use crate::privileges::User;
+use crate::sandbox::Sandbox;
+use crate::{PortSettings, Settings};
+use announce::Announcement;
+use anyhow::Context as _;
+use gatun_api::types::{self, AnnounceState, HealthReason, Part};
+use gatun_io_tun::Prefix;
+use gatun_worker::Handle;
+use judge::Judge;
+use observe::{Observed, Observer};
+use std::sync::mpsc::Sender;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Interval of observations.
+const TICK: Duration = Duration::from_millis(100);
+/// Time after which a missing answer is a fault, without [announce].
+const STALL_MS: u32 = 1_000;
+
+fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Networks to announce, and what other parts of the daemon say about them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Wanted {
+    networks: Vec<Prefix>,
+    /// Networks of the other box of a pair.
+    backup: Vec<Prefix>,
+    /// Reason to withdraw all routes.
+    held: Option<String>,
+}
+
+/// Orders to the thread, which it obeys at its next observation. Harmless without [announce].
+#[derive(Clone, Default)]
+pub(crate) struct HealthControl {
+    wanted: Arc<Mutex<Wanted>>,
+    shown: Arc<Mutex<Shown>>,
+}
+
+/// Result of the last observation.
+#[derive(Default)]
+struct Shown {
+    health: types::Health,
+    at: Option<Instant>,
+}
+
+impl HealthControl {
+    /// Announces these networks from now on, after a reload.
+    pub(crate) fn set_networks(&self, networks: Vec<Prefix>) {
+        lock(&self.wanted).networks = networks;
+    }
+
+    /// State for the API. A thread that does not observe is no good sign.
+    pub(crate) fn state(&self) -> types::Health {
+        let shown = lock(&self.shown);
+        let mut health = shown.health.clone();
+        let age = shown.at.map_or(Duration::MAX, |at| at.elapsed());
+        if age > TICK * 20 {
+            health.healthy = false;
+            health
+                .reasons
+                .push(reason(Part::Workers, "nothing is observed: the daemon hangs, or is starting"));
+        }
+        health
+    }
+}
+
+fn reason(part: Part, what: impl Into<String>) -> HealthReason {
+    HealthReason { part, what: what.into(), withdraws: true }
+}
+
+/// Networks of a configuration.
+pub(crate) fn networks(settings: &Settings) -> Vec<Prefix> {
+    let networks = settings.announce.iter().flat_map(|announce| &announce.networks);
+    networks.map(|network| tables::prefix(*network)).collect()
+}
+
+/// Lists differences that need a restart.
+pub(crate) fn differ(old: &Settings, new: &Settings) -> Vec<String> {
+    let fixed = |settings: &Settings| {
+        let announce = settings.announce.clone();
+        announce.map(|announce| gatun_config::Announce { networks: Vec::new(), ..announce })
+    };
+    let differ = fixed(old) != fixed(new);
+    if differ { vec!["[announce]".to_owned()] } else { Vec::new() }
+}
+
+/// Open parts of the observation, before the workers run.
+pub(crate) struct Health {
+    control: HealthControl,
+    announcement: Option<Announcement>,
+    links: Vec<gatun_netlink::Device>,
+    down: DownDevices,
+    stall_ms: u32,
+    return_after_ms: u32,
+    withdraw_exhausted: bool,
+}
+
+impl Health {
+    /// Opens the marker device, and starts the helper that sets routes to it, if the configuration has
+    /// [announce]. Adds lines for the log.
+    ///
+    /// # Errors
+    /// Returns an error that says what to do, if the device cannot be created or the helper cannot start.
+    pub(crate) fn open(
+        settings: &Settings,
+        ports: &Ports,
+        (user, sandbox): (Option<User>, &Sandbox),
+        (events, notes): (&Sender<Event>, &mut Vec<String>),
+    ) -> anyhow::Result<Health> {
+        let announce = settings.announce.as_ref();
+        let announcement = announce
+            .map(|announce| Announcement::open(announce, (user, sandbox), (events, notes)))
+            .transpose()
+            .context("[announce]")?;
+        let links = kernel_links(&settings.ports, ports).into_iter();
+        let links = links.map(|name| gatun_netlink::Device::open(&name)).collect::<Result<_, _>>();
+        let control = HealthControl::default();
+        control.set_networks(networks(settings));
+        Ok(Health {
+            control,
+            announcement,
+            links: links.context("cannot open a netlink socket")?,
+            down: ports.down.clone(),
+            stall_ms: announce.map_or(STALL_MS, |announce| announce.stall_ms),
+            return_after_ms: announce.map_or(0, |announce| announce.return_after_ms),
+            withdraw_exhausted: announce.is_some_and(|announce| announce.withdraw_exhausted),
+        })
+    }
+
+    /// Orders and state, for other threads.
+    pub(crate) fn control(&self) -> HealthControl {
+        self.control.clone()
+    }
+
+    /// Starts the thread.
+    ///
+    /// # Errors
+    /// Returns an error if the thread cannot start.
+    pub(crate) fn start(self, workers: Vec<Handle>, output: Output) -> anyhow::Result<()> {
+        let observer = Observer::new(workers, self.links, self.down, self.stall_ms);
+        let watch = Watch {
+            control: self.control,
+            observer,
+            judge: Judge::new(self.return_after_ms),
+            announcement: self.announcement,
+            withdraw_exhausted: self.withdraw_exhausted,
+            output,
+            logged: Vec::new(),
+        };
+        let thread = std::thread::Builder::new().name("health".into()).spawn(move || watch.run());
+        thread.map(drop).context("cannot start the thread that observes the daemon's health")
+    }
+}
+
+/// Names of the kernel's interfaces that packets pass.
+fn kernel_links(settings: &PortSettings, ports: &Ports) -> Vec<String> {
+    match settings {
+        PortSettings::Tun(_) => ports.names.clone(),
+        #[cfg(feature = "xdp")]
+        PortSettings::Xdp(_) => {
+            let hosts = settings.hosts().into_iter().flat_map(|hosts| &hosts.ports);
+            let mut names: Vec<String> = hosts.map(|port| port.device.clone()).collect();
+            names.dedup();
+            names
+        }
+        #[cfg(feature = "dpdk")]
+        PortSettings::Dpdk(_) => Vec::new(),
+    }
+}
+
+/// The thread.
+struct Watch {
+    control: HealthControl,
+    observer: Observer,
+    judge: Judge,
+    announcement: Option<Announcement>,
+    withdraw_exhausted: bool,
+    output: Output,
+    /// Reasons that the log has.
+    logged: Vec<HealthReason>,
+}
+
+impl Watch {
+    fn run(mut self) {
+        let begin = Instant::now();
+        loop {
+            let now_ms = u64::try_from(begin.elapsed().as_millis()).unwrap_or(u64::MAX);
+            self.turn(now_ms);
+            std::thread::sleep(TICK);
+        }
+    }
+
+    fn turn(&mut self, now_ms: u64) {
+        let Observed { is_starting, mut reasons, exhausted } = self.observer.observe(now_ms);
+        let wanted = lock(&self.control.wanted).clone();
+        reasons.extend(wanted.held.iter().map(|held| reason(Part::Peer, held.as_str())));
+        reasons.extend(self.announcement.iter_mut().filter_map(Announcement::fault));
+        let pools = exhausted.iter().map(|pool| HealthReason {
+            withdraws: self.withdraw_exhausted,
+            ..reason(Part::Pools, format!("pool {pool} has no free port"))
+        });
+        reasons.extend(pools);
+        let is_unfit = reasons.iter().any(|reason| reason.withdraws);
+        let announces = !is_starting && self.judge.judge(now_ms, is_unfit);
+        if is_starting && reasons.is_empty() {
+            reasons.push(reason(Part::Workers, "the workers are starting"));
+        } else {
+            self.log(&reasons);
+        }
+        let mut health = types::Health {
+            healthy: reasons.is_empty(),
+            reasons,
+            returns_in_ms: self.judge.returns_in_ms(now_ms).filter(|_| self.announcement.is_some()),
+            ..types::Health::default()
+        };
+        if let Some(announcement) = &mut self.announcement {
+            announcement.set(announces.then_some(&wanted), &self.output);
+            health.tables = announcement.tables();
+            health.error = announcement.error();
+            health.announce = match announcement.is_announced() {
+                true => AnnounceState::Announced,
+                false => AnnounceState::Withdrawn,
+            };
+        }
+        *lock(&self.control.shown) = Shown { health, at: Some(Instant::now()) };
+    }
+
+    /// Logs reasons that begin or end.
+    fn log(&mut self, reasons: &[HealthReason]) {
+        for new in reasons.iter().filter(|reason| !self.logged.contains(reason)) {
+            self.output.error(&format!("health: {}", new.what));
+        }
+        if reasons.is_empty() && !self.logged.is_empty() {
+            self.output.log("health: the daemon is healthy again");
+        }
+        self.logged = reasons.to_vec();
+    }
+}

@@ -1,0 +1,241 @@
+//! [announce]: routes for a routing daemon, which exist while the daemon is healthy.
+
+use crate::harness::{CREATE, Daemon, NAT64, SIIT, in_lab, in_lab_with, network, ping, program};
+use crate::network_helper::children_of;
+use gatun_testkit::topology::SERVER;
+use gatun_testkit::{Namespace, Process, Topology, missing, wait_until};
+use rustix::process::{Pid, Signal, kill_process};
+use std::fs;
+use std::time::Duration;
+
+const WAIT_MAX: Duration = Duration::from_secs(20);
+
+/// A busy machine must not look like a stalled worker.
+const ANNOUNCE: &str = "[announce]\nstall = \"2s\"\nreturn_after = \"500ms\"\n";
+
+fn config() -> String {
+    format!("{CREATE}{NAT64}{ANNOUNCE}")
+}
+
+/// Destinations of the routes in a table, IPv4 first.
+fn routes(host: &Namespace, table: u32) -> Vec<String> {
+    let of = |family: &str| {
+        // The kernel has no such table before its first route.
+        let listed = gatun_testkit::output(
+            host.command("ip").args([family, "route", "show", "table"]).arg(table.to_string()),
+        );
+        let listed = String::from_utf8(listed.unwrap().stdout).unwrap();
+        listed.lines().map(|line| line.split(' ').next().unwrap_or_default().to_owned()).collect::<Vec<_>>()
+    };
+    [of("-4"), of("-6")].concat()
+}
+
+fn until_routes(host: &Namespace, table: u32, wanted: &[&str]) {
+    let waited = wait_until("routes", WAIT_MAX, || routes(host, table) == wanted);
+    assert!(waited.is_ok(), "table {table}: {:?}, wanted {wanted:?}", routes(host, table));
+}
+
+/// Exit status and output of `gatun health`.
+fn health(net: &Topology) -> (bool, String) {
+    let output = gatun_testkit::output(net.translator.command(program()).arg("health")).unwrap();
+    (output.status.success(), String::from_utf8([output.stdout, output.stderr].concat()).unwrap())
+}
+
+const BOTH: [&str; 2] = ["192.0.2.1", "2001:db8:64::/96"];
+
+#[test]
+fn routes_vanish_with_a_killed_daemon_while_its_device_stays() {
+    in_lab("announce::routes_vanish_with_a_killed_daemon_while_its_device_stays", || {
+        let net = network();
+        let mut daemon = Daemon::start(&net, &config());
+        until_routes(&net.translator, 186, &BOTH);
+        assert_eq!(routes(&net.translator, 187), [""; 0]);
+        wait_until("it says so", WAIT_MAX, || {
+            health(&net)
+                == (
+                    true,
+                    "healthy\nannounced: 2 routes in table 186 (own), 0 routes in table 187 (backup)\n"
+                        .into(),
+                )
+        })
+        .unwrap();
+        assert!(ping(&net.client, 1, SERVER, ""));
+        daemon.process.signal(Signal::KILL).unwrap();
+        daemon.process.wait(WAIT_MAX).unwrap();
+        // The kernel has deleted the device before the process could be reaped.
+        assert_eq!(routes(&net.translator, 186), [""; 0]);
+        assert!(net.translator.run("ip link show gatun-routes").is_err());
+        net.translator.run("ip link show nat64").unwrap();
+        assert!(!health(&net).0);
+        // The next one announces again.
+        let daemon = Daemon::start(&net, &config());
+        until_routes(&net.translator, 186, &BOTH);
+        daemon.stop(Signal::TERM);
+        assert_eq!(routes(&net.translator, 186), [""; 0]);
+    });
+}
+
+#[test]
+fn routes_are_withdrawn_while_a_port_is_down_or_the_daemon_is_stopped() {
+    in_lab("announce::routes_are_withdrawn_while_a_port_is_down_or_the_daemon_is_stopped", || {
+        let net = network();
+        let daemon = Daemon::start(&net, &config());
+        until_routes(&net.translator, 186, &BOTH);
+        net.translator.ip("link set nat64 down").unwrap();
+        until_routes(&net.translator, 186, &[]);
+        let (is_healthy, said) = health(&net);
+        assert!(!is_healthy && said.contains("ports: interface nat64 is down"), "{said}");
+        assert!(said.contains("routes are withdrawn"), "{said}");
+        net.translator.ip("link set nat64 up").unwrap();
+        until_routes(&net.translator, 186, &BOTH);
+        daemon.says("health: the daemon is healthy again");
+        // The helper notices a stopped daemon.
+        daemon.process.signal(Signal::STOP).unwrap();
+        until_routes(&net.translator, 186, &[]);
+        daemon.process.signal(Signal::CONT).unwrap();
+        until_routes(&net.translator, 186, &BOTH);
+        let said = daemon.stderr();
+        assert!(said.contains("stood still") || said.contains("no sign of life"), "{said}");
+        // Somebody sets the marker device down.
+        net.translator.ip("link set gatun-routes down").unwrap();
+        daemon.says("somebody set their device down");
+        until_routes(&net.translator, 186, &BOTH);
+        daemon.stop(Signal::TERM);
+    });
+}
+
+/// Stops one thread of a process until standard input ends.
+const STOP_THREAD: &str = "
+import ctypes, os, sys
+libc = ctypes.CDLL(None, use_errno=True)
+tid = int(sys.argv[1])
+assert libc.ptrace(16, tid, None, None) == 0, os.strerror(ctypes.get_errno())
+os.waitpid(tid, 0x40000000)
+print('stopped', flush=True)
+sys.stdin.read()
+assert libc.ptrace(17, tid, None, None) == 0
+";
+
+/// Number of the thread with this name.
+fn thread(pid: u32, name: &str) -> String {
+    let threads = fs::read_dir(format!("/proc/{pid}/task")).unwrap().map(|entry| entry.unwrap());
+    let mut threads = threads.filter(|thread| {
+        fs::read_to_string(thread.path().join("comm")).is_ok_and(|comm| comm.trim() == name)
+    });
+    threads.next().unwrap().file_name().into_string().unwrap()
+}
+
+#[test]
+fn routes_are_withdrawn_while_a_worker_stalls_or_without_a_helper() {
+    in_lab("announce::routes_are_withdrawn_while_a_worker_stalls_or_without_a_helper", || {
+        let net = network();
+        let daemon = Daemon::start(&net, &config());
+        until_routes(&net.translator, 186, &BOTH);
+        let worker = thread(daemon.process.id(), "worker-0");
+        let (tracer, input) =
+            Process::start_with_input(&mut net.translator.python(STOP_THREAD, &[&worker])).unwrap();
+        until_routes(&net.translator, 186, &[]);
+        let (is_healthy, said) = health(&net);
+        assert!(!is_healthy && said.contains("workers: worker 0 does not answer"), "{said}");
+        drop(input);
+        until_routes(&net.translator, 186, &BOTH);
+        let (status, said) = tracer.output(WAIT_MAX).unwrap();
+        assert!(status.success(), "{said}");
+        // Two helpers: one for the device, and one for these routes. Without it, nobody could withdraw them.
+        let helpers = children_of(daemon.process.id());
+        assert_eq!(helpers.len(), 2, "{helpers:?}");
+        for helper in helpers {
+            kill_process(Pid::from_raw(helper as i32).unwrap(), Signal::KILL).unwrap();
+        }
+        until_routes(&net.translator, 186, &[]);
+        wait_until("the reason", WAIT_MAX, || health(&net).1.contains("the network helper has ended"))
+            .unwrap();
+        daemon.stop(Signal::TERM);
+    });
+}
+
+#[test]
+fn a_reload_changes_the_networks() {
+    in_lab("announce::a_reload_changes_the_networks", || {
+        let net = network();
+        let daemon = Daemon::start(&net, &config());
+        until_routes(&net.translator, 186, &BOTH);
+        let wider = config().replace("prefixes = \"192.0.2.1\"", "prefixes = \"192.0.2.0/30\"");
+        daemon.reload(&wider, "reload: done");
+        until_routes(&net.translator, 186, &["192.0.2.0/30", "2001:db8:64::/96"]);
+        daemon
+            .reload(&wider.replace("[announce]", "[announce]\ntable = 1000"), "needs a restart: [announce]");
+        daemon.stop(Signal::TERM);
+        // Another table, with mappings and own addresses.
+        let daemon =
+            Daemon::start(&net, &format!("{CREATE}{SIIT}[announce]\ntable = 1000\nbackup_table = 1001\n"));
+        until_routes(
+            &net.translator,
+            1000,
+            &["192.0.2.1", "192.0.2.14", "2001:db8:64::/96", "2001:db8:ffff::1"],
+        );
+        daemon.stop(Signal::TERM);
+    });
+}
+
+/// BIRD of the translator: `[announce]` of docs/how-to/announce.md, with one neighbour.
+const BIRD: &str = r#"
+router id 10.64.0.1;
+ipv4 table gatun4;
+ipv6 table gatun6;
+protocol device { scan time 1; }
+protocol kernel own4 { kernel table 186; learn; scan time 1; ipv4 { table gatun4; import all; export none; }; }
+protocol bfd { interface "*" { interval 50 ms; multiplier 3; }; }
+protocol bgp upstream {
+    local 10.64.0.1 as 64496;
+    neighbor 10.64.0.2 as 64497;
+    bfd on;
+    connect retry time 1; connect delay time 1; error wait time 1, 2;
+    ipv4 { table gatun4; import none; export all; next hop self; };
+}
+"#;
+
+/// BIRD of the router.
+const ROUTER: &str = r#"
+router id 10.64.0.2;
+protocol device { scan time 1; }
+protocol kernel { ipv4 { import none; export all; }; }
+protocol bfd { interface "*" { interval 50 ms; multiplier 3; }; }
+protocol bgp downstream {
+    local 10.64.0.2 as 64497;
+    neighbor 10.64.0.1 as 64496;
+    bfd on;
+    connect retry time 1; connect delay time 1; error wait time 1, 2;
+    ipv4 { import all; export none; };
+}
+"#;
+
+fn bird(host: &Namespace, name: &str, config: &str) -> Process {
+    let file = format!("/run/{name}.conf");
+    fs::write(&file, config).unwrap();
+    let control = format!("/run/{name}.ctl");
+    Process::start(host.command("bird").args(["-f", "-c", &file, "-s", &control])).unwrap()
+}
+
+#[test]
+fn bird_announces_the_routes_to_another_bird_and_withdraws_them() {
+    let bird_is_missing = || missing(&[("bird", "bird2")]);
+    let test = "announce::bird_announces_the_routes_to_another_bird_and_withdraws_them";
+    in_lab_with(test, bird_is_missing, || {
+        let net = network();
+        let _birds = [bird(&net.translator, "near", BIRD), bird(&net.router, "far", ROUTER)];
+        let mut daemon = Daemon::start(&net, &config());
+        let is_known = || {
+            let routes = net.router.run("ip route").unwrap();
+            routes.lines().any(|route| route.starts_with("192.0.2.1 via 10.64.0.1 "))
+        };
+        wait_until("the router learns the pool", WAIT_MAX, is_known).unwrap();
+        net.translator.ip("link set nat64 down").unwrap();
+        wait_until("the router forgets it", WAIT_MAX, || !is_known()).unwrap();
+        net.translator.ip("link set nat64 up").unwrap();
+        wait_until("the router learns it again", WAIT_MAX, is_known).unwrap();
+        daemon.process.signal(Signal::KILL).unwrap();
+        daemon.process.wait(WAIT_MAX).unwrap();
+        wait_until("the router forgets it with the daemon", WAIT_MAX, || !is_known()).unwrap();
+    });
+}

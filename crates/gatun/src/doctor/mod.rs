@@ -1,6 +1,7 @@
 //! `gatun doctor`: problems of this machine that keep packets from being translated, and how to fix them.
 //!
 //! ```text
+//!   announce  announced routes, and their use by BIRD
 //!   daemon    the running daemon, its log and collectors
 //!   kernel    forwarding, reverse path filters
 //!   firewall  netfilter's rules for forwarded packets
@@ -12,8 +13,9 @@
 //!   fastpath  the kernel's support of the fast path
 //!   dns64     answers of a name server for the translation prefix
 //! ```
-//! The checks change nothing. They send DNS queries, and connect to a collector that is silent.
+//! The checks change nothing. They send DNS queries, ask BIRD, and connect to a collector that is silent.
 
+mod announce;
 mod daemon;
 mod disk;
 mod dns64;
@@ -137,6 +139,7 @@ pub(crate) fn examine(subject: &Subject) -> Vec<Finding> {
     };
     findings.extend(quick(config, pid.is_some()));
     findings.extend(system::examine(Some(config), pid));
+    findings.extend(announce::examine(&subject.client, config));
     findings.extend(dns64::examine(config, subject.dns64));
     findings
 }

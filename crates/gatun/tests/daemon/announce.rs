@@ -213,7 +213,9 @@ protocol bgp downstream {
 fn bird(host: &Namespace, name: &str, config: &str) -> Process {
     let file = format!("/run/{name}.conf");
     fs::write(&file, config).unwrap();
-    let control = format!("/run/{name}.ctl");
+    // BIRD's own place: `gatun doctor` asks there.
+    fs::create_dir_all("/run/bird").unwrap();
+    let control = format!("/run/bird/{name}.ctl");
     Process::start(host.command("bird").args(["-f", "-c", &file, "-s", &control])).unwrap()
 }
 
@@ -223,13 +225,21 @@ fn bird_announces_the_routes_to_another_bird_and_withdraws_them() {
     let test = "announce::bird_announces_the_routes_to_another_bird_and_withdraws_them";
     in_lab_with(test, bird_is_missing, || {
         let net = network();
-        let _birds = [bird(&net.translator, "near", BIRD), bird(&net.router, "far", ROUTER)];
+        let _birds = [bird(&net.translator, "bird", BIRD), bird(&net.router, "far", ROUTER)];
         let mut daemon = Daemon::start(&net, &config());
         let is_known = || {
             let routes = net.router.run("ip route").unwrap();
             routes.lines().any(|route| route.starts_with("192.0.2.1 via 10.64.0.1 "))
         };
         wait_until("the router learns the pool", WAIT_MAX, is_known).unwrap();
+        let doctor = || {
+            let doctor = gatun_testkit::output(net.translator.command(program()).args(["doctor"]));
+            String::from_utf8(doctor.unwrap().stdout).unwrap()
+        };
+        let said = doctor();
+        assert!(said.contains("1 route set for a routing daemon") || said.contains("2 routes set"), "{said}");
+        assert!(said.contains("BIRD has learnt routes to gatun-routes"), "{said}");
+        assert!(!said.contains("BFD sessions"), "{said}");
         net.translator.ip("link set nat64 down").unwrap();
         wait_until("the router forgets it", WAIT_MAX, || !is_known()).unwrap();
         net.translator.ip("link set nat64 up").unwrap();

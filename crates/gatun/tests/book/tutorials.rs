@@ -81,6 +81,17 @@ fn ipv4_clients_reach_the_ipv6_servers_of_a_data_centre() {
 }
 
 #[test]
+fn a_p4_switch_translates_a_download_while_gatun_is_killed() {
+    follow(
+        "a_p4_switch_translates_a_download_while_gatun_is_killed",
+        &["ethtool", "python3", "curl"],
+        || {
+            read_and_do("docs/tutorials/p4.md");
+        },
+    );
+}
+
+#[test]
 fn every_tutorial_is_followed_by_a_test() {
     let tests = include_str!("tutorials.rs");
     let folder = std::fs::read_dir(root().join("docs/tutorials")).unwrap();

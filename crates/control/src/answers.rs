@@ -181,6 +181,7 @@ impl Control {
             subscribers,
             received: conversion::count(engine.rx),
             forwarded: conversion::count(engine.forwarded),
+            fast_path: self.fast_path(),
             offloaded: conversion::count(engine.offloaded),
             refused_by_device: all.iter().flatten().map(conversion::refused_by_device).sum(),
             echo_replies: conversion::count(engine.echoes()),
@@ -353,6 +354,16 @@ impl Control {
         (self.setup.log)(&format!("api: {} sets the log level to {level}", asked.who));
         self.setup.level.set(level);
         Ok(api::LogLevelSetting { level })
+    }
+
+    fn fast_path(&self) -> api::FastPathPlace {
+        if (self.setup.offload)().state != api::FastPathState::Off {
+            api::FastPathPlace::Switches
+        } else if (self.setup.fastpath)().state != api::FastPathState::Off {
+            api::FastPathPlace::Kernel
+        } else {
+            api::FastPathPlace::None
+        }
     }
 
     /// The P4 switches, after one was declared gone if the request names it.

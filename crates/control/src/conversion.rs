@@ -313,7 +313,7 @@ pub(crate) fn counters(total: &Snapshot) -> Vec<Counter> {
     both("forwarded_6to4", e.translated[Direction::SixToFour as usize], "Of these from IPv6 to IPv4.");
     both("forwarded_4to6", e.translated[Direction::FourToSix as usize], "Of these from IPv4 to IPv6.");
     both("forwarded_4to4", e.translated[Direction::FourToFour as usize], "Of these from IPv4 to IPv4.");
-    both("offloaded", e.offloaded, "Translated in the kernel, part of the forwarded ones.");
+    both("offloaded", e.offloaded, "Translated in the kernel or in P4 switches, part of the forwarded ones.");
     both("hairpinned", e.hairpinned, "Hairpinned packets, part of the forwarded ones.");
     both("answered", e.replied, "Answered, with an ICMP error or an echo reply.");
     both("passed", e.passed, "Not for the translator.");

@@ -15,6 +15,7 @@ use gatun_wire::text::{counted, group};
 use gatun_wire::{HEADROOM, Ipv4View, Ipv6View, L4, Packet, Prefix64, TAILROOM};
 use gatun_worker::jobs::Job;
 use std::net::IpAddr;
+use std::sync::Arc;
 use tokio::sync::oneshot;
 
 /// Job that asks an engine about a packet; afterwards the buffer holds the translated one.
@@ -52,7 +53,7 @@ impl Job for FlowOriginJob {
 }
 
 impl Control {
-    pub(crate) async fn explain(&self, query: &Query) -> Result<api::Explanation, Refusal> {
+    pub(crate) async fn explain(self: &Arc<Self>, query: &Query) -> Result<api::Explanation, Refusal> {
         let mut flow = Flow::read(query)?;
         let names = self.names().await?;
         let instance = query.selection(&names)?.instance;
@@ -72,7 +73,18 @@ impl Control {
         let told = self.hand_in(worker, ask)?.done().await?.told;
         let (explanation, after) = told.ok_or(WorkerError::Silent)?;
         let worker = u32::try_from(worker).unwrap_or(u32::MAX);
-        Ok(NamedExplanation { names: &names, e: &explanation }.whole(&packet, &after, worker))
+        let translator = &self.translator(&names, &explanation).await;
+        Ok(NamedExplanation { names: &names, e: &explanation, translator }.whole(&packet, &after, worker))
+    }
+
+    /// Says what translates the session of a packet outside the engine; empty without one.
+    async fn translator(self: &Arc<Self>, names: &Names, e: &Explanation) -> String {
+        let Some(session) = e.session.as_ref().filter(|session| session.is_offloaded) else {
+            return String::new();
+        };
+        let (control, session) = (Arc::clone(self), names.session(session));
+        let told = tokio::task::spawn_blocking(move || (control.setup.translator_of)(&session)).await;
+        told.unwrap_or_default()
     }
 
     /// Number of the worker that owns a packet.
@@ -119,6 +131,8 @@ pub(crate) fn ends(packet: &[u8]) -> Option<api::PacketEndpoints> {
 pub(crate) struct NamedExplanation<'e> {
     pub(crate) names: &'e Names,
     pub(crate) e: &'e Explanation,
+    /// Translator of the session outside the engine; empty without one.
+    pub(crate) translator: &'e str,
 }
 
 impl NamedExplanation<'_> {
@@ -251,14 +265,12 @@ impl NamedExplanation<'_> {
     fn state(&self, told: &api::Explanation) -> Option<String> {
         if let Some(s) = &told.session {
             let seconds = s.expires_ms / 1000;
-            let by_kernel = match s.offloaded {
-                true => {
-                    "; the kernel translates its packets, except SYN, FIN, RST, fragments and those with options"
-                }
-                false => "",
+            let elsewhere = match self.translator {
+                "" => String::new(),
+                who => format!("; {who}, except SYN, FIN, RST, fragments and those with options"),
             };
             return Some(format!(
-                "it belongs to a session: {}, {} port {} mapped to {} port {}, expires in {seconds} s without traffic{by_kernel}",
+                "it belongs to a session: {}, {} port {} mapped to {} port {}, expires in {seconds} s without traffic{elsewhere}",
                 s.state, s.inside, s.inside_port, s.outside, s.outside_port
             ));
         }

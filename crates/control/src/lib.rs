@@ -218,6 +218,8 @@ pub struct Setup {
     pub health: Box<dyn Fn() -> types::Health + Send + Sync>,
     /// Declares a P4 switch gone, or says why not. It may take seconds.
     pub switch_gone: SwitchGone,
+    /// Says who translates the packets of an offloaded session. It may take seconds.
+    pub translator_of: TranslatorOf,
     /// Leaves sessions that match to the engines while a packet trace runs; `None`: the trace has ended.
     pub traced_sessions: Box<dyn Fn(Option<SessionFilter>) + Send + Sync>,
     /// Troubles beside workers, log and collectors.
@@ -230,6 +232,9 @@ pub struct Setup {
 
 /// Declares a switch gone, by its name.
 pub type SwitchGone = Box<dyn Fn(&str) -> Result<(), String> + Send + Sync>;
+
+/// Says who translates the packets of a session, such as "the kernel translates its packets".
+pub type TranslatorOf = Box<dyn Fn(&types::Session) -> String + Send + Sync>;
 
 /// Filter of sessions.
 pub type SessionFilter = Box<dyn Fn(&gatun_nat::feed::Flow) -> bool + Send>;

@@ -175,7 +175,8 @@ fn packet(names: &Names, worker: u32, time: SystemTime, traced: &TracedPacket) -
     let whole = |bytes: &[u8], len| [bytes, &vec![0; usize::saturating_sub(len, bytes.len())]].concat();
     let before = whole(&traced.before, traced.before_len);
     let after = whole(&traced.after, traced.after_len);
-    let explained = NamedExplanation { names, e: &traced.explanation }.whole(&before, &after, worker);
+    let explained =
+        NamedExplanation { names, e: &traced.explanation, translator: "" }.whole(&before, &after, worker);
     let micros = time.duration_since(UNIX_EPOCH).map_or(0, |passed| passed.as_micros());
     api::TracedPacket {
         time_us: u64::try_from(micros).unwrap_or(u64::MAX),

@@ -235,7 +235,7 @@ impl Sockets {
         let facts = SharedFacts::new(settings.control.facts.clone());
         let log = output.clone();
         let FastPathStates { kernel: fastpath, p4, orders } = fast_paths;
-        let gone = orders.clone();
+        let (gone, translators) = (orders.clone(), orders.clone());
         let setup = Setup {
             version: env!("CARGO_PKG_VERSION"),
             facts: facts.clone(),
@@ -252,6 +252,7 @@ impl Sockets {
             fastpath: Box::new(move || fastpath()),
             offload: Box::new(move || p4()),
             health: Box::new(move || health.state()),
+            translator_of: Box::new(move |session| translators.translator_of(session)),
             switch_gone: Box::new(move |name| gone.set_gone(name)),
             traced_sessions: Box::new(move |filter| orders.exclude(filter)),
             level: output.level.clone(),

@@ -3,6 +3,7 @@
 use crate::Settings;
 use crate::fastpath::FastPathOrders;
 use crate::p4::P4Orders;
+use gatun_api::types::Session;
 use gatun_config::Offload;
 use gatun_nat::reconfigure::Outline;
 use gatun_offload::FlowFilter;
@@ -52,6 +53,14 @@ impl OffloadOrders {
             _ => {
                 Err("there are no P4 switches: the configuration had no [[offload]] at the start".to_owned())
             }
+        }
+    }
+
+    /// Says who translates the packets of an offloaded session.
+    pub(crate) fn translator_of(&self, session: &Session) -> String {
+        match self {
+            OffloadOrders::P4(orders) => orders.translator_of(session),
+            _ => "the kernel translates its packets".to_owned(),
         }
     }
 

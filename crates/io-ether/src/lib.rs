@@ -25,7 +25,7 @@ pub use forward::forward;
 pub use handover::EthernetHandover;
 pub use neighbours::NeighbourExchange;
 pub use prefetch::{prefetch_ahead, prefetch_frame};
-pub use switch_ports::SwitchPort;
+pub use switch_ports::{SwitchPort, switch_reason};
 
 pub use gatun_ether::Mac;
 use gatun_io::{Stats, Waker};

@@ -51,6 +51,12 @@ const UNKNOWN_PORT: (&str, &str) = (
     "Frames from the switch, dropped: no port of the configuration has their number.",
 );
 
+/// Returns the name of a reason why a switch sends a frame to the translator.
+pub fn switch_reason(number: usize) -> &'static str {
+    let (name, _) = REASONS.get(number).unwrap_or(&REASONS[0]);
+    name.strip_prefix("switch_").unwrap_or(name)
+}
+
 /// Ports of switches, and counters of their frames.
 #[derive(Debug, Default)]
 pub(crate) struct SwitchPorts {

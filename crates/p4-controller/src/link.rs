@@ -16,6 +16,15 @@ pub enum Write {
         /// The flow.
         flow: OffloadedFlow,
     },
+    /// Replace the entry for a direction of a flow by its present form.
+    Modify {
+        /// Number of the flow.
+        slot: u32,
+        /// Direction.
+        direction: Direction,
+        /// The flow.
+        flow: OffloadedFlow,
+    },
     /// Delete an entry.
     Delete(Key),
 }
@@ -64,6 +73,17 @@ pub struct Counted {
     pub count: Count,
 }
 
+/// Packets that the program itself counts, by reason, since the switch has it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ProgramCounts {
+    /// Packets that the controller got.
+    pub to_controller: Vec<u64>,
+    /// Packets for the controller that its limit dropped.
+    pub over_limit: Vec<u64>,
+    /// Packets dropped for another reason.
+    pub dropped: Vec<u64>,
+}
+
 /// Message from a switch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
@@ -90,6 +110,8 @@ pub enum Event {
         /// True if no further part of the answer follows.
         is_last: bool,
     },
+    /// Packets that the program counts, every second.
+    ProgramCounted(ProgramCounts),
     /// A connection is open, and another controller is the primary one, for this reason.
     Standby(String),
     /// The connection has ended. Requests without an answer may have been executed.

@@ -2,7 +2,7 @@
 //! entries in the form of P4Runtime.
 
 use crate::flow::{Direction, Key, delta, key, translated};
-use crate::link::{Counted, Found};
+use crate::link::{Counted, Found, ProgramCounts};
 use gatun_nat::counters::Count;
 use gatun_nat::feed::{Flow, SessionId};
 use gatun_nat::plan::Transport;
@@ -24,6 +24,11 @@ const IDENTS: u64 = 2048;
 const NO_IDENT: u64 = 0xffff;
 /// Begin of the metadata of an entry: Gatun's, in this form.
 const METADATA: [u8; 2] = [b'G', 1];
+
+/// Counters of the program itself, as [`ProgramCounts`] has them.
+const OWN_COUNTERS: [&str; 3] = ["to_controller", "over_limit", "dropped"];
+/// Maximum number of their reasons.
+const REASONS_MAX: u64 = 256;
 
 const KEY6: [&str; 7] = ["src_hi", "src_lo", "dst_hi", "dst_lo", "sport", "dport", "proto"];
 const KEY4: [&str; 5] = ["src", "dst", "sport", "dport", "proto"];
@@ -103,6 +108,8 @@ pub struct Program {
     to_ipv6: FieldNumbers<13>,
     nat44: FieldNumbers<9>,
     counter: u32,
+    /// Numbers of the counters of the program itself: to the controller, over the limit, dropped.
+    own_counters: [Option<u32>; 3],
     capacity: u32,
     /// Bytes of each packet that the counters include and Gatun does not count.
     overhead: u64,
@@ -286,6 +293,8 @@ impl Program {
         let counter = counter.ok_or_else(|| ProgramError("it has no counter `entry_packets`".to_owned()))?;
         let counters = counter.size;
         let counter = id(counter.preamble.as_ref());
+        let named = |name| info.counters.iter().find(|of| is_named(of.preamble.as_ref(), name));
+        let own_counters = OWN_COUNTERS.map(|name| Some(id(named(name)?.preamble.as_ref())));
         let sizes = [table(&info, "flows6")?.size, table(&info, "flows4")?.size, counters / 2];
         let capacity = sizes.into_iter().min().and_then(|size| u32::try_from(size).ok()).unwrap_or(0);
         let is_bmv2 = info.pkg_info.as_ref().is_some_and(|package| package.arch == "v1model");
@@ -299,6 +308,7 @@ impl Program {
             to_ipv6,
             nat44,
             counter,
+            own_counters,
             capacity,
             overhead,
             limits,
@@ -473,6 +483,26 @@ impl Program {
             index: Some(Index { index: i64::from(slot) << 1 | direction.index() as i64 }),
             data: None,
         })
+    }
+
+    /// Requests of the counters of the program itself.
+    pub(crate) fn own_counters(&self) -> impl Iterator<Item = CounterEntry> {
+        let entry = |counter_id| CounterEntry { counter_id, ..CounterEntry::default() };
+        self.own_counters.into_iter().flatten().map(entry)
+    }
+
+    /// Takes note of a counter of the program itself.
+    pub(crate) fn own_counted(&self, entry: &CounterEntry, counts: &mut ProgramCounts) {
+        let Some(which) = self.own_counters.iter().position(|id| *id == Some(entry.counter_id)) else {
+            return;
+        };
+        let of = [&mut counts.to_controller, &mut counts.over_limit, &mut counts.dropped];
+        let (Some(index), Some(data)) = (entry.index, entry.data) else { return };
+        let [Ok(index), Ok(packets)] = [index.index, data.packet_count].map(u64::try_from) else { return };
+        let (Some(counts), true) = (of.into_iter().nth(which), index < REASONS_MAX) else { return };
+        let index = index as usize;
+        counts.resize(counts.len().max(index + 1), 0);
+        counts[index] = packets;
     }
 
     /// A counter of a flow. `None` if it is another one.

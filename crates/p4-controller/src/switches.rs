@@ -18,7 +18,7 @@ mod requests;
 mod sync;
 
 use crate::flow::{Direction, Key, key};
-use crate::link::Link;
+use crate::link::{Link, ProgramCounts};
 use counters::Counters;
 use gatun_nat::counters::Traffic;
 use gatun_nat::plan::Transport;
@@ -61,6 +61,8 @@ enum State {
 /// A flow.
 struct Occupant {
     flow: OffloadedFlow,
+    /// Time when a switch had it first.
+    since: Option<Duration>,
     states: [State; SWITCHES_MAX],
     is_removing: bool,
     refusal: Option<Box<Refusal>>,
@@ -98,6 +100,7 @@ pub enum Phase {
 enum Sent {
     Stray,
     Insert(u32),
+    Modify,
     Delete(u32),
 }
 
@@ -108,6 +111,8 @@ struct Switch<L> {
     capacity: u32,
     /// Flows to be inserted or deleted, with their lives.
     queue: VecDeque<(u32, u32)>,
+    /// Flows whose entries have another form now, with their lives.
+    changed: VecDeque<(u32, u32)>,
     /// Entries to be deleted that belong to no flow.
     strays: VecDeque<Key>,
     sent: Vec<Sent>,
@@ -154,6 +159,8 @@ pub struct SwitchStatus {
     pub strays: u64,
     /// Connections.
     pub connections: u64,
+    /// Packets that the program counts.
+    pub program: ProgramCounts,
 }
 
 /// Rules that the account follows. A check of the model leaves out one at a time, and must find a history
@@ -267,6 +274,14 @@ impl<L: Link> Switches<L> {
         }
     }
 
+    /// Returns the switches that have the flow with a key, and the time since one of them had it first.
+    pub fn having(&self, wanted: &Key) -> Option<(Vec<&str>, Duration)> {
+        let occupant = self.flows[self.find(wanted)? as usize].occupant.as_ref()?;
+        let having = self.switches.iter().zip(occupant.states).filter(|(_, state)| *state == State::Present);
+        let names = having.map(|(switch, _)| &*switch.status.name).collect();
+        Some((names, self.now.saturating_sub(occupant.since?)))
+    }
+
     /// Position of a switch by name.
     pub fn position(&self, name: &str) -> Option<usize> {
         self.switches.iter().position(|switch| switch.status.name == name)
@@ -305,6 +320,9 @@ impl<L: Link> Switches<L> {
     /// Changes the state of a flow in a switch.
     fn set_state(&mut self, slot: u32, k: usize, state: State) {
         let Some(occupant) = &mut self.flows[slot as usize].occupant else { return };
+        if state == State::Present {
+            occupant.since.get_or_insert(self.now);
+        }
         let old = std::mem::replace(&mut occupant.states[k], state);
         let status = &mut self.switches[k].status;
         for (state, is_new) in [(old, false), (state, true)] {
@@ -360,6 +378,7 @@ impl<L: Link> Switches<L> {
         let now = self.now;
         self.flows[slot as usize].occupant = Some(Occupant {
             flow: *flow,
+            since: None,
             states: [State::Absent; SWITCHES_MAX],
             is_removing: false,
             refusal: None,
@@ -529,6 +548,20 @@ impl<L: Link> Target for Switches<L> {
         }
     }
 
+    /// Larger packets go to the engine, which fragments them.
+    fn set_path_mtu(&mut self, id: FlowId, mtu: Option<u16>) {
+        let Some(occupant) = self.occupant(id).filter(|occupant| occupant.flow.path_mtu != mtu) else {
+            return;
+        };
+        occupant.flow.path_mtu = mtu;
+        for k in 0..self.switches.len() {
+            // Other entries are not written yet, or are compared when the switch has been read.
+            if matches!(self.state(id.slot, k), State::Present | State::InsertSent) {
+                self.switches[k].changed.push_back((id.slot, id.life));
+            }
+        }
+    }
+
     /// A switch has no lease.
     fn renew_lease(&mut self, _: Duration) {}
 }
@@ -541,6 +574,7 @@ impl<L: Link> Switch<L> {
             connection: 0,
             capacity: 0,
             queue: VecDeque::new(),
+            changed: VecDeque::new(),
             strays: VecDeque::new(),
             sent: Vec::new(),
             uncounted: VecDeque::new(),
@@ -564,6 +598,7 @@ impl<L: Link> Switch<L> {
                 refused: 0,
                 strays: 0,
                 connections: 0,
+                program: ProgramCounts::default(),
             },
         }
     }

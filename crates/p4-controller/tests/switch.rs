@@ -217,6 +217,32 @@ fn flows_are_written_counted_and_removed() {
 }
 
 #[test]
+fn a_path_mtu_reaches_the_entries_of_a_flow() {
+    let mut switch = MemorySwitch::new();
+    let mut controller = Controller::started(vec![config(&switch)]);
+    let ids = controller.install(&flows(2));
+    // Largest packets: to IPv4 of flow 0, and of both entries of flow 1 (NAT44), which are the last.
+    let limits = |switch: &MemorySwitch| {
+        let of = |len| switch.memory().exact.values().filter(|call| call.data[5] == len).count();
+        (of(700), of(1500))
+    };
+    assert_eq!(limits(&switch), (0, 3));
+    ids.iter().for_each(|id| controller.switches.set_path_mtu(*id, Some(700)));
+    controller.until("changed", |_| limits(&switch) == (3, 0));
+    assert_eq!(switch.memory().exact.len(), 4);
+    controller.switches.set_path_mtu(ids[0], None);
+    controller.until("changed back", |_| limits(&switch) == (2, 1));
+    switch.restart();
+    controller.until("written again", |_| limits(&switch) == (2, 1));
+    // Without a connection, it is changed after the switch has been read.
+    switch.server = None;
+    controller.wait_down();
+    controller.switches.set_path_mtu(ids[0], Some(700));
+    switch.restart();
+    controller.until("changed after the connection", |_| limits(&switch) == (3, 0));
+}
+
+#[test]
 fn a_switch_that_restarts_empty_gets_its_flows_again_and_a_removal_waits_for_it() {
     let mut switch = MemorySwitch::new();
     let mut controller = Controller::started(vec![config(&switch)]);

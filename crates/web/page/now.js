@@ -44,9 +44,10 @@ export class Now {
     const { received } = status;
     const rates = this.watch.rates();
     const arriving = rates.of((s) => s.status.received.packets);
-    const { forwarded, offloaded } = status;
-    const inKernel = offloaded?.bytes ? `, ${percent(offloaded.bytes, forwarded.bytes)} in the kernel` : "";
-    say("bits-sub", `${quantity(forwarded.bytes, "B")} since the start${inKernel}`);
+    const { forwarded, offloaded, fast_path: place } = status;
+    const where = place === "switches" ? "in the switches" : "in the kernel";
+    const elsewhere = offloaded?.bytes ? `, ${percent(offloaded.bytes, forwarded.bytes)} ${where}` : "";
+    say("bits-sub", `${quantity(forwarded.bytes, "B")} since the start${elsewhere}`);
     say("packets-sub", `of ${arriving === null ? "–" : rate(arriving)} received`);
     const { dropped, rejected, dropped_silently: silently } = status;
     say("lost-sub", `${count(dropped.packets)} since the start (${percent(dropped.packets, received.packets)})`);

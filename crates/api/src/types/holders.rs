@@ -107,7 +107,7 @@ structs! {
         pub configured: bool,
         /// True if it shares its public port with other flows.
         pub shared: bool,
-        /// True if the kernel translates its packets, or is about to.
+        /// True if the kernel or P4 switches translate its packets, or are about to.
         pub offloaded: bool,
     }
 

@@ -1,6 +1,7 @@
 //! P4 switches that translate established sessions.
 
 use super::fastpath::FastPathState;
+use super::running::Counter;
 use crate::schema::{structs, words};
 
 words! {
@@ -61,6 +62,15 @@ structs! {
         pub strays: u64,
         /// Connections since the start.
         pub connections: u64,
+        /// Packets that the switch gave to Gatun by reason, since it has its program. Only reasons with
+        /// packets.
+        pub to_controller: Vec<Counter>,
+        /// Packets for Gatun that the switch dropped by reason, because there were more than its limit for
+        /// the reason.
+        pub over_limit: Vec<Counter>,
+        /// Packets that the switch dropped by reason: to other MACs or of unknown VLANs (`foreign`), or to a
+        /// port that does not exist (`no_port`).
+        pub dropped: Vec<Counter>,
         /// Next hops whose MAC the switch knows.
         pub next_hops: u64,
         /// Routes and next hops that its tables have no room for. Gatun sends their packets.

@@ -3,6 +3,18 @@
 use crate::schema::{structs, words};
 
 words! {
+    /// Place outside Gatun where established sessions can be translated.
+    pub enum FastPathPlace {
+        /// None.
+        None = "none",
+        /// In the kernel.
+        Kernel = "kernel",
+        /// In P4 switches.
+        Switches = "switches",
+    }
+}
+
+words! {
     /// Extent to which the sandbox is in force.
     pub enum SandboxExtent {
         /// Wholly in force.
@@ -130,7 +142,9 @@ structs! {
         pub received: Count,
         /// Packets translated and handed to the device.
         pub forwarded: Count,
-        /// Part of `forwarded`: packets translated in the kernel.
+        /// Place of a fast path, if one is configured.
+        pub fast_path: FastPathPlace,
+        /// Part of `forwarded`: packets translated there.
         pub offloaded: Count,
         /// Forwarded packets and answers that a device did not send; `device_counters` of `/v1/workers` has
         /// the reasons.

@@ -3,9 +3,10 @@
 use super::kinds::{counter, gauge};
 use super::read::{of_fastpath, of_fastpath_xdp, refused_by_kernel, seconds};
 use super::{Metric, Samples, View};
-use gatun_api::types::{FastPathState, OffloadSwitch, SwitchPhase};
+use gatun_api::types::{Counter, FastPathState, OffloadSwitch, SwitchPhase};
 
 const SWITCH: &[&str] = &["switch"];
+const SWITCH_REASON: &[&str] = &["switch", "reason"];
 
 /// Metrics of sessions outside the engines.
 pub(super) const FAST_PATHS: &[Metric] = &[
@@ -80,7 +81,7 @@ pub(super) const FAST_PATHS: &[Metric] = &[
         "fastpath_credited_packets",
         &[],
         |v, s| s.add(&[], v.total.engine.offloaded.packets),
-        "Packets translated in the kernel and credited to their sessions; part of the forwarded ones.",
+        "Packets translated in the kernel or in P4 switches and credited to their sessions; part of the forwarded ones.",
     ),
     counter(
         "fastpath_credited_bytes",
@@ -194,6 +195,24 @@ pub(super) const FAST_PATHS: &[Metric] = &[
         |v, s| by_switch(v, s, |switch| switch.connections),
         "Connections to the switch.",
     ),
+    counter(
+        "offload_switch_to_controller_packets",
+        SWITCH_REASON,
+        |v, s| by_reason(v, s, |switch| &switch.to_controller),
+        "Packets that the switch gave to Gatun by reason, since it has its program.",
+    ),
+    counter(
+        "offload_switch_over_limit_packets",
+        SWITCH_REASON,
+        |v, s| by_reason(v, s, |switch| &switch.over_limit),
+        "Packets for Gatun that the switch dropped by reason, because there were more than its limit for the reason.",
+    ),
+    counter(
+        "offload_switch_dropped_packets",
+        SWITCH_REASON,
+        |v, s| by_reason(v, s, |switch| &switch.dropped),
+        "Packets that the switch dropped by reason: to other MACs or of unknown VLANs (`foreign`), or to a port that does not exist (`no_port`).",
+    ),
     gauge(
         "offload_switch_next_hops",
         SWITCH,
@@ -207,6 +226,12 @@ pub(super) const FAST_PATHS: &[Metric] = &[
         "Routes and next hops that the switch has no room for. Gatun sends their packets.",
     ),
 ];
+
+fn by_reason(v: &View<'_>, s: &mut Samples<'_>, counters: impl Fn(&OffloadSwitch) -> &Vec<Counter>) {
+    for switch in &v.scrape.offload.switches {
+        counters(switch).iter().for_each(|of| s.add(&[&switch.name, &of.name], of.value));
+    }
+}
 
 fn by_switch(v: &View<'_>, s: &mut Samples<'_>, value: impl Fn(&OffloadSwitch) -> u64) {
     v.scrape.offload.switches.iter().for_each(|switch| s.add(&[&switch.name], value(switch)));

@@ -218,6 +218,17 @@ impl P4Orders {
         &self.opened
     }
 
+    /// Says which switches translate the packets of a session, and since when.
+    pub(crate) fn translator_of(&self, session: &types::Session) -> String {
+        let unknown = || "a switch is about to translate its packets".to_owned();
+        let Some(key) = status::key_of(session) else { return unknown() };
+        let (answer, answers) = channel();
+        self.orders.send(Order::Target(Box::new(move |target: &mut Switches<Connection>| {
+            let _ = answer.send(target.having(&key).and_then(status::translators));
+        })));
+        answers.recv_timeout(crate::ANSWER_MAX).ok().flatten().unwrap_or_else(unknown)
+    }
+
     /// Declares a switch gone: its sessions are released.
     ///
     /// # Errors

@@ -3,9 +3,12 @@
 use super::entries::SwitchEntries;
 use crate::Event;
 use crate::offload::{InstallRate, PUBLISH_EVERY, SharedState};
-use gatun_api::types::{self, FastPathState, OffloadSwitch, SwitchPhase};
+use gatun_api::types::{self, Counter, FastPathState, OffloadSwitch, SwitchPhase};
 use gatun_config::Offload;
+use gatun_io_ether::switch_reason;
+use gatun_nat::plan::Transport;
 use gatun_offload::Status;
+use gatun_p4_controller::flow::Key;
 use gatun_p4_controller::{Phase, SwitchStatus};
 use gatun_wire::text::counted;
 use std::sync::mpsc::Sender;
@@ -133,6 +136,43 @@ impl Watch {
     }
 }
 
+/// Key of the packets to the inside of a session.
+pub(super) fn key_of(session: &types::Session) -> Option<Key> {
+    let transport = match session.protocol {
+        types::Protocol::Tcp => Transport::Tcp,
+        types::Protocol::Udp => Transport::Udp,
+        _ => return None,
+    };
+    let source = (session.remote.into(), session.remote_port);
+    Some(Key { source, destination: (session.outside.into(), session.outside_port), transport })
+}
+
+/// Says which switches have had a session for how long.
+pub(super) fn translators((names, since): (Vec<&str>, Duration)) -> Option<String> {
+    let (noun, verb) = if names.len() == 1 { ("switch", "has") } else { ("switches", "have") };
+    let since = counted(since.as_secs(), "second");
+    (!names.is_empty())
+        .then(|| format!("{noun} {} {verb} translated its packets for {since}", names.join(" and ")))
+}
+
+/// Counters with packets, by their names.
+fn named(counts: &[u64], name: impl Fn(usize) -> &'static str) -> Vec<Counter> {
+    let mut found: Vec<Counter> = Vec::new();
+    for (number, &value) in counts.iter().enumerate().filter(|(_, value)| **value > 0) {
+        let name = name(number);
+        match found.iter_mut().find(|other| other.name == name) {
+            Some(other) => other.value += value,
+            None => found.push(Counter { name: name.to_owned(), value, help: String::new() }),
+        }
+    }
+    found
+}
+
+/// Reason why a program drops a packet (`p4/headers.p4`).
+fn drop_reason(number: usize) -> &'static str {
+    ["foreign", "no_port"].get(number).copied().unwrap_or("other")
+}
+
 /// Reason why no switch is in use. `None` if one is.
 fn why_not(switches: &[&SwitchStatus], has_begun: bool) -> Option<String> {
     if has_begun && switches.iter().any(|switch| switch.phase == Phase::Ready) {
@@ -165,6 +205,9 @@ fn show(
     (shown.inserted, shown.deleted) = (switch.inserted, switch.deleted);
     (shown.refused, shown.strays) = (switch.refused, switch.strays);
     shown.connections = switch.connections;
+    shown.to_controller = named(&switch.program.to_controller, switch_reason);
+    shown.over_limit = named(&switch.program.over_limit, switch_reason);
+    shown.dropped = named(&switch.program.dropped, drop_reason);
     shown.next_hops = entries.map_or(0, |entries| entries.next_hops as u64);
     shown.left_out = entries.map_or(0, |entries| entries.left_out as u64);
 }

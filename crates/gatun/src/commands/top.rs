@@ -12,7 +12,9 @@ mod view;
 
 use super::ask::Daemon;
 use gatun_api::client::Client;
-use gatun_api::types::{Drop, History, Pool, Status, Subscriber, Worker};
+use gatun_api::types::{
+    Drop, FastPathPlace, History, Offload, OffloadSwitch, Pool, Status, Subscriber, Worker,
+};
 use screen::{Key, Screen};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGWINCH};
 use std::cmp::Reverse;
@@ -69,13 +71,21 @@ struct Sample {
     pools: Vec<Pool>,
     drops: Vec<Drop>,
     top: Vec<Subscriber>,
+    /// P4 switches, if they are the fast path.
+    switches: Vec<OffloadSwitch>,
 }
 
 impl Sample {
     fn take(client: &Client, subscribers: u32, order: Order) -> anyhow::Result<Sample> {
+        let status: Status = client.get("/v1/status")?;
+        let switches = match status.fast_path {
+            FastPathPlace::Switches => client.get::<Offload>("/v1/offload")?.switches,
+            _ => Vec::new(),
+        };
         Ok(Sample {
             at: Instant::now(),
-            status: client.get("/v1/status")?,
+            status,
+            switches,
             workers: client.get("/v1/workers")?,
             pools: client.get("/v1/pools")?,
             drops: client.get("/v1/drops")?,

@@ -22,7 +22,7 @@ Subscriber, session and drop reason are determined before translation.
 
 An active trace sends each packet through the slow path, one by one. It stops after --count packets or \
 --seconds. Without a trace, there is no cost. During a trace, Gatun itself translates matching sessions and \
-all stateless packets, also if the kernel does so otherwise ([fastpath]).
+all stateless packets, also if the kernel ([fastpath]) or a P4 switch ([[offload]]) does so otherwise.
 
 Examples:
   gatun trace --subscriber 2001:db8:1::/64 --protocol tcp

@@ -62,7 +62,7 @@ impl Shown for Status {
         "subscribers",
         "received",
         "forwarded",
-        "  in the kernel",
+        "  by a fast path",
         "  refused by the device",
         "echo replies",
         "passed",
@@ -97,7 +97,7 @@ impl Shown for Status {
             group(self.subscribers),
             packets(&self.received),
             packets(&self.forwarded),
-            packets(&self.offloaded),
+            format!("{}{}", packets(&self.offloaded), place(self.fast_path)),
             group(self.refused_by_device),
             packets(&self.echo_replies),
             packets(&self.passed),
@@ -155,6 +155,15 @@ impl Shown for LogStore {
 }
 
 /// Sums of counters by name, without zeros.
+/// Place of a fast path in words.
+fn place(place: FastPathPlace) -> &'static str {
+    match place {
+        FastPathPlace::Kernel => " (in the kernel)",
+        FastPathPlace::Switches => " (in P4 switches)",
+        FastPathPlace::None | FastPathPlace::Other => "",
+    }
+}
+
 fn sums<'a>(counters: impl Iterator<Item = &'a Counter>) -> String {
     let mut sums: Vec<(&str, u64)> = Vec::new();
     for counter in counters {
@@ -234,6 +243,9 @@ impl Shown for Offload {
         "taken over at the start",
         "records waiting, lost",
         "translated",
+        "given to Gatun",
+        "dropped above a limit",
+        "dropped for another reason",
     ];
 
     fn cells(&self) -> Vec<String> {
@@ -257,6 +269,9 @@ impl Shown for Offload {
             group(self.adopted),
             format!("{}, {}", group(self.waiting_records), group(self.lost_records)),
             counted(self.packets, "packet"),
+            sums(self.switches.iter().flat_map(|switch| &switch.to_controller)),
+            sums(self.switches.iter().flat_map(|switch| &switch.over_limit)),
+            sums(self.switches.iter().flat_map(|switch| &switch.dropped)),
         ]
     }
 }
@@ -529,7 +544,7 @@ impl Shown for Session {
             end(self.inside, self.inside_port),
             end(self.outside, self.outside_port),
             end(self.remote, self.remote_port),
-            if self.offloaded { format!("{} (in the kernel)", self.state) } else { self.state.to_string() },
+            if self.offloaded { format!("{} (fast path)", self.state) } else { self.state.to_string() },
             time(u64::from(self.expires_ms) / 1000),
         ]
     }

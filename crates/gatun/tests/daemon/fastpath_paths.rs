@@ -48,48 +48,55 @@ fn fragments() -> u64 {
 }
 
 /// The path behind the router becomes smaller than IPv6 knows. The engine learns it from the router's
-/// message, cuts large datagrams, and the kernel continues with the small ones.
-fn a_path_becomes_smaller(config: &str) {
-    let net = network();
-    let daemon = Daemon::start(&net, config);
+/// message, cuts large datagrams, and the fast path continues with the small ones. `packets` are those that
+/// it has "translated", or given to the engine as "too_large".
+pub(crate) fn a_path_becomes_smaller(net: &Topology, packets: fn(&str) -> u64) {
+    let send = |port, count, size| send(net, port, count, size);
+    let wait = |what: &str, is: &dyn Fn() -> bool| wait(what, 20, is);
     let mut command = net.server.python(COUNT, &[]);
     let server = Process::start(command.stdout(Stdio::piped())).unwrap();
     let is_open = || net.server.run("ss -Hlun").unwrap().contains(":7777 ");
     gatun_testkit::wait_until("the server", Duration::from_secs(5), is_open).unwrap();
-    send(&net, 5151, 50, 100);
-    wait("small datagrams in the kernel", 5, || packets("translated") > 20);
+    send(5151, 50, 100);
+    wait("small datagrams in the fast path", &|| packets("translated") > 20);
     let before = packets("translated");
-    send(&net, 5151, 100, LARGE);
-    wait("large datagrams in the kernel", 5, || packets("translated") >= before + 100);
-    assert_eq!((packets("too_large"), fragments()), (0, 0), "{}", show("fastpath"));
+    send(5151, 100, LARGE);
+    wait("large datagrams in the fast path", &|| packets("translated") >= before + 100);
+    assert_eq!((packets("too_large"), fragments()), (0, 0), "a large one left the fast path");
     net.router.ip("link set far mtu 1000").unwrap();
     // It is translated with DF, so the router does not cut it.
-    send(&net, 5151, 1, 1350);
-    wait("the path MTU in the kernel", 5, || {
-        send(&net, 5151, 1, LARGE);
+    send(5151, 1, 1350);
+    wait("the path MTU in the fast path", &|| {
+        send(5151, 1, LARGE);
         packets("too_large") > 0
     });
     let (too_large, translated, cut) = (packets("too_large"), packets("translated"), fragments());
-    send(&net, 5151, 100, LARGE);
-    wait("large datagrams in the engine", 5, || packets("too_large") >= too_large + 100);
+    send(5151, 100, LARGE);
+    wait("large datagrams in the engine", &|| packets("too_large") >= too_large + 100);
     assert_eq!(fragments(), cut + 100, "a further fragment of each");
-    send(&net, 5151, 50, 100);
-    wait("small datagrams in the kernel", 5, || packets("translated") >= translated + 50);
+    send(5151, 50, 100);
+    wait("small datagrams in the fast path", &|| packets("translated") >= translated + 50);
     // A flow that begins afterwards.
     let too_large = packets("too_large");
-    send(&net, 5152, 50, 100);
-    send(&net, 5152, 100, LARGE);
-    wait("large datagrams of another flow", 5, || packets("too_large") >= too_large + 90);
-    send(&net, 5152, 1, 3);
+    send(5152, 50, 100);
+    send(5152, 100, LARGE);
+    wait("large datagrams of another flow", &|| packets("too_large") >= too_large + 90);
+    send(5152, 1, 3);
     let (_, counted) = server.output(Duration::from_secs(10)).unwrap();
     assert!(counted.trim().parse::<u32>().unwrap() >= 300, "{counted}");
+}
+
+fn by_the_kernel(config: &str) {
+    let net = network();
+    let daemon = Daemon::start(&net, config);
+    a_path_becomes_smaller(&net, packets);
     daemon.stop(Signal::TERM);
 }
 
 #[test]
 fn packets_too_large_for_a_learnt_path_are_cut_by_the_engine() {
     in_lab("fastpath_paths::packets_too_large_for_a_learnt_path_are_cut_by_the_engine", || {
-        a_path_becomes_smaller(&config());
+        by_the_kernel(&config());
     });
 }
 
@@ -97,6 +104,6 @@ fn packets_too_large_for_a_learnt_path_are_cut_by_the_engine() {
 fn stateless_packets_too_large_for_a_learnt_path_are_cut_by_the_engine() {
     in_lab("fastpath_paths::stateless_packets_too_large_for_a_learnt_path_are_cut_by_the_engine", || {
         let port = "[[port]]\ndevice = \"nat64\"\nqueues = 1\n";
-        a_path_becomes_smaller(&format!("{port}{FASTPATH}{SIIT}"));
+        by_the_kernel(&format!("{port}{FASTPATH}{SIIT}"));
     });
 }

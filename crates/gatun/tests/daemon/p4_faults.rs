@@ -5,7 +5,8 @@ use crate::dpdk::in_dpdk_lab;
 use crate::fastpath::{counts, kill, numbered, show};
 use crate::harness::{Daemon, gatun};
 use crate::p4_offload::{
-    CONFIG, arrived, is_accounted, is_up, network, number, sessions, start_switch, translated, wait,
+    CONFIG, arrived, is_accounted, is_up, network, number, sessions, start_switch, start_switch_with,
+    translated, wait,
 };
 use gatun_testkit::{Process, Topology, echo};
 use rustix::process::Signal;
@@ -183,4 +184,61 @@ fn a_daemon_leaves_its_switch_to_another_controller_until_that_one_has_gone() {
             daemon.stop(Signal::TERM);
         },
     );
+}
+
+/// Configuration with a second switch, to which no host is connected.
+fn two_switches() -> String {
+    let spare = r#"
+[[port]]
+name = "spare"
+backend = "dpdk"
+device = "net_null0,no-rx=1"
+switch = "spare"
+switch_port = 1
+addresses = ["2001:db8:2::64/64"]
+"#;
+    let two = CONFIG
+        .replace("switch_port", "switch = \"edge\"\nswitch_port")
+        .replace("9559\"]", "9559\", \"spare at 127.0.0.1:9560\"]");
+    format!("{spare}{two}")
+}
+
+fn start_spare(net: &Topology) -> Process {
+    start_switch_with(net, &["net_null0,no-rx=1"], &["--listen", "127.0.0.1:9560"])
+}
+
+#[test]
+fn two_switches_have_the_same_sessions_and_one_of_them_may_fail() {
+    in_dpdk_lab("p4_faults::two_switches_have_the_same_sessions_and_one_of_them_may_fail", || {
+        let net = network();
+        let _edge = start_switch(&net);
+        let spare = start_spare(&net);
+        let daemon = Daemon::start(&net, &two_switches());
+        let both_have_one = || {
+            let switches = show("offload")["switches"].clone();
+            switches.as_array().unwrap().iter().all(|switch| number(switch, "sessions") == 1)
+        };
+        let phase = |n: usize| show("offload")["switches"][n]["phase"].clone();
+        wait("both switches in use", &daemon, || phase(0) == "ready" && phase(1) == "ready");
+        let _echo = echo(&net.server).unwrap();
+        let flow = long_flow(&net);
+        wait("a session in both switches", &daemon, both_have_one);
+        kill_switch(spare);
+        wait("the loss of a switch", &daemon, || phase(1) == "down");
+        assert_eq!(show("offload")["state"], "on");
+        is_in_the_switch(&daemon);
+        // A removal waits for both, until one of them is declared gone.
+        let cleared = gatun(["clear", "sessions", "--all", "--yes"]);
+        assert!(cleared.status.success(), "{cleared:?}");
+        wait("the removal from the first", &daemon, || number(&edge(), "deleted") == 1);
+        assert_eq!(number(&show("offload"), "waiting"), 1, "{}", show("offload"));
+        let gone = gatun(["offload", "gone", "spare"]);
+        assert!(String::from_utf8_lossy(&gone.stdout).contains("1 session no longer wait"), "{gone:?}");
+        wait("the next session of the flow", &daemon, || number(&edge(), "inserted") == 2);
+        let _spare = start_spare(&net);
+        wait("the session in both switches", &daemon, both_have_one);
+        end(flow, &daemon);
+        is_accounted(&daemon);
+        daemon.stop(Signal::TERM);
+    });
 }

@@ -2,7 +2,7 @@
 
 use super::static_entries::{self, Entries};
 use super::{ConnectionConfig, Ends, Pipeline, SwitchPacket};
-use crate::link::{Event, Request, Write, WriteError};
+use crate::link::{Event, ProgramCounts, Request, Write, WriteError};
 use crate::program::Program;
 use gatun_p4runtime::google::rpc;
 use gatun_p4runtime::p4::v1::p4_runtime_client::P4RuntimeClient;
@@ -30,6 +30,8 @@ use tonic::{Code, Status, Streaming};
 const MESSAGE_MAX: usize = 64 << 20;
 /// Intervals at which a silent switch is asked for a sign of life, and the time for its answer.
 const KEEP_ALIVE: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(3));
+/// Interval of reading the counters of the program itself.
+const COUNT_EVERY: Duration = Duration::from_secs(1);
 /// Time to wait for the end of another primary controller, which the switch tells.
 const FOREVER: Duration = Duration::from_secs(u32::MAX as u64);
 /// Time without a primary controller after which this one takes its place: the other one may restart.
@@ -71,6 +73,7 @@ pub(super) struct Session {
     /// Requests without an answer: a change, and counters.
     writing: Option<Answer>,
     counting: Option<Answer>,
+    program_counting: Option<Answer>,
 }
 
 fn bits(id: Uint128) -> u128 {
@@ -248,8 +251,12 @@ impl Primary {
     }
 
     async fn read(&mut self, entities: Vec<Entity>) -> Result<Streaming<ReadResponse>, Reason> {
-        let request = ReadRequest { device_id: self.device_id, entities, ..ReadRequest::default() };
+        let request = self.read_request(entities);
         Ok(within(self.timeout, "read", self.client.read(request)).await?.into_inner())
+    }
+
+    fn read_request(&self, entities: Vec<Entity>) -> ReadRequest {
+        ReadRequest { device_id: self.device_id, entities, ..ReadRequest::default() }
     }
 
     fn write_request(&self, updates: Vec<Update>) -> WriteRequest {
@@ -270,7 +277,15 @@ impl Session {
         let (program, is_empty) = primary.load(config).await?;
         let (connection, capacity) = (number, program.capacity());
         let (program, entries) = (Arc::new(program), Entries::new());
-        let mut session = Session { primary, number, program, entries, writing: None, counting: None };
+        let mut session = Session {
+            primary,
+            number,
+            program,
+            entries,
+            writing: None,
+            counting: None,
+            program_counting: None,
+        };
         send(ends, Event::Connected { connection, is_empty, capacity }).await?;
         session.read_flows(ends).await?;
         session.read_entries().await?;
@@ -329,6 +344,7 @@ impl Session {
 
     /// Serves requests until the connection ends. Returns the reason.
     pub(super) async fn run(&mut self, ends: &mut Ends) -> Reason {
+        let mut every = tokio::time::interval(COUNT_EVERY);
         loop {
             let step = tokio::select! {
                 Some((connection, request)) = ends.requests.recv() => self.begin(connection, request),
@@ -340,6 +356,14 @@ impl Session {
                 answer = optional(&mut self.counting) => {
                     self.counting = None;
                     answered(answer, ends).await
+                }
+                answer = optional(&mut self.program_counting) => {
+                    self.program_counting = None;
+                    answered(answer, ends).await
+                }
+                _ = every.tick(), if self.program_counting.is_none() => {
+                    self.program_counting = Some(self.count_program());
+                    Ok(())
                 }
                 Ok(()) = ends.entries.changed(), if self.writing.is_none() => self.write_entries(ends).await,
                 Some(packet) = ends.packets_out.recv() => self.packet_out(packet),
@@ -366,16 +390,27 @@ impl Session {
             }
             Request::Count(slots) => {
                 let entries = slots.into_iter().flat_map(|slot| self.program.counters_of(slot));
-                let request = ReadRequest {
-                    device_id: self.primary.device_id,
-                    entities: entries.map(of_counter).collect(),
-                    ..ReadRequest::default()
-                };
+                let request = self.primary.read_request(entries.map(of_counter).collect());
                 let (client, program) = (self.primary.client.clone(), Arc::clone(&self.program));
-                self.counting = Some(Box::pin(count(client, program, request, self.primary.timeout)));
+                let answer = count(client, request, self.primary.timeout);
+                self.counting = Some(Box::pin(async move {
+                    let counters = answer.await?.iter().filter_map(|entry| program.counted(entry)).collect();
+                    Ok(Event::Counted { counters, is_last: true })
+                }));
             }
         }
         Ok(())
+    }
+
+    fn count_program(&self) -> Answer {
+        let (client, program) = (self.primary.client.clone(), Arc::clone(&self.program));
+        let request = self.primary.read_request(program.own_counters().map(of_counter).collect());
+        let answer = count(client, request, self.primary.timeout);
+        Box::pin(async move {
+            let mut counts = ProgramCounts::default();
+            answer.await?.iter().for_each(|entry| program.own_counted(entry, &mut counts));
+            Ok(Event::ProgramCounted(counts))
+        })
     }
 
     fn message(
@@ -443,6 +478,7 @@ fn table_entry(entity: &Entity) -> Option<&TableEntry> {
 fn update(program: &Program, write: &Write) -> Update {
     let (kind, entry) = match write {
         Write::Insert { slot, direction, flow } => (Type::Insert, program.entry(*slot, *direction, flow)),
+        Write::Modify { slot, direction, flow } => (Type::Modify, program.entry(*slot, *direction, flow)),
         Write::Delete(key) => (Type::Delete, program.entry_of_key(key)),
     };
     Update { r#type: kind.into(), entity: Some(of_table(entry)) }
@@ -482,19 +518,18 @@ fn result(error: Error) -> Result<(), WriteError> {
 
 async fn count(
     mut client: Client,
-    program: Arc<Program>,
     request: ReadRequest,
     timeout: Duration,
-) -> Result<Event, Reason> {
+) -> Result<Vec<CounterEntry>, Reason> {
     let mut answer = within(timeout, "read of counters", client.read(request)).await?.into_inner();
     let mut counters = Vec::new();
     while let Some(part) = within(timeout, "read of counters", answer.message()).await? {
-        counters.extend(part.entities.iter().filter_map(|entity| match &entity.entity {
-            Some(entity::Entity::CounterEntry(entry)) => program.counted(entry),
+        counters.extend(part.entities.into_iter().filter_map(|entity| match entity.entity {
+            Some(entity::Entity::CounterEntry(entry)) => Some(entry),
             _ => None,
         }));
     }
-    Ok(Event::Counted { counters, is_last: true })
+    Ok(counters)
 }
 
 fn packet_in(packet: PacketIn) -> SwitchPacket {

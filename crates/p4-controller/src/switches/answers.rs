@@ -16,6 +16,7 @@ impl<L: Link> Switches<L> {
                 self.connected(k, connection, is_empty, capacity);
             }
             Event::Down(reason) => self.down(k, reason),
+            Event::ProgramCounted(counts) => self.switches[k].status.program = counts,
             Event::Standby(reason) => {
                 self.down(k, reason);
                 if phase != Phase::Gone {
@@ -52,6 +53,7 @@ impl<L: Link> Switches<L> {
             Phase::Reading | Phase::Ready => {}
         }
         switch.queue.clear();
+        switch.changed.clear();
         switch.strays.clear();
         switch.sent.clear();
         switch.uncounted.clear();
@@ -98,6 +100,7 @@ impl<L: Link> Switches<L> {
                     self.inserted(k, slot, [next(), next()]);
                     Ok(())
                 }
+                Sent::Modify => modified([next(), next()]),
                 Sent::Delete(slot) => self.deleted(k, Some(slot), [next(), next()]),
             };
             if let Err(reason) = done {
@@ -193,6 +196,11 @@ impl<L: Link> Switches<L> {
             }
         }
     }
+}
+
+fn modified(results: [Written; 2]) -> Result<(), String> {
+    let error = results.into_iter().find_map(Result::err);
+    error.map_or(Ok(()), |error| Err(format!("an entry cannot be changed: {}", describe(&error))))
 }
 
 fn refusal(error: WriteError) -> Refusal {

@@ -35,6 +35,11 @@ impl<L: Link> Switches<L> {
         {
             self.write_flow(k, slot, life, &mut writes);
         }
+        while writes.len() + 2 <= BATCH
+            && let Some((slot, life)) = self.switches[k].changed.pop_front()
+        {
+            self.modify_flow(k, (slot, life), &mut writes);
+        }
         let switch = &mut self.switches[k];
         if !writes.is_empty() {
             switch.link.send(switch.connection, Request::Write(writes));
@@ -60,6 +65,16 @@ impl<L: Link> Switches<L> {
                 self.set_state(slot, k, State::DeleteSent);
             }
             _ => {}
+        }
+    }
+
+    fn modify_flow(&mut self, k: usize, (slot, life): (u32, u32), writes: &mut Vec<Write>) {
+        let place = &self.flows[slot as usize];
+        let Some(occupant) = place.occupant.as_ref().filter(|_| place.life == life) else { return };
+        if occupant.states[k] == State::Present {
+            let flow = occupant.flow;
+            writes.extend(Direction::ALL.map(|direction| Write::Modify { slot, direction, flow }));
+            self.switches[k].sent.push(Sent::Modify);
         }
     }
 

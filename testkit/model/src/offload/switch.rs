@@ -191,6 +191,11 @@ impl ModelSwitch {
     fn write(&mut self, write: &Write) -> Result<(), WriteError> {
         match *write {
             Write::Delete(key) => self.entries.remove(&key).map(drop).ok_or(WriteError::Missing),
+            Write::Modify { slot, direction, flow } => {
+                let entry = self.entries.get_mut(&flow::key(&flow, direction)).ok_or(WriteError::Missing)?;
+                *entry = (slot, direction, flow);
+                Ok(())
+            }
             Write::Insert { slot, direction, flow } => {
                 if self.refusals > 0 {
                     self.refusals -= 1;

@@ -120,6 +120,12 @@ impl Target for ModelTarget {
         }
     }
 
+    fn set_path_mtu(&mut self, id: EntryId, mtu: Option<u16>) {
+        if let (ModelTarget::Switches(switches, _), EntryId::Switches(id)) = (self, id) {
+            switches.set_path_mtu(id, mtu);
+        }
+    }
+
     fn renew_lease(&mut self, time: Duration) {
         if let ModelTarget::Table(table) = self {
             table.renew_lease(time);

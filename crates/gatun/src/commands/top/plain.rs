@@ -1,7 +1,7 @@
 //! Plain-text snapshot of `gatun top`, for files and simple terminals.
 
 use super::{Sample, all, ports, refused, traffic};
-use gatun_api::types::Count;
+use gatun_api::types::{Count, FastPathPlace, OffloadSwitch};
 use gatun_config::Bytes;
 use gatun_daemon::tables::{counted, group, table};
 use std::fmt::Write as _;
@@ -33,6 +33,23 @@ impl Rate {
     }
 }
 
+/// Place of a fast path in words.
+pub(super) fn place(place: FastPathPlace) -> &'static str {
+    match place {
+        FastPathPlace::Switches => "in the switches",
+        _ => "in the kernel",
+    }
+}
+
+/// Line about a switch.
+pub(super) fn describe(switch: &OffloadSwitch) -> String {
+    let unknown = match switch.unknown {
+        0 => String::new(),
+        n => format!(", {} unknown", group(n)),
+    };
+    format!("switch {}  {}, {}{unknown}", switch.name, switch.phase, counted(switch.sessions, "session"))
+}
+
 pub(super) fn percent(used: u64, total: u64) -> String {
     match total {
         0 => "-".to_owned(),
@@ -58,12 +75,15 @@ pub(super) fn picture(before: &Sample, now: &Sample) -> anyhow::Result<String> {
     for (name, now, before) in [
         ("received", &s.received, &b.received),
         ("forwarded", &s.forwarded, &b.forwarded),
-        ("in the kernel", &s.offloaded, &b.offloaded),
+        (place(s.fast_path), &s.offloaded, &b.offloaded),
         ("dropped", &s.dropped, &b.dropped),
         ("with an ICMP error", &s.rejected, &b.rejected),
         ("silently", &s.dropped_silently, &b.dropped_silently),
     ] {
         writeln!(out, "{name:>18}  {}", rate.count(now, before))?;
+    }
+    for switch in &now.switches {
+        writeln!(out, "{}", describe(switch))?;
     }
     for trouble in &s.troubles {
         writeln!(out, "NEEDS ATTENTION: {}", trouble.what)?;

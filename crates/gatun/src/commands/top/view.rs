@@ -1,9 +1,9 @@
 //! Contents of the `gatun top` screen, fitted to the size of the terminal.
 
-use super::plain::{Rate, percent};
+use super::plain::{Rate, describe, percent, place};
 use super::screen::{Line, Style};
 use super::{Sample, all, ports, refused, traffic};
-use gatun_api::types::{Count, History, Pool, Subscriber, Urgency};
+use gatun_api::types::{Count, History, Pool, Subscriber, SwitchPhase, Urgency};
 use gatun_config::Bytes;
 use gatun_daemon::tables::group;
 use std::cmp::Reverse;
@@ -156,13 +156,17 @@ impl View<'_> {
         }
         let answered = self.per_second(s.rejected.packets, b.map(|b| b.rejected.packets));
         let silently = self.per_second(s.dropped_silently.packets, b.map(|b| b.dropped_silently.packets));
-        let by_kernel = self.per_second(s.offloaded.packets, b.map(|b| b.offloaded.packets));
-        let by_kernel = match s.offloaded.packets {
+        let elsewhere = self.per_second(s.offloaded.packets, b.map(|b| b.offloaded.packets));
+        let elsewhere = match s.offloaded.packets {
             0 => String::new(),
-            _ => format!("; of the forwarded in the kernel {by_kernel}/s"),
+            _ => format!("; of the forwarded {} {elsewhere}/s", place(s.fast_path)),
         };
-        let how = format!("  with an ICMP error {answered}/s, silently {silently}/s{by_kernel}");
+        let how = format!("  with an ICMP error {answered}/s, silently {silently}/s{elsewhere}");
         lines.push(line(Style::Plain, how));
+        for switch in &self.now.switches {
+            let style = if switch.phase == SwitchPhase::Ready { Style::Plain } else { Style::Warning };
+            lines.push(line(style, format!("  {}", describe(switch))));
+        }
         lines
     }
 

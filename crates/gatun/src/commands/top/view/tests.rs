@@ -27,6 +27,7 @@ fn status(n: u64) -> Status {
         subscribers: 30,
         received: count(n * 3000),
         forwarded: count(n * 2000),
+        fast_path: FastPathPlace::None,
         offloaded: count(0),
         refused_by_device: 0,
         echo_replies: count(0),
@@ -112,6 +113,7 @@ fn sample(begin: Instant, n: u64) -> Sample {
         pools: vec![pool("wide", 100), pool("narrow", 960)],
         drops: vec![drop("ttl", n * 1000), drop("no_bib", 9_999_999), drop("never", 0)],
         top: (0..100).map(subscriber).collect(),
+        switches: Vec::new(),
     }
 }
 

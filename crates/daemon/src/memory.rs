@@ -3,7 +3,7 @@
 //! All memory is allocated before the first packet: memory that is only promised is refused on the busiest
 //! day, and ends the process.
 
-use super::{PortSettings, Settings};
+use super::{PortSettings, Settings, fastpath, offload};
 use gatun_api::types::TablePages;
 use gatun_config::{Bytes, FastPath, Memory};
 use gatun_nat::Plan;
@@ -38,6 +38,8 @@ pub struct MemoryNeeds {
     pub fastpath_sessions: u64,
     /// Kernel memory of the fast path: mappings of stateless instances.
     pub fastpath_mappings: u64,
+    /// Manager of the fast path's sessions, and the rings through which it hears of them.
+    pub fastpath_manager: u64,
     /// Headers of session files, and the program.
     pub program: u64,
     /// True if sessions are saved in files.
@@ -60,22 +62,30 @@ impl MemoryNeeds {
             packet_huge_pages: if ports.wants_huge_pages() { of_ports.div_ceil(HUGE_PAGE) } else { 0 },
             fastpath_sessions: 0,
             fastpath_mappings: 0,
+            fastpath_manager: 0,
             program: PROGRAM + heads,
             keeps,
         }
     }
 
-    /// Adds kernel memory of a fast path for the whole plan.
+    /// Adds the memory of a kernel fast path for the whole plan: the kernel's and the daemon's.
     pub fn with_fastpath(self, fastpath: &FastPath, plan: &Plan) -> MemoryNeeds {
         let (fastpath_sessions, fastpath_mappings) = (fastpath.session_bytes(), fastpath.mapping_bytes(plan));
-        MemoryNeeds { fastpath_sessions, fastpath_mappings, ..self }
+        let workers = self.tables.len();
+        let manager = fastpath::manager_bytes(fastpath.sessions_max) + offload::feed_bytes(workers);
+        let fastpath_manager = if fastpath.kernel { manager } else { 0 };
+        MemoryNeeds { fastpath_sessions, fastpath_mappings, fastpath_manager, ..self }
     }
 
     /// Total memory.
     pub fn total(&self) -> u64 {
         let tables: u64 = self.tables.iter().map(TableBytes::total).sum();
-        let fastpath = self.fastpath_sessions + self.fastpath_mappings;
-        tables + self.mappings + self.packets + fastpath + self.program
+        tables + self.mappings + self.packets + self.of_fastpath() + self.program
+    }
+
+    /// Bytes of the kernel fast path.
+    fn of_fastpath(&self) -> u64 {
+        self.fastpath_sessions + self.fastpath_mappings + self.fastpath_manager
     }
 
     /// Bytes of the tables.
@@ -117,7 +127,7 @@ pub(super) fn check(plans: &[&Plan], settings: &Settings, left: Option<u64>) -> 
     let (keeps, left) = (left.is_some(), left.unwrap_or(0));
     let ports = &settings.ports;
     let needs = MemoryNeeds::of(plans, ports, keeps).with_fastpath(&settings.fastpath, &settings.plan);
-    let (needed, fastpath) = (needs.total(), needs.fastpath_sessions + needs.fastpath_mappings);
+    let (needed, fastpath) = (needs.total(), needs.of_fastpath());
     let Some((available, whose)) = available() else { return Ok(MemoryFit::Beside) };
     if needed <= available {
         return Ok(MemoryFit::Beside);

@@ -1,5 +1,6 @@
 //! Sessions that the manager has marked or installed: records with an index by worker and record number.
 
+use gatun_mem::{OutOfMemory, is_taken_at_once, take_room};
 use gatun_nat::feed::SessionId;
 use hashbrown::HashTable;
 
@@ -62,6 +63,9 @@ pub(crate) struct Token {
     pub(crate) life: u32,
 }
 
+/// Further entries that memory is allocated for at a time: sessions whose mark was requested have one, too.
+const MORE: usize = 4096;
+
 /// All entries.
 pub(crate) struct Entries<I> {
     list: Vec<Entry<I>>,
@@ -77,8 +81,32 @@ fn hash(worker: u8, record: u32) -> u64 {
 }
 
 impl<I: Copy> Entries<I> {
-    pub(crate) fn new() -> Self {
-        Entries { list: Vec::new(), free: Vec::new(), index: HashTable::new() }
+    /// Allocates memory for a number of entries, and some more. The kernel's refusal shows later.
+    pub(crate) fn new(len: u32) -> Self {
+        let len = len as usize + MORE;
+        let mut list = Vec::new();
+        let mut free: Vec<Slot> = Vec::new();
+        list.reserve_exact(len);
+        free.reserve_exact(len);
+        let _: Result<(), OutOfMemory> =
+            take_room(list.spare_capacity_mut()).and_then(|()| take_room(free.spare_capacity_mut()));
+        let mut index = HashTable::with_capacity(len);
+        if is_taken_at_once() {
+            let slot_hash = |slot: &Slot| hash(0, *slot);
+            (0..len as Slot).for_each(|slot| {
+                index.insert_unique(slot_hash(&slot), slot, slot_hash);
+            });
+            index.clear();
+        }
+        Entries { list, free, index }
+    }
+
+    /// Bytes that [`Entries::new`] allocates.
+    pub(crate) fn memory_bytes(len: u32) -> u64 {
+        let len = len as usize + MORE;
+        // A table is at most seven eighths full. Each place has a byte beside the number.
+        let places = (len * 8 / 7).next_power_of_two();
+        (len * (size_of::<Entry<I>>() + size_of::<Slot>()) + places * (size_of::<Slot>() + 1)) as u64
     }
 
     /// Number of entries in use.
@@ -119,6 +147,9 @@ impl<I: Copy> Entries<I> {
             }
             None => {
                 let slot = self.list.len() as Slot;
+                if self.list.len() == self.list.capacity() {
+                    self.list.reserve_exact(MORE);
+                }
                 self.list.push(entry);
                 slot
             }

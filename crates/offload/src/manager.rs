@@ -140,6 +140,7 @@ impl<E: Engine, T: Target> Manager<E, T> {
             empty_at: Duration::ZERO,
             ended: false,
         };
+        let entries = Entries::new(settings.entries_max.min(target.capacity()));
         let mut manager = Manager {
             workers: engines.into_iter().map(worker).collect(),
             target,
@@ -149,7 +150,7 @@ impl<E: Engine, T: Target> Manager<E, T> {
             paths: Paths::default(),
             paths_at: Duration::ZERO,
             smallest_path: None,
-            entries: Entries::new(),
+            entries,
             adopted: HashMap::new(),
             installs: VecDeque::new(),
             removals: VecDeque::new(),
@@ -172,6 +173,11 @@ impl<E: Engine, T: Target> Manager<E, T> {
         manager.adopt();
         manager.target.set_smallest_path(None);
         manager
+    }
+
+    /// Bytes of memory that a manager of a target with room for `entries` entries allocates when it begins.
+    pub fn memory_bytes(entries: u32) -> u64 {
+        Entries::<T::Id>::memory_bytes(entries)
     }
 
     /// Does a bounded amount of work. Returns the time after which it should be called again: zero if work is

@@ -7,7 +7,7 @@
 
 use crate::ANSWER_MAX;
 use gatun_nat::Plan;
-use gatun_nat::feed::FeedPolicy;
+use gatun_nat::feed::{FeedPolicy, memory_bytes};
 use gatun_nat::reconfigure::Outline;
 use gatun_offload::{FlowFilter, InstanceSettings, Manager, Settings, Status, Target, WorkerEngine};
 use gatun_worker::Handle;
@@ -28,6 +28,11 @@ pub(crate) const PUBLISH_EVERY: Duration = Duration::from_millis(200);
 const PREPARE_EVERY: Duration = Duration::from_millis(1);
 /// Interval of measuring the rate of installations.
 const MEASURE_EVERY: Duration = Duration::from_secs(2);
+
+/// Bytes of memory of the rings of the feed, by the number of workers.
+pub(crate) fn feed_bytes(workers: usize) -> u64 {
+    workers as u64 * memory_bytes(RING)
+}
 
 /// Manager of a kind of fast path.
 pub(crate) type ManagerOf<K> = Manager<WorkerEngine, <K as FastPathKind>::Target>;

@@ -11,8 +11,8 @@ mod shared_state;
 #[cfg(feature = "dpdk")]
 pub(crate) use driver::Order;
 pub(crate) use driver::{
-    Driver, EndOfPanic, FastPathKind, InstallRate, ManagerOf, Orders, PUBLISH_EVERY, manager_settings,
-    number_prefixes,
+    Driver, EndOfPanic, FastPathKind, InstallRate, ManagerOf, Orders, PUBLISH_EVERY, feed_bytes,
+    manager_settings, number_prefixes,
 };
 
 pub(crate) use shared_state::SharedState;

@@ -1,6 +1,7 @@
 //! A daemon allocates all memory before its first packet, as much as `gatun check` predicts. Without that
 //! memory it does not start.
 
+use crate::fastpath::{show, wait};
 use crate::harness::{CREATE, Daemon, NAT64, SIIT, in_lab, network, ping};
 #[cfg(feature = "xdp")]
 use crate::xdp::{self, in_xdp_lab, xdp_network};
@@ -86,13 +87,22 @@ fn configurations() -> Vec<(&'static str, String)> {
         ("two workers", format!("{two}{pool}{nat64}{large}")),
         ("blocks", format!("{CREATE}{blocks}{large}")),
         ("siit", format!("{CREATE}{}", SIIT)),
-        ("fast path", format!("{CREATE}{NAT64}[fastpath]\nkernel = \"auto\"\nsessions_max = 300000\n")),
+        ("fast path", format!("{CREATE}{NAT64}[fastpath]\nkernel = \"auto\"\n")),
+        (
+            "large fast path",
+            format!("{two}{pool}{nat64}[fastpath]\nkernel = \"auto\"\nsessions_max = 1000000\n"),
+        ),
     ]
 }
 
 /// Difference between the prediction and the memory of a ready daemon, as text if it is too large.
 pub(crate) fn difference(net: &Topology, name: &str, config: &str) -> Option<String> {
     let daemon = Daemon::start(net, config);
+    if config.contains("[fastpath]") {
+        wait("the manager of the kernel's sessions", 5, || {
+            show("fastpath")["sessions_max"].as_u64() > Some(0)
+        });
+    }
     let taken = taken(daemon.process.id());
     let said = said(net, daemon.file().to_str().unwrap());
     let logged = daemon.stderr();

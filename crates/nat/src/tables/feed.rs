@@ -41,6 +41,7 @@ use crate::tables::subscriber::SubscriberKey;
 use arrayvec::ArrayVec;
 use core::net::{Ipv4Addr, Ipv6Addr};
 use entry::Entry;
+use gatun_mem::OutOfMemory;
 use rtrb::{Consumer, Producer, RingBuffer};
 
 pub use crate::tables::session::{Offload, Ownership};
@@ -333,10 +334,20 @@ const LEN_MIN: usize = 4;
 /// Maximum number of records at the end of one session: those of session, binding and block.
 const RECORDS_OF_AN_END: usize = 3;
 
+/// Bytes of memory of a feed with room for `len` records.
+pub fn memory_bytes(len: usize) -> u64 {
+    (len.max(LEN_MIN) * size_of::<Entry>()) as u64
+}
+
 /// Creates a feed with room for `len` records of 64 bytes. `generation` distinguishes it from other feeds of
 /// the same or another engine. Records are numbered from 0 on.
 pub fn channel(policy: FeedPolicy, len: usize, generation: u64) -> (Feed, FeedReader) {
-    let (ring, reader) = RingBuffer::new(len.max(LEN_MIN));
+    let (mut ring, reader) = RingBuffer::new(len.max(LEN_MIN));
+    if let Ok(mut places) = ring.write_chunk_uninit(ring.slots()) {
+        // An empty ring is in one piece, and stays empty without a commit. If the kernel has no memory, that
+        // shows when records are written.
+        let _: Result<(), OutOfMemory> = gatun_mem::take_room(places.as_mut_slices().0);
+    }
     let max = FeedPolicy::PACKETS_MAX;
     let (packets, tcp_packets) = (policy.packets.min(max), policy.tcp_packets.min(max));
     let policy = FeedPolicy { packets, tcp_packets, ..policy };

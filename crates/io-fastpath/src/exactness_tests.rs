@@ -4,6 +4,7 @@
 
 mod beside_nat;
 mod interface;
+pub(crate) mod loaded;
 mod nat44;
 mod nat64;
 mod sessions;
@@ -15,17 +16,14 @@ use crate::control::{IdentRange, KernelTime};
 use crate::counters::{Counters, Reason};
 use crate::flow::{Flow, Inside, Protocol};
 use crate::instance::Instance;
-use crate::maps::Maps;
-use crate::open;
-use crate::program;
 use crate::table::{SlotId, Table};
-use aya::programs::{TestRun as _, TestRunOptions};
 use gatun_nat::inspect::{Selection, SessionCursor, SessionInfo};
 use gatun_nat::plan::{self, Plan, Pool4, PoolRange, Transport};
 use gatun_nat::tcp_fsm::TcpState;
 use gatun_nat::{Instant, Nat, Verdict};
 use gatun_wire::hdr::ipv4;
 use gatun_wire::{HEADROOM, Offload, Packet, Prefix64, Segmentation, Settings, checksum, proto};
+use loaded::Loaded;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -63,8 +61,7 @@ impl At {
 pub(crate) struct Pair {
     pub(crate) at: At,
     nat: Nat,
-    ebpf: aya::Ebpf,
-    pub(crate) table: Table,
+    pub(crate) kernel: Loaded,
     installed: BTreeMap<String, SlotId>,
     prefix: Prefix64,
     now: Instant,
@@ -114,22 +111,10 @@ impl Pair {
     pub(crate) fn of(at: At, plan: &Plan, prefix: Prefix64, settings: Settings) -> Pair {
         let mut nat = Nat::new(plan, [1, 2, 3, 4]).unwrap();
         nat.set_worker(0, 2);
-        // The engine's hop limits at both hooks.
-        let globals = [("mac_len", MAC.len() as u32 + 2), ("xdp_hops", 1)];
-        let ebpf = program::load(64, config().hosts, &globals, None).unwrap();
-        if at == At::Interface {
-            interface::enter_network(&ebpf);
-        }
-        let maps = Maps::from_files(program::files(&ebpf).unwrap()).unwrap();
-        let (table, is_fresh) = open::table(maps, &config()).unwrap();
-        assert!(is_fresh);
-        table.set_instance(0, Instance::nat64(&settings)).unwrap();
-        table.set_instance(1, Instance::nat44(settings.mtu4)).unwrap();
-        let control = table.control();
-        control.renew_lease(Duration::from_secs(3600));
-        // Nothing is on its way through the engine.
-        control.set_drained(0, KernelTime(u64::MAX));
-        Pair { at, nat, ebpf, table, installed: BTreeMap::new(), prefix, now: Instant(1_000) }
+        let kernel = Loaded::new(at);
+        kernel.table.set_instance(0, Instance::nat64(&settings)).unwrap();
+        kernel.table.set_instance(1, Instance::nat44(settings.mtu4)).unwrap();
+        Pair { at, nat, kernel, installed: BTreeMap::new(), prefix, now: Instant(1_000) }
     }
 
     /// Ends what has expired in the engine, and makes the kernel's sessions those that are established.
@@ -146,11 +131,11 @@ impl Pair {
             wanted.insert(format!("{flow:?}"), flow);
         }
         // A session that the engine keeps open after a FIN or RST begins anew.
-        let is_closing = |id: &SlotId| self.table.peek(*id).is_some_and(|used| used.is_closing);
+        let is_closing = |id: &SlotId| self.kernel.table.peek(*id).is_some_and(|used| used.is_closing);
         let gone = self.installed.iter().filter(|(key, id)| !wanted.contains_key(*key) || is_closing(id));
         let gone: Vec<String> = gone.map(|(key, _)| key.clone()).collect();
         let ids: Vec<SlotId> = gone.iter().filter_map(|key| self.installed.remove(key)).collect();
-        self.table.remove(&ids, &mut Vec::new());
+        self.kernel.table.remove(&ids, &mut Vec::new());
         wanted.retain(|key, _| !self.installed.contains_key(key));
         let flows: Vec<Flow> = wanted.values().copied().collect();
         let placed = self.install(&flows);
@@ -159,7 +144,8 @@ impl Pair {
 
     /// Installs sessions that are not pending: the hook at interfaces does not end that.
     pub(crate) fn install(&mut self, flows: &[Flow]) -> Vec<SlotId> {
-        let install = |flow: &Flow| self.table.install_one(&flow.outbound(), flow, KernelTime(0)).unwrap();
+        let install =
+            |flow: &Flow| self.kernel.table.install_one(&flow.outbound(), flow, KernelTime(0)).unwrap();
         flows.iter().map(install).collect()
     }
 
@@ -188,28 +174,7 @@ impl Pair {
 
     /// The program's result on a packet.
     pub(crate) fn run(&mut self, packet: &[u8], gso_size: u32) -> (u32, Vec<u8>, u32) {
-        let ethertype: [u8; 2] =
-            if packet.first().is_some_and(|b| b >> 4 == 4) { [8, 0] } else { [0x86, 0xdd] };
-        let frame = [&MAC[..], &ethertype, packet].concat();
-        if self.at == At::Interface {
-            return interface::run(&mut self.ebpf, &frame);
-        }
-        let mut out = vec![0; frame.len() + 100];
-        // struct __sk_buff: mark at 8, gso_size at 176.
-        let (mut context, mut context_out) = ([0u8; 192], [0u8; 192]);
-        context[8..12].copy_from_slice(&5u32.to_ne_bytes());
-        context[176..180].copy_from_slice(&gso_size.to_ne_bytes());
-        let options = TestRunOptions {
-            data_in: Some(&frame),
-            data_out: Some(&mut out),
-            ctx_in: Some(&context),
-            ctx_out: Some(&mut context_out),
-            ..TestRunOptions::default()
-        };
-        let result = program::program(&mut self.ebpf).unwrap().test_run(options).unwrap();
-        out.truncate(result.data_size_out as usize);
-        let mark = u32::from_ne_bytes(context_out[8..12].try_into().unwrap());
-        (result.return_value, out.split_off(14), mark)
+        self.kernel.run(packet, gso_size)
     }
 
     /// The engine's result on a packet.
@@ -237,7 +202,7 @@ impl Pair {
     }
 
     fn counters(&self, instance: Option<u8>) -> Counters {
-        let table = &self.table;
+        let table = &self.kernel.table;
         let read = if self.at == At::Device { Table::counters } else { Table::xdp_counters };
         read(table, instance).unwrap()
     }
@@ -245,7 +210,7 @@ impl Pair {
     fn stateless_counters(&self, instance: u8) -> Counters {
         let read =
             if self.at == At::Device { Table::stateless_counters } else { Table::xdp_stateless_counters };
-        read(&self.table, instance).unwrap()
+        read(&self.kernel.table, instance).unwrap()
     }
 
     /// Gives a packet to both, and returns whether the program translated it, and what the engine sent.
@@ -515,10 +480,10 @@ fn translates_plain_packets(at: At) {
             }
         }
         let id = *pair.installed.values().next_back().unwrap();
-        assert!(pair.table.peek(id).is_some());
+        assert!(pair.kernel.table.peek(id).is_some());
     }
-    assert_eq!(pair.table.len(), 4);
-    let used: Vec<_> = pair.installed.values().map(|id| pair.table.take(*id).unwrap()).collect();
+    assert_eq!(pair.kernel.table.len(), 4);
+    let used: Vec<_> = pair.installed.values().map(|id| pair.kernel.table.take(*id).unwrap()).collect();
     let mut counted: Vec<_> =
         used.iter().map(|used| [used.outbound, used.inbound].map(|d| (d.packets, d.bytes))).collect();
     counted.sort_unstable();
@@ -529,7 +494,7 @@ fn translates_plain_packets(at: At) {
         [(10, 2 * (payloads + 5 * (l3 + l4))), (5 + answers, payloads + 5 * (20 + l4) + of_answer)]
     };
     assert_eq!(counted, [expected(20, 8), expected(20, 20), expected(40, 8), expected(40, 20)]);
-    assert_eq!(pair.table.take(*pair.installed.values().next().unwrap()).unwrap().outbound.packets, 0);
+    assert_eq!(pair.kernel.table.take(*pair.installed.values().next().unwrap()).unwrap().outbound.packets, 0);
 }
 
 fn made() -> impl Strategy<Value = Made> {
@@ -597,7 +562,7 @@ proptest! {
             let bytes = made.bytes(&prefix, outside[flow]);
             pair.reconcile();
             let too_large = pair.packets_of(Reason::TooLarge);
-            let is_installed = pair.table.iter().any(|(_, of)| is_of(&of, &made, outside[flow]));
+            let is_installed = pair.kernel.table.iter().any(|(_, of)| is_of(&of, &made, outside[flow]));
             let (hit, sent) = pair.compare(&made, &bytes)?;
             if made.is_plain(at) && is_installed && pair.packets_of(Reason::TooLarge) == too_large {
                 prop_assert!(hit, "{:?} {:?}", made, Reason::ALL.map(|r| (r, pair.packets_of(r))));

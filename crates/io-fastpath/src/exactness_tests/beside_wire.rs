@@ -7,10 +7,12 @@ mod original;
 
 pub use original::*;
 
-use crate::exactness_tests::{At, Pair, TRANSLATED, refusal, well_known};
+use crate::exactness_tests::loaded::Loaded;
+use crate::exactness_tests::{At, TRANSLATED, refusal};
 use crate::flow::{Flow, Inside, Protocol};
-use crate::layout::{Translation, WAY_4_TO_6, WAY_6_TO_4};
+use crate::layout::{Translation, WAY_4_INWARD, WAY_4_OUTWARD, WAY_4_TO_6, WAY_6_TO_4};
 use crate::{Instance, KernelTime};
+use gatun_wire::rfc3022::address_delta;
 use gatun_wire::rfc7915::address_delta_6to4;
 use gatun_wire::{DropReason, Offload, Ports, Settings, Whole, checksum, proto};
 use std::cell::RefCell;
@@ -19,7 +21,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 pub fn six_to_four(bytes: &[u8], ports: Ports, settings: &Settings, offload: Offload) -> Translated {
     let out = original::six_to_four(bytes, ports, settings, offload);
     if bytes.first().is_some_and(|byte| byte >> 4 == 6) {
-        beside(bytes, ports, settings, offload, &out);
+        beside_instance(bytes, ports, settings, offload, &out);
     }
     out
 }
@@ -27,9 +29,41 @@ pub fn six_to_four(bytes: &[u8], ports: Ports, settings: &Settings, offload: Off
 pub fn four_to_six(bytes: &[u8], ports: Ports, settings: &Settings, offload: Offload) -> Translated {
     let out = original::four_to_six(bytes, ports, settings, offload);
     if bytes.first().is_some_and(|byte| byte >> 4 == 4) {
-        beside(bytes, ports, settings, offload, &out);
+        beside_instance(bytes, ports, settings, offload, &out);
     }
     out
+}
+
+pub fn four_to_four(
+    bytes: &[u8],
+    to: (Ipv4Addr, Ipv4Addr),
+    ports: Ports,
+    id: Option<u16>,
+    mtu: u32,
+    offload: Offload,
+) -> Translated {
+    let out = original::four_to_four(bytes, to, ports, id, mtu, offload);
+    if bytes.first().is_some_and(|byte| byte >> 4 == 4)
+        && let Some(translation) = translation44(bytes, to, ports, id.is_some())
+    {
+        beside((bytes, offload), &translation, Instance::nat44(mtu), &out);
+    }
+    out
+}
+
+pub fn error_4to6(bytes: &[u8], ports: Ports, settings: &Settings) -> (Result<(), DropReason>, Vec<u8>) {
+    stays(bytes);
+    original::error_4to6(bytes, ports, settings)
+}
+
+pub fn error_6to4(bytes: &[u8], ports: Ports, settings: &Settings) -> (Result<(), DropReason>, Vec<u8>) {
+    stays(bytes);
+    original::error_6to4(bytes, ports, settings)
+}
+
+pub fn error_4to4(bytes: &[u8], inside: Ipv4Addr, ports: Ports) -> (Result<Whole, DropReason>, Vec<u8>) {
+    stays(bytes);
+    original::error_4to4(bytes, inside, ports)
 }
 
 pub fn ok_6to4(bytes: &[u8]) -> Vec<u8> {
@@ -53,40 +87,74 @@ pub fn err_4to6(bytes: &[u8]) -> DropReason {
 }
 
 thread_local! {
-    static PAIRS: RefCell<Option<[Pair; 2]>> = const { RefCell::new(None) };
+    static PROGRAMS: RefCell<Option<[Loaded; 2]>> = const { RefCell::new(None) };
 }
 
-/// Gives the packet to the programs.
-fn beside(bytes: &[u8], ports: Ports, settings: &Settings, offload: Offload, wire: &Translated) {
-    // BPF_PROG_TEST_RUN has neither partial checksums nor packets larger than a page.
-    if offload != Offload::default() || bytes.len() > 3000 {
-        return;
-    }
+/// Gives a packet of a NAT64 instance to the programs.
+fn beside_instance(bytes: &[u8], ports: Ports, settings: &Settings, offload: Offload, wire: &Translated) {
     let Some(translation) = translation(bytes, ports) else { return };
+    beside((bytes, offload), &translation, Instance::nat64(settings), wire);
+}
+
+/// Does something with both programs, unless this process may not load them.
+fn with_programs(work: impl FnMut(&mut Loaded)) {
     if let Some(why) = refusal() {
         return gatun_testkit::skip(&why);
     }
-    PAIRS.with_borrow_mut(|pairs| {
-        let plan = crate::exactness_tests::plan(well_known(), *settings);
-        let new = || At::ALL.map(|at| Pair::of(at, &plan, well_known(), *settings));
-        for pair in pairs.get_or_insert_with(new) {
-            compare(pair, bytes, &translation, settings, wire);
-        }
+    PROGRAMS.with_borrow_mut(|programs| {
+        programs.get_or_insert_with(|| At::ALL.map(Loaded::new)).iter_mut().for_each(work);
     });
 }
 
-fn compare(pair: &mut Pair, bytes: &[u8], translation: &Translation, settings: &Settings, wire: &Translated) {
-    pair.table.set_instance(0, Instance::nat64(settings)).unwrap();
-    let id = pair.table.install_one(translation, &flow(translation.proto), KernelTime(0)).unwrap();
-    let (result, kernel, _) = pair.run(bytes, 0);
-    pair.table.remove(&[id], &mut Vec::new());
+/// Gives the packet to the programs, whose tables have its translation.
+fn beside(
+    (bytes, offload): (&[u8], Offload),
+    translation: &Translation,
+    instance: Instance,
+    wire: &Translated,
+) {
+    // BPF_PROG_TEST_RUN has neither partial checksums nor packets larger than a page.
+    if offload == Offload::default() && bytes.len() <= 3000 {
+        with_programs(|program| compare(program, bytes, translation, instance, wire));
+    }
+}
+
+/// Checks that the programs leave an ICMP message to the engine.
+fn stays(bytes: &[u8]) {
+    if bytes.len() < 20 || bytes.len() > 3000 {
+        return;
+    }
+    with_programs(|program| {
+        let (result, kernel, _) = program.run(bytes, 0);
+        assert_ne!(result, TRANSLATED, "{:?}: {bytes:02x?}", program.at);
+        assert_eq!(kernel, bytes, "{:?}", program.at);
+    });
+}
+
+fn compare(
+    program: &mut Loaded,
+    bytes: &[u8],
+    translation: &Translation,
+    instance: Instance,
+    wire: &Translated,
+) {
+    program.table.set_instance(0, instance).unwrap();
+    let id = program.table.install_one(translation, &flow(translation.proto), KernelTime(0)).unwrap();
+    let (result, kernel, _) = program.run(bytes, 0);
+    program.table.remove(&[id], &mut Vec::new());
+    // The program chooses the identification as the engine does, but another one.
+    let known = |packet: &[u8]| match translation.way {
+        WAY_4_INWARD => packet.to_vec(),
+        _ => without_ident(packet),
+    };
     if result == TRANSLATED {
-        assert_eq!(wire.0, Ok(Whole::Yes), "{:?}: {bytes:02x?}", pair.at);
-        assert_eq!(without_ident(&kernel), without_ident(&wire.1), "{:?}: {bytes:02x?}", pair.at);
+        assert_eq!(wire.0, Ok(Whole::Yes), "{:?}: {bytes:02x?}", program.at);
+        assert_eq!(known(&kernel), known(&wire.1), "{:?}: {bytes:02x?}", program.at);
     } else {
-        assert_eq!(kernel, bytes, "{:?}", pair.at);
-        let has_to = is_simple(bytes) && wire.0 == Ok(Whole::Yes) && wire.1.len() <= 1280;
-        assert!(!has_to, "{:?} passed {bytes:02x?}", pair.at);
+        assert_eq!(kernel, bytes, "{:?}", program.at);
+        let is_small = translation.way >= WAY_4_OUTWARD || wire.1.len() <= 1280;
+        let has_to = is_simple(bytes) && wire.0 == Ok(Whole::Yes) && is_small;
+        assert!(!has_to, "{:?} passed {bytes:02x?}", program.at);
     }
 }
 
@@ -98,6 +166,22 @@ fn without_ident(packet: &[u8]) -> Vec<u8> {
         gatun_wire::hdr::ipv4::set_checksum(&mut packet[..20]);
     }
     packet
+}
+
+/// Translation of an IPv4 packet to these addresses and ports. `None` if it is neither TCP nor UDP.
+fn translation44(
+    bytes: &[u8],
+    to: (Ipv4Addr, Ipv4Addr),
+    ports: Ports,
+    is_outward: bool,
+) -> Option<Translation> {
+    let like = translation(bytes, ports)?;
+    let mut six = [[0; 16]; 2];
+    six[0][..4].copy_from_slice(&to.0.octets());
+    six[0][4..8].copy_from_slice(&to.1.octets());
+    let delta = address_delta((like.four[0].into(), like.four[1].into()), to).0.to_be_bytes();
+    let way = if is_outward { WAY_4_OUTWARD } else { WAY_4_INWARD };
+    Some(Translation { six, delta, way, ..like })
 }
 
 /// Translation of a packet with the addresses and ports of the tests. `None` if it is neither TCP nor UDP.

@@ -3,10 +3,14 @@
 
 use super::*;
 use crate::layout::XdpPort;
-use crate::sys;
+use crate::{program, sys};
 use aya::maps::Map;
-use std::cell::OnceCell;
+use aya::programs::{TestRun as _, TestRunOptions};
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+use std::cell::Cell;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::process::Command;
+use std::sync::OnceLock;
 
 const LOOPBACK: u32 = 1;
 /// Ethernet address of the next hop.
@@ -21,8 +25,12 @@ struct Out {
     mac: [u8; 6],
 }
 
+/// Network namespace of the tests.
+static SHARED: OnceLock<(Out, OwnedFd)> = OnceLock::new();
+
 thread_local! {
-    static NETWORK: OnceCell<Out> = const { OnceCell::new() };
+    /// Interface of the network namespace that the thread is in.
+    static NETWORK: Cell<Option<Out>> = const { Cell::new(None) };
 }
 
 /// Bytes behind a packet in a frame, which the network stack removes.
@@ -41,6 +49,7 @@ fn command(line: &str) {
     gatun_testkit::run(Command::new(program).args(arguments.split(' '))).unwrap();
 }
 
+/// Makes a network namespace, and enters it.
 fn network() -> Out {
     // SAFETY: the thread shares no files with others that depend on the network namespace.
     unsafe { rustix::thread::unshare_unsafe(rustix::thread::UnshareFlags::NEWNET) }.unwrap();
@@ -67,9 +76,19 @@ fn network() -> Out {
     Out { index: link.index, mac: link.mac.unwrap() }
 }
 
-/// Enters a network namespace, and lets the program have its interfaces.
+/// Enters the network namespace of all tests, unless the thread is in its own, and lets the program have its
+/// interfaces.
 pub(super) fn enter_network(ebpf: &aya::Ebpf) {
-    let out = NETWORK.with(|cell| *cell.get_or_init(network));
+    let enter = || {
+        let (out, file) = SHARED.get_or_init(|| {
+            let out = network();
+            (out, std::fs::File::open("/proc/thread-self/ns/net").unwrap().into())
+        });
+        move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network)).unwrap();
+        *out
+    };
+    let out = NETWORK.get().unwrap_or_else(enter);
+    NETWORK.set(Some(out));
     set_ports(ebpf, out, [u32::MAX; 2]);
 }
 
@@ -80,7 +99,7 @@ fn set_ports(ebpf: &aya::Ebpf, out: Out, asked: [u32; 2]) {
     for (index, mac) in [(LOOPBACK, own), (out.index, out.mac)] {
         // The time of the last packet for the neighbours is in the future, so that none is passed for them.
         let asked = asked.map(|word| word >> 2);
-        let port = XdpPort { mac, spare: 0, device: out.index, more: 0, asked };
+        let port = XdpPort { mac, cannot_send: 0, device: out.index, more: 0, asked };
         sys::update(map.fd(), &index, &port).unwrap();
     }
 }
@@ -95,7 +114,7 @@ pub(super) fn run(ebpf: &mut aya::Ebpf, frame: &[u8]) -> (u32, Vec<u8>, u32) {
     let packet = out.split_off(14);
     match result.return_value {
         XDP_REDIRECT => {
-            let network = NETWORK.with(|cell| *cell.get().unwrap());
+            let network = NETWORK.get().unwrap();
             assert_eq!(out[..12], [NEXT_HOP, network.mac].concat());
             let is_six = packet[0] >> 4 == 6;
             assert_eq!(out[12..], if is_six { [0x86, 0xdd] } else { [8, 0] });
@@ -131,6 +150,8 @@ fn without_a_next_hop_at_a_listed_interface_the_network_stack_has_the_packet() {
     if let Some(why) = refusal() {
         return gatun_testkit::skip(&why);
     }
+    // It changes routes.
+    NETWORK.set(Some(network()));
     let mut pair = pair();
     let all = established(&mut pair);
     let translates = |pair: &mut Pair| {
@@ -173,12 +194,12 @@ fn a_frame_for_another_host_or_with_a_checksum_for_a_device_stays_as_it_is() {
     for (made, packet) in established(&mut pair) {
         let ethertype = if packet[0] >> 4 == 4 { [8, 0] } else { [0x86, 0xdd] };
         let mut frame = [&MAC[..], &ethertype, &packet].concat();
-        assert_eq!(run(&mut pair.ebpf, &frame).0, TRANSLATED);
+        assert_eq!(run(&mut pair.kernel.ebpf, &frame).0, TRANSLATED);
         frame[5] ^= 1;
-        assert_eq!(run(&mut pair.ebpf, &frame), (PASSED, packet.clone(), 5));
+        assert_eq!(run(&mut pair.kernel.ebpf, &frame), (PASSED, packet.clone(), 5));
         // In a VLAN.
         let tagged = [&MAC[..], &[0x81, 0, 0, 7], &ethertype, &packet].concat();
-        assert_eq!(run(&mut pair.ebpf, &tagged).0, PASSED);
+        assert_eq!(run(&mut pair.kernel.ebpf, &tagged).0, PASSED);
         let l3 = if packet[0] >> 4 == 4 { 20 } else { 40 };
         let at = l3 + if made.tcp { 16 } else { 6 };
         let addresses = if l3 == 20 { 12..20 } else { 8..40 };
@@ -199,8 +220,8 @@ fn once_a_second_the_network_stack_sends_a_packet_itself() {
     }
     let mut pair = pair();
     let (made, packet) = established(&mut pair).remove(0);
-    let out = NETWORK.with(|cell| *cell.get().unwrap());
-    set_ports(&pair.ebpf, out, [0; 2]);
+    let out = NETWORK.get().unwrap();
+    set_ports(&pair.kernel.ebpf, out, [0; 2]);
     let results = [(); 4].map(|()| pair.compare(&made, &packet).unwrap().0);
     assert_eq!(results, [false, true, true, true]);
     std::thread::sleep(Duration::from_millis(1050));
@@ -216,16 +237,11 @@ fn packets_of_a_session_arrive_with_one_hop_limit_whichever_way_they_take() {
     let mut pair = pair();
     let packets = established(&mut pair);
     // As in production: the stack decrements the hop limit before and behind the device.
-    pair.ebpf = program::load(64, 1, &[], None).unwrap();
-    let maps = Maps::from_files(program::files(&pair.ebpf).unwrap()).unwrap();
-    let flows: Vec<Flow> = pair.table.iter().map(|(_, flow)| flow).collect();
-    (pair.table, _) = open::table(maps, &config()).unwrap();
-    pair.table.set_instance(0, Instance::nat64(&Settings::default())).unwrap();
-    pair.table.set_instance(1, Instance::nat44(1500)).unwrap();
-    pair.table.control().renew_lease(Duration::from_secs(60));
-    pair.table.control().set_drained(0, KernelTime(u64::MAX));
+    let flows: Vec<Flow> = pair.kernel.table.iter().map(|(_, flow)| flow).collect();
+    pair.kernel = Loaded::as_in_production(At::Interface);
+    pair.kernel.table.set_instance(0, Instance::nat64(&Settings::default())).unwrap();
+    pair.kernel.table.set_instance(1, Instance::nat44(1500)).unwrap();
     pair.install(&flows);
-    enter_network(&pair.ebpf);
     for (made, _) in packets {
         for ttl in [2, 3, 4, 64] {
             let outside = flows.iter().find(|flow| flow.inside_port == made.client().1).unwrap().outside;

@@ -5,6 +5,8 @@ use common::{OWN4, OWN6, nat64, pool, v4, v6};
 use gatun_nat::Plan;
 use gatun_nat::plan::{Filtering, Nat44, Net4};
 
+#[path = "../../../nat/tests/nat44/changes.rs"]
+mod changes;
 #[path = "../../../nat/tests/nat44/filtering.rs"]
 mod filtering;
 #[path = "../../../nat/tests/nat44/fragments.rs"]

@@ -4,6 +4,10 @@ use super::beside_nat as common;
 
 #[path = "../../../nat/tests/nat64/addresses.rs"]
 mod addresses;
+#[path = "../../../nat/tests/nat64/changes.rs"]
+mod changes;
+#[path = "../../../nat/tests/nat64/clear.rs"]
+mod clear;
 #[path = "../../../nat/tests/nat64/hairpin.rs"]
 mod hairpin;
 #[path = "../../../nat/tests/nat64/icmp_errors.rs"]

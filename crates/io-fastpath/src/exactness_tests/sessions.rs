@@ -1,6 +1,8 @@
 //! Sessions in the program alone: moves, closing, sizes, a full table, adoption and identifications.
 
 use super::*;
+use crate::maps::Maps;
+use crate::{open, program};
 use std::collections::HashSet;
 use std::sync::atomic::Ordering;
 
@@ -42,9 +44,9 @@ fn a_session_moves_when_its_worker_has_sent_everything_or_after_a_bound() {
         return gatun_testkit::skip(&why);
     }
     let mut pair = Pair::new(well_known(), Settings::default());
-    let control = pair.table.control();
+    let control = pair.kernel.table.control();
     control.set_drained(0, KernelTime(0));
-    let id = install_one(&mut pair.table, lone_flow(0));
+    let id = install_one(&mut pair.kernel.table, lone_flow(0));
     let (outbound, inbound) = (PLAIN, Made { outbound: false, ..PLAIN });
     assert!(!pair.translates(&outbound) && !pair.translates(&inbound));
     let before_the_next = KernelTime::now();
@@ -53,7 +55,7 @@ fn a_session_moves_when_its_worker_has_sent_everything_or_after_a_bound() {
     // The queue was empty before the last packet from inside: that one may still be on its way, no answer is.
     control.set_drained(0, before_the_next);
     assert!(!pair.translates(&outbound) && pair.translates(&inbound));
-    let used = pair.table.peek(id).unwrap();
+    let used = pair.kernel.table.peek(id).unwrap();
     assert_eq!((used.outbound.is_pending, used.inbound.is_pending), (true, false));
     control.set_drained(0, KernelTime::now());
     assert!(pair.translates(&outbound));
@@ -61,8 +63,8 @@ fn a_session_moves_when_its_worker_has_sent_everything_or_after_a_bound() {
     // A worker that never gets through.
     control.set_drained(0, KernelTime(0));
     control.set(IdentRange::beside(1), Duration::from_millis(20));
-    pair.table.remove(&[id], &mut Vec::new());
-    install_one(&mut pair.table, lone_flow(0));
+    pair.kernel.table.remove(&[id], &mut Vec::new());
+    install_one(&mut pair.kernel.table, lone_flow(0));
     assert!(!pair.translates(&outbound));
     std::thread::sleep(Duration::from_millis(30));
     assert!(pair.translates(&outbound));
@@ -77,11 +79,11 @@ fn a_fin_or_rst_closes_both_directions_and_a_syn_none() {
     for (flags, closes) in [(1u8, true), (4, true), (0x11, true), (SYN, false)] {
         for closed_outbound in [true, false] {
             let mut pair = Pair::new(well_known(), Settings::default());
-            let id = install_one(&mut pair.table, Flow { protocol: Protocol::Tcp, ..lone_flow(0) });
+            let id = install_one(&mut pair.kernel.table, Flow { protocol: Protocol::Tcp, ..lone_flow(0) });
             let of = |outbound, flags| Made { outbound, flags, tcp: true, ..PLAIN };
             assert!(pair.translates(&of(true, ACK)) && pair.translates(&of(false, ACK)));
             assert!(!pair.translates(&of(closed_outbound, flags)));
-            assert_eq!(pair.table.peek(id).unwrap().is_closing, closes);
+            assert_eq!(pair.kernel.table.peek(id).unwrap().is_closing, closes);
             assert_eq!(pair.translates(&of(true, ACK)), !closes);
             assert_eq!(pair.translates(&of(false, ACK)), !closes);
         }
@@ -94,15 +96,15 @@ fn sizes_beyond_the_path_or_the_instance_go_to_the_engine() {
         return gatun_testkit::skip(&why);
     }
     let mut pair = Pair::new(well_known(), Settings::default());
-    let id = install_one(&mut pair.table, lone_flow(0));
+    let id = install_one(&mut pair.kernel.table, lone_flow(0));
     // 28 bytes of headers behind the translation.
     let of = |payload| Made { payload, ..PLAIN };
     assert!(pair.translates(&of(1000)));
-    pair.table.set_path_mtu(id, Some(1000));
+    pair.kernel.table.set_path_mtu(id, Some(1000));
     assert!(!pair.translates(&of(973)) && pair.translates(&of(972)));
-    pair.table.set_path_mtu(id, None);
+    pair.kernel.table.set_path_mtu(id, None);
     let settings = Settings { mtu4: 900, ..Settings::default() };
-    pair.table.set_instance(0, Instance::nat64(&settings)).unwrap();
+    pair.kernel.table.set_instance(0, Instance::nat64(&settings)).unwrap();
     assert!(!pair.translates(&of(873)) && pair.translates(&of(872)));
     assert_eq!(pair.packets_of(Reason::TooLarge), 2);
 }
@@ -115,27 +117,27 @@ fn a_full_table_refuses_and_a_removed_session_frees_its_slot() {
     let mut pair = Pair::new(well_known(), Settings::default());
     let flows: Vec<Flow> = (0..66).map(lone_flow).collect();
     let mut placed = Vec::new();
-    pair.table.install(&flows, &mut placed);
+    pair.kernel.table.install(&flows, &mut placed);
     assert!(placed[..64].iter().all(Result::is_ok));
     assert!(placed[64..].iter().all(|result| matches!(result, Err(crate::Refusal::Full))));
     let ids: Vec<SlotId> = placed.into_iter().take(64).map(Result::unwrap).collect();
     assert!(pair.translates(&Made { port: 63, ..PLAIN }) && !pair.translates(&Made { port: 64, ..PLAIN }));
     let listed: BTreeMap<u32, (SlotId, Flow)> =
-        pair.table.iter().map(|(id, flow)| (id.index, (id, flow))).collect();
+        pair.kernel.table.iter().map(|(id, flow)| (id.index, (id, flow))).collect();
     let installed = ids.iter().map(|id| id.index).zip(ids.iter().copied().zip(flows.iter().copied()));
     assert_eq!(listed, installed.collect());
     let mut used = Vec::new();
-    pair.table.remove(&[ids[63], ids[63], ids[5]], &mut used);
+    pair.kernel.table.remove(&[ids[63], ids[63], ids[5]], &mut used);
     let packets: Vec<_> = used.iter().map(|used| used.map(|used| used.outbound.packets)).collect();
     assert_eq!(packets, [Some(1), None, Some(0)]);
     assert!(!pair.translates(&Made { port: 63, ..PLAIN }));
-    assert_eq!((pair.table.len(), pair.table.peek(ids[63])), (62, None));
-    install_one(&mut pair.table, lone_flow(64));
+    assert_eq!((pair.kernel.table.len(), pair.kernel.table.peek(ids[63])), (62, None));
+    install_one(&mut pair.kernel.table, lone_flow(64));
     assert!(pair.translates(&Made { port: 64, ..PLAIN }));
     // The same session again: in the same place, but the former handle means nothing any more.
-    let id = install_one(&mut pair.table, lone_flow(63));
+    let id = install_one(&mut pair.kernel.table, lone_flow(63));
     assert!(id.index == ids[63].index && id != ids[63]);
-    assert_eq!(pair.table.take(ids[63]), None);
+    assert_eq!(pair.kernel.table.take(ids[63]), None);
     assert!(pair.translates(&Made { port: 63, ..PLAIN }));
 }
 
@@ -145,16 +147,16 @@ fn a_session_with_the_packets_of_another_is_refused() {
         return gatun_testkit::skip(&why);
     }
     let mut pair = Pair::new(well_known(), Settings::default());
-    let id = install_one(&mut pair.table, lone_flow(0));
+    let id = install_one(&mut pair.kernel.table, lone_flow(0));
     let another_host = Flow { inside_port: 9, ..lone_flow(0) };
     let another_outside = Flow { outside: (POOL, 9), ..lone_flow(0) };
     let mut placed = Vec::new();
-    pair.table.install(&[lone_flow(0), another_host, another_outside, lone_flow(1)], &mut placed);
+    pair.kernel.table.install(&[lone_flow(0), another_host, another_outside, lone_flow(1)], &mut placed);
     let exists = Err(crate::Refusal::Exists(id));
     assert_eq!(placed[..3], [exists, exists, exists]);
     assert!(placed[3].is_ok());
-    pair.table.remove(&[id], &mut Vec::new());
-    install_one(&mut pair.table, another_host);
+    pair.kernel.table.remove(&[id], &mut Vec::new());
+    install_one(&mut pair.kernel.table, another_host);
 }
 
 #[test]
@@ -164,7 +166,7 @@ fn a_table_of_random_sessions_holds_as_many_as_it_has_room_for_and_loses_none() 
     }
     const COUNT: u32 = 20_000;
     let config = FastPathConfig { capacity: COUNT, ..config() };
-    let ebpf = program::load(COUNT, 1, &[], None).unwrap();
+    let ebpf = program::load(COUNT, 1, &[]).unwrap();
     let maps = Maps::from_files(program::files(&ebpf).unwrap()).unwrap();
     let (mut table, _) = open::table(maps, &config).unwrap();
     let flow = |n: u32| {
@@ -215,11 +217,11 @@ fn a_next_process_takes_over_whole_sessions_alone() {
     let inside = Inside::Four(PRIVATE);
     let private = Flow { inside, outside: (POOL, 50_000), instance: 1, ..lone_flow(9) };
     let mut placed = Vec::new();
-    pair.table.install(&[lone_flow(0), lone_flow(1), lone_flow(2), private], &mut placed);
+    pair.kernel.table.install(&[lone_flow(0), lone_flow(1), lone_flow(2), private], &mut placed);
     let ids: Vec<SlotId> = placed.into_iter().map(Result::unwrap).collect();
     // A kill left the second without the way to its entry of packets from outside, and one entry of a fifth.
-    let maps = Maps::from_files(pair.table.files().map(|file| file.try_clone().unwrap())).unwrap();
-    let entries = pair.table.entries();
+    let maps = Maps::from_files(pair.kernel.table.files().map(|file| file.try_clone().unwrap())).unwrap();
+    let entries = pair.kernel.table.entries();
     let inbound = lone_flow(1).outbound().reverse();
     entries.withdraw(entries.find(&inbound).unwrap());
     assert_eq!(entries.find(&inbound), None);
@@ -248,7 +250,7 @@ fn identifications_count_up_and_leave_room_for_what_is_cut_from_a_super_packet()
         return gatun_testkit::skip(&why);
     }
     let mut pair = Pair::new(well_known(), Settings::default());
-    install_one(&mut pair.table, Flow { protocol: Protocol::Tcp, ..lone_flow(0) });
+    install_one(&mut pair.kernel.table, Flow { protocol: Protocol::Tcp, ..lone_flow(0) });
     let mut ident_of = |payload: usize, gso_size: u32| {
         let made = Made { tcp: true, payload, ..PLAIN };
         let (result, packet, _) = pair.run(&made.bytes(&well_known(), (POOL, 0)), gso_size);

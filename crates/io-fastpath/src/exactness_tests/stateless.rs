@@ -79,7 +79,7 @@ impl Pair {
         let (prefix, settings) = (prefix("2001:db8:64::", 96), Settings::default());
         let plan = Plan { siit, own4: Some(OWN4), own6, ..plan(prefix, settings) };
         let mut pair = Pair::of(at, &plan, prefix, settings);
-        pair.table.set_stateless(&stateless_plan(&plan)).unwrap();
+        pair.kernel.table.set_stateless(&stateless_plan(&plan)).unwrap();
         pair
     }
 }
@@ -192,7 +192,7 @@ fn packets_between_mapped_hosts_and_the_internet_are_translated_both_ways() {
                 }
             }
         }
-        assert_eq!(pair.table.stateless_traffic(0).unwrap(), sum);
+        assert_eq!(pair.kernel.table.stateless_traffic(0).unwrap(), sum);
         assert_eq!(pair.stateless_counters(0).of(Reason::Hit), 2 * sum.from_ipv6.packets);
     }
 }
@@ -261,7 +261,7 @@ proptest! {
                 add(&mut sum, &packet[..packet.len() - interface::padding(at, &packet)]);
             }
         }
-        let [a, b] = [0, 1].map(|number| pair.table.stateless_traffic(number).unwrap());
+        let [a, b] = [0, 1].map(|number| pair.kernel.table.stateless_traffic(number).unwrap());
         let both = |a: Traffic, b: Traffic| {
             Traffic { packets: a.packets + b.packets, bytes: a.bytes + b.bytes }
         };
@@ -286,19 +286,19 @@ fn all_mappings_are_replaced_at_once() {
     assert!(translates(&mut pair, first) && !translates(&mut pair, second));
     for round in 0..5 {
         let plan = Plan { siit: siit(if round % 2 == 0 { 4 } else { 0 }), ..Plan::default() };
-        let set = pair.table.set_stateless(&stateless_plan(&plan)).unwrap();
+        let set = pair.kernel.table.set_stateless(&stateless_plan(&plan)).unwrap();
         assert_eq!((set.mappings, set.left), (1, 0));
         assert_eq!(translates(&mut pair, first), round % 2 == 1);
         assert_eq!(translates(&mut pair, second), round % 2 == 0);
     }
     // A path with a small MTU: the engine fragments what leaves without DF.
-    let control = pair.table.control();
+    let control = pair.kernel.table.control();
     let of = |payload| packet_between(&Made { payload, ..PLAIN }, second, internet, &siit(0));
     control.set_smallest_path(Some(900));
     let results = [872, 873, 1232, 1233].map(|payload| pair.run(&of(payload), 0).0 == TRANSLATED);
     assert_eq!(results, [true, false, false, true]);
     // None at all: the other generation is empty, too.
-    pair.table.set_stateless(&StatelessPlan::default()).unwrap();
+    pair.kernel.table.set_stateless(&StatelessPlan::default()).unwrap();
     assert!(!translates(&mut pair, first) && !translates(&mut pair, second));
 }
 
@@ -323,7 +323,7 @@ fn many_mappings_are_set_and_removed() {
     };
     let mut pair = Pair::new(well_known(), Settings::default());
     for count in [20_000, 30_000, 5_000] {
-        let set = pair.table.set_stateless(&plan(count)).unwrap();
+        let set = pair.kernel.table.set_stateless(&plan(count)).unwrap();
         assert_eq!(set.mappings, count as usize);
         let mut translates = |n: u32| {
             let host = Ipv6Addr::from(0x2001_0db8_0020 << 80 | u128::from(n));

@@ -77,28 +77,46 @@ impl Outcome {
     }
 }
 
+/// Second translator, which gets each packet of a bed before the engine.
+pub trait Beside {
+    /// The packet is next.
+    fn before(&mut self, nat: &Nat, now: Instant, realm: u8, packet: (&[u8], Offload));
+
+    /// The engine has translated the packet.
+    fn after(&mut self, packet: &[u8], outcome: &Outcome);
+}
+
+impl Beside for () {
+    fn before(&mut self, _nat: &Nat, _now: Instant, _realm: u8, _packet: (&[u8], Offload)) {}
+
+    fn after(&mut self, _packet: &[u8], _outcome: &Outcome) {}
+}
+
 /// An engine and its clock.
-pub struct Bed {
+pub struct Bed<B = ()> {
     pub nat: Nat,
     pub now: Instant,
     /// The realm of the packets that are sent.
     pub realm: u8,
     /// The realms of the packets that the engine made last.
     pub emitted_realms: Vec<u8>,
+    pub beside: B,
 }
 
 impl Bed {
     pub fn new(plan: &Plan) -> Self {
-        Bed {
-            nat: Nat::new(plan, [1, 2, 3, 4]).unwrap(),
-            now: Instant(1_000_000),
-            realm: 0,
-            emitted_realms: Vec::new(),
-        }
+        Bed::with(plan, ())
     }
 
     pub fn nat64(pool6: &str) -> Self {
         Self::new(&plan_with(pool6))
+    }
+}
+
+impl<B: Beside> Bed<B> {
+    pub fn with(plan: &Plan, beside: B) -> Self {
+        let nat = Nat::new(plan, [1, 2, 3, 4]).unwrap();
+        Bed { nat, now: Instant(1_000_000), realm: 0, emitted_realms: Vec::new(), beside }
     }
 
     /// Sends one packet. Checks that it has exactly one fate, and that a dropped packet keeps its bytes.
@@ -117,6 +135,7 @@ impl Bed {
 
     /// Same as [`Bed::send`], for a packet with offload work for a device.
     pub fn send_offloaded(&mut self, packet: &[u8], offload: Offload) -> Outcome {
+        self.beside.before(&self.nat, self.now, self.realm, (packet, offload));
         let mut buf = vec![0xa5u8; HEADROOM + packet.len() + 64];
         buf[HEADROOM..HEADROOM + packet.len()].copy_from_slice(packet);
         let mut burst = [Packet::with_offload(&mut buf, HEADROOM, packet.len(), offload).unwrap()];
@@ -136,6 +155,7 @@ impl Bed {
         for e in &outcome.emitted {
             check(e);
         }
+        self.beside.after(packet, &outcome);
         outcome
     }
 
@@ -228,7 +248,7 @@ pub fn icmp_type(packet: &[u8]) -> (u8, u8) {
     }
 }
 
-impl Bed {
+impl<B: Beside> Bed<B> {
     /// Sends a packet that has to be forwarded, and returns its addresses and ports after translation.
     pub fn through(&mut self, packet: &[u8]) -> Ends {
         ends(self.send(packet).forwarded())

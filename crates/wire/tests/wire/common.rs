@@ -2,6 +2,7 @@
 #![allow(dead_code, unreachable_pub)]
 
 pub use gatun_testkit::packet::{Message, V4, V6};
+use gatun_wire::rfc3022::{self, Rewrite, icmp_error};
 use gatun_wire::rfc7915::icmp_6to4::{self, OuterHeader};
 use gatun_wire::rfc7915::{four_to_six, icmp_4to6, six_to_four};
 use gatun_wire::{
@@ -244,6 +245,43 @@ pub fn error_4to6(bytes: &[u8], ports: Ports, settings: &Settings) -> (Result<()
         assert_eq!(out.1, bytes, "a refused packet changed: {:?}", out.0);
     }
     (out.0, out.1)
+}
+
+/// Translates an IPv4 packet to new addresses, ports and identification.
+pub fn four_to_four(
+    bytes: &[u8],
+    to: (Ipv4Addr, Ipv4Addr),
+    ports: Ports,
+    id: Option<u16>,
+    mtu: u32,
+    offload: Offload,
+) -> Translated {
+    let out = in_buffer(bytes, offload, |p| {
+        let view = Ipv4View::parse(p.bytes())?;
+        let l4 = view.l4(p.bytes())?;
+        let to = Rewrite { id, ..Rewrite::new((view.src, view.dst), to, ports) };
+        rfc3022::translate(p, &view, l4, &to, rfc3022::Link { mtu, mss_max: gatun_wire::mss::ANY })
+    });
+    if out.0.is_err() {
+        assert_eq!((&out.1[..], out.2), (bytes, offload), "a refused packet changed: {:?}", out.0);
+    }
+    out
+}
+
+/// Translates an error from the router to a public address about a packet of the inside host.
+pub fn error_4to4(bytes: &[u8], inside: Ipv4Addr, ports: Ports) -> (Result<Whole, DropReason>, Vec<u8>) {
+    let (result, out, _) = in_buffer(bytes, Offload::default(), |p| {
+        let view = Ipv4View::parse(p.bytes())?;
+        let embedded = icmp_error::embedded(p.bytes(), &view)?;
+        let about = embedded.view;
+        let outer = Rewrite::new((view.src, view.dst), (view.src, inside), Ports::Keep);
+        let inner = Rewrite::new((about.src, about.dst), (inside, about.dst), ports);
+        icmp_error::translate(p, &view, &embedded, &outer, &inner, 1500)
+    });
+    if result.is_err() {
+        assert_eq!(out, bytes, "a refused packet changed: {result:?}");
+    }
+    (result, out)
 }
 
 /// Translates an ICMPv6 error from the router to the client.

@@ -1,38 +1,16 @@
 //! IPv4 to IPv4: every byte is compared with the same packet built from scratch.
 
 use crate::common::*;
-use gatun_wire::rfc3022::{self, Rewrite, icmp_error};
 use gatun_wire::rfc7915::fragment;
-use gatun_wire::{Checksum, DropReason, Ipv4View, Offload, Ports, Segmentation, Whole};
+use gatun_wire::{Checksum, DropReason, Offload, Ports, Segmentation, Whole};
 use proptest::prelude::*;
 use std::net::Ipv4Addr;
 
 const PRIVATE: Ipv4Addr = Ipv4Addr::new(100, 64, 3, 9);
 const PUBLIC: Ipv4Addr = CLIENT4;
 
-/// Translates with new addresses, ports and identification.
-fn rewrite(
-    bytes: &[u8],
-    to: (Ipv4Addr, Ipv4Addr),
-    ports: Ports,
-    id: Option<u16>,
-    mtu: u32,
-    offload: Offload,
-) -> (Result<Whole, DropReason>, Vec<u8>, Offload) {
-    let out = in_buffer(bytes, offload, |p| {
-        let view = Ipv4View::parse(p.bytes())?;
-        let l4 = view.l4(p.bytes())?;
-        let to = Rewrite { id, ..Rewrite::new((view.src, view.dst), to, ports) };
-        rfc3022::translate(p, &view, l4, &to, rfc3022::Link { mtu, mss_max: gatun_wire::mss::ANY })
-    });
-    if out.0.is_err() {
-        assert_eq!((&out.1[..], out.2), (bytes, offload), "a refused packet changed: {:?}", out.0);
-    }
-    out
-}
-
 fn plain(bytes: &[u8], to: (Ipv4Addr, Ipv4Addr), ports: Ports) -> (Result<Whole, DropReason>, Vec<u8>) {
-    let (result, out, _) = rewrite(bytes, to, ports, None, 65_535, Offload::default());
+    let (result, out, _) = four_to_four(bytes, to, ports, None, 65_535, Offload::default());
     (result, out)
 }
 
@@ -54,18 +32,7 @@ fn outer(kind: u8, code: u8, word: u32, body: &[u8]) -> Vec<u8> {
 
 /// Translates an error from the router to the public address about a packet of the inside host.
 fn error(bytes: &[u8], ports: Ports) -> (Result<Whole, DropReason>, Vec<u8>) {
-    let (result, out, _) = in_buffer(bytes, Offload::default(), |p| {
-        let view = Ipv4View::parse(p.bytes())?;
-        let embedded = icmp_error::embedded(p.bytes(), &view)?;
-        let about = embedded.view;
-        let outer = Rewrite::new((view.src, view.dst), (view.src, PRIVATE), Ports::Keep);
-        let inner = Rewrite::new((about.src, about.dst), (PRIVATE, about.dst), ports);
-        icmp_error::translate(p, &view, &embedded, &outer, &inner, 1500)
-    });
-    if result.is_err() {
-        assert_eq!(out, bytes, "a refused packet changed: {result:?}");
-    }
-    (result, out)
+    error_4to4(bytes, PRIVATE, ports)
 }
 
 /// Expected error at the inside host.
@@ -94,7 +61,7 @@ proptest! {
         let v4 = V4 { tos, id, df, ttl, src, dst, options: vec![1; options], mf: false, offset: 0 };
         let to = (Ipv4Addr::from(to.0), Ipv4Addr::from(to.1));
         let ports = ports_for(&m, ports.0, ports.1);
-        let (result, out, _) = rewrite(&v4.packet(&m), to, ports, new_id, 65_535, Offload::default());
+        let (result, out, _) = four_to_four(&v4.packet(&m), to, ports, new_id, 65_535, Offload::default());
         prop_assert_eq!(result, Ok(Whole::Yes));
         let (ttl, id) = (ttl - 1, new_id.unwrap_or(id));
         let wanted = V4 { ttl, id, src: to.0, dst: to.1, ..v4 };
@@ -142,8 +109,8 @@ proptest! {
         let head = V4 { mf: true, ..sent() }.raw(m.proto4(), &whole[..cut]);
         let tail = V4 { offset: cut as u16, ..sent() }.raw(m.proto4(), &whole[cut..]);
         let to = (PUBLIC, SERVER4);
-        let (a, head, _) = rewrite(&head, to, ports, Some(new_id), 65_535, Offload::default());
-        let (b, tail, _) = rewrite(&tail, to, Ports::Keep, Some(new_id), 65_535, Offload::default());
+        let (a, head, _) = four_to_four(&head, to, ports, Some(new_id), 65_535, Offload::default());
+        let (b, tail, _) = four_to_four(&tail, to, Ports::Keep, Some(new_id), 65_535, Offload::default());
         prop_assert_eq!((a, b), (Ok(Whole::Yes), Ok(Whole::Yes)));
         let v4 = V4 { src: PUBLIC, ttl: 63, id: new_id, ..sent() };
         let wanted = with_ports(&m, ports).to_bytes4(PUBLIC, SERVER4);
@@ -214,7 +181,7 @@ fn a_partial_checksum_stays_partial_and_covers_the_new_pseudo_header() {
         let offload =
             Offload { checksum: Checksum::Partial { start: 20, offset }, segmentation: Segmentation::None };
         let ports = Ports::Set { src: 7, dst: 8 };
-        let (result, out, left) = rewrite(&bytes, (PUBLIC, SERVER4), ports, None, 1500, offload);
+        let (result, out, left) = four_to_four(&bytes, (PUBLIC, SERVER4), ports, None, 1500, offload);
         assert_eq!((result, left), (Ok(Whole::Yes), offload));
         let mut wanted = V4 { src: PUBLIC, ttl: 63, ..sent() }.packet(&with_ports(&m, ports));
         wanted[at..at + 2].copy_from_slice(&pseudo(PUBLIC, l4_len));
@@ -229,13 +196,14 @@ fn a_super_packet_passes_as_one_and_is_judged_by_its_segments() {
     let checksum = Checksum::Partial { start: 20, offset: 16 };
     let segmentation = |size| Segmentation::Tcp { size, ecn: false };
     let offload = |size| Offload { checksum, segmentation: segmentation(size) };
-    let run = |size, mtu| rewrite(&v4.packet(&m), (PUBLIC, SERVER4), Ports::Keep, None, mtu, offload(size));
+    let run =
+        |size, mtu| four_to_four(&v4.packet(&m), (PUBLIC, SERVER4), Ports::Keep, None, mtu, offload(size));
     let (result, out, left) = run(1460, 1500);
     assert_eq!((result, left, out.len()), (Ok(Whole::Yes), offload(1460), 30_040));
     assert_eq!(run(1461, 1500).0, Err(DropReason::TooBig4));
     // Without DF, the device is told to cut smaller segments.
     let free = sent().packet(&m);
-    let (result, _, left) = rewrite(&free, (PUBLIC, SERVER4), Ports::Keep, None, 1400, offload(1460));
+    let (result, _, left) = four_to_four(&free, (PUBLIC, SERVER4), Ports::Keep, None, 1400, offload(1460));
     assert_eq!((result, left.segmentation), (Ok(Whole::Yes), segmentation(1360)));
 }
 
@@ -245,11 +213,11 @@ fn a_packet_above_the_mtu_is_answered_with_df_and_cut_without() {
     let m = udp(&payload(2000));
     let df = V4 { df: true, ..sent() }.packet(&m);
     assert_eq!(
-        rewrite(&df, (PUBLIC, SERVER4), Ports::Keep, None, 1500, Offload::default()).0,
+        four_to_four(&df, (PUBLIC, SERVER4), Ports::Keep, None, 1500, Offload::default()).0,
         Err(DropReason::TooBig4)
     );
     assert_eq!(
-        rewrite(&df, (PUBLIC, SERVER4), Ports::Keep, None, 2028, Offload::default()).0,
+        four_to_four(&df, (PUBLIC, SERVER4), Ports::Keep, None, 2028, Offload::default()).0,
         Ok(Whole::Yes)
     );
     // Options: a timestamp, not copied, and a security option, copied (RFC 791 3.1).
@@ -257,7 +225,7 @@ fn a_packet_above_the_mtu_is_answered_with_df_and_cut_without() {
     let options = [&[68, 4, 5, 0][..], &security, &[0]].concat();
     let v4 = V4 { options: options.clone(), ..sent() };
     let (result, mut out, offload) =
-        rewrite(&v4.packet(&m), (PUBLIC, SERVER4), Ports::Keep, None, 576, Offload::default());
+        four_to_four(&v4.packet(&m), (PUBLIC, SERVER4), Ports::Keep, None, 576, Offload::default());
     assert_eq!(result, Ok(Whole::Split(576)));
     let mut rest = Vec::new();
     let len = out.len();

@@ -115,7 +115,7 @@ fn fastpath_trouble(state: FastPath) -> Option<Trouble> {
             why.unwrap_or_default()
         ),
         (FastPathState::On, _, Some(error)) => {
-            format!("the kernel has refused a part of its fast path: {error}")
+            format!("a part of the kernel fast path does not work: {error}")
         }
         _ => return None,
     };

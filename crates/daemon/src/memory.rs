@@ -17,6 +17,8 @@ use std::path::Path;
 
 /// Additional memory of program, heap and stacks, as measured with small configurations.
 const PROGRAM: u64 = 3 << 20;
+/// Additional memory of the kernel fast path's loader and of its thread, as measured.
+const FASTPATH: u64 = 2 << 20;
 /// Size of tables above which huge pages help much, bytes.
 pub const LARGE: u64 = 64 << 20;
 const HUGE_PAGE: u64 = 2 << 20;
@@ -72,7 +74,8 @@ impl MemoryNeeds {
     pub fn with_fastpath(self, fastpath: &FastPath, plan: &Plan) -> MemoryNeeds {
         let (fastpath_sessions, fastpath_mappings) = (fastpath.session_bytes(), fastpath.mapping_bytes(plan));
         let workers = self.tables.len();
-        let manager = fastpath::manager_bytes(fastpath.sessions_max) + offload::feed_bytes(workers);
+        let manager =
+            fastpath::manager_bytes(fastpath.sessions_max) + offload::feed_bytes(workers) + FASTPATH;
         let fastpath_manager = if fastpath.kernel { manager } else { 0 };
         MemoryNeeds { fastpath_sessions, fastpath_mappings, fastpath_manager, ..self }
     }

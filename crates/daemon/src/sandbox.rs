@@ -47,6 +47,12 @@ impl Sandbox {
         Sandbox(Some(Arc::default()))
     }
 
+    /// Sandbox of a process that creates and removes files in a directory, if there is one.
+    pub(super) fn with_directory(directory: Option<PathBuf>) -> Sandbox {
+        let usual = directory.into_iter().collect();
+        Sandbox(Some(Arc::new(Allowed { usual, ..Allowed::default() })))
+    }
+
     /// Sandbox for a configuration.
     pub(super) fn of(settings: &Settings) -> Sandbox {
         let mut allowed = Allowed::default();

@@ -125,7 +125,7 @@ struct instance {
 /* Interface with the XDP program. */
 struct xdp_port {
 	__u8 mac[6];
-	__u16 spare;
+	__u16 cannot_send; /* frames that are redirected there are dropped */
 	__u32 device; /* index of the TUN device: packets are routed as if they came from there */
 	__u32 more;
 	__u64 asked; /* ns: the last packet that went to the stack for the sake of neighbours */

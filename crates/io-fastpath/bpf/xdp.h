@@ -69,7 +69,7 @@ static __always_inline int route(struct xdp_md *ctx, struct xdp_port *port, stru
 		return NO_NEXT_HOP;
 	index = fib->ifindex;
 	out = bpf_map_lookup_elem(&xdp_ports, &index);
-	if (!out)
+	if (!out || out->cannot_send)
 		return NO_NEXT_HOP;
 	/* The kernel verifies only neighbours that it sends to itself. */
 	if (now > out->asked + SECOND) {

@@ -141,7 +141,7 @@ pub(crate) struct InstanceSettings {
 #[repr(C)]
 pub(crate) struct XdpPort {
     pub(crate) mac: [u8; 6],
-    pub(crate) spare: u16,
+    pub(crate) cannot_send: u16,
     pub(crate) device: u32,
     pub(crate) more: u32,
     pub(crate) asked: [u32; 2],

@@ -10,7 +10,8 @@
 //!   entries    the hash table of the sessions, in memory that the program shares
 //!   stateless, stateless_maps   mappings of stateless instances, in tries
 //!   xdp        the program at network interfaces
-//!   program, attach, pins, maps, layout, sys    below these
+//!   attach     the programs' places, for a process that attaches them again, too
+//!   program, programs, link, pins, maps, layout, sys    below these
 //! ```
 //! The program is C (`bpf/`). Its object is in the repository, so that a build needs no compiler for it;
 //! `bpf/build.sh` makes it.
@@ -25,10 +26,12 @@ mod error;
 mod flow;
 mod instance;
 mod layout;
+mod link;
 mod maps;
 mod open;
 mod pins;
 mod program;
+mod programs;
 mod stateless;
 mod stateless_maps;
 mod sys;
@@ -50,7 +53,7 @@ mod link_tests;
 #[cfg(test)]
 extern crate self as gatun_io_fastpath;
 
-pub use attach::{Attachment, detach};
+pub use attach::{Attachment, Places, detach, unpin_all};
 pub use config::{FastPathConfig, Hook};
 pub use control::{Control, IdentRange, KernelTime};
 pub use counters::{Counters, Reason};
@@ -58,7 +61,9 @@ pub use error::FastPathError;
 pub use flow::{Flow, Inside, Protocol};
 pub use instance::Instance;
 pub use layout::WORKERS_MAX;
+pub use link::ProgramLink;
 pub use open::{Adoption, FastPath, mount_bpffs};
+pub use programs::{PlaceNames, Programs};
 pub use stateless::{Mapping, Network, Stateless, StatelessPlan, StatelessSet, Ways};
 pub use table::{DirectionUse, FlowUse, Refusal, SlotId, StatelessTraffic, Table, Traffic};
 pub use xdp::XdpInterface;

@@ -7,6 +7,7 @@ use crate::layout::{
 };
 use crate::sys::{self, MapInfo};
 use std::os::fd::OwnedFd;
+use std::path::Path;
 
 /// Names of the maps, in the order of [`Maps::files`].
 pub(crate) const NAMES: [&str; MAPS] = [
@@ -98,6 +99,10 @@ impl Maps {
                 let why = format!("type and sizes are {is:?} instead of {expected:?}");
                 return Err(FastPathError::Map { name, why });
             }
+            if sys::is_frozen(file) {
+                let why = "somebody has frozen it (BPF_MAP_FREEZE)".to_owned();
+                return Err(FastPathError::Map { name, why });
+            }
         }
         Ok(maps)
     }
@@ -125,6 +130,11 @@ impl Maps {
         let ([a4, b4], [a6, b6], [c4, d4], [c6, d6]) = (siit4, siit6, hosts4, hosts6);
         [entries, instances, control, idents, reasons, stateless, a4, b4, a6, b6, xdp_ports, c4, d4, c6, d6]
     }
+}
+
+/// Returns true if a former process has pinned maps in a folder.
+pub(crate) fn has_pins(pins: &Path) -> bool {
+    NAMES.iter().any(|name| pins.join(name).exists())
 }
 
 /// Type, sizes of key and value, and number of entries of each map.

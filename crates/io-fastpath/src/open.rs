@@ -7,7 +7,7 @@ use crate::counters::processors;
 use crate::entries::{entries_of, homes_of};
 use crate::error::{FastPathError, step};
 use crate::layout::{IDENTS, LAYOUT};
-use crate::maps::Maps;
+use crate::maps::{Maps, has_pins};
 use crate::program;
 use crate::sys;
 use crate::table::Table;
@@ -45,12 +45,14 @@ impl FastPath {
     pub fn open(config: &FastPathConfig) -> Result<FastPath, FastPathError> {
         let lock = lock(&config.device)?;
         create_pins(config)?;
-        let ((ebpf, mut table, is_fresh), replaced) = match load(config) {
-            Err(FastPathError::Map { name, why }) if config.pins.is_some() => {
+        let has_pins = config.pins.as_deref().is_some_and(has_pins);
+        let ((mut ebpf, mut table, is_fresh), replaced) = match load(config) {
+            // Whatever the reason: new maps may do, and cannot do worse.
+            Err(error) if has_pins => {
                 // Packets go to the engine from here on: the maps of the new program are empty.
                 detach(&config.device, config.pins.as_deref())?;
                 create_pins(config)?;
-                (load(config)?, Some(format!("map {name}: {why}")))
+                (load(config)?, Some(error.to_string()))
             }
             loaded => (loaded?, None),
         };
@@ -59,7 +61,7 @@ impl FastPath {
             None if is_fresh => Adoption::Fresh,
             None => Adoption::Adopted(table.adopt()),
         };
-        let attachment = Attachment::new(ebpf, lock, config)?;
+        let attachment = Attachment::new(&mut ebpf, lock, config)?;
         Ok(FastPath { table, adoption, attachment })
     }
 }
@@ -71,7 +73,7 @@ fn create_pins(config: &FastPathConfig) -> Result<(), FastPathError> {
 
 /// Loads the program. True: its maps are new.
 fn load(config: &FastPathConfig) -> Result<(aya::Ebpf, Table, bool), FastPathError> {
-    let ebpf = program::load(config.capacity, config.hosts, &[], config.pins.as_deref())?;
+    let mut ebpf = program::create_maps(config.capacity, config.hosts, &[], config.pins.as_deref())?;
     let maps = Maps::from_files(program::files(&ebpf)?)?;
     let (is, wanted) = (maps.entries()?, entries_of(config.capacity));
     if is != wanted {
@@ -79,6 +81,7 @@ fn load(config: &FastPathConfig) -> Result<(aya::Ebpf, Table, bool), FastPathErr
         return Err(FastPathError::Map { name: "entries", why });
     }
     let (table, is_fresh) = table(maps, config)?;
+    program::load_device(&mut ebpf)?;
     Ok((ebpf, table, is_fresh))
 }
 

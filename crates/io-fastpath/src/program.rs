@@ -1,11 +1,11 @@
 //! Loading the program.
 
 use crate::entries;
-use crate::error::FastPathError;
+use crate::error::{FastPathError, step};
 use crate::maps::{MAPS, NAMES};
 use crate::sys;
 use aya::maps::Map;
-use aya::programs::{ProgramError, SchedClassifier, Xdp};
+use aya::programs::{ProgramError, ProgramFd, SchedClassifier, Xdp};
 use aya::{Ebpf, EbpfLoader};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
@@ -17,10 +17,22 @@ pub(crate) const NAME: &str = "gatun_fastpath";
 /// Name of the program for network interfaces.
 const XDP_NAME: &str = "gatun_xdp";
 
-/// Loads the program with maps for `capacity` sessions and `hosts` mapped hosts. With `pins`, maps that are
-/// pinned there are used, and others are pinned there. `globals`: other values of global variables, for
-/// tests.
+/// Loads the device's program with new maps, for tests. `globals`: other values of global variables.
+#[cfg(test)]
 pub(crate) fn load(
+    capacity: u32,
+    hosts: u32,
+    globals: &[(&'static str, u32)],
+) -> Result<Ebpf, FastPathError> {
+    let mut ebpf = create_maps(capacity, hosts, globals, None)?;
+    load_device(&mut ebpf)?;
+    Ok(ebpf)
+}
+
+/// Creates the maps for `capacity` sessions and `hosts` mapped hosts. With `pins`, maps that are pinned there
+/// are used, and others are pinned there. The program is not loaded: the kernel would refuse it with maps of
+/// another version.
+pub(crate) fn create_maps(
     capacity: u32,
     hosts: u32,
     globals: &[(&'static str, u32)],
@@ -40,10 +52,13 @@ pub(crate) fn load(
     globals.iter().for_each(|(name, value)| {
         loader.override_global(name, value, true);
     });
-    let mut ebpf = loader.load(OBJECT).map_err(|e| FastPathError::Program(in_words(&e)))?;
-    let program = program(&mut ebpf)?;
-    load_undisturbed(|| program.load())?;
-    Ok(ebpf)
+    loader.load(OBJECT).map_err(|e| FastPathError::Program(in_words(&e)))
+}
+
+/// Loads the device's program.
+pub(crate) fn load_device(ebpf: &mut Ebpf) -> Result<(), FastPathError> {
+    let program = program(ebpf)?;
+    load_undisturbed(|| program.load())
 }
 
 /// Loads a program. The kernel's verifier, which takes a tenth of a second, gives up at each signal of its
@@ -79,6 +94,21 @@ pub(crate) fn xdp(ebpf: &mut Ebpf) -> Result<&mut Xdp, FastPathError> {
 pub(crate) fn program(ebpf: &mut Ebpf) -> Result<&mut SchedClassifier, FastPathError> {
     let program = ebpf.program_mut(NAME).ok_or_else(|| FastPathError::Program(format!("no {NAME}")))?;
     program.try_into().map_err(|e| FastPathError::Program(in_words(&e)))
+}
+
+/// File of the device's program.
+pub(crate) fn device_file(ebpf: &mut Ebpf) -> Result<OwnedFd, FastPathError> {
+    copy(program(ebpf)?.fd())
+}
+
+/// File of the program for network interfaces.
+pub(crate) fn xdp_file(ebpf: &mut Ebpf) -> Result<OwnedFd, FastPathError> {
+    copy(xdp(ebpf)?.fd())
+}
+
+fn copy(file: Result<&ProgramFd, ProgramError>) -> Result<OwnedFd, FastPathError> {
+    let file = file.map_err(|e| FastPathError::Program(in_words(&e)))?;
+    file.as_fd().try_clone_to_owned().map_err(step("keeping the file of a program"))
 }
 
 /// Files of the maps of a loaded object.
@@ -136,7 +166,7 @@ mod tests {
                     std::thread::sleep(Duration::from_millis(1));
                 }
             });
-            let loaded = load(64, 1, &[], None);
+            let loaded = load(64, 1, &[]);
             is_loaded.store(true, Ordering::Relaxed);
             loaded
         });

@@ -56,11 +56,11 @@ pub(crate) struct MapInfo {
 /// # Safety
 /// `T` is the layout of `command`. Every address in it points to memory that the kernel may read (or write,
 /// if the command writes) for the length that the command implies.
-unsafe fn bpf<T>(command: libc::c_long, attr: &mut T) -> io::Result<()> {
+pub(crate) unsafe fn bpf<T>(command: libc::c_long, attr: &mut T) -> io::Result<libc::c_long> {
     // SAFETY: `attr` is live, exclusively borrowed and has the given size. The caller guarantees the memory
     // that it points to.
     let result = unsafe { libc::syscall(libc::SYS_bpf, command, std::ptr::from_mut(attr), size_of::<T>()) };
-    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
 }
 
 fn number(map: BorrowedFd<'_>) -> u32 {
@@ -81,6 +81,13 @@ pub(crate) fn map_info(map: impl AsFd) -> io::Result<MapInfo> {
     Ok(info)
 }
 
+/// Returns true if the kernel refuses changes of a map by a process.
+pub(crate) fn is_frozen(map: impl AsFd) -> bool {
+    let info = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", number(map.as_fd())));
+    let frozen = |text: String| text.lines().any(|line| line.split_whitespace().eq(["frozen:", "1"]));
+    info.is_ok_and(frozen)
+}
+
 /// Sets one value. Key and value must have the sizes of the map.
 pub(crate) fn update<K: IntoBytes + Immutable, V: IntoBytes + Immutable>(
     map: impl AsFd,
@@ -96,7 +103,7 @@ pub(crate) fn update<K: IntoBytes + Immutable, V: IntoBytes + Immutable>(
     };
     // SAFETY: the layout of MAP_UPDATE_ELEM. Key and value outlive the call, and have the sizes of the map:
     // `Maps` checks those of each map against the types that are used with it.
-    unsafe { bpf(MAP_UPDATE_ELEM, &mut attr) }
+    unsafe { bpf(MAP_UPDATE_ELEM, &mut attr) }.map(drop)
 }
 
 /// Reads one value. `value` must have the size of the map's values: of one for each possible processor, if it
@@ -114,7 +121,7 @@ pub(crate) fn look_up<K: IntoBytes + Immutable>(
         flags: 0,
     };
     // SAFETY: as above; `value` is as long as the kernel writes.
-    unsafe { bpf(MAP_LOOKUP_ELEM, &mut attr) }
+    unsafe { bpf(MAP_LOOKUP_ELEM, &mut attr) }.map(drop)
 }
 
 /// Sets values in order, up to the first that fails. Keys and values must have the sizes of the map.
@@ -139,7 +146,7 @@ pub(crate) fn update_batch<K: IntoBytes + Immutable, V: IntoBytes + Immutable>(
     };
     // SAFETY: the layout of MAP_UPDATE_BATCH. The arrays have `count` elements of the map's sizes, as in
     // `update`, and outlive the call.
-    unsafe { bpf(MAP_UPDATE_BATCH, &mut attr) }
+    unsafe { bpf(MAP_UPDATE_BATCH, &mut attr) }.map(drop)
 }
 
 /// Deletes keys, which must be there. Keys must have the size of the map's.
@@ -156,7 +163,7 @@ pub(crate) fn delete_batch<K: IntoBytes + Immutable>(map: impl AsFd, keys: &[K])
     };
     // SAFETY: the layout of MAP_DELETE_BATCH. The keys have the size of the map's, as in `update`, and
     // outlive the call.
-    unsafe { bpf(MAP_DELETE_BATCH, &mut attr) }
+    unsafe { bpf(MAP_DELETE_BATCH, &mut attr) }.map(drop)
 }
 
 /// Keys of a trie, `max` at most; none if it is empty. They must have the size of the map's keys, and values

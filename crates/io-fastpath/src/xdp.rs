@@ -6,17 +6,13 @@
 
 use crate::error::{FastPathError, step};
 use crate::layout::{XDP_PORTS_MAX, XdpPort};
-use crate::pins::unpin;
-use crate::program::{self, in_words};
+use crate::link::{HookOf, ProgramLink, detach_pinned};
+use crate::programs::Programs;
 use crate::sys;
-use aya::Ebpf;
-use aya::maps::Map;
-use aya::programs::links::{FdLink, PinnedLink};
-use aya::programs::xdp::{XdpLink, XdpMode};
-use aya::programs::{ProgramError, Xdp};
-use gatun_netlink::Link;
 use gatun_netlink::query::link;
-use std::os::fd::{AsFd as _, OwnedFd};
+use gatun_netlink::{Link, XdpAbilities, xdp_abilities};
+use std::io;
+use std::os::fd::AsFd as _;
 use std::path::{Path, PathBuf};
 
 /// Beginning of the name of a pinned link.
@@ -27,37 +23,62 @@ const PIN: &str = "xdp-";
 pub struct XdpInterface {
     /// Name.
     pub name: String,
-    /// Reason why the program is not there.
-    pub refusal: Option<FastPathError>,
-    /// Link without a pin. Dropping it detaches the program.
-    _link: Option<FdLink>,
+    /// Link of the program, or the reason why it is not there. Dropping a link without a pin detaches the
+    /// program.
+    pub link: Result<ProgramLink, String>,
+    /// Reason why no frames can be sent there by XDP: packets for it go to the network stack.
+    pub limit: Option<String>,
 }
 
-/// Attaches the program to each interface, and removes it from all others. Packets are routed as if they came
-/// from `device`.
-pub(crate) fn attach(
-    ebpf: &mut Ebpf,
-    device: &str,
-    names: &[String],
-    pins: Option<&Path>,
-) -> Vec<XdpInterface> {
+impl XdpInterface {
+    /// Returns true if the program is still there.
+    pub fn is_attached(&self) -> bool {
+        self.link.as_ref().is_ok_and(ProgramLink::is_attached)
+    }
+
+    /// Reason why the program was not attached.
+    pub fn refusal(&self) -> Option<&String> {
+        self.link.as_ref().err()
+    }
+}
+
+/// Attaches the program to each interface, and removes it from all others. Interfaces of `present` that still
+/// have it stay as they are. Packets are routed as if they came from the device.
+pub(crate) fn attach(programs: &Programs, present: Vec<XdpInterface>) -> Vec<XdpInterface> {
+    let names = &programs.names.interfaces;
+    let pins = programs.names.pins.as_deref();
     let found: Vec<Result<Link, FastPathError>> = names.iter().map(|name| interface(name)).collect();
     let indexes: Vec<u32> = found.iter().flatten().map(|link| link.index).collect();
-    let prepared = pins.map_or(Ok(()), |pins| unpin_all_but(pins, &indexes));
-    let prepared = prepared.and_then(|()| set_ports(ebpf, device, found.iter().flatten()));
+    let prepared = pins.map_or(Ok(()), |pins| detach_all_but(pins, &indexes));
     let mut why = prepared.err();
-    let attached = names.iter().zip(found).map(|(name, found)| {
+    let mut present: Vec<XdpInterface> = present.into_iter().filter(XdpInterface::is_attached).collect();
+    let attached = names.iter().zip(&found).map(|(name, found)| {
         let link = match why.take() {
             // It holds for each interface, and is reported once.
-            Some(why) => Err(why),
-            None => found.and_then(|link| attach_one(program::xdp(ebpf)?, link.index, pins)),
+            Some(why) => Err(why.to_string()),
+            None => match (found, present.iter().position(|one| one.name == *name)) {
+                (Err(why), _) => Err(why.to_string()),
+                (Ok(_), Some(at)) => present.swap_remove(at).link,
+                (Ok(link), None) => attach_one(programs, link.index).map_err(|why| why.to_string()),
+            },
         };
-        match link {
-            Ok(link) => XdpInterface { name: name.clone(), refusal: None, _link: link },
-            Err(why) => XdpInterface { name: name.clone(), refusal: Some(why), _link: None },
-        }
+        XdpInterface { name: name.clone(), link, limit: None }
     });
-    attached.collect()
+    let mut attached: Vec<XdpInterface> = attached.collect();
+    // Some drivers can send only as long as the program is there.
+    let ports = attached.iter_mut().zip(&found).filter_map(|(one, found)| Some((one, found.as_ref().ok()?)));
+    if let Err(error) = set_ports(programs, ports.collect()) {
+        attached.iter_mut().for_each(|one| one.limit = Some(error.to_string()));
+    }
+    attached
+}
+
+/// Reason why frames cannot be sent at an interface by XDP, if the kernel knows.
+fn limit(index: u32) -> Option<String> {
+    let abilities = xdp_abilities(index).ok()??;
+    let why = "it does not send frames that XDP redirects there; for a veth, run `ethtool -K DEVICE gro on` \
+               at its other end";
+    (!abilities.sends).then(|| why.to_owned())
 }
 
 fn interface(name: &str) -> Result<Link, FastPathError> {
@@ -69,87 +90,60 @@ fn interface(name: &str) -> Result<Link, FastPathError> {
     }
 }
 
-/// Makes the map have these interfaces alone.
-fn set_ports<'a>(
-    ebpf: &Ebpf,
-    device: &str,
-    links: impl Iterator<Item = &'a Link>,
-) -> Result<(), FastPathError> {
-    let map = ports(ebpf)?;
-    let device = link(device).map_err(step("finding the device"))?;
+/// Makes the map have these interfaces alone, and notes which of them cannot send.
+fn set_ports(programs: &Programs, found: Vec<(&mut XdpInterface, &Link)>) -> Result<(), FastPathError> {
+    let Some(map) = programs.ports() else { return Ok(()) };
+    let device = link(&programs.names.device).map_err(step("finding the device"))?;
     let device = device.map_or(0, |link| link.index);
     let mut wanted = Vec::new();
-    for Link { index, mac, .. } in links {
-        let port = XdpPort { mac: mac.unwrap_or_default(), spare: 0, device, more: 0, asked: [0; 2] };
-        sys::update(&map, index, &port).map_err(step("setting an interface"))?;
+    for (interface, Link { index, mac, .. }) in found {
+        interface.limit = limit(*index);
+        let cannot_send = interface.limit.is_some().into();
+        let port = XdpPort { mac: mac.unwrap_or_default(), cannot_send, device, more: 0, asked: [0; 2] };
+        sys::update(map, index, &port).map_err(step("setting an interface"))?;
         wanted.push(*index);
     }
     let mut former: Vec<u32> =
-        sys::first_keys(&map, XDP_PORTS_MAX as usize).map_err(step("reading the interfaces"))?;
+        sys::first_keys(map, XDP_PORTS_MAX as usize).map_err(step("reading the interfaces"))?;
     former.retain(|index| !wanted.contains(index));
-    sys::delete_batch(&map, &former).map_err(step("removing an interface"))
-}
-
-fn ports(ebpf: &Ebpf) -> Result<OwnedFd, FastPathError> {
-    match ebpf.map("xdp_ports") {
-        Some(Map::HashMap(data)) => data.fd().as_fd().try_clone_to_owned().map_err(step("keeping a map")),
-        _ => Err(FastPathError::Map { name: "xdp_ports", why: "the object has no such map".to_owned() }),
-    }
+    sys::delete_batch(map, &former).map_err(step("removing an interface"))
 }
 
 fn pin_of(pins: &Path, index: u32) -> PathBuf {
     pins.join(format!("{PIN}{index}"))
 }
 
-/// Attaches the program, in place of that of a former process. Returns the link if it is not pinned.
-fn attach_one(program: &mut Xdp, index: u32, pins: Option<&Path>) -> Result<Option<FdLink>, FastPathError> {
-    let pin = pins.map(|pins| pin_of(pins, index));
-    if let Some(pin) = &pin
-        && let Ok(former) = PinnedLink::from_pin(pin)
-    {
-        let link = XdpLink::try_from(FdLink::from(former)).map_err(|e| attach_error(&e))?;
-        // A link whose interface is gone cannot be updated.
-        if let Ok(id) = program.attach_to_link(link) {
-            program.take_link(id).map_err(|e| attach_error(&e))?;
-            return Ok(None);
-        }
-        unpin(pin)?;
+/// Attaches the program, in place of that of a former process.
+fn attach_one(programs: &Programs, index: u32) -> Result<ProgramLink, FastPathError> {
+    let program = programs.xdp.as_ref().map_err(|why| FastPathError::Attach(why.clone()))?;
+    // Before Linux 6.3 the kernel does not tell.
+    if let Ok(Some(XdpAbilities { redirects: false, .. })) = xdp_abilities(index) {
+        return Err(FastPathError::Attach("its driver drops frames that XDP redirects".to_owned()));
     }
-    let id = program.attach_to_if_index(index, XdpMode::Driver).map_err(|e| refusal(&e))?;
-    let link = FdLink::try_from(program.take_link(id).map_err(|e| attach_error(&e))?);
-    let link = link.map_err(|e| attach_error(&e))?;
-    let Some(pin) = pin else { return Ok(Some(link)) };
-    link.pin(pin).map_err(|e| attach_error(&e))?;
-    Ok(None)
+    let pin = programs.names.pins.as_ref().map(|pins| pin_of(pins, index));
+    ProgramLink::replace(program.as_fd(), index, HookOf::Driver, pin.as_deref()).map_err(|e| refusal(&e))
+}
+
+/// Pins of the links of network interfaces.
+pub(crate) fn pins_of(pins: &Path) -> Vec<PathBuf> {
+    let Ok(entries) = std::fs::read_dir(pins) else { return Vec::new() };
+    let is_ours =
+        |entry: &std::fs::DirEntry| entry.file_name().to_str().is_some_and(|name| name.starts_with(PIN));
+    entries.flatten().filter(is_ours).map(|entry| entry.path()).collect()
 }
 
 /// Detaches the program from all interfaces but those with these indexes.
-pub(crate) fn unpin_all_but(pins: &Path, indexes: &[u32]) -> Result<(), FastPathError> {
-    let Ok(entries) = std::fs::read_dir(pins) else { return Ok(()) };
+pub(crate) fn detach_all_but(pins: &Path, indexes: &[u32]) -> Result<(), FastPathError> {
     let kept: Vec<PathBuf> = indexes.iter().map(|index| pin_of(pins, *index)).collect();
-    for entry in entries.flatten() {
-        let is_ours = entry.file_name().to_str().is_some_and(|name| name.starts_with(PIN));
-        if is_ours && !kept.contains(&entry.path()) {
-            unpin(&entry.path())?;
-        }
-    }
-    Ok(())
+    pins_of(pins).iter().filter(|pin| !kept.contains(pin)).try_for_each(|pin| detach_pinned(pin))
 }
 
-fn refusal(error: &ProgramError) -> FastPathError {
-    let number = match error {
-        ProgramError::SyscallError(error) => error.io_error.raw_os_error(),
-        _ => None,
-    };
-    FastPathError::Attach(match number {
+fn refusal(error: &io::Error) -> FastPathError {
+    FastPathError::Attach(match error.raw_os_error() {
         Some(libc::EBUSY) => {
             "another XDP program is there, such as that of an AF_XDP port: an interface has one".to_owned()
         }
         Some(libc::EOPNOTSUPP) => "its driver has no XDP".to_owned(),
-        _ => in_words(error),
+        _ => error.to_string(),
     })
-}
-
-fn attach_error(error: &dyn std::error::Error) -> FastPathError {
-    FastPathError::Attach(in_words(error))
 }

@@ -5,7 +5,9 @@
 //!   query     reads: links, addresses, the route to an address
 //!   routes    comparison of the main table with the wanted routes of a device
 //!   device    sets the MTU, state, addresses and routes of one interface
+//!   filter    eBPF programs at the egress of an interface
 //!   netfilter firewall rules for forwarded packets
+//!   xdp       XDP abilities of drivers
 //!   monitor   notifications of changes, for a thread that waits
 //!   client    the socket below all of them: requests, batches, answers
 //! ```
@@ -14,14 +16,18 @@
 
 mod client;
 pub mod device;
+pub mod filter;
 pub mod monitor;
 pub mod netfilter;
 pub mod prefix;
 pub mod query;
 pub mod routes;
+pub mod xdp;
 
 pub use device::{Device, DeviceError, Existing, has_ipv6};
+pub use filter::EgressFilter;
 pub use monitor::{Group, Monitor, Notice};
 pub use prefix::Prefix;
 pub use query::{Link, RouteResult};
 pub use routes::{Compared, Route, compare};
+pub use xdp::{XdpAbilities, xdp_abilities};

@@ -50,7 +50,8 @@ structs! {
         pub name: String,
         /// True if the program is attached.
         pub attached: bool,
-        /// Reason why it is not.
+        /// Reason why it is not; or, if it is, why no frames can be sent there by XDP. Packets to the
+        /// interface take the way through the device then.
         pub why: Option<String>,
     }
 
@@ -67,6 +68,9 @@ structs! {
         pub hook: String,
         /// Network interfaces of `xdp` in the configuration.
         pub xdp: Vec<FastPathInterface>,
+        /// Number of times that Gatun has attached a program again after somebody had detached it, or an
+        /// interface had come back.
+        pub attached_again: u64,
         /// Milliseconds for which the kernel translates without a renewal by the daemon.
         pub lease_ms: u64,
         /// Sessions in the kernel.

@@ -22,6 +22,12 @@ pub(super) const FAST_PATHS: &[Metric] = &[
         |v, s| s.add(&[], u64::from(v.scrape.fastpath.state != FastPathState::Off)),
         "1 if `[fastpath]` is on in the configuration.",
     ),
+    counter(
+        "fastpath_attached_again",
+        &[],
+        |v, s| s.add(&[], v.scrape.fastpath.attached_again),
+        "Programs attached again after somebody had detached them, or after an interface had come back.",
+    ),
     gauge(
         "fastpath_lease_seconds",
         &[],

@@ -1,14 +1,34 @@
-//! Check whether the program is still attached to its device.
+//! Watch over the places of the programs. Anybody with CAP_NET_ADMIN can detach a program while the daemon
+//! runs, and an interface can vanish and come back. The helper process attaches it again.
 //!
-//! Anybody with CAP_NET_ADMIN can detach the program while the daemon runs, and the daemon has no right to
-//! look. But the program counts each packet that it passes to the device. If the engines receive packets that
-//! the program has not counted, it is not there any more.
+//! ```text
+//!   a link (tcx, XDP)   the kernel says whether it still holds its program
+//!   a filter (clsact)   the daemon has no right to look. But the program counts each packet that it passes
+//!                       to the device: if the engines receive packets that it has not counted, it is not
+//!                       there, or another program comes before it
+//! ```
 
+use super::opening::hook_name;
+use crate::Event;
+use crate::net_helper::ProgramHelper;
+use gatun_api::types::FastPathInterface;
+use gatun_io_fastpath::{Hook, Places, ProgramLink, XdpInterface};
 use gatun_worker::{Handle, Snapshot};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
+
+/// Shortest and longest time between two attempts to attach the programs again.
+const PAUSE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
+/// Reason if the program is not at its device.
+const DETACHED: &str = "the program is not at its device any more: somebody has detached it";
+/// Reason if the engines receive packets that the program has not counted.
+const BYPASSED: &str = "the program does not see the packets of its device: another program there takes \
+                        them, or somebody has detached it";
+/// Reason if the program is not at a network interface.
+const GONE: &str = "somebody has detached the program, or the interface was removed";
 
 /// Interval of the comparison.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -24,8 +44,172 @@ struct Packets {
     passed: u64,
 }
 
+/// Parts of the watch that exist before the workers run.
+pub(super) struct PlacesToWatch {
+    pub(super) places: Places,
+    /// `None` if it could not start.
+    pub(super) helper: Option<Arc<ProgramHelper>>,
+    pub(super) events: Sender<Event>,
+}
+
+/// Watch over the places of the programs.
+pub(super) struct AttachmentWatch {
+    places: Places,
+    helper: Option<Arc<ProgramHelper>>,
+    events: Sender<Event>,
+    bypass: BypassCheck,
+    /// Time of the request that the helper has not answered.
+    asked: Option<Instant>,
+    /// Earliest time of the next request, and the pause behind it.
+    next: (Instant, Duration),
+    /// Reason why the device's program is not in use.
+    trouble: Option<&'static str>,
+    /// Reason of the last failed attempt.
+    refusal: Option<String>,
+    /// Number of times that programs were attached again.
+    attached_again: u64,
+}
+
+impl AttachmentWatch {
+    pub(super) fn new(parts: PlacesToWatch, workers: Vec<Handle>) -> AttachmentWatch {
+        let PlacesToWatch { places, helper, events } = parts;
+        AttachmentWatch {
+            places,
+            helper,
+            events,
+            bypass: BypassCheck::new(workers),
+            asked: None,
+            next: (Instant::now(), PAUSE.0),
+            trouble: None,
+            refusal: None,
+            attached_again: 0,
+        }
+    }
+
+    /// Looks at the places, and asks for the programs where they are not, if they are `wanted`. `passed` is
+    /// the number of packets that the device's program has passed to the device so far.
+    pub(super) fn look(&mut self, passed: u64, wanted: bool) {
+        self.read_reply();
+        let is_bypassed = self.bypass.is_bypassed(passed);
+        let is_gone = match self.places.hook {
+            Hook::Tcx => !self.places.link.as_ref().is_some_and(ProgramLink::is_attached),
+            Hook::Clsact => false,
+        };
+        let trouble = if is_gone { Some(DETACHED) } else { is_bypassed.then_some(BYPASSED) };
+        if let Some(why) = trouble.filter(|_| trouble != self.trouble) {
+            self.report(format!("kernel fast path: {why}"), true);
+        }
+        self.trouble = trouble;
+        let mut lost = Vec::new();
+        for interface in &mut self.places.xdp {
+            if interface.link.is_ok() && !interface.is_attached() {
+                lost.push(interface.name.clone());
+                interface.link = Err(GONE.to_owned());
+            }
+        }
+        lost.iter().for_each(|name| self.report(format!("kernel fast path: no XDP at {name}: {GONE}"), true));
+        self.ask(is_bypassed && !is_gone, wanted);
+    }
+
+    /// Asks the helper, if something is missing and the pause is over.
+    fn ask(&mut self, is_bypassed: bool, wanted: bool) {
+        let now = Instant::now();
+        let is_missing = self.trouble.is_some() || self.places.xdp.iter().any(|one| one.refusal().is_some());
+        // Addresses and settings of interfaces change.
+        let is_due = !self.places.xdp.is_empty() && now > self.next.0 + PAUSE.1;
+        let is_wanted = wanted && (is_missing || is_due);
+        let Some(helper) = self.helper.as_ref().filter(|_| is_wanted) else { return };
+        let is_unanswered = self.asked.is_some_and(|asked| asked.elapsed() < PAUSE.1);
+        if is_unanswered || now < self.next.0 {
+            return;
+        }
+        // A program that has been in its place for long is attached at once.
+        let pause = if now > self.next.0 + PAUSE.1 { PAUSE.0 } else { self.next.1 };
+        self.next = (now + pause, (pause * 2).min(PAUSE.1));
+        match helper.attach_again(is_bypassed) {
+            Ok(()) => self.asked = Some(now),
+            Err(why) => self.refusal = Some(why),
+        }
+    }
+
+    /// Takes over the places of the helper's reply.
+    fn read_reply(&mut self) {
+        let Some((refusal, places)) = self.helper.as_ref().and_then(|helper| helper.attached()) else {
+            return;
+        };
+        self.asked = None;
+        if refusal.is_none() && self.trouble.is_some() {
+            self.attached_again += 1;
+            self.bypass.forget();
+            let hook = hook_name(places.hook);
+            self.report(format!("kernel fast path: attached to its device by {hook} again"), false);
+        }
+        if let Some(why) = refusal.as_ref().filter(|_| refusal != self.refusal) {
+            self.report(
+                format!("kernel fast path: cannot be attached again: {why}; Gatun keeps trying"),
+                true,
+            );
+        }
+        for (before, XdpInterface { name, link, limit }) in self.places.xdp.iter().zip(&places.xdp) {
+            if let Some(why) = limit.as_ref().filter(|_| *limit != before.limit) {
+                self.report(format!("kernel fast path: XDP at {name}: {why}"), true);
+            }
+            if before.link.is_err() && link.is_ok() {
+                self.attached_again += 1;
+                let line = format!("kernel fast path: attached to {name} by XDP again");
+                let _ = self.events.send(Event::Line(line));
+            }
+        }
+        (self.places, self.refusal) = (places, refusal);
+    }
+
+    fn report(&self, line: String, is_failure: bool) {
+        // The main thread is gone only if the process is ending.
+        let _ = self.events.send(if is_failure { Event::Failure(line) } else { Event::Line(line) });
+    }
+
+    /// Reason why the device's program is not in use, if it is not.
+    pub(super) fn why(&self) -> Option<String> {
+        let trouble = self.trouble?;
+        Some(match &self.refusal {
+            Some(refusal) => format!("{trouble}; it cannot be attached again: {refusal}"),
+            None => trouble.to_owned(),
+        })
+    }
+
+    /// Trouble of the helper.
+    pub(super) fn helper_trouble(&self) -> Option<String> {
+        self.helper.as_ref()?.trouble().map(str::to_owned)
+    }
+
+    /// Hook of the device.
+    pub(super) fn hook(&self) -> &'static str {
+        hook_name(self.places.hook)
+    }
+
+    /// Network interfaces for the API.
+    pub(super) fn interfaces(&self) -> Vec<FastPathInterface> {
+        interfaces(&self.places)
+    }
+
+    /// Number of times that programs were attached again.
+    pub(super) fn attached_again(&self) -> u64 {
+        self.attached_again
+    }
+}
+
+/// Network interfaces for the API.
+pub(super) fn interfaces(places: &Places) -> Vec<FastPathInterface> {
+    let interface = |one: &XdpInterface| FastPathInterface {
+        name: one.name.clone(),
+        attached: one.link.is_ok(),
+        why: one.refusal().or(one.limit.as_ref()).cloned(),
+    };
+    places.xdp.iter().map(interface).collect()
+}
+
 /// Comparison of the engines' packets with the program's.
-pub(super) struct AttachmentCheck {
+struct BypassCheck {
     workers: Vec<Handle>,
     /// Packets that each worker has received, from its last answer.
     received: Arc<[AtomicU64]>,
@@ -33,23 +217,28 @@ pub(super) struct AttachmentCheck {
     before: Packets,
     /// True if the last interval had packets that the program has not counted.
     is_suspect: bool,
-    is_detached: bool,
+    is_bypassed: bool,
 }
 
 fn received(snapshot: &Snapshot) -> u64 {
     snapshot.engine.rx.packets.saturating_sub(snapshot.engine.received_outside())
 }
 
-impl AttachmentCheck {
-    pub(super) fn new(workers: Vec<Handle>) -> AttachmentCheck {
+impl BypassCheck {
+    fn new(workers: Vec<Handle>) -> BypassCheck {
         let received = workers.iter().map(|_| AtomicU64::new(0)).collect();
         let (looked, before) = (Instant::now(), Packets::default());
-        AttachmentCheck { workers, received, looked, before, is_suspect: false, is_detached: false }
+        BypassCheck { workers, received, looked, before, is_suspect: false, is_bypassed: false }
     }
 
-    /// Returns whether the program is detached. `passed` is the number of packets that it has passed to the
-    /// device so far.
-    pub(super) fn is_detached(&mut self, passed: u64) -> bool {
+    /// Begins anew, after the program was attached again.
+    fn forget(&mut self) {
+        (self.is_suspect, self.is_bypassed) = (false, false);
+    }
+
+    /// Returns whether the program does not see the packets. `passed` is the number of packets that it has
+    /// passed to the device so far.
+    fn is_bypassed(&mut self, passed: u64) -> bool {
         if self.looked.elapsed() >= LOOK_EVERY {
             self.looked = Instant::now();
             let by_engines = self.received.iter().map(|received| received.load(Relaxed)).sum();
@@ -59,7 +248,7 @@ impl AttachmentCheck {
                 worker.request_snapshot(move |snapshot| all[number].store(received(&snapshot), Relaxed));
             }
         }
-        self.is_detached
+        self.is_bypassed
     }
 
     /// Compares an interval. The engines' packets are those of about the interval before: a worker answers
@@ -67,7 +256,7 @@ impl AttachmentCheck {
     fn compare(&mut self, now: Packets) {
         let has_counted = now.passed > self.before.passed;
         let has_received = now.received >= self.before.received + PACKETS_MIN;
-        self.is_detached = !has_counted && (self.is_detached || self.is_suspect);
+        self.is_bypassed = !has_counted && (self.is_bypassed || self.is_suspect);
         self.is_suspect = !has_counted && has_received;
         self.before = now;
     }
@@ -78,18 +267,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_program_is_detached_if_it_has_counted_nothing_of_what_the_engines_received() {
-        let mut check = AttachmentCheck::new(Vec::new());
-        let mut is_detached = |received, passed| {
+    fn a_program_is_bypassed_if_it_has_counted_nothing_of_what_the_engines_received() {
+        let mut check = BypassCheck::new(Vec::new());
+        let mut is_bypassed = |received, passed| {
             check.compare(Packets { received, passed });
-            check.is_detached
+            check.is_bypassed
         };
-        assert!(!is_detached(0, 100), "packets of an earlier process");
-        assert!(!is_detached(0, 100) && !is_detached(0, 100), "nothing to translate");
-        assert!(!is_detached(500, 600) && !is_detached(9_000, 9_100));
-        assert!(!is_detached(9_010, 9_100) && !is_detached(9_020, 9_100), "a few, not counted yet");
-        assert!(!is_detached(9_100, 9_100) && !is_detached(9_100, 9_180), "counted in the next interval");
-        assert!(!is_detached(9_300, 9_180) && is_detached(9_500, 9_180) && is_detached(9_500, 9_180));
-        assert!(!is_detached(9_700, 9_200), "it is back");
+        assert!(!is_bypassed(0, 100), "packets of an earlier process");
+        assert!(!is_bypassed(0, 100) && !is_bypassed(0, 100), "nothing to translate");
+        assert!(!is_bypassed(500, 600) && !is_bypassed(9_000, 9_100));
+        assert!(!is_bypassed(9_010, 9_100) && !is_bypassed(9_020, 9_100), "a few, not counted yet");
+        assert!(!is_bypassed(9_100, 9_100) && !is_bypassed(9_100, 9_180), "counted in the next interval");
+        assert!(!is_bypassed(9_300, 9_180) && is_bypassed(9_500, 9_180) && is_bypassed(9_500, 9_180));
+        assert!(!is_bypassed(9_700, 9_200), "it is back");
     }
 }

@@ -1,16 +1,17 @@
 //! Manager of the sessions in the kernel: its start and end, and what it does beside an offload manager.
 
-use super::attachment::AttachmentCheck;
+use super::attachment::{AttachmentWatch, PlacesToWatch};
 use super::opening::{self, OpenTable, OpenedFastPath};
 use super::progress::Progress;
 use super::stateless::{self, Credits};
 use super::status::{Shared, Watch};
 use super::target::KernelTarget;
+use crate::net_helper::ProgramHelper;
 use crate::offload::{
     Driver, EndOfPanic, FastPathKind, ManagerOf, Orders, PUBLISH_EVERY, manager_settings, number_prefixes,
 };
 use crate::sandbox::{Calls, Sandbox};
-use crate::{ANSWER_MAX, Settings};
+use crate::{ANSWER_MAX, Event, Settings};
 use anyhow::Context as _;
 use gatun_api::types;
 use gatun_config::FastPath as FastPathSettings;
@@ -23,11 +24,12 @@ use gatun_worker::Handle;
 use gatun_worker::jobs::JobTicket;
 use gatun_worker::offload::ReleaseAll;
 use std::fs::File;
+use std::os::unix::net::UnixDatagram;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::mpsc::{Receiver, TryRecvError, channel, sync_channel};
+use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel, sync_channel};
 use std::time::{Duration, Instant};
 
 /// Interval of crediting packets of instances.
@@ -52,11 +54,9 @@ struct On {
     orders: FastPathOrders,
     control: Arc<Control>,
     progress: Progress,
-    /// Held until the end: it keeps other daemons from the device, and the program loaded.
-    _attachment: gatun_io_fastpath::Attachment,
-    /// Tells other daemons that the directory of the pins is taken.
-    _lock: File,
-    device: String,
+    /// Tell other daemons that the device, and the directory of the pins, are taken.
+    _locks: (UnixDatagram, File),
+    helper: Option<Arc<ProgramHelper>>,
     pins: Option<PathBuf>,
 }
 
@@ -76,7 +76,7 @@ impl FastPathManager {
     pub(crate) fn start(
         opened: OpenedFastPath,
         settings: &Settings,
-        sandbox: &Sandbox,
+        (sandbox, events): (&Sandbox, &Sender<Event>),
     ) -> anyhow::Result<FastPathManager> {
         let open = match opened {
             OpenedFastPath::Off => return Ok(FastPathManager { on: None, status: Shared::off() }),
@@ -85,8 +85,11 @@ impl FastPathManager {
             }
             OpenedFastPath::On(open) => open,
         };
-        let OpenTable { table, attachment, lock, device, pins, adopted, notes: _ } = *open;
-        let status = Shared::on(&device, &attachment, adopted.into());
+        let OpenTable { table, attachment, lock, device, pins, adopted, helper, .. } = *open;
+        let status = Shared::on(&device, &attachment.places, adopted.into());
+        let helper = helper.map(Arc::new);
+        let watched =
+            PlacesToWatch { places: attachment.places, helper: helper.clone(), events: events.clone() };
         let control = table.control();
         let progress = Progress::new(Arc::clone(&control), settings.ports.workers());
         let (orders, received) = channel();
@@ -95,6 +98,7 @@ impl FastPathManager {
             plan: Arc::clone(&settings.plan),
             excluded_siit: settings.fastpath.excluded_siit.clone(),
             status: status.clone(),
+            watched,
         };
         let driver = Driver {
             target: KernelTarget::new(table),
@@ -116,7 +120,7 @@ impl FastPathManager {
             .context("cannot start the thread of the kernel fast path")?;
         let keeps_at_stop = Arc::new(AtomicBool::new(settings.fastpath.keeps_at_stop));
         let orders = FastPathOrders { orders: Orders(orders), keeps_at_stop };
-        let on = On { orders, control, progress, _attachment: attachment, _lock: lock, device, pins };
+        let on = On { orders, control, progress, _locks: (attachment.lock, lock), helper, pins };
         Ok(FastPathManager { on: Some(on), status })
     }
 
@@ -156,7 +160,10 @@ impl FastPathManager {
         }
         // Also if the thread does not answer: from here on, the program passes all packets on.
         on.control.set_lease(KernelTime(0));
-        let detached = gatun_io_fastpath::detach(&on.device, on.pins.as_deref());
+        if on.helper.as_ref().is_some_and(|helper| helper.detach().is_ok()) {
+            return Ok(());
+        }
+        let detached = on.pins.as_deref().map_or(Ok(()), gatun_io_fastpath::unpin_all);
         detached.map_err(|error| format!("kernel fast path: {error}: run `gatun fastpath detach`"))
     }
 }
@@ -183,6 +190,11 @@ impl FastPathOrders {
     }
 }
 
+/// Bytes of memory of the manager of a number of sessions.
+pub(crate) fn manager_bytes(sessions_max: u32) -> u64 {
+    ManagerOf::<Kernel>::memory_bytes(sessions_max)
+}
+
 /// Settings of the manager.
 fn settings_of(settings: &FastPathSettings, plan: &Plan) -> gatun_offload::Settings {
     let lease = Duration::from_millis(settings.lease_ms.into());
@@ -195,6 +207,7 @@ pub(super) struct Start {
     plan: Arc<Plan>,
     excluded_siit: Vec<u8>,
     status: Shared,
+    watched: PlacesToWatch,
 }
 
 /// The kernel's table as a fast path, while the workers run.
@@ -218,14 +231,14 @@ impl FastPathKind for Kernel {
     type Change = Change;
 
     fn begin(
-        Start { progress, plan, excluded_siit, status }: Start,
+        Start { progress, plan, excluded_siit, status, watched }: Start,
         target: &KernelTarget,
         workers: &[Handle],
         settings: &gatun_offload::Settings,
     ) -> Kernel {
         target.table.control().set_epoch(settings.epoch);
         let workers = workers.to_vec();
-        let attachment = AttachmentCheck::new(workers.clone());
+        let attachment = AttachmentWatch::new(watched, workers.clone());
         let watch = Watch::new(status.clone(), (plan, excluded_siit), settings.clone(), attachment);
         let credits = Credits::new(&target.table, watch.plan());
         let (lease, credited) = (settings.lease, Instant::now());

@@ -19,7 +19,7 @@ mod stateless;
 mod status;
 mod target;
 
-pub(crate) use manager::{FastPathManager, FastPathOrders};
+pub(crate) use manager::{FastPathManager, FastPathOrders, manager_bytes};
 pub(crate) use opening::{FastPathDirectory, OpenedFastPath, open, prepare};
 pub(crate) use progress::Progress;
 

@@ -1,9 +1,11 @@
 //! Start-up of the kernel fast path: its directory, its program and its table, while the process still has
 //! the rights for them.
 
-use super::super::Settings;
+use super::super::net_helper::{ProgramHelper, for_programs};
 use super::super::privileges::User;
+use super::super::sandbox::Sandbox;
 use super::super::state::chown_to;
+use super::super::{Event, Settings};
 use super::stateless;
 use gatun_config::FastPath as FastPathSettings;
 use gatun_io_fastpath::{
@@ -16,6 +18,7 @@ use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 use std::fs::File;
 use std::path::{Path, PathBuf};
+use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 
 /// Longest time that a killed process may take to release the directory.
@@ -43,6 +46,8 @@ pub(crate) struct OpenTable {
     pub(super) pins: Option<PathBuf>,
     /// Sessions of the previous process.
     pub(super) adopted: u32,
+    /// Process that attaches the program again. `None` if it could not start.
+    pub(super) helper: Option<ProgramHelper>,
     /// Lines for the log.
     pub(super) notes: Vec<String>,
 }
@@ -66,6 +71,24 @@ impl OpenedFastPath {
                 vec![format!("kernel fast path: not available, Gatun translates all packets itself: {why}")]
             }
             OpenedFastPath::On(open) => open.notes.clone(),
+        }
+    }
+}
+
+impl OpenedFastPath {
+    /// Starts the process that attaches the program again, while this one has the rights that it keeps.
+    /// If it cannot start, the log says so.
+    pub(crate) fn start_helper(&mut self, (user, sandbox): (Option<User>, &Sandbox), events: &Sender<Event>) {
+        let OpenedFastPath::On(open) = self else { return };
+        let Attachment { programs, places, .. } = &open.attachment;
+        match for_programs(programs, places, (user, sandbox), events) {
+            Ok((helper, said)) => {
+                open.helper = Some(helper);
+                open.notes.push(said);
+            }
+            Err(error) => open.notes.push(format!(
+                "kernel fast path: {error:#}: a program that somebody detaches is not attached again"
+            )),
         }
     }
 }
@@ -215,11 +238,11 @@ fn open_table(
     };
     set_instances(&table, &settings.plan)?;
     stateless::set(&mut table, &settings.plan, &settings.fastpath.excluded_siit)?;
-    let hook = hook_name(attachment.hook());
+    let hook = hook_name(attachment.places.hook);
     let room = counted(table.capacity().into(), "session");
     notes.push(format!("kernel fast path: attached to {device} by {hook}, with room for {room}"));
-    notes.extend(attachment.xdp().iter().map(xdp_note));
-    Ok(OpenTable { table, attachment, lock, device: device.to_owned(), pins, adopted, notes })
+    notes.extend(attachment.places.xdp.iter().map(xdp_note));
+    Ok(OpenTable { table, attachment, lock, device: device.to_owned(), pins, adopted, helper: None, notes })
 }
 
 /// Mapped hosts that the kernel has room for: up to twice as many as there are now.
@@ -231,9 +254,13 @@ fn hosts(plan: &Plan) -> u32 {
 }
 
 /// Line for the log about a network interface.
-fn xdp_note(XdpInterface { name, refusal, .. }: &XdpInterface) -> String {
-    match refusal {
-        None => format!("kernel fast path: attached to {name} by XDP"),
+fn xdp_note(interface: &XdpInterface) -> String {
+    let name = &interface.name;
+    match interface.refusal() {
+        None => match &interface.limit {
+            None => format!("kernel fast path: attached to {name} by XDP"),
+            Some(why) => format!("kernel fast path: attached to {name} by XDP, but {why}"),
+        },
         Some(why) => format!("kernel fast path: no XDP at {name}: {why}; the device's program translates"),
     }
 }

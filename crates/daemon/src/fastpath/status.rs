@@ -1,11 +1,11 @@
 //! State of the kernel fast path for the API, published by the manager's thread.
 
-use super::attachment::AttachmentCheck;
+use super::attachment::{AttachmentWatch, interfaces};
 use super::opening::hook_name;
 use super::target::KernelTarget;
 use crate::offload::{InstallRate, SharedState};
-use gatun_api::types::{self, Counter, FastPathInstance, FastPathInterface, FastPathState};
-use gatun_io_fastpath::{Attachment, Counters, FastPathError, Reason, Table};
+use gatun_api::types::{self, Counter, FastPathInstance, FastPathState};
+use gatun_io_fastpath::{Counters, FastPathError, Places, Reason, Table};
 use gatun_nat::Plan;
 use gatun_offload::Status;
 use std::sync::Arc;
@@ -29,14 +29,9 @@ impl Shared {
         Shared::new(types::FastPath { state, why: Some(why), ..types::FastPath::default() })
     }
 
-    pub(super) fn on(device: &str, attachment: &Attachment, adopted: u64) -> Shared {
-        let hook = hook_name(attachment.hook()).to_owned();
-        let xdp = attachment.xdp().iter().map(|interface| FastPathInterface {
-            name: interface.name.clone(),
-            attached: interface.refusal.is_none(),
-            why: interface.refusal.as_ref().map(ToString::to_string),
-        });
-        let (state, device, xdp) = (FastPathState::On, device.to_owned(), xdp.collect());
+    pub(super) fn on(device: &str, places: &Places, adopted: u64) -> Shared {
+        let (hook, xdp) = (hook_name(places.hook).to_owned(), interfaces(places));
+        let (state, device) = (FastPathState::On, device.to_owned());
         Shared::new(types::FastPath { state, device, hook, xdp, adopted, ..types::FastPath::default() })
     }
 
@@ -73,28 +68,25 @@ pub(super) struct Watch {
     pub(super) settings: gatun_offload::Settings,
     published: Option<Instant>,
     rate: InstallRate,
-    attachment: AttachmentCheck,
+    attachment: AttachmentWatch,
     /// Packets that the program has passed to the device.
     passed: u64,
     /// Reason why the kernel must not translate with the present settings.
     broken: Option<String>,
     /// Error of the kernel about stateless instances, which the engines have meanwhile.
     error: Option<String>,
-    /// True if the program is at network interfaces, too.
+    /// True if the program is to be at network interfaces, too.
     has_xdp: bool,
 }
-
-/// Reason if the program is not at its device.
-const DETACHED: &str = "the program is not at its device any more: somebody has detached it";
 
 impl Watch {
     pub(super) fn new(
         shared: Shared,
         (plan, excluded_siit): (Arc<Plan>, Vec<u8>),
         settings: gatun_offload::Settings,
-        attachment: AttachmentCheck,
+        attachment: AttachmentWatch,
     ) -> Watch {
-        let has_xdp = shared.get().xdp.iter().any(|interface| interface.attached);
+        let has_xdp = !shared.get().xdp.is_empty();
         Watch {
             shared,
             plan,
@@ -150,8 +142,8 @@ impl Watch {
         let status = status();
         let rate = self.rate.of(&status);
         let instances = self.instances(target);
-        let is_detached = self.attachment.is_detached(self.passed);
-        let why = self.broken.clone().or(is_detached.then(|| DETACHED.to_owned()));
+        self.attachment.look(self.passed, self.settings.enabled);
+        let why = self.broken.clone().or(self.attachment.why());
         let lease_ms = target.lease_left().as_millis() as u64;
         let refused = Some(&status.last_refusal).filter(|why| !why.is_empty()).cloned();
         self.shared.change(|state| {
@@ -161,13 +153,15 @@ impl Watch {
                 None => FastPathState::On,
             };
             state.why = why;
+            (state.hook, state.xdp) = (self.attachment.hook().to_owned(), self.attachment.interfaces());
+            state.attached_again = self.attachment.attached_again();
             state.lease_ms = lease_ms;
             (state.sessions, state.sessions_max) = (status.entries.into(), status.capacity.into());
             (state.installed, state.installed_per_second) = (status.installed, rate);
             state.removed = status.removed + status.evicted;
             state.refused_full = status.refused_full + status.refused_crowded;
             state.refused_other = status.refused_exists + status.refused_other;
-            state.error = self.error.clone().or(refused);
+            state.error = self.error.clone().or(refused).or(self.attachment.helper_trouble());
             (state.waiting_records, state.lost_records) =
                 (status.waiting_records as u64, status.lost_records);
             state.adopted = status.adopted;

@@ -3,7 +3,7 @@
 
 use super::channel::Channel;
 use super::client::{self, HelperState, Reply};
-use super::messages;
+use super::messages::{self, NETWORK};
 use super::protocol::{PREFIXES_MAX, PREFIXES_PER_MESSAGE, Report, Request, decode, encode};
 use crate::Event;
 use crate::privileges::User;
@@ -48,7 +48,7 @@ pub(crate) fn for_routes(
         channel.send(&Request::Announce { device: device.to_owned(), tables: tables.to_vec(), lease_ms })
     };
     let (sender, replies) = sync_channel(REPORTS_MAX);
-    let started = client::start(tell, (user, sandbox), events, Some(sender))?;
+    let started = client::start(tell, (user, sandbox), events, (&NETWORK, Some(sender)))?;
     Ok((AnnouncedRoutes { channel: started.channel, replies, state: started.state }, started.said))
 }
 

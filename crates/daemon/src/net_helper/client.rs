@@ -1,7 +1,7 @@
 //! The daemon's side: starts the helper, sends it new routes, and notices its end.
 
 use super::channel::Channel;
-use super::messages;
+use super::messages::{self, HelperTexts, NETWORK};
 use super::protocol::{ARGUMENT, PREFIXES_PER_MESSAGE, Report, Request, encode};
 use crate::Event;
 use crate::privileges::{self, User};
@@ -17,17 +17,24 @@ use std::sync::mpsc::{Sender, SyncSender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// State of the helper. Clones refer to the same helper.
-#[derive(Clone, Default)]
+#[derive(Clone)]
 pub(crate) struct HelperState {
+    texts: &'static HelperTexts,
     has_ended: Arc<AtomicBool>,
     /// Parts that its sandbox lacks.
     pub(crate) missing: Vec<String>,
 }
 
+impl Default for HelperState {
+    fn default() -> HelperState {
+        HelperState { texts: &NETWORK, has_ended: Arc::default(), missing: Vec::new() }
+    }
+}
+
 impl HelperState {
     /// Text about a problem, if there is one.
     pub(crate) fn trouble(&self) -> Option<&'static str> {
-        self.has_ended.load(Ordering::Relaxed).then_some(messages::TROUBLE)
+        self.has_ended.load(Ordering::Relaxed).then_some(self.texts.trouble)
     }
 }
 
@@ -99,7 +106,7 @@ pub(crate) fn for_devices(
         }
         Ok(())
     };
-    let Started { channel, state, said } = start(tell, (user, sandbox), events, None)?;
+    let Started { channel, state, said } = start(tell, (user, sandbox), events, (&NETWORK, None))?;
     let devices = devices.iter().map(|device| device.name.clone()).collect();
     let routes = Routes { channel: Arc::new(Mutex::new(channel)), devices, events: events.clone() };
     Ok((routes, state, said))
@@ -110,7 +117,7 @@ pub(super) fn start(
     tell: impl FnOnce(&Channel) -> io::Result<()>,
     (user, sandbox): (Option<User>, &Sandbox),
     events: &Sender<Event>,
-    replies: Option<Replies>,
+    (texts, replies): (&'static HelperTexts, Option<Replies>),
 ) -> anyhow::Result<Started> {
     let (channel, child) = spawn().context("cannot start the network helper")?;
     let begin =
@@ -120,8 +127,8 @@ pub(super) fn start(
     // If the helper has ended, its report says why.
     let missing = wait_until_ready(&channel).context("cannot start the network helper")?;
     told.context("cannot send the network helper its task")?;
-    let state = HelperState { has_ended: Arc::default(), missing };
-    let said = messages::started(child.id(), &state.missing, sandbox.is_wanted());
+    let state = HelperState { texts, has_ended: Arc::default(), missing };
+    let said = messages::started(texts, child.id(), &state.missing, sandbox.is_wanted());
     let channel = Arc::new(channel);
     let reading = ReportReader {
         channel: Arc::clone(&channel),
@@ -190,7 +197,7 @@ impl ReportReader {
         let _ = rustix::net::shutdown(&self.channel, rustix::net::Shutdown::Both);
         let status = self.child.wait().map_or_else(|error| error.to_string(), |status| status.to_string());
         // The main thread is gone only if the process is ending.
-        let _ = self.events.send(Event::Failure(messages::ended(&why.unwrap_or(status))));
+        let _ = self.events.send(Event::Failure(messages::ended(self.state.texts, &why.unwrap_or(status))));
     }
 
     /// Reads reports until the helper ends. Returns its reason, if it sent one.

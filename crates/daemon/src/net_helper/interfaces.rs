@@ -3,6 +3,7 @@
 
 use super::channel::Channel;
 use super::client::{self, HelperState, Reply};
+use super::messages::NETWORK;
 use super::protocol::{Report, Request, XdpMode};
 use crate::Event;
 use crate::privileges::User;
@@ -57,7 +58,7 @@ pub(crate) fn for_interfaces(
         channel.send_with(&Request::Interfaces { ports, queues: parts.queues }, &tables)
     };
     let (sender, replies) = sync_channel(1);
-    let started = client::start(tell, (user, sandbox), events, Some(sender))?;
+    let started = client::start(tell, (user, sandbox), events, (&NETWORK, Some(sender)))?;
     let remote = Remote { channel: started.channel, replies };
     Ok((Box::new(remote), started.state, started.said))
 }

@@ -5,23 +5,44 @@ use crate::tables::counted;
 use gatun_io_tun::{LinkEvent, Rerouted, Restored};
 use std::io;
 
-/// Text for `gatun show status` after the helper has ended.
-pub(super) const TROUBLE: &str = "the network helper has ended: vanished routes are not restored, and a reload cannot \
-     change routes; restart gatun";
+/// Texts about a kind of helper.
+#[derive(Debug)]
+pub(super) struct HelperTexts {
+    /// Name in the log.
+    name: &'static str,
+    /// Consequence of its end, for the log.
+    consequence: &'static str,
+    /// Text for `gatun show status` after its end.
+    pub(super) trouble: &'static str,
+}
 
-pub(super) fn started(pid: u32, missing: &[String], is_sandboxed: bool) -> String {
+/// Helper of devices and interfaces.
+pub(super) static NETWORK: HelperTexts = HelperTexts {
+    name: "network helper",
+    consequence: "vanished routes are not restored",
+    trouble: "the network helper has ended: vanished routes are not restored, and a reload cannot \
+              change routes; restart gatun",
+};
+
+/// Helper of the kernel fast path.
+pub(super) static FASTPATH: HelperTexts = HelperTexts {
+    name: "helper of the kernel fast path",
+    consequence: "a program that somebody detaches is not attached again",
+    trouble: "the helper of the kernel fast path has ended: a program that somebody detaches is not attached \
+              again; restart gatun",
+};
+
+pub(super) fn started(texts: &HelperTexts, pid: u32, missing: &[String], is_sandboxed: bool) -> String {
     let bound = match (is_sandboxed, missing) {
         (false, _) => "no sandbox".to_owned(),
         (true, []) => "landlock, seccomp".to_owned(),
         (true, missing) => missing.join(", "),
     };
-    format!("network helper: process {pid}, {bound}")
+    format!("{}: process {pid}, {bound}", texts.name)
 }
 
-pub(super) fn ended(why: &str) -> String {
-    format!(
-        "the network helper has ended ({why}): packets are still translated, but vanished routes are not restored; restart gatun"
-    )
+pub(super) fn ended(HelperTexts { name, consequence, .. }: &HelperTexts, why: &str) -> String {
+    format!("the {name} has ended ({why}): packets are still translated, but {consequence}; restart gatun")
 }
 
 pub(super) fn announced_again(count: usize) -> String {

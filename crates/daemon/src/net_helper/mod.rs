@@ -10,8 +10,8 @@
 //! The daemon starts the helper while it opens its ports and sends it the list of devices. After
 //! `Request::Start` the helper accepts no other device, user or mode: docs/decisions/0011 lists what a
 //! compromised worker can ask for. Modules: `channel` carries messages, `protocol` defines them, `process` is
-//! the helper, `client` the daemon's side, `interfaces` both sides for AF_XDP, `announced` both sides for
-//! announced routes, which have a helper of their own; `messages` has the texts.
+//! the helper, `client` the daemon's side, `interfaces` both sides for AF_XDP. `announced`, for announced
+//! routes, and `programs`, for the kernel fast path, have helpers of their own; `messages` has the texts.
 
 mod announced;
 mod channel;
@@ -20,6 +20,7 @@ mod client;
 mod interfaces;
 mod messages;
 mod process;
+mod programs;
 mod protocol;
 
 pub(crate) use announced::{AnnouncedRoutes, RoutesReport, for_routes};
@@ -27,3 +28,4 @@ pub(crate) use client::{HelperState, Routes, for_devices};
 #[cfg(feature = "xdp")]
 pub(crate) use interfaces::for_interfaces;
 pub use process::{is_network_helper, serve_as_network_helper};
+pub(crate) use programs::{ProgramHelper, for_programs};

@@ -5,6 +5,7 @@ use super::channel::Channel;
 #[cfg(feature = "xdp")]
 use super::interfaces;
 use super::messages;
+use super::programs::{AttachedPrograms, Names};
 use super::protocol::{ARGUMENT, DEVICES_MAX, PREFIXES_MAX, Report, Request, TABLES_MAX, decode};
 use crate::privileges::{self, User};
 use crate::sandbox::{Calls, Sandbox};
@@ -73,6 +74,7 @@ struct Plan {
     sandboxed: bool,
     devices: Vec<(WatchedDevice, Prefixes)>,
     announcer: Option<RouteAnnouncer>,
+    programs: Option<AttachedPrograms>,
     #[cfg(feature = "xdp")]
     interfaces: Option<gatun_io_xdp::InterfaceHelper>,
 }
@@ -84,7 +86,7 @@ impl Plan {
         let user = user.map(|(uid, gid)| User::new(uid, gid));
         let mut plan = Plan { user, sandboxed, ..Plan::default() };
         loop {
-            let (request, _files) = channel.receive()?.context("the daemon has ended")?;
+            let (request, files) = channel.receive()?.context("the daemon has ended")?;
             match request {
                 Request::Device { name, precede_routes } if plan.devices.len() < DEVICES_MAX => {
                     let device =
@@ -97,7 +99,13 @@ impl Plan {
                 }
                 #[cfg(feature = "xdp")]
                 Request::Interfaces { ports, queues } if plan.interfaces.is_none() => {
-                    plan.interfaces = Some(interfaces::helper(ports, queues, _files)?);
+                    plan.interfaces = Some(interfaces::helper(ports, queues, files)?);
+                }
+                Request::Programs { device, pins, is_clsact, interfaces, refusal, places }
+                    if plan.programs.is_none() =>
+                {
+                    let names = Names { device, pins, is_clsact, interfaces };
+                    plan.programs = Some(AttachedPrograms::new(names, (refusal, places), files)?);
                 }
                 Request::Announce { device, tables, lease_ms }
                     if plan.announcer.is_none() && tables.len() <= TABLES_MAX =>
@@ -115,19 +123,22 @@ impl Plan {
 enum Work {
     Devices(Devices),
     Announce(Box<RouteAnnouncer>),
+    Programs(AttachedPrograms),
     #[cfg(feature = "xdp")]
     Interfaces(gatun_io_xdp::InterfaceHelper),
 }
 
 /// Receives the task, drops all other rights, and reports readiness.
 fn start(channel: &Channel) -> anyhow::Result<Work> {
-    rustix::thread::set_name(c"gatun-network").context("cannot set the process name")?;
     outlive_signals().context("cannot ignore signals")?;
     let plan = Plan::receive(channel)?;
     let (user, sandboxed) = (plan.user, plan.sandboxed);
     let user = user.as_ref();
     let (work, calls) = plan.work()?;
+    let name = if matches!(work, Work::Programs(_)) { c"gatun-fastpath" } else { c"gatun-network" };
+    rustix::thread::set_name(name).context("cannot set the process name")?;
     match &work {
+        Work::Programs(_) => privileges::keep_net_admin(user)?,
         Work::Devices(devices) if devices.links.restores() => privileges::keep_net_admin(user)?,
         Work::Devices(_) => privileges::drop_all(user)?,
         Work::Announce(_) => privileges::keep_net_admin(user)?,
@@ -136,7 +147,11 @@ fn start(channel: &Channel) -> anyhow::Result<Work> {
     }
     // Switching users clears this signal. The daemon's end also closes the channel.
     set_parent_process_death_signal(Some(Signal::KILL)).context("cannot watch the daemon's end")?;
-    let sandbox = if sandboxed { Sandbox::without_files() } else { Sandbox::none() };
+    let directory = match &work {
+        Work::Programs(programs) => programs.directory(),
+        _ => None,
+    };
+    let sandbox = if sandboxed { Sandbox::with_directory(directory) } else { Sandbox::none() };
     let missing = sandbox.enter(calls).missing();
     channel.send(&Report::Ready { missing })?;
     Ok(work)
@@ -151,6 +166,9 @@ impl Plan {
         }
         if let Some(announcer) = self.announcer {
             return Ok((Work::Announce(Box::new(announcer)), Calls::NetworkHelper));
+        }
+        if let Some(programs) = self.programs {
+            return Ok((Work::Programs(programs), Calls::ProgramHelper));
         }
         let names: Vec<String> = self.devices.iter().map(|(device, _)| device.name.clone()).collect();
         let devices = self.devices.into_iter();
@@ -171,6 +189,7 @@ impl Work {
         match self {
             Work::Devices(devices) => devices.serve(channel),
             Work::Announce(announcer) => announcer.serve(channel),
+            Work::Programs(programs) => programs.serve(channel),
             #[cfg(feature = "xdp")]
             Work::Interfaces(helper) => interfaces::serve(helper, channel),
         }

@@ -8,6 +8,9 @@
 //!   Prefixes ..., SetRoutes                        later: the routes of all tables; the reply is RoutesSet
 //!   Alive                                          later: the daemon runs
 //!
+//!   Begin, Programs, Start                         the same for the kernel fast path
+//!   AttachPrograms, DetachPrograms                 later: somebody has detached a program; the daemon ends
+//!
 //!   Begin, Interfaces, Start                       the same for AF_XDP
 //!   Attach, OpenSocket                             later: an interface has come back; the reply has files
 //! ```
@@ -15,6 +18,7 @@
 use gatun_io_tun::Prefix;
 use serde::{Deserialize, Serialize};
 use std::net::IpAddr;
+use std::path::PathBuf;
 
 /// Argument that makes the program the helper. It is not a command for users.
 pub(super) const ARGUMENT: &str = "network-helper";
@@ -72,6 +76,22 @@ pub(super) enum Request {
         /// Time in ms without a message after which the routes are withdrawn.
         lease_ms: u32,
     },
+    /// Replaces devices by the programs of the kernel fast path. Carries the files of their maps, of the
+    /// programs, and of their links.
+    Programs {
+        /// Device.
+        device: String,
+        /// Folder of the pins.
+        pins: Option<PathBuf>,
+        /// The only hook of the device to try, if there is one: true for clsact, false for tcx.
+        is_clsact: Option<bool>,
+        /// Network interfaces.
+        interfaces: Vec<String>,
+        /// Reason why there is no program for network interfaces.
+        refusal: String,
+        /// Places of the programs.
+        places: PlacesMessage,
+    },
     /// Ends the list of devices and starts the watch.
     Start,
     /// Sets the routes of all tables to those of the preceding messages, and removes all others. `device` of
@@ -95,6 +115,35 @@ pub(super) enum Request {
         /// Number of the port.
         port: usize,
     },
+    /// Attaches the programs where they are not any more.
+    AttachPrograms {
+        /// True if other programs of the device keep packets from ours.
+        is_bypassed: bool,
+    },
+    /// Detaches the programs and removes their pins.
+    DetachPrograms,
+}
+
+/// Network interface of the kernel fast path.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct InterfaceMessage {
+    /// Name.
+    pub(super) name: String,
+    /// Reason why the program is not there.
+    pub(super) refusal: Option<String>,
+    /// Reason why no frames can be sent there.
+    pub(super) limit: Option<String>,
+}
+
+/// Places of the programs of the kernel fast path.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct PlacesMessage {
+    /// True if the device's program is a filter of clsact, false if it is attached by tcx.
+    pub(super) is_clsact: bool,
+    /// True if it has a link. Its file precedes those of the network interfaces.
+    pub(super) has_link: bool,
+    /// Network interfaces. For each with the program, the message carries the link's file.
+    pub(super) interfaces: Vec<InterfaceMessage>,
 }
 
 /// Mode of an XDP program, see `gatun_io_xdp::Mode`.
@@ -138,6 +187,15 @@ pub(super) enum Report {
     Lapsed,
     /// Reply to `OpenSocket`, with the socket.
     Socket,
+    /// Reply to `AttachPrograms`, with the files of the links.
+    ProgramsAttached {
+        /// Reason why the device's program is not attached.
+        refusal: Option<String>,
+        /// Places of the programs.
+        places: PlacesMessage,
+    },
+    /// Reply to `DetachPrograms`.
+    ProgramsDetached,
     /// Reason why a request failed.
     Refused(String),
 }

@@ -33,6 +33,8 @@ pub(crate) enum Calls {
     /// The network helper of AF_XDP: loads and attaches programs, opens sockets.
     #[cfg_attr(not(feature = "xdp"), allow(dead_code))]
     InterfaceHelper,
+    /// The helper of the kernel fast path: attaches and detaches its programs.
+    ProgramHelper,
     /// The thread that uses returning AF_XDP interfaces with files from the helper.
     #[cfg_attr(not(feature = "xdp"), allow(dead_code))]
     Interfaces,
@@ -108,6 +110,16 @@ const NEVER: &[c_long] = &[
     SYS_settimeofday, SYS_clock_settime, SYS_sethostname,
 ];
 
+/// Calls of the helper of the kernel fast path on pins.
+#[rustfmt::skip]
+const PINS: &[c_long] = &[
+    SYS_openat, SYS_getdents64, SYS_fstat, SYS_newfstatat, SYS_statx, SYS_lseek, SYS_mkdirat, SYS_unlinkat,
+];
+#[cfg(target_arch = "x86_64")]
+const PINS_OLDER: &[c_long] = &[SYS_stat, SYS_lstat, SYS_mkdir, SYS_unlink, SYS_rmdir];
+#[cfg(not(target_arch = "x86_64"))]
+const PINS_OLDER: &[c_long] = &[];
+
 /// Flag of clone(2) that allows threads but no processes.
 const THREAD: u64 = CLONE_THREAD as u64;
 /// Operation of prctl(2): names of threads and of memory.
@@ -135,17 +147,20 @@ const SOCKET_KIND: u64 = 0xf;
 /// Commands of bpf(2) that read and write existing maps: single entries, several, and a map's sizes.
 const MAP_COMMANDS: [u64; 9] = [1, 2, 3, 4, 15, 24, 25, 26, 27];
 
+/// Commands of bpf(2) that attach programs: pins and links, and the map of the interfaces.
+const ATTACH_COMMANDS: [u64; 9] = [2, 6, 7, 15, 24, 27, 28, 29, 34];
+
 type Rules = BTreeMap<i64, Vec<SeccompRule>>;
 
 impl Calls {
     /// Returns true if the thread opens files.
     pub(super) fn needs_files(self) -> bool {
-        matches!(self, Calls::Daemon | Calls::Dpdk | Calls::FastPath)
+        matches!(self, Calls::Daemon | Calls::Dpdk | Calls::FastPath | Calls::ProgramHelper)
     }
 
     /// Returns true if the thread reads the system files that every daemon reads.
     pub(super) fn reads_system(self) -> bool {
-        !matches!(self, Calls::NetworkHelper | Calls::InterfaceHelper)
+        !matches!(self, Calls::NetworkHelper | Calls::InterfaceHelper | Calls::ProgramHelper)
     }
 
     /// Returns true if the thread connects over TCP.
@@ -168,7 +183,8 @@ impl Calls {
     fn filters(self, own: u32) -> Result<[BpfProgram; 3], Error> {
         let allow = self.allowed(own)?;
         let mut never = plain(NEVER);
-        if !matches!(self, Calls::Interfaces | Calls::InterfaceHelper | Calls::FastPath) {
+        let may = [Calls::Interfaces, Calls::InterfaceHelper, Calls::ProgramHelper, Calls::FastPath];
+        if !may.contains(&self) {
             never.insert(SYS_bpf, Vec::new());
         }
         // A filter cannot read the arguments of clone3. If it seems to be missing, the C library uses clone.
@@ -184,6 +200,7 @@ impl Calls {
         match self {
             Calls::NetworkHelper => return helper(own),
             Calls::InterfaceHelper => return interface_helper(own),
+            Calls::ProgramHelper => return program_helper(own),
             _ => {}
         }
         let mut rules = plain(FILES);
@@ -208,7 +225,7 @@ impl Calls {
             Calls::Connector => &[AF_UNIX, AF_INET, AF_INET6],
             Calls::Controller => &[AF_INET, AF_INET6],
             Calls::Page => &[AF_UNIX],
-            Calls::NetworkHelper | Calls::InterfaceHelper => &[AF_NETLINK],
+            Calls::NetworkHelper | Calls::InterfaceHelper | Calls::ProgramHelper => &[AF_NETLINK],
             Calls::Interfaces => &[AF_INET, AF_NETLINK],
             // A memif is a Unix socket. Software network drivers query interfaces.
             Calls::Dpdk => &[AF_UNIX, AF_INET, AF_INET6, AF_NETLINK],
@@ -249,6 +266,19 @@ fn helper(own: u32) -> Result<Rules, Error> {
     let to_peer = || SeccompCondition::new(4, Len::Qword, Op::Eq, 0);
     rules.insert(SYS_sendto, vec![SeccompRule::new(vec![to_peer()?])?]);
     rules.insert(SYS_sendmsg, Vec::new());
+    Ok(rules)
+}
+
+/// Complete list of the helper of the kernel fast path, which also attaches programs, and pins them.
+fn program_helper(own: u32) -> Result<Rules, Error> {
+    let mut rules = helper(own)?;
+    [PINS, PINS_OLDER].into_iter().for_each(|calls| rules.extend(plain(calls)));
+    rules.insert(SYS_bpf, one_of(0, &ATTACH_COMMANDS)?);
+    // The abilities of drivers are read by generic netlink.
+    let netlink = |protocol: c_int| -> Result<SeccompRule, Error> {
+        Ok(SeccompRule::new(vec![eq(0, AF_NETLINK as u64)?, eq(2, protocol as u64)?])?)
+    };
+    rules.insert(SYS_socket, vec![netlink(NETLINK_ROUTE)?, netlink(NETLINK_GENERIC)?]);
     Ok(rules)
 }
 
@@ -391,6 +421,10 @@ mod tests {
         assert_eq!(answer(&never, SYS_bpf, [1, 0, 0, 0, 0, 0]), ALLOW);
         // Looks up; but creates no map, loads no program, opens no pin, attaches nothing.
         assert!(maps(1) && maps(27) && [0, 5, 6, 7, 8, 28, 29].into_iter().all(|command| !maps(command)));
+        let [.., programs] = Calls::ProgramHelper.filters(own).unwrap();
+        let attaches = |command| answer(&programs, SYS_bpf, [command, 0, 0, 0, 0, 0]) == ALLOW;
+        // Creates no map and loads no program.
+        assert!(attaches(28) && attaches(34) && !attaches(0) && !attaches(5));
         let is = |call, arguments: &[u64], wanted| {
             let mut all = [0; 6];
             all[..arguments.len()].copy_from_slice(arguments);

@@ -27,7 +27,7 @@ impl FastPaths {
         fits: bool,
     ) -> anyhow::Result<FastPaths> {
         let Start { settings, sandbox, sender, .. } = start;
-        let kernel = FastPathManager::start(opened, settings, sandbox)?;
+        let kernel = FastPathManager::start(opened, settings, (sandbox, sender))?;
         Ok(FastPaths { kernel, p4: P4Manager::start(settings, ports, (fits, sandbox, sender))? })
     }
 

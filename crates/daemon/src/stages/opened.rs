@@ -37,7 +37,8 @@ impl Opened {
         let Prepared { start, session_store, fastpath: (directory, fits), .. } = &mut listening.prepared;
         let (kept, user) = ((session_store.is_some(), *fits), start.user.as_ref());
         let directory = std::mem::replace(directory, FastPathDirectory::Unwanted);
-        let fastpath = fastpath::open(&start.settings, ports.names.first(), directory, kept, user);
+        let mut fastpath = fastpath::open(&start.settings, ports.names.first(), directory, kept, user);
+        fastpath.start_helper((start.user, &start.sandbox), &start.sender);
         // The check needs the devices, and the right to read netfilter's rules.
         let start = &mut listening.prepared.start;
         start.notes.extend(fastpath.notes());

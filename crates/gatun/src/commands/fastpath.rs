@@ -8,9 +8,8 @@ use std::process::ExitCode;
 const EXAMPLES: &str = "\
 For a daemon that was killed and does not come back: a program that is left stops translating when its lease \
 has run out, at the latest, and then costs a few instructions per packet until it is detached. \
-A running daemon is not stopped: it translates all packets itself from then on, until its next start. \
-To end the fast path of a running daemon, write kernel = \"off\" in [fastpath] and reload. Needs root, in the \
-network namespace of the device.
+A running daemon attaches the program again. To end the fast path of a running daemon, write \
+kernel = \"off\" in [fastpath] and reload. Needs root, in the network namespace of the device.
 
 Examples:
   gatun fastpath detach /etc/gatun/gatun.toml

@@ -90,17 +90,25 @@ fn fastpath(client: &Client) -> Vec<Finding> {
     let Ok(fastpath) = client.get::<FastPath>("/v1/fastpath") else { return Vec::new() };
     let interfaces = fastpath.xdp.iter().map(|interface| match &interface.why {
         None => Finding::ok(CHECK, format!("the kernel translates at {} by XDP", interface.name)),
+        Some(why) if interface.attached => Finding::note(
+            CHECK,
+            format!(
+                "XDP at {}: {why}; packets to it take the way through {}",
+                interface.name, fastpath.device
+            ),
+            "change the interface, or remove it from `xdp` in [fastpath]",
+        ),
         Some(why) => Finding::note(
             CHECK,
             format!("no XDP at {}: {why}; packets take the way through {}", interface.name, fastpath.device),
-            "remove the cause and restart gatun, or remove the interface from `xdp` in [fastpath]",
+            "remove the cause, or remove the interface from `xdp` in [fastpath]",
         ),
     });
     let own = match (fastpath.state, &fastpath.error) {
         (FastPathState::Off | FastPathState::Other, _) => return Vec::new(),
         (FastPathState::On, Some(error)) => Finding::wrong(
             CHECK,
-            format!("the kernel has refused a part of its fast path: {error}"),
+            format!("a part of the kernel fast path does not work: {error}"),
             "reload, or restart gatun; `gatun show fastpath` has the numbers",
         ),
         (FastPathState::On, None) => Finding::ok(
@@ -121,7 +129,17 @@ fn fastpath(client: &Client) -> Vec<Finding> {
             "restart gatun after the cause is gone, or write `kernel = \"off\"` in [fastpath]",
         ),
     };
-    std::iter::once(own).chain(interfaces).collect()
+    let again = (fastpath.attached_again > 0).then(|| {
+        Finding::note(
+            CHECK,
+            format!(
+                "somebody has detached the program, and Gatun has attached it again {}",
+                counted(fastpath.attached_again, "time")
+            ),
+            "`gatun run` logs the times; `bpftool net` shows other programs of the device",
+        )
+    });
+    std::iter::once(own).chain(interfaces).chain(again).collect()
 }
 
 /// Findings about collectors.

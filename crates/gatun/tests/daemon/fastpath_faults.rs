@@ -14,9 +14,9 @@ use std::time::Instant;
 
 const PINS: &str = "/run/gatun/fastpath/nat64";
 
-/// Freezes maps, so that the kernel refuses every later change by a process.
-const FREEZE: &str = "
-import ctypes, os, platform, struct, sys
+/// Beginning of a script that calls bpf(2).
+const BPF: &str = "
+import ctypes, os, platform, socket, struct, sys
 BPF = {'x86_64': 321, 'aarch64': 280}[platform.machine()]
 libc = ctypes.CDLL(None, use_errno=True)
 def bpf(command, attributes):
@@ -24,6 +24,10 @@ def bpf(command, attributes):
     got = libc.syscall(BPF, command, buffer, 128)
     if got < 0: raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
     return got
+";
+
+/// Freezes maps, so that the kernel refuses every later change by a process.
+const FREEZE: &str = "
 for name in sys.argv[1:]:
     path = ctypes.create_string_buffer(name.encode())
     get, freeze = 7, 22
@@ -32,7 +36,7 @@ for name in sys.argv[1:]:
 
 fn freeze(maps: &[&str]) {
     let files: Vec<String> = maps.iter().map(|map| format!("{PINS}/{map}")).collect();
-    gatun_testkit::run(Command::new("python3").args(["-c", FREEZE]).args(files)).unwrap();
+    gatun_testkit::run(Command::new("python3").args(["-c", &format!("{BPF}{FREEZE}")]).args(files)).unwrap();
 }
 
 /// Checks that every place that an operator looks at reports a text.
@@ -66,21 +70,98 @@ fn detach(net: &Topology, daemon: &Daemon) {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
+/// Attaches a program before all others at the egress of a device: it returns TC_ACT_OK, so others do not see
+/// the packet. Ends with standard input.
+const FIRST: &str = "
+load, create, sched_cls, tcx_egress, before = 5, 28, 3, 47, 8
+code = ctypes.create_string_buffer(struct.pack('QQ', 0xb7, 0x95))
+license = ctypes.create_string_buffer(b'GPL')
+program = bpf(load, struct.pack('IIQQ', sched_cls, 2, ctypes.addressof(code), ctypes.addressof(license)))
+link = bpf(create, struct.pack('IIII', program, socket.if_nametoindex(sys.argv[1]), tcx_egress, before))
+print('attached', flush=True)
+sys.stdin.read()
+";
+
+/// Waits until the program is at its device again, and a flow in the kernel.
+fn is_attached_again(times: u64) {
+    let before = packets("translated");
+    wait("the program at its device", 10, || {
+        let fastpath = show("fastpath");
+        fastpath["state"] == "on" && fastpath["attached_again"] == times
+    });
+    wait("the flow in the kernel", 5, || packets("translated") > before + 100);
+}
+
 #[test]
-fn a_program_that_is_detached_meanwhile_is_reported() {
-    in_lab("fastpath_faults::a_program_that_is_detached_meanwhile_is_reported", || {
+fn a_program_that_is_detached_meanwhile_is_reported_and_attached_again() {
+    in_lab("fastpath_faults::a_program_that_is_detached_meanwhile_is_reported_and_attached_again", || {
         let net = network();
         let _server = echo(&net.server).unwrap();
         let daemon = Daemon::start(&net, &config());
-        let flow = numbered(&net, "8", "5151");
+        let flow = numbered(&net, "14", "5151");
         wait("the flow in the kernel", 5, || packets("translated") > 100);
         assert!(is_up());
+        detach(&net, &daemon);
+        daemon.says("the program is not at its device any more: somebody has detached it");
+        daemon.says("kernel fast path: attached to its device by tcx again");
+        is_attached_again(1);
+        // The next process finds the tables.
+        let pins = net.translator.run(&format!("ls {PINS}")).unwrap();
+        assert!(pins.contains("link") && pins.contains("entries"), "{pins}");
+        // Another program takes the packets of the hook.
+        let mut command = net.translator.python(&format!("{BPF}{FIRST}"), &["nat64"]);
+        let other = Process::start(command.stdin(std::process::Stdio::piped())).unwrap();
+        daemon.says("the program does not see the packets of its device");
+        is_attached_again(2);
+        let doctor = String::from_utf8(gatun(["doctor"]).stdout).unwrap();
+        assert!(doctor.contains("attached it again 2 times"), "{doctor}");
+        let (sent, back) = counts(flow);
+        assert!(sent > 1000 && sent == back, "{back} of {sent}");
+        drop(other);
+        daemon.stop(Signal::TERM);
+    });
+}
+
+#[test]
+fn a_detached_program_is_reported_as_long_as_it_is_not_wanted_back() {
+    in_lab("fastpath_faults::a_detached_program_is_reported_as_long_as_it_is_not_wanted_back", || {
+        let net = network();
+        let _server = echo(&net.server).unwrap();
+        let daemon = Daemon::start(&net, &config());
+        let off = config().replace("kernel = \"auto\"", "kernel = \"off\"");
+        daemon.reload(&off, "reload: done");
+        detach(&net, &daemon);
+        std::thread::sleep(std::time::Duration::from_secs(3));
+        assert_eq!(show("fastpath")["attached_again"], 0);
+        daemon.reload(&config(), "reload: done");
+        let flow = numbered(&net, "4", "5151");
+        is_attached_again(1);
+        let (sent, back) = counts(flow);
+        assert_eq!(sent, back);
+        daemon.stop(Signal::TERM);
+    });
+}
+
+#[test]
+fn a_daemon_whose_helper_has_ended_reports_a_detached_program() {
+    in_lab("fastpath_faults::a_daemon_whose_helper_has_ended_reports_a_detached_program", || {
+        let net = network();
+        let _server = echo(&net.server).unwrap();
+        let daemon = Daemon::start(&net, &config());
+        let started = daemon.says("helper of the kernel fast path: process ");
+        let number = started.split("helper of the kernel fast path: process ").nth(1).unwrap();
+        let pid: i32 = number.split(',').next().unwrap().parse().unwrap();
+        let rights = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+        assert!(rights.contains("CapEff:\t0000000000001000\n"), "CAP_NET_ADMIN alone: {rights}");
+        rustix::process::kill_process(rustix::process::Pid::from_raw(pid).unwrap(), Signal::KILL).unwrap();
+        daemon.says("the helper of the kernel fast path has ended");
+        wait("the report", 5, || show("fastpath")["error"].is_string());
+        is_reported("is not attached again");
         detach(&net, &daemon);
         wait("the report", 5, || show("fastpath")["state"] == "unavailable");
         is_reported("somebody has detached it");
         assert!(!is_up());
-        let (sent, back) = counts(flow);
-        assert_eq!(sent, back);
+        copy(&net);
         daemon.stop(Signal::TERM);
     });
 }
@@ -136,6 +217,60 @@ fn a_kernel_that_refuses_other_settings_translates_nothing_by_the_former_ones() 
             daemon.stop(Signal::TERM);
         },
     );
+}
+
+/// Pins another map in place of one: an array of four bytes.
+const OTHER_MAP: &str = "
+os.remove(sys.argv[1])
+create, pin, array = 0, 6, 2
+path = ctypes.create_string_buffer(sys.argv[1].encode())
+bpf(pin, struct.pack('QI', ctypes.addressof(path), bpf(create, struct.pack('IIII', array, 4, 4, 1))))
+";
+
+/// Writes another number of the layout.
+const OTHER_LAYOUT: &str = "
+look_up, update, get = 1, 2, 7
+path = ctypes.create_string_buffer(sys.argv[1].encode())
+control = bpf(get, struct.pack('Q', ctypes.addressof(path)))
+key, value = ctypes.create_string_buffer(4), ctypes.create_string_buffer(4096)
+element = struct.pack('IIQQQ', control, 0, ctypes.addressof(key), ctypes.addressof(value), 0)
+bpf(look_up, element)
+value[0:4] = struct.pack('I', 999)
+bpf(update, element)
+";
+
+#[test]
+fn tables_that_cannot_be_used_are_replaced_without_a_command() {
+    in_lab("fastpath_faults::tables_that_cannot_be_used_are_replaced_without_a_command", || {
+        let net = network();
+        let _server = echo(&net.server).unwrap();
+        let python = |script: &str, map: &str| {
+            let file = format!("{PINS}/{map}");
+            gatun_testkit::run(Command::new("python3").args(["-c", &format!("{BPF}{script}"), &file]))
+                .unwrap();
+        };
+        let spoiled: [(&dyn Fn(), &str); 4] = [
+            (&|| freeze(&["instances"]), "map instances: somebody has frozen it"),
+            (&|| freeze(&["entries", "control"]), "map entries: somebody has frozen it"),
+            (&|| python(OTHER_MAP, "idents"), "map idents: type and sizes are"),
+            (&|| python(OTHER_LAYOUT, "control"), "map control: layout 999 instead of"),
+        ];
+        for (spoil, why) in spoiled {
+            let daemon = Daemon::start(&net, &config());
+            let flow = numbered(&net, "4", "5151");
+            wait("the flow in the kernel", 5, || packets("translated") > 100);
+            kill(daemon);
+            spoil();
+            let daemon = Daemon::start(&net, &config());
+            let said = daemon.says("kernel fast path: attached to nat64");
+            let line = format!("the tables of the previous process are replaced: {why}");
+            assert!(said.contains(&line), "{said}");
+            wait("the flow in the kernel", 5, || packets("translated") > 100);
+            assert_eq!(show("fastpath")["state"], "on");
+            assert!(counts(flow).1 > 100);
+            daemon.stop(Signal::TERM);
+        }
+    });
 }
 
 #[test]

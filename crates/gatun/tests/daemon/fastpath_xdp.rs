@@ -88,6 +88,54 @@ fn an_interface_without_xdp_is_named_and_a_left_program_is_detached() {
     });
 }
 
+#[test]
+fn packets_to_an_interface_that_cannot_send_take_the_other_way() {
+    in_lab("fastpath_xdp::packets_to_an_interface_that_cannot_send_take_the_other_way", || {
+        let net = network();
+        prepare(&net);
+        net.client.run("ethtool -K eth0 gro off").unwrap();
+        let _server = echo(&net.server);
+        let daemon = Daemon::start(&net, &config("[\"inside\", \"outside\"]"));
+        let interfaces = show("fastpath")["xdp"].clone();
+        if interfaces[0]["why"].is_null() {
+            return gatun_testkit::skip("this kernel does not know what drivers can do (Linux 6.3)");
+        }
+        daemon.says("kernel fast path: attached to inside by XDP, but it does not send frames");
+        assert!(interfaces[0]["attached"] == true && interfaces[1]["why"].is_null(), "{interfaces}");
+        let doctor = String::from_utf8(gatun(["doctor"]).stdout).unwrap();
+        assert!(doctor.contains("XDP at inside: it does not send frames"), "{doctor}");
+        let flow = numbered(&net, "3", "5151");
+        wait("packets to the server at the interface", 5, || translated_by_xdp() > 300);
+        let (sent, back) = counts(flow);
+        assert!(sent > 1000 && sent == back, "{back} of {sent}");
+        daemon.stop(Signal::TERM);
+    });
+}
+
+#[test]
+fn an_interface_that_comes_back_has_the_program_again() {
+    in_lab("fastpath_xdp::an_interface_that_comes_back_has_the_program_again", || {
+        let net = network();
+        net.translator.run("ip link add spare type veth peer name other").unwrap();
+        let daemon = Daemon::start(&net, &config("[\"inside\", \"spare\"]"));
+        daemon.says("kernel fast path: attached to spare by XDP");
+        let is_attached = || show("fastpath")["xdp"][1]["attached"] == true;
+        let has_program =
+            |name: &str| net.translator.run(&format!("ip -d link show {name}")).unwrap().contains("prog/xdp");
+        assert!(is_attached() && has_program("spare"));
+        net.translator.run("ip link del spare").unwrap();
+        wait("the report", 5, || !is_attached());
+        daemon.says("kernel fast path: no XDP at spare: ");
+        net.translator.run("ip link add spare type veth peer name other").unwrap();
+        wait("the program", 20, is_attached);
+        daemon.says("kernel fast path: attached to spare by XDP again");
+        assert!(has_program("spare") && has_program("inside"));
+        assert_eq!(show("fastpath")["attached_again"], 1);
+        daemon.stop(Signal::TERM);
+        assert!(!has_program("spare") && !has_program("inside"));
+    });
+}
+
 /// The kernel detaches a link some time after its last file and pin are gone.
 fn wait_until_gone(has_program: impl Fn() -> bool) {
     gatun_testkit::wait_until("no program", Duration::from_secs(5), || !has_program()).unwrap();

@@ -127,7 +127,7 @@ fn the_program_at_interfaces_outlives_the_process_and_is_taken_over() {
         std::thread::sleep(Duration::from_secs(1));
         let again = FastPath::open(&with_xdp(Some(pins.clone()))).unwrap();
         assert!(matches!(again.adoption, Adoption::Adopted(1..)), "{:?}", again.adoption);
-        assert!(again.attachment.xdp().iter().all(|interface| interface.refusal.is_none()));
+        assert!(again.attachment.places.xdp.iter().all(|interface| interface.is_attached()));
         let hits = again.table.xdp_counters(Some(0)).unwrap().of(Reason::Hit);
         assert!(hits > 1000, "{hits}");
         let (status, said) = flow.output(Duration::from_secs(10)).unwrap();

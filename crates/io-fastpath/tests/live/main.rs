@@ -9,7 +9,7 @@ mod interfaces;
 mod middle;
 mod stacks;
 
-use gatun_io_fastpath::{Adoption, FastPath, FastPathError, Hook, KernelTime, Reason};
+use gatun_io_fastpath::{Adoption, Attachment, FastPath, FastPathError, Hook, KernelTime, Reason};
 use gatun_testkit::{Namespace, Process, find_program, missing, refusal_but_to_root, run, run_test};
 use middle::{ClientLink, Middle, Net, config};
 use std::process::Command;
@@ -322,20 +322,20 @@ fn a_device_that_comes_back_has_the_program_again() {
             let mut fast = FastPath::open(&config(Some(hook), Some(pins.clone()))).unwrap();
             assert_eq!(fast.adoption, Adoption::Fresh);
             assert_eq!(programs(), 1);
-            fast.attachment.attach_again().unwrap();
+            again(&mut fast).unwrap();
             assert_eq!(programs(), 1, "in its own place");
             run(Command::new("ip").args("link del gatun0".split_whitespace())).unwrap();
-            let missing = fast.attachment.attach_again();
+            let missing = again(&mut fast);
             assert!(missing.is_err());
             device();
             assert_eq!(programs(), 0);
-            fast.attachment.attach_again().unwrap();
+            again(&mut fast).unwrap();
             assert_eq!(programs(), 1);
             // The other hook takes over, and leaves nothing of the first.
             drop(fast);
             let other = if hook == Hook::Tcx { Hook::Clsact } else { Hook::Tcx };
             let fast = FastPath::open(&config(Some(other), Some(pins.clone()))).unwrap();
-            assert_eq!((fast.attachment.hook(), &fast.adoption), (other, &Adoption::Adopted(0)));
+            assert_eq!((fast.attachment.places.hook, &fast.adoption), (other, &Adoption::Adopted(0)));
             wait_for_programs(1);
             drop(fast);
             // As `gatun fastpath detach` does, with no process left.
@@ -345,6 +345,12 @@ fn a_device_that_comes_back_has_the_program_again() {
             run(Command::new("ip").args("link del gatun0".split_whitespace())).unwrap();
         }
     });
+}
+
+/// Attaches the programs again, as a helper of a daemon does.
+fn again(fast: &mut FastPath) -> Result<(), FastPathError> {
+    let Attachment { programs, places, .. } = &mut fast.attachment;
+    programs.attach_again(places, false)
 }
 
 /// The kernel detaches a link of tcx some time after its last file and pin are gone.

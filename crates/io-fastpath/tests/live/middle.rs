@@ -181,14 +181,14 @@ impl Middle {
     }
 
     pub(crate) fn hook(&self) -> Hook {
-        self.state.lock().unwrap().fast.attachment.hook()
+        self.state.lock().unwrap().fast.attachment.places.hook
     }
 
     /// Network interfaces, and the reason why the program is not there.
     pub(crate) fn xdp(&self) -> Vec<(String, Option<String>)> {
         let state = self.state.lock().unwrap();
-        let all = state.fast.attachment.xdp().iter();
-        all.map(|it| (it.name.clone(), it.refusal.as_ref().map(ToString::to_string))).collect()
+        let all = state.fast.attachment.places.xdp.iter();
+        all.map(|it| (it.name.clone(), it.refusal().cloned())).collect()
     }
 
     /// Reads something of the table.

@@ -40,8 +40,8 @@ mod requirement;
 pub mod traffic;
 
 pub use hosts::{
-    Namespace, Process, Topology, enter, output, processes_about, refusal, refusal_but_to_root, run, run_for,
-    run_test, topology, wait_until,
+    Namespace, PairNetwork, Process, Topology, enter, output, pair, processes_about, refusal,
+    refusal_but_to_root, run, run_for, run_test, topology, wait_until,
 };
 pub use manifest::Manifest;
 pub use peers::{ECHO_PORT, Iperf, echo, tayga, testpmd};

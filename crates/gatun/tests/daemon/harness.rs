@@ -1,6 +1,6 @@
 //! Daemon in the lab's network, and small programs that communicate through it.
 
-use gatun_testkit::{Process, Topology, topology};
+use gatun_testkit::{Namespace, Process, Topology, topology};
 use rustix::process::Signal;
 use std::fs;
 use std::path::PathBuf;
@@ -59,7 +59,12 @@ pub(crate) struct Ended {
 impl Daemon {
     /// Starts it in the translator's namespace and waits until it translates.
     pub(crate) fn start(network: &Topology, config: &str) -> Daemon {
-        let mut daemon = Daemon::spawn(network, config, &[]);
+        Daemon::start_in(&network.translator, config)
+    }
+
+    /// The same in any namespace.
+    pub(crate) fn start_in(host: &Namespace, config: &str) -> Daemon {
+        let mut daemon = Daemon::spawn_by(host.command(program()), config, &[], (None, None));
         let deadline = Instant::now() + Duration::from_secs(10);
         while !daemon.stderr().contains("translating with") {
             assert!(daemon.process.ended().is_none(), "gatun ended: {}", daemon.stderr());

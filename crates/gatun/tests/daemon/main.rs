@@ -12,6 +12,7 @@ mod doctor;
 mod dpdk;
 mod events;
 mod export;
+mod failover;
 mod fastpath;
 mod fastpath_faults;
 mod fastpath_paths;

@@ -1,0 +1,181 @@
+//! Network of two boxes that can take each other's place, with BIRD on four hosts.
+//!
+//! ```text
+//!               /--- a ---\               client   2001:db8:1::2, IPv6 only
+//!   client --- inside      outside --- server      198.51.100.2, IPv4 only
+//!               \--- b ---/               inside, outside: routers, which learn by BGP which box to use
+//!                                         a, b: Gatun and BIRD, with a link between them (10.0.9.0/30)
+//! ```
+//! The boxes announce the kernel's tables 186 (own) and 187 (backup) of [announce], the backup's routes with a
+//! longer path. BFD finds a dead neighbour after 150 ms.
+
+use super::{Namespace, Process, wait_until};
+use crate::Error;
+use std::fs;
+use std::time::Duration;
+
+/// Address of the client.
+pub const CLIENT: &str = "2001:db8:1::2";
+/// Address of the server.
+pub const SERVER4: &str = "198.51.100.2";
+/// The server as the client sees it.
+pub const SERVER: &str = "2001:db8:64::198.51.100.2";
+/// Addresses of the boxes on the link between them.
+pub const BOXES: [&str; 2] = ["10.0.9.1", "10.0.9.2"];
+/// Time limit for BIRD to learn a route.
+const LEARN_MAX: Duration = Duration::from_secs(20);
+
+/// The hosts of the network.
+pub struct PairNetwork {
+    /// Has only IPv6.
+    pub client: Namespace,
+    /// Router of the client.
+    pub inside: Namespace,
+    /// The boxes.
+    pub boxes: [Namespace; 2],
+    /// Router of the server.
+    pub outside: Namespace,
+    /// Has only IPv4.
+    pub server: Namespace,
+    _birds: Vec<Process>,
+}
+
+/// Protocols of every BIRD here.
+const COMMON: &str = "\
+protocol device { scan time 1; }
+protocol bfd { interface \"*\" { interval 50 ms; multiplier 3; }; }
+template bgp neighbour {
+    bfd on;
+    connect retry time 1; connect delay time 1; error wait time 1, 2;
+}
+";
+
+impl PairNetwork {
+    /// Makes the hosts, links, addresses and static routes, and starts BIRD on routers and boxes.
+    ///
+    /// # Errors
+    /// Returns an error if the kernel refuses any of it, or BIRD does not start.
+    pub fn new() -> Result<PairNetwork, Error> {
+        let [client, inside, a, b, outside, server] =
+            ["client", "inside", "box-a", "box-b", "outside", "server"].map(Namespace::new);
+        let (client, inside, outside, server) = (client?, inside?, outside?, server?);
+        let boxes = [a?, b?];
+        client.connect("eth0", &inside, "clients")?;
+        server.connect("eth0", &outside, "servers")?;
+        client.address("eth0", &format!("{CLIENT}/64"))?;
+        inside.address("clients", "2001:db8:1::1/64")?;
+        client.ip("-6 route add default via 2001:db8:1::1")?;
+        server.address("eth0", &format!("{SERVER4}/24"))?;
+        outside.address("servers", "198.51.100.1/24")?;
+        server.ip("route add default via 198.51.100.1")?;
+        boxes[0].connect("peer", &boxes[1], "peer")?;
+        for host in [&inside, &outside, &boxes[0], &boxes[1]] {
+            host.forward()?;
+            // Packets of a session may use different boxes in both directions.
+            host.sysctl("net.ipv4.conf.all.rp_filter", "0")?;
+            host.sysctl("net.ipv4.conf.default.rp_filter", "0")?;
+        }
+        for (number, one) in boxes.iter().enumerate() {
+            let (n, name) = (number + 1, one.name());
+            one.address("peer", &format!("{}/30", BOXES[number]))?;
+            one.connect("inside", &inside, name)?;
+            one.connect("outside", &outside, name)?;
+            inside.address(name, &format!("2001:db8:{n}0::1/64"))?;
+            one.address("inside", &format!("2001:db8:{n}0::2/64"))?;
+            outside.address(name, &format!("10.0.{n}.1/30"))?;
+            one.address("outside", &format!("10.0.{n}.2/30"))?;
+            one.ip(&format!("-6 route add 2001:db8:1::/64 via 2001:db8:{n}0::1"))?;
+            one.ip(&format!("route add 198.51.100.0/24 via 10.0.{n}.1"))?;
+        }
+        let mut birds = vec![
+            bird(&inside, &router("ipv6", ["2001:db8:10::", "2001:db8:20::"], 64_498))?,
+            bird(&outside, &router("ipv4", ["10.0.1.", "10.0.2."], 64_497))?,
+        ];
+        for (one, n) in boxes.iter().zip(1..) {
+            birds.push(bird(one, &announcer(n))?);
+        }
+        Ok(PairNetwork { client, inside, boxes, outside, server, _birds: birds })
+    }
+
+    /// Returns the number of the box that a router uses for a destination: 0, 1, or `None`.
+    pub fn used(&self, router: &Namespace, destination: &str) -> Option<usize> {
+        let route = router.run(&format!("ip route get {destination}")).ok()?;
+        self.boxes.iter().position(|one| route.contains(&format!("dev {} ", one.name())))
+    }
+
+    /// Waits until both routers use a box for the client's packets and for answers to a public address.
+    ///
+    /// # Errors
+    /// Returns an error if they do not within 20 seconds.
+    pub fn wait_until_used(&self, number: usize, public: &str) -> Result<(), Error> {
+        let both = || [self.used(&self.inside, SERVER), self.used(&self.outside, public)];
+        wait_until(&format!("both routers use box {number}"), LEARN_MAX, || both() == [Some(number); 2])
+    }
+
+    /// Sets all links of a box to the routers down or up.
+    ///
+    /// # Errors
+    /// Returns an error if the kernel refuses it.
+    pub fn cut(&self, number: usize, is_up: bool) -> Result<(), Error> {
+        let state = if is_up { "up" } else { "down" };
+        // At the routers, so that the box keeps its addresses and routes.
+        let name = self.boxes[number].name();
+        self.inside.ip(&format!("link set {name} {state}"))?;
+        self.outside.ip(&format!("link set {name} {state}"))?;
+        if is_up {
+            let n = number + 1;
+            // The kernel has removed it with the link.
+            self.inside.address(name, &format!("2001:db8:{n}0::1/64"))?;
+        }
+        Ok(())
+    }
+}
+
+/// Settings of a router's BIRD, with both boxes as neighbours: `networks` with 1 and 2 behind them.
+fn router(family: &str, networks: [&str; 2], number: u32) -> String {
+    let neighbour = |(name, network): (&str, &str)| {
+        format!(
+            "protocol bgp box_{name} from neighbour {{ local {network}1 as {number}; neighbor {network}2 as 64496; {family} {{ import all; export none; }}; }}\n"
+        )
+    };
+    let neighbours: String = ["a", "b"].into_iter().zip(networks).map(neighbour).collect();
+    format!(
+        "router id 10.0.0.{};\n{COMMON}protocol kernel {{ {family} {{ import none; export all; }}; }}\n{neighbours}",
+        number - 64_490
+    )
+}
+
+/// Settings of a box's BIRD, as in docs/how-to/announce.md.
+fn announcer(n: u32) -> String {
+    let mut text = format!("router id 10.0.0.{n};\n{COMMON}");
+    for (family, v) in [("ipv4", 4), ("ipv6", 6)] {
+        text += &format!(
+            "{family} table own{v}_table; {family} table backup{v}_table; {family} table gatun{v};\n"
+        );
+        for (role, table, preference) in [("own", 186, 200), ("backup", 187, 100)] {
+            text += &format!(
+                "protocol kernel {role}{v} {{ kernel table {table}; learn; scan time 1; {family} {{ table {role}{v}_table; import filter {{ preference = {preference}; accept; }}; export none; }}; }}\n\
+                 protocol pipe {{ table gatun{v}; peer table {role}{v}_table; import all; export none; }}\n"
+            );
+        }
+    }
+    text += "filter announced {\n    if proto = \"backup4\" || proto = \"backup6\" then { bgp_path.prepend(64496); bgp_path.prepend(64496); }\n    accept;\n}\n";
+    for (name, family, v, local, other, number) in [
+        ("outer", "ipv4", 4, format!("10.0.{n}.2"), format!("10.0.{n}.1"), 64_497),
+        ("inner", "ipv6", 6, format!("2001:db8:{n}0::2"), format!("2001:db8:{n}0::1"), 64_498),
+    ] {
+        text += &format!(
+            "protocol bgp {name} from neighbour {{ local {local} as 64496; neighbor {other} as {number}; {family} {{ table gatun{v}; import none; export filter announced; next hop self; }}; }}\n"
+        );
+    }
+    text
+}
+
+fn bird(host: &Namespace, settings: &str) -> Result<Process, Error> {
+    let wrong = |error: std::io::Error| Error(format!("cannot write BIRD's settings: {error}"));
+    // The sandbox has its own /run.
+    fs::create_dir_all("/run/bird").map_err(wrong)?;
+    let [file, control, pid] = ["conf", "ctl", "pid"].map(|end| format!("/run/bird/{}.{end}", host.name()));
+    fs::write(&file, settings).map_err(wrong)?;
+    Process::start(host.command("bird").args(["-f", "-c", &file, "-s", &control, "-P", &pid]))
+}

@@ -98,6 +98,17 @@ fn has_figures(report: &Value) {
 }
 
 #[test]
+fn packets_take_the_other_box_of_a_pair_during_each_fault() {
+    if let Some(why) = gatun_testkit::missing(&[("bird", "bird2")]) {
+        return gatun_testkit::skip(&why);
+    }
+    let Some(report) = report("pair", "pair --brief") else { return };
+    let rows = report["tables"][0]["rows"].as_array().unwrap();
+    assert_eq!(rows.len(), 5, "{report}");
+    assert!(rows.iter().all(|row| row[6] == "0"), "{report}");
+}
+
+#[test]
 fn a_small_carrier_accounts_for_every_packet() {
     let Some(report) = report("carrier", "carrier --brief") else { return };
     is_accounted_for(&report);

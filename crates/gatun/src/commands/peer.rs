@@ -25,7 +25,7 @@ Examples:
                                 new certificate in place of the old one
   systemctl reload gatun        uses it for the next connection
 
-Keep pair/authority where nobody else can read it: its key lets others join the pair. See docs/how-to/pair.md.
+Keep pair/authority where nobody else can read it: its key lets others join the pair.
 ";
 
 /// Validity of the authority's certificate, days.

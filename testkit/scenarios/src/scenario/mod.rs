@@ -5,6 +5,7 @@ pub(crate) mod carrier;
 pub(crate) mod fastpath;
 pub(crate) mod iperf;
 pub(crate) mod ladder;
+pub(crate) mod pair;
 pub(crate) mod rfc8219;
 pub(crate) mod thesis;
 
@@ -125,13 +126,14 @@ const fn scenario(
 }
 
 /// All scenarios.
-pub(crate) const ALL: [Scenario; 7] = [
+pub(crate) const ALL: [Scenario; 8] = [
     scenario("iperf", "iperf3 through Gatun and through other translators", iperf::run),
     scenario("carrier", "millions of sessions, every packet accounted for", carrier::run),
     scenario("ladder", "cost of a packet at each step", ladder::run),
     scenario("rfc8219", "throughput without loss, latency, frame loss, connection rate", rfc8219::run),
     scenario("fastpath", "the kernel fast path: cost of new connections, faults under load", fastpath::run),
     scenario("backends", "small packets, delays and memory of TUN, the fast path and AF_XDP", backends::run),
+    scenario("pair", "two boxes with BIRD, and faults of one of them", pair::run),
     scenario("thesis", "the benchmark of \"High speed NAT64 with P4\", in its tables' form", thesis::run),
 ];
 

@@ -1,0 +1,103 @@
+# Numbered datagrams and TCP connections to an echo server, and what became of them in each phase.
+# Each line of standard input begins a phase. At its end, the report is printed as JSON.
+import json, os, select, socket, sys, time
+
+address, port, flows, connections = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4])
+EVERY_S, SAY_EVERY_S, GRACE_S = 0.001, 0.1, 15.0
+
+def datagrams():
+    one = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)
+    one.setblocking(False)
+    one.connect((address, port))
+    return one
+
+def stream():
+    one = socket.create_connection((address, port), timeout=10)
+    one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    one.setblocking(False)
+    return one
+
+udp = [datagrams() for _ in range(flows)]
+tcp = {one: [0, 0] for one in (stream() for _ in range(connections))}
+ended = []
+sent_in, arrived = [], {}
+phases = [time.monotonic()]
+poll = select.epoll()
+by_fd = {one.fileno(): one for one in udp + list(tcp)}
+for fd in by_fd:
+    poll.register(fd, select.EPOLLIN)
+os.set_blocking(0, False)
+poll.register(0, select.EPOLLIN)
+
+def end(one, why):
+    ended.append(why)
+    poll.unregister(one.fileno())
+    del tcp[one]
+
+def take(timeout):
+    """Takes what has arrived. Returns false at the end of standard input."""
+    for fd, _ in poll.poll(timeout):
+        if fd == 0:
+            line = os.read(0, 4096)
+            if not line:
+                return False
+            phases.append(time.monotonic())
+            continue
+        one = by_fd[fd]
+        try:
+            if one in tcp:
+                data = one.recv(65536)
+                if not data:
+                    end(one, "closed")
+                else:
+                    tcp[one][1] += len(data)
+            else:
+                arrived.setdefault(int.from_bytes(one.recv(64)[:8], "big"), time.monotonic())
+        except BlockingIOError:
+            pass
+        except OSError as error:
+            if one in tcp:
+                end(one, str(error))
+    return True
+
+next_s = say_s = time.monotonic()
+goes_on = True
+while goes_on:
+    now = time.monotonic()
+    if now >= next_s:
+        number = len(sent_in)
+        sent_in.append(len(phases) - 1)
+        try:
+            udp[number % flows].send(number.to_bytes(8, "big") + bytes(56))
+        except OSError:
+            pass  # no route at this moment: it is lost
+        next_s = max(next_s + EVERY_S, now - 0.05)
+    if now >= say_s:
+        say_s = now + SAY_EVERY_S
+        for one in list(tcp):
+            try:
+                tcp[one][0] += one.send(b"12345678")
+            except BlockingIOError:
+                pass
+            except OSError as error:
+                end(one, str(error))
+    goes_on = take(max(0, min(next_s, say_s) - time.monotonic()))
+
+# Late answers, and retransmissions.
+poll.unregister(0)
+last = time.monotonic() + GRACE_S
+while time.monotonic() < last and any(said > heard for said, heard in tcp.values()):
+    take(0.1)
+take(0.2)
+silent = sum(said > heard for said, heard in tcp.values())
+times = sorted(arrived.values())
+report = []
+for n, begin in enumerate(phases):
+    until = phases[n + 1] if n + 1 < len(phases) else float("inf")
+    within = [at for at in times if begin <= at < until]
+    # A gap belongs to the phase in which it begins.
+    gap = max([b - a for a, b in zip(times, times[1:]) if begin <= a < until], default=0)
+    numbers = [number for number, phase in enumerate(sent_in) if phase == n]
+    lost = sum(number not in arrived for number in numbers)
+    report.append({"sent": len(numbers), "lost": lost, "gap_ms": 1e3 * gap, "received": len(within)})
+print(json.dumps({"phases": report, "ended": len(ended) + silent, "why": sorted(set(ended))}))

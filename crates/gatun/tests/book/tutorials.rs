@@ -92,6 +92,13 @@ fn a_p4_switch_translates_a_download_while_gatun_is_killed() {
 }
 
 #[test]
+fn a_router_takes_the_other_of_two_boxes() {
+    follow("a_router_takes_the_other_of_two_boxes", &["bird", "python3", "curl"], || {
+        read_and_do("docs/tutorials/two-boxes.md");
+    });
+}
+
+#[test]
 fn every_tutorial_is_followed_by_a_test() {
     let tests = include_str!("tutorials.rs");
     let folder = std::fs::read_dir(root().join("docs/tutorials")).unwrap();

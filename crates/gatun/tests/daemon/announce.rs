@@ -249,3 +249,41 @@ fn bird_announces_the_routes_to_another_bird_and_withdraws_them() {
         wait_until("the router forgets it with the daemon", WAIT_MAX, || !is_known()).unwrap();
     });
 }
+
+#[cfg(feature = "xdp")]
+#[test]
+fn ports_on_interfaces_withdraw_the_routes_without_a_carrier() {
+    use crate::xdp::{CONFIG, in_xdp_lab, xdp_network};
+    in_xdp_lab("announce::ports_on_interfaces_withdraw_the_routes_without_a_carrier", || {
+        let net = xdp_network();
+        let daemon = Daemon::start(&net, &format!("{CONFIG}{ANNOUNCE}"));
+        let all = ["192.0.2.1", "198.51.100.65", "2001:db8:64::/96"];
+        until_routes(&net.translator, 186, &all);
+        // The other end of the cable.
+        net.server.ip("link set eth0 down").unwrap();
+        until_routes(&net.translator, 186, &[]);
+        let (is_healthy, said) = health(&net);
+        assert!(!is_healthy && said.contains("interface outside has no carrier"), "{said}");
+        net.server.ip("link set eth0 up").unwrap();
+        until_routes(&net.translator, 186, &all);
+        daemon.process.signal(Signal::KILL).unwrap();
+        until_routes(&net.translator, 186, &[]);
+    });
+}
+
+#[cfg(feature = "dpdk")]
+#[test]
+fn a_daemon_with_dpdk_ports_announces_routes() {
+    use crate::dpdk::{PACKET_SOCKETS, in_dpdk_lab, silent_network};
+    in_dpdk_lab("announce::a_daemon_with_dpdk_ports_announces_routes", || {
+        let net = silent_network();
+        let daemon = Daemon::start(&net, &format!("{PACKET_SOCKETS}{ANNOUNCE}"));
+        until_routes(&net.translator, 186, &BOTH);
+        daemon.process.signal(Signal::STOP).unwrap();
+        until_routes(&net.translator, 186, &[]);
+        daemon.process.signal(Signal::CONT).unwrap();
+        until_routes(&net.translator, 186, &BOTH);
+        daemon.process.signal(Signal::KILL).unwrap();
+        until_routes(&net.translator, 186, &[]);
+    });
+}

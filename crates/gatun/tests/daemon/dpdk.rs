@@ -15,7 +15,7 @@ use std::process::Stdio;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-const PACKET_SOCKETS: &str = r#"
+pub(crate) const PACKET_SOCKETS: &str = r#"
 [dpdk]
 huge_pages = "never"
 [[port]]

@@ -75,8 +75,17 @@ impl fmt::Display for ProgramError {
 
 impl std::error::Error for ProgramError {}
 
-/// Limits that entries contain.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Constant TOS byte and traffic class of translated packets. `None`: the one of the packet.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ConstantTos {
+    /// Of IPv4 packets.
+    pub to_ipv4: Option<u8>,
+    /// Of IPv6 packets.
+    pub to_ipv6: Option<u8>,
+}
+
+/// Limits and settings that entries contain.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Largest IPv4 packet in bytes.
     pub mtu4: u16,
@@ -84,11 +93,13 @@ pub struct Limits {
     pub mtu6: u16,
     /// Largest IPv6 packet in bytes that an IPv4 packet without DF becomes.
     pub mtu6_without_df: u16,
+    /// TOS bytes of NAT64 instances, by number.
+    pub tos: Vec<ConstantTos>,
 }
 
 impl Default for Limits {
     fn default() -> Limits {
-        Limits { mtu4: 1500, mtu6: 1500, mtu6_without_df: 1280 }
+        Limits { mtu4: 1500, mtu6: 1500, mtu6_without_df: 1280, tos: Vec::new() }
     }
 }
 
@@ -385,15 +396,22 @@ impl Program {
         let counter = u64::from(slot) << 1 | direction.index() as u64;
         let mtu4 = self.limits.mtu4.min(flow.path_mtu.unwrap_or(u16::MAX)).into();
         let next_hop = 0;
+        let tos = self.limits.tos.get(usize::from(flow.session.flow.instance)).copied().unwrap_or_default();
+        // The program keeps some bits of a packet's byte, and sets others.
+        let [to_ipv4, to_ipv6] =
+            [tos.to_ipv4, tos.to_ipv6].map(|set| set.map_or([0xff, 0], |set| [0, set.into()]));
         match (flow.remote6.is_some(), direction) {
             (true, Direction::Outbound) => {
-                values.extend([mtu4, self.ident(flow), 0xff, 0, next_hop, counter]);
+                values.extend([mtu4, self.ident(flow)]);
+                values.extend(to_ipv4);
+                values.extend([next_hop, counter]);
                 call(&self.to_ipv4, &values)
             }
             (true, Direction::Inbound) => {
                 let limits = [self.limits.mtu6_without_df, self.limits.mtu6];
                 values.extend(limits.map(u64::from));
-                values.extend([0xff, 0, next_hop, counter]);
+                values.extend(to_ipv6);
+                values.extend([next_hop, counter]);
                 call(&self.to_ipv6, &values)
             }
             (false, direction) => {

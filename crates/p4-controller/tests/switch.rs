@@ -8,7 +8,7 @@ use gatun_offload::{OffloadedFlow, Placement, Refusal, Removal, Target as _};
 use gatun_p4_controller::connection::{
     Connection, ConnectionConfig, KeyField, Pipeline, StaticEntry, connect,
 };
-use gatun_p4_controller::program::Limits;
+use gatun_p4_controller::program::{ConstantTos, Limits};
 use gatun_p4_controller::{FlowId, Phase, Switches};
 use gatun_p4_server::{Device, Memory, MemoryTarget, Program, Server, serve};
 use gatun_p4runtime::p4::config::v1::P4Info;
@@ -214,6 +214,24 @@ fn flows_are_written_counted_and_removed() {
     });
     assert_eq!(switch.memory().exact.len(), 1198);
     assert_eq!(removal(&mut controller.switches, ids[0]), Removal::Missing);
+}
+
+#[test]
+fn a_constant_tos_of_an_instance_is_in_its_entries() {
+    let switch = MemorySwitch::new();
+    let tos = vec![ConstantTos { to_ipv4: Some(0x28), to_ipv6: Some(0) }];
+    let limits = Limits { tos, ..Limits::default() };
+    let mut controller = Controller::started(vec![ConnectionConfig { limits, ..config(&switch) }]);
+    controller.install(&flows(1));
+    // Bits that are kept, and bits that are set.
+    let has = |from: usize, values: [u64; 2]| {
+        switch
+            .memory()
+            .exact
+            .values()
+            .any(|call| call.data.len() == from + 4 && call.data[from..from + 2] == values)
+    };
+    assert!(has(7, [0, 0x28]) && has(9, [0, 0]), "{:?}", switch.memory().exact);
 }
 
 #[test]

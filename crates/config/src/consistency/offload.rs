@@ -15,23 +15,10 @@ pub(super) fn settings(read: &Sections, problems: &mut Problems) -> Option<Offlo
         problems.error(second.span.clone(), what, "list all of them in the `switches` of one section");
     }
     check_switches(raw, problems);
-    let keeps_tos = |(name, tos): (&str, bool), span: &Range<usize>, problems: &mut Problems| {
-        if tos {
-            let what =
-                format!("[[offload]] has no effect on this {name}: the switches copy the traffic class");
-            let instead = "write `offload = false`, or remove `tos` and `traffic_class`";
-            problems.warn(span.clone(), what, instead);
-        }
-        !tos
-    };
-    let mut participants = Vec::new();
-    for instance in &read.nat64 {
-        let settings = &instance.settings;
-        let sets = instance.offload && (settings.tos_6to4.is_some() || settings.traffic_class_4to6.is_some());
-        participants.push(instance.offload && keeps_tos(("instance", sets), &instance.span, problems));
-    }
-    participants.extend(read.nat44.iter().map(|instance| instance.offload));
+    let participants = read.nat64.iter().map(|instance| instance.offload);
+    let participants = participants.chain(read.nat44.iter().map(|instance| instance.offload));
     let of64 = read.nat64.iter().map(|instance| &instance.settings);
+    let tos = of64.clone().map(|settings| [settings.tos_6to4, settings.traffic_class_4to6]).collect();
     let mtu4 = of64.clone().map(|settings| settings.mtu4).chain(read.nat44.iter().map(|i| i.mtu));
     let smallest = |all: &mut dyn Iterator<Item = u32>| all.min().unwrap_or(1500);
     let mtus = OffloadMtus {
@@ -40,7 +27,7 @@ pub(super) fn settings(read: &Sections, problems: &mut Problems) -> Option<Offlo
         mtu6_without_df: smallest(&mut of64.map(|settings| settings.lowest_ipv6_mtu)).max(1280),
     };
     let name = raw.name.as_ref().map_or_else(|| "p4".to_owned(), |name| name.get_ref().clone());
-    Some(Offload { name, mtus, excluded: left_out(participants.into_iter()), ..raw.offload.clone() })
+    Some(Offload { name, mtus, excluded: left_out(participants), tos, ..raw.offload.clone() })
 }
 
 fn check_switches(raw: &RawOffload, problems: &mut Problems) {

@@ -41,6 +41,8 @@ pub struct Offload {
     pub excluded: Vec<u8>,
     /// Largest packets that the switches send.
     pub mtus: OffloadMtus,
+    /// Constant TOS byte and traffic class of each NAT64 instance. `None`: the one of the packet.
+    pub tos: Vec<[Option<u8>; 2]>,
 }
 
 /// A P4 switch.
@@ -88,6 +90,7 @@ impl Offload {
             sessions_max: 0,
             keeps_at_stop: false,
             excluded: Vec::new(),
+            tos: Vec::new(),
             ..self.clone()
         }
     }
@@ -140,6 +143,7 @@ pub(crate) fn read(table: &Table<'_>, problems: &mut Problems) -> RawOffload {
             .get("on_stop", problems, |v| value::choice(v, keys::OFFLOAD_ON_STOP))
             .unwrap_or_default(),
         excluded: Vec::new(),
+        tos: Vec::new(),
         mtus: OffloadMtus { mtu4: 0, mtu6: 0, mtu6_without_df: 0 },
     };
     RawOffload { name, offload, switches, span: table.span.clone() }

@@ -23,7 +23,7 @@ use gatun_nat::reconfigure::Outline;
 use gatun_offload::{FlowFilter, Target as _, feed_policy};
 use gatun_p4_controller::Switches;
 use gatun_p4_controller::connection::{Connection, ConnectionConfig, connect};
-use gatun_p4_controller::program::Limits;
+use gatun_p4_controller::program::{ConstantTos, Limits};
 use gatun_worker::Handle;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -207,10 +207,19 @@ impl P4Orders {
         let offload = settings.offload.as_ref();
         let keeps = offload.is_some_and(|offload| offload.keeps_at_stop);
         self.keeps_at_stop.store(keeps, Relaxed);
-        let mut own = settings_of(offload, &settings.plan);
+        // Entries have the constant TOS bytes of the start.
+        let offload = offload.map(|offload| Offload { excluded: self.excluded(offload), ..offload.clone() });
+        let mut own = settings_of(offload.as_ref(), &settings.plan);
         number_prefixes(&mut own, &settings.plan, outline);
         let view = host_view(settings, &self.opened, &self.devices);
         self.orders.set(Change { settings: own, view });
+    }
+
+    /// Instances that stay with the engines, those with another constant TOS than at the start among them.
+    fn excluded(&self, offload: &Offload) -> Vec<u8> {
+        let of = |offload: &Offload, n: u8| offload.tos.get(usize::from(n)).copied().unwrap_or_default();
+        let others = (0..=u8::MAX).filter(|&n| of(offload, n) != of(&self.opened, n));
+        offload.excluded.iter().copied().chain(others).collect()
     }
 
     /// The section as it was when the threads started.
@@ -293,6 +302,7 @@ fn connections(offload: &Offload, view: &HostView) -> anyhow::Result<Vec<Connect
         mtu4: limit(offload.mtus.mtu4),
         mtu6: limit(offload.mtus.mtu6),
         mtu6_without_df: limit(offload.mtus.mtu6_without_df),
+        tos: offload.tos.iter().map(|&[to_ipv4, to_ipv6]| ConstantTos { to_ipv4, to_ipv6 }).collect(),
     };
     let first_connection = crate::takeover::clock_ms().saturating_mul(CONNECTIONS_PER_MS);
     let config = |switch: &gatun_config::P4Switch| ConnectionConfig {
@@ -302,7 +312,7 @@ fn connections(offload: &Offload, view: &HostView) -> anyhow::Result<Vec<Connect
         election: offload.election.into(),
         first_connection,
         pipeline: pipeline.clone(),
-        limits,
+        limits: limits.clone(),
         timeout: Duration::from_millis(offload.timeout_ms.into()),
     };
     Ok(offload.switches.iter().map(config).collect())

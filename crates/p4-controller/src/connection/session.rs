@@ -204,11 +204,11 @@ impl Primary {
         let Some(pipeline) = &config.pipeline else {
             let info = found.and_then(|found| found.p4info);
             let info = info.ok_or("the switch has no program, and the configuration names none")?;
-            let program = Program::new(info, config.limits).map_err(|error| error.to_string())?;
+            let program = Program::new(info, config.limits.clone()).map_err(|error| error.to_string())?;
             return Ok((program, false));
         };
         let program =
-            Program::new(pipeline.info.clone(), config.limits).map_err(|error| error.to_string())?;
+            Program::new(pipeline.info.clone(), config.limits.clone()).map_err(|error| error.to_string())?;
         let cookie = cookie(pipeline);
         let has = found.as_ref().map(|found| found.cookie.map_or(0, |cookie| cookie.cookie));
         let is_empty = match has {

@@ -46,7 +46,7 @@ const FAULTS: [Fault; 5] = [
     Fault { name: "orderly stop, then a new process", begin: |lab| lab.stop(), end: |lab| lab.start(0) },
 ];
 
-/// What the client reports.
+/// Report of the client.
 #[derive(Deserialize)]
 struct Outcome {
     phases: Vec<Phase>,

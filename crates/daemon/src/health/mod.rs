@@ -6,7 +6,8 @@
 //!   tables    which network goes into which table
 //!   announce  marker device and the helper that sets the routes
 //! ```
-//! A thread observes every [`TICK`]. Others read its result, and it never waits for a worker.
+//! A thread observes every [`TICK`] or [`SLOW_TICK`]. Others read its result, and it never waits for a
+//! worker.
 
 mod announce;
 mod judge;
@@ -31,10 +32,14 @@ use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Interval of observations.
+/// Interval of observations, with [announce] and while the workers start.
 const TICK: Duration = Duration::from_millis(100);
+/// The same without [announce]: nothing depends on it, and an idle daemon uses no processor time.
+const SLOW_TICK: Duration = Duration::from_secs(1);
 /// Time after which a missing answer is a fault, without [announce].
-const STALL_MS: u32 = 1_000;
+const STALL_MS: u32 = 3_000;
+/// Age of an observation after which the thread counts as hanging.
+const AGE_MAX: Duration = Duration::from_secs(5);
 
 fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
     shared.lock().unwrap_or_else(PoisonError::into_inner)
@@ -75,7 +80,7 @@ impl HealthControl {
         let shown = lock(&self.shown);
         let mut health = shown.health.clone();
         let age = shown.at.map_or(Duration::MAX, |at| at.elapsed());
-        if age > TICK * 20 {
+        if age > AGE_MAX {
             health.healthy = false;
             health
                 .reasons
@@ -206,12 +211,14 @@ impl Watch {
         let begin = Instant::now();
         loop {
             let now_ms = u64::try_from(begin.elapsed().as_millis()).unwrap_or(u64::MAX);
-            self.turn(now_ms);
-            std::thread::sleep(TICK);
+            let is_starting = self.turn(now_ms);
+            let is_slow = self.announcement.is_none() && !is_starting;
+            std::thread::sleep(if is_slow { SLOW_TICK } else { TICK });
         }
     }
 
-    fn turn(&mut self, now_ms: u64) {
+    /// Observes and decides. Returns true while the workers start.
+    fn turn(&mut self, now_ms: u64) -> bool {
         let Observed { is_starting, mut reasons, exhausted } = self.observer.observe(now_ms);
         let wanted = lock(&self.control.wanted).clone();
         reasons.extend(wanted.held.iter().map(|held| reason(Part::Peer, held.as_str())));
@@ -244,6 +251,7 @@ impl Watch {
             };
         }
         *lock(&self.control.shown) = Shown { health, at: Some(Instant::now()) };
+        is_starting
     }
 
     /// Logs reasons that begin or end.

@@ -243,11 +243,48 @@ fn a_walk_ends_what_the_other_member_does_not_have() {
         two.bed.nat.end_unwalked(two.bed.now, &mut at, 10);
     }
     assert_eq!(two.bed.nat.occupancy().sessions, 2);
-    let kept = two.told();
-    assert_eq!((kept.len(), kept[0].id.flow), (1, records[1].id.flow));
+    let told = two.told();
+    let told: Vec<_> = told.iter().map(|record| (record.change, record.id.flow)).collect();
+    // This member's own walk may have told the first one meanwhile.
+    let expected =
+        [(SessionChange::Ended, records[0].id.flow), (SessionChange::Established, records[1].id.flow)];
+    assert_eq!(told, expected);
     let (mut at, mut found) = (FeedCursor::default(), Vec::with_capacity(100));
     two.bed.nat.walk_standby(two.bed.now, &mut at, 1000, &mut found);
-    assert_eq!(found.len(), 2);
+    assert_eq!((found.len(), two.bed.nat.occupancy().quarantined), (3, 1));
+}
+
+#[test]
+fn a_session_that_contradicts_a_binding_keeps_its_port_unused() {
+    let mut plan = nat44_plan();
+    plan.pools = vec![pool(T, T, (2000, 2001))];
+    let (mut one, mut two) = (Member::new(&plan, (2000, 2000)), Member::new(&plan, (2001, 2001)));
+    assert_eq!((one.connect(A, 4000), two.connect(A, 4000)), (2000, 2001));
+    let record = one.told()[0];
+    assert_eq!(two.order(begin(&record)), PeerOutcome::Refused(PeerRefusal::Conflict));
+    assert_eq!(two.order(begin(&record)), PeerOutcome::Refused(PeerRefusal::Conflict));
+    assert_eq!(two.bed.nat.occupancy().quarantined, 1);
+    // The other member gives the right away, and has its session.
+    two.right((2000, 2001));
+    let refused = Verdict::Reply(Reply::Error(DropReason::PortsExhausted));
+    assert_eq!(two.bed.send(&tcp4(B, 4000, SERVER, 80, "S", b"")).verdict, refused);
+    two.order(end(&record));
+    assert_eq!(two.connect(B, 4000), 2000);
+}
+
+#[test]
+fn a_binding_whose_told_session_ends_is_told_by_another_one() {
+    let (mut one, mut two) = pair(&nat44_plan());
+    let port = one.connect(A, 4000);
+    two.order(begin(&one.told()[0]));
+    // The packets come to the backup, which opens another session that is not established.
+    two.bed.through(&tcp4(A, 4000, SERVER, 80, "R", b""));
+    two.bed.through(&tcp4(A, 4000, "198.51.100.77", 80, "S", b""));
+    two.sweep(239_000);
+    two.bed.through(&tcp4(A, 4000, "198.51.100.77", 80, "S", b""));
+    two.sweep(20_000);
+    let told: Vec<_> = two.told().iter().map(|one| (one.change, one.id.flow.outside.1)).collect();
+    assert_eq!(told, [(SessionChange::Established, port), (SessionChange::Ended, port)]);
 }
 
 #[test]

@@ -6,7 +6,7 @@ use crate::lifecycle::offload::FeedCursor;
 use crate::lifecycle::standby;
 use crate::tables::event::Sequence;
 use crate::tables::feed::{Feed, SessionRecord};
-use crate::tables::standby::{PeerCommand, PeerLink};
+use crate::tables::standby::{PeerCommand, PeerLink, StandbySweep};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
@@ -37,7 +37,9 @@ impl Nat {
 
     /// Adds all sessions to `found`, up to its capacity, and the ended ones that the other member has not
     /// acknowledged. From then on the other member counts as knowing them. Examines about `budget` records.
-    /// Returns the place of the next record of the stream.
+    /// An ended session whose flow has a session again is [`Closing`](crate::feed::SessionChange::Closing):
+    /// the other member must not take it for the end of the flow. Returns the place of the next record of the
+    /// stream.
     pub fn walk_standby(
         &mut self,
         now: Instant,
@@ -49,11 +51,26 @@ impl Nat {
         standby::read(&mut self.core.state.tables, at, budget, found)
     }
 
+    /// Does a part of a pass over all sessions. Call it until the cursor is at its end.
+    pub fn pass_standby(&mut self, now: Instant, pass: StandbySweep, at: &mut FeedCursor, budget: usize) {
+        match pass {
+            StandbySweep::TellAll => self.tell_all(now, at, budget),
+            StandbySweep::ForgetWalk => self.forget_walk(at, budget),
+            StandbySweep::EndUnwalked => drop(self.end_unwalked(now, at, budget)),
+        }
+    }
+
     /// Tells the other member of all sessions that it does not know yet, before this member gives the right
     /// to their ports away. It stops where the feed has no room; call it again.
     pub fn tell_all(&mut self, now: Instant, at: &mut FeedCursor, budget: usize) {
         self.core.state.tables.now = self.at(now);
         standby::tell_all(&mut self.core.state.tables, at, budget);
+    }
+
+    /// Forgets the marks of a walk that the other member has broken off. Call it until the cursor is at its
+    /// end, before the next [`WalkBegins`](crate::standby::PeerAction::WalkBegins).
+    pub fn forget_walk(&mut self, at: &mut FeedCursor, budget: usize) {
+        standby::confirm_all(&mut self.core.state.tables, at, budget);
     }
 
     /// Ends the sessions that the last walk of the other member has not confirmed. Those of which this member

@@ -47,14 +47,6 @@ fn one(core: &mut Core, now: Instant, action: &PeerAction) -> PeerOutcome {
         },
         PeerAction::End(flow) => end(core, now, &flow),
         PeerAction::Released(id) => released(tables, &id),
-        PeerAction::Unseen(id) => match find(tables, &id) {
-            Some(session) if session.is_session() => {
-                let walk = tables.standby.walk;
-                tables.get_mut(id.record).set_walk(walk);
-                PeerOutcome::Done
-            }
-            _ => PeerOutcome::Gone,
-        },
         PeerAction::WalkBegins => {
             tables.standby.walk ^= true;
             PeerOutcome::Done
@@ -97,12 +89,24 @@ fn begin(
     let Flow { inside: (addr, port), outside, remote, transport, instance } = session.flow;
     let inside = Inside { addr, port, transport, instance };
     let hash = tables.session_hash(&inside, remote);
-    if let Some(id) = tables.find_session(hash, inside, remote) {
-        return confirm(tables, id, session);
+    let found = tables.find_session(hash, inside, remote);
+    if let Some(id) = found
+        && confirm(tables, id, session)
+    {
+        let place = tables.place_of(tables.get(id));
+        tables.release_reserved(place, &outside_flow(&session.flow));
+        // The flow goes on at both.
+        if let Some(ended) = ended.filter(|_| tables.ended_flow(&restoring) == ended) {
+            tables.release_for_peer(ended);
+        }
+        return Ok(());
     }
     let waits = tables.ended_flow(&restoring);
     if waits.is_some() && waits != ended {
         return Err(PeerRefusal::Ending);
+    }
+    if found.is_some() {
+        return reserve(core, now, session, waits);
     }
     let place = tables.locate(outside.0).ok_or(PeerRefusal::NotInPool)?;
     let walk = tables.standby.walk;
@@ -112,20 +116,54 @@ fn begin(
         Err(RestoreError::NotInPool) if tables.covers(place, transport, outside.1) => {
             return Err(PeerRefusal::Conflict);
         }
+        // Its inside host has another port here.
+        Err(RestoreError::Conflict) => return reserve(core, now, session, waits),
         Err(why) => return Err(refusal(why)),
     }
     if let Some(waits) = waits {
         tables.release_for_peer(waits);
     }
+    tables.release_reserved(place, &outside_flow(&session.flow));
     Ok(())
 }
 
-/// Notes that the other member has a session that exists here.
-fn confirm(tables: &mut Tables, id: RecordId, of_peer: &PeerSession) -> Result<(), PeerRefusal> {
+/// Reserves the port of a session that contradicts a binding, as long as the other member has the session.
+/// `ended` is its record, if it has ended here before. Returns the contradiction as the error.
+fn reserve(
+    core: &mut Core,
+    now: Instant,
+    session: &PeerSession,
+    ended: Option<RecordId>,
+) -> Result<(), PeerRefusal> {
+    let saved = SavedSession { quarantined: true, ..saved(session) };
+    let restoring = restore::restoring(&core.rules, now, &saved).map_err(refusal)?;
+    let tables = &mut core.state.tables;
+    let place = tables.locate(session.flow.outside.0).ok_or(PeerRefusal::NotInPool)?;
+    let reserved = tables.reserved(place, &outside_flow(&session.flow));
+    let id = match reserved.map_or_else(|| tables.restore(&restoring), Ok) {
+        Ok(id) => id,
+        Err(RestoreError::Full) => return Err(PeerRefusal::Full),
+        // Somebody here has the port.
+        Err(_) => return Err(PeerRefusal::Conflict),
+    };
+    let walk = tables.standby.walk;
+    tables.get_mut(id).set_walk(walk);
+    if let Some(ended) = ended {
+        tables.release_for_peer(ended);
+    }
+    Err(PeerRefusal::Conflict)
+}
+
+fn outside_flow(flow: &Flow) -> OutsideFlow {
+    OutsideFlow { transport: flow.transport, outside: flow.outside, remote: flow.remote }
+}
+
+/// Notes that the other member has a session that exists here. Returns false if it has another port here.
+fn confirm(tables: &mut Tables, id: RecordId, of_peer: &PeerSession) -> bool {
     let walk = tables.standby.walk;
     let session = tables.get_mut(id);
     if session.outside() != of_peer.flow.outside || session.is_overloaded() {
-        return Err(PeerRefusal::Conflict);
+        return false;
     }
     if !session.is_replicated() {
         session.set_replica(Replica::Told);
@@ -136,7 +174,7 @@ fn confirm(tables: &mut Tables, id: RecordId, of_peer: &PeerSession) -> Result<(
         session.state = state as u8;
     }
     session.set_walk(walk);
-    Ok(())
+    true
 }
 
 fn refusal(why: RestoreError) -> PeerRefusal {
@@ -155,9 +193,10 @@ fn end(core: &mut Core, now: Instant, flow: &OutsideFlow) -> PeerOutcome {
     let Some(place) = tables.locate(flow.outside.0) else { return PeerOutcome::Gone };
     let found = tables.find_outside(flow);
     if let Some(id) = found {
-        end_here(core, id, now);
+        end_here(core, id, now, false);
     }
     let tables = &mut core.state.tables;
+    tables.release_reserved(place, flow);
     match tables.tell_binding(place, flow.transport, flow.outside.1) {
         true => PeerOutcome::Kept,
         false if found.is_some() => PeerOutcome::Done,
@@ -166,7 +205,7 @@ fn end(core: &mut Core, now: Instant, flow: &OutsideFlow) -> PeerOutcome {
 }
 
 /// Ends a session that the other member does not have any more, or has it told again.
-fn end_here(core: &mut Core, id: RecordId, now: Instant) {
+fn end_here(core: &mut Core, id: RecordId, now: Instant, is_unwalked: bool) {
     let Core { rules, state, .. } = core;
     let session = *state.tables.get(id);
     let lives = match rules.get(session.instance) {
@@ -177,17 +216,20 @@ fn end_here(core: &mut Core, id: RecordId, now: Instant) {
         }
         None => false,
     };
-    state.tables.get_mut(id).set_replica(Replica::None);
     match lives {
         // `tell_binding` tells it.
-        true => {}
-        false => state.tables.close_untold(id),
+        true => state.tables.get_mut(id).set_replica(Replica::None),
+        // The other member has ended it, and takes no earlier record for an answer.
+        false if session.is_standby() && !is_unwalked => state.tables.close_untold(id),
+        // A report of it, or a walk, may be on its way to the other member. The end follows, and the port
+        // waits.
+        false => state.tables.close(id),
     }
 }
 
 fn released(tables: &mut Tables, id: &SessionId) -> PeerOutcome {
     match find(tables, id) {
-        Some(record) if record.is_quarantined() && record.is_replicated() => {
+        Some(record) if record.is_quarantined() && record.is_replicated() && !record.is_reservation() => {
             tables.release_for_peer(id.record);
             PeerOutcome::Done
         }
@@ -234,6 +276,20 @@ pub(crate) fn tell_all(tables: &mut Tables, at: &mut FeedCursor, mut budget: usi
     }
 }
 
+/// Confirms all sessions that the other member may know, because its last walk has been broken off: its next
+/// one then finds no marks of it.
+pub(crate) fn confirm_all(tables: &mut Tables, at: &mut FeedCursor, mut budget: usize) {
+    let walk = tables.standby.walk;
+    while budget > 0 {
+        let Some(id) = at.advance(tables) else { break };
+        budget = budget.saturating_sub(LOOK);
+        let record = tables.get(id);
+        if (record.is_session() || record.is_reservation()) && record.is_replicated() {
+            tables.get_mut(id).set_walk(walk);
+        }
+    }
+}
+
 /// Ends the sessions that the last walk of the other member has not confirmed, or tells them again.
 pub(crate) fn end_unwalked(core: &mut Core, now: Instant, at: &mut FeedCursor, mut budget: usize) -> u64 {
     let mut ended = 0;
@@ -243,12 +299,18 @@ pub(crate) fn end_unwalked(core: &mut Core, now: Instant, at: &mut FeedCursor, m
         let Some(id) = at.advance(tables) else { break };
         budget = budget.saturating_sub(LOOK);
         let record = *tables.get(id);
-        if !record.is_session() || !record.is_replicated() || record.is_of_walk(tables.standby.walk) {
+        if !record.is_replicated() || record.is_of_walk(tables.standby.walk) {
+            continue;
+        }
+        if record.is_reservation() {
+            tables.release_quarantined(id);
+        }
+        if !record.is_session() {
             continue;
         }
         budget = budget.saturating_sub(FOUND);
         let place = tables.place_of(&record);
-        end_here(core, id, now);
+        end_here(core, id, now, true);
         core.state.tables.tell_binding(place, record.transport(), record.outside_port);
         ended += 1;
     }

@@ -302,6 +302,19 @@ impl Session {
         self.flags >> REPLICA_AT & 3 == Replica::Standby as u8
     }
 
+    /// It has ended here: the other member has to hear of it, whoever began it.
+    pub(crate) fn note_end(&mut self) {
+        if self.is_standby() {
+            self.set_replica(Replica::Told);
+        }
+    }
+
+    /// Returns whether it only keeps the port of a session that the other member has: this member has another
+    /// binding of the same inside end.
+    pub(crate) fn is_reservation(&self) -> bool {
+        self.is_quarantined() && self.is_standby()
+    }
+
     /// Returns whether the walk with this parity has confirmed it.
     pub(crate) fn is_of_walk(&self, walk: bool) -> bool {
         (self.flags & WALK != 0) == walk

@@ -68,8 +68,6 @@ pub enum PeerAction {
     End(OutsideFlow),
     /// The other member has acknowledged the end of a session: its port is free.
     Released(SessionId),
-    /// The other member does not know a session yet, so its walk says nothing about it.
-    Unseen(SessionId),
     /// The other member begins to send all that it has. The sessions that it does not send end with
     /// [`Nat::end_unwalked`](crate::Nat::end_unwalked).
     WalkBegins,
@@ -115,6 +113,17 @@ impl PeerRefusal {
             PeerRefusal::Ending => "ending",
         }
     }
+}
+
+/// Pass over all sessions of an engine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StandbySweep {
+    /// [`Nat::tell_all`](crate::Nat::tell_all).
+    TellAll,
+    /// [`Nat::forget_walk`](crate::Nat::forget_walk).
+    ForgetWalk,
+    /// [`Nat::end_unwalked`](crate::Nat::end_unwalked).
+    EndUnwalked,
 }
 
 /// Result of a request.

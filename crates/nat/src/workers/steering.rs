@@ -105,6 +105,11 @@ impl Steering {
         (self.addresses.owner(outside) == Some(owner)).then_some(owner)
     }
 
+    /// Returns the worker that has a public address.
+    pub fn owner_of_address(&self, address: Ipv4Addr) -> Option<usize> {
+        self.addresses.owner(address)
+    }
+
     /// Returns the worker of a subscriber.
     pub(super) fn of_subscriber(&self, subscriber: SubscriberKey) -> usize {
         if !self.pins.is_empty()

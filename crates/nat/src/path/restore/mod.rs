@@ -45,8 +45,10 @@ pub(crate) fn restoring(
     let is_marked = saved.ownership.offload != Offload::Engine && !saved.shares_port;
     // The other member of a pair translates it, or keeps the port of an ended one until it has heard of it.
     let is_standby = saved.replica == Replica::Standby && !saved.shares_port;
-    let is_held = is_marked || saved.quarantined && saved.replica != Replica::None;
-    if saved.expires_ms == 0 && !is_held && !is_standby {
+    let is_known = saved.replica == Replica::Told && !saved.shares_port;
+    let is_held = is_marked || is_known || saved.quarantined && saved.replica != Replica::None;
+    let is_over = saved.expires_ms == 0 && !is_marked && !is_standby;
+    if is_over && !is_held {
         return Err(RestoreError::Expired);
     }
     let instance = rules.get(saved.instance).ok_or(RestoreError::NotServed)?;
@@ -56,7 +58,8 @@ pub(crate) fn restoring(
     }
     let policy = instance.policy();
     let mut record = saved.record_of(policy.instance, now);
-    if saved.quarantined || !is_served {
+    // The other member still has it: its port waits until that one has heard of the end.
+    if saved.quarantined || !is_served || is_over {
         record.quarantine();
     } else {
         instance.mark(&mut record, saved.pool6);

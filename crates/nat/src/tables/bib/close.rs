@@ -36,10 +36,14 @@ impl Tables {
             self.leave_ring(id, &record);
         }
         self.feed_ended(id, &record);
+        if !is_last {
+            self.tell_rest(&record);
+        }
         self.peer_ended(id, &record);
         self.notify_deleted(&record, is_last);
         if keeps_port {
             self.quarantine(id, is_last);
+            self.get_mut(id).note_end();
         }
         if let Some(s) = self.subscribers.get_mut(record.subscriber) {
             s.sessions -= 1;

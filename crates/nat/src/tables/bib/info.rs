@@ -34,6 +34,8 @@ pub struct SessionInfo {
     pub shares_port: bool,
     /// True if a fast path translates its packets, or is about to.
     pub is_offloaded: bool,
+    /// True if it is the other member's of a pair, without packets here yet: its lifetime has not begun.
+    pub is_standby: bool,
 }
 
 /// Binding, or a public port that flows share.
@@ -74,6 +76,7 @@ pub(crate) fn session(tables: &Tables, record: &Session) -> SessionInfo {
         of_static: record.is_of_static(),
         shares_port: record.is_overloaded(),
         is_offloaded: record.is_marked(),
+        is_standby: record.is_standby(),
     }
 }
 

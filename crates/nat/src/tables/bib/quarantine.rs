@@ -74,7 +74,7 @@ impl Tables {
         self.held_by(place, of.transport(), of.outside_port)
     }
 
-    fn held_by(&self, place: PoolAddress, transport: Transport, port: u16) -> Option<RecordId> {
+    pub(super) fn held_by(&self, place: PoolAddress, transport: Transport, port: u16) -> Option<RecordId> {
         let number = self.pools.get(place.pool)?.binding(transport, place.address_ix, port);
         (number & HELD != 0).then_some(number & !HELD)
     }

@@ -160,6 +160,9 @@ impl Tables {
         if !self.free.is_some(&self.records) {
             return Err(RestoreError::Full);
         }
+        if before.is_none() && record.is_standby() {
+            self.make_way(r, place);
+        }
         let block = if before.is_some() { None } else { self.claim_again(r, subscriber)? };
         let id = self.free.take(&self.records).ok_or(RestoreError::Full)?;
         if let Some(before) = before

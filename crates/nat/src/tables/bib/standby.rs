@@ -56,6 +56,36 @@ impl Tables {
         has_room
     }
 
+    /// Tells a session of the binding that a told session leaves, unless the other member knows one: it would
+    /// give the port to another host. Call it before the end is reported.
+    #[inline]
+    pub(super) fn tell_rest(&mut self, was: &Session) {
+        if self.standby.feed.is_some() && was.is_replicated() && !was.is_overloaded() {
+            self.tell_one_of(was);
+        }
+    }
+
+    #[cold]
+    fn tell_one_of(&mut self, was: &Session) {
+        let (place, transport) = (self.place_of(was), was.transport());
+        let Some(first) = self.binding_at(place, transport, was.outside_port) else { return };
+        let (mut id, mut untold) = (first, None);
+        for _ in 0..RING_MAX {
+            let record = self.get(id);
+            if record.is_session() && record.is_replicated() {
+                return;
+            }
+            untold = untold.or(record.is_session().then_some(id));
+            id = record.next;
+            if id == first {
+                break;
+            }
+        }
+        if let Some(id) = untold {
+            self.tell(id);
+        }
+    }
+
     /// Reports the end of a told session.
     pub(super) fn peer_ended(&mut self, id: RecordId, was: &Session) {
         if was.is_session()
@@ -70,8 +100,18 @@ impl Tables {
     pub(crate) fn walk_record(&mut self, id: RecordId) -> Option<SessionRecord> {
         let walk = self.standby.walk;
         let session = *self.get(id);
+        if session.is_reservation() {
+            return None;
+        }
         if session.is_quarantined() {
-            let record = SessionRecord::of(id, &session, SessionChange::Ended, self.now);
+            let goes_on = self.find_session(
+                self.session_hash(&session.inside(), session.remote()),
+                session.inside(),
+                session.remote(),
+            );
+            let is_same = goes_on.is_some_and(|id| self.get(id).outside() == session.outside());
+            let change = if is_same { SessionChange::Closing } else { SessionChange::Ended };
+            let record = SessionRecord::of(id, &session, change, self.now);
             return session.is_replicated().then_some(record);
         }
         if !session.is_session() || session.is_overloaded() {
@@ -113,9 +153,35 @@ impl Tables {
     /// Returns the record of the same flow that has ended here and waits for the other member.
     pub(crate) fn ended_flow(&self, r: &Restoring) -> Option<RecordId> {
         let place = self.locate(r.record.outside().0)?;
-        let held = self.held_at(place, &r.record);
-        let inside = r.record.inside();
-        let primary = self.binding_at(place, inside.transport, r.record.outside_port);
+        let is_it = |record: &Session| {
+            record.is_replicated() && !record.is_reservation() && record.identity() == r.record.identity()
+        };
+        self.quarantined_at(place, r.record.transport(), r.record.outside_port, is_it)
+    }
+
+    /// Returns the record that keeps the port of a session of the other member.
+    pub(crate) fn reserved(&self, place: PoolAddress, flow: &OutsideFlow) -> Option<RecordId> {
+        let is_it = |record: &Session| record.is_reservation() && record.remote() == flow.remote;
+        self.quarantined_at(place, flow.transport, flow.outside.1, is_it)
+    }
+
+    /// Ends the reservation of a port for a session of the other member.
+    pub(crate) fn release_reserved(&mut self, place: PoolAddress, flow: &OutsideFlow) {
+        if let Some(id) = self.reserved(place, flow) {
+            self.release_quarantined(id);
+        }
+    }
+
+    /// Returns a quarantined record of a port.
+    fn quarantined_at(
+        &self,
+        place: PoolAddress,
+        transport: Transport,
+        port: u16,
+        is_it: impl Fn(&Session) -> bool,
+    ) -> Option<RecordId> {
+        let held = self.held_by(place, transport, port);
+        let primary = self.binding_at(place, transport, port);
         let mut id = held.or_else(|| primary.map(|primary| self.get(primary).next))?;
         let first = id;
         for _ in 0..ENDED_MAX {
@@ -123,7 +189,7 @@ impl Tables {
             if !record.is_quarantined() {
                 return None;
             }
-            if record.is_replicated() && record.identity() == r.record.identity() {
+            if is_it(record) {
                 return Some(id);
             }
             id = record.next;
@@ -161,6 +227,10 @@ impl Tables {
     /// Returns whether a quarantined record waits for nobody any more: only for a member that is gone, or for
     /// one that is away while a change waits.
     pub(crate) fn is_forgotten(&self, record: &Session) -> bool {
+        // A change of the plan does not wait for the other member's sessions.
+        if record.is_reservation() && self.is_waiting() && record.state != self.quarantine_phase() {
+            return true;
+        }
         let is_over = match self.standby.link {
             PeerLink::None => true,
             PeerLink::Away => self.is_waiting(),

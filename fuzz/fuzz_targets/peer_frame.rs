@@ -20,7 +20,7 @@ libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
         if exchange.receive(1, part, &mut received).is_err() {
             break;
         }
-        exchange.answered();
+        exchange.answer_all();
         exchange.turn(2);
     }
     // What was understood is written and read again.

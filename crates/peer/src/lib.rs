@@ -6,13 +6,14 @@
 //! that no port ever has two subscribers.
 //!
 //! [`wire`] is the protocol by which they send each other their state, over TLS ([`tls`]). [`link`] has the
-//! sockets, and no thread.
+//! sockets, and no thread. [`member`] connects the protocol with the engines of a process.
 //!
 //! The rules know no socket, no thread and no clock. `testkit/pair` checks them: a model checker
 //! visits all states of two members that lose packets, each other, their state and their clocks.
 #![forbid(unsafe_code)]
 
 pub mod link;
+pub mod member;
 pub mod ownership;
 pub mod tls;
 pub mod wire;

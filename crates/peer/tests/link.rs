@@ -246,7 +246,7 @@ fn frames_that_are_wrong_close_the_connection_in_words() {
         (frame(&Frame::Hello(later)), "the peer uses layouts 900 to 901"),
         (frame(&Frame::Hello(same)), "the peer is member first, too"),
         (long.to_vec(), "frame of 4294967295 bytes"),
-        (frame(&Frame::Alive), "frame before the greeting"),
+        (frame(&Frame::Alive(0)), "frame before the greeting"),
         ([frame(&Frame::Hello(Raw::greeting())), vec![0, 0, 0, 1, 99]].concat(), "unknown frame of kind 99"),
     ];
     for (bytes, why) in cases {
@@ -356,7 +356,7 @@ fn a_peer_that_does_not_read_is_noticed_and_takes_bounded_memory() {
     until("it is noticed", [&mut first], |_| true);
     for _ in 0..TURNS_MAX {
         // It lives, and never reads.
-        let _ = raw.0.write_all(&frame(&Frame::Alive));
+        let _ = raw.0.write_all(&frame(&Frame::Alive(0)));
         for _ in 0..5_000 {
             n += 1;
             let _ = first.exchange.push(first.now_ms, PeerRecord::Session(session(n, true)));

@@ -68,7 +68,7 @@ fn run(
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
             Err(error) => return Err(error),
         }
-        exchange.answered();
+        exchange.answer_all();
         if exchange.needs_walk() {
             exchange.push(now_ms, PeerRecord::StateBegins);
             exchange.push(now_ms, PeerRecord::Session(session(7, true)));

@@ -115,6 +115,14 @@ impl<R> Outbound<R> {
         Resumption::Walk
     }
 
+    /// The other member has accepted all records up to a number. It will not ask for them again; that
+    /// acknowledges nothing.
+    pub fn arrived(&mut self, number: u64) {
+        if number < self.next {
+            self.drop_until(number);
+        }
+    }
+
     fn drop_until(&mut self, number: u64) {
         while self.log.front().is_some_and(|entry| entry.number <= number) {
             self.log.pop_front();
@@ -187,9 +195,15 @@ impl Inbound {
     /// All accepted records are handled. Returns whether they may be acknowledged: their answers must be in
     /// the own stream. `own.needs_walk()` means that some are not, and wait for the walk.
     pub fn answered<R>(&mut self, rules: &Rules, own: &Outbound<R>) -> bool {
+        self.answered_to(rules, own, self.next - 1)
+    }
+
+    /// The accepted records up to a number are handled. Otherwise as [`answered`](Self::answered).
+    pub fn answered_to<R>(&mut self, rules: &Rules, own: &Outbound<R>, number: u64) -> bool {
         let is_answered = !own.needs_walk() || !rules.answer_first;
         if is_answered {
-            self.handled = self.next - 1;
+            let number = if rules.answer_first { number } else { self.next - 1 };
+            self.handled = self.handled.max(number);
         }
         is_answered
     }

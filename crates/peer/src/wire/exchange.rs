@@ -3,8 +3,7 @@
 //! The streams survive a connection. After a break, [`Exchange::open`] continues where the other member was,
 //! if the log has everything that it lacks. Otherwise [`Exchange::needs_walk`] asks for the whole state: the
 //! caller sends [`PeerRecord::StateBegins`], everything that exists, and [`PeerRecord::StateEnds`], while
-//! changes go on between them. Until the end, it also sends each mapping that it has received meanwhile, so
-//! that the other member does not take it for an ended one.
+//! changes go on between them.
 //!
 //! Records are sent in groups, a few milliseconds at most after they were made. A group has a number, and the
 //! log keeps it until it is acknowledged. The log is bounded: if it is full, the whole state is sent again.
@@ -33,13 +32,16 @@ pub struct Settings {
     pub log_max: usize,
     /// Time without other frames, after which a sign of life is sent.
     pub alive_ms: u64,
+    /// Rules in force: all, except in a proof that one is needed.
+    pub rules: Rules,
 }
 
 impl Settings {
     /// Returns the usual settings: groups of 5 ms, a log of 512 of them, a sign of life each 100 ms.
     pub fn new(member: Member, name: &str, process: u64, keys: Vec<ConfigKey>) -> Settings {
         let name = name.to_owned();
-        Settings { member, name, process, keys, batch_ms: 5, log_max: 512, alive_ms: 100 }
+        let rules = Rules::default();
+        Settings { member, name, process, keys, batch_ms: 5, log_max: 512, alive_ms: 100, rules }
     }
 }
 
@@ -52,6 +54,8 @@ pub enum Received {
         name: String,
         /// True if it has its state.
         is_settled: bool,
+        /// Number of its stream: another one if its process is another one.
+        stream: u64,
         /// Differences of its configuration.
         differences: Vec<KeyDifference>,
     },
@@ -63,6 +67,8 @@ pub enum Received {
 
 /// Bytes of records after which a group is sent at once.
 const GROUP_LEN: usize = 32 * 1024;
+/// Groups after whose arrival the sender is told, if nothing else tells it.
+const ARRIVED_MAX: u64 = 32;
 const _: () = assert!(GROUP_LEN + 256 < FRAME_LEN_MAX);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,11 +82,18 @@ enum Link {
 /// Both streams between this member and the other one.
 pub struct Exchange {
     settings: Settings,
-    rules: Rules,
     out: Outbound<Box<[u8]>>,
     inbound: Inbound,
     /// Process that `inbound` belongs to.
     peer_process: Option<u64>,
+    /// Number of that stream, from 1 on.
+    stream: u64,
+    /// Number of the last received group that the caller had handled when it pushed the present records.
+    seen: u64,
+    /// Number of the last received group whose answers have been pushed.
+    answered: u64,
+    /// Number up to which the other member knows that its groups have arrived.
+    told_arrived: u64,
     link: Link,
     is_walking: bool,
     /// Number of the group that ended the last walk. Before it is acknowledged, no end of a mapping is.
@@ -88,6 +101,8 @@ pub struct Exchange {
     /// Bytes of the records that wait for others.
     group: Vec<u8>,
     group_since_ms: u64,
+    /// Value of `seen` for these records.
+    group_seen: u64,
     /// Number that the other member has been told to be handled.
     told_handled: u64,
     sent_ms: u64,
@@ -99,15 +114,19 @@ impl Exchange {
     /// Creates the streams of a new process.
     pub fn new(settings: Settings) -> Exchange {
         Exchange {
-            rules: Rules::default(),
             out: Outbound::new(settings.log_max),
             inbound: Inbound::default(),
             peer_process: None,
+            stream: 0,
+            seen: 0,
+            answered: 0,
+            told_arrived: 0,
             link: Link::Closed,
             is_walking: false,
             group: Vec::new(),
             walk_end: 0,
             group_since_ms: 0,
+            group_seen: 0,
             told_handled: 0,
             sent_ms: 0,
             input: Vec::new(),
@@ -120,7 +139,7 @@ impl Exchange {
     pub fn open(&mut self, now_ms: u64, is_settled: bool) {
         self.close(now_ms);
         self.link = Link::Greeting;
-        self.told_handled = 0;
+        (self.told_handled, self.told_arrived) = (0, 0);
         let Settings { member, ref name, process, .. } = self.settings;
         let hello = Hello {
             resume: self.peer_process.map(|process| (process, self.inbound.next())),
@@ -170,8 +189,13 @@ impl Exchange {
         self.is_walking
     }
 
-    /// Number of groups for which the log has room. A walk leaves half of them to changes.
-    pub fn room(&self) -> usize {
+    /// Returns whether the log has room for another part of a walk. Half of it is for changes.
+    pub fn may_walk(&self) -> bool {
+        self.room() > self.settings.log_max / 2
+    }
+
+    /// Number of groups for which the log has room.
+    fn room(&self) -> usize {
         self.settings.log_max.saturating_sub(self.out.log().len())
     }
 
@@ -183,17 +207,16 @@ impl Exchange {
                 self.group.clear();
                 record.put(&mut self.group);
                 self.is_walking = true;
-                self.out.push_walk(self.inbound.accepted(), Box::from(self.group.as_slice()));
+                self.out.push_walk(self.seen, Box::from(self.group.as_slice()));
                 self.group.clear();
                 self.send_last(now_ms);
                 return Some(self.out.last());
             }
             _ if self.out.needs_walk() => return None,
-            PeerRecord::StateEnds => {
-                self.is_walking = false;
-                self.walk_end = self.out.last() + 1;
-            }
             _ => {}
+        }
+        if self.group_seen != self.seen {
+            self.cut(now_ms);
         }
         if self.group.is_empty() {
             // The group that begins has a place in the log, so its number is never given up.
@@ -202,9 +225,13 @@ impl Exchange {
                 self.out.restart();
                 return None;
             }
-            self.group_since_ms = now_ms;
+            (self.group_since_ms, self.group_seen) = (now_ms, self.seen);
         }
         let number = self.out.last() + 1;
+        if record == PeerRecord::StateEnds {
+            self.is_walking = false;
+            self.walk_end = number;
+        }
         record.put(&mut self.group);
         if self.group.len() >= GROUP_LEN {
             self.cut(now_ms);
@@ -217,7 +244,7 @@ impl Exchange {
         if self.group.is_empty() {
             return;
         }
-        let is_kept = self.out.push(self.inbound.accepted(), Box::from(self.group.as_slice())).is_some();
+        let is_kept = self.out.push(self.group_seen, Box::from(self.group.as_slice())).is_some();
         self.group.clear();
         match is_kept {
             true => self.send_last(now_ms),
@@ -244,27 +271,67 @@ impl Exchange {
         if self.link == Link::Open {
             self.acknowledge(now_ms);
         }
-        if self.link != Link::Closed && waits(self.sent_ms, self.settings.alive_ms) == 0 {
-            self.send(now_ms, &Frame::Alive);
+        let arrived = self.inbound.accepted();
+        let is_due = waits(self.sent_ms, self.settings.alive_ms) == 0;
+        if self.link == Link::Open && (is_due || arrived > self.told_arrived + ARRIVED_MAX) {
+            self.told_arrived = arrived;
+            self.send(now_ms, &Frame::Alive(arrived));
         }
-        let alive = waits(self.sent_ms, self.settings.alive_ms);
+        let alive = match self.link {
+            Link::Open => waits(self.sent_ms, self.settings.alive_ms),
+            Link::Closed | Link::Greeting => self.settings.alive_ms,
+        };
         match self.group.is_empty() {
             true => alive,
             false => alive.min(waits(self.group_since_ms, self.settings.batch_ms)),
         }
     }
 
-    /// All received records are handled, and the answers to them were pushed.
-    pub fn answered(&mut self) {
-        if !self.is_walking {
-            self.inbound.answered(&self.rules, &self.out);
+    /// The received groups of a stream up to a number are handled, so that records pushed from now on may be
+    /// answers to them.
+    pub fn handled(&mut self, stream: u64, number: u64) {
+        if stream == self.stream {
+            self.seen = self.seen.max(number);
         }
+    }
+
+    /// The received groups of a stream up to a number are handled, and the answers to them were pushed.
+    pub fn answered(&mut self, stream: u64, number: u64) {
+        self.handled(stream, number);
+        if stream == self.stream {
+            self.answered = self.answered.max(number);
+        }
+    }
+
+    /// All received groups are handled, and the answers to them were pushed.
+    pub fn answer_all(&mut self) {
+        self.answered(self.stream, self.inbound.accepted());
+    }
+
+    /// Refuses the other member with a reason, and forgets its stream: it has to send its whole state on the
+    /// next connection.
+    pub fn forget_peer(&mut self, reason: &str) {
+        self.refuse(self.sent_ms, reason);
+        self.peer_process = None;
+    }
+
+    /// Gives the log up: records were lost before they were pushed, or the other member has lost its state.
+    pub fn restart(&mut self) {
+        self.group.clear();
+        self.is_walking = false;
+        self.out.restart();
     }
 
     /// Acknowledges, after the answers.
     fn acknowledge(&mut self, now_ms: u64) {
+        let rules = &self.settings.rules;
+        if (self.is_walking && rules.answer_first)
+            || !self.inbound.answered_to(rules, &self.out, self.answered)
+        {
+            return;
+        }
         let handled = self.inbound.handled();
-        if handled > self.told_handled && !self.is_walking && !self.out.needs_walk() {
+        if handled > self.told_handled {
             self.cut(now_ms);
             let after = self.out.last();
             self.told_handled = handled;
@@ -314,8 +381,12 @@ impl Exchange {
             (Link::Greeting, Frame::Hello(hello)) => self.greeted(now_ms, hello, received),
             (_, Frame::Hello(_)) => Err(WireError::OutOfTurn("greeting")),
             (Link::Open, Frame::Records(records)) => self.accept(records, received),
+            (Link::Open, Frame::Alive(arrived)) => {
+                self.out.arrived(arrived);
+                Ok(())
+            }
             (Link::Open, Frame::Acknowledged { handled, after }) => {
-                if !self.inbound.is_after(&self.rules, after) {
+                if !self.inbound.is_after(&self.settings.rules, after) {
                     let expected = self.inbound.next();
                     return Err(WireError::Gap { expected, received: after });
                 }
@@ -325,7 +396,6 @@ impl Exchange {
                 }
                 Ok(())
             }
-            (Link::Open, Frame::Alive) => Ok(()),
             (Link::Closed | Link::Greeting, _) => Err(WireError::OutOfTurn("frame before the greeting")),
         }
     }
@@ -341,6 +411,8 @@ impl Exchange {
         if self.peer_process != Some(hello.process) {
             self.peer_process = Some(hello.process);
             self.inbound = Inbound::default();
+            self.stream += 1;
+            (self.seen, self.answered) = (0, 0);
         }
         self.link = Link::Open;
         let next = hello.resume.filter(|(of, _)| *of == self.settings.process).map(|(_, next)| next);
@@ -354,6 +426,7 @@ impl Exchange {
             differences: differences(&self.settings.keys, &hello.keys),
             name: hello.name,
             is_settled: hello.is_settled,
+            stream: self.stream,
         });
         Ok(())
     }
@@ -363,7 +436,7 @@ impl Exchange {
             return Err(WireError::Malformed("it answers records that were never sent"));
         }
         let is_walk = records.records.first() == Some(&PeerRecord::StateBegins);
-        match self.inbound.accept(&self.rules, records.number, is_walk) {
+        match self.inbound.accept(&self.settings.rules, records.number, is_walk) {
             Arrival::Next => received.push(Received::Records(records)),
             Arrival::Known => {}
             Arrival::Gap => {

@@ -58,8 +58,8 @@ pub enum Frame {
         /// Number in the stream of the sender.
         after: u64,
     },
-    /// Sign of life.
-    Alive,
+    /// Sign of life. All records up to this number have arrived.
+    Alive(u64),
     /// The sender closes the connection, for this reason.
     Refused(String),
 }
@@ -80,7 +80,10 @@ impl Frame {
                 out.extend(handled.to_be_bytes());
                 out.extend(after.to_be_bytes());
             }
-            Frame::Alive => out.push(ALIVE),
+            Frame::Alive(arrived) => {
+                out.push(ALIVE);
+                out.extend(arrived.to_be_bytes());
+            }
             Frame::Refused(reason) => {
                 out.push(REFUSED);
                 put_text(out, reason);
@@ -202,7 +205,7 @@ pub fn decode(bytes: &[u8]) -> Result<Option<(Frame, usize)>, WireError> {
             Frame::Records(Records { number, seen, records })
         }
         ACKNOWLEDGED => Frame::Acknowledged { handled: body.u64()?, after: body.u64()? },
-        ALIVE => Frame::Alive,
+        ALIVE => Frame::Alive(body.u64()?),
         REFUSED => Frame::Refused(body.text()?),
         kind => return Err(WireError::Kind(kind)),
     };

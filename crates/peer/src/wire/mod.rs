@@ -5,7 +5,7 @@
 //!   body   = Hello: versions, process, position in the other stream, hashes of the configuration
 //!          | Records: number, seen, records
 //!          | Acknowledged: handled, after
-//!          | Alive | Refused: reason
+//!          | Alive: arrived | Refused: reason
 //! ```
 //! Integers have their most significant byte first. Every length is checked before it is used, and nothing
 //! that a peer sends makes this side allocate more than [`FRAME_LEN_MAX`] bytes for a frame.

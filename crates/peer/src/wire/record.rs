@@ -5,7 +5,7 @@
 //!   end of session   tag kinds outside(6) remote(6)
 //!   binding          tag instance kinds outside(6) inside(6 or 18)
 //!   block            tag instance transports outside(4) ports(4) subscriber(4 or 16)
-//!   state begins, ends: tag;   standing: tag, owner, epoch(4) revision(8)
+//!   state begins, ends: tag;   standing: tag, shard, owner, epoch(4) revision(8)
 //! ```
 //! The tag has the kind of the record in its lower half, and flags in the upper one. `kinds` has the
 //! transport in its lower half, and the state of a TCP session in the upper one.
@@ -63,8 +63,15 @@ pub enum PeerRecord {
     StateBegins,
     /// Everything else that the other member has, has ended.
     StateEnds,
-    /// Ownership and revision of the configuration, as the sender knows them.
-    Standing(Epoch, u64),
+    /// Ownership of a shard and revision of the configuration, as the sender knows them.
+    Standing {
+        /// Number of the shard.
+        shard: u8,
+        /// Latest epoch.
+        epoch: Epoch,
+        /// Revision.
+        revision: u64,
+    },
 }
 
 const SESSION: u8 = 1;
@@ -134,8 +141,8 @@ impl PeerRecord {
             }
             PeerRecord::StateBegins => out.push(STATE_BEGINS),
             PeerRecord::StateEnds => out.push(STATE_ENDS),
-            PeerRecord::Standing(epoch, revision) => {
-                out.extend([STANDING, epoch.owner as u8]);
+            PeerRecord::Standing { shard, epoch, revision } => {
+                out.extend([STANDING, *shard, epoch.owner as u8]);
                 out.extend(epoch.number.to_be_bytes());
                 out.extend(revision.to_be_bytes());
             }
@@ -186,9 +193,9 @@ impl PeerRecord {
             STATE_BEGINS => Ok(PeerRecord::StateBegins),
             STATE_ENDS => Ok(PeerRecord::StateEnds),
             STANDING => {
-                let owner = member(bytes.u8()?)?;
-                let number = bytes.u32()?;
-                Ok(PeerRecord::Standing(Epoch { number, owner }, bytes.u64()?))
+                let (shard, owner) = (bytes.u8()?, member(bytes.u8()?)?);
+                let epoch = Epoch { number: bytes.u32()?, owner };
+                Ok(PeerRecord::Standing { shard, epoch, revision: bytes.u64()? })
             }
             _ => Err(WireError::Malformed("unknown record")),
         }

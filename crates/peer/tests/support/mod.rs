@@ -71,7 +71,7 @@ impl Pair {
         for _ in 0..3 {
             self.now_ms += 5;
             self.pass();
-            self.sides.iter_mut().for_each(Exchange::answered);
+            self.sides.iter_mut().for_each(Exchange::answer_all);
         }
         self.pass();
     }

@@ -6,8 +6,8 @@
 //!               \--- b ---/               inside, outside: routers, which learn by BGP which box to use
 //!                                         a, b: Gatun and BIRD, with a link between them (10.0.9.0/30)
 //! ```
-//! The boxes announce the kernel's tables 186 (own) and 187 (backup) of [announce], the backup's routes with
-//! a longer path. BFD finds a dead neighbour after 150 ms.
+//! The boxes announce the kernel's tables 186 (own) and 187 (backup) of `[announce]`, the backup's routes
+//! with a longer path. BFD finds a dead neighbour after 150 ms.
 
 use super::{Namespace, Process, wait_until};
 use crate::Error;

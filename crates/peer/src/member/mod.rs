@@ -66,7 +66,7 @@ pub struct Member {
     settings: MemberSettings,
     /// Both streams. The caller opens and closes the connection, and carries bytes.
     pub exchange: Exchange,
-    /// What the exchange has received.
+    /// Frames from the exchange, not yet handled.
     pub inbox: Vec<Received>,
     steps: VecDeque<Step>,
     /// Number of the other member's stream that the steps belong to.

@@ -13,7 +13,7 @@ use std::fmt;
 pub(super) enum Releasing {
     /// The engines lose the right to the shared range.
     Rights,
-    /// The other member is told of all sessions.
+    /// The engines report all sessions to the other member.
     Telling,
     /// It has been told.
     Told,

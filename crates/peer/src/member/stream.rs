@@ -11,8 +11,8 @@ use gatun_nat::standby::{OutsideFlow, PeerAction, PeerCommand, PeerRefusal, Peer
 
 use std::collections::HashSet;
 
-/// Flows that were told since the last round, if somebody wants to know.
-type Told = Option<HashSet<OutsideFlow>>;
+/// Flows reported since the last round, if somebody wants to know.
+type ReportedFlows = Option<HashSet<OutsideFlow>>;
 
 impl Member {
     /// Takes what the exchange has received.
@@ -43,7 +43,7 @@ impl Member {
         self.read_feeds_noting(now_ms, engines, &mut None);
     }
 
-    fn read_feeds_noting(&mut self, now_ms: u64, engines: &mut dyn Engines, told: &mut Told) {
+    fn read_feeds_noting(&mut self, now_ms: u64, engines: &mut dyn Engines, told: &mut ReportedFlows) {
         for worker in 0..engines.workers() {
             self.read_feed(now_ms, engines, worker, None, told);
         }
@@ -56,7 +56,7 @@ impl Member {
         engines: &mut dyn Engines,
         worker: usize,
         until: Option<Sequence>,
-        told: &mut Told,
+        told: &mut ReportedFlows,
     ) {
         while let Some((at, record)) = self.ahead[worker].take().or_else(|| engines.next_record(worker)) {
             if until.is_some_and(|until| at.number >= until.number) {
@@ -222,7 +222,7 @@ impl Member {
             self.refuse(*session, *seen, PeerRefusal::NotServed);
         }
         let refused = round.refused();
-        let mut told: Told = (!refused.is_empty()).then(HashSet::new);
+        let mut told: ReportedFlows = (!refused.is_empty()).then(HashSet::new);
         self.read_feeds_noting(now_ms, engines, &mut told);
         for begin in round.accepted() {
             self.refused.remove(&outside(&begin.session.flow));

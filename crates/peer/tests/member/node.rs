@@ -28,7 +28,7 @@ const ZERO_MS: u64 = 5_000_000;
 /// Both boxes have the same hash of subscribers.
 const SEED: [u64; 4] = [11, 12, 13, 14];
 
-/// What differs between seeds.
+/// Settings that vary between seeds.
 #[derive(Clone, Copy, Debug)]
 pub struct Variant {
     pub rules: Rules,

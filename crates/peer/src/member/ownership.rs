@@ -204,7 +204,9 @@ impl Member {
         self.own.word_at_ms = None;
         if self.own.is_peer_gone {
             self.own.is_peer_gone = false;
-            self.own.is_unsaved = true;
+            // The engines know it before a walk tells the other member of sessions: their ends then wait.
+            self.link = Some(PeerLink::Live);
+            (self.own.is_unsaved, self.needs_setup) = (true, true);
         }
         // The first start of a pair. The other member gets the empty state from this one.
         if !peer_is_settled && !self.own.is_settled && self.settings.me == Side::First {

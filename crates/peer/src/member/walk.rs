@@ -23,7 +23,8 @@ impl Member {
         }
         // Some ends of a half-handled group are executed, and others are not. A walk would answer all.
         let may_act = self.own.is_settled || !self.settings.rules.wait_for_state;
-        if self.is_in_group || !self.exchange.is_open() || !may_act {
+        // Before the greeting of a new process is handled, no end waits for it, not even those of a walk.
+        if self.is_in_group || !self.exchange.is_open() || !may_act || self.own.is_peer_gone {
             return false;
         }
         if self.exchange.needs_walk() {

@@ -6,6 +6,7 @@
 #![allow(missing_docs, unreachable_pub)]
 
 mod node;
+mod word;
 mod world;
 
 use gatun_peer::ownership::Rules;
@@ -73,6 +74,16 @@ fn each_rule_is_needed() {
         }
     }
     assert_eq!(unneeded, [""; 0], "no history needs these rules");
+}
+
+/// Later seeds than the usual ones whose histories have found faults.
+const FOUND_FAULTS: [u64; 1] = [1213];
+
+#[test]
+fn histories_that_have_found_faults_keep_all_promises() {
+    for seed in FOUND_FAULTS {
+        play(seed, Rules::default()).unwrap_or_else(|(why, log)| panic!("{}\n{why}", log.join("\n")));
+    }
 }
 
 #[test]

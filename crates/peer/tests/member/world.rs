@@ -204,7 +204,7 @@ impl World {
         }
     }
 
-    fn close(&mut self, side: usize) {
+    pub fn close(&mut self, side: usize) {
         let now = self.now.0;
         if let Some(process) = &mut self.nodes[side].process {
             process.member.exchange.close(now);

@@ -263,11 +263,12 @@ clock_jumps() {
   done
 }
 
-# The daemon has no right to attach the program again, but it reports that the program is gone.
+# A helper of the daemon attaches the programs again.
 detached() {
-  gatun fastpath detach /tmp/gatun.toml && nat64_carries && until_true 20 reported || fails "$(gatun show fastpath)"
+  gatun fastpath detach /tmp/gatun.toml && nat64_carries && until_true 20 attached_again && translates_more ||
+    fails "$(gatun show fastpath)"
 }
-reported() { fetch "[$SERVER_NAT64]" && gatun show status | grep -q "somebody has detached it"; }
+attached_again() { gatun show fastpath -o json | grep -q '"attached_again": *[1-9]'; }
 
 doctor_says() { gatun doctor >/tmp/doctor; grep -q "$1" /tmp/doctor || fails "$(cat /tmp/doctor)"; }
 

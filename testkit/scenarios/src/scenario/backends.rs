@@ -3,12 +3,13 @@
 use super::fastpath::tun::{Settings, Tun, route_plain, unroute_plain};
 use super::iperf::has_fast_path;
 use super::{RunOptions, carrier, turns};
-use crate::bed::Bed;
+use crate::bed::{Bed, ENDS};
 use crate::ends::{Ends, Latency, Load, StageResult, Until};
 use crate::processors::stay_on_first_processor;
 use crate::report::{Report, Table, group, median};
 use crate::run::{Middle, Run};
 use gatun_testkit::traffic::{Family, Protocols, Sizes, Spec, Traffic};
+use std::process::Command;
 use std::time::Duration;
 
 const ABOUT: &str = "Small packets of many UDP flows through Gatun's backends and through plain forwarding. A reflector sends \
@@ -72,6 +73,10 @@ struct Outcome {
 pub(crate) fn run(options: &RunOptions) -> anyhow::Result<Report> {
     let mut report = Report::new("backends", ABOUT);
     let bed = Bed::new(1500)?;
+    // XDP sends to a veth whose other end has GRO or a program: the generator's comes after the daemon's.
+    for end in ENDS {
+        gatun_testkit::run(Command::new("ethtool").args(["-K", end, "gro", "on"]))?;
+    }
     let fast_path = has_fast_path(&options.programs);
     let mut ways = Way::ALL.to_vec();
     if let Err(why) = &fast_path {

@@ -9,7 +9,8 @@
 //!   netfilter firewall rules for forwarded packets
 //!   xdp       XDP abilities of drivers
 //!   monitor   notifications of changes, for a thread that waits
-//!   client    the socket below all of them: requests, batches, answers
+//!   client    the socket below most of them: requests, batches, answers
+//!   raw       messages of other families, below netfilter and xdp
 //! ```
 #![cfg(target_os = "linux")]
 #![forbid(unsafe_code)]
@@ -21,6 +22,7 @@ pub mod monitor;
 pub mod netfilter;
 pub mod prefix;
 pub mod query;
+mod raw;
 pub mod routes;
 pub mod xdp;
 

@@ -2,24 +2,20 @@
 //! pass. iptables-nft sets the same rules. Nothing is changed.
 //!
 //! ```text
-//!   message   nlmsghdr (16 bytes) | nfgenmsg (4) | attributes
 //!   rule      attributes TABLE, CHAIN, EXPRESSIONS; each expression has a name and data
 //! ```
 //! Numbers are those of `linux/netfilter/nf_tables.h`.
 
-use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_NETFILTER};
+use crate::raw::{self, attributes, value};
+use netlink_sys::protocols::NETLINK_NETFILTER;
 use std::io;
 
-/// Bytes before a message's attributes.
-const HEADER_LEN: usize = 16 + 4;
 /// `NFNL_SUBSYS_NFTABLES` in the upper byte of a message's type.
 const NFTABLES: u16 = 10 << 8;
 const NEWCHAIN: u16 = NFTABLES | 3;
 const GETCHAIN: u16 = NFTABLES | 4;
 const NEWRULE: u16 = NFTABLES | 6;
 const GETRULE: u16 = NFTABLES | 7;
-const NLMSG_ERROR: u16 = 2;
-const NLMSG_DONE: u16 = 3;
 /// `NLM_F_REQUEST | NLM_F_DUMP`.
 const DUMP: u16 = 0x301;
 /// `NF_INET_FORWARD`.
@@ -176,65 +172,12 @@ impl Ruleset {
 
 /// Requests all objects of one kind.
 fn dump(kind: u16, mut each: impl FnMut(u16, Family, &[u8])) -> io::Result<()> {
-    let mut socket = Socket::new(NETLINK_NETFILTER)?;
-    socket.bind_auto()?;
-    socket.connect(&SocketAddr::new(0, 0))?;
-    let mut request = Vec::with_capacity(HEADER_LEN);
-    request.extend((HEADER_LEN as u32).to_ne_bytes());
-    request.extend(kind.to_ne_bytes());
-    request.extend(DUMP.to_ne_bytes());
-    // Sequence number, sender, and a nfgenmsg for any family.
-    request.extend([1u32, 0, 0].map(u32::to_ne_bytes).concat());
-    socket.send(&request, 0)?;
-    loop {
-        let (datagram, _) = socket.recv_from_full()?;
-        let mut rest = &datagram[..];
-        while let Some((len, kind)) = header(rest) {
-            let body = rest.get(16..len).unwrap_or_default();
-            match kind {
-                NLMSG_DONE => return Ok(()),
-                NLMSG_ERROR => {
-                    let code = body.first_chunk().map_or(0, |code| i32::from_ne_bytes(*code));
-                    return if code == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(-code)) };
-                }
-                _ => {
-                    if let (Some(family), Some(attributes)) =
-                        (body.first().and_then(|n| Family::of(*n)), body.get(4..))
-                    {
-                        each(kind, family, attributes);
-                    }
-                }
-            }
-            rest = rest.get(len.next_multiple_of(4)..).unwrap_or_default();
+    // The nfgenmsg of a request: any family.
+    raw::request(NETLINK_NETFILTER, (kind, DUMP), [0; 4], &[], |kind, [family, ..], attributes| {
+        if let Some(family) = Family::of(family) {
+            each(kind, family, attributes);
         }
-        if datagram.is_empty() {
-            return Err(io::ErrorKind::UnexpectedEof.into());
-        }
-    }
-}
-
-/// Length and type of a message.
-fn header(bytes: &[u8]) -> Option<(usize, u16)> {
-    let len = u32::from_ne_bytes(*bytes.first_chunk()?) as usize;
-    let kind = u16::from_ne_bytes(*bytes.get(4..)?.first_chunk()?);
-    (len >= 16 && len <= bytes.len()).then_some((len, kind))
-}
-
-/// Numbers and values of attributes.
-fn attributes(mut rest: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
-    std::iter::from_fn(move || {
-        let len = usize::from(u16::from_ne_bytes(*rest.first_chunk()?));
-        // The upper two bits are flags.
-        let kind = u16::from_ne_bytes(*rest.get(2..)?.first_chunk()?) & 0x3fff;
-        let value = rest.get(4..len)?;
-        rest = rest.get(len.next_multiple_of(4)..).unwrap_or_default();
-        Some((kind, value))
     })
-}
-
-/// The value of an attribute.
-fn value(bytes: &[u8], kind: u16) -> Option<&[u8]> {
-    attributes(bytes).find(|(of, _)| *of == kind).map(|(_, value)| value)
 }
 
 fn number(bytes: &[u8], kind: u16) -> Option<u32> {
@@ -383,13 +326,7 @@ impl Rule {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn attribute(kind: u16, value: &[u8]) -> Vec<u8> {
-        let mut bytes = [(value.len() as u16 + 4).to_ne_bytes(), kind.to_ne_bytes()].concat();
-        bytes.extend(value);
-        bytes.resize(bytes.len().next_multiple_of(4), 0);
-        bytes
-    }
+    use crate::raw::attribute;
 
     #[test]
     fn truncated_attributes_end_the_list() {

@@ -26,7 +26,7 @@ use std::time::Duration;
 
 pub use exchange::ExchangeCounters;
 pub use mailbox::Handle;
-pub use stats::{Snapshot, WorkerStats};
+pub use stats::{Snapshot, WorkerStats, add_pools};
 
 /// Number of records examined for expiry after each burst.
 const EXPIRE_BUDGET: usize = 256;

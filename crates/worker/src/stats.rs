@@ -76,7 +76,7 @@ impl AddAssign<&Snapshot> for Snapshot {
         }
         add_counters(&mut self.engine, &other.engine);
         add_each(&mut self.instances, &other.instances, InstanceStats::add);
-        add_each(&mut self.pools, &other.pools, PoolStats::add);
+        add_pools(&mut self.pools, &other.pools);
         self.unattributed.add(&other.unattributed);
         self.restore += other.restore;
         self.backend += &other.backend;
@@ -93,6 +93,11 @@ impl AddAssign<&Snapshot> for Snapshot {
         a.stalled += b.stalled;
         a.handed.add(b.handed);
     }
+}
+
+/// Adds the pools of one worker to those of others, in the order of the plan. A new sum has none yet.
+pub fn add_pools(sum: &mut Vec<PoolStats>, of_worker: &[PoolStats]) {
+    add_each(sum, of_worker, PoolStats::add);
 }
 
 /// Adds one list to another element by element. A new sum has no elements yet.

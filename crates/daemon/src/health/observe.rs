@@ -5,7 +5,7 @@ use crate::down_devices::DownDevices;
 use gatun_api::types::{HealthReason, Part};
 use gatun_nat::report::PoolStats;
 use gatun_netlink::Device;
-use gatun_worker::{Handle, Snapshot};
+use gatun_worker::{Handle, Snapshot, add_pools};
 use std::sync::mpsc::{Receiver, TryRecvError, channel};
 
 /// Interval of questions to a worker, ms.
@@ -74,20 +74,10 @@ impl Observer {
     }
 
     fn exhausted(&self) -> Vec<String> {
-        let mut all: Vec<PoolStats> = Vec::new();
-        for (number, pool) in self.workers.iter().flat_map(|worker| worker.pools.iter().flatten().enumerate())
-        {
-            // Each worker has a share of each pool.
-            match all.get_mut(number % self.pools().max(1)) {
-                Some(sum) => sum.add(pool),
-                None => all.push(pool.clone()),
-            }
-        }
+        // Each worker has a share of each pool.
+        let mut all = Vec::new();
+        self.workers.iter().flat_map(|worker| &worker.pools).for_each(|pools| add_pools(&mut all, pools));
         all.iter().filter(|pool| is_exhausted(pool)).map(|pool| pool.name.to_string()).collect()
-    }
-
-    fn pools(&self) -> usize {
-        self.workers.iter().find_map(|worker| worker.pools.as_ref()).map_or(0, Vec::len)
     }
 }
 

@@ -143,7 +143,7 @@ impl Programs {
         }
         filter.set(self.device.as_fd()).map_err(|e| FastPathError::Attach(e.to_string()))?;
         if let Some(pins) = pins {
-            unpin(&pins.join(LINK))?;
+            unpin(&pins.join(LINK)).map_err(step("removing a pin"))?;
         }
         Ok((Hook::Clsact, None))
     }
@@ -184,8 +184,9 @@ pub fn detach(device: &str, pins: Option<&Path>) -> Result<(), FastPathError> {
 /// # Errors
 /// Returns an error if a pin cannot be removed.
 pub fn unpin_all(pins: &Path) -> Result<(), FastPathError> {
-    xdp::pins_of(pins).iter().try_for_each(|pin| unpin(pin))?;
-    [LINK].into_iter().chain(NAMES).try_for_each(|name| unpin(&pins.join(name)))?;
+    let names = [LINK].into_iter().chain(NAMES).map(|name| pins.join(name));
+    let mut all = xdp::pins_of(pins).into_iter().chain(names);
+    all.try_for_each(|pin| unpin(&pin)).map_err(step("removing a pin"))?;
     let _ = std::fs::remove_dir(pins);
     Ok(())
 }

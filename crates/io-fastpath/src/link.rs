@@ -1,16 +1,17 @@
 //! Links of the kernel: each holds a program at an interface, as long as a file or a pin holds the link.
 
+use crate::error::step;
 use crate::pins::unpin;
-use crate::sys::bpf;
+use crate::sys::{bpf, info, number};
 use std::ffi::CString;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, FromRawFd as _, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
+use zerocopy::{FromBytes, IntoBytes};
 
 const OBJ_PIN: libc::c_long = 6;
 const OBJ_GET: libc::c_long = 7;
-const OBJ_GET_INFO_BY_FD: libc::c_long = 15;
 const LINK_CREATE: libc::c_long = 28;
 const LINK_UPDATE: libc::c_long = 29;
 const LINK_DETACH: libc::c_long = 34;
@@ -60,15 +61,8 @@ struct Update {
     former: u32,
 }
 
-#[repr(C)]
-struct GetInfo {
-    file: u32,
-    len: u32,
-    info: u64,
-}
-
 /// Beginning of `struct bpf_link_info`, for the two hooks.
-#[derive(Default)]
+#[derive(FromBytes, IntoBytes)]
 #[repr(C)]
 struct LinkInfo {
     kind: u32,
@@ -77,10 +71,6 @@ struct LinkInfo {
     _pad: u32,
     interface: u32,
     _rest: u32,
-}
-
-fn number(file: BorrowedFd<'_>) -> u32 {
-    file.as_raw_fd() as u32
 }
 
 /// Runs a command that returns a file.
@@ -133,10 +123,7 @@ impl ProgramLink {
         if let Ok(former) = former {
             return Ok(former);
         }
-        match std::fs::remove_file(path) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            _ => {}
-        }
+        unpin(path)?;
         let link = ProgramLink::new(program, interface, at)?;
         pin(link.as_fd(), path)?;
         Ok(link)
@@ -167,16 +154,7 @@ impl ProgramLink {
     /// Returns true as long as the link holds its program at an interface: nobody has detached it, and the
     /// interface exists. Needs no capability.
     pub fn is_attached(&self) -> bool {
-        let mut info = LinkInfo::default();
-        let mut attr = GetInfo {
-            file: number(self.0.as_fd()),
-            len: size_of::<LinkInfo>() as u32,
-            info: std::ptr::from_mut(&mut info) as u64,
-        };
-        // SAFETY: the layout of OBJ_GET_INFO_BY_FD. The kernel writes at most `len` bytes, which `info` has;
-        // it has no invalid values.
-        let read = unsafe { bpf(OBJ_GET_INFO_BY_FD, &mut attr) };
-        read.is_ok() && info.interface != 0
+        info(self.0.as_fd()).is_ok_and(|info: LinkInfo| info.interface != 0)
     }
 
     /// Another file of the link.
@@ -206,5 +184,5 @@ pub(crate) fn detach_pinned(pin: &Path) -> Result<(), crate::FastPathError> {
         // Before Linux 5.9 it ends with its last file.
         let _ = link.detach();
     }
-    unpin(pin)
+    unpin(pin).map_err(step("removing a pin"))
 }

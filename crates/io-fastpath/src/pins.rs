@@ -1,14 +1,12 @@
 //! Pins of links and maps in a bpffs.
 
-use crate::error::FastPathError;
+use std::io;
 use std::path::Path;
 
 /// Removes a pin, if it exists.
-pub(crate) fn unpin(pin: &Path) -> Result<(), FastPathError> {
+pub(crate) fn unpin(pin: &Path) -> io::Result<()> {
     match std::fs::remove_file(pin) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-            Err(FastPathError::Step { step: "removing a pin", error })
-        }
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
         _ => Ok(()),
     }
 }

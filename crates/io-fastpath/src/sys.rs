@@ -42,7 +42,7 @@ struct GetInfo {
 }
 
 /// Beginning of `struct bpf_map_info`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes)]
 #[repr(C)]
 pub(crate) struct MapInfo {
     pub(crate) kind: u32,
@@ -63,20 +63,22 @@ pub(crate) unsafe fn bpf<T>(command: libc::c_long, attr: &mut T) -> io::Result<l
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
 }
 
-fn number(map: BorrowedFd<'_>) -> u32 {
-    map.as_raw_fd() as u32
+pub(crate) fn number(file: BorrowedFd<'_>) -> u32 {
+    file.as_raw_fd() as u32
 }
 
 /// Type and sizes of a map.
 pub(crate) fn map_info(map: impl AsFd) -> io::Result<MapInfo> {
-    let mut info = MapInfo::default();
-    let mut attr = GetInfo {
-        fd: number(map.as_fd()),
-        len: size_of::<MapInfo>() as u32,
-        info: std::ptr::from_mut(&mut info) as u64,
-    };
+    info(map.as_fd())
+}
+
+/// Beginning of what the kernel tells of a map or a link.
+pub(crate) fn info<T: FromBytes + IntoBytes>(file: BorrowedFd<'_>) -> io::Result<T> {
+    let mut info = T::new_zeroed();
+    let mut attr =
+        GetInfo { fd: number(file), len: size_of::<T>() as u32, info: std::ptr::from_mut(&mut info) as u64 };
     // SAFETY: the layout of OBJ_GET_INFO_BY_FD. The kernel writes at most `len` bytes, which `info` has; for
-    // a file that is no map, too: `MapInfo` has no invalid values.
+    // a file of another kind, too: any bytes are a `T`.
     unsafe { bpf(OBJ_GET_INFO_BY_FD, &mut attr) }?;
     Ok(info)
 }

@@ -402,7 +402,9 @@ fn a_trace_sees_the_packets_of_a_session_that_the_kernel_had() {
         assert!(traced.status.success(), "{}", String::from_utf8_lossy(&traced.stderr));
         let traced = String::from_utf8(traced.stdout).unwrap();
         assert!(traced.matches("5151").count() >= 300, "{traced}");
-        assert!(!traced.contains("5152"), "{traced}");
+        // A public port or a time may contain these digits.
+        let mut numbers = traced.split(|c: char| !c.is_ascii_digit());
+        assert!(numbers.all(|number| number != "5152"), "{traced}");
         wait("the traced flow in the kernel again", 5, || sessions() == 2);
         for flow in [flow, other] {
             let (sent, back) = counts(flow);

@@ -350,10 +350,13 @@ fn dropped_means_the_same_everywhere(browser: &Browser) {
         [fate("rejected"), fate("dropped_silently"), sum("gatun_drops_total{")]
     };
     let page = || {
-        let how = browser.text("#lost-how");
+        // Both texts at one moment: the page is painted anew while the test reads.
+        let texts =
+            browser.run("return ['#lost-how', '#lost-sub'].map(s => document.querySelector(s).innerText)");
+        let [how, all] = [0, 1].map(|n| texts[n].as_str().unwrap());
         let (answered, silently) =
             how.split_once(',').map(|(a, _)| (a, how.rsplit(", ").next().unwrap())).unwrap();
-        [number_after(answered, ""), number_after(silently, ""), number_after(&browser.text("#lost-sub"), "")]
+        [answered, silently, all].map(|text| number_after(text, ""))
     };
     let waited = || in_history().iter().all(|&packets| packets > 0);
     wait_until("drops of both kinds in the history", Duration::from_secs(20), waited).unwrap();

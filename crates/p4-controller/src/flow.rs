@@ -18,13 +18,16 @@ impl Direction {
     /// Both directions.
     pub const ALL: [Direction; 2] = [Direction::Outbound, Direction::Inbound];
 
+    /// Both directions as a set.
+    pub(crate) const BOTH: u8 = Direction::Outbound.bit() | Direction::Inbound.bit();
+
     /// Position in pairs of directions.
     pub fn index(self) -> usize {
         self as usize
     }
 
     /// Bit in a set of directions.
-    pub(crate) fn bit(self) -> u8 {
+    pub(crate) const fn bit(self) -> u8 {
         1 << self as u8
     }
 }

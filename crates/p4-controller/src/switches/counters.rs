@@ -7,8 +7,6 @@
 use crate::flow::Direction;
 use gatun_nat::counters::Count;
 
-const BOTH: u8 = 3;
-
 #[derive(Default)]
 pub(super) struct Counters {
     /// By slot.
@@ -31,7 +29,7 @@ impl Counters {
             self.resize(slots as u32 - 1);
         }
         if std::mem::take(&mut self.are_new) {
-            self.read.fill(BOTH);
+            self.read.fill(Direction::BOTH);
         }
         for (slot, read) in (0..).zip(&mut self.read) {
             if !is_used(slot) {
@@ -42,13 +40,13 @@ impl Counters {
 
     /// Returns whether the counters of a slot are known.
     pub(super) fn are_known(&self, slot: u32) -> bool {
-        self.are_new || self.read.get(slot as usize) == Some(&BOTH)
+        self.are_new || self.read.get(slot as usize) == Some(&Direction::BOTH)
     }
 
     /// Takes note that the counters of a slot were read. One that the switch has not told is zero.
     pub(super) fn set_known(&mut self, slot: u32) {
         self.resize(slot);
-        self.read[slot as usize] = BOTH;
+        self.read[slot as usize] = Direction::BOTH;
     }
 
     /// Sets a counter. Returns the last value, if that is known.

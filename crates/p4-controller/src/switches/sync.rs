@@ -5,7 +5,6 @@ use crate::flow::{Direction, key};
 use crate::link::{Found, Link};
 use gatun_offload::OffloadedFlow;
 
-const BOTH: u8 = 3;
 /// Maximum number of entries that belong to nobody. A switch with more gets no flows.
 const STRAYS_MAX: usize = 4_194_304;
 
@@ -53,7 +52,7 @@ impl<L: Link> Switches<L> {
         for (slot, (flow, bits)) in found {
             let occupant = self.flows.get(slot as usize).and_then(|slot| slot.occupant.as_ref());
             let is_same = occupant.is_some_and(|occupant| occupant.flow == flow);
-            if is_same || bits == BOTH && self.adopt(slot, &flow) {
+            if is_same || bits == Direction::BOTH && self.adopt(slot, &flow) {
                 directions.resize(directions.len().max(self.flows.len()), 0);
                 directions[slot as usize] = bits;
             } else {
@@ -76,7 +75,7 @@ impl<L: Link> Switches<L> {
         let is_wanted = !occupant.is_removing && occupant.refusal.is_none();
         let flow = occupant.flow;
         match (is_wanted, bits) {
-            (true, BOTH) => {
+            (true, Direction::BOTH) => {
                 self.set_state(slot, k, State::Present);
                 self.read_first(slot, k);
             }

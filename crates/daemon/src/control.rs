@@ -3,6 +3,7 @@
 use super::Settings;
 use super::event_sinks::EventSinks;
 use super::health::HealthControl;
+use super::killed::once_released;
 use super::net_helper::HelperState;
 use super::offload_orders::OffloadOrders;
 use super::output::Output;
@@ -18,10 +19,15 @@ use gatun_control::secure::{Files, Secure};
 use gatun_control::{ClientTimeouts, Facts, Listeners, RemoteAccess, Setup, SharedFacts};
 use gatun_wire::text::counted;
 use gatun_worker::Handle;
+use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::os::unix::fs::chown;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
+
+/// Longest time that a killed process may take to release a socket.
+const LET_GO_MAX: Duration = Duration::from_millis(1_000);
 
 /// Requested configuration.
 #[derive(Clone)]
@@ -159,6 +165,11 @@ impl TlsFiles {
     }
 }
 
+fn bind(address: SocketAddr) -> io::Result<TcpListener> {
+    let is_taken = |error: &io::Error| error.kind() == io::ErrorKind::AddrInUse;
+    once_released(LET_GO_MAX, is_taken, || TcpListener::bind(address))
+}
+
 impl Sockets {
     /// Opens the sockets.
     ///
@@ -175,7 +186,8 @@ impl Sockets {
         let group = settings.api.group.as_deref().map(find_group).transpose().context("[api] group")?;
         if let Some(path) = path {
             let give = |path: &Path| group.map_or(Ok(()), |group| chown(path, None, Some(group)));
-            match listen::unix(path, give) {
+            let is_taken = |error: &listen::Error| matches!(error, listen::Error::Taken(_));
+            match once_released(LET_GO_MAX, is_taken, || listen::unix(path, give)) {
                 Ok((listener, file)) => {
                     sockets.said.push(format!("API: {}", path.display()));
                     sockets.listeners.api = Some(listener);
@@ -191,8 +203,8 @@ impl Sockets {
             sockets.open_tls(tls)?;
         }
         if let Some(address) = settings.metrics {
-            let listener = TcpListener::bind(address)
-                .with_context(|| format!("[metrics] listen: cannot listen on {address}"))?;
+            let listener =
+                bind(address).with_context(|| format!("[metrics] listen: cannot listen on {address}"))?;
             sockets.said.push(format!("metrics: http://{address}/metrics"));
             sockets.listeners.metrics = Some(listener);
         }
@@ -202,8 +214,8 @@ impl Sockets {
     fn open_tls(&mut self, files: &ApiTls) -> anyhow::Result<()> {
         let secure = TlsFiles::load(files).map_err(|why| anyhow!("[api] {why}"))?;
         for address in &files.listen {
-            let listener = TcpListener::bind(address)
-                .with_context(|| format!("[api] listen_tls: cannot listen on {address}"))?;
+            let listener =
+                bind(*address).with_context(|| format!("[api] listen_tls: cannot listen on {address}"))?;
             let fingerprint = &secure.fingerprint;
             self.said.push(format!("API: https://{address}, certificate SHA-256 {fingerprint}"));
             self.listeners.tls.push(listener);

@@ -19,6 +19,7 @@ mod event_log;
 mod event_sinks;
 mod fastpath;
 mod health;
+mod killed;
 mod live_ports;
 pub mod log_queries;
 mod log_store;

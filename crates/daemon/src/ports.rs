@@ -2,6 +2,7 @@
 
 use super::Event;
 use super::down_devices::DownDevices;
+use super::killed::once_released;
 use super::live_ports::LivePorts;
 use super::net_helper::{self, HelperState, Routes};
 use super::output::Output;
@@ -13,7 +14,7 @@ use gatun_io::Backend;
 use gatun_io_tun::{Guard, KillBehaviour, Mode, Tun, TunConfig, TunError, WatchedDevice};
 use std::any::Any;
 use std::sync::mpsc::Sender;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 #[cfg(feature = "dpdk")]
 use super::dpdk;
@@ -81,17 +82,10 @@ impl Ports {
 const LET_GO_MAX: Duration = Duration::from_millis(500);
 
 fn open_device(config: &TunConfig, killed: KillBehaviour) -> Result<Tun, TunError> {
-    let begin = Instant::now();
-    loop {
-        match Tun::open(config, killed) {
-            Err(TunError::Busy(_) | TunError::SecondInstance(_))
-                if config.mode == Mode::Create && begin.elapsed() < LET_GO_MAX =>
-            {
-                std::thread::sleep(Duration::from_millis(2));
-            }
-            other => return other,
-        }
-    }
+    let is_taken = |error: &TunError| {
+        config.mode == Mode::Create && matches!(error, TunError::Busy(_) | TunError::SecondInstance(_))
+    };
+    once_released(LET_GO_MAX, is_taken, || Tun::open(config, killed))
 }
 
 fn watched((name, config): (&String, &TunConfig)) -> WatchedDevice {

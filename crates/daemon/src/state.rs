@@ -10,6 +10,7 @@
 //! while it starts loses nothing. `names.json` also names the old files until all of their sessions are in
 //! the new ones.
 
+use crate::killed::once_released;
 use crate::privileges::User;
 use gatun_config::{Bytes, StateDir};
 use gatun_mem::bytes_written;
@@ -27,7 +28,7 @@ use std::net::Ipv4Addr;
 use std::os::fd::{AsFd as _, AsRawFd as _};
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Default path.
 pub const USUAL: &str = "/run/gatun/state";
@@ -353,20 +354,14 @@ pub fn give_back_unwritten(file: &File) {
 fn lock(directory: &File, path: &Path) -> Result<File, String> {
     let file = open_in(directory, "lock", OFlags::RDWR | OFlags::CREATE);
     let file = file.map_err(|e| format!("cannot write to {}: {e}", path.display()))?;
-    let begin = Instant::now();
-    loop {
-        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => return Ok(file),
-            Err(Errno::WOULDBLOCK) if begin.elapsed() < LET_GO_MAX => {
-                std::thread::sleep(Duration::from_millis(2));
-            }
-            Err(Errno::WOULDBLOCK) => {
-                return Err(format!(
-                    "{} is in use by another running gatun: give each its own [state] directory",
-                    path.display()
-                ));
-            }
-            Err(e) => return Err(format!("cannot lock {}: {e}", path.display())),
-        }
+    let is_taken = |error: &Errno| *error == Errno::WOULDBLOCK;
+    let lock = || flock(&file, FlockOperation::NonBlockingLockExclusive);
+    match once_released(LET_GO_MAX, is_taken, lock) {
+        Ok(()) => Ok(file),
+        Err(Errno::WOULDBLOCK) => Err(format!(
+            "{} is in use by another running gatun: give each its own [state] directory",
+            path.display()
+        )),
+        Err(e) => Err(format!("cannot lock {}: {e}", path.display())),
     }
 }

@@ -7,6 +7,7 @@ use super::super::sandbox::Sandbox;
 use super::super::state::chown_to;
 use super::super::{Event, Settings};
 use super::stateless;
+use crate::killed::once_released;
 use gatun_config::FastPath as FastPathSettings;
 use gatun_io_fastpath::{
     Adoption, Attachment, FastPath, FastPathConfig, FastPathError, Hook, IdentRange, Instance, KernelTime,
@@ -19,7 +20,7 @@ use rustix::io::Errno;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::Sender;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Longest time that a killed process may take to release the directory.
 const LET_GO_MAX: Duration = Duration::from_millis(1_000);
@@ -112,17 +113,15 @@ pub(crate) fn prepare(settings: &FastPathSettings) -> FastPathDirectory {
 /// Locks the directory.
 fn lock(directory: &Path) -> Result<File, String> {
     let open = File::open(directory).map_err(|error| format!("cannot open it: {error}"))?;
-    let begin = Instant::now();
-    while let Err(error) = flock(&open, FlockOperation::NonBlockingLockExclusive) {
-        if error != Errno::WOULDBLOCK {
-            return Err(format!("cannot lock it: {error}"));
+    let is_taken = |error: &Errno| *error == Errno::WOULDBLOCK;
+    let lock = || flock(&open, FlockOperation::NonBlockingLockExclusive);
+    match once_released(LET_GO_MAX, is_taken, lock) {
+        Ok(()) => Ok(open),
+        Err(Errno::WOULDBLOCK) => {
+            Err("another daemon uses it: write another `directory` in [fastpath]".to_owned())
         }
-        if begin.elapsed() > LET_GO_MAX {
-            return Err("another daemon uses it: write another `directory` in [fastpath]".to_owned());
-        }
-        std::thread::sleep(Duration::from_millis(2));
+        Err(error) => Err(format!("cannot lock it: {error}")),
     }
-    Ok(open)
 }
 
 /// Opens the fast path of a device. `fits`: the instances and pools of the previous process were the same, so

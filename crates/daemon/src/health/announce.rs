@@ -3,6 +3,7 @@
 use super::tables::divide;
 use super::{Wanted, reason};
 use crate::Event;
+use crate::killed::once_released;
 use crate::net_helper::{AnnouncedRoutes, RoutesReport, for_routes};
 use crate::output::Output;
 use crate::privileges::User;
@@ -13,7 +14,7 @@ use gatun_config::Announce;
 use gatun_io_tun::{MarkerDevice, Prefix, TunError};
 use gatun_wire::text::counted;
 use std::sync::mpsc::Sender;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Longest time that a killed process may take to release its device.
 const LET_GO_MAX: Duration = Duration::from_secs(2);
@@ -119,15 +120,8 @@ impl Announcement {
 
 /// Creates the marker device, which a killed process may still have.
 fn create(name: &str) -> Result<MarkerDevice, TunError> {
-    let begin = Instant::now();
-    loop {
-        match MarkerDevice::create(name) {
-            Err(TunError::Taken(_) | TunError::SecondInstance(_) | TunError::Busy(_))
-                if begin.elapsed() < LET_GO_MAX =>
-            {
-                std::thread::sleep(Duration::from_millis(5));
-            }
-            other => return other,
-        }
-    }
+    let is_taken = |error: &TunError| {
+        matches!(error, TunError::Taken(_) | TunError::SecondInstance(_) | TunError::Busy(_))
+    };
+    once_released(LET_GO_MAX, is_taken, || MarkerDevice::create(name))
 }

@@ -9,6 +9,7 @@ use serde_json::Value;
 use std::os::unix::fs::PermissionsExt as _;
 use std::process::{Command, Output};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 pub(crate) const SOCKET: &str = "/run/gatun/api.sock";
 const BIN: &str = env!("CARGO_BIN_EXE_gatun");
@@ -311,6 +312,33 @@ fn the_group_of_the_socket_decides_access() {
         let ended = second.wait();
         assert!(!ended.success && ended.stderr.contains("another gatun listens at"), "{}", ended.stderr);
         assert_eq!(json(&format!("show status --socket {place}"))["workers"], 1);
+        daemon.stop(Signal::TERM);
+    });
+}
+
+/// The kernel may close the sockets of a killed process after its devices.
+#[test]
+fn a_daemon_waits_for_the_sockets_of_a_killed_process() {
+    in_lab("api::a_daemon_waits_for_the_sockets_of_a_killed_process", || {
+        const HOLD: &str = "
+import socket, sys, time
+t = socket.create_server(('127.0.0.1', 9464))
+u = socket.socket(socket.AF_UNIX); u.bind(sys.argv[1]); u.listen(); time.sleep(60)
+";
+        let net = network();
+        std::fs::create_dir_all("/run/gatun").unwrap();
+        net.translator.ip("link set lo up").unwrap();
+        let held = Process::start(&mut net.translator.python(HOLD, &[SOCKET])).unwrap();
+        let is_held = || std::os::unix::net::UnixStream::connect(SOCKET).is_ok();
+        gatun_testkit::wait_until("the socket", Duration::from_secs(10), is_held).unwrap();
+        let killer = std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_millis(300));
+            held.signal(Signal::KILL).unwrap();
+        });
+        let daemon = started(&net, "[metrics]\nlisten = \"127.0.0.1:9464\"\n");
+        assert!(!daemon.stderr().contains("no API"), "{}", daemon.stderr());
+        assert_eq!(json("show status")["workers"], 1);
+        killer.join().unwrap();
         daemon.stop(Signal::TERM);
     });
 }

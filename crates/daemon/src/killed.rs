@@ -1,4 +1,5 @@
-//! What a killed process may still have: the kernel releases its devices, locks and sockets one after the other.
+//! Things that a killed process may still have: the kernel releases its devices, locks and sockets one after
+//! the other.
 
 use std::time::{Duration, Instant};
 

@@ -6,14 +6,17 @@
 //! that no port ever has two subscribers.
 //!
 //! [`wire`] is the protocol by which they send each other their state, over TLS ([`tls`]). [`link`] has the
-//! sockets, and no thread. [`member`] connects the protocol with the engines of a process.
+//! sockets, and no thread. [`member`] connects the protocol with the engines of a process. [`driver`] is the
+//! body of a member's thread in a process whose engines are [`workers`].
 //!
 //! The rules know no socket, no thread and no clock. `testkit/pair` checks them: a model checker
 //! visits all states of two members that lose packets, each other, their state and their clocks.
 #![forbid(unsafe_code)]
 
+pub mod driver;
 pub mod link;
 pub mod member;
 pub mod ownership;
 pub mod tls;
 pub mod wire;
+pub mod workers;

@@ -12,6 +12,7 @@ use crate::sections::export::Export;
 use crate::sections::fastpath::FastPath;
 use crate::sections::log::Log;
 use crate::sections::offload::Offload;
+use crate::sections::peer::Peer;
 use crate::sections::port::Port;
 use crate::sections::state::StateDir;
 use gatun_nat::plan::Net4;
@@ -53,6 +54,8 @@ pub struct Config {
     pub offload: Option<Offload>,
     /// Announced routes.
     pub announce: Option<Announce>,
+    /// The other box of a pair. `None` also without a stateful instance.
+    pub peer: Option<Peer>,
     /// Mapping files that were read, by their names in `eam_file`.
     pub mapping_files: Vec<MappingFile>,
     /// The text of the configuration; empty if it is longer than 40 MiB.

@@ -7,6 +7,7 @@ mod ethernet;
 mod fastpath;
 mod log;
 mod offload;
+mod peer;
 mod pools;
 mod realms;
 
@@ -72,7 +73,8 @@ pub(crate) fn assemble(mut read: Sections, problems: &mut Problems) -> Config {
     let cores = read.workers.map(|workers| workers.cores).unwrap_or_default();
     let dpdk_span = read.dpdk.as_ref().map(|dpdk| dpdk.span.clone());
     let dpdk = read.dpdk.map(|dpdk| dpdk.settings).unwrap_or_default();
-    let (api, metrics, state, announce) = (read.api, read.metrics, read.state, read.announce);
+    let (api, metrics, state, announce, raw_peer) =
+        (read.api, read.metrics, read.state, read.announce, read.peer);
     let (text, revision) = (String::new(), String::new());
     let mut config = Config {
         plan,
@@ -90,6 +92,7 @@ pub(crate) fn assemble(mut read: Sections, problems: &mut Problems) -> Config {
         fastpath,
         offload,
         announce: None,
+        peer: None,
         mapping_files: problems.mapping_files(),
         text,
         revision,
@@ -101,6 +104,7 @@ pub(crate) fn assemble(mut read: Sections, problems: &mut Problems) -> Config {
     offload::check(&config, offload_span, &port_spans, problems);
     check_workers(&config, &port_spans, problems);
     check_cores(&config, workers_span, problems);
+    config.peer = raw_peer.and_then(|(peer, span)| peer::check(&config, peer, &span, problems));
     config
 }
 

@@ -1,11 +1,13 @@
-//! Keys of events, exports, the log, the API, metrics, state, the fast path and announced routes.
+//! Keys of events, exports, the log, the API, metrics, state, the fast path, announced routes and the peer.
 
 use super::forms::{
     COLLECTOR, DIRECTORY, ENDPOINT, EVENT_KIND, FILE, FOLDER, GROUP, INTERFACE, LISTEN, NAME, PATH, SIZE,
     SWITCH,
 };
 use super::kind::{Key, Kind, key};
-use super::words::{EXPORT_FORMAT, KERNEL, OFFLOAD_KIND, OFFLOAD_ON_STOP, ON_STOP, P4_PROGRAM, words};
+use super::words::{
+    EXPORT_FORMAT, KERNEL, OFFLOAD_KIND, OFFLOAD_ON_STOP, ON_STOP, P4_PROGRAM, PAIR_MODE, PEER_MEMBER, words,
+};
 
 /// `[events]`
 pub(crate) const EVENTS: &[Key] = &[
@@ -65,6 +67,19 @@ pub(crate) const ANNOUNCE: &[Key] = &[
     key("stall", Kind::Duration, "\"1s\"", "Time without an answer of a worker, or without a sign of life of the whole daemon, after which the routes are withdrawn; at least 200 ms.").default("\"1s\""),
     key("return_after", Kind::Duration, "\"3s\"", "Time for which Gatun must be healthy before withdrawn routes come back.").default("\"3s\""),
     key("withdraw_exhausted", Kind::Flag, "true", "Withdraws the routes while a pool has no free port. Existing sessions then lose their path, unless another box has them: use it only if others announce the same networks and have ports of their own.").default("false"),
+];
+
+/// `[peer]`
+pub(crate) const PEER: &[Key] = &[
+    key("member", Kind::Words(|| words(PEER_MEMBER)), "\"a\"", "Member of the pair that this box is. The other box is the other one.").required(),
+    key("mode", Kind::Words(|| words(PAIR_MODE)), "\"active-active\"", "`active-standby`: when the pair begins, `a` owns all public addresses, and `b` backs them. `active-active`: `a` owns the first half of each worker's addresses of a pool, and `b` the second half; each backs the other half.").default("\"active-standby\""),
+    key("listen", ENDPOINT, "\"192.0.2.12:7464\"", "Address and TCP port at which the peer connects. At least one of `listen` and `connect`.").default("none"),
+    key("connect", ENDPOINT, "\"192.0.2.13:7464\"", "Address and TCP port of the peer. With both keys, both boxes try, and one connection is used.").default("none"),
+    key("directory", FOLDER, "\"/etc/gatun/peer\"", "Directory with `ca.pem`, `certificate.pem` and `key.pem`, as `gatun peer init` makes them. Gatun reads them again at each reload.").default("\"/etc/gatun/peer\""),
+    key("own_ports", Kind::Integer { min: 0, max: 32_000 }, "4_096", "Number of ports at each end of each public address that only one of the boxes ever assigns: `a` those at the lower end, `b` those at the upper end. A box that backs an address assigns these only, also while the boxes have lost each other. At most half of the address's ports. A change needs a restart of both boxes.").default("4_096"),
+    key("packets", Kind::Integer { min: 1, max: 128 }, "3", "Number of packets, both directions together, after which the peer is told of a UDP session or an ICMP query. Shorter sessions do not outlive their box. The peer is told of a TCP session with the second SYN.").default("3"),
+    key("dead_after", Kind::Duration, "\"1s\"", "Time without a byte of the peer after which the connection is closed; at least 200 ms.").default("\"1s\""),
+    key("away_after", Kind::Duration, "\"10s\"", "Time without a connection after which the lifetimes of the peer's sessions begin here.").default("\"10s\""),
 ];
 
 /// `[fastpath]`

@@ -15,7 +15,7 @@ mod port;
 mod translator;
 mod words;
 
-use daemon::{ANNOUNCE, API, EVENTS, EXPORT, FASTPATH, LOG, METRICS, OFFLOAD, STATE};
+use daemon::{ANNOUNCE, API, EVENTS, EXPORT, FASTPATH, LOG, METRICS, OFFLOAD, PEER, STATE};
 use instance::{NAT44, NAT64, SIIT};
 use kind::key;
 use limits::{ICMP, LIMITS};
@@ -27,10 +27,10 @@ pub(crate) use kind::{Key, Kind, find};
 pub(crate) use limits::TIMEOUTS;
 pub(crate) use words::{
     ALLOCATION, Allocation, BACKEND, BLOCK_PROTOCOLS, Backend, ERROR_SOURCE, EXPORT_FORMAT, FILTERING,
-    HAIRPIN, HUGE_PAGES, KERNEL, MODE, Mode, OFFLOAD_KIND, OFFLOAD_ON_STOP, ON_STOP, P4_PROGRAM, PAIRING,
-    POOL_MODE, PROTOCOL, SUBSCRIBER, SUBSCRIBER4, ZERO_CHECKSUM,
+    HAIRPIN, HUGE_PAGES, KERNEL, MODE, Mode, OFFLOAD_KIND, OFFLOAD_ON_STOP, ON_STOP, P4_PROGRAM, PAIR_MODE,
+    PAIRING, PEER_MEMBER, POOL_MODE, PROTOCOL, SUBSCRIBER, SUBSCRIBER4, ZERO_CHECKSUM,
 };
-pub use words::{ExportFormat, HugePages, P4Program};
+pub use words::{ExportFormat, HugePages, P4Program, PairMode, PeerMember};
 
 /// Keys that a later version will read, and the present alternative.
 pub(crate) const LATER: &[(&str, &str)] = &[("pcp", "remove the section; `static` bindings open ports")];
@@ -151,5 +151,11 @@ pub(crate) const FILE_KEYS: &[Key] = &[
         Kind::Table(ANNOUNCE),
         "{ table = 186 }",
         "Routes to the translated networks in tables of their own, for a routing daemon on this host to announce while Gatun is healthy (see docs/how-to/announce.md). They vanish with the daemon, even after `kill -9`. A change of this section needs a restart.",
+    ),
+    key(
+        "peer",
+        Kind::Table(PEER),
+        "{ member = \"a\", connect = \"192.0.2.13:7464\" }",
+        "Another box with the same configuration: each has the sessions of both, so one goes on with the other's connections (see docs/how-to/pair.md). Both need the same instances, pools, limits and number of workers; the log and `gatun peer status` name the keys that differ. Not with `[[offload]]`. A change of this section needs a restart.",
     ),
 ];

@@ -24,6 +24,9 @@ pub(crate) const OFFLOAD_KIND: &[(&str, ())] = &[("p4runtime", ())];
 pub(crate) const OFFLOAD_ON_STOP: &[(&str, bool)] = &[("remove", false), ("keep", true)];
 pub(crate) const P4_PROGRAM: &[(&str, P4Program)] =
     &[("dpdk", P4Program::Dpdk), ("bmv2", P4Program::Bmv2), ("installed", P4Program::Installed)];
+pub(crate) const PEER_MEMBER: &[(&str, PeerMember)] = &[("a", PeerMember::A), ("b", PeerMember::B)];
+pub(crate) const PAIR_MODE: &[(&str, PairMode)] =
+    &[("active-standby", PairMode::ActiveStandby), ("active-active", PairMode::ActiveActive)];
 pub(crate) const PROTOCOL: &[(&str, Transport)] =
     &[named(Transport::Tcp), named(Transport::Udp), named(Transport::Icmp)];
 const fn named(transport: Transport) -> (&'static str, Transport) {
@@ -117,6 +120,26 @@ pub enum P4Program {
     Bmv2,
     /// None is loaded: the switch has one already.
     Installed,
+}
+
+/// Member of a pair of boxes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum PeerMember {
+    /// Owner of all public addresses when an active-standby pair begins.
+    #[default]
+    A,
+    /// The other box.
+    B,
+}
+
+/// Division of the public addresses between the boxes of a pair.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum PairMode {
+    /// One box owns all addresses, the other one backs them.
+    #[default]
+    ActiveStandby,
+    /// Each box owns half of the addresses, and backs the other half.
+    ActiveActive,
 }
 
 /// Format of exported events.

@@ -126,7 +126,7 @@ pub(crate) fn read_metrics(table: &Table<'_>, problems: &mut Problems) -> Option
     table.require("listen", problems, endpoint)
 }
 
-fn endpoint(v: &DeValue<'_>) -> Read<SocketAddr> {
+pub(crate) fn endpoint(v: &DeValue<'_>) -> Read<SocketAddr> {
     let text = value::text(v)?;
     let address: Option<SocketAddr> = text.parse().ok().filter(|address: &SocketAddr| address.port() > 0);
     address.ok_or_else(|| {

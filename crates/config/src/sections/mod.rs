@@ -14,6 +14,7 @@ pub(crate) mod log;
 pub(crate) mod nat44;
 pub(crate) mod nat64;
 pub(crate) mod offload;
+pub(crate) mod peer;
 pub(crate) mod pool;
 pub(crate) mod port;
 pub(crate) mod siit;
@@ -53,6 +54,7 @@ pub(crate) struct Sections {
     pub(crate) fastpath: Option<fastpath::RawFastPath>,
     pub(crate) offloads: Vec<offload::RawOffload>,
     pub(crate) announce: Option<(announce::Announce, Range<usize>)>,
+    pub(crate) peer: Option<(peer::Peer, Range<usize>)>,
 }
 
 /// Reads all sections.
@@ -95,6 +97,7 @@ pub(crate) fn read(root: &DeTable<'_>, files: &Files<'_>, problems: &mut Problem
     let offloads =
         each("offload", "[[offload]]", problems).iter().map(|t| offload::read(t, problems)).collect();
     let announce = file.table("announce", problems).map(|t| (announce::read(&t, problems), t.span.clone()));
+    let peer = file.table("peer", problems).and_then(|t| Some((peer::read(&t, problems)?, t.span.clone())));
     Sections {
         ports,
         workers,
@@ -115,6 +118,7 @@ pub(crate) fn read(root: &DeTable<'_>, files: &Files<'_>, problems: &mut Problem
         fastpath,
         offloads,
         announce,
+        peer,
     }
 }
 

@@ -67,6 +67,9 @@ pub enum Operation {
     FastPath,
     Offload,
     SwitchGone,
+    Peer,
+    PeerRelease,
+    PeerTakeover,
     Log,
     LogLevel,
     SetLogLevel,
@@ -412,6 +415,11 @@ pub const ENDPOINTS: &[Endpoint] = &[
     get("/v1/offload/gone", Operation::SwitchGone, Described::of::<Offload>(), "Declares a P4 switch gone: it has no entries and does not forward. Sessions that wait for it are released.")
         .by(Method::Post)
         .with(&[SWITCH]),
+    get("/v1/peer", Operation::Peer, Described::of::<Peer>(), "The pair of boxes: state, owner of each public address, counters."),
+    get("/v1/peer/release", Operation::PeerRelease, Described::of::<Peer>(), "Gives this box's public addresses to the other box of the pair. The answer is the state when it begins.")
+        .by(Method::Post),
+    get("/v1/peer/takeover", Operation::PeerTakeover, Described::of::<Peer>(), "Declares that the other box of the pair is off and has lost its sessions: this one owns all public addresses after `takeover_in_ms`.")
+        .by(Method::Post),
     get("/v1/log", Operation::Log, Described::of::<LogStore>(), "The log of public port holders: contents and losses."),
     get("/v1/log-level", Operation::LogLevel, Described::of::<LogLevelSetting>(), "Log level of the daemon's standard error."),
     get("/v1/log-level", Operation::SetLogLevel, Described::of::<LogLevelSetting>(), "Sets the log level until the daemon ends.")

@@ -117,6 +117,10 @@ impl Control {
             Operation::Exports => json(&conversion::exports(&(self.setup.figures)())),
             Operation::FastPath => json(&(self.setup.fastpath)()),
             Operation::Offload | Operation::SwitchGone => json(&self.offload(&query, asked).await?),
+            Operation::Peer => json(&(self.setup.peer.state)()),
+            Operation::PeerRelease | Operation::PeerTakeover => {
+                json(&self.peer_request(endpoint.what, asked).await?)
+            }
             Operation::Log => json(&conversion::log_store(&(self.setup.figures)())),
             Operation::LogLevel => json(&api::LogLevelSetting { level: self.setup.level.get() }),
             Operation::SetLogLevel => json(&self.set_level(&query, asked)?),
@@ -136,6 +140,7 @@ impl Control {
             fastpath: (self.setup.fastpath)(),
             offload: (self.setup.offload)(),
             health: (self.setup.health)(),
+            peer: (self.setup.peer.state)(),
             clients_refused: self
                 .setup
                 .remote_access

@@ -40,6 +40,7 @@ pub mod listen;
 mod lists;
 mod maps;
 pub mod metrics;
+mod peer;
 mod query;
 mod rate_limit;
 mod remote_access;
@@ -59,6 +60,7 @@ pub use events::EventTap;
 use gatun_api::types;
 use gatun_worker::Handle;
 pub use level::Level;
+pub use peer::{PeerControl, PeerRequest};
 pub use remote_access::{ClientRefusal, RemoteAccess};
 use std::io;
 use std::net::{Ipv4Addr, TcpListener};
@@ -216,6 +218,8 @@ pub struct Setup {
     pub offload: Box<dyn Fn() -> types::Offload + Send + Sync>,
     /// Health, and announced routes.
     pub health: Box<dyn Fn() -> types::Health + Send + Sync>,
+    /// The other box of a pair.
+    pub peer: PeerControl,
     /// Declares a P4 switch gone, or says why not. It may take seconds.
     pub switch_gone: SwitchGone,
     /// Says who translates the packets of an offloaded session. It may take seconds.

@@ -4,6 +4,7 @@
 mod fast_paths;
 mod kinds;
 mod list;
+mod peer;
 mod read;
 
 use crate::conversion::Names;
@@ -12,6 +13,7 @@ use crate::{Facts, LogFigures};
 use fast_paths::FAST_PATHS;
 use gatun_worker::Snapshot;
 use list::METRICS;
+use peer::PEER;
 use std::fmt::Write as _;
 use std::sync::Arc;
 
@@ -26,6 +28,7 @@ pub(crate) struct Scrape {
     pub(crate) fastpath: gatun_api::types::FastPath,
     pub(crate) offload: gatun_api::types::Offload,
     pub(crate) health: gatun_api::types::Health,
+    pub(crate) peer: gatun_api::types::Peer,
     /// Clients refused over TCP, if it is configured: reason and number.
     pub(crate) clients_refused: Vec<(&'static str, u64)>,
     /// `None` if a worker does not answer.
@@ -130,7 +133,7 @@ impl Samples<'_> {
 
 /// All metrics.
 fn all() -> impl Iterator<Item = &'static Metric> {
-    METRICS.iter().chain(FAST_PATHS)
+    METRICS.iter().chain(FAST_PATHS).chain(PEER)
 }
 
 /// The text of a scrape.
@@ -195,6 +198,7 @@ mod tests {
             fastpath: gatun_api::types::FastPath::default(),
             offload: gatun_api::types::Offload::default(),
             health: gatun_api::types::Health::default(),
+            peer: gatun_api::types::Peer::default(),
             clients_refused: vec![("role", 3)],
             subscribers: Some(Subscribers { names: Names::default(), totals: SubscriberTotals::default() }),
         }

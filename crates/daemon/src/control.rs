@@ -264,6 +264,7 @@ impl Sockets {
             fastpath: Box::new(move || fastpath()),
             offload: Box::new(move || p4()),
             health: Box::new(move || health.state()),
+            peer: gatun_control::PeerControl::default(),
             translator_of: Box::new(move |session| translators.translator_of(session)),
             switch_gone: Box::new(move |name| gone.set_gone(name)),
             traced_sessions: Box::new(move |filter| orders.exclude(filter)),

@@ -85,7 +85,7 @@ pub(crate) enum Command {
     Offload(offload::Args),
     /// Run a P4 switch in software
     P4(p4::Args),
-    /// Create and renew the certificates of a pair of boxes
+    /// Operate a pair of boxes: state, hand-over, certificates
     Peer(peer::Args),
     /// Create a configuration file
     Init(init::Args),

@@ -10,6 +10,7 @@ mod logging;
 mod offload;
 mod packets;
 mod past;
+mod peer;
 mod running;
 mod translator;
 
@@ -22,6 +23,7 @@ pub use logging::*;
 pub use offload::*;
 pub use packets::*;
 pub use past::*;
+pub use peer::*;
 pub use running::*;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::{Map, Value, json};

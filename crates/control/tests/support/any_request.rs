@@ -99,6 +99,7 @@ fn socket() -> &'static PathBuf {
             fastpath: Box::new(gatun_api::types::FastPath::default),
             offload: Box::new(gatun_api::types::Offload::default),
             health: Box::new(gatun_api::types::Health::default),
+            peer: gatun_control::PeerControl::default(),
             translator_of: Box::new(|_| "the kernel translates its packets".to_owned()),
             switch_gone: Box::new(|name| Err(format!("no switch '{name}'"))),
             traced_sessions: Box::new(drop),

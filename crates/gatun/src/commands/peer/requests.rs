@@ -1,0 +1,278 @@
+//! `gatun peer status`, `release` and `takeover`: requests to a running daemon.
+
+use crate::commands::ask::Daemon;
+use crate::commands::{confirmed, print_bytes};
+use crate::show::{self, Output};
+use anyhow::bail;
+use gatun_api::types::{Peer, PeerState};
+use gatun_daemon::tables::{counted, table_of};
+use gatun_logstore::time;
+use std::process::ExitCode;
+use std::time::{Duration, Instant, SystemTime};
+
+/// Time between two looks at the state.
+const EVERY: Duration = Duration::from_millis(100);
+/// Seconds of a day.
+const DAY_S: u64 = 86_400;
+
+const STATUS_EXAMPLES: &str = "\
+Exit status:
+  0  both boxes have the same sessions
+  1  not connected, the sessions are still sent, there is no [peer], or no daemon answers
+
+Examples:
+  gatun peer status
+  gatun peer status -o json
+";
+
+const RELEASE_EXAMPLES: &str = "\
+The other box gets all sessions, then the public addresses. Subscribers notice nothing: both boxes translate \
+packets of all sessions before, during and after that. Routes of [announce] follow the owner.
+
+Examples:
+  gatun peer release            waits until the other box owns the addresses
+";
+
+const TAKEOVER_EXAMPLES: &str = "\
+Without this command, a box whose peer has failed translates all sessions and assigns ports of its own range \
+(`own_ports`). With it, the box assigns all ports, and does not wait for the peer any more.
+
+Use it only if the other box is switched off, or has lost its sessions. If it still forwards packets, two \
+subscribers could have the same port. If it is connected, the daemon refuses.
+
+Examples:
+  gatun peer takeover           asks, and waits until this box owns all addresses
+  gatun peer takeover --yes     for scripts
+";
+
+/// Arguments of `status`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = STATUS_EXAMPLES)]
+pub(super) struct Status {
+    /// Print nothing if both boxes have the same sessions
+    #[arg(long, short)]
+    quiet: bool,
+    /// Output format
+    #[arg(long, short, value_enum, default_value_t = Output::Table)]
+    output: Output,
+    #[command(flatten)]
+    daemon: Daemon,
+}
+
+/// Arguments of `release`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = RELEASE_EXAMPLES)]
+pub(super) struct Release {
+    /// Longest time to wait until the other box owns the addresses
+    #[arg(long, value_name = "SECONDS", default_value_t = 60)]
+    timeout: u64,
+    #[command(flatten)]
+    daemon: Daemon,
+}
+
+/// Arguments of `takeover`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = TAKEOVER_EXAMPLES)]
+pub(super) struct Takeover {
+    /// Do not ask for confirmation
+    #[arg(long, short)]
+    yes: bool,
+    #[command(flatten)]
+    daemon: Daemon,
+}
+
+/// # Errors
+/// Returns an error if the daemon does not answer.
+pub(super) fn status(args: &Status) -> anyhow::Result<ExitCode> {
+    let peer = state(&args.daemon)?;
+    let is_synced = peer.state == PeerState::Synced;
+    match args.output {
+        _ if args.quiet && is_synced => {}
+        Output::Json | Output::Ndjson => print_bytes(&show::as_json(&peer, args.output)?)?,
+        Output::Table | Output::Csv => print_bytes(text(&peer, unix_seconds()).as_bytes())?,
+    }
+    Ok(if is_synced { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// # Errors
+/// Returns an error if the daemon refuses, or the connection is lost meanwhile.
+pub(super) fn release(args: &Release) -> anyhow::Result<ExitCode> {
+    let began = Instant::now();
+    let mut peer: Peer = args.daemon.client()?.ask("POST", "/v1/peer/release", &[])?;
+    while owns_any(&peer) || peer.state == PeerState::Releasing {
+        if !peer.is_connected() {
+            let why = peer.reason.unwrap_or_default();
+            bail!(
+                "the connection was lost before the peer had the addresses ({why}): see `gatun peer status`"
+            );
+        }
+        if began.elapsed() > Duration::from_secs(args.timeout) {
+            bail!("this box still owns addresses after {} s: see `gatun peer status`", args.timeout);
+        }
+        std::thread::sleep(EVERY);
+        peer = state(&args.daemon)?;
+    }
+    let name = peer.peer_name.unwrap_or_else(|| "the peer".to_owned());
+    let addresses = "all public addresses";
+    print_bytes(
+        format!("{name} owns {addresses} after {:.1} s\n", began.elapsed().as_secs_f64()).as_bytes(),
+    )?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// # Errors
+/// Returns an error if the daemon refuses, or the peer connects meanwhile.
+pub(super) fn take_over(args: &Takeover) -> anyhow::Result<ExitCode> {
+    if !args.yes && !confirmed("Is the other box switched off, or are its sessions lost?")? {
+        eprintln!("gatun: nothing was changed");
+        return Ok(ExitCode::FAILURE);
+    }
+    let mut peer: Peer = args.daemon.client()?.ask("POST", "/v1/peer/takeover", &[])?;
+    while let Some(ms) = peer.takeover_in_ms {
+        std::thread::sleep(Duration::from_millis(ms).clamp(EVERY, Duration::from_secs(1)));
+        peer = state(&args.daemon)?;
+    }
+    if !peer.peer_gone {
+        bail!("the peer has connected, so it is not gone: nothing was taken over; see `gatun peer status`");
+    }
+    print_bytes(b"this box owns all public addresses\n")?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// State of the daemon's member.
+fn state(daemon: &Daemon) -> anyhow::Result<Peer> {
+    Ok(daemon.client()?.get("/v1/peer")?)
+}
+
+fn owns_any(peer: &Peer) -> bool {
+    peer.shards.iter().any(|shard| Some(shard.owner) == peer.member)
+}
+
+/// State in words. `now_s` is the time, seconds since 1970.
+fn text(peer: &Peer, now_s: u64) -> String {
+    let Some(member) = peer.member else {
+        return "no pair: there is no [peer] in the configuration\n".to_owned();
+    };
+    let mut text = format!("member {member}: {}\n", connection(peer));
+    text += &peer.reason.iter().map(|why| format!("reason: {why}\n")).collect::<String>();
+    if peer.peer_gone {
+        text += "an operator has declared the peer gone\n";
+    }
+    if let Some(ms) = peer.takeover_in_ms {
+        text += &format!("this box owns all public addresses in {:.1} s\n", ms as f64 / 1e3);
+    }
+    let mut table = table_of(&["owner", "epoch", "public addresses"]);
+    for shard in &peer.shards {
+        let here = if shard.owner == member { " (this box)" } else { "" };
+        let owner = if shard.epoch == 0 { "none yet".to_owned() } else { format!("{}{here}", shard.owner) };
+        table.add_row([owner, shard.epoch.to_string(), shard.addresses.join(" ")]);
+    }
+    text += &format!("{table}\n");
+    let counters = &peer.counters;
+    let both = |sessions, ends| format!("{}, {}", counted(sessions, "session"), counted(ends, "end"));
+    let told = both(counters.sessions_told, counters.ends_told);
+    text +=
+        &format!("told: {told}; received: {}\n", both(counters.sessions_received, counters.ends_received));
+    for refused in counters.refused.iter().filter(|reason| reason.value > 0) {
+        text += &format!("refused: {} ({})\n", counted(refused.value, "session"), refused.name);
+    }
+    text += &peer.differences.iter().map(|key| format!("differs from the peer: {key}\n")).collect::<String>();
+    text += &peer.certificate_end_s.map_or_else(String::new, |end| certificate(end, now_s));
+    text
+}
+
+fn connection(peer: &Peer) -> String {
+    let name = peer.peer_name.as_deref().unwrap_or("the peer");
+    let address = peer.peer_address.as_ref().map_or_else(String::new, |address| format!(" at {address}"));
+    let other = format!("{name}{address}");
+    match peer.state {
+        PeerState::Off | PeerState::Other => peer.state.to_string(),
+        PeerState::Waiting => {
+            format!("waits for {other}, and assigns no ports; if that box is lost, use `gatun peer takeover`")
+        }
+        PeerState::Alone => format!("NOT connected to {other}"),
+        PeerState::Syncing => format!("connected to {other}, sessions are being sent"),
+        PeerState::Synced => format!("connected to {other}, both have the same sessions"),
+        PeerState::Releasing => format!("gives its public addresses to {other}"),
+    }
+}
+
+fn certificate(end_s: u64, now_s: u64) -> String {
+    let date = time::rfc3339(end_s.saturating_mul(1000));
+    let date = date.split('T').next().unwrap_or_default();
+    match end_s.checked_sub(now_s) {
+        Some(left) => format!("certificate: ends on {date}, in {}\n", counted(left / DAY_S, "day")),
+        None => format!("certificate: ENDED on {date}; use `gatun peer renew`\n"),
+    }
+}
+
+fn unix_seconds() -> u64 {
+    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use gatun_api::types::{Counter, PeerCounters, PeerMember, PeerShard};
+
+    fn pair() -> Peer {
+        let shard = |owner, addresses: &str| PeerShard { owner, epoch: 3, addresses: vec![addresses.into()] };
+        let conflict = Counter { name: "conflict".into(), value: 1, help: String::new() };
+        Peer {
+            state: PeerState::Synced,
+            member: Some(PeerMember::A),
+            peer_name: Some("second".into()),
+            peer_address: Some("10.64.0.2:7464".into()),
+            connected_for_ms: Some(61_000),
+            shards: vec![shard(PeerMember::A, "192.0.2.1-192.0.2.9"), shard(PeerMember::B, "192.0.2.10")],
+            certificate_end_s: Some(1_777_000_000),
+            counters: PeerCounters {
+                sessions_told: 1200,
+                ends_told: 1,
+                refused: vec![conflict],
+                ..PeerCounters::default()
+            },
+            ..Peer::default()
+        }
+    }
+
+    #[test]
+    fn the_status_names_the_owner_of_each_address() {
+        let text = text(&pair(), 1_777_000_000 - 10 * DAY_S);
+        for part in [
+            "member a: connected to second at 10.64.0.2:7464, both have the same sessions\n",
+            "a (this box)",
+            "192.0.2.1-192.0.2.9",
+            "told: 1,200 sessions, 1 end; received: 0 sessions, 0 ends\n",
+            "refused: 1 session (conflict)\n",
+            "certificate: ends on 2026-04-24, in 10 days\n",
+        ] {
+            assert!(text.contains(part), "{part}: {text}");
+        }
+        assert!(!text.contains("b (this box)") && !text.contains("gone"), "{text}");
+    }
+
+    #[test]
+    fn faults_of_a_pair_have_words() {
+        assert_eq!(super::text(&Peer::default(), 0), "no pair: there is no [peer] in the configuration\n");
+        let mut peer = pair();
+        peer.state = PeerState::Alone;
+        peer.reason = Some("connection refused".into());
+        peer.peer_gone = true;
+        peer.takeover_in_ms = Some(5_500);
+        peer.differences = vec!["pools.res.prefixes".into()];
+        let text = text(&peer, 1_777_000_001);
+        for part in [
+            "member a: NOT connected to second at 10.64.0.2:7464\nreason: connection refused\n",
+            "an operator has declared the peer gone\nthis box owns all public addresses in 5.5 s\n",
+            "differs from the peer: pools.res.prefixes\n",
+            "certificate: ENDED on 2026-04-24; use `gatun peer renew`\n",
+        ] {
+            assert!(text.contains(part), "{part}: {text}");
+        }
+        peer.state = PeerState::Waiting;
+        peer.shards[0].epoch = 0;
+        let text = super::text(&peer, 0);
+        assert!(text.contains("assigns no ports") && text.contains("none yet"), "{text}");
+    }
+}

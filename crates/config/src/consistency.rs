@@ -60,22 +60,19 @@ pub(crate) fn assemble(mut read: Sections, problems: &mut Problems) -> Config {
         None => (None, EventKinds::NONE, false),
     };
     let exports = log::exports(mem::take(&mut read.exports), problems);
-    let (raw_log, raw_events) = (read.log.take(), read.events.take());
     let fastpath = fastpath::settings(&read);
-    let raw_fastpath = read.fastpath.take();
+    let (raw_log, raw_events, raw_fastpath) = (read.log.take(), read.events.take(), read.fastpath.take());
     let offload = offload::settings(&read, problems);
     let offload_span = read.offloads.first().map(|raw| raw.span.clone());
     let instances = Instances { names: instance_names, pools: pool_of, realms };
     let mut plan = build_plan(&mut read, instances, pools, (own4, own6));
     let log = raw_log.map(|raw| log::build(&raw, &plan, problems));
     plan.events = log::events(raw_events.as_ref(), &exports, log.as_ref());
-    let workers_span = read.workers.as_ref().map(|workers| workers.span.clone());
-    let cores = read.workers.map(|workers| workers.cores).unwrap_or_default();
-    let dpdk_span = read.dpdk.as_ref().map(|dpdk| dpdk.span.clone());
-    let dpdk = read.dpdk.map(|dpdk| dpdk.settings).unwrap_or_default();
-    let (api, metrics, state, announce, raw_peer) =
-        (read.api, read.metrics, read.state, read.announce, read.peer);
-    let (text, revision) = (String::new(), String::new());
+    let workers = read.workers.map(|workers| (workers.cores, Some(workers.span)));
+    let (cores, workers_span) = workers.unwrap_or_default();
+    let (dpdk, dpdk_span) = read.dpdk.map(|dpdk| (dpdk.settings, Some(dpdk.span))).unwrap_or_default();
+    let (api, metrics, state) = (read.api, read.metrics, read.state);
+    let (announce, raw_peer) = (read.announce, read.peer);
     let mut config = Config {
         plan,
         ports,
@@ -94,8 +91,8 @@ pub(crate) fn assemble(mut read: Sections, problems: &mut Problems) -> Config {
         announce: None,
         peer: None,
         mapping_files: problems.mapping_files(),
-        text,
-        revision,
+        text: String::new(),
+        revision: String::new(),
     };
     add_announce(&mut config, announce, problems);
     ethernet::check(&config, &port_spans, problems);

@@ -584,3 +584,22 @@ fn precede_routes_is_refused_for_persistent_devices() {
         "{report}"
     );
 }
+
+#[test]
+fn a_pair_that_could_not_work_is_refused() {
+    let stateful = "[[pool]]\nprefixes = [\"192.0.2.1\"]\n[[nat64]]\npool6 = \"64:ff9b::/96\"\n";
+    let of = |peer: &str| report(&format!("{stateful}[peer]\n{peer}"));
+    assert!(of("connect = \"192.0.2.9:7464\"\n").contains("`member` is missing"));
+    assert!(of("member = \"a\"\n").contains("neither `listen` nor `connect`"));
+    assert!(of("member = \"a\"\nconnect = \"[::]:7464\"\n").contains("`connect` is the address of no host"));
+    let short = of("member = \"a\"\nlisten = \"[::]:7464\"\ndead_after = \"199ms\"\n");
+    assert!(short.contains("`dead_after` is below 200 ms"), "{short}");
+    let both = of("member = \"a\"\nlisten = \"[::]:7464\"\nmode = \"active-active\"\n");
+    assert!(both.contains("fewer than 2 addresses"), "{both}");
+    let switches = "[[offload]]\nkind = \"p4runtime\"\nswitches = [\"edge at [::1]:9559\"]\n";
+    let both = of(&format!("member = \"a\"\nlisten = \"[::]:7464\"\n{switches}"));
+    assert!(both.contains("[peer] and [[offload]]"), "{both}");
+    let stateless = "[[siit]]\npool6 = \"2001:db8:46::/96\"\n[[port]]\nroutes = [\"2001:db8:46::/96\"]\n";
+    let said = warnings(&format!("{stateless}[peer]\nmember = \"a\"\nlisten = \"[::]:7464\"\n"));
+    assert!(said.contains("[peer] has no effect"), "{said}");
+}

@@ -938,3 +938,40 @@ fn switches_without_ports_and_ports_without_switches_are_refused() {
     let offload = config.offload.unwrap();
     assert_eq!((&offload.excluded[..], &offload.tos[..1]), (&[1][..], &[[Some(0), None]][..]), "{warnings}");
 }
+
+const PEER: &str =
+    "[[pool]]\nprefixes = [\"192.0.2.0/30\"]\n[[nat64]]\npool6 = \"64:ff9b::/96\"\n[peer]\nmember = \"b\"\n";
+
+#[test]
+fn a_pair_has_defaults_and_every_key() {
+    let load = |more: &str| load_str(&format!("{PEER}{more}"), "f").unwrap().0.peer.unwrap();
+    let peer = load("connect = \"192.0.2.12:7464\"\n");
+    let expected = gatun_config::Peer {
+        member: gatun_config::PeerMember::B,
+        mode: gatun_config::PairMode::ActiveStandby,
+        listen: None,
+        connect: Some("192.0.2.12:7464".parse().unwrap()),
+        directory: gatun_config::PEER_DIRECTORY.into(),
+        own_ports: 4_096,
+        packets: 3,
+        dead_after_ms: 1_000,
+        away_after_ms: 10_000,
+    };
+    assert_eq!(peer, expected);
+    let peer = load(
+        "listen = \"[::]:7464\"\nmode = \"active-active\"\ndirectory = \"/etc/pair\"\nown_ports = 0\n\
+         packets = 128\ndead_after = \"200ms\"\naway_after = \"1m\"\n",
+    );
+    let expected = gatun_config::Peer {
+        mode: gatun_config::PairMode::ActiveActive,
+        listen: Some("[::]:7464".parse().unwrap()),
+        connect: None,
+        directory: "/etc/pair".into(),
+        own_ports: 0,
+        packets: 128,
+        dead_after_ms: 200,
+        away_after_ms: 60_000,
+        ..expected
+    };
+    assert_eq!(peer, expected);
+}

@@ -69,12 +69,7 @@ impl Control {
             Operation::Health => json(&(self.setup.health)()),
             Operation::History => json(&self.history.answer()),
             Operation::Ports => json(&facts.ports),
-            Operation::Workers => {
-                let all = self.snapshots().await;
-                let told =
-                    all.iter().enumerate().map(|(n, snapshot)| conversion::worker(n, snapshot.as_ref()));
-                json(&told.collect::<Vec<_>>())
-            }
+            Operation::Workers => json(&self.worker_list().await),
             Operation::Instances => {
                 let all = self.total().await?.instances;
                 let told = all.iter().map(|stats| conversion::instance(stats, &facts.selectors));
@@ -203,6 +198,11 @@ impl Control {
                 (self.setup.troubles)(),
             ),
         }
+    }
+
+    async fn worker_list(&self) -> Vec<api::Worker> {
+        let all = self.snapshots().await;
+        all.iter().enumerate().map(|(n, snapshot)| conversion::worker(n, snapshot.as_ref())).collect()
     }
 
     /// The counters of all workers, or an error if one does not answer.

@@ -34,6 +34,7 @@ mod p4;
 #[cfg(not(feature = "dpdk"))]
 #[path = "p4/absent.rs"]
 mod p4;
+mod peer;
 mod port_settings;
 mod ports;
 mod privileges;
@@ -50,7 +51,7 @@ mod xdp;
 
 use anyhow::{Context as _, bail};
 use gatun_api::types::ConfigProblem;
-use gatun_config::{Announce, EventSink, Export, FastPath, Log, MappingFile, Offload, StateDir};
+use gatun_config::{Announce, EventSink, Export, FastPath, Log, MappingFile, Offload, Peer, StateDir};
 use gatun_nat::{EventKinds, Plan};
 use gatun_worker::Snapshot;
 use rustix::rand::{GetRandomFlags, getrandom};
@@ -68,6 +69,7 @@ pub use memory::{LARGE, MemoryNeeds, by_pages};
 pub use net_helper::{is_network_helper, serve_as_network_helper};
 pub use offload_orders::{changes as offload_changes, restarts as offload_restarts};
 pub use output::print_bytes;
+pub use peer::restarts as peer_restarts;
 #[cfg(feature = "dpdk")]
 pub use port_settings::DpdkPorts;
 pub use port_settings::PortSettings;
@@ -111,6 +113,8 @@ pub struct Settings {
     pub offload: Option<Offload>,
     /// Announced routes.
     pub announce: Option<Announce>,
+    /// The other box of a pair.
+    pub peer: Option<Peer>,
     /// Files of mappings that the configuration names.
     pub mapping_files: Vec<MappingFile>,
     /// Memory and disk space of a fully used daemon.

@@ -3,7 +3,7 @@
 //! All memory is allocated before the first packet: memory that is only promised is refused on the busiest
 //! day, and ends the process.
 
-use super::{PortSettings, Settings, fastpath, offload};
+use super::{PortSettings, Settings, fastpath, offload, peer};
 use gatun_api::types::TablePages;
 use gatun_config::{Bytes, FastPath, Memory};
 use gatun_nat::Plan;
@@ -42,6 +42,8 @@ pub struct MemoryNeeds {
     pub fastpath_mappings: u64,
     /// Manager of the fast path's sessions, and the rings through which it hears of them.
     pub fastpath_manager: u64,
+    /// Member of a pair: its stream, and the rings through which it hears of sessions.
+    pub peer: u64,
     /// Headers of session files, and the program.
     pub program: u64,
     /// True if sessions are saved in files.
@@ -65,6 +67,7 @@ impl MemoryNeeds {
             fastpath_sessions: 0,
             fastpath_mappings: 0,
             fastpath_manager: 0,
+            peer: 0,
             program: PROGRAM + heads,
             keeps,
         }
@@ -80,10 +83,16 @@ impl MemoryNeeds {
         MemoryNeeds { fastpath_sessions, fastpath_mappings, fastpath_manager, ..self }
     }
 
+    /// Adds the memory of a member of a pair, if there is one.
+    pub fn with_peer(self, is_paired: bool) -> MemoryNeeds {
+        let peer = if is_paired { peer::memory_bytes(self.tables.len()) } else { 0 };
+        MemoryNeeds { peer, ..self }
+    }
+
     /// Total memory.
     pub fn total(&self) -> u64 {
         let tables: u64 = self.tables.iter().map(TableBytes::total).sum();
-        tables + self.mappings + self.packets + self.of_fastpath() + self.program
+        tables + self.mappings + self.packets + self.of_fastpath() + self.peer + self.program
     }
 
     /// Bytes of the kernel fast path.
@@ -129,8 +138,10 @@ pub(super) enum MemoryFit {
 pub(super) fn check(plans: &[&Plan], settings: &Settings, left: Option<u64>) -> anyhow::Result<MemoryFit> {
     let (keeps, left) = (left.is_some(), left.unwrap_or(0));
     let ports = &settings.ports;
-    let needs = MemoryNeeds::of(plans, ports, keeps).with_fastpath(&settings.fastpath, &settings.plan);
-    let (needed, fastpath) = (needs.total(), needs.of_fastpath());
+    let needs = MemoryNeeds::of(plans, ports, keeps)
+        .with_fastpath(&settings.fastpath, &settings.plan)
+        .with_peer(settings.peer.is_some());
+    let (needed, fixed) = (needs.total(), needs.of_fastpath() + needs.peer);
     let Some((available, whose)) = available() else { return Ok(MemoryFit::Beside) };
     if needed <= available {
         return Ok(MemoryFit::Beside);
@@ -141,7 +152,7 @@ pub(super) fn check(plans: &[&Plan], settings: &Settings, left: Option<u64>) -> 
     let instead = match sessions_that_fit(
         plans,
         (ports, keeps),
-        available.saturating_add(left).saturating_sub(fastpath),
+        available.saturating_add(left).saturating_sub(fixed),
     ) {
         Some(n) => format!("`sessions_max = {n}` in [limits] would fit"),
         None => {

@@ -53,6 +53,16 @@ impl Sandbox {
         Sandbox(Some(Arc::new(Allowed { usual, ..Allowed::default() })))
     }
 
+    /// Sandbox of the thread of the pair: its certificates, and the directory of the state.
+    pub(super) fn of_peer(&self, settings: &Settings) -> Sandbox {
+        let allowed = |_: &Arc<Allowed>| Allowed {
+            read: settings.peer.iter().map(|peer| peer.directory.clone()).collect(),
+            usual: state_directory(&settings.state).into_iter().collect(),
+            ..Allowed::default()
+        };
+        Sandbox(self.0.as_ref().map(allowed).map(Arc::new))
+    }
+
     /// Sandbox for a configuration.
     pub(super) fn of(settings: &Settings) -> Sandbox {
         let mut allowed = Allowed::default();
@@ -83,11 +93,7 @@ impl Sandbox {
         allowed.write.extend(spools.map(|(spool, _)| spool.clone()));
         // Gatun's own directory: a later configuration can use it without a restart.
         allowed.usual.extend(directory(Path::new(LOG_DIRECTORY)));
-        allowed.write.extend(match &settings.state {
-            StateDir::Usual => Some(super::state::USUAL.into()),
-            StateDir::Path(path) => Some(path.clone()),
-            StateDir::Off => None,
-        });
+        allowed.write.extend(state_directory(&settings.state));
         // The pins are removed at the end.
         allowed.usual.extend(settings.fastpath.kernel.then(|| settings.fastpath.directory.clone()));
         // The API's socket is removed at the end.
@@ -181,6 +187,14 @@ impl Enforced {
         let only_helper: Vec<String> = only_helper.map(|part| format!("network helper: {part}")).collect();
         missing.extend(only_helper);
         types::Sandbox { state, missing }
+    }
+}
+
+fn state_directory(state: &StateDir) -> Option<PathBuf> {
+    match state {
+        StateDir::Usual => Some(super::state::USUAL.into()),
+        StateDir::Path(path) => Some(path.clone()),
+        StateDir::Off => None,
     }
 }
 

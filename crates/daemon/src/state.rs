@@ -172,10 +172,45 @@ fn make_in(directory: &File, name: &str) -> io::Result<File> {
     }
 }
 
-fn read_names(directory: &File) -> io::Result<Names> {
+/// Replaces a file as a whole.
+fn replace_in(directory: &File, name: &str, text: &[u8]) -> io::Result<()> {
+    let new = format!("{name}.new");
+    make_in(directory, &new)?.write_all(text)?;
+    Ok(renameat(directory, &new, directory, name)?)
+}
+
+fn read_in(directory: &File, name: &str) -> io::Result<String> {
     let mut text = String::new();
-    open_in(directory, "names.json", OFlags::RDONLY)?.take(NAMES_MAX).read_to_string(&mut text)?;
-    Ok(serde_json::from_str(&text)?)
+    open_in(directory, name, OFlags::RDONLY)?.take(NAMES_MAX).read_to_string(&mut text)?;
+    Ok(text)
+}
+
+fn read_names(directory: &File) -> io::Result<Names> {
+    Ok(serde_json::from_str(&read_in(directory, "names.json")?)?)
+}
+
+/// Small file in the directory of the state.
+pub(crate) struct NamedFile {
+    directory: File,
+    name: &'static str,
+}
+
+impl NamedFile {
+    /// Reads the text.
+    ///
+    /// # Errors
+    /// Returns an error if there is no such file, or it is no text.
+    pub(crate) fn read(&self) -> io::Result<String> {
+        read_in(&self.directory, self.name)
+    }
+
+    /// Replaces the file as a whole.
+    ///
+    /// # Errors
+    /// Returns an error if it cannot be written. The previous contents then stay.
+    pub(crate) fn replace(&self, text: &[u8]) -> io::Result<()> {
+        replace_in(&self.directory, self.name, text)
+    }
 }
 
 // Private mappings of shared memory are writable, so the file has to be opened for writing.
@@ -226,9 +261,15 @@ impl Directory {
     /// # Errors
     /// Returns an error if they cannot be written. The next process then finds the previous names.
     pub fn set_names(&self, names: &Names) -> io::Result<()> {
-        let mut new = make_in(&self.directory, "names.new")?;
-        new.write_all(serde_json::to_string(names)?.as_bytes())?;
-        Ok(renameat(&self.directory, "names.new", &self.directory, "names.json")?)
+        replace_in(&self.directory, "names.json", serde_json::to_string(names)?.as_bytes())
+    }
+
+    /// Returns a handle of a small file beside the names, which a thread of its own replaces.
+    ///
+    /// # Errors
+    /// Returns an error if the process has reached its limit of open files.
+    pub(crate) fn named_file(&self, name: &'static str) -> io::Result<NamedFile> {
+        Ok(NamedFile { directory: self.directory.try_clone()?, name })
     }
 
     /// Returns true if there is room for the records of several processes.

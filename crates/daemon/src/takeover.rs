@@ -148,7 +148,23 @@ impl SessionStore {
         self.directory.remove_all_but(&Names::default());
     }
 
+    /// Directory of the files.
+    pub(super) fn directory(&self) -> &Directory {
+        &self.directory
+    }
+
+    /// Generation of this process's files.
+    pub(super) fn generation(&self) -> u64 {
+        self.names.generation
+    }
+
+    /// Generation of the files of the process whose sessions this one inherits.
+    pub(super) fn generation_before(&self) -> Option<u64> {
+        self.before.as_ref().map(|before| before.generation)
+    }
+
     /// Divides a plan among workers. If their number is unchanged, each gets the share that has its sessions.
+    /// `of_pair` is the key that both boxes of a pair have.
     ///
     /// # Errors
     /// Like [`Shares::new`].
@@ -157,8 +173,11 @@ impl SessionStore {
         plan: &Plan,
         workers: usize,
         seed: [u64; 4],
+        of_pair: Option<[u64; 4]>,
     ) -> Result<Shares, BuildError> {
-        let before = self.before.as_ref().filter(|before| before.workers == workers);
+        let is_same = |before: &&Names| of_pair.is_none_or(|key| before.steering == key);
+        let before = self.before.as_ref().filter(|before| before.workers == workers).filter(is_same);
+        let seed = of_pair.unwrap_or(seed);
         self.names.steering = before.map_or(seed, |before| before.steering);
         let address_shares = before.map_or(&[][..], |before| &before.address_shares);
         let shares = Shares::as_before(plan, workers, self.names.steering, address_shares)?;
@@ -440,7 +459,8 @@ impl RestoredSessions {
         }
     }
 
-    /// Starts a thread that logs when all sessions are restored, and calls `done`.
+    /// Starts a thread that logs when all sessions are restored, and calls `done`, with false if some were
+    /// lost.
     ///
     /// # Errors
     /// Returns an error if no thread can be started.
@@ -448,7 +468,7 @@ impl RestoredSessions {
         self,
         workers: Vec<Handle>,
         output: Output,
-        done: impl FnOnce() + Send + 'static,
+        done: impl FnOnce(bool) + Send + 'static,
     ) -> std::io::Result<()> {
         let body = move || {
             let mut all = RestoreProgress::default();
@@ -467,7 +487,11 @@ impl RestoredSessions {
                     output.log(&format!("not restored: {} {}", counted(n, "session"), why.help()));
                 }
             }
-            done();
+            let is_lost = |(why, n): (RestoreError, u64)| {
+                n > 0 && !matches!(why, RestoreError::Exists | RestoreError::Expired)
+            };
+            let has_lost = RestoreError::ALL.into_iter().zip(all.not).any(is_lost);
+            done(!has_lost && self.unread.is_empty());
         };
         std::thread::Builder::new().name("takeover".into()).spawn(body).map(drop)
     }

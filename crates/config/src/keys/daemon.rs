@@ -77,7 +77,7 @@ pub(crate) const PEER: &[Key] = &[
     key("connect", ENDPOINT, "\"192.0.2.13:7464\"", "Address and TCP port of the peer. With both keys, both boxes try, and one connection is used.").default("none"),
     key("directory", FOLDER, "\"/etc/gatun/peer\"", "Directory with `ca.pem`, `certificate.pem` and `key.pem`, as `gatun peer init` makes them. Gatun reads them again at each reload.").default("\"/etc/gatun/peer\""),
     key("own_ports", Kind::Integer { min: 0, max: 32_000 }, "4_096", "Number of ports at each end of each public address that only one of the boxes ever assigns: `a` those at the lower end, `b` those at the upper end. A box that backs an address assigns these only, also while the boxes have lost each other. At most half of the address's ports. A change needs a restart of both boxes.").default("4_096"),
-    key("packets", Kind::Integer { min: 1, max: 128 }, "3", "Number of packets, both directions together, after which the peer is told of a UDP session or an ICMP query. Shorter sessions do not outlive their box. The peer is told of a TCP session with the second SYN.").default("3"),
+    key("packets", Kind::Integer { min: 1, max: 128 }, "3", "Number of packets, both directions together, after which the peer gets a UDP session or an ICMP query. Shorter sessions do not outlive their box. The peer gets a TCP session with the second SYN.").default("3"),
     key("dead_after", Kind::Duration, "\"1s\"", "Time without a byte of the peer after which the connection is closed; at least 200 ms.").default("\"1s\""),
     key("away_after", Kind::Duration, "\"10s\"", "Time without a connection after which the lifetimes of the peer's sessions begin here.").default("\"10s\""),
 ];

@@ -29,7 +29,7 @@ pub struct Peer {
     pub directory: PathBuf,
     /// Ports at each end of each address that only one of the boxes ever assigns.
     pub own_ports: u16,
-    /// Packets after which the peer is told of a UDP session.
+    /// Packets after which the peer gets a UDP session.
     pub packets: u8,
     /// Time in ms without a byte of the peer after which the connection is closed.
     pub dead_after_ms: u32,
@@ -60,9 +60,7 @@ pub(crate) fn read(table: &Table<'_>, problems: &mut Problems) -> Option<Peer> {
         mode: table.get("mode", problems, |v| value::choice(v, PAIR_MODE)).unwrap_or_default(),
         listen,
         connect,
-        directory: table
-            .get("directory", problems, log::directory)
-            .unwrap_or_else(|| PEER_DIRECTORY.into()),
+        directory: table.get("directory", problems, log::directory).unwrap_or_else(|| PEER_DIRECTORY.into()),
         own_ports: table.integer("own_ports", problems).map_or(4_096, |n| n as u16),
         packets: table.integer("packets", problems).map_or(3, |n| n as u8),
         dead_after_ms,

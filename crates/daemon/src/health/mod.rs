@@ -75,6 +75,12 @@ impl HealthControl {
         lock(&self.wanted).networks = networks;
     }
 
+    /// Announces these networks as those of the other box of a pair. `held` is a reason to announce nothing.
+    pub(crate) fn set_pair(&self, backup: Vec<Prefix>, held: Option<String>) {
+        let mut wanted = lock(&self.wanted);
+        (wanted.backup, wanted.held) = (backup, held);
+    }
+
     /// State for the API. A thread that does not observe is no good sign.
     pub(crate) fn state(&self) -> types::Health {
         let shown = lock(&self.shown);

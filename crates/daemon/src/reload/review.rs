@@ -98,6 +98,7 @@ fn outside_engine(old: &Settings, new: &Settings) -> Vec<String> {
         restarts.push("[workers]: processors".to_owned());
     }
     restarts.extend(crate::health::differ(old, new));
+    restarts.extend(crate::peer::restarts(old.peer.as_ref(), new.peer.as_ref()));
     restarts.extend(crate::control::differ(&old.control, &new.control));
     restarts.extend(PortSettings::differ(&old.ports, &new.ports));
     let (old, new) = (old.ports.devices(), new.ports.devices());
@@ -149,6 +150,7 @@ mod tests {
             fastpath: Default::default(),
             offload: None,
             announce: None,
+            peer: None,
             costs: Default::default(),
             needs: Default::default(),
             mapping_files: Vec::new(),

@@ -3,6 +3,7 @@
 use super::{Reload, ReloadRefusal, Review};
 use crate::event_sinks::{Prepared, Refusal};
 use crate::live_ports::NextPorts;
+use crate::peer::{self, Layout};
 use crate::{ANSWER_MAX, Settings, memory};
 use gatun_nat::Plan;
 use gatun_nat::reconfigure::{ApplyError, Change, Refused, Settled};
@@ -81,7 +82,12 @@ impl Reload {
         if !review.difference.restarts.is_empty() {
             return Err(ReloadRefusal::restart(review.difference.restarts.clone()));
         }
-        if review.difference.is_empty() { Ok(None) } else { self.prepare_changes(new).map(Some) }
+        if review.difference.is_empty() {
+            return Ok(None);
+        }
+        let prepared = self.prepare_changes(new)?;
+        self.check_layout(new, prepared.shared_plans.as_ref())?;
+        Ok(Some(prepared))
     }
 
     /// Prepares ports and event sinks too.
@@ -144,6 +150,7 @@ impl Reload {
                 orders.set(name.clone(), config.addresses.clone(), config.routes.clone());
             }
         }
+        self.tell_peer(&new);
         self.health.set_networks(crate::health::networks(&new));
         let before = std::mem::replace(&mut self.settings, new);
         self.resume_fastpath();
@@ -152,6 +159,34 @@ impl Reload {
             self.output.error(&format!("reload: {why}"));
         }
         Ok((before, settled))
+    }
+
+    /// Tells the member of the pair what the engines have now.
+    fn tell_peer(&self, new: &Settings) {
+        let Some(peer) = &self.peer else { return };
+        let shared = self.shared_plans.as_ref().map(|shared_plans| &shared_plans.steering);
+        match peer::steering(shared, &new.plan) {
+            Ok(steering) => peer.set(new, steering),
+            Err(why) => self.output.error(&format!("reload: [peer] {why}: restart gatun")),
+        }
+    }
+
+    /// Refuses a plan that divides the ports of an address between the boxes in another way.
+    fn check_layout(&self, new: &Settings, shared: Option<&SharedPlans>) -> Result<(), ReloadRefusal> {
+        let Some(section) = new.peer.as_ref().filter(|_| self.peer.is_some()) else { return Ok(()) };
+        let layout = |plan: &Plan, shared: Option<&SharedPlans>| {
+            let steering = peer::steering(shared.map(|shared| &shared.steering), plan)?;
+            Ok(Layout::new(section, plan, &steering))
+        };
+        let before = layout(&self.settings.plan, self.shared_plans.as_ref());
+        let (before, after) =
+            (before.map_err(ReloadRefusal::why)?, layout(&new.plan, shared).map_err(ReloadRefusal::why)?);
+        match after.conflict(&before) {
+            Some(what) => Err(ReloadRefusal::restart(vec![format!(
+                "[peer]: {what} would change, which both boxes have to do without sharing sessions meanwhile"
+            )])),
+            None => Ok(()),
+        }
     }
 
     /// Keeps the kernel from getting sessions while the engines change. If the daemon is killed meanwhile,

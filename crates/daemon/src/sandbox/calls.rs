@@ -24,6 +24,8 @@ pub(crate) enum Calls {
     /// The thread that is connected to P4 switches.
     #[cfg_attr(not(feature = "dpdk"), allow(dead_code))]
     Controller,
+    /// The thread that is connected to the other box of a pair.
+    Peer,
     /// `gatun web`, which connects to the daemon's Unix socket.
     Page,
     /// The thread that reads the network helper's reports, and reaps it.
@@ -155,7 +157,7 @@ type Rules = BTreeMap<i64, Vec<SeccompRule>>;
 impl Calls {
     /// Returns true if the thread opens files.
     pub(super) fn needs_files(self) -> bool {
-        matches!(self, Calls::Daemon | Calls::Dpdk | Calls::FastPath | Calls::ProgramHelper)
+        matches!(self, Calls::Daemon | Calls::Dpdk | Calls::FastPath | Calls::Peer | Calls::ProgramHelper)
     }
 
     /// Returns true if the thread reads the system files that every daemon reads.
@@ -165,7 +167,7 @@ impl Calls {
 
     /// Returns true if the thread connects over TCP.
     pub(super) fn may_connect(self) -> bool {
-        matches!(self, Calls::Connector | Calls::Controller)
+        matches!(self, Calls::Connector | Calls::Controller | Calls::Peer)
     }
 
     /// Restricts the calling thread of the process `own`.
@@ -223,7 +225,7 @@ impl Calls {
         let families: &[c_int] = match self {
             Calls::Daemon | Calls::FastPath | Calls::HelperClient => &[],
             Calls::Connector => &[AF_UNIX, AF_INET, AF_INET6],
-            Calls::Controller => &[AF_INET, AF_INET6],
+            Calls::Controller | Calls::Peer => &[AF_INET, AF_INET6],
             Calls::Page => &[AF_UNIX],
             Calls::NetworkHelper | Calls::InterfaceHelper | Calls::ProgramHelper => &[AF_NETLINK],
             Calls::Interfaces => &[AF_INET, AF_NETLINK],
@@ -459,6 +461,15 @@ mod tests {
         {
             is(call, &[AF_UNIX as u64, 0, 0, 0, 0, 0], REFUSE);
         }
+        let [.., peer] = Calls::Peer.filters(own).unwrap();
+        let connects = |family: c_int, kind: c_int| {
+            answer(&peer, SYS_socket, [family as u64, kind as u64, 0, 0, 0, 0]) == ALLOW
+        };
+        assert!(connects(AF_INET, SOCK_STREAM | SOCK_CLOEXEC) && connects(AF_INET6, SOCK_STREAM));
+        assert!(!connects(AF_UNIX, SOCK_STREAM) && !connects(AF_NETLINK, SOCK_RAW));
+        assert!(
+            [SYS_listen, SYS_execve, SYS_bpf].into_iter().all(|call| answer(&peer, call, [0; 6]) != ALLOW)
+        );
         let [.., helper] = Calls::NetworkHelper.filters(own).unwrap();
         let helps = |call, arguments: [u64; 6]| answer(&helper, call, arguments) == ALLOW;
         assert!(helps(SYS_socket, [AF_NETLINK as u64, 3, NETLINK_ROUTE as u64, 0, 0, 0]));

@@ -2,6 +2,7 @@
 
 use super::Start;
 use crate::fastpath::{self, FastPathDirectory};
+use crate::peer::{self, PreparedPeer};
 use crate::reload::SharedPlans;
 use crate::takeover::{self, RestoredSessions, SessionStore};
 use crate::{Settings, Setup, memory, seed};
@@ -27,6 +28,7 @@ pub(super) struct Prepared {
     pub(super) pages: TablePages,
     /// Directory of the kernel fast path, and whether its sessions can be those of the previous process.
     pub(super) fastpath: (FastPathDirectory, bool),
+    pub(super) peer: Option<PreparedPeer>,
 }
 
 impl Prepared {
@@ -50,11 +52,14 @@ impl Prepared {
         notes.extend(memory::describe(&pages, &settings.needs));
         let directory = fastpath::prepare(&settings.fastpath);
         let fits = session_store.as_ref().is_some_and(|store| store.fits(&settings.plan));
+        let shared = built.shared_plans.as_ref().map(|shared_plans| &shared_plans.steering);
+        let peer = peer::prepare(settings, shared, session_store.as_ref())?;
         let restored = session_store.as_ref().and_then(|session_store| {
             let steering = built.shared_plans.as_ref().map(|shared_plans| &*shared_plans.steering);
             session_store.take_over(&settings.plan, &mut built.engines, steering, *clock)
         });
-        Ok(Prepared { start, built, session_store, restored, records, pages, fastpath: (directory, fits) })
+        let fastpath = (directory, fits);
+        Ok(Prepared { start, built, session_store, restored, records, pages, fastpath, peer })
     }
 }
 
@@ -74,17 +79,18 @@ fn build(
     if workers <= 1 || !plan.is_stateful() {
         let plans = vec![plan; workers];
         find_memory(&plans, settings, session_store.as_deref_mut(), notes)?;
-        let engines = build_engines(&plans, session_store)?;
+        let engines = build_engines(&plans, session_store, settings.peer.is_some())?;
         return Ok(Built { engines, exchange: Vec::new(), shared_plans: None });
     }
+    let of_pair = peer::seed(settings.peer.as_ref())?;
     let shares = match session_store.as_mut() {
-        Some(session_store) => session_store.share(plan, workers, seed()?),
-        None => Shares::new(plan, workers, seed()?),
+        Some(session_store) => session_store.share(plan, workers, seed()?, of_pair),
+        None => Shares::new(plan, workers, of_pair.map_or_else(seed, Ok)?),
     };
     let shares = shares.map_err(|e| anyhow::anyhow!("{}", e.0))?;
     let plans: Vec<&Plan> = shares.plans.iter().collect();
     find_memory(&plans, settings, session_store.as_deref_mut(), notes)?;
-    let engines = build_engines(&plans, session_store)?;
+    let engines = build_engines(&plans, session_store, settings.peer.is_some())?;
     let shared_plans = SharedPlans::new(shares);
     let exchange =
         exchange(workers, &shared_plans.steering).context("cannot create the exchange between workers")?;
@@ -112,8 +118,12 @@ fn find_memory(
     Ok(())
 }
 
-/// Builds an engine for each plan.
-fn build_engines(plans: &[&Plan], mut session_store: Option<&mut SessionStore>) -> anyhow::Result<Vec<Nat>> {
+/// Builds an engine for each plan. Engines of a pair assign no port before its member has begun.
+fn build_engines(
+    plans: &[&Plan],
+    mut session_store: Option<&mut SessionStore>,
+    is_paired: bool,
+) -> anyhow::Result<Vec<Nat>> {
     let mut engines: Vec<Nat> = Vec::new();
     for plan in plans {
         let session_file =
@@ -122,7 +132,11 @@ fn build_engines(plans: &[&Plan], mut session_store: Option<&mut SessionStore>) 
             None => Nat::with_session_file(plan, seed()?, session_file),
             Some(first) => first.sibling(plan, seed()?, session_file),
         };
-        engines.push(nat.map_err(|e| anyhow::anyhow!("cannot build the engine: {}", e.0))?);
+        let mut nat = nat.map_err(|e| anyhow::anyhow!("cannot build the engine: {}", e.0))?;
+        if is_paired {
+            nat.begin_standby();
+        }
+        engines.push(nat);
     }
     Ok(engines)
 }

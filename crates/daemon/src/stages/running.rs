@@ -11,6 +11,7 @@ use crate::control::Process;
 use crate::event_sinks::{EventSinks, SinkRights};
 use crate::notify::Notifier;
 use crate::output::Output;
+use crate::peer::PeerManager;
 use crate::ports::Ports;
 use crate::reload::{self, Reload, Request};
 use crate::signals::Signal;
@@ -50,8 +51,9 @@ impl Running {
     /// # Errors
     /// Returns an error if a file cannot be opened, or a thread cannot start.
     pub(super) fn new(sandboxed: Sandboxed) -> anyhow::Result<Running> {
-        let Sandboxed { opened, connect, signals, in_force, fast_paths } = sandboxed;
-        let Opened { listening: Listening { prepared, sockets }, mut ports, processors, health, .. } = opened;
+        let Sandboxed { opened, connect, signals, in_force, fast_paths, peer } = sandboxed;
+        let Opened { listening, mut ports, processors, health, .. } = opened;
+        let Listening { prepared, sockets, .. } = listening;
         let Prepared { start, built, mut session_store, restored, records, pages, .. } = prepared;
         let Built { mut engines, exchange, shared_plans } = built;
         let Start { settings, sandbox, clock, notifier, sender, .. } = start;
@@ -61,28 +63,26 @@ impl Running {
         let goes_on = restored.as_ref().is_some_and(RestoredSessions::is_some);
         let means = SinkRights { connect, sandbox };
         let event_sinks = EventSinks::start(&settings, &mut engines, (clock, goes_on), means, &output)?;
-        if let Some(session_store) = &mut session_store {
-            save_sessions(session_store, &settings.plan, &mut engines, (clock, &fast_paths))?;
-        }
+        save_sessions(session_store.as_mut(), &settings.plan, (&mut engines, clock), (&fast_paths, &peer))?;
         fast_paths.wait_cleared(&output);
         let backends = std::mem::take(&mut ports.backends);
         let workers =
             start_workers(engines, backends, exchange, (clock, processors), (&sender, &fast_paths))?;
-        let count = workers.len();
         let handles: Vec<Handle> = workers.iter().map(|worker| worker.handle.clone()).collect();
         fast_paths.begin(&handles);
         let (tls, (orders, requests)) = (sockets.tls(), channel());
-        watch_restored(restored, &handles, &orders, &output)?;
-        let config_orders = reload::config_orders(&orders);
+        watch_restored(restored, &handles, (&orders, peer.clone()), &output)?;
         let process = Process {
             workers: handles.clone(),
             sandbox: in_force.told_with(&ports.helper.missing),
             helper: ports.helper.clone(),
             fast_paths: fast_paths.shown(),
             health: health.control(),
+            peer: peer.control(),
         };
-        let (facts, socket) = sockets.serve(&settings, process, &event_sinks, config_orders, &output)?;
-        log_start(&output, count, start.started);
+        let (facts, socket) =
+            sockets.serve(&settings, process, &event_sinks, reload::config_orders(&orders), &output)?;
+        log_start(&output, workers.len(), start.started);
         let reload = Reload {
             settings,
             shared_plans,
@@ -100,12 +100,13 @@ impl Running {
             session_store,
             offload: fast_paths.orders(),
             health: health.control(),
+            peer: peer.orders(),
             notifier: notifier.clone(),
             output: output.clone(),
         };
         health.start(reload.workers.clone(), output.clone())?;
         reload.start(requests)?;
-        notifier.ready(&translating(count));
+        notifier.ready(&translating(workers.len()));
         Ok(Running {
             workers,
             events: start.events,
@@ -143,27 +144,41 @@ fn log_start(output: &Output, workers: usize, started: Instant) {
     output.log(&format!("{}, {ms:.1} ms after start", translating(workers)));
 }
 
-/// Reports when all sessions of the previous process are restored.
+/// Reports when all sessions of the previous process are restored. The pair begins then.
 fn watch_restored(
     restored: Option<RestoredSessions>,
     workers: &[Handle],
-    orders: &Sender<Request>,
+    (orders, peer): (&Sender<Request>, PeerManager),
     output: &Output,
 ) -> anyhow::Result<()> {
-    let Some(restored) = restored else { return Ok(()) };
+    let workers = workers.to_vec();
+    let Some(restored) = restored else {
+        peer.begin(workers, true);
+        return Ok(());
+    };
     let (orders, output) = (orders.clone(), output.clone());
-    Ok(restored.watch(workers.to_vec(), output, move || drop(orders.send(Request::AllRestored)))?)
+    let done = {
+        let workers = workers.clone();
+        move |has_all| {
+            peer.begin(workers, has_all);
+            drop(orders.send(Request::AllRestored));
+        }
+    };
+    Ok(restored.watch(workers, output, done)?)
 }
 
 /// Lets the next process find the sessions.
 fn save_sessions(
-    store: &mut SessionStore,
+    store: Option<&mut SessionStore>,
     plan: &Plan,
-    engines: &mut [Nat],
-    (clock, fast_paths): (Clock, &FastPaths),
+    (engines, clock): (&mut [Nat], Clock),
+    (fast_paths, peer): (&FastPaths, &PeerManager),
 ) -> anyhow::Result<()> {
+    let Some(store) = store else { return Ok(()) };
     store.begin(plan, engines, clock)?;
-    store.set_offloaded(fast_paths.orders().has_any().then_some(plan))
+    store.set_offloaded(fast_paths.orders().has_any().then_some(plan))?;
+    peer.sessions_are_named();
+    Ok(())
 }
 
 /// Opens the log and writes the lines that start-up has collected.

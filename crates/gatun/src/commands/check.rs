@@ -158,6 +158,7 @@ fn difference(old: &Config, new: &Config) -> String {
     let offload = (old.offload.as_ref(), new.offload.as_ref());
     difference.changes.extend(gatun_daemon::offload_changes(offload.0, offload.1));
     difference.restarts.extend(gatun_daemon::offload_restarts(offload.0, offload.1));
+    difference.restarts.extend(gatun_daemon::peer_restarts(old.peer.as_ref(), new.peer.as_ref()));
     let restarts = [
         ("[[port]]: settings other than routes, addresses, neighbours and answers", fixed(old) != fixed(new)),
         ("[workers]: processors", old.cores != new.cores),
@@ -356,6 +357,7 @@ fn memory(config: &Config, needs: &MemoryNeeds) -> String {
     lines.push((count(config.fastpath.sessions_max, "sessions in the kernel"), needs.fastpath_sessions));
     lines.push(("mappings in the kernel".to_owned(), needs.fastpath_mappings));
     lines.push(("manager of the sessions in the kernel".to_owned(), needs.fastpath_manager));
+    lines.push(("member of the pair".to_owned(), needs.peer));
     lines.push(("program".to_owned(), needs.program));
     let all = Bytes(needs.total());
     let mut out = match needs.tables.len() {

@@ -193,6 +193,7 @@ fn settings(config: Config, file: &str) -> anyhow::Result<Settings> {
         fastpath,
         offload,
         announce: config.announce,
+        peer: config.peer,
         costs,
         needs,
         mapping_files,
@@ -211,7 +212,7 @@ pub(super) fn needs(config: &Config, ports: &PortSettings) -> MemoryNeeds {
         Some(shares) => MemoryNeeds::of(&shares.plans.iter().collect::<Vec<_>>(), ports, keeps),
         None => MemoryNeeds::of(&vec![plan; workers], ports, keeps),
     };
-    needs.with_fastpath(&config.fastpath, &config.plan)
+    needs.with_fastpath(&config.fastpath, &config.plan).with_peer(config.peer.is_some())
 }
 
 /// Memory and log volume at full tables.

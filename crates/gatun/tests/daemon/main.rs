@@ -36,6 +36,7 @@ mod p4;
 mod p4_faults;
 #[cfg(feature = "dpdk")]
 mod p4_offload;
+mod pair;
 mod processors;
 mod reload;
 mod restart;

@@ -99,7 +99,7 @@ fn root_does_not_follow_links_of_the_user() {
         chown(planted, Some(65534), Some(65533)).unwrap();
         fs::write(precious, "root's").unwrap();
         fs::set_permissions(precious, fs::Permissions::from_mode(0o600)).unwrap();
-        let names = ["names.new", "names.json", "sessions.0.0", "sessions.1.0", "sessions.2.0"];
+        let names = ["names.json.new", "names.json", "sessions.0.0", "sessions.1.0", "sessions.2.0"];
         for name in names {
             symlink(precious, planted.join(name)).unwrap();
         }

@@ -1,0 +1,141 @@
+//! Settings that both boxes of a pair must have in common, by their keys in the file.
+
+use super::addresses::Layout;
+use crate::Settings;
+use gatun_config::{FastPath, Peer};
+use gatun_nat::Plan;
+use gatun_nat::plan::{Limits, Nat44, Nat64, Pool4};
+use gatun_nat::workers::Steering;
+use gatun_peer::wire::ConfigKey;
+use std::fmt::Debug;
+
+/// Keys, sorted by name. Ports, devices, the API, logs and announced routes may differ.
+pub(super) fn keys(
+    settings: &Settings,
+    peer: &Peer,
+    (steering, layout): (&Steering, &Layout),
+) -> Vec<ConfigKey> {
+    let mut keys = Keys(Vec::new());
+    let plan = &*settings.plan;
+    let Peer { mode, own_ports, .. } = peer;
+    keys.section("peer", &[("mode", mode), ("own_ports", own_ports)]);
+    let FastPath { kernel, lease_ms, .. } = &settings.fastpath;
+    // Who takes over waits for the other box's kernel.
+    keys.section("fastpath", &[("lease", &kernel.then_some(lease_ms))]);
+    let workers = settings.ports.workers();
+    keys.section("port", &[("queues", &workers)]);
+    if workers > 1 {
+        // A worker has its addresses since they came to the pool, which may have been in another order.
+        keys.section("port", &[("queues (addresses of each)", &steering.address_shares())]);
+    }
+    keys.section("pool", &[("ports of each box", &layout.ranges)]);
+    plan.pools.iter().for_each(|pool| keys.pool(pool));
+    keys.section("nat64", &[("order", &plan.nat64.iter().map(|one| &one.name).collect::<Vec<_>>())]);
+    keys.section("nat44", &[("order", &plan.nat44.iter().map(|one| &one.name).collect::<Vec<_>>())]);
+    plan.nat64.iter().for_each(|nat64| keys.nat64(plan, nat64));
+    plan.nat44.iter().for_each(|nat44| keys.nat44(plan, nat44));
+    keys.limits(&plan.limits);
+    keys.section("translator", &[("own4", &plan.own4), ("own6", &plan.own6)]);
+    keys.0.sort_unstable();
+    keys.0
+}
+
+struct Keys(Vec<ConfigKey>);
+
+impl Keys {
+    fn section(&mut self, section: &str, values: &[(&str, &dyn Debug)]) {
+        for (name, value) in values {
+            let name: String = format!("{section}.{name}").chars().take(200).collect();
+            self.0.push(ConfigKey { name, hash: hash(&format!("{value:?}")) });
+        }
+    }
+
+    fn pool(&mut self, pool: &Pool4) {
+        let Pool4 { name, ranges, pairing, port_parity, port_class, allocation, overload } = pool;
+        let addresses: Vec<_> = ranges.iter().map(|range| (range.first, range.last)).collect();
+        let ports: Vec<_> = ranges.iter().map(|range| (range.ports, range.transports)).collect();
+        let values: [(&str, &dyn Debug); 7] = [
+            ("prefixes", &addresses),
+            ("ports", &ports),
+            ("pairing", pairing),
+            ("port_parity", port_parity),
+            ("port_class", port_class),
+            ("allocation", allocation),
+            ("overload", overload),
+        ];
+        self.section(&format!("pool.{name}"), &values);
+    }
+
+    fn nat64(&mut self, plan: &Plan, nat64: &Nat64) {
+        let Nat64 { name, pool6, pool, sources, realm, filtering, external_tcp, .. } = nat64;
+        let Nat64 { wkp_non_global, icmp_error_source, inbound_refresh, rst_during_fin, .. } = nat64;
+        let Nat64 { icmp_queries, subscriber_len, static_bindings, timeouts, settings, .. } = nat64;
+        let values: [(&str, &dyn Debug); 15] = [
+            ("pool6", pool6),
+            ("pool", &plan.pools.get(*pool).map(|pool| &pool.name)),
+            ("sources", sources),
+            ("ports", realm),
+            ("filtering", filtering),
+            ("external_tcp", external_tcp),
+            ("wkp_non_global", wkp_non_global),
+            ("icmp_error_source", icmp_error_source),
+            ("inbound_refresh", inbound_refresh),
+            ("rst_during_fin", rst_during_fin),
+            ("icmp_queries", icmp_queries),
+            ("subscriber", subscriber_len),
+            ("static", static_bindings),
+            ("timeouts", timeouts),
+            ("mtu4 and other settings of headers", settings),
+        ];
+        self.section(&format!("nat64.{name}"), &values);
+    }
+
+    fn nat44(&mut self, plan: &Plan, nat44: &Nat44) {
+        let Nat44 { name, inside, realm, pool, exempt, filtering, external_tcp, .. } = nat44;
+        let Nat44 { inbound_refresh, icmp_queries, subscriber_len, static_bindings, .. } = nat44;
+        let Nat44 { timeouts, mtu, mss_max, .. } = nat44;
+        let values: [(&str, &dyn Debug); 13] = [
+            ("inside", inside),
+            ("ports", realm),
+            ("pool", &plan.pools.get(*pool).map(|pool| &pool.name)),
+            ("exempt", exempt),
+            ("filtering", filtering),
+            ("external_tcp", external_tcp),
+            ("inbound_refresh", inbound_refresh),
+            ("icmp_queries", icmp_queries),
+            ("subscriber", subscriber_len),
+            ("static", static_bindings),
+            ("timeouts", timeouts),
+            ("mtu4", mtu),
+            ("tcp_mss_max", mss_max),
+        ];
+        self.section(&format!("nat44.{name}"), &values);
+    }
+
+    fn limits(&mut self, limits: &Limits) {
+        let Limits { sessions_max, sessions_reserved, sessions_reserved_below, .. } = limits;
+        let Limits { subscribers_max, sessions_per_subscriber, ports_per_subscriber, .. } = limits;
+        let Limits { ports_per_subscriber_by: [tcp, udp, icmp], .. } = limits;
+        let Limits { session_rate_per_subscriber, session_burst_per_subscriber, .. } = limits;
+        let values: [(&str, &dyn Debug); 11] = [
+            ("sessions_max", sessions_max),
+            ("sessions_reserved", sessions_reserved),
+            ("sessions_reserved_below", sessions_reserved_below),
+            ("subscribers_max", subscribers_max),
+            ("sessions_per_subscriber", sessions_per_subscriber),
+            ("ports_per_subscriber", ports_per_subscriber),
+            ("tcp_ports_per_subscriber", tcp),
+            ("udp_ports_per_subscriber", udp),
+            ("icmp_ports_per_subscriber", icmp),
+            ("session_rate_per_subscriber", session_rate_per_subscriber),
+            ("session_burst_per_subscriber", session_burst_per_subscriber),
+        ];
+        self.section("limits", &values);
+    }
+}
+
+/// FNV-1a. Both boxes are those of one operator.
+fn hash(text: &str) -> u64 {
+    let step = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+    text.bytes().fold(0xcbf2_9ce4_8422_2325, step)
+}

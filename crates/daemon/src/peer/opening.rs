@@ -1,0 +1,62 @@
+//! Socket and certificates of the link, while the process has the rights for them.
+
+use crate::killed::once_released;
+use anyhow::{Context as _, anyhow};
+use gatun_config::{Peer, PeerMember};
+use gatun_peer::link::{Link, LinkSettings, TlsFiles};
+use gatun_peer::ownership::Member;
+use sha2::{Digest as _, Sha256};
+use std::io;
+use std::net::TcpListener;
+use std::time::Duration;
+
+/// Longest time that a killed process may take to release the socket.
+const LET_GO_MAX: Duration = Duration::from_millis(1_000);
+
+/// Link that is not connected yet.
+pub(crate) type OpenedPeer = Option<Link>;
+
+fn files(peer: &Peer) -> TlsFiles {
+    let of = |name: &str| peer.directory.join(name);
+    TlsFiles { authority: of("ca.pem"), certificate: of("certificate.pem"), key: of("key.pem") }
+}
+
+/// Opens the socket and reads the certificates, if the configuration has `[peer]`.
+///
+/// # Errors
+/// Names the unusable file, or the address that is in use.
+pub(crate) fn open(peer: Option<&Peer>) -> anyhow::Result<OpenedPeer> {
+    let Some(peer) = peer else { return Ok(None) };
+    let is_taken = |error: &io::Error| error.kind() == io::ErrorKind::AddrInUse;
+    let bind = |address| {
+        once_released(LET_GO_MAX, is_taken, || TcpListener::bind(address))
+            .with_context(|| format!("[peer] listen: cannot listen on {address}"))
+    };
+    let settings = LinkSettings {
+        member: match peer.member {
+            PeerMember::A => Member::First,
+            PeerMember::B => Member::Second,
+        },
+        listen: peer.listen.map(bind).transpose()?,
+        connect: peer.connect,
+        files: files(peer),
+        dead_after_ms: peer.dead_after_ms.into(),
+    };
+    Ok(Some(Link::new(settings).map_err(|why| anyhow!("[peer] {why}"))?))
+}
+
+/// Key of the hash that distributes subscribers over workers: both boxes have the same one, and nobody else
+/// can guess it. `None` without `[peer]`.
+///
+/// # Errors
+/// Returns an error if the authority's certificate cannot be read.
+pub(crate) fn seed(peer: Option<&Peer>) -> anyhow::Result<Option<[u64; 4]>> {
+    let Some(peer) = peer else { return Ok(None) };
+    let file = files(peer).authority;
+    let text = std::fs::read(&file).with_context(|| {
+        format!("[peer] cannot read {}: `gatun peer init` makes the certificates of a pair", file.display())
+    })?;
+    let hash: [u8; 32] = Sha256::digest(text).into();
+    let (words, _) = hash.as_chunks::<8>();
+    Ok(Some(std::array::from_fn(|n| words.get(n).map_or(0, |word| u64::from_be_bytes(*word)))))
+}

@@ -1,0 +1,221 @@
+//! State of the member for the API, and lines in the log.
+
+use super::addresses::Layout;
+use crate::Event;
+use crate::offload::{PUBLISH_EVERY, SharedState};
+use gatun_api::types::{self, Counter, PeerCounters, PeerMember, PeerShard, PeerState};
+use gatun_nat::standby::PeerRefusal;
+use gatun_peer::link::LinkState;
+use gatun_peer::member::{AddressRange, PairStatus};
+use gatun_peer::ownership::Member;
+use gatun_peer::wire::KeyDifference;
+use std::sync::mpsc::Sender;
+
+/// Shortest time between two lines about a connection that cannot be made, ms.
+const LOG_EVERY_MS: u64 = 10_000;
+
+/// Publishes the state.
+pub(super) struct Watch {
+    shown: SharedState<types::Peer>,
+    events: Sender<Event>,
+    published_ms: Option<u64>,
+    opened_ms: Option<u64>,
+    logged: Logged,
+}
+
+/// State as the log has it.
+#[derive(Default)]
+struct Logged {
+    is_open: bool,
+    is_synced: bool,
+    is_settled: bool,
+    is_peer_gone: bool,
+    owned: Vec<bool>,
+    /// Reason why there is no connection, and when it was logged.
+    why: Option<(String, u64)>,
+}
+
+pub(super) fn side(of: Member) -> PeerMember {
+    match of {
+        Member::First => PeerMember::A,
+        Member::Second => PeerMember::B,
+    }
+}
+
+impl Watch {
+    pub(super) fn new(shown: SharedState<types::Peer>, events: Sender<Event>) -> Watch {
+        Watch { shown, events, published_ms: None, opened_ms: None, logged: Logged::default() }
+    }
+
+    pub(super) fn line(&self, line: String) {
+        // The main thread is gone only if the process is ending.
+        let _ = self.events.send(Event::Line(line));
+    }
+
+    pub(super) fn failure(&self, line: String) {
+        let _ = self.events.send(Event::Failure(line));
+    }
+
+    /// Publishes the state, if it is time or `is_urgent`.
+    pub(super) fn publish(
+        &mut self,
+        now_ms: u64,
+        is_urgent: bool,
+        (pair, link, layout): (&PairStatus, &LinkState, &Layout),
+    ) {
+        let was_open = self.logged.is_open;
+        self.log(now_ms, pair, link);
+        let is_due = self.published_ms.is_none_or(|at| now_ms >= at + PUBLISH_EVERY.as_millis() as u64);
+        if !is_due && !is_urgent && was_open == pair.is_open {
+            return;
+        }
+        self.published_ms = Some(now_ms);
+        match pair.is_open {
+            true => drop(self.opened_ms.get_or_insert(now_ms)),
+            false => self.opened_ms = None,
+        }
+        let state = types::Peer {
+            connected_for_ms: self.opened_ms.map(|at| now_ms - at),
+            ..state(pair, link, layout)
+        };
+        self.shown.change(|shown| *shown = state);
+    }
+
+    /// Logs what has changed.
+    fn log(&mut self, now_ms: u64, pair: &PairStatus, link: &LinkState) {
+        if pair.is_open && !self.logged.is_open {
+            let address = link.remote.map(|address| format!(" ({address})")).unwrap_or_default();
+            self.line(format!("peer: connected to {}{address}", pair.peer_name));
+            self.logged.why = None;
+        }
+        self.logged.is_open = pair.is_open;
+        let why = link.why.clone().filter(|_| !pair.is_open);
+        if let Some(why) = why {
+            let last = self.logged.why.as_ref();
+            let is_new = last.is_none_or(|(text, at)| *text != why && now_ms >= at + LOG_EVERY_MS);
+            if is_new {
+                self.failure(format!("peer: not connected: {why}"));
+                self.logged.why = Some((why, now_ms));
+            }
+        }
+        if pair.is_synced && !self.logged.is_synced {
+            self.line("peer: both boxes have the same sessions".to_owned());
+        }
+        self.logged.is_synced = pair.is_synced;
+        if pair.is_peer_gone && !self.logged.is_peer_gone {
+            self.line("peer: declared gone: this box owns all public addresses".to_owned());
+        }
+        self.logged.is_peer_gone = pair.is_peer_gone;
+        let owned: Vec<bool> = pair.epochs.iter().map(|epoch| epoch.owner == pair.me).collect();
+        if pair.is_settled && (!self.logged.is_settled || owned != self.logged.owned) {
+            let what = match (owned.iter().all(|owns| *owns), owned.iter().any(|owns| *owns)) {
+                (true, _) => "owns all public addresses",
+                (false, true) => "owns its half of the public addresses, and backs the other half",
+                (false, false) => "backs all public addresses, and assigns own ports only",
+            };
+            self.line(format!("peer: this box {what}"));
+        }
+        (self.logged.is_settled, self.logged.owned) = (pair.is_settled, owned);
+    }
+}
+
+fn state(pair: &PairStatus, link: &LinkState, layout: &Layout) -> types::Peer {
+    let state = match () {
+        () if !pair.is_settled && !pair.is_open => PeerState::Waiting,
+        () if !pair.is_open => PeerState::Alone,
+        () if pair.is_releasing => PeerState::Releasing,
+        () if pair.is_synced => PeerState::Synced,
+        () => PeerState::Syncing,
+    };
+    let shard = |(number, epoch): (usize, &gatun_peer::ownership::Epoch)| PeerShard {
+        owner: side(epoch.owner),
+        epoch: epoch.number.into(),
+        addresses: addresses(layout.ranges.iter().filter(|range| range.shard == number)),
+    };
+    types::Peer {
+        state,
+        member: Some(side(pair.me)),
+        reason: link.why.clone().filter(|_| !pair.is_open),
+        peer_name: Some(pair.peer_name.clone()).filter(|name| !name.is_empty()),
+        peer_address: link.remote.map(|address| address.to_string()),
+        connected_for_ms: None,
+        shards: pair.epochs.iter().enumerate().map(shard).collect(),
+        peer_gone: pair.is_peer_gone,
+        takeover_in_ms: pair.takeover_in_ms,
+        differences: pair.differences.iter().map(named).collect(),
+        certificate_end_s: u64::try_from(link.certificate_end).ok(),
+        counters: counters(pair),
+    }
+}
+
+fn named(difference: &KeyDifference) -> String {
+    match difference {
+        KeyDifference::Value(name) => name.clone(),
+        KeyDifference::Here(name) => format!("{name} (only here)"),
+        KeyDifference::There(name) => format!("{name} (only at the peer)"),
+    }
+}
+
+/// Consecutive addresses, as FIRST-LAST.
+fn addresses<'a>(ranges: impl Iterator<Item = &'a AddressRange>) -> Vec<String> {
+    let mut runs: Vec<AddressRange> = Vec::new();
+    for range in ranges {
+        match runs.last_mut() {
+            Some(run) if u32::from(run.last).checked_add(1) == Some(range.first.into()) => {
+                run.last = range.last
+            }
+            _ => runs.push(*range),
+        }
+    }
+    let text = |run: &AddressRange| match run.first == run.last {
+        true => run.first.to_string(),
+        false => format!("{}-{}", run.first, run.last),
+    };
+    runs.iter().map(text).collect()
+}
+
+fn counters(pair: &PairStatus) -> PeerCounters {
+    let gatun_peer::member::PairCounters {
+        sessions_told,
+        ends_told,
+        sessions_received,
+        ends_received,
+        refused,
+        walks_sent,
+        walks_received,
+        lost,
+        connections,
+        ends_waiting,
+        contradictions,
+        records_waiting,
+    } = pair.counters;
+    let reason = |(why, value): (PeerRefusal, u64)| Counter {
+        name: why.name().to_owned(),
+        value,
+        help: help(why).to_owned(),
+    };
+    PeerCounters {
+        sessions_told,
+        ends_told,
+        sessions_received,
+        ends_received,
+        refused: PeerRefusal::ALL.into_iter().zip(refused).map(reason).collect(),
+        walks_sent,
+        walks_received,
+        records_lost: lost,
+        connections,
+        ends_waiting: ends_waiting as u64,
+        records_waiting: records_waiting as u64,
+        contradictions: contradictions as u64,
+    }
+}
+
+fn help(why: PeerRefusal) -> &'static str {
+    match why {
+        PeerRefusal::NotServed => "No instance serves its inside host, or it belongs to another worker.",
+        PeerRefusal::NotInPool => "No pool of its instance has its public address or port.",
+        PeerRefusal::Conflict => "Its port, or its inside end, has another binding here.",
+        PeerRefusal::Full => "A table is full.",
+        PeerRefusal::Ending => "It has ended here, and the peer has not acknowledged that.",
+    }
+}

@@ -1,0 +1,295 @@
+//! Two boxes that have each other's sessions: kill, restart, release, a split network, take-over.
+//!
+//! The network is that of `failover`: routers learn by BGP which box translates.
+
+use crate::harness::{CREATE, Daemon, in_lab_with};
+use gatun_api::client::{Client, Error};
+use gatun_api::types::{Binding, Page, Peer, PeerMember, PeerState, Protocol};
+use gatun_testkit::pair::SERVER;
+use gatun_testkit::{PairNetwork, Process, echo, missing, wait_until};
+use rustix::process::Signal;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::Ipv4Addr;
+use std::path::Path;
+use std::process::Stdio;
+use std::time::Duration;
+
+/// Longest wait for a condition: the machine may be busy.
+const WAIT_MAX: Duration = Duration::from_secs(30);
+/// One of the public addresses.
+const PUBLIC: &str = "192.0.2.1";
+/// Ports at each end of an address that belong to one box.
+const OWN_PORTS: u16 = 2_000;
+
+/// Opens connections from one port on, and sends a line through each again and again, after the echo of the
+/// previous one, until a file exists. Writes "ready" when each has an echo. Prints the number of connections
+/// that had an echo at the end, and the longest time without one, ms.
+const TALK: &str = "
+import os, socket, select, sys, time
+server, count, first, stop = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
+open_one = lambda port: socket.create_connection((server, 7777), timeout=20, source_address=('', port))
+made = [open_one(first + n) for n in range(count)]
+wanted, heard, last = {}, {}, {}
+for s in made: s.sendall(b'12345678'); wanted[s] = 8; heard[s] = 0; last[s] = time.monotonic()
+longest, ready, ending, broken = 0.0, False, None, 0
+while made:
+    now = time.monotonic()
+    if ending is None and os.path.exists(stop): ending, final = now + 10, set()
+    if ending is not None and (now > ending or len(final) == len(made)): break
+    for s in select.select(made, [], [], 0.1)[0]:
+        try: got = s.recv(64)
+        except OSError: got = b''
+        if not got: made.remove(s); broken += 1; continue
+        wanted[s] -= len(got)
+        if wanted[s]: continue
+        now = time.monotonic(); longest = max(longest, now - last[s]); last[s] = now
+        heard[s] += 1; wanted[s] = 8
+        if ending is not None: final.add(s)
+        time.sleep(0.001)
+        try: s.sendall(b'12345678')
+        except OSError: made.remove(s); broken += 1
+    if not ready and all(heard.values()): ready = True; open(stop + '.ready', 'w').close()
+print(len(final) if ending else 0, broken, int(longest * 1000), flush=True)
+";
+
+/// Connections that talk.
+struct Talk {
+    process: Process,
+    stop: String,
+    count: u32,
+}
+
+impl Talk {
+    fn start(net: &PairNetwork, count: u32, first: u16) -> Talk {
+        let stop = format!("/run/talk-{first}");
+        let arguments = [SERVER, &count.to_string(), &first.to_string(), &stop];
+        let process = Process::start(net.client.python(TALK, &arguments).stdout(Stdio::piped())).unwrap();
+        let ready = format!("{stop}.ready");
+        wait_until("all connections have an echo", WAIT_MAX, || Path::new(&ready).exists()).unwrap();
+        Talk { process, stop, count }
+    }
+
+    /// Every connection still has echoes.
+    fn end(self) {
+        std::fs::write(&self.stop, "").unwrap();
+        let (status, said) = self.process.output(WAIT_MAX).unwrap();
+        assert!(status.success(), "{said}");
+        let numbers: Vec<u32> = said.split_whitespace().map(|word| word.parse().unwrap()).collect();
+        assert_eq!(numbers[..2], [self.count, 0], "{said}");
+        eprintln!("longest time without an echo: {} ms", numbers[2]);
+    }
+}
+
+/// Sends a numbered datagram each millisecond until a file exists. Prints the number of datagrams, and the
+/// number of those that came back.
+const NUMBERED: &str = "
+import os, socket, sys, threading, time
+server, port, stop = sys.argv[1], int(sys.argv[2]), sys.argv[3]
+s = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)
+s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 8 << 20)
+s.bind(('', port)); s.connect((server, 7777)); s.settimeout(0.2)
+back, sent, end = set(), 0, [None]
+def receive():
+    while end[0] is None or time.monotonic() < end[0] and len(back) < sent:
+        try: back.add(int(s.recv(64)))
+        except TimeoutError: pass
+receiver = threading.Thread(target=receive); receiver.start()
+while not os.path.exists(stop):
+    for n in range(20): s.send(b'%d' % sent); sent += 1; time.sleep(0.001)
+    if len(back) > 100: open(stop + '.ready', 'a').close()
+end[0] = time.monotonic() + 10
+receiver.join()
+print(sent, len(back), flush=True)
+";
+
+/// Flow of numbered datagrams.
+struct Numbered {
+    process: Process,
+    stop: String,
+}
+
+impl Numbered {
+    fn start(net: &PairNetwork, port: u16) -> Numbered {
+        let stop = format!("/run/numbered-{port}");
+        let arguments = [SERVER, &port.to_string(), &stop];
+        let process = Process::start(net.client.python(NUMBERED, &arguments).stdout(Stdio::piped())).unwrap();
+        let ready = format!("{stop}.ready");
+        wait_until("datagrams come back", WAIT_MAX, || Path::new(&ready).exists()).unwrap();
+        Numbered { process, stop }
+    }
+
+    /// Number of datagrams, and of lost ones.
+    fn end(self) -> (u64, u64) {
+        std::fs::write(&self.stop, "").unwrap();
+        let (status, said) = self.process.output(WAIT_MAX).unwrap();
+        assert!(status.success(), "{said}");
+        let numbers: Vec<u64> = said.split_whitespace().map(|word| word.parse().unwrap()).collect();
+        (numbers[0], numbers[0] - numbers[1])
+    }
+}
+
+/// Settings that vary between tests.
+#[derive(Clone, Copy)]
+struct Variant<'v> {
+    mode: &'v str,
+    /// Directory of the certificates.
+    pki: &'v str,
+    /// Further lines of the file.
+    more: &'v str,
+}
+
+const STANDBY: Variant<'_> = Variant { mode: "active-standby", pki: "/run/pki", more: "" };
+
+fn config(number: usize, variant: Variant<'_>) -> String {
+    let Variant { mode, pki, more } = variant;
+    let (member, other) = (["a", "b"][number], 2 - number);
+    format!(
+        "{CREATE}[[pool]]\nname = \"res\"\nprefixes = [\"192.0.2.0/30\"]\n\
+         [[nat64]]\nname = \"lab\"\npool6 = \"2001:db8:64::/96\"\n\
+         [state]\ndirectory = \"/run/gatun-{number}/state\"\n[api]\nlisten = \"unix:/run/gatun-{number}/api.sock\"\n\
+         [announce]\nstall = \"2s\"\nreturn_after = \"500ms\"\n\
+         [peer]\nmember = \"{member}\"\nmode = \"{mode}\"\nlisten = \"10.0.9.{}:7464\"\nconnect = \"10.0.9.{other}:7464\"\n\
+         directory = \"{pki}/{member}\"\nown_ports = {OWN_PORTS}\ndead_after = \"3s\"\n{more}",
+        number + 1
+    )
+}
+
+fn certificates(directory: &str) {
+    let made = crate::harness::gatun(["peer", "init", directory]);
+    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+}
+
+fn start(net: &PairNetwork, number: usize, variant: Variant<'_>) -> Daemon {
+    Daemon::start_in(&net.boxes[number], &config(number, variant))
+}
+
+fn client(number: usize) -> Client {
+    Client::new(format!("/run/gatun-{number}/api.sock"))
+}
+
+fn peer(number: usize) -> Peer {
+    client(number).get("/v1/peer").unwrap()
+}
+
+fn until(number: usize, what: &str, holds: impl Fn(&Peer) -> bool) {
+    let waited = wait_until(what, WAIT_MAX, || holds(&peer(number)));
+    assert!(waited.is_ok(), "{what}: box {number}: {:?}", peer(number));
+}
+
+fn until_synced() {
+    for number in 0..2 {
+        until(number, "both have the same sessions", |peer| peer.state == PeerState::Synced);
+    }
+}
+
+/// Owner of each shard, as a box knows it.
+fn owners(number: usize) -> Vec<PeerMember> {
+    peer(number).shards.iter().map(|shard| shard.owner).collect()
+}
+
+fn ask(number: usize, what: &str) -> Result<Peer, String> {
+    client(number).ask("POST", &format!("/v1/peer/{what}"), b"").map_err(|error| match error {
+        Error::Refused(_, problem) => problem.error,
+        other => other.to_string(),
+    })
+}
+
+/// Bindings of TCP: public ends by the inside port.
+fn bindings(number: usize) -> BTreeMap<u16, (Ipv4Addr, u16)> {
+    let page: Page<Binding> = client(number).get("/v1/bindings?limit=10000").unwrap();
+    let tcp = page.items.iter().filter(|binding| binding.protocol == Protocol::Tcp);
+    tcp.map(|binding| (binding.inside_port, (binding.outside, binding.outside_port))).collect()
+}
+
+/// Both boxes have the bindings of these inside ports, and the same ones.
+fn until_equal(ports: std::ops::Range<u16>) -> BTreeMap<u16, (Ipv4Addr, u16)> {
+    let of = |number: usize| {
+        let all = bindings(number);
+        all.into_iter().filter(|(port, _)| ports.contains(port)).collect::<BTreeMap<_, _>>()
+    };
+    let waited = wait_until("equal bindings", WAIT_MAX, || of(0).len() == ports.len() && of(0) == of(1));
+    assert!(waited.is_ok(), "{:?}\n{:?}", of(0), of(1));
+    of(0)
+}
+
+/// No public port has different inside ports at the boxes.
+fn no_port_twice() {
+    let mut holders = BTreeMap::new();
+    for (inside, outside) in bindings(0).into_iter().chain(bindings(1)) {
+        let holder = *holders.entry(outside).or_insert(inside);
+        assert_eq!(holder, inside, "{outside:?} has two holders: {:?}\n{:?}", bindings(0), bindings(1));
+    }
+}
+
+fn kill(daemon: &mut Daemon) {
+    daemon.process.signal(Signal::KILL).unwrap();
+    daemon.process.wait(Duration::from_secs(10)).unwrap();
+}
+
+fn lab(test: &str, body: fn()) {
+    in_lab_with(test, || missing(&[("bird", "bird2")]), body);
+}
+
+#[test]
+fn connections_go_on_through_the_other_box_after_a_kill_and_after_a_restart() {
+    lab("pair::connections_go_on_through_the_other_box_after_a_kill_and_after_a_restart", || {
+        certificates(STANDBY.pki);
+        let net = PairNetwork::new().unwrap();
+        let _server = echo(&net.server).unwrap();
+        let mut first = start(&net, 0, STANDBY);
+        let _second = start(&net, 1, STANDBY);
+        until_synced();
+        net.wait_until_used(0, PUBLIC).unwrap();
+        assert_eq!([owners(0), owners(1)], [[PeerMember::A], [PeerMember::A]]);
+        let talk = Talk::start(&net, 20, 20_000);
+        let before = until_equal(20_000..20_020);
+        kill(&mut first);
+        net.wait_until_used(1, PUBLIC).unwrap();
+        let late = Talk::start(&net, 5, 21_000);
+        let other = bindings(1);
+        assert!(before.iter().all(|(inside, outside)| other.get(inside) == Some(outside)), "{other:?}");
+        // The box that backs the addresses has no right to others than its own ports.
+        for inside in 21_000..21_005 {
+            assert!(other[&inside].1 > u16::MAX - OWN_PORTS, "{other:?}");
+        }
+        let first = start(&net, 0, STANDBY);
+        until_synced();
+        first.says("peer: both boxes have the same sessions");
+        net.wait_until_used(0, PUBLIC).unwrap();
+        let after = until_equal(20_000..20_020);
+        assert_eq!(before, after);
+        until_equal(21_000..21_005);
+        no_port_twice();
+        talk.end();
+        late.end();
+    });
+}
+
+#[test]
+fn a_release_loses_no_packet_and_the_other_box_opens_new_connections() {
+    lab("pair::a_release_loses_no_packet_and_the_other_box_opens_new_connections", || {
+        certificates(STANDBY.pki);
+        let net = PairNetwork::new().unwrap();
+        let _server = echo(&net.server).unwrap();
+        let _boxes = [0, 1].map(|number| start(&net, number, STANDBY));
+        until_synced();
+        net.wait_until_used(0, PUBLIC).unwrap();
+        assert!(ask(1, "release").unwrap_err().contains("does not own"), "the backup has nothing to release");
+        let (flow, talk) = (Numbered::start(&net, 22_000), Talk::start(&net, 20, 20_000));
+        ask(0, "release").unwrap();
+        for number in 0..2 {
+            until(number, "b owns the addresses", |peer| peer.shards[0].owner == PeerMember::B);
+        }
+        net.wait_until_used(1, PUBLIC).unwrap();
+        let late = Talk::start(&net, 20, 21_000);
+        let all = until_equal(20_000..20_020).into_iter().chain(until_equal(21_000..21_020));
+        let ports: BTreeSet<_> = all.map(|(_, outside)| outside).collect();
+        assert_eq!(ports.len(), 40, "{ports:?}");
+        // The owner's ports, without the other box's own ones.
+        assert!(bindings(1).range(21_000..21_020).all(|(_, outside)| outside.1 >= 1024 + OWN_PORTS));
+        let (sent, lost) = flow.end();
+        assert!(sent > 100 && lost == 0, "{lost} of {sent} datagrams lost");
+        talk.end();
+        late.end();
+    });
+}

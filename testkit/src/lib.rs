@@ -46,7 +46,7 @@ pub use hosts::{
 pub use manifest::Manifest;
 pub use peers::{ECHO_PORT, Iperf, echo, tayga, testpmd};
 pub use readable::unreadable;
-pub use requirement::{find_program, missing, skip};
+pub use requirement::{find_program, linux, missing, skip};
 
 /// Reason of a failure, as a sentence.
 #[derive(Debug)]

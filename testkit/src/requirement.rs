@@ -47,6 +47,13 @@ pub fn find_program(name: &str) -> Option<PathBuf> {
     folders.map(|folder| folder.join(name)).find(|file| file.is_file())
 }
 
+/// Major and minor version of the running kernel.
+pub fn linux() -> (u32, u32) {
+    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(|number| number.parse().unwrap_or(0));
+    (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0))
+}
+
 /// Name of the calling test: libtest names the thread after it, and the sandbox passes it to its processes.
 pub(crate) fn current_test() -> String {
     let inside = env::var(INSIDE).ok();

@@ -119,6 +119,11 @@ pub(crate) fn kill(mut daemon: Daemon) {
     daemon.process.wait(Duration::from_secs(10)).unwrap();
 }
 
+/// Hook that the daemon uses on this kernel (docs/reference/kernels.md).
+pub(crate) fn hook() -> &'static str {
+    if gatun_testkit::linux() >= (6, 6) { "tcx" } else { "clsact" }
+}
+
 pub(crate) fn config() -> String {
     format!("{CREATE}{FASTPATH}{NAT64}")
 }
@@ -145,7 +150,7 @@ fn established_sessions_are_translated_in_the_kernel_until_they_end() {
         let net = network();
         let _server = echo(&net.server).unwrap();
         let daemon = Daemon::start(&net, &config());
-        daemon.says("kernel fast path: attached to nat64 by tcx");
+        daemon.says(&format!("kernel fast path: attached to nat64 by {}", hook()));
         tcp_copy(&net.client, &net.server, "TCP4-LISTEN:5001", &format!("TCP6:[{SERVER}]:5001"));
         let of_tcp = translated_beyond(100);
         assert!(packets("tcp_flags") >= 1, "a FIN is the engine's: {}", show("fastpath"));
@@ -471,7 +476,7 @@ fn a_daemon_of_another_user_removes_its_tables_at_its_end() {
         daemon.says("translating with");
         daemon.says("kernel fast path: attached");
         let pins = std::path::Path::new("/run/gatun/fastpath/nat64");
-        assert!(pins.join("link").exists());
+        assert!(pins.join("entries").exists());
         tcp_copy(&net.client, &net.server, "TCP4-LISTEN:5001", &format!("TCP6:[{SERVER}]:5001"));
         let pid = daemon.process.id();
         let threads = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap();

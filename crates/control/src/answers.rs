@@ -21,6 +21,7 @@ use gatun_worker::Snapshot;
 use gatun_worker::jobs::{Clear, EndSessions, Job};
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
+use std::time::SystemTime;
 use tokio::sync::mpsc;
 
 /// Parts of a stream that wait for the reader.
@@ -195,9 +196,17 @@ impl Control {
                 all.len(),
                 (silent, packets_accounted),
                 &(self.setup.figures)(),
-                (self.setup.troubles)(),
+                self.other_troubles(),
             ),
         }
+    }
+
+    /// Troubles beside those of workers, log and collectors.
+    fn other_troubles(&self) -> Vec<api::Trouble> {
+        let now_s = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
+        let mut found = troubles::of_peer(&(self.setup.peer.state)(), now_s);
+        found.extend((self.setup.troubles)());
+        found
     }
 
     async fn worker_list(&self) -> Vec<api::Worker> {

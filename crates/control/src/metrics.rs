@@ -198,10 +198,46 @@ mod tests {
             fastpath: gatun_api::types::FastPath::default(),
             offload: gatun_api::types::Offload::default(),
             health: gatun_api::types::Health::default(),
-            peer: gatun_api::types::Peer::default(),
+            peer: pair(),
             clients_refused: vec![("role", 3)],
             subscribers: Some(Subscribers { names: Names::default(), totals: SubscriberTotals::default() }),
         }
+    }
+
+    fn pair() -> gatun_api::types::Peer {
+        use gatun_api::types::{Peer, PeerMember, PeerShard, PeerState};
+        let shard = |owner| PeerShard { owner, epoch: 3, addresses: vec!["192.0.2.1".to_owned()] };
+        Peer {
+            state: PeerState::Syncing,
+            member: Some(PeerMember::B),
+            connected_for_ms: Some(1_500),
+            shards: vec![shard(PeerMember::A), shard(PeerMember::B)],
+            certificate_end_s: Some(1_777_000_000),
+            ..Peer::default()
+        }
+    }
+
+    #[test]
+    fn a_pair_has_values_and_a_single_box_only_says_that_it_is_none() {
+        let mut scrape = scrape();
+        let text = render(&scrape, false);
+        for line in [
+            "gatun_peer_wanted 1",
+            "gatun_peer_connected 1",
+            "gatun_peer_connected_seconds 1.500",
+            "gatun_peer_settled 1",
+            "gatun_peer_synced 0",
+            "gatun_peer_shard_owned{shard=\"0\"} 0",
+            "gatun_peer_shard_owned{shard=\"1\"} 1",
+            "gatun_peer_shard_epoch{shard=\"1\"} 3",
+            "gatun_peer_certificate_end_seconds 1777000000",
+        ] {
+            assert!(text.contains(&format!("\n{line}\n")), "{line}: {text}");
+        }
+        scrape.peer = gatun_api::types::Peer::default();
+        let text = render(&scrape, false);
+        let values: Vec<_> = text.lines().filter(|line| line.starts_with("gatun_peer_")).collect();
+        assert_eq!(values, ["gatun_peer_wanted 0"]);
     }
 
     #[test]
@@ -345,6 +381,7 @@ mod tests {
             "Kernel fast path",
             "P4 switches",
             "Health and announced routes",
+            "Pair of boxes",
         ] {
             assert!(rows.iter().any(|row| *row == wanted), "{wanted}");
         }

@@ -1,8 +1,12 @@
 //! Conditions that need attention, for `status`, `top`, `doctor` and the web page.
 
 use crate::{ExportFigures, LogFigures, StoreFigures};
-use gatun_api::types::{Part, Trouble, Urgency};
+use gatun_api::types::{Part, Peer, PeerState, Trouble, Urgency};
 use gatun_wire::text::{counted, group};
+
+/// Days before the end of a certificate from which it is a trouble.
+const RENEW_DAYS: u64 = 14;
+const DAY_S: u64 = 86_400;
 
 /// Lists the troubles of a daemon with so many workers, the worst first. `others` holds troubles that are
 /// already known.
@@ -25,6 +29,45 @@ pub(crate) fn of(
     figures.store.iter().for_each(|store| of_log(store, &mut add));
     figures.exports.iter().for_each(|export| of_export(export, &mut add));
     found.sort_by_key(|trouble| trouble.urgency);
+    found
+}
+
+/// Lists the troubles of a pair of boxes. `now_s` is the time, seconds since 1970.
+pub(crate) fn of_peer(peer: &Peer, now_s: u64) -> Vec<Trouble> {
+    let mut found = Vec::new();
+    let mut add = |urgency, what: String| found.push(Trouble { urgency, part: Part::Peer, what });
+    let why = peer.reason.as_ref().map_or_else(String::new, |why| format!(": {why}"));
+    match peer.state {
+        PeerState::Waiting => {
+            let what = "this box waits for the sessions of the other box of the pair, and assigns no ports";
+            add(Urgency::Bad, format!("{what}{why}"));
+        }
+        PeerState::Alone if peer.peer_gone => {
+            add(
+                Urgency::Warning,
+                "the other box of the pair is declared gone: nothing backs this one".to_owned(),
+            );
+        }
+        PeerState::Alone => add(Urgency::Bad, format!("the other box of the pair is not connected{why}")),
+        _ => {}
+    }
+    if !peer.differences.is_empty() {
+        let keys = peer.differences.join(", ");
+        add(Urgency::Warning, format!("the configurations of both boxes of the pair differ: {keys}"));
+    }
+    match peer.certificate_end_s.map(|end| end.checked_sub(now_s).map(|left| left / DAY_S)) {
+        Some(None) => {
+            add(Urgency::Bad, "the certificate of the pair has ended: use `gatun peer renew`".to_owned())
+        }
+        Some(Some(days)) if days < RENEW_DAYS => {
+            let days = counted(days, "day");
+            add(
+                Urgency::Warning,
+                format!("the certificate of the pair ends in {days}: use `gatun peer renew`"),
+            );
+        }
+        _ => {}
+    }
     found
 }
 
@@ -54,6 +97,35 @@ fn of_export(export: &ExportFigures, add: &mut impl FnMut(Urgency, Part, String)
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_pair_that_does_not_work_is_a_trouble() {
+        let of = |peer: &Peer| {
+            let found = of_peer(peer, 20 * DAY_S);
+            found.into_iter().map(|trouble| (trouble.urgency, trouble.what)).collect::<Vec<_>>()
+        };
+        assert_eq!(of(&Peer::default()), []);
+        let mut peer =
+            Peer { state: PeerState::Synced, certificate_end_s: Some(40 * DAY_S), ..Peer::default() };
+        assert_eq!(of(&peer), []);
+        peer.state = PeerState::Alone;
+        peer.reason = Some("connection refused".into());
+        let what = "the other box of the pair is not connected: connection refused";
+        assert_eq!(of(&peer), [(Urgency::Bad, what.to_owned())]);
+        peer.peer_gone = true;
+        assert_eq!(of(&peer)[0].0, Urgency::Warning);
+        peer.state = PeerState::Waiting;
+        assert!(of(&peer)[0].1.contains("assigns no ports"));
+        let mut peer =
+            Peer { state: PeerState::Synced, certificate_end_s: Some(21 * DAY_S), ..Peer::default() };
+        peer.differences = vec!["workers".into()];
+        let texts: Vec<_> = of(&peer).into_iter().map(|(_, what)| what).collect();
+        let keys = "the configurations of both boxes of the pair differ: workers";
+        let end = "the certificate of the pair ends in 1 day: use `gatun peer renew`";
+        assert_eq!(texts, [keys, end]);
+        peer.certificate_end_s = Some(19 * DAY_S);
+        assert_eq!(of(&peer)[1].0, Urgency::Bad);
+    }
 
     #[test]
     fn troubles_name_their_cause_and_the_worst_is_first() {

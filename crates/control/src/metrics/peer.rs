@@ -76,13 +76,13 @@ pub(super) const PEER: &[Metric] = &[
         "Time at which the own certificate of the pair or the authority's ends, seconds since 1970.",
     ),
     counter(
-        "peer_told_sessions",
+        "peer_sent_sessions",
         &[],
         |v, s| of(v, s, |counters| counters.sessions_told),
         "Sessions that the other box was told of.",
     ),
     counter(
-        "peer_told_ends",
+        "peer_sent_ends",
         &[],
         |v, s| of(v, s, |counters| counters.ends_told),
         "Ends of sessions that the other box was told of.",
@@ -123,7 +123,7 @@ pub(super) const PEER: &[Metric] = &[
         "peer_lost_records",
         &[],
         |v, s| of(v, s, |counters| counters.records_lost),
-        "Records of the engines about sessions that were lost because too many waited; all sessions were sent again.",
+        "Records of the engines about sessions that were lost because too many waited; all were sent again.",
     ),
     counter(
         "peer_connections",
@@ -144,7 +144,7 @@ pub(super) const PEER: &[Metric] = &[
         "Records of the other box that wait for the engines.",
     ),
     gauge(
-        "peer_contradictory_sessions",
+        "peer_conflicting_sessions",
         &[],
         |v, s| of(v, s, |counters| counters.contradictions),
         "Sessions of the other box that contradict own ones. They are tried again.",

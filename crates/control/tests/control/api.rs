@@ -420,6 +420,22 @@ fn an_order_reaches_its_receiver_and_the_result_the_client() {
 }
 
 #[test]
+fn a_member_of_a_pair_releases_and_its_refusal_has_the_reason() {
+    let bed = Bed::start(1);
+    let peer: Peer = bed.client.get("/v1/peer").unwrap();
+    assert_eq!((peer.state, peer.member), (PeerState::Synced, Some(PeerMember::B)));
+    let after: Peer = bed.client.ask("POST", "/v1/peer/release", &[]).unwrap();
+    assert_eq!(after, peer);
+    let (status, problem) = refused(&bed, "POST", "/v1/peer/takeover");
+    assert_eq!((status, problem.error.as_str()), (409, "the peer is connected"));
+    assert!(problem.hint.contains("gatun peer status"), "{problem:?}");
+    let log = bed.log();
+    let lines: Vec<_> = log.iter().filter(|line| line.contains("peer")).collect();
+    assert!(lines.len() == 1 && lines[0].ends_with("gives the public addresses to the peer"), "{lines:?}");
+    bed.stop();
+}
+
+#[test]
 fn a_request_with_an_unknown_field_is_refused_and_changes_nothing() {
     let bed = Bed::start(1);
     bed.open(1..3);

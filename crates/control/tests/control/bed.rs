@@ -7,7 +7,7 @@ use gatun_control::configure::{MapCursor, Order, OrderResult, RefusalKind, Refus
 use gatun_control::secure::{Files, Secure};
 use gatun_control::tokens::{Role, Tokens};
 use gatun_control::{
-    AuditQuestion, ClientTimeouts, Facts, Listeners, RemoteAccess, Setup, SharedFacts, listen,
+    AuditQuestion, ClientTimeouts, Facts, Listeners, PeerControl, RemoteAccess, Setup, SharedFacts, listen,
 };
 use gatun_io::{Memory, memory::MemoryPeer};
 use gatun_nat::Nat;
@@ -48,6 +48,20 @@ pub struct Bed {
     log: Arc<Mutex<Vec<String>>>,
     pub tls: Tls,
     _file: listen::SocketFile,
+}
+
+/// Pair whose member may release, and not take over.
+fn pair() -> PeerControl {
+    let state = || types::Peer {
+        state: types::PeerState::Synced,
+        member: Some(types::PeerMember::B),
+        ..types::Peer::default()
+    };
+    PeerControl {
+        state: Box::new(state),
+        release: Box::new(|| Ok(())),
+        take_over: Box::new(|| Err("the peer is connected".to_owned())),
+    }
 }
 
 /// The API over TCP.
@@ -231,7 +245,7 @@ impl Bed {
             fastpath: Box::new(gatun_api::types::FastPath::default),
             offload: Box::new(gatun_api::types::Offload::default),
             health: Box::new(gatun_api::types::Health::default),
-            peer: gatun_control::PeerControl::default(),
+            peer: pair(),
             translator_of: Box::new(|_| "the kernel translates its packets".to_owned()),
             switch_gone: Box::new(|name| Err(format!("no switch '{name}'"))),
             traced_sessions: Box::new(drop),

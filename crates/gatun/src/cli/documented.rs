@@ -98,7 +98,22 @@ fn words(line: &str) -> Option<Vec<String>> {
     let ends = [" && ", " || ", " | ", " >", " 2>", " &", " # ", "  "];
     let end = ends.iter().filter_map(|end| line.find(end)).min().unwrap_or(line.len());
     let line = without_substitutions(&line[..end]);
-    line.starts_with("gatun ").then(|| line.split_whitespace().map(|w| w.replace(['"', '\''], "")).collect())
+    line.starts_with("gatun ").then(|| split(&line))
+}
+
+/// Words of a line. Quotes keep blanks together.
+fn split(line: &str) -> Vec<String> {
+    let (mut words, mut quote) = (vec![String::new()], None);
+    for c in line.chars() {
+        match quote {
+            Some(end) if c == end => quote = None,
+            None if c == '"' || c == '\'' => quote = Some(c),
+            None if c.is_whitespace() => words.push(String::new()),
+            _ => words.last_mut().unwrap().push(c),
+        }
+    }
+    words.retain(|word| !word.is_empty());
+    words
 }
 
 /// Line with `X` in place of `$(command)` and `$variable`.

@@ -1,9 +1,11 @@
 //! `gatun init`: creates a configuration file from flags or from answers.
 
+mod pair;
+
 use anyhow::Context as _;
 use std::fmt::Write as _;
 use std::io::{BufRead, IsTerminal as _, Write as _};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 const EXAMPLES: &str = "\
@@ -15,6 +17,7 @@ Examples:
   gatun init --mode nat44 --inside 100.64.0.0/10 --pool4 192.0.2.0/28
   gatun init --mode siit --pool6 2001:db8:46::/96 --eam 203.0.113.5=2001:db8::5
   gatun init --pool4 192.0.2.0/28 --output -    to standard output
+  gatun init --pair 10.0.0.1,10.0.0.2           two boxes, in the directory pair
 ";
 
 /// Arguments.
@@ -36,9 +39,12 @@ pub(crate) struct Args {
     /// Mapping for siit; may be repeated [203.0.113.5=2001:db8::5]
     #[arg(long, value_name = "V4=V6")]
     eam: Vec<String>,
-    /// File to write; `-` is standard output
-    #[arg(long, short, default_value = "gatun.toml", value_name = "FILE")]
-    output: PathBuf,
+    /// Two boxes that back each other, by the addresses at which they reach each other [port 7464]
+    #[arg(long, value_name = "ADDRESS,ADDRESS")]
+    pair: Option<pair::Pair>,
+    /// File to write; `-` is standard output. With --pair, the directory to create [gatun.toml; pair]
+    #[arg(long, short, value_name = "FILE")]
+    output: Option<PathBuf>,
     /// Overwrite an existing file
     #[arg(long)]
     force: bool,
@@ -57,9 +63,13 @@ enum Mode {
 /// # Errors
 /// Returns an error if an answer is invalid, or if the file exists or cannot be written.
 pub(crate) fn execute(args: Args) -> anyhow::Result<ExitCode> {
-    let to_stdout = args.output.as_os_str() == "-";
-    if !to_stdout && !args.force {
-        refuse_existing(&args)?;
+    if let Some(pair) = &args.pair {
+        pair.check(&args)?;
+    }
+    let output = args.output.clone().unwrap_or_else(|| "gatun.toml".into());
+    let to_stdout = output.as_os_str() == "-";
+    if !to_stdout && !args.force && args.pair.is_none() {
+        refuse_existing(&output)?;
     }
     let terminal = std::io::stdin().is_terminal() && std::io::stderr().is_terminal();
     let text = match terminal {
@@ -71,33 +81,35 @@ pub(crate) fn execute(args: Args) -> anyhow::Result<ExitCode> {
     if let Err(report) = gatun_config::load_str(&text, "(answers)") {
         anyhow::bail!("invalid configuration from these answers:\n{}", report.pretty(false));
     }
-    if to_stdout {
+    if let Some(pair) = &args.pair {
+        pair.write(&args, &text)?;
+    } else if to_stdout {
         super::print_bytes(text.as_bytes())?;
     } else {
-        write(&args, &text)?;
-        let file = args.output.display();
+        write(&output, args.force, &text)?;
+        let file = output.display();
         eprintln!("created {file}. Next: gatun check {file}, then gatun run {file}");
     }
     Ok(ExitCode::SUCCESS)
 }
 
-fn refuse_existing(args: &Args) -> anyhow::Result<()> {
-    anyhow::ensure!(!args.output.exists(), "{} exists; pass --force to overwrite it", args.output.display());
+fn refuse_existing(output: &Path) -> anyhow::Result<()> {
+    anyhow::ensure!(!output.exists(), "{} exists; pass --force to overwrite it", output.display());
     Ok(())
 }
 
-/// Writes the file; without `--force`, one that appears meanwhile is not overwritten either.
-fn write(args: &Args, text: &str) -> anyhow::Result<()> {
+/// Writes the file; without `force`, one that appears meanwhile is not overwritten either.
+fn write(output: &Path, force: bool, text: &str) -> anyhow::Result<()> {
     let mut options = std::fs::OpenOptions::new();
     options.write(true);
-    match args.force {
+    match force {
         true => options.create(true).truncate(true),
         false => options.create_new(true),
     };
-    let mut file =
-        options.open(&args.output).with_context(|| format!("cannot write {}", args.output.display()))?;
-    super::give_to_owner_of_directory(&file, &args.output);
-    file.write_all(text.as_bytes()).with_context(|| format!("cannot write {}", args.output.display()))
+    let context = || format!("cannot write {}", output.display());
+    let mut file = options.open(output).with_context(context)?;
+    super::give_to_owner_of_directory(&file, output);
+    file.write_all(text.as_bytes()).with_context(context)
 }
 
 /// Default pool.
@@ -351,7 +363,8 @@ mod tests {
             pool4: Vec::new(),
             inside: Vec::new(),
             eam: Vec::new(),
-            output: "-".into(),
+            pair: None,
+            output: Some("-".into()),
             force: false,
         }
     }

@@ -1,21 +1,25 @@
 //! `gatun peer`: a pair of boxes.
 
-mod certificates;
+pub(crate) mod certificates;
+mod drill;
 mod requests;
+
+pub(crate) use requests::summary;
 
 use std::process::ExitCode;
 
 const EXAMPLES: &str = "\
-Two boxes of a pair have the same sessions, and own public addresses together: [peer] in the configuration. They \
-know each other by certificates of an authority of their own. docs/tutorials/pair.md shows a pair from start to \
-finish.
+Two boxes of a pair have the same sessions, and own public addresses together: [peer] in the \
+configuration. They know each other by certificates of an authority of their own. docs/tutorials/pair.md \
+shows a pair from start to finish.
 
 Examples:
   gatun peer init pair          the authority, and files for both members
   scp pair/a/* root@first:/etc/gatun/peer/
                                 then pair/b/* to the other box
   gatun peer status             state, and owner of each public address
-  gatun peer release            before maintenance: the other box owns everything
+  gatun peer release            before maintenance of this box
+  gatun peer drill              hands over and back, and reports
   gatun peer renew pair/authority /etc/gatun/peer
                                 new certificate in place of the old one
   systemctl reload gatun        uses it for the next connection
@@ -40,6 +44,8 @@ enum Action {
     Release(requests::Release),
     /// Declare the other box gone, and own all public addresses
     Takeover(requests::Takeover),
+    /// Hand all public addresses over to the other box and back, and report
+    Drill(drill::Drill),
     /// Create the pair's authority, and certificates for both members
     Init(certificates::Init),
     /// Replace a member's certificate and key by new ones of the same authority
@@ -53,6 +59,7 @@ pub(crate) fn execute(args: Args) -> anyhow::Result<ExitCode> {
         Action::Status(args) => return requests::status(&args),
         Action::Release(args) => return requests::release(&args),
         Action::Takeover(args) => return requests::take_over(&args),
+        Action::Drill(args) => return drill::execute(&args),
         Action::Init(args) => certificates::init(&args)?,
         Action::Renew(args) => certificates::renew(&args)?,
     }

@@ -11,6 +11,7 @@ mod screen;
 mod view;
 
 use super::ask::Daemon;
+use super::peer::summary;
 use gatun_api::client::Client;
 use gatun_api::types::{
     Drop, FastPathPlace, History, Offload, OffloadSwitch, Pool, Status, Subscriber, Worker,
@@ -73,6 +74,8 @@ struct Sample {
     top: Vec<Subscriber>,
     /// P4 switches, if they are the fast path.
     switches: Vec<OffloadSwitch>,
+    /// The pair, as a line. `None` without `[peer]`.
+    pair: Option<String>,
 }
 
 impl Sample {
@@ -86,6 +89,8 @@ impl Sample {
             at: Instant::now(),
             status,
             switches,
+            // An older daemon knows no pairs.
+            pair: client.get("/v1/peer").ok().as_ref().and_then(summary),
             workers: client.get("/v1/workers")?,
             pools: client.get("/v1/pools")?,
             drops: client.get("/v1/drops")?,

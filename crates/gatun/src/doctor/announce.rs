@@ -5,6 +5,7 @@ use gatun_api::client::Client;
 use gatun_api::types::{AnnounceState, Health};
 use gatun_config::{Announce, Config};
 use gatun_wire::text::counted;
+use std::collections::BTreeSet;
 use std::process::Command;
 
 const CHECK: &str = "announce";
@@ -17,7 +18,8 @@ pub(super) fn examine(client: &Client, config: &Config) -> Vec<Finding> {
     };
     let mut findings = vec![routes(&health)];
     if health.announce == AnnounceState::Announced {
-        findings.extend(bird(announce, &|command| birdc(command)));
+        let routes = health.tables.iter().map(|table| table.routes).sum();
+        findings.extend(bird(announce, routes, &|command| birdc(command)));
     }
     findings
 }
@@ -40,21 +42,14 @@ fn routes(health: &Health) -> Finding {
 }
 
 /// Findings about BIRD. Other routing daemons cannot be asked.
-fn bird(announce: &Announce, ask: &dyn Fn(&str) -> Option<String>) -> Vec<Finding> {
+fn bird(announce: &Announce, routes: u64, ask: &dyn Fn(&str) -> Option<String>) -> Vec<Finding> {
     let Some(tables) = ask("show route table all") else {
         let what = "no BIRD answers on this host, so the other checks of announced routes are left out";
         let fix = format!("`birdc show route` has to work for this user; for another daemon, {PAGE}");
         return vec![Finding::note(CHECK, what, fix)];
     };
     let mut findings = Vec::new();
-    let marker = format!("dev {}", announce.device);
-    findings.push(match tables.lines().any(|line| line.trim() == marker) {
-        true => Finding::ok(CHECK, format!("BIRD has learnt routes to {}", announce.device)),
-        false => {
-            let fix = format!("protocol kernel {{ kernel table {}; learn; ... }}: {PAGE}", announce.table);
-            Finding::wrong(CHECK, format!("BIRD has not learnt the routes of table {}", announce.table), fix)
-        }
-    });
+    findings.push(learnt(announce, &tables, routes));
     let protocols = ask("show protocols").unwrap_or_default();
     let sessions: Vec<[&str; 2]> = protocols.lines().filter_map(bgp_session).collect();
     for [name, state] in sessions.iter().filter(|[_, state]| *state != "Established") {
@@ -76,6 +71,39 @@ fn bird(announce: &Announce, ask: &dyn Fn(&str) -> Option<String>) -> Vec<Findin
         ));
     }
     findings
+}
+
+/// Finding about the routes that BIRD should have learnt, by all of its tables.
+fn learnt(announce: &Announce, tables: &str, routes: u64) -> Finding {
+    let marker = format!("dev {}", announce.device);
+    let (mut network, mut protocol, mut found) = ("", "", BTreeSet::new());
+    for line in tables.lines() {
+        if line.trim() == marker {
+            found.insert((network, protocol));
+        } else if let Some((before, after)) = line.split_once(" [") {
+            // The further routes to a network have no name of it.
+            if !line.starts_with([' ', '\t']) {
+                network = before.split_whitespace().next().unwrap_or_default();
+            }
+            protocol = after.split([' ', ']']).next().unwrap_or_default();
+        }
+    }
+    let fix = |table| format!("protocol kernel {{ kernel table {table}; learn; ... }}: {PAGE}");
+    match found.len() as u64 {
+        0 => Finding::wrong(
+            CHECK,
+            format!("BIRD has not learnt the routes of table {}", announce.table),
+            fix(announce.table),
+        ),
+        some if some < routes => {
+            let what = format!(
+                "BIRD has learnt {some} of {routes} routes: packets for the other networks never come here, \
+                 even if the other box of a pair fails"
+            );
+            Finding::wrong(CHECK, what, fix(announce.backup_table))
+        }
+        _ => Finding::ok(CHECK, format!("BIRD has learnt routes to {}", announce.device)),
+    }
 }
 
 /// Name and state of a BGP session, in a line of `birdc show protocols`.
@@ -125,7 +153,22 @@ IP address                Interface  State      Since         Interval  Timeout
             "show protocols" => Some(protocols.to_owned()),
             _ => Some(bfd.to_owned()),
         };
-        bird(&announce, &ask).into_iter().map(|finding| (finding.state, finding.what)).collect()
+        bird(&announce, 1, &ask).into_iter().map(|finding| (finding.state, finding.what)).collect()
+    }
+
+    #[test]
+    fn a_table_that_bird_does_not_read_is_found() {
+        let config =
+            "[[nat64]]\npool6 = \"2001:db8:64::/96\"\n[[pool]]\nprefixes = \"192.0.2.1\"\n[announce]\n";
+        let announce = gatun_config::load_str(config, "test").unwrap().0.announce.unwrap();
+        // A pipe shows a route of one protocol in two tables; two protocols have a route to one network.
+        let copied = TABLES.replace("own4_table", "gatun4");
+        let backup = "\t                 unicast [backup4 18:23:50.187] (100)\n\tdev gatun-routes\n";
+        let one = format!("{TABLES}{copied}");
+        let both = format!("{one}{backup}");
+        assert_eq!(learnt(&announce, &both, 2).state, State::Ok);
+        let finding = learnt(&announce, &one, 2);
+        assert!(finding.state == State::Wrong && finding.what.contains("1 of 2 routes"), "{finding:?}");
     }
 
     #[test]

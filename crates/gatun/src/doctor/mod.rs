@@ -6,6 +6,7 @@
 //!   kernel    forwarding, reverse path filters
 //!   firewall  netfilter's rules for forwarded packets
 //!   paths     routes to the translator; devices and offloads
+//!   peer      the pair of boxes: connection, configurations, ways of packets
 //!   steering  policy rules of NAT44
 //!   mtu       MTUs on both sides
 //!   disk      free space for the log, events and spools
@@ -24,6 +25,7 @@ mod firewall;
 mod kernel;
 mod mtu;
 mod paths;
+mod peer;
 mod steering;
 mod system;
 
@@ -140,6 +142,7 @@ pub(crate) fn examine(subject: &Subject) -> Vec<Finding> {
     findings.extend(quick(config, pid.is_some()));
     findings.extend(system::examine(Some(config), pid));
     findings.extend(announce::examine(&subject.client, config));
+    findings.extend(peer::examine(&subject.client, config));
     findings.extend(dns64::examine(config, subject.dns64));
     findings
 }

@@ -14,6 +14,8 @@ use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
+/// Validity of the members' certificates, days.
+pub(crate) const MEMBER_DAYS: u32 = 825;
 /// Validity of the authority's certificate, days.
 const AUTHORITY_DAYS: u32 = 7_300;
 const DAY: Duration = Duration::from_secs(86_400);
@@ -24,7 +26,7 @@ pub(super) struct Init {
     /// Directory to create
     directory: PathBuf,
     /// Validity of the members' certificates
-    #[arg(long, default_value_t = 825, value_parser = clap::value_parser!(u32).range(1..=7_300))]
+    #[arg(long, default_value_t = MEMBER_DAYS, value_parser = clap::value_parser!(u32).range(1..=7_300))]
     days: u32,
 }
 
@@ -37,7 +39,7 @@ pub(super) struct Renew {
     #[arg(required = true)]
     members: Vec<PathBuf>,
     /// Validity of the certificate
-    #[arg(long, default_value_t = 825, value_parser = clap::value_parser!(u32).range(1..=7_300))]
+    #[arg(long, default_value_t = MEMBER_DAYS, value_parser = clap::value_parser!(u32).range(1..=7_300))]
     days: u32,
 }
 
@@ -47,10 +49,26 @@ fn files(directory: &Path) -> TlsFiles {
     TlsFiles { authority: of("ca.pem"), certificate: of("certificate.pem"), key: of("key.pem") }
 }
 
-/// Creates the authority and the members' files.
+/// Creates the authority and the members' files, and says where they belong.
 pub(super) fn init(args: &Init) -> anyhow::Result<()> {
+    create(&args.directory, args.days)?;
     let directory = args.directory.display();
-    if args.directory.exists() {
+    let text = format!(
+        "created {directory}/authority, {directory}/a and {directory}/b.\n\
+         Copy the files of {directory}/a to /etc/gatun/peer of one box, those of {directory}/b to the other one.\n\
+         Keep {directory}/authority for `gatun peer renew`, where nobody else can read it.\n"
+    );
+    print_bytes(text.as_bytes())?;
+    Ok(())
+}
+
+/// Creates the authority in `authority`, and the members' files in `a` and `b` of a new directory.
+///
+/// # Errors
+/// Returns an error if the directory exists, or cannot be written.
+pub(crate) fn create(directory: &Path, days: u32) -> anyhow::Result<()> {
+    if directory.exists() {
+        let directory = directory.display();
         bail!(
             "{directory} exists: choose another directory; `gatun peer renew` makes new certificates of an authority"
         );
@@ -58,21 +76,15 @@ pub(super) fn init(args: &Init) -> anyhow::Result<()> {
     let key = KeyPair::generate().context("cannot generate a key")?;
     let params = authority(AUTHORITY_DAYS)?;
     let pem = params.self_signed(&key).context("cannot create a certificate")?.pem();
-    let folder = folder(&args.directory.join("authority"))?;
+    let folder = folder(&directory.join("authority"))?;
     write(&folder.join("key.pem"), 0o600, &key.serialize_pem())?;
     write(&folder.join("ca.pem"), 0o644, &pem)?;
     let authority = Issuer::new(params, key);
     for member in ["a", "b"] {
-        let folder = self::folder(&args.directory.join(member))?;
+        let folder = self::folder(&directory.join(member))?;
         write(&folder.join("ca.pem"), 0o644, &pem)?;
-        issue(&authority, &folder, args.days)?;
+        issue(&authority, &folder, days)?;
     }
-    let text = format!(
-        "created {directory}/authority, {directory}/a and {directory}/b.\n\
-         Copy the files of {directory}/a to /etc/gatun/peer of one box, those of {directory}/b to the other one.\n\
-         Keep {directory}/authority for `gatun peer renew`, where nobody else can read it.\n"
-    );
-    print_bytes(text.as_bytes())?;
     Ok(())
 }
 

@@ -5,7 +5,7 @@ use crate::commands::{confirmed, print_bytes};
 use crate::show::{self, Output};
 use anyhow::bail;
 use gatun_api::types::{Peer, PeerState};
-use gatun_daemon::tables::{counted, table_of};
+use gatun_daemon::tables::counted;
 use gatun_logstore::time;
 use std::process::ExitCode;
 use std::time::{Duration, Instant, SystemTime};
@@ -18,7 +18,7 @@ const DAY_S: u64 = 86_400;
 const STATUS_EXAMPLES: &str = "\
 Exit status:
   0  both boxes have the same sessions
-  1  not connected, the sessions are still sent, there is no [peer], or no daemon answers
+  1  not connected, sessions are still sent, or there is no [peer] or no daemon
 
 Examples:
   gatun peer status
@@ -41,7 +41,7 @@ Use it only if the other box is switched off, or has lost its sessions. If it st
 subscribers could have the same port. If it is connected, the daemon refuses.
 
 Examples:
-  gatun peer takeover           asks, and waits until this box owns all addresses
+  gatun peer takeover           asks, and waits until it is done
   gatun peer takeover --yes     for scripts
 ";
 
@@ -97,27 +97,48 @@ pub(super) fn status(args: &Status) -> anyhow::Result<ExitCode> {
 /// # Errors
 /// Returns an error if the daemon refuses, or the connection is lost meanwhile.
 pub(super) fn release(args: &Release) -> anyhow::Result<ExitCode> {
+    let (peer, took) = hand_over(&args.daemon, Duration::from_secs(args.timeout))?;
+    let text = format!("{} owns all public addresses after {:.1} s\n", name(&peer), took.as_secs_f64());
+    print_bytes(text.as_bytes())?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Releases, and waits until the other box owns all addresses. Returns the state, and the time it took.
+pub(super) fn hand_over(daemon: &Daemon, limit: Duration) -> anyhow::Result<(Peer, Duration)> {
     let began = Instant::now();
-    let mut peer: Peer = args.daemon.client()?.ask("POST", "/v1/peer/release", &[])?;
-    while owns_any(&peer) || peer.state == PeerState::Releasing {
-        if !peer.is_connected() {
-            let why = peer.reason.unwrap_or_default();
-            bail!(
-                "the connection was lost before the peer had the addresses ({why}): see `gatun peer status`"
-            );
+    let _: Peer = daemon.client()?.ask("POST", "/v1/peer/release", &[])?;
+    let has_released = |peer: &Peer| !owns_any(peer) && peer.state != PeerState::Releasing;
+    let peer = wait(daemon, limit, "this box still owns public addresses", has_released)?;
+    Ok((peer, began.elapsed()))
+}
+
+/// Waits for a state of the connected pair.
+pub(super) fn wait(
+    daemon: &Daemon,
+    limit: Duration,
+    otherwise: &str,
+    is_there: impl Fn(&Peer) -> bool,
+) -> anyhow::Result<Peer> {
+    let began = Instant::now();
+    loop {
+        let peer = state(daemon)?;
+        if is_there(&peer) {
+            return Ok(peer);
         }
-        if began.elapsed() > Duration::from_secs(args.timeout) {
-            bail!("this box still owns addresses after {} s: see `gatun peer status`", args.timeout);
+        if !peer.is_connected() {
+            let why = peer.reason.map_or_else(String::new, |why| format!(" ({why})"));
+            bail!("the connection to the peer was lost{why}; {otherwise}: see `gatun peer status`");
+        }
+        if began.elapsed() > limit {
+            bail!("{otherwise} after {} s: see `gatun peer status`", limit.as_secs());
         }
         std::thread::sleep(EVERY);
-        peer = state(&args.daemon)?;
     }
-    let name = peer.peer_name.unwrap_or_else(|| "the peer".to_owned());
-    let addresses = "all public addresses";
-    print_bytes(
-        format!("{name} owns {addresses} after {:.1} s\n", began.elapsed().as_secs_f64()).as_bytes(),
-    )?;
-    Ok(ExitCode::SUCCESS)
+}
+
+/// Name of the other box.
+pub(super) fn name(peer: &Peer) -> &str {
+    peer.peer_name.as_deref().unwrap_or("the peer")
 }
 
 /// # Errors
@@ -140,20 +161,21 @@ pub(super) fn take_over(args: &Takeover) -> anyhow::Result<ExitCode> {
 }
 
 /// State of the daemon's member.
-fn state(daemon: &Daemon) -> anyhow::Result<Peer> {
+pub(super) fn state(daemon: &Daemon) -> anyhow::Result<Peer> {
     Ok(daemon.client()?.get("/v1/peer")?)
 }
 
-fn owns_any(peer: &Peer) -> bool {
+/// True if this box owns public addresses.
+pub(super) fn owns_any(peer: &Peer) -> bool {
     peer.shards.iter().any(|shard| Some(shard.owner) == peer.member)
 }
 
 /// State in words. `now_s` is the time, seconds since 1970.
 fn text(peer: &Peer, now_s: u64) -> String {
-    let Some(member) = peer.member else {
+    let (Some(member), Some(summary)) = (peer.member, summary(peer)) else {
         return "no pair: there is no [peer] in the configuration\n".to_owned();
     };
-    let mut text = format!("member {member}: {}\n", connection(peer));
+    let mut text = format!("{summary}\n");
     text += &peer.reason.iter().map(|why| format!("reason: {why}\n")).collect::<String>();
     if peer.peer_gone {
         text += "an operator has declared the peer gone\n";
@@ -161,13 +183,14 @@ fn text(peer: &Peer, now_s: u64) -> String {
     if let Some(ms) = peer.takeover_in_ms {
         text += &format!("this box owns all public addresses in {:.1} s\n", ms as f64 / 1e3);
     }
-    let mut table = table_of(&["owner", "epoch", "public addresses"]);
     for shard in &peer.shards {
         let here = if shard.owner == member { " (this box)" } else { "" };
-        let owner = if shard.epoch == 0 { "none yet".to_owned() } else { format!("{}{here}", shard.owner) };
-        table.add_row([owner, shard.epoch.to_string(), shard.addresses.join(" ")]);
+        let addresses = shard.addresses.join(" ");
+        text += &match shard.epoch {
+            0 => format!("no owner yet: {addresses}\n"),
+            epoch => format!("owner {}{here}, epoch {epoch}: {addresses}\n", shard.owner),
+        };
     }
-    text += &format!("{table}\n");
     let counters = &peer.counters;
     let both = |sessions, ends| format!("{}, {}", counted(sessions, "session"), counted(ends, "end"));
     let told = both(counters.sessions_told, counters.ends_told);
@@ -181,10 +204,14 @@ fn text(peer: &Peer, now_s: u64) -> String {
     text
 }
 
+/// Line about this member and its connection. `None` without `[peer]`.
+pub(crate) fn summary(peer: &Peer) -> Option<String> {
+    Some(format!("member {}: {}", peer.member?, connection(peer)))
+}
+
 fn connection(peer: &Peer) -> String {
-    let name = peer.peer_name.as_deref().unwrap_or("the peer");
     let address = peer.peer_address.as_ref().map_or_else(String::new, |address| format!(" at {address}"));
-    let other = format!("{name}{address}");
+    let other = format!("{}{address}", name(peer));
     match peer.state {
         PeerState::Off | PeerState::Other => peer.state.to_string(),
         PeerState::Waiting => {
@@ -241,15 +268,14 @@ mod tests {
         let text = text(&pair(), 1_777_000_000 - 10 * DAY_S);
         for part in [
             "member a: connected to second at 10.64.0.2:7464, both have the same sessions\n",
-            "a (this box)",
-            "192.0.2.1-192.0.2.9",
+            "owner a (this box), epoch 3: 192.0.2.1-192.0.2.9\nowner b, epoch 3: 192.0.2.10\n",
             "told: 1,200 sessions, 1 end; received: 0 sessions, 0 ends\n",
             "refused: 1 session (conflict)\n",
             "certificate: ends on 2026-04-24, in 10 days\n",
         ] {
             assert!(text.contains(part), "{part}: {text}");
         }
-        assert!(!text.contains("b (this box)") && !text.contains("gone"), "{text}");
+        assert!(!text.contains("gone"), "{text}");
     }
 
     #[test]
@@ -273,6 +299,6 @@ mod tests {
         peer.state = PeerState::Waiting;
         peer.shards[0].epoch = 0;
         let text = super::text(&peer, 0);
-        assert!(text.contains("assigns no ports") && text.contains("none yet"), "{text}");
+        assert!(text.contains("assigns no ports") && text.contains("no owner yet: 192.0.2.1"), "{text}");
     }
 }

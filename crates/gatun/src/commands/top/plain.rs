@@ -85,6 +85,9 @@ pub(super) fn picture(before: &Sample, now: &Sample) -> anyhow::Result<String> {
     for switch in &now.switches {
         writeln!(out, "{}", describe(switch))?;
     }
+    if let Some(pair) = &now.pair {
+        writeln!(out, "{pair}")?;
+    }
     for trouble in &s.troubles {
         writeln!(out, "NEEDS ATTENTION: {}", trouble.what)?;
     }

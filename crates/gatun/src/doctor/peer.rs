@@ -1,0 +1,158 @@
+//! Checks of a pair of boxes: connection, sessions, configurations, certificate, and the ways of packets.
+
+use super::Finding;
+use gatun_api::client::Client;
+use gatun_api::types::{Peer, PeerState, Pool};
+use gatun_config::Config;
+use gatun_wire::text::{counted, group};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+const CHECK: &str = "peer";
+const STATUS: &str = "gatun peer status";
+/// Days before the end of a certificate from which it is reported.
+const RENEW_DAYS: u64 = 14;
+const DAY_S: u64 = 86_400;
+/// Packets of a pool, in the direction that has more, from which the directions are compared.
+const COMPARED_MIN: u64 = 1_000;
+/// Ratio of the directions from which routes count as asymmetric: even a download has an acknowledgement for
+/// each few segments.
+const ASYMMETRIC: u64 = 100;
+
+/// Findings about `[peer]`, if the configuration has it and the daemon runs.
+pub(super) fn examine(client: &Client, config: &Config) -> Vec<Finding> {
+    let (Some(_), Ok(peer)) = (&config.peer, client.get::<Peer>("/v1/peer")) else { return Vec::new() };
+    let now_s = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    let mut findings = vec![connection(&peer)];
+    findings.extend(differences(&peer));
+    findings.extend(peer.certificate_end_s.map(|end| certificate(end, now_s)));
+    let pools = client.get::<Vec<Pool>>("/v1/pools").unwrap_or_default();
+    let asymmetric = |pool: &Pool| asymmetric(&pool.name.0, pool.outbound.packets, pool.inbound.packets);
+    findings.extend(pools.iter().filter_map(asymmetric));
+    findings.extend(routes(config));
+    findings
+}
+
+fn connection(peer: &Peer) -> Finding {
+    let name = peer.peer_name.as_deref().unwrap_or("the other box");
+    let why = peer.reason.as_ref().map_or_else(String::new, |why| format!(": {why}"));
+    match peer.state {
+        PeerState::Synced | PeerState::Releasing => {
+            Finding::ok(CHECK, format!("connected to {name}, both boxes have the same sessions"))
+        }
+        PeerState::Syncing => {
+            Finding::note(CHECK, format!("{name} and this box still send each other their sessions"), STATUS)
+        }
+        PeerState::Waiting => Finding::wrong(
+            CHECK,
+            format!("this box waits for {name}, and assigns no ports{why}"),
+            "start the other box; if it is lost, gatun peer takeover",
+        ),
+        PeerState::Alone | PeerState::Off | PeerState::Other => Finding::wrong(
+            CHECK,
+            format!("not connected to {name}{why}"),
+            "start the other box, and compare `listen` and `connect` of [peer], firewalls and certificates",
+        ),
+    }
+}
+
+fn differences(peer: &Peer) -> Option<Finding> {
+    if peer.differences.is_empty() {
+        return None;
+    }
+    let what = format!("the configurations of both boxes differ: {}", peer.differences.join(", "));
+    Some(Finding::wrong(CHECK, what, "write the same values on both boxes, and reload"))
+}
+
+fn certificate(end_s: u64, now_s: u64) -> Finding {
+    let fix = "gatun peer renew AUTHORITY /etc/gatun/peer, then reload: see docs/how-to/pair.md";
+    match end_s.checked_sub(now_s).map(|left| left / DAY_S) {
+        None => {
+            Finding::wrong(CHECK, "the certificate of the pair has ended: no new connection is possible", fix)
+        }
+        Some(days) if days < RENEW_DAYS => {
+            Finding::note(CHECK, format!("the certificate of the pair ends in {}", counted(days, "day")), fix)
+        }
+        Some(days) => Finding::ok(CHECK, format!("the certificate is valid for {}", counted(days, "day"))),
+    }
+}
+
+/// Finding about a pool whose packets pass this box in one direction only.
+fn asymmetric(pool: &str, out: u64, back: u64) -> Option<Finding> {
+    if out.max(back) < COMPARED_MIN || out.max(back) / ASYMMETRIC < out.min(back) {
+        return None;
+    }
+    let what = format!(
+        "asymmetric routes: {} packets of pool {pool} went out here, and {} came in: the other direction takes \
+         the other box, which knows a new session only after its first packets",
+        group(out),
+        group(back)
+    );
+    let fix = "announce prefix and pool from the same box, alike: see docs/how-to/announce.md";
+    Some(Finding::note(CHECK, what, fix))
+}
+
+/// Finding about a configuration by which routers do not learn which box to use.
+fn routes(config: &Config) -> Option<Finding> {
+    if config.announce.is_some() {
+        return None;
+    }
+    let what = "no [announce]: if the other box fails, nothing leads packets for its public addresses here";
+    Some(Finding::note(CHECK, what, "[announce], or keepalived: see docs/how-to/announce.md"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::doctor::State;
+
+    #[test]
+    fn each_state_of_the_pair_has_a_finding() {
+        let of = |state, reason: Option<&str>| {
+            let peer = Peer { state, reason: reason.map(str::to_owned), ..Peer::default() };
+            let finding = connection(&peer);
+            (finding.state, finding.what)
+        };
+        assert_eq!(of(PeerState::Synced, None).0, State::Ok);
+        assert_eq!(of(PeerState::Syncing, None).0, State::Note);
+        let (state, what) = of(PeerState::Alone, Some("connection refused"));
+        assert_eq!(
+            (state, what.as_str()),
+            (State::Wrong, "not connected to the other box: connection refused")
+        );
+        let (state, what) = of(PeerState::Waiting, None);
+        assert!(state == State::Wrong && what.contains("assigns no ports"), "{what}");
+    }
+
+    #[test]
+    fn differences_and_the_end_of_the_certificate_are_found() {
+        let peer = Peer { differences: vec!["pools.res".into(), "workers".into()], ..Peer::default() };
+        assert!(differences(&peer).unwrap().what.ends_with("differ: pools.res, workers"));
+        assert!(differences(&Peer::default()).is_none());
+        let state = |end| certificate(end, 100 * DAY_S).state;
+        assert_eq!(
+            [state(99 * DAY_S), state(110 * DAY_S), state(114 * DAY_S)],
+            [State::Wrong, State::Note, State::Ok]
+        );
+    }
+
+    #[test]
+    fn a_pool_with_packets_in_one_direction_shows_asymmetric_routes() {
+        let what = asymmetric("res", 50_000, 3).unwrap().what;
+        assert!(what.contains("50,000 packets of pool res went out here, and 3 came in"), "{what}");
+        assert!(asymmetric("res", 3, 50_000).is_some());
+        assert!(asymmetric("res", 50_000, 600).is_none() && asymmetric("res", 900, 0).is_none());
+    }
+
+    #[test]
+    fn a_pair_without_announced_routes_is_noted() {
+        let config = |announce| {
+            let text = format!(
+                "[[nat64]]\npool6 = \"2001:db8:64::/96\"\n[[pool]]\nprefixes = \"192.0.2.1\"\n\
+                 [peer]\nmember = \"a\"\nlisten = \"10.0.0.1:7464\"\n{announce}"
+            );
+            gatun_config::load_str(&text, "test").unwrap().0
+        };
+        assert!(routes(&config("")).unwrap().what.contains("no [announce]"));
+        assert!(routes(&config("[announce]\n")).is_none());
+    }
+}

@@ -7,6 +7,7 @@ import { clock, duration } from "./format.js";
 import { get, mark, say } from "./dom.js";
 import { lists } from "./lists.js";
 import { Now } from "./now.js";
+import { Pair } from "./pair.js";
 import { questions } from "./ask.js";
 import { sessions } from "./sessions.js";
 import { EVERY_MS, Watch } from "./watch.js";
@@ -55,6 +56,7 @@ get("key").addEventListener("submit", (event) => {
 watch.addEventListener("sample", showFacts);
 watch.addEventListener("state", showState);
 new Now(watch);
+new Pair(watch);
 new Events();
 questions();
 lists(watch, sessions());

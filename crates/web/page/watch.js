@@ -110,6 +110,8 @@ export class Watch extends EventTarget {
     // One request is enough to find out whether the daemon answers.
     if (this.state !== "live") await read("/v1/status");
     const due = performance.now() - this.topAt >= TOP_EVERY_MS;
+    // An older daemon knows no pairs.
+    const peer = read("/v1/peer").catch(() => null);
     const [status, workers, pools, instances, drops] = await Promise.all(paths.map((path) => read(path)));
     const at = performance.now();
     if (due) {
@@ -117,7 +119,7 @@ export class Watch extends EventTarget {
       this.topAt = at;
       this.topTime = Date.now();
     }
-    return { at, time: Date.now(), status, workers, pools, instances, drops };
+    return { at, time: Date.now(), status, workers, pools, instances, drops, peer: await peer };
   }
 
   // Points of the daemon's history. An older daemon has none.

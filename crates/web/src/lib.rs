@@ -49,6 +49,7 @@ const FILES: &[File] = files! {
     "/web/format.js" "format.js" JS;
     "/web/lists.js" "lists.js" JS;
     "/web/now.js" "now.js" JS;
+    "/web/pair.js" "pair.js" JS;
     "/web/plot.js" "plot.js" JS;
     "/web/sessions.js" "sessions.js" JS;
     "/web/verdict.js" "verdict.js" JS;

@@ -184,6 +184,7 @@ fn the_page_shows_the_answers_of_the_daemon_and_its_absence() {
         drops_are_shown_with_their_meaning(&browser);
         dropped_means_the_same_everywhere(&browser);
         the_verdict_names_the_cause_and_does_not_flap(&browser);
+        a_pair_is_shown_as_a_picture(&browser);
         answers_match_the_command_line(&browser);
         events_are_followed(&browser, &net);
         elements_have_names_and_sufficient_contrast(&browser);
@@ -280,6 +281,25 @@ fn the_verdict_names_the_cause_and_does_not_flap(browser: &Browser) {
         good
     ]);
     assert_eq!(verdicts, expected);
+}
+
+/// Sample states of a pair of boxes, and what the picture shows.
+const PAIRS: &str = include_str!("web/pairs.js");
+
+fn a_pair_is_shown_as_a_picture(browser: &Browser) {
+    let told = "told 1 session, received 2 sessions, refused 3 sessions";
+    let expected = json!([
+        ["good", "same sessions", ["a: first", "192.0.2.0-192.0.2.7"], ["b: this box", "192.0.2.8"], told],
+        [
+            "bad",
+            "not connected",
+            ["a: first", "declared gone"],
+            ["b: this box", "192.0.2.0"],
+            format!("{told}; connection refused")
+        ],
+        null
+    ]);
+    assert_eq!(browser.run(PAIRS), expected);
 }
 
 fn drops_are_shown_with_their_meaning(browser: &Browser) {

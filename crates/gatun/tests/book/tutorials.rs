@@ -99,6 +99,13 @@ fn a_router_takes_the_other_of_two_boxes() {
 }
 
 #[test]
+fn a_download_survives_a_box_of_a_pair() {
+    follow("a_download_survives_a_box_of_a_pair", &["bird", "python3", "curl"], || {
+        read_and_do("docs/tutorials/pair.md");
+    });
+}
+
+#[test]
 fn every_tutorial_is_followed_by_a_test() {
     let tests = include_str!("tutorials.rs");
     let folder = std::fs::read_dir(root().join("docs/tutorials")).unwrap();

@@ -37,6 +37,7 @@ mod p4_faults;
 #[cfg(feature = "dpdk")]
 mod p4_offload;
 mod pair;
+mod pair_tools;
 mod processors;
 mod reload;
 mod restart;

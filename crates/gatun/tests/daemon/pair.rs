@@ -130,15 +130,15 @@ impl Numbered {
 
 /// Settings that vary between tests.
 #[derive(Clone, Copy)]
-struct Variant<'v> {
+pub(crate) struct Variant<'v> {
     mode: &'v str,
     /// Directory of the certificates.
-    pki: &'v str,
+    pub(crate) pki: &'v str,
     /// Further lines of the file.
     more: &'v str,
 }
 
-const STANDBY: Variant<'_> = Variant { mode: "active-standby", pki: "/run/pki", more: "" };
+pub(crate) const STANDBY: Variant<'_> = Variant { mode: "active-standby", pki: "/run/pki", more: "" };
 
 fn config(number: usize, variant: Variant<'_>) -> String {
     let Variant { mode, pki, more } = variant;
@@ -154,12 +154,12 @@ fn config(number: usize, variant: Variant<'_>) -> String {
     )
 }
 
-fn certificates(directory: &str) {
+pub(crate) fn certificates(directory: &str) {
     let made = crate::harness::gatun(["peer", "init", directory]);
     assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
 }
 
-fn start(net: &PairNetwork, number: usize, variant: Variant<'_>) -> Daemon {
+pub(crate) fn start(net: &PairNetwork, number: usize, variant: Variant<'_>) -> Daemon {
     Daemon::start_in(&net.boxes[number], &config(number, variant))
 }
 
@@ -167,16 +167,16 @@ fn client(number: usize) -> Client {
     Client::new(format!("/run/gatun-{number}/api.sock"))
 }
 
-fn peer(number: usize) -> Peer {
+pub(crate) fn peer(number: usize) -> Peer {
     client(number).get("/v1/peer").unwrap()
 }
 
-fn until(number: usize, what: &str, holds: impl Fn(&Peer) -> bool) {
+pub(crate) fn until(number: usize, what: &str, holds: impl Fn(&Peer) -> bool) {
     let waited = wait_until(what, WAIT_MAX, || holds(&peer(number)));
     assert!(waited.is_ok(), "{what}: box {number}: {:?}", peer(number));
 }
 
-fn until_synced() {
+pub(crate) fn until_synced() {
     for number in 0..2 {
         until(number, "both have the same sessions", |peer| peer.state == PeerState::Synced);
     }
@@ -221,12 +221,12 @@ fn no_port_twice() {
     }
 }
 
-fn kill(daemon: &mut Daemon) {
+pub(crate) fn kill(daemon: &mut Daemon) {
     daemon.process.signal(Signal::KILL).unwrap();
     daemon.process.wait(Duration::from_secs(10)).unwrap();
 }
 
-fn lab(test: &str, body: fn()) {
+pub(crate) fn lab(test: &str, body: fn()) {
     in_lab_with(test, || missing(&[("bird", "bird2")]), body);
 }
 

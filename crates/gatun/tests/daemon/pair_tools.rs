@@ -1,0 +1,118 @@
+//! Commands and metrics about a pair of boxes: `gatun peer`, `gatun doctor`, `gatun show`. None of them shows a
+//! key.
+
+use crate::harness::{Daemon, gatun, program};
+use crate::pair::{STANDBY, certificates, kill, lab, peer, start, until, until_synced};
+use gatun_api::types::PeerState;
+use gatun_testkit::PairNetwork;
+use std::process::Output;
+
+fn socket(number: usize) -> String {
+    format!("/run/gatun-{number}/api.sock")
+}
+
+/// Runs a command at a box. Returns the exit status, and what it has written.
+fn at(net: &PairNetwork, number: usize, args: &str) -> (i32, String) {
+    let mut command = net.boxes[number].command(program());
+    command.args(args.split_whitespace()).args(["--socket", &socket(number)]);
+    let Output { status, stdout, stderr } = gatun_testkit::output(&mut command).unwrap();
+    let text = [stdout, stderr].map(|text| String::from_utf8(text).unwrap()).concat();
+    (status.code().unwrap(), text)
+}
+
+fn metrics(number: usize) -> String {
+    let client = gatun_api::client::Client::new(socket(number));
+    let mut text = String::new();
+    std::io::Read::read_to_string(&mut client.open("GET", "/metrics", &[]).unwrap(), &mut text).unwrap();
+    text
+}
+
+#[test]
+fn a_lost_box_is_reported_everywhere_and_an_operator_takes_over() {
+    lab("pair_tools::a_lost_box_is_reported_everywhere_and_an_operator_takes_over", || {
+        certificates(STANDBY.pki);
+        let net = PairNetwork::new().unwrap();
+        let first = start(&net, 0, STANDBY);
+        let mut second = start(&net, 1, STANDBY);
+        until_synced();
+        assert_eq!(at(&net, 0, "peer status --quiet"), (0, String::new()));
+        let (_, found) = at(&net, 0, "doctor");
+        assert!(found.contains("both boxes have the same sessions"), "{found}");
+        let text = metrics(0);
+        assert!(
+            text.contains("\ngatun_peer_synced 1\n") && text.contains("\ngatun_peer_connected 1\n"),
+            "{text}"
+        );
+        assert!(text.contains("\ngatun_peer_shard_owned{shard=\"0\"} 1\n"), "{text}");
+        let (status, said) = at(&net, 0, "peer takeover --yes");
+        assert!(status == 1 && said.contains("the peer is connected"), "{said}");
+
+        kill(&mut second);
+        until(0, "the connection is lost", |peer| peer.state == PeerState::Alone);
+        let (status, said) = at(&net, 0, "peer status");
+        assert!(status == 1 && said.contains("member a: NOT connected to"), "{said}");
+        let (_, said) = at(&net, 0, "show status");
+        assert!(said.contains("needs attention: the other box of the pair is not connected"), "{said}");
+        let (status, found) = at(&net, 0, "doctor");
+        assert!(status == 1 && found.contains("WRONG peer: not connected to"), "{found}");
+        assert!(metrics(0).contains("\ngatun_peer_connected 0\n"));
+        let (status, said) = at(&net, 0, "peer release");
+        assert!(status == 1 && said.contains("the peer is not connected"), "{said}");
+        let (status, said) = at(&net, 0, "peer drill");
+        assert!(status == 1 && said.contains("state: alone"), "{said}");
+
+        let (status, said) = at(&net, 0, "peer takeover --yes");
+        assert!(status == 0 && said == "this box owns all public addresses\n", "{said}");
+        assert!(peer(0).peer_gone && metrics(0).contains("\ngatun_peer_gone 1\n"));
+        no_secrets(&net, &first);
+    });
+}
+
+/// Logs, API and commands show nothing of the private key.
+fn no_secrets(net: &PairNetwork, daemon: &Daemon) {
+    let key = std::fs::read_to_string(format!("{}/a/key.pem", STANDBY.pki)).unwrap();
+    let line = key.lines().find(|line| !line.starts_with("-----")).unwrap();
+    let client = gatun_api::client::Client::new(socket(0));
+    let api: serde_json::Value = client.get("/v1/peer").unwrap();
+    let shown = [
+        daemon.stderr(),
+        at(net, 0, "config show").1,
+        at(net, 0, "show status -o json").1,
+        metrics(0),
+        api.to_string(),
+    ];
+    for text in shown {
+        assert!(text.len() > 10 && !text.contains(line) && !text.contains("PRIVATE"), "{text}");
+    }
+}
+
+#[test]
+fn a_new_certificate_is_used_without_a_break_of_the_connection() {
+    lab("pair_tools::a_new_certificate_is_used_without_a_break_of_the_connection", || {
+        certificates(STANDBY.pki);
+        let net = PairNetwork::new().unwrap();
+        let boxes = [0, 1].map(|number| start(&net, number, STANDBY));
+        until_synced();
+        let before = peer(0);
+        let pki = STANDBY.pki;
+        let renewed = gatun(
+            format!("peer renew {pki}/authority {pki}/a {pki}/b --days 10").split(' ').collect::<Vec<_>>(),
+        );
+        assert!(renewed.status.success(), "{}", String::from_utf8_lossy(&renewed.stderr));
+        for daemon in &boxes {
+            daemon.process.signal(rustix::process::Signal::HUP).unwrap();
+        }
+        for number in 0..2 {
+            until(number, "the new certificate is in use", |peer| {
+                peer.certificate_end_s < before.certificate_end_s
+            });
+            assert_eq!(peer(number).state, PeerState::Synced);
+        }
+        assert_eq!(peer(0).counters.connections, before.counters.connections);
+        // Its end is near.
+        let (_, said) = at(&net, 0, "show status");
+        assert!(said.contains("the certificate of the pair ends in "), "{said}");
+        let (_, found) = at(&net, 0, "doctor");
+        assert!(found.contains("the certificate of the pair ends in "), "{found}");
+    });
+}

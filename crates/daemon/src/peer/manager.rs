@@ -40,6 +40,10 @@ const EARLY: Duration = Duration::from_millis(200);
 /// Reason why nothing is announced before the member has its state.
 const HELD: &str = "this box has no sessions yet: it waits for its peer, or for `gatun peer takeover`";
 
+/// Reason why nothing is announced by a box whose peer has taken over.
+const GONE: &str = "an operator has declared this box gone, and its peer owns all public addresses: restart it with \
+                    `gatun run --forget`";
+
 /// Bytes of memory of the member, by the number of workers.
 pub(crate) fn memory_bytes(workers: usize) -> u64 {
     workers as u64 * gatun_nat::feed::memory_bytes(RING) + STREAM
@@ -379,7 +383,8 @@ impl Running {
         if self.announced.as_ref() != Some(&standing) {
             let (epochs, is_settled) = &standing;
             let backup = routes::backup(self.peer.mode, &self.layout, epochs);
-            self.health.set_pair(backup, (!is_settled).then(|| HELD.to_owned()));
+            let why = if status.is_declared_gone { GONE } else { HELD };
+            self.health.set_pair(backup, (!is_settled).then(|| why.to_owned()));
             self.announced = Some(standing);
         }
         if self.driver.save_error != self.logged_error {

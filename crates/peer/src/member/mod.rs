@@ -164,7 +164,8 @@ impl Member {
         counters.contradictions = self.refused.len();
         PairStatus {
             me: self.settings.me,
-            is_settled: self.own.is_settled,
+            is_settled: self.own.is_settled && !self.own.is_declared_gone,
+            is_declared_gone: self.own.is_declared_gone,
             is_peer_gone: self.own.is_peer_gone,
             is_open,
             is_synced: is_open && !is_walking && self.own.is_settled,

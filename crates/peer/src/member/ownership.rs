@@ -4,7 +4,7 @@ use super::engines::{EngineRequest, Engines};
 use super::settings::{MemberSettings, SavedStanding};
 use super::{Member, Work};
 use crate::ownership::{Authority, Epoch, Member as Side, Standing};
-use crate::wire::KeyDifference;
+use crate::wire::{DECLARED_GONE, KeyDifference};
 use gatun_nat::standby::{PeerAction, PeerCommand, PeerLink, StandbySweep};
 use std::fmt;
 
@@ -66,6 +66,8 @@ pub(super) struct Ownership {
     pub(super) is_unsaved: bool,
     /// True if the ports of all sessions of the other member are taken or reserved here.
     pub(super) has_reserved: bool,
+    /// True if the operator has declared this member gone, and the other one owns everything.
+    pub(super) is_declared_gone: bool,
 }
 
 impl Ownership {
@@ -84,6 +86,7 @@ impl Ownership {
             releasing: None,
             is_unsaved: !is_restored,
             has_reserved: true,
+            is_declared_gone: false,
         }
     }
 
@@ -188,7 +191,7 @@ impl Member {
             let names: Vec<String> = differences.iter().take(8).map(name).collect();
             format!("the configurations differ: {}", names.join(", "))
         } else if self.own.is_peer_gone && is_settled && self.settings.rules.close_with_word {
-            "the operator has declared this peer gone: restart it without its sessions".to_owned()
+            DECLARED_GONE.to_owned()
         } else {
             self.differences.clear();
             return true;
@@ -207,6 +210,10 @@ impl Member {
             // The engines know it before a walk tells the other member of sessions: their ends then wait.
             self.link = Some(PeerLink::Live);
             (self.own.is_unsaved, self.needs_setup) = (true, true);
+        }
+        // The other member has forgotten that as well.
+        if self.own.is_declared_gone && !peer_is_settled {
+            (self.own.is_declared_gone, self.needs_setup) = (false, true);
         }
         // The first start of a pair. The other member gets the empty state from this one.
         if !peer_is_settled && !self.own.is_settled && self.settings.me == Side::First {
@@ -263,13 +270,16 @@ impl Member {
             self.own.epochs[shard] = standing.epoch;
         }
         (self.own.is_settled, self.own.is_peer_gone) = (true, true);
-        (self.own.word_at_ms, self.own.releasing) = (None, None);
+        (self.own.word_at_ms, self.own.releasing, self.own.is_declared_gone) = (None, None, false);
         (self.own.is_unsaved, self.needs_setup) = (true, true);
         true
     }
 
-    /// Notes whether the other member lives.
+    /// Notes whether the other member lives, and whether it has taken over everything.
     pub(super) fn note_link(&mut self, now_ms: u64) {
+        if self.exchange.take_declared_gone() {
+            (self.own.is_declared_gone, self.needs_setup) = (true, true);
+        }
         // A member that has its state again gives the other one the time to connect.
         if self.exchange.is_open() || self.link.is_none() && self.own.is_settled {
             self.open_ms = Some(now_ms);
@@ -314,7 +324,7 @@ impl Member {
                 && epoch.number > 0
                 && self.own.has_reserved
                 && self.own.releasing.is_none();
-            let right = match standing.may_act(rules) {
+            let right = match standing.may_act(rules) && !self.own.is_declared_gone {
                 true => range.right(rules, self.settings.me, self.settings.own_ports, is_owner),
                 false => gatun_nat::standby::PortRight::NONE,
             };

@@ -38,8 +38,10 @@ pub struct PairCounters {
 pub struct PairStatus {
     /// Member.
     pub me: Member,
-    /// True if it has its state: it may assign ports.
+    /// True if it has its state and was not declared gone: it may assign ports.
     pub is_settled: bool,
+    /// True if the operator has said to the other member that this one is gone.
+    pub is_declared_gone: bool,
     /// True if the operator has said that the other member is gone.
     pub is_peer_gone: bool,
     /// True if both have greeted on the present connection.

@@ -65,6 +65,10 @@ pub enum Received {
     Acknowledged(u64),
 }
 
+/// Reason for which a member refuses another one that the operator has declared gone, and that has sessions.
+pub(crate) const DECLARED_GONE: &str =
+    "the operator has declared this peer gone: restart it without its sessions";
+
 /// Bytes of records after which a group is sent at once.
 const GROUP_LEN: usize = 32 * 1024;
 /// Groups after whose arrival the sender is told, if nothing else tells it.
@@ -106,6 +110,8 @@ pub struct Exchange {
     /// Number that the other member has been told to be handled.
     told_handled: u64,
     sent_ms: u64,
+    /// True if the other member has said that this one is declared gone.
+    is_declared_gone: bool,
     input: Vec<u8>,
     output: Vec<u8>,
 }
@@ -129,6 +135,7 @@ impl Exchange {
             group_seen: 0,
             told_handled: 0,
             sent_ms: 0,
+            is_declared_gone: false,
             input: Vec::new(),
             output: Vec::new(),
             settings,
@@ -171,6 +178,11 @@ impl Exchange {
     /// Uses another configuration from the next connection on.
     pub fn set_keys(&mut self, keys: Vec<ConfigKey>) {
         self.settings.keys = keys;
+    }
+
+    /// Returns whether the other member has refused this one as declared gone, once.
+    pub(crate) fn take_declared_gone(&mut self) -> bool {
+        std::mem::take(&mut self.is_declared_gone)
     }
 
     /// Returns whether both sides have greeted.
@@ -377,7 +389,10 @@ impl Exchange {
 
     fn handle(&mut self, now_ms: u64, frame: Frame, received: &mut Vec<Received>) -> Result<(), WireError> {
         match (self.link, frame) {
-            (_, Frame::Refused(reason)) => Err(WireError::Refused(reason)),
+            (_, Frame::Refused(reason)) => {
+                self.is_declared_gone |= reason == DECLARED_GONE;
+                Err(WireError::Refused(reason))
+            }
             (Link::Greeting, Frame::Hello(hello)) => self.greeted(now_ms, hello, received),
             (_, Frame::Hello(_)) => Err(WireError::OutOfTurn("greeting")),
             (Link::Open, Frame::Records(records)) => self.accept(records, received),

@@ -21,6 +21,7 @@ mod keys;
 mod record;
 
 pub use error::WireError;
+pub(crate) use exchange::DECLARED_GONE;
 pub use exchange::{Exchange, Received, Settings};
 pub use frame::{Frame, Hello, Records, decode};
 pub use keys::{ConfigKey, KeyDifference, differences, revision};

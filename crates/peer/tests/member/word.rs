@@ -80,3 +80,34 @@ fn the_operators_word_waits_for_the_lease_of_the_other_kernel() {
     let broken = take_over_at_once(Rules::without("wait_for_kernel").unwrap()).unwrap_err();
     assert!(broken.contains(" has "), "{broken}");
 }
+
+/// The first box is killed, the operator declares it gone, and it comes back with its sessions.
+#[test]
+fn a_box_that_was_declared_gone_assigns_nothing_while_it_has_its_sessions() {
+    let mut world = world(Rules::default(), 1);
+    assert_eq!(open(&mut world, 0, 0..5), 5);
+    world.heal().unwrap();
+    world.kill(0, true);
+    world.close(1);
+    let now = world.now.0;
+    world.nodes[1].process.as_mut().unwrap().member.take_over(now).unwrap();
+    pass(&mut world, 1, u64::from(KERNEL_MS) + 100);
+    (0..9).for_each(|_| pass(&mut world, 1, 1));
+    world.come_back(0);
+    for round in 0..200 {
+        if round % 50 == 0 {
+            world.connect();
+        }
+        world.everything().unwrap();
+    }
+    let status = world.nodes[0].process.as_ref().unwrap().member.status(world.now.0);
+    assert!(!status.is_settled && !status.is_open, "{status:?}");
+    assert_eq!(open(&mut world, 0, 100..120), 0, "new sessions");
+    assert_eq!(open(&mut world, 0, 0..5), 5, "sessions from before");
+    assert!(open(&mut world, 1, 100..120) > 0);
+    world.check().unwrap();
+    // The other box loses its state, and with it the operator's word.
+    power_off(&mut world, 1);
+    world.heal().unwrap();
+    assert!(open(&mut world, 0, 120..140) > 0, "new sessions");
+}

@@ -213,7 +213,7 @@ impl World {
         self.connection.bytes[side].clear();
     }
 
-    fn connect(&mut self) {
+    pub fn connect(&mut self) {
         let now = self.now.0;
         if self.is_split || self.connection.is_open != [false; 2] || !self.nodes.iter().all(Node::runs) {
             return;
@@ -277,7 +277,7 @@ impl World {
         self.connection.bytes[side].clear();
     }
 
-    fn come_back(&mut self, side: usize) {
+    pub fn come_back(&mut self, side: usize) {
         let (now, variant) = (self.now, self.variant);
         match self.nodes[side].life {
             Life::Runs => return,
@@ -352,7 +352,7 @@ impl World {
         processes.map(|process| process.member.status(self.now.0)).collect()
     }
 
-    fn everything(&mut self) -> Result<(), String> {
+    pub fn everything(&mut self) -> Result<(), String> {
         self.now = self.now.plus_ms(2);
         for side in 0..2 {
             (0..WORKERS).for_each(|worker| self.work(side, worker, 1_000));

@@ -132,19 +132,24 @@ impl Numbered {
 #[derive(Clone, Copy)]
 pub(crate) struct Variant<'v> {
     mode: &'v str,
+    /// Number of workers.
+    queues: u32,
+    /// Public addresses.
+    pool: &'v str,
     /// Directory of the certificates.
     pub(crate) pki: &'v str,
     /// Further lines of the file.
     more: &'v str,
 }
 
-pub(crate) const STANDBY: Variant<'_> = Variant { mode: "active-standby", pki: "/run/pki", more: "" };
+pub(crate) const STANDBY: Variant<'_> =
+    Variant { mode: "active-standby", queues: 1, pool: "192.0.2.0/30", pki: "/run/pki", more: "" };
 
 fn config(number: usize, variant: Variant<'_>) -> String {
-    let Variant { mode, pki, more } = variant;
+    let Variant { mode, queues, pool, pki, more } = variant;
     let (member, other) = (["a", "b"][number], 2 - number);
     format!(
-        "{CREATE}[[pool]]\nname = \"res\"\nprefixes = [\"192.0.2.0/30\"]\n\
+        "{CREATE}queues = {queues}\n[[pool]]\nname = \"res\"\nprefixes = [\"{pool}\"]\n\
          [[nat64]]\nname = \"lab\"\npool6 = \"2001:db8:64::/96\"\n\
          [state]\ndirectory = \"/run/gatun-{number}/state\"\n[api]\nlisten = \"unix:/run/gatun-{number}/api.sock\"\n\
          [announce]\nstall = \"2s\"\nreturn_after = \"500ms\"\n\
@@ -291,5 +296,254 @@ fn a_release_loses_no_packet_and_the_other_box_opens_new_connections() {
         assert!(sent > 100 && lost == 0, "{lost} of {sent} datagrams lost");
         talk.end();
         late.end();
+    });
+}
+
+#[test]
+fn boxes_that_have_lost_each_other_never_assign_a_port_twice() {
+    lab("pair::boxes_that_have_lost_each_other_never_assign_a_port_twice", || {
+        certificates(STANDBY.pki);
+        let net = PairNetwork::new().unwrap();
+        let _server = echo(&net.server).unwrap();
+        let _boxes = [0, 1].map(|number| start(&net, number, STANDBY));
+        until_synced();
+        net.wait_until_used(0, PUBLIC).unwrap();
+        let common = Talk::start(&net, 10, 20_000);
+        until_equal(20_000..20_010);
+        net.boxes[0].ip("link set peer down").unwrap();
+        for number in 0..2 {
+            until(number, "it is alone", |peer| peer.state == PeerState::Alone);
+        }
+        let of_first = Talk::start(&net, 10, 21_000);
+        net.cut(0, false).unwrap();
+        net.wait_until_used(1, PUBLIC).unwrap();
+        let of_second = Talk::start(&net, 10, 22_000);
+        let [first, second] = [0, 1].map(bindings);
+        let last_of_first = u16::MAX - OWN_PORTS;
+        assert!(first.range(21_000..21_010).all(|(_, outside)| outside.1 <= last_of_first), "{first:?}");
+        assert!(second.range(22_000..22_010).all(|(_, outside)| outside.1 > last_of_first), "{second:?}");
+        assert_eq!((first.range(21_000..).count(), second.range(21_000..).count()), (10, 10));
+        no_port_twice();
+        net.cut(0, true).unwrap();
+        net.boxes[0].ip("link set peer up").unwrap();
+        until_synced();
+        net.wait_until_used(0, PUBLIC).unwrap();
+        for ports in [20_000..20_010, 21_000..21_010, 22_000..22_010] {
+            until_equal(ports);
+        }
+        no_port_twice();
+        for talk in [common, of_first, of_second] {
+            talk.end();
+        }
+    });
+}
+
+#[test]
+fn an_operator_declares_a_dead_box_gone_and_the_other_one_owns_all() {
+    lab("pair::an_operator_declares_a_dead_box_gone_and_the_other_one_owns_all", || {
+        certificates(STANDBY.pki);
+        let net = PairNetwork::new().unwrap();
+        let _server = echo(&net.server).unwrap();
+        // Who takes over waits for the kernel of the other box.
+        let variant = Variant { more: "[fastpath]\nkernel = \"auto\"\nlease = \"2s\"\n", ..STANDBY };
+        let mut first = start(&net, 0, variant);
+        let second = start(&net, 1, variant);
+        until_synced();
+        net.wait_until_used(0, PUBLIC).unwrap();
+        let talk = Talk::start(&net, 10, 20_000);
+        until_equal(20_000..20_010);
+        assert!(ask(1, "takeover").unwrap_err().contains("the peer is connected"));
+        kill(&mut first);
+        until(1, "it is alone", |peer| peer.state == PeerState::Alone);
+        assert!(ask(1, "release").unwrap_err().contains("not connected"));
+        let waits = ask(1, "takeover").unwrap().takeover_in_ms.unwrap();
+        assert!((1_000..=2_100).contains(&waits), "{waits} ms");
+        until(1, "it owns all", |peer| peer.peer_gone && peer.shards[0].owner == PeerMember::B);
+        second.says("peer: declared gone");
+        net.wait_until_used(1, PUBLIC).unwrap();
+        let late = Talk::start(&net, 30, 21_000);
+        let shared = bindings(1);
+        let shared = shared.range(21_000..).filter(|(_, outside)| outside.1 <= u16::MAX - OWN_PORTS);
+        assert!(shared.count() > 0, "ports of the shared range: {:?}", bindings(1));
+        // With its sessions, the dead box has to stay quiet.
+        let mut first = start(&net, 0, variant);
+        until(0, "it is refused", |peer| {
+            let why = peer.reason.as_ref();
+            peer.state == PeerState::Waiting && why.is_some_and(|why| why.contains("declared this peer gone"))
+        });
+        net.wait_until_used(1, PUBLIC).unwrap();
+        kill(&mut first);
+        // A start without its sessions, as after a start of the machine.
+        std::fs::remove_file("/run/gatun-0/state/names.json").unwrap();
+        let _first = start(&net, 0, variant);
+        until_synced();
+        assert_eq!([owners(0), owners(1)], [[PeerMember::B], [PeerMember::B]]);
+        until_equal(20_000..20_010);
+        until_equal(21_000..21_030);
+        no_port_twice();
+        talk.end();
+        late.end();
+    });
+}
+
+#[test]
+fn a_box_without_a_fitting_peer_says_why_and_traffic_goes_on() {
+    lab("pair::a_box_without_a_fitting_peer_says_why_and_traffic_goes_on", || {
+        certificates(STANDBY.pki);
+        certificates("/run/other-pki");
+        let net = PairNetwork::new().unwrap();
+        let _server = echo(&net.server).unwrap();
+        let first = start(&net, 0, STANDBY);
+        let mut second = start(&net, 1, STANDBY);
+        until_synced();
+        net.wait_until_used(0, PUBLIC).unwrap();
+        let talk = Talk::start(&net, 10, 20_000);
+        let reason = |what: &str| {
+            until(0, what, |peer| {
+                peer.state == PeerState::Alone && peer.reason.as_ref().is_some_and(|why| why.contains(what))
+            });
+        };
+        kill(&mut second);
+        reason("Connection refused");
+        first.says("peer: not connected: ");
+        let limits = Variant { more: "[limits]\nsubscribers_max = 1000\n", ..STANDBY };
+        let mut second = start(&net, 1, limits);
+        reason("limits.subscribers_max");
+        assert_eq!(peer(0).differences, ["limits.subscribers_max"]);
+        second.says("the configurations differ: limits.subscribers_max");
+        kill(&mut second);
+        let strange = Variant { pki: "/run/other-pki", ..STANDBY };
+        let mut second = start(&net, 1, strange);
+        reason("certificate");
+        second.says("certificate");
+        let late = Talk::start(&net, 10, 21_000);
+        kill(&mut second);
+        let _second = start(&net, 1, STANDBY);
+        until_synced();
+        until_equal(20_000..20_010);
+        until_equal(21_000..21_010);
+        talk.end();
+        late.end();
+    });
+}
+
+#[test]
+fn connections_go_on_while_a_box_is_stopped() {
+    lab("pair::connections_go_on_while_a_box_is_stopped", || {
+        certificates(STANDBY.pki);
+        let net = PairNetwork::new().unwrap();
+        let _server = echo(&net.server).unwrap();
+        let first = start(&net, 0, STANDBY);
+        let _second = start(&net, 1, STANDBY);
+        until_synced();
+        net.wait_until_used(0, PUBLIC).unwrap();
+        let talk = Talk::start(&net, 10, 20_000);
+        until_equal(20_000..20_010);
+        first.process.signal(Signal::STOP).unwrap();
+        net.wait_until_used(1, PUBLIC).unwrap();
+        until(1, "the silent peer is noticed", |peer| peer.state == PeerState::Alone);
+        let late = Talk::start(&net, 10, 21_000);
+        first.process.signal(Signal::CONT).unwrap();
+        net.wait_until_used(0, PUBLIC).unwrap();
+        until_synced();
+        until_equal(20_000..20_010);
+        until_equal(21_000..21_010);
+        no_port_twice();
+        talk.end();
+        late.end();
+    });
+}
+
+#[test]
+fn each_box_of_an_active_pair_owns_half_and_backs_the_other_half() {
+    lab("pair::each_box_of_an_active_pair_owns_half_and_backs_the_other_half", || {
+        certificates(STANDBY.pki);
+        let net = PairNetwork::new().unwrap();
+        let _server = echo(&net.server).unwrap();
+        let variant = Variant { mode: "active-active", queues: 2, ..STANDBY };
+        let mut first = start(&net, 0, variant);
+        let _second = start(&net, 1, variant);
+        until_synced();
+        assert_eq!([owners(0), owners(1)], [[PeerMember::A, PeerMember::B]; 2]);
+        // Each of the two workers has an address of either box.
+        let addresses = peer(0).shards.into_iter().map(|shard| shard.addresses).collect::<Vec<_>>();
+        assert_eq!(addresses, [["192.0.2.0", "192.0.2.2"], ["192.0.2.1", "192.0.2.3"]]);
+        let used = |address: &str| net.used(&net.outside, address);
+        wait_until("the router uses both boxes", WAIT_MAX, || {
+            [used("192.0.2.0"), used("192.0.2.1"), used("192.0.2.2"), used("192.0.2.3")]
+                == [Some(0), Some(1), Some(0), Some(1)]
+        })
+        .unwrap();
+        wait_until("the router of the client", WAIT_MAX, || net.used(&net.inside, SERVER).is_some()).unwrap();
+        let at = net.used(&net.inside, SERVER).unwrap();
+        let talk = Talk::start(&net, 10, 20_000);
+        let all = until_equal(20_000..20_010);
+        let is_own = |address: &Ipv4Addr| usize::from(address.octets()[3] % 2) == at;
+        assert!(all.values().all(|(address, _)| is_own(address)), "box {at}: {all:?}");
+        kill(&mut first);
+        wait_until("the router uses the other box", WAIT_MAX, || {
+            used("192.0.2.0") == Some(1) && net.used(&net.inside, SERVER) == Some(1)
+        })
+        .unwrap();
+        let late = Talk::start(&net, 10, 21_000);
+        let _first = start(&net, 0, variant);
+        until_synced();
+        until_equal(20_000..20_010);
+        until_equal(21_000..21_010);
+        no_port_twice();
+        ask(0, "release").unwrap();
+        for number in 0..2 {
+            until(number, "b owns all", |peer| peer.shards.iter().all(|shard| shard.owner == PeerMember::B));
+        }
+        talk.end();
+        late.end();
+    });
+}
+
+#[test]
+fn addresses_come_by_reloads_unless_ports_would_change_their_owner() {
+    lab("pair::addresses_come_by_reloads_unless_ports_would_change_their_owner", || {
+        certificates(STANDBY.pki);
+        let net = PairNetwork::new().unwrap();
+        let _server = echo(&net.server).unwrap();
+        let boxes = [0, 1].map(|number| start(&net, number, STANDBY));
+        until_synced();
+        net.wait_until_used(0, PUBLIC).unwrap();
+        let talk = Talk::start(&net, 10, 20_000);
+        let other = Variant { mode: "active-active", ..STANDBY };
+        let refused = boxes[0].reload(&config(0, other), "nothing has changed");
+        assert!(refused.contains("needs a restart: [peer]"), "{refused}");
+        let wide = Variant { pool: "192.0.2.0/29", ..STANDBY };
+        for (number, daemon) in boxes.iter().enumerate() {
+            daemon.reload(&config(number, wide), "reload: done");
+        }
+        let late = Talk::start(&net, 10, 21_000);
+        until_equal(21_000..21_010);
+        let addresses = peer(1).shards.remove(0).addresses;
+        assert_eq!(addresses, ["192.0.2.0-192.0.2.7"]);
+        let [mut first, _second] = boxes;
+        kill(&mut first);
+        net.wait_until_used(1, PUBLIC).unwrap();
+        let _first = start(&net, 0, wide);
+        until_synced();
+        until_equal(20_000..20_010);
+        until_equal(21_000..21_010);
+        no_port_twice();
+        talk.end();
+        late.end();
+    });
+}
+
+#[test]
+fn a_reload_that_moves_an_address_to_the_other_box_is_refused() {
+    lab("pair::a_reload_that_moves_an_address_to_the_other_box_is_refused", || {
+        certificates(STANDBY.pki);
+        let net = PairNetwork::new().unwrap();
+        let half = Variant { mode: "active-active", ..STANDBY };
+        let boxes = [0, 1].map(|number| start(&net, number, half));
+        until_synced();
+        let wide = Variant { pool: "192.0.2.0/29", ..half };
+        let refused = boxes[0].reload(&config(0, wide), "nothing has changed");
+        assert!(refused.contains("[peer]: the ports or the owner of 192.0.2."), "{refused}");
     });
 }

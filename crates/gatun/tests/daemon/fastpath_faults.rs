@@ -2,7 +2,8 @@
 //! packets pass. Packets are translated in every case, and each fault is reported.
 
 use crate::fastpath::{
-    FASTPATH, config, counts, hook, kill, numbered, packets, sessions, show, translated_beyond, wait,
+    FASTPATH, config, counts, hook, is_accounted, kill, numbered, packets, sessions, show, translated_beyond,
+    wait,
 };
 use crate::harness::{CREATE, Daemon, NAT64, SIIT, gatun, in_lab, network, program, tcp_copy};
 use crate::nat44::{NAT44, private, steer};
@@ -325,6 +326,27 @@ fn a_kernel_that_refuses_mappings_leaves_them_to_the_engine() {
         copy(&net);
         wait("packets beside the kernel", 5, || packets("no_entry") > 100);
         assert_eq!(packets("translated"), translated, "{}", show("fastpath"));
+        daemon.stop(Signal::TERM);
+    });
+}
+
+#[test]
+fn a_daemon_after_a_removed_device_translates_in_the_kernel_again() {
+    let test = "fastpath_faults::a_daemon_after_a_removed_device_translates_in_the_kernel_again";
+    in_lab(test, || {
+        let net = network();
+        let _server = echo(&net.server).unwrap();
+        let daemon = Daemon::start(&net, &config());
+        let flow = numbered(&net, "12", "5151");
+        wait("the flow in the kernel", 5, || packets("translated") > 100);
+        net.translator.ip("link del nat64").unwrap();
+        let ended = daemon.wait();
+        assert!(!ended.success && ended.stderr.contains("was it removed?"), "{}", ended.stderr);
+        let daemon = Daemon::start(&net, &config());
+        wait("the flow in the kernel again", 8, || packets("translated") > 100);
+        let (sent, back) = counts(flow);
+        assert!(back > 200 && back < sent, "{back} of {sent}");
+        is_accounted();
         daemon.stop(Signal::TERM);
     });
 }

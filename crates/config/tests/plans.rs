@@ -840,6 +840,8 @@ fn p4_switches_are_read_with_their_ports_and_instances() {
         tcp_packets: 10,
         keeps_at_stop: false,
         excluded: vec![1],
+        excluded_siit: Vec::new(),
+        controller_rate: Some(500_000),
         tos: vec![[None; 2]; 2],
         mtus: OffloadMtus { mtu4: 1300, mtu6: 1500, mtu6_without_df: 1280 },
     };
@@ -857,7 +859,15 @@ timeout = "1s"
 sessions_max = 1000
 udp_packets = 3
 tcp_packets = 0
+controller_rate = 0
 on_stop = "keep"
+[[siit]]
+name = "first"
+eam = [{ v4 = "203.0.113.1", v6 = "2001:db8:a::1" }]
+[[siit]]
+name = "second"
+eam = [{ v4 = "203.0.113.2", v6 = "2001:db8:a::2" }]
+offload = false
 "#;
     let (config, _) = load(&format!("{SWITCH_PORTS}{section}"));
     let other = config.offload.unwrap();
@@ -868,6 +878,7 @@ on_stop = "keep"
     assert_eq!((&other.name[..], &other.program, other.replaces_program), ("core", &program, true));
     assert_eq!((other.election, other.timeout_ms, other.sessions_max), (9, 1000, 1000));
     assert_eq!((other.udp_packets, other.tcp_packets, other.keeps_at_stop), (3, 0, true));
+    assert_eq!((&other.excluded_siit[..], other.controller_rate), (&[1][..], None));
     let lives = Offload { sessions_max: 5, keeps_at_stop: false, excluded: Vec::new(), ..other.clone() };
     assert_eq!(lives.fixed(), other.fixed());
     assert_ne!(offload.fixed(), other.fixed());

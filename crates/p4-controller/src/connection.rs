@@ -4,19 +4,22 @@
 //! of a connection that has ended, and a request that was on its way cannot undo what was read since.
 
 mod session;
+mod stateless_counts;
 mod static_entries;
 
 use crate::link::{Event, Link, Request};
 use crate::program::Limits;
+use gatun_nat::counters::Count;
 use gatun_p4runtime::p4::config::v1::P4Info;
 use gatun_p4runtime::p4::v1::Uint128;
 use session::Session;
+use stateless_counts::StatelessCounts;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc::{self, Receiver, Sender, error::TrySendError};
 use tokio::sync::watch;
 
-pub use static_entries::{KeyField, StaticEntry};
+pub use crate::entry::{KeyField, StaticEntry};
 
 /// Messages that wait for the account, of each switch.
 const EVENTS: usize = 64;
@@ -58,6 +61,8 @@ pub struct ConnectionConfig {
     pub pipeline: Option<Arc<Pipeline>>,
     /// Limits that entries contain.
     pub limits: Limits,
+    /// Packets per second that the switch gives to its controller for each reason. `None`: no limit.
+    pub controller_limit: Option<u32>,
     /// Time after which a request without an answer ends the connection.
     pub timeout: Duration,
 }
@@ -73,12 +78,27 @@ pub struct SwitchPacket {
     pub frame: Vec<u8>,
 }
 
+/// Entries that a switch is to have, and their number in the order in which they were set.
+type WantedEntries = (u64, Arc<Vec<StaticEntry>>);
+
+/// State of the tables other than those of flows.
+#[derive(Clone, Debug, Default)]
+struct StaticReport {
+    /// Number of the last entries that the switch has all of.
+    written: u64,
+    /// Reason why the switch has no stateless instances.
+    refusal: Option<String>,
+    /// Packets of stateless instances by the number of the counter, since the start of the process.
+    counts: Vec<Count>,
+}
+
 /// Connection to a switch. It connects again by itself until it is dropped.
 #[derive(Debug)]
 pub struct Connection {
     requests: Sender<(u64, Request)>,
     events: Receiver<Event>,
-    entries: watch::Sender<Arc<Vec<StaticEntry>>>,
+    entries: watch::Sender<WantedEntries>,
+    report: watch::Receiver<StaticReport>,
     packets_out: Sender<SwitchPacket>,
     packets_in: Receiver<SwitchPacket>,
 }
@@ -87,7 +107,9 @@ pub struct Connection {
 struct Ends {
     requests: Receiver<(u64, Request)>,
     events: Sender<Event>,
-    entries: watch::Receiver<Arc<Vec<StaticEntry>>>,
+    entries: watch::Receiver<WantedEntries>,
+    report: watch::Sender<StaticReport>,
+    counts: StatelessCounts,
     packets_out: Receiver<SwitchPacket>,
     packets_in: Sender<SwitchPacket>,
 }
@@ -104,10 +126,27 @@ impl Link for Connection {
 }
 
 impl Connection {
-    /// Sets the entries of tables other than those of flows: interfaces, own addresses, routes, next hops.
-    /// The switch gets the difference.
+    /// Sets the entries of tables other than those of flows: interfaces, own addresses, routes, next hops,
+    /// stateless instances. The switch gets the difference.
     pub fn set_entries(&self, entries: Vec<StaticEntry>) {
-        self.entries.send_replace(Arc::new(entries));
+        self.entries.send_modify(|wanted| *wanted = (wanted.0 + 1, Arc::new(entries)));
+    }
+
+    /// Returns whether the switch has the entries that were last set, and no others.
+    pub fn has_entries(&self) -> bool {
+        self.report.borrow().written == self.entries.borrow().0
+    }
+
+    /// Reason why the switch has no stateless instances.
+    pub fn stateless_refusal(&self) -> Option<String> {
+        self.report.borrow().refusal.clone()
+    }
+
+    /// Packets that the switch has translated for stateless instances since the start of the process: of each
+    /// instance those from IPv6, and those from IPv4.
+    pub fn stateless_counts(&self) -> Vec<[Count; 2]> {
+        let pair = |counts: &[Count]| [counts[0], counts.get(1).copied().unwrap_or_default()];
+        self.report.borrow().counts.chunks(2).map(pair).collect()
     }
 
     /// Sends a frame by a port of the switch. Returns false if too many wait.
@@ -135,13 +174,22 @@ pub fn connect(
     for config in switches {
         let (requests, requested) = mpsc::channel(REQUESTS);
         let (events, happened) = mpsc::channel(EVENTS);
-        let (entries, wanted) = watch::channel(Arc::new(Vec::new()));
+        let (entries, wanted) = watch::channel(WantedEntries::default());
+        let (reports, report) = watch::channel(StaticReport::default());
         let (packets_out, outbound) = mpsc::channel(PACKETS);
         let (inbound, packets_in) = mpsc::channel(PACKETS);
         let name = config.name.clone();
-        connections.push((name, Connection { requests, events: happened, entries, packets_out, packets_in }));
-        let ends =
-            Ends { requests: requested, events, entries: wanted, packets_out: outbound, packets_in: inbound };
+        let connection = Connection { requests, events: happened, entries, report, packets_out, packets_in };
+        connections.push((name, connection));
+        let ends = Ends {
+            requests: requested,
+            events,
+            entries: wanted,
+            report: reports,
+            counts: StatelessCounts::default(),
+            packets_out: outbound,
+            packets_in: inbound,
+        };
         tasks.push(serve(config, ends));
     }
     std::thread::Builder::new().name("p4runtime".into()).spawn(move || {

@@ -7,13 +7,16 @@
 //! late or lost. A switch has no lease: it translates whether the controller lives or not. So nothing is
 //! concluded from silence, and a switch is read in full after each connection.
 //!
-//! [`connection`] is the link over P4Runtime, [`program`] the form of entries in Gatun's P4 program.
+//! [`connection`] is the link over P4Runtime, [`program`] the form of entries in Gatun's P4 program, and
+//! [`stateless`] has the entries of stateless instances.
 #![forbid(unsafe_code)]
 
 pub mod connection;
+mod entry;
 pub mod flow;
 pub mod link;
 pub mod program;
+pub mod stateless;
 mod switches;
 
 pub use gatun_p4runtime::p4info_from_text;

@@ -1,6 +1,7 @@
 //! Gatun's P4 program as a switch describes it (p4info): numbers of its tables, actions and counters, and
 //! entries in the form of P4Runtime.
 
+use crate::entry::COUNTERS;
 use crate::flow::{Direction, Key, delta, key, translated};
 use crate::link::{Counted, Found, ProgramCounts};
 use gatun_nat::counters::Count;
@@ -9,8 +10,8 @@ use gatun_nat::plan::Transport;
 use gatun_offload::OffloadedFlow;
 use gatun_p4runtime::p4::config::v1 as config;
 use gatun_p4runtime::p4::v1::{
-    Action, CounterData, CounterEntry, FieldMatch, Index, TableAction, TableEntry, action, field_match,
-    table_action,
+    Action, CounterData, CounterEntry, FieldMatch, Index, MeterConfig, MeterEntry, TableAction, TableEntry,
+    action, field_match, table_action,
 };
 use std::fmt;
 use std::hash::{BuildHasher as _, RandomState};
@@ -119,6 +120,8 @@ pub struct Program {
     to_ipv6: FieldNumbers<13>,
     nat44: FieldNumbers<9>,
     counter: u32,
+    /// First counter of stateless instances, behind those of the flows.
+    first_stateless: u64,
     /// Numbers of the counters of the program itself: to the controller, over the limit, dropped.
     own_counters: [Option<u32>; 3],
     capacity: u32,
@@ -191,6 +194,11 @@ fn action_ids<const N: usize>(
         true => Ok(ids),
         false => Err(ProgramError(format!("action `{name}` has {} arguments", of.params.len()))),
     }
+}
+
+/// Number of a meter's cells, each of a reason.
+fn meter_size(meter: &config::Meter) -> i64 {
+    meter.size.clamp(0, REASONS_MAX as i64)
 }
 
 /// Change of the transport checksum as the program needs it: zero is written as all ones.
@@ -306,7 +314,9 @@ impl Program {
         let counter = id(counter.preamble.as_ref());
         let named = |name| info.counters.iter().find(|of| is_named(of.preamble.as_ref(), name));
         let own_counters = OWN_COUNTERS.map(|name| Some(id(named(name)?.preamble.as_ref())));
-        let sizes = [table(&info, "flows6")?.size, table(&info, "flows4")?.size, counters / 2];
+        let first_stateless = u64::try_from(counters).unwrap_or(0).saturating_sub(COUNTERS);
+        let of_flows = i64::try_from(first_stateless / 2).unwrap_or(0);
+        let sizes = [table(&info, "flows6")?.size, table(&info, "flows4")?.size, of_flows];
         let capacity = sizes.into_iter().min().and_then(|size| u32::try_from(size).ok()).unwrap_or(0);
         let is_bmv2 = info.pkg_info.as_ref().is_some_and(|package| package.arch == "v1model");
         let overhead = if is_bmv2 { ETHERNET } else { 0 };
@@ -319,6 +329,7 @@ impl Program {
             to_ipv6,
             nat44,
             counter,
+            first_stateless,
             own_counters,
             capacity,
             overhead,
@@ -503,6 +514,45 @@ impl Program {
         })
     }
 
+    /// Limits of the packets to the controller, packets per second: one for each reason. A burst may have as
+    /// many as a tenth of a second. A program without such a meter has none.
+    pub(crate) fn controller_limits(&self, limit: Option<u32>) -> Vec<MeterEntry> {
+        let meter = self.info.meters.iter().find(|of| is_named(of.preamble.as_ref(), "controller_limit"));
+        let config = limit.map(|limit| {
+            let (rate, burst) = (limit.into(), (limit / 10).max(1).into());
+            MeterConfig { cir: rate, cburst: burst, pir: rate, pburst: burst, ..MeterConfig::default() }
+        });
+        let entry = |meter: &config::Meter, index| MeterEntry {
+            meter_id: id(meter.preamble.as_ref()),
+            index: Some(Index { index }),
+            config,
+            ..MeterEntry::default()
+        };
+        let all = |meter| (0..meter_size(meter)).map(move |index| entry(meter, index)).collect();
+        meter.map_or_else(Vec::new, all)
+    }
+
+    /// First counter of stateless instances.
+    pub(crate) fn first_stateless_counter(&self) -> u64 {
+        self.first_stateless
+    }
+
+    /// Requests of counters of stateless instances, from the first one.
+    pub(crate) fn stateless_counters(&self, numbers: impl Iterator<Item = u32>) -> Vec<CounterEntry> {
+        let entry = |number: u32| CounterEntry {
+            counter_id: self.counter,
+            index: Some(Index { index: (self.first_stateless + u64::from(number)) as i64 }),
+            data: None,
+        };
+        numbers.map(entry).collect()
+    }
+
+    /// A counter of a stateless instance, from the first one. `None` if it is another one.
+    pub(crate) fn stateless_counted(&self, entry: &CounterEntry) -> Option<(u32, Count)> {
+        let (index, count) = self.entry_counted(entry)?;
+        Some((u32::try_from(index.checked_sub(self.first_stateless)?).ok()?, count))
+    }
+
     /// Requests of the counters of the program itself.
     pub(crate) fn own_counters(&self) -> impl Iterator<Item = CounterEntry> {
         let entry = |counter_id| CounterEntry { counter_id, ..CounterEntry::default() };
@@ -525,15 +575,19 @@ impl Program {
 
     /// A counter of a flow. `None` if it is another one.
     pub(crate) fn counted(&self, entry: &CounterEntry) -> Option<Counted> {
+        let (index, count) = self.entry_counted(entry)?;
+        let slot = u32::try_from(index >> 1).ok()?;
+        Some(Counted { slot, direction: Direction::ALL[(index & 1) as usize], count })
+    }
+
+    /// Place and value of a counter of entries.
+    fn entry_counted(&self, entry: &CounterEntry) -> Option<(u64, Count)> {
         let index = entry.index.filter(|_| entry.counter_id == self.counter)?.index;
         let CounterData { packet_count, byte_count } = entry.data?;
         let packets = u64::try_from(packet_count).ok()?;
-        let bytes = u64::try_from(byte_count).ok()?.saturating_sub(packets * self.overhead);
-        Some(Counted {
-            slot: u32::try_from(index >> 1).ok()?,
-            direction: Direction::ALL[(index & 1) as usize],
-            count: Count { packets, bytes },
-        })
+        let overhead = packets.saturating_mul(self.overhead);
+        let bytes = u64::try_from(byte_count).ok()?.saturating_sub(overhead);
+        Some((u64::try_from(index).ok()?, Count { packets, bytes }))
     }
 }
 

@@ -212,6 +212,7 @@ pub struct Switches<L> {
     /// True if flows of an earlier process are taken over.
     adopts: bool,
     now: Duration,
+    smallest_path: Option<u16>,
     rules: SwitchRules,
 }
 
@@ -238,6 +239,7 @@ impl<L: Link> Switches<L> {
             is_started: false,
             adopts: true,
             now: Duration::ZERO,
+            smallest_path: None,
             rules,
         }
     }
@@ -295,6 +297,11 @@ impl<L: Link> Switches<L> {
     /// Connection to a switch.
     pub fn link_mut(&mut self, switch: usize) -> &mut L {
         &mut self.switches[switch].link
+    }
+
+    /// Smallest path MTU that an engine knows, for entries of packets without sessions.
+    pub fn smallest_path(&self) -> Option<u16> {
+        self.smallest_path
     }
 
     /// State of every switch.
@@ -560,6 +567,10 @@ impl<L: Link> Target for Switches<L> {
                 self.switches[k].changed.push_back((id.slot, id.life));
             }
         }
+    }
+
+    fn set_smallest_path(&mut self, mtu: Option<u16>) {
+        self.smallest_path = mtu;
     }
 
     /// A switch has no lease.

@@ -3,14 +3,15 @@
 
 use gatun_nat::counters::Count;
 use gatun_nat::feed::{Flow, SessionId};
-use gatun_nat::plan::Transport;
+use gatun_nat::plan::{Eam, Net4, Net6, Plan, Siit, Transport};
 use gatun_offload::{OffloadedFlow, Placement, Refusal, Removal, Target as _};
 use gatun_p4_controller::connection::{
     Connection, ConnectionConfig, KeyField, Pipeline, StaticEntry, connect,
 };
 use gatun_p4_controller::program::{ConstantTos, Limits};
+use gatun_p4_controller::stateless::{ENTRIES_MAX, StatelessView};
 use gatun_p4_controller::{FlowId, Phase, Switches};
-use gatun_p4_server::{Device, Memory, MemoryTarget, Program, Server, serve};
+use gatun_p4_server::{Device, MaskedEntry, Memory, MemoryTarget, Program, Rates, Server, serve};
 use gatun_p4runtime::p4::config::v1::P4Info;
 use gatun_p4runtime::p4info_from_text;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
@@ -78,6 +79,7 @@ fn config(switch: &MemorySwitch) -> ConnectionConfig {
         first_connection: 1,
         pipeline: Some(Arc::new(pipeline)),
         limits: Limits::default(),
+        controller_limit: None,
         timeout: Duration::from_secs(5),
     }
 }
@@ -441,6 +443,132 @@ fn other_tables_get_the_difference() {
     controller.until("written again", |_| routes(&switch) == 1);
     controller.switches.link(0).set_entries(Vec::new());
     controller.until("removed", |_| hop(&switch).is_none() && routes(&switch) == 0);
+}
+
+/// A plan with mappings of hosts.
+fn mapped(mappings: u32) -> Plan {
+    let eam = |n: u32| Eam {
+        v4: Net4 { addr: Ipv4Addr::from_bits(0xcb00_7100 + n), len: 32 },
+        v6: Net6 { addr: Ipv6Addr::from_bits((0x2001_0db8_000a << 80) + u128::from(n)), len: 128 },
+    };
+    let siit = Siit { name: "s".into(), eamt: (0..mappings).map(eam).collect(), ..Siit::default() };
+    Plan { siit: vec![siit], ..Plan::default() }
+}
+
+fn mappings(plan: &Plan) -> Vec<StaticEntry> {
+    StatelessView { plan, excluded: &[], host: &[], mtu: 1500, smallest_path: None }.entries().entries
+}
+
+/// Entries that translate, of all tables of stateless instances.
+fn translating(switch: &MemorySwitch) -> Vec<MaskedEntry> {
+    let memory = switch.memory();
+    memory.masked.values().flatten().filter(|entry| !entry.call.data.is_empty()).cloned().collect()
+}
+
+#[test]
+fn mappings_are_written_counted_and_removed_and_a_later_controller_takes_them_over() {
+    let mut switch = MemorySwitch::new();
+    let mut controller = Controller::started(vec![config(&switch)]);
+    let is_done = |switches: &mut Switches<Connection>| switches.link(0).has_entries();
+    // The last counters, behind those of flows; earlier packets were those of another process.
+    let first = 4096 - 512;
+    switch.count(first, 7);
+    controller.switches.link(0).set_entries(mappings(&mapped(3)));
+    controller.until("written", is_done);
+    assert_eq!(translating(&switch).len(), 12);
+    let counter = |entry: &MaskedEntry| entry.call.data.contains(&(first as u64));
+    assert_eq!(translating(&switch).iter().filter(|entry| counter(entry)).count(), 3);
+    switch.count(first, 3);
+    switch.count(first + 1, 4);
+    let counts = |switches: &Switches<Connection>| {
+        switches.link(0).stateless_counts().first().map(|[six, four]| (six.packets, four.packets))
+    };
+    controller.until("counted", |switches| counts(switches) == Some((3, 4)));
+    controller.switches.link(0).set_entries(mappings(&mapped(1)));
+    controller.until("removed", is_done);
+    assert_eq!(translating(&switch).len(), 4);
+    // Packets of entries that are removed are counted before the removal counts as done.
+    switch.count(first, 5);
+    controller.switches.link(0).set_entries(Vec::new());
+    controller.until("empty", is_done);
+    assert_eq!((translating(&switch).len(), counts(&controller.switches)), (0, Some((8, 4))));
+
+    switch.restart();
+    controller.switches.link(0).set_entries(mappings(&mapped(2)));
+    controller.until("written again", |switches| is_done(switches) && translating(&switch).len() == 8);
+    drop(controller);
+    let changes = switch.memory().changes;
+    let links = connect(vec![ConnectionConfig { election: 8, ..config(&switch) }], || ()).unwrap();
+    links[0].1.set_entries(mappings(&mapped(2)));
+    let mut second = Controller { switches: Switches::new(links, 1000), began: Instant::now() };
+    second.until("settled", |switches| switches.is_settled());
+    assert_eq!(switch.memory().changes, changes, "nothing differs");
+}
+
+#[test]
+fn a_switch_without_tables_of_mappings_has_sessions_alone() {
+    let switch = MemorySwitch::new();
+    let mut other = info();
+    other.tables.retain(|table| table.preamble.as_ref().is_none_or(|of| of.alias != "mapped_src4"));
+    let pipeline = Pipeline { info: other, device_config: PROGRAM.to_vec(), replaces: false };
+    let config = ConnectionConfig { pipeline: Some(Arc::new(pipeline)), ..config(&switch) };
+    let mut controller = Controller::started(vec![config]);
+    controller.switches.link(0).set_entries([next_hop(1), mappings(&mapped(3))].concat());
+    controller.until("written", |switches| switches.link(0).has_entries());
+    let why = controller.switches.link(0).stateless_refusal();
+    assert_eq!(why.as_deref(), Some("its program has no tables for them"));
+    controller.install(&flows(4));
+    assert!(translating(&switch).iter().all(|entry| entry.key.len() == 1), "a route, but no mapping");
+}
+
+#[test]
+fn a_switch_with_too_little_room_for_mappings_has_none_of_them() {
+    let switch = MemorySwitch::new();
+    let mut small = info();
+    let size = |table: &mut gatun_p4runtime::p4::config::v1::Table| {
+        let is_it = table.preamble.as_ref().is_some_and(|of| of.alias == "mapped_src6");
+        table.size = if is_it { 12 } else { table.size };
+    };
+    small.tables.iter_mut().for_each(size);
+    let pipeline = Pipeline { info: small, device_config: PROGRAM.to_vec(), replaces: false };
+    let config = ConnectionConfig { pipeline: Some(Arc::new(pipeline)), ..config(&switch) };
+    let mut controller = Controller::started(vec![config]);
+    let set = |controller: &mut Controller, n| {
+        controller.switches.link(0).set_entries([next_hop(1), mappings(&mapped(n))].concat());
+        controller.until("written", |switches| switches.link(0).has_entries());
+        let refusal = controller.switches.link(0).stateless_refusal();
+        (translating(&switch).len(), refusal)
+    };
+    assert_eq!(set(&mut controller, 3), (13, None));
+    let why = "its tables have no room for them".to_owned();
+    assert_eq!(set(&mut controller, 30), (1, Some(why)));
+    assert_eq!(set(&mut controller, 2), (9, None));
+    assert!(controller.switches.status().all(|status| status.connections == 1));
+}
+
+#[test]
+fn more_mappings_than_the_tables_have_room_for_stay_with_the_engine() {
+    let view = |plan: &Plan| {
+        let view = StatelessView { plan, excluded: &[], host: &[], mtu: 1500, smallest_path: None };
+        let entries = view.entries();
+        (entries.entries.is_empty(), entries.mappings, entries.left)
+    };
+    assert_eq!(view(&mapped(ENTRIES_MAX as u32 - 10)), (false, ENTRIES_MAX - 10, 0));
+    assert_eq!(view(&mapped(ENTRIES_MAX as u32 + 1)), (true, 0, ENTRIES_MAX + 1));
+}
+
+#[test]
+fn a_meter_limits_the_packets_of_each_reason() {
+    let switch = MemorySwitch::new();
+    let limited = ConnectionConfig { controller_limit: Some(2_000), ..config(&switch) };
+    let _controller = Controller::started(vec![limited]);
+    let rates = Rates { cir: 2_000, cburst: 200, pir: 2_000, pburst: 200 };
+    let meters = switch.memory().meters.clone();
+    assert_eq!(meters.len(), 32);
+    assert!(meters.iter().all(|((name, _), of)| name == "controller_limit" && *of == rates), "{meters:?}");
+    let later = ConnectionConfig { election: 8, ..config(&switch) };
+    let _second = Controller::started(vec![later]);
+    assert!(switch.memory().meters.is_empty());
 }
 
 #[test]

@@ -71,6 +71,8 @@ structs! {
         /// Packets that the switch dropped by reason: to other MACs or of unknown VLANs (`foreign`), or to a
         /// port that does not exist (`no_port`).
         pub dropped: Vec<Counter>,
+        /// Packets of `[[siit]]` instances that the switch has translated, since the start of the daemon.
+        pub stateless_packets: u64,
         /// Next hops whose MAC the switch knows.
         pub next_hops: u64,
         /// Routes and next hops that its tables have no room for. Gatun sends their packets.
@@ -108,10 +110,17 @@ structs! {
         pub refused_other: u64,
         /// Last such reason.
         pub error: Option<String>,
-        /// Packets translated in the switches, as they were credited to sessions.
+        /// Packets translated in the switches, as they were credited to sessions and stateless instances.
         pub packets: u64,
         /// Packets translated in the switches whose session had ended before they were counted.
         pub packets_uncredited: u64,
+        /// Mappings of `[[siit]]` instances in the switches.
+        pub mappings: u64,
+        /// Mappings that stay with Gatun: they overlap with addresses that it keeps for itself, or the
+        /// switches have no room for all of them.
+        pub mappings_left: u64,
+        /// Reason why a switch has no `[[siit]]` instances.
+        pub mappings_error: Option<String>,
         /// Records of the engines that wait to be read.
         pub waiting_records: u64,
         /// Records of the engines that were lost because too many waited; the state was read again.

@@ -17,6 +17,7 @@ pub(super) fn settings(read: &Sections, problems: &mut Problems) -> Option<Offlo
     check_switches(raw, problems);
     let participants = read.nat64.iter().map(|instance| instance.offload);
     let participants = participants.chain(read.nat44.iter().map(|instance| instance.offload));
+    let excluded_siit = left_out(read.siit.iter().map(|instance| instance.offload));
     let of64 = read.nat64.iter().map(|instance| &instance.settings);
     let tos = of64.clone().map(|settings| [settings.tos_6to4, settings.traffic_class_4to6]).collect();
     let mtu4 = of64.clone().map(|settings| settings.mtu4).chain(read.nat44.iter().map(|i| i.mtu));
@@ -27,7 +28,7 @@ pub(super) fn settings(read: &Sections, problems: &mut Problems) -> Option<Offlo
         mtu6_without_df: smallest(&mut of64.map(|settings| settings.lowest_ipv6_mtu)).max(1280),
     };
     let name = raw.name.as_ref().map_or_else(|| "p4".to_owned(), |name| name.get_ref().clone());
-    Some(Offload { name, mtus, excluded: left_out(participants), tos, ..raw.offload.clone() })
+    Some(Offload { name, mtus, excluded: left_out(participants), excluded_siit, tos, ..raw.offload.clone() })
 }
 
 fn check_switches(raw: &RawOffload, problems: &mut Problems) {

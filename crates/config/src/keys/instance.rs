@@ -143,6 +143,7 @@ pub(crate) const SIIT: &[Key] = &[
     key("icmp_pool4_mode", Kind::Words(|| words(POOL_MODE)), "\"hash\"", "Choice of an address in `icmp_pool4`: by a `hash` of the router's address, or by its `hop-limit`.").default("\"hash\""),
     key("icmp_pool6", Kind::List(&NET6), "[\"2001:db8:6791::/64\"]", "Source addresses of ICMPv6 errors whose IPv4 source has no IPv6 address.").default("`own6`"),
     key("fastpath", Kind::Flag, "true", "Lets the kernel translate packets of this instance, if `[fastpath]` is on.").default("true"),
+    key("offload", Kind::Flag, "true", "Lets P4 switches translate packets of this instance, if there is an `[[offload]]`.").default("true"),
     WKP_NON_GLOBAL,
     MTU4, MTU6, LOWEST_MTU6, MSS_MAX, TOS, TRAFFIC_CLASS, ZERO_UDP, ERROR4_MAX,
 ];

@@ -11,6 +11,8 @@ use std::path::PathBuf;
 use toml::Spanned;
 use toml::de::DeValue;
 
+/// Default of `controller_rate`, packets per second.
+const CONTROLLER_RATE: u32 = 500_000;
 /// Maximum number of switches.
 pub const SWITCHES_MAX: usize = 4;
 
@@ -39,6 +41,10 @@ pub struct Offload {
     pub keeps_at_stop: bool,
     /// Stateful instances whose sessions stay with Gatun, by number: NAT64's first, then NAT44's.
     pub excluded: Vec<u8>,
+    /// Stateless instances whose packets stay with Gatun, by number.
+    pub excluded_siit: Vec<u8>,
+    /// Packets per second that a switch gives to Gatun for each reason. `None`: no limit.
+    pub controller_rate: Option<u32>,
     /// Largest packets that the switches send.
     pub mtus: OffloadMtus,
     /// Constant TOS byte and traffic class of each NAT64 instance. `None`: the one of the packet.
@@ -90,6 +96,7 @@ impl Offload {
             sessions_max: 0,
             keeps_at_stop: false,
             excluded: Vec::new(),
+            excluded_siit: Vec::new(),
             tos: Vec::new(),
             ..self.clone()
         }
@@ -143,6 +150,9 @@ pub(crate) fn read(table: &Table<'_>, problems: &mut Problems) -> RawOffload {
             .get("on_stop", problems, |v| value::choice(v, keys::OFFLOAD_ON_STOP))
             .unwrap_or_default(),
         excluded: Vec::new(),
+        excluded_siit: Vec::new(),
+        controller_rate: Some(table.integer("controller_rate", problems).unwrap_or(CONTROLLER_RATE))
+            .filter(|rate| *rate > 0),
         tos: Vec::new(),
         mtus: OffloadMtus { mtu4: 0, mtu6: 0, mtu6_without_df: 0 },
     };

@@ -26,6 +26,8 @@ pub(crate) struct RawSiit {
     pub(crate) icmp_pool6: Vec<Net6>,
     pub(crate) wkp_non_global: Spanned<bool>,
     pub(crate) fastpath: bool,
+    /// False: the packets of this instance stay out of P4 switches.
+    pub(crate) offload: bool,
     pub(crate) settings: Settings,
     pub(crate) span: Range<usize>,
 }
@@ -68,6 +70,7 @@ pub(crate) fn read(
         icmp_pool6: nets6("icmp_pool6", problems),
         wkp_non_global: Spanned::new(table.span_of("wkp_non_global"), non_global),
         fastpath: table.flag("fastpath", problems).unwrap_or(true),
+        offload: table.flag("offload", problems).unwrap_or(true),
         settings: defaults.settings(table, problems),
         span: table.span.clone(),
     }

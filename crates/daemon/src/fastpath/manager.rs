@@ -3,12 +3,13 @@
 use super::attachment::{AttachmentWatch, PlacesToWatch};
 use super::opening::{self, OpenTable, OpenedFastPath};
 use super::progress::Progress;
-use super::stateless::{self, Credits};
+use super::stateless;
 use super::status::{Shared, Watch};
 use super::target::KernelTarget;
 use crate::net_helper::ProgramHelper;
 use crate::offload::{
-    Driver, EndOfPanic, FastPathKind, ManagerOf, Orders, PUBLISH_EVERY, manager_settings, number_prefixes,
+    Driver, EndOfPanic, FastPathKind, InstanceCredits, ManagerOf, Orders, PUBLISH_EVERY, manager_settings,
+    number_prefixes,
 };
 use crate::sandbox::{Calls, Sandbox};
 use crate::{ANSWER_MAX, Event, Settings};
@@ -21,7 +22,6 @@ use gatun_nat::feed::FeedPolicy;
 use gatun_nat::reconfigure::Outline;
 use gatun_offload::{FlowFilter, Target as _, feed_policy};
 use gatun_worker::Handle;
-use gatun_worker::jobs::JobTicket;
 use gatun_worker::offload::ReleaseAll;
 use std::fs::File;
 use std::os::unix::net::UnixDatagram;
@@ -29,11 +29,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel, sync_channel};
-use std::time::{Duration, Instant};
-
-/// Interval of crediting packets of instances.
-const CREDIT_EVERY: Duration = Duration::from_secs(1);
+use std::sync::mpsc::{Sender, channel};
+use std::time::Duration;
 
 /// Other settings.
 pub(super) struct Change {
@@ -217,10 +214,7 @@ pub(super) struct Kernel {
     status: Shared,
     lease: Duration,
     workers: Vec<Handle>,
-    credits: Credits,
-    credited: Instant,
-    /// Credit that a worker has not counted yet.
-    crediting: Option<(JobTicket, Receiver<()>)>,
+    credits: InstanceCredits,
     /// True while a packet trace runs.
     is_traced: bool,
 }
@@ -240,19 +234,9 @@ impl FastPathKind for Kernel {
         let workers = workers.to_vec();
         let attachment = AttachmentWatch::new(watched, workers.clone());
         let watch = Watch::new(status.clone(), (plan, excluded_siit), settings.clone(), attachment);
-        let credits = Credits::new(&target.table, watch.plan());
-        let (lease, credited) = (settings.lease, Instant::now());
-        Kernel {
-            progress,
-            watch,
-            status,
-            lease,
-            workers,
-            credits,
-            credited,
-            crediting: None,
-            is_traced: false,
-        }
+        let mut credits = InstanceCredits::default();
+        credits.begin(stateless::totals(&target.table, watch.plan()));
+        Kernel { progress, watch, status, lease: settings.lease, workers, credits, is_traced: false }
     }
 
     fn give_up(start: &Start, target: &KernelTarget) {
@@ -275,7 +259,7 @@ impl FastPathKind for Kernel {
 
     fn turn(&mut self, manager: &mut ManagerOf<Self>) {
         self.progress.publish();
-        if self.credited.elapsed() >= CREDIT_EVERY {
+        if self.credits.is_due() {
             self.credit_instances(manager);
         }
         self.watch.publish(|| manager.status(), manager.target(), PUBLISH_EVERY);
@@ -309,7 +293,7 @@ impl FastPathKind for Kernel {
         self.watch.set(settings, plan, excluded_siit);
         self.watch.set_broken(broken);
         self.set_stateless(manager);
-        self.credits = Credits::new(&manager.target().table, self.watch.plan());
+        self.credits.begin(stateless::totals(&manager.target().table, self.watch.plan()));
         is_off
     }
 
@@ -331,23 +315,8 @@ impl FastPathKind for Kernel {
 impl Kernel {
     /// Credits translated packets of stateless instances, and dropped packets of all.
     fn credit_instances(&mut self, manager: &ManagerOf<Self>) {
-        self.credited = Instant::now();
-        let is_at_work = |(_, done): &(JobTicket, Receiver<()>)| done.try_recv() == Err(TryRecvError::Empty);
-        if self.crediting.as_ref().is_some_and(is_at_work) {
-            return;
-        }
-        let before = self.credits.clone();
-        let more = self.credits.take(&manager.target().table, self.watch.plan());
-        // The first worker's engine counts the packets of instances.
-        let Some((worker, more)) = self.workers.first().zip(more) else { return };
-        let (done, is_done) = sync_channel(1);
-        match worker.submit(more, move |_| {
-            let _ = done.send(());
-        }) {
-            Ok(ticket) => self.crediting = Some((ticket, is_done)),
-            // The worker has too much to do, or has ended.
-            Err(_) => self.credits = before,
-        }
+        let (table, plan) = (&manager.target().table, self.watch.plan());
+        self.credits.credit(&self.workers, || stateless::totals(table, plan));
     }
 
     /// Gives the kernel the stateless instances, unless the engines are to have their packets.

@@ -1,8 +1,7 @@
 //! Stateless instances (SIIT) for the kernel, and their packets for the engine's counters.
 
 use gatun_io_fastpath::{
-    Counters, FastPathError, Mapping, Network, Reason, Stateless, StatelessPlan, StatelessTraffic, Table,
-    Traffic, Ways,
+    Counters, FastPathError, Mapping, Network, Reason, Stateless, StatelessPlan, Table, Traffic, Ways,
 };
 use gatun_nat::Plan;
 use gatun_nat::counters::{self, Count};
@@ -17,7 +16,8 @@ fn of_plan(plan: &Plan, excluded: &[u8]) -> StatelessPlan {
         plan.siit.iter().flat_map(|siit| &siit.pool6).filter_map(move |prefix| prefix.extract(own6))
     });
     let mut left4: Vec<_> = plan.own4.into_iter().chain(own6_in_ipv4).map(host4).collect();
-    left4.extend(plan.pools.iter().flat_map(|pool| &pool.ranges).flat_map(networks));
+    let ranges = plan.pools.iter().flat_map(|pool| &pool.ranges);
+    left4.extend(ranges.flat_map(PoolRange::networks).map(|net| four(&net)));
     left4.extend(plan.nat44.iter().flat_map(|nat44| &nat44.inside).map(four));
     left4.extend(plan.siit.iter().flat_map(|siit| &siit.denylist4).map(four));
     let mut left6: Vec<_> = plan.own6.into_iter().map(|address| Network { address, len: 128 }).collect();
@@ -55,19 +55,6 @@ fn six(net: &Net6) -> Network<Ipv6Addr> {
     Network { address: net.addr, len: net.len }
 }
 
-/// Networks that together have the addresses of a range.
-fn networks(range: &PoolRange) -> Vec<Network<Ipv4Addr>> {
-    let (mut first, last) = (u64::from(u32::from(range.first)), u64::from(u32::from(range.last)));
-    let mut all = Vec::new();
-    while first <= last {
-        let fits = (last - first + 1).ilog2();
-        let host_bits = if first == 0 { fits } else { fits.min(first.trailing_zeros()) };
-        all.push(Network { address: Ipv4Addr::from(first as u32), len: 32 - host_bits as u8 });
-        first += 1 << host_bits;
-    }
-    all
-}
-
 /// Gives the kernel the stateless instances of a plan, in place of its former ones.
 ///
 /// # Errors
@@ -84,95 +71,22 @@ pub(super) fn clear(table: &mut Table) {
 }
 
 /// Packets that the kernel has translated for stateless instances, and dropped for all.
-#[derive(Clone, Default)]
-pub(super) struct Credits {
-    /// Totals of each stateless instance when they were last read.
-    translated: Vec<StatelessTraffic>,
-    /// Total of each instance.
-    dropped: Vec<u64>,
-}
-
-impl Credits {
-    /// Begins with what the table has counted so far.
-    pub(super) fn new(table: &Table, plan: &Plan) -> Credits {
-        let mut credits = Credits::default();
-        credits.take(table, plan);
-        credits
-    }
-
-    /// Packets since the last call, if there are any.
-    pub(super) fn take(&mut self, table: &Table, plan: &Plan) -> Option<CreditInstances> {
-        let stateful = (0..=u8::MAX).take(plan.nat64.len() + plan.nat44.len());
-        let stateless = || (0..=u8::MAX).take(plan.siit.len());
-        // At the device, and at network interfaces.
-        let of_stateful = stateful.map(|n| [table.counters(Some(n)), table.xdp_counters(Some(n))]);
-        let of_stateless =
-            stateless().map(|n| [table.stateless_counters(n), table.xdp_stateless_counters(n)]);
-        let drops = |counters: [Result<Counters, FastPathError>; 2]| {
-            counters.map(|counters| counters.unwrap_or_default().of(Reason::Dropped)).iter().sum()
-        };
-        let now = Credits {
-            translated: stateless().map(|n| table.stateless_traffic(n).unwrap_or_default()).collect(),
-            dropped: of_stateful.chain(of_stateless).map(drops).collect(),
-        };
-        let before = std::mem::replace(self, now);
-        let more = self.since(&before);
-        let has_any = more.drops.iter().any(|packets| *packets > 0)
-            || more.stateless.iter().any(|traffic| traffic.total().packets > 0);
-        has_any.then_some(more)
-    }
-
-    fn since(&self, before: &Credits) -> CreditInstances {
-        let zero = StatelessTraffic::default();
-        let translated = self.translated.iter().enumerate().map(|(n, now)| {
-            let before = before.translated.get(n).unwrap_or(&zero);
-            counters::Traffic {
-                outbound: difference(&now.from_ipv6, &before.from_ipv6),
-                inbound: difference(&now.from_ipv4, &before.from_ipv4),
-            }
-        });
-        let dropped = self.dropped.iter().enumerate();
-        let dropped = dropped.map(|(n, now)| now.saturating_sub(before.dropped.get(n).copied().unwrap_or(0)));
-        CreditInstances { stateless: translated.collect(), drops: dropped.collect() }
-    }
-}
-
-fn difference(now: &Traffic, before: &Traffic) -> Count {
-    Count {
-        packets: now.packets.saturating_sub(before.packets),
-        bytes: now.bytes.saturating_sub(before.bytes),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_packets_since_the_last_call_are_credited() {
-        let traffic = |packets| Traffic { packets, bytes: packets * 100 };
-        let of = |packets| StatelessTraffic { from_ipv6: traffic(packets), from_ipv4: traffic(1) };
-        let before = Credits { translated: vec![of(5)], dropped: vec![2, 0] };
-        let now = Credits { translated: vec![of(9), of(3)], dropped: vec![2, 4, 1] };
-        let more = now.since(&before);
-        assert_eq!(more.drops, [0, 4, 1]);
-        let outbound: Vec<_> = more.stateless.iter().map(|traffic| traffic.outbound.packets).collect();
-        let inbound: Vec<_> = more.stateless.iter().map(|traffic| traffic.inbound.packets).collect();
-        assert_eq!((outbound, inbound), (vec![4, 3], vec![0, 1]));
-    }
-
-    #[test]
-    fn a_range_is_made_of_networks() {
-        let of = |first: &str, last: &str| {
-            let (first, last) = (first.parse().unwrap(), last.parse().unwrap());
-            let range = PoolRange { first, last, ports: (1, 2), transports: [true; 3] };
-            networks(&range).iter().map(|net| format!("{}/{}", net.address, net.len)).collect::<Vec<_>>()
-        };
-        assert_eq!(of("192.0.2.1", "192.0.2.1"), ["192.0.2.1/32"]);
-        assert_eq!(
-            of("192.0.2.1", "192.0.2.6"),
-            ["192.0.2.1/32", "192.0.2.2/31", "192.0.2.4/31", "192.0.2.6/32"]
-        );
-        assert_eq!(of("0.0.0.0", "255.255.255.255"), ["0.0.0.0/0"]);
+pub(super) fn totals(table: &Table, plan: &Plan) -> CreditInstances {
+    let stateful = (0..=u8::MAX).take(plan.nat64.len() + plan.nat44.len());
+    let stateless = || (0..=u8::MAX).take(plan.siit.len());
+    // At the device, and at network interfaces.
+    let of_stateful = stateful.map(|n| [table.counters(Some(n)), table.xdp_counters(Some(n))]);
+    let of_stateless = stateless().map(|n| [table.stateless_counters(n), table.xdp_stateless_counters(n)]);
+    let drops = |counters: [Result<Counters, FastPathError>; 2]| {
+        counters.map(|counters| counters.unwrap_or_default().of(Reason::Dropped)).iter().sum()
+    };
+    let count = |of: Traffic| Count { packets: of.packets, bytes: of.bytes };
+    let translated = |n| {
+        let traffic = table.stateless_traffic(n).unwrap_or_default();
+        counters::Traffic { outbound: count(traffic.from_ipv6), inbound: count(traffic.from_ipv4) }
+    };
+    CreditInstances {
+        stateless: stateless().map(translated).collect(),
+        drops: of_stateful.chain(of_stateless).map(drops).collect(),
     }
 }

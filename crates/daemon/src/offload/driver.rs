@@ -279,6 +279,8 @@ impl<K: FastPathKind> Running<K> {
                     let is_off = self.kind.set(&mut self.manager, *change);
                     // The answer follows when the target has no more of the sessions that are excluded.
                     self.turn_until(if is_off { Manager::is_drained } else { Manager::is_settled });
+                    // The state for the API, too.
+                    self.turn();
                     let _ = done.send(());
                 }
                 Ok(Order::Stop { keeps, done }) => {

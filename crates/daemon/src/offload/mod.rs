@@ -1,10 +1,12 @@
 //! Common parts of all kinds of fast paths: the thread of their manager, and their state for the API.
 //!
 //! ```text
+//!   credits       packets of stateless instances for the engines' counters
 //!   driver        thread with the offload manager: turns, reloads, stop
 //!   shared_state  state for the API
 //! ```
 
+mod credits;
 mod driver;
 mod shared_state;
 
@@ -15,4 +17,5 @@ pub(crate) use driver::{
     manager_settings, number_prefixes,
 };
 
+pub(crate) use credits::InstanceCredits;
 pub(crate) use shared_state::SharedState;

@@ -49,6 +49,12 @@ impl HostView {
         let routes = route_reports(&settings);
         HostView { settings, routes, places }
     }
+
+    /// Largest packet that every port of a switch sends, bytes.
+    pub(super) fn mtu(&self) -> u32 {
+        let ports = self.settings.ports.iter().zip(&self.places).filter(|(_, place)| place.is_some());
+        ports.map(|(port, _)| port.mtu).min().unwrap_or(u32::MAX)
+    }
 }
 
 /// Neighbours with known MACs, by the number of their port in the settings.

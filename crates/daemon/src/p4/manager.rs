@@ -4,6 +4,7 @@ use super::entries::{
     HopNumbers, HostView, IdentShare, Neighbours, SwitchEntries, SwitchPlace, entries_of, forget_unused,
 };
 use super::program;
+use super::stateless::{self, Stateless};
 use super::status::{self, Watch};
 use crate::offload::{
     Driver, EndOfPanic, FastPathKind, ManagerOf, Order, Orders, SharedState, manager_settings,
@@ -71,6 +72,9 @@ pub(crate) struct P4Orders {
 pub(super) struct Change {
     settings: gatun_offload::Settings,
     view: HostView,
+    plan: Arc<Plan>,
+    /// Stateless instances that stay with Gatun, by number.
+    excluded_siit: Vec<u8>,
 }
 
 impl P4Manager {
@@ -108,6 +112,7 @@ impl P4Manager {
             neighbours: Neighbours::new(),
             hops: HopNumbers::default(),
             entries: Vec::new(),
+            stateless: Stateless::new(&settings.plan, &offload.excluded_siit),
             workers: Vec::new(),
             asked: Instant::now(),
             woken: Instant::now(),
@@ -115,7 +120,7 @@ impl P4Manager {
             began: Instant::now(),
         };
         p4.learn();
-        p4.set_entries(&target);
+        p4.set_stateless(&target);
         let driver = Driver {
             target,
             start: p4,
@@ -212,7 +217,8 @@ impl P4Orders {
         let mut own = settings_of(offload.as_ref(), &settings.plan);
         number_prefixes(&mut own, &settings.plan, outline);
         let view = host_view(settings, &self.opened, &self.devices);
-        self.orders.set(Change { settings: own, view });
+        let excluded_siit = offload.map_or_else(Vec::new, |offload| offload.excluded_siit);
+        self.orders.set(Change { settings: own, view, plan: Arc::clone(&settings.plan), excluded_siit });
     }
 
     /// Instances that stay with the engines, those with another constant TOS than at the start among them.
@@ -295,9 +301,7 @@ fn host_view(settings: &Settings, offload: &Offload, devices: &[(String, Device)
 fn connections(offload: &Offload, view: &HostView) -> anyhow::Result<Vec<ConnectionConfig>> {
     let pipeline = program::pipeline(offload)?;
     // No larger packet leaves a port; the engine fragments it, or answers.
-    let ports = view.settings.ports.iter().zip(&view.places).filter(|(_, place)| place.is_some());
-    let mtu = ports.map(|(port, _)| port.mtu).min().unwrap_or(u32::MAX);
-    let limit = |at_most: u32| u16::try_from(at_most.min(mtu)).unwrap_or(u16::MAX);
+    let limit = |at_most: u32| u16::try_from(at_most.min(view.mtu())).unwrap_or(u16::MAX);
     let limits = Limits {
         mtu4: limit(offload.mtus.mtu4),
         mtu6: limit(offload.mtus.mtu6),
@@ -313,6 +317,7 @@ fn connections(offload: &Offload, view: &HostView) -> anyhow::Result<Vec<Connect
         first_connection,
         pipeline: pipeline.clone(),
         limits: limits.clone(),
+        controller_limit: offload.controller_rate,
         timeout: Duration::from_millis(offload.timeout_ms.into()),
     };
     Ok(offload.switches.iter().map(config).collect())
@@ -332,6 +337,7 @@ pub(super) struct P4 {
     hops: HopNumbers,
     /// Entries that each switch is to have.
     entries: Vec<SwitchEntries>,
+    stateless: Stateless,
     workers: Vec<Handle>,
     asked: Instant,
     woken: Instant,
@@ -349,7 +355,7 @@ impl FastPathKind for P4 {
         start.began = Instant::now() - now;
         target.turn(now);
         start.keep_neighbours(target);
-        start.watch.publish(|| None, target.status(), (&start.entries, now));
+        start.watch.publish(|| None, target, ((&start.entries, now), &start.stateless));
         let is_settled = target.is_settled();
         if is_settled {
             start.is_settled.store(true, Relaxed);
@@ -376,22 +382,53 @@ impl FastPathKind for P4 {
     }
 
     fn turn(&mut self, manager: &mut ManagerOf<Self>) {
-        self.keep_neighbours(manager.target());
+        let target = manager.target();
+        self.keep_neighbours(target);
+        if self.stateless.set_smallest_path(target.smallest_path()) {
+            self.set_stateless(target);
+        }
+        self.stateless.credit(target, &self.workers);
         let now = self.began.elapsed();
-        let (status, target) = (|| Some(manager.status()), manager.target());
-        self.watch.publish(status, target.status(), (&self.entries, now));
+        let (status, published) = (|| Some(manager.status()), (&self.entries[..], now));
+        self.watch.publish(status, target, (published, &self.stateless));
     }
 
-    fn set(&mut self, manager: &mut ManagerOf<Self>, Change { settings, view }: Change) -> bool {
+    /// Takes all stateless instances from the switches, and credits their packets by their present numbers.
+    fn pause(&mut self, manager: &mut ManagerOf<Self>) {
+        if self.stateless.has_any() {
+            self.stateless.is_paused = true;
+            self.remove_stateless(manager.target());
+        }
+    }
+
+    fn set_traced(&mut self, manager: &mut ManagerOf<Self>, is_traced: bool) {
+        self.stateless.is_traced = is_traced;
+        if self.stateless.has_any() {
+            self.set_stateless(manager.target());
+        }
+    }
+
+    fn set(&mut self, manager: &mut ManagerOf<Self>, change: Change) -> bool {
+        let Change { settings, view, plan, excluded_siit } = change;
         let is_off = !settings.enabled;
-        self.watch.enabled = settings.enabled;
+        self.watch.set_enabled(settings.enabled);
         self.view = view;
+        self.stateless.set(plan, excluded_siit, is_off);
         // Ports may have other numbers.
         self.reports.iter_mut().for_each(Vec::clear);
         self.learn();
-        self.set_entries(manager.target());
+        self.set_stateless(manager.target());
+        // A switch that was slow may have mappings of the earlier plan until now.
+        self.wait_written(manager.target());
         manager.set_settings(settings);
         is_off
+    }
+
+    fn before_stop(&mut self, manager: &mut ManagerOf<Self>, keeps: bool) {
+        if !keeps && self.stateless.has_any() {
+            self.stateless.is_off = true;
+            self.remove_stateless(manager.target());
+        }
     }
 }
 
@@ -426,13 +463,38 @@ impl P4 {
         has_changed
     }
 
-    /// Gives each switch its interfaces, routes and next hops.
+    /// Gives each switch the stateless instances in their present form.
+    fn set_stateless(&mut self, target: &Switches<Connection>) {
+        self.stateless.refresh(&self.view);
+        self.set_entries(target);
+    }
+
+    /// Removes the stateless instances, and credits their last packets.
+    fn remove_stateless(&mut self, target: &Switches<Connection>) {
+        self.set_stateless(target);
+        self.wait_written(target);
+        self.stateless.credit_all(target, &self.workers);
+    }
+
+    /// Waits until the switches in use have the present entries.
+    fn wait_written(&self, target: &Switches<Connection>) {
+        for name in stateless::wait_written(target) {
+            self.watch.say(format!(
+                "switch {name}: has not confirmed changes of mappings and routes: it translates by the \
+                 earlier ones until it answers"
+            ));
+        }
+    }
+
+    /// Gives each switch its interfaces, routes, next hops and stateless instances.
     fn set_entries(&mut self, target: &Switches<Connection>) {
         let workers = self.step.saturating_sub(ident_shares());
         let mut next = Vec::new();
         for number in 0..target.status().count() {
             let idents = IdentShare { step: self.step as u16, first: (workers + number) as u16 };
-            next.push(entries_of(number, &self.view, &self.neighbours, (&mut self.hops, idents)));
+            let mut entries = entries_of(number, &self.view, &self.neighbours, (&mut self.hops, idents));
+            entries.entries.extend_from_slice(self.stateless.entries());
+            next.push(entries);
         }
         forget_unused(&self.view, &self.neighbours, &mut self.hops);
         for (number, entries) in next.iter().enumerate() {

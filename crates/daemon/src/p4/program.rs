@@ -43,7 +43,7 @@ mod tests {
 
     #[test]
     fn the_own_programs_are_gatuns() {
-        for (info, capacity) in [(DPDK_INFO, 1_048_576), (BMV2_INFO, 1_048_576)] {
+        for (info, capacity) in [(DPDK_INFO, 1_048_320), (BMV2_INFO, 1_048_320)] {
             let info = gatun_p4_controller::p4info_from_text(info).unwrap();
             assert_eq!(Program::new(info, Limits::default()).unwrap().capacity(), capacity);
         }

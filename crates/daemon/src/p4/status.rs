@@ -1,6 +1,7 @@
 //! State of the P4 switches for the API, and their lines in the log.
 
 use super::entries::SwitchEntries;
+use super::stateless::Stateless;
 use crate::Event;
 use crate::offload::{InstallRate, PUBLISH_EVERY, SharedState};
 use gatun_api::types::{self, Counter, FastPathState, OffloadSwitch, SwitchPhase};
@@ -8,8 +9,9 @@ use gatun_config::Offload;
 use gatun_io_ether::switch_reason;
 use gatun_nat::plan::Transport;
 use gatun_offload::Status;
+use gatun_p4_controller::connection::Connection;
 use gatun_p4_controller::flow::Key;
-use gatun_p4_controller::{Phase, SwitchStatus};
+use gatun_p4_controller::{Phase, SwitchStatus, Switches};
 use gatun_wire::text::counted;
 use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
@@ -22,7 +24,7 @@ pub(super) struct Watch {
     events: Sender<Event>,
     /// Phase and reason of each switch, as the log has them.
     logged: Vec<(Phase, Option<String>)>,
-    pub(super) enabled: bool,
+    enabled: bool,
 }
 
 /// The state before the switches answer.
@@ -66,17 +68,17 @@ impl Watch {
     }
 
     /// Publishes the state, if it is time. `status` is the manager's, if it has begun.
-    pub(super) fn publish<'a>(
+    pub(super) fn publish(
         &mut self,
         status: impl FnOnce() -> Option<Status>,
-        switches: impl Iterator<Item = &'a SwitchStatus>,
-        (entries, now): (&[SwitchEntries], Duration),
+        target: &Switches<Connection>,
+        ((entries, now), stateless): ((&[SwitchEntries], Duration), &Stateless),
     ) {
         if self.last.is_some_and(|last| last.elapsed() < PUBLISH_EVERY) {
             return;
         }
         self.last = Some(Instant::now());
-        let switches: Vec<&SwitchStatus> = switches.collect();
+        let switches: Vec<&SwitchStatus> = target.status().collect();
         self.log(&switches);
         let status = status();
         let has_begun = status.is_some();
@@ -99,14 +101,30 @@ impl Watch {
             state.refused_unready = status.refused_unready;
             state.refused_other = status.refused_exists + status.refused_other;
             state.error = refused;
-            (state.packets, state.packets_uncredited) = (status.credited_packets, status.uncredited_packets);
+            state.packets = status.credited_packets + stateless.packets();
+            state.packets_uncredited = status.uncredited_packets;
+            (state.mappings, state.mappings_left) = stateless.mappings();
+            let links = (0..switches.len()).map(|number| target.link(number));
+            state.mappings_error = links.filter_map(Connection::stateless_refusal).next();
             (state.waiting_records, state.lost_records) =
                 (status.waiting_records as u64, status.lost_records);
             (state.adopted, state.install_p99_us) = (status.adopted, status.latency.p99);
             for (shown, (number, switch)) in state.switches.iter_mut().zip(switches.iter().enumerate()) {
                 show(shown, switch, (entries.get(number), now));
+                let counts = target.link(number).stateless_counts();
+                shown.stateless_packets = counts.iter().flatten().map(|count| count.packets).sum();
             }
         });
+    }
+
+    /// Takes note of other settings, and publishes the state at the next turn.
+    pub(super) fn set_enabled(&mut self, enabled: bool) {
+        (self.enabled, self.last) = (enabled, None);
+    }
+
+    /// Writes a line to the log.
+    pub(super) fn say(&self, line: String) {
+        let _ = self.events.send(Event::Line(line));
     }
 
     /// Writes a line for each switch whose phase or reason has changed.

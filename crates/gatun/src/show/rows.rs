@@ -243,6 +243,7 @@ impl Shown for Offload {
         "waiting for an answer",
         "refused",
         "taken over at the start",
+        "mappings",
         "records waiting, lost",
         "translated",
         "given to Gatun",
@@ -269,12 +270,24 @@ impl Shown for Offload {
             group(self.waiting),
             if refused.is_empty() { "0".to_owned() } else { refused.join(", ") },
             group(self.adopted),
+            mappings(self),
             format!("{}, {}", group(self.waiting_records), group(self.lost_records)),
             counted(self.packets, "packet"),
             sums(self.switches.iter().flat_map(|switch| &switch.to_controller)),
             sums(self.switches.iter().flat_map(|switch| &switch.over_limit)),
             sums(self.switches.iter().flat_map(|switch| &switch.dropped)),
         ]
+    }
+}
+
+/// Mappings of stateless instances in words.
+fn mappings(offload: &Offload) -> String {
+    match &offload.mappings_error {
+        Some(why) => format!("not in the switches: {why}"),
+        None if offload.mappings_left > 0 => {
+            format!("{}, {} by Gatun alone", group(offload.mappings), group(offload.mappings_left))
+        }
+        None => group(offload.mappings),
     }
 }
 

@@ -36,6 +36,8 @@ mod p4;
 mod p4_faults;
 #[cfg(feature = "dpdk")]
 mod p4_offload;
+#[cfg(feature = "dpdk")]
+mod p4_stateless;
 mod pair;
 mod pair_tools;
 mod processors;

@@ -70,7 +70,7 @@ pub fn illegal_destination6(a: Ipv6Addr) -> bool {
 
 /// Networks that the IANA IPv4 Special-Purpose Address Registry (RFC 6890 and its updates) lists as not
 /// globally reachable, and multicast. Each entry has the first address and the prefix length.
-const NON_GLOBAL: [([u8; 4], u8); 14] = [
+pub const NON_GLOBAL: [([u8; 4], u8); 14] = [
     ([0, 0, 0, 0], 8),       // "this network"
     ([10, 0, 0, 0], 8),      // private use, RFC 1918
     ([100, 64, 0, 0], 10),   // shared address space, RFC 6598

@@ -1,9 +1,12 @@
 //! One connection: arbitration, program, reading of all entries, requests.
 
-use super::static_entries::{self, Entries};
+mod tables;
+
+use super::static_entries::Entries;
 use super::{ConnectionConfig, Ends, Pipeline, SwitchPacket};
 use crate::link::{Event, ProgramCounts, Request, Write, WriteError};
 use crate::program::Program;
+use gatun_nat::counters::Count;
 use gatun_p4runtime::google::rpc;
 use gatun_p4runtime::p4::v1::p4_runtime_client::P4RuntimeClient;
 use gatun_p4runtime::p4::v1::set_forwarding_pipeline_config_request::Action as PipelineAction;
@@ -42,7 +45,10 @@ const COOKIE: u64 = 0x4741_544e;
 /// Reason why a connection ended.
 type Reason = String;
 type Client = P4RuntimeClient<Channel>;
-type Answer = Pin<Box<dyn Future<Output = Result<Event, Reason>> + Send>>;
+type Pending<T> = Pin<Box<dyn Future<Output = Result<T, Reason>> + Send>>;
+type Answer = Pending<Event>;
+/// Counters of the program itself, and those of stateless instances.
+type ProgramAnswer = Pending<(ProgramCounts, Vec<(u32, Count)>)>;
 
 /// An open connection, on which Gatun is the primary controller.
 struct Primary {
@@ -73,7 +79,7 @@ pub(super) struct Session {
     /// Requests without an answer: a change, and counters.
     writing: Option<Answer>,
     counting: Option<Answer>,
-    program_counting: Option<Answer>,
+    program_counting: Option<ProgramAnswer>,
 }
 
 fn bits(id: Uint128) -> u128 {
@@ -286,10 +292,14 @@ impl Session {
             counting: None,
             program_counting: None,
         };
+        if is_empty {
+            ends.counts.begin();
+        }
         send(ends, Event::Connected { connection, is_empty, capacity }).await?;
         session.read_flows(ends).await?;
         session.read_entries().await?;
         session.write_entries(ends).await?;
+        session.limit_controller(config.controller_limit).await?;
         send(ends, Event::AllFound).await?;
         Ok(session)
     }
@@ -311,37 +321,6 @@ impl Session {
         Ok(())
     }
 
-    /// Reads the entries of the other tables.
-    async fn read_entries(&mut self) -> Result<(), Reason> {
-        let tables = static_entries::tables(&self.program).map_err(|error| error.to_string())?;
-        let all =
-            tables.into_iter().map(|table_id| of_table(TableEntry { table_id, ..TableEntry::default() }));
-        let mut answer = self.primary.read(all.collect()).await?;
-        while let Some(part) = within(self.primary.timeout, "read of a table", answer.message()).await? {
-            let entries = part.entities.iter().filter_map(table_entry);
-            let entries = entries.filter(|entry| !entry.is_default_action);
-            self.entries.extend(entries.cloned().map(static_entries::plain));
-        }
-        Ok(())
-    }
-
-    /// Writes the difference of the other tables.
-    async fn write_entries(&mut self, ends: &mut Ends) -> Result<(), Reason> {
-        let wanted = Arc::clone(&ends.entries.borrow_and_update());
-        let wants = static_entries::encode(&self.program, &wanted).map_err(|error| error.to_string())?;
-        let updates = static_entries::difference(&self.entries, &wants);
-        if updates.is_empty() {
-            return Ok(());
-        }
-        let (client, request) = (self.primary.client.clone(), self.primary.write_request(updates));
-        let results = write(client, request, self.primary.timeout).await?;
-        if let Some(error) = results.into_iter().find_map(Result::err) {
-            return Err(format!("an interface, a route or a next hop was refused: {error:?}"));
-        }
-        self.entries = wants;
-        Ok(())
-    }
-
     /// Serves requests until the connection ends. Returns the reason.
     pub(super) async fn run(&mut self, ends: &mut Ends) -> Reason {
         let mut every = tokio::time::interval(COUNT_EVERY);
@@ -359,10 +338,10 @@ impl Session {
                 }
                 answer = optional(&mut self.program_counting) => {
                     self.program_counting = None;
-                    answered(answer, ends).await
+                    tables::program_counted(answer, ends).await
                 }
                 _ = every.tick(), if self.program_counting.is_none() => {
-                    self.program_counting = Some(self.count_program());
+                    self.program_counting = Some(self.count_program(ends.counts.known()));
                     Ok(())
                 }
                 Ok(()) = ends.entries.changed(), if self.writing.is_none() => self.write_entries(ends).await,
@@ -400,17 +379,6 @@ impl Session {
             }
         }
         Ok(())
-    }
-
-    fn count_program(&self) -> Answer {
-        let (client, program) = (self.primary.client.clone(), Arc::clone(&self.program));
-        let request = self.primary.read_request(program.own_counters().map(of_counter).collect());
-        let answer = count(client, request, self.primary.timeout);
-        Box::pin(async move {
-            let mut counts = ProgramCounts::default();
-            answer.await?.iter().for_each(|entry| program.own_counted(entry, &mut counts));
-            Ok(Event::ProgramCounted(counts))
-        })
     }
 
     fn message(
@@ -453,7 +421,7 @@ async fn answered(answer: Result<Event, Reason>, ends: &Ends) -> Result<(), Reas
     send(ends, answer?).await
 }
 
-async fn optional(answer: &mut Option<Answer>) -> Result<Event, Reason> {
+async fn optional<T>(answer: &mut Option<Pending<T>>) -> Result<T, Reason> {
     match answer {
         Some(answer) => answer.await,
         None => std::future::pending().await,

@@ -1,43 +1,19 @@
 //! Entries of tables other than those of flows, by name, and their difference to what a switch has.
 
+use crate::entry::{COUNTER, KeyField, StaticEntry};
 use crate::program::{Program, ProgramError};
 use gatun_p4runtime::p4::v1::update::Type;
 use gatun_p4runtime::p4::v1::{
     Action, Entity, FieldMatch, TableAction, TableEntry, Update, action, entity, field_match, table_action,
 };
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet, HashMap, hash_map};
 
-/// KeyField of a key field.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum KeyField {
-    /// The field is equal.
-    Exact(u64),
-    /// The bits of the mask are equal.
-    Ternary {
-        /// Bits.
-        value: u64,
-        /// Mask.
-        mask: u64,
-    },
-}
-
-/// Entry of a table, by name.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct StaticEntry {
-    /// Name of the table.
-    pub table: &'static str,
-    /// Fields of the key.
-    pub key: Vec<(&'static str, KeyField)>,
-    /// Priority among entries with masks, the highest first.
-    pub priority: i32,
-    /// Name of the action.
-    pub action: &'static str,
-    /// Arguments of the action.
-    pub arguments: Vec<(&'static str, u64)>,
-}
-
-/// Tables with such entries, in the order in which they are written.
+/// Tables with such entries.
 const TABLES: [&str; 6] = ["interfaces", "own4", "own6", "next_hops", "routes4", "routes6"];
+/// Tables of stateless instances, which a program may lack.
+const STATELESS_TABLES: [&str; 4] = ["mapped_dst6", "mapped_src6", "mapped_dst4", "mapped_src4"];
+/// Maximum number of changes in a request: a message of at most about 2 MB.
+pub(super) const CHANGES_MAX: usize = 8192;
 
 /// Table and key in the form of P4Runtime.
 type Place = (u32, Vec<u8>);
@@ -47,7 +23,28 @@ pub(super) type Entries = BTreeMap<Place, TableEntry>;
 
 /// Numbers of the tables with such entries.
 pub(super) fn tables(program: &Program) -> Result<Vec<u32>, ProgramError> {
-    TABLES.iter().map(|name| program.table_id(name)).collect()
+    let all: Result<Vec<u32>, ProgramError> = TABLES.iter().map(|name| program.table_id(name)).collect();
+    Ok(all?.into_iter().chain(stateless_tables(program)).collect())
+}
+
+/// Numbers of the tables of stateless instances.
+pub(super) fn stateless_tables(program: &Program) -> Vec<u32> {
+    let all: Result<Vec<u32>, ProgramError> =
+        STATELESS_TABLES.iter().map(|name| program.table_id(name)).collect();
+    // A program with some of them has none.
+    all.unwrap_or_default()
+}
+
+/// Returns whether an entry is one of a stateless instance.
+pub(super) fn is_stateless(entry: &StaticEntry) -> bool {
+    STATELESS_TABLES.contains(&entry.table)
+}
+
+/// Counters of stateless instances that entries name, from the first one.
+pub(super) fn counters(entries: &[StaticEntry]) -> BTreeSet<u32> {
+    let of_table = entries.iter().filter(|entry| is_stateless(entry));
+    let arguments = of_table.flat_map(|entry| &entry.arguments).filter(|(name, _)| *name == COUNTER);
+    arguments.filter_map(|(_, value)| u32::try_from(*value).ok()).collect()
 }
 
 fn place(entry: &TableEntry) -> Place {
@@ -85,11 +82,41 @@ pub(super) fn plain(entry: TableEntry) -> (Place, TableEntry) {
 
 /// Entries in the form of P4Runtime.
 pub(super) fn encode(program: &Program, entries: &[StaticEntry]) -> Result<Entries, ProgramError> {
-    entries.iter().map(|entry| Ok(plain(encode_one(program, entry)?))).collect()
+    let has_stateless = !stateless_tables(program).is_empty();
+    let is_known = |entry: &&StaticEntry| has_stateless || !is_stateless(entry);
+    let mut numbers = Numbers { program, fields: HashMap::new(), params: HashMap::new() };
+    let mut encode = |entry| Ok(plain(encode_one(&mut numbers, entry)?));
+    entries.iter().filter(is_known).map(&mut encode).collect()
 }
 
-fn encode_one(program: &Program, entry: &StaticEntry) -> Result<TableEntry, ProgramError> {
-    let matched = |(name, value): &(&'static str, KeyField)| {
+type Names = (&'static str, &'static str);
+
+/// Numbers of fields and arguments that were found already: the program lists them without order.
+struct Numbers<'a> {
+    program: &'a Program,
+    fields: HashMap<Names, u32>,
+    params: HashMap<Names, u32>,
+}
+
+impl Numbers<'_> {
+    fn field(&mut self, names: Names) -> Result<u32, ProgramError> {
+        Ok(match self.fields.entry(names) {
+            hash_map::Entry::Occupied(known) => *known.get(),
+            hash_map::Entry::Vacant(place) => *place.insert(self.program.field_id(names.0, names.1)?),
+        })
+    }
+
+    fn param(&mut self, names: Names) -> Result<u32, ProgramError> {
+        Ok(match self.params.entry(names) {
+            hash_map::Entry::Occupied(known) => *known.get(),
+            hash_map::Entry::Vacant(place) => *place.insert(self.program.param_id(names.0, names.1)?),
+        })
+    }
+}
+
+fn encode_one(numbers: &mut Numbers<'_>, entry: &StaticEntry) -> Result<TableEntry, ProgramError> {
+    let program = numbers.program;
+    let mut matched = |(name, value): &(&'static str, KeyField)| {
         let kind = match *value {
             KeyField::Exact(value) => {
                 let value = crate::program::shortest(value);
@@ -102,16 +129,17 @@ fn encode_one(program: &Program, entry: &StaticEntry) -> Result<TableEntry, Prog
                 Some(field_match::FieldMatchType::Ternary(field_match::Ternary { value, mask }))
             }
         };
-        let field_id = program.field_id(entry.table, name)?;
+        let field_id = numbers.field((entry.table, name))?;
         Ok(kind.map(|kind| FieldMatch { field_id, field_match_type: Some(kind) }))
     };
     let r#match: Vec<Option<FieldMatch>> =
-        entry.key.iter().map(matched).collect::<Result<_, ProgramError>>()?;
-    let argument = |(name, value): &(&'static str, u64)| {
-        let param_id = program.param_id(entry.action, name)?;
-        Ok(action::Param { param_id, value: crate::program::shortest(*value) })
+        entry.key.iter().map(&mut matched).collect::<Result<_, ProgramError>>()?;
+    let mut argument = |(name, value): &(&'static str, u64)| {
+        let param_id = numbers.param((entry.action, name))?;
+        let first = if *name == COUNTER { program.first_stateless_counter() } else { 0 };
+        Ok(action::Param { param_id, value: crate::program::shortest(value + first) })
     };
-    let params = entry.arguments.iter().map(argument).collect::<Result<_, ProgramError>>()?;
+    let params = entry.arguments.iter().map(&mut argument).collect::<Result<_, ProgramError>>()?;
     let action = Action { action_id: program.action_id(entry.action)?, params };
     Ok(TableEntry {
         table_id: program.table_id(entry.table)?,
@@ -122,18 +150,24 @@ fn encode_one(program: &Program, entry: &StaticEntry) -> Result<TableEntry, Prog
     })
 }
 
-/// Changes that turn one set of entries into another: removals last, so that packets always find a way.
+/// Changes that turn one set of entries into another: removals last, so that packets always find a way. The
+/// entries of the highest priority are written first and removed last: they except packets from others.
 pub(super) fn difference(has: &Entries, wants: &Entries) -> Vec<Update> {
-    let update = |kind: Type, entry: &TableEntry| Update {
+    let mut changes: Vec<(Type, &TableEntry)> = Vec::new();
+    changes.extend(wants.iter().filter_map(|(place, entry)| match has.get(place) {
+        None => Some((Type::Insert, entry)),
+        Some(old) if old != entry => Some((Type::Modify, entry)),
+        Some(_) => None,
+    }));
+    let is_left = |(place, _): &(&Place, &TableEntry)| !wants.contains_key(*place);
+    changes.extend(has.iter().filter(is_left).map(|(_, entry)| (Type::Delete, entry)));
+    changes.sort_by_key(|(kind, entry)| match kind {
+        Type::Delete => (1, entry.priority),
+        _ => (0, -entry.priority),
+    });
+    let update = |(kind, entry): (Type, &TableEntry)| Update {
         r#type: kind.into(),
         entity: Some(Entity { entity: Some(entity::Entity::TableEntry(entry.clone())) }),
     };
-    let written = wants.iter().filter_map(|(place, entry)| match has.get(place) {
-        None => Some(update(Type::Insert, entry)),
-        Some(old) if old != entry => Some(update(Type::Modify, entry)),
-        Some(_) => None,
-    });
-    let is_left = |(place, _): &(&Place, &TableEntry)| !wants.contains_key(*place);
-    let removed = has.iter().filter(is_left).map(|(_, entry)| update(Type::Delete, entry));
-    written.chain(removed).collect()
+    changes.into_iter().map(update).collect()
 }

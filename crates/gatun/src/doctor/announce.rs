@@ -2,7 +2,7 @@
 
 use super::Finding;
 use gatun_api::client::Client;
-use gatun_api::types::{AnnounceState, Health};
+use gatun_api::types::{AnnounceState, AnnouncedTable, Health};
 use gatun_config::{Announce, Config};
 use gatun_wire::text::counted;
 use std::collections::BTreeSet;
@@ -18,10 +18,17 @@ pub(super) fn examine(client: &Client, config: &Config) -> Vec<Finding> {
     };
     let mut findings = vec![routes(&health)];
     if health.announce == AnnounceState::Announced {
-        let routes = health.tables.iter().map(|table| table.routes).sum();
-        findings.extend(bird(announce, routes, &|command| birdc(command)));
+        let expected = Expected { tables: &health.tables, is_pair: config.peer.is_some() };
+        findings.extend(bird(announce, &expected, &|command| birdc(command)));
     }
     findings
+}
+
+/// Routes that BIRD should learn.
+struct Expected<'h> {
+    tables: &'h [AnnouncedTable],
+    /// True if this box has to get the packets for all networks when the other one fails.
+    is_pair: bool,
 }
 
 fn routes(health: &Health) -> Finding {
@@ -42,14 +49,14 @@ fn routes(health: &Health) -> Finding {
 }
 
 /// Findings about BIRD. Other routing daemons cannot be asked.
-fn bird(announce: &Announce, routes: u64, ask: &dyn Fn(&str) -> Option<String>) -> Vec<Finding> {
+fn bird(announce: &Announce, expected: &Expected<'_>, ask: &dyn Fn(&str) -> Option<String>) -> Vec<Finding> {
     let Some(tables) = ask("show route table all") else {
         let what = "no BIRD answers on this host, so the other checks of announced routes are left out";
         let fix = format!("`birdc show route` has to work for this user; for another daemon, {PAGE}");
         return vec![Finding::note(CHECK, what, fix)];
     };
     let mut findings = Vec::new();
-    findings.push(learnt(announce, &tables, routes));
+    findings.push(learnt(announce, expected, &tables));
     let protocols = ask("show protocols").unwrap_or_default();
     let sessions: Vec<[&str; 2]> = protocols.lines().filter_map(bgp_session).collect();
     for [name, state] in sessions.iter().filter(|[_, state]| *state != "Established") {
@@ -74,7 +81,7 @@ fn bird(announce: &Announce, routes: u64, ask: &dyn Fn(&str) -> Option<String>) 
 }
 
 /// Finding about the routes that BIRD should have learnt, by all of its tables.
-fn learnt(announce: &Announce, tables: &str, routes: u64) -> Finding {
+fn learnt(announce: &Announce, expected: &Expected<'_>, tables: &str) -> Finding {
     let marker = format!("dev {}", announce.device);
     let (mut network, mut protocol, mut found) = ("", "", BTreeSet::new());
     for line in tables.lines() {
@@ -88,19 +95,19 @@ fn learnt(announce: &Announce, tables: &str, routes: u64) -> Finding {
             protocol = after.split([' ', ']']).next().unwrap_or_default();
         }
     }
-    let fix = |table| format!("protocol kernel {{ kernel table {table}; learn; ... }}: {PAGE}");
+    let set = expected.tables.iter().filter(|table| table.routes > 0);
+    let numbers: Vec<_> = set.clone().map(|table| table.table.to_string()).collect();
+    let numbers = numbers.join(" and ");
+    let routes: u64 = set.map(|table| table.routes).sum();
+    let fix = format!("protocol kernel {{ kernel table ...; learn; ... }}: {PAGE}");
     match found.len() as u64 {
-        0 => Finding::wrong(
-            CHECK,
-            format!("BIRD has not learnt the routes of table {}", announce.table),
-            fix(announce.table),
-        ),
-        some if some < routes => {
+        0 => Finding::wrong(CHECK, format!("BIRD has not learnt the routes of table {numbers}"), fix),
+        some if some < routes && expected.is_pair => {
             let what = format!(
-                "BIRD has learnt {some} of {routes} routes: packets for the other networks never come here, \
-                 even if the other box of a pair fails"
+                "BIRD has learnt {some} of {routes} routes of table {numbers}: it leads no packets for the \
+                 other networks here, even if the other box fails"
             );
-            Finding::wrong(CHECK, what, fix(announce.backup_table))
+            Finding::note(CHECK, what, fix)
         }
         _ => Finding::ok(CHECK, format!("BIRD has learnt routes to {}", announce.device)),
     }
@@ -128,6 +135,7 @@ fn birdc(command: &str) -> Option<String> {
 mod tests {
     use super::*;
     use crate::doctor::State;
+    use gatun_api::types::AnnounceRole;
 
     const TABLES: &str =
         "Table own4_table:\n192.0.2.1/32 unicast [own4 18:23:50.187] * (200)\n\tdev gatun-routes\n";
@@ -153,7 +161,19 @@ IP address                Interface  State      Since         Interval  Timeout
             "show protocols" => Some(protocols.to_owned()),
             _ => Some(bfd.to_owned()),
         };
-        bird(&announce, 1, &ask).into_iter().map(|finding| (finding.state, finding.what)).collect()
+        bird(&announce, &Expected { tables: &set([1, 0]), is_pair: false }, &ask)
+            .into_iter()
+            .map(|finding| (finding.state, finding.what))
+            .collect()
+    }
+
+    /// Tables with these numbers of routes.
+    fn set(routes: [u64; 2]) -> [AnnouncedTable; 2] {
+        let [own, backup] = routes;
+        [
+            AnnouncedTable { table: 186, role: AnnounceRole::Own, routes: own },
+            AnnouncedTable { table: 187, role: AnnounceRole::Backup, routes: backup },
+        ]
     }
 
     #[test]
@@ -166,9 +186,17 @@ IP address                Interface  State      Since         Interval  Timeout
         let backup = "\t                 unicast [backup4 18:23:50.187] (100)\n\tdev gatun-routes\n";
         let one = format!("{TABLES}{copied}");
         let both = format!("{one}{backup}");
-        assert_eq!(learnt(&announce, &both, 2).state, State::Ok);
-        let finding = learnt(&announce, &one, 2);
-        assert!(finding.state == State::Wrong && finding.what.contains("1 of 2 routes"), "{finding:?}");
+        let found = |tables: &str, is_pair| {
+            let finding = learnt(&announce, &Expected { tables: &set([1, 1]), is_pair }, tables);
+            (finding.state, finding.what)
+        };
+        assert_eq!(found(&both, true).0, State::Ok);
+        let (state, what) = found(&one, true);
+        assert!(state == State::Note && what.contains("1 of 2 routes of table 186 and 187"), "{what}");
+        // Without a pair, another router may lead packets for the other networks here.
+        assert_eq!(found(&one, false).0, State::Ok);
+        let backup = Expected { tables: &set([0, 2]), is_pair: true };
+        assert!(learnt(&announce, &backup, "").what.ends_with("not learnt the routes of table 187"));
     }
 
     #[test]

@@ -84,6 +84,7 @@ impl Pair {
             format!(
                 "created {directory}.\n{boxes}\
                  Keep {directory}/authority for `gatun peer renew`, where nobody else can read it.\n\
+                 If Gatun runs as a service, its user must own the files: chown -R gatun:gatun /etc/gatun\n\
                  Then start Gatun on both boxes; `gatun peer status` shows the pair.\n"
             )
             .as_bytes(),

@@ -219,6 +219,7 @@ fn connect(first: &std::path::Path, second: &std::path::Path) -> bool {
         let mut are_up = true;
         for (link, exchange) in &mut ends {
             are_up &= link.turn(now_ms, exchange, true, &mut vec![], true).is_up;
+            exchange.accept_greeting(now_ms);
         }
         if are_up {
             return true;

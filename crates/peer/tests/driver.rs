@@ -11,9 +11,9 @@ use gatun_nat::workers::Shares;
 use gatun_nat::{ClearCursor, Extent, Nat};
 use gatun_peer::driver::Driver;
 use gatun_peer::link::{Link, LinkSettings};
-use gatun_peer::member::{AddressRange, Member, MemberSettings, PairStatus, SavedStanding};
+use gatun_peer::member::{AddressRange, Member, MemberSettings, PairStatus, SavedStanding, TakeOverError};
 use gatun_peer::ownership::{self, Rules, Timing};
-use gatun_peer::wire::{Exchange, Settings};
+use gatun_peer::wire::{ConfigKey, Exchange, Settings};
 use gatun_peer::workers::{FeedSettings, WorkerEngines};
 use gatun_testkit::packet::text::udp4;
 use gatun_worker::exchange::exchange;
@@ -21,7 +21,8 @@ use gatun_worker::jobs::{Clear, ReadSessions};
 use gatun_worker::{Clock, Handle, Worker};
 use pki::{Authority, Files};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -43,7 +44,28 @@ fn plan() -> Plan {
     plan
 }
 
-fn member(me: ownership::Member) -> Member {
+/// Properties of a box that vary between tests.
+struct Start {
+    saves: bool,
+    keys: Vec<ConfigKey>,
+    saved: Option<SavedStanding>,
+}
+
+impl Default for Start {
+    fn default() -> Start {
+        Start { saves: true, keys: vec![], saved: None }
+    }
+}
+
+/// Box whose configuration has this limit.
+fn with_limit(limit: &str) -> Vec<ConfigKey> {
+    vec![ConfigKey::new("limits.sessions_max", limit)]
+}
+
+/// Work for the thread of a member.
+type Order = Box<dyn FnOnce(&mut Driver, u64) + Send>;
+
+fn member(me: ownership::Member, start: &Start) -> Member {
     let settings = MemberSettings {
         me,
         shards: vec![ownership::Member::First],
@@ -60,7 +82,8 @@ fn member(me: ownership::Member) -> Member {
         revision: 1,
         rules: Rules::default(),
     };
-    Member::new(settings, Exchange::new(Settings::new(me, "box", 1 + me as u64, vec![])), None)
+    let exchange = Exchange::new(Settings::new(me, "box", 1 + me as u64, start.keys.clone()));
+    Member::new(settings, exchange, start.saved.clone())
 }
 
 /// Box with running workers.
@@ -72,23 +95,29 @@ struct Bed {
     saves: Arc<AtomicBool>,
     save_error: Arc<Mutex<Option<String>>>,
     ends: Arc<AtomicBool>,
+    /// Number of times that it has become synced, or is not any more.
+    synced_changes: Arc<AtomicU64>,
+    orders: Sender<Order>,
     waker: Waker,
     threads: Vec<JoinHandle<()>>,
 }
 
 impl Bed {
-    fn start(me: ownership::Member, files: &Files, at: Result<TcpListener, SocketAddr>, saves: bool) -> Bed {
+    fn start(me: ownership::Member, files: &Files, at: Result<TcpListener, SocketAddr>, start: Start) -> Bed {
         let shares = Shares::new(&plan(), WORKERS, [5; 4]).unwrap();
         let steering = Arc::new(shares.steering);
         let clock = Clock::new();
         let waker = Waker::new().unwrap();
+        let (orders, received) = channel();
         let mut bed = Bed {
             devices: vec![],
             handles: vec![],
             status: Arc::default(),
-            saves: Arc::new(AtomicBool::new(saves)),
+            saves: Arc::new(AtomicBool::new(start.saves)),
             save_error: Arc::default(),
             ends: Arc::default(),
+            synced_changes: Arc::default(),
+            orders,
             waker: waker.clone(),
             threads: vec![],
         };
@@ -106,15 +135,16 @@ impl Bed {
         let (listen, connect) = (at.as_ref().ok().map(|l| l.try_clone().unwrap()), at.err());
         let settings =
             LinkSettings { member: me, listen, connect, files: files.paths(), dead_after_ms: 10_000 };
-        let driver = Driver::new(member(me), Link::new(settings).unwrap(), engines.unwrap(), waker);
-        bed.run(driver, clock);
+        let driver = Driver::new(member(me, &start), Link::new(settings).unwrap(), engines.unwrap(), waker);
+        bed.run((driver, received), clock);
         until("the member has a turn", || bed.status.lock().unwrap().is_some());
         bed
     }
 
-    fn run(&mut self, mut driver: Driver, clock: Clock) {
+    fn run(&mut self, (mut driver, orders): (Driver, Receiver<Order>), clock: Clock) {
         let (status, error) = (self.status.clone(), self.save_error.clone());
-        let (saves, ends) = (self.saves.clone(), self.ends.clone());
+        let (saves, ends, changes) = (self.saves.clone(), self.ends.clone(), self.synced_changes.clone());
+        let mut was_synced = false;
         self.threads.push(thread::spawn(move || {
             let mut save = |_: &SavedStanding| match saves.load(Ordering::Relaxed) {
                 true => Ok(()),
@@ -122,12 +152,29 @@ impl Bed {
             };
             while !ends.load(Ordering::Relaxed) {
                 let now_ms = clock.now().0;
+                orders.try_iter().for_each(|order| order(&mut driver, now_ms));
                 let wait_ms = driver.turn(now_ms, &mut save);
-                *status.lock().unwrap() = Some(driver.member.status(now_ms));
+                let now = driver.member.status(now_ms);
+                changes.fetch_add(u64::from(now.is_synced != was_synced), Ordering::Relaxed);
+                was_synced = now.is_synced;
+                *status.lock().unwrap() = Some(now);
                 error.lock().unwrap().clone_from(&driver.save_error);
                 driver.wait(wait_ms).unwrap();
             }
         }));
+    }
+
+    /// Has the thread of the member do something.
+    fn ask<T: Send + 'static>(&self, work: impl FnOnce(&mut Driver, u64) -> T + Send + 'static) -> T {
+        let (answer, answers) = channel();
+        let order = move |driver: &mut Driver, now_ms| answer.send(work(driver, now_ms)).unwrap();
+        self.orders.send(Box::new(order)).unwrap();
+        self.waker.wake();
+        answers.recv_timeout(LONG).unwrap()
+    }
+
+    fn take_over(&self) -> Result<(), TakeOverError> {
+        self.ask(|driver, now_ms| driver.member.take_over(now_ms))
     }
 
     fn status(&self) -> PairStatus {
@@ -183,18 +230,22 @@ fn until(what: &str, is: impl Fn() -> bool) {
     }
 }
 
-fn pair(saves: bool) -> [Bed; 2] {
-    let authority = Authority::new();
+fn listen() -> (TcpListener, SocketAddr) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
-    let first = Bed::start(ownership::Member::First, &authority.files(), Ok(listener), saves);
-    let second = Bed::start(ownership::Member::Second, &authority.files(), Err(address), true);
+    (listener, address)
+}
+
+fn pair(of_first: Start, of_second: Start) -> [Bed; 2] {
+    let (authority, (listener, address)) = (Authority::new(), listen());
+    let first = Bed::start(ownership::Member::First, &authority.files(), Ok(listener), of_first);
+    let second = Bed::start(ownership::Member::Second, &authority.files(), Err(address), of_second);
     [first, second]
 }
 
 #[test]
 fn sessions_of_one_box_are_at_the_other_one_until_they_end() {
-    let [first, second] = pair(true);
+    let [first, second] = pair(Start::default(), Start::default());
     until("the boxes agree", || first.is_synced() && second.is_synced());
     first.open(3_000);
     until("the sessions are there", || second.sessions().len() == 3_000);
@@ -214,12 +265,66 @@ fn sessions_of_one_box_are_at_the_other_one_until_they_end() {
 
 #[test]
 fn nothing_is_sent_before_the_standing_is_saved() {
-    let [first, second] = pair(false);
+    let [first, second] = pair(Start { saves: false, ..Start::default() }, Start::default());
     let has_failed = || first.save_error.lock().unwrap().as_deref() == Some("no room");
     until("saving has failed", has_failed);
     assert_eq!(second.status().counters.connections, 0);
     first.saves.store(true, Ordering::Relaxed);
     until("the boxes agree", || first.is_synced() && second.is_synced());
     assert!(!has_failed());
+    [first, second].into_iter().for_each(Bed::stop);
+}
+
+#[test]
+fn a_box_that_is_refused_is_not_gone() {
+    let [first, second] = pair(
+        Start { keys: with_limit("1"), ..Start::default() },
+        Start { keys: with_limit("2"), ..Start::default() },
+    );
+    until("both know the difference", || {
+        [&first, &second].iter().all(|bed| bed.status().differences.len() == 1)
+    });
+    assert_eq!(second.status().peer_name, "box");
+    let refused = second.take_over().unwrap_err();
+    let TakeOverError::Refused(why) = &refused else { panic!("{refused:?}") };
+    assert!(why.contains("the configurations differ: limits.sessions_max"), "{why}");
+    assert!(refused.to_string().contains("the peer answers"), "{refused}");
+    first.stop();
+    until("it may take over", || second.take_over().is_ok());
+    until("it owns all", || second.status().is_peer_gone);
+    second.stop();
+}
+
+#[test]
+fn a_box_that_is_declared_gone_knows_it_whatever_its_configuration_is() {
+    let (authority, (listener, address)) = (Authority::new(), listen());
+    let of_second = Start { keys: with_limit("2"), ..Start::default() };
+    let second = Bed::start(ownership::Member::Second, &authority.files(), Err(address), of_second);
+    second.take_over().unwrap();
+    until("it owns all", || second.status().is_peer_gone);
+    let epoch = ownership::Epoch { number: 1, owner: ownership::Member::First };
+    let saved = Some(SavedStanding { epochs: vec![epoch], is_settled: true, is_peer_gone: false });
+    let of_first = Start { keys: with_limit("1"), saved, ..Start::default() };
+    let first = Bed::start(ownership::Member::First, &authority.files(), Ok(listener), of_first);
+    until("it knows", || first.status().is_declared_gone);
+    assert!(!first.status().is_settled && !second.status().is_declared_gone);
+    [first, second].into_iter().for_each(Bed::stop);
+}
+
+#[test]
+fn a_member_is_synced_once_and_counts_what_it_tells() {
+    let (authority, (listener, address)) = (Authority::new(), listen());
+    let first = Bed::start(ownership::Member::First, &authority.files(), Ok(listener), Start::default());
+    first.ask(|driver, now_ms| driver.member.take_over(now_ms).unwrap());
+    until("it owns all", || first.status().is_settled);
+    first.open(300);
+    assert_eq!(first.status().counters.sessions_told, 0, "nobody was told");
+    let second = Bed::start(ownership::Member::Second, &authority.files(), Err(address), Start::default());
+    until("the boxes agree", || first.is_synced() && second.is_synced());
+    assert_eq!(first.status().counters.sessions_told, 300);
+    for bed in [&first, &second] {
+        let changes = bed.synced_changes.load(Ordering::Relaxed);
+        assert_eq!(changes, 1, "both logs say once that the boxes have the same sessions");
+    }
     [first, second].into_iter().for_each(Bed::stop);
 }

@@ -4,7 +4,7 @@
 mod support;
 
 use gatun_nat::feed::BlockRecord;
-use gatun_peer::ownership::{Epoch, Member};
+use gatun_peer::ownership::{Authority, Epoch, Member, Rules, Standing};
 use gatun_peer::wire::{
     ConfigKey, Exchange, Frame, Hello, KeyDifference, PeerRecord, Received, WireError, decode,
 };
@@ -177,8 +177,8 @@ fn a_member_of_another_layout_and_the_same_member_are_refused_in_words() {
         assert_eq!(last, Frame::Refused(error.to_string()));
         error
     };
-    let newer = Hello { layouts: (2, 3), ..Hello::new(Member::Second, "newer", 2) };
-    assert_eq!(refuse(newer), WireError::Layouts { lowest: 2, highest: 3 });
+    let newer = Hello { layouts: (3, 4), ..Hello::new(Member::Second, "newer", 2) };
+    assert_eq!(refuse(newer), WireError::Layouts { lowest: 3, highest: 4 });
     let same = Hello::new(Member::First, "same", 2);
     assert!(matches!(refuse(same), WireError::SameMember(_)));
     // A newer build that still knows this layout is accepted.
@@ -188,6 +188,62 @@ fn a_member_of_another_layout_and_the_same_member_are_refused_in_words() {
     Frame::Hello(Hello { layouts: (1, 9), ..Hello::new(Member::Second, "next", 2) }).put(&mut bytes);
     exchange.receive(0, &bytes, &mut vec![]).unwrap();
     assert!(exchange.is_open());
+}
+
+#[test]
+fn texts_of_the_peer_have_no_control_characters() {
+    let key = ConfigKey { name: "k\u{7}".into(), hash: 1 };
+    let hello = Hello { keys: vec![key], ..Hello::new(Member::Second, "a\u{1b}[2Jb", 2) };
+    let mut exchange = Exchange::new(settings(Member::First, 1));
+    exchange.open(0, true);
+    let (mut bytes, mut received) = (vec![], vec![]);
+    Frame::Hello(hello).put(&mut bytes);
+    exchange.receive(0, &bytes, &mut received).unwrap();
+    let [Received::Hello { name, differences, .. }] = &received[..] else { panic!("{received:?}") };
+    assert_eq!(name, "a\u{fffd}[2Jb");
+    assert_eq!(*differences, [KeyDifference::There("k\u{fffd}".into())]);
+    let mut bytes = vec![];
+    Frame::Refused("no\r\nmore".into()).put(&mut bytes);
+    let error = exchange.receive(0, &bytes, &mut received).unwrap_err();
+    assert_eq!(error, WireError::Refused("no\u{fffd}\u{fffd}more".into()));
+}
+
+#[test]
+fn an_epoch_after_the_last_one_is_refused_and_never_made() {
+    let put = |number| {
+        let epoch = Epoch { number, owner: Member::First };
+        let records = vec![PeerRecord::Standing { shard: 0, epoch, revision: 1 }];
+        let mut bytes = vec![];
+        Frame::Records(gatun_peer::wire::Records { number: 1, seen: 0, records }).put(&mut bytes);
+        bytes
+    };
+    assert_eq!(decode(&put(u32::MAX)), Err(WireError::Malformed("impossible epoch")));
+    assert!(decode(&put(Epoch::NUMBER_MAX)).is_ok());
+    let epoch = Epoch { number: Epoch::NUMBER_MAX, owner: Member::First };
+    let mut standing = Standing {
+        me: Member::First,
+        epoch,
+        is_settled: true,
+        peer_is_gone: false,
+        authority: Authority::Pair,
+    };
+    assert_eq!(standing.release(&Rules::default()), None);
+    standing.seize();
+    assert_eq!(standing.epoch, epoch);
+}
+
+#[test]
+fn a_greeting_that_is_refused_establishes_nothing() {
+    let mut pair = Pair::new();
+    pair.connect();
+    pair.pass();
+    assert!(pair.sides.iter().all(|side| side.is_open() && !side.is_established()));
+    pair.sides[0].accept_greeting(pair.now_ms);
+    pair.pass();
+    assert!(pair.sides.iter().all(|side| !side.is_established()), "the second one has not accepted yet");
+    pair.sides[1].accept_greeting(pair.now_ms);
+    pair.pass();
+    assert!(pair.sides.iter().all(Exchange::is_established));
 }
 
 #[test]

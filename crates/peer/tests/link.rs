@@ -26,6 +26,8 @@ struct End {
     exchange: Exchange,
     received: Vec<Received>,
     now_ms: u64,
+    /// True if it refuses each greeting.
+    refuses: bool,
 }
 
 impl End {
@@ -38,6 +40,7 @@ impl End {
             exchange: Exchange::new(settings(member, process)),
             received: Vec::new(),
             now_ms: 0,
+            refuses: false,
         }
     }
 
@@ -45,6 +48,11 @@ impl End {
         self.now_ms += 1;
         self.exchange.turn(self.now_ms);
         let state = self.link.turn(self.now_ms, &mut self.exchange, true, &mut self.received, true).clone();
+        if self.refuses && self.exchange.is_open() {
+            self.exchange.forget_peer(self.now_ms, "no");
+            self.link.close(self.now_ms, &mut self.exchange, "no");
+        }
+        self.exchange.accept_greeting(self.now_ms);
         if self.exchange.needs_walk() {
             self.exchange.push(self.now_ms, PeerRecord::StateBegins);
             self.exchange.push(self.now_ms, PeerRecord::StateEnds);
@@ -162,7 +170,8 @@ fn strangers_are_refused_in_words() {
             "refuses the certificate of this box",
         ),
         (ours.expired(), ours.files(), "", "has expired: run `gatun peer renew`"),
-        (ours.files(), ours.expired(), "has expired", "which has expired: run `gatun peer renew`"),
+        (ours.files(), ours.expired(), "has expired", "which has expired, or is not valid yet"),
+        (ours.files(), ours.early(), "is not valid yet", "and check the clocks of both boxes"),
     ] {
         let (mut first, mut second) = pair(&first, &second);
         until("both say why", [&mut first, &mut second], |[first, second]| {
@@ -172,6 +181,36 @@ fn strangers_are_refused_in_words() {
         // It does not try in a loop.
         assert!(second.link.timeout_ms(second.now_ms) >= 1);
     }
+}
+
+#[test]
+fn boxes_that_refuse_each_other_try_again_more_and_more_slowly() {
+    let authority = Authority::new();
+    let ((one, of_first), (other, of_second)) = (listen(), listen());
+    let mut first = End::new(Member::First, &authority.files(), Some(one), Some(of_second));
+    let mut second = End::new(Member::Second, &authority.files(), Some(other), Some(of_first));
+    (first.refuses, second.refuses) = (true, true);
+    until("they have tried", [&mut first, &mut second], |[first, second]| {
+        assert!(!first.is_up() && !second.is_up());
+        first.state().connections >= 14
+    });
+    assert!(first.why().contains("no"), "{}", first.why());
+    // Both try: after 50 ms, 100 ms, and so on.
+    assert!(first.now_ms > 2_000, "{} connections in {} ms", first.state().connections, first.now_ms);
+    (first.refuses, second.refuses) = (false, false);
+    until("they connect", [&mut first, &mut second], |[first, second]| first.is_up() && second.is_up());
+}
+
+#[test]
+fn a_silent_stranger_does_not_delay_the_own_connection() {
+    let ((listener, own), (closed, dead)) = (listen(), listen());
+    drop(closed);
+    let mut one = End::new(Member::First, &Authority::new().files(), Some(listener), Some(dead));
+    let _stranger = TcpStream::connect(own).unwrap();
+    until("the stranger is given up", [&mut one], |[one]| one.why().contains("does not finish"));
+    // The next attempt was due after half of the usual time.
+    let wait_ms = one.link.timeout_ms(one.now_ms);
+    assert!(wait_ms < 900, "{wait_ms} ms");
 }
 
 #[test]
@@ -224,7 +263,7 @@ impl Raw {
     }
 
     fn greet(&mut self) {
-        self.send(&frame(&Frame::Hello(Raw::greeting())));
+        self.send(&[frame(&Frame::Hello(Raw::greeting())), frame(&Frame::Alive(0))].concat());
     }
 }
 
@@ -244,7 +283,7 @@ fn frames_that_are_wrong_close_the_connection_in_words() {
     let long = [0xff; 64];
     let cases: [(Vec<u8>, &str); 5] = [
         (frame(&Frame::Hello(later)), "the peer uses layouts 900 to 901"),
-        (frame(&Frame::Hello(same)), "the peer is member first, too"),
+        (frame(&Frame::Hello(same)), "the peer is member a, too"),
         (long.to_vec(), "frame of 4294967295 bytes"),
         (frame(&Frame::Alive(0)), "frame before the greeting"),
         ([frame(&Frame::Hello(Raw::greeting())), vec![0, 0, 0, 1, 99]].concat(), "unknown frame of kind 99"),

@@ -173,7 +173,7 @@ pub(crate) fn number_prefixes(settings: &mut Settings, plan: &Plan, outline: &Ou
 pub(crate) type EndOfPanic = Box<dyn FnOnce() + Send>;
 
 /// Does its work if the thread panics.
-struct Guard(Option<EndOfPanic>);
+pub(crate) struct Guard(pub(crate) Option<EndOfPanic>);
 
 impl Drop for Guard {
     fn drop(&mut self) {

@@ -13,7 +13,7 @@ mod shared_state;
 #[cfg(feature = "dpdk")]
 pub(crate) use driver::Order;
 pub(crate) use driver::{
-    Driver, EndOfPanic, FastPathKind, InstallRate, ManagerOf, Orders, PUBLISH_EVERY, feed_bytes,
+    Driver, EndOfPanic, FastPathKind, Guard, InstallRate, ManagerOf, Orders, PUBLISH_EVERY, feed_bytes,
     manager_settings, number_prefixes,
 };
 

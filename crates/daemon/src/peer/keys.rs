@@ -45,8 +45,7 @@ struct Keys(Vec<ConfigKey>);
 impl Keys {
     fn section(&mut self, section: &str, values: &[(&str, &dyn Debug)]) {
         for (name, value) in values {
-            let name: String = format!("{section}.{name}").chars().take(200).collect();
-            self.0.push(ConfigKey { name, hash: hash(&format!("{value:?}")) });
+            self.0.push(ConfigKey::new(&format!("{section}.{name}"), &format!("{value:?}")));
         }
     }
 
@@ -132,10 +131,4 @@ impl Keys {
         ];
         self.section("limits", &values);
     }
-}
-
-/// FNV-1a. Both boxes are those of one operator.
-fn hash(text: &str) -> u64 {
-    let step = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
-    text.bytes().fold(0xcbf2_9ce4_8422_2325, step)
 }

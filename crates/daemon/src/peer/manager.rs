@@ -3,10 +3,10 @@
 use super::addresses::Layout;
 use super::opening::OpenedPeer;
 use super::standing::StandingFile;
-use super::status::{Watch, side};
+use super::status::{Watch, current, end_of_panic, side};
 use super::{addresses, keys, routes};
 use crate::health::HealthControl;
-use crate::offload::SharedState;
+use crate::offload::{Guard, SharedState};
 use crate::sandbox::{Calls, Sandbox};
 use crate::takeover::SessionStore;
 use crate::{ANSWER_MAX, Event, Settings};
@@ -41,8 +41,8 @@ const EARLY: Duration = Duration::from_millis(200);
 const HELD: &str = "this box has no sessions yet: it waits for its peer, or for `gatun peer takeover`";
 
 /// Reason why nothing is announced by a box whose peer has taken over.
-const GONE: &str = "an operator has declared this box gone, and its peer owns all public addresses: restart it with \
-                    `gatun run --forget`";
+const GONE: &str = "an operator has declared this box gone, and its peer owns all public addresses: \
+                    restart it with `gatun run --forget`";
 
 /// Bytes of memory of the member, by the number of workers.
 pub(crate) fn memory_bytes(workers: usize) -> u64 {
@@ -167,8 +167,10 @@ impl PeerManager {
             PendingMember { peer, link, change, kernel_ms, saved, file, waker: waker.clone(), health, watch };
         let (sender, orders) = channel();
         let sandbox = sandbox.of_peer(settings);
+        let end = end_of_panic(shown.clone(), events.clone());
         let body = move || {
             sandbox.enter(Calls::Peer);
+            let _guard = Guard(Some(end));
             early.run(&orders);
         };
         let thread = std::thread::Builder::new().name("peer".into()).spawn(body);
@@ -201,7 +203,7 @@ impl PeerManager {
         let Some(orders) = &self.on else { return PeerControl::default() };
         let (shown, release, take_over) = (self.shown.clone(), orders.clone(), orders.clone());
         PeerControl {
-            state: Box::new(move || shown.with_age().0),
+            state: Box::new(move || current(shown.with_age())),
             release: Box::new(move || release.ask(Order::Release)),
             take_over: Box::new(move || take_over.ask(Order::TakeOver)),
         }

@@ -74,6 +74,13 @@ impl Contents {
         Layout { me: member(self.is_second), own_ports: self.own_ports, ranges }
     }
 
+    /// Returns the standing if it belongs to a generation of sessions, fits a layout, and is possible.
+    fn standing_of(&self, generation: u64, layout: &Layout) -> Option<SavedStanding> {
+        let is_possible = self.epochs.iter().all(|epoch| epoch.number <= Epoch::NUMBER_MAX);
+        let fits = self.generation == generation && layout.conflict(&self.layout()).is_none();
+        (is_possible && fits).then(|| self.standing())
+    }
+
     fn standing(&self) -> SavedStanding {
         let epoch = |of: &OwnerEpoch| Epoch { number: of.number, owner: member(of.is_second) };
         SavedStanding {
@@ -97,8 +104,7 @@ impl StandingFile {
     /// ports as `layout` does.
     pub(crate) fn read(&self, before: u64, layout: &Layout) -> Option<SavedStanding> {
         let contents: Contents = serde_json::from_str(&self.file.read().ok()?).ok()?;
-        let is_valid = contents.generation == before && layout.conflict(&contents.layout()).is_none();
-        is_valid.then(|| contents.standing())
+        contents.standing_of(before, layout)
     }
 
     /// Saves the standing for the next process.
@@ -135,6 +141,12 @@ mod tests {
         };
         let text = serde_json::to_string(&Contents::new(7, &layout, &standing)).unwrap();
         let read: Contents = serde_json::from_str(&text).unwrap();
-        assert_eq!((read.generation, read.layout(), read.standing()), (7, layout, standing));
+        assert_eq!((read.generation, read.layout(), read.standing()), (7, layout.clone(), standing.clone()));
+        assert_eq!(read.standing_of(7, &layout), Some(standing.clone()));
+        assert_eq!(read.standing_of(6, &layout), None);
+        // A number after which there is none cannot be counted up.
+        let last = Epoch { number: u32::MAX, owner: Member::First };
+        let impossible = SavedStanding { epochs: vec![last], ..standing };
+        assert_eq!(Contents::new(7, &layout, &impossible).standing_of(7, &layout), None);
     }
 }

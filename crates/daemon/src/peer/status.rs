@@ -2,7 +2,7 @@
 
 use super::addresses::Layout;
 use crate::Event;
-use crate::offload::{PUBLISH_EVERY, SharedState};
+use crate::offload::{EndOfPanic, PUBLISH_EVERY, SharedState};
 use gatun_api::types::{self, Counter, PeerCounters, PeerMember, PeerShard, PeerState};
 use gatun_nat::standby::PeerRefusal;
 use gatun_peer::link::LinkState;
@@ -10,9 +10,14 @@ use gatun_peer::member::{AddressRange, PairStatus};
 use gatun_peer::ownership::Member;
 use gatun_peer::wire::KeyDifference;
 use std::sync::mpsc::Sender;
+use std::time::Duration;
 
 /// Shortest time between two lines about a connection that cannot be made, ms.
 const LOG_EVERY_MS: u64 = 10_000;
+/// Age of the state from which the thread counts as stuck.
+const STUCK_AFTER: Duration = Duration::from_secs(5);
+/// Reason why nothing is sent after a fault of the thread.
+const PANICKED: &str = "the thread of the peer has stopped after a fault: restart gatun";
 
 /// Publishes the state.
 pub(super) struct Watch {
@@ -39,6 +44,29 @@ pub(super) fn side(of: Member) -> PeerMember {
     match of {
         Member::First => PeerMember::A,
         Member::Second => PeerMember::B,
+    }
+}
+
+/// State of a box whose thread does nothing.
+fn stopped(peer: types::Peer, why: String) -> types::Peer {
+    let state = if peer.is_connected() { PeerState::Alone } else { peer.state };
+    types::Peer { state, reason: Some(why), connected_for_ms: None, ..peer }
+}
+
+/// Returns the work after a panic of the thread.
+pub(super) fn end_of_panic(shown: SharedState<types::Peer>, events: Sender<Event>) -> EndOfPanic {
+    Box::new(move || {
+        shown.change(|peer| *peer = stopped(peer.clone(), PANICKED.to_owned()));
+        // The main thread is gone only if the process is ending.
+        let _ = events.send(Event::Failure(format!("peer: {PANICKED}")));
+    })
+}
+
+/// Returns the state for the API. A thread that reports nothing for some time is connected to nobody.
+pub(super) fn current((peer, age): (types::Peer, Duration)) -> types::Peer {
+    match peer.is_connected() && age >= STUCK_AFTER {
+        true => stopped(peer, format!("the thread of the peer has done nothing for {} s", age.as_secs())),
+        false => peer,
     }
 }
 
@@ -217,5 +245,41 @@ fn help(why: PeerRefusal) -> &'static str {
         PeerRefusal::Conflict => "Its port, or its inside end, has another binding here.",
         PeerRefusal::Full => "A table is full.",
         PeerRefusal::Ending => "It has ended here, and the peer has not acknowledged that.",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::offload::Guard;
+    use std::sync::mpsc::channel;
+
+    fn synced() -> types::Peer {
+        types::Peer { state: PeerState::Synced, connected_for_ms: Some(9), ..types::Peer::default() }
+    }
+
+    #[test]
+    fn a_thread_that_does_nothing_is_not_connected() {
+        assert_eq!(current((synced(), Duration::from_secs(1))).state, PeerState::Synced);
+        let stuck = current((synced(), Duration::from_secs(7)));
+        assert_eq!((stuck.state, stuck.connected_for_ms), (PeerState::Alone, None));
+        assert_eq!(stuck.reason.unwrap(), "the thread of the peer has done nothing for 7 s");
+        // Before the workers run, the thread waits.
+        let waiting = types::Peer { state: PeerState::Waiting, ..types::Peer::default() };
+        assert_eq!(current((waiting.clone(), Duration::from_secs(70))), waiting);
+    }
+
+    #[test]
+    fn a_fault_of_the_thread_is_shown_and_logged() {
+        let (shown, (sender, events)) = (SharedState::new(synced()), channel());
+        let end = end_of_panic(shown.clone(), sender);
+        let thread = std::thread::spawn(move || {
+            let _guard = Guard(Some(end));
+            panic!("as in a test");
+        });
+        assert!(thread.join().is_err());
+        let peer = shown.with_age().0;
+        assert_eq!((peer.state, peer.reason.as_deref()), (PeerState::Alone, Some(PANICKED)));
+        assert!(matches!(events.recv().unwrap(), Event::Failure(line) if line.contains(PANICKED)));
     }
 }

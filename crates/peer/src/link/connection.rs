@@ -282,7 +282,8 @@ fn in_words(error: &rustls::Error) -> String {
             "it refuses the certificate of this box, which is not from its authority"
         }
         Error::AlertReceived(AlertDescription::CertificateExpired) => {
-            "it refuses the certificate of this box, which has expired: run `gatun peer renew`"
+            "it refuses the certificate of this box, which has expired, or is not valid yet: \
+             run `gatun peer renew`, and check the clocks of both boxes"
         }
         Error::AlertReceived(AlertDescription::CertificateRequired) | Error::NoCertificatesPresented => {
             "no certificate was sent"

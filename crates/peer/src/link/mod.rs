@@ -49,7 +49,7 @@ pub struct LinkSettings {
 /// State of a link.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LinkState {
-    /// True if there is a connection, and both sides have greeted.
+    /// True if there is a connection, and both sides have accepted each other's greetings.
     pub is_up: bool,
     /// Address of the connected peer.
     pub remote: Option<SocketAddr>,
@@ -129,7 +129,7 @@ impl Link {
         self.connect(now_ms);
         self.shake_hands(now_ms, exchange, is_settled);
         self.carry(now_ms, exchange, received);
-        self.state.is_up = self.used.is_some() && exchange.is_open();
+        self.state.is_up = self.used.is_some() && exchange.is_established();
         if self.state.is_up {
             self.retry_ms = RETRY_MS.0;
             self.state.why = None;
@@ -208,7 +208,11 @@ impl Link {
     }
 
     fn failed(&mut self, now_ms: u64, why: String) {
-        self.retry_at_ms = now_ms + self.retry_ms;
+        // Connections that both open at one moment may close each other, so they try at different times.
+        self.retry_at_ms = match self.settings.member {
+            Member::First => now_ms + self.retry_ms,
+            Member::Second => now_ms + self.retry_ms * 3 / 2,
+        };
         self.retry_ms = (self.retry_ms * 2).min(RETRY_MS.1);
         self.state.why = Some(why);
     }
@@ -217,10 +221,7 @@ impl Link {
     fn shake_hands(&mut self, now_ms: u64, exchange: &mut Exchange, is_settled: bool) {
         for mut connection in std::mem::take(&mut self.handshakes) {
             match connection.shake_hands() {
-                Err(why) if connection.side == Side::Opened => self.failed(now_ms, why),
-                // Somebody who is no peer must not hide the state of the peer's connection.
-                Err(why) if self.used.is_none() => self.state.why = Some(why),
-                Err(_) => {}
+                Err(why) => self.handshake_failed(now_ms, connection.side, why),
                 Ok(true) if self.is_better(now_ms, &connection) => {
                     if self.used.is_some() {
                         self.close(now_ms, exchange, "replaced by a newer connection");
@@ -238,12 +239,21 @@ impl Link {
                 Ok(false) => {
                     let remote = connection.remote;
                     let why = format!("{remote} does not finish the TLS handshake");
-                    self.failed(now_ms, why);
+                    self.handshake_failed(now_ms, connection.side, why);
                 }
             }
         }
         if self.used.is_some() {
             self.handshakes.retain(|one| one.side == Side::Accepted);
+        }
+    }
+
+    fn handshake_failed(&mut self, now_ms: u64, side: Side, why: String) {
+        match side {
+            Side::Opened => self.failed(now_ms, why),
+            // Somebody who is no peer must not hide the state of the peer's connection.
+            Side::Accepted if self.used.is_none() => self.state.why = Some(why),
+            Side::Accepted => {}
         }
     }
 

@@ -75,6 +75,8 @@ pub struct Member {
     is_in_group: bool,
     /// True from the beginning of the other member's walk to its end.
     is_receiving: bool,
+    /// Number of the other member's stream whose whole state was received last.
+    walked: u64,
     work: Option<Work>,
     /// Requests that a full queue has refused.
     unsent: Vec<(usize, EngineRequest)>,
@@ -115,6 +117,7 @@ impl Member {
             stream: 0,
             is_in_group: false,
             is_receiving: false,
+            walked: 0,
             work: None,
             unsent: Vec::new(),
             waiting: 0,
@@ -150,6 +153,13 @@ impl Member {
         self.wants_close.take()
     }
 
+    /// Returns whether both have each other's whole state: each stream begins with it.
+    fn is_synced(&self) -> bool {
+        let exchange = &self.exchange;
+        let is_walking = exchange.needs_walk() || exchange.is_walking() || self.is_receiving;
+        exchange.is_established() && self.own.is_settled && !is_walking && self.walked == exchange.stream()
+    }
+
     /// Returns what has to be saved before anything else is sent, if it has changed.
     pub fn take_unsaved(&mut self) -> Option<SavedStanding> {
         std::mem::take(&mut self.own.is_unsaved).then(|| self.own.saved())
@@ -157,8 +167,7 @@ impl Member {
 
     /// Returns the state.
     pub fn status(&self, now_ms: u64) -> PairStatus {
-        let is_open = self.exchange.is_open();
-        let is_walking = self.exchange.is_walking() || self.exchange.needs_walk() || self.is_receiving;
+        let is_open = self.exchange.is_established();
         let mut counters = self.counters;
         (counters.ends_waiting, counters.records_waiting) = (self.ends.len(), self.steps.len());
         counters.contradictions = self.refused.len();
@@ -168,7 +177,7 @@ impl Member {
             is_declared_gone: self.own.is_declared_gone,
             is_peer_gone: self.own.is_peer_gone,
             is_open,
-            is_synced: is_open && !is_walking && self.own.is_settled,
+            is_synced: self.is_synced(),
             is_releasing: self.own.releasing.is_some(),
             takeover_in_ms: self.own.word_at_ms.map(|at| at.saturating_sub(now_ms)),
             epochs: self.own.epochs.clone(),
@@ -181,7 +190,7 @@ impl Member {
     /// Does what is due. Returns the time until it has to be called again, ms, if nothing is received before.
     pub fn turn(&mut self, now_ms: u64, engines: &mut dyn Engines) -> u64 {
         self.ahead.resize(engines.workers(), None);
-        self.intake();
+        self.intake(now_ms);
         self.note_link(now_ms);
         loop {
             self.submit_again(engines);
@@ -203,6 +212,8 @@ impl Member {
                 break;
             }
         }
+        let has_word = self.own.is_peer_gone && self.settings.rules.close_with_word;
+        self.exchange.declare_gone(has_word);
         let next_ms = self.exchange.turn(now_ms);
         let is_busy = self.work.is_some() || !self.steps.is_empty() || self.walk.is_some();
         if is_busy { next_ms.min(BUSY_MS) } else { next_ms }

@@ -42,16 +42,29 @@ impl fmt::Display for ReleaseError {
     }
 }
 
+/// Time after a refused greeting in which the other member counts as alive, ms: the link tries several times.
+const ALIVE_MS: u64 = 5_000;
+
 /// Reason why the operator's word is not taken.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TakeOverError {
     /// The other member is connected, so it is not gone.
     Connected,
+    /// The other member answers, and one of both refuses the other one for this reason.
+    Refused(String),
 }
 
 impl fmt::Display for TakeOverError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the peer is connected: use `gatun peer release` on it")
+        match self {
+            TakeOverError::Connected => f.write_str("the peer is connected: use `gatun peer release` on it"),
+            TakeOverError::Refused(why) => write!(
+                f,
+                "the peer answers, and is not connected: {why}: repair that; if it is off now, \
+                 try again after {} s",
+                ALIVE_MS / 1_000
+            ),
+        }
     }
 }
 
@@ -118,10 +131,13 @@ impl Member {
     /// after the lease of the other one's kernel.
     ///
     /// # Errors
-    /// The other member is connected.
+    /// The other member is connected, or has greeted a short time ago and was refused.
     pub fn take_over(&mut self, now_ms: u64) -> Result<(), TakeOverError> {
         if self.exchange.is_open() {
             return Err(TakeOverError::Connected);
+        }
+        if let Some(why) = self.exchange.refusal_since(now_ms.saturating_sub(ALIVE_MS)) {
+            return Err(TakeOverError::Refused(why.to_owned()));
         }
         let wait_ms = self.settings.timing.word_ms(&self.settings.rules);
         let at = now_ms + u64::from(wait_ms);
@@ -134,10 +150,10 @@ impl Member {
     /// # Errors
     /// It cannot be done now.
     pub fn release(&mut self) -> Result<(), ReleaseError> {
-        if !self.exchange.is_open() {
+        if !self.exchange.is_established() {
             return Err(ReleaseError::NotConnected);
         }
-        if self.exchange.needs_walk() || self.exchange.is_walking() || self.is_receiving {
+        if !self.is_synced() {
             return Err(ReleaseError::NotSynced);
         }
         let rules = self.settings.rules;
@@ -181,8 +197,15 @@ impl Member {
     }
 
     /// Checks a greeting. Returns whether its connection may be used.
-    pub(super) fn check_hello(&mut self, is_settled: bool, differences: Vec<KeyDifference>) -> bool {
-        let reason = if !differences.is_empty() {
+    pub(super) fn check_hello(
+        &mut self,
+        now_ms: u64,
+        is_settled: bool,
+        differences: Vec<KeyDifference>,
+    ) -> bool {
+        let reason = if self.own.is_peer_gone && is_settled && self.settings.rules.close_with_word {
+            DECLARED_GONE.to_owned()
+        } else if !differences.is_empty() {
             let name = |one: &KeyDifference| match one {
                 KeyDifference::Here(name) | KeyDifference::There(name) | KeyDifference::Value(name) => {
                     name.clone()
@@ -190,14 +213,12 @@ impl Member {
             };
             let names: Vec<String> = differences.iter().take(8).map(name).collect();
             format!("the configurations differ: {}", names.join(", "))
-        } else if self.own.is_peer_gone && is_settled && self.settings.rules.close_with_word {
-            DECLARED_GONE.to_owned()
         } else {
             self.differences.clear();
             return true;
         };
         self.differences = differences;
-        self.exchange.forget_peer(&reason);
+        self.exchange.forget_peer(now_ms, &reason);
         self.wants_close = Some(reason);
         false
     }

@@ -13,7 +13,7 @@ use std::collections::HashMap;
 #[derive(Clone, Debug)]
 pub(super) enum Step {
     /// It has greeted.
-    Hello { is_settled: bool, stream: u64, name: String },
+    Hello { is_settled: bool, stream: u64 },
     /// A record of the group with this number, made when the other member had handled the group `seen`.
     Record { record: PeerRecord, number: u64, seen: u64 },
     /// The group is complete.

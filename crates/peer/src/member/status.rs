@@ -44,7 +44,7 @@ pub struct PairStatus {
     pub is_declared_gone: bool,
     /// True if the operator has said that the other member is gone.
     pub is_peer_gone: bool,
-    /// True if both have greeted on the present connection.
+    /// True if both have accepted each other's greetings on the present connection.
     pub is_open: bool,
     /// True if the connection is open, and neither sends its whole state.
     pub is_synced: bool,

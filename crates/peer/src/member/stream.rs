@@ -16,16 +16,17 @@ type ReportedFlows = Option<HashSet<OutsideFlow>>;
 
 impl Member {
     /// Takes what the exchange has received.
-    pub(super) fn intake(&mut self) {
+    pub(super) fn intake(&mut self, now_ms: u64) {
         for received in std::mem::take(&mut self.inbox) {
             match received {
                 Received::Hello { name, is_settled, differences, stream } => {
-                    let is_fit = self.check_hello(is_settled, differences);
-                    if !is_fit {
+                    self.peer_name = name;
+                    if !self.check_hello(now_ms, is_settled, differences) {
                         return;
                     }
+                    self.exchange.accept_greeting(now_ms);
                     self.counters.connections += 1;
-                    self.steps.push_back(Step::Hello { is_settled, stream, name });
+                    self.steps.push_back(Step::Hello { is_settled, stream });
                 }
                 Received::Records(group) => {
                     let (number, seen) = (group.number, group.seen);
@@ -89,12 +90,13 @@ impl Member {
     pub(super) fn tell(&mut self, now_ms: u64, worker: usize, record: &SessionRecord) {
         match record.change {
             SessionChange::Opened | SessionChange::Established | SessionChange::Closing => {
-                self.counters.sessions_told += 1;
-                self.exchange.push(now_ms, PeerRecord::Session(SessionState::from(record)));
+                // Without a stream, the whole state tells of it later.
+                let number = self.exchange.push(now_ms, PeerRecord::Session(SessionState::from(record)));
+                self.counters.sessions_told += u64::from(number.is_some());
             }
             SessionChange::Ended => {
-                self.counters.ends_told += 1;
                 let number = self.exchange.push(now_ms, PeerRecord::SessionEnd(SessionEnd::from(record)));
+                self.counters.ends_told += u64::from(number.is_some());
                 // Without another member, the engine waits for nobody.
                 if !self.own.is_peer_gone {
                     self.ends.add(worker, record.id, number);
@@ -113,10 +115,10 @@ impl Member {
         let Some(step) = self.steps.front() else { return false };
         match step {
             Step::Hello { .. } => {
-                let Some(Step::Hello { is_settled, stream, name }) = self.steps.pop_front() else {
+                let Some(Step::Hello { is_settled, stream }) = self.steps.pop_front() else {
                     return false;
                 };
-                (self.peer_name, self.stream) = (name, stream);
+                self.stream = stream;
                 self.greeted(is_settled);
             }
             &Step::Acknowledged(number) => {
@@ -155,7 +157,7 @@ impl Member {
 
     /// The other member's whole state has been handled.
     pub(super) fn state_received(&mut self) {
-        self.is_receiving = false;
+        (self.is_receiving, self.walked) = (false, self.stream);
         self.counters.walks_received += 1;
         self.refused.walk_ends();
         self.check_reserved();

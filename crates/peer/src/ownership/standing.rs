@@ -20,6 +20,14 @@ impl Member {
             Member::Second => Member::First,
         }
     }
+
+    /// Returns its name in the configuration.
+    pub fn name(self) -> &'static str {
+        match self {
+            Member::First => "a",
+            Member::Second => "b",
+        }
+    }
 }
 
 /// Part of the public ports of a shard. A port belongs to one range in every configuration of a pair.
@@ -38,6 +46,17 @@ pub struct Epoch {
     pub number: u32,
     /// Owner.
     pub owner: Member,
+}
+
+impl Epoch {
+    /// Highest number. No record and no file has a higher one.
+    pub const NUMBER_MAX: u32 = u32::MAX - 1;
+
+    /// Returns the next epoch, which has this owner. `None` after the last one.
+    fn next(self, owner: Member) -> Option<Epoch> {
+        let number = self.number.checked_add(1).filter(|number| *number <= Epoch::NUMBER_MAX)?;
+        Some(Epoch { number, owner })
+    }
 }
 
 /// Source of an owner's right to the shared range.
@@ -112,7 +131,7 @@ impl Standing {
         if !self.may_act(rules) || !self.has_right(rules) || !has_peer {
             return None;
         }
-        self.epoch = Epoch { number: self.epoch.number + 1, owner: self.me.other() };
+        self.epoch = self.epoch.next(self.me.other())?;
         Some(self.epoch)
     }
 
@@ -123,7 +142,8 @@ impl Standing {
         self.peer_is_gone = true;
         self.is_settled = true;
         if self.authority == Authority::Pair {
-            self.epoch = Epoch { number: self.epoch.number + 1, owner: self.me };
+            let last = Epoch { owner: self.me, ..self.epoch };
+            self.epoch = self.epoch.next(self.me).unwrap_or(last);
         }
     }
 

@@ -46,11 +46,11 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Reads a text of up to 255 bytes.
-    pub(super) fn text(&mut self) -> Result<String, WireError> {
+    /// Reads a text of up to 255 bytes, for logs and terminals: control characters are replaced.
+    pub(super) fn shown_text(&mut self) -> Result<String, WireError> {
         let len = self.u8()?;
         let text = str::from_utf8(self.take(len.into())?).map_err(|_| WireError::Malformed("not a text"))?;
-        Ok(text.to_owned())
+        Ok(text.replace(char::is_control, "\u{fffd}"))
     }
 
     pub(super) fn is_empty(&self) -> bool {

@@ -1,6 +1,7 @@
 //! Errors of a connection between members.
 
 use super::{FRAME_LEN_MAX, LAYOUTS};
+use crate::ownership::Member;
 use std::fmt;
 
 /// Reason for which a connection is closed.
@@ -24,7 +25,7 @@ pub enum WireError {
         highest: u16,
     },
     /// Both sides claim to be the same member.
-    SameMember(String),
+    SameMember(Member),
     /// A record is missing in the other side's stream.
     Gap {
         /// Number of the expected record.
@@ -50,7 +51,8 @@ impl fmt::Display for WireError {
                 LAYOUTS.start(),
                 LAYOUTS.end()
             ),
-            WireError::SameMember(name) => {
+            WireError::SameMember(member) => {
+                let name = member.name();
                 write!(
                     f,
                     "the peer is member {name}, too: give the two boxes different values of [peer] member"

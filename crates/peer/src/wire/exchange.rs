@@ -112,6 +112,16 @@ pub struct Exchange {
     sent_ms: u64,
     /// True if the other member has said that this one is declared gone.
     is_declared_gone: bool,
+    /// True if the operator has said that the other member is gone.
+    declares_gone: bool,
+    /// True if this side has greeted as a member that has its state.
+    was_settled: bool,
+    /// True if the caller has accepted the other member's greeting.
+    is_accepted: bool,
+    /// True if the other member has sent a frame after its greeting: it has accepted the own one.
+    is_answered: bool,
+    /// Time of the last refusal, by either side, and its reason.
+    refusal: Option<(u64, String)>,
     input: Vec<u8>,
     output: Vec<u8>,
 }
@@ -136,6 +146,11 @@ impl Exchange {
             told_handled: 0,
             sent_ms: 0,
             is_declared_gone: false,
+            declares_gone: false,
+            was_settled: false,
+            is_accepted: false,
+            is_answered: false,
+            refusal: None,
             input: Vec::new(),
             output: Vec::new(),
             settings,
@@ -146,11 +161,13 @@ impl Exchange {
     pub fn open(&mut self, now_ms: u64, is_settled: bool) {
         self.close(now_ms);
         self.link = Link::Greeting;
+        self.was_settled = is_settled;
         (self.told_handled, self.told_arrived) = (0, 0);
         let Settings { member, ref name, process, .. } = self.settings;
         let hello = Hello {
             resume: self.peer_process.map(|process| (process, self.inbound.next())),
             is_settled,
+            declares_gone: self.declares_gone,
             keys: self.settings.keys.clone(),
             ..Hello::new(member, name, process)
         };
@@ -165,6 +182,7 @@ impl Exchange {
             self.out.restart();
         }
         self.link = Link::Closed;
+        (self.is_accepted, self.is_answered) = (false, false);
         self.input.clear();
         self.output.clear();
     }
@@ -173,6 +191,30 @@ impl Exchange {
     pub fn refuse(&mut self, now_ms: u64, reason: &str) {
         self.send(now_ms, &Frame::Refused(reason.to_owned()));
         self.link = Link::Closed;
+        self.refusal = Some((now_ms, reason.to_owned()));
+    }
+
+    /// Accepts the greeting of the other member, and tells it so.
+    pub fn accept_greeting(&mut self, now_ms: u64) {
+        if self.link == Link::Open && !self.is_accepted {
+            (self.is_accepted, self.refusal) = (true, None);
+            self.send(now_ms, &Frame::Alive(self.inbound.accepted()));
+        }
+    }
+
+    /// Returns whether both members have accepted each other's greetings.
+    pub fn is_established(&self) -> bool {
+        self.link == Link::Open && self.is_accepted && self.is_answered
+    }
+
+    /// Returns the reason of a refusal, by either side, since a time. The other member was alive then.
+    pub(crate) fn refusal_since(&self, ms: u64) -> Option<&str> {
+        self.refusal.as_ref().filter(|(at, _)| *at >= ms).map(|(_, reason)| reason.as_str())
+    }
+
+    /// From the next greeting on, says whether the operator has declared the other member gone.
+    pub(crate) fn declare_gone(&mut self, is_gone: bool) {
+        self.declares_gone = is_gone;
     }
 
     /// Uses another configuration from the next connection on.
@@ -188,6 +230,11 @@ impl Exchange {
     /// Returns whether both sides have greeted.
     pub fn is_open(&self) -> bool {
         self.link == Link::Open
+    }
+
+    /// Returns the number of the other member's stream.
+    pub(crate) fn stream(&self) -> u64 {
+        self.stream
     }
 
     /// Returns whether the whole state has to be sent, and can be: the next record is then
@@ -322,8 +369,8 @@ impl Exchange {
 
     /// Refuses the other member with a reason, and forgets its stream: it has to send its whole state on the
     /// next connection.
-    pub fn forget_peer(&mut self, reason: &str) {
-        self.refuse(self.sent_ms, reason);
+    pub fn forget_peer(&mut self, now_ms: u64, reason: &str) {
+        self.refuse(now_ms, reason);
         self.peer_process = None;
     }
 
@@ -388,9 +435,11 @@ impl Exchange {
     }
 
     fn handle(&mut self, now_ms: u64, frame: Frame, received: &mut Vec<Received>) -> Result<(), WireError> {
+        self.is_answered |= self.link == Link::Open && !matches!(frame, Frame::Refused(_));
         match (self.link, frame) {
             (_, Frame::Refused(reason)) => {
                 self.is_declared_gone |= reason == DECLARED_GONE;
+                self.refusal = Some((now_ms, reason.clone()));
                 Err(WireError::Refused(reason))
             }
             (Link::Greeting, Frame::Hello(hello)) => self.greeted(now_ms, hello, received),
@@ -421,8 +470,10 @@ impl Exchange {
             return Err(WireError::Layouts { lowest, highest });
         }
         if hello.member == self.settings.member {
-            return Err(WireError::SameMember(format!("{:?}", hello.member).to_lowercase()));
+            return Err(WireError::SameMember(hello.member));
         }
+        // Whatever else the greeting says: after this word, this member must not assign ports.
+        self.is_declared_gone |= hello.declares_gone && self.was_settled;
         if self.peer_process != Some(hello.process) {
             self.peer_process = Some(hello.process);
             self.inbound = Inbound::default();

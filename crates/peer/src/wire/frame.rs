@@ -29,6 +29,8 @@ pub struct Hello {
     pub resume: Option<(u64, u64)>,
     /// True if it has its state, or none ever existed.
     pub is_settled: bool,
+    /// True if its operator has declared the receiver gone.
+    pub declares_gone: bool,
     /// Keys that both members must have in common, sorted by name.
     pub keys: Vec<ConfigKey>,
 }
@@ -123,6 +125,7 @@ impl Hello {
             process,
             resume: None,
             is_settled: true,
+            declares_gone: false,
             keys: Vec::new(),
         }
     }
@@ -151,6 +154,7 @@ impl Hello {
             count += 1;
         }
         out[count_at..count_at + 2].copy_from_slice(&count.to_be_bytes());
+        out.push(u8::from(self.declares_gone));
     }
 
     fn read(bytes: &mut Reader<'_>) -> Result<Hello, WireError> {
@@ -159,7 +163,7 @@ impl Hello {
         }
         let layouts = (bytes.u16()?, bytes.u16()?);
         let (member, is_settled) = (member(bytes.u8()?)?, bytes.u8()? != 0);
-        let name = bytes.text()?;
+        let name = bytes.shown_text()?;
         let (process, of, next) = (bytes.u64()?, bytes.u64()?, bytes.u64()?);
         let count = usize::from(bytes.u16()?);
         if count > KEYS_MAX {
@@ -167,15 +171,16 @@ impl Hello {
         }
         let mut keys = Vec::with_capacity(count);
         for _ in 0..count {
-            keys.push(ConfigKey { name: bytes.text()?, hash: bytes.u64()? });
+            keys.push(ConfigKey { name: bytes.shown_text()?, hash: bytes.u64()? });
         }
         if !keys.is_sorted() {
             return Err(WireError::Malformed("keys are not sorted"));
         }
-        // Later versions may add fields here.
+        // Layout 1 has no such field, and later ones may add others.
+        let declares_gone = bytes.0.first() == Some(&1);
         bytes.0 = &[];
         let resume = (of != 0 && next != 0).then_some((of, next));
-        Ok(Hello { layouts, member, name, process, resume, is_settled, keys })
+        Ok(Hello { layouts, member, name, process, resume, is_settled, declares_gone, keys })
     }
 }
 
@@ -206,7 +211,7 @@ pub fn decode(bytes: &[u8]) -> Result<Option<(Frame, usize)>, WireError> {
         }
         ACKNOWLEDGED => Frame::Acknowledged { handled: body.u64()?, after: body.u64()? },
         ALIVE => Frame::Alive(body.u64()?),
-        REFUSED => Frame::Refused(body.text()?),
+        REFUSED => Frame::Refused(body.shown_text()?),
         kind => return Err(WireError::Kind(kind)),
     };
     match body.is_empty() {

@@ -10,6 +10,17 @@ pub struct ConfigKey {
     pub hash: u64,
 }
 
+impl ConfigKey {
+    /// Longest name, characters.
+    const NAME_LEN_MAX: usize = 200;
+
+    /// Creates a key with the hash of its value. A name that is too long is cut.
+    pub fn new(name: &str, value: &str) -> ConfigKey {
+        let name = name.chars().take(ConfigKey::NAME_LEN_MAX).collect();
+        ConfigKey { name, hash: hash(value.bytes()) }
+    }
+}
+
 /// Difference between two configurations.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum KeyDifference {
@@ -46,9 +57,13 @@ pub fn differences(here: &[ConfigKey], there: &[ConfigKey]) -> Vec<KeyDifference
     found.into_iter().map(|(_, difference)| difference).collect()
 }
 
-/// Returns the revision that a list of keys stands for: FNV-1a over names and hashes. It distinguishes
-/// configurations of one operator, and is no protection against somebody who chooses values.
+/// Returns the revision that a list of keys stands for: a hash over names and hashes.
 pub fn revision(keys: &[ConfigKey]) -> u64 {
-    let bytes = keys.iter().flat_map(|key| key.name.bytes().chain([0]).chain(key.hash.to_be_bytes()));
+    hash(keys.iter().flat_map(|key| key.name.bytes().chain([0]).chain(key.hash.to_be_bytes())))
+}
+
+/// FNV-1a. It distinguishes configurations of one operator, and is no protection against somebody who chooses
+/// values.
+fn hash(bytes: impl Iterator<Item = u8>) -> u64 {
     bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
 }

@@ -5,7 +5,7 @@
 //!   body   = Hello: versions, process, position in the other stream, hashes of the configuration
 //!          | Records: number, seen, records
 //!          | Acknowledged: handled, after
-//!          | Alive: arrived | Refused: reason
+//!          | Alive: arrived | Refused: reason | Keys: hashes of the configuration
 //! ```
 //! Integers have their most significant byte first. Every length is checked before it is used, and nothing
 //! that a peer sends makes this side allocate more than [`FRAME_LEN_MAX`] bytes for a frame.
@@ -29,8 +29,9 @@ pub use record::{PeerRecord, SessionEnd, SessionState};
 
 use std::ops::RangeInclusive;
 
-/// Layouts of frames that this build reads and writes.
-pub const LAYOUTS: RangeInclusive<u16> = 1..=1;
+/// Layouts of frames that this build reads and writes. Layout 2 has the frame Keys, and the last field of
+/// Hello. No released build has layout 1.
+pub const LAYOUTS: RangeInclusive<u16> = 2..=2;
 /// Longest frame, in bytes, without its length.
 pub const FRAME_LEN_MAX: usize = 64 * 1024;
 /// Bytes before a frame.

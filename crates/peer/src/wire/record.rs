@@ -195,6 +195,9 @@ impl PeerRecord {
             STANDING => {
                 let (shard, owner) = (bytes.u8()?, member(bytes.u8()?)?);
                 let epoch = Epoch { number: bytes.u32()?, owner };
+                if epoch.number > Epoch::NUMBER_MAX {
+                    return Err(WireError::Malformed("impossible epoch"));
+                }
                 Ok(PeerRecord::Standing { shard, epoch, revision: bytes.u64()? })
             }
             _ => Err(WireError::Malformed("unknown record")),

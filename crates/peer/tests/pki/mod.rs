@@ -30,12 +30,21 @@ impl Authority {
         self.ending(2_020)
     }
 
+    /// Files with a certificate that is not valid yet.
+    pub fn early(&self) -> Files {
+        self.between(2_079, 2_080)
+    }
+
     /// Files with a certificate that ends in this year.
     pub fn ending(&self, year: i32) -> Files {
+        self.between(2_000, year)
+    }
+
+    fn between(&self, begin: i32, end: i32) -> Files {
         let key = KeyPair::generate().unwrap();
         let mut params = CertificateParams::new(vec![SERVER_NAME.to_owned()]).unwrap();
-        params.not_before = date_time_ymd(2_000, 1, 1);
-        params.not_after = date_time_ymd(year, 1, 1);
+        params.not_before = date_time_ymd(begin, 1, 1);
+        params.not_after = date_time_ymd(end, 1, 1);
         let certificate = params.signed_by(&key, &*self.0).unwrap();
         let (certificate, key) = (certificate.pem(), key.serialize_pem());
         Files { authority: self.pem(), certificate, key, directory: Directory::new() }

@@ -49,6 +49,9 @@ pub(crate) fn of_peer(peer: &Peer, now_s: u64) -> Vec<Trouble> {
             );
         }
         PeerState::Alone => add(Urgency::Bad, format!("the other box of the pair is not connected{why}")),
+        _ if peer.reason.is_some() => {
+            add(Urgency::Bad, format!("the other box of the pair gets no sessions{why}"));
+        }
         _ => {}
     }
     if !peer.differences.is_empty() {
@@ -116,6 +119,9 @@ mod tests {
         assert_eq!(of(&peer)[0].0, Urgency::Warning);
         peer.state = PeerState::Waiting;
         assert!(of(&peer)[0].1.contains("assigns no ports"));
+        peer.state = PeerState::Syncing;
+        peer.reason = Some("disk full".into());
+        assert_eq!(of(&peer)[0].1, "the other box of the pair gets no sessions: disk full");
         let mut peer =
             Peer { state: PeerState::Synced, certificate_end_s: Some(21 * DAY_S), ..Peer::default() };
         peer.differences = vec!["workers".into()];

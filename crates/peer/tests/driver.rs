@@ -134,7 +134,7 @@ impl Bed {
         let engines = WorkerEngines::attach(bed.handles.clone(), steering, feeds, waker.clone(), LONG);
         let (listen, connect) = (at.as_ref().ok().map(|l| l.try_clone().unwrap()), at.err());
         let settings =
-            LinkSettings { member: me, listen, connect, files: files.paths(), dead_after_ms: 10_000 };
+            LinkSettings { member: me, listen, connect, files: files.paths(), dead_after_ms: 3_000 };
         let driver = Driver::new(member(me, &start), Link::new(settings).unwrap(), engines.unwrap(), waker);
         bed.run((driver, received), clock);
         until("the member has a turn", || bed.status.lock().unwrap().is_some());
@@ -326,5 +326,53 @@ fn a_member_is_synced_once_and_counts_what_it_tells() {
         let changes = bed.synced_changes.load(Ordering::Relaxed);
         assert_eq!(changes, 1, "both logs say once that the boxes have the same sessions");
     }
+    [first, second].into_iter().for_each(Bed::stop);
+}
+
+#[test]
+fn a_reload_of_one_box_is_known_to_both_and_they_stay_connected() {
+    let [first, second] = pair(Start::default(), Start::default());
+    until("the boxes agree", || first.is_synced() && second.is_synced());
+    second.ask(|driver, _| driver.member.exchange.set_keys(with_limit("2")));
+    until("both know the difference", || {
+        [&first, &second].iter().all(|bed| bed.status().differences.len() == 1)
+    });
+    first.open(100);
+    until("the sessions are there", || second.sessions().len() == 100);
+    assert!(first.is_synced() && second.is_synced());
+    assert_eq!(first.status().counters.connections, 1);
+    first.ask(|driver, _| driver.member.exchange.set_keys(with_limit("2")));
+    until("nothing differs", || [&first, &second].iter().all(|bed| bed.status().differences.is_empty()));
+    [first, second].into_iter().for_each(Bed::stop);
+}
+
+#[test]
+fn a_member_whose_state_cannot_be_saved_releases_nothing_and_is_not_connected() {
+    let [first, second] = pair(Start::default(), Start::default());
+    until("the boxes agree", || first.is_synced() && second.is_synced());
+    let release = || {
+        let saves = first.saves.clone();
+        first.ask(move |driver, _| {
+            driver.release(&mut |_| match saves.load(Ordering::Relaxed) {
+                true => Ok(()),
+                false => Err("no room".to_owned()),
+            })
+        })
+    };
+    first.saves.store(false, Ordering::Relaxed);
+    assert_eq!(release(), Err("no room".to_owned()));
+    assert!(first.is_synced() && first.status().epochs[0].owner == ownership::Member::First);
+    // The disk is full just after the release.
+    first.ask(|driver, _| driver.member.release().unwrap());
+    until("the connection ends", || !first.status().is_open && !second.status().is_open);
+    assert_eq!(second.status().epochs[0].owner, ownership::Member::First, "it was not told");
+    let why = || second.ask(|driver, _| driver.link.state().why.clone().unwrap_or_default());
+    until("the other box says why", || why().contains("refused by the peer: the state of this member"));
+    assert!(release().is_err());
+    first.saves.store(true, Ordering::Relaxed);
+    for bed in [&first, &second] {
+        until("the other box owns all", || bed.status().epochs[0].owner == ownership::Member::Second);
+    }
+    until("the boxes agree", || first.is_synced() && second.is_synced());
     [first, second].into_iter().for_each(Bed::stop);
 }

@@ -163,6 +163,38 @@ fn differences_of_the_configurations_are_reported_by_key() {
 }
 
 #[test]
+fn a_configuration_that_changes_is_compared_again_and_the_connection_goes_on() {
+    let key = |hash| vec![ConfigKey { name: "limits.max".to_owned(), hash }];
+    let mut pair = Pair::connected();
+    pair.sides.iter_mut().for_each(|side| side.set_keys(key(1)));
+    for _ in 0..2 {
+        pair.pass();
+    }
+    assert!(pair.sides.iter().all(|side| side.differences().is_empty()));
+    pair.sides[1].set_keys(key(2));
+    pair.pass();
+    pair.pass();
+    for side in &pair.sides {
+        assert_eq!(side.differences(), [KeyDifference::Value("limits.max".into())]);
+        assert!(side.is_open());
+    }
+    pair.sides[0].push(pair.now_ms, block(true)).unwrap();
+    pair.now_ms += 5;
+    assert_eq!(records(&pair.pass()[1]), [block(true)]);
+    pair.sides[0].set_keys(key(2));
+    pair.pass();
+    assert!(pair.sides.iter().all(|side| side.differences().is_empty()));
+    // As many keys as fit, behind other frames.
+    let name = |n: usize| format!("{n:0200}");
+    let many: Vec<ConfigKey> = (0..4_000).map(|n| ConfigKey { name: name(n), hash: 1 }).collect();
+    pair.sides[0].push(pair.now_ms, block(true)).unwrap();
+    pair.now_ms += 5;
+    pair.sides[0].set_keys(many);
+    pair.pass();
+    assert!(pair.sides[1].differences().len() > 200 && pair.sides[1].is_open());
+}
+
+#[test]
 fn a_member_of_another_layout_and_the_same_member_are_refused_in_words() {
     let refuse = |hello: Hello| {
         let mut exchange = Exchange::new(settings(Member::First, 1));

@@ -84,7 +84,7 @@ structs! {
         pub state: PeerState,
         /// This member; none without `[peer]`.
         pub member: Option<PeerMember>,
-        /// Reason why it is not connected.
+        /// Reason why it is not connected, or why it sends nothing.
         pub reason: Option<String>,
         /// Name of the other box, since the first connection.
         pub peer_name: Option<String>,
@@ -98,7 +98,7 @@ structs! {
         pub peer_gone: bool,
         /// Milliseconds until this member owns all public addresses, after `POST /v1/peer/takeover`.
         pub takeover_in_ms: Option<u64>,
-        /// Keys of the configuration that differ from the other member's, at the last connection.
+        /// Keys of the configuration that differ from the other member's, also after a reload.
         pub differences: Vec<String>,
         /// Seconds from 1970 until the own certificate or the authority's ends.
         pub certificate_end_s: Option<u64>,

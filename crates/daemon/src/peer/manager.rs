@@ -3,7 +3,7 @@
 use super::addresses::Layout;
 use super::opening::OpenedPeer;
 use super::standing::StandingFile;
-use super::status::{Watch, current, end_of_panic, side};
+use super::status::{Watch, current, end_of_panic, side, unsaved};
 use super::{addresses, keys, routes};
 use crate::health::HealthControl;
 use crate::offload::{Guard, SharedState};
@@ -332,11 +332,7 @@ impl Running {
             }
             let now_ms = self.now_ms();
             let Running { driver, file, layout, .. } = &mut self;
-            let mut save = |standing: &SavedStanding| match file {
-                Some(file) => file.save(layout, standing),
-                None => Ok(()),
-            };
-            let ms = driver.turn(now_ms, &mut save);
+            let ms = driver.turn(now_ms, &mut |standing| save(file.as_ref(), layout, standing));
             self.note(now_ms, is_urgent);
             if self.driver.wait(ms).is_err() {
                 // The kernel has no memory for the call: try again later.
@@ -369,7 +365,8 @@ impl Running {
                 }
             }
             Order::Release(answer) => {
-                let _ = answer.send(member.release().map_err(|error| error.to_string()));
+                let Running { driver, file, layout, .. } = self;
+                let _ = answer.send(driver.release(&mut |standing| save(file.as_ref(), layout, standing)));
             }
             Order::TakeOver(answer) => {
                 let _ = answer.send(member.take_over(now_ms).map_err(|error| error.to_string()));
@@ -380,7 +377,8 @@ impl Running {
     /// Tells others what has changed.
     fn note(&mut self, now_ms: u64, is_urgent: bool) {
         let status = self.driver.member.status(now_ms);
-        self.watch.publish(now_ms, is_urgent, (&status, self.driver.link.state(), &self.layout));
+        let error = self.driver.save_error.as_deref();
+        self.watch.publish(now_ms, is_urgent, (&status, self.driver.link.state(), &self.layout, error));
         let standing = (status.epochs, status.is_settled);
         if self.announced.as_ref() != Some(&standing) {
             let (epochs, is_settled) = &standing;
@@ -392,11 +390,14 @@ impl Running {
         if self.driver.save_error != self.logged_error {
             self.logged_error.clone_from(&self.driver.save_error);
             if let Some(why) = &self.logged_error {
-                self.watch
-                    .failure(format!("peer: nothing is sent, because the state cannot be saved: {why}"));
+                self.watch.failure(format!("peer: {}", unsaved(why)));
             }
         }
     }
+}
+
+fn save(file: Option<&StandingFile>, layout: &Layout, standing: &SavedStanding) -> Result<(), String> {
+    file.map_or(Ok(()), |file| file.save(layout, standing))
 }
 
 fn process_number() -> anyhow::Result<u64> {

@@ -89,7 +89,7 @@ impl Watch {
         &mut self,
         now_ms: u64,
         is_urgent: bool,
-        (pair, link, layout): (&PairStatus, &LinkState, &Layout),
+        (pair, link, layout, save_error): (&PairStatus, &LinkState, &Layout, Option<&str>),
     ) {
         let was_open = self.logged.is_open;
         self.log(now_ms, pair, link);
@@ -104,7 +104,7 @@ impl Watch {
         }
         let state = types::Peer {
             connected_for_ms: self.opened_ms.map(|at| now_ms - at),
-            ..state(pair, link, layout)
+            ..state(pair, link, (layout, save_error))
         };
         self.shown.change(|shown| *shown = state);
     }
@@ -147,12 +147,13 @@ impl Watch {
     }
 }
 
-fn state(pair: &PairStatus, link: &LinkState, layout: &Layout) -> types::Peer {
+/// `save_error` is the reason why nothing is sent.
+fn state(pair: &PairStatus, link: &LinkState, (layout, save_error): (&Layout, Option<&str>)) -> types::Peer {
     let state = match () {
         () if !pair.is_settled && !pair.is_open => PeerState::Waiting,
         () if !pair.is_open => PeerState::Alone,
         () if pair.is_releasing => PeerState::Releasing,
-        () if pair.is_synced => PeerState::Synced,
+        () if pair.is_synced && save_error.is_none() => PeerState::Synced,
         () => PeerState::Syncing,
     };
     let shard = |(number, epoch): (usize, &gatun_peer::ownership::Epoch)| PeerShard {
@@ -163,7 +164,7 @@ fn state(pair: &PairStatus, link: &LinkState, layout: &Layout) -> types::Peer {
     types::Peer {
         state,
         member: Some(side(pair.me)),
-        reason: link.why.clone().filter(|_| !pair.is_open),
+        reason: save_error.map(unsaved).or_else(|| link.why.clone().filter(|_| !pair.is_open)),
         peer_name: Some(pair.peer_name.clone()).filter(|name| !name.is_empty()),
         peer_address: link.remote.map(|address| address.to_string()),
         connected_for_ms: None,
@@ -174,6 +175,11 @@ fn state(pair: &PairStatus, link: &LinkState, layout: &Layout) -> types::Peer {
         certificate_end_s: u64::try_from(link.certificate_end).ok(),
         counters: counters(pair),
     }
+}
+
+/// Reason why nothing is sent.
+pub(super) fn unsaved(why: &str) -> String {
+    format!("nothing is sent, because the state cannot be saved: {why}")
 }
 
 fn named(difference: &KeyDifference) -> String {
@@ -267,6 +273,32 @@ mod tests {
         // Before the workers run, the thread waits.
         let waiting = types::Peer { state: PeerState::Waiting, ..types::Peer::default() };
         assert_eq!(current((waiting.clone(), Duration::from_secs(70))), waiting);
+    }
+
+    #[test]
+    fn a_state_that_cannot_be_saved_is_not_synced() {
+        let pair = PairStatus {
+            me: Member::First,
+            is_settled: true,
+            is_declared_gone: false,
+            is_peer_gone: false,
+            is_open: true,
+            is_synced: true,
+            is_releasing: false,
+            takeover_in_ms: None,
+            epochs: Vec::new(),
+            peer_name: "b".to_owned(),
+            differences: Vec::new(),
+            counters: gatun_peer::member::PairCounters::default(),
+        };
+        let layout = Layout { me: Member::First, own_ports: 1, ranges: Vec::new() };
+        let shown = |error| {
+            let peer = state(&pair, &LinkState::default(), (&layout, error));
+            (peer.state, peer.reason)
+        };
+        assert_eq!(shown(None), (PeerState::Synced, None));
+        let reason = "nothing is sent, because the state cannot be saved: disk full".to_owned();
+        assert_eq!(shown(Some("disk full")), (PeerState::Syncing, Some(reason)));
     }
 
     #[test]

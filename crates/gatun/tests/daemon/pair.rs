@@ -428,6 +428,46 @@ fn a_box_without_a_fitting_peer_says_why_and_traffic_goes_on() {
 }
 
 #[test]
+fn a_reload_of_one_box_is_shown_and_a_box_that_is_refused_is_not_gone() {
+    lab("pair::a_reload_of_one_box_is_shown_and_a_box_that_is_refused_is_not_gone", || {
+        certificates(STANDBY.pki);
+        let net = PairNetwork::new().unwrap();
+        let [first, second] = [0, 1].map(|number| start(&net, number, STANDBY));
+        until_synced();
+        let limits = Variant { more: "[limits]\nsubscribers_max = 1000\n", ..STANDBY };
+        second.reload(&config(1, limits), "reload: done");
+        for number in 0..2 {
+            until(number, "the difference is shown", |peer| {
+                peer.differences == ["limits.subscribers_max"] && peer.state == PeerState::Synced
+            });
+        }
+        net.boxes[0].ip("link set peer down").unwrap();
+        for number in 0..2 {
+            until(number, "it is alone", |peer| peer.state == PeerState::Alone);
+        }
+        net.boxes[0].ip("link set peer up").unwrap();
+        until(1, "the difference is the reason", |peer| {
+            let why = peer.reason.as_ref();
+            why.is_some_and(|why| why.contains("the configurations differ: limits.subscribers_max"))
+        });
+        let refused = ask(1, "takeover").unwrap_err();
+        assert!(
+            refused.contains("the peer answers") && refused.contains("configurations differ"),
+            "{refused}"
+        );
+        second.reload(&config(1, STANDBY), "reload: done");
+        until_synced();
+        for (number, daemon) in [first, second].iter().enumerate() {
+            assert_eq!(peer(number).differences, [""; 0]);
+            let log = daemon.stderr();
+            // Refused greetings are no connections.
+            assert_eq!(log.matches("peer: connected to ").count(), 2, "{log}");
+            assert!(!log.contains("peer: connected to  ("), "the name is missing: {log}");
+        }
+    });
+}
+
+#[test]
 fn connections_go_on_while_a_box_is_stopped() {
     lab("pair::connections_go_on_while_a_box_is_stopped", || {
         certificates(STANDBY.pki);

@@ -109,6 +109,11 @@ impl Link {
         Ok(())
     }
 
+    /// Time without a byte of the peer after which a connection is closed, ms.
+    pub fn dead_after_ms(&self) -> u64 {
+        self.settings.dead_after_ms
+    }
+
     /// State of the link.
     pub fn state(&self) -> &LinkState {
         &self.state

@@ -33,7 +33,7 @@ pub use settings::{AddressRange, MemberSettings, SavedStanding};
 pub use status::{PairCounters, PairStatus};
 
 use crate::ownership::{Epoch, Standing};
-use crate::wire::{Exchange, KeyDifference, Received};
+use crate::wire::{Exchange, Received};
 use ends::{Ended, WaitingEnds};
 use gatun_nat::feed::Record;
 use gatun_nat::standby::{PeerLink, StandbySweep};
@@ -100,7 +100,6 @@ pub struct Member {
     open_ms: Option<u64>,
     wants_close: Option<String>,
     peer_name: String,
-    differences: Vec<KeyDifference>,
     counters: PairCounters,
 }
 
@@ -133,7 +132,6 @@ impl Member {
             open_ms: None,
             wants_close: None,
             peer_name: String::new(),
-            differences: Vec::new(),
             counters: PairCounters::default(),
         }
     }
@@ -165,6 +163,11 @@ impl Member {
         std::mem::take(&mut self.own.is_unsaved).then(|| self.own.saved())
     }
 
+    /// Returns what the next process needs to know.
+    pub fn saved_standing(&self) -> SavedStanding {
+        self.own.saved()
+    }
+
     /// Returns the state.
     pub fn status(&self, now_ms: u64) -> PairStatus {
         let is_open = self.exchange.is_established();
@@ -182,7 +185,7 @@ impl Member {
             takeover_in_ms: self.own.word_at_ms.map(|at| at.saturating_sub(now_ms)),
             epochs: self.own.epochs.clone(),
             peer_name: self.peer_name.clone(),
-            differences: self.differences.clone(),
+            differences: self.exchange.differences().to_vec(),
             counters,
         }
     }

@@ -201,7 +201,7 @@ impl Member {
         &mut self,
         now_ms: u64,
         is_settled: bool,
-        differences: Vec<KeyDifference>,
+        differences: &[KeyDifference],
     ) -> bool {
         let reason = if self.own.is_peer_gone && is_settled && self.settings.rules.close_with_word {
             DECLARED_GONE.to_owned()
@@ -214,10 +214,8 @@ impl Member {
             let names: Vec<String> = differences.iter().take(8).map(name).collect();
             format!("the configurations differ: {}", names.join(", "))
         } else {
-            self.differences.clear();
             return true;
         };
-        self.differences = differences;
         self.exchange.forget_peer(now_ms, &reason);
         self.wants_close = Some(reason);
         false

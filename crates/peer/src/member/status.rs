@@ -56,7 +56,7 @@ pub struct PairStatus {
     pub epochs: Vec<Epoch>,
     /// Name of the other box; empty before the first greeting.
     pub peer_name: String,
-    /// Differences of the configurations at the last greeting.
+    /// Differences of the configurations, as far as the members have told each other.
     pub differences: Vec<KeyDifference>,
     /// Counters.
     pub counters: PairCounters,

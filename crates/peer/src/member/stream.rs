@@ -21,7 +21,7 @@ impl Member {
             match received {
                 Received::Hello { name, is_settled, differences, stream } => {
                     self.peer_name = name;
-                    if !self.check_hello(now_ms, is_settled, differences) {
+                    if !self.check_hello(now_ms, is_settled, &differences) {
                         return;
                     }
                     self.exchange.accept_greeting(now_ms);

@@ -122,6 +122,13 @@ pub struct Exchange {
     is_answered: bool,
     /// Time of the last refusal, by either side, and its reason.
     refusal: Option<(u64, String)>,
+    /// Keys of the other member, since its first greeting.
+    peer_keys: Option<Vec<ConfigKey>>,
+    differences: Vec<KeyDifference>,
+    /// True if the other member does not know the present keys.
+    are_keys_untold: bool,
+    /// True if nothing may be sent now.
+    is_held: bool,
     input: Vec<u8>,
     output: Vec<u8>,
 }
@@ -151,6 +158,10 @@ impl Exchange {
             is_accepted: false,
             is_answered: false,
             refusal: None,
+            peer_keys: None,
+            differences: Vec::new(),
+            are_keys_untold: false,
+            is_held: false,
             input: Vec::new(),
             output: Vec::new(),
             settings,
@@ -161,7 +172,7 @@ impl Exchange {
     pub fn open(&mut self, now_ms: u64, is_settled: bool) {
         self.close(now_ms);
         self.link = Link::Greeting;
-        self.was_settled = is_settled;
+        (self.was_settled, self.are_keys_untold) = (is_settled, false);
         (self.told_handled, self.told_arrived) = (0, 0);
         let Settings { member, ref name, process, .. } = self.settings;
         let hello = Hello {
@@ -217,9 +228,35 @@ impl Exchange {
         self.declares_gone = is_gone;
     }
 
-    /// Uses another configuration from the next connection on.
+    /// Uses another configuration, and tells the other member. A present connection goes on, also if the
+    /// configurations differ now: sessions that both know must not lose their backup.
     pub fn set_keys(&mut self, keys: Vec<ConfigKey>) {
         self.settings.keys = keys;
+        self.are_keys_untold = true;
+        self.compare();
+    }
+
+    /// Returns the differences of the configurations, as far as the other member has told its own one.
+    pub fn differences(&self) -> &[KeyDifference] {
+        &self.differences
+    }
+
+    fn compare(&mut self) {
+        if let Some(of_peer) = &self.peer_keys {
+            self.differences = differences(&self.settings.keys, of_peer);
+        }
+    }
+
+    /// Sends nothing until further notice, not even signs of life.
+    pub(crate) fn hold(&mut self, is_held: bool) {
+        self.is_held = is_held;
+    }
+
+    /// Refuses the other member without sending what waits.
+    pub(crate) fn refuse_at_once(&mut self, now_ms: u64, reason: &str) {
+        self.close(now_ms);
+        self.is_held = false;
+        self.refuse(now_ms, reason);
     }
 
     /// Returns whether the other member has refused this one as declared gone, once.
@@ -329,6 +366,9 @@ impl Exchange {
         }
         if self.link == Link::Open {
             self.acknowledge(now_ms);
+        }
+        if self.link == Link::Open && std::mem::take(&mut self.are_keys_untold) {
+            self.send(now_ms, &Frame::Keys(self.settings.keys.clone()));
         }
         let arrived = self.inbound.accepted();
         let is_due = waits(self.sent_ms, self.settings.alive_ms) == 0;
@@ -449,6 +489,11 @@ impl Exchange {
                 self.out.arrived(arrived);
                 Ok(())
             }
+            (Link::Open, Frame::Keys(keys)) => {
+                self.peer_keys = Some(keys);
+                self.compare();
+                Ok(())
+            }
             (Link::Open, Frame::Acknowledged { handled, after }) => {
                 if !self.inbound.is_after(&self.settings.rules, after) {
                     let expected = self.inbound.next();
@@ -488,8 +533,10 @@ impl Exchange {
                 put_records(&mut self.output, entry.number, entry.seen, &entry.record);
             }
         }
+        self.peer_keys = Some(hello.keys);
+        self.compare();
         received.push(Received::Hello {
-            differences: differences(&self.settings.keys, &hello.keys),
+            differences: self.differences.clone(),
             name: hello.name,
             is_settled: hello.is_settled,
             stream: self.stream,
@@ -520,6 +567,8 @@ impl Exchange {
 
     /// Moves the bytes to be sent to the end of `to`.
     pub fn take_output(&mut self, to: &mut Vec<u8>) {
-        to.append(&mut self.output);
+        if !self.is_held {
+            to.append(&mut self.output);
+        }
     }
 }

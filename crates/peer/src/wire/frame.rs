@@ -13,6 +13,7 @@ const RECORDS: u8 = 1;
 const ACKNOWLEDGED: u8 = 2;
 const ALIVE: u8 = 3;
 const REFUSED: u8 = 4;
+const KEYS: u8 = 5;
 
 /// Greeting of a member: the first frame of each side.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -64,6 +65,8 @@ pub enum Frame {
     Alive(u64),
     /// The sender closes the connection, for this reason.
     Refused(String),
+    /// The sender's configuration has other keys now, sorted by name.
+    Keys(Vec<ConfigKey>),
 }
 
 impl Frame {
@@ -72,7 +75,7 @@ impl Frame {
         let begin = out.len();
         out.extend([0; LENGTH_LEN]);
         match self {
-            Frame::Hello(hello) => hello.put(out),
+            Frame::Hello(hello) => hello.put(out, begin),
             Frame::Records(records) => {
                 put_numbers(out, records.number, records.seen);
                 records.records.iter().for_each(|record| record.put(out));
@@ -89,6 +92,10 @@ impl Frame {
             Frame::Refused(reason) => {
                 out.push(REFUSED);
                 put_text(out, reason);
+            }
+            Frame::Keys(keys) => {
+                out.push(KEYS);
+                put_keys(out, begin, keys);
             }
         }
         put_length(out, begin);
@@ -130,7 +137,7 @@ impl Hello {
         }
     }
 
-    fn put(&self, out: &mut Vec<u8>) {
+    fn put(&self, out: &mut Vec<u8>, begin: usize) {
         out.push(HELLO);
         out.extend(MAGIC);
         out.extend(self.layouts.0.to_be_bytes());
@@ -141,19 +148,7 @@ impl Hello {
         for number in [self.process, process, next] {
             out.extend(number.to_be_bytes());
         }
-        // What does not fit is left out, and differs at the other side.
-        let count_at = out.len();
-        out.extend([0; 2]);
-        let mut count = 0u16;
-        for key in self.keys.iter().take(KEYS_MAX) {
-            if out.len() + key.name.len() > FRAME_LEN_MAX - 512 {
-                break;
-            }
-            put_text(out, &key.name);
-            out.extend(key.hash.to_be_bytes());
-            count += 1;
-        }
-        out[count_at..count_at + 2].copy_from_slice(&count.to_be_bytes());
+        put_keys(out, begin, &self.keys);
         out.push(u8::from(self.declares_gone));
     }
 
@@ -165,22 +160,44 @@ impl Hello {
         let (member, is_settled) = (member(bytes.u8()?)?, bytes.u8()? != 0);
         let name = bytes.shown_text()?;
         let (process, of, next) = (bytes.u64()?, bytes.u64()?, bytes.u64()?);
-        let count = usize::from(bytes.u16()?);
-        if count > KEYS_MAX {
-            return Err(WireError::Malformed("too many keys"));
-        }
-        let mut keys = Vec::with_capacity(count);
-        for _ in 0..count {
-            keys.push(ConfigKey { name: bytes.shown_text()?, hash: bytes.u64()? });
-        }
-        if !keys.is_sorted() {
-            return Err(WireError::Malformed("keys are not sorted"));
-        }
+        let keys = read_keys(bytes)?;
         // Layout 1 has no such field, and later ones may add others.
         let declares_gone = bytes.0.first() == Some(&1);
         bytes.0 = &[];
         let resume = (of != 0 && next != 0).then_some((of, next));
         Ok(Hello { layouts, member, name, process, resume, is_settled, declares_gone, keys })
+    }
+}
+
+/// Appends keys to the frame that begins at a place. What does not fit is left out, and differs at the other
+/// side.
+fn put_keys(out: &mut Vec<u8>, begin: usize, keys: &[ConfigKey]) {
+    let count_at = out.len();
+    out.extend([0; 2]);
+    let mut count = 0u16;
+    for key in keys.iter().take(KEYS_MAX) {
+        if out.len() - begin + key.name.len() > FRAME_LEN_MAX - 512 {
+            break;
+        }
+        put_text(out, &key.name);
+        out.extend(key.hash.to_be_bytes());
+        count += 1;
+    }
+    out[count_at..count_at + 2].copy_from_slice(&count.to_be_bytes());
+}
+
+fn read_keys(bytes: &mut Reader<'_>) -> Result<Vec<ConfigKey>, WireError> {
+    let count = usize::from(bytes.u16()?);
+    if count > KEYS_MAX {
+        return Err(WireError::Malformed("too many keys"));
+    }
+    let mut keys = Vec::with_capacity(count);
+    for _ in 0..count {
+        keys.push(ConfigKey { name: bytes.shown_text()?, hash: bytes.u64()? });
+    }
+    match keys.is_sorted() {
+        true => Ok(keys),
+        false => Err(WireError::Malformed("keys are not sorted")),
     }
 }
 
@@ -212,6 +229,7 @@ pub fn decode(bytes: &[u8]) -> Result<Option<(Frame, usize)>, WireError> {
         ACKNOWLEDGED => Frame::Acknowledged { handled: body.u64()?, after: body.u64()? },
         ALIVE => Frame::Alive(body.u64()?),
         REFUSED => Frame::Refused(body.shown_text()?),
+        KEYS => Frame::Keys(read_keys(&mut body)?),
         kind => return Err(WireError::Kind(kind)),
     };
     match body.is_empty() {

@@ -107,7 +107,9 @@ pub(super) fn release(args: &Release) -> anyhow::Result<ExitCode> {
 pub(super) fn hand_over(daemon: &Daemon, limit: Duration) -> anyhow::Result<(Peer, Duration)> {
     let began = Instant::now();
     let _: Peer = daemon.client()?.ask("POST", "/v1/peer/release", &[])?;
-    let has_released = |peer: &Peer| !owns_any(peer) && peer.state != PeerState::Releasing;
+    // With a reason, the other box was not told.
+    let has_released =
+        |peer: &Peer| !owns_any(peer) && peer.state != PeerState::Releasing && peer.reason.is_none();
     let peer = wait(daemon, limit, "this box still owns public addresses", has_released)?;
     Ok((peer, began.elapsed()))
 }

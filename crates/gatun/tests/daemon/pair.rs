@@ -138,18 +138,41 @@ pub(crate) struct Variant<'v> {
     pool: &'v str,
     /// Directory of the certificates.
     pub(crate) pki: &'v str,
+    /// True for ports on network interfaces, with AF_XDP.
+    is_xdp: bool,
     /// Further lines of the file.
     more: &'v str,
 }
 
-pub(crate) const STANDBY: Variant<'_> =
-    Variant { mode: "active-standby", queues: 1, pool: "192.0.2.0/30", pki: "/run/pki", more: "" };
+pub(crate) const STANDBY: Variant<'_> = Variant {
+    mode: "active-standby",
+    queues: 1,
+    pool: "192.0.2.0/30",
+    pki: "/run/pki",
+    is_xdp: false,
+    more: "",
+};
+
+/// Ports of a box. On network interfaces, Gatun has addresses of its own beside the kernel's.
+fn ports(number: usize, variant: Variant<'_>) -> String {
+    let (n, queues) = (number + 1, variant.queues);
+    if !variant.is_xdp {
+        return format!("{CREATE}queues = {queues}\n");
+    }
+    format!(
+        "[[port]]\nbackend = \"xdp\"\ndevice = \"inside\"\naddresses = [\"2001:db8:{n}0::64/64\"]\n\
+         routes = [\"2001:db8:1::/64 via 2001:db8:{n}0::1\"]\n\
+         [[port]]\nbackend = \"xdp\"\ndevice = \"outside\"\naddresses = [\"10.1.{n}.2/24\"]\n\
+         routes = [\"198.51.100.0/24 via 10.1.{n}.1\"]\n"
+    )
+}
 
 fn config(number: usize, variant: Variant<'_>) -> String {
-    let Variant { mode, queues, pool, pki, more } = variant;
+    let Variant { mode, pool, pki, more, .. } = variant;
+    let ports = ports(number, variant);
     let (member, other) = (["a", "b"][number], 2 - number);
     format!(
-        "{CREATE}queues = {queues}\n[[pool]]\nname = \"res\"\nprefixes = [\"{pool}\"]\n\
+        "{ports}[[pool]]\nname = \"res\"\nprefixes = [\"{pool}\"]\n\
          [[nat64]]\nname = \"lab\"\npool6 = \"2001:db8:64::/96\"\n\
          [state]\ndirectory = \"/run/gatun-{number}/state\"\n[api]\nlisten = \"unix:/run/gatun-{number}/api.sock\"\n\
          [announce]\nstall = \"2s\"\nreturn_after = \"500ms\"\n\
@@ -585,5 +608,40 @@ fn a_reload_that_moves_an_address_to_the_other_box_is_refused() {
         let wide = Variant { pool: "192.0.2.0/29", ..half };
         let refused = boxes[0].reload(&config(0, wide), "nothing has changed");
         assert!(refused.contains("[peer]: the ports or the owner of 192.0.2."), "{refused}");
+    });
+}
+
+#[cfg(feature = "xdp")]
+#[test]
+fn connections_over_network_interfaces_go_on_through_the_other_box() {
+    let test = "pair::connections_over_network_interfaces_go_on_through_the_other_box";
+    let refusal = || gatun_testkit::refusal_but_to_root("AF_XDP").or_else(|| missing(&[("bird", "bird2")]));
+    gatun_testkit::run_test(test, refusal, || {
+        certificates(STANDBY.pki);
+        let net = PairNetwork::new().unwrap();
+        let _server = echo(&net.server).unwrap();
+        for (number, one) in net.boxes.iter().enumerate() {
+            net.outside.address(one.name(), &format!("10.1.{}.1/24", number + 1)).unwrap();
+        }
+        let variant = Variant { is_xdp: true, ..STANDBY };
+        let mut first = start(&net, 0, variant);
+        let _second = start(&net, 1, variant);
+        until_synced();
+        net.wait_until_used(0, PUBLIC).unwrap();
+        let talk = Talk::start(&net, 10, 20_000);
+        let before = until_equal(20_000..20_010);
+        kill(&mut first);
+        net.wait_until_used(1, PUBLIC).unwrap();
+        let _first = start(&net, 0, variant);
+        until_synced();
+        net.wait_until_used(0, PUBLIC).unwrap();
+        assert_eq!(until_equal(20_000..20_010), before);
+        ask(0, "release").unwrap();
+        net.wait_until_used(1, PUBLIC).unwrap();
+        let late = Talk::start(&net, 10, 21_000);
+        until_equal(21_000..21_010);
+        no_port_twice();
+        talk.end();
+        late.end();
     });
 }

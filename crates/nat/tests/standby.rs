@@ -143,6 +143,26 @@ fn a_standby_session_does_not_expire_before_the_other_member_is_away() {
 }
 
 #[test]
+fn a_port_that_the_other_member_never_heard_of_is_free_at_once() {
+    let mut plan = nat44_plan();
+    plan.pools = vec![pool(T, T, (2000, 2000))];
+    let mut one = Member::new(&plan, (1024, 60_000));
+    one.order(PeerAction::Link(PeerLink::Away));
+    for port in 4000..4004 {
+        one.connect(A, port);
+        assert!(one.told().is_empty(), "it is away: a walk follows");
+        one.bed.send(&tcp4(A, port, SERVER, 80, "R", b""));
+        one.sweep(400_000);
+        assert_eq!((one.bed.nat.occupancy().sessions, one.bed.nat.occupancy().quarantined), (0, 0));
+    }
+    one.connect(A, 4000);
+    one.order(PeerAction::Link(PeerLink::Live));
+    let (mut at, mut found) = (FeedCursor::default(), Vec::with_capacity(8));
+    one.bed.nat.walk_standby(one.bed.now, &mut at, 1000, &mut found);
+    assert_eq!(found.len(), 1);
+}
+
+#[test]
 fn a_port_stays_unused_until_the_end_is_acknowledged() {
     let mut plan = nat44_plan();
     plan.pools = vec![pool(T, T, (2000, 2000))];

@@ -23,7 +23,8 @@ pub enum PeerLink {
     /// There is none, or it has lost its state: ended sessions wait for nobody.
     #[default]
     None,
-    /// It may live, but has not been heard of for long: the lifetimes of its sessions begin.
+    /// It may live, but has not been heard of for long: the lifetimes of its sessions begin, and it is not
+    /// told of new ones before a walk.
     Away,
     /// It lives: its sessions do not expire here.
     Live,

@@ -310,6 +310,10 @@ impl Member {
             false => PeerLink::Away,
         };
         if self.link != Some(link) {
+            // The engines do not tell it of sessions any more: only a walk does.
+            if link == PeerLink::Away {
+                self.exchange.restart();
+            }
             self.link = Some(link);
             self.needs_setup = true;
         }

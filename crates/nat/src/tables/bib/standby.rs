@@ -39,9 +39,14 @@ impl Tables {
         }
     }
 
-    /// Tells the other member of a session. Returns false if the record was lost; a walk follows then.
+    /// Tells the other member of a session. Returns false if the record was lost, or the other member is
+    /// away; a walk follows then.
     pub(crate) fn tell(&mut self, id: RecordId) -> bool {
         let Tables { records, standby, now, .. } = self;
+        // It does not get to know the session before the walk, so the port would wait for nothing.
+        if standby.link == PeerLink::Away {
+            return false;
+        }
         let (Some(feed), Some(session)) = (&mut standby.feed, records.get_mut(id as usize)) else {
             return false;
         };

@@ -9,6 +9,7 @@ mod engine;
 mod handover;
 mod measure;
 mod packets;
+mod peer;
 mod plans;
 mod restart;
 mod scale;
@@ -44,6 +45,8 @@ enum Command {
     Handover(handover::Args),
     /// Time until an engine has the sessions of a killed one
     Restart(restart::Args),
+    /// Cost of a pair of boxes that tell each other their sessions
+    Peer(peer::Args),
     /// Data structures for translations: linear search to cache lines, and Gatun's own
     Study(study::Args),
 }
@@ -69,6 +72,7 @@ fn execute(command: Command) -> anyhow::Result<()> {
         Command::Scale(args) => scale::execute(&args),
         Command::Handover(args) => handover::execute(&args),
         Command::Restart(args) => restart::execute(&args),
+        Command::Peer(args) => peer::execute(&args),
         Command::Study(args) => study::execute(&args),
     }
 }

@@ -120,3 +120,20 @@ fn every_session_survives_each_of_several_restarts() {
         assert!(report["verified_packets"].as_u64().unwrap() >= 3 * 20_000, "{report}");
     }
 }
+
+#[test]
+fn a_pair_of_boxes_is_synchronised_and_follows_sessions() {
+    let sync = ["--sessions", "20000", "--subscribers", "1000", "--packets-s", "0.2", "--workers", "2"];
+    let steady = ["--per-second", "2000", "--lifetime-s", "0.5", "--seconds", "1"];
+    let report = json(&[&["peer", "--json"], &sync[..], &steady[..]].concat());
+    let (sync, steady) = (&report["sync"], &report["steady"]);
+    assert!(sync["sessions"].as_u64().unwrap() >= 20_000, "{report}");
+    for figure in ["seconds", "ns_member", "ns_empty_member", "ns_empty_worker", "ns_packet"] {
+        assert!(positive(&sync[figure]), "{figure}: {report}");
+    }
+    // A session takes 40 bytes, and its end 14. Small groups have some more for each.
+    let bytes = |of: &Value| of["bytes_per_session"].as_f64().unwrap();
+    assert!((40.0..45.0).contains(&bytes(sync)), "{report}");
+    assert!((54.0..90.0).contains(&bytes(steady)), "{report}");
+    assert!(positive(&steady["owner_member_percent"]) && positive(&steady["backup_percent"]), "{report}");
+}

@@ -13,8 +13,8 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel as answers};
 use std::time::Duration;
 
-/// Largest number of sessions of one part of a walk.
-const PAGE_LEN: usize = 1_024;
+/// Largest number of sessions of a page of a walk.
+const PAGE_LEN: usize = 4_096;
 
 /// Properties of the feeds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -106,8 +106,8 @@ impl Engines for WorkerEngines {
                 .map_err(|refused| EngineRequest::Commands(refused.commands)),
             EngineRequest::Page(at) => {
                 let done = move |job: WalkStandby| {
-                    let WalkStandby { at, found, until } = job;
-                    answer(EngineAnswer::Page { at, found, until });
+                    let WalkStandby { at, found, parts, .. } = job;
+                    answer(EngineAnswer::Page { at, found, parts });
                 };
                 let submitted = handle.submit(WalkStandby::new(at, PAGE_LEN), done);
                 *ticket = Some(submitted.map_err(|_| EngineRequest::Page(at))?);

@@ -21,7 +21,7 @@ pub const WAITING_MAX: usize = 64;
 /// Largest number of active jobs.
 const AT_HAND_MAX: usize = 8;
 /// Budgets of a slice, in examined records.
-const SLICES: Slices = Slices { idle: 4096, busy: 512, behind: 64 };
+pub(crate) const SLICES: Slices = Slices { idle: 4096, busy: 512, behind: 64 };
 /// Cost of ending one session.
 const END: usize = 9;
 

@@ -1,13 +1,27 @@
 //! Long requests of a member of a pair to a worker's engine (decision 0102). Its short ones are commands:
 //! [`Handle::standby`](crate::Handle::standby).
 //!
-//! Each request is a single slice of work, so nothing happens in the engine between its parts, and the member
-//! reads the feed before it asks for the next slice.
+//! A walk has parts: each is a single slice of work, with its place in the feed.
 
-use crate::jobs::Job;
+use crate::jobs::{Job, SLICES};
 use gatun_nat::feed::SessionRecord;
 use gatun_nat::standby::StandbySweep;
 use gatun_nat::{FeedCursor, Instant, Nat, Sequence};
+
+/// Largest number of parts of a job.
+const PARTS_MAX: usize = 256;
+/// Budget of a part, and of all parts in a ms, if more packets wait than the worker takes: half a million
+/// sessions a second cost a few percent of its time, however long a burst takes.
+const BEHIND: (usize, usize) = (256, 2_048);
+
+/// Sessions that were found at one moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WalkPart {
+    /// Number of sessions of this part and of those before it.
+    pub end: usize,
+    /// Place of the next record of the stream at that moment.
+    pub until: Option<Sequence>,
+}
 
 /// Reads some sessions for a walk to the other member ([`Nat::walk_standby`]).
 pub struct WalkStandby {
@@ -15,21 +29,37 @@ pub struct WalkStandby {
     pub at: FeedCursor,
     /// Result: at most its capacity.
     pub found: Vec<SessionRecord>,
-    /// Place of the next record of the stream when the sessions were found.
-    pub until: Option<Sequence>,
+    /// Parts of the result.
+    pub parts: Vec<WalkPart>,
+    /// Present ms, and the budget that is left in it.
+    left: (Instant, usize),
 }
 
 impl WalkStandby {
     /// Creates a job that reads up to `len` sessions from a position on.
     pub fn new(at: FeedCursor, len: usize) -> WalkStandby {
-        WalkStandby { at, found: Vec::with_capacity(len), until: None }
+        let (found, parts) = (Vec::with_capacity(len), Vec::with_capacity(PARTS_MAX));
+        WalkStandby { at, found, parts, left: (Instant(0), 0) }
     }
 }
 
 impl Job for WalkStandby {
     fn step(&mut self, nat: &mut Nat, now: Instant, budget: usize) -> bool {
-        self.until = nat.walk_standby(now, &mut self.at, budget, &mut self.found);
-        true
+        let mut some = budget;
+        if budget <= SLICES.behind {
+            if self.left.0 != now {
+                self.left = (now, BEHIND.1);
+            }
+            some = BEHIND.0.min(self.left.1);
+            if some == 0 {
+                return false;
+            }
+            self.left.1 -= some;
+        }
+        let until = nat.walk_standby(now, &mut self.at, some, &mut self.found);
+        self.parts.push(WalkPart { end: self.found.len(), until });
+        let is_full = self.found.len() == self.found.capacity() || self.parts.len() == PARTS_MAX;
+        self.at.is_done() || is_full
     }
 }
 

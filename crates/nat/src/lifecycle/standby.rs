@@ -25,16 +25,49 @@ const GROUP: usize = 16;
 pub(crate) fn commands(core: &mut Core, now: Instant, commands: &mut [PeerCommand]) {
     core.state.tables.now = now;
     for group in commands.chunks_mut(GROUP) {
-        for command in &*group {
-            if let PeerAction::Begin { session, .. } = &command.action
-                && let Ok(restoring) = restore::restoring(&core.rules, now, &saved(session))
-            {
-                core.state.tables.prefetch_restore(&restoring);
-            }
-        }
+        group.iter().for_each(|command| prefetch(core, now, &command.action));
+        group.iter().for_each(|command| prefetch_record(&core.state.tables, &command.action));
+        group.iter().for_each(|command| prefetch_end(&core.state.tables, &command.action));
         for command in group {
             command.outcome = one(core, now, &command.action);
         }
+    }
+}
+
+/// Prefetches the lines whose places a request has.
+fn prefetch(core: &Core, now: Instant, action: &PeerAction) {
+    let tables = &core.state.tables;
+    match action {
+        PeerAction::Begin { session, .. } => {
+            if let Ok(restoring) = restore::restoring(&core.rules, now, &saved(session)) {
+                tables.prefetch_restore(&restoring);
+            }
+        }
+        PeerAction::End(flow) => {
+            if let Some(place) = tables.locate(flow.outside.0) {
+                tables.prefetch_binding(place, flow.transport, flow.outside.1);
+            }
+        }
+        PeerAction::Released(id) => tables.prefetch_record(id.record),
+        PeerAction::WalkBegins | PeerAction::Link(_) | PeerAction::Right(..) => {}
+    }
+}
+
+/// Prefetches the record that ends.
+fn prefetch_record(tables: &Tables, action: &PeerAction) {
+    if let PeerAction::End(flow) = action
+        && let Some(primary) = tables.primary_of(flow)
+    {
+        tables.prefetch_record(primary);
+    }
+}
+
+/// Prefetches the lines that its end touches.
+fn prefetch_end(tables: &Tables, action: &PeerAction) {
+    match action {
+        PeerAction::End(flow) => tables.primary_of(flow).iter().for_each(|id| tables.prefetch_end(*id)),
+        PeerAction::Released(id) => tables.prefetch_end(id.record),
+        _ => {}
     }
 }
 

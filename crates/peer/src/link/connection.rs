@@ -37,6 +37,8 @@ pub(super) struct Connection {
     pub(super) remote: SocketAddr,
     pub(super) side: Side,
     pub(super) began_ms: u64,
+    /// Bytes sent and received since they were last asked for.
+    bytes: (u64, u64),
     /// Bytes of the exchange that TLS has not taken yet.
     output: Vec<u8>,
     /// Time of the last bytes of the peer.
@@ -83,6 +85,7 @@ impl Connection {
             remote,
             side,
             began_ms: now_ms,
+            bytes: (0, 0),
             output: Vec::new(),
             heard_ms: now_ms,
             stuck_since_ms: None,
@@ -114,6 +117,11 @@ impl Connection {
     /// The connection is used from now on.
     pub(super) fn begin(&mut self, now_ms: u64) {
         self.heard_ms = now_ms;
+    }
+
+    /// Takes the numbers of bytes sent and received since the last call.
+    pub(super) fn take_bytes(&mut self) -> (u64, u64) {
+        std::mem::take(&mut self.bytes)
     }
 
     /// Time at which the peer counts as gone if nothing happens.
@@ -149,9 +157,8 @@ impl Connection {
         received: &mut Vec<Received>,
     ) -> Result<Flow, String> {
         self.write(now_ms, exchange)?;
-        let (mut read, mut is_ended) = (0, false);
+        let (mut read, mut is_ended, mut bytes) = (0, false, [0; WRITE_LEN]);
         while may_read && read < READ_MAX && !is_ended {
-            let mut bytes = [0; WRITE_LEN];
             match self.session.reader().read(&mut bytes) {
                 Ok(0) => is_ended = true,
                 Ok(len) => {
@@ -213,7 +220,10 @@ impl Connection {
     fn write_tls(&mut self) -> Result<bool, String> {
         while self.session.wants_write() {
             match self.session.write_tls(&mut self.socket) {
-                Ok(_) => self.stuck_since_ms = None,
+                Ok(len) => {
+                    self.bytes.0 += len as u64;
+                    self.stuck_since_ms = None;
+                }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(false),
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) if is_reset(&error) => {
@@ -242,6 +252,7 @@ impl Connection {
         loop {
             match self.session.read_tls(&mut self.socket) {
                 Ok(len) => {
+                    self.bytes.1 += len as u64;
                     let processed = self.session.process_new_packets();
                     return match processed {
                         Ok(_) => Ok(Some(len)),

@@ -57,6 +57,10 @@ pub struct LinkState {
     pub why: Option<String>,
     /// Number of connections so far.
     pub connections: u64,
+    /// Bytes that the sockets of used connections have taken.
+    pub bytes_sent: u64,
+    /// Bytes from these sockets.
+    pub bytes_received: u64,
     /// End of the own certificate, seconds since 1970.
     pub certificate_end: i64,
 }
@@ -276,7 +280,11 @@ impl Link {
     fn carry(&mut self, now_ms: u64, exchange: &mut Exchange, received: &mut Vec<Received>) {
         let Some(used) = &mut self.used else { return };
         let may_read = self.may_read;
-        let why = match used.carry(now_ms, (exchange, may_read), received) {
+        let carried = used.carry(now_ms, (exchange, may_read), received);
+        let (sent, got) = used.take_bytes();
+        (self.state.bytes_sent, self.state.bytes_received) =
+            (self.state.bytes_sent + sent, self.state.bytes_received + got);
+        let why = match carried {
             Ok(Flow::GoesOn) => used.fault(now_ms, self.settings.dead_after_ms),
             Ok(Flow::Ended) => Some("the peer has closed the connection".to_owned()),
             Err(why) => Some(why),

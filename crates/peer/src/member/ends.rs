@@ -1,15 +1,13 @@
 //! Ended sessions whose ports wait for the other member.
 
 use gatun_nat::feed::{Flow, SessionId};
-use gatun_nat::plan::Transport;
-use std::collections::{BTreeSet, HashMap};
-use std::net::Ipv4Addr;
+use std::collections::{HashMap, VecDeque};
 
 /// Number of an end that is in no record of the stream yet.
 const UNTOLD: u64 = u64::MAX;
 
 /// Ended session.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Ended {
     /// Number of the group that tells the other member.
     pub(super) number: u64,
@@ -24,71 +22,117 @@ impl Ended {
     }
 }
 
-type Place = (Transport, (Ipv4Addr, u16));
-
-/// Ended sessions, by the number of their record and by their public port.
-#[derive(Debug, Default)]
-pub(super) struct WaitingEnds {
-    by_number: BTreeSet<Ended>,
-    by_port: HashMap<Place, Vec<Ended>>,
+/// Ends at a public port: one, as a rule.
+#[derive(Debug)]
+enum AtPort {
+    One(Ended),
+    More(Vec<Ended>),
 }
 
+impl AtPort {
+    fn all(&self) -> &[Ended] {
+        match self {
+            AtPort::One(ended) => std::slice::from_ref(ended),
+            AtPort::More(all) => all,
+        }
+    }
+
+    fn all_mut(&mut self) -> &mut [Ended] {
+        match self {
+            AtPort::One(ended) => std::slice::from_mut(ended),
+            AtPort::More(all) => all,
+        }
+    }
+
+    fn push(&mut self, ended: Ended) {
+        match self {
+            AtPort::One(one) => *self = AtPort::More(vec![*one, ended]),
+            AtPort::More(all) => all.push(ended),
+        }
+    }
+}
+
+/// Protocol, public address and port.
+type Place = u64;
+
 fn place(flow: &Flow) -> Place {
-    (flow.transport, flow.outside)
+    let (address, port) = flow.outside;
+    (flow.transport as u64) << 48 | u64::from(u32::from(address)) << 16 | u64::from(port)
+}
+
+/// Ended sessions, by their public port and in the order of their records.
+#[derive(Debug, Default)]
+pub(super) struct WaitingEnds {
+    by_port: HashMap<Place, AtPort>,
+    /// Ports of told ends, with the numbers of their groups, in the order of the stream. An end that has left
+    /// or got another number meanwhile is not at its port with this one.
+    told: VecDeque<(u64, Place)>,
+    len: usize,
 }
 
 impl WaitingEnds {
     pub(super) fn len(&self) -> usize {
-        self.by_number.len()
+        self.len
     }
 
     pub(super) fn clear(&mut self) {
         *self = WaitingEnds::default();
     }
 
-    /// Adds an end that the group with this number tells, or changes the number of one.
+    /// Adds an end that the group with this number tells, or changes the number of one. Numbers grow.
     pub(super) fn add(&mut self, worker: usize, id: SessionId, number: Option<u64>) {
         let ended = Ended { number: number.unwrap_or(UNTOLD), worker, id };
-        let there = self.by_port.entry(place(&id.flow)).or_default();
-        if let Some(was) = there.iter().position(|other| (other.worker, other.id) == (worker, id)) {
-            self.by_number.remove(&there.remove(was));
+        let key = place(&id.flow);
+        self.take(key, |other| (other.worker, other.id) == (worker, id), &mut |_| {});
+        self.by_port.entry(key).and_modify(|there| there.push(ended)).or_insert(AtPort::One(ended));
+        self.len += 1;
+        if let Some(number) = number {
+            self.told.push_back((number, key));
         }
-        there.push(ended);
-        self.by_number.insert(ended);
     }
 
     /// No record tells these ends any more: the whole state will.
     pub(super) fn all_untold(&mut self) {
-        let all = std::mem::take(&mut self.by_number);
-        self.by_number = all.into_iter().map(|ended| Ended { number: UNTOLD, ..ended }).collect();
-        self.by_port.values_mut().flatten().for_each(|ended| ended.number = UNTOLD);
+        self.told.clear();
+        let all = self.by_port.values_mut().flat_map(AtPort::all_mut);
+        all.for_each(|ended| ended.number = UNTOLD);
     }
 
     /// Takes the ends out that the groups up to a number tell.
     pub(super) fn take_until(&mut self, number: u64) -> Vec<Ended> {
         let mut taken = Vec::new();
-        while let Some(first) = self.by_number.first().copied().filter(|ended| ended.number <= number) {
-            self.remove(&first);
-            taken.push(first);
+        while let Some((told, key)) = self.told.pop_front_if(|(told, _)| *told <= number) {
+            self.take(key, |ended| ended.number == told, &mut |ended| taken.push(ended));
         }
         taken
     }
 
+    /// Takes ends at a port out.
+    fn take(&mut self, key: Place, is: impl Fn(&Ended) -> bool, with: &mut impl FnMut(Ended)) {
+        let Some(there) = self.by_port.get_mut(&key) else { return };
+        let before = there.all().len();
+        there.all().iter().filter(|ended| is(ended)).for_each(|ended| with(*ended));
+        if let AtPort::More(all) = there {
+            all.retain(|ended| !is(ended));
+        }
+        let left = match there {
+            AtPort::One(ended) => usize::from(!is(ended)),
+            AtPort::More(all) => all.len(),
+        };
+        if left == 0 {
+            self.by_port.remove(&key);
+        }
+        self.len -= before - left;
+    }
+
     /// Takes an end out.
     pub(super) fn remove(&mut self, ended: &Ended) {
-        self.by_number.remove(ended);
-        let key = place(&ended.id.flow);
-        if let Some(there) = self.by_port.get_mut(&key) {
-            there.retain(|other| other != ended);
-            if there.is_empty() {
-                self.by_port.remove(&key);
-            }
-        }
+        self.take(place(&ended.id.flow), |other| other == ended, &mut |_| {});
     }
 
     /// Takes the ends of a flow out.
     pub(super) fn remove_flow(&mut self, flow: &Flow) {
-        self.of_flow(flow).iter().for_each(|ended| self.remove(ended));
+        self.take(place(flow), |ended| ended.id.flow == *flow, &mut |_| {});
     }
 
     /// Returns the ends of a flow, the latest one last.
@@ -102,6 +146,6 @@ impl WaitingEnds {
     }
 
     fn at_port(&self, flow: &Flow) -> impl Iterator<Item = Ended> {
-        self.by_port.get(&place(flow)).into_iter().flatten().copied()
+        self.by_port.get(&place(flow)).into_iter().flat_map(AtPort::all).copied()
     }
 }

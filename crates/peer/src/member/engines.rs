@@ -3,6 +3,7 @@
 use gatun_nat::feed::{Flow, Record, SessionRecord};
 use gatun_nat::standby::{PeerCommand, StandbySweep};
 use gatun_nat::{FeedCursor, Sequence};
+use gatun_worker::standby::WalkPart;
 use std::net::Ipv4Addr;
 
 /// Request to an engine. A member has at most one for each engine.
@@ -10,7 +11,7 @@ use std::net::Ipv4Addr;
 pub enum EngineRequest {
     /// Commands, to be executed in their order.
     Commands(Vec<PeerCommand>),
-    /// A part of a walk: sessions found at one moment, between two bursts.
+    /// A page of a walk.
     Page(FeedCursor),
     /// A part of a pass over all sessions, done at one moment.
     Pass(StandbySweep, FeedCursor),
@@ -27,8 +28,8 @@ pub enum EngineAnswer {
         at: FeedCursor,
         /// Sessions.
         found: Vec<SessionRecord>,
-        /// Place of the feed's next record when they were found.
-        until: Option<Sequence>,
+        /// Parts of them, each found at one moment.
+        parts: Vec<WalkPart>,
     },
     /// Position after the last session of a pass.
     Pass(FeedCursor),

@@ -38,6 +38,7 @@ use ends::{Ended, WaitingEnds};
 use gatun_nat::feed::Record;
 use gatun_nat::standby::{PeerLink, StandbySweep};
 use gatun_nat::{FeedCursor, Sequence};
+use gatun_worker::standby::WalkPart;
 use ownership::Ownership;
 use refused::RefusedSessions;
 use round::{Round, Step};
@@ -242,8 +243,13 @@ impl Member {
         match (&mut self.work, answer) {
             (Some(Work::Round(round)), EngineAnswer::Commands(commands)) => round.commands[worker] = commands,
             (Some(Work::Pass(_, cursors)), EngineAnswer::Pass(at)) => cursors[worker] = at,
-            (Some(Work::Page), EngineAnswer::Page { at, found, until }) => {
-                self.page(now_ms, engines, (worker, at), &found, until);
+            (Some(Work::Page), EngineAnswer::Page { at, found, parts }) => {
+                let mut begin = 0;
+                for WalkPart { end, until } in parts {
+                    self.page_part(now_ms, engines, worker, (&found[begin..end], until));
+                    begin = end;
+                }
+                self.page_ends(worker, at);
             }
             _ => {}
         }

@@ -72,6 +72,10 @@ impl RefusedSessions {
 
     /// The session was accepted, or has ended. Returns whether it was refused before.
     pub(super) fn remove(&mut self, flow: &OutsideFlow) -> bool {
+        // There are none as a rule, and then no hash is needed.
+        if self.sessions.is_empty() {
+            return false;
+        }
         let Some(refused) = self.sessions.remove(flow) else { return false };
         self.unreserved -= usize::from(!refused.is_reserved);
         true

@@ -38,8 +38,8 @@ pub(super) struct ReceivedSession {
 #[derive(Debug, Default)]
 pub(super) struct Round {
     begins: Vec<ReceivedSession>,
-    /// Place in the round of the last end of a flow.
-    ends: HashMap<OutsideFlow, usize>,
+    /// Ended flows, with their places in the round.
+    ends: Vec<(OutsideFlow, usize)>,
     pub(super) commands: Vec<Vec<PeerCommand>>,
     /// True if these are the second tries.
     pub(super) is_again: bool,
@@ -106,7 +106,7 @@ impl Round {
     pub(super) fn end(&mut self, engines: &dyn Engines, end: &SessionEnd) -> OutsideFlow {
         let SessionEnd { transport, outside, remote } = *end;
         let flow = OutsideFlow { transport, outside, remote };
-        self.ends.insert(flow, self.len);
+        self.ends.push((flow, self.len));
         self.len += 1;
         if let Some(worker) = engines.owner_of_address(outside.0) {
             self.commands[worker].push(PeerCommand::new(PeerAction::End(flow)));
@@ -121,10 +121,15 @@ impl Round {
                 PeerOutcome::Refused(why) => Some((*begin, why)),
                 _ => None,
             });
-        let ends_later = |begin: &ReceivedSession| {
-            self.ends.get(&outside(&begin.session.flow)).is_some_and(|end| *end > begin.order)
-        };
-        refused.filter(|(begin, _)| !ends_later(begin)).collect()
+        let mut refused: Vec<_> = refused.collect();
+        if !refused.is_empty() {
+            let last: HashMap<_, _> = self.ends.iter().copied().collect();
+            let ends_later = |begin: &ReceivedSession| {
+                last.get(&outside(&begin.session.flow)).is_some_and(|end| *end > begin.order)
+            };
+            refused.retain(|(begin, _)| !ends_later(begin));
+        }
+        refused
     }
 
     /// Returns the sessions that the engines have accepted.
@@ -135,7 +140,7 @@ impl Round {
         })
     }
 
-    /// Number of different ended flows.
+    /// Number of ends.
     pub(super) fn ends(&self) -> u64 {
         self.ends.len() as u64
     }

@@ -46,13 +46,12 @@ impl Member {
     }
 
     /// Sends a part of a walk: after all that the engine has reported before, and before anything else.
-    pub(super) fn page(
+    pub(super) fn page_part(
         &mut self,
         now_ms: u64,
         engines: &mut dyn Engines,
-        (worker, at): (usize, FeedCursor),
-        found: &[SessionRecord],
-        until: Option<Sequence>,
+        worker: usize,
+        (found, until): (&[SessionRecord], Option<Sequence>),
     ) {
         self.read_feed(now_ms, engines, worker, until, &mut None);
         for record in found {
@@ -65,6 +64,10 @@ impl Member {
                 _ => self.tell(now_ms, worker, record),
             }
         }
+    }
+
+    /// A worker has read a page up to a position.
+    pub(super) fn page_ends(&mut self, worker: usize, at: FeedCursor) {
         if let Some(walk) = &mut self.walk {
             walk.at = at;
             if at.is_done() {

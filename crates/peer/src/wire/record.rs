@@ -115,7 +115,7 @@ impl PeerRecord {
         match self {
             PeerRecord::Session(session) => session.put(out),
             PeerRecord::SessionEnd(end) => {
-                out.extend([SESSION_END, end.transport as u8]);
+                out.extend_from_slice(&[SESSION_END, end.transport as u8]);
                 put_endpoint(out, end.outside);
                 put_endpoint(out, end.remote);
             }
@@ -124,7 +124,7 @@ impl PeerRecord {
                     | flag(STATIC, binding.is_static)
                     | flag(SHARED, binding.is_shared)
                     | flag(IPV4, binding.inside.0.to_ipv4_mapped().is_some());
-                out.extend([BINDING | flags, binding.instance, binding.transport as u8]);
+                out.extend_from_slice(&[BINDING | flags, binding.instance, binding.transport as u8]);
                 put_endpoint(out, binding.outside);
                 put_inside(out, binding.inside.0);
                 out.extend(binding.inside.1.to_be_bytes());
@@ -133,18 +133,18 @@ impl PeerRecord {
                 let flags =
                     flag(BEGINS, block.begins) | flag(IPV4, block.subscriber.to_ipv4_mapped().is_some());
                 let transports = Transport::ALL.into_iter().filter(|one| block.transports[*one as usize]);
-                out.extend([BLOCK | flags, block.instance, Transport::bits(transports)]);
-                out.extend(block.outside.octets());
-                out.extend(block.ports.0.to_be_bytes());
+                out.extend_from_slice(&[BLOCK | flags, block.instance, Transport::bits(transports)]);
+                out.extend_from_slice(&block.outside.octets());
+                out.extend_from_slice(&block.ports.0.to_be_bytes());
                 out.extend(block.ports.1.to_be_bytes());
                 put_inside(out, block.subscriber);
             }
             PeerRecord::StateBegins => out.push(STATE_BEGINS),
             PeerRecord::StateEnds => out.push(STATE_ENDS),
             PeerRecord::Standing { shard, epoch, revision } => {
-                out.extend([STANDING, *shard, epoch.owner as u8]);
-                out.extend(epoch.number.to_be_bytes());
-                out.extend(revision.to_be_bytes());
+                out.extend_from_slice(&[STANDING, *shard, epoch.owner as u8]);
+                out.extend_from_slice(&epoch.number.to_be_bytes());
+                out.extend_from_slice(&revision.to_be_bytes());
             }
         }
     }
@@ -210,9 +210,9 @@ impl SessionState {
         let flow = &self.flow;
         let flags = flag(STATIC, self.of_static) | flag(IPV4, flow.inside.0.to_ipv4_mapped().is_some());
         let tcp = self.tcp.map_or(NO_TCP, |state| state as u8);
-        out.extend([SESSION | flags, flow.instance, flow.transport as u8 | tcp << 4, self.pool6]);
-        out.extend(self.epoch.to_be_bytes());
-        out.extend(self.lifetime_ms.to_be_bytes());
+        out.extend_from_slice(&[SESSION | flags, flow.instance, flow.transport as u8 | tcp << 4, self.pool6]);
+        out.extend_from_slice(&self.epoch.to_be_bytes());
+        out.extend_from_slice(&self.lifetime_ms.to_be_bytes());
         put_endpoint(out, flow.outside);
         put_endpoint(out, flow.remote);
         put_inside(out, flow.inside.0);
@@ -258,8 +258,8 @@ fn flag(bit: u8, is_set: bool) -> u8 {
 }
 
 fn put_endpoint(out: &mut Vec<u8>, (address, port): (Ipv4Addr, u16)) {
-    out.extend(address.octets());
-    out.extend(port.to_be_bytes());
+    out.extend_from_slice(&address.octets());
+    out.extend_from_slice(&port.to_be_bytes());
 }
 
 fn endpoint(bytes: &mut Reader<'_>) -> Result<(Ipv4Addr, u16), WireError> {

@@ -14,6 +14,7 @@ use gatun_peer::member::{
 use gatun_peer::ownership::{self, Rules, Timing};
 use gatun_peer::wire::{Exchange, Settings};
 use gatun_wire::{HEADROOM, Packet};
+use gatun_worker::standby::WalkPart;
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use std::collections::VecDeque;
 use std::fs::File;
@@ -206,7 +207,8 @@ impl Workers {
             Some(EngineRequest::Page(at)) => {
                 let (mut at, mut found): (FeedCursor, _) = (*at, Vec::with_capacity(budget));
                 let until = nat.walk_standby(now, &mut at, 1_000, &mut found);
-                EngineAnswer::Page { at, found, until }
+                let parts = vec![WalkPart { end: found.len(), until }];
+                EngineAnswer::Page { at, found, parts }
             }
             Some(EngineRequest::Pass(pass, at)) => {
                 let mut at = *at;

@@ -145,10 +145,14 @@ impl Tables {
         has_session
     }
 
+    /// Returns the primary record of the binding that has the port of a flow.
+    pub(crate) fn primary_of(&self, flow: &OutsideFlow) -> Option<RecordId> {
+        self.binding_at(self.locate(flow.outside.0)?, flow.transport, flow.outside.1)
+    }
+
     /// Returns the session of a flow as seen from outside.
     pub(crate) fn find_outside(&self, flow: &OutsideFlow) -> Option<RecordId> {
-        let place = self.locate(flow.outside.0)?;
-        let primary = self.binding_at(place, flow.transport, flow.outside.1)?;
+        let primary = self.primary_of(flow)?;
         if self.get(primary).is_overloaded() {
             return None;
         }

@@ -1,0 +1,201 @@
+//! Device of a worker: it makes packets at a rate, and discards the sent ones.
+
+use crate::packets::{self, Flows, LAYER_2, STRIDE, mix};
+use arrayvec::ArrayVec;
+use gatun_io::{BURST_MAX, Backend, Handler, Stats, Transmit, Waker};
+use gatun_wire::{HEADROOM, Packet};
+use rustix::event::{PollFd, PollFlags};
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// Bytes of a frame.
+pub(super) const FRAME: usize = 128;
+/// Packets of open sessions that are prepared: more than the caches hold.
+const PREPARED: usize = 65_536;
+/// Time between two looks at a device that has no packet, as with interrupts that wait for each other.
+const QUIET: Duration = Duration::from_micros(250);
+
+/// Packets that a worker receives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Traffic {
+    /// None.
+    Off = 0,
+    /// First packets of new sessions.
+    New = 1,
+    /// Packets of sessions that exist, in random order.
+    Existing = 2,
+}
+
+/// Orders to a device, and its counters.
+#[derive(Default)]
+pub(super) struct Orders {
+    /// Packets a second, and the kind in the lowest two bits.
+    order: AtomicU64,
+    /// New sessions so far, at most.
+    sessions_max: AtomicU64,
+    /// Sessions begun.
+    pub(super) sessions: AtomicU64,
+    /// Packets given to the worker.
+    pub(super) packets: AtomicU64,
+    /// Packets that the worker has sent.
+    pub(super) sent: AtomicU64,
+}
+
+/// As many packets as the worker takes.
+pub(super) const UNLIMITED: u64 = u64::MAX >> 2;
+
+impl Orders {
+    /// Gives the worker packets at a rate, from its next turn on.
+    pub(super) fn set(&self, traffic: Traffic, per_second: u64) {
+        self.order.store(per_second << 2 | traffic as u64, Ordering::Release);
+    }
+
+    /// Ends new sessions after this number of all.
+    pub(super) fn limit(&self, sessions: u64) {
+        self.sessions_max.store(sessions, Ordering::Release);
+    }
+}
+
+/// Subscribers of a worker, and their flows by number.
+#[derive(Clone)]
+pub(super) struct Share {
+    pub(super) flows: Flows,
+    pub(super) subscribers: Arc<[u64]>,
+}
+
+impl Share {
+    /// Writes the packet of a flow. Returns its length.
+    fn write(&self, flow: u64, out: &mut [u8]) -> usize {
+        let own = self.subscribers.len() as u64;
+        let number = flow / own * self.flows.subscribers + self.subscribers[(flow % own) as usize];
+        packets::write6(&self.flows.get(number), FRAME, out)
+    }
+}
+
+/// Device.
+pub(super) struct Source {
+    orders: Arc<Orders>,
+    share: Share,
+    buffers: Vec<u8>,
+    prepared: Vec<u8>,
+    next: usize,
+    /// Present order, its time, and the packets given since.
+    order: (u64, Instant, u64),
+    sink: Sink,
+}
+
+struct Sink {
+    sent: u64,
+    stats: Stats,
+}
+
+impl Transmit for Sink {
+    fn forward(&mut self, _index: usize, packet: &mut Packet<'_>) {
+        self.send(packet);
+    }
+
+    fn send(&mut self, packet: &mut Packet<'_>) {
+        self.sent += u64::from(packet.bytes().first() == Some(&0x45));
+        self.stats.tx_packets += 1;
+        self.stats.tx_bytes += packet.bytes().len() as u64;
+    }
+}
+
+impl Source {
+    pub(super) fn new(orders: Arc<Orders>, share: Share) -> Source {
+        let sink = Sink { sent: 0, stats: Stats::default() };
+        let (buffers, order) = (vec![0; BURST_MAX * STRIDE], (0, Instant::now(), 0));
+        Source { orders, share, buffers, prepared: Vec::new(), next: 0, order, sink }
+    }
+
+    /// Number of packets that are due now, and their kind.
+    fn due(&mut self) -> (usize, u64) {
+        let order = self.orders.order.load(Ordering::Acquire);
+        if order != self.order.0 {
+            self.order = (order, Instant::now(), 0);
+            self.prepare(order & 3);
+        }
+        let (per_second, kind) = (order >> 2, order & 3);
+        let due = match per_second {
+            _ if kind == Traffic::Off as u64 => 0,
+            UNLIMITED => BURST_MAX as u64,
+            _ => {
+                let all = per_second as f64 * self.order.1.elapsed().as_secs_f64();
+                (all as u64).saturating_sub(self.order.2)
+            }
+        };
+        let sessions = self.orders.sessions.load(Ordering::Relaxed);
+        let left = match kind == Traffic::New as u64 {
+            true => self.orders.sessions_max.load(Ordering::Acquire).saturating_sub(sessions),
+            false => u64::MAX,
+        };
+        (due.min(left).min(BURST_MAX as u64) as usize, kind)
+    }
+
+    /// Prepares packets of sessions that exist.
+    fn prepare(&mut self, kind: u64) {
+        let sessions = self.orders.sessions.load(Ordering::Relaxed);
+        if kind != Traffic::Existing as u64 || sessions == 0 {
+            return;
+        }
+        let len = FRAME - LAYER_2;
+        self.prepared.resize(PREPARED * len, 0);
+        for (n, packet) in (0..).zip(self.prepared.chunks_exact_mut(len)) {
+            self.share.write(packets::below(sessions, mix(n)), packet);
+        }
+        self.order.1 = Instant::now();
+    }
+}
+
+impl Backend for Source {
+    fn name(&self) -> &str {
+        "memory"
+    }
+
+    fn receive(&mut self, handle: &mut Handler<'_>) -> io::Result<usize> {
+        let (count, kind) = self.due();
+        if count == 0 {
+            return Ok(0);
+        }
+        let Source { orders, share, buffers, prepared, next, sink, .. } = self;
+        let (len, first) = (FRAME - LAYER_2, orders.sessions.load(Ordering::Relaxed));
+        let mut burst: ArrayVec<Packet<'_>, BURST_MAX> = ArrayVec::new();
+        for (n, buffer) in (0..count).zip(buffers.chunks_exact_mut(STRIDE)) {
+            match kind == Traffic::New as u64 {
+                true => _ = share.write(first + n as u64, &mut buffer[HEADROOM..]),
+                false => {
+                    buffer[HEADROOM..HEADROOM + len].copy_from_slice(&prepared[*next..*next + len]);
+                    *next = (*next + len) % prepared.len();
+                }
+            }
+            burst.extend(Packet::new(buffer, HEADROOM, len));
+        }
+        self.order.2 += count as u64;
+        sink.stats.rx_packets += count as u64;
+        sink.stats.rx_bytes += (count * len) as u64;
+        handle(&mut burst, sink);
+        if kind == Traffic::New as u64 {
+            orders.sessions.store(first + count as u64, Ordering::Release);
+        }
+        orders.packets.store(sink.stats.rx_packets, Ordering::Release);
+        orders.sent.store(sink.sent, Ordering::Release);
+        Ok(count)
+    }
+
+    fn transmit(&mut self) -> &mut dyn Transmit {
+        &mut self.sink
+    }
+
+    fn wait(&mut self, waker: &Waker, timeout: Option<Duration>) -> io::Result<()> {
+        let is_off = self.order.0 & 3 == Traffic::Off as u64;
+        let timeout =
+            if is_off { timeout } else { Some(timeout.map_or(QUIET, |timeout| timeout.min(QUIET))) };
+        waker.poll(&mut [PollFd::new(waker, PollFlags::IN)], timeout)
+    }
+
+    fn stats(&self) -> Stats {
+        self.sink.stats.clone()
+    }
+}

@@ -1,0 +1,165 @@
+//! Sessions that begin and end at a rate, in a pair and in a box without one at the same time.
+
+use super::Args;
+use super::boxes::{PairedHost, Workers, until};
+use super::source::Traffic;
+use crate::measure::round;
+use anyhow::ensure;
+use gatun_peer::ownership::Member;
+use gatun_worker::Clock;
+use serde::Serialize;
+use std::net::TcpListener;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+/// Longest time in which the sweep finds an expired session, seconds.
+const SWEEP_S: f64 = 4.0;
+/// Longest time until an end is acknowledged, seconds.
+const ACKNOWLEDGED_S: f64 = 4.0;
+
+/// Results. Processor times are those of threads, in percent of one processor.
+#[derive(Debug, Serialize)]
+pub(super) struct Report {
+    /// New sessions, and ends, per second.
+    per_second: f64,
+    ends_per_second: f64,
+    seconds: f64,
+    sessions: u64,
+    /// Bytes at the sockets for a session and its end: from the owner, and acknowledgements.
+    bytes_per_session: f64,
+    bytes_back_per_session: f64,
+    /// Worker of a box without a pair.
+    alone_worker_percent: f64,
+    owner_worker_percent: f64,
+    owner_member_percent: f64,
+    backup_worker_percent: f64,
+    backup_member_percent: f64,
+    /// Cost of the pair at each side: the member, and the difference of the workers.
+    owner_percent: f64,
+    backup_percent: f64,
+}
+
+struct Counts {
+    at: Instant,
+    ns: [u64; 5],
+    told: u64,
+    ends: u64,
+    bytes: [u64; 2],
+    opened: u64,
+}
+
+struct Hosts {
+    owner: PairedHost,
+    backup: PairedHost,
+    alone: Workers,
+}
+
+impl Hosts {
+    fn counts(&self) -> anyhow::Result<Counts> {
+        let Hosts { owner, backup, alone } = self;
+        let (status, link) = owner.state()?;
+        let ns =
+            [alone.ns()?, owner.workers.ns()?, owner.member.ns()?, backup.workers.ns()?, backup.member.ns()?];
+        Ok(Counts {
+            at: Instant::now(),
+            ns,
+            told: status.counters.sessions_told,
+            ends: status.counters.ends_told,
+            bytes: [link.bytes_sent, link.bytes_received],
+            opened: owner.workers.sum(|orders| orders.sessions.load(Ordering::Acquire)),
+        })
+    }
+
+    /// Begins sessions at both owners.
+    fn begin(&self, per_second: u64) -> anyhow::Result<()> {
+        let traffic = if per_second == 0 { Traffic::Off } else { Traffic::New };
+        for workers in [&self.owner.workers, &self.alone] {
+            workers.orders.iter().for_each(|orders| orders.limit(u64::MAX));
+            workers.order(traffic, per_second / workers.orders.len() as u64)?;
+        }
+        Ok(())
+    }
+}
+
+pub(super) fn measure(args: &Args) -> anyhow::Result<Report> {
+    let room_s = args.lifetime_s + SWEEP_S + ACKNOWLEDGED_S;
+    let room = (args.per_second as f64 * room_s) as u64;
+    let common = args.common(room, Some(args.lifetime_s))?;
+    let listener = TcpListener::bind("127.0.0.1:0")?;
+    let address = listener.local_addr()?;
+    let owner = PairedHost::start(&common, Member::First, Ok(listener), true)?;
+    let backup = PairedHost::start(&common, Member::Second, Err(address), false)?;
+    let boxes = Hosts { owner, backup, alone: Workers::start(&common, Clock::new(), false)? };
+    until("the boxes agree", || Ok(boxes.owner.state()?.0.is_synced && boxes.backup.state()?.0.is_synced))?;
+    boxes.begin(args.per_second)?;
+    std::thread::sleep(Duration::from_secs_f64(args.lifetime_s + SWEEP_S));
+    let before = boxes.counts()?;
+    std::thread::sleep(Duration::from_secs_f64(args.seconds));
+    let after = boxes.counts()?;
+    let (sessions, _) = boxes.backup.workers.count()?;
+    boxes.begin(0)?;
+    check(&boxes)?;
+    let seconds = (after.at - before.at).as_secs_f64();
+    let percent = |n: usize| round((after.ns[n] - before.ns[n]) as f64 / seconds / 1e7);
+    let told = (after.told - before.told) as f64;
+    let bytes = |n: usize| round((after.bytes[n] - before.bytes[n]) as f64 / told.max(1.0));
+    let [alone, owner_worker, owner_member, backup_worker, backup_member] = [0, 1, 2, 3, 4].map(percent);
+    let report = Report {
+        per_second: round((after.opened - before.opened) as f64 / seconds),
+        ends_per_second: round((after.ends - before.ends) as f64 / seconds),
+        seconds: round(seconds),
+        sessions,
+        bytes_per_session: bytes(0),
+        bytes_back_per_session: bytes(1),
+        alone_worker_percent: alone,
+        owner_worker_percent: owner_worker,
+        owner_member_percent: owner_member,
+        backup_worker_percent: backup_worker,
+        backup_member_percent: backup_member,
+        owner_percent: round(owner_worker - alone + owner_member),
+        backup_percent: round(backup_worker + backup_member),
+    };
+    let Hosts { owner, backup, alone } = boxes;
+    owner.stop()?;
+    backup.stop()?;
+    alone.stop()?;
+    Ok(report)
+}
+
+/// Waits until all sessions have ended at both boxes, and checks that nothing was lost.
+fn check(boxes: &Hosts) -> anyhow::Result<()> {
+    until("the end of all sessions", || {
+        let counts = [boxes.owner.workers.count()?, boxes.backup.workers.count()?];
+        Ok(counts == [(0, 0); 2])
+    })?;
+    let of_owner = boxes.owner.state()?.0.counters;
+    let of_backup = boxes.backup.state()?.0.counters;
+    let opened = boxes.owner.workers.sum(|orders| orders.sessions.load(Ordering::Acquire));
+    ensure!(of_owner.lost == 0, "the ring lost records: {of_owner:?}");
+    ensure!(
+        of_owner.sessions_told == opened && of_backup.sessions_received == opened,
+        "{opened} sessions were opened: {of_owner:?}, {of_backup:?}"
+    );
+    Ok(())
+}
+
+impl Report {
+    pub(super) fn print(&self) {
+        println!("{:.0} new sessions and {:.0} ends per second", self.per_second, self.ends_per_second);
+        println!("  sessions at a time     {:>10}", self.sessions);
+        println!(
+            "  at the socket          {:>10.1} bytes/session, {:.1} back",
+            self.bytes_per_session, self.bytes_back_per_session
+        );
+        println!("  processor                   owner     backup      alone");
+        println!(
+            "    worker               {:>9.2} % {:>9.2} % {:>9.2} %",
+            self.owner_worker_percent, self.backup_worker_percent, self.alone_worker_percent
+        );
+        println!(
+            "    member               {:>9.2} % {:>9.2} %",
+            self.owner_member_percent, self.backup_member_percent
+        );
+        println!("    the pair             {:>9.2} % {:>9.2} %", self.owner_percent, self.backup_percent);
+    }
+}

@@ -1,5 +1,8 @@
 # Echoes datagrams and TCP streams at a port.
-import select, socket, sys
+import resource, select, socket, sys
+
+_, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 port = int(sys.argv[1])
 udp = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)

@@ -1,9 +1,15 @@
 # Numbered datagrams and TCP connections to an echo server, and what became of them in each phase.
 # Each line of standard input begins a phase. At its end, the report is printed as JSON.
-import json, os, select, socket, sys, time
+import collections, json, math, os, resource, select, socket, sys, time
 
 address, port, flows, connections = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4])
-EVERY_S, SAY_EVERY_S, GRACE_S = 0.001, 0.1, 15.0
+# The file exists once all connections are open.
+ready = sys.argv[5]
+EVERY_S, GRACE_S = 0.001, 15.0
+# Time between two slices of the connections, each of which says something in each round.
+SLICE_S, ROUND_S = 0.01, max(0.1, connections / 1000)
+_, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 def datagrams():
     one = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)
@@ -28,6 +34,8 @@ for fd in by_fd:
     poll.register(fd, select.EPOLLIN)
 os.set_blocking(0, False)
 poll.register(0, select.EPOLLIN)
+turns = collections.deque(tcp)
+open(ready, "w").close()
 
 def end(one, why):
     ended.append(why)
@@ -73,8 +81,12 @@ while goes_on:
             pass  # no route at this moment: it is lost
         next_s = max(next_s + EVERY_S, now - 0.05)
     if now >= say_s:
-        say_s = now + SAY_EVERY_S
-        for one in list(tcp):
+        say_s = now + SLICE_S
+        for _ in range(min(len(turns), math.ceil(connections * SLICE_S / ROUND_S))):
+            one = turns[0]
+            turns.rotate(-1)
+            if one not in tcp:
+                continue
             try:
                 tcp[one][0] += one.send(b"12345678")
             except BlockingIOError:

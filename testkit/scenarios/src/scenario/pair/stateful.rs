@@ -1,0 +1,163 @@
+//! Boxes with sessions, which tell each other of them: stateful NAT64 with `[peer]`.
+
+use super::lab::{Fault, Lab, PATIENCE, PUBLIC};
+use anyhow::{Context as _, ensure};
+use gatun_api::client::Client;
+use gatun_api::types::{Binding, Page, Peer, PeerMember, PeerState};
+use gatun_testkit::wait_until;
+use rustix::process::Signal;
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::Command;
+
+/// Directory of the certificates; /run belongs to the sandbox.
+const CERTIFICATES: &str = "/run/pair-certificates";
+
+pub(super) const FAULTS: [Fault; 8] = [
+    Fault {
+        gap_max_ms: Some(100.0),
+        ..Fault::new("kill -9, then a new process", |lab| lab.kill(), |lab| lab.start(0))
+    },
+    Fault::new("SIGSTOP, then SIGCONT", |lab| lab.signal(Signal::STOP), |lab| lab.signal(Signal::CONT)),
+    Fault::new("links to the routers cut, then restored", |lab| lab.cut(false), |lab| lab.cut(true)),
+    Fault {
+        gap_max_ms: Some(300.0),
+        ..Fault::new("power lost, then a new process without state", power_lost, power_back)
+    },
+    Fault {
+        used: 0,
+        running: &[0, 1],
+        ..Fault::new(
+            "link between the boxes cut, then restored",
+            |lab| cut(lab, "down"),
+            |lab| cut(lab, "up"),
+        )
+    },
+    Fault {
+        is_lossless: true,
+        running: &[0, 1],
+        ..Fault::new("release, then release of the other box", |_| release(0), |_| release(1))
+    },
+    Fault::new("orderly stop, then a new process", |lab| lab.stop(), |lab| lab.start(0)),
+    Fault {
+        is_lossless: true,
+        ..Fault::new("release and stop, then a new process and release of the other box", roll, roll_back)
+    },
+];
+
+/// Makes the certificates of the pair.
+pub(super) fn prepare(gatun: &Path) -> anyhow::Result<()> {
+    let said = Command::new(gatun).args(["peer", "init", CERTIFICATES]).output()?;
+    ensure!(said.status.success(), "gatun peer init: {}", String::from_utf8_lossy(&said.stderr));
+    Ok(())
+}
+
+/// Configuration of a box.
+pub(super) fn config(number: usize) -> String {
+    let (member, other) = (["a", "b"][number], 2 - number);
+    format!(
+        "[[port]]\ndevice = \"nat64\"\n[[pool]]\nname = \"res\"\nprefixes = [\"192.0.2.0/30\"]\n\
+         [limits]\nsessions_per_subscriber = 40000\nports_per_subscriber = 40000\n[[nat64]]\nname = \"lab\"\npool6 = \"2001:db8:64::/96\"\n\
+         [state]\ndirectory = \"{}\"\n[api]\nlisten = \"unix:/run/pair-{number}/api.sock\"\n\
+         [announce]\nstall = \"1s\"\nreturn_after = \"1s\"\n\
+         [peer]\nmember = \"{member}\"\nlisten = \"10.0.9.{}:7464\"\nconnect = \"10.0.9.{other}:7464\"\n\
+         directory = \"{CERTIFICATES}/{member}\"\n",
+        state(number),
+        number + 1
+    )
+}
+
+fn state(number: usize) -> String {
+    format!("/run/pair-{number}/state")
+}
+
+fn client(number: usize) -> Client {
+    Client::new(format!("/run/pair-{number}/api.sock"))
+}
+
+/// Waits until both boxes have the same sessions.
+pub(super) fn settle() -> anyhow::Result<()> {
+    let is_synced = |number: usize| {
+        client(number).get::<Peer>("/v1/peer").is_ok_and(|peer| peer.state == PeerState::Synced)
+    };
+    wait_until("both boxes have the same sessions", PATIENCE, || is_synced(0) && is_synced(1))?;
+    Ok(())
+}
+
+/// Sets the link between the boxes down or up.
+fn cut(lab: &mut Lab<'_>, state: &str) -> anyhow::Result<()> {
+    lab.net.boxes[1].ip(&format!("link set peer {state}"))?;
+    Ok(())
+}
+
+fn power_lost(lab: &mut Lab<'_>) -> anyhow::Result<()> {
+    lab.signal(Signal::STOP)?;
+    lab.cut(false)?;
+    cut(lab, "down")
+}
+
+fn power_back(lab: &mut Lab<'_>) -> anyhow::Result<()> {
+    lab.kill()?;
+    // The directory itself may be a mount point.
+    for file in std::fs::read_dir(state(0))? {
+        std::fs::remove_file(file?.path())?;
+    }
+    lab.cut(true)?;
+    cut(lab, "up")?;
+    lab.start(0)
+}
+
+fn release(number: usize) -> anyhow::Result<()> {
+    let released = client(number).ask::<Peer>("POST", "/v1/peer/release", b"");
+    released.map_err(|error| anyhow::anyhow!("release of box {number}: {error}"))?;
+    let other = [PeerMember::B, PeerMember::A][number];
+    let owns = |of: usize| {
+        let peer = client(of).get::<Peer>("/v1/peer");
+        peer.is_ok_and(|peer| peer.shards.iter().all(|shard| shard.owner == other))
+    };
+    wait_until("the other box owns the addresses", PATIENCE, || owns(0) && owns(1))?;
+    Ok(())
+}
+
+/// Releases, and stops once packets take the other box.
+fn roll(lab: &mut Lab<'_>) -> anyhow::Result<()> {
+    release(0)?;
+    lab.net.wait_until_used(1, PUBLIC)?;
+    lab.stop()
+}
+
+fn roll_back(lab: &mut Lab<'_>) -> anyhow::Result<()> {
+    lab.start(0)?;
+    settle()?;
+    release(1)
+}
+
+/// Checks that no public port has two users in these boxes.
+pub(super) fn examine(running: &[usize]) -> anyhow::Result<()> {
+    let mut users = BTreeMap::new();
+    for &number in running {
+        for binding in bindings(number)? {
+            let place = (binding.protocol.word(), binding.outside, binding.outside_port);
+            let user = (binding.inside, binding.inside_port);
+            let first = *users.entry(place).or_insert(user);
+            ensure!(first == user, "{place:?} has two users, {first:?} and {user:?}");
+        }
+    }
+    Ok(())
+}
+
+/// Bindings of a box.
+fn bindings(number: usize) -> anyhow::Result<Vec<Binding>> {
+    let (mut all, mut at) = (Vec::new(), String::new());
+    loop {
+        let page: Page<Binding> = client(number)
+            .get(&format!("/v1/bindings?limit=1000{at}"))
+            .map_err(|error| anyhow::anyhow!("{error}"))
+            .with_context(|| format!("bindings of box {number}"))?;
+        all.extend(page.items);
+        match page.next {
+            Some(next) => at = format!("&cursor={next}"),
+            None => return Ok(all),
+        }
+    }
+}

@@ -96,6 +96,17 @@ impl Bed {
         Ok(Bed { link: Link::Memif(memif), between: None, middle, middle_macs: crate::memif::MIDDLE_MACS })
     }
 
+    /// Puts a P4 switch between the memifs: Gatun's ports are the switch's.
+    #[cfg(feature = "dpdk")]
+    pub(crate) fn insert_switch(&mut self) -> anyhow::Result<()> {
+        match &mut self.link {
+            Link::Veth => anyhow::bail!("a switch needs memifs: --over memif"),
+            Link::Memif(memif) => memif.has_switch = true,
+        }
+        self.middle.ip("link set lo up")?;
+        Ok(())
+    }
+
     /// Gatun's configuration of its ports on this bed; the scenario's sections follow it.
     pub(crate) fn ports(&self) -> String {
         match &self.link {

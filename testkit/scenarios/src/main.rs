@@ -19,6 +19,8 @@ mod processors;
 mod report;
 mod run;
 mod scenario;
+#[cfg(feature = "dpdk")]
+mod switch;
 mod wire;
 
 use anyhow::Context as _;
@@ -88,6 +90,10 @@ struct Args {
     /// carrier, ladder, rfc8219: type of the cables, veth through AF_XDP or memory shared by DPDK programs
     #[arg(long, value_name = "TYPE", default_value = "veth")]
     over: Over,
+    /// carrier: a P4 switch in the middle, with Gatun as its controller (with `--over memif`)
+    #[cfg(feature = "dpdk")]
+    #[arg(long)]
+    switch: bool,
     /// Reflector with memif [default: testpmd with three processors, own with fewer]
     #[cfg(feature = "dpdk")]
     #[arg(long, value_name = "PROGRAM")]
@@ -173,6 +179,8 @@ fn inside(args: &Args, run: fn(&RunOptions) -> anyhow::Result<report::Report>) -
         rows: args.rows.clone(),
         beside: args.beside.clone(),
         over: args.over,
+        #[cfg(feature = "dpdk")]
+        switch: args.switch,
         #[cfg(feature = "dpdk")]
         reflector: args.reflector.unwrap_or_else(memif::Reflector::of_this_machine),
     };

@@ -73,6 +73,10 @@ const SOCKETS: [&str; 2] = ["/run/lab-inside.sock", "/run/lab-outside.sock"];
 /// Socket of the memif between two translators.
 const BETWEEN: &str = "/run/lab-between.sock";
 const BETWEEN_MACS: [[u8; 6]; 2] = [[2, 0, 0, 0, 0, 0xc0], [2, 0, 0, 0, 0, 0xc1]];
+/// Socket of the memif between a switch and Gatun.
+const CONTROLLER: &str = "/run/lab-controller.sock";
+/// Bytes of the header between a switch and Gatun.
+const CONTROLLER_HEADER: usize = 4;
 /// Entries of the rings: 2^11.
 const RING_LOG2: u32 = 11;
 /// Sleep of the generator when it is idle.
@@ -87,6 +91,8 @@ pub(crate) struct Memif {
     /// Bytes of the largest frame.
     frame_max: usize,
     pub(crate) huge_pages: bool,
+    /// A P4 switch is the client of both memifs, and Gatun's ports are the switch's.
+    pub(crate) has_switch: bool,
 }
 
 struct Shared {
@@ -135,7 +141,7 @@ impl Memif {
         }
         let shared = Shared { ports, events: dpdk.events, up: Vec::new(), _guard: dpdk.guard };
         let shared = Rc::new(RefCell::new(shared));
-        Ok(Memif { shared, reflector, frame_max, huge_pages: dpdk.huge_pages })
+        Ok(Memif { shared, reflector, frame_max, huge_pages: dpdk.huge_pages, has_switch: false })
     }
 
     /// Lends the devices to a run.
@@ -149,6 +155,27 @@ impl Memif {
     /// DPDK arguments of the middle's devices.
     pub(crate) fn middle_devices(&self) -> [String; 2] {
         [0, 1].map(|side| device(side, "client", side, MIDDLE_MACS[side], self.frame_max))
+    }
+
+    /// DPDK arguments of a switch's devices: the one of its controller, inside, outside.
+    pub(crate) fn switch_devices(&self) -> [String; 3] {
+        let frame_max = self.frame_max + CONTROLLER_HEADER;
+        let controller = device_at(CONTROLLER, 2, "server", 0, BETWEEN_MACS[0], frame_max);
+        // Buffers of a client with zero copy have to be in shared memory.
+        let [inside, outside] = self.middle_devices().map(|of| of.replace("zero-copy=yes", "zero-copy=no"));
+        [controller, inside, outside]
+    }
+
+    /// Gatun's devices and further keys of its two ports.
+    fn port_devices(&self) -> [String; 2] {
+        let device = |device: &str| format!("device = \"{device}\"");
+        if !self.has_switch {
+            return self.middle_devices().map(|of| device(&of));
+        }
+        let frame_max = self.frame_max + CONTROLLER_HEADER;
+        // The switch answers by this MAC address at both ports.
+        let controller = device_at(CONTROLLER, 0, "client", 0, MIDDLE_MACS[0], frame_max);
+        [1, 2].map(|port| format!("{}\nswitch_port = {port}", device(&controller)))
     }
 
     /// Starts the reflector, if it is a separate program.
@@ -268,7 +295,7 @@ impl Memif {
 
     /// Gatun's configuration of its ports.
     pub(crate) fn ports(&self) -> String {
-        let [inside, outside] = self.middle_devices();
+        let [inside, outside] = self.port_devices();
         let [generator, reflector] = END_MACS.map(Mac);
         let mtu = self.mtu();
         format!(
@@ -278,7 +305,7 @@ cores = [{core}]
 [[port]]
 name = "inside"
 backend = "dpdk"
-device = "{inside}"
+{inside}
 {mtu}addresses = ["2001:db8:1::64/64", "10.1.0.64/24"]
 routes = ["2001:db8:8000::/33 via 2001:db8:1::2", "100.64.0.0/10 via 10.1.0.2"]
 neighbours = ["2001:db8:1::2 at {generator}", "10.1.0.2 at {generator}"]
@@ -286,7 +313,7 @@ neighbours = ["2001:db8:1::2 at {generator}", "10.1.0.2 at {generator}"]
 [[port]]
 name = "outside"
 backend = "dpdk"
-device = "{outside}"
+{outside}
 {mtu}addresses = ["198.51.100.64/24", "2001:db8:2::64/64"]
 routes = ["198.19.0.0/16 via 198.51.100.2"]
 neighbours = ["198.51.100.2 at {reflector}"]

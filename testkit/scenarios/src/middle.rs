@@ -42,11 +42,12 @@ pub(crate) enum Place {
 /// Socket of Gatun's API; /run belongs to the sandbox.
 pub(crate) const SOCKET: &str = "/run/gatun-lab.sock";
 
+/// Each run starts without sessions.
+pub(crate) const NO_STATE: &str = "directory = \"off\"";
+
 /// Gatun's configuration on the bed, with the scenario's instances.
 pub(crate) fn on_the_bed(bed: &Bed, instances: &str) -> String {
-    // Each run starts without sessions.
-    let state = "[state]\ndirectory = \"off\"";
-    format!("[api]\nlisten = \"unix:{SOCKET}\"\n\n{state}\n\n{}\n{instances}", bed.ports())
+    format!("[api]\nlisten = \"unix:{SOCKET}\"\n\n[state]\n{NO_STATE}\n\n{}\n{instances}", bed.ports())
 }
 
 /// Work of Gatun's workers.

@@ -6,6 +6,8 @@ use crate::ends::{Ends, Load, ProcessorTime, StageResult, Until};
 use crate::killer;
 use crate::middle::{Forwarder, Gatun, Place, Programs, Work};
 use crate::processors::stay_on_first_processor;
+#[cfg(feature = "dpdk")]
+use crate::switch::{self, Switch};
 use gatun_ether::Dropped;
 use gatun_io::{RxError, Stats, TxError};
 use gatun_testkit::Error;
@@ -23,6 +25,9 @@ pub(crate) enum Middle<'a> {
     Gatun(&'a str),
     /// Two Gatun processes, with these configurations: CLAT and PLAT, on a bed with a cable between them.
     Pair([&'a str; 2]),
+    /// A P4 switch with room for this many sessions, and Gatun as its controller, with this configuration.
+    #[cfg(feature = "dpdk")]
+    Switch(&'a str, u64),
     /// A program that copies frames; with memif it is testpmd.
     Forwarder,
     /// Gatun's backend, which copies frames without an engine; with veth the same as `Forwarder`.
@@ -40,10 +45,24 @@ const SETTLED_MAX: Duration = Duration::from_secs(15);
 enum Running {
     Gatun(Gatun),
     Pair(Box<[Gatun; 2]>),
+    #[cfg(feature = "dpdk")]
+    Switch(Option<Gatun>, Switch),
     Forwarder(Forwarder),
     #[cfg_attr(not(feature = "dpdk"), expect(dead_code, reason = "testpmd needs a memif"))]
     Testpmd(Testpmd),
     Kernel,
+}
+
+impl Running {
+    /// Gatun, if one process of it is in the middle.
+    fn gatun(&self) -> Option<&Gatun> {
+        match self {
+            Running::Gatun(gatun) => Some(gatun),
+            #[cfg(feature = "dpdk")]
+            Running::Switch(gatun, _) => gatun.as_ref(),
+            _ => None,
+        }
+    }
 }
 
 /// A run: traffic through a program in the middle.
@@ -56,6 +75,8 @@ pub(crate) struct Run<'a> {
     /// Drops of the cables before the run; `drops_before` has Gatun's.
     cables_before: u64,
     drops_before: BTreeMap<String, u64>,
+    /// Packets that ended in processes that were killed.
+    drops_of_killed: BTreeMap<String, u64>,
 }
 
 /// The fate of every packet of a run.
@@ -112,7 +133,8 @@ impl<'a> Run<'a> {
         }
         let ends = Ends::new(bed, traffic)?;
         let cables_before = cable_drops(bed)?;
-        let mut run = Run { bed, middle, reflector, ends, cables_before, drops_before: BTreeMap::new() };
+        let (drops_before, drops_of_killed) = (BTreeMap::new(), BTreeMap::new());
+        let mut run = Run { bed, middle, reflector, ends, cables_before, drops_before, drops_of_killed };
         // Gatun's own multicasts, dropped before the links came up, are not traffic.
         run.drops_before = run.counters()?.map(|counters| counters.drops).unwrap_or_default();
         Ok(run)
@@ -153,8 +175,8 @@ impl<'a> Run<'a> {
         let over = AtomicBool::new(false);
         let Run { middle, ends, .. } = self;
         let mut result = std::thread::scope(|scope| {
-            if let Running::Gatun(gatun) = middle {
-                let (gatun, sessions, over) = (&*gatun, &sessions, &over);
+            if let Some(gatun) = middle.gatun() {
+                let (sessions, over) = (&sessions, &over);
                 scope.spawn(move || watch(gatun, sessions, over));
             }
             let result = ends.stage(name, load, until, |share| {
@@ -183,6 +205,8 @@ impl<'a> Run<'a> {
         match &self.middle {
             Running::Gatun(gatun) if !is_veth => gatun.work().ok(),
             Running::Gatun(gatun) => processor_ns(gatun.id()),
+            #[cfg(feature = "dpdk")]
+            Running::Switch(..) => None,
             Running::Pair(pair) => {
                 let both = pair.each_ref().map(|gatun| processor_ns(gatun.id()).map(|work| work.busy_ns));
                 let busy_ns = both.into_iter().sum::<Option<u64>>()?;
@@ -206,11 +230,58 @@ impl<'a> Run<'a> {
         self.ends.tx()
     }
 
+    /// Kills Gatun beside the switch, when no packet is on its way: its counters end with it.
+    #[cfg(feature = "dpdk")]
+    pub(crate) fn kill_gatun(&mut self) -> anyhow::Result<()> {
+        let drops = self.counters()?.map(|counters| counters.drops).unwrap_or_default();
+        let of_switch = |(name, _): &(&String, &u64)| name.starts_with("switch: ");
+        let at_switch = drops.iter().filter(of_switch).map(|(name, count)| (name.clone(), *count)).collect();
+        self.drops_of_killed = self.of_traffic(drops);
+        self.drops_before = at_switch;
+        match &mut self.middle {
+            Running::Switch(gatun, _) => Ok(gatun.take().map(Gatun::kill).transpose().map(drop)?),
+            _ => anyhow::bail!("there is no switch"),
+        }
+    }
+
+    /// Starts Gatun again beside the switch.
+    #[cfg(feature = "dpdk")]
+    pub(crate) fn start_gatun(&mut self, programs: &Programs, config: &str) -> anyhow::Result<()> {
+        let Running::Switch(gatun, _) = &mut self.middle else { anyhow::bail!("there is no switch") };
+        *gatun = Some(Gatun::start(&self.bed.middle, Place::Anywhere, programs, "gatun", config)?);
+        switch::wait_until_used()?;
+        let drops = self.counters()?.map(|counters| counters.drops).unwrap_or_default();
+        // Those of the switch are since the start of its program.
+        let own = drops.into_iter().filter(|(name, _)| !name.starts_with("switch: "));
+        self.drops_before.extend(own);
+        Ok(())
+    }
+
+    /// Packets that returned so far.
+    #[cfg(feature = "dpdk")]
+    pub(crate) fn returned(&self) -> u64 {
+        self.ends.tally().received
+    }
+
+    /// Receives packets that are on their way, for a moment.
+    pub(crate) fn settle(&mut self) {
+        let next_look = Instant::now() + Duration::from_millis(100);
+        while Instant::now() < next_look {
+            self.ends.settle();
+        }
+    }
+
     /// Gatun's counters, if Gatun is in the middle.
     pub(crate) fn counters(&self) -> Result<Option<Counters>, Error> {
         match &self.middle {
             Running::Gatun(gatun) => gatun.counters().map(Some),
             Running::Pair(pair) => both(pair.each_ref().map(|gatun| gatun.counters())).map(Some),
+            #[cfg(feature = "dpdk")]
+            Running::Switch(Some(gatun), _) => {
+                let mut counters = gatun.counters()?;
+                counters.drops.extend(named("switch", switch::program_drops()?));
+                Ok(Some(counters))
+            }
             _ => Ok(None),
         }
     }
@@ -233,10 +304,7 @@ impl<'a> Run<'a> {
             {
                 break;
             }
-            let next_look = Instant::now() + Duration::from_millis(100);
-            while Instant::now() < next_look {
-                self.ends.settle();
-            }
+            self.settle();
         }
         let reflected = self.reflector.as_mut().map(Testpmd::halt).transpose()?;
         let forwarded = match &mut self.middle {
@@ -247,6 +315,14 @@ impl<'a> Run<'a> {
         let mut drops = match std::mem::replace(&mut self.middle, Running::Kernel) {
             Running::Gatun(gatun) => {
                 let drops = gatun.stop()?.drops;
+                self.of_traffic(drops)
+            }
+            #[cfg(feature = "dpdk")]
+            Running::Switch(gatun, switch) => {
+                let program = named("switch", switch::program_drops()?);
+                let mut drops = gatun.map(Gatun::stop).transpose()?.unwrap_or_default().drops;
+                drops.extend(program);
+                drops.extend(named("switch", switch.stop()?));
                 self.of_traffic(drops)
             }
             Running::Pair(pair) => {
@@ -286,7 +362,7 @@ impl<'a> Run<'a> {
         };
         let since = drops.into_iter().map(|(name, count)| {
             let before = self.drops_before.get(&name).copied().unwrap_or(0);
-            (name, count - before)
+            (name, count.saturating_sub(before))
         });
         named("middle", since.filter(|(name, _)| !is_echo(name)).collect())
     }
@@ -302,6 +378,7 @@ impl<'a> Run<'a> {
         let cables = cable_drops(self.bed)?.saturating_sub(self.cables_before);
         add("cable: the other end's queue was full".into(), cables);
         drops.into_iter().for_each(|(name, count)| add(name, count));
+        self.drops_of_killed.iter().for_each(|(name, count)| add(name.clone(), *count));
         let [generator, reflector] = self.ends.device_stats();
         device_errors("generator", &generator, false, &mut add);
         device_errors("reflector", &reflector, true, &mut add);
@@ -322,6 +399,15 @@ fn start(bed: &Bed, programs: &Programs, middle: Middle<'_>) -> anyhow::Result<R
             gatun.wait_for_links(crate::memif::MIDDLE_MACS.len())?;
             Ok(Running::Gatun(gatun))
         }
+        #[cfg(feature = "dpdk")]
+        (Middle::Switch(config, sessions), Link::Memif(memif)) => {
+            let switch = Switch::start(bed, memif, programs, sessions)?;
+            let gatun = Gatun::start(&bed.middle, Place::Anywhere, programs, "gatun", config)?;
+            switch::wait_until_used()?;
+            Ok(Running::Switch(Some(gatun), switch))
+        }
+        #[cfg(feature = "dpdk")]
+        (Middle::Switch(..), Link::Veth) => anyhow::bail!("a switch needs memifs"),
         (Middle::Pair([clat, plat]), Link::Veth) => {
             let start =
                 |name, config| Gatun::start(&bed.middle, Place::LastProcessor, programs, name, config);

@@ -154,6 +154,23 @@ fn a_small_carrier_over_memif_with_its_own_reflector_accounts_for_every_packet()
 }
 
 #[cfg(feature = "dpdk")]
+#[test]
+fn a_small_carrier_through_a_switch_whose_controller_is_killed_accounts_for_every_packet() {
+    let words = "carrier --brief --over memif --switch --reflector own";
+    let Some(report) = report("switch", words) else { return };
+    let [tx, rx, lost, explained] = ["tx", "rx", "lost", "explained"].map(|key| number(&report, key));
+    assert_eq!((tx - rx, lost), (lost, explained), "{report}");
+    assert!(rx > 1000 && report["kills_per_s"].as_f64().unwrap() > 0.0, "{report}");
+    let is_checked = |what: &str| {
+        let mut checks = report["checks"].as_array().unwrap().iter();
+        checks.any(|check| check["ok"] == true && check["what"].as_str().unwrap().contains(what))
+    };
+    for what in ["counters of switch and engine", "moved into the switch", "took", "no Gatun"] {
+        assert!(is_checked(what), "{what}: {report}");
+    }
+}
+
+#[cfg(feature = "dpdk")]
 fn is_a_carrier_over_memif(report: &Value) {
     is_accounted_for(report);
     has_figures(report);

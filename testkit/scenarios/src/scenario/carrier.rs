@@ -215,7 +215,7 @@ pub(super) fn build_up(run: &mut Run<'_>, load: Load, flows: u64) -> StageResult
     run.stage("build-up", load, Until::Packets(left))
 }
 
-fn stages(rows: &[(&str, &StageResult)]) -> Table {
+pub(super) fn stages(rows: &[(&str, &StageResult)]) -> Table {
     let percent = |share: f64| format!("{:.0} %", 100.0 * share);
     let cells = |(name, stage): &(&str, &StageResult)| {
         let latency = Latency::of(&stage.latency);

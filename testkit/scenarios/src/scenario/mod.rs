@@ -2,6 +2,8 @@
 
 pub(crate) mod backends;
 pub(crate) mod carrier;
+#[cfg(feature = "dpdk")]
+mod carrier_switch;
 pub(crate) mod fastpath;
 pub(crate) mod iperf;
 pub(crate) mod ladder;
@@ -51,6 +53,9 @@ pub(crate) struct RunOptions {
     /// Names and commands of further translators.
     pub(crate) beside: Vec<(String, std::path::PathBuf)>,
     pub(crate) over: Over,
+    /// A P4 switch is in the middle.
+    #[cfg(feature = "dpdk")]
+    pub(crate) switch: bool,
     #[cfg(feature = "dpdk")]
     pub(crate) reflector: crate::memif::Reflector,
 }
@@ -125,10 +130,19 @@ const fn scenario(
     Scenario { name, summary, run }
 }
 
+/// The carrier, by Gatun alone or with a P4 switch.
+fn carrier(options: &RunOptions) -> anyhow::Result<Report> {
+    #[cfg(feature = "dpdk")]
+    if options.switch {
+        return carrier_switch::run(options);
+    }
+    carrier::run(options)
+}
+
 /// All scenarios.
 pub(crate) const ALL: [Scenario; 8] = [
     scenario("iperf", "iperf3 through Gatun and through other translators", iperf::run),
-    scenario("carrier", "millions of sessions, every packet accounted for", carrier::run),
+    scenario("carrier", "millions of sessions, every packet accounted for", carrier),
     scenario("ladder", "cost of a packet at each step", ladder::run),
     scenario("rfc8219", "throughput without loss, latency, frame loss, connection rate", rfc8219::run),
     scenario("fastpath", "the kernel fast path: cost of new connections, faults under load", fastpath::run),

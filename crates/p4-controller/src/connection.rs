@@ -7,11 +7,11 @@ mod session;
 mod stateless_counts;
 mod static_entries;
 
-use crate::link::{Event, Link, Request};
+use crate::link::{Event, Link, Request, WriteError};
 use crate::program::Limits;
 use gatun_nat::counters::Count;
 use gatun_p4runtime::p4::config::v1::P4Info;
-use gatun_p4runtime::p4::v1::Uint128;
+use gatun_p4runtime::p4::v1::{PacketIn, Uint128};
 use session::Session;
 use stateless_counts::StatelessCounts;
 use std::sync::Arc;
@@ -90,6 +90,22 @@ struct StaticReport {
     refusal: Option<String>,
     /// Packets of stateless instances by the number of the counter, since the start of the process.
     counts: Vec<Count>,
+}
+
+impl From<PacketIn> for SwitchPacket {
+    fn from(packet: PacketIn) -> SwitchPacket {
+        // Fields of the header `packet_in`: reason, reserved, port.
+        let of = |id| packet.metadata.iter().find(|metadata| metadata.metadata_id == id);
+        let value =
+            |id| of(id).map_or(0, |of| of.value.iter().fold(0u64, |sum, byte| sum << 8 | u64::from(*byte)));
+        SwitchPacket { reason: value(1) as u8, port: value(3) as u16, frame: packet.payload }
+    }
+}
+
+/// Reads the results of single changes from the details of a refused request. `None` if they are not as many
+/// as the changes: the request was refused as a whole.
+pub fn write_results(details: &[u8], changes: usize) -> Option<Vec<Result<(), WriteError>>> {
+    session::results(details, changes)
 }
 
 /// Connection to a switch. It connects again by itself until it is dropped.

@@ -548,7 +548,7 @@ impl Program {
     }
 
     /// A counter of a stateless instance, from the first one. `None` if it is another one.
-    pub(crate) fn stateless_counted(&self, entry: &CounterEntry) -> Option<(u32, Count)> {
+    pub fn stateless_counted(&self, entry: &CounterEntry) -> Option<(u32, Count)> {
         let (index, count) = self.entry_counted(entry)?;
         Some((u32::try_from(index.checked_sub(self.first_stateless)?).ok()?, count))
     }
@@ -560,7 +560,7 @@ impl Program {
     }
 
     /// Takes note of a counter of the program itself.
-    pub(crate) fn own_counted(&self, entry: &CounterEntry, counts: &mut ProgramCounts) {
+    pub fn own_counted(&self, entry: &CounterEntry, counts: &mut ProgramCounts) {
         let Some(which) = self.own_counters.iter().position(|id| *id == Some(entry.counter_id)) else {
             return;
         };
@@ -574,7 +574,7 @@ impl Program {
     }
 
     /// A counter of a flow. `None` if it is another one.
-    pub(crate) fn counted(&self, entry: &CounterEntry) -> Option<Counted> {
+    pub fn counted(&self, entry: &CounterEntry) -> Option<Counted> {
         let (index, count) = self.entry_counted(entry)?;
         let slot = u32::try_from(index >> 1).ok()?;
         Some(Counted { slot, direction: Direction::ALL[(index & 1) as usize], count })

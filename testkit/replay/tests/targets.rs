@@ -33,6 +33,7 @@ targets! {
     ether_frame "../../../fuzz/fuzz_targets/ether_frame.rs"
     session_file "../../../fuzz/fuzz_targets/session_file.rs"
     log_reader "../../../fuzz/fuzz_targets/log_reader.rs"
+    p4_answer "../../../fuzz/fuzz_targets/p4_answer.rs"
     p4_message "../../../fuzz/fuzz_targets/p4_message.rs"
     peer_frame "../../../fuzz/fuzz_targets/peer_frame.rs"
     packet_4to6 "../../../fuzz/fuzz_targets/packet_4to6.rs"

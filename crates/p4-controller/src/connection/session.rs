@@ -13,7 +13,7 @@ use gatun_p4runtime::p4::v1::set_forwarding_pipeline_config_request::Action as P
 use gatun_p4runtime::p4::v1::update::Type;
 use gatun_p4runtime::p4::v1::{
     CounterEntry, Entity, Error, ForwardingPipelineConfig, GetForwardingPipelineConfigRequest,
-    MasterArbitrationUpdate, PacketIn, PacketMetadata, PacketOut, ReadRequest, ReadResponse,
+    MasterArbitrationUpdate, PacketMetadata, PacketOut, ReadRequest, ReadResponse,
     SetForwardingPipelineConfigRequest, StreamMessageRequest, StreamMessageResponse, TableEntry, Uint128,
     Update, WriteRequest, entity, forwarding_pipeline_config, get_forwarding_pipeline_config_request,
     stream_message_request, stream_message_response,
@@ -395,7 +395,7 @@ impl Session {
             },
             Some(stream_message_response::Update::Packet(packet)) => {
                 // Above the limit, packets are dropped: the switch counts those that it sends.
-                let _ = ends.packets_in.try_send(packet_in(packet));
+                let _ = ends.packets_in.try_send(packet.into());
                 Ok(())
             }
             _ => Ok(()),
@@ -464,13 +464,15 @@ async fn write(
         Ok(Err(status)) => status,
         Err(_) => return Err(format!("write: no answer within {} s", timeout.as_secs_f64())),
     };
-    // Errors of single changes are in the details of an unknown error.
-    let details = rpc::Status::decode(status.details()).map(|of| of.details).unwrap_or_default();
-    if details.is_empty() || details.len() != n {
-        return Err(failed("write", &status));
-    }
+    results(status.details(), n).ok_or_else(|| failed("write", &status))
+}
+
+/// Results of single changes, which are in the details of an unknown error. `None`: not as many.
+pub(super) fn results(details: &[u8], n: usize) -> Option<Vec<Result<(), WriteError>>> {
+    let details = rpc::Status::decode(details).map(|of| of.details).unwrap_or_default();
     let error = |any: &prost_types::Any| Error::decode(any.value.as_slice()).unwrap_or_default();
-    Ok(details.iter().map(|any| result(error(any))).collect())
+    let is_whole = !details.is_empty() && details.len() == n;
+    is_whole.then(|| details.iter().map(|any| result(error(any))).collect())
 }
 
 fn result(error: Error) -> Result<(), WriteError> {
@@ -498,14 +500,6 @@ async fn count(
         }));
     }
     Ok(counters)
-}
-
-fn packet_in(packet: PacketIn) -> SwitchPacket {
-    // Fields of the header `packet_in`: reason, reserved, port.
-    let of = |id| packet.metadata.iter().find(|metadata| metadata.metadata_id == id);
-    let value =
-        |id| of(id).map_or(0, |of| of.value.iter().fold(0u64, |sum, byte| sum << 8 | u64::from(*byte)));
-    SwitchPacket { reason: value(1) as u8, port: value(3) as u16, frame: packet.payload }
 }
 
 /// Cookie of a program: the same program has the same one.

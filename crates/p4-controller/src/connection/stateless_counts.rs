@@ -36,8 +36,10 @@ impl StatelessCounts {
             let base = if count.packets < last.packets { Count::default() } else { last };
             let number = number as usize;
             self.grown.resize(self.grown.len().max(number + 1), Count::default());
-            self.grown[number].packets += count.packets - base.packets;
-            self.grown[number].bytes += count.bytes.saturating_sub(base.bytes);
+            // A switch may count anything.
+            let grown = &mut self.grown[number];
+            grown.packets = grown.packets.saturating_add(count.packets - base.packets);
+            grown.bytes = grown.bytes.saturating_add(count.bytes.saturating_sub(base.bytes));
         }
     }
 

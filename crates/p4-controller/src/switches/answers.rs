@@ -173,10 +173,13 @@ impl<L: Link> Switches<L> {
             packets: counted.count.packets - base.packets,
             bytes: counted.count.bytes.saturating_sub(base.bytes),
         };
-        match counted.direction {
-            Direction::Outbound => occupant.untaken.outbound += grown,
-            Direction::Inbound => occupant.untaken.inbound += grown,
-        }
+        let untaken = match counted.direction {
+            Direction::Outbound => &mut occupant.untaken.outbound,
+            Direction::Inbound => &mut occupant.untaken.inbound,
+        };
+        // A switch may count anything.
+        untaken.packets = untaken.packets.saturating_add(grown.packets);
+        untaken.bytes = untaken.bytes.saturating_add(grown.bytes);
         if grown.packets > 0 {
             occupant.seen[counted.direction.index()] = now;
         }

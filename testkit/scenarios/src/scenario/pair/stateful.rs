@@ -13,13 +13,12 @@ use std::process::Command;
 /// Directory of the certificates; /run belongs to the sandbox.
 const CERTIFICATES: &str = "/run/pair-certificates";
 
+/// A brief run plays the first four.
 pub(super) const FAULTS: [Fault; 8] = [
     Fault {
         gap_max_ms: Some(100.0),
         ..Fault::new("kill -9, then a new process", |lab| lab.kill(), |lab| lab.start(0))
     },
-    Fault::new("SIGSTOP, then SIGCONT", |lab| lab.signal(Signal::STOP), |lab| lab.signal(Signal::CONT)),
-    Fault::new("links to the routers cut, then restored", |lab| lab.cut(false), |lab| lab.cut(true)),
     Fault {
         gap_max_ms: Some(300.0),
         ..Fault::new("power lost, then a new process without state", power_lost, power_back)
@@ -38,6 +37,8 @@ pub(super) const FAULTS: [Fault; 8] = [
         running: &[0, 1],
         ..Fault::new("release, then release of the other box", |_| release(0), |_| release(1))
     },
+    Fault::new("SIGSTOP, then SIGCONT", |lab| lab.signal(Signal::STOP), |lab| lab.signal(Signal::CONT)),
+    Fault::new("links to the routers cut, then restored", |lab| lab.cut(false), |lab| lab.cut(true)),
     Fault::new("orderly stop, then a new process", |lab| lab.stop(), |lab| lab.start(0)),
     Fault {
         is_lossless: true,

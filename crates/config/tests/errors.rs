@@ -592,6 +592,8 @@ fn a_pair_that_could_not_work_is_refused() {
     assert!(of("connect = \"192.0.2.9:7464\"\n").contains("`member` is missing"));
     assert!(of("member = \"a\"\n").contains("neither `listen` nor `connect`"));
     assert!(of("member = \"a\"\nconnect = \"[::]:7464\"\n").contains("`connect` is the address of no host"));
+    let own = of("member = \"a\"\nlisten = \"192.0.2.9:7464\"\nconnect = \"192.0.2.9:7464\"\n");
+    assert!(own.contains("`connect` is the address of `listen`"), "{own}");
     let short = of("member = \"a\"\nlisten = \"[::]:7464\"\ndead_after = \"199ms\"\n");
     assert!(short.contains("`dead_after` is below 200 ms"), "{short}");
     let both = of("member = \"a\"\nlisten = \"[::]:7464\"\nmode = \"active-active\"\n");

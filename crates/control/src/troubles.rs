@@ -1,12 +1,8 @@
 //! Conditions that need attention, for `status`, `top`, `doctor` and the web page.
 
 use crate::{ExportFigures, LogFigures, StoreFigures};
-use gatun_api::types::{Part, Peer, PeerState, Trouble, Urgency};
+use gatun_api::types::{Part, Peer, PeerState, RENEW_DAYS, Trouble, Urgency, days_until};
 use gatun_wire::text::{counted, group};
-
-/// Days before the end of a certificate from which it is a trouble.
-const RENEW_DAYS: u64 = 14;
-const DAY_S: u64 = 86_400;
 
 /// Lists the troubles of a daemon with so many workers, the worst first. `others` holds troubles that are
 /// already known.
@@ -58,7 +54,7 @@ pub(crate) fn of_peer(peer: &Peer, now_s: u64) -> Vec<Trouble> {
         let keys = peer.differences.join(", ");
         add(Urgency::Warning, format!("the configurations of both boxes of the pair differ: {keys}"));
     }
-    match peer.certificate_end_s.map(|end| end.checked_sub(now_s).map(|left| left / DAY_S)) {
+    match peer.certificate_end_s.map(|end| days_until(end, now_s)) {
         Some(None) => {
             add(Urgency::Bad, "the certificate of the pair has ended: use `gatun peer renew`".to_owned())
         }
@@ -100,6 +96,8 @@ fn of_export(export: &ExportFigures, add: &mut impl FnMut(Urgency, Part, String)
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const DAY_S: u64 = 86_400;
 
     #[test]
     fn a_pair_that_does_not_work_is_a_trouble() {

@@ -29,6 +29,15 @@ words! {
     }
 }
 
+/// Days before its end from which a certificate is to be renewed.
+pub const RENEW_DAYS: u64 = 14;
+const DAY_S: u64 = 86_400;
+
+/// Full days until the end of a certificate; none after it. Both times are seconds since 1970.
+pub fn days_until(end_s: u64, now_s: u64) -> Option<u64> {
+    end_s.checked_sub(now_s).map(|left| left / DAY_S)
+}
+
 // `words!` defines the enum, without this trait.
 #[allow(clippy::derivable_impls)]
 impl Default for PeerState {
@@ -111,5 +120,65 @@ impl Peer {
     /// Returns whether both members are connected.
     pub fn is_connected(&self) -> bool {
         matches!(self.state, PeerState::Syncing | PeerState::Synced | PeerState::Releasing)
+    }
+
+    /// Returns whether the connection fails although the other member may run: it answers, and does not fit.
+    pub fn is_refused(&self) -> bool {
+        let is_silence = |why: &String| {
+            let no_answer = why.starts_with("cannot connect to ") || why.contains(" is silent for ");
+            let closed = why.ends_with(" has closed the connection");
+            no_answer || closed || why.contains(": Connection reset by peer")
+        };
+        self.reason.as_ref().is_some_and(|why| !is_silence(why))
+    }
+
+    /// Other box, as MEMBER (NAME).
+    pub fn other_box(&self) -> String {
+        let member = match self.member {
+            Some(PeerMember::A) => "b",
+            Some(PeerMember::B) => "a",
+            Some(PeerMember::Other) | None => return "the other box".to_owned(),
+        };
+        match &self.peer_name {
+            Some(name) => format!("{member} ({name})"),
+            None => member.to_owned(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_other_box_has_its_member_and_its_name() {
+        let named = |member, name: Option<&str>| {
+            Peer { member, peer_name: name.map(str::to_owned), ..Peer::default() }.other_box()
+        };
+        assert_eq!(named(Some(PeerMember::A), Some("second")), "b (second)");
+        assert_eq!(named(Some(PeerMember::B), None), "a");
+        assert_eq!(named(None, None), "the other box");
+    }
+
+    #[test]
+    fn a_box_that_does_not_answer_is_told_from_one_that_does_not_fit() {
+        let is_refused = |why: &str| Peer { reason: Some(why.to_owned()), ..Peer::default() }.is_refused();
+        for why in [
+            "cannot connect to 10.0.0.2:7464: Connection refused (os error 111)",
+            "10.0.0.2:7464 is silent for 1000 ms",
+            "the peer has closed the connection",
+            "10.0.0.2:7464: Connection reset by peer (os error 104)",
+        ] {
+            assert!(!is_refused(why), "{why}");
+        }
+        for why in ["the configurations differ: workers", "10.0.0.2:7464 does not finish the TLS handshake"] {
+            assert!(is_refused(why), "{why}");
+        }
+        assert!(!Peer::default().is_refused());
+    }
+
+    #[test]
+    fn days_are_full_ones_and_none_after_the_end() {
+        assert_eq!([days_until(DAY_S, 0), days_until(DAY_S, 1), days_until(0, 1)], [Some(1), Some(0), None]);
     }
 }

@@ -50,6 +50,10 @@ pub(crate) fn read(table: &Table<'_>, problems: &mut Problems) -> Option<Peer> {
         let what = "`connect` is the address of no host";
         problems.error(table.span_of("connect"), what, table.example("connect"));
     }
+    if connect.is_some() && connect == listen {
+        let what = "`connect` is the address of `listen`: this box would connect to itself";
+        problems.error(table.span_of("connect"), what, "write the other box's address");
+    }
     let dead_after_ms = table.get("dead_after", problems, value::duration_ms).unwrap_or(1_000);
     if dead_after_ms < DEAD_MIN_MS {
         let what = format!("`dead_after` is below {DEAD_MIN_MS} ms");

@@ -38,7 +38,7 @@ const DRIFT_MS: u32 = 100;
 /// Interval of looking for orders before the member begins.
 const EARLY: Duration = Duration::from_millis(200);
 /// Reason why nothing is announced before the member has its state.
-const HELD: &str = "this box has no sessions yet: it waits for its peer, or for `gatun peer takeover`";
+const HELD: &str = "this box has no sessions yet, and waits for its peer: see `gatun peer status`";
 
 /// Reason why nothing is announced by a box whose peer has taken over.
 const GONE: &str = "an operator has declared this box gone, and its peer owns all public addresses: \

@@ -38,6 +38,7 @@ use std::fs::File;
 use std::io::{IsTerminal as _, Write as _};
 use std::os::unix::fs::{MetadataExt as _, fchown};
 use std::path::Path;
+use std::time::SystemTime;
 
 /// Changes the owner of a file created by root to that of its directory, so that the daemon's user can read
 /// files in /etc/gatun.
@@ -50,6 +51,11 @@ pub(crate) fn give_to_owner_of_directory(file: &File, path: &Path) {
         // If it stays root's, the daemon reports that it cannot read it.
         let _ = fchown(file, Some(owner.uid()), Some(owner.gid()));
     }
+}
+
+/// Time, seconds since 1970.
+pub(crate) fn unix_seconds() -> u64 {
+    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs()
 }
 
 /// Asks for confirmation.

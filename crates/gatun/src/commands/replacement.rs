@@ -4,7 +4,7 @@ use anyhow::{Context as _, anyhow};
 use gatun_daemon::replace;
 use std::fs::{self, OpenOptions};
 use std::io;
-use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, fchown};
 use std::path::{Path, PathBuf};
 
 /// Replacement of a file, put in place once it is complete.
@@ -38,18 +38,17 @@ impl<'p> Replacement<'p> {
         Ok(Replacement { path, target, file, is_done: false })
     }
 
-    /// The new file.
-    pub(super) fn file(&self) -> &fs::File {
-        &self.file
-    }
-
-    /// User and group of the new file.
+    /// Gives the new file to the user and the group of the old one.
     ///
     /// # Errors
-    /// Returns an error if the file system does not answer.
-    pub(super) fn owner(&self) -> io::Result<(u32, u32)> {
-        let metadata = self.file.metadata()?;
-        Ok((metadata.uid(), metadata.gid()))
+    /// Returns an error if this process must not.
+    pub(super) fn keep_owner(&self, old: &fs::Metadata) -> anyhow::Result<()> {
+        let new = self.file.metadata()?;
+        if (old.uid(), old.gid()) != (new.uid(), new.gid()) {
+            let kept = fchown(&self.file, Some(old.uid()), Some(old.gid()));
+            kept.with_context(|| format!("cannot keep the owner of {}", self.target.display()))?;
+        }
+        Ok(())
     }
 
     /// Writes the new file and puts it in place.

@@ -10,7 +10,7 @@ use rcgen::{
 use std::fmt::Write as _;
 use std::fs;
 use std::io;
-use std::os::unix::fs::{MetadataExt as _, fchown};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -167,10 +167,8 @@ fn change(file: &Path, edit: impl FnOnce(&mut Tokens) -> anyhow::Result<()>) -> 
     // Read only now: a concurrent `gatun token` would have created the new file first.
     let mut tokens = if old.is_some() { read(file)? } else { Tokens::default() };
     edit(&mut tokens)?;
-    if let Some(old) = &old
-        && (old.uid(), old.gid()) != new.owner()?
-    {
-        fchown(new.file(), Some(old.uid()), Some(old.gid())).context("cannot keep its owner")?;
+    if let Some(old) = &old {
+        new.keep_owner(old)?;
     }
     new.finish(tokens.to_string().as_bytes())
 }

@@ -2,16 +2,13 @@
 
 use super::Finding;
 use gatun_api::client::Client;
-use gatun_api::types::{Peer, PeerState, Pool};
+use gatun_api::types::{Peer, PeerState, Pool, RENEW_DAYS, days_until};
 use gatun_config::Config;
 use gatun_wire::text::{counted, group};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 const CHECK: &str = "peer";
 const STATUS: &str = "gatun peer status";
-/// Days before the end of a certificate from which it is reported.
-const RENEW_DAYS: u64 = 14;
-const DAY_S: u64 = 86_400;
 /// Packets of a pool, in the direction that has more, from which the directions are compared.
 const COMPARED_MIN: u64 = 1_000;
 /// Ratio of the directions from which routes count as asymmetric: even a download has an acknowledgement for
@@ -33,9 +30,14 @@ pub(super) fn examine(client: &Client, config: &Config) -> Vec<Finding> {
 }
 
 fn connection(peer: &Peer) -> Finding {
-    let name = peer.peer_name.as_deref().unwrap_or("the other box");
+    let name = peer.other_box();
     let why = peer.reason.as_ref().map_or_else(String::new, |why| format!(": {why}"));
     match peer.state {
+        _ if peer.is_connected() && peer.reason.is_some() => Finding::wrong(
+            CHECK,
+            format!("{name} is connected, and gets no sessions{why}"),
+            "repair what the reason says",
+        ),
         PeerState::Synced | PeerState::Releasing => {
             Finding::ok(CHECK, format!("connected to {name}, both boxes have the same sessions"))
         }
@@ -45,13 +47,35 @@ fn connection(peer: &Peer) -> Finding {
         PeerState::Waiting => Finding::wrong(
             CHECK,
             format!("this box waits for {name}, and assigns no ports{why}"),
-            "start the other box; if it is lost, gatun peer takeover",
+            repair(peer),
         ),
-        PeerState::Alone | PeerState::Off | PeerState::Other => Finding::wrong(
+        PeerState::Alone if peer.peer_gone => Finding::wrong(
             CHECK,
-            format!("not connected to {name}{why}"),
-            "start the other box, and compare `listen` and `connect` of [peer], firewalls and certificates",
+            format!("{name} is declared gone: nothing backs this box{why}"),
+            "repair the other box, and start it with `gatun run --forget`",
         ),
+        PeerState::Alone | PeerState::Off | PeerState::Other => {
+            let unused = match peer.counters.ends_waiting {
+                0 => String::new(),
+                ends => format!("; {} until it is back", ports_of(ends)),
+            };
+            Finding::wrong(CHECK, format!("not connected to {name}{why}{unused}"), repair(peer))
+        }
+    }
+}
+
+fn ports_of(ends: u64) -> String {
+    format!("ports of {} that it knows stay unused", counted(ends, "ended session"))
+}
+
+/// Remedy of a pair without a connection. A box that may run is never to be taken over.
+fn repair(peer: &Peer) -> &'static str {
+    match peer.is_refused() {
+        true => "repair what the reason says: the other box may run",
+        false => {
+            "start the other box, and compare `listen` and `connect` of [peer], and firewalls; if that box is \
+             switched off for good, or has lost its sessions, gatun peer takeover"
+        }
     }
 }
 
@@ -65,7 +89,7 @@ fn differences(peer: &Peer) -> Option<Finding> {
 
 fn certificate(end_s: u64, now_s: u64) -> Finding {
     let fix = "gatun peer renew AUTHORITY /etc/gatun/peer, then reload: see docs/how-to/pair.md";
-    match end_s.checked_sub(now_s).map(|left| left / DAY_S) {
+    match days_until(end_s, now_s) {
         None => {
             Finding::wrong(CHECK, "the certificate of the pair has ended: no new connection is possible", fix)
         }
@@ -105,6 +129,8 @@ mod tests {
     use super::*;
     use crate::doctor::State;
 
+    const DAY_S: u64 = 86_400;
+
     #[test]
     fn each_state_of_the_pair_has_a_finding() {
         let of = |state, reason: Option<&str>| {
@@ -119,8 +145,35 @@ mod tests {
             (state, what.as_str()),
             (State::Wrong, "not connected to the other box: connection refused")
         );
+        assert_eq!(of(PeerState::Synced, Some("disk full")).0, State::Wrong);
         let (state, what) = of(PeerState::Waiting, None);
         assert!(state == State::Wrong && what.contains("assigns no ports"), "{what}");
+    }
+
+    #[test]
+    fn a_box_that_may_run_is_not_to_be_taken_over() {
+        let fix = |state, why: &str| {
+            let peer = Peer { state, reason: Some(why.to_owned()), ..Peer::default() };
+            connection(&peer).fix.unwrap()
+        };
+        for state in [PeerState::Waiting, PeerState::Alone] {
+            let fits_not = fix(state, "the configurations differ: workers");
+            assert!(fits_not.starts_with("repair what the reason says"), "{fits_not}");
+            let silent = fix(state, "cannot connect to 10.0.0.2:7464: Connection refused (os error 111)");
+            assert!(silent.contains("gatun peer takeover"), "{silent}");
+        }
+    }
+
+    #[test]
+    fn unused_ports_and_a_declared_loss_are_told() {
+        let mut peer = Peer { state: PeerState::Alone, ..Peer::default() };
+        peer.counters.ends_waiting = 1_200;
+        let what = connection(&peer).what;
+        assert!(what.contains("ports of 1,200 ended sessions that it knows stay unused until it"), "{what}");
+        peer.peer_gone = true;
+        let finding = connection(&peer);
+        assert!(finding.what.contains("declared gone: nothing backs this box"), "{}", finding.what);
+        assert!(finding.fix.unwrap().contains("gatun run --forget"));
     }
 
     #[test]

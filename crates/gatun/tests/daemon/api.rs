@@ -1,7 +1,7 @@
 //! Queries to a running daemon, by `gatun show` and other commands, curl and Prometheus, and who may send
 //! them.
 
-use crate::harness::{CREATE, Daemon, NAT64, counter, in_lab, network, ping, succeeds, tcp_copy};
+use crate::harness::{CREATE, Daemon, NAT64, counter, has_users, in_lab, network, ping, succeeds, tcp_copy};
 use gatun_testkit::topology::{CLIENT, SERVER, SERVER4};
 use gatun_testkit::{Namespace, Process, Topology};
 use rustix::process::Signal;
@@ -279,8 +279,7 @@ fn the_group_of_the_socket_decides_access() {
         assert_eq!(json(&format!("show status --socket {place}"))["workers"], 1);
         assert!(refused("show status").contains("pass --socket PATH"));
         // Another user, if the user namespace has one.
-        let map = std::fs::read_to_string("/proc/self/uid_map").unwrap();
-        if map.split_whitespace().nth(2) != Some("1") {
+        if has_users() {
             let other = |gid: &str| {
                 let ids = [
                     "--reuid",
@@ -426,8 +425,7 @@ fn prometheus_reads_metrics_on_the_socket_and_on_tcp() {
 #[test]
 fn the_socket_exists_after_a_change_of_user() {
     in_lab("api::the_socket_exists_after_a_change_of_user", || {
-        let map = std::fs::read_to_string("/proc/self/uid_map").unwrap();
-        if map.split_whitespace().nth(2) == Some("1") {
+        if !has_users() {
             return gatun_testkit::skip("a user namespace with one user cannot switch: run it as root");
         }
         let net = network();

@@ -1,22 +1,15 @@
 //! A device that the operator has created for an ordinary user, and a daemon without capabilities.
 
-use crate::harness::{Daemon, NAT64, SIIT, in_lab, network, ping, status_line};
+use crate::harness::{Daemon, NAT64, SIIT, has_users, in_lab, network, ping, status_line};
 use gatun_testkit::Topology;
 use gatun_testkit::topology::{PUBLIC, SERVER};
 use rustix::process::Signal;
-use std::fs;
 use std::time::{Duration, Instant};
 
 /// nobody and nogroup, without capabilities in any set.
 const AS_NOBODY: [&str; 6] =
     ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--bounding-set=-all", "--inh-caps=-all"];
 const ATTACH: &str = "[[port]]\ndevice = \"nat64\"\nmode = \"attach\"\nqueues = 1\n";
-
-/// True if there are other users than root: a user namespace of one user has none.
-fn has_users() -> bool {
-    let map = fs::read_to_string("/proc/self/uid_map").unwrap();
-    map.split_whitespace().nth(2) != Some("1")
-}
 
 fn start(net: &Topology, config: &str) -> Daemon {
     let mut daemon = Daemon::spawn_under(net, &AS_NOBODY, config);

@@ -22,6 +22,12 @@ pub(crate) fn in_lab_with(test: &str, missing: fn() -> Option<String>, body: fn(
     gatun_testkit::run_test(test, || gatun_testkit::refusal().or_else(missing), body);
 }
 
+/// True if there are other users than root: a user namespace of one user has none.
+pub(crate) fn has_users() -> bool {
+    let map = fs::read_to_string("/proc/self/uid_map").unwrap();
+    map.split_whitespace().nth(2) != Some("1")
+}
+
 pub(crate) const SIIT: &str = r#"
 [translator]
 own4 = "192.0.2.14"

@@ -1,11 +1,14 @@
 //! Commands and metrics about a pair of boxes: `gatun peer`, `gatun doctor`, `gatun show`. None of them shows a
 //! key.
 
-use crate::harness::{Daemon, gatun, program};
+use crate::harness::{CREATE, Daemon, NAT64, gatun, has_users, in_lab, network, program};
 use crate::pair::{STANDBY, certificates, kill, lab, peer, start, until, until_synced};
-use gatun_api::types::PeerState;
-use gatun_testkit::PairNetwork;
+use gatun_api::types::{Peer, PeerState};
+use gatun_testkit::{PairNetwork, wait_until};
+use std::fs;
+use std::os::unix::fs::{MetadataExt as _, chown};
 use std::process::Output;
+use std::time::Duration;
 
 fn socket(number: usize) -> String {
     format!("/run/gatun-{number}/api.sock")
@@ -114,5 +117,70 @@ fn a_new_certificate_is_used_without_a_break_of_the_connection() {
         assert!(said.contains("the certificate of the pair ends in "), "{said}");
         let (_, found) = at(&net, 0, "doctor");
         assert!(found.contains("the certificate of the pair ends in "), "{found}");
+    });
+}
+
+#[test]
+fn the_user_of_the_daemon_reads_the_certificates_at_start_and_after_renew() {
+    in_lab("pair_tools::the_user_of_the_daemon_reads_the_certificates_at_start_and_after_renew", || {
+        if !has_users() {
+            return gatun_testkit::skip("a user namespace with one user cannot switch: run it as root");
+        }
+        certificates("/run/pki");
+        let net = network();
+        let config = format!(
+            "{CREATE}{NAT64}[state]\ndirectory = \"off\"\n\
+             [peer]\nmember = \"a\"\nlisten = \"127.0.0.1:7464\"\ndirectory = \"/run/pki/a\"\n"
+        );
+        let as_user = ["--user", "65534:65533"];
+        let refused = Daemon::spawn(&net, &config, &as_user).wait();
+        let why =
+            "[peer] /run/pki/a/ca.pem: Permission denied (os error 13): the user that gatun runs as must";
+        assert!(!refused.success && refused.stderr.contains(why), "{}", refused.stderr);
+
+        let files = ["ca.pem", "certificate.pem", "key.pem"].map(|name| format!("/run/pki/a/{name}"));
+        for path in files.iter().map(String::as_str).chain(["/run/pki", "/run/pki/a"]) {
+            chown(path, Some(65534), Some(65533)).unwrap();
+        }
+        chown(&files[2], Some(65534), Some(65532)).unwrap();
+        let daemon = Daemon::spawn(&net, &config, &as_user);
+        daemon.says("translating with");
+        let end = || {
+            let peer: Peer = gatun_api::client::Client::new(gatun_api::SOCKET).get("/v1/peer").unwrap();
+            peer.certificate_end_s.unwrap()
+        };
+        let before = end();
+        let renewed = gatun(["peer", "renew", "/run/pki/authority", "/run/pki/a", "--days", "10"]);
+        assert!(renewed.status.success(), "{}", String::from_utf8_lossy(&renewed.stderr));
+        let key = fs::metadata(&files[2]).unwrap();
+        assert_eq!((key.uid(), key.gid(), key.mode() & 0o777), (65534, 65532, 0o600));
+        daemon.process.signal(rustix::process::Signal::HUP).unwrap();
+        let waited = wait_until("the new certificate is in use", Duration::from_secs(30), || end() < before);
+        assert!(waited.is_ok(), "{}", daemon.stderr());
+    });
+}
+
+#[test]
+fn a_box_that_runs_is_never_to_be_taken_over() {
+    lab("pair_tools::a_box_that_runs_is_never_to_be_taken_over", || {
+        certificates(STANDBY.pki);
+        certificates("/run/other-pki");
+        let net = PairNetwork::new().unwrap();
+        let _first = start(&net, 0, STANDBY);
+        until(0, "it waits", |peer| peer.state == PeerState::Waiting && peer.reason.is_some());
+        for command in ["doctor", "peer status"] {
+            let (_, said) = at(&net, 0, command);
+            assert!(said.contains("gatun peer takeover"), "{said}");
+        }
+        let mut other = STANDBY;
+        other.pki = "/run/other-pki";
+        let _strange = start(&net, 1, other);
+        until(0, "the certificates differ", |peer| {
+            peer.reason.as_ref().is_some_and(|why| why.contains("certificate"))
+        });
+        for command in ["doctor", "peer status"] {
+            let (_, said) = at(&net, 0, command);
+            assert!(said.contains("assigns no ports") && !said.contains("takeover"), "{said}");
+        }
     });
 }

@@ -1,11 +1,16 @@
 //! Warnings of `gatun check` about a valid configuration that will not work on this host or on the Internet.
 
+use crate::commands::peer::certificates::files;
+use crate::commands::unix_seconds;
+use gatun_api::types::days_until;
 use gatun_config::{Config, Network, Routes};
 use gatun_nat::Plan;
 use gatun_nat::plan::{Net4, Net6, PoolRange};
 use gatun_netlink::query::{RouteResult, interface_addresses, links, way_to};
+use gatun_peer::link::Tls;
 use gatun_wire::Prefix64;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::path::Path;
 
 /// Documentation prefixes and the RFCs that reserve them; they are not routed on the Internet.
 const DOCUMENTATION4: [(Net4, &str); 3] = [
@@ -51,7 +56,22 @@ impl Uplink {
 /// Warnings about a configuration on a host with this uplink.
 pub(crate) fn of(config: &Config, uplink: Option<&Uplink>) -> Vec<Advice> {
     let only_address = uplink.into_iter().filter_map(|uplink| only_address(config, uplink));
-    only_address.chain(documentation(config)).collect()
+    let certificates = config.peer.as_ref().and_then(|peer| certificates(&peer.directory, unix_seconds()));
+    only_address.chain(certificates).chain(documentation(config)).collect()
+}
+
+/// Certificates of a pair with which the daemon does not start, or does not connect.
+fn certificates(directory: &Path, now_s: u64) -> Option<Advice> {
+    let files = files(directory);
+    let (why, instead) = match Tls::load(&files) {
+        Err(why) => (why, format!("repair the files in {}: docs/how-to/pair.md", directory.display())),
+        Ok(tls) if days_until(tls.certificate_end.try_into().unwrap_or(0), now_s).is_none() => {
+            let why = format!("{} or its authority's certificate has ended", files.certificate.display());
+            (why, format!("gatun peer renew AUTHORITY {}", directory.display()))
+        }
+        Ok(_) => return None,
+    };
+    Some(Advice { what: format!("[peer] {why}"), instead })
 }
 
 /// Pool that contains every address of the uplink, which leaves the host without one.
@@ -203,6 +223,7 @@ impl Section {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::commands::peer::certificates::create;
 
     fn config(text: &str) -> Config {
         gatun_config::load_str(text, "t.toml").map(|(config, _)| config).unwrap()
@@ -276,5 +297,25 @@ mod tests {
         for others in [&[[9, 9, 9, 7]][..], &[[9, 9, 9, 9], [9, 9, 9, 7]], &[]] {
             assert_eq!(with(others), []);
         }
+    }
+
+    #[test]
+    fn certificates_that_do_not_work_cause_a_warning() {
+        let directory = std::env::temp_dir().join(format!("gatun-check-pair-{}", std::process::id()));
+        let text = format!(
+            "{OWN}[[pool]]\nprefixes = \"9.9.9.9\"\n[[nat64]]\npool6 = \"64:ff9b::/96\"\n\
+             [peer]\nmember = \"a\"\nlisten = \"10.0.0.1:7464\"\ndirectory = \"{}/a\"\n",
+            directory.display()
+        );
+        let said_about = || said(&text).into_iter().collect::<String>();
+        let missing = said_about();
+        assert!(missing.contains("/a/ca.pem: No such file"), "{missing}");
+        create(&directory, 1).unwrap();
+        assert_eq!(said_about(), "");
+        let later = certificates(&directory.join("a"), unix_seconds() + 2 * 86_400).unwrap();
+        assert!(later.what.ends_with("has ended") && later.instead.contains("gatun peer renew"), "{later:?}");
+        std::fs::write(directory.join("a/key.pem"), "").unwrap();
+        assert!(said_about().starts_with("[peer] "), "{}", said_about());
+        std::fs::remove_dir_all(directory).unwrap();
     }
 }

@@ -82,10 +82,10 @@ impl Pair {
         let directory = directory.display();
         print_bytes(
             format!(
-                "created {directory}.\n{boxes}\
+                "created {directory}.\n{boxes}{}\
                  Keep {directory}/authority for `gatun peer renew`, where nobody else can read it.\n\
-                 If Gatun runs as a service, its user must own the files: chown -R gatun:gatun /etc/gatun\n\
-                 Then start Gatun on both boxes; `gatun peer status` shows the pair.\n"
+                 Then start Gatun on both boxes; `gatun peer status` shows the pair.\n",
+                certificates::SERVICE_USER
             )
             .as_bytes(),
         )?;

@@ -1,8 +1,9 @@
 //! `gatun peer init` and `gatun peer renew`: certificates of a pair of boxes.
 
-use crate::commands::print_bytes;
 use crate::commands::replacement::Replacement;
+use crate::commands::{print_bytes, unix_seconds};
 use anyhow::{Context as _, bail};
+use gatun_api::types::days_until;
 use gatun_peer::link::{Tls, TlsFiles};
 use gatun_peer::tls::SERVER_NAME;
 use rcgen::{
@@ -10,7 +11,7 @@ use rcgen::{
     KeyPair, KeyUsagePurpose,
 };
 use std::fs::{self, DirBuilder};
-use std::os::unix::fs::DirBuilderExt as _;
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
@@ -19,6 +20,14 @@ pub(crate) const MEMBER_DAYS: u32 = 825;
 /// Validity of the authority's certificate, days.
 const AUTHORITY_DAYS: u32 = 7_300;
 const DAY: Duration = Duration::from_secs(86_400);
+
+/// Commands by which the user of the service can read copied files, and nobody else.
+pub(crate) const SERVICE_USER: &str = "\
+If Gatun runs as a service, its user must own the files. As root, before the copy:
+  install -d -o gatun -g gatun -m 700 /etc/gatun/peer
+After the copy:
+  chown -R gatun:gatun /etc/gatun
+";
 
 /// Arguments of `init`.
 #[derive(Debug, clap::Args)]
@@ -44,7 +53,7 @@ pub(super) struct Renew {
 }
 
 /// Files of a directory: the authority's certificate, the own one, and its key.
-fn files(directory: &Path) -> TlsFiles {
+pub(crate) fn files(directory: &Path) -> TlsFiles {
     let of = |name: &str| directory.join(name);
     TlsFiles { authority: of("ca.pem"), certificate: of("certificate.pem"), key: of("key.pem") }
 }
@@ -55,7 +64,8 @@ pub(super) fn init(args: &Init) -> anyhow::Result<()> {
     let directory = args.directory.display();
     let text = format!(
         "created {directory}/authority, {directory}/a and {directory}/b.\n\
-         Copy the files of {directory}/a to /etc/gatun/peer of one box, those of {directory}/b to the other one.\n\
+         Copy the files of {directory}/a to /etc/gatun/peer of one box, those of {directory}/b to the other \
+         one.\n{SERVICE_USER}\
          Keep {directory}/authority for `gatun peer renew`, where nobody else can read it.\n"
     );
     print_bytes(text.as_bytes())?;
@@ -70,7 +80,8 @@ pub(crate) fn create(directory: &Path, days: u32) -> anyhow::Result<()> {
     if directory.exists() {
         let directory = directory.display();
         bail!(
-            "{directory} exists: choose another directory; `gatun peer renew` makes new certificates of an authority"
+            "{directory} exists: choose another directory; `gatun peer renew` makes new certificates of an \
+             authority"
         );
     }
     let key = KeyPair::generate().context("cannot generate a key")?;
@@ -107,7 +118,7 @@ pub(super) fn renew(args: &Renew) -> anyhow::Result<()> {
         }
         issue(&authority, member, args.days)?;
         let end = Tls::load(&files).map_err(anyhow::Error::msg)?.certificate_end;
-        let days = u64::try_from(end).unwrap_or(0).saturating_sub(now().as_secs()) / DAY.as_secs();
+        let days = days_until(end.try_into().unwrap_or(0), unix_seconds()).unwrap_or(0);
         let file = files.certificate.display();
         let text = format!("replaced {file}: valid for {days} days; the daemon uses it after a reload\n");
         print_bytes(text.as_bytes())?;
@@ -152,10 +163,12 @@ fn folder(path: &Path) -> anyhow::Result<PathBuf> {
     Ok(path.to_owned())
 }
 
+/// Writes a file. One that it replaces keeps its mode and its owner, so that the daemon's user can read it.
 fn write(path: &Path, mode: u32, text: &str) -> anyhow::Result<()> {
-    Replacement::begin(path, mode)?.finish(text.as_bytes())
-}
-
-fn now() -> Duration {
-    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default()
+    let old = fs::metadata(path).ok();
+    let new = Replacement::begin(path, old.as_ref().map_or(mode, |old| old.mode() & 0o777))?;
+    if let Some(old) = &old {
+        new.keep_owner(old)?;
+    }
+    new.finish(text.as_bytes())
 }

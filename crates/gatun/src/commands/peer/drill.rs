@@ -1,6 +1,6 @@
 //! `gatun peer drill`: hands all public addresses over and back, and reports.
 
-use super::requests::{hand_over, name, owns_any, state, wait};
+use super::requests::{hand_over, owns_any, state, wait};
 use crate::commands::ask::Daemon;
 use crate::commands::print_bytes;
 use anyhow::{Context as _, bail};
@@ -64,11 +64,11 @@ pub(super) fn execute(args: &Drill) -> anyhow::Result<ExitCode> {
     let limit = Duration::from_secs(args.timeout);
     let say = |text: String| print_bytes(format!("{text}\n").as_bytes());
     let (peer, took) = hand_over(&args.daemon, limit)?;
-    say(format!("handed over to {} in {:.1} s", name(&peer), took.as_secs_f64()))?;
+    say(format!("handed over to {} in {:.1} s", peer.other_box(), took.as_secs_f64()))?;
     let began = Instant::now();
     match &args.back {
         Some(command) => run(command)?,
-        None => say(format!("now enter `gatun peer release` at {}", name(&peer)))?,
+        None => say(format!("now enter `gatun peer release` at {}", peer.other_box()))?,
     }
     let is_back = |peer: &Peer| owns_all(peer) && peer.state == PeerState::Synced;
     wait(&args.daemon, limit, "the other box owns the public addresses", is_back)?;
@@ -93,7 +93,7 @@ fn check(peer: &Peer) -> anyhow::Result<()> {
         bail!("the boxes do not have the same sessions (state: {}): see `gatun peer status`", peer.state);
     }
     if !owns_any(peer) {
-        bail!("this box owns no public address: run the drill at {}", name(peer));
+        bail!("this box owns no public address: run the drill at {}", peer.other_box());
     }
     if !owns_all(peer) {
         bail!(
@@ -157,7 +157,7 @@ mod tests {
         assert!(check(&peer).is_ok());
         peer.state = PeerState::Alone;
         assert!(said(&peer).contains("state: alone"));
-        assert!(said(&pair(&[PeerMember::B])).contains("run the drill at second"));
+        assert!(said(&pair(&[PeerMember::B])).contains("run the drill at b (second)"));
         assert!(said(&pair(&[PeerMember::A, PeerMember::B])).contains("each box owns"));
     }
 

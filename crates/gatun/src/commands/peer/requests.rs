@@ -1,19 +1,17 @@
 //! `gatun peer status`, `release` and `takeover`: requests to a running daemon.
 
 use crate::commands::ask::Daemon;
-use crate::commands::{confirmed, print_bytes};
+use crate::commands::{confirmed, print_bytes, unix_seconds};
 use crate::show::{self, Output};
 use anyhow::bail;
-use gatun_api::types::{Peer, PeerState};
+use gatun_api::types::{Peer, PeerState, days_until};
 use gatun_daemon::tables::counted;
 use gatun_logstore::time;
 use std::process::ExitCode;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 /// Time between two looks at the state.
 const EVERY: Duration = Duration::from_millis(100);
-/// Seconds of a day.
-const DAY_S: u64 = 86_400;
 
 const STATUS_EXAMPLES: &str = "\
 Exit status:
@@ -98,7 +96,7 @@ pub(super) fn status(args: &Status) -> anyhow::Result<ExitCode> {
 /// Returns an error if the daemon refuses, or the connection is lost meanwhile.
 pub(super) fn release(args: &Release) -> anyhow::Result<ExitCode> {
     let (peer, took) = hand_over(&args.daemon, Duration::from_secs(args.timeout))?;
-    let text = format!("{} owns all public addresses after {:.1} s\n", name(&peer), took.as_secs_f64());
+    let text = format!("{} owns all public addresses after {:.1} s\n", peer.other_box(), took.as_secs_f64());
     print_bytes(text.as_bytes())?;
     Ok(ExitCode::SUCCESS)
 }
@@ -136,11 +134,6 @@ pub(super) fn wait(
         }
         std::thread::sleep(EVERY);
     }
-}
-
-/// Name of the other box.
-pub(super) fn name(peer: &Peer) -> &str {
-    peer.peer_name.as_deref().unwrap_or("the peer")
 }
 
 /// # Errors
@@ -213,9 +206,10 @@ pub(crate) fn summary(peer: &Peer) -> Option<String> {
 
 fn connection(peer: &Peer) -> String {
     let address = peer.peer_address.as_ref().map_or_else(String::new, |address| format!(" at {address}"));
-    let other = format!("{}{address}", name(peer));
+    let other = format!("{}{address}", peer.other_box());
     match peer.state {
         PeerState::Off | PeerState::Other => peer.state.to_string(),
+        PeerState::Waiting if peer.is_refused() => format!("waits for {other}, and assigns no ports"),
         PeerState::Waiting => {
             format!("waits for {other}, and assigns no ports; if that box is lost, use `gatun peer takeover`")
         }
@@ -229,20 +223,18 @@ fn connection(peer: &Peer) -> String {
 fn certificate(end_s: u64, now_s: u64) -> String {
     let date = time::rfc3339(end_s.saturating_mul(1000));
     let date = date.split('T').next().unwrap_or_default();
-    match end_s.checked_sub(now_s) {
-        Some(left) => format!("certificate: ends on {date}, in {}\n", counted(left / DAY_S, "day")),
+    match days_until(end_s, now_s) {
+        Some(days) => format!("certificate: ends on {date}, in {}\n", counted(days, "day")),
         None => format!("certificate: ENDED on {date}; use `gatun peer renew`\n"),
     }
-}
-
-fn unix_seconds() -> u64 {
-    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use gatun_api::types::{Counter, PeerCounters, PeerMember, PeerShard};
+
+    const DAY_S: u64 = 86_400;
 
     fn pair() -> Peer {
         let shard = |owner, addresses: &str| PeerShard { owner, epoch: 3, addresses: vec![addresses.into()] };
@@ -269,7 +261,7 @@ mod tests {
     fn the_status_names_the_owner_of_each_address() {
         let text = text(&pair(), 1_777_000_000 - 10 * DAY_S);
         for part in [
-            "member a: connected to second at 10.64.0.2:7464, both have the same sessions\n",
+            "member a: connected to b (second) at 10.64.0.2:7464, both have the same sessions\n",
             "owner a (this box), epoch 3: 192.0.2.1-192.0.2.9\nowner b, epoch 3: 192.0.2.10\n",
             "told: 1,200 sessions, 1 end; received: 0 sessions, 0 ends\n",
             "refused: 1 session (conflict)\n",
@@ -291,7 +283,7 @@ mod tests {
         peer.differences = vec!["pools.res.prefixes".into()];
         let text = text(&peer, 1_777_000_001);
         for part in [
-            "member a: NOT connected to second at 10.64.0.2:7464\nreason: connection refused\n",
+            "member a: NOT connected to b (second) at 10.64.0.2:7464\nreason: connection refused\n",
             "an operator has declared the peer gone\nthis box owns all public addresses in 5.5 s\n",
             "differs from the peer: pools.res.prefixes\n",
             "certificate: ENDED on 2026-04-24; use `gatun peer renew`\n",
@@ -302,5 +294,8 @@ mod tests {
         peer.shards[0].epoch = 0;
         let text = super::text(&peer, 0);
         assert!(text.contains("assigns no ports") && text.contains("no owner yet: 192.0.2.1"), "{text}");
+        assert!(!text.contains("takeover"), "the other box runs: {text}");
+        peer.reason = Some("cannot connect to 10.64.0.2:7464: Connection refused".into());
+        assert!(super::text(&peer, 0).contains("gatun peer takeover"));
     }
 }

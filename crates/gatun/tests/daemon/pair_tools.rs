@@ -3,7 +3,7 @@
 
 use crate::harness::{CREATE, Daemon, NAT64, gatun, has_users, in_lab, network, program};
 use crate::pair::{STANDBY, certificates, kill, lab, peer, start, until, until_synced};
-use gatun_api::types::{Peer, PeerState};
+use gatun_api::types::{Peer, PeerMember, PeerState};
 use gatun_testkit::{PairNetwork, wait_until};
 use std::fs;
 use std::os::unix::fs::{MetadataExt as _, chown};
@@ -182,5 +182,29 @@ fn a_box_that_runs_is_never_to_be_taken_over() {
             let (_, said) = at(&net, 0, command);
             assert!(said.contains("assigns no ports") && !said.contains("takeover"), "{said}");
         }
+    });
+}
+
+#[test]
+fn a_release_that_cannot_be_saved_is_refused() {
+    lab("pair_tools::a_release_that_cannot_be_saved_is_refused", || {
+        certificates(STANDBY.pki);
+        let net = PairNetwork::new().unwrap();
+        let _boxes = [0, 1].map(|number| start(&net, number, STANDBY));
+        until_synced();
+        // Nothing can be written in the place of a directory.
+        let file = "/run/gatun-0/state/peer.json";
+        std::fs::remove_file(file).unwrap();
+        std::fs::create_dir(file).unwrap();
+        let (status, said) = at(&net, 0, "peer release");
+        assert!(status == 1 && said.contains("cannot write peer.json"), "{said}");
+        for number in 0..2 {
+            let peer = peer(number);
+            assert_eq!((peer.state, peer.shards[0].owner), (PeerState::Synced, PeerMember::A));
+        }
+        std::fs::remove_dir(file).unwrap();
+        let (status, said) = at(&net, 0, "peer release");
+        assert!(status == 0 && said.contains("owns all public addresses"), "{said}");
+        until(1, "b owns all", |peer| peer.shards[0].owner == PeerMember::B);
     });
 }

@@ -360,8 +360,13 @@ fn another_filter_of_the_device_stays_and_gets_what_is_not_translated() {
         net.translator.run("tc qdisc add dev nat64 clsact").unwrap();
         let attach = "[[port]]\ndevice = \"nat64\"\nmode = \"attach\"\nqueues = 1\n";
         let daemon = Daemon::start(&net, &format!("{attach}{FASTPATH}{NAT64}"));
-        let flow = numbered(&net, "4", "5151");
-        wait("the flow in the kernel", 5, || packets("translated") > 100);
+        let flow = numbered(&net, "8", "5151");
+        // The directions become fast one after the other.
+        wait("both directions in the kernel", 5, || {
+            let (passed, translated) = (packets("pending"), packets("translated"));
+            std::thread::sleep(std::time::Duration::from_millis(100));
+            packets("translated") > translated + 50 && packets("pending") == passed
+        });
         // A program of one instruction: it returns TC_ACT_SHOT.
         let mut filter = net.translator.command("tc");
         filter.args("filter add dev nat64 egress pref 60000 bpf da bytecode".split_whitespace());

@@ -233,7 +233,7 @@ impl<'a> Run<'a> {
     /// Kills Gatun beside the switch, when no packet is on its way: its counters end with it.
     #[cfg(feature = "dpdk")]
     pub(crate) fn kill_gatun(&mut self) -> anyhow::Result<()> {
-        let drops = self.counters()?.map(|counters| counters.drops).unwrap_or_default();
+        let drops = self.silent()?.drops;
         let of_switch = |(name, _): &(&String, &u64)| name.starts_with("switch: ");
         let at_switch = drops.iter().filter(of_switch).map(|(name, count)| (name.clone(), *count)).collect();
         self.drops_of_killed = self.of_traffic(drops);
@@ -241,6 +241,22 @@ impl<'a> Run<'a> {
         match &mut self.middle {
             Running::Switch(gatun, _) => Ok(gatun.take().map(Gatun::kill).transpose().map(drop)?),
             _ => anyhow::bail!("there is no switch"),
+        }
+    }
+
+    /// Waits until no packet arrives, no counter moves, and Gatun holds no packet. Returns the counters.
+    #[cfg(feature = "dpdk")]
+    fn silent(&mut self) -> anyhow::Result<Counters> {
+        let deadline = Instant::now() + SETTLED_MAX;
+        let mut last = (Counters::default(), 0, Instant::now());
+        loop {
+            self.settle();
+            let now = (self.counters()?.unwrap_or_default(), self.returned(), Instant::now());
+            if (&now.0, now.1) != (&last.0, last.1) {
+                last = now;
+            } else if (now.0.held == 0 && last.2.elapsed() > SILENCE) || now.2 > deadline {
+                return Ok(now.0);
+            }
         }
     }
 

@@ -40,7 +40,6 @@ pub use memory::{Bytes, Memory, PoolSize};
 pub use network::Network;
 pub use problem::{Located, MappingFile, Report, Severity, Warnings};
 pub use reference::reference_page;
-pub use routes::networks_of;
 pub use schema::json_schema;
 pub use sections::announce::Announce;
 pub use sections::api::{Api, ApiSocket, ApiTls};

@@ -19,7 +19,7 @@ pub(crate) fn auto_routes(plan: &Plan) -> Vec<Network> {
     let of_mappings = plan.siit.iter().flat_map(|i| &i.eamt).map(|eam| range_of(eam.v4));
     let own4 = plan.own4.map(|addr| (addr, addr));
     let four = join_ranges(of_pools.chain(of_mappings).chain(own4).collect());
-    let four = four.into_iter().flat_map(|(first, last)| networks_of(first, last));
+    let four = four.into_iter().flat_map(|(first, last)| Net4::covering(first, last));
     six.into_iter().map(Network::V6).chain(four.map(Network::V4)).collect()
 }
 
@@ -27,7 +27,7 @@ pub(crate) fn auto_routes(plan: &Plan) -> Vec<Network> {
 pub(crate) fn mapped_hosts(plan: &Plan) -> Vec<Net4> {
     let instances = plan.siit.iter().filter(|instance| !instance.pool6.is_empty());
     let ranges = join_ranges(instances.flat_map(|i| &i.eamt).map(|eam| range_of(eam.v4)).collect());
-    ranges.into_iter().flat_map(|(first, last)| networks_of(first, last)).collect()
+    ranges.into_iter().flat_map(|(first, last)| Net4::covering(first, last)).collect()
 }
 
 fn range_of(net: Net4) -> (Ipv4Addr, Ipv4Addr) {
@@ -46,18 +46,4 @@ fn join_ranges(mut ranges: Vec<(Ipv4Addr, Ipv4Addr)>) -> Vec<(Ipv4Addr, Ipv4Addr
         joins
     });
     ranges
-}
-
-/// The fewest networks that cover a range of addresses: at most 62.
-pub fn networks_of(first: Ipv4Addr, last: Ipv4Addr) -> Vec<Net4> {
-    let (mut at, last) = (u64::from(u32::from(first)), u64::from(u32::from(last)));
-    let mut nets = Vec::new();
-    while at <= last {
-        let aligned = at.trailing_zeros().min(32);
-        let fits = (last - at + 1).ilog2();
-        let bits = aligned.min(fits);
-        nets.push(Net4 { addr: Ipv4Addr::from(at as u32), len: (32 - bits) as u8 });
-        at += 1 << bits;
-    }
-    nets
 }

@@ -8,10 +8,10 @@
 
 use crate::entry::{COUNTER, KeyField, StaticEntry};
 use gatun_nat::Plan;
-use gatun_nat::plan::{Eam, Hairpin, Net4, Net6, PoolRange, Siit};
+use gatun_nat::plan::{Eam, Siit};
 use gatun_nat::special::NON_GLOBAL;
 use gatun_wire::Prefix64;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr};
 
 /// Maximum number of entries of a table: the size of the program's tables.
 pub const ENTRIES_MAX: usize = 4096;
@@ -160,30 +160,18 @@ impl Rule6 {
 
 /// Networks that the engine keeps for itself.
 fn kept(view: &StatelessView<'_>) -> (Vec<Rule4>, Vec<Rule6>) {
-    let plan = view.plan;
-    let of_net4 = |net: &Net4| Rule4::kept(net.addr, net.len);
-    let of_net6 = |net: &Net6| Rule6::kept(net.addr.into(), net.len);
-    let own6_in_ipv4 = plan.own6.into_iter().flat_map(|own6| {
-        plan.siit.iter().flat_map(|siit| &siit.pool6).filter_map(move |prefix| prefix.extract(own6))
-    });
+    let (plan4, plan6) = view.plan.kept_from_siit();
     let mut four: Vec<Rule4> = ILLEGAL4.map(|(address, len)| Rule4::kept(address.into(), len)).into();
-    four.extend(plan.own4.into_iter().chain(own6_in_ipv4).map(|own| Rule4::kept(own, 32)));
-    let ranges = plan.pools.iter().flat_map(|pool| &pool.ranges);
-    four.extend(ranges.flat_map(PoolRange::networks).map(|net| of_net4(&net)));
-    four.extend(plan.nat44.iter().flat_map(|nat44| &nat44.inside).map(of_net4));
-    four.extend(plan.siit.iter().flat_map(|siit| &siit.denylist4).map(of_net4));
+    four.extend(plan4.iter().map(|net| Rule4::kept(net.addr, net.len)));
     let mut six: Vec<Rule6> = ILLEGAL6.map(|(bits, len)| Rule6::kept(bits, len)).into();
-    six.extend(plan.own6.map(|own| Rule6::kept(own.into(), 128)));
-    six.extend(plan.siit.iter().flat_map(|siit| &siit.denylist6).map(of_net6));
-    let stateful = plan.nat64.iter().flat_map(|nat64| &nat64.pool6);
-    six.extend(stateful.map(|prefix| Rule6::kept(prefix.address().into(), prefix.len())));
+    six.extend(plan6.iter().map(|net| Rule6::kept(net.addr.into(), net.len)));
     for address in view.host {
         match *address {
             IpAddr::V4(address) => four.push(Rule4::kept(address, 32)),
             IpAddr::V6(address) => six.push(Rule6::kept(address.into(), 128)),
         }
     }
-    let firsts: Vec<&Prefix64> = plan.siit.iter().filter_map(|siit| siit.pool6.first()).collect();
+    let firsts: Vec<&Prefix64> = view.plan.siit.iter().filter_map(|siit| siit.pool6.first()).collect();
     four.extend(firsts.into_iter().flat_map(|prefix| represented(prefix, &six)).collect::<Vec<_>>());
     (four, six)
 }
@@ -266,18 +254,14 @@ impl Rules {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Ways {
     Both,
-    /// IPv6 packets: a router sends packets back to a simple hairpin (RFC 7757 4.2.1), and the engine looks
-    /// at all IPv4 packets if an own address is mapped.
+    /// IPv6 packets alone.
     FromIpv6,
     None,
 }
 
 impl Ways {
     fn of(view: &StatelessView<'_>, (number, siit): (u8, &Siit)) -> Ways {
-        let own4 = |own: Ipv4Addr| siit.eamt.iter().any(|eam| eam.v4.contains(own));
-        let own6 = |own: Ipv6Addr| siit.eamt.iter().any(|eam| eam.v6.contains(own));
-        let is_mapped = view.plan.own4.is_some_and(own4) || view.plan.own6.is_some_and(own6);
-        match siit.hairpin == Hairpin::Simple || is_mapped {
+        match view.plan.is_only_from_ipv6(siit) {
             _ if view.excluded.contains(&number) => Ways::None,
             true => Ways::FromIpv6,
             false => Ways::Both,

@@ -5,35 +5,21 @@ use gatun_io_fastpath::{
 };
 use gatun_nat::Plan;
 use gatun_nat::counters::{self, Count};
-use gatun_nat::plan::{Hairpin, Net4, Net6, PoolRange, Siit};
+use gatun_nat::plan::{Net4, Net6, Siit};
 use gatun_worker::offload::CreditInstances;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 /// Stateless instances of a plan. `excluded` are those that stay out of the kernel, by number.
 fn of_plan(plan: &Plan, excluded: &[u8]) -> StatelessPlan {
-    let host4 = |address| Network { address, len: 32 };
-    let own6_in_ipv4 = plan.own6.into_iter().flat_map(|own6| {
-        plan.siit.iter().flat_map(|siit| &siit.pool6).filter_map(move |prefix| prefix.extract(own6))
-    });
-    let mut left4: Vec<_> = plan.own4.into_iter().chain(own6_in_ipv4).map(host4).collect();
-    let ranges = plan.pools.iter().flat_map(|pool| &pool.ranges);
-    left4.extend(ranges.flat_map(PoolRange::networks).map(|net| four(&net)));
-    left4.extend(plan.nat44.iter().flat_map(|nat44| &nat44.inside).map(four));
-    left4.extend(plan.siit.iter().flat_map(|siit| &siit.denylist4).map(four));
-    let mut left6: Vec<_> = plan.own6.into_iter().map(|address| Network { address, len: 128 }).collect();
-    left6.extend(plan.siit.iter().flat_map(|siit| &siit.denylist6).map(six));
-    let prefixes = plan.nat64.iter().flat_map(|nat64| &nat64.pool6);
-    left6.extend(prefixes.map(|prefix| Network { address: prefix.address(), len: prefix.len() }));
+    let (left4, left6) = plan.kept_from_siit();
+    let (left4, left6) = (left4.iter().map(four).collect(), left6.iter().map(six).collect());
     let numbered = (0..=u8::MAX).zip(&plan.siit);
     let instances = numbered.map(|(number, siit)| instance(plan, siit, excluded.contains(&number))).collect();
     StatelessPlan { instances, left4, left6 }
 }
 
 fn instance(plan: &Plan, siit: &Siit, is_excluded: bool) -> Stateless {
-    let own4 = |own: Ipv4Addr| siit.eamt.iter().any(|eam| eam.v4.contains(own));
-    let own6 = |own: Ipv6Addr| siit.eamt.iter().any(|eam| eam.v6.contains(own));
-    let is_mapped = plan.own4.is_some_and(own4) || plan.own6.is_some_and(own6);
-    let ways = match siit.hairpin == Hairpin::Simple || is_mapped {
+    let ways = match plan.is_only_from_ipv6(siit) {
         _ if is_excluded => Ways::None,
         true => Ways::FromIpv6,
         false => Ways::Both,

@@ -1,8 +1,9 @@
 //! Networks that a box announces as backup.
 
 use super::addresses::Layout;
-use gatun_config::{PairMode, networks_of};
+use gatun_config::PairMode;
 use gatun_io_tun::Prefix;
+use gatun_nat::plan::Net4;
 use gatun_peer::ownership::Epoch;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -17,7 +18,7 @@ pub(super) fn backup(mode: PairMode, layout: &Layout, epochs: &[Epoch]) -> Vec<P
         PairMode::ActiveActive => {
             let of_other = |shard: usize| epochs.get(shard).is_some_and(|epoch| !owns(epoch));
             let ranges = layout.ranges.iter().filter(|range| of_other(range.shard));
-            let networks = ranges.flat_map(|range| networks_of(range.first, range.last));
+            let networks = ranges.flat_map(|range| Net4::covering(range.first, range.last));
             networks.map(|net| Prefix { addr: net.addr.into(), len: net.len }).collect()
         }
     }

@@ -43,13 +43,8 @@ fn siit(pool6: Vec<Prefix64>, eamt: Vec<Eam>, hairpin: Hairpin) -> Siit {
 fn stateless_plan(plan: &Plan) -> StatelessPlan {
     let four = |net: &Net4| Network { address: net.addr, len: net.len };
     let six = |net: &Net6| Network { address: net.addr, len: net.len };
-    let is_mapped = |siit: &Siit| {
-        let own4 = |a: Ipv4Addr| siit.eamt.iter().any(|eam| eam.v4.contains(a));
-        let own6 = |a: Ipv6Addr| siit.eamt.iter().any(|eam| contains6(&eam.v6, a));
-        plan.own4.is_some_and(own4) || plan.own6.is_some_and(own6)
-    };
     let instance = |siit: &Siit| Stateless {
-        ways: match siit.hairpin == Hairpin::Simple || is_mapped(siit) {
+        ways: match plan.is_only_from_ipv6(siit) {
             true => Ways::FromIpv6,
             false => Ways::Both,
         },
@@ -58,20 +53,9 @@ fn stateless_plan(plan: &Plan) -> StatelessPlan {
         mappings: siit.eamt.iter().map(|eam| Mapping { v4: four(&eam.v4), v6: six(&eam.v6) }).collect(),
         well_known_non_global: siit.wkp_non_global,
     };
-    let host4 = |address| Network { address, len: 32 };
-    let mut left4: Vec<_> = plan.own4.into_iter().map(host4).collect();
-    left4.extend(plan.pools.iter().flat_map(|pool| &pool.ranges).map(|range| host4(range.first)));
-    left4.extend(plan.nat44.iter().flat_map(|nat| &nat.inside).map(four));
-    left4.extend(plan.siit.iter().flat_map(|siit| &siit.denylist4).map(four));
-    let mut left6: Vec<_> = plan.own6.into_iter().map(|address| Network { address, len: 128 }).collect();
-    left6.extend(plan.siit.iter().flat_map(|siit| &siit.denylist6).map(six));
-    let prefixes = plan.nat64.iter().flat_map(|nat| &nat.pool6);
-    left6.extend(prefixes.map(|prefix| Network { address: prefix.address(), len: prefix.len() }));
+    let (left4, left6) = plan.kept_from_siit();
+    let (left4, left6) = (left4.iter().map(four).collect(), left6.iter().map(six).collect());
     StatelessPlan { instances: plan.siit.iter().map(instance).collect(), left4, left6 }
-}
-
-fn contains6(net: &Net6, a: Ipv6Addr) -> bool {
-    net.len == 0 || (u128::from(net.addr) ^ u128::from(a)) >> (128 - net.len) == 0
 }
 
 impl Pair {

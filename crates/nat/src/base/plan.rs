@@ -62,6 +62,35 @@ impl Plan {
         realms.into_iter().any(|realm| realm != 0) || prefixes.len() < all
     }
 
+    /// Networks whose packets no stateless instance translates: own addresses, pools, hosts of NAT44, denied
+    /// networks, and prefixes of NAT64.
+    pub fn kept_from_siit(&self) -> (Vec<Net4>, Vec<Net6>) {
+        let embedded_own6 = self.own6.into_iter().flat_map(|own6| {
+            self.siit.iter().flat_map(|siit| &siit.pool6).filter_map(move |prefix| prefix.extract(own6))
+        });
+        let own4 = self.own4.into_iter().chain(embedded_own6).map(|addr| Net4 { addr, len: 32 });
+        let ranges = self.pools.iter().flat_map(|pool| &pool.ranges);
+        let four = own4
+            .chain(ranges.flat_map(|range| Net4::covering(range.first, range.last)))
+            .chain(self.nat44.iter().flat_map(|nat44| &nat44.inside).copied())
+            .chain(self.siit.iter().flat_map(|siit| &siit.denylist4).copied());
+        let own6 = self.own6.into_iter().map(|addr| Net6 { addr, len: 128 });
+        let prefixes = self.nat64.iter().flat_map(|nat64| &nat64.pool6);
+        let six = own6
+            .chain(self.siit.iter().flat_map(|siit| &siit.denylist6).copied())
+            .chain(prefixes.map(|prefix| Net6 { addr: prefix.address(), len: prefix.len() }));
+        (four.collect(), six.collect())
+    }
+
+    /// Returns whether a fast path may translate only IPv6 packets of a stateless instance: a router sends
+    /// packets back to a simple hairpin (RFC 7757 4.2.1), and the engine looks at all IPv4 packets if an own
+    /// address is mapped.
+    pub fn is_only_from_ipv6(&self, siit: &Siit) -> bool {
+        let own4 = |own: Ipv4Addr| siit.eamt.iter().any(|eam| eam.v4.contains(own));
+        let own6 = |own: Ipv6Addr| siit.eamt.iter().any(|eam| eam.v6.contains(own));
+        siit.hairpin == Hairpin::Simple || self.own4.is_some_and(own4) || self.own6.is_some_and(own6)
+    }
+
     /// Pool index of each stateful instance, in the order of instance numbers: NAT64 instances first, then
     /// NAT44 instances.
     pub fn pools_of_instances(&self) -> impl Iterator<Item = usize> + '_ {

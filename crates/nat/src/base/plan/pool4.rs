@@ -1,6 +1,6 @@
 //! Pools of public IPv4 addresses, and the allocation of their ports.
 
-use super::{Net4, Net6, Transport};
+use super::{Net6, Transport};
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::net::Ipv4Addr;
@@ -144,21 +144,6 @@ pub struct PoolRange {
     pub transports: [bool; 3],
 }
 
-impl PoolRange {
-    /// Networks that together have the addresses of the range.
-    pub fn networks(&self) -> Vec<Net4> {
-        let (mut first, last) = (u64::from(u32::from(self.first)), u64::from(u32::from(self.last)));
-        let mut all = Vec::new();
-        while first <= last {
-            let fits = (last - first + 1).ilog2();
-            let host_bits = if first == 0 { fits } else { fits.min(first.trailing_zeros()) };
-            all.push(Net4 { addr: Ipv4Addr::from(first as u32), len: 32 - host_bits as u8 });
-            first += 1 << host_bits;
-        }
-        all
-    }
-}
-
 /// Address pairing (RFC 7857 4).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Pairing {
@@ -167,25 +152,4 @@ pub enum Pairing {
     Soft,
     /// Gatun drops the packet.
     Hard,
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use alloc::format;
-
-    #[test]
-    fn a_range_is_made_of_networks() {
-        let of = |first: &str, last: &str| {
-            let (first, last) = (first.parse().unwrap(), last.parse().unwrap());
-            let range = PoolRange { first, last, ports: (1, 2), transports: [true; 3] };
-            range.networks().iter().map(|net| format!("{}/{}", net.addr, net.len)).collect::<Vec<_>>()
-        };
-        assert_eq!(of("192.0.2.1", "192.0.2.1"), ["192.0.2.1/32"]);
-        assert_eq!(
-            of("192.0.2.1", "192.0.2.6"),
-            ["192.0.2.1/32", "192.0.2.2/31", "192.0.2.4/31", "192.0.2.6/32"]
-        );
-        assert_eq!(of("0.0.0.0", "255.255.255.255"), ["0.0.0.0/0"]);
-    }
 }

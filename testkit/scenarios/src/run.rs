@@ -233,7 +233,7 @@ impl<'a> Run<'a> {
     /// Kills Gatun beside the switch, when no packet is on its way: its counters end with it.
     #[cfg(feature = "dpdk")]
     pub(crate) fn kill_gatun(&mut self) -> anyhow::Result<()> {
-        let drops = self.silent()?.drops;
+        let drops = self.wait(|_, _, is_silent| Ok(is_silent))?.unwrap_or_default().drops;
         let of_switch = |(name, _): &(&String, &u64)| name.starts_with("switch: ");
         let at_switch = drops.iter().filter(of_switch).map(|(name, count)| (name.clone(), *count)).collect();
         self.drops_of_killed = self.of_traffic(drops);
@@ -241,22 +241,6 @@ impl<'a> Run<'a> {
         match &mut self.middle {
             Running::Switch(gatun, _) => Ok(gatun.take().map(Gatun::kill).transpose().map(drop)?),
             _ => anyhow::bail!("there is no switch"),
-        }
-    }
-
-    /// Waits until no packet arrives, no counter moves, and Gatun holds no packet. Returns the counters.
-    #[cfg(feature = "dpdk")]
-    fn silent(&mut self) -> anyhow::Result<Counters> {
-        let deadline = Instant::now() + SETTLED_MAX;
-        let mut last = (Counters::default(), 0, Instant::now());
-        loop {
-            self.settle();
-            let now = (self.counters()?.unwrap_or_default(), self.returned(), Instant::now());
-            if (&now.0, now.1) != (&last.0, last.1) {
-                last = now;
-            } else if (now.0.held == 0 && last.2.elapsed() > SILENCE) || now.2 > deadline {
-                return Ok(now.0);
-            }
         }
     }
 
@@ -302,26 +286,36 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Waits until every packet has returned or was counted where it ended, ends the middle, and adds up.
-    pub(crate) fn finish(mut self) -> anyhow::Result<(Accounts, Ends)> {
+    /// Receives packets until `is_over`, or some time is over. `is_over` gets whether no packet arrives, no
+    /// counter moves and Gatun holds no packet: it sends or counts held packets within some seconds (RFC 6146
+    /// 3.5.2.2). Returns the last counters, if Gatun is in the middle.
+    fn wait(
+        &mut self,
+        is_over: impl Fn(&Run, &Counters, bool) -> anyhow::Result<bool>,
+    ) -> anyhow::Result<Option<Counters>> {
         let deadline = Instant::now() + SETTLED_MAX;
-        let mut last = (0, 0, Instant::now());
+        let mut last = (None, Instant::now());
         while let Some(counters) = self.counters()? {
-            let moved = (counters.received, self.ends.tally().received);
-            if moved != (last.0, last.1) {
-                last = (moved.0, moved.1, Instant::now());
+            let moved = (counters.received, counters.drops.clone(), self.ends.tally().received);
+            if last.0.as_ref() != Some(&moved) {
+                last = (Some(moved), Instant::now());
             }
-            // A reflector reports its losses only at its end. Gatun sends or counts held packets within some
-            // seconds (RFC 6146 3.5.2.2).
-            let is_silent = self.reflector.is_some() && counters.held == 0 && last.2.elapsed() > SILENCE;
-            if self.accounts(self.of_traffic(counters.drops))?.balance()
-                || is_silent
-                || Instant::now() > deadline
-            {
-                break;
+            let is_silent = counters.held == 0 && last.1.elapsed() > SILENCE;
+            if is_over(self, &counters, is_silent)? || Instant::now() > deadline {
+                return Ok(Some(counters));
             }
             self.settle();
         }
+        Ok(None)
+    }
+
+    /// Waits until every packet has returned or was counted where it ended, ends the middle, and adds up.
+    pub(crate) fn finish(mut self) -> anyhow::Result<(Accounts, Ends)> {
+        self.wait(|run, counters, is_silent| {
+            let balances = run.accounts(run.of_traffic(counters.drops.clone()))?.balance();
+            // A reflector reports its losses only at its end.
+            Ok(balances || (run.reflector.is_some() && is_silent))
+        })?;
         let reflected = self.reflector.as_mut().map(Testpmd::halt).transpose()?;
         let forwarded = match &mut self.middle {
             Running::Testpmd(testpmd) => Some(testpmd.halt()?),

@@ -1,7 +1,7 @@
 //! `gatun health`: tells by its exit status if the daemon is healthy.
 
 use super::ask::Daemon;
-use crate::show::{self, Output};
+use crate::show::Output;
 use gatun_api::types::{AnnounceState, AnnouncedTable, Health};
 use gatun_wire::text::counted;
 use std::process::ExitCode;
@@ -37,13 +37,7 @@ pub(crate) struct Args {
 /// Returns an error if the daemon does not answer.
 pub(crate) fn execute(args: Args) -> anyhow::Result<ExitCode> {
     let health: Health = args.daemon.client()?.get("/v1/health")?;
-    let is_shown = !(args.quiet && health.healthy);
-    match args.output {
-        _ if !is_shown => {}
-        Output::Json | Output::Ndjson => super::print_bytes(&show::as_json(&health, args.output)?)?,
-        Output::Table | Output::Csv => super::print_bytes(text(&health).as_bytes())?,
-    }
-    Ok(if health.healthy { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    super::report(&health, (health.healthy, args.quiet), args.output, || text(&health))
 }
 
 fn text(health: &Health) -> String {

@@ -32,12 +32,15 @@ mod volume;
 pub(crate) mod web;
 pub(crate) mod who;
 
+use crate::show::{Output, as_json};
 use anyhow::bail;
 pub(crate) use gatun_daemon::print_bytes;
+use serde::Serialize;
 use std::fs::File;
 use std::io::{IsTerminal as _, Write as _};
 use std::os::unix::fs::{MetadataExt as _, fchown};
 use std::path::Path;
+use std::process::ExitCode;
 use std::time::SystemTime;
 
 /// Changes the owner of a file created by root to that of its directory, so that the daemon's user can read
@@ -51,6 +54,24 @@ pub(crate) fn give_to_owner_of_directory(file: &File, path: &Path) {
         // If it stays root's, the daemon reports that it cannot read it.
         let _ = fchown(file, Some(owner.uid()), Some(owner.gid()));
     }
+}
+
+/// Prints a state, unless it is good and `is_quiet`. The exit status tells if it is good.
+///
+/// # Errors
+/// Returns an error if it cannot be written.
+pub(crate) fn report<T: Serialize>(
+    state: &T,
+    (is_good, is_quiet): (bool, bool),
+    output: Output,
+    text: impl FnOnce() -> String,
+) -> anyhow::Result<ExitCode> {
+    match output {
+        _ if is_good && is_quiet => {}
+        Output::Json | Output::Ndjson => print_bytes(&as_json(state, output)?)?,
+        Output::Table | Output::Csv => print_bytes(text().as_bytes())?,
+    }
+    Ok(if is_good { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 /// Time, seconds since 1970.

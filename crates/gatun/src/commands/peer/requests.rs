@@ -1,8 +1,8 @@
 //! `gatun peer status`, `release` and `takeover`: requests to a running daemon.
 
 use crate::commands::ask::Daemon;
-use crate::commands::{confirmed, print_bytes, unix_seconds};
-use crate::show::{self, Output};
+use crate::commands::{confirmed, print_bytes, report, unix_seconds};
+use crate::show::Output;
 use anyhow::bail;
 use gatun_api::types::{Peer, PeerState, days_until};
 use gatun_daemon::tables::counted;
@@ -83,13 +83,8 @@ pub(super) struct Takeover {
 /// Returns an error if the daemon does not answer.
 pub(super) fn status(args: &Status) -> anyhow::Result<ExitCode> {
     let peer = state(&args.daemon)?;
-    let is_synced = peer.state == PeerState::Synced;
-    match args.output {
-        _ if args.quiet && is_synced => {}
-        Output::Json | Output::Ndjson => print_bytes(&show::as_json(&peer, args.output)?)?,
-        Output::Table | Output::Csv => print_bytes(text(&peer, unix_seconds()).as_bytes())?,
-    }
-    Ok(if is_synced { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    let is_good = peer.state == PeerState::Synced;
+    report(&peer, (is_good, args.quiet), args.output, || text(&peer, unix_seconds()))
 }
 
 /// # Errors

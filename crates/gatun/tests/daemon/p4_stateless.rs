@@ -6,7 +6,7 @@ use crate::harness::{Daemon, SIIT};
 use crate::p4_offload::{
     CONFIG, arrived, is_accounted, is_up, network, number, start_switch, translated, wait,
 };
-use gatun_testkit::{Process, echo};
+use gatun_testkit::{Process, Topology, echo};
 use rustix::process::Signal;
 use std::time::Duration;
 
@@ -49,18 +49,34 @@ fn goes_on_in_the_engine(daemon: &Daemon) {
     assert_eq!(by_the_switch(), switch, "{}", show("offload"));
 }
 
+/// A flow of a mapping that the switch translates.
+struct InSwitch {
+    net: Topology,
+    _switch: Process,
+    daemon: Daemon,
+    _echo: Process,
+    flow: Process,
+}
+
+impl InSwitch {
+    fn start() -> InSwitch {
+        let net = network();
+        let _switch = start_switch(&net);
+        let daemon = Daemon::start(&net, &config(""));
+        is_up(&daemon);
+        let _echo = echo(&net.server).unwrap();
+        let flow = numbered(&net, "120", "20000");
+        goes_on_in_the_switch(&daemon);
+        InSwitch { net, _switch, daemon, _echo, flow }
+    }
+}
+
 #[test]
 fn a_mapping_is_translated_in_the_switch_and_counted_and_can_be_left_out() {
     in_dpdk_lab(
         "p4_stateless::a_mapping_is_translated_in_the_switch_and_counted_and_can_be_left_out",
         || {
-            let net = network();
-            let _switch = start_switch(&net);
-            let daemon = Daemon::start(&net, &config(""));
-            is_up(&daemon);
-            let _echo = echo(&net.server).unwrap();
-            let flow = numbered(&net, "120", "20000");
-            goes_on_in_the_switch(&daemon);
+            let InSwitch { net: _net, _switch, daemon, _echo, flow } = InSwitch::start();
             assert_eq!(mappings(), 1);
             daemon.reload(&config("offload = false\n"), "reload: done");
             assert_eq!(mappings(), 0);
@@ -83,13 +99,7 @@ fn end(flow: Process, daemon: &Daemon) {
 #[test]
 fn a_removed_mapping_leaves_the_switch_before_the_reload_is_done() {
     in_dpdk_lab("p4_stateless::a_removed_mapping_leaves_the_switch_before_the_reload_is_done", || {
-        let net = network();
-        let _switch = start_switch(&net);
-        let daemon = Daemon::start(&net, &config(""));
-        is_up(&daemon);
-        let _echo = echo(&net.server).unwrap();
-        let flow = numbered(&net, "120", "20000");
-        goes_on_in_the_switch(&daemon);
+        let InSwitch { net: _net, _switch, daemon, _echo, flow } = InSwitch::start();
         daemon.reload(&other_mapping(), "reload: done");
         let (last, dropped) = (by_the_switch(), number(&show("status")["dropped"], "packets"));
         // The flow has gone on: the engine has dropped it.
@@ -110,13 +120,7 @@ fn mappings_of_a_killed_daemon_stay_in_the_switch_until_the_next_one_has_others(
     in_dpdk_lab(
         "p4_stateless::mappings_of_a_killed_daemon_stay_in_the_switch_until_the_next_one_has_others",
         || {
-            let net = network();
-            let _switch = start_switch(&net);
-            let daemon = Daemon::start(&net, &config(""));
-            is_up(&daemon);
-            let _echo = echo(&net.server).unwrap();
-            let flow = numbered(&net, "120", "20000");
-            goes_on_in_the_switch(&daemon);
+            let InSwitch { net, _switch, daemon, _echo, flow } = InSwitch::start();
             kill(daemon);
             std::thread::sleep(Duration::from_secs(2));
             let daemon = Daemon::start(&net, &config(""));

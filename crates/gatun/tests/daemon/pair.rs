@@ -191,8 +191,13 @@ pub(crate) fn start(net: &PairNetwork, number: usize, variant: Variant<'_>) -> D
     Daemon::start_in(&net.boxes[number], &config(number, variant))
 }
 
+/// Socket of the API of a box.
+pub(crate) fn socket(number: usize) -> String {
+    format!("/run/gatun-{number}/api.sock")
+}
+
 fn client(number: usize) -> Client {
-    Client::new(format!("/run/gatun-{number}/api.sock"))
+    Client::new(socket(number))
 }
 
 pub(crate) fn peer(number: usize) -> Peer {
@@ -254,6 +259,32 @@ pub(crate) fn kill(daemon: &mut Daemon) {
     daemon.process.wait(Duration::from_secs(10)).unwrap();
 }
 
+/// Two boxes with the same sessions, and an echo server.
+struct Pair {
+    net: PairNetwork,
+    _server: Process,
+    boxes: [Daemon; 2],
+}
+
+impl Pair {
+    /// Starts the boxes, and waits until both have the same sessions.
+    fn start(variant: Variant<'_>) -> Pair {
+        certificates(variant.pki);
+        let net = PairNetwork::new().unwrap();
+        let _server = echo(&net.server).unwrap();
+        let boxes = [0, 1].map(|number| start(&net, number, variant));
+        until_synced();
+        Pair { net, _server, boxes }
+    }
+
+    /// Starts the boxes, and waits until packets take the first one.
+    fn in_use(variant: Variant<'_>) -> Pair {
+        let pair = Pair::start(variant);
+        pair.net.wait_until_used(0, PUBLIC).unwrap();
+        pair
+    }
+}
+
 pub(crate) fn lab(test: &str, body: fn()) {
     in_lab_with(test, || missing(&[("bird", "bird2")]), body);
 }
@@ -261,13 +292,7 @@ pub(crate) fn lab(test: &str, body: fn()) {
 #[test]
 fn connections_go_on_through_the_other_box_after_a_kill_and_after_a_restart() {
     lab("pair::connections_go_on_through_the_other_box_after_a_kill_and_after_a_restart", || {
-        certificates(STANDBY.pki);
-        let net = PairNetwork::new().unwrap();
-        let _server = echo(&net.server).unwrap();
-        let mut first = start(&net, 0, STANDBY);
-        let _second = start(&net, 1, STANDBY);
-        until_synced();
-        net.wait_until_used(0, PUBLIC).unwrap();
+        let Pair { net, boxes: [mut first, _second], _server } = Pair::in_use(STANDBY);
         assert_eq!([owners(0), owners(1)], [[PeerMember::A], [PeerMember::A]]);
         let talk = Talk::start(&net, 20, 20_000);
         let before = until_equal(20_000..20_020);
@@ -296,12 +321,7 @@ fn connections_go_on_through_the_other_box_after_a_kill_and_after_a_restart() {
 #[test]
 fn a_release_loses_no_packet_and_the_other_box_opens_new_connections() {
     lab("pair::a_release_loses_no_packet_and_the_other_box_opens_new_connections", || {
-        certificates(STANDBY.pki);
-        let net = PairNetwork::new().unwrap();
-        let _server = echo(&net.server).unwrap();
-        let _boxes = [0, 1].map(|number| start(&net, number, STANDBY));
-        until_synced();
-        net.wait_until_used(0, PUBLIC).unwrap();
+        let Pair { net, boxes: _boxes, _server } = Pair::in_use(STANDBY);
         assert!(ask(1, "release").unwrap_err().contains("does not own"), "the backup has nothing to release");
         let (flow, talk) = (Numbered::start(&net, 22_000), Talk::start(&net, 20, 20_000));
         ask(0, "release").unwrap();
@@ -325,12 +345,7 @@ fn a_release_loses_no_packet_and_the_other_box_opens_new_connections() {
 #[test]
 fn boxes_that_have_lost_each_other_never_assign_a_port_twice() {
     lab("pair::boxes_that_have_lost_each_other_never_assign_a_port_twice", || {
-        certificates(STANDBY.pki);
-        let net = PairNetwork::new().unwrap();
-        let _server = echo(&net.server).unwrap();
-        let _boxes = [0, 1].map(|number| start(&net, number, STANDBY));
-        until_synced();
-        net.wait_until_used(0, PUBLIC).unwrap();
+        let Pair { net, boxes: _boxes, _server } = Pair::in_use(STANDBY);
         let common = Talk::start(&net, 10, 20_000);
         until_equal(20_000..20_010);
         net.boxes[0].ip("link set peer down").unwrap();
@@ -364,15 +379,9 @@ fn boxes_that_have_lost_each_other_never_assign_a_port_twice() {
 #[test]
 fn an_operator_declares_a_dead_box_gone_and_the_other_one_owns_all() {
     lab("pair::an_operator_declares_a_dead_box_gone_and_the_other_one_owns_all", || {
-        certificates(STANDBY.pki);
-        let net = PairNetwork::new().unwrap();
-        let _server = echo(&net.server).unwrap();
         // Who takes over waits for the kernel of the other box.
         let variant = Variant { more: "[fastpath]\nkernel = \"auto\"\nlease = \"2s\"\n", ..STANDBY };
-        let mut first = start(&net, 0, variant);
-        let second = start(&net, 1, variant);
-        until_synced();
-        net.wait_until_used(0, PUBLIC).unwrap();
+        let Pair { net, boxes: [mut first, second], _server } = Pair::in_use(variant);
         let talk = Talk::start(&net, 10, 20_000);
         until_equal(20_000..20_010);
         assert!(ask(1, "takeover").unwrap_err().contains("the peer is connected"));
@@ -412,14 +421,8 @@ fn an_operator_declares_a_dead_box_gone_and_the_other_one_owns_all() {
 #[test]
 fn a_box_without_a_fitting_peer_says_why_and_traffic_goes_on() {
     lab("pair::a_box_without_a_fitting_peer_says_why_and_traffic_goes_on", || {
-        certificates(STANDBY.pki);
         certificates("/run/other-pki");
-        let net = PairNetwork::new().unwrap();
-        let _server = echo(&net.server).unwrap();
-        let first = start(&net, 0, STANDBY);
-        let mut second = start(&net, 1, STANDBY);
-        until_synced();
-        net.wait_until_used(0, PUBLIC).unwrap();
+        let Pair { net, boxes: [first, mut second], _server } = Pair::in_use(STANDBY);
         let talk = Talk::start(&net, 10, 20_000);
         let reason = |what: &str| {
             until(0, what, |peer| {
@@ -453,10 +456,7 @@ fn a_box_without_a_fitting_peer_says_why_and_traffic_goes_on() {
 #[test]
 fn a_reload_of_one_box_is_shown_and_a_box_that_is_refused_is_not_gone() {
     lab("pair::a_reload_of_one_box_is_shown_and_a_box_that_is_refused_is_not_gone", || {
-        certificates(STANDBY.pki);
-        let net = PairNetwork::new().unwrap();
-        let [first, second] = [0, 1].map(|number| start(&net, number, STANDBY));
-        until_synced();
+        let Pair { net, boxes: [first, second], _server } = Pair::start(STANDBY);
         let limits = Variant { more: "[limits]\nsubscribers_max = 1000\n", ..STANDBY };
         second.reload(&config(1, limits), "reload: done");
         for number in 0..2 {
@@ -493,13 +493,7 @@ fn a_reload_of_one_box_is_shown_and_a_box_that_is_refused_is_not_gone() {
 #[test]
 fn connections_go_on_while_a_box_is_stopped() {
     lab("pair::connections_go_on_while_a_box_is_stopped", || {
-        certificates(STANDBY.pki);
-        let net = PairNetwork::new().unwrap();
-        let _server = echo(&net.server).unwrap();
-        let first = start(&net, 0, STANDBY);
-        let _second = start(&net, 1, STANDBY);
-        until_synced();
-        net.wait_until_used(0, PUBLIC).unwrap();
+        let Pair { net, boxes: [first, _second], _server } = Pair::in_use(STANDBY);
         let talk = Talk::start(&net, 10, 20_000);
         until_equal(20_000..20_010);
         first.process.signal(Signal::STOP).unwrap();
@@ -520,13 +514,8 @@ fn connections_go_on_while_a_box_is_stopped() {
 #[test]
 fn each_box_of_an_active_pair_owns_half_and_backs_the_other_half() {
     lab("pair::each_box_of_an_active_pair_owns_half_and_backs_the_other_half", || {
-        certificates(STANDBY.pki);
-        let net = PairNetwork::new().unwrap();
-        let _server = echo(&net.server).unwrap();
         let variant = Variant { mode: "active-active", queues: 2, ..STANDBY };
-        let mut first = start(&net, 0, variant);
-        let _second = start(&net, 1, variant);
-        until_synced();
+        let Pair { net, boxes: [mut first, _second], _server } = Pair::start(variant);
         assert_eq!([owners(0), owners(1)], [[PeerMember::A, PeerMember::B]; 2]);
         // Each of the two workers has an address of either box.
         let addresses = peer(0).shards.into_iter().map(|shard| shard.addresses).collect::<Vec<_>>();
@@ -566,12 +555,7 @@ fn each_box_of_an_active_pair_owns_half_and_backs_the_other_half() {
 #[test]
 fn addresses_come_by_reloads_unless_ports_would_change_their_owner() {
     lab("pair::addresses_come_by_reloads_unless_ports_would_change_their_owner", || {
-        certificates(STANDBY.pki);
-        let net = PairNetwork::new().unwrap();
-        let _server = echo(&net.server).unwrap();
-        let boxes = [0, 1].map(|number| start(&net, number, STANDBY));
-        until_synced();
-        net.wait_until_used(0, PUBLIC).unwrap();
+        let Pair { net, boxes, _server } = Pair::in_use(STANDBY);
         let talk = Talk::start(&net, 10, 20_000);
         let other = Variant { mode: "active-active", ..STANDBY };
         let refused = boxes[0].reload(&config(0, other), "nothing has changed");
@@ -600,11 +584,8 @@ fn addresses_come_by_reloads_unless_ports_would_change_their_owner() {
 #[test]
 fn a_reload_that_moves_an_address_to_the_other_box_is_refused() {
     lab("pair::a_reload_that_moves_an_address_to_the_other_box_is_refused", || {
-        certificates(STANDBY.pki);
-        let net = PairNetwork::new().unwrap();
         let half = Variant { mode: "active-active", ..STANDBY };
-        let boxes = [0, 1].map(|number| start(&net, number, half));
-        until_synced();
+        let Pair { net: _net, boxes, _server } = Pair::start(half);
         let wide = Variant { pool: "192.0.2.0/29", ..half };
         let refused = boxes[0].reload(&config(0, wide), "nothing has changed");
         assert!(refused.contains("[peer]: the ports or the owner of 192.0.2."), "{refused}");

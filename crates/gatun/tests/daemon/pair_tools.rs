@@ -2,17 +2,13 @@
 //! key.
 
 use crate::harness::{CREATE, Daemon, NAT64, gatun, has_users, in_lab, network, program};
-use crate::pair::{STANDBY, certificates, kill, lab, peer, start, until, until_synced};
+use crate::pair::{STANDBY, certificates, kill, lab, peer, socket, start, until, until_synced};
 use gatun_api::types::{Peer, PeerMember, PeerState};
 use gatun_testkit::{PairNetwork, wait_until};
 use std::fs;
 use std::os::unix::fs::{MetadataExt as _, chown};
 use std::process::Output;
 use std::time::Duration;
-
-fn socket(number: usize) -> String {
-    format!("/run/gatun-{number}/api.sock")
-}
 
 /// Runs a command at a box. Returns the exit status, and what it has written.
 fn at(net: &PairNetwork, number: usize, args: &str) -> (i32, String) {

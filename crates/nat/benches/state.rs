@@ -90,6 +90,7 @@ fn ports(name: &str, allocation: &Allocation, addresses: u32, fill: f64) {
         inside_port: 40_000,
         spread: u64::from(subscriber).wrapping_mul(0x9e37_79b9_7f4a_7c15),
         subscriber,
+        shard: 0,
         prefix: subscriber.into(),
         draws: [0; 2],
     };

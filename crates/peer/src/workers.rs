@@ -104,19 +104,19 @@ impl Engines for WorkerEngines {
             EngineRequest::Commands(commands) => handle
                 .standby(commands, move |commands| answer(EngineAnswer::Commands(commands)))
                 .map_err(|refused| EngineRequest::Commands(refused.commands)),
-            EngineRequest::Page(at) => {
+            EngineRequest::Page(shards, at) => {
                 let done = move |job: WalkStandby| {
                     let WalkStandby { at, found, parts, .. } = job;
                     answer(EngineAnswer::Page { at, found, parts });
                 };
-                let submitted = handle.submit(WalkStandby::new(at, PAGE_LEN), done);
-                *ticket = Some(submitted.map_err(|_| EngineRequest::Page(at))?);
+                let submitted = handle.submit(WalkStandby::new(shards, at, PAGE_LEN), done);
+                *ticket = Some(submitted.map_err(|_| EngineRequest::Page(shards, at))?);
                 Ok(())
             }
-            EngineRequest::Pass(pass, at) => {
+            EngineRequest::Pass(pass, shards, at) => {
                 let done = move |job: SweepStandby| answer(EngineAnswer::Pass(job.at));
-                let submitted = handle.submit(SweepStandby { pass, at }, done);
-                *ticket = Some(submitted.map_err(|_| EngineRequest::Pass(pass, at))?);
+                let submitted = handle.submit(SweepStandby { pass, shards, at }, done);
+                *ticket = Some(submitted.map_err(|_| EngineRequest::Pass(pass, shards, at))?);
                 Ok(())
             }
         }

@@ -6,7 +6,7 @@
 use crate::jobs::{Job, SLICES};
 use gatun_nat::feed::SessionRecord;
 use gatun_nat::standby::StandbySweep;
-use gatun_nat::{FeedCursor, Instant, Nat, Sequence};
+use gatun_nat::{FeedCursor, Instant, Nat, Sequence, ShardSet};
 
 /// Largest number of parts of a job.
 const PARTS_MAX: usize = 256;
@@ -25,6 +25,8 @@ pub struct WalkPart {
 
 /// Reads some sessions for a walk to the other member ([`Nat::walk_standby`]).
 pub struct WalkStandby {
+    /// Shards that are read.
+    pub shards: ShardSet,
     /// Start position. Afterwards, the position after the last session.
     pub at: FeedCursor,
     /// Result: at most its capacity.
@@ -36,10 +38,10 @@ pub struct WalkStandby {
 }
 
 impl WalkStandby {
-    /// Creates a job that reads up to `len` sessions from a position on.
-    pub fn new(at: FeedCursor, len: usize) -> WalkStandby {
+    /// Creates a job that reads up to `len` sessions of some shards from a position on.
+    pub fn new(shards: ShardSet, at: FeedCursor, len: usize) -> WalkStandby {
         let (found, parts) = (Vec::with_capacity(len), Vec::with_capacity(PARTS_MAX));
-        WalkStandby { at, found, parts, left: (Instant(0), 0) }
+        WalkStandby { shards, at, found, parts, left: (Instant(0), 0) }
     }
 }
 
@@ -56,7 +58,7 @@ impl Job for WalkStandby {
             }
             self.left.1 -= some;
         }
-        let until = nat.walk_standby(now, &mut self.at, some, &mut self.found);
+        let until = nat.walk_standby(now, self.shards, &mut self.at, some, &mut self.found);
         self.parts.push(WalkPart { end: self.found.len(), until });
         let is_full = self.found.len() == self.found.capacity() || self.parts.len() == PARTS_MAX;
         self.at.is_done() || is_full
@@ -67,13 +69,15 @@ impl Job for WalkStandby {
 pub struct SweepStandby {
     /// Pass.
     pub pass: StandbySweep,
+    /// Shards of its sessions.
+    pub shards: ShardSet,
     /// Start position. Afterwards, the position after the last examined session.
     pub at: FeedCursor,
 }
 
 impl Job for SweepStandby {
     fn step(&mut self, nat: &mut Nat, now: Instant, budget: usize) -> bool {
-        nat.pass_standby(now, self.pass, &mut self.at, budget);
+        nat.pass_standby(now, (self.pass, self.shards), &mut self.at, budget);
         true
     }
 }

@@ -3,14 +3,17 @@
 
 mod network;
 mod pool4;
+pub(crate) mod sharding;
 mod siit;
 mod stateful;
 mod transport;
 
 use crate::base::event_kind::EventKinds;
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::net::{Ipv4Addr, Ipv6Addr};
 use gatun_wire::DropReason;
+use sharding::Sharding;
 
 pub use network::{Net4, Net6};
 pub use pool4::{Allocation, BlockProtocols, Blocks, Deterministic, HoldDown, Pairing, Pool4, PoolRange};
@@ -30,6 +33,12 @@ pub struct Plan {
     /// First and last addresses of the pools that several workers share, including those of other workers.
     /// If an own address is in one of them, the worker that has the address handles its packets.
     pub pooled: Vec<(Ipv4Addr, Ipv4Addr)>,
+    /// Number of shards of the cluster that the translator is a node of: a power of two up to 256. `None`
+    /// without a cluster.
+    pub shards: Option<u16>,
+    /// Division of addresses and subscribers among the shards, in a plan of
+    /// [`Shares`](crate::workers::Shares).
+    pub sharding: Option<Arc<Sharding>>,
     /// Stateful instances that translate between IPv6 and IPv4.
     pub nat64: Vec<Nat64>,
     /// Stateful instances that translate between private and public IPv4.

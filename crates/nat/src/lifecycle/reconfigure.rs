@@ -214,6 +214,7 @@ impl TablesChange {
             rules: TableRules {
                 limits: new.limits,
                 addresses,
+                sharding: new.sharding.clone(),
                 entries: vec![EntryCounts::default(); pool_of_instance.len()],
                 pool_of_instance,
                 gauges: Gauges::new(new),

@@ -1,5 +1,6 @@
 //! Requests of a member of a pair: the other member's sessions, acknowledged ends, rights, and walks.
 
+use crate::base::shards::ShardSet;
 use crate::base::tcp_fsm::TcpState;
 use crate::base::time::Instant;
 use crate::lifecycle::inspect::LOOK;
@@ -49,7 +50,7 @@ fn prefetch(core: &Core, now: Instant, action: &PeerAction) {
             }
         }
         PeerAction::Released(id) => tables.prefetch_record(id.record),
-        PeerAction::WalkBegins | PeerAction::Link(_) | PeerAction::Right(..) => {}
+        PeerAction::WalkBegins(_) | PeerAction::Link(..) | PeerAction::Right(..) => {}
     }
 }
 
@@ -80,12 +81,12 @@ fn one(core: &mut Core, now: Instant, action: &PeerAction) -> PeerOutcome {
         },
         PeerAction::End(flow) => end(core, now, &flow),
         PeerAction::Released(id) => released(tables, &id),
-        PeerAction::WalkBegins => {
-            tables.standby.walk ^= true;
+        PeerAction::WalkBegins(shards) => {
+            tables.standby.walk_begins(shards);
             PeerOutcome::Done
         }
-        PeerAction::Link(link) => {
-            tables.standby.link = link;
+        PeerAction::Link(shards, link) => {
+            tables.standby.set_link(shards, link);
             PeerOutcome::Done
         }
         PeerAction::Right(first, last, right) => set_right(tables, (first, last), right),
@@ -142,9 +143,8 @@ fn begin(
         return reserve(core, now, session, waits);
     }
     let place = tables.locate(outside.0).ok_or(PeerRefusal::NotInPool)?;
-    let walk = tables.standby.walk;
     match tables.restore(&restoring) {
-        Ok(id) => tables.get_mut(id).set_walk(walk),
+        Ok(id) => tables.confirm(id),
         // A port that this member has is another host's here, or its block another subscriber's.
         Err(RestoreError::NotInPool) if tables.covers(place, transport, outside.1) => {
             return Err(PeerRefusal::Conflict);
@@ -179,8 +179,7 @@ fn reserve(
         // Somebody here has the port.
         Err(_) => return Err(PeerRefusal::Conflict),
     };
-    let walk = tables.standby.walk;
-    tables.get_mut(id).set_walk(walk);
+    tables.confirm(id);
     if let Some(ended) = ended {
         tables.release_for_peer(ended);
     }
@@ -193,7 +192,6 @@ fn outside_flow(flow: &Flow) -> OutsideFlow {
 
 /// Notes that the other member has a session that exists here. Returns false if it has another port here.
 fn confirm(tables: &mut Tables, id: RecordId, of_peer: &PeerSession) -> bool {
-    let walk = tables.standby.walk;
     let session = tables.get_mut(id);
     if session.outside() != of_peer.flow.outside || session.is_overloaded() {
         return false;
@@ -206,7 +204,7 @@ fn confirm(tables: &mut Tables, id: RecordId, of_peer: &PeerSession) -> bool {
     {
         session.state = state as u8;
     }
-    session.set_walk(walk);
+    tables.confirm(id);
     true
 }
 
@@ -272,11 +270,15 @@ fn released(tables: &mut Tables, id: &SessionId) -> PeerOutcome {
 
 fn set_right(tables: &mut Tables, (first, last): (Ipv4Addr, Ipv4Addr), right: PortRight) -> PeerOutcome {
     let mut outcome = PeerOutcome::Gone;
-    for pool in &mut tables.pools {
+    let Tables { pools, sharding, .. } = tables;
+    let shard = |address| sharding.as_ref().map_or(Some(0), |sharding| sharding.of_address(address));
+    for pool in pools {
         for n in 0..pool.addresses() {
-            let ix = pool.nth(n);
-            if (first..=last).contains(&pool.address(ix)) {
-                pool.set_right(ix, right);
+            let (ix, address) = (pool.nth(n), pool.address(pool.nth(n)));
+            if (first..=last).contains(&address)
+                && let Some(shard) = shard(address)
+            {
+                pool.set_right(ix, right, shard as u8);
                 outcome = PeerOutcome::Done;
             }
         }
@@ -284,25 +286,28 @@ fn set_right(tables: &mut Tables, (first, last): (Ipv4Addr, Ipv4Addr), right: Po
     outcome
 }
 
-/// Adds all sessions to `found` for a walk to the other member, and the ends that it has not acknowledged.
-/// Examines about `budget` records.
+/// Adds all sessions of some shards to `found` for a walk to the other member, and the ends that it has not
+/// acknowledged. Examines about `budget` records.
 pub(crate) fn read(
     tables: &mut Tables,
+    shards: ShardSet,
     at: &mut FeedCursor,
     budget: usize,
     found: &mut Vec<SessionRecord>,
 ) -> Option<Sequence> {
-    at.collect(&mut *tables, budget, found, |tables, id| tables.walk_record(id));
+    at.collect(&mut *tables, budget, found, |tables, id| {
+        tables.is_in(shards, tables.get(id)).then(|| tables.walk_record(id)).flatten()
+    });
     tables.peer_sequence()
 }
 
 /// Tells the sessions that the other member does not know yet. Stops where the feed has no room.
-pub(crate) fn tell_all(tables: &mut Tables, at: &mut FeedCursor, mut budget: usize) {
+pub(crate) fn tell_all(tables: &mut Tables, shards: ShardSet, at: &mut FeedCursor, mut budget: usize) {
     while budget > 0 && tables.standby.feed.as_ref().is_some_and(|feed| feed.has_room()) {
         let Some(id) = at.advance(tables) else { break };
         budget = budget.saturating_sub(LOOK);
         let record = tables.get(id);
-        if record.is_session() && !record.is_replicated() {
+        if record.is_session() && !record.is_replicated() && tables.is_in(shards, record) {
             budget = budget.saturating_sub(FOUND);
             tables.tell(id);
         }
@@ -311,20 +316,26 @@ pub(crate) fn tell_all(tables: &mut Tables, at: &mut FeedCursor, mut budget: usi
 
 /// Confirms all sessions that the other member may know, because its last walk has been broken off: its next
 /// one then finds no marks of it.
-pub(crate) fn confirm_all(tables: &mut Tables, at: &mut FeedCursor, mut budget: usize) {
-    let walk = tables.standby.walk;
+pub(crate) fn confirm_all(tables: &mut Tables, shards: ShardSet, at: &mut FeedCursor, mut budget: usize) {
     while budget > 0 {
         let Some(id) = at.advance(tables) else { break };
         budget = budget.saturating_sub(LOOK);
         let record = tables.get(id);
-        if (record.is_session() || record.is_reservation()) && record.is_replicated() {
-            tables.get_mut(id).set_walk(walk);
+        let may_be_known = (record.is_session() || record.is_reservation()) && record.is_replicated();
+        if may_be_known && tables.is_in(shards, record) {
+            tables.confirm(id);
         }
     }
 }
 
 /// Ends the sessions that the last walk of the other member has not confirmed, or tells them again.
-pub(crate) fn end_unwalked(core: &mut Core, now: Instant, at: &mut FeedCursor, mut budget: usize) -> u64 {
+pub(crate) fn end_unwalked(
+    core: &mut Core,
+    now: Instant,
+    shards: ShardSet,
+    at: &mut FeedCursor,
+    mut budget: usize,
+) -> u64 {
     let mut ended = 0;
     while budget > 0 {
         let tables = &mut core.state.tables;
@@ -332,7 +343,8 @@ pub(crate) fn end_unwalked(core: &mut Core, now: Instant, at: &mut FeedCursor, m
         let Some(id) = at.advance(tables) else { break };
         budget = budget.saturating_sub(LOOK);
         let record = *tables.get(id);
-        if !record.is_replicated() || record.is_of_walk(tables.standby.walk) {
+        let is_meant = record.is_replicated() && tables.is_in(shards, &record);
+        if !is_meant || record.is_of_walk(tables.walk_of(&record)) {
             continue;
         }
         if record.is_reservation() {
@@ -348,4 +360,54 @@ pub(crate) fn end_unwalked(core: &mut Core, now: Instant, at: &mut FeedCursor, m
         ended += 1;
     }
     ended
+}
+
+/// Forgets what the other member knows: it has the shards no more.
+pub(crate) fn forget_peer(
+    core: &mut Core,
+    now: Instant,
+    shards: ShardSet,
+    at: &mut FeedCursor,
+    mut budget: usize,
+) {
+    let Core { rules, state, .. } = core;
+    let tables = &mut state.tables;
+    while budget > 0 {
+        let Some(id) = at.advance(tables) else { break };
+        budget = budget.saturating_sub(LOOK);
+        let record = *tables.get(id);
+        if !record.is_replicated() || !tables.is_in(shards, &record) {
+            continue;
+        }
+        budget = budget.saturating_sub(FOUND);
+        if record.is_quarantined() {
+            tables.release_for_peer(id);
+            continue;
+        }
+        let session = tables.get_mut(id);
+        if record.is_standby()
+            && let Some(instance) = rules.get(record.instance)
+        {
+            instance.policy().take_over(session, now);
+        }
+        session.set_replica(Replica::None);
+    }
+}
+
+/// Ends all sessions of some shards silently: this member has the shards no more.
+pub(crate) fn drop_shards(tables: &mut Tables, shards: ShardSet, at: &mut FeedCursor, mut budget: usize) {
+    while budget > 0 && tables.end_budget(1) > 0 {
+        let Some(id) = at.advance(tables) else { break };
+        budget = budget.saturating_sub(LOOK);
+        let record = *tables.get(id);
+        if !tables.is_in(shards, &record) {
+            continue;
+        }
+        budget = budget.saturating_sub(FOUND);
+        if record.is_session() {
+            tables.close_untold(id);
+        } else if record.is_quarantined() && record.is_replicated() {
+            tables.release_for_peer(id);
+        }
+    }
 }

@@ -11,7 +11,7 @@ use crate::path::fragments::count_ended;
 use crate::path::rules::{Instance, Rules};
 use crate::path::state::{Core, EngineState};
 use crate::tables::icmp_limit::Source;
-use crate::tables::session::RecordId;
+use crate::tables::session::{RecordId, Session};
 use crate::tables::standby::PeerLink;
 use core::net::{Ipv4Addr, Ipv6Addr};
 use gatun_wire::hdr::{ipv4, ipv6};
@@ -104,10 +104,11 @@ impl Sweep {
         let before = self.cursor;
         let next =
             |cursor, state: &EngineState| if cursor >= state.tables.high() - 1 { 1 } else { cursor + 1 };
-        let is_live = state.tables.standby.link == PeerLink::Live;
         let is_due = |state: &EngineState, id| {
             let session = state.tables.get(id);
-            session.is_session() && session.expires().has_come(tick) && !(is_live && session.is_standby())
+            let is_kept =
+                |session: &Session| session.is_standby() && state.tables.link_of(session) == PeerLink::Live;
+            session.is_session() && session.expires().has_come(tick) && !is_kept(session)
                 || session.is_quarantined() && state.tables.is_forgotten(session)
         };
         for _ in 0..records {

@@ -32,6 +32,7 @@ use crate::base::attribution::{DatagramParties, Parties, Party};
 use crate::base::build_error::BuildError;
 use crate::base::counters::{Count, Traffic};
 use crate::base::index::Index;
+use crate::base::plan::sharding::Sharding;
 use crate::base::plan::{Limits, Plan, Pool4, Transport};
 use crate::base::rng::Rng;
 use crate::base::time::Instant;
@@ -49,6 +50,7 @@ use crate::tables::subscriber::{SubscriberKey, Subscribers};
 use crate::tables::traffic::{Accounts, AddressTraffic, TrafficChange};
 use alloc::boxed::Box;
 use alloc::format;
+use alloc::sync::Arc;
 use alloc::vec;
 use alloc::vec::Vec;
 use core::net::Ipv4Addr;
@@ -99,6 +101,7 @@ pub(crate) struct Hashes {
 pub(crate) struct TableRules {
     pub(crate) limits: Limits,
     pub(crate) addresses: AddressOwners,
+    pub(crate) sharding: Option<Arc<Sharding>>,
     pub(crate) pool_of_instance: Vec<usize>,
     pub(crate) gauges: Gauges,
     pub(crate) traffic: TrafficChange,
@@ -119,6 +122,8 @@ pub(crate) struct Tables {
     overload: Option<Overload>,
     pub(crate) pools: Vec<Pool4State>,
     addresses: AddressOwners,
+    /// Division among the shards of a cluster.
+    pub(crate) sharding: Option<Arc<Sharding>>,
     pool_of_instance: Vec<usize>,
     pub(crate) subscribers: Subscribers,
     pub(crate) address_traffic: AddressTraffic,
@@ -181,6 +186,7 @@ impl Tables {
             peers: if filters_by_address { Some(Index::with_capacity(records_max)?) } else { None },
             overload: Overload::new(plan, records_max)?,
             addresses: AddressOwners::new(pools.iter().map(Pool4State::map))?,
+            sharding: plan.sharding.clone(),
             pools,
             address_traffic: AddressTraffic::new(&rooms, &pool_of_instance)?,
             pool_of_instance,
@@ -227,6 +233,7 @@ impl Tables {
     pub(crate) fn swap_rules(&mut self, rules: &mut TableRules) {
         core::mem::swap(&mut self.limits, &mut rules.limits);
         core::mem::swap(&mut self.addresses, &mut rules.addresses);
+        core::mem::swap(&mut self.sharding, &mut rules.sharding);
         core::mem::swap(&mut self.pool_of_instance, &mut rules.pool_of_instance);
         rules.traffic.apply(&mut self.address_traffic);
         core::mem::swap(&mut self.gauges, &mut rules.gauges);

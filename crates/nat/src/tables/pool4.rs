@@ -341,7 +341,10 @@ impl Pool4State {
         holdings: &mut Holdings,
     ) -> Option<Grant> {
         let address_ix = self.address_ix(address).filter(|&ix| !self.is_drained(ix))?;
-        if self.rights().is_some_and(|rights| !rights.allows(address_ix, &(port..=port))) {
+        let is_refused = |rights: &crate::tables::ports::rights::Rights| {
+            !rights.allows(address_ix, &(port..=port)) || rights.shard_of(address_ix) != wanted.shard
+        };
+        if self.rights().is_some_and(is_refused) {
             return None;
         }
         let new_block = match &mut self.ports {

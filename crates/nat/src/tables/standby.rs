@@ -9,6 +9,7 @@
 //! any other, and its lifetime begins with the first one. It ends when the other member ends it.
 
 use crate::base::plan::Transport;
+use crate::base::shards::{SHARDS_MAX, ShardSet};
 use crate::base::tcp_fsm::TcpState;
 use crate::tables::feed::{Feed, Flow, SessionId};
 use alloc::boxed::Box;
@@ -69,11 +70,11 @@ pub enum PeerAction {
     End(OutsideFlow),
     /// The other member has acknowledged the end of a session: its port is free.
     Released(SessionId),
-    /// The other member begins to send all that it has. The sessions that it does not send end with
-    /// [`Nat::end_unwalked`](crate::Nat::end_unwalked).
-    WalkBegins,
-    /// Sets the knowledge about the other member.
-    Link(PeerLink),
+    /// The other member begins to send all that it has of some shards. The sessions that it does not send end
+    /// with [`Nat::end_unwalked`](crate::Nat::end_unwalked).
+    WalkBegins(ShardSet),
+    /// Sets the knowledge about the other member that has some shards.
+    Link(ShardSet, PeerLink),
     /// Sets the right to the ports of the addresses from the first to the last one.
     Right(Ipv4Addr, Ipv4Addr, PortRight),
 }
@@ -125,6 +126,10 @@ pub enum StandbySweep {
     ForgetWalk,
     /// [`Nat::end_unwalked`](crate::Nat::end_unwalked).
     EndUnwalked,
+    /// [`Nat::forget_peer`](crate::Nat::forget_peer).
+    ForgetPeer,
+    /// [`Nat::drop_shards`](crate::Nat::drop_shards).
+    Drop,
 }
 
 /// Result of a request.
@@ -158,13 +163,40 @@ impl PeerCommand {
 }
 
 /// State of the tables that concerns the other member.
-#[derive(Default)]
 pub(crate) struct Standby {
     /// Feed of the member, if there is one.
     pub(crate) feed: Option<Box<Feed>>,
-    pub(crate) link: PeerLink,
-    /// Parity of the other member's last walk.
-    pub(crate) walk: bool,
+    /// Knowledge about the other member that has a shard, by the number of the shard.
+    links: [PeerLink; SHARDS_MAX],
+    /// Shards of which the other member's last walk had odd parity.
+    walks: ShardSet,
     /// True if pools without rights give no ports.
     pub(crate) is_restricted: bool,
+}
+
+impl Default for Standby {
+    fn default() -> Self {
+        let links = [PeerLink::None; SHARDS_MAX];
+        Standby { feed: None, links, walks: ShardSet::NONE, is_restricted: false }
+    }
+}
+
+impl Standby {
+    pub(crate) fn link(&self, shard: u8) -> PeerLink {
+        self.links.get(usize::from(shard)).copied().unwrap_or_default()
+    }
+
+    pub(crate) fn set_link(&mut self, shards: ShardSet, link: PeerLink) {
+        let all = (0..=u8::MAX).zip(&mut self.links);
+        all.filter(|(shard, _)| shards.contains(*shard)).for_each(|(_, known)| *known = link);
+    }
+
+    /// Parity of the last walk of the other member that has a shard.
+    pub(crate) fn walk(&self, shard: u8) -> bool {
+        self.walks.contains(shard)
+    }
+
+    pub(crate) fn walk_begins(&mut self, shards: ShardSet) {
+        self.walks = self.walks.union(shards).minus(self.walks.intersection(shards));
+    }
 }

@@ -6,31 +6,14 @@ use crate::base::plan::Limits;
 use crate::base::time::Instant;
 use crate::tables::pool4::Holdings;
 use alloc::boxed::Box;
-use core::net::Ipv6Addr;
 use gatun_mem::hash::Hasher64;
 use gatun_mem::{Footprint, HugeVec, OutOfMemory, WrappingTable, prefetch_read};
 use gatun_wire::DropReason;
 
+pub use crate::base::subscriber_key::SubscriberKey;
+
 /// No record.
 const NONE: u32 = u32::MAX;
-
-/// Identity of a subscriber.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct SubscriberKey {
-    /// Inside address with its host bits cleared.
-    pub prefix: u128,
-    /// Number of the instance.
-    pub instance: u8,
-}
-
-impl SubscriberKey {
-    /// Returns the subscriber of an inside address, identified by its first `len` bits.
-    #[inline]
-    pub(crate) fn of(instance: u8, inside: Ipv6Addr, len: u8) -> Self {
-        let host_bits = u128::MAX.checked_shr(len.into()).unwrap_or(0);
-        SubscriberKey { prefix: u128::from(inside) & !host_bits, instance }
-    }
-}
 
 /// State of a subscriber: one cache line.
 #[derive(Clone, Copy, Debug, zerocopy::FromZeros)]

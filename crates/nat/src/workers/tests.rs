@@ -1,3 +1,5 @@
+mod shards;
+
 use super::*;
 use crate::base::plan::{Eam, Nat44, Nat64, Net4, Net6, Pool4, PoolRange, Transport};
 use core::net::{Ipv4Addr, Ipv6Addr};
@@ -243,7 +245,7 @@ fn hosts_of_two_realms_with_one_address_are_two_subscribers() {
 /// Addresses of a pool's ranges, each with its worker.
 fn owners(shares: &Shares, ranges: &[PoolRange]) -> BTreeMap<u32, usize> {
     let addresses = ranges.iter().flat_map(|r| u32::from(r.first)..=u32::from(r.last));
-    addresses.map(|a| (a, shares.steering.addresses().owner(a.into()).unwrap())).collect()
+    addresses.map(|a| (a, shares.steering.owner_of_address(a.into()).unwrap())).collect()
 }
 
 proptest! {

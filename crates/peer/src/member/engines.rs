@@ -2,7 +2,7 @@
 
 use gatun_nat::feed::{Flow, Record, SessionRecord};
 use gatun_nat::standby::{PeerCommand, StandbySweep};
-use gatun_nat::{FeedCursor, Sequence};
+use gatun_nat::{FeedCursor, Sequence, ShardSet};
 use gatun_worker::standby::WalkPart;
 use std::net::Ipv4Addr;
 
@@ -11,10 +11,10 @@ use std::net::Ipv4Addr;
 pub enum EngineRequest {
     /// Commands, to be executed in their order.
     Commands(Vec<PeerCommand>),
-    /// A page of a walk.
-    Page(FeedCursor),
-    /// A part of a pass over all sessions, done at one moment.
-    Pass(StandbySweep, FeedCursor),
+    /// A page of a walk over the sessions of some shards.
+    Page(ShardSet, FeedCursor),
+    /// A part of a pass over all sessions of some shards, done at one moment.
+    Pass(StandbySweep, ShardSet, FeedCursor),
 }
 
 /// Answer to a request.

@@ -37,7 +37,7 @@ use crate::wire::{Exchange, Received};
 use ends::{Ended, WaitingEnds};
 use gatun_nat::feed::Record;
 use gatun_nat::standby::{PeerLink, StandbySweep};
-use gatun_nat::{FeedCursor, Sequence};
+use gatun_nat::{FeedCursor, Sequence, ShardSet};
 use gatun_worker::standby::WalkPart;
 use ownership::Ownership;
 use refused::RefusedSessions;
@@ -272,7 +272,8 @@ impl Member {
     /// Goes on with a pass, or does what follows it.
     fn pass(&mut self, engines: &mut dyn Engines, pass: StandbySweep, cursors: Vec<FeedCursor>) {
         let left = cursors.iter().enumerate().filter(|(_, at)| !at.is_done());
-        let requests: Vec<_> = left.map(|(worker, at)| (worker, EngineRequest::Pass(pass, *at))).collect();
+        let requests: Vec<_> =
+            left.map(|(worker, at)| (worker, EngineRequest::Pass(pass, ShardSet::ALL, *at))).collect();
         if !requests.is_empty() {
             self.submit(engines, Work::Pass(pass, cursors), requests);
             return;
@@ -283,6 +284,8 @@ impl Member {
             }
             StandbySweep::ForgetWalk => self.is_receiving = false,
             StandbySweep::EndUnwalked => self.state_received(),
+            // A pair keeps its shards.
+            StandbySweep::ForgetPeer | StandbySweep::Drop => {}
         }
     }
 

@@ -5,6 +5,7 @@ use super::settings::{MemberSettings, SavedStanding};
 use super::{Member, Work};
 use crate::ownership::{Authority, Epoch, Member as Side, Standing};
 use crate::wire::{DECLARED_GONE, KeyDifference};
+use gatun_nat::ShardSet;
 use gatun_nat::standby::{PeerAction, PeerCommand, PeerLink, StandbySweep};
 use std::fmt;
 
@@ -339,7 +340,7 @@ impl Member {
             link => link.unwrap_or(PeerLink::Away),
         };
         self.link = Some(link);
-        let mut commands = vec![PeerCommand::new(PeerAction::Link(link))];
+        let mut commands = vec![PeerCommand::new(PeerAction::Link(ShardSet::ALL, link))];
         for range in &self.settings.addresses {
             let Some(&epoch) = self.own.epochs.get(range.shard) else { continue };
             let standing = self.standing(epoch);

@@ -5,9 +5,9 @@ use super::round::{ReceivedSession, Round, Step, outside, session};
 use super::{Member, Work};
 use crate::ownership::Epoch;
 use crate::wire::{PeerRecord, Received, SessionEnd, SessionState};
-use gatun_nat::Sequence;
 use gatun_nat::feed::{Record, SessionChange, SessionRecord};
 use gatun_nat::standby::{OutsideFlow, PeerAction, PeerCommand, PeerRefusal, PeerSession, StandbySweep};
+use gatun_nat::{Sequence, ShardSet};
 
 use std::collections::HashSet;
 
@@ -134,7 +134,8 @@ impl Member {
                     self.steps.pop_front();
                     self.is_in_group = true;
                     self.refused.walk_begins();
-                    let command = || EngineRequest::Commands(vec![PeerCommand::new(PeerAction::WalkBegins)]);
+                    let begins = PeerAction::WalkBegins(ShardSet::ALL);
+                    let command = || EngineRequest::Commands(vec![PeerCommand::new(begins)]);
                     let requests = (0..engines.workers()).map(|worker| (worker, command())).collect();
                     self.submit(engines, Work::WalkBegins, requests);
                 }

@@ -4,7 +4,7 @@ use super::engines::{EngineRequest, Engines};
 use super::{Member, Work};
 use crate::wire::PeerRecord;
 use gatun_nat::feed::{SessionChange, SessionId, SessionRecord};
-use gatun_nat::{FeedCursor, Sequence};
+use gatun_nat::{FeedCursor, Sequence, ShardSet};
 
 /// Walk to the other member.
 #[derive(Debug, Default)]
@@ -41,7 +41,7 @@ impl Member {
             return true;
         }
         let (worker, at) = (walk.worker, walk.at);
-        self.submit(engines, Work::Page, vec![(worker, EngineRequest::Page(at))]);
+        self.submit(engines, Work::Page, vec![(worker, EngineRequest::Page(ShardSet::ALL, at))]);
         true
     }
 

@@ -204,15 +204,15 @@ impl Workers {
                 let commands: Vec<PeerCommand> = std::mem::take(commands);
                 EngineAnswer::Commands(commands)
             }
-            Some(EngineRequest::Page(at)) => {
+            Some(EngineRequest::Page(shards, at)) => {
                 let (mut at, mut found): (FeedCursor, _) = (*at, Vec::with_capacity(budget));
-                let until = nat.walk_standby(now, &mut at, 1_000, &mut found);
+                let until = nat.walk_standby(now, *shards, &mut at, 1_000, &mut found);
                 let parts = vec![WalkPart { end: found.len(), until }];
                 EngineAnswer::Page { at, found, parts }
             }
-            Some(EngineRequest::Pass(pass, at)) => {
+            Some(EngineRequest::Pass(pass, shards, at)) => {
                 let mut at = *at;
-                nat.pass_standby(now, *pass, &mut at, budget);
+                nat.pass_standby(now, (*pass, *shards), &mut at, budget);
                 EngineAnswer::Pass(at)
             }
         };

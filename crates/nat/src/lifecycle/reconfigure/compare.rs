@@ -20,7 +20,9 @@ impl Difference {
     pub fn between(old: &Plan, new: &Plan) -> Difference {
         let mut d = Difference::default();
         // `pooled` follows from the pools.
-        let Plan { own4, own6, pools, pooled: _, nat64, nat44, siit, limits, icmp, events } = new;
+        let Plan { own4, own6, pools, nat64, nat44, siit, limits, icmp, events, .. } = new;
+        // The division among workers or shards is compared before it is made.
+        let Plan { pooled: _, shards: _, sharding: _, .. } = new;
         d.note("own IPv4 address", old.own4, *own4);
         d.note("own IPv6 address", old.own6, *own6);
         if old.is_stateful() != new.is_stateful() {

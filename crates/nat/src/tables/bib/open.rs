@@ -73,8 +73,13 @@ impl Tables {
     fn allocate(&mut self, o: &SessionRequest, subscriber: u32) -> Result<(u32, Endpoint4), DropReason> {
         let pool = self.pool_of(o.inside.instance);
         let pool = self.pools.get_mut(pool).ok_or(DropReason::PoolEmpty)?;
-        if self.standby.is_restricted && !pool.is_restricted() {
-            return Err(DropReason::PortsExhausted);
+        let mut shard = 0;
+        if self.standby.is_restricted {
+            if !pool.is_restricted() {
+                return Err(DropReason::PortsExhausted);
+            }
+            let part = self.sharding.as_ref().map(|sharding| sharding.of_subscriber(o.subscriber));
+            shard = part.unwrap_or(0) as u8;
         }
         let s = self.subscribers.get_mut(subscriber).ok_or(DropReason::SubscriberTableFull)?;
         pool.check_pairing(&mut s.holdings);
@@ -87,6 +92,7 @@ impl Tables {
             },
             subscriber,
             prefix: o.subscriber.prefix,
+            shard,
             draws: o.draws,
         };
         self.draws.used(&mut self.rng);

@@ -92,6 +92,7 @@ impl Tables {
             },
             subscriber: number.unwrap_or(u32::MAX),
             prefix: o.subscriber.prefix,
+            shard: 0,
             draws: [0; 2],
         };
         let asked_for = o.wanted.and_then(|outside| pool.preview_claim(outside, &request, &holdings));

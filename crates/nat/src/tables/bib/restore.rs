@@ -206,6 +206,7 @@ impl Tables {
             spread: key::subscriber(&self.hasher, r.subscriber),
             subscriber,
             prefix: r.subscriber.prefix,
+            shard: 0,
             draws: [0; 2],
         };
         let claimed = match r.record.is_standby() {

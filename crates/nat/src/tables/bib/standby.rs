@@ -3,6 +3,7 @@
 use super::restore::Restoring;
 use super::{NO_SUBSCRIBER, PoolAddress, Tables};
 use crate::base::plan::Transport;
+use crate::base::shards::ShardSet;
 use crate::tables::event::Sequence;
 use crate::tables::feed::{Feed, SessionChange, SessionRecord, Turn};
 use crate::tables::session::{Offload, Ownership, RecordId, Replica, Session};
@@ -25,9 +26,39 @@ impl Tables {
         self.standby.feed.as_ref().map(|feed| feed.sequence())
     }
 
+    /// Returns the shard of a record's public address: 0 without a cluster. `None` if the address has left
+    /// its pool.
+    pub(crate) fn shard_of(&self, record: &Session) -> Option<u8> {
+        match &self.sharding {
+            Some(sharding) => sharding.of_address(record.outside().0).map(|shard| shard as u8),
+            None => Some(0),
+        }
+    }
+
+    /// Returns whether a record belongs to one of some shards.
+    pub(crate) fn is_in(&self, shards: ShardSet, record: &Session) -> bool {
+        shards == ShardSet::ALL || self.shard_of(record).is_some_and(|shard| shards.contains(shard))
+    }
+
+    /// Returns the knowledge about the other member that has a record's shard.
+    pub(crate) fn link_of(&self, record: &Session) -> PeerLink {
+        self.shard_of(record).map_or(PeerLink::None, |shard| self.standby.link(shard))
+    }
+
+    /// Returns the parity of the last walk of that member.
+    pub(crate) fn walk_of(&self, record: &Session) -> bool {
+        self.shard_of(record).is_some_and(|shard| self.standby.walk(shard))
+    }
+
+    /// Notes that the last walk of that member has confirmed a record.
+    pub(crate) fn confirm(&mut self, id: RecordId) {
+        let walk = self.walk_of(self.get(id));
+        self.get_mut(id).set_walk(walk);
+    }
+
     /// Returns whether a session that ends keeps its public port for the other member.
     pub(super) fn is_kept_for_peer(&self, record: &Session) -> bool {
-        record.is_replicated() && self.standby.link != PeerLink::None
+        record.is_replicated() && self.link_of(record) != PeerLink::None
     }
 
     /// Tells the other member of a session's change by a packet.
@@ -42,9 +73,10 @@ impl Tables {
     /// Tells the other member of a session. Returns false if the record was lost, or the other member is
     /// away; a walk follows then.
     pub(crate) fn tell(&mut self, id: RecordId) -> bool {
+        let (link, walk) = (self.link_of(self.get(id)), self.walk_of(self.get(id)));
         let Tables { records, standby, now, .. } = self;
         // It does not get to know the session before the walk, so the port would wait for nothing.
-        if standby.link == PeerLink::Away {
+        if link == PeerLink::Away {
             return false;
         }
         let (Some(feed), Some(session)) = (&mut standby.feed, records.get_mut(id as usize)) else {
@@ -56,7 +88,7 @@ impl Tables {
         let has_room = feed.has_room();
         feed.push_session(id, session, SessionChange::Established, *now);
         if has_room {
-            mark(session, standby.walk);
+            mark(session, walk);
         }
         has_room
     }
@@ -103,7 +135,6 @@ impl Tables {
 
     /// Returns the record of a session for a walk to the other member, which then may know it.
     pub(crate) fn walk_record(&mut self, id: RecordId) -> Option<SessionRecord> {
-        let walk = self.standby.walk;
         let session = *self.get(id);
         if session.is_reservation() {
             return None;
@@ -122,6 +153,7 @@ impl Tables {
         if !session.is_session() || session.is_overloaded() {
             return None;
         }
+        let walk = self.walk_of(&session);
         mark(self.get_mut(id), walk);
         Some(SessionRecord::of(id, &session, SessionChange::Established, self.now))
     }
@@ -228,7 +260,8 @@ impl Tables {
     pub(crate) fn release_for_fast_path(&mut self, id: RecordId) {
         let record = self.get_mut(id);
         record.set_ownership(Ownership { offload: Offload::Engine, ..record.ownership() });
-        if !record.is_replicated() || self.standby.link == PeerLink::None {
+        let record = *record;
+        if !self.is_kept_for_peer(&record) {
             self.release_quarantined(id);
         }
     }
@@ -240,12 +273,14 @@ impl Tables {
         if record.is_reservation() && self.is_waiting() && record.state != self.quarantine_phase() {
             return true;
         }
-        let is_over = match self.standby.link {
+        if !(record.is_quarantined() && record.is_replicated()) || record.is_marked() {
+            return false;
+        }
+        match self.link_of(record) {
             PeerLink::None => true,
             PeerLink::Away => self.is_waiting(),
             PeerLink::Live => false,
-        };
-        is_over && record.is_quarantined() && record.is_replicated() && !record.is_marked()
+        }
     }
 
     /// Frees an unused block that another subscriber had here, for a session of the other member.

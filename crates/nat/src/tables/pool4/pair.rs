@@ -22,9 +22,9 @@ impl Pool4State {
         }
     }
 
-    /// Sets the right to the ports of an address, by its number.
-    pub(crate) fn set_right(&mut self, ix: u32, right: PortRight) {
-        self.rights_mut().get_or_insert_default().set(ix, right);
+    /// Sets the right to the ports of an address, by its number. The address belongs to a shard.
+    pub(crate) fn set_right(&mut self, ix: u32, right: PortRight, shard: u8) {
+        self.rights_mut().get_or_insert_default().set(ix, right, shard);
     }
 
     /// Takes all rights away, or ends all restrictions.

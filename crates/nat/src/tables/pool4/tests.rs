@@ -42,6 +42,7 @@ fn allocate(
         spread,
         subscriber: 0,
         prefix: 0,
+        shard: 0,
         draws: [rng.next_u32(), rng.next_u32()],
     };
     pool.allocate(rng, NOW, &wanted, &mut holdings).map(|grant| (grant.address_ix, grant.port))

@@ -137,6 +137,8 @@ pub struct PortRequest {
     pub subscriber: u32,
     /// Prefix of the subscriber, which the formula uses.
     pub prefix: u128,
+    /// Shard of the subscriber, whose addresses it may have; 0 without a cluster.
+    pub shard: u8,
     /// Random numbers that choose the ports to try first.
     pub draws: [u32; 2],
 }

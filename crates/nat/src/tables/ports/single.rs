@@ -285,7 +285,7 @@ impl SinglePorts {
         let is_bound = paired.is_some() && self.pairing == Pairing::Hard;
         let none = if self.held() > 0 { DropReason::HoldDownAll } else { DropReason::PortsExhausted };
         let rights = self.rights.take().ok_or(none)?;
-        let found = rights.candidates(wish, paired.is_some(), is_bound).find_map(|ix| {
+        let found = rights.candidates(wanted.shard, wish, paired.is_some(), is_bound).find_map(|ix| {
             if self.drained.has(ix as usize) {
                 return None;
             }

@@ -49,7 +49,7 @@ impl BlockPorts {
         let paired = holdings.paired().or(own);
         let wish = paired.unwrap_or_else(|| self.first_address(group, wanted.spread));
         let is_bound = paired.is_some() && self.pairing == Pairing::Hard;
-        let mut tried = rights.candidates(wish, paired.is_some(), is_bound);
+        let mut tried = rights.candidates(wanted.shard, wish, paired.is_some(), is_bound);
         let found = tried.find_map(|ix| {
             let slot = self.random_slot_within(reserved, rng, group, ix, &rights)?;
             Some((ix, slot))

@@ -46,7 +46,7 @@ impl Bed {
         self.holdings.resize(self.holdings.len().max(subscriber as usize + 1), Holdings::NONE);
         let spread = u64::from(subscriber).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let draws = [self.rng.next_u32(), self.rng.next_u32()];
-        PortRequest { transport, inside_port, spread, subscriber, prefix: subscriber.into(), draws }
+        PortRequest { transport, inside_port, spread, subscriber, prefix: subscriber.into(), shard: 0, draws }
     }
 
     fn take(&mut self, subscriber: u32, transport: Transport) -> Result<Grant, DropReason> {

@@ -1,6 +1,8 @@
 //! Sessions of the other member of a pair: two engines, whose members hand their records over by hand.
 
+#[path = "../common/mod.rs"]
 mod common;
+mod shards;
 
 use common::*;
 use gatun_nat::feed::{FeedPolicy, FeedReader, Record, SessionChange, SessionRecord, SessionScope, channel};
@@ -8,7 +10,7 @@ use gatun_nat::plan::{self, Allocation, Blocks, Net4, Plan, Transport};
 use gatun_nat::standby::{
     OutsideFlow, PeerAction, PeerCommand, PeerLink, PeerOutcome, PeerRefusal, PeerSession, PortRight,
 };
-use gatun_nat::{FeedCursor, Reply, Verdict};
+use gatun_nat::{FeedCursor, Reply, ShardSet, Verdict};
 use gatun_wire::DropReason;
 use std::net::Ipv4Addr;
 
@@ -57,7 +59,7 @@ impl Member {
         assert!(bed.nat.attach_peer_feed(Some(Box::new(feed))).is_none());
         let mut member = Member { bed, reader };
         member.right(ports);
-        assert_eq!(member.order(PeerAction::Link(PeerLink::Live)), PeerOutcome::Done);
+        assert_eq!(member.order(PeerAction::Link(ShardSet::ALL, PeerLink::Live)), PeerOutcome::Done);
         member
     }
 
@@ -130,14 +132,14 @@ fn a_standby_session_does_not_expire_before_the_other_member_is_away() {
     two.order(begin(&record));
     two.sweep(40_000_000);
     assert_eq!(two.bed.nat.occupancy().sessions, 1);
-    two.order(PeerAction::Link(PeerLink::Away));
+    two.order(PeerAction::Link(ShardSet::ALL, PeerLink::Away));
     two.sweep(7_000_000);
     assert_eq!(two.bed.nat.occupancy().sessions, 1, "a normal lifetime has begun");
     two.sweep(2_000_000);
     assert_eq!(two.bed.nat.occupancy().sessions, 0);
     // The other member may live, so it is told, and the port waits.
     assert_eq!((two.told()[0].change, two.bed.nat.occupancy().quarantined), (SessionChange::Ended, 1));
-    two.order(PeerAction::Link(PeerLink::None));
+    two.order(PeerAction::Link(ShardSet::ALL, PeerLink::None));
     two.sweep(8_000);
     assert_eq!(two.bed.nat.occupancy().quarantined, 0);
 }
@@ -147,7 +149,7 @@ fn a_port_that_the_other_member_never_heard_of_is_free_at_once() {
     let mut plan = nat44_plan();
     plan.pools = vec![pool(T, T, (2000, 2000))];
     let mut one = Member::new(&plan, (1024, 60_000));
-    one.order(PeerAction::Link(PeerLink::Away));
+    one.order(PeerAction::Link(ShardSet::ALL, PeerLink::Away));
     for port in 4000..4004 {
         one.connect(A, port);
         assert!(one.told().is_empty(), "it is away: a walk follows");
@@ -156,9 +158,9 @@ fn a_port_that_the_other_member_never_heard_of_is_free_at_once() {
         assert_eq!((one.bed.nat.occupancy().sessions, one.bed.nat.occupancy().quarantined), (0, 0));
     }
     one.connect(A, 4000);
-    one.order(PeerAction::Link(PeerLink::Live));
+    one.order(PeerAction::Link(ShardSet::ALL, PeerLink::Live));
     let (mut at, mut found) = (FeedCursor::default(), Vec::with_capacity(8));
-    one.bed.nat.walk_standby(one.bed.now, &mut at, 1000, &mut found);
+    one.bed.nat.walk_standby(one.bed.now, ShardSet::ALL, &mut at, 1000, &mut found);
     assert_eq!(found.len(), 1);
 }
 
@@ -256,11 +258,11 @@ fn a_walk_ends_what_the_other_member_does_not_have() {
     records.iter().for_each(|record| assert_eq!(two.order(begin(record)), PeerOutcome::Done));
     // The second one has packets of one of them, and the walk has one more.
     two.bed.through(&tcp4(B, 4000, SERVER, 80, "A", b"data"));
-    two.order(PeerAction::WalkBegins);
+    two.order(PeerAction::WalkBegins(ShardSet::ALL));
     two.order(begin(&records[2]));
     let mut at = FeedCursor::default();
     while !at.is_done() {
-        two.bed.nat.end_unwalked(two.bed.now, &mut at, 10);
+        two.bed.nat.end_unwalked(two.bed.now, ShardSet::ALL, &mut at, 10);
     }
     assert_eq!(two.bed.nat.occupancy().sessions, 2);
     let told = two.told();
@@ -270,7 +272,7 @@ fn a_walk_ends_what_the_other_member_does_not_have() {
         [(SessionChange::Ended, records[0].id.flow), (SessionChange::Established, records[1].id.flow)];
     assert_eq!(told, expected);
     let (mut at, mut found) = (FeedCursor::default(), Vec::with_capacity(100));
-    two.bed.nat.walk_standby(two.bed.now, &mut at, 1000, &mut found);
+    two.bed.nat.walk_standby(two.bed.now, ShardSet::ALL, &mut at, 1000, &mut found);
     assert_eq!((found.len(), two.bed.nat.occupancy().quarantined), (3, 1));
 }
 

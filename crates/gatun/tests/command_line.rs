@@ -210,7 +210,8 @@ fn connect(first: &std::path::Path, second: &std::path::Path) -> bool {
     let dead_after_ms = 60_000;
     let end = |member, directory: &std::path::Path, listen, connect| {
         let files = self::member(directory);
-        let link = Link::new(LinkSettings { member, listen, connect, files, dead_after_ms });
+        let name = gatun_peer::tls::SERVER_NAME.to_owned();
+        let link = Link::new(LinkSettings { member, listen, connect, files, name, dead_after_ms });
         (link.unwrap(), Exchange::new(Settings::new(member, "box", 1, vec![])))
     };
     let mut ends =

@@ -9,10 +9,11 @@ use gatun_nat::inspect::{Selection, SessionCursor, SessionInfo};
 use gatun_nat::plan::{Nat44, Net4, Plan, Pool4, PoolRange};
 use gatun_nat::workers::Shares;
 use gatun_nat::{ClearCursor, Extent, Nat};
-use gatun_peer::driver::Driver;
+use gatun_peer::driver::{Driver, wait};
 use gatun_peer::link::{Link, LinkSettings};
 use gatun_peer::member::{AddressRange, Member, MemberSettings, PairStatus, SavedStanding, TakeOverError};
 use gatun_peer::ownership::{self, Rules, Timing};
+use gatun_peer::tls::SERVER_NAME;
 use gatun_peer::wire::{ConfigKey, Exchange, Settings};
 use gatun_peer::workers::{FeedSettings, WorkerEngines};
 use gatun_testkit::packet::text::udp4;
@@ -133,15 +134,20 @@ impl Bed {
         let feeds = FeedSettings { packets: 1, len: 4_096, generation: 1 };
         let engines = WorkerEngines::attach(bed.handles.clone(), steering, feeds, waker.clone(), LONG);
         let (listen, connect) = (at.as_ref().ok().map(|l| l.try_clone().unwrap()), at.err());
-        let settings =
-            LinkSettings { member: me, listen, connect, files: files.paths(), dead_after_ms: 3_000 };
-        let driver = Driver::new(member(me, &start), Link::new(settings).unwrap(), engines.unwrap(), waker);
-        bed.run((driver, received), clock);
+        let (files, name) = (files.paths(), SERVER_NAME.to_owned());
+        let settings = LinkSettings { member: me, listen, connect, files, name, dead_after_ms: 3_000 };
+        let driver = Driver::new(member(me, &start), Link::new(settings).unwrap());
+        bed.run((driver, engines.unwrap(), waker), received, clock);
         until("the member has a turn", || bed.status.lock().unwrap().is_some());
         bed
     }
 
-    fn run(&mut self, (mut driver, orders): (Driver, Receiver<Order>), clock: Clock) {
+    fn run(
+        &mut self,
+        (mut driver, mut engines, waker): (Driver, WorkerEngines, Waker),
+        orders: Receiver<Order>,
+        clock: Clock,
+    ) {
         let (status, error) = (self.status.clone(), self.save_error.clone());
         let (saves, ends, changes) = (self.saves.clone(), self.ends.clone(), self.synced_changes.clone());
         let mut was_synced = false;
@@ -153,13 +159,13 @@ impl Bed {
             while !ends.load(Ordering::Relaxed) {
                 let now_ms = clock.now().0;
                 orders.try_iter().for_each(|order| order(&mut driver, now_ms));
-                let wait_ms = driver.turn(now_ms, &mut save);
+                let wait_ms = driver.turn(now_ms, &mut engines, &mut save);
                 let now = driver.member.status(now_ms);
                 changes.fetch_add(u64::from(now.is_synced != was_synced), Ordering::Relaxed);
                 was_synced = now.is_synced;
                 *status.lock().unwrap() = Some(now);
-                error.lock().unwrap().clone_from(&driver.save_error);
-                driver.wait(wait_ms).unwrap();
+                error.lock().unwrap().clone_from(&driver.saver.error);
+                wait(wait_ms, &waker, None, std::iter::once(&driver.link)).unwrap();
             }
         }));
     }

@@ -4,9 +4,9 @@
 mod pki;
 mod support;
 
-use gatun_peer::link::{Link, LinkSettings, LinkState};
+use gatun_peer::link::{Acceptor, Link, LinkSettings, LinkState};
 use gatun_peer::ownership::Member;
-use gatun_peer::tls::server_name;
+use gatun_peer::tls::{SERVER_NAME, server_name};
 use gatun_peer::wire::{Exchange, Frame, Hello, PeerRecord, Received};
 use pki::{Authority, Files};
 use rustls::{ClientConnection, StreamOwned};
@@ -32,9 +32,19 @@ struct End {
 
 impl End {
     fn new(member: Member, files: &Files, listen: Option<TcpListener>, connect: Option<SocketAddr>) -> End {
+        End::to(SERVER_NAME, member, files, (listen, connect))
+    }
+
+    /// End of a link to the box with this name in its certificate.
+    fn to(
+        name: &str,
+        member: Member,
+        files: &Files,
+        (listen, connect): (Option<TcpListener>, Option<SocketAddr>),
+    ) -> End {
         let process = if member == Member::First { 1 } else { 2 };
-        let settings_ =
-            LinkSettings { member, listen, connect, files: files.paths(), dead_after_ms: DEAD_AFTER_MS };
+        let (files, name) = (files.paths(), name.to_owned());
+        let settings_ = LinkSettings { member, listen, connect, files, name, dead_after_ms: DEAD_AFTER_MS };
         End {
             link: Link::new(settings_).unwrap(),
             exchange: Exchange::new(settings(member, process)),
@@ -428,4 +438,48 @@ fn a_renewed_certificate_is_used_by_the_next_connection() {
     assert!(first.link.reread().unwrap_err().contains("certificate.pem"));
     first.tell(2);
     until("it goes on", [&mut first, &mut second], |[_, second]| second.sessions() == 2);
+}
+
+#[test]
+fn connections_to_one_socket_reach_the_link_whose_peer_has_the_name() {
+    let (authority, (listener, address)) = (Authority::new(), listen());
+    let files = authority.named("c.test");
+    let mut acceptor = Acceptor::new(listener, files.paths(), 2).unwrap();
+    let mut to_a = End::to("a.test", Member::Second, &files, (None, None));
+    let mut to_b = End::to("b.test", Member::Second, &files, (None, None));
+    let mut open = |name: &str, expects: &str, mut dialer: End| {
+        let mut strangers = Vec::new();
+        for _ in 0..TURNS_MAX {
+            let links =
+                [&mut to_a, &mut to_b].into_iter().map(|end| (&mut end.link, &mut end.exchange, true));
+            strangers.extend(acceptor.distribute(dialer.now_ms, links));
+            [&mut to_a, &mut to_b, &mut dialer].into_iter().for_each(|end| drop(end.turn()));
+            if dialer.is_up() && to_a.is_up() | to_b.is_up() || !strangers.is_empty() {
+                break;
+            }
+            thread::sleep(Duration::from_millis(1));
+        }
+        let up = [to_a.is_up(), to_b.is_up()];
+        assert_eq!(dialer.is_up(), up.contains(&true), "{name} {expects}: {}", dialer.why());
+        // Its connection ends with it.
+        drop(dialer);
+        for _ in 0..TURNS_MAX {
+            if ![&mut to_a, &mut to_b].into_iter().fold(false, |is_up, end| end.turn().is_up || is_up) {
+                break;
+            }
+            thread::sleep(Duration::from_millis(1));
+        }
+        (up, strangers.pop().unwrap_or_default())
+    };
+    let mut dial = |name: &str, expects: &str| {
+        let end = End::to(expects, Member::First, &authority.named(name), (None, Some(address)));
+        open(name, expects, end)
+    };
+    assert_eq!(dial("a.test", "c.test"), ([true, false], String::new()));
+    assert_eq!(dial("b.test", "c.test"), ([false, true], String::new()));
+    let (up, why) = dial("z.test", "c.test");
+    assert!(up == [false; 2] && why.contains("has the name of no other box"), "{why}");
+    // The side that connects finds another box than it expects.
+    let (up, why) = dial("a.test", "d.test");
+    assert!(up == [false; 2] && !why.is_empty(), "{why}");
 }

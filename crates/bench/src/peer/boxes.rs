@@ -8,10 +8,11 @@ use gatun_io::Waker;
 use gatun_nat::plan::PoolRange;
 use gatun_nat::workers::{Shares, Steering};
 use gatun_nat::{Instant, Nat, Occupancy, Plan};
-use gatun_peer::driver::Driver;
+use gatun_peer::driver::{Driver, wait};
 use gatun_peer::link::{Link, LinkSettings, LinkState};
 use gatun_peer::member::{AddressRange, Member, MemberSettings, PairStatus, SavedStanding};
 use gatun_peer::ownership::{self, Epoch, Rules, Timing};
+use gatun_peer::tls::SERVER_NAME;
 use gatun_peer::wire::{Exchange, Settings};
 use gatun_peer::workers::{FeedSettings, WorkerEngines};
 use gatun_worker::exchange::exchange;
@@ -216,9 +217,10 @@ impl PairedHost {
             Err(address) => (None, Some(address)),
         };
         let files = common.certificates.files(me)?;
-        let link = LinkSettings { member: me, listen, connect, files, dead_after_ms: 10_000 };
+        let name = SERVER_NAME.to_owned();
+        let link = LinkSettings { member: me, listen, connect, files, name, dead_after_ms: 10_000 };
         let link = Link::new(link).map_err(anyhow::Error::msg)?;
-        let driver = Driver::new(member(common, me, is_owner), link, engines, waker.clone());
+        let running = (Driver::new(member(common, me, is_owner), link), engines, waker.clone());
         let (published, member) = (Arc::new(SharedState::default()), Measured::default());
         let thread = {
             let (published, member) = (published.clone(), member.clone());
@@ -227,7 +229,7 @@ impl PairedHost {
                 while !published.begins.load(Ordering::Acquire) {
                     thread::park();
                 }
-                run(driver, clock, &published)
+                run(running, clock, &published)
             })
         };
         until("a thread", || Ok(member.0.load(Ordering::Acquire) != 0))?;
@@ -277,19 +279,23 @@ fn member(common: &Setup, me: ownership::Member, is_owner: bool) -> Member {
 }
 
 /// Thread of a member.
-fn run(mut driver: Driver, clock: Clock, published: &SharedState) -> anyhow::Result<()> {
+fn run(
+    (mut driver, mut engines, waker): (Driver, WorkerEngines, Waker),
+    clock: Clock,
+    published: &SharedState,
+) -> anyhow::Result<()> {
     // The state is published once in a while, because that is no part of the daemon's work.
     const PUBLISH_MS: u64 = 10;
     let mut next_ms = 0;
     while !published.ends.load(Ordering::Acquire) {
         let now_ms = clock.now().0;
-        let wait_ms = driver.turn(now_ms, &mut |_| Ok(()));
+        let wait_ms = driver.turn(now_ms, &mut engines, &mut |_| Ok(()));
         if now_ms >= next_ms {
             next_ms = now_ms + PUBLISH_MS;
             let state = (driver.member.status(now_ms), driver.link.state().clone());
             *published.state.lock().unwrap_or_else(PoisonError::into_inner) = Some(state);
         }
-        driver.wait(wait_ms)?;
+        wait(wait_ms, &waker, None, std::iter::once(&driver.link))?;
     }
     Ok(())
 }

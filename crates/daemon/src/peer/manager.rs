@@ -16,7 +16,7 @@ use gatun_config::Peer;
 use gatun_control::PeerControl;
 use gatun_io::Waker;
 use gatun_nat::workers::Steering;
-use gatun_peer::driver::Driver;
+use gatun_peer::driver::{self, Driver};
 use gatun_peer::link::Link;
 use gatun_peer::member::{Member, MemberSettings, SavedStanding};
 use gatun_peer::ownership::{Rules, Timing};
@@ -266,7 +266,9 @@ impl PendingMember {
         let exchange = Exchange::new(wire::Settings::new(layout.me, &host_name(), process, keys));
         let member = Member::new(settings, exchange, saved);
         let running = Running {
-            driver: Driver::new(member, link, engines, waker),
+            driver: Driver::new(member, link),
+            engines,
+            waker,
             peer,
             layout,
             file,
@@ -307,6 +309,8 @@ impl PendingMember {
 /// Member that is at work.
 struct Running {
     driver: Driver,
+    engines: WorkerEngines,
+    waker: Waker,
     peer: Peer,
     layout: Layout,
     file: Option<StandingFile>,
@@ -331,10 +335,11 @@ impl Running {
                 is_urgent = true;
             }
             let now_ms = self.now_ms();
-            let Running { driver, file, layout, .. } = &mut self;
-            let ms = driver.turn(now_ms, &mut |standing| save(file.as_ref(), layout, standing));
+            let Running { driver, engines, file, layout, .. } = &mut self;
+            let mut save = |standing: &SavedStanding| save(file.as_ref(), layout, standing);
+            let ms = driver.turn(now_ms, engines, &mut save);
             self.note(now_ms, is_urgent);
-            if self.driver.wait(ms).is_err() {
+            if driver::wait(ms, &self.waker, None, std::iter::once(&self.driver.link)).is_err() {
                 // The kernel has no memory for the call: try again later.
                 std::thread::sleep(EARLY);
             }
@@ -352,7 +357,7 @@ impl Running {
             Order::SessionsNamed | Order::Begin(..) => {}
             Order::Change(change) => {
                 let Change { layout, keys, steering } = *change;
-                self.driver.engines.steer_by(steering);
+                self.engines.steer_by(steering);
                 let revision = wire::revision(&keys);
                 member.exchange.set_keys(keys);
                 member.set_addresses(layout.ranges.clone(), layout.own_ports, revision);
@@ -377,7 +382,7 @@ impl Running {
     /// Tells others what has changed.
     fn note(&mut self, now_ms: u64, is_urgent: bool) {
         let status = self.driver.member.status(now_ms);
-        let error = self.driver.save_error.as_deref();
+        let error = self.driver.saver.error.as_deref();
         self.watch.publish(now_ms, is_urgent, (&status, self.driver.link.state(), &self.layout, error));
         let standing = (status.epochs, status.is_settled);
         if self.announced.as_ref() != Some(&standing) {
@@ -387,8 +392,8 @@ impl Running {
             self.health.set_pair(backup, (!is_settled).then(|| why.to_owned()));
             self.announced = Some(standing);
         }
-        if self.driver.save_error != self.logged_error {
-            self.logged_error.clone_from(&self.driver.save_error);
+        if self.driver.saver.error != self.logged_error {
+            self.logged_error.clone_from(&self.driver.saver.error);
             if let Some(why) = &self.logged_error {
                 self.watch.failure(format!("peer: {}", unsaved(why)));
             }

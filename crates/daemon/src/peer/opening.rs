@@ -5,6 +5,7 @@ use anyhow::{Context as _, anyhow};
 use gatun_config::{Peer, PeerMember};
 use gatun_peer::link::{Link, LinkSettings, TlsFiles};
 use gatun_peer::ownership::Member;
+use gatun_peer::tls::SERVER_NAME;
 use sha2::{Digest as _, Sha256};
 use std::io;
 use std::net::TcpListener;
@@ -40,6 +41,7 @@ pub(crate) fn open(peer: Option<&Peer>) -> anyhow::Result<OpenedPeer> {
         listen: peer.listen.map(bind).transpose()?,
         connect: peer.connect,
         files: files(peer),
+        name: SERVER_NAME.to_owned(),
         dead_after_ms: peer.dead_after_ms.into(),
     };
     Ok(Some(Link::new(settings).map_err(|why| anyhow!("[peer] {why}"))?))

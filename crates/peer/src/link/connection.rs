@@ -1,9 +1,11 @@
 //! One TCP connection with TLS.
 
 use super::files::Tls;
-use crate::tls::server_name;
 use crate::wire::{Exchange, Received};
 use rustix::event::PollFlags;
+use rustls::client::verify_server_name;
+use rustls::pki_types::ServerName;
+use rustls::server::ParsedCertificate;
 use rustls::{AlertDescription, CertificateError, ClientConnection, Connection as Session, ServerConnection};
 use std::io::{self, ErrorKind, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -48,14 +50,14 @@ pub(super) struct Connection {
 }
 
 impl Connection {
-    /// Begins the handshake of a connection that this side has opened.
+    /// Begins the handshake of a connection that this side has opened to a peer with this name.
     pub(super) fn opened(
         socket: TcpStream,
         remote: SocketAddr,
-        tls: &Tls,
+        (tls, name): (&Tls, ServerName<'static>),
         now_ms: u64,
     ) -> Result<Connection, String> {
-        let session = ClientConnection::new(tls.client.clone(), server_name());
+        let session = ClientConnection::new(tls.client.clone(), name);
         Connection::new(socket, session.map(Into::into), (remote, Side::Opened), now_ms)
     }
 
@@ -112,6 +114,23 @@ impl Connection {
             (true, true) => Err(format!("{} has closed the connection during the handshake", self.remote)),
             (is_handshaking, _) => Ok(!is_handshaking),
         }
+    }
+
+    /// Returns true if the other side's certificate has this name.
+    pub(super) fn is_from(&self, name: &ServerName<'_>) -> bool {
+        let certificate = self.session.peer_certificates().and_then(|chain| chain.first());
+        let parsed = certificate.and_then(|one| ParsedCertificate::try_from(one).ok());
+        parsed.is_some_and(|parsed| verify_server_name(&parsed, name).is_ok())
+    }
+
+    /// Reason why a connection of somebody else is closed.
+    pub(super) fn stranger(&self) -> String {
+        format!("the certificate of {} has the name of no other box in the configuration", self.remote)
+    }
+
+    /// Reason why a handshake that takes too long is given up.
+    pub(super) fn late(&self) -> String {
+        format!("{} does not finish the TLS handshake", self.remote)
     }
 
     /// The connection is used from now on.

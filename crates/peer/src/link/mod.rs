@@ -11,6 +11,7 @@
 //!
 //! A connection without bytes of the peer for some time, or with bytes that it does not take, is closed.
 
+mod acceptor;
 mod connection;
 mod dial;
 mod files;
@@ -18,10 +19,13 @@ mod validity;
 
 use crate::ownership::Member;
 use crate::wire::{Exchange, Received};
+use acceptor::Accepted;
+pub use acceptor::Acceptor;
 use connection::{Connection, Flow, Side};
 use dial::Dial;
 pub use files::{Tls, TlsFiles};
 use rustix::event::PollFlags;
+use rustls::pki_types::ServerName;
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::{AsFd as _, BorrowedFd};
 
@@ -36,12 +40,14 @@ const RETRY_MS: (u64, u64) = (50, 1_000);
 pub struct LinkSettings {
     /// Member that this one is.
     pub member: Member,
-    /// Socket at which the peer connects.
+    /// Socket at which the peer connects. `None` also if the links of a process share an [`Acceptor`].
     pub listen: Option<TcpListener>,
     /// Address of the peer.
     pub connect: Option<SocketAddr>,
     /// Certificates.
     pub files: TlsFiles,
+    /// Name in the peer's certificate.
+    pub name: String,
     /// Time in ms without a byte of the peer after which a connection is closed.
     pub dead_after_ms: u64,
 }
@@ -68,12 +74,15 @@ pub struct LinkState {
 /// Link to the other member.
 pub struct Link {
     settings: LinkSettings,
+    /// Name in the peer's certificate.
+    name: ServerName<'static>,
     tls: Tls,
     state: LinkState,
     used: Option<Connection>,
-    /// Connections whose handshake goes on, the oldest first.
-    handshakes: Vec<Connection>,
+    acceptor: Option<Acceptor>,
     dial: Option<Dial>,
+    /// Own connection whose handshake goes on.
+    opened: Option<Connection>,
     retry_at_ms: u64,
     retry_ms: u64,
     may_read: bool,
@@ -84,19 +93,22 @@ impl Link {
     ///
     /// # Errors
     /// Names the unusable file, or says that the socket is unusable.
-    pub fn new(settings: LinkSettings) -> Result<Link, String> {
+    pub fn new(mut settings: LinkSettings) -> Result<Link, String> {
         let tls = Tls::load(&settings.files)?;
-        if let Some(listener) = &settings.listen {
-            listener.set_nonblocking(true).map_err(|error| format!("cannot listen: {error}"))?;
-        }
+        let name = ServerName::try_from(settings.name.clone());
+        let name = name.map_err(|_| format!("`{}` cannot be the name in a certificate", settings.name))?;
+        let listener = settings.listen.take();
+        let acceptor = listener.map(|listener| Acceptor::new(listener, settings.files.clone(), 1));
         let state = LinkState { certificate_end: tls.certificate_end, ..LinkState::default() };
         Ok(Link {
             settings,
+            name,
             tls,
             state,
             used: None,
-            handshakes: Vec::new(),
+            acceptor: acceptor.transpose()?,
             dial: None,
+            opened: None,
             retry_at_ms: 0,
             retry_ms: RETRY_MS.0,
             may_read: true,
@@ -110,7 +122,7 @@ impl Link {
     pub fn reread(&mut self) -> Result<(), String> {
         self.tls = Tls::load(&self.settings.files)?;
         self.state.certificate_end = self.tls.certificate_end;
-        Ok(())
+        self.acceptor.as_mut().map_or(Ok(()), Acceptor::reread)
     }
 
     /// Time without a byte of the peer after which a connection is closed, ms.
@@ -134,7 +146,8 @@ impl Link {
         may_read: bool,
     ) -> &LinkState {
         self.may_read = may_read;
-        self.accept(now_ms);
+        let accepted = self.acceptor.as_mut().map(|acceptor| acceptor.turn(now_ms)).unwrap_or_default();
+        accepted.into_iter().for_each(|one| self.take_accepted(now_ms, exchange, is_settled, one));
         self.connect(now_ms);
         self.shake_hands(now_ms, exchange, is_settled);
         self.carry(now_ms, exchange, received);
@@ -151,19 +164,20 @@ impl Link {
         let dials = self.dial.is_none() && self.used.is_none() && self.settings.connect.is_some();
         let retry = dials.then_some(self.retry_at_ms);
         let dial = self.dial.as_ref().map(|dial| dial.began_ms + HANDSHAKE_MS);
-        let handshakes = self.handshakes.iter().map(|one| one.began_ms + HANDSHAKE_MS);
+        let opened = self.opened.iter().map(|one| one.began_ms + HANDSHAKE_MS);
+        let accepted = self.acceptor.as_ref().and_then(Acceptor::deadline_ms);
         let used = self.used.iter().map(|used| used.deadline_ms(self.settings.dead_after_ms));
-        let first = used.chain(handshakes).chain(retry).chain(dial).min();
+        let first = used.chain(opened).chain(accepted).chain(retry).chain(dial).min();
         first.map_or(RETRY_MS.1, |at| at.saturating_sub(now_ms))
     }
 
     /// Descriptors to poll before the next turn.
     pub fn descriptors(&self) -> Vec<(BorrowedFd<'_>, PollFlags)> {
-        let listen = self.settings.listen.iter().map(|socket| (socket.as_fd(), PollFlags::IN));
+        let accepted = self.acceptor.iter().flat_map(Acceptor::descriptors);
         let dial = self.dial.iter().map(|dial| (dial.as_fd(), PollFlags::OUT));
-        let handshakes = self.handshakes.iter().map(|one| one.interest(true));
+        let opened = self.opened.iter().map(|one| one.interest(true));
         let used = self.used.iter().map(|used| used.interest(self.may_read));
-        listen.chain(dial).chain(handshakes).chain(used).collect()
+        accepted.chain(dial).chain(opened).chain(used).collect()
     }
 
     /// Closes the connection, after the bytes that wait to be sent.
@@ -175,25 +189,10 @@ impl Link {
         self.state.is_up = false;
     }
 
-    fn accept(&mut self, now_ms: u64) {
-        let Some(listener) = &self.settings.listen else { return };
-        // Other errors are those of a connection that has ended, or of a process without descriptors.
-        for _ in 0..HANDSHAKES_MAX {
-            let Ok((socket, remote)) = listener.accept() else { return };
-            match Connection::accepted(socket, remote, &self.tls, now_ms) {
-                Ok(connection) => self.handshakes.push(connection),
-                Err(why) => self.state.why = Some(why),
-            }
-            if self.handshakes.len() > HANDSHAKES_MAX {
-                self.handshakes.remove(0);
-            }
-        }
-    }
-
     /// Begins a connection to the peer, or finishes one that has begun.
     fn connect(&mut self, now_ms: u64) {
         let Some(address) = self.settings.connect else { return };
-        if self.used.is_some() || self.handshakes.iter().any(|one| one.side == Side::Opened) {
+        if self.used.is_some() || self.opened.is_some() {
             self.dial = None;
             return;
         }
@@ -207,11 +206,11 @@ impl Link {
                 self.dial = Some(dial);
                 return;
             }
-            Ok(Ok(socket)) => Connection::opened(socket, address, &self.tls, now_ms),
+            Ok(Ok(socket)) => Connection::opened(socket, address, (&self.tls, self.name.clone()), now_ms),
             Err(error) => Err(format!("cannot connect to {address}: {error}")),
         };
         match opened {
-            Ok(connection) => self.handshakes.push(connection),
+            Ok(connection) => self.opened = Some(connection),
             Err(why) => self.failed(now_ms, why),
         }
     }
@@ -226,44 +225,56 @@ impl Link {
         self.state.why = Some(why);
     }
 
-    /// Goes on with handshakes, and uses a connection that is ready.
+    /// Goes on with the handshake of the own connection, and uses it when it is ready.
     fn shake_hands(&mut self, now_ms: u64, exchange: &mut Exchange, is_settled: bool) {
-        for mut connection in std::mem::take(&mut self.handshakes) {
-            match connection.shake_hands() {
-                Err(why) => self.handshake_failed(now_ms, connection.side, why),
-                Ok(true) if self.is_better(now_ms, &connection) => {
-                    if self.used.is_some() {
-                        self.close(now_ms, exchange, "replaced by a newer connection");
-                    }
-                    exchange.open(now_ms, is_settled);
-                    self.state.connections += 1;
-                    self.state.remote = Some(connection.remote);
-                    connection.begin(now_ms);
-                    self.used = Some(connection);
-                }
-                Ok(true) => {}
-                Ok(false) if now_ms.saturating_sub(connection.began_ms) < HANDSHAKE_MS => {
-                    self.handshakes.push(connection);
-                }
-                Ok(false) => {
-                    let remote = connection.remote;
-                    let why = format!("{remote} does not finish the TLS handshake");
-                    self.handshake_failed(now_ms, connection.side, why);
-                }
+        let Some(mut connection) = self.opened.take() else { return };
+        match connection.shake_hands() {
+            Err(why) => self.failed(now_ms, why),
+            Ok(true) => self.take_ready(now_ms, exchange, is_settled, connection),
+            Ok(false) if now_ms.saturating_sub(connection.began_ms) < HANDSHAKE_MS => {
+                self.opened = Some(connection);
             }
+            Ok(false) => self.failed(now_ms, connection.late()),
         }
         if self.used.is_some() {
-            self.handshakes.retain(|one| one.side == Side::Accepted);
+            self.opened = None;
         }
     }
 
-    fn handshake_failed(&mut self, now_ms: u64, side: Side, why: String) {
-        match side {
-            Side::Opened => self.failed(now_ms, why),
-            // Somebody who is no peer must not hide the state of the peer's connection.
-            Side::Accepted if self.used.is_none() => self.state.why = Some(why),
-            Side::Accepted => {}
+    /// Uses a connection that the peer has opened, unless there is a better one. Somebody else's is closed.
+    fn take_accepted(&mut self, now_ms: u64, exchange: &mut Exchange, is_settled: bool, one: Accepted) {
+        let failed = match one {
+            Ok(connection) if connection.is_from(&self.name) => {
+                return self.take_ready(now_ms, exchange, is_settled, connection);
+            }
+            Ok(connection) => connection.stranger(),
+            Err(why) => why,
+        };
+        // Somebody who is no peer must not hide the state of the peer's connection.
+        if self.used.is_none() {
+            self.state.why = Some(failed);
         }
+    }
+
+    /// Uses a connection that is ready, if it is better than the present one.
+    fn take_ready(
+        &mut self,
+        now_ms: u64,
+        exchange: &mut Exchange,
+        is_settled: bool,
+        mut connection: Connection,
+    ) {
+        if !self.is_better(now_ms, &connection) {
+            return;
+        }
+        if self.used.is_some() {
+            self.close(now_ms, exchange, "replaced by a newer connection");
+        }
+        exchange.open(now_ms, is_settled);
+        self.state.connections += 1;
+        self.state.remote = Some(connection.remote);
+        connection.begin(now_ms);
+        self.used = Some(connection);
     }
 
     /// Returns true if a connection that is ready is used in place of the present one.

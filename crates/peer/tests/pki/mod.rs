@@ -40,9 +40,18 @@ impl Authority {
         self.between(2_000, year)
     }
 
+    /// Files of a box with a name of its own.
+    pub fn named(&self, name: &str) -> Files {
+        self.issue(name, 2_000, 2_080)
+    }
+
     fn between(&self, begin: i32, end: i32) -> Files {
+        self.issue(SERVER_NAME, begin, end)
+    }
+
+    fn issue(&self, name: &str, begin: i32, end: i32) -> Files {
         let key = KeyPair::generate().unwrap();
-        let mut params = CertificateParams::new(vec![SERVER_NAME.to_owned()]).unwrap();
+        let mut params = CertificateParams::new(vec![name.to_owned()]).unwrap();
         params.not_before = date_time_ymd(begin, 1, 1);
         params.not_after = date_time_ymd(end, 1, 1);
         let certificate = params.signed_by(&key, &*self.0).unwrap();

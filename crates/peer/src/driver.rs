@@ -32,20 +32,20 @@ struct SaveFailure {
 
 /// Saves the standing of a process for the next one. Until that is done, nothing is sent: others must not
 /// know more than the next process of this box.
-pub struct Saver<S> {
+pub struct StandingWriter<S> {
     /// Reason why the standing could not be saved.
     pub error: Option<String>,
     unsaved: Option<S>,
     failure: Option<SaveFailure>,
 }
 
-impl<S> Default for Saver<S> {
-    fn default() -> Saver<S> {
-        Saver { error: None, unsaved: None, failure: None }
+impl<S> Default for StandingWriter<S> {
+    fn default() -> StandingWriter<S> {
+        StandingWriter { error: None, unsaved: None, failure: None }
     }
 }
 
-impl<S> Saver<S> {
+impl<S> StandingWriter<S> {
     /// Saves a standing that is new, or one that could not be saved before.
     pub fn turn(&mut self, now_ms: u64, is_new: Option<S>, save: &mut dyn FnMut(&S) -> Result<(), String>) {
         let is_due = is_new.is_some() || self.failure.is_none_or(|failure| now_ms >= failure.again_ms);
@@ -99,13 +99,13 @@ pub struct Driver {
     /// Link to the other member.
     pub link: Link,
     /// Keeps its standing.
-    pub saver: Saver<SavedStanding>,
+    pub saver: StandingWriter<SavedStanding>,
 }
 
 impl Driver {
     /// Creates a driver.
     pub fn new(member: Member, link: Link) -> Driver {
-        Driver { member, link, saver: Saver::default() }
+        Driver { member, link, saver: StandingWriter::default() }
     }
 
     /// Does what is due. `save` keeps the standing for the next process. Returns the time until the next

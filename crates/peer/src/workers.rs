@@ -1,12 +1,12 @@
 //! Engines of running workers, for the members of a process: one for each other box.
 //!
 //! ```text
-//!   feed of a worker --(by public address)--> queue of a member --> next_record
+//!   feed of a worker --(by shard)--> queue of a member --> next_record
 //!   PlanChanged, Lost ----------------------> queues of all
 //! ```
 //! Each feed is read once. A place in the feed means the same for all members.
 
-use crate::member::{AddressRange, EngineAnswer, EngineRequest, Engines};
+use crate::member::{EngineAnswer, EngineRequest, Engines};
 use gatun_io::Waker;
 use gatun_nat::Sequence;
 use gatun_nat::feed::{FeedPolicy, FeedReader, Flow, Record, SessionScope, channel};
@@ -77,18 +77,6 @@ impl RecordQueue {
     }
 }
 
-/// Public addresses by member, sorted.
-#[derive(Default)]
-struct MemberAddresses(Vec<(Ipv4Addr, Ipv4Addr, usize)>);
-
-impl MemberAddresses {
-    fn member(&self, address: Ipv4Addr) -> Option<usize> {
-        let at = self.0.partition_point(|(first, _, _)| *first <= address).checked_sub(1)?;
-        let (_, last, member) = *self.0.get(at)?;
-        (address <= last).then_some(member)
-    }
-}
-
 /// Members that get a record.
 enum Receivers {
     All,
@@ -102,7 +90,8 @@ pub struct WorkerEngines {
     members: Vec<MemberState>,
     /// Member whose requests and records these are.
     member: usize,
-    addresses: MemberAddresses,
+    /// Member of each shard.
+    of_shard: [Option<usize>; 256],
     steering: Arc<Steering>,
     /// Waker of the members' thread.
     waker: Waker,
@@ -128,9 +117,9 @@ impl WorkerEngines {
             drop(handle.attach_peer_feed(Some(Box::new(feed)), timeout)?);
             workers.push(WorkerEngine { handle, feed: reader });
         }
-        let (members, addresses) = (Vec::new(), MemberAddresses::default());
+        let (members, of_shard) = (Vec::new(), [None; 256]);
         let mut engines =
-            WorkerEngines { workers, members, member: 0, addresses, steering, waker, queue_len: len };
+            WorkerEngines { workers, members, member: 0, of_shard, steering, waker, queue_len: len };
         engines.add_member();
         Some(engines)
     }
@@ -146,12 +135,10 @@ impl WorkerEngines {
         self.members.len() - 1
     }
 
-    /// Sets the member that gets records of each shard's addresses. Of several members, nobody gets those of
-    /// other addresses; a single member gets all records.
-    pub fn divide(&mut self, addresses: &[AddressRange], member: impl Fn(usize) -> Option<usize>) {
-        let of = |range: &AddressRange| Some((range.first, range.last, member(range.shard)?));
-        self.addresses.0 = addresses.iter().filter_map(of).collect();
-        self.addresses.0.sort_unstable();
+    /// Gives the records of a shard to a member. Of several members, nobody gets those of other shards; a
+    /// single member gets all records.
+    pub fn assign(&mut self, shard: u8, member: Option<usize>) {
+        self.of_shard[usize::from(shard)] = member;
     }
 
     /// Uses the steering of another plan.
@@ -169,7 +156,8 @@ impl WorkerEngines {
         match record {
             _ if self.members.len() == 1 => Receivers::All,
             Record::Session(session) => {
-                let member = self.addresses.member(session.id.flow.outside.0);
+                let shard = self.steering.shard_of_address(session.id.flow.outside.0);
+                let member = shard.and_then(|shard| self.of_shard[usize::from(shard)]);
                 member.map_or(Receivers::Nobody, Receivers::One)
             }
             Record::PlanChanged | Record::Lost(_) => Receivers::All,
@@ -280,14 +268,5 @@ mod tests {
         let records: Vec<_> = queue.records.into_iter().collect();
         let (lost, last) = (Record::Lost(31), Record::Lost(7));
         assert_eq!(records, [(at(0), lost), (at(0), Record::PlanChanged), (at(4), last)]);
-    }
-
-    #[test]
-    fn an_address_belongs_to_the_member_of_its_range() {
-        let of = |n: u8| Ipv4Addr::new(192, 0, 2, n);
-        let addresses = MemberAddresses(vec![(of(1), of(3), 0), (of(4), of(4), 1), (of(9), of(12), 0)]);
-        let members = [0, 1, 3, 4, 5, 8, 9, 12, 13].map(|n| addresses.member(of(n)));
-        let (none, first, second) = (None, Some(0), Some(1));
-        assert_eq!(members, [none, first, first, second, none, none, first, first, none]);
     }
 }

@@ -5,13 +5,16 @@ mod pki;
 
 use gatun_io::memory::MemoryPeer;
 use gatun_io::{Memory, Waker};
+use gatun_nat::feed::Record;
 use gatun_nat::inspect::{Selection, SessionCursor, SessionInfo};
 use gatun_nat::plan::{Nat44, Net4, Plan, Pool4, PoolRange};
 use gatun_nat::workers::Shares;
 use gatun_nat::{ClearCursor, Extent, Nat};
 use gatun_peer::driver::{Driver, wait};
 use gatun_peer::link::{Link, LinkSettings};
-use gatun_peer::member::{AddressRange, Member, MemberSettings, PairStatus, SavedStanding, TakeOverError};
+use gatun_peer::member::{
+    AddressRange, Engines as _, Member, MemberSettings, PairStatus, SavedStanding, TakeOverError,
+};
 use gatun_peer::ownership::{self, Rules, Timing};
 use gatun_peer::tls::SERVER_NAME;
 use gatun_peer::wire::{ConfigKey, Exchange, Settings};
@@ -391,4 +394,53 @@ fn a_member_whose_state_cannot_be_saved_releases_nothing_and_is_not_connected() 
     }
     until("the boxes agree", || first.is_synced() && second.is_synced());
     [first, second].into_iter().for_each(Bed::stop);
+}
+
+#[test]
+fn each_member_gets_the_records_of_its_shards_in_their_order() {
+    let shares = Shares::new(&Plan { shards: Some(2), ..plan() }, 1, [5; 4]).unwrap();
+    let steering = Arc::new(shares.steering);
+    let (memory, device) = Memory::new("m").unwrap();
+    let nat = Nat::new(&shares.plans[0], [1, 2, 3, 4]).unwrap();
+    let exchange = exchange(1, &steering).unwrap().remove(0);
+    let (worker, handle) = Worker::sharing(nat, Box::new(memory), Clock::new(), exchange);
+    let thread = thread::spawn(move || assert!(worker.run().1.is_none()));
+    let feeds = FeedSettings { packets: 1, len: 256, generation: 1 };
+    let waker = Waker::new().unwrap();
+    let mut engines =
+        WorkerEngines::attach(vec![handle.clone()], steering.clone(), feeds, waker, LONG).unwrap();
+    assert_eq!([engines.add_member(), engines.add_member()], [1, 2]);
+    engines.assign(0, Some(0));
+    engines.assign(1, Some(1));
+    for host in 1..=60 {
+        device.push(udp4(&format!("10.0.0.{host}"), 4_000, "198.51.100.7", 53, b"x"));
+    }
+    let count =
+        || handle.work(ReadSessions { found: Vec::with_capacity(100), ..all() }, LONG).unwrap().found.len();
+    until("the sessions are open", || count() == 60);
+    // The second member reads first, so that records wait for the other one.
+    let mut numbers = [1, 0, 2].map(|member| {
+        let engines = engines.of(member);
+        let read = std::iter::from_fn(|| engines.next_record(0));
+        let of_session = read.map(|(at, record)| match record {
+            Record::Session(session) => {
+                let shard = steering.shard_of_address(session.id.flow.outside.0);
+                assert_eq!(shard.map(usize::from), Some(member), "{session:?}");
+                at.number
+            }
+            other => panic!("{other:?}"),
+        });
+        of_session.collect::<Vec<_>>()
+    });
+    assert!(numbers.iter().all(|of_member| of_member.is_sorted()), "{numbers:?}");
+    assert!(numbers[2].is_empty() && !numbers[0].is_empty() && !numbers[1].is_empty(), "{numbers:?}");
+    let mut all: Vec<u64> = numbers.iter_mut().flat_map(std::mem::take).collect();
+    all.sort_unstable();
+    assert_eq!(all, (all[0]..all[0] + 60).collect::<Vec<_>>());
+    handle.stop();
+    thread.join().unwrap();
+}
+
+fn all() -> ReadSessions {
+    ReadSessions { which: Selection::default(), at: SessionCursor::default(), found: Vec::new() }
 }

@@ -50,8 +50,9 @@ offload: ## Check the offload manager: HISTORIES=100000 seeded histories of engi
 	$(CARGO) run --release --package gatun-model --bin gatun-offload-model -- --histories $(HISTORIES)
 
 STATES ?= 10000000
-pair-model: ## Visit the states of members that own ports together, at most STATES=10000000 of each scenario
+pair-model: ## Visit the states of a pair and of a cluster that own ports together, at most STATES=10000000 of each scenario
 	$(CARGO) run --release --package gatun-pair-model -- --states $(STATES)
+	$(CARGO) run --release --package gatun-cluster-model -- --states $(STATES)
 
 nightly: ## Run what is too long for make test: AddressSanitizer, long fuzzing, a long run of the model
 	@PACKETS=$(PACKETS) scripts/nightly

@@ -4,11 +4,13 @@ use super::act::possible;
 use super::scenario::{ProcessState, Scenario};
 use super::state::{Action, PLACES, PORTS, State};
 use stateright::{Checker, HasDiscoveries, Model, Property};
+use std::fmt::Debug;
+use std::hash::Hash;
 use std::time::{Duration, Instant};
 
 /// Result of a check.
 #[derive(Clone, Debug)]
-pub struct Checked {
+pub struct Checked<A> {
     /// Number of different states.
     pub states: usize,
     /// Number of actions that were tried.
@@ -20,7 +22,21 @@ pub struct Checked {
     /// Duration.
     pub took: Duration,
     /// Broken promise, and the shortest history that breaks it.
-    pub broken: Option<(&'static str, Vec<Action>)>,
+    pub broken: Option<(&'static str, Vec<A>)>,
+}
+
+impl<A> Checked<A> {
+    /// Returns the figures as a line.
+    pub fn figures(&self) -> String {
+        format!(
+            "{} states ({}), {} steps, up to {} events in a row, {:.1} s",
+            self.states,
+            if self.is_complete { "all" } else { "not all" },
+            self.steps,
+            self.depth,
+            self.took.as_secs_f64()
+        )
+    }
 }
 
 const ONE_USER: &str = "no port has two users at one time";
@@ -54,11 +70,16 @@ impl Model for Scenario {
     }
 }
 
-/// Visits the states of a scenario, at most about `states_max`, until a promise is broken.
-pub fn check(scenario: Scenario, states_max: usize) -> Checked {
+/// Visits the states of a model, at most about `states_max`, until a promise is broken.
+pub fn check<M>(model: M, states_max: usize) -> Checked<M::Action>
+where
+    M: Model + Send + Sync + 'static,
+    M::State: Clone + Debug + Hash + PartialEq + Send + Sync + 'static,
+    M::Action: Clone + Debug + PartialEq + Send + Sync + 'static,
+{
     let begin = Instant::now();
     let threads = std::thread::available_parallelism().map_or(1, |threads| threads.get());
-    let checker = scenario
+    let checker = model
         .checker()
         .threads(threads)
         .finish_when(HasDiscoveries::Any)

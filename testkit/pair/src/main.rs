@@ -70,14 +70,7 @@ fn main() -> ExitCode {
         is_good = true;
         let scenario = Scenario { log, ..scenario.with(rules).with_ports(ranges) };
         let checked = check(scenario.clone(), states);
-        let extent = if checked.is_complete { "all" } else { "not all" };
-        println!(
-            "{one}: {} states ({extent}), {} steps, up to {} events in a row, {:.1} s",
-            checked.states,
-            checked.steps,
-            checked.depth,
-            checked.took.as_secs_f64()
-        );
+        println!("{one}: {}", checked.figures());
         if let Some((promise, actions)) = checked.broken {
             println!("{one}: broken: {promise}");
             explain(&scenario, &actions).iter().for_each(|line| println!("    {line}"));

@@ -1,0 +1,26 @@
+//! Shards of a cluster: who owns each, who backs it up, and who changes that (decision 0107).
+//!
+//! A cluster has up to 256 shards. Each has a record in a coordinator (etcd): its owner, its backup, and the
+//! generation of the ownership. Nodes change records by compare-and-swap alone, and only by [`transitions`].
+//! Between two nodes, a shard is one of a pair (`gatun_peer`).
+//!
+//! | module | contents |
+//! |---|---|
+//! | [`record`] | record of a shard, and its text |
+//! | [`transitions`] | changes of a record, with what each needs |
+//! | [`target`] | nodes that should have each shard, by rendezvous hashing |
+//! | [`policy`] | next change that a node makes |
+//!
+//! These modules know no socket, no thread and no clock. `testkit/cluster` checks the transitions: a model
+//! checker visits all states of up to three nodes that lose each other, the coordinator and their state.
+#![forbid(unsafe_code)]
+
+pub mod policy;
+pub mod record;
+mod rules;
+pub mod target;
+mod timing;
+pub mod transitions;
+
+pub use rules::ClusterRules;
+pub use timing::ClusterTiming;

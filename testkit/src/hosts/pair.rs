@@ -1,4 +1,5 @@
-//! Network of two boxes that can take each other's place, with BIRD on four hosts.
+//! Network of boxes that can take each other's place, with BIRD on them and on two routers: two boxes of a
+//! pair, or more nodes of a cluster.
 //!
 //! ```text
 //!               /--- a ---\               client   2001:db8:1::2, IPv6 only
@@ -6,8 +7,9 @@
 //!               \--- b ---/               inside, outside: routers, which learn by BGP which box to use
 //!                                         a, b: Gatun and BIRD, with a link between them (10.0.9.0/30)
 //! ```
-//! The boxes announce the kernel's tables 186 (own) and 187 (backup) of `[announce]`, the backup's routes
-//! with a longer path. BFD finds a dead neighbour after 150 ms.
+//! More than two boxes are connected by a switch: box n has 10.0.9.n/24 there, and 10.0.8.n is behind it,
+//! for tunnels between the boxes. The boxes announce the kernel's tables 186 (own) and 187 (backup) of
+//! `[announce]`, the backup's routes with a longer path. BFD finds a dead neighbour after 150 ms.
 
 use super::{Namespace, Process, wait_until};
 use crate::Error;
@@ -32,11 +34,13 @@ pub struct PairNetwork {
     /// Router of the client.
     pub inside: Namespace,
     /// The boxes.
-    pub boxes: [Namespace; 2],
+    pub boxes: Vec<Namespace>,
     /// Router of the server.
     pub outside: Namespace,
     /// Has only IPv4.
     pub server: Namespace,
+    /// Switch between more than two boxes.
+    _switch: Option<Namespace>,
     _birds: Vec<Process>,
 }
 
@@ -51,15 +55,24 @@ template bgp neighbour {
 ";
 
 impl PairNetwork {
-    /// Makes the hosts, links, addresses and static routes, and starts BIRD on routers and boxes.
+    /// Makes the network of a pair.
     ///
     /// # Errors
     /// Returns an error if the kernel refuses any of it, or BIRD does not start.
     pub fn new() -> Result<PairNetwork, Error> {
-        let [client, inside, a, b, outside, server] =
-            ["client", "inside", "box-a", "box-b", "outside", "server"].map(Namespace::new);
+        PairNetwork::with_boxes(2)
+    }
+
+    /// Makes the hosts, links, addresses and static routes, and starts BIRD on routers and boxes, of which
+    /// there are two to seven.
+    ///
+    /// # Errors
+    /// Returns an error if the kernel refuses any of it, or BIRD does not start.
+    pub fn with_boxes(count: u8) -> Result<PairNetwork, Error> {
+        let [client, inside, outside, server] = ["client", "inside", "outside", "server"].map(Namespace::new);
         let (client, inside, outside, server) = (client?, inside?, outside?, server?);
-        let boxes = [a?, b?];
+        let name = |n: u8| format!("box-{}", char::from(b'a' + n));
+        let boxes = (0..count).map(|n| Namespace::new(&name(n))).collect::<Result<Vec<_>, _>>()?;
         client.connect("eth0", &inside, "clients")?;
         server.connect("eth0", &outside, "servers")?;
         client.address("eth0", &format!("{CLIENT}/64"))?;
@@ -68,8 +81,8 @@ impl PairNetwork {
         server.address("eth0", &format!("{SERVER4}/24"))?;
         outside.address("servers", "198.51.100.1/24")?;
         server.ip("route add default via 198.51.100.1")?;
-        boxes[0].connect("peer", &boxes[1], "peer")?;
-        for host in [&inside, &outside, &boxes[0], &boxes[1]] {
+        let switch = connect(&boxes)?;
+        for host in [&inside, &outside].into_iter().chain(&boxes) {
             host.forward()?;
             // Packets of a session may use different boxes in both directions.
             host.sysctl("net.ipv4.conf.all.rp_filter", "0")?;
@@ -77,7 +90,6 @@ impl PairNetwork {
         }
         for (number, one) in boxes.iter().enumerate() {
             let (n, name) = (number + 1, one.name());
-            one.address("peer", &format!("{}/30", BOXES[number]))?;
             one.connect("inside", &inside, name)?;
             one.connect("outside", &outside, name)?;
             inside.address(name, &format!("2001:db8:{n}0::1/64"))?;
@@ -88,16 +100,16 @@ impl PairNetwork {
             one.ip(&format!("route add 198.51.100.0/24 via 10.0.{n}.1"))?;
         }
         let mut birds = vec![
-            bird(&inside, &router("ipv6", ["2001:db8:10::", "2001:db8:20::"], 64_498))?,
-            bird(&outside, &router("ipv4", ["10.0.1.", "10.0.2."], 64_497))?,
+            bird(&inside, &router("ipv6", count, |n| format!("2001:db8:{n}0::"), 64_498))?,
+            bird(&outside, &router("ipv4", count, |n| format!("10.0.{n}."), 64_497))?,
         ];
         for (one, n) in boxes.iter().zip(1..) {
             birds.push(bird(one, &announcer(n))?);
         }
-        Ok(PairNetwork { client, inside, boxes, outside, server, _birds: birds })
+        Ok(PairNetwork { client, inside, boxes, outside, server, _switch: switch, _birds: birds })
     }
 
-    /// Returns the number of the box that a router uses for a destination: 0, 1, or `None`.
+    /// Returns the number of the box that a router uses for a destination, from 0 on.
     pub fn used(&self, router: &Namespace, destination: &str) -> Option<usize> {
         let route = router.run(&format!("ip route get {destination}")).ok()?;
         self.boxes.iter().position(|one| route.contains(&format!("dev {} ", one.name())))
@@ -131,14 +143,38 @@ impl PairNetwork {
     }
 }
 
-/// Settings of a router's BIRD, with both boxes as neighbours: `networks` with 1 and 2 behind them.
-fn router(family: &str, networks: [&str; 2], number: u32) -> String {
-    let neighbour = |(name, network): (&str, &str)| {
+/// Connects the boxes: two of them by a link, more by a switch, which is returned.
+fn connect(boxes: &[Namespace]) -> Result<Option<Namespace>, Error> {
+    if let [first, second] = boxes {
+        first.connect("peer", second, "peer")?;
+        for (one, address) in boxes.iter().zip(BOXES) {
+            one.address("peer", &format!("{address}/30"))?;
+        }
+        return Ok(None);
+    }
+    let switch = Namespace::new("switch")?;
+    switch.ip("link add bridge type bridge")?;
+    switch.ip("link set bridge up")?;
+    for (one, n) in boxes.iter().zip(1..) {
+        one.connect("peer", &switch, one.name())?;
+        switch.ip(&format!("link set {} master bridge", one.name()))?;
+        one.address("peer", &format!("10.0.9.{n}/24"))?;
+        for other in (1..=boxes.len()).filter(|other| *other != n) {
+            one.ip(&format!("route add 10.0.8.{other}/32 via 10.0.9.{other}"))?;
+        }
+    }
+    Ok(Some(switch))
+}
+
+/// Settings of a router's BIRD, with the boxes as neighbours: `network` of a box with 1 and 2 behind it.
+fn router(family: &str, count: u8, network: impl Fn(u8) -> String, number: u32) -> String {
+    let neighbour = |n: u8| {
+        let (name, network) = (char::from(b'a' + n - 1), network(n));
         format!(
             "protocol bgp box_{name} from neighbour {{ local {network}1 as {number}; neighbor {network}2 as 64496; {family} {{ import all; export none; }}; }}\n"
         )
     };
-    let neighbours: String = ["a", "b"].into_iter().zip(networks).map(neighbour).collect();
+    let neighbours: String = (1..=count).map(neighbour).collect();
     format!(
         "router id 10.0.0.{};\n{COMMON}protocol kernel {{ {family} {{ import none; export all; }}; }}\n{neighbours}",
         number - 64_490

@@ -1,9 +1,11 @@
 //! Peers: an echo server, and programs of other projects that take part in tests.
 
 mod echo;
+mod etcd;
 mod iperf;
 pub mod tayga;
 pub mod testpmd;
 
 pub use echo::{ECHO_PORT, echo};
+pub use etcd::{EtcdMembers, EtcdPlace};
 pub use iperf::Iperf;

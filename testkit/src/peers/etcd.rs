@@ -1,0 +1,126 @@
+//! etcd, a store that several members keep, from Debian's package.
+
+use crate::{Error, Namespace, Process, run, wait_until};
+use rustix::process::Signal;
+use std::fs;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+/// Time for an election on a busy machine.
+const READY_MAX: Duration = Duration::from_secs(60);
+/// Interval of the leader's signs of life, and time without them until an election, ms.
+const TIMES_MS: [u32; 2] = [100, 1_000];
+
+/// Place of a member.
+pub struct EtcdPlace<'n> {
+    /// Host on which it runs. `None`: the host of the caller.
+    pub host: Option<&'n Namespace>,
+    /// Address and port for clients.
+    pub client: SocketAddr,
+    /// Address and port for other members.
+    pub peer: SocketAddr,
+}
+
+/// Members of a cluster of etcd. They end with this value.
+pub struct EtcdMembers<'n> {
+    places: Vec<EtcdPlace<'n>>,
+    members: Vec<Option<Process>>,
+    directory: PathBuf,
+}
+
+impl<'n> EtcdMembers<'n> {
+    /// Starts a member at each place, with its data in `directory`, and waits until they answer.
+    ///
+    /// # Errors
+    /// Returns an error if etcd is not installed, or the members do not elect a leader in time.
+    pub fn start(places: Vec<EtcdPlace<'n>>, directory: &Path) -> Result<EtcdMembers<'n>, Error> {
+        let members = places.iter().map(|_| None).collect();
+        let mut cluster = EtcdMembers { places, members, directory: directory.to_owned() };
+        for number in 0..cluster.places.len() {
+            cluster.start_member(number)?;
+        }
+        cluster.wait_ready()?;
+        Ok(cluster)
+    }
+
+    /// Starts a member, also one that has ended, with its data.
+    ///
+    /// # Errors
+    /// Returns an error if etcd is not installed, or the directory cannot be written.
+    pub fn start_member(&mut self, number: usize) -> Result<(), Error> {
+        let wrong = |error: std::io::Error| Error(format!("etcd: {error}"));
+        let data = self.directory.join(format!("etcd-{number}"));
+        fs::create_dir_all(&self.directory).map_err(wrong)?;
+        let log = fs::File::options().create(true).append(true).open(data.with_extension("log"));
+        let EtcdPlace { client, peer, .. } = &self.places[number];
+        let member = |(n, place): (usize, &EtcdPlace<'_>)| format!("etcd-{n}=http://{}", place.peer);
+        let members: Vec<String> = self.places.iter().enumerate().map(member).collect();
+        let [beat, election] = TIMES_MS.map(|ms| ms.to_string());
+        let mut command = self.command(number, "etcd");
+        command.arg("--name").arg(format!("etcd-{number}")).arg("--data-dir").arg(&data);
+        command.args(["--listen-client-urls", &format!("http://{client}")]);
+        command.args(["--advertise-client-urls", &format!("http://{client}")]);
+        command.args(["--listen-peer-urls", &format!("http://{peer}")]);
+        command.args(["--initial-advertise-peer-urls", &format!("http://{peer}")]);
+        command.args(["--initial-cluster", &members.join(","), "--initial-cluster-state", "new"]);
+        command.args(["--heartbeat-interval", &beat, "--election-timeout", &election]);
+        command.args(["--logger", "zap", "--log-outputs", "stderr"]);
+        let started = Process::start(command.stdout(Stdio::null()).stderr(log.map_err(wrong)?))?;
+        self.members[number] = Some(started);
+        Ok(())
+    }
+
+    /// Kills a member.
+    ///
+    /// # Errors
+    /// Returns an error if it does not run.
+    pub fn kill(&mut self, number: usize) -> Result<(), Error> {
+        let member = self.members[number].take();
+        let mut member = member.ok_or_else(|| Error(format!("etcd-{number} does not run")))?;
+        member.signal(Signal::KILL)?;
+        member.wait(READY_MAX).map(drop)
+    }
+
+    /// Stops a member, or lets it go on: it keeps its connections and does not answer meanwhile.
+    ///
+    /// # Errors
+    /// Returns an error if it does not run.
+    pub fn stop(&self, number: usize, is_stopped: bool) -> Result<(), Error> {
+        let member = self.members[number].as_ref();
+        let member = member.ok_or_else(|| Error(format!("etcd-{number} does not run")))?;
+        member.signal(if is_stopped { Signal::STOP } else { Signal::CONT })
+    }
+
+    /// Waits until all members answer after an election.
+    ///
+    /// # Errors
+    /// Returns an error if one does not within a minute.
+    pub fn wait_ready(&self) -> Result<(), Error> {
+        for number in 0..self.places.len() {
+            let is_ready = || self.control(number, &["endpoint", "health"]).is_ok();
+            wait_until(&format!("etcd-{number} answers"), READY_MAX, is_ready)?;
+        }
+        Ok(())
+    }
+
+    /// URLs of the members, for clients.
+    pub fn endpoints(&self) -> Vec<String> {
+        self.places.iter().map(|place| format!("http://{}", place.client)).collect()
+    }
+
+    /// Runs etcdctl on the host of a member, for that member. Returns its output.
+    ///
+    /// # Errors
+    /// Returns an error if etcdctl is not installed or fails.
+    pub fn control(&self, number: usize, arguments: &[&str]) -> Result<String, Error> {
+        let mut command = self.command(number, "etcdctl");
+        command.env("ETCDCTL_API", "3").arg("--endpoints").arg(&self.endpoints()[number]);
+        run(command.args(["--command-timeout", "3s", "--dial-timeout", "1s"]).args(arguments))
+    }
+
+    fn command(&self, number: usize, program: &str) -> Command {
+        self.places[number].host.map_or_else(|| Command::new(program), |host| host.command(program))
+    }
+}

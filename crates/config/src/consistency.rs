@@ -148,6 +148,8 @@ fn build_plan(
         own4,
         own6,
         pooled: Vec::new(),
+        shards: None,
+        sharding: None,
         pools,
         nat64: (mem::take(&mut read.nat64).into_iter().zip(&mut pool_of))
             .zip(realms64)

@@ -10,14 +10,19 @@
 //! | [`transitions`] | changes of a record, with what each needs |
 //! | [`target`] | nodes that should have each shard, by rendezvous hashing |
 //! | [`policy`] | next change that a node makes |
+//! | [`store`] | the coordinator, as a node uses it |
+//! | [`etcd`] | client of etcd |
 //!
-//! These modules know no socket, no thread and no clock. `testkit/cluster` checks the transitions: a model
-//! checker visits all states of up to three nodes that lose each other, the coordinator and their state.
+//! Except for the last one, these modules know no socket, no thread and no clock. `testkit/cluster` checks
+//! the transitions: a model checker visits all states of up to three nodes that lose each other, the
+//! coordinator and their state.
 #![forbid(unsafe_code)]
 
+pub mod etcd;
 pub mod policy;
 pub mod record;
 mod rules;
+pub mod store;
 pub mod target;
 mod timing;
 pub mod transitions;

@@ -40,6 +40,10 @@ pub(crate) struct Entry<I> {
     pub(crate) walk: u8,
     /// Rounds of credits without a packet.
     pub(crate) idle_rounds: u8,
+    /// Rounds of credits since its installation, as far as they matter.
+    pub(crate) rounds: u8,
+    /// Packets of the last rounds, earlier ones with less weight: four times those of an average round.
+    pub(crate) packets: f32,
     pub(crate) state: State,
     /// True if it is to be released as soon as its mark is confirmed.
     pub(crate) unwanted: bool,

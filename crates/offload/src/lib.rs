@@ -23,6 +23,7 @@ mod entries;
 mod manager;
 mod orders;
 mod paths;
+mod refusals;
 mod settings;
 mod status;
 mod target;

@@ -14,6 +14,7 @@ use crate::engine::{Engine, Page, RecordStream};
 use crate::entries::{Entries, Entry, Slot, State, Token};
 use crate::orders::{Order, Orders, Report};
 use crate::paths::Paths;
+use crate::refusals::Refusals;
 use crate::settings::{Rules, Settings};
 use crate::status::{Latency, Status};
 use crate::target::{OffloadedFlow, Target};
@@ -32,7 +33,7 @@ const BUSY: Duration = Duration::from_millis(1);
 const LEASE_PART: u32 = 8;
 
 /// Filter of flows that stay with the engines.
-pub type FlowFilter = Box<dyn Fn(&Flow) -> bool + Send>;
+pub type FlowFilter = Box<dyn Fn(&Flow) -> bool + Send + Sync>;
 
 /// Progress of the walk over an engine's sessions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,6 +71,9 @@ struct Worker<E> {
     ended: bool,
 }
 
+/// Time after which a target that was full is asked for more room again.
+const FULL_FOR: Duration = Duration::from_secs(60);
+
 /// Manager of a fast path: see [the crate](crate).
 pub struct Manager<E, T: Target> {
     workers: Vec<Worker<E>>,
@@ -105,6 +109,11 @@ pub struct Manager<E, T: Target> {
     round: (usize, Duration, Duration),
     /// Next entry to be considered for eviction.
     hand: usize,
+    /// Flows that found no place.
+    refusals: Refusals,
+    /// Number of entries with which the target was full, and when it said so: it may have less room than its
+    /// capacity.
+    full: Option<(u32, Duration)>,
     leased_at: Option<Duration>,
     /// Time of the last turn.
     now: Duration,
@@ -164,6 +173,8 @@ impl<E: Engine, T: Target> Manager<E, T> {
             excluded_at: 0,
             round: (0, Duration::ZERO, Duration::ZERO),
             hand: 0,
+            refusals: Refusals::default(),
+            full: None,
             leased_at: None,
             now: Duration::ZERO,
             latency: crate::status::histogram(),
@@ -307,7 +318,7 @@ impl<E: Engine, T: Target> Manager<E, T> {
         let slowest = self.workers.iter().filter_map(waited).max().unwrap_or_default();
         Status {
             entries: self.placed,
-            capacity: self.limit(),
+            capacity: self.room(),
             ended_workers: self.workers.iter().filter(|worker| worker.ended).count() as u32,
             slowest_worker_ms: slowest.as_millis() as u64,
             waiting_records: self.workers.iter().map(|worker| worker.waiting).sum(),
@@ -326,6 +337,12 @@ impl<E: Engine, T: Target> Manager<E, T> {
     /// Maximum number of entries.
     fn limit(&self) -> u32 {
         self.settings.entries_max.min(self.target.capacity())
+    }
+
+    /// Maximum number of entries, as far as the target has said that it has less room.
+    fn room(&self) -> u32 {
+        let is_recent = |(_, at): &(u32, Duration)| self.now.saturating_sub(*at) < FULL_FOR;
+        self.full.filter(is_recent).map_or(self.limit(), |(entries, _)| entries.min(self.limit()))
     }
 
     /// Returns whether the settings and the filter allow entries for a flow.
@@ -383,6 +400,8 @@ impl<E: Engine, T: Target> Manager<E, T> {
             pool6: record.pool6,
             walk: self.workers[worker].walks,
             idle_rounds: 0,
+            rounds: 0,
+            packets: 0.0,
             state: State::Marking,
             unwanted: false,
             renew: false,

@@ -51,9 +51,9 @@ pub struct Status {
     pub adopted_removed: u64,
     /// Entries removed.
     pub removed: u64,
-    /// Idle entries removed for other flows, because the table was full.
+    /// Entries removed for other flows, because the table was full: idle ones, and much slower ones.
     pub evicted: u64,
-    /// Flows not installed: the table was full and had no idle entry.
+    /// Flows not installed: the table was full, and had neither an idle entry nor a much slower one.
     pub refused_full: u64,
     /// Flows not installed: the table had no place for them.
     pub refused_crowded: u64,

@@ -372,6 +372,37 @@ fn a_full_table_admits_new_flows_by_the_removal_of_idle_ones() {
 }
 
 #[test]
+fn a_full_table_gives_the_place_of_a_slow_flow_to_a_much_busier_one() {
+    let mut bed = Bed::start(20);
+    let mut manager = bed.manager(settings());
+    bed.send(1000..1020, PACKETS);
+    bed.until(&mut manager, entries(20));
+    bed.send(2000..2001, PACKETS);
+    bed.until(&mut manager, |manager| manager.status().refused_full == 1);
+    let go_on = |bed: &mut Bed, manager: &mut _, rounds| {
+        for _ in 0..rounds {
+            // About 18 packets a second.
+            (0..20).for_each(|_| bed.table.translate(1000..1020));
+            bed.pass(manager, Duration::from_millis(1_100));
+        }
+    };
+    // Slower than the others: 128 packets in more than ten seconds.
+    go_on(&mut bed, &mut manager, 10);
+    bed.send(2000..2001, 128);
+    bed.until(&mut manager, |manager| manager.status().refused_full == 2);
+    assert_eq!((manager.status().evicted, bed.table.ports().contains(&2000)), (0, false));
+    // 128 packets in a second.
+    go_on(&mut bed, &mut manager, 1);
+    bed.send(2000..2001, 128);
+    bed.until(&mut manager, |manager| manager.target().ports().contains(&2000));
+    assert_eq!((manager.status().evicted, manager.target().len()), (1, 20));
+    // The flow that lost its place is not busy enough to get one again.
+    go_on(&mut bed, &mut manager, 6);
+    assert_eq!(manager.status().evicted, 1, "{:?}", manager.status());
+    bed.end();
+}
+
+#[test]
 fn refusals_of_the_target_are_counted_and_leave_no_mark() {
     let mut bed = Bed::start(1000);
     bed.table.entries.lock().unwrap().refused = vec![1000, 1001];

@@ -35,6 +35,8 @@ mod p4;
 #[cfg(feature = "dpdk")]
 mod p4_faults;
 #[cfg(feature = "dpdk")]
+mod p4_limits;
+#[cfg(feature = "dpdk")]
 mod p4_offload;
 #[cfg(feature = "dpdk")]
 mod p4_stateless;

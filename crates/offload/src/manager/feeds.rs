@@ -7,7 +7,7 @@ use crate::orders::{Order, Report};
 use crate::target::Target;
 use gatun_nat::FeedCursor;
 use gatun_nat::feed::{
-    Action, Command, CommandOutcome, FeedPolicy, Offload, Record, SessionChange, SessionRecord,
+    Action, Command, CommandOutcome, FeedPolicy, Offload, Record, SessionChange, SessionId, SessionRecord,
 };
 use gatun_worker::jobs::SubmitError;
 use std::time::Duration;
@@ -23,6 +23,9 @@ const MARKING_MAX: usize = 32_768;
 
 /// Number of packets after which a flow that found no place is offered again: the busiest flows come first.
 pub(super) const LATER: u8 = FeedPolicy::PACKETS_MAX;
+
+/// Shortest time between two offers of a flow that its pace is computed from.
+const SHORTEST: Duration = Duration::from_millis(1);
 
 /// Microseconds, modulo 2^32.
 pub(super) fn micros(time: Duration) -> u32 {
@@ -164,6 +167,7 @@ impl<E: Engine, T: Target> Manager<E, T> {
     /// A session that can be offloaded.
     fn offered(&mut self, worker: usize, record: &SessionRecord, offered_us: u32) {
         let is_marked = record.ownership.offload != Offload::Engine;
+        let pace = self.pace(worker as u8, record.id);
         if let Some(slot) = self.entries.at_record(worker as u8, record.id.record) {
             let entry = self.entries.get_mut(slot);
             if entry.id == record.id {
@@ -186,7 +190,7 @@ impl<E: Engine, T: Target> Manager<E, T> {
             // It has been released, and is about to end.
         } else if !self.allows(&record.id.flow) {
             self.status.not_wanted += 1;
-        } else if self.has_place() {
+        } else if self.has_place(pace) {
             let entry = Entry { renew: is_marked, ..self.entry(worker, record, offered_us) };
             let slot = self.entries.add(entry);
             self.marking += 1;
@@ -199,7 +203,10 @@ impl<E: Engine, T: Target> Manager<E, T> {
             return;
         } else {
             match self.target.is_ready() {
-                true => self.status.refused_full += 1,
+                true => {
+                    self.status.refused_full += 1;
+                    self.refusals.add(worker as u8, record.id, self.now);
+                }
                 false => self.status.refused_unready += 1,
             }
             if is_marked {
@@ -209,6 +216,14 @@ impl<E: Engine, T: Target> Manager<E, T> {
         }
         if is_marked {
             self.release(worker, record.id);
+        }
+    }
+
+    /// Packets a second of a flow since it was refused; 0 if that is not known.
+    fn pace(&mut self, worker: u8, id: SessionId) -> f64 {
+        match self.refusals.take(worker, id, self.now) {
+            Some(since) => f64::from(LATER) / since.as_secs_f64().max(SHORTEST.as_secs_f64()),
+            None => 0.0,
         }
     }
 

@@ -8,7 +8,9 @@ use crate::target::Target;
 use std::time::Duration;
 
 /// Duration of a round of credits.
-const ROUND: Duration = Duration::from_secs(1);
+pub(super) const ROUND: Duration = Duration::from_secs(1);
+/// Weight of earlier rounds in [`Entry::packets`].
+pub(super) const WEIGHT_OF_EARLIER: f32 = 0.75;
 /// Minimum and maximum number of entries of one part of a round. Each part wakes the workers.
 const CREDITS: (usize, usize) = (512, 8192);
 /// Maximum number of entries that are compared with the settings in one turn.
@@ -47,8 +49,10 @@ impl<E: Engine, T: Target> Manager<E, T> {
             let report = self.taken(slot, &used);
             self.report(slot, Report { seen: [None, None], ..report });
             let entry = self.entries.get_mut(slot);
-            let is_idle = report.traffic.total().packets == 0;
-            entry.idle_rounds = if is_idle { entry.idle_rounds.saturating_add(1) } else { 0 };
+            let packets = report.traffic.total().packets;
+            entry.idle_rounds = if packets == 0 { entry.idle_rounds.saturating_add(1) } else { 0 };
+            entry.rounds = entry.rounds.saturating_add(1);
+            entry.packets = entry.packets * WEIGHT_OF_EARLIER + packets as f32;
             if used.is_closing {
                 self.retire(slot);
             } else {

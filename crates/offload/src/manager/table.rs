@@ -2,6 +2,7 @@
 
 use super::Manager;
 use super::feeds::{LATER, micros};
+use super::rounds::{ROUND, WEIGHT_OF_EARLIER};
 use crate::engine::Engine;
 use crate::entries::{Entry, Slot, State, Token};
 use crate::orders::{Order, Report};
@@ -17,6 +18,11 @@ const QUESTIONS: usize = 1024;
 const LOOK: usize = 64;
 /// Rounds of credits without a packet after which an entry is idle.
 const IDLE_ROUNDS: u8 = 2;
+/// Rounds of credits after which the packets of an entry are known well enough.
+const MEASURED_ROUNDS: u8 = 6;
+/// Factor by which a flow has to be busier than the entry that gives it its place: both change places again
+/// only if their rates change by as much.
+const MUCH_BUSIER: f64 = 4.0;
 
 impl<E: Engine, T: Target> Manager<E, T> {
     /// Takes over the entries that the target has.
@@ -35,6 +41,8 @@ impl<E: Engine, T: Target> Manager<E, T> {
                 pool6: 0,
                 walk: 0,
                 idle_rounds: 0,
+                rounds: 0,
+                packets: 0.0,
                 state: State::Installed,
                 unwanted: false,
                 renew: false,
@@ -47,24 +55,32 @@ impl<E: Engine, T: Target> Manager<E, T> {
         });
     }
 
-    /// Returns whether there is a place for another flow. If not, evicts an idle entry, if one is found.
-    pub(super) fn has_place(&mut self) -> bool {
+    /// Returns whether there is a place for another flow. If not, evicts an entry that is idle, or much less
+    /// busy than a flow with `pace` packets a second, if one is found.
+    pub(super) fn has_place(&mut self, pace: f64) -> bool {
         if !self.target.is_ready() {
             return false;
         }
         let taken = self.entries.len() - self.removals.len();
         // A target that does not confirm removals makes no room by further ones.
-        taken < self.limit() as usize || self.unremoved.len() < REMOVALS && self.evict()
+        taken < self.room() as usize || self.unremoved.len() < REMOVALS && self.evict(pace)
     }
 
-    fn evict(&mut self) -> bool {
+    fn evict(&mut self, pace: f64) -> bool {
         let high = self.entries.high();
         let looked = (0..LOOK.min(high)).map(|i| ((self.hand + i) % high) as Slot);
-        let is_idle = |slot: &Slot| {
-            let entry = self.entries.get(*slot);
-            entry.state == State::Installed && entry.bound && entry.idle_rounds >= IDLE_ROUNDS
+        let entry = |slot: &Slot| self.entries.get(*slot);
+        let movable = looked.filter(|slot| entry(slot).state == State::Installed && entry(slot).bound);
+        let least_packets = self.packets_in_rounds(pace / MUCH_BUSIER);
+        let is_slower = |slot: &Slot| {
+            entry(slot).rounds >= MEASURED_ROUNDS && f64::from(entry(slot).packets) < least_packets
         };
-        let found = looked.filter(is_idle).max_by_key(|slot| self.entries.get(*slot).idle_rounds);
+        let may_go = movable.filter(|slot| entry(slot).idle_rounds >= IDLE_ROUNDS || is_slower(slot));
+        let order = |a: &Slot, b: &Slot| {
+            let (a, b) = (entry(a), entry(b));
+            a.idle_rounds.cmp(&b.idle_rounds).then(b.packets.total_cmp(&a.packets))
+        };
+        let found = may_go.max_by(order);
         self.hand = (self.hand + LOOK) % high.max(1);
         if let Some(slot) = found {
             self.status.evicted += 1;
@@ -72,6 +88,12 @@ impl<E: Engine, T: Target> Manager<E, T> {
             self.entries.get_mut(slot).is_evicted = true;
         }
         found.is_some()
+    }
+
+    /// [`Entry::packets`] of an entry with this many packets a second.
+    fn packets_in_rounds(&self, pace: f64) -> f64 {
+        let round_s = ROUND.as_secs_f64().max(self.status.round_ms as f64 / 1e3);
+        round_s * pace / f64::from(1.0 - WEIGHT_OF_EARLIER)
     }
 
     /// Installs flows whose mark is confirmed.
@@ -99,7 +121,7 @@ impl<E: Engine, T: Target> Manager<E, T> {
                 }
                 Some(_) if is_wanted && !is_current => self.renew(slot),
                 // The limit has become smaller.
-                Some(_) if is_wanted && self.staying() + flows.len() >= self.limit() as usize => {
+                Some(_) if is_wanted && self.staying() + flows.len() >= self.room() as usize => {
                     self.refuse(slot);
                     self.status.refused_full += 1;
                 }
@@ -157,7 +179,10 @@ impl<E: Engine, T: Target> Manager<E, T> {
     fn count_refusal(&mut self, refusal: Refusal) {
         match refusal {
             Refusal::Exists => self.status.refused_exists += 1,
-            Refusal::Full => self.status.refused_full += 1,
+            Refusal::Full => {
+                self.status.refused_full += 1;
+                self.full = Some((self.placed, self.now));
+            }
             Refusal::Crowded => self.status.refused_crowded += 1,
             Refusal::Other(reason) => {
                 self.status.refused_other += 1;

@@ -8,8 +8,12 @@
 mod compile;
 #[cfg(feature = "load")]
 mod load;
+#[cfg(feature = "load")]
+mod memif;
 
 #[cfg(feature = "compile")]
 pub use compile::compile;
 #[cfg(feature = "load")]
 pub use load::{LoadError, Shim, arguments, supported};
+#[cfg(feature = "load")]
+pub use memif::{argument, free_socket, is_client};

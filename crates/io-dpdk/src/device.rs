@@ -37,11 +37,6 @@ pub(crate) fn name(device: &str) -> &str {
     device.split_once(',').map_or(device, |(name, _)| name)
 }
 
-/// Role of a memif according to its argument.
-pub(crate) fn is_client(role: Option<&str>) -> bool {
-    !matches!(role, Some("server" | "master"))
-}
-
 /// Checks whether the text is the address of a network card rather than a driver's name.
 pub(crate) fn is_pci(device: &str) -> bool {
     !name(device).starts_with("net_") && !name(device).starts_with("eth_")

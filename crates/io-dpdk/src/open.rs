@@ -7,11 +7,8 @@ use crate::frame::{Pool, Queue};
 use crate::ports::{Port, Ports};
 use crate::watch::{self, LinkEvent, Watch};
 use crate::{MTU_MAX, RING_LEN};
+use gatun_dpdk_shim::{argument, free_socket, is_client};
 use gatun_io::{BURST_MAX, OtherProcessors, Processors};
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
-use std::fs;
-use std::os::unix::fs::FileTypeExt as _;
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
@@ -191,43 +188,6 @@ fn buffers_mb(config: &DpdkConfig) -> u64 {
     ((bytes.sum::<u64>() * u64::from(config.queues)) >> 20) + 1
 }
 
-/// Value of an argument in a device's text.
-fn argument<'d>(device: &'d str, key: &str) -> Option<&'d str> {
-    device.split(',').skip(1).filter_map(|word| word.split_once('=')).find(|(k, _)| *k == key).map(|(_, v)| v)
-}
-
-/// Removes a server's socket that a killed process left behind: nobody else could use its name.
-fn free_socket(device: &str) -> Result<(), DpdkError> {
-    let is_server = !device::is_client(argument(device, "role"));
-    let is_file = argument(device, "socket-abstract") == Some("no");
-    let Some(path) = argument(device, "socket").filter(|_| is_server && is_file).map(Path::new) else {
-        return Ok(());
-    };
-    let is_socket = fs::symlink_metadata(path).is_ok_and(|file| file.file_type().is_socket());
-    if !is_socket {
-        return Ok(());
-    }
-    if is_served(path) {
-        // Several devices of this process may share a socket, which is created with the first.
-        return Err(DpdkError::SocketBusy(path.display().to_string()));
-    }
-    drop(fs::remove_file(path));
-    Ok(())
-}
-
-/// Checks whether a process has a socket open, which does not notice: the kernel refuses a connection of
-/// another type than the socket's before it reaches the process. A connection to a DPDK server (22.11) that
-/// disappears again can abort it, or keep it from greeting the next client.
-fn is_served(path: &Path) -> bool {
-    let connection = SocketAddrUnix::new(path).and_then(|address| {
-        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
-        connect(&socket, &address)
-    });
-    // EPROTOTYPE is the answer of a memif server.
-    connection != Err(rustix::io::Errno::CONNREFUSED)
-}
-
 fn open(config: &DpdkConfig) -> Result<(Watch, OpenedDevices), DpdkError> {
     let workers = usize::from(config.queues.max(1));
     let processors = Processors::divide(&config.eal.cores, workers)?;
@@ -235,7 +195,7 @@ fn open(config: &DpdkConfig) -> Result<(Watch, OpenedDevices), DpdkError> {
         if let Some(mtu) = device.mtu.filter(|mtu| *mtu > MTU_MAX) {
             return Err(DpdkError::Mtu { device: device::name(&device.device).into(), mtu, max: MTU_MAX });
         }
-        free_socket(&device.device)?;
+        free_socket(&device.device).map_err(DpdkError::SocketBusy)?;
     }
     processors.others.pin_thread().map_err(DpdkError::System)?;
     let names = config.devices.iter().map(|device| &device.device[..]);
@@ -270,7 +230,7 @@ fn open_device(
     watch: &mut Watch,
 ) -> Result<Opened, DpdkError> {
     let mut device = Device::open(&config.device)?;
-    device.is_client = device.is_memif() && device::is_client(argument(&config.device, "role"));
+    device.is_client = device.is_memif() && is_client(&config.device);
     let name = device.name.clone();
     let wanted = queues.len() as u16;
     if device.info.queues_max < wanted {

@@ -52,6 +52,8 @@ pub enum SwitchError {
         /// Error of the system.
         error: std::io::Error,
     },
+    /// Another process serves the socket of a memif.
+    SocketBusy(String),
     /// The program has no such table, action, register or meter.
     Missing {
         /// "table", "action", ...
@@ -118,6 +120,10 @@ impl fmt::Display for SwitchError {
             ),
             SwitchError::Compiler(error) => write!(f, "the C compiler failed: {error}"),
             SwitchError::Step { name, step, error } => write!(f, "{name}: {step}: {error}"),
+            SwitchError::SocketBusy(path) => write!(
+                f,
+                "another process serves the memif socket {path}: stop it first, or write another socket, or role=client"
+            ),
             SwitchError::Missing { kind, name } => write!(f, "the program has no {kind} `{name}`"),
             SwitchError::Entry { table, fault } => write!(f, "table {table}: {fault}"),
             SwitchError::Full(table) => write!(f, "table {table} is full"),

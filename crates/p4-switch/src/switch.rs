@@ -5,6 +5,7 @@ use crate::error::SwitchError;
 use crate::layout::{self, Description, Layout, Objects, check};
 use crate::object::Object;
 use crate::sys::{self, Mempool, Pipeline, Port, RawRates, Ring};
+use gatun_dpdk_shim::free_socket;
 use std::collections::HashMap;
 use std::ffi::CString;
 use std::fmt::Write as _;
@@ -400,6 +401,7 @@ fn build(name: &str, object: &Object, specification: &str) -> Result<*mut Pipeli
 }
 
 fn open(device: &str, arguments: &str, pool: *mut Mempool) -> Result<i32, SwitchError> {
+    free_socket(&format!("{device},{arguments}")).map_err(SwitchError::SocketBusy)?;
     let text = [device, arguments].map(|text| CString::new(text).unwrap_or_default());
     // SAFETY: the environment runs; strings that end with a zero, and a pool that is never freed.
     match unsafe { sys::device(text[0].as_ptr(), text[1].as_ptr(), pool) } {

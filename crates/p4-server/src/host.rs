@@ -37,7 +37,7 @@ pub struct HostConfig {
     pub entries: Option<String>,
 }
 
-/// Counters of a host at its end.
+/// Counters of a host.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HostCounters {
     /// Ports, from number 0 on.
@@ -48,6 +48,7 @@ pub struct HostCounters {
 
 /// The switch's thread. Dropping it does not end the thread.
 pub struct HostHandle {
+    commands: SyncSender<Command>,
     stop: Arc<AtomicBool>,
     thread: JoinHandle<HostCounters>,
     /// Entries of the text of [`HostConfig::entries`].
@@ -55,6 +56,13 @@ pub struct HostHandle {
 }
 
 impl HostHandle {
+    /// Present counters. `None`: the switch has ended.
+    pub fn counters(&self) -> Option<HostCounters> {
+        let (sender, receiver) = sync_channel(1);
+        self.commands.send(Command::Count(sender)).ok()?;
+        receiver.recv().ok()
+    }
+
     /// Ends the switch.
     pub fn stop(self) -> HostCounters {
         self.stop.store(true, Ordering::Relaxed);
@@ -66,6 +74,7 @@ enum Command {
     Call(Box<dyn FnOnce(&mut Switch) + Send>),
     Change(Vec<Change>, SyncSender<Vec<Result<(), TargetError>>>),
     Frame(Vec<u8>),
+    Count(SyncSender<HostCounters>),
 }
 
 /// A program on DPDK's pipeline.
@@ -120,8 +129,9 @@ impl Host {
         let _ = give_object.send(Object::compile(environment, &config.program, &config.object)?);
         let (description, entries) = wait_built.recv().map_err(ended)??;
         let running = (text, program(&description));
+        let handle = HostHandle { commands: commands.clone(), stop, thread, entries };
         let host = Host { commands, environment, object: config.object.clone(), running, next: None };
-        Ok((host, HostHandle { stop, thread, entries }))
+        Ok((host, handle))
     }
 
     /// Lets the switch's thread call a function.
@@ -276,9 +286,14 @@ impl Forwarder {
                 }
                 // The port's counters have the frames that the pipeline did not take.
                 Ok(Command::Frame(frame)) => drop(self.switch.put(0, &frame)),
+                Ok(Command::Count(sender)) => drop(sender.send(self.counters())),
                 Err(_) => {}
             }
         }
+        self.counters()
+    }
+
+    fn counters(&self) -> HostCounters {
         HostCounters { ports: self.switch.counters(), controller_lost: self.lost }
     }
 

@@ -29,6 +29,7 @@ Examples:
 Ports are numbered from 1, in the order of --port. Port 0 is the controller's: give it a device if Gatun is \
 the controller.
 Whoever can connect to --listen controls the switch: there is no TLS.
+SIGUSR1 prints the counters of the ports.
 Needs root, a C compiler, and a gatun built with --features dpdk.
 ";
 
@@ -95,7 +96,7 @@ mod on_dpdk {
     use anyhow::Context as _;
     use gatun_p4_server::{Device, Host, HostConfig, HostCounters, ServerCounters, serve};
     use gatun_p4_switch::{EnvironmentConfig, ObjectConfig, PORTS_MAX, PortConfig};
-    use signal_hook::consts::{SIGINT, SIGTERM};
+    use signal_hook::consts::{SIGINT, SIGTERM, SIGUSR1};
     use std::process::ExitCode;
 
     /// Frames that wait for the server.
@@ -105,7 +106,7 @@ mod on_dpdk {
         let config = config(args)?;
         let listener = std::net::TcpListener::bind(args.listen)
             .with_context(|| format!("listening on {}", args.listen))?;
-        let mut signals = signal_hook::iterator::Signals::new([SIGINT, SIGTERM])?;
+        let mut signals = signal_hook::iterator::Signals::new([SIGINT, SIGTERM, SIGUSR1])?;
         let (sender, frames) = std::sync::mpsc::sync_channel(FRAMES);
         let (host, handle) = Host::start(&config, sender)?;
         let server = serve(listener, args.device_id, Device::new(host), frames)?;
@@ -120,7 +121,9 @@ mod on_dpdk {
             server.address(),
             args.device_id
         );
-        signals.forever().next();
+        for _ in signals.forever().take_while(|signal| *signal == SIGUSR1) {
+            report(&server.counters(), &handle.counters().unwrap_or_default());
+        }
         let (counters, ports) = (server.counters(), handle.stop());
         drop(server);
         report(&counters, &ports);

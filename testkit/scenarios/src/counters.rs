@@ -1,13 +1,16 @@
 //! Gatun's counters, as it prints them on SIGUSR1 and at its end.
 
 use gatun_ether::{Dropped, Unsent};
+use gatun_io::TxError;
 use std::collections::BTreeMap;
 
 /// Counters of one report.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Counters {
-    /// Packets that the engine received and forwarded.
+    /// Packets that the engine received.
     pub(crate) received: u64,
+    /// Packets that it forwarded, and the device accepted.
+    pub(crate) sent: u64,
     /// Packets that were not forwarded, or not sent, by reason.
     pub(crate) drops: BTreeMap<String, u64>,
     /// Packets of `drops` that waited for something at that time.
@@ -24,7 +27,7 @@ impl Counters {
     pub(crate) fn read(text: &str) -> Option<Counters> {
         let end = text.rfind(END)?;
         let mut counters = Counters::default();
-        let mut title = "";
+        let (mut title, mut unsent) = ("", 0);
         for line in text.get(..end)?.lines() {
             let cells: Vec<&str> = line.split(['│', '┆']).map(str::trim).collect();
             if cells.len() < 3 {
@@ -35,6 +38,10 @@ impl Counters {
             }
             counters.row(title, &cells[1..cells.len() - 1]);
         }
+        for (name, count) in &counters.drops {
+            unsent += if is_unsent(name) { *count } else { 0 };
+        }
+        counters.sent = counters.sent.saturating_sub(unsent);
         Some(counters)
     }
 
@@ -43,6 +50,7 @@ impl Counters {
         let mut all = Counters::default();
         for (name, counters) in both {
             all.received += counters.received;
+            all.sent += counters.sent;
             all.held += counters.held;
             all.sessions = counters.sessions;
             all.drops.extend(counters.drops.into_iter().map(|(reason, n)| (format!("{name} {reason}"), n)));
@@ -62,6 +70,9 @@ impl Counters {
             }
             "counters of the ports" if is_drop(name) => self.add(name, first().unwrap_or(0)),
             "state by instance" => self.sessions += first().unwrap_or(0),
+            _ if name.starts_with("forwarded, ") || name == "echo replies" => {
+                self.sent += first().unwrap_or(0);
+            }
             _ if name == "received" => self.received = first().unwrap_or(0),
             _ if name == "held at this moment" => self.held = first().unwrap_or(0),
             _ => {}
@@ -78,6 +89,11 @@ impl Counters {
 /// Returns true if a port's counter counts packets that ended there.
 fn is_drop(name: &str) -> bool {
     Dropped::ALL.iter().any(|kind| kind.name() == name) || Unsent::ALL.iter().any(|kind| kind.name() == name)
+}
+
+/// Returns true if a counter has packets that the engine forwarded and no device accepted.
+fn is_unsent(name: &str) -> bool {
+    TxError::ALL.iter().any(|kind| kind.name() == name) || Unsent::ALL.iter().any(|kind| kind.name() == name)
 }
 
 #[cfg(test)]

@@ -126,6 +126,12 @@ impl Ends {
         self.generator.tx()
     }
 
+    /// Packets that the reflector sent back so far, with those that its device refused.
+    #[cfg(feature = "dpdk")]
+    pub(crate) fn reflected(&self) -> u64 {
+        self.generator.reflected()
+    }
+
     pub(crate) fn traffic(&self) -> &Traffic {
         self.generator.traffic()
     }

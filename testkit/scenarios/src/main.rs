@@ -182,7 +182,11 @@ fn inside(args: &Args, run: fn(&RunOptions) -> anyhow::Result<report::Report>) -
         #[cfg(feature = "dpdk")]
         switch: args.switch,
         #[cfg(feature = "dpdk")]
-        reflector: args.reflector.unwrap_or_else(memif::Reflector::of_this_machine),
+        reflector: args.reflector.unwrap_or_else(|| match args.switch {
+            // Its counters say what a killed switch had.
+            true => memif::Reflector::Own,
+            false => memif::Reflector::of_this_machine(),
+        }),
     };
     let before = distance::line_round_trip();
     let mut report = run(&options)?;

@@ -1,5 +1,8 @@
 //! One run: a bed, a program in its middle, traffic through it, and the final accounts.
 
+#[cfg(feature = "dpdk")]
+pub(crate) mod kills;
+
 use crate::bed::{Bed, Link};
 use crate::counters::Counters;
 use crate::ends::{Ends, Load, ProcessorTime, StageResult, Until};
@@ -7,7 +10,7 @@ use crate::killer;
 use crate::middle::{Forwarder, Gatun, Place, Programs, Work};
 use crate::processors::stay_on_first_processor;
 #[cfg(feature = "dpdk")]
-use crate::switch::{self, Switch};
+use crate::switch::{self, Switch, SwitchCommand};
 use gatun_ether::Dropped;
 use gatun_io::{RxError, Stats, TxError};
 use gatun_testkit::Error;
@@ -46,7 +49,7 @@ enum Running {
     Gatun(Gatun),
     Pair(Box<[Gatun; 2]>),
     #[cfg(feature = "dpdk")]
-    Switch(Option<Gatun>, Switch),
+    Switch(Option<Gatun>, Option<Switch>),
     Forwarder(Forwarder),
     #[cfg_attr(not(feature = "dpdk"), expect(dead_code, reason = "testpmd needs a memif"))]
     Testpmd(Testpmd),
@@ -230,33 +233,6 @@ impl<'a> Run<'a> {
         self.ends.tx()
     }
 
-    /// Kills Gatun beside the switch, when no packet is on its way: its counters end with it.
-    #[cfg(feature = "dpdk")]
-    pub(crate) fn kill_gatun(&mut self) -> anyhow::Result<()> {
-        let drops = self.wait(|_, _, is_silent| Ok(is_silent))?.unwrap_or_default().drops;
-        let of_switch = |(name, _): &(&String, &u64)| name.starts_with("switch: ");
-        let at_switch = drops.iter().filter(of_switch).map(|(name, count)| (name.clone(), *count)).collect();
-        self.drops_of_killed = self.of_traffic(drops);
-        self.drops_before = at_switch;
-        match &mut self.middle {
-            Running::Switch(gatun, _) => Ok(gatun.take().map(Gatun::kill).transpose().map(drop)?),
-            _ => anyhow::bail!("there is no switch"),
-        }
-    }
-
-    /// Starts Gatun again beside the switch.
-    #[cfg(feature = "dpdk")]
-    pub(crate) fn start_gatun(&mut self, programs: &Programs, config: &str) -> anyhow::Result<()> {
-        let Running::Switch(gatun, _) = &mut self.middle else { anyhow::bail!("there is no switch") };
-        *gatun = Some(Gatun::start(&self.bed.middle, Place::Anywhere, programs, "gatun", config)?);
-        switch::wait_until_used()?;
-        let drops = self.counters()?.map(|counters| counters.drops).unwrap_or_default();
-        // Those of the switch are since the start of its program.
-        let own = drops.into_iter().filter(|(name, _)| !name.starts_with("switch: "));
-        self.drops_before.extend(own);
-        Ok(())
-    }
-
     /// Packets that returned so far.
     #[cfg(feature = "dpdk")]
     pub(crate) fn returned(&self) -> u64 {
@@ -277,11 +253,13 @@ impl<'a> Run<'a> {
             Running::Gatun(gatun) => gatun.counters().map(Some),
             Running::Pair(pair) => both(pair.each_ref().map(|gatun| gatun.counters())).map(Some),
             #[cfg(feature = "dpdk")]
-            Running::Switch(Some(gatun), _) => {
+            Running::Switch(Some(gatun), Some(switch)) => {
                 let mut counters = gatun.counters()?;
-                counters.drops.extend(named("switch", switch::program_drops()?));
+                counters.drops.extend(named("switch", switch.drops()?.all()));
                 Ok(Some(counters))
             }
+            #[cfg(feature = "dpdk")]
+            Running::Switch(Some(gatun), None) => gatun.counters().map(Some),
             _ => Ok(None),
         }
     }
@@ -329,11 +307,11 @@ impl<'a> Run<'a> {
             }
             #[cfg(feature = "dpdk")]
             Running::Switch(gatun, switch) => {
-                let program = named("switch", switch::program_drops()?);
+                let reasons = switch::program_drops()?;
                 let mut drops = gatun.map(Gatun::stop).transpose()?.unwrap_or_default().drops;
-                drops.extend(program);
-                drops.extend(named("switch", switch.stop()?));
-                self.of_traffic(drops)
+                let of_switch = switch.map(Switch::stop).transpose()?.unwrap_or_default();
+                drops.extend(named("switch", of_switch.all()));
+                switch::with_reasons(self.of_traffic(drops), &reasons)
             }
             Running::Pair(pair) => {
                 let drops = both(pair.map(Gatun::stop))?.drops;
@@ -411,10 +389,10 @@ fn start(bed: &Bed, programs: &Programs, middle: Middle<'_>) -> anyhow::Result<R
         }
         #[cfg(feature = "dpdk")]
         (Middle::Switch(config, sessions), Link::Memif(memif)) => {
-            let switch = Switch::start(bed, memif, programs, sessions)?;
+            let switch = SwitchCommand::new(bed, memif, programs, sessions)?.start()?;
             let gatun = Gatun::start(&bed.middle, Place::Anywhere, programs, "gatun", config)?;
             switch::wait_until_used()?;
-            Ok(Running::Switch(Some(gatun), switch))
+            Ok(Running::Switch(Some(gatun), Some(switch)))
         }
         #[cfg(feature = "dpdk")]
         (Middle::Switch(..), Link::Veth) => anyhow::bail!("a switch needs memifs"),

@@ -18,10 +18,13 @@ use rustix::process::Signal;
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::path::PathBuf;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 /// Time limit for the switch to be ready: it compiles its program.
 const READY_MAX: Duration = Duration::from_secs(120);
+/// Time limit for the counters of its ports.
+const COUNTERS_MAX: Duration = Duration::from_secs(10);
 const PROGRAM: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../p4/gatun.spec");
 const HEADERS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../target/tools/dpdk-headers");
 
@@ -35,14 +38,58 @@ pub(crate) struct Switch {
 pub(crate) const CONTROLLER: &str = "[[offload]]\nkind = \"p4runtime\"\nswitches = [\"lab at 127.0.0.1:9559\"]\n\
                                      udp_packets = 2\ntcp_packets = 2\n";
 
-impl Switch {
-    /// Starts a switch with room for this many sessions, and waits for its server.
-    pub(crate) fn start(
+/// A switch that can be started by another thread.
+pub(crate) struct SwitchCommand {
+    command: Command,
+    stdout: PathBuf,
+}
+
+/// Packets that a switch received and did not send, from the report of its ports.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct SwitchDrops {
+    /// Dropped at the ports, by reason.
+    pub(crate) at_ports: BTreeMap<String, u64>,
+    /// Dropped between the ports: by the program, or because a queue was full.
+    pub(crate) inside: u64,
+}
+
+/// Name of [`SwitchDrops::inside`] in a run's accounts.
+const INSIDE: &str = "dropped between its ports";
+
+impl SwitchDrops {
+    /// Drops at the ports and between them, by name.
+    pub(crate) fn all(self) -> BTreeMap<String, u64> {
+        let mut all = self.at_ports;
+        all.insert(INSIDE.into(), self.inside);
+        all
+    }
+}
+
+/// Names the reasons of drops between the ports, as far as Gatun has read the program's counters.
+pub(crate) fn with_reasons(
+    mut drops: BTreeMap<String, u64>,
+    reasons: &BTreeMap<String, u64>,
+) -> BTreeMap<String, u64> {
+    let Some(name) = drops.keys().find(|name| name.ends_with(INSIDE)).cloned() else { return drops };
+    let mut left = drops.remove(&name).unwrap_or(0);
+    let prefix = name.trim_end_matches(INSIDE).to_owned();
+    for (reason, count) in reasons {
+        let count = left.min(*count);
+        left -= count;
+        drops.insert(format!("{prefix}{reason}"), count);
+    }
+    drops.insert(name, left);
+    drops
+}
+
+impl SwitchCommand {
+    /// A switch with room for this many sessions.
+    pub(crate) fn new(
         bed: &Bed,
         memif: &Memif,
         programs: &Programs,
         sessions: u64,
-    ) -> Result<Switch, Error> {
+    ) -> Result<SwitchCommand, Error> {
         let stdout = programs.output.join("switch.out");
         let file = |path: &PathBuf| File::create(path).map_err(|e| Error(format!("{}: {e}", path.display())));
         let [controller, inside, outside] = memif.switch_devices();
@@ -56,38 +103,81 @@ impl Switch {
             command.args(["--size", &format!("gatun_lookup_{table}={size}")]);
         }
         command.stdout(file(&stdout)?).stderr(file(&programs.output.join("switch.log"))?);
-        let mut process = Process::start(&mut command)?;
-        wait_for(&mut process, &stdout, "P4Runtime on", 1, READY_MAX)?;
-        Ok(Switch { process, stdout })
+        Ok(SwitchCommand { command, stdout })
     }
 
-    /// Ends the switch. Returns the packets that it dropped at its ports.
-    pub(crate) fn stop(mut self) -> Result<BTreeMap<String, u64>, Error> {
-        self.process.signal(Signal::TERM)?;
-        self.process.wait(READY_MAX)?;
-        let said = fs::read_to_string(&self.stdout).map_err(|e| Error(e.to_string()))?;
-        if !said.contains("\nport 0: ") {
-            return Err(Error(format!("no counters at the switch's end:\n{said}")));
-        }
-        Ok(port_drops(&said))
+    /// Starts the switch, and waits for its server.
+    pub(crate) fn start(mut self) -> Result<Switch, Error> {
+        let mut process = Process::start(&mut self.command)?;
+        wait_for(&mut process, &self.stdout, "P4Runtime on", 1, READY_MAX)?;
+        Ok(Switch { process, stdout: self.stdout })
     }
 }
 
-/// Packets that ended at the ports, from the report at the switch's end.
-fn port_drops(said: &str) -> BTreeMap<String, u64> {
-    let mut drops = BTreeMap::new();
-    let lines = said.lines().filter_map(|line| line.strip_prefix("port ")?.split_once(": "));
-    for (port, counters) in lines {
+impl Switch {
+    /// Ends the switch. Returns the packets that it dropped.
+    pub(crate) fn stop(mut self) -> Result<SwitchDrops, Error> {
+        let before = self.said()?.len();
+        self.process.signal(Signal::TERM)?;
+        self.process.wait(READY_MAX)?;
+        let said = self.said()?;
+        let new = said.get(before..).unwrap_or_default();
+        drops(new).ok_or_else(|| Error(format!("no counters at the switch's end:\n{said}")))
+    }
+
+    /// Packets that it has dropped so far.
+    pub(crate) fn drops(&self) -> Result<SwitchDrops, Error> {
+        let before = self.said()?.len();
+        self.process.signal(Signal::USR1)?;
+        let deadline = Instant::now() + COUNTERS_MAX;
+        loop {
+            let said = self.said()?;
+            if let Some(drops) = drops(said.get(before..).unwrap_or_default()) {
+                return Ok(drops);
+            }
+            if Instant::now() > deadline {
+                return Err(Error(format!("the switch did not print its counters:\n{said}")));
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+
+    /// Kills the switch by SIGKILL.
+    pub(crate) fn kill(&self) -> Result<(), Error> {
+        self.process.signal(Signal::KILL)
+    }
+
+    /// Waits for the end of a killed switch.
+    pub(crate) fn wait_for_end(mut self) -> Result<(), Error> {
+        self.process.wait(READY_MAX).map(drop)
+    }
+
+    fn said(&self) -> Result<String, Error> {
+        fs::read_to_string(&self.stdout).map_err(|e| Error(e.to_string()))
+    }
+}
+
+/// Reads a report of the ports. `None`: its last line is not there.
+fn drops(said: &str) -> Option<SwitchDrops> {
+    said.contains("\npackets: ").then_some(())?;
+    let mut all = SwitchDrops::default();
+    let (mut received, mut left) = (0, 0);
+    for (port, counters) in said.lines().filter_map(|line| line.strip_prefix("port ")?.split_once(": ")) {
+        let count = |ending| counters.split(", ").find_map(|part| part.strip_suffix(ending)?.parse().ok());
+        received += count(" received")?;
+        left += count(" sent")?;
         for (ending, what) in [
             (" runts", "runts"),
             (" lost on the way in", "lost on the way in"),
             (" on the way out", "lost on the way out"),
         ] {
-            let count = counters.split(", ").find_map(|part| part.strip_suffix(ending)?.parse().ok());
-            *drops.entry(format!("port {port}: {what}")).or_default() += count.unwrap_or(0);
+            let lost: u64 = count(ending)?;
+            left += lost;
+            *all.at_ports.entry(format!("port {port}: {what}")).or_default() += lost;
         }
     }
-    drops
+    all.inside = u64::saturating_sub(received, left);
+    Some(all)
 }
 
 /// State of the switch, as Gatun knows it.
@@ -127,16 +217,36 @@ pub(crate) fn program_drops() -> Result<BTreeMap<String, u64>, Error> {
 mod tests {
     use super::*;
 
+    const REPORT: &str = "gatun: p4/gatun.spec on 2 ports\n\
+        port 0: 9 received, 8 sent, 1 truncated, 0 runts, 0 lost on the way in, 7 on the way out\n\
+        port 1: 25 received, 5 sent, 0 truncated, 2 runts, 3 lost on the way in, 0 on the way out\n\
+        controllers: 1 accepted, 0 refused, 7 updates\n\
+        packets: 0 to controllers, 0 lost, 0 from controllers, 0 refused\n";
+
     #[test]
-    fn drops_at_the_ports_are_read_from_the_report() {
-        let said = "gatun: p4/gatun.spec on 2 ports\n\
-                    port 0: 9 received, 8 sent, 1 truncated, 0 runts, 0 lost on the way in, 7 on the way out\n\
-                    port 1: 5 received, 5 sent, 0 truncated, 2 runts, 3 lost on the way in, 0 on the way out\n";
-        let drops = port_drops(said);
+    fn drops_are_read_from_the_report_and_the_rest_ended_inside() {
+        let drops = drops(REPORT).unwrap();
         let found: Vec<_> =
-            drops.iter().filter(|(_, n)| **n > 0).map(|(name, n)| (name.as_str(), *n)).collect();
+            drops.at_ports.iter().filter(|(_, n)| **n > 0).map(|(name, n)| (name.as_str(), *n)).collect();
         let wanted =
             [("port 0: lost on the way out", 7), ("port 1: lost on the way in", 3), ("port 1: runts", 2)];
         assert_eq!(found, wanted);
+        assert_eq!(drops.inside, 34 - 13 - 12);
+    }
+
+    #[test]
+    fn reasons_name_no_more_than_was_dropped() {
+        let drops = BTreeMap::from([("middle: switch: dropped between its ports".to_owned(), 10)]);
+        let reasons =
+            BTreeMap::from([("dropped foreign".to_owned(), 7), ("over_limit no_entry".to_owned(), 9)]);
+        let named = with_reasons(drops, &reasons);
+        assert_eq!(named["middle: switch: dropped foreign"], 7);
+        assert_eq!(named["middle: switch: over_limit no_entry"], 3);
+        assert_eq!(named["middle: switch: dropped between its ports"], 0);
+    }
+
+    #[test]
+    fn an_incomplete_report_is_rejected() {
+        assert_eq!(drops(REPORT.split_once("packets").unwrap().0), None);
     }
 }

@@ -159,6 +159,11 @@ impl<D: Devices> Generator<D> {
         self.next - self.devices.refused()
     }
 
+    /// Packets that arrived outside so far and were reflected.
+    pub fn reflected(&self) -> u64 {
+        self.reflected
+    }
+
     /// Nanoseconds since the generator was made.
     pub fn now_ns(&self) -> u64 {
         self.clock.elapsed().as_nanos() as u64

@@ -3,9 +3,11 @@
 
 use super::RunOptions;
 use super::carrier::{begin, build_up, config_with_room, stages};
-use crate::ends::{Latency, Load, Until};
+use crate::ends::{Latency, Load, StageResult, Until};
+use crate::memif::Reflector;
 use crate::middle::NO_STATE;
 use crate::report::{Report, group};
+use crate::run::kills::KilledPrograms;
 use crate::run::{Middle, Run};
 use crate::switch::{CONTROLLER, state};
 use gatun_api::client::Client;
@@ -15,12 +17,16 @@ use std::time::{Duration, Instant};
 
 const ABOUT: &str = "Many subscribers with many flows each use Gatun's stateful translation. A P4 switch in software (`gatun p4 switch`) \
 translates established sessions, Gatun opens and ends them. All sessions open, then go on in random order, while Gatun's API ends random ones, \
-which open again. Then Gatun is killed and started again, while the switch goes on. A reflector sends every packet back, so each passes the switch twice.";
+which open again. Then Gatun is killed and started again, while the switch goes on. Then the switch is killed under load and started again, empty, while \
+packets go on, and then both. A reflector sends every packet back, so each passes the switch twice.";
 
 /// Sessions outlive a killed Gatun.
 const STATE: &str = "directory = \"/run/lab-state\"";
 /// Sessions ended on request each second by default.
 const KILLS_PER_S: f64 = 500.0;
+/// Packets that the queues of a switch and of its three cables hold: two rings of a memif and two of the
+/// switch at each port.
+const QUEUED_MAX: u64 = 3 * 2 * (2048 + 1024);
 /// Time limit for the last packets of the switch to be credited.
 const CREDITED_MAX: Duration = Duration::from_secs(20);
 
@@ -28,6 +34,10 @@ pub(crate) fn run(options: &RunOptions) -> anyhow::Result<Report> {
     let traffic = options.traffic(4096, 16, Sizes::Fixed(128));
     let flows = u64::from(traffic.flows());
     let length = options.length(60.0);
+    anyhow::ensure!(
+        options.reflector == Reflector::Own,
+        "the switch is killed under load: only the lab's own reflector can say what it sent (--reflector own)"
+    );
     let mut report = Report::new("carrier", ABOUT);
     let mut bed = options.bed(&traffic)?;
     bed.insert_switch()?;
@@ -51,16 +61,20 @@ pub(crate) fn run(options: &RunOptions) -> anyhow::Result<Report> {
     run.start_gatun(&options.programs, &config)?;
     let again = run.stage("Gatun again", load, Until::Elapsed(length / 4));
     let adopted = state()?.adopted;
+    let mut kills_of_programs = Kills { options, flows, load, length: length / 4, rows: Vec::new() };
+    kills_of_programs.play(&mut run, KilledPrograms::Switch, None, &mut report)?;
+    kills_of_programs.play(&mut run, KilledPrograms::Both, Some(&config), &mut report)?;
     let (accounts, ends) = run.finish()?;
     report.samples = ends.samples().to_vec();
     report.account_with_moves(&accounts);
-    let rows = [
+    let mut rows = vec![
         ("build-up", &build_up),
         ("steady", &steady),
         ("no session ends", &calm),
         ("Gatun killed", &alone),
         ("Gatun again", &again),
     ];
+    rows.extend(kills_of_programs.rows.iter().map(|(name, stage)| (*name, stage)));
     report.pps = Some(calm.pps());
     report.latency_us = Latency::of(&calm.latency);
     report.tables.insert(0, stages(&rows));
@@ -74,6 +88,64 @@ pub(crate) fn run(options: &RunOptions) -> anyhow::Result<Report> {
             .into(),
     );
     Ok(report)
+}
+
+/// Kills of the switch under load, alone or with Gatun.
+struct Kills<'a> {
+    options: &'a RunOptions,
+    flows: u64,
+    load: Load,
+    length: Duration,
+    rows: Vec<(&'static str, StageResult)>,
+}
+
+impl Kills<'_> {
+    /// Kills the switch, and Gatun if `config` is its configuration, and starts them again. Packets inside a
+    /// killed program are in no counter: those of the programs beside it say how many ended there.
+    fn play(
+        &mut self,
+        run: &mut Run<'_>,
+        killed: KilledPrograms,
+        config: Option<&str>,
+        report: &mut Report,
+    ) -> anyhow::Result<()> {
+        let names = match killed {
+            KilledPrograms::Switch => ["switch killed", "empty switch", "switch again"],
+            KilledPrograms::Both => ["both killed", "both empty", "both again"],
+        };
+        let (killed, borders) = run.stage_with_kills_of_programs(names[0], self.load, self.length, killed)?;
+        let may_end = queued_max(self.load);
+        report.check(
+            borders.ended() <= may_end && killed.rx > 0,
+            format!(
+                "{}: {} packets ended inside: the programs beside it gave {} and got {}, and at most {} were on their way",
+                names[0],
+                group(borders.ended()),
+                group(borders.given),
+                group(borders.got),
+                group(may_end)
+            ),
+        );
+        let restart = (&self.options.programs, self.flows);
+        let empty = run.stage_with_restart(names[1], self.load, restart, config)?;
+        let again = run.stage(names[2], self.load, Until::Elapsed(self.length));
+        let sessions = state()?.sessions;
+        report.check(
+            sessions > 0 && again.rx > 0,
+            format!("{}: {} sessions moved into the empty switch", names[2], group(sessions)),
+        );
+        self.rows.extend(names.into_iter().zip([killed, empty, again]));
+        Ok(())
+    }
+}
+
+/// Packets that can be on their way when a switch is killed. The generator gives a window up after 200 ms,
+/// and can send another one if it notices the lost link later.
+fn queued_max(load: Load) -> u64 {
+    match load {
+        Load::InFlight(max) => 2 * max,
+        Load::Rate(_) => QUEUED_MAX,
+    }
 }
 
 /// Compares the counters of switch and engine with the packets that passed.

@@ -49,6 +49,12 @@ pool6 = "2001:db8:64::/96"
 eam = [{ v4 = "192.0.2.1", v6 = "2001:db8:1::2" }]
 "#;
 
+/// The same in a switch, whose ports have own addresses.
+const STATELESS_IN_SWITCH: &str = r#"[[siit]]
+pool6 = "2001:db8:64::/96"
+eam = [{ v4 = "192.0.2.1", v6 = "2001:db8:1::2" }]
+"#;
+
 /// The client's public address through Gatun, and through tayga.
 const PUBLIC: &str = gatun_testkit::topology::PUBLIC;
 const PUBLIC_OF_TAYGA: &str = "192.0.2.17";
@@ -179,9 +185,11 @@ fn translators(options: &RunOptions) -> (Vec<Translator>, Vec<String>) {
         match program.missing(&options.programs, STATEFUL) {
             Some(why) => missing.push(why),
             None => {
-                let kind = Kind::Switch { program, config: STATEFUL };
-                let row = Row::new(&format!("Gatun, {}, stateful", program.name()), kind, SERVER);
-                all.push(Translator { row, outside: PUBLIC });
+                for (state, config) in [("stateful", STATEFUL), ("stateless", STATELESS_IN_SWITCH)] {
+                    let kind = Kind::Switch { program, config };
+                    let row = Row::new(&format!("Gatun, {}, {state}", program.name()), kind, SERVER);
+                    all.push(Translator { row, outside: PUBLIC });
+                }
             }
         }
     }

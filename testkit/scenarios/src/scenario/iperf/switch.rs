@@ -35,8 +35,8 @@ huge_pages = "never"
 
 /// Time limit for the switch to compile its program and to start.
 const STARTED_MAX: Duration = Duration::from_secs(120);
-/// Time limit for the controller to fill the tables.
-const READY_MAX: Duration = Duration::from_secs(20);
+/// Time limit for the controller to load the program of BMv2 and to fill the tables.
+const READY_MAX: Duration = Duration::from_secs(60);
 /// Folder of the repository.
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
 /// Folder of DPDK's headers in it.
@@ -156,7 +156,8 @@ impl RunningSwitch {
         let mut switch = Process::start(program.command(net, programs).stdout(file).stderr(errors))?;
         match program {
             SwitchProgram::Dpdk => wait_for(&mut switch, &log, "P4Runtime on", 1, STARTED_MAX)?,
-            SwitchProgram::Bmv2 => wait_for(&mut switch, &log, "Server listening on", 1, STARTED_MAX)?,
+            // It keeps its message that the server listens in a buffer. Gatun tries again until it answers.
+            SwitchProgram::Bmv2 => wait_for(&mut switch, &log, "as port 510", 1, STARTED_MAX)?,
         }
         let config = program.config(instances);
         let gatun = Gatun::start(&net.translator, Place::Anywhere, programs, "gatun", &config)?;

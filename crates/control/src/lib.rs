@@ -225,7 +225,7 @@ pub struct Setup {
     /// Says who translates the packets of an offloaded session. It may take seconds.
     pub translator_of: TranslatorOf,
     /// Leaves sessions that match to the engines while a packet trace runs; `None`: the trace has ended.
-    pub traced_sessions: Box<dyn Fn(Option<SessionFilter>) + Send + Sync>,
+    pub traced_sessions: TracedSessions,
     /// Troubles beside workers, log and collectors.
     pub troubles: Box<dyn Fn() -> Vec<types::Trouble> + Send + Sync>,
     /// Log level; with `debug`, each request is logged.
@@ -241,7 +241,13 @@ pub type SwitchGone = Box<dyn Fn(&str) -> Result<(), String> + Send + Sync>;
 pub type TranslatorOf = Box<dyn Fn(&types::Session) -> String + Send + Sync>;
 
 /// Filter of sessions.
-pub type SessionFilter = Box<dyn Fn(&gatun_nat::feed::Flow) -> bool + Send>;
+pub type SessionFilter = Box<dyn Fn(&gatun_nat::feed::Flow) -> bool + Send + Sync>;
+
+/// Leaves sessions to the engines, and returns who translated their packets before.
+pub type TracedSessions = Box<dyn Fn(Option<SessionFilter>) -> EarlierTranslator + Send + Sync>;
+
+/// Says who translated the packets of a session until a trace began. `None`: the engine.
+pub type EarlierTranslator = std::sync::Arc<dyn Fn(&types::Session) -> Option<String> + Send + Sync>;
 
 /// Timeouts of clients.
 #[derive(Clone, Copy, Debug)]

@@ -5,7 +5,7 @@ use crate::explain::{NamedExplanation, ends};
 use crate::query::{BadRequest, Query, network};
 use crate::response::Refusal;
 use crate::worker_requests::{SNAPSHOT_MAX, WorkerError};
-use crate::{Control, SessionFilter};
+use crate::{Control, EarlierTranslator, SessionFilter};
 use bytes::Bytes;
 use gatun_api::{hex, types as api};
 use gatun_nat::plan::Net6;
@@ -64,11 +64,11 @@ impl Control {
             }
         }
         // A fast path would hide their packets.
-        (self.setup.traced_sessions)(Some(sessions_of(query, &order.which)?));
+        let earlier = (self.setup.traced_sessions)(Some(sessions_of(query, &order.which)?));
         let guards = Guards { _watchers: watchers, control: Arc::clone(self) };
         let (out, lines) = mpsc::channel(2);
         let (count, until) = (order.count, order.until);
-        tokio::spawn(send(packets, names, (count, until), guards, out));
+        tokio::spawn(send(packets, (names, earlier), (count, until), guards, out));
         Ok(lines)
     }
 }
@@ -136,7 +136,7 @@ fn order(query: &Query) -> Result<TraceRequest, BadRequest> {
 /// Sends packets until the count or the time is reached, or the client is gone.
 async fn send(
     mut packets: mpsc::Receiver<Seen>,
-    names: Names,
+    (names, earlier): (Names, EarlierTranslator),
     (count, until): (u32, Instant),
     guards: Guards,
     out: mpsc::Sender<Result<Bytes, WorkerError>>,
@@ -150,7 +150,10 @@ async fn send(
         });
         let seen = timeout_at(until.into(), seen).await;
         let Ok(Some((worker, time, traced))) = seen else { break };
-        let mut line = serde_json::to_vec(&packet(&names, worker, time, &traced)).unwrap_or_default();
+        let mut told = packet(&names, worker, time, &traced);
+        let session = traced.explanation.session.as_ref().map(|session| names.session(session));
+        told.why.extend(session.and_then(|session| earlier(&session)));
+        let mut line = serde_json::to_vec(&told).unwrap_or_default();
         line.push(b'\n');
         sent += 1;
         if out.send(Ok(line.into())).await.is_err() {

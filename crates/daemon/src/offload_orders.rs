@@ -5,8 +5,10 @@ use crate::fastpath::FastPathOrders;
 use crate::p4::P4Orders;
 use gatun_api::types::Session;
 use gatun_config::Offload;
+use gatun_control::EarlierTranslator;
 use gatun_nat::reconfigure::Outline;
 use gatun_offload::FlowFilter;
+use std::sync::Arc;
 
 /// Orders to the thread of the daemon's fast path: an engine has at most one.
 #[derive(Clone)]
@@ -34,13 +36,15 @@ impl OffloadOrders {
         }
     }
 
-    /// Leaves flows that match to the engines, until it is called with `None`.
-    pub(crate) fn exclude(&self, filter: Option<FlowFilter>) {
+    /// Leaves flows that match to the engines, until it is called with `None`. Returns who translated their
+    /// packets before.
+    pub(crate) fn exclude(&self, filter: Option<FlowFilter>) -> EarlierTranslator {
         match self {
-            OffloadOrders::None => {}
+            OffloadOrders::P4(orders) => return orders.exclude(filter),
             OffloadOrders::Kernel(orders) => orders.exclude(filter),
-            OffloadOrders::P4(orders) => orders.exclude(filter),
+            OffloadOrders::None => {}
         }
+        Arc::new(|_| None)
     }
 
     /// Declares a P4 switch gone: its sessions are released.

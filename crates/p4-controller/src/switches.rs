@@ -21,6 +21,7 @@ use crate::flow::{Direction, Key, key};
 use crate::link::{Link, ProgramCounts};
 use counters::Counters;
 use gatun_nat::counters::Traffic;
+use gatun_nat::feed::Flow;
 use gatun_nat::plan::Transport;
 use gatun_offload::{EntryUse, OffloadedFlow, Placement, Refusal, Removal, Target};
 use hashbrown::HashTable;
@@ -278,7 +279,23 @@ impl<L: Link> Switches<L> {
 
     /// Returns the switches that have the flow with a key, and the time since one of them had it first.
     pub fn having(&self, wanted: &Key) -> Option<(Vec<&str>, Duration)> {
-        let occupant = self.flows[self.find(wanted)? as usize].occupant.as_ref()?;
+        self.having_occupant(self.flows[self.find(wanted)? as usize].occupant.as_ref()?)
+    }
+
+    /// Flows in switches that match, by the key of their packets to the inside, with the switches that have
+    /// each and the time since one of them had it first.
+    pub fn present<'a>(
+        &'a self,
+        matches: &'a dyn Fn(&Flow) -> bool,
+    ) -> impl Iterator<Item = (Key, (Vec<&'a str>, Duration))> {
+        let occupants = self.flows.iter().filter_map(|slot| slot.occupant.as_ref());
+        let wanted = occupants.filter(|occupant| matches(&occupant.flow.session.flow));
+        wanted.filter_map(|occupant| {
+            Some((key(&occupant.flow, Direction::Inbound), self.having_occupant(occupant)?))
+        })
+    }
+
+    fn having_occupant(&self, occupant: &Occupant) -> Option<(Vec<&str>, Duration)> {
         let having = self.switches.iter().zip(occupant.states).filter(|(_, state)| *state == State::Present);
         let names = having.map(|(switch, _)| &*switch.status.name).collect();
         Some((names, self.now.saturating_sub(occupant.since?)))

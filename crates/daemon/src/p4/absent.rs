@@ -5,6 +5,7 @@ use crate::sandbox::Sandbox;
 use crate::{Event, Settings};
 use gatun_api::types;
 use gatun_config::Offload;
+use gatun_control::EarlierTranslator;
 use gatun_nat::reconfigure::Outline;
 use gatun_offload::FlowFilter;
 use gatun_worker::Handle;
@@ -54,7 +55,7 @@ impl P4Orders {
         match *self {}
     }
 
-    pub(crate) fn exclude(&self, _: Option<FlowFilter>) {
+    pub(crate) fn exclude(&self, _: Option<FlowFilter>) -> EarlierTranslator {
         match *self {}
     }
 

@@ -16,20 +16,22 @@ use crate::{Event, Settings};
 use anyhow::Context as _;
 use gatun_api::types;
 use gatun_config::{Device, Offload, Port, SWITCHES_MAX};
+use gatun_control::EarlierTranslator;
 use gatun_ether::NeighbourReport;
 use gatun_io_ether::{EthernetHandover, NeighbourExchange};
 use gatun_nat::Plan;
-use gatun_nat::feed::FeedPolicy;
+use gatun_nat::feed::{FeedPolicy, Flow};
 use gatun_nat::reconfigure::Outline;
 use gatun_offload::{FlowFilter, Target as _, feed_policy};
 use gatun_p4_controller::Switches;
 use gatun_p4_controller::connection::{Connection, ConnectionConfig, connect};
 use gatun_p4_controller::program::{ConstantTos, Limits};
 use gatun_worker::Handle;
-use std::sync::Arc;
+use std::collections::HashMap;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Interval of asking workers for their neighbours.
@@ -40,6 +42,8 @@ const WAKE_EVERY: Duration = Duration::from_secs(1);
 const NO_LEASE: Duration = Duration::from_secs(60);
 /// Longest time at the start to remove entries of an earlier process whose sessions have ended.
 const CLEAR_MAX: Duration = Duration::from_secs(10);
+/// Sessions that a trace knows to have been in a switch.
+const TRACED_MAX: usize = 65_536;
 /// Election IDs of a process, in each millisecond.
 const CONNECTIONS_PER_MS: u64 = 4096;
 
@@ -201,9 +205,26 @@ impl P4Orders {
         self.orders.pause();
     }
 
-    /// Leaves flows that match to the engines, until it is called with `None`.
-    pub(crate) fn exclude(&self, filter: Option<FlowFilter>) {
-        self.orders.exclude(filter);
+    /// Leaves flows that match to the engines, until it is called with `None`. Returns which switches
+    /// translated their packets before.
+    pub(crate) fn exclude(&self, filter: Option<FlowFilter>) -> EarlierTranslator {
+        let Some(filter) = filter else {
+            self.orders.exclude(None);
+            return Arc::new(|_| None);
+        };
+        let filter: Arc<dyn Fn(&Flow) -> bool + Send + Sync> = filter.into();
+        let earlier = Arc::new(Mutex::new(HashMap::new()));
+        let (matches, found) = (Arc::clone(&filter), Arc::clone(&earlier));
+        self.orders.send(Order::Target(Box::new(move |target: &mut Switches<Connection>| {
+            let traced = target.present(&*matches).take(TRACED_MAX);
+            let named = traced.filter_map(|(key, having)| Some((key, status::earlier_translators(having)?)));
+            found.lock().unwrap_or_else(PoisonError::into_inner).extend(named);
+        })));
+        self.orders.exclude(Some(Box::new(move |flow| filter(flow))));
+        Arc::new(move |session| {
+            let earlier = earlier.lock().unwrap_or_else(PoisonError::into_inner);
+            earlier.get(&status::key_of(session)?).cloned()
+        })
     }
 
     /// Sets another configuration after its plan was applied. `outline` is that of an engine that has the

@@ -167,10 +167,20 @@ pub(super) fn key_of(session: &types::Session) -> Option<Key> {
 
 /// Says which switches have had a session for how long.
 pub(super) fn translators((names, since): (Vec<&str>, Duration)) -> Option<String> {
-    let (noun, verb) = if names.len() == 1 { ("switch", "has") } else { ("switches", "have") };
+    let verb = if names.len() == 1 { "has" } else { "have" };
     let since = counted(since.as_secs(), "second");
-    (!names.is_empty())
-        .then(|| format!("{noun} {} {verb} translated its packets for {since}", names.join(" and ")))
+    Some(format!("{} {verb} translated its packets for {since}", switches(&names)?))
+}
+
+/// Says which switches had a session for how long when a trace began.
+pub(super) fn earlier_translators((names, since): (Vec<&str>, Duration)) -> Option<String> {
+    let since = counted(since.as_secs(), "second");
+    Some(format!("{} translated its packets for {since}, until the trace began", switches(&names)?))
+}
+
+fn switches(names: &[&str]) -> Option<String> {
+    let noun = if names.len() == 1 { "switch" } else { "switches" };
+    (!names.is_empty()).then(|| format!("{noun} {}", names.join(" and ")))
 }
 
 /// Counters with packets, by their names.

@@ -59,20 +59,28 @@ pub(crate) fn network() -> Topology {
     net
 }
 
+/// Ports of the switch, and the argument of its port to the daemon.
+pub(crate) const PORTS: [&str; 2] = ["net_af_packet0,iface=inside", "net_af_packet1,iface=outside"];
+pub(crate) const CONTROLLER_PORT: [&str; 2] = ["--controller-port", "net_af_packet2,iface=cpu1"];
+
 /// Starts the switch, and waits for its server.
 pub(crate) fn start_switch(net: &Topology) -> Process {
-    let ports = ["net_af_packet0,iface=inside", "net_af_packet1,iface=outside"];
-    start_switch_with(net, &ports, &["--controller-port", "net_af_packet2,iface=cpu1"])
+    start_switch_with(net, &PORTS, &CONTROLLER_PORT)
 }
 
-/// Starts a switch with these ports and further arguments.
+/// Starts a switch with these ports and further arguments, with room for 4,096 sessions.
 pub(crate) fn start_switch_with(net: &Topology, ports: &[&str], arguments: &[&str]) -> Process {
+    start_switch_for(net, ports, arguments, 4096)
+}
+
+/// Starts a switch with these ports, further arguments, and room for a number of sessions.
+pub(crate) fn start_switch_for(net: &Topology, ports: &[&str], arguments: &[&str], room: usize) -> Process {
     let log = "/run/switch.log";
     let mut command = net.translator.command(env!("CARGO_BIN_EXE_gatun"));
     let program = root().join("p4/gatun.spec");
     command.args(switch(Path::new(&program), ports)).args(arguments);
-    for size in ["gatun_lookup_flows6=4096", "gatun_lookup_flows4=8192"] {
-        command.args(["--size", size]);
+    for (table, size) in [("flows6", room), ("flows4", 2 * room)] {
+        command.args(["--size", &format!("gatun_lookup_{table}={size}")]);
     }
     command.stdout(fs::File::create(log).unwrap()).stderr(Stdio::inherit());
     let process = Process::start(&mut command).unwrap();
@@ -162,6 +170,28 @@ fn flows_move_into_a_switch_and_out_of_it() {
     });
 }
 
+#[test]
+fn a_trace_says_which_switch_had_the_session_before() {
+    in_dpdk_lab("p4_offload::a_trace_says_which_switch_had_the_session_before", || {
+        let net = network();
+        let _switch = start_switch(&net);
+        let daemon = Daemon::start(&net, CONFIG);
+        is_up(&daemon);
+        let _echo = echo(&net.server).unwrap();
+        let flow = numbered(&net, "20", "20000");
+        wait("a session in the switch", &daemon, || sessions() == 1 && translated() > 0);
+        let traced = gatun(["trace", "--inside", "2001:db8:1::2", "--port", "20000", "--count", "20"]);
+        assert!(traced.status.success(), "{traced:?}");
+        let traced = String::from_utf8(traced.stdout).unwrap();
+        let says = traced.matches("switch edge translated its packets for ").count();
+        assert!(says >= 20 && traced.contains("until the trace began"), "{traced}");
+        wait("the session in the switch again", &daemon, || sessions() == 1);
+        flow.signal(Signal::TERM).unwrap();
+        arrived(flow, &daemon);
+        daemon.stop(Signal::TERM);
+    });
+}
+
 /// Port of the switch to the router.
 const SMALL: &str = r#"
 [[port]]
@@ -195,7 +225,7 @@ fn packets_too_large_for_a_learnt_path_are_cut_by_the_engine() {
         net.router.run("ethtool -K near tx off tso off gso off gro off").unwrap();
         let ports =
             ["net_af_packet0,iface=inside", "net_af_packet1,iface=outside", "net_af_packet3,iface=small"];
-        let _switch = start_switch_with(&net, &ports, &["--controller-port", "net_af_packet2,iface=cpu1"]);
+        let _switch = start_switch_with(&net, &ports, &CONTROLLER_PORT);
         let daemon = Daemon::start(&net, &format!("{SMALL}{CONFIG}"));
         is_up(&daemon);
         a_path_becomes_smaller(&net, settled);

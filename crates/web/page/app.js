@@ -10,6 +10,7 @@ import { Now } from "./now.js";
 import { Pair } from "./pair.js";
 import { questions } from "./ask.js";
 import { sessions } from "./sessions.js";
+import { Switches } from "./switches.js";
 import { EVERY_MS, Watch } from "./watch.js";
 
 const watch = new Watch();
@@ -57,6 +58,7 @@ watch.addEventListener("sample", showFacts);
 watch.addEventListener("state", showState);
 new Now(watch);
 new Pair(watch);
+new Switches(watch);
 new Events();
 questions();
 lists(watch, sessions());

@@ -52,6 +52,7 @@ const FILES: &[File] = files! {
     "/web/pair.js" "pair.js" JS;
     "/web/plot.js" "plot.js" JS;
     "/web/sessions.js" "sessions.js" JS;
+    "/web/switches.js" "switches.js" JS;
     "/web/verdict.js" "verdict.js" JS;
     "/web/watch.js" "watch.js" JS;
 };

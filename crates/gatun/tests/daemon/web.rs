@@ -185,6 +185,7 @@ fn the_page_shows_the_answers_of_the_daemon_and_its_absence() {
         dropped_means_the_same_everywhere(&browser);
         the_verdict_names_the_cause_and_does_not_flap(&browser);
         a_pair_is_shown_as_a_picture(&browser);
+        switches_are_shown_with_their_fill_and_reasons(&browser);
         answers_match_the_command_line(&browser);
         events_are_followed(&browser, &net);
         elements_have_names_and_sufficient_contrast(&browser);
@@ -300,6 +301,41 @@ fn a_pair_is_shown_as_a_picture(browser: &Browser) {
         null
     ]);
     assert_eq!(browser.run(PAIRS), expected);
+}
+
+/// Sample states of P4 switches, and what the page shows.
+const SWITCHES: &str = include_str!("web/switches.js");
+
+fn switches_are_shown_with_their_fill_and_reasons(browser: &Browser) {
+    let (given, full) = ("1,200 sessions given to the switches, 250/s", "900 of 1,000, 90\u{a0}%");
+    let translated = "5,000 packets translated by the switches";
+    let in_use = json!([["good", "edge: in use for 1\u{a0}min 01\u{a0}s", "900 sessions", "2 refused"]]);
+    let refused = format!("{given}; refused: 7 (table full)");
+    let expected = json!([
+        [in_use, ["warn", full], refused, translated, [["no_entry", "100", "–", "0", "0"]]],
+        [
+            in_use,
+            ["warn", full],
+            refused,
+            translated,
+            [["tcp_flags", "0", "0/s", "400", "0"], ["no_entry", "300", "100/s", "0", "0"]]
+        ],
+        [
+            [[
+                "bad",
+                "edge: not connected for 1\u{a0}min 01\u{a0}s",
+                "0 sessions",
+                "900 unknown",
+                "connection refused"
+            ]],
+            ["good", "0 of 1,000, 0\u{a0}%"],
+            format!("{given}; refused: none"),
+            format!("{translated}; not in use: edge: connection refused"),
+            []
+        ],
+        null
+    ]);
+    assert_eq!(browser.run(SWITCHES), expected);
 }
 
 fn drops_are_shown_with_their_meaning(browser: &Browser) {

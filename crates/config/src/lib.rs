@@ -49,7 +49,7 @@ pub use sections::events::EventSink;
 pub use sections::export::{Export, ExportTarget};
 pub use sections::fastpath::{FASTPATH_DIRECTORY, FastPath};
 pub use sections::log::{LOG_DIRECTORY, Log};
-pub use sections::offload::{Offload, OffloadMtus, P4ProgramSource, P4Switch, SWITCHES_MAX};
+pub use sections::offload::{Offload, OffloadMtus, P4ProgramSource, P4Switch, P4Tls, SWITCHES_MAX};
 pub use sections::peer::{PEER_DIRECTORY, Peer};
 pub use sections::port::{DeviceMode, Port, Routes};
 pub use sections::state::StateDir;

@@ -85,7 +85,9 @@ fn file(place: &Place, key: &Key, line: &str) -> (String, usize) {
     if key.name == "switch_port" {
         text.push_str("backend = \"dpdk\"\ndevice = \"net_null0\"\naddresses = [\"198.51.100.1/24\"]\n");
     }
-    for (one, other) in [("p4info", "program_file"), ("program_file", "p4info")] {
+    for (one, other) in
+        [("p4info", "program_file"), ("program_file", "p4info"), ("server_name", "certificates")]
+    {
         if key.name == one {
             text.push_str(&format!("{other} = \"/etc/other\"\n"));
         }

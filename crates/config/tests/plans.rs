@@ -2,7 +2,7 @@
 
 use gatun_config::{
     Api, ApiSocket, ApiTls, Config, DeviceMode, EventSink, FastPath, Network, Offload, OffloadMtus,
-    P4Program, P4ProgramSource, P4Switch, Routes, StateDir, load_str,
+    P4Program, P4ProgramSource, P4Switch, P4Tls, Routes, StateDir, load_str,
 };
 use gatun_nat::plan::*;
 use gatun_nat::{EventKind, EventKinds};
@@ -834,6 +834,7 @@ fn p4_switches_are_read_with_their_ports_and_instances() {
         program: P4ProgramSource::Own(P4Program::Dpdk),
         replaces_program: false,
         election: 1,
+        tls: None,
         timeout_ms: 5_000,
         sessions_max: 1_048_576,
         udp_packets: 10,
@@ -853,6 +854,8 @@ kind = "p4runtime"
 switches = ["edge at 127.0.0.1:9559"]
 p4info = "/etc/gatun/p4info.txt"
 program_file = "/etc/gatun/gatun.spec"
+certificates = "/etc/gatun/p4"
+server_name = "edge.example"
 replace_program = true
 election = 9
 timeout = "1s"
@@ -876,6 +879,8 @@ offload = false
         program: "/etc/gatun/gatun.spec".into(),
     };
     assert_eq!((&other.name[..], &other.program, other.replaces_program), ("core", &program, true));
+    let tls = P4Tls { directory: "/etc/gatun/p4".into(), server_name: Some("edge.example".into()) };
+    assert_eq!(other.tls, Some(tls));
     assert_eq!((other.election, other.timeout_ms, other.sessions_max), (9, 1000, 1000));
     assert_eq!((other.udp_packets, other.tcp_packets, other.keeps_at_stop), (3, 0, true));
     assert_eq!((&other.excluded_siit[..], other.controller_rate), (&[1][..], None));
@@ -918,6 +923,16 @@ fn switches_without_ports_and_ports_without_switches_are_refused() {
             SWITCH_PORTS.to_owned(),
             &format!("{one}[[offload]]\nkind = \"p4runtime\"\n{one}"),
             "more than one [[offload]]",
+        ),
+        (
+            SWITCH_PORTS.to_owned(),
+            &format!("{one}server_name = \"edge.example\"\n"),
+            "`server_name` needs `certificates`",
+        ),
+        (
+            SWITCH_PORTS.to_owned(),
+            &format!("{one}certificates = \"/c\"\nserver_name = \"-edge\"\n"),
+            "\"-edge\" is no name of a host",
         ),
         (SWITCH_PORTS.to_owned(), &format!("{one}p4info = \"/a\"\n"), "`p4info` needs `program_file`, too"),
         (

@@ -84,8 +84,8 @@ pub fn restarts(opened: Option<&Offload>, new: Option<&Offload>) -> Vec<String> 
     let what = match (opened, new) {
         (None, Some(_)) => "[[offload]]: its first switches",
         (Some(opened), Some(new)) if opened.fixed() != new.fixed() => {
-            "[[offload]]: switches, program, election, timeout, controller_rate or packets, or MTUs of \
-             instances"
+            "[[offload]]: switches, certificates, program, election, timeout, controller_rate or packets, or \
+             MTUs of instances"
         }
         _ => return Vec::new(),
     };

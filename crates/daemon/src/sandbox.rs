@@ -63,6 +63,13 @@ impl Sandbox {
         Sandbox(self.0.as_ref().map(allowed).map(Arc::new))
     }
 
+    /// Sandbox of the thread that is connected to P4 switches: it reads its certificates.
+    #[cfg_attr(not(feature = "dpdk"), allow(dead_code))]
+    pub(super) fn of_controller(&self, offload: &gatun_config::Offload) -> Sandbox {
+        let read = offload.tls.iter().map(|tls| tls.directory.clone()).collect();
+        Sandbox(self.0.as_ref().map(|_| Arc::new(Allowed { read, ..Allowed::default() })))
+    }
+
     /// Sandbox for a configuration.
     pub(super) fn of(settings: &Settings) -> Sandbox {
         let mut allowed = Allowed::default();

@@ -6,6 +6,7 @@
 mod session;
 mod stateless_counts;
 mod static_entries;
+mod transport;
 
 use crate::link::{Event, Link, Request, WriteError};
 use crate::program::Limits;
@@ -18,8 +19,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc::{self, Receiver, Sender, error::TrySendError};
 use tokio::sync::watch;
+use transport::TransportFault;
 
 pub use crate::entry::{KeyField, StaticEntry};
+pub use gatun_tls::Directory;
+pub use transport::TlsConfig;
 
 /// Messages that wait for the account, of each switch.
 const EVENTS: usize = 64;
@@ -65,6 +69,8 @@ pub struct ConnectionConfig {
     pub controller_limit: Option<u32>,
     /// Time after which a request without an answer ends the connection.
     pub timeout: Duration,
+    /// TLS. `None`: plain TCP.
+    pub tls: Option<TlsConfig>,
 }
 
 /// A packet from a switch, or to it.
@@ -223,11 +229,13 @@ pub fn connect(
 async fn serve(config: ConnectionConfig, mut ends: Ends) {
     let (mut wait, mut number, mut floor) = (RETRY.0, config.first_connection, 0);
     while !ends.events.is_closed() {
-        let began = Instant::now();
-        let reason = match Session::open(&config, (number, &mut floor), &mut ends).await {
+        let (began, fault) = (Instant::now(), TransportFault::default());
+        let opened = Session::open(&config, (number, &mut floor), (&mut ends, &fault)).await;
+        let reason = match opened {
             Ok(mut session) => session.run(&mut ends).await,
             Err(reason) => reason,
         };
+        let reason = fault.or(reason);
         if ends.events.send(Event::Down(reason)).await.is_err() {
             return;
         }

@@ -1,6 +1,9 @@
 //! The controller against the P4Runtime server, with a switch in memory.
 #![allow(missing_docs)]
 
+#[path = "support/memory_switch.rs"]
+mod memory_switch;
+
 use gatun_nat::counters::Count;
 use gatun_nat::feed::{Flow, SessionId};
 use gatun_nat::plan::{Eam, Net4, Net6, Plan, Siit, Transport};
@@ -11,78 +14,13 @@ use gatun_p4_controller::connection::{
 use gatun_p4_controller::program::{ConstantTos, Limits};
 use gatun_p4_controller::stateless::{ENTRIES_MAX, StatelessView};
 use gatun_p4_controller::{FlowId, Phase, Switches};
-use gatun_p4_server::{Device, MaskedEntry, Memory, MemoryTarget, Program, Rates, Server, serve};
-use gatun_p4runtime::p4::config::v1::P4Info;
-use gatun_p4runtime::p4info_from_text;
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
-use std::sync::mpsc::{Sender, channel};
-use std::sync::{Arc, Mutex, MutexGuard};
+use gatun_p4_server::{MaskedEntry, Rates};
+use memory_switch::{MemorySwitch, PROGRAM, config, info};
+use std::net::{Ipv4Addr, Ipv6Addr};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-const PROGRAM: &[u8] = b"gatun";
 const PATIENCE: Duration = Duration::from_secs(60);
-
-/// Gatun's program, with small tables.
-fn info() -> P4Info {
-    let mut info = p4info_from_text(include_str!("../../../p4/psa.p4info.txt")).unwrap();
-    info.tables.iter_mut().for_each(|table| table.size = table.size.min(4096));
-    info.counters.iter_mut().for_each(|counter| counter.size = counter.size.min(4096));
-    info
-}
-
-struct MemorySwitch {
-    server: Option<Server>,
-    memory: Arc<Mutex<Memory>>,
-    address: SocketAddr,
-    _frames: Sender<Vec<u8>>,
-}
-
-impl MemorySwitch {
-    fn new() -> MemorySwitch {
-        Self::at(SocketAddr::from(([127, 0, 0, 1], 0)))
-    }
-
-    fn at(address: SocketAddr) -> MemorySwitch {
-        let target = MemoryTarget::new(PROGRAM, Program::of(&info()));
-        let memory = target.memory();
-        let (frames, received) = channel();
-        let listener = TcpListener::bind(address).unwrap();
-        let server = serve(listener, 1, Device::new(target), received).unwrap();
-        MemorySwitch { address: server.address(), server: Some(server), memory, _frames: frames }
-    }
-
-    fn memory(&self) -> MutexGuard<'_, Memory> {
-        self.memory.lock().unwrap()
-    }
-
-    /// Counts packets with a counter.
-    fn count(&self, counter: usize, packets: u64) {
-        let mut memory = self.memory();
-        memory.arrays.get_mut("entry_packets_packets").unwrap()[counter] += packets;
-        memory.arrays.get_mut("entry_packets_bytes").unwrap()[counter] += 100 * packets;
-    }
-
-    /// Ends the server, and starts an empty switch at the same address.
-    fn restart(&mut self) {
-        self.server = None;
-        *self = MemorySwitch::at(self.address);
-    }
-}
-
-fn config(switch: &MemorySwitch) -> ConnectionConfig {
-    let pipeline = Pipeline { info: info(), device_config: PROGRAM.to_vec(), replaces: false };
-    ConnectionConfig {
-        name: "edge".to_owned(),
-        address: switch.address.to_string(),
-        device_id: 1,
-        election: 7,
-        first_connection: 1,
-        pipeline: Some(Arc::new(pipeline)),
-        limits: Limits::default(),
-        controller_limit: None,
-        timeout: Duration::from_secs(5),
-    }
-}
 
 struct Controller {
     switches: Switches<Connection>,

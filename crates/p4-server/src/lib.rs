@@ -19,6 +19,7 @@ mod memory;
 mod pipeline;
 mod read;
 mod refusal;
+mod secure;
 mod service;
 mod store;
 mod target;
@@ -27,11 +28,13 @@ mod write;
 
 pub use arbitration::{Arbitration, CONTROLLERS_MAX, Notices, StreamId};
 pub use device::Device;
+pub use gatun_tls::Directory;
 #[cfg(all(target_os = "linux", feature = "libdpdk"))]
 pub use host::{Host, HostConfig, HostCounters, HostHandle};
 pub use memory::{Memory, MemoryTarget};
 pub use read::{PART_MAX, Reading};
 pub use refusal::Refusal;
+pub use secure::ServerTls;
 pub use service::{CONNECTIONS_MAX, MESSAGE_MAX, Server, ServerCounters, serve};
 pub use target::{
     Call, Change, MaskedEntry, Program, ProgramAction, ProgramTable, Rates, Target, TargetError,

@@ -1,8 +1,9 @@
-//! The server: gRPC over HTTP/2 without TLS, in one thread, beside threads that wait for the switch.
+//! The server: gRPC over HTTP/2, with or without TLS, in one thread, beside threads that wait for the switch.
 
 use crate::arbitration::{Arbitration, Notices, StreamId};
 use crate::device::Device;
 use crate::refusal::Refusal;
+use crate::secure::ServerTls;
 use gatun_p4runtime::p4::v1::p4_runtime_server::{P4Runtime, P4RuntimeServer};
 use gatun_p4runtime::p4::v1::stream_message_request::Update as FromController;
 use gatun_p4runtime::p4::v1::stream_message_response::Update as ToController;
@@ -16,6 +17,7 @@ use std::sync::mpsc::Receiver;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Code, Request, Response, Status, Streaming};
@@ -45,6 +47,8 @@ pub struct ServerCounters {
     pub connections: u64,
     /// Connections that were closed because there were too many.
     pub connections_refused: u64,
+    /// Connections that ended without a handshake of TLS.
+    pub handshakes_failed: u64,
     /// Packets for the primary controller.
     pub packets_in: u64,
     /// Packets for a controller that were lost: no controller, no pipeline, or a full queue.
@@ -61,6 +65,7 @@ pub struct ServerCounters {
 struct Counts {
     connections: AtomicU64,
     connections_refused: AtomicU64,
+    handshakes_failed: AtomicU64,
     packets_in: AtomicU64,
     packets_in_lost: AtomicU64,
     packets_out: AtomicU64,
@@ -119,6 +124,7 @@ impl Server {
         ServerCounters {
             connections: read(&counts.connections),
             connections_refused: read(&counts.connections_refused),
+            handshakes_failed: read(&counts.handshakes_failed),
             packets_in: read(&counts.packets_in),
             packets_in_lost: read(&counts.packets_in_lost),
             packets_out: read(&counts.packets_out),
@@ -138,14 +144,15 @@ impl Drop for Server {
 }
 
 /// Starts a server for `device`, the switch with number `number`. `frames` are those that the program sends
-/// to its controller, with the header of the p4info.
+/// to its controller, with the header of the p4info. Without `security`, whoever can connect controls the
+/// switch.
 ///
 /// # Errors
 /// A thread cannot be started, or the listener has a fault.
 pub fn serve(
     listener: TcpListener,
-    number: u64,
-    device: Device,
+    security: Option<ServerTls>,
+    (number, device): (u64, Device),
     frames: Receiver<Vec<u8>>,
 ) -> std::io::Result<Server> {
     let address = listener.local_addr()?;
@@ -167,7 +174,7 @@ pub fn serve(
     let thread = std::thread::Builder::new().name("gatun-p4-server".to_owned()).spawn(move || {
         runtime.block_on(async {
             tokio::select! {
-                () = accept(listener, own) => {}
+                () = accept(listener, security.map(Arc::new), own) => {}
                 _ = stopped => {}
             }
         });
@@ -176,11 +183,11 @@ pub fn serve(
     Ok(Server { shared, address, stop: Some(stop), thread: Some(thread) })
 }
 
-async fn accept(listener: TcpListener, shared: Arc<Shared>) {
+async fn accept(listener: TcpListener, security: Option<Arc<ServerTls>>, shared: Arc<Shared>) {
     let Ok(listener) = tokio::net::TcpListener::from_std(listener) else { return };
     let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     loop {
-        let Ok((stream, _)) = listener.accept().await else {
+        let Ok((stream, remote)) = listener.accept().await else {
             tokio::time::sleep(NO_FILES).await;
             continue;
         };
@@ -190,17 +197,32 @@ async fn accept(listener: TcpListener, shared: Arc<Shared>) {
         };
         count(&shared.counts.connections, 1);
         let _ = stream.set_nodelay(true);
-        let service = P4RuntimeServer::new(Service { shared: Arc::clone(&shared) });
-        let service = TowerToHyperService::new(service.max_decoding_message_size(MESSAGE_MAX));
+        let (security, shared) = (security.clone(), Arc::clone(&shared));
         tokio::spawn(async move {
-            let mut http = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
-            http.timer(TokioTimer::new()).keep_alive_interval(KEEP_ALIVE).keep_alive_timeout(KEEP_ALIVE);
-            http.max_concurrent_streams(REQUESTS_MAX).max_header_list_size(HEADERS_MAX);
-            // The client sees an error of the connection, too.
-            let _ = http.serve_connection(TokioIo::new(stream), service).await;
+            match security {
+                None => answer_requests(stream, shared).await,
+                Some(security) => match security.accept(stream, remote).await {
+                    Ok(stream) => answer_requests(stream, shared).await,
+                    Err(refused) => {
+                        count(&shared.counts.handshakes_failed, 1);
+                        refused.part().await;
+                    }
+                },
+            }
             drop(place);
         });
     }
+}
+
+/// Answers the requests of a connection.
+async fn answer_requests(stream: impl AsyncRead + AsyncWrite + Unpin, shared: Arc<Shared>) {
+    let service = P4RuntimeServer::new(Service { shared });
+    let service = TowerToHyperService::new(service.max_decoding_message_size(MESSAGE_MAX));
+    let mut http = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
+    http.timer(TokioTimer::new()).keep_alive_interval(KEEP_ALIVE).keep_alive_timeout(KEEP_ALIVE);
+    http.max_concurrent_streams(REQUESTS_MAX).max_header_list_size(HEADERS_MAX);
+    // The client sees an error of the connection, too.
+    let _ = http.serve_connection(TokioIo::new(stream), service).await;
 }
 
 impl Shared {

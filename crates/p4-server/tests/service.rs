@@ -39,7 +39,7 @@ fn bench() -> Bench {
     let memory = target.memory();
     let (frames, receiver) = sync_channel(16);
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let server = serve(listener, 1, Device::new(target), receiver).unwrap();
+    let server = serve(listener, None, (1, Device::new(target)), receiver).unwrap();
     Bench { server, memory, frames }
 }
 

@@ -1,11 +1,8 @@
 //! TLS 1.3 between the two members: each proves that the pair's own authority has signed its certificate.
 
-use rustls::client::WebPkiServerVerifier;
-use rustls::crypto::ring::default_provider;
-use rustls::pki_types::pem::PemObject as _;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
-use rustls::server::WebPkiClientVerifier;
-use rustls::{ClientConfig, RootCertStore, ServerConfig};
+use gatun_tls::Own;
+use rustls::pki_types::ServerName;
+use rustls::{ClientConfig, ServerConfig};
 use std::sync::Arc;
 
 /// Name in the certificates of both members. Addresses and host names may change; the authority signs for
@@ -30,19 +27,7 @@ impl Identity<'_> {
     /// # Errors
     /// Names the unusable file.
     pub fn server(&self) -> Result<Arc<ServerConfig>, String> {
-        let provider = Arc::new(default_provider());
-        let verifier = WebPkiClientVerifier::builder_with_provider(self.roots()?, provider.clone());
-        let verifier = verifier.build().map_err(|error| format!("authority: {error}"))?;
-        let mut config = ServerConfig::builder_with_provider(provider)
-            .with_protocol_versions(&[&rustls::version::TLS13])
-            .map_err(|error| error.to_string())?
-            .with_client_cert_verifier(verifier)
-            .with_single_cert(self.certificates()?, self.key()?)
-            .map_err(|error| format!("certificate and key do not belong together: {error}"))?;
-        config.alpn_protocols = vec![PROTOCOL.to_vec()];
-        config.session_storage = Arc::new(rustls::server::NoServerSessionStorage {});
-        config.send_tls13_tickets = 0;
-        Ok(Arc::new(config))
+        gatun_tls::server(self.authority, self.own(), PROTOCOL)
     }
 
     /// Returns the configuration of the side that connects.
@@ -50,40 +35,11 @@ impl Identity<'_> {
     /// # Errors
     /// Names the unusable file.
     pub fn client(&self) -> Result<Arc<ClientConfig>, String> {
-        let provider = Arc::new(default_provider());
-        let verifier = WebPkiServerVerifier::builder_with_provider(self.roots()?, provider.clone());
-        let verifier = verifier.build().map_err(|error| format!("authority: {error}"))?;
-        let mut config = ClientConfig::builder_with_provider(provider)
-            .with_protocol_versions(&[&rustls::version::TLS13])
-            .map_err(|error| error.to_string())?
-            .with_webpki_verifier(verifier)
-            .with_client_auth_cert(self.certificates()?, self.key()?)
-            .map_err(|error| format!("certificate and key do not belong together: {error}"))?;
-        config.alpn_protocols = vec![PROTOCOL.to_vec()];
-        config.resumption = rustls::client::Resumption::disabled();
-        Ok(Arc::new(config))
+        gatun_tls::client(self.authority, Some(self.own()), PROTOCOL)
     }
 
-    fn roots(&self) -> Result<Arc<RootCertStore>, String> {
-        let mut roots = RootCertStore::empty();
-        for certificate in CertificateDer::pem_slice_iter(self.authority) {
-            let certificate = certificate.map_err(|error| format!("authority: {error}"))?;
-            roots.add(certificate).map_err(|error| format!("authority: {error}"))?;
-        }
-        if roots.is_empty() {
-            Err("authority: no certificate in this file".to_owned())
-        } else {
-            Ok(Arc::new(roots))
-        }
-    }
-
-    fn certificates(&self) -> Result<Vec<CertificateDer<'static>>, String> {
-        let certificates: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(self.certificate).collect();
-        certificates.map_err(|error| format!("certificate: {error}"))
-    }
-
-    fn key(&self) -> Result<PrivateKeyDer<'static>, String> {
-        PrivateKeyDer::from_pem_slice(self.key).map_err(|error| format!("no private key: {error}"))
+    fn own(&self) -> Own<'_> {
+        Own { certificate: self.certificate, key: self.key }
     }
 }
 

@@ -1,8 +1,8 @@
 //! Keys of events, exports, the log, the API, metrics, state, the fast path, announced routes and the peer.
 
 use super::forms::{
-    COLLECTOR, DIRECTORY, ENDPOINT, EVENT_KIND, FILE, FOLDER, GROUP, INTERFACE, LISTEN, NAME, PATH, SIZE,
-    SWITCH,
+    COLLECTOR, DIRECTORY, ENDPOINT, EVENT_KIND, FILE, FOLDER, GROUP, HOST_NAME, INTERFACE, LISTEN, NAME,
+    PATH, SIZE, SWITCH,
 };
 use super::kind::{Key, Kind, key};
 use super::words::{
@@ -98,7 +98,9 @@ pub(crate) const FASTPATH: &[Key] = &[
 pub(crate) const OFFLOAD: &[Key] = &[
     key("name", NAME, "\"edge\"", "Name for operators.").default("\"p4\""),
     key("kind", Kind::Words(|| words(OFFLOAD_KIND)), "\"p4runtime\"", "Kind: `p4runtime`, switches with Gatun's P4 program (`p4/`).").required(),
-    key("switches", Kind::List(&SWITCH), "[\"edge at 192.0.2.7:9559\"]", "Switches, at most four: name, address of the P4Runtime server, and `device NUMBER` if it is not device 1. All of them have the same sessions, so any of them can fail. A port of the daemon with `switch_port` is connected to each switch's port for its controller. There is no TLS: use a network of your own. A change needs a restart.").required(),
+    key("switches", Kind::List(&SWITCH), "[\"edge at 192.0.2.7:9559\"]", "Switches, at most four: name, address of the P4Runtime server, and `device NUMBER` if it is not device 1. All of them have the same sessions, so any of them can fail. A port of the daemon with `switch_port` is connected to each switch's port for its controller. A change needs a restart.").required(),
+    key("certificates", FOLDER, "\"/etc/gatun/p4\"", "Directory with `ca.pem`, the authority of the switches' certificates, and `certificate.pem` and `key.pem`, which a switch may ask Gatun for. Connections use TLS 1.3 then. Gatun reads the files again for each connection. Without the key there is no TLS: use a loopback address or a network of your own. A change needs a restart.").default("none"),
+    key("server_name", HOST_NAME, "\"edge.example\"", "Name or address in the certificates of the switches. Default: the address of each switch. A change needs a restart."),
     key("program", Kind::Words(|| words(P4_PROGRAM)), "\"dpdk\"", "Program for a switch that has none: Gatun's for `dpdk` (`gatun p4 switch`) or for `bmv2` (`simple_switch_grpc`). `installed`: the switch has Gatun's program already. An earlier version of Gatun's program is replaced. A change needs a restart.").default("\"dpdk\""),
     key("p4info", PATH, "\"/etc/gatun/gatun.p4info.txt\"", "Instead of `program`: description of the program, as p4c writes it. Needs `program_file`. A change needs a restart."),
     key("program_file", PATH, "\"/etc/gatun/gatun.spec\"", "Instead of `program`: the program in the form of the switch. Needs `p4info`. A change needs a restart."),

@@ -42,6 +42,8 @@ pub(super) const ENDPOINT4: Kind =
     Kind::Text { form: "IPv4 address:port", pattern: "^[0-9.]+:[0-9]+( *- *[0-9]+)?$" };
 pub(super) const LISTEN: Kind = Kind::Text { form: "unix:PATH, or \"off\"", pattern: "^(unix:/.*[^/]|off)$" };
 pub(super) const PATH: Kind = Kind::Text { form: "absolute path of a file", pattern: "^/.*[^/]$" };
+pub(super) const HOST_NAME: Kind =
+    Kind::Text { form: "name or address", pattern: "^[0-9A-Za-z_.:-]{1,253}$" };
 pub(super) const DIRECTORY: Kind = Kind::Text { form: "directory, or \"off\"", pattern: "^(/.*[^/].*|off)$" };
 pub(super) const GROUP: Kind = Kind::Text { form: "group", pattern: "^[A-Za-z0-9_.$-]{1,32}$" };
 pub(super) const ENDPOINT: Kind =

@@ -5,7 +5,7 @@ use crate::problem::Problems;
 use crate::reader::Table;
 use crate::sections::log;
 use crate::value::{self, Invalid, Read};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::ops::Range;
 use std::path::PathBuf;
 use toml::Spanned;
@@ -29,6 +29,8 @@ pub struct Offload {
     pub replaces_program: bool,
     /// High half of election IDs.
     pub election: u32,
+    /// TLS of the connections. `None`: plain TCP.
+    pub tls: Option<P4Tls>,
     /// Time in ms after which a request without an answer ends a connection.
     pub timeout_ms: u32,
     /// Maximum number of sessions.
@@ -60,6 +62,15 @@ pub struct P4Switch {
     pub address: SocketAddr,
     /// Number of the device there.
     pub device_id: u64,
+}
+
+/// TLS of connections to switches.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct P4Tls {
+    /// Directory of the certificates.
+    pub directory: PathBuf,
+    /// Name in the certificates of switches. `None`: the address.
+    pub server_name: Option<String>,
 }
 
 /// Program for switches.
@@ -142,6 +153,7 @@ pub(crate) fn read(table: &Table<'_>, problems: &mut Problems) -> RawOffload {
         program,
         replaces_program,
         election: table.integer("election", problems).unwrap_or(1),
+        tls: read_tls(table, problems),
         timeout_ms,
         sessions_max: table.integer("sessions_max", problems).unwrap_or(1_048_576),
         udp_packets: table.integer("udp_packets", problems).map_or(10, |n| n as u8),
@@ -157,6 +169,33 @@ pub(crate) fn read(table: &Table<'_>, problems: &mut Problems) -> RawOffload {
         mtus: OffloadMtus { mtu4: 0, mtu6: 0, mtu6_without_df: 0 },
     };
     RawOffload { name, offload, switches, span: table.span.clone() }
+}
+
+fn read_tls(table: &Table<'_>, problems: &mut Problems) -> Option<P4Tls> {
+    let server_name = table.get("server_name", problems, host_name);
+    let directory = table.get("certificates", problems, log::directory);
+    if table.node("server_name").is_some() && table.node("certificates").is_none() {
+        let what = "`server_name` needs `certificates`: there is no TLS without them";
+        problems.error(table.span_of("server_name"), what, table.example("certificates"));
+    }
+    Some(P4Tls { directory: directory?, server_name })
+}
+
+/// Reads a name or an address as certificates have it.
+fn host_name(value: &DeValue<'_>) -> Read<String> {
+    let text = value::text(value)?;
+    let fits = |label: &str| {
+        let is_whole = label.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_'));
+        is_whole && (1..=63).contains(&label.len()) && !label.starts_with('-') && !label.ends_with('-')
+    };
+    let is_name = text.len() <= 253 && text.split('.').all(fits);
+    match is_name || text.parse::<IpAddr>().is_ok() {
+        true => Ok(text.to_owned()),
+        false => Err(Invalid::with(
+            format!("\"{}\" is no name of a host", value::shorten(text)),
+            "write the name in the certificates of the switches, for example \"edge.example\"",
+        )),
+    }
 }
 
 fn read_program(table: &Table<'_>, problems: &mut Problems) -> P4ProgramSource {

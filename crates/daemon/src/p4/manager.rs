@@ -13,7 +13,7 @@ use crate::offload::{
 use crate::ports::Ports;
 use crate::sandbox::{Calls, Sandbox};
 use crate::{Event, Settings};
-use anyhow::Context as _;
+use anyhow::{Context as _, anyhow};
 use gatun_api::types;
 use gatun_config::{Device, Offload, Port, SWITCHES_MAX};
 use gatun_control::EarlierTranslator;
@@ -24,7 +24,7 @@ use gatun_nat::feed::{FeedPolicy, Flow};
 use gatun_nat::reconfigure::Outline;
 use gatun_offload::{FlowFilter, Target as _, feed_policy};
 use gatun_p4_controller::Switches;
-use gatun_p4_controller::connection::{Connection, ConnectionConfig, connect};
+use gatun_p4_controller::connection::{Connection, ConnectionConfig, Directory, TlsConfig, connect};
 use gatun_p4_controller::program::{ConstantTos, Limits};
 use gatun_worker::Handle;
 use std::collections::HashMap;
@@ -98,7 +98,7 @@ impl P4Manager {
         let devices: Arc<[(String, Device)]> = live.devices.clone().into();
         let view = host_view(settings, offload, &devices);
         let configs = connections(offload, &view)?;
-        let calls = sandbox.clone();
+        let calls = sandbox.of_controller(offload);
         let prepare = move || drop(calls.enter(Calls::Controller));
         let links = connect(configs, prepare).context("cannot start the thread that connects to switches")?;
         let mut target = Switches::new(links, offload.sessions_max);
@@ -329,6 +329,14 @@ fn connections(offload: &Offload, view: &HostView) -> anyhow::Result<Vec<Connect
         mtu6_without_df: limit(offload.mtus.mtu6_without_df),
         tos: offload.tos.iter().map(|&[to_ipv4, to_ipv6]| ConstantTos { to_ipv4, to_ipv6 }).collect(),
     };
+    let tls = offload.tls.as_ref().map(|tls| TlsConfig {
+        directory: Directory::new(&tls.directory),
+        server_name: tls.server_name.clone(),
+    });
+    if let Some(tls) = &tls {
+        // Missing files stop the start: the switches would have no sessions.
+        tls.check().map_err(|why| anyhow!("[[offload]] certificates: {why}"))?;
+    }
     let first_connection = crate::takeover::clock_ms().saturating_mul(CONNECTIONS_PER_MS);
     let config = |switch: &gatun_config::P4Switch| ConnectionConfig {
         name: switch.name.clone(),
@@ -340,6 +348,7 @@ fn connections(offload: &Offload, view: &HostView) -> anyhow::Result<Vec<Connect
         limits: limits.clone(),
         controller_limit: offload.controller_rate,
         timeout: Duration::from_millis(offload.timeout_ms.into()),
+        tls: tls.clone(),
     };
     Ok(offload.switches.iter().map(config).collect())
 }

@@ -157,7 +157,15 @@ type Rules = BTreeMap<i64, Vec<SeccompRule>>;
 impl Calls {
     /// Returns true if the thread opens files.
     pub(super) fn needs_files(self) -> bool {
-        matches!(self, Calls::Daemon | Calls::Dpdk | Calls::FastPath | Calls::Peer | Calls::ProgramHelper)
+        matches!(
+            self,
+            Calls::Daemon
+                | Calls::Dpdk
+                | Calls::FastPath
+                | Calls::Controller
+                | Calls::Peer
+                | Calls::ProgramHelper
+        )
     }
 
     /// Returns true if the thread reads the system files that every daemon reads.

@@ -28,7 +28,7 @@ Examples:
 
 Ports are numbered from 1, in the order of --port. Port 0 is the controller's: give it a device if Gatun is \
 the controller.
-Whoever can connect to --listen controls the switch: there is no TLS.
+Whoever can connect to --listen controls the switch: use a loopback address, or --certificates.
 SIGUSR1 prints the counters of the ports.
 Needs root, a C compiler, and a gatun built with --features dpdk.
 ";
@@ -49,6 +49,9 @@ struct SwitchArgs {
     /// Address for controllers
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:9559")]
     listen: SocketAddr,
+    /// Directory with ca.pem, certificate.pem and key.pem: controllers need a certificate of this authority
+    #[arg(long, value_name = "DIRECTORY")]
+    certificates: Option<PathBuf>,
     /// Number of the switch in P4Runtime
     #[arg(long, value_name = "NUMBER", default_value_t = 1)]
     device_id: u64,
@@ -80,7 +83,7 @@ pub(crate) fn execute(args: Args) -> anyhow::Result<ExitCode> {
 #[cfg(not(feature = "dpdk"))]
 fn switch(args: &SwitchArgs) -> anyhow::Result<ExitCode> {
     let _ = (&args.ports, args.listen, args.device_id, &args.entries, &args.sizes, &args.headers);
-    let _ = (args.memory, args.buffers, &args.environment, &args.controller_port);
+    let _ = (args.memory, args.buffers, &args.environment, &args.controller_port, &args.certificates);
     anyhow::bail!(
         "{}: this gatun was built without DPDK: install libdpdk-dev, and build it with --features dpdk",
         args.program.display()
@@ -94,30 +97,40 @@ use on_dpdk::switch;
 mod on_dpdk {
     use super::SwitchArgs;
     use anyhow::Context as _;
-    use gatun_p4_server::{Device, Host, HostConfig, HostCounters, ServerCounters, serve};
+    use gatun_p4_server::{
+        Device, Directory, Host, HostConfig, HostCounters, ServerCounters, ServerTls, serve,
+    };
     use gatun_p4_switch::{EnvironmentConfig, ObjectConfig, PORTS_MAX, PortConfig};
     use signal_hook::consts::{SIGINT, SIGTERM, SIGUSR1};
+    use std::net::SocketAddr;
+    use std::path::PathBuf;
     use std::process::ExitCode;
+    use std::sync::{Mutex, PoisonError};
+    use std::time::{Duration, Instant};
 
+    /// Shortest time between two messages about refused controllers.
+    const TOLD_EVERY: Duration = Duration::from_secs(1);
     /// Frames that wait for the server.
     const FRAMES: usize = 1024;
 
     pub(super) fn switch(args: &SwitchArgs) -> anyhow::Result<ExitCode> {
         let config = config(args)?;
+        let security = args.certificates.as_ref().map(security).transpose()?;
         let listener = std::net::TcpListener::bind(args.listen)
             .with_context(|| format!("listening on {}", args.listen))?;
         let mut signals = signal_hook::iterator::Signals::new([SIGINT, SIGTERM, SIGUSR1])?;
         let (sender, frames) = std::sync::mpsc::sync_channel(FRAMES);
         let (host, handle) = Host::start(&config, sender)?;
-        let server = serve(listener, args.device_id, Device::new(host), frames)?;
+        let server = serve(listener, security, (args.device_id, Device::new(host)), frames)?;
         if args.entries.is_some() {
             println!("gatun: {} entries", handle.entries);
         }
         println!(
-            "gatun: {} on {} port{}, P4Runtime on {}, device {}",
+            "gatun: {} on {} port{}, P4Runtime{} on {}, device {}",
             args.program.display(),
             args.ports.len(),
             if args.ports.len() == 1 { "" } else { "s" },
+            if args.certificates.is_some() { " over TLS" } else { "" },
             server.address(),
             args.device_id
         );
@@ -128,6 +141,20 @@ mod on_dpdk {
         drop(server);
         report(&counters, &ports);
         Ok(ExitCode::SUCCESS)
+    }
+
+    /// Reads the certificates. Refusals are told once a second.
+    fn security(directory: &PathBuf) -> anyhow::Result<ServerTls> {
+        let last: Mutex<Option<Instant>> = Mutex::new(None);
+        let report = move |remote: SocketAddr, why: &str| {
+            let mut last = last.lock().unwrap_or_else(PoisonError::into_inner);
+            if last.is_none_or(|last| last.elapsed() >= TOLD_EVERY) {
+                *last = Some(Instant::now());
+                eprintln!("gatun: controller {remote}: {why}");
+            }
+        };
+        ServerTls::new(Directory::new(directory), report)
+            .map_err(|why| anyhow::anyhow!("--certificates: {why}"))
     }
 
     fn config(args: &SwitchArgs) -> anyhow::Result<HostConfig> {
@@ -169,8 +196,8 @@ mod on_dpdk {
             );
         }
         println!(
-            "controllers: {} accepted, {} refused, {} updates",
-            server.connections, server.connections_refused, server.updates
+            "controllers: {} accepted, {} refused, {} without a certificate, {} updates",
+            server.connections, server.connections_refused, server.handshakes_failed, server.updates
         );
         println!(
             "packets: {} to controllers, {} lost, {} from controllers, {} refused",

@@ -1,10 +1,14 @@
 //! `gatun p4 switch`: a controller of another project, and refusals.
 
+#[path = "../../../p4-controller/tests/support/certificates.rs"]
+mod certificates;
+
+use certificates::{Authority, VALID};
 use gatun_testkit::{Namespace, Process, wait_until};
 use rustix::process::Signal;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::time::Duration;
 
 const LISTEN: &str = "127.0.0.1:9559";
@@ -30,9 +34,17 @@ fn refusal() -> Option<String> {
     gatun_testkit::refusal_but_to_root("DPDK").or(missing)
 }
 
-#[test]
-fn a_controller_of_another_project_runs_the_switch() {
-    gatun_testkit::run_test("p4::a_controller_of_another_project_runs_the_switch", refusal, || {
+/// Switch in a namespace, with ports p1 and p2, whose other ends are q1 and q2.
+struct Switch {
+    host: Namespace,
+    process: Process,
+}
+
+/// Output of the switch, within its namespace.
+const LOG: &str = "/run/switch.log";
+
+impl Switch {
+    fn start(more: &[String]) -> Switch {
         let host = Namespace::new("p4").unwrap();
         for number in [1, 2] {
             host.ip(&format!("link add p{number} type veth peer name q{number}")).unwrap();
@@ -41,35 +53,84 @@ fn a_controller_of_another_project_runs_the_switch() {
                 host.ip(&format!("link set {device} up")).unwrap();
             }
         }
-        let tests = root().join("crates/p4-server/tests");
-        let program = tests.join("switch.spec");
-        let log = "/run/switch.log";
         let ports = ["net_af_packet0,iface=p1", "net_af_packet1,iface=p2"];
         let mut command = host.command(env!("CARGO_BIN_EXE_gatun"));
-        command
-            .args(switch(&program, &ports))
-            .stdout(fs::File::create(log).unwrap())
-            .stderr(Stdio::inherit());
-        let mut process = Process::start(&mut command).unwrap();
-        let read = || fs::read_to_string(log).unwrap();
-        wait_until("the switch", Duration::from_secs(60), || read().contains("P4Runtime on")).unwrap();
+        let log = fs::File::create(LOG).unwrap();
+        command.args(switch(&files()[1], &ports)).args(more);
+        command.stdout(log.try_clone().unwrap()).stderr(log);
+        let process = Process::start(&mut command).unwrap();
+        let switch = Switch { host, process };
+        wait_until("the switch", Duration::from_secs(60), || switch.log().contains("P4Runtime")).unwrap();
+        switch
+    }
 
-        let p4info = tests.join("switch.p4info.txt");
+    fn log(&self) -> String {
+        fs::read_to_string(LOG).unwrap()
+    }
+
+    /// Lets the other project's controller run, and returns whether it succeeded, and its output.
+    fn control(&self, certificates: Option<&Path>) -> (bool, String) {
         let script = root().join("crates/gatun/tests/daemon/p4_controller.py");
-        let mut controller = host.command("python3");
+        let mut controller = self.host.command("python3");
         controller.env("PYTHONPATH", root().join("target/tools/p4-controllers")).arg(script);
-        controller.arg(LISTEN).args([p4info, program]).args(["q1", "q2"]);
+        controller.arg(LISTEN).args(files()).args(["q1", "q2"]).args(certificates);
         // The script ends by itself.
         let output = gatun_testkit::output(&mut controller).unwrap();
-        let [stdout, stderr] = [output.stdout, output.stderr].map(|text| String::from_utf8(text).unwrap());
-        assert!(output.status.success() && stdout.contains("entries stay until"), "{stdout}{stderr}");
+        let text = [output.stdout, output.stderr].map(|text| String::from_utf8(text).unwrap()).concat();
+        (output.status.success() && text.contains("entries stay until"), text)
+    }
 
-        process.signal(Signal::TERM).unwrap();
-        assert!(process.wait(Duration::from_secs(20)).unwrap().success());
-        let log = read();
+    /// Ends the switch, and returns its output.
+    fn end(mut self) -> String {
+        self.process.signal(Signal::TERM).unwrap();
+        assert!(self.process.wait(Duration::from_secs(20)).unwrap().success());
+        self.log()
+    }
+}
+
+/// Description and program of the server's tests.
+fn files() -> [PathBuf; 2] {
+    ["switch.p4info.txt", "switch.spec"].map(|name| root().join("crates/p4-server/tests").join(name))
+}
+
+#[test]
+fn a_controller_of_another_project_runs_the_switch() {
+    gatun_testkit::run_test("p4::a_controller_of_another_project_runs_the_switch", refusal, || {
+        let switch = Switch::start(&[]);
+        let (is_done, text) = switch.control(None);
+        assert!(is_done, "{text}");
+        let log = switch.end();
         // Both controllers of one process may share a connection.
         assert!(log.contains("packets: 1 to controllers, 0 lost, 1 from controllers"), "{log}");
-        assert!(log.contains(" accepted, 0 refused, 15 updates"), "{log}");
+        assert!(log.contains(" accepted, 0 refused, 0 without a certificate, 15 updates"), "{log}");
+    });
+}
+
+#[test]
+fn a_controller_of_another_project_runs_the_switch_over_tls() {
+    gatun_testkit::run_test("p4::a_controller_of_another_project_runs_the_switch_over_tls", refusal, || {
+        let authority = Authority::new();
+        let [of_switch, of_controller] =
+            ["127.0.0.1", "controller.example"].map(|host| authority.folder(host, VALID));
+        let more = ["--certificates".to_owned(), of_switch.0.display().to_string()];
+        let switch = Switch::start(&more);
+        assert!(switch.log().contains("P4Runtime over TLS on 127.0.0.1:9559"), "{}", switch.log());
+        let (is_done, text) = switch.control(Some(&of_controller.0));
+        assert!(is_done, "{text}");
+        assert!(!switch.log().contains("gatun: controller"), "{}", switch.log());
+
+        let refused_in_words = |certificates: Option<&Path>, why: &str| {
+            let (is_done, text) = switch.control(certificates);
+            assert!(!is_done, "{text}");
+            let log = switch.log();
+            assert!(log.contains("gatun: controller 127.0.0.1:") && log.contains(why), "{log}");
+        };
+        fs::remove_file(of_controller.0.join("certificate.pem")).unwrap();
+        refused_in_words(Some(&of_controller.0), "it has no certificate");
+        refused_in_words(None, "it does not speak TLS 1.3");
+        let log = switch.end();
+        assert!(log.contains(" without a certificate, 15 updates"), "{log}");
+        assert!(!log.contains(", 0 without a certificate"), "{log}");
     });
 }
 
@@ -88,6 +149,11 @@ fn a_switch_that_cannot_start_names_the_reason() {
             (
                 [switch(&spec, &["net_null0"]), vec!["--size".into(), "none=1".into()]].concat(),
                 "no table `none`",
+            ),
+            (
+                [switch(&spec, &["net_null0"]), vec!["--certificates".into(), "/nonexistent".into()]]
+                    .concat(),
+                "--certificates: /nonexistent/ca.pem: No such file",
             ),
             (
                 [switch(&spec, &["net_null0"]), vec!["--listen".into(), "192.0.2.77:1".into()]].concat(),

@@ -1,8 +1,9 @@
 """Controller of a P4 switch with finsy, which nobody of this project wrote.
 
-p4_controller.py ADDRESS P4INFO PROGRAM DEVICE1 DEVICE2
+p4_controller.py ADDRESS P4INFO PROGRAM DEVICE1 DEVICE2 [CERTIFICATES]
 
-The devices are the other ends of the switch's ports 1 and 2. The program is that of the server's tests.
+The devices are the other ends of the switch's ports 1 and 2. The program is that of the server's tests. With a
+directory of certificates (ca.pem, certificate.pem, key.pem), the controller speaks TLS.
 """
 
 import asyncio
@@ -12,7 +13,8 @@ from pathlib import Path
 
 import finsy as fy
 
-ADDRESS, P4INFO, PROGRAM, DEVICE1, DEVICE2 = sys.argv[1:]
+ADDRESS, P4INFO, PROGRAM, DEVICE1, DEVICE2 = sys.argv[1:6]
+CERTIFICATES = sys.argv[6:]
 PATIENCE = 20
 
 
@@ -101,8 +103,15 @@ async def packets(switch):
     assert counted == {2: (1, 60), 9: (1, 60), 10: (1, 60), 11: (0, 0)}, counted
 
 
+def credentials():
+    if not CERTIFICATES:
+        return None
+    ca, own, key = [Path(CERTIFICATES[0], name) for name in ("ca.pem", "certificate.pem", "key.pem")]
+    return fy.GRPCCredentialsTLS(cacert=ca, cert=own if own.exists() else None, private_key=key if own.exists() else None)
+
+
 async def main():
-    options = fy.SwitchOptions(p4info=Path(P4INFO), p4blob=Path(PROGRAM))
+    options = fy.SwitchOptions(p4info=Path(P4INFO), p4blob=Path(PROGRAM), channel_credentials=credentials())
     async with fy.Switch("first", ADDRESS, options) as switch:
         assert switch.is_primary and str(switch.p4runtime_version).startswith("1.4"), switch.p4runtime_version
         print("pipeline", flush=True)

@@ -3,6 +3,7 @@
 mod tables;
 
 use super::static_entries::Entries;
+use super::transport::{self, TransportFault};
 use super::{ConnectionConfig, Ends, Pipeline, SwitchPacket};
 use crate::link::{Event, ProgramCounts, Request, Write, WriteError};
 use crate::program::Program;
@@ -26,13 +27,11 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc::{self, Sender};
 use tokio_stream::wrappers::ReceiverStream;
-use tonic::transport::{Channel, Endpoint};
+use tonic::transport::Channel;
 use tonic::{Code, Status, Streaming};
 
 /// Largest message that is read: a part of a table.
 const MESSAGE_MAX: usize = 64 << 20;
-/// Intervals at which a silent switch is asked for a sign of life, and the time for its answer.
-const KEEP_ALIVE: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(3));
 /// Interval of reading the counters of the program itself.
 const COUNT_EVERY: Duration = Duration::from_secs(1);
 /// Time to wait for the end of another primary controller, which the switch tells.
@@ -122,17 +121,9 @@ impl Primary {
     async fn open(
         config: &ConnectionConfig,
         (number, floor): (u64, u128),
-        ends: &mut Ends,
+        (ends, fault): (&mut Ends, &TransportFault),
     ) -> Result<Primary, Reason> {
-        let address = &config.address;
-        let endpoint = Endpoint::from_shared(format!("http://{address}"));
-        let endpoint = endpoint.map_err(|_| format!("invalid address {address}"))?;
-        let endpoint = endpoint
-            .connect_timeout(config.timeout)
-            .http2_keep_alive_interval(KEEP_ALIVE.0)
-            .keep_alive_timeout(KEEP_ALIVE.1)
-            .keep_alive_while_idle(true);
-        let channel = endpoint.connect().await.map_err(|error| format!("{address}: {}", cause(&error)))?;
+        let channel = transport::open(config, fault).await?;
         let mut client = P4RuntimeClient::new(channel).max_decoding_message_size(MESSAGE_MAX);
         let (to_switch, outbound) = mpsc::channel(super::PACKETS);
         let election_id = config.election_id(number);
@@ -276,9 +267,9 @@ impl Session {
     pub(super) async fn open(
         config: &ConnectionConfig,
         (number, floor): (u64, &mut u128),
-        ends: &mut Ends,
+        (ends, fault): (&mut Ends, &TransportFault),
     ) -> Result<Session, Reason> {
-        let mut primary = Primary::open(config, (number, *floor), ends).await?;
+        let mut primary = Primary::open(config, (number, *floor), (ends, fault)).await?;
         *floor = bits(primary.election_id);
         let (program, is_empty) = primary.load(config).await?;
         let (connection, capacity) = (number, program.capacity());
@@ -509,13 +500,4 @@ fn cookie(pipeline: &Pipeline) -> u64 {
     pipeline.info.encode_to_vec().hash(&mut hasher);
     pipeline.device_config.hash(&mut hasher);
     COOKIE << 32 | hasher.finish() & 0xffff_ffff
-}
-
-/// The innermost reason of an error.
-fn cause(error: &dyn std::error::Error) -> String {
-    let mut inner = error;
-    while let Some(source) = inner.source() {
-        inner = source;
-    }
-    inner.to_string()
 }

@@ -2,11 +2,12 @@
 
 use super::files::Tls;
 use crate::wire::{Exchange, Received};
+use gatun_tls::Fault;
 use rustix::event::PollFlags;
 use rustls::client::verify_server_name;
 use rustls::pki_types::ServerName;
 use rustls::server::ParsedCertificate;
-use rustls::{AlertDescription, CertificateError, ClientConnection, Connection as Session, ServerConnection};
+use rustls::{ClientConnection, Connection as Session, ServerConnection};
 use std::io::{self, ErrorKind, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::os::fd::{AsFd as _, BorrowedFd};
@@ -297,29 +298,20 @@ fn is_reset(error: &io::Error) -> bool {
 
 /// Describes an error of TLS for an operator.
 fn in_words(error: &rustls::Error) -> String {
-    use rustls::Error;
-    let what = match error {
-        Error::InvalidCertificate(CertificateError::UnknownIssuer | CertificateError::BadSignature) => {
+    let what = match Fault::from(error) {
+        Fault::ForeignAuthority => {
             "its certificate is not from the authority of this pair: copy the files of `gatun peer init` again"
         }
-        Error::InvalidCertificate(CertificateError::Expired | CertificateError::ExpiredContext { .. }) => {
-            "its certificate has expired: run `gatun peer renew`, and check the clock"
-        }
-        Error::InvalidCertificate(
-            CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. },
-        ) => "its certificate is not valid yet: check the clocks of both boxes",
-        Error::AlertReceived(AlertDescription::UnknownCA | AlertDescription::DecryptError) => {
-            "it refuses the certificate of this box, which is not from its authority"
-        }
-        Error::AlertReceived(AlertDescription::CertificateExpired) => {
+        Fault::Expired => "its certificate has expired: run `gatun peer renew`, and check the clock",
+        Fault::NotYetValid => "its certificate is not valid yet: check the clocks of both boxes",
+        Fault::RefusesAuthority => "it refuses the certificate of this box, which is not from its authority",
+        Fault::RefusesExpired => {
             "it refuses the certificate of this box, which has expired, or is not valid yet: \
              run `gatun peer renew`, and check the clocks of both boxes"
         }
-        Error::AlertReceived(AlertDescription::CertificateRequired) | Error::NoCertificatesPresented => {
-            "no certificate was sent"
-        }
-        Error::InvalidMessage(_) | Error::InappropriateMessage { .. } => "it does not speak TLS 1.3",
-        other => return other.to_string(),
+        Fault::CertificateRequired | Fault::NoCertificate => "no certificate was sent",
+        Fault::NotTls => "it does not speak TLS 1.3",
+        Fault::OtherName | Fault::OtherProtocol | Fault::Other(_) => return error.to_string(),
     };
     what.to_owned()
 }

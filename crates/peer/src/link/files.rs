@@ -5,13 +5,11 @@ use crate::tls::Identity;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::{ClientConfig, ServerConfig};
-use std::fs::File;
-use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Longest file, bytes.
-const FILE_LEN_MAX: u64 = 1 << 20;
+/// Remedy for a file that does not exist.
+const MISSING: &str = "`gatun peer init` makes the certificates of a pair";
 
 /// Paths of PEM files.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,6 +38,7 @@ impl Tls {
     /// Names the unusable file.
     pub fn load(files: &TlsFiles) -> Result<Tls, String> {
         let TlsFiles { authority, certificate, key } = files;
+        let read = |path: &Path| gatun_tls::read(path, MISSING);
         let [authority_pem, chain, key] = [read(authority)?, read(certificate)?, read(key)?];
         let identity = Identity { authority: &authority_pem, certificate: &chain, key: &key };
         let own = CertificateDer::from_pem_slice(&chain)
@@ -51,22 +50,5 @@ impl Tls {
             .map_err(|error| format!("{}: no certificate: {error}", authority.display()))?;
         let certificate_end = end(&own, certificate)?.min(end(&issuer, authority)?);
         Ok(Tls { server: identity.server()?, client: identity.client()?, certificate_end })
-    }
-}
-
-fn read(path: &Path) -> Result<Vec<u8>, String> {
-    let wrong = |error: io::Error| {
-        let hint = match error.kind() {
-            io::ErrorKind::NotFound => ": `gatun peer init` makes the certificates of a pair",
-            io::ErrorKind::PermissionDenied => ": the user that gatun runs as must be able to read it",
-            _ => "",
-        };
-        format!("{}: {error}{hint}", path.display())
-    };
-    let mut bytes = Vec::new();
-    File::open(path).map_err(wrong)?.take(FILE_LEN_MAX + 1).read_to_end(&mut bytes).map_err(wrong)?;
-    match bytes.len() as u64 > FILE_LEN_MAX {
-        true => Err(format!("{}: it is longer than {FILE_LEN_MAX} bytes", path.display())),
-        false => Ok(bytes),
     }
 }

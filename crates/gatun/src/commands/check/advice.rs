@@ -57,7 +57,9 @@ impl Uplink {
 pub(crate) fn of(config: &Config, uplink: Option<&Uplink>) -> Vec<Advice> {
     let only_address = uplink.into_iter().filter_map(|uplink| only_address(config, uplink));
     let certificates = config.peer.as_ref().and_then(|peer| certificates(&peer.directory, unix_seconds()));
-    only_address.chain(certificates).chain(documentation(config)).collect()
+    let of_switches = config.offload.as_ref().and_then(|offload| offload.tls.as_ref());
+    let of_switches = of_switches.and_then(|tls| switch_certificates(&tls.directory));
+    only_address.chain(certificates).chain(of_switches).chain(documentation(config)).collect()
 }
 
 /// Certificates of a pair with which the daemon does not start, or does not connect.
@@ -72,6 +74,13 @@ fn certificates(directory: &Path, now_s: u64) -> Option<Advice> {
         Ok(_) => return None,
     };
     Some(Advice { what: format!("[peer] {why}"), instead })
+}
+
+/// Certificates with which the daemon connects to no P4 switch.
+fn switch_certificates(directory: &Path) -> Option<Advice> {
+    let why = gatun_tls::Directory::new(directory).client(&[]).err()?;
+    let instead = format!("repair the files in {}: docs/how-to/p4.md", directory.display());
+    Some(Advice { what: format!("[[offload]] {why}"), instead })
 }
 
 /// Pool that contains every address of the uplink, which leaves the host without one.
@@ -316,6 +325,9 @@ mod tests {
         assert!(later.what.ends_with("has ended") && later.instead.contains("gatun peer renew"), "{later:?}");
         std::fs::write(directory.join("a/key.pem"), "").unwrap();
         assert!(said_about().starts_with("[peer] "), "{}", said_about());
+        let of_switches = |member: &str| switch_certificates(&directory.join(member));
+        assert!(of_switches("a").unwrap().what.starts_with("[[offload]] "));
+        assert!(of_switches("b").is_none());
         std::fs::remove_dir_all(directory).unwrap();
     }
 }
